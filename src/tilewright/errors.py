@@ -1,0 +1,145 @@
+"""One family of exceptions, each knowing the place in the source that it speaks of.
+
+An error prints what was given, what is allowed and where: the source line with a caret under the column.
+Errors that Python users expect by another name (ValueError, TypeError, ImportError) are those too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A position in a source text: 1-based line and column, the line's text, and its file."""
+
+    file: str = "<ptx>"
+    line: int = 0
+    column: int = 0
+    text: str = ""
+    width: int = 1
+
+    @classmethod
+    def at(cls, source: str, offset: int, file: str = "<ptx>", width: int = 1) -> Place:
+        """The place of the character ``source[offset]``."""
+        start = source.rfind("\n", 0, offset) + 1
+        end = source.find("\n", offset)
+        text = source[start : end if end >= 0 else len(source)]
+        return cls(file, source.count("\n", 0, offset) + 1, offset - start + 1, text, width)
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}" if self.column else f"{self.file}:{self.line}"
+
+    def picture(self) -> str:
+        """The source line with a caret under the column (empty where the text is not known)."""
+        if not self.text:
+            return ""
+        lead = "".join(c if c == "\t" else " " for c in self.text[: max(self.column - 1, 0)])
+        return f"    {self.text}\n    {lead}{'^' * max(1, self.width)}"
+
+
+class TilewrightError(Exception):
+    """Every error that tilewright raises for what a user or a device did.
+
+    ``place`` is where in the PTX or Python source, ``hint`` says what would be right.
+    """
+
+    def __init__(self, message: str, *, place: Place | None = None, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.place = place
+        self.hint = hint
+
+    def __str__(self) -> str:
+        lines = [self.message if self.place is None else f"{self.place}: {self.message}"]
+        if self.place is not None and self.place.text:
+            lines.append(self.place.picture())
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+
+class LayoutError(TilewrightError, ValueError):
+    """A layout, shape, stride, coordinate or tiler that does not fit."""
+
+
+class DtypeError(TilewrightError, TypeError):
+    """A number format that is unknown, or not supported where it was given."""
+
+
+class TargetError(TilewrightError, ValueError):
+    """An architecture or PTX version that is unknown or too old."""
+
+
+class PtxError(TilewrightError, ValueError):
+    """Anything wrong with PTX text or with a PTX module."""
+
+
+class PtxSyntaxError(PtxError):
+    """PTX text that can't be parsed."""
+
+
+class UnknownInstruction(PtxError):
+    """An opcode (mnemonic with modifiers) that no row of the instruction table has."""
+
+
+class PtxCheckError(PtxError):
+    """A well-formed instruction that breaks a rule: operands, types, version, target, scope."""
+
+
+class KernelError(TilewrightError, ValueError):
+    """A kernel function that asks the builder for what can't be built."""
+
+
+class ProblemError(TilewrightError, ValueError):
+    """Matrices that can't be multiplied as asked: rank, shape, ``out``, overlap."""
+
+
+class ConfigError(TilewrightError, ValueError):
+    """A kernel configuration that does not fit the problem or the target."""
+
+
+class LaunchError(TilewrightError, ValueError):
+    """A launch whose grid, block, shared memory or arguments are not acceptable."""
+
+
+class DeviceError(TilewrightError, RuntimeError):
+    """A device that is absent, is the wrong one, or failed."""
+
+
+class CudaError(DeviceError):
+    """An error of the CUDA driver or of nvJitLink; ``code`` is its number, ``name`` its name."""
+
+    def __init__(self, message: str, *, code: int = 0, name: str = "", **where: object) -> None:
+        super().__init__(message, **where)  # type: ignore[arg-type]
+        self.code = code
+        self.name = name
+
+
+class VmFault(DeviceError):
+    """A kernel did on the virtual machine what faults on hardware, or what hardware leaves undefined.
+
+    ``kind`` is a short name (``out of bounds``, ``misaligned``, ``deadlock``, …); ``address`` the
+    address, ``thread`` the (x, y, z) thread index and ``block`` the (x, y, z) CTA index, where known.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str,
+        address: int | None = None,
+        thread: tuple[int, int, int] | None = None,
+        block: tuple[int, int, int] | None = None,
+        place: Place | None = None,
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, place=place, hint=hint)
+        self.kind = kind
+        self.address = address
+        self.thread = thread
+        self.block = block
+
+
+class MissingPackage(TilewrightError, ImportError):
+    """An optional package that is not installed; the message says what to install."""

@@ -1,0 +1,274 @@
+"""The PTX module tree: what the parser and the builder make, and all others read.
+
+Every node is a frozen value. Two trees are equal when they say the same, wherever in a text they stood:
+positions (``pos``, an offset into the module's source) take no part in comparison, so
+``parse(print(m)) == m`` is a plain comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Union
+
+# --- operands ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Reg:
+    """A register, special register or vector component: ``%r1``, ``%tid.x``, ``%v.y``, ``%clock64``."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Imm:
+    """An integer immediate. ``unsigned`` keeps PTX's ``U`` suffix."""
+
+    value: int
+    unsigned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FloatImm:
+    """A floating-point immediate as bits: ``0f3F800000`` (width 32) or ``0d3FF0000000000000`` (64).
+
+    A decimal literal such as ``1.5`` is a double, as PTX has it.
+    """
+
+    bits: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A variable, parameter, label or function by name, with an optional byte offset: ``smem+16``.
+
+    ``generic`` marks ``generic(smem)`` in an initialiser.
+    """
+
+    name: str
+    offset: int = 0
+    generic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A memory operand ``[base+offset]``; ``coords`` are a tensor's: ``[map, {c0, c1}]``."""
+
+    base: Union[Reg, Symbol, Imm]
+    offset: int = 0
+    coords: tuple["Operand", ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """``{a, b, c, d}``."""
+
+    items: tuple["Operand", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """``p|q``: two destinations."""
+
+    first: "Operand"
+    second: "Operand"
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """``!p``."""
+
+    operand: Reg
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """``_``: a result that nobody wants."""
+
+
+Operand = Union[Reg, Imm, FloatImm, Symbol, Address, Vector, Pair, Not, Sink]
+
+# --- statements -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """``@p`` or ``@!p`` before an instruction."""
+
+    reg: Reg
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction. ``opcode`` is mnemonic and modifiers as written: ``mad.lo.s32``.
+
+    What it means, which operands it takes and what it needs is ``isa.form(opcode)``.
+    A ``call``'s operands are (Vector of results or none, callee, Vector of arguments, prototype).
+    """
+
+    opcode: str
+    operands: tuple[Operand, ...] = ()
+    guard: Guard | None = None
+    pos: int = field(default=-1, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    name: str
+    pos: int = field(default=-1, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RegDecl:
+    """``.reg .f32 %f<8>;`` (``count`` 8), ``.reg .pred p, q;`` (``count`` None), ``.reg .v2 .f32 v;``."""
+
+    type: str
+    names: tuple[str, ...]
+    count: int | None = None
+    vector: int = 1
+    pos: int = field(default=-1, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable in a state space, a module's, a function's or a parameter.
+
+    ``dims`` are its array dimensions (0 for an open one, ``[]``); ``init`` its initialiser, nested tuples
+    as written. ``linkage`` is ``extern``, ``visible``, ``weak``, ``common`` or empty. ``qualifiers`` holds
+    the words that follow a parameter's type (``.ptr .global .align 16``) as written.
+    """
+
+    space: str
+    type: str
+    name: str
+    dims: tuple[int, ...] = ()
+    align: int | None = None
+    init: tuple[object, ...] | None = None
+    linkage: str = ""
+    vector: int = 1
+    qualifiers: tuple[str, ...] = ()
+    pos: int = field(default=-1, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Loc:
+    """``.loc file line column`` and its optional ``, function_name …, inlined_at …`` as written."""
+
+    file: int
+    line: int
+    column: int
+    attributes: str = ""
+    pos: int = field(default=-1, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Directive:
+    """A directive kept as words: ``.pragma "nounroll"``, ``.branchtargets L0, L1``, ``.maxntid 128, 1, 1``.
+
+    ``label`` is the label that names it (``.branchtargets``, ``.callprototype``).
+    """
+
+    name: str
+    arguments: tuple[str, ...] = ()
+    label: str = ""
+    pos: int = field(default=-1, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """``{ … }``: a nested scope of registers, variables and labels."""
+
+    body: tuple["Statement", ...]
+    pos: int = field(default=-1, compare=False)
+
+
+Statement = Union[Instruction, Label, RegDecl, Variable, Loc, Directive, Block]
+
+# --- the module -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A kernel (``kind`` ``entry``) or device function (``func``). ``body`` is None for a declaration.
+
+    ``directives`` are those between the parameters and the body (``.maxntid``, ``.reqnctapercluster``, …).
+    """
+
+    name: str
+    kind: str = "entry"
+    params: tuple[Variable, ...] = ()
+    results: tuple[Variable, ...] = ()
+    directives: tuple[Directive, ...] = ()
+    body: tuple[Statement, ...] | None = ()
+    linkage: str = "visible"
+    pos: int = field(default=-1, compare=False)
+
+    def instructions(self) -> Iterator[Instruction]:
+        """All instructions in the order of the text, nested scopes included."""
+        yield from _instructions(self.body or ())
+
+
+def _instructions(body: tuple[Statement, ...]) -> Iterator[Instruction]:
+    for statement in body:
+        if isinstance(statement, Instruction):
+            yield statement
+        elif isinstance(statement, Block):
+            yield from _instructions(statement.body)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """``.file index "name"``; ``attributes`` keeps an optional timestamp and size."""
+
+    index: int
+    name: str
+    attributes: tuple[int, ...] = ()
+    pos: int = field(default=-1, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """``.section .debug_str { … }``, kept as text."""
+
+    name: str
+    text: str
+    pos: int = field(default=-1, compare=False)
+
+
+Item = Union[Function, Variable, File, Section, Directive]
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A PTX module. ``version`` is (major, minor), ``target`` the words of ``.target``.
+
+    ``source`` is the text that positions point into (empty for a built module) and ``path`` its file.
+    """
+
+    version: tuple[int, int] = (1, 0)
+    target: tuple[str, ...] = ("sm_50",)
+    address_size: int = 64
+    items: tuple[Item, ...] = ()
+    source: str = field(default="", compare=False, repr=False)
+    path: str = field(default="<ptx>", compare=False)
+
+    @property
+    def functions(self) -> dict[str, Function]:
+        """Functions by name; a definition wins over its declarations."""
+        found: dict[str, Function] = {}
+        for item in self.items:
+            if isinstance(item, Function) and (item.body is not None or item.name not in found):
+                found[item.name] = item
+        return found
+
+    @property
+    def entries(self) -> tuple[Function, ...]:
+        """The kernels, in the order of the text."""
+        return tuple(f for f in self.functions.values() if f.kind == "entry")
+
+    @property
+    def files(self) -> dict[int, str]:
+        return {item.index: item.name for item in self.items if isinstance(item, File)}
