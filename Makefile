@@ -1,0 +1,38 @@
+# make demo    a GEMM on this machine, checked against float64 (installs the core only; ≤ 60 s all in)
+# make test    the tests that need no more than this machine (≤ 10 min on two cores)
+# make test-all  the slow ones too; those that need a GPU run where there is one
+# make lint    ruff, and mypy on floors 0–2
+# make clean   remove environments and caches
+#
+# The environment is made by scripts/env.sh; PYTHON=… picks the interpreter, NO_UV=1 does without uv.
+
+VENV ?= .venv-make/env
+PYTEST_ARGS ?=
+DEMO ?= 512 512 512 --a f16 --b f16 --d f32
+
+floors := $(wildcard $(addprefix src/tilewright/,errors.py dtypes.py dtypes target.py layout mma))
+
+.PHONY: demo test test-all lint clean core-env test-env
+
+demo: core-env
+	$(VENV)/bin/tilewright gemm $(DEMO)
+
+test: test-env
+	$(VENV)/bin/python -m pytest -q -m "not slow" $(PYTEST_ARGS)
+
+test-all: test-env
+	$(VENV)/bin/python -m pytest -q $(PYTEST_ARGS)
+
+lint: test-env
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy $(floors)
+
+core-env:
+	@scripts/env.sh $(VENV) core
+
+test-env:
+	@scripts/env.sh $(VENV) test
+
+clean:
+	rm -rf .venv-make build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
