@@ -1,0 +1,23 @@
+"""Running on an NVIDIA GPU: PTX to machine code, loading, memory, launches and timing.
+
+    gpu = cuda.gpu()
+    kernel = gpu.load(cuda.compile(ptx, gpu.arch))["gemm"]
+    gpu.launch(kernel, grid=(8, 8), block=128, params=packed, shared=65536, stream=stream)
+
+Importing this imports nothing of CUDA; ``available()`` and ``why_not()`` say, without raising,
+whether it can be used here. All else raises MissingPackage or DeviceError where it can't.
+"""
+
+from .compile import compile, compiler, target_of
+from .cubin import Cubin, Usage
+from .device import Gpu, Loaded, Properties, devices, gpu, ordinal_of
+from .driver import available, version, why_not
+from .launch import Function, Launch, Params
+from .stream import stream_handle
+from .timing import Graph, Stream, Timing, time_us
+
+__all__ = [
+    "Cubin", "Function", "Gpu", "Graph", "Launch", "Loaded", "Params", "Properties", "Stream",
+    "Timing", "Usage", "available", "compile", "compiler", "devices", "gpu", "ordinal_of",
+    "stream_handle", "target_of", "time_us", "version", "why_not",
+]  # fmt: skip

@@ -1,0 +1,224 @@
+"""PTX text to machine code: by nvJitLink where it fits, else by the driver's own assembler.
+
+nvJitLink needs no GPU and says more, but it must not be older than the PTX's ``.version`` or the
+architecture, and its major version must not be newer than the driver's, which could not load what
+it makes. In each of these cases the driver compiles instead.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import CudaError, DeviceError, MissingPackage, TargetError
+from .cubin import Cubin, assembler_error
+from .device import gpu
+from .driver import INSTALL, call, cu, error_of, nvjitlink, version
+
+_TARGET = re.compile(r"^\s*\.target\s+(sm_\d+[af]?)", re.MULTILINE)
+_TOO_OLD = ("Unsupported .version", "ERROR_UNRECOGNIZED_ARCH", "ERROR_UNSUPPORTED_ARCH")
+_LOG_BYTES = 1 << 16
+
+
+def compile(
+    ptx: str | bytes,
+    arch: str | None = None,
+    *,
+    contract: bool = True,
+    lineinfo: bool = False,
+    max_registers: int | None = None,
+    file: str = "<ptx>",
+) -> Cubin:
+    """Assemble PTX for ``arch`` (``sm_90a``; None: the PTX's own ``.target``).
+
+    ``contract=False`` keeps a plain ``mul`` and ``add`` apart, which ptxas otherwise makes an FMA;
+    ``lineinfo`` keeps ``.loc`` lines for profilers; ``file`` names the PTX in errors.
+
+    Raises CudaError with the line of the PTX and the assembler's log in its notes, MissingPackage
+    and DeviceError where there is nothing to compile with.
+    """
+    text = ptx.decode() if isinstance(ptx, bytes) else ptx
+    text = text.rstrip("\0")
+    arch = arch or target_of(text)
+    options = _Options(contract, lineinfo, max_registers, file)
+    unsuited: Exception | None = None
+    try:
+        return _with_nvjitlink(text, arch, options)
+    except MissingPackage as error:
+        unsuited = error
+    except CudaError as error:
+        if not _may_be_too_old(error):
+            raise
+        unsuited = error
+    try:
+        return _with_driver(text, arch, options)
+    except (MissingPackage, DeviceError) as error:
+        if isinstance(error, CudaError) and error.place is not None:
+            raise
+        raise unsuited from error
+
+
+def target_of(ptx: str) -> str:
+    """The architecture of the PTX's ``.target``. Raises TargetError where it has none."""
+    found = _TARGET.search(ptx)
+    if not found:
+        raise TargetError("the PTX has no .target line", hint="write .target sm_80, or give arch=")
+    return found[1]
+
+
+def compiler() -> str:
+    """What ``compile`` tries first, with its version, for a cache's key; or nothing."""
+    try:
+        return "nvJitLink {}.{}".format(*_usable_nvjitlink().version())
+    except MissingPackage:
+        pass
+    try:
+        return "driver {}.{}".format(*version())
+    except (MissingPackage, DeviceError):
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """The caller's wishes, in each assembler's own words."""
+
+    contract: bool
+    lineinfo: bool
+    registers: int | None
+    file: str
+
+    def nvjitlink(self, arch: str) -> list[str]:
+        words = [f"-arch={arch}", "-verbose"]
+        if not self.contract:
+            words.append(
+                "-Xptxas=--fmad=false"
+            )  # -fma=0 only reaches LTO, not PTX (13.5, measured)
+        if self.lineinfo:
+            words.append("-lineinfo")
+        if self.registers is not None:
+            words.append(f"-maxrregcount={self.registers}")
+        return words
+
+    def driver(self, arch: str, info: bytearray, error: bytearray) -> dict[Any, Any]:
+        option, target = cu().CUjit_option, f"CU_TARGET_COMPUTE_{arch.removeprefix('sm_').upper()}"
+        words = {
+            option.CU_JIT_INFO_LOG_BUFFER: info,
+            option.CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES: len(info),
+            option.CU_JIT_ERROR_LOG_BUFFER: error,
+            option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES: len(error),
+            option.CU_JIT_LOG_VERBOSE: 1,
+        }
+        known = getattr(cu().CUjit_target, target, None)
+        if known is None:
+            raise TargetError(
+                f"the CUDA driver can't compile for {arch!r}", hint=f"update it, or {INSTALL}"
+            )
+        words[option.CU_JIT_TARGET] = known
+        if self.lineinfo:
+            words[option.CU_JIT_GENERATE_LINE_INFO] = 1
+        if self.registers is not None:
+            words[option.CU_JIT_MAX_REGISTERS] = self.registers
+        return words
+
+
+# --- nvJitLink --------------------------------------------------------------------------------
+
+
+def _usable_nvjitlink() -> Any:
+    """nvJitLink, where the driver can load what it makes, or where there is no driver."""
+    module = nvjitlink()
+    major = module.version()[0]
+    try:
+        newest = version()[0]
+    except (MissingPackage, DeviceError):
+        return module
+    if major > newest:
+        raise MissingPackage(
+            f"nvJitLink {major} makes code that the CUDA {newest} driver can't load",
+            hint=f"update the driver, or pip install 'cuda-bindings[all]=={newest}.*'",
+        )
+    return module
+
+
+def _with_nvjitlink(ptx: str, arch: str, options: _Options) -> Cubin:
+    module = _usable_nvjitlink()
+    words = options.nvjitlink(arch)
+    try:
+        handle = module.create(len(words), words)
+    except module.nvJitLinkError as error:
+        raise CudaError(
+            f"nvJitLink refused {' '.join(words)}: {error}", name=_name(error)
+        ) from error
+    try:
+        data = ptx.encode()
+        module.add_data(handle, module.InputType.PTX, data, len(data), options.file)
+        module.complete(handle)
+        code = _filled(handle, module.get_linked_cubin_size, module.get_linked_cubin)
+        log = _filled(handle, module.get_info_log_size, module.get_info_log)
+    except module.nvJitLinkError as error:
+        log = _filled(handle, module.get_error_log_size, module.get_error_log)
+        status = getattr(error, "status", 0)
+        raise assembler_error(
+            _text(log), ptx, options.file, code=status, name=_name(error)
+        ) from error
+    finally:
+        module.destroy(handle)
+    return Cubin(bytes(code), arch, _text(log), "nvJitLink {}.{}".format(*module.version()))
+
+
+def _filled(handle: int, size: Any, fill: Any) -> bytearray:
+    """What nvJitLink writes into a buffer of the size that it asks for."""
+    buffer = bytearray(size(handle))
+    if buffer:
+        fill(handle, buffer)
+    return buffer
+
+
+def _name(error: Exception) -> str:
+    """``NVJITLINK_ERROR_PTX_COMPILE`` of cuda-bindings' ``ERROR_PTX_COMPILE (4)``."""
+    return f"NVJITLINK_{str(error).split(' ')[0]}"
+
+
+def _may_be_too_old(error: CudaError) -> bool:
+    """Whether a newer assembler could take what this nvJitLink refused."""
+    said = f"{error.message} {error.name}"
+    return any(words in said for words in _TOO_OLD)
+
+
+# --- the driver -------------------------------------------------------------------------------
+
+
+def _with_driver(ptx: str, arch: str, options: _Options) -> Cubin:
+    if not options.contract:
+        raise MissingPackage("the driver's assembler always contracts mul + add", hint=INSTALL)
+    info, errors = bytearray(_LOG_BYTES), bytearray(_LOG_BYTES)
+    with gpu().active():
+        words = options.driver(arch, info, errors)
+        state = call("cuLinkCreate", len(words), list(words), list(words.values()))
+        try:
+            code = _linked(state, ptx, options.file)
+        except CudaError as error:
+            if not _text(errors):
+                raise
+            log, file = _text(errors), options.file
+            raise assembler_error(log, ptx, file, code=error.code, name=error.name) from error
+        finally:
+            cu().cuLinkDestroy(state)
+    return Cubin(code, arch, _text(info), "driver {}.{}".format(*version()))
+
+
+def _linked(state: Any, ptx: str, file: str) -> bytes:
+    data, kind = ptx.encode() + b"\0", cu().CUjitInputType.CU_JIT_INPUT_PTX
+    call(
+        "cuLinkAddData", state, kind, data, len(data), file.encode(), 0, [], [], doing="assembling"
+    )
+    status, address, size = cu().cuLinkComplete(state)
+    if status:
+        raise error_of(cu(), status, "linking")
+    return ctypes.string_at(int(address), size)
+
+
+def _text(log: bytearray) -> str:
+    return bytes(log).split(b"\0", 1)[0].decode(errors="replace")

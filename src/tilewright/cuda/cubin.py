@@ -1,0 +1,107 @@
+"""A cubin: machine code for one architecture, with what its assembler said of it.
+
+Registers and spills are read from the assembler's own report, kept as ``log``. A cubin goes to
+bytes and comes back whole, so that a cache keeps the report too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+from ..errors import CudaError, Place
+
+_ENTRY = re.compile(r"Compiling entry function '([^']+)'")
+_SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_REGISTERS = re.compile(r"Used (\d+) registers")
+_ERROR = re.compile(r"line (\d+)(?:, \w+ \d+)?; (?:error|fatal)\s*:\s*(.+)")
+_FATAL = re.compile(r"(?:fatal|error)\s*:\s*(.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one kernel takes: registers a thread, and bytes a thread of stack and spill traffic."""
+
+    entry: str
+    registers: int
+    stack: int = 0
+    spill_stores: int = 0
+    spill_loads: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cubin:
+    """Machine code (``code``, an ELF file) for ``arch``; ``log`` is what ``compiler`` reported."""
+
+    code: bytes
+    arch: str
+    log: str = ""
+    compiler: str = ""
+
+    @property
+    def usage(self) -> tuple[Usage, ...]:
+        """One record for each kernel that the log tells of."""
+        return tuple(_usages(self.log))
+
+    @property
+    def registers(self) -> int:
+        """Registers a thread, of the kernel that takes most (0 where the log is silent)."""
+        return max((u.registers for u in self.usage), default=0)
+
+    @property
+    def spills(self) -> int:
+        """Bytes a thread spilled to local memory, stores and loads of all kernels."""
+        return sum(u.spill_stores + u.spill_loads for u in self.usage)
+
+    def pack(self) -> bytes:
+        """All of it as bytes; ``Cubin.unpack`` is the inverse."""
+        head = json.dumps([self.arch, self.compiler, self.log]).encode()
+        return len(head).to_bytes(4, "little") + head + self.code
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Cubin:
+        end = 4 + int.from_bytes(data[:4], "little")
+        arch, compiler, log = json.loads(data[4:end])
+        return cls(bytes(data[end:]), arch, log, compiler)
+
+
+def _usages(log: str) -> list[Usage]:
+    found: list[Usage] = []
+    entry, frame = "", (0, 0, 0)
+    for line in log.splitlines():
+        if m := _ENTRY.search(line):
+            entry, frame = m[1], (0, 0, 0)
+        elif (m := _SPILLS.search(line)) and entry:
+            frame = (int(m[1]), int(m[2]), int(m[3]))
+        elif (m := _REGISTERS.search(line)) and entry:
+            found.append(Usage(entry, int(m[1]), *frame))
+            entry = ""
+    return found
+
+
+def assembler_error(log: str, ptx: str, file: str, *, code: int = 0, name: str = "") -> CudaError:
+    """The CudaError for an assembler's log: its first complaint, at its line of the PTX.
+
+    The whole log is the error's note, so a traceback shows it.
+    """
+    located = [(int(line), text) for line, text in _ERROR.findall(log)]
+    others = len(located) - 1
+    if located:
+        message, place = located[0][1], _place(ptx, located[0][0], file)
+    else:
+        fatal = _FATAL.search(log)
+        message, place = (fatal[1] if fatal else name or "the assembler failed"), None
+    more = f" (and {others} more)" if others > 0 else ""
+    error = CudaError(f"ptxas: {message.strip()}{more}", code=code, name=name, place=place)
+    if log.strip():
+        error.add_note(log.strip())
+    return error
+
+
+def _place(ptx: str, line: int, file: str) -> Place:
+    """The place of a whole line of PTX, without its indentation."""
+    lines = ptx.splitlines()
+    text = lines[line - 1].expandtabs() if 0 < line <= len(lines) else ""
+    body = text.strip()
+    return Place(file, line, len(text) - len(text.lstrip()) + 1, text.rstrip(), max(1, len(body)))

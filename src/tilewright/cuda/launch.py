@@ -1,0 +1,278 @@
+"""Launching: a loaded kernel, its packed parameters, and a launch prepared once and called often.
+
+All that a launch needs besides parameters and stream is checked and packed when it is prepared; a
+call then allocates nothing and waits for nothing, so it may stand in a CUDA graph's capture.
+Parameters go as one packed block (``CU_LAUNCH_PARAM_BUFFER_POINTER``), each at its own alignment.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..errors import LaunchError
+from .driver import call, cu, error_of
+from .stream import stream_handle
+
+Dim3 = tuple[int, int, int]
+
+STATIC_SHARED_LIMIT = 48 * 1024  # bytes a kernel may take without asking (CUDA programming guide)
+MAX_BLOCK = (1024, 1024, 64)
+MAX_GRID = (2**31 - 1, 65535, 65535)
+PORTABLE_CLUSTER = 8
+_ALIGN = 64  # of a tensor map, the strictest parameter there is
+_WRONG_CONTEXT = {"CUDA_ERROR_INVALID_CONTEXT", "CUDA_ERROR_INVALID_HANDLE"}
+
+_thread = threading.local()
+
+
+class Host(Protocol):
+    """What a launch asks of its GPU."""
+
+    shared_limit: int
+    several: bool
+
+    def active(self) -> AbstractContextManager[object]: ...
+
+    def is_current(self) -> bool: ...
+
+
+class Params:
+    """A kernel's parameter block of ``size`` bytes, to be written in place through ``view``.
+
+    Keep one for each thread and plan: ``struct.pack_into("<QQii", params.view, 0, a, b, m, n)``.
+    The driver copies it during the launch, so it may be written again at once.
+    """
+
+    __slots__ = ("_block", "_list", "extra", "size", "view")
+
+    def __init__(self, size: int, data: bytes = b"") -> None:
+        self.size = size
+        raw = np.zeros(size + _ALIGN, np.uint8)
+        start = -raw.ctypes.data % _ALIGN
+        self._block = raw[start : start + size]
+        self.view = memoryview(self._block)
+        # the driver's list {POINTER, block, SIZE, &size, END}, then the size that it points to
+        self._list = np.array([1, self._block.ctypes.data, 2, 0, 0, size], np.uint64)
+        self._list[3] = self._list.ctypes.data + 5 * 8
+        self.extra = int(self._list.ctypes.data) if size else 0
+        if data:
+            self.view[:] = data
+
+    @classmethod
+    def of(cls, data: bytes | bytearray | memoryview) -> Params:
+        """This thread's block for so many bytes, filled with ``data``."""
+        blocks: dict[int, Params] = _thread.__dict__.setdefault("blocks", {})
+        size = len(data)
+        block = blocks.get(size)
+        if block is None:
+            block = blocks[size] = Params(size)
+        if size:
+            block.view[:] = data
+        return block
+
+
+class Function:
+    """A kernel loaded into a GPU's context, with what it takes."""
+
+    def __init__(self, handle: Any, name: str, limit: int) -> None:
+        attribute = partial(_attribute, handle)
+        self.handle = handle
+        self.name = name
+        self.registers = attribute("NUM_REGS")
+        self.static_shared = attribute("SHARED_SIZE_BYTES")
+        self.local = attribute("LOCAL_SIZE_BYTES")
+        self.max_threads = attribute("MAX_THREADS_PER_BLOCK")
+        self.param_bytes = _param_bytes(handle)
+        self.dynamic_limit = limit - self.static_shared
+        self._allowed = STATIC_SHARED_LIMIT - self.static_shared
+        self._large_clusters = False
+
+    def __repr__(self) -> str:
+        return f"<Function {self.name}: {self.registers} registers, {self.static_shared} B shared>"
+
+    def allow_shared(self, dynamic: int) -> None:
+        """Let launches take ``dynamic`` bytes of dynamic shared memory."""
+        if dynamic > self._allowed:
+            name = cu().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            call(
+                "cuFuncSetAttribute",
+                self.handle,
+                name,
+                dynamic,
+                doing=f"{dynamic} B of shared memory",
+            )
+            self._allowed = dynamic
+
+    def allow_cluster(self, ctas: int) -> None:
+        """Let launches use clusters beyond the portable eight CTAs."""
+        if ctas > PORTABLE_CLUSTER and not self._large_clusters:
+            name = cu().CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            call("cuFuncSetAttribute", self.handle, name, 1, doing=f"clusters of {ctas} CTAs")
+            self._large_clusters = True
+
+    def occupancy(self, threads: int, dynamic: int = 0) -> int:
+        """CTAs of so many threads and bytes of dynamic shared memory that one SM holds at once."""
+        self.allow_shared(dynamic)
+        query = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
+        return int(call(query, self.handle, threads, dynamic))
+
+
+def _attribute(handle: Any, name: str) -> int:
+    names = cu().CUfunction_attribute
+    return int(call("cuFuncGetAttribute", getattr(names, f"CU_FUNC_ATTRIBUTE_{name}"), handle))
+
+
+def _param_bytes(handle: Any) -> int | None:
+    """The size of a kernel's parameter block; None where the driver is too old to tell (< 12.4)."""
+    query = getattr(cu(), "cuFuncGetParamInfo", None)
+    end = 0
+    try:
+        for index in range(4096):
+            status, *where = query(handle, index)  # type: ignore[misc]
+            if status:
+                return end
+            end = int(where[0]) + int(where[1])
+    except (TypeError, RuntimeError):
+        return None
+    return None
+
+
+class Launch:
+    """A kernel with grid, block, shared memory, cluster: ``launch(params, stream)`` starts it."""
+
+    def __init__(
+        self,
+        host: Host,
+        function: Function,
+        grid: Dim3,
+        block: Dim3,
+        shared: int = 0,
+        cluster: Dim3 | None = None,
+    ) -> None:
+        _check(host, function, grid, block, shared, cluster)
+        self.function = function
+        self._host = host
+        self._several = host.several
+        self._shape = (grid, block, shared, cluster)
+        with host.active():
+            function.allow_shared(shared)
+            if cluster:
+                function.allow_cluster(cluster[0] * cluster[1] * cluster[2])
+        self._empty = not (grid[0] and grid[1] and grid[2])
+        self._start: Callable[..., Any] = (
+            _ClusterLaunch(function, grid, block, shared, cluster)
+            if cluster and cluster != (1, 1, 1)
+            else partial(cu().cuLaunchKernel, function.handle, *grid, *block, shared)
+        )
+
+    def __call__(self, params: Params | bytes, stream: Any = 0) -> None:
+        """Start the kernel on ``stream``; it runs asynchronously. An empty grid starts nothing.
+
+        Raises CudaError where the driver refuses; a fault inside the kernel shows at the next wait.
+        """
+        if type(params) is not Params:
+            params = Params.of(params)  # type: ignore[arg-type]
+        if type(stream) is not int:
+            stream = stream_handle(stream)
+        if params.size != self.function.param_bytes:
+            self._check_params(params.size)
+        if self._empty:
+            return
+        if self._several and not self._host.is_current():
+            self._start_elsewhere(params, stream)
+        elif status := self._start(stream, None, params.extra)[0]:
+            if status.name not in _WRONG_CONTEXT or self._host.is_current():
+                raise self._error(status)
+            self._start_elsewhere(params, stream)
+
+    def _start_elsewhere(self, params: Params, stream: int) -> None:
+        """Start with our context made current for the moment: another, or none, is."""
+        with self._host.active():
+            status = self._start(stream, None, params.extra)[0]
+        if status:
+            raise self._error(status)
+
+    def _check_params(self, size: int) -> None:
+        expected = self.function.param_bytes
+        if expected is not None:
+            raise LaunchError(
+                f"kernel {self.function.name!r} takes {expected} bytes of parameters, not {size}",
+                hint="pack each parameter at its own alignment, in the order of the PTX",
+            )
+
+    def _error(self, status: Any) -> Exception:
+        grid, block, shared, cluster = self._shape
+        what = f"grid {grid}, block {block}, {shared} B shared" + (
+            f", cluster {cluster}" if cluster else ""
+        )
+        return error_of(cu(), status, f"launching {self.function.name!r} ({what})")
+
+
+class _ClusterLaunch:
+    """``cuLaunchKernelEx`` with a configuration for each thread: the stream stands in it."""
+
+    def __init__(
+        self, function: Function, grid: Dim3, block: Dim3, shared: int, cluster: Dim3
+    ) -> None:
+        self._function = function.handle
+        self._shape = (grid, block, shared, cluster)
+        self._launch = cu().cuLaunchKernelEx
+        self._own = threading.local()
+
+    def __call__(self, stream: int, kernel_params: None, extra: int) -> Any:
+        config = self._own.__dict__.get("config")
+        if config is None:
+            config = self._own.config = self._configured()
+        config.hStream = stream
+        return self._launch(config, self._function, kernel_params, extra)
+
+    def _configured(self) -> Any:
+        d = cu()
+        (gx, gy, gz), (bx, by, bz), shared, cluster = self._shape
+        config, attribute = d.CUlaunchConfig(), d.CUlaunchAttribute()
+        config.gridDimX, config.gridDimY, config.gridDimZ = gx, gy, gz
+        config.blockDimX, config.blockDimY, config.blockDimZ = bx, by, bz
+        config.sharedMemBytes = shared
+        attribute.id = d.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        dims = attribute.value.clusterDim
+        dims.x, dims.y, dims.z = cluster
+        config.attrs, config.numAttrs = [attribute], 1
+        return config
+
+
+def dim3(size: int | tuple[int, ...], what: str) -> Dim3:
+    """``8`` or ``(8,)`` or ``(8, 2)`` as (8, 2, 1)."""
+    sizes = (size,) if isinstance(size, int) else tuple(size)
+    if not 1 <= len(sizes) <= 3 or not all(isinstance(s, int) for s in sizes):
+        raise LaunchError(f"{what} {size!r} is not one to three integers")
+    x, y, z = (*sizes, 1, 1)[:3]
+    return x, y, z
+
+
+def _check(
+    host: Host, function: Function, grid: Dim3, block: Dim3, shared: int, cluster: Dim3 | None
+) -> None:
+    if any(not 0 <= g <= most for g, most in zip(grid, MAX_GRID, strict=True)):
+        raise LaunchError(f"grid {grid} is not within {MAX_GRID}")
+    if any(not 1 <= b <= most for b, most in zip(block, MAX_BLOCK, strict=True)):
+        raise LaunchError(f"block {block} is not within {MAX_BLOCK}")
+    threads = block[0] * block[1] * block[2]
+    if threads > function.max_threads:
+        raise LaunchError(
+            f"a block of {threads} threads is more than kernel {function.name!r} can have: "
+            f"{function.max_threads}",
+            hint=f"it takes {function.registers} registers a thread; .maxntid may also limit it",
+        )
+    if not 0 <= shared <= function.dynamic_limit:
+        raise LaunchError(
+            f"{shared} bytes of dynamic shared memory: kernel {function.name!r} can have "
+            f"{function.dynamic_limit} ({host.shared_limit} less {function.static_shared} static)"
+        )
+    if cluster and any(c < 1 or g % c for g, c in zip(grid, cluster, strict=True)):
+        raise LaunchError(f"grid {grid} is not whole clusters of {cluster}")
