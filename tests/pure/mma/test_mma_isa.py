@@ -1,0 +1,64 @@
+"""The PTX rows of matrix instructions say what ``mma`` says."""
+
+import pytest
+
+from tilewright import mma
+from tilewright.errors import UnknownInstruction
+from tilewright.ptx.isa import form, matrix
+
+
+class Recorder:
+    """An evaluator that notes what a meaning asks for."""
+
+    def __init__(self):
+        self.calls = []
+
+    def const(self, width, value):
+        return value
+
+    def __getattr__(self, name):
+        return lambda *args: self.calls.append((name, *args))
+
+
+@pytest.mark.parametrize("row", mma.ROWS, ids=str)
+def test_every_matrix_instruction_has_its_form(row):
+    found = form(row.opcode)
+    assert list(found.needs()) == [(row.ptx, row.target)]
+    assert found.effects == {"convergent"}
+    specs = found.signature(4)
+    assert [s.count for s in specs] == [row.fragment(x).count for x in "dabc"]
+    assert [s.dest for s in specs] == [True, False, False, False]
+    m = Recorder()
+    found.row.meaning(m, found, "a", "b", "c")
+    assert m.calls == [("convergent", matrix.ALL), ("mma", row, "a", "b", "c")]
+
+
+def test_signatures():
+    def text(opcode):
+        (specs,) = form(opcode).signatures
+        return ", ".join(map(str, specs))
+
+    start = "mma.sync.aligned.m16n8k16.row.col"
+    assert text(f"{start}.f32.bf16.bf16.f32") == "d:f32*4, a:b32*4, b:b32*2, c:f32*4"
+    assert text(f"{start}.f16.f16.f16.f16") == "d:b32*2, a:b32*4, b:b32*2, c:b32*2"
+    assert text("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16") == "d:b32*4, [a]"
+    assert text("ldmatrix.sync.aligned.m8n8.x1.b16") == "d:b32*1, [a]"
+
+
+def test_ldmatrix():
+    m = Recorder()
+    found = form("ldmatrix.sync.aligned.m8n8.x2.trans.shared::cta.b16")
+    found.row.meaning(m, found, "address")
+    assert m.calls[1] == ("ldmatrix", "shared", "address", 2, True)
+    assert list(found.needs()) == [("6.5", "sm_75"), ("7.8", "sm_75")]
+    assert found.signatures[0][1].space == "shared::cta"
+    assert form("ldmatrix.sync.aligned.m8n8.x4.b16").signatures[0][1].space == ""
+
+
+def test_other_combinations_name_the_nearest():
+    with pytest.raises(UnknownInstruction, match=r"nearest are .*f32\.f16\.f16\.f32"):
+        form("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f16")
+    with pytest.raises(UnknownInstruction):
+        form("mma.sync.aligned.m16n8k16.row.col.f16.bf16.bf16.f16")
+    with pytest.raises(UnknownInstruction):
+        form("ldmatrix.sync.aligned.m8n8.x3.shared.b16")
