@@ -82,8 +82,10 @@ def targets(path: Path, node: ast.AST) -> list[str]:
             base = ".".join((*package[: len(package) - node.level + 1], *filter(None, [base])))
         return [f"{base}.{a.name}" for a in node.names] if base == "tilewright" else [base]
     if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in DYNAMIC:
-        first = node.args[0] if node.args else None
-        return [first.value] if isinstance(first, ast.Constant) else ["?"]
+        first: ast.AST | None = node.args[0] if node.args else None
+        if isinstance(first, ast.JoinedStr):  # f"cuda.bindings.{name}"
+            first = first.values[0]
+        return [str(first.value)] if isinstance(first, ast.Constant) else ["?"]
     return []
 
 
@@ -135,6 +137,8 @@ def test_imports_go_down(path: Path) -> None:
         ("run", "def f():\n import json", "import inside a function"),
         ("run", "def f():\n import_module('tilewright.vm')", "import inside a function"),
         ("cuda", "def f():\n import cuda.bindings", ""),
+        ("cuda", "def f():\n import_module(f'cuda.bindings.{name}')", ""),
+        ("vm", "def f():\n import_module(name)", "? is no dependency of tilewright"),
         ("vm", "from ..ptx.isa import form", ""),
         ("layout", "import scipy", "scipy is no dependency of tilewright"),
         ("layout", "from .. import matmul", "matmul is in no floor of the house"),

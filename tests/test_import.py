@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +24,9 @@ LAZY = {"numpy", "ml_dtypes", "llvmlite", "rich", "torch", "jax", "cuda", "sqlit
 
 def fresh_import() -> tuple[float, set[str]]:
     """Seconds that the import takes in a new process, and all that is then loaded."""
-    out = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True, check=True)
+    env = os.environ | {"PYTHONPATH": str(Path(tilewright.__file__).parents[1])}
+    command = [sys.executable, "-c", FRESH]
+    out = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     seconds, *modules = out.stdout.split()
     return float(seconds), set(modules)
 
