@@ -114,10 +114,11 @@ def cancelled_by_c(a, b, c, shapes):
 
 
 def subnormals(a, b, c, shapes):
-    """Subnormal inputs, times others large and small."""
-    left = a.one_of(shapes[0], a.subnormal, lambda s: a.between(-3, a.t.bias, s))
-    right = b.one_of(shapes[1], b.subnormal, lambda s: b.between(-3, b.t.bias, s))
-    return left, right, c.one_of(shapes[2], c.subnormal, c.zero, lambda s: c.between(-40, 0, s))
+    """Subnormal inputs times large ones, beside products of the same size."""
+    least, most = a.t.least, b.t.bias
+    left = a.one_of(shapes[0], a.subnormal, a.subnormal, lambda s: a.between(least, least + 4, s))
+    right = b.one_of(shapes[1], b.subnormal, lambda s: b.between(most - 6, most, s))
+    return left, right, c.one_of(shapes[2], c.subnormal, c.zero, lambda s: c.between(-30, 0, s))
 
 
 def tiny(a, b, c, shapes):
@@ -134,6 +135,15 @@ def zeros(a, b, c, shapes):
     left[::2] = a.zero(left[::2].shape)
     right = b.one_of(shapes[1], b.zero, lambda s: b.between(0, 0, s))
     return left, right, c.one_of(shapes[2], c.zero, c.zero, lambda s: c.between(0, 0, s))
+
+
+def zero_times_large(a, b, c, shapes):
+    """Zeros against large numbers, beside small products: a zero's exponent must not count."""
+    left, right = a.between(-12, -9, shapes[0]), b.between(-12, -9, shapes[1])
+    gone = a.rng.random(shapes[0][-1]) < 0.5
+    left[..., gone] = a.zero(left[..., gone].shape)
+    right[..., gone, :] = b.between(b.t.bias - 1, b.t.bias, right[..., gone, :].shape)
+    return left, right, c.one_of(shapes[2], c.zero, c.subnormal, lambda s: c.between(-30, -12, s))
 
 
 def negative_zeros(a, b, c, shapes):
@@ -179,8 +189,8 @@ KINDS = {
     make.__name__: make
     for make in (
         random_normal, random_bits, random_finite, near_one, spread, carry, cancellation,
-        cancelled_by_c, subnormals, tiny, zeros, negative_zeros, specials, largest,
-        edge_of_overflow, structured,
+        cancelled_by_c, subnormals, tiny, zeros, zero_times_large, negative_zeros, specials,
+        largest, edge_of_overflow, structured,
     )
 }  # fmt: skip
 

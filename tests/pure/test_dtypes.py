@@ -102,6 +102,17 @@ def test_rounding_is_that_of_exact_fractions(name, significand, exponent, negati
     assert got == grid[low + (up and below != 0)]
 
 
+def test_a_number_far_below_the_last_bit_is_less_than_half_of_it():
+    whole = np.uint64(2**64 - 1)
+    far = [int(round_to("f16", False, whole, e, "rn")) for e in (-88, -89, -90, -500)]
+    assert far == [1, 0, 0, 0]
+    tie = np.uint64(2**63)  # half of the least subnormal
+    assert [int(round_to("f16", False, tie, -88, r)) for r in ("rn", "rna", "rp", "rz")] == [
+        0, 1, 1, 0,
+    ]  # fmt: skip
+    assert int(round_to("f16", False, np.uint64(1), -500, "rp")) == 1
+
+
 @given(st.floats(width=64, allow_nan=False))
 def test_double_keeps_every_bit(x):
     bits = struct.unpack("<Q", struct.pack("<d", x))[0]
