@@ -53,8 +53,19 @@ class Symbol:
 
 
 @dataclass(frozen=True, slots=True)
+class Masked:
+    """One byte of an address in an initialiser: ``0xFF00(smem)``."""
+
+    mask: int
+    symbol: Symbol
+
+
+@dataclass(frozen=True, slots=True)
 class Address:
-    """A memory operand ``[base+offset]``; ``coords`` are a tensor's: ``[map, {c0, c1}]``."""
+    """A memory operand ``[base+offset]``; ``coords`` are a tensor's: ``[map, {c0, c1}]``.
+
+    A texture's sampler stands before them: ``[tex, smp, {x, y}]`` has ``coords`` (Symbol, Vector).
+    """
 
     base: Union[Reg, Symbol, Imm]
     offset: int = 0

@@ -1,0 +1,27 @@
+"""The PTX language: text to tree and back, the checker, and how parameters lie in memory.
+
+    m = ptx.parse(text)          ptx.print_module(m)         ptx.check(m)         ptx.needs(m)
+
+The tree's nodes are in ``ptx.tree``, the instructions in ``ptx.isa``.
+"""
+
+from . import abi, tree
+from .check import check, problems
+from .needs import needs
+from .parser import parse
+from .printer import print_module, print_operand, print_statement
+from .tree import Function, Module
+
+__all__ = [
+    "Function",
+    "Module",
+    "abi",
+    "check",
+    "needs",
+    "parse",
+    "print_module",
+    "print_operand",
+    "print_statement",
+    "problems",
+    "tree",
+]

@@ -1,0 +1,153 @@
+"""The parameter block of a kernel: where each parameter lies, and Python values as its bytes.
+
+Parameters follow one another, each at the next multiple of its alignment (its element's size unless
+``.align`` says more). A launch on either device copies this block.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..errors import LaunchError
+from .tree import Function, Variable
+from .types import bits, kind
+
+_FLOATS = {
+    ("float", 2): "<e",
+    ("float", 4): "<f",
+    ("float", 8): "<d",
+    ("bits", 4): "<f",
+    ("bits", 8): "<d",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter: its place in the block, in bytes, and its type. ``array`` ones take raw bytes
+    only.
+    """
+
+    name: str
+    type: str
+    offset: int
+    size: int
+    align: int
+    array: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name}: .{self.type}{f'[{self.size}]' if self.array else ''} at {self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A kernel's parameter block: ``size`` is its bytes in all, ``align`` the largest alignment."""
+
+    kernel: str
+    parameters: tuple[Parameter, ...]
+
+    @property
+    def size(self) -> int:
+        last = self.parameters[-1:]
+        return last[0].offset + last[0].size if last else 0
+
+    @property
+    def align(self) -> int:
+        return max((p.align for p in self.parameters), default=1)
+
+    def pack(self, args: Sequence[Any]) -> bytes:
+        """The block for these arguments; LaunchError names the parameter that one does not fit.
+
+        An argument is an int (an address, too), a float, a NumPy scalar of the parameter's size, or
+        raw bytes.
+        """
+        if len(args) != len(self.parameters):
+            listed = "; ".join(map(str, self.parameters)) or "none"
+            count = f"{len(self.parameters)} parameters, {len(args)} arguments are given"
+            raise LaunchError(f"kernel {self.kernel} has {count}", hint=f"its parameters: {listed}")
+        block = bytearray(self.size)
+        for parameter, value in zip(self.parameters, args, strict=True):
+            block[parameter.offset : parameter.offset + parameter.size] = _bytes(parameter, value)
+        return bytes(block)
+
+
+def layout(function: Function) -> Layout:
+    """The parameter block of a kernel."""
+    found: list[Parameter] = []
+    offset = 0
+    for variable in function.params:
+        size, align = extent(variable)
+        offset = -(-offset // align) * align
+        array = bool(variable.dims) or variable.vector > 1
+        found.append(Parameter(variable.name, variable.type, offset, size, align, array))
+        offset += size
+    return Layout(function.name, tuple(found))
+
+
+def pack(function: Function, args: Sequence[Any]) -> bytes:
+    """``layout(function).pack(args)``; keep the layout to launch a kernel more than once."""
+    return layout(function).pack(args)
+
+
+def extent(variable: Variable) -> tuple[int, int]:
+    """Bytes and alignment of a parameter or variable."""
+    element = bits(variable.type) // 8 * variable.vector
+    return element * prod(variable.dims), max(variable.align or element, 1)
+
+
+def _bytes(p: Parameter, value: Any) -> bytes:
+    if isinstance(value, bytes | bytearray | memoryview):
+        raw = bytes(value)
+    elif isinstance(value, np.generic):
+        raw = _scalar(p, value)
+    elif p.array:
+        raise _wrong(p, value, f"it takes {p.size} raw bytes")
+    elif isinstance(value, int):
+        return _integer(p, value)
+    elif isinstance(value, float):
+        return _float(p, value)
+    else:
+        raise _wrong(p, value, "it takes a number, a NumPy scalar or bytes")
+    if len(raw) != p.size:
+        raise _wrong(p, value, f"that has {len(raw)} bytes, it takes {p.size}")
+    return raw
+
+
+def _scalar(p: Parameter, value: np.generic) -> bytes:
+    floating = value.dtype.kind not in "iub"
+    if not p.array and floating == (kind(p.type) == "int") and value.dtype.kind != "V":
+        raise _wrong(p, value, f"NumPy's {value.dtype} is no .{p.type}")
+    if not p.array and not floating and kind(p.type) == "float":
+        raise _wrong(p, value, f"NumPy's {value.dtype} is no .{p.type}")
+    return value.tobytes()
+
+
+def _integer(p: Parameter, value: int) -> bytes:
+    if kind(p.type) == "float":
+        return _float(p, float(value))
+    width = 8 * p.size
+    low = 0 if p.type[0] == "u" and value >= 0 else -(1 << width - 1)
+    high = (1 << width - (p.type[0] == "s")) - 1
+    if not low <= value <= high:
+        raise _wrong(p, value, f"it has {width} bits")
+    return (value & (1 << width) - 1).to_bytes(p.size, "little")
+
+
+def _float(p: Parameter, value: float) -> bytes:
+    code = _FLOATS.get((kind(p.type), p.size))
+    if code is None:
+        raise _wrong(p, value, f"a Python float is no .{p.type}")
+    try:
+        return struct.pack(code, value)
+    except OverflowError:
+        raise _wrong(p, value, f"it is out of the range of {8 * p.size} bits") from None
+
+
+def _wrong(p: Parameter, value: Any, why: str) -> LaunchError:
+    text = repr(value)
+    return LaunchError(f"parameter {p.name} (.{p.type}) can't be {text[:60]}: {why}")

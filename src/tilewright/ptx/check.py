@@ -1,0 +1,321 @@
+"""The checker: whether a module keeps the rules of PTX, statement by statement.
+
+It walks the tree once with the names that hold at each point, asks each instruction's row what it
+takes (``agree.py``) and needs (``needs.py``), and keeps what is wrong as errors with the place. A
+module without text is printed first, so that its errors have a line and a caret too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from ..errors import Place, PtxCheckError, PtxError, PtxSyntaxError, TargetError, UnknownInstruction
+from ..target import Target
+from . import needs as _needs
+from .agree import is_function, undeclared, wrong
+from .isa import Form, OperandSpec, form
+from .parser import operand_spans, parse
+from .printer import print_module, print_operand
+from .scope import Names
+from .tree import (
+    Block,
+    Directive,
+    Function,
+    Instruction,
+    Module,
+    Operand,
+    Pair,
+    Reg,
+    RegDecl,
+    Sink,
+    Statement,
+    Symbol,
+    Variable,
+    Vector,
+)
+
+Specs = tuple[OperandSpec, ...]
+
+
+def check(module: Module) -> None:
+    """Raise the first of a module's problems: PtxCheckError or UnknownInstruction, with a caret."""
+    for error in _errors(module):
+        raise error
+
+
+def problems(module: Module) -> list[PtxError]:
+    """All that is wrong with a module, in the order of the text."""
+    return list(_errors(module))
+
+
+def _errors(module: Module) -> Iterator[PtxError]:
+    errors = _Checker(module).run()
+    first = next(errors, None)
+    if first is None:
+        return
+    if module.source:
+        yield first
+        yield from errors
+    else:
+        yield from _Checker(_with_source(module)).run()
+
+
+def _with_source(module: Module) -> Module:
+    try:
+        return parse(print_module(module), module.path)
+    except PtxSyntaxError:  # a tree that no text has, a name with a space in it for one
+        return module
+
+
+class _Checker:
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.names = Names()
+        self.outdated: set[str] = set()
+        self.target: Target | None = None
+
+    def run(self) -> Iterator[PtxError]:
+        yield from self._header()
+        yield from self._top_names()
+        for item in self.module.items:
+            if isinstance(item, Function):
+                yield from self._function(item)
+            elif isinstance(item, Variable | Directive):
+                yield from self._needs(item)
+
+    # --- the module ---
+    def _header(self) -> Iterator[PtxError]:
+        module = self.module
+        name = module.target[0] if module.target else ""
+        at = module.source.find(name, module.source.find(".target")) if name else -1
+        place = Place.at(module.source, at, module.path, len(name)) if at >= 0 else None
+        try:
+            self.target = Target.parse(name)
+        except TargetError as error:
+            yield PtxCheckError(error.message, place=place, hint=error.hint)
+            return
+        first = self.target.first_version
+        if module.version < first:
+            message = (
+                f"{name} needs .version {first[0]}.{first[1]}, the module says {module.version[0]}."
+            )
+            yield PtxCheckError(f"{message}{module.version[1]}", place=place)
+        if module.address_size not in (32, 64):
+            yield PtxCheckError(
+                f"an address has 32 or 64 bits, not {module.address_size}", place=place
+            )
+
+    def _top_names(self) -> Iterator[PtxError]:
+        for item in self.module.items:
+            if not isinstance(item, Function | Variable):
+                continue
+            before = self.names.declare(item.name, item)
+            if before is None:
+                continue
+            if isinstance(item, Function) and isinstance(before, Function):
+                if item.body is None or before.body is None:
+                    self.names.names[item.name] = item if before.body is None else before
+                    continue
+            elif (
+                isinstance(item, Variable)
+                and isinstance(before, Variable)
+                and before.linkage == "extern"
+            ):
+                continue
+            yield self._error(f"{item.name} is declared twice", item.pos)
+
+    def _function(self, function: Function) -> Iterator[PtxError]:
+        for directive in function.directives:
+            yield from self._needs(directive)
+        outer = self.names
+        self.names = Names(outer)
+        for parameter in (*function.results, *function.params):
+            if parameter.name != "_" and self.names.declare(parameter.name, parameter):
+                yield self._error(f"parameter {parameter.name} is declared twice", parameter.pos)
+        if function.body is not None:
+            yield from self._scope(function.body)
+        self.names = outer
+
+    # --- statements ---
+    def _scope(self, body: tuple[Statement, ...]) -> Iterator[PtxError]:
+        for name, label in self.names.labels(body):
+            yield self._error(f"label {name} stands twice in one scope", label.pos)
+        for statement in body:
+            yield from self._statement(statement)
+
+    def _statement(self, statement: Statement) -> Iterator[PtxError]:
+        if isinstance(statement, Instruction):
+            yield from self._instruction(statement)
+        elif isinstance(statement, Block):
+            outer = self.names
+            self.names = Names(outer)
+            yield from self._scope(statement.body)
+            self.names = outer
+            return
+        elif isinstance(statement, RegDecl):
+            for name in self.names.declare_registers(statement):
+                yield self._error(f"{name} is declared twice in one scope", statement.pos)
+        elif isinstance(statement, Variable):
+            if self.names.declare(statement.name, statement):
+                yield self._error(f"{statement.name} is declared twice in one scope", statement.pos)
+        elif isinstance(statement, Directive) and statement.name == "branchtargets":
+            for label in statement.arguments:
+                if reason := next(undeclared(Symbol(label), self.names), ""):
+                    yield self._error(reason, statement.pos)
+        yield from self._needs(statement)
+
+    def _needs(self, statement: Statement) -> Iterator[PtxError]:
+        """An error for each statement, but only one for each opcode, that is too new."""
+        opcode = statement.opcode if isinstance(statement, Instruction) else ""
+        if opcode in self.outdated:
+            return
+        try:
+            wanted = tuple(_needs.statement_needs(statement))
+        except UnknownInstruction:
+            return
+        if not wanted:
+            return
+        name = opcode or getattr(statement, "name", "this")
+        what = opcode or (f".{name}" if isinstance(statement, Directive) else name)
+        reason = _needs.problem(what, wanted, self.module.version, self.target)
+        if reason:
+            self.outdated.add(opcode or name)
+            yield self._error(reason, statement.pos)
+
+    # --- instructions ---
+    def _instruction(self, i: Instruction) -> Iterator[PtxError]:
+        if i.guard is not None and (reason := self._guard(i.guard.reg)):
+            yield self._error(reason, i.pos)
+        try:
+            found = form(i.opcode)
+        except UnknownInstruction as error:
+            yield UnknownInstruction(error.message, place=self._opcode_place(i), hint=error.hint)
+            return
+        if "call" in found.effects:
+            yield from self._call(i)
+            return
+        signatures = candidates(found, len(i.operands))
+        if not signatures:
+            yield self._error(_count(found, len(i.operands)), i.pos, place=self._opcode_place(i))
+            return
+        tried = [list(self._operands(found, specs, i.operands)) for specs in signatures]
+        for index, reason in min(tried, key=len):
+            yield self._error(reason, i.pos, index)
+
+    def _guard(self, reg: Reg) -> str:
+        found = self.names.register(reg.name)
+        if found is None:
+            return next(
+                undeclared(reg, self.names),
+                f"special register {reg.name} can't guard an instruction",
+            )
+        return "" if found.type == "pred" else f"the guard {reg.name} is .{found.type}, not .pred"
+
+    def _operands(
+        self, found: Form, specs: Specs, operands: Sequence[Operand]
+    ) -> Iterator[tuple[int, str]]:
+        """(index, reason) of each operand that does not fit."""
+        for index, (pair, operand) in enumerate(zip(_grouped(specs), operands, strict=True)):
+            reason = self._pair(found, pair, operand) if len(pair) == 2 else ""
+            if len(pair) == 1 or not isinstance(operand, Pair):
+                if isinstance(operand, Pair):
+                    reason = f"{print_operand(operand)}: only one destination is wanted"
+                reason = reason or wrong(found, pair[0], operand, self.names)
+            if reason:
+                yield index, reason
+
+    def _pair(self, found: Form, pair: Specs, operand: Operand) -> str:
+        """What is wrong with ``p|q``; either may be ``_``."""
+        if not isinstance(operand, Pair):
+            two = f"two destinations are wanted, as in {pair[0].name}|{pair[1].name}"
+            return "" if pair[1].optional else f"{print_operand(operand)}: {two}"
+        for spec, part in zip(pair, (operand.first, operand.second), strict=True):
+            if not isinstance(part, Sink) and (reason := wrong(found, spec, part, self.names)):
+                return reason
+        return ""
+
+    def _call(self, i: Instruction) -> Iterator[PtxError]:
+        if (
+            len(i.operands) < 3
+            or not isinstance(i.operands[0], Vector)
+            or not isinstance(i.operands[2], Vector)
+        ):
+            yield self._error("a call is (results), function, (arguments)", i.pos)
+            return
+        results, callee, arguments = i.operands[:3]
+        assert isinstance(results, Vector) and isinstance(arguments, Vector)
+        for index, operand in enumerate(i.operands):
+            if reason := next(undeclared(operand, self.names), ""):
+                yield self._error(reason, i.pos, index)
+                return
+        function = is_function(callee, self.names)
+        if function is None:
+            if isinstance(callee, Symbol):
+                yield self._error(f"{callee.name} is not a function", i.pos, 1)
+            elif len(i.operands) < 4:
+                yield self._error("a call through a register needs a prototype", i.pos, 1)
+            return
+        for index, given, wanted in (
+            (0, results, function.results),
+            (2, arguments, function.params),
+        ):
+            if len(given.items) != len(wanted):
+                what = "results" if index == 0 else "arguments"
+                counts = f"{len(wanted)} {what}, {len(given.items)} are given"
+                yield self._error(f"{function.name} has {counts}", i.pos, index)
+
+    # --- places ---
+    def _error(
+        self, message: str, pos: int, operand: int | None = None, place: Place | None = None
+    ) -> PtxCheckError:
+        return PtxCheckError(message, place=place or self._place(pos, operand))
+
+    def _place(self, pos: int, operand: int | None) -> Place | None:
+        source = self.module.source
+        if pos < 0 or not source:
+            return None
+        spans = operand_spans(source, pos) if operand is not None else []
+        if operand is not None and operand < len(spans):
+            start, end = spans[operand]
+            return Place.at(source, start, self.module.path, end - start)
+        return Place.at(source, pos, self.module.path)
+
+    def _opcode_place(self, i: Instruction) -> Place | None:
+        source = self.module.source
+        at = source.find(i.opcode, i.pos) if source and i.pos >= 0 else -1
+        return (
+            Place.at(source, at, self.module.path, len(i.opcode))
+            if at >= 0
+            else self._place(i.pos, None)
+        )
+
+
+def _grouped(specs: Specs) -> Iterator[Specs]:
+    """The specs of each written operand: one, or the two of ``p|q``."""
+    for index, spec in enumerate(specs):
+        if not spec.second:
+            follows = index + 1 < len(specs) and specs[index + 1].second
+            yield specs[index : index + 2] if follows else (spec,)
+
+
+@lru_cache(maxsize=None)
+def candidates(found: Form, count: int) -> tuple[Specs, ...]:
+    """The form's signatures for ``count`` written operands, optional ones dropped from the right."""
+    fitting = []
+    for specs in found.signatures:
+        groups = list(_grouped(specs))
+        for index in range(len(groups) - 1, -1, -1):
+            if len(groups) > count and groups[index][0].optional:
+                del groups[index]
+        if len(groups) == count:
+            fitting.append(tuple(spec for group in groups for spec in group))
+    return tuple(fitting)
+
+
+def _count(found: Form, count: int) -> str:
+    wanted = " or ".join(
+        ", ".join("|".join(map(str, group)) for group in _grouped(specs)) or "no operands"
+        for specs in found.signatures
+    )
+    return f"{found.opcode} takes {wanted}; {count} operands are given"

@@ -1,0 +1,89 @@
+"""Which directives PTX has and where they may stand; what they say is kept as words.
+
+A word list, not a grammar: a directive that nobody computes with (``.pragma``, ``.branchtargets``)
+is a tuple of arguments, each its tokens with normal spacing, so that printing and parsing again
+gives the same.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import NoReturn
+
+from .lexer import Cursor
+
+LINKAGES = ("extern", "visible", "weak", "common")
+SPACES = ("global", "shared", "local", "const", "param", "tex", "reg")
+MODULE = ("alias", "pragma")
+BODY = ("pragma", "branchtargets", "calltargets", "callprototype")
+FUNCTION = (
+    "maxntid", "reqntid", "minnctapersm", "maxnctapersm", "maxnreg", "maxclusterrank",
+    "reqnctapercluster", "explicitcluster", "blocksareclusters", "noreturn", "pragma",
+    "abi_preserve", "abi_preserve_control",
+)  # fmt: skip
+
+#: The lowest PTX version and target of each directive that is younger than PTX 2.0.
+NEEDS: dict[str, tuple[str, str]] = {
+    "branchtargets": ("2.1", "sm_20"), "calltargets": ("2.1", "sm_20"),
+    "callprototype": ("2.1", "sm_20"),
+    "reqntid": ("2.1", "sm_10"), "minnctapersm": ("2.0", "sm_10"), "pragma": ("2.0", "sm_10"),
+    "alias": ("6.3", "sm_30"), "noreturn": ("6.4", "sm_30"), "attribute": ("4.0", "sm_30"),
+    "reqnctapercluster": ("7.8", "sm_90"), "explicitcluster": ("7.8", "sm_90"),
+    "maxclusterrank": ("7.8", "sm_90"),
+    "blocksareclusters": ("9.0", "sm_90"), "abi_preserve": ("9.0", "sm_80"),
+    "abi_preserve_control": ("9.0", "sm_80"),
+    "maxnreg": ("1.3", "sm_10"), "maxntid": ("1.3", "sm_10"),
+}  # fmt: skip
+
+_OPEN = {"(": ")", "[": "]", "<": ">"}
+
+
+def arguments(cursor: Cursor, until_directive: bool = False) -> tuple[str, ...]:
+    """The arguments up to ``;``, ``{`` or, before a function's body, the next directive."""
+    found: list[str] = []
+    words = ""
+    closing: list[str] = []
+    while closing or not _ends(cursor, until_directive):
+        if cursor.kind == "end":
+            cursor.fail("unexpected end of the text in a directive")
+        if cursor.value == "," and not closing:
+            if not words:
+                cursor.fail("expected an argument before ','")
+            found.append(words)
+            words = ""
+            cursor.advance()
+            continue
+        words = _joined(words, _nested(cursor, closing))
+    if found and not words:
+        cursor.fail(f"expected an argument after ',', not {cursor.what()}")
+    return (*found, words) if words else ()
+
+
+def _ends(cursor: Cursor, until_directive: bool) -> bool:
+    return cursor.value in (";", "{", "}") or (until_directive and cursor.kind == "directive")
+
+
+def _nested(cursor: Cursor, closing: list[str]) -> str:
+    """Step over one token, keeping track of the brackets that are open."""
+    value = cursor.value
+    if value in (";", "{", "}"):
+        cursor.fail(f"expected {closing[-1]!r}, not {value!r}")
+    if value in _OPEN:
+        closing.append(_OPEN[value])
+    elif closing and value == closing[-1]:
+        closing.pop()
+    elif value in _OPEN.values():
+        cursor.fail(f"unbalanced {value!r}")
+    return cursor.advance()
+
+
+def _joined(words: str, token: str) -> str:
+    tight = not words or words[-1] in "([<-" or token in (")", "]", ">", ",", "[", "<")
+    return words + token if tight else f"{words} {token}"
+
+
+def unknown(cursor: Cursor, allowed: tuple[str, ...], where: str) -> NoReturn:
+    """Fail at a directive that may not stand here, naming the nearest one that may."""
+    close = difflib.get_close_matches(cursor.value[1:], allowed, n=1)
+    hint = f"did you mean .{close[0]}?" if close else ""
+    cursor.fail(f"{cursor.value} can't stand {where}", hint=hint)

@@ -1,0 +1,130 @@
+"""What a module needs: the lowest ``.version`` and ``.target``, read from the rows.
+
+Each instruction's form, special register, declaration and directive asks for a PTX version and a
+target; a module needs what satisfies them all, and the version that its target itself requires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from ..errors import TargetError, UnknownInstruction
+from ..target import FIRST_VERSION, Target, Version, parse_version
+from . import directives
+from .isa import form
+from .specials import special
+from .tree import (
+    Block,
+    Directive,
+    Function,
+    Instruction,
+    Loc,
+    Module,
+    Reg,
+    RegDecl,
+    Statement,
+    Variable,
+)
+
+Need = tuple[str, str]  # (".version", ".target")
+
+_TYPES: dict[str, Need] = {
+    "b128": ("8.3", "sm_70"),
+    "f64": ("1.0", "sm_13"),
+    "f16x2": ("4.2", "sm_53"),
+}
+
+
+def needs(module: Module) -> tuple[Version, str]:
+    """The lowest ``.version`` and ``.target``: ``((8, 0), "sm_90a")``.
+
+    TargetError where no target has all that the module uses, UnknownInstruction for an opcode
+    without a row.
+    """
+    wanted = set(module_needs(module))
+    target = lowest_target({t for _, t in wanted})
+    version = max((parse_version(v) for v, _ in wanted), default=(1, 0))
+    return max(version, target.first_version), target.name
+
+
+def lowest_target(names: Iterable[str]) -> Target:
+    """The lowest target that runs what all these need."""
+    wanted = sorted(map(Target.parse, names))
+    for candidate in _all_targets():
+        if all(candidate.runs(w) for w in wanted):
+            return candidate
+    raise TargetError(f"no target has what {', '.join(map(str, wanted))} have together")
+
+
+@lru_cache(maxsize=None)
+def _all_targets() -> tuple[Target, ...]:
+    return tuple(sorted(map(Target.parse, FIRST_VERSION)))
+
+
+def module_needs(module: Module) -> Iterator[Need]:
+    """The needs of everything in a module, each once or more."""
+    if module.address_size == 64:
+        yield "2.3", "sm_20"
+    for item in module.items:
+        if isinstance(item, Function):
+            for directive in item.directives:
+                yield from statement_needs(directive)
+            for variable in (*item.params, *item.results):
+                yield from statement_needs(variable)
+            yield from _body_needs(item.body or ())
+        elif isinstance(item, Variable | Directive):
+            yield from statement_needs(item)
+
+
+def _body_needs(body: tuple[Statement, ...]) -> Iterator[Need]:
+    for statement in body:
+        if isinstance(statement, Block):
+            yield from _body_needs(statement.body)
+        else:
+            yield from statement_needs(statement)
+
+
+def statement_needs(statement: Statement) -> Iterator[Need]:
+    """The needs of one statement."""
+    if isinstance(statement, Instruction):
+        yield from opcode_needs(statement.opcode)
+        if statement.opcode[:3] in ("mov", "cvt"):
+            for operand in statement.operands:
+                row = special(operand.name) if isinstance(operand, Reg) else None
+                if row is not None:
+                    yield row.ptx, row.target
+    elif isinstance(statement, RegDecl | Variable):
+        if statement.type in _TYPES:
+            yield _TYPES[statement.type]
+        if isinstance(statement, Variable) and ".ptr" in statement.qualifiers:
+            yield "2.2", "sm_20"
+    elif isinstance(statement, Directive) and statement.name in directives.NEEDS:
+        yield directives.NEEDS[statement.name]
+    elif isinstance(statement, Loc) and statement.attributes:
+        yield "7.2", "sm_10"
+
+
+@lru_cache(maxsize=None)
+def opcode_needs(opcode: str) -> tuple[Need, ...]:
+    """What an opcode's form needs; UnknownInstruction where there is none."""
+    return tuple(form(opcode).needs())
+
+
+def opcode_problem(opcode: str, version: Version, target: Target | None) -> str:
+    """Why an opcode can't be used with this ``.version`` and ``.target``, or an empty string."""
+    try:
+        wanted = opcode_needs(opcode)
+    except UnknownInstruction:
+        return ""
+    return problem(opcode, wanted, version, target)
+
+
+def problem(what: str, wanted: Iterable[Need], version: Version, target: Target | None) -> str:
+    """Why something can't be used with this ``.version`` and ``.target``, or an empty string."""
+    for needed, architecture in wanted:
+        if parse_version(needed) > version:
+            return f"{what} needs .version {needed}, the module says {version[0]}.{version[1]}"
+        if target is not None and not target.runs(architecture):
+            return f"{what} needs .target {architecture}, the module says {target}"
+    return ""
