@@ -1,0 +1,23 @@
+"""The kernel builder: write a kernel as a Python function, get a ``ptx.Module``.
+
+``kernel`` makes a kernel of a function; its first argument is a ``Builder``. Values are registers
+(``Reg``), variables (``Var``), pointers and register arrays; all of them are traced once, nothing
+runs while a kernel is built.
+"""
+
+from ..dtypes import DTYPES
+from .builder import Builder
+from .kernel import Kernel, Launcher, Options, Traced, kernel, set_launcher, trace
+from .params import Param, block, ptr
+from .pointer import Pointer
+from .registers import Reg, Registers, Var
+
+u32, u64, s32, s64 = (DTYPES[name] for name in ("u32", "u64", "s32", "s64"))
+f16, bf16, f32, f64 = (DTYPES[name] for name in ("f16", "bf16", "f32", "f64"))
+
+__all__ = [
+    "kernel", "trace", "Kernel", "Traced", "Options", "Launcher", "set_launcher",
+    "Builder", "Reg", "Var", "Registers", "Pointer",
+    "Param", "ptr", "block",
+    "u32", "u64", "s32", "s64", "f16", "bf16", "f32", "f64",
+]  # fmt: skip

@@ -1,0 +1,118 @@
+"""The builder, ``k``: what a kernel function is given to write its kernel with.
+
+It is the sum of its parts, each a file: emission of instructions, arithmetic, conversions, memory,
+control flow, what warps do together; and the names of special registers, which are here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ptx import tree
+from .control import Control
+from .opcode import Opcode
+from .registers import Reg
+from .source import kernel_error
+from .warp import Warp
+
+_WIDE = ("clock64", "globaltimer")
+_CHANGING = ("clock", "clock64", "globaltimer", "smid", "warpid")
+
+
+class Vector3:
+    """A special register with components: ``k.tid.x``."""
+
+    def __init__(self, k: Builder, name: str) -> None:
+        self._k = k
+        self._name = name
+
+    @property
+    def x(self) -> Reg:
+        return self._k.special(f"{self._name}.x")
+
+    @property
+    def y(self) -> Reg:
+        return self._k.special(f"{self._name}.y")
+
+    @property
+    def z(self) -> Reg:
+        return self._k.special(f"{self._name}.z")
+
+
+class Builder(Warp, Control):
+    """Builds one kernel. Its methods emit instructions at the end of the kernel's body.
+
+    ``k.tid``, ``k.ntid``, ``k.ctaid``, ``k.nctaid`` have ``.x .y .z`` (u32); ``k.laneid``;
+    ``k.warpid``, counted from the linear thread index; ``k.ptx`` spells any instruction.
+    """
+
+    def __init__(self, *, lines: bool = True) -> None:
+        super().__init__(lines=lines)
+        self.ptx = Opcode(self)
+        self.tid = Vector3(self, "tid")
+        self.ntid = Vector3(self, "ntid")
+        self.ctaid = Vector3(self, "ctaid")
+        self.nctaid = Vector3(self, "nctaid")
+        self.block: tuple[int, int, int] | None = None
+        self.bounds: dict[str, tuple[int, ...]] = {}
+        self.targets: list[str] = []
+
+    def special(self, name: str) -> Reg:
+        """A special register, ``tid.x`` or ``clock64``; what never changes is read once."""
+        kind = "u64" if name in _WIDE else "u32"
+        source = tree.Reg(f"%{name}")
+        if name in _CHANGING:
+            return self.emit(f"mov.{kind}", source)
+        return self.keep(source, f"mov.{kind}", source)
+
+    @property
+    def laneid(self) -> Reg:
+        return self.special("laneid")
+
+    @property
+    def warpid(self) -> Reg:
+        """The warp's index in its CTA: the linear thread index / 32."""
+        kept = self._kept.get("warpid")
+        if kept is None:
+            with self.in_prologue():
+                kept = self._kept["warpid"] = self.thread >> 5
+        return kept
+
+    @property
+    def thread(self) -> Reg:
+        """The linear thread index in the CTA (``tid.x`` where the block is declared 1-D)."""
+        if self.block is not None and self.block[1:] == (1, 1):
+            return self.tid.x
+        kept = self._kept.get("thread")
+        if kept is None:
+            with self.in_prologue():
+                above = self.mad(self.tid.z, self.ntid.y, self.tid.y)
+                kept = self._kept["thread"] = self.mad(above, self.ntid.x, self.tid.x)
+        return kept
+
+    def launch_bounds(
+        self, block: Any = None, *, exact: bool = False, min_ctas: int = 0, max_registers: int = 0
+    ) -> None:
+        """What the kernel promises of its launch: the block (``.maxntid``; ``exact``:
+        ``.reqntid``), how many CTAs should fit an SM (``.minnctapersm``), how many registers a
+        thread may take (``.maxnreg``)."""
+        if block is not None:
+            self.block = dimensions(block)
+            self.bounds["reqntid" if exact else "maxntid"] = self.block
+        if min_ctas:
+            self.bounds["minnctapersm"] = (min_ctas,)
+        if max_registers:
+            self.bounds["maxnreg"] = (max_registers,)
+
+    def require(self, target: str) -> None:
+        """Ask for a target beyond what the instructions need: ``sm_90a``."""
+        self.targets.append(target)
+
+
+def dimensions(size: Any) -> tuple[int, int, int]:
+    """A grid or block as three numbers: 128, (128,), (16, 8) and (16, 8, 1) are all right."""
+    given = tuple(size) if isinstance(size, (tuple, list)) else (size,)
+    if not 1 <= len(given) <= 3 or not all(type(n) is int and n > 0 for n in given):
+        raise kernel_error(f"a grid or block is one to three positive numbers, not {size!r}")
+    x, y, z = (*given, 1, 1)[:3]
+    return x, y, z

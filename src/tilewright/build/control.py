@@ -1,0 +1,200 @@
+"""Control flow: loops and branches as Python's own ``for`` and ``with``.
+
+The kernel function runs once, so a Python ``for`` unrolls; ``k.range`` makes a loop of the device
+unless it is told to unroll. A branch takes a predicate and a ``with`` block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..dtypes import DType
+from ..ptx import tree
+from .arithmetic import Arithmetic
+from .registers import Reg, known
+from .source import kernel_error
+
+
+class Control(Arithmetic):
+    """Loops, branches and the kernel's end."""
+
+    def __init__(self, *, lines: bool = True) -> None:
+        super().__init__(lines=lines)
+        self._loops: list[tuple[str, str]] = []  # labels: (continue, break)
+        self._after_if: tuple[Any, tree.Statement | None] = (None, None)
+
+    # --- loops ---
+    def range(
+        self, lo: Any, hi: Any = None, step: Any = 1, *, unroll: bool | None = None, dtype: str = ""
+    ) -> Iterator[Any]:
+        """``for i in k.range(lo, hi, step)``, or ``k.range(hi)``: a loop of the device, ``i`` a
+        register.
+
+        The type is that of ``lo`` or ``hi``, else u32 (``dtype`` decides). A static step may be
+        negative (signed types); ``hi + step`` must fit the type. ``unroll=True`` traces the body
+        for each of static bounds, with ``i`` a Python int; ``unroll=False`` forbids ptxas to
+        unroll. Leave the loop with ``k.break_()``, not with ``break``.
+        """
+        lo, hi = (0, lo) if hi is None else (lo, hi)
+        if unroll:
+            return self._unrolled(lo, hi, step)
+        return self._loop(lo, hi, step, self._loop_type(lo, hi, step, dtype), unroll)
+
+    def _unrolled(self, lo: Any, hi: Any, step: Any) -> Iterator[int]:
+        for value in (lo, hi, step):
+            if isinstance(value, Reg):
+                raise kernel_error(f"unroll=True needs static bounds; {value!r} is a register")
+        return iter(range(lo, hi, step))
+
+    def _loop_type(self, lo: Any, hi: Any, step: Any, dtype: str) -> DType:
+        regs = [v for v in (lo, hi, step) if isinstance(v, Reg)]
+        t = (
+            known(dtype)
+            if dtype
+            else regs[0].dtype
+            if regs
+            else known("u32" if step > 0 and lo >= 0 else "s32")
+        )
+        if t.kind not in ("int", "uint") or t.bits < 16:
+            raise kernel_error(f"a loop counts with integers, not with {t.name}")
+        for reg in regs:
+            if reg.dtype is not t:
+                raise kernel_error(
+                    f"a loop of {t.name} has a bound of {reg.dtype.name}", f".to({t.name!r})"
+                )
+        if not isinstance(step, Reg) and (step == 0 or (step < 0 and t.kind == "uint")):
+            raise kernel_error(
+                f"a loop of {t.name} with step {step}", "count down with a signed type"
+            )
+        return t
+
+    def _loop(self, lo: Any, hi: Any, step: Any, t: DType, unroll: bool | None) -> Iterator[Reg]:
+        self._no_guard("a loop")
+        down = not isinstance(step, Reg) and step < 0
+        i = self.var(t, lo)
+        again, done, top = self.label("next"), self.label("done"), self.label("loop")
+        if isinstance(lo, Reg) or isinstance(hi, Reg):
+            self._branch(self.compare("le" if down else "ge", i, hi), done)
+        elif not range(lo, hi, step):
+            self._branch(None, done)
+        self.place_label(top)
+        if unroll is False:
+            self.body.append(tree.Directive("pragma", ('"nounroll"',)))
+        self._loops.append((again, done))
+        try:
+            yield Reg(i.k, t, i.operand)
+        except GeneratorExit:
+            self._broken = kernel_error(
+                "Python's break or return inside a loop of the device",
+                "k.break_() leaves it; unroll=True makes it a Python loop",
+            )
+            raise
+        self._loops.pop()
+        self.place_label(again)
+        self.add(i, step, into=i)
+        self._branch(self.compare("gt" if down else "lt", i, hi), top)
+        self.place_label(done)
+
+    @contextmanager
+    def while_(self, condition: Callable[[], Any]) -> Iterator[None]:
+        """``with k.while_(lambda: i < n)``: the condition is evaluated before each turn."""
+        self._no_guard("a loop")
+        top, done = self.label("while"), self.label("done")
+        self.place_label(top)
+        self._branch(condition(), done, negated=True)
+        self._loops.append((top, done))
+        yield
+        self._loops.pop()
+        self._branch(None, top)
+        self.place_label(done)
+
+    def break_(self, when: Any = None) -> None:
+        """Leave the innermost loop of the device (where ``when`` holds)."""
+        self._leave("k.break_()", 1, when)
+
+    def continue_(self, when: Any = None) -> None:
+        """Go on with the next turn of the innermost loop of the device (where ``when`` holds)."""
+        self._leave("k.continue_()", 0, when)
+
+    def _leave(self, what: str, which: int, when: Any) -> None:
+        if not self._loops:
+            raise kernel_error(f"{what} outside of a loop")
+        if when is None or isinstance(when, Reg):
+            self._branch(when, self._loops[-1][which])
+        elif when:
+            self._branch(None, self._loops[-1][which])
+
+    # --- branches ---
+    @contextmanager
+    def if_(self, p: Any) -> Iterator[None]:
+        """A branch; ``with k.else_():`` may follow at once. A Python bool is decided now."""
+        if not isinstance(p, Reg):
+            with self._static(p):
+                yield
+            self._after_if = (bool(p), self.body[-1] if self.body else None)
+            return
+        self._no_guard("a branch")
+        otherwise = self.label("else")
+        self._branch(p, otherwise, negated=True)
+        yield
+        self.place_label(otherwise)
+        self._after_if = (otherwise, self.body[-1])
+
+    @contextmanager
+    def else_(self) -> Iterator[None]:
+        """The other side of the ``k.if_`` just before."""
+        taken, last = self._after_if
+        if taken is None or (self.body[-1] if self.body else None) is not last:
+            raise kernel_error("k.else_() must follow its k.if_ at once")
+        self._after_if = (None, None)
+        if isinstance(taken, bool):
+            with self._static(not taken):
+                yield
+            return
+        end = self.label("endif")
+        self.body.pop()
+        self._branch(None, end)
+        self.place_label(taken)
+        yield
+        self.place_label(end)
+
+    def ret(self, when: Any = None) -> None:
+        """End this thread's kernel (where ``when`` holds)."""
+        if when is None or isinstance(when, Reg):
+            self.emit("ret", guard=when)
+        elif when:
+            self.emit("ret")
+
+    def finish(self) -> None:
+        """Close the kernel: a last ``ret``, and an error that is still to be raised."""
+        if self._broken:
+            raise self._broken
+        last = self.body[-1] if self.body else None
+        if not (isinstance(last, tree.Instruction) and last.opcode == "ret" and last.guard is None):
+            self._lines = False
+            self.emit("ret")
+
+    def _branch(self, p: Any, label: str, negated: bool = False) -> None:
+        """``bra`` to a label, where the predicate holds (or, ``negated``, does not)."""
+        if p is not None and not isinstance(p, Reg):
+            if bool(p) is negated:
+                return
+            p = None
+        if p is None:
+            self.emit("bra", label)
+            return
+        self.check_predicate(p)
+        self._no_guard("a conditional branch")
+        self._guard = tree.Guard(p.operand, negated)
+        try:
+            self.emit("bra", label)
+        finally:
+            self._guard = None
+
+    def _no_guard(self, what: str) -> None:
+        if self._guard is not None:
+            raise kernel_error(
+                f"{what} inside k.when", "k.when only predicates instructions; branch with k.if_"
+            )

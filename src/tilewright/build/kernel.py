@@ -1,0 +1,252 @@
+"""Kernels: a Python function, traced once for each choice of its static arguments, and launched.
+
+    @tilewright.kernel
+    def scale(k, n: "u32", a: "f32", x: "ptr f32", *, per_thread=4): …
+
+    scale.trace(per_thread=8).module          the PTX tree
+    scale[blocks, 256](n, 2.0, x)             a launch, where the arrays live
+
+Parameters after ``k`` are the device's, keyword-only ones are static. Launching belongs to a
+higher floor, which registers itself with ``set_launcher``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ..errors import KernelError, Place
+from ..ptx import tree
+from ..ptx.printer import print_module
+from ..target import Target, Version, parse_version
+from .builder import Builder, dimensions
+from .memory import DYNAMIC_SHARED
+from .params import Param, parameters
+
+_LEAST_TARGET = Target.parse("sm_50")
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A traced kernel: its module, and what a launch must know."""
+
+    module: tree.Module = field(repr=False)
+    name: str
+    params: tuple[Param, ...]
+    block: tuple[int, int, int] | None
+    dynamic_shared: int
+    static_shared: int
+
+    @property
+    def entry(self) -> tree.Function:
+        return self.module.functions[self.name]
+
+    @property
+    def target(self) -> str:
+        return self.module.target[0]
+
+    @property
+    def ptx(self) -> str:
+        """The module as text."""
+        return print_module(self.module)
+
+
+class Launcher(Protocol):
+    """Runs a traced kernel; ``args`` are as many as ``traced.params``."""
+
+    def __call__(
+        self,
+        traced: Traced,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        args: tuple[Any, ...],
+        *,
+        device: Any = None,
+        stream: Any = None,
+    ) -> Any: ...
+
+
+_LAUNCHERS: list[Launcher] = []
+
+
+def set_launcher(launcher: Launcher | None) -> None:
+    """Let ``kernel[grid, block](…)`` launch through this function (None: through nothing)."""
+    _LAUNCHERS[:] = [launcher] if launcher is not None else []
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the decorator may say; ``k.launch_bounds`` and ``k.require`` say it from inside."""
+
+    name: str = ""
+    params: Mapping[str, Any] | None = None
+    block: Any = None
+    exact: bool = False
+    min_ctas: int = 0
+    max_registers: int = 0
+    target: str = ""
+    lines: bool = True
+
+
+# --- tracing ----------------------------------------------------------------------------------
+
+
+def trace(
+    function: Callable[..., Any], static: Mapping[str, Any] | None = None, **options: Any
+) -> Traced:
+    """Trace a kernel function. ``static``: its keyword-only arguments; ``options``: ``Options``."""
+    return _trace(
+        function, parameters(function, options.get("params")), static or {}, Options(**options)
+    )
+
+
+def _trace(
+    function: Callable[..., Any],
+    params: tuple[Param, ...],
+    static: Mapping[str, Any],
+    options: Options,
+) -> Traced:
+    name = options.name or function.__name__
+    if not re.fullmatch(r"[A-Za-z_$][\w$]*", name, re.ASCII):
+        raise KernelError(f"{name!r} is not a name for a kernel", hint="letters, digits, _ and $")
+    k = Builder(lines=options.lines)
+    k.launch_bounds(
+        options.block,
+        exact=options.exact,
+        min_ctas=options.min_ctas,
+        max_registers=options.max_registers,
+    )
+    if options.target:
+        k.require(options.target)
+    function(k, *[p.load(k) for p in params], **static)
+    k.finish()
+    return Traced(_module(k, name, params), name, params, k.block, k.dynamic_bytes, k.static_bytes)
+
+
+def _module(k: Builder, name: str, params: tuple[Param, ...]) -> tree.Module:
+    version, target = _needs(k)
+    items: list[tree.Item] = [tree.File(index, file) for file, index in k.files.items()]
+    if k.dynamic_align:
+        items.append(
+            tree.Variable("shared", "b8", DYNAMIC_SHARED, (0,), k.dynamic_align, linkage="extern")
+        )
+    items.append(_function(k, name, params))
+    return tree.Module(version, (target.name,), 64, tuple(items))
+
+
+def _function(k: Builder, name: str, params: tuple[Param, ...]) -> tree.Function:
+    bounds = tuple(tree.Directive(d, tuple(map(str, n))) for d, n in k.bounds.items())
+    body = (*k.register_declarations(), *k.variables, *k.prologue, *k.body)
+    return tree.Function(name, "entry", tuple(p.variable() for p in params), (), bounds, body)
+
+
+def _needs(k: Builder) -> tuple[Version, Target]:
+    """The lowest PTX version and target that have all that the kernel uses and asks for."""
+    needs = {need for form in k.forms for need in form.needs()}
+    wanted = {Target.parse(t) for _, t in needs} | {Target.parse(t) for t in k.targets}
+    target = max(wanted | {_LEAST_TARGET})
+    for other in wanted:
+        if not target.runs(other):
+            raise KernelError(f"the kernel needs {other} and {target} at once; no target is both")
+    return max({parse_version(v) for v, _ in needs} | {target.first_version}), target
+
+
+# --- kernels ----------------------------------------------------------------------------------
+
+
+class Kernel:
+    """A kernel function with its parameters; made by ``@kernel``."""
+
+    def __init__(self, function: Callable[..., Any], options: Options) -> None:
+        self.function = function
+        self.options = options
+        self.params = parameters(function, options.params)
+        self.__name__ = options.name or function.__name__
+        self.__doc__ = function.__doc__
+        code = function.__code__
+        first = code.co_argcount
+        self._statics = code.co_varnames[first : first + code.co_kwonlyargcount]
+        self._cache: dict[Any, Traced] = {}
+
+    def __repr__(self) -> str:
+        return f"kernel {self.__name__}({', '.join(map(str, self.params))})"
+
+    def trace(self, **static: Any) -> Traced:
+        """The kernel for these static arguments, traced once for each choice of them."""
+        static = {**(self.function.__kwdefaults__ or {}), **static}
+        key = tuple((name, type(static[name]), static[name]) for name in sorted(static))
+        try:
+            found = self._cache.get(key)
+        except TypeError:
+            raise self._error("static arguments must be hashable", f"given: {static!r}") from None
+        if found is None:
+            self._check_statics(static)
+            found = self._cache[key] = _trace(self.function, self.params, static, self.options)
+        return found
+
+    def _check_statics(self, static: Mapping[str, Any]) -> None:
+        unknown = sorted(set(static) - set(self._statics))
+        missing = sorted(set(self._statics) - set(static))
+        if unknown or missing:
+            what = (
+                f"no static argument {unknown[0]!r}" if unknown else f"{missing[0]!r} is not given"
+            )
+            known = ", ".join(self._statics) or "none"
+            raise self._error(
+                f"{self.__name__}: {what}", f"its static (keyword-only) arguments: {known}"
+            )
+
+    def _error(self, message: str, hint: str = "") -> KernelError:
+        code = self.function.__code__
+        return KernelError(message, place=Place(code.co_filename, code.co_firstlineno), hint=hint)
+
+    def __getitem__(self, launch: Any) -> Launch:
+        """``kernel[grid, block]``, or ``kernel[grid]`` where the kernel says its block."""
+        grid, size = launch if isinstance(launch, tuple) and len(launch) == 2 else (launch, None)
+        return Launch(self, dimensions(grid), dimensions(size) if size is not None else None)
+
+    def __call__(self, *args: Any, **static: Any) -> Any:
+        raise self._error(f"{self.__name__} is a kernel: it needs a grid", "kernel[grid, block](…)")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel with its grid and block; calling it launches."""
+
+    kernel: Kernel
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int] | None
+
+    def __call__(self, *args: Any, device: Any = None, stream: Any = None, **static: Any) -> Any:
+        """Launch with the device parameters ``args``; keywords are static arguments."""
+        kernel = self.kernel
+        if len(args) != len(kernel.params):
+            takes = ", ".join(map(str, kernel.params)) or "nothing"
+            raise kernel._error(
+                f"{kernel.__name__} takes {takes}; {len(args)} arguments were given"
+            )
+        traced = kernel.trace(**static)
+        size = self.block or traced.block
+        if size is None:
+            raise kernel._error(
+                f"the block of {kernel.__name__} is not known", "kernel[grid, block](…)"
+            )
+        if not _LAUNCHERS:
+            raise kernel._error(
+                "nothing here can launch a kernel", "import tilewright.run, which can"
+            )
+        return _LAUNCHERS[0](traced, self.grid, size, args, device=device, stream=stream)
+
+
+def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Make a kernel of a Python function: ``@kernel`` or ``@kernel(block=256, target="sm_90a")``.
+
+    Options: ``name``; ``params`` (specifications by name, instead of annotations); ``block``
+    (``.maxntid``, with ``exact`` ``.reqntid``); ``min_ctas``; ``max_registers``; ``target`` (at
+    least); ``lines`` (False: no ``.loc``).
+    """
+    if function is not None:
+        return Kernel(function, Options(**options))
+    return lambda given: Kernel(given, Options(**options))

@@ -1,0 +1,78 @@
+"""What an opcode takes, prepared for emitting: the form's signatures with their types looked up,
+once for each opcode.
+
+The instruction table is the only truth about operands; this is its shape for the builder's inner
+loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ..dtypes import DTYPES, DType, dtype
+from ..ptx.isa import Form, OperandSpec, form
+from .registers import accepts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slot:
+    """One operand. ``accepted``: formats of registers it takes; ``count``: vector length or 0."""
+
+    name: str
+    kind: str
+    dtype: DType | None
+    count: int
+    space: str
+    optional: bool
+    second: bool
+    accepted: frozenset[str]
+
+    @classmethod
+    def of(cls, spec: OperandSpec, relaxed: bool) -> Slot:
+        t = dtype(spec.type) if spec.type else None
+        names = (d.name for d in DTYPES.values() if t is not None and accepts(t, d, relaxed))
+        return cls(
+            spec.name,
+            spec.kind,
+            t,
+            spec.count,
+            spec.space,
+            spec.optional,
+            spec.second,
+            frozenset(names),
+        )
+
+    def __str__(self) -> str:
+        text = (
+            f"[{self.name}]" if self.kind == "address" else f"{self.name}:{self.dtype or self.kind}"
+        )
+        return text + (f"*{self.count}" if self.count else "") + ("?" if self.optional else "")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Signature:
+    """A form's operands. ``least`` sources must be given; ``dests`` are the required ones."""
+
+    dests: tuple[Slot, ...]
+    all_dests: tuple[Slot, ...]
+    sources: tuple[Slot, ...]
+    least: int
+
+    @classmethod
+    def of(cls, specs: tuple[OperandSpec, ...], relaxed: bool) -> Signature:
+        dests = tuple(Slot.of(s, relaxed) for s in specs if s.dest)
+        sources = tuple(Slot.of(s, relaxed) for s in specs if not s.dest)
+        required = tuple(s for s in dests if not s.optional)
+        return cls(required, dests, sources, sum(not s.optional for s in sources))
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.sources)) or "nothing"
+
+
+@lru_cache(maxsize=None)
+def lookup(opcode: str) -> tuple[Form, tuple[Signature, ...]]:
+    """The form of an opcode and its signatures. Raises UnknownInstruction."""
+    found = form(opcode)
+    relaxed = "relaxed" in found.effects  # registers may be larger than the type
+    return found, tuple(Signature.of(specs, relaxed) for specs in found.signatures)
