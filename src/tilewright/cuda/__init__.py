@@ -8,7 +8,7 @@ Importing this imports nothing of CUDA; ``available()`` and ``why_not()`` say, w
 whether it can be used here. All else raises MissingPackage or DeviceError where it can't.
 """
 
-from .compile import compile, compiler, target_of
+from .assembler import compile, compiler, target_of
 from .cubin import Cubin, Usage
 from .device import Gpu, Loaded, Properties, devices, gpu, ordinal_of
 from .driver import available, version, why_not

@@ -1,8 +1,8 @@
 """A GPU: its properties, its primary context, its memory, and kernels loaded into it.
 
 The context is the device's primary one, the same that PyTorch, CuPy and JAX use, so that their
-pointers and streams are valid here. It is made current for the moment of a call, and only where
-another one is.
+pointers and streams are valid here. Where another one is current, ours is so for the moment of a
+call; a thread that has none keeps it.
 """
 
 from __future__ import annotations
@@ -91,7 +91,9 @@ def _device(ordinal: int) -> Any:
 def ordinal_of(address: int) -> int:
     """The number of the GPU that ``address`` is memory of. CudaError where it is none's."""
     name = cu().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-    return int(call("cuPointerGetAttribute", name, address, doing=f"whose address {address:#x} is"))
+    doing = f"whose address {address:#x} is"
+    with gpu().active():
+        return int(call("cuPointerGetAttribute", name, address, doing=doing))
 
 
 @cache
@@ -134,7 +136,10 @@ class Gpu:
     @contextmanager
     def active(self) -> Iterator[Gpu]:
         """This GPU's context is current within; what was current before is so again afterwards."""
-        if self.is_current():
+        current = int(check(self._current(), "asking for the context"))
+        if current in (0, self._context_id):
+            if not current:  # a thread that has none keeps ours, so that launches find it
+                call("cuCtxSetCurrent", self._context)
             yield self
             return
         call("cuCtxPushCurrent", self._context)

@@ -28,7 +28,7 @@ HINTS = {
     "CUDA_ERROR_NOT_INITIALIZED": "CUDA does not survive a fork: start the worker with 'spawn'",
     "CUDA_ERROR_NO_DEVICE": f"CUDA_VISIBLE_DEVICES may hide it; {_ON_CPU}",
     "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH": "the driver was updated while loaded: reboot the machine",
-    "CUDA_ERROR_INVALID_PTX": "the assembler refused the PTX; its log is in this error's notes",
+    "CUDA_ERROR_INVALID_PTX": "ptxas refused the PTX",
     "CUDA_ERROR_UNSUPPORTED_PTX_VERSION": f"the driver is older than the PTX's .version; {INSTALL}",
     "CUDA_ERROR_NO_BINARY_FOR_GPU": "compile for this GPU: arch=gpu.arch",
     "CUDA_ERROR_INVALID_IMAGE": "this is no cubin, or one made for a newer driver",

@@ -42,10 +42,10 @@ def compile(
     text = ptx.decode() if isinstance(ptx, bytes) else ptx
     text = text.rstrip("\0")
     arch = arch or target_of(text)
-    options = _Options(contract, lineinfo, max_registers, file)
-    unsuited: Exception | None = None
+    options = Options(contract, lineinfo, max_registers, file)
+    unsuited: MissingPackage | CudaError
     try:
-        return _with_nvjitlink(text, arch, options)
+        return with_nvjitlink(text, arch, options)
     except MissingPackage as error:
         unsuited = error
     except CudaError as error:
@@ -53,9 +53,9 @@ def compile(
             raise
         unsuited = error
     try:
-        return _with_driver(text, arch, options)
+        return with_driver(text, arch, options)
     except (MissingPackage, DeviceError) as error:
-        if isinstance(error, CudaError) and error.place is not None:
+        if isinstance(error, CudaError) and (error.place or isinstance(unsuited, MissingPackage)):
             raise
         raise unsuited from error
 
@@ -81,7 +81,7 @@ def compiler() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Options:
+class Options:
     """The caller's wishes, in each assembler's own words."""
 
     contract: bool
@@ -142,7 +142,7 @@ def _usable_nvjitlink() -> Any:
     return module
 
 
-def _with_nvjitlink(ptx: str, arch: str, options: _Options) -> Cubin:
+def with_nvjitlink(ptx: str, arch: str, options: Options) -> Cubin:
     module = _usable_nvjitlink()
     words = options.nvjitlink(arch)
     try:
@@ -190,7 +190,7 @@ def _may_be_too_old(error: CudaError) -> bool:
 # --- the driver -------------------------------------------------------------------------------
 
 
-def _with_driver(ptx: str, arch: str, options: _Options) -> Cubin:
+def with_driver(ptx: str, arch: str, options: Options) -> Cubin:
     if not options.contract:
         raise MissingPackage("the driver's assembler always contracts mul + add", hint=INSTALL)
     info, errors = bytearray(_LOG_BYTES), bytearray(_LOG_BYTES)

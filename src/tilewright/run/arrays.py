@@ -1,0 +1,336 @@
+"""Arrays of any library as one plain record: address, shape, strides, type, device.
+
+A ``Kind`` is what a library's arrays can do for us: be viewed, be made, name their current stream.
+It is found once for each Python type. NumPy, torch and CuPy have their own; all others come in by
+``__cuda_array_interface__`` or DLPack. No library is imported here: where there is an array of it,
+it is in ``sys.modules``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import cuda, dtypes
+from ..errors import DtypeError, ProblemError
+from . import dlpack
+
+Shape = tuple[int, ...]
+
+_OVERLAP_WORK = 10_000  # steps NumPy may take to decide; beyond, we say that arrays do overlap
+
+
+class ArrayView(NamedTuple):
+    """An array's memory. ``strides`` count elements; ``owner`` keeps the memory alive."""
+
+    address: int
+    shape: Shape
+    strides: tuple[int, ...]
+    dtype: str
+    device: str  # "cpu", "cuda:0"
+    readonly: bool
+    owner: object
+
+    @property
+    def ordinal(self) -> int | None:
+        """The number of the GPU, None on the CPU."""
+        return None if self.device == "cpu" else int(self.device[5:])
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes an element."""
+        return max(1, dtypes.dtype(self.dtype).bits // 8)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What one library's arrays can do: see the functions of this module of the same names."""
+
+    name: str
+    view: Callable[[Any], ArrayView]
+    empty: Callable[[Any, Shape, str], Any]
+    stream: Callable[[Any], int]
+
+
+_BY_TYPE: dict[type, Kind] = {}
+_REGISTERED: list[tuple[Callable[[type], bool], Kind]] = []
+
+
+def register(owns: Callable[[type], bool], kind: Kind) -> None:
+    """Let a higher floor bring its library's kind, for the types of which ``owns`` is true."""
+    _REGISTERED.insert(0, (owns, kind))
+    _BY_TYPE.clear()
+
+
+def kind_of(array: Any) -> Kind:
+    """The array's kind. Raises ProblemError for what is no array."""
+    kind = _BY_TYPE.get(type(array))
+    if kind is None:
+        kind = _BY_TYPE[type(array)] = _find(array)
+    return kind
+
+
+def view(array: Any) -> ArrayView:
+    """The array's memory, where it lies; nothing is copied.
+
+    Raises ProblemError for what is no array or can't be addressed, DtypeError for its type.
+    """
+    return kind_of(array).view(array)
+
+
+def empty_like_kind(array: Any, shape: Shape, dtype: str) -> Any:
+    """A new array of the same library, on the same device, with undefined contents.
+
+    Raises ProblemError where the library is not known, DtypeError where it has no such type.
+    """
+    return kind_of(array).empty(array, shape, dtype)
+
+
+def stream_of(array: Any) -> int:
+    """The stream on which the array's library now works, as a handle (0 on the CPU)."""
+    return kind_of(array).stream(array)
+
+
+def _find(array: Any) -> Kind:
+    cls = type(array)
+    for owns, kind in _REGISTERED:
+        if owns(cls):
+            return kind
+    if issubclass(cls, np.ma.MaskedArray):
+        raise ProblemError("a masked array's mask would be lost", hint="array.filled(0)")
+    if issubclass(cls, np.ndarray):
+        return NUMPY
+    for name, base, make in (("torch", "Tensor", _torch), ("cupy", "ndarray", _cupy)):
+        module = sys.modules.get(name)
+        if module is not None and issubclass(cls, getattr(module, base, ())):
+            return make(module)
+    if hasattr(array, "__cuda_array_interface__") or hasattr(array, "__dlpack__"):
+        return FOREIGN
+    raise ProblemError(
+        f"{cls.__name__!r} is not an array",
+        hint="give NumPy arrays, or tensors with DLPack or __cuda_array_interface__",
+    )
+
+
+# --- NumPy --------------------------------------------------------------------------------------
+
+_NUMPY_NAMES: dict[np.dtype[Any], str] = {}
+
+
+def _numpy_name(given: np.dtype[Any]) -> str:
+    name = _NUMPY_NAMES.get(given)
+    if name is None:
+        if not given.isnative:
+            hint = "array.astype(array.dtype.newbyteorder('='))"
+            raise DtypeError(f"{given.str!r} is not in this machine's byte order", hint=hint)
+        name = _NUMPY_NAMES[given] = dtypes.from_numpy(given).name
+    return name
+
+
+def _elements(strides: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Byte strides as element strides."""
+    if any(s % itemsize for s in strides):
+        raise ProblemError(
+            f"strides of {strides} bytes are not whole elements of {itemsize} bytes",
+            hint="numpy.ascontiguousarray makes a copy that has whole strides",
+        )
+    return tuple(s // itemsize for s in strides)
+
+
+def _numpy_view(array: Any) -> ArrayView:
+    return ArrayView(
+        array.__array_interface__["data"][0],
+        array.shape,
+        _elements(array.strides, array.itemsize),
+        _numpy_name(array.dtype),
+        "cpu",
+        not array.flags.writeable,
+        array,
+    )
+
+
+def _numpy_empty(_: Any, shape: Shape, dtype: str) -> Any:
+    return np.empty(shape, dtypes.dtype(dtype).numpy)
+
+
+def _no_stream(_: Any) -> int:
+    return 0
+
+
+NUMPY = Kind("numpy", _numpy_view, _numpy_empty, _no_stream)
+
+# --- torch --------------------------------------------------------------------------------------
+
+_TORCH_NAMES = {
+    "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64",
+    "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float8_e8m0fnu": "ue8m0", "bool": "pred",
+    **{f"int{n}": f"s{n}" for n in (8, 16, 32, 64)},
+    **{f"uint{n}": f"u{n}" for n in (8, 16, 32, 64)},
+}  # fmt: skip
+
+
+class _TorchDevices(dict[Any, str]):
+    """``torch.device`` → "cpu" or "cuda:0", each worked out once."""
+
+    def __missing__(self, device: Any) -> str:
+        if device.type not in ("cpu", "cuda"):
+            raise ProblemError(f"a torch tensor on {device}: only cpu and cuda are supported")
+        name = "cpu" if device.type == "cpu" else f"cuda:{device.index or 0}"
+        self[device] = name
+        return name
+
+
+def _torch(torch: ModuleType) -> Kind:
+    formats = {getattr(torch, t): f for t, f in _TORCH_NAMES.items() if hasattr(torch, t)}
+    devices = _TorchDevices()
+    strided = torch.strided
+    raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+
+    def view(tensor: Any) -> ArrayView:
+        name = formats.get(tensor.dtype)
+        if name is None:
+            raise DtypeError(f"no number format for {tensor.dtype}")
+        if tensor.layout is not strided or tensor.is_neg():
+            hint = "tensor.to_dense() or tensor.resolve_neg() gives a plain one"
+            raise ProblemError(f"a {tensor.layout} or negated view is no plain tensor", hint=hint)
+        device = devices[tensor.device]
+        try:
+            address = tensor.data_ptr()
+        except RuntimeError as error:
+            raise ProblemError(f"this torch tensor has no memory: {error}") from error
+        return ArrayView(address, tuple(tensor.shape), tensor.stride(), name, device, False, tensor)
+
+    types = {f: t for t, f in formats.items()}
+
+    def empty(tensor: Any, shape: Shape, dtype: str) -> Any:
+        if dtype not in types:
+            raise DtypeError(f"torch has no type for {dtype}")
+        return tensor.new_empty(shape, dtype=types[dtype], requires_grad=False)
+
+    def stream(tensor: Any) -> int:
+        return int(raw_stream(tensor.get_device())) if raw_stream and tensor.is_cuda else 0
+
+    return Kind("torch", view, empty, stream)
+
+
+# --- CuPy ---------------------------------------------------------------------------------------
+
+
+def _cupy(cupy: ModuleType) -> Kind:
+    def view(array: Any) -> ArrayView:
+        strides = _elements(array.strides, array.itemsize)
+        name, device = _numpy_name(array.dtype), f"cuda:{array.device.id}"
+        return ArrayView(array.data.ptr, array.shape, strides, name, device, False, array)
+
+    def empty(array: Any, shape: Shape, dtype: str) -> Any:
+        with array.device:
+            try:
+                return cupy.empty(shape, dtypes.dtype(dtype).numpy)
+            except (TypeError, ValueError) as error:
+                raise DtypeError(f"CuPy has no type for {dtype}: {error}") from error
+
+    def stream(array: Any) -> int:
+        with array.device:
+            return int(cupy.cuda.get_current_stream().ptr)
+
+    return Kind("cupy", view, empty, stream)
+
+
+# --- any other ----------------------------------------------------------------------------------
+
+
+def _foreign_view(array: Any) -> ArrayView:
+    interface = getattr(array, "__cuda_array_interface__", None)
+    if interface is None:
+        return ArrayView(*dlpack.read(array))
+    address, readonly = interface["data"]
+    shape = tuple(interface["shape"])
+    itemsize = np.dtype(interface["typestr"]).itemsize
+    strides = interface.get("strides")
+    steps = dlpack.compact(shape) if strides is None else _elements(tuple(strides), itemsize)
+    name, device = _interface_dtype(array, interface["typestr"]), _interface_device(array, address)
+    return ArrayView(address or 0, shape, steps, name, device, bool(readonly), array)
+
+
+def _interface_dtype(array: Any, typestr: str) -> str:
+    """The type; the interface has no word for bfloat16, which is told by the array's own dtype."""
+    given = np.dtype(typestr)
+    if given.kind == "V":
+        with suppress(TypeError):
+            given = np.dtype(getattr(array, "dtype", given))
+    return _numpy_name(given)
+
+
+def _interface_device(array: Any, address: int) -> str:
+    """The interface does not say which GPU: the array's DLPack device does, or else the driver."""
+    where = getattr(array, "__dlpack_device__", None)
+    return f"cuda:{where()[1] if where else cuda.ordinal_of(address)}"
+
+
+def _foreign_empty(array: Any, shape: Shape, dtype: str) -> Any:
+    raise ProblemError(
+        f"tilewright can't make a {type(array).__name__} for the result",
+        hint=f"give out=, an array of {dtype} and shape {shape}",
+    )
+
+
+def _foreign_stream(array: Any) -> int:
+    interface = getattr(array, "__cuda_array_interface__", None)
+    return int((interface and interface.get("stream")) or 0)
+
+
+FOREIGN = Kind("foreign", _foreign_view, _foreign_empty, _foreign_stream)
+
+# --- overlap ------------------------------------------------------------------------------------
+
+
+def _span(a: ArrayView) -> tuple[int, int]:
+    """First byte and end of the memory that the array touches."""
+    low = high = 0
+    for size, stride in zip(a.shape, a.strides, strict=True):
+        reach = (size - 1) * stride
+        low, high = low + min(reach, 0), high + max(reach, 0)
+    return a.address + low * a.itemsize, a.address + (high + 1) * a.itemsize
+
+
+class _Shadow:
+    """NumPy's view of an address it never reads: it decides overlap by arithmetic alone."""
+
+    def __init__(self, a: ArrayView) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": a.shape,
+            "strides": tuple(s * a.itemsize for s in a.strides),
+            "typestr": f"|V{a.itemsize}",
+            "data": (a.address, True),
+        }
+
+
+def overlap(a: ArrayView, b: ArrayView) -> bool:
+    """Whether the two share a byte: exactly, except where that is too hard to tell (then true)."""
+    if a.device != b.device or 0 in a.shape or 0 in b.shape:
+        return False
+    (a_low, a_end), (b_low, b_end) = _span(a), _span(b)
+    if a_end <= b_low or b_end <= a_low:
+        return False
+    try:
+        shadows = np.asarray(_Shadow(a)), np.asarray(_Shadow(b))
+        return bool(np.shares_memory(*shadows, max_work=_OVERLAP_WORK))  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
+
+
+def overlaps_itself(a: ArrayView) -> bool:
+    """Whether two elements may share memory, as in a broadcast array (no fit result array)."""
+    reach = 0
+    for stride, size in sorted((abs(s), n) for s, n in zip(a.strides, a.shape, strict=True)):
+        if size > 1 and stride <= reach:
+            return 0 not in a.shape
+        reach += stride * (size - 1)
+    return False
