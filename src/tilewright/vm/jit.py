@@ -1,0 +1,91 @@
+"""LLVM at work: modules become object code for this processor, object code becomes addresses.
+
+Object code is plain bytes, so whoever wants to may keep it: ``key`` names what it depends on besides the
+source (LLVM's version, the processor and its features).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import threading
+from functools import lru_cache
+
+import llvmlite
+import llvmlite.binding as llvm
+import llvmlite.ir as ir
+
+llvm.initialize_native_target()
+llvm.initialize_native_asmprinter()
+
+_names = itertools.count()
+_lock = threading.RLock()
+
+
+class Jit:
+    """A just-in-time compiler for one processor; ``features`` override the host's (for tests).
+
+    ``features`` is LLVM's notation, e.g. ``-avx512f,+avx2``; None means all that the host has.
+    """
+
+    def __init__(self, features: str | None = None) -> None:
+        host = llvm.get_host_cpu_features()
+        self.cpu = llvm.get_host_cpu_name() if features is None else "x86-64"
+        # 512-bit vectors everywhere: a warp is 32 lanes, and LLVM prefers 256 bits on its own
+        wide = ",-prefer-256-bit" if host.get("avx512f") else ""
+        self.features = host.flatten() + wide if features is None else features
+        self.triple = llvm.get_process_triple()
+        self.engine = llvm.create_lljit_compiler(self._machine(2))
+        self.symbols: dict[str, int] = {}
+        self.kept: list[object] = []
+
+    def _machine(self, level: int) -> llvm.TargetMachine:
+        target = llvm.Target.from_triple(self.triple)
+        return target.create_target_machine(
+            cpu=self.cpu, features=self.features, opt=level, reloc="pic", codemodel="small", jit=True
+        )
+
+    @property
+    def key(self) -> str:
+        """What compiled code depends on besides its source."""
+        return f"llvmlite {llvmlite.__version__} {llvm.llvm_version_info} {self.cpu} {self.features}"
+
+    def compile(self, module: ir.Module, level: int = 2) -> bytes:
+        """Object code of a module."""
+        with _lock:
+            machine = self._machine(level)
+            module.triple = self.triple
+            module.data_layout = str(machine.target_data)
+            parsed = llvm.parse_assembly(str(module))
+            parsed.verify()
+            options = llvm.create_pipeline_tuning_options(speed_level=level)
+            options.loop_vectorization = options.slp_vectorization = level > 1
+            builder = llvm.create_pass_builder(machine, options)
+            builder.getModulePassManager().run(parsed, builder)
+            return bytes(machine.emit_object(parsed))
+
+    def load(self, code: bytes, exports: list[str]) -> dict[str, int]:
+        """Link object code against what was loaded before; the addresses of ``exports``."""
+        with _lock:
+            library = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+            for name, address in {**_libm(), **self.symbols}.items():
+                library.import_symbol(name, address)
+            for name in exports:
+                library.export_symbol(name)
+            tracker = library.link(self.engine, f"tw{next(_names)}")
+            self.kept.append(tracker)
+            return {name: tracker[name] for name in exports}
+
+    def share(self, addresses: dict[str, int]) -> None:
+        """Make these symbols visible to what is loaded later."""
+        self.symbols.update(addresses)
+
+
+@lru_cache(maxsize=1)
+def _libm() -> dict[str, int]:
+    """Addresses of the routines that LLVM calls where the processor lacks an instruction."""
+    library = ctypes.CDLL(None)
+    names = ["fma", "fmaf", "exp2", "log2", "sin", "cos", "tanh", "floor", "ceil", "trunc", "rint"]
+    names += ["floorf", "ceilf", "truncf", "rintf", "nearbyint", "nearbyintf", "roundeven", "roundevenf"]
+    found = {n: ctypes.cast(getattr(library, n), ctypes.c_void_p).value for n in names if hasattr(library, n)}
+    return {name: address for name, address in found.items() if address}

@@ -1,0 +1,156 @@
+"""Global memory: one reserved range of addresses, given out in pieces.
+
+An address outside what is allocated is a fault with a name, never a crash of Python. A freed piece stays
+known as freed, and its addresses are not given out again until they have to be, so that use after free shows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from bisect import bisect_right
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import DeviceError
+from .state import GLOBAL_BASE, Allocation
+
+ALIGN = 256
+RESERVE = 64 << 30
+QUARANTINE = 1 << 12  # freed pieces that keep their addresses
+NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
+
+
+@dataclass(slots=True)
+class Piece:
+    start: int
+    end: int
+    live: bool = True
+
+    @property
+    def reserved(self) -> int:
+        """Where the next piece may begin: a guard of at least one byte lies between."""
+        return -(-(self.end + 1) // ALIGN) * ALIGN
+
+
+class Memory:
+    """The machine's global memory; addresses begin at ``GLOBAL_BASE`` on every machine and run alike."""
+
+    def __init__(self, reserve: int = RESERVE) -> None:
+        self.map, self.size = _reserve(reserve)
+        self.view = np.frombuffer(self.map, np.uint8)
+        self.host = self.view.ctypes.data - GLOBAL_BASE
+        self.pieces: list[Piece] = []
+        self.freed: deque[Piece] = deque()
+        self.top = GLOBAL_BASE
+
+    def allocate(self, size: int) -> int:
+        """The address of ``size`` new bytes (zeros), aligned to 256. Raises DeviceError where memory is full."""
+        if size < 0:
+            raise DeviceError(f"can't allocate {size} bytes")
+        start = self._room(size)
+        piece = Piece(start, start + size)
+        self.pieces.insert(self._index(start), piece)
+        return start
+
+    def _room(self, size: int) -> int:
+        end = GLOBAL_BASE + self.size
+        if self.top + size + 1 > end:
+            self._recycle(0)
+        if self.top + size + 1 <= end:
+            start = self.top
+            self.top = Piece(start, start + size).reserved
+            return start
+        previous = GLOBAL_BASE
+        for piece in self.pieces:
+            if piece.start - previous > size:
+                return previous
+            previous = piece.reserved
+        raise DeviceError(f"the virtual machine's memory ({self.size >> 20} MiB) has no room for {size} bytes")
+
+    def free(self, address: int) -> None:
+        """Give a piece back. Its pages return to the system at once. Raises DeviceError for any other address."""
+        piece = self.find(address)
+        if piece is None or piece.start != address or not piece.live:
+            raise DeviceError(f"free of {address:#x}, which is not the start of an allocation")
+        piece.live = False
+        self._discard(piece)
+        self.freed.append(piece)
+        if len(self.freed) > QUARANTINE:
+            self._recycle(QUARANTINE // 2)
+
+    def _discard(self, piece: Piece) -> None:
+        first = -(-(piece.start - GLOBAL_BASE) // mmap.PAGESIZE) * mmap.PAGESIZE
+        last = (piece.end - GLOBAL_BASE) // mmap.PAGESIZE * mmap.PAGESIZE
+        if last > first and hasattr(self.map, "madvise"):
+            self.map.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+    def _recycle(self, keep: int) -> None:
+        """Forget the oldest freed pieces; what they held is free again."""
+        while len(self.freed) > keep:
+            piece = self.freed.popleft()
+            self.view[piece.start - GLOBAL_BASE : piece.end - GLOBAL_BASE] = 0
+            self.pieces.remove(piece)
+        self.top = self.pieces[-1].reserved if self.pieces else GLOBAL_BASE
+
+    def _index(self, address: int) -> int:
+        return bisect_right(self.pieces, address, key=lambda p: p.start)
+
+    def find(self, address: int) -> Piece | None:
+        """The piece, live or freed, that begins at or before the address."""
+        index = self._index(address)
+        return self.pieces[index - 1] if index else None
+
+    def bytes(self, address: int, size: int) -> npt.NDArray[np.uint8]:
+        """A view of live memory. Raises DeviceError where it is not all in one allocation."""
+        piece = self.find(address)
+        if piece is None or not piece.live or address + size > piece.end:
+            raise DeviceError(f"{size} bytes at {address:#x} are not in one allocation")
+        return self.view[address - GLOBAL_BASE : address - GLOBAL_BASE + size]
+
+    def table(self) -> npt.NDArray[np.uint8]:
+        """The pieces as ``Allocation`` records."""
+        rows = np.zeros((len(self.pieces), Allocation.size // 8), np.uint64)
+        for row, piece in zip(rows, self.pieces, strict=True):
+            row[0], row[1] = piece.start, piece.end
+            row[2] = piece.live
+        return rows.view(np.uint8).reshape(-1)
+
+    def describe(self, address: int) -> str:
+        """Where an address lies, for an error message."""
+        piece = self.find(address)
+        if piece is None:
+            return "no allocation is near it"
+        kind = "the allocation" if piece.live else "the freed allocation"
+        size = piece.end - piece.start
+        if address < piece.end:
+            return f"byte {address - piece.start} of {kind} of {size} bytes at {piece.start:#x}"
+        return f"{address - piece.end} bytes past {kind} of {size} bytes at {piece.start:#x}"
+
+
+def _reserve(size: int) -> tuple[mmap.mmap, int]:
+    """A range of addresses, as large as the system grants; pages come when touched."""
+    while True:
+        try:
+            if hasattr(mmap, "MAP_ANONYMOUS"):
+                flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE
+                return mmap.mmap(-1, size, flags=flags), size
+            return mmap.mmap(-1, size), size
+        except (OSError, ValueError, OverflowError):
+            if size <= 1 << 26:
+                raise DeviceError("no address space for the virtual machine's memory") from None
+            size //= 2
+
+
+def aligned(size: int, align: int = 64) -> npt.NDArray[np.uint8]:
+    """Zeroed bytes whose address is a multiple of ``align``."""
+    raw = np.zeros(size + align, np.uint8)
+    start = -raw.ctypes.data % align
+    return raw[start : start + size]
+
+
+def pointer(array: npt.NDArray[np.uint8]) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)

@@ -1,0 +1,169 @@
+"""What the machine keeps in memory: records that compiled code, NumPy and Python all read.
+
+A warp's *frame* is a ``Warp`` record, its table of lanes pending at each block, then its registers. Whatever must
+outlive a suspension is in the frame, so a warp can stop and go on at the start of any block.
+"""
+
+from __future__ import annotations
+
+from .native import Array, Ptr, Struct, i64, u8, u16, u32, u64
+
+# Windows of the generic address space. Global addresses are the same everywhere; shared, local and parameter
+# addresses count from 0 in their own space.
+GLOBAL_BASE = 1 << 40
+SHARED_BASE = 1 << 32
+LOCAL_BASE = 2 << 32
+PARAM_BASE = 3 << 32
+WINDOW = 1 << 32
+
+GENERIC, GLOBAL, SHARED, LOCAL, PARAM = range(5)
+SPACES = {"": GENERIC, "global": GLOBAL, "const": GLOBAL, "shared": SHARED, "local": LOCAL, "param": PARAM}
+SPACES |= {"shared::cta": SHARED, "param::entry": PARAM}
+
+# What a region returns to the scheduler, and the scheduler to Python.
+JUMP, WAIT, YIELD, DONE, FAULT, NEED, STOPPED, FINISHED, DEADLOCK, STEPS_OUT = range(10)
+
+# Kinds of fault.
+OUT_OF_BOUNDS, MISALIGNED, FREED, TRAP, DIVERGED, WRONG_SPACE, BAD_BARRIER = range(1, 8)
+FAULTS = {
+    OUT_OF_BOUNDS: "out of bounds",
+    MISALIGNED: "misaligned",
+    FREED: "use after free",
+    TRAP: "trap",
+    DIVERGED: "divergence",
+    WRONG_SPACE: "wrong state space",
+    BAD_BARRIER: "barrier",
+}
+
+READY, WAITING, OVER = range(3)  # a warp
+EMPTY, RUNNING = range(2)  # a resident CTA's place
+QUEUE = 64  # cp.async instructions of a warp that can be under way; more makes the oldest land
+BARRIERS = 16
+ALL = 0xFFFFFFFF
+
+
+class Allocation(Struct):
+    """Device addresses [start, end); ``live`` is 0 once freed."""
+
+    start = u64
+    end = u64
+    live = u32
+
+
+class Launch(Struct):
+    """One launch: what all of its warps share. ``host`` + device address = host address."""
+
+    host = i64
+    allocations = Ptr(Allocation)
+    allocation_count = i64
+    params = Ptr(u8)
+    param_bytes = i64
+    grid = Array(u32, 3)
+    block = Array(u32, 3)
+    threads = i64
+    warps = i64
+    shared_bytes = i64
+    dynamic_bytes = i64
+    local_bytes = i64
+    frame_bytes = i64
+    blocks = i64
+    regions = Ptr(i64)
+    divergent = i64
+    stop = i64
+    seed = i64
+    slice = i64
+    step_limit = i64
+
+
+class Barrier(Struct):
+    """``arrived`` and ``expected`` count threads (0: all of the CTA); the rest are votes of ``bar.red``."""
+
+    arrived = i64
+    expected = i64
+    ayes = i64
+    nays = i64
+    last_ayes = i64
+    last_nays = i64
+
+
+class Copy(Struct):
+    """One cp.async of a warp under way: for each lane its target, source, group and valid bytes."""
+
+    mask = u32
+    bytes = u32
+    target = Array(u32, 32)
+    group = Array(u32, 32)
+    valid = Array(u32, 32)
+    source = Array(u64, 32)
+
+
+class Worker(Struct):
+    """A host thread's share of a launch: CTAs ``next`` … ``last``, ``resident`` at a time."""
+
+    launch = Ptr(Launch)
+    ctas = i64
+    resident = i64
+    next = i64
+    last = i64
+    low = i64
+    high = i64
+    steps = i64
+    random = i64
+    round = i64
+    need = i64
+    fault = i64
+    fault_pc = i64
+    fault_lane = i64
+    fault_address = i64
+    fault_warp = i64
+    fault_cta = i64
+
+
+class Cta(Struct):
+    """A place for a resident CTA; its warps' frames stand at ``frames``, ``frame_bytes`` apart."""
+
+    worker = Ptr(Worker)
+    launch = Ptr(Launch)
+    state = i64
+    linear = i64
+    index = Array(u32, 3)
+    shared = i64
+    local = i64
+    frames = i64
+    live_warps = i64
+    barriers = Array(Barrier, BARRIERS)
+
+
+class Warp(Struct):
+    """The head of a warp's frame. Masks have a bit for each lane."""
+
+    cta = Ptr(Cta)
+    worker = Ptr(Worker)
+    launch = Ptr(Launch)
+    pending = Ptr(u32)
+    queue = Ptr(Copy)
+    queue_head = i64
+    queue_tail = i64
+    index = i64
+    state = i64
+    block = i64
+    budget = i64
+    spin = i64
+    sticky = i64
+    live = u32
+    active = u32
+    waiting = u32
+    arrived = u32
+    others = u32
+    parked = u32
+    carry = u32
+    at = Array(u32, BARRIERS)
+    committed = Array(u32, 32)
+    tid_x = Array(u32, 32)
+    tid_y = Array(u32, 32)
+    tid_z = Array(u32, 32)
+    addresses = Array(u64, 32)
+    addresses2 = Array(u64, 32)
+    operands = Array(u32, 512)
+    results = Array(u32, 512)
+    halves = Array(u16, 256)
