@@ -330,11 +330,11 @@ def round_to(
     kept, rest, half = _shift_out(value, unit - low)
     kept = kept + _round_up(rounding, sign, kept, rest, half).astype(np.uint64)
     hidden = 0 if t.subnormal else 1 << t.mantissa
-    steps = np.minimum(unit + t.mantissa - t.least, 1 << (t.exponent + 1))
-    codes = (steps << t.mantissa) + kept.astype(np.int64) - hidden
-    codes = np.where(codes < 0, 0, np.where(value == 0, 0, codes))
-    beyond = codes > t.max_finite
-    codes = np.where(beyond, _overflowed(t, sign, rounding, overflow), codes)
+    steps = np.minimum(unit + t.mantissa - t.least, (1 << t.exponent) - 1).astype(np.uint64)
+    codes = (steps << np.uint64(t.mantissa)) + kept  # below 2^64, also for f64
+    codes = np.where((codes < hidden) | (value == 0), 0, codes - np.uint64(hidden))
+    beyond = codes > np.uint64(t.max_finite)
+    codes = np.where(beyond, _overflowed(t, sign, rounding, overflow).astype(np.uint64), codes)
     return _signed(t, sign, codes)
 
 
