@@ -1,0 +1,241 @@
+"""Coordinates to offsets and back.
+
+A coordinate of a shape is a number (counted with the first mode fastest), or a tuple with a
+coordinate for each mode. Its offset is the inner product with the strides. ``offset_of`` does all
+of it: static parts are added up in Python, dynamic parts become the terms of a ``Sum``, with as
+few operations as the layout allows. A number beyond the shape's size runs on in the last mode, as
+in CuTe.
+"""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+from tilewright.errors import LayoutError
+from tilewright.layout.arithmetic import Number, Sum, floordiv, is_power_of_two, mod, mul
+from tilewright.layout.int_tuple import IntTuple, flatten, prefix_product, product, text
+
+
+def coalesce_modes(shape: IntTuple, stride: IntTuple) -> tuple[list[Number], list[Number]]:
+    """Flat (shapes, strides) of the same function with the fewest modes, at least ``[1], [0]``."""
+    shapes: list[Number] = []
+    strides: list[Number] = []
+    ahead: Number = None  # the stride with which a mode continues the last one
+    for s, d in zip(flatten(shape), flatten(stride), strict=True):
+        if s.__class__ is int:
+            if s == 1:
+                continue
+            if d.__class__ is int:
+                if d == ahead:
+                    shapes[-1] *= s
+                else:
+                    shapes.append(s)
+                    strides.append(d)
+                ahead = shapes[-1] * strides[-1]
+                continue
+        shapes.append(s)
+        strides.append(d)
+        ahead = None
+    return (shapes, strides) if shapes else ([1], [0])
+
+
+def crd2idx(crd: IntTuple, shape: IntTuple, stride: IntTuple = None) -> Number:
+    """The offset of a coordinate: ``crd2idx((1, 2), (4, 8), (8, 1)) == 10``.
+
+    ``stride`` defaults to column-major. ``None`` in the coordinate counts as 0.
+    """
+    if stride is None:
+        stride = prefix_product(shape)
+    offset = _all_static(crd, shape, stride)
+    if offset is not None:
+        return offset
+    result = Sum()
+    offset_of(crd, shape, stride, result)
+    return result.total()
+
+
+def _all_static(crd: IntTuple, shape: IntTuple, stride: IntTuple) -> int | None:
+    """The offset where nothing is dynamic, else None: the quick way of ``offset_of``."""
+    if crd.__class__ is int:
+        return _number_static(crd, shape, stride)
+    if crd.__class__ is not tuple or shape.__class__ is not tuple or len(crd) != len(shape):
+        return None
+    offset = 0
+    for c, s, d in zip(crd, shape, stride):  # noqa: B905 (strict costs time; lengths are equal)
+        if c.__class__ is int and d.__class__ is int:
+            offset += c * d
+        else:
+            part = _all_static(c, s, d)
+            if part is None:
+                return None
+            offset += part
+    return offset
+
+
+def _number_static(index: int, shape: IntTuple, stride: IntTuple) -> int | None:
+    if stride.__class__ is int:
+        return index * stride
+    if stride.__class__ is not tuple:
+        return None
+    offset = 0
+    last = len(shape) - 1
+    for i, s in enumerate(shape):
+        d = stride[i]
+        if s.__class__ is int and d.__class__ is int:
+            if i == last:
+                return offset + index * d
+            offset += index % s * d
+            index //= s
+            continue
+        size = product(s)
+        if size.__class__ is not int:
+            return None
+        part = _number_static(index if i == last else index % size, s, d)
+        if part is None:
+            return None
+        offset += part
+        index //= size
+    return offset
+
+
+def offset_of(crd: IntTuple, shape: IntTuple, stride: IntTuple, result: Sum) -> None:
+    """Add the offset of a coordinate to ``result``."""
+    if crd.__class__ is int:
+        if stride.__class__ is tuple:
+            _static_index(crd, flatten(shape), flatten(stride), result)
+        else:
+            result.add(crd, stride)
+    elif crd.__class__ is tuple:
+        if shape.__class__ is not tuple or len(crd) != len(shape):
+            raise LayoutError(f"coordinate {text(crd)} does not fit shape {text(shape)}")
+        for c, s, d in zip(crd, shape, stride, strict=True):
+            offset_of(c, s, d, result)
+    elif crd is not None:
+        if isinstance(crd, (list, str, float)):
+            raise LayoutError(f"a coordinate is a number or a tuple of coordinates, not {crd!r}")
+        if isinstance(crd, Integral):
+            offset_of(int(crd), shape, stride, result)
+        else:
+            _dynamic_index(crd, shape, stride, result)
+
+
+def _static_index(index: int, shapes: tuple[Any, ...], strides: tuple[Any, ...], out: Sum) -> None:
+    last = len(shapes) - 1
+    for i, (s, d) in enumerate(zip(shapes, strides, strict=True)):
+        if index.__class__ is int and index == 0:
+            return
+        c = index if i == last else mod(index, s)
+        if c.__class__ is int and d.__class__ is int:
+            out.static += c * d
+        else:
+            out.add(c, d)
+        index = floordiv(index, s) if i < last else 0
+
+
+def _dynamic_index(index: Any, shape: IntTuple, stride: IntTuple, out: Sum) -> None:
+    """Terms ``(index // place % s) * d`` of the coalesced modes.
+
+    Power-of-two modes whose strides stand in one ratio to their places move together: ``(index &
+    mask) * ratio``.
+    """
+    shapes, strides = coalesce_modes(shape, stride)
+    together: dict[tuple[int, int], int] = {}
+    place: Number = 1
+    last = len(shapes) - 1
+    for i, (s, d) in enumerate(zip(shapes, strides, strict=True)):
+        ratio = _ratio(place, s, d) if i < last else None
+        if ratio:
+            together[ratio] = together.get(ratio, 0) | (s - 1) * place
+        elif d.__class__ is not int or d != 0:
+            digit = floordiv(index, place)
+            out.add(digit if i == last else mod(digit, s), d)
+        place = mul(place, s) if i < last else place
+    for (up, down), mask in together.items():
+        low = mask & -mask
+        value = mod(index, mask + 1) if low == 1 and is_power_of_two(mask + 1) else index & mask
+        out.add(floordiv(value, down), up, unit=max(low // down, 1))
+
+
+def _ratio(place: Number, s: Number, d: Number) -> tuple[int, int] | None:
+    """(d / place, 1) or (1, place / d) where a mask can take the digit out."""
+    if not (is_power_of_two(place) and is_power_of_two(s) and d.__class__ is int) or d == 0:
+        return None
+    if d % place == 0:
+        return d // place, 1
+    return (1, place // d) if d > 0 and place % d == 0 else None
+
+
+def idx2crd(idx: IntTuple, shape: IntTuple, stride: IntTuple = None) -> IntTuple:
+    """The coordinate of a number: ``idx2crd(10, (4, 8)) == (2, 2)``.
+
+    With strides, the coordinate whose offset in a compact layout is ``idx``:
+    ``idx2crd(10, (4, 8), (8, 1)) == (1, 2)``.
+    """
+    if idx.__class__ is tuple:
+        if shape.__class__ is not tuple or len(idx) != len(shape):
+            raise LayoutError(f"idx2crd: {text(idx)} does not fit shape {text(shape)}")
+        strides = (None,) * len(shape) if stride is None else stride
+        return tuple(map(idx2crd, idx, shape, strides))
+    if stride is None:
+        return _digits(idx, shape)
+    flat = list(zip(flatten(shape), flatten(stride), strict=True))
+    if not all(d.__class__ is int and s.__class__ is int for s, d in flat):
+        return _digits_by_stride(idx, shape, stride, -1)
+    return _digits_by_stride(idx, shape, stride, 1 + sum((s - 1) * d for s, d in flat))
+
+
+def _digits(idx: Number, shape: IntTuple) -> IntTuple:
+    """Each mode's part of a number; the last mode takes all that is left."""
+    if shape.__class__ is not tuple:
+        return idx
+    out = []
+    place: Number = 1
+    last = max((i for i, s in enumerate(shape) if not _is_one(s)), default=-1)
+    for i, s in enumerate(shape):
+        if _is_one(s):
+            out.append(_zeros(s))
+            continue
+        size = product(s)
+        digit = floordiv(idx, place)
+        out.append(_digits(digit if i == last else mod(digit, size), s))
+        place = mul(place, size) if i < last else place
+    return tuple(out)
+
+
+def _zeros(shape: IntTuple) -> IntTuple:
+    return tuple(map(_zeros, shape)) if shape.__class__ is tuple else 0
+
+
+def _is_one(shape: IntTuple) -> bool:
+    return all(s.__class__ is int and s == 1 for s in flatten(shape))
+
+
+def _digits_by_stride(idx: Number, shape: IntTuple, stride: IntTuple, cosize: int) -> IntTuple:
+    if shape.__class__ is tuple:
+        modes = zip(shape, stride, strict=True)
+        return tuple(_digits_by_stride(idx, s, d, cosize) for s, d in modes)
+    if (stride.__class__ is int and stride == 0) or _is_one(shape):
+        return 0
+    digit = floordiv(idx, stride)
+    if idx.__class__ is not int and 0 < cosize <= mul(shape, stride):
+        return digit  # the outermost mode: nothing lies above it
+    return mod(digit, shape)
+
+
+def crd2crd(crd: IntTuple, dst_shape: IntTuple, src_shape: IntTuple = None) -> IntTuple:
+    """The coordinate of ``dst_shape`` that counts the same as ``crd`` in ``src_shape``."""
+    if crd.__class__ is not tuple:
+        if dst_shape.__class__ is tuple:
+            return idx2crd(crd, dst_shape)
+        if crd.__class__ is int and dst_shape.__class__ is int and crd >= dst_shape:
+            raise LayoutError(f"crd2crd: {crd} is not below {dst_shape}")
+        return crd
+    if dst_shape.__class__ is not tuple:
+        if src_shape is None:
+            raise LayoutError(f"crd2crd: {text(crd)} to one number needs the source shape")
+        return crd2idx(crd, src_shape)
+    if len(crd) != len(dst_shape):
+        raise LayoutError(f"crd2crd: {text(crd)} does not fit shape {text(dst_shape)}")
+    sources = (None,) * len(crd) if src_shape is None else src_shape
+    return tuple(map(crd2crd, crd, dst_shape, sources))

@@ -1,0 +1,244 @@
+"""Hierarchical tuples of integers: the shapes, strides and coordinates of layouts.
+
+An int tuple is a number, or a tuple of int tuples: ``4``, ``(4, 8)``, ``((2, 2), 8)``. Functions
+follow their first argument's structure down to the numbers. Names and argument orders are those of
+CuTe. A leaf may be dynamic (see ``arithmetic``); where a function needs to know it, that is a
+LayoutError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from numbers import Integral
+from typing import Any, TypeAlias
+
+from tilewright.errors import LayoutError
+from tilewright.layout.arithmetic import Number, add, ceil_div, mul
+
+IntTuple: TypeAlias = Any
+"""A number, or a tuple of int tuples."""
+
+
+def is_int(x: object) -> bool:
+    return isinstance(x, int) and not isinstance(x, bool)
+
+
+def is_tuple(x: object) -> bool:
+    return isinstance(x, tuple)
+
+
+def is_static(t: IntTuple) -> bool:
+    """Whether every leaf is known now."""
+    return all(map(is_static, t)) if t.__class__ is tuple else isinstance(t, int)
+
+
+def normalize(t: IntTuple, what: str) -> IntTuple:
+    """``t`` of tuples and ``int`` (or dynamic) leaves; LayoutError for what is no number."""
+    if t.__class__ is int:
+        return t
+    if isinstance(t, (tuple, list)):
+        return tuple([x if x.__class__ is int else normalize(x, what) for x in t])
+    if isinstance(t, Integral):
+        return int(t)
+    if isinstance(t, (float, str, bytes)) or not hasattr(t, "__mul__"):
+        raise LayoutError(f"a {what} is made of integers and tuples of them, not {t!r}")
+    return t
+
+
+def text(t: IntTuple) -> str:
+    """As CuTe prints it: ``(4,(2,3))``."""
+    return f"({','.join(map(text, t))})" if t.__class__ is tuple else str(t)
+
+
+def rank(t: IntTuple) -> int:
+    """The number of modes: the length of a tuple, 1 for a number."""
+    return len(t) if t.__class__ is tuple else 1
+
+
+def depth(t: IntTuple) -> int:
+    """How deep tuples are nested: 0 for a number."""
+    return 1 + max(map(depth, t), default=0) if t.__class__ is tuple else 0
+
+
+def flatten(t: IntTuple) -> tuple[Number, ...]:
+    """The leaves from left to right: ``flatten(((2, 2), 8)) == (2, 2, 8)``."""
+    if t.__class__ is not tuple:
+        return (t,)
+    out: list[Number] = []
+    for x in t:
+        if x.__class__ is tuple:
+            out += flatten(x)
+        else:
+            out.append(x)
+    return tuple(out)
+
+
+def unflatten(leaves: Iterable[Any], like: IntTuple) -> IntTuple:
+    """The leaves nested as ``like`` is: ``unflatten((1, 2, 3), ((0, 0), 0)) == ((1, 2), 3)``."""
+    return _take(iter(leaves), like)
+
+
+def _take(leaves: Iterator[Any], like: IntTuple) -> IntTuple:
+    return tuple([_take(leaves, x) for x in like]) if like.__class__ is tuple else next(leaves)
+
+
+def product(t: IntTuple) -> Number:
+    """The product of all leaves."""
+    if t.__class__ is not tuple:
+        return t
+    result: Number = 1
+    for x in t:
+        result = mul(result, product(x) if x.__class__ is tuple else x)
+    return result
+
+
+def product_each(t: IntTuple) -> tuple[Number, ...]:
+    """The product of each mode: ``product_each(((2, 2), 8)) == (4, 8)``."""
+    return tuple(map(product, t)) if t.__class__ is tuple else (t,)
+
+
+def tuple_max(t: IntTuple) -> int:
+    return max(map(tuple_max, t)) if t.__class__ is tuple else t
+
+
+def signum(a: int) -> int:
+    return (a > 0) - (a < 0)
+
+
+def congruent(a: IntTuple, b: IntTuple) -> bool:
+    """Whether two int tuples are nested alike."""
+    if a.__class__ is not tuple or b.__class__ is not tuple:
+        return (a.__class__ is tuple) == (b.__class__ is tuple)
+    return len(a) == len(b) and all(map(congruent, a, b))
+
+
+def compatible(a: IntTuple, b: IntTuple) -> bool:
+    """Whether every coordinate of shape ``a`` is also one of shape ``b``: ``b`` refines ``a``."""
+    if a.__class__ is not tuple:
+        size = product(b)
+        return bool(a is size or a == size)
+    return b.__class__ is tuple and len(a) == len(b) and all(map(compatible, a, b))
+
+
+def same(a: IntTuple, b: IntTuple) -> bool:
+    """Equality that never compares dynamic leaves: those are equal when they are one object."""
+    if a.__class__ is tuple:
+        return b.__class__ is tuple and len(a) == len(b) and all(map(same, a, b))
+    return a is b or (a.__class__ is int and b.__class__ is int and a == b)
+
+
+def _pairs(a: IntTuple, b: IntTuple, what: str) -> Iterable[tuple[IntTuple, IntTuple]]:
+    if b.__class__ is not tuple or len(a) != len(b):
+        raise LayoutError(f"{what}: {text(a)} and {text(b)} are not nested alike")
+    return zip(a, b, strict=True)
+
+
+def inner_product(a: IntTuple, b: IntTuple) -> Number:
+    """The sum of the products of corresponding leaves."""
+    if a.__class__ is not tuple:
+        if b.__class__ is tuple:
+            raise LayoutError(f"inner_product: {a} is a number and {text(b)} is not")
+        return mul(a, b)
+    total: Number = 0
+    for x, y in _pairs(a, b, "inner_product"):
+        total = add(total, inner_product(x, y))
+    return total
+
+
+def elem_scale(a: IntTuple, b: IntTuple) -> IntTuple:
+    """Each leaf of ``a`` times the product of what stands in its place in ``b``."""
+    if a.__class__ is tuple:
+        return tuple(elem_scale(x, y) for x, y in _pairs(a, b, "elem_scale"))
+    return mul(a, product(b))
+
+
+def elem_less(a: IntTuple, b: IntTuple) -> Any:
+    """Whether every leaf of ``a`` is less than its leaf of ``b``: a bool, or a dynamic predicate.
+
+    Where both sides are static nothing is emitted; dynamic comparisons are joined with ``&``.
+    """
+    if a.__class__ is not tuple:
+        return a < product(b)
+    result: Any = True
+    for x, y in _pairs(a, b, "elem_less"):
+        less = elem_less(x, y)
+        if less is False or result is False:
+            return False
+        result = less if result is True else result if less is True else result & less
+    return result
+
+
+def shape_div(a: IntTuple, b: IntTuple) -> IntTuple:
+    """``a / b`` rounded up, where one divides the other; a number ``b`` is divided out from the
+    left.
+
+    >>> shape_div((3, 4), 6)
+    (1, 2)
+    """
+    if a.__class__ is tuple:
+        if b.__class__ is tuple:
+            return tuple(shape_div(x, y) for x, y in _pairs(a, b, "shape_div"))
+        out = []
+        for x in a:
+            out.append(shape_div(x, b))
+            b = shape_div(b, product(x))
+        return tuple(out)
+    b = product(b)
+    if a.__class__ is int and b.__class__ is int and (b == 0 or (a % b and (a == 0 or b % a))):
+        raise LayoutError(f"shape_div: of {a} and {b} neither divides the other")
+    return ceil_div(a, b)
+
+
+def prefix_product(t: IntTuple, init: IntTuple = 1) -> IntTuple:
+    """Column-major strides of a shape: ``prefix_product((3, 2, 4)) == (1, 3, 6)``."""
+    if t.__class__ is not tuple:
+        return init
+    if init.__class__ is tuple:
+        return tuple(prefix_product(x, i) for x, i in _pairs(t, init, "prefix_product"))
+    out = []
+    for x in t:
+        if x.__class__ is tuple:
+            out.append(prefix_product(x, init))
+            init = mul(init, product(x))
+        else:
+            out.append(init)
+            init = mul(init, x)
+    return tuple(out)
+
+
+def suffix_product(t: IntTuple, init: IntTuple = 1) -> IntTuple:
+    """Row-major strides of a shape: ``suffix_product((3, 2, 4)) == (8, 4, 1)``."""
+    if t.__class__ is not tuple:
+        return init
+    if init.__class__ is tuple:
+        return tuple(suffix_product(x, i) for x, i in _pairs(t, init, "suffix_product"))
+    out = []
+    for x in reversed(t):
+        out.append(suffix_product(x, init))
+        init = mul(init, product(x))
+    return tuple(reversed(out))
+
+
+def has_none(t: IntTuple) -> bool:
+    """Whether a ``None`` (CuTe's ``_``) stands anywhere in a coordinate."""
+    if t.__class__ is not tuple:
+        return t is None
+    return any(x is None or (x.__class__ is tuple and has_none(x)) for x in t)
+
+
+def _select(crd: IntTuple, t: IntTuple, keep: Callable[[Any], bool], what: str) -> tuple[Any, ...]:
+    if crd.__class__ is not tuple:
+        return (t,) if keep(crd) else ()
+    if t.__class__ is not tuple or len(crd) != len(t):
+        raise LayoutError(f"{what}: coordinate {text(crd)} does not fit {text(t)}")
+    return tuple(y for c, x in zip(crd, t, strict=True) for y in _select(c, x, keep, what))
+
+
+def slice_(crd: IntTuple, t: IntTuple) -> tuple[Any, ...]:
+    """The parts of ``t`` that stand where ``crd`` has ``None``."""
+    return _select(crd, t, lambda c: c is None, "slice")
+
+
+def dice(crd: IntTuple, t: IntTuple) -> tuple[Any, ...]:
+    """The parts of ``t`` that stand where ``crd`` has a number: what ``slice_`` leaves."""
+    return _select(crd, t, lambda c: c is not None, "dice")

@@ -1,0 +1,352 @@
+"""A layout: a function from coordinates to offsets, written ``shape:stride``.
+
+``Layout((4, 8), (8, 1))`` prints ``(4,8):(8,1)`` and maps the coordinate (i, j) to 8i + j. Shape
+and stride are int tuples nested alike; the layout's modes are their parts. Layouts are values:
+frozen, hashable.
+
+    (4,(2,3)):(6,(3,1))     4 rows of 2·3 columns; the row is the slow mode, row-major inside too
+    (128,64):(64,0)         a stride of 0 repeats: every column is the first one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.errors import LayoutError
+from tilewright.layout import int_tuple
+from tilewright.layout.arithmetic import Number, Sum, add, mul
+from tilewright.layout.coordinate import coalesce_modes, crd2idx, idx2crd, offset_of
+from tilewright.layout.int_tuple import (
+    IntTuple,
+    congruent,
+    has_none,
+    is_static,
+    normalize,
+    prefix_product,
+    product,
+    same,
+    slice_,
+    suffix_product,
+    text,
+)
+
+_ = None
+"""In a coordinate: keep this mode. ``layout(_, 3)`` is column 3."""
+
+
+class Layout:
+    """``Layout(shape, stride=None)``: column-major where no stride is given.
+
+    Raises LayoutError where shape and stride are not nested alike, or a size is below 1.
+    """
+
+    __slots__ = ("shape", "stride")
+    shape: IntTuple
+    stride: IntTuple
+
+    def __init__(self, shape: IntTuple, stride: IntTuple = None) -> None:
+        shape = normalize(shape, "shape")
+        _check_sizes(shape)
+        if stride is None:
+            stride = prefix_product(shape)
+        else:
+            stride = normalize(stride, "stride")
+            if not congruent(shape, stride):
+                raise LayoutError(_mismatch(shape, stride))
+        _set_shape(self, shape)
+        _set_stride(self, stride)
+
+    @classmethod
+    def of(cls, shape: IntTuple, stride: IntTuple) -> Layout:
+        """A layout of int tuples that are known to be in order: nothing is checked."""
+        self = cls.__new__(cls)
+        _set_shape(self, shape)
+        _set_stride(self, stride)
+        return self
+
+    # --- as a function ---------------------------------------------------------------------
+
+    def __call__(self, *crd: Any) -> Any:
+        """The offset of a coordinate, or the sublayout of the modes at ``None`` (CuTe's ``_``).
+
+        Coordinates may be dynamic: ``layout(register, 3)`` emits the fewest operations it can.
+        """
+        coordinate = crd[0] if len(crd) == 1 else crd
+        if coordinate is None:
+            return self
+        if coordinate.__class__ is tuple and has_none(coordinate):
+            return Layout.of(slice_(coordinate, self.shape), slice_(coordinate, self.stride))
+        return crd2idx(coordinate, self.shape, self.stride)
+
+    def offset(self, crd: IntTuple) -> Sum:
+        """A coordinate's offset as a ``Sum``: static part and terms apart. ``None`` counts as 0."""
+        result = Sum()
+        offset_of(crd, self.shape, self.stride, result)
+        return result
+
+    def indices(self) -> NDArray[np.int64]:
+        """The offsets of the whole domain, in order: ``layout(0), layout(1), …`` as int64."""
+        result = np.zeros(1, np.int64)
+        shapes, strides = coalesce_modes(self.shape, self.stride)
+        if not (is_static(tuple(shapes)) and is_static(tuple(strides))):
+            raise LayoutError(f"indices: {self} is not static")
+        for s, d in zip(shapes, strides, strict=True):
+            result = (np.arange(0, s, dtype=np.int64)[:, None] * d + result).ravel()
+        return result
+
+    # --- as a tuple of modes ---------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.shape) if self.shape.__class__ is tuple else 1
+
+    def __getitem__(self, i: int | slice) -> Layout:
+        """Mode ``i``, or the layout of several modes."""
+        if self.shape.__class__ is tuple:
+            return Layout.of(self.shape[i], self.stride[i])
+        if i in (0, -1):
+            return self
+        raise IndexError(f"{self} has one mode, and no mode {i}")
+
+    def __iter__(self) -> Iterator[Layout]:
+        return (self[i] for i in range(len(self)))
+
+    def map_layout(self, f: Callable[[Layout], Layout]) -> Layout:
+        """``f`` of this layout; composed layouts and tensors apply it to the layout inside them."""
+        return f(self)
+
+    # --- sizes -----------------------------------------------------------------------------
+
+    def size(self, mode: int | None = None) -> Number:
+        """The number of coordinates (of one mode)."""
+        return product(self.shape if mode is None else self[mode].shape)
+
+    def cosize(self) -> Number:
+        """One more than the farthest offset from 0: the elements that the layout spans."""
+        span: Number = 1
+        flat = zip(int_tuple.flatten(self.shape), int_tuple.flatten(self.stride), strict=True)
+        for s, d in flat:
+            span = add(span, mul(add(s, -1), abs(d) if d.__class__ is int else d))
+        return span
+
+    def rank(self) -> int:
+        """The number of modes."""
+        return len(self)
+
+    def depth(self) -> int:
+        """How deep the modes are nested: 0 for ``4:1``, 1 for ``(4,8):(1,4)``."""
+        return int_tuple.depth(self.shape)
+
+    def is_static(self) -> bool:
+        return is_static(self.shape) and is_static(self.stride)
+
+    # --- coordinates -----------------------------------------------------------------------
+
+    def get_hier_coord(self, idx: Number) -> IntTuple:
+        """The coordinate of an offset of this compact layout, nested like the shape."""
+        return idx2crd(idx, self.shape, self.stride)
+
+    def get_flat_coord(self, idx: Number) -> IntTuple:
+        """The coordinate of an offset of this compact layout, a number for each mode."""
+        if self.shape.__class__ is not tuple:
+            return self.get_hier_coord(idx)
+        modes = [Layout.of(*map(_unwrap, coalesce_modes(m.shape, m.stride))) for m in self]
+        merged = idx2crd(idx, tuple(m.shape for m in modes), tuple(m.stride for m in modes))
+        return tuple(crd2idx(c, m.shape) for c, m in zip(merged, modes, strict=True))
+
+    # --- as a value ------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Layout):
+            return NotImplemented
+        return same(self.shape, other.shape) and same(self.stride, other.stride)
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.stride))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a layout is frozen: {name} can't be set")
+
+    __delattr__ = __setattr__  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Layout.of, (self.shape, self.stride)
+
+    def __str__(self) -> str:
+        return f"{text(self.shape)}:{text(self.stride)}"
+
+    def __repr__(self) -> str:
+        return f"Layout({self.shape}, {self.stride})"
+
+
+_set_shape = Layout.__dict__["shape"].__set__  # past the frozen __setattr__
+_set_stride = Layout.__dict__["stride"].__set__
+
+
+def _check_sizes(shape: IntTuple) -> None:
+    for s in shape if shape.__class__ is tuple else (shape,):
+        if s.__class__ is tuple:
+            _check_sizes(s)
+        elif s.__class__ is int and s < 1:
+            raise LayoutError(f"a shape's sizes are at least 1, and {text(shape)} has {s}")
+
+
+def _mismatch(shape: IntTuple, stride: IntTuple, mode: str = "") -> str:
+    """Where shape and stride are not nested alike."""
+    if shape.__class__ is tuple and stride.__class__ is tuple and len(shape) == len(stride):
+        for i, (s, d) in enumerate(zip(shape, stride, strict=True)):
+            if not congruent(s, d):
+                return _mismatch(s, d, f"{mode}.{i}" if mode else str(i))
+    where = f"mode {mode}: " if mode else ""
+    return f"{where}shape {text(shape)} and stride {text(stride)} are not nested alike"
+
+
+def _unwrap(modes: list[Any]) -> Any:
+    return modes[0] if len(modes) == 1 else tuple(modes)
+
+
+def is_layout(x: object) -> bool:
+    return isinstance(x, Layout)
+
+
+class LayoutLeft:
+    """As ``make_layout``'s stride or order: the first mode is the fastest (column-major)."""
+
+
+class LayoutRight:
+    """As ``make_layout``'s stride or order: the last mode is the fastest (row-major)."""
+
+
+def make_layout(*args: Any, stride: Any = None) -> Layout:
+    """``make_layout(a, b, …)``: the layouts as modes of one; or of a shape and a stride.
+
+    >>> print(make_layout(Layout(4, 2), Layout(8, 16)))
+    (4,8):(2,16)
+    >>> print(make_layout((4, 8), LayoutRight))
+    (4,8):(8,1)
+    """
+    if len(args) == 1 and isinstance(args[0], Iterator):
+        args = tuple(args[0])
+    if args and isinstance(args[0], Layout):
+        return Layout.of(tuple([a.shape for a in args]), tuple([a.stride for a in args]))
+    if _of_layouts(args[0]):
+        return make_layout(*args[0])
+    if len(args) == 2:
+        stride = args[1]
+    if stride is LayoutRight:
+        return Layout(args[0], suffix_product(normalize(args[0], "shape")))
+    return Layout(args[0], None if stride is LayoutLeft else stride)
+
+
+def _of_layouts(x: Any) -> bool:
+    return isinstance(x, (tuple, list)) and bool(x) and all(map(is_layout, x))
+
+
+def make_ordered_layout(shape: IntTuple, order: IntTuple = LayoutLeft) -> Layout:
+    """A compact layout whose modes get faster in ascending ``order``: (1, 0) is row-major."""
+    shape = normalize(shape, "shape")
+    if order is LayoutLeft or order is LayoutRight:
+        return make_layout(shape, order)
+    if not congruent(order, shape):
+        raise LayoutError(f"order {text(order)} and shape {text(shape)} are not nested alike")
+    ranks, sizes = int_tuple.flatten(order), int_tuple.flatten(shape)
+    strides: list[Number] = [0] * len(sizes)
+    place: Number = 1
+    for i in sorted(range(len(sizes)), key=lambda i: ranks[i]):
+        strides[i] = place
+        place = mul(place, sizes[i])
+    return Layout(shape, int_tuple.unflatten(strides, shape))
+
+
+# --- functions of layouts, or of anything that holds one ------------------------------------------
+
+
+def _mapped(x: Any, f: Callable[[Layout], Layout]) -> Any:
+    if not hasattr(x, "map_layout"):
+        raise LayoutError(f"a layout or a tensor is needed, not {x!r}")
+    return x.map_layout(f)
+
+
+def size(x: Any, mode: int | None = None) -> Number:
+    """The number of coordinates of a layout, tensor or shape."""
+    if hasattr(x, "map_layout"):
+        return x.size(mode)
+    return product(x if mode is None else x[mode])
+
+
+def cosize(x: Any) -> Number:
+    """The elements that a layout spans."""
+    return x.cosize()
+
+
+def rank(x: Any) -> int:
+    """The number of modes of a layout, tensor or int tuple."""
+    return int_tuple.rank(x.shape if hasattr(x, "map_layout") else x)
+
+
+def depth(x: Any) -> int:
+    """How deep the modes of a layout, tensor or int tuple are nested."""
+    return int_tuple.depth(x.shape if hasattr(x, "map_layout") else x)
+
+
+def flatten(x: Any) -> Any:
+    """Without nesting: ``((2,2),8):((1,4),16)`` becomes ``(2,2,8):(1,4,16)``."""
+    if not hasattr(x, "map_layout"):
+        return int_tuple.flatten(x)
+
+    def flat(a: Layout) -> Layout:
+        if a.shape.__class__ is not tuple:
+            return a
+        return Layout.of(int_tuple.flatten(a.shape), int_tuple.flatten(a.stride))
+
+    return _mapped(x, flat)
+
+
+def group(x: Any, begin: int, end: int) -> Any:
+    """The modes ``begin`` … ``end - 1`` as one: ``(2,3,5)`` becomes ``(2,(3,5))`` for 1, 3."""
+
+    def grouped(a: Layout) -> Layout:
+        modes = list(a)
+        if not 0 <= begin < end <= len(modes):
+            raise LayoutError(f"group: {a} has no modes {begin} to {end - 1}")
+        return make_layout(*modes[:begin], make_layout(*modes[begin:end]), *modes[end:])
+
+    return _mapped(x, grouped)
+
+
+group_modes = group
+
+
+def take(x: Any, begin: int, end: int) -> Any:
+    """The modes ``begin`` … ``end - 1``."""
+    return _mapped(x, lambda a: make_layout(*list(a)[begin:end]))
+
+
+def select(x: Any, mode: tuple[int, ...]) -> Any:
+    """The modes named, in that order: ``select(layout, (1, 0))`` is the transpose."""
+    return _mapped(x, lambda a: make_layout(*(a[i] for i in mode)))
+
+
+def append(x: Any, elem: Layout | None = None, up_to_rank: int | None = None) -> Any:
+    """With ``elem`` (``1:0``) as a last mode, or as many as the rank asks for."""
+    last = Layout(1, 0) if elem is None else elem
+
+    def appended(a: Layout) -> Layout:
+        count = 1 if up_to_rank is None else up_to_rank - len(a)
+        return make_layout(*a, *[last] * count) if count > 0 else a
+
+    return _mapped(x, appended)
+
+
+def prepend(x: Any, elem: Layout | None = None, up_to_rank: int | None = None) -> Any:
+    """With ``elem`` (``1:0``) as a first mode, or as many as the rank asks for."""
+    first = Layout(1, 0) if elem is None else elem
+
+    def prepended(a: Layout) -> Layout:
+        count = 1 if up_to_rank is None else up_to_rank - len(a)
+        return make_layout(*[first] * count, *a) if count > 0 else a
+
+    return _mapped(x, prepended)

@@ -1,0 +1,179 @@
+"""Divides and products: layouts cut into tiles, and tiles repeated over layouts.
+
+Both are made of concatenation, composition and complement:
+
+    logical_divide(A, B)  = A o (B, B*)      B picks the tile, its complement the tiles
+    logical_product(A, B) = (A, A* o B)      A is the tile, B says where its copies stand
+
+and the variants only gather the modes differently (A with modes M, N, …; tiler with TM, TN):
+
+    logical   ((TM,RM), (TN,RN), …)
+    zipped    ((TM,TN), (RM,RN,…))
+    tiled     ((TM,TN), RM, RN, …)
+    flat      (TM, TN, RM, RN, …)
+
+A tiler is a layout, an int, ``None`` (leave the mode alone), or a tuple of tilers, one for each
+mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.errors import LayoutError
+from tilewright.layout.algebra import by_mode, check_rank, complement, composition, on_layout
+from tilewright.layout.arithmetic import mul
+from tilewright.layout.int_tuple import IntTuple, product, product_each, rank, text
+from tilewright.layout.layout import Layout, LayoutLeft, append, make_layout, make_ordered_layout
+
+Tiler = Any
+Splitter = Callable[[Layout, Tiler], Layout]
+
+
+def _per_mode(split: Splitter, layout: Layout, tiler: tuple[Any, ...], what: str) -> Layout:
+    check_rank(layout, tiler, what)
+    return make_layout(*by_mode(split, layout, tiler), *list(layout)[len(tiler) :])
+
+
+@on_layout
+def logical_divide(layout: Layout, tiler: Tiler) -> Layout:
+    """Each mode as (the tile, the tiles). A size that the tile does not divide is rounded up.
+
+    >>> print(logical_divide(Layout((4, 2, 3), (2, 1, 8)), Layout(4, 2)))
+    ((2,2),(2,3)):((4,1),(2,8))
+    """
+    if tiler is None:
+        return layout
+    if isinstance(tiler, tuple):
+        return _per_mode(logical_divide, layout, tiler, "logical_divide")
+    tile = tiler if isinstance(tiler, Layout) else Layout(tiler)
+    tiled = make_layout(tile, complement(tile, layout))
+    divided: Layout = composition(layout, tiled)
+    return divided
+
+
+@on_layout
+def logical_product(layout: Layout, tiler: Tiler) -> Layout:
+    """(the layout, its copies): the layout repeated wherever ``tiler`` says, without overlap.
+
+    >>> print(logical_product(Layout((2, 2), (4, 1)), Layout(6)))
+    ((2,2),(2,3)):((4,1),(2,8))
+    >>> print(logical_product(Layout(4), 3))
+    (4,3):(1,4)
+    """
+    if tiler is None:
+        return layout
+    if isinstance(tiler, tuple):
+        return _per_mode(logical_product, layout, tiler, "logical_product")
+    tile = tiler if isinstance(tiler, Layout) else Layout(tiler)
+    room = complement(layout, mul(layout.size(), tile.cosize()))
+    return make_layout(layout, composition(room, tile))
+
+
+def _zip(split: Splitter, layout: Layout, tiler: Tiler) -> Layout:
+    """(all the firsts, all the seconds) of a split, following the tiler's structure."""
+    if tiler is None:
+        return make_layout(Layout(1, 0), layout)
+    if not isinstance(tiler, tuple):
+        return split(layout, tiler)
+    check_rank(layout, tiler, "a tiler")
+    pairs = by_mode(lambda a, t: _zip(split, a, t), layout, tiler)
+    firsts, seconds = [p[0] for p in pairs], [p[1] for p in pairs]
+    return make_layout(make_layout(*firsts), make_layout(*seconds, *list(layout)[len(tiler) :]))
+
+
+@on_layout
+def zipped_divide(layout: Layout, tiler: Tiler) -> Layout:
+    """((TM,TN,…), (RM,RN,…)): mode 0 is one tile, mode 1 counts the tiles.
+
+    ``zipped_divide(a, t)[0] == composition(a, t)``.
+    """
+    return _zip(logical_divide, layout, tiler)
+
+
+@on_layout
+def tiled_divide(layout: Layout, tiler: Tiler) -> Layout:
+    """((TM,TN,…), RM, RN, …)."""
+    zipped = zipped_divide(layout, tiler)
+    return make_layout(zipped[0], *zipped[1])
+
+
+@on_layout
+def flat_divide(layout: Layout, tiler: Tiler) -> Layout:
+    """(TM, TN, …, RM, RN, …)."""
+    zipped = zipped_divide(layout, tiler)
+    return make_layout(*zipped[0], *zipped[1])
+
+
+@on_layout
+def zipped_product(layout: Layout, tiler: Tiler) -> Layout:
+    """((M,N,…), (TM,TN,…)): mode 0 is the block, mode 1 counts its copies."""
+    return _zip(logical_product, layout, tiler)
+
+
+@on_layout
+def tiled_product(layout: Layout, tiler: Tiler) -> Layout:
+    """((M,N,…), TM, TN, …)."""
+    zipped = zipped_product(layout, tiler)
+    return make_layout(zipped[0], *zipped[1])
+
+
+@on_layout
+def flat_product(layout: Layout, tiler: Tiler) -> Layout:
+    """(M, N, …, TM, TN, …)."""
+    zipped = zipped_product(layout, tiler)
+    return make_layout(*zipped[0], *zipped[1])
+
+
+def _side_by_side(block: Layout, tiler: Layout) -> tuple[Layout, Layout]:
+    """Block and copies with as many modes as the higher of both ranks."""
+    modes = max(len(block), len(tiler))
+    both = logical_product(append(block, up_to_rank=modes), append(tiler, up_to_rank=modes))
+    return both[0], both[1]
+
+
+@on_layout
+def blocked_product(block: Layout, tiler: Layout) -> Layout:
+    """((M,TM), (N,TN), …): blocks stand side by side as the elements of ``tiler`` do.
+
+    >>> print(blocked_product(Layout((2, 5), (5, 1)), Layout((3, 4))))
+    ((2,3),(5,4)):((5,10),(1,30))
+    """
+    blocks, copies = _side_by_side(block, tiler)
+    return make_layout(*map(make_layout, blocks, copies))
+
+
+@on_layout
+def raked_product(block: Layout, tiler: Layout) -> Layout:
+    """((TM,M), (TN,N), …): blocks are interleaved, neighbours belong to different copies.
+
+    >>> print(raked_product(Layout((3, 4), (4, 1)), Layout((2, 5))))
+    ((2,3),(5,4)):((12,4),(24,1))
+    """
+    blocks, copies = _side_by_side(block, tiler)
+    return make_layout(*map(make_layout, copies, blocks))
+
+
+@on_layout
+def tile_to_shape(block: Layout, trg_shape: IntTuple, ord_shape: Any = LayoutLeft) -> Layout:
+    """The block repeated to fill a shape; copies run along the modes in the order ``ord_shape``.
+
+    >>> print(tile_to_shape(Layout((2, 2)), (8, 8)))
+    ((2,4),(2,4)):((1,4),(2,16))
+    """
+    if len(block) > rank(trg_shape):
+        raise LayoutError(f"tile_to_shape: {block} has more modes than shape {text(trg_shape)}")
+    padded = append(block, up_to_rank=rank(trg_shape))
+    counts = []
+    for i, (want, have) in enumerate(
+        zip(product_each(trg_shape), product_each(padded.shape), strict=True)
+    ):
+        if want % have:
+            raise LayoutError(
+                f"tile_to_shape: mode {i}: the block's size {have} does not divide {want}"
+            )
+        counts.append(want // have)
+    shape = tuple(counts) if isinstance(trg_shape, tuple) else product(tuple(counts))
+    tiled: Layout = blocked_product(padded, make_ordered_layout(shape, ord_shape))
+    return tiled
