@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -15,10 +16,11 @@ from .program import Program
 from .record import Record
 from .state import (
     BAD_BARRIER, DEADLOCK, DIVERGED, FAULT, FAULTS, FINISHED, FREED, MISALIGNED, NEED, OUT_OF_BOUNDS, QUEUE, STEPS_OUT,
-    STOPPED, WAITING, Copy, Cta, Launch, Warp, Worker,
+    STOPPED, WAITING, Allocation, Copy, Cta, Launch, Warp, Worker,
 )  # fmt: skip
 
 SLICE = 100_000  # operations in loops before a warp gives way
+NAP = 0.05  # seconds between looks at a launch under way
 SPLITMIX = 0x9E3779B97F4A7C15
 THREADS_PER_SM, SMS = 2048, 132
 
@@ -62,7 +64,7 @@ class Run:
         r, p = Record(Launch), self.program
         r.host = self.memory.host
         r.allocations = self.table.ctypes.data
-        r.allocation_count = len(self.memory.pieces)
+        r.allocation_count = len(self.table) // Allocation.size
         r.params, r.param_bytes = self.params.ctypes.data, param_bytes
         r.grid[:], r.block[:] = self.grid, self.block
         r.threads, r.warps = self.threads, self.warps
@@ -72,9 +74,12 @@ class Run:
         r.seed, r.slice, r.step_limit = self.seed & (2**62 - 1), SLICE, step_limit
         return r
 
-    def execute(self, code: Code, threads: int) -> None:
-        """Run all CTAs. Raises VmFault; Ctrl-C stops the launch and is raised."""
-        self.code = code
+    def execute(self, code: Code, threads: int, watch: Callable[[int, int], object] | None = None) -> None:
+        """Run all CTAs. Raises VmFault; Ctrl-C stops the launch and is raised.
+
+        ``watch`` hears now and then how many CTAs of how many were started; what it raises stops the launch.
+        """
+        self.code, self.watch = code, watch
         self.launch.frame_bytes = code.frame_bytes
         self.launch.regions = code.table.ctypes.data
         count = min(threads, self.ctas)
@@ -95,7 +100,9 @@ class Run:
         try:
             for thread in threads:
                 while thread.is_alive():
-                    thread.join(0.05)
+                    thread.join(NAP)
+                    if self.watch:
+                        self.watch(self.ctas - sum(w.last - w.next for w in self.workers), self.ctas)
         except BaseException:
             self.launch.stop = 1
             for thread in threads:

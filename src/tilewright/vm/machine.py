@@ -48,7 +48,8 @@ class Machine:
 
     ``arch`` decides the matrix arithmetic and the limits; ``threads`` is the number of host threads (default: the
     cores this process may use); ``features`` restricts the processor's instructions (LLVM's notation, for tests);
-    ``store`` keeps compiled code between processes; ``step_limit`` bounds a launch (0: no bound).
+    ``store`` keeps compiled code between processes; ``step_limit`` bounds a launch (0: no bound);
+    ``memory`` is another machine's, to be shared. Launches of loaded kernels may be made by several threads at once.
     """
 
     def __init__(
@@ -60,13 +61,14 @@ class Machine:
         features: str | None = None,
         store: Store | None = None,
         step_limit: int = 0,
+        memory: Memory | None = None,
     ) -> None:
         self.target = Target.parse(arch)
         self.arch, self.seed = arch, seed
         self.threads = threads or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
         self.features, self.store = features, store
         self.step_limit = step_limit
-        self.memory = Memory()
+        self.memory = memory or Memory()
         self.modules: list[tuple[tree.Module, dict[str, int]]] = []
         self.kernels: dict[str, Program] = {}
         self.compiled: dict[str, CompiledKernel] = {}
@@ -135,12 +137,13 @@ class Machine:
         *,
         shared: int = 0,
         on_step: Callable[[Step], object] | None = None,
+        watch: Callable[[int, int], object] | None = None,
     ) -> None:
         """Run a kernel to its end.
 
         ``args`` are addresses, numbers or raw bytes, one for each parameter, or the packed parameter block;
         ``shared`` is the dynamic shared memory in bytes. With ``on_step`` the NumPy evaluator runs one
-        instruction at a time and shows each before it happens.
+        instruction at a time and shows each before it happens. ``watch`` hears how many CTAs of how many were started.
 
         Raises LaunchError for what can't be launched, VmFault for what the kernel did.
         """
@@ -154,7 +157,7 @@ class Machine:
         if on_step is not None:
             run.execute(Stepper(program, self.library, self.arch, on_step), threads=1)
         elif min(grid3) > 0:
-            run.execute(self._compiled(entry), 1 if program.communicates else self.threads)
+            run.execute(self._compiled(entry), 1 if program.communicates else self.threads, watch)
 
     def _program(self, entry: str) -> Program:
         if entry not in self.kernels:
@@ -164,7 +167,7 @@ class Machine:
 
     def _compiled(self, entry: str) -> CompiledKernel:
         if entry not in self.compiled:
-            self.compiled[entry] = CompiledKernel(self.kernels[entry], self.library, self.arch)
+            self.compiled.setdefault(entry, CompiledKernel(self.kernels[entry], self.library, self.arch))
         return self.compiled[entry]
 
     def _fits(self, program: Program, block: tuple[int, int, int], shared: int) -> None:

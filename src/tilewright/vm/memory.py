@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import threading
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
@@ -37,7 +38,10 @@ class Piece:
 
 
 class Memory:
-    """The machine's global memory; addresses begin at ``GLOBAL_BASE`` on every machine and run alike."""
+    """The machine's global memory; addresses begin at ``GLOBAL_BASE`` on every machine and run alike.
+
+    Threads may share one, and machines too.
+    """
 
     def __init__(self, reserve: int = RESERVE) -> None:
         self.map, self.size = _reserve(reserve)
@@ -46,14 +50,15 @@ class Memory:
         self.pieces: list[Piece] = []
         self.freed: deque[Piece] = deque()
         self.top = GLOBAL_BASE
+        self.lock = threading.RLock()
 
     def allocate(self, size: int) -> int:
         """The address of ``size`` new bytes (zeros), aligned to 256. Raises DeviceError where memory is full."""
         if size < 0:
             raise DeviceError(f"can't allocate {size} bytes")
-        start = self._room(size)
-        piece = Piece(start, start + size)
-        self.pieces.insert(self._index(start), piece)
+        with self.lock:
+            start = self._room(size)
+            self.pieces.insert(self._index(start), Piece(start, start + size))
         return start
 
     def _room(self, size: int) -> int:
@@ -73,14 +78,15 @@ class Memory:
 
     def free(self, address: int) -> None:
         """Give a piece back. Its pages return to the system at once. Raises DeviceError for any other address."""
-        piece = self.find(address)
-        if piece is None or piece.start != address or not piece.live:
-            raise DeviceError(f"free of {address:#x}, which is not the start of an allocation")
-        piece.live = False
-        self._discard(piece)
-        self.freed.append(piece)
-        if len(self.freed) > QUARANTINE:
-            self._recycle(QUARANTINE // 2)
+        with self.lock:
+            piece = self.find(address)
+            if piece is None or piece.start != address or not piece.live:
+                raise DeviceError(f"free of {address:#x}, which is not the start of an allocation")
+            piece.live = False
+            self._discard(piece)
+            self.freed.append(piece)
+            if len(self.freed) > QUARANTINE:
+                self._recycle(QUARANTINE // 2)
 
     def _discard(self, piece: Piece) -> None:
         first = -(-(piece.start - GLOBAL_BASE) // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -101,8 +107,9 @@ class Memory:
 
     def find(self, address: int) -> Piece | None:
         """The piece, live or freed, that begins at or before the address."""
-        index = self._index(address)
-        return self.pieces[index - 1] if index else None
+        with self.lock:
+            index = self._index(address)
+            return self.pieces[index - 1] if index else None
 
     def bytes(self, address: int, size: int) -> npt.NDArray[np.uint8]:
         """A view of live memory. Raises DeviceError where it is not all in one allocation."""
@@ -113,8 +120,10 @@ class Memory:
 
     def table(self) -> npt.NDArray[np.uint8]:
         """The pieces as ``Allocation`` records."""
-        rows = np.zeros((len(self.pieces), Allocation.size // 8), np.uint64)
-        for row, piece in zip(rows, self.pieces, strict=True):
+        with self.lock:
+            pieces = tuple(self.pieces)
+        rows = np.zeros((len(pieces), Allocation.size // 8), np.uint64)
+        for row, piece in zip(rows, pieces, strict=True):
             row[0], row[1] = piece.start, piece.end
             row[2] = piece.live
         return rows.view(np.uint8).reshape(-1)
