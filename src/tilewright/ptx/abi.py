@@ -129,7 +129,7 @@ def _scalar(p: Parameter, value: np.generic) -> bytes:
 
 def _integer(p: Parameter, value: int) -> bytes:
     if kind(p.type) == "float":
-        return _float(p, float(value))
+        return _float(p, value)
     width = 8 * p.size
     low = 0 if p.type[0] == "u" and value >= 0 else -(1 << width - 1)
     high = (1 << width - (p.type[0] == "s")) - 1
@@ -138,12 +138,12 @@ def _integer(p: Parameter, value: int) -> bytes:
     return (value & (1 << width) - 1).to_bytes(p.size, "little")
 
 
-def _float(p: Parameter, value: float) -> bytes:
+def _float(p: Parameter, value: int | float) -> bytes:
     code = _FLOATS.get((kind(p.type), p.size))
     if code is None:
         raise _wrong(p, value, f"a Python float is no .{p.type}")
     try:
-        return struct.pack(code, value)
+        return struct.pack(code, float(value))
     except OverflowError:
         raise _wrong(p, value, f"it is out of the range of {8 * p.size} bits") from None
 

@@ -14,8 +14,9 @@ from ..errors import Place, PtxCheckError, PtxError, PtxSyntaxError, TargetError
 from ..target import Target
 from . import needs as _needs
 from .agree import is_function, undeclared, wrong
+from .body import operand_spans
 from .isa import Form, OperandSpec, form
-from .parser import operand_spans, parse
+from .parser import parse
 from .printer import print_module, print_operand
 from .scope import Names
 from .tree import (
@@ -301,7 +302,7 @@ def _grouped(specs: Specs) -> Iterator[Specs]:
 
 @lru_cache(maxsize=None)
 def candidates(found: Form, count: int) -> tuple[Specs, ...]:
-    """The form's signatures for ``count`` written operands, optional ones dropped from the right."""
+    """The form's signatures for ``count`` written operands, the last optional ones left out."""
     fitting = []
     for specs in found.signatures:
         groups = list(_grouped(specs))

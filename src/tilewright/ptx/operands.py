@@ -74,7 +74,7 @@ class Operands(dict[str, Operand]):
             return found
         address = _ADDRESS.fullmatch(text)
         if address:
-            self[text] = made = Address(self[address[1]], int(address[2] or 0))  # type: ignore[arg-type]
+            self[text] = made = Address(Reg(address[1]), int(address[2] or 0))
             return made
         known = self.scope.seen.get(text)
         if known is not None:
@@ -182,7 +182,9 @@ class Operands(dict[str, Operand]):
             if isinstance(base, Sink):
                 cursor.fail("'_' can't be an address")
         else:
-            base = Imm(constant_integer(cursor, "a register, a variable or an address"))
+            base = constant(cursor)
+            if not isinstance(base, Imm):
+                cursor.fail("an address can't be a floating-point number")
         offset = self._offset(cursor) if cursor.value in ("+", "-") else 0
         coords = self._coords(cursor) if cursor.accept(",") else None
         cursor.expect("]", "to end the address")

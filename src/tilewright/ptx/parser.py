@@ -1,8 +1,6 @@
-"""The parser: PTX text to a module tree, by recursive descent with a fast lane.
+"""The parser: PTX text to a module tree.
 
-Nine statements in ten are plain instructions. One regular expression takes such a statement whole,
-and its operands are looked up by their text (``operands.py``). Whatever it does not take goes token
-by token, which is also where every error is found: the fast lane never reports one, it steps aside.
+Here are the module and its functions; their statements are in ``body.py``.
 """
 
 from __future__ import annotations
@@ -10,44 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..errors import PtxSyntaxError
 from . import directives
-from .declarations import parameters, registers, variables
-from .lexer import NAME, SPACE, Cursor
-from .operands import Operands, Scope
-from .tree import (
-    Block,
-    Directive,
-    File,
-    Function,
-    Guard,
-    Instruction,
-    Item,
-    Label,
-    Loc,
-    Module,
-    Operand,
-    Reg,
-    RegDecl,
-    Section,
-    Statement,
-    Symbol,
-    Variable,
-    Vector,
-)
+from .body import Body
+from .declarations import parameters, variables
+from .operands import Scope
+from .tree import Directive, File, Function, Item, Module, Section, Statement
 
-DEEPEST = 64  # scopes within one another
-
-_OPCODE = r"[a-z][a-z0-9_]*+(?:(?:\.|::)\w++)*+"
-_PLAIN = re.compile(
-    rf'{SPACE}(?:(@!?{NAME})\s++)?+(?!call(?!\w))({_OPCODE})(?:[ \t]++([^;()"/@]*+))?+;', re.ASCII
-)
-_OPCODE_ONLY = re.compile(_OPCODE, re.ASCII)
-_LOC = re.compile(
-    rf"{SPACE}\.loc\s++(\d++)\s++(\d++)\s++(\d++)"
-    rf"(?:\s*+,\s*+(function_name\s++{NAME}(?:\s*+\+\s*+\d++)?+\s*+,\s*+inlined_at\s++\d++\s++\d++\s++\d++))?+(?![\w.])",
-    re.ASCII,
-)
 _VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})(?![\w.])")
 _SECTION = re.compile(r'(?:[^}/"]++|//[^\n]*+|/(?!/)|"[^"\n]*+")*+\}')
 
@@ -57,33 +23,7 @@ def parse(text: str, path: str = "<ptx>") -> Module:
     return _Parser(text, path).module()
 
 
-def operand_spans(text: str, pos: int) -> list[tuple[int, int]]:
-    """Where the operands of the instruction at ``pos`` stand in the text: (start, end) offsets.
-
-    A call's are, as in the tree, results, callee, arguments and prototype. For error messages, so
-    it never fails: what can't be found is left out.
-    """
-    parser = _Parser(text, "<ptx>")
-    try:
-        parser.cursor.seek(pos)
-        parser.instruction()
-    except PtxSyntaxError:
-        pass
-    return parser.spans
-
-
-class _Parser:
-    def __init__(self, text: str, path: str) -> None:
-        self.text = text
-        self.path = path
-        self.cursor = Cursor("", path)
-        self.cursor.text = text
-        self.operands = Operands(path)
-        self.guards: dict[str, Guard] = {}
-        self.opcodes: dict[str, str] = {}
-        self.spans: list[tuple[int, int]] = []
-
-    # --- the module ---
+class _Parser(Body):
     def module(self) -> Module:
         self.cursor.seek(0)
         version, target, size = self._header()
@@ -96,7 +36,7 @@ class _Parser:
         cursor = self.cursor
         if cursor.value != ".version":
             cursor.fail(f"a module begins with .version, not with {cursor.what()}")
-        found = _VERSION.match(self.text, self._after(cursor))
+        found = _VERSION.match(self.text, self.after(cursor))
         if found is None:
             cursor.advance()
             cursor.fail(f"expected a version such as 8.5, not {cursor.what()}")
@@ -109,16 +49,6 @@ class _Parser:
         if cursor.accept(".address_size"):
             size = cursor.integer("32 or 64")
         return (int(found[1]), int(found[2])), tuple(target), size
-
-    def _after(self, cursor: Cursor) -> int:
-        """Where the token after the next begins."""
-        aside = Cursor("", self.path)
-        aside.text = self.text
-        try:
-            aside.seek(cursor.end)
-        except PtxSyntaxError:
-            pass
-        return aside.start
 
     def _items(self) -> Iterator[Item]:
         cursor = self.cursor
@@ -138,7 +68,7 @@ class _Parser:
         elif word == "section":
             yield self._section(pos)
         elif word in directives.MODULE:
-            yield self._directive(pos)
+            yield self.directive(pos)
         elif word:
             allowed = (
                 "entry",
@@ -177,13 +107,6 @@ class _Parser:
         cursor.seek(body.end())
         return Section(name, text, pos)
 
-    def _directive(self, pos: int, label: str = "") -> Directive:
-        cursor = self.cursor
-        name = cursor.advance()[1:]
-        words = directives.arguments(cursor)
-        cursor.expect(";", f"after .{name}")
-        return Directive(name, words, label, pos)
-
     # --- functions ---
     def _function(self, linkage: str, pos: int) -> Function:
         cursor = self.cursor
@@ -198,7 +121,7 @@ class _Parser:
             self.operands.scope = Scope()
             inputs = [p.name for p in (*results, *params) if p.space == "reg"]
             self.operands.scope.declare(tuple(inputs), None)
-            body = self._body()
+            body = self.body()
         else:
             cursor.expect(";", "or a body after a function's head")
         return Function(name, kind, params, results, heads, body, linkage, pos)
@@ -232,177 +155,3 @@ class _Parser:
             if name == "pragma":
                 cursor.accept(";")
             yield Directive(name, words, "", pos)
-
-    # --- statements ---
-    def _body(self) -> tuple[Statement, ...]:
-        """The statements from ``{`` to its ``}``; nested scopes on a stack of our own."""
-        open_: list[tuple[int, list[Statement]]] = [(self.cursor.start, [])]
-        pos = self.cursor.end
-        while True:
-            pos = self._fast(pos, open_[-1][1])
-            cursor = self.cursor
-            if cursor.value == "{":
-                if len(open_) > DEEPEST:
-                    cursor.fail(f"scopes nested more than {DEEPEST} deep")
-                open_.append((cursor.start, []))
-                self.operands.scope = Scope(self.operands.scope)
-                pos = cursor.end
-            elif cursor.value == "}":
-                start, statements = open_.pop()
-                pos = cursor.end
-                if not open_:
-                    cursor.advance()
-                    return tuple(statements)
-                self.operands.scope = self.operands.scope.parent or Scope()
-                open_[-1][1].append(Block(tuple(statements), start))
-            else:
-                open_[-1][1].extend(self._statement())
-                pos = cursor.last
-
-    def _fast(self, pos: int, into: list[Statement]) -> int:
-        """Take plain instructions and ``.loc`` lines from ``pos`` on; leave the cursor at what is
-        neither.
-        """
-        text, operands, guards, opcodes = self.text, self.operands, self.guards, self.opcodes
-        while True:
-            found = _PLAIN.match(text, pos)
-            if found is None:
-                found = _LOC.match(text, pos)
-                if found is None:
-                    break
-                into.append(_loc(found))
-                pos = found.end()
-                continue
-            at, opcode, rest = found.groups()
-            try:
-                values = operands.split(rest) if rest else ()
-            except PtxSyntaxError:
-                values = None
-            if values is None:
-                break
-            guard = None if at is None else guards.get(at) or guards.setdefault(at, _guard(at))
-            opcode = opcodes.setdefault(opcode, opcode)
-            into.append(Instruction(opcode, values, guard, found.start(2 if at is None else 1)))
-            pos = found.end()
-        self.cursor.seek(pos)
-        return pos
-
-    def _statement(self) -> Iterator[Statement]:
-        cursor = self.cursor
-        pos = cursor.start
-        if cursor.kind == "directive":
-            yield from self._body_directive(pos)
-        elif cursor.kind == "word" and "." not in cursor.value and self._is_label():
-            name = cursor.name("a label")
-            cursor.expect(":")
-            if cursor.value[1:] in directives.BODY[1:] and cursor.kind == "directive":
-                yield self._directive(pos, name)
-            else:
-                yield Label(name, pos)
-        elif cursor.kind == "word" or cursor.value == "@":
-            yield self.instruction()
-        else:
-            cursor.fail(f"expected a statement, not {cursor.what()}")
-
-    def _is_label(self) -> bool:
-        after = self._after(self.cursor)
-        return self.text.startswith(":", after)
-
-    def _body_directive(self, pos: int) -> Iterator[RegDecl | Variable | Directive]:
-        cursor = self.cursor
-        word = cursor.value[1:]
-        linkage = ""
-        if word in directives.LINKAGES:
-            linkage = cursor.advance()[1:]
-            word = cursor.value[1:]
-        if word == "reg" and not linkage:
-            for declared in registers(cursor, pos):
-                self.operands.scope.declare(declared.names, declared.count)
-                yield declared
-        elif word in directives.SPACES[:-1]:
-            yield from variables(cursor, linkage, pos)
-        elif word in directives.BODY and not linkage:
-            yield self._directive(pos)
-        elif word == "loc":
-            cursor.fail("expected .loc file line column")
-        else:
-            directives.unknown(
-                cursor, ("reg", "loc", *directives.SPACES, *directives.BODY), "in a body"
-            )
-
-    def instruction(self) -> Instruction:
-        """One instruction, token by token."""
-        cursor = self.cursor
-        pos = cursor.start
-        guard = None
-        if cursor.accept("@"):
-            negated = cursor.accept("!")
-            guard = Guard(Reg(cursor.take("word", "a predicate register")), negated)
-        if cursor.kind != "word" or not _OPCODE_ONLY.fullmatch(cursor.value):
-            cursor.fail(f"expected an instruction, not {cursor.what()}")
-        opcode = cursor.advance()
-        while cursor.kind == "directive":
-            opcode += cursor.advance()
-        opcode = self.opcodes.setdefault(opcode, opcode)
-        operands = self._call() if opcode.split(".")[0] == "call" else self._operand_list()
-        cursor.expect(";", "after an instruction")
-        return Instruction(opcode, operands, guard, pos)
-
-    def _operand_list(self) -> tuple[Operand, ...]:
-        if self.cursor.value == ";":
-            return ()
-        found = [self._spanned()]
-        while self.cursor.accept(","):
-            found.append(self._spanned())
-        return tuple(found)
-
-    def _spanned(self) -> Operand:
-        start = self.cursor.start
-        value = self.operands.operand(self.cursor)
-        self.spans.append((start, self.cursor.last))
-        return value
-
-    def _call(self) -> tuple[Operand, ...]:
-        """``(results), callee, (arguments), prototype``, of which only the callee must be there."""
-        cursor = self.cursor
-        results = self._parenthesis(",") if cursor.value == "(" else self._nothing()
-        if cursor.kind != "word":
-            cursor.fail(f"expected the function to call, not {cursor.what()}")
-        callee = self._spanned()
-        arguments, prototype = self._nothing(), None
-        if cursor.accept(","):
-            if cursor.value == "(":
-                arguments = self._parenthesis("")
-                prototype = self._prototype() if cursor.accept(",") else None
-            else:
-                prototype = self._prototype()
-        return (results, callee, arguments) + ((prototype,) if prototype else ())
-
-    def _parenthesis(self, after: str) -> Vector:
-        start = self.cursor.start
-        value = Vector(self.operands.items(self.cursor, "(", ")"))
-        self.spans.append((start, self.cursor.last))
-        if after:
-            self.cursor.expect(after)
-        return value
-
-    def _nothing(self) -> Vector:
-        self.spans.append((self.cursor.start, self.cursor.start + 1))
-        return Vector(())
-
-    def _prototype(self) -> Symbol:
-        start = self.cursor.start
-        name = self.cursor.name("a prototype")
-        self.spans.append((start, self.cursor.last))
-        return Symbol(name)
-
-
-def _guard(text: str) -> Guard:
-    negated = text[1] == "!"
-    return Guard(Reg(text[2:] if negated else text[1:]), negated)
-
-
-def _loc(found: re.Match[str]) -> Loc:
-    file, line, column, attributes = found.groups()
-    words = re.sub(r"\s*([,+])\s*", r"\1", " ".join((attributes or "").split())).replace(",", ", ")
-    return Loc(int(file), int(line), int(column), words, found.start() + found[0].index(".loc"))

@@ -168,13 +168,13 @@ def _variable(v: Variable) -> str:
     if v.init is None:
         return variable(v) + ";"
     scalar = not v.dims and v.vector == 1 and len(v.init) == 1 and not isinstance(v.init[0], tuple)
-    return f"{variable(v)} = {print_operand(v.init[0]) if scalar else _values(v.init)};"  # type: ignore[arg-type]
+    return f"{variable(v)} = {_value(v.init[0] if scalar else v.init)};"
 
 
-def _values(values: tuple[object, ...]) -> str:
-    return (
-        f"{{{', '.join(_values(x) if isinstance(x, tuple) else print_operand(x) for x in values)}}}"  # type: ignore[arg-type]
-    )
+def _value(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"{{{', '.join(map(_value, value))}}}"
+    return _OPERANDS[type(value)](value)
 
 
 _STATEMENTS: dict[type, Callable[[Any], str]] = {

@@ -103,7 +103,9 @@ class Names:
     def _member(self, name: str) -> RegDecl | None:
         family = _FAMILY.fullmatch(name)
         decl = self.families.get(family[1]) if family else None
-        return decl if decl is not None and decl.count and int(family[2]) < decl.count else None  # type: ignore[index]
+        if family is None or decl is None or decl.count is None:
+            return None
+        return decl if int(family[2]) < decl.count else None
 
     def near(self, name: str) -> list[str]:
         """All names in reach that begin like ``name``, for a hint."""

@@ -1,7 +1,7 @@
 """The PTX module tree: what the parser and the builder make, and all others read.
 
-Every node is a frozen value. Two trees are equal when they say the same, wherever in a text they stood:
-positions (``pos``, an offset into the module's source) take no part in comparison, so
+Every node is a frozen value. Two trees are equal when they say the same, wherever in a text they
+stood: positions (``pos``, an offset into the module's source) take no part in comparison, so
 ``parse(print(m)) == m`` is a plain comparison.
 """
 
@@ -16,7 +16,9 @@ from typing import Union
 
 @dataclass(frozen=True, slots=True)
 class Reg:
-    """A register, special register or vector component: ``%r1``, ``%tid.x``, ``%v.y``, ``%clock64``."""
+    """A register, special register or vector component: ``%r1``, ``%tid.x``, ``%v.y``,
+    ``%clock64``.
+    """
 
     name: str
 
@@ -116,8 +118,9 @@ class Guard:
 class Instruction:
     """One instruction. ``opcode`` is mnemonic and modifiers as written: ``mad.lo.s32``.
 
-    What it means, which operands it takes and what it needs is ``isa.form(opcode)``.
-    A ``call``'s operands are (Vector of results or none, callee, Vector of arguments, prototype).
+    What it means, which operands it takes and what it needs is ``isa.form(opcode)``. A ``call``'s
+    operands are (Vector of results, callee, Vector of arguments) and, where it has one, its
+    prototype; the Vectors may be empty.
     """
 
     opcode: str
@@ -134,7 +137,9 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class RegDecl:
-    """``.reg .f32 %f<8>;`` (``count`` 8), ``.reg .pred p, q;`` (``count`` None), ``.reg .v2 .f32 v;``."""
+    """``.reg .f32 %f<8>;`` (``count`` 8), ``.reg .pred p, q;`` (``count`` None), ``.reg .v2 .f32
+    v;``.
+    """
 
     type: str
     names: tuple[str, ...]
@@ -147,9 +152,10 @@ class RegDecl:
 class Variable:
     """A variable in a state space, a module's, a function's or a parameter.
 
-    ``dims`` are its array dimensions (0 for an open one, ``[]``); ``init`` its initialiser, nested tuples
-    as written. ``linkage`` is ``extern``, ``visible``, ``weak``, ``common`` or empty. ``qualifiers`` holds
-    the words that follow a parameter's type (``.ptr .global .align 16``) as written.
+    ``dims`` are its array dimensions (0 for an open one, ``[]``); ``init`` its initialiser, nested
+    tuples as written. ``linkage`` is ``extern``, ``visible``, ``weak``, ``common`` or empty.
+    ``qualifiers`` holds the words that follow a parameter's type (``.ptr .global .align 16``) as
+    written.
     """
 
     space: str
@@ -177,9 +183,10 @@ class Loc:
 
 @dataclass(frozen=True, slots=True)
 class Directive:
-    """A directive kept as words: ``.pragma "nounroll"``, ``.branchtargets L0, L1``, ``.maxntid 128, 1, 1``.
+    """A directive kept as words: ``.pragma "nounroll"``, ``.branchtargets L0, L1``, ``.maxntid 128,
+    1, 1``.
 
-    ``label`` is the label that names it (``.branchtargets``, ``.callprototype``).
+    ``name`` has no dot: ``pragma``. ``label`` is the label that names it (``.branchtargets``).
     """
 
     name: str
@@ -203,9 +210,11 @@ Statement = Union[Instruction, Label, RegDecl, Variable, Loc, Directive, Block]
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A kernel (``kind`` ``entry``) or device function (``func``). ``body`` is None for a declaration.
+    """A kernel (``kind`` ``entry``) or device function (``func``). ``body`` is None for a
+    declaration.
 
-    ``directives`` are those between the parameters and the body (``.maxntid``, ``.reqnctapercluster``, …).
+    ``directives`` are those between the parameters and the body (``.maxntid``,
+    ``.reqnctapercluster``, …).
     """
 
     name: str
@@ -256,7 +265,8 @@ Item = Union[Function, Variable, File, Section, Directive]
 class Module:
     """A PTX module. ``version`` is (major, minor), ``target`` the words of ``.target``.
 
-    ``source`` is the text that positions point into (empty for a built module) and ``path`` its file.
+    ``source`` is the text that positions point into (empty for a built module) and ``path`` its
+    file.
     """
 
     version: tuple[int, int] = (1, 0)
