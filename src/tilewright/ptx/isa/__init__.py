@@ -1,8 +1,43 @@
 """The instructions of PTX, one row each: syntax, operands, version, target and meaning.
 
-``form("fma.rn.f32")`` finds one; ``ROWS`` holds them all by mnemonic.
+``form("fma.rn.f32")`` finds one; ``ROWS`` holds them all by mnemonic. Importing this package enters
+every row.
 """
 
+from . import (
+    approximate,
+    atomic,
+    compare,
+    control,
+    convert,
+    copies,
+    floating,
+    half,
+    integer,
+    lanes,
+    logic,
+    matrix,
+    memory,
+)
 from .row import ROWS, Form, OperandSpec, Row, form
 
-__all__ = ["ROWS", "Form", "OperandSpec", "Row", "form"]
+__all__ = [
+    "ROWS",
+    "Form",
+    "OperandSpec",
+    "Row",
+    "approximate",
+    "atomic",
+    "compare",
+    "control",
+    "convert",
+    "copies",
+    "floating",
+    "form",
+    "half",
+    "integer",
+    "lanes",
+    "logic",
+    "matrix",
+    "memory",
+]

@@ -1,14 +1,15 @@
 """The primitives: what every instruction's meaning is written with, and what an evaluator provides.
 
-A value is a vector of 32 lanes, each of ``width`` bits (1, 8, 16, 32, 64 or 128); it has no sign and no format, the
-operation says how to read it. A predicate is a value of width 1. Formats are names of ``tilewright.dtypes``:
-f16, bf16, f32, f64 (and the narrower ones for conversions). All operations are pure unless they say otherwise; those that touch
-memory or lanes act for the lanes that are active (and whose guard holds) only.
+A value is a vector of 32 lanes, each of ``width`` bits (1, 8, 16, 32, 64 or 128); it has no sign
+and no format, the operation says how to read it. A predicate is a value of width 1. Formats are
+names of ``tilewright.dtypes``: f16, bf16, f32, f64 (and the narrower ones for conversions). All
+operations are pure unless they say otherwise; those that touch memory or lanes act for the lanes
+that are active (and whose guard holds) only.
 
-Floating point is exact: the primitive rounds once, in the mode it is told (``rn`` nearest even, ``rz`` toward zero, ``rm`` down,
-``rp`` up, ``rna`` nearest away), keeps subnormals, and returns the format's canonical NaN (0x7FFF, 0x7FFF, 0x7FFFFFFF,
-0xFFF8000000000000) for any NaN. Flushing and saturation are composed from these by the rows.
-"""
+Floating point is exact: the primitive rounds once, in the mode it is told (``rn`` nearest even,
+``rz`` toward zero, ``rm`` down, ``rp`` up, ``rna`` nearest away), keeps subnormals, and returns
+the format's canonical NaN (0x7FFF, 0x7FFF, 0x7FFFFFFF, 0xFFF8000000000000) for any NaN. Flushing
+and saturation are composed from these by the rows. """
 
 from __future__ import annotations
 
@@ -21,13 +22,16 @@ class Primitives(Protocol):
     # --- making and reshaping ---
     def const(self, width: int, value: int) -> Value:
         """The same bits in every lane (``value`` may be negative)."""
+
     def width(self, a: Value) -> int: ...
     def trunc(self, a: Value, width: int) -> Value: ...
     def zext(self, a: Value, width: int) -> Value:
         """Wider with zeros (the same width: itself)."""
+
     def sext(self, a: Value, width: int) -> Value: ...
     def join(self, *parts: Value) -> Value:
         """One wide value of equal parts, the first the lowest."""
+
     def split(self, a: Value, width: int) -> tuple[Value, ...]:
         """The parts of ``width`` bits, the lowest first."""
 
@@ -36,29 +40,42 @@ class Primitives(Protocol):
     def sub(self, a: Value, b: Value) -> Value: ...
     def mul(self, a: Value, b: Value) -> Value:
         """The low half of the product."""
+
     def mul_high(self, a: Value, b: Value, signed: bool) -> Value: ...
     def div(self, a: Value, b: Value, signed: bool) -> Value:
         """Toward zero. A zero divisor gives all ones; the most negative by −1 gives itself."""
+
     def rem(self, a: Value, b: Value, signed: bool) -> Value:
         """The sign of ``a``. A zero divisor gives ``a``."""
+
     def and_(self, a: Value, b: Value) -> Value: ...
     def or_(self, a: Value, b: Value) -> Value: ...
     def xor(self, a: Value, b: Value) -> Value: ...
     def not_(self, a: Value) -> Value: ...
     def shl(self, a: Value, n: Value) -> Value:
         """``n`` is 32 bits wide, unsigned; counts ≥ width give zeros."""
+
     def lshr(self, a: Value, n: Value) -> Value: ...
     def ashr(self, a: Value, n: Value) -> Value:
         """Counts ≥ width give copies of the sign."""
+
     def popc(self, a: Value) -> Value:
         """Ones in each lane, 32 bits wide."""
+
     def clz(self, a: Value) -> Value:
         """Leading zeros (the width for 0), 32 bits wide."""
+
     def brev(self, a: Value) -> Value: ...
     def cmp(self, op: str, a: Value, b: Value, signed: bool = False) -> Value:
         """``op``: eq ne lt le gt ge → predicate."""
+
     def select(self, p: Value, a: Value, b: Value) -> Value:
         """``a`` where ``p``, else ``b`` (predicates too)."""
+
+    def carry(self) -> Value:
+        """The carry flag (a predicate) that the last ``set_carry`` of these lanes left."""
+
+    def set_carry(self, p: Value) -> None: ...
 
     # --- floating point, bits in and bits out ---
     def fadd(self, fmt: str, a: Value, b: Value, rnd: str = "rn") -> Value: ...
@@ -67,56 +84,92 @@ class Primitives(Protocol):
     def fdiv(self, fmt: str, a: Value, b: Value, rnd: str = "rn") -> Value: ...
     def fsqrt(self, fmt: str, a: Value, rnd: str = "rn") -> Value: ...
     def fcmp(self, fmt: str, op: str, a: Value, b: Value) -> Value:
-        """``op``: eq ne lt le gt ge (false with a NaN), equ neu ltu leu gtu geu (true), num, nan."""
+        """``op``: eq ne lt le gt ge (a NaN: false), equ neu ltu leu gtu geu (true), num, nan."""
+
     def frint(self, fmt: str, a: Value, rnd: str) -> Value:
         """To an integral value of the same format; keeps the sign of zero."""
+
     def fcvt(self, source: str, dest: str, a: Value, rnd: str = "rn") -> Value:
-        """To another format (``rnd`` is ignored where the result is exact); overflow as IEEE for ``rnd``."""
+        """To another format (``rnd`` matters where the result is not exact); overflow as IEEE."""
+
     def i2f(self, a: Value, signed: bool, fmt: str, rnd: str = "rn") -> Value: ...
     def f2i(self, fmt: str, a: Value, width: int, signed: bool, rnd: str = "rz") -> Value:
         """Saturating; a NaN gives 0."""
+
     def approx(self, name: str, a: Value) -> Value:
-        """``rcp``, ``rsqrt``, ``sqrt``, ``ex2``, ``lg2``, ``sin``, ``cos``, ``tanh`` of f32, as the hardware approximates it."""
+        """``rcp``, ``rsqrt``, ``sqrt``, ``ex2``, ``lg2``, ``sin``, ``cos``, ``tanh`` of f32, as the
+        hardware approximates it: the instruction's ``.approx.ftz.f32`` form (angles in radians; a
+        subnormal operand or result is a zero)."""
 
     # --- lanes ---
     def lane(self) -> Value:
         """0 … 31, 32 bits wide."""
+
     def active(self) -> Value:
         """The mask of the active lanes whose guard holds, 32 bits, the same in every lane."""
+
     def special(self, name: str) -> Value:
         """A special register: ``%tid.x``, ``%ctaid.y``, ``%clock64``; 32 or 64 bits."""
+
     def shuffle(self, a: Value, lane: Value) -> Value:
         """Lane i gets ``a`` of lane ``lane[i] & 31``."""
+
     def ballot(self, p: Value) -> Value:
-        """Bit i says whether lane i is active and its ``p`` holds; 32 bits, the same in every lane."""
+        """Bit i says whether lane i is active and its ``p`` holds; 32 bits, equal in all lanes."""
+
+    # --- addresses ---
+    def to_generic(self, space: str, address: Value) -> Value:
+        """64 bits both, as ``space`` is for ``load``."""
+
+    def from_generic(self, space: str, address: Value) -> Value: ...
+    def in_space(self, space: str, address: Value) -> Value:
+        """Predicate: the generic address lies in the space's window."""
 
     # --- memory (acts) ---
     # ``space``: global shared local param const, or "" for generic. Addresses are 64 bits wide.
     def load(self, space: str, address: Value, width: int, count: int = 1) -> tuple[Value, ...]:
-        """``count`` consecutive elements of ``width`` bits; the address must be a multiple of all their bytes."""
+        """``count`` elements of ``width`` bits; the address is a multiple of all their bytes."""
+
     def store(self, space: str, address: Value, values: tuple[Value, ...]) -> None: ...
     def atomic(self, space: str, op: str, type_: str, address: Value, *operands: Value) -> Value:
-        """``op``: add min max and or xor exch cas inc dec; returns the old value. Lanes act in order of lane."""
+        """``op``: add min max and or xor exch cas inc dec; the old value. Lanes act in order."""
+
     def cp_async(self, shared: Value, global_: Value, size: int, valid: Value) -> None:
-        """Copy ``valid`` (32 bits wide, ≤ size) bytes and fill up to ``size`` (4, 8, 16) with zeros, some time later."""
+        """Copy ``valid`` (32 bits wide) ≤ size bytes and zeros up to ``size`` (4, 8, 16), later."""
+
     def cp_async_commit(self) -> None: ...
     def cp_async_wait(self, pending: int) -> None:
-        """Until at most ``pending`` of this thread's newest groups are under way; −1: all, committed or not."""
+        """Until at most ``pending`` of this thread's newest groups are under way;
+        −1: until none is, and no copy that was not committed either."""
+
     def ldmatrix(self, space: str, address: Value, count: int, trans: bool) -> tuple[Value, ...]:
-        """``count`` (1, 2, 4) 8×8 matrices of 16-bit elements, row addresses from lanes 8i … 8i+7."""
+        """``count`` (1, 2, 4) 8×8 matrices of 16-bit elements; lanes 8i … 8i+7: row addresses."""
 
     # --- matrices ---
-    def mma(self, instruction: Any, a: tuple[Value, ...], b: tuple[Value, ...], c: tuple[Value, ...]) -> tuple[Value, ...]:
-        """``instruction`` is a row of ``tilewright.mma``; fragments as tuples of 32-bit registers."""
+    def mma(
+        self, instruction: Any, a: tuple[Value, ...], b: tuple[Value, ...], c: tuple[Value, ...]
+    ) -> tuple[Value, ...]:
+        """``instruction`` is a row of ``tilewright.mma``; fragments: tuples of 32-bit registers."""
 
     # --- control (acts) ---
     def branch(self, label: str) -> None:
         """The active lanes whose guard holds go to the label, the others on."""
+
+    def branch_index(self, index: Value, targets: str) -> None:
+        """To the label at ``index`` of the ``.branchtargets`` list of that name."""
+
+    def call(self, *operands: Any) -> None:
+        """The operands of a ``call`` as the tree has them."""
+
     def exit(self) -> None: ...
     def ret(self) -> None: ...
     def barrier(self, index: Value, threads: Value | None, arrive: bool = False) -> None: ...
+    def barrier_reduce(self, index: Value, threads: Value | None, op: str, p: Value) -> Value:
+        """``barrier``; ``op``: and, or (→ predicate) or popc (→ 32 bits) of all ``p``."""
+
     def convergent(self, members: Value) -> None:
         """Wait until all lanes of ``members`` that have not exited are here."""
+
     def fence(self, kind: str) -> None: ...
     def trap(self, why: str) -> None: ...
     def nanosleep(self, a: Value) -> None: ...

@@ -7,48 +7,63 @@ A row is written once, in the notation of the PTX manual, above the function tha
         \"\"\"Saturating signed addition.\"\"\"
         ...
 
-``m`` is an evaluator (``primitives.Primitives``), ``f`` the form (the row with its modifiers chosen:
-``f.T == "s32"``, ``f.sat`` true or false), then the source operands; what it returns goes to the destinations.
+``m`` is an evaluator (``primitives.Primitives``), ``f`` the form (the row with modifiers chosen:
+``f.T == "s32"``, ``f.sat`` true or false), then the source operands; what it returns goes to the
+destinations.
 
-Syntax:  ``.word`` fixed, ``.{slot}`` one of the slot's choices, ``[.word]`` and ``[.{slot}]`` optional.
-A row may not need backtracking to be understood, but it is matched with it.
+Syntax: ``.word`` fixed, ``.{slot}`` one of the slot's choices, ``[.word]`` and ``[.{slot}]``
+optional. A row may not need backtracking to be understood, but it is matched with it. The row's
+order of modifiers is the canonical one; as ptxas does, ``form`` takes another where no row has
+the order written (``ld.global.relaxed.gpu.u32``). Slots named in capitals are types; they keep
+their order.
 
 Operands, in order, destinations before the ``=``, alternatives between `` / ``:
 
-    d:T         register of the slot's type (a source may also be an immediate); a literal type: ``a:u32``
+    d:T         register of the slot's type (a source: or an immediate), or of a literal: ``a:u32``
     d:2T        of twice that width
-    d:T*vec     a vector of as many as slot ``vec`` says (``v4`` → 4, absent → a scalar), or ``a:b32*4``
+    d:T*vec     a vector as long as slot ``vec`` says (``v4`` → 4, absent → a scalar); ``a:b32*4``
     p:pred|q:pred?   one or two destinations
     [a:space]   an address in the slot's (or a literal) state space; empty is generic
     n:imm       an integer immediate;  L:label, F:symbol, s:any  names
     c:T?        optional
 
-What a form needs (lowest PTX version, lowest target) is the maximum of the row's own and of what ``needs``
-says for each modifier chosen.
+Effects are words: ``branch``, ``call``, ``exit``, ``barrier``, ``convergent`` (waits for the
+lanes of its member mask), ``memory``, ``async``; ``relaxed``: registers may be wider than the
+types; ``pack`` (``mov.b64 {lo, hi}, d``): for a vector destination the meaning still returns one
+value, whose parts, the lowest first, are the vector.
+
+What a form needs (lowest PTX version, lowest target) is the maximum of the row's own and of what
+``needs`` says for each modifier chosen.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, cached_property
 from typing import Any
 
 from ...errors import UnknownInstruction
+from ..tree import Vector
 
 Version = tuple[int, int]
 Need = tuple[str, str]  # (".version", ".target"), e.g. ("7.0", "sm_80")
 
+Options = dict[str, Any]  # keyword arguments that several rows share
+
 _PIECE = re.compile(r"\[\.([^\]]+)\]|\.(\{\w+\}|[^.\[{]+)")
-_SPEC = re.compile(r"(?P<open>\[)?(?P<name>\w+):(?P<double>2)?(?P<type>\w*)(?:\*(?P<count>\w+))?(?P<close>\])?(?P<opt>\?)?$")
+_SPEC = re.compile(
+    r"(?P<open>\[)?(?P<name>\w+):(?P<double>2)?(?P<type>\w*)"
+    r"(?:\*(?P<count>\w+))?(?P<close>\])?(?P<opt>\?)?$"
+)
 _FLIPPED_KINDS = {"imm", "label", "symbol", "any"}
 
 
 @dataclass(frozen=True, slots=True)
 class OperandSpec:
-    """One operand of a form. ``type`` is a PTX type name, ``count`` a vector's length (0 for a scalar)."""
+    """One operand of a form: ``type`` a PTX type's name, ``count`` a vector's length or 0."""
 
     name: str
     kind: str  # "reg", "imm", "address", "label", "symbol", "any"
@@ -72,13 +87,13 @@ class Slot:
     literal: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Row:
     """An instruction as written with ``@row``; see the module's text."""
 
     mnemonic: str
     syntax: str
-    slots: tuple[Slot, ...]
+    choices: Mapping[str, str]
     operands: str | Callable[[Form], str]
     meaning: Callable[..., Any]
     ptx: str
@@ -87,13 +102,19 @@ class Row:
     effects: frozenset[str]
     where: Callable[[Form], str] | None
 
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        """The modifiers in order, read from the syntax when first asked for: imports stay quick."""
+        pieces = _PIECE.finditer(self.syntax, len(self.mnemonic))
+        return tuple(_slot(piece, self.choices) for piece in pieces)
+
     @property
     def doc(self) -> str:
         return self.meaning.__doc__ or ""
 
-    def match(self, modifiers: tuple[str, ...]) -> dict[str, str] | None:
-        """The slots' choices for these modifiers, or None where they don't fit."""
-        return _match(self.slots, modifiers)
+    def match(self, modifiers: tuple[str, ...], ordered: bool = True) -> dict[str, str] | None:
+        """The slots' choices for these modifiers, in the row's order or in any; None: no match."""
+        return _match(self.slots, modifiers) if ordered else _match_any(self.slots, modifiers)
 
 
 def _match(slots: tuple[Slot, ...], words: tuple[str, ...]) -> dict[str, str] | None:
@@ -105,6 +126,21 @@ def _match(slots: tuple[Slot, ...], words: tuple[str, ...]) -> dict[str, str] | 
         if rest is not None:
             return {slot.name: words[0], **rest}
     return _match(slots[1:], words) if slot.optional else None
+
+
+def _match_any(slots: tuple[Slot, ...], words: tuple[str, ...]) -> dict[str, str] | None:
+    """In any order, but the types among themselves in the row's: ``cvt.f32.f64.rn``."""
+    if not words:
+        return None if any(not s.optional for s in slots) else {}
+    type_seen = False
+    for index, slot in enumerate(slots):
+        is_type = slot.name.isupper()
+        if words[0] in slot.choices and not (is_type and type_seen):
+            rest = _match_any(slots[:index] + slots[index + 1 :], words[1:])
+            if rest is not None:
+                return {slot.name: words[0], **rest}
+        type_seen |= is_type
+    return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,14 +176,43 @@ class Form:
             if need:
                 yield need
 
-    def signature(self, count: int) -> tuple[OperandSpec, ...] | None:
-        """The signature that takes ``count`` operands (``p|q`` counts as one), or None."""
-        for specs in self.signatures:
-            visible = [s for s in specs if not s.second]
-            least = sum(not s.optional for s in visible)
-            if least <= count <= len(visible):
-                return specs
-        return None
+    def signature(
+        self, operands: int | Sequence[object], is_predicate: Callable[[object], bool] | None = None
+    ) -> tuple[OperandSpec, ...] | None:
+        """The signature for these operands of the tree, or this many (``p|q`` is one), or None.
+
+        Where several take as many, the first whose vectors are as long and, if ``is_predicate`` is
+        given to tell, whose predicates stand where the given ones do; else the first.
+        """
+        count = operands if isinstance(operands, int) else len(operands)
+        fitting = [specs for specs in self.signatures if _takes(specs, count)]
+        if len(fitting) > 1 and not isinstance(operands, int):
+            best = (s for s in fitting if _fits(s, operands, is_predicate))
+            return next(best, fitting[0])
+        return fitting[0] if fitting else None
+
+
+def _visible(specs: tuple[OperandSpec, ...]) -> list[OperandSpec]:
+    return [s for s in specs if not s.second]
+
+
+def _takes(specs: tuple[OperandSpec, ...], count: int) -> bool:
+    visible = _visible(specs)
+    return sum(not s.optional for s in visible) <= count <= len(visible)
+
+
+def _fits(
+    specs: tuple[OperandSpec, ...],
+    operands: Sequence[object],
+    is_predicate: Callable[[object], bool] | None,
+) -> bool:
+    for spec, operand in zip(_visible(specs), operands, strict=False):
+        length = len(operand.items) if isinstance(operand, Vector) else 0
+        if spec.kind == "reg" and length != spec.count:
+            return False
+        if is_predicate and is_predicate(operand) != (spec.type == "pred"):
+            return False
+    return True
 
 
 ROWS: dict[str, list[Row]] = {}
@@ -166,16 +231,16 @@ def row(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enter the decorated meaning into the table; the module's text explains the notation.
 
-    ``effects`` are words: ``branch``, ``exit``, ``barrier``, ``convergent`` (waits for the lanes of its member
-    mask), ``memory``, ``async``. ``where`` returns the reason why a form is not legal, or "". A meaning may
-    carry several rows.
+    ``effects`` are words (the module's text lists them). ``where`` returns the reason why a form is
+    not legal, or "". A meaning may carry several rows.
     """
 
     def enter(meaning: Callable[..., Any]) -> Callable[..., Any]:
-        mnemonic = re.match(r"\w+", syntax).group()  # type: ignore[union-attr]
-        parts = tuple(_slot(m, slots) for m in _PIECE.finditer(syntax, len(mnemonic)))
+        mnemonic = syntax.partition(".")[0].partition("[")[0]
         words = frozenset(effects.split())
-        new = Row(mnemonic, syntax, parts, operands, meaning, ptx, target, needs or {}, words, where)
+        new = Row(
+            mnemonic, syntax, slots, operands, meaning, ptx, target, needs or {}, words, where
+        )
         ROWS.setdefault(mnemonic, []).append(new)
         return meaning
 
@@ -191,24 +256,27 @@ def _slot(piece: re.Match[str], slots: Mapping[str, str]) -> Slot:
     return Slot(word.replace("::", "__"), (word,), optional, True)
 
 
-@lru_cache(maxsize=None)
+@cache
 def form(opcode: str) -> Form:
     """The form of an opcode such as ``fma.rn.f32``.
 
     Raises UnknownInstruction, naming the nearest forms, where no row has it.
     """
     mnemonic, *words = opcode.split(".")
-    reasons = []
-    for candidate in ROWS.get(mnemonic, ()):
-        chosen = candidate.match(tuple(words))
-        if chosen is None:
-            continue
-        made = Form(candidate, opcode, chosen)
-        reason = candidate.where(made) if candidate.where else ""
-        if not reason:
-            return Form(candidate, opcode, chosen, _signatures(made))
-        reasons.append(reason)
-    raise UnknownInstruction(f"no instruction {opcode!r}" + "".join(f": {r}" for r in reasons), hint=_near(opcode))
+    reasons: dict[str, None] = {}
+    for ordered in (True, False):
+        for candidate in ROWS.get(mnemonic, ()):
+            chosen = candidate.match(tuple(words), ordered)
+            if chosen is None:
+                continue
+            made = Form(candidate, opcode, chosen)
+            reason = candidate.where(made) if candidate.where else ""
+            if not reason:
+                return Form(candidate, opcode, chosen, _signatures(made))
+            reasons[reason] = None
+    raise UnknownInstruction(
+        f"no instruction {opcode!r}" + "".join(f": {r}" for r in reasons), hint=_near(opcode)
+    )
 
 
 def _near(opcode: str) -> str:

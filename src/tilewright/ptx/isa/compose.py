@@ -1,0 +1,154 @@
+"""What the meanings of several rows share: flushing, saturation, signs, minima, packed types.
+
+Each is a small composition of primitives, and each knows a format by its bit patterns alone. A
+packed type (``f16x2``, ``f32x2``, ``u16x2``) is worked part by part with ``each``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .primitives import Primitives, Value
+from .row import Form
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A floating-point format in bits: width, 1.0, canonical NaN, least normal, infinity."""
+
+    width: int
+    one: int
+    nan: int
+    normal: int
+    infinity: int
+
+    @property
+    def sign(self) -> int:
+        return 1 << (self.width - 1)
+
+
+FORMATS = {
+    "f16": Format(16, 0x3C00, 0x7FFF, 0x0400, 0x7C00),
+    "bf16": Format(16, 0x3F80, 0x7FFF, 0x0080, 0x7F80),
+    "f32": Format(32, 0x3F800000, 0x7FFFFFFF, 0x00800000, 0x7F800000),
+    "f64": Format(64, 0x3FF << 52, 0xFFF8 << 48, 1 << 52, 0x7FF << 52),
+}
+
+ALL_ONES = -1
+
+
+def width_of(type_: str) -> int:
+    """Bits of a type: ``s16`` → 16, ``bf16x2`` → 32, ``pred`` → 1."""
+    if type_ == "pred":
+        return 1
+    base, _, parts = type_.partition("x")
+    return int(base.lstrip("bfsuet")) * int(parts or 1)
+
+
+def signed(type_: str) -> bool:
+    return type_[0] == "s"
+
+
+def each(m: Primitives, type_: str, fn: Callable[..., Value], *values: Value) -> Value:
+    """``fn(base type, *parts)`` once for a scalar type, for each part of a packed one."""
+    base, packed, _ = type_.partition("x")
+    if not packed:
+        return fn(type_, *values)
+    width = width_of(base)
+    parts = zip(*(m.split(v, width) for v in values), strict=True)
+    return m.join(*(fn(base, *p) for p in parts))
+
+
+# --- integers ---------------------------------------------------------------------------------
+
+
+def low_mask(m: Primitives, n: Value, width: int) -> Value:
+    """The lowest ``n`` bits set, all where ``n`` ≥ width."""
+    return m.not_(m.shl(m.const(width, ALL_ONES), n))
+
+
+def extreme(m: Primitives, op: str, a: Value, b: Value, is_signed: bool) -> Value:
+    """``min`` or ``max`` of integers."""
+    return m.select(m.cmp("lt" if op == "min" else "gt", a, b, is_signed), a, b)
+
+
+def negative(m: Primitives, a: Value) -> Value:
+    """Predicate: the highest bit is set."""
+    return m.cmp("lt", a, m.const(m.width(a), 0), True)
+
+
+def relu_int(m: Primitives, a: Value) -> Value:
+    """A negative integer becomes zero."""
+    return m.select(negative(m, a), m.const(m.width(a), 0), a)
+
+
+# --- floating point ---------------------------------------------------------------------------
+
+
+def flip_sign(m: Primitives, fmt: str, a: Value) -> Value:
+    f = FORMATS[fmt]
+    return m.xor(a, m.const(f.width, f.sign))
+
+
+def magnitude(m: Primitives, fmt: str, a: Value) -> Value:
+    f = FORMATS[fmt]
+    return m.and_(a, m.const(f.width, f.sign - 1))
+
+
+def canonical(m: Primitives, fmt: str, a: Value) -> Value:
+    """``a``, any NaN made the canonical one (as hardware's ``a + −0`` does)."""
+    f = FORMATS[fmt]
+    return m.select(m.fcmp(fmt, "nan", a, a), m.const(f.width, f.nan), a)
+
+
+def flush(m: Primitives, fmt: str, a: Value) -> Value:
+    """``.ftz``: a subnormal becomes the zero of its sign."""
+    f = FORMATS[fmt]
+    small = m.cmp("lt", magnitude(m, fmt, a), m.const(f.width, f.normal))
+    return m.select(small, m.and_(a, m.const(f.width, f.sign)), a)
+
+
+def saturate(m: Primitives, fmt: str, a: Value) -> Value:
+    """``.sat``: clamped to [+0, 1]; a NaN and −0 become +0."""
+    f = FORMATS[fmt]
+    zero, one = m.const(f.width, 0), m.const(f.width, f.one)
+    return m.select(m.fcmp(fmt, "gt", a, zero), m.select(m.fcmp(fmt, "lt", a, one), a, one), zero)
+
+
+def relu(m: Primitives, fmt: str, a: Value) -> Value:
+    """``.relu``: the negative (−0 too) become +0, a NaN the canonical one."""
+    f = FORMATS[fmt]
+    zero = m.const(f.width, 0)
+    positive = m.select(m.fcmp(fmt, "gt", a, zero), a, zero)
+    return m.select(m.fcmp(fmt, "nan", a, a), m.const(f.width, f.nan), positive)
+
+
+def fextreme(m: Primitives, fmt: str, op: str, a: Value, b: Value, nan: bool = False) -> Value:
+    """Minimum or maximum with −0 < +0: a NaN loses to a number, or with ``nan`` wins."""
+    f = FORMATS[fmt]
+    wins = m.fcmp(fmt, "lt" if op == "min" else "gt", a, b)
+    # Equal values differ in bits only as +0 and −0; "or" keeps the sign, "and" drops it.
+    tie = m.or_(a, b) if op == "min" else m.and_(a, b)
+    number = m.select(m.fcmp(fmt, "eq", a, b), tie, m.select(wins, a, b))
+    bad = m.const(f.width, f.nan)
+    a_nan, b_nan = m.fcmp(fmt, "nan", a, a), m.fcmp(fmt, "nan", b, b)
+    if nan:
+        return m.select(m.or_(a_nan, b_nan), bad, number)
+    return m.select(a_nan, m.select(b_nan, bad, b), m.select(b_nan, a, number))
+
+
+def arithmetic(m: Primitives, f: Form, fn: Callable[..., Value], *values: Value) -> Value:
+    """``fn(format, *parts)`` on ``f.T`` with the form's ``.ftz``, ``.sat``, ``.relu``."""
+
+    def scalar(fmt: str, *parts: Value) -> Value:
+        if f.ftz:
+            parts = tuple(flush(m, fmt, p) for p in parts)
+        result = fn(fmt, *parts)
+        if f.ftz:
+            result = flush(m, fmt, result)
+        if f.sat:
+            result = saturate(m, fmt, result)
+        return relu(m, fmt, result) if f.relu else result
+
+    return each(m, f.T, scalar, *values)

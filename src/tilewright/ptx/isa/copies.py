@@ -1,0 +1,59 @@
+"""``cp.async``: copies from global to shared memory that end some time before the wait that covers
+them.
+"""
+
+from __future__ import annotations
+
+from .compose import extreme
+from .memory import NEEDS, PREFETCH, SHARED
+from .primitives import Primitives, Value
+from .row import Form, Options, row
+
+AMPERE: Options = {"ptx": "7.0", "target": "sm_80"}
+
+
+def _operands(f: Form) -> str:
+    base, policy = "[dst:space], [src:global], size:imm", ", policy:b64" if f.hint else ""
+    return f"{base}{policy} / {base}, n:u32{policy} / {base}, ignore:pred{policy}"
+
+
+@row(
+    "cp.async.{cache}.{space}.global[.{hint}][.{prefetch}]",
+    _operands,
+    cache="ca cg",
+    space=SHARED,
+    hint="L2::cache_hint",
+    prefetch=PREFETCH,
+    effects="memory async",
+    needs=NEEDS | {"ca": ("7.0", "sm_80"), "cg": ("7.0", "sm_80")},
+    **AMPERE,
+)
+def cp_async(m: Primitives, f: Form, dst: Value, src: Value, size: int, *rest: Value) -> None:
+    """Copy ``size`` bytes (4, 8, 16; ``cg``: 16): the first ``n`` and zeros, or all zeros."""
+    rest = rest[:-1] if f.hint else rest
+    valid = m.const(32, size)
+    if rest and rest[0] is not None:
+        n = rest[0]
+        ignored = m.width(n) == 1
+        valid = (
+            m.select(n, m.const(32, 0), valid) if ignored else extreme(m, "min", n, valid, False)
+        )
+    m.cp_async(dst, src, size, valid)
+
+
+@row("cp.async.commit_group", "", effects="async", **AMPERE)
+def commit_group(m: Primitives, f: Form) -> None:
+    """The copies since the last commit become a group."""
+    m.cp_async_commit()
+
+
+@row("cp.async.wait_group", "n:imm", effects="memory async", **AMPERE)
+def wait_group(m: Primitives, f: Form, n: int) -> None:
+    """Wait until at most the ``n`` newest groups are under way."""
+    m.cp_async_wait(n)
+
+
+@row("cp.async.wait_all", "", effects="memory async", **AMPERE)
+def wait_all(m: Primitives, f: Form) -> None:
+    """Wait for all copies of this thread, committed or not."""
+    m.cp_async_wait(-1)

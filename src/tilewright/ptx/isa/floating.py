@@ -1,0 +1,171 @@
+"""f32 and f64 arithmetic, rounded as written; the approximations are in ``approximate.py``.
+
+Rounding is to nearest even where no mode is written (the contraction that ptxas may then do is not
+modelled).
+"""
+
+from __future__ import annotations
+
+from .compose import FORMATS, arithmetic, canonical, fextreme, flip_sign, flush, magnitude
+from .primitives import Primitives, Value
+from .row import Form, Options, row
+
+RND = "rn rz rm rp"
+DIRECTED = {"rm": ("1.4", "sm_20"), "rp": ("1.4", "sm_20")}
+
+
+def mode(f: Form) -> str:
+    return f.rnd or "rn"
+
+
+# --- sums and products ------------------------------------------------------------------------
+
+
+@row("add[.{rnd}][.ftz][.sat].{T}", "d:T = a:T, b:T", rnd=RND, T="f32", needs=DIRECTED)
+@row("add[.{rnd}].{T}", "d:T = a:T, b:T", rnd=RND, T="f64", target="sm_13")
+@row("add[.{rnd}][.ftz].{T}", "d:T = a:T, b:T", rnd=RND, T="f32x2", ptx="8.6", target="sm_100")
+def add(m: Primitives, f: Form, a: Value, b: Value) -> Value:
+    """Sum, rounded once."""
+    return arithmetic(m, f, lambda fmt, x, y: m.fadd(fmt, x, y, mode(f)), a, b)
+
+
+@row("sub[.{rnd}][.ftz][.sat].{T}", "d:T = a:T, b:T", rnd=RND, T="f32", needs=DIRECTED)
+@row("sub[.{rnd}].{T}", "d:T = a:T, b:T", rnd=RND, T="f64", target="sm_13")
+@row("sub[.{rnd}][.ftz].{T}", "d:T = a:T, b:T", rnd=RND, T="f32x2", ptx="8.6", target="sm_100")
+def sub(m: Primitives, f: Form, a: Value, b: Value) -> Value:
+    """Difference, rounded once."""
+    return arithmetic(m, f, lambda fmt, x, y: m.fadd(fmt, x, flip_sign(m, fmt, y), mode(f)), a, b)
+
+
+@row("mul[.{rnd}][.ftz][.sat].{T}", "d:T = a:T, b:T", rnd=RND, T="f32", needs=DIRECTED)
+@row("mul[.{rnd}].{T}", "d:T = a:T, b:T", rnd=RND, T="f64", target="sm_13")
+@row("mul[.{rnd}][.ftz].{T}", "d:T = a:T, b:T", rnd=RND, T="f32x2", ptx="8.6", target="sm_100")
+def mul(m: Primitives, f: Form, a: Value, b: Value) -> Value:
+    """Product, rounded once."""
+    return arithmetic(m, f, lambda fmt, x, y: m.fmul(fmt, x, y, mode(f)), a, b)
+
+
+@row(
+    "fma.{rnd}[.ftz][.sat].{T}", "d:T = a:T, b:T, c:T", rnd=RND, T="f32", ptx="2.0", target="sm_20"
+)
+@row("fma.{rnd}.{T}", "d:T = a:T, b:T, c:T", rnd=RND, T="f64", ptx="1.4", target="sm_13")
+@row("fma.{rnd}[.ftz].{T}", "d:T = a:T, b:T, c:T", rnd=RND, T="f32x2", ptx="8.6", target="sm_100")
+@row(
+    "mad.{rnd}[.ftz][.sat].{T}", "d:T = a:T, b:T, c:T", rnd=RND, T="f32", ptx="2.0", target="sm_20"
+)
+@row("mad.{rnd}.{T}", "d:T = a:T, b:T, c:T", rnd=RND, T="f64", ptx="1.4", target="sm_13")
+def fma(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
+    """Product plus ``c``, rounded once."""
+    return arithmetic(m, f, lambda fmt, x, y, z: m.fma(fmt, x, y, z, f.rnd), a, b, c)
+
+
+# --- sign and order ---------------------------------------------------------------------------
+
+
+@row("neg[.ftz].f32", "d:f32 = a:f32")
+@row("neg.f64", "d:f64 = a:f64", target="sm_13")
+@row("abs[.ftz].f32", "d:f32 = a:f32")
+@row("abs.f64", "d:f64 = a:f64", target="sm_13")
+def sign(m: Primitives, f: Form, a: Value) -> Value:
+    """The sign flipped or cleared; a NaN made canonical, as by the addition that ptxas makes."""
+    fmt = "f32" if f.f32 else "f64"
+    a = flush(m, fmt, a) if f.ftz else a
+    changed = flip_sign(m, fmt, a) if f.mnemonic == "neg" else magnitude(m, fmt, a)
+    return canonical(m, fmt, changed)
+
+
+MIN_MAX = {"NaN": ("7.0", "sm_80")}
+XORSIGN: Options = {"ptx": "7.2", "target": "sm_86"}
+
+
+@row("min[.ftz][.NaN].{T}", "d:T = a:T, b:T", T="f32", needs=MIN_MAX)
+@row("max[.ftz][.NaN].{T}", "d:T = a:T, b:T", T="f32", needs=MIN_MAX)
+@row("min.{T}", "d:T = a:T, b:T", T="f64", target="sm_13")
+@row("max.{T}", "d:T = a:T, b:T", T="f64", target="sm_13")
+@row("min[.ftz][.NaN].xorsign.abs.{T}", "d:T = a:T, b:T", T="f32", **XORSIGN)
+@row("max[.ftz][.NaN].xorsign.abs.{T}", "d:T = a:T, b:T", T="f32", **XORSIGN)
+def min_max(m: Primitives, f: Form, a: Value, b: Value) -> Value:
+    """The smaller or larger, −0 below +0; a NaN loses to a number, with ``.NaN`` it wins.
+
+    ``.xorsign.abs`` compares magnitudes and gives the result the product's sign.
+    """
+    return arithmetic(m, f, lambda fmt, x, y: fextreme_form(m, f, fmt, x, y), a, b)
+
+
+def fextreme_form(m: Primitives, f: Form, fmt: str, x: Value, y: Value) -> Value:
+    """``min`` or ``max`` as the form's modifiers say."""
+    if not f.xorsign:
+        return fextreme(m, fmt, f.mnemonic, x, y, bool(f.NaN))
+    sign_of_both = m.and_(m.xor(x, y), m.const(FORMATS[fmt].width, FORMATS[fmt].sign))
+    plain = fextreme(m, fmt, f.mnemonic, magnitude(m, fmt, x), magnitude(m, fmt, y), bool(f.NaN))
+    return m.select(m.fcmp(fmt, "nan", plain, plain), plain, m.or_(plain, sign_of_both))
+
+
+@row("min[.ftz][.NaN][.abs].{T}", "d:T = a:T, b:T, c:T", T="f32", ptx="8.8", target="sm_100")
+@row("max[.ftz][.NaN][.abs].{T}", "d:T = a:T, b:T, c:T", T="f32", ptx="8.8", target="sm_100")
+def min_max3(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
+    """The smallest or largest of three, of their magnitudes with ``.abs``."""
+
+    def of_three(fmt: str, *three: Value) -> Value:
+        x, y, z = (magnitude(m, fmt, v) for v in three) if f.abs else three
+        first = fextreme(m, fmt, f.mnemonic, x, y, bool(f.NaN))
+        return fextreme(m, fmt, f.mnemonic, first, z, bool(f.NaN))
+
+    return arithmetic(m, f, of_three, a, b, c)
+
+
+@row("copysign.{T}", "d:T = a:T, b:T", T="f32 f64", ptx="2.0", target="sm_20")
+def copysign(m: Primitives, f: Form, a: Value, b: Value) -> Value:
+    """``b`` with the sign of ``a``."""
+    taken = m.and_(a, m.const(FORMATS[f.T].width, FORMATS[f.T].sign))
+    return m.or_(magnitude(m, f.T, b), taken)
+
+
+@row(
+    "testp.{kind}.{T}",
+    "p:pred = a:T",
+    T="f32 f64",
+    ptx="2.0",
+    target="sm_20",
+    kind="finite infinite number notanumber normal subnormal",
+)
+def testp(m: Primitives, f: Form, a: Value) -> Value:
+    """Is ``a`` of that kind? Zeros count as normal, infinities as numbers."""
+    form, size = FORMATS[f.T], magnitude(m, f.T, a)
+    infinity, least = m.const(form.width, form.infinity), m.const(form.width, form.normal)
+    zero = m.cmp("eq", size, m.const(form.width, 0))
+    finite, small = m.cmp("lt", size, infinity), m.cmp("lt", size, least)
+    kinds = {
+        "finite": lambda: finite,
+        "infinite": lambda: m.cmp("eq", size, infinity),
+        "number": lambda: m.cmp("le", size, infinity),
+        "notanumber": lambda: m.cmp("gt", size, infinity),
+        "normal": lambda: m.or_(zero, m.and_(finite, m.not_(small))),
+        "subnormal": lambda: m.and_(small, m.not_(zero)),
+    }
+    return kinds[f.kind]()
+
+
+# --- exact quotients and roots ----------------------------------------------------------------
+
+
+@row("div.{rnd}[.ftz].{T}", "d:T = a:T, b:T", rnd=RND, T="f32", ptx="1.4", target="sm_20")
+@row("div.{rnd}.{T}", "d:T = a:T, b:T", rnd=RND, T="f64", ptx="1.4", target="sm_13", needs=DIRECTED)
+def div(m: Primitives, f: Form, a: Value, b: Value) -> Value:
+    """Quotient, rounded once."""
+    return arithmetic(m, f, lambda fmt, x, y: m.fdiv(fmt, x, y, f.rnd), a, b)
+
+
+@row("rcp.{rnd}[.ftz].{T}", "d:T = a:T", rnd=RND, T="f32", ptx="1.4", target="sm_20")
+@row("rcp.{rnd}.{T}", "d:T = a:T", rnd=RND, T="f64", ptx="1.4", target="sm_13", needs=DIRECTED)
+def rcp(m: Primitives, f: Form, a: Value) -> Value:
+    """1/a, rounded once."""
+    one = m.const(FORMATS[f.T].width, FORMATS[f.T].one)
+    return arithmetic(m, f, lambda fmt, x: m.fdiv(fmt, one, x, f.rnd), a)
+
+
+@row("sqrt.{rnd}[.ftz].{T}", "d:T = a:T", rnd=RND, T="f32", ptx="1.4", target="sm_20")
+@row("sqrt.{rnd}.{T}", "d:T = a:T", rnd=RND, T="f64", ptx="1.4", target="sm_13", needs=DIRECTED)
+def sqrt(m: Primitives, f: Form, a: Value) -> Value:
+    """Square root, rounded once."""
+    return arithmetic(m, f, lambda fmt, x: m.fsqrt(fmt, x, f.rnd), a)

@@ -1,0 +1,402 @@
+"""Integer arithmetic and bit fields: ``add.s32`` to ``dp4a``, with the carry flag.
+
+Sums and products wrap unless ``.sat`` is written. A 16-bit pair (``u16x2``) is worked half by half.
+"""
+
+from __future__ import annotations
+
+from .compose import ALL_ONES, each, extreme, low_mask, negative, relu_int, signed, width_of
+from .primitives import Primitives, Value
+from .row import Form, row
+
+INTS = "u16 s16 u32 s32 u64 s64"
+PAIRS = "u16x2 s16x2"
+NEW_PAIRS = {"u16x2": ("8.0", "sm_90"), "s16x2": ("8.0", "sm_90"), "relu": ("8.0", "sm_90")}
+
+
+# --- sums and products ------------------------------------------------------------------------
+
+
+@row("add.{T}", "d:T = a:T, b:T", T=f"{INTS} {PAIRS}", needs=NEW_PAIRS)
+def add(m: Primitives, f: Form, a: Value, b: Value) -> Value:
+    """Sum, wrapping."""
+    return each(m, f.T, lambda _, x, y: m.add(x, y), a, b)
+
+
+@row("sub.{T}", "d:T = a:T, b:T", T=INTS)
+def sub(m: Primitives, f: Form, a: Value, b: Value) -> Value:
+    """Difference, wrapping."""
+    return m.sub(a, b)
+
+
+@row("add.sat.s32", "d:s32 = a:s32, b:s32")
+@row("sub.sat.s32", "d:s32 = a:s32, b:s32")
+def add_sat(m: Primitives, f: Form, a: Value, b: Value) -> Value:
+    """Signed sum or difference, clamped to the range of s32."""
+    op = m.add if f.mnemonic == "add" else m.sub
+    return _clamp(m, op(m.sext(a, 64), m.sext(b, 64)))
+
+
+def _clamp(m: Primitives, wide: Value) -> Value:
+    low, high = m.const(64, -(1 << 31)), m.const(64, (1 << 31) - 1)
+    return m.trunc(extreme(m, "min", extreme(m, "max", wide, low, True), high, True), 32)
+
+
+def _half(m: Primitives, f: Form, type_: str, a: Value, b: Value) -> Value:
+    return m.mul_high(a, b, signed(type_)) if f.half == "hi" else m.mul(a, b)
+
+
+def _wide(m: Primitives, f: Form, a: Value, b: Value) -> Value:
+    width = 2 * width_of(f.T)
+    extend = m.sext if signed(f.T) else m.zext
+    return m.mul(extend(a, width), extend(b, width))
+
+
+@row("mul.{half}.{T}", "d:T = a:T, b:T", half="lo hi", T=INTS)
+def mul(m: Primitives, f: Form, a: Value, b: Value) -> Value:
+    """The low or high half of the product."""
+    return _half(m, f, f.T, a, b)
+
+
+@row("mul.wide.{T}", "d:2T = a:T, b:T", T="u16 s16 u32 s32")
+def mul_wide(m: Primitives, f: Form, a: Value, b: Value) -> Value:
+    """The whole product, twice as wide."""
+    return _wide(m, f, a, b)
+
+
+@row("mad.{half}.{T}", "d:T = a:T, b:T, c:T", half="lo hi", T=INTS)
+def mad(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
+    """Half of the product plus ``c``, wrapping."""
+    return m.add(_half(m, f, f.T, a, b), c)
+
+
+@row("mad.hi.sat.s32", "d:s32 = a:s32, b:s32, c:s32")
+def mad_hi_sat(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
+    """The high half of the product plus ``c``, clamped to the range of s32."""
+    return _clamp(m, m.add(m.sext(m.mul_high(a, b, True), 64), m.sext(c, 64)))
+
+
+@row("mad.wide.{T}", "d:2T = a:T, b:T, c:2T", T="u16 s16 u32 s32")
+def mad_wide(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
+    """The whole product plus ``c``."""
+    return m.add(_wide(m, f, a, b), c)
+
+
+def _mul24(m: Primitives, f: Form, a: Value, b: Value) -> Value:
+    eight = m.const(32, 8)
+    if f.T != "u32":
+        a, b = (m.sext(m.ashr(m.shl(x, eight), eight), 64) for x in (a, b))
+    else:
+        a, b = (m.zext(m.lshr(m.shl(x, eight), eight), 64) for x in (a, b))
+    product = m.mul(a, b)
+    return m.trunc(product if f.half == "lo" else m.lshr(product, m.const(32, 16)), 32)
+
+
+@row("mul24.{half}.{T}", "d:T = a:T, b:T", half="lo hi", T="u32 s32")
+def mul24(m: Primitives, f: Form, a: Value, b: Value) -> Value:
+    """Bits 31…0 (``lo``) or 47…16 (``hi``) of the product of the low 24 bits."""
+    return _mul24(m, f, a, b)
+
+
+@row("mad24.{half}.{T}", "d:T = a:T, b:T, c:T", half="lo hi", T="u32 s32")
+def mad24(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
+    """``mul24`` plus ``c``, wrapping."""
+    return m.add(_mul24(m, f, a, b), c)
+
+
+@row("mad24.{half}.sat.s32", "d:s32 = a:s32, b:s32, c:s32", half="hi")
+def mad24_sat(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
+    """``mul24.hi`` plus ``c``, clamped to the range of s32."""
+    return _clamp(m, m.add(m.sext(_mul24(m, f, a, b), 64), m.sext(c, 64)))
+
+
+@row("div.{T}", "d:T = a:T, b:T", T=INTS)
+def div(m: Primitives, f: Form, a: Value, b: Value) -> Value:
+    """Quotient, toward zero."""
+    return m.div(a, b, signed(f.T))
+
+
+@row("rem.{T}", "d:T = a:T, b:T", T=INTS)
+def rem(m: Primitives, f: Form, a: Value, b: Value) -> Value:
+    """Remainder, with the sign of ``a``."""
+    return m.rem(a, b, signed(f.T))
+
+
+# --- the carry flag ---------------------------------------------------------------------------
+
+
+def _add_carry(m: Primitives, f: Form, a: Value, b: Value, carry_in: bool) -> Value:
+    total = m.add(a, b)
+    out = m.cmp("lt", total, a)
+    if carry_in:
+        before = total
+        total = m.add(before, m.zext(m.carry(), m.width(a)))
+        out = m.or_(out, m.cmp("lt", total, before))
+    if f.cc:
+        m.set_carry(out)
+    return total
+
+
+CARRY_TYPES = "u32 s32 u64 s64"
+CARRY_NEEDS = dict.fromkeys(("u64", "s64"), ("4.3", "sm_20"))
+
+
+@row("add.cc.{T}", "d:T = a:T, b:T", T=CARRY_TYPES, ptx="1.2", needs=CARRY_NEEDS)
+def add_cc(m: Primitives, f: Form, a: Value, b: Value) -> Value:
+    """Sum; the carry flag gets the carry."""
+    return _add_carry(m, f, a, b, False)
+
+
+@row("addc[.cc].{T}", "d:T = a:T, b:T", T=CARRY_TYPES, ptx="1.2", needs=CARRY_NEEDS)
+def addc(m: Primitives, f: Form, a: Value, b: Value) -> Value:
+    """Sum with the carry flag added."""
+    return _add_carry(m, f, a, b, True)
+
+
+@row("sub.cc.{T}", "d:T = a:T, b:T", T=CARRY_TYPES, ptx="1.2", needs=CARRY_NEEDS)
+def sub_cc(m: Primitives, f: Form, a: Value, b: Value) -> Value:
+    """Difference; the carry flag gets the borrow."""
+    m.set_carry(m.cmp("lt", a, b))
+    return m.sub(a, b)
+
+
+@row("subc[.cc].{T}", "d:T = a:T, b:T", T=CARRY_TYPES, ptx="3.0", needs=CARRY_NEEDS)
+def subc(m: Primitives, f: Form, a: Value, b: Value) -> Value:
+    """Difference with the borrow in the carry flag taken off too."""
+    borrow = m.carry()
+    part = m.sub(a, b)
+    if f.cc:
+        small = m.and_(m.cmp("eq", part, m.const(m.width(a), 0)), borrow)
+        m.set_carry(m.or_(m.cmp("lt", a, b), small))
+    return m.sub(part, m.zext(borrow, m.width(a)))
+
+
+@row(
+    "mad.{half}.cc.{T}",
+    "d:T = a:T, b:T, c:T",
+    half="lo hi",
+    T="u32 s32 u64 s64",
+    ptx="3.0",
+    target="sm_20",
+    needs=CARRY_NEEDS,
+)
+def mad_cc(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
+    """Half of the product plus ``c``; the carry flag gets the carry."""
+    return _add_carry(m, f, _half(m, f, f.T, a, b), c, False)
+
+
+@row(
+    "madc.{half}[.cc].{T}",
+    "d:T = a:T, b:T, c:T",
+    half="lo hi",
+    T="u32 s32 u64 s64",
+    ptx="3.0",
+    target="sm_20",
+    needs=CARRY_NEEDS,
+)
+def madc(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
+    """Half of the product plus ``c`` plus the carry flag."""
+    return _add_carry(m, f, _half(m, f, f.T, a, b), c, True)
+
+
+# --- sign and order ---------------------------------------------------------------------------
+
+
+@row("abs.{T}", "d:T = a:T", T="s16 s32 s64")
+def abs_(m: Primitives, f: Form, a: Value) -> Value:
+    """Absolute value; the most negative gives itself."""
+    return m.select(negative(m, a), m.sub(m.const(m.width(a), 0), a), a)
+
+
+@row("neg.{T}", "d:T = a:T", T="s16 s32 s64")
+def neg(m: Primitives, f: Form, a: Value) -> Value:
+    """Zero minus ``a``."""
+    return m.sub(m.const(m.width(a), 0), a)
+
+
+@row("min.{T}", "d:T = a:T, b:T", T=f"{INTS} {PAIRS}", needs=NEW_PAIRS)
+@row("max.{T}", "d:T = a:T, b:T", T=f"{INTS} {PAIRS}", needs=NEW_PAIRS)
+@row("min.relu.{T}", "d:T = a:T, b:T", T="s32 s16x2", needs=NEW_PAIRS)
+@row("max.relu.{T}", "d:T = a:T, b:T", T="s32 s16x2", needs=NEW_PAIRS)
+def min_max(m: Primitives, f: Form, a: Value, b: Value) -> Value:
+    """The smaller or larger; ``.relu`` makes a negative result zero."""
+
+    def one(type_: str, x: Value, y: Value) -> Value:
+        result = extreme(m, f.mnemonic, x, y, signed(type_))
+        return relu_int(m, result) if f.relu else result
+
+    return each(m, f.T, one, a, b)
+
+
+@row("sad.{T}", "d:T = a:T, b:T, c:T", T=INTS)
+def sad(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
+    """``c`` plus the absolute difference."""
+    return m.add(c, _distance(m, a, b, signed(f.T)))
+
+
+def _distance(m: Primitives, a: Value, b: Value, is_signed: bool) -> Value:
+    return m.select(m.cmp("lt", a, b, is_signed), m.sub(b, a), m.sub(a, b))
+
+
+# --- bits and fields --------------------------------------------------------------------------
+
+
+@row("popc.{T}", "d:u32 = a:T", T="b32 b64", ptx="2.0", target="sm_20")
+def popc(m: Primitives, f: Form, a: Value) -> Value:
+    """How many bits are set."""
+    return m.popc(a)
+
+
+@row("clz.{T}", "d:u32 = a:T", T="b32 b64", ptx="2.0", target="sm_20")
+def clz(m: Primitives, f: Form, a: Value) -> Value:
+    """Leading zeros; the width for 0."""
+    return m.clz(a)
+
+
+@row("brev.{T}", "d:T = a:T", T="b32 b64", ptx="2.0", target="sm_20")
+def brev(m: Primitives, f: Form, a: Value) -> Value:
+    """The bits in reverse order."""
+    return m.brev(a)
+
+
+@row("bfind[.shiftamt].{T}", "d:u32 = a:T", T="u32 s32 u64 s64", ptx="2.0", target="sm_20")
+def bfind(m: Primitives, f: Form, a: Value) -> Value:
+    """Where the highest bit that differs from the sign is, or all ones where none does."""
+    if signed(f.T):
+        a = m.select(negative(m, a), m.not_(a), a)
+    zeros, width = m.clz(a), width_of(f.T)
+    place = zeros if f.shiftamt else m.sub(m.const(32, width - 1), zeros)
+    return m.select(m.cmp("eq", zeros, m.const(32, width)), m.const(32, ALL_ONES), place)
+
+
+@row("fns.b32", "d:b32 = mask:b32, base:b32, offset:s32", ptx="6.0", target="sm_30")
+def fns(m: Primitives, f: Form, mask: Value, base: Value, offset: Value) -> Value:
+    """Where the n-th set bit from ``base`` on is (``offset`` < 0: downward), else all ones."""
+    down, here = negative(m, offset), m.cmp("eq", offset, m.const(32, 0))
+    start = m.select(down, m.sub(m.const(32, 31), base), base)
+    bits = m.shl(m.lshr(m.select(down, m.brev(mask), mask), start), start)
+    bits = m.select(here, m.and_(bits, m.shl(m.const(32, 1), base)), bits)
+    count = m.select(here, m.const(32, 1), abs_(m, f, offset))
+    one = m.const(32, 1)
+    found = m.const(32, ALL_ONES)
+    for position in range(32):
+        at = m.const(32, position)
+        is_set = m.cmp("ne", m.and_(bits, m.const(32, 1 << position)), m.const(32, 0))
+        hit = m.and_(is_set, m.cmp("eq", count, one))
+        found = m.select(hit, m.select(down, m.sub(m.const(32, 31), at), at), found)
+        count = m.select(is_set, m.sub(count, one), count)
+    return found
+
+
+def _byte(m: Primitives, a: Value) -> Value:
+    return m.and_(a, m.const(32, 0xFF))
+
+
+@row("bfe.{T}", "d:T = a:T, pos:u32, len:u32", T="u32 s32 u64 s64", ptx="2.0", target="sm_20")
+def bfe(m: Primitives, f: Form, a: Value, pos: Value, length: Value) -> Value:
+    """The field of ``len`` bits from bit ``pos`` up, zero- or sign-extended; counts mod 256."""
+    pos, length, width = _byte(m, pos), _byte(m, length), width_of(f.T)
+    if not signed(f.T):
+        return m.and_(m.lshr(a, pos), low_mask(m, length, width))
+    return _low_signed(m, m.ashr(a, pos), length, width)
+
+
+def _low_signed(m: Primitives, a: Value, n: Value, width: int) -> Value:
+    """The lowest ``n`` bits of ``a``, sign-extended; all of it where ``n`` ≥ width, 0 where 0."""
+    full = m.const(32, width)
+    up = m.sub(full, extreme(m, "min", n, full, False))
+    return m.select(m.cmp("eq", n, m.const(32, 0)), m.const(width, 0), m.ashr(m.shl(a, up), up))
+
+
+@row("bfi.{T}", "d:T = a:T, b:T, pos:u32, len:u32", T="b32 b64", ptx="2.0", target="sm_20")
+def bfi(m: Primitives, f: Form, a: Value, b: Value, pos: Value, length: Value) -> Value:
+    """``b`` with ``len`` bits from bit ``pos`` up replaced by the lowest of ``a``."""
+    pos, length = _byte(m, pos), _byte(m, length)
+    mask = m.shl(low_mask(m, length, width_of(f.T)), pos)
+    return m.or_(m.and_(b, m.not_(mask)), m.and_(m.shl(a, pos), mask))
+
+
+def _count(m: Primitives, f: Form, n: Value) -> Value:
+    return m.and_(n, m.const(32, 31)) if f.mode == "wrap" else n
+
+
+@row(
+    "szext.{mode}.{T}",
+    "d:T = a:T, n:u32",
+    mode="clamp wrap",
+    T="u32 s32",
+    ptx="7.6",
+    target="sm_70",
+)
+def szext(m: Primitives, f: Form, a: Value, n: Value) -> Value:
+    """The lowest ``n`` bits, zero- or sign-extended."""
+    n = _count(m, f, n)
+    return _low_signed(m, a, n, 32) if signed(f.T) else m.and_(a, low_mask(m, n, 32))
+
+
+@row("bmsk.{mode}.b32", "d:b32 = a:b32, b:b32", mode="clamp wrap", ptx="7.6", target="sm_70")
+def bmsk(m: Primitives, f: Form, a: Value, b: Value) -> Value:
+    """A mask of ``b`` ones from bit ``a`` up."""
+    return m.shl(low_mask(m, _count(m, f, b), 32), _count(m, f, a))
+
+
+# --- dot products and bytes -------------------------------------------------------------------
+
+
+def _parts(m: Primitives, type_: str, a: Value, width: int) -> list[Value]:
+    extend = m.sext if signed(type_) else m.zext
+    return [extend(part, 32) for part in m.split(a, width)]
+
+
+def _dot(m: Primitives, a: list[Value], b: list[Value], total: Value) -> Value:
+    for x, y in zip(a, b, strict=True):
+        total = m.add(total, m.mul(x, y))
+    return total
+
+
+@row(
+    "dp4a.{A}.{B}",
+    "d:b32 = a:b32, b:b32, c:b32",
+    A="u32 s32",
+    B="u32 s32",
+    ptx="5.0",
+    target="sm_61",
+)
+def dp4a(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
+    """``c`` plus the dot product of four bytes and four bytes, wrapping."""
+    return _dot(m, _parts(m, f.A, a, 8), _parts(m, f.B, b, 8), c)
+
+
+@row(
+    "dp2a.{half}.{A}.{B}",
+    "d:b32 = a:b32, b:b32, c:b32",
+    half="lo hi",
+    A="u32 s32",
+    B="u32 s32",
+    ptx="5.0",
+    target="sm_61",
+)
+def dp2a(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
+    """``c`` plus the dot product of two 16-bit values and two bytes, the lower or upper."""
+    four = _parts(m, f.B, b, 8)
+    return _dot(m, _parts(m, f.A, a, 16), four[:2] if f.half == "lo" else four[2:], c)
+
+
+@row(
+    "vabsdiff4.{D}.{A}.{B}[.add]",
+    "d:D = a:A, b:B, c:D",
+    D="u32 s32",
+    A="u32 s32",
+    B="u32 s32",
+    ptx="3.0",
+    target="sm_30",
+)
+def vabsdiff4(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
+    """Absolute differences of four bytes, packed; with ``.add``, ``c`` plus their sum."""
+    pairs = zip(_parts(m, f.A, a, 8), _parts(m, f.B, b, 8), strict=True)
+    distances = [_distance(m, x, y, True) for x, y in pairs]
+    if not f.add:
+        return m.join(*(m.trunc(x, 8) for x in distances))
+    for x in distances:
+        c = m.add(c, x)
+    return c
