@@ -8,7 +8,7 @@ runs while a kernel is built.
 from ..dtypes import DTYPES
 from .builder import Builder
 from .kernel import Kernel, Launcher, Options, Traced, kernel, set_launcher, trace
-from .params import Param, block, ptr
+from .params import Param, by_value, ptr
 from .pointer import Pointer
 from .registers import Reg, Registers, Var
 
@@ -18,6 +18,6 @@ f16, bf16, f32, f64 = (DTYPES[name] for name in ("f16", "bf16", "f32", "f64"))
 __all__ = [
     "kernel", "trace", "Kernel", "Traced", "Options", "Launcher", "set_launcher",
     "Builder", "Reg", "Var", "Registers", "Pointer",
-    "Param", "ptr", "block",
+    "Param", "ptr", "by_value",
     "u32", "u64", "s32", "s64", "f16", "bf16", "f32", "f64",
 ]  # fmt: skip

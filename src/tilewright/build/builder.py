@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ptx import tree
+from ..target import Target
 from .control import Control
 from .opcode import Opcode
 from .registers import Reg
@@ -106,7 +107,7 @@ class Builder(Warp, Control):
 
     def require(self, target: str) -> None:
         """Ask for a target beyond what the instructions need: ``sm_90a``."""
-        self.targets.append(target)
+        self.targets.append(Target.parse(target).name)
 
 
 def dimensions(size: Any) -> tuple[int, int, int]:

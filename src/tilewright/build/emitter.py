@@ -18,7 +18,6 @@ from typing import Any, Union
 from ..dtypes import DTYPES, DType, encode
 from ..errors import KernelError, UnknownInstruction
 from ..ptx import tree
-from ..ptx.isa import Form
 from .pointer import Pointer
 from .registers import CLASSES, Reg, Registers, Var, known
 from .signature import Signature, Slot, lookup
@@ -37,7 +36,6 @@ class Emitter:
     def __init__(self, *, lines: bool = True) -> None:
         self.body: list[tree.Statement] = []
         self.prologue: list[tree.Statement] = []
-        self.forms: set[Form] = set()
         self.files: dict[str, int] = {}
         self._counts: dict[str, int] = {}
         self._guard: tree.Guard | None = None
@@ -69,7 +67,7 @@ class Emitter:
         (``p|q``), ``parts`` for a destination vector where that is a choice (``mov``).
         """
         try:
-            found, signatures = lookup(opcode)
+            signatures = lookup(opcode)
         except UnknownInstruction as error:
             error.place = place()
             raise
@@ -85,7 +83,6 @@ class Emitter:
             dests, results = self._assign(
                 opcode, signature.all_dests if pair else signature.dests, into
             )
-        self.forms.add(found)
         if self._lines:
             self._mark_line()
         self.body.append(tree.Instruction(opcode, (*dests, *sources), self._guard))

@@ -14,18 +14,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from ..errors import KernelError, Place
 from ..ptx import tree
+from ..ptx.needs import lowest_target, module_needs
 from ..ptx.printer import print_module
-from ..target import Target, Version, parse_version
+from ..target import parse_version
 from .builder import Builder, dimensions
 from .memory import DYNAMIC_SHARED
 from .params import Param, parameters
 
-_LEAST_TARGET = Target.parse("sm_50")
+_LEAST_TARGET = "sm_50"
 
 
 @dataclass(frozen=True)
@@ -126,31 +127,23 @@ def _trace(
 
 
 def _module(k: Builder, name: str, params: tuple[Param, ...]) -> tree.Module:
-    version, target = _needs(k)
+    """The module, for the lowest PTX version and target that have all it uses and asks for."""
     items: list[tree.Item] = [tree.File(index, file) for file, index in k.files.items()]
     if k.dynamic_align:
-        items.append(
-            tree.Variable("shared", "b8", DYNAMIC_SHARED, (0,), k.dynamic_align, linkage="extern")
-        )
+        dynamic = tree.Variable("shared", "b8", DYNAMIC_SHARED, (0,), k.dynamic_align)
+        items.append(replace(dynamic, linkage="extern"))
     items.append(_function(k, name, params))
-    return tree.Module(version, (target.name,), 64, tuple(items))
+    module = tree.Module(items=tuple(items))
+    wanted = set(module_needs(module))
+    target = lowest_target({_LEAST_TARGET, *k.targets, *(t for _, t in wanted)})
+    version = max(parse_version(v) for v, _ in wanted)
+    return replace(module, version=max(version, target.first_version), target=(target.name,))
 
 
 def _function(k: Builder, name: str, params: tuple[Param, ...]) -> tree.Function:
     bounds = tuple(tree.Directive(d, tuple(map(str, n))) for d, n in k.bounds.items())
     body = (*k.register_declarations(), *k.variables, *k.prologue, *k.body)
     return tree.Function(name, "entry", tuple(p.variable() for p in params), (), bounds, body)
-
-
-def _needs(k: Builder) -> tuple[Version, Target]:
-    """The lowest PTX version and target that have all that the kernel uses and asks for."""
-    needs = {need for form in k.forms for need in form.needs()}
-    wanted = {Target.parse(t) for _, t in needs} | {Target.parse(t) for t in k.targets}
-    target = max(wanted | {_LEAST_TARGET})
-    for other in wanted:
-        if not target.runs(other):
-            raise KernelError(f"the kernel needs {other} and {target} at once; no target is both")
-    return max({parse_version(v) for v, _ in needs} | {target.first_version}), target
 
 
 # --- kernels ----------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
     def saxpy(k, n: u32, a: f32, x: ptr(f32), y: ptr(f32, align=16)): …
 
 A specification is a number format (``"u32"``, ``u32``), a pointer (``"ptr f32"``, ``"ptr f32 align
-16"``, ``ptr(f32)``), or a block of bytes passed by value (``"bytes 128 align 64"``, ``block(128,
+16"``, ``ptr(f32)``), or a block of bytes passed by value (``"bytes 128 align 64"``, ``by_value(128,
 64)``; a tensor map).
 """
 
@@ -41,16 +41,6 @@ class Param:
     def symbol(self) -> str:
         """Its name in PTX."""
         return f"param_{self.name}"
-
-    @property
-    def size(self) -> int:
-        """Bytes in the parameter buffer."""
-        return self.count or (8 if self.pointer else max(8, self.dtype.bits) // 8)
-
-    @property
-    def alignment(self) -> int:
-        """Its alignment in the parameter buffer."""
-        return (self.align or 1) if self.count else self.size
 
     def __str__(self) -> str:
         what = (
@@ -90,7 +80,7 @@ def ptr(to: str | DType, *, align: int | None = None, space: str = "global") -> 
     return Param("", dtype(to), True, align, space=space)
 
 
-def block(count: int, align: int = 64) -> Param:
+def by_value(count: int, align: int = 64) -> Param:
     """Bytes passed by value."""
     return Param("", DTYPES["b8"], False, align, count)
 
@@ -143,7 +133,7 @@ def _parsed(spec: Any, names: Mapping[str, Any]) -> Param | None:
         return _parsed(eval(spec, dict(names)), {}) if names else None
     align = int(match["align"]) if match["align"] else None
     if match["what"] == "bytes":
-        return block(int(match["word"]), align or 1)
+        return by_value(int(match["word"]), align or 1)
     t = DTYPES.get(match["word"])
     if t is None and match["what"] is None and text in names:
         return _parsed(names[text], {})

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ..dtypes import DTYPES, DType, dtype
-from ..ptx.isa import Form, OperandSpec, form
+from ..ptx.isa import OperandSpec, form
 from .registers import accepts
 
 
@@ -71,8 +71,8 @@ class Signature:
 
 
 @lru_cache(maxsize=None)
-def lookup(opcode: str) -> tuple[Form, tuple[Signature, ...]]:
-    """The form of an opcode and its signatures. Raises UnknownInstruction."""
+def lookup(opcode: str) -> tuple[Signature, ...]:
+    """The signatures of an opcode's form. Raises UnknownInstruction."""
     found = form(opcode)
     relaxed = "relaxed" in found.effects  # registers may be larger than the type
-    return found, tuple(Signature.of(specs, relaxed) for specs in found.signatures)
+    return tuple(Signature.of(specs, relaxed) for specs in found.signatures)
