@@ -1,0 +1,134 @@
+"""How it is done: the shape of a kernel, and which shape for which problem.
+
+``128x128x32:2x2:4`` is a CTA tile of 128×128, 32 of K at a time, 2×2 warps, 4 stages.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ..errors import ConfigError
+from ..target import Device
+from .problem import Problem
+
+INSTRUCTION = (16, 8, 16)  # m16n8k16
+WARP = 32
+PAD = 8  # elements between rows of the staged result, against bank conflicts
+
+_NOTATION = re.compile(r"(\d+)x(\d+)x(\d+):(\d+)x(\d+):(\d+)(?:/(\d+))?(?:@(\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Kernel ``multistage``: cp.async into a ring of ``stages``, ldmatrix, mma.sync.
+
+    ``tile`` (M, N, K) of a CTA, ``warps`` (along M, along N), ``group``: how many rows of tiles are walked together for
+    the L2, ``ctas``: how many CTAs an SM should hold (the compiler's register budget). Raises ConfigError.
+    """
+
+    tile: tuple[int, int, int]
+    warps: tuple[int, int]
+    stages: int
+    group: int = 8
+    ctas: int = 1
+
+    def __post_init__(self) -> None:
+        for name, size, least in (("M", self.tile[0], 16), ("N", self.tile[1], 16), ("K", self.tile[2], 32)):
+            if size < least or size & (size - 1):
+                raise ConfigError(f"{self}: the tile's {name} is a power of two from {least} on, not {size}")
+        for axis, (size, count) in enumerate(zip(self.tile, self.warps, strict=False)):
+            if count < 1 or size % count or (size // count) % 16:
+                raise ConfigError(f"{self}: {count} warps don't share {size} {'rows columns'.split()[axis]} by 16s")
+        if not 2 <= self.stages <= 16:
+            raise ConfigError(f"{self}: 2 to 16 stages, not {self.stages}")
+        if self.threads > 1024 or self.group < 1 or self.ctas < 1:
+            raise ConfigError(f"{self}: at most 1024 threads; group and CTAs are at least 1")
+
+    @classmethod
+    def parse(cls, text: str) -> Config:
+        """``BMxBNxBK:WMxWN:STAGES``, then optionally ``/CTAS`` and ``@GROUP``."""
+        found = _NOTATION.fullmatch(text)
+        if not found:
+            raise ConfigError(f"{text!r} is no configuration", hint="written as 128x128x32:2x2:4")
+        bm, bn, bk, wm, wn, stages = (int(x) for x in found.groups()[:6])
+        return cls((bm, bn, bk), (wm, wn), stages, int(found[8] or 8), int(found[7] or 1))
+
+    def __str__(self) -> str:
+        tile, warps = ("x".join(map(str, x)) for x in (self.tile, self.warps))
+        return f"{tile}:{warps}:{self.stages}/{self.ctas}@{self.group}"
+
+    @property
+    def threads(self) -> int:
+        return self.warps[0] * self.warps[1] * WARP
+
+    @property
+    def warp_tile(self) -> tuple[int, int]:
+        return self.tile[0] // self.warps[0], self.tile[1] // self.warps[1]
+
+    def stage_bytes(self, bits: int) -> int:
+        """A stage of both operands in shared memory."""
+        bm, bn, bk = self.tile
+        return (bm + bn) * bk * bits // 8
+
+    def shared_bytes(self, bits: int) -> int:
+        """The ring, or the staged result where that is larger."""
+        wm, wn = self.warps
+        staged = wm * wn * INSTRUCTION[0] * (self.warp_tile[1] + PAD) * 4
+        return max(self.stages * self.stage_bytes(bits), staged)
+
+
+def check(problem: Problem, config: Config, device: Device) -> None:
+    """Raises ConfigError where the configuration does not fit the device."""
+    have, need = device.limits.shared_per_block, config.shared_bytes(problem.input.bits)
+    if need > have:
+        raise ConfigError(
+            f"{config} needs {need} bytes of shared memory; {device.name} has {have} for a CTA",
+            hint="fewer stages or a smaller tile",
+        )
+    registers = config.threads * config.ctas * accumulators(config)
+    if registers > device.limits.registers_per_sm:
+        raise ConfigError(f"{config}: its accumulators alone take {registers} registers of an SM")
+
+
+def accumulators(config: Config) -> int:
+    """Accumulator registers of a thread."""
+    wm, wn = config.warp_tile
+    return wm * wn // WARP
+
+
+# From large to small: the first whose tiles fill the machine is taken. All fit 99 KB but the first.
+TABLE: tuple[Config, ...] = (
+    Config((128, 256, 64), (2, 4), 3),
+    Config((128, 128, 32), (2, 2), 4, ctas=2),
+    Config((128, 64, 32), (2, 2), 4, ctas=2),
+    Config((64, 128, 32), (2, 2), 4, ctas=2),
+    Config((64, 64, 64), (2, 2), 4, ctas=2),
+    Config((32, 64, 64), (1, 2), 5),
+    Config((16, 64, 64), (1, 2), 6),
+    Config((64, 16, 64), (2, 1), 6),
+)
+
+
+def choose(problem: Problem, device: Device) -> Config:
+    """The table's configuration with the least estimated time on the device."""
+    fitting = [c for c in TABLE if c.shared_bytes(problem.input.bits) <= device.limits.shared_per_block]
+    return min(fitting, key=lambda c: estimate(problem, c, device))
+
+
+# What a tile shape reaches of the tensor cores' mma.sync rate when it has the SM for itself, by what it reads
+# from shared memory for each product: 1 / (1 + COST · (1/wm + 1/wn)).
+COST = 14.0
+
+
+def estimate(problem: Problem, config: Config, device: Device) -> float:
+    """Relative time: waves of CTAs, each as long as its products take and its pipeline to fill."""
+    bm, bn, bk = config.tile
+    tiles = -(-problem.m // bm) * -(-problem.n // bn)
+    resident = device.sms * config.ctas
+    waves = -(-tiles // resident)
+    wm, wn = config.warp_tile
+    busy = min(1.0, config.threads * config.ctas / 256)  # four schedulers want two warps each
+    rate = busy / (1 + COST * (1 / wm + 1 / wn))
+    steps = -(-problem.k // bk) + config.stages
+    return waves * steps * bm * bn * bk * config.ctas / rate

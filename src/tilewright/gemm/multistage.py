@@ -1,0 +1,195 @@
+"""Kernel ``multistage``: cp.async into a ring of stages, ldmatrix, mma.sync. For sm_80 and later.
+
+Each CTA computes one tile. While the warps multiply one stage, the copies of the ``stages - 1`` after it are under way; and
+while they multiply 16 of K, the fragments of the next 16 are on their way from shared memory:
+
+    for each tile of K:
+        for each 16 of it:
+            at the last 16: wait for the next stage, barrier
+            load the fragments of the following 16
+            at the first 16: start the copies of tile + stages - 1
+            multiply
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from ..build import Builder, Pointer, Reg, Traced, trace
+from ..mma import instruction
+from .config import Config
+from .epilogue import Epilogue, Matrix
+from .operand import Operand, Tile
+from .problem import Problem
+
+PARAMETERS = {
+    "a": "u64", "b": "u64", "c": "u64", "d": "u64",
+    "m": "u32", "n": "u32", "k_total": "u32",
+    "lda": "u64", "ldb": "u64", "ldc": "u64", "ldd": "u64",
+    "alpha": "f32", "beta": "f32", "alpha_ptr": "u64", "beta_ptr": "u64",
+}  # fmt: skip
+
+
+def operands(problem: Problem, config: Config) -> tuple[Operand, Operand]:
+    """The stage: A and B as this configuration cuts them."""
+    bm, bn, bk = config.tile
+    full_k = problem.k % bk == 0
+
+    def operand(name: str, type_: str, size: int, tile: int, major: str, align: int) -> Operand:
+        contiguous = "k" if major == "k" else "mn"
+        return Operand(name, type_, tile, bk, contiguous, align, full_k, size % tile == 0, config.threads)
+
+    return (
+        operand("a", problem.a, problem.m, bm, problem.a_major, problem.align_a),
+        operand("b", problem.b, problem.n, bn, problem.b_major, problem.align_b),
+    )
+
+
+def shape_class(problem: Problem, config: Config) -> Problem:
+    """The problem that stands for all with the same kernel: only which sizes are multiples of the tile matters."""
+    sizes = (problem.m, problem.n, problem.k)
+    return problem.sized(*(t if s % t == 0 else t + 1 for s, t in zip(sizes, config.tile, strict=True)))
+
+
+def build(problem: Problem, config: Config) -> Traced:
+    """The kernel for a problem and a configuration, traced once for all problems of its class."""
+    return _build(shape_class(problem, config), config)
+
+
+@lru_cache(maxsize=256)
+def _build(problem: Problem, config: Config) -> Traced:
+    bm, bn, bk = config.tile
+    name = f"gemm_{problem.a}_{problem.layout}_{problem.d}_{bm}x{bn}x{bk}"
+
+    def kernel(
+        k: Any, a: Any, b: Any, c: Any, d: Any, m: Any, n: Any, k_total: Any, lda: Any, ldb: Any, ldc: Any, ldd: Any,
+        alpha: Any, beta: Any, alpha_ptr: Any, beta_ptr: Any,
+    ) -> None:  # fmt: skip
+        scale = _scalar(k, alpha, alpha_ptr), _scalar(k, beta, beta_ptr)
+        body = Multistage(k, problem, config)
+        body.inputs((a, lda), (b, ldb), (m, n), k.select(scale[0] == 0.0, 0, k_total))
+        body.mainloop()
+        c_matrix = Matrix(_global(k, c), ldc, problem.align_c) if problem.with_c else None
+        body.epilogue(Matrix(_global(k, d), ldd, problem.align_d), c_matrix, (m, n), scale)
+
+    return trace(
+        kernel, name=name, params=PARAMETERS, block=config.threads, min_ctas=config.ctas, lines=False
+    )
+
+
+def _global(k: Builder, address: Reg) -> Pointer:
+    return k.pointer("global", "b8", k.emit("cvta.to.global.u64", address))
+
+
+def _scalar(k: Builder, value: Reg, address: Reg) -> Reg:
+    """α or β: the number given, or what lies at the address where there is one."""
+    chosen = k.var(value)
+    with k.when(address != 0):
+        k.emit("ld.global.f32", _global(k, address), into=chosen)
+    return chosen
+
+
+class Multistage:
+    """The kernel's parts, in the order they run."""
+
+    def __init__(self, k: Builder, problem: Problem, config: Config) -> None:
+        self.k, self.problem, self.config = k, problem, config
+        self.parts = operands(problem, config)
+        self.stage_bytes = sum(p.bytes for p in self.parts)
+        self.ring_bytes = self.stage_bytes * config.stages
+        self.shared = k.dynamic_shared(config.shared_bytes(problem.input.bits), 1024).address()
+        self.opcode = instruction(f"mma.sync.aligned.m16n8k16.row.col.f32.{problem.a}.{problem.b}.f32")
+
+    def inputs(self, a: tuple[Reg, Reg], b: tuple[Reg, Reg], limits: tuple[Reg, Reg], depth: Reg) -> None:
+        """Find this CTA's tile, this warp's part of it, and set up both operands."""
+        k, config = self.k, self.config
+        bm, bn, bk = config.tile
+        tile_m, tile_n = self._tile(limits)
+        self.first = tile_m * bm, tile_n * bn
+        self.depth, self.steps = depth, (depth + (bk - 1)) // bk
+        warp_m, warp_n = k.warpid % config.warps[0], k.warpid // config.warps[0]
+        self.tiles, offset = [], 0
+        for operand, (pointer, leading), limit, first in zip(self.parts, (a, b), limits, self.first, strict=True):
+            place = self.shared + offset
+            self.tiles.append(Tile(k, operand, _global(k, pointer), leading, limit, depth, first, place))
+            offset += operand.bytes
+        wm, wn = config.warp_tile
+        for tile, warp, rows in zip(self.tiles, (warp_m, warp_n), (wm, wn), strict=True):
+            tile.partition(warp, k.laneid, rows)
+        self.origin = self.first[0] + warp_m * wm, self.first[1] + warp_n * wn
+        self.acc = [[k.array("f32", 4, 0.0) for _ in range(wn // 8)] for _ in range(wm // 16)]
+
+    def _tile(self, limits: tuple[Reg, Reg]) -> tuple[Any, Any]:
+        """CTA index → tile: down groups of ``group`` rows of tiles, so that neighbours share A and B in the L2."""
+        k, group = self.k, self.config.group
+        bm, bn, _ = self.config.tile
+        rows, columns = (limits[0] + (bm - 1)) // bm, (limits[1] + (bn - 1)) // bn
+        in_group = columns * group
+        number, within = k.ctaid.x // in_group, k.ctaid.x % in_group
+        first = number * group
+        height = k.min(rows - first, group)
+        return first + within % height, within // height
+
+    # --- main loop ---
+
+    def mainloop(self) -> None:
+        k, stages = self.k, self.config.stages
+        self.write, self.read = k.var("u32", 0), k.var("u32", 0)
+        self.first_k = k.var("u32", 0)
+        for stage in range(stages - 1):
+            self._copy(self.steps > stage)
+        k.cp_async_wait(stages - 2)
+        k.barrier()
+        inner = self.config.tile[2] // 16
+        self.fragments = [[tile.registers() for tile in self.tiles] for _ in range(2)]
+        self._load(0)
+        for step in k.range(0, self.steps):
+            for part in range(inner):
+                self._multiply(step, part, inner)
+        k.cp_async_wait(0)
+        k.barrier()
+
+    def _multiply(self, step: Reg, part: int, inner: int) -> None:
+        """16 of K, and what goes on meanwhile."""
+        k = self.k
+        if part == inner - 1:
+            k.cp_async_wait(self.config.stages - 2)
+            k.barrier()
+            self._advance(self.read)
+        self._load((part + 1) % inner)
+        if part == 0:
+            self._copy(step + (self.config.stages - 1) < self.steps)
+        a, b = self.fragments[part % 2]
+        for i, left in enumerate(a):
+            for j in range(2 * len(b)):
+                right = b[j // 2][2 * (j % 2) : 2 * (j % 2) + 2]
+                k.mma(self.opcode, left, right, self.acc[i][j], into=self.acc[i][j])
+
+    def _load(self, part: int) -> None:
+        """The fragments of a 16 of K into the buffer that the multiplication before does not read."""
+        for tile, fragments in zip(self.tiles, self.fragments[part % 2], strict=True):
+            tile.load(part, self.read, fragments)
+
+    def _copy(self, wanted: Any) -> None:
+        """Start the next tile's copies, where there is one; the group is committed in any case."""
+        k = self.k
+        with k.when(wanted):
+            for tile in self.tiles:
+                tile.copy(self.first_k, self.write)
+        k.cp_async_commit()
+        k.add(self.first_k, self.config.tile[2], into=self.first_k)
+        self._advance(self.write)
+
+    def _advance(self, stage: Any) -> None:
+        """To the next stage of the ring."""
+        k = self.k
+        k.add(stage, self.stage_bytes, into=stage)
+        with k.when(stage == self.ring_bytes):
+            k.mov(0, into=stage)
+
+    # --- the way out ---
+
+    def epilogue(self, d: Matrix, c: Matrix | None, limits: tuple[Reg, Reg], scale: tuple[Reg, Reg]) -> None:
+        out = Epilogue(self.k, self.problem, self.config, d, c)
+        out.run(self.acc, self.shared, self.origin, limits, scale)
