@@ -42,7 +42,7 @@ class Jit:
     def _machine(self, level: int) -> llvm.TargetMachine:
         target = llvm.Target.from_triple(self.triple)
         return target.create_target_machine(
-            cpu=self.cpu, features=self.features, opt=level, reloc="pic", codemodel="small", jit=True
+            cpu=self.cpu, features=self.features, opt=level, reloc="pic", codemodel="large", jit=True
         )
 
     @property

@@ -236,9 +236,9 @@ class Region(LlvmValues, Evaluator):
         elif is_exit_block(self.program.blocks[target]):
             self.leave_lanes(self.mask, self.current.index + 1)
         else:
-            self.split(target, self.current.index + 1)
+            self.part_ways(target, self.current.index + 1)
 
-    def split(self, target: int, other: int) -> None:
+    def part_ways(self, target: int, other: int) -> None:
         """The lanes of ``self.mask`` go to ``target``, the rest to ``other``."""
         none, some = self.function.append_basic_block(), self.function.append_basic_block()
         self.b.cbranch(self.b.icmp_unsigned("==", self.mask, I32(0)), none, some)
