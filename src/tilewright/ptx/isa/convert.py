@@ -179,7 +179,7 @@ def _widens(f: Form) -> str:
     where=_narrows,
     **ANY,
 )
-@row("cvt[.ftz][.sat].{D}.{A}", "d:D = a:A", D="f32 f64", A="f16 f32", where=_widens, **ANY)
+@row("cvt[.ftz][.sat].{D}.{A}", "d:D = a:A", D="f32 f64", A=FLOATS, where=_widens, **ANY)
 @row(
     "cvt[.ftz].{D}.{A}",
     "d:D = a:A",

@@ -101,19 +101,6 @@ def fextreme_form(m: Primitives, f: Form, fmt: str, x: Value, y: Value) -> Value
     return m.select(m.fcmp(fmt, "nan", plain, plain), plain, m.or_(plain, sign_of_both))
 
 
-@row("min[.ftz][.NaN][.abs].{T}", "d:T = a:T, b:T, c:T", T="f32", ptx="8.8", target="sm_100")
-@row("max[.ftz][.NaN][.abs].{T}", "d:T = a:T, b:T, c:T", T="f32", ptx="8.8", target="sm_100")
-def min_max3(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
-    """The smallest or largest of three, of their magnitudes with ``.abs``."""
-
-    def of_three(fmt: str, *three: Value) -> Value:
-        x, y, z = (magnitude(m, fmt, v) for v in three) if f.abs else three
-        first = fextreme(m, fmt, f.mnemonic, x, y, bool(f.NaN))
-        return fextreme(m, fmt, f.mnemonic, first, z, bool(f.NaN))
-
-    return arithmetic(m, f, of_three, a, b, c)
-
-
 @row("copysign.{T}", "d:T = a:T, b:T", T="f32 f64", ptx="2.0", target="sm_20")
 def copysign(m: Primitives, f: Form, a: Value, b: Value) -> Value:
     """``b`` with the sign of ``a``."""

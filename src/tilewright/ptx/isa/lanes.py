@@ -69,7 +69,7 @@ def ballot(m: Primitives, f: Form, a: Value, members: Value) -> Value:
     return m.and_(m.ballot(a), members)
 
 
-@row("activemask.b32", "d:b32", ptx="6.2", target="sm_30")
+@row("activemask.b32", "d:b32 =", ptx="6.2", target="sm_30")
 def activemask(m: Primitives, f: Form) -> Value:
     """The lanes that run this instruction."""
     return m.active()

@@ -54,16 +54,20 @@ def _strength(f: Form) -> str:
         return "a scope needs .relaxed, .acquire or .release"
     if f.sem in STRONG and f.cop:
         return f".{f.sem} and .{f.cop} exclude each other"
-    if f.sem in STRONG and f.space.startswith(("const", "param")):
+    if f.sem in STRONG and f.space.startswith(("const", "param", "local")):
         return f".{f.sem} does not apply to .{f.space}"
     if f.mmio and (f.sem, f.scope) != ("relaxed", "sys"):
         return ".mmio needs .relaxed.sys"
+    if f.mmio and (f.evict or f.evict2 or f.hint or f.prefetch or f.vec):
+        return ".mmio takes neither cache hints nor vectors"
     return _caching(f)
 
 
 def _caching(f: Form) -> str:
     if f.nc and f.space != "global":
         return ".nc needs .global"
+    if f.nc and f.cop in ("lu", "cv"):
+        return f".nc and .{f.cop} exclude each other"
     if f.nc and f.sem:
         return f".nc and .{f.sem} exclude each other"
     if f.sem == "volatile" and (f.evict or f.evict2 or f.hint):

@@ -1,0 +1,146 @@
+"""NVIDIA's assembler takes the rows' forms at the version and target that the rows say they need.
+
+Forms are sampled row by row (every choice of every slot at least once), written with registers of
+the signature's types, and assembled together, one module for each version and target.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tilewright.errors import UnknownInstruction
+from tilewright.ptx.isa import ROWS, Form, OperandSpec, Row, form
+from tilewright.ptx.isa.compose import width_of
+
+OLDEST = {"sm_75": "6.3", "sm_80": "7.0", "sm_86": "7.1", "sm_89": "7.8", "sm_90": "7.8"}
+OLDEST |= {"sm_100": "8.6", "sm_100a": "8.6"}  # target → the first PTX version that has it
+IMMEDIATE = {"applypriority": "128", "discard": "128", "pmevent": "1", "lop3": "200"}
+ELSEWHERE = {
+    "mma",
+    "ldmatrix",
+    "call",
+    "ret",
+    "trap",
+    "exit",
+    "brkpt",
+}  # tested with what they need
+HEAD = """.version {version}
+.target {target}
+.address_size 64
+.visible .entry k(.param .align 16 .b8 in[64]) {{
+.reg .pred p<9>; .reg .b8 c<9>; .reg .b16 h<9>; .reg .b32 r<9>; .reg .b64 d<9>;
+.reg .f32 f<9>; .reg .f64 g<9>; {wide}
+T: .branchtargets L;
+"""
+
+
+def ptxas() -> str | None:
+    wheel = find_spec("nvidia")
+    places = [Path(p) / "cu13" / "bin" for p in wheel.submodule_search_locations] if wheel else []
+    found = (shutil.which("ptxas", path=str(p)) for p in places)
+    return next(filter(None, found), None) or shutil.which("ptxas")
+
+
+def register(type_: str, index: int) -> str:
+    named = {"f32": "f", "f64": "g", "pred": "p", "b8": "c", "u8": "r", "s8": "r"}
+    by_width = {16: "h", 32: "r", 64: "d", 128: "q"}
+    return f"{named.get(type_) or by_width[width_of(type_)]}{index}"
+
+
+def operand(f: Form, spec: OperandSpec, index: int) -> str:
+    if spec.kind == "address":
+        return "[in]" if spec.space.startswith("param") else "[d8]"
+    if spec.kind != "reg":
+        return {"imm": IMMEDIATE.get(f.mnemonic, "16"), "label": "L", "symbol": "T"}[spec.kind]
+    if not spec.count:
+        return register(spec.type, index)
+    return "{" + ",".join(register(spec.type, i) for i in range(spec.count)) + "}"
+
+
+def written(f: Form, specs: tuple[OperandSpec, ...]) -> str:
+    parts: list[str] = []
+    for index, spec in enumerate(specs):
+        text = operand(f, spec, index)
+        if spec.second:
+            parts[-1] += f"|{text}"
+        else:
+            parts.append(text)
+    return f"{f.opcode} {', '.join(parts)};"
+
+
+def sample(r: Row) -> Iterator[Form]:
+    axes = [[""] * s.optional + list(s.choices) for s in r.slots]
+    some = random.Random(r.syntax)
+    full = list(itertools.islice(itertools.product(*axes), 61))
+    if len(full) > 60:
+        full = [
+            tuple(
+                c if i == j else some.choice(x[:1] if some.random() < 0.5 else x)
+                for j, x in enumerate(axes)
+            )
+            for i, axis in enumerate(axes)
+            for c in axis * 4
+        ]
+    for words in full:
+        try:
+            yield form(".".join([r.mnemonic, *filter(None, words)]))
+        except UnknownInstruction:
+            continue
+
+
+def number(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
+def needed(f: Form) -> tuple[str, str]:
+    """The version and target to assemble a form for: what it needs, from sm_75 on."""
+    suffix = "a" if any(t.endswith("a") for _, t in f.needs()) else ""
+    least = max(int(re.sub(r"\D", "", t)) for _, t in f.needs())
+    fits = (t for t in OLDEST if int(t[3:].rstrip("a")) >= least and t.endswith(suffix))
+    target = next(fits)
+    return max([OLDEST[target], *(v for v, _ in f.needs())], key=number), target
+
+
+def samples() -> dict[tuple[str, str], set[str]]:
+    groups: dict[tuple[str, str], set[str]] = {}
+    for r in itertools.chain.from_iterable(ROWS.values()):
+        if r.mnemonic in ELSEWHERE:
+            continue
+        for f in sample(r):
+            if f.space == "param::func" or (f.mnemonic == "st" and f.space == "param"):
+                continue  # a kernel's parameters are read-only, and no device function's
+            for specs in f.signatures:
+                late = f.mnemonic == "cp" and any(s.name == "ignore" for s in specs)
+                version, target = needed(f)
+                key = (max(version, "7.5", key=number), target) if late else (version, target)
+                groups.setdefault(key, set()).add(written(f, specs))
+    return groups
+
+
+GROUPS = samples()
+
+
+@pytest.mark.skipif(ptxas() is None, reason="no ptxas")
+@pytest.mark.parametrize("version, target", sorted(GROUPS), ids="-".join)
+def test_ptxas_takes_the_forms(version: str, target: str, tmp_path: Path) -> None:
+    lines = sorted(GROUPS[version, target])
+    wide = ".reg .b128 q<9>;" if number(version) >= (8, 3) else ""
+    head = HEAD.format(version=version, target=target, wide=wide)
+    source = tmp_path / "forms.ptx"
+    source.write_text(head + "\n".join(lines) + "\nL: ret; }\n")
+    arch = target.replace("sm", "compute")  # a virtual architecture: checked, no code made
+    command = [ptxas(), "-arch", arch, source, "-o", tmp_path / "none"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    errors = re.findall(r"line (\d+); error\s*: (.*)", done.stderr + done.stdout)
+    first = head.count("\n") + 1
+    refused = [f"{lines[int(n) - first]}  {why}" for n, why in errors if int(n) >= first]
+    assert not refused and not errors and done.returncode == 0, "\n".join(refused) or done.stderr
