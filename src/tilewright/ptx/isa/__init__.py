@@ -7,6 +7,7 @@ every row.
 from . import (
     approximate,
     atomic,
+    bitfield,
     compare,
     control,
     convert,
@@ -28,6 +29,7 @@ __all__ = [
     "Row",
     "approximate",
     "atomic",
+    "bitfield",
     "compare",
     "control",
     "convert",
