@@ -239,8 +239,10 @@ def land(w: Ptr(Warp), c: Ptr(Copy), mask: i64) -> i64:
         if n == c.bytes:
             move(target, source, n)
         else:
-            for i in range(c.bytes):
-                at(u8, target)[i] = at(u8, source)[i] if i < n else 0
+            for i in range(n):  # the source may be no address at all where n is 0
+                at(u8, target)[i] = at(u8, source)[i]
+            for i in range(c.bytes - n):
+                at(u8, target)[n + i] = 0
     return 0
 
 
