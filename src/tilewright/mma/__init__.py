@@ -4,7 +4,17 @@
 ldmatrix loads.
 """
 
-from .arithmetic import GENERATIONS, Arithmetic, Generation, arithmetic, dot_accumulate, generation
+from .arithmetic import (
+    GENERATIONS,
+    NOTHING,
+    OUTPUT,
+    Arithmetic,
+    Generation,
+    Output,
+    arithmetic,
+    dot_accumulate,
+    generation,
+)
 from .fragments import Fragment, ldmatrix, ldmatrix_rows
 from .rows import ROWS, Instruction, catalogue, instruction, nearest
 
@@ -21,6 +31,9 @@ __all__ = [
     "arithmetic",
     "dot_accumulate",
     "GENERATIONS",
+    "NOTHING",
+    "OUTPUT",
+    "Output",
     "Generation",
     "generation",
 ]

@@ -43,7 +43,7 @@ def fused(terms, fraction):
         return NAN, False
     if infinite:
         return INF, infinite.pop()
-    top = max([-126] + [e for value, _, e in terms if value])
+    top = max((e for value, _, e in terms if value), default=0)
     unit = Fraction(2) ** (top - fraction)
     total = sum(int(value / unit) for value, _, _ in terms) * unit  # int() cuts off toward zero
     return total, total < 0
@@ -56,7 +56,8 @@ def rounded(name, value, negative):
         sign = negative << 15
         try:
             half = struct.pack("<e", abs(float(value)))  # a double holds the sum, or inf
-            return sign | int.from_bytes(half, "little")
+            code = int.from_bytes(half, "little")
+            return sign | code if code else 0  # the H200's f16 results have no negative zero
         except OverflowError:
             return sign | 0x7C00
     sign = negative << 31
