@@ -18,7 +18,7 @@ _HOMES = {
     "Plan": "run",
     "Problem": "gemm",
     "Config": "gemm",
-    "kernel": "build",
+    "kernel": "run",
     "Layout": "layout",
     "Swizzle": "layout",
     "TilewrightError": "errors",
@@ -40,13 +40,13 @@ if TYPE_CHECKING:  # `as` marks what is public
     from . import target as target
     from . import view as view
     from . import vm as vm
-    from .build import kernel as kernel
     from .errors import TilewrightError as TilewrightError
     from .gemm import Config as Config
     from .gemm import Problem as Problem
     from .layout import Layout as Layout
     from .layout import Swizzle as Swizzle
     from .run import Plan as Plan
+    from .run import kernel as kernel
     from .run import matmul as matmul
     from .run import plan as plan
 

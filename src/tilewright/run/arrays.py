@@ -287,7 +287,7 @@ def _foreign_stream(array: Any) -> int:
 
 FOREIGN = Kind("foreign", _foreign_view, _foreign_empty, _foreign_stream)
 
-# --- overlap ------------------------------------------------------------------------------------
+# --- memory -------------------------------------------------------------------------------------
 
 
 def _span(a: ArrayView) -> tuple[int, int]:
@@ -297,6 +297,26 @@ def _span(a: ArrayView) -> tuple[int, int]:
         reach = (size - 1) * stride
         low, high = low + min(reach, 0), high + max(reach, 0)
     return a.address + low * a.itemsize, a.address + (high + 1) * a.itemsize
+
+
+class _Memory:
+    """NumPy's way to an array's memory as unsigned integers; it keeps the owner alive."""
+
+    def __init__(self, a: ArrayView) -> None:
+        self.owner = a.owner
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": a.shape,
+            "strides": tuple(s * a.itemsize for s in a.strides),
+            "typestr": f"<u{a.itemsize}",
+            "data": (a.address, a.readonly),
+        }
+
+
+def bits(a: ArrayView) -> np.ndarray[Any, Any]:
+    """An array on the CPU as a NumPy array of unsigned integers; nothing is copied."""
+    assert a.device == "cpu"
+    return np.asarray(_Memory(a))
 
 
 class _Shadow:

@@ -1,0 +1,63 @@
+"""The command ``tilewright``: multiply and check, show a kernel, check PTX, look at this machine.
+
+A typed error is one message on stderr and exit code 2; a wrong result is exit code 1; Ctrl-C stops
+at once with 130.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+
+from .. import __version__
+from ..errors import TilewrightError
+from . import doctor, show
+
+try:
+    from . import gemm, kernels
+except ImportError as missing:  # a dependency is broken: `tilewright doctor` says which
+    gemm = kernels = None  # type: ignore[assignment]
+    _BROKEN = str(missing)
+
+WRONG, MISUSED, STOPPED = 1, 2, 130
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's grammar."""
+    top = argparse.ArgumentParser(
+        "tilewright", description="GEMM on tensor cores, down to the bits"
+    )
+    top.add_argument("--version", action="version", version=f"tilewright {__version__}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="command")
+    for module in (gemm, kernels):
+        if module is not None:
+            module.add(commands)
+    doctor.add(commands)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; its exit code."""
+    if gemm is None and (arguments or sys.argv[1:])[:1] not in (["doctor"], ["--version"]):
+        show.error(f"tilewright can't start: {_BROKEN}", "`tilewright doctor` says what is missing")
+        return MISUSED
+    given = parser().parse_args(arguments)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = show.warning
+            return int(given.run(given))
+    except TilewrightError as error:
+        show.error(str(error))
+        return MISUSED
+    except (OSError, MemoryError) as error:
+        if isinstance(error, BrokenPipeError):  # `tilewright ptx … | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        show.error(str(error) or "not enough memory")
+        return MISUSED
+    except KeyboardInterrupt:
+        show.error("stopped")
+        return STOPPED

@@ -1,0 +1,170 @@
+"""``tilewright gemm``: random matrices, multiplied, checked against float64, and timed."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import cuda, dtypes
+from ..run import CudaDevice, Plan, VmDevice
+from . import show
+from .check import Case, verdict
+from .options import add_problem, plan_of
+
+
+def add(commands: Any) -> None:
+    """Add the command to the grammar."""
+    command = commands.add_parser(
+        "gemm",
+        help="multiply random matrices, check the result, report error and time",
+        description="D = alpha A B + beta C of random matrices, checked against float64",
+    )
+    command.add_argument("sizes", nargs=3, type=int, metavar=("M", "N", "K"))
+    add_problem(command)
+    command.add_argument("--alpha", type=float, default=1.0)
+    command.add_argument("--beta", type=float, default=0.0, help="not 0: there is a C")
+    command.add_argument("--seed", type=int, default=0, help="of the random numbers (default: 0)")
+    command.add_argument("--repeat", type=_positive, default=3, help="runs to time (default: 3)")
+    command.set_defaults(run=run)
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return value
+
+
+def run(given: argparse.Namespace) -> int:
+    """Do it all; 1 where the result is wrong."""
+    plan = plan_of(given, given.sizes, with_c=given.beta != 0)
+    show.row("problem", _title(plan, given))
+    show.row("device", _device(plan))
+    show.row("kernel", f"{plan.traced.name}, configuration {plan.config}")
+    case = _filled(plan, given)
+    times = _multiply(plan, case, given.repeat)
+    _report_time(plan, times)
+    show.row(
+        "bits", hashlib.sha256(np.ascontiguousarray(case.d)).hexdigest()[:16] + " (SHA-256 of D)"
+    )
+    return _report_check(plan, case)
+
+
+# --- what --------------------------------------------------------------------------------------
+
+
+def _title(plan: Plan, given: argparse.Namespace) -> str:
+    c = f", alpha {given.alpha:g}" if given.alpha != 1 else ""
+    return f"{plan.problem}{c}" + (f", beta {given.beta:g}" if given.beta else "")
+
+
+def _device(plan: Plan) -> str:
+    on = plan.device
+    if isinstance(on, CudaDevice):
+        return f"{on.name}, {on.gpu.name} ({on.gpu.arch})"
+    like = f"{on.target.name} ({on.target.target})"
+    why = f"; {cuda.why_not()}" if cuda.why_not() else ""
+    return f"{on.name}, the virtual machine on this CPU, as {like}{why}"
+
+
+def _filled(plan: Plan, given: argparse.Namespace) -> Case:
+    """Normal random numbers, the same for each device and layout."""
+    rng = np.random.default_rng(given.seed)
+    m, n, k = given.sizes
+
+    def matrix(rows: int, columns: int, type_: str, row_major: bool = True) -> Any:
+        numbers = rng.standard_normal((rows, columns), dtype=np.float32)
+        return numbers.astype(dtypes.dtype(type_).numpy, order="C" if row_major else "F")
+
+    p = plan.problem
+    a, b = matrix(m, k, p.a, p.a_major == "k"), matrix(k, n, p.b, p.b_major == "n")
+    c = matrix(m, n, p.d) if p.with_c else None
+    d = np.empty((m, n), dtypes.dtype(p.d).numpy)
+    return Case(a, b, d, c, given.alpha, given.beta)
+
+
+# --- how fast ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of the first run, with compiling, and of each run after it."""
+
+    first: float
+    runs: tuple[float, ...]
+
+
+def _multiply(plan: Plan, case: Case, repeat: int) -> Times:
+    if not case.d.size:
+        return Times(0.0, (0.0,))
+    scales = {"alpha": case.alpha, "beta": case.beta}
+    with plan.upload(case.a, case.b, c=case.c, out=case.d, **scales) as there, _watched(plan):
+        first = _seconds(lambda: (there.start(), plan.device.wait()))
+        if isinstance(plan.device, CudaDevice):
+            timing = cuda.time_us(there.start, owner=plan.device.gpu, replays=repeat)
+            runs = tuple(us * 1e-6 for us in timing.samples)
+        else:
+            runs = tuple(_seconds(there.start) for _ in range(repeat))
+        there.download()
+    return Times(first, runs)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+@contextmanager
+def _watched(plan: Plan) -> Iterator[None]:
+    """Show the progress of the virtual machine."""
+    on = plan.device
+    if not isinstance(on, VmDevice):
+        yield
+        return
+    with show.progress("tiles") as update:
+        on.watch = update
+        try:
+            yield
+        finally:
+            on.watch = None
+
+
+def _report_time(plan: Plan, times: Times) -> None:
+    best = min(times.runs)
+    runs = "run" if len(times.runs) == 1 else f"best of {len(times.runs)} runs"
+    show.row("time", f"{_time(best)} ({runs}; the first, with compiling, {_time(times.first)})")
+    if best > 0:
+        rate = plan.problem.flops / best / 1e12
+        floor = plan.roofline if isinstance(plan.device, CudaDevice) else None
+        share = f", {floor.seconds / best:.0%} of the roofline" if floor else ""
+        show.row("rate", f"{rate:.4g} TFLOP/s{share}")
+
+
+def _time(seconds: float) -> str:
+    if seconds >= 1:
+        return f"{seconds:.3g} s"
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
+
+
+# --- how right ---------------------------------------------------------------------------------
+
+
+def _report_check(plan: Plan, case: Case) -> int:
+    found = verdict(case, plan.problem.d, np.random.default_rng(1))
+    show.row("checked", f"{found.looked_at}, against float64")
+    show.row("error", f"{found.error:.3g} at most, {found.bound:.3g} allowed there")
+    if found.right:
+        show.row("result", f"right (at most {found.share:.0%} of what is allowed)", "green")
+        return 0
+    row, column = found.where
+    where = f"row {row}, column {column}"
+    show.row("result", f"WRONG: {found.share:.3g} times what is allowed at {where}", "bold red")
+    return 1

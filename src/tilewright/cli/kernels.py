@@ -1,0 +1,63 @@
+"""``tilewright plan``: what would run, in words. ``tilewright ptx``: the kernel, or a file checked."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from .. import ptx
+from ..errors import ProblemError
+from . import show
+from .options import add_problem, plan_of
+
+
+def add(commands: Any) -> None:
+    """Add both commands to the grammar."""
+    explained = commands.add_parser("plan", help="what would run for a problem, and why")
+    explained.add_argument("sizes", nargs=3, type=int, metavar=("M", "N", "K"))
+    add_problem(explained)
+    explained.set_defaults(run=_plan)
+    text = commands.add_parser(
+        "ptx",
+        help="print a GEMM's kernel, or check a PTX file",
+        description="print the kernel of an M×N×K GEMM, or check a file of PTX (-: stdin)",
+    )
+    text.add_argument("what", nargs="+", metavar="M N K | FILE")
+    add_problem(text)
+    text.set_defaults(run=_ptx)
+
+
+def _plan(given: argparse.Namespace) -> int:
+    print(plan_of(given, given.sizes).explain())
+    return 0
+
+
+def _ptx(given: argparse.Namespace) -> int:
+    if len(given.what) == 1 and not given.what[0].isdecimal():
+        return _check(given.what[0])
+    if len(given.what) != 3 or not all(word.isdecimal() for word in given.what):
+        raise ProblemError(
+            f"three sizes or one file, not {' '.join(given.what)!r}",
+            hint="tilewright ptx 512 512 512, or tilewright ptx kernel.ptx",
+        )
+    print(plan_of(given, [int(word) for word in given.what]).ptx, end="")
+    sys.stdout.flush()
+    return 0
+
+
+def _check(name: str) -> int:
+    """Parse and check a file; each error with its line and a caret."""
+    given = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    source = given.decode(errors="replace")
+    module = ptx.parse(source, name)
+    found = list(ptx.problems(module))
+    for problem in found:
+        show.error(str(problem))
+    if found:
+        return 2
+    entries = ", ".join(entry.name for entry in module.entries) or "no kernel"
+    version = "{}.{}".format(*module.version)
+    show.row(name, f"PTX {version} for {', '.join(module.target)}: {entries}; no errors")
+    return 0

@@ -1,0 +1,39 @@
+"""The options that say which GEMM: sizes, types, layout, device, configuration."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ..errors import DtypeError
+from ..run import Plan, plan
+from ..run.plan import LAYOUTS
+
+_TYPES = ("f16", "bf16")
+
+
+def add_problem(to: argparse.ArgumentParser) -> None:
+    """The options of a problem, without its sizes."""
+    to.add_argument("--a", default="f16", metavar="TYPE", help="A's type: f16 (default), bf16")
+    to.add_argument("--b", default=None, metavar="TYPE", help="B's type (default: A's)")
+    to.add_argument("--d", default=None, metavar="TYPE", help="D's type: A's (default), f32")
+    to.add_argument(
+        "--layout",
+        default="tn",
+        type=str.lower,
+        choices=LAYOUTS,
+        help="how A and B lie, as BLAS says it: t row-major, n column-major (default: tn)",
+    )
+    to.add_argument(
+        "--device", default="auto", help="auto (default), vm, vm:A100, …, cuda, cuda:1, …"
+    )
+    to.add_argument("--config", default=None, help="configuration, as 128x128x32:2x2:4")
+
+
+def plan_of(given: argparse.Namespace, sizes: list[int], *, with_c: bool = False) -> Plan:
+    """The plan that the options ask for."""
+    if given.b not in (None, given.a):
+        allowed = " or ".join(f"{t} × {t}" for t in _TYPES)
+        raise DtypeError(f"A of {given.a} times B of {given.b} is not supported; {allowed} is")
+    wanted: dict[str, Any] = {"dtype": given.a, "layout": given.layout, "out_dtype": given.d}
+    return plan(*sizes, **wanted, c=with_c, device=given.device, config=given.config)

@@ -1,0 +1,55 @@
+"""How the command speaks: results on stdout, everything else on stderr, colours where they help."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
+
+_WIDTH = 10
+
+
+def _console(stream: Any) -> Console:
+    return Console(file=stream, highlight=False, soft_wrap=True)
+
+
+def row(name: str, text: str, style: str = "") -> None:
+    """A line of a result: a name and what there is to say."""
+    _console(sys.stdout).print(Text(f"{name:<{_WIDTH}}", "bold") + Text(text, style))
+
+
+def error(message: str, hint: str = "") -> None:
+    """An error, with its hint, as one message."""
+    hinted = f"{message}\n  hint: {hint}" if hint else message
+    _console(sys.stderr).print(Text("error: ", "bold red") + Text(hinted))
+
+
+def warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """A warning; in place of ``warnings.showwarning``."""
+    _console(sys.stderr).print(Text("warning: ", "bold yellow") + Text(str(message)))
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal's stderr: call what comes with how much of how much is done."""
+    console = _console(sys.stderr)
+    columns = (
+        TextColumn(what),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    with bar:
+        task = bar.add_task(what, total=None, visible=False)
+
+        def update(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, visible=True)
+
+        yield update

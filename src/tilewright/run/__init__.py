@@ -1,0 +1,22 @@
+"""Running: one ``Device`` over the virtual machine and the GPU, arrays of any library, plans.
+
+``matmul`` is the call, ``plan`` what it would do, ``device`` where. Importing this lets
+``kernel[grid, block](…)`` launch.
+"""
+
+from ..build import kernel, set_launcher
+from .arrays import ArrayView, Kind, register
+from .cache import Cache, CacheWarning
+from .device import CudaDevice, Device, VmDevice, device, store
+from .launch import launch
+from .matmul import matmul
+from .plan import Plan, plan
+
+set_launcher(launch)
+
+__all__ = [
+    "matmul", "plan", "Plan", "kernel", "launch",
+    "Device", "VmDevice", "CudaDevice", "device",
+    "ArrayView", "Kind", "register",
+    "Cache", "CacheWarning", "store",
+]  # fmt: skip

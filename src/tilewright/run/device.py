@@ -1,0 +1,279 @@
+"""One protocol over the virtual machine and the GPU: memory, executables, launches.
+
+``device("auto")`` is a GPU where there is one, else the virtual machine; ``"vm"``, ``"vm:A100"``,
+``"cuda"`` and ``"cuda:1"`` decide. A device is one object a process, and threads may share it.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import cuda, target, vm
+from ..build import Traced
+from ..errors import DeviceError, TargetError
+from .cache import Cache
+
+Dim3 = tuple[int, int, int]
+Matrix = npt.NDArray[Any]  # two-dimensional, any strides
+Start = Callable[[bytes, int], None]
+Watch = Callable[[int, int], object]
+
+_ON_VM = "device='vm' runs the same kernel, to the same bits, on the CPU"
+
+
+class Device(Protocol):
+    """Where a kernel runs."""
+
+    @property
+    def name(self) -> str:
+        """As ``device()`` takes it: ``vm``, ``cuda:0``."""
+
+    @property
+    def target(self) -> target.Device:
+        """What a configuration is chosen for."""
+
+    def alloc(self, nbytes: int) -> int:
+        """The address of new bytes."""
+
+    def free(self, address: int) -> None:
+        """Give back what ``alloc`` gave."""
+
+    def upload(self, address: int, matrix: Matrix, pitch: int) -> None:
+        """Write a matrix row by row, ``pitch`` elements apart."""
+
+    def download(self, matrix: Matrix, address: int, pitch: int) -> None:
+        """Fill a matrix from rows that lie ``pitch`` elements apart."""
+
+    def compile(self, traced: Traced) -> Any:
+        """The executable of a traced kernel, made once."""
+
+    def prepare(self, executable: Any, grid: Dim3, block: Dim3, shared: int = 0) -> Start:
+        """A launch, checked: ``start(parameter block, stream)``, to be called often."""
+
+    def launch(
+        self, executable: Any, grid: Dim3, block: Dim3, params: bytes, shared: int, stream: int
+    ) -> None:
+        """Start a kernel once."""
+
+    def wait(self, stream: int = 0) -> None:
+        """Until all that was started on the stream is done."""
+
+
+@cache
+def store() -> Cache:
+    """The compile cache of this process."""
+    return Cache()
+
+
+class _Once:
+    """What was made for each traced kernel: it is kept by identity, a tree being long to hash."""
+
+    def __init__(self, make: Callable[[Traced], Any]) -> None:
+        self._make = make
+        self._made: dict[int, tuple[Traced, Any]] = {}
+        self._lock = threading.RLock()
+
+    def __call__(self, traced: Traced) -> Any:
+        found = self._made.get(id(traced))
+        if found is None:
+            with self._lock:
+                if id(traced) not in self._made:
+                    self._made[id(traced)] = traced, self._make(traced)
+                found = self._made[id(traced)]
+        return found[1]
+
+
+# --- the virtual machine ----------------------------------------------------------------------
+
+
+class VmDevice:
+    """The virtual machine, standing in for a GPU (by default the H200).
+
+    ``seed`` picks another order of warps and copies; ``threads`` limits the cores; ``watch`` hears
+    how many CTAs of how many a launch has started.
+    """
+
+    def __init__(
+        self,
+        like: target.Device = target.DEFAULT_DEVICE,
+        *,
+        seed: int = 0,
+        threads: int | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        self.target = like
+        self.name = "vm" if like == target.DEFAULT_DEVICE else f"vm:{like.name}"
+        self.watch = watch
+        self._seed, self._threads = seed, threads
+        self._home = self._machine(None)
+        self.alloc, self.free = self._home.alloc, self._home.free
+        self.compile = _Once(self._load)
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: the virtual machine as {self.target.name}>"
+
+    def _machine(self, memory: Any) -> vm.Machine:
+        arch = self.target.target.name
+        return vm.Machine(arch, self._seed, threads=self._threads, store=store(), memory=memory)
+
+    def _load(self, traced: Traced) -> tuple[vm.Machine, str]:
+        """A machine for each module, so that entries may share a name; all have one memory."""
+        machine = self._machine(self._home.memory)
+        machine.load(traced.module)
+        return machine, traced.name
+
+    def _matrix(self, address: int, like: Matrix, pitch: int) -> Matrix:
+        rows, columns = like.shape
+        count = (rows - 1) * pitch + columns
+        flat = self._home.memory.bytes(address, count * like.itemsize).view(like.dtype)
+        steps = pitch * like.itemsize, like.itemsize
+        return np.lib.stride_tricks.as_strided(flat, like.shape, steps)
+
+    def upload(self, address: int, matrix: Matrix, pitch: int) -> None:
+        if matrix.size:
+            self._matrix(address, matrix, pitch)[:] = matrix
+
+    def download(self, matrix: Matrix, address: int, pitch: int) -> None:
+        if matrix.size:
+            matrix[:] = self._matrix(address, matrix, pitch)
+
+    def prepare(self, executable: Any, grid: Dim3, block: Dim3, shared: int = 0) -> Start:
+        machine, entry = executable
+
+        def start(params: bytes, stream: int = 0) -> None:
+            machine.launch(entry, grid, block, params, shared=shared, watch=self.watch)
+
+        return start
+
+    def launch(
+        self, executable: Any, grid: Dim3, block: Dim3, params: bytes, shared: int, stream: int
+    ) -> None:
+        self.prepare(executable, grid, block, shared)(params, stream)
+
+    def wait(self, stream: int = 0) -> None:
+        """Launches here have ended when they return."""
+
+
+# --- the GPU ----------------------------------------------------------------------------------
+
+
+class CudaDevice:
+    """An NVIDIA GPU; ``gpu`` is what `tilewright.cuda` knows of it."""
+
+    def __init__(self, gpu: cuda.Gpu) -> None:
+        self.gpu = gpu
+        self.name = f"cuda:{gpu.ordinal}"
+        self.target = target_of(gpu.properties)
+        self.alloc, self.free = gpu.alloc, gpu.free
+        self.compile = _Once(self._load)
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.gpu.name}>"
+
+    def _load(self, traced: Traced) -> cuda.Function:
+        return self.gpu.load(self.assemble(traced))[traced.name]
+
+    def assemble(self, traced: Traced) -> cuda.Cubin:
+        """Machine code, from the cache where it is there."""
+        ptx, arch = traced.ptx, self.gpu.arch
+        key = f"{arch}\n{cuda.compiler()}\n{ptx}"
+        return cuda.Cubin.unpack(
+            store().get_or_make("cubin", key, lambda: cuda.compile(ptx, arch).pack())
+        )
+
+    def upload(self, address: int, matrix: Matrix, pitch: int) -> None:
+        if matrix.size:
+            rows, columns = matrix.shape
+            staged = matrix
+            if pitch != columns or not matrix.flags.c_contiguous:
+                staged = np.zeros((rows, pitch), matrix.dtype)
+                staged[:, :columns] = matrix
+                staged = staged.reshape(-1)[: (rows - 1) * pitch + columns]
+            self.gpu.upload(address, staged)
+
+    def download(self, matrix: Matrix, address: int, pitch: int) -> None:
+        if matrix.size:
+            rows, columns = matrix.shape
+            if pitch == columns and matrix.flags.c_contiguous:
+                self.gpu.download(matrix, address)
+                return
+            staged = np.empty(rows * pitch, matrix.dtype)
+            self.gpu.download(staged[: (rows - 1) * pitch + columns], address)
+            matrix[:] = staged.reshape(rows, pitch)[:, :columns]
+
+    def prepare(self, executable: Any, grid: Dim3, block: Dim3, shared: int = 0) -> Start:
+        return self.gpu.prepare(executable, grid, block, shared=shared)
+
+    def launch(
+        self, executable: Any, grid: Dim3, block: Dim3, params: bytes, shared: int, stream: int
+    ) -> None:
+        self.prepare(executable, grid, block, shared)(params, stream)
+
+    def wait(self, stream: int = 0) -> None:
+        self.gpu.wait(stream)
+
+
+def target_of(properties: cuda.Properties) -> target.Device:
+    """A GPU as a target: the row of its name, so that it and the virtual machine choose alike."""
+    found = target.Target.parse(properties.arch)
+    words = re.split(r"[\s-]+", properties.name)
+    for row in target.DEVICES.values():
+        named = all(word in words for word in row.name.split())
+        if named and row.target == found and row.sms == properties.sms:
+            return row
+    return target.Device(properties.name, found, properties.sms, properties.l2)
+
+
+# --- by name ----------------------------------------------------------------------------------
+
+
+def device(name: Any = "auto") -> Device:
+    """The device of a name: ``auto``, ``vm``, ``vm:A100``, ``cuda``, ``cuda:1``; None is ``auto``.
+
+    A ``Device`` is itself. Raises DeviceError, with the reason, where there is no such one.
+    """
+    if name is None or name == "auto":
+        return _cuda(None) if cuda.available() else _vm("")
+    if hasattr(name, "prepare") and hasattr(name, "upload"):
+        return name
+    where, _, which = str(name).partition(":")  # a torch.device, too
+    if where == "vm":
+        return _vm(which)
+    if where == "cuda" and (which.isdecimal() or not which):
+        return _cuda(int(which) if which else None)
+    raise DeviceError(
+        f"unknown device {str(name)!r}",
+        hint="devices are 'auto', 'vm', 'vm:A100' and the like, 'cuda', 'cuda:1'"
+        + ("; 'vm' is what runs on the CPU" if where == "cpu" else ""),
+    )
+
+
+@cache
+def _vm(like: str) -> VmDevice:
+    if not like:
+        return VmDevice()
+    try:
+        return VmDevice(target.device(like))
+    except TargetError as error:
+        raise DeviceError(f"no virtual machine like {like!r}", hint=error.hint) from error
+
+
+def _cuda(ordinal: int | None) -> CudaDevice:
+    reason = cuda.why_not()
+    if reason:
+        raise DeviceError(f"no GPU can be used: {reason}", hint=_ON_VM)
+    if ordinal is None:
+        ordinal = cuda.gpu().ordinal
+    return _opened(ordinal)
+
+
+@cache
+def _opened(ordinal: int) -> CudaDevice:
+    return CudaDevice(cuda.gpu(ordinal))

@@ -1,0 +1,141 @@
+"""``kernel[grid, block](…)``: a traced kernel launched with arrays and numbers.
+
+Arrays on a GPU are passed where they are, and the launch does not wait. Arrays on the CPU go to the
+device's memory and come back when the kernel has ended (read-only ones only go); an array given
+twice is one on the device, too.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from ..build import Param, Traced
+from ..cuda import stream_handle
+from ..errors import DeviceError, LaunchError
+from ..ptx import abi
+from . import arrays
+from .arrays import ArrayView
+from .device import Dim3
+from .device import device as named_device
+from .dlpack import compact
+from .matmul import runs_on, stream_for
+from .uploaded import borrowed
+
+
+def launch(
+    traced: Traced,
+    grid: Dim3,
+    block: Dim3,
+    args: tuple[Any, ...],
+    *,
+    device: Any = None,
+    stream: Any = None,
+) -> None:
+    """Run a kernel with one argument for each parameter: arrays, numbers, None for a null pointer.
+
+    ``device`` is where arrays on the CPU go, ``stream`` the GPU's stream (None: the current one of
+    the arrays' library). Raises LaunchError for an argument that does not fit its parameter,
+    DeviceError for arrays on several devices.
+    """
+    pairs = zip(traced.params, args, strict=True)
+    views = {i: _view(p, given) for i, (p, given) in enumerate(pairs) if _is_array(given)}
+    if views and _place(traced, views) != "cpu":
+        _in_place(traced, grid, block, args, views, device, stream)
+    else:
+        _uploaded(traced, grid, block, args, views, device, stream)
+
+
+def _place(traced: Traced, views: dict[int, ArrayView]) -> str:
+    """The one device of all arrays."""
+    (first, here), *others = views.items()
+    for i, view in others:
+        if view.device != here.device:
+            one, other = traced.params[first].name, traced.params[i].name
+            what = f"{one} is on {here.device} and {other} on {view.device}"
+            raise DeviceError(f"{what}; all are on one device")
+    return here.device
+
+
+def _is_array(given: Any) -> bool:
+    return hasattr(given, "__dlpack__") or hasattr(given, "__cuda_array_interface__")
+
+
+def _view(param: Param, given: Any) -> ArrayView:
+    """An array argument's memory, once it is known to fit."""
+    if not param.pointer:
+        hint = "give a number: array.item()"
+        raise LaunchError(f"{param} is no pointer, an array is given for it", hint=hint)
+    view, t = arrays.view(given), param.dtype
+    same_bits = t.kind == "bits" and t.bits == 8 * view.itemsize
+    if view.dtype != t.name and not same_bits:
+        raise LaunchError(f"{param}: an array of {view.dtype} is given for it")
+    return view
+
+
+def _packed(traced: Traced, args: tuple[Any, ...], addresses: dict[int, int]) -> bytes:
+    values = [addresses.get(i, 0 if given is None else given) for i, given in enumerate(args)]
+    return abi.pack(traced.entry, values)
+
+
+def _in_place(
+    traced: Traced, grid: Dim3, block: Dim3, args: tuple[Any, ...], views: dict[int, ArrayView],
+    where: Any, stream: Any,
+) -> None:  # fmt: skip
+    on = runs_on(next(iter(views.values())).device, where)
+    for i, view in views.items():
+        align = traced.params[i].align or view.itemsize
+        if view.address % align:
+            raise LaunchError(f"{traced.params[i]}: {view.address:#x} is no multiple of {align}")
+    given = [args[i] for i in views]
+    handle = stream_for(on, *given) if stream is None else stream_handle(stream)
+    params = _packed(traced, args, {i: view.address for i, view in views.items()})
+    on.launch(on.compile(traced), grid, block, params, traced.dynamic_shared, handle)
+
+
+def _uploaded(
+    traced: Traced, grid: Dim3, block: Dim3, args: tuple[Any, ...], views: dict[int, ArrayView],
+    where: Any, stream: Any,
+) -> None:  # fmt: skip
+    on, handle = named_device(where), stream_handle(stream)
+    with borrowed(on) as borrowings:
+        there: dict[tuple[int, tuple[int, ...]], tuple[int, ArrayView, Any]] = {}
+        addresses = {}
+        for i, view in views.items():
+            memory = view.address, view.shape
+            if memory not in there:
+                flat = _flat(traced.params[i], view)
+                _check_apart(traced.params[i], view, [v for _, v, _ in there.values()])
+                address = on.alloc(flat.nbytes)
+                borrowings.append(address)
+                on.upload(address, flat, flat.size)
+                there[memory] = address, view, flat
+            addresses[i] = there[memory][0]
+        params = _packed(traced, args, addresses)
+        on.launch(on.compile(traced), grid, block, params, traced.dynamic_shared, handle)
+        on.wait(handle)
+        for address, view, flat in there.values():
+            if not view.readonly:
+                on.download(flat, address, flat.size)
+
+
+def _flat(param: Param, view: ArrayView) -> Any:
+    """A dense array's memory as one line, in the order in which it lies."""
+    bits = arrays.bits(view)
+    if prod(view.shape) and view.strides != compact(view.shape):
+        bits = bits.T
+        if view.strides[::-1] != compact(view.shape[::-1]):
+            raise LaunchError(
+                f"{param}: an array of shape {view.shape} and strides {view.strides} has gaps",
+                hint="numpy.ascontiguousarray makes a copy without gaps",
+            )
+    return bits.reshape(1, -1)
+
+
+def _check_apart(param: Param, view: ArrayView, others: list[ArrayView]) -> None:
+    for other in others:
+        if not (view.readonly and other.readonly) and arrays.overlap(view, other):
+            raise LaunchError(
+                f"{param}: its array shares memory with another argument's, and is not the same",
+                hint="pass the whole array twice, or two that are apart",
+            )

@@ -1,0 +1,160 @@
+"""The call: arrays in, arrays out, where they live.
+
+Arrays on a GPU are multiplied in place, on their library's current stream, without waiting. Arrays
+on the CPU go to the chosen device's memory and the result comes back. What depends only on shapes,
+strides and types is found once (``route``); a call looks it up, packs its addresses, and starts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import gemm
+from ..errors import DeviceError, ProblemError
+from . import arrays, copies
+from .arrays import ArrayView
+from .asked import ask, check_overlap, place
+from .device import Device, device
+from .placement import padded
+from .route import Part, Route, Scale, route
+from .scalars import scale
+from .uploaded import Uploaded, Views
+
+
+def matmul(
+    a: Any,
+    b: Any,
+    *,
+    c: Any = None,
+    alpha: Any = 1.0,
+    beta: Any = 0.0,
+    out: Any = None,
+    out_dtype: Any = None,
+    device: Any = None,
+    config: gemm.Config | str | None = None,
+) -> Any:
+    """D = α A B + β C, with sums in f32, rounded once to D's type.
+
+    ``a`` (M×K) and ``b`` (K×N) are f16 or bf16 arrays of NumPy, torch, CuPy or any library with
+    DLPack or ``__cuda_array_interface__``; any strides. The result is an array of ``a``'s library
+    on the same device, of the inputs' type or ``out_dtype="f32"``; or ``out``, which is returned.
+
+    ``c`` (M×N, of the result's type) is read only where ``beta`` is not 0. ``alpha`` and ``beta``
+    are numbers, one-element arrays, or one-element f32 arrays on the GPU, which are read when the
+    kernel runs. With ``alpha`` = 0, ``a`` and ``b`` are not read.
+
+    ``device`` decides where arrays on the CPU are multiplied: ``"vm"``, ``"cuda"``, ``"cuda:1"``;
+    None is a GPU where there is one, else the virtual machine. ``config`` is the kernel's
+    configuration, ``"128x128x32:2x2:4"``; None lets ``gemm.choose`` decide.
+
+    >>> tilewright.matmul(a, b, c=c, beta=1.0, out=c)           C += A B
+
+    Raises ProblemError, DtypeError, DeviceError, ConfigError.
+    """
+    return call(a, b, c, alpha, beta, out, out_dtype, device, config)
+
+
+def call(
+    a: Any, b: Any, c: Any, alpha: Any, beta: Any, out: Any, out_dtype: Any, where: Any,
+    config: Any, problem: gemm.Problem | None = None,
+) -> Any:  # fmt: skip
+    """``matmul``; where ``problem`` is given, the arrays must pose just that one."""
+    way, views, scales, out = prepare(a, b, c, alpha, beta, out, out_dtype, where, config)
+    if problem is not None and way.problem != problem:
+        raise ProblemError(f"the plan is for {problem}, these arrays make it {way.problem}")
+    if 0 in views[3].shape:
+        return out
+    if way.uploaded:
+        with Uploaded(way, views, *scales) as there:
+            there.start()
+            there.download()
+    else:
+        _run_in_place(way, views, *scales, stream_for(way.device, a, b, c, out))
+    return out
+
+
+def prepare(
+    a: Any, b: Any, c: Any, alpha: Any, beta: Any, out: Any, out_dtype: Any, where: Any, config: Any
+) -> tuple[Route, Views, tuple[Scale, Scale], Any]:
+    """All that is known before anything runs: the route, the views, α and β, and the result."""
+    kind = arrays.kind_of(a)
+    va, vb = kind.view(a), arrays.view(b)
+    vc = None if c is None else arrays.view(c)
+    vo = None if out is None else arrays.view(out)
+    here = place(va, vb, vc, vo)
+    scales = scale("alpha", alpha, here), scale("beta", beta, here)
+    reads_c = bool(scales[1].address or scales[1].value)
+    if reads_c and vc is None:
+        raise ProblemError("beta is not 0, and there is no c", hint="c=out adds to out in place")
+    asked = ask(va, vb, vc, vo, out_dtype, reads_c)
+    way = route(asked, runs_on(here, where), config)
+    if vo is None:
+        out = kind.empty(a, (asked.a.shape[0], asked.b.shape[1]), asked.dtype)
+        vo = arrays.view(out)
+    else:
+        check_overlap(va, vb, vc, vo)
+    return way, (va, vb, vc if reads_c else None, vo), scales, out
+
+
+def runs_on(here: str, where: Any) -> Device:
+    """The device for arrays that are ``here``, where the caller asks for ``where``."""
+    if here == "cpu":
+        return device(where)
+    if where is None or where in ("auto", "cuda", here):
+        return device(here)
+    asked = device(where)
+    if asked.name != here:
+        raise DeviceError(
+            f"the arrays are on {here}, and device={where!r} is asked for",
+            hint="arrays on a GPU are multiplied there; copy them to the CPU or the other GPU",
+        )
+    return asked
+
+
+# --- on the GPU: in place -----------------------------------------------------------------------
+
+
+def _run_in_place(way: Route, views: Views, alpha: Scale, beta: Scale, stream: int) -> None:
+    va, vb, vc, vo = views
+    kept: list[Any] = []  # copies live until the kernel is started; their library knows the stream
+    a, b = _contiguous(way, va, way.a, stream, kept), _contiguous(way, vb, way.b, stream, kept)
+    c = _contiguous(way, vc, way.c, stream, kept) if vc is not None and way.c is not None else 0
+    d = _temporary(vo, way.d, kept) if way.d.copied else vo.address
+    way.start(way.params(a, b, c, d, alpha, beta), stream)
+    if way.d.copied:
+        ends = d, way.d.strides, vo.address, vo.strides
+        copies.copy(way.device, vo.shape, vo.itemsize, *ends, stream)
+
+
+def _contiguous(way: Route, view: ArrayView, part: Part, stream: int, kept: list[Any]) -> int:
+    """The address of the matrix, or of its copy with contiguous lines."""
+    if not part.copied:
+        return view.address
+    address = _temporary(view, part, kept)
+    ends = view.address, view.strides, address, part.strides
+    copies.copy(way.device, view.shape, view.itemsize, *ends, stream)
+    return address
+
+
+def _temporary(view: ArrayView, part: Part, kept: list[Any]) -> int:
+    """Memory for a copy, from the array's own library, which frees it in the stream's order."""
+    shape = (padded(part.elements(view.shape), view.itemsize, 16),)
+    try:
+        made = arrays.empty_like_kind(view.owner, shape, view.dtype)
+    except ProblemError as error:
+        what = f"a matrix of shape {view.shape} and strides {view.strides} has no contiguous index"
+        hint = "make it contiguous: tilewright can't get memory from its library for a copy"
+        raise ProblemError(what, hint=hint) from error
+    kept.append(made)
+    return arrays.view(made).address
+
+
+def stream_for(on: Device, first: Any, *others: Any) -> int:
+    """The stream of ``first``'s library; what other libraries work on elsewhere is waited for."""
+    stream = arrays.stream_of(first)
+    for other in others:
+        if other is not None and type(other) is not type(first):
+            theirs = arrays.stream_of(other)
+            if theirs != stream:
+                on.wait(theirs)
+    return stream
