@@ -6,11 +6,10 @@ ldmatrix loads.
 
 from .arithmetic import (
     GENERATIONS,
-    NOTHING,
+    LEAST,
     OUTPUT,
     Arithmetic,
     Generation,
-    Output,
     arithmetic,
     dot_accumulate,
     generation,
@@ -31,9 +30,8 @@ __all__ = [
     "arithmetic",
     "dot_accumulate",
     "GENERATIONS",
-    "NOTHING",
+    "LEAST",
     "OUTPUT",
-    "Output",
     "Generation",
     "generation",
 ]

@@ -12,7 +12,7 @@ The same in 32-bit and 64-bit integers, for a compiled version (f16 or bf16 prod
 1. Once for each element of A and B: the signed significand ``s`` (1.m or 0.m as an integer,
    ±2^(m+1) at most) and the exponent ``e`` of its leading place (a subnormal's is the least
    normal one's). A zero gets e = -2^14, so that no product with it can be the largest.
-2. ``top`` = max(ec, ea + eb for all k); a zero counts for nothing.
+2. ``top`` = max(-133, ec, ea + eb for all k).
 3. Each product: p = sa * sb, E = ea + eb, sh = min(top - E, 31); t = (abs(p) << (F - f)) >> sh,
    with p's sign. |t| < 2^(F+2), so 16 products of F = 25 fit in a signed 32-bit sum: (2^11 - 1)^2
    * 2^5 * 16 < 2^31 for f16, (2^8 - 1)^2 * 2^11 * 16 < 2^31 for bf16. A shift of the magnitude,
@@ -23,7 +23,7 @@ The same in 32-bit and 64-bit integers, for a compiled version (f16 or bf16 prod
    and convert (subnormal results: shift |S| right by -149 - (top - F) instead); 2^128 and above
    gives infinity. To f16: round |S| to 11 bits (to a multiple of 2^-24 below 2^-14) with
    integers, half to even.
-6. S = 0 gives +0, and so does an S that rounds to zero in f16. Infinities and NaNs: test once for each row of A, column of B and c (exponent
+6. What becomes zero is +0, a negative S that is cut or rounded to it included. Infinities and NaNs: test once for each row of A, column of B and c (exponent
    field all ones), and send elements that have any through a slow path with ``_specials``' rule.
 7. Where the instruction's K is longer than ``step``, the first ``step`` products go with c, their
    rounded result is the next ones' c.
@@ -74,21 +74,11 @@ GENERATIONS = (
     Generation("Blackwell", 100, fraction=25, width=256),
 )
 
-# The exponent that a zero counts as. MMA-Sim has -126; an H200 shows no such floor (bf16 products
-# near f32's subnormals tell): none above -132 can be.
-NOTHING = -(1 << 14)
+# The largest exponent is never below this one. MMA-Sim has -126 (as the exponent of a zero); an H200
+# shows -133: sums of bf16 products near f32's least numbers tell it from its neighbours.
+LEAST = -133
 
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """How the sum becomes D, on all generations. ``signed_zero``: what rounds to zero keeps its
-    sign (an H200's f16 results don't; a sum that is zero is +0 in any case)."""
-
-    rounding: str
-    signed_zero: bool
-
-
-OUTPUT = {"f32": Output("rz", signed_zero=True), "f16": Output("rn", signed_zero=False)}
+OUTPUT = {"f32": "rz", "f16": "rn"}  # type of D → rounding of the sum, on all generations
 
 
 def generation(arch: str) -> Generation:
@@ -109,7 +99,7 @@ class Arithmetic:
     c: DType
     d: DType
     step: int
-    output: Output
+    rounding: str
     facts: Generation
 
     def dot(self, a: Bits, b: Bits, c: Bits) -> Bits:
@@ -128,17 +118,13 @@ class Arithmetic:
         return left.times(right).and_(_Terms.of(self.c, c).at(np.s_[..., None]))
 
     def _sum(self, t: _Terms) -> Bits:
-        top = np.where(t.significand != 0, t.lead, np.int64(NOTHING)).max(-1, keepdims=True)
-        unit = top - self.facts.fraction
+        top = np.where(t.significand != 0, t.lead, np.int64(LEAST)).max(-1, keepdims=True)
+        unit = np.maximum(top, LEAST) - self.facts.fraction
         cut = unit - t.exponent
         size = t.significand >> np.clip(cut, 0, 63) << np.clip(-cut, 0, 63)
         total = np.where(t.negative, -size, size).sum(-1)
-        negative = total < 0
-        how = self.output.rounding
-        made = round_to(self.d, negative, np.abs(total), unit[..., 0], how, "inf")
-        if self.output.signed_zero:
-            return made
-        return np.where(made == 1 << (self.d.bits - 1), made.dtype.type(0), made)
+        made = round_to(self.d, total < 0, np.abs(total), unit[..., 0], self.rounding, "inf")
+        return np.where(made == 1 << (self.d.bits - 1), made.dtype.type(0), made)  # no -0
 
     def _specials(self, t: _Terms, finite: Bits) -> Bits:
         """Infinity and NaN as in IEEE: inf - inf and 0 * inf are NaN, any NaN the canonical one."""

@@ -14,10 +14,11 @@ from functools import reduce
 import llvmlite.ir as ir
 
 from ..dtypes import DType, dtype
-from ..mma import NOTHING, Instruction, Output, arithmetic, generation
+from ..mma import LEAST, Instruction, arithmetic, generation
 from .llvm_expr import LANES, Expr, lanes_of
 
 POINTER, I64 = ir.PointerType(), ir.IntType(64)
+NOTHING = -(1 << 14)  # the exponent of a zero: no product with it can be the largest
 LINE = 4 * LANES  # bytes of a 32-bit register of a warp
 
 Place = tuple[int, tuple[int, ...]]  # element of a lane's fragment, and for each lane whose
@@ -31,7 +32,7 @@ def symbol(instruction: Instruction) -> str:
 
 @dataclass(frozen=True)
 class Decoded:
-    """One element of each lane: signed significand, exponent of its unit (``NOTHING`` for zero), and itself as a
+    """One element of each lane: signed significand, exponent of its unit (far below all others for zero), and itself as a
     special number: NaN and infinities, ±1 for other numbers, 0."""
 
     significand: Expr
@@ -144,13 +145,13 @@ class Emitter:
         factors = [[self.factor(side, self.places[side][v][k]) for side in (0, 1)] for k in ks]
         exponents = [a[1] + b[1] for a, b in factors]
         facts = self.how.facts
-        top = reduce(lambda x, y: x.intrinsic("smax", y), exponents, c.exponent)
+        top = reduce(lambda x, y: x.intrinsic("smax", y), exponents, c.exponent.intrinsic("smax", LEAST))
         left = facts.fraction - self.how.a.mantissa - self.how.b.mantissa
         pairs = zip(factors, exponents, strict=True)
         terms = [align(a[0] * b[0], left, top - e) for (a, b), e in pairs]
         total = reduce(Expr.__add__, terms).sext(64)
         total = total + align(c.significand, facts.fraction - c_type.mantissa, top - c.exponent).sext(64)
-        return encode(total, (top - facts.fraction).sext(64), self.how.d, self.how.output)
+        return encode(total, (top - facts.fraction).sext(64), self.how.d, self.how.rounding)
 
     def override(self, v: int, normal: Expr) -> Expr:
         """The result where an operand is special: infinities and NaNs follow IEEE, the rest is ``normal``."""
@@ -189,7 +190,7 @@ def align(significand: Expr, left: int, distance: Expr) -> Expr:
     return (magnitude ^ sign) - sign
 
 
-def encode(total: Expr, unit: Expr, t: DType, how: Output) -> Expr:
+def encode(total: Expr, unit: Expr, t: DType, rounding: str) -> Expr:
     """The number ``total`` · 2^unit (64-bit lanes) rounded into format ``t``; its bits in 32-bit lanes."""
     sign = total.sar(63)
     magnitude = (total ^ sign) - sign
@@ -197,13 +198,12 @@ def encode(total: Expr, unit: Expr, t: DType, how: Output) -> Expr:
     low = (unit + (63 - t.mantissa) - magnitude.clz()).intrinsic("smax", least)
     right = (low - unit).intrinsic("smax", 0).umin(63)
     kept = (magnitude << (unit - low).intrinsic("smax", 0).umin(63)) >> right
-    if how.rounding == "rn":
+    if rounding == "rn":
         rest = magnitude - (kept << right)
         half = (right.const(1) << right) >> 1
         up = (rest > half) | (rest.eq(half) & (kept & 1).ne(0))
         kept = kept + (up & right.ne(0)).zext(64)
     infinity = ((1 << t.exponent) - 1) << t.mantissa
     bits = (kept + ((low - least) << t.mantissa)).umin(infinity)
-    bits = magnitude.eq(0).pick(0, bits)
     signed = bits | (sign & (1 << (t.bits - 1)))
-    return (signed if how.signed_zero else bits.eq(0).pick(0, signed)).trunc(32)
+    return (magnitude.eq(0) | bits.eq(0)).pick(0, signed).trunc(32)

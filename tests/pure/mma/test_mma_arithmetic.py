@@ -43,7 +43,7 @@ def fused(terms, fraction):
         return NAN, False
     if infinite:
         return INF, infinite.pop()
-    top = max((e for value, _, e in terms if value), default=0)
+    top = max([-133] + [e for value, _, e in terms if value])
     unit = Fraction(2) ** (top - fraction)
     total = sum(int(value / unit) for value, _, _ in terms) * unit  # int() cuts off toward zero
     return total, total < 0
@@ -57,7 +57,7 @@ def rounded(name, value, negative):
         try:
             half = struct.pack("<e", abs(float(value)))  # a double holds the sum, or inf
             code = int.from_bytes(half, "little")
-            return sign | code if code else 0  # the H200's f16 results have no negative zero
+            return sign | code if code else 0  # an H200 gives no negative zero
         except OverflowError:
             return sign | 0x7C00
     sign = negative << 31
@@ -67,7 +67,7 @@ def rounded(name, value, negative):
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if number("f32", middle)[0] <= abs(value) else (low, middle)
-    return sign | low
+    return sign | low if low else 0
 
 
 def reference(row, arch, a, b, c):
