@@ -25,10 +25,16 @@ except ImportError as missing:  # a dependency is broken: `tilewright doctor` sa
 WRONG, MISUSED, STOPPED = 1, 2, 130
 
 
+def _said(error: OSError | MemoryError) -> str:
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error) or "there is not enough memory"
+
+
 def parser() -> argparse.ArgumentParser:
     """The command's grammar."""
     top = argparse.ArgumentParser(
-        "tilewright", description="GEMM on tensor cores, down to the bits"
+        "tilewright", description="GEMM on NVIDIA tensor cores, from Python down to the bits"
     )
     top.add_argument("--version", action="version", version=f"tilewright {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
@@ -56,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, BrokenPipeError):  # `tilewright ptx … | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
-        show.error(str(error) or "not enough memory")
+        show.error(_said(error))
         return MISUSED
     except KeyboardInterrupt:
         show.error("stopped")

@@ -28,6 +28,7 @@ except ImportError as missing:
 _CORE = ("numpy", "ml_dtypes", "llvmlite", "rich")
 _FOR_GPU = ("cuda-bindings", "cuda-core", "nvidia-nvjitlink")
 _BESIDE = ("torch", "cupy", "jax")
+_WIDTH = 18
 _VECTORS = ("avx512f", "avx2", "fma", "f16c", "sse4.2", "neon")
 
 
@@ -51,12 +52,12 @@ def _run(_: argparse.Namespace) -> int:
     """1 where something is missing that everything needs."""
     findings = [f for part in (_python, _packages, _machine, _gpu, _cache) for f in part()]
     for finding in findings:
-        show.row(finding.name, finding.text, "" if finding.good else "yellow")
+        show.row(finding.name, finding.text, "" if finding.good else "yellow", _WIDTH)
     cures = list(dict.fromkeys(f.cure for f in findings if f.cure))
     for cure in cures:
-        show.row("→", cure, "bold")
+        show.row("→", cure, "bold", _WIDTH)
     if not cures:
-        show.row("→", "nothing is missing", "green")
+        show.row("→", "nothing is missing", "green", _WIDTH)
     return 0 if run is not None else 1
 
 

@@ -51,9 +51,7 @@ def run(given: argparse.Namespace) -> int:
     case = _filled(plan, given)
     times = _multiply(plan, case, given.repeat)
     _report_time(plan, times)
-    show.row(
-        "bits", hashlib.sha256(np.ascontiguousarray(case.d)).hexdigest()[:16] + " (SHA-256 of D)"
-    )
+    show.row("bits", f"{hashlib.sha256(case.d.tobytes()).hexdigest()[:16]} (SHA-256 of D)")
     return _report_check(plan, case)
 
 
@@ -142,10 +140,11 @@ def _report_time(plan: Plan, times: Times) -> None:
     runs = "run" if len(times.runs) == 1 else f"best of {len(times.runs)} runs"
     show.row("time", f"{_time(best)} ({runs}; the first, with compiling, {_time(times.first)})")
     if best > 0:
-        rate = plan.problem.flops / best / 1e12
+        rate = plan.problem.flops / best / 1e9
+        rated = f"{rate / 1e3:.4g} TFLOP/s" if rate >= 100 else f"{rate:.3g} GFLOP/s"
         floor = plan.roofline if isinstance(plan.device, CudaDevice) else None
         share = f", {floor.seconds / best:.0%} of the roofline" if floor else ""
-        show.row("rate", f"{rate:.4g} TFLOP/s{share}")
+        show.row("rate", f"{rated}{share}")
 
 
 def _time(seconds: float) -> str:

@@ -1,4 +1,7 @@
-"""``tilewright plan``: what would run, in words. ``tilewright ptx``: the kernel, or a file checked."""
+"""``tilewright plan``: what would run, in words.
+
+``tilewright ptx``: the kernel as text, or a file of PTX checked.
+"""
 
 from __future__ import annotations
 

@@ -11,16 +11,16 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-_WIDTH = 10
+_WIDTH = 10  # of the names
 
 
 def _console(stream: Any) -> Console:
     return Console(file=stream, highlight=False, soft_wrap=True)
 
 
-def row(name: str, text: str, style: str = "") -> None:
+def row(name: str, text: str, style: str = "", width: int = _WIDTH) -> None:
     """A line of a result: a name and what there is to say."""
-    _console(sys.stdout).print(Text(f"{name:<{_WIDTH}}", "bold") + Text(text, style))
+    _console(sys.stdout).print(Text(f"{name:<{width - 1}} ", "bold") + Text(text, style))
 
 
 def error(message: str, hint: str = "") -> None:

@@ -1,8 +1,10 @@
 """A plan: what ``matmul`` would do for a problem, to be read before it is done, or done often.
 
-p = tilewright.plan(4096, 4096, 4096, dtype="bf16")
-print(p.explain())
-d = p.run(a, b)
+    p = tilewright.plan(4096, 4096, 4096, dtype="bf16")
+    print(p.explain())
+    d = p.run(a, b)
+
+Making one traces the kernel and runs nothing.
 """
 
 from __future__ import annotations
@@ -101,15 +103,17 @@ def plan(
     major, ``n``: column-major; NumPy's own order is ``tt``), and ``c=True`` adds a C. The rest is
     as in ``matmul``. Raises as ``matmul`` does.
     """
-    if len(what) == 3 and all(isinstance(size, int) for size in what):
+    sizes = sum(isinstance(size, int) for size in what)
+    if (sizes, len(what)) == (3, 3):
         asked = _of_sizes(what, dtype, layout, bool(c), out_dtype)
         on = named_device(device)
-    elif len(what) == 2:
+    elif (sizes, len(what)) == (0, 2):
         views = [None if x is None else arrays.view(x) for x in (*what, c, out)]
         on = runs_on(place(*views), device)
         asked = ask(*views, out_dtype, c is not None)
     else:
-        raise ProblemError(f"plan takes three sizes or two arrays, not {len(what)} things")
+        kinds = ", ".join(type(x).__name__ for x in what) or "nothing"
+        raise ProblemError(f"plan takes three sizes or two arrays, not {kinds}")
     return Plan.of(route(asked, on, config), config)
 
 

@@ -52,8 +52,8 @@ def _only(view: arrays.ArrayView) -> Any:
 
 def _number(name: str, given: Any) -> float:
     try:
-        return _rounded(name, float(given))
-    except (TypeError, ValueError):
+        return _rounded(name, given.__float__())  # float() would take text, too
+    except (AttributeError, TypeError, ValueError):
         kind = type(given).__name__
         raise ProblemError(f"{name} is {given!r}, a {kind}; it is a real number") from None
 

@@ -1,0 +1,138 @@
+"""What may be asked of ``matmul``: bad input is a typed error that says what would be right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tilewright import dtypes
+from tilewright.cuda import Properties
+from tilewright.errors import DeviceError, DtypeError, ProblemError
+from tilewright.run.arrays import view
+from tilewright.run.asked import ask, check, check_overlap, format_name, place
+from tilewright.run.device import device, target_of
+from tilewright.run.scalars import scale
+from tilewright.target import DEVICES
+
+
+def checked(a: Any, b: Any, c: Any = None, out: Any = None, dtype: Any = None) -> None:
+    views = [None if x is None else view(x) for x in (a, b, c, out)]
+    place(*views)
+    check(ask(*views, dtype, c is not None))  # type: ignore[arg-type]
+    if out is not None:
+        check_overlap(*views)  # type: ignore[arg-type]
+
+
+def half(*shape: int) -> np.ndarray[Any, Any]:
+    return np.zeros(shape, np.float16)
+
+
+def single(*shape: int) -> np.ndarray[Any, Any]:
+    return np.zeros(shape, np.float32)
+
+
+BAD = {
+    "a vector": (lambda: checked(half(4), half(4, 4)), ProblemError, "1 dimension.*x\\[None"),
+    "a batch": (lambda: checked(half(4, 4), half(2, 4, 4)), ProblemError, "b has 3 dimensions"),
+    "K differs": (lambda: checked(half(3, 4), half(5, 6)), ProblemError, "a is 3×4 and b is 5×6"),
+    "f32": (lambda: checked(single(4, 4), single(4, 4)), DtypeError, "f32.*not support yet.*f16"),
+    "f64": (lambda: checked(half(4, 4), np.zeros((4, 4))), DtypeError, "b is f64"),
+    "mixed": (
+        lambda: checked(half(4, 4), half(4, 4).astype(ml_dtypes.bfloat16)),
+        DtypeError,
+        "a is f16 and b is bf16",
+    ),
+    "result type": (
+        lambda: checked(half(4, 4), half(4, 4), dtype="bf16"),
+        DtypeError,
+        "bf16 from f16 is not supported; f16 and f32 are",
+    ),
+    "out shape": (
+        lambda: checked(half(3, 4), half(4, 5), out=half(5, 3)),
+        ProblemError,
+        "out is 5×3; the product is 3×5",
+    ),
+    "out type": (
+        lambda: checked(half(3, 4), half(4, 5), out=single(3, 5), dtype="f16"),
+        DtypeError,
+        "out is f32; the result is f16",
+    ),
+    "c type": (lambda: checked(half(3, 4), half(4, 5), c=single(3, 5)), DtypeError, "c is f32"),
+    "c shape": (lambda: checked(half(3, 4), half(4, 5), c=half(1, 5)), ProblemError, "c is 1×5"),
+    "no format": (lambda: format_name("f17"), DtypeError, "f17"),
+    "no type": (lambda: format_name(object()), DtypeError, "out_dtype"),
+    "alpha's type": (lambda: scale("alpha", "2", "cpu"), ProblemError, "alpha is '2', a str"),
+    "alpha's size": (lambda: scale("alpha", half(2), "cpu"), ProblemError, "one element"),
+    "alpha's range": (lambda: scale("alpha", 1e60, "cpu"), ProblemError, "out of f32's range"),
+    "complex": (lambda: scale("beta", 1j, "cpu"), ProblemError, "a real number"),
+    "device": (lambda: device("tpu"), DeviceError, "unknown device 'tpu'"),
+    "cpu": (lambda: device("cpu"), DeviceError, "'vm' is what runs on the CPU"),
+    "virtual": (lambda: device("vm:A1"), DeviceError, "no virtual machine like 'A1'"),
+}
+
+
+@pytest.mark.parametrize(("call", "error", "words"), BAD.values(), ids=BAD)
+def test_bad_input_is_a_typed_error(call: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=f"(?s){words}"):
+        call()
+
+
+def test_out_must_not_be_what_is_read() -> None:
+    whole = half(8, 8)
+    a, b, c = half(4, 4), half(4, 4), half(4, 4)
+    for name, arrays in {
+        "a": (whole[:4, :4], b, None),
+        "b": (a, whole[2:6, 2:6], None),
+        "c without": (a, b, whole[1:5, :4]),
+    }.items():
+        with pytest.raises(ProblemError, match=f"out shares memory with {name}"):
+            checked(*arrays, out=whole[:4, :4])
+    checked(a, b, c, out=c)
+    checked(whole[:4, :4], b, out=whole[:4, 4:])  # side by side
+
+
+def test_out_must_be_writable_and_not_overlap_itself() -> None:
+    frozen = half(4, 4)
+    frozen.flags.writeable = False
+    with pytest.raises(ProblemError, match="out is read-only"):
+        checked(half(4, 4), half(4, 4), out=frozen)
+    row = np.lib.stride_tricks.as_strided(half(4), (4, 4), (0, 2))
+    with pytest.raises(ProblemError, match="out's elements share memory"):
+        checked(half(4, 4), half(4, 4), out=row)
+
+
+def test_arrays_are_on_one_device() -> None:
+    here = view(half(4, 4))
+    there = here._replace(device="cuda:1")
+    with pytest.raises(DeviceError, match="a is on cpu and b on cuda:1"):
+        place(here, there, None, None)
+    assert place(there, there, None, there) == "cuda:1"
+
+
+@pytest.mark.parametrize(
+    "given", ["f32", np.float32, np.dtype("f4"), "float32", dtypes.dtype("f32"), "torch.float32"]
+)
+def test_a_format_by_any_name(given: Any) -> None:
+    assert format_name(given) == "f32"
+
+
+@pytest.mark.parametrize(
+    "given", [2, 2.0, np.float16(2), ml_dtypes.bfloat16(2), np.array([[2]]), np.float64(2)]
+)
+def test_a_factor_by_any_number(given: Any) -> None:
+    assert scale("alpha", given, "cpu") == (2.0, 0)
+
+
+def test_factors_are_rounded_to_f32() -> None:
+    assert scale("alpha", 0.1, "cpu").value == float(np.float32(0.1))
+    assert scale("alpha", 1e-60, "cpu").value == 0.0
+
+
+def test_a_gpu_is_chosen_for_like_its_row() -> None:
+    found = Properties(0, "NVIDIA H200", (9, 0), 132, 232448, 233472, 50 << 20, 150 << 30, 1)
+    assert target_of(found) is DEVICES["H200"]
+    slice_of_it = Properties(0, "NVIDIA H200 MIG 1g", (9, 0), 16, 232448, 233472, 1, 1, 1)
+    assert target_of(slice_of_it).sms == 16

@@ -1,0 +1,95 @@
+"""Placements: what a kernel is told of a matrix is where its elements lie."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewright.run.arrays import view
+from tilewright.run.placement import Signature, compact, padded, placed, placed_by, signature
+
+sizes = st.integers(0, 9)
+steps = st.integers(-3, 12)
+phases = st.integers(0, 7).map(lambda n: 2 * n)
+
+
+@st.composite
+def signatures(draw: st.DrawFn) -> Signature:
+    shape, strides = (draw(sizes), draw(sizes)), (draw(steps), draw(steps))
+    return Signature(shape, strides, "f16", "cpu", draw(phases))
+
+
+@given(signatures())
+def test_a_placement_finds_every_element(s: Signature) -> None:
+    p = placed(s)
+    if p is None:
+        return
+    rows, columns = s.shape
+    for i in range(rows):
+        for j in range(columns):
+            line, along = (i, j) if p.rows else (j, i)
+            assert line * p.leading + along == i * s.strides[0] + j * s.strides[1]
+
+
+@given(signatures())
+def test_the_alignment_divides_every_line(s: Signature) -> None:
+    p = placed(s)
+    if p is not None:
+        assert p.align in (2, 4, 8, 16)
+        assert s.phase % p.align == 0 and p.leading * 2 % p.align == 0
+
+
+@given(signatures())
+def test_only_a_matrix_without_a_contiguous_index_is_copied(s: Signature) -> None:
+    able = [
+        (length <= 1 or within == 1) and (lines <= 1 or length == 0 or between >= 0)
+        for lines, length, between, within in (
+            (*s.shape, *s.strides),
+            (*s.shape[::-1], *s.strides[::-1]),
+        )
+    ]
+    assert (placed(s) is not None) == any(able)
+
+
+@pytest.mark.parametrize(
+    ("cut", "rows", "leading", "align"),
+    [
+        (lambda a: a, True, 24, 16),
+        (lambda a: a.T, False, 24, 16),
+        (lambda a: a[:, 1:9], True, 24, 2),
+        (lambda a: a[:, 4:9], True, 24, 8),
+        (lambda a: a[:1, ::1], True, 24, 16),  # one line: any distance to the next
+        (lambda a: a[:, :1], True, 24, 16),
+        (lambda a: a[:1, ::2], False, 2, 4),
+        (lambda a: np.broadcast_to(a[0], (7, 24)), True, 0, 16),
+    ],
+)
+def test_placements_of_views(cut: object, rows: bool, leading: int, align: int) -> None:
+    whole = np.zeros((16, 24), np.float16)
+    assert whole.ctypes.data % 16 == 0
+    assert placed(signature(view(cut(whole)))) == (rows, leading, align)  # type: ignore[operator]
+
+
+def test_elements_that_are_not_aligned_are_copied() -> None:
+    odd = np.zeros(65, np.uint8)[1:].view(np.float16).reshape(4, 8)
+    assert placed(signature(view(odd))) is None
+
+
+def test_either_order_can_be_asked_for() -> None:
+    s = signature(view(np.zeros((4, 8), np.float16)))
+    assert placed_by(s, True) is not None and placed_by(s, False) is None
+
+
+@given(sizes, st.sampled_from([2, 4]), st.sampled_from([2, 4, 8, 16]))
+def test_padded_lines_stay_aligned(length: int, itemsize: int, align: int) -> None:
+    leading = padded(length, itemsize, align)
+    assert leading >= max(length, 1) and leading * itemsize % min(align, 4) == 0
+    assert (leading * itemsize) % align == 0 or align < itemsize
+    assert leading - length <= max(align // itemsize, 1)
+
+
+def test_a_copy_has_lines_at_multiples_of_16_bytes() -> None:
+    assert compact((3, 5), 2) == (True, 8, 16)
+    assert compact((3, 5), 4, rows=False) == (False, 4, 16)

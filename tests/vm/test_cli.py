@@ -1,0 +1,140 @@
+"""The command: what it says, and its exit codes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+from tilewright import ptx
+from tilewright.cli import main
+from tilewright.cli.check import Case, verdict
+
+TINY = ["--config", "32x32x32:1x1:2", "--device", "vm"]
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of the command."""
+    code = main(arguments)
+    return code, *capsys.readouterr()
+
+
+def test_gemm_multiplies_and_checks(capsys: Any) -> None:
+    code, out, _ = said(capsys, "gemm", "64", "96", "64", "--d", "f32", "--repeat", "1", *TINY)
+    assert code == 0
+    for words in ("64×96×64 f16 TN → f32", "vm, the virtual machine", "FLOP/s", "right"):
+        assert words in out
+
+
+def test_gemm_repeats_itself(capsys: Any) -> None:
+    sizes = ["gemm", "64", "64", "64", "--beta", "1", *TINY]
+    bits = [
+        re.search(r"bits +(\w{16})", said(capsys, *sizes, "--seed", seed)[1])[1]  # type: ignore[index]
+        for seed in ("1", "1", "2")
+    ]
+    assert bits[0] == bits[1] != bits[2]
+
+
+@pytest.mark.parametrize("sizes", [("0", "4", "4"), ("4", "4", "0")])
+def test_gemm_of_nothing(capsys: Any, sizes: tuple[str, ...]) -> None:
+    assert said(capsys, "gemm", *sizes, *TINY)[0] == 0
+
+
+def test_a_missing_product_is_seen() -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((256, 256)).astype(np.float16) for _ in range(2))
+    d = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)
+    assert verdict(Case(a, b, d), "f32", rng).right
+    d[7, 9] -= np.float32(a[7, 0] * b[0, 9])
+    found = verdict(Case(a, b, d), "f32", rng)
+    assert not found.right and found.where == (7, 9)
+    d[7, 9] = np.nan
+    assert not verdict(Case(a, b, d), "f32", rng).right
+
+
+def test_a_large_result_is_sampled() -> None:
+    rng = np.random.default_rng(0)
+    a, b, d = np.zeros((4096, 1024)), np.zeros((1024, 1024)), np.zeros((4096, 1024), np.float32)
+    found = verdict(Case(a, b, d), "f32", rng)
+    assert found.right and "256 of 4096 rows × 1024 of 1024 columns" in found.looked_at
+
+
+def test_plan_explains(capsys: Any) -> None:
+    code, out, _ = said(capsys, "plan", "512", "512", "512", "--a", "bf16", "--device", "vm")
+    assert code == 0 and "bf16 TN" in out and "waves" in out
+
+
+def test_ptx_prints_the_kernel(capsys: Any) -> None:
+    code, out, _ = said(capsys, "ptx", "64", "64", "64", *TINY)
+    assert code == 0
+    assert not ptx.problems(ptx.parse(out))
+
+
+WRONG = {
+    "a syntax error": ("add.u32 %r1, %r2, ;", "^"),
+    "an unknown opcode": ("ad.u32 %r1, %r2, 5;", "no instruction 'ad.u32'"),
+    "a wrong operand count": ("add.u32 %r1, %r2;", "2 operands are given"),
+}
+
+
+@pytest.mark.parametrize(("line", "words"), WRONG.values(), ids=WRONG)
+def test_ptx_points_at_what_is_wrong(capsys: Any, tmp_path: Path, line: str, words: str) -> None:
+    file = tmp_path / "wrong.ptx"
+    head = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry f()\n{\n"
+    file.write_text(f"{head}\t.reg .u32 %r<3>;\n\t{line}\n\tret;\n}}\n")
+    code, out, err = said(capsys, "ptx", str(file))
+    assert (code, out) == (2, "")
+    assert f"{file}:7:" in err and words in err and "^" in err and "Traceback" not in err
+    file.write_text(file.read_text().replace(line, "add.u32 %r1, %r2, 5;"))
+    code, out, _ = said(capsys, "ptx", str(file))
+    assert code == 0 and "no errors" in out
+
+
+MISUSE = {
+    "no such file": (("ptx", "/no/such/file"), "/no/such/file: No such file"),
+    "two sizes": (("ptx", "4", "4"), "three sizes or one file"),
+    "a type": (("gemm", "4", "4", "4", "--a", "f32"), "not support"),
+    "two types": (("gemm", "4", "4", "4", "--a", "f16", "--b", "bf16"), "bf16 × bf16"),
+    "a configuration": (("gemm", "4", "4", "4", "--config", "big"), "written as 128x128x32"),
+    "a device": (("gemm", "4", "4", "4", "--device", "tpu"), "unknown device 'tpu'"),
+    "a size": (("gemm", "-4", "4", "4", "--device", "vm"), "at least 0"),
+    "cuda": (("gemm", "4", "4", "4", "--device", "cuda:77"), "hint: |there are"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "words"), MISUSE.values(), ids=MISUSE)
+def test_misuse_is_one_message(capsys: Any, arguments: tuple[str, ...], words: str) -> None:
+    code, out, err = said(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ") and re.search(words, err) and "Traceback" not in err
+
+
+def test_doctor_reports(capsys: Any) -> None:
+    code, out, _ = said(capsys, "doctor")
+    assert code == 0
+    for word in ("tilewright", "python", "numpy", "LLVM", "cuda-bindings", "cache"):
+        assert word in out
+
+
+def shell(command: str) -> subprocess.CompletedProcess[str]:
+    env = os.environ | {"PYTHONPATH": str(Path(tilewright.__file__).parents[1])}
+    return subprocess.run(
+        f"{sys.executable} -m {command}", shell=True, env=env, capture_output=True, text=True
+    )
+
+
+def test_the_module_is_the_command() -> None:
+    ran = shell("tilewright --version")
+    assert (ran.returncode, ran.stdout) == (0, f"tilewright {tilewright.__version__}\n")
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    ran = shell("tilewright ptx 64 64 64 --device vm | head -1")
+    assert ran.stdout.startswith(".version") and not ran.stderr
