@@ -1,24 +1,28 @@
 """What both evaluators share: an operation's operands in, its meaning, its results out.
 
-A subclass provides the primitives and, for registers by number, ``get`` and ``put``.
+A subclass provides the primitives and what the first methods below ask for: registers by number,
+fields of the warp's records.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..dtypes import dtype
 from ..ptx.isa import OperandSpec
-from .program import A, Arg, K, N, Op, Program, R, S, V
-from .state import GLOBAL_BASE, LOCAL_BASE, PARAM_BASE, SHARED_BASE
-
-WINDOWS = {"shared": SHARED_BASE, "local": LOCAL_BASE, "param": PARAM_BASE}
+from ..ptx.types import bits
+from .operands import Addr, Arg, Const, Not, Op, Reg, Special, Vec
+from .program import Program
+from .special import CONSTANTS, FIELDS, Field
+from .state import GLOBAL_BASE, WINDOW_BITS, WINDOWS
 
 Value = Any
 
+VOTES = {"popc": 0, "or": 1, "and": 2}
+
 
 def width_of(type_: str) -> int:
-    return dtype(type_).bits if type_ else 32
+    """Bits of an operand's type; 32 where the row names none."""
+    return bits(type_) if type_ else 32
 
 
 class Evaluator:
@@ -37,7 +41,15 @@ class Evaluator:
         """Set the register where the guard holds."""
         raise NotImplementedError
 
-    def special(self, name: str) -> Value:
+    def field(self, field: Field) -> Value:
+        """A record's field in every lane, 32 bits wide."""
+        raise NotImplementedError
+
+    def thread_index(self, axis: str) -> Value:
+        raise NotImplementedError
+
+    def clock(self) -> Value:
+        """Operations in loops so far: deterministic, never falling, 64 bits wide."""
         raise NotImplementedError
 
     # --- operations ---
@@ -45,10 +57,11 @@ class Evaluator:
     def operate(self, op: Op) -> None:
         """Evaluate one operation."""
         self.op = op
-        results = op.form.row.meaning(self, op.form, *(self.read(spec, arg) for spec, arg in op.sources))
+        sources = (self.read(spec, arg) for spec, arg in op.sources)
+        results = op.form.row.meaning(self, op.form, *sources)
         if not op.dests or results is None:
             return
-        if not isinstance(results, tuple) or isinstance(op.dests[0][1], V):
+        if not isinstance(results, tuple) or isinstance(op.dests[0][1], Vec):
             results = (results,)
         for (spec, arg), value in zip(op.dests, results, strict=False):
             self.write(spec, arg, value)
@@ -56,76 +69,102 @@ class Evaluator:
     def read(self, spec: OperandSpec, arg: Arg) -> Any:
         """A source operand as a meaning wants it."""
         if spec.kind == "address":
-            assert isinstance(arg, A)
             return self.locate(arg)
         if spec.kind == "reg":
             width = width_of(spec.type)
-            if isinstance(arg, V):
+            if isinstance(arg, Vec):
                 return tuple(self.value(item, width) for item in arg.items)
             return self.value(arg, width)
-        return arg.bits if isinstance(arg, K) else arg
+        return arg.bits if isinstance(arg, Const) else arg
 
     def value(self, arg: Arg, width: int) -> Value:
-        if isinstance(arg, R):
+        if isinstance(arg, Reg):
             return self.fit(self.get(arg.index), width)
-        if isinstance(arg, K):
-            return self.const(width, arg.bits)  # type: ignore[attr-defined]
-        if isinstance(arg, N):
-            return self.not_(self.get(arg.reg.index))  # type: ignore[attr-defined]
-        if isinstance(arg, S):
+        if isinstance(arg, Const):
+            return self.const(width, arg.bits)
+        if isinstance(arg, Not):
+            return self.not_(self.get(arg.reg.index))
+        if isinstance(arg, Special):
             return self.fit(self.special(arg.name), width)
         return None
 
     def fit(self, value: Value, width: int) -> Value:
         """Cut or zero-extended to ``width`` bits."""
-        have = self.width(value)  # type: ignore[attr-defined]
+        have = self.width(value)
         if have == width:
             return value
-        return self.trunc(value, width) if have > width else self.zext(value, width)  # type: ignore[attr-defined]
+        return self.trunc(value, width) if have > width else self.zext(value, width)
 
-    def locate(self, a: A) -> Value:
+    def locate(self, a: Addr) -> Value:
         """An address operand as 64 bits."""
         if a.base is None:
-            return self.const(64, a.offset)  # type: ignore[attr-defined]
+            return self.const(64, a.offset)
         base = self.fit(self.get(a.base.index), 64)
-        return self.add(base, self.const(64, a.offset)) if a.offset else base  # type: ignore[attr-defined]
+        return self.add(base, self.const(64, a.offset)) if a.offset else base
 
     def space(self, name: str) -> str:
-        """The state space of the operation's address: what the operand says where the form does not."""
-        for spec, arg in (*self.op.sources, *self.op.dests):
-            if spec.kind == "address" and isinstance(arg, A):
-                return name or (arg.space if arg.base is None else spec.space)
-        return name
+        """The state space of an access: where the form names none, a variable's own."""
+        return name or self.op.space
 
     def write(self, spec: OperandSpec, arg: Arg, value: Any) -> None:
         """A destination gets its value, extended by its type where the register is wider."""
-        if isinstance(arg, V):
+        if isinstance(arg, Vec):
             if "pack" in self.op.form.effects:
-                value = self.split(value, width_of(spec.type))  # type: ignore[attr-defined]
+                value = self.split(value, width_of(spec.type))
             for item, part in zip(arg.items, value, strict=True):
                 self.write(spec, item, part)
-        elif isinstance(arg, R):
+        elif isinstance(arg, Reg):
             width = self.program.registers[arg.index].width
-            if self.width(value) < width:  # type: ignore[attr-defined]
-                widen = self.sext if spec.type.startswith("s") else self.zext  # type: ignore[attr-defined]
+            if self.width(value) < width:
+                widen = self.sext if spec.type.startswith("s") else self.zext
                 value = widen(value, width)
             self.put(arg.index, self.fit(value, width))
+
+    # --- special registers ---
+
+    def special(self, name: str) -> Value:
+        if name in FIELDS:
+            return self.field(FIELDS[name])
+        base, _, axis = name.partition(".")
+        if base == "%tid" and axis in "xyz":
+            return self.thread_index(axis)
+        if name == "%laneid":
+            return self.lane()
+        if base.startswith("%lanemask_"):
+            return self._lane_mask(base[-2:])
+        if "clock" in base or "timer" in base:
+            return self._clock(base)
+        return self.const(32, CONSTANTS.get(name, 0))
+
+    def _lane_mask(self, relation: str) -> Value:
+        bit = self.shl(self.const(32, 1), self.lane())
+        below = self.sub(bit, self.const(32, 1))
+        if relation in ("eq", "lt"):
+            return bit if relation == "eq" else below
+        if relation == "ge":
+            return self.not_(below)
+        upto = self.or_(bit, below)
+        return upto if relation == "le" else self.not_(upto)
+
+    def _clock(self, base: str) -> Value:
+        now = self.clock()
+        if base in ("%clock64", "%globaltimer"):
+            return now
+        return self.split(now, 32)[base.endswith("hi")]
 
     # --- primitives that are the same for both ---
 
     def to_generic(self, space: str, address: Value) -> Value:
-        base = self.const(64, WINDOWS.get(space, 0))  # type: ignore[attr-defined]
-        return self.add(address, base)  # type: ignore[attr-defined]
+        return self.add(address, self.const(64, WINDOWS.get(space, 0)))
 
     def from_generic(self, space: str, address: Value) -> Value:
-        base = self.const(64, WINDOWS.get(space, 0))  # type: ignore[attr-defined]
-        return self.sub(address, base)  # type: ignore[attr-defined]
+        return self.sub(address, self.const(64, WINDOWS.get(space, 0)))
 
     def in_space(self, space: str, address: Value) -> Value:
-        if space in WINDOWS:
-            high = self.lshr(address, self.const(32, 32))  # type: ignore[attr-defined]
-            return self.cmp("eq", high, self.const(64, WINDOWS[space] >> 32))  # type: ignore[attr-defined]
-        return self.cmp("ge", address, self.const(64, GLOBAL_BASE))  # type: ignore[attr-defined]
+        if space not in WINDOWS:
+            return self.cmp("ge", address, self.const(64, GLOBAL_BASE))
+        high = self.lshr(address, self.const(32, WINDOW_BITS))
+        return self.cmp("eq", high, self.const(64, WINDOWS[space] >> WINDOW_BITS))
 
     def fence(self, kind: str) -> None:
         """Accesses happen in order here; nothing is left to order."""
@@ -134,4 +173,52 @@ class Evaluator:
         """A warp that loops gives way at its branch."""
 
     def ret(self) -> None:
-        self.exit()  # type: ignore[attr-defined]
+        self.exit()
+
+
+def combine(
+    m: Any, op: str, type_: str, old: Value, operands: tuple[Value, ...], in_global: Value
+) -> Value:
+    """What an atomic operation leaves in memory; ``in_global`` says for each lane whether it is
+    global memory.
+    """
+    b = operands[0]
+    if op == "add" and type_.startswith(("f", "bf")):
+        return _add_floats(m, type_, old, b, in_global)
+    if op in ("add", "and", "or", "xor"):
+        return {"add": m.add, "and": m.and_, "or": m.or_, "xor": m.xor}[op](old, b)
+    if op in ("min", "max"):
+        wins = m.cmp("lt" if op == "min" else "gt", b, old, type_.startswith("s"))
+        return m.select(wins, b, old)
+    if op == "exch":
+        return b
+    if op == "cas":
+        return m.select(m.cmp("eq", old, b), operands[1], old)
+    one, zero = m.const(m.width(b), 1), m.const(m.width(b), 0)
+    if op == "inc":
+        return m.select(m.cmp("ge", old, b), zero, m.add(old, one))
+    assert op == "dec", op
+    wrap = m.or_(m.cmp("eq", old, zero), m.cmp("gt", old, b))
+    return m.select(wrap, b, m.sub(old, one))
+
+
+def _add_floats(m: Any, type_: str, old: Value, b: Value, in_global: Value) -> Value:
+    """Rounded to nearest. In global memory, and there alone, an f32 sum flushes subnormals (PTX
+    manual, ``atom``).
+    """
+    base, packed, _ = type_.partition("x")
+    if packed:
+        parts = zip(m.split(old, 16), m.split(b, 16), strict=True)
+        return m.join(*(m.fadd(base, x, y) for x, y in parts))
+    if base != "f32":
+        return m.fadd(base, old, b)
+    x, y = (m.select(in_global, _flushed(m, v), v) for v in (old, b))
+    total = m.fadd(base, x, y)
+    return m.select(in_global, _flushed(m, total), total)
+
+
+def _flushed(m: Any, a: Value) -> Value:
+    """An f32 with subnormals as zeros of their sign."""
+    size = m.and_(a, m.const(32, 0x7FFFFFFF))
+    small = m.cmp("lt", size, m.const(32, 0x00800000))
+    return m.select(small, m.and_(a, m.const(32, 1 << 31)), a)

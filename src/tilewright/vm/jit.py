@@ -1,7 +1,7 @@
 """LLVM at work: modules become object code for this processor, object code becomes addresses.
 
-Object code is plain bytes, so whoever wants to may keep it: ``key`` names what it depends on besides the
-source (LLVM's version, the processor and its features).
+Object code is plain bytes, so whoever wants to may keep it: ``key`` names what it depends on
+besides the source (LLVM's version, the processor and its features).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import threading
+from collections.abc import Sequence
 from functools import lru_cache
 
 import llvmlite
@@ -20,6 +21,12 @@ llvm.initialize_native_asmprinter()
 
 _names = itertools.count()
 _lock = threading.RLock()
+
+# Routines that LLVM calls where the processor lacks an instruction.
+_ROUTINES = """
+fma fmaf exp2 log2 sin cos tanh floor ceil trunc rint floorf ceilf truncf rintf nearbyint
+nearbyintf roundeven roundevenf
+""".split()
 
 
 class Jit:
@@ -35,20 +42,22 @@ class Jit:
         wide = ",-prefer-256-bit" if host.get("avx512f") else ""
         self.features = host.flatten() + wide if features is None else features
         self.triple = llvm.get_process_triple()
-        self.engine = llvm.create_lljit_compiler(self._machine(2))
-        self.symbols: dict[str, int] = {}
+        # JITLink keeps the parts of a module together; RuntimeDyld lets them fall too far apart
+        self.engine = llvm.create_lljit_compiler(self._machine(2), use_jit_link=True)
+        self.symbols: dict[str, int] = dict(_routines())
         self.kept: list[object] = []
 
     def _machine(self, level: int) -> llvm.TargetMachine:
         target = llvm.Target.from_triple(self.triple)
-        return target.create_target_machine(
-            cpu=self.cpu, features=self.features, opt=level, reloc="pic", codemodel="large", jit=True
-        )
+        how = {"reloc": "pic", "codemodel": "small", "jit": True}
+        return target.create_target_machine(self.cpu, self.features, opt=level, **how)
 
     @property
     def key(self) -> str:
         """What compiled code depends on besides its source."""
-        return f"llvmlite {llvmlite.__version__} {llvm.llvm_version_info} {self.cpu} {self.features}"
+        return (
+            f"llvmlite {llvmlite.__version__} {llvm.llvm_version_info} {self.cpu} {self.features}"
+        )
 
     def compile(self, module: ir.Module, level: int = 2) -> bytes:
         """Object code of a module."""
@@ -64,11 +73,11 @@ class Jit:
             builder.getModulePassManager().run(parsed, builder)
             return bytes(machine.emit_object(parsed))
 
-    def load(self, code: bytes, exports: list[str]) -> dict[str, int]:
+    def load(self, code: bytes, exports: Sequence[str]) -> dict[str, int]:
         """Link object code against what was loaded before; the addresses of ``exports``."""
         with _lock:
             library = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
-            for name, address in {**_libm(), **self.symbols}.items():
+            for name, address in self.symbols.items():
                 library.import_symbol(name, address)
             for name in exports:
                 library.export_symbol(name)
@@ -82,10 +91,8 @@ class Jit:
 
 
 @lru_cache(maxsize=1)
-def _libm() -> dict[str, int]:
-    """Addresses of the routines that LLVM calls where the processor lacks an instruction."""
+def _routines() -> dict[str, int]:
     library = ctypes.CDLL(None)
-    names = ["fma", "fmaf", "exp2", "log2", "sin", "cos", "tanh", "floor", "ceil", "trunc", "rint"]
-    names += ["floorf", "ceilf", "truncf", "rintf", "nearbyint", "nearbyintf", "roundeven", "roundevenf"]
-    found = {n: ctypes.cast(getattr(library, n), ctypes.c_void_p).value for n in names if hasattr(library, n)}
-    return {name: address for name, address in found.items() if address}
+    found = {n: getattr(library, n) for n in _ROUTINES if hasattr(library, n)}
+    addresses = {n: ctypes.cast(f, ctypes.c_void_p).value for n, f in found.items()}
+    return {name: address for name, address in addresses.items() if address}

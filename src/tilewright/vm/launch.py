@@ -1,97 +1,119 @@
-"""One launch: records filled in, CTAs dealt to host threads, and what comes back turned into a result or a fault."""
+"""One launch: records filled in, CTAs dealt to host threads, what comes back made a result or an
+error.
+
+CTAs that don't communicate are dealt in small shares to several threads. Those that do are resident
+together, as many as a GPU would hold, and take turns in one thread.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import VmFault
-from .library import Library
+from ..target import Limits
+from .code import Code
 from .memory import Memory, aligned
+from .native import Struct
 from .program import Program
 from .record import Record
-from .state import (
-    BAD_BARRIER, DEADLOCK, DIVERGED, FAULT, FAULTS, FINISHED, FREED, MISALIGNED, NEED, OUT_OF_BOUNDS, QUEUE, STEPS_OUT,
-    STOPPED, WAITING, Allocation, Copy, Cta, Launch, Warp, Worker,
-)  # fmt: skip
+from .report import fault
+from .state import FINISHED, QUEUE, STOPPED, Allocation, Copy, Cta, Launch, Warp, Worker
 
 SLICE = 100_000  # operations in loops before a warp gives way
 NAP = 0.05  # seconds between looks at a launch under way
-SPLITMIX = 0x9E3779B97F4A7C15
-THREADS_PER_SM, SMS = 2048, 132
+SHARES = 8  # of CTAs for each host thread
+SEED_BITS = 62
+
+Dim3 = tuple[int, int, int]
+Watch = Callable[[int, int], object]
 
 
-class Code(Protocol):
-    """What runs a program's blocks: compiled regions, or the stepping evaluator."""
+@dataclass(frozen=True)
+class Setup:
+    """What a launch is to be: its shape, packed parameters, dynamic shared memory, and on what."""
 
-    library: Library
-    table: npt.NDArray[np.int64]
-    frame_bytes: int
+    grid: Dim3
+    block: Dim3
+    params: bytes
+    shared: int
+    limits: Limits
+    sms: int
+    seed: int = 0
+    step_limit: int = 0
 
-    def need(self, block: int) -> None: ...
+    @property
+    def ctas(self) -> int:
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    @property
+    def threads(self) -> int:
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def warps(self) -> int:
+        return -(-self.threads // 32)
+
+    def resident(self, shared_bytes: int) -> int:
+        """How many CTAs a GPU holds at once."""
+        limits = self.limits
+        memory = limits.shared_per_sm // max(1, shared_bytes + limits.shared_reserved)
+        threads = limits.threads_per_sm // (32 * self.warps)
+        return self.sms * max(1, min(limits.blocks_per_sm, threads, memory))
 
 
 class Run:
     """A launch under way."""
 
-    def __init__(
-        self,
-        memory: Memory,
-        program: Program,
-        grid: tuple[int, int, int],
-        block: tuple[int, int, int],
-        params: bytes,
-        shared: int,
-        seed: int,
-        step_limit: int,
-    ) -> None:
-        self.memory, self.program = memory, program
-        self.grid, self.block = grid, block
-        self.ctas = grid[0] * grid[1] * grid[2]
-        self.threads = block[0] * block[1] * block[2]
-        self.warps = -(-self.threads // 32)
+    def __init__(self, memory: Memory, program: Program, setup: Setup) -> None:
+        self.memory, self.program, self.setup = memory, program, setup
         self.table = memory.table()
-        self.params = aligned(max(len(params), 1))
-        self.params[: len(params)] = np.frombuffer(params, np.uint8)
-        self.seed = seed
-        self.launch = self._launch(len(params), shared, step_limit)
+        self.params = aligned(max(len(setup.params), 1))
+        self.params[: len(setup.params)] = np.frombuffer(setup.params, np.uint8)
+        self.launch = self._launch()
+        self.lock = threading.Lock()
+        self.failures: list[tuple[int, BaseException]] = []
 
-    def _launch(self, param_bytes: int, dynamic: int, step_limit: int) -> Record:
-        r, p = Record(Launch), self.program
+    def _launch(self) -> Record:
+        r, p, s = Record(Launch), self.program, self.setup
         r.host = self.memory.host
         r.allocations = self.table.ctypes.data
         r.allocation_count = len(self.table) // Allocation.size
-        r.params, r.param_bytes = self.params.ctypes.data, param_bytes
-        r.grid[:], r.block[:] = self.grid, self.block
-        r.threads, r.warps = self.threads, self.warps
-        r.shared_bytes, r.dynamic_bytes = p.shared_bytes + dynamic, dynamic
-        r.local_bytes = -(-p.local_bytes // 16) * 16
+        r.params, r.param_bytes = self.params.ctypes.data, len(s.params)
+        r.grid[:], r.block[:] = s.grid, s.block
+        r.threads, r.warps, r.sms = s.threads, s.warps, s.sms
+        r.shared_bytes, r.dynamic_bytes = p.shared_bytes + s.shared, s.shared
+        r.local_bytes = p.local_bytes
         r.blocks, r.divergent = len(p.blocks), p.divergent
-        r.seed, r.slice, r.step_limit = self.seed & (2**62 - 1), SLICE, step_limit
+        r.seed, r.slice, r.step_limit = s.seed % (1 << SEED_BITS), SLICE, s.step_limit
         return r
 
-    def execute(self, code: Code, threads: int, watch: Callable[[int, int], object] | None = None) -> None:
+    def execute(self, code: Code, threads: int, watch: Watch | None = None) -> None:
         """Run all CTAs. Raises VmFault; Ctrl-C stops the launch and is raised.
 
-        ``watch`` hears now and then how many CTAs of how many were started; what it raises stops the launch.
+        ``watch`` hears now and then how many CTAs of how many were started; what it raises stops
+        the launch.
         """
+        ctas = self.setup.ctas
+        if not ctas:
+            return
         self.code, self.watch = code, watch
         self.launch.frame_bytes = code.frame_bytes
         self.launch.regions = code.table.ctypes.data
-        count = min(threads, self.ctas)
-        resident = 1
+        self.launch.compile = code.callback
+        resident, share = 1, max(1, ctas // (threads * SHARES))
         if self.program.communicates:
-            resident = min(self.ctas, SMS * max(1, THREADS_PER_SM // (32 * self.warps)))
-        bounds = [self.ctas * i // count for i in range(count + 1)]
-        self.workers = [self._worker(i, *bounds[i : i + 2], resident) for i in range(count)]
-        self.failure: BaseException | None = None
-        self._join([threading.Thread(target=self._work, args=(w,), daemon=True) for w in self.workers])
-        if self.failure:
-            raise self.failure
+            threads, share = 1, ctas
+            resident = min(ctas, self.setup.resident(self.launch.shared_bytes))
+        self.shares = iter(range(0, ctas, share))
+        self.share, self.done = share, 0
+        workers = [self._worker(resident) for _ in range(min(threads, ctas))]
+        self._join([threading.Thread(target=self._work, args=w, daemon=True) for w in workers])
+        if self.failures:
+            raise min(self.failures, key=lambda f: f[0])[1]
 
     def _join(self, threads: list[threading.Thread]) -> None:
         """Wait in short naps, so that Ctrl-C is heard."""
@@ -102,118 +124,81 @@ class Run:
                 while thread.is_alive():
                     thread.join(NAP)
                     if self.watch:
-                        self.watch(self.ctas - sum(w.last - w.next for w in self.workers), self.ctas)
+                        self.watch(self.done, self.setup.ctas)
         except BaseException:
             self.launch.stop = 1
             for thread in threads:
                 thread.join()
             raise
 
-    def _worker(self, number: int, first: int, last: int, resident: int) -> Record:
-        r = Record(Worker)
-        r.launch, r.resident, r.next, r.last = self.launch.address, resident, first, last
-        r.random = ((self.seed + 1) * SPLITMIX + number * 0xD1B54A32D192ED03) & (2**63 - 1) | 1
-        area = self._places(r, resident)
-        object.__setattr__(r, "_memory", (r._memory, area))
-        return r
+    # --- memory for CTAs ---
 
-    def _places(self, worker: Record, resident: int) -> list[npt.NDArray[np.uint8]]:
-        """Memory for the resident CTAs: records, frames, shared and local memory, copy queues."""
-        launch = self.launch
-        ctas = aligned(Cta.size * resident)
-        shared_bytes = -(-launch.shared_bytes // 1024) * 1024 + 64
-        local_bytes = launch.local_bytes * 32 * self.warps
-        frames = aligned(launch.frame_bytes * self.warps * resident)
-        shared = aligned(shared_bytes * resident, 1024)
-        local = aligned(local_bytes * resident + 64)
-        queues = aligned(Copy.size * QUEUE * self.warps * resident) if self._copies() else aligned(64)
-        worker.ctas = ctas.ctypes.data
-        for i in range(resident):
-            cta = Record(Cta, ctas.ctypes.data + i * Cta.size)
-            cta.worker, cta.launch = worker.address, launch.address
-            cta.shared = shared.ctypes.data + i * shared_bytes
-            cta.local = local.ctypes.data + i * local_bytes
-            cta.frames = frames.ctypes.data + i * launch.frame_bytes * self.warps
-            for w in range(self.warps):
-                warp = Record(Warp, cta.frames + w * launch.frame_bytes)
-                warp.queue = queues.ctypes.data + (i * self.warps + w) * Copy.size * QUEUE if self._copies() else 0
-        return [ctas, frames, shared, local, queues]
-
-    def _copies(self) -> bool:
-        return any("async" in op.form.effects for op in self.program.ops)
+    def _worker(self, resident: int) -> tuple[Record, list[npt.NDArray[np.uint8]]]:
+        """A worker with places for resident CTAs: records, frames, shared and local memory, copy
+        queues; and what holds them.
+        """
+        launch, warps = self.launch, self.setup.warps
+        copies = any("async" in op.form.effects for op in self.program.ops)
+        local = launch.local_bytes * 32 * warps
+        areas = [
+            _Area(resident, Cta.size),
+            _Area(resident * warps, launch.frame_bytes),
+            _Area(resident, -(-launch.shared_bytes // 64) * 64 + 64),
+            _Area(resident, local + 64),
+            _Area(resident * warps if copies else 1, Copy.size * QUEUE),
+        ]
+        ctas, frames, shared, locals_, queues = areas
+        worker = Record(Worker)
+        worker.launch, worker.resident, worker.ctas = launch.address, resident, ctas.address
+        ctas.fill(Cta, "worker", worker.address)
+        ctas.fill(Cta, "launch", launch.address)
+        ctas.fill(Cta, "shared", shared.addresses())
+        ctas.fill(Cta, "local", locals_.addresses())
+        ctas.fill(Cta, "frames", frames.addresses()[::warps])
+        frames.fill(Warp, "queue", queues.addresses() if copies else 0)
+        return worker, [a.bytes for a in areas]
 
     # --- a host thread ---
 
-    def _work(self, worker: Record) -> None:
+    def _work(self, worker: Record, memory: object) -> None:
+        """Run share after share; ``memory`` is what the worker's records point to."""
         try:
             self.code.library.plain_floats()
-            while True:
+            for first, last in self._shares():
+                worker.next, worker.last = first, last
                 result = self.code.library.run(worker.address)
-                if result == NEED:
-                    self.code.need(worker.need)
-                    continue
-                if result not in (FINISHED, STOPPED):
-                    raise self._fault(worker, result)
-                return
-        except BaseException as error:  # noqa: BLE001 - carried to the calling thread
-            self.failure = self.failure or error
+                if result == STOPPED:
+                    return
+                if result != FINISHED:
+                    raise self.code.error() or fault(self, worker, result)
+        except BaseException as error:
+            self.failures.append((worker.next, error))
             self.launch.stop = 1
 
-    # --- faults ---
+    def _shares(self) -> Iterator[tuple[int, int]]:
+        """Ranges of CTAs until none is left."""
+        while True:
+            with self.lock:
+                first = next(self.shares, None)
+                if first is None:
+                    return
+                last = min(first + self.share, self.setup.ctas)
+                self.done = last
+            yield first, last
 
-    def _fault(self, worker: Record, result: int) -> VmFault:
-        if result == DEADLOCK:
-            return self._deadlock(worker)
-        if result == STEPS_OUT:
-            return VmFault(
-                f"{self.program.name} ran more than {self.launch.step_limit} operations in loops", kind="step limit"
-            )
-        assert result == FAULT
-        kind, pc, address = FAULTS[worker.fault], worker.fault_pc, worker.fault_address
-        thread = self._thread(worker.fault_warp * 32 + worker.fault_lane)
-        block = self._index(worker.fault_cta, self.grid)
-        what = self._what(worker.fault, pc, address)
-        return VmFault(
-            f"{kind}: {what} (thread {thread} of block {block})",
-            kind=kind,
-            address=address if worker.fault in (OUT_OF_BOUNDS, MISALIGNED, FREED) else None,
-            thread=thread,
-            block=block,
-            place=self.program.place(pc),
-        )
 
-    def _what(self, fault: int, pc: int, address: int) -> str:
-        opcode = self.program.ops[pc].form.opcode
-        if fault == BAD_BARRIER:
-            return f"{opcode} of barrier {address}: 0 to 15 exist, and the threads are a multiple of 32 in the block"
-        if fault == DIVERGED:
-            return f"{opcode} waits for lanes {address:#010x}, which can't come"
-        if fault in (OUT_OF_BOUNDS, FREED):
-            return f"{opcode} at {address:#x}: {self._near(address)}"
-        return f"{opcode} at {address:#x}" if fault == MISALIGNED else opcode
+class _Area:
+    """``count`` equal pieces of memory, zeros."""
 
-    def _near(self, address: int) -> str:
-        if address >> 32 == 1 or 0 <= address < 1 << 24:
-            sizes = f"shared memory has {self.launch.shared_bytes} bytes, the parameters {self.launch.param_bytes}"
-            return f"{sizes}, and global memory begins far above"
-        return self.memory.describe(address)
+    def __init__(self, count: int, size: int) -> None:
+        self.count, self.size = count, size
+        self.bytes = aligned(count * size)
+        self.address = int(self.bytes.ctypes.data)
 
-    def _thread(self, linear: int) -> tuple[int, int, int]:
-        return self._index(linear, self.block)
+    def addresses(self) -> npt.NDArray[np.int64]:
+        return self.address + np.arange(self.count, dtype=np.int64) * self.size
 
-    def _index(self, linear: int, shape: tuple[int, int, int]) -> tuple[int, int, int]:
-        return linear % shape[0], linear // shape[0] % shape[1], linear // (shape[0] * shape[1])
-
-    def _deadlock(self, worker: Record) -> VmFault:
-        """Who waits where."""
-        lines = []
-        for i in range(worker.resident):
-            cta = Record(Cta, worker.ctas + i * Cta.size)
-            for w in range(self.warps if cta.state else 0):
-                warp = Record(Warp, cta.frames + w * self.launch.frame_bytes)
-                if warp.state == WAITING or warp.live:
-                    held = [n for n, mask in enumerate(warp.at) if mask]
-                    block = self._index(cta.linear, self.grid)
-                    lines.append(f"warp {w} of block {block} waits at barrier {held or '?'}, lanes {warp.live:#010x}")
-        shown = "\n  ".join(lines[:8]) + (f"\n  … and {len(lines) - 8} more" if len(lines) > 8 else "")
-        return VmFault(f"deadlock in {self.program.name}: no warp can go on\n  {shown}", kind="deadlock")
+    def fill(self, kind: type[Struct], name: str, value: object) -> None:
+        """Set a 64-bit field of the record at the head of each piece."""
+        words = self.bytes.view(np.int64).reshape(self.count, self.size // 8)
+        words[:, kind.offset(name) // 8] = value

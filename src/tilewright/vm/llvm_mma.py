@@ -1,8 +1,10 @@
-"""The tensor core's arithmetic in vector code: one function for each matrix instruction and architecture.
+"""The tensor core's arithmetic in vector code: one function for each matrix instruction and
+architecture.
 
-A warp's 32 lanes are the vector: for each accumulator register, every step of k multiplies one lane shuffle of A by one of B,
-both derived from the fragments' layouts in ``mma/``, and all elements go through alignment, cutting and summation at
-once. NaN and infinity are rare: one test sends a tile that has any through a second, plain f32 sum of what is special.
+A warp's 32 lanes are the vector: for each accumulator register, every step of k multiplies one lane
+shuffle of A by one of B, both derived from the fragments' layouts in ``mma/``, and all elements go
+through alignment, cutting and summation at once. NaN and infinity are rare: one test sends a tile
+that has any through a second, plain f32 sum of what is special.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from functools import reduce
 
 import llvmlite.ir as ir
 
-from ..dtypes import DType, dtype
+from ..dtypes import DType
 from ..mma import LEAST, Instruction, arithmetic, generation
 from .llvm_expr import LANES, Expr, lanes_of
 
@@ -32,8 +34,9 @@ def symbol(instruction: Instruction) -> str:
 
 @dataclass(frozen=True)
 class Decoded:
-    """One element of each lane: signed significand, exponent of its unit (far below all others for zero), and itself as a
-    special number: NaN and infinities, ±1 for other numbers, 0."""
+    """One element of each lane: signed significand, exponent of its unit (far below all others for
+    zero), and itself as a special number: NaN and infinities, ±1 for other numbers, 0.
+    """
 
     significand: Expr
     exponent: Expr
@@ -41,7 +44,10 @@ class Decoded:
 
 
 def decode(bits: Expr, t: DType) -> Decoded:
-    """Split numbers of format ``t``, right-aligned in 32-bit lanes. Value = significand · 2^(exponent − mantissa bits)."""
+    """Split numbers of format ``t``, right-aligned in 32-bit lanes.
+
+    Value = significand · 2^(exponent − mantissa bits).
+    """
     raw = (bits >> t.mantissa) & ((1 << t.exponent) - 1)
     fraction = bits & ((1 << t.mantissa) - 1)
     significand = raw.ne(0).pick(fraction | (1 << t.mantissa), fraction)
@@ -61,7 +67,9 @@ def is_special(bits: Expr, t: DType) -> Expr:
 
 
 class Emitter:
-    """Emits one instruction's function: ``void f(ptr a, ptr b, ptr c, ptr d)`` over registers of 32 lanes."""
+    """Emits one instruction's function: ``void f(ptr a, ptr b, ptr c, ptr d)`` over registers of
+    32 lanes.
+    """
 
     def __init__(self, module: ir.Module, instruction: Instruction) -> None:
         self.i, self.how = instruction, arithmetic(instruction, instruction.arch)
@@ -77,15 +85,21 @@ class Emitter:
         raw = [self.elements(name, p) for name, p in zip("abc", self.function.args, strict=False)]
         odd = [is_special(v, t) for values, t in zip(raw, types, strict=True) for v in values]
         special = reduce(Expr.__or__, odd)
-        self.a, self.bb, self.c = ([decode(v, t) for v in x] for x, t in zip(raw, types, strict=True))
+        self.a, self.bb, self.c = (
+            [decode(v, t) for v in x] for x, t in zip(raw, types, strict=True)
+        )
         results = [self.element(v) for v in range(len(self.c))]
         place = self.b.alloca(lanes_of(32), size=len(results))
         for index, value in enumerate(results):
             self.b.store(value.v, self.at(place, index))
         word = ir.IntType(32)
-        with self.b.if_then(self.b.icmp_unsigned("!=", self.b.bitcast(special.v, word), word(0)), likely=False):
+        with self.b.if_then(
+            self.b.icmp_unsigned("!=", self.b.bitcast(special.v, word), word(0)), likely=False
+        ):
             for index in range(len(results)):
-                self.b.store(self.override(index, self.fetch(place, index)).v, self.at(place, index))
+                self.b.store(
+                    self.override(index, self.fetch(place, index)).v, self.at(place, index)
+                )
         self.write([self.fetch(place, v) for v in range(len(results))])
         self.b.ret_void()
         return self.function
@@ -145,19 +159,27 @@ class Emitter:
         factors = [[self.factor(side, self.places[side][v][k]) for side in (0, 1)] for k in ks]
         exponents = [a[1] + b[1] for a, b in factors]
         facts = self.how.facts
-        top = reduce(lambda x, y: x.intrinsic("smax", y), exponents, c.exponent.intrinsic("smax", LEAST))
+        top = reduce(
+            lambda x, y: x.intrinsic("smax", y), exponents, c.exponent.intrinsic("smax", LEAST)
+        )
         left = facts.fraction - self.how.a.mantissa - self.how.b.mantissa
         pairs = zip(factors, exponents, strict=True)
         terms = [align(a[0] * b[0], left, top - e) for (a, b), e in pairs]
         total = reduce(Expr.__add__, terms).sext(64)
-        total = total + align(c.significand, facts.fraction - c_type.mantissa, top - c.exponent).sext(64)
+        total = total + align(
+            c.significand, facts.fraction - c_type.mantissa, top - c.exponent
+        ).sext(64)
         return encode(total, (top - facts.fraction).sext(64), self.how.d, self.how.rounding)
 
     def override(self, v: int, normal: Expr) -> Expr:
-        """The result where an operand is special: infinities and NaNs follow IEEE, the rest is ``normal``."""
+        """The result where an operand is special: infinities and NaNs follow IEEE, the rest is
+        ``normal``.
+        """
         total = self.c[v].special
         for k in range(self.i.k):
-            a, b = (self.shuffle(side, self.places[side][v][k], lambda d: d.special) for side in (0, 1))
+            a, b = (
+                self.shuffle(side, self.places[side][v][k], lambda d: d.special) for side in (0, 1)
+            )
             total = total + a * b
         t = self.how.d
         negative = (total.bits >> 31) << (t.bits - 1)
@@ -167,13 +189,17 @@ class Emitter:
 
 
 def _where(i: Instruction, side: str) -> list[list[Place]]:
-    """[v][k]: the factor of D's v-th element at step k: A's or B's element, and the lane that has it for each lane."""
+    """[v][k]: the factor of D's v-th element at step k: A's or B's element, and for each lane the
+    lane that has it.
+    """
     rows, columns = i.fragment("d").coordinates()
     r, c = i.fragment(side).coordinates()
     home = {(int(r[t, v]), int(c[t, v])): (t, v) for t in range(LANES) for v in range(r.shape[1])}
 
     def place(v: int, k: int) -> Place:
-        keys = [(int(rows[t, v]), k) if side == "a" else (k, int(columns[t, v])) for t in range(LANES)]
+        keys = [
+            (int(rows[t, v]), k) if side == "a" else (k, int(columns[t, v])) for t in range(LANES)
+        ]
         found = [home[key] for key in keys]
         assert len({e for _, e in found}) == 1, "a fragment whose elements differ from lane to lane"
         return found[0][1], tuple(t for t, _ in found)
@@ -191,7 +217,9 @@ def align(significand: Expr, left: int, distance: Expr) -> Expr:
 
 
 def encode(total: Expr, unit: Expr, t: DType, rounding: str) -> Expr:
-    """The number ``total`` · 2^unit (64-bit lanes) rounded into format ``t``; its bits in 32-bit lanes."""
+    """The number ``total`` · 2^unit (64-bit lanes) rounded into format ``t``; its bits in 32-bit
+    lanes.
+    """
     sign = total.sar(63)
     magnitude = (total ^ sign) - sign
     least = 1 - t.bias - t.mantissa

@@ -1,41 +1,41 @@
 """The virtual machine as a device: memory, modules, launches.
 
     m = Machine()
-    p = m.upload(array)                          # an address
+    p, q = m.upload(x), m.upload(y)              # addresses
     m.load(ptx_text)
-    m.launch("saxpy", grid=(4,), block=(256,), args=[1000, 2.0, p, q])
-    m.download(q, like=array)
+    m.launch("saxpy", grid=4, block=256, args=[1000, 2.0, p, q])
+    y = m.download(q, like=y)
 
-Deterministic: the same launch gives the same bits on any number of cores; ``seed`` picks other orders of warps and
-of asynchronous copies.
+Deterministic: the same launch gives the same bits on any number of cores; ``seed`` picks other
+orders of warps and of asynchronous copies.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import LaunchError, PtxError
+from ..errors import LaunchError, PtxError, TargetError
 from ..ptx import abi, parse, tree
-from ..target import Target
-from . import program as programs
+from ..target import DEFAULT_DEVICE, DEVICES, Target
+from .code import CompiledKernel
 from .initial import initial_bytes
-from .launch import Run
-from .library import CompiledKernel, Library, Store
+from .launch import Run, Setup, Watch
+from .library import Library, Store
 from .memory import Memory
-from .program import Program
+from .program import Program, build
 from .step import Step, Stepper
 
-DEFAULT_ARCH = "sm_90a"
-MAX_THREADS = 1024
-GRID = (2**31 - 1, 65535, 65535)
+MAX_GRID = (2**31 - 1, 65535, 65535)
+MAX_BLOCK = (1024, 1024, 64)
 
 Dim = int | Sequence[int]
+Dim3 = tuple[int, int, int]
 
 
 @lru_cache(maxsize=8)
@@ -43,18 +43,33 @@ def _library(features: str | None, store: Store | None) -> Library:
     return Library(features, store)
 
 
+class _Kernel:
+    """A loaded kernel; what is made of it is made when it is first launched."""
+
+    def __init__(
+        self, module: tree.Module, function: tree.Function, addresses: dict[str, int]
+    ) -> None:
+        self.module, self.function, self.addresses = module, function, addresses
+        self.compiled: CompiledKernel | None = None
+
+    @cached_property
+    def program(self) -> Program:
+        return build(self.module, self.function, self.addresses)
+
+
 class Machine:
     """A virtual GPU.
 
-    ``arch`` decides the matrix arithmetic and the limits; ``threads`` is the number of host threads (default: the
-    cores this process may use); ``features`` restricts the processor's instructions (LLVM's notation, for tests);
-    ``store`` keeps compiled code between processes; ``step_limit`` bounds a launch (0: no bound);
-    ``memory`` is another machine's, to be shared. Launches of loaded kernels may be made by several threads at once.
+    ``arch`` decides the matrix arithmetic and the limits; ``threads`` is the number of host threads
+    (default: the cores this process may use); ``features`` restricts the processor's instructions
+    (LLVM's notation, for tests); ``store`` keeps compiled code between processes; ``step_limit``
+    bounds a launch (operations in loops of a host thread; 0: no bound); ``memory`` is another
+    machine's, to be shared. Launches of loaded kernels may be made by several threads at once.
     """
 
     def __init__(
         self,
-        arch: str = DEFAULT_ARCH,
+        arch: str = DEFAULT_DEVICE.target.name,
         seed: int = 0,
         *,
         threads: int | None = None,
@@ -65,25 +80,25 @@ class Machine:
     ) -> None:
         self.target = Target.parse(arch)
         self.arch, self.seed = arch, seed
-        self.threads = threads or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        self.threads = threads or _cores()
         self.features, self.store = features, store
         self.step_limit = step_limit
         self.memory = memory or Memory()
-        self.modules: list[tuple[tree.Module, dict[str, int]]] = []
-        self.kernels: dict[str, Program] = {}
-        self.compiled: dict[str, CompiledKernel] = {}
+        self.kernels: dict[str, _Kernel] = {}
 
     @property
     def library(self) -> Library:
+        """The compiled code that all machines with these features and this store share."""
         return _library(self.features, self.store)
 
     # --- memory ---
 
     def alloc(self, size: int) -> int:
-        """The device address of ``size`` bytes."""
+        """The device address of ``size`` bytes (zeros)."""
         return self.memory.allocate(size)
 
     def free(self, address: int) -> None:
+        """Give back what ``alloc`` or ``upload`` gave."""
         self.memory.free(address)
 
     def upload(self, array: npt.ArrayLike) -> int:
@@ -107,24 +122,38 @@ class Machine:
     # --- code ---
 
     def load(self, module: tree.Module | str) -> tree.Module:
-        """Make a module's kernels launchable (text is parsed first); its global variables get their memory.
+        """Make a module's kernels launchable (text is parsed first); its global variables get their
+        memory. A kernel is read when it is first launched.
 
-        Raises PtxError for text that can't be parsed, unknown instructions, and kernels loaded twice.
+        Raises PtxSyntaxError for text that can't be parsed, TargetError for a module that the
+        machine's architecture does not run, PtxError for a kernel's name that is loaded already.
         """
+        if not isinstance(module, str | tree.Module):
+            raise PtxError(f"a module is its text or its tree, not {type(module).__name__}")
         module = parse(module) if isinstance(module, str) else module
+        if module.target and not self.target.runs(module.target[0]):
+            raise TargetError(f"{self.arch} does not run a module for {module.target[0]}")
         for entry in module.entries:
             if entry.name in self.kernels:
                 raise PtxError(f"a kernel {entry.name!r} is loaded already")
-        addresses = {v.name: self._variable(v) for v in module.items if _is_global(v)}
+        addresses = self._place(module)
         for entry in module.entries:
-            self.kernels[entry.name] = programs.build(module, entry.name, addresses)
+            self.kernels[entry.name] = _Kernel(module, entry, addresses)
         return module
 
-    def _variable(self, v: tree.Variable) -> int:
-        data = initial_bytes(v)
-        address = self.memory.allocate(len(data))
-        self.memory.bytes(address, len(data))[:] = np.frombuffer(data, np.uint8)
-        return address
+    def _place(self, module: tree.Module) -> dict[str, int]:
+        """Memory for the module's global and constant variables, with what they begin with."""
+        spaces = ("global", "const")
+        found = [v for v in module.items if isinstance(v, tree.Variable) and v.space in spaces]
+        for v in found:
+            if v.linkage == "extern":
+                raise PtxError(f"{v.name} is extern, and no module that has it can be linked")
+        sizes = {v.name: abi.extent(v)[0] for v in found}
+        addresses = {name: self.memory.allocate(size) for name, size in sizes.items()}
+        for v in found:
+            data = initial_bytes(v, addresses)
+            self.memory.bytes(addresses[v.name], len(data))[:] = np.frombuffer(data, np.uint8)
+        return addresses
 
     # --- launching ---
 
@@ -137,60 +166,90 @@ class Machine:
         *,
         shared: int = 0,
         on_step: Callable[[Step], object] | None = None,
-        watch: Callable[[int, int], object] | None = None,
+        watch: Watch | None = None,
     ) -> None:
-        """Run a kernel to its end.
+        """Run a kernel to its end. A grid without CTAs runs nothing.
 
-        ``args`` are addresses, numbers or raw bytes, one for each parameter, or the packed parameter block;
-        ``shared`` is the dynamic shared memory in bytes. With ``on_step`` the NumPy evaluator runs one
-        instruction at a time and shows each before it happens. ``watch`` hears how many CTAs of how many were started.
+        ``args`` are addresses, numbers or raw bytes, one for each parameter, or the packed
+        parameter block; ``shared`` is the dynamic shared memory in bytes. With ``on_step`` the
+        NumPy evaluator runs one instruction at a time and shows each ``Step`` before it happens.
+        ``watch`` hears how many CTAs of how many were started.
 
-        Raises LaunchError for what can't be launched, VmFault for what the kernel did.
+        Raises PtxCheckError and UnknownInstruction for a kernel that can't be run, LaunchError for
+        what can't be launched, VmFault for what the kernel did; what ``on_step`` and ``watch``
+        raise ends the launch.
         """
-        program = self._program(entry)
-        grid3, block3 = _dims(grid, "grid", GRID), _dims(block, "block", (1024, 1024, 64))
-        self._fits(program, block3, shared)
-        params = args if isinstance(args, bytes) else abi.pack(program.function, args)
-        if len(params) != program.param_bytes:
-            raise LaunchError(f"{entry} takes {program.param_bytes} bytes of parameters, not {len(params)}")
-        run = Run(self.memory, program, grid3, block3, params, shared, self.seed, self.step_limit)
-        if on_step is not None:
-            run.execute(Stepper(program, self.library, self.arch, on_step), threads=1)
-        elif min(grid3) > 0:
-            run.execute(self._compiled(entry), 1 if program.communicates else self.threads, watch)
-
-    def _program(self, entry: str) -> Program:
         if entry not in self.kernels:
             known = ", ".join(self.kernels) or "none"
             raise LaunchError(f"no kernel {entry!r} is loaded; there are: {known}")
-        return self.kernels[entry]
+        kernel = self.kernels[entry]
+        setup = self._setup(kernel.program, grid, block, args, shared)
+        run = Run(self.memory, kernel.program, setup)
+        if on_step is not None:
+            run.execute(Stepper(kernel.program, self.library, self.arch, on_step), 1, watch)
+        else:
+            run.execute(self._compiled(kernel), self.threads, watch)
 
-    def _compiled(self, entry: str) -> CompiledKernel:
-        if entry not in self.compiled:
-            self.compiled.setdefault(entry, CompiledKernel(self.kernels[entry], self.library, self.arch))
-        return self.compiled[entry]
+    def _compiled(self, kernel: _Kernel) -> CompiledKernel:
+        if kernel.compiled is None:
+            kernel.compiled = CompiledKernel(kernel.program, self.library, self.arch)
+        return kernel.compiled
 
-    def _fits(self, program: Program, block: tuple[int, int, int], shared: int) -> None:
-        threads = block[0] * block[1] * block[2]
-        if threads > MAX_THREADS or threads == 0:
-            raise LaunchError(f"a block of {block} has {threads} threads; 1 to {MAX_THREADS} are allowed")
-        limit = self.target.limits.shared_per_block
-        if program.shared_bytes + shared > limit:
+    def _setup(
+        self, program: Program, grid: Dim, block: Dim, args: Sequence[object] | bytes, shared: int
+    ) -> Setup:
+        grid3, block3 = _dims(grid, "grid", 0, MAX_GRID), _dims(block, "block", 1, MAX_BLOCK)
+        self._fits(program, block3, shared)
+        packed = isinstance(args, bytes | bytearray | memoryview)
+        params = bytes(args) if packed else program.params.pack(args)
+        size = program.params.size
+        if len(params) != size:
             raise LaunchError(
-                f"{program.name} wants {program.shared_bytes} + {shared} bytes of shared memory; "
-                f"{self.arch} has {limit} for a block"
+                f"{program.name} takes {size} bytes of parameters, not {len(params)}",
+                hint="pack each parameter at its own alignment, in the order of the PTX",
+            )
+        limits, sms = self.target.limits, _sms(self.target)
+        return Setup(grid3, block3, params, shared, limits, sms, self.seed, self.step_limit)
+
+    def _fits(self, program: Program, block: Dim3, shared: int) -> None:
+        limits = self.target.limits
+        threads = block[0] * block[1] * block[2]
+        most = program.max_threads or limits.threads_per_block
+        if threads > most:
+            raise LaunchError(
+                f"a block of {threads} threads is more than kernel {program.name!r} can have: "
+                f"{most}"
+            )
+        exact = (*program.exact_block, 1, 1)[:3]
+        if program.exact_block and block != exact:
+            raise LaunchError(f"kernel {program.name!r} needs blocks of {exact}, not {block}")
+        most = limits.shared_per_block - program.shared_bytes
+        if not isinstance(shared, int | np.integer) or not 0 <= shared <= most:
+            raise LaunchError(
+                f"{shared} bytes of dynamic shared memory: kernel {program.name!r} can have {most} "
+                f"({limits.shared_per_block} less {program.shared_bytes} static)"
             )
 
 
-def _is_global(item: object) -> bool:
-    return isinstance(item, tree.Variable) and item.space in ("global", "const")
+def _cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
-def _dims(given: Dim, what: str, limits: tuple[int, int, int]) -> tuple[int, int, int]:
-    values = (given,) if isinstance(given, int) else tuple(given)
-    if not 1 <= len(values) <= 3 or not all(isinstance(v, int | np.integer) and v >= 0 for v in values):
-        raise LaunchError(f"{what} is one to three whole numbers, not {given!r}")
-    full = tuple(int(v) for v in (*values, 1, 1)[:3])
-    if any(v > limit for v, limit in zip(full, limits, strict=True)):
-        raise LaunchError(f"{what} {full} is larger than {limits}")
-    return full  # type: ignore[return-value]
+def _sms(target: Target) -> int:
+    """The number of SMs of a GPU of that architecture."""
+    alike = (d.sms for d in DEVICES.values() if d.target.number == target.number)
+    return next(alike, DEFAULT_DEVICE.sms)
+
+
+def _dims(given: Dim, what: str, least: int, most: Dim3) -> Dim3:
+    whole = isinstance(given, int | np.integer)
+    values = (given,) if whole else tuple(given) if isinstance(given, Sequence) else ()
+    if not 1 <= len(values) <= 3 or not all(isinstance(v, int | np.integer) for v in values):
+        raise LaunchError(f"{what} {given!r} is not one to three integers")
+    x, y, z = (int(v) for v in (*values, 1, 1)[:3])
+    if any(not least <= v <= top for v, top in zip((x, y, z), most, strict=True)):
+        raise LaunchError(f"{what} {(x, y, z)} is not within {most}")
+    return x, y, z

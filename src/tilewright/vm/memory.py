@@ -1,13 +1,14 @@
 """Global memory: one reserved range of addresses, given out in pieces.
 
-An address outside what is allocated is a fault with a name, never a crash of Python. A freed piece stays
-known as freed, and its addresses are not given out again until they have to be, so that use after free shows.
+An address outside what is allocated is a fault with a name, never a crash of Python. A freed piece
+stays known as freed, and its addresses are not given out again until they have to be, so that use
+after free shows.
 """
 
 from __future__ import annotations
 
-import ctypes
 import mmap
+import sys
 import threading
 from bisect import bisect_right
 from collections import deque
@@ -33,14 +34,13 @@ class Piece:
 
     @property
     def reserved(self) -> int:
-        """Where the next piece may begin: a guard of at least one byte lies between."""
+        """Where the next piece may begin: a guard of a byte at least lies between."""
         return -(-(self.end + 1) // ALIGN) * ALIGN
 
 
 class Memory:
-    """The machine's global memory; addresses begin at ``GLOBAL_BASE`` on every machine and run alike.
-
-    Threads may share one, and machines too.
+    """The machine's global memory; addresses begin at ``GLOBAL_BASE`` on every machine and run
+    alike. Threads may share one, and machines too.
     """
 
     def __init__(self, reserve: int = RESERVE) -> None:
@@ -53,7 +53,10 @@ class Memory:
         self.lock = threading.RLock()
 
     def allocate(self, size: int) -> int:
-        """The address of ``size`` new bytes (zeros), aligned to 256. Raises DeviceError where memory is full."""
+        """The address of ``size`` new bytes (zeros), aligned to 256.
+
+        Raises DeviceError where memory is full.
+        """
         if size < 0:
             raise DeviceError(f"can't allocate {size} bytes")
         with self.lock:
@@ -74,32 +77,40 @@ class Memory:
             if piece.start - previous > size:
                 return previous
             previous = piece.reserved
-        raise DeviceError(f"the virtual machine's memory ({self.size >> 20} MiB) has no room for {size} bytes")
+        whole = f"the virtual machine's memory ({self.size >> 20} MiB)"
+        raise DeviceError(f"{whole} has no room for {size} bytes")
 
     def free(self, address: int) -> None:
-        """Give a piece back. Its pages return to the system at once. Raises DeviceError for any other address."""
+        """Give a piece back; its pages return to the system at once.
+
+        Raises DeviceError for any other address.
+        """
         with self.lock:
             piece = self.find(address)
             if piece is None or piece.start != address or not piece.live:
                 raise DeviceError(f"free of {address:#x}, which is not the start of an allocation")
             piece.live = False
-            self._discard(piece)
+            self._clear(piece)
             self.freed.append(piece)
             if len(self.freed) > QUARANTINE:
                 self._recycle(QUARANTINE // 2)
 
-    def _discard(self, piece: Piece) -> None:
-        first = -(-(piece.start - GLOBAL_BASE) // mmap.PAGESIZE) * mmap.PAGESIZE
-        last = (piece.end - GLOBAL_BASE) // mmap.PAGESIZE * mmap.PAGESIZE
-        if last > first and hasattr(self.map, "madvise"):
+    def _clear(self, piece: Piece) -> None:
+        """Zeros, by giving whole pages back where the system then makes them zeros."""
+        start, end = piece.start - GLOBAL_BASE, piece.end - GLOBAL_BASE
+        first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+        last = end // mmap.PAGESIZE * mmap.PAGESIZE
+        if last > first and sys.platform == "linux":
             self.map.madvise(mmap.MADV_DONTNEED, first, last - first)
+            self.view[start:first] = 0
+            self.view[last:end] = 0
+        else:
+            self.view[start:end] = 0
 
     def _recycle(self, keep: int) -> None:
         """Forget the oldest freed pieces; what they held is free again."""
         while len(self.freed) > keep:
-            piece = self.freed.popleft()
-            self.view[piece.start - GLOBAL_BASE : piece.end - GLOBAL_BASE] = 0
-            self.pieces.remove(piece)
+            self.pieces.remove(self.freed.popleft())
         self.top = self.pieces[-1].reserved if self.pieces else GLOBAL_BASE
 
     def _index(self, address: int) -> int:
@@ -112,7 +123,7 @@ class Memory:
             return self.pieces[index - 1] if index else None
 
     def bytes(self, address: int, size: int) -> npt.NDArray[np.uint8]:
-        """A view of live memory. Raises DeviceError where it is not all in one allocation."""
+        """A view of live memory. DeviceError where it is not all in one allocation."""
         piece = self.find(address)
         if piece is None or not piece.live or address + size > piece.end:
             raise DeviceError(f"{size} bytes at {address:#x} are not in one allocation")
@@ -159,7 +170,3 @@ def aligned(size: int, align: int = 64) -> npt.NDArray[np.uint8]:
     raw = np.zeros(size + align, np.uint8)
     start = -raw.ctypes.data % align
     return raw[start : start + size]
-
-
-def pointer(array: npt.NDArray[np.uint8]) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)

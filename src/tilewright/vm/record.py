@@ -11,12 +11,17 @@ import numpy.typing as npt
 from .memory import aligned
 from .native import Array, Int, Struct
 
-_CTYPES = {(8, False): ctypes.c_uint8, (16, False): ctypes.c_uint16, (32, False): ctypes.c_uint32,
-           (64, False): ctypes.c_uint64, (32, True): ctypes.c_int32, (64, True): ctypes.c_int64}  # fmt: skip
+_CTYPES = {
+    (8, False): ctypes.c_uint8, (16, False): ctypes.c_uint16, (32, False): ctypes.c_uint32,
+    (64, False): ctypes.c_uint64, (32, True): ctypes.c_int32, (64, True): ctypes.c_int64,
+}  # fmt: skip
 
 
 class Record:
-    """A ``Struct`` at an address; scalars and pointers read and write as numbers, arrays as NumPy views."""
+    """A ``Struct`` at an address, or in new memory of its own.
+
+    Scalars and pointers read and write as numbers, arrays read as NumPy views.
+    """
 
     __slots__ = ("_kind", "_memory", "address")
 

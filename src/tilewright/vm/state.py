@@ -1,38 +1,45 @@
 """What the machine keeps in memory: records that compiled code, NumPy and Python all read.
 
-A warp's *frame* is a ``Warp`` record, its table of lanes pending at each block, then its registers. Whatever must
-outlive a suspension is in the frame, so a warp can stop and go on at the start of any block.
+A warp's *frame* is a ``Warp`` record, its table of lanes pending at each block, then its registers.
+Whatever must outlive a suspension is in the frame, so a warp can stop and go on at the start of any
+block.
 """
 
 from __future__ import annotations
 
 from .native import Array, Ptr, Struct, i64, u8, u16, u32, u64
 
-# Windows of the generic address space. Global addresses are the same everywhere; shared, local and parameter
-# addresses count from 0 in their own space.
+# Windows of the generic address space. Global addresses are the same everywhere; shared, local and
+# parameter addresses count from 0 in their own space. A window's number is its space's, less one.
 GLOBAL_BASE = 1 << 40
 SHARED_BASE = 1 << 32
 LOCAL_BASE = 2 << 32
 PARAM_BASE = 3 << 32
-WINDOW = 1 << 32
+WINDOW_BITS = 32
 
 GENERIC, GLOBAL, SHARED, LOCAL, PARAM = range(5)
-SPACES = {"": GENERIC, "global": GLOBAL, "const": GLOBAL, "shared": SHARED, "local": LOCAL, "param": PARAM}
-SPACES |= {"shared::cta": SHARED, "param::entry": PARAM}
+SPACES = {
+    "": GENERIC,
+    "global": GLOBAL,
+    "const": GLOBAL,
+    "shared": SHARED,
+    "local": LOCAL,
+    "param": PARAM,
+}
+WINDOWS = {"shared": SHARED_BASE, "local": LOCAL_BASE, "param": PARAM_BASE}
 
-# What a region returns to the scheduler, and the scheduler to Python.
-JUMP, WAIT, YIELD, DONE, FAULT, NEED, STOPPED, FINISHED, DEADLOCK, STEPS_OUT = range(10)
+# What a region returns to the scheduler, and the scheduler to Python. HERE: all lanes have come.
+JUMP, WAIT, YIELD, DONE, FAULT, STOPPED, FINISHED, DEADLOCK, STEPS_OUT, HERE = range(10)
 
-# Kinds of fault.
-OUT_OF_BOUNDS, MISALIGNED, FREED, TRAP, DIVERGED, WRONG_SPACE, BAD_BARRIER = range(1, 8)
+OUT_OF_BOUNDS, MISALIGNED, FREED, TRAP, DIVERGED, BAD_BARRIER, BAD_INDEX = range(1, 8)
 FAULTS = {
     OUT_OF_BOUNDS: "out of bounds",
     MISALIGNED: "misaligned",
     FREED: "use after free",
     TRAP: "trap",
     DIVERGED: "divergence",
-    WRONG_SPACE: "wrong state space",
     BAD_BARRIER: "barrier",
+    BAD_INDEX: "branch index",
 }
 
 READY, WAITING, OVER = range(3)  # a warp
@@ -51,7 +58,10 @@ class Allocation(Struct):
 
 
 class Launch(Struct):
-    """One launch: what all of its warps share. ``host`` + device address = host address."""
+    """One launch: what all of its warps share. ``host`` + device address = host address.
+
+    ``regions`` has the code of each block, 0 where ``compile`` (a callback) has still to make it.
+    """
 
     host = i64
     allocations = Ptr(Allocation)
@@ -68,15 +78,19 @@ class Launch(Struct):
     frame_bytes = i64
     blocks = i64
     regions = Ptr(i64)
+    compile = i64
     divergent = i64
     stop = i64
     seed = i64
     slice = i64
     step_limit = i64
+    sms = i64
 
 
 class Barrier(Struct):
-    """``arrived`` and ``expected`` count threads (0: all of the CTA); the rest are votes of ``bar.red``."""
+    """``arrived`` and ``expected`` count threads (0: all of the CTA); the rest are votes of
+    ``bar.red``.
+    """
 
     arrived = i64
     expected = i64
@@ -98,7 +112,10 @@ class Copy(Struct):
 
 
 class Worker(Struct):
-    """A host thread's share of a launch: CTAs ``next`` … ``last``, ``resident`` at a time."""
+    """A host thread's share of a launch: CTAs ``next`` … ``last``, ``resident`` at a time.
+
+    ``low`` … ``high`` is the allocation that was found last; ``steps`` counts operations in loops.
+    """
 
     launch = Ptr(Launch)
     ctas = i64
@@ -108,9 +125,6 @@ class Worker(Struct):
     low = i64
     high = i64
     steps = i64
-    random = i64
-    round = i64
-    need = i64
     fault = i64
     fault_pc = i64
     fault_lane = i64
@@ -126,16 +140,24 @@ class Cta(Struct):
     launch = Ptr(Launch)
     state = i64
     linear = i64
+    smid = i64
     index = Array(u32, 3)
     shared = i64
     local = i64
     frames = i64
     live_warps = i64
+    random = i64
     barriers = Array(Barrier, BARRIERS)
 
 
 class Warp(Struct):
-    """The head of a warp's frame. Masks have a bit for each lane."""
+    """The head of a warp's frame. Masks have a bit for each lane.
+
+    ``live``: not exited; ``active``: running now; ``others``: live but not active; ``waiting``: at
+    a barrier of the CTA; ``parked``: at a convergent instruction. ``pending[b]``: to run at block
+    b. ``at[i]``: waiting at barrier i; ``came[i]``: arrived there without waiting; ``arrived``: the
+    barriers that have counted this warp.
+    """
 
     cta = Ptr(Cta)
     worker = Ptr(Worker)
@@ -150,6 +172,8 @@ class Warp(Struct):
     budget = i64
     spin = i64
     sticky = i64
+    rotor = i64
+    stuck = i64
     live = u32
     active = u32
     waiting = u32
@@ -158,6 +182,7 @@ class Warp(Struct):
     parked = u32
     carry = u32
     at = Array(u32, BARRIERS)
+    came = Array(u32, BARRIERS)
     committed = Array(u32, 32)
     tid_x = Array(u32, 32)
     tid_y = Array(u32, 32)

@@ -1,0 +1,105 @@
+"""What can be known of a kernel before it runs: whether warps can split, whether CTAs communicate,
+which registers outlive a block and where they lie in the frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .operands import Addr, Arg, CodeBlock, Op, Register, Special, Vec
+from .special import UNIFORM
+
+# Results that differ between lanes, or may, though the operands are the same.
+VARIANT = frozenset("atom shfl ldmatrix mma movmatrix match elect addc subc madc".split())
+ATOMICS = ("atom", "red")
+STRONG = frozenset("acquire release acq_rel relaxed volatile mmio cv".split())
+STEERS = frozenset({"branch", "barrier"})
+
+
+def is_divergent(ops: Sequence[Op], exits: frozenset[str]) -> bool:
+    """Whether a warp's lanes may part: a value that may differ between them decides a branch or
+    guards a barrier. A branch to one of ``exits`` (labels of mere exits) only ends lanes.
+    """
+    varying = _varying(ops)
+    for op in ops:
+        if op.form.mnemonic == "brx":
+            return True
+        if not op.form.effects & STEERS or any(arg in exits for _, arg in op.sources):
+            continue
+        if op.guard and op.guard.index in varying:
+            return True
+    return False
+
+
+def _varying(ops: Sequence[Op]) -> set[int]:
+    """Registers whose value may differ between the lanes of a warp."""
+    varying: set[int] = set()
+    grown = True
+    while grown:
+        grown = False
+        for op in ops:
+            if _varies(op, varying):
+                before = len(varying)
+                varying.update(op.writes())
+                grown |= len(varying) > before
+    return varying
+
+
+def _varies(op: Op, varying: set[int]) -> bool:
+    if op.form.mnemonic in VARIANT or op.form.mnemonic in ATOMICS:
+        return True
+    if any(_differs(arg) for _, arg in op.sources):
+        return True
+    return any(i in varying for i in op.reads())
+
+
+def _differs(arg: Arg) -> bool:
+    """An operand that is no register and yet not the same in all lanes."""
+    if isinstance(arg, Vec):
+        return any(_differs(item) for item in arg.items)
+    if isinstance(arg, Addr):
+        return arg.space == "local"
+    return isinstance(arg, Special) and arg.name not in UNIFORM
+
+
+def communicates(ops: Sequence[Op]) -> bool:
+    """Whether CTAs may talk to each other through global memory."""
+    for op in ops:
+        words = op.form.opcode.split(".")
+        if "shared" in words or "shared::cta" in words:
+            continue
+        if words[0] in ATOMICS or (words[0] in ("ld", "st") and STRONG & set(words)):
+            return True
+    return False
+
+
+def crossing(blocks: Sequence[CodeBlock]) -> set[int]:
+    """Registers whose value may cross from one block to another."""
+    home: dict[int, int] = {}
+    kept: set[int] = set()
+    for block in blocks:
+        written: set[int] = set()
+        for op in block.ops:
+            kept.update(i for i in op.reads() if i not in written)
+            for i in op.writes():
+                written.add(i)
+                if home.setdefault(i, block.index) != block.index:
+                    kept.add(i)
+    return kept
+
+
+def places(registers: Sequence[Register], kept: set[int], start: int) -> tuple[list[int], int, int]:
+    """Offsets in the frame: first what crosses blocks, then the rest, for stepping only.
+
+    Also where each of the two ends.
+    """
+    slots = [0] * len(registers)
+    ends = []
+    offset = -(-start // 64) * 64
+    for wanted in (True, False):
+        for index, register in enumerate(registers):
+            if (index in kept) is wanted:
+                slots[index] = offset
+                offset += 64 if register.width == 1 else max(64, 4 * register.width)
+        ends.append(offset)
+    return slots, ends[0], ends[1]

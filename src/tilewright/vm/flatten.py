@@ -1,0 +1,295 @@
+"""A function's body as a flat list of operations: names resolved, nested scopes gone.
+
+One walk over the tree. Registers are numbered as they are first used; shared variables were placed
+before (only those that the function names), local ones are placed as they come.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ..dtypes import decode, encode
+from ..errors import Place, PtxCheckError, UnknownInstruction
+from ..ptx import abi, tree
+from ..ptx.isa import Form, OperandSpec, form
+from ..ptx.specials import WARP_SIZE, special
+from ..ptx.types import bits, kind
+from .operands import Addr, Arg, Const, Not, Op, Reg, Register, Special, Vec
+
+_FAMILY = re.compile(r"(.*?)(\d+)")
+DYNAMIC_ALIGN = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """``%r<8>``: registers that come into being when they are used."""
+
+    declared: tree.RegDecl
+
+
+class _Scope:
+    """Names of one ``{ }``, looked up outward. What a name means: Reg, Vec, Addr, Special, Const, a
+    label's key (str) or the keys of a list of branch targets.
+    """
+
+    def __init__(self, number: int, outer: _Scope | None = None) -> None:
+        self.number, self.outer = number, outer
+        self.names: dict[str, Any] = {}
+        self.families: dict[str, _Family] = {}
+
+    def label(self, name: str) -> str:
+        return f"{name}#{self.number}"
+
+    def find(self, name: str) -> tuple[_Scope, Any] | None:
+        """The scope that has the name and what it means there."""
+        scope: _Scope | None = self
+        member = _FAMILY.fullmatch(name)
+        while scope:
+            if name in scope.names:
+                return scope, scope.names[name]
+            family = scope.families.get(member[1]) if member else None
+            if family and member and int(member[2]) < (family.declared.count or 0):
+                return scope, family
+            scope = scope.outer
+        return None
+
+
+class SharedMemory:
+    """Where a function's shared variables lie: its own and those of the module that it names.
+
+    ``extern`` ones, the dynamic shared memory, all begin behind the others.
+    """
+
+    def __init__(self, module: tree.Module, function: tree.Function) -> None:
+        named = {n for i in function.instructions() for o in i.operands for n in _symbols(o)}
+        top = (v for v in module.items if isinstance(v, tree.Variable) and v.name in named)
+        found = [v for v in (*top, *_variables(function.body or ())) if v.space == "shared"]
+        self.size, self.align = 0, DYNAMIC_ALIGN
+        self.offsets: dict[int, int] = {}
+        for v in found:
+            if not _is_dynamic(v):
+                size, align = abi.extent(v)
+                self.offsets[id(v)] = -(-self.size // align) * align
+                self.size = self.offsets[id(v)] + size
+        dynamic = [v for v in found if _is_dynamic(v)]
+        if dynamic:
+            align = max(DYNAMIC_ALIGN, *(abi.extent(v)[1] for v in dynamic))
+            self.size = -(-self.size // align) * align
+        self.offsets |= {id(v): self.size for v in dynamic}
+
+
+def _is_dynamic(v: tree.Variable) -> bool:
+    return v.linkage == "extern" or 0 in v.dims
+
+
+def _symbols(o: tree.Operand) -> Iterator[str]:
+    if isinstance(o, tree.Symbol):
+        yield o.name
+    elif isinstance(o, tree.Address):
+        yield from _symbols(o.base)
+    elif isinstance(o, tree.Vector):
+        for item in o.items:
+            yield from _symbols(item)
+
+
+def _variables(body: tuple[tree.Statement, ...]) -> Iterator[tree.Variable]:
+    for s in body:
+        if isinstance(s, tree.Variable):
+            yield s
+        elif isinstance(s, tree.Block):
+            yield from _variables(s.body)
+
+
+class Flattener:
+    """Walks a function's body once; ``ops``, ``labels`` (by the index of what follows) and the rest
+    are the result. Raises PtxCheckError and UnknownInstruction, with the place.
+    """
+
+    def __init__(
+        self, module: tree.Module, function: tree.Function, addresses: dict[str, int]
+    ) -> None:
+        self.module = module
+        self.registers: list[Register] = []
+        self.ops: list[Op] = []
+        self.labels: dict[int, list[str]] = {}
+        self.locs: dict[int, tree.Loc] = {}
+        self.loc: tree.Loc | None = None
+        self.local_bytes = 0
+        self.scopes = 0
+        self.shared = SharedMemory(module, function)
+        root = self.scope(None)
+        for name, address in addresses.items():
+            root.names[name] = Addr(None, address, "global")
+        for item in module.items:
+            if isinstance(item, tree.Variable) and id(item) in self.shared.offsets:
+                self.variable(root, item)
+        for parameter in abi.layout(function).parameters:
+            root.names[parameter.name] = Addr(None, parameter.offset, "param")
+        self.walk(function.body or (), self.scope(root))
+
+    def error(self, message: str, pos: int, hint: str = "") -> PtxCheckError:
+        return PtxCheckError(message, place=self.place(pos), hint=hint)
+
+    def place(self, pos: int) -> Place | None:
+        source = self.module.source
+        return Place.at(source, pos, self.module.path) if pos >= 0 and source else None
+
+    # --- statements ---
+
+    def scope(self, outer: _Scope | None) -> _Scope:
+        self.scopes += 1
+        return _Scope(self.scopes, outer)
+
+    def walk(self, body: tuple[tree.Statement, ...], scope: _Scope) -> None:
+        for s in body:
+            if isinstance(s, tree.Label):
+                scope.names[s.name] = scope.label(s.name)
+        for s in body:
+            if isinstance(s, tree.Directive) and s.name == "branchtargets":
+                scope.names[s.label] = tuple(self.lookup(n, scope, s.pos) for n in s.arguments)
+        for s in body:
+            self.statement(s, scope)
+
+    def statement(self, s: tree.Statement, scope: _Scope) -> None:
+        if isinstance(s, tree.Instruction):
+            self.instruction(s, scope)
+        elif isinstance(s, tree.Label):
+            self.labels.setdefault(len(self.ops), []).append(scope.label(s.name))
+        elif isinstance(s, tree.RegDecl):
+            self.declare(s, scope)
+        elif isinstance(s, tree.Block):
+            self.walk(s.body, self.scope(scope))
+        elif isinstance(s, tree.Variable):
+            self.variable(scope, s)
+        elif isinstance(s, tree.Loc):
+            self.loc = s
+
+    def variable(self, scope: _Scope, v: tree.Variable) -> None:
+        if v.space == "shared":
+            scope.names[v.name] = Addr(None, self.shared.offsets[id(v)], "shared")
+        elif v.space == "local":
+            size, align = abi.extent(v)
+            start = -(-self.local_bytes // align) * align
+            self.local_bytes = start + size
+            scope.names[v.name] = Addr(None, start, "local")
+
+    def declare(self, d: tree.RegDecl, scope: _Scope) -> None:
+        for name in d.names:
+            if d.count is None:
+                scope.names[name] = self.register(name, d)
+            else:
+                scope.families[name] = _Family(d)
+
+    def register(self, name: str, d: tree.RegDecl) -> Reg | Vec:
+        if d.vector > 1:
+            return Vec(tuple(self.one(f"{name}.{c}", d.type) for c in "xyzw"[: d.vector]))
+        return self.one(name, d.type)
+
+    def one(self, name: str, type_: str) -> Reg:
+        self.registers.append(Register(name, type_, bits(type_)))
+        return Reg(len(self.registers) - 1)
+
+    def instruction(self, s: tree.Instruction, scope: _Scope) -> None:
+        f = self.form(s)
+        specs = f.signature(s.operands, lambda o: self.is_predicate(o, scope))
+        if specs is None:
+            raise self.error(f"{s.opcode} does not take {len(s.operands)} operands", s.pos)
+        pairs = [(p, self.argument(p, o, scope, s.pos)) for p, o in _spread(specs, s.operands)]
+        guard = self.lookup(s.guard.reg.name, scope, s.pos) if s.guard else None
+        if self.loc:
+            self.locs[len(self.ops)] = self.loc
+        dests = tuple(p for p in pairs if p[0].dest)
+        sources = tuple(p for p in pairs if not p[0].dest)
+        negated = bool(s.guard and s.guard.negated)
+        self.ops.append(Op(len(self.ops), f, dests, sources, guard, negated, s.pos))
+
+    def form(self, s: tree.Instruction) -> Form:
+        try:
+            found = form(s.opcode)
+        except UnknownInstruction as error:
+            place = self.place(s.pos)
+            raise UnknownInstruction(error.message, place=place, hint=error.hint) from None
+        if "call" in found.effects:
+            hint = "a kernel whose functions are all inlined runs"
+            raise self.error("the virtual machine does not run calls yet", s.pos, hint)
+        return found
+
+    # --- operands ---
+
+    def is_predicate(self, operand: object, scope: _Scope) -> bool:
+        if isinstance(operand, tree.Not):
+            return True
+        found = self.lookup(operand.name, scope, -1) if isinstance(operand, tree.Reg) else None
+        return isinstance(found, Reg) and self.registers[found.index].width == 1
+
+    def lookup(self, name: str, scope: _Scope, pos: int) -> Any:
+        """What a name means here."""
+        base, _, component = name.partition(".")
+        found = scope.find(base)
+        if found is None:
+            if special(name):
+                return Special(name)
+            if name == WARP_SIZE:
+                return Const(32)
+            raise self.error(f"{name} is not declared", pos)
+        home, meaning = found
+        if isinstance(meaning, _Family):
+            meaning = home.names[base] = self.register(base, meaning.declared)
+        if component and isinstance(meaning, Vec):
+            return meaning.items["xyzw".index(component)]
+        return meaning
+
+    def argument(self, spec: OperandSpec, o: tree.Operand, scope: _Scope, pos: int) -> Arg:
+        if isinstance(o, tree.Reg | tree.Symbol):
+            offset = o.offset if isinstance(o, tree.Symbol) else 0
+            found = self.lookup(o.name, scope, pos)
+            return Const(found.offset + offset) if isinstance(found, Addr) else found
+        if isinstance(o, tree.Imm | tree.FloatImm):
+            return Const(immediate(spec.type, o))
+        if isinstance(o, tree.Address):
+            return self.address(o, scope, pos)
+        if isinstance(o, tree.Vector):
+            return Vec(tuple(self.argument(spec, item, scope, pos) for item in o.items))
+        return Not(self.lookup(o.operand.name, scope, pos)) if isinstance(o, tree.Not) else None
+
+    def address(self, o: tree.Address, scope: _Scope, pos: int) -> Addr:
+        if isinstance(o.base, tree.Imm):
+            return Addr(None, o.base.value + o.offset)
+        found = self.lookup(o.base.name, scope, pos)
+        offset = o.offset + (o.base.offset if isinstance(o.base, tree.Symbol) else 0)
+        if isinstance(found, Addr):
+            return Addr(None, found.offset + offset, found.space)
+        return Addr(found, offset)
+
+
+def _spread(
+    specs: tuple[OperandSpec, ...], operands: tuple[tree.Operand, ...]
+) -> Iterator[tuple[OperandSpec, tree.Operand]]:
+    """Operands beside their specifications, ``p|q`` taken apart."""
+    queue = list(specs)
+    for operand in operands:
+        spec = queue.pop(0)
+        second = queue.pop(0) if queue and queue[0].second else None
+        if isinstance(operand, tree.Pair):
+            yield spec, operand.first
+            if second:
+                yield second, operand.second
+        else:
+            yield spec, operand
+
+
+def immediate(type_: str, o: tree.Imm | tree.FloatImm) -> int:
+    """The bits of a literal where an operand or element of that type stands."""
+    what = kind(type_) if type_ else "int"
+    if isinstance(o, tree.Imm):
+        if what == "float":
+            return int(encode(type_, float(o.value)))
+        return int(o.value != 0) if what == "pred" else o.value
+    if what == "float" and bits(type_) != o.width:
+        return int(encode(type_, decode(f"f{o.width}", o.bits)))
+    if what == "bits" and bits(type_) == 32 and o.width == 64:  # a decimal literal
+        return int(encode("f32", decode("f64", o.bits)))
+    return o.bits

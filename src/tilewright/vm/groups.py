@@ -1,0 +1,93 @@
+"""Groups of lanes within a warp, in native code: who runs next, and who waits for whom.
+
+Lanes that part ways are *pending* at blocks. The group at the lowest block runs first, so that
+lanes meet again; a group that goes round a loop too often lets another go first for a while, each
+in turn, so every lane makes progress.
+"""
+
+from __future__ import annotations
+
+from .native import Ptr, i64, native
+from .state import DIVERGED, DONE, FAULT, HERE, JUMP, WAIT, Warp
+
+SPINS = 64  # times round a loop until another group is favoured
+STICKY = 1024  # choices for which it is
+
+
+@native
+def fault(w: Ptr(Warp), kind: i64, pc: i64, lane: i64, where: i64) -> i64:
+    """Record a fault; the first one stays. Returns 0."""
+    k = w.worker
+    if k.fault == 0:
+        k.fault = kind
+        k.fault_pc = pc
+        k.fault_lane = lane
+        k.fault_address = where
+        k.fault_warp = w.index
+        k.fault_cta = w.cta.linear
+    return 0
+
+
+@native
+def next_group(w: Ptr(Warp)) -> i64:
+    """Choose the lanes that run next and set ``active`` and ``block``.
+
+    WAIT where none can run, DONE where none is left, else JUMP. While a group is favoured the
+    search begins at the block that ran last instead of the first.
+    """
+    if w.live == 0:
+        return DONE
+    start = 0
+    if w.spin > SPINS:
+        w.spin = 0
+        w.sticky = STICKY
+        start = w.rotor
+    elif w.sticky > 0:
+        w.sticky -= 1
+        start = w.block
+    count = w.launch.blocks
+    free = ~w.waiting
+    for i in range(count):
+        b = start + i
+        if b >= count:
+            b -= count
+        m = w.pending[b] & free
+        if m != 0:
+            if w.sticky == STICKY:
+                w.rotor = b + 1
+            w.pending[b] = w.pending[b] & ~m
+            w.active = m
+            w.block = b
+            w.others = w.live & ~m
+            return JUMP
+    return WAIT
+
+
+@native
+def await_members(w: Ptr(Warp), members: i64, block: i64, pc: i64) -> i64:
+    """A convergent operation at the start of ``block``: HERE where all of its live members are.
+
+    Else this group parks at the block and another runs (JUMP). FAULT where nobody can come any
+    more: all live lanes are parked or at a barrier, and looking once more at each changed nothing.
+    """
+    missing = members & w.live & ~w.active
+    if missing == 0:
+        w.parked = w.parked & ~w.active
+        w.stuck = 0
+        return HERE
+    w.pending[block] = w.pending[block] | w.active
+    w.parked = w.parked | w.active
+    if (w.live & ~w.parked & ~w.waiting) == 0:
+        if w.stuck != 0 or (w.parked & ~w.active & w.live) == 0:
+            fault(w, DIVERGED, pc, lowest(w.active), missing)
+            return FAULT
+        w.stuck = 1
+        w.parked = w.active
+    w.waiting = w.waiting | w.parked
+    next_group(w)
+    w.waiting = w.waiting & ~w.parked
+    meeting = w.pending[w.block] & w.parked
+    w.active = w.active | meeting
+    w.others = w.others & ~meeting
+    w.pending[w.block] = w.pending[w.block] & ~meeting
+    return JUMP

@@ -1,0 +1,144 @@
+"""Memory in compiled code: registers go through the frame's areas to native code and back.
+
+Addresses lie in ``addresses``, what is stored in ``operands``, what was loaded in ``results``.
+"""
+
+from __future__ import annotations
+
+import llvmlite.ir as ir
+
+from .. import mma
+from ..mma import Instruction
+from . import access, copies
+from .evaluate import Value, combine
+from .frame import LANES, Frame
+from .llvm_mma import symbol
+from .native import I1, I32, I64, POINTER
+from .state import SPACES
+
+I16 = ir.IntType(16)
+
+
+class MemoryAccess(Frame):
+    """What a region makes of the primitives that touch memory, and of matrix instructions."""
+
+    arch: str
+
+    def _space(self, name: str) -> int:
+        return SPACES[self.space(name)]
+
+    def load(self, space: str, address: Value, width: int, count: int = 1) -> tuple[Value, ...]:
+        self.set_line("addresses", address)
+        common = (self.mask, self._space(space), self.at("results"))
+        if width == 32:
+            self.check(self.runtime(access.load_32, *common, count, self.op.pc))
+        else:
+            self.check(self.runtime(access.load_n, *common, width // 8, count, self.op.pc))
+        return tuple(self.line("results", width, e) for e in range(count))
+
+    def store(self, space: str, address: Value, values: tuple[Value, ...]) -> None:
+        self.set_line("addresses", address)
+        for e, value in enumerate(values):
+            self.set_line("operands", value, e)
+        size = self.width(values[0]) // 8
+        common = (self.mask, self._space(space), self.at("operands"))
+        if size == 4:
+            self.check(self.runtime(access.store_32, *common, len(values), self.op.pc))
+        else:
+            self.check(self.runtime(access.store_n, *common, size, len(values), self.op.pc))
+
+    # --- atomics ---
+
+    def atomic(self, space: str, op: str, type_: str, address: Value, *operands: Value) -> Value:
+        """One lane after another, each through the same vector code (only its own lane counts)."""
+        width = self.width(operands[0])
+        in_global = self.in_space("global", address)
+        if self.space(space):
+            in_global = self.const(1, self.space(space) == "global")
+        self.set_line("addresses", address)
+        resolved = self.runtime(
+            access.resolve_lanes, self.mask, self._space(space), width // 8, self.op.pc
+        )
+        self.check(resolved)
+        entry = self.b.block
+        head, body, done = (self.block_of() for _ in range(3))
+        self.b.branch(head)
+        self.b.position_at_end(head)
+        left = self.b.phi(I32)
+        left.add_incoming(self.mask, entry)
+        self.b.cbranch(self.is_("!=", left, 0), body, done)
+        self.b.position_at_end(body)
+        lane = self.b.zext(self.b.cttz(left, I1(0)), I64)
+        old, target = self._take(lane, width)
+        new = combine(self, op, type_, old, operands, in_global)
+        self.b.store(self.b.extract_element(new, lane), target)
+        left.add_incoming(self.b.and_(left, self.b.sub(left, I32(1))), self.b.block)
+        self.b.branch(head)
+        self.b.position_at_end(done)
+        return self.line("results", width)
+
+    def _take(self, lane: ir.Value, width: int) -> tuple[Value, ir.Value]:
+        """What memory holds for a lane, in all lanes and in ``results``; and where."""
+        where = self.b.gep(self.at("addresses"), [lane], source_etype=I64)
+        target = self.b.inttoptr(self.b.load(where, typ=I64), POINTER)
+        element = ir.IntType(width)
+        old = self.b.load(target, typ=element)
+        self.b.store(old, self.b.gep(self.at("results"), [lane], source_etype=element))
+        return self._splat(old), target
+
+    # --- cp.async ---
+
+    def cp_async(self, shared: Value, global_: Value, size: int, valid: Value) -> None:
+        self.set_line("addresses", shared)
+        self.set_line("addresses2", global_)
+        self.set_line("operands", valid)
+        arguments = (self.mask, size, self.at("operands"), self.op.pc)
+        self.check(self.runtime(copies.copy_async, *arguments))
+
+    def cp_async_commit(self) -> None:
+        self.runtime(copies.commit_async, self.mask)
+
+    def cp_async_wait(self, pending: int) -> None:
+        self.runtime(copies.wait_async, self.mask, pending)
+
+    # --- matrices ---
+
+    def ldmatrix(self, space: str, address: Value, count: int, trans: bool) -> tuple[Value, ...]:
+        self.set_line("addresses", address)
+        table = _matrix_table(self.module, trans)
+        arguments = (self.mask, self._space(space), table, self.at("results"), count, self.op.pc)
+        self.check(self.runtime(access.load_matrix, *arguments))
+        return tuple(self.line("results", 32, i) for i in range(count))
+
+    def mma(
+        self,
+        instruction: Instruction,
+        a: tuple[Value, ...],
+        b: tuple[Value, ...],
+        c: tuple[Value, ...],
+    ) -> tuple[Value, ...]:
+        row = instruction.on(self.arch)
+        starts, index = [], 0
+        for group in (a, b, c):
+            starts.append(self.at("operands", index * 4 * LANES))
+            for value in group:
+                self.set_line("operands", value, index)
+                index += 1
+        type_ = ir.FunctionType(ir.VoidType(), [POINTER] * 4)
+        name = symbol(row)
+        function = self.module.globals.get(name) or ir.Function(self.module, type_, name)
+        self.b.call(function, [*starts, self.at("results")])
+        return tuple(self.line("results", 32, i) for i in range(row.fragment("d").count))
+
+
+def _matrix_table(module: ir.Module, trans: bool) -> ir.GlobalVariable:
+    """ldmatrix's fragment as a table: half register → element of an 8×8 matrix."""
+    name = "tw_matrix_trans" if trans else "tw_matrix"
+    if name not in module.globals:
+        rows, columns = mma.ldmatrix(1, trans).coordinates()
+        order = (rows * 8 + columns).reshape(-1)
+        type_ = ir.ArrayType(I16, order.size)
+        table = ir.GlobalVariable(module, type_, name)
+        table.initializer = ir.Constant(type_, [int(place) for place in order])
+        table.linkage, table.global_constant = "internal", True
+    return module.globals[name]

@@ -1,0 +1,158 @@
+"""What went wrong in a launch, said for a person: kind, instruction, address, thread, who waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ..errors import Place, VmFault
+from ..ptx.types import bits
+from .native import u32
+from .operands import Op
+from .record import Record, view
+from .state import (
+    BAD_BARRIER,
+    BAD_INDEX,
+    DEADLOCK,
+    DIVERGED,
+    FAULT,
+    FAULTS,
+    FREED,
+    LOCAL_BASE,
+    MISALIGNED,
+    OUT_OF_BOUNDS,
+    OVER,
+    PARAM_BASE,
+    SHARED_BASE,
+    STEPS_OUT,
+    WINDOW_BITS,
+    Cta,
+    Warp,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from .launch import Run
+
+SHOWN = 8  # waiting groups that a deadlock lists
+WINDOW_NAMES = {SHARED_BASE: "shared", LOCAL_BASE: "local", PARAM_BASE: "param"}
+
+
+def fault(run: Run, worker: Record, result: int) -> VmFault:
+    """The error for what ``scheduler.run`` returned."""
+    if result == DEADLOCK:
+        return _deadlock(run, worker)
+    if result == STEPS_OUT:
+        limit = f"more than {run.setup.step_limit} operations in loops"
+        return VmFault(f"{run.program.name} ran {limit}", kind="step limit")
+    assert result == FAULT and worker.fault, result
+    code, address = worker.fault, worker.fault_address
+    op = run.program.ops[worker.fault_pc]
+    thread = index(worker.fault_warp * 32 + worker.fault_lane, run.setup.block)
+    block = index(worker.fault_cta, run.setup.grid)
+    return VmFault(
+        f"{FAULTS[code]}: {_what(run, code, op, address)} (thread {thread} of block {block})",
+        kind=FAULTS[code],
+        address=address if code in (OUT_OF_BOUNDS, MISALIGNED, FREED) else None,
+        thread=thread,
+        block=block,
+        place=run.program.place(op.pc),
+    )
+
+
+def index(linear: int, shape: tuple[int, int, int]) -> tuple[int, int, int]:
+    """The (x, y, z) of a thread or CTA by its number."""
+    return linear % shape[0], linear // shape[0] % shape[1], linear // (shape[0] * shape[1])
+
+
+def _what(run: Run, code: int, op: Op, address: int) -> str:
+    opcode = op.form.opcode
+    if code == BAD_BARRIER:
+        threads = 32 * run.setup.warps
+        rule = f"0 to 15, for a multiple of 32 threads up to {threads}, all asking for as many"
+        return f"{opcode} of barrier {address}; barriers are {rule}"
+    if code == BAD_INDEX:
+        return f"{opcode} with an index beyond its targets"
+    if code == DIVERGED:
+        return f"{opcode} waits for lanes {address:#010x}, which can't come"
+    if code in (OUT_OF_BOUNDS, FREED):
+        size = _bytes(op)
+        return f"{opcode} of {size} bytes at {address:#x}: {_where(run, op, address)}"
+    return f"{opcode} of {_bytes(op)} bytes at {address:#x}" if code == MISALIGNED else opcode
+
+
+def _bytes(op: Op) -> int:
+    """How many bytes a lane accesses."""
+    if op.form.mnemonic == "ldmatrix":
+        return 16
+    if op.form.mnemonic == "cp":
+        return next(arg.bits for spec, arg in op.sources if spec.kind == "imm")
+    return bits(op.form.T) // 8 * int(op.form.vec[1:] or 1)
+
+
+def _where(run: Run, op: Op, address: int) -> str:
+    """What lies at, or near, an address of the operation's state space."""
+    space = op.space or WINDOW_NAMES.get(address >> WINDOW_BITS << WINDOW_BITS, "global")
+    if op.form.mnemonic == "cp":
+        space = "shared" if address >> WINDOW_BITS == 0 else "global"
+    sizes = {
+        "shared": ("shared memory has", run.launch.shared_bytes),
+        "local": ("a thread's local memory has", run.launch.local_bytes),
+        "param": ("the parameters have", run.launch.param_bytes),
+    }
+    if space in sizes:
+        what, size = sizes[space]
+        return f"{what} {size} bytes"
+    return run.memory.describe(address)
+
+
+# --- deadlock -------------------------------------------------------------------------------------
+
+
+def _deadlock(run: Run, worker: Record) -> VmFault:
+    """Who waits where."""
+    found = list(_waiting(run, worker))
+    lines = [text for text, *_ in found[:SHOWN]]
+    if len(found) > SHOWN:
+        lines.append(f"… and {len(found) - SHOWN} more")
+    listed = "".join(f"\n  {line}" for line in lines)
+    _, thread, block, place = found[0] if found else ("", None, None, None)
+    return VmFault(
+        f"deadlock in {run.program.name}: no warp can go on{listed}",
+        kind="deadlock",
+        thread=thread,
+        block=block,
+        place=place,
+    )
+
+
+Waiting = tuple[str, tuple[int, int, int], tuple[int, int, int], Place | None]
+
+
+def _waiting(run: Run, worker: Record) -> Iterator[Waiting]:
+    """Each group of lanes that waits at a barrier: a line, its first thread, block and place."""
+    for i in range(worker.resident):
+        cta = Record(Cta, worker.ctas + i * Cta.size)
+        block = index(cta.linear, run.setup.grid)
+        for w in range(run.setup.warps if cta.state else 0):
+            warp = Record(Warp, cta.frames + w * run.launch.frame_bytes)
+            if warp.state == OVER:
+                continue
+            for barrier, mask in enumerate(map(int, warp.at)):
+                if mask:
+                    place = _place(run, warp, mask)
+                    line = f", line {place.line}" if place else ""
+                    text = (
+                        f"warp {w} of block {block}: lanes {mask:#010x} wait at barrier {barrier}"
+                    )
+                    first = w * 32 + (mask & -mask).bit_length() - 1
+                    yield text + line, index(first, run.setup.block), block, place
+
+
+def _place(run: Run, warp: Record, mask: int) -> Place | None:
+    """The barrier instruction that lanes wait at: the last one before where they go on."""
+    follow = warp.block
+    if run.program.divergent:
+        pending = view(warp.pending, u32, len(run.program.blocks))
+        follow = next((b for b, m in enumerate(pending) if int(m) & mask), follow)
+    ops = run.program.blocks[follow - 1].ops if follow else []
+    return run.program.place(ops[-1].pc) if ops else None

@@ -1,0 +1,50 @@
+"""Special registers that are simply read: constants, and fields of the machine's records.
+
+The others (``%laneid``, lane masks, clocks, ``%tid``) are in ``evaluate.py``. A CTA is a cluster of
+one, and what a real driver would fill in (``%envreg``, ``%pm``) is 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .native import Struct
+from .state import Cta, Launch, Warp
+
+AXES = "xyz"
+WARPS_PER_SM = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of the warp's record or of one that it points to (``via``)."""
+
+    record: type[Struct]
+    name: str
+    via: str = ""
+    index: int = 0
+
+
+_CTA = {"%ctaid": "index", "%clusterid": "index"}
+_LAUNCH = {"%nctaid": "grid", "%nclusterid": "grid", "%ntid": "block"}
+
+FIELDS: dict[str, Field] = {
+    "%warpid": Field(Warp, "index"),
+    "%smid": Field(Cta, "smid", "cta"),
+    "%dynamic_smem_size": Field(Launch, "dynamic_bytes", "launch"),
+    "%total_smem_size": Field(Launch, "shared_bytes", "launch"),
+    "%aggr_smem_size": Field(Launch, "shared_bytes", "launch"),
+    "%nsmid": Field(Launch, "sms", "launch"),
+}
+for _i, _axis in enumerate(AXES):
+    FIELDS |= {f"{n}.{_axis}": Field(Cta, f, "cta", _i) for n, f in _CTA.items()}
+    FIELDS |= {f"{n}.{_axis}": Field(Launch, f, "launch", _i) for n, f in _LAUNCH.items()}
+
+CONSTANTS: dict[str, int] = {
+    "%nwarpid": WARPS_PER_SM,
+    "%cluster_nctarank": 1,
+    **{f"%cluster_nctaid.{axis}": 1 for axis in AXES},
+}
+
+#: Special registers that are the same in all lanes of a warp.
+UNIFORM = frozenset({*FIELDS, *CONSTANTS})

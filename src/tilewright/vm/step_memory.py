@@ -1,0 +1,196 @@
+"""Registers and memory of the stepping evaluator: NumPy views of the frame, and the same native
+functions that compiled code calls.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..mma import Instruction, ldmatrix
+from . import access, copies
+from .evaluate import Evaluator, combine
+from .library import Library
+from .native import Native, u64
+from .numpy_values import NumpyValues
+from .record import Record, view
+from .special import Field
+from .state import SPACES, Cta, Launch, Warp, Worker
+
+Lanes = npt.NDArray[Any]
+UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
+POINTEES = {"cta": Cta, "launch": Launch}
+LOW = 2**64 - 1
+
+
+class Fault(Exception):
+    """Native code reported a fault; it is in the worker's record."""
+
+
+def lanes_of(mask: int) -> Lanes:
+    """32 bits as a predicate."""
+    return (np.uint32(mask) >> np.arange(32, dtype=np.uint32) & 1).astype(bool)
+
+
+def word_of(p: Lanes) -> int:
+    """A predicate as 32 bits."""
+    return int(np.packbits(p, bitorder="little").view(np.uint32)[0])
+
+
+class SteppedMemory(NumpyValues, Evaluator):
+    """Evaluates on behalf of the warp whose record is ``warp``."""
+
+    warp: Record
+    arch: str
+    library: Library
+
+    # --- registers ---
+
+    def get(self, index: int) -> Lanes:
+        return _read(self.warp.address + self.program.slots[index], self._width(index))
+
+    def put(self, index: int, value: Lanes) -> None:
+        merged = np.where(lanes_of(self.mask), value, self.get(index))
+        _write(self.warp.address + self.program.slots[index], merged, self._width(index))
+
+    def _width(self, index: int) -> int:
+        return self.program.registers[index].width
+
+    def field(self, field: Field) -> Lanes:
+        record = self.warp
+        if field.via:
+            record = Record(POINTEES[field.via], getattr(record, field.via))
+        value = getattr(record, field.name)
+        return self.const(32, int(value[field.index] if isinstance(value, np.ndarray) else value))
+
+    def thread_index(self, axis: str) -> Lanes:
+        return getattr(self.warp, f"tid_{axis}").copy()
+
+    def clock(self) -> Lanes:
+        return self.const(64, Record(Worker, self.warp.worker).steps - self.warp.budget)
+
+    def carry(self) -> Lanes:
+        return lanes_of(self.warp.carry)
+
+    def set_carry(self, p: Lanes) -> None:
+        self.warp.carry = self.warp.carry & ~self.mask | word_of(p) & self.mask
+
+    # --- native code ---
+
+    def native(self, function: Native, *arguments: int) -> int:
+        """Call native code with this warp."""
+        kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_uint64, *[ctypes.c_int64] * len(arguments))
+        wrapped = [(int(a) + 2**63) % 2**64 - 2**63 for a in arguments]
+        return int(kind(self.library.addresses[function.name])(self.warp.address, *wrapped))
+
+    def checked(self, function: Native, *arguments: int) -> None:
+        """Call native code that may report a fault."""
+        if self.native(function, *arguments):
+            raise Fault
+
+    def area(self, name: str) -> int:
+        """The address of an area of the frame."""
+        return int(self.warp.address + Warp.offset(name))
+
+    def _space(self, name: str) -> int:
+        return SPACES[self.space(name)]
+
+    def _hosts(self, mask: int, space: str, address: Lanes, size: int) -> list[int]:
+        """Host addresses, of those lanes; the others' mean nothing."""
+        self.warp.addresses[:] = address
+        self.checked(access.resolve_lanes, mask, self._space(space), size, self.op.pc)
+        return [int(a) for a in self.warp.addresses]
+
+    # --- memory ---
+
+    def load(self, space: str, address: Lanes, width: int, count: int = 1) -> tuple[Lanes, ...]:
+        self.warp.addresses[:] = address
+        out, size = self.area("results"), width // 8
+        common = (self.mask, self._space(space), out)
+        self.checked(access.load_n, *common, size, count, self.op.pc)
+        return tuple(_read(out + e * 32 * size, width) for e in range(count))
+
+    def store(self, space: str, address: Lanes, values: tuple[Lanes, ...]) -> None:
+        self.warp.addresses[:] = address
+        width = self.width(values[0])
+        values_at, size = self.area("operands"), width // 8
+        for e, value in enumerate(values):
+            _write(values_at + e * 32 * size, value, width)
+        common = (self.mask, self._space(space), values_at)
+        self.checked(access.store_n, *common, size, len(values), self.op.pc)
+
+    def atomic(self, space: str, op: str, type_: str, address: Lanes, *operands: Lanes) -> Lanes:
+        width = self.width(operands[0])
+        in_global = self.in_space("global", address)
+        if self.space(space):
+            in_global = self.const(1, self.space(space) == "global")
+        hosts = self._hosts(self.mask, space, address, width // 8)
+        result = self.const(width, 0)
+        for lane in np.flatnonzero(lanes_of(self.mask)):
+            raw = (ctypes.c_uint8 * (width // 8)).from_address(hosts[lane])
+            old = int.from_bytes(bytes(raw), "little")
+            new = combine(self, op, type_, self.const(width, old), operands, in_global)
+            result[lane] = old
+            raw[:] = int(new[lane]).to_bytes(width // 8, "little")
+        return result
+
+    def cp_async(self, shared: Lanes, global_: Lanes, size: int, valid: Lanes) -> None:
+        self.warp.addresses[:], self.warp.addresses2[:] = shared, global_
+        _write(self.area("operands"), valid, 32)
+        self.checked(copies.copy_async, self.mask, size, self.area("operands"), self.op.pc)
+
+    def cp_async_commit(self) -> None:
+        self.native(copies.commit_async, self.mask)
+
+    def cp_async_wait(self, pending: int) -> None:
+        self.native(copies.wait_async, self.mask, pending)
+
+    # --- matrices ---
+
+    def ldmatrix(self, space: str, address: Lanes, count: int, trans: bool) -> tuple[Lanes, ...]:
+        """Whole rows first, then each lane takes its elements by the fragment's layout."""
+        rows = np.zeros((8 * count, 8), np.uint16)
+        if self.mask:
+            hosts = self._hosts((1 << 8 * count) - 1, space, address, 16)
+            for row, host in enumerate(hosts[: 8 * count]):
+                rows[row] = view(host, u64, 2).view(np.uint16)
+        return tuple(ldmatrix(count, trans).registers(rows).T)
+
+    def mma(
+        self,
+        instruction: Instruction,
+        a: tuple[Lanes, ...],
+        b: tuple[Lanes, ...],
+        c: tuple[Lanes, ...],
+    ) -> tuple[Lanes, ...]:
+        operands = (np.stack(x, axis=-1) for x in (a, b, c))
+        return tuple(instruction.on(self.arch).execute(*operands).T)
+
+
+def _read(address: int, width: int) -> Lanes:
+    """32 lanes of memory as a value; a predicate is a word."""
+    if width == 1:
+        return lanes_of(int(_array(address, 32, 1)[0]))
+    if width == 128:
+        parts = _array(address, 64, 64).astype(object)
+        return parts[0::2] | parts[1::2] << 64
+    return _array(address, width, 32).copy()
+
+
+def _write(address: int, value: Lanes, width: int) -> None:
+    if width == 1:
+        _array(address, 32, 1)[0] = word_of(value)
+    elif width == 128:
+        parts = _array(address, 64, 64)
+        parts[0::2] = (value & LOW).astype(np.uint64)
+        parts[1::2] = (value >> 64).astype(np.uint64)
+    else:
+        _array(address, width, 32)[:] = value
+
+
+def _array(address: int, width: int, count: int) -> Lanes:
+    raw = (ctypes.c_uint8 * (width // 8 * count)).from_address(address)
+    return np.ctypeslib.as_array(raw).view(UNSIGNED[width])
