@@ -4,16 +4,17 @@ Each CTA computes one tile. While the warps multiply one stage, the copies of th
 while they multiply 16 of K, the fragments of the next 16 are on their way from shared memory:
 
     for each tile of K:
-        for each 16 of it:
-            at the last 16: wait for the next stage, barrier
-            load the fragments of the following 16
-            at the first 16: start the copies of tile + stages - 1
-            multiply
+        for each 16 of it but the last:
+            multiply; meanwhile load the fragments of the following 16
+                and start a share of the copies of tile + stages - 1
+        the last: multiply one half; wait for the next stage, barrier; multiply the other, meanwhile load its first fragments
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
+from itertools import chain, islice
 from typing import Any
 
 from ..build import Builder, Pointer, Reg, Traced, trace
@@ -78,6 +79,12 @@ def _build(problem: Problem, config: Config) -> Traced:
     )
 
 
+def exhaust(steps: Iterator[None]) -> None:
+    """Do what is left of some steps."""
+    for _ in steps:
+        pass
+
+
 def _global(k: Builder, address: Reg) -> Pointer:
     return k.pointer("global", "b8", k.emit("cvta.to.global.u64", address))
 
@@ -117,8 +124,8 @@ class Multistage:
         wm, wn = config.warp_tile
         for tile, warp, rows in zip(self.tiles, (warp_m, warp_n), (wm, wn), strict=True):
             tile.partition(warp, k.laneid, rows)
+        self.chunks = sum(tile.count for tile in self.tiles)
         self.origin = self.first[0] + warp_m * wm, self.first[1] + warp_n * wn
-        self.acc = [[k.array("f32", 4, 0.0) for _ in range(wn // 8)] for _ in range(wm // 16)]
 
     def _tile(self, limits: tuple[Reg, Reg]) -> tuple[Any, Any]:
         """CTA index → tile: down groups of ``group`` rows of tiles, so that neighbours share A and B in the L2."""
@@ -138,45 +145,74 @@ class Multistage:
         self.write, self.read = k.var("u32", 0), k.var("u32", 0)
         self.first_k = k.var("u32", 0)
         for stage in range(stages - 1):
-            self._copy(self.steps > stage)
+            exhaust(self._copies(self.steps > stage))
+            self._commit()
+        wm, wn = self.config.warp_tile
+        self.acc = [[k.array("f32", 4, 0.0) for _ in range(wn // 8)] for _ in range(wm // 16)]
         k.cp_async_wait(stages - 2)
         k.barrier()
         inner = self.config.tile[2] // 16
         self.fragments = [[tile.registers() for tile in self.tiles] for _ in range(2)]
-        self._load(0)
+        exhaust(self._loads(0))
         for step in k.range(0, self.steps):
-            for part in range(inner):
-                self._multiply(step, part, inner)
+            copies = self._copies(step + (stages - 1) < self.steps)
+            for part in range(inner - 1):
+                share = self._share(part + 1, inner - 1) - self._share(part, inner - 1)
+                self._multiply(part, chain(self._loads(part + 1), islice(copies, share)))
+            exhaust(copies)
+            self._commit()
+            self._turn(inner - 1)
         k.cp_async_wait(0)
         k.barrier()
 
-    def _multiply(self, step: Reg, part: int, inner: int) -> None:
-        """16 of K, and what goes on meanwhile."""
+    def _share(self, part: int, parts: int) -> int:
+        """How many of a thread's copies are started before a part."""
+        return self.chunks * part // parts
+
+    def _turn(self, part: int) -> None:
+        """The last 16 of a tile. The barrier that opens the next stage stands between two shares of the products, so
+        that the tensor cores have work while warps wait for one another and for the first fragments."""
         k = self.k
-        if part == inner - 1:
-            k.cp_async_wait(self.config.stages - 2)
-            k.barrier()
-            self._advance(self.read)
-        self._load((part + 1) % inner)
-        if part == 0:
-            self._copy(step + (self.config.stages - 1) < self.steps)
+        middle = self.config.warp_tile[1] // 16
+        self._multiply(part, iter(()), 0, middle)
+        k.cp_async_wait(self.config.stages - 2)
+        k.barrier()
+        self._advance(self.read)
+        self._multiply(part, self._loads(0), middle)
+
+    def _multiply(self, part: int, meanwhile: Iterator[None], first: int = 0, last: int | None = None) -> None:
+        """The products of a 16 of K (of 8-columns ``first`` to ``last`` of B), with a step of ``meanwhile`` before each
+        until there is none left.
+
+        All rows of A meet a column of B before the next one comes, up one column and down the other: a tensor core that
+        holds B still takes less power, and power is what limits large products.
+        """
         a, b = self.fragments[part % 2]
-        for i, left in enumerate(a):
-            for j in range(2 * len(b)):
-                right = b[j // 2][2 * (j % 2) : 2 * (j % 2) + 2]
-                k.mma(self.opcode, left, right, self.acc[i][j], into=self.acc[i][j])
+        rows = range(len(a))
+        for j in range(first, 2 * len(b) if last is None else last):
+            right = b[j // 2][2 * (j % 2) : 2 * (j % 2) + 2]
+            for i in rows if j % 2 == 0 else reversed(rows):
+                next(meanwhile, None)
+                self.k.mma(self.opcode, a[i], right, self.acc[i][j], into=self.acc[i][j])
+        exhaust(meanwhile)
 
-    def _load(self, part: int) -> None:
-        """The fragments of a 16 of K into the buffer that the multiplication before does not read."""
-        for tile, fragments in zip(self.tiles, self.fragments[part % 2], strict=True):
+    def _loads(self, part: int) -> Iterator[None]:
+        """The fragments of a 16 of K into the buffer that the products before do not read, what is needed first first."""
+        a, b = (
             tile.load(part, self.read, fragments)
+            for tile, fragments in zip(self.tiles, self.fragments[part % 2], strict=True)
+        )
+        yield next(b)
+        yield from a
+        yield from b
 
-    def _copy(self, wanted: Any) -> None:
-        """Start the next tile's copies, where there is one; the group is committed in any case."""
+    def _copies(self, wanted: Any) -> Iterator[None]:
+        """The next tile's copies, if there is such a tile, a chunk for each ``next``."""
+        return chain(*(tile.copy(self.first_k, self.write, wanted) for tile in self.tiles))
+
+    def _commit(self) -> None:
+        """Close a tile's group, whether it exists or not, and go on to the next."""
         k = self.k
-        with k.when(wanted):
-            for tile in self.tiles:
-                tile.copy(self.first_k, self.write)
         k.cp_async_commit()
         k.add(self.first_k, self.config.tile[2], into=self.first_k)
         self._advance(self.write)

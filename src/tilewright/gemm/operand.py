@@ -10,6 +10,7 @@ writes and for ldmatrix's reads alike:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from ..layout import ComposedLayout, Layout, Swizzle
 
 LINE = 64  # elements of 16 bits in the 128 bytes that one wavefront of shared memory serves
 CHUNK = 8  # elements in 16 bytes
+BATCH = 16  # copies of a thread that are written out; more go round a loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,31 +115,33 @@ class Tile:
     ) -> None:
         self.k, self.operand, self.depth = k, operand, depth
         line, self.count, self.lines = operand.copies()
+        self.line, self.shared = line, shared
+        self.limit, self.first_row = rows, first_row
+        self.looped = operand.align < 4 or self.count > BATCH
+        if self.looped:
+            self._source(source, leading, 0, 0)
+            return
         thread = k.tid.x
         self.across = (thread % line) * operand.chunk  # where in its contiguous line this thread copies
         self.along = thread // line
-        self.line = line
-        self._source(source, leading, first_row)
-        at = (self.along, self.across) if operand.contiguous == "k" else (self.across, self.along)
-        self.target = Swizzled(k, operand, shared, *at)
+        self._source(source, leading, self.along, self.across)
+        self.target = Swizzled(k, operand, shared, *self._coordinate(self.along, self.across))
         self.places = [self._place(index) for index in range(self.count)]
         for place in self.places:
             self.target.at(*self._coordinate(*place))
         self._bounds(rows, first_row)
-        self.shared = shared
 
     # --- from global to shared memory ---
 
-    def _source(self, source: Pointer, leading: Reg, first_row: Reg) -> None:
-        """The address of this thread's first chunk, and how it moves on."""
+    def _source(self, source: Pointer, leading: Reg, along: Any, across: Any) -> None:
+        """The address at (along, across) the contiguous lines of the first tile, and how it moves on."""
         k, operand = self.k, self.operand
         self.stride = leading * operand.size
-        if operand.contiguous == "k":
-            start = (first_row + self.along).to("u64") * leading + self.across.to("u64")
-            self.advance: Any = operand.depth * operand.size
-        else:
-            start = self.along.to("u64") * leading + (first_row + self.across).to("u64")
-            self.advance = self.stride * operand.depth
+        row, depth = self._coordinate(along, across)
+        row = (self.first_row + row).to("u64")
+        depth = depth.to("u64") if isinstance(depth, Reg) else depth
+        start = row * leading + depth if operand.contiguous == "k" else row + leading * depth
+        self.advance = operand.depth * operand.size if operand.contiguous == "k" else self.stride * operand.depth
         self.cursor = k.var(source.cast("b8").add_bytes(start * operand.size))
 
     def _bounds(self, rows: Reg, first_row: Reg) -> None:
@@ -168,24 +172,74 @@ class Tile:
         per_line = self.line // self.operand.threads
         return index // per_line, index % per_line * self.operand.threads * self.operand.chunk
 
-    def _coordinate(self, along: int, across: int) -> tuple[int, int]:
-        """A shift along and across the contiguous lines as (row, k)."""
+    def _coordinate(self, along: Any, across: Any) -> tuple[Any, Any]:
+        """Along and across the contiguous lines as (row, k)."""
         return (along, across) if self.operand.contiguous == "k" else (across, along)
 
-    def copy(self, first_k: Any, stage: Any) -> None:
-        """Start the copies of the tile at K ``first_k`` into the stage at byte ``stage``."""
+    def copy(self, first_k: Any, stage: Any, wanted: Any) -> Iterator[None]:
+        """Copy the tile at K ``first_k`` into the stage at byte ``stage`` if it is ``wanted``, a chunk for each ``next``.
+
+        Only the copies themselves are predicated: addresses under a predicate would cost a select each.
+        """
+        if self.looped:
+            self._copy_in_loop(first_k, stage, wanted)
+            yield
+            return
         k, operand = self.k, self.operand
         total = operand.extent * operand.depth // operand.chunk
-        with k.when(k.tid.x < total if operand.threads > total else True):
-            pointer, last = self.cursor.add_bytes(0), 0
-            for along, across in self.places:
-                if along != last:
-                    pointer, last = pointer.add_bytes(self.stride * (along - last)), along
-                register, immediate = self.target.at(*self._coordinate(along, across))
-                target = k.pointer("shared", "b8", register + stage).add_bytes(immediate)
-                source = pointer.add_bytes(across * operand.size)
-                self._move(target, source, self._valid(first_k, along, across))
+        busy = k.tid.x < total if operand.threads > total else True
+        pointer, last = self.cursor.add_bytes(0), 0
+        bases: dict[int, Any] = {}
+        for along, across in self.places:
+            if along != last:
+                pointer, last = pointer.add_bytes(self.stride * (along - last)), along
+            register, immediate = self.target.at(*self._coordinate(along, across))
+            if id(register) not in bases:
+                bases[id(register)] = register + stage
+            target = k.pointer("shared", "b8", bases[id(register)]).add_bytes(immediate)
+            source = pointer.add_bytes(across * operand.size)
+            valid = self._valid(first_k, along, across)
+            with k.when(wanted), k.when(busy):
+                k.cp_async(target, source, operand.align, valid)
+            yield
         self.cursor.advance(self.advance)
+
+    def _copy_in_loop(self, first_k: Any, stage: Any, wanted: Any) -> None:
+        """The slow way, for small chunks: a loop over batches of them, every address computed anew."""
+        k, operand = self.k, self.operand
+        batch = min(BATCH, self.count)
+        for number in k.range(0, k.select(wanted, self.count // batch, 0), unroll=False):
+            held = []
+            for index in range(batch):
+                chunk = k.tid.x + (number * batch + index) * operand.threads
+                along, across = chunk // self.line, (chunk % self.line) * operand.chunk
+                row, depth = self._coordinate(along, across)
+                offset = along.to("u64") * self.stride + across.to("u64") * operand.size
+                source = self.cursor.add_bytes(offset)
+                element = operand.layout.outer(operand.layout.inner((row, depth)))
+                target = k.pointer("shared", "b8", element * operand.size + self.shared + stage)
+                valid = self._valid_anywhere(first_k + depth, self.first_row + row)
+                if operand.align >= 4:
+                    k.cp_async(target, source, operand.align, valid)
+                else:
+                    held.append((target, self._load_one(source, valid)))
+            for target, value in held:
+                k.emit("st.shared.b16", target, value)
+        self.cursor.advance(self.advance)
+
+    def _load_one(self, source: Pointer, valid: Any) -> Any:
+        """An element in a register, zero where there is none."""
+        value = self.k.var("b16", 0)
+        with self.k.when(valid > 0):
+            self.k.emit("ld.global.b16", source, into=value)
+        return value
+
+    def _valid_anywhere(self, depth: Any, row: Any) -> Any:
+        """Bytes of the chunk at an absolute coordinate that exist."""
+        k = self.k
+        if self.operand.contiguous == "k":
+            return k.select(row < self.limit, self._clamped(self.depth, depth), 0)
+        return k.select(depth < self.depth, self._clamped(self.limit, row), 0)
 
     def _valid(self, first_k: Any, along: int, across: int) -> Any:
         """Bytes of a chunk that exist, or None for all."""
@@ -201,17 +255,6 @@ class Tile:
             return valid
         inside = first_k + (self.along + along) < self.depth
         return k.select(inside, whole if valid is None else valid, 0)
-
-    def _move(self, target: Pointer, source: Pointer, valid: Any) -> None:
-        """One chunk: asynchronously, or through a register where it is a single element."""
-        k, operand = self.k, self.operand
-        if operand.align >= 4:
-            k.cp_async(target, source, operand.align, valid)
-            return
-        value = k.var("b16", 0)
-        with k.when(True if valid is None else valid > 0):
-            k.emit("ld.global.b16", source, into=value)
-        k.emit("st.shared.b16", target, value)
 
     # --- from shared memory to fragments ---
 
@@ -235,8 +278,9 @@ class Tile:
         """Variables for the fragments of 16 of K: four for each 16 rows."""
         return [[self.k.var("b32") for _ in range(4)] for _ in range(0, self.rows, 16)]
 
-    def load(self, step: int, stage: Any, into: list[list[Any]]) -> None:
-        """The fragments of the ``step``-th 16 of K from the stage at byte ``stage``, in ldmatrix's order."""
+    def load(self, step: int, stage: Any, into: list[list[Any]]) -> Iterator[None]:
+        """The fragments of the ``step``-th 16 of K from the stage at byte ``stage``, in ldmatrix's order: 16 rows for
+        each ``next``."""
         k, trans = self.k, self.operand.contiguous != "k"
         bases: dict[int, Any] = {}
         for row, targets in zip(range(0, self.rows, 16), into, strict=True):
@@ -245,3 +289,4 @@ class Tile:
                 bases[id(register)] = register + stage
             pointer = k.pointer("shared", "b16", bases[id(register)]).add_bytes(immediate)
             k.ldmatrix(pointer, 4, trans, into=targets)
+            yield
