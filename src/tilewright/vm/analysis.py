@@ -14,6 +14,10 @@ VARIANT = frozenset("atom shfl ldmatrix mma movmatrix match elect addc subc madc
 ATOMICS = ("atom", "red")
 STRONG = frozenset("acquire release acq_rel relaxed volatile mmio cv".split())
 STEERS = frozenset({"branch", "barrier"})
+# What an operation costs, about as it takes time; a loop that looks at a flag gives way soon.
+WEIGHTS = {"mma": 16, "ldmatrix": 4, "atom": 50, "nanosleep": 2000}
+LOOKS = frozenset({"ld", "atom"})
+LOOK = 500
 
 
 def is_divergent(ops: Sequence[Op], exits: frozenset[str]) -> bool:
@@ -60,6 +64,13 @@ def _differs(arg: Arg) -> bool:
     if isinstance(arg, Addr):
         return arg.space == "local"
     return isinstance(arg, Special) and arg.name not in UNIFORM
+
+
+def weight(op: Op) -> int:
+    """What an operation costs of a warp's budget."""
+    if op.form.mnemonic in LOOKS and (STRONG | {"cas", "exch"}) & set(op.form.opcode.split(".")):
+        return LOOK
+    return WEIGHTS.get(op.form.mnemonic, 1)
 
 
 def communicates(ops: Sequence[Op]) -> bool:

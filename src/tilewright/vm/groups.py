@@ -10,7 +10,7 @@ from __future__ import annotations
 from .native import Ptr, i64, native
 from .state import DIVERGED, DONE, FAULT, HERE, JUMP, WAIT, Warp
 
-SPINS = 64  # times round a loop until another group is favoured
+SPINS = 8000  # what a group may spend in a loop until another one is favoured
 STICKY = 1024  # choices for which it is
 
 

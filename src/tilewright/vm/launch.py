@@ -23,7 +23,7 @@ from .record import Record
 from .report import fault
 from .state import FINISHED, QUEUE, STOPPED, Allocation, Copy, Cta, Launch, Warp, Worker
 
-SLICE = 100_000  # operations in loops before a warp gives way
+SLICE = 20_000  # what a warp may spend in loops before it gives way
 NAP = 0.05  # seconds between looks at a launch under way
 SHARES = 8  # of CTAs for each host thread
 SEED_BITS = 62
@@ -88,7 +88,8 @@ class Run:
         r.shared_bytes, r.dynamic_bytes = p.shared_bytes + s.shared, s.shared
         r.local_bytes = p.local_bytes
         r.blocks, r.divergent = len(p.blocks), p.divergent
-        r.seed, r.slice, r.step_limit = s.seed % (1 << SEED_BITS), SLICE, s.step_limit
+        r.seed, r.step_limit = s.seed % (1 << SEED_BITS), s.step_limit
+        r.slice = min(SLICE, s.step_limit or SLICE)
         return r
 
     def execute(self, code: Code, threads: int, watch: Watch | None = None) -> None:

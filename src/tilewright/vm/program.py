@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from ..errors import Place
 from ..ptx import abi, check, print_module, tree
-from .analysis import communicates, crossing, is_divergent, places
+from .analysis import communicates, crossing, is_divergent, places, weight
 from .flatten import Flattener
 from .operands import CodeBlock, Op, Register
 from .state import Warp
@@ -59,10 +59,10 @@ class Program:
 
     @cached_property
     def _ends(self) -> list[int]:
-        return [0, *accumulate(len(b.ops) for b in self.blocks)]
+        return [0, *accumulate(sum(weight(op) for op in b.ops) for b in self.blocks)]
 
     def cost(self, target: int, current: int) -> int:
-        """The operations of a loop: of blocks ``target`` to ``current``, its back edge."""
+        """What going round a loop costs: the weight of blocks ``target`` to ``current``."""
         return max(1, self._ends[current + 1] - self._ends[target])
 
     def place(self, pc: int) -> Place | None:

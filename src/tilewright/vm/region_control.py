@@ -62,7 +62,8 @@ class Control(Frame):
         self.poke("block", I64(self.current.index))
         first = min(target for target, _ in groups_)
         if first <= self.current.index:
-            self.poke("spin", self.b.add(self.peek("spin"), I64(1)))
+            cost = self.program.cost(first, self.current.index)
+            self.poke("spin", self.b.add(self.peek("spin"), I64(cost)))
             out, on = self.fork(self.spend(first))
             self.b.position_at_end(out)
             self.poke("active", I32(0))  # all are pending already

@@ -33,7 +33,7 @@ CTA_BYTES = Cta.size
 POISON = 0xFFFFFFFFFFFFFFFF
 SPLITMIX = 0x9E3779B97F4A7C15
 SALT = 0xD1B54A32D192ED03
-SLICES = 17  # with a seed, a slice is a power of two below 2^17
+SLICES = 15  # with a seed, a slice is a power of two below 2^15
 
 
 @native

@@ -144,7 +144,7 @@ class Stepper(SteppedMemory, Code):
         self.warp.block = self.current.index
         first = min(target for target, _ in parts)
         if first <= self.current.index:
-            self.warp.spin += 1
+            self.warp.spin += self.program.cost(first, self.current.index)
             if self.spend(first):
                 self.warp.active = 0  # all are pending already
                 raise _Left(YIELD)
