@@ -1,7 +1,8 @@
 """Every matrix instruction on this GPU against the arithmetic of ``tilewright.mma``, bit by bit.
 
-A one-instruction kernel (load fragments, multiply, store) runs over tiles of every hostile kind. Prints, for each instruction and kind, how many
-elements of D differ and the first that does; ``--golden FILE`` keeps a compact sample of what the GPU returned.
+A one-instruction kernel (load fragments, multiply, store) runs over tiles of every hostile kind.
+Prints, for each instruction and kind, how many elements of D differ and the first that does;
+``--golden FILE`` keeps a compact sample of what the GPU returned.
 
     python benchmarks/mma_probe.py [--tiles 512] [--golden tests/data/mma_sm_90a.npz]
 """
@@ -18,11 +19,15 @@ from tilewright import cuda, mma
 from tilewright.build import trace
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from hostile import KINDS, tiles  # noqa: E402
+from hostile import KINDS, tiles
+
+KEPT = 8  # tiles of each instruction and kind
 
 
 def probe_kernel(row: mma.Instruction):
-    """One warp for each tile: registers of A, B, C in, of D out, 32-bit words by (tile, lane, register)."""
+    """One warp for each tile: registers of A, B, C in, of D out, 32-bit words by (tile, lane,
+    register).
+    """
     counts = {x: row.fragment(x).count for x in "abcd"}
 
     def probe(k, a, b, c, d):
@@ -50,7 +55,8 @@ def run(gpu: cuda.Gpu, row: mma.Instruction, a, b, c) -> np.ndarray:
     addresses = [gpu.alloc(w.nbytes) for w in (*words, out)]
     for address, w in zip(addresses, (*words, out), strict=True):
         gpu.upload(address, np.ascontiguousarray(w))
-    gpu.launch(loaded[traced.name], (len(a), 1, 1), (32, 1, 1), np.array(addresses, np.uint64).tobytes())
+    params = np.array(addresses, np.uint64).tobytes()
+    gpu.launch(loaded[traced.name], (len(a), 1, 1), (32, 1, 1), params)
     gpu.wait()
     gpu.download(out, addresses[-1])
     for address in addresses:
@@ -75,10 +81,12 @@ def main() -> int:
             print(f"{row.opcode:58s} {kind:24s} {len(wrong):8d} of {got.size} differ")
             for place in wrong[:3]:
                 t, i, j = place
-                print(f"    tile {t} ({i},{j}): GPU {got[t, i, j]:#010x}, ours {want[t, i, j]:#010x}, c {c[t, i, j]:#010x}")
+                bits = (f"{x[t, i, j]:#010x}" for x in (got, want, c))
+                print("    tile {} ({},{}): GPU {}, ours {}, c {}".format(*place, *bits))
                 print("    a", [hex(x) for x in a[t, i]])
                 print("    b", [hex(x) for x in b[t, :, j]])
-            golden[f"{row.opcode}/{kind}"] = got[:8]
+            for name, bits in zip("abcd", (a, b, c, got), strict=True):
+                golden[f"{row.opcode}/{kind}/{name}"] = bits[:KEPT]
     if options.golden:
         np.savez_compressed(options.golden, **golden)
     print(f"{differing} elements differ")

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..errors import LaunchError
+from ..errors import DeviceError, LaunchError
 from .driver import call, cu, error_of
 from .stream import stream_handle
 
@@ -129,18 +129,15 @@ def _attribute(handle: Any, name: str) -> int:
 
 
 def _param_bytes(handle: Any) -> int | None:
-    """The size of a kernel's parameter block; None where the driver is too old to tell (< 12.4)."""
-    query = getattr(cu(), "cuFuncGetParamInfo", None)
-    end = 0
+    """The size of a kernel's parameter block; None where the driver is too old to tell (< 13.0)."""
     try:
-        for index in range(4096):
-            status, *where = query(handle, index)  # type: ignore[misc]
-            if status:
-                return end
-            end = int(where[0]) + int(where[1])
-    except (TypeError, RuntimeError):
+        count = int(call("cuFuncGetParamCount", handle))
+        if count == 0:
+            return 0
+        offset, size = call("cuFuncGetParamInfo", handle, count - 1)
+    except DeviceError:
         return None
-    return None
+    return int(offset) + int(size)
 
 
 class Launch:

@@ -56,7 +56,7 @@ def placed_by(s: Signature, rows: bool) -> Placement | None:
     if s.phase % s.itemsize:
         return None  # its elements themselves are not aligned
     if lines <= 1 or length == 0:
-        between = padded(length, s.itemsize, ALIGN)  # one line at most: as we like
+        between = max(length, 1)  # one line at most, and nothing is read beyond its end
     if (length > 1 and within != 1) or between < 0:
         return None
     return Placement(rows, between, _divisor(s.phase | between * s.itemsize))
