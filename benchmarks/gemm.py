@@ -1,19 +1,24 @@
-"""Our GEMM beside ``torch.mm`` (cuBLAS) in one process: ratios of CUDA-graph replays on random data, inputs rotated past the L2.
+"""Our GEMM beside ``torch.mm`` (cuBLAS) in one process: ratios of CUDA-graph replays on random
+data, inputs rotated past the L2.
 
-    python benchmarks/gemm.py [--shapes 4096x4096x4096,8192x8192x8192] [--types bf16] [--layouts tn] [--configs all|table|CONFIG,…]
+    python benchmarks/gemm.py [--shapes 4096x4096x4096,8192x8192x8192] [--types bf16]
+                              [--layouts tn] [--configs table|CONFIG,…]
 
-Prints a row for each shape and configuration: our time, torch's, TFLOP/s, their ratio (above 1: we are faster), registers, spills, and
-the largest error against float64 relative to the sum of magnitudes.
+Prints a row for each shape and configuration: our time, torch's, TFLOP/s, their ratio (above 1: we
+are faster), registers, spills, and the largest error against float64 relative to the sum of
+magnitudes.
 """
 
 from __future__ import annotations
 
 import argparse
+from itertools import product
 
 import torch
 
 from tilewright import cuda, gemm, target
 from tilewright.gemm import Config, Problem
+from tilewright.ptx import abi
 
 TYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
 L2 = 64 << 20
@@ -57,16 +62,14 @@ class Ours:
         cubin = cuda.compile(traced.ptx, gpu.arch)
         self.registers, self.spills = cubin.registers, cubin.spills
         self.loaded = gpu.load(cubin)
-        function = self.loaded[traced.name]
-        self.launch = gpu.prepare(function, gemm.grid(p, config), traced.block, shared=traced.dynamic_shared)
+        function, grid = self.loaded[traced.name], gemm.grid(p, config)
+        self.launch = gpu.prepare(function, grid, traced.block, shared=traced.dynamic_shared)
         self.params = [self._params(traced, p, s) for s in case.sets]
 
     def _params(self, traced, p: Problem, tensors) -> bytes:
-        from tilewright.ptx import abi
-
-        a, b, d = tensors
-        lda, ldb = max(a.stride()), max(b.stride())
-        values = [a.data_ptr(), b.data_ptr(), 0, d.data_ptr(), p.m, p.n, p.k, lda, ldb, 0, p.n, 1.0, 0.0, 0, 0]
+        a, b, d = (x.data_ptr() for x in tensors)
+        lda, ldb = (max(x.stride()) for x in tensors[:2])
+        values = [a, b, 0, d, p.m, p.n, p.k, lda, ldb, 0, p.n, 1.0, 0.0, 0, 0]
         return abi.pack(traced.entry, values)
 
     def __call__(self, index: int) -> None:
@@ -108,8 +111,9 @@ def compare(case: Case, config: Config, pairs: int) -> str:
     rate = case.problem.flops / mine / 1e12
     ours.loaded.close()
     return (
-        f"{case.problem!s:38s} {config!s:26s} {mine * 1e6:9.1f} µs {rate:6.0f} TFLOP/s   torch {theirs * 1e6:9.1f} µs   "
-        f"ratio {ratio:5.3f}   regs {ours.registers} spills {ours.spills}   error {error:.1e}"
+        f"{case.problem!s:38s} {config!s:26s} {mine * 1e6:9.1f} µs {rate:6.0f} TFLOP/s   "
+        f"torch {theirs * 1e6:9.1f} µs   ratio {ratio:5.3f}   "
+        f"regs {ours.registers} spills {ours.spills}   error {error:.1e}"
     )
 
 
@@ -121,19 +125,23 @@ def main() -> None:
     parser.add_argument("--configs", default="")
     parser.add_argument("--pairs", type=int, default=7)
     o = parser.parse_args()
-    for type_ in o.types.split(","):
-        for layout in o.layouts.split(","):
-            for shape in o.shapes.split(","):
-                case = Case(*(int(x) for x in shape.split("x")), type_, layout)
-                chosen = gemm.choose(case.problem, target.DEFAULT_DEVICE)
-                names = o.configs.split(",") if o.configs else [str(chosen)]
-                configs = list(gemm.TABLE) if o.configs == "table" else [Config.parse(c) for c in names]
-                for config in configs:
-                    try:
-                        print(compare(case, config, o.pairs), flush=True)
-                    except Exception as error:  # noqa: BLE001 - a sweep goes on
-                        print(f"{case.problem} {config}: {type(error).__name__}: {error}", flush=True)
-                del case
+    for type_, layout, shape in product(*(x.split(",") for x in (o.types, o.layouts, o.shapes))):
+        case = Case(*(int(x) for x in shape.split("x")), type_, layout)
+        for config in asked(o.configs, case.problem):
+            try:
+                print(compare(case, config, o.pairs), flush=True)
+            except Exception as error:  # a sweep goes on
+                print(f"{case.problem} {config}: {type(error).__name__}: {error}", flush=True)
+        del case  # before the next one takes its memory
+
+
+def asked(configs: str, problem: Problem) -> list[Config]:
+    """The configurations that ``--configs`` names; without it, the chosen one."""
+    if configs == "table":
+        return list(gemm.TABLE)
+    if not configs:
+        return [gemm.choose(problem, target.DEFAULT_DEVICE)]
+    return [Config.parse(c) for c in configs.split(",")]
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """One family of exceptions, each knowing the place in the source that it speaks of.
 
-An error prints what was given, what is allowed and where: the source line with a caret under the column.
-Errors that Python users expect by another name (ValueError, TypeError, ImportError) are those too.
+An error prints what was given, what is allowed and where: the source line with a caret under the
+column. Errors that Python users expect by another name (ValueError, TypeError, ImportError) are
+those too.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class Place:
         return cls(file, source.count("\n", 0, offset) + 1, offset - start + 1, text, width)
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}" if self.column else f"{self.file}:{self.line}"
+        line = f"{self.file}:{self.line}"
+        return f"{line}:{self.column}" if self.column else line
 
     def picture(self) -> str:
         """The source line with a caret under the column (empty where the text is not known)."""
@@ -117,10 +119,12 @@ class CudaError(DeviceError):
 
 
 class VmFault(DeviceError):
-    """A kernel did on the virtual machine what faults on hardware, or what hardware leaves undefined.
+    """A kernel did on the virtual machine what faults on hardware, or what hardware leaves
+    undefined.
 
     ``kind`` is a short name (``out of bounds``, ``misaligned``, ``deadlock``, …); ``address`` the
-    address, ``thread`` the (x, y, z) thread index and ``block`` the (x, y, z) CTA index, where known.
+    address, ``thread`` the (x, y, z) thread index and ``block`` the (x, y, z) CTA index, where
+    known.
     """
 
     def __init__(

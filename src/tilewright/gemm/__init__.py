@@ -1,6 +1,7 @@
 """GEMM: a problem and a configuration become a kernel.
 
-``choose`` picks a configuration, ``build`` traces the kernel, ``grid`` says how many CTAs. Nothing here runs anything.
+``choose`` picks a configuration, ``build`` traces the kernel, ``grid`` says how many CTAs. Nothing
+here runs anything.
 """
 
 from .config import TABLE, Config, check, choose
@@ -8,7 +9,10 @@ from .multistage import PARAMETERS, build
 from .problem import Problem
 from .roofline import Roofline, roofline
 
-__all__ = ["PARAMETERS", "TABLE", "Config", "Problem", "Roofline", "build", "check", "choose", "grid", "roofline"]
+__all__ = [
+    "PARAMETERS", "TABLE", "Config", "Problem", "Roofline",
+    "build", "check", "choose", "grid", "roofline",
+]  # fmt: skip
 
 
 def grid(problem: Problem, config: Config) -> tuple[int, int, int]:

@@ -9,11 +9,12 @@ import re
 from dataclasses import dataclass
 
 from ..errors import ConfigError
-from ..target import Device
+from ..target import Device, Limits
 from .problem import Problem
 
 INSTRUCTION = (16, 8, 16)  # m16n8k16
 WARP = 32
+LEAST = (16, 16, 32)  # a tile's M, N, K
 PAD = 8  # elements between rows of the staged result, against bank conflicts
 
 _NOTATION = re.compile(r"(\d+)x(\d+)x(\d+):(\d+)x(\d+):(\d+)(?:/(\d+))?(?:@(\d+))?")
@@ -23,8 +24,9 @@ _NOTATION = re.compile(r"(\d+)x(\d+)x(\d+):(\d+)x(\d+):(\d+)(?:/(\d+))?(?:@(\d+)
 class Config:
     """Kernel ``multistage``: cp.async into a ring of ``stages``, ldmatrix, mma.sync.
 
-    ``tile`` (M, N, K) of a CTA, ``warps`` (along M, along N), ``group``: how many rows of tiles are walked together for
-    the L2, ``ctas``: how many CTAs an SM should hold (the compiler's register budget). Raises ConfigError.
+    ``tile`` (M, N, K) of a CTA, ``warps`` (along M, along N), ``group``: how many rows of tiles are
+    walked together for the L2, ``ctas``: how many CTAs an SM should hold (the compiler's register
+    budget). Raises ConfigError.
     """
 
     tile: tuple[int, int, int]
@@ -34,12 +36,14 @@ class Config:
     ctas: int = 1
 
     def __post_init__(self) -> None:
-        for name, size, least in (("M", self.tile[0], 16), ("N", self.tile[1], 16), ("K", self.tile[2], 32)):
+        for name, size, least in zip("MNK", self.tile, LEAST, strict=True):
             if size < least or size & (size - 1):
-                raise ConfigError(f"{self}: the tile's {name} is a power of two from {least} on, not {size}")
-        for axis, (size, count) in enumerate(zip(self.tile, self.warps, strict=False)):
+                raise ConfigError(
+                    f"{self}: the tile's {name} is a power of two from {least} on, not {size}"
+                )
+        for what, size, count in zip(("rows", "columns"), self.tile[:2], self.warps, strict=True):
             if count < 1 or size % count or (size // count) % 16:
-                raise ConfigError(f"{self}: {count} warps don't share {size} {'rows columns'.split()[axis]} by 16s")
+                raise ConfigError(f"{self}: {count} warps don't share {size} {what} by 16s")
         if not 2 <= self.stages <= 16:
             raise ConfigError(f"{self}: 2 to 16 stages, not {self.stages}")
         if self.threads > 1024 or self.group < 1 or self.ctas < 1:
@@ -77,6 +81,11 @@ class Config:
         staged = wm * wn * INSTRUCTION[0] * (self.warp_tile[1] + PAD) * 4
         return max(self.stages * self.stage_bytes(bits), staged)
 
+    def resident(self, bits: int, limits: Limits) -> int:
+        """CTAs that an SM holds: as many as it should, if their shared memory is there."""
+        room = limits.shared_per_sm // (self.shared_bytes(bits) + limits.shared_reserved)
+        return max(1, min(self.ctas, room))
+
 
 def check(problem: Problem, config: Config, device: Device) -> None:
     """Raises ConfigError where the configuration does not fit the device."""
@@ -86,9 +95,13 @@ def check(problem: Problem, config: Config, device: Device) -> None:
             f"{config} needs {need} bytes of shared memory; {device.name} has {have} for a CTA",
             hint="fewer stages or a smaller tile",
         )
-    registers = config.threads * config.ctas * accumulators(config)
-    if registers > device.limits.registers_per_sm:
-        raise ConfigError(f"{config}: its accumulators alone take {registers} registers of an SM")
+    shared_out = device.limits.registers_per_sm // (config.threads * config.ctas)
+    have, need = min(shared_out, device.limits.registers_per_thread), accumulators(config)
+    if need >= have:
+        raise ConfigError(
+            f"{config}: its accumulators alone take {need} of a thread's {have} registers",
+            hint="more warps, or fewer CTAs on an SM",
+        )
 
 
 def accumulators(config: Config) -> int:
@@ -112,12 +125,13 @@ TABLE: tuple[Config, ...] = (
 
 def choose(problem: Problem, device: Device) -> Config:
     """The table's configuration with the least estimated time on the device."""
-    fitting = [c for c in TABLE if c.shared_bytes(problem.input.bits) <= device.limits.shared_per_block]
+    bits, room = problem.input.bits, device.limits.shared_per_block
+    fitting = [c for c in TABLE if c.shared_bytes(bits) <= room]
     return min(fitting, key=lambda c: estimate(problem, c, device))
 
 
-# What a tile shape reaches of the tensor cores' mma.sync rate when it has the SM for itself, by what it reads
-# from shared memory for each product: 1 / (1 + COST · (1/wm + 1/wn)).
+# What a tile shape reaches of the tensor cores' mma.sync rate when it has the SM for itself, by
+# what it reads from shared memory for each product: 1 / (1 + COST · (1/wm + 1/wn)).
 COST = 14.0
 
 
@@ -125,10 +139,10 @@ def estimate(problem: Problem, config: Config, device: Device) -> float:
     """Relative time: waves of CTAs, each as long as its products take and its pipeline to fill."""
     bm, bn, bk = config.tile
     tiles = -(-problem.m // bm) * -(-problem.n // bn)
-    resident = device.sms * config.ctas
-    waves = -(-tiles // resident)
+    resident = config.resident(problem.input.bits, device.limits)
+    waves = -(-tiles // (device.sms * resident))
     wm, wn = config.warp_tile
-    busy = min(1.0, config.threads * config.ctas / 256)  # four schedulers want two warps each
+    busy = min(1.0, config.threads * resident / 256)  # four schedulers want two warps each
     rate = busy / (1 + COST * (1 / wm + 1 / wn))
     steps = -(-problem.k // bk) + config.stages
-    return waves * steps * bm * bn * bk * config.ctas / rate
+    return waves * steps * bm * bn * bk * resident / rate

@@ -1,23 +1,32 @@
 """The way out: D = α·acc + β·C, rounded once into D's format.
 
-Each warp lays 16 rows of its accumulators down in shared memory and takes them up again as whole 16-byte pieces of
-rows, so that C is read and D written in full sectors. t = α·acc is rounded to f32 (exact for α = 1), then β·C + t is one FMA.
+Each warp lays 16 rows of its accumulators down in shared memory and takes them up again as whole
+16-byte pieces of rows, so that C is read and D written in full sectors. t = α·acc is rounded to f32
+(exact for α = 1), then β·C + t is one FMA.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from ..build import Builder, Pointer, Reg
 from .config import PAD, WARP, Config
 from .problem import Problem
 
+VECTOR = {16: ".v4", 8: ".v2", 4: ""}  # of 32-bit words, by bytes
+# How part of a piece is moved: (byte, bytes, predicate) of a whole move, and the elements, (byte,
+# predicate) each, that go singly where it would cross the matrix' edge.
+Move = tuple[int, int, Any, list[tuple[int, Any]]]
+
 
 @dataclass
 class Matrix:
-    """D or C within a kernel: a pointer to bytes, the leading dimension, the bytes that may be moved at once."""
+    """D or C within a kernel: a pointer to bytes, the leading dimension, the bytes that may be
+    moved at once.
+    """
 
     pointer: Pointer
     leading: Reg
@@ -25,9 +34,13 @@ class Matrix:
 
 
 class Epilogue:
-    """Writes a warp's accumulators out. A *piece* is 16 bytes of a row of D, one lane's work at a time."""
+    """Writes a warp's accumulators out. A *piece* is 16 bytes of a row of D, one lane's work at a
+    time.
+    """
 
-    def __init__(self, k: Builder, problem: Problem, config: Config, d: Matrix, c: Matrix | None) -> None:
+    def __init__(
+        self, k: Builder, problem: Problem, config: Config, d: Matrix, c: Matrix | None
+    ) -> None:
         self.k, self.problem = k, problem
         self.d, self.c = d, c
         self.size = problem.output.bits // 8
@@ -45,7 +58,8 @@ class Epilogue:
         limits: tuple[Reg, Reg],
         scale: tuple[Reg, Reg],
     ) -> None:
-        """Write ``acc[i][j]``, the registers of the 16×8 tile (i, j) of this warp, which begins at ``origin``.
+        """Write ``acc[i][j]``, the registers of the 16×8 tile (i, j) of this warp, which begins at
+        ``origin``.
 
         ``shared``: free shared memory; ``limits``: M and N; ``scale``: α and β.
         """
@@ -55,10 +69,10 @@ class Epilogue:
         stage = k.pointer("shared", "f32", shared + k.warpid * (16 * self.pitch * 4))
         lane = k.laneid
         write = (stage + ((lane >> 2) * self.pitch + (lane & 3) * 2)).aligned(8)
-        per_row = self.columns // self.elements
+        per_row = min(WARP, self.columns // self.elements)
         row, column = lane // per_row, (lane % per_row) * self.elements
         read = (stage + (row * self.pitch + column)).aligned(16)
-        down = max(1, WARP // per_row)
+        down, across = WARP // per_row, per_row * self.elements
         for i, tiles in enumerate(acc):
             k.syncwarp()
             for j, registers in enumerate(tiles):
@@ -66,9 +80,9 @@ class Epilogue:
                     place = write + (half * 8 * self.pitch + j * 8)
                     place.store(registers[2 * half : 2 * half + 2])
             k.syncwarp()
-            for first in range(0, 16, down):
-                there = origin[0] + (row + (16 * i + first))
-                self._piece(read + first * self.pitch, there, origin[1] + column)
+            for first, right in product(range(0, 16, down), range(0, self.columns, across)):
+                there = origin[0] + (row + (16 * i + first)), origin[1] + (column + right)
+                self._piece(read + (first * self.pitch + right), *there)
 
     def _piece(self, staged: Pointer, row: Any, column: Any) -> None:
         k = self.k
@@ -105,20 +119,19 @@ class Epilogue:
 
     # --- memory ---
 
-    def _moves(self, align: int, inside: Any, left: Any) -> Iterator[tuple[int, int, Any, list[tuple[int, Any]]]]:
-        """How a piece is moved: (byte, bytes, predicate) of each whole move, and the elements, (byte, predicate)
-        each, that go singly where the move would cross the matrix' edge."""
-        k, width = self.k, max(align, self.size)
-        for byte in range(0, 16, width):
+    def _moves(self, align: int, inside: Any, left: Any) -> Iterator[Move]:
+        """The moves of a piece by ``align`` bytes at most."""
+        for byte in range(0, 16, align):
             if self.full:
-                yield byte, width, True, []
+                yield byte, align, True, []
                 continue
-            first, per = byte // self.size, width // self.size
+            first, per = byte // self.size, align // self.size
             whole = inside & (left >= first + per)
-            single = [] if per == 1 else [
-                (byte + e * self.size, (inside & (left > first + e)) & ~whole) for e in range(per - 1)
-            ]  # fmt: skip
-            yield byte, width, whole, single
+            single = [
+                (byte + e * self.size, (inside & (left > first + e)) & ~whole)
+                for e in range(per - 1)
+            ]
+            yield byte, align, whole, single
 
     def _read(self, at: Pointer, align: int, inside: Any, left: Any) -> list[Reg]:
         """A piece of C; zeros outside of the matrix."""
@@ -130,10 +143,9 @@ class Epilogue:
                 if width == 2:
                     self._read_half(at, words, byte)
                 else:
-                    vector = {16: ".v4", 8: ".v2", 4: ""}[width]
                     targets = words[byte // 4 : (byte + width) // 4]
-                    into = targets if vector else targets[0]
-                    k.emit(f"ld.global{vector}.b32", at.add_bytes(byte), into=into)
+                    into = targets if VECTOR[width] else targets[0]
+                    k.emit(f"ld.global{VECTOR[width]}.b32", at.add_bytes(byte), into=into)
             for place, there in single:
                 with k.when(there & wanted):
                     if self.size == 4:
@@ -157,9 +169,9 @@ class Epilogue:
                 if width == 2:
                     self._write_half(at, words, byte)
                 else:
-                    vector = {16: ".v4", 8: ".v2", 4: ""}[width]
                     given = words[byte // 4 : (byte + width) // 4]
-                    k.emit(f"st.global{vector}.b32", at.add_bytes(byte), given if vector else given[0])
+                    value = given if VECTOR[width] else given[0]
+                    k.emit(f"st.global{VECTOR[width]}.b32", at.add_bytes(byte), value)
             for place, there in single:
                 with k.when(there):
                     if self.size == 4:

@@ -1,13 +1,15 @@
 """Kernel ``multistage``: cp.async into a ring of stages, ldmatrix, mma.sync. For sm_80 and later.
 
-Each CTA computes one tile. While the warps multiply one stage, the copies of the ``stages - 1`` after it are under way; and
-while they multiply 16 of K, the fragments of the next 16 are on their way from shared memory:
+Each CTA computes one tile. While the warps multiply one stage, the copies of the ``stages - 1``
+after it are under way; and while they multiply 16 of K, the fragments of the next 16 are on their
+way from shared memory:
 
     for each tile of K:
         for each 16 of it but the last:
             multiply; meanwhile load the fragments of the following 16
                 and start a share of the copies of tile + stages - 1
-        the last: multiply one half; wait for the next stage, barrier; multiply the other, meanwhile load its first fragments
+        the last: multiply one half; wait for the next stage, barrier;
+            multiply the other, meanwhile load its first fragments
 """
 
 from __future__ import annotations
@@ -35,11 +37,11 @@ PARAMETERS = {
 def operands(problem: Problem, config: Config) -> tuple[Operand, Operand]:
     """The stage: A and B as this configuration cuts them."""
     bm, bn, bk = config.tile
-    full_k = problem.k % bk == 0
+    full_k, threads = problem.k % bk == 0, config.threads
 
     def operand(name: str, type_: str, size: int, tile: int, major: str, align: int) -> Operand:
-        contiguous = "k" if major == "k" else "mn"
-        return Operand(name, type_, tile, bk, contiguous, align, full_k, size % tile == 0, config.threads)
+        contiguous, full = "k" if major == "k" else "mn", size % tile == 0
+        return Operand(name, type_, tile, bk, contiguous, align, full_k, full, threads)
 
     return (
         operand("a", problem.a, problem.m, bm, problem.a_major, problem.align_a),
@@ -48,9 +50,11 @@ def operands(problem: Problem, config: Config) -> tuple[Operand, Operand]:
 
 
 def shape_class(problem: Problem, config: Config) -> Problem:
-    """The problem that stands for all with the same kernel: only which sizes are multiples of the tile matters."""
-    sizes = (problem.m, problem.n, problem.k)
-    return problem.sized(*(t if s % t == 0 else t + 1 for s, t in zip(sizes, config.tile, strict=True)))
+    """The problem that stands for all with the same kernel: only which sizes are multiples of the
+    tile matters.
+    """
+    pairs = zip((problem.m, problem.n, problem.k), config.tile, strict=True)
+    return problem.sized(*(tile if size % tile == 0 else tile + 1 for size, tile in pairs))
 
 
 def build(problem: Problem, config: Config) -> Traced:
@@ -64,7 +68,8 @@ def _build(problem: Problem, config: Config) -> Traced:
     name = f"gemm_{problem.a}_{problem.layout}_{problem.d}_{bm}x{bn}x{bk}"
 
     def kernel(
-        k: Any, a: Any, b: Any, c: Any, d: Any, m: Any, n: Any, k_total: Any, lda: Any, ldb: Any, ldc: Any, ldd: Any,
+        k: Any, a: Any, b: Any, c: Any, d: Any, m: Any, n: Any, k_total: Any,
+        lda: Any, ldb: Any, ldc: Any, ldd: Any,
         alpha: Any, beta: Any, alpha_ptr: Any, beta_ptr: Any,
     ) -> None:  # fmt: skip
         scale = _scalar(k, alpha, alpha_ptr), _scalar(k, beta, beta_ptr)
@@ -74,9 +79,8 @@ def _build(problem: Problem, config: Config) -> Traced:
         c_matrix = Matrix(_global(k, c), ldc, problem.align_c) if problem.with_c else None
         body.epilogue(Matrix(_global(k, d), ldd, problem.align_d), c_matrix, (m, n), scale)
 
-    return trace(
-        kernel, name=name, params=PARAMETERS, block=config.threads, min_ctas=config.ctas, lines=False
-    )
+    bounds = {"block": config.threads, "min_ctas": config.ctas}
+    return trace(kernel, name=name, params=PARAMETERS, lines=False, **bounds)
 
 
 def exhaust(steps: Iterator[None]) -> None:
@@ -106,9 +110,12 @@ class Multistage:
         self.stage_bytes = sum(p.bytes for p in self.parts)
         self.ring_bytes = self.stage_bytes * config.stages
         self.shared = k.dynamic_shared(config.shared_bytes(problem.input.bits), 1024).address()
-        self.opcode = instruction(f"mma.sync.aligned.m16n8k16.row.col.f32.{problem.a}.{problem.b}.f32")
+        types = f"f32.{problem.a}.{problem.b}.f32"
+        self.opcode = instruction(f"mma.sync.aligned.m16n8k16.row.col.{types}")
 
-    def inputs(self, a: tuple[Reg, Reg], b: tuple[Reg, Reg], limits: tuple[Reg, Reg], depth: Reg) -> None:
+    def inputs(
+        self, a: tuple[Reg, Reg], b: tuple[Reg, Reg], limits: tuple[Reg, Reg], depth: Reg
+    ) -> None:
         """Find this CTA's tile, this warp's part of it, and set up both operands."""
         k, config = self.k, self.config
         bm, bn, bk = config.tile
@@ -117,9 +124,10 @@ class Multistage:
         self.depth, self.steps = depth, (depth + (bk - 1)) // bk
         warp_m, warp_n = k.warpid % config.warps[0], k.warpid // config.warps[0]
         self.tiles, offset = [], 0
-        for operand, (pointer, leading), limit, first in zip(self.parts, (a, b), limits, self.first, strict=True):
-            place = self.shared + offset
-            self.tiles.append(Tile(k, operand, _global(k, pointer), leading, limit, depth, first, place))
+        given = zip(self.parts, (a, b), limits, self.first, strict=True)
+        for operand, (pointer, leading), limit, first in given:
+            place, source = self.shared + offset, _global(k, pointer)
+            self.tiles.append(Tile(k, operand, source, leading, limit, depth, first, place))
             offset += operand.bytes
         wm, wn = config.warp_tile
         for tile, warp, rows in zip(self.tiles, (warp_m, warp_n), (wm, wn), strict=True):
@@ -128,7 +136,9 @@ class Multistage:
         self.origin = self.first[0] + warp_m * wm, self.first[1] + warp_n * wn
 
     def _tile(self, limits: tuple[Reg, Reg]) -> tuple[Any, Any]:
-        """CTA index → tile: down groups of ``group`` rows of tiles, so that neighbours share A and B in the L2."""
+        """CTA index → tile: down groups of ``group`` rows of tiles, so that neighbours share A and
+        B in the L2.
+        """
         k, group = self.k, self.config.group
         bm, bn, _ = self.config.tile
         rows, columns = (limits[0] + (bm - 1)) // bm, (limits[1] + (bn - 1)) // bn
@@ -170,8 +180,10 @@ class Multistage:
         return self.chunks * part // parts
 
     def _turn(self, part: int) -> None:
-        """The last 16 of a tile. The barrier that opens the next stage stands between two shares of the products, so
-        that the tensor cores have work while warps wait for one another and for the first fragments."""
+        """The last 16 of a tile. The barrier that opens the next stage stands between two shares of
+        the products, so that the tensor cores have work while warps wait for one another and for
+        the first fragments.
+        """
         k = self.k
         middle = self.config.warp_tile[1] // 16
         self._multiply(part, iter(()), 0, middle)
@@ -180,12 +192,15 @@ class Multistage:
         self._advance(self.read)
         self._multiply(part, self._loads(0), middle)
 
-    def _multiply(self, part: int, meanwhile: Iterator[None], first: int = 0, last: int | None = None) -> None:
-        """The products of a 16 of K (of 8-columns ``first`` to ``last`` of B), with a step of ``meanwhile`` before each
-        until there is none left.
+    def _multiply(
+        self, part: int, meanwhile: Iterator[None], first: int = 0, last: int | None = None
+    ) -> None:
+        """The products of a 16 of K (of 8-columns ``first`` to ``last`` of B), with a step of
+        ``meanwhile`` before each until there is none left.
 
-        All rows of A meet a column of B before the next one comes, up one column and down the other: a tensor core that
-        holds B still takes less power, and power is what limits large products.
+        All rows of A meet a column of B before the next one comes, up one column and down the
+        other: a tensor core that holds B still takes less power, and power is what limits large
+        products.
         """
         a, b = self.fragments[part % 2]
         rows = range(len(a))
@@ -197,7 +212,9 @@ class Multistage:
         exhaust(meanwhile)
 
     def _loads(self, part: int) -> Iterator[None]:
-        """The fragments of a 16 of K into the buffer that the products before do not read, what is needed first first."""
+        """The fragments of a 16 of K into the buffer that the products before do not read, what is
+        needed first first.
+        """
         a, b = (
             tile.load(part, self.read, fragments)
             for tile, fragments in zip(self.tiles, self.fragments[part % 2], strict=True)
@@ -226,6 +243,8 @@ class Multistage:
 
     # --- the way out ---
 
-    def epilogue(self, d: Matrix, c: Matrix | None, limits: tuple[Reg, Reg], scale: tuple[Reg, Reg]) -> None:
+    def epilogue(
+        self, d: Matrix, c: Matrix | None, limits: tuple[Reg, Reg], scale: tuple[Reg, Reg]
+    ) -> None:
         out = Epilogue(self.k, self.problem, self.config, d, c)
         out.run(self.acc, self.shared, self.origin, limits, scale)

@@ -1,8 +1,8 @@
 """A and B: where a tile lies in shared memory, how it gets there, and how it becomes fragments.
 
-Both operands are one thing: a tile of ``extent`` rows (M of A, N of B) by ``depth`` of K, contiguous along K or along its
-rows. Its shared layout is swizzled so that eight rows of an 8×8 matrix lie in eight different groups of banks, for the copy's
-writes and for ldmatrix's reads alike:
+Both operands are one thing: a tile of ``extent`` rows (M of A, N of B) by ``depth`` of K,
+contiguous along K or along its rows. Its shared layout is swizzled so that eight rows of an 8×8
+matrix lie in eight different groups of banks, for the copy's writes and for ldmatrix's reads alike:
 
     K-major, 64 deep     Sw<3,3,3> o (128,64):(64,1)            ldmatrix
     row-major, 128 wide  Sw<3,3,3> o ((64,2),64):((1,4096),64)  ldmatrix.trans
@@ -27,8 +27,8 @@ BATCH = 16  # copies of a thread that are written out; more go round a loop
 class Operand:
     """One operand's share of a stage.
 
-    ``contiguous``: ``k`` or ``mn``. ``align``: bytes of its copies. ``full_k``, ``full_mn``: the problem is a multiple of the
-    tile there, nothing needs a test. ``threads`` copy together.
+    ``contiguous``: ``k`` or ``mn``. ``align``: bytes of its copies. ``full_k``, ``full_mn``: the
+    problem is a multiple of the tile there, nothing needs a test. ``threads`` copy together.
     """
 
     name: str
@@ -70,7 +70,9 @@ class Operand:
         return self.align // self.size
 
     def copies(self) -> tuple[int, int, int]:
-        """(chunks in a contiguous line, copies of each thread, lines that the threads cover at once)."""
+        """(chunks in a contiguous line, copies of each thread, lines that the threads cover at
+        once).
+        """
         line = (self.depth if self.contiguous == "k" else self.extent) // self.chunk
         total = self.extent * self.depth // self.chunk
         return line, -(-total // self.threads), max(1, self.threads // line)
@@ -79,8 +81,8 @@ class Operand:
 class Swizzled:
     """Addresses in a swizzled tile: a dynamic start plus static shifts.
 
-    A shift by whole periods of the swizzle is an immediate; only what lies within one needs a register, which is
-    computed at its first use: ask for all shifts once before a loop.
+    A shift by whole periods of the swizzle is an immediate; only what lies within one needs a
+    register, which is computed at its first use: ask for all shifts once before a loop.
     """
 
     def __init__(self, k: Builder, operand: Operand, base: Any, row: Any, depth: Any) -> None:
@@ -122,7 +124,8 @@ class Tile:
             self._source(source, leading, 0, 0)
             return
         thread = k.tid.x
-        self.across = (thread % line) * operand.chunk  # where in its contiguous line this thread copies
+        # Where in its contiguous line this thread copies, and in which line.
+        self.across = (thread % line) * operand.chunk
         self.along = thread // line
         self._source(source, leading, self.along, self.across)
         self.target = Swizzled(k, operand, shared, *self._coordinate(self.along, self.across))
@@ -134,19 +137,21 @@ class Tile:
     # --- from global to shared memory ---
 
     def _source(self, source: Pointer, leading: Reg, along: Any, across: Any) -> None:
-        """The address at (along, across) the contiguous lines of the first tile, and how it moves on."""
-        k, operand = self.k, self.operand
+        """The address at (along, across) the contiguous lines of the first tile, and how it moves
+        on.
+        """
+        k, operand, by_k = self.k, self.operand, self.operand.contiguous == "k"
         self.stride = leading * operand.size
         row, depth = self._coordinate(along, across)
         row = (self.first_row + row).to("u64")
         depth = depth.to("u64") if isinstance(depth, Reg) else depth
-        start = row * leading + depth if operand.contiguous == "k" else row + leading * depth
-        self.advance = operand.depth * operand.size if operand.contiguous == "k" else self.stride * operand.depth
+        start = row * leading + depth if by_k else row + leading * depth
+        self.advance = operand.depth * operand.size if by_k else self.stride * operand.depth
         self.cursor = k.var(source.cast("b8").add_bytes(start * operand.size))
 
     def _bounds(self, rows: Reg, first_row: Reg) -> None:
         """Which of this thread's rows exist (they don't change from one step of K to the next)."""
-        k, operand = self.k, self.operand
+        operand = self.operand
         self.row_ok: dict[int, Any] = {}
         self.valid: dict[int, Any] = {}
         if operand.full_mn:
@@ -177,17 +182,18 @@ class Tile:
         return (along, across) if self.operand.contiguous == "k" else (across, along)
 
     def copy(self, first_k: Any, stage: Any, wanted: Any) -> Iterator[None]:
-        """Copy the tile at K ``first_k`` into the stage at byte ``stage`` if it is ``wanted``, a chunk for each ``next``.
+        """Copy the tile at K ``first_k`` into the stage at byte ``stage`` if it is ``wanted``, a
+        chunk for each ``next``.
 
-        Only the copies themselves are predicated: addresses under a predicate would cost a select each.
+        Only the copies themselves are predicated: addresses under a predicate would cost a select
+        each.
         """
         if self.looped:
             self._copy_in_loop(first_k, stage, wanted)
             yield
             return
         k, operand = self.k, self.operand
-        total = operand.extent * operand.depth // operand.chunk
-        busy = k.tid.x < total if operand.threads > total else True
+        busy = self._busy()
         pointer, last = self.cursor.add_bytes(0), 0
         bases: dict[int, Any] = {}
         for along, across in self.places:
@@ -204,10 +210,18 @@ class Tile:
             yield
         self.cursor.advance(self.advance)
 
+    def _busy(self) -> Any:
+        """Whether this thread has anything to copy."""
+        operand = self.operand
+        total = operand.extent * operand.depth // operand.chunk
+        return self.k.tid.x < total if operand.threads > total else True
+
     def _copy_in_loop(self, first_k: Any, stage: Any, wanted: Any) -> None:
-        """The slow way, for small chunks: a loop over batches of them, every address computed anew."""
+        """The slow way, for small chunks: a loop over batches of them, every address computed
+        anew.
+        """
         k, operand = self.k, self.operand
-        batch = min(BATCH, self.count)
+        batch, busy = min(BATCH, self.count), self._busy()
         for number in k.range(0, k.select(wanted, self.count // batch, 0), unroll=False):
             held = []
             for index in range(batch):
@@ -224,7 +238,8 @@ class Tile:
                 else:
                     held.append((target, self._load_one(source, valid)))
             for target, value in held:
-                k.emit("st.shared.b16", target, value)
+                with k.when(busy):
+                    k.emit("st.shared.b16", target, value)
         self.cursor.advance(self.advance)
 
     def _load_one(self, source: Pointer, valid: Any) -> Any:
@@ -246,7 +261,9 @@ class Tile:
         k, operand = self.k, self.operand
         whole = operand.chunk * operand.size
         if operand.contiguous == "k":
-            valid = None if operand.full_k else self._clamped(self.depth, first_k + (self.across + across))
+            valid = None
+            if not operand.full_k:
+                valid = self._clamped(self.depth, first_k + (self.across + across))
             if operand.full_mn:
                 return valid
             return k.select(self.row_ok[along], whole if valid is None else valid, 0)
@@ -279,8 +296,9 @@ class Tile:
         return [[self.k.var("b32") for _ in range(4)] for _ in range(0, self.rows, 16)]
 
     def load(self, step: int, stage: Any, into: list[list[Any]]) -> Iterator[None]:
-        """The fragments of the ``step``-th 16 of K from the stage at byte ``stage``, in ldmatrix's order: 16 rows for
-        each ``next``."""
+        """The fragments of the ``step``-th 16 of K from the stage at byte ``stage``, in ldmatrix's
+        order: 16 rows for each ``next``.
+        """
         k, trans = self.k, self.operand.contiguous != "k"
         bases: dict[int, Any] = {}
         for row, targets in zip(range(0, self.rows, 16), into, strict=True):

@@ -1,7 +1,7 @@
 """What is asked: D = α A B + β C, by sizes, number formats, and how the matrices lie in memory.
 
-A problem is all that a kernel is made from, together with a configuration. D and C are row-major here: a
-column-major D is the problem Dᵀ = Bᵀ Aᵀ, which the caller poses instead.
+A problem is all that a kernel is made from, together with a configuration. D and C are row-major
+here: a column-major D is the problem Dᵀ = Bᵀ Aᵀ, which the caller poses instead.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ LIMIT = 2**31
 class Problem:
     """M×K times K×N.
 
-    ``a``, ``b``, ``d`` are formats by name (C has D's). ``a_major``: ``k`` (row-major A) or ``m``; ``b_major``: ``k``
-    (column-major B) or ``n``. ``align_*``: the bytes, 16 to 2, that divide the matrix' address and its leading
-    dimension. Raises DtypeError, ProblemError.
+    ``a``, ``b``, ``d`` are formats by name (C has D's). ``a_major``: ``k`` (row-major A) or ``m``;
+    ``b_major``: ``k`` (column-major B) or ``n``. ``align_*``: the bytes, 16 to 2, that divide the
+    matrix' address and its leading dimension; an element at least. Raises DtypeError, ProblemError.
     """
 
     m: int
@@ -47,12 +47,22 @@ class Problem:
             allowed = " or ".join(f"{t} × {t}" for t in INPUTS)
             raise DtypeError(f"A of {self.a} times B of {self.b} is not supported; {allowed} is")
         if self.d not in (self.a, "f32"):
-            raise DtypeError(f"a result of {self.d} from {self.a} is not supported; {self.a} and f32 are")
+            raise DtypeError(
+                f"a result of {self.d} from {self.a} is not supported; {self.a} and f32 are"
+            )
         if self.a_major not in ("k", "m") or self.b_major not in ("k", "n"):
-            raise ProblemError(f"A is k- or m-major and B k- or n-major, not {self.a_major} and {self.b_major}")
-        for name in ("align_a", "align_b", "align_c", "align_d"):
-            if getattr(self, name) not in ALIGNMENTS:
-                raise ProblemError(f"{name} is {getattr(self, name)}; it is one of {ALIGNMENTS}")
+            raise ProblemError(
+                f"A is k- or m-major and B k- or n-major, not {self.a_major} and {self.b_major}"
+            )
+        self._check_alignments()
+
+    def _check_alignments(self) -> None:
+        wide = self.output.bits // 8
+        sizes = {"align_a": 2, "align_b": 2, "align_c": wide, "align_d": wide}
+        for name, size in sizes.items():
+            allowed, given = [n for n in ALIGNMENTS if n >= size], getattr(self, name)
+            if given not in allowed:
+                raise ProblemError(f"{name} is {given}; it is one of {allowed}")
 
     @property
     def input(self) -> DType:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..errors import TargetError
 from ..target import Device
 from .problem import Problem
 
-# Dense f16/bf16 products with f32 sums of an SM in a cycle, by compute capability: vendors' whitepapers.
-FLOPS_PER_CYCLE = {70: 1024, 75: 1024, 80: 2048, 86: 1024, 89: 1024, 90: 4096, 100: 8192, 120: 1024}
+# Dense f16/bf16 products with f32 sums of an SM in a cycle, by compute capability: vendors'
+# whitepapers.
+FLOPS_PER_CYCLE = {
+    70: 1024, 75: 1024, 80: 2048, 86: 1024, 89: 1024, 90: 4096, 100: 8192, 120: 1024,
+}  # fmt: skip
 # (boost clock in GHz, memory bandwidth in TB/s) by name.
 RATES = {
-    "V100": (1.53, 0.9), "T4": (1.59, 0.32), "A100": (1.41, 2.0), "A10": (1.7, 0.6), "RTX 3090": (1.7, 0.94),
-    "L4": (2.04, 0.3), "L40S": (2.52, 0.86), "RTX 4090": (2.52, 1.0), "H100": (1.83, 3.35), "H200": (1.83, 4.8),
-    "B200": (1.85, 8.0), "RTX 5090": (2.41, 1.79),
+    "V100": (1.53, 0.9), "T4": (1.59, 0.32), "A100": (1.41, 2.0), "A10": (1.7, 0.6),
+    "RTX 3090": (1.7, 0.94), "L4": (2.04, 0.3), "L40S": (2.52, 0.86), "RTX 4090": (2.52, 1.0),
+    "H100": (1.83, 3.35), "H200": (1.83, 4.8), "B200": (1.85, 8.0), "RTX 5090": (2.41, 1.79),
 }  # fmt: skip
 
 
@@ -35,10 +39,17 @@ class Roofline:
 
 
 def roofline(problem: Problem, device: Device) -> Roofline:
-    """The floor of a problem on a device, by published peak rates."""
+    """The floor of a problem on a device, by published peak rates.
+
+    Raises TargetError for a device whose rates are not known.
+    """
+    if device.name not in RATES:
+        known = ", ".join(RATES)
+        raise TargetError(
+            f"the peak rates of {device.name!r} are not known", hint=f"they are for {known}"
+        )
     clock, bandwidth = RATES[device.name]
     capability = max(n for n in FLOPS_PER_CYCLE if n <= device.target.number)
     flops = FLOPS_PER_CYCLE[capability] * device.sms * clock * 1e9
-    return Roofline(
-        problem.flops / flops, problem.bytes / (bandwidth * 1e12), problem.flops / max(1, problem.bytes)
-    )
+    memory, intensity = problem.bytes / (bandwidth * 1e12), problem.flops / max(1, problem.bytes)
+    return Roofline(problem.flops / flops, memory, intensity)

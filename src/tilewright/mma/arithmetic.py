@@ -23,8 +23,9 @@ The same in 32-bit and 64-bit integers, for a compiled version (f16 or bf16 prod
    and convert (subnormal results: shift |S| right by -149 - (top - F) instead); 2^128 and above
    gives infinity. To f16: round |S| to 11 bits (to a multiple of 2^-24 below 2^-14) with
    integers, half to even.
-6. What becomes zero is +0, a negative S that is cut or rounded to it included. Infinities and NaNs: test once for each row of A, column of B and c (exponent
-   field all ones), and send elements that have any through a slow path with ``_specials``' rule.
+6. What becomes zero is +0, a negative S that is cut or rounded to it included. Infinities and NaNs:
+   test once for each row of A, column of B and c (exponent field all ones), and send elements that
+   have any through a slow path with ``_specials``' rule.
 7. Where the instruction's K is longer than ``step``, the first ``step`` products go with c, their
    rounded result is the next ones' c.
 """
@@ -74,8 +75,8 @@ GENERATIONS = (
     Generation("Blackwell", 100, fraction=25, width=256),
 )
 
-# The largest exponent is never below this one. MMA-Sim has -126 (as the exponent of a zero); an H200
-# shows -133: sums of bf16 products near f32's least numbers tell it from its neighbours.
+# The largest exponent is never below this one. MMA-Sim has -126 (as the exponent of a zero); an
+# H200 shows -133: sums of bf16 products near f32's least numbers tell it from its neighbours.
 LEAST = -133
 
 OUTPUT = {"f32": "rz", "f16": "rn"}  # type of D → rounding of the sum, on all generations

@@ -14,7 +14,7 @@ from typing import Any
 
 from .. import gemm
 from ..build import Traced
-from ..errors import DeviceError, ProblemError
+from ..errors import DeviceError, ProblemError, TargetError
 from . import arrays
 from .asked import Asked, ask, format_name, place
 from .device import Device
@@ -56,7 +56,7 @@ class Plan:
         """The floor under the time on the device (for the virtual machine: on what it is like)."""
         try:
             return gemm.roofline(self.problem, self.device.target)
-        except KeyError:
+        except TargetError:
             return None
 
     def run(
