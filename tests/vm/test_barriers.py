@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from simt import both, kernel, store, zeros
 
 STAGE = ".shared .align 4 .b32 s[256];"

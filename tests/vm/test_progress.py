@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from simt import both, kernel, store, zeros
 
+from simt import both, kernel, store, zeros
 from tilewright.vm import Machine
 
 

@@ -63,8 +63,8 @@ class Machine:
     ``arch`` decides the matrix arithmetic and the limits; ``threads`` is the number of host threads
     (default: the cores this process may use); ``features`` restricts the processor's instructions
     (LLVM's notation, for tests); ``store`` keeps compiled code between processes; ``step_limit``
-    bounds a launch (about the operations in loops of a host thread; 0: no bound); ``memory`` is another
-    machine's, to be shared. Launches of loaded kernels may be made by several threads at once.
+    bounds a launch (about the operations in loops of a host thread; 0: no bound); ``memory`` is
+    another machine's, to be shared. Several threads may launch loaded kernels at once.
     """
 
     def __init__(
