@@ -1,0 +1,157 @@
+"""Configurations: their text, what fits, and which is chosen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewright.errors import ConfigError
+from tilewright.gemm import TABLE, Config, Problem, check, choose, grid
+from tilewright.gemm.config import accumulators
+from tilewright.target import DEVICES, Device, device
+
+PROBLEM = Problem(4096, 4096, 4096)
+
+
+@st.composite
+def configs(draw: Any) -> Config:
+    def power(low: int, high: int) -> int:
+        return int(2 ** draw(st.integers(low, high)))
+
+    wm, wn = power(0, 2), power(0, 3)
+    tile = wm * power(4, 7), wn * power(4, 7), power(5, 7)
+    number = st.integers(1, 40)
+    return Config(tile, (wm, wn), draw(st.integers(2, 16)), draw(number), draw(number))
+
+
+@given(configs())
+def test_text_and_back(config: Config) -> None:
+    assert Config.parse(str(config)) == config
+
+
+def test_what_the_text_may_leave_out() -> None:
+    assert Config.parse("128x64x32:2x1:4") == Config((128, 64, 32), (2, 1), 4, group=8, ctas=1)
+    assert Config.parse("128x64x32:2x1:4@3").group == 3
+    assert Config.parse("128x64x32:2x1:4/2").ctas == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("large", "no configuration"),
+        ("128x64x32:2x1:4/2@", "no configuration"),
+        ("8x64x32:1x1:4", "the tile's M is a power of two from 16 on, not 8"),
+        ("64x96x32:1x1:4", "N is a power of two from 16 on, not 96"),
+        ("64x64x16:1x1:4", "K is a power of two from 32 on, not 16"),
+        ("64x64x32:0x1:4", "0 warps don't share 64 rows"),
+        ("64x64x32:1x8:4", "8 warps don't share 64 columns"),
+        ("64x64x32:3x1:4", "3 warps don't share 64 rows"),
+        ("64x64x32:1x1:1", "2 to 16 stages"),
+        ("64x64x32:1x1:17", "2 to 16 stages"),
+        ("1024x1024x32:8x8:2", "at most 1024 threads"),
+        ("64x64x32:1x1:2@0", "group and CTAs are at least 1"),
+    ],
+)
+def test_what_is_no_configuration(text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        Config.parse(text)
+
+
+def test_a_warp_s_share() -> None:
+    config = Config.parse("128x64x32:4x1:3")
+    assert (config.threads, config.warp_tile, accumulators(config)) == (128, (32, 64), 64)
+    assert config.shared_bytes(16) == 3 * (128 + 64) * 32 * 2
+
+
+def test_the_staged_result_fits_where_the_ring_is_small() -> None:
+    """Each warp stages 16 rows of f32, padded by 8."""
+    config = Config.parse("16x256x32:1x1:2")
+    assert config.shared_bytes(16) == max(2 * (16 + 256) * 32 * 2, 16 * (256 + 8) * 4)
+    config = Config.parse("128x128x32:4x2:2")
+    assert config.shared_bytes(16) == max(2 * 256 * 32 * 2, 8 * 16 * (64 + 8) * 4) == 36864
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "says"),
+    [
+        ("256x128x64:4x2:3", "RTX 4090", "needs 147456 bytes of shared memory; RTX 4090 has 10137"),
+        ("128x128x64:2x2:8", "H200", "needs 262144 bytes"),
+        ("128x128x32:1x1:2", "H200", "take 512 of a thread's 255 registers"),
+        ("128x128x32:2x2:2/4", "H200", "take 128 of a thread's 128 registers"),
+    ],
+)
+def test_what_does_not_fit(text: str, name: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        check(PROBLEM, Config.parse(text), device(name))
+
+
+def test_what_fits_exactly() -> None:
+    room = device("H200").limits.shared_per_block
+    check(PROBLEM, Config.parse("128x128x64:2x2:7"), device("H200"))
+    assert Config.parse("128x128x64:2x2:7").shared_bytes(16) <= room
+
+
+# --- which one ----------------------------------------------------------------------------------
+
+SIZES = {
+    "huge": (16384, 16384, 16384),
+    "large": (8192, 8192, 8192),
+    "one row": (1, 8192, 8192),
+    "sixteen rows": (16, 4096, 4096),
+    "one column": (8192, 1, 8192),
+    "tiny": (16, 16, 16),
+    "no K": (128, 128, 0),
+    "nothing": (0, 0, 0),
+    "long sum": (64, 64, 1 << 20),
+}
+
+
+@pytest.mark.parametrize("gpu", DEVICES.values(), ids=DEVICES)
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+def test_the_chosen_one_fits(sizes: tuple[int, int, int], gpu: Device) -> None:
+    problem = Problem(*sizes)
+    check(problem, choose(problem, gpu), gpu)
+
+
+@pytest.mark.parametrize("name", ["H200", "A100", "RTX 4090"])
+def test_the_chosen_one_suits_the_shape(name: str) -> None:
+    def tile(key: str) -> tuple[int, int, int]:
+        return choose(Problem(*SIZES[key]), device(name)).tile
+
+    assert tile("huge")[0] * tile("huge")[1] >= 128 * 128
+    assert tile("one row")[0] <= 64 and tile("one column")[1] <= 64
+    assert tile("tiny")[0] * tile("tiny")[1] <= 16 * 64
+
+
+def test_an_h200_wastes_little_of_a_skinny_product() -> None:
+    for key, axis in (("one row", 0), ("sixteen rows", 0), ("one column", 1)):
+        assert choose(Problem(*SIZES[key]), device("H200")).tile[axis] == 16
+
+
+def test_a_larger_problem_never_takes_a_smaller_tile() -> None:
+    chosen = [choose(Problem(n, n, n), device("H200")).tile for n in (64, 256, 1024, 4096, 16384)]
+    areas = [m * n for m, n, _ in chosen]
+    assert areas == sorted(areas)
+
+
+def test_ctas_count_as_far_as_their_shared_memory_goes() -> None:
+    config = Config.parse("128x128x64:2x2:3/2")  # 96 KB
+    room = {n: config.resident(16, device(n).limits) for n in ("H200", "A100", "RTX 4090")}
+    assert room == {"H200": 2, "A100": 1, "RTX 4090": 1}
+    assert all(1 <= c.resident(16, g.limits) <= c.ctas for c in TABLE for g in DEVICES.values())
+
+
+# --- the grid -----------------------------------------------------------------------------------
+
+
+@given(configs(), st.integers(0, 5000), st.integers(0, 5000))
+def test_the_grid_covers_d(config: Config, m: int, n: int) -> None:
+    bm, bn, _ = config.tile
+    count, *rest = grid(Problem(m, n, 8), config)
+    tiles = {(i // bm, j // bn) for i in (0, m - 1) for j in (0, n - 1)} if m and n else set()
+    assert rest == [1, 1]
+    last = max(tiles, default=(-1, -1))
+    assert count == (last[0] + 1) * (last[1] + 1)

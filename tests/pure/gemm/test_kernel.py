@@ -1,0 +1,88 @@
+"""The kernels as text: they parse back, keep the rules, need no more than sm_80, and are shared."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from kernels import BEST, MAJORS, ODD, OTHER, WHOLE, posed
+from tilewright import ptx
+from tilewright.gemm import PARAMETERS, TABLE, Config, Problem, build, grid
+from tilewright.gemm.multistage import Multistage
+
+CASES = {**{name: case for name, case in BEST.items() if "bf16" not in name}, **OTHER}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_reads_back_and_keeps_the_rules(name: str) -> None:
+    traced = build(*CASES[name])
+    module = ptx.parse(traced.ptx)
+    assert module == traced.module
+    ptx.check(module)
+
+
+@pytest.mark.parametrize("type_", ["f16", "bf16"])
+@pytest.mark.parametrize("case", OTHER.values(), ids=OTHER)
+def test_it_asks_for_no_more_than_it_needs(case: tuple[Problem, Config], type_: str) -> None:
+    problem, config = case
+    d = type_ if problem.d == problem.a else problem.d
+    module = build(posed(ODD, problem.layout, type_, d=d, with_c=True), config).module
+    assert (module.version, *module.target) == ptx.needs(module)
+    assert module.target == ("sm_80",) and module.version <= (7, 1)
+
+
+@pytest.mark.parametrize("config", TABLE, ids=str)
+def test_what_a_launch_must_know(config: Config) -> None:
+    traced = build(posed(WHOLE), config)
+    assert [p.name for p in traced.params] == list(PARAMETERS)
+    assert traced.block == (config.threads, 1, 1)
+    assert traced.dynamic_shared == config.shared_bytes(16)
+    assert {d.name: d.arguments for d in traced.entry.directives} == {
+        "maxntid": (str(config.threads), "1", "1"),
+        "minnctapersm": (str(config.ctas),),
+    }
+
+
+def test_problems_of_one_class_share_a_kernel() -> None:
+    config = TABLE[4]
+    assert build(posed((64, 128, 192)), config) is build(posed((6400, 64, 64)), config)
+    assert build(posed((65, 64, 64)), config) is build(posed((7, 640, 128)), config)
+    whole = build(posed((64, 64, 64)), config)
+    for sizes in ((65, 64, 64), (64, 65, 64), (64, 64, 65)):
+        assert build(posed(sizes), config) is not whole
+
+
+@pytest.mark.parametrize("layout", MAJORS)
+def test_whole_tiles_are_copied_without_tests(layout: str) -> None:
+    """No copy of fewer bytes than its size, 16 bytes each."""
+    text = build(posed(WHOLE, layout), TABLE[4]).ptx
+    copies = [line for line in text.splitlines() if "cp.async.cg" in line]
+    assert copies and all(line.endswith("], 16;") for line in copies)
+
+
+# --- the order of tiles -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("group", [1, 3, 8, 100])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 9), (9, 1), (8, 8), (17, 5), (20, 33)])
+def test_each_tile_has_one_cta(rows: int, columns: int, group: int) -> None:
+    """The kernel's own arithmetic on all CTA indices at once, as NumPy does it."""
+    config = Config((64, 32, 32), (2, 1), 2, group)
+    m, n = np.uint32(64 * rows - 63), np.uint32(32 * columns)
+    count = grid(Problem(int(m), int(n), 8), config)[0]
+    ctaid = SimpleNamespace(x=np.arange(count, dtype=np.uint32))
+    kernel = SimpleNamespace(k=SimpleNamespace(ctaid=ctaid, min=np.minimum), config=config)
+    i, j = Multistage._tile(kernel, (m, n))
+    assert count == rows * columns
+    assert sorted(zip(i, j, strict=True)) == [(r, c) for r in range(rows) for c in range(columns)]
+
+
+def test_ctas_that_run_together_share_rows_and_columns() -> None:
+    """The first 64 of a wave lie in 8 rows and 8 columns."""
+    config = Config((64, 32, 32), (2, 1), 2, group=8)
+    ctaid = SimpleNamespace(x=np.arange(64, dtype=np.uint32))
+    kernel = SimpleNamespace(k=SimpleNamespace(ctaid=ctaid, min=np.minimum), config=config)
+    i, j = Multistage._tile(kernel, (np.uint32(64 * 40), np.uint32(32 * 40)))
+    assert set(i) == set(j) == set(range(8))

@@ -1,0 +1,87 @@
+"""A tile in shared memory: each element has one place, and no access meets another in its bank.
+
+Shared memory serves 16 bytes of 8 threads at once where these lie in 8 different sixteenths of a
+128-byte line.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.gemm import TABLE
+from tilewright.gemm.operand import CHUNK, Operand
+
+GROUPS = 8  # of banks, 16 bytes each
+EXTENTS = sorted({size for c in TABLE for size in c.tile[:2]})
+TILES = [(extent, depth) for extent in EXTENTS for depth in (32, 64, 128)]
+
+
+def operand(extent: int, depth: int, contiguous: str, threads: int = 128) -> Operand:
+    return Operand("a", "f16", extent, depth, contiguous, 16, True, True, threads)
+
+
+def offsets(tile: Operand) -> np.ndarray:
+    """The element of shared memory for (row, k)."""
+    layout = tile.layout
+    rows, depths = range(tile.extent), range(tile.depth)
+    return np.array([[layout(row, k) for k in depths] for row in rows])
+
+
+def groups(elements: np.ndarray) -> np.ndarray:
+    return elements // CHUNK % GROUPS
+
+
+@pytest.fixture(params=TILES, ids=lambda t: "{}x{}".format(*t), scope="module")
+def shape(request: pytest.FixtureRequest) -> tuple[int, int]:
+    return request.param
+
+
+@pytest.fixture(params=["k", "mn"], scope="module")
+def tile(request: pytest.FixtureRequest, shape: tuple[int, int]) -> tuple[Operand, np.ndarray]:
+    made = operand(*shape, request.param)
+    return made, offsets(made)
+
+
+Tile = tuple[Operand, np.ndarray]
+
+
+def test_each_element_has_its_own_place(tile: Tile) -> None:
+    made, where = tile
+    assert np.array_equal(np.sort(where, axis=None), np.arange(made.extent * made.depth))
+    assert made.bytes == where.size * made.size
+
+
+def test_sixteen_bytes_stay_together(tile: Tile) -> None:
+    made, where = tile
+    lines = where if made.contiguous == "k" else where.T
+    chunks = lines.reshape(-1, CHUNK)
+    assert np.array_equal(chunks, chunks[:, :1] + np.arange(CHUNK))
+    assert not (chunks[:, 0] % CHUNK).any()
+
+
+def test_ldmatrix_reads_meet_in_no_bank(tile: Tile) -> None:
+    """The eight lines of every 8×8 matrix, whatever its place."""
+    made, where = tile
+    lines = where if made.contiguous == "k" else where.T
+    starts = lines[:, ::CHUNK].reshape(-1, 8, lines.shape[1] // CHUNK)
+    assert (np.sort(groups(starts), axis=1) == np.arange(GROUPS)[:, None]).all()
+
+
+@pytest.mark.parametrize("threads", sorted({c.threads for c in TABLE}))
+def test_copies_write_all_and_meet_in_no_bank(tile: Tile, threads: int) -> None:
+    """Eight neighbouring threads write 16 bytes each; together, all write the tile once."""
+    made, where = tile
+    made = operand(made.extent, made.depth, made.contiguous, threads)
+    lines = where if made.contiguous == "k" else where.T
+    line, count, _ = made.copies()
+    chunks = np.arange(lines.size // CHUNK)
+    assert threads * (count - 1) < chunks.size <= threads * count
+    first = lines[chunks // line, chunks % line * CHUNK]
+    assert np.array_equal(np.sort(first), chunks * CHUNK)
+    assert (np.sort(groups(first).reshape(-1, 8), axis=1) == np.arange(GROUPS)).all()
+
+
+def test_what_the_module_shows() -> None:
+    assert str(operand(128, 64, "k").layout) == "Sw<3,3,3> o (128,(64,1)):(64,(1,8192))"
+    assert str(operand(128, 64, "mn").layout) == "Sw<3,3,3> o ((64,2),64):((1,4096),64)"
