@@ -167,7 +167,8 @@ def test_sixteen_bytes_swap_whole():
 def test_a_reduction_returns_nothing():
     text = kernel("""
       red.global.add.u32 [%a0], %t; red.global.max.s32 [%a0+4], %t; red.global.xor.b32 [%a0+8], 1;
-      red.shared.add.u32 [s], 1; bar.sync 0; ld.shared.u32 %r2, [s]; st.global.u32 [%a0+12], %r2;""",
+      red.shared.add.u32 [s], 1; bar.sync 0;
+      ld.shared.u32 %r2, [s]; st.global.u32 [%a0+12], %r2;""",
       ".shared .b32 s;")  # fmt: skip
     (out,) = both(text, [zeros(4)], block=65)
     assert out.tolist() == [sum(range(65)), 64, 1, 64]  # s began as all ones

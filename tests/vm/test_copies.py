@@ -102,7 +102,7 @@ def test_seeds_land_copies_at_different_times():
 
 
 def test_groups_are_each_threads_own():
-    """Even lanes commit each copy, odd ones the first three together; each waits for all but one."""
+    """Even lanes commit each copy, odd ones three together; each waits for all but one."""
     text = kernel(
         f"""mov.u32 %r2, ring; mad.lo.u32 %r3, %t, 16, %r2; mad.wide.u32 %rd0, %t, 16, %a1;
         and.b32 %r8, %t, 1; setp.eq.u32 %p0, %r8, 0;

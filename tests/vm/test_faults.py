@@ -52,6 +52,16 @@ def test_a_fault_says_all_that_is_known(on_step):
     assert "^^^^^^^^^^^^^^^^" in str(error)
 
 
+def test_the_first_fault_is_the_same_on_any_number_of_cores():
+    """Every CTA faults, the first ones late."""
+    text = kernel("""
+      mov.u32 %r2, 0; sub.u32 %r3, 200, %r0; mul.lo.u32 %r3, %r3, 30;
+    L: add.u32 %r2, %r2, 1; setp.lt.u32 %p0, %r2, %r3; @%p0 bra L; trap;""")
+    for threads in (1, 2, 2, 3, 4):
+        error = fault(text, machine=Machine(threads=threads), grid=200)
+        assert error.block == (0, 0, 0)
+
+
 def test_the_faulting_thread_and_block_are_named():
     text = kernel("""
       mov.u32 %r2, %ctaid.z; mov.u32 %r3, %tid.y; setp.eq.u32 %p0, %r2, 2;

@@ -72,7 +72,8 @@ def test_votes_and_matches_of_members(members):
     inside = [t for t in range(32) if members >> t & 1]
     mine, signed = VALUES[inside], VALUES[inside].view(np.int32)
     ballot = sum(1 << t for t in inside if VALUES.view(np.int32)[t] > 0)
-    totals = [mine.sum() % 2**32, int(signed.min()) % 2**32, mine.max(), np.bitwise_xor.reduce(mine)]
+    totals = [mine.sum() % 2**32, int(signed.min()) % 2**32, mine.max()]
+    totals.append(np.bitwise_xor.reduce(mine))
     for t, row in enumerate(rows.reshape(32, 8)):
         if t not in inside:
             assert not row.any()

@@ -111,8 +111,9 @@ class Run:
             resident = min(ctas, self.setup.resident(self.launch.shared_bytes))
         self.shares = iter(range(0, ctas, share))
         self.share, self.done = share, 0
-        workers = [self._worker(resident) for _ in range(min(threads, ctas))]
-        self._join([threading.Thread(target=self._work, args=w, daemon=True) for w in workers])
+        made = [self._worker(resident) for _ in range(min(threads, ctas))]
+        self.workers = [worker for worker, _ in made]
+        self._join([threading.Thread(target=self._work, args=w, daemon=True) for w in made])
         if self.failures:
             raise min(self.failures, key=lambda f: f[0])[1]
 
@@ -166,15 +167,25 @@ class Run:
         try:
             self.code.library.plain_floats()
             for first, last in self._shares():
-                worker.next, worker.last = first, last
+                worker.first, worker.next, worker.last = first, first, last
                 result = self.code.library.run(worker.address)
                 if result == STOPPED:
                     return
                 if result != FINISHED:
                     raise self.code.error() or fault(self, worker, result)
         except BaseException as error:
-            self.failures.append((worker.next, error))
-            self.launch.stop = 1
+            self._fail(worker, error)
+
+    def _fail(self, worker: Record, error: BaseException) -> None:
+        """No later CTAs run; earlier ones do, so that the first fault is the same on any number of
+        cores.
+        """
+        with self.lock:
+            self.failures.append((worker.first, error))
+            self.shares = iter(())
+            for other in self.workers:
+                if other.first > worker.first:
+                    other.stop = 1
 
     def _shares(self) -> Iterator[tuple[int, int]]:
         """Ranges of CTAs until none is left."""

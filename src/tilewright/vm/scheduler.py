@@ -158,7 +158,7 @@ def run_cta(cta: Ptr(Cta)) -> i64:
                 return FAULT
             if code == WAIT and w.state == READY and (w.live & ~w.waiting) == 0:
                 w.state = WAITING
-            if launch.stop != 0:
+            if launch.stop != 0 or k.stop != 0:
                 return STOPPED
             if launch.step_limit != 0 and k.steps > launch.step_limit:
                 return STEPS_OUT

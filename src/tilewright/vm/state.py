@@ -112,7 +112,7 @@ class Copy(Struct):
 
 
 class Worker(Struct):
-    """A host thread's share of a launch: CTAs ``next`` … ``last``, ``resident`` at a time.
+    """A host thread's share of a launch: CTAs ``first`` … ``last``, ``resident`` at a time.
 
     ``low`` … ``high`` is the allocation that was found last; ``steps`` counts operations in loops.
     """
@@ -120,8 +120,10 @@ class Worker(Struct):
     launch = Ptr(Launch)
     ctas = i64
     resident = i64
+    first = i64
     next = i64
     last = i64
+    stop = i64
     low = i64
     high = i64
     steps = i64
