@@ -29,7 +29,9 @@ class Case:
 
     def __init__(self, m: int, n: int, k: int, type_: str, layout: str) -> None:
         majors = ("k" if layout[0] == "t" else "m"), ("k" if layout[1] == "n" else "n")
-        self.problem = Problem(m, n, k, type_, type_, type_, *majors)
+        lines = (k if majors[0] == "k" else m, k if majors[1] == "k" else n, n, n)
+        aligns = [(2 * line | 16) & -(2 * line | 16) for line in lines]
+        self.problem = Problem(m, n, k, type_, type_, type_, *majors, False, *aligns)
         bytes_ = self.problem.bytes
         self.sets = [self._inputs() for _ in range(min(8, 3 * L2 // bytes_ + 1))]
 

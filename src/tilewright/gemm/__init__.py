@@ -4,6 +4,7 @@
 here runs anything.
 """
 
+from ..target import DEFAULT_DEVICE, Device
 from .config import TABLE, Config, check, choose
 from .multistage import PARAMETERS, build
 from .problem import Problem
@@ -15,7 +16,13 @@ __all__ = [
 ]  # fmt: skip
 
 
-def grid(problem: Problem, config: Config) -> tuple[int, int, int]:
-    """The CTAs of a launch: one for each tile of D."""
+def grid(
+    problem: Problem, config: Config, device: Device = DEFAULT_DEVICE
+) -> tuple[int, int, int]:
+    """The CTAs of a launch: one for each tile of D, or for each place that the device has."""
     bm, bn, _ = config.tile
-    return (-(-problem.m // bm) * -(-problem.n // bn), 1, 1)
+    tiles = -(-problem.m // bm) * -(-problem.n // bn)
+    if config.persists(problem):
+        places = device.sms * config.resident(problem.input.bits, device.limits)
+        return (min(tiles, places), 1, 1)
+    return (tiles, 1, 1)

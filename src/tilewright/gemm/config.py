@@ -17,7 +17,7 @@ WARP = 32
 LEAST = (16, 16, 32)  # a tile's M, N, K
 PAD = 8  # elements between rows of the staged result, against bank conflicts
 
-_NOTATION = re.compile(r"(\d+)x(\d+)x(\d+):(\d+)x(\d+):(\d+)(?:/(\d+))?(?:@(\d+))?")
+_NOTATION = re.compile(r"(\d+)x(\d+)x(\d+):(\d+)x(\d+):(\d+)(p?)(?:/(\d+))?(?:@(\d+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,9 @@ class Config:
 
     ``tile`` (M, N, K) of a CTA, ``warps`` (along M, along N), ``group``: how many rows of tiles are
     walked together for the L2, ``ctas``: how many CTAs an SM should hold (the compiler's register
-    budget). Raises ConfigError.
+    budget). ``persistent``: a CTA for each place on the machine goes from tile to tile (where the
+    tiles cover D without a rest), and starts the next one's copies before it writes the last one
+    out. Raises ConfigError.
     """
 
     tile: tuple[int, int, int]
@@ -34,6 +36,7 @@ class Config:
     stages: int
     group: int = 8
     ctas: int = 1
+    persistent: bool = False
 
     def __post_init__(self) -> None:
         for name, size, least in zip("MNK", self.tile, LEAST, strict=True):
@@ -51,16 +54,18 @@ class Config:
 
     @classmethod
     def parse(cls, text: str) -> Config:
-        """``BMxBNxBK:WMxWN:STAGES``, then optionally ``/CTAS`` and ``@GROUP``."""
+        """``BMxBNxBK:WMxWN:STAGES``, then optionally ``p`` (persistent), ``/CTAS``, ``@GROUP``."""
         found = _NOTATION.fullmatch(text)
         if not found:
             raise ConfigError(f"{text!r} is no configuration", hint="written as 128x128x32:2x2:4")
         bm, bn, bk, wm, wn, stages = (int(x) for x in found.groups()[:6])
-        return cls((bm, bn, bk), (wm, wn), stages, int(found[8] or 8), int(found[7] or 1))
+        group, ctas = int(found[9] or 8), int(found[8] or 1)
+        return cls((bm, bn, bk), (wm, wn), stages, group, ctas, bool(found[7]))
 
     def __str__(self) -> str:
         tile, warps = ("x".join(map(str, x)) for x in (self.tile, self.warps))
-        return f"{tile}:{warps}:{self.stages}/{self.ctas}@{self.group}"
+        stages = f"{self.stages}{'p' if self.persistent else ''}"
+        return f"{tile}:{warps}:{stages}/{self.ctas}@{self.group}"
 
     @property
     def threads(self) -> int:
@@ -75,11 +80,21 @@ class Config:
         bm, bn, bk = self.tile
         return (bm + bn) * bk * bits // 8
 
-    def shared_bytes(self, bits: int) -> int:
-        """The ring, or the staged result where that is larger."""
+    @property
+    def staged_bytes(self) -> int:
+        """16 rows of each warp's result on their way out."""
         wm, wn = self.warps
-        staged = wm * wn * INSTRUCTION[0] * (self.warp_tile[1] + PAD) * 4
-        return max(self.stages * self.stage_bytes(bits), staged)
+        return wm * wn * INSTRUCTION[0] * (self.warp_tile[1] + PAD) * 4
+
+    def shared_bytes(self, bits: int) -> int:
+        """The ring and the staged result, one in the other's place unless both are needed."""
+        ring = self.stages * self.stage_bytes(bits)
+        return ring + self.staged_bytes if self.persistent else max(ring, self.staged_bytes)
+
+    def persists(self, problem: Problem) -> bool:
+        """Whether a CTA computes more than one tile of this problem."""
+        rest = problem.m % self.tile[0] or problem.n % self.tile[1]
+        return self.persistent and not rest
 
     def resident(self, bits: int, limits: Limits) -> int:
         """CTAs that an SM holds: as many as it should, if their shared memory is there."""
@@ -112,7 +127,7 @@ def accumulators(config: Config) -> int:
 
 # From large to small; all but the first fit 99 KB.
 TABLE: tuple[Config, ...] = (
-    Config((256, 128, 64), (4, 2), 3),
+    Config((256, 128, 64), (4, 2), 3, persistent=True),
     Config((128, 128, 64), (2, 2), 3, ctas=2),
     Config((128, 64, 64), (2, 2), 3, ctas=2),
     Config((64, 128, 64), (2, 2), 3, ctas=2),

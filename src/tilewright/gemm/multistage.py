@@ -75,9 +75,9 @@ def _build(problem: Problem, config: Config) -> Traced:
         scale = _scalar(k, alpha, alpha_ptr), _scalar(k, beta, beta_ptr)
         body = Multistage(k, problem, config)
         body.inputs((a, lda), (b, ldb), (m, n), k.select(scale[0] == 0.0, 0, k_total))
-        body.mainloop()
         c_matrix = Matrix(_global(k, c), ldc, problem.align_c) if problem.with_c else None
-        body.epilogue(Matrix(_global(k, d), ldd, problem.align_d), c_matrix, (m, n), scale)
+        d_matrix = Matrix(_global(k, d), ldd, problem.align_d)
+        body.run(Epilogue(k, problem, config, d_matrix, c_matrix), scale)
 
     bounds = {"block": config.threads, "min_ctas": config.ctas}
     return trace(kernel, name=name, params=PARAMETERS, lines=False, **bounds)
@@ -119,8 +119,8 @@ class Multistage:
         """Find this CTA's tile, this warp's part of it, and set up both operands."""
         k, config = self.k, self.config
         bm, bn, bk = config.tile
-        tile_m, tile_n = self._tile(limits)
-        self.first = tile_m * bm, tile_n * bn
+        self.limits = limits
+        self.first = self._tile(k.ctaid.x)
         self.depth, self.steps = depth, (depth + (bk - 1)) // bk
         warp_m, warp_n = k.warpid % config.warps[0], k.warpid // config.warps[0]
         self.tiles, offset = [], 0
@@ -133,30 +133,72 @@ class Multistage:
         for tile, warp, rows in zip(self.tiles, (warp_m, warp_n), (wm, wn), strict=True):
             tile.partition(warp, k.laneid, rows)
         self.chunks = sum(tile.count for tile in self.tiles)
-        self.origin = self.first[0] + warp_m * wm, self.first[1] + warp_n * wn
+        self.within = warp_m * wm, warp_n * wn
 
-    def _tile(self, limits: tuple[Reg, Reg]) -> tuple[Any, Any]:
-        """CTA index → tile: down groups of ``group`` rows of tiles, so that neighbours share A and
-        B in the L2.
+    def _tiles(self) -> tuple[Any, Any]:
+        """Rows and columns of tiles."""
+        bm, bn, _ = self.config.tile
+        return (self.limits[0] + (bm - 1)) // bm, (self.limits[1] + (bn - 1)) // bn
+
+    def _tile(self, index: Any) -> tuple[Any, Any]:
+        """Where the ``index``-th tile begins: they go down groups of ``group`` rows of tiles, so
+        that neighbours share A and B in the L2.
         """
         k, group = self.k, self.config.group
         bm, bn, _ = self.config.tile
-        rows, columns = (limits[0] + (bm - 1)) // bm, (limits[1] + (bn - 1)) // bn
+        rows, columns = self._tiles()
         in_group = columns * group
-        number, within = k.ctaid.x // in_group, k.ctaid.x % in_group
+        number, within = index // in_group, index % in_group
         first = number * group
         height = k.min(rows - first, group)
-        return first + within % height, within // height
+        return (first + within % height) * bm, within // height * bn
+
+    # --- tile after tile ---
+
+    def run(self, epilogue: Epilogue, scale: tuple[Reg, Reg]) -> None:
+        """Compute this CTA's tile, or one after another; the next one's copies are under way while
+        the last one is written out.
+        """
+        k = self.k
+        self.write, self.read, self.first_k = (k.var("u32", 0) for _ in range(3))
+        self._begin(True)
+        if not self.config.persists(self.problem):
+            self._mainloop()
+            self._write_out(epilogue, self.shared, self.first, scale)
+            return
+        staged = self.shared + self.ring_bytes
+        rows, columns = self._tiles()
+        index, count = k.var(k.ctaid.x), rows * columns
+        first = [k.var(f) for f in self.first]
+        with k.while_(lambda: index < count):
+            self._mainloop()
+            done = [k.mov(f, into=k.var("u32")) for f in first]
+            index += k.nctaid.x
+            for variable, value in zip(first, self._tile(k.min(index, count - 1)), strict=True):
+                variable.set(value)
+            for tile, row in zip(self.tiles, first, strict=True):
+                tile.move_to(row)
+            self._begin(index < count)
+            self._write_out(epilogue, staged, done, scale)
+
+    def _begin(self, wanted: Any) -> None:
+        """Start the copies of a tile's first stages."""
+        k = self.k
+        for variable in (self.write, self.read, self.first_k):
+            variable.set(0)
+        for stage in range(self.config.stages - 1):
+            there = self.steps > stage
+            exhaust(self._copies(there if wanted is True else there & wanted))
+            self._commit()
+
+    def _write_out(self, epilogue: Epilogue, staged: Any, first: Any, scale: Any) -> None:
+        origin = first[0] + self.within[0], first[1] + self.within[1]
+        epilogue.run(self.acc, staged, origin, self.limits, scale)
 
     # --- main loop ---
 
-    def mainloop(self) -> None:
+    def _mainloop(self) -> None:
         k, stages = self.k, self.config.stages
-        self.write, self.read = k.var("u32", 0), k.var("u32", 0)
-        self.first_k = k.var("u32", 0)
-        for stage in range(stages - 1):
-            exhaust(self._copies(self.steps > stage))
-            self._commit()
         wm, wn = self.config.warp_tile
         self.acc = [[k.array("f32", 4, 0.0) for _ in range(wn // 8)] for _ in range(wm // 16)]
         k.cp_async_wait(stages - 2)
@@ -240,11 +282,3 @@ class Multistage:
         k.add(stage, self.stage_bytes, into=stage)
         with k.when(stage == self.ring_bytes):
             k.mov(0, into=stage)
-
-    # --- the way out ---
-
-    def epilogue(
-        self, d: Matrix, c: Matrix | None, limits: tuple[Reg, Reg], scale: tuple[Reg, Reg]
-    ) -> None:
-        out = Epilogue(self.k, self.problem, self.config, d, c)
-        out.run(self.acc, self.shared, self.origin, limits, scale)

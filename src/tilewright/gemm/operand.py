@@ -147,7 +147,15 @@ class Tile:
         depth = depth.to("u64") if isinstance(depth, Reg) else depth
         start = row * leading + depth if by_k else row + leading * depth
         self.advance = operand.depth * operand.size if by_k else self.stride * operand.depth
-        self.cursor = k.var(source.cast("b8").add_bytes(start * operand.size))
+        self.leading, self.source = leading, source.cast("b8")
+        self.start = start * operand.size
+        self.cursor = k.var(self.source.add_bytes(self.start))
+
+    def move_to(self, first_row: Any) -> None:
+        """Go on with the tile that begins at another row (of a problem that tiles cover)."""
+        stride = self.stride if self.operand.contiguous == "k" else self.operand.size
+        rows = (first_row - self.first_row).view("s32").to("s64").view("u64")
+        self.cursor.set(self.source.add_bytes(self.start + rows * stride))
 
     def _bounds(self, rows: Reg, first_row: Reg) -> None:
         """Which of this thread's rows exist (they don't change from one step of K to the next)."""

@@ -73,7 +73,7 @@ def _registers(plan: Plan) -> str:
 def _fit(plan: Plan) -> Lines:
     p, target = plan.problem, plan.device.target
     bm, bn, _ = plan.config.tile
-    tiles = gemm.grid(p, plan.config)[0]
+    tiles = -(-p.m // bm) * -(-p.n // bn)
     resident = ctas_per_sm(plan)
     at_once = target.sms * resident
     waves = tiles / at_once

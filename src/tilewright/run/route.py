@@ -118,7 +118,7 @@ class Route:
         traced = self.traced
         assert traced.block is not None
         executable = self.device.compile(traced)
-        grid = gemm.grid(self.problem, self.config)
+        grid = gemm.grid(self.problem, self.config, self.device.target)
         return self.device.prepare(executable, grid, traced.block, traced.dynamic_shared)
 
     def params(self, a: int, b: int, c: int, d: int, alpha: Scale, beta: Scale) -> bytes:
