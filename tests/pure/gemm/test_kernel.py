@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
-import numpy as np
 import pytest
 
 from kernels import BEST, MAJORS, ODD, OTHER, WHOLE, posed
 from tilewright import ptx
-from tilewright.gemm import PARAMETERS, TABLE, Config, Problem, build, grid
-from tilewright.gemm.multistage import Multistage
+from tilewright.gemm import PARAMETERS, TABLE, Config, Problem, build
 
 CASES = {**{name: case for name, case in BEST.items() if "bf16" not in name}, **OTHER}
 
@@ -46,7 +42,7 @@ def test_what_a_launch_must_know(config: Config) -> None:
 
 
 def test_problems_of_one_class_share_a_kernel() -> None:
-    config = TABLE[4]
+    config = Config.parse("64x64x64:2x2:4/2")
     assert build(posed((64, 128, 192)), config) is build(posed((6400, 64, 64)), config)
     assert build(posed((65, 64, 64)), config) is build(posed((7, 640, 128)), config)
     whole = build(posed((64, 64, 64)), config)
@@ -60,29 +56,3 @@ def test_whole_tiles_are_copied_without_tests(layout: str) -> None:
     text = build(posed(WHOLE, layout), TABLE[4]).ptx
     copies = [line for line in text.splitlines() if "cp.async.cg" in line]
     assert copies and all(line.endswith("], 16;") for line in copies)
-
-
-# --- the order of tiles -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("group", [1, 3, 8, 100])
-@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 9), (9, 1), (8, 8), (17, 5), (20, 33)])
-def test_each_tile_has_one_cta(rows: int, columns: int, group: int) -> None:
-    """The kernel's own arithmetic on all CTA indices at once, as NumPy does it."""
-    config = Config((64, 32, 32), (2, 1), 2, group)
-    m, n = np.uint32(64 * rows - 63), np.uint32(32 * columns)
-    count = grid(Problem(int(m), int(n), 8), config)[0]
-    ctaid = SimpleNamespace(x=np.arange(count, dtype=np.uint32))
-    kernel = SimpleNamespace(k=SimpleNamespace(ctaid=ctaid, min=np.minimum), config=config)
-    i, j = Multistage._tile(kernel, (m, n))
-    assert count == rows * columns
-    assert sorted(zip(i, j, strict=True)) == [(r, c) for r in range(rows) for c in range(columns)]
-
-
-def test_ctas_that_run_together_share_rows_and_columns() -> None:
-    """The first 64 of a wave lie in 8 rows and 8 columns."""
-    config = Config((64, 32, 32), (2, 1), 2, group=8)
-    ctaid = SimpleNamespace(x=np.arange(64, dtype=np.uint32))
-    kernel = SimpleNamespace(k=SimpleNamespace(ctaid=ctaid, min=np.minimum), config=config)
-    i, j = Multistage._tile(kernel, (np.uint32(64 * 40), np.uint32(32 * 40)))
-    assert set(i) == set(j) == set(range(8))
