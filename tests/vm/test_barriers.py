@@ -76,6 +76,14 @@ def test_reductions_over_the_cta():
         assert set(counts) == {(96 - limit) * 1000 + limit}
 
 
+def test_a_guarded_reduction_keeps_the_old_value_of_the_others():
+    text = kernel(f"""
+      add.u32 %r2, %t, 1000; bar.sync 0; setp.lt.u32 %p0, %t, 32; setp.lt.u32 %p1, %t, 9;
+      @%p0 bar.red.popc.u32 %r2, 3, 32, %p1; {store("%r2")}""")
+    (out,) = both(text, [zeros(64)], block=64)
+    assert out.tolist() == [9] * 32 + [1000 + t for t in range(32, 64)]
+
+
 def test_exited_warps_and_lanes_are_not_waited_for():
     text = kernel(
         f"setp.ge.u32 %p0, %t, 70; @%p0 exit; and.b32 %r8, %t, 1; setp.eq.u32 %p1, %r8, 1;"

@@ -4,7 +4,9 @@ which registers outlive a block and where they lie in the frame.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
 
 from .operands import Addr, Arg, CodeBlock, Op, Register, Special, Vec
 from .special import UNIFORM
@@ -84,23 +86,58 @@ def communicates(ops: Sequence[Op]) -> bool:
     return False
 
 
-def crossing(blocks: Sequence[CodeBlock]) -> set[int]:
-    """Registers whose value may cross from one block to another."""
-    home: dict[int, int] = {}
-    kept: set[int] = set()
-    for block in blocks:
-        written: set[int] = set()
-        for op in block.ops:
-            kept.update(i for i in op.reads() if i not in written)
-            for i in op.writes():
-                written.add(i)
-                if home.setdefault(i, block.index) != block.index:
-                    kept.add(i)
-    return kept
+def liveness(blocks: Sequence[CodeBlock], targets: Mapping[str, int]) -> list[int]:
+    """For each block the registers (a bit for each) whose value at its end may still be read."""
+    uses, writes = zip(*(_uses(block) for block in blocks), strict=True)
+    after = [_successors(block, len(blocks), targets) for block in blocks]
+    before, end = list(uses), [0] * len(blocks)
+    grown = True
+    while grown:
+        grown = False
+        for i in reversed(range(len(blocks))):
+            end[i] = reduce(or_, (before[s] for s in after[i]), 0)
+            wanted = uses[i] | end[i] & ~writes[i]
+            grown |= wanted != before[i]
+            before[i] = wanted
+    return end
+
+
+def exposed(blocks: Sequence[CodeBlock]) -> int:
+    """Registers that some block reads before it writes them: they need a place in the frame."""
+    return reduce(or_, (_uses(block)[0] for block in blocks), 0)
+
+
+def _uses(block: CodeBlock) -> tuple[int, int]:
+    """Registers read before they are written, and registers written."""
+    used = written = 0
+    for op in block.ops:
+        for index in op.reads():
+            used |= ~written & 1 << index
+        if "barrier" in op.form.effects and not op.resumed:
+            continue  # bar.red writes when the barrier has opened
+        for index in op.writes():
+            written |= 1 << index
+    return used, written
+
+
+def _successors(block: CodeBlock, count: int, targets: Mapping[str, int]) -> list[int]:
+    """The blocks that lanes may run next."""
+    last = block.ops[-1] if block.ops else None
+    found = [block.index + 1] if block.index + 1 < count else []
+    if last is None or not last.form.effects & {"branch", "exit"}:
+        return found
+    if last.guard is None and last.form.mnemonic not in ("trap", "brkpt"):
+        found = []
+    for _, arg in last.sources:
+        if isinstance(arg, str):
+            found.append(targets[arg])
+        elif isinstance(arg, tuple):
+            found += [targets[label] for label in arg]
+    return found
 
 
 def places(registers: Sequence[Register], kept: set[int], start: int) -> tuple[list[int], int, int]:
-    """Offsets in the frame: first what crosses blocks, then the rest, for stepping only.
+    """Offsets in the frame: first what is ``kept``, then the rest, for stepping only.
 
     Also where each of the two ends.
     """
@@ -109,7 +146,7 @@ def places(registers: Sequence[Register], kept: set[int], start: int) -> tuple[l
     offset = -(-start // 64) * 64
     for wanted in (True, False):
         for index, register in enumerate(registers):
-            if (index in kept) is wanted:
+            if bool(kept >> index & 1) is wanted:
                 slots[index] = offset
                 offset += 64 if register.width == 1 else max(64, 4 * register.width)
         ends.append(offset)

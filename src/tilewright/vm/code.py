@@ -21,6 +21,7 @@ from .region import Region, region_name
 from .state import Warp
 
 REGION = 512  # operations in a region, unless one block has more
+LEVEL = 1  # of optimisation: more takes longer than it saves
 
 
 class Code:
@@ -68,7 +69,7 @@ class CompiledKernel(Code):
             self.library.matrix(row)
         key = f"{self.program.digest} {self.arch} {first}-{last}"
         name = region_name(first)
-        address = self.library.function(key, name, lambda: self._module(first, last))
+        address = self.library.function(key, name, lambda: self._module(first, last), LEVEL)
         self.table[first:last] = address
         return address
 

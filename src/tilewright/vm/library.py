@@ -65,11 +65,11 @@ class Library:
         self.run: Callable[[int], int] = CALL(self.addresses[scheduler.run.name])
         self.plain_floats = ctypes.CFUNCTYPE(None)(self.addresses["tw_plain_floats"])
 
-    def function(self, key: str, name: str, make: Callable[[], ir.Module]) -> int:
+    def function(self, key: str, name: str, make: Callable[[], ir.Module], level: int = 2) -> int:
         """The address of a module's one function, compiled the first time its key is asked for."""
         with self.lock:
             if key not in self.found:
-                self.found[key] = self.jit.load(self.kept(key, make), [name])[name]
+                self.found[key] = self.jit.load(self.kept(key, make, level), [name])[name]
             return self.found[key]
 
     def matrix(self, instruction: mma.Instruction) -> None:
@@ -83,12 +83,12 @@ class Library:
 
         self.jit.share({name: self.function(name, name, make)})
 
-    def kept(self, name: str, make: Callable[[], ir.Module]) -> bytes:
+    def kept(self, name: str, make: Callable[[], ir.Module], level: int = 2) -> bytes:
         """Object code from the store, or made and put there."""
         key = hashlib.sha256(f"{name}\n{source_hash()}\n{self.jit.key}".encode()).hexdigest()
         code = _unsealed(self.store.get("vm", key)) if self.store is not None else None
         if code is None:
-            code = self.jit.compile(make())
+            code = self.jit.compile(make(), level)
             if self.store is not None:
                 self.store.put("vm", key, hashlib.sha256(code).digest() + code)
         return code

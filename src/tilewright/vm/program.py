@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from ..errors import Place
 from ..ptx import abi, check, print_module, tree
-from .analysis import communicates, crossing, is_divergent, places, weight
+from .analysis import communicates, exposed, is_divergent, liveness, places, weight
 from .flatten import Flattener
 from .operands import CodeBlock, Op, Register
 from .state import Warp
@@ -26,8 +26,9 @@ LEAVES = frozenset({"branch", "exit", "barrier"})
 class Program:
     """A kernel ready to run, for one module and one table of global addresses.
 
-    ``kept`` are the registers that cross blocks; ``slots`` their and all others' places in the
-    frame, which has ``frame_bytes`` compiled and ``full_frame_bytes`` when it is stepped through.
+    ``live`` are, for each block, the registers (a bit for each) that are read after it; ``slots``
+    their and all others' places in the frame, which has ``frame_bytes`` compiled and
+    ``full_frame_bytes`` when it is stepped through.
     """
 
     name: str
@@ -43,7 +44,7 @@ class Program:
     exact_block: tuple[int, ...]
     divergent: bool
     communicates: bool
-    kept: set[int]
+    live: list[int]
     slots: list[int]
     frame_bytes: int
     full_frame_bytes: int
@@ -91,8 +92,8 @@ def build(module: tree.Module, function: tree.Function, addresses: dict[str, int
     divergent = is_divergent(flat.ops, exits)
     if divergent:
         blocks, targets = _cut(flat.ops, flat.labels, divergent=True)
-    kept = crossing(blocks)
-    slots, frame, full = places(flat.registers, kept, Warp.size + 4 * len(blocks))
+    start = Warp.size + 4 * len(blocks)
+    slots, frame, full = places(flat.registers, exposed(blocks), start)
     return Program(
         name=function.name,
         module=module,
@@ -107,7 +108,7 @@ def build(module: tree.Module, function: tree.Function, addresses: dict[str, int
         exact_block=_threads(function, "reqntid"),
         divergent=divergent,
         communicates=communicates(flat.ops),
-        kept=kept,
+        live=liveness(blocks, targets),
         slots=slots,
         frame_bytes=frame,
         full_frame_bytes=full,

@@ -2,9 +2,9 @@
 
 A region is one LLVM function over a run of a kernel's blocks: ``i64 region(ptr warp)`` goes on at
 ``warp.block`` until the warp must wait, ends, faults, or leaves for another region. Inside a block
-registers are LLVM values; what crosses blocks is read from the frame at its first use and written
-back at the block's end. In a kernel whose branches are all uniform the masks cost nothing;
-otherwise a write keeps the lanes that are elsewhere.
+registers are LLVM values; what crosses blocks is read from the frame at its first use, and what is
+still to be read is written back at the block's end. In a kernel whose branches are all uniform the
+masks cost nothing; otherwise a write keeps the lanes that are elsewhere.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Region(Control, MemoryAccess):
         if self.guard is not None:
             value = self.b.select(self.guard, value, self.get(index))
         self.values[index] = value
-        if index in self.program.kept:
+        if self.program.live[self.current.index] >> index & 1:
             self.dirty[index] = None
 
     def flush(self) -> None:
