@@ -34,10 +34,13 @@ BEST: dict[str, tuple[Problem, Config]] = {
     for config in TABLE
 }
 
-#: What else a kernel can have to do; each with a large and a small tile.
+MIDDLE = Config.parse("64x64x64:2x2:4/2")
+SOME = (Config.parse("256x128x64:4x2:3p"), MIDDLE, Config.parse("64x16x64:2x1:6"))
+
+#: What else a kernel can have to do; each with a large, a middling and a small tile.
 OTHER: dict[str, tuple[Problem, Config]] = {
     f"{name}-{config}": (problem, config)
-    for config in (TABLE[1], TABLE[4], TABLE[-1])
+    for config in SOME
     for name, problem in {
         "edges": posed(ODD, "nt"),
         "C": posed(WHOLE, "tn", with_c=True),

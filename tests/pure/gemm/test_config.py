@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,7 +25,8 @@ def configs(draw: Any) -> Config:
     wm, wn = power(0, 2), power(0, 3)
     tile = wm * power(4, 7), wn * power(4, 7), power(5, 7)
     number = st.integers(1, 40)
-    return Config(tile, (wm, wn), draw(st.integers(2, 16)), draw(number), draw(number))
+    stages, persistent = draw(st.integers(2, 16)), draw(st.booleans())
+    return Config(tile, (wm, wn), stages, draw(number), draw(number), persistent)
 
 
 @given(configs())
@@ -36,6 +38,7 @@ def test_what_the_text_may_leave_out() -> None:
     assert Config.parse("128x64x32:2x1:4") == Config((128, 64, 32), (2, 1), 4, group=8, ctas=1)
     assert Config.parse("128x64x32:2x1:4@3").group == 3
     assert Config.parse("128x64x32:2x1:4/2").ctas == 2
+    assert Config.parse("128x64x32:2x1:4p/2").persistent
 
 
 @pytest.mark.parametrize(
@@ -72,6 +75,12 @@ def test_the_staged_result_fits_where_the_ring_is_small() -> None:
     assert config.shared_bytes(16) == max(2 * (16 + 256) * 32 * 2, 16 * (256 + 8) * 4)
     config = Config.parse("128x128x32:4x2:2")
     assert config.shared_bytes(16) == max(2 * 256 * 32 * 2, 8 * 16 * (64 + 8) * 4) == 36864
+
+
+def test_a_persistent_cta_needs_room_for_both() -> None:
+    """The next tile's copies are under way while the result is staged."""
+    once, often = (Config.parse(f"128x128x32:4x2:2{p}").shared_bytes(16) for p in ("", "p"))
+    assert (once, often) == (36864, 2 * 256 * 32 * 2 + 36864)
 
 
 @pytest.mark.parametrize(
@@ -150,8 +159,14 @@ def test_ctas_count_as_far_as_their_shared_memory_goes() -> None:
 @given(configs(), st.integers(0, 5000), st.integers(0, 5000))
 def test_the_grid_covers_d(config: Config, m: int, n: int) -> None:
     bm, bn, _ = config.tile
-    count, *rest = grid(Problem(m, n, 8), config)
-    tiles = {(i // bm, j // bn) for i in (0, m - 1) for j in (0, n - 1)} if m and n else set()
-    assert rest == [1, 1]
-    last = max(tiles, default=(-1, -1))
-    assert count == (last[0] + 1) * (last[1] + 1)
+    rows, columns = len(range(0, m, bm)), len(range(0, n, bn))
+    assert grid(Problem(m, n, 8), replace(config, persistent=False)) == (rows * columns, 1, 1)
+
+
+@given(configs(), st.integers(0, 99), st.integers(0, 99))
+def test_persistent_ctas_are_as_many_as_there_is_room_for(config: Config, i: int, j: int) -> None:
+    config, h200 = replace(config, persistent=True), device("H200")
+    problem = Problem(i * config.tile[0], j * config.tile[1], 8)
+    places = h200.sms * config.resident(16, h200.limits)
+    assert grid(problem, config, h200) == (min(i * j, places), 1, 1)
+    assert grid(problem.sized(problem.m + 1, problem.n, 8), config) == ((i + 1) * j, 1, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernels import BEST, MAJORS, ODD, OTHER, WHOLE, posed
+from kernels import BEST, MAJORS, MIDDLE, ODD, OTHER, WHOLE, posed
 from tilewright import ptx
 from tilewright.gemm import PARAMETERS, TABLE, Config, Problem, build
 
@@ -42,17 +42,16 @@ def test_what_a_launch_must_know(config: Config) -> None:
 
 
 def test_problems_of_one_class_share_a_kernel() -> None:
-    config = Config.parse("64x64x64:2x2:4/2")
-    assert build(posed((64, 128, 192)), config) is build(posed((6400, 64, 64)), config)
-    assert build(posed((65, 64, 64)), config) is build(posed((7, 640, 128)), config)
-    whole = build(posed((64, 64, 64)), config)
+    whole = build(posed((64, 128, 192)), MIDDLE)
+    assert whole is build(posed((6400, 64, 64)), MIDDLE)
+    assert build(posed((65, 64, 64)), MIDDLE) is build(posed((7, 640, 128)), MIDDLE)
     for sizes in ((65, 64, 64), (64, 65, 64), (64, 64, 65)):
-        assert build(posed(sizes), config) is not whole
+        assert build(posed(sizes), MIDDLE) is not whole
 
 
 @pytest.mark.parametrize("layout", MAJORS)
 def test_whole_tiles_are_copied_without_tests(layout: str) -> None:
     """No copy of fewer bytes than its size, 16 bytes each."""
-    text = build(posed(WHOLE, layout), TABLE[4]).ptx
+    text = build(posed(WHOLE, layout), MIDDLE).ptx
     copies = [line for line in text.splitlines() if "cp.async.cg" in line]
     assert copies and all(line.endswith("], 16;") for line in copies)

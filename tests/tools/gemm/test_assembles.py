@@ -1,0 +1,49 @@
+"""NVIDIA's assembler takes every kernel of the table for every architecture, without spills where
+tiles are whole.
+
+A part runs always; the rest, every kernel for every architecture, is slow.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from kernels import BEST, OTHER
+from tilewright import cuda
+from tilewright.gemm import build
+
+pytest.importorskip("cuda.bindings.nvjitlink", reason="no cuda-bindings")
+if not cuda.compiler().startswith("nvJitLink"):
+    pytest.skip("no nvJitLink", allow_module_level=True)
+
+ARCHES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+ALL = BEST | OTHER
+FEW = 64  # bytes a thread that a kernel with edges, C and small copies may spill
+
+
+def always(name: str, arch: str) -> bool:
+    """f16 for sm_90, one of its layouts for the ends of the range; the odd problems for one."""
+    if name in OTHER:
+        return arch == "sm_90"
+    return name.startswith({"sm_80": "f16-tn", "sm_90": "f16", "sm_120": "f16-tn"}.get(arch, "-"))
+
+
+def cases() -> list[object]:
+    made = []
+    for name, arch in product(ALL, ARCHES):
+        marks = () if always(name, arch) else pytest.mark.slow
+        made.append(pytest.param(name, arch, id=f"{name}-{arch}", marks=marks))
+    return made
+
+
+@pytest.mark.parametrize(("name", "arch"), cases())
+def test_it_assembles_without_spills(name: str, arch: str) -> None:
+    problem, config = ALL[name]
+    traced = build(problem, config)
+    cubin = cuda.compile(traced.ptx, arch)
+    usage = {u.entry: u for u in cubin.usage}[traced.name]
+    assert usage.spill_stores <= (FEW if name in OTHER else 0)
+    # As many CTAs as the configuration asks for: registers come in eights.
+    assert -(-usage.registers // 8) * 8 * config.threads * config.ctas <= 65536
