@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import json
 import re
+import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..errors import CudaError, Place
 
-_ENTRY = re.compile(r"Compiling entry function '([^']+)'")
+_SIZED, _PARAM_BANK = 4, 10  # of .nv.info: an entry whose value follows; size and place of params
+_ENTRY = re.compile(r"(?:Compiling entry function|Function properties for) '([^']+)'")
 _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-_REGISTERS = re.compile(r"Used (\d+) registers")
+_REGISTERS = re.compile(r"[Uu]sed (\d+) registers(?:.* (\d+) bytes lmem)?")
 _ERROR = re.compile(r"line (\d+)(?:, \w+ \d+)?; (?:error|fatal)\s*:\s*(.+)")
 _FATAL = re.compile(r"(?:fatal|error)\s*:\s*(.+)")
 
@@ -75,7 +78,8 @@ def _usages(log: str) -> list[Usage]:
         elif (m := _SPILLS.search(line)) and entry:
             frame = (int(m[1]), int(m[2]), int(m[3]))
         elif (m := _REGISTERS.search(line)) and entry:
-            found.append(Usage(entry, int(m[1]), *frame))
+            local = int(m[2] or 0)  # all that a short report says of stack and spills
+            found.append(Usage(entry, int(m[1]), max(frame[0], local), *frame[1:]))
             entry = ""
     return found
 
@@ -105,3 +109,32 @@ def _place(ptx: str, line: int, file: str) -> Place:
     text = lines[line - 1].expandtabs() if 0 < line <= len(lines) else ""
     body = text.strip()
     return Place(file, line, len(text) - len(text.lstrip()) + 1, text.rstrip(), max(1, len(body)))
+
+
+def param_bytes(code: bytes, entry: str) -> int | None:
+    """The size of a kernel's parameter block, from its ``.nv.info`` section; None without one."""
+    try:
+        info = dict(_sections(code)).get(f".nv.info.{entry}", b"")
+        return next((s >> 16 for a, s in _attributes(info) if a == _PARAM_BANK), None)
+    except struct.error:
+        return None
+
+
+def _sections(code: bytes) -> Iterator[tuple[str, bytes]]:
+    """An ELF file's sections by name."""
+    (start,) = struct.unpack_from("<Q", code, 0x28)
+    size, count, names = struct.unpack_from("<HHH", code, 0x3A)
+    heads = [struct.unpack_from("<IIQQQQ", code, start + i * size) for i in range(count)]
+    for name, _, _, _, offset, length in heads:
+        at = heads[names][4] + name
+        yield code[at : code.index(b"\0", at)].decode(), code[offset : offset + length]
+
+
+def _attributes(info: bytes) -> Iterator[tuple[int, int]]:
+    """(attribute, second word of its value) of each entry that has one."""
+    at = 0
+    while at + 4 <= len(info):
+        layout, attribute, size = struct.unpack_from("<BBH", info, at)
+        if layout == _SIZED and size >= 8:
+            yield attribute, struct.unpack_from("<II", info, at + 4)[1]
+        at += 4 + (size if layout == _SIZED else 0)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DeviceError, LaunchError
-from .cubin import Cubin
+from .cubin import Cubin, param_bytes
 from .driver import call, check, cu
 from .launch import Function, Launch, Params, dim3
 from .stream import stream_handle
@@ -256,6 +256,7 @@ class Loaded:
         self.gpu = owner
         self._functions: dict[str, Function] = {}
         self._lock = threading.Lock()
+        self._code = code
         self._module: Any = _load(owner, code)
 
     def __getitem__(self, entry: str) -> Function:
@@ -270,7 +271,9 @@ class Loaded:
         with self.gpu.active():
             doing = f"looking for kernel {entry!r}"
             handle = call("cuModuleGetFunction", self._module, entry.encode(), doing=doing)
-            return Function(handle, entry, self.gpu.shared_limit)
+            return Function(
+                handle, entry, self.gpu.shared_limit, param_bytes(self._code, entry)
+            )
 
     def close(self) -> None:
         """Wait for the GPU, then unload; calling twice is harmless."""

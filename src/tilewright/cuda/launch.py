@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..errors import DeviceError, LaunchError
+from ..errors import LaunchError
 from .driver import call, cu, error_of
 from .stream import stream_handle
 
@@ -80,7 +80,7 @@ class Params:
 class Function:
     """A kernel loaded into a GPU's context, with what it takes."""
 
-    def __init__(self, handle: Any, name: str, limit: int) -> None:
+    def __init__(self, handle: Any, name: str, limit: int, param_bytes: int | None) -> None:
         attribute = partial(_attribute, handle)
         self.handle = handle
         self.name = name
@@ -88,7 +88,7 @@ class Function:
         self.static_shared = attribute("SHARED_SIZE_BYTES")
         self.local = attribute("LOCAL_SIZE_BYTES")
         self.max_threads = attribute("MAX_THREADS_PER_BLOCK")
-        self.param_bytes = _param_bytes(handle)
+        self.param_bytes = param_bytes
         self.dynamic_limit = limit - self.static_shared
         self._allowed = STATIC_SHARED_LIMIT - self.static_shared
         self._large_clusters = False
@@ -126,18 +126,6 @@ class Function:
 def _attribute(handle: Any, name: str) -> int:
     names = cu().CUfunction_attribute
     return int(call("cuFuncGetAttribute", getattr(names, f"CU_FUNC_ATTRIBUTE_{name}"), handle))
-
-
-def _param_bytes(handle: Any) -> int | None:
-    """The size of a kernel's parameter block; None where the driver is too old to tell (< 13.0)."""
-    try:
-        count = int(call("cuFuncGetParamCount", handle))
-        if count == 0:
-            return 0
-        offset, size = call("cuFuncGetParamInfo", handle, count - 1)
-    except DeviceError:
-        return None
-    return int(offset) + int(size)
 
 
 class Launch:

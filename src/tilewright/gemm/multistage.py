@@ -118,7 +118,7 @@ class Multistage:
     ) -> None:
         """Find this CTA's tile, this warp's part of it, and set up both operands."""
         k, config = self.k, self.config
-        bm, bn, bk = config.tile
+        bk = config.tile[2]
         self.limits = limits
         self.first = self._tile(k.ctaid.x)
         self.depth, self.steps = depth, (depth + (bk - 1)) // bk
@@ -183,7 +183,6 @@ class Multistage:
 
     def _begin(self, wanted: Any) -> None:
         """Start the copies of a tile's first stages."""
-        k = self.k
         for variable in (self.write, self.read, self.first_k):
             variable.set(0)
         for stage in range(self.config.stages - 1):

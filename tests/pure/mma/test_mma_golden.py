@@ -1,4 +1,7 @@
-"""``mma`` against what an H200's tensor cores returned for tiles of every hostile kind (``benchmarks/mma_probe.py``)."""
+"""``mma`` against what an H200's tensor cores returned for tiles of every hostile kind.
+
+The tiles were made and kept by ``benchmarks/mma_probe.py``.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hostile import KINDS
 
+from hostile import KINDS
 from tilewright import mma
 
 GOLDEN = np.load(Path(__file__).parents[2] / "data" / "mma_sm_90a.npz")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tilewright import cuda
+from tilewright.cuda.cubin import Cubin, Usage, param_bytes
 from tilewright.errors import CudaError, DeviceError, TargetError
 
 pytest.importorskip("cuda.bindings.nvjitlink", reason="no cuda-bindings")
@@ -110,3 +111,15 @@ def test_without_a_gpu_all_else_is_a_typed_error() -> None:
     for ask in (cuda.devices, cuda.gpu, cuda.version, lambda: cuda.time_us(lambda stream: None)):
         with pytest.raises(DeviceError):
             ask()
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120"])
+def test_a_cubin_tells_its_parameter_block(arch: str) -> None:
+    code = cuda.compile(PTX, arch).code
+    assert param_bytes(code, "first") == 8 and param_bytes(code, "second") in (0, None)
+    assert param_bytes(code, "third") is None and param_bytes(code[:100], "first") is None
+
+
+def test_a_short_report_tells_registers_and_local_memory() -> None:
+    log = "info : Function properties for 'f':\ninfo : used 14 registers, 0 stack, 8 bytes lmem\n"
+    assert Cubin(b"", "sm_90a", log).usage == (Usage("f", 14, 8),)
