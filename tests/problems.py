@@ -96,8 +96,10 @@ ROWS |= {
     "long": (16, 64, 5000, "f16", "f32", "tn", "normal", 0, 1.0, 0.0, ""),
     "infinite scale": (64, 64, 64, "bf16", "bf16", "tn", "normal", 0, float("inf"), 1.0, ""),
     # 136 tiles: a few of an H200's 132 CTAs compute two
-    "persistent": (4352, 1024, 64, "bf16", "bf16", "tn", "normal", 0, 1.0, 0.0, "256x128x64:4x2:3p"),
-}
+    "persistent": (
+        4352, 1024, 64, "bf16", "bf16", "tn", "normal", 0, 1.0, 0.0, "256x128x64:4x2:3p",
+    ),
+}  # fmt: skip
 
 
 def digest(name: str, device: str) -> str:
