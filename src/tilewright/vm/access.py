@@ -46,10 +46,9 @@ def move(target: i64, source: i64, size: i64) -> i64:
 
 
 @native
-def find_global(w: Ptr(Warp), a: i64, n: i64, lane: i64, pc: i64) -> i64:
-    """The host address of device address ``a``, all ``n`` bytes of it in one live allocation.
-
-    0 after a fault. Sums of addresses may wrap, so bounds are compared by differences.
+def look_up(w: Ptr(Warp), a: i64) -> i64:
+    """The allocation that begins at or before device address ``a`` becomes the worker's known one,
+    if it is live: 0, else the kind of fault.
     """
     launch = w.launch
     low = 0
@@ -61,15 +60,27 @@ def find_global(w: Ptr(Warp), a: i64, n: i64, lane: i64, pc: i64) -> i64:
         else:
             high = middle
     if low == 0:
-        return fault(w, OUT_OF_BOUNDS, pc, lane, a)
+        return OUT_OF_BOUNDS
     found = launch.allocations[low - 1]
-    if a > found.end - n:
-        return fault(w, OUT_OF_BOUNDS, pc, lane, a)
+    if a >= found.end:
+        return OUT_OF_BOUNDS
     if found.live == 0:
-        return fault(w, FREED, pc, lane, a)
+        return FREED
     w.worker.low = found.start
     w.worker.high = found.end
-    return launch.host + a
+    return 0
+
+
+@native
+def find_global(w: Ptr(Warp), a: i64, n: i64, lane: i64, pc: i64) -> i64:
+    """The host address of device address ``a``, all ``n`` bytes of it in one live allocation.
+
+    0 after a fault. Sums of addresses may wrap, so bounds are compared by differences.
+    """
+    kind = look_up(w, a)
+    if kind == 0 and a > w.worker.high - n:
+        kind = OUT_OF_BOUNDS
+    return w.launch.host + a if kind == 0 else fault(w, kind, pc, lane, a)
 
 
 @native(inline=True)
@@ -128,25 +139,44 @@ def resolve_lanes(w: Ptr(Warp), mask: i64, space: i64, n: i64, pc: i64) -> i64:
 
 
 @native(inline=True)
-def span(w: Ptr(Warp), mask: i64, space: i64, size: i64) -> i64:
-    """The host address of a whole warp's elements where they follow one another without a gap.
-
-    0 where they don't, or where anything needs a closer look (no fault).
+def known(w: Ptr(Warp), mask: i64, space: i64, n: i64) -> i64:
+    """What to add to the lanes' addresses to have host addresses, where that is one number and all
+    accesses of ``n`` bytes are right; 0 where anything needs a closer look (no fault).
     """
-    if mask != ALL or space == LOCAL:
+    base = 0
+    low = 0
+    high = 0
+    if space == SHARED:
+        base = w.cta.shared
+        high = w.launch.shared_bytes
+    elif space <= GLOBAL and mask != 0:
+        a = w.addresses[lowest(mask)]
+        if a < w.worker.low or a >= w.worker.high:
+            look_up(w, a)
+        base = w.launch.host
+        low = w.worker.low
+        high = w.worker.high
+    room = high - low - n
+    if base == 0 or room < 0:
+        return 0
+    wrong = 0
+    for lane in range(32):
+        offset = w.addresses[lane] - low
+        bad = below(room, offset) | (offset + low & n - 1)
+        wrong = wrong | (bad & -((mask >> lane) & 1))
+    return base if wrong == 0 else 0
+
+
+@native(inline=True)
+def pattern(w: Ptr(Warp), mask: i64, size: i64) -> i64:
+    """Whether all 32 lanes are there and their addresses follow one another without a gap."""
+    if mask != ALL:
         return 0
     a = w.addresses[0]
-    wrong = a & (size - 1)
+    gap = 0
     for lane in range(32):
-        wrong = wrong | ((a + lane * size) ^ w.addresses[lane])
-    if wrong != 0:
-        return 0
-    n = size * 32
-    if space <= GLOBAL:
-        return w.launch.host + a if a >= w.worker.low and a <= w.worker.high - n else 0
-    if space == SHARED and a >= 0 and a <= w.launch.shared_bytes - n:
-        return w.cta.shared + a
-    return 0
+        gap = gap | ((a + lane * size) ^ w.addresses[lane])
+    return gap == 0
 
 
 # --- loads and stores -----------------------------------------------------------------------------
@@ -158,18 +188,19 @@ def load_any(
 ) -> i64:
     """``count`` elements of ``size`` bytes for each lane; element e of lane l goes to place
     32·e + l of ``out``."""
-    if count == 1:
-        host = span(w, mask, space, size)
-        if host != 0:
-            copy(out, at(u8, host), size * 32)
-            return 0
+    base = known(w, mask, space, size * count)
+    if base != 0 and count == 1 and pattern(w, mask, size) != 0:
+        copy(out, at(u8, base + w.addresses[0]), size * 32)
+        return 0
     m = mask
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
-        host = resolve(w, space, w.addresses[lane], size * count, lane, pc)
-        if host == 0:
-            return 1
+        host = base + w.addresses[lane]
+        if base == 0:
+            host = resolve(w, space, w.addresses[lane], size * count, lane, pc)
+            if host == 0:
+                return 1
         for e in range(count):
             move(address(out) + (e * 32 + lane) * size, host + e * size, size)
     return 0
@@ -180,18 +211,19 @@ def store_any(
     w: Ptr(Warp), mask: i64, space: i64, values: Ptr(u8), size: i64, count: i64, pc: i64
 ) -> i64:
     """The reverse of ``load_any``; where lanes write to one address the last one wins."""
-    if count == 1:
-        host = span(w, mask, space, size)
-        if host != 0:
-            copy(at(u8, host), values, size * 32)
-            return 0
+    base = known(w, mask, space, size * count)
+    if base != 0 and count == 1 and pattern(w, mask, size) != 0:
+        copy(at(u8, base + w.addresses[0]), values, size * 32)
+        return 0
     m = mask
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
-        host = resolve(w, space, w.addresses[lane], size * count, lane, pc)
-        if host == 0:
-            return 1
+        host = base + w.addresses[lane]
+        if base == 0:
+            host = resolve(w, space, w.addresses[lane], size * count, lane, pc)
+            if host == 0:
+                return 1
         for e in range(count):
             move(host + e * size, address(values) + (e * 32 + lane) * size, size)
     return 0
