@@ -248,7 +248,8 @@ def test_an_endless_kernel_is_stopped_at_once(body):
 
 
 CTRL_C = """
-import _thread, sys, threading
+import _thread, signal, sys, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 sys.path.insert(0, "tests")
 from simt import kernel
 from tilewright.vm import Machine

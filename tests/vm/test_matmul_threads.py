@@ -38,6 +38,8 @@ def test_threads_multiply_at_once() -> None:
 
 
 LONG = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 import numpy as np
 import tilewright
 

@@ -11,12 +11,10 @@ from itertools import product
 import pytest
 
 from kernels import BEST, OTHER
-from tilewright import cuda
+from ptxas import assemble, ptxas
 from tilewright.gemm import build
 
-pytest.importorskip("cuda.bindings.nvjitlink", reason="no cuda-bindings")
-if not cuda.compiler().startswith("nvJitLink"):
-    pytest.skip("no nvJitLink", allow_module_level=True)
+pytestmark = pytest.mark.skipif(ptxas() is None, reason="no ptxas")
 
 ARCHES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 ALL = BEST | OTHER
@@ -42,7 +40,7 @@ def cases() -> list[object]:
 def test_it_assembles_without_spills(name: str, arch: str) -> None:
     problem, config = ALL[name]
     traced = build(problem, config)
-    cubin = cuda.compile(traced.ptx, arch)
+    cubin = assemble(traced.ptx, arch)
     usage = {u.entry: u for u in cubin.usage}[traced.name]
     assert usage.spill_stores <= (FEW if name in OTHER else 0)
     # As many CTAs as the configuration asks for: registers come in eights.

@@ -9,14 +9,13 @@ from __future__ import annotations
 import itertools
 import random
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from ptxas import ptxas
 from tilewright.errors import UnknownInstruction
 from tilewright.ptx.isa import ROWS, Form, OperandSpec, Row, form
 from tilewright.ptx.isa.compose import width_of
@@ -41,13 +40,6 @@ HEAD = """.version {version}
 .reg .f32 f<9>; .reg .f64 g<9>; {wide}
 T: .branchtargets L;
 """
-
-
-def ptxas() -> str | None:
-    wheel = find_spec("nvidia")
-    places = [Path(p) / "cu13" / "bin" for p in wheel.submodule_search_locations] if wheel else []
-    found = (shutil.which("ptxas", path=str(p)) for p in places)
-    return next(filter(None, found), None) or shutil.which("ptxas")
 
 
 def register(type_: str, index: int) -> str:
