@@ -99,10 +99,12 @@ def _uploaded(
 ) -> None:  # fmt: skip
     on, handle = named_device(where), stream_handle(stream)
     with borrowed(on) as borrowings:
-        there: dict[tuple[int, tuple[int, ...]], tuple[int, ArrayView, Any]] = {}
+        there: dict[tuple[int, tuple[int, ...], str], tuple[int, ArrayView, Any]] = {}
         addresses = {}
         for i, view in views.items():
-            memory = view.address, view.shape
+            memory = view.address, view.shape, view.dtype
+            if memory in there and not view.readonly:  # the same array, and it may be written
+                there[memory] = there[memory][0], view, _flat(traced.params[i], view)
             if memory not in there:
                 flat = _flat(traced.params[i], view)
                 _check_apart(traced.params[i], view, [v for _, v, _ in there.values()])

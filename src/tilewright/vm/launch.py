@@ -8,7 +8,9 @@ together, as many as a GPU would hold, and take turns in one thread.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -119,9 +121,9 @@ class Run:
 
     def _join(self, threads: list[threading.Thread]) -> None:
         """Wait in short naps, so that Ctrl-C is heard."""
-        for thread in threads:
-            thread.start()
         try:
+            for thread in threads:
+                thread.start()
             for thread in threads:
                 while thread.is_alive():
                     thread.join(NAP)
@@ -129,8 +131,9 @@ class Run:
                         self.watch(self.done, self.setup.ctas)
         except BaseException:
             self.launch.stop = 1
-            for thread in threads:
-                thread.join()
+            while any(thread.is_alive() for thread in threads):  # they use this launch's memory
+                with suppress(KeyboardInterrupt):
+                    time.sleep(NAP / 10)
             raise
 
     # --- memory for CTAs ---

@@ -33,6 +33,7 @@ from .step import Step, Stepper
 
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
+MAX_LOCAL = 512 * 1024  # bytes of local memory of a thread
 
 Dim = int | Sequence[int]
 Dim3 = tuple[int, int, int]
@@ -80,9 +81,9 @@ class Machine:
     ) -> None:
         self.target = Target.parse(arch)
         self.arch, self.seed = arch, seed
-        self.threads = threads or _cores()
+        self.threads = _cores() if threads is None else _count("threads", threads, 1)
         self.features, self.store = features, store
-        self.step_limit = step_limit
+        self.step_limit = _count("step_limit", step_limit, 0)
         self.memory = memory or Memory()
         self.kernels: dict[str, _Kernel] = {}
 
@@ -150,7 +151,7 @@ class Machine:
                 raise PtxError(f"{v.name} is extern, and no module that has it can be linked")
         sizes = {v.name: abi.extent(v)[0] for v in found}
         addresses = {name: self.memory.allocate(size) for name, size in sizes.items()}
-        for v in found:
+        for v in (v for v in found if v.init):  # the others are zeros, as new memory is
             data = initial_bytes(v, addresses)
             self.memory.bytes(addresses[v.name], len(data))[:] = np.frombuffer(data, np.uint8)
         return addresses
@@ -179,7 +180,7 @@ class Machine:
         what can't be launched, VmFault for what the kernel did; what ``on_step`` and ``watch``
         raise ends the launch.
         """
-        if entry not in self.kernels:
+        if not isinstance(entry, str) or entry not in self.kernels:
             known = ", ".join(self.kernels) or "none"
             raise LaunchError(f"no kernel {entry!r} is loaded; there are: {known}")
         kernel = self.kernels[entry]
@@ -201,6 +202,8 @@ class Machine:
         grid3, block3 = _dims(grid, "grid", 0, MAX_GRID), _dims(block, "block", 1, MAX_BLOCK)
         self._fits(program, block3, shared)
         packed = isinstance(args, bytes | bytearray | memoryview)
+        if not packed and not isinstance(args, Sequence):
+            raise LaunchError(f"args is a sequence or packed bytes, not {type(args).__name__}")
         params = bytes(args) if packed else program.params.pack(args)
         size = program.params.size
         if len(params) != size:
@@ -223,12 +226,29 @@ class Machine:
         exact = (*program.exact_block, 1, 1)[:3]
         if program.exact_block and block != exact:
             raise LaunchError(f"kernel {program.name!r} needs blocks of {exact}, not {block}")
+        if program.local_bytes > MAX_LOCAL:
+            raise LaunchError(
+                f"kernel {program.name!r} has {program.local_bytes} bytes of local memory; a "
+                f"thread can have {MAX_LOCAL}"
+            )
         most = limits.shared_per_block - program.shared_bytes
+        if most < 0:
+            raise LaunchError(
+                f"kernel {program.name!r} has {program.shared_bytes} bytes of static shared "
+                f"memory; a CTA can have {limits.shared_per_block}"
+            )
         if not isinstance(shared, int | np.integer) or not 0 <= shared <= most:
             raise LaunchError(
                 f"{shared} bytes of dynamic shared memory: kernel {program.name!r} can have {most} "
                 f"({limits.shared_per_block} less {program.shared_bytes} static)"
             )
+
+
+def _count(what: str, given: object, least: int) -> int:
+    """A whole number from ``least`` on."""
+    if not isinstance(given, int | np.integer) or given < least:
+        raise LaunchError(f"{what} is a whole number from {least} on, not {given!r}")
+    return int(given)
 
 
 def _cores() -> int:

@@ -57,8 +57,9 @@ class Memory:
 
         Raises DeviceError where memory is full.
         """
-        if size < 0:
-            raise DeviceError(f"can't allocate {size} bytes")
+        if not isinstance(size, int | np.integer) or size < 0:
+            raise DeviceError(f"can't allocate {size!r} bytes")
+        size = int(size)
         with self.lock:
             start = self._room(size)
             self.pieces.insert(self._index(start), Piece(start, start + size))

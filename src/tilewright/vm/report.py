@@ -46,6 +46,8 @@ def fault(run: Run, worker: Record, result: int) -> VmFault:
         return VmFault(f"{run.program.name} ran {limit}", kind="step limit")
     assert result == FAULT and worker.fault, result
     code, address = worker.fault, worker.fault_address
+    if code in (OUT_OF_BOUNDS, MISALIGNED, FREED):
+        address %= 1 << 64
     op = run.program.ops[worker.fault_pc]
     thread = index(worker.fault_warp * 32 + worker.fault_lane, run.setup.block)
     block = index(worker.fault_cta, run.setup.grid)

@@ -1,0 +1,71 @@
+"""What a hostile reader tried: each a typed error, or right."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+import tilewright
+from simt import kernel
+from tilewright.errors import DeviceError, LaunchError
+from tilewright.vm import Machine
+
+
+@pytest.mark.parametrize("options", [{"threads": -1}, {"threads": 1.5}, {"step_limit": -5}])
+def test_a_machine_of_impossible_measures(options):
+    with pytest.raises(LaunchError, match="whole number"):
+        Machine(**options)
+
+
+@pytest.mark.parametrize("size", [1.5, "x", -1, None])
+def test_an_allocation_is_a_whole_number_of_bytes(size):
+    machine = Machine()
+    with pytest.raises(DeviceError, match="can't allocate"):
+        machine.alloc(size)
+    assert machine.download(machine.upload([1, 2]), np.zeros(2, np.int64)).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("space", "what"), [("local", "bytes of local memory"), ("shared", "static shared memory")]
+)
+def test_more_memory_than_there_is(space, what):
+    machine = Machine()
+    machine.load(kernel(f".{space} .b8 x[200000000]; st.{space}.u32 [x], 1;"))
+    with pytest.raises(LaunchError, match=what):
+        machine.launch("k", 1, 32, [0] * 10)
+
+
+def test_global_memory_without_values_costs_nothing():
+    start = time.perf_counter()
+    Machine().load(kernel("").replace(".visible .entry", ".global .b8 g[4000000000];\n.entry"))
+    assert time.perf_counter() - start < 1
+
+
+@pytest.mark.parametrize("args", [None, 5])
+def test_arguments_are_a_sequence(args):
+    machine = Machine()
+    machine.load(kernel(""))
+    with pytest.raises(LaunchError, match="args is a sequence"):
+        machine.launch("k", 1, 32, args)
+
+
+@tilewright.kernel(params={"x": "ptr f32", "y": "ptr f32"}, block=32)
+def plus_one(k, x, y):
+    y[k.tid.x] = x[k.tid.x] + 1.0
+
+
+def test_an_array_given_twice_is_written_whichever_comes_first():
+    for flip in (False, True):
+        x = np.zeros(32, np.float32)
+        fixed = x.view()
+        fixed.flags.writeable = False
+        plus_one[1](*((x, x) if flip else (fixed, x)), device="vm")
+        assert (x == 1).all()
+
+
+def test_memory_shared_under_two_types_is_refused():
+    b = np.zeros(64, np.float16)
+    with pytest.raises(LaunchError):
+        plus_one[1](b.view(np.float32), b[:32].view(np.float32)[:16], device="vm")
