@@ -13,9 +13,9 @@ from typing import Any
 from ..dtypes import DTYPES
 from .bits import Bits
 from .emitter import Into
-from .registers import Reg
+from .registers import Reg, whole
 from .source import kernel_error
-from .values import WHOLE, alike, check_number, differ, move_type, no_operator, power_of_two, whole
+from .values import WHOLE, alike, check_number, differ, move_type, no_operator, power_of_two
 
 _INTEGER_OPS = {"mul": "mul.lo", "fma": "mad.lo"}
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..dtypes import DType
+from ..errors import KernelError
 from ..ptx import tree
 from .arithmetic import Arithmetic
 from .registers import Reg, known
@@ -87,7 +88,7 @@ class Control(Arithmetic):
             yield Reg(i.k, t, i.operand)
         except GeneratorExit:
             self._broken = kernel_error(
-                "Python's break or return inside a loop of the device",
+                "Python's break or return (or an exception) inside a loop of the device",
                 "k.break_() leaves it; unroll=True makes it a Python loop",
             )
             raise
@@ -105,7 +106,8 @@ class Control(Arithmetic):
         self.place_label(top)
         self._branch(condition(), done, negated=True)
         self._loops.append((top, done))
-        yield
+        with self._closed("k.while_"):
+            yield
         self._loops.pop()
         self._branch(None, top)
         self.place_label(done)
@@ -138,7 +140,8 @@ class Control(Arithmetic):
         self._no_guard("a branch")
         otherwise = self.label("else")
         self._branch(p, otherwise, negated=True)
-        yield
+        with self._closed("k.if_"):
+            yield
         self.place_label(otherwise)
         self._after_if = (otherwise, self.body[-1])
 
@@ -157,8 +160,20 @@ class Control(Arithmetic):
         self.body.pop()
         self._branch(None, end)
         self.place_label(taken)
-        yield
+        with self._closed("k.else_"):
+            yield
         self.place_label(end)
+
+    @contextmanager
+    def _closed(self, what: str) -> Iterator[None]:
+        """A block that must run to its end: one that an exception left breaks the kernel."""
+        try:
+            yield
+        except BaseException as error:
+            self._broken = self._broken or kernel_error(
+                f"{type(error).__name__} left a {what} block", "raise it outside of the block"
+            )
+            raise
 
     def ret(self, when: Any = None) -> None:
         """End this thread's kernel (where ``when`` holds)."""
@@ -175,6 +190,12 @@ class Control(Arithmetic):
         if not (isinstance(last, tree.Instruction) and last.opcode == "ret" and last.guard is None):
             self._lines = False
             self.emit("ret")
+
+    def close(self) -> None:
+        """The trace is over: what its registers would still emit goes nowhere."""
+        self._broken = KernelError(
+            "a register or pointer of a trace that is over", hint="make it in this kernel"
+        )
 
     def _branch(self, p: Any, label: str, negated: bool = False) -> None:
         """``bra`` to a label, where the predicate holds (or, ``negated``, does not)."""

@@ -90,7 +90,7 @@ class Conversions(Arithmetic):
             hint = "their sizes differ; convert with .to"
             raise kernel_error(f"the bits of {a.dtype.name} can't be viewed as {t.name}", hint)
         if CLASSES[t.name] == CLASSES[a.dtype.name]:
-            return type(a)(self, t, a.operand)
+            return type(a)(a.k, t, a.operand)
         return self.emit(f"mov.b{t.bits}", a, like=t)
 
     def pack(self, dtype: str | DType, low: Any, high: Any, *, rnd: str = "rn") -> Reg:

@@ -19,7 +19,7 @@ from ..dtypes import DTYPES, DType, encode
 from ..errors import KernelError, UnknownInstruction
 from ..ptx import tree
 from .pointer import Pointer
-from .registers import CLASSES, Reg, Registers, Var, known
+from .registers import CLASSES, Reg, Registers, Var, foreign, known, real, whole
 from .signature import Signature, Slot, lookup
 from .source import kernel_error, place, user_frame
 
@@ -66,6 +66,9 @@ class Emitter:
         the opcode says only how many bits; ``pair`` asks for the optional second destination
         (``p|q``), ``parts`` for a destination vector where that is a choice (``mov``).
         """
+        if self._broken is not None:
+            self._broken.place = self._broken.place or place()
+            raise self._broken
         try:
             signatures = lookup(opcode)
         except UnknownInstruction as error:
@@ -95,8 +98,6 @@ class Emitter:
             return self.emit(opcode, *args, **options)
 
     def _mark_line(self) -> None:
-        if self._broken:
-            raise self._broken
         frame = user_frame()
         if frame is None:
             return
@@ -140,6 +141,8 @@ class Emitter:
     def check_predicate(self, p: Any) -> None:
         if not isinstance(p, Reg) or p.dtype.name != "pred":
             raise kernel_error(f"{p!r} is not a predicate", "compare it: x != 0")
+        if p.k is not self:
+            raise foreign(p)
 
     # --- sources ---
     def _bind(
@@ -161,6 +164,8 @@ class Emitter:
         raise kernel_error(f"{opcode} takes {allowed}; {count} operands were given")
 
     def _source(self, opcode: str, slot: Slot, value: Any) -> tree.Operand:
+        if isinstance(value, (Reg, Pointer)) and value.k is not self:
+            raise foreign(value)
         if slot.count:
             return self._vector(opcode, slot, value)
         if slot.kind == "reg":
@@ -189,6 +194,8 @@ class Emitter:
             if not isinstance(item, Reg):
                 items.append(item if isinstance(item, _READY) else self.immediate(slot.dtype, item))
             elif item.dtype.name in accepted:
+                if item.k is not self:
+                    raise foreign(item)
                 items.append(item.operand)
             else:
                 raise _mismatch(opcode, slot, item)
@@ -204,6 +211,8 @@ class Emitter:
                 )
             return value.operand
         if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], Reg):
+            if value[0].k is not self:
+                raise foreign(value[0])
             return tree.Address(value[0].operand, int(value[1]))
         if isinstance(value, Reg) and value.dtype.bits in (32, 64):
             return tree.Address(value.operand)
@@ -240,12 +249,12 @@ class Emitter:
             return self._float(t, value)
         if t.name == "pred":
             return self.constant(t, int(bool(value))).operand
-        if hasattr(value, "__index__") and not isinstance(value, Reg):
+        if whole(value):
             return tree.Imm(_fit(t, value.__index__()))
         raise kernel_error(f"{value!r} is not a value of type {t.name}")
 
     def _float(self, t: DType, value: Any) -> tree.Operand:
-        if isinstance(value, Reg) or not hasattr(value, "__float__"):
+        if not real(value):
             raise kernel_error(f"{value!r} is not a value of type {t.name}")
         bits = encode_number(t, value)
         if t.name in ("f32", "f64"):
@@ -318,6 +327,8 @@ class Emitter:
                     raise kernel_error(
                         f"{opcode}: into= takes variables, not {reg!r}", "make one with k.var"
                     )
+                if reg.k is not self:
+                    raise foreign(reg)
                 if reg.dtype.name not in slot.accepted:
                     raise _mismatch(opcode, slot, reg)
             made.append(regs if slot.count else target)

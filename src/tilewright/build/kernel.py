@@ -121,9 +121,24 @@ def _trace(
     )
     if options.target:
         k.require(options.target)
-    function(k, *[p.load(k) for p in params], **static)
-    k.finish()
+    try:
+        result = function(k, *[p.load(k) for p in params], **static)
+        _check_result(function, result)
+        k.finish()
+    finally:
+        k.close()
     return Traced(_module(k, name, params), name, params, k.block, k.dynamic_bytes, k.static_bytes)
+
+
+def _check_result(function: Callable[..., Any], result: Any) -> None:
+    """A kernel returns nothing; a lambda can't help it."""
+    code = function.__code__
+    if result is not None and code.co_name != "<lambda>":
+        raise KernelError(
+            f"{function.__name__} returns {result!r}; a kernel returns nothing",
+            place=Place(code.co_filename, code.co_firstlineno),
+            hint="store results through a pointer",
+        )
 
 
 def _module(k: Builder, name: str, params: tuple[Param, ...]) -> tree.Module:

@@ -13,7 +13,7 @@ from ..dtypes import DType
 from ..ptx import tree
 from .arithmetic import Arithmetic
 from .pointer import Pointer
-from .registers import Reg, Registers, known
+from .registers import Reg, Registers, foreign, known
 from .source import kernel_error
 
 STATIC_SHARED_LIMIT = 48 * 1024  # bytes that a kernel may declare; more is asked for at the launch
@@ -71,6 +71,8 @@ class Memory(Arithmetic):
     ) -> Pointer:
         """A pointer from an address in a register."""
         made = Pointer(self, space, dtype, address, 0, align)
+        if address.k is not self:
+            raise foreign(address)
         if address.dtype.bits != made.width or address.dtype.kind not in ("uint", "int", "bits"):
             raise kernel_error(
                 f"an address in {space or 'generic'} space has {made.width} bits, not {address!r}"

@@ -9,6 +9,7 @@ A specification is a number format (``"u32"``, ``u32``), a pointer (``"ptr f32"`
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from .builder import Builder
 
 _SPEC = re.compile(r"(?:(?P<what>ptr|bytes) +)?(?P<word>\w+)(?: +align +(?P<align>\d+))?")
+
+_SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -89,9 +92,17 @@ def parameters(
     function: Callable[..., Any], given: Mapping[str, Any] | None = None
 ) -> tuple[Param, ...]:
     """A kernel function's parameters after ``k``, in order. ``given`` precedes annotations."""
+    if not inspect.isfunction(function):
+        raise KernelError(f"{function!r} is not a Python function", hint="@kernel on a def")
     code = function.__code__
     names = code.co_varnames[1 : code.co_argcount]
     place = Place(code.co_filename, code.co_firstlineno)
+    if code.co_flags & _SUSPENDS:
+        raise KernelError(
+            f"{function.__name__} is a generator or async: a kernel runs through when traced",
+            place=place,
+            hint="a plain def, without yield",
+        )
     if code.co_argcount == 0:
         raise KernelError(
             f"{function.__name__} takes no builder", place=place, hint="its first parameter is k"

@@ -7,8 +7,9 @@ engine for tensors. Alignment: what is static is checked, what is dynamic is tru
 
 from __future__ import annotations
 
+import operator
 from math import gcd
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, NoReturn, Union
 
 from ..dtypes import DType
 from ..ptx import tree
@@ -35,6 +36,7 @@ class Pointer:
     """
 
     __slots__ = ("align", "base", "dtype", "k", "offset", "space")
+    __array_ufunc__ = None  # numpy leaves operators to the pointer
 
     def __init__(
         self,
@@ -89,13 +91,13 @@ class Pointer:
             raise kernel_error(
                 "a pointer moves back by a static count only", "add a negative one (s32, s64)"
             )
-        return self + -count
+        return self + -_static(count)
 
     def add_bytes(self, count: Any, scale: int = 1) -> Pointer:
         """The pointer ``count * scale`` bytes on; from a variable, a copy of its value now."""
         if not isinstance(count, Reg):
             base = self.k.mov(self.base) if isinstance(self.base, Var) else self.base
-            return self._with(base, self.offset + int(count) * scale)
+            return self._with(base, self.offset + _static(count) * scale)
         return self._with(self.k.address_add(self._register(), count, scale), self.offset)
 
     def cast(self, dtype: str | DType) -> Pointer:
@@ -130,7 +132,7 @@ class Pointer:
         if isinstance(count, Reg):
             self.k.address_add(base, count, self.size, into=base)
         else:
-            self.k.add(base, count * self.size, into=base)
+            self.k.add(base, _static(count) * self.size, into=base)
 
     def _variable(self) -> Var:
         if not isinstance(self.base, Var):
@@ -145,6 +147,9 @@ class Pointer:
 
     def __getitem__(self, index: Any) -> Reg:
         return self._at(index)._load("", "", 1)
+
+    def __iter__(self) -> NoReturn:
+        raise kernel_error(f"{self!r} has no length to iterate over", "loop over its indices")
 
     def __setitem__(self, index: Any, value: Any) -> None:
         self._at(index)._store((value,), "", "", 1)
@@ -219,6 +224,16 @@ class Pointer:
                 f"a {given.name} register can't be stored as {self.dtype.name}",
                 f"convert it: .to({self.dtype.name!r}), or the pointer: p.cast({given.name!r})",
             )
+
+
+def _static(count: Any) -> int:
+    """A count of elements or bytes that is known now."""
+    try:
+        return operator.index(count)
+    except TypeError:
+        raise kernel_error(
+            f"{count!r} is not an index of a pointer", "an int, or a u32, s32, u64, s64 register"
+        ) from None
 
 
 def _is_scalar(value: Any) -> bool:

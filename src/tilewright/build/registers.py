@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..dtypes import DTYPES, DType
 from ..dtypes import dtype as as_dtype
-from ..errors import DtypeError
+from ..errors import DtypeError, KernelError
 from ..ptx import tree
 from .source import kernel_error
 
@@ -64,6 +64,27 @@ def accepts(wanted: DType, given: DType, widened: bool = False) -> bool:
     return wanted.kind in _INTEGER and given.kind in _INTEGER
 
 
+def whole(value: Any) -> bool:
+    """Whether a value is a Python whole number (numpy's scalars too, its arrays not)."""
+    return isinstance(value, int) or _scalar(value, "__index__")
+
+
+def real(value: Any) -> bool:
+    """Whether a value is a Python number that a float format may hold."""
+    return isinstance(value, (int, float)) or _scalar(value, "__float__")
+
+
+def _scalar(value: Any, method: str) -> bool:
+    return hasattr(value, method) and not isinstance(value, Reg) and getattr(value, "ndim", 0) == 0
+
+
+def foreign(value: Any) -> KernelError:
+    """The error of a register or pointer of one trace that is used in another."""
+    return kernel_error(
+        f"{value!r} belongs to another trace", "make it in this kernel, or pass it as a parameter"
+    )
+
+
 class Reg:
     """A typed register.
 
@@ -73,6 +94,7 @@ class Reg:
     """
 
     __slots__ = ("dtype", "k", "operand")
+    __array_ufunc__ = None  # numpy leaves operators to the register
 
     def __init__(self, k: Builder, dtype: DType, operand: tree.Reg) -> None:
         self.k = k

@@ -12,7 +12,7 @@ from ..dtypes import DType
 from ..errors import KernelError
 from ..ptx import tree
 from .emitter import Emitter
-from .registers import Reg, Var, known
+from .registers import Reg, Var, known, real, whole
 from .source import kernel_error
 
 WHOLE = ("int", "uint")
@@ -86,10 +86,6 @@ class Values(Emitter):
         return first
 
 
-def whole(value: Any) -> bool:
-    return isinstance(value, int) or (hasattr(value, "__index__") and not isinstance(value, Reg))
-
-
 def power_of_two(value: int) -> bool:
     return value > 0 and value & (value - 1) == 0
 
@@ -109,7 +105,7 @@ def check_number(symbol: str, t: DType, value: Any) -> None:
     if t.name == "pred":
         good = isinstance(value, bool)
     elif t.kind in ("float", "packed"):
-        good = hasattr(value, "__float__")
+        good = real(value)
     else:
         good = whole(value)
     if not good:

@@ -1,0 +1,151 @@
+"""What is no kernel, and what a kernel may not do: each is an error where it is written."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pure.build.tracing import lines
+from tilewright.build import kernel, trace
+from tilewright.errors import KernelError
+
+ARRAY = {"x": "ptr f32"}
+
+
+def suspended(k):
+    yield k
+
+
+async def later(k):
+    k.barrier()
+
+
+async def both(k):
+    yield k
+
+
+@pytest.mark.parametrize("function", [suspended, later, both, 5, "name", print])
+def test_only_a_plain_function_is_a_kernel(function: Any) -> None:
+    with pytest.raises(KernelError, match=r"generator or async|not a Python function"):
+        kernel(function)
+    with pytest.raises(KernelError, match=r"generator or async|not a Python function"):
+        trace(function)
+
+
+def test_a_kernel_returns_nothing() -> None:
+    def body(k, x):
+        return x[0]
+
+    with pytest.raises(KernelError, match="returns nothing"):
+        trace(body, params=ARRAY, name="f")
+
+
+@pytest.mark.parametrize("index", [1.5, "1", (1, 2), slice(2), None, np.arange(3)])
+def test_an_index_of_a_pointer_is_whole(index: Any) -> None:
+    uses = (
+        lambda k, x: x[index],
+        lambda k, x: x + index,
+        lambda k, x: x - index,
+        lambda k, x: x.add_bytes(index),
+        lambda k, x: k.var(x).advance(index),
+    )
+    for use in uses:
+        with pytest.raises(KernelError, match="not an index"):
+            trace(use, params=ARRAY, name="f")
+
+
+def test_numpy_whole_numbers_are_indices() -> None:
+    assert lines(lambda k, x: x[np.int64(2)], "ptr f32") == lines(lambda k, x: x[2], "ptr f32")
+    assert lines(lambda k, x: (np.int64(2) + x)[0], "ptr f32")[-1].endswith("+8]")
+
+
+@pytest.mark.parametrize("use", [list, lambda x: 1 in x, lambda x: [*x]])
+def test_a_pointer_is_not_iterated_over(use: Any) -> None:
+    with pytest.raises(KernelError, match="no length"):
+        trace(lambda k, x: use(x), params=ARRAY, name="f")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x: x[0] * np.arange(3),
+        lambda x: np.arange(3) * x[0],
+        lambda x: x[0] == np.arange(3.0),
+        lambda x: x[0].to("s32") + np.arange(3),
+        lambda x: x.__setitem__(0, np.arange(3)),
+    ],
+)
+def test_an_array_is_not_a_number(use: Any) -> None:
+    with pytest.raises(KernelError, match=r"does not go with|not a value"):
+        trace(lambda k, x: use(x), params=ARRAY, name="f")
+
+
+FOREIGN = {
+    "an operand": lambda k, x, a, old: a + old.a,
+    "a viewed one": lambda k, x, a, old: k.add(a.view("b32").view("f32"), k.view(old.a, "f32")),
+    "a stored value": lambda k, x, a, old: x.__setitem__(0, old.a),
+    "part of a vector": lambda k, x, a, old: x.store((a, old.a)),
+    "a destination": lambda k, x, a, old: k.mov(a, into=old.v),
+    "a guard": lambda k, x, a, old: k.when(old.p).__enter__(),
+    "a branch": lambda k, x, a, old: k.if_(old.p).__enter__(),
+    "an address": lambda k, x, a, old: k.emit("ld.global.f32", old.x),
+    "a shared address": lambda k, x, a, old: k.emit("ld.shared.f32", old.s),
+    "a register and an offset": lambda k, x, a, old: k.emit("ld.global.f32", (old.x.base, 4)),
+    "a pointer's base": lambda k, x, a, old: k.pointer("global", "f32", old.x.base),
+    "its operator": lambda k, x, a, old: old.a + 1.0,
+    "its load": lambda k, x, a, old: old.x[0],
+    "its store": lambda k, x, a, old: old.s.__setitem__(0, a),
+}
+
+
+@pytest.mark.parametrize("use", FOREIGN.values(), ids=FOREIGN)
+@pytest.mark.parametrize("over", [True, False], ids=["after", "within"])
+def test_what_another_trace_made_is_refused(use: Any, over: bool, request: Any) -> None:
+    params = {"x": "ptr f32", "a": "f32"}
+    old = SimpleNamespace()
+
+    def inner() -> None:
+        with pytest.raises(KernelError, match=r"another trace|trace that is over"):
+            trace(lambda k, x, a: use(k, x, a, old), params=params, name="f")
+
+    def leak(k, x, a):
+        vars(old).update(a=a, v=k.var(a), p=a > 0.0, x=x, s=k.shared("f32", 4))
+        if not over and "its" not in request.node.name:
+            inner()
+
+    trace(leak, params=params)
+    if over:
+        inner()
+
+
+def left(k, block: str) -> None:
+    p = k.tid.x > 3
+    if block == "else":
+        with k.if_(p):
+            k.barrier()
+        with k.else_():
+            raise ZeroDivisionError
+    elif block == "range":
+        for _ in k.range(4):
+            raise ZeroDivisionError
+    else:
+        with k.if_(p) if block == "if" else k.while_(lambda: k.tid.x > 3):
+            raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("more", [True, False])
+@pytest.mark.parametrize("block", ["if", "else", "while", "range"])
+def test_an_exception_that_leaves_a_block_breaks_the_kernel(block: str, more: bool) -> None:
+    def body(k):
+        with pytest.raises(ZeroDivisionError):
+            left(k, block)
+        if more:
+            k.barrier()
+
+    with pytest.raises(KernelError, match=r"left a k\.|exception"):
+        trace(body)
+    with pytest.raises(ZeroDivisionError):
+        trace(lambda k: left(k, block), name="f")
