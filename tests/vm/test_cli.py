@@ -116,6 +116,25 @@ def test_misuse_is_one_message(capsys: Any, arguments: tuple[str, ...], words: s
     assert err.startswith("error: ") and re.search(words, err) and "Traceback" not in err
 
 
+UNPARSED = {
+    "no sizes": (("gemm",), "required: M, N, K"),
+    "no K": (("gemm", "1", "2"), "required: K"),
+    "no K to plan": (("plan", "1", "2"), "required: K"),
+    "alpha": (("gemm", "1", "2", "3", "--alpha", "nan"), "alpha: a finite number, not 'nan'"),
+    "beta": (("gemm", "1", "2", "3", "--beta", "inf"), "beta: a finite number, not 'inf'"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "words"), UNPARSED.values(), ids=UNPARSED)
+def test_what_does_not_parse_shows_the_usage(
+    capsys: Any, arguments: tuple[str, ...], words: str
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    err = capsys.readouterr().err
+    assert stopped.value.code == 2 and words in err and err.startswith("usage: ")
+
+
 def test_doctor_reports(capsys: Any) -> None:
     code, out, _ = said(capsys, "doctor")
     assert code == 0

@@ -214,8 +214,9 @@ def test_a_configuration_that_does_not_fit() -> None:
         product(a, b, config="256x256x64:4x4:8")
     with pytest.raises(ConfigError, match="written as"):
         product(a, b, config="large")
-    with pytest.raises(ConfigError, match="config is 3"):
-        product(a, b, config=3)
+    for bad in (3, [], {}, np.zeros(2)):
+        with pytest.raises(ConfigError, match=r"config is .*, a (int|list|dict|ndarray)"):
+            product(a, b, config=bad)
 
 
 def test_memory_is_given_back_after_errors_too() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from .. import cuda, dtypes
 from ..run import CudaDevice, Plan, VmDevice
 from . import show
 from .check import Case, verdict
-from .options import add_problem, plan_of
+from .options import add_problem, add_sizes, plan_of
 
 
 def add(commands: Any) -> None:
@@ -26,10 +27,10 @@ def add(commands: Any) -> None:
         help="multiply random matrices, check the result, report error and time",
         description="D = alpha A B + beta C of random matrices, checked against float64",
     )
-    command.add_argument("sizes", nargs=3, type=int, metavar=("M", "N", "K"))
+    add_sizes(command)
     add_problem(command)
-    command.add_argument("--alpha", type=float, default=1.0)
-    command.add_argument("--beta", type=float, default=0.0, help="not 0: there is a C")
+    command.add_argument("--alpha", type=_finite, default=1.0)
+    command.add_argument("--beta", type=_finite, default=0.0, help="not 0: there is a C")
     command.add_argument("--seed", type=int, default=0, help="of the random numbers (default: 0)")
     command.add_argument("--repeat", type=_positive, default=3, help="runs to time (default: 3)")
     command.set_defaults(run=run)
@@ -39,6 +40,17 @@ def _positive(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError("at least 1")
+    return value
+
+
+def _finite(text: str) -> float:
+    """A factor whose product float64 can judge."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"a finite number, not {text!r}")
     return value
 
 

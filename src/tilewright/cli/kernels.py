@@ -13,13 +13,13 @@ from typing import Any
 from .. import ptx
 from ..errors import ProblemError
 from . import show
-from .options import add_problem, plan_of
+from .options import add_problem, add_sizes, plan_of
 
 
 def add(commands: Any) -> None:
     """Add both commands to the grammar."""
     explained = commands.add_parser("plan", help="what would run for a problem, and why")
-    explained.add_argument("sizes", nargs=3, type=int, metavar=("M", "N", "K"))
+    add_sizes(explained)
     add_problem(explained)
     explained.set_defaults(run=_plan)
     text = commands.add_parser(

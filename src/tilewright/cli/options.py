@@ -12,6 +12,12 @@ from ..run.plan import LAYOUTS
 _TYPES = ("f16", "bf16")
 
 
+def add_sizes(to: argparse.ArgumentParser) -> None:
+    """``sizes``: M, N and K, each an argument of its own, so that a missing one is named."""
+    for letter in "MNK":
+        to.add_argument("sizes", action="append", type=int, metavar=letter)
+
+
 def add_problem(to: argparse.ArgumentParser) -> None:
     """The options of a problem, without its sizes."""
     to.add_argument("--a", default="f16", metavar="TYPE", help="A's type: f16 (default), bf16")

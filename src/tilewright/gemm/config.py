@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ..errors import ConfigError
+from ..errors import ConfigError, TargetError
 from ..target import Device, Limits
 from .problem import Problem
 
 INSTRUCTION = (16, 8, 16)  # m16n8k16
 WARP = 32
+NEEDED = "sm_80"  # cp.async, and mma.sync of this shape
 LEAST = (16, 16, 32)  # a tile's M, N, K
 PAD = 8  # elements between rows of the staged result, against bank conflicts
 
@@ -103,7 +104,10 @@ class Config:
 
 
 def check(problem: Problem, config: Config, device: Device) -> None:
-    """Raises ConfigError where the configuration does not fit the device."""
+    """Raises ConfigError where the configuration does not fit the device, TargetError where none
+    does.
+    """
+    _check_target(device)
     have, need = device.limits.shared_per_block, config.shared_bytes(problem.input.bits)
     if need > have:
         raise ConfigError(
@@ -116,6 +120,14 @@ def check(problem: Problem, config: Config, device: Device) -> None:
         raise ConfigError(
             f"{config}: its accumulators alone take {need} of a thread's {have} registers",
             hint="more warps, or fewer CTAs on an SM",
+        )
+
+
+def _check_target(device: Device) -> None:
+    if not device.target.runs(NEEDED):
+        raise TargetError(
+            f"multistage needs {NEEDED} or later; {device.name} is {device.target}",
+            hint="device='vm' computes as a newer one",
         )
 
 
@@ -141,7 +153,11 @@ TABLE: tuple[Config, ...] = (
 
 
 def choose(problem: Problem, device: Device) -> Config:
-    """The table's configuration with the least estimated time on the device."""
+    """The table's configuration with the least estimated time on the device.
+
+    Raises TargetError for a device that is too old for the kernel.
+    """
+    _check_target(device)
     bits, room = problem.input.bits, device.limits.shared_per_block
     fitting = [c for c in TABLE if c.shared_bytes(bits) <= room]
     return min(fitting, key=lambda c: estimate(problem, c, device))

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import index
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -249,18 +250,30 @@ def _foreign_view(array: Any) -> ArrayView:
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is None:
         return ArrayView(*dlpack.read(array))
-    address, readonly = interface["data"]
-    shape = tuple(interface["shape"])
-    itemsize = np.dtype(interface["typestr"]).itemsize
-    strides = interface.get("strides")
-    steps = dlpack.compact(shape) if strides is None else _elements(tuple(strides), itemsize)
-    name, device = _interface_dtype(array, interface["typestr"]), _interface_device(array, address)
-    return ArrayView(address or 0, shape, steps, name, device, bool(readonly), array)
+    try:
+        address, readonly, shape, strides, given = _interface_fields(interface)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        what = f"{type(array).__name__}.__cuda_array_interface__ is malformed: {error!r}"
+        raise ProblemError(what) from error
+    name = _interface_dtype(array, given)
+    steps = dlpack.compact(shape) if strides is None else _elements(strides, given.itemsize)
+    device = _interface_device(array, address)
+    return ArrayView(address, shape, steps, name, device, readonly, array)
 
 
-def _interface_dtype(array: Any, typestr: str) -> str:
+def _interface_fields(given: Any) -> tuple[int, bool, Shape, Shape | None, np.dtype[Any]]:
+    """Address, whether it is read-only, shape, strides in bytes, type."""
+    address, readonly = given["data"]
+    shape, strides = tuple(map(index, given["shape"])), given.get("strides")
+    if strides is not None:
+        strides = tuple(map(index, strides))
+        if len(strides) != len(shape):
+            raise ValueError(f"{len(shape)} sizes and {len(strides)} strides")
+    return index(address or 0), bool(readonly), shape, strides, np.dtype(str(given["typestr"]))
+
+
+def _interface_dtype(array: Any, given: np.dtype[Any]) -> str:
     """The type; the interface has no word for bfloat16, which is told by the array's own dtype."""
-    given = np.dtype(typestr)
     if given.kind == "V":
         with suppress(TypeError):
             given = np.dtype(getattr(array, "dtype", given))

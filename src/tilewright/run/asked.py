@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import dtypes
 from ..errors import DeviceError, DtypeError, ProblemError
-from ..gemm.problem import INPUTS
+from ..gemm.problem import INPUTS, Problem
 from .arrays import ArrayView, overlap, overlaps_itself
 from .placement import Signature, signature
 
@@ -74,7 +74,8 @@ def check(asked: Asked) -> None:
             f"a is {_shape(asked.a)} and b is {_shape(asked.b)}: "
             f"a has {asked.a.shape[1]} columns, b has {asked.b.shape[0]} rows; they must be as many"
         )
-    m, n, _ = asked.sizes
+    m, n, k = asked.sizes
+    Problem(m, n, k)  # refuses sizes by their letters, which a column-major D exchanges later
     for name, s in (("c", asked.c), ("out", asked.out)):
         if s is not None and s.shape != (m, n):
             raise ProblemError(f"{name} is {_shape(s)}; the product is {m}×{n}")

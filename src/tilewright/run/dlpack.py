@@ -15,6 +15,7 @@ CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13  # DLDeviceType
 _LEGACY_DEFAULT_STREAM = 1
 _READ_ONLY, _IS_COPIED = 1, 2
 _MAJOR = 1
+_REFUSALS = (AttributeError, BufferError, LookupError, RuntimeError, TypeError, ValueError)
 _DTYPES = {  # (DLDataTypeCode, bits)
     **{(0, n): f"s{n}" for n in (8, 16, 32, 64)},
     **{(1, n): f"u{n}" for n in (8, 16, 32, 64)},
@@ -87,7 +88,7 @@ def read(array: Any) -> Exported:
     """
     try:
         capsule = _capsule(array)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+    except _REFUSALS as error:
         raise ProblemError(
             f"{type(array).__name__} can't be exported by DLPack: {error}"
         ) from error
@@ -124,7 +125,11 @@ def _capsule(array: Any) -> object:
 
 
 def _opened(capsule: object) -> tuple[_Tensor, int]:
-    name = _get_name(capsule)
+    try:
+        name = _get_name(capsule)
+    except ValueError:
+        what = f"__dlpack__ gave {type(capsule).__name__!r}, which is no capsule"
+        raise ProblemError(what) from None
     if name == b"dltensor":
         return _Tensor.from_address(_get_pointer(capsule, name)), 0
     if name != b"dltensor_versioned":

@@ -49,7 +49,7 @@ def matmul(
 
     >>> tilewright.matmul(a, b, c=c, beta=1.0, out=c)           C += A B
 
-    Raises ProblemError, DtypeError, DeviceError, ConfigError.
+    Raises ProblemError, DtypeError, DeviceError, ConfigError, TargetError.
     """
     return call(a, b, c, alpha, beta, out, out_dtype, device, config)
 

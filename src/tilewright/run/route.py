@@ -143,12 +143,16 @@ def _config(problem: gemm.Problem, given: Any, device: Device) -> gemm.Config:
     elif isinstance(given, str):
         given = gemm.Config.parse(given)
     if not isinstance(given, gemm.Config):
-        raise ConfigError(
-            f"config is {given!r}, a {type(given).__name__}",
-            hint="give a gemm.Config or its text, 128x128x32:2x2:4; None chooses one",
-        )
+        raise _no_config(given)
     gemm.check(problem, given, device.target)
     return given
+
+
+def _no_config(given: Any) -> ConfigError:
+    return ConfigError(
+        f"config is {given!r}, a {type(given).__name__}",
+        hint="give a gemm.Config or its text, 128x128x32:2x2:4; None chooses one",
+    )
 
 
 _KNOWN: dict[Any, Route] = {}
@@ -158,7 +162,10 @@ _MOST = 1024
 def route(asked: Asked, device: Device, config: Any = None) -> Route:
     """The route for a call, made once for all that are alike."""
     key = asked, device, config
-    found = _KNOWN.get(key)
+    try:
+        found = _KNOWN.get(key)
+    except TypeError:  # a list, a dict, an array: what has no hash
+        raise _no_config(config) from None
     if found is None:
         found = Route(asked, device, config)
         if len(_KNOWN) >= _MOST:

@@ -52,15 +52,35 @@ def _only(view: arrays.ArrayView) -> Any:
 
 def _number(name: str, given: Any) -> float:
     try:
-        return _rounded(name, given.__float__())  # float() would take text, too
+        if isinstance(given, np.generic) and not _is_real(given.dtype):
+            raise TypeError("NumPy would drop an imaginary part, and read text")
+        value = given.__float__()  # float() would take text, too
+    except OverflowError:
+        raise _out_of_range(name, given) from None
     except (AttributeError, TypeError, ValueError):
         kind = type(given).__name__
         raise ProblemError(f"{name} is {given!r}, a {kind}; it is a real number") from None
+    return _rounded(name, value)
+
+
+def _is_real(given: np.dtype[Any]) -> bool:
+    if given.kind in "biuf":
+        return True
+    try:  # bfloat16 and its like, which NumPy calls void
+        return bool(dtypes.from_numpy(given))
+    except DtypeError:
+        return False
 
 
 def _rounded(name: str, given: float) -> float:
     try:
         (value,) = _F32.unpack(_F32.pack(given))
-    except OverflowError:
-        raise ProblemError(f"{name} is {given!r}, which is out of f32's range") from None
+    except (OverflowError, struct.error):  # the latter for an int that is no float64 either
+        raise _out_of_range(name, given) from None
     return float(value)
+
+
+def _out_of_range(name: str, given: Any) -> ProblemError:
+    wide = isinstance(given, int) and given.bit_length() > 128  # Python may refuse to print it
+    shown = f"an int of {given.bit_length()} bits" if wide else repr(given)
+    return ProblemError(f"{name} is {shown}, which is out of f32's range")

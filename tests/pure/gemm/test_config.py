@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.errors import ConfigError
+from tilewright.errors import ConfigError, TargetError
 from tilewright.gemm import TABLE, Config, Problem, check, choose, grid
 from tilewright.gemm.config import accumulators
 from tilewright.target import DEVICES, Device, device
@@ -118,11 +118,21 @@ SIZES = {
 }
 
 
-@pytest.mark.parametrize("gpu", DEVICES.values(), ids=DEVICES)
+ABLE = {name: gpu for name, gpu in DEVICES.items() if gpu.target.runs("sm_80")}
+
+
+@pytest.mark.parametrize("gpu", ABLE.values(), ids=ABLE)
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 def test_the_chosen_one_fits(sizes: tuple[int, int, int], gpu: Device) -> None:
     problem = Problem(*sizes)
     check(problem, choose(problem, gpu), gpu)
+
+
+@pytest.mark.parametrize("gpu", [g for n, g in DEVICES.items() if n not in ABLE], ids=str)
+def test_an_old_device_has_none(gpu: Device) -> None:
+    for ask in (choose, lambda p, g: check(p, TABLE[-1], g)):
+        with pytest.raises(TargetError, match=f"multistage needs sm_80 or later; {gpu.name}"):
+            ask(PROBLEM, gpu)
 
 
 @pytest.mark.parametrize("name", ["H200", "A100", "RTX 4090"])

@@ -211,6 +211,37 @@ def test_the_cuda_array_interface() -> None:
         view(OnGpu1(strides=(3, 2)))
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"data": 3}, {"data": ("x", False)}, {"shape": None}, {"shape": (2.5, 3)},
+        {"strides": (2,)}, {"typestr": None}, {"typestr": "nothing"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_malformed_interface_is_a_typed_error(bad: dict[str, Any]) -> None:
+    with pytest.raises(ProblemError, match="__cuda_array_interface__ is malformed"):
+        view(OnGpu1(**bad))
+
+
+@pytest.mark.parametrize(
+    ("members", "words"),
+    [
+        ({"__cuda_array_interface__": None}, "__dlpack_device__"),
+        ({"__cuda_array_interface__": 3}, "malformed"),
+        ({"__dlpack__": lambda self, **_: 3}, "__dlpack_device__"),
+        ({"__dlpack__": lambda self, **_: 3, "__dlpack_device__": lambda self: ()}, "exported"),
+        (
+            {"__dlpack__": lambda self, **_: 3, "__dlpack_device__": lambda self: (1, 0)},
+            "no capsule",
+        ),
+    ],
+)
+def test_half_an_array_is_a_typed_error(members: dict[str, Any], words: str) -> None:
+    with pytest.raises(ProblemError, match=words):
+        view(type("Half", (), members)())
+
+
 def test_an_address_of_no_gpu_is_a_typed_error() -> None:
     with pytest.raises((DeviceError, MissingPackage)):
         view(OnGpu())

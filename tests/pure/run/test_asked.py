@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import ml_dtypes
@@ -28,6 +29,10 @@ def checked(a: Any, b: Any, c: Any = None, out: Any = None, dtype: Any = None) -
 
 def half(*shape: int) -> np.ndarray[Any, Any]:
     return np.zeros(shape, np.float16)
+
+
+def wide(*shape: int) -> np.ndarray[Any, Any]:
+    return np.broadcast_to(half(1, 1), shape)
 
 
 def single(*shape: int) -> np.ndarray[Any, Any]:
@@ -67,6 +72,38 @@ BAD = {
     "alpha's type": (lambda: scale("alpha", "2", "cpu"), ProblemError, "alpha is '2', a str"),
     "alpha's size": (lambda: scale("alpha", half(2), "cpu"), ProblemError, "one element"),
     "alpha's range": (lambda: scale("alpha", 1e60, "cpu"), ProblemError, "out of f32's range"),
+    "alpha's bits": (
+        lambda: scale("alpha", 10**5000, "cpu"),
+        ProblemError,
+        "int of 16610 bits.*f32",
+    ),
+    "alpha's fraction": (
+        lambda: scale("alpha", Fraction(10**400), "cpu"),
+        ProblemError,
+        "out of f32's range",
+    ),
+    "NumPy's range": (
+        lambda: scale("alpha", np.float64(1e300), "cpu"),
+        ProblemError,
+        "out of f32's range",
+    ),
+    "NumPy's complex": (
+        lambda: scale("beta", np.complex128(2 + 1j), "cpu"),
+        ProblemError,
+        "a real number",
+    ),
+    "NumPy's text": (lambda: scale("beta", np.str_("3"), "cpu"), ProblemError, "a real number"),
+    "NumPy's time": (
+        lambda: scale("beta", np.timedelta64(3), "cpu"),
+        ProblemError,
+        "a real number",
+    ),
+    "M's size": (lambda: checked(wide(2**31, 4), half(4, 4)), ProblemError, "M is 2147483648"),
+    "N's size": (
+        lambda: checked(half(4, 4), wide(4, 2**31), out=wide(2**31, 4).T),
+        ProblemError,
+        "N is 2147483648",
+    ),
     "complex": (lambda: scale("beta", 1j, "cpu"), ProblemError, "a real number"),
     "device": (lambda: device("tpu"), DeviceError, "unknown device 'tpu'"),
     "cpu": (lambda: device("cpu"), DeviceError, "'vm' is what runs on the CPU"),
