@@ -9,7 +9,8 @@ import pytest
 
 import tilewright
 from simt import kernel
-from tilewright.errors import DeviceError, LaunchError
+from tilewright import ptx
+from tilewright.errors import DeviceError, LaunchError, PtxError, PtxSyntaxError
 from tilewright.vm import Machine
 
 
@@ -25,6 +26,26 @@ def test_an_allocation_is_a_whole_number_of_bytes(size):
     with pytest.raises(DeviceError, match="can't allocate"):
         machine.alloc(size)
     assert machine.download(machine.upload([1, 2]), np.zeros(2, np.int64)).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("address", ["x", None, 1.5, 0])
+def test_only_an_allocation_is_freed(address):
+    with pytest.raises(DeviceError, match="free of"):
+        Machine().free(address)
+
+
+def test_a_module_that_is_refused_leaves_no_memory_behind():
+    machine = Machine()
+    text = kernel("").replace(".visible .entry", ".global .u64 g[1] = {nothing};\n.entry")
+    with pytest.raises(PtxError, match="nothing"):
+        machine.load(text)
+    assert not any(piece.live for piece in machine.memory.pieces)
+
+
+@pytest.mark.parametrize("text", [None, b"x", 5])
+def test_ptx_is_text(text):
+    with pytest.raises(PtxSyntaxError, match="PTX is text"):
+        ptx.parse(text)
 
 
 @pytest.mark.parametrize(

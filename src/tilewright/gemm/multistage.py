@@ -1,8 +1,9 @@
 """Kernel ``multistage``: cp.async into a ring of stages, ldmatrix, mma.sync. For sm_80 and later.
 
-Each CTA computes one tile. While the warps multiply one stage, the copies of the ``stages - 1``
-after it are under way; and while they multiply 16 of K, the fragments of the next 16 are on their
-way from shared memory:
+A CTA computes a tile, or (``persistent``) one after another, the next one's first copies under way
+while the last one is written out. While the warps multiply one stage, the copies of the
+``stages - 1`` after it are under way; and while they multiply 16 of K, the fragments of the next 16
+are on their way from shared memory:
 
     for each tile of K:
         for each 16 of it but the last:

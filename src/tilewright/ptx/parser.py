@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ..errors import PtxSyntaxError
 from . import directives
 from .body import Body
 from .declarations import parameters, variables
@@ -20,6 +21,8 @@ _SECTION = re.compile(r'(?:[^}/"]++|//[^\n]*+|/(?!/)|"[^"\n]*+")*+\}')
 
 def parse(text: str, path: str = "<ptx>") -> Module:
     """The module that a PTX text says. PtxSyntaxError, with line and caret, where it says none."""
+    if not isinstance(text, str):
+        raise PtxSyntaxError(f"PTX is text, not {type(text).__name__}", hint="decode bytes first")
     return _Parser(text, path).module()
 
 

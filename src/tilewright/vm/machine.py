@@ -151,9 +151,14 @@ class Machine:
                 raise PtxError(f"{v.name} is extern, and no module that has it can be linked")
         sizes = {v.name: abi.extent(v)[0] for v in found}
         addresses = {name: self.memory.allocate(size) for name, size in sizes.items()}
-        for v in (v for v in found if v.init):  # the others are zeros, as new memory is
-            data = initial_bytes(v, addresses)
-            self.memory.bytes(addresses[v.name], len(data))[:] = np.frombuffer(data, np.uint8)
+        try:
+            for v in (v for v in found if v.init):  # the others are zeros, as new memory is
+                data = initial_bytes(v, addresses)
+                self.memory.bytes(addresses[v.name], len(data))[:] = np.frombuffer(data, np.uint8)
+        except PtxError:
+            for address in addresses.values():
+                self.memory.free(address)
+            raise
         return addresses
 
     # --- launching ---

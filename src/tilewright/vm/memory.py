@@ -86,6 +86,8 @@ class Memory:
 
         Raises DeviceError for any other address.
         """
+        if not isinstance(address, int | np.integer):
+            raise DeviceError(f"free of {address!r}, which is no address")
         with self.lock:
             piece = self.find(address)
             if piece is None or piece.start != address or not piece.live:
