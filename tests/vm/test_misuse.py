@@ -10,11 +10,13 @@ import pytest
 import tilewright
 from simt import kernel
 from tilewright import ptx
-from tilewright.errors import DeviceError, LaunchError, PtxError, PtxSyntaxError
+from tilewright.errors import DeviceError, DtypeError, LaunchError, PtxError, PtxSyntaxError
 from tilewright.vm import Machine
 
 
-@pytest.mark.parametrize("options", [{"threads": -1}, {"threads": 1.5}, {"step_limit": -5}])
+@pytest.mark.parametrize(
+    "options", [{"threads": -1}, {"threads": 1.5}, {"step_limit": -5}, {"seed": "x"}]
+)
 def test_a_machine_of_impossible_measures(options):
     with pytest.raises(LaunchError, match="whole number"):
         Machine(**options)
@@ -26,6 +28,11 @@ def test_an_allocation_is_a_whole_number_of_bytes(size):
     with pytest.raises(DeviceError, match="can't allocate"):
         machine.alloc(size)
     assert machine.download(machine.upload([1, 2]), np.zeros(2, np.int64)).tolist() == [1, 2]
+
+
+def test_objects_are_no_data():
+    with pytest.raises(DtypeError, match="no bytes"):
+        Machine().upload(np.array([object()]))
 
 
 @pytest.mark.parametrize("address", ["x", None, 1.5, 0])

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import LaunchError, PtxError, TargetError
+from ..errors import DtypeError, LaunchError, PtxError, TargetError
 from ..ptx import abi, parse, tree
 from ..target import DEFAULT_DEVICE, DEVICES, Target
 from .code import CompiledKernel
@@ -80,7 +80,7 @@ class Machine:
         memory: Memory | None = None,
     ) -> None:
         self.target = Target.parse(arch)
-        self.arch, self.seed = arch, seed
+        self.arch, self.seed = arch, _count("seed", seed, 0)
         self.threads = _cores() if threads is None else _count("threads", threads, 1)
         self.features, self.store = features, store
         self.step_limit = _count("step_limit", step_limit, 0)
@@ -103,8 +103,10 @@ class Machine:
         self.memory.free(address)
 
     def upload(self, array: npt.ArrayLike) -> int:
-        """A copy of the array (C order) in device memory; its address."""
+        """A copy of the array (C order) in device memory; its address. DtypeError for objects."""
         data = np.ascontiguousarray(array)
+        if data.dtype.hasobject:
+            raise DtypeError(f"an array of {data.dtype} has no bytes that a kernel could read")
         address = self.memory.allocate(data.nbytes)
         self.write(address, data)
         return address
