@@ -65,6 +65,10 @@ class LayoutError(TilewrightError, ValueError):
     """A layout, shape, stride, coordinate or tiler that does not fit."""
 
 
+class MetadataError(LayoutError):
+    """Sparse metadata that selects nothing, or a matrix with too many elements to keep."""
+
+
 class DtypeError(TilewrightError, TypeError):
     """A number format that is unknown, or not supported where it was given."""
 

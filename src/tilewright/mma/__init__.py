@@ -1,7 +1,7 @@
 """The matrix instructions as mathematics: shapes and types, fragments, arithmetic to the bit.
 
-``instruction(opcode, arch)`` gives one, ``catalogue`` them all; ``ldmatrix`` is the fragment that
-ldmatrix loads.
+``instruction(opcode, arch)`` gives one, ``catalogue`` them all; ``compress`` and ``expand`` are
+sparse A and its metadata; ``ldmatrix`` is the fragment that ldmatrix loads.
 """
 
 from .arithmetic import (
@@ -9,26 +9,37 @@ from .arithmetic import (
     LEAST,
     OUTPUT,
     Arithmetic,
+    Chain,
+    Fused,
     Generation,
+    Integers,
     arithmetic,
-    dot_accumulate,
     generation,
 )
-from .fragments import Fragment, ldmatrix, ldmatrix_rows
-from .rows import ROWS, Instruction, catalogue, instruction, nearest
+from .fragments import Fragment
+from .instruction import Instruction
+from .moves import ldmatrix, ldmatrix_rows
+from .rows import ROWS, catalogue, find, instruction, nearest
+from .sparse import compress, expand, positions
 
 __all__ = [
     "ROWS",
     "Instruction",
     "instruction",
     "catalogue",
+    "find",
     "nearest",
     "Fragment",
     "ldmatrix",
     "ldmatrix_rows",
+    "compress",
+    "expand",
+    "positions",
     "Arithmetic",
+    "Chain",
+    "Fused",
+    "Integers",
     "arithmetic",
-    "dot_accumulate",
     "GENERATIONS",
     "LEAST",
     "OUTPUT",

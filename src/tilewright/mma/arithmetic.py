@@ -1,37 +1,19 @@
-"""What a tensor core computes, to the bit: one fused sum for each element of D.
+"""What a tensor core computes, to the bit.
 
-Products of floats are exact. They and c are cut off, toward zero, at a common unit ``fraction``
-bits below the largest exponent among them; these integers are added exactly, and the sum is
-rounded once. What differs between architectures is in ``GENERATIONS`` and ``OUTPUT`` and nowhere
-else. Each fact there is "published" (MMA-Sim, arXiv 2511.10909; Fasi et al., 2021) until a
-``source`` says who confirmed it.
+Floats: one fused sum for each element of D. Products are exact. They and c are cut off, toward
+zero, at a common unit ``fraction`` bits below the largest exponent among them; these integers are
+added exactly, and the sum is rounded once. What differs between architectures is in
+``GENERATIONS`` and nowhere else: how many bits, how many products at once (``width``), and what
+ptxas makes of a form that has no instruction of its own. f64 is a chain of IEEE's fused
+multiply-adds; integers are exact, and wrap or are clamped.
 
-The same in 32-bit and 64-bit integers, for a compiled version (f16 or bf16 products, F = 25 or
-24; lanes are columns of D; m is a type's mantissa bits, f = ma + mb):
-
-1. Once for each element of A and B: the signed significand ``s`` (1.m or 0.m as an integer,
-   ±2^(m+1) at most) and the exponent ``e`` of its leading place (a subnormal's is the least
-   normal one's). A zero gets e = -2^14, so that no product with it can be the largest.
-2. ``top`` = max(-133, ec, ea + eb for all k).
-3. Each product: p = sa * sb, E = ea + eb, sh = min(top - E, 31); t = (abs(p) << (F - f)) >> sh,
-   with p's sign. |t| < 2^(F+2), so 16 products of F = 25 fit in a signed 32-bit sum: (2^11 - 1)^2
-   * 2^5 * 16 < 2^31 for f16, (2^8 - 1)^2 * 2^11 * 16 < 2^31 for bf16. A shift of the magnitude,
-   not of the signed number: it must cut toward zero.
-4. c: t = (abs(sc) << (F - mc)) >> min(top - ec, 31), with c's sign. Sum + c needs 33 bits: use 64.
-5. The sum S stands for S * 2^(top - F). |S| < 2^53, so a double holds it, and scaling by a power
-   of two (its exponent is at least -151) is exact. To f32: clear the low 29 bits of the double
-   and convert (subnormal results: shift |S| right by -149 - (top - F) instead); 2^128 and above
-   gives infinity. To f16: round |S| to 11 bits (to a multiple of 2^-24 below 2^-14) with
-   integers, half to even.
-6. What becomes zero is +0, a negative S that is cut or rounded to it included. Infinities and NaNs:
-   test once for each row of A, column of B and c (exponent field all ones), and send elements that
-   have any through a slow path with ``_specials``' rule.
-7. Where the instruction's K is longer than ``step``, the first ``step`` products go with c, their
-   rounded result is the next ones' c.
+Each fact is "published" (MMA-Sim, arXiv 2511.10909; Fasi et al., 2021) until a ``source`` says who
+confirmed it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -39,14 +21,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ..dtypes import DType, dtype, is_inf, is_nan, parts, round_to
-from ..errors import DtypeError, LayoutError, TargetError
+from ..dtypes import DType, decode, dtype, encode, is_inf, is_nan, parts, round_to
+from ..errors import TargetError
+from ..exact import fma
 from ..target import Target
 
 if TYPE_CHECKING:
-    from .rows import Instruction
+    from .instruction import Instruction
 
 Bits = npt.NDArray[Any]
+
+_QUIET = np.uint64(1 << 51)  # the bit of an f64 NaN that says so
 
 TILES_AT_ONCE = 256  # a block of tiles that stays in the cache
 
@@ -56,13 +41,17 @@ class Generation:
     """The facts of one family of tensor cores.
 
     ``first`` is its lowest compute capability (90 for sm_90), ``fraction`` the bits kept below
-    the largest exponent, ``width`` the bits of a row of A that one fused sum takes.
+    the largest exponent, ``width`` the bits of a row of A that one fused sum takes. ``fp8`` is how
+    mma.sync has fp8: ``none``, ``native`` (with ``fp8_fraction`` bits, of the result too) or
+    ``f16`` (ptxas makes two f16 products and an addition of it).
     """
 
     name: str
     first: int
     fraction: int
     width: int
+    fp8: str = "none"
+    fp8_fraction: int = 0
     source: str = "published"
 
 
@@ -70,9 +59,10 @@ GENERATIONS = (
     Generation("Volta", 70, fraction=23, width=64),
     Generation("Turing", 75, fraction=24, width=128),
     Generation("Ampere", 80, fraction=24, width=128),
-    Generation("Ada", 89, fraction=24, width=128),
-    Generation("Hopper", 90, fraction=25, width=256, source="H200"),
-    Generation("Blackwell", 100, fraction=25, width=256),
+    Generation("Ada", 89, fraction=24, width=128, fp8="native", fp8_fraction=13),
+    Generation("Hopper", 90, 25, 256, fp8="f16", fp8_fraction=13, source="H200"),
+    Generation("Blackwell", 100, fraction=25, width=256, fp8="f16"),
+    Generation("Blackwell", 120, fraction=25, width=256, fp8="native", fp8_fraction=25),
 )
 
 # The largest exponent is never below this one. MMA-Sim has -126 (as the exponent of a zero); an
@@ -93,51 +83,168 @@ def generation(arch: str) -> Generation:
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """How one instruction computes on one architecture: ``arithmetic(b_row, arch)`` makes it."""
+    """How one instruction computes on one architecture, given matrices of bits.
+
+    ``on_registers`` is set where ptxas's replacement for a form is no product of matrices.
+    """
 
     a: DType
     b: DType
     c: DType
     d: DType
-    step: int
-    rounding: str
-    facts: Generation
+    verified: bool
 
-    def dot(self, a: Bits, b: Bits, c: Bits) -> Bits:
-        """A (…, M, K), B (…, K, N), C (…, M, N) → D (…, M, N), all as bits."""
-        columns = np.swapaxes(b, -1, -2)
-        for k in range(0, a.shape[-1], self.step):
-            part = slice(k, k + self.step)
-            terms = self._terms(a[..., part], columns[..., part], c)
-            c = self._specials(terms, self._sum(terms))
+    on_registers = None
+
+    def dot(
+        self,
+        a: Bits,
+        b: Bits,
+        c: Bits,
+        where: Bits | None = None,
+        scale_a: Bits | None = None,
+        scale_b: Bits | None = None,
+    ) -> Bits:
+        """D for A (…, M, K), B (…, K, N), C (…, M, N), all as bits; leading axes broadcast.
+
+        ``where`` (…, M, K) has the row of B (then longer) that each element of sparse A meets.
+        """
+        given = [np.asarray(x) for x in (a, b, c, where, scale_a, scale_b) if x is not None]
+        batch = np.broadcast_shapes(*(x.shape[:-2] for x in given))
+        flat = [np.broadcast_to(x, batch + x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in given]
+        made = np.empty((len(flat[0]), *c.shape[-2:]), self.d.storage)
+        for start in range(0, len(made), TILES_AT_ONCE):
+            block = [x[start : start + TILES_AT_ONCE] for x in flat]
+            made[start : start + TILES_AT_ONCE] = self._tiles(where is not None, *block)
+        return made.reshape(*batch, *c.shape[-2:])
+
+    def _tiles(self, sparse: bool, a: Bits, b: Bits, c: Bits, *more: Bits) -> Bits:
+        columns = np.swapaxes(b, -1, -2)[..., None, :, :]  # (…, 1 or M, N, K)
+        if sparse:
+            rows = more[0][..., None, :]
+            n = columns.shape[-2]
+            spread = (*rows.shape[:-2], n, rows.shape[-1])
+            index = np.broadcast_to(rows, spread)
+            columns = np.take_along_axis(
+                np.broadcast_to(columns, (*spread[:-1], columns.shape[-1])), index, -1
+            )
+        return self._sums(a[..., :, None, :], columns, c, *more[sparse:])
+
+    def _sums(self, a: Bits, b: Bits, c: Bits, *scales: Bits) -> Bits:
+        """D for A (…, M, 1, K), B (…, 1 or M, N, K), C (…, M, N)."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Integers(Arithmetic):
+    """Exact; the sum wraps at 32 bits or is clamped. One-bit products are ``operation``'s."""
+
+    clamped: bool = False
+    operation: str = ""
+
+    def _sums(self, a: Bits, b: Bits, c: Bits, *scales: Bits) -> Bits:
+        start = decode("s32", c).astype(np.int64)
+        if self.operation:
+            met = a ^ b if self.operation == "xor" else a & b
+            total = start + met.sum(-1, dtype=np.int64)
+        else:
+            left, right = decode(self.a, a), decode(self.b, b)
+            total = start + (left.astype(np.int64) * right).sum(-1)
+        if self.clamped:
+            total = np.clip(total, -(1 << 31), (1 << 31) - 1)
+        return total.astype(np.uint64).astype(np.uint32)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain(Arithmetic):
+    """f64: fused multiply-adds in the order of k, each rounded.
+
+    A NaN stays itself, made quiet: an H200 takes B's before C's before A's.
+    """
+
+    rounding: str = "rn"
+
+    def _sums(self, a: Bits, b: Bits, c: Bits, *scales: Bits) -> Bits:
+        a, b = np.broadcast_arrays(a, b)
+        for k in range(a.shape[-1]):
+            x, y, z = a[..., k], b[..., k], c
+            c = fma("f64", x, y, z, self.rounding)
+            for operand in (x, z, y):
+                c = np.where(is_nan("f64", operand), operand | _QUIET, c)
         return c
 
-    def _terms(self, a: Bits, b: Bits, c: Bits) -> _Terms:
-        """Every product and then c, on the last axis: (…, M, N, K + 1)."""
-        left = _Terms.of(self.a, a).at(np.s_[..., :, None, :])
-        right = _Terms.of(self.b, b).at(np.s_[..., None, :, :])
-        return left.times(right).and_(_Terms.of(self.c, c).at(np.s_[..., None]))
+
+@dataclass(frozen=True, slots=True)
+class Fused(Arithmetic):
+    """Fused sums: one for each of ``groups`` (columns of A), in turn.
+
+    Each result is of type ``sum_type`` with ``kept`` bits of mantissa. The first sum begins with
+    c, or where not ``begins`` with zero; c is added to the last then, rounded to nearest.
+    """
+
+    groups: tuple[tuple[int, ...], ...] = ()
+    fraction: int = 0
+    sum_type: str = "f32"
+    kept: int = 23
+    begins: bool = True
+
+    @property
+    def rounding(self) -> str:
+        return OUTPUT[self.sum_type]
+
+    def _sums(self, a: Bits, b: Bits, c: Bits, *scales: Bits) -> Bits:
+        sum_type = dtype(self.sum_type)
+        left, right = _Terms.of(self.a, a), _Terms.of(self.b, b)
+        total = _converted(c, self.c, sum_type) if self.begins else np.zeros_like(c)
+        for group in self.groups:
+            part = np.s_[..., list(group)]
+            products = left.at(part).times(right.at(part))
+            terms = products.and_(_Terms.of(sum_type, total).at(np.s_[..., None]))
+            total = self._specials(terms, self._sum(terms))
+        if not self.begins:
+            total = _added(sum_type, total, _converted(c, self.c, sum_type))
+        return _converted(total, sum_type, self.d)
 
     def _sum(self, t: _Terms) -> Bits:
+        made_type = dtype(self.sum_type)
         top = np.where(t.significand != 0, t.lead, np.int64(LEAST)).max(-1, keepdims=True)
-        unit = np.maximum(top, LEAST) - self.facts.fraction
+        unit = np.maximum(top, LEAST) - self.fraction
         cut = unit - t.exponent
         size = t.significand >> np.clip(cut, 0, 63) << np.clip(-cut, 0, 63)
         total = np.where(t.negative, -size, size).sum(-1)
-        made = round_to(self.d, total < 0, np.abs(total), unit[..., 0], self.rounding, "inf")
-        return np.where(made == 1 << (self.d.bits - 1), made.dtype.type(0), made)  # no -0
+        args = (total < 0, np.abs(total), unit[..., 0], self.rounding, "inf")
+        made = round_to(made_type, *args)
+        if self.kept < made_type.mantissa:
+            low = made.dtype.type((1 << (made_type.mantissa - self.kept)) - 1)
+            made = made & ~low
+        return np.where(made == 1 << (made_type.bits - 1), made.dtype.type(0), made)  # no -0
 
     def _specials(self, t: _Terms, finite: Bits) -> Bits:
         """Infinity and NaN as in IEEE: inf - inf and 0 * inf are NaN, any NaN the canonical one."""
         if not (t.infinite.any() or t.nan.any()):
             return finite
+        d = dtype(self.sum_type)
         plus = (t.infinite & ~t.negative).any(-1)
         minus = (t.infinite & t.negative).any(-1)
         nan = t.nan.any(-1) | (plus & minus)
-        signs = np.uint64(1 << (self.d.bits - 1)) * minus.astype(np.uint64)
-        inf = (np.uint64(self.d.max_finite + 1) | signs).astype(finite.dtype)
+        signs = np.uint64(1 << (d.bits - 1)) * minus.astype(np.uint64)
+        inf = (np.uint64(d.max_finite + 1) | signs).astype(finite.dtype)
         made = np.where(plus | minus, inf, finite)
-        return np.where(nan, finite.dtype.type(self.d.nan), made)
+        return np.where(nan, finite.dtype.type(d.nan), made)
+
+
+def _converted(bits: Bits, source: DType, dest: DType) -> Bits:
+    """To nearest, NaNs canonical: what F2FP and HADD2.F32 do."""
+    if source == dest:
+        return bits
+    made = encode(dest, decode(source, bits))
+    return np.where(is_nan(source, bits), made.dtype.type(dest.nan), made)
+
+
+def _added(t: DType, x: Bits, y: Bits) -> Bits:
+    """IEEE's sum, to nearest, NaNs canonical: FADD and HADD2."""
+    one = np.full_like(x, encode(t, np.array(1.0)))
+    return fma(t.name, x, one, y)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,36 +289,40 @@ class _Terms:
 
 
 @cache
-def arithmetic(instruction: Instruction, arch: str) -> Arithmetic:
-    """The arithmetic of an instruction on an architecture. Raises TargetError, DtypeError."""
-    facts = generation(arch)
-    types = [dtype(t) for t in (instruction.a, instruction.b, instruction.c, instruction.d)]
-    if any(t.kind != "float" for t in types) or instruction.d not in OUTPUT:
-        raise DtypeError(f"no arithmetic is known for {instruction.opcode} on {arch}")
-    a, b, c, d = types
-    return Arithmetic(a, b, c, d, facts.width // a.bits, OUTPUT[d.name], facts)
+def arithmetic(i: Instruction) -> Arithmetic:
+    """The arithmetic of an instruction on its architecture. TargetError where it has none."""
+    facts = generation(i.arch)
+    types = tuple(dtype(t) for t in (i.a, i.b, i.c, i.d))
+    verified = facts.source != "published"
+    if i.d == "s32":
+        return Integers(*types, True, i.satfinite, i.operation)
+    if i.d == "f64":
+        return Chain(*types, True, i.rounding or "rn")
+    groups, begins, fraction, kept = _grouping(i, facts)
+    return Fused(*types, verified, groups, fraction, _sum_type(i), kept, begins)
 
 
-def dot_accumulate(
-    a: npt.ArrayLike, b: npt.ArrayLike, c: npt.ArrayLike, instruction: Instruction, arch: str
-) -> Bits:
-    """D = A B + C as ``arch`` computes it: A (…, M, K), B (…, K, N), C (…, M, N), all as bits.
+def _sum_type(i: Instruction) -> str:
+    return "f32" if "f32" in (i.c, i.d) else "f16"
 
-    Leading axes are a batch of tiles and broadcast. Raises LayoutError for a wrong shape.
-    """
-    m, n, k = instruction.m, instruction.n, instruction.k
-    how = arithmetic(instruction, arch)
-    given = [np.asarray(x) for x in (a, b, c)]
-    shapes = [(m, k), (k, n), (m, n)]
-    for name, array, shape in zip("ABC", given, shapes, strict=True):
-        if array.shape[-2:] != shape:
-            raise LayoutError(f"{name} of {instruction.opcode} is {shape}, not {array.shape}")
-    batch = np.broadcast_shapes(*(x.shape[:-2] for x in given))
-    flat = [
-        np.broadcast_to(x, batch + s).reshape(-1, *s) for x, s in zip(given, shapes, strict=True)
-    ]
-    made = np.empty((len(flat[0]), m, n), how.d.storage)
-    for start in range(0, len(made), TILES_AT_ONCE):
-        block = slice(start, start + TILES_AT_ONCE)
-        made[block] = how.dot(*(x[block] for x in flat))
-    return made.reshape(*batch, m, n)
+
+def _grouping(i: Instruction, facts: Generation) -> tuple[Any, bool, int, int]:
+    """(columns of each fused sum, whether the first begins with c, fraction, kept bits)."""
+    bits, columns = dtype(i.a).bits, range(i.stored_k)
+    mantissa = dtype(_sum_type(i)).mantissa
+    if bits > 8:
+        if i.family == "wmma" and i.a == "tf32":
+            return _split(columns, min(4, facts.width // 32)), True, facts.fraction, mantissa
+        return _split(columns, facts.width // bits), True, facts.fraction, mantissa
+    if facts.fp8 == "f16" and not i.asynchronous:
+        halves = (tuple(k for k in columns if k % 4 in p) for p in ((0, 1), (2, 3)))
+        return tuple(halves), False, facts.fraction, mantissa
+    kept = min(mantissa, facts.fp8_fraction)
+    return _split(columns, facts.width // bits), True, facts.fp8_fraction, kept
+
+
+def _split(columns: range, size: int) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(columns[k : k + size]) for k in range(0, len(columns), size))
+
+
+OnRegisters = Callable[[Bits, Bits, Bits], Bits]

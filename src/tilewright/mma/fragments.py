@@ -1,7 +1,7 @@
 """Who holds what: a fragment is a layout (thread, value) → place in the matrix.
 
-All matrices of mma.sync follow one rule. A quad of threads holds a row: thread 4g + q has row g,
-and of each run of 4V elements the V from qV on, as many as a 32-bit register takes; more
+All of it is one rule and its few exceptions. A quad of threads holds a row: thread 4g + q has row
+g, and of each run of 4V elements the V from qV on, as many as a 32-bit register takes; more
 registers repeat that 8 rows down, then 4V elements on. A is M×K, B is N×K (its columns are its
 rows here), an accumulator is M×N with V = 2 whatever its type. Places count down the columns, as
 in CuTe: row + rows * column.
@@ -10,6 +10,9 @@ in CuTe: row + rows * column.
     column + 8
                    B ((4,8),(2,2)):((16,1),(8,64))
                    C ((4,8),(2,2)):((32,1),(16,8))
+
+A stride of 0 says that several hold the same: wmma's f16 operands are kept twice, sparse metadata
+may come from any thread that the selector names.
 """
 
 from __future__ import annotations
@@ -29,14 +32,17 @@ Array = npt.NDArray[Any]
 
 LANES = 32
 
+Modes = tuple[tuple[int, int], ...]  # (shape, stride) pairs
+
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """One operand of a matrix instruction, spread over a warp.
+    """One operand of a matrix instruction, spread over a warp (or the 128 threads of a warpgroup).
 
     ``layout`` maps (thread, value) to row + rows * column of a ``rows`` × ``columns`` matrix of
-    ``type``. ``transposed`` says that the operand as the mathematics has it is that matrix's
-    transpose: B is K×N there and N×K here.
+    ``type`` (and on to the next of ``tiles`` matrices). ``transposed`` says that the operand as
+    the mathematics has it is that matrix's transpose: B is K×N there and N×K here. An element
+    takes ``container`` bits of a register, from the bit ``low`` of them up.
     """
 
     type: str
@@ -44,114 +50,159 @@ class Fragment:
     columns: int
     layout: Layout
     transposed: bool = False
+    tiles: int = 1
+    container: int = 0  # 0: the type's own bits
+    low: int = 0
 
     @property
     def dtype(self) -> DType:
         return dtype(self.type)
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """The operand's shape as the mathematics has it: B is K×N."""
-        return (self.columns, self.rows) if self.transposed else (self.rows, self.columns)
+    def shape(self) -> tuple[int, ...]:
+        """The operand's shape as the mathematics has it: B is K×N; tiles come first."""
+        one = (self.columns, self.rows) if self.transposed else (self.rows, self.columns)
+        return one if self.tiles == 1 else (self.tiles, *one)
+
+    @property
+    def threads(self) -> int:
+        return self.layout[0].size()
 
     @property
     def values(self) -> int:
         """Values in each thread."""
-        return self.rows * self.columns // LANES
+        return self.layout.size() // self.threads
+
+    @property
+    def bits(self) -> int:
+        """Bits that an element takes in a register."""
+        return self.container or self.dtype.bits
+
+    @property
+    def word(self) -> int:
+        """Bits of a register: 64 for f64, else 32."""
+        return max(32, self.bits)
 
     @property
     def count(self) -> int:
-        """32-bit registers in each thread."""
-        return self.values * self.dtype.bits // 32
+        """Registers in each thread."""
+        return -(-self.values * self.bits // self.word)
+
+    @property
+    def copies(self) -> int:
+        """How many hold each element."""
+        return self.layout.size() // (self.rows * self.columns * self.tiles)
 
     def places(self) -> Array:
-        """The layout, evaluated: (32 threads, values) → row + rows * column."""
-        return _places(self.layout, self.values)
+        """The layout, evaluated: (threads, values) → row + rows * column."""
+        return _places(self.layout, self.threads)
 
-    def coordinates(self) -> tuple[Array, Array]:
-        """(row, column) in the operand's own shape, each (32 threads, values)."""
-        row, column = self.places() % self.rows, self.places() // self.rows
-        return (column, row) if self.transposed else (row, column)
+    def coordinates(self) -> tuple[Array, ...]:
+        """(row, column) in the operand's own shape, each (threads, values); a tile's number first
+        where there are several.
+        """
+        place, size = self.places(), self.rows * self.columns
+        row, column = place % size % self.rows, place % size // self.rows
+        one = (column, row) if self.transposed else (row, column)
+        return one if self.tiles == 1 else (place // size, *one)
 
     def registers(self, matrix: npt.ArrayLike) -> Array:
-        """A matrix's bits (…, *shape) → what each thread holds: (…, 32, count) of uint32."""
+        """A matrix's bits (…, *shape) → what each thread holds: (…, threads, count) of uint32
+        (uint64 for f64).
+        """
         bits = np.asarray(matrix)
-        if bits.shape[-2:] != self.shape:
+        if bits.shape[-len(self.shape) :] != self.shape:
             raise LayoutError(f"the matrix is {self.shape}, not {bits.shape}")
-        return pack(self.dtype, bits[(..., *self.coordinates())])
+        codes = bits[(..., *self.coordinates())]
+        if self.container:
+            codes = codes.astype(np.uint8) << self.low
+        word = np.dtype(f"u{self.word // 8}")
+        lacking = self.count * self.word // self.bits - self.values
+        if lacking:
+            codes = np.concatenate([codes, np.zeros((*codes.shape[:-1], lacking), codes.dtype)], -1)
+        return pack(self._stored, codes, word)
 
-    def matrix(self, registers: npt.ArrayLike) -> Array:
-        """The inverse of ``registers``: (…, 32, count) → the matrix's bits (…, *shape)."""
-        words = np.asarray(registers, np.uint32)
-        if words.shape[-2:] != (LANES, self.count):
-            raise LayoutError(f"the registers are {(LANES, self.count)}, not {words.shape}")
-        values = unpack(self.dtype, words)
-        matrix = np.empty((*words.shape[:-2], *self.shape), values.dtype)
-        matrix[(..., *self.coordinates())] = values
-        return matrix
+    def matrix(self, registers: npt.ArrayLike, copy: int = 0) -> Array:
+        """The inverse of ``registers``: (…, threads, count) → the matrix's bits (…, *shape).
+
+        Where several hold an element, ``copy`` says whose to take: values count before threads.
+        """
+        words = np.asarray(registers, f"u{self.word // 8}")
+        if words.shape[-2:] != (self.threads, self.count):
+            raise LayoutError(f"the registers are {(self.threads, self.count)}, not {words.shape}")
+        if not 0 <= copy < self.copies:
+            raise LayoutError(f"there are {self.copies} copies, the first is 0; {copy} is none")
+        values = unpack(self._stored, words)
+        if self.container:
+            values = values >> self.low & ((1 << self.dtype.bits) - 1)
+        flat = values.reshape(*values.shape[:-2], -1)[..., _homes(self)[copy]]
+        flat = flat.reshape(*values.shape[:-2], self.tiles, self.columns, self.rows)
+        made = flat if self.transposed else np.swapaxes(flat, -1, -2)
+        return np.ascontiguousarray(made if self.tiles > 1 else made[..., 0, :, :])
+
+    @property
+    def _stored(self) -> str:
+        return f"b{self.container}" if self.container else self.type
 
 
 @cache
-def _places(layout: Layout, values: int) -> Array:
-    places: Array = layout.indices().reshape((LANES, values), order="F")
+def _places(layout: Layout, threads: int) -> Array:
+    places: Array = layout.indices().reshape((threads, -1), order="F")
     places.setflags(write=False)
     return places
 
 
-def _layout(threads: tuple[int, int], *modes: tuple[int, int]) -> Layout:
-    """Threads (4, 8) with these strides; values with these (shape, stride) modes, if not 1."""
+@cache
+def _homes(fragment: Fragment) -> Array:
+    """[copy][place]: where it is, as thread * values + value."""
+    order = np.argsort(_places(fragment.layout, fragment.threads), axis=None, kind="stable")
+    return order.reshape(-1, fragment.copies).T
+
+
+def _mode(modes: Modes) -> tuple[Any, Any]:
     kept = [mode for mode in modes if mode[0] > 1] or [(1, 0)]
-    shape, stride = zip(*kept, strict=True)
     if len(kept) == 1:
-        return Layout(((4, 8), shape[0]), (threads, stride[0]))
-    return Layout(((4, 8), shape), (threads, stride))
+        return kept[0]
+    shape, stride = zip(*kept, strict=True)
+    return shape, stride
 
 
-def _quad_rows(rows: int, columns: int, run: int) -> Layout:
-    """The rule of this module: ``run`` neighbours in a thread, then 8 rows down, then 4 runs on."""
-    return _layout(
-        (run * rows, 1), (run, rows), (rows // 8, 8), (columns // (4 * run), 4 * run * rows)
-    )
+def spread(threads: Modes, values: Modes) -> Layout:
+    """The layout of these (shape, stride) modes, those of one element left out."""
+    (ts, td), (vs, vd) = _mode(threads), _mode(values)
+    return Layout((ts, vs), (td, vd))
 
 
-def _run(type_: str) -> int:
+def quads(rows: int, columns: int, run: int, *, halves: int = 0, warps: int = 1) -> Layout:
+    """The rule of this module: ``run`` neighbours in a thread, then 8 rows down, then 4 runs on,
+    then 16 rows down (``halves`` puts 8 rows down last instead). Warps take 16 rows each.
+    """
+    per_warp = rows // warps
+    on = (columns // (4 * run), 4 * run * rows)
+    down, further = (min(2, per_warp // 8), 8), (max(1, per_warp // 16), 16)
+    values = (on, down, further) if halves else (down, on, further)
+    threads = ((4, run * rows), (8, 1), (warps, 16))
+    return spread(threads, ((run, rows), *values))
+
+
+def run_of(type_: str) -> int:
+    """Elements of a row that a register holds."""
     return max(1, 32 // dtype(type_).bits)
 
 
 @cache
 def operand_a(type_: str, m: int, k: int) -> Fragment:
     """A of mma.sync, M×K."""
-    return Fragment(type_, m, k, _quad_rows(m, k, _run(type_)))
+    return Fragment(type_, m, k, quads(m, k, run_of(type_)))
 
 
 @cache
 def operand_b(type_: str, n: int, k: int) -> Fragment:
     """B of mma.sync, as N×K."""
-    return Fragment(type_, n, k, _quad_rows(n, k, _run(type_)), transposed=True)
+    return Fragment(type_, n, k, quads(n, k, run_of(type_)), transposed=True)
 
 
 @cache
 def accumulator(type_: str, m: int, n: int) -> Fragment:
     """C and D of mma.sync, M×N."""
-    return Fragment(type_, m, n, _quad_rows(m, n, 2))
-
-
-@cache
-def ldmatrix(count: int, trans: bool = False) -> Fragment:
-    """What ldmatrix gives: ``count`` (1, 2, 4) matrices of 8×8 16-bit elements, one atop the next.
-
-    Row r of the 8 * count is read from lane r's address. Register i is matrix i: thread 4g + q
-    holds elements 2q and 2q + 1 of its row g, or of its column g with ``trans``.
-    """
-    if count not in (1, 2, 4):
-        raise LayoutError(f"ldmatrix loads 1, 2 or 4 matrices, not {count}")
-    rows = 8 * count
-    if trans:
-        return Fragment("b16", rows, 8, _layout((2, rows), (2, 1), (count, 8)))
-    return Fragment("b16", rows, 8, _layout((2 * rows, 1), (2, rows), (count, 8)))
-
-
-@cache
-def ldmatrix_rows(count: int) -> Layout:
-    """Lane → the row whose address it gives. The other lanes' addresses are not used."""
-    return Layout(ldmatrix(count).rows, 1)
+    return Fragment(type_, m, n, quads(m, n, 2))

@@ -1,7 +1,7 @@
-"""The matrix instructions, one row each: shape, types, and the PTX version and target it needs.
+"""The matrix instructions, all of them: shape, types, modifiers, and what has them.
 
-A row is the instruction as mathematics: it knows its fragments, and calling it on matrices gives
-the bits that the tensor core of ``arch`` gives.
+A line of the table is a family of rows: shapes × types × modifiers that came together. ptxas is
+the judge of every line; where it and the manual differ a comment says so.
 
     >>> f = instruction("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32")
     >>> f.fragment("a").layout, f.fragment("a").count
@@ -11,145 +11,216 @@ the bits that the tensor core of ``arch`` gives.
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Iterator
 from functools import cache
+from itertools import product
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from ..dtypes import DType, dtype
-from ..errors import DtypeError, TargetError, UnknownInstruction
+from ..errors import TargetError, UnknownInstruction
 from ..target import Target
-from .arithmetic import dot_accumulate
-from .fragments import LANES, Fragment, accumulator, operand_a, operand_b
+from .instruction import DEFAULT_ARCH, Instruction, Need
 
-DEFAULT_ARCH = "sm_90a"
-
-
-@dataclass(frozen=True, slots=True)
-class Instruction:
-    """D = A B + C: A (M×K, row) of type ``a``, B (K×N, column) of ``b``, C of ``c``, D of ``d``.
-
-    ``ptx`` and ``target`` are the lowest that have it; ``arch`` is the one that it computes as.
-    """
-
-    m: int
-    n: int
-    k: int
-    d: str
-    a: str
-    b: str
-    c: str
-    ptx: str
-    target: str
-    arch: str = DEFAULT_ARCH
-
-    def __post_init__(self) -> None:
-        name = self.opcode
-        assert dtype(self.a).kind == dtype(self.b).kind, f"{name}: A and B of different kinds"
-        assert self.c == self.d, f"{name}: ptxas wants C and D of one type"
-        for operand in "abcd":
-            rows, columns = self._extent(operand)
-            bits = rows * columns * dtype(getattr(self, operand)).bits
-            assert bits % (32 * LANES) == 0, f"{name}: {operand} does not fill its registers"
-            assert rows % 8 == 0, f"{name}: {operand} has {rows} rows"
-
-    @property
-    def shape(self) -> str:
-        return f"m{self.m}n{self.n}k{self.k}"
-
-    @property
-    def opcode(self) -> str:
-        return f"mma.sync.aligned.{self.shape}.row.col.{self.d}.{self.a}.{self.b}.{self.c}"
-
-    def __str__(self) -> str:
-        return self.opcode
-
-    def _extent(self, operand: str) -> tuple[int, int]:
-        """Rows and columns as the layout has them: B is N×K."""
-        return {"a": (self.m, self.k), "b": (self.n, self.k)}.get(operand, (self.m, self.n))
-
-    def fragment(self, operand: str) -> Fragment:
-        """The fragment of operand ``a``, ``b``, ``c`` or ``d``."""
-        make = {"a": operand_a, "b": operand_b, "c": accumulator, "d": accumulator}[operand]
-        return make(getattr(self, operand), *self._extent(operand))
-
-    def on(self, arch: str) -> Instruction:
-        """The same, computing as another architecture does."""
-        return self if arch == self.arch else replace(self, arch=arch)
-
-    def __call__(self, a: npt.ArrayLike, b: npt.ArrayLike, c: npt.ArrayLike) -> npt.NDArray[Any]:
-        """D for A (…, M, K), B (…, K, N), C (…, M, N): one tile or a batch.
-
-        Matrices are of the operands' NumPy types, or all are bits as unsigned integers; D is
-        likewise.
-        """
-        given = [np.asarray(x) for x in (a, b, c)]
-        types = [dtype(t) for t in (self.a, self.b, self.c)]
-        left, right, start = (_bits(x, t) for x, t in zip(given, types, strict=True))
-        made = dot_accumulate(left, right, start, self, self.arch)
-        plain = all(x.dtype == t.storage for x, t in zip(given, types, strict=True))
-        return made if plain else made.view(dtype(self.d).numpy)
-
-    def execute(
-        self, a: npt.ArrayLike, b: npt.ArrayLike, c: npt.ArrayLike
-    ) -> npt.NDArray[np.uint32]:
-        """The same on a warp's registers: each operand (…, 32, count) of uint32."""
-        left = self.fragment("a").matrix(a)
-        right = self.fragment("b").matrix(b)
-        start = self.fragment("c").matrix(c)
-        made = dot_accumulate(left, right, start, self, self.arch)
-        return self.fragment("d").registers(made)
+ANY_LAYOUT = tuple(product(("row", "col"), repeat=2))
+ROW_COL = (("row", "col"),)
+BYTES, NIBBLES = ("s8", "u8"), ("s4", "u4")
+FP8 = ("e4m3", "e5m2")
+SMALL = ("e4m3", "e5m2", "e3m2", "e2m3", "e2m1")
 
 
-def _bits(array: npt.NDArray[Any], t: DType) -> npt.NDArray[Any]:
-    if array.dtype == t.storage:
-        return array
-    if array.dtype != t.numpy:
-        raise DtypeError(
-            f"a matrix of {t} is {t.numpy} or its bits as {t.storage}, not {array.dtype}"
-        )
-    return array.view(t.storage)
+def _needs(text: str) -> tuple[Need, ...]:
+    """``"8.7 sm_120a | 8.8 sm_120f"``: alternatives."""
+    return tuple((one.split()[0], one.split()[1]) for one in text.split("|"))
 
 
-def _float(shape: str, type_: str, accumulators: str, ptx: str, target: str) -> list[Instruction]:
-    m, n, k = (int(x) for x in shape.split())
-    return [Instruction(m, n, k, c, type_, type_, c, ptx, target) for c in accumulators.split()]
+def _sizes(shape: str) -> tuple[int, int, int]:
+    m, n, k = re.fullmatch(r"m(\d+)n(\d+)k(\d+)", shape).groups()  # type: ignore[union-attr]
+    return int(m), int(n), int(k)
 
 
-ROWS: tuple[Instruction, ...] = (
-    *_float("16 8 8", "f16", "f16 f32", "6.5", "sm_75"),
-    *_float("16 8 16", "f16", "f16 f32", "7.0", "sm_80"),
-    *_float("16 8 8", "bf16", "f32", "7.0", "sm_80"),
-    *_float("16 8 16", "bf16", "f32", "7.0", "sm_80"),
-)
+def _family(
+    family: str,
+    shapes: str,
+    types: Iterator[tuple[str, ...]] | list[tuple[str, ...]],
+    needs: str,
+    layouts: tuple[tuple[str, str], ...] = ROW_COL,
+    **more: Any,
+) -> list[Instruction]:
+    """Rows for all shapes, all types (d, a, b, c), all layouts, and all values of ``more``."""
+    many = {name: value for name, value in more.items() if isinstance(value, tuple)}
+    one = {name: value for name, value in more.items() if not isinstance(value, tuple)}
+    made = []
+    for shape, type_, (alayout, blayout) in product(shapes.split(), list(types), layouts):
+        for chosen in product(*many.values()):
+            fields = {**one, **dict(zip(many, chosen, strict=True))}
+            made.append(
+                Instruction(
+                    family, *_sizes(shape), *type_, _needs(needs), alayout, blayout, **fields
+                )
+            )
+    return made
 
-_BY_OPCODE = {row.opcode: row for row in ROWS}
+
+def _floats(type_: str, accumulators: str) -> list[tuple[str, ...]]:
+    return [(c, type_, type_, c) for c in accumulators.split()]
+
+
+def _pairs(types: tuple[str, ...], accumulators: str) -> list[tuple[str, ...]]:
+    """Any two of the types, C and D the same."""
+    return [(c, a, b, c) for a, b, c in product(types, types, accumulators.split())]
+
+
+EITHER = (False, True)
+ROUNDINGS = ("", "rn", "rz", "rm", "rp")
+OLD_F16 = [("f16", "f16", "f16", "f16"), ("f32", "f16", "f16", "f16"), ("f32", "f16", "f16", "f32")]
+
+
+def _dense() -> list[Instruction]:
+    b1 = [("s32", "b1", "b1", "s32")]
+    return [
+        *_family("mma", "m8n8k4", OLD_F16, "6.4 sm_70", ANY_LAYOUT),
+        *_family("mma", "m16n8k8", _floats("f16", "f16 f32"), "6.5 sm_75"),
+        *_family("mma", "m16n8k16", _floats("f16", "f16 f32"), "7.0 sm_80"),
+        *_family("mma", "m16n8k8 m16n8k16", _floats("bf16", "f32"), "7.0 sm_80"),
+        *_family("mma", "m16n8k4 m16n8k8", _floats("tf32", "f32"), "7.0 sm_80"),
+        *_family("mma", "m8n8k4", _floats("f64", "f64"), "7.0 sm_80", rounding=ROUNDINGS),
+        *_family(
+            "mma", "m16n8k4 m16n8k8 m16n8k16", _floats("f64", "f64"), "7.8 sm_90",
+            rounding=ROUNDINGS,
+        ),
+        *_family("mma", "m8n8k16", _pairs(BYTES, "s32"), "6.5 sm_75", satfinite=EITHER),
+        *_family("mma", "m16n8k16 m16n8k32", _pairs(BYTES, "s32"), "7.0 sm_80", satfinite=EITHER),
+        *_family("mma", "m8n8k32", _pairs(NIBBLES, "s32"), "6.5 sm_75", satfinite=EITHER),
+        *_family("mma", "m16n8k32 m16n8k64", _pairs(NIBBLES, "s32"), "7.0 sm_80", satfinite=EITHER),
+        *_family("mma", "m8n8k128", b1, "7.0 sm_75", operation="xor"),
+        *_family("mma", "m16n8k128 m16n8k256", b1, "7.0 sm_80", operation="xor"),
+        *_family("mma", "m8n8k128 m16n8k128 m16n8k256", b1, "7.1 sm_80", operation="and"),
+        *_family("mma", "m16n8k32", _pairs(FP8, "f32"), "8.4 sm_89"),
+        *_family("mma", "m16n8k32", _pairs(FP8, "f16"), "8.7 sm_89"),
+        *_family("mma", "m16n8k16", _pairs(FP8, "f16 f32"), "8.7 sm_89"),
+        *_family("mma", "m16n8k32", _pairs(SMALL, "f16 f32"), "8.7 sm_120a", kind="f8f6f4"),
+    ]  # fmt: skip
+
+
+def _sparse() -> list[Instruction]:
+    made = []
+    for ordered, old, new in ((False, "7.1", "8.4"), (True, "8.5", "8.5")):
+        more = {"ordered": ordered}
+        made += [
+            *_family("mma.sp", "m16n8k16 m16n8k32", _floats("f16", "f16 f32"), f"{old} sm_80", **more),
+            *_family("mma.sp", "m16n8k16 m16n8k32", _floats("bf16", "f32"), f"{old} sm_80", **more),
+            *_family("mma.sp", "m16n8k8 m16n8k16", _floats("tf32", "f32"), f"{old} sm_80", **more),
+            *_family(
+                "mma.sp", "m16n8k32 m16n8k64", _pairs(BYTES, "s32"), f"{old} sm_80",
+                satfinite=EITHER, **more,
+            ),
+            *_family(
+                "mma.sp", "m16n8k64 m16n8k128", _pairs(NIBBLES, "s32"), f"{old} sm_80",
+                satfinite=EITHER, **more,
+            ),
+            *_family("mma.sp", "m16n8k64", _pairs(FP8, "f32"), f"{new} sm_89", **more),
+        ]  # fmt: skip
+    return made
+
+
+WMMA = "m16n16k16 m8n32k16 m32n8k16"
+
+
+def _warp() -> list[Instruction]:
+    """wmma.mma. f16 with .satfinite was there until PTX 6.5."""
+    made = []
+    f16 = [(d, "f16", "f16", c) for d, c in product(("f16", "f32"), repeat=2)]
+    for shapes, first in (("m16n16k16", "6.0"), ("m8n32k16 m32n8k16", "6.1")):
+        made += _family("wmma", shapes, f16, f"{first} sm_70", ANY_LAYOUT)
+        made += _family("wmma", shapes, f16, f"{first} sm_70", ANY_LAYOUT, satfinite=True, until="6.5")
+    ints = [("s32", t, t, "s32") for t in BYTES]
+    nibbles = [("s32", t, t, "s32") for t in NIBBLES]
+    b1 = [("s32", "b1", "b1", "s32")]
+    return [
+        *made,
+        *_family("wmma", WMMA, _floats("bf16", "f32"), "7.0 sm_80", ANY_LAYOUT),
+        *_family("wmma", "m16n16k8", _floats("tf32", "f32"), "7.0 sm_80", ANY_LAYOUT),
+        *_family(
+            "wmma", "m8n8k4", _floats("f64", "f64"), "7.0 sm_80", ANY_LAYOUT, rounding=ROUNDINGS
+        ),
+        *_family("wmma", WMMA, ints, "6.3 sm_72", ANY_LAYOUT, satfinite=EITHER),
+        *_family("wmma", "m8n8k32", nibbles, "6.3 sm_75", satfinite=EITHER),
+        *_family("wmma", "m8n8k128", b1, "6.3 sm_75", operation="xor"),
+        *_family("wmma", "m8n8k128", b1, "7.1 sm_80", operation="and"),
+    ]
+
+
+EVERY_N = tuple(range(8, 257, 8))
+INTEGER_N = (8, 16, 24, *range(32, 257, 16))
+
+
+def _warpgroup() -> list[Instruction]:
+    made = []
+    for family, first, mixed, twice in (("wgmma", "8.0", "8.4", 1), ("wgmma.sp", "8.2", "8.4", 2)):
+
+        def shapes(ns: tuple[int, ...], bits: int, twice: int = twice) -> str:
+            return " ".join(f"m64n{n}k{256 // bits * twice}" for n in ns)
+
+        same = [("s32", t, t, "s32") for t in BYTES]
+        other = [("s32", a, b, "s32") for a, b in (("s8", "u8"), ("u8", "s8"))]
+        made += [
+            *_family(family, shapes(EVERY_N, 16), _floats("f16", "f16 f32"), f"{first} sm_90a"),
+            *_family(family, shapes(EVERY_N, 16), _floats("bf16", "f32"), f"{first} sm_90a"),
+            *_family(family, shapes(EVERY_N, 32), _floats("tf32", "f32"), f"{first} sm_90a"),
+            *_family(family, shapes(EVERY_N, 8), _pairs(FP8, "f16 f32"), f"{first} sm_90a"),
+            *_family(family, shapes(INTEGER_N, 8), same, f"{first} sm_90a", satfinite=EITHER),
+            *_family(family, shapes(INTEGER_N, 8), other, f"{mixed} sm_90a", satfinite=EITHER),
+        ]
+    b1 = [("s32", "b1", "b1", "s32")]
+    wide = " ".join(f"m64n{n}k256" for n in INTEGER_N)
+    return [*made, *_family("wgmma", wide, b1, "8.0 sm_90a", operation="and")]
+
+
+ROWS: tuple[Instruction, ...] = (*_dense(), *_sparse(), *_warp(), *_warpgroup())
+
+_ORDERLESS = re.compile(r"(f16|bf16|tf32|f32|f64|[su]\d+|b1|e\dm\d|ue\dm\d)$")
+
+
+def _key(opcode: str) -> tuple[str, tuple[str, ...], frozenset[str]]:
+    """What names a form: types in order, the other modifiers in any."""
+    mnemonic, *words = opcode.split(".")
+    types = tuple(w for w in words if _ORDERLESS.match(w))
+    return mnemonic, types, frozenset(w for w in words if not _ORDERLESS.match(w))
+
+
+_BY_KEY = {_key(row.opcode): row for row in ROWS}
+
+
+def find(opcode: str) -> Instruction | None:
+    """The row of an opcode, its modifiers in any order but for the types, or None."""
+    words = opcode.split(".")
+    return _BY_KEY.get(_key(opcode)) if len(set(words)) + 8 > len(words) else None
 
 
 @cache
 def instruction(opcode: str, arch: str = DEFAULT_ARCH) -> Instruction:
     """The row of an opcode, computing as ``arch`` does.
 
-    Raises UnknownInstruction, naming the nearest, and TargetError where ``arch`` is too old for it.
+    Raises UnknownInstruction, naming the nearest, and TargetError where ``arch`` has not got it.
     """
-    row = _BY_OPCODE.get(opcode)
+    row = find(opcode)
     if row is None:
         near = nearest(opcode)
         raise UnknownInstruction(f"no matrix instruction {opcode!r}", hint=f"nearest are {near}")
-    if not Target.parse(arch).runs(row.target):
-        raise TargetError(f"{opcode} needs {row.target}, not {arch}")
+    if not row.runs_on(arch):
+        wanted = " or ".join(target for _, target in row.needs)
+        raise TargetError(f"{opcode} needs {wanted}, not {arch}")
     return row.on(arch)
 
 
 def nearest(opcode: str, count: int = 3) -> str:
     """The opcodes most like this one."""
-    return ", ".join(difflib.get_close_matches(opcode, list(_BY_OPCODE), n=count, cutoff=0.0))
+    known = [row.opcode for row in ROWS]
+    return ", ".join(difflib.get_close_matches(opcode, known, n=count, cutoff=0.0))
 
 
 def catalogue(arch: str = "", **fields: object) -> tuple[Instruction, ...]:
     """The rows that ``arch`` has, with these fields: ``catalogue("sm_80", a="f16", k=16)``."""
-    rows = [r for r in ROWS if not arch or Target.parse(arch).runs(r.target)]
+    rows = [r for r in ROWS if not arch or r.runs_on(Target.parse(arch))]
     found = [r for r in rows if all(getattr(r, name) == value for name, value in fields.items())]
     return tuple(r.on(arch) if arch else r for r in found)

@@ -1,30 +1,25 @@
 """Floating point of the NumPy evaluator: exact, rounded once. It says what the machine must give.
 
-A finite number is sign, magnitude and exponent as Python integers (arrays of dtype object), on
-which sums and products lose nothing; ``rounded`` turns one into bits in a single step. A quotient
-or a root has no end, so its last bit says whether anything follows (it is odd then), far below
-where rounding looks. What involves infinities, NaNs or a zero divisor is what IEEE's double
-arithmetic says of it.
+Sums, products, quotients and roots are ``exact``'s; what involves infinities, NaNs or a zero
+divisor is what IEEE's double arithmetic says of it.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..dtypes import decode, dtype, encode, is_nan, parts, round_to
+from .. import exact
+from ..dtypes import decode, encode, is_nan
 from ..errors import DtypeError
+from ..exact import Exact, canonical, product, quiet, quotient, root, rounded, settled, total
 
 Lanes = npt.NDArray[Any]
 
 _NATIVE = {("f32", "rn"): np.float32, ("f64", "rn"): np.float64}  # NumPy rounds these as IEEE says
-
-_bit_length: Any = np.frompyfunc(int.bit_length, 1, 1)
-_isqrt: Any = np.frompyfunc(math.isqrt, 1, 1)
 
 COMPARISONS: dict[str, Callable[[Any, Any], Lanes]] = {
     "eq": np.equal,
@@ -47,78 +42,6 @@ _APPROXIMATED: dict[str, Callable[[Any], Any]] = {
     "tanh": np.tanh,
 }
 _FLUSHED = ("rcp", "rsqrt", "sqrt", "ex2", "lg2")
-
-
-class Exact(NamedTuple):
-    """(−1)^negative · magnitude · 2^exponent in each lane; integers of any size."""
-
-    negative: Lanes
-    magnitude: Lanes
-    exponent: Lanes
-
-    @classmethod
-    def of(cls, fmt: str, bits: Lanes) -> Exact:
-        """The numbers that bits mean (of infinities and NaNs: something finite)."""
-        negative, significand, exponent = parts(fmt, bits)
-        return cls(negative, significand.astype(object), exponent.astype(object))
-
-    def scaled(self, exponent: Lanes) -> Lanes:
-        """The signed integers that times 2^exponent are these numbers; none is cut off."""
-        steps: Lanes = self.magnitude << (self.exponent - exponent)
-        return np.where(self.negative, -steps, steps)
-
-
-def product(x: Exact, y: Exact) -> Exact:
-    return Exact(x.negative ^ y.negative, x.magnitude * y.magnitude, x.exponent + y.exponent)
-
-
-def total(x: Exact, y: Exact, rnd: str) -> Exact:
-    """x + y. Opposites add up to +0, in mode ``rm`` to −0; zeros of one sign keep it."""
-    low = np.minimum(x.exponent, y.exponent)
-    steps = x.scaled(low) + y.scaled(low)
-    of_zero = np.where(x.negative == y.negative, x.negative, rnd == "rm")
-    negative = np.where(steps == 0, of_zero, steps < 0).astype(bool)
-    return Exact(negative, abs(steps), low)
-
-
-def quotient(x: Exact, y: Exact) -> Exact:
-    """x / y to at least 64 bits, odd where it goes on; y is not zero."""
-    spare = 128
-    above = x.magnitude << spare
-    whole = above // y.magnitude
-    whole |= whole * y.magnitude != above
-    return Exact(x.negative ^ y.negative, whole, x.exponent - y.exponent - spare)
-
-
-def root(x: Exact) -> Exact:
-    """√x to at least 64 bits, odd where it goes on; x is not negative."""
-    spare = 128 + x.exponent % 2
-    square = x.magnitude << spare
-    whole = _isqrt(square)
-    whole |= whole * whole != square
-    return Exact(x.negative, whole, (x.exponent - spare) // 2)
-
-
-def rounded(fmt: str, x: Exact, rnd: str) -> Lanes:
-    """The bits nearest to x in the sense of ``rnd``.
-
-    ``round_to`` takes 64 bits. What lies below the first 63 only matters by being there, so it
-    makes the lowest of them odd.
-    """
-    spare = np.maximum(_bit_length(x.magnitude) - 63, 0)
-    kept = x.magnitude >> spare
-    kept |= kept << spare != x.magnitude
-    exponent = x.exponent + spare
-    # From 2^(bias+1) on all overflow alike; round_to counts no further than that for f64.
-    exponent -= np.maximum(_bit_length(kept) + exponent - (dtype(fmt).bias + 2), 0)
-    return round_to(fmt, x.negative, kept.astype(np.uint64), exponent.astype(np.int64), rnd)
-
-
-def canonical(fmt: str, bits: Lanes) -> Lanes:
-    """The bits, every NaN replaced by the format's own."""
-    row = dtype(fmt)
-    made: Lanes = np.where(is_nan(row, bits), row.nan, bits).astype(row.storage)
-    return made
 
 
 def integral(x: Lanes, rnd: str) -> Lanes:
@@ -150,22 +73,11 @@ def flushed(bits: Lanes) -> Lanes:
     return made
 
 
-def _quiet() -> np.errstate:
-    return np.errstate(all="ignore")
-
-
 def _native(fmt: str, operation: Callable[..., Any], *operands: Lanes) -> Lanes:
     """NumPy's own arithmetic on the bits of float32 or float64."""
-    with _quiet():
+    with quiet():
         made = operation(*(bits.view(_NATIVE[fmt, "rn"]) for bits in operands))
     return canonical(fmt, made.view(operands[0].dtype))
-
-
-def _settled(fmt: str, bits: Lanes, ordinary: Lanes, special: Lanes) -> Lanes:
-    """The bits in ordinary lanes, in the others those of the double that IEEE arithmetic gave."""
-    if not ordinary.all():
-        bits = np.where(ordinary, bits, encode(fmt, np.where(ordinary, 0.0, special)))
-    return canonical(fmt, bits)
 
 
 class NumpyFloats:
@@ -176,25 +88,19 @@ class NumpyFloats:
             return _native(fmt, np.add, a, b)
         x, y = decode(fmt, a), decode(fmt, b)
         bits = rounded(fmt, total(Exact.of(fmt, a), Exact.of(fmt, b), rnd), rnd)
-        with _quiet():
-            return _settled(fmt, bits, np.isfinite(x) & np.isfinite(y), x + y)
+        with quiet():
+            return settled(fmt, bits, np.isfinite(x) & np.isfinite(y), x + y)
 
     def fmul(self, fmt: str, a: Lanes, b: Lanes, rnd: str = "rn") -> Lanes:
         if (fmt, rnd) in _NATIVE:
             return _native(fmt, np.multiply, a, b)
         x, y = decode(fmt, a), decode(fmt, b)
         bits = rounded(fmt, product(Exact.of(fmt, a), Exact.of(fmt, b)), rnd)
-        with _quiet():
-            return _settled(fmt, bits, np.isfinite(x) & np.isfinite(y), x * y)
+        with quiet():
+            return settled(fmt, bits, np.isfinite(x) & np.isfinite(y), x * y)
 
     def fma(self, fmt: str, a: Lanes, b: Lanes, c: Lanes, rnd: str = "rn") -> Lanes:
-        x, y, z = decode(fmt, a), decode(fmt, b), decode(fmt, c)
-        ab = product(Exact.of(fmt, a), Exact.of(fmt, b))
-        bits = rounded(fmt, total(ab, Exact.of(fmt, c), rnd), rnd)
-        factors = np.isfinite(x) & np.isfinite(y)
-        with _quiet():  # a finite product never is what makes a result special
-            special = np.where(factors, 0.0, x * y) + z
-        return _settled(fmt, bits, factors & np.isfinite(z), special)
+        return exact.fma(fmt, a, b, c, rnd)
 
     def fdiv(self, fmt: str, a: Lanes, b: Lanes, rnd: str = "rn") -> Lanes:
         if (fmt, rnd) in _NATIVE:
@@ -204,16 +110,16 @@ class NumpyFloats:
         divisor = Exact.of(fmt, b)
         divisor = divisor._replace(magnitude=np.where(y == 0, 1, divisor.magnitude))
         bits = rounded(fmt, quotient(Exact.of(fmt, a), divisor), rnd)
-        with _quiet():
-            return _settled(fmt, bits, ordinary, x / y)
+        with quiet():
+            return settled(fmt, bits, ordinary, x / y)
 
     def fsqrt(self, fmt: str, a: Lanes, rnd: str = "rn") -> Lanes:
         if (fmt, rnd) in _NATIVE:
             return _native(fmt, np.sqrt, a)
         x = decode(fmt, a)
         bits = rounded(fmt, root(Exact.of(fmt, a)), rnd)
-        with _quiet():
-            return _settled(fmt, bits, np.isfinite(x) & (x > 0), np.sqrt(x))
+        with quiet():
+            return settled(fmt, bits, np.isfinite(x) & (x > 0), np.sqrt(x))
 
     def fcmp(self, fmt: str, op: str, a: Lanes, b: Lanes) -> Lanes:
         unordered = is_nan(fmt, a) | is_nan(fmt, b)
@@ -223,7 +129,7 @@ class NumpyFloats:
         return holds | unordered if op.endswith("u") else holds & ~unordered
 
     def frint(self, fmt: str, a: Lanes, rnd: str) -> Lanes:
-        with _quiet():
+        with quiet():
             return encode(fmt, integral(decode(fmt, a), rnd))
 
     def fcvt(self, source: str, dest: str, a: Lanes, rnd: str = "rn") -> Lanes:
@@ -234,7 +140,7 @@ class NumpyFloats:
         return encode(fmt, number, rnd)
 
     def f2i(self, fmt: str, a: Lanes, width: int, signed: bool, rnd: str = "rz") -> Lanes:
-        with _quiet():
+        with quiet():
             return encode(f"{'s' if signed else 'u'}{width}", decode(fmt, a), rnd)
 
     def approx(self, name: str, a: Lanes) -> Lanes:
@@ -244,7 +150,7 @@ class NumpyFloats:
         and give such zeros for them (``.ftz``); ``sin``, ``cos`` and ``tanh`` keep them.
         """
         ftz = name in _FLUSHED
-        with _quiet():
+        with quiet():
             made = _APPROXIMATED[name](decode("f32", flushed(a) if ftz else a))
         bits = encode("f32", made)
         return flushed(bits) if ftz else bits

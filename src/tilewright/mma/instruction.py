@@ -1,0 +1,329 @@
+"""A matrix instruction as mathematics: shape, types, fragments, and the bits of D = A B + C."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..dtypes import DType, dtype
+from ..errors import DtypeError, LayoutError
+from ..target import Target, parse_version
+from .arithmetic import Arithmetic, arithmetic
+from .fragments import Fragment
+from .operands import chunk, code_bits, operand
+from .sparse import positions
+
+DEFAULT_ARCH = "sm_90a"
+
+Need = tuple[str, str]  # (".version", ".target"), both the lowest
+Bits = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """D = A B + C: A (M×K) of type ``a``, B (K×N) of ``b``, C of ``c``, D of ``d`` (M×N).
+
+    ``family`` is ``mma``, ``mma.sp``, ``wmma``, ``wgmma`` or ``wgmma.sp``; the fields after the
+    types are modifiers, empty or False where the opcode has none. ``needs`` are the lowest (PTX
+    version, target) that have it, any one of which will do; ``until`` the first PTX version that
+    has it no more. ``arch`` is the architecture that it computes as.
+    """
+
+    family: str
+    m: int
+    n: int
+    k: int
+    d: str
+    a: str
+    b: str
+    c: str
+    needs: tuple[Need, ...]
+    alayout: str = "row"
+    blayout: str = "col"
+    satfinite: bool = False
+    rounding: str = ""  # of f64
+    operation: str = ""  # of b1: xor, and
+    kind: str = ""  # f8f6f4, mxf8f6f4, mxf4, mxf4nvf4
+    scale_vec: str = ""  # 1X, 2X, 4X
+    stype: str = ""  # of block scales: ue8m0, ue4m3
+    ordered: bool = False  # sparse, with ordered metadata
+    until: str = ""
+    arch: str = DEFAULT_ARCH
+
+    @property
+    def shape(self) -> str:
+        return f"m{self.m}n{self.n}k{self.k}"
+
+    @property
+    def ptx(self) -> str:
+        """The first PTX version that has it."""
+        return self.needs[0][0]
+
+    @property
+    def target(self) -> str:
+        """The lowest target that has it."""
+        return self.needs[0][1]
+
+    @property
+    def opcode(self) -> str:
+        """The instruction as PTX writes it, modifiers in the manual's order."""
+        return _OPCODES[self.family.partition(".")[0]](self)
+
+    def __str__(self) -> str:
+        return self.opcode
+
+    @property
+    def sparse(self) -> bool:
+        return self.family.endswith(".sp")
+
+    @property
+    def asynchronous(self) -> bool:
+        return self.family.startswith("wgmma")
+
+    @property
+    def tiles(self) -> int:
+        """Products that it computes at once: 4 for m8n8k4 of f16, else 1."""
+        return 4 if self.shape == "m8n8k4" and self.a == "f16" else 1
+
+    @property
+    def scales(self) -> int:
+        """Block scales for each row of A and column of B; 0 without."""
+        sparse = 1 if self.kind != "mxf8f6f4" else 1
+        return int(self.scale_vec[:-1]) * sparse if self.stype else 0
+
+    @property
+    def stored_k(self) -> int:
+        """Elements in a stored row of A: K, or what sparsity leaves of it."""
+        kept, of = chunk(self.a, self.kind)
+        return self.k * kept // of if self.sparse else self.k
+
+    @property
+    def metadata_columns(self) -> int:
+        """Indices for each row of sparse A: one for each element kept, or for each pair."""
+        kept, of = chunk(self.a, self.kind)
+        return self.stored_k // 2 if (kept, of) == (4, 8) else self.stored_k
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The operands that are matrices: d, a, b, c, then metadata, then scales."""
+        more = ("metadata",) if self.sparse else ()
+        return ("d", "a", "b", "c", *more, *(("scale_a", "scale_b") if self.stype else ()))
+
+    def extent(self, name: str) -> tuple[str, int, int]:
+        """Type, rows and columns of a, b, c or d as its layout has them: B is N×K."""
+        sizes = {"a": (self.m, self.stored_k), "b": (self.n, self.k)}
+        return (getattr(self, name), *sizes.get(name, (self.m, self.n)))
+
+    def fragment(self, name: str) -> Fragment:
+        """The fragment of an operand: ``a``, ``b``, ``c``, ``d``, ``metadata``, ``scale_a`` or
+        ``scale_b``. LayoutError where the instruction has none such in registers.
+        """
+        return operand(self, name)
+
+    def on(self, arch: str) -> Instruction:
+        """The same, computing as another architecture does."""
+        return self if arch == self.arch else replace(self, arch=arch)
+
+    def runs_on(self, arch: Target | str) -> bool:
+        """Whether some PTX version has it for this target."""
+        found = Target.parse(arch) if isinstance(arch, str) else arch
+        return any(found.runs(target) for _, target in self.needs)
+
+    def in_version(self, version: str, arch: Target | str) -> bool:
+        """Whether a module of this ``.version`` and ``.target`` may use it."""
+        found, given = Target.parse(arch) if isinstance(arch, str) else arch, parse_version(version)
+        if self.until and given >= parse_version(self.until):
+            return False
+        return any(given >= parse_version(p) and found.runs(t) for p, t in self.needs)
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """How ``arch`` computes it."""
+        return arithmetic(self)
+
+    @property
+    def verified(self) -> bool:
+        """Whether hardware confirmed its bits on ``arch``; else they are published, not verified."""
+        return self.arithmetic.verified
+
+    def __call__(
+        self,
+        a: npt.ArrayLike,
+        b: npt.ArrayLike,
+        c: npt.ArrayLike,
+        *,
+        metadata: npt.ArrayLike | None = None,
+        scale_a: npt.ArrayLike | None = None,
+        scale_b: npt.ArrayLike | None = None,
+    ) -> Bits:
+        """D for A (…, M, K), B (…, K, N), C (…, M, N): one tile or a batch.
+
+        Matrices are of the operands' NumPy types, or all are bits as unsigned integers; D is
+        likewise. Sparse A is what is kept of it, (…, M, K/2), with ``metadata`` (…, M, codes):
+        ``sparse.compress`` makes both. Scales are bits or numbers of ``stype``: (…, M, s) and
+        (…, s, N). Raises LayoutError, DtypeError, and MetadataError for metadata that selects
+        nothing.
+        """
+        given = [np.asarray(x) for x in (a, b, c)]
+        types = [dtype(t) for t in (self.a, self.b, self.c)]
+        plain = all(x.dtype == t.storage for x, t in zip(given, types, strict=True))
+        bits = [_bits(x, t) for x, t in zip(given, types, strict=True)]
+        for name, x in zip("abc", bits, strict=True):
+            self._expect(name, x)
+        more = {"metadata": metadata, "scale_a": scale_a, "scale_b": scale_b}
+        extra = {name: self._extra(name, x) for name, x in more.items()}
+        made = self._dot(*bits, **extra)
+        return made if plain else made.view(dtype(self.d).numpy)
+
+    def execute(
+        self,
+        a: npt.ArrayLike,
+        b: npt.ArrayLike,
+        c: npt.ArrayLike,
+        *,
+        metadata: npt.ArrayLike | None = None,
+        scale_a: npt.ArrayLike | None = None,
+        scale_b: npt.ArrayLike | None = None,
+        selectors: tuple[int, ...] = (),
+    ) -> Bits:
+        """The same on a warp's registers: each operand (…, 32, count).
+
+        ``selectors``: of sparse A, which threads provide the metadata; of scales, (byte, thread)
+        for A and then for B.
+        """
+        more = {"metadata": metadata, "scale_a": scale_a, "scale_b": scale_b}
+        copies = self.copies(selectors)
+        held = {
+            name: None if x is None else self.fragment(name).matrix(x, copies.get(name, 0))
+            for name, x in more.items()
+        }
+        raw = [np.asarray(x) for x in (a, b, c)]
+        lowered = self.arithmetic.on_registers
+        if lowered is not None:
+            return lowered(*raw)
+        left, right, start = (self.fragment(n).matrix(x) for n, x in zip("abc", raw, strict=True))
+        return self.fragment("d").registers(self._dot(left, right, start, **held))
+
+    def copies(self, selectors: tuple[int, ...]) -> dict[str, int]:
+        """Which copy of metadata and scales the selectors take. LayoutError for odd ones."""
+        wanted = 1 if self.sparse else 0
+        wanted += 4 if self.stype else 0
+        if not selectors:
+            return {}
+        if len(selectors) != wanted:
+            raise LayoutError(f"{self.opcode} has {wanted} selectors, not {len(selectors)}")
+        allowed = self.selector_values()
+        for value, (name, values) in zip(selectors, allowed.items(), strict=True):
+            if value not in values:
+                raise LayoutError(f"{name} of {self.opcode} is one of {values}, not {value}")
+        made = {"metadata": selectors[0]} if self.sparse else {}
+        if self.stype:
+            per = 4 // self.scales
+            byte_a, thread_a, byte_b, thread_b = selectors[-4:]
+            made["scale_a"] = byte_a // self.scales + per * thread_a
+            made["scale_b"] = byte_b // self.scales + per * thread_b
+        return made
+
+    def selector_values(self) -> dict[str, tuple[int, ...]]:
+        """The values that each selector may have, in the order of the operands."""
+        made: dict[str, tuple[int, ...]] = {}
+        if self.sparse:
+            made["selector"] = tuple(range(self.fragment("metadata").copies))
+        if self.stype:
+            bytes_ = tuple(range(0, 4, self.scales))
+            made |= {"byte_id_a": bytes_, "thread_id_a": (0, 1)}
+            made |= {"byte_id_b": bytes_, "thread_id_b": (0, 1, 2, 3)}
+        return made
+
+    def matrix_shape(self, name: str) -> tuple[int, ...]:
+        """The shape of an operand's matrix: A (M, K), or (M, K/2) where it is sparse."""
+        if name in ("metadata", "scale_a", "scale_b"):
+            return self.fragment(name).shape
+        rows, columns = self.extent(name)[1:]
+        one = (columns, rows) if name == "b" else (rows, columns)
+        return one if self.tiles == 1 else (self.tiles, *one)
+
+    def _expect(self, name: str, x: Bits) -> None:
+        wanted = self.matrix_shape(name)
+        if x.shape[-len(wanted) :] != wanted:
+            raise LayoutError(f"{name.upper()} of {self.opcode} is {wanted}, not {x.shape}")
+
+    def _extra(self, name: str, x: npt.ArrayLike | None) -> Bits | None:
+        if (name in self.operands) != (x is not None):
+            verb = "needs" if x is None else "has no"
+            raise LayoutError(f"{self.opcode} {verb} {name}")
+        if x is None:
+            return None
+        bits = np.asarray(x)
+        if name != "metadata":
+            bits = _bits(bits, dtype(self.stype))
+        self._expect(name, bits)
+        return bits
+
+    def _dot(
+        self,
+        a: Bits,
+        b: Bits,
+        c: Bits,
+        metadata: Bits | None = None,
+        scale_a: Bits | None = None,
+        scale_b: Bits | None = None,
+    ) -> Bits:
+        lowered = self.arithmetic.on_registers
+        if lowered is not None:
+            held = (self.fragment(n).registers(x) for n, x in zip("abc", (a, b, c), strict=True))
+            return self.fragment("d").matrix(lowered(*held))
+        where = None
+        if metadata is not None:
+            where = positions(metadata, chunk(self.a, self.kind), self.ordered)
+        return self.arithmetic.dot(a, b, c, where, scale_a, scale_b)
+
+
+def _bits(array: Bits, t: DType) -> Bits:
+    if array.dtype == t.storage:
+        return array
+    if array.dtype != t.numpy:
+        raise DtypeError(
+            f"a matrix of {t} is {t.numpy} or its bits as {t.storage}, not {array.dtype}"
+        )
+    return array.view(t.storage)
+
+
+def _dotted(*words: str) -> str:
+    return ".".join(word for word in words if word)
+
+
+def _mma_opcode(i: Instruction) -> str:
+    scaled = ("block_scale", i.scale_vec and f"scale_vec::{i.scale_vec}") if i.stype else ()
+    popc = (i.operation, "popc") if i.operation else ()
+    name = "mma" if not i.sparse else "mma.sp::ordered_metadata" if i.ordered else "mma.sp"
+    kind = i.kind and f"kind::{i.kind}"
+    return _dotted(
+        name, "sync.aligned", i.shape, i.alayout, i.blayout, kind, *scaled,
+        "satfinite" * i.satfinite, i.d, i.a, i.b, i.c, i.stype, *popc, i.rounding,
+    )  # fmt: skip
+
+
+def _wmma_opcode(i: Instruction) -> str:
+    popc = (i.operation, "popc") if i.operation else ()
+    types = (i.d, i.c) if i.a == "f16" else (i.d, i.a, i.b, i.c)
+    return _dotted(
+        "wmma.mma", *popc, "sync.aligned", i.alayout, i.blayout, i.shape, i.rounding, *types,
+        "satfinite" * i.satfinite,
+    )  # fmt: skip
+
+
+def _wgmma_opcode(i: Instruction) -> str:
+    popc = (i.operation, "popc") if i.operation else ()
+    return _dotted(
+        "wgmma.mma_async", "sp" * i.sparse, "sync.aligned", i.shape, "satfinite" * i.satfinite,
+        i.d, i.a, i.b, *popc,
+    )  # fmt: skip
+
+
+_OPCODES = {"mma": _mma_opcode, "wmma": _wmma_opcode, "wgmma": _wgmma_opcode}
+
+__all__ = ["DEFAULT_ARCH", "Instruction", "Need", "code_bits"]

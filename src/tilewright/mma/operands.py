@@ -1,0 +1,141 @@
+"""The fragment of each operand of each instruction: ``operand(instruction, "a")``.
+
+mma.sync, wgmma and wmma share the quad rule of ``fragments``. Their own: m8n8k4 of f16, four
+products at once on pairs of quads; wmma's second copy of f16 operands, and its m8n32, which is
+m32n8 with the sides swapped; metadata and scales, which several threads may provide. wmma's are
+not documented: an H200 showed these; ptxas's machine code for sm_80 and later has the same.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from ..dtypes import dtype
+from ..errors import LayoutError
+from ..layout import Layout
+from .fragments import Fragment, Modes, accumulator, operand_a, operand_b, quads, run_of, spread
+
+if TYPE_CHECKING:
+    from .instruction import Instruction
+
+CHUNK = {"tf32": (1, 2), "s4": (4, 8), "u4": (4, 8), "e2m1": (4, 8)}  # kept, of how many; or (2, 4)
+
+
+def chunk(type_: str, kind: str = "") -> tuple[int, int]:
+    """Elements kept of each chunk of a row of sparse A, and the chunk's length.
+
+    (4, 8) keeps pairs of neighbours. An element in a container of 8 bits counts as an 8-bit one.
+    """
+    return (2, 4) if kind in ("f8f6f4", "mxf8f6f4") else CHUNK.get(type_, (2, 4))
+
+
+def code_bits(kept_of: tuple[int, int]) -> int:
+    """Bits of metadata for each index: 4 for the one of two, 2 for one of four (or a pair of 4)."""
+    return 4 if kept_of == (1, 2) else 2
+
+
+@cache
+def operand(i: Instruction, name: str) -> Fragment:
+    """The fragment of ``a``, ``b``, ``c``, ``d``, ``metadata``, ``scale_a`` or ``scale_b``."""
+    if name not in i.operands:
+        raise LayoutError(f"{i.opcode} has operands {', '.join(i.operands)}, not {name!r}")
+    if name in ("metadata", "scale_a", "scale_b"):
+        return {"metadata": _metadata, "scale_a": _scale_a, "scale_b": _scale_b}[name](i)
+    if i.tiles > 1:
+        return _quad_pair(i, name)
+    if i.family == "wmma":
+        return _wmma(i, name)
+    if i.asynchronous:
+        return _warpgroup(i, name)
+    made = {"a": operand_a, "b": operand_b, "c": accumulator, "d": accumulator}[name]
+    type_, rows, columns = i.extent(name)
+    if name in "ab" and i.kind in ("f8f6f4", "mxf8f6f4"):
+        return _in_bytes(type_, rows, columns, name == "b")
+    return made(type_, rows, columns)
+
+
+def _in_bytes(type_: str, rows: int, columns: int, transposed: bool) -> Fragment:
+    """fp8, and fp6 and fp4 in bytes: fp6 in the low bits, fp4 in the middle four."""
+    bits = dtype(type_).bits
+    container, low = (0, 0) if bits == 8 else (8, 2 if bits == 4 else 0)
+    return Fragment(type_, rows, columns, quads(rows, columns, 4), transposed, 1, container, low)
+
+
+def _warpgroup(i: Instruction, name: str) -> Fragment:
+    type_, rows, columns = i.extent(name)
+    if name == "b":
+        raise LayoutError(f"B of {i.opcode} is in shared memory", hint="see mma.Descriptor")
+    run = run_of(type_) if name == "a" else 2
+    return Fragment(type_, rows, columns, quads(rows, columns, run, warps=4))
+
+
+def _quad_pair(i: Instruction, name: str) -> Fragment:
+    """m8n8k4 of f16: lane 16h + 4t + j is thread j of half h of product t."""
+    rows, columns = i.extent(name)[1:]
+    tile: Modes = ((4, rows * columns),)
+    row_major = {"a": i.alayout == "row", "b": i.blayout == "col"}
+    if name in row_major:  # B is N×K: its columns are rows here
+        own, on = (1, rows) if row_major[name] else (rows, 1)
+        layout = spread(((4, own), *tile, (2, 4)), ((4, on),))
+        return Fragment("f16", rows, columns, layout, name == "b", tiles=4)
+    type_ = i.extent(name)[0]
+    if type_ == "f16":
+        layout = spread(((4, 1), *tile, (2, 4)), ((8, rows),))
+    else:
+        lane = ((2, 1), (2, 2 * rows), *tile, (2, 4))
+        layout = spread(lane, ((2, rows), (2, 2), (2, 4 * rows)))
+    return Fragment(type_, rows, columns, layout, tiles=4)
+
+
+def _wmma(i: Instruction, name: str) -> Fragment:
+    type_, rows, columns = i.extent(name)
+    if name in "cd":
+        if rows == 8 and columns == 32:  # the product's transpose
+            return Fragment(type_, columns, rows, quads(columns, rows, 2), transposed=True)
+        return accumulator(type_, rows, columns)
+    plain = quads(rows, columns, run_of(type_), halves=name == "b" and i.n < 32)
+    copies = 512 // (rows * columns) if type_ == "f16" else 1
+    layout = _repeated(plain, copies) if copies > 1 else plain
+    return Fragment(type_, rows, columns, layout, transposed=name == "b")
+
+
+def _repeated(layout: Layout, copies: int) -> Layout:
+    """A layout whose threads hold their values several times."""
+    threads, values = layout[0], layout[1]
+    return Layout((threads.shape, (values.shape, copies)), (threads.stride, (values.stride, 0)))
+
+
+def _metadata(i: Instruction) -> Fragment:
+    """Indices of the kept elements of A, M × codes, as the threads of a quad may provide them.
+
+    A register has 32 bits of them. 16- and 32-bit types: 16 bits of row g, then 16 of row g + 8;
+    a second thread has the next 16 of each. Narrower types: 32 of row g, a second thread 32 of row
+    g + 8, the next two the next 32. Whichever threads of the quad are left hold copies.
+    """
+    bits = code_bits(chunk(i.a, i.kind))
+    codes, warps = i.metadata_columns, i.m // 16
+    if dtype(i.a).bits > 8:
+        per = 16 // bits
+        quad: Modes = ((codes // per, per * i.m), (4 * per // codes, 0))
+        values: Modes = ((per, i.m), (2, 8))
+    else:
+        per = 32 // bits
+        quad = ((2, 8), (codes // per, per * i.m), (2 * per // codes, 0))
+        values = ((per, i.m),)
+    layout = spread((*quad, (8, 1), (warps, 16)), values)
+    return Fragment(f"b{bits}", i.m, codes, layout)
+
+
+def _scale_a(i: Instruction) -> Fragment:
+    """M × scales in a row: thread 2t and 2t + 1 of a quad have rows g and g + 8."""
+    scales = i.scales
+    threads = ((2, 8), (2, 0), (8, 1))
+    return Fragment(i.stype, i.m, scales, spread(threads, ((scales, i.m), (4 // scales, 0))))
+
+
+def _scale_b(i: Instruction) -> Fragment:
+    """N × scales in a column, from thread t of quad g."""
+    scales = i.scales
+    layout = spread(((4, 0), (8, 1)), ((scales, i.n), (4 // scales, 0)))
+    return Fragment(i.stype, i.n, scales, layout, transposed=True)
