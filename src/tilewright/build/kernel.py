@@ -19,9 +19,8 @@ from typing import Any, Protocol
 
 from ..errors import KernelError, Place
 from ..ptx import tree
-from ..ptx.needs import lowest_target, module_needs
+from ..ptx.needs import lowest, module_needs
 from ..ptx.printer import print_module
-from ..target import parse_version
 from .builder import Builder, dimensions
 from .memory import DYNAMIC_SHARED
 from .params import Param, parameters
@@ -149,10 +148,9 @@ def _module(k: Builder, name: str, params: tuple[Param, ...]) -> tree.Module:
         items.append(replace(dynamic, linkage="extern"))
     items.append(_function(k, name, params))
     module = tree.Module(items=tuple(items))
-    wanted = set(module_needs(module))
-    target = lowest_target({_LEAST_TARGET, *k.targets, *(t for _, t in wanted)})
-    version = max(parse_version(v) for v, _ in wanted)
-    return replace(module, version=max(version, target.first_version), target=(target.name,))
+    asked = {("1.0", name) for name in (_LEAST_TARGET, *k.targets)}
+    version, target = lowest({*module_needs(module), *asked})
+    return replace(module, version=version, target=(target.name,))
 
 
 def _function(k: Builder, name: str, params: tuple[Param, ...]) -> tree.Function:

@@ -91,8 +91,7 @@ class Instruction:
     @property
     def scales(self) -> int:
         """Block scales for each row of A and column of B; 0 without."""
-        sparse = 1 if self.kind != "mxf8f6f4" else 1
-        return int(self.scale_vec[:-1]) * sparse if self.stype else 0
+        return int(self.scale_vec[:-1]) if self.stype else 0
 
     @property
     def stored_k(self) -> int:
@@ -146,7 +145,7 @@ class Instruction:
 
     @property
     def verified(self) -> bool:
-        """Whether hardware confirmed its bits on ``arch``; else they are published, not verified."""
+        """Whether hardware confirmed its bits on ``arch``; else: published, not verified."""
         return self.arithmetic.verified
 
     def __call__(

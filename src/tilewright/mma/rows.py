@@ -104,22 +104,16 @@ def _dense() -> list[Instruction]:
 
 def _sparse() -> list[Instruction]:
     made = []
-    for ordered, old, new in ((False, "7.1", "8.4"), (True, "8.5", "8.5")):
-        more = {"ordered": ordered}
-        made += [
-            *_family("mma.sp", "m16n8k16 m16n8k32", _floats("f16", "f16 f32"), f"{old} sm_80", **more),
-            *_family("mma.sp", "m16n8k16 m16n8k32", _floats("bf16", "f32"), f"{old} sm_80", **more),
-            *_family("mma.sp", "m16n8k8 m16n8k16", _floats("tf32", "f32"), f"{old} sm_80", **more),
-            *_family(
-                "mma.sp", "m16n8k32 m16n8k64", _pairs(BYTES, "s32"), f"{old} sm_80",
-                satfinite=EITHER, **more,
-            ),
-            *_family(
-                "mma.sp", "m16n8k64 m16n8k128", _pairs(NIBBLES, "s32"), f"{old} sm_80",
-                satfinite=EITHER, **more,
-            ),
-            *_family("mma.sp", "m16n8k64", _pairs(FP8, "f32"), f"{new} sm_89", **more),
-        ]  # fmt: skip
+    for ordered, old, fp8 in ((False, "7.1 sm_80", "8.4 sm_89"), (True, "8.5 sm_80", "8.5 sm_89")):
+        for shapes, types in (
+            ("m16n8k16 m16n8k32", _floats("f16", "f16 f32") + _floats("bf16", "f32")),
+            ("m16n8k8 m16n8k16", _floats("tf32", "f32")),
+        ):
+            made += _family("mma.sp", shapes, types, old, ordered=ordered)
+        for shapes, pairs in (("m16n8k32 m16n8k64", BYTES), ("m16n8k64 m16n8k128", NIBBLES)):
+            types = _pairs(pairs, "s32")
+            made += _family("mma.sp", shapes, types, old, satfinite=EITHER, ordered=ordered)
+        made += _family("mma.sp", "m16n8k64", _pairs(FP8, "f32"), fp8, ordered=ordered)
     return made
 
 
@@ -131,8 +125,9 @@ def _warp() -> list[Instruction]:
     made = []
     f16 = [(d, "f16", "f16", c) for d, c in product(("f16", "f32"), repeat=2)]
     for shapes, first in (("m16n16k16", "6.0"), ("m8n32k16 m32n8k16", "6.1")):
-        made += _family("wmma", shapes, f16, f"{first} sm_70", ANY_LAYOUT)
-        made += _family("wmma", shapes, f16, f"{first} sm_70", ANY_LAYOUT, satfinite=True, until="6.5")
+        needs = f"{first} sm_70"
+        made += _family("wmma", shapes, f16, needs, ANY_LAYOUT)
+        made += _family("wmma", shapes, f16, needs, ANY_LAYOUT, satfinite=True, until="6.5")
     ints = [("s32", t, t, "s32") for t in BYTES]
     nibbles = [("s32", t, t, "s32") for t in NIBBLES]
     b1 = [("s32", "b1", "b1", "s32")]
@@ -178,23 +173,27 @@ def _warpgroup() -> list[Instruction]:
 
 ROWS: tuple[Instruction, ...] = (*_dense(), *_sparse(), *_warp(), *_warpgroup())
 
-_ORDERLESS = re.compile(r"(f16|bf16|tf32|f32|f64|[su]\d+|b1|e\dm\d|ue\dm\d)$")
+_TYPE = re.compile(r"(f16|bf16|tf32|f32|f64|[su]\d+|b1|u?e\dm\d)$")
+_LAYOUTS = ("row", "col")
+
+Key = tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]
 
 
-def _key(opcode: str) -> tuple[str, tuple[str, ...], frozenset[str]]:
-    """What names a form: types in order, the other modifiers in any."""
+def _key(opcode: str) -> Key:
+    """What names a form: its types in order, its layouts in order, the other words in any."""
     mnemonic, *words = opcode.split(".")
-    types = tuple(w for w in words if _ORDERLESS.match(w))
-    return mnemonic, types, frozenset(w for w in words if not _ORDERLESS.match(w))
+    types = tuple(w for w in words if _TYPE.match(w))
+    layouts = tuple(w for w in words if w in _LAYOUTS)
+    return mnemonic, types, layouts, tuple(sorted({*words} - {*types} - {*layouts}))
 
 
 _BY_KEY = {_key(row.opcode): row for row in ROWS}
 
 
 def find(opcode: str) -> Instruction | None:
-    """The row of an opcode, its modifiers in any order but for the types, or None."""
-    words = opcode.split(".")
-    return _BY_KEY.get(_key(opcode)) if len(set(words)) + 8 > len(words) else None
+    """The row of an opcode, its modifiers in any order (types and layouts in theirs), or None."""
+    key = _key(opcode)
+    return _BY_KEY.get(key) if sum(map(len, key[1:])) == opcode.count(".") else None
 
 
 @cache

@@ -180,6 +180,8 @@ class _Checker:
         name = opcode or getattr(statement, "name", "this")
         what = opcode or (f".{name}" if isinstance(statement, Directive) else name)
         reason = _needs.problem(what, wanted, self.module.version, self.target)
+        if opcode and not reason:
+            reason = _needs.gone(opcode, self.module.version)
         if reason:
             self.outdated.add(opcode or name)
             yield self._error(reason, statement.pos)

@@ -42,19 +42,33 @@ def needs(module: Module) -> tuple[Version, str]:
     TargetError where no target has all that the module uses, UnknownInstruction for an opcode
     without a row.
     """
-    wanted = set(module_needs(module))
-    target = lowest_target({t for _, t in wanted})
-    version = max((parse_version(v) for v, _ in wanted), default=(1, 0))
-    return max(version, target.first_version), target.name
+    version, target = lowest(module_needs(module))
+    return version, target.name
 
 
-def lowest_target(names: Iterable[str]) -> Target:
-    """The lowest target that runs what all these need."""
-    wanted = sorted(map(Target.parse, names))
-    for candidate in _all_targets():
-        if all(candidate.runs(w) for w in wanted):
-            return candidate
-    raise TargetError(f"no target has what {', '.join(map(str, wanted))} have together")
+def lowest(wanted: Iterable[Need]) -> tuple[Version, Target]:
+    """The lowest target that has all of this, and the lowest version in which it does."""
+    needed = set(wanted)
+    for target in _all_targets():
+        versions = [_lowest(need, target) for need in needed]
+        if None not in versions:
+            return max([target.first_version, *filter(None, versions)]), target
+    names = ", ".join(sorted({name.replace("|", " or ") for _, name in needed}))
+    raise TargetError(f"no target has what {names} have together")
+
+
+def _lowest(need: Need, target: Target) -> Version | None:
+    """The lowest version in which this target has what is needed, or None."""
+    fitting = [version for version, name in _alternatives(need) if target.runs(name)]
+    return min(fitting, default=None)
+
+
+@lru_cache(maxsize=None)
+def _alternatives(need: Need) -> tuple[tuple[Version, str], ...]:
+    """``("8.6|8.8", "sm_100a|sm_100f")`` one by one; one version may stand for all."""
+    versions, targets = need[0].split("|"), need[1].split("|")
+    versions = versions * len(targets) if len(versions) == 1 else versions
+    return tuple((parse_version(v), t) for v, t in zip(versions, targets, strict=True))
 
 
 @lru_cache(maxsize=None)
@@ -122,9 +136,24 @@ def opcode_problem(opcode: str, version: Version, target: Target | None) -> str:
 
 def problem(what: str, wanted: Iterable[Need], version: Version, target: Target | None) -> str:
     """Why something can't be used with this ``.version`` and ``.target``, or an empty string."""
-    for needed, architecture in wanted:
-        if parse_version(needed) > version:
-            return f"{what} needs .version {needed}, the module says {version[0]}.{version[1]}"
-        if target is not None and not target.runs(architecture):
-            return f"{what} needs .target {architecture}, the module says {target}"
+    for need in wanted:
+        choices = _alternatives(need)
+        here = [v for v, name in choices if target is None or target.runs(name)]
+        if not here:
+            names = " or ".join(name for _, name in choices)
+            return f"{what} needs .target {names}, the module says {target}"
+        if min(here) > version:
+            return f"{what} needs .version {_dotted(min(here))}, the module says {_dotted(version)}"
     return ""
+
+
+def gone(opcode: str, version: Version) -> str:
+    """Why an opcode can't be used any more with this ``.version``, or an empty string."""
+    until = form(opcode).until
+    if not until or version < parse_version(until):
+        return ""
+    return f"{opcode} is gone since .version {until}, the module says {_dotted(version)}"
+
+
+def _dotted(version: Version) -> str:
+    return f"{version[0]}.{version[1]}"

@@ -19,6 +19,7 @@ from ptxas import ptxas
 from tilewright.errors import UnknownInstruction
 from tilewright.ptx.isa import ROWS, Form, OperandSpec, Row, form
 from tilewright.ptx.isa.compose import width_of
+from tilewright.ptx.needs import lowest
 
 OLDEST = {"sm_75": "6.3", "sm_80": "7.0", "sm_86": "7.1", "sm_89": "7.8", "sm_90": "7.8"}
 OLDEST |= {"sm_100": "8.6", "sm_100a": "8.6"}  # target → the first PTX version that has it
@@ -95,11 +96,8 @@ def number(version: str) -> tuple[int, ...]:
 
 def needed(f: Form) -> tuple[str, str]:
     """The version and target to assemble a form for: what it needs, from sm_75 on."""
-    suffix = "a" if any(t.endswith("a") for _, t in f.needs()) else ""
-    least = max(int(re.sub(r"\D", "", t)) for _, t in f.needs())
-    fits = (t for t in OLDEST if int(t[3:].rstrip("a")) >= least and t.endswith(suffix))
-    target = next(fits)
-    return max([OLDEST[target], *(v for v, _ in f.needs())], key=number), target
+    version, target = lowest({("1.0", "sm_75"), *f.needs()})
+    return f"{version[0]}.{version[1]}", target.name
 
 
 def samples() -> dict[tuple[str, str], set[str]]:

@@ -1,63 +1,74 @@
-"""Matrix instructions: ``mma.sync`` and ``ldmatrix``.
+"""Matrix instructions: ``mma``, ``mma.sp``, ``wmma.mma`` and ``ldmatrix``.
 
-Shapes, types, versions and the number of registers come from ``tilewright.mma``; nothing of them
-is written here. Rows that need the same version and target share one entry.
+Shapes, types, modifiers, versions and the number of registers come from ``tilewright.mma``; nothing
+of them is written here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import groupby
 from typing import Any
 
 from ... import mma
 from .primitives import Primitives, Value
-from .row import Form, row
+from .row import Form, listed, row
 
 ALL = 0xFFFFFFFF
-MMA = "mma.sync.aligned.{shape}.row.col.{D}.{A}.{B}.{C}"
-WORDS = {"shape": "shape", "D": "d", "A": "a", "B": "b", "C": "c"}  # slot → field of the row
+Values = tuple[Value, ...]
+
+MMA = tuple(r for r in mma.ROWS if r.family in ("mma", "mma.sp"))
+WMMA = tuple(r for r in mma.ROWS if r.family == "wmma")
 
 
-def _operand(instruction: mma.Instruction, name: str) -> str:
-    """``c:f32*4``; a register that holds several values is b32."""
-    fragment = instruction.fragment(name)
-    return f"{name}:{fragment.type if fragment.dtype.bits == 32 else 'b32'}*{fragment.count}"
+def operand(i: mma.Instruction, name: str) -> str:
+    """``c:f32*4``; a register that holds several values, or tf32, is b32."""
+    fragment = i.fragment(name)
+    plain = fragment.bits == fragment.word and fragment.type != "tf32"
+    return f"{name}:{fragment.type if plain else 'b32'}*{fragment.count}"
 
 
-def _mma_operands(f: Form) -> str:
-    d, *sources = (_operand(mma.instruction(f.opcode), name) for name in "dabc")
+def _operands(f: Form) -> str:
+    i: mma.Instruction = f.entry
+    d, *sources = (operand(i, name) for name in "dabc")
+    if i.sparse:
+        sources += ["metadata:b32", _selectors(i, "selector")]
+    if i.stype:
+        for side in "ab":
+            ids = _selectors(i, f"byte_id_{side}", f"thread_id_{side}")
+            sources += [f"scale_{side}:b32", ids]
     return f"{d} = {', '.join(sources)}"
 
 
-def _mma_where(f: Form) -> str:
-    known = any(r.opcode == f.opcode for r in mma.ROWS)
-    return "" if known else f"nearest are {mma.nearest(f.opcode)}"
+def _selectors(i: mma.Instruction, *names: str) -> str:
+    return f"{names[0]}:imm" + (f"*{len(names)}" if len(names) > 1 else "")
 
 
-def _mma_rows(meaning: Callable[..., Any]) -> Callable[..., Any]:
-    """One row of the table for all matrix instructions that came at the same time."""
-    for (ptx, target), members in groupby(mma.ROWS, lambda r: (r.ptx, r.target)):
-        found = list(members)
-        slots = {
-            slot: " ".join(dict.fromkeys(getattr(r, field) for r in found))
-            for slot, field in WORDS.items()
-        }
-        enter = row(
-            MMA, _mma_operands, ptx=ptx, target=target, effects="convergent", where=_mma_where,
-            needs=None, **slots,
-        )  # fmt: skip
-        enter(meaning)
-    return meaning
-
-
-@_mma_rows
-def mma_sync(
-    m: Primitives, f: Form, a: tuple[Value, ...], b: tuple[Value, ...], c: tuple[Value, ...]
-) -> tuple[Value, ...]:
+@listed("mma", "mma[.sp[::ordered_metadata]].sync.aligned.{shape}.{alayout}.{blayout}[.{kind}]"
+        "[.block_scale.{scale_vec}][.satfinite].{D}.{A}.{B}.{C}[.{stype}][.{op}.popc][.{rnd}]",
+        _operands, MMA, mma.find, "convergent")  # fmt: skip
+def mma_sync(m: Primitives, f: Form, a: Values, b: Values, c: Values, *more: Any) -> Values:
     """D = A B + C by the whole warp, each lane with its fragments."""
+    i: mma.Instruction = f.entry
     m.convergent(m.const(32, ALL))
-    return m.mma(mma.instruction(f.opcode), a, b, c)
+    if not more:
+        return m.mma(i, a, b, c)
+    given = list(more)
+    extra: dict[str, Any] = {}
+    selectors: tuple[int, ...] = ()
+    if i.sparse:
+        extra["metadata"], selectors = given[0], (given[1],)
+        del given[:2]
+    if i.stype:
+        extra["scale_a"], ids_a, extra["scale_b"], ids_b = given
+        selectors += (*ids_a, *ids_b)
+    return m.mma(i, a, b, c, selectors=selectors, **extra)
+
+
+@listed("wmma", "wmma.mma[.{op}.popc].sync.aligned.{alayout}.{blayout}.{shape}[.{rnd}]"
+        ".{D}[.{A}.{B}].{C}[.satfinite]", _operands, WMMA, mma.find, "convergent")  # fmt: skip
+def wmma_mma(m: Primitives, f: Form, a: Values, b: Values, c: Values) -> Values:
+    """D = A B + C by the whole warp, on fragments as wmma.load gave them."""
+    m.convergent(m.const(32, ALL))
+    return m.mma(f.entry, a, b, c)
 
 
 @row("ldmatrix.sync.aligned.m8n8.{num}[.trans][.{space}].b16", "d:b32*num = [a:space]",

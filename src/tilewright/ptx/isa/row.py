@@ -33,7 +33,11 @@ types; ``pack`` (``mov.b64 {lo, hi}, d``): for a vector destination the meaning 
 value, whose parts, the lowest first, are the vector.
 
 What a form needs (lowest PTX version, lowest target) is the maximum of the row's own and of what
-``needs`` says for each modifier chosen.
+``needs`` says for each modifier chosen. Alternatives are written ``("8.7", "sm_100a|sm_120a")``,
+or with a version each, ``("8.6|8.8", "sm_100a|sm_100f")``: any one is enough.
+
+Where a table elsewhere lists the forms (the matrix instructions), a ``listed`` row stands for it:
+its forms carry their ``entry`` there.
 """
 
 from __future__ import annotations
@@ -41,8 +45,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from itertools import product
 from typing import Any
 
 from ...errors import UnknownInstruction
@@ -116,6 +121,36 @@ class Row:
         """The slots' choices for these modifiers, in the row's order or in any; None: no match."""
         return _match(self.slots, modifiers) if ordered else _match_any(self.slots, modifiers)
 
+    def form(self, opcode: str, ordered: bool = True) -> Form | None:
+        """The row's form with this opcode's modifiers, or None."""
+        chosen = self.match(tuple(opcode.split(".")[1:]), ordered)
+        return None if chosen is None else Form(self, opcode, chosen)
+
+    def opcodes(self) -> Iterator[str]:
+        """Every opcode that the slots allow, legal or not."""
+        axes = [[""] * s.optional + list(s.choices) for s in self.slots]
+        for words in product(*axes):
+            yield ".".join([self.mnemonic, *filter(None, words)])
+
+
+@dataclass(frozen=True, eq=False)
+class Listed(Row):
+    """A row whose forms are the ``entries`` of another table, which ``find`` finds by opcode.
+
+    An entry has ``opcode``, ``needs`` (alternatives) and ``until``; the row's operands, meaning
+    and ``where`` read it as ``form.entry``.
+    """
+
+    entries: Sequence[Any] = ()
+    find: Callable[[str], Any] = lambda opcode: None
+
+    def form(self, opcode: str, ordered: bool = True) -> Form | None:
+        entry = self.find(opcode)
+        return None if entry is None else Form(self, opcode, {}, (), entry)
+
+    def opcodes(self) -> Iterator[str]:
+        return (entry.opcode for entry in self.entries)
+
 
 def _match(slots: tuple[Slot, ...], words: tuple[str, ...]) -> dict[str, str] | None:
     if not slots:
@@ -154,6 +189,7 @@ class Form:
     opcode: str
     chosen: Mapping[str, str]
     signatures: tuple[tuple[OperandSpec, ...], ...] = ()
+    entry: Any = None  # of a listed row: the table's own
 
     def __getattr__(self, name: str) -> str:
         if name.startswith("__"):
@@ -170,11 +206,20 @@ class Form:
 
     def needs(self) -> Iterator[Need]:
         """What it needs: (PTX version, target) pairs, all of which must hold."""
+        if self.entry is not None:
+            versions, targets = zip(*self.entry.needs, strict=True)
+            yield "|".join(versions), "|".join(targets)
+            return
         yield self.row.ptx, self.row.target
         for slot, choice in self.chosen.items():
             need = self.row.needs.get(choice) or self.row.needs.get(f"{slot}={choice}")
             if need:
                 yield need
+
+    @property
+    def until(self) -> str:
+        """The first PTX version that has it no more, or an empty string."""
+        return self.entry.until if self.entry is not None else ""
 
     def signature(
         self, operands: int | Sequence[object], is_predicate: Callable[[object], bool] | None = None
@@ -247,6 +292,27 @@ def row(
     return enter
 
 
+def listed(
+    mnemonic: str,
+    syntax: str,
+    operands: Callable[[Form], str],
+    entries: Sequence[Any],
+    find: Callable[[str], Any],
+    effects: str,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """``row`` for the forms that another table lists; ``Listed`` says what an entry is."""
+
+    def enter(meaning: Callable[..., Any]) -> Callable[..., Any]:
+        words = frozenset(effects.split())
+        new = Listed(
+            mnemonic, syntax, {}, operands, meaning, "1.0", "sm_10", {}, words, None, entries, find
+        )
+        ROWS.setdefault(mnemonic, []).append(new)
+        return meaning
+
+    return enter
+
+
 def _slot(piece: re.Match[str], slots: Mapping[str, str]) -> Slot:
     optional = piece.group(1) is not None
     word = piece.group(1) or piece.group(2)
@@ -262,17 +328,15 @@ def form(opcode: str) -> Form:
 
     Raises UnknownInstruction, naming the nearest forms, where no row has it.
     """
-    mnemonic, *words = opcode.split(".")
     reasons: dict[str, None] = {}
     for ordered in (True, False):
-        for candidate in ROWS.get(mnemonic, ()):
-            chosen = candidate.match(tuple(words), ordered)
-            if chosen is None:
+        for candidate in ROWS.get(opcode.split(".")[0], ()):
+            made = candidate.form(opcode, ordered)
+            if made is None:
                 continue
-            made = Form(candidate, opcode, chosen)
             reason = candidate.where(made) if candidate.where else ""
             if not reason:
-                return Form(candidate, opcode, chosen, _signatures(made))
+                return replace(made, signatures=_signatures(made))
             reasons[reason] = None
     raise UnknownInstruction(
         f"no instruction {opcode!r}" + "".join(f": {r}" for r in reasons), hint=_near(opcode)
