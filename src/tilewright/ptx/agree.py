@@ -13,6 +13,7 @@ import difflib
 from collections.abc import Iterator
 
 from .isa import Form, OperandSpec
+from .isa.row import Allowed
 from .printer import print_operand
 from .scope import Names, Register
 from .specials import READERS, WARP_SIZE, special
@@ -60,7 +61,7 @@ def wrong(form: Form, spec: OperandSpec, operand: Operand, names: Names) -> str:
     if spec.kind == "address":
         return _address(spec, operand, names)
     if spec.kind == "imm":
-        return "" if isinstance(operand, Imm) else f"{_text(operand)} must be an integer constant"
+        return _immediates(spec, operand)
     if spec.kind == "label":
         return _label(operand, names)
     if spec.kind in ("symbol", "any"):
@@ -103,6 +104,29 @@ def _text(operand: Operand) -> str:
     return print_operand(operand)
 
 
+# --- immediates -------------------------------------------------------------------------------
+
+
+def _immediates(spec: OperandSpec, operand: Operand) -> str:
+    """One, or a vector of them, each of a value that is allowed."""
+    allowed: tuple[Allowed | None, ...] = spec.allowed or (None,) * max(1, spec.count)
+    if not spec.count:
+        return _immediate(operand, spec.name, allowed[0])
+    if not isinstance(operand, Vector) or len(operand.items) != spec.count:
+        return f"{_text(operand)}: a vector of {spec.count} integer constants is wanted"
+    pairs = zip(operand.items, allowed, strict=True)
+    return next(filter(None, (_immediate(item, spec.name, values) for item, values in pairs)), "")
+
+
+def _immediate(operand: Operand, name: str, allowed: Allowed | None) -> str:
+    if not isinstance(operand, Imm):
+        return f"{_text(operand)} must be an integer constant"
+    value = (operand.value + (1 << 63)) % (1 << 64) - (1 << 63)
+    if allowed is None or value in allowed:
+        return ""
+    return f"{_text(operand)}: {name} is {allowed.described() or 'a register'}"
+
+
 # --- values -----------------------------------------------------------------------------------
 
 
@@ -120,8 +144,9 @@ def _scalar(form: Form, spec: OperandSpec, want: str, operand: Operand, names: N
             return f"{_text(operand)}: only a predicate can be negated with '!'"
         return _register(form, spec, want, operand.operand.name, names)
     if isinstance(operand, Imm):
-        ok = kind(want) in ("bits", "int", "pred")
-        return "" if ok else f"{_text(operand)} is an integer, {_article(want)} is wanted"
+        if kind(want) not in ("bits", "int", "pred"):
+            return f"{_text(operand)} is an integer, {_article(want)} is wanted"
+        return _immediate(operand, spec.name, spec.allowed[0]) if spec.allowed else ""
     if isinstance(operand, FloatImm):
         return _float(want, operand)
     if isinstance(operand, Symbol):

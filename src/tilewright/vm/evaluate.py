@@ -75,6 +75,8 @@ class Evaluator:
             if isinstance(arg, Vec):
                 return tuple(self.value(item, width) for item in arg.items)
             return self.value(arg, width)
+        if spec.kind == "imm" and isinstance(arg, Vec):
+            return tuple(item.bits if isinstance(item, Const) else item for item in arg.items)
         return arg.bits if isinstance(arg, Const) else arg
 
     def value(self, arg: Arg, width: int) -> Value:

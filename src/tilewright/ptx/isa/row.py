@@ -25,6 +25,9 @@ Operands, in order, destinations before the ``=``, alternatives between `` / ``:
     p:pred|q:pred?   one or two destinations
     [a:space]   an address in the slot's (or a literal) state space; empty is generic
     n:imm       an integer immediate;  L:label, F:symbol, s:any  names
+    n:imm(0 1)  one that may have these values (``0..31``, ``0..``: all from 0 on); a vector of two:
+                ``ids:imm(0 2)(0..3)``; ``p:pred(0 1)``: a register or these; ``c:b32()``: no
+                immediate
     c:T?        optional
 
 Effects are words: ``branch``, ``call``, ``exit``, ``barrier``, ``convergent`` (waits for the
@@ -61,14 +64,44 @@ Options = dict[str, Any]  # keyword arguments that several rows share
 _PIECE = re.compile(r"\[\.([^\]]+)\]|\.(\{\w+\}|[^.\[{]+)")
 _SPEC = re.compile(
     r"(?P<open>\[)?(?P<name>\w+):(?P<double>2)?(?P<type>\w*)"
-    r"(?:\*(?P<count>\w+))?(?P<close>\])?(?P<opt>\?)?$"
+    r"(?P<allowed>(?:\([-.\d ]*\))*)(?:\*(?P<count>\w+))?(?P<close>\])?(?P<opt>\?)?$"
 )
+_VALUES = re.compile(r"\(([^)]*)\)")
 _FLIPPED_KINDS = {"imm", "label", "symbol", "any"}
 
 
 @dataclass(frozen=True, slots=True)
+class Allowed:
+    """The values that an immediate may have, as the rows write them: ``1 -1``, ``0..31``, ``0..``;
+    empty where none will do.
+    """
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __contains__(self, value: int) -> bool:
+        return any(low <= value <= high for low, high in self._ranges())
+
+    def _ranges(self) -> Iterator[tuple[int, int]]:
+        for word in self.text.split():
+            low, dots, high = word.partition("..")
+            yield int(low), int(high or 1 << 63) if dots else int(low)
+
+    def described(self) -> str:
+        """``0 or 1``, ``0 to 31``, ``0 or more``."""
+        words = (re.sub(r"\.\.$", " or more", w).replace("..", " to ") for w in self.text.split())
+        return " or ".join(words)
+
+
+@dataclass(frozen=True, slots=True)
 class OperandSpec:
-    """One operand of a form: ``type`` a PTX type's name, ``count`` a vector's length or 0."""
+    """One operand of a form: ``type`` a PTX type's name, ``count`` a vector's length or 0.
+
+    ``allowed`` are the values that an immediate may have, for each element of a vector; empty
+    where any will do.
+    """
 
     name: str
     kind: str  # "reg", "imm", "address", "label", "symbol", "any"
@@ -78,10 +111,13 @@ class OperandSpec:
     optional: bool = False
     dest: bool = False
     second: bool = False  # the q of p|q
+    allowed: tuple[Allowed, ...] = ()
 
     def __str__(self) -> str:
         text = {"address": f"[{self.name}]"}.get(self.kind, f"{self.name}:{self.type or self.kind}")
-        return text + (f"*{self.count}" if self.count else "") + ("?" if self.optional else "")
+        text += "".join(f"({values})" for values in self.allowed)
+        count = f"*{self.count}" if self.count and not self.allowed else ""
+        return text + count + ("?" if self.optional else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,15 +409,18 @@ def _specs(f: Form, text: str, dest: bool) -> Iterator[OperandSpec]:
 
 def _spec(f: Form, m: re.Match[str], dest: bool, second: bool) -> OperandSpec:
     name, kind, optional = m["name"], m["type"], bool(m["opt"])
+    allowed = tuple(map(Allowed, _VALUES.findall(m["allowed"])))
     if m["open"]:
         space = f.chosen.get(kind, "" if any(s.name == kind for s in f.row.slots) else kind)
         return OperandSpec(name, "address", space=space, optional=optional)
     if kind in _FLIPPED_KINDS:
-        return OperandSpec(name, kind, optional=optional)
+        count = len(allowed) if len(allowed) > 1 else _count(f, m["count"])
+        return OperandSpec(name, kind, "", count, optional=optional, allowed=allowed)
     type_ = f.chosen.get(kind, kind)
     if m["double"]:
         type_ = type_[0] + str(2 * int(type_[1:]))
-    return OperandSpec(name, "reg", type_, _count(f, m["count"]), "", optional, dest, second)
+    count = _count(f, m["count"])
+    return OperandSpec(name, "reg", type_, count, "", optional, dest, second, allowed)
 
 
 def _count(f: Form, word: str | None) -> int:

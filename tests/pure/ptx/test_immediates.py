@@ -1,0 +1,60 @@
+"""Immediates whose values a row lists: what agrees, and what is said where one does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright.ptx.agree import wrong
+from tilewright.ptx.isa.row import Allowed, OperandSpec, Row, _signatures, form
+from tilewright.ptx.scope import Names
+from tilewright.ptx.tree import Imm, Operand, Vector
+
+
+def spec(text: str) -> OperandSpec:
+    """The one operand of a row with this text."""
+    row = Row("made", "made", {}, text, lambda: None, "1.0", "sm_10", {}, frozenset(), None)
+    made = row.form("made")
+    assert made is not None
+    return _signatures(made)[0][0]
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "good", "bad"),
+    [
+        ("n:imm", 0, [0, 7, -9], []),
+        ("n:imm(0 1)", 0, [0, 1], [2, -1, 1 << 32]),
+        ("n:imm(1 -1)", 0, [1, -1, (1 << 64) - 1], [0, 2, (1 << 32) - 1]),
+        ("n:imm(0..31)", 0, [0, 31], [-1, 32]),
+        ("n:imm(0..)", 0, [0, 1 << 40], [-1]),
+        ("p:pred(0 1)", 0, [0, 1], [2, -1]),
+        ("p:pred", 0, [0, 1, 2], []),
+        ("c:b32()", 0, [], [0, 1]),
+    ],
+)
+def test_values(text: str, count: int, good: list[int], bad: list[int]) -> None:
+    s = spec(text)
+    assert (s.count, str(s)) == (count, text)
+    f = form("exit")
+    assert [wrong(f, s, Imm(v), Names()) for v in good] == [""] * len(good)
+    assert all(wrong(f, s, Imm(v), Names()) for v in bad)
+
+
+@pytest.mark.parametrize(
+    ("text", "operand", "message"),
+    [
+        ("n:imm(0 1)", Imm(2), "2: n is 0 or 1"),
+        ("n:imm(0..31 64..)", Imm(40), "40: n is 0 to 31 or 64 or more"),
+        ("c:b32()", Imm(5), "5: c is a register"),
+        ("ids:imm(0 2)(0..3)", Vector((Imm(2), Imm(3))), ""),
+        ("ids:imm(0 2)(0..3)", Vector((Imm(1), Imm(3))), "1: ids is 0 or 2"),
+        ("ids:imm(0 2)(0..3)", Vector((Imm(2), Imm(4))), "4: ids is 0 to 3"),
+        ("ids:imm(0 2)(0..3)", Imm(2), "2: a vector of 2 integer constants is wanted"),
+        ("ids:imm*2", Vector((Imm(2),)), "{2}: a vector of 2 integer constants is wanted"),
+    ],
+)
+def test_messages(text: str, operand: Operand, message: str) -> None:
+    assert wrong(form("exit"), spec(text), operand, Names()) == message
+
+
+def test_values_as_written() -> None:
+    assert 5 in Allowed("1 4..6") and 3 not in Allowed("1 4..6") and 0 not in Allowed("")
