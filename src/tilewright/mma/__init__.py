@@ -13,6 +13,7 @@ from .arithmetic import (
     Fused,
     Generation,
     Integers,
+    Rounded,
     arithmetic,
     generation,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "Chain",
     "Fused",
     "Integers",
+    "Rounded",
     "arithmetic",
     "GENERATIONS",
     "LEAST",

@@ -13,7 +13,6 @@ confirmed it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from ..dtypes import DType, decode, dtype, encode, is_inf, is_nan, parts, round_
 from ..errors import TargetError
 from ..exact import fma
 from ..target import Target
+from .quadpair import lowered_sums
 
 if TYPE_CHECKING:
     from .instruction import Instruction
@@ -83,18 +83,13 @@ def generation(arch: str) -> Generation:
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """How one instruction computes on one architecture, given matrices of bits.
-
-    ``on_registers`` is set where ptxas's replacement for a form is no product of matrices.
-    """
+    """How one instruction computes on one architecture, given matrices of bits."""
 
     a: DType
     b: DType
     c: DType
     d: DType
     verified: bool
-
-    on_registers = None
 
     def dot(
         self,
@@ -233,6 +228,14 @@ class Fused(Arithmetic):
         return np.where(nan, finite.dtype.type(d.nan), made)
 
 
+@dataclass(frozen=True, slots=True)
+class Rounded(Arithmetic):
+    """f32 additions, each rounded: what ptxas makes of f16's m8n8k4 from sm_80 on."""
+
+    def _sums(self, a: Bits, b: Bits, c: Bits, *scales: Bits) -> Bits:
+        return lowered_sums(a, b, c, self.c.name, self.d.name)
+
+
 def _converted(bits: Bits, source: DType, dest: DType) -> Bits:
     """To nearest, NaNs canonical: what F2FP and HADD2.F32 do."""
     if source == dest:
@@ -298,6 +301,8 @@ def arithmetic(i: Instruction) -> Arithmetic:
         return Integers(*types, True, i.satfinite, i.operation)
     if i.d == "f64":
         return Chain(*types, True, i.rounding or "rn")
+    if i.tiles > 1 and facts.first >= 80:
+        return Rounded(*types, verified)
     groups, begins, fraction, kept = _grouping(i, facts)
     return Fused(*types, verified, groups, fraction, _sum_type(i), kept, begins)
 
@@ -324,5 +329,3 @@ def _grouping(i: Instruction, facts: Generation) -> tuple[Any, bool, int, int]:
 def _split(columns: range, size: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(columns[k : k + size]) for k in range(0, len(columns), size))
 
-
-OnRegisters = Callable[[Bits, Bits, Bits], Bits]

@@ -200,9 +200,6 @@ class Instruction:
             for name, x in more.items()
         }
         raw = [np.asarray(x) for x in (a, b, c)]
-        lowered = self.arithmetic.on_registers
-        if lowered is not None:
-            return lowered(*raw)
         left, right, start = (self.fragment(n).matrix(x) for n, x in zip("abc", raw, strict=True))
         return self.fragment("d").registers(self._dot(left, right, start, **held))
 
@@ -271,10 +268,6 @@ class Instruction:
         scale_a: Bits | None = None,
         scale_b: Bits | None = None,
     ) -> Bits:
-        lowered = self.arithmetic.on_registers
-        if lowered is not None:
-            held = (self.fragment(n).registers(x) for n, x in zip("abc", (a, b, c), strict=True))
-            return self.fragment("d").matrix(lowered(*held))
         where = None
         if metadata is not None:
             where = positions(metadata, chunk(self.a, self.kind), self.ordered)

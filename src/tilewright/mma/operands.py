@@ -3,7 +3,8 @@
 mma.sync, wgmma and wmma share the quad rule of ``fragments``. Their own: m8n8k4 of f16, four
 products at once on pairs of quads; wmma's second copy of f16 operands, and its m8n32, which is
 m32n8 with the sides swapped; metadata and scales, which several threads may provide. wmma's are
-not documented: an H200 showed these; ptxas's machine code for sm_80 and later has the same.
+not documented: an H200 showed those of sm_90, and the address arithmetic in ptxas's machine code
+for sm_75 to sm_120 has the same; sm_70 and sm_72 have their own.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from ..dtypes import dtype
 from ..errors import LayoutError
 from ..layout import Layout
+from ..target import Target
 from .fragments import Fragment, Modes, accumulator, operand_a, operand_b, quads, run_of, spread
 
 if TYPE_CHECKING:
@@ -89,14 +91,45 @@ def _quad_pair(i: Instruction, name: str) -> Fragment:
 
 
 def _wmma(i: Instruction, name: str) -> Fragment:
+    old = Target.parse(i.arch).number < 75
+    if old and i.a == "f16":
+        return _volta(i, name)
     type_, rows, columns = i.extent(name)
     if name in "cd":
-        if rows == 8 and columns == 32:  # the product's transpose
+        swapped = rows == 8 and columns == 32 and not (i.a in ("s8", "u8") and _before_ampere(i))
+        if swapped:  # the product's transpose
             return Fragment(type_, columns, rows, quads(columns, rows, 2), transposed=True)
         return accumulator(type_, rows, columns)
     plain = quads(rows, columns, run_of(type_), halves=name == "b" and i.n < 32)
     copies = 512 // (rows * columns) if type_ == "f16" else 1
     layout = _repeated(plain, copies) if copies > 1 else plain
+    return Fragment(type_, rows, columns, layout, transposed=name == "b")
+
+
+def _before_ampere(i: Instruction) -> bool:
+    return Target.parse(i.arch).number < 80
+
+
+def _volta(i: Instruction, name: str) -> Fragment:
+    """f16 wmma of sm_70 and sm_72: four m8n8k4, whose 8×8 tiles lane bits 2 and 3 choose.
+
+    Found by running the address arithmetic of ptxas's machine code; no such GPU confirmed it.
+    """
+    type_, rows, columns = i.extent(name)
+    tiles = {16: (("m", 8), ("n", 8)), 8: (("n", 8), ("n", 16)), 32: (("m", 8), ("m", 16))}[i.m]
+    if name in "cd":
+        step = {"m": 1, "n": rows}
+        own: Modes = ((2, 1), (2, 2)) if type_ == "f16" else ((2, 1), (2, 2 * rows))
+        held: Modes = ((8, rows),)
+        if type_ == "f32":
+            held = ((2, rows), (2, 2), (2, 4 * rows))
+    else:
+        step = {"m" if name == "a" else "n": 1}
+        along = (i.alayout == "row") if name == "a" else (i.blayout == "col")
+        own = ((4, 1),) if along else ((4, rows),)
+        held = ((16, rows),) if along else ((4, 1), (4, 4 * rows))
+    chosen = tuple((2, size * step.get(side, 0)) for side, size in tiles)
+    layout = spread((*own, *chosen, (2, 4)), held)
     return Fragment(type_, rows, columns, layout, transposed=name == "b")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ... import mma
 from .primitives import Primitives, Value
+from .quadpair import lowered
 from .row import Form, listed, row
 
 ALL = 0xFFFFFFFF
@@ -39,7 +40,10 @@ def _operands(f: Form) -> str:
 
 
 def _selectors(i: mma.Instruction, *names: str) -> str:
-    return f"{names[0]}:imm" + (f"*{len(names)}" if len(names) > 1 else "")
+    """``selector:imm(0 1)``; of several a vector: ``byte_id_a:imm(0 2)(0 1)``."""
+    allowed = i.selector_values()
+    values = (" ".join(map(str, allowed[name])) for name in names)
+    return f"{names[0]}:imm" + "".join(f"({one})" for one in values)
 
 
 @listed("mma", "mma[.sp[::ordered_metadata]].sync.aligned.{shape}.{alayout}.{blayout}[.{kind}]"
@@ -49,6 +53,8 @@ def mma_sync(m: Primitives, f: Form, a: Values, b: Values, c: Values, *more: Any
     """D = A B + C by the whole warp, each lane with its fragments."""
     i: mma.Instruction = f.entry
     m.convergent(m.const(32, ALL))
+    if isinstance(i.on(m.arch).arithmetic, mma.Rounded):
+        return lowered(m, f, a, b, c)
     if not more:
         return m.mma(i, a, b, c)
     given = list(more)

@@ -19,6 +19,8 @@ Value = Any
 
 
 class Primitives(Protocol):
+    arch: str  # the architecture to compute as: ``sm_90a``
+
     # --- making and reshaping ---
     def const(self, width: int, value: int) -> Value:
         """The same bits in every lane (``value`` may be negative)."""
@@ -150,6 +152,30 @@ class Primitives(Protocol):
         self, instruction: Any, a: tuple[Value, ...], b: tuple[Value, ...], c: tuple[Value, ...]
     ) -> tuple[Value, ...]:
         """``instruction`` is a row of ``tilewright.mma``; fragments: tuples of 32-bit registers."""
+
+    def wgmma(
+        self,
+        instruction: Any,
+        d: tuple[Value, ...],
+        a: Value | tuple[Value, ...],
+        b_desc: Value,
+        scale_d: Value,
+        *,
+        negate: bool,
+        trans_a: bool,
+        trans_b: bool,
+        metadata: tuple[Value, int] | None,
+    ) -> tuple[Value, ...]:
+        """A warp's 16 rows of a warpgroup's product; the new ``d``.
+
+        ``a`` is a fragment or, like ``b_desc``, a descriptor (64 bits, the same in all lanes);
+        ``negate`` the product; ``trans``: MN-major in shared memory; ``metadata``: with its
+        selector.
+        """
+
+    def wgmma_commit(self) -> None: ...
+    def wgmma_wait(self, pending: int) -> None:
+        """Until at most ``pending`` of this warp's newest groups are under way."""
 
     # --- control (acts) ---
     def branch(self, label: str) -> None:
