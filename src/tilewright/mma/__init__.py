@@ -4,23 +4,14 @@
 sparse A and its metadata; ``ldmatrix`` is the fragment that ldmatrix loads.
 """
 
-from .arithmetic import (
-    GENERATIONS,
-    LEAST,
-    OUTPUT,
-    Arithmetic,
-    Chain,
-    Fused,
-    Generation,
-    Integers,
-    Rounded,
-    arithmetic,
-    generation,
-)
+from .arithmetic import OUTPUT, Arithmetic, Chain, Fused, Integers, Rounded
+from .descriptor import Descriptor
 from .fragments import Fragment
+from .generations import GENERATIONS, LEAST, Generation, arithmetic, generation
 from .instruction import Instruction
 from .moves import ldmatrix, ldmatrix_rows
 from .rows import ROWS, catalogue, find, instruction, nearest
+from .scaled import Scaled
 from .sparse import compress, expand, positions
 
 __all__ = [
@@ -31,6 +22,7 @@ __all__ = [
     "find",
     "nearest",
     "Fragment",
+    "Descriptor",
     "ldmatrix",
     "ldmatrix_rows",
     "compress",
@@ -41,6 +33,7 @@ __all__ = [
     "Fused",
     "Integers",
     "Rounded",
+    "Scaled",
     "arithmetic",
     "GENERATIONS",
     "LEAST",

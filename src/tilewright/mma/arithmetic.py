@@ -2,83 +2,31 @@
 
 Floats: one fused sum for each element of D. Products are exact. They and c are cut off, toward
 zero, at a common unit ``fraction`` bits below the largest exponent among them; these integers are
-added exactly, and the sum is rounded once. What differs between architectures is in
-``GENERATIONS`` and nowhere else: how many bits, how many products at once (``width``), and what
-ptxas makes of a form that has no instruction of its own. f64 is a chain of IEEE's fused
-multiply-adds; integers are exact, and wrap or are clamped.
-
-Each fact is "published" (MMA-Sim, arXiv 2511.10909; Fasi et al., 2021) until a ``source`` says who
-confirmed it.
+added exactly, and the sum is rounded once. f64 is a chain of IEEE's fused multiply-adds; integers
+are exact, and wrap or are clamped. How an architecture does it is in ``generations``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..dtypes import DType, decode, dtype, encode, is_inf, is_nan, parts, round_to
-from ..errors import TargetError
 from ..exact import fma
-from ..target import Target
 from .quadpair import lowered_sums
-
-if TYPE_CHECKING:
-    from .instruction import Instruction
 
 Bits = npt.NDArray[Any]
 
 _QUIET = np.uint64(1 << 51)  # the bit of an f64 NaN that says so
 
-TILES_AT_ONCE = 256  # a block of tiles that stays in the cache
-
-
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """The facts of one family of tensor cores.
-
-    ``first`` is its lowest compute capability (90 for sm_90), ``fraction`` the bits kept below
-    the largest exponent, ``width`` the bits of a row of A that one fused sum takes. ``fp8`` is how
-    mma.sync has fp8: ``none``, ``native`` (with ``fp8_fraction`` bits, of the result too) or
-    ``f16`` (ptxas makes two f16 products and an addition of it).
-    """
-
-    name: str
-    first: int
-    fraction: int
-    width: int
-    fp8: str = "none"
-    fp8_fraction: int = 0
-    source: str = "published"
-
-
-GENERATIONS = (
-    Generation("Volta", 70, fraction=23, width=64),
-    Generation("Turing", 75, fraction=24, width=128),
-    Generation("Ampere", 80, fraction=24, width=128),
-    Generation("Ada", 89, fraction=24, width=128, fp8="native", fp8_fraction=13),
-    Generation("Hopper", 90, 25, 256, fp8="f16", fp8_fraction=13, source="H200"),
-    Generation("Blackwell", 100, fraction=25, width=256, fp8="f16"),
-    Generation("Blackwell", 120, fraction=25, width=256, fp8="native", fp8_fraction=25),
-)
-
-# The largest exponent is never below this one. MMA-Sim has -126 (as the exponent of a zero); an
-# H200 shows -133: sums of bf16 products near f32's least numbers tell it from its neighbours.
-LEAST = -133
-
 OUTPUT = {"f32": "rz", "f16": "rn"}  # type of D → rounding of the sum, on all generations
 
+NOWHERE = np.int64(-1 << 20)  # the leading place of a zero
 
-def generation(arch: str) -> Generation:
-    """The tensor cores of an architecture such as ``sm_90a``. TargetError where it has none."""
-    known = [g for g in GENERATIONS if g.first <= Target.parse(arch).number]
-    if not known:
-        names = ", ".join(f"sm_{g.first} ({g.name})" for g in GENERATIONS)
-        raise TargetError(f"{arch} has no tensor cores; those that have begin with {names}")
-    return known[-1]
+TILES_AT_ONCE = 256  # a block of tiles that stays in the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +122,8 @@ class Fused(Arithmetic):
     """Fused sums: one for each of ``groups`` (columns of A), in turn.
 
     Each result is of type ``sum_type`` with ``kept`` bits of mantissa. The first sum begins with
-    c, or where not ``begins`` with zero; c is added to the last then, rounded to nearest.
+    c, or where not ``begins`` with zero; c is added to the last then, rounded to nearest. The
+    exponent that terms are aligned to is never below ``least``.
     """
 
     groups: tuple[tuple[int, ...], ...] = ()
@@ -182,6 +131,8 @@ class Fused(Arithmetic):
     sum_type: str = "f32"
     kept: int = 23
     begins: bool = True
+    least: int = 0
+    clamped: bool = False
 
     @property
     def rounding(self) -> str:
@@ -189,21 +140,25 @@ class Fused(Arithmetic):
 
     def _sums(self, a: Bits, b: Bits, c: Bits, *scales: Bits) -> Bits:
         sum_type = dtype(self.sum_type)
-        left, right = _Terms.of(self.a, a), _Terms.of(self.b, b)
+        left, right = Terms.of(self.a, a), Terms.of(self.b, b)
         total = _converted(c, self.c, sum_type) if self.begins else np.zeros_like(c)
         for group in self.groups:
             part = np.s_[..., list(group)]
             products = left.at(part).times(right.at(part))
-            terms = products.and_(_Terms.of(sum_type, total).at(np.s_[..., None]))
-            total = self._specials(terms, self._sum(terms))
+            terms = products.and_(Terms.of(sum_type, total).at(np.s_[..., None]))
+            total = self.fuse(terms)
         if not self.begins:
             total = _added(sum_type, total, _converted(c, self.c, sum_type))
-        return _converted(total, sum_type, self.d)
+        made = _converted(total, sum_type, self.d)
+        return _finite(self.d, made) if self.clamped else made
 
-    def _sum(self, t: _Terms) -> Bits:
+    def fuse(self, t: Terms) -> Bits:
+        """One fused sum over the last axis."""
+        return self._specials(t, self._sum(t))
+
+    def _sum(self, t: Terms) -> Bits:
         made_type = dtype(self.sum_type)
-        top = np.where(t.significand != 0, t.lead, np.int64(LEAST)).max(-1, keepdims=True)
-        unit = np.maximum(top, LEAST) - self.fraction
+        unit = np.maximum(t.lead.max(-1, keepdims=True), self.least) - self.fraction
         cut = unit - t.exponent
         size = t.significand >> np.clip(cut, 0, 63) << np.clip(-cut, 0, 63)
         total = np.where(t.negative, -size, size).sum(-1)
@@ -214,7 +169,7 @@ class Fused(Arithmetic):
             made = made & ~low
         return np.where(made == 1 << (made_type.bits - 1), made.dtype.type(0), made)  # no -0
 
-    def _specials(self, t: _Terms, finite: Bits) -> Bits:
+    def _specials(self, t: Terms, finite: Bits) -> Bits:
         """Infinity and NaN as in IEEE: inf - inf and 0 * inf are NaN, any NaN the canonical one."""
         if not (t.infinite.any() or t.nan.any()):
             return finite
@@ -236,6 +191,13 @@ class Rounded(Arithmetic):
         return lowered_sums(a, b, c, self.c.name, self.d.name)
 
 
+def _finite(t: DType, bits: Bits) -> Bits:
+    """Infinities are the largest number of their sign, NaNs +0: the old .satfinite of f16."""
+    sign = bits & bits.dtype.type(1 << (t.bits - 1))
+    clamped = np.where(is_inf(t, bits), sign | bits.dtype.type(t.max_finite), bits)
+    return np.where(is_nan(t, bits), bits.dtype.type(0), clamped)
+
+
 def _converted(bits: Bits, source: DType, dest: DType) -> Bits:
     """To nearest, NaNs canonical: what F2FP and HADD2.F32 do."""
     if source == dest:
@@ -251,8 +213,12 @@ def _added(t: DType, x: Bits, y: Bits) -> Bits:
 
 
 @dataclass(frozen=True, slots=True)
-class _Terms:
-    """Numbers (-1)^negative * significand * 2^exponent; ``lead`` is the leading place's own."""
+class Terms:
+    """Numbers (-1)^negative * significand * 2^exponent.
+
+    ``lead`` is the exponent that they are aligned by: a format's own, so that a subnormal's is the
+    least normal number's, a product's the sum of its factors'; a zero's is below all others.
+    """
 
     negative: Bits
     significand: Bits
@@ -262,17 +228,17 @@ class _Terms:
     nan: Bits
 
     @classmethod
-    def of(cls, t: DType, bits: Bits) -> _Terms:
+    def of(cls, t: DType, bits: Bits) -> Terms:
         negative, significand, exponent = parts(t, bits)
-        lead = exponent + t.mantissa
+        lead = np.where(significand != 0, exponent + t.mantissa, NOWHERE)
         return cls(negative, significand, exponent, lead, is_inf(t, bits), is_nan(t, bits))
 
-    def at(self, index: Any) -> _Terms:
-        return _Terms(*(field[index] for field in self._fields()))
+    def at(self, index: Any) -> Terms:
+        return Terms(*(field[index] for field in self._fields()))
 
-    def times(self, other: _Terms) -> _Terms:
+    def times(self, other: Terms) -> Terms:
         zero = (self.significand == 0) & other.infinite | self.infinite & (other.significand == 0)
-        return _Terms(
+        return Terms(
             self.negative ^ other.negative,
             self.significand * other.significand,
             self.exponent + other.exponent,
@@ -281,51 +247,16 @@ class _Terms:
             self.nan | other.nan | zero,
         )
 
-    def and_(self, last: _Terms) -> _Terms:
+    def grouped(self, size: int) -> Terms:
+        """A last axis of each ``size`` neighbours."""
+        fields = np.broadcast_arrays(*self._fields())
+        return Terms(*(field.reshape(*field.shape[:-1], -1, size) for field in fields))
+
+    def and_(self, last: Terms) -> Terms:
         both = zip(self._fields(), last._fields(), strict=True)
-        return _Terms(*(np.concatenate(pair, axis=-1) for pair in both))
+        return Terms(*(np.concatenate(pair, axis=-1) for pair in both))
 
     def _fields(self) -> tuple[Bits, ...]:
         return (
             self.negative, self.significand, self.exponent, self.lead, self.infinite, self.nan,
         )  # fmt: skip
-
-
-@cache
-def arithmetic(i: Instruction) -> Arithmetic:
-    """The arithmetic of an instruction on its architecture. TargetError where it has none."""
-    facts = generation(i.arch)
-    types = tuple(dtype(t) for t in (i.a, i.b, i.c, i.d))
-    verified = facts.source != "published"
-    if i.d == "s32":
-        return Integers(*types, True, i.satfinite, i.operation)
-    if i.d == "f64":
-        return Chain(*types, True, i.rounding or "rn")
-    if i.tiles > 1 and facts.first >= 80:
-        return Rounded(*types, verified)
-    groups, begins, fraction, kept = _grouping(i, facts)
-    return Fused(*types, verified, groups, fraction, _sum_type(i), kept, begins)
-
-
-def _sum_type(i: Instruction) -> str:
-    return "f32" if "f32" in (i.c, i.d) else "f16"
-
-
-def _grouping(i: Instruction, facts: Generation) -> tuple[Any, bool, int, int]:
-    """(columns of each fused sum, whether the first begins with c, fraction, kept bits)."""
-    bits, columns = dtype(i.a).bits, range(i.stored_k)
-    mantissa = dtype(_sum_type(i)).mantissa
-    if bits > 8:
-        if i.family == "wmma" and i.a == "tf32":
-            return _split(columns, min(4, facts.width // 32)), True, facts.fraction, mantissa
-        return _split(columns, facts.width // bits), True, facts.fraction, mantissa
-    if facts.fp8 == "f16" and not i.asynchronous:
-        halves = (tuple(k for k in columns if k % 4 in p) for p in ((0, 1), (2, 3)))
-        return tuple(halves), False, facts.fraction, mantissa
-    kept = min(mantissa, facts.fp8_fraction)
-    return _split(columns, facts.width // bits), True, facts.fp8_fraction, kept
-
-
-def _split(columns: range, size: int) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(columns[k : k + size]) for k in range(0, len(columns), size))
-

@@ -11,8 +11,9 @@ import numpy.typing as npt
 from ..dtypes import DType, dtype
 from ..errors import DtypeError, LayoutError
 from ..target import Target, parse_version
-from .arithmetic import Arithmetic, arithmetic
+from .arithmetic import Arithmetic
 from .fragments import Fragment
+from .generations import arithmetic
 from .operands import chunk, code_bits, operand
 from .sparse import positions
 
@@ -50,6 +51,7 @@ class Instruction:
     scale_vec: str = ""  # 1X, 2X, 4X
     stype: str = ""  # of block scales: ue8m0, ue4m3
     ordered: bool = False  # sparse, with ordered metadata
+    aligned: bool = True  # wmma's oldest spelling has no .aligned
     until: str = ""
     arch: str = DEFAULT_ARCH
 
@@ -90,7 +92,7 @@ class Instruction:
 
     @property
     def scales(self) -> int:
-        """Block scales for each row of A and column of B; 0 without."""
+        """Block scales for each row of A and column of B, each for K / scales of k; 0 without."""
         return int(self.scale_vec[:-1]) if self.stype else 0
 
     @property
@@ -130,6 +132,11 @@ class Instruction:
         """Whether some PTX version has it for this target."""
         found = Target.parse(arch) if isinstance(arch, str) else arch
         return any(found.runs(target) for _, target in self.needs)
+
+    @property
+    def wanted(self) -> str:
+        """The targets that have it: ``sm_120a or sm_120f``."""
+        return " or ".join(target for _, target in self.needs)
 
     def in_version(self, version: str, arch: Target | str) -> bool:
         """Whether a module of this ``.version`` and ``.target`` may use it."""
@@ -303,8 +310,8 @@ def _wmma_opcode(i: Instruction) -> str:
     popc = (i.operation, "popc") if i.operation else ()
     types = (i.d, i.c) if i.a == "f16" else (i.d, i.a, i.b, i.c)
     return _dotted(
-        "wmma.mma", *popc, "sync.aligned", i.alayout, i.blayout, i.shape, i.rounding, *types,
-        "satfinite" * i.satfinite,
+        "wmma.mma", *popc, "sync", "aligned" * i.aligned, i.alayout, i.blayout, i.shape,
+        i.rounding, *types, "satfinite" * i.satfinite,
     )  # fmt: skip
 
 

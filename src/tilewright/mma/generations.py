@@ -1,0 +1,146 @@
+"""Which arithmetic an instruction has on an architecture: how tensor cores differ.
+
+A row of ``GENERATIONS`` says how many bits are kept, how many products are summed at once, and what
+ptxas makes of fp8 where mma.sync has no instruction for it; ``arithmetic`` puts them together. Each
+fact is "published" until a ``source`` says who confirmed it:
+
+  MMA-Sim    arXiv 2511.10909 and its programs: widths, fractions, the least exponents, scales
+  Leeds      Khattak and Mikaitis, arXiv 2512.07004: the same for V100 to B200. Of the outputs that
+             they keep of real GPUs (V100, A100, A2, RTX 1000 Ada, L40S, H100, B200: 5000 dot
+             products for each type, f16, bf16, tf32 and fp8) this arithmetic gives every bit
+  Fasi       Fasi, Higham, Mikaitis, Pranesh, 2021: V100, T4, A100
+  SASS       what ptxas 12.9 and 13.5 make of each form, which is its meaning there
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from ..dtypes import dtype
+from ..errors import TargetError
+from ..target import Target
+from .arithmetic import Arithmetic, Chain, Fused, Integers, Rounded
+from .scaled import Scaled
+
+if TYPE_CHECKING:
+    from .instruction import Instruction
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The facts of one family of tensor cores.
+
+    ``first`` is its lowest compute capability (90 for sm_90), ``fraction`` the bits kept below
+    the largest exponent, ``width`` the bits of a row of stored A that one fused sum takes. ``fp8``
+    is how mma.sync has fp8: ``none``, ``native`` or ``f16`` (ptxas makes two f16 products and an
+    addition of it); ``fp8_fraction`` bits are kept then, of the result too.
+    """
+
+    name: str
+    first: int
+    fraction: int
+    width: int
+    fp8: str = "none"
+    fp8_fraction: int = 0
+    source: str = "published"
+
+    def least(self, sum_type: str, asynchronous: bool) -> int:
+        """The exponent that a zero counts with, so that none lower is aligned to.
+
+        An H200 shows -133 for f32 (sums of bf16 products near f32's least numbers tell it from its
+        neighbours). The rest is MMA-Sim's; Leeds has one more for f16 (-21 where 25 bits are kept).
+        """
+        f16_adder = sum_type == "f16" and not asynchronous
+        return (3 if f16_adder else -108) - self.fraction
+
+
+# sm_86 has the machine code of sm_80, and an A2 its bits. sm_103 and sm_110 have sm_100's, without
+# fp8, fp6 and fp4 of their own in mma.sync; sm_120 and sm_121 have these: QMMA and OMMA.
+GENERATIONS = (
+    Generation("Volta", 70, fraction=23, width=64),
+    Generation("Turing", 75, fraction=24, width=128),
+    Generation("Ampere", 80, fraction=24, width=128),
+    Generation("Ada", 89, fraction=24, width=128, fp8="native", fp8_fraction=13),
+    Generation("Hopper", 90, 25, 256, fp8="f16", fp8_fraction=13, source="H200"),
+    Generation("Blackwell", 100, fraction=25, width=256, fp8="f16"),
+    Generation("Blackwell", 120, fraction=25, width=256, fp8="native", fp8_fraction=25),
+)
+
+LEAST = -133  # Hopper's of f32, for whoever does not read Fused.least yet
+
+# mxf4 and mxf4nvf4: products summed exactly before scaling, bits kept, and the least exponent.
+FP4_GROUP, FP4_FRACTION, FP4_LEAST = 16, 35, -139
+
+
+def generation(arch: str) -> Generation:
+    """The tensor cores of an architecture such as ``sm_90a``. TargetError where it has none."""
+    known = [g for g in GENERATIONS if g.first <= Target.parse(arch).number]
+    if not known:
+        names = ", ".join(f"sm_{g.first} ({g.name})" for g in GENERATIONS)
+        raise TargetError(f"{arch} has no tensor cores; those that have begin with {names}")
+    return known[-1]
+
+
+@cache
+def arithmetic(i: Instruction) -> Arithmetic:
+    """The arithmetic of an instruction on its architecture. TargetError where it has none."""
+    facts = generation(i.arch)
+    if not i.runs_on(i.arch):
+        raise TargetError(f"{i.opcode} needs {i.wanted}, not {i.arch}")
+    types = tuple(dtype(t) for t in (i.a, i.b, i.c, i.d))
+    verified = facts.source != "published"
+    if i.d == "s32":
+        return Integers(*types, True, i.satfinite, i.operation)
+    if i.d == "f64":  # IEEE's, but which NaN stays was seen on an H200 alone
+        return Chain(*types, verified, i.rounding or "rn")
+    if i.tiles > 1 and facts.first >= 80:
+        return Rounded(*types, verified)
+    if i.stype:
+        group = 1 if i.kind == "mxf8f6f4" else FP4_GROUP
+        return Scaled(*types, verified, _fused(i, facts), dtype(i.stype), group)
+    return _fused(i, facts)
+
+
+def _fused(i: Instruction, facts: Generation) -> Fused:
+    types = tuple(dtype(t) for t in (i.a, i.b, i.c, i.d))
+    sum_type = "f32" if "f32" in (i.c, i.d) else "f16"
+    fraction = facts.fraction if _bits(i) > 8 or _of_f16(i, facts) else facts.fp8_fraction
+    least = facts.least(sum_type, i.asynchronous)
+    if _bits(i) == 4:
+        fraction, least = FP4_FRACTION, FP4_LEAST
+    return Fused(
+        *types,
+        facts.source != "published",
+        _groups(i, facts),
+        fraction,
+        sum_type,
+        kept=min(fraction, dtype(sum_type).mantissa),
+        begins=not _of_f16(i, facts),
+        least=least,
+        clamped=i.satfinite,
+    )
+
+
+def _bits(i: Instruction) -> int:
+    """Bits that an element takes in registers: fp6 and fp4 are in bytes but for mxf4's kinds."""
+    return 8 if i.kind in ("f8f6f4", "mxf8f6f4") else dtype(i.a).bits
+
+
+def _of_f16(i: Instruction, facts: Generation) -> bool:
+    """Whether ptxas makes f16 products of it: of the bytes 0 and 1 of registers, then 2 and 3."""
+    return facts.fp8 == "f16" and _bits(i) == 8 and not i.asynchronous
+
+
+def _groups(i: Instruction, facts: Generation) -> Groups:
+    """The columns of stored A that each fused sum takes."""
+    columns = range(i.stored_k)
+    if _of_f16(i, facts):
+        return tuple(tuple(k for k in columns if k % 4 in pair) for pair in ((0, 1), (2, 3)))
+    size = facts.width // _bits(i)
+    if i.family == "wmma" and i.a == "tf32":  # HMMA.1684 twice, on all architectures
+        size = 4
+    return tuple(tuple(columns[k : k + size]) for k in range(0, len(columns), size))
