@@ -1,96 +1,130 @@
 """Every matrix instruction on this GPU against the arithmetic of ``tilewright.mma``, bit by bit.
 
-A one-instruction kernel (load fragments, multiply, store) runs over tiles of every hostile kind.
-Prints, for each instruction and kind, how many elements of D differ and the first that does;
-``--golden FILE`` keeps a compact sample of what the GPU returned.
+A one-instruction kernel (load fragments, multiply, store) runs over tiles of every hostile kind,
+in every variant (selectors; of wgmma operands' places, swizzles, transposes, signs). Prints each
+instruction with how many elements of D differ and the first that does; ``--golden FILE`` keeps a
+digest of D for the first tiles of each variant and kind, for tests without a GPU.
 
-    python benchmarks/mma_probe.py [--tiles 512] [--golden tests/data/mma_sm_90a.npz]
+    python benchmarks/mma_probe.py [PATTERN] [--outputs 1000000] [--golden FILE]
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from tilewright import cuda, mma
-from tilewright.build import trace
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from hostile import KINDS, tiles
-
-KEPT = 8  # tiles of each instruction and kind
-
-
-def probe_kernel(row: mma.Instruction):
-    """One warp for each tile: registers of A, B, C in, of D out, 32-bit words by (tile, lane,
-    register).
-    """
-    counts = {x: row.fragment(x).count for x in "abcd"}
-
-    def probe(k, a, b, c, d):
-        index = k.ctaid.x * 32 + k.tid.x
-        typed = {"a": "b32", "b": "b32", "c": "f32" if row.c == "f32" else "b32"}
-        loaded = []
-        for name, pointer in (("a", a), ("b", b), ("c", c)):
-            p = pointer.cast(typed[name]) + index * counts[name]
-            loaded.append([p[i] for i in range(counts[name])])
-        out = k.mma(row, *loaded)
-        p = d + index * counts["d"]
-        for i, value in enumerate(out):
-            p[i] = value.view("b32")
-
-    name = "probe_" + row.opcode.replace(".", "_")
-    return trace(probe, name=name, params={x: "ptr b32" for x in "abcd"}, block=32, lines=False)
+import golden_matrix
+import one_instruction
+from hostile import kinds
 
 
-def run(gpu: cuda.Gpu, row: mma.Instruction, a, b, c) -> np.ndarray:
-    """D's bits for tiles A, B, C as this GPU returns them."""
-    traced = probe_kernel(row)
-    loaded = gpu.load(cuda.compile(traced.ptx, gpu.arch))
-    words = [row.fragment(x).registers(m) for x, m in zip("abc", (a, b, c), strict=True)]
-    out = np.full((len(a), 32, row.fragment("d").count), 0xDEADBEEF, np.uint32)
-    addresses = [gpu.alloc(w.nbytes) for w in (*words, out)]
-    for address, w in zip(addresses, (*words, out), strict=True):
-        gpu.upload(address, np.ascontiguousarray(w))
+class Found(NamedTuple):
+    """What a variant's launches gave."""
+
+    case: int
+    outputs: int
+    differing: int
+    digests: dict[str, int]
+    first: str = ""
+
+
+def run(case: one_instruction.Case, loaded: cuda.Loaded, tiles: one_instruction.Tiles):
+    """D's bits for these tiles as this GPU returns them."""
+    gpu = cuda.gpu()
+    given = tiles.words()
+    made = np.full((len(given), case.made_words), 0xDEADBEEF, np.uint32)
+    addresses = [gpu.alloc(words.nbytes) for words in (given, made)]
+    for address, words in zip(addresses, (given, made), strict=True):
+        gpu.upload(address, words)
     params = np.array(addresses, np.uint64).tobytes()
-    gpu.launch(loaded[traced.name], (len(a), 1, 1), (32, 1, 1), params)
+    gpu.launch(loaded["one"], (len(given), 1, 1), (case.threads, 1, 1), params)
     gpu.wait()
-    gpu.download(out, addresses[-1])
+    gpu.download(made, addresses[1])
     for address in addresses:
         gpu.free(address)
-    loaded.close()
-    return row.fragment("d").matrix(out)
+    return tiles.read(made)
+
+
+def probe(index: int, case: one_instruction.Case, outputs: int) -> Found:
+    """All kinds of tiles for a variant, ``outputs`` elements of D in all."""
+    gpu = cuda.gpu()
+    found, differing, digests, first = 0, 0, {}, ""
+    with gpu.load(cuda.compile(case.ptx, gpu.arch)) as loaded:
+        for kind in kinds(case.i):
+            kept = golden_matrix.tiles(case)
+            count = max(kept, -(-outputs // (len(kinds(case.i)) * case.i.m * case.i.n)))
+            tiles = case.tiles(kind, kept)
+            got = run(case, loaded, tiles)
+            digests[kind] = golden_matrix.digest(got)
+            more = case.tiles(kind, count, seed=1)
+            for one, bits in ((tiles, got), (more, run(case, loaded, more))):
+                want = one.expected()
+                wrong = np.argwhere(bits != want)
+                found, differing = found + bits.size, differing + len(wrong)
+                if len(wrong) and not first:
+                    place = tuple(int(x) for x in wrong[0])
+                    first = f"{kind} {place}: GPU {bits[place]:#x}, ours {want[place]:#x}"
+    return Found(index, found, differing, digests, first)
+
+
+def jobs(pattern: str, outputs: int):
+    """(number, variant, elements of D to look at) for each variant that this GPU runs."""
+    arch = cuda.gpu().arch
+    for i in mma.catalogue(arch):
+        if re.search(pattern, i.opcode) and not i.until:
+            cases = one_instruction.cases(i)
+            for case in cases:
+                yield case, -(-outputs // len(cases))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tiles", type=int, default=512)
+    parser.add_argument("pattern", nargs="?", default="")
+    parser.add_argument("--outputs", type=int, default=1_000_000)
     parser.add_argument("--golden", type=Path)
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
     options = parser.parse_args()
-    gpu = cuda.gpu()
-    golden, differing = {}, 0
-    for row in mma.catalogue(gpu.arch):
-        for kind in KINDS:
-            a, b, c = tiles(row, kind, options.tiles, seed=1)
-            got, want = run(gpu, row, a, b, c), row(a, b, c)
-            wrong = np.argwhere(got != want)
-            differing += len(wrong)
-            print(f"{row.opcode:58s} {kind:24s} {len(wrong):8d} of {got.size} differ")
-            for place in wrong[:3]:
-                t, i, j = place
-                bits = (f"{x[t, i, j]:#010x}" for x in (got, want, c))
-                print("    tile {} ({},{}): GPU {}, ours {}, c {}".format(*place, *bits))
-                print("    a", [hex(x) for x in a[t, i]])
-                print("    b", [hex(x) for x in b[t, :, j]])
-            for name, bits in zip("abcd", (a, b, c, got), strict=True):
-                golden[f"{row.opcode}/{kind}/{name}"] = bits[:KEPT]
+    start = time.perf_counter()
+    with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
+        listed = list(pool.submit(_listed, options.pattern, options.outputs).result())
+        futures = [pool.submit(probe, n, *job) for n, job in enumerate(listed)]
+        found = [future.result() for future in futures]
+    report(listed, found)
     if options.golden:
-        np.savez_compressed(options.golden, **golden)
+        golden_matrix.write(options.golden, [case for case, _ in listed], found)
+    total = sum(f.outputs for f in found)
+    differing = sum(f.differing for f in found)
+    forms = len({case.i.opcode for case, _ in listed})
+    seconds = time.perf_counter() - start
+    print(f"{forms} instructions, {len(listed)} variants, {total} elements of D, {seconds:.0f} s")
     print(f"{differing} elements differ")
     return int(differing > 0)
+
+
+def _listed(pattern: str, outputs: int):
+    return list(jobs(pattern, outputs))
+
+
+def report(listed, found: list[Found]) -> None:
+    """One line for each instruction: elements seen, elements that differ."""
+    by: dict[str, list[Found]] = {}
+    for (case, _), one in zip(listed, found, strict=True):
+        by.setdefault(case.i.opcode, []).append(one)
+    for opcode, ones in by.items():
+        outputs, differing = (sum(getattr(o, n) for o in ones) for n in ("outputs", "differing"))
+        print(f"{opcode:75s} {outputs:9d} {differing:8d}", *[o.first for o in ones if o.first][:1])
 
 
 if __name__ == "__main__":

@@ -121,9 +121,10 @@ class Chain(Arithmetic):
 class Fused(Arithmetic):
     """Fused sums: one for each of ``groups`` (columns of A), in turn.
 
-    Each result is of type ``sum_type`` with ``kept`` bits of mantissa. The first sum begins with
-    c, or where not ``begins`` with zero; c is added to the last then, rounded to nearest. The
-    exponent that terms are aligned to is never below ``least``.
+    A and B are converted to the type ``through`` first, if any. Each result is of type
+    ``sum_type`` with ``kept`` bits of mantissa. The first sum begins with c, or where not
+    ``begins`` with zero; c is added to the last then, rounded to nearest. The exponent that terms
+    are aligned to is never below ``least``.
     """
 
     groups: tuple[tuple[int, ...], ...] = ()
@@ -131,6 +132,7 @@ class Fused(Arithmetic):
     sum_type: str = "f32"
     kept: int = 23
     begins: bool = True
+    through: str = ""
     least: int = 0
     clamped: bool = False
 
@@ -140,7 +142,7 @@ class Fused(Arithmetic):
 
     def _sums(self, a: Bits, b: Bits, c: Bits, *scales: Bits) -> Bits:
         sum_type = dtype(self.sum_type)
-        left, right = Terms.of(self.a, a), Terms.of(self.b, b)
+        left, right = (Terms.of(*self._seen(t, x)) for t, x in ((self.a, a), (self.b, b)))
         total = _converted(c, self.c, sum_type) if self.begins else np.zeros_like(c)
         for group in self.groups:
             part = np.s_[..., list(group)]
@@ -155,6 +157,13 @@ class Fused(Arithmetic):
     def fuse(self, t: Terms) -> Bits:
         """One fused sum over the last axis."""
         return self._specials(t, self._sum(t))
+
+    def _seen(self, t: DType, bits: Bits) -> tuple[DType, Bits]:
+        """An operand as the sums take it: a subnormal fp8 number is a normal f16 one."""
+        if not self.through:
+            return t, bits
+        wide = dtype(self.through)
+        return wide, _converted(bits, t, wide)
 
     def _sum(self, t: Terms) -> Bits:
         made_type = dtype(self.sum_type)

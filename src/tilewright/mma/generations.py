@@ -120,6 +120,7 @@ def _fused(i: Instruction, facts: Generation) -> Fused:
         sum_type,
         kept=min(fraction, dtype(sum_type).mantissa),
         begins=not _of_f16(i, facts),
+        through="f16" if _of_f16(i, facts) else "",
         least=least,
         clamped=i.satfinite,
     )
