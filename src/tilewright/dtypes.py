@@ -98,8 +98,8 @@ def _float(name: str, exponent: int, mantissa: int, bits: int, **more: Any) -> D
     return DType(name, "float", bits, exponent, mantissa, bias, **more)
 
 
-def _packed(element: str, bits: int) -> DType:
-    return DType(f"{element}x2", "packed", 2 * bits, lanes=2, element=element)
+def _packed(element: str, bits: int, lanes: int = 2) -> DType:
+    return DType(f"{element}x{lanes}", "packed", lanes * bits, lanes=lanes, element=element)
 
 
 _IEEE = {"has_inf": True, "has_nan": True}
@@ -123,7 +123,9 @@ _ROWS: tuple[DType, ...] = (
     _float("f32", 8, 23, 32, nan=0x7FFFFFFF, **_IEEE),
     _float("f64", 11, 52, 64, nan=0xFFF8000000000000, **_IEEE),
     *(_packed(n, 8) for n in ("e4m3", "e5m2", "ue8m0", "e2m3", "e3m2")),  # 6 bits in a byte each
-    _packed("e2m1", 4),
+    *(_packed(n, 8, 4) for n in ("e4m3", "e5m2", "e2m3", "e3m2")),
+    *(_packed("e2m1", 4, lanes) for lanes in (2, 4)),
+    DType("s2f6x2", "packed", 16, lanes=2, element="s8"),  # signed numbers of 64ths
     *(_packed(n, 16) for n in ("f16", "bf16", "s16", "u16")),
     _packed("f32", 32),
 )

@@ -82,7 +82,7 @@ class Machine:
             return tuple(self.value(spec, item) for item in operand.items)
         if isinstance(operand, tree.Reg):
             return self.registers[operand.name]
-        return M.const(width(spec), operand.value)
+        return operand.value if spec.kind == "imm" else M.const(width(spec), operand.value)
 
     def write(self, spec: OperandSpec, operand: Any, made: Any) -> None:
         if isinstance(operand, tree.Vector):

@@ -12,7 +12,9 @@ from tilewright.dtypes import dtype
 from tilewright.errors import UnknownInstruction
 from tilewright.ptx.isa import ROWS, Row, form, primitives
 from tilewright.ptx.isa.row import Listed
+from tilewright.ptx.needs import lowest
 from tilewright.ptx.tree import Imm, Reg, Vector
+from tilewright.target import Target
 
 WILD = Path(__file__).parents[2] / "data" / "opcodes_in_the_wild.txt"
 EFFECTS = set("branch call exit barrier convergent memory async relaxed pack".split())
@@ -121,9 +123,7 @@ def highest(opcode: str) -> tuple[int, ...]:
     ],
 )
 def test_what_forms_need(opcode, ptx, target):
-    needs = list(form(opcode).needs())
-    assert max(version(n[0]) for n in needs) == version(ptx)
-    assert max(int(n[1][3:]) for n in needs) == int(target[3:])
+    assert lowest(form(opcode).needs()) == (version(ptx), Target.parse(target))
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ from . import (
     logic,
     matrix,
     memory,
+    narrow,
+    stochastic,
 )
 from .row import ROWS, Form, OperandSpec, Row, form
 
@@ -42,4 +44,6 @@ __all__ = [
     "logic",
     "matrix",
     "memory",
+    "narrow",
+    "stochastic",
 ]

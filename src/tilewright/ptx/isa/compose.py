@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ...dtypes import dtype
 from .primitives import Primitives, Value
 from .row import Form
 
@@ -40,10 +41,7 @@ ALL_ONES = -1
 
 def width_of(type_: str) -> int:
     """Bits of a type: ``s16`` → 16, ``bf16x2`` → 32, ``pred`` → 1."""
-    if type_ == "pred":
-        return 1
-    base, _, parts = type_.partition("x")
-    return int(base.lstrip("bfsuet")) * int(parts or 1)
+    return dtype(type_).bits
 
 
 def signed(type_: str) -> bool:

@@ -1,0 +1,95 @@
+"""``cvt.rs``: rounded up or down as random bits say, the same for the same bits.
+
+A value is cut off, toward zero; random bits are added to the highest bits that are cut off, and a
+carry steps the result away from zero. Published, not verified: no GPU here runs it. The manual
+leaves open how two values share a field of random bits; that the first reads it backwards, and that
+bits below the field don't count, is what others measured on a B200 (mlc-ai/TIRx-harness).
+"""
+
+from __future__ import annotations
+
+from ...dtypes import dtype
+from .compose import extreme, magnitude, relu
+from .narrow import element, pack, unpack
+from .primitives import Primitives, Value
+from .row import Form, Options, row
+
+STOCHASTIC: Options = {"ptx": "8.7", "target": "sm_100a|sm_103a"}
+
+
+@row(
+    "cvt.{rnd}[.relu][.satfinite].{D}.{A}",
+    "d:D = a:f32, b:f32, rbits:b32",
+    rnd="rs",
+    D="f16x2 bf16x2",
+    A="f32",
+    **STOCHASTIC,
+)
+def to_pair_random(m: Primitives, f: Form, a: Value, b: Value, rbits: Value) -> Value:
+    """Two f32 to a pair of f16 or bf16, each with the 13 or 16 lowest bits of its half of
+    ``rbits``.
+    """
+    dest = element(f.D)
+    count = 13 if dest == "f16" else 16
+    fields = (m.and_(x, m.const(16, (1 << count) - 1)) for x in unpack(m, dest, rbits))
+    codes = (_random(m, f, dest, x, r, count) for x, r in zip((a, b), fields, strict=True))
+    return pack(m, dest, *codes)
+
+
+@row(
+    "cvt.{rnd}[.relu].satfinite.{D}.{A}",
+    "d:D = a:f32*4, rbits:b32",
+    rnd="rs",
+    D="e4m3x4 e5m2x4 e2m3x4 e3m2x4 e2m1x4",
+    A="f32",
+    **STOCHASTIC,
+)
+def to_four_random(m: Primitives, f: Form, a: tuple[Value, ...], rbits: Value) -> Value:
+    """Four f32 to fp8, fp6 or fp4. Two share 16 random bits, the first reading them backwards.
+
+    The first two have the upper half of ``rbits``, or for e2m1 the upper byte of each half.
+    """
+    dest = element(f.D)
+    first, second = unpack(m, "f16", rbits)
+    if dest == "e2m1":
+        low = m.split(rbits, 8)
+        first, second = m.join(low[1], low[3]), m.join(low[0], low[2])
+    fields = (m.brev(first), first, m.brev(second), second)
+    return pack(m, dest, *(_random(m, f, dest, x, r, 16) for x, r in zip(a, fields, strict=True)))
+
+
+def _random(m: Primitives, f: Form, dest: str, a: Value, random: Value, count: int) -> Value:
+    """One f32 to ``dest``: cut off, but away from zero where ``count`` random bits, added to the
+    highest bits that are cut off, carry.
+
+    The code of a magnitude (exponent and mantissa fields) runs on past the largest finite one.
+    """
+    t = dtype(dest)
+    a = relu(m, "f32", a) if f.relu else a
+    code = _random_code(m, dest, magnitude(m, "f32", a), random, count)
+    beyond = m.const(32, t.max_finite + (not f.satfinite))
+    code = extreme(m, "min", code, beyond, False)
+    sign = m.lshr(m.and_(a, m.const(32, 1 << 31)), m.const(32, 32 - t.bits))
+    nan = m.const(32, t.nan if t.has_nan else t.max_finite)
+    code = m.select(m.fcmp("f32", "nan", a, a), nan, m.or_(code, sign))
+    return m.trunc(code, max(8, t.bits))
+
+
+def _random_code(m: Primitives, dest: str, size: Value, random: Value, count: int) -> Value:
+    t = dtype(dest)
+    field = m.lshr(size, m.const(32, 23))
+    normal = m.cmp("ne", field, m.const(32, 0))
+    exponent = m.select(normal, field, m.const(32, 1))
+    hidden = m.select(normal, m.const(32, 1 << 23), m.const(32, 0))
+    significand = m.or_(m.and_(size, m.const(32, (1 << 23) - 1)), hidden)
+    least = m.const(32, 127 + t.least)
+    shift = m.add(_excess(m, least, exponent), m.const(32, 23 - t.mantissa))
+    shift = extreme(m, "min", shift, m.const(32, 40), False)  # no carry reaches so far
+    spread = m.shl(m.zext(random, 64), m.sub(shift, m.const(32, count)))
+    kept = m.trunc(m.lshr(m.add(m.zext(significand, 64), spread), shift), 32)
+    return m.add(kept, m.shl(_excess(m, exponent, least), m.const(32, t.mantissa)))
+
+
+def _excess(m: Primitives, a: Value, b: Value) -> Value:
+    """a − b where that is positive, else 0."""
+    return m.select(m.cmp("gt", a, b), m.sub(a, b), m.const(32, 0))

@@ -1,0 +1,93 @@
+"""Packed integers become exactly the numbers they are, for the instructions that the docs state."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pure.build.tracing import evaluate
+from tilewright.build import Builder, trace
+from tilewright.build.unpack import Unpacking, interleaved_order, stored
+from tilewright.dtypes import decode, dtype, unpack
+from tilewright.errors import DtypeError, KernelError
+from tilewright.ptx import tree
+
+CASES = [
+    (source, dest, interleaved, biased)
+    for source, dest, interleaved in product(
+        ("u8", "s8", "u4", "s4"), ("f16", "bf16"), (False, True)
+    )
+    for biased in ((False, True) if source[0] == "s" else (False,))
+]
+
+
+def count(source, dest, interleaved, biased) -> int:
+    def body(k, w):
+        k.unpack_integers(w, source, dest, interleaved=interleaved, biased=biased)
+
+    made = trace(body, params={"w": "u32"}, name="f", lines=False).entry.body
+    words = [s.opcode for s in made if isinstance(s, tree.Instruction)]
+    return len([w for w in words if not w.startswith(("mov", "ld", "ret"))])
+
+
+@pytest.mark.parametrize(("source", "dest", "interleaved", "biased"), CASES)
+def test_each_element_is_its_number(source, dest, interleaved, biased):
+    """A few words; ``tests/vm/test_unpack.py`` has every element in every place."""
+    low, high = dtype(source).range
+    per_word = 32 // dtype(source).bits
+    values = np.array([[low, high, 0, 1] * 2, [high, low + 1, high - 1, low] * 2])[:, :per_word]
+
+    def body(k, w):
+        return k.unpack_integers(w, source, dest, interleaved=interleaved, biased=biased)
+
+    for row in values:
+        (word,) = stored(row, source, interleaved=interleaved, biased=biased).tolist()
+        pairs = np.array(evaluate(body, ["u32"], [word]), np.uint32)
+        np.testing.assert_array_equal(decode(dest, unpack(dest, pairs)), row)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_cost_is_what_the_docs_say(case):
+    source, dest, interleaved, biased = case
+    name = "u4, s4 (both)" if source[1:] == "4" else source + " biased" * biased
+    found = re.search(
+        rf"{re.escape(name)} +(\d+) +(\d+) +(\d+) +(\d+)", Unpacking.unpack_integers.__doc__
+    )
+    costs = {("f16", False): 1, ("f16", True): 2, ("bf16", False): 3, ("bf16", True): 4}
+    assert count(*case) == int(found[costs[dest, interleaved]])
+
+
+@settings(max_examples=40)
+@given(st.sampled_from(CASES), st.lists(st.integers(-8, 7), min_size=16, max_size=16))
+def test_words_hold_the_elements_in_the_stated_order(case, values):
+    source, _, interleaved, biased = case
+    t = dtype(source)
+    values = [abs(v) for v in values] if source[0] == "u" else values
+    words = stored(values, source, interleaved=interleaved, biased=biased)
+    codes = unpack(f"u{t.bits}", words).astype(int)
+    order = interleaved_order(source) if interleaved else range(32 // t.bits)
+    for place, code in enumerate(codes.tolist()):
+        word, slot = divmod(place, len(order))
+        value = values[word * len(order) + order[slot]]
+        bias = (1 << (t.bits - 1)) if biased else 0
+        assert code == (value + bias) % (1 << t.bits)
+
+
+def test_what_is_asked_wrongly():
+    k = Builder(lines=False)
+    word, half = k.const("u32", 0), k.const("u16", 0)
+    for wrong in (
+        lambda: k.unpack_integers(half, "u8"),
+        lambda: k.unpack_integers(word, "u16"),
+        lambda: k.unpack_integers(word, "u8", "f32"),
+        lambda: k.unpack_integers(word, "u8", biased=True),
+    ):
+        with pytest.raises(KernelError):
+            wrong()
+    with pytest.raises(DtypeError):
+        stored([1, 2, 3], "u8")
