@@ -1,7 +1,7 @@
 """The matrix instructions as mathematics: shapes and types, fragments, arithmetic to the bit.
 
 ``instruction(opcode, arch)`` gives one, ``catalogue`` them all; ``compress`` and ``expand`` are
-sparse A and its metadata; ``ldmatrix`` is the fragment that ldmatrix loads.
+sparse A and its metadata; ``move`` gives an instruction that loads, stores or transposes fragments.
 """
 
 from .arithmetic import OUTPUT, Arithmetic, Chain, Fused, Integers, Rounded
@@ -9,7 +9,7 @@ from .descriptor import Descriptor
 from .fragments import Fragment
 from .generations import GENERATIONS, LEAST, Generation, arithmetic, generation
 from .instruction import Instruction
-from .moves import ldmatrix, ldmatrix_rows
+from .moves import MOVES, Move, find_move, ldmatrix, ldmatrix_rows, move
 from .rows import ROWS, catalogue, find, instruction, nearest
 from .scaled import Scaled
 from .sparse import compress, expand, positions
@@ -23,6 +23,10 @@ __all__ = [
     "nearest",
     "Fragment",
     "Descriptor",
+    "MOVES",
+    "Move",
+    "move",
+    "find_move",
     "ldmatrix",
     "ldmatrix_rows",
     "compress",

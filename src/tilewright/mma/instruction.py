@@ -10,21 +10,18 @@ import numpy.typing as npt
 
 from ..dtypes import DType, dtype
 from ..errors import DtypeError, LayoutError
-from ..target import Target, parse_version
 from .arithmetic import Arithmetic
+from .available import DEFAULT_ARCH, Available, Need
 from .fragments import Fragment
 from .generations import arithmetic
 from .operands import chunk, code_bits, operand
 from .sparse import positions
 
-DEFAULT_ARCH = "sm_90a"
-
-Need = tuple[str, str]  # (".version", ".target"), both the lowest
 Bits = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction:
+class Instruction(Available):
     """D = A B + C: A (M×K) of type ``a``, B (K×N) of ``b``, C of ``c``, D of ``d`` (M×N).
 
     ``family`` is ``mma``, ``mma.sp``, ``wmma``, ``wgmma`` or ``wgmma.sp``; the fields after the
@@ -58,16 +55,6 @@ class Instruction:
     @property
     def shape(self) -> str:
         return f"m{self.m}n{self.n}k{self.k}"
-
-    @property
-    def ptx(self) -> str:
-        """The first PTX version that has it."""
-        return self.needs[0][0]
-
-    @property
-    def target(self) -> str:
-        """The lowest target that has it."""
-        return self.needs[0][1]
 
     @property
     def opcode(self) -> str:
@@ -127,23 +114,6 @@ class Instruction:
     def on(self, arch: str) -> Instruction:
         """The same, computing as another architecture does."""
         return self if arch == self.arch else replace(self, arch=arch)
-
-    def runs_on(self, arch: Target | str) -> bool:
-        """Whether some PTX version has it for this target."""
-        found = Target.parse(arch) if isinstance(arch, str) else arch
-        return any(found.runs(target) for _, target in self.needs)
-
-    @property
-    def wanted(self) -> str:
-        """The targets that have it: ``sm_120a or sm_120f``."""
-        return " or ".join(target for _, target in self.needs)
-
-    def in_version(self, version: str, arch: Target | str) -> bool:
-        """Whether a module of this ``.version`` and ``.target`` may use it."""
-        found, given = Target.parse(arch) if isinstance(arch, str) else arch, parse_version(version)
-        if self.until and given >= parse_version(self.until):
-            return False
-        return any(given >= parse_version(p) and found.runs(t) for p, t in self.needs)
 
     @property
     def arithmetic(self) -> Arithmetic:
