@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from . import shows
+
 __version__ = "0.1.0"
 
 _HOMES = {
@@ -59,6 +61,9 @@ def __getattr__(name: str) -> object:
     value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
     globals()[name] = value
     return value
+
+
+shows.load_with(lambda: importlib.import_module(".view", __name__))
 
 
 def __dir__() -> list[str]:

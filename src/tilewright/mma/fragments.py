@@ -27,6 +27,7 @@ import numpy.typing as npt
 from ..dtypes import DType, dtype, pack, unpack
 from ..errors import LayoutError
 from ..layout import Layout
+from ..shows import Shown
 
 Array = npt.NDArray[Any]
 
@@ -36,7 +37,7 @@ Modes = tuple[tuple[int, int], ...]  # (shape, stride) pairs
 
 
 @dataclass(frozen=True, slots=True)
-class Fragment:
+class Fragment(Shown):
     """One operand of a matrix instruction, spread over a warp (or the 128 threads of a warpgroup).
 
     ``layout`` maps (thread, value) to row + rows * column of a ``rows`` × ``columns`` matrix of

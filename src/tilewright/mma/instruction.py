@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ..dtypes import DType, dtype
 from ..errors import DtypeError, LayoutError
+from ..shows import Shown
 from .arithmetic import Arithmetic
 from .available import DEFAULT_ARCH, Available, Need
 from .fragments import Fragment
@@ -21,7 +22,7 @@ Bits = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction(Available):
+class Instruction(Available, Shown):
     """D = A B + C: A (M×K) of type ``a``, B (K×N) of ``b``, C of ``c``, D of ``d`` (M×N).
 
     ``family`` is ``mma``, ``mma.sp``, ``wmma``, ``wgmma`` or ``wgmma.sp``; the fields after the

@@ -1,0 +1,47 @@
+"""Files that the command writes: whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from ..errors import TilewrightError
+
+
+def write(name: str, text: str) -> None:
+    """Write a file in one step, so that nobody sees half of it; ``-`` is standard output.
+
+    TilewrightError where it can't be written, or is something else than a file: a device, a pipe.
+    """
+    if name == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    try:
+        path = Path(os.path.realpath(name))
+        if path.is_dir() or not name or name.endswith(os.sep):
+            raise TilewrightError(f"{name or 'nothing'} is no file", hint="name one in a folder")
+        if path.exists() and not path.is_file():
+            raise TilewrightError(f"{name} is no plain file", hint="- writes to standard output")
+        _replace(path, text)
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise TilewrightError(f"can't write {name!r}: {reason}") from None
+
+
+def _replace(path: Path, text: str) -> None:
+    if path.exists() and not os.access(path, os.W_OK):
+        raise PermissionError(None, "it is read-only")
+    temporary = path.with_name(f".{path.name[:64]}.{os.getpid()}.part")
+    try:
+        with open(temporary, "x", encoding="utf-8") as file:
+            file.write(text)
+        if path.exists():
+            temporary.chmod(path.stat().st_mode & 0o7777)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
