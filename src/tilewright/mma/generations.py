@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ..dtypes import dtype
+from ..dtypes import DType, dtype
 from ..errors import TargetError
 from ..target import Target
 from .arithmetic import Arithmetic, Chain, Fused, Integers, Rounded
@@ -91,8 +91,7 @@ def arithmetic(i: Instruction) -> Arithmetic:
     facts = generation(i.arch)
     if not i.runs_on(i.arch):
         raise TargetError(f"{i.opcode} needs {i.wanted}, not {i.arch}")
-    types = tuple(dtype(t) for t in (i.a, i.b, i.c, i.d))
-    verified = facts.source != "published"
+    types, verified = _types(i), facts.source != "published"
     if i.d == "s32":
         return Integers(*types, True, i.satfinite, i.operation)
     if i.d == "f64":  # IEEE's, but which NaN stays was seen on an H200 alone
@@ -105,15 +104,18 @@ def arithmetic(i: Instruction) -> Arithmetic:
     return _fused(i, facts)
 
 
+def _types(i: Instruction) -> tuple[DType, DType, DType, DType]:
+    return dtype(i.a), dtype(i.b), dtype(i.c), dtype(i.d)
+
+
 def _fused(i: Instruction, facts: Generation) -> Fused:
-    types = tuple(dtype(t) for t in (i.a, i.b, i.c, i.d))
     sum_type = "f32" if "f32" in (i.c, i.d) else "f16"
     fraction = facts.fraction if _bits(i) > 8 or _of_f16(i, facts) else facts.fp8_fraction
     least = facts.least(sum_type, i.asynchronous)
     if _bits(i) == 4:
         fraction, least = FP4_FRACTION, FP4_LEAST
     return Fused(
-        *types,
+        *_types(i),
         facts.source != "published",
         _groups(i, facts),
         fraction,

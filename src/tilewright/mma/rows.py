@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from functools import cache
 from itertools import product
 from typing import Any
@@ -21,16 +21,26 @@ from ..errors import TargetError, UnknownInstruction
 from ..target import Target
 from .instruction import DEFAULT_ARCH, Instruction, Need
 
-ANY_LAYOUT = tuple(product(("row", "col"), repeat=2))
-ROW_COL = (("row", "col"),)
+Types = tuple[str, str, str, str]  # of D, A, B, C
+Layouts = tuple[tuple[str, str], ...]  # of A and B
+
+ANY_LAYOUT: Layouts = tuple(product(("row", "col"), ("row", "col")))
+ROW_COL: Layouts = (("row", "col"),)
 BYTES, NIBBLES = ("s8", "u8"), ("s4", "u4")
 FP8 = ("e4m3", "e5m2")
 SMALL = ("e4m3", "e5m2", "e3m2", "e2m3", "e2m1")
+KINDS = ("f8f6f4", "mxf8f6f4", "mxf4", "mxf4nvf4")
 
 
 def _needs(text: str) -> tuple[Need, ...]:
     """``"8.7 sm_120a | 8.8 sm_120f"``: alternatives."""
     return tuple((one.split()[0], one.split()[1]) for one in text.split("|"))
+
+
+def _computes_as(needs: tuple[Need, ...]) -> str:
+    """Hopper, or where it has not got the form, the first target that has."""
+    has = any(Target.parse(DEFAULT_ARCH).runs(target) for _, target in needs)
+    return DEFAULT_ARCH if has else needs[0][1]
 
 
 def _sizes(shape: str) -> tuple[int, int, int]:
@@ -41,31 +51,33 @@ def _sizes(shape: str) -> tuple[int, int, int]:
 def _family(
     family: str,
     shapes: str,
-    types: Iterator[tuple[str, ...]] | list[tuple[str, ...]],
+    types: Iterable[Types],
     needs: str,
-    layouts: tuple[tuple[str, str], ...] = ROW_COL,
+    layouts: Layouts = ROW_COL,
     **more: Any,
 ) -> list[Instruction]:
     """Rows for all shapes, all types (d, a, b, c), all layouts, and all values of ``more``."""
     many = {name: value for name, value in more.items() if isinstance(value, tuple)}
     one = {name: value for name, value in more.items() if not isinstance(value, tuple)}
+    alternatives = _needs(needs)
+    arch = _computes_as(alternatives)
     made = []
     for shape, type_, (alayout, blayout) in product(shapes.split(), list(types), layouts):
         for chosen in product(*many.values()):
-            fields = {**one, **dict(zip(many, chosen, strict=True))}
+            fields = {**one, **dict(zip(many, chosen, strict=True)), "arch": arch}
             made.append(
                 Instruction(
-                    family, *_sizes(shape), *type_, _needs(needs), alayout, blayout, **fields
+                    family, *_sizes(shape), *type_, alternatives, alayout, blayout, **fields
                 )
             )
     return made
 
 
-def _floats(type_: str, accumulators: str) -> list[tuple[str, ...]]:
+def _floats(type_: str, accumulators: str) -> list[Types]:
     return [(c, type_, type_, c) for c in accumulators.split()]
 
 
-def _pairs(types: tuple[str, ...], accumulators: str) -> list[tuple[str, ...]]:
+def _pairs(types: tuple[str, ...], accumulators: str) -> list[Types]:
     """Any two of the types, C and D the same."""
     return [(c, a, b, c) for a, b, c in product(types, types, accumulators.split())]
 
@@ -98,7 +110,6 @@ def _dense() -> list[Instruction]:
         *_family("mma", "m16n8k32", _pairs(FP8, "f32"), "8.4 sm_89"),
         *_family("mma", "m16n8k32", _pairs(FP8, "f16"), "8.7 sm_89"),
         *_family("mma", "m16n8k16", _pairs(FP8, "f16 f32"), "8.7 sm_89"),
-        *_family("mma", "m16n8k32", _pairs(SMALL, "f16 f32"), "8.7 sm_120a", kind="f8f6f4"),
     ]  # fmt: skip
 
 
@@ -117,17 +128,74 @@ def _sparse() -> list[Instruction]:
     return made
 
 
+GEFORCE = "8.7 sm_120a | 8.8 sm_120f"
+GEFORCE_ALONE = "8.7 sm_120a | 8.8 sm_121a"
+BLACKWELL = f"8.7 sm_100a | 8.8 sm_100f | 8.7 sm_101a | 8.8 sm_101f | {GEFORCE}"
+BLACKWELL_ALONE = f"8.7 sm_100a | 8.8 sm_103a | 8.7 sm_101a | 9.0 sm_110a | {GEFORCE_ALONE}"
+
+
+def _earlier(needs: str) -> str:
+    """In the first PTX version of sm_100a and sm_101a already."""
+    return needs.replace("8.7 sm_10", "8.6 sm_10")
+
+
+def _kinds() -> list[Instruction]:
+    """What names its kind, without scales: fp8 with fp6 and fp4, and fp8 once more.
+
+    The manual has f8f6f4 alone here; ptxas takes any kind for fp8 and makes the same of them all.
+    """
+    old, half = _pairs(FP8, "f32"), _pairs(FP8, "f16")
+    new = [t for t in _pairs(SMALL, "f16 f32") if not {t[1], t[2]} <= set(FP8)]
+    sparse: dict[str, Any] = {"ordered": True}
+    return [
+        *_family("mma", "m16n8k32", old, _earlier(BLACKWELL), kind=KINDS[:3]),
+        *_family("mma", "m16n8k32", old, BLACKWELL, kind="mxf4nvf4"),
+        *_family("mma", "m16n8k32", half, BLACKWELL, kind=KINDS),
+        *_family("mma", "m16n8k16", [*old, *half], BLACKWELL, kind=KINDS),
+        *_family("mma", "m16n8k32", new, GEFORCE, kind="f8f6f4"),
+        *_family("mma.sp", "m16n8k64", old, _earlier(BLACKWELL), kind=KINDS[:2], **sparse),
+        *_family("mma.sp", "m16n8k64", old, _earlier(BLACKWELL_ALONE), kind="mxf4", **sparse),
+        *_family("mma.sp", "m16n8k64", old, BLACKWELL_ALONE, kind="mxf4nvf4", **sparse),
+        *_family("mma.sp", "m16n8k64", half, GEFORCE, kind=("", *KINDS[:2]), **sparse),
+        *_family("mma.sp", "m16n8k64", half, GEFORCE_ALONE, kind=KINDS[2:], **sparse),
+        *_family("mma.sp", "m16n8k64", new, GEFORCE, kind="f8f6f4", **sparse),
+    ]
+
+
+def _scaled() -> list[Instruction]:
+    """Block scales. Sparse mxf4 and mxf4nvf4 are of sm_120a and sm_121a alone; the manual says so
+    of dense ones too, ptxas does not.
+    """
+    bytes_, fp4 = _pairs(SMALL, "f32"), _floats("e2m1", "f32")
+    made = []
+    for family, k, own in (("mma", 32, GEFORCE), ("mma.sp", 64, GEFORCE_ALONE)):
+        late = " | ".join(f"9.1 {target}" for _, target in _needs(own))
+        more: dict[str, Any] = {"ordered": family == "mma.sp"}
+        ue8m0 = {**more, "stype": "ue8m0"}
+        mxf8, nvf4 = {"kind": "mxf8f6f4", **ue8m0}, {"kind": "mxf4nvf4", **more}
+        wide = f"m16n8k{2 * k}"
+        made += [
+            *_family(family, f"m16n8k{k}", bytes_, GEFORCE, scale_vec="1X", **mxf8),
+            *_family(family, wide, fp4, own, kind="mxf4", scale_vec="2X", **ue8m0),
+            *_family(family, wide, fp4, own, scale_vec="2X", stype="ue8m0", **nvf4),
+            *_family(family, wide, fp4, own, scale_vec="4X", stype="ue4m3", **nvf4),
+            *_family(family, wide, fp4, late, scale_vec="4X", stype="ue8m0", **nvf4),
+        ]
+    return made
+
+
 WMMA = "m16n16k16 m8n32k16 m32n8k16"
 
 
 def _warp() -> list[Instruction]:
-    """wmma.mma. f16 with .satfinite was there until PTX 6.5."""
-    made = []
+    """wmma.mma. f16 could do without .aligned before PTX 6.3, and be saturated before 6.5."""
     f16 = [(d, "f16", "f16", c) for d, c in product(("f16", "f32"), repeat=2)]
-    for shapes, first in (("m16n16k16", "6.0"), ("m8n32k16 m32n8k16", "6.1")):
-        needs = f"{first} sm_70"
-        made += _family("wmma", shapes, f16, needs, ANY_LAYOUT)
-        made += _family("wmma", shapes, f16, needs, ANY_LAYOUT, satfinite=True, until="6.5")
+    saturated = {"satfinite": True, "until": "6.5"}
+    made = _family("wmma", WMMA, f16, "6.3 sm_70", ANY_LAYOUT)
+    made += _family("wmma", WMMA, f16, "6.3 sm_70", ANY_LAYOUT, **saturated)
+    for shapes, needs in (("m16n16k16", "6.0 sm_70"), ("m8n32k16 m32n8k16", "6.1 sm_70")):
+        old = {"satfinite": EITHER, "aligned": False, "until": "6.3"}
+        made += _family("wmma", shapes, f16, needs, ANY_LAYOUT, **old)
     ints = [("s32", t, t, "s32") for t in BYTES]
     nibbles = [("s32", t, t, "s32") for t in NIBBLES]
     b1 = [("s32", "b1", "b1", "s32")]
@@ -171,7 +239,14 @@ def _warpgroup() -> list[Instruction]:
     return [*made, *_family("wgmma", wide, b1, "8.0 sm_90a", operation="and")]
 
 
-ROWS: tuple[Instruction, ...] = (*_dense(), *_sparse(), *_warp(), *_warpgroup())
+ROWS: tuple[Instruction, ...] = (
+    *_dense(),
+    *_sparse(),
+    *_kinds(),
+    *_scaled(),
+    *_warp(),
+    *_warpgroup(),
+)
 
 _TYPE = re.compile(r"(f16|bf16|tf32|f32|f64|[su]\d+|b1|u?e\dm\d)$")
 _LAYOUTS = ("row", "col")
@@ -179,26 +254,41 @@ _LAYOUTS = ("row", "col")
 Key = tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]
 
 
-def _key(opcode: str) -> Key:
-    """What names a form: its types in order, its layouts in order, the other words in any."""
+# .scale_vec may be left out where a kind has one only
+_SCALE_VEC = {"kind::mxf8f6f4": "scale_vec::1X", "kind::mxf4": "scale_vec::2X"}
+
+
+def _key(opcode: str) -> Key | None:
+    """What names a form: its types in order, its layouts in order, the other words in any. None
+    where a word is repeated.
+    """
     mnemonic, *words = opcode.split(".")
     types = tuple(w for w in words if _TYPE.match(w))
     layouts = tuple(w for w in words if w in _LAYOUTS)
-    return mnemonic, types, layouts, tuple(sorted({*words} - {*types} - {*layouts}))
+    others = [w for w in words if w not in types and w not in layouts]
+    if len(set(others)) < len(others):
+        return None
+    if "block_scale" in others and not any(w.startswith("scale_vec") for w in others):
+        others += [_SCALE_VEC[w] for w in others if w in _SCALE_VEC]
+    return mnemonic, types, layouts, tuple(sorted(others))
 
 
 _BY_KEY = {_key(row.opcode): row for row in ROWS}
 
 
 def find(opcode: str) -> Instruction | None:
-    """The row of an opcode, its modifiers in any order (types and layouts in theirs), or None."""
+    """The row of an opcode, its modifiers in any order (types and layouts in theirs), or None.
+
+    A ``.scale_vec`` that may be left out is written out in the row's own opcode.
+    """
     key = _key(opcode)
-    return _BY_KEY.get(key) if sum(map(len, key[1:])) == opcode.count(".") else None
+    return None if key is None else _BY_KEY.get(key)
 
 
 @cache
-def instruction(opcode: str, arch: str = DEFAULT_ARCH) -> Instruction:
-    """The row of an opcode, computing as ``arch`` does.
+def instruction(opcode: str, arch: str = "") -> Instruction:
+    """The row of an opcode, computing as ``arch`` does: if not given, as an H200, or as the first
+    target that has the form.
 
     Raises UnknownInstruction, naming the nearest, and TargetError where ``arch`` has not got it.
     """
@@ -206,10 +296,9 @@ def instruction(opcode: str, arch: str = DEFAULT_ARCH) -> Instruction:
     if row is None:
         near = nearest(opcode)
         raise UnknownInstruction(f"no matrix instruction {opcode!r}", hint=f"nearest are {near}")
-    if not row.runs_on(arch):
-        wanted = " or ".join(target for _, target in row.needs)
-        raise TargetError(f"{opcode} needs {wanted}, not {arch}")
-    return row.on(arch)
+    if arch and not row.runs_on(arch):
+        raise TargetError(f"{opcode} needs {row.wanted}, not {arch}")
+    return row.on(arch or row.arch)
 
 
 def nearest(opcode: str, count: int = 3) -> str:

@@ -63,6 +63,6 @@ def _summed(products: Terms, size: int) -> Terms:
         significand=np.abs(total),
         exponent=np.full_like(total, low),
         lead=np.where(live, np.int64(0), NOWHERE),
-        infinite=groups.infinite.any(-1),
-        nan=groups.nan.any(-1),
+        infinite=np.asarray(groups.infinite.any(-1)),
+        nan=np.asarray(groups.nan.any(-1)),
     )
