@@ -17,7 +17,6 @@ import hostile
 from tilewright import mma
 from tilewright.dtypes import dtype, pack
 from tilewright.mma import Descriptor, Instruction
-from tilewright.ptx.isa import form
 from tilewright.ptx.needs import lowest
 from tilewright.target import Target
 
@@ -131,7 +130,8 @@ class Case:
 
     @cached_property
     def ptx(self) -> str:
-        version, target = lowest({("6.0", "sm_70"), *form(self.i.opcode).needs()})
+        versions, targets = zip(*self.i.needs, strict=True)
+        version, target = lowest({("6.0", "sm_70"), ("|".join(versions), "|".join(targets))})
         if not self.i.until and Target.parse("sm_90a").runs(target):
             target, version = Target.parse("sm_90a"), max(version, (8, 0))
         fields = {
@@ -299,7 +299,7 @@ class Tiles:
 
 def gather(words: np.ndarray, bit: np.ndarray, size: int) -> np.ndarray:
     """Elements of ``size`` bits at these bit addresses."""
-    raw = words.view(np.uint8)
+    raw = np.ascontiguousarray(words).view(np.uint8)
     if size == 1:
         return raw[bit >> 3] >> (bit & 7).astype(np.uint8) & 1
     made = np.zeros(bit.shape, np.uint64)

@@ -432,7 +432,7 @@ def pack(t: str | DType, codes: npt.ArrayLike, word: npt.DTypeLike = np.uint32) 
         return np.ascontiguousarray(codes.astype(t.storage)).view(made)
     single = codes[..., None].astype(np.uint8) >> np.arange(t.bits, dtype=np.uint8) & 1
     flat = single.reshape(*codes.shape[:-1], count * t.bits)
-    return np.packbits(flat, axis=-1, bitorder="little").view(made)
+    return np.ascontiguousarray(np.packbits(flat, axis=-1, bitorder="little")).view(made)
 
 
 def unpack(t: str | DType, words: npt.ArrayLike) -> Array:

@@ -62,7 +62,7 @@ class Descriptor:
 
     def layout(self, element_bits: int, rows: int, columns: int, major: str = "K") -> Layout:
         """(row, column) → bit offset from the start, before the swizzle: rows of A or B^T (M or N),
-        columns of K.
+        columns of K. Rows are as many as whole core matrices have.
         """
         per = 128 // element_bits  # elements in 16 bytes
         lead, stride = 8 * self.leading, 8 * self.stride
@@ -82,7 +82,7 @@ class Descriptor:
         along, across = (stride, lead) if self.swizzle == 0 else (lead, stride)
         wide = min(wide, rows)
         return Layout(
-            ((wide, rows // wide), (8, columns // 8)), ((element_bits, along), (row, across))
+            ((wide, -(-rows // wide)), (8, columns // 8)), ((element_bits, along), (row, across))
         )
 
     def addresses(
@@ -92,7 +92,7 @@ class Descriptor:
         if major not in ("K", "MN"):
             raise LayoutError(f"major is K or MN, not {major!r}")
         offsets = self.layout(element_bits, rows, columns, major).indices()
-        linear = 8 * self.start + offsets.reshape((rows, columns), order="F")
+        linear = 8 * self.start + offsets.reshape((-1, columns), order="F")[:rows]
         return np.asarray(self._swizzled(linear))
 
     def _swizzled(self, bits: npt.NDArray[Any]) -> npt.NDArray[Any]:
