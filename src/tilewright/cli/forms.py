@@ -6,10 +6,12 @@ Everything is read from ``ptx.isa.ROWS``. Of an instruction with few modifiers e
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from functools import cache
 from math import prod
 
@@ -144,6 +146,18 @@ def rows_of(mnemonic: str, wanted: Wanted) -> list[Row]:
     except UnknownInstruction:
         return [row for row in ROWS[mnemonic] if not wanted.why_not(Form(row, mnemonic, {}))]
     return [row for row in ROWS[mnemonic] if id(row) in found]
+
+
+def nearest(opcode: str) -> str:
+    """The legal opcodes most like this one, as a hint; of other instructions nothing."""
+    mnemonic = opcode.split(".")[0]
+    if mnemonic not in mnemonics():
+        return ""
+    words = set(opcode.split("."))
+    apart = {known: len(words ^ set(known.split("."))) for known in forms(mnemonic)}
+    closest = heapq.nsmallest(50, apart, key=apart.__getitem__)
+    closest.sort(key=lambda known: (apart[known], -SequenceMatcher(None, opcode, known).ratio()))
+    return f"nearest are {', '.join(closest[:3])}"
 
 
 def on(form: Form, target: str) -> Form:

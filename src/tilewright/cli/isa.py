@@ -7,14 +7,14 @@ import json
 from typing import Any
 
 from ..errors import LayoutError, TargetError, TilewrightError, UnknownInstruction
-from ..mma import Instruction, nearest
+from ..mma import Instruction
 from ..ptx.isa import ROWS, Form, Row, form
 from ..ptx.isa.row import Listed
 from ..view import draw_fragment, draw_instruction
 from ..view.words import PUBLISHED
 from . import show
 from .explain import explained, facts, needs_of, said_by
-from .forms import Wanted, counted, forms, is_name, mnemonics, named, on, rows_of
+from .forms import Wanted, counted, forms, is_name, mnemonics, named, nearest, on, rows_of
 from .output import write
 from .table import table
 
@@ -50,12 +50,12 @@ def add(commands: Any) -> None:
 def run(given: argparse.Namespace) -> int:
     """List, count, explain or draw. UnknownInstruction where there is none such."""
     wanted = Wanted(given.target, given.version, tuple(given.type), given.shape, given.kind)
-    if given.operand and not given.draw:
+    if given.operand and given.draw is None:
         raise TilewrightError("--operand says what --draw draws", hint="add --draw FILE")
     if given.name and not is_name(given.name):
         found = _one(given.name, wanted)
-        return _draw(found, given) if given.draw else _explain(found, given)
-    if given.draw:
+        return _explain(found, given) if given.draw is None else _draw(found, given)
+    if given.draw is not None:
         raise UnknownInstruction(
             f"{given.name or 'nothing'!r} is no opcode to draw",
             hint=f"tilewright isa {EXAMPLE} --draw {given.draw}",
@@ -77,9 +77,8 @@ def _one(opcode: str, wanted: Wanted) -> Form:
     try:
         found = form(opcode)
     except UnknownInstruction as error:
-        if opcode.split(".")[0] in ("mma", "wgmma") or opcode.startswith("wmma.mma"):
-            raise UnknownInstruction(error.message, hint=f"nearest are {nearest(opcode)}") from None
-        raise
+        near = nearest(opcode)
+        raise UnknownInstruction(error.message, hint=near or error.hint) from None
     reason = wanted.why_not(found)
     if reason:
         raise TargetError(reason)

@@ -95,17 +95,24 @@ def _corners(shown: Grid, x: int, y: int, element: Element) -> tuple[Array, ...]
 
 def _boxes(shown: Grid, corners: tuple[Array, ...], hover: bool) -> Iterable[str]:
     x, y, wide, high = corners
-    columns: list[Iterable[str]] = [
-        each(lambda t: f'<path fill="{LANES[t % len(LANES)]}" d="M', shown.cells.thread),
-        each("{} ".format, x),
+    outlines = (
+        each("M{} ".format, x),
         each("{}h".format, y),
-        each(lambda w, h: f'{w}v{h}h-{w}z"', wide, high),
-    ]
-    if hover:
-        columns += [repeat("><title>"), *_said(shown), repeat("</title></path>")]
-    else:
-        columns.append(repeat("/>"))
-    return map("".join, zip(*columns, strict=False))
+        each(lambda w, h: f"{w}v{h}h-{w}z", wide, high),
+    )
+    if not hover:
+        return _by_lane(shown, map("".join, zip(*outlines, strict=True)))
+    fill = each(lambda t: f'<path fill="{LANES[t % len(LANES)]}" d="', shown.cells.thread)
+    open_, end = repeat('"><title>'), repeat("</title></path>")
+    return map("".join, zip(fill, *outlines, open_, *_said(shown), end, strict=False))
+
+
+def _by_lane(shown: Grid, outlines: Iterable[str]) -> Iterable[str]:
+    """All cells of one colour as one path."""
+    paths: dict[str, list[str]] = {colour: [] for colour in LANES}
+    for thread, outline in zip(shown.cells.thread.tolist(), outlines, strict=True):
+        paths[LANES[thread % len(LANES)]].append(outline)
+    return (f'<path fill="{colour}" d="{"".join(d)}"/>' for colour, d in paths.items() if d)
 
 
 def _said(shown: Grid) -> list[list[str]]:

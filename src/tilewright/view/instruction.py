@@ -78,7 +78,7 @@ def _grain(i: Instruction) -> str:
 
 
 def _operand(i: Instruction, name: str, grain: str) -> Operand:
-    size = "×".join(map(str, i.matrix_shape(name)))
+    size = "×".join(map(str, i.matrix_shape(name))) + " " + getattr(i, name, "")
     fragment = _in_registers(i, name)
     if name in NAMES and grain == GRAINS[0]:
         grain = GRAINS[1]  # metadata and scales are small change
@@ -108,7 +108,7 @@ def _band(
 
 
 def _paint_shared(to: Picture, operand: Operand, x: int, y: int) -> None:
-    to.text(x, y + 11, f"{operand.name}  {operand.size}", 12, bold=True)
+    to.text(x, y + 11, f"{operand.name} {operand.size}", bold=True)
     to.rect(x + LEFT, y + HEADING + TOP, *SHARED, SHADE)
     middle = y + HEADING + TOP + SHARED[1] / 2
     to.text(x + LEFT + 12, middle + 3, "in shared memory, by its descriptor", 9, ink=FAINT)

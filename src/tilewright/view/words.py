@@ -21,12 +21,12 @@ OPERATION = {"xor": "the bits that differ", "and": "the bits that are one in bot
 
 
 def needs_words(needs: Iterable[Need], until: str = "") -> str:
-    """``PTX 7.0, sm_80 and later``; ``PTX 8.7 for sm_120a, 8.8 for sm_120f``."""
+    """``PTX 7.0 for sm_80 and later``; ``PTX 8.7 for sm_120a; 8.8 for sm_120f``."""
     by_version: dict[str, list[str]] = {}
     for ptx, target in needs:
         by_version.setdefault(ptx, []).append(target)
     each = [f"{ptx} for {', '.join(names)}" for ptx, names in by_version.items()]
-    said = "PTX " + ", ".join(each)
+    said = "PTX " + "; ".join(each)
     if said[-1].isdigit():
         said += " and later"
     return said + (f", until {until}" if until else "")
@@ -65,28 +65,32 @@ def _(how: Chain) -> tuple[str, ...]:
 
 @_said.register
 def _(how: Fused) -> tuple[str, ...]:
-    made, result = dtype(how.sum_type), how.d.name
-    through = (f"A and B are converted to {how.through} first",) if how.through else ()
     count, size = len(how.groups), len(how.groups[0])
     first = "c" if how.begins else "zero"
-    if count == 1:
-        sums = f"one fused sum of {first} and {size} products"
-    else:
-        which = "; ".join(_columns(group) for group in how.groups[:2])
-        more = "; …" if count > 2 else ""
-        sums = f"{count} fused sums in turn, of {size} products each (k = {which}{more})"
-        sums += f": the first begins with {first}, the others with the result before"
-    cut = (
-        f"products are exact; all terms are cut off, toward zero, {how.fraction} bits below the "
-        "largest exponent, and added exactly"
-    )
+    sums = f"one fused sum of {first} and {size} products"
+    if count > 1:
+        which = "; ".join(_columns(group) for group in how.groups[:2]) + "; …" * (count > 2)
+        sums = (
+            f"{count} fused sums in turn, of {size} products each (k = {which}): the first begins "
+        )
+        sums += f"with {first}, the others with the result before"
+    through = (f"A and B are converted to {how.through} first",) if how.through else ()
+    return (*through, sums, "products are exact", *_rounded(how))
+
+
+def _rounded(how: Fused) -> tuple[str, ...]:
+    """How a fused sum is aligned and rounded, and what becomes of the last."""
+    made = dtype(how.sum_type)
     kept = f" with {how.kept} bits of mantissa" if how.kept < made.mantissa else ""
-    rounded = f"each sum is rounded {ROUNDING[how.rounding]} to {made.name}{kept}"
-    steps = [*through, sums, cut, f"the largest exponent counts as {how.least} at least", rounded]
+    steps = [
+        f"all terms are cut off, toward zero, {how.fraction} bits below the largest exponent, "
+        f"which counts as {how.least} at least, and added exactly",
+        f"each sum is rounded {ROUNDING[how.rounding]} to {made.name}{kept}",
+    ]
     if not how.begins:
         steps.append(f"c is added at the end, in {made.name}, rounded {ROUNDING['rn']}")
-    if result != made.name:
-        steps.append(f"that is rounded {ROUNDING['rn']} to {result}")
+    if how.d != made:
+        steps.append(f"that is rounded {ROUNDING['rn']} to {how.d}")
     if how.clamped:
         steps.append("an infinity becomes the largest number of its sign, a NaN +0")
     return tuple(steps)
@@ -94,13 +98,16 @@ def _(how: Fused) -> tuple[str, ...]:
 
 @_said.register
 def _(how: Scaled) -> tuple[str, ...]:
-    scaled = f"each product is multiplied by its two scales ({how.stype})"
-    if how.group > 1:
-        scaled = (
-            f"the products of each {how.group} neighbours are added exactly, and that is one term: "
-            f"times its two scales ({how.stype}), and aligned by the scales' exponents alone"
-        )
-    return (scaled, *_said(how.fused))
+    count = sum(map(len, how.fused.groups))
+    if how.group == 1:
+        scaled = f"each product is exact, and multiplied by its two scales ({how.stype})"
+        return (scaled, f"one fused sum of c and {count} such terms", *_rounded(how.fused))
+    return (
+        f"the products of {how.group} neighbours are added exactly, and multiplied by their two "
+        f"scales ({how.stype}): one term, whose exponent is that of the scales",
+        f"one fused sum of c and {count // how.group} such terms",
+        *_rounded(how.fused),
+    )
 
 
 @_said.register

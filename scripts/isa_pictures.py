@@ -1,0 +1,139 @@
+"""The pictures of docs/isa: each fragment once, and some instructions whole.
+
+A picture serves all operands with the same fragment, whatever their type; of wgmma's widths one is
+drawn, of ldmatrix and stmatrix the most matrices at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from tilewright.mma import MOVES, ROWS, Fragment, Instruction, Move, find
+from tilewright.view import draw_fragment, draw_instruction
+from tilewright.view.words import PUBLISHED
+
+WIDTH = 8  # the N of wgmma that is drawn
+ORDER = ("a", "b", "c", "d", "metadata", "scale_a", "scale_b")
+NAMES = {"scale_a": "scales of A", "scale_b": "scales of B", "metadata": "metadata",
+         "matrices": "matrices"}  # fmt: skip
+SHOWN = {
+    "half": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+    "quad-pairs": "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32",
+    "sparse": "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
+    "scaled": "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X"
+    ".f32.e2m1.e2m1.f32.ue4m3",
+}
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A picture of a fragment: its file, and the first operand that it is of."""
+
+    file: str
+    name: str
+    of: str  # what has it
+    fragment: Fragment
+    verified: bool
+
+    def svg(self) -> str:
+        note = "" if self.verified else f"; {PUBLISHED}"
+        title = f"{self.name} of {self.of}, and of all with this fragment{note}"
+        return draw_fragment(self.fragment, title, name=self.name, grain="register", hover=False)
+
+
+def look(f: Fragment) -> tuple[Any, ...]:
+    """What a picture of a fragment depends on, but for the name of the type."""
+    return f.shape, f.layout, f.transposed, f.tiles, f.bits, f.dtype.bits, f.low
+
+
+def drawn(i: Instruction) -> Instruction:
+    """The form that is drawn for this one: another N, perhaps."""
+    return replace(i, n=WIDTH) if i.asynchronous else i
+
+
+def fragments_of(i: Instruction) -> dict[str, Fragment]:
+    """Those that are in registers; C where it is not as D."""
+    in_shared = "b" if i.asynchronous else ""
+    found = {name: drawn(i).fragment(name) for name in i.operands if name != in_shared}
+    return {name: f for name, f in found.items() if name != "c" or f != found["d"]}
+
+
+@cache
+def pictures() -> dict[Any, Shared]:
+    """look → the picture that shows it; verified where one of the operands is."""
+    made: dict[Any, Shared] = {}
+    files: set[str] = set()
+    for of, name, fragment, verified in used():
+        known = made.get(look(fragment))
+        if known is None:
+            size = "x".join(map(str, fragment.shape[-2:]))
+            stem = f"{name}-{size}-{fragment.type}".replace("_", "-")
+            numbered = (f"{stem}{'' if k == 1 else f'-{k}'}.svg" for k in range(1, 99))
+            file = next(text for text in numbered if text not in files)
+            files.add(file)
+            label = NAMES.get(name, name.upper())
+            made[look(fragment)] = Shared(file, label, of, fragment, verified)
+        elif verified and not known.verified:
+            made[look(fragment)] = replace(known, verified=True)
+    return made
+
+
+def used() -> Iterator[tuple[str, str, Fragment, bool]]:
+    """Every fragment: what has it, which operand it is there, and whether it was confirmed."""
+    for i in ROWS:
+        for name, fragment in fragments_of(i).items():
+            yield f"{i.family} {drawn(i).shape}", name, fragment, i.verified
+    for m in MOVES:
+        if m.instruction is None and most(m) is m:
+            yield m.opcode, "matrices", m.fragment, m.verified
+
+
+def links(group: list[Instruction]) -> str:
+    """``[A](…) [B](…) [C, D](…)``; where types lie differently, each with its own."""
+    made = []
+    for name in ORDER:
+        types: dict[Any, list[str]] = {}
+        for f in (found[name] for found in map(fragments_of, group) if name in found):
+            types.setdefault(look(f), []).append(f.type)
+        label = NAMES.get(name, name.upper())
+        if name == "d" and "c" not in fragments_of(group[0]):
+            label = "C, D"
+        for key, of in types.items():
+            which = f" {', '.join(dict.fromkeys(of))}" if len(types) > 1 else ""
+            made.append(f"[{label}{which}](isa/{pictures()[key].file})")
+    return " ".join(made)
+
+
+def move_link(m: Move) -> str:
+    """The picture of what is moved, as many matrices as may be; of wmma, see its products."""
+    if m.instruction:
+        return ""
+    label = f"{most(m).count} matrices" if most(m).count > 1 else "matrix"
+    return f"[{label}](isa/{pictures()[look(most(m).fragment)].file})"
+
+
+def most(m: Move) -> Move:
+    """The form like this one that moves the most."""
+    return _most()[_kind(m)]
+
+
+def _kind(m: Move) -> Any:
+    return m.family, m.shape, m.type, m.trans, m.operand, m.layout, m.aligned
+
+
+@cache
+def _most() -> dict[Any, Move]:
+    return {_kind(m): m for m in sorted(MOVES, key=lambda m: m.count)}
+
+
+def all_pictures() -> dict[str, str]:
+    """File → SVG."""
+    made = {shared.file: shared.svg() for shared in pictures().values()}
+    for file, opcode in SHOWN.items():
+        found = find(opcode)
+        assert found is not None, opcode
+        made[f"{file}.svg"] = draw_instruction(found, grain="register", hover=False)
+    return made
