@@ -57,7 +57,7 @@ def draw_instruction(i: Instruction, *, grain: str = "", hover: bool = True) -> 
     wide = max(above[0].element[0], corner[0].element[0])  # B's columns are those of D
     high = max(o.element[1] for o in (*left, *corner))
     lefts = [(o, (o.element[0], high)) for o in left]
-    aboves = [(o, (wide if o is above[0] else o.element[0], above[0].element[1])) for o in above]
+    aboves = [(o, (wide if o is above[0] else o.element[0], o.element[1])) for o in above]
     corners = [(o, (wide if o is corner[0] else o.element[0], high)) for o in corner]
     middle = sum(o.room(size)[0] + SPACE for o, size in lefts)
     y = _band(to, aboves, middle, 44, hover) + SPACE

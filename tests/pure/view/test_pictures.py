@@ -138,6 +138,12 @@ def test_nothing_leaves_the_paper() -> None:
             assert top <= float(text.get("y")) <= top + height
 
 
+def test_two_lines_of_text_fit_into_every_cell() -> None:
+    for opcode in (HALF, FP4, "mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.xor.popc"):
+        cells_of = re.findall(r'd="M\d+ \d+h(\d+)v(\d+)', draw_instruction(mma.find(opcode)))
+        assert all(int(wide) >= 17 and int(high) >= 24 for wide, high in cells_of)
+
+
 def test_large_pictures_stay_small() -> None:
     assert len(draw_instruction(mma.find(WIDE))) < 2_000_000
     wide = mma.find(WIDE).fragment("d")
