@@ -84,6 +84,19 @@ class Warp(Conversions, Memory):
         loaded = self.emit(opcode, ptr, into=into)
         return loaded if isinstance(loaded, tuple) else (loaded,)
 
+    def stmatrix(self, ptr: Any, values: Sequence[Any], trans: bool = False) -> None:
+        """Store 1, 2 or 4 8×8 matrices of 16-bit elements, each lane a b32 register of each: the
+        reverse of ``ldmatrix``. For sm_90 and later.
+        """
+        if len(values) not in (1, 2, 4):
+            raise kernel_error(f"stmatrix stores 1, 2 or 4 matrices, not {len(values)}")
+        number = f"x{len(values)}{'.trans' if trans else ''}"
+        self.emit(f"stmatrix.sync.aligned.m8n8.{number}.shared.b16", ptr, tuple(values))
+
+    def movmatrix(self, value: Any, *, into: Into = None) -> Any:
+        """Transpose an 8×8 matrix of 16-bit elements, as ``ldmatrix`` gave it, among the lanes."""
+        return self.emit("movmatrix.sync.aligned.m8n8.trans.b16", value, into=into)
+
     def mma(
         self,
         instruction: Any,

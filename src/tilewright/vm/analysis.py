@@ -12,12 +12,14 @@ from .operands import Addr, Arg, CodeBlock, Op, Register, Special, Vec
 from .special import UNIFORM
 
 # Results that differ between lanes, or may, though the operands are the same.
-VARIANT = frozenset("atom shfl ldmatrix mma movmatrix match elect addc subc madc".split())
+VARIANT = frozenset(
+    "atom shfl ldmatrix mma wmma wgmma movmatrix match elect addc subc madc".split()
+)
 ATOMICS = ("atom", "red")
 STRONG = frozenset("acquire release acq_rel relaxed volatile mmio cv".split())
 STEERS = frozenset({"branch", "barrier"})
 # What an operation costs, about as it takes time; a loop that looks at a flag gives way soon.
-WEIGHTS = {"mma": 16, "ldmatrix": 4, "atom": 50, "nanosleep": 2000}
+WEIGHTS = {"mma": 16, "wmma": 16, "ldmatrix": 4, "stmatrix": 8, "atom": 50, "nanosleep": 2000}
 LOOKS = frozenset({"ld", "atom"})
 LOOK = 500
 

@@ -83,9 +83,9 @@ def _what(run: Run, code: int, op: Op, address: int) -> str:
 
 
 def _bytes(op: Op) -> int:
-    """How many bytes a lane accesses."""
-    if op.form.mnemonic == "ldmatrix":
-        return 16
+    """How many bytes a lane accesses; of a matrix instruction, at once or in one thread."""
+    if op.form.entry is not None:
+        return int(getattr(op.form.entry, "alignment", 16))
     if op.form.mnemonic == "cp":
         return next(arg.bits for spec, arg in op.sources if spec.kind == "imm")
     return bits(op.form.T) // 8 * int(op.form.vec[1:] or 1)

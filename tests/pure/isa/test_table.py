@@ -77,7 +77,8 @@ def test_a_meaning_takes_the_operands_of_its_signatures(r):
 
 
 def test_meanings_use_the_primitives_that_there_are():
-    known = {name for name in vars(primitives.Primitives) if not name.startswith("_")}
+    named = (*vars(primitives.Primitives), *primitives.Primitives.__annotations__)
+    known = {name for name in named if not name.startswith("_")}
     for module in {inspect.getmodule(r.meaning) for r in ALL}:
         used = set(re.findall(r"\bm\.(\w+)", inspect.getsource(module)))
         assert used - {"signature"} <= known, (module, used - known)

@@ -50,7 +50,7 @@ def test_ldmatrix():
     found = form("ldmatrix.sync.aligned.m8n8.x2.trans.shared::cta.b16")
     found.row.meaning(m, found, "address")
     assert m.calls[1] == ("ldmatrix", "shared", "address", 2, True)
-    assert list(found.needs()) == [("6.5", "sm_75"), ("7.8", "sm_75")]
+    assert list(found.needs()) == [("7.8", "sm_75")]
     assert found.signatures[0][1].space == "shared::cta"
     assert form("ldmatrix.sync.aligned.m8n8.x4.b16").signatures[0][1].space == ""
 

@@ -19,6 +19,7 @@ from . import (
     logic,
     matrix,
     memory,
+    moves,
     narrow,
     stochastic,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "logic",
     "matrix",
     "memory",
+    "moves",
     "narrow",
     "stochastic",
 ]

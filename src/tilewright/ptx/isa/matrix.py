@@ -1,4 +1,4 @@
-"""Matrix instructions: ``mma``, ``mma.sp``, ``wmma.mma`` and ``ldmatrix``.
+"""Matrix instructions: ``mma``, ``mma.sp`` and ``wmma.mma``.
 
 Shapes, types, modifiers, versions and the number of registers come from ``tilewright.mma``; nothing
 of them is written here.
@@ -11,7 +11,7 @@ from typing import Any
 from ... import mma
 from .primitives import Primitives, Value
 from .quadpair import lowered
-from .row import Form, listed, row
+from .row import Form, listed
 
 ALL = 0xFFFFFFFF
 Values = tuple[Value, ...]
@@ -75,12 +75,3 @@ def wmma_mma(m: Primitives, f: Form, a: Values, b: Values, c: Values) -> Values:
     """D = A B + C by the whole warp, on fragments as wmma.load gave them."""
     m.convergent(m.const(32, ALL))
     return m.mma(f.entry, a, b, c)
-
-
-@row("ldmatrix.sync.aligned.m8n8.{num}[.trans][.{space}].b16", "d:b32*num = [a:space]",
-     num="x1 x2 x4", space="shared shared::cta", ptx="6.5", target="sm_75",
-     effects="convergent memory", needs={"shared::cta": ("7.8", "sm_75")})  # fmt: skip
-def ldmatrix(m: Primitives, f: Form, a: Value) -> tuple[Value, ...]:
-    """Load 8×8 matrices of 16-bit elements, each lane its fragment; ``.trans`` transposes them."""
-    m.convergent(m.const(32, ALL))
-    return m.ldmatrix(f.space.partition("::")[0], a, int(f.num[1:]), bool(f.trans))

@@ -173,16 +173,18 @@ class Row:
 class Listed(Row):
     """A row whose forms are the ``entries`` of another table, which ``find`` finds by opcode.
 
-    An entry has ``opcode``, ``needs`` (alternatives) and ``until``; the row's operands, meaning
-    and ``where`` read it as ``form.entry``.
+    An entry has ``opcode``, ``needs`` (alternatives), ``until`` and, if it touches memory,
+    ``space``; the row's operands, meaning and ``where`` read it as ``form.entry``.
     """
 
     entries: Sequence[Any] = ()
     find: Callable[[str], Any] = lambda opcode: None
+    slots = ()  # type: ignore[assignment]
 
     def form(self, opcode: str, ordered: bool = True) -> Form | None:
         entry = self.find(opcode)
-        return None if entry is None else Form(self, opcode, {}, (), entry)
+        chosen = {"space": getattr(entry, "space", "")}
+        return None if entry is None else Form(self, opcode, chosen, (), entry)
 
     def opcodes(self) -> Iterator[str]:
         return (entry.opcode for entry in self.entries)
