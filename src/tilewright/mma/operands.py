@@ -69,7 +69,7 @@ def _warpgroup(i: Instruction, name: str) -> Fragment:
     if name == "b":
         raise LayoutError(f"B of {i.opcode} is in shared memory", hint="see mma.Descriptor")
     run = run_of(type_) if name == "a" else 2
-    return Fragment(type_, rows, columns, quads(rows, columns, run, warps=4))
+    return Fragment(type_, rows, columns, quads(rows, columns, run, warps=i.m // 16))
 
 
 def _quad_pair(i: Instruction, name: str) -> Fragment:

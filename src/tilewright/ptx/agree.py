@@ -135,7 +135,8 @@ def _scalar(form: Form, spec: OperandSpec, want: str, operand: Operand, names: N
     if isinstance(operand, Reg):
         return _register(form, spec, want, operand.name, names)
     if isinstance(operand, Sink):
-        allowed = spec.dest and ("memory" in form.effects or spec.count or want != spec.type)
+        kept = "memory" in form.effects or spec.count or want != spec.type
+        allowed = spec.dest and not spec.both and kept
         return "" if allowed else "'_' can't stand here"
     if spec.dest:
         return f"{_text(operand)} can't be a destination: a register is wanted"

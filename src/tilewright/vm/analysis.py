@@ -19,7 +19,15 @@ ATOMICS = ("atom", "red")
 STRONG = frozenset("acquire release acq_rel relaxed volatile mmio cv".split())
 STEERS = frozenset({"branch", "barrier"})
 # What an operation costs, about as it takes time; a loop that looks at a flag gives way soon.
-WEIGHTS = {"mma": 16, "wmma": 16, "ldmatrix": 4, "stmatrix": 8, "atom": 50, "nanosleep": 2000}
+WEIGHTS = {
+    "mma": 16,
+    "wmma": 16,
+    "wgmma": 64,
+    "ldmatrix": 4,
+    "stmatrix": 8,
+    "atom": 50,
+    "nanosleep": 2000,
+}
 LOOKS = frozenset({"ld", "atom"})
 LOOK = 500
 

@@ -171,6 +171,14 @@ class Evaluator:
     def fence(self, kind: str) -> None:
         """Accesses happen in order here; nothing is left to order."""
 
+    # Until the asynchronous engine takes them over, products are done when they are issued, a legal
+    # moment between issue and wait: nothing is left to commit or to wait for.
+    def wgmma_commit(self) -> None:
+        """The warp's products since the last commit become a group."""
+
+    def wgmma_wait(self, pending: int) -> None:
+        """Until at most ``pending`` groups are under way."""
+
     def nanosleep(self, a: Value) -> None:
         """A warp that loops gives way at its branch."""
 

@@ -202,7 +202,7 @@ class Flattener:
         if self.loc:
             self.locs[len(self.ops)] = self.loc
         dests = tuple(p for p in pairs if p[0].dest)
-        sources = tuple(p for p in pairs if not p[0].dest)
+        sources = tuple(p for p in pairs if not p[0].dest or p[0].both)
         negated = bool(s.guard and s.guard.negated)
         self.ops.append(Op(len(self.ops), f, dests, sources, guard, negated, s.pos))
 

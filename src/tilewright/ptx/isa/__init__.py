@@ -22,6 +22,7 @@ from . import (
     moves,
     narrow,
     stochastic,
+    warpgroup,
 )
 from .row import ROWS, Form, OperandSpec, Row, form
 
@@ -48,4 +49,5 @@ __all__ = [
     "moves",
     "narrow",
     "stochastic",
+    "warpgroup",
 ]

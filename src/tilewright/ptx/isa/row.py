@@ -21,6 +21,7 @@ Operands, in order, destinations before the ``=``, alternatives between `` / ``:
 
     d:T         register of the slot's type (a source: or an immediate), or of a literal: ``a:u32``
     d:2T        of twice that width
+    +d:T        a destination that is read too: it comes first among the sources
     d:T*vec     a vector as long as slot ``vec`` says (``v4`` → 4, absent → a scalar); ``a:b32*4``
     p:pred|q:pred?   one or two destinations
     [a:space]   an address in the slot's (or a literal) state space; empty is generic
@@ -54,7 +55,7 @@ from itertools import product
 from typing import Any
 
 from ...errors import UnknownInstruction
-from ..tree import Vector
+from ..tree import Imm, Vector
 
 Version = tuple[int, int]
 Need = tuple[str, str]  # (".version", ".target"), e.g. ("7.0", "sm_80")
@@ -63,7 +64,7 @@ Options = dict[str, Any]  # keyword arguments that several rows share
 
 _PIECE = re.compile(r"\[\.([^\]]+)\]|\.(\{\w+\}|[^.\[{]+)")
 _SPEC = re.compile(
-    r"(?P<open>\[)?(?P<name>\w+):(?P<double>2)?(?P<type>\w*)"
+    r"(?P<open>\[)?(?P<both>\+)?(?P<name>\w+):(?P<double>2)?(?P<type>\w*)"
     r"(?P<allowed>(?:\([-.\d ]*\))*)(?:\*(?P<count>\w+))?(?P<close>\])?(?P<opt>\?)?$"
 )
 _VALUES = re.compile(r"\(([^)]*)\)")
@@ -112,6 +113,7 @@ class OperandSpec:
     dest: bool = False
     second: bool = False  # the q of p|q
     allowed: tuple[Allowed, ...] = ()
+    both: bool = False  # a destination that is read too
 
     def __str__(self) -> str:
         text = {"address": f"[{self.name}]"}.get(self.kind, f"{self.name}:{self.type or self.kind}")
@@ -293,7 +295,8 @@ def _fits(
         length = len(operand.items) if isinstance(operand, Vector) else 0
         if spec.kind == "reg" and length != spec.count:
             return False
-        if is_predicate and is_predicate(operand) != (spec.type == "pred"):
+        either = spec.allowed and isinstance(operand, Imm)
+        if is_predicate and not either and is_predicate(operand) != (spec.type == "pred"):
             return False
     return True
 
@@ -422,7 +425,8 @@ def _spec(f: Form, m: re.Match[str], dest: bool, second: bool) -> OperandSpec:
     if m["double"]:
         type_ = type_[0] + str(2 * int(type_[1:]))
     count = _count(f, m["count"])
-    return OperandSpec(name, "reg", type_, count, "", optional, dest, second, allowed)
+    both = bool(m["both"])
+    return OperandSpec(name, "reg", type_, count, "", optional, dest, second, allowed, both)
 
 
 def _count(f: Form, word: str | None) -> int:
