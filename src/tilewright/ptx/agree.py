@@ -13,7 +13,7 @@ import difflib
 from collections.abc import Iterator
 
 from .isa import Form, OperandSpec
-from .isa.row import Allowed
+from .isa.spec import Allowed
 from .printer import print_operand
 from .scope import Names, Register
 from .specials import READERS, WARP_SIZE, special

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tilewright.ptx.agree import wrong
-from tilewright.ptx.isa.row import Allowed, OperandSpec, Row, _signatures, form
+from tilewright.ptx.isa.row import Row, form
+from tilewright.ptx.isa.spec import Allowed, OperandSpec, signatures
 from tilewright.ptx.scope import Names
 from tilewright.ptx.tree import Imm, Operand, Vector
 
@@ -15,7 +16,7 @@ def spec(text: str) -> OperandSpec:
     row = Row("made", "made", {}, text, lambda: None, "1.0", "sm_10", {}, frozenset(), None)
     made = row.form("made")
     assert made is not None
-    return _signatures(made)[0][0]
+    return signatures(made)[0][0]
 
 
 @pytest.mark.parametrize(

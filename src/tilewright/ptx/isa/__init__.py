@@ -24,7 +24,8 @@ from . import (
     stochastic,
     warpgroup,
 )
-from .row import ROWS, Form, OperandSpec, Row, form
+from .row import ROWS, Form, Row, form
+from .spec import OperandSpec
 
 __all__ = [
     "ROWS",
