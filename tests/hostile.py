@@ -263,6 +263,15 @@ PAIRS = (0b0100, 0b1000, 0b1001, 0b1100, 0b1101, 0b1110)
 UNORDERED = (0b0001, 0b0010, 0b0110, 0b0011, 0b0111, 0b1011)
 
 
+def one_of_each(rows) -> list:
+    """The first instruction of each family with its types, layouts, kind and number of scales."""
+    made = {}
+    for row in rows:
+        types = (row.family, row.a, row.b, row.d, row.c, row.alayout, row.blayout)
+        made.setdefault((*types, row.kind, row.scale_vec, row.tiles), row)
+    return list(made.values())
+
+
 def kinds(instruction) -> tuple[str, ...]:
     """The kinds of tiles that suit an instruction's types."""
     return tuple(KINDS if dtype(instruction.a).kind == "float" else INTEGER_KINDS)

@@ -12,7 +12,6 @@ what needs sm_100a, by the PTX manual and CUTLASS's layouts of it.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -29,6 +28,7 @@ from ..target import Target, parse_version
 from .available import DEFAULT_ARCH, Available, Need
 from .fragments import Fragment, spread
 from .instruction import Instruction
+from .nearest import closest
 from .rows import ROWS
 
 Bits = npt.NDArray[Any]
@@ -306,8 +306,7 @@ def move(opcode: str, arch: str = "") -> Move:
     """
     found = find_move(opcode)
     if found is None:
-        near = difflib.get_close_matches(opcode, [m.opcode for m in MOVES], cutoff=0.0)
-        hint = f"nearest are {', '.join(near)}"
+        hint = f"nearest are {', '.join(closest(opcode, (m.opcode for m in MOVES)))}"
         raise UnknownInstruction(f"no instruction {opcode!r} moves fragments", hint=hint)
     if arch and not found.runs_on(arch):
         raise TargetError(f"{opcode} needs {found.wanted}, not {arch}")

@@ -10,7 +10,6 @@ the judge of every line; where it and the manual differ a comment says so.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from functools import cache
@@ -20,6 +19,7 @@ from typing import Any
 from ..errors import TargetError, UnknownInstruction
 from ..target import Target
 from .instruction import DEFAULT_ARCH, Instruction, Need
+from .nearest import closest, reason
 
 Types = tuple[str, str, str, str]  # of D, A, B, C
 Layouts = tuple[tuple[str, str], ...]  # of A and B
@@ -294,8 +294,9 @@ def instruction(opcode: str, arch: str = "") -> Instruction:
     """
     row = find(opcode)
     if row is None:
-        near = nearest(opcode)
-        raise UnknownInstruction(f"no matrix instruction {opcode!r}", hint=f"nearest are {near}")
+        why = reason(opcode, (r.opcode for r in ROWS))
+        hint = f"nearest are {nearest(opcode)}"
+        raise UnknownInstruction(f"no matrix instruction {opcode!r}: {why}", hint=hint)
     if arch and not row.runs_on(arch):
         raise TargetError(f"{opcode} needs {row.wanted}, not {arch}")
     return row.on(arch or row.arch)
@@ -303,8 +304,7 @@ def instruction(opcode: str, arch: str = "") -> Instruction:
 
 def nearest(opcode: str, count: int = 3) -> str:
     """The opcodes most like this one."""
-    known = [row.opcode for row in ROWS]
-    return ", ".join(difflib.get_close_matches(opcode, known, n=count, cutoff=0.0))
+    return ", ".join(closest(opcode, (row.opcode for row in ROWS), count))
 
 
 def catalogue(arch: str = "", **fields: object) -> tuple[Instruction, ...]:

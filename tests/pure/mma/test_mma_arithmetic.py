@@ -1,103 +1,17 @@
-"""The tensor cores' arithmetic against a second derivation, in fractions, element by element."""
+"""The tensor core's arithmetic, fact by fact: what each architecture keeps, cuts off and rounds.
 
-import struct
-from fractions import Fraction
+``test_rationals`` holds all of it to exact fractions, ``test_mma_golden`` to an H200.
+"""
+
+from __future__ import annotations
 
 import numpy as np
 import pytest
 
 import hostile
 from tilewright import mma
-from tilewright.dtypes import dtype, encode
+from tilewright.dtypes import encode
 from tilewright.errors import DtypeError, LayoutError, TargetError, UnknownInstruction
-
-FIELDS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23)}
-FRACTION = {"sm_70": 23, "sm_75": 24, "sm_80": 24, "sm_89": 24, "sm_90a": 25, "sm_120": 25}
-FUSED = {"sm_70": 4, "sm_75": 8, "sm_80": 8, "sm_89": 8, "sm_90a": 16, "sm_120": 16}
-NAN, INF = "nan", "inf"
-
-
-def number(name, bits):
-    """(value as a fraction or NAN or INF, negative, exponent of the leading place)."""
-    width, mantissa = FIELDS[name]
-    top = 2**width - 1
-    field, low = bits >> mantissa & top, bits & (2**mantissa - 1)
-    negative = bool(bits >> (width + mantissa))
-    if field == top:
-        return (NAN if low else INF), negative, 0
-    exponent = max(field, 1) - top // 2
-    value = Fraction(low + (2**mantissa if field else 0), 2**mantissa) * Fraction(2) ** exponent
-    return (-value if negative else value), negative, exponent
-
-
-def product(x, y):
-    (p, s, e), (q, t, f) = x, y
-    if NAN in (p, q) or (INF in (p, q) and 0 in (p, q)):
-        return NAN, s != t, 0
-    return (INF if INF in (p, q) else p * q), s != t, e + f
-
-
-def fused(terms, fraction):
-    infinite = {negative for value, negative, _ in terms if value == INF}
-    if any(value == NAN for value, _, _ in terms) or len(infinite) == 2:
-        return NAN, False
-    if infinite:
-        return INF, infinite.pop()
-    top = max([-133] + [e for value, _, e in terms if value])
-    unit = Fraction(2) ** (top - fraction)
-    total = sum(int(value / unit) for value, _, _ in terms) * unit  # int() cuts off toward zero
-    return total, total < 0
-
-
-def rounded(name, value, negative):
-    if value == NAN:
-        return 0x7FFF if name == "f16" else 0x7FFFFFFF
-    if name == "f16":
-        sign = negative << 15
-        try:
-            half = struct.pack("<e", abs(float(value)))  # a double holds the sum, or inf
-            code = int.from_bytes(half, "little")
-            return sign | code if code else 0  # an H200 gives no negative zero
-        except OverflowError:
-            return sign | 0x7C00
-    sign = negative << 31
-    if value == INF or abs(value) >= 2**128:
-        return sign | 0x7F800000
-    low, high = 0, 0x7F800000  # the largest bits whose number is not above
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if number("f32", middle)[0] <= abs(value) else (low, middle)
-    return sign | low if low else 0
-
-
-def reference(row, arch, a, b, c):
-    """One element of D: a and b of K bits each, c bits."""
-    step = FUSED[arch]
-    for k in range(0, row.k, step):
-        pairs = zip(a[k : k + step], b[k : k + step], strict=True)
-        terms = [product(number(row.a, int(x)), number(row.b, int(y))) for x, y in pairs]
-        c = rounded(row.d, *fused([*terms, number(row.c, int(c))], FRACTION[arch]))
-    return c
-
-
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("kind", hostile.KINDS)
-@pytest.mark.parametrize("row", [r for r in mma.ROWS if r.k == 16 or r.a == "f16"], ids=str)
-def test_equals_the_fractions(row, kind, arch):
-    a, b, c = hostile.tiles(row, kind, 3)
-    d = mma.dot_accumulate(a, b, c, row, arch)
-    assert d.dtype == dtype(row.d).storage
-    rng = np.random.default_rng(2)
-    for _ in range(40):
-        t, m, n = rng.integers(3), rng.integers(row.m), rng.integers(row.n)
-        expected = reference(row, arch, a[t, m], b[t, :, n], int(c[t, m, n]))
-        assert int(d[t, m, n]) == expected, f"tile {t}, row {m}, column {n}"
-
-
-@pytest.mark.parametrize("arch", FRACTION)
-def test_the_facts_of_each_generation(arch):
-    how = mma.arithmetic(mma.ROWS[1], arch)
-    assert (how.facts.fraction, how.step) == (FRACTION[arch], FUSED[arch])
 
 
 def bits(name, *values):
@@ -120,7 +34,7 @@ BF16 = mma.instruction("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32")
 
 
 def first(row, products, c, arch):
-    return int(mma.dot_accumulate(*tile(row, products, c), row, arch)[0, 0])
+    return int(row.on(arch)(*tile(row, products, c))[0, 0])
 
 
 def test_hopper_keeps_one_bit_more_than_ampere():
@@ -165,7 +79,7 @@ def test_subnormals_are_exact():
 def test_call_takes_arrays_of_the_types_or_bits():
     a, b, c = hostile.tiles(F32, "random_normal", 2)
     d = F32(a, b, c)
-    assert np.array_equal(d, mma.dot_accumulate(a, b, c, F32, "sm_90a"))
+    assert d.dtype == np.uint32
     typed = F32(a.view(np.float16), b.view(np.float16), c.view(np.float32))
     assert typed.dtype == np.float32
     assert np.array_equal(typed.view(np.uint32), d)
@@ -177,19 +91,27 @@ def test_call_takes_arrays_of_the_types_or_bits():
         F32(a, b.transpose(0, 2, 1), c)
 
 
-@pytest.mark.parametrize("row", mma.ROWS, ids=str)
+WARP = [row for row in hostile.one_of_each(mma.ROWS) if not row.asynchronous]
+
+
+@pytest.mark.parametrize("row", WARP, ids=str)
 def test_registers_give_what_matrices_give(row):
-    a, b, c = hostile.tiles(row, "near_one", 2)
-    registers = [row.fragment(x).registers(y) for x, y in zip("abc", (a, b, c), strict=True)]
-    d = row.execute(*registers)
+    row = row if row.runs_on("sm_90a") and not row.until else row.on(row.target)
+    kind = hostile.kinds(row)[3 % len(hostile.kinds(row))]
+    matrices = dict(zip("abc", hostile.tiles(row, kind, 2), strict=True), **hostile.extras(row, 2))
+    registers = {name: row.fragment(name).registers(x) for name, x in matrices.items()}
+    d = row.execute(**registers)
     assert d.shape == (2, 32, row.fragment("d").count)
-    assert np.array_equal(row.fragment("d").matrix(d), row(a, b, c))
+    assert np.array_equal(row.fragment("d").matrix(d), row(**matrices))
 
 
 def test_finding_rows():
-    assert len(mma.catalogue()) == len(mma.ROWS) == 6
-    assert {r.shape for r in mma.catalogue("sm_75")} == {"m16n8k8"}
-    assert mma.catalogue(a="bf16", k=16) == (BF16,)
+    assert len(mma.catalogue()) == len(mma.ROWS) == len({r.opcode for r in mma.ROWS})
+    assert {r.shape for r in mma.catalogue("sm_75", family="mma", a="f16")} == {"m8n8k4", "m16n8k8"}
+    assert mma.catalogue(family="mma", a="bf16", k=16) == (BF16,)
+    assert mma.find("mma.sync.aligned.row.col.m16n8k16.f32.bf16.bf16.f32") is BF16
+    assert mma.find("mma.sync.aligned.col.row.m16n8k16.f32.bf16.bf16.f32") is None
+    assert mma.find(BF16.opcode + ".f32") is mma.find(BF16.opcode + ".sync") is None
     assert mma.instruction(F32.opcode, "sm_80").arch == "sm_80"
     with pytest.raises(UnknownInstruction, match=r"m16n8k16\.row\.col\.f32\.f16\.f16\.f32"):
         mma.instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f16")

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import hostile
 from tilewright import mma
 from tilewright.errors import LayoutError
 from tilewright.layout import Layout
@@ -86,33 +87,46 @@ def test_layouts_print_as_cute_has_them():
     assert str(short.fragment("b").layout) == "((4,8),2):((16,1),8)"
 
 
-@pytest.mark.parametrize("row", mma.ROWS, ids=str)
-@pytest.mark.parametrize("operand", "abcd")
-def test_registers_and_matrix_are_inverse(row, operand):
-    fragment = row.fragment(operand)
-    assert sorted(fragment.places().ravel()) == list(range(fragment.rows * fragment.columns))
+@pytest.mark.parametrize("row", hostile.one_of_each(mma.ROWS), ids=str)
+def test_registers_and_matrix_are_inverse(row):
     rng = np.random.default_rng(0)
-    bits = rng.integers(0, 1 << fragment.dtype.bits, (3, *fragment.shape))
-    matrix = bits.astype(fragment.dtype.storage)
-    registers = fragment.registers(matrix)
-    assert registers.shape == (3, 32, fragment.count)
-    assert registers.dtype == np.uint32
-    assert np.array_equal(fragment.matrix(registers), matrix)
+    for operand in row.operands:
+        if operand == "b" and row.asynchronous:
+            continue
+        fragment = row.fragment(operand)
+        size = fragment.rows * fragment.columns * fragment.tiles
+        places = np.sort(fragment.places().ravel())
+        assert np.array_equal(places, np.repeat(np.arange(size), fragment.copies)), operand
+        bits = rng.integers(0, 1 << min(62, fragment.dtype.bits), (3, *fragment.shape))
+        matrix = bits.astype(fragment.dtype.storage)
+        registers = fragment.registers(matrix)
+        assert registers.shape == (3, fragment.threads, fragment.count), operand
+        assert registers.dtype == f"u{fragment.word // 8}", operand
+        for copy in range(fragment.copies):
+            assert np.array_equal(fragment.matrix(registers, copy), matrix), operand
 
 
 def test_counts_are_the_manuals():
-    counts = {
-        row.opcode.removeprefix("mma.sync.aligned."): [row.fragment(x).count for x in "abcd"]
-        for row in mma.ROWS
+    """Registers of A, B, C and D, as the manual's tables of fragments have them."""
+    manuals = {
+        "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32": [2, 2, 8, 8],
+        "mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16": [2, 1, 2, 2],
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32": [4, 2, 4, 4],
+        "mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64": [8, 4, 4, 4],
+        "mma.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32": [4, 2, 4, 4],
+        "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32": [4, 4, 4, 4],
+        "wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32": [8, 8, 8, 8],
+        "wmma.mma.sync.aligned.row.col.m8n32k16.f16.f16": [8, 8, 4, 4],
+        "wmma.mma.sync.aligned.row.col.m8n32k16.s32.s8.s8.s32": [1, 4, 8, 8],
+        "wmma.mma.sync.aligned.row.col.m16n16k8.f32.tf32.tf32.f32": [4, 4, 8, 8],
+        "wmma.mma.sync.aligned.row.col.m8n8k4.f64.f64.f64.f64": [1, 1, 2, 2],
     }
-    assert counts == {
-        "m16n8k8.row.col.f16.f16.f16.f16": [2, 1, 2, 2],
-        "m16n8k8.row.col.f32.f16.f16.f32": [2, 1, 4, 4],
-        "m16n8k16.row.col.f16.f16.f16.f16": [4, 2, 2, 2],
-        "m16n8k16.row.col.f32.f16.f16.f32": [4, 2, 4, 4],
-        "m16n8k8.row.col.f32.bf16.bf16.f32": [2, 1, 4, 4],
-        "m16n8k16.row.col.f32.bf16.bf16.f32": [4, 2, 4, 4],
-    }
+    counts = {o: [mma.instruction(o).fragment(x).count for x in "abcd"] for o in manuals}
+    assert counts == manuals
+    wide = mma.instruction("wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16")
+    assert [wide.fragment(x).count for x in "acd"] == [4, 128, 128]
+    with pytest.raises(LayoutError, match=r"B of .* is in shared memory"):
+        wide.fragment("b")
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])

@@ -10,6 +10,8 @@ from tilewright.ptx.isa import form, matrix
 class Recorder:
     """An evaluator that notes what a meaning asks for."""
 
+    arch = "sm_90a"
+
     def __init__(self):
         self.calls = []
 
@@ -20,15 +22,25 @@ class Recorder:
         return lambda *args: self.calls.append((name, *args))
 
 
-@pytest.mark.parametrize("row", mma.ROWS, ids=str)
+WARP = [row for row in mma.ROWS if not row.asynchronous]
+
+
+@pytest.mark.parametrize("row", WARP, ids=str)
 def test_every_matrix_instruction_has_its_form(row):
     found = form(row.opcode)
-    assert list(found.needs()) == [(row.ptx, row.target)]
-    assert found.effects == {"convergent"}
-    specs = found.signature(4)
-    assert [s.count for s in specs] == [row.fragment(x).count for x in "dabc"]
-    assert [s.dest for s in specs] == [True, False, False, False]
+    versions, targets = zip(*row.needs, strict=True)
+    assert list(found.needs()) == [("|".join(versions), "|".join(targets))]
+    assert found.effects == {"convergent"} and found.until == row.until
+    (specs,) = found.signatures
+    assert [s.count for s in specs[:4]] == [row.fragment(x).count for x in "dabc"]
+    assert [s.dest for s in specs] == [True] + [False] * (len(specs) - 1)
+    assert len(specs) == 4 + 2 * row.sparse + 4 * bool(row.stype)
+
+
+def test_a_meaning_asks_for_the_instruction():
+    row = mma.instruction("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32")
     m = Recorder()
+    found = form(row.opcode)
     found.row.meaning(m, found, "a", "b", "c")
     assert m.calls == [("convergent", matrix.ALL), ("mma", row, "a", "b", "c")]
 

@@ -55,6 +55,7 @@ from itertools import product
 from typing import Any
 
 from ...errors import UnknownInstruction
+from ...mma.nearest import closest, reason
 from ..tree import Imm, Vector
 from .spec import OperandSpec, signatures
 
@@ -308,28 +309,54 @@ def _slot(piece: re.Match[str], slots: Mapping[str, str]) -> Slot:
 
 
 @cache
+def find(opcode: str) -> Form | None:
+    """The form of an opcode, or None where no row has it."""
+    for made in _forms(opcode):
+        if not (made.row.where and made.row.where(made)):
+            return replace(made, signatures=signatures(made))
+    return None
+
+
 def form(opcode: str) -> Form:
     """The form of an opcode such as ``fma.rn.f32``.
 
-    Raises UnknownInstruction, naming the nearest forms, where no row has it.
+    Raises UnknownInstruction, with the reason and the nearest forms, where no row has it.
     """
-    reasons: dict[str, None] = {}
+    found = find(opcode)
+    if found is None:
+        reasons = dict.fromkeys(f": {why}" for why in _reasons(opcode))
+        raise UnknownInstruction(
+            f"no instruction {opcode!r}{''.join(reasons)}", hint=_near(opcode)
+        )
+    return found
+
+
+def _forms(opcode: str) -> Iterator[Form]:
+    """What the rows make of an opcode, their own order of modifiers first."""
     for ordered in (True, False):
         for candidate in ROWS.get(opcode.split(".")[0], ()):
-            made = candidate.form(opcode, ordered)
-            if made is None:
-                continue
-            reason = candidate.where(made) if candidate.where else ""
-            if not reason:
-                return replace(made, signatures=signatures(made))
-            reasons[reason] = None
-    raise UnknownInstruction(
-        f"no instruction {opcode!r}" + "".join(f": {r}" for r in reasons), hint=_near(opcode)
-    )
+            if (made := candidate.form(opcode, ordered)) is not None:
+                yield made
+
+
+def _reasons(opcode: str) -> Iterator[str]:
+    for made in _forms(opcode):
+        if made.row.where:
+            yield made.row.where(made)
+    if known := _listed(opcode):
+        yield reason(opcode, known)
+
+
+def _listed(opcode: str) -> list[str]:
+    """The opcodes that listed rows have for this mnemonic."""
+    rows = [r for r in ROWS.get(opcode.split(".")[0], ()) if isinstance(r, Listed)]
+    return [known for r in rows for known in r.opcodes()]
 
 
 def _near(opcode: str) -> str:
     mnemonic = opcode.split(".")[0]
+    if known := _listed(opcode):
+        return f"nearest are {', '.join(closest(opcode, known))}"
     if mnemonic in ROWS:
         return "its forms are " + ", ".join(r.syntax for r in ROWS[mnemonic][:6])
     close = difflib.get_close_matches(mnemonic, ROWS, n=3)

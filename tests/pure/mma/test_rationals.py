@@ -1,0 +1,229 @@
+"""Every matrix instruction of every architecture against a second derivation, in fractions.
+
+``rationals`` was written from the published rules alone. Where no H200 can judge (fp6, fp4, block
+scales, other architectures) these two agreeing is what there is.
+"""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+import hostile
+import rationals
+from tilewright import mma
+from tilewright.dtypes import dtype
+from tilewright.errors import DtypeError, LayoutError, TargetError, UnknownInstruction
+
+ELEMENTS = 8  # of D, for each kind of tiles
+KINDS = 4  # of tiles, for each form: all have their turn
+
+
+def distinct(row):
+    """Rows whose mathematics are no other's: one layout, one N of wgmma."""
+    plain = (row.alayout, row.blayout) == ("row", "col") and row.aligned and row.until == ""
+    return (plain or (row.satfinite and row.a == "f16")) and not (row.asynchronous and row.n > 8)
+
+
+ROWS = [row for row in mma.ROWS if distinct(row)]
+
+
+def groups(arch):
+    """The rows of an architecture by name of what they share."""
+    found = {}
+    for row in ROWS:
+        exact = row.d in ("s32", "f64") and arch != "sm_90a"  # the same everywhere
+        if row.runs_on(arch) and not exact:
+            kind = f"{row.kind or row.a} scaled" if row.stype else row.kind or row.a
+            found.setdefault(f"{row.family} {kind}", []).append(row.on(arch))
+    return found
+
+
+CASES = [
+    pytest.param(arch, rows, id=f"{arch} {name}")
+    for arch in rationals.FACTS
+    for name, rows in groups(arch).items()
+]
+
+
+def meets(row, metadata, m):
+    """The rows of B that row m of stored A meets."""
+    return list(range(row.k)) if metadata is None else rationals.columns(row, metadata[m].tolist())
+
+
+def expected(row, arch, tile, m, n):
+    a, b, c, more = tile
+    if row.tiles > 1:
+        a, b, c = a[0], b[0], c[0]
+    where = meets(row, more.get("metadata"), m)
+    scales = ()
+    if row.stype:
+        scales = more["scale_a"][m].tolist(), more["scale_b"][:, n].tolist()
+    return rationals.element(row, arch, a[m].tolist(), b[where, n].tolist(), int(c[m, n]), *scales)
+
+
+@pytest.mark.parametrize(("arch", "rows"), CASES)
+def test_equals_the_fractions(arch, rows):
+    for number, row in enumerate(rows):
+        rng = np.random.default_rng(number)
+        kinds = hostile.kinds(row)
+        for turn in range(min(KINDS, len(kinds))):
+            kind = kinds[(number * KINDS + turn) % len(kinds)]
+            tiles = hostile.tiles(row, kind, 2)
+            more = hostile.extras(row, 2)
+            d = row(*tiles, **more)
+            assert d.dtype == dtype(row.d).storage
+            for _ in range(ELEMENTS):
+                t, m, n = rng.integers(2), rng.integers(row.m), rng.integers(row.n)
+                tile = *(x[t] for x in tiles), {name: x[t] for name, x in more.items()}
+                found = int(d[(t, 0, m, n) if row.tiles > 1 else (t, m, n)])
+                wanted = expected(row, arch, tile, m, n)
+                assert found == wanted, f"{row} on {arch}, {kind}: tile {t}, row {m}, column {n}"
+
+
+@pytest.mark.parametrize(("arch", "as_"), [("sm_86", "sm_80"), ("sm_103a", "sm_100a")])
+def test_the_same_tensor_cores(arch, as_):
+    for row in mma.catalogue(arch):
+        assert row.arithmetic == row.on(as_).arithmetic
+
+
+# --- registers --------------------------------------------------------------------------------
+
+SMALL = [r for r in ROWS if r.family in ("mma", "mma.sp") and (r.kind or r.a in rationals.SMALL)]
+
+
+def held(row, a, b, more, selectors, rng):
+    """The registers of one tile, by the manual's formulas."""
+    made = {"a": rationals.registers(row, "a", a), "b": rationals.registers(row, "b", b)}
+    if row.sparse:
+        made["metadata"] = rationals.metadata_registers(row, more["metadata"])
+    if row.stype:
+        noise = rng.integers(0, 1 << 32, 32)
+        for name, at in (("scale_a", 0), ("scale_b", 2)):
+            byte, thread = selectors[-4:][at : at + 2]
+            made[name] = rationals.scale_registers(
+                row, name, more[name], byte, thread, noise.__getitem__
+            )
+    return {name: np.array(x, np.uint32) for name, x in made.items()}
+
+
+def legal_selectors(row):
+    return list(product(*row.selector_values().values()))
+
+
+@pytest.mark.parametrize("kind", ["", *dict.fromkeys(r.kind for r in SMALL if r.kind)])
+def test_registers_by_the_manuals_formulas(kind):
+    """Containers, packing, metadata, and scales from every place that selectors can name."""
+    for row in (r for r in SMALL if r.kind == kind):
+        rng = np.random.default_rng(3)
+        tiles, more = hostile.tiles(row, "random_bits", 1), hostile.extras(row, 1)
+        a, b, c = (x[0] for x in tiles)
+        one = {name: x[0] for name, x in more.items()}
+        d = row(a, b, c, **one)
+        start = row.fragment("c").registers(c)
+        choices = legal_selectors(row)
+        for selectors in choices if row.a == row.b else choices[-1:]:
+            words = held(row, a, b, one, selectors, rng)
+            given = words.pop("a"), words.pop("b"), start
+            made = row.execute(*given, **words, selectors=selectors)
+            assert np.array_equal(row.fragment("d").matrix(made), d), f"{row} {selectors}"
+
+
+# --- what is particular -------------------------------------------------------------------------
+
+MXF8 = "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32.ue8m0"
+MXF4 = "mma.sync.aligned.m16n8k64.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
+NVF4 = (
+    "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X"
+    ".f32.e2m1.e2m1.f32.ue4m3"
+)
+
+
+def zeros(row):
+    return [np.zeros(row.matrix_shape(x), dtype(getattr(row, x)).storage) for x in "abc"]
+
+
+def ones(row, name):
+    one = {"ue8m0": 127, "ue4m3": 0x38}[row.stype]
+    return np.full(row.matrix_shape(name), one, np.uint8)
+
+
+def scales(row):
+    return {name: ones(row, name) for name in ("scale_a", "scale_b")}
+
+
+def test_a_scale_multiplies_its_block_alone():
+    row = mma.instruction(NVF4)
+    a, b, c = zeros(row)
+    a[:], b[:] = 0b0010, 0b0010  # all ones
+    given = scales(row)
+    given["scale_a"][3, 2] = 0x40  # 2, for k = 32 … 47 of row 3
+    d = row(a, b, c, **given).view(np.float32)
+    assert (d[3] == 80).all()
+    assert (np.delete(d, 3, 0) == 64).all()
+
+
+def test_a_group_that_cancels_still_counts_and_one_of_zeros_does_not():
+    """2^34 * (1 - 1) cuts 1/4 off, 35 places below; 2^34 * 0 does not, nor 2^33 * (1 - 1)."""
+    row = mma.instruction(NVF4.replace("ue4m3", "ue8m0"))
+    a, b, c = zeros(row)
+    given = scales(row)
+    a[0, :2], b[:2, 0] = (0b0010, 0b1010), 0b0010  # 1 - 1
+    a[0, 16], b[16, 0] = 0b0001, 0b0001  # 1/4
+    for exponent, kept in ((33, 0.25), (34, 0)):
+        given["scale_a"][0, 0] = 127 + exponent
+        assert row(a, b, c, **given)[0, 0].view(np.float32) == kept
+    a[0, :2] = 0
+    assert row(a, b, c, **given)[0, 0].view(np.float32) == 0.25
+
+
+@pytest.mark.parametrize(("opcode", "nan"), [(MXF8, 0xFF), (MXF4, 0xFF), (NVF4, 0x7F)])
+def test_a_scale_that_is_no_number(opcode, nan):
+    row = mma.instruction(opcode)
+    given = scales(row)
+    given["scale_a"][5, -1] = nan
+    d = row(*zeros(row), **given)
+    assert (d[5] == 0x7FFFFFFF).all()
+    assert (np.delete(d, 5, 0) == 0).all()
+
+
+def test_a_scale_vec_that_may_be_left_out():
+    assert ".scale_vec::1X." in mma.find(MXF8).opcode
+    assert mma.find(mma.find(MXF8).opcode) is mma.find(MXF8)
+    assert ".scale_vec::2X." in mma.find(MXF4).opcode
+    assert mma.find(NVF4.replace(".scale_vec::4X", "")) is None
+    with pytest.raises(UnknownInstruction, match="mxf4nvf4"):
+        mma.instruction(NVF4.replace(".scale_vec::4X", ""))
+
+
+def test_what_can_not_be_is_refused():
+    row = mma.instruction(MXF4)
+    given = scales(row)
+    a, b, c = zeros(row)
+    with pytest.raises(LayoutError, match="needs scale_b"):
+        row(a, b, c, scale_a=given["scale_a"])
+    with pytest.raises(LayoutError, match=r"SCALE_A of .* is \(16, 2\), not \(16, 4\)"):
+        row(a, b, c, **(given | {"scale_a": np.full((16, 4), 127, np.uint8)}))
+    with pytest.raises(DtypeError, match="ue8m0 is float8_e8m0fnu or its bits as uint8, not float"):
+        row(a, b, c, **(given | {"scale_a": np.ones((16, 2))}))
+    with pytest.raises(LayoutError, match=r"byte_id_a of .* is one of \(0, 2\), not 1"):
+        row.copies((1, 0, 0, 0))
+    with pytest.raises(LayoutError, match=r"thread_id_a of .* is one of \(0, 1\), not 2"):
+        row.copies((0, 2, 0, 0))
+    with pytest.raises(LayoutError, match="has 4 selectors, not 2"):
+        row.copies((0, 0))
+    plain = mma.instruction("mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e2m1.f32")
+    with pytest.raises(LayoutError, match="has no scale_a"):
+        plain(*zeros(plain), scale_a=given["scale_a"])
+    with pytest.raises(TargetError, match="needs sm_120a or sm_120f, not sm_90a"):
+        mma.instruction(MXF4, "sm_90a")
+    with pytest.raises(TargetError, match="needs sm_120a or sm_120f, not sm_90a"):
+        _ = row.on("sm_90a").arithmetic
+
+
+def test_what_no_hardware_confirmed_says_so():
+    for row in ROWS:
+        exact = row.d == "s32"
+        assert row.verified == (exact or row.arch == "sm_90a"), row
+        assert not mma.instruction(MXF8, "sm_121a").verified
