@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import hostile
-from simt import both, kernel, run, zeros
+from one_instruction import Case, Tiles, cases
+from simt import both, kernel, zeros
 from tilewright import mma
+from tilewright.errors import VmFault
+from tilewright.target import Target
 from tilewright.vm import Machine
+from tilewright.vm.llvm_mma_plan import plan
 
 RNG = np.random.default_rng(5)
 
@@ -35,43 +42,93 @@ def test_ldmatrix_takes_rows_from_anywhere(count, trans):
     np.testing.assert_array_equal(out.reshape(count, 32).T, expected)
 
 
-def program(row: mma.Instruction) -> str:
-    """Each warp multiplies one tile whose registers lie in memory, lane by lane."""
-    text, names = "", {}
-    for place, name in enumerate("abc", 1):
-        count = row.fragment(name).count
-        names[name] = [f"%{name}x{i}" for i in range(count)]
-        float_ = row.fragment(name).dtype.bits == 32
-        text += f".reg .{'f32' if float_ else 'b32'} {', '.join(names[name])};"
-        text += f"mad.wide.u32 %rd{place}, %g, {4 * count}, %a{place};"
-        for i, register in enumerate(names[name]):
-            text += f"ld.global.{'f32' if float_ else 'b32'} {register}, [%rd{place}+{4 * i}];"
-    d, a, b = (", ".join(names[n]) for n in "cab")
-    text += f"{row.opcode} {{{d}}}, {{{a}}}, {{{b}}}, {{{d}}};"
-    text += f"mad.wide.u32 %rd4, %g, {4 * len(names['c'])}, %a0;"
-    for i, register in enumerate(names["c"]):
-        text += f"st.global.{'f32' if row.d == 'f32' else 'b32'} [%rd4+{4 * i}], {register};"
-    return kernel(text)
+def launched(case: Case, words: np.ndarray, machine: Machine, arch="sm_90a", **how) -> np.ndarray:
+    """What the kernel of one instruction writes, a tile for each row of words."""
+    machine.load(case.ptx.replace(".target sm_90a", f".target {arch}"))
+    made = np.zeros((len(words), case.made_words), np.uint32)
+    places = [machine.upload(words), machine.upload(made)]
+    machine.launch("one", len(words), case.threads, places, **how)
+    return machine.download(places[1], made)
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("row", mma.ROWS, ids=lambda r: r.opcode.removeprefix("mma.sync.aligned."))
-def test_mma_gives_the_bits_of_its_row(row, arch):
-    row = row.on(arch)
-    tiles = [hostile.tiles(row, kind, 24, seed=1) for kind in hostile.KINDS]
-    a, b, c = (np.concatenate(x) for x in zip(*tiles, strict=True))
-    expected = row.fragment("d").registers(row(a, b, c))
-    parts = [row.fragment("a").registers(a), row.fragment("b").registers(b)]
-    parts.append(row.fragment("c").registers(c))
-    text = program(row).replace("sm_90a", arch)
-    buffers = [np.zeros_like(expected), *parts]
-    out, *_ = run(text, buffers, machine=Machine(arch), grid=len(a) // 8, block=256)
-    np.testing.assert_array_equal(out, expected)
+def one_of_each(arch: str) -> list[Case]:
+    """The largest instruction of each type and family, with its last selectors."""
+    found: dict[object, mma.Instruction] = {}
+    for i in mma.catalogue(arch):
+        if summed(i):
+            rounded = i.rounding not in ("", "rn")
+            sums = (i.a, i.c, i.d, i.kind, i.stype, i.operation, rounded, i.satfinite)
+            found[i.family, *sums, i.ordered, i.n > 16] = i
+    return [cases(i)[-1] for i in found.values()]
 
 
-def test_both_evaluators_multiply_alike():
-    row = mma.ROWS[0]
-    a, b, c = hostile.tiles(row, "specials", 4)
-    parts = [row.fragment("a").registers(a), row.fragment("b").registers(b)]
-    parts.append(row.fragment("c").registers(c))
-    both(program(row), [np.zeros_like(parts[2]), *parts], grid=4)
+def mixed(case: Case, count: int) -> tuple[list[Tiles], np.ndarray]:
+    """Tiles of every kind that suits the instruction, and all of their words."""
+    tiles = [case.tiles(kind, count) for kind in hostile.kinds(case.i)]
+    return tiles, np.concatenate([t.words() for t in tiles])
+
+
+def elsewhere() -> Iterator[tuple[str, Case]]:
+    """What computes in its own way on other architectures."""
+    known = {plan(i) for i in mma.catalogue("sm_90a") if summed(i)}
+    for arch in ("sm_70", "sm_75", "sm_80", "sm_89", "sm_100a", "sm_120a"):
+        for case in one_of_each(arch):
+            if plan(case.i) not in known:
+                known.add(plan(case.i))
+                needs = tuple(n for n in case.i.needs if Target.parse(arch).runs(n[1]))
+                yield arch, Case(replace(case.i, needs=needs), case.selectors)
+
+
+def summed(i: mma.Instruction) -> bool:
+    return not (i.asynchronous or isinstance(i.arithmetic, mma.Rounded))
+
+
+@pytest.mark.parametrize(("arch", "case"), list(elsewhere()), ids=str)
+def test_each_architecture_computes_in_its_own_way(arch, case):
+    tiles, words = mixed(case, 2)
+    expected = np.concatenate([t.expected() for t in tiles])
+    made = launched(case, words, Machine(arch), arch)
+    np.testing.assert_array_equal(tiles[0].read(made), expected)
+
+
+@pytest.mark.parametrize("case", one_of_each("sm_90a"), ids=str)
+def test_a_kernel_of_one_instruction_gives_the_bits_of_its_row(case):
+    tiles, words = mixed(case, 3)
+    expected = np.concatenate([t.expected() for t in tiles])
+    made = launched(case, words, Machine())
+    np.testing.assert_array_equal(tiles[0].read(made), expected)
+
+
+@pytest.mark.parametrize("case", one_of_each("sm_90a")[::7], ids=str)
+def test_both_evaluators_multiply_alike(case):
+    words = case.tiles(hostile.kinds(case.i)[-1], 2).words()
+    compiled, stepped = (
+        launched(case, words, Machine(), on_step=on_step) for on_step in (None, lambda s: None)
+    )
+    np.testing.assert_array_equal(compiled, stepped)
+
+
+SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+
+
+@pytest.mark.parametrize("on_step", [None, lambda s: None], ids=["compiled", "stepped"])
+def test_metadata_that_selects_nothing_is_a_fault(on_step):
+    """Of the threads that the selector names; the others' doesn't matter."""
+    case = Case(mma.instruction(SPARSE), (1,))
+    words = case.tiles("random_normal", 1).words()
+    registers = words[:, -32:]
+    registers[:, [0, 1, 4, 5]] = 0
+    launched(case, words, Machine(), on_step=on_step)
+    registers[:, 2 + 4 * 3] = registers[:, 2 + 4 * 3] & ~np.uint32(0xF0) | np.uint32(0x50)
+    with pytest.raises(VmFault, match="0b0101, which selects nothing"):
+        launched(case, words, Machine(), on_step=on_step)
+
+
+def test_predicated_off_it_has_no_metadata_to_be_wrong():
+    case = Case(mma.instruction(SPARSE))
+    words = np.zeros((1, case.given_words), np.uint32)
+    text = case.ptx.replace("mma.sp", "setp.ne.u32 %p, %x, %x; @%p mma.sp")
+    machine = Machine()
+    machine.load(text)
+    places = [machine.upload(words), machine.upload(np.zeros(case.made_words, np.uint32))]
+    machine.launch("one", 1, 32, places)

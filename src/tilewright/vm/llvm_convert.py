@@ -53,10 +53,11 @@ def widen(a: Expr, t: DType) -> Expr:
     """The same number as an f32 (an f32 itself as it is)."""
     if t == F32:
         return a.float
-    return shared(f"tw.{t}.to.f32", lambda x: _widen(x, t), a.ints(32), a).float
+    return shared(f"tw.{t}.to.f32", lambda x: widened(x, t), a.ints(32), a).float
 
 
-def _widen(a: Expr, t: DType) -> Expr:
+def widened(a: Expr, t: DType) -> Expr:
+    """``widen`` in place, without a call: the bits of the f32."""
     wide = a.zext(32)
     sign = wide << (32 - t.bits) & SIGN32 if t.signed else wide.const(0)
     code = wide >> t.unused & ((1 << (t.exponent + t.mantissa)) - 1)

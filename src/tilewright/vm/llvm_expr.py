@@ -1,6 +1,6 @@
 """Expressions over LLVM values, and functions that a module holds once.
 
-``Expr`` gives an ``ir.Value`` (an integer or float, scalar or 32 lanes of it) Python's
+``Expr`` gives an ``ir.Value`` (an integer or float, scalar or lanes of it) Python's
 operators, so that bit-level algorithms read as they are written on paper; a Python number on
 the other side becomes a constant of the same type. What is longer than a few instructions goes
 through ``shared``: an internal function, emitted the first time a module asks for it by name
@@ -92,9 +92,14 @@ class Expr:
     def is_float(self) -> bool:
         return not isinstance(element_of(self.type), ir.IntType)
 
+    @property
+    def lanes(self) -> int:
+        """How many lanes; 0 of a scalar."""
+        return self.type.count if isinstance(self.type, ir.VectorType) else 0
+
     def like(self, element: ir.Type) -> ir.Type:
         """This value's shape with other elements."""
-        return lanes_of(element) if isinstance(self.type, ir.VectorType) else element
+        return ir.VectorType(element, self.lanes) if self.lanes else element
 
     def ints(self, width: int) -> ir.Type:
         return self.like(ir.IntType(width))
@@ -279,7 +284,7 @@ class Expr:
 def _suffix(type_: ir.Type) -> str:
     name = str(element_of(type_))
     name = _LETTERS.get(name, name)
-    return f"v{LANES}{name}" if isinstance(type_, ir.VectorType) else name
+    return f"v{type_.count}{name}" if isinstance(type_, ir.VectorType) else name
 
 
 def declare(module: ir.Module, name: str, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
@@ -290,7 +295,8 @@ def declare(module: ir.Module, name: str, result: ir.Type, arguments: list[ir.Ty
 
 def shared(name: str, body: Callable[..., Expr], result: ir.Type, *arguments: Expr) -> Expr:
     """``body(*arguments)`` as a call of the internal function ``name``, emitted once a module."""
-    b = arguments[0].b
+    b, count = arguments[0].b, arguments[0].lanes
+    name = name if count in (0, LANES) else f"{name}.v{count}"
     function = b.module.globals.get(name)
     if function is None:
         function = declare(b.module, name, result, [a.type for a in arguments])
@@ -306,11 +312,13 @@ def shared(name: str, body: Callable[..., Expr], result: ir.Type, *arguments: Ex
 def lanewise(name: str, body: Callable[..., Expr], result: int, *arguments: Expr) -> Expr:
     """``shared`` with a ``body`` over scalars: a loop over the lanes, for what vectors can't do."""
 
+    made = arguments[0].ints(result)
+
     def loop(*vectors: Expr) -> Expr:
         b = vectors[0].b
         i64, entry = ir.IntType(64), b.block
         places = [spill(v) for v in vectors]
-        out = slot(b, lanes_of(result))
+        out = slot(b, made)
         head, done = b.append_basic_block(), b.append_basic_block()
         b.branch(head)
         b.position_at_end(head)
@@ -325,11 +333,11 @@ def lanewise(name: str, body: Callable[..., Expr], result: int, *arguments: Expr
         following = b.add(lane, i64(1))
         lane.add_incoming(i64(0), entry)
         lane.add_incoming(following, b.block)
-        b.cbranch(b.icmp_unsigned("<", following, i64(LANES)), head, done)
+        b.cbranch(b.icmp_unsigned("<", following, i64(made.count)), head, done)
         b.position_at_end(done)
-        return Expr(b, b.load(out, typ=lanes_of(result)))
+        return Expr(b, b.load(out, typ=made))
 
-    return shared(name, loop, lanes_of(result), *arguments)
+    return shared(name, loop, made, *arguments)
 
 
 def slot(b: ir.IRBuilder, type_: ir.Type) -> ir.Value:

@@ -5,16 +5,21 @@ Addresses lie in ``addresses``, what is stored in ``operands``, what was loaded 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import llvmlite.ir as ir
 
 from .. import mma
 from ..mma import Instruction
-from . import access, copies
+from . import access, copies, warpgroup
 from .evaluate import Value, combine
 from .frame import LANES, Frame
-from .llvm_mma import symbol
+from .llvm_expr import Expr
+from .llvm_memory import shuffled
+from .llvm_mma import KIND, symbol
+from .llvm_mma_plan import selected
 from .native import I1, I32, I64, POINTER
-from .state import SPACES
+from .state import SPACES, Warp
 
 I16 = ir.IntType(16)
 
@@ -116,19 +121,44 @@ class MemoryAccess(Frame):
         a: tuple[Value, ...],
         b: tuple[Value, ...],
         c: tuple[Value, ...],
+        metadata: Value | None = None,
+        selectors: tuple[int, ...] = (),
+        scale_a: Value | None = None,
+        scale_b: Value | None = None,
     ) -> tuple[Value, ...]:
         row = instruction.on(self.arch)
-        starts, index = [], 0
-        for group in (a, b, c):
-            starts.append(self.at("operands", index * 4 * LANES))
-            for value in group:
-                self.set_line("operands", value, index)
-                index += 1
-        type_ = ir.FunctionType(ir.VoidType(), [POINTER] * 4)
+        extra = {"metadata": metadata, "scale_a": scale_a, "scale_b": scale_b}
+        copies = row.copies(selectors)
+        held = {"a": a, "b": b, "c": c, "d": ()} | {
+            name: () if x is None else (self._selected(row, name, x, copies.get(name, 0)),)
+            for name, x in extra.items()
+        }
+        starts = dict(zip(held, self._lines("operands", *held.values()), strict=True))
+        starts["d"] = self.at("results")
         name = symbol(row)
-        function = self.module.globals.get(name) or ir.Function(self.module, type_, name)
-        self.b.call(function, [*starts, self.at("results")])
-        return tuple(self.line("results", 32, i) for i in range(row.fragment("d").count))
+        function = self.module.globals.get(name) or ir.Function(self.module, KIND, name)
+        status = self.b.call(function, list(starts.values()))
+        if row.sparse:
+            status = self.b.select(self.is_("!=", self.mask, 0), status, I64(0))
+            self.check(self.runtime(warpgroup.selects_nothing, status, self.op.pc))
+        d = row.fragment("d")
+        return tuple(self.line("results", d.word, i) for i in range(d.count))
+
+    def _lines(self, name: str, *groups: tuple[Value, ...]) -> Iterator[ir.Value]:
+        """Registers in an area, one after the other; where each group begins."""
+        offset = 0
+        for group in groups:
+            yield self.at(name, offset)
+            for value in group:
+                self.b.store(value, self.at(name, offset), align=64)
+                offset += LANES * self.width(value) // 8
+        assert offset <= Warp.fields[name][1].size, f"more registers than {name} holds"
+
+    def _selected(self, row: Instruction, name: str, value: Value, copy: int) -> Value:
+        """Metadata or scales where copy 0 of them is."""
+        lanes_, shift = selected(row, name, copy)
+        moved = shuffled(Expr(self.b, value), lanes_)
+        return (moved >> shift if shift else moved).v
 
 
 def _matrix_table(module: ir.Module, trans: bool) -> ir.GlobalVariable:

@@ -10,10 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import MetadataError
 from ..mma import Instruction, ldmatrix
-from . import access, copies
+from ..mma.operands import chunk
+from ..mma.sparse import positions
+from . import access, copies, warpgroup
 from .evaluate import Evaluator, combine
 from .library import Library
+from .llvm_mma_sparse import CODE
 from .native import Native, u64
 from .numpy_values import NumpyValues
 from .record import Record, view
@@ -165,9 +169,28 @@ class SteppedMemory(NumpyValues, Evaluator):
         a: tuple[Lanes, ...],
         b: tuple[Lanes, ...],
         c: tuple[Lanes, ...],
+        metadata: Lanes | None = None,
+        selectors: tuple[int, ...] = (),
+        scale_a: Lanes | None = None,
+        scale_b: Lanes | None = None,
     ) -> tuple[Lanes, ...]:
+        row = instruction.on(self.arch)
         operands = (np.stack(x, axis=-1) for x in (a, b, c))
-        return tuple(instruction.on(self.arch).execute(*operands).T)
+        given = {"metadata": metadata, "scale_a": scale_a, "scale_b": scale_b}
+        extra = {name: x[:, None] for name, x in given.items() if x is not None}
+        if metadata is not None and self.mask:
+            copy = row.copies(selectors).get("metadata", 0)
+            self.selects(row, row.fragment("metadata").matrix(extra["metadata"], copy))
+        return tuple(row.execute(*operands, selectors=selectors, **extra).T)
+
+    def selects(self, row: Instruction, codes: Lanes) -> None:
+        """A fault where a row's metadata selects nothing."""
+        for number, some in enumerate(codes):
+            try:
+                positions(some[None], chunk(row.a, row.kind), row.ordered)
+            except MetadataError as error:
+                status = number + 1 | int(error.message.split()[1], 2) << CODE
+                self.checked(warpgroup.selects_nothing, status, self.op.pc)
 
 
 def _read(address: int, width: int) -> Lanes:
