@@ -66,7 +66,7 @@ class CompiledKernel(Code):
         first = max(s for s in self.starts if s <= block)
         last = min((s for s in self.starts if s > first), default=len(self.program.blocks))
         for row in self._matrices(first, last):
-            self.library.matrix(row)
+            (self.library.warpgroup if row.asynchronous else self.library.matrix)(row)
         key = f"{self.program.digest} {self.arch} {first}-{last}"
         name = region_name(first)
         address = self.library.function(key, name, lambda: self._module(first, last), LEVEL)
@@ -80,8 +80,9 @@ class CompiledKernel(Code):
 
     def _matrices(self, first: int, last: int) -> list[mma.Instruction]:
         ops = (op for b in self.program.blocks[first:last] for op in b.ops)
-        names = {op.form.opcode for op in ops if op.form.mnemonic == "mma"}
-        return [mma.instruction(name, self.arch) for name in sorted(names)]
+        found = {op.form.entry for op in ops if isinstance(op.form.entry, mma.Instruction)}
+        rows = (row.on(self.arch) for row in sorted(found, key=str))
+        return [row for row in rows if not isinstance(row.arithmetic, mma.Rounded)]
 
 
 def _regions(program: Program) -> list[int]:

@@ -18,9 +18,10 @@ from typing import Protocol
 import llvmlite.ir as ir
 
 from .. import mma
-from . import access, barriers, copies, groups, scheduler
+from . import access, barriers, copies, groups, scheduler, warpgroup
 from .jit import Jit
 from .llvm_mma import Emitter, symbol
+from .llvm_warpgroup import Warpgroup
 from .native import I32, POINTER, Native
 from .translate import translate
 
@@ -83,6 +84,17 @@ class Library:
 
         self.jit.share({name: self.function(name, name, make)})
 
+    def warpgroup(self, instruction: mma.Instruction) -> None:
+        """The same for one of ``wgmma``."""
+        name = symbol(instruction)
+
+        def make() -> ir.Module:
+            module = ir.Module(name)
+            Warpgroup(module, instruction).emit()
+            return module
+
+        self.jit.share({name: self.function(name, name, make)})
+
     def kept(self, name: str, make: Callable[[], ir.Module], level: int = 2) -> bytes:
         """Object code from the store, or made and put there."""
         key = hashlib.sha256(f"{name}\n{source_hash()}\n{self.jit.key}".encode()).hexdigest()
@@ -108,7 +120,7 @@ def _unsealed(stored: bytes | None) -> bytes | None:
 
 
 def _natives() -> list[Native]:
-    modules = (groups, barriers, scheduler, access, copies)
+    modules = (groups, barriers, scheduler, access, copies, warpgroup)
     found = {f.name: f for m in modules for f in vars(m).values() if isinstance(f, Native)}
     return list(found.values())
 

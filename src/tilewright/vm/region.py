@@ -17,14 +17,14 @@ from .native import I8, I32, I64, POINTER
 from .operands import CodeBlock, Op
 from .program import Program
 from .region_control import Control
-from .region_memory import MemoryAccess
+from .region_warpgroup import Products
 
 
 def region_name(first: int) -> str:
     return f"region_{first}"
 
 
-class Region(Control, MemoryAccess):
+class Region(Control, Products):
     """Compiles blocks ``first`` … ``last - 1`` of a program into one function of ``module``."""
 
     def __init__(

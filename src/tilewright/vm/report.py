@@ -12,7 +12,10 @@ from .operands import Op
 from .record import Record, view
 from .state import (
     BAD_BARRIER,
+    BAD_DESCRIPTOR,
     BAD_INDEX,
+    BAD_METADATA,
+    BAD_WARPGROUP,
     DEADLOCK,
     DIVERGED,
     FAULT,
@@ -29,6 +32,7 @@ from .state import (
     Cta,
     Warp,
 )  # fmt: skip
+from .warpgroup import RESERVED
 
 if TYPE_CHECKING:
     from .launch import Run
@@ -74,6 +78,15 @@ def _what(run: Run, code: int, op: Op, address: int) -> str:
         return f"{opcode} of barrier {address}; barriers are {rule}"
     if code == BAD_INDEX:
         return f"{opcode} with an index beyond its targets"
+    if code == BAD_DESCRIPTOR:
+        address %= 1 << 64
+        stray = address & RESERVED
+        why = "bits that mean nothing are set" if stray else "lanes have different ones"
+        return f"{opcode} with descriptor {address:#x}: {why}"
+    if code == BAD_WARPGROUP:
+        return f"{opcode} by less than four warps: the CTA has {address} threads"
+    if code == BAD_METADATA:
+        return f"{opcode} with metadata {address:#06b}, which selects nothing"
     if code == DIVERGED:
         return f"{opcode} waits for lanes {address:#010x}, which can't come"
     if code in (OUT_OF_BOUNDS, FREED):
@@ -94,6 +107,8 @@ def _bytes(op: Op) -> int:
 def _where(run: Run, op: Op, address: int) -> str:
     """What lies at, or near, an address of the operation's state space."""
     space = op.space or WINDOW_NAMES.get(address >> WINDOW_BITS << WINDOW_BITS, "global")
+    if op.form.mnemonic == "wgmma":
+        space = "shared"
     if op.form.mnemonic == "cp":
         space = "shared" if address >> WINDOW_BITS == 0 else "global"
     sizes = {

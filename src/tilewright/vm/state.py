@@ -32,6 +32,7 @@ WINDOWS = {"shared": SHARED_BASE, "local": LOCAL_BASE, "param": PARAM_BASE}
 JUMP, WAIT, YIELD, DONE, FAULT, STOPPED, FINISHED, DEADLOCK, STEPS_OUT, HERE = range(10)
 
 OUT_OF_BOUNDS, MISALIGNED, FREED, TRAP, DIVERGED, BAD_BARRIER, BAD_INDEX = range(1, 8)
+BAD_DESCRIPTOR, BAD_WARPGROUP, BAD_METADATA = range(8, 11)
 FAULTS = {
     OUT_OF_BOUNDS: "out of bounds",
     MISALIGNED: "misaligned",
@@ -40,6 +41,9 @@ FAULTS = {
     DIVERGED: "divergence",
     BAD_BARRIER: "barrier",
     BAD_INDEX: "branch index",
+    BAD_DESCRIPTOR: "descriptor",
+    BAD_WARPGROUP: "warpgroup",
+    BAD_METADATA: "metadata",
 }
 
 READY, WAITING, OVER = range(3)  # a warp
@@ -191,6 +195,6 @@ class Warp(Struct):
     tid_z = Array(u32, 32)
     addresses = Array(u64, 32)
     addresses2 = Array(u64, 32)
-    operands = Array(u32, 512)
+    operands = Array(u32, 1280)
     results = Array(u32, 512)
     halves = Array(u16, 256)

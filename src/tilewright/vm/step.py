@@ -21,7 +21,8 @@ from .operands import Op
 from .program import Program
 from .record import Record, view
 from .state import BAD_INDEX, DONE, FAULT, HERE, TRAP, YIELD, Cta, Launch
-from .step_memory import Fault, SteppedMemory, lanes_of, word_of
+from .step_memory import Fault, lanes_of, word_of
+from .step_warpgroup import SteppedProducts
 
 Lanes = npt.NDArray[Any]
 
@@ -70,7 +71,7 @@ class _Left(Exception):
         self.code = code
 
 
-class Stepper(SteppedMemory, Code):
+class Stepper(SteppedProducts, Code):
     """Runs blocks on behalf of the scheduler, which calls it back for each."""
 
     failed = FAULT

@@ -1,0 +1,71 @@
+"""``wgmma`` in compiled code: registers go through an area of the stack to the instruction's
+function and back.
+"""
+
+from __future__ import annotations
+
+import llvmlite.ir as ir
+
+from ..mma import Instruction
+from .evaluate import Value
+from .frame import lanes
+from .llvm_memory import at, room
+from .llvm_mma import symbol
+from .llvm_warpgroup import KIND, LINE, part
+from .native import I64
+from .region_memory import MemoryAccess
+from .warpgroup import FROM_SHARED, NEGATE, TRANS_A, TRANS_B
+
+MOST = 128 + 4 + 1  # registers of D, of A, and metadata
+
+
+class Products(MemoryAccess):
+    """What a region makes of a warpgroup's products."""
+
+    def wgmma(
+        self,
+        instruction: Instruction,
+        d: tuple[Value, ...],
+        a: Value | tuple[Value, ...],
+        b_desc: Value,
+        scale_d: Value,
+        *,
+        negate: bool,
+        trans_a: bool,
+        trans_b: bool,
+        metadata: tuple[Value, int] | None,
+    ) -> tuple[Value, ...]:
+        """Done at once, which is one moment of those between its issue and the end of the wait
+        for its group; the asynchronous engine is to pick others.
+        """
+        shared = not isinstance(a, tuple)
+        how = FROM_SHARED * shared | TRANS_A * trans_a | TRANS_B * trans_b | NEGATE * negate
+        row = instruction.on(self.arch)
+        if shared:
+            self.set_line("addresses", a)
+        self.set_line("addresses2", b_desc)
+        indices = () if metadata is None else (self._selected(part(row), "metadata", *metadata),)
+        groups = (d, () if shared else a, indices)
+        starts, index = [], 0
+        for group in groups:
+            starts.append(at(self.b, self.registers, index * LINE))
+            for value in group:
+                self.b.store(value, self.register(index), align=64)
+                index += 1
+        scalars = [self.mask, self.first(scale_d), I64(how), I64(self.op.pc)]
+        wide = [self.b.zext(x, I64) if x.type != I64 else x for x in scalars]
+        name = symbol(row)
+        function = self.module.globals.get(name) or ir.Function(self.module, KIND, name)
+        self.check(self.b.call(function, [self.warp, *starts, *wide]))
+        return tuple(self.b.load(self.register(i), typ=lanes(32), align=64) for i in range(len(d)))
+
+    def register(self, index: int) -> ir.Value:
+        return at(self.b, self.registers, index * LINE)
+
+    @property
+    def registers(self) -> ir.Value:
+        """The area; one for each region."""
+        if not hasattr(self, "_registers"):
+            with self.b.goto_entry_block():
+                self._registers = room(self.b, MOST * LINE)
+        return self._registers

@@ -1,0 +1,93 @@
+"""``wgmma`` one step at a time: what the descriptors address, by ``mma``'s own arithmetic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..dtypes import dtype
+from ..mma import Descriptor, Instruction
+from ..mma.operands import chunk
+from ..mma.sparse import positions
+from . import groups, warpgroup
+from .llvm_warpgroup import part
+from .native import u8
+from .record import Record, view
+from .state import OUT_OF_BOUNDS, Cta, Launch
+from .step_memory import Fault, Lanes, SteppedMemory, lanes_of
+from .warpgroup import FROM_SHARED, PIECE, ROWS
+
+Bits = npt.NDArray[Any]
+WARPS = 4
+
+
+class SteppedProducts(SteppedMemory):
+    """Evaluates warpgroup products for the warp whose record is ``warp``."""
+
+    def wgmma(
+        self,
+        instruction: Instruction,
+        d: tuple[Lanes, ...],
+        a: Lanes | tuple[Lanes, ...],
+        b_desc: Lanes,
+        scale_d: Lanes,
+        *,
+        negate: bool,
+        trans_a: bool,
+        trans_b: bool,
+        metadata: tuple[Lanes, int] | None,
+    ) -> tuple[Lanes, ...]:
+        """Done at once, as in compiled code."""
+        if self.mask == 0:
+            return d
+        i, first = part(instruction.on(self.arch)), int(np.flatnonzero(lanes_of(self.mask))[0])
+        shared = not isinstance(a, tuple)
+        self.warp.addresses[:] = a if shared else 0
+        self.warp.addresses2[:] = b_desc
+        self.checked(warpgroup.prepare, self.mask, FROM_SHARED * shared, self.op.pc)
+        if shared:
+            rows = slice(self.warp.index % WARPS * ROWS, (self.warp.index % WARPS + 1) * ROWS)
+            whole = (instruction.m, i.stored_k)
+            left = self._operand(int(a[first]), i.a, whole, trans_a, rows)
+        else:
+            left = self._matrix(i, "a", a)
+        right = self._operand(int(b_desc[first]), i.b, (i.n, i.k), trans_b).T
+        if negate:
+            left = left ^ left.dtype.type(1 << (dtype(i.a).bits - 1))
+        start = self._matrix(i, "d", d)
+        if not scale_d[first]:
+            start = np.zeros_like(start)
+        where = self._positions(i, *metadata) if metadata is not None else None
+        made = i.arithmetic.dot(left, right, start, where)
+        return tuple(i.fragment("d").registers(made).T)
+
+    def _matrix(
+        self, i: Instruction, name: str, registers: tuple[Lanes, ...], copy: int = 0
+    ) -> Bits:
+        """An operand in registers."""
+        return i.fragment(name).matrix(np.stack(registers, axis=-1), copy)
+
+    def _positions(self, i: Instruction, register: Lanes, selector: int) -> Bits:
+        codes = self._matrix(i, "metadata", (register,), selector)
+        self.selects(i, codes)
+        return positions(codes, chunk(i.a), i.ordered)
+
+    def _operand(
+        self, bits: int, type_: str, shape: tuple[int, int], trans: bool, rows: slice = slice(None)
+    ) -> Bits:
+        """The bits of these rows of a matrix in shared memory."""
+        size = dtype(type_).bits
+        places = Descriptor.parse(bits).addresses(size, *shape, "MN" if trans else "K")[rows]
+        launch, cta = Record(Launch, self.warp.launch), Record(Cta, self.warp.cta)
+        pieces = (places.T if trans else places).reshape(-1) // 8 // PIECE * PIECE
+        beyond = pieces[pieces > launch.shared_bytes - PIECE]
+        if beyond.size:
+            self.native(groups.fault, OUT_OF_BOUNDS, self.op.pc, 0, int(beyond[0]))
+            raise Fault
+        memory = view(cta.shared, u8, launch.shared_bytes)
+        if size == 1:
+            return memory[places >> 3] >> (places & 7).astype(np.uint8) & 1
+        bytes_ = memory[(places >> 3)[..., None] + np.arange(size // 8)]
+        return np.ascontiguousarray(bytes_).view(f"u{size // 8}")[..., 0]

@@ -1,0 +1,166 @@
+"""``wgmma``'s operands from shared memory, by descriptor, in native code.
+
+A warp takes its own 16 rows of A and all of B. Scratch is as ``llvm_mma_plan`` has it: words of one
+element, ``A[k][m]`` and ``B[k][n]``. Shared memory is read in the pieces that swizzles move, 16
+bytes each; ``mma.Descriptor`` says where they stand, and ``gather`` is its rule once more.
+"""
+
+from __future__ import annotations
+
+from ..mma.descriptor import Descriptor
+from .groups import fault
+from .llvm_mma_sparse import CODE
+from .native import Ptr, i64, native, u8, u16, u32, u64
+from .state import BAD_DESCRIPTOR, BAD_METADATA, BAD_WARPGROUP, OUT_OF_BOUNDS, Warp
+
+ROWS = 16  # of a warp
+PIECE = 16  # bytes
+FROM_SHARED, TRANS_A, TRANS_B, NEGATE = 1, 2, 4, 8  # bits of ``how``
+_MOST = (1 << 18) - PIECE
+RESERVED = (1 << 64) - 1 ^ Descriptor(_MOST, _MOST, _MOST, 32, 7).bits
+
+
+@native
+def descriptor(w: Ptr(Warp), mask: i64, lanes: Ptr(u64), pc: i64) -> i64:
+    """A fault (1) where lanes of ``mask`` have not the same descriptor, or one with stray bits."""
+    first = lowest(mask)
+    bad = lanes[first] & RESERVED
+    for lane in range(32):
+        bad = bad | ((lanes[lane] ^ lanes[first]) & -((mask >> lane) & 1))
+    if bad == 0:
+        return 0
+    fault(w, BAD_DESCRIPTOR, pc, first, lanes[first])
+    return 1
+
+
+@native
+def prepare(w: Ptr(Warp), mask: i64, how: i64, pc: i64) -> i64:
+    """What must hold of the warp and its descriptors; 1 after a fault."""
+    if (w.index // 4 * 4 + 4) * 32 > w.launch.threads:
+        fault(w, BAD_WARPGROUP, pc, lowest(mask), w.launch.threads)
+        return 1
+    if how & FROM_SHARED and descriptor(w, mask, w.addresses, pc) != 0:
+        return 1
+    return descriptor(w, mask, w.addresses2, pc)
+
+
+# --- shared memory --------------------------------------------------------------------------------
+
+
+@native(inline=True)
+def spill(piece: i64, out: Ptr(u32), step: i64, bits: i64) -> i64:
+    """The elements of 16 bytes as words, ``step`` words apart."""
+    if bits == 16:
+        for i in range(8):
+            out[i * step] = at(u16, piece)[i]
+    elif bits == 8:
+        for i in range(16):
+            out[i * step] = at(u8, piece)[i]
+    else:
+        for i in range(4):
+            out[i * step] = at(u32, piece)[i]
+    return 0
+
+
+@native
+def gather_k(
+    w: Ptr(Warp), d: i64, bits: i64, first: i64, rows: i64, pieces: i64, out: Ptr(u32), pc: i64
+) -> i64:
+    """``rows`` rows of a K-major operand from ``first`` on, ``pieces`` of 16 bytes each."""
+    start = (d & 0x3FFF) << 4
+    leading = ((d >> 16) & 0x3FFF) << 4
+    stride = ((d >> 32) & 0x3FFF) << 4
+    offset = (d >> 49) & 7
+    kind = lshr(d, 62)
+    wide = 8 - kind if kind != 0 else 4  # bits of an offset within a (swizzled) row
+    permuted = (1 << (wide - 4)) - 1
+    per = 128 // bits * rows
+    room = w.launch.shared_bytes - PIECE
+    for r in range(rows):
+        line = start + (((first + r) & 7) << wide) + ((first + r) >> 3) * stride
+        for p in range(pieces):
+            byte = p << 4
+            a = line + (byte & ((1 << wide) - 1)) + (byte >> wide) * leading
+            a = a ^ ((((a >> 7) - offset) & permuted) << 4)
+            if a > room:
+                fault(w, OUT_OF_BOUNDS, pc, 0, a)
+                return 1
+            spill(w.cta.shared + a, out + (p * per + r), rows, bits)
+    return 0
+
+
+@native
+def gather_mn(
+    w: Ptr(Warp), d: i64, first: i64, rows: i64, count: i64, out: Ptr(u32), pc: i64
+) -> i64:
+    """``rows`` rows of an MN-major operand of 16-bit elements, for ``count`` values of k."""
+    start = (d & 0x3FFF) << 4
+    leading = ((d >> 16) & 0x3FFF) << 4
+    stride = ((d >> 32) & 0x3FFF) << 4
+    offset = (d >> 49) & 7
+    kind = lshr(d, 62)
+    wide = 8 - kind if kind != 0 else 4
+    permuted = (1 << (wide - 4)) - 1
+    along = leading if kind != 0 else stride
+    across = stride if kind != 0 else leading
+    room = w.launch.shared_bytes - PIECE
+    for k in range(count):
+        line = start + ((k & 7) << wide) + (k >> 3) * across
+        for p in range(rows >> 3):
+            byte = (first << 1) + (p << 4)
+            a = line + (byte & ((1 << wide) - 1)) + (byte >> wide) * along
+            a = a ^ ((((a >> 7) - offset) & permuted) << 4)
+            if a > room:
+                fault(w, OUT_OF_BOUNDS, pc, 0, a)
+                return 1
+            spill(w.cta.shared + a, out + (k * rows + (p << 3)), 1, 16)
+    return 0
+
+
+@native
+def gather_a(w: Ptr(Warp), how: i64, bits: i64, k: i64, out: Ptr(u32), pc: i64) -> i64:
+    """The warp's rows of A, ``k`` elements each; 1 after a fault."""
+    first = (w.index & 3) * ROWS
+    d = w.addresses[0]
+    if how & TRANS_A:
+        return gather_mn(w, d, first, ROWS, k, out, pc)
+    if bits == 16:
+        return gather_k(w, d, 16, first, ROWS, k * 16 // 128, out, pc)
+    return gather_k(w, d, bits, first, ROWS, k * bits // 128, out, pc)
+
+
+@native
+def gather_b(w: Ptr(Warp), how: i64, bits: i64, n: i64, k: i64, out: Ptr(u32), pc: i64) -> i64:
+    """All of B; 1 after a fault."""
+    d = w.addresses2[0]
+    if how & TRANS_B:
+        return gather_mn(w, d, 0, n, k, out, pc)
+    return gather_k(w, d, bits, 0, n, k * bits // 128, out, pc)
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+@native
+def fill(words: Ptr(u32), count: i64, value: i64) -> i64:
+    for i in range(count):
+        words[i] = value
+    return 0
+
+
+@native
+def change(words: Ptr(u32), count: i64, kept: i64, flipped: i64) -> i64:
+    """Clear the bits that are not ``kept``, then invert those ``flipped``."""
+    for i in range(count):
+        words[i] = words[i] & kept ^ flipped
+    return 0
+
+
+@native
+def selects_nothing(w: Ptr(Warp), status: i64, pc: i64) -> i64:
+    """A fault (1) where a status of ``llvm_mma_sparse`` is not 0."""
+    if status == 0:
+        return 0
+    row = (status & ((1 << CODE) - 1)) - 1
+    fault(w, BAD_METADATA, pc, (row & 7) * 4, status >> CODE)
+    return 1
