@@ -2,25 +2,29 @@
 
 ``batches(target)`` gives the legal forms in batches that share a source type; ``text`` is a kernel
 of one batch, where thread g reads its operands from planes of 64-bit words ``inputs[plane, g]`` and
-writes the result of form i to ``results[i, g]``; ``planes`` makes the operands; ``wanted`` says
-what must come out.
+writes the result of form i to ``results[i, g]``; ``planes`` makes the operands; ``on_vm`` and
+``on_gpu`` run it; ``wanted`` says what must come out.
 """
 
 from __future__ import annotations
 
 import re
-import zlib
+import struct
 from itertools import product
 
 import numpy as np
 
 from conversions import FORMATS, decode, encode, expected, is_integer
 from forms_convert import operands
+from hostile import Stream
+from tilewright import cuda
 from tilewright.errors import UnknownInstruction
 from tilewright.ptx.isa import ROWS, form
+from tilewright.ptx.needs import lowest
 from tilewright.target import Target
+from tilewright.vm import Machine
 
-PLANES = 6
+PLANES, BLOCK = 6, 256
 WIDTH = {"%c": 8, "%h": 16, "%r": 32, "%f": 32, "%l": 64, "%d": 64}
 PLACES = ["tf32", "bf16", "f16", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "f32"]
 
@@ -70,9 +74,11 @@ def registers(opcode: str) -> list[str]:
     return re.findall(r"%[a-z]\d", ", ".join(operands(opcode)))
 
 
-def text(opcodes: list[str], target: str = "sm_90a", version: str = "8.6") -> str:
+def text(opcodes: list[str], target: str = "sm_90a") -> str:
     """The kernel's module."""
-    lines = [HEAD.format(version=version, target=target)]
+    needs = (need for opcode in opcodes for need in form(opcode).needs())
+    (major, minor), _ = lowest({("6.0", target), *needs})
+    lines = [HEAD.format(version=f"{major}.{minor}", target=target)]
     for opcode in opcodes:
         dest, *sources = registers(opcode)
         lines.append("  mov.b64 %l8, %i;")
@@ -83,51 +89,62 @@ def text(opcodes: list[str], target: str = "sm_90a", version: str = "8.6") -> st
     return "\n".join([*lines, "  ret;", "}", ""])
 
 
-def planes(opcodes: list[str], count: int, seed: int = 0) -> np.ndarray:
-    """(PLANES, count) operands for a batch: random bits, special ones, near-ties of each format."""
-    source = opcodes[0].rpartition(".")[2]
-    rng = np.random.default_rng([seed, zlib.crc32(" ".join(opcodes).encode())])
-    sources = [source] * (len(registers(opcodes[0])) - 1)
+def sources(opcodes: list[str]) -> list[str]:
+    """The types of a batch's source operands."""
+    made = [opcodes[0].rpartition(".")[2]] * (len(registers(opcodes[0])) - 1)
     if any("rs" in o.split(".") or "scaled" in o for o in opcodes):
-        sources[-1] = "ue8m0x2" if "scaled" in opcodes[0] else "u32"
+        made[-1] = "ue8m0x2" if "scaled" in opcodes[0] else "u32"
+    return made
+
+
+def size(name: str) -> int:
+    """The bits of a source type; of e2m1x2 a whole register's."""
+    fmt, packed, _ = name.partition("x")
+    if packed:
+        return 32 if fmt in ("f16", "bf16") else 16
+    return int(name[1:]) if is_integer(name) else FORMATS[fmt].size
+
+
+def planes(opcodes: list[str], count: int, rng: Stream) -> np.ndarray:
+    """(PLANES, count) operands for a batch: random bits, special ones, near-ties of each format."""
     made = np.zeros((PLANES, count), np.uint64)
-    for plane, name in enumerate(sources):
+    for plane, name in enumerate(sources(opcodes)):
         made[plane] = sample(name, count, rng)
     return made
 
 
-def sample(name: str, count: int, rng: np.random.Generator) -> np.ndarray:
+def sample(name: str, count: int, rng: Stream) -> np.ndarray:
     """Bits of ``count`` operands of a type."""
     fmt, packed, _ = name.partition("x")
     if packed and fmt in ("f16", "bf16"):
         halves = [sample(fmt, count, rng) for _ in range(2)]
         return halves[0] | halves[1] << np.uint64(16)
+    made = rng.words(count) >> np.uint64(64 - size(name))
     if packed:
-        return rng.integers(0, 1 << 16, count).astype(np.uint64)
-    bits = int(name[1:]) if is_integer(name) else FORMATS[fmt].size
-    made = rng.integers(0, 1 << 64, count, np.uint64) >> np.uint64(64 - bits)
-    special = integers(bits, rng) if is_integer(name) else floats(fmt, rng)
+        return made
+    special = integers(size(name), rng) if is_integer(name) else floats(fmt, rng)
     chosen = rng.choice(np.array(special, np.uint64), count)
     return np.where(rng.random(count) < 0.75, chosen, made)
 
 
-def integers(bits: int, rng: np.random.Generator) -> list[int]:
+def integers(bits: int, rng: Stream) -> list[int]:
     """Around powers of two and the ties of f16, bf16, f32 and f64."""
     made = [0, 1, (1 << bits) - 1, 1 << (bits - 1), (1 << (bits - 1)) - 1]
     for keep in (8, 11, 24, 53):
         for _ in range(12):
-            n = int(rng.integers(1 << (keep - 1), 1 << keep)) * 2 + 1
-            n = n << int(rng.integers(0, max(bits - keep, 1)))
+            n = int(rng.integers(1 << (keep - 1), 1 << keep, ())) * 2 + 1
+            n = n << int(rng.integers(0, max(bits - keep, 1), ()))
             made += [n - 1, n, n + 1, -n, 1 - n]
     return [n % (1 << bits) for n in made]
 
 
-def floats(fmt: str, rng: np.random.Generator) -> list[int]:
+def floats(fmt: str, rng: Stream) -> list[int]:
     """Specials; ties and neighbours of ties of every narrower format, halves of whole numbers."""
     t = FORMATS[fmt]
     top, sign = t.top << t.spare, 1 << (t.size - 1)
     made = [0, 1, top, top + 1, top + 2, t.nan, 1 << t.mantissa, (1 << t.mantissa) - 1]
     made.append((top + 1) | 1 << max(t.mantissa - 1, 0))
+    made += [top + 1 + n for n in rng.integers(1, 1 << t.mantissa, 6).tolist()]  # NaNs
     for place in PLACES:
         to = FORMATS[place]
         if to.mantissa >= t.mantissa:
@@ -148,6 +165,47 @@ def floats(fmt: str, rng: np.random.Generator) -> list[int]:
     ]
     made = [max(0, x) for x in made]
     return [*made, *(x | sign for x in made)]
+
+
+def on_vm(ptx: str, inputs: np.ndarray, results: np.ndarray, arch: str, on_step=None) -> np.ndarray:
+    """What the virtual machine writes over ``results``."""
+    machine, count = Machine(arch), inputs.shape[1]
+    machine.load(ptx)
+    places = machine.upload(inputs), machine.upload(results)
+    block = min(count, BLOCK)
+    machine.launch("k", count // block, block, [*places, count], on_step=on_step)
+    return machine.download(places[1], results)
+
+
+def on_gpu(ptx: str, inputs: np.ndarray, results: np.ndarray) -> np.ndarray:
+    """What the GPU writes over ``results``."""
+    gpu, made, count = cuda.gpu(), results.copy(), inputs.shape[1]
+    places = gpu.alloc(inputs.nbytes), gpu.alloc(made.nbytes)
+    try:
+        for place, words in zip(places, (inputs, made), strict=True):
+            gpu.upload(place, words)
+        with gpu.load(cuda.compile(ptx, gpu.arch)) as module:
+            block = min(count, BLOCK)
+            gpu.launch(module["k"], count // block, block, struct.pack("<QQI", *places, count))
+            gpu.wait()
+            gpu.download(made, places[1])
+    finally:
+        for place in places:
+            gpu.free(place)
+    return made
+
+
+def differences(opcodes: list[str], inputs: np.ndarray, theirs, ours) -> dict[str, str]:
+    """Of each form whose bits differ how many do, and the first operands and results."""
+    found = {}
+    for opcode, one, other in zip(opcodes, theirs, ours, strict=True):
+        wrong = np.flatnonzero(one != other)
+        if len(wrong):
+            i = wrong[0]
+            operands = " ".join(f"{int(x):#x}" for x in inputs[: len(sources(opcodes)), i])
+            how = f"GPU {int(one[i]):#x}, here {int(other[i]):#x}"
+            found[opcode] = f"{len(wrong)} of {len(one)} differ; {operands}: {how}"
+    return found
 
 
 def wanted(opcode: str, inputs: np.ndarray) -> np.ndarray:

@@ -40,7 +40,7 @@ class Format(NamedTuple):
 FORMATS = {
     "f16": Format(5, 10, nan=0x7FFF),
     "bf16": Format(8, 7, nan=0x7FFF),
-    "tf32": Format(8, 10, spare=13, nan=0x7FFFFFFF),
+    "tf32": Format(8, 10, spare=13, nan=0x7FFFE000),
     "f32": Format(8, 23, nan=0x7FFFFFFF),
     "f64": Format(11, 52, nan=0xFFF8 << 48),
     "e4m3": Format(4, 3, "nan", nan=0x7F),
@@ -164,12 +164,30 @@ def scalar(f: Form, bits: int) -> int:
         return bits << 16
     if f.rounding == "rna":
         return tf32_away(bits, "satfinite" in f)
+    if keeps_nan(f) and decode(f.source, bits)[1] is NAN:
+        return saturated(f, handed_on(f, bits))
     if f.dest == f.source:
         return same(f, bits)
     number = flushed(f, decode(f.source, bits)) if f.dest != "f16" else decode(f.source, bits)
     if "ftz" in f and f.dest == "f32" and tiny(f, number):
         number = number[0], Fraction(0)
     return saturated(f, narrowed(f, number, f.rounding or "rn"))
+
+
+def keeps_nan(f: Form) -> bool:
+    """f64's own instructions: all but the plain copy."""
+    return "f64" in (f.dest, f.source) and bool(f.rounding or f.dest != f.source)
+
+
+def handed_on(f: Form, bits: int) -> int:
+    """A NaN's sign, the highest bit of the payload set, and those of its others there is room for;
+    ``.ftz`` multiplies an f32 by 1 first."""
+    s, d = FORMATS[f.source], FORMATS[f.dest]
+    if "ftz" in f and f.source == "f32":
+        bits = s.nan
+    payload = Fraction(bits % (1 << s.mantissa), 1 << s.mantissa)
+    code = steps(payload * two(d.mantissa), "rz", False) | 1 << (d.mantissa - 1)
+    return bits >> (s.size - 1) << (d.size - 1) | d.top + 1 | code
 
 
 def flushed(f: Form, number):

@@ -119,7 +119,7 @@ _ROWS: tuple[DType, ...] = (
     _float("ue4m3", 4, 3, 8, nan=0x7F, signed=False, **_NAN),  # the top bit is ignored
     _float("f16", 5, 10, 16, nan=0x7FFF, **_IEEE),
     _float("bf16", 8, 7, 16, nan=0x7FFF, **_IEEE),
-    _float("tf32", 8, 10, 32, nan=0x7FFFFFFF, unused=13, **_IEEE),
+    _float("tf32", 8, 10, 32, nan=0x7FFFE000, unused=13, **_IEEE),
     _float("f32", 8, 23, 32, nan=0x7FFFFFFF, **_IEEE),
     _float("f64", 11, 52, 64, nan=0xFFF8000000000000, **_IEEE),
     *(_packed(n, 8) for n in ("e4m3", "e5m2", "ue8m0", "e2m3", "e3m2")),  # 6 bits in a byte each

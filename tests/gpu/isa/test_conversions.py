@@ -7,69 +7,23 @@ by ``tests/vm/test_cvt_forms.py``.
 
 from __future__ import annotations
 
-import struct
-
 import numpy as np
 import pytest
 
-from conversion_kernels import batches, planes, text
-from tilewright import cuda
-from tilewright.vm import Machine
+from conversion_kernels import batches, differences, on_gpu, on_vm, planes, text
+from hostile import Stream
 
-COUNT, BLOCK = 1 << 20, 256
-VERSION = "8.6"
-
-
-def on_gpu(ptx: str, inputs: np.ndarray, results: np.ndarray) -> np.ndarray:
-    gpu = cuda.gpu()
-    made = results.copy()
-    source, target = gpu.alloc(inputs.nbytes), gpu.alloc(made.nbytes)
-    try:
-        gpu.upload(source, inputs)
-        gpu.upload(target, made)
-        with gpu.load(cuda.compile(ptx, gpu.arch)) as module:
-            count = inputs.shape[1]
-            params = struct.pack("<QQI", source, target, count)
-            gpu.launch(module["k"], count // BLOCK, BLOCK, params)
-            gpu.wait()
-            gpu.download(made, target)
-    finally:
-        gpu.free(source)
-        gpu.free(target)
-    return made
-
-
-def on_vm(ptx: str, inputs: np.ndarray, results: np.ndarray, arch: str) -> np.ndarray:
-    machine = Machine(arch)
-    machine.load(ptx)
-    places = machine.upload(inputs), machine.upload(results)
-    count = inputs.shape[1]
-    machine.launch("k", count // BLOCK, BLOCK, [*places, count])
-    return machine.download(places[1], results)
-
-
-def differences(opcodes: list[str], target: str, count: int = COUNT, seed: int = 0) -> list[str]:
-    """A line for each form whose bits differ: how many, and the first operands and results."""
-    inputs = planes(opcodes, count, seed)
-    results = np.zeros((len(opcodes), count), np.uint64)
-    ptx = text(opcodes, target, VERSION)
-    ours, theirs = on_vm(ptx, inputs, results, target), on_gpu(ptx, inputs, results)
-    found = []
-    for opcode, one, other in zip(opcodes, ours, theirs, strict=True):
-        wrong = np.flatnonzero(one != other)
-        if len(wrong):
-            i = wrong[0]
-            operands = " ".join(f"{int(x):#x}" for x in inputs[:, i])
-            how = f"GPU {int(other[i]):#x}, here {int(one[i]):#x}"
-            found.append(f"{opcode}: {len(wrong)} differ; {operands}: {how}")
-    return found
+COUNT = 1 << 20
 
 
 @pytest.mark.sm("sm_90a")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("batch", batches("sm_90a"), ids=lambda b: b[0])
 def test_every_conversion(batch):
-    assert not differences(batch, "sm_90a")
+    inputs, results = planes(batch, COUNT, Stream(*batch)), np.zeros((len(batch), COUNT), np.uint64)
+    ptx = text(batch)
+    ours, theirs = on_vm(ptx, inputs, results, "sm_90a"), on_gpu(ptx, inputs, results)
+    assert not differences(batch, inputs, theirs, ours)
 
 
 PRMT = """.version 8.0

@@ -28,6 +28,16 @@ class Format:
     def sign(self) -> int:
         return 1 << (self.width - 1)
 
+    @property
+    def mantissa(self) -> int:
+        """Bits of its mantissa field."""
+        return self.normal.bit_length() - 1
+
+    @property
+    def quiet(self) -> int:
+        """Infinity and the bit that makes a NaN of it, a quiet one."""
+        return self.infinity | self.normal >> 1
+
 
 FORMATS = {
     "f16": Format(16, 0x3C00, 0x7FFF, 0x0400, 0x7C00),
@@ -98,6 +108,20 @@ def canonical(m: Primitives, fmt: str, a: Value) -> Value:
     """``a``, any NaN made the canonical one (as hardware's ``a + −0`` does)."""
     f = FORMATS[fmt]
     return m.select(m.fcmp(fmt, "nan", a, a), m.const(f.width, f.nan), a)
+
+
+def keep_nan(m: Primitives, source: str, dest: str, a: Value, result: Value) -> Value:
+    """``result``, but where ``a`` is a NaN, that NaN as the f64 unit hands it on: its sign and the
+    upper bits of its payload, made quiet.
+    """
+    s, d = FORMATS[source], FORMATS[dest]
+    bits = m.shl(m.zext(a, 64), m.const(32, 64 - s.width))
+    payload = m.shl(bits, m.const(32, s.width - s.mantissa))
+    payload = m.lshr(payload, m.const(32, d.width - d.mantissa))
+    kept = m.or_(m.and_(bits, m.const(64, 1 << 63)), payload)
+    kept = m.trunc(m.lshr(kept, m.const(32, 64 - d.width)), d.width)
+    nan = m.or_(kept, m.const(d.width, d.quiet))
+    return m.select(m.fcmp(source, "nan", a, a), nan, result)
 
 
 def flush(m: Primitives, fmt: str, a: Value) -> Value:

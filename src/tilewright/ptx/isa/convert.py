@@ -4,7 +4,8 @@ An integer result wraps, or with ``.sat`` clamps; a float always clamps into an 
 concerns f32 operands and results alone. Registers may be wider than the types say (``relaxed``),
 but not where bf16 is one of them.
 Packed and narrow formats are in ``narrow``. Where ptxas writes a form as other instructions the
-meaning is theirs: so a NaN keeps its bits through ``cvt.f32.bf16``, which is a shift.
+meaning is theirs: so a NaN keeps its bits through ``cvt.f32.bf16``, which is a shift. Else a NaN
+becomes canonical, but to, from and in f64 it keeps its sign and the upper bits of its payload.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from .compose import (
     canonical,
     extreme,
     flush,
+    keep_nan,
     magnitude,
     saturate,
     signed,
@@ -167,7 +169,8 @@ def to_same(m: Primitives, f: Form, a: Value) -> Value:
     """
     a = flush(m, f.A, a) if f.ftz else a
     if f.rnd:
-        a = m.frint(f.A, a, f.rnd[:2])
+        whole = m.frint(f.A, a, f.rnd[:2])
+        a = keep_nan(m, f.A, f.A, a, whole) if f.A == "f64" else whole
     elif f.ftz or f.A in ("f16", "bf16"):
         a = canonical(m, f.A, a)
     return saturate(m, f.A, a) if f.sat else a
@@ -203,11 +206,14 @@ def _widens(f: Form) -> str:
 def float_to_float(m: Primitives, f: Form, a: Value) -> Value:
     """To a wider format exactly, to another rounded as written (``rn`` where nothing is).
 
-    ``.ftz`` flushes an f32 operand, but for f16 ptxas drops it; and an f32 result.
+    ``.ftz`` flushes an f32 operand (a multiplication by 1, so a NaN is canonical), but for f16
+    ptxas drops it; and an f32 result.
     """
     if f.ftz and f.A == "f32" and f.D != "f16":
-        a = flush(m, "f32", a)
+        a = canonical(m, "f32", flush(m, "f32", a))
     result = m.fcvt(f.A, f.D, a, f.rnd or "rn")
+    if "f64" in (f.A, f.D):
+        result = keep_nan(m, f.A, f.D, a, result)
     if f.ftz and f.D == "f32":
         result = _flush_tiny(m, f, a, result)
     return saturate(m, f.D, result) if f.sat else result

@@ -135,7 +135,7 @@ def to_tf32_away(m: Primitives, f: Form, a: Value) -> Value:
     needs={"satfinite": ("8.6", "sm_100")},
 )
 def to_tf32(m: Primitives, f: Form, a: Value) -> Value:
-    """f32 rounded to ten fraction bits; the lower thirteen are zero, but all are one in a NaN."""
+    """f32 rounded to ten fraction bits; the lower thirteen are zero, in a NaN too (0x7FFFE000)."""
     return narrow(m, f, "f32", "tf32", a)
 
 

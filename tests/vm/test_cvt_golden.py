@@ -1,0 +1,26 @@
+"""What an H200 returned for every form of ``cvt``: the virtual machine returns it bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from conversion_kernels import batches, forms, on_vm, text
+from golden_conversions import FILE, digests, operands, read
+
+pytestmark = pytest.mark.skipif(
+    not FILE.exists(),
+    reason=f"no tests/data/{FILE.name}; benchmarks/conversions_probe.py --golden makes it on a GPU",
+)
+KEPT = read() if FILE.exists() else {}
+
+
+def test_every_form_is_kept() -> None:
+    assert list(KEPT) == sorted(forms("sm_90a")) and len(KEPT) == 840
+
+
+@pytest.mark.parametrize("batch", batches("sm_90a"), ids=lambda b: b[0])
+def test_the_bits_are_those_of_an_h200(batch: list[str]) -> None:
+    inputs = operands(batch)
+    made = on_vm(text(batch), inputs, np.zeros((len(batch), inputs.shape[1]), np.uint64), "sm_90a")
+    assert digests(batch, made) == {opcode: KEPT[opcode] for opcode in batch}
