@@ -13,20 +13,19 @@ import pytest
 import hostile
 import rationals
 from tilewright import mma
-from tilewright.dtypes import dtype
+from tilewright.dtypes import dtype, encode
 from tilewright.errors import DtypeError, LayoutError, TargetError, UnknownInstruction
 
-ELEMENTS = 8  # of D, for each kind of tiles
-KINDS = 4  # of tiles, for each form: all have their turn
+ELEMENTS = 6  # of D, for each kind of tiles
+KINDS = 2  # of tiles, for each form: all have their turn
 
 
-def distinct(row):
-    """Rows whose mathematics are no other's: one layout, one N of wgmma."""
-    plain = (row.alayout, row.blayout) == ("row", "col") and row.aligned and row.until == ""
-    return (plain or (row.satfinite and row.a == "f16")) and not (row.asynchronous and row.n > 8)
+def mathematics(row):
+    """What its bits depend on: not layouts, spellings, versions."""
+    return replace(row, alayout="row", blayout="col", aligned=True, needs=(), until="")
 
 
-ROWS = [row for row in mma.ROWS if distinct(row)]
+ROWS = list({mathematics(r): r for r in mma.ROWS if not (r.asynchronous and r.n > 8)}.values())
 
 
 def groups(arch):
@@ -123,7 +122,7 @@ def test_registers_by_the_manuals_formulas(kind):
         d = row(a, b, c, **one)
         start = row.fragment("c").registers(c)
         choices = legal_selectors(row)
-        for selectors in choices if row.a == row.b else choices[-1:]:
+        for selectors in choices if row.a == row.b == "e2m1" else choices[-1:]:
             words = held(row, a, b, one, selectors, rng)
             given = words.pop("a"), words.pop("b"), start
             made = row.execute(*given, **words, selectors=selectors)
@@ -139,18 +138,17 @@ NVF4 = (
     ".f32.e2m1.e2m1.f32.ue4m3"
 )
 
+NVF4_E8 = NVF4.replace("ue4m3", "ue8m0")
+
 
 def zeros(row):
     return [np.zeros(row.matrix_shape(x), dtype(getattr(row, x)).storage) for x in "abc"]
 
 
-def ones(row, name):
-    one = {"ue8m0": 127, "ue4m3": 0x38}[row.stype]
-    return np.full(row.matrix_shape(name), one, np.uint8)
-
-
-def scales(row):
-    return {name: ones(row, name) for name in ("scale_a", "scale_b")}
+def scales(row, of_a=0, of_b=0):
+    """2^of_a for all rows of A, 2^of_b for all columns of B."""
+    pairs = (("scale_a", of_a), ("scale_b", of_b))
+    return {name: np.full(row.matrix_shape(name), encode(row.stype, 2.0**x)) for name, x in pairs}
 
 
 def test_a_scale_multiplies_its_block_alone():
@@ -166,7 +164,7 @@ def test_a_scale_multiplies_its_block_alone():
 
 def test_a_group_that_cancels_still_counts_and_one_of_zeros_does_not():
     """2^34 * (1 - 1) cuts 1/4 off, 35 places below; 2^34 * 0 does not, nor 2^33 * (1 - 1)."""
-    row = mma.instruction(NVF4.replace("ue4m3", "ue8m0"))
+    row = mma.instruction(NVF4_E8)
     a, b, c = zeros(row)
     given = scales(row)
     a[0, :2], b[:2, 0] = (0b0010, 0b1010), 0b0010  # 1 - 1
@@ -186,6 +184,73 @@ def test_a_scale_that_is_no_number(opcode, nan):
     d = row(*zeros(row), **given)
     assert (d[5] == 0x7FFFFFFF).all()
     assert (np.delete(d, 5, 0) == 0).all()
+
+
+F16 = "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16"
+BF16 = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
+QUAD = "mma.sync.aligned.m8n8k4.row.col.f16.f16.f16.f16"
+WARPGROUP = "wgmma.mma_async.sync.aligned.m64n8k16.f16.f16.f16"
+
+
+def tile(row, products):
+    """One row times one column, the rest and c zero."""
+    a, b, c = (np.zeros(row.matrix_shape(x)) for x in "abc")
+    for k, (x, y) in enumerate(products):
+        a[..., 0, k], b[..., k, 0] = x, y
+    return encode(row.a, a), encode(row.b, b), encode(row.c, c)
+
+
+@pytest.mark.parametrize(
+    ("opcode", "arch", "last"),
+    [
+        (F16, "sm_90a", -47), (F16, "sm_120a", -47), (F16, "sm_80", -45), (F16, "sm_89", -45),
+        (QUAD, "sm_70", -43), (QUAD, "sm_75", -45), (WARPGROUP, "sm_90a", -48),
+    ],
+)  # fmt: skip
+def test_the_last_place_that_f16_sums_have(opcode, arch, last):
+    """Half of f16's least number is rounded to even, with a little more it is rounded up."""
+    row = mma.instruction(opcode, arch)
+    for exponent in range(last - 1, -40):
+        x = 2.0 ** -(-exponent // 2), 2.0 ** (exponent + -exponent // 2)
+        if min(x) < 2.0**-24:
+            continue
+        given = tile(row, [(2.0**-12, 2.0**-13), x])
+        d = row(*given)[(0,) * (row.tiles > 1)]
+        assert d[0, 0] == (exponent >= last)
+        a, b = given[0][..., 0, :], given[1][..., :, 0]
+        a, b = (x[0] if row.tiles > 1 else x for x in (a, b))
+        assert d[0, 0] == rationals.element(row, arch, a.tolist(), b.tolist(), 0)
+
+
+def bf16_terms(row, exponent):
+    return tile(row, [(2.0**-75, 2.0**-74), (-(2.0**-80), 2.0 ** (exponent + 80))]), {}
+
+
+def mxf8_terms(row, exponent):
+    given = tile(row, [(1.0, 1.0), (-(2.0**-8), 2.0 ** (exponent + 157))])
+    return given, scales(row, -75, -74)
+
+
+def mxf4_terms(row, exponent):
+    more = scales(row, -75, -74)
+    more["scale_b"][1] -= -149 - exponent
+    return tile(row, [(1.0, 1.0), *[(0.0, 0.0)] * 15, (-1.0, 1.0)]), more
+
+
+@pytest.mark.parametrize(
+    ("opcode", "arch", "terms", "last"),
+    [
+        (BF16, "sm_80", bf16_terms, -156), (BF16, "sm_90a", bf16_terms, -158),
+        (MXF8, "sm_120a", mxf8_terms, -158), (NVF4_E8, "sm_120a", mxf4_terms, -174),
+    ],
+)  # fmt: skip
+def test_the_last_place_that_f32_sums_have(opcode, arch, terms, last):
+    """f32's least number less a little is cut off to zero, unless the little was cut off before."""
+    row = mma.instruction(opcode, arch)
+    for exponent in (last - 1, last):
+        given, more = terms(row, exponent)
+        assert row(*given, **more)[0, 0] == (exponent < last)
+        assert expected(row, arch, (*given, more), 0, 0) == (exponent < last)
 
 
 def test_a_scale_vec_that_may_be_left_out():
