@@ -9,46 +9,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from movers import IMAGE, WORDS, Case, run
+from movers import batches, check, matters
 from simt import kernel, launch, store, zeros
 from tilewright import mma
-from tilewright.dtypes import dtype
 from tilewright.errors import VmFault
 from tilewright.mma import Move
 from tilewright.vm import Machine
 
-BATCH = 10
 A = "{%r10, %r11, %r12, %r13, %r14, %r15, %r16, %r17}"
 STEPPED = [pytest.param(None, id="compiled"), pytest.param(lambda s: None, id="stepped")]
-
-
-def matters(move: Move):
-    """What addresses depend on."""
-    f = move.fragment
-    form = move.family, move.shape, move.trans, move.count
-    return *form, f.layout, f.bits, f.dtype.bits, move.lines
-
-
-def cases(arch: str) -> list[Case]:
-    """Of moves that are alike one, each time in another space and with another stride."""
-    groups: dict[object, list[Move]] = {}
-    for move in (m.on(arch) for m in mma.MOVES if m.arch == arch or arch != "sm_100a"):
-        if move.in_version("8.8", arch):
-            groups.setdefault(matters(move), []).append(move)
-    made = []
-    for i, group in enumerate(groups.values()):
-        move = group[i % len(group)]
-        made.append(Case(move))
-        if move.instruction and arch != "sm_70":
-            unit = 8 * move.pitch // move.fragment.bits
-            longer = -(-move.leading // unit) * unit + unit * (1 + i % 3)
-            made.append(Case(group[(i + 1) % len(group)], longer, constant=i % 2 == 0))
-    return made
-
-
-def batches(arch: str, wanted=lambda move: True):
-    found = [case for case in cases(arch) if wanted(case.move)]
-    return [found[i : i + BATCH] for i in range(0, len(found), BATCH)]
 
 
 def volta(move: Move) -> bool:
@@ -63,54 +32,9 @@ BATCHES = [*batches("sm_90a"), *batches("sm_100a"), *batches("sm_70", volta)]
 BATCHES += batches("sm_75", turing)
 
 
-def bits_of(case: Case, image, order):
-    """The bytes of an image that hold lines, one line after another, as (lines, bits)."""
-    lines, elements = case.move.lines
-    if not case.move.instruction:
-        rows = image.reshape(-1, mma.moves.LINE)[order[:lines]]
-    else:
-        pitch = (case.stride or elements) * case.move.fragment.dtype.bits // 8
-        rows = image[: lines * pitch].reshape(lines, pitch)
-    whole = np.unpackbits(rows, axis=1, bitorder="little")
-    return whole[:, : elements * case.move.fragment.dtype.bits]
-
-
-def lines_of(case: Case, image, order):
-    t = dtype(case.move.fragment.type)
-    single = bits_of(case, image, order).reshape(*case.move.lines, t.bits).astype(np.uint64)
-    return (single << np.arange(t.bits, dtype=np.uint64)).sum(-1, dtype=np.uint64).astype(t.storage)
-
-
-def held(case: Case, words):
-    """The registers of a form: (32, count)."""
-    word = case.move.fragment.word // 8
-    return words.view(f"u{word}")[: 32 * case.move.registers].reshape(-1, 32).T
-
-
 @pytest.mark.parametrize("batch", BATCHES, ids=lambda b: f"{b[0].move.arch}-{b[0].move}")
 def test_a_move_does_what_its_row_says(batch):
-    rng = np.random.default_rng(len(batch))
-    images = rng.integers(0, 256, (len(batch), IMAGE), np.uint8)
-    registers = rng.integers(0, 2**32, (len(batch), WORDS), np.uint32)
-    order = rng.permutation(32)
-    made, memory, shared = run(batch, images, registers, order)
-    for i, case in enumerate(batch):
-        move = case.move
-        after, other = (shared, memory) if case.shared else (memory, shared)
-        np.testing.assert_array_equal(other[i], images[i], str(move))
-        if move.loads:
-            expected = move(lines_of(case, images[i], order))
-            np.testing.assert_array_equal(held(case, made[i]), expected, str(move))
-            np.testing.assert_array_equal(after[i], images[i], str(move))
-        elif move.family == "movmatrix":
-            np.testing.assert_array_equal(held(case, made[i]), move(held(case, registers[i])))
-        else:
-            expected = move(held(case, registers[i]))
-            np.testing.assert_array_equal(lines_of(case, after[i], order), expected, str(move))
-            bits_then, bits_now = (bits_of(case, x[i], order).sum() for x in (images, after))
-            changed = np.unpackbits(images[i] ^ after[i]).sum()
-            inside = (bits_of(case, images[i], order) ^ bits_of(case, after[i], order)).sum()
-            assert changed == inside and bits_then != bits_now, f"{move}: between the lines"
+    check(batch)
 
 
 def test_every_way_is_tried():
