@@ -44,7 +44,8 @@ def test_ldmatrix_takes_rows_from_anywhere(count, trans):
 
 def launched(case: Case, words: np.ndarray, machine: Machine, arch="sm_90a", **how) -> np.ndarray:
     """What the kernel of one instruction writes, a tile for each row of words."""
-    machine.load(case.ptx.replace(".target sm_90a", f".target {arch}"))
+    text = case.ptx.replace(".target sm_90a", f".target {arch}")
+    machine.load(text.replace(".version 8.4", ".version 8.7"))
     made = np.zeros((len(words), case.made_words), np.uint32)
     places = [machine.upload(words), machine.upload(made)]
     machine.launch("one", len(words), case.threads, places, **how)

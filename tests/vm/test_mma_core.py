@@ -12,10 +12,12 @@ import pytest
 import hostile
 from one_instruction import Case, Tiles
 from tilewright import mma
+from tilewright.dtypes import encode
 from tilewright.errors import PtxCheckError
 from tilewright.mma import Instruction
 from tilewright.vm.jit import Jit
 from tilewright.vm.llvm_mma import OPERANDS, Emitter, symbol
+from tilewright.vm.llvm_mma_decode import NARROW
 from tilewright.vm.llvm_mma_plan import columns, plan, scratch
 
 FEATURES = {"avx2": "-avx512f,+avx2,+fma", "sse2": "-avx,-fma"}  # the host's own: test_matrices
@@ -113,6 +115,26 @@ def test_a_sum_of_one_huge_and_many_small_products_keeps_what_the_unit_keeps():
     made = run(function, i, tiles).view(np.float32)[0, :, 0]
     assert made[0] == 2.0**15 + 3 * 2.0**-8  # of 15 units, f32 has room for fours
     assert made[1] == 2.0**15
+
+
+@pytest.mark.parametrize("features", FEATURES)
+@pytest.mark.parametrize("name", ["bf16", "tf32"])
+@pytest.mark.parametrize("reach", [NARROW, NARROW + 1])
+def test_either_side_of_where_f32_will_do(reach, name, features):
+    """Exponents just within, or just beyond, what is summed in f32; c anywhere at all."""
+    i = mma.instruction(SUMS[name][0])
+    rng = np.random.default_rng(reach)
+
+    def far(type_, shape):
+        exponents = rng.choice([-reach, reach, 0], shape)
+        numbers = rng.choice([-1, 1], shape) * (1 + rng.random(shape) * 0.99) * 2.0**exponents
+        return encode(type_, np.where(rng.random(shape) < 0.3, 0.0, numbers), "rz")
+
+    a, b = far(i.a, (40, i.m, i.k)), far(i.b, (40, i.k, i.n))
+    c = rng.integers(0, 0x7F800000, (40, i.m, i.n)).astype(np.uint32)
+    c = np.where(rng.random(c.shape) < 0.5, c, np.uint32(0))
+    tiles = Tiles(Case(i), a, b, c, {})
+    np.testing.assert_array_equal(run(compiled(i, features), i, tiles), tiles.expected())
 
 
 def test_instructions_that_compute_alike_share_a_core():

@@ -16,6 +16,7 @@ from .llvm_convert import widened
 from .llvm_expr import DOUBLE, FLOAT, Expr
 
 NOTHING = 1 << 12
+NARROW = 28
 SPARE = 100  # exponents from −100 to 100 leave f32 room for scaling
 
 
@@ -40,10 +41,22 @@ class Range:
         top = [t.bias + (not t.has_inf) for t in (a, b)]
         return cls(least, least - a.mantissa - b.mantissa, sum(top) + 2)
 
+    @classmethod
+    def within(cls, reach: int, a: DType, b: DType) -> Range:
+        """Of numbers whose exponents are from −reach to reach."""
+        return cls(-2 * reach, -2 * reach - a.mantissa - b.mantissa, 2 * reach + 2)
+
     @property
     def work(self) -> ir.Type:
         """The float type that sums of them are made in."""
         return FLOAT if self.lowest >= -SPARE and self.most <= SPARE else DOUBLE
+
+
+def outside(word: Expr, t: DType) -> Expr:
+    """Predicate: a number, not zero, whose exponent is not from −NARROW to NARROW."""
+    code = word >> t.unused & ((1 << (t.exponent + t.mantissa)) - 1)
+    steps = code - ((t.bias - NARROW) << t.mantissa)
+    return (steps >= (2 * NARROW + 1) << t.mantissa) & code.ne(0)
 
 
 @dataclass(frozen=True)

@@ -37,10 +37,11 @@ class FusedSum:
 
     how: Fused
     count: int
+    known: Range | None = None  # of the products, where it is less than what the formats have
 
     @property
     def range(self) -> Range:
-        return Range.of(self.seen(self.how.a), self.seen(self.how.b))
+        return self.known or Range.of(self.seen(self.how.a), self.seen(self.how.b))
 
     def seen(self, t: DType) -> DType:
         """The format that an operand's leading places are of."""
