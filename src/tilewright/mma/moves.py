@@ -170,10 +170,20 @@ class Move(Available):
 
     @property
     def alignment(self) -> int:
-        """Bytes that an address is a multiple of: wmma's the fragment's, in one thread."""
+        """Bytes that an address is a multiple of: wmma's the fragment's, in one thread.
+
+        What LDSM reads it reads in whole lines: an H200 faults below 16.
+        """
         if self.instruction:
-            return self.registers * self.fragment.word // 8
+            return max(self.registers * self.fragment.word // 8, LINE * self._by_lines)
         return 1 if self.family == "movmatrix" else LINE
+
+    @property
+    def _by_lines(self) -> bool:
+        """Whether ptxas loads by LDSM: A and B of 16 bits, or narrower along k, in shared memory."""
+        bits, along = self.fragment.dtype.bits, (self.operand == "a") == (self.layout == "row")
+        narrow = bits == 16 or bits < 16 and along
+        return self.operand in ("a", "b") and narrow and self.space.startswith("shared")
 
     @property
     def pitch(self) -> int:
