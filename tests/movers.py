@@ -98,9 +98,10 @@ def cases(arch: str) -> list[Case]:
         move = group[i % len(group)]
         made.append(Case(move))
         if move.instruction and arch != "sm_70":
-            unit = 8 * move.pitch // move.fragment.bits
-            longer = -(-move.leading // unit) * unit + unit * (1 + i % 3)
-            made.append(Case(group[(i + 1) % len(group)], longer, constant=i % 2 == 0))
+            other = group[(i + 1) % len(group)]
+            unit = 8 * other.pitch // other.fragment.bits
+            longer = -(-other.leading // unit) * unit + unit * (1 + i % 3)
+            made.append(Case(other, longer, constant=i % 2 == 0))
     return made
 
 

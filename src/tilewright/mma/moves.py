@@ -180,9 +180,9 @@ class Move(Available):
 
     @property
     def _by_lines(self) -> bool:
-        """Whether ptxas loads by LDSM: A and B of 16 bits, or narrower along k, in shared memory."""
+        """Whether ptxas loads by LDSM, in shared memory: 16-bit A and B, or narrower along k."""
         bits, along = self.fragment.dtype.bits, (self.operand == "a") == (self.layout == "row")
-        narrow = bits == 16 or bits < 16 and along
+        narrow = bits == 16 or (bits < 16 and along)
         return self.operand in ("a", "b") and narrow and self.space.startswith("shared")
 
     @property
