@@ -6,8 +6,8 @@ one every ``stride`` elements; ldmatrix's and stmatrix's lines of 16 bytes, each
 its own. The fragment says which thread has which element of which line. ``ptx/isa/moves`` computes
 addresses from the same layouts.
 
-wmma, ldmatrix m8n8 and movmatrix are as an H200 has them. Published, not verified: stmatrix; and
-what needs sm_100a, by the PTX manual and CUTLASS's layouts of it.
+What sm_90a has is as an H200 has it (``tests/gpu/isa/test_moves.py``). What needs sm_100a is
+published, not verified: by the PTX manual and CUTLASS's layouts of it.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Move(Available):
     @property
     def verified(self) -> bool:
         """Whether hardware confirmed it on ``arch``; else it is published, not verified."""
-        return Target.parse(self.arch).number == 90 and self.family != "stmatrix"
+        return Target.parse(self.arch).number == 90
 
     def on(self, arch: str) -> Move:
         """The same, as another architecture has it."""
