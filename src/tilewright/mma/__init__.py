@@ -7,7 +7,7 @@ sparse A and its metadata; ``move`` gives an instruction that loads, stores or t
 from .arithmetic import OUTPUT, Arithmetic, Chain, Fused, Integers, Rounded
 from .descriptor import Descriptor
 from .fragments import Fragment
-from .generations import GENERATIONS, LEAST, Generation, arithmetic, generation
+from .generations import GENERATIONS, Generation, arithmetic, generation
 from .instruction import Instruction
 from .moves import MOVES, Move, find_move, ldmatrix, ldmatrix_rows, move
 from .rows import ROWS, catalogue, find, instruction, nearest
@@ -40,7 +40,6 @@ __all__ = [
     "Scaled",
     "arithmetic",
     "GENERATIONS",
-    "LEAST",
     "OUTPUT",
     "Generation",
     "generation",

@@ -70,8 +70,6 @@ GENERATIONS = (
     Generation("Blackwell", 120, fraction=25, width=256, fp8="native", fp8_fraction=25),
 )
 
-LEAST = -133  # Hopper's of f32, for whoever does not read Fused.least yet
-
 # mxf4 and mxf4nvf4: products summed exactly before scaling, bits kept, and the least exponent.
 FP4_GROUP, FP4_FRACTION, FP4_LEAST = 16, 35, -139
 

@@ -5,9 +5,10 @@ both to each product's and then sums as ever. The 4-bit kinds sum the products o
 time, exactly; the sum times its two scales is one term, aligned by the scales' exponents alone. So
 a group whose products cancel counts like any other; one whose products are all zero does not.
 
-Published (MMA-Sim: ST-FDPA and GST-FDPA, confirmed there on an RTX PRO 6000 for fp8 and fp4); no
-H200 has these. That a sparse row is summed as stored, 16 kept elements at a time, and that fp6 is
-like fp8, is by analogy with the other types: nobody published either.
+Published (MMA-Sim: ST-FDPA and GST-FDPA, held there to an RTX Blackwell for fp8 and fp4); no H200
+has these. That a sparse row is summed as stored, 16 kept elements at a time, and that fp6 is like
+fp8, is by analogy with the other types: nobody published either. A scale is for K / scales of
+dense k, also where A is sparse (CUTLASS's atoms of sm_120).
 """
 
 from __future__ import annotations
