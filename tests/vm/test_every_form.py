@@ -14,7 +14,6 @@ import pytest
 from hostile import kinds
 from one_instruction import SHARED, Case, cases
 from tilewright import mma
-from tilewright.target import Target
 from tilewright.vm import Machine
 
 TARGETS = ("sm_90a", "sm_120a", "sm_100a", "sm_70", "sm_72", "sm_75")
@@ -42,9 +41,10 @@ def check(i: mma.Instruction) -> None:
     if i.asynchronous:
         words[:, [0, 2]] -= SHARED >> 4  # the machine's shared memory begins at 0
     machine = Machine(arch)
-    target = next(line for line in case.ptx.splitlines() if line.startswith(".target"))
-    own = Target.parse(arch).name if not i.until else target.split()[1]
-    machine.load(case.ptx.replace(target, f".target {own}"))
+    version, target, rest = case.ptx.split("\n", 2)
+    if not i.until:
+        version, target = ".version 9.1", f".target {arch}"
+    machine.load("\n".join([version, target, rest]))
     made = np.zeros((len(words), case.made_words), np.uint32)
     given, out = machine.upload(words), machine.upload(made)
     machine.launch("one", len(words), case.threads, [given, out])
