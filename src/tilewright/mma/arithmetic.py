@@ -95,7 +95,7 @@ class Integers(Arithmetic):
             total = start + (left.astype(np.int64) * right).sum(-1)
         if self.clamped:
             total = np.clip(total, -(1 << 31), (1 << 31) - 1)
-        return total.astype(np.uint64).astype(np.uint32)
+        return np.asarray(total.astype(np.uint64).astype(np.uint32))
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ class Descriptor:
             return bits
         pieces = {32: 1, 64: 2, 128: 3}[self.swizzle]
         mask = (1 << pieces) - 1
-        return bits ^ ((bits >> 10) - self.base_offset & mask) << 7
+        return np.asarray(bits ^ ((bits >> 10) - self.base_offset & mask) << 7)
 
 
 __all__ = ["Descriptor", "SWIZZLES", "Swizzle"]

@@ -67,12 +67,12 @@ class Fragment(Shown):
 
     @property
     def threads(self) -> int:
-        return self.layout[0].size()
+        return int(self.layout[0].size())
 
     @property
     def values(self) -> int:
         """Values in each thread."""
-        return self.layout.size() // self.threads
+        return int(self.layout.size()) // self.threads
 
     @property
     def bits(self) -> int:
@@ -92,7 +92,7 @@ class Fragment(Shown):
     @property
     def copies(self) -> int:
         """How many hold each element."""
-        return self.layout.size() // (self.rows * self.columns * self.tiles)
+        return int(self.layout.size()) // (self.rows * self.columns * self.tiles)
 
     def places(self) -> Array:
         """The layout, evaluated: (threads, values) → row + rows * column."""
@@ -114,7 +114,7 @@ class Fragment(Shown):
         bits = np.asarray(matrix)
         if bits.shape[-len(self.shape) :] != self.shape:
             raise LayoutError(f"the matrix is {self.shape}, not {bits.shape}")
-        codes = bits[(..., *self.coordinates())]
+        codes: Array = bits[(..., *self.coordinates())]  # type: ignore[arg-type]
         if self.container:
             codes = codes.astype(np.uint8) << self.low
         word = np.dtype(f"u{self.word // 8}")

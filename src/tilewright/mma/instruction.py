@@ -152,7 +152,7 @@ class Instruction(Available, Shown):
             self._expect(name, x)
         more = {"metadata": metadata, "scale_a": scale_a, "scale_b": scale_b}
         extra = {name: self._extra(name, x) for name, x in more.items()}
-        made = self._dot(*bits, **extra)
+        made = self._dot(bits[0], bits[1], bits[2], **extra)
         return made if plain else made.view(dtype(self.d).numpy)
 
     def execute(

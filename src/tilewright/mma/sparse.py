@@ -35,7 +35,7 @@ def positions(metadata: npt.ArrayLike, kept_of: tuple[int, int], ordered: bool) 
     codes = np.asarray(metadata).astype(np.int64)
     if kept_of == (1, 2):
         _refuse((codes != FIRST) & (codes != SECOND), codes, "0b0100 or 0b1110", 1)
-        return 2 * np.arange(codes.shape[-1]) + (codes == SECOND)
+        return np.asarray(2 * np.arange(codes.shape[-1]) + (codes == SECOND))
     low, high = codes[..., 0::2], codes[..., 1::2]
     nibbles = low | high << 2
     _refuse((codes < 0) | (codes > 3), codes, "an index of 2 bits", 1)

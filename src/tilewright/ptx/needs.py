@@ -139,11 +139,12 @@ def problem(what: str, wanted: Iterable[Need], version: Version, target: Target 
     for need in wanted:
         choices = _alternatives(need)
         here = [v for v, name in choices if target is None or target.runs(name)]
+        first = min(here or [v for v, _ in choices])
+        if first > version:
+            return f"{what} needs .version {_dotted(first)}, the module says {_dotted(version)}"
         if not here:
             names = " or ".join(name for _, name in choices)
             return f"{what} needs .target {names}, the module says {target}"
-        if min(here) > version:
-            return f"{what} needs .version {_dotted(min(here))}, the module says {_dotted(version)}"
     return ""
 
 

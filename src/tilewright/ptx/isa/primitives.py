@@ -149,9 +149,19 @@ class Primitives(Protocol):
 
     # --- matrices ---
     def mma(
-        self, instruction: Any, a: tuple[Value, ...], b: tuple[Value, ...], c: tuple[Value, ...]
+        self,
+        instruction: Any,
+        a: tuple[Value, ...],
+        b: tuple[Value, ...],
+        c: tuple[Value, ...],
+        metadata: Value | None = None,
+        selectors: tuple[int, ...] = (),
+        scale_a: Value | None = None,
+        scale_b: Value | None = None,
     ) -> tuple[Value, ...]:
-        """``instruction`` is a row of ``tilewright.mma``; fragments: tuples of 32-bit registers."""
+        """``instruction`` is a row of ``tilewright.mma``; fragments: tuples of registers, 64 bits
+        wide of f64, else 32. ``selectors`` are those of ``Instruction.execute``.
+        """
 
     def wgmma(
         self,
