@@ -190,8 +190,7 @@ def sum_kind(i, fraction: int) -> tuple[str, str, int]:
 
 
 def least_exponent(i, fraction: int) -> int:
-    halves = i.c == i.d == "f16" and not i.asynchronous
-    return 3 - fraction if halves else -108 - fraction
+    return (4 if i.c == i.d == "f16" else -108) - fraction
 
 
 def fused_bits(kind, terms, fraction, least, mode, kept) -> int:

@@ -48,14 +48,13 @@ class Generation:
     fp8_fraction: int = 0
     source: str = "published"
 
-    def least(self, sum_type: str, asynchronous: bool) -> int:
+    def least(self, sum_type: str) -> int:
         """The exponent that a zero counts with, so that none lower is aligned to.
 
         An H200 shows -133 for f32 (sums of bf16 products near f32's least numbers tell it from its
-        neighbours). The rest is MMA-Sim's; Leeds has one more for f16 (-21 where 25 bits are kept).
+        neighbours) and -21 for f16, as Leeds has it (2^-25 and a lower product: a tie or not).
         """
-        f16_adder = sum_type == "f16" and not asynchronous
-        return (3 if f16_adder else -108) - self.fraction
+        return (4 if sum_type == "f16" else -108) - self.fraction
 
 
 # sm_86 has the machine code of sm_80, and an A2 its bits. sm_103 and sm_110 have sm_100's, without
@@ -109,7 +108,7 @@ def _types(i: Instruction) -> tuple[DType, DType, DType, DType]:
 def _fused(i: Instruction, facts: Generation) -> Fused:
     sum_type = "f32" if "f32" in (i.c, i.d) else "f16"
     fraction = facts.fraction if _bits(i) > 8 or _of_f16(i, facts) else facts.fp8_fraction
-    least = facts.least(sum_type, i.asynchronous)
+    least = facts.least(sum_type)
     if _bits(i) == 4:
         fraction, least = FP4_FRACTION, FP4_LEAST
     return Fused(
