@@ -6,18 +6,17 @@ Everything is read from ``ptx.isa.ROWS``. Of an instruction with few modifiers e
 
 from __future__ import annotations
 
-import heapq
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
 from functools import cache
 from math import prod
 
 from ..dtypes import dtype
 from ..errors import UnknownInstruction
 from ..mma import Instruction
+from ..mma.nearest import closest
 from ..ptx.isa import ROWS, Form, Row
 from ..ptx.isa.row import Listed
 from ..ptx.needs import problem
@@ -153,11 +152,7 @@ def nearest(opcode: str) -> str:
     mnemonic = opcode.split(".")[0]
     if mnemonic not in mnemonics():
         return ""
-    words = set(opcode.split("."))
-    apart = {known: len(words ^ set(known.split("."))) for known in forms(mnemonic)}
-    closest = heapq.nsmallest(50, apart, key=apart.__getitem__)
-    closest.sort(key=lambda known: (apart[known], -SequenceMatcher(None, opcode, known).ratio()))
-    return f"nearest are {', '.join(closest[:3])}"
+    return f"nearest are {', '.join(closest(opcode, forms(mnemonic)))}"
 
 
 def on(form: Form, target: str) -> Form:
