@@ -279,10 +279,21 @@ _BY_KEY = {_key(row.opcode): row for row in ROWS}
 def find(opcode: str) -> Instruction | None:
     """The row of an opcode, its modifiers in any order (types and layouts in theirs), or None.
 
-    A ``.scale_vec`` that may be left out is written out in the row's own opcode.
+    As ptxas has it what is done comes first (``wmma.mma``, ``wgmma.mma_async``), popc after its
+    xor or and. A ``.scale_vec`` that may be left out is written out in the row's own opcode.
     """
     key = _key(opcode)
-    return None if key is None else _BY_KEY.get(key)
+    found = None if key is None else _BY_KEY.get(key)
+    return found if found and _placed(found.family, opcode.split(".")[1:]) else None
+
+
+def _placed(family: str, words: list[str]) -> bool:
+    """Whether the words that have a place of their own are there."""
+    first = {"wmma": "mma", "wgmma": "mma_async"}.get(family.partition(".")[0], words[0])
+    if "popc" not in words:
+        return words[0] == first
+    operation = words.index("xor" if "xor" in words else "and")
+    return words[0] == first and operation < words.index("popc")
 
 
 @cache
