@@ -1,0 +1,179 @@
+"""The checker says of every matrix instruction and conversion what ptxas says of it.
+
+The cases and ptxas's verdicts are kept (``tests/forms.py``): all legal forms, all that are one
+modifier away, some with a word moved, 10⁵ random ones; for nine targets and every PTX version.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from itertools import chain, combinations
+
+import pytest
+
+import forms
+import forms_convert
+from forms import TARGETS, VERSIONS, Span, Verdicts
+from tilewright import mma, ptx
+from tilewright.ptx.check import candidates
+from tilewright.ptx.isa.row import find
+from tilewright.ptx.needs import Need, problem
+from tilewright.target import FIRST_VERSION, Target, parse_version
+
+Spans = tuple[Span, ...]
+NEVER: Spans = ((0, 0),) * len(TARGETS)
+TOP = {"sm_70": "8.8"}  # the last version that a ptxas knows with it
+
+
+@cache
+def kept() -> Verdicts:
+    return Verdicts.load()
+
+
+@lru_cache(maxsize=None)
+def spans_of(wanted: tuple[Need, ...], until: str) -> Spans:
+    """For each target the versions in which something with these needs may be used."""
+    made = []
+    for name in TARGETS:
+        target, top = Target.parse(name), parse_version(TOP.get(name, VERSIONS[-1]))
+        found = [
+            i for i, v in enumerate(map(parse_version, VERSIONS))
+            if FIRST_VERSION[name] <= v <= top
+            and not problem("it", wanted, v, target)
+            and not (until and v >= parse_version(until))
+        ]  # fmt: skip
+        made.append((found[0], found[-1] + 1) if found else (0, 0))
+    return tuple(made)
+
+
+def ours(text: str) -> Spans:
+    """What our rows say of an opcode, or of an instruction with operands."""
+    opcode, _, operands = text.rstrip(";").partition(" ")
+    found = find(opcode)
+    if found is None:
+        return NEVER
+    count = len(re.sub(r"\{[^}]*\}", "", operands).split(","))
+    if operands and not candidates(found, count):
+        return NEVER
+    return spans_of(tuple(found.needs()), found.until)
+
+
+def described(spans: Spans) -> str:
+    """``sm_80 7.0–9.5, …``"""
+    given = zip(TARGETS, spans, strict=True)
+    words = [f"{t} {VERSIONS[a]}–{VERSIONS[b - 1]}" for t, (a, b) in given if b]
+    return ", ".join(words) or "never"
+
+
+# --- where we differ on purpose ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Difference:
+    text: str
+    ptxas: Spans
+    ours: Spans
+
+    def __str__(self) -> str:
+        return f"{self.text}: ptxas {described(self.ptxas)}; we {described(self.ours)}"
+
+    @property
+    def words(self) -> list[str]:
+        return self.text.split(".")
+
+    def only_ptxas(self, pattern: str) -> bool:
+        return self.ours == NEVER and bool(re.match(pattern, self.text))
+
+
+IGNORED = set(
+    "sync satfinite bf16 tf32 s4 u4 s2 u2 b1 bf16x2 pred b8x16 b6x16_p32 b4x16_p64 "
+    "xor and or popc kind::f16 kind::tf32 kind::i8".split()
+)
+
+
+def _ignores_words(d: Difference) -> bool:
+    """It is legal without one, two or three of them, and for as long, a word's own needs aside."""
+    if d.ours != NEVER:
+        return False
+    places = [i for i, w in enumerate(d.words) if w in IGNORED]
+    for left_out in chain.from_iterable(combinations(places, n) for n in (1, 2, 3)):
+        shorter = ".".join(w for i, w in enumerate(d.words) if i not in left_out)
+        if within(d.ptxas, ours(shorter)):
+            return True
+    return False
+
+
+def within(few: Spans, many: Spans) -> bool:
+    """Whether each span is a late part of its span there."""
+    pairs = zip(few, many, strict=True)
+    return all(not b or (low <= a and b == high) for (a, b), (low, high) in pairs)
+
+
+#: Why we differ, and where: the manual is followed, or common sense.
+KNOWN: dict[str, Callable[[Difference], bool]] = {
+    "ptxas ignores some words that mean nothing there": _ignores_words,
+    "ptxas takes wgmma without .aligned": lambda d: (
+        d.only_ptxas("wgmma") and "aligned" not in d.words
+    ),
+    "m8n8k4 of bf16 and tf32 is in no manual": lambda d: d.only_ptxas(
+        r"mma\..*m8n8k4\..*f32\.(bf16\.bf16|tf32\.tf32)\.f32"
+    ),
+    "wmma.mma of f64 in larger shapes has no loads and stores": lambda d: d.only_ptxas(
+        r"wmma\.mma\..*m16n16k(16|8)\.(r.\.)?f64"
+    ),
+    "CUDA 12.9 takes wmma.load without a type, and u32 for s32, on sm_70 alone": lambda d: (
+        d.only_ptxas(r"wmma\.(load|store)\.") and not any(b for _, b in d.ptxas[1:])
+    ),
+}
+
+
+def why(d: Difference) -> str:
+    return next((reason for reason, holds in KNOWN.items() if holds(d)), "")
+
+
+def differences(part: slice) -> Iterator[Difference]:
+    """Where we and ptxas differ in this part of the cases."""
+    told = kept()
+    rows: list[Spans] = [tuple((int(a), int(b)) for a, b in row) for row in told.spans]
+    for text, i in zip(told.cases()[part], told.index[part], strict=True):
+        if (mine := ours(text)) != rows[i]:
+            yield Difference(text, rows[i], mine)
+
+
+# --- the tests --------------------------------------------------------------------------------
+
+
+def test_every_row_was_judged():
+    judged = {*kept().legal, *(text.partition(" ")[0] for text in forms_convert.candidates())}
+    rows = {r.opcode for r in mma.catalogue()}
+    assert not rows - judged, "judge them: tests/forms_make.py"
+
+
+def test_a_tenth_of_the_cases_is_as_ptxas_has_it():
+    assert not [str(d) for d in differences(slice(None, None, 10)) if not why(d)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_all_cases_are_as_ptxas_has_them():
+    """And each reason to differ is one still."""
+    found = {why(d) or str(d) for d in differences(slice(None))}
+    assert found == set(KNOWN)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_checker_takes_whole_lines(target):
+    """Operands too: what ptxas assembled passes ``ptx.check`` in the last version that had it."""
+    told, at = kept(), TARGETS.index(target)
+    by_version: dict[int, list[str]] = {}
+    for opcode, i in zip(told.legal, told.index, strict=False):
+        if (last := int(told.spans[i][at][1])) and find(opcode):
+            by_version.setdefault(last - 1, []).append(forms.line(opcode))
+    assert by_version
+    for last, lines in by_version.items():
+        head = f".version {VERSIONS[last]}\n.target {target}\n.address_size 64\n"
+        body = f"{forms.DECLARATIONS}\n" + "\n".join(lines)
+        assert ptx.problems(ptx.parse(f"{head}.entry k() {{\n{body}\nret;\n}}\n")) == []
