@@ -7,7 +7,7 @@ modifier away, some with a word moved, 10⁵ random ones; for nine targets and e
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import chain, combinations
@@ -31,6 +31,11 @@ TOP = {"sm_70": "8.8"}  # the last version that a ptxas knows with it
 @cache
 def kept() -> Verdicts:
     return Verdicts.load()
+
+
+@cache
+def legal() -> frozenset[str]:
+    return frozenset(kept().legal)
 
 
 @lru_cache(maxsize=None)
@@ -95,8 +100,11 @@ IGNORED = set(
 
 
 def _ignores_words(d: Difference) -> bool:
-    """It is legal without one, two or three of them, and for as long, a word's own needs aside."""
-    if d.ours != NEVER:
+    """It is legal without one, two or three of them, and for as long, a word's own needs aside.
+
+    Nothing of the list of legal forms is excused so.
+    """
+    if d.ours != NEVER or d.text in legal():
         return False
     places = [i for i, w in enumerate(d.words) if w in IGNORED]
     for left_out in chain.from_iterable(combinations(places, n) for n in (1, 2, 3)):
@@ -115,6 +123,9 @@ def within(few: Spans, many: Spans) -> bool:
 #: Why we differ, and where: the manual is followed, or common sense.
 KNOWN: dict[str, Callable[[Difference], bool]] = {
     "ptxas ignores some words that mean nothing there": _ignores_words,
+    "ptxas ignores the operation of s4, which is b1's": lambda d: d.only_ptxas(
+        r"mma\..*\.s4\.s4\.s32\.(xor|and|or)\.popc$"
+    ),
     "ptxas takes wgmma without .aligned": lambda d: (
         d.only_ptxas("wgmma") and "aligned" not in d.words
     ),
@@ -134,13 +145,14 @@ def why(d: Difference) -> str:
     return next((reason for reason, holds in KNOWN.items() if holds(d)), "")
 
 
-def differences(part: slice) -> Iterator[Difference]:
-    """Where we and ptxas differ in this part of the cases."""
-    told = kept()
+def differences(numbers: Iterable[int]) -> Iterator[Difference]:
+    """Where we and ptxas differ among the cases of these numbers."""
+    told, cases = kept(), kept().cases()
     rows: list[Spans] = [tuple((int(a), int(b)) for a, b in row) for row in told.spans]
-    for text, i in zip(told.cases()[part], told.index[part], strict=True):
-        if (mine := ours(text)) != rows[i]:
-            yield Difference(text, rows[i], mine)
+    for number in numbers:
+        theirs, mine = rows[told.index[number]], ours(cases[number])
+        if mine != theirs:
+            yield Difference(cases[number], theirs, mine)
 
 
 # --- the tests --------------------------------------------------------------------------------
@@ -152,15 +164,17 @@ def test_every_row_was_judged():
     assert not rows - judged, "judge them: tests/forms_make.py"
 
 
-def test_a_tenth_of_the_cases_is_as_ptxas_has_it():
-    assert not [str(d) for d in differences(slice(None, None, 10)) if not why(d)]
+def test_legal_forms_and_a_fifth_of_the_others_are_as_ptxas_has_them():
+    told = kept()
+    numbers = dict.fromkeys([*range(len(told.legal)), *range(0, len(told.index), 5)])
+    assert not [str(d) for d in differences(numbers) if not why(d)]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_all_cases_are_as_ptxas_has_them():
     """And each reason to differ is one still."""
-    found = {why(d) or str(d) for d in differences(slice(None))}
+    found = {why(d) or str(d) for d in differences(range(len(kept().index)))}
     assert found == set(KNOWN)
 
 
