@@ -3,9 +3,9 @@
 Give that of CUDA 12.9, for sm_70, and then the newest: the last that knows a target judges it.
 ptxas names every bad line of a file in one run. A line is legal where the front end takes it and
 code generation too, alone in its kernel. Lines that no probed version takes are not asked again for
-the versions between: nothing was ever taken back within half a year. Targets that
-are not in ``FULL`` are asked for what others take and for a tenth of the rest. Some bad lines crash
-ptxas, now and then. It takes a quarter of an hour.
+the versions between: nothing was ever taken back within half a year. Targets that are not in
+``FULL`` are asked for what others take and for a tenth of the rest. Some bad lines crash ptxas, now
+and then. It takes a quarter of an hour.
 """
 
 from __future__ import annotations
