@@ -233,6 +233,8 @@ def say(*words: object) -> None:
 
 
 def main() -> None:
+    if len(sys.argv) < 2:
+        sys.exit("which ptxas? python tests/forms_make.py PTXAS [PTXAS …]")
     kept = Verdicts.load().legal if forms.DATA.exists() else ()
     made = make(sys.argv[1:], seeds(kept))
     made.save()
