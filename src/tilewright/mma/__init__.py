@@ -2,9 +2,12 @@
 
 ``instruction(opcode, arch)`` gives one, ``catalogue`` them all; ``compress`` and ``expand`` are
 sparse A and its metadata; ``move`` gives an instruction that loads, stores or transposes fragments.
+``MmaAtom`` and ``CopyAtom`` are instructions as layouts, ``TiledMma`` and ``TiledCopy`` cut tensors
+up for the threads of a block.
 """
 
 from .arithmetic import OUTPUT, Arithmetic, Chain, Fused, Integers, Rounded
+from .atom import CopyAtom, CpAsync, MmaAtom, UniversalCopy
 from .descriptor import Descriptor
 from .fragments import Fragment
 from .generations import GENERATIONS, Generation, arithmetic, generation
@@ -13,6 +16,20 @@ from .moves import MOVES, Move, find_move, ldmatrix, ldmatrix_rows, move
 from .rows import ROWS, catalogue, find, instruction, nearest
 from .scaled import Scaled
 from .sparse import compress, expand, positions
+from .tiled_copy import (
+    ThrCopy,
+    TiledCopy,
+    make_cotiled_copy,
+    make_tiled_copy,
+    make_tiled_copy_A,
+    make_tiled_copy_B,
+    make_tiled_copy_C,
+    make_tiled_copy_C_atom,
+    make_tiled_copy_D,
+    make_tiled_copy_S,
+    make_tiled_copy_tv,
+)
+from .tiled_mma import ThrMma, TiledMma, make_tiled_mma
 
 __all__ = [
     "ROWS",
@@ -32,6 +49,24 @@ __all__ = [
     "compress",
     "expand",
     "positions",
+    "MmaAtom",
+    "CopyAtom",
+    "UniversalCopy",
+    "CpAsync",
+    "TiledMma",
+    "ThrMma",
+    "make_tiled_mma",
+    "TiledCopy",
+    "ThrCopy",
+    "make_tiled_copy",
+    "make_tiled_copy_tv",
+    "make_tiled_copy_A",
+    "make_tiled_copy_B",
+    "make_tiled_copy_C",
+    "make_tiled_copy_C_atom",
+    "make_tiled_copy_S",
+    "make_tiled_copy_D",
+    "make_cotiled_copy",
     "Arithmetic",
     "Chain",
     "Fused",

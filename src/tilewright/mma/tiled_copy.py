@@ -1,0 +1,278 @@
+"""Copies side by side: which part of source and destination each thread of a block has.
+
+``TiledCopy`` covers a tile (``tiler_mn``) with threads and values: ``layout_tv_tiled`` maps
+(thread, value) to a place in it, values counted as the atom's reference side has them. What an
+instruction reads and writes follows from the atom: ldmatrix reads rows and gives other threads'
+fragments.
+
+    S (M,N)  →  tidfrg_S  (Thr, (FrgV,FrgX), (RestM,RestN,…))
+             →  partition_S of one thread  ((FrgV,FrgX), RestM, RestN, …)
+
+``retile`` views a fragment that was partitioned otherwise (by a TiledMma) as this copy wants it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import LayoutError
+from ..layout import (
+    IntTuple,
+    Layout,
+    coalesce,
+    composition,
+    left_inverse,
+    logical_product,
+    make_layout,
+    product_each,
+    raked_product,
+    rank,
+    right_inverse,
+    size,
+    upcast,
+    zipped_divide,
+)
+from ..layout import filter as filtered
+from ..layout.arithmetic import Number
+from ..shows import Shown
+from .atom import CopyAtom
+from .tiled_mma import TiledMma, check_thread, sliced
+
+ONE_VALUE = Layout(1)
+
+
+@dataclass(frozen=True, slots=True)
+class TiledCopy(Shown):
+    """An atom tiled over the threads and values of ``layout_tv_tiled``, in a tile ``tiler_mn``.
+
+    LayoutError where threads or values are no whole number of the atom's.
+    """
+
+    atom: CopyAtom
+    layout_tv_tiled: Layout
+    tiler_mn: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        for mode, what in enumerate(("threads", "values")):
+            have, wanted = self.layout_tv_tiled.size(mode), self.atom.layout_ref.size(mode)
+            if have % wanted:
+                raise LayoutError(
+                    f"a TiledCopy of {have} {what}: {self.atom.op} is of {wanted} {what} of "
+                    f"{self.atom.dtype}"
+                )
+
+    @property
+    def size(self) -> int:
+        """Threads."""
+        return int(self.layout_tv_tiled.size(0))
+
+    # --- tensors by thread and value ---
+
+    def tidfrg_S(self, tensor: Any) -> Any:
+        """A source (M,N,…) → (Thr, (FrgV,FrgX), (RestM,RestN,…)), of a layout or tensor."""
+        return self._tidfrg(tensor, self.atom.layout_src)
+
+    def tidfrg_D(self, tensor: Any) -> Any:
+        """A destination (M,N,…) → (Thr, (FrgV,FrgX), (RestM,RestN,…)), of a layout or tensor."""
+        return self._tidfrg(tensor, self.atom.layout_dst)
+
+    def _tidfrg(self, tensor: Any, side: Layout) -> Any:
+        self._check(tensor)
+        thrval = self._thrval(side)
+
+        def cut(layout: Layout) -> Layout:
+            tiled = zipped_divide(layout, self.tiler_mn)
+            held = composition(tiled[0], thrval)
+            return make_layout(held[0], held[1], tiled[1])
+
+        return tensor.map_layout(cut)
+
+    def _thrval(self, side: Layout) -> Layout:
+        """(thread, (atom's value, atom)) → place in the tile, of what a side reads or writes."""
+        ref = self.atom.layout_ref
+        atoms = zipped_divide(self.layout_tv_tiled, (ref.size(0), ref.size(1)))
+        one = composition(atoms[0], composition(right_inverse(ref), side))
+        both = make_layout(*(make_layout(one[i], atoms[1][i]) for i in range(2)))
+        made: Layout = coalesce(both, (1, (1, 1)))
+        return made
+
+    def _check(self, tensor: Any) -> None:
+        if not hasattr(tensor, "map_layout") or len(tensor) < len(self.tiler_mn):
+            raise LayoutError(
+                f"a TiledCopy with a tile of {len(self.tiler_mn)} modes takes a layout or tensor "
+                f"of as many, not {tensor}"
+            )
+        for mode, tiler in enumerate(self.tiler_mn):
+            have, tile = tensor.size(mode), size(tiler)
+            if have.__class__ is int and have % tile:
+                raise LayoutError(
+                    f"mode {mode}: the copy's tile of {tile} does not divide {have}",
+                    hint="take a local_tile first: its tiles are whole, and a predicate says what "
+                    "exists",
+                )
+
+    def layout_S_TV(self) -> Layout:
+        """(thread, value) → place in the tile, of what is read."""
+        return self._tv(self.atom.layout_src)
+
+    def layout_D_TV(self) -> Layout:
+        """(thread, value) → place in the tile, of what is written."""
+        return self._tv(self.atom.layout_dst)
+
+    def _tv(self, side: Layout) -> Layout:
+        tile = Layout(tuple(shape_of(t) for t in self.tiler_mn))
+        made: Layout = composition(tile, self._thrval(side))
+        return made
+
+    def retile(self, tensor: Any) -> Any:
+        """A thread's (V, M, N, …), partitioned otherwise, as ((atom's value, atoms), M, N, …)."""
+        values = tensor.size(0)
+        shape = Layout(tuple(shape_of(t) for t in self.tiler_mn))
+        inverse = composition(right_inverse(self.layout_tv_tiled), shape)
+        taken = upcast(inverse, self.size * values)  # place → which V of the tiled values it is in
+        held = logical_product(Layout(values), right_inverse(taken))
+        order = zipped_divide(held, self.atom.layout_ref.size(1))
+
+        def view(layout: Layout) -> Layout:
+            tiled = zipped_divide(layout, (values, *product_each(taken.shape)))
+            return make_layout(composition(tiled[0], order), *list(tiled[1])[1:])
+
+        return tensor.map_layout(view)
+
+    # --- one thread ---
+
+    def thr_slice(self, thr_idx: Number) -> ThrCopy:
+        """The thread's part of everything; its number may be dynamic. LayoutError where there is no
+        such thread.
+        """
+        check_thread(thr_idx, self.size, "TiledCopy")
+        return ThrCopy(self, thr_idx)
+
+    get_slice = thr_slice
+
+    def __str__(self) -> str:
+        tiler = ",".join(map(str, self.tiler_mn))
+        return (
+            f"TiledCopy\n  Tiler_MN:       ({tiler})\n"
+            f"  TiledLayout_TV: {self.layout_tv_tiled}\n{self.atom}"
+        )
+
+
+def shape_of(tiler: Any) -> IntTuple:
+    """The shape of one mode's tiler: a layout's, or the number itself."""
+    return tiler.shape if isinstance(tiler, Layout) else tiler
+
+
+@dataclass(frozen=True, slots=True)
+class ThrCopy:
+    """One thread of a TiledCopy."""
+
+    tiled: TiledCopy
+    thr_idx: Number
+
+    def partition_S(self, tensor: Any) -> Any:
+        """A source (M,N,…) → what this thread reads of it, ((FrgV,FrgX), RestM, RestN, …)."""
+        return self._part(self.tiled.tidfrg_S(tensor))
+
+    def partition_D(self, tensor: Any) -> Any:
+        """A destination (M,N,…) → what this thread writes of it, ((FrgV,FrgX), RestM, RestN, …)."""
+        return self._part(self.tiled.tidfrg_D(tensor))
+
+    def _part(self, parts: Any) -> Any:
+        return sliced(parts, (self.thr_idx, None, (None,) * rank(parts.shape[2])))
+
+    def retile(self, tensor: Any) -> Any:
+        """A thread's fragment (V, M, N, …), partitioned otherwise, as this copy wants it."""
+        return self.tiled.retile(tensor)
+
+    retile_S = retile_D = retile
+
+
+# --- tiling an atom -------------------------------------------------------------------------------
+
+
+def make_tiled_copy(
+    atom: CopyAtom, thr_layout: Layout, val_layout: Layout = ONE_VALUE
+) -> TiledCopy:
+    """By layouts (m,n) → thread and (m,n) → value: each thread has a block of values.
+
+    ``make_tiled_copy(atom, Layout((16, 8), (8, 1)), Layout((1, 8)))``: 16 rows of 8 threads, each
+    with 8 neighbours of a row.
+    """
+    places = raked_product(thr_layout, val_layout)
+    counted = Layout((thr_layout.size(), val_layout.size()))
+    tv = composition(right_inverse(places), counted)
+    return TiledCopy(atom, tv, product_each(places.shape))
+
+
+def make_tiled_copy_tv(
+    atom: CopyAtom, layout_tv: Layout, tiler_mn: tuple[Any, ...]
+) -> TiledCopy:
+    """By (thread, value) → place in a tile, columns one after another."""
+    return TiledCopy(atom, layout_tv, tiler_mn)
+
+
+def make_tiled_copy_A(atom: CopyAtom, mma: TiledMma) -> TiledCopy:
+    """Threads and values as the TiledMma has A's."""
+    m, _, k = mma.tile_size_mnk
+    return TiledCopy(atom, mma.layout_A_TV(), (m, k))
+
+
+def make_tiled_copy_B(atom: CopyAtom, mma: TiledMma) -> TiledCopy:
+    """Threads and values as the TiledMma has B's."""
+    _, n, k = mma.tile_size_mnk
+    return TiledCopy(atom, mma.layout_B_TV(), (n, k))
+
+
+def make_tiled_copy_C(atom: CopyAtom, mma: TiledMma) -> TiledCopy:
+    """Threads and values as the TiledMma has C's."""
+    m, n, _ = mma.tile_size_mnk
+    return TiledCopy(atom, mma.layout_C_TV(), (m, n))
+
+
+def make_tiled_copy_C_atom(atom: CopyAtom, mma: TiledMma) -> TiledCopy:
+    """The smallest that goes with the TiledMma's C: of each thread's values the first ones, as many
+    as the atom moves.
+    """
+    tv = mma.layout_C_TV()
+    values = atom.layout_src.size(1)
+    if values > tv.size(1):
+        raise LayoutError(
+            f"{atom.op} moves {values} values of {atom.dtype}, and a thread has {tv.size(1)} of C"
+        )
+    first = composition(tv, Layout((tv.size(0), values)))
+    return _smallest(atom, first, mma.tile_size_mnk[:2])
+
+
+def make_cotiled_copy(atom: CopyAtom, atom_tv_layout: Layout, data_layout: Layout) -> TiledCopy:
+    """By (thread, value) → offset, in data that ``data_layout`` (coordinate → offset) has.
+
+    LayoutError where a value's offset is none of the data's.
+    """
+    places = make_layout(left_inverse(data_layout), Layout(1, 0))
+    tv = composition(places, atom_tv_layout)
+    back = composition(make_layout(data_layout, Layout(1, 0)), tv[1])
+    if coalesce(back) != coalesce(atom_tv_layout[1]):
+        raise LayoutError(f"offsets of {atom_tv_layout} are none of {data_layout}")
+    return _smallest(atom, tv, product_each(data_layout.shape))
+
+
+def _smallest(atom: CopyAtom, tv: Layout, shape: tuple[int, ...]) -> TiledCopy:
+    """(thread, value) → place in a shape, on the smallest tile that holds all of these places."""
+    sides = range(len(shape))
+    tiler = tuple(
+        filtered(composition(Layout(shape, tuple(int(i == j) for j in sides)), tv)) for i in sides
+    )
+    tile = composition(Layout(shape), tiler)
+    return TiledCopy(atom, composition(left_inverse(tile), tv), tiler)
+
+
+def make_tiled_copy_S(atom: CopyAtom, copy: TiledCopy) -> TiledCopy:
+    """Threads and values as another copy reads them."""
+    return TiledCopy(atom, copy.layout_S_TV(), copy.tiler_mn)
+
+
+def make_tiled_copy_D(atom: CopyAtom, copy: TiledCopy) -> TiledCopy:
+    """Threads and values as another copy writes them."""
+    return TiledCopy(atom, copy.layout_D_TV(), copy.tiler_mn)
