@@ -8,20 +8,12 @@ Names and argument orders are those of CuTe and pycute. Coordinates, strides and
 be dynamic: registers of a kernel, or NumPy arrays.
 """
 
-from tilewright.layout.algebra import (
-    coalesce,
-    complement,
-    composition,
-    filter,
-    filter_zeros,
-    left_inverse,
-    max_common_layout,
-    max_common_vector,
-    right_inverse,
-)
+from tilewright.layout.algebra import coalesce, composition, filter, filter_zeros, with_shape
 from tilewright.layout.arithmetic import Sum, ceil_div
+from tilewright.layout.basis import E, ScaledBasis
 from tilewright.layout.coordinate import crd2crd, crd2idx, idx2crd
 from tilewright.layout.int_tuple import (
+    Integer,
     IntTuple,
     compatible,
     congruent,
@@ -43,28 +35,52 @@ from tilewright.layout.int_tuple import (
     tuple_max,
     unflatten,
 )
+from tilewright.layout.inverse import (
+    complement,
+    left_inverse,
+    max_common_layout,
+    max_common_vector,
+    nullspace,
+    right_inverse,
+)
 from tilewright.layout.layout import (
     Layout,
+    LayoutBase,
     LayoutLeft,
     LayoutRight,
     _,
+    is_layout,
+    make_basis_like,
+    make_identity_layout,
+    make_layout,
+    make_ordered_layout,
+    slice_and_offset,
+)
+from tilewright.layout.modes import (
     append,
+    coshape,
     cosize,
     depth,
     flatten,
     group,
     group_modes,
-    is_layout,
-    make_layout,
-    make_ordered_layout,
     prepend,
     rank,
     select,
     size,
     take,
 )
+from tilewright.layout.notation import parse
 from tilewright.layout.recast import downcast, recast, upcast
-from tilewright.layout.swizzle import ComposedLayout, Shifted, Swizzle
+from tilewright.layout.swizzle import (
+    ComposedLayout,
+    Shifted,
+    Swizzle,
+    make_composed_layout,
+    shiftl,
+    shiftr,
+    swizzle_after,
+)
 from tilewright.layout.tensor import (
     ArrayEngine,
     Tensor,
@@ -78,6 +94,7 @@ from tilewright.layout.tiling import (
     blocked_product,
     flat_divide,
     flat_product,
+    hier_unzip,
     logical_divide,
     logical_product,
     raked_product,
@@ -91,10 +108,14 @@ from tilewright.layout.tiling import (
 __all__ = [
     "ArrayEngine",
     "ComposedLayout",
+    "E",
     "IntTuple",
+    "Integer",
     "Layout",
+    "LayoutBase",
     "LayoutLeft",
     "LayoutRight",
+    "ScaledBasis",
     "Shifted",
     "Sum",
     "Swizzle",
@@ -108,6 +129,7 @@ __all__ = [
     "complement",
     "composition",
     "congruent",
+    "coshape",
     "cosize",
     "crd2crd",
     "crd2idx",
@@ -124,6 +146,7 @@ __all__ = [
     "group",
     "group_modes",
     "has_none",
+    "hier_unzip",
     "idx2crd",
     "inner_partition",
     "inner_product",
@@ -136,12 +159,17 @@ __all__ = [
     "local_tile",
     "logical_divide",
     "logical_product",
+    "make_basis_like",
+    "make_composed_layout",
+    "make_identity_layout",
     "make_layout",
     "make_ordered_layout",
     "make_tensor",
     "max_common_layout",
     "max_common_vector",
+    "nullspace",
     "outer_partition",
+    "parse",
     "prefix_product",
     "prepend",
     "product",
@@ -152,10 +180,14 @@ __all__ = [
     "right_inverse",
     "select",
     "shape_div",
+    "shiftl",
+    "shiftr",
     "signum",
     "size",
     "slice_",
+    "slice_and_offset",
     "suffix_product",
+    "swizzle_after",
     "take",
     "tile_to_shape",
     "tiled_divide",
@@ -163,6 +195,7 @@ __all__ = [
     "tuple_max",
     "unflatten",
     "upcast",
+    "with_shape",
     "zipped_divide",
     "zipped_product",
 ]

@@ -1,4 +1,4 @@
-"""The algebra of layouts: coalesce, composition, complement, inverses.
+"""The algebra of layouts: coalesce, filter, composition.
 
 Everything rests on one observation: the composition of two layouts is a layout again, where sizes
 and strides divide. Names, argument orders and results are those of CuTe. Where no layout is the
@@ -12,43 +12,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import wraps
-from math import gcd
 from typing import Any, NoReturn, TypeAlias
 
 from tilewright.errors import LayoutError
-from tilewright.layout.arithmetic import Number, ceil_div, mul
+from tilewright.layout.arithmetic import Number, mul
+from tilewright.layout.basis import ScaledBasis, has_basis
 from tilewright.layout.coordinate import coalesce_modes
-from tilewright.layout.int_tuple import flatten, is_static, prefix_product, product
+from tilewright.layout.int_tuple import flatten
 from tilewright.layout.layout import Layout, make_layout
-from tilewright.layout.swizzle import Swizzle, make_swizzled
+from tilewright.layout.swizzle import ComposedLayout, Swizzle, make_swizzled, swizzle_after
 
 
 def on_layout(operation: Callable[..., Layout]) -> Callable[..., Any]:
     """The operation also for what holds a layout (``map_layout``), and for a shape as a layout."""
 
     @wraps(operation)
-    def lifted(layout: Any, *args: Any) -> Any:
+    def lifted(layout: Any, *args: Any, **named: Any) -> Any:
         if layout.__class__ is Layout:
-            return operation(layout, *args)
+            return operation(layout, *args, **named)
         if hasattr(layout, "map_layout"):
-            return layout.map_layout(lambda inner: operation(inner, *args))
-        return operation(Layout(layout), *args)
+            return layout.map_layout(lambda inner: operation(inner, *args, **named))
+        return operation(Layout(layout), *args, **named)
 
     return lifted
-
-
-def of_layout(operation: Callable[..., Layout]) -> Callable[..., Layout]:
-    """The operation for layouts and shapes, but not for what only holds a layout."""
-
-    @wraps(operation)
-    def checked(layout: Any, *args: Any) -> Layout:
-        if layout.__class__ is Layout:
-            return operation(layout, *args)
-        if hasattr(layout, "map_layout"):
-            raise LayoutError(f"{operation.__name__}: {layout} is not a layout alone")
-        return operation(Layout(layout), *args)
-
-    return checked
 
 
 def by_mode(operation: Callable[..., Layout], *sides: Iterable[Any]) -> list[Layout]:
@@ -67,15 +53,11 @@ def check_rank(layout: Layout, tiler: tuple[Any, ...], what: str) -> None:
         raise LayoutError(f"{what}: {len(tiler)} modes are given for the {len(layout)} of {layout}")
 
 
-def _layout(shapes: list[Any], strides: list[Any]) -> Layout:
+def of_modes(shapes: list[Any], strides: list[Any]) -> Layout:
+    """The layout of flat sizes and strides; of one alone, without a tuple."""
     if len(shapes) == 1:
         return Layout.of(shapes[0], strides[0])
     return Layout.of(tuple(shapes), tuple(strides))
-
-
-def require_static(layout: Layout, what: str) -> None:
-    if not layout.is_static():
-        raise LayoutError(f"{what} needs static numbers, and {layout} has dynamic ones")
 
 
 # --- coalesce --------------------------------------------------------------------------------
@@ -92,7 +74,7 @@ def coalesce(layout: Layout, profile: Any = None) -> Layout:
         check_rank(layout, profile, "coalesce")
         rest = list(layout)[len(profile) :]
         return make_layout(*by_mode(coalesce, layout, profile), *rest)
-    return _layout(*coalesce_modes(layout.shape, layout.stride))
+    return of_modes(*coalesce_modes(layout.shape, layout.stride))
 
 
 @on_layout
@@ -112,7 +94,7 @@ def filter(layout: Layout, profile: Any = None) -> Layout:  # CuTe's name
         rest = list(layout)[len(profile) :]
         return make_layout(*by_mode(filter, layout, profile), *rest)
     kept = filter_zeros(layout)
-    return _layout(*coalesce_modes(kept.shape, kept.stride))
+    return of_modes(*coalesce_modes(kept.shape, kept.stride))
 
 
 # --- composition -----------------------------------------------------------------------------
@@ -123,7 +105,8 @@ def composition(a: Any, b: Any) -> Any:
 
     ``b`` is a layout or an int, or a tuple of them, which is composed mode by mode (a's further
     modes are dropped, ``None`` keeps a mode). A Swizzle or a composed layout on the left gives a
-    composed layout.
+    composed layout; on the right, where the swizzle is one of ``a``'s offsets too. Strides of ``b``
+    that are coordinates pick modes of ``a``.
 
     Each mode s:d of ``b`` walks over the modes of ``a`` from the left: its stride d is divided out
     of their sizes, then its size s. LayoutError where one does not divide.
@@ -144,15 +127,31 @@ def composition(a: Any, b: Any) -> Any:
     return composition(Layout(a), b)
 
 
-def _compose_tiler(a: Layout, b: Any) -> Layout:
+def _compose_tiler(a: Layout, b: Any) -> Any:
     if b is None:
         return a
     if isinstance(b, (tuple, list)):
         check_rank(a, tuple(b), "composition")
         return make_layout(*by_mode(composition, a, b))
-    if hasattr(b, "map_layout") or isinstance(b, Swizzle):
+    if isinstance(b, Swizzle):
+        return make_swizzled(swizzle_after(a, b), a)
+    if isinstance(b, ComposedLayout):
+        return _compose_composed(a, b)
+    if hasattr(b, "map_layout"):
         raise LayoutError(f"composition: the right side of {a} is a layout or a tiler, not {b}")
     return _compose_all(a, Layout(b).shape, 1)
+
+
+def _compose_composed(a: Layout, b: ComposedLayout) -> Any:
+    """``a`` after a composed layout: the outer function moves to the other side of ``a``."""
+    if b.outer.__class__ is Layout:
+        return ComposedLayout(composition(a, b.outer), b.offset, b.inner)
+    if b.offset.__class__ is not int or b.offset != 0:
+        raise LayoutError(
+            f"composition of {a} with {b}: {a} does not pass on the offset {b.offset}",
+            hint="a swizzle with an offset can't stand on the right of a layout",
+        )
+    return make_swizzled(swizzle_after(a, b.outer), composition(a, b.inner))
 
 
 _Left: TypeAlias = tuple[list[Number], list[Number], list[int]]
@@ -171,9 +170,38 @@ def _left_side(a: Layout) -> tuple[list[Number], list[Number]]:
 
 def _compose_all(a: Layout, s: Any, d: Any) -> Layout:
     """``a o s:d``; right modes that add up to more than a left mode holds would carry."""
+    if has_basis(d):
+        return Layout.of(*_compose_basis(a, s, d, {}))
+    return Layout.of(*_compose(_left(a), s, d))
+
+
+def _left(a: Layout) -> _Left:
     shapes, strides = _left_side(a)
-    room = [size - 1 if size.__class__ is int else 0 for size in shapes[:-1]]
-    return Layout.of(*_compose((shapes, strides, room), s, d))
+    return shapes, strides, [size - 1 if size.__class__ is int else 0 for size in shapes[:-1]]
+
+
+def _compose_basis(a: Layout, s: Any, d: Any, lefts: dict[Any, _Left]) -> tuple[Any, Any]:
+    """Composition with strides that are coordinates: each mode goes over the mode of ``a`` that it
+    names; ``lefts`` keeps their room."""
+    if s.__class__ is tuple:
+        modes = [_compose_basis(a, *mode, lefts) for mode in zip(s, d, strict=True)]
+        return tuple([m[0] for m in modes]), tuple([m[1] for m in modes])
+    if d.__class__ is not ScaledBasis:
+        if d.__class__ is int and d == 0:
+            return s, d
+        raise LayoutError(f"composition of {a}: the stride {d} is no coordinate, others are")
+    if d.mode not in lefts:
+        lefts[d.mode] = _left(_mode_at(a, d.mode))
+    return _compose(lefts[d.mode], s, d.value)
+
+
+def _mode_at(a: Layout, places: tuple[int, ...]) -> Layout:
+    mode = a
+    for i in places:
+        if i >= len(mode):
+            raise LayoutError(f"composition: {a} has no mode {'.'.join(map(str, places))}")
+        mode = mode[i]
+    return mode
 
 
 def _compose(left: _Left, s: Any, d: Any) -> tuple[Any, Any]:
@@ -241,131 +269,17 @@ def _taken(left: _Left, s: int, d: int, size: int, rest: int, step: int) -> int:
 
 def _refuse(left: _Left, s: int, d: int, why: str) -> NoReturn:
     raise LayoutError(
-        f"composition of {_layout(*left[:2])} with {s}:{d} is no layout: {why}",
+        f"composition of {of_modes(*left[:2])} with {s}:{d} is no layout: {why}",
         hint="size and stride of a right mode divide, or are divided by, the left modes they cross",
     )
 
 
-# --- complement and inverses -----------------------------------------------------------------
+@on_layout
+def with_shape(layout: Layout, *shape: Any) -> Layout:
+    """The same function on numbers, of another shape: ``with_shape(a, 4, 8)``.
 
-
-@of_layout
-def complement(layout: Layout, max_idx: Any = 1) -> Layout:
-    """What is left: offsets below ``max_idx`` (an int or a shape) that repeat ``layout`` without
-    overlap.
-
-    Ordered, and disjoint from ``layout`` but for 0; with it, it covers ``max_idx`` where strides
-    divide.
-
-    >>> print(complement(Layout((2, 2), (1, 6)), 24))
-    (3,2):(2,12)
+    >>> print(with_shape(Layout((8, 4), (4, 1)), (2, 16)))
+    (2,(4,4)):(4,(8,1))
     """
-    bound = product(max_idx.shape if isinstance(max_idx, Layout) else max_idx)
-    flat = filter(layout)
-    modes = list(zip(flatten(flat.stride), flatten(flat.shape), strict=True))
-    if len(modes) > 1 or modes[0][0].__class__ is not int:
-        require_static(layout, "complement")
-    shapes: list[Number] = []
-    strides: list[Number] = []
-    current: Number = 1
-    for d, s in sorted(modes) if len(modes) > 1 else modes:
-        if s.__class__ is int and s == 1:
-            continue
-        if d < current:
-            raise LayoutError(
-                f"complement of {layout}: its mode {s}:{d} "
-                + ("is negative" if d < 0 else f"overlaps the modes below, which span {current}")
-            )
-        shapes.append(d // current)
-        strides.append(current)
-        current = mul(s, d)
-    shapes.append(ceil_div(bound, current))
-    strides.append(current)
-    return _layout(*coalesce_modes(tuple(shapes), tuple(strides)))
-
-
-def _by_stride(layout: Layout) -> list[tuple[Number, int, Number]]:
-    """(stride, size, place in the domain) of the coalesced modes, by ascending stride."""
-    shapes, strides = coalesce_modes(layout.shape, layout.stride)
-    places = prefix_product(tuple(shapes))
-    modes = [m for m in zip(strides, shapes, places, strict=True) if m[0].__class__ is int]
-    return sorted(modes, key=lambda m: m[0])
-
-
-@of_layout
-def right_inverse(layout: Layout) -> Layout:
-    """The largest R with ``layout(R(i)) == i`` for all i below its size: the contiguous part,
-    inverted.
-
-    >>> print(right_inverse(Layout((8, 4), (4, 1))))
-    (4,8):(8,1)
-    """
-    shapes: list[Number] = [1]
-    strides: list[Number] = [0]
-    current = 1
-    for d, s, place in _by_stride(layout):
-        if d == current and s.__class__ is int and is_static(place):
-            shapes.append(s)
-            strides.append(place)
-            current = s * d
-    return _layout(*coalesce_modes(tuple(shapes), tuple(strides)))
-
-
-@of_layout
-def left_inverse(layout: Layout) -> Layout:
-    """R with ``R(layout(i)) == i`` for all i, for an injective layout.
-
-    Modes of stride 0 take no part: there ``layout(R(layout(i))) == layout(i)``. LayoutError where
-    modes overlap, or where a stride is no multiple of the one below.
-
-    >>> print(left_inverse(Layout((4, 2), (1, 16))))
-    (16,2):(1,4)
-    """
-    require_static(layout, "left_inverse")
-    modes = [m for m in _by_stride(layout) if m[0] != 0]
-    shapes: list[int] = []
-    strides: list[int] = [0]
-    place, span = 1, 0
-    for d, s, domain in modes:
-        if d <= span or d % place:
-            why = "is negative" if d < 0 else "overlaps" if d <= span else "is no multiple of"
-            below = "" if d < 0 else " the modes below"
-            raise LayoutError(f"left_inverse of {layout}: the stride of {s}:{d} {why}{below}")
-        shapes.append(d // place)
-        strides.append(domain)
-        place, span = d, span + (s - 1) * d
-    shapes.append(modes[-1][1] if modes else 1)
-    return _layout(*coalesce_modes(tuple(shapes), tuple(strides)))
-
-
-# --- common parts ----------------------------------------------------------------------------
-
-
-def max_common_layout(a: Any, b: Any) -> Layout:
-    """The longest R with ``a(R(i)) == b(R(i)) == i``: elements that are contiguous in both alike.
-
-    Under a swizzle, no longer than the elements that it keeps together; none are lost where both
-    have the same.
-    """
-    limit = 0 if getattr(a, "outer", None) == getattr(b, "outer", None) else gcd(_kept(a), _kept(b))
-    a, b = getattr(a, "inner", a), getattr(b, "inner", b)
-    inverse = right_inverse(b)
-    for modes in range(len(inverse), 0, -1):
-        start = coalesce(make_layout(*list(inverse)[:modes]))
-        try:
-            first = coalesce(composition(a, start))[0]
-            if first.stride.__class__ is int and first.stride == 1 and is_static(first.shape):
-                return _compose_all(start, gcd(first.shape, limit), 1)
-        except LayoutError:
-            continue  # these modes do not divide a's; fewer may
-    return Layout.of(1, 0)
-
-
-def _kept(layout: Any) -> int:
-    """The elements that a swizzle keeps together, 0 (all) where there is none."""
-    return int(getattr(layout, "contiguous", 0))
-
-
-def max_common_vector(a: Any, b: Any) -> int:
-    """The number of elements that are contiguous in both layouts alike: the widest vector copy."""
-    return int(max_common_layout(a, b).size())
+    made: Layout = composition(layout, Layout(shape[0] if len(shape) == 1 else shape))
+    return made

@@ -14,6 +14,7 @@ from typing import Any
 
 from tilewright.errors import LayoutError
 from tilewright.layout.arithmetic import Number, Sum, floordiv, is_power_of_two, mod, mul
+from tilewright.layout.basis import ScaledBasis, add_coordinates, has_basis
 from tilewright.layout.int_tuple import IntTuple, flatten, prefix_product, product, text
 
 
@@ -26,7 +27,7 @@ def coalesce_modes(shape: IntTuple, stride: IntTuple) -> tuple[list[Number], lis
         if s.__class__ is int:
             if s == 1:
                 continue
-            if d.__class__ is int:
+            if d.__class__ is int or d.__class__ is ScaledBasis:
                 if d == ahead:
                     shapes[-1] *= s
                 else:
@@ -43,16 +44,36 @@ def coalesce_modes(shape: IntTuple, stride: IntTuple) -> tuple[list[Number], lis
 def crd2idx(crd: IntTuple, shape: IntTuple, stride: IntTuple = None) -> Number:
     """The offset of a coordinate: ``crd2idx((1, 2), (4, 8), (8, 1)) == 10``.
 
-    ``stride`` defaults to column-major. ``None`` in the coordinate counts as 0.
+    ``stride`` defaults to column-major. ``None`` in the coordinate counts as 0. Strides that are
+    coordinates (``ScaledBasis``) give a coordinate.
     """
     if stride is None:
         stride = prefix_product(shape)
     offset = _all_static(crd, shape, stride)
     if offset is not None:
         return offset
+    if has_basis(stride):
+        return _coordinate_of(crd, shape, stride)
     result = Sum()
     offset_of(crd, shape, stride, result)
     return result.total()
+
+
+def _coordinate_of(crd: IntTuple, shape: IntTuple, stride: IntTuple) -> IntTuple:
+    """The sum of coordinates that are strides, times a coordinate."""
+    if stride.__class__ is not tuple:
+        if crd.__class__ is tuple:
+            raise LayoutError(f"coordinate {text(crd)} does not fit shape {text(shape)}")
+        crd = 0 if crd is None else crd
+        return (stride * crd).coordinate() if stride.__class__ is ScaledBasis else mul(crd, stride)
+    if crd.__class__ is not tuple:
+        crd = idx2crd(0 if crd is None else crd, shape)
+    if len(crd) != len(shape):
+        raise LayoutError(f"coordinate {text(crd)} does not fit shape {text(shape)}")
+    total: IntTuple = 0
+    for part in map(_coordinate_of, crd, shape, stride):
+        total = add_coordinates(total, part)
+    return total
 
 
 def _all_static(crd: IntTuple, shape: IntTuple, stride: IntTuple) -> int | None:

@@ -8,19 +8,29 @@ LayoutError.
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Callable, Iterable, Iterator
 from numbers import Integral
 from typing import Any, TypeAlias
 
 from tilewright.errors import LayoutError
 from tilewright.layout.arithmetic import Number, add, ceil_div, mul
+from tilewright.layout.basis import ScaledBasis
 
 IntTuple: TypeAlias = Any
 """A number, or a tuple of int tuples."""
 
 
+class Integer(ABC):  # noqa: B024 (an answer to isinstance, nothing more)
+    """What ``isinstance`` takes for an integer: ``int``, and not ``bool``."""
+
+    @classmethod
+    def __subclasshook__(cls, other: type) -> bool:
+        return issubclass(other, int) and other is not bool
+
+
 def is_int(x: object) -> bool:
-    return isinstance(x, int) and not isinstance(x, bool)
+    return isinstance(x, Integer)
 
 
 def is_tuple(x: object) -> bool:
@@ -29,7 +39,9 @@ def is_tuple(x: object) -> bool:
 
 def is_static(t: IntTuple) -> bool:
     """Whether every leaf is known now."""
-    return all(map(is_static, t)) if t.__class__ is tuple else isinstance(t, int)
+    if t.__class__ is tuple:
+        return all(map(is_static, t))
+    return isinstance(t.value if t.__class__ is ScaledBasis else t, int)
 
 
 def normalize(t: IntTuple, what: str) -> IntTuple:
@@ -46,8 +58,15 @@ def normalize(t: IntTuple, what: str) -> IntTuple:
 
 
 def text(t: IntTuple) -> str:
-    """As CuTe prints it: ``(4,(2,3))``."""
+    """As we write it: ``(4,(2,3))``."""
     return f"({','.join(map(text, t))})" if t.__class__ is tuple else str(t)
+
+
+def cute_text(t: IntTuple) -> str:
+    """As CuTe prints it, static numbers underscored: ``(_4,(_2,_3))``."""
+    if t.__class__ is tuple:
+        return f"({','.join(map(cute_text, t))})"
+    return f"_{t}" if is_static(t) else str(t)
 
 
 def rank(t: IntTuple) -> int:
@@ -124,6 +143,8 @@ def same(a: IntTuple, b: IntTuple) -> bool:
     """Equality that never compares dynamic leaves: those are equal when they are one object."""
     if a.__class__ is tuple:
         return b.__class__ is tuple and len(a) == len(b) and all(map(same, a, b))
+    if a.__class__ is ScaledBasis:
+        return bool(a == b)
     return a is b or (a.__class__ is int and b.__class__ is int and a == b)
 
 

@@ -19,10 +19,12 @@ from numpy.typing import NDArray
 from tilewright.errors import LayoutError
 from tilewright.layout import int_tuple
 from tilewright.layout.arithmetic import Number, Sum, add, mul
+from tilewright.layout.basis import E, ScaledBasis, add_coordinates, has_basis
 from tilewright.layout.coordinate import coalesce_modes, crd2idx, idx2crd, offset_of
 from tilewright.layout.int_tuple import (
     IntTuple,
     congruent,
+    cute_text,
     has_none,
     is_static,
     normalize,
@@ -33,12 +35,20 @@ from tilewright.layout.int_tuple import (
     suffix_product,
     text,
 )
+from tilewright.layout.notation import makes, parse
+from tilewright.shows import Shown
 
 _ = None
 """In a coordinate: keep this mode. ``layout(_, 3)`` is column 3."""
 
 
-class Layout:
+class LayoutBase(Shown):
+    """What a layout and a composed layout are."""
+
+    __slots__ = ()
+
+
+class Layout(LayoutBase):
     """``Layout(shape, stride=None)``: column-major where no stride is given.
 
     Raises LayoutError where shape and stride are not nested alike, or a size is below 1.
@@ -68,6 +78,15 @@ class Layout:
         _set_stride(self, stride)
         return self
 
+    @staticmethod
+    def parse(text: str) -> Any:
+        """What our notation or CuTe's says; a composed layout or swizzle where that is written.
+
+        >>> Layout.parse("(_4,(_2,_3)):(_6,(_3,_1))")
+        Layout((4, (2, 3)), (6, (3, 1)))
+        """
+        return parse(text)
+
     # --- as a function ---------------------------------------------------------------------
 
     def __call__(self, *crd: Any) -> Any:
@@ -94,6 +113,8 @@ class Layout:
         shapes, strides = coalesce_modes(self.shape, self.stride)
         if not (is_static(tuple(shapes)) and is_static(tuple(strides))):
             raise LayoutError(f"indices: {self} is not static")
+        if has_basis(tuple(strides)):
+            raise LayoutError(f"indices: {self} maps to coordinates, not to offsets")
         for s, d in zip(shapes, strides, strict=True):
             result = (np.arange(0, s, dtype=np.int64)[:, None] * d + result).ravel()
         return result
@@ -126,11 +147,25 @@ class Layout:
 
     def cosize(self) -> Number:
         """One more than the farthest offset from 0: the elements that the layout spans."""
+        if has_basis(self.stride):
+            return product(self.coshape())
         span: Number = 1
-        flat = zip(int_tuple.flatten(self.shape), int_tuple.flatten(self.stride), strict=True)
-        for s, d in flat:
+        for s, d in self._leaves():
             span = add(span, mul(add(s, -1), abs(d) if d.__class__ is int else d))
         return span
+
+    def coshape(self) -> IntTuple:
+        """The shape that is spanned: the cosize, or a tuple where strides are coordinates."""
+        if not has_basis(self.stride):
+            return self.cosize()
+        farthest: IntTuple = 0
+        for s, d in self._leaves():
+            if d.__class__ is ScaledBasis:
+                farthest = add_coordinates(farthest, (abs(d) * add(s, -1)).coordinate())
+        return _one_more(farthest)
+
+    def _leaves(self) -> Iterator[tuple[Number, Number]]:
+        return zip(int_tuple.flatten(self.shape), int_tuple.flatten(self.stride), strict=True)
 
     def rank(self) -> int:
         """The number of modes."""
@@ -178,19 +213,40 @@ class Layout:
     def __str__(self) -> str:
         return f"{text(self.shape)}:{text(self.stride)}"
 
+    def __format__(self, spec: str) -> str:
+        """``f"{layout:cute}"`` is CuTe's notation, where static numbers are underscored."""
+        if spec != "cute":
+            return format(str(self), spec)
+        return f"{cute_text(self.shape)}:{cute_text(self.stride)}"
+
     def __repr__(self) -> str:
         return f"Layout({self.shape}, {self.stride})"
 
 
+makes("layout")(Layout)
+
 _set_shape = Layout.__dict__["shape"].__set__  # past the frozen __setattr__
 _set_stride = Layout.__dict__["stride"].__set__
+
+
+def slice_and_offset(crd: IntTuple, layout: Any) -> tuple[Any, Any]:
+    """The layout of the modes at ``None``, and the offset of the rest of the coordinate."""
+    if not isinstance(layout, Layout):
+        sliced: tuple[Any, Any] = layout.slice_and_offset(crd)
+        return sliced
+    modes = Layout.of(slice_(crd, layout.shape), slice_(crd, layout.stride))
+    return modes, crd2idx(crd, layout.shape, layout.stride)
+
+
+def _one_more(crd: IntTuple) -> IntTuple:
+    return tuple(map(_one_more, crd)) if crd.__class__ is tuple else add(crd, 1)
 
 
 def _check_sizes(shape: IntTuple) -> None:
     for s in shape if shape.__class__ is tuple else (shape,):
         if s.__class__ is tuple:
             _check_sizes(s)
-        elif s.__class__ is int and s < 1:
+        elif s.__class__ is ScaledBasis or (s.__class__ is int and s < 1):
             raise LayoutError(f"a shape's sizes are at least 1, and {text(shape)} has {s}")
 
 
@@ -209,7 +265,8 @@ def _unwrap(modes: list[Any]) -> Any:
 
 
 def is_layout(x: object) -> bool:
-    return isinstance(x, Layout)
+    """Whether it is a layout, composed or not."""
+    return isinstance(x, LayoutBase)
 
 
 class LayoutLeft:
@@ -242,7 +299,7 @@ def make_layout(*args: Any, stride: Any = None) -> Layout:
 
 
 def _of_layouts(x: Any) -> bool:
-    return isinstance(x, (tuple, list)) and bool(x) and all(map(is_layout, x))
+    return isinstance(x, (tuple, list)) and bool(x) and all(isinstance(a, Layout) for a in x)
 
 
 def make_ordered_layout(shape: IntTuple, order: IntTuple = LayoutLeft) -> Layout:
@@ -261,92 +318,18 @@ def make_ordered_layout(shape: IntTuple, order: IntTuple = LayoutLeft) -> Layout
     return Layout(shape, int_tuple.unflatten(strides, shape))
 
 
-# --- functions of layouts, or of anything that holds one ------------------------------------------
+def make_basis_like(shape: IntTuple, *mode: int) -> IntTuple:
+    """The unit coordinate of each place of a shape: ``(4,(2,3))`` gives ``(1@0,(1@0@1,1@1@1))``."""
+    if shape.__class__ is not tuple:
+        return E(*mode)
+    return tuple(make_basis_like(s, *mode, i) for i, s in enumerate(shape))
 
 
-def _mapped(x: Any, f: Callable[[Layout], Layout]) -> Any:
-    if not hasattr(x, "map_layout"):
-        raise LayoutError(f"a layout or a tensor is needed, not {x!r}")
-    return x.map_layout(f)
+def make_identity_layout(shape: IntTuple) -> Layout:
+    """The layout that maps each coordinate to itself.
 
-
-def size(x: Any, mode: int | None = None) -> Number:
-    """The number of coordinates of a layout, tensor or shape."""
-    if hasattr(x, "map_layout"):
-        return x.size(mode)
-    return product(x if mode is None else x[mode])
-
-
-def cosize(x: Any) -> Number:
-    """The elements that a layout spans."""
-    return x.cosize()
-
-
-def rank(x: Any) -> int:
-    """The number of modes of a layout, tensor or int tuple."""
-    return int_tuple.rank(x.shape if hasattr(x, "map_layout") else x)
-
-
-def depth(x: Any) -> int:
-    """How deep the modes of a layout, tensor or int tuple are nested."""
-    return int_tuple.depth(x.shape if hasattr(x, "map_layout") else x)
-
-
-def flatten(x: Any) -> Any:
-    """Without nesting: ``((2,2),8):((1,4),16)`` becomes ``(2,2,8):(1,4,16)``."""
-    if not hasattr(x, "map_layout"):
-        return int_tuple.flatten(x)
-
-    def flat(a: Layout) -> Layout:
-        if a.shape.__class__ is not tuple:
-            return a
-        return Layout.of(int_tuple.flatten(a.shape), int_tuple.flatten(a.stride))
-
-    return _mapped(x, flat)
-
-
-def group(x: Any, begin: int, end: int) -> Any:
-    """The modes ``begin`` … ``end - 1`` as one: ``(2,3,5)`` becomes ``(2,(3,5))`` for 1, 3."""
-
-    def grouped(a: Layout) -> Layout:
-        modes = list(a)
-        if not 0 <= begin < end <= len(modes):
-            raise LayoutError(f"group: {a} has no modes {begin} to {end - 1}")
-        return make_layout(*modes[:begin], make_layout(*modes[begin:end]), *modes[end:])
-
-    return _mapped(x, grouped)
-
-
-group_modes = group
-
-
-def take(x: Any, begin: int, end: int) -> Any:
-    """The modes ``begin`` … ``end - 1``."""
-    return _mapped(x, lambda a: make_layout(*list(a)[begin:end]))
-
-
-def select(x: Any, mode: tuple[int, ...]) -> Any:
-    """The modes named, in that order: ``select(layout, (1, 0))`` is the transpose."""
-    return _mapped(x, lambda a: make_layout(*(a[i] for i in mode)))
-
-
-def append(x: Any, elem: Layout | None = None, up_to_rank: int | None = None) -> Any:
-    """With ``elem`` (``1:0``) as a last mode, or as many as the rank asks for."""
-    last = Layout(1, 0) if elem is None else elem
-
-    def appended(a: Layout) -> Layout:
-        count = 1 if up_to_rank is None else up_to_rank - len(a)
-        return make_layout(*a, *[last] * count) if count > 0 else a
-
-    return _mapped(x, appended)
-
-
-def prepend(x: Any, elem: Layout | None = None, up_to_rank: int | None = None) -> Any:
-    """With ``elem`` (``1:0``) as a first mode, or as many as the rank asks for."""
-    first = Layout(1, 0) if elem is None else elem
-
-    def prepended(a: Layout) -> Layout:
-        count = 1 if up_to_rank is None else up_to_rank - len(a)
-        return make_layout(*[first] * count, *a) if count > 0 else a
-
-    return _mapped(x, prepended)
+    >>> print(make_identity_layout((4, 8)))
+    (4,8):(1@0,1@1)
+    """
+    shape = normalize(shape, "shape")
+    return Layout(shape, make_basis_like(shape))

@@ -13,19 +13,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.errors import LayoutError
-from tilewright.layout.arithmetic import Number, Sum, add
-from tilewright.layout.int_tuple import IntTuple, has_none, is_static
-from tilewright.layout.layout import Layout
+from tilewright.layout.arithmetic import Number, Sum, add, is_power_of_two
+from tilewright.layout.coordinate import coalesce_modes
+from tilewright.layout.int_tuple import IntTuple, cute_text, has_none, is_static
+from tilewright.layout.layout import Layout, LayoutBase
+from tilewright.layout.notation import makes
+from tilewright.shows import Shown
 
 
+@makes("swizzle")
 @dataclass(frozen=True, slots=True)
-class Swizzle:
+class Swizzle(Shown):
     """``Sw<bits,base,shift>``; a negative ``shift`` takes the bits from below.
 
     Callable on ints, dynamic values and integer arrays. LayoutError unless bits, base ≥ 0 and
@@ -59,12 +63,10 @@ class Swizzle:
             return offset
         if isinstance(offset, np.ndarray):
             return self._of_array(offset)
-        if self.shift >= 0:
-            return offset ^ ((offset >> self.shift) & self.zzz_msk)
-        return offset ^ ((offset << -self.shift) & self.zzz_msk)
+        return offset ^ (shiftr(offset, self.shift) & self.zzz_msk)
 
     def _of_array(self, offset: NDArray[Any]) -> NDArray[Any]:
-        moved = offset >> self.shift if self.shift >= 0 else offset << -self.shift
+        moved: NDArray[Any] = shiftr(offset, self.shift)
         moved &= self.zzz_msk
         moved ^= offset
         return moved
@@ -75,8 +77,27 @@ class Swizzle:
 
     cosize = size
 
+    def pairs(self) -> list[tuple[int, int]]:
+        """The places of (a bit that is read, the bit that it flips), from low to high."""
+        read, changed = self.base + max(0, self.shift), self.base - min(0, self.shift)
+        return [(read + i, changed + i) for i in range(self.bits)]
+
+    def keeps(self, count: int) -> bool:
+        """Whether it maps the numbers below ``count`` onto themselves."""
+        return all(count % (2 << changed) == 0 for y, changed in self.pairs() if 1 << y < count)
+
     def __str__(self) -> str:
         return f"Sw<{self.bits},{self.base},{self.shift}>"
+
+
+def shiftr(a: Any, s: int) -> Any:
+    """``a >> s``; to the left where ``s`` is negative."""
+    return a >> s if s >= 0 else a << -s
+
+
+def shiftl(a: Any, s: int) -> Any:
+    """``a << s``; to the right where ``s`` is negative."""
+    return shiftr(a, -s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +114,7 @@ class Shifted:
 
 
 @dataclass(frozen=True, slots=True)
-class ComposedLayout:
+class ComposedLayout(LayoutBase):
     """``c -> outer(offset + inner(c))``: a swizzle or layout, an offset, and a layout.
 
     Called, sliced, divided and tiled like the layout inside. Prints ``Sw<3,4,3> o
@@ -122,10 +143,11 @@ class ComposedLayout:
         return inside, outside.total()
 
     def __call__(self, *crd: Any) -> Any:
-        """The offset of a coordinate, or the composed layout of the modes at ``None``."""
+        """The offset of a coordinate, or the composed layout of the modes at ``None``, from there
+        on but for whole periods of the swizzle."""
         coordinate = crd[0] if len(crd) == 1 else crd
         if has_none(coordinate):
-            return ComposedLayout(self.outer, self.offset, self.inner(coordinate))
+            return self.slice_and_offset(coordinate)[0]
         total = self._start(coordinate)
         if not total.terms:
             return self.outer(total.static)
@@ -164,6 +186,16 @@ class ComposedLayout:
         return self.inner.shape
 
     @property
+    def layoutB(self) -> Any:  # noqa: N802 (pycute's name)
+        """``outer``, by pycute's name."""
+        return self.outer
+
+    @property
+    def layoutA(self) -> Layout:  # noqa: N802 (pycute's name)
+        """``inner``, by pycute's name."""
+        return self.inner
+
+    @property
     def contiguous(self) -> int:
         """The elements that the outer function keeps together."""
         return 1 << self.outer.base if isinstance(self.outer, Swizzle) else 1
@@ -198,10 +230,82 @@ class ComposedLayout:
         start = "" if self.offset.__class__ is int and self.offset == 0 else f" o {self.offset}"
         return f"{self.outer}{start} o {self.inner}"
 
+    def __format__(self, spec: str) -> str:
+        """``f"{layout:cute}"`` is CuTe's notation: ``Sw<3,4,3> o _0 o (_64,_64):(_64,_1)``."""
+        if spec != "cute":
+            return format(str(self), spec)
+        outer = format(self.outer, "cute") if isinstance(self.outer, Layout) else str(self.outer)
+        return f"{outer} o {cute_text(self.offset)} o {self.inner:cute}"
+
 
 def _lowest_bit(*numbers: int) -> int:
     """The greatest power of two that divides all of them."""
     return min(n & -n for n in numbers)
+
+
+def swizzle_after(layout: Layout, swizzle: Swizzle) -> Swizzle:
+    """The swizzle S with ``layout(swizzle(i)) == S(layout(i))``: it flips the layout's bits.
+
+    LayoutError where there is none: each bit that the swizzle reads or flips must be one bit of the
+    offset, and they must stand as a swizzle's do.
+
+    >>> print(swizzle_after(Layout((64, 8), (8, 1)), Swizzle(3, 3, 3)))
+    Sw<3,0,-6>
+    """
+    images = _bit_images(layout, swizzle)
+    pairs = [(images[y], images[z]) for y, z in swizzle.pairs() if images.get(y)]
+    if not pairs:
+        return Swizzle(0, swizzle.base, swizzle.shift)
+    (y, z), bits = pairs[0], len(pairs)
+    shift = y.bit_length() - z.bit_length()
+    if pairs != [(y << i, z << i) for i in range(bits)] or z == 0 or abs(shift) < bits:
+        _no_swizzle(layout, swizzle, "its bits do not stay in order")
+    return Swizzle(bits, min(y, z).bit_length() - 1, shift)
+
+
+def _bit_images(layout: Layout, swizzle: Swizzle) -> dict[int, int]:
+    """The offset of each bit of a number that the swizzle reads or flips; 0 of one never set.
+
+    The last mode goes on, as in CuTe, as long as its bits are not those of others.
+    """
+    images: dict[int, int] = {}
+    shapes, strides = coalesce_modes(layout.shape, layout.stride)
+    open_end = 0  # the offset of the last mode's next bit
+    while shapes and is_power_of_two(strides[0]) and (
+        is_power_of_two(shapes[0]) or len(shapes) == 1
+    ):
+        s, d = shapes.pop(0), strides.pop(0)
+        bits = (s - 1).bit_length() if s.__class__ is int else 0
+        for k in range(bits):
+            images[len(images)] = d << k
+        open_end = d << bits
+    used = sum(images.values())
+    if len(set(images.values())) < len(images):
+        _no_swizzle(layout, swizzle, "its modes overlap")
+    if any(d.__class__ is not int or d % (1 << used.bit_length()) for d in strides):
+        _no_swizzle(layout, swizzle, "the strides of its first modes are no powers of two")
+    for bit in range(len(images), swizzle.size().bit_length() - 1):
+        if shapes:
+            _no_swizzle(layout, swizzle, "the sizes of its first modes are no powers of two")
+        images[bit] = 0 if open_end & used else open_end
+        open_end <<= 1
+    return images
+
+
+def _no_swizzle(layout: Layout, swizzle: Swizzle, why: str) -> NoReturn:
+    raise LayoutError(f"no swizzle after {layout} does what {swizzle} does before it: {why}")
+
+
+@makes("composed")
+def make_composed_layout(outer: Any, offset: Any, inner: Layout) -> ComposedLayout:
+    """``c -> outer(offset + inner(c))``. LayoutError unless swizzle or layout, number, layout."""
+    if not isinstance(outer, (Swizzle, Layout)):
+        raise LayoutError(f"a swizzle or layout stands first in a composed layout, not {outer}")
+    if not isinstance(inner, Layout):
+        raise LayoutError(f"a layout stands last in a composed layout, not {inner}")
+    if isinstance(offset, (tuple, Layout, Swizzle)):
+        raise LayoutError(f"a number is the offset in a composed layout, not {offset}")
+    return ComposedLayout(outer, offset, inner)
 
 
 def make_swizzled(swizzle: Swizzle, layout: Layout, offset: Any = 0) -> Layout | ComposedLayout:

@@ -22,10 +22,12 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.errors import LayoutError
-from tilewright.layout.algebra import by_mode, check_rank, complement, composition, on_layout
+from tilewright.layout.algebra import by_mode, check_rank, composition, on_layout
 from tilewright.layout.arithmetic import mul
 from tilewright.layout.int_tuple import IntTuple, product, product_each, rank, text
-from tilewright.layout.layout import Layout, LayoutLeft, append, make_layout, make_ordered_layout
+from tilewright.layout.inverse import complement
+from tilewright.layout.layout import Layout, LayoutLeft, make_layout, make_ordered_layout
+from tilewright.layout.modes import append
 
 Tiler = Any
 Splitter = Callable[[Layout, Tiler], Layout]
@@ -71,14 +73,14 @@ def logical_product(layout: Layout, tiler: Tiler) -> Layout:
     return make_layout(layout, composition(room, tile))
 
 
-def _zip(split: Splitter, layout: Layout, tiler: Tiler) -> Layout:
+def hier_unzip(split: Splitter, layout: Layout, tiler: Tiler) -> Layout:
     """(all the firsts, all the seconds) of a split, following the tiler's structure."""
     if tiler is None:
         return make_layout(Layout(1, 0), layout)
     if not isinstance(tiler, tuple):
         return split(layout, tiler)
     check_rank(layout, tiler, "a tiler")
-    pairs = by_mode(lambda a, t: _zip(split, a, t), layout, tiler)
+    pairs = by_mode(lambda a, t: hier_unzip(split, a, t), layout, tiler)
     firsts, seconds = [p[0] for p in pairs], [p[1] for p in pairs]
     return make_layout(make_layout(*firsts), make_layout(*seconds, *list(layout)[len(tiler) :]))
 
@@ -89,7 +91,7 @@ def zipped_divide(layout: Layout, tiler: Tiler) -> Layout:
 
     ``zipped_divide(a, t)[0] == composition(a, t)``.
     """
-    return _zip(logical_divide, layout, tiler)
+    return hier_unzip(logical_divide, layout, tiler)
 
 
 @on_layout
@@ -109,7 +111,7 @@ def flat_divide(layout: Layout, tiler: Tiler) -> Layout:
 @on_layout
 def zipped_product(layout: Layout, tiler: Tiler) -> Layout:
     """((M,N,…), (TM,TN,…)): mode 0 is the block, mode 1 counts its copies."""
-    return _zip(logical_product, layout, tiler)
+    return hier_unzip(logical_product, layout, tiler)
 
 
 @on_layout

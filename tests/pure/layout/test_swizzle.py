@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pure.layout.strategies import spread_layouts
+from pure.layout.strategies import compact_layouts, nested, spread_layouts
 from tilewright.errors import LayoutError
 from tilewright.layout import (
     ComposedLayout,
@@ -13,9 +13,14 @@ from tilewright.layout import (
     Swizzle,
     _,
     coalesce,
+    complement,
     composition,
     flatten,
+    left_inverse,
     logical_divide,
+    make_composed_layout,
+    right_inverse,
+    swizzle_after,
     zipped_divide,
 )
 
@@ -88,9 +93,51 @@ def test_slices_start_where_they_should():
     part, outside = tile.slice_and_offset((5, _, 1))
     assert (part.offset, outside) == (5 * 64, 4096)
     assert [part((c,)) + outside for c in range(64)] == [tile(5, c, 1) for c in range(64)]
-    assert str(tile(5, _, 1)) == "Sw<3,3,3> o (64):(1)"
+    assert str(tile(5, _, 1)) == "Sw<3,3,3> o 320 o (64):(1)"
     assert str(zipped_divide(tile, (8, 8))[0]) == "Sw<3,3,3> o (8,8):(64,1)"
     assert (tile.size(), tile.rank(), tile.depth(), len(tile)) == (8192, 3, 1, 3)
+
+
+powers_of_two = (
+    nested(st.sampled_from([1, 2, 4, 8]))
+    .filter(lambda s: len(flatten(s)) <= 4)
+    .flatmap(lambda s: compact_layouts(st.sampled_from([1, 1, 2, 4]), s))
+)
+
+
+@given(st.one_of(powers_of_two, spread_layouts), swizzles())
+def test_a_swizzle_after_a_layout_does_what_it_did_before(layout, swizzle):
+    try:
+        after = swizzle_after(layout, swizzle)
+    except LayoutError:
+        assume(False)
+    numbers = range(layout.size())
+    assert all(after(layout(i)) == layout(swizzle(i)) for i in numbers if swizzle(i) in numbers)
+
+
+@given(powers_of_two, swizzles())
+def test_inverses_under_a_swizzle(layout, swizzle):
+    composed = ComposedLayout(swizzle, 0, layout)
+    try:
+        right, left = right_inverse(composed), left_inverse(composed)
+    except LayoutError:
+        assume(False)
+    assert [composed(right(i)) for i in range(right.size())] == list(range(right.size()))
+    assert [left(composed(i)) for i in range(layout.size())] == list(range(layout.size()))
+
+
+def test_inverses_of_shared_memory_tiles():
+    tile = composition(Swizzle(3, 3, 3), Layout((8, 64), (64, 1)))
+    assert str(right_inverse(tile)) == "Sw<3,0,-6> o (64,8):(8,1)"
+    assert str(left_inverse(tile)) == "Sw<3,0,-6> o (64,8):(8,1)"
+    assert str(composition(Layout((64, 8), (8, 1)), tile)) == "Sw<3,0,-6> o (8,64):(1,8)"
+    assert str(complement(tile, 1024)) == "2:512"
+
+
+def test_after_an_outer_layout():
+    composed = ComposedLayout(Layout((4, 4), (4, 1)), 1, Layout(3, 2))
+    result = composition(Layout(16, 3), composed)
+    assert [result(i) for i in range(3)] == [3 * composed(i) for i in range(3)]
 
 
 def test_an_outer_layout():
@@ -100,12 +147,23 @@ def test_an_outer_layout():
     assert composed.cosize() == 16
 
 
+SHIFTED = ComposedLayout(Swizzle(1, 0, 1), 1, Layout(4))
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [
         (lambda: Swizzle(3, 4, 2), "Sw<3,4,2>: the shift moves by at least"),
         (lambda: Swizzle(-1, 4, 2), "not negative"),
         (lambda: composition(Swizzle(3, 4, 3), Layout((4, 4)))((1, 2, 3)), "does not fit"),
+        (lambda: composition(Layout(8), SHIFTED), "does not pass on the offset 1"),
+        (lambda: right_inverse(SHIFTED), "only without an offset"),
+        (lambda: right_inverse(composition(Swizzle(2, 0, 2), Layout(5))), "leads out of its 5"),
+        (lambda: swizzle_after(Layout((2, 2, 4), (2, 1, 4)), Swizzle(2, 0, 2)), "stay in order"),
+        (lambda: swizzle_after(Layout((4, 4), (2, 2)), Swizzle(1, 0, 1)), "overlap"),
+        (lambda: swizzle_after(Layout((3, 4), (1, 4)), Swizzle(1, 0, 1)), "sizes .* no powers of"),
+        (lambda: make_composed_layout(4, 0, Layout(4)), "swizzle or layout stands first"),
+        (lambda: make_composed_layout(Layout(4), 0, 4), "layout stands last"),
     ],
 )
 def test_refusals_say_why(call, says):

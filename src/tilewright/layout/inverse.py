@@ -1,0 +1,196 @@
+"""What a layout leaves, and the ways back: complement, inverses, nullspace, common parts.
+
+All of them sort a layout's modes by stride: where each stride is a multiple of what lies below, the
+modes, the gaps between them and the ways back are layouts again. Names, argument orders and results
+are those of CuTe; where no layout is the answer, a LayoutError names the mode and the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import gcd
+from typing import Any
+
+from tilewright.errors import LayoutError
+from tilewright.layout.algebra import coalesce, composition, filter, of_modes
+from tilewright.layout.arithmetic import Number, ceil_div, mul
+from tilewright.layout.coordinate import coalesce_modes
+from tilewright.layout.int_tuple import flatten, is_static, prefix_product, product
+from tilewright.layout.layout import Layout, make_layout
+from tilewright.layout.swizzle import ComposedLayout, Swizzle
+
+
+def _alone(layout: Any, what: str) -> Layout:
+    """A layout, or a shape as one; LayoutError for a tensor."""
+    if layout.__class__ is Layout:
+        return layout
+    if hasattr(layout, "map_layout"):
+        raise LayoutError(f"{what}: {layout} is not a layout alone")
+    return Layout(layout)
+
+
+def require_static(layout: Layout, what: str) -> None:
+    if not layout.is_static():
+        raise LayoutError(f"{what} needs static numbers, and {layout} has dynamic ones")
+
+
+def complement(layout: Any, max_idx: Any = 1) -> Layout:
+    """What is left: offsets below ``max_idx`` (an int or a shape) that repeat ``layout`` without
+    overlap.
+
+    Ordered, and disjoint from ``layout`` but for 0; with it, it covers ``max_idx`` where strides
+    divide. Of a composed layout, that of the layout inside.
+
+    >>> print(complement(Layout((2, 2), (1, 6)), 24))
+    (3,2):(2,12)
+    """
+    bound = product(max_idx.shape if hasattr(max_idx, "map_layout") else max_idx)
+    layout = layout.inner if isinstance(layout, ComposedLayout) else _alone(layout, "complement")
+    flat = filter(layout)
+    modes = list(zip(flatten(flat.stride), flatten(flat.shape), strict=True))
+    if len(modes) > 1 or modes[0][0].__class__ is not int:
+        require_static(layout, "complement")
+    shapes: list[Number] = []
+    strides: list[Number] = []
+    current: Number = 1
+    for d, s in sorted(modes) if len(modes) > 1 else modes:
+        if s.__class__ is int and s == 1:
+            continue
+        if d < current:
+            raise LayoutError(
+                f"complement of {layout}: its mode {s}:{d} "
+                + ("is negative" if d < 0 else f"overlaps the modes below, which span {current}")
+            )
+        shapes.append(d // current)
+        strides.append(current)
+        current = mul(s, d)
+    shapes.append(ceil_div(bound, current))
+    strides.append(current)
+    return of_modes(*coalesce_modes(tuple(shapes), tuple(strides)))
+
+
+def _by_stride(layout: Layout) -> list[tuple[Number, int, Number]]:
+    """(stride, size, place in the domain) of the coalesced modes, by ascending stride."""
+    shapes, strides = coalesce_modes(layout.shape, layout.stride)
+    places = prefix_product(tuple(shapes))
+    modes = [m for m in zip(strides, shapes, places, strict=True) if m[0].__class__ is int]
+    return sorted(modes, key=lambda m: m[0])
+
+
+def right_inverse(layout: Any) -> Any:
+    """The largest R with ``layout(R(i)) == i`` for all i below its size: the contiguous part,
+    inverted.
+
+    Under a swizzle, R is swizzled (see ``swizzle_after``). ``None`` stays ``None``.
+
+    >>> print(right_inverse(Layout((8, 4), (4, 1))))
+    (4,8):(8,1)
+    """
+    if layout is None:
+        return None
+    if isinstance(layout, ComposedLayout):
+        return _inverse_composed(layout, right_inverse)
+    shapes: list[Number] = [1]
+    strides: list[Number] = [0]
+    current = 1
+    for d, s, place in _by_stride(_alone(layout, "right_inverse")):
+        if d == current and s.__class__ is int and is_static(place):
+            shapes.append(s)
+            strides.append(place)
+            current = s * d
+    return of_modes(*coalesce_modes(tuple(shapes), tuple(strides)))
+
+
+def left_inverse(layout: Any) -> Any:
+    """R with ``R(layout(i)) == i`` for all i, for an injective layout.
+
+    Modes of stride 0 take no part: there ``layout(R(layout(i))) == layout(i)``. LayoutError where
+    modes overlap, or where a stride is no multiple of the one below. Under a swizzle, R is
+    swizzled. ``None`` stays ``None``.
+
+    >>> print(left_inverse(Layout((4, 2), (1, 16))))
+    (16,2):(1,4)
+    """
+    if layout is None:
+        return None
+    if isinstance(layout, ComposedLayout):
+        return _inverse_composed(layout, left_inverse)
+    layout = _alone(layout, "left_inverse")
+    require_static(layout, "left_inverse")
+    modes = [m for m in _by_stride(layout) if m[0] != 0]
+    shapes: list[int] = []
+    strides: list[int] = [0]
+    place, span = 1, 0
+    for d, s, domain in modes:
+        if d <= span or d % place:
+            why = "is negative" if d < 0 else "overlaps" if d <= span else "is no multiple of"
+            below = "" if d < 0 else " the modes below"
+            raise LayoutError(f"left_inverse of {layout}: the stride of {s}:{d} {why}{below}")
+        shapes.append(d // place)
+        strides.append(domain)
+        place, span = d, span + (s - 1) * d
+    shapes.append(modes[-1][1] if modes else 1)
+    return of_modes(*coalesce_modes(tuple(shapes), tuple(strides)))
+
+
+def _inverse_composed(layout: ComposedLayout, inverse: Callable[[Any], Any]) -> Any:
+    """``inner⁻¹ o outer⁻¹``; a swizzle is its own inverse."""
+    name = inverse.__name__
+    if layout.offset.__class__ is not int or layout.offset != 0:
+        raise LayoutError(f"{name} of {layout}: only without an offset is it a layout")
+    swizzle = layout.outer
+    if not isinstance(swizzle, Swizzle):
+        return composition(inverse(layout.inner), inverse(swizzle))
+    back = inverse(layout.inner)
+    if not swizzle.keeps(back.size()):
+        raise LayoutError(f"{name} of {layout}: {swizzle} leads out of its {back.size()} offsets")
+    return composition(back, swizzle)
+
+
+def nullspace(layout: Any) -> Layout:
+    """The coordinates that a layout maps to its offset 0 for their strides are 0, as a layout.
+
+    >>> print(nullspace(Layout((4, 2, 3), (0, 1, 0))))
+    (4,3):(1,8)
+    """
+    if isinstance(layout, ComposedLayout):
+        return Layout.of(1, 0)
+    layout = _alone(layout, "nullspace")
+    shapes = flatten(layout.shape)
+    modes = zip(shapes, prefix_product(shapes), flatten(layout.stride), strict=True)
+    kept = [(s, place) for s, place, d in modes if d.__class__ is int and d == 0]
+    return of_modes(*map(list, zip(*kept, strict=True))) if kept else Layout.of(1, 0)
+
+
+# --- common parts ----------------------------------------------------------------------------
+
+
+def max_common_layout(a: Any, b: Any) -> Layout:
+    """The longest R with ``a(R(i)) == b(R(i)) == i``: elements that are contiguous in both alike.
+
+    Under a swizzle, no longer than the elements that it keeps together; none are lost where both
+    have the same.
+    """
+    limit = 0 if getattr(a, "outer", None) == getattr(b, "outer", None) else gcd(_kept(a), _kept(b))
+    a, b = getattr(a, "inner", a), getattr(b, "inner", b)
+    inverse = right_inverse(b)
+    for modes in range(len(inverse), 0, -1):
+        start = coalesce(make_layout(*list(inverse)[:modes]))
+        try:
+            first = coalesce(composition(a, start))[0]
+            if first.stride.__class__ is int and first.stride == 1 and is_static(first.shape):
+                common: Layout = composition(start, gcd(first.shape, limit))
+                return common
+        except LayoutError:
+            continue  # these modes do not divide a's; fewer may
+    return Layout.of(1, 0)
+
+
+def _kept(layout: Any) -> int:
+    """The elements that a swizzle keeps together, 0 (all) where there is none."""
+    return int(getattr(layout, "contiguous", 0))
+
+
+def max_common_vector(a: Any, b: Any) -> int:
+    """The number of elements that are contiguous in both layouts alike: the widest vector copy."""
+    return int(max_common_layout(a, b).size())

@@ -1,0 +1,109 @@
+"""A layout as a tuple of its modes: counted, grouped, taken, put together anew.
+
+Each function takes a layout or anything that holds one (a composed layout, a tensor); those that
+only ask take an int tuple too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.errors import LayoutError
+from tilewright.layout import int_tuple
+from tilewright.layout.arithmetic import Number
+from tilewright.layout.int_tuple import IntTuple, product
+from tilewright.layout.layout import Layout, make_layout
+
+
+def _mapped(x: Any, f: Callable[[Layout], Layout]) -> Any:
+    if not hasattr(x, "map_layout"):
+        raise LayoutError(f"a layout or a tensor is needed, not {x!r}")
+    return x.map_layout(f)
+
+
+def size(x: Any, mode: int | None = None) -> Number:
+    """The number of coordinates of a layout, tensor or shape."""
+    if hasattr(x, "map_layout"):
+        return x.size(mode)
+    return product(x if mode is None else x[mode])
+
+
+def cosize(x: Any) -> Number:
+    """The elements that a layout spans."""
+    return x.cosize()
+
+
+def coshape(x: Any) -> IntTuple:
+    """The cosize of a layout; the shape that it spans where its strides are coordinates."""
+    return x.coshape()
+
+
+def rank(x: Any) -> int:
+    """The number of modes of a layout, tensor or int tuple."""
+    return int_tuple.rank(x.shape if hasattr(x, "map_layout") else x)
+
+
+def depth(x: Any) -> int:
+    """How deep the modes of a layout, tensor or int tuple are nested."""
+    return int_tuple.depth(x.shape if hasattr(x, "map_layout") else x)
+
+
+def flatten(x: Any) -> Any:
+    """Without nesting: ``((2,2),8):((1,4),16)`` becomes ``(2,2,8):(1,4,16)``."""
+    if not hasattr(x, "map_layout"):
+        return int_tuple.flatten(x)
+
+    def flat(a: Layout) -> Layout:
+        if a.shape.__class__ is not tuple:
+            return a
+        return Layout.of(int_tuple.flatten(a.shape), int_tuple.flatten(a.stride))
+
+    return _mapped(x, flat)
+
+
+def group(x: Any, begin: int, end: int) -> Any:
+    """The modes ``begin`` … ``end - 1`` as one: ``(2,3,5)`` becomes ``(2,(3,5))`` for 1, 3."""
+
+    def grouped(a: Layout) -> Layout:
+        modes = list(a)
+        if not 0 <= begin < end <= len(modes):
+            raise LayoutError(f"group: {a} has no modes {begin} to {end - 1}")
+        return make_layout(*modes[:begin], make_layout(*modes[begin:end]), *modes[end:])
+
+    return _mapped(x, grouped)
+
+
+group_modes = group
+
+
+def take(x: Any, begin: int, end: int) -> Any:
+    """The modes ``begin`` … ``end - 1``."""
+    return _mapped(x, lambda a: make_layout(*list(a)[begin:end]))
+
+
+def select(x: Any, mode: tuple[int, ...]) -> Any:
+    """The modes named, in that order: ``select(layout, (1, 0))`` is the transpose."""
+    return _mapped(x, lambda a: make_layout(*(a[i] for i in mode)))
+
+
+def append(x: Any, elem: Layout | None = None, up_to_rank: int | None = None) -> Any:
+    """With ``elem`` (``1:0``) as a last mode, or as many as the rank asks for."""
+    last = Layout(1, 0) if elem is None else elem
+
+    def appended(a: Layout) -> Layout:
+        count = 1 if up_to_rank is None else up_to_rank - len(a)
+        return make_layout(*a, *[last] * count) if count > 0 else a
+
+    return _mapped(x, appended)
+
+
+def prepend(x: Any, elem: Layout | None = None, up_to_rank: int | None = None) -> Any:
+    """With ``elem`` (``1:0``) as a first mode, or as many as the rank asks for."""
+    first = Layout(1, 0) if elem is None else elem
+
+    def prepended(a: Layout) -> Layout:
+        count = 1 if up_to_rank is None else up_to_rank - len(a)
+        return make_layout(*[first] * count, *a) if count > 0 else a
+
+    return _mapped(x, prepended)
