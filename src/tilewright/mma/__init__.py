@@ -3,18 +3,26 @@
 ``instruction(opcode, arch)`` gives one, ``catalogue`` them all; ``compress`` and ``expand`` are
 sparse A and its metadata; ``move`` gives an instruction that loads, stores or transposes fragments.
 ``MmaAtom`` and ``CopyAtom`` are instructions as layouts, ``TiledMma`` and ``TiledCopy`` cut tensors
-up for the threads of a block.
+up for the threads of a block; ``make_smem_layout`` is what lies in shared memory for them.
 """
 
 from .arithmetic import OUTPUT, Arithmetic, Chain, Fused, Integers, Rounded
 from .atom import CopyAtom, CpAsync, MmaAtom, UniversalCopy
 from .descriptor import Descriptor
 from .fragments import Fragment
-from .generations import GENERATIONS, Generation, arithmetic, generation
+from .generations import GENERATIONS, Generation, generation
 from .instruction import Instruction
 from .moves import MOVES, Move, find_move, ldmatrix, ldmatrix_rows, move
 from .rows import ROWS, catalogue, find, instruction, nearest
 from .scaled import Scaled
+from .shared import (
+    DescriptorIterator,
+    make_descriptor,
+    make_descriptor_tensor,
+    make_smem_layout,
+    make_smem_layout_atom,
+    smem_selector,
+)
 from .sparse import compress, expand, positions
 from .tiled_copy import (
     ThrCopy,
@@ -67,13 +75,18 @@ __all__ = [
     "make_tiled_copy_S",
     "make_tiled_copy_D",
     "make_cotiled_copy",
+    "make_smem_layout_atom",
+    "make_smem_layout",
+    "smem_selector",
+    "make_descriptor",
+    "make_descriptor_tensor",
+    "DescriptorIterator",
     "Arithmetic",
     "Chain",
     "Fused",
     "Integers",
     "Rounded",
     "Scaled",
-    "arithmetic",
     "GENERATIONS",
     "OUTPUT",
     "Generation",

@@ -10,16 +10,41 @@ permuted: address bits from 4 up are XORed with those from 7 up.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import LayoutError
-from ..layout import Layout, Swizzle
+from ..layout import Layout, Swizzle, composition, make_layout
 
 SWIZZLES = {0: 0, 128: 1, 64: 2, 32: 3}  # bytes of a swizzled row → the field's value
+WIDTHS = (1, 8, 16, 32)  # bits of an element
+MAJORS = ("K", "MN")
+PIECE = 16  # bytes that a swizzle keeps together, and a core matrix has in a row
 _LIMIT = 1 << 18  # bytes that 14 bits count in sixteens
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, Integral)
+
+
+def pattern(swizzle: int) -> Swizzle:
+    """The permutation of bits' addresses that belongs to rows of ``swizzle`` bytes."""
+    if swizzle not in SWIZZLES:
+        raise LayoutError(f"swizzle is one of {sorted(SWIZZLES)} bytes, not {swizzle!r}")
+    return Swizzle(swizzle.bit_length() - 5 if swizzle else 0, 7, 3)
+
+
+def together(element_bits: int, swizzle: int, major: str) -> Layout:
+    """The (row, column) → element of what belongs together: 8 rows (columns where MN-major) of a
+    core matrix, or as long as the swizzle says.
+    """
+    if major not in MAJORS:
+        raise LayoutError(f"major is K or MN, not {major!r}")
+    length = 8 * (swizzle or PIECE) // element_bits
+    return Layout((8, length), (length, 1)) if major == "K" else Layout((length, 8), (1, length))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +64,11 @@ class Descriptor:
     def __post_init__(self) -> None:
         for name in ("start", "leading", "stride"):
             value = getattr(self, name)
-            if value % 16 or not 0 <= value < _LIMIT:
-                raise LayoutError(f"{name} is a multiple of 16 below {_LIMIT}, not {value}")
-        if self.swizzle not in SWIZZLES:
-            raise LayoutError(f"swizzle is one of {sorted(SWIZZLES)} bytes, not {self.swizzle}")
-        if not 0 <= self.base_offset < 8:
-            raise LayoutError(f"base_offset is 0 … 7, not {self.base_offset}")
+            if not _is_number(value) or value % 16 or not 0 <= value < _LIMIT:
+                raise LayoutError(f"{name} is a multiple of 16 below {_LIMIT}, not {value!r}")
+        pattern(self.swizzle)
+        if self.base_offset not in range(8):
+            raise LayoutError(f"base_offset is 0 … 7, not {self.base_offset!r}")
 
     @property
     def bits(self) -> int:
@@ -56,51 +80,58 @@ class Descriptor:
     @classmethod
     def parse(cls, bits: int) -> Descriptor:
         """The fields of a 64-bit operand; bits that mean nothing are ignored."""
-        start, leading, stride = ((bits >> low & 0x3FFF) << 4 for low in (0, 16, 32))
-        swizzle = {value: size for size, value in SWIZZLES.items()}[bits >> 62 & 3]
-        return cls(start, leading, stride, swizzle, bits >> 49 & 7)
+        if not _is_number(bits) or not 0 <= bits < 1 << 64:
+            raise LayoutError(f"a descriptor is a number of 64 bits, not {bits!r}")
+        start, leading, stride = ((int(bits) >> low & 0x3FFF) << 4 for low in (0, 16, 32))
+        swizzle = {value: size for size, value in SWIZZLES.items()}[int(bits) >> 62 & 3]
+        return cls(start, leading, stride, swizzle, int(bits) >> 49 & 7)
 
     def layout(self, element_bits: int, rows: int, columns: int, major: str = "K") -> Layout:
         """(row, column) → bit offset from the start, before the swizzle: rows of A or B^T (M or N),
-        columns of K. Rows are as many as whole core matrices have.
+        columns of K. MN-major rows are rounded up to as many as belong together.
+
+        LayoutError unless rows are a multiple of 8 and a row of K is one of 16 bytes (K-major) or 8
+        elements of 16 bits (MN-major), and of what belongs together where it is longer.
         """
-        per = 128 // element_bits  # elements in 16 bytes
-        lead, stride = 8 * self.leading, 8 * self.stride
-        row = 8 * (self.swizzle or 16)  # bits of a core matrix's row
-        wide = row // element_bits
-        if major == "K":
-            if self.swizzle == 0:
-                per = min(per, columns)
-                return Layout(
-                    ((8, rows // 8), (per, columns // per)),
-                    ((row, stride), (element_bits, lead)),
-                )
-            wide = min(wide, columns)
-            return Layout(
-                ((8, rows // 8), (wide, columns // wide)), ((row, stride), (element_bits, lead))
+        self._check(element_bits, rows, columns, major)
+        one = together(element_bits, self.swizzle, major)
+        along, across = self.leading, self.stride
+        if major == "MN" and self.swizzle == 0:
+            along, across = across, along
+        steps = (across, along) if major == "K" else (along, across)
+        modes = []
+        for mode, extent, step in zip(one, (rows, columns), steps, strict=True):
+            kept = min(mode.size(), extent)
+            bits = composition(Layout(kept * mode.stride, element_bits), Layout(kept, mode.stride))
+            modes.append(make_layout(bits, Layout(-(-extent // kept), 8 * step)))
+        return make_layout(*modes)
+
+    def _check(self, element_bits: int, rows: int, columns: int, major: str) -> None:
+        if element_bits not in WIDTHS or (major == "MN" and element_bits != 16):
+            allowed = "16 where MN-major" if major == "MN" else f"one of {WIDTHS}"
+            raise LayoutError(f"wgmma's elements have {allowed} bits, not {element_bits!r}")
+        wide = together(element_bits, self.swizzle, major).size(1)
+        unit = 8 * PIECE // element_bits if major == "K" else 8
+        for what, extent, least in (("rows", rows, 8), ("columns", columns, unit)):
+            if not _is_number(extent) or extent < 1 or extent % least:
+                raise LayoutError(f"{what} are a multiple of {least}, not {extent!r}")
+        if columns > wide and columns % wide:
+            raise LayoutError(
+                f"{columns} columns are more than the {wide} of a swizzled row, and no multiple"
             )
-        along, across = (stride, lead) if self.swizzle == 0 else (lead, stride)
-        wide = min(wide, rows)
-        return Layout(
-            ((wide, -(-rows // wide)), (8, columns // 8)), ((element_bits, along), (row, across))
-        )
+
+    def offsets(
+        self, element_bits: int, rows: int, columns: int, major: str = "K"
+    ) -> npt.NDArray[Any]:
+        """(rows, columns) → the bit offset of each element from the start, before the swizzle."""
+        every = self.layout(element_bits, rows, columns, major).indices()
+        return np.asarray(every.reshape((-1, columns), order="F")[:rows])
 
     def addresses(
         self, element_bits: int, rows: int, columns: int, major: str = "K"
     ) -> npt.NDArray[Any]:
         """(rows, columns) → the bit address of each element in shared memory, swizzled."""
-        if major not in ("K", "MN"):
-            raise LayoutError(f"major is K or MN, not {major!r}")
-        offsets = self.layout(element_bits, rows, columns, major).indices()
-        linear = 8 * self.start + offsets.reshape((-1, columns), order="F")[:rows]
-        return np.asarray(self._swizzled(linear))
-
-    def _swizzled(self, bits: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        if self.swizzle == 0:
-            return bits
-        pieces = {32: 1, 64: 2, 128: 3}[self.swizzle]
-        mask = (1 << pieces) - 1
-        return np.asarray(bits ^ ((bits >> 10) - self.base_offset & mask) << 7)
-
-
-__all__ = ["Descriptor", "SWIZZLES", "Swizzle"]
+        first = self.base_offset << 10  # where the pattern begins, in bits
+        linear = 8 * self.start + self.offsets(element_bits, rows, columns, major)
+        swizzled: npt.NDArray[Any] = pattern(self.swizzle)(linear - first)
+        return swizzled + first
