@@ -12,6 +12,7 @@ from tilewright.layout.algebra import coalesce, composition, filter, filter_zero
 from tilewright.layout.arithmetic import Sum, ceil_div
 from tilewright.layout.basis import E, ScaledBasis
 from tilewright.layout.coordinate import crd2crd, crd2idx, idx2crd
+from tilewright.layout.engine import ArrayEngine, Coordinates, Mapped
 from tilewright.layout.int_tuple import (
     Integer,
     IntTuple,
@@ -71,7 +72,13 @@ from tilewright.layout.modes import (
     take,
 )
 from tilewright.layout.notation import parse
-from tilewright.layout.recast import downcast, recast, upcast
+from tilewright.layout.partition import (
+    inner_partition,
+    local_partition,
+    local_tile,
+    outer_partition,
+)
+from tilewright.layout.recast import downcast, upcast
 from tilewright.layout.swizzle import (
     ComposedLayout,
     Shifted,
@@ -82,13 +89,17 @@ from tilewright.layout.swizzle import (
     swizzle_after,
 )
 from tilewright.layout.tensor import (
-    ArrayEngine,
     Tensor,
-    inner_partition,
-    local_partition,
-    local_tile,
+    lazy_transform,
+    make_coord_tensor,
+    make_fragment_like,
+    make_identity_tensor,
+    make_layout_like,
+    make_predicate,
     make_tensor,
-    outer_partition,
+    make_tensor_like,
+    recast,
+    recast_tensor,
 )
 from tilewright.layout.tiling import (
     blocked_product,
@@ -108,6 +119,7 @@ from tilewright.layout.tiling import (
 __all__ = [
     "ArrayEngine",
     "ComposedLayout",
+    "Coordinates",
     "E",
     "IntTuple",
     "Integer",
@@ -115,6 +127,7 @@ __all__ = [
     "LayoutBase",
     "LayoutLeft",
     "LayoutRight",
+    "Mapped",
     "ScaledBasis",
     "Shifted",
     "Sum",
@@ -154,6 +167,7 @@ __all__ = [
     "is_layout",
     "is_static",
     "is_tuple",
+    "lazy_transform",
     "left_inverse",
     "local_partition",
     "local_tile",
@@ -161,10 +175,16 @@ __all__ = [
     "logical_product",
     "make_basis_like",
     "make_composed_layout",
+    "make_coord_tensor",
+    "make_fragment_like",
     "make_identity_layout",
+    "make_identity_tensor",
     "make_layout",
+    "make_layout_like",
     "make_ordered_layout",
+    "make_predicate",
     "make_tensor",
+    "make_tensor_like",
     "max_common_layout",
     "max_common_vector",
     "nullspace",
@@ -177,6 +197,7 @@ __all__ = [
     "raked_product",
     "rank",
     "recast",
+    "recast_tensor",
     "right_inverse",
     "select",
     "shape_div",

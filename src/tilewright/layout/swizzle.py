@@ -113,6 +113,13 @@ class Shifted:
         return f"{self.dynamic}+{self.static}" if self.static else str(self.dynamic)
 
 
+def shifted(offset: Sum) -> int | Shifted:
+    """An offset as a composed layout keeps it: its dynamic terms are added up."""
+    if not offset.terms:
+        return offset.static
+    return Shifted(offset.dynamic(), offset.unit, offset.static)
+
+
 @dataclass(frozen=True, slots=True)
 class ComposedLayout(LayoutBase):
     """``c -> outer(offset + inner(c))``: a swizzle or layout, an offset, and a layout.
@@ -135,12 +142,14 @@ class ComposedLayout(LayoutBase):
             result.add(self.offset)
         return result
 
-    def _split(self, total: Sum) -> tuple[Sum, Number]:
-        """(what the outer function must see, what it only passes on)."""
+    def _split(self, total: Sum) -> tuple[Sum, Sum]:
         if not isinstance(self.outer, Swizzle):
-            return total, 0
-        inside, outside = total.split(self.outer.size())
-        return inside, outside.total()
+            return total, Sum()
+        return total.split(self.outer.size())
+
+    def parts(self, crd: IntTuple) -> tuple[Sum, Sum]:
+        """(what the outer function sees of a coordinate's offset, what it only passes on)."""
+        return self._split(self._start(crd))
 
     def __call__(self, *crd: Any) -> Any:
         """The offset of a coordinate, or the composed layout of the modes at ``None``, from there
@@ -156,15 +165,12 @@ class ComposedLayout(LayoutBase):
         if isinstance(self.outer, Swizzle) and inside.terms:  # bits that stay where they are
             low = inside.static & (_lowest_bit(inside.unit, 1 << self.outer.base) - 1)
             inside.static -= low
-        return add(add(self.outer(inside.total()), outside), low)
+        return add(add(self.outer(inside.total()), outside.total()), low)
 
     def slice_and_offset(self, crd: IntTuple) -> tuple[ComposedLayout, Number]:
         """The modes at ``None`` from the coordinate on, and the offset that needs no swizzle."""
-        inside, outside = self._split(self._start(crd))
-        offset: Any = inside.static
-        if inside.terms:
-            offset = Shifted(inside.dynamic(), inside.unit, inside.static)
-        return ComposedLayout(self.outer, offset, self.inner(crd)), outside
+        inside, outside = self.parts(crd)
+        return ComposedLayout(self.outer, shifted(inside), self.inner(crd)), outside.total()
 
     def indices(self) -> NDArray[np.int64]:
         """The offsets of the whole domain, in order, as int64."""

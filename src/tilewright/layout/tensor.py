@@ -1,14 +1,18 @@
 """A tensor: data and a layout. ``t[crd]`` is ``engine[layout(crd)]``.
 
-An engine is anything that is read and written at an offset, ``engine[i]``, and moved by one,
-``engine + i``: a pointer of the kernel builder, or memory under a NumPy array (``ArrayEngine``).
 Cutting a tensor up never moves data: a tile is the engine moved to its first element, and the
-layout of what is left. Coordinates may be dynamic everywhere.
+layout of what is left. Coordinates may be dynamic everywhere. An engine that makes addresses
+(a kernel's pointer) is given an offset as a ``Sum``, nothing of it computed yet, and what of it
+goes through a swizzle: ``moved(outside, swizzle, inside)``.
+
+    >>> t = make_tensor(np.arange(32), (4, 8))
+    >>> int(t[1, 2]), [int(x) for x in t[1, None].elements()]
+    (9, [1, 5, 9, 13, 17, 21, 25, 29])
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,42 +20,41 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
+from tilewright.dtypes import DType
+from tilewright.dtypes import dtype as as_dtype
 from tilewright.errors import LayoutError
-from tilewright.layout.arithmetic import Number
-from tilewright.layout.int_tuple import IntTuple, dice, has_none, product_each, rank
-from tilewright.layout.layout import Layout, make_layout
-from tilewright.layout.swizzle import ComposedLayout
-from tilewright.layout.tiling import zipped_divide
+from tilewright.layout.arithmetic import Number, Sum
+from tilewright.layout.coordinate import crd2idx
+from tilewright.layout.engine import ArrayEngine, Coordinates, Mapped
+from tilewright.layout.int_tuple import (
+    IntTuple,
+    elem_less,
+    flatten,
+    has_none,
+    is_static,
+    product_each,
+    text,
+    unflatten,
+)
+from tilewright.layout.layout import (
+    Layout,
+    make_identity_layout,
+    make_layout,
+    make_ordered_layout,
+)
+from tilewright.layout.recast import recast as recast_layout
+from tilewright.layout.swizzle import ComposedLayout, shifted
+from tilewright.layout.tiling import tiled_product
 
 AnyLayout = Layout | ComposedLayout
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ArrayEngine:
-    """One-dimensional NumPy memory and a position in it. Offsets may be arrays of integers."""
-
-    memory: NDArray[Any]
-    position: int = 0
-
-    def __getitem__(self, offset: Any) -> Any:
-        return self.memory[self._checked(offset)]
-
-    def __setitem__(self, offset: Any, value: Any) -> None:
-        self.memory[self._checked(offset)] = value
-
-    def __add__(self, offset: int) -> ArrayEngine:
-        return ArrayEngine(self.memory, self.position + offset)
-
-    def _checked(self, offset: Any) -> Any:
-        index = offset + self.position
-        if np.any(index < 0) or np.any(index >= self.memory.size):
-            raise LayoutError(f"offset {index} lies outside of {self.memory.size} elements")
-        return index
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Tensor:
-    """An engine read through a layout: ``t[i, j]``, ``t[i, j] = x``, slices ``t[i, None]``."""
+    """An engine read through a layout: ``t[i, j]``, ``t[i, j] = x``, slices ``t[i, None]``.
+
+    As a tuple it is its modes; ``elements()`` are its elements, which ``np.asarray`` gathers.
+    """
 
     engine: Any
     layout: AnyLayout
@@ -60,24 +63,62 @@ class Tensor:
         """The element at a coordinate, or the tensor of the modes at ``None`` (CuTe's ``_``)."""
         if has_none(crd):
             return self.slice(crd)
+        if hasattr(self.engine, "moved"):
+            return self.at(crd)[0]
         return self.engine[self.layout(crd)]
 
     def __setitem__(self, crd: IntTuple, value: Any) -> None:
-        self.engine[self.layout(crd)] = value
+        if has_none(crd):
+            raise LayoutError(f"one element is assigned at a time, not the slice {text(crd)}")
+        if hasattr(self.engine, "moved"):
+            self.at(crd)[0] = value
+        else:
+            self.engine[self.layout(crd)] = value
+
+    def at(self, crd: IntTuple) -> Any:
+        """The engine moved to the element at a coordinate."""
+        layout = self.layout
+        if not isinstance(layout, ComposedLayout):
+            return self._moved(layout, crd)
+        if not hasattr(self.engine, "moved"):
+            return self.engine + layout(crd)
+        inside, outside = layout.parts(crd)
+        return self.engine.moved(outside, layout.outer, inside)
 
     def slice(self, crd: IntTuple) -> Tensor:
         """The modes at ``None``; the engine moves to the coordinate, unless a swizzle forbids."""
         if isinstance(self.layout, ComposedLayout):
-            layout, offset = self.layout.slice_and_offset(crd)
-            return Tensor(self._moved(offset), layout)
-        return Tensor(self._moved(self.layout.offset(crd).total()), self.layout(crd))
+            return self._onward(self.layout, crd, self.layout.inner(crd))
+        return Tensor(self._moved(self.layout, crd), self.layout(crd))
 
-    def _moved(self, offset: Number) -> Any:
-        return self.engine if offset.__class__ is int and offset == 0 else self.engine + offset
+    def _moved(self, layout: Layout, crd: IntTuple) -> Any:
+        if isinstance(self.engine, Coordinates):
+            return self.engine + crd2idx(crd, layout.shape, layout.stride)
+        return _by(self.engine, layout.offset(crd))
+
+    def _onward(self, layout: ComposedLayout, crd: IntTuple, inner: Layout) -> Tensor:
+        """``inner`` under the same outer function, from the coordinate on."""
+        inside, outside = layout.parts(crd)
+        onward = ComposedLayout(layout.outer, shifted(inside), inner)
+        return Tensor(_by(self.engine, outside), onward)
+
+    def domain_offset(self, coord: IntTuple) -> Tensor:
+        """The same layout from a coordinate on: its element 0 is the one at ``coord``."""
+        if isinstance(self.layout, ComposedLayout):
+            return self._onward(self.layout, coord, self.layout.inner)
+        return Tensor(self._moved(self.layout, coord), self.layout)
 
     def map_layout(self, f: Callable[[Layout], Layout]) -> Tensor:
         """The same data under ``f`` of the layout."""
         return Tensor(self.engine, self.layout.map_layout(f))
+
+    # --- what it is ------------------------------------------------------------------------
+
+    @property
+    def dtype(self) -> DType:
+        """The format of an element."""
+        found: DType = self.engine.dtype
+        return found
 
     @property
     def shape(self) -> IntTuple:
@@ -98,8 +139,41 @@ class Tensor:
     def __len__(self) -> int:
         return len(self.layout)
 
+    def __iter__(self) -> Iterator[Tensor]:
+        """Its modes, as tensors."""
+        return (Tensor(self.engine, self.layout[i]) for i in range(len(self)))
+
+    def elements(self) -> Iterator[Any]:
+        """Its elements in order, the first mode fastest. LayoutError for a dynamic size."""
+        size = self.size()
+        if size.__class__ is not int:
+            raise LayoutError(f"the elements of a tensor of dynamic size {size} can't be counted")
+        return (self[i] for i in range(size))
+
+    def to_numpy(self) -> NDArray[Any]:
+        """Its elements as a new array, with a dimension for each mode."""
+        if not isinstance(self.engine, ArrayEngine):
+            raise LayoutError(f"NumPy can't read {self.engine}: it is no array")
+        values = self.engine[self.layout.indices()]
+        return np.asarray(values).reshape(product_each(self.shape), order="F")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("a tensor's elements are gathered: that is a copy")
+        return self.to_numpy().astype(dtype or self.engine.memory.dtype, copy=False)
+
     def __str__(self) -> str:
         return f"{self.engine} o {self.layout}"
+
+
+def _by(engine: Any, offset: Sum) -> Any:
+    """The engine moved by an offset."""
+    if not offset.terms and offset.static == 0:
+        return engine
+    return engine.moved(offset) if hasattr(engine, "moved") else engine + offset.total()
+
+
+# --- making them -----------------------------------------------------------------------------
 
 
 def make_tensor(data: Any, layout: Any = None, stride: IntTuple = None) -> Tensor:
@@ -138,56 +212,119 @@ def _tensor_of_array(array: NDArray[Any]) -> Tensor:
     return Tensor(ArrayEngine(memory), layout)
 
 
-# --- partitioning ----------------------------------------------------------------------------
+def make_coord_tensor(layout: Layout) -> Tensor:
+    """The tensor whose elements are the layout's own offsets, numbers or coordinates."""
+    return Tensor(Coordinates(), layout)
 
 
-def _padded(crd: tuple[Any, ...], modes: int) -> tuple[Any, ...]:
-    return crd + (None,) * (modes - len(crd))
+def make_identity_tensor(shape: IntTuple) -> Tensor:
+    """The tensor whose elements are their own coordinates: cut up like the data, it says where each
+    part lies.
 
-
-def inner_partition(tensor: Any, tiler: Any, coord: IntTuple) -> Any:
-    """The tile at a coordinate among the tiles: (TM, TN, …, and the tiles at ``None``)."""
-    tiled = zipped_divide(tensor, tiler)
-    tile, rest = _modes(tiled)
-    crd = _padded(coord, rest) if isinstance(coord, tuple) else coord
-    return tiled[(None,) * tile, crd]
-
-
-def outer_partition(tensor: Any, tiler: Any, coord: IntTuple) -> Any:
-    """What lies at a coordinate of every tile: (RM, RN, …)."""
-    tiled = zipped_divide(tensor, tiler)
-    tile, rest = _modes(tiled)
-    crd = _padded(coord, tile) if isinstance(coord, tuple) else coord
-    return tiled[crd, (None,) * rest]
-
-
-def _modes(tiled: Tensor) -> tuple[int, int]:
-    tile, rest = tiled.shape
-    return rank(tile), rank(rest)
-
-
-def local_tile(tensor: Tensor, tiler: Any, coord: IntTuple, proj: Any = None) -> Tensor:
-    """One tile of a tensor, as a CTA takes it.
-
-    ``coord`` counts tiles; modes at ``None`` or left out keep all their tiles as further modes.
-    ``proj`` drops the modes of tiler and coordinate at its ``None``:
-
-        local_tile(gA, (bM, bN, bK), (m, n, None), proj=(1, None, 1))     (bM, bK, k)
+    >>> make_identity_tensor((4, 8))[1, 2]
+    (1, 2)
     """
-    if proj is not None:
-        tiler, coord = dice(proj, tiler), dice(proj, coord)
-    tile: Tensor = inner_partition(tensor, tiler, coord)
-    return tile
+    layout = make_identity_layout(shape)
+    origin = unflatten([0] * len(flatten(layout.shape)), layout.shape)
+    return Tensor(Coordinates(origin), layout)
 
 
-def local_partition(tensor: Tensor, tile: Layout, index: Number, proj: Any = None) -> Tensor:
-    """The elements of one thread: of every tile of the thread layout's shape, the one at its
-    coordinate.
+def lazy_transform(tensor: Tensor, function: Callable[[Any], Any]) -> Tensor:
+    """``function`` of the elements of a tensor, computed each time one is read."""
+    return Tensor(Mapped(tensor.engine, function), tensor.layout)
 
-    ``tile`` maps thread coordinates to thread numbers and is compact; ``index`` is the thread's
-    number.
+
+def make_predicate(coordinates: Tensor, bound: IntTuple) -> Tensor:
+    """Of a tensor of coordinates, which lie below ``bound`` in every mode: what the edges of a
+    problem leave of a tile.
+
+    >>> tile = local_tile(make_identity_tensor((5, 5)), (4, 4), (1, 0))
+    >>> [make_predicate(tile, (5, 5))[i, 3] for i in range(4)]
+    [True, False, False, False]
     """
-    if proj is not None:
-        tile = make_layout(*[m for m, p in zip(tile, proj, strict=True) if p is not None])
-    part: Tensor = outer_partition(tensor, product_each(tile.shape), tile.get_flat_coord(index))
-    return part
+    return lazy_transform(coordinates, lambda crd: elem_less(crd, bound))
+
+
+# --- making one like another -----------------------------------------------------------------
+
+
+def make_layout_like(layout: Any) -> Layout:
+    """A compact layout of the same shape, its modes in the same order; what repeats is kept once.
+
+    >>> print(make_layout_like(Layout((2, 2, 2, 2), (0, 2, 4, 1))))
+    (2,2,2,2):(0,2,4,1)
+    """
+    layout = getattr(layout, "inner", layout)
+    return Layout(layout.shape, _compact(layout, _without_repeats(layout), layout.stride))
+
+
+def make_fragment_like(given: Any, dtype: str | DType | None = None) -> Any:
+    """Of a layout, one as a thread holds it in registers: mode 0 (an atom's values) in order, the
+    other modes in that of their strides. Of a tensor, new memory of its thread with that layout, of
+    its own ``dtype`` or another.
+    """
+    if isinstance(given, Tensor):
+        return _owning(given, make_fragment_like(given.layout), dtype)
+    layout = getattr(given, "inner", given)
+    if len(layout) == 1:
+        return Layout(layout.shape)
+    values, rest = layout[0], layout[1:]
+    kept = _without_repeats(values)
+    first = Layout(values.shape, _compact(values, kept, tuple(range(len(kept)))))
+    return tiled_product(
+        first, Layout(rest.shape, _compact(rest, flatten(rest.shape), rest.stride))
+    )
+
+
+def _without_repeats(layout: Layout) -> tuple[Number, ...]:
+    """The sizes, 1 where the stride is 0."""
+    flat = zip(flatten(layout.shape), flatten(layout.stride), strict=True)
+    return tuple([1 if d.__class__ is int and d == 0 else s for s, d in flat])
+
+
+def _compact(layout: Layout, sizes: tuple[Number, ...], order: IntTuple) -> IntTuple:
+    """Strides for these sizes without gaps, in ascending ``order``; dynamic ones come last."""
+    ranks = flatten(order)
+    last = max([d for d in ranks if d.__class__ is int], default=0)
+    static = tuple([d if d.__class__ is int else last + 1 + i for i, d in enumerate(ranks)])
+    strides = flatten(make_ordered_layout(sizes, static).stride)
+    kept = [0 if s.__class__ is int and s == 1 else d for s, d in zip(sizes, strides, strict=True)]
+    return unflatten(kept, layout.shape)
+
+
+def make_tensor_like(tensor: Tensor, dtype: str | DType | None = None) -> Tensor:
+    """New memory with the shape of a tensor and its modes in their order, of its ``dtype`` or
+    another: zeros of NumPy, or registers of the thread.
+    """
+    return _owning(tensor, make_layout_like(tensor.layout), dtype)
+
+
+def _owning(tensor: Tensor, layout: Layout, dtype: str | DType | None) -> Tensor:
+    if not is_static(layout.shape):
+        raise LayoutError(f"memory like that of {layout} needs a static shape")
+    t = tensor.dtype if dtype is None else as_dtype(dtype)
+    return Tensor(tensor.engine.like(layout.cosize(), t), layout)
+
+
+# --- other elements --------------------------------------------------------------------------
+
+
+def recast_tensor(tensor: Tensor, dtype: str | DType) -> Tensor:
+    """The same memory read as elements of another format: an f16 tensor as u32, two in one.
+
+    LayoutError where such an element's parts are not together, or it is not at a multiple of its
+    size.
+    """
+    old, new = tensor.dtype, as_dtype(dtype)
+    layout = tensor.layout
+    if old.bits == new.bits:
+        return Tensor(tensor.engine.recast(new), layout)
+    engine = tensor.engine
+    if old.bits < new.bits and isinstance(layout, Layout) and -1 in flatten(layout.stride):
+        engine = engine + (1 - new.bits // old.bits)  # backwards: its last part comes first
+    return Tensor(engine.recast(new), recast_layout(layout, old.bits, new.bits))
+
+
+def recast(given: Any, *how: Any) -> Any:
+    """``recast(tensor, dtype)``, or ``recast(layout, old_bits, new_bits)``."""
+    return (recast_tensor if isinstance(given, Tensor) else recast_layout)(given, *how)

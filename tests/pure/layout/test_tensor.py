@@ -2,8 +2,12 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from pure.layout.strategies import layouts, shapes
 from pure.layout.symbol import Symbol, evaluate
+from tilewright.dtypes import dtype
 from tilewright.errors import LayoutError
 from tilewright.layout import (
     ArrayEngine,
@@ -14,10 +18,19 @@ from tilewright.layout import (
     _,
     composition,
     flatten,
+    idx2crd,
     local_partition,
     local_tile,
+    make_fragment_like,
+    make_identity_tensor,
     make_layout,
+    make_layout_like,
+    make_predicate,
     make_tensor,
+    make_tensor_like,
+    product_each,
+    rank,
+    recast,
     size,
     zipped_divide,
 )
@@ -39,7 +52,7 @@ class Pointer:
 
 def gathered(tensor):
     """All elements, in the order of the domain."""
-    return [tensor[i] for i in range(tensor.size())]
+    return list(tensor.elements())
 
 
 @pytest.fixture
@@ -156,9 +169,107 @@ def test_the_algebra_acts_on_the_layout():
     assert t.engine[np.array([1, 2])].tolist() == [1, 2]
 
 
+@given(layouts())
+def test_numpy_gathers_the_elements(layout):
+    t = make_tensor(np.arange(layout.cosize()), layout)
+    assert np.asarray(t).shape == product_each(layout.shape)
+    assert np.asarray(t).ravel("F").tolist() == gathered(t)
+    assert [len(t), *(mode.layout for mode in t)] == [rank(t), *layout]
+
+
+# --- coordinates ----------------------------------------------------------------------------
+
+
+@given(shapes)
+def test_an_identity_tensor_is_its_coordinates(shape):
+    t = make_identity_tensor(shape)
+    assert gathered(t) == [idx2crd(i, shape) for i in range(size(shape))]
+    assert gathered(t.domain_offset(idx2crd(1, shape)))[0] == idx2crd(1, shape)
+
+
+def test_coordinates_are_cut_up_as_the_data(matrix):
+    data, where = make_tensor(matrix), make_identity_tensor(matrix.shape)
+    threads = Layout((2, 4))
+    for tile, thread in [((0, 0), 0), ((2, 1), 5), ((1, 3), 7)]:
+        tiles = (local_tile(x, (8, 4), tile) for x in (data, where))
+        values, places = (gathered(local_partition(t, threads, thread)) for t in tiles)
+        assert [matrix[at] for at in places] == values
+
+
+def test_predicates_hold_where_there_is_data():
+    padded = local_tile(make_identity_tensor((7, 9)), (4, 4), (_, _))
+    inside = make_predicate(padded, (7, 9))
+    assert inside.shape == (4, 4, 2, 3)
+    held = {at for at, ok in zip(gathered(padded), gathered(inside), strict=True) if ok}
+    assert held == {(i, j) for i in range(7) for j in range(9)}
+
+
+def test_dynamic_coordinates():
+    row, bound = Symbol("row"), Symbol("m")
+    part = make_identity_tensor((64, 32))[row, _]
+    assert gathered(part)[3][0] is row and [at[1] for at in gathered(part)] == list(range(32))
+    assert str(make_predicate(part, (bound, 32))[(3,)]) == "(row < m)"
+    assert make_predicate(part, (bound, 3))[(3,)] is False
+
+
+# --- new memory, other elements -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("layout", "like", "fragment"),
+    [  # as CuTe's make_layout_like and make_fragment_like
+        ("(2,2,2,2):(0,2,4,1)", "(2,2,2,2):(0,2,4,1)", "(2,2,2,2):(0,2,4,1)"),
+        ("((2,2),4,3):((1,8),64,256)", "((2,2),4,3):((1,2),4,16)", "((2,2),4,3):((1,2),4,16)"),
+        ("((2,2),4,3):((8,1),256,64)", "((2,2),4,3):((2,1),12,4)", "((2,2),4,3):((1,2),12,4)"),
+        ("((2,2),4,3):((0,8),0,64)", "((2,2),4,3):((0,1),0,2)", "((2,2),4,3):((0,1),2,8)"),
+        ("(8,1,4):(1,0,100)", "(8,1,4):(1,0,8)", "(8,1,4):(1,0,8)"),
+        ("(8,3,4):(1,0,100)", "(8,3,4):(1,0,8)", "(8,3,4):(1,8,24)"),
+        ("12:7", "12:1", "12:1"),
+    ],
+)
+def test_layouts_of_new_memory(layout, like, fragment):
+    given = Layout.parse(layout)
+    assert str(make_layout_like(given)) == like
+    assert str(make_fragment_like(given)) == fragment
+
+
+def test_new_memory_is_of_its_own():
+    t = make_tensor(np.arange(32, dtype=np.float16), (4, 8), LayoutRight)
+    new = make_tensor_like(t)
+    assert new.dtype == t.dtype and new.layout == t.layout and not np.asarray(new).any()
+    assert make_fragment_like(t, "f32").engine.memory.dtype == np.float32
+    with pytest.raises(LayoutError, match="static shape"):
+        make_tensor_like(make_tensor(np.zeros(8), Layout((Symbol("x"), 2))))
+
+
+@given(st.sampled_from(["u8", "u16", "u32", "u64"]), st.sampled_from(["u8", "u16", "u32", "u64"]))
+def test_recast_reads_the_same_bytes(old, new):
+    memory = np.arange(16 * 64, dtype=np.uint32).view(dtype(old).numpy)
+    line = 64 // dtype(old).numpy.itemsize
+    t = make_tensor(memory[: 16 * line], (line, 16))
+    made = recast(local_tile(t, (line, 4), (0, 2)), new)
+    rows = t.to_numpy().T[8:12]
+    assert np.array_equal(made.to_numpy().T, np.ascontiguousarray(rows).view(dtype(new).numpy))
+    assert made.dtype == dtype(new)
+
+
+def test_recast_of_what_runs_backwards():
+    t = make_tensor(np.arange(8, dtype=np.uint16), Layout(8, -1)).domain_offset(-7)
+    assert gathered(recast(t, "u32")) == [0x70006, 0x50004, 0x30002, 0x10000]
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [
+        (lambda: recast(make_tensor(np.zeros(8, np.float16), 8).domain_offset(1), "f32"), "not at"),
+        (lambda: recast(make_tensor(np.zeros((4, 6), np.float16)), "f64"), "mode 0"),
+        (lambda: recast(make_tensor(np.zeros(8, dtype("s4").numpy), 8), "u8"), "byte of its own"),
+        (lambda: make_identity_tensor(4).to_numpy(), "it is no array"),
+        (lambda: make_identity_tensor(4).__setitem__(0, 1), "no memory"),
+        (lambda: make_predicate(make_identity_tensor(4), 3).__setitem__(0, 1), "no memory"),
+        (lambda: make_tensor(np.zeros(4), 4).__setitem__(_, 1), "one element"),
+        (lambda: list(make_tensor(np.zeros(4), Layout(Symbol("x"))).elements()), "dynamic size"),
+        (lambda: local_tile(make_tensor(np.zeros((4, 4))), (2, 2), (1, 1, 1)), "more modes"),
         (lambda: make_tensor(np.zeros((4, 4))[::-1]), "is no layout of 8-byte elements"),
         (lambda: make_tensor(np.zeros((4, 4))[:, ::2], Layout(8)), "is not contiguous"),
         (lambda: make_tensor(np.zeros((0, 4))), "is no layout"),
