@@ -154,11 +154,15 @@ def _compose_composed(a: Layout, b: ComposedLayout) -> Any:
     return make_swizzled(swizzle_after(a, b.outer), composition(a, b.inner))
 
 
-_Left: TypeAlias = tuple[list[Number], list[Number], list[int]]
-"""A left side as flat sizes and strides, and the room left in each mode but the last."""
+Report: TypeAlias = Callable[[int, int, int, int], object] | None
+"""Hears of each left mode that a right mode meets: its number, the stride that is left there, the
+elements that are still wanted, and how many of them it holds."""
+
+Left: TypeAlias = tuple[list[Number], list[Number], list[int], Report]
+"""A left side: flat sizes and strides, the room left in each mode but the last, who listens."""
 
 
-def _left_side(a: Layout) -> tuple[list[Number], list[Number]]:
+def _open_ended(a: Layout) -> tuple[list[Number], list[Number]]:
     """Coalesced modes, equal to ``a`` also for numbers beyond its size: the last mode is open."""
     if a.shape.__class__ is not tuple:
         return [a.shape], [a.stride]
@@ -172,15 +176,17 @@ def _compose_all(a: Layout, s: Any, d: Any) -> Layout:
     """``a o s:d``; right modes that add up to more than a left mode holds would carry."""
     if has_basis(d):
         return Layout.of(*_compose_basis(a, s, d, {}))
-    return Layout.of(*_compose(_left(a), s, d))
+    return Layout.of(*compose_mode(left_side(a), s, d))
 
 
-def _left(a: Layout) -> _Left:
-    shapes, strides = _left_side(a)
-    return shapes, strides, [size - 1 if size.__class__ is int else 0 for size in shapes[:-1]]
+def left_side(a: Layout, report: Report = None) -> Left:
+    """``a`` as the left side of a composition, all of whose modes are still to be met."""
+    shapes, strides = _open_ended(a)
+    room = [size - 1 if size.__class__ is int else 0 for size in shapes[:-1]]
+    return shapes, strides, room, report
 
 
-def _compose_basis(a: Layout, s: Any, d: Any, lefts: dict[Any, _Left]) -> tuple[Any, Any]:
+def _compose_basis(a: Layout, s: Any, d: Any, lefts: dict[Any, Left]) -> tuple[Any, Any]:
     """Composition with strides that are coordinates: each mode goes over the mode of ``a`` that it
     names; ``lefts`` keeps their room."""
     if s.__class__ is tuple:
@@ -191,11 +197,11 @@ def _compose_basis(a: Layout, s: Any, d: Any, lefts: dict[Any, _Left]) -> tuple[
             return s, d
         raise LayoutError(f"composition of {a}: the stride {d} is no coordinate, others are")
     if d.mode not in lefts:
-        lefts[d.mode] = _left(_mode_at(a, d.mode))
-    return _compose(lefts[d.mode], s, d.value)
+        lefts[d.mode] = left_side(mode_at(a, d.mode))
+    return compose_mode(lefts[d.mode], s, d.value)
 
 
-def _mode_at(a: Layout, places: tuple[int, ...]) -> Layout:
+def mode_at(a: Layout, places: tuple[int, ...]) -> Layout:
     mode = a
     for i in places:
         if i >= len(mode):
@@ -204,13 +210,13 @@ def _mode_at(a: Layout, places: tuple[int, ...]) -> Layout:
     return mode
 
 
-def _compose(left: _Left, s: Any, d: Any) -> tuple[Any, Any]:
+def compose_mode(left: Left, s: Any, d: Any) -> tuple[Any, Any]:
     """(shape, stride) of the composition with ``s:d``; what it takes leaves the modes' room."""
     if s.__class__ is tuple:
         shape, stride = [], []
         for i, (s_i, d_i) in enumerate(zip(s, d, strict=True)):
             try:
-                mode = _compose(left, s_i, d_i)
+                mode = compose_mode(left, s_i, d_i)
             except LayoutError as e:
                 raise LayoutError(f"mode {i}: {e.message}", hint=e.hint) from None
             shape.append(mode[0])
@@ -225,9 +231,9 @@ def _compose(left: _Left, s: Any, d: Any) -> tuple[Any, Any]:
     _refuse(left, s, d, "a negative stride" if d.__class__ is int else "it has dynamic numbers")
 
 
-def _walk(left: _Left, s: int, d: int) -> tuple[Any, Any]:
+def _walk(left: Left, s: int, d: int) -> tuple[Any, Any]:
     """The left modes that ``s:d`` meets: divide out its stride, then its size."""
-    shapes, strides, room = left
+    shapes, strides, room, report = left
     new_shapes: list[Number] = []
     new_strides: list[Number] = []
     rest, step = s, d
@@ -237,17 +243,20 @@ def _walk(left: _Left, s: int, d: int) -> tuple[Any, Any]:
             if rest == 1:
                 break
             _refuse(left, s, d, f"size {size} is dynamic")
-        if rest > 1 and step % size:
-            taken = _taken(left, s, d, size, rest, step)
-            if taken > 1:
-                new_shapes.append(taken)
-                new_strides.append(mul(strides[i], step))
-                rest //= taken
-                room[i] -= (taken - 1) * step
-                if room[i] < 0:
-                    _refuse(left, s, d, f"with the modes before, it exceeds size {size}")
+        taken = _taken(left, s, d, size, rest, step) if rest > 1 and step % size else 1
+        if report:
+            report(i, step, rest, taken)
+        if taken > 1:
+            new_shapes.append(taken)
+            new_strides.append(mul(strides[i], step))
+            rest //= taken
+            room[i] -= (taken - 1) * step
+            if room[i] < 0:
+                _refuse(left, s, d, f"with the modes before, it exceeds size {size}")
         step = -(-step // size)
     if rest > 1 or not new_shapes:
+        if report:
+            report(len(room), step, rest, rest)
         new_shapes.append(rest)
         new_strides.append(mul(strides[-1], step))
     if len(new_shapes) == 1:
@@ -255,7 +264,7 @@ def _walk(left: _Left, s: int, d: int) -> tuple[Any, Any]:
     return tuple(new_shapes), tuple(new_strides)
 
 
-def _taken(left: _Left, s: int, d: int, size: int, rest: int, step: int) -> int:
+def _taken(left: Left, s: int, d: int, size: int, rest: int, step: int) -> int:
     """How many of ``rest`` elements, ``step`` apart, lie in a left mode."""
     count = -(-size // step)
     if rest <= count:
@@ -267,7 +276,7 @@ def _taken(left: _Left, s: int, d: int, size: int, rest: int, step: int) -> int:
     return count
 
 
-def _refuse(left: _Left, s: int, d: int, why: str) -> NoReturn:
+def _refuse(left: Left, s: int, d: int, why: str) -> NoReturn:
     raise LayoutError(
         f"composition of {of_modes(*left[:2])} with {s}:{d} is no layout: {why}",
         hint="size and stride of a right mode divide, or are divided by, the left modes they cross",

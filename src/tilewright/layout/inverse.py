@@ -7,7 +7,7 @@ are those of CuTe; where no layout is the answer, a LayoutError names the mode a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import gcd
 from typing import Any
 
@@ -46,27 +46,37 @@ def complement(layout: Any, max_idx: Any = 1) -> Layout:
     """
     bound = product(max_idx.shape if hasattr(max_idx, "map_layout") else max_idx)
     layout = layout.inner if isinstance(layout, ComposedLayout) else _alone(layout, "complement")
+    shapes: list[Number] = []
+    strides: list[Number] = []
+    span: Number = 1
+    for s, d, below in gaps(layout):
+        shapes.append(d // below)
+        strides.append(below)
+        span = mul(s, d)
+    shapes.append(ceil_div(bound, span))
+    strides.append(span)
+    return of_modes(*coalesce_modes(tuple(shapes), tuple(strides)))
+
+
+def gaps(layout: Layout) -> Iterator[tuple[Number, Number, Number]]:
+    """(size, stride, what the modes below span) of the modes by ascending stride, those that only
+    repeat left out. LayoutError where they overlap.
+    """
     flat = filter(layout)
     modes = list(zip(flatten(flat.stride), flatten(flat.shape), strict=True))
     if len(modes) > 1 or modes[0][0].__class__ is not int:
         require_static(layout, "complement")
-    shapes: list[Number] = []
-    strides: list[Number] = []
-    current: Number = 1
+    span: Number = 1
     for d, s in sorted(modes) if len(modes) > 1 else modes:
         if s.__class__ is int and s == 1:
             continue
-        if d < current:
+        if d < span:
             raise LayoutError(
                 f"complement of {layout}: its mode {s}:{d} "
-                + ("is negative" if d < 0 else f"overlaps the modes below, which span {current}")
+                + ("is negative" if d < 0 else f"overlaps the modes below, which span {span}")
             )
-        shapes.append(d // current)
-        strides.append(current)
-        current = mul(s, d)
-    shapes.append(ceil_div(bound, current))
-    strides.append(current)
-    return of_modes(*coalesce_modes(tuple(shapes), tuple(strides)))
+        yield s, d, span
+        span = mul(s, d)
 
 
 def _by_stride(layout: Layout) -> list[tuple[Number, int, Number]]:
@@ -90,15 +100,18 @@ def right_inverse(layout: Any) -> Any:
         return None
     if isinstance(layout, ComposedLayout):
         return _inverse_composed(layout, right_inverse)
-    shapes: list[Number] = [1]
-    strides: list[Number] = [0]
-    current = 1
-    for d, s, place in _by_stride(_alone(layout, "right_inverse")):
-        if d == current and s.__class__ is int and is_static(place):
-            shapes.append(s)
-            strides.append(place)
-            current = s * d
-    return of_modes(*coalesce_modes(tuple(shapes), tuple(strides)))
+    modes = list(chain(_alone(layout, "right_inverse")))
+    shapes = (1, *(s for s, _, _ in modes))
+    return of_modes(*coalesce_modes(shapes, (0, *(place for _, _, place in modes))))
+
+
+def chain(layout: Layout) -> Iterator[tuple[int, int, int]]:
+    """(size, stride, place in the domain) of the modes that continue one another from stride 1."""
+    span = 1
+    for d, s, place in _by_stride(layout):
+        if d == span and s.__class__ is int and is_static(place):
+            yield s, d, place
+            span = s * d
 
 
 def left_inverse(layout: Any) -> Any:
@@ -115,22 +128,26 @@ def left_inverse(layout: Any) -> Any:
         return None
     if isinstance(layout, ComposedLayout):
         return _inverse_composed(layout, left_inverse)
-    layout = _alone(layout, "left_inverse")
+    modes = list(rungs(_alone(layout, "left_inverse")))
+    shapes = (*(d // below for _, d, _, below in modes), modes[-1][0] if modes else 1)
+    return of_modes(*coalesce_modes(shapes, (0, *(place for _, _, place, _ in modes))))
+
+
+def rungs(layout: Layout) -> Iterator[tuple[int, int, int, int]]:
+    """(size, stride, place in the domain, stride of the mode below) of the modes by ascending
+    stride, those of stride 0 left out. LayoutError where they overlap or do not divide.
+    """
     require_static(layout, "left_inverse")
-    modes = [m for m in _by_stride(layout) if m[0] != 0]
-    shapes: list[int] = []
-    strides: list[int] = [0]
-    place, span = 1, 0
-    for d, s, domain in modes:
-        if d <= span or d % place:
+    below, span = 1, 0
+    for d, s, place in _by_stride(layout):
+        if d == 0:
+            continue
+        if d <= span or d % below:
             why = "is negative" if d < 0 else "overlaps" if d <= span else "is no multiple of"
-            below = "" if d < 0 else " the modes below"
-            raise LayoutError(f"left_inverse of {layout}: the stride of {s}:{d} {why}{below}")
-        shapes.append(d // place)
-        strides.append(domain)
-        place, span = d, span + (s - 1) * d
-    shapes.append(modes[-1][1] if modes else 1)
-    return of_modes(*coalesce_modes(tuple(shapes), tuple(strides)))
+            what = "" if d < 0 else " the modes below"
+            raise LayoutError(f"left_inverse of {layout}: the stride of {s}:{d} {why}{what}")
+        yield s, d, place, below
+        below, span = d, span + (s - 1) * d
 
 
 def _inverse_composed(layout: ComposedLayout, inverse: Callable[[Any], Any]) -> Any:
