@@ -87,8 +87,12 @@ class Target:
     rank: int = 0  # of the suffix: "" 0, "f" 1, "a" 2
 
     @classmethod
-    def parse(cls, name: str) -> Target:
-        """``Target.parse("sm_90a")``; TargetError where there is no such target."""
+    def parse(cls, name: str | Target) -> Target:
+        """``Target.parse("sm_90a")`` (a Target is itself); TargetError where there is none such."""
+        if isinstance(name, Target):
+            return name
+        if not isinstance(name, str):
+            raise TargetError(f"a target is text like sm_90a, not {type(name).__name__}")
         return _parse(name)
 
     @property
@@ -118,7 +122,7 @@ class Target:
 
     def runs(self, needed: Target | str) -> bool:
         """Whether this target has what code for ``needed`` needs."""
-        needed = _parse(needed) if isinstance(needed, str) else needed
+        needed = Target.parse(needed)
         if needed.suffix == "a":
             return self == needed
         if needed.suffix == "f":
@@ -141,7 +145,7 @@ def _parse(name: str) -> Target:
 
 def parse_version(text: str) -> Version:
     """``"8.5"`` → (8, 5)."""
-    found = re.fullmatch(r"(\d+)\.(\d+)", text)
+    found = re.fullmatch(r"(\d+)\.(\d+)", str(text))
     if not found:
         raise TargetError(f"{text!r} is not a PTX version", hint="versions look like 8.5")
     return int(found[1]), int(found[2])
@@ -149,7 +153,7 @@ def parse_version(text: str) -> Version:
 
 def lowest_version_for(target: Target | str) -> Version:
     """The lowest ``.version`` that a module for this target may carry."""
-    return (_parse(target) if isinstance(target, str) else target).first_version
+    return Target.parse(target).first_version
 
 
 def targets_of(version: Version) -> tuple[Target, ...]:

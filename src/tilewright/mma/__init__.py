@@ -23,7 +23,7 @@ from .shared import (
     make_smem_layout_atom,
     smem_selector,
 )
-from .sparse import compress, expand, positions
+from .sparse import compress, expand
 from .tiled_copy import (
     ThrCopy,
     TiledCopy,
@@ -56,7 +56,6 @@ __all__ = [
     "ldmatrix_rows",
     "compress",
     "expand",
-    "positions",
     "MmaAtom",
     "CopyAtom",
     "UniversalCopy",

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ..dtypes import DType, decode, dtype, encode, is_inf, is_nan, parts, round_to
 from ..exact import fma
+from .given import batch
 from .quadpair import lowered_sums
 
 Bits = npt.NDArray[Any]
@@ -48,18 +49,19 @@ class Arithmetic:
         scale_a: Bits | None = None,
         scale_b: Bits | None = None,
     ) -> Bits:
-        """D for A (…, M, K), B (…, K, N), C (…, M, N), all as bits; leading axes broadcast.
+        """D for A (…, M, K), B (…, K, N), C (…, M, N), all as bits; leading axes broadcast, or
+        it is a LayoutError.
 
         ``where`` (…, M, K) has the row of B (then longer) that each element of sparse A meets.
         """
         given = [np.asarray(x) for x in (a, b, c, where, scale_a, scale_b) if x is not None]
-        batch = np.broadcast_shapes(*(x.shape[:-2] for x in given))
-        flat = [np.broadcast_to(x, batch + x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in given]
+        shape = batch(*given)
+        flat = [np.broadcast_to(x, shape + x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in given]
         made = np.empty((len(flat[0]), *c.shape[-2:]), self.d.storage)
         for start in range(0, len(made), TILES_AT_ONCE):
             block = [x[start : start + TILES_AT_ONCE] for x in flat]
             made[start : start + TILES_AT_ONCE] = self._tiles(where is not None, *block)
-        return made.reshape(*batch, *c.shape[-2:])
+        return made.reshape(*shape, *c.shape[-2:])
 
     def _tiles(self, sparse: bool, a: Bits, b: Bits, c: Bits, *more: Bits) -> Bits:
         columns = np.swapaxes(b, -1, -2)[..., None, :, :]  # (…, 1 or M, N, K)

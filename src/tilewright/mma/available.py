@@ -4,6 +4,10 @@ which.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Self
+
+from ..errors import TargetError
 from ..target import Target, parse_version
 
 DEFAULT_ARCH = "sm_90a"
@@ -12,14 +16,15 @@ Need = tuple[str, str]  # (".version", ".target"), both the lowest
 
 
 class Available:
-    """Mixed into a row with ``needs``, alternatives of which any one will do, and ``until``, the
-    first PTX version that has it no more.
+    """Mixed into a row with ``needs``, alternatives of which any one will do, ``until``, the first
+    PTX version that has it no more, and ``arch``, the architecture as which it is seen.
     """
 
     __slots__ = ()
 
     needs: tuple[Need, ...]
     until: str
+    arch: str
 
     @property
     def ptx(self) -> str:
@@ -38,12 +43,25 @@ class Available:
 
     def runs_on(self, arch: Target | str) -> bool:
         """Whether some PTX version has it for this target."""
-        found = Target.parse(arch) if isinstance(arch, str) else arch
+        found = Target.parse(arch)
         return any(found.runs(target) for _, target in self.needs)
 
     def in_version(self, version: str, arch: Target | str) -> bool:
         """Whether a module of this ``.version`` and ``.target`` may use it."""
-        found, given = Target.parse(arch) if isinstance(arch, str) else arch, parse_version(version)
+        found, given = Target.parse(arch), parse_version(version)
         if self.until and given >= parse_version(self.until):
             return False
         return any(given >= parse_version(p) and found.runs(t) for p, t in self.needs)
+
+    def on(self, arch: Target | str) -> Self:
+        """The same as another architecture has it, whether or not that has it."""
+        name = Target.parse(arch).name
+        return self if name == self.arch else replace(self, arch=name)  # type: ignore[type-var]
+
+    def asked_on(self, arch: Target | str) -> Self:
+        """The same on ``arch``, as it is where none is given ("")."""
+        if isinstance(arch, str) and not arch:
+            return self
+        if not self.runs_on(arch):
+            raise TargetError(f"{self} needs {self.wanted}, not {arch}")
+        return self.on(arch)

@@ -28,6 +28,7 @@ from ..dtypes import DType, dtype, pack, unpack
 from ..errors import LayoutError
 from ..layout import Layout
 from ..shows import Shown
+from .given import codes, shaped, whole, words
 
 Array = npt.NDArray[Any]
 
@@ -87,7 +88,7 @@ class Fragment(Shown):
     @property
     def count(self) -> int:
         """Registers in each thread."""
-        return -(-self.values * self.bits // self.word)
+        return self.values * self.bits // self.word
 
     @property
     def copies(self) -> int:
@@ -108,32 +109,29 @@ class Fragment(Shown):
         return one if self.tiles == 1 else (place // size, *one)
 
     def registers(self, matrix: npt.ArrayLike) -> Array:
-        """A matrix's bits (…, *shape) → what each thread holds: (…, threads, count) of uint32
-        (uint64 for f64).
+        """A matrix (…, *shape) → what each thread holds: (…, threads, count) of uint32 (uint64
+        for f64).
+
+        The matrix is of the type's NumPy type (bool for b1), or is bits as unsigned integers.
+        Raises LayoutError and DtypeError.
         """
-        bits = np.asarray(matrix)
-        if bits.shape[-len(self.shape) :] != self.shape:
-            raise LayoutError(f"the matrix is {self.shape}, not {bits.shape}")
-        codes: Array = bits[(..., *self.coordinates())]  # type: ignore[arg-type]
+        bits = shaped(codes(matrix, self.dtype), self.shape, "the matrix is")
+        held: Array = bits[(..., *self.coordinates())]  # type: ignore[arg-type]
         if self.container:
-            codes = codes.astype(np.uint8) << self.low
-        word = np.dtype(f"u{self.word // 8}")
-        lacking = self.count * self.word // self.bits - self.values
-        if lacking:
-            codes = np.concatenate([codes, np.zeros((*codes.shape[:-1], lacking), codes.dtype)], -1)
-        return pack(self._stored, codes, word)
+            held = held << self.low
+        return pack(self._stored, held, np.dtype(f"u{self.word // 8}"))
 
     def matrix(self, registers: npt.ArrayLike, copy: int = 0) -> Array:
         """The inverse of ``registers``: (…, threads, count) → the matrix's bits (…, *shape).
 
         Where several hold an element, ``copy`` says whose to take: values count before threads.
+        Raises LayoutError and DtypeError.
         """
-        words = np.asarray(registers, f"u{self.word // 8}")
-        if words.shape[-2:] != (self.threads, self.count):
-            raise LayoutError(f"the registers are {(self.threads, self.count)}, not {words.shape}")
-        if not 0 <= copy < self.copies:
+        held = words(registers, self.word)
+        shaped(held, (self.threads, self.count), "the registers are")
+        if not whole(copy) or not 0 <= copy < self.copies:
             raise LayoutError(f"there are {self.copies} copies, the first is 0; {copy} is none")
-        values = unpack(self._stored, words)
+        values = unpack(self._stored, held)
         if self.container:
             values = values >> self.low & ((1 << self.dtype.bits) - 1)
         flat = values.reshape(*values.shape[:-2], -1)[..., _homes(self)[copy]]
@@ -174,7 +172,7 @@ def spread(threads: Modes, values: Modes) -> Layout:
     return Layout((ts, vs), (td, vd))
 
 
-def quads(rows: int, columns: int, run: int, *, halves: int = 0, warps: int = 1) -> Layout:
+def quads(rows: int, columns: int, run: int, *, halves: bool = False, warps: int = 1) -> Layout:
     """The rule of this module: ``run`` neighbours in a thread, then 8 rows down, then 4 runs on,
     then 16 rows down (``halves`` puts 8 rows down last instead). Warps take 16 rows each.
     """

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
-from ..dtypes import DType, dtype
-from ..errors import DtypeError, LayoutError
+from ..dtypes import dtype
+from ..errors import LayoutError
 from ..shows import Shown
 from .arithmetic import Arithmetic
 from .available import DEFAULT_ARCH, Available, Need
 from .fragments import Fragment
 from .generations import arithmetic
-from .operands import chunk, code_bits, operand
+from .given import array, codes, shaped, whole
+from .operands import chunk, operand
 from .sparse import positions
 
 Bits = npt.NDArray[Any]
@@ -102,7 +102,10 @@ class Instruction(Available, Shown):
         return ("d", "a", "b", "c", *more, *(("scale_a", "scale_b") if self.stype else ()))
 
     def extent(self, name: str) -> tuple[str, int, int]:
-        """Type, rows and columns of a, b, c or d as its layout has them: B is N×K."""
+        """Type, rows and columns of a, b, c or d as its layout has them: B is N×K. LayoutError for
+        another name.
+        """
+        self._expect_operand(name, self.operands[:4])
         sizes = {"a": (self.m, self.stored_k), "b": (self.n, self.k)}
         return (getattr(self, name), *sizes.get(name, (self.m, self.n)))
 
@@ -110,11 +113,8 @@ class Instruction(Available, Shown):
         """The fragment of an operand: ``a``, ``b``, ``c``, ``d``, ``metadata``, ``scale_a`` or
         ``scale_b``. LayoutError where the instruction has none such in registers.
         """
+        self._expect_operand(name, self.operands)
         return operand(self, name)
-
-    def on(self, arch: str) -> Instruction:
-        """The same, computing as another architecture does."""
-        return self if arch == self.arch else replace(self, arch=arch)
 
     @property
     def arithmetic(self) -> Arithmetic:
@@ -138,21 +138,16 @@ class Instruction(Available, Shown):
     ) -> Bits:
         """D for A (…, M, K), B (…, K, N), C (…, M, N): one tile or a batch.
 
-        Matrices are of the operands' NumPy types, or all are bits as unsigned integers; D is
-        likewise. Sparse A is what is kept of it, (…, M, K/2), with ``metadata`` (…, M, codes):
-        ``sparse.compress`` makes both. Scales are bits or numbers of ``stype``: (…, M, s) and
-        (…, s, N). Raises LayoutError, DtypeError, and MetadataError for metadata that selects
-        nothing.
+        Matrices are of the operands' NumPy types (bool for b1), or all are bits as unsigned
+        integers; D is likewise. Sparse A is what is kept of it, (…, M, K/2), with ``metadata``
+        (…, M, codes): ``sparse.compress`` makes both. Scales are bits or numbers of ``stype``:
+        (…, M, s) and (…, s, N). Raises LayoutError, DtypeError, and MetadataError for metadata
+        that selects nothing.
         """
-        given = [np.asarray(x) for x in (a, b, c)]
-        types = [dtype(t) for t in (self.a, self.b, self.c)]
-        plain = all(x.dtype == t.storage for x, t in zip(given, types, strict=True))
-        bits = [_bits(x, t) for x, t in zip(given, types, strict=True)]
-        for name, x in zip("abc", bits, strict=True):
-            self._expect(name, x)
-        more = {"metadata": metadata, "scale_a": scale_a, "scale_b": scale_b}
-        extra = {name: self._extra(name, x) for name, x in more.items()}
-        made = self._dot(bits[0], bits[1], bits[2], **extra)
+        more = self._extras(metadata=metadata, scale_a=scale_a, scale_b=scale_b)
+        given = {"a": array(a), "b": array(b), "c": array(c), **more}
+        plain = all(given[name].dtype == dtype(getattr(self, name)).storage for name in "abc")
+        made = self._dot(**{name: self._matrix(name, x) for name, x in given.items()})
         return made if plain else made.view(dtype(self.d).numpy)
 
     def execute(
@@ -169,29 +164,27 @@ class Instruction(Available, Shown):
         """The same on a warp's registers: each operand (…, 32, count).
 
         ``selectors``: of sparse A, which threads provide the metadata; of scales, (byte, thread)
-        for A and then for B.
+        for A and then for B. Raises what a call does.
         """
-        more = {"metadata": metadata, "scale_a": scale_a, "scale_b": scale_b}
+        more = self._extras(metadata=metadata, scale_a=scale_a, scale_b=scale_b)
         copies = self.copies(selectors)
-        held = {
-            name: None if x is None else self.fragment(name).matrix(x, copies.get(name, 0))
-            for name, x in more.items()
-        }
-        raw = [np.asarray(x) for x in (a, b, c)]
-        left, right, start = (self.fragment(n).matrix(x) for n, x in zip("abc", raw, strict=True))
-        return self.fragment("d").registers(self._dot(left, right, start, **held))
+        held = {"a": a, "b": b, "c": c, **more}
+        matrices = {n: self.fragment(n).matrix(x, copies.get(n, 0)) for n, x in held.items()}
+        return self.fragment("d").registers(self._dot(**matrices))
 
     def copies(self, selectors: tuple[int, ...]) -> dict[str, int]:
         """Which copy of metadata and scales the selectors take. LayoutError for odd ones."""
         wanted = 1 if self.sparse else 0
         wanted += 4 if self.stype else 0
+        if not isinstance(selectors, tuple | list):
+            raise LayoutError(f"selectors are a tuple of integers, not {type(selectors).__name__}")
         if not selectors:
             return {}
         if len(selectors) != wanted:
             raise LayoutError(f"{self.opcode} has {wanted} selectors, not {len(selectors)}")
         allowed = self.selector_values()
         for value, (name, values) in zip(selectors, allowed.items(), strict=True):
-            if value not in values:
+            if not whole(value) or value not in values:
                 raise LayoutError(f"{name} of {self.opcode} is one of {values}, not {value}")
         made = {"metadata": selectors[0]} if self.sparse else {}
         if self.stype:
@@ -213,29 +206,33 @@ class Instruction(Available, Shown):
         return made
 
     def matrix_shape(self, name: str) -> tuple[int, ...]:
-        """The shape of an operand's matrix: A (M, K), or (M, K/2) where it is sparse."""
-        if name in ("metadata", "scale_a", "scale_b"):
+        """The shape of an operand's matrix: A (M, K), or (M, K/2) where it is sparse. LayoutError
+        where the instruction has no such operand.
+        """
+        self._expect_operand(name, self.operands)
+        if name in self.operands[4:]:
             return self.fragment(name).shape
         rows, columns = self.extent(name)[1:]
         one = (columns, rows) if name == "b" else (rows, columns)
         return one if self.tiles == 1 else (self.tiles, *one)
 
-    def _expect(self, name: str, x: Bits) -> None:
-        wanted = self.matrix_shape(name)
-        if x.shape[-len(wanted) :] != wanted:
-            raise LayoutError(f"{name.upper()} of {self.opcode} is {wanted}, not {x.shape}")
+    def _expect_operand(self, name: object, known: tuple[str, ...]) -> None:
+        if not isinstance(name, str) or name not in known:
+            raise LayoutError(f"{self.opcode} has operands {', '.join(known)}, not {name!r}")
 
-    def _extra(self, name: str, x: npt.ArrayLike | None) -> Bits | None:
-        if (name in self.operands) != (x is not None):
-            verb = "needs" if x is None else "has no"
-            raise LayoutError(f"{self.opcode} {verb} {name}")
-        if x is None:
-            return None
-        bits = np.asarray(x)
+    def _extras(self, **given: npt.ArrayLike | None) -> dict[str, Bits]:
+        """Metadata and scales, those that there are. LayoutError unless they are those wanted."""
+        for name, x in given.items():
+            if (name in self.operands) != (x is not None):
+                verb = "needs" if x is None else "has no"
+                raise LayoutError(f"{self.opcode} {verb} {name}")
+        return {name: array(x) for name, x in given.items() if x is not None}
+
+    def _matrix(self, name: str, x: Bits) -> Bits:
+        """An operand as codes, of the shape that is wanted; metadata is looked at in ``sparse``."""
         if name != "metadata":
-            bits = _bits(bits, dtype(self.stype))
-        self._expect(name, bits)
-        return bits
+            x = codes(x, dtype(getattr(self, name) if name in "abc" else self.stype))
+        return shaped(x, self.matrix_shape(name), f"{name.upper()} of {self.opcode} is")
 
     def _dot(
         self,
@@ -250,16 +247,6 @@ class Instruction(Available, Shown):
         if metadata is not None:
             where = positions(metadata, chunk(self.a, self.kind), self.ordered)
         return self.arithmetic.dot(a, b, c, where, scale_a, scale_b)
-
-
-def _bits(array: Bits, t: DType) -> Bits:
-    if array.dtype == t.storage:
-        return array
-    if array.dtype != t.numpy:
-        raise DtypeError(
-            f"a matrix of {t} is {t.numpy} or its bits as {t.storage}, not {array.dtype}"
-        )
-    return array.view(t.storage)
 
 
 def _dotted(*words: str) -> str:
@@ -295,5 +282,3 @@ def _wgmma_opcode(i: Instruction) -> str:
 
 
 _OPCODES = {"mma": _mma_opcode, "wmma": _wmma_opcode, "wgmma": _wgmma_opcode}
-
-__all__ = ["DEFAULT_ARCH", "Instruction", "Need", "code_bits"]

@@ -22,13 +22,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import LayoutError, TargetError, UnknownInstruction
+from ..errors import LayoutError, UnknownInstruction
 from ..layout import Layout, composition
 from ..target import Target, parse_version
 from .available import DEFAULT_ARCH, Available, Need
 from .fragments import Fragment, spread
+from .given import array, whole
 from .instruction import Instruction
-from .nearest import closest
+from .nearest import closest, words
 from .rows import ROWS
 
 Bits = npt.NDArray[Any]
@@ -72,12 +73,13 @@ def ldmatrix(count: int, trans: bool = False) -> Fragment:
     Row r of the 8 * count is read from lane r's address. Register i is matrix i: thread 4g + q
     holds elements 2q and 2q + 1 of its row g, or of its column g with ``trans``.
     """
-    if count not in (1, 2, 4):
+    if not whole(count) or count not in (1, 2, 4):
         raise LayoutError(f"ldmatrix loads 1, 2 or 4 matrices, not {count}")
+    if not isinstance(trans, bool):
+        raise LayoutError(f"trans is True or False, not {trans!r}")
     return matrices("m8n8", count, trans, "b16")
 
 
-@cache
 def ldmatrix_rows(count: int) -> Layout:
     """Lane → the row whose address it gives. The other lanes' addresses are not used."""
     return Layout(ldmatrix(count).rows, 1)
@@ -134,10 +136,6 @@ class Move(Available):
     def verified(self) -> bool:
         """Whether hardware confirmed it on ``arch``; else it is published, not verified."""
         return Target.parse(self.arch).number == 90
-
-    def on(self, arch: str) -> Move:
-        """The same, as another architecture has it."""
-        return self if arch == self.arch else replace(self, arch=arch)
 
     @property
     def fragment(self) -> Fragment:
@@ -208,7 +206,7 @@ class Move(Available):
             return self.fragment.registers(ldmatrix(1).matrix(given))
         if not self.loads:
             return self._turned(self.fragment.matrix(given))
-        lines = np.asarray(given)
+        lines = array(given)
         count, leading = self.lines
         longer = lines.ndim > 1 and lines.shape[-2] == count and lines.shape[-1] >= leading
         if not longer or (lines.shape[-1] > leading and not self.instruction):
@@ -293,10 +291,10 @@ _FORMAT = re.compile(r"b\dx16")
 
 def _key(opcode: str) -> tuple[object, ...]:
     """What names a form: its first words and its formats in order, the other words in any."""
-    words = opcode.split(".")
-    head = 3 if words[0] == "wmma" else 1
-    formats = tuple(word for word in words if _FORMAT.match(word))
-    return tuple(words[:head]), formats, tuple(sorted(words[head:]))
+    given = words(opcode)
+    head = 3 if given[0] == "wmma" else 1
+    formats = tuple(word for word in given if _FORMAT.match(word))
+    return tuple(given[:head]), formats, tuple(sorted(given[head:]))
 
 
 _BY_KEY = {_key(move.opcode): move for move in MOVES}
@@ -307,8 +305,7 @@ def find_move(opcode: str) -> Move | None:
     return _BY_KEY.get(_key(opcode))
 
 
-@cache
-def move(opcode: str, arch: str = "") -> Move:
+def move(opcode: str, arch: Target | str = "") -> Move:
     """The move of an opcode as ``arch`` has it: if not given, as an H200, or as the first target
     that has the form.
 
@@ -318,6 +315,4 @@ def move(opcode: str, arch: str = "") -> Move:
     if found is None:
         hint = f"nearest are {', '.join(closest(opcode, (m.opcode for m in MOVES)))}"
         raise UnknownInstruction(f"no instruction {opcode!r} moves fragments", hint=hint)
-    if arch and not found.runs_on(arch):
-        raise TargetError(f"{opcode} needs {found.wanted}, not {arch}")
-    return found.on(arch or found.arch)
+    return found.asked_on(arch)

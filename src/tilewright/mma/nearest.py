@@ -6,19 +6,28 @@ from collections import Counter
 from collections.abc import Iterable
 from difflib import SequenceMatcher
 
+from ..errors import UnknownInstruction
+
 _FEW = 40  # that share most modifiers; of these the most alike in order are taken
+
+
+def words(opcode: str) -> list[str]:
+    """The mnemonic and the modifiers. UnknownInstruction for what is no text."""
+    if not isinstance(opcode, str):
+        raise UnknownInstruction(f"an opcode is text, not {type(opcode).__name__}")
+    return opcode.split(".")
 
 
 def closest(opcode: str, known: Iterable[str], count: int = 3) -> list[str]:
     """The known opcodes with most modifiers in common, those in the same order first."""
-    words = Counter(opcode.split("."))
-    scored = sorted(known, key=lambda other: -_common(words, other))[:_FEW]
+    given = Counter(words(opcode))
+    scored = sorted(known, key=lambda other: -_common(given, other))[:_FEW]
     return sorted(scored, key=lambda other: -_alike(opcode, other))[:count]
 
 
-def _common(words: Counter[str], other: str) -> float:
+def _common(given: Counter[str], other: str) -> float:
     theirs = other.split(".")
-    return 2 * (words & Counter(theirs)).total() - len(theirs)
+    return 2 * (given & Counter(theirs)).total() - len(theirs)
 
 
 def _alike(opcode: str, other: str) -> float:
@@ -29,18 +38,23 @@ def reason(opcode: str, known: Iterable[str]) -> str:
     """Why an opcode is none of these: a modifier that none has, or one that does not go with the
     others, or one that is missing; empty where that can't be said in a few words.
     """
-    mnemonic, *words = opcode.split(".")
+    mnemonic, *modifiers = words(opcode)
     every = list(known)
-    used = {word for other in every for word in other.split(".")}
-    if strange := [word for word in words if word not in used]:
-        return f"{mnemonic} has no .{' and no .'.join(strange)}"
-    best = closest(opcode, every, 1)
-    if not best:
+    if not every:
         return ""
-    given, wanted = Counter(words), Counter(best[0].split(".")[1:])
+    first = dict.fromkeys(other.partition(".")[0] for other in every)
+    if mnemonic not in first:
+        return f"it begins with {' or '.join(first)}"
+    if "" in modifiers:
+        return "a modifier is empty"
+    used = {word for other in every for word in other.split(".")}
+    if strange := [word for word in modifiers if word not in used]:
+        return f"{mnemonic} has no .{' and no .'.join(strange)}"
+    given, wanted = Counter(modifiers), Counter(closest(opcode, every, 1)[0].split(".")[1:])
     excess, lacking = list((given - wanted).elements()), list((wanted - given).elements())
     if excess and lacking:
         return f".{', .'.join(excess)} does not go with the rest; .{', .'.join(lacking)} would"
     if excess:
         return f".{', .'.join(excess)} does not go with the rest"
-    return f".{', .'.join(lacking)} is missing" if lacking else "its modifiers are out of order"
+    verb = "is" if len(lacking) == 1 else "are"
+    return f".{', .'.join(lacking)} {verb} missing" if lacking else "its modifiers are out of order"

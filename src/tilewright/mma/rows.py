@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import cache
 from itertools import product
 from typing import Any
 
-from ..errors import TargetError, UnknownInstruction
+from ..errors import UnknownInstruction
 from ..target import Target
-from .instruction import DEFAULT_ARCH, Instruction, Need
-from .nearest import closest, reason
+from .available import DEFAULT_ARCH, Need
+from .given import whole
+from .instruction import Instruction
+from .nearest import closest, reason, words
 
 Types = tuple[str, str, str, str]  # of D, A, B, C
 Layouts = tuple[tuple[str, str], ...]  # of A and B
@@ -262,10 +263,10 @@ def _key(opcode: str) -> Key | None:
     """What names a form: its types in order, its layouts in order, the other words in any. None
     where a word is repeated.
     """
-    mnemonic, *words = opcode.split(".")
-    types = tuple(w for w in words if _TYPE.match(w))
-    layouts = tuple(w for w in words if w in _LAYOUTS)
-    others = [w for w in words if w not in types and w not in layouts]
+    mnemonic, *modifiers = words(opcode)
+    types = tuple(w for w in modifiers if _TYPE.match(w))
+    layouts = tuple(w for w in modifiers if w in _LAYOUTS)
+    others = [w for w in modifiers if w not in types and w not in layouts]
     if len(set(others)) < len(others):
         return None
     if "block_scale" in others and not any(w.startswith("scale_vec") for w in others):
@@ -287,17 +288,16 @@ def find(opcode: str) -> Instruction | None:
     return found if found and _placed(found.family, opcode.split(".")[1:]) else None
 
 
-def _placed(family: str, words: list[str]) -> bool:
-    """Whether the words that have a place of their own are there."""
-    first = {"wmma": "mma", "wgmma": "mma_async"}.get(family.partition(".")[0], words[0])
-    if "popc" not in words:
-        return words[0] == first
-    operation = words.index("xor" if "xor" in words else "and")
-    return words[0] == first and operation < words.index("popc")
+def _placed(family: str, modifiers: list[str]) -> bool:
+    """Whether the modifiers that have a place of their own are there."""
+    first = {"wmma": "mma", "wgmma": "mma_async"}.get(family.partition(".")[0], modifiers[0])
+    if "popc" not in modifiers:
+        return modifiers[0] == first
+    operation = modifiers.index("xor" if "xor" in modifiers else "and")
+    return modifiers[0] == first and operation < modifiers.index("popc")
 
 
-@cache
-def instruction(opcode: str, arch: str = "") -> Instruction:
+def instruction(opcode: str, arch: Target | str = "") -> Instruction:
     """The row of an opcode, computing as ``arch`` does: if not given, as an H200, or as the first
     target that has the form.
 
@@ -308,18 +308,34 @@ def instruction(opcode: str, arch: str = "") -> Instruction:
         why = reason(opcode, (r.opcode for r in ROWS))
         hint = f"nearest are {nearest(opcode)}"
         raise UnknownInstruction(f"no matrix instruction {opcode!r}: {why}", hint=hint)
-    if arch and not row.runs_on(arch):
-        raise TargetError(f"{opcode} needs {row.wanted}, not {arch}")
-    return row.on(arch or row.arch)
+    return row.asked_on(arch)
 
 
-def nearest(opcode: str, count: int = 3) -> str:
+def nearest(opcode: str) -> str:
     """The opcodes most like this one."""
-    return ", ".join(closest(opcode, (row.opcode for row in ROWS), count))
+    return ", ".join(closest(opcode, (row.opcode for row in ROWS)))
 
 
-def catalogue(arch: str = "", **fields: object) -> tuple[Instruction, ...]:
-    """The rows that ``arch`` has, with these fields: ``catalogue("sm_80", a="f16", k=16)``."""
-    rows = [r for r in ROWS if not arch or r.runs_on(Target.parse(arch))]
+# what rows are chosen by
+_FIELDS = tuple(
+    name
+    for name in dir(Instruction)
+    if not name.startswith("_") and isinstance(getattr(ROWS[0], name), str | int)
+)
+
+
+def catalogue(arch: Target | str = "", **fields: object) -> tuple[Instruction, ...]:
+    """The rows that ``arch`` has, with these fields: ``catalogue("sm_80", a="f16", k=16)``.
+
+    Raises UnknownInstruction for a field that they have not, or that is neither text nor a number.
+    """
+    for name, value in fields.items():
+        if name not in _FIELDS:
+            hint = f"its fields are {', '.join(_FIELDS)}"
+            raise UnknownInstruction(f"a matrix instruction has no {name!r}", hint=hint)
+        if not isinstance(value, str) and not whole(value):
+            raise UnknownInstruction(f"{name} is text or a number, not {value!r}")
+    target = None if isinstance(arch, str) and not arch else Target.parse(arch)
+    rows = [r for r in ROWS if target is None or r.runs_on(target)]
     found = [r for r in rows if all(getattr(r, name) == value for name, value in fields.items())]
-    return tuple(r.on(arch) if arch else r for r in found)
+    return tuple(r if target is None else r.on(target) for r in found)
