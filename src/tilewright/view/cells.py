@@ -1,22 +1,21 @@
-"""A fragment as cells: runs of neighbouring elements that one lane holds side by side.
+"""Who holds what, as cells: runs of neighbouring elements that one lane holds side by side.
 
 A cell is one element, the elements of a row or column that share a register, or all neighbours of
-one lane: the grain. Cells cover the matrix, each element once; where several lanes or registers
-hold an element, a cell speaks of the first and names the others.
+one lane: the grain. Where several lanes or registers hold an element, a cell speaks of the first
+and names the others; an element that nobody holds is a cell without a name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ..errors import LayoutError
 from ..mma import Fragment
-
-Array = npt.NDArray[Any]
+from .runs import Array, Runs, plural, runs, span
 
 GRAINS = ("element", "register", "thread")  # fine to coarse
 MOST = {"element": 256, "register": 4096}  # cells, beyond which the next grain is drawn
@@ -24,28 +23,19 @@ MOST = {"element": 256, "register": 4096}  # cells, beyond which the next grain 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """One entry for each cell: where it is, and the thread and first value that hold it.
+    """The cells, and who hold the first element of each: threads and values, (cells, holders).
 
-    A cell is ``length`` elements of a row, or of a column where ``down``.
+    The first holder counts threads before values; -1 stands where fewer hold an element than
+    another.
     """
 
     grain: str
-    down: bool
-    tile: Array
-    row: Array
-    column: Array
-    length: Array
+    runs: Runs
     thread: Array
     value: Array
-    others: tuple[tuple[tuple[int, int], ...], ...]  # of each: (thread, value) of further copies
 
     def __len__(self) -> int:
-        return len(self.row)
-
-    @property
-    def run(self) -> int:
-        """Elements of the longest cell."""
-        return int(self.length.max())
+        return len(self.runs)
 
 
 def cells(fragment: Fragment, grain: str = "") -> Cells:
@@ -59,31 +49,47 @@ def cells(fragment: Fragment, grain: str = "") -> Cells:
     return _cells(fragment, GRAINS[-1])
 
 
+def check_grain(grain: str) -> None:
+    if grain and grain not in GRAINS:
+        raise LayoutError(f"no grain {grain!r}", hint=f"grains are {', '.join(GRAINS)}")
+
+
 def holders(fragment: Fragment) -> tuple[Array, Array]:
-    """Who holds each element: threads and values, (tiles, rows, columns, copies)."""
-    order = np.argsort(fragment.places(), axis=None, kind="stable")
-    shape = (fragment.tiles, fragment.columns, fragment.rows, fragment.copies)
-    thread, value = np.divmod(order.reshape(shape), fragment.values)
+    """Who hold each element: threads and values, (tiles, rows, columns, holders)."""
+    shape = (fragment.tiles, fragment.columns, fragment.rows)
+    held, places = _sorted(fragment, int(np.prod(shape)))
+    first = np.searchsorted(places, np.arange(np.prod(shape) + 1))
+    many = np.diff(first)
+    copy = np.arange(many.max())
+    at = np.minimum(first[:-1, None] + copy, len(held) - 1)
+    thread, value = np.divmod(held[at].reshape(*shape, -1), fragment.values)
+    nobody = (copy >= many[:, None]).reshape(thread.shape)
+    thread[nobody] = value[nobody] = -1
     if not fragment.transposed:
         thread, value = thread.swapaxes(1, 2), value.swapaxes(1, 2)
     return thread, value
 
 
+def _sorted(fragment: Fragment, size: int) -> tuple[Array, Array]:
+    """The holders, as thread * values + value, by the place that they hold, and those places."""
+    places = fragment.places().ravel()
+    if not 0 <= places.min() <= places.max() < size:
+        far = places.min() if places.min() < 0 else places.max()
+        tile = f"{fragment.rows}×{fragment.columns}"
+        raise LayoutError(f"{fragment.layout} reaches the place {far} of a tile of {tile}")
+    held = np.argsort(places, kind="stable")
+    return held, places[held]
+
+
 def _cells(fragment: Fragment, grain: str) -> Cells:
     thread, value = holders(fragment)
-    for down in (False, True):  # along rows; where nothing joins, along columns
+
+    def joined(down: bool) -> Array:
         first = [x[..., 0].swapaxes(1, 2) if down else x[..., 0] for x in (thread, value)]
-        joined = _joined(fragment, *first, grain)
-        if joined.any():
-            break
-    begins = np.ones(first[0].shape, bool)
-    begins[..., 1:] = ~joined
-    start = np.flatnonzero(begins)
-    length = np.diff(np.append(start, begins.size))
-    tile, line, along = np.unravel_index(start, begins.shape)
-    row, column = (along, line) if down else (line, along)
-    others = _others(thread[tile, row, column], value[tile, row, column])
-    return Cells(grain, down, tile, row, column, length, *(x.ravel()[start] for x in first), others)
+        return _joined(fragment, *first, grain)
+
+    made = runs(joined)
+    return Cells(grain, made, made.first(thread), made.first(value))
 
 
 def _joined(fragment: Fragment, thread: Array, value: Array, grain: str) -> Array:
@@ -96,37 +102,10 @@ def _joined(fragment: Fragment, thread: Array, value: Array, grain: str) -> Arra
     return joined
 
 
-def _others(thread: Array, value: Array) -> tuple[tuple[tuple[int, int], ...], ...]:
-    if thread.shape[-1] == 1:
-        return ()
-    pairs = np.stack([thread, value], -1)[:, 1:].tolist()
-    return tuple(tuple((t, v) for t, v in cell) for cell in pairs)
-
-
-def each(make: Callable[..., str], *keys: Array) -> list[str]:
-    """``make`` of every entry's keys (whole numbers); those that repeat are made once."""
-    code = keys[0]
-    for key in keys[1:]:
-        code = code * (int(key.max()) + 1) + key
-    first, inverse = np.unique(code, return_index=True, return_inverse=True)[1:]
-    made = [make(*key) for key in zip(*(key[first].tolist() for key in keys), strict=True)]
-    chosen: list[str] = np.array(made, object)[inverse].tolist()
-    return chosen
-
-
 # --- in words ----------------------------------------------------------------------------------
 
 
-def span(first: int, count: int, separator: str = "..") -> str:
-    """``5``, ``4..5``."""
-    return str(first) if count == 1 else f"{first}{separator}{first + count - 1}"
-
-
-def plural(noun: str, count: int) -> str:
-    return noun if count == 1 else noun + "s"
-
-
-def short(fragment: Fragment, value: int, count: int) -> str:
+def _short(fragment: Fragment, value: int, count: int) -> str:
     """Where ``count`` values from this one lie: ``r0``, ``r0.1`` (part 1 of it), ``r0–1``."""
     per = fragment.word // fragment.bits
     register, part = divmod(value, per)
@@ -138,7 +117,7 @@ def short(fragment: Fragment, value: int, count: int) -> str:
     return f"r{register}.{part}–{last[0]}.{last[1]}"
 
 
-def place(fragment: Fragment, value: int, count: int) -> str:
+def _place(fragment: Fragment, value: int, count: int) -> str:
     """The same in full: ``register 1, bits 16..31``."""
     per = fragment.word // fragment.bits
     register, part = divmod(value, per)
@@ -149,9 +128,25 @@ def place(fragment: Fragment, value: int, count: int) -> str:
     return f"register {register}, {plural('bit', width)} {span(low, width)}"
 
 
+class Naming(NamedTuple):
+    """How values are called: shortly in a cell, and in full."""
+
+    short: Callable[[Fragment, int, int], str]
+    place: Callable[[Fragment, int, int], str]
+
+
+REGISTERS = Naming(_short, _place)
+VALUES = Naming(
+    lambda _, value, count: "V" + span(value, count, "–"),
+    lambda _, value, count: f"{plural('value', count)} {span(value, count)}",
+)
+
+
 def listed(numbers: list[int]) -> str:
-    """``0–3``, ``0,2``."""
+    """``0–3``, ``0,2``, ``0,2,…,126``."""
     ordered = sorted(set(numbers))
     if len(ordered) > 2 and ordered[-1] - ordered[0] == len(ordered) - 1:
         return f"{ordered[0]}–{ordered[-1]}"
+    if len(ordered) > 4:
+        return f"{ordered[0]},{ordered[1]},…,{ordered[-1]}"
     return ",".join(map(str, ordered))

@@ -1,13 +1,22 @@
-"""The picture of one fragment: what it is, its grid, and how its elements share a register."""
+"""The picture of one fragment: what it is, its grid, and how its elements share a register.
+
+    T5     lane 5 (of a warpgroup: thread 5)
+    r0.1   its register 0, the second of the elements there; ``r0`` where there is one
+"""
 
 from __future__ import annotations
 
+from functools import partial
+
+import numpy as np
+
 from ..errors import LayoutError
 from ..mma import Fragment
-from .cells import GRAINS, plural
-from .grid import AXIS, LEFT, SIZE, grid, paint
+from .cells import REGISTERS, Cells, Naming, cells, check_grain, listed
+from .grid import AXIS, LEFT, SIZE, Axis, Grid, paint
 from .palette import LANES
-from .svg import FAINT, SHADE, Picture, text_width
+from .runs import each, plural, span
+from .svg import FAINT, PAPER, SHADE, Picture, text_width
 
 HEADING = 42  # height of what stands above a grid
 STRIP = 256  # width of a register
@@ -21,8 +30,11 @@ def draw_fragment(
 
     ``grain`` is what a cell may hold: an ``element``, the neighbours that share a ``register``, or
     all neighbours of a ``thread``; without one, cells stay few. ``hover`` lets each cell say in a
-    browser where its bits are; it doubles the size. LayoutError for another grain.
+    browser where its bits are; it doubles the size. LayoutError for another grain, and for
+    what is no fragment.
     """
+    if not isinstance(fragment, Fragment):
+        raise LayoutError(f"a fragment is drawn, not {fragment!r}")
     check_grain(grain)
     to = Picture(title or f"{name} {fragment.layout}".strip())
     y = 0
@@ -30,7 +42,7 @@ def draw_fragment(
         to.text(0, 12, title, 13, bold=True)
         y = 22
     paint_heading(to, fragment, name, 0, y)
-    shown = grid(fragment, grain)
+    shown = fragment_grid(fragment, grain)
     paint(to, shown, 0, y + HEADING, shown.element, hover=hover)
     if fragment.word != fragment.dtype.bits:
         y += HEADING + shown.size(shown.element)[1] + 14
@@ -38,9 +50,37 @@ def draw_fragment(
     return to.render()
 
 
-def check_grain(grain: str) -> None:
-    if grain and grain not in GRAINS:
-        raise LayoutError(f"no grain {grain!r}", hint=f"grains are {', '.join(GRAINS)}")
+def fragment_grid(fragment: Fragment, grain: str = "", naming: Naming = REGISTERS) -> Grid:
+    """The grid of a fragment: in each cell the lane and the register that hold it."""
+    c = cells(fragment, grain)
+    rows, columns = fragment.shape[-2:]
+    colours = each(lambda t: LANES[t % len(LANES)] if t >= 0 else PAPER, c.thread[:, 0])
+    lines = (_lanes(c), _values(fragment, c, naming))
+    said = partial(_said, fragment, c, naming)
+    return Grid(fragment.tiles, Axis(rows), Axis(columns), c.runs, colours, lines, said)
+
+
+def _lanes(c: Cells) -> list[str]:
+    """``T5``, ``T0–3`` where several hold an element, nothing where nobody does."""
+    if c.thread.shape[1] == 1:
+        return each(lambda t: f"T{t}" if t >= 0 else "", c.thread[:, 0])
+    sets, which = np.unique(c.thread, axis=0, return_inverse=True)
+    held = [[t for t in threads if t >= 0] for threads in sets.tolist()]
+    names = np.array(["T" + listed(threads) if threads else "" for threads in held], object)
+    chosen: list[str] = names[which.ravel()].tolist()
+    return chosen
+
+
+def _values(fragment: Fragment, c: Cells, naming: Naming) -> list[str]:
+    """``r0.1``, ``r0 ×2`` where an element is in two."""
+    said = each(
+        lambda v, n: naming.short(fragment, v, n) if v >= 0 else "", c.value[:, 0], c.runs.length
+    )
+    if c.value.shape[1] == 1:
+        return said
+    ordered = np.sort(c.value, axis=1)
+    many = 1 + (np.diff(ordered, axis=1) != 0).sum(1) - (ordered[:, 0] < 0)
+    return [f"{text} ×{n}" if n > 1 else text for text, n in zip(said, many.tolist(), strict=True)]
 
 
 def paint_heading(to: Picture, fragment: Fragment, name: str, x: int, y: int) -> None:
@@ -93,3 +133,37 @@ def paint_register(to: Picture, fragment: Fragment, x: float, y: float) -> None:
 
 def _bit(to: Picture, x: float, y: float, bit: int, anchor: str = "start") -> None:
     to.text(x, y + 25, str(bit), AXIS - 1, ink=FAINT, anchor=anchor)
+
+
+# --- what a browser says -------------------------------------------------------------------------
+
+NAMED = 16  # holders of an element, the others are counted
+
+
+def _said(fragment: Fragment, c: Cells, naming: Naming) -> list[list[str]]:
+    """``row 3, column 5: lane 13, register 1, bits 16..31``."""
+    rows, columns = c.runs.spans
+    said = [
+        each(lambda t: f"product {t}, " * (fragment.tiles > 1), c.runs.tile),
+        each(lambda r, n: f"{plural('row', n)} {span(r, n)}, ", c.runs.row, rows),
+        each(lambda k, n: f"{plural('column', n)} {span(k, n)}: ", c.runs.column, columns),
+    ]
+    for copy in range(min(c.thread.shape[1], NAMED)):
+        said += _holder(fragment, c, naming, copy)
+    if c.thread.shape[1] > NAMED:
+        more = (c.thread >= 0).sum(1) - NAMED
+        said.append(each(lambda n: f"; {n} others" if n > 0 else "", more))
+    return said
+
+
+def _holder(fragment: Fragment, c: Cells, naming: Naming, copy: int) -> list[list[str]]:
+    thread, value = c.thread[:, copy], c.value[:, copy]
+    who = ("; " if copy else "") + ("lane" if fragment.threads <= 32 else "thread")
+
+    def where(v: int, n: int) -> str:
+        return naming.place(fragment, v, n) if v >= 0 else "" if copy else "nobody"
+
+    return [
+        each(lambda t: f"{who} {t}, " if t >= 0 else "", thread),
+        each(where, value, c.runs.length),
+    ]

@@ -1,94 +1,114 @@
-"""A fragment's cells as a grid: in each the lane and the register that hold it, coloured by lane.
+"""A grid: a matrix as coloured cells with one or two lines of text, its axes, and what a browser
+says of each cell.
 
-    T5     lane 5 (of a warpgroup: thread 5)
-    r0.1   its register 0, the second of the elements there; ``r0`` where there is one
-
-Markup is put together from columns of strings, each string made once: the grids of ``wgmma`` have
-thousands of cells.
+``fragments`` and ``layout`` make grids; markup is put together from columns of strings, because
+there may be thousands of cells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import accumulate, repeat
+from operator import mul
 
-from ..mma import Fragment
-from .cells import Array, Cells, cells, each, listed, place, plural, short, span
-from .palette import LANES
-from .svg import FAINT, LINE, Picture, text_width
+from .palette import RANK
+from .runs import Array, Runs, each
+from .svg import FAINT, INK, LINE, Picture, text_width
 
 SIZE, AXIS = 9, 8  # of the text in cells and on the axes
-CELL_HEIGHT = 24
+HEIGHTS = {1: 14, 2: 24}  # of a cell, by its lines of text
 GAP = 24  # between tiles
-LEFT, TOP = 22, 14  # room for the axes
+LEFT, TOP = 22, 14  # room for the numbers on the axes
 
 Element = tuple[int, int]  # width and height of an element of the matrix
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
-    """A fragment ready to be painted: its cells, and the two lines of text in each."""
+class Axis:
+    """Rows or columns: how many, the sizes of the modes that they are nested in, and the names of
+    the blocks of the innermost mode; ``unit`` is what one counts.
+    """
 
-    fragment: Fragment
-    cells: Cells
-    lanes: list[str]
-    registers: list[str]
+    count: int
+    modes: tuple[int, ...] = ()
+    blocks: tuple[str, ...] = ()
+    unit: int = 1
+
+    @property
+    def cuts(self) -> list[int]:
+        """The sizes of blocks, from the smallest, that a line separates."""
+        return [n for n in dict.fromkeys(accumulate(self.modes, mul)) if 1 < n < self.count]
+
+    @property
+    def room(self) -> int:
+        """The width of the widest block's name."""
+        return max((text_width(name, AXIS) + 4 for name in self.blocks), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Cells ready to be painted: of each its colour and its lines of text. ``said`` makes columns
+    of strings that, joined, are what a browser says of each cell.
+    """
+
+    tiles: int
+    rows: Axis
+    columns: Axis
+    runs: Runs
+    colours: list[str]
+    lines: tuple[list[str], ...]
+    said: Callable[[], list[list[str]]]
 
     @property
     def element(self) -> Element:
         """The least size of an element so that the text fits."""
-        longest = max(map(len, self.lanes + self.registers))
-        wide, run = text_width("0" * longest, SIZE) + 6, self.cells.run
-        if self.cells.down:
-            return wide, -(-CELL_HEIGHT // run)
-        return -(-wide // run), CELL_HEIGHT
+        longest = max(map(len, (text for line in self.lines for text in line)))
+        wide, run = text_width("0" * longest, SIZE) + 6, self.runs.longest
+        height = HEIGHTS[len(self.lines)]
+        if self.runs.down:
+            return wide, -(-height // run)
+        return -(-wide // run), height
+
+    @property
+    def corner(self) -> tuple[int, int]:
+        """Room for the axes, at the left and above."""
+        return LEFT + self.rows.room, TOP + (AXIS + 4) * bool(self.columns.blocks)
 
     def size(self, element: Element) -> tuple[int, int]:
         """Width and height of the grid with its axes."""
-        rows = self.fragment.shape[-2]
-        wide = self.fragment.tiles * self.step(element) - GAP
-        return LEFT + wide, TOP + rows * element[1]
+        left, top = self.corner
+        wide = self.tiles * self.step(element) - GAP
+        return left + wide, top + self.rows.count * element[1]
 
     def step(self, element: Element) -> int:
         """From a tile to the next."""
-        return int(self.fragment.shape[-1]) * element[0] + GAP
-
-
-def grid(fragment: Fragment, grain: str = "") -> Grid:
-    """The grid of a fragment."""
-    c = cells(fragment, grain)
-    lanes = each("T{}".format, c.thread)
-    registers = each(lambda value, n: short(fragment, value, n), c.value, c.length)
-    for index, others in enumerate(c.others):
-        lanes[index] = "T" + listed([int(c.thread[index]), *(t for t, _ in others)])
-        values = {int(c.value[index]), *(v for _, v in others)}
-        registers[index] += f" ×{len(values)}" * (len(values) > 1)
-    return Grid(fragment, c, lanes, registers)
+        return self.columns.count * element[0] + GAP
 
 
 def paint(
     to: Picture, shown: Grid, x: int, y: int, element: Element, *, hover: bool = True
 ) -> None:
     """Paint grid and axes with the upper left corner at (x, y)."""
-    left, top = x + LEFT, y + TOP
-    for tile in range(shown.fragment.tiles):
-        _axes(to, shown, left + tile * shown.step(element), top, element)
+    left, top = x + shown.corner[0], y + shown.corner[1]
+    for tile in range(shown.tiles):
+        paint_axes(to, shown, left + tile * shown.step(element), top, element)
     corners = _corners(shown, left, top, element)
     to.paint([f'<g stroke="{LINE}" stroke-width="0.5">'])
     to.paint(_boxes(shown, corners, hover))
     to.paint([f'</g><g font-size="{SIZE}" text-anchor="middle" pointer-events="none">'])
     to.paint(_texts(shown, corners))
     to.paint(["</g>"])
+    for tile in range(shown.tiles):
+        paint_cuts(to, shown, left + tile * shown.step(element), top, element)
     wide, high = shown.size(element)
     to.reach(x + wide, y + high)
 
 
 def _corners(shown: Grid, x: int, y: int, element: Element) -> tuple[Array, ...]:
     """x, y, width and height of each cell."""
-    c, (width, height) = shown.cells, element
-    one = c.length * 0 + 1
-    along, down = (one, c.length) if c.down else (c.length, one)
+    c, (width, height) = shown.runs, element
+    down, along = c.spans
     left = c.column * width + c.tile * shown.step(element) + x
     return left, c.row * height + y, along * width, down * height
 
@@ -101,62 +121,53 @@ def _boxes(shown: Grid, corners: tuple[Array, ...], hover: bool) -> Iterable[str
         each(lambda w, h: f"{w}v{h}h-{w}z", wide, high),
     )
     if not hover:
-        return _by_lane(shown, map("".join, zip(*outlines, strict=True)))
-    fill = each(lambda t: f'<path fill="{LANES[t % len(LANES)]}" d="', shown.cells.thread)
+        return by_colour(shown.colours, map("".join, zip(*outlines, strict=True)))
+    fill, middle = repeat('<path fill="'), repeat('" d="')
     open_, end = repeat('"><title>'), repeat("</title></path>")
-    return map("".join, zip(fill, *outlines, open_, *_said(shown), end, strict=False))
+    columns = (fill, shown.colours, middle, *outlines, open_, *shown.said(), end)
+    return map("".join, zip(*columns, strict=False))
 
 
-def _by_lane(shown: Grid, outlines: Iterable[str]) -> Iterable[str]:
+def by_colour(colours: list[str], outlines: Iterable[str]) -> Iterable[str]:
     """All cells of one colour as one path."""
-    paths: dict[str, list[str]] = {colour: [] for colour in LANES}
-    for thread, outline in zip(shown.cells.thread.tolist(), outlines, strict=True):
-        paths[LANES[thread % len(LANES)]].append(outline)
-    return (f'<path fill="{colour}" d="{"".join(d)}"/>' for colour, d in paths.items() if d)
-
-
-def _said(shown: Grid) -> list[list[str]]:
-    """What a browser says of a cell: ``row 3, column 5: lane 13, register 1, bits 16..31``."""
-    c, fragment = shown.cells, shown.fragment
-    one = c.length * 0 + 1
-    rows, columns = (c.length, one) if c.down else (one, c.length)
-    who = "lane" if fragment.threads <= 32 else "thread"
-    where = each(lambda v, n: place(fragment, v, n), c.value, c.length)
-    for index, others in enumerate(c.others):
-        n = int(c.length[index])
-        where[index] += "".join(f"; {who} {t}, {place(fragment, v, n)}" for t, v in others)
-    return [
-        each(lambda t: f"product {t}, " * (fragment.tiles > 1), c.tile),
-        each(lambda r, n: f"{plural('row', n)} {span(r, n)}, ", c.row, rows),
-        each(lambda k, n: f"{plural('column', n)} {span(k, n)}: ", c.column, columns),
-        each((who + " {}, ").format, c.thread),
-        where,
-    ]
+    paths: dict[str, list[str]] = {}
+    for colour, outline in zip(colours, outlines, strict=True):
+        paths.setdefault(colour, []).append(outline)
+    ordered = sorted(paths, key=lambda colour: RANK.get(colour, len(RANK)))
+    return (f'<path fill="{colour}" d="{"".join(paths[colour])}"/>' for colour in ordered)
 
 
 def _texts(shown: Grid, corners: tuple[Array, ...]) -> Iterable[str]:
     x, y, wide, high = corners
     middle = each('<text x="{}" y="'.format, x + wide // 2)
-    above, below = (each('{}">'.format, y + high // 2 + down) for down in (-1, 8))
-    end = repeat("</text>")
-    columns = (middle, above, shown.lanes, end, middle, below, shown.registers, end)
+    downs = (3,) if len(shown.lines) == 1 else (-1, 8)
+    heights = [each('{}">'.format, y + high // 2 + down) for down in downs]
+    columns = []
+    for height, line in zip(heights, shown.lines, strict=True):
+        columns += [middle, height, line, repeat("</text>")]
     return map("".join, zip(*columns, strict=False))
 
 
-def _axes(to: Picture, shown: Grid, x: int, y: int, element: Element) -> None:
-    rows, columns = shown.fragment.shape[-2:]
-    (width, height), c = element, shown.cells
+# --- axes ----------------------------------------------------------------------------------------
+
+
+def paint_axes(to: Picture, shown: Grid, x: int, y: int, element: Element) -> None:
+    """Numbers of rows and columns, and the names of the blocks that they are nested in; (x, y) is
+    the corner of the cells.
+    """
+    (width, height), c, rows, columns = element, shown.runs, shown.rows, shown.columns
     to.paint([f'<g font-size="{AXIS}" fill="{FAINT}" text-anchor="middle">'])
-    widest = text_width(str(columns - 1), AXIS) + 2
+    widest = text_width(str(columns.count - 1), AXIS) + 2
     to.paint(
         f'<text x="{int(x + k * width + width / 2)}" y="{y - 4}">{k}</text>'
-        for k in range(0, columns, _step(width, widest, 1 if c.down else c.run))
+        for k in range(0, columns.count, _step(width, widest, 1 if c.down else c.longest))
     )
     to.paint(
-        f'<text x="{x - 11}" y="{int(y + r * height + height / 2 + 3)}">{r}</text>'
-        for r in range(0, rows, _step(height, AXIS + 1, c.run if c.down else 1))
+        f'<text x="{x - 11}" y="{int(y + r * height + height / 2 + 3)}">{r * rows.unit}</text>'
+        for r in range(0, rows.count, _step(height, AXIS + 1, c.longest if c.down else 1))
     )
     to.paint(["</g>"])
+    _paint_blocks(to, shown, x, y, element)
 
 
 def _step(size: int, room: int, run: int) -> int:
@@ -165,3 +176,34 @@ def _step(size: int, room: int, run: int) -> int:
     while step * size < room:
         step *= 2
     return step
+
+
+def _paint_blocks(to: Picture, shown: Grid, x: int, y: int, element: Element) -> None:
+    (width, height), rows, columns = element, shown.rows, shown.columns
+    if columns.blocks:
+        wide = columns.modes[0] * width
+        every = _step(wide, columns.room, 1)
+        for k, name in list(enumerate(columns.blocks))[::every]:
+            to.text(x + k * wide + 1, y - TOP - 2, name, AXIS, ink=FAINT)
+    if rows.blocks:
+        high = rows.modes[0] * height
+        every = _step(high, AXIS + 2, 1)
+        for r, name in list(enumerate(rows.blocks))[::every]:
+            to.text(x - LEFT, y + r * high + AXIS, name, AXIS, ink=FAINT, anchor="end")
+
+
+def paint_cuts(to: Picture, shown: Grid, x: int, y: int, element: Element) -> None:
+    """Lines between the blocks that rows and columns are nested in, the heavier the outer."""
+    (width, height), rows, columns = element, shown.rows, shown.columns
+    wide, high = columns.count * width, rows.count * height
+    levels: dict[float, list[str]] = {}
+    for level, n in enumerate(rows.cuts):
+        lines = (f"M{x} {y + r * height}h{wide}" for r in range(n, rows.count, n))
+        levels.setdefault(1 + level / 2, []).extend(lines)
+    for level, n in enumerate(columns.cuts):
+        lines = (f"M{x + k * width} {y}v{high}" for k in range(n, columns.count, n))
+        levels.setdefault(1 + level / 2, []).extend(lines)
+    to.paint(
+        f'<path stroke="{INK}" stroke-width="{weight}" fill="none" d="{"".join(lines)}"/>'
+        for weight, lines in sorted(levels.items())
+    )

@@ -5,12 +5,13 @@ the corner between them, metadata and scales beside what they belong to.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ..errors import LayoutError
 from ..mma import Fragment, Instruction
-from .cells import GRAINS, cells
-from .fragment import HEADING, check_grain, heading_width, paint_heading, paint_register
-from .grid import LEFT, TOP, Element, Grid, grid, paint
+from .cells import GRAINS, cells, check_grain
+from .fragment import HEADING, fragment_grid, heading_width, paint_heading, paint_register
+from .grid import LEFT, TOP, Element, Grid, paint
 from .svg import FAINT, SHADE, Picture, text_width
 from .words import needs_words, status
 
@@ -26,11 +27,8 @@ class Operand:
 
     name: str
     size: str
+    fragment: Fragment | None
     grid: Grid | None
-
-    @property
-    def fragment(self) -> Fragment | None:
-        return self.grid.fragment if self.grid else None
 
     @property
     def element(self) -> Element:
@@ -41,11 +39,16 @@ class Operand:
         if self.grid is None:
             return LEFT + SHARED[0], HEADING + TOP + SHARED[1]
         width, height = self.grid.size(element)
-        return max(width, heading_width(self.grid.fragment)), HEADING + height
+        return max(width, heading_width(self.fragment)), HEADING + height
 
 
 def draw_instruction(i: Instruction, *, grain: str = "", hover: bool = True) -> str:
-    """The SVG of a matrix instruction's fragments; ``grain`` and ``hover`` as for a fragment."""
+    """The SVG of a matrix instruction's fragments; ``grain`` and ``hover`` as for a fragment.
+
+    LayoutError for what is no matrix instruction, and for another grain.
+    """
+    if not isinstance(i, Instruction):
+        raise LayoutError(f"a matrix instruction is drawn, not {i!r}")
     check_grain(grain)
     grain = grain or _grain(i)
     to = Picture(i.opcode)
@@ -82,13 +85,14 @@ def _operand(i: Instruction, name: str, grain: str) -> Operand:
     fragment = _in_registers(i, name)
     if name in NAMES and grain == GRAINS[0]:
         grain = GRAINS[1]  # metadata and scales are small change
-    return Operand(NAMES.get(name, name.upper()), size, grid(fragment, grain) if fragment else None)
+    grid = fragment_grid(fragment, grain) if fragment else None
+    return Operand(NAMES.get(name, name.upper()), size, fragment, grid)
 
 
 def _results(i: Instruction, grain: str) -> list[Operand]:
     """D and C, or both in one."""
     d, c = _operand(i, "d", grain), _operand(i, "c", grain)
-    return [Operand("C and D", d.size, d.grid)] if d.fragment == c.fragment else [d, c]
+    return [replace(d, name="C and D")] if d.fragment == c.fragment else [d, c]
 
 
 def _band(
@@ -100,7 +104,7 @@ def _band(
         if operand.grid is None:
             _paint_shared(to, operand, x, y)
         else:
-            paint_heading(to, operand.grid.fragment, operand.name, x, y)
+            paint_heading(to, operand.fragment, operand.name, x, y)
             paint(to, operand.grid, x, y + HEADING, element, hover=hover)
         width, height = operand.room(element)
         x, below = x + width + SPACE, max(below, y + height)

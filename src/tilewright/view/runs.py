@@ -1,0 +1,98 @@
+"""Cells of a picture: runs of neighbouring elements, along the rows or down the columns.
+
+Cells cover every matrix, each element once. Text of many cells is made from columns of strings,
+each distinct string once: the pictures of ``wgmma`` have thousands of cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """One entry for each cell: its first element, and its ``length`` along the row, or down the
+    column where ``down``.
+    """
+
+    down: bool
+    tile: Array
+    row: Array
+    column: Array
+    length: Array
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    @property
+    def longest(self) -> int:
+        """Elements of the longest cell."""
+        return int(self.length.max())
+
+    @property
+    def spans(self) -> tuple[Array, Array]:
+        """How many rows and columns each cell takes."""
+        one = self.length * 0 + 1
+        return (self.length, one) if self.down else (one, self.length)
+
+    def where(self, kept: Callable[[Array, Array], Array]) -> Runs:
+        """The cells whose (row, column) are kept."""
+        k = kept(self.row, self.column)
+        return Runs(self.down, *(x[k] for x in (self.tile, self.row, self.column, self.length)))
+
+    def first(self, elements: Array) -> Array:
+        """The entries of the cells' first elements, of an array (tiles, rows, columns, …)."""
+        found: Array = elements[self.tile, self.row, self.column]
+        return found
+
+
+def runs(joined: Callable[[bool], Array]) -> Runs:
+    """The cells where ``joined`` says of each element but the first of a line, (tiles, lines,
+    along - 1), whether it belongs to the cell of the one before. Lines are rows; where nothing is
+    joined along them, columns (``joined(True)``).
+    """
+    for down in (False, True):
+        joins = joined(down)
+        if joins.any():
+            break
+    tiles, lines, along = joins.shape
+    begins = np.ones((tiles, lines, along + 1), bool)
+    begins[..., 1:] = ~joins
+    start = np.flatnonzero(begins)
+    length = np.diff(np.append(start, begins.size))
+    tile, line, along = np.unravel_index(start, begins.shape)
+    return Runs(down, tile, *((along, line) if down else (line, along)), length)
+
+
+def each(make: Callable[..., str], *keys: Array) -> list[str]:
+    """``make`` of every entry's keys (whole numbers); those that repeat are made once."""
+    code = keys[0]
+    for key in keys[1:]:
+        code = code * (int(key.max()) + 1) + key
+    first, inverse = np.unique(code, return_index=True, return_inverse=True)[1:]
+    made = [make(*key) for key in zip(*(key[first].tolist() for key in keys), strict=True)]
+    chosen: list[str] = np.array(made, object)[inverse].tolist()
+    return chosen
+
+
+def span(first: int, count: int, separator: str = "..") -> str:
+    """``5``, ``4..5``."""
+    return str(first) if count == 1 else f"{first}{separator}{first + count - 1}"
+
+
+def spans(first: Array, count: Array, separator: str = "..") -> list[str]:
+    """``span`` of each."""
+    if (count == 1).all():
+        return list(map(str, first.tolist()))
+    return each(lambda one, n: span(one, n, separator), first, count)
+
+
+def plural(noun: str, count: int) -> str:
+    return noun if count == 1 else noun + "s"
