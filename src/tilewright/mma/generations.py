@@ -90,7 +90,7 @@ def arithmetic(i: Instruction) -> Arithmetic:
         raise TargetError(f"{i.opcode} needs {i.wanted}, not {i.arch}")
     types, verified = _types(i), facts.source != "published"
     if i.d == "s32":
-        return Integers(*types, True, i.satfinite, i.operation)
+        return Integers(*types, verified, i.satfinite, i.operation)
     if i.d == "f64":  # IEEE's, but which NaN stays was seen on an H200 alone
         return Chain(*types, verified, i.rounding or "rn")
     if i.tiles > 1 and facts.first >= 80:
