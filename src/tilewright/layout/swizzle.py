@@ -179,8 +179,8 @@ class ComposedLayout(LayoutBase):
         offsets = self.inner.indices()
         if self.offset:
             offsets += self.offset
-        result: NDArray[np.int64] = self.outer(offsets)
-        return result
+        result = self.outer(offsets)  # one number where the outer layout's strides are 0
+        return result if isinstance(result, np.ndarray) else np.full_like(offsets, result)
 
     # --- as the layout inside ----------------------------------------------------------------
 
