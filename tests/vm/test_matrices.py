@@ -126,11 +126,17 @@ def test_metadata_that_selects_nothing_is_a_fault(on_step):
         launched(case, words, Machine(), on_step=on_step)
 
 
-def test_predicated_off_it_has_no_metadata_to_be_wrong():
+@pytest.mark.parametrize("on_step", [None, lambda s: None], ids=["compiled", "stepped"])
+def test_predicated_off_it_has_no_metadata_to_be_wrong(on_step):
+    """D stays what it was: here C, which is copied to it before."""
     case = Case(mma.instruction(SPARSE))
-    words = np.zeros((1, case.given_words), np.uint32)
-    text = case.ptx.replace("mma.sp", "setp.ne.u32 %p, %x, %x; @%p mma.sp")
+    words = case.tiles("random_normal", 1).words()
+    words[:, -32:] = 0
+    before = "".join(f"mov.f32 %d_{n}, %c_{n}; " for n in range(4)) + "setp.ne.u32 %p, %x, %x; @%p "
     machine = Machine()
-    machine.load(text)
-    places = [machine.upload(words), machine.upload(np.zeros(case.made_words, np.uint32))]
-    machine.launch("one", 1, 32, places)
+    machine.load(case.ptx.replace("mma.sp", before + "mma.sp"))
+    made = np.zeros(case.made_words, np.uint32)
+    places = [machine.upload(words), machine.upload(made)]
+    machine.launch("one", 1, 32, places, on_step=on_step)
+    c = words[0, 8 * 32 : 12 * 32]
+    np.testing.assert_array_equal(machine.download(places[1], made), c)

@@ -175,10 +175,13 @@ class SteppedMemory(NumpyValues, Evaluator):
         scale_b: Lanes | None = None,
     ) -> tuple[Lanes, ...]:
         row = instruction.on(self.arch)
+        if self.mask == 0:  # no lane takes it, whatever metadata is there
+            d = row.fragment("d")
+            return tuple(np.zeros((d.count, 32), f"u{d.word // 8}"))
         operands = (np.stack(x, axis=-1) for x in (a, b, c))
         given = {"metadata": metadata, "scale_a": scale_a, "scale_b": scale_b}
         extra = {name: x[:, None] for name, x in given.items() if x is not None}
-        if metadata is not None and self.mask:
+        if metadata is not None:
             copy = row.copies(selectors).get("metadata", 0)
             self.selects(row, row.fragment("metadata").matrix(extra["metadata"], copy))
         return tuple(row.execute(*operands, selectors=selectors, **extra).T)
