@@ -9,10 +9,13 @@ be dynamic: registers of a kernel, or NumPy arrays.
 """
 
 from tilewright.layout.algebra import coalesce, composition, filter, filter_zeros, with_shape
+from tilewright.layout.analysis import Analysis, analyze
 from tilewright.layout.arithmetic import Sum, ceil_div
+from tilewright.layout.banks import BankConflicts, Phase, bank_conflicts
 from tilewright.layout.basis import E, ScaledBasis
 from tilewright.layout.coordinate import crd2crd, crd2idx, idx2crd
 from tilewright.layout.engine import ArrayEngine, Coordinates, Mapped
+from tilewright.layout.function import Answer, bijective, contiguous, injective, surjective
 from tilewright.layout.int_tuple import (
     Integer,
     IntTuple,
@@ -79,6 +82,7 @@ from tilewright.layout.partition import (
     outer_partition,
 )
 from tilewright.layout.recast import downcast, upcast
+from tilewright.layout.sectors import Coalescing, coalescing
 from tilewright.layout.swizzle import (
     ComposedLayout,
     Shifted,
@@ -115,9 +119,14 @@ from tilewright.layout.tiling import (
     zipped_divide,
     zipped_product,
 )
+from tilewright.layout.vector import Vector, alignment, contiguous_run, widest_vector
 
 __all__ = [
+    "Analysis",
+    "Answer",
     "ArrayEngine",
+    "BankConflicts",
+    "Coalescing",
     "ComposedLayout",
     "Coordinates",
     "E",
@@ -128,20 +137,29 @@ __all__ = [
     "LayoutLeft",
     "LayoutRight",
     "Mapped",
+    "Phase",
     "ScaledBasis",
     "Shifted",
     "Sum",
     "Swizzle",
     "Tensor",
+    "Vector",
     "_",
+    "alignment",
+    "analyze",
     "append",
+    "bank_conflicts",
+    "bijective",
     "blocked_product",
     "ceil_div",
     "coalesce",
+    "coalescing",
     "compatible",
     "complement",
     "composition",
     "congruent",
+    "contiguous",
+    "contiguous_run",
     "coshape",
     "cosize",
     "crd2crd",
@@ -161,6 +179,7 @@ __all__ = [
     "has_none",
     "hier_unzip",
     "idx2crd",
+    "injective",
     "inner_partition",
     "inner_product",
     "is_int",
@@ -208,6 +227,7 @@ __all__ = [
     "slice_",
     "slice_and_offset",
     "suffix_product",
+    "surjective",
     "swizzle_after",
     "take",
     "tile_to_shape",
@@ -216,6 +236,7 @@ __all__ = [
     "tuple_max",
     "unflatten",
     "upcast",
+    "widest_vector",
     "with_shape",
     "zipped_divide",
     "zipped_product",
