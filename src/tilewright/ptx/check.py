@@ -34,23 +34,28 @@ from .tree import (
     Symbol,
     Variable,
     Vector,
+    expect_module,
 )
 
 Specs = tuple[OperandSpec, ...]
 
 
 def check(module: Module) -> None:
-    """Raise the first of a module's problems: PtxCheckError or UnknownInstruction, with a caret."""
+    """Raise the first of a module's problems: PtxCheckError or UnknownInstruction, with a caret.
+
+    PtxError for what is no module.
+    """
     for error in _errors(module):
         raise error
 
 
 def problems(module: Module) -> list[PtxError]:
-    """All that is wrong with a module, in the order of the text."""
+    """All that is wrong with a module, in the order of the text. PtxError for what is none."""
     return list(_errors(module))
 
 
 def _errors(module: Module) -> Iterator[PtxError]:
+    expect_module(module)
     errors = _Checker(module).run()
     first = next(errors, None)
     if first is None:

@@ -25,6 +25,7 @@ from .tree import (
     RegDecl,
     Statement,
     Variable,
+    expect_module,
 )
 
 Need = tuple[str, str]  # (".version", ".target")
@@ -40,8 +41,9 @@ def needs(module: Module) -> tuple[Version, str]:
     """The lowest ``.version`` and ``.target``: ``((8, 0), "sm_90a")``.
 
     TargetError where no target has all that the module uses, UnknownInstruction for an opcode
-    without a row.
+    without a row, PtxError for what is no module.
     """
+    expect_module(module)
     version, target = lowest(module_needs(module))
     return version, target.name
 

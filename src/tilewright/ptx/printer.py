@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..errors import PtxError
 from .tree import (
     Address,
     Block,
@@ -35,11 +36,13 @@ from .tree import (
     Symbol,
     Variable,
     Vector,
+    expect_module,
 )
 
 
 def print_module(module: Module) -> str:
-    """The text of a module."""
+    """The text of a module. PtxError for what is none, or has in it what is no node."""
+    expect_module(module)
     major, minor = module.version
     head = [
         f".version {major}.{minor}",
@@ -47,17 +50,27 @@ def print_module(module: Module) -> str:
         f".address_size {module.address_size}",
         "",
     ]
-    return "\n".join([*head, *(_ITEMS[type(item)](item) for item in module.items)]) + "\n"
+    return "\n".join([*head, *(_text(_ITEMS, item) for item in module.items)]) + "\n"
 
 
 def print_statement(statement: Statement, indent: str = "") -> str:
-    """One statement, without the end of its last line: ``add.s32 %r1, %r2, 5;``."""
+    """One statement, without the end of its last line: ``add.s32 %r1, %r2, 5;``. PtxError for what
+    is none.
+    """
     return "\n".join(_statement(statement, indent))
 
 
 def print_operand(operand: Operand | Masked) -> str:
-    """One operand: ``[%rd1+16]``."""
-    return _OPERANDS[type(operand)](operand)
+    """One operand: ``[%rd1+16]``. PtxError for what is none."""
+    return _text(_OPERANDS, operand)
+
+
+def _text(printers: dict[type, Callable[[Any], str]], node: object) -> str:
+    """What the printer of a node's type makes of it."""
+    printer = printers.get(type(node))
+    if printer is None:
+        raise PtxError(f"{type(node).__name__} is no node of ptx.tree that can stand here")
+    return printer(node)
 
 
 # --- operands ---------------------------------------------------------------------------------
@@ -109,7 +122,7 @@ def _statement(statement: Statement, indent: str) -> Iterator[str]:
             yield from _statement(inner, indent + "\t")
         yield indent + "}"
     else:
-        yield indent + _STATEMENTS[type(statement)](statement)
+        yield indent + _text(_STATEMENTS, statement)
 
 
 def _instruction(i: Instruction) -> str:
@@ -174,7 +187,7 @@ def _variable(v: Variable) -> str:
 def _value(value: object) -> str:
     if isinstance(value, tuple):
         return f"{{{', '.join(map(_value, value))}}}"
-    return _OPERANDS[type(value)](value)
+    return _text(_OPERANDS, value)
 
 
 _STATEMENTS: dict[type, Callable[[Any], str]] = {

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Union
 
+from ..errors import PtxError
+
 # --- operands ---------------------------------------------------------------------------------
 
 
@@ -293,3 +295,10 @@ class Module:
     @property
     def files(self) -> dict[int, str]:
         return {item.index: item.name for item in self.items if isinstance(item, File)}
+
+
+def expect_module(given: object) -> None:
+    """PtxError for what is no module."""
+    if not isinstance(given, Module):
+        hint = "ptx.parse makes one of a text"
+        raise PtxError(f"a ptx.Module is wanted, not {type(given).__name__}", hint=hint)

@@ -7,7 +7,16 @@ from hypothesis import HealthCheck, given, settings
 
 import ptx_strategies as some
 from ptx_wild import FILES, WILD
-from tilewright.ptx import parse, print_module, print_statement
+from tilewright.errors import PtxError
+from tilewright.ptx import (
+    check,
+    needs,
+    parse,
+    print_module,
+    print_operand,
+    print_statement,
+    problems,
+)
 from tilewright.ptx.tree import Function, Imm, Instruction, Label, Module, Reg, RegDecl, Variable
 
 SAMPLES = {"wild": WILD, **FILES}
@@ -37,3 +46,19 @@ def test_the_text_looks_like_nvcc() -> None:
         "\t.reg .b32 \t%r<3>;\n$L:\n\tadd.s32 \t%r1, %r2, 5;\n\tret;\n}\n\n"
     )
     assert print_statement(add) == "add.s32 \t%r1, %r2, 5;"
+
+
+@pytest.mark.parametrize("use", [check, problems, needs, print_module])
+@pytest.mark.parametrize("given", ["ret;", None, 5, Label("L")], ids=lambda x: type(x).__name__)
+def test_what_is_no_module_is_refused(use, given) -> None:
+    with pytest.raises(PtxError, match=f"a ptx.Module is wanted, not {type(given).__name__}\n"):
+        use(given)
+
+
+def test_what_is_no_node_is_refused() -> None:
+    with pytest.raises(PtxError, match="int is no node of"):
+        print_module(Module(items=(5,)))
+    with pytest.raises(PtxError, match="str is no node of"):
+        print_statement("ret;")
+    with pytest.raises(PtxError, match="Function is no node of"):
+        print_operand(Function("f"))
