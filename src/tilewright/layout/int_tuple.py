@@ -101,12 +101,12 @@ def _take(leaves: Iterator[Any], like: IntTuple) -> IntTuple:
     return tuple([_take(leaves, x) for x in like]) if like.__class__ is tuple else next(leaves)
 
 
-def product(t: IntTuple) -> Number:
+def product(a: IntTuple) -> Number:
     """The product of all leaves."""
-    if t.__class__ is not tuple:
-        return t
+    if a.__class__ is not tuple:
+        return a
     result: Number = 1
-    for x in t:
+    for x in a:
         result = mul(result, product(x) if x.__class__ is tuple else x)
     return result
 
@@ -116,8 +116,8 @@ def product_each(t: IntTuple) -> tuple[Number, ...]:
     return tuple(map(product, t)) if t.__class__ is tuple else (t,)
 
 
-def tuple_max(t: IntTuple) -> int:
-    return max(map(tuple_max, t)) if t.__class__ is tuple else t
+def tuple_max(a: IntTuple) -> int:
+    return max(map(tuple_max, a)) if a.__class__ is tuple else a
 
 
 def signum(a: int) -> int:
@@ -129,6 +129,21 @@ def congruent(a: IntTuple, b: IntTuple) -> bool:
     if a.__class__ is not tuple or b.__class__ is not tuple:
         return (a.__class__ is tuple) == (b.__class__ is tuple)
     return len(a) == len(b) and all(map(congruent, a, b))
+
+
+def weakly_congruent(a: IntTuple, b: IntTuple) -> bool:
+    """Whether ``b`` is nested as ``a`` is, or deeper where ``a`` has a number."""
+    if a.__class__ is not tuple:
+        return True
+    return b.__class__ is tuple and len(a) == len(b) and all(map(weakly_congruent, a, b))
+
+
+def evenly_divides(a: IntTuple, b: IntTuple) -> bool:
+    """Whether tiles of shape ``b`` cover shape ``a`` without a rest."""
+    if b.__class__ is tuple:
+        fits = a.__class__ is tuple and len(b) <= len(a)
+        return fits and all(map(evenly_divides, a, b))
+    return bool(product(a) % b == 0)
 
 
 def compatible(a: IntTuple, b: IntTuple) -> bool:
@@ -210,14 +225,14 @@ def shape_div(a: IntTuple, b: IntTuple) -> IntTuple:
     return ceil_div(a, b)
 
 
-def prefix_product(t: IntTuple, init: IntTuple = 1) -> IntTuple:
+def prefix_product(a: IntTuple, init: IntTuple = 1) -> IntTuple:
     """Column-major strides of a shape: ``prefix_product((3, 2, 4)) == (1, 3, 6)``."""
-    if t.__class__ is not tuple:
+    if a.__class__ is not tuple:
         return init
     if init.__class__ is tuple:
-        return tuple(prefix_product(x, i) for x, i in _pairs(t, init, "prefix_product"))
+        return tuple(prefix_product(x, i) for x, i in _pairs(a, init, "prefix_product"))
     out = []
-    for x in t:
+    for x in a:
         if x.__class__ is tuple:
             out.append(prefix_product(x, init))
             init = mul(init, product(x))
@@ -240,11 +255,27 @@ def suffix_product(t: IntTuple, init: IntTuple = 1) -> IntTuple:
     return tuple(reversed(out))
 
 
-def has_none(t: IntTuple) -> bool:
+def compact_col_major(shape: IntTuple, current: IntTuple = 1) -> IntTuple:
+    """Column-major strides as CuTe gives them: 0 for a size of 1."""
+    return _no_ones(shape, prefix_product(shape, current))
+
+
+def compact_row_major(shape: IntTuple, current: IntTuple = 1) -> IntTuple:
+    """Row-major strides as CuTe gives them: 0 for a size of 1."""
+    return _no_ones(shape, suffix_product(shape, current))
+
+
+def _no_ones(shape: IntTuple, stride: IntTuple) -> IntTuple:
+    if shape.__class__ is tuple:
+        return tuple([_no_ones(s, d) for s, d in zip(shape, stride, strict=True)])
+    return 0 if shape.__class__ is int and shape == 1 else stride
+
+
+def has_none(a: IntTuple) -> bool:
     """Whether a ``None`` (CuTe's ``_``) stands anywhere in a coordinate."""
-    if t.__class__ is not tuple:
-        return t is None
-    return any(x is None or (x.__class__ is tuple and has_none(x)) for x in t)
+    if a.__class__ is not tuple:
+        return a is None
+    return any(x is None or (x.__class__ is tuple and has_none(x)) for x in a)
 
 
 def _select(crd: IntTuple, t: IntTuple, keep: Callable[[Any], bool], what: str) -> tuple[Any, ...]:
@@ -255,11 +286,11 @@ def _select(crd: IntTuple, t: IntTuple, keep: Callable[[Any], bool], what: str) 
     return tuple(y for c, x in zip(crd, t, strict=True) for y in _select(c, x, keep, what))
 
 
-def slice_(crd: IntTuple, t: IntTuple) -> tuple[Any, ...]:
-    """The parts of ``t`` that stand where ``crd`` has ``None``."""
-    return _select(crd, t, lambda c: c is None, "slice")
+def slice_(crd: IntTuple, trg: IntTuple) -> tuple[Any, ...]:
+    """The parts of ``trg`` that stand where ``crd`` has ``None``."""
+    return _select(crd, trg, lambda c: c is None, "slice")
 
 
-def dice(crd: IntTuple, t: IntTuple) -> tuple[Any, ...]:
-    """The parts of ``t`` that stand where ``crd`` has a number: what ``slice_`` leaves."""
-    return _select(crd, t, lambda c: c is not None, "dice")
+def dice(crd: IntTuple, trg: IntTuple) -> tuple[Any, ...]:
+    """The parts of ``trg`` that stand where ``crd`` has a number: what ``slice_`` leaves."""
+    return _select(crd, trg, lambda c: c is not None, "dice")

@@ -23,17 +23,18 @@ from tilewright.layout.basis import E, ScaledBasis, add_coordinates, has_basis
 from tilewright.layout.coordinate import coalesce_modes, crd2idx, idx2crd, offset_of
 from tilewright.layout.int_tuple import (
     IntTuple,
+    compact_col_major,
+    compact_row_major,
     congruent,
     cute_text,
     has_none,
     is_static,
     normalize,
-    prefix_product,
     product,
     same,
     slice_,
-    suffix_product,
     text,
+    weakly_congruent,
 )
 from tilewright.layout.notation import makes, parse
 from tilewright.shows import Shown
@@ -62,7 +63,7 @@ class Layout(LayoutBase):
         shape = normalize(shape, "shape")
         _check_sizes(shape)
         if stride is None:
-            stride = prefix_product(shape)
+            stride = compact_col_major(shape)
         else:
             stride = normalize(stride, "stride")
             if not congruent(shape, stride):
@@ -294,7 +295,7 @@ def make_layout(*args: Any, stride: Any = None) -> Layout:
     if len(args) == 2:
         stride = args[1]
     if stride is LayoutRight:
-        return Layout(args[0], suffix_product(normalize(args[0], "shape")))
+        return Layout(args[0], compact_row_major(normalize(args[0], "shape")))
     return Layout(args[0], None if stride is LayoutLeft else stride)
 
 
@@ -303,19 +304,32 @@ def _of_layouts(x: Any) -> bool:
 
 
 def make_ordered_layout(shape: IntTuple, order: IntTuple = LayoutLeft) -> Layout:
-    """A compact layout whose modes get faster in ascending ``order``: (1, 0) is row-major."""
+    """A compact layout whose modes get slower in ascending ``order``: (1, 0) is row-major.
+
+    A number may stand for a whole tuple of the shape, which is column-major then.
+    """
     shape = normalize(shape, "shape")
     if order is LayoutLeft or order is LayoutRight:
         return make_layout(shape, order)
-    if not congruent(order, shape):
+    if not weakly_congruent(order, shape):
         raise LayoutError(f"order {text(order)} and shape {text(shape)} are not nested alike")
-    ranks, sizes = int_tuple.flatten(order), int_tuple.flatten(shape)
-    strides: list[Number] = [0] * len(sizes)
+    ranks, modes = int_tuple.flatten(order), _modes_at(shape, order)
+    counted = [r for r, m in zip(ranks, modes, strict=True) if not same(product(m), 1)]
+    if len(set(counted)) < len(counted):
+        raise LayoutError(f"order {text(order)} does not say which of two modes is faster")
+    strides: list[IntTuple] = [0] * len(modes)
     place: Number = 1
-    for i in sorted(range(len(sizes)), key=lambda i: ranks[i]):
-        strides[i] = place
-        place = mul(place, sizes[i])
-    return Layout(shape, int_tuple.unflatten(strides, shape))
+    for i in sorted(range(len(modes)), key=lambda i: ranks[i]):
+        strides[i] = compact_col_major(modes[i], place)
+        place = mul(place, product(modes[i]))
+    return Layout(shape, int_tuple.unflatten(strides, order))
+
+
+def _modes_at(shape: IntTuple, order: IntTuple) -> list[IntTuple]:
+    """The parts of a shape that stand where an order has numbers."""
+    if order.__class__ is not tuple:
+        return [shape]
+    return [part for s, o in zip(shape, order, strict=True) for part in _modes_at(s, o)]
 
 
 def make_basis_like(shape: IntTuple, *mode: int) -> IntTuple:

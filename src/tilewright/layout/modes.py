@@ -22,16 +22,16 @@ def _mapped(x: Any, f: Callable[[Layout], Layout]) -> Any:
     return x.map_layout(f)
 
 
-def size(x: Any, mode: int | None = None) -> Number:
+def size(layout: Any, mode: int | None = None) -> Number:
     """The number of coordinates of a layout, tensor or shape."""
-    if hasattr(x, "map_layout"):
-        return x.size(mode)
-    return product(x if mode is None else x[mode])
+    if hasattr(layout, "map_layout"):
+        return layout.size(mode)
+    return product(layout if mode is None else layout[mode])
 
 
-def cosize(x: Any) -> Number:
+def cosize(layout: Any) -> Number:
     """The elements that a layout spans."""
-    return x.cosize()
+    return layout.cosize()
 
 
 def coshape(x: Any) -> IntTuple:
@@ -49,17 +49,17 @@ def depth(x: Any) -> int:
     return int_tuple.depth(x.shape if hasattr(x, "map_layout") else x)
 
 
-def flatten(x: Any) -> Any:
+def flatten(t: Any) -> Any:
     """Without nesting: ``((2,2),8):((1,4),16)`` becomes ``(2,2,8):(1,4,16)``."""
-    if not hasattr(x, "map_layout"):
-        return int_tuple.flatten(x)
+    if not hasattr(t, "map_layout"):
+        return int_tuple.flatten(t)
 
     def flat(a: Layout) -> Layout:
         if a.shape.__class__ is not tuple:
             return a
         return Layout.of(int_tuple.flatten(a.shape), int_tuple.flatten(a.stride))
 
-    return _mapped(x, flat)
+    return _mapped(t, flat)
 
 
 def group(x: Any, begin: int, end: int) -> Any:

@@ -26,7 +26,8 @@ def upcast(layout: Any, n: int) -> Any:
     (4,4):(1,4)
     """
     if isinstance(layout, Swizzle):
-        return Swizzle(layout.bits, layout.base - _log2(layout, n), layout.shift)
+        base = layout.base - _log2(layout, n)
+        return Swizzle(max(layout.bits + min(base, 0), 0), max(base, 0), layout.shift)
     if isinstance(layout, ComposedLayout):
         if layout.offset.__class__ is not int or layout.offset % n:
             raise LayoutError(

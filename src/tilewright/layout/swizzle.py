@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NoReturn
 
 import numpy as np
@@ -21,8 +22,8 @@ from numpy.typing import NDArray
 from tilewright.errors import LayoutError
 from tilewright.layout.arithmetic import Number, Sum, add, is_power_of_two
 from tilewright.layout.coordinate import coalesce_modes
-from tilewright.layout.int_tuple import IntTuple, cute_text, has_none, is_static
-from tilewright.layout.layout import Layout, LayoutBase
+from tilewright.layout.int_tuple import IntTuple, cute_text, flatten, has_none, is_static, unflatten
+from tilewright.layout.layout import Layout, LayoutBase, slice_and_offset
 from tilewright.layout.notation import makes
 from tilewright.shows import Shown
 
@@ -152,8 +153,9 @@ class ComposedLayout(LayoutBase):
         return self._split(self._start(crd))
 
     def __call__(self, *crd: Any) -> Any:
-        """The offset of a coordinate, or the composed layout of the modes at ``None``, from there
-        on but for whole periods of the swizzle."""
+        """The offset of a coordinate, or the layout of the modes at ``None`` from there on: what
+        ``slice_and_offset`` gives, without the offset.
+        """
         coordinate = crd[0] if len(crd) == 1 else crd
         if has_none(coordinate):
             return self.slice_and_offset(coordinate)[0]
@@ -167,10 +169,23 @@ class ComposedLayout(LayoutBase):
             inside.static -= low
         return add(add(self.outer(inside.total()), outside.total()), low)
 
-    def slice_and_offset(self, crd: IntTuple) -> tuple[ComposedLayout, Number]:
-        """The modes at ``None`` from the coordinate on, and the offset that needs no swizzle."""
+    def slice_and_offset(self, crd: IntTuple) -> tuple[Layout | ComposedLayout, Number]:
+        """The modes at ``None`` from the coordinate on, and the offset that needs no swizzle.
+
+        What a static coordinate leaves is a plain layout where it does not reach both of two bits
+        that are swizzled together.
+        """
         inside, outside = self.parts(crd)
-        return ComposedLayout(self.outer, shifted(inside), self.inner(crd)), outside.total()
+        inner, passed = slice_and_offset(crd, self.inner)[0], outside.total()
+        start = inside.static
+        if inside.terms or not isinstance(self.outer, Swizzle) or _carries(start, inner):
+            return ComposedLayout(self.outer, shifted(inside), inner), passed
+        if _holds_number(crd):
+            plain = _plain(self.outer, start, inner)
+            if plain is not None:
+                return plain, add(passed, self.outer(start))
+        seen = start & (self.outer.yyy_msk | self.outer.zzz_msk)
+        return ComposedLayout(self.outer, seen, inner), add(passed, start - seen)
 
     def indices(self) -> NDArray[np.int64]:
         """The offsets of the whole domain, in order, as int64."""
@@ -242,6 +257,55 @@ class ComposedLayout(LayoutBase):
             return format(str(self), spec)
         outer = format(self.outer, "cute") if isinstance(self.outer, Layout) else str(self.outer)
         return f"{outer} o {cute_text(self.offset)} o {self.inner:cute}"
+
+
+def _holds_number(crd: IntTuple) -> bool:
+    return any(map(_holds_number, crd)) if crd.__class__ is tuple else crd is not None
+
+
+def _carries(start: int, layout: Layout) -> bool:
+    """Whether the offsets of a layout's modes may carry into each other's bits or into ``start``'s:
+    False only where each mode has bits of its own.
+    """
+    if not layout.is_static():
+        return True
+    used = start
+    for s, d in zip(flatten(layout.shape), flatten(layout.stride), strict=True):
+        bits = d * ((1 << (s - 1).bit_length()) - 1)
+        if bits and (not is_power_of_two(d) or used & bits):
+            return True
+        used |= bits
+    return False
+
+
+def _plain(swizzle: Swizzle, start: int, layout: Layout) -> Layout | None:
+    """``c -> swizzle(start + layout(c)) - swizzle(start)`` as a layout whose modes don't carry.
+
+    None where it is none: the modes have both bits of a pair.
+    """
+    modes = list(zip(flatten(layout.shape), flatten(layout.stride), strict=True))
+    reached = sum(d * ((1 << (s - 1).bit_length()) - 1) for s, d in modes)
+    if any(reached >> y & reached >> z & 1 for y, z in swizzle.pairs()):
+        return None
+    first = swizzle(start)
+    split = [_pieces(s, d, lambda bit: swizzle(start + bit) - first) for s, d in modes]
+    if None in split:
+        return None
+    shape = unflatten([p[0] for p in split if p], layout.shape)
+    return Layout.of(shape, unflatten([p[1] for p in split if p], layout.shape))
+
+
+def _pieces(s: int, d: int, moved: Callable[[int], int]) -> tuple[IntTuple, IntTuple] | None:
+    """Size and stride of a mode whose bits are ``moved``: cut where they don't double."""
+    steps = [moved(d << k) for k in range((s - 1).bit_length())] if d else []
+    cuts = [k for k in range(1, len(steps)) if steps[k] != 2 * steps[k - 1]]
+    if s % (1 << max(cuts, default=0)):
+        return None
+    if not cuts:
+        return s, steps[0] if steps else d
+    ends = [0, *cuts]
+    sizes = [1 << b - a for a, b in pairwise(ends)]
+    return (*sizes, s >> ends[-1]), tuple(steps[k] for k in ends)
 
 
 def _lowest_bit(*numbers: int) -> int:

@@ -23,8 +23,8 @@ from typing import Any
 
 from tilewright.errors import LayoutError
 from tilewright.layout.algebra import by_mode, check_rank, composition, on_layout
-from tilewright.layout.arithmetic import mul
-from tilewright.layout.int_tuple import IntTuple, product, product_each, rank, text
+from tilewright.layout.arithmetic import floordiv, mul
+from tilewright.layout.int_tuple import IntTuple, is_static, product, product_each, rank, text
 from tilewright.layout.inverse import complement
 from tilewright.layout.layout import Layout, LayoutLeft, make_layout, make_ordered_layout
 from tilewright.layout.modes import append
@@ -85,6 +85,11 @@ def hier_unzip(split: Splitter, layout: Layout, tiler: Tiler) -> Layout:
     return make_layout(make_layout(*firsts), make_layout(*seconds, *list(layout)[len(tiler) :]))
 
 
+def _opened(mode: Layout) -> list[Layout]:
+    """The modes of a mode; one alone stays as it is, a tuple too."""
+    return list(mode) if len(mode) > 1 else [mode]
+
+
 @on_layout
 def zipped_divide(layout: Layout, tiler: Tiler) -> Layout:
     """((TM,TN,…), (RM,RN,…)): mode 0 is one tile, mode 1 counts the tiles.
@@ -98,14 +103,14 @@ def zipped_divide(layout: Layout, tiler: Tiler) -> Layout:
 def tiled_divide(layout: Layout, tiler: Tiler) -> Layout:
     """((TM,TN,…), RM, RN, …)."""
     zipped = zipped_divide(layout, tiler)
-    return make_layout(zipped[0], *zipped[1])
+    return make_layout(zipped[0], *_opened(zipped[1]))
 
 
 @on_layout
 def flat_divide(layout: Layout, tiler: Tiler) -> Layout:
     """(TM, TN, …, RM, RN, …)."""
     zipped = zipped_divide(layout, tiler)
-    return make_layout(*zipped[0], *zipped[1])
+    return make_layout(*_opened(zipped[0]), *_opened(zipped[1]))
 
 
 @on_layout
@@ -118,14 +123,14 @@ def zipped_product(layout: Layout, tiler: Tiler) -> Layout:
 def tiled_product(layout: Layout, tiler: Tiler) -> Layout:
     """((M,N,…), TM, TN, …)."""
     zipped = zipped_product(layout, tiler)
-    return make_layout(zipped[0], *zipped[1])
+    return make_layout(zipped[0], *_opened(zipped[1]))
 
 
 @on_layout
 def flat_product(layout: Layout, tiler: Tiler) -> Layout:
     """(M, N, …, TM, TN, …)."""
     zipped = zipped_product(layout, tiler)
-    return make_layout(*zipped[0], *zipped[1])
+    return make_layout(*_opened(zipped[0]), *_opened(zipped[1]))
 
 
 def _side_by_side(block: Layout, tiler: Layout) -> tuple[Layout, Layout]:
@@ -171,11 +176,11 @@ def tile_to_shape(block: Layout, trg_shape: IntTuple, ord_shape: Any = LayoutLef
     for i, (want, have) in enumerate(
         zip(product_each(trg_shape), product_each(padded.shape), strict=True)
     ):
-        if want % have:
+        if is_static((want, have)) and want % have:
             raise LayoutError(
                 f"tile_to_shape: mode {i}: the block's size {have} does not divide {want}"
             )
-        counts.append(want // have)
+        counts.append(floordiv(want, have))
     shape = tuple(counts) if isinstance(trg_shape, tuple) else product(tuple(counts))
     tiled: Layout = blocked_product(padded, make_ordered_layout(shape, ord_shape))
     return tiled

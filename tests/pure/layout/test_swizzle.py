@@ -1,5 +1,7 @@
 """Swizzles and composed layouts."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -91,9 +93,10 @@ def test_the_algebra_acts_on_the_layout_inside(swizzle, layout):
 def test_slices_start_where_they_should():
     tile = composition(Swizzle(3, 3, 3), Layout((64, 64, 2), (64, 1, 4096)))
     part, outside = tile.slice_and_offset((5, _, 1))
-    assert (part.offset, outside) == (5 * 64, 4096)
     assert [part((c,)) + outside for c in range(64)] == [tile(5, c, 1) for c in range(64)]
-    assert str(tile(5, _, 1)) == "Sw<3,3,3> o 320 o (64):(1)"
+    assert (str(part), outside) == ("((8,2,2,2)):((1,-8,16,-32))", 4096 + 5 * 64 + 5 * 8)
+    part, outside = tile.slice_and_offset((_, _, 1))
+    assert (str(part), outside) == ("Sw<3,3,3> o (64,64):(64,1)", 4096)
     assert str(zipped_divide(tile, (8, 8))[0]) == "Sw<3,3,3> o (8,8):(64,1)"
     assert (tile.size(), tile.rank(), tile.depth(), len(tile)) == (8192, 3, 1, 3)
 
@@ -138,6 +141,22 @@ def test_after_an_outer_layout():
     composed = ComposedLayout(Layout((4, 4), (4, 1)), 1, Layout(3, 2))
     result = composition(Layout(16, 3), composed)
     assert [result(i) for i in range(3)] == [3 * composed(i) for i in range(3)]
+
+
+@given(swizzles(), st.one_of(powers_of_two, spread_layouts), st.integers(0, 200), st.data())
+def test_a_slice_is_the_layout_there(swizzle, layout, start, data):
+    composed = ComposedLayout(swizzle, start, layout)
+    if composed.rank() < 2:
+        return
+    kept = data.draw(st.lists(st.booleans(), min_size=len(layout), max_size=len(layout)))
+    fixed = [data.draw(st.integers(0, m.size() - 1)) for m in layout]
+    crd = tuple(None if keep else f for keep, f in zip(kept, fixed, strict=True))
+    part, outside = composed.slice_and_offset(crd)
+    sizes = [m.size() for m, keep in zip(layout, kept, strict=True) if keep]
+    for inner in product(*map(range, sizes)):
+        whole = iter(inner)
+        there = tuple(next(whole) if keep else f for keep, f in zip(kept, fixed, strict=True))
+        assert part(inner) + outside == composed(there)
 
 
 def test_an_outer_layout():
