@@ -1,24 +1,42 @@
-"""Pictures: layouts, and the fragments of matrix instructions, as SVG; what they compute in words.
+"""Pictures: layouts, fragments, atoms, tiled MMAs and copies as SVG, LaTeX and text; matrix
+instructions in words.
 
 In a notebook they show their pictures by themselves.
 """
 
-from ..mma import Fragment, Instruction
+from ..layout import ComposedLayout, Layout, Swizzle, Tensor
+from ..mma import CopyAtom, Fragment, Instruction, MmaAtom, TiledCopy, TiledMma, make_tiled_mma
 from ..shows import draws
 from .fragment import draw_fragment
 from .instruction import draw_instruction
+from .latex import latex, print_latex, print_latex_tv, tv_latex
 from .layout import draw_layout
 from .text import layout_text, print_layout
+from .tiled import draw_copy_atom, draw_tiled_copy, draw_tiled_mma, draw_tv
 from .words import arithmetic_words
 
+for _kind in (Layout, ComposedLayout, Swizzle, Tensor):
+    draws(_kind)(draw_layout)
 draws(Fragment)(draw_fragment)
 draws(Instruction)(draw_instruction)
+draws(MmaAtom)(lambda atom: draw_tiled_mma(make_tiled_mma(atom)))
+draws(CopyAtom)(draw_copy_atom)
+draws(TiledMma)(draw_tiled_mma)
+draws(TiledCopy)(draw_tiled_copy)
 
 __all__ = [
+    "draw_copy_atom",
     "draw_fragment",
     "draw_instruction",
     "draw_layout",
+    "draw_tiled_copy",
+    "draw_tiled_mma",
+    "draw_tv",
+    "latex",
     "layout_text",
+    "print_latex",
+    "print_latex_tv",
     "print_layout",
+    "tv_latex",
     "arithmetic_words",
 ]

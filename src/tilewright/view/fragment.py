@@ -15,10 +15,10 @@ from ..mma import Fragment
 from .cells import REGISTERS, Cells, Naming, cells, check_grain, listed
 from .grid import AXIS, LEFT, SIZE, Axis, Grid, paint
 from .palette import LANES
+from .panel import HEADING, paint_heading
 from .runs import each, plural, span
-from .svg import FAINT, PAPER, SHADE, Picture, text_width
+from .svg import FAINT, PAPER, SHADE, Picture
 
-HEADING = 42  # height of what stands above a grid
 STRIP = 256  # width of a register
 LABEL = 24  # width of a part of it that has room for text
 
@@ -41,7 +41,7 @@ def draw_fragment(
     if title:
         to.text(0, 12, title, 13, bold=True)
         y = 22
-    paint_heading(to, fragment, name, 0, y)
+    paint_heading(to, heading(fragment, name), 0, y)
     shown = fragment_grid(fragment, grain)
     paint(to, shown, 0, y + HEADING, shown.element, hover=hover)
     if fragment.word != fragment.dtype.bits:
@@ -83,17 +83,12 @@ def _values(fragment: Fragment, c: Cells, naming: Naming) -> list[str]:
     return [f"{text} ×{n}" if n > 1 else text for text, n in zip(said, many.tolist(), strict=True)]
 
 
-def paint_heading(to: Picture, fragment: Fragment, name: str, x: int, y: int) -> None:
-    """Name, shape and type; registers; the layout. ``HEADING`` high."""
+def heading(fragment: Fragment, name: str) -> tuple[str, str, str]:
+    """Name, shape and type; registers; the layout."""
     rows, columns = fragment.shape[-2:]
     many = f"{fragment.tiles} of " if fragment.tiles > 1 else ""
-    to.text(x, y + 11, f"{name} {many}{rows}×{columns} {fragment.type}".strip(), bold=True)
-    to.text(x, y + 24, held(fragment), SIZE + 1)
-    to.text(x, y + 36, rule(fragment), SIZE + 1, ink=FAINT)
-
-
-def heading_width(fragment: Fragment) -> int:
-    return max(text_width(said, SIZE + 1) for said in (rule(fragment), held(fragment)))
+    first = f"{name} {many}{rows}×{columns} {fragment.type}".strip()
+    return first, held(fragment), rule(fragment)
 
 
 def held(fragment: Fragment) -> str:

@@ -5,41 +5,25 @@ the corner between them, metadata and scales beside what they belong to.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..errors import LayoutError
 from ..mma import Fragment, Instruction
 from .cells import GRAINS, cells, check_grain
-from .fragment import HEADING, fragment_grid, heading_width, paint_heading, paint_register
-from .grid import LEFT, TOP, Element, Grid, paint
-from .svg import FAINT, SHADE, Picture, text_width
+from .fragment import fragment_grid, heading, paint_register
+from .grid import LEFT
+from .panel import SPACE, Panel, paint_product
+from .svg import FAINT, Picture, text_width
 from .words import needs_words, status
-
-SPACE = 28  # between panels
-SHARED = (220, 60)  # the box that stands for an operand in shared memory
 
 NAMES = {"metadata": "metadata", "scale_a": "scales of A", "scale_b": "scales of B"}
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
-    """An operand of the picture; in shared memory where it has no grid."""
+class Operand(Panel):
+    """An operand of the picture, and its fragment: None in shared memory."""
 
-    name: str
-    size: str
     fragment: Fragment | None
-    grid: Grid | None
-
-    @property
-    def element(self) -> Element:
-        return self.grid.element if self.grid else (1, 1)
-
-    def room(self, element: Element) -> tuple[int, int]:
-        """Width and height, heading included, with elements of this size."""
-        if self.grid is None:
-            return LEFT + SHARED[0], HEADING + TOP + SHARED[1]
-        width, height = self.grid.size(element)
-        return max(width, heading_width(self.fragment)), HEADING + height
 
 
 def draw_instruction(i: Instruction, *, grain: str = "", hover: bool = True) -> str:
@@ -57,14 +41,7 @@ def draw_instruction(i: Instruction, *, grain: str = "", hover: bool = True) -> 
     left = [_operand(i, n, grain) for n in ("metadata", "scale_a", "a") if n in i.operands]
     above = [_operand(i, n, grain) for n in ("b", "scale_b") if n in i.operands]
     corner = _results(i, grain)
-    wide = max(above[0].element[0], corner[0].element[0])  # B's columns are those of D
-    high = max(o.element[1] for o in (*left, *corner))
-    lefts = [(o, (o.element[0], high)) for o in left]
-    aboves = [(o, (wide if o is above[0] else o.element[0], o.element[1])) for o in above]
-    corners = [(o, (wide if o is corner[0] else o.element[0], high)) for o in corner]
-    middle = sum(o.room(size)[0] + SPACE for o, size in lefts)
-    y = _band(to, aboves, middle, 44, hover) + SPACE
-    lower = max(_band(to, lefts, 0, y, hover), _band(to, corners, middle, y, hover))
+    lower = paint_product(to, left, above, corner, 44, hover)
     _registers(to, [o.fragment for o in (*left, *above, *corner)], lower + SPACE)
     return to.render()
 
@@ -80,42 +57,22 @@ def _grain(i: Instruction) -> str:
     return max((cells(f).grain for f in found), key=GRAINS.index)
 
 
-def _operand(i: Instruction, name: str, grain: str) -> Operand:
-    size = "×".join(map(str, i.matrix_shape(name))) + " " + getattr(i, name, "")
+def _operand(i: Instruction, name: str, grain: str, title: str = "") -> Operand:
+    title = title or NAMES.get(name, name.upper())
     fragment = _in_registers(i, name)
+    if fragment is None:
+        size = "×".join(map(str, i.matrix_shape(name)))
+        return Operand((f"{title} {size} {getattr(i, name)}",), None, None)
     if name in NAMES and grain == GRAINS[0]:
         grain = GRAINS[1]  # metadata and scales are small change
-    grid = fragment_grid(fragment, grain) if fragment else None
-    return Operand(NAMES.get(name, name.upper()), size, fragment, grid)
+    return Operand(heading(fragment, title), fragment_grid(fragment, grain), fragment)
 
 
 def _results(i: Instruction, grain: str) -> list[Operand]:
     """D and C, or both in one."""
-    d, c = _operand(i, "d", grain), _operand(i, "c", grain)
-    return [replace(d, name="C and D")] if d.fragment == c.fragment else [d, c]
-
-
-def _band(
-    to: Picture, operands: Sequence[tuple[Operand, Element]], x: int, y: int, hover: bool
-) -> int:
-    """Operands side by side, from (x, y) on; the lower edge."""
-    below = y
-    for operand, element in operands:
-        if operand.grid is None:
-            _paint_shared(to, operand, x, y)
-        else:
-            paint_heading(to, operand.fragment, operand.name, x, y)
-            paint(to, operand.grid, x, y + HEADING, element, hover=hover)
-        width, height = operand.room(element)
-        x, below = x + width + SPACE, max(below, y + height)
-    return below
-
-
-def _paint_shared(to: Picture, operand: Operand, x: int, y: int) -> None:
-    to.text(x, y + 11, f"{operand.name} {operand.size}", bold=True)
-    to.rect(x + LEFT, y + HEADING + TOP, *SHARED, SHADE)
-    middle = y + HEADING + TOP + SHARED[1] / 2
-    to.text(x + LEFT + 12, middle + 3, "in shared memory, by its descriptor", 9, ink=FAINT)
+    if i.fragment("d") == i.fragment("c"):
+        return [_operand(i, "d", grain, "C and D")]
+    return [_operand(i, "d", grain), _operand(i, "c", grain)]
 
 
 def _registers(to: Picture, fragments: Sequence[Fragment | None], y: int) -> None:

@@ -1,0 +1,86 @@
+"""Panels: grids under headings, side by side, and as the operands of a product stand.
+
+    metadata, scales …  A | B, scales …      B above what it makes, A at its left
+                          | C and D
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .grid import LEFT, SIZE, TOP, Element, Grid, paint
+from .svg import FAINT, INK, SHADE, Picture, text_width
+
+HEADING = 42  # height of what stands above a grid
+SPACE = 28  # between panels
+SHARED = (220, 60)  # the box that stands for an operand in shared memory
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A grid and up to three lines above it; the box of shared memory where it has no grid."""
+
+    heading: tuple[str, ...]
+    grid: Grid | None
+
+    @property
+    def element(self) -> Element:
+        return self.grid.element if self.grid else (1, 1)
+
+    def room(self, element: Element) -> tuple[int, int]:
+        """Width and height, heading included, with elements of this size."""
+        if self.grid is None:
+            return LEFT + SHARED[0], HEADING + TOP + SHARED[1]
+        width, height = self.grid.size(element)
+        return max(width, heading_width(self.heading)), HEADING + height
+
+    def paint(self, to: Picture, x: int, y: int, element: Element, hover: bool) -> None:
+        paint_heading(to, self.heading, x, y)
+        if self.grid is not None:
+            paint(to, self.grid, x, y + HEADING, element, hover=hover)
+            return
+        to.rect(x + LEFT, y + HEADING + TOP, *SHARED, SHADE)
+        middle = y + HEADING + TOP + SHARED[1] / 2
+        to.text(x + LEFT + 12, middle + 3, "in shared memory, by its descriptor", 9, ink=FAINT)
+
+
+def paint_heading(to: Picture, lines: Sequence[str], x: int, y: int) -> None:
+    """A bold line and two more. ``HEADING`` high."""
+    to.text(x, y + 11, lines[0], bold=True)
+    for line, (down, ink) in zip(lines[1:], ((24, INK), (36, FAINT)), strict=False):
+        to.text(x, y + down, line, SIZE + 1, ink=ink)
+
+
+def heading_width(lines: Sequence[str]) -> int:
+    return max(text_width(lines[0], 12), *(text_width(line, SIZE + 1) for line in lines[1:]), 0)
+
+
+def paint_band(
+    to: Picture, panels: Sequence[tuple[Panel, Element]], x: int, y: int, hover: bool
+) -> int:
+    """Panels side by side, from (x, y) on; the lower edge."""
+    below = y
+    for panel, element in panels:
+        panel.paint(to, x, y, element, hover)
+        width, height = panel.room(element)
+        x, below = x + width + SPACE, max(below, y + height)
+    return below
+
+
+def paint_product(
+    to: Picture, left: list[Panel], above: list[Panel], corner: list[Panel], y: int, hover: bool
+) -> int:
+    """A and what belongs to it, ending the left side; B first above; C (or D) first in the corner.
+
+    Rows of A are as high as those of C, columns of B as wide. Returns the lower edge.
+    """
+    wide = max(above[0].element[0], corner[0].element[0])
+    high = max(panel.element[1] for panel in (*left, *corner))
+    lefts = [(p, (p.element[0], high)) for p in left]
+    aboves = [(p, (wide if p is above[0] else p.element[0], p.element[1])) for p in above]
+    corners = [(p, (wide if p is corner[0] else p.element[0], high)) for p in corner]
+    middle = sum(p.room(size)[0] + SPACE for p, size in lefts)
+    below = paint_band(to, aboves, middle, y, hover) + SPACE
+    ends = ((lefts, 0), (corners, middle))
+    return max(paint_band(to, panels, x, below, hover) for panels, x in ends)

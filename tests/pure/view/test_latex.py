@@ -1,0 +1,93 @@
+"""LaTeX as CuTe's ``print_latex`` arranges it (compared with its C++ for these very things): nodes
+at (row, column), A left of C, B above, a copy's destination right of its source.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pure.view.test_tiled import HALF, LOAD
+from tilewright.errors import LayoutError
+from tilewright.layout import Layout, make_identity_layout
+from tilewright.mma import MmaAtom, make_tiled_mma
+from tilewright.mma.atom import CpAsync
+from tilewright.mma.tiled_copy import CopyAtom, make_tiled_copy
+from tilewright.view import latex, print_latex, tv_latex
+
+NODE = re.compile(r"\\node\[fill=c(\d)\] at \((-?\d+),(-?\d+)\) \{(.*)\};")
+GRID = re.compile(r"\((-?\d+),(-?\d+)\) grid \((-?\d+),(-?\d+)\)")
+
+
+def nodes(text: str) -> dict[tuple[int, int], tuple[int, str]]:
+    """(row, column) → colour and what is written."""
+    short = text.replace(r"\shortstack{", "").replace(r" \\ ", "").replace("}};", "};")
+    return {(int(r), int(c)): (int(colour), said) for colour, r, c, said in NODE.findall(short)}
+
+
+def grids(text: str) -> set[tuple[int, ...]]:
+    return {tuple(map(int, grid)) for grid in GRID.findall(text)}
+
+
+def test_a_layout() -> None:
+    layout = Layout.parse("Sw<2,0,3> o (8,8):(8,1)")
+    shown = nodes(latex(layout))
+    assert shown == {
+        (r, c): (layout(r, c) % 8, str(layout(r, c))) for r in range(8) for c in range(8)
+    }
+    assert grids(latex(layout)) == {(0, 0, 8, 8)}
+
+
+def test_a_product() -> None:
+    text = latex(make_tiled_mma(HALF))
+    assert grids(text) == {(0, 0, 16, 8), (0, -17, 16, -1), (-17, 0, -1, 8)}
+    shown = nodes(text)
+    assert len(shown) == 16 * 8 + 16 * 16 + 16 * 8
+    assert shown[11, 3] == (5, "T13V3")  # C: lane 4g + q has rows g, g + 8, columns 2q, 2q + 1
+    assert shown[11, 3 - 17] == (5, "T13V3") and shown[3, 9 - 17] == (4, "T12V5")
+    assert shown[1 - 17, 2] == (0, "T8V1")  # B: column 2, k = 1
+    assert nodes(latex(MmaAtom(HALF))) == shown
+
+
+def test_a_copy() -> None:
+    copy = make_tiled_copy(CopyAtom(CpAsync(16), "f16"), Layout((16, 8), (8, 1)), Layout((1, 8)))
+    text = latex(copy)
+    assert grids(text) == {(0, 0, 16, 64), (0, 67, 16, 131)}
+    shown = nodes(text)
+    assert len(shown) == 2 * 16 * 64
+    assert shown[3, 9] == shown[3, 9 + 67] == (25 % 8, "T25V1")
+    assert r"\node at (3,131) {\Large\texttt{3}};" in text
+
+
+def test_an_atom_of_ldmatrix() -> None:
+    shown = nodes(latex(LOAD))
+    assert shown[5, 7] == (5, "T5V7") and shown[8, 11 + 3] == (1, "T1V3")
+
+
+def test_threads_and_values_of_a_tile() -> None:
+    shown = nodes(tv_latex(Layout((4, 2), (1, 16)), (8, 8)))
+    assert shown == {
+        (t, 2 * v): (t, f"T{t}V{v}") for t in range(4) for v in range(2)
+    }  # other elements are held by nobody
+
+
+def test_planes_and_coordinates() -> None:
+    assert grids(latex(Layout((2, 3, 2)))) == {(0, 0, 2, 3), (0, 5, 2, 8)}
+    assert nodes(latex(make_identity_layout((2, 3))))[1, 2] == (5, "(1,2)")
+
+
+def test_printing(capsys: pytest.CaptureFixture[str]) -> None:
+    print_latex(Layout(4))
+    assert capsys.readouterr().out == latex(Layout(4))
+
+
+def test_a_document_is_whole() -> None:
+    text = latex(make_tiled_mma(HALF))
+    assert text.count(r"\begin{") == text.count(r"\end{") == 2
+    assert text.count("{") == text.count("}")
+
+
+def test_misuse() -> None:
+    with pytest.raises(LayoutError, match="a layout, atom, TiledMma or TiledCopy is drawn"):
+        latex(HALF)
