@@ -15,6 +15,7 @@ from tilewright.layout.banks import BankConflicts, Phase, bank_conflicts
 from tilewright.layout.basis import E, ScaledBasis
 from tilewright.layout.coordinate import crd2crd, crd2idx, idx2crd
 from tilewright.layout.engine import ArrayEngine, Coordinates, Mapped
+from tilewright.layout.explain import Explanation, explain
 from tilewright.layout.function import Answer, bijective, contiguous, injective, surjective
 from tilewright.layout.int_tuple import (
     Integer,
@@ -134,6 +135,7 @@ __all__ = [
     "ComposedLayout",
     "Coordinates",
     "E",
+    "Explanation",
     "IntTuple",
     "Integer",
     "Layout",
@@ -176,6 +178,7 @@ __all__ = [
     "elem_less",
     "elem_scale",
     "evenly_divides",
+    "explain",
     "filter",
     "filter_zeros",
     "flat_divide",
