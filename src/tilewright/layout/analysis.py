@@ -110,7 +110,8 @@ class Analysis:
         if self.vector:
             yield "vector", str(self.vector)
         if self.runs:
-            yield "inverses", f"right {self.right}, left {self.left}"
+            both = f"right {self.right}, left {self.left}"
+            yield "inverses", both if self.right != self.left else f"right and left {self.right}"
 
     def __str__(self) -> str:
         return "\n".join(f"{name:<12}{text}" for name, text in self.lines())

@@ -38,24 +38,27 @@ class Phase:
         return max(map(len, self.banks))
 
     @property
-    def conflicts(self) -> dict[int, tuple[tuple[int, ...], ...]]:
-        """Bank → the lanes of each of its words, for the banks of which several are wanted."""
-        return {
-            b: tuple(lanes for _, lanes in words)
-            for b, words in enumerate(self.banks)
-            if len(words) > 1
-        }
+    def collisions(self) -> list[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]]:
+        """(banks, the lanes of each of their words) where several words of a bank are wanted; banks
+        whose words the same lanes want stand together, those of most words come first.
+        """
+        together: dict[tuple[tuple[int, ...], ...], list[int]] = {}
+        for bank, words in enumerate(self.banks):
+            if len(words) > 1:
+                together.setdefault(tuple(lanes for _, lanes in words), []).append(bank)
+        ordered = sorted(together.items(), key=lambda item: -len(item[0]))
+        return [(tuple(banks), lanes) for lanes, banks in ordered]
 
     def __str__(self) -> str:
-        lines = [f"lanes {_ranges(self.lanes)}: {count(self.wavefronts, 'wavefront')}"]
-        for banks, groups in _alike(self.conflicts):
-            words = " | ".join(map(_ranges, groups))
+        lines = [f"lanes {ranges(self.lanes)}: {count(self.wavefronts, 'wavefront')}"]
+        for banks, lanes in self.collisions:
             name = "banks" if len(banks) > 1 else "bank"
-            lines.append(f"  {name} {_ranges(banks)}: a word each for lanes {words}")
+            words = " | ".join(map(ranges, lanes))
+            lines.append(f"  {name} {ranges(banks)}: a word each for lanes {words}")
         return "\n".join(lines)
 
 
-def _ranges(numbers: tuple[int, ...]) -> str:
+def ranges(numbers: tuple[int, ...]) -> str:
     """``0-3 8`` of 0, 1, 2, 3, 8."""
     parts: list[list[int]] = []
     for n in numbers:
@@ -64,15 +67,6 @@ def _ranges(numbers: tuple[int, ...]) -> str:
         else:
             parts.append([n, n])
     return " ".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
-
-
-def _alike(conflicts: dict[int, Any]) -> list[tuple[tuple[int, ...], Any]]:
-    """The banks whose words the same lanes want, together; those of most words first."""
-    together: dict[Any, list[int]] = {}
-    for bank, groups in conflicts.items():
-        together.setdefault(groups, []).append(bank)
-    ordered = sorted(together.items(), key=lambda item: -len(item[0]))
-    return [(tuple(banks), groups) for groups, banks in ordered]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

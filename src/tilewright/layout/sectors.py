@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.errors import LayoutError
 from tilewright.layout.access import NOBODY, Access, Array, access, count
 
 SECTOR, LINE = 32, 128
@@ -80,6 +81,8 @@ def coalescing(
     1 line of 128 bytes; requests begin at multiples of 128 bytes
     """
     asked = access(layout, bits, vector, op, tv=tv)
+    if asked.matrix:
+        raise LayoutError(f"{op} moves no global memory", hint="ld and st do")
     requests, shape = asked.requests(), asked.addresses.shape[:2]
     sectors, lines, vectors = (
         _distinct(requests, unit).reshape(shape) for unit in (SECTOR, LINE, asked.width)
