@@ -155,13 +155,15 @@ def _base_offset(swizzle: int, start: int) -> int:
 
 
 def _fields(inner: Layout, bits: int, swizzle: int, major: str) -> tuple[int, int]:
-    """(leading, stride) in bytes: how far the next rows and columns are that belong together."""
+    """(leading, stride) in bytes: how far the next rows and columns are that belong together, 0
+    where there are none. Leading of K-major swizzled rows is 16, as CuTe has it.
+    """
     one = together(bits, swizzle, major)
-    down = int(inner((one.size(0), 0))) * bits // 8
-    on = int(inner((0, one.size(1)))) * bits // 8
+    down = int(inner((one.size(0), 0))) * bits // 8 if inner.size(0) > one.size(0) else 0
+    on = int(inner((0, one.size(1)))) * bits // 8 if inner.size(1) > one.size(1) else 0
     if major == "MN":
         return (on, down) if swizzle == 0 else (down, on)
-    return (PIECE if swizzle and inner.size(1) <= one.size(1) else on), down
+    return on or (PIECE if swizzle else 0), down
 
 
 @dataclass(frozen=True, slots=True)
