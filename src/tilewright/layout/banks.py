@@ -79,6 +79,17 @@ class BankConflicts:
     wavefronts: Array
     ideal: Array
 
+    @classmethod
+    def of(cls, asked: Access) -> BankConflicts:
+        """What these addresses cost."""
+        requests, sizes = asked.requests(), _phase_lanes(asked)
+        wavefronts, ideal = np.zeros((2, len(requests)), np.int64)
+        for size in np.unique(sizes).tolist():
+            here = sizes == size
+            wavefronts[here], ideal[here] = _count(requests[here], asked.width, size)
+        shape = asked.addresses.shape[:2]
+        return cls(asked, wavefronts.reshape(shape), ideal.reshape(shape))
+
     @property
     def total(self) -> int:
         """All wavefronts of all requests."""
@@ -135,14 +146,7 @@ def bank_conflicts(
     warp 0, instruction 0, lanes 0-7: 8 wavefronts
       banks 0-3: a word each for lanes 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7
     """
-    asked = access(layout, bits, vector, op, tv=tv)
-    requests, sizes = asked.requests(), _phase_lanes(asked)
-    wavefronts, ideal = np.zeros((2, len(requests)), np.int64)
-    for size in np.unique(sizes).tolist():
-        here = sizes == size
-        wavefronts[here], ideal[here] = _count(requests[here], asked.width, size)
-    shape = asked.addresses.shape[:2]
-    return BankConflicts(asked, wavefronts.reshape(shape), ideal.reshape(shape))
+    return BankConflicts.of(access(layout, bits, vector, op, tv=tv))
 
 
 def _phase_lanes(asked: Access) -> Array:

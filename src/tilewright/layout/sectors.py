@@ -30,6 +30,17 @@ class Coalescing:
     lines: Array
     bytes: Array
 
+    @classmethod
+    def of(cls, asked: Access) -> Coalescing:
+        """What these addresses move. LayoutError for those of ldmatrix or stmatrix."""
+        if asked.matrix:
+            raise LayoutError(f"{asked.op} moves no global memory", hint="ld and st do")
+        requests, shape = asked.requests(), asked.addresses.shape[:2]
+        sectors, lines, vectors = (
+            _distinct(requests, unit).reshape(shape) for unit in (SECTOR, LINE, asked.width)
+        )
+        return cls(asked, sectors, lines, vectors * asked.width)
+
     @property
     def ideal(self) -> int:
         """The sectors that would do, if what each request wants lay together."""
@@ -80,14 +91,7 @@ def coalescing(
     ld of 16 bytes, 1 request: 4 sectors of 32 bytes, the least; 100% of the bytes are wanted
     1 line of 128 bytes; requests begin at multiples of 128 bytes
     """
-    asked = access(layout, bits, vector, op, tv=tv)
-    if asked.matrix:
-        raise LayoutError(f"{op} moves no global memory", hint="ld and st do")
-    requests, shape = asked.requests(), asked.addresses.shape[:2]
-    sectors, lines, vectors = (
-        _distinct(requests, unit).reshape(shape) for unit in (SECTOR, LINE, asked.width)
-    )
-    return Coalescing(asked, sectors, lines, vectors * asked.width)
+    return Coalescing.of(access(layout, bits, vector, op, tv=tv))
 
 
 def _distinct(requests: Array, unit: int) -> Array:
