@@ -4,14 +4,14 @@
 
 One CTA of 16 warps repeats an access whose lanes have the addresses of a pattern; the cycles that
 one access more costs, over two lengths of the loop, are its wavefronts where shared memory is what
-all wait for. ``pairs`` is the prediction without the rule that neighbours with one address share a
-phase; the patterns where it differs from ``model`` decide on that rule. Under Nsight Compute,
+all wait for. ``strict`` is the prediction without the rule that neighbours with one address share
+a phase; the patterns where it differs from ``model`` decide on that rule. Under Nsight Compute,
 
     ncu --clock-control none --metrics l1tex__data_pipe_lsu_wavefronts_mem_shared.sum \\
         python benchmarks/bank_conflicts.py
 
-counts the same: a launch makes 16 · 8 · count accesses, and each pattern has two. The virtual machine
-(``--device vm``) has no clock to speak of and only shows that the kernels run.
+counts the same: each pattern has two launches, of 16 · 8 · count and of twice as many accesses. The
+virtual machine (``--device vm``) has no clock to speak of, and only shows that the kernels run.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=2000)
     given = parser.parse_args()
     wrong = 0
-    print(f"{'op':12} {'pattern':36} {'model':>5} {'pairs':>5} {'cycles':>7}")
+    print(f"{'op':12} {'pattern':36} {'model':>6} {'strict':>6} {'cycles':>7}")
     for pattern in patterns():
         if not re.search(given.pattern, f"{pattern.access.op} {pattern.name}"):
             continue
@@ -194,7 +194,7 @@ def main() -> int:
         differs = round(taken) != model
         wrong += differs
         print(
-            f"{pattern.access.op:12} {pattern.name:36} {model:5} {strict(pattern.access):5}"
+            f"{pattern.access.op:12} {pattern.name:36} {model:6} {strict(pattern.access):6}"
             f" {taken:7.2f}{'  differs' if differs else ''}",
             flush=True,
         )
