@@ -146,32 +146,33 @@ class TiledMma(Shown):
                     "exists",
                 )
 
-    def layout_A_TV(self) -> Layout:
-        """(thread, value) → place in the tile's M×K."""
-        return self._tv("A")
+    def layout_A_TV(self, shape: IntTuple = None) -> Layout:
+        """(thread, value) → place in M×K: the tile's, or of this shape."""
+        return self._tv("A", shape)
 
-    def layout_B_TV(self) -> Layout:
-        """(thread, value) → place in the tile's N×K."""
-        return self._tv("B")
+    def layout_B_TV(self, shape: IntTuple = None) -> Layout:
+        """(thread, value) → place in N×K: the tile's, or of this shape."""
+        return self._tv("B", shape)
 
-    def layout_C_TV(self) -> Layout:
-        """(thread, value) → place in the tile's M×N."""
-        return self._tv("C")
+    def layout_C_TV(self, shape: IntTuple = None) -> Layout:
+        """(thread, value) → place in M×N: the tile's, or of this shape."""
+        return self._tv("C", shape)
 
-    def _tv(self, operand: str) -> Layout:
+    def _tv(self, operand: str, shape: IntTuple) -> Layout:
         sides = SIDES[operand]
         threads = self.thr_layout_vmnk
-        tile = Layout(tuple(self.tile_size_mnk[i] for i in sides))
-        parts = self._thrfrg(tile, operand)
+        if shape is None:
+            shape = tuple(self.tile_size_mnk[i] for i in sides)
+        parts = self._thrfrg(Layout(shape), operand)
         first = threads.size(sides[0] + 1), threads.size(sides[1] + 1)
         # thread → (ThrV, ThrM, ThrN, ThrK), and of these the two that the operand has
         number = composition(
             Layout((threads.size(), 1), (1, 0)),
             right_inverse(make_layout(threads, complement(threads))),
         )
-        shape = tuple(threads.size(i + 1) for i in range(3))
         strides = {sides[0]: 1, sides[1]: first[0]}
-        chosen = Layout(shape, tuple(strides.get(i, 0) for i in range(3)))
+        mnk = tuple(threads.size(i + 1) for i in range(3))
+        chosen = Layout(mnk, tuple(strides.get(i, 0) for i in range(3)))
         every = make_layout(parts[0][0], composition(parts[0][1], chosen))
         return make_layout(composition(every, number), parts[1])
 
