@@ -11,13 +11,14 @@ from .kernel import Kernel, Launcher, Options, Traced, kernel, set_launcher, tra
 from .params import Param, by_value, ptr
 from .pointer import Pointer
 from .registers import Reg, Registers, Var
+from .rmem import Rmem
 
 u32, u64, s32, s64 = (DTYPES[name] for name in ("u32", "u64", "s32", "s64"))
 f16, bf16, f32, f64 = (DTYPES[name] for name in ("f16", "bf16", "f32", "f64"))
 
 __all__ = [
     "kernel", "trace", "Kernel", "Traced", "Options", "Launcher", "set_launcher",
-    "Builder", "Reg", "Var", "Registers", "Pointer",
+    "Builder", "Reg", "Var", "Registers", "Rmem", "Pointer",
     "Param", "ptr", "by_value",
     "u32", "u64", "s32", "s64", "f16", "bf16", "f32", "f64",
 ]  # fmt: skip

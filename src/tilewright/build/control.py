@@ -85,7 +85,8 @@ class Control(Arithmetic):
             self.body.append(tree.Directive("pragma", ('"nounroll"',)))
         self._loops.append((again, done))
         try:
-            yield Reg(i.k, t, i.operand)
+            with self.scope():
+                yield Reg(i.k, t, i.operand)
         except GeneratorExit:
             self._broken = kernel_error(
                 "Python's break or return (or an exception) inside a loop of the device",
@@ -168,7 +169,8 @@ class Control(Arithmetic):
     def _closed(self, what: str) -> Iterator[None]:
         """A block that must run to its end: one that an exception left breaks the kernel."""
         try:
-            yield
+            with self.scope():
+                yield
         except BaseException as error:
             self._broken = self._broken or kernel_error(
                 f"{type(error).__name__} left a {what} block", "raise it outside of the block"

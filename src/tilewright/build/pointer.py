@@ -12,8 +12,11 @@ from math import gcd
 from typing import TYPE_CHECKING, Any, NoReturn, Union
 
 from ..dtypes import DType
+from ..layout import Sum
 from ..ptx import tree
+from .address import moved
 from .registers import Reg, Var, known
+from .rmem import Rmem, rmem
 from .source import kernel_error
 
 if TYPE_CHECKING:
@@ -32,10 +35,11 @@ class Pointer:
     is generic).
 
     ``base`` is a register (32 bits wide in shared memory, else 64) or a variable's symbol,
-    ``offset`` static bytes, ``align`` the base's known alignment in bytes, or None.
+    ``offset`` static bytes, ``align`` the base's known alignment in bytes, or None; ``sure`` is
+    what of it is left when nothing dynamic is trusted.
     """
 
-    __slots__ = ("align", "base", "dtype", "k", "offset", "space")
+    __slots__ = ("align", "base", "dtype", "k", "offset", "space", "sure")
     __array_ufunc__ = None  # numpy leaves operators to the pointer
 
     def __init__(
@@ -46,6 +50,7 @@ class Pointer:
         base: Union[Reg, tree.Symbol],
         offset: int = 0,
         align: int | None = None,
+        sure: int | None = None,
     ) -> None:
         self.k = k
         self.space = space
@@ -53,6 +58,7 @@ class Pointer:
         self.base = base
         self.offset = offset
         self.align = align
+        self.sure = sure or align or self.size
 
     def __repr__(self) -> str:
         base = self.base.operand.name if isinstance(self.base, Reg) else self.base.name
@@ -76,8 +82,12 @@ class Pointer:
         return 32 if self.space.startswith("shared") else 64
 
     # --- other pointers ---
-    def _with(self, base: Union[Reg, tree.Symbol], offset: int) -> Pointer:
-        return Pointer(self.k, self.space, self.dtype, base, offset, self.align)
+    def _with(
+        self, base: Union[Reg, tree.Symbol], offset: int, multiple: int = 0
+    ) -> Pointer:
+        """From another base, a dynamic ``multiple`` of bytes away."""
+        sure = gcd(self.sure, multiple)
+        return Pointer(self.k, self.space, self.dtype, base, offset, self.align, sure)
 
     def __add__(self, count: Any) -> Pointer:
         if type(count) is int and not isinstance(self.base, Var):
@@ -98,11 +108,16 @@ class Pointer:
         if not isinstance(count, Reg):
             base = self.k.mov(self.base) if isinstance(self.base, Var) else self.base
             return self._with(base, self.offset + _static(count) * scale)
-        return self._with(self.k.address_add(self._register(), count, scale), self.offset)
+        return self.by_register(count, scale, scale)
+
+    def by_register(self, count: Reg, scale: int, multiple: int) -> Pointer:
+        """The pointer ``count * scale`` bytes on, known to be a ``multiple`` of bytes."""
+        return self._with(self.k.address_add(self._register(), count, scale), self.offset, multiple)
 
     def cast(self, dtype: str | DType) -> Pointer:
         """The same address, of elements of another type."""
-        return Pointer(self.k, self.space, dtype, self.base, self.offset, self.align)
+        t = known(dtype)
+        return Pointer(self.k, self.space, t, self.base, self.offset, self.align, self.sure)
 
     def aligned(self, align: int) -> Pointer:
         """The same address, which the caller knows to be a multiple of ``align`` bytes."""
@@ -120,6 +135,26 @@ class Pointer:
             if isinstance(self.base, Reg)
             else self.k.symbol_address(self.base, 0, self.width)
         )
+
+    @property
+    def alignment(self) -> int:
+        """Bytes that the address is known to be a multiple of, trusting nothing dynamic."""
+        return gcd(self.sure, self.offset)
+
+    # --- as an engine of tensors ---
+    def moved(self, outside: Sum, outer: Any = None, inside: Sum | None = None) -> Pointer:
+        """The pointer ``outside + outer(inside)`` elements on, in few instructions."""
+        return moved(self, outside, outer, inside)
+
+    def recast(self, dtype: DType) -> Pointer:
+        """The same address, of elements of another type, which fill whole bytes."""
+        if dtype.bits % 8 or self.dtype.bits % 8:
+            raise kernel_error(f"memory of {self.dtype} as {dtype}: an element has whole bytes")
+        return self.cast(dtype)
+
+    def like(self, count: int, dtype: DType) -> Rmem:
+        """Registers of this thread for ``count`` elements."""
+        return rmem(self.k, count, dtype)
 
     # --- variables ---
     def set(self, other: Pointer) -> None:
@@ -155,14 +190,15 @@ class Pointer:
         self._at(index)._store((value,), "", "", 1)
 
     def load(
-        self, count: int = 1, *, index: Any = 0, order: str = "", cache: str = ""
+        self, count: int = 1, *, index: Any = 0, order: str = "", cache: str = "", into: Any = None
     ) -> tuple[Reg, ...]:
-        """Load ``count`` (1, 2, 4) consecutive elements at once, always as a tuple.
+        """Load ``count`` (1, 2, 4) consecutive elements at once, always as a tuple (of new
+        registers, or the variables ``into``).
 
         ``order`` stands before the space: ``volatile``, ``relaxed.gpu``, ``acquire.sys``;
         ``cache`` after it: ``nc``, ``cg``, ``nc.L1::no_allocate.L2::128B``.
         """
-        loaded = self._at(index)._load(order, cache, count)
+        loaded = self._at(index)._load(order, cache, count, into)
         return (loaded,) if count == 1 else loaded
 
     def store(self, values: Any, *, index: Any = 0, order: str = "", cache: str = "") -> None:
@@ -204,8 +240,11 @@ class Pointer:
         vector = f"v{count}" if count > 1 else ""
         return _dotted(name, order, self.space, cache, vector, memory_type(self.dtype))
 
-    def _load(self, order: str, cache: str, count: int) -> Any:
-        return self.k.emit(self._opcode("ld", order, cache, count), self, like=self.dtype)
+    def _load(self, order: str, cache: str, count: int, into: Any = None) -> Any:
+        if into is not None and count == 1:
+            (into,) = into
+        opcode = self._opcode("ld", order, cache, count)
+        return self.k.emit(opcode, self, into=into, like=self.dtype)
 
     def _store(self, values: tuple[Any, ...], order: str, cache: str, count: int) -> None:
         for value in values:

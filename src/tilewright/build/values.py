@@ -11,14 +11,14 @@ from typing import Any
 from ..dtypes import DType
 from ..errors import KernelError
 from ..ptx import tree
-from .emitter import Emitter
 from .registers import Reg, Var, known, real, whole
+from .sharing import Sharing
 from .source import kernel_error
 
 WHOLE = ("int", "uint")
 
 
-class Values(Emitter):
+class Values(Sharing):
     """Constants, variables, copies."""
 
     def const(self, dtype: str | DType, value: Any) -> Reg:

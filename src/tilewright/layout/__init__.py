@@ -9,6 +9,7 @@ be dynamic: registers of a kernel, or NumPy arrays.
 """
 
 from tilewright.layout.algebra import coalesce, composition, filter, filter_zeros, with_shape
+from tilewright.layout.algorithm import axpby, clear, copy, fill, transform
 from tilewright.layout.analysis import Analysis, analyze
 from tilewright.layout.arithmetic import Sum, ceil_div
 from tilewright.layout.banks import BankConflicts, Phase, bank_conflicts
@@ -154,10 +155,12 @@ __all__ = [
     "alignment",
     "analyze",
     "append",
+    "axpby",
     "bank_conflicts",
     "bijective",
     "blocked_product",
     "ceil_div",
+    "clear",
     "coalesce",
     "coalescing",
     "compact_col_major",
@@ -168,6 +171,7 @@ __all__ = [
     "congruent",
     "contiguous",
     "contiguous_run",
+    "copy",
     "coshape",
     "cosize",
     "crd2crd",
@@ -179,6 +183,7 @@ __all__ = [
     "elem_scale",
     "evenly_divides",
     "explain",
+    "fill",
     "filter",
     "filter_zeros",
     "flat_divide",
@@ -243,6 +248,7 @@ __all__ = [
     "tile_to_shape",
     "tiled_divide",
     "tiled_product",
+    "transform",
     "tuple_max",
     "unflatten",
     "upcast",

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tilewright.dtypes import DType
 from tilewright.dtypes import dtype as as_dtype
 from tilewright.errors import LayoutError
-from tilewright.layout.arithmetic import Number, Sum
+from tilewright.layout.arithmetic import Number, Sum, mul
 from tilewright.layout.coordinate import crd2idx
 from tilewright.layout.engine import ArrayEngine, Coordinates, Mapped
 from tilewright.layout.int_tuple import (
@@ -40,7 +40,6 @@ from tilewright.layout.layout import (
     Layout,
     make_identity_layout,
     make_layout,
-    make_ordered_layout,
 )
 from tilewright.layout.recast import recast as recast_layout
 from tilewright.layout.swizzle import ComposedLayout, shifted
@@ -63,17 +62,24 @@ class Tensor:
         """The element at a coordinate, or the tensor of the modes at ``None`` (CuTe's ``_``)."""
         if has_none(crd):
             return self.slice(crd)
-        if hasattr(self.engine, "moved"):
-            return self.at(crd)[0]
-        return self.engine[self.layout(crd)]
+        engine, offset = self._place(crd)
+        return engine[offset]
 
     def __setitem__(self, crd: IntTuple, value: Any) -> None:
         if has_none(crd):
             raise LayoutError(f"one element is assigned at a time, not the slice {text(crd)}")
-        if hasattr(self.engine, "moved"):
-            self.at(crd)[0] = value
-        else:
-            self.engine[self.layout(crd)] = value
+        engine, offset = self._place(crd)
+        engine[offset] = value
+
+    def _place(self, crd: IntTuple) -> tuple[Any, Any]:
+        """(engine, offset) of an element; the offset is static where the engine makes addresses."""
+        if not hasattr(self.engine, "moved"):
+            return self.engine, self.layout(crd)
+        if isinstance(self.layout, Layout):
+            offset = self.layout.offset(crd)
+            if not offset.terms:
+                return self.engine, offset.static
+        return self.at(crd), 0
 
     def at(self, crd: IntTuple) -> Any:
         """The engine moved to the element at a coordinate."""
@@ -284,12 +290,18 @@ def _without_repeats(layout: Layout) -> tuple[Number, ...]:
 
 def _compact(layout: Layout, sizes: tuple[Number, ...], order: IntTuple) -> IntTuple:
     """Strides for these sizes without gaps, in ascending ``order``; dynamic ones come last."""
+    strides = [0] * len(sizes)
+    place: Number = 1
     ranks = flatten(order)
-    last = max([d for d in ranks if d.__class__ is int], default=0)
-    static = tuple([d if d.__class__ is int else last + 1 + i for i, d in enumerate(ranks)])
-    strides = flatten(make_ordered_layout(sizes, static).stride)
-    kept = [0 if s.__class__ is int and s == 1 else d for s, d in zip(sizes, strides, strict=True)]
-    return unflatten(kept, layout.shape)
+    for i in sorted(range(len(sizes)), key=lambda i: _rank(ranks[i])):
+        if not (sizes[i].__class__ is int and sizes[i] == 1):
+            strides[i] = place
+            place = mul(place, sizes[i])
+    return unflatten(strides, layout.shape)
+
+
+def _rank(stride: Number) -> tuple[bool, int]:
+    return (False, stride) if stride.__class__ is int else (True, 0)
 
 
 def make_tensor_like(tensor: Tensor, dtype: str | DType | None = None) -> Tensor:

@@ -13,6 +13,7 @@ from .fragments import Fragment
 from .generations import GENERATIONS, Generation, generation
 from .instruction import Instruction
 from .moves import MOVES, Move, find_move, ldmatrix, ldmatrix_rows, move
+from .product import gemm
 from .rows import ROWS, catalogue, find, instruction, nearest
 from .scaled import Scaled
 from .shared import (
@@ -74,6 +75,7 @@ __all__ = [
     "make_tiled_copy_S",
     "make_tiled_copy_D",
     "make_cotiled_copy",
+    "gemm",
     "make_smem_layout_atom",
     "make_smem_layout",
     "smem_selector",

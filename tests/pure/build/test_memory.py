@@ -119,10 +119,8 @@ def test_pointers_are_engines_of_tensors() -> None:
 
     assert lines(body, "ptr f32", "u32") == [
         "ld.global.f32 %f1, [%rd2+84]",
-        "shl.b32 %r2, %r1, 3",
-        "add.u32 %r3, %r2, 3",
-        "mad.wide.u32 %rd3, %r3, 4, %rd2",
-        "st.global.f32 [%rd3], %f1",
+        "mad.wide.u32 %rd3, %r1, 32, %rd2",
+        "st.global.f32 [%rd3+12], %f1",
     ]
 
 

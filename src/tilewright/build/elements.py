@@ -1,0 +1,163 @@
+"""Elements of tensors as registers, and back: what copies and all element-wise work rest on.
+
+What two tensors hold side by side alike goes by vectors, as wide as both layouts and what is known
+of their alignment allow. Narrow elements in registers are taken out of whole words, and written as
+whole words where all of one is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import gcd
+from typing import Any
+
+from ..dtypes import DType
+from ..layout import (
+    Layout,
+    Tensor,
+    composition,
+    make_fragment_like,
+    max_common_layout,
+    nullspace,
+    zipped_divide,
+)
+from ..layout.vector import alignment
+from .pointer import Pointer
+from .rmem import Rmem, extract, joined, rmem, word_of
+from .source import kernel_error
+from .warp import Warp
+
+_WIDEST = 128  # bits that one load or store moves
+
+
+class Elements(Warp):
+    """Reading and writing whole tensors."""
+
+    def values(self, tensor: Tensor) -> list[Any]:
+        """The elements of a tensor in order, each in a register."""
+        if isinstance(tensor.engine, Pointer):
+            loaded = make_fragment_like(tensor)
+            self.move(tensor, loaded)
+            tensor = loaded
+        if not isinstance(tensor.engine, Rmem):
+            return list(tensor.elements())
+        engine, halves = tensor.engine, {}
+        found = []
+        for i in range(tensor.size()):
+            word, place = engine.place(tensor.layout(i))
+            if 2 * engine.dtype.bits == word.dtype.bits:  # both at once
+                if word not in halves:
+                    halves[word] = self.unpack(word, engine.dtype)
+                found.append(halves[word][place])
+            else:
+                found.append(extract(word, engine.dtype, place))
+        return found
+
+    def write(self, tensor: Tensor, values: Sequence[Any]) -> None:
+        """Write all elements of a tensor in order, converted to its format."""
+        engine = tensor.engine
+        if isinstance(engine, Pointer):
+            layout = make_fragment_like(tensor.layout)
+            self.move(Tensor(self._packed(tensor.dtype, layout, values), layout), tensor)
+            return
+        if not isinstance(engine, Rmem):
+            raise kernel_error(f"{tensor} has no memory to write to")
+        given: dict[Any, dict[int, Any]] = {}
+        for i, value in enumerate(values):
+            word, place = engine.place(tensor.layout(i))
+            given.setdefault(word, {})[place] = value
+        for word, parts in given.items():
+            joined(self, engine.dtype, parts, word)
+
+    def _packed(self, dtype: DType, layout: Layout, values: Sequence[Any]) -> Rmem:
+        """Registers with these values in a layout without gaps."""
+        per, _ = word_of(dtype)
+        given: list[dict[int, Any]] = [{} for _ in range(-(-layout.cosize() // per))]
+        for i, value in enumerate(values):
+            place = layout(i)
+            given[place // per][place % per] = value
+        return Rmem(tuple(joined(self, dtype, parts) for parts in given), dtype)
+
+    # --- moves -------------------------------------------------------------------------------
+
+    def move(self, src: Tensor, dst: Tensor) -> None:
+        """Copy between memory and registers, of tensors of one format, by vectors."""
+        src, dst = _once(src, dst)
+        tile = _vector(src, dst)
+        bits = tile.size() * src.dtype.bits
+        one, other = (zipped_divide(x, tile) for x in (src, dst))
+        for i in range(one.size(1)):
+            self.move_bits(one.at((0, i)), other.at((0, i)), bits)
+
+    def move_bits(self, src: Any, dst: Any, bits: int) -> None:
+        """Move so many bits from one engine to the other, in as few instructions as they need."""
+        count = bits // src.dtype.bits
+        if isinstance(src, Pointer) and isinstance(dst, Pointer):
+            held = rmem(self, count, src.dtype)
+            self._load(src, held, count)
+            self._store(held, dst, count)
+        elif isinstance(src, Pointer):
+            self._load(src, dst, count)
+        elif isinstance(dst, Pointer):
+            self._store(src, dst, count)
+        else:
+            self._between_registers(src, dst, count)
+
+    def _load(self, src: Pointer, dst: Rmem, count: int) -> None:
+        if not dst.holds_whole(count):
+            for i in range(count):
+                dst[i] = src[i]
+            return
+        for i, words in _parts(dst.registers(count)):
+            src.cast(words[0].dtype).load(len(words), index=i, into=words)
+
+    def _store(self, src: Rmem, dst: Pointer, count: int) -> None:
+        if not src.holds_whole(count):
+            for i in range(count):
+                dst[i] = src[i]
+            return
+        for i, words in _parts(src.registers(count)):
+            dst.cast(words[0].dtype).store(words, index=i)
+
+    def _between_registers(self, src: Rmem, dst: Rmem, count: int) -> None:
+        if src.holds_whole(count) and dst.holds_whole(count):
+            for one, other in zip(src.registers(count), dst.registers(count), strict=True):
+                other.set(one if one.dtype is other.dtype else one.view(other.dtype))
+            return
+        for i in range(count):
+            dst[i] = src[i]
+
+
+def _once(src: Tensor, dst: Tensor) -> tuple[Tensor, Tensor]:
+    """Without what the destination holds once and would be given again and again."""
+    repeats = nullspace(getattr(dst.layout, "inner", dst.layout))
+    if repeats.size() == 1:
+        return src, dst
+    one, other = (zipped_divide(x, repeats)[0, None] for x in (src, dst))
+    return one, other
+
+
+def _vector(src: Tensor, dst: Tensor) -> Layout:
+    """The elements to move at once: contiguous in both, a power of two, aligned, in 16 bytes."""
+    common = max_common_layout(src.layout, dst.layout)
+    count = gcd(common.size(), _WIDEST // src.dtype.bits)
+    while True:
+        tile: Layout = composition(common, Layout(count))
+        if count == 1 or all(_aligned(zipped_divide(x, tile), count) for x in (src, dst)):
+            return tile
+        count //= 2
+
+
+def _aligned(divided: Tensor, count: int) -> bool:
+    """Whether each vector is known to begin at a multiple of its size."""
+    engine, between = divided.engine, alignment(divided.layout[1])
+    if isinstance(engine, Rmem):
+        return bool(count % engine.per == 0 and gcd(between, engine.position) % engine.per == 0)
+    return bool(gcd(between, 8 * engine.alignment // divided.dtype.bits) % count == 0)
+
+
+def _parts(words: tuple[Any, ...]) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """Registers by as many as one instruction moves: (which is the first, they)."""
+    most = _WIDEST // words[0].dtype.bits
+    for i in range(0, len(words), most):
+        yield i, words[i : i + most]

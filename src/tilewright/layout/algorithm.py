@@ -1,0 +1,106 @@
+"""What is done to all elements of tensors of NumPy memory, with the bits that a kernel gives.
+
+``k.copy``, ``k.fill``, ``k.transform`` and ``k.axpby`` of the kernel builder do the same in a
+kernel. Numbers convert as PTX converts them: rounded to the nearest, to integers toward zero and
+saturated. Where several elements of a tensor share a place, the last one stays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright import exact
+from tilewright.dtypes import DType, decode, encode, from_numpy
+from tilewright.errors import LayoutError
+from tilewright.layout.engine import ArrayEngine
+from tilewright.layout.tensor import Tensor
+
+Elements = NDArray[Any]
+
+
+def copy(src: Tensor, dst: Tensor, *, pred: Tensor | None = None) -> None:
+    """dst = src, where ``pred`` (a tensor of predicates, for each element) holds."""
+    _same_size(src, dst)
+    wanted = slice(None) if pred is None else np.array([bool(p) for p in pred.elements()])
+    _write(dst, _converted(_values(src), src.dtype, dst.dtype)[wanted], wanted)
+
+
+def fill(tensor: Tensor, value: Any) -> None:
+    """Write one number everywhere."""
+    t = tensor.dtype
+    _write(tensor, np.broadcast_to(encode(t, value).view(t.numpy), (tensor.size(),)))
+
+
+def clear(tensor: Tensor) -> None:
+    """Write zeros everywhere."""
+    fill(tensor, 0)
+
+
+def transform(*tensors_and_function: Any) -> None:
+    """``transform(x, f)``: x = f(x); ``transform(x, …, y, f)``: y = f(x, …).
+
+    ``f`` takes all elements of each tensor as one array, and returns as many.
+    """
+    *tensors, function = tensors_and_function
+    if not tensors or not callable(function):
+        raise LayoutError("transform takes tensors, and a function of their elements last")
+    *sources, result = tensors if len(tensors) > 1 else tensors * 2
+    _same_size(*sources, result)
+    with exact.quiet():
+        made = np.asarray(function(*map(_values, sources)))
+    _write(result, _converted(made, from_numpy(made.dtype), result.dtype))
+
+
+def axpby(alpha: float, x: Tensor, beta: float, y: Tensor) -> None:
+    """y = alpha · x + beta · y, in x's format: alpha · x is rounded, then beta · y + that once
+    more. A beta of 0 does not read y.
+    """
+    _same_size(x, y)
+    t = x.dtype
+    with exact.quiet():
+        made = _number(alpha, t) * _values(x)
+    if beta:
+        made = _fma(t, _number(beta, t), _converted(_values(y), y.dtype, t), made)
+    _write(y, _converted(made, t, y.dtype))
+
+
+def _number(value: float, t: DType) -> Any:
+    return encode(t, value).view(t.numpy)[()]
+
+
+def _fma(t: DType, a: Any, b: Elements, c: Elements) -> Elements:
+    """a · b + c, rounded once."""
+    if t.kind != "float":
+        return np.asarray(a * b + c)
+    factor = np.full(b.shape, a, t.numpy)
+    x, y, z = (v.view(t.storage) for v in (factor, b, c))
+    return np.asarray(exact.fma(t.name, x, y, z).view(t.numpy))
+
+
+def _converted(values: Elements, given: DType, t: DType) -> Elements:
+    """Numbers of one format in another."""
+    if t is given:
+        return values
+    floats = given.kind == "float"
+    numbers = decode(given, np.ascontiguousarray(values).view(given.storage))
+    rounding = "rz" if floats and t.kind != "float" else "rn"
+    return encode(t, numbers, rounding).view(t.numpy)
+
+
+def _values(tensor: Tensor) -> Elements:
+    if isinstance(tensor.engine, ArrayEngine):
+        return np.asarray(tensor.engine[tensor.layout.indices()])
+    return np.array(list(tensor.elements()))
+
+
+def _write(tensor: Tensor, values: Elements, where: Any = slice(None)) -> None:
+    tensor.engine[tensor.layout.indices()[where]] = values
+
+
+def _same_size(*tensors: Tensor) -> None:
+    if len({t.size() for t in tensors}) != 1:
+        shapes = ", ".join(str(t.layout) for t in tensors)
+        raise LayoutError(f"tensors of {shapes}: they have different numbers of elements")

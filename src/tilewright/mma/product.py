@@ -1,0 +1,69 @@
+"""Products of whole matrices by one instruction's arithmetic: what a kernel of it computes, to the
+bit.
+
+The order of K is what decides the bits: each element of C meets the instruction's K after K,
+whatever threads, tiles and copies are around it. ``k.gemm`` of the kernel builder does the same on
+a thread's fragments.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..dtypes import dtype
+from ..errors import LayoutError
+from ..layout import Tensor
+from .atom import MmaAtom
+from .tiled_mma import TiledMma
+
+Bits = npt.NDArray[Any]
+
+
+def gemm(mma: MmaAtom | TiledMma, *tensors: Tensor) -> None:
+    """D = A B + C of NumPy tensors: ``gemm(mma, d, a, b, c)``, or without ``d``, which is ``c``.
+
+    A (M, K), B (N, K), C and D (M, N), whole multiples of the instruction's shape, or of the
+    TiledMma's tile. LayoutError where they are not, and for an instruction with more operands.
+    """
+    if len(tensors) not in (3, 4):
+        raise LayoutError("gemm takes (mma, d, a, b, c), or (mma, a, b, c)")
+    d, a, b, c = tensors if len(tensors) == 4 else (tensors[2], *tensors)
+    atom, tile = (mma.atom, mma.tile_size_mnk) if isinstance(mma, TiledMma) else (mma, None)
+    row = atom.instruction
+    if len(row.operands) != 4 or row.tiles > 1:
+        raise LayoutError(f"gemm has no operands for {row}: it is for one product of A, B and C")
+    _check(d, a, b, c, tile or atom.shape_mnk)
+    m, n, k = atom.shape_mnk
+    left = _tiles(_codes(a, row.a), m, k)
+    right = np.swapaxes(_tiles(_codes(b, row.b), n, k), -1, -2)
+    acc = _tiles(_codes(c, row.c), m, n)
+    for step in range(left.shape[1]):
+        acc = row(left[:, None, step], right[None, :, step], acc)
+    whole = np.swapaxes(acc, 1, 2).reshape(d.shape)
+    d.engine[d.layout.indices()] = whole.ravel("F").view(d.dtype.numpy)
+
+
+def _check(d: Tensor, a: Tensor, b: Tensor, c: Tensor, tile: tuple[int, int, int]) -> None:
+    shapes = [tuple(t.size(i) for i in range(len(t))) for t in (a, b, c, d)]
+    (m, k), (n, depth), of_c, of_d = shapes if {len(s) for s in shapes} == {2} else [(0, 1)] * 4
+    if depth != k or of_c != (m, n) or of_d != of_c:
+        raise LayoutError(f"gemm of A, B, C, D {shapes}: they are (M,K), (N,K), (M,N), (M,N)")
+    for name, size, of in zip("MNK", (m, n, k), tile, strict=True):
+        if size % of:
+            raise LayoutError(f"gemm: {name} is {size}, no multiple of the {of} of {tile}")
+
+
+def _codes(tensor: Tensor, type_: str) -> Bits:
+    t, values = dtype(type_), tensor.to_numpy()
+    if values.dtype.itemsize != t.storage.itemsize:
+        raise LayoutError(f"a matrix of {t} is kept in {t.storage} or a type of its size")
+    return values.view(t.storage)
+
+
+def _tiles(matrix: Bits, rows: int, columns: int) -> Bits:
+    """(M, N) → (tiles down, tiles across, rows, columns)."""
+    down, across = matrix.shape[0] // rows, matrix.shape[1] // columns
+    return np.swapaxes(matrix.reshape(down, rows, across, columns), 1, 2)
