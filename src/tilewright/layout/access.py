@@ -146,24 +146,17 @@ def _vectors(offsets: Array, bits: int, vector: int | None) -> tuple[int, Array]
 def _starts(offsets: Array, count: int) -> Array | None:
     """Where each thread's vectors of ``count`` elements begin; None where they are none.
 
-    A vector takes neighbours in the order of the values, or else in memory.
+    A vector takes neighbours in the order of the values, or else of thread 0's memory.
     """
     values = offsets.shape[1]
     if values % count:
         return None
-    for order in (np.arange(values), _in_memory(offsets[0], count)):
+    for order in (np.arange(values), np.argsort(offsets[0], kind="stable")):
         groups = offsets[:, order].reshape(len(offsets), -1, count)
         starts: Array = groups[:, :, 0]
         if (starts % count == 0).all() and (groups == starts[..., None] + np.arange(count)).all():
             return starts
     return None
-
-
-def _in_memory(offsets: Array, count: int) -> Array:
-    """A thread's values in groups of neighbours in memory; groups in the order of their values."""
-    groups = np.argsort(offsets, kind="stable").reshape(-1, count)
-    ordered: Array = groups[np.argsort(groups.min(axis=1))].ravel()
-    return ordered
 
 
 def _why_none(offsets: Array, count: int, vector: int) -> str:

@@ -86,7 +86,7 @@ class BankConflicts:
         wavefronts, ideal = np.zeros((2, len(requests)), np.int64)
         for size in np.unique(sizes).tolist():
             here = sizes == size
-            wavefronts[here], ideal[here] = _count(requests[here], asked.width, size)
+            wavefronts[here], ideal[here] = _count(requests[here], size)
         shape = asked.addresses.shape[:2]
         return cls(asked, wavefronts.reshape(shape), ideal.reshape(shape))
 
@@ -167,20 +167,17 @@ def _paired(requests: Array, distance: int) -> Array:
     return paired
 
 
-def _count(requests: Array, width: int, size: int) -> tuple[Array, Array]:
+def _count(requests: Array, size: int) -> tuple[Array, Array]:
     """(wavefronts, phases) of requests whose phases have ``size`` lanes.
 
-    What is wider than a word takes as many banks side by side, and counts as one wide word of as
-    many fewer banks.
+    Vectors begin at multiples of their width, so those that share a bank share their first one.
     """
-    unit = max(width, WORD)
-    banks = WAVEFRONT // unit
-    words = np.sort((requests // unit).reshape(-1, size), axis=1)
+    words = np.sort((requests // WORD).reshape(-1, size), axis=1)
     new = words >= 0
     new[:, 1:] &= words[:, 1:] != words[:, :-1]
     phase, lane = np.nonzero(new)
-    wanted = np.bincount(phase * banks + words[phase, lane] % banks, minlength=len(words) * banks)
-    wavefronts = wanted.reshape(len(requests), -1, banks).max(axis=2)
+    wanted = np.bincount(phase * BANKS + words[phase, lane] % BANKS, minlength=len(words) * BANKS)
+    wavefronts = wanted.reshape(len(requests), -1, BANKS).max(axis=2)
     return wavefronts.sum(axis=1), (wavefronts > 0).sum(axis=1)
 
 

@@ -131,6 +131,12 @@ def test_matrices_go_a_phase_each(count, family):
     ]
 
 
+def test_lines_that_neighbours_share_save_nothing_but_their_banks():
+    alike = L(((2, 16), 8), ((0, 8), 1))
+    assert bank_conflicts(alike, 16, op="ldmatrix.x4").total == 4
+    assert bank_conflicts(alike, 16, op="ld").total == 2
+
+
 def test_who_collides_is_said():
     assert str(bank_conflicts(L((8, 4), (64, 1)), bits=32)) == (
         "ld of 16 bytes, 1 request: 8 wavefronts, 1 would do without conflicts\n"

@@ -104,6 +104,18 @@ def test_coordinates_are_judged_place_by_place():
     assert injective(L((N, M), (L.parse("4:1@0").stride, L.parse("4:1@1").stride)))
 
 
+@pytest.mark.parametrize(
+    ("layout", "gap"),
+    [
+        (ComposedLayout(Swizzle(1, 0, 1), 0, L(3)), 2),
+        (ComposedLayout(Swizzle(3, 3, 3), 0, L((64, 7), (8, 1))), 7),
+        (ComposedLayout(Swizzle(1, 0, 1), 3, L(4)), 3),
+    ],
+)
+def test_a_swizzle_permutes_only_whole_periods(layout, gap):
+    assert str(contiguous(layout)) == f"no: nothing is at {gap}"
+
+
 # --- as memory ---
 
 
