@@ -168,24 +168,29 @@ def test_one_warpgroup_may_leave_it_to_the_other(branch: bool) -> None:
 
 # --- faults ---------------------------------------------------------------------------------------
 
+WAITED = "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
 STRAY = B[0].bits | 1 << 14
 BEYOND = Descriptor(BYTES - 128, leading=128, stride=256).bits
 
 
-def faults(body: str, threads: int = 128) -> VmFault:
-    """The fault of a kernel, the same from both evaluators."""
-    text = f"""
+def kernel_of(body: str) -> str:
+    return f"""
     .shared .align 1024 .b8 sm[{BYTES}]; .reg .f32 %d<4>; .reg .b64 %da, %db; .reg .b32 %meta;
     mov.u32 %r2, sm; mov.b64 %da, {A[0].bits}; mov.b64 %db, {B[0].bits}; mov.b32 %meta, 0x44444444;
     {" ".join(f"mov.f32 %d{n}, 0f00000000;" for n in range(4))}
-    {body} st.global.f32 [%a0], %d0;"""
+    {body} {WAITED} st.global.f32 [%a0], %d0;"""
+
+
+def faults(body: str, threads: int = 128, named: str = "wgmma") -> VmFault:
+    """The fault of a kernel, the same from both evaluators."""
+    text = kernel_of(body)
     found = []
     for on_step in (None, lambda step: None):
         with pytest.raises(VmFault) as caught:
             simt.launch(Machine(), simt.kernel(text), [np.zeros(4)], block=threads, on_step=on_step)
         found.append(caught.value)
     assert str(found[0]) == str(found[1])
-    assert found[0].place is not None and "wgmma" in found[0].place.text
+    assert found[0].place is not None and named in found[0].place.text
     return found[0]
 
 
@@ -216,6 +221,38 @@ def test_bad_descriptors(change: str, kind: str, message: str) -> None:
     error = faults(change + multiply(D, "%da", "%db"))
     assert error.kind == kind
     assert message in str(error)
+
+
+COMMIT, WAIT = "wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned"
+SUMS = "{%d0, %d1, %d2, %d3}"
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        f"{WAIT} 0;",  # of no group
+        COMMIT,
+        f"{COMMIT} {WAIT} 1;",
+        f"{COMMIT} {WAIT} 0; {multiply(SUMS, '%da', '%db')} {WAIT} 0;",
+    ],
+)
+@pytest.mark.parametrize("use", ["add.f32 %d1, %d1, %d1;", "st.global.f32 [%a0], %d3;"])
+def test_sums_belong_to_their_product_until_it_is_waited_for(waits: str, use: str) -> None:
+    error = faults(f"{multiply(SUMS, '%da', '%db')} {waits} {use}", named=use.split()[0])
+    assert error.kind == "in flight" and "wgmma" in str(error)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"mov.f32 %d1, %d2; {COMMIT} {WAIT} 0; add.f32 %d1, %d1, %d1;",  # a copy may be ptxas's
+        f"{COMMIT} {multiply(SUMS, '%da', '%db')} {COMMIT} {WAIT} 0; add.f32 %d1, %d1, %d1;",
+    ],
+)
+def test_what_products_do_not_forbid(body: str) -> None:
+    text = kernel_of(f"{multiply(SUMS, '%da', '%db')} {body}")
+    for on_step in (None, lambda step: None):
+        simt.launch(Machine(), simt.kernel(text), [np.zeros(4)], block=128, on_step=on_step)
 
 
 def test_less_than_a_warpgroup() -> None:

@@ -15,16 +15,21 @@ from .state import (
     GENERIC,
     GLOBAL,
     GLOBAL_BASE,
+    GONE,
     LOCAL,
     MISALIGNED,
     OUT_OF_BOUNDS,
     PARAM,
+    RANK_SHIFT,
+    RUNNING,
     SHARED,
     WINDOW_BITS,
+    Cta,
     Warp,
 )  # fmt: skip
 
 OFFSET = (1 << WINDOW_BITS) - 1
+CTA_BYTES = Cta.size
 
 
 @native(inline=True)
@@ -105,6 +110,19 @@ def window_bytes(w: Ptr(Warp), kind: i64) -> i64:
 
 
 @native
+def elsewhere(w: Ptr(Warp), a: i64, offset: i64, n: i64, lane: i64, pc: i64) -> i64:
+    """The same for shared memory by rank within the cluster."""
+    rank = (offset >> RANK_SHIFT) - 1
+    place = offset & ((1 << RANK_SHIFT) - 1)
+    if rank >= w.launch.cluster_size or place > w.launch.shared_bytes - n:
+        return fault(w, OUT_OF_BOUNDS, pc, lane, a)
+    cta = at(Cta, w.cta.first + rank * CTA_BYTES)
+    if cta.state != RUNNING:
+        return fault(w, GONE, pc, lane, a)
+    return cta.shared + place
+
+
+@native
 def resolve(w: Ptr(Warp), space: i64, a: i64, n: i64, lane: i64, pc: i64) -> i64:
     """The host address of ``n`` bytes at ``a`` in a state space, or 0 after a fault."""
     if (a & (n - 1)) != 0:
@@ -118,6 +136,8 @@ def resolve(w: Ptr(Warp), space: i64, a: i64, n: i64, lane: i64, pc: i64) -> i64
     if space == GENERIC:
         kind = lshr(a, WINDOW_BITS) + 1
         offset = a & OFFSET
+    if kind == SHARED and offset >> RANK_SHIFT > 0:
+        return elsewhere(w, a, offset, n, lane, pc)
     base = window(w, kind, lane)
     if base == 0 or offset < 0 or offset > window_bytes(w, kind) - n:
         return fault(w, OUT_OF_BOUNDS, pc, lane, a)

@@ -4,11 +4,11 @@ which registers outlive a block and where they lie in the frame.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 
-from .operands import Addr, Arg, CodeBlock, Op, Register, Special, Vec
+from .operands import Addr, Arg, CodeBlock, Op, Register, Special, Vec, registers
 from .special import UNIFORM
 
 # Results that differ between lanes, or may, though the operands are the same.
@@ -30,6 +30,7 @@ WEIGHTS = {
 }
 LOOKS = frozenset({"ld", "atom"})
 LOOK = 500
+HALF = 30  # bits for sets of registers: of sums, and as many of factors
 
 
 def is_divergent(ops: Sequence[Op], exits: frozenset[str]) -> bool:
@@ -94,6 +95,49 @@ def communicates(ops: Sequence[Op]) -> bool:
         if words[0] in ATOMICS or (words[0] in ("ld", "st") and STRONG & set(words)):
             return True
     return False
+
+
+def products(ops: Sequence[Op]) -> tuple[dict[int, int], dict[int, int]]:
+    """The registers of asynchronous products, in sets that have none in common.
+
+    (what each product uses, what each other operation meets), by the operation's number: a bit for
+    each set of a product's sums, and one for each of what it multiplies. To write to either is to
+    meet it, to read the sums too; a ``mov`` may be the assembler's own, and meets nothing.
+    """
+    found = [op for op in ops if op.form.mnemonic == "wgmma" and op.dests]
+    sums, factors = Sets(), Sets()
+    used = {}
+    for op in found:
+        own = set(op.writes())
+        sums.add(own)
+        given = (arg for _, arg in op.sources if isinstance(arg, Vec))
+        factors.add({i for arg in given for i in registers(arg)} - own)
+    for op in found:
+        used[op.pc] = sums.bits(op.writes()) | factors.bits(op.reads()) << HALF
+    met = {}
+    for op in ops if found else ():
+        if op.form.mnemonic not in ("mov", "wgmma"):
+            both = sums.bits(op.writes()) | sums.bits(op.reads())
+            met[op.pc] = both | factors.bits(op.writes()) << HALF
+    return used, met
+
+
+class Sets:
+    """Sets of registers, those with one in common as one; each a bit, the last for all further."""
+
+    def __init__(self) -> None:
+        self.sets: list[set[int]] = []
+
+    def add(self, new: set[int]) -> None:
+        for old in [s for s in self.sets if s & new]:
+            new = new | old
+            self.sets.remove(old)
+        if new:
+            self.sets.append(new)
+
+    def bits(self, indices: Iterable[int]) -> int:
+        given = set(indices)
+        return reduce(or_, (1 << min(i, HALF - 1) for i, s in enumerate(self.sets) if s & given), 0)
 
 
 def liveness(blocks: Sequence[CodeBlock], targets: Mapping[str, int]) -> list[int]:

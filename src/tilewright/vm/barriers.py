@@ -7,6 +7,7 @@ barrier's instructions each came by. An exited warp is no longer waited for.
 from __future__ import annotations
 
 from .groups import fault, next_group
+from .mbarrier import cluster_exit
 from .native import Ptr, i64, native
 from .state import (
     BAD_BARRIER,
@@ -111,6 +112,8 @@ def barrier_result(w: Ptr(Warp), index: i64, op: i64) -> i64:
 @native
 def lanes_exit(w: Ptr(Warp), mask: i64) -> i64:
     """These lanes end. Barriers count the living, so that may complete one. DONE: the last did."""
+    if w.launch.cluster_size > 1:
+        cluster_exit(w, mask)
     w.live = w.live & ~mask
     w.active = w.active & ~mask
     w.others = w.others & ~mask

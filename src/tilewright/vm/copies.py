@@ -9,9 +9,8 @@ copy may land at any of the warp's asynchronous instructions.
 from __future__ import annotations
 
 from .access import find_global, move, resolve
-from .groups import fault
+from .groups import draw, fault
 from .native import Ptr, i64, native, u8, u32
-from .scheduler import draw
 from .state import ALL, GLOBAL_BASE, MISALIGNED, OUT_OF_BOUNDS, QUEUE, SHARED, Copy, Warp
 
 COPY_BYTES = Copy.size

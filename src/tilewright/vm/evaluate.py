@@ -52,11 +52,18 @@ class Evaluator:
         """Operations in loops so far: deterministic, never falling, 64 bits wide."""
         raise NotImplementedError
 
+    def meet(self, sets: int) -> None:
+        """The operation uses these sets of registers: a fault where a product under way does."""
+        raise NotImplementedError
+
     # --- operations ---
 
     def operate(self, op: Op) -> None:
         """Evaluate one operation."""
         self.op = op
+        met = self.program.met.get(op.pc)
+        if met:
+            self.meet(met)
         sources = (self.read(spec, arg) for spec, arg in op.sources)
         results = op.form.row.meaning(self, op.form, *sources)
         if not op.dests or results is None:
@@ -170,14 +177,6 @@ class Evaluator:
 
     def fence(self, kind: str) -> None:
         """Accesses happen in order here; nothing is left to order."""
-
-    # Until the asynchronous engine takes them over, products are done when they are issued, a legal
-    # moment between issue and wait: nothing is left to commit or to wait for.
-    def wgmma_commit(self) -> None:
-        """The warp's products since the last commit become a group."""
-
-    def wgmma_wait(self, pending: int) -> None:
-        """Until at most ``pending`` groups are under way."""
 
     def nanosleep(self, a: Value) -> None:
         """A warp that loops gives way at its branch."""

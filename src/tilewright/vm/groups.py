@@ -8,23 +8,40 @@ in turn, so every lane makes progress.
 from __future__ import annotations
 
 from .native import Ptr, i64, native
-from .state import DIVERGED, DONE, FAULT, HERE, JUMP, WAIT, Warp
+from .state import DIVERGED, DONE, FAULT, HERE, JUMP, WAIT, Cta, Warp
 
 SPINS = 8000  # what a group may spend in a loop until another one is favoured
 STICKY = 1024  # choices for which it is
 
 
 @native
+def draw(cta: Ptr(Cta)) -> i64:
+    """The next number of the CTA's generator (xorshift), ≥ 0."""
+    x = cta.random
+    x = x ^ (x << 13)
+    x = x ^ lshr(x, 7)
+    x = x ^ (x << 17)
+    cta.random = x
+    return lshr(x, 1)
+
+
+@native
 def fault(w: Ptr(Warp), kind: i64, pc: i64, lane: i64, where: i64) -> i64:
     """Record a fault; the first one stays. Returns 0."""
-    k = w.worker
+    return fault_of(w.cta, w.index, kind, pc, lane, where)
+
+
+@native
+def fault_of(cta: Ptr(Cta), warp: i64, kind: i64, pc: i64, lane: i64, where: i64) -> i64:
+    """The same for what happens when no warp runs: a copy that lands."""
+    k = cta.worker
     if k.fault == 0:
         k.fault = kind
         k.fault_pc = pc
         k.fault_lane = lane
         k.fault_address = where
-        k.fault_warp = w.index
-        k.fault_cta = w.cta.linear
+        k.fault_warp = warp
+        k.fault_cta = cta.linear
     return 0
 
 

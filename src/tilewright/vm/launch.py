@@ -7,6 +7,7 @@ together, as many as a GPU would hold, and take turns in one thread.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +24,19 @@ from .native import Struct
 from .program import Program
 from .record import Record
 from .report import fault
-from .state import FINISHED, QUEUE, STOPPED, Allocation, Copy, Cta, Launch, Warp, Worker
+from .state import (
+    FINISHED,
+    FLIGHTS,
+    QUEUE,
+    STOPPED,
+    Allocation,
+    Copy,
+    Cta,
+    Flight,
+    Launch,
+    Warp,
+    Worker,
+)  # fmt: skip
 
 SLICE = 20_000  # what a warp may spend in loops before it gives way
 NAP = 0.05  # seconds between looks at a launch under way
@@ -46,6 +59,11 @@ class Setup:
     sms: int
     seed: int = 0
     step_limit: int = 0
+    cluster: Dim3 = (1, 1, 1)
+
+    @property
+    def cluster_size(self) -> int:
+        return math.prod(self.cluster)
 
     @property
     def ctas(self) -> int:
@@ -64,7 +82,8 @@ class Setup:
         limits = self.limits
         memory = limits.shared_per_sm // max(1, shared_bytes + limits.shared_reserved)
         threads = limits.threads_per_sm // (32 * self.warps)
-        return self.sms * max(1, min(limits.blocks_per_sm, threads, memory))
+        ctas = self.sms * max(1, min(limits.blocks_per_sm, threads, memory))
+        return max(1, ctas // self.cluster_size) * self.cluster_size
 
 
 class Run:
@@ -90,6 +109,8 @@ class Run:
         r.shared_bytes, r.dynamic_bytes = p.shared_bytes + s.shared, s.shared
         r.local_bytes = p.local_bytes
         r.blocks, r.divergent = len(p.blocks), p.divergent
+        r.cluster[:], r.cluster_size = s.cluster, s.cluster_size
+        r.clusters[:] = [n // c for n, c in zip(s.grid, s.cluster, strict=True)]
         r.seed, r.step_limit = s.seed % (1 << SEED_BITS), s.step_limit
         r.slice = min(SLICE, s.step_limit or SLICE)
         return r
@@ -107,13 +128,14 @@ class Run:
         self.launch.frame_bytes = code.frame_bytes
         self.launch.regions = code.table.ctypes.data
         self.launch.compile = code.callback
-        resident, share = 1, max(1, ctas // (threads * SHARES))
+        size = self.setup.cluster_size
+        resident, share = size, max(1, ctas // size // (threads * SHARES)) * size
         if self.program.communicates:
             threads, share = 1, ctas
             resident = min(ctas, self.setup.resident(self.launch.shared_bytes))
         self.shares = iter(range(0, ctas, share))
         self.share, self.done = share, 0
-        made = [self._worker(resident) for _ in range(min(threads, ctas))]
+        made = [self._worker(resident) for _ in range(min(threads, ctas // size))]
         self.workers = [worker for worker, _ in made]
         self._join([threading.Thread(target=self._work, args=w, daemon=True) for w in made])
         if self.failures:
@@ -144,6 +166,7 @@ class Run:
         """
         launch, warps = self.launch, self.setup.warps
         copies = any("async" in op.form.effects for op in self.program.ops)
+        bulk = any("bulk" in op.form.effects for op in self.program.ops)
         local = launch.local_bytes * 32 * warps
         areas = [
             _Area(resident, Cta.size),
@@ -151,8 +174,9 @@ class Run:
             _Area(resident, -(-launch.shared_bytes // 64) * 64 + 64),
             _Area(resident, local + 64),
             _Area(resident * warps if copies else 1, Copy.size * QUEUE),
+            _Area(resident if bulk else 1, Flight.size * FLIGHTS),
         ]
-        ctas, frames, shared, locals_, queues = areas
+        ctas, frames, shared, locals_, queues, flights = areas
         worker = Record(Worker)
         worker.launch, worker.resident, worker.ctas = launch.address, resident, ctas.address
         ctas.fill(Cta, "worker", worker.address)
@@ -160,6 +184,7 @@ class Run:
         ctas.fill(Cta, "shared", shared.addresses())
         ctas.fill(Cta, "local", locals_.addresses())
         ctas.fill(Cta, "frames", frames.addresses()[::warps])
+        ctas.fill(Cta, "flights", flights.addresses() if bulk else 0)
         frames.fill(Warp, "queue", queues.addresses() if copies else 0)
         return worker, [a.bytes for a in areas]
 

@@ -18,7 +18,7 @@ from typing import Protocol
 import llvmlite.ir as ir
 
 from .. import mma
-from . import access, barriers, copies, groups, scheduler, warpgroup
+from . import access, barriers, bulk, copies, groups, mbarrier, products, scheduler, warpgroup
 from .jit import Jit
 from .llvm_mma import Emitter, symbol
 from .llvm_warpgroup import Warpgroup
@@ -120,9 +120,13 @@ def _unsealed(stored: bytes | None) -> bytes | None:
 
 
 def _natives() -> list[Native]:
-    modules = (groups, barriers, scheduler, access, copies, warpgroup)
-    found = {f.name: f for m in modules for f in vars(m).values() if isinstance(f, Native)}
-    return list(found.values())
+    modules = (
+        groups, access, mbarrier, barriers, copies, warpgroup, products, bulk, scheduler
+    )  # fmt: skip
+    found = [f for m in modules for f in vars(m).values() if isinstance(f, Native)]
+    unique = {f.name: f for f in found}
+    assert len(unique) == len(set(map(id, found))), "two native functions have one name"
+    return list(unique.values())
 
 
 def _plain_floats(module: ir.Module, triple: str) -> None:

@@ -35,6 +35,16 @@ def part(i: Instruction) -> Instruction:
     return replace(i, m=ROWS)
 
 
+def stored(i: Instruction) -> int:
+    """Elements of a row of A as they lie in memory."""
+    return i.stored_k * dtype(i.a).bits // element(dtype(i.a))
+
+
+def shape(i: Instruction) -> int:
+    """What an instruction reads of shared memory, as ``products.issue`` wants it."""
+    return element(dtype(i.a)) << 48 | i.n << 32 | plan(part(i)).k << 16 | stored(i)
+
+
 class Warpgroup:
     """Emits one instruction's function."""
 
@@ -46,7 +56,7 @@ class Warpgroup:
         self.core.linkage = "internal"
         self.function = ir.Function(module, KIND, symbol(instruction))
         self.b = ir.IRBuilder(self.function.append_basic_block())
-        self.stored_k = i.stored_k * dtype(i.a).bits // element(dtype(i.a))
+        self.stored_k = stored(i)
 
     def emit(self) -> ir.Function:
         b, sizes = self.b, self.plan.bytes

@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from ..errors import Place
 from ..ptx import abi, check, print_module, tree
-from .analysis import communicates, exposed, is_divergent, liveness, places, weight
+from .analysis import communicates, exposed, is_divergent, liveness, places, products, weight
 from .flatten import Flattener
 from .operands import CodeBlock, Op, Register
 from .state import Warp
@@ -28,7 +28,7 @@ class Program:
 
     ``live`` are, for each block, the registers (a bit for each) that are read after it; ``slots``
     their and all others' places in the frame, which has ``frame_bytes`` compiled and
-    ``full_frame_bytes`` when it is stepped through.
+    ``full_frame_bytes`` when it is stepped through. ``used`` and ``met``: see ``products``.
     """
 
     name: str
@@ -48,6 +48,8 @@ class Program:
     slots: list[int]
     frame_bytes: int
     full_frame_bytes: int
+    used: dict[int, int]
+    met: dict[int, int]
     locs: dict[int, tree.Loc]
     addresses: dict[str, int]
 
@@ -93,6 +95,7 @@ def build(module: tree.Module, function: tree.Function, addresses: dict[str, int
     if divergent:
         blocks, targets = _cut(flat.ops, flat.labels, divergent=True)
     start = Warp.size + 4 * len(blocks)
+    used, met = products(flat.ops)
     slots, frame, full = places(flat.registers, exposed(blocks), start)
     return Program(
         name=function.name,
@@ -112,6 +115,8 @@ def build(module: tree.Module, function: tree.Function, addresses: dict[str, int
         slots=slots,
         frame_bytes=frame,
         full_frame_bytes=full,
+        used=used,
+        met=met,
         locs=flat.locs,
         addresses=addresses,
     )

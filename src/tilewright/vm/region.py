@@ -48,6 +48,7 @@ class Region(Control, Products):
         self.dirty: dict[int, None] = {}
         self.b.position_at_end(self.heads[block.index])
         self.active_mask = self.peek("active", I32)
+        self.settled = 0
         for op in block.ops:
             self.prepare(op)
             self.operate(op)

@@ -7,11 +7,12 @@ from __future__ import annotations
 import llvmlite.ir as ir
 
 from ..mma import Instruction
+from . import products
 from .evaluate import Value
 from .frame import lanes
 from .llvm_memory import at, room
 from .llvm_mma import symbol
-from .llvm_warpgroup import KIND, LINE, part
+from .llvm_warpgroup import KIND, LINE, part, shape
 from .native import I64
 from .region_memory import MemoryAccess
 from .warpgroup import FROM_SHARED, NEGATE, TRANS_A, TRANS_B
@@ -21,6 +22,8 @@ MOST = 128 + 4 + 1  # registers of D, of A, and metadata
 
 class Products(MemoryAccess):
     """What a region makes of a warpgroup's products."""
+
+    settled: int  # sets of registers that no product under way has, as the block has found
 
     def wgmma(
         self,
@@ -35,9 +38,7 @@ class Products(MemoryAccess):
         trans_b: bool,
         metadata: tuple[Value, int] | None,
     ) -> tuple[Value, ...]:
-        """Done at once, which is one moment of those between its issue and the end of the wait
-        for its group; the asynchronous engine is to pick others.
-        """
+        """Computed at once and under way until its group was waited for (``products``)."""
         shared = not isinstance(a, tuple)
         how = FROM_SHARED * shared | TRANS_A * trans_a | TRANS_B * trans_b | NEGATE * negate
         row = instruction.on(self.arch)
@@ -57,7 +58,29 @@ class Products(MemoryAccess):
         name = symbol(row)
         function = self.module.globals.get(name) or ir.Function(self.module, KIND, name)
         self.check(self.b.call(function, [self.warp, *starts, *wide]))
+        used = self.program.used[self.op.pc]
+        self.runtime(products.issue, self.mask, used, how, shape(row), self.op.pc)
+        self.settled = 0
         return tuple(self.b.load(self.register(i), typ=lanes(32), align=64) for i in range(len(d)))
+
+    def wgmma_commit(self) -> None:
+        self.runtime(products.commit, self.mask)
+
+    def wgmma_wait(self, pending: int) -> None:
+        self.runtime(products.await_, self.mask, pending)
+
+    def meet(self, sets: int) -> None:
+        """Asked once in a block, as long as no product is issued."""
+        if not sets & ~self.settled:
+            return
+        if self.guard is None:
+            self.settled |= sets
+        held = self.b.and_(self.peek("in_flight"), I64(sets))
+        some, none = self.fork(self.is_("!=", held, 0))
+        self.b.position_at_end(some)
+        self.check(self.runtime(products.touched, self.mask, sets, self.op.pc))
+        self.b.branch(none)
+        self.b.position_at_end(none)
 
     def register(self, index: int) -> ir.Value:
         return at(self.b, self.registers, index * LINE)

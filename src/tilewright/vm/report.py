@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 
 from ..errors import Place, VmFault
 from ..ptx.types import bits
+from .mbarrier import MOST
 from .native import u32
 from .operands import Op
 from .record import Record, view
 from .state import (
     BAD_BARRIER,
+    BAD_BULK,
     BAD_DESCRIPTOR,
     BAD_INDEX,
+    BAD_MBARRIER,
     BAD_METADATA,
     BAD_WARPGROUP,
     DEADLOCK,
@@ -21,6 +24,8 @@ from .state import (
     FAULT,
     FAULTS,
     FREED,
+    GONE,
+    IN_FLIGHT,
     LOCAL_BASE,
     MISALIGNED,
     OUT_OF_BOUNDS,
@@ -55,8 +60,9 @@ def fault(run: Run, worker: Record, result: int) -> VmFault:
     op = run.program.ops[worker.fault_pc]
     thread = index(worker.fault_warp * 32 + worker.fault_lane, run.setup.block)
     block = index(worker.fault_cta, run.setup.grid)
+    what = _what(run, code, op, address, worker.fault_value)
     return VmFault(
-        f"{FAULTS[code]}: {_what(run, code, op, address)} (thread {thread} of block {block})",
+        f"{FAULTS[code]}: {what} (thread {thread} of block {block})",
         kind=FAULTS[code],
         address=address if code in (OUT_OF_BOUNDS, MISALIGNED, FREED) else None,
         thread=thread,
@@ -70,7 +76,7 @@ def index(linear: int, shape: tuple[int, int, int]) -> tuple[int, int, int]:
     return linear % shape[0], linear // shape[0] % shape[1], linear // (shape[0] * shape[1])
 
 
-def _what(run: Run, code: int, op: Op, address: int) -> str:
+def _what(run: Run, code: int, op: Op, address: int, value: int) -> str:
     opcode = op.form.opcode
     if code == BAD_BARRIER:
         threads = 32 * run.setup.warps
@@ -87,12 +93,49 @@ def _what(run: Run, code: int, op: Op, address: int) -> str:
         return f"{opcode} by less than four warps: the CTA has {address} threads"
     if code == BAD_METADATA:
         return f"{opcode} with metadata {address:#06b}, which selects nothing"
+    if code == IN_FLIGHT:
+        return f"{opcode} {_hit(run, op)} the {_named(run, value)} that nobody has waited for yet"
+    if code == BAD_MBARRIER:
+        return f"{opcode} at {address % (1 << 64):#x}: {_mbarrier(op, value % (1 << 64))}"
+    if code == BAD_BULK:
+        return f"{opcode} at {address:#x}: {_bulk(value)}"
+    if code == GONE:
+        return f"{opcode} at {address:#x}: its CTA has exited, or the cluster has none of that rank"
     if code == DIVERGED:
         return f"{opcode} waits for lanes {address:#010x}, which can't come"
     if code in (OUT_OF_BOUNDS, FREED):
         size = _bytes(op)
         return f"{opcode} of {size} bytes at {address:#x}: {_where(run, op, address)}"
     return f"{opcode} of {_bytes(op)} bytes at {address:#x}" if code == MISALIGNED else opcode
+
+
+def _named(run: Run, pc: int) -> str:
+    """An operation, and where it stands."""
+    place = run.program.place(pc)
+    line = f" of line {place.line}" if place else ""
+    return run.program.ops[pc].form.opcode + line
+
+
+def _hit(run: Run, op: Op) -> str:
+    return "uses registers of" if run.program.met.get(op.pc) else "overwrites what is read by"
+
+
+def _mbarrier(op: Op, word: int) -> str:
+    """What is wrong with a barrier whose 64 bits were these."""
+    if op.form.mnemonic == "barrier":
+        return "a thread arrives at the cluster's barrier once before each wait"
+    if "init" in op.form.opcode:
+        return f"a barrier expects 1 to {MOST} arrivals, not {word}"
+    if word >> 62 & 1 or not word % (1 << 40):
+        return "no barrier has been initialised there"
+    missing, size = word & MOST, word >> 20 & MOST
+    return f"more arrives than the phase misses: {missing} of {size} arrivals"
+
+
+def _bulk(value: int) -> str:
+    if value:
+        return f"{value} bytes; bulk copies move a multiple of 16"
+    return "the mbarrier is in another CTA than the target"
 
 
 def _bytes(op: Op) -> int:

@@ -6,7 +6,10 @@ CTAs take turns. The order follows from the seed alone, whatever is compiled alr
 
 from __future__ import annotations
 
-from .groups import next_group
+from .access import CTA_BYTES
+from .bulk import land_any, land_next, land_some
+from .groups import draw, next_group
+from .mbarrier import wake_late
 from .native import Ptr, i64, native, u32
 from .state import (
     BARRIERS,
@@ -29,22 +32,11 @@ from .state import (
 )  # fmt: skip
 
 WARP_BYTES = Warp.size
-CTA_BYTES = Cta.size
 POISON = 0xFFFFFFFFFFFFFFFF
 SPLITMIX = 0x9E3779B97F4A7C15
 SALT = 0xD1B54A32D192ED03
 SLICES = 15  # with a seed, a slice is a power of two below 2^15
-
-
-@native
-def draw(cta: Ptr(Cta)) -> i64:
-    """The next number of the CTA's generator (xorshift), ≥ 0."""
-    x = cta.random
-    x = x ^ (x << 13)
-    x = x ^ lshr(x, 7)
-    x = x ^ (x << 17)
-    cta.random = x
-    return lshr(x, 1)
+PATIENCE = 8  # how often sleepers are woken though nothing has happened
 
 
 # --- starting -------------------------------------------------------------------------------------
@@ -87,18 +79,45 @@ def poison(start: i64, size: i64) -> i64:
 
 
 @native
-def start_cta(cta: Ptr(Cta), linear: i64) -> i64:
-    """The CTA of that number in the order x, y, z takes this place."""
+def start_cluster(first: Ptr(Cta), number: i64) -> i64:
+    """The CTAs of the cluster of that number, in the order x, y, z, take their places."""
+    launch = first.launch
+    x = number % launch.clusters[0]
+    y = number // launch.clusters[0] % launch.clusters[1]
+    z = number // (launch.clusters[0] * launch.clusters[1])
+    for rank in range(launch.cluster_size):
+        cta = at(Cta, address(first) + rank * CTA_BYTES)
+        cta.first = address(first)
+        cta.rank = rank
+        cta.cluster_id[0] = x
+        cta.cluster_id[1] = y
+        cta.cluster_id[2] = z
+        cta.cluster_index[0] = rank % launch.cluster[0]
+        cta.cluster_index[1] = rank // launch.cluster[0] % launch.cluster[1]
+        cta.cluster_index[2] = rank // (launch.cluster[0] * launch.cluster[1])
+        for axis in range(3):
+            cta.index[axis] = (
+                cta.cluster_id[axis] * launch.cluster[axis] + cta.cluster_index[axis]
+            )
+        start_cta(cta)
+    first.cluster_live = launch.threads * launch.cluster_size
+    first.cluster_came = 0
+    return 0
+
+
+@native
+def start_cta(cta: Ptr(Cta)) -> i64:
+    """Fresh memory, barriers and warps."""
     launch = cta.launch
-    cta.linear = linear
-    cta.smid = linear % launch.sms
-    cta.index[0] = linear % launch.grid[0]
-    cta.index[1] = linear // launch.grid[0] % launch.grid[1]
-    cta.index[2] = linear // (launch.grid[0] * launch.grid[1])
-    x = (launch.seed + 1) * SPLITMIX + linear * SALT
+    cta.linear = (cta.index[2] * launch.grid[1] + cta.index[1]) * launch.grid[0] + cta.index[0]
+    cta.smid = cta.linear % launch.sms
+    x = (launch.seed + 1) * SPLITMIX + cta.linear * SALT
     cta.random = x ^ lshr(x, 31) | 1
     cta.state = RUNNING
     cta.live_warps = launch.warps
+    cta.flight_head = 0
+    cta.flight_tail = 0
+    cta.products = 0
     poison(cta.shared, launch.shared_bytes)
     poison(cta.local, launch.local_bytes * 32 * launch.warps)
     for b in range(BARRIERS):
@@ -164,21 +183,27 @@ def run_cta(cta: Ptr(Cta)) -> i64:
                 return STEPS_OUT
             progress = JUMP
     if cta.live_warps == 0:
+        if land_any(cta) != 0:
+            return FAULT
         cta.state = EMPTY
+        k.events += 1
+    elif launch.seed != 0 and land_some(cta) != 0:
+        return FAULT
     return progress
 
 
 @native
 def run(k: Ptr(Worker)) -> i64:
     """Run the worker's CTAs until all are done or something stops them."""
+    size = k.launch.cluster_size
     while True:
         progress = WAIT
         alive = 0
         for c in range(k.resident):
             cta = at(Cta, k.ctas + c * CTA_BYTES)
-            if cta.state == EMPTY and k.next < k.last:
-                start_cta(cta, k.next)
-                k.next += 1
+            if c % size == 0 and k.next < k.last and empty(cta) != 0:
+                start_cluster(cta, k.next // size)
+                k.next += size
             if cta.state == RUNNING:
                 alive = 1
                 code = run_cta(cta)
@@ -189,4 +214,40 @@ def run(k: Ptr(Worker)) -> i64:
         if alive == 0:
             return FINISHED
         if progress == WAIT:
-            return DEADLOCK
+            progress = go_on(k)
+        if progress != JUMP:
+            return progress
+
+
+@native
+def empty(first: Ptr(Cta)) -> i64:
+    """Whether all places of a cluster are."""
+    for rank in range(first.launch.cluster_size):
+        if at(Cta, address(first) + rank * CTA_BYTES).state != EMPTY:
+            return 0
+    return 1
+
+
+@native
+def go_on(k: Ptr(Worker)) -> i64:
+    """No warp can run: one copy of each CTA lands; where none is under way, sleepers hear that they
+    slept in vain. DEADLOCK where they did so too often and nothing came of it.
+    """
+    some = 0
+    for c in range(k.resident):
+        cta = at(Cta, k.ctas + c * CTA_BYTES)
+        if cta.state == RUNNING and cta.flight_head < cta.flight_tail:
+            some = 1
+            if land_next(cta) != 0:
+                return FAULT
+    if some != 0:
+        return JUMP
+    k.idle = k.idle + 1 if k.events == k.seen else 1
+    k.seen = k.events
+    if k.idle > PATIENCE:
+        return DEADLOCK
+    for c in range(k.resident):
+        cta = at(Cta, k.ctas + c * CTA_BYTES)
+        if cta.state == RUNNING:
+            some = some | wake_late(cta)
+    return JUMP if some != 0 else DEADLOCK

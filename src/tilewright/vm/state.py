@@ -33,6 +33,7 @@ JUMP, WAIT, YIELD, DONE, FAULT, STOPPED, FINISHED, DEADLOCK, STEPS_OUT, HERE = r
 
 OUT_OF_BOUNDS, MISALIGNED, FREED, TRAP, DIVERGED, BAD_BARRIER, BAD_INDEX = range(1, 8)
 BAD_DESCRIPTOR, BAD_WARPGROUP, BAD_METADATA = range(8, 11)
+BAD_MBARRIER, BAD_BULK, BAD_MAP, IN_FLIGHT, GONE = range(11, 16)
 FAULTS = {
     OUT_OF_BOUNDS: "out of bounds",
     MISALIGNED: "misaligned",
@@ -44,11 +45,19 @@ FAULTS = {
     BAD_DESCRIPTOR: "descriptor",
     BAD_WARPGROUP: "warpgroup",
     BAD_METADATA: "metadata",
+    BAD_MBARRIER: "mbarrier",
+    BAD_BULK: "bulk copy",
+    BAD_MAP: "tensor map",
+    IN_FLIGHT: "in flight",
+    GONE: "exited CTA",
 }
 
 READY, WAITING, OVER = range(3)  # a warp
 EMPTY, RUNNING = range(2)  # a resident CTA's place
 QUEUE = 64  # cp.async instructions of a warp that can be under way; more makes the oldest land
+FLIGHTS = 64  # bulk copies of a CTA that can be under way, likewise
+PRODUCTS = 32  # wgmmas of a warp that can be under way, likewise
+RANK_SHIFT = 24  # a shared::cluster address: (rank + 1) << 24 | offset; without a rank, one's own
 BARRIERS = 16
 ALL = 0xFFFFFFFF
 
@@ -89,6 +98,9 @@ class Launch(Struct):
     slice = i64
     step_limit = i64
     sms = i64
+    cluster = Array(u32, 3)
+    clusters = Array(u32, 3)
+    cluster_size = i64
 
 
 class Barrier(Struct):
@@ -115,10 +127,62 @@ class Copy(Struct):
     source = Array(u64, 32)
 
 
+class Flight(Struct):
+    """One bulk copy of a CTA under way: ``bytes`` from ``source`` to ``target``, by what lane of
+    what warp. Those that land in shared memory tell the mbarrier at ``barrier``; the others belong to a
+    ``group`` of their lane. A tensor's box has in ``dims``, ``strides``, ``box``, ``steps`` and
+    ``at`` what its map and coordinates say, innermost first.
+    """
+
+    kind = u32
+    reduce = u32
+    warp = u32
+    lane = u32
+    group = u32
+    pc = u32
+    ctas = u32
+    rank = u32
+    bytes = i64
+    source = i64
+    target = i64
+    barrier = i64
+    element = u32
+    swizzle = u32
+    interleave = u32
+    fill = u32
+    modes = u32
+    pixels = u32
+    dims = Array(i64, 5)
+    strides = Array(i64, 5)
+    box = Array(i64, 5)
+    steps = Array(i64, 5)
+    at = Array(i64, 5)
+    lower = Array(i64, 5)
+    upper = Array(i64, 5)
+
+
+class Product(Struct):
+    """A wgmma of a warp under way: its group, a bit for each set of registers that it uses, and the
+    shared memory that it reads.
+    """
+
+    group = i64
+    registers = i64
+    pc = i64
+    how = i64
+    a = i64
+    b = i64
+    bits = i64
+    n = i64
+    k = i64
+    stored_k = i64
+
+
 class Worker(Struct):
     """A host thread's share of a launch: CTAs ``first`` … ``last``, ``resident`` at a time.
 
-    ``low`` … ``high`` is the allocation that was found last; ``steps`` counts operations in loops.
+    ``low`` … ``high`` is the allocation that was found last; ``steps`` counts operations in loops;
+    ``events`` what sleepers may have waited for, ``idle`` how often none came while all slept.
     """
 
     launch = Ptr(Launch)
@@ -131,7 +195,11 @@ class Worker(Struct):
     low = i64
     high = i64
     steps = i64
+    events = i64
+    seen = i64
+    idle = i64
     fault = i64
+    fault_value = i64
     fault_pc = i64
     fault_lane = i64
     fault_address = i64
@@ -140,7 +208,11 @@ class Worker(Struct):
 
 
 class Cta(Struct):
-    """A place for a resident CTA; its warps' frames stand at ``frames``, ``frame_bytes`` apart."""
+    """A place for a resident CTA; its warps' frames stand at ``frames``, ``frame_bytes`` apart.
+
+    ``first`` is the address of the place of its cluster's rank 0, which the others follow; there
+    ``cluster_live`` counts the cluster's threads, ``cluster_came`` those at its barrier.
+    """
 
     worker = Ptr(Worker)
     launch = Ptr(Launch)
@@ -148,11 +220,21 @@ class Cta(Struct):
     linear = i64
     smid = i64
     index = Array(u32, 3)
+    cluster_id = Array(u32, 3)
+    cluster_index = Array(u32, 3)
+    rank = i64
+    first = i64
     shared = i64
     local = i64
     frames = i64
     live_warps = i64
     random = i64
+    flights = Ptr(Flight)
+    flight_head = i64
+    flight_tail = i64
+    products = i64
+    cluster_live = i64
+    cluster_came = i64
     barriers = Array(Barrier, BARRIERS)
 
 
@@ -162,7 +244,9 @@ class Warp(Struct):
     ``live``: not exited; ``active``: running now; ``others``: live but not active; ``waiting``: at
     a barrier of the CTA; ``parked``: at a convergent instruction. ``pending[b]``: to run at block
     b. ``at[i]``: waiting at barrier i; ``came[i]``: arrived there without waiting; ``arrived``: the
-    barriers that have counted this warp.
+    barriers that have counted this warp. ``asleep``: lanes that look again when something happens,
+    ``expired`` what they find if nothing did; ``clustered``: arrived at the cluster's barrier,
+    which has not opened since, and ``due`` to wait there.
     """
 
     cta = Ptr(Cta)
@@ -187,9 +271,19 @@ class Warp(Struct):
     others = u32
     parked = u32
     carry = u32
+    asleep = u32
+    expired = u32
+    clustered = u32
+    due = u32
+    awaited = i64
+    product_head = i64
+    product_tail = i64
+    product_group = i64
+    in_flight = i64
     at = Array(u32, BARRIERS)
     came = Array(u32, BARRIERS)
     committed = Array(u32, 32)
+    bulk_committed = Array(u32, 32)
     tid_x = Array(u32, 32)
     tid_y = Array(u32, 32)
     tid_z = Array(u32, 32)
@@ -198,3 +292,4 @@ class Warp(Struct):
     operands = Array(u32, 1280)
     results = Array(u32, 512)
     halves = Array(u16, 256)
+    products = Array(Product, PRODUCTS)

@@ -11,13 +11,13 @@ from ..dtypes import dtype
 from ..mma import Descriptor, Instruction
 from ..mma.operands import chunk
 from ..mma.sparse import positions
-from . import groups, warpgroup
-from .llvm_warpgroup import part
+from . import groups, products, warpgroup
+from .llvm_warpgroup import part, shape
 from .native import u8
 from .record import Record, view
 from .state import OUT_OF_BOUNDS, Cta, Launch
 from .step_memory import Fault, Lanes, SteppedMemory, lanes_of
-from .warpgroup import FROM_SHARED, PIECE, ROWS
+from .warpgroup import FROM_SHARED, PIECE, ROWS, TRANS_A, TRANS_B
 
 Bits = npt.NDArray[Any]
 WARPS = 4
@@ -39,7 +39,7 @@ class SteppedProducts(SteppedMemory):
         trans_b: bool,
         metadata: tuple[Lanes, int] | None,
     ) -> tuple[Lanes, ...]:
-        """Done at once, as in compiled code."""
+        """Computed at once and under way until waited for, as in compiled code."""
         if self.mask == 0:
             return d
         i, first = part(instruction.on(self.arch)), int(np.flatnonzero(lanes_of(self.mask))[0])
@@ -61,7 +61,20 @@ class SteppedProducts(SteppedMemory):
             start = np.zeros_like(start)
         where = self._positions(i, *metadata) if metadata is not None else None
         made = i.arithmetic.dot(left, right, start, where)
+        how = FROM_SHARED * shared | TRANS_A * trans_a | TRANS_B * trans_b
+        used = self.program.used[self.op.pc]
+        size = shape(instruction.on(self.arch))
+        self.native(products.issue, self.mask, used, how, size, self.op.pc)
         return tuple(i.fragment("d").registers(made).T)
+
+    def wgmma_commit(self) -> None:
+        self.native(products.commit, self.mask)
+
+    def wgmma_wait(self, pending: int) -> None:
+        self.native(products.await_, self.mask, pending)
+
+    def meet(self, sets: int) -> None:
+        self.checked(products.touched, self.mask, sets, self.op.pc)
 
     def _matrix(
         self, i: Instruction, name: str, registers: tuple[Lanes, ...], copy: int = 0

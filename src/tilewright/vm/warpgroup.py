@@ -48,6 +48,29 @@ def prepare(w: Ptr(Warp), mask: i64, how: i64, pc: i64) -> i64:
 
 
 @native(inline=True)
+def distance(d: i64, low: i64) -> i64:
+    """Bytes that a descriptor's field of 14 bits counts: the start, ``leading`` or ``stride``."""
+    return ((d >> low) & 0x3FFF) << 4
+
+
+@native(inline=True)
+def row_bits(d: i64) -> i64:
+    """Bits of an offset within a row: of 16 bytes, or as long as it is swizzled."""
+    kind = lshr(d, 62)
+    return 8 - kind if kind != 0 else 4
+
+
+@native(inline=True)
+def swizzled(d: i64, line: i64, byte: i64, far: i64) -> i64:
+    """Where the ``byte`` along the row at ``line`` stands; its next stretch is ``far`` away."""
+    wide = row_bits(d)
+    a = line + (byte & ((1 << wide) - 1)) + (byte >> wide) * far
+    offset = (d >> 49) & 7
+    permuted = (1 << (wide - 4)) - 1
+    return a ^ ((((a >> 7) - offset) & permuted) << 4)
+
+
+@native(inline=True)
 def spill(piece: i64, out: Ptr(u32), step: i64, bits: i64) -> i64:
     """The elements of 16 bytes as words, ``step`` words apart."""
     if bits == 16:
@@ -62,26 +85,42 @@ def spill(piece: i64, out: Ptr(u32), step: i64, bits: i64) -> i64:
     return 0
 
 
+@native(inline=True)
+def piece_k(d: i64, row: i64, p: i64) -> i64:
+    """Where the ``p``-th piece of a row of a K-major operand lies."""
+    kind = lshr(d, 62)
+    wide = 8 - kind if kind != 0 else 4  # bits of an offset within a (swizzled) row
+    byte = p << 4
+    a = ((d & 0x3FFF) << 4) + ((row & 7) << wide) + (row >> 3) * (((d >> 32) & 0x3FFF) << 4)
+    a = a + (byte & ((1 << wide) - 1)) + (byte >> wide) * (((d >> 16) & 0x3FFF) << 4)
+    return a ^ ((((a >> 7) - ((d >> 49) & 7)) & ((1 << (wide - 4)) - 1)) << 4)
+
+
+@native(inline=True)
+def piece_mn(d: i64, first: i64, k: i64, p: i64) -> i64:
+    """Where the ``p``-th piece from row ``first`` on lies for one k of an MN-major operand."""
+    leading = ((d >> 16) & 0x3FFF) << 4
+    stride = ((d >> 32) & 0x3FFF) << 4
+    kind = lshr(d, 62)
+    wide = 8 - kind if kind != 0 else 4
+    along = leading if kind != 0 else stride
+    across = stride if kind != 0 else leading
+    byte = (first << 1) + (p << 4)
+    a = ((d & 0x3FFF) << 4) + ((k & 7) << wide) + (k >> 3) * across
+    a = a + (byte & ((1 << wide) - 1)) + (byte >> wide) * along
+    return a ^ ((((a >> 7) - ((d >> 49) & 7)) & ((1 << (wide - 4)) - 1)) << 4)
+
+
 @native
 def gather_k(
     w: Ptr(Warp), d: i64, bits: i64, first: i64, rows: i64, pieces: i64, out: Ptr(u32), pc: i64
 ) -> i64:
     """``rows`` rows of a K-major operand from ``first`` on, ``pieces`` of 16 bytes each."""
-    start = (d & 0x3FFF) << 4
-    leading = ((d >> 16) & 0x3FFF) << 4
-    stride = ((d >> 32) & 0x3FFF) << 4
-    offset = (d >> 49) & 7
-    kind = lshr(d, 62)
-    wide = 8 - kind if kind != 0 else 4  # bits of an offset within a (swizzled) row
-    permuted = (1 << (wide - 4)) - 1
     per = 128 // bits * rows
     room = w.launch.shared_bytes - PIECE
     for r in range(rows):
-        line = start + (((first + r) & 7) << wide) + ((first + r) >> 3) * stride
         for p in range(pieces):
-            byte = p << 4
-            a = line + (byte & ((1 << wide) - 1)) + (byte >> wide) * leading
-            a = a ^ ((((a >> 7) - offset) & permuted) << 4)
+            a = piece_k(d, first + r, p)
             if a > room:
                 fault(w, OUT_OF_BOUNDS, pc, 0, a)
                 return 1
@@ -94,22 +133,10 @@ def gather_mn(
     w: Ptr(Warp), d: i64, first: i64, rows: i64, count: i64, out: Ptr(u32), pc: i64
 ) -> i64:
     """``rows`` rows of an MN-major operand of 16-bit elements, for ``count`` values of k."""
-    start = (d & 0x3FFF) << 4
-    leading = ((d >> 16) & 0x3FFF) << 4
-    stride = ((d >> 32) & 0x3FFF) << 4
-    offset = (d >> 49) & 7
-    kind = lshr(d, 62)
-    wide = 8 - kind if kind != 0 else 4
-    permuted = (1 << (wide - 4)) - 1
-    along = leading if kind != 0 else stride
-    across = stride if kind != 0 else leading
     room = w.launch.shared_bytes - PIECE
     for k in range(count):
-        line = start + ((k & 7) << wide) + (k >> 3) * across
         for p in range(rows >> 3):
-            byte = (first << 1) + (p << 4)
-            a = line + (byte & ((1 << wide) - 1)) + (byte >> wide) * along
-            a = a ^ ((((a >> 7) - offset) & permuted) << 4)
+            a = piece_mn(d, first, k, p)
             if a > room:
                 fault(w, OUT_OF_BOUNDS, pc, 0, a)
                 return 1

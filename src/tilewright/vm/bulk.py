@@ -1,0 +1,265 @@
+"""Bulk copies, in native code: they are under way from their instruction on and land later.
+
+What a copy reads it reads when it lands. With seed 0 it lands as late as it may: in the wait for
+its group, or when no warp of the worker can go on. With another seed any copy may land at any turn
+of its CTA. Landing in shared memory tells an mbarrier how many bytes came.
+"""
+
+from __future__ import annotations
+
+from .access import CTA_BYTES, find_global, resolve
+from .groups import draw, fault, fault_of
+from .mbarrier import count, live
+from .native import Ptr, i64, native, u8, u64
+from .products import overwritten
+from .state import (
+    BAD_BULK,
+    BAD_MBARRIER,
+    FLIGHTS,
+    GLOBAL_BASE,
+    GONE,
+    IN_FLIGHT,
+    MISALIGNED,
+    OUT_OF_BOUNDS,
+    RUNNING,
+    SHARED,
+    Cta,
+    Flight,
+    Warp,
+)  # fmt: skip
+
+FLIGHT_BYTES = Flight.size
+LINE = 16  # what sizes and addresses of bulk copies are multiples of
+LANDED, INTO, OUT = range(3)  # a copy: no more, into shared memory, out of it
+ACROSS = 64  # ``rank`` of a copy whose target names its CTA itself
+LIST = 64  # where in ``w.operands`` addresses of barriers begin
+
+
+@native(inline=True)
+def flight(cta: Ptr(Cta), n: i64) -> Ptr(Flight):
+    """The CTA's ``n``-th copy, counted from its start."""
+    return at(Flight, address(cta.flights) + n % FLIGHTS * FLIGHT_BYTES)
+
+
+# --- landing --------------------------------------------------------------------------------------
+
+
+@native
+def failed(cta: Ptr(Cta), f: Ptr(Flight), kind: i64, where: i64, value: i64) -> i64:
+    """The instruction that issued a copy faults while it lands."""
+    f.kind = LANDED
+    if cta.worker.fault == 0:
+        cta.worker.fault_value = value
+    fault_of(cta, f.warp, kind, f.pc, f.lane, where)
+    return 1
+
+
+@native
+def land_in(cta: Ptr(Cta), f: Ptr(Flight), to: Ptr(Cta), target: i64, barrier: i64) -> i64:
+    """A copy lands at offsets of a CTA's shared memory; 1 after a fault."""
+    if to.state != RUNNING:
+        return failed(cta, f, GONE, target, 0)
+    hit = overwritten(to, target, target + f.bytes)
+    if hit != 0:
+        return failed(cta, f, IN_FLIGHT, target, hit - 1)
+    copy(at(u8, to.shared + target), at(u8, f.source), f.bytes)
+    if count(to, to.shared + barrier, 0, 0, -f.bytes) == 0:
+        return failed(cta, f, BAD_MBARRIER, barrier, at(u64, to.shared + barrier)[0])
+    return 0
+
+
+@native
+def land_flight(cta: Ptr(Cta), f: Ptr(Flight)) -> i64:
+    """The copy happens now; 1 after a fault."""
+    kind = f.kind
+    f.kind = LANDED
+    cta.worker.events += 1
+    if kind == OUT:
+        copy(at(u8, f.target), at(u8, f.source), f.bytes)
+        return 0
+    ranks = f.ctas
+    while kind == INTO and ranks != 0:
+        rank = lowest(ranks)
+        ranks = ranks & (ranks - 1)
+        to = at(Cta, cta.first + rank * CTA_BYTES)
+        if land_in(cta, f, to, f.target, f.barrier) != 0:
+            return 1
+    return 0
+
+
+@native
+def forget(cta: Ptr(Cta)) -> i64:
+    """Copies that have landed leave the queue."""
+    while cta.flight_head < cta.flight_tail:
+        if flight(cta, cta.flight_head).kind != LANDED:
+            return 0
+        cta.flight_head += 1
+    return 0
+
+
+@native
+def land_next(cta: Ptr(Cta)) -> i64:
+    """The oldest copy of the CTA lands, or with a seed any; 1 after a fault."""
+    under_way = cta.flight_tail - cta.flight_head
+    if under_way == 0:
+        return 0
+    n = cta.flight_head
+    if cta.launch.seed != 0:
+        n = n + umod(draw(cta), under_way)
+        while flight(cta, n).kind == LANDED:
+            n = cta.flight_head + umod(n + 1 - cta.flight_head, under_way)
+    bad = land_flight(cta, flight(cta, n))
+    forget(cta)
+    return bad
+
+
+@native
+def land_some(cta: Ptr(Cta)) -> i64:
+    """With a seed, now and then a copy lands; 1 after a fault."""
+    if cta.flight_head == cta.flight_tail or (draw(cta) & 3) != 0:
+        return 0
+    return land_next(cta)
+
+
+@native
+def land_any(cta: Ptr(Cta)) -> i64:
+    """All copies of a CTA that has ended land; 1 after a fault."""
+    while cta.flight_head < cta.flight_tail:
+        if land_next(cta) != 0:
+            return 1
+    return 0
+
+
+# --- issuing --------------------------------------------------------------------------------------
+
+
+@native
+def new_flight(w: Ptr(Warp), kind: i64, lane: i64, pc: i64) -> Ptr(Flight):
+    """A place in the queue of the CTA; where that is full, the oldest copy lands."""
+    cta = w.cta
+    if cta.flight_tail - cta.flight_head == FLIGHTS:
+        land_flight(cta, flight(cta, cta.flight_head))
+        forget(cta)
+    f = flight(cta, cta.flight_tail)
+    cta.flight_tail += 1
+    f.kind = kind
+    f.warp = w.index
+    f.lane = lane
+    f.group = w.bulk_committed[lane]
+    f.pc = pc
+    return f
+
+
+@native
+def span(w: Ptr(Warp), space: i64, a: i64, n: i64, lane: i64, pc: i64) -> i64:
+    """The host address of ``n`` bytes of global or shared memory; 0 after a fault."""
+    if (a & (LINE - 1)) != 0:
+        return fault(w, MISALIGNED, pc, lane, a)
+    if n == 0 or (n & (LINE - 1)) != 0:
+        w.worker.fault_value = n
+        return fault(w, BAD_BULK, pc, lane, a)
+    if space != SHARED:
+        if a < GLOBAL_BASE:
+            return fault(w, OUT_OF_BOUNDS, pc, lane, a)
+        return find_global(w, a, n, lane, pc)
+    last = resolve(w, SHARED, a + n - LINE, LINE, lane, pc)
+    if last == 0 or resolve(w, SHARED, a, LINE, lane, pc) == 0:
+        return 0
+    return last - n + LINE
+
+
+@native
+def rank_of(w: Ptr(Warp), host: i64) -> i64:
+    """The rank of the CTA of the cluster whose shared memory holds a host address."""
+    for rank in range(w.launch.cluster_size):
+        cta = at(Cta, w.cta.first + rank * CTA_BYTES)
+        if host >= cta.shared and host < cta.shared + w.launch.shared_bytes:
+            return rank
+    return w.cta.rank
+
+
+@native
+def aim(w: Ptr(Warp), f: Ptr(Flight), lane: i64, target: i64, barrier: i64, pc: i64) -> i64:
+    """Which CTAs the copy goes to, and where it lands in them: one that the target names, or all of
+    a mask at the target's place in each. 1 after a fault.
+    """
+    rank = rank_of(w, target)
+    f.target = target - at(Cta, w.cta.first + rank * CTA_BYTES).shared
+    f.barrier = barrier - at(Cta, w.cta.first + rank_of(w, barrier) * CTA_BYTES).shared
+    f.ctas = w.operands[32 + lane]
+    if f.ctas == 0:
+        f.ctas = 1 << rank
+        if rank_of(w, barrier) != rank:
+            f.kind = LANDED
+            w.worker.fault_value = 0
+            fault(w, BAD_BULK, pc, lane, w.addresses[lane])
+            return 1
+    if lshr(f.ctas, w.launch.cluster_size) != 0:
+        f.kind = LANDED
+        w.worker.fault_value = f.ctas
+        fault(w, GONE, pc, lane, w.addresses[lane])
+        return 1
+    return 0
+
+
+@native
+def copy_in(w: Ptr(Warp), mask: i64, space: i64, pc: i64) -> i64:
+    """Bulk copies into shared memory: targets in ``w.addresses``, sources in ``w.addresses2``; in
+    ``w.operands`` a line of sizes, one of CTA masks (0: no multicast) and barriers' addresses.
+    """
+    m = mask
+    while m != 0:
+        lane = lowest(m)
+        m = m & (m - 1)
+        n = w.operands[lane]
+        target = span(w, SHARED, w.addresses[lane], n, lane, pc)
+        source = span(w, space, w.addresses2[lane], n, lane, pc)
+        barrier = resolve(w, SHARED, at(u64, w.operands + LIST)[lane], 8, lane, pc)
+        if target == 0 or source == 0 or barrier == 0 or live(w, barrier, lane, pc) == 0:
+            return 1
+        f = new_flight(w, INTO, lane, pc)
+        f.source = source
+        f.bytes = n
+        if aim(w, f, lane, target, barrier, pc) != 0:
+            return 1
+    return 0
+
+
+@native
+def copy_out(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
+    """Bulk copies to global memory, of the lanes' current groups."""
+    m = mask
+    while m != 0:
+        lane = lowest(m)
+        m = m & (m - 1)
+        n = w.operands[lane]
+        target = span(w, 0, w.addresses[lane], n, lane, pc)
+        source = span(w, SHARED, w.addresses2[lane], n, lane, pc)
+        if target == 0 or source == 0:
+            return 1
+        f = new_flight(w, OUT, lane, pc)
+        f.source = source
+        f.target = target
+        f.bytes = n
+    return 0
+
+
+@native
+def commit_bulk(w: Ptr(Warp), mask: i64) -> i64:
+    """The bulk copies of these lanes since their last commit become a group."""
+    for lane in range(32):
+        w.bulk_committed[lane] = w.bulk_committed[lane] + ((mask >> lane) & 1)
+    return 0
+
+
+@native
+def wait_bulk(w: Ptr(Warp), mask: i64, pending: i64) -> i64:
+    """All groups of these lanes but their ``pending`` newest land; 1 after a fault."""
+    cta = w.cta
+    for n in range(cta.flight_head, cta.flight_tail):
+        f = flight(cta, n)
+        mine = f.kind == OUT and f.warp == w.index and (mask >> f.lane & 1) != 0
+        if mine != 0 and f.group < w.bulk_committed[f.lane] - pending:
+            if land_flight(cta, f) != 0:
+                return 1
+    return 0 * forget(cta)
