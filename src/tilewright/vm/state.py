@@ -130,8 +130,8 @@ class Copy(Struct):
 class Flight(Struct):
     """One bulk copy of a CTA under way: ``bytes`` from ``source`` to ``target``, by what lane of
     what warp. Those that land in shared memory tell the mbarrier at ``barrier``; the others belong
-    to a ``group`` of their lane. A tensor's box has in ``dims``, ``strides``, ``box``, ``steps`` and
-    ``at`` what its map and coordinates say, innermost first.
+    to a ``group`` of their lane. A tensor's box has in ``dims``, ``strides``, ``box``, ``steps``
+    and ``at`` what its map and coordinates say, innermost first.
     """
 
     kind = u32
