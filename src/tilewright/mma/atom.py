@@ -213,9 +213,7 @@ class CopyAtom(Shown):
             raise LayoutError(f"a CopyAtom is of a UniversalCopy, a CpAsync or a Move, not {op!r}")
         object.__setattr__(self, "op", found)
         object.__setattr__(self, "dtype", find_dtype(dtype))
-        for layout in (self.layout_src, self.layout_dst):
-            if layout[0].size() != self.thr_id.size():
-                raise DtypeError(f"{found} moves parts that are no whole {self.dtype}")
+        _values(found, self.dtype)
 
     @property
     def thr_id(self) -> Layout:
@@ -250,13 +248,18 @@ class CopyAtom(Shown):
 
 @cache
 def _values(op: CopyOp, type_: DType) -> tuple[Layout, Layout]:
+    src, dst = _bits(op)
+    return _in_values(op, src, type_), _in_values(op, dst, type_)
+
+
+def _in_values(op: CopyOp, bits: Layout, type_: DType) -> Layout:
     try:
-        src, dst = (upcast(layout, type_.bits) for layout in _bits(op))
+        values: Layout = upcast(bits, type_.bits)
     except LayoutError as e:
-        raise DtypeError(
-            f"{op} moves parts that are no whole {type_}: {e.message}", hint=e.hint
-        ) from None
-    return src, dst
+        raise DtypeError(f"{op} moves parts that are no whole {type_}: {e.message}") from None
+    if [values.size(0), values.size(1) * type_.bits] != [bits.size(0), bits.size(1)]:
+        raise DtypeError(f"{op} moves parts that are no whole {type_}: {bits} in bits")
+    return values
 
 
 def _bits(op: CopyOp) -> tuple[Layout, Layout]:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import LayoutError
-from ..layout import Layout, Swizzle, composition, make_layout
+from ..layout import Layout, Swizzle, make_layout
 
 SWIZZLES = {0: 0, 128: 1, 64: 2, 32: 3}  # bytes of a swizzled row → the field's value
 WIDTHS = (1, 8, 16, 32)  # bits of an element
@@ -102,8 +102,8 @@ class Descriptor:
         modes = []
         for mode, extent, step in zip(one, (rows, columns), steps, strict=True):
             kept = min(mode.size(), extent)
-            bits = composition(Layout(kept * mode.stride, element_bits), Layout(kept, mode.stride))
-            modes.append(make_layout(bits, Layout(-(-extent // kept), 8 * step)))
+            counts, strides = (kept, -(-extent // kept)), (mode.stride * element_bits, 8 * step)
+            modes.append(Layout(counts, strides))
         return make_layout(*modes)
 
     def _check(self, element_bits: int, rows: int, columns: int, major: str) -> None:

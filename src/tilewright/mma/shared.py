@@ -132,7 +132,9 @@ def _parts(layout: AnyLayout, bits: int) -> tuple[int, int, Layout]:
     """(bytes of the swizzle, elements before the tile, the layout under the swizzle)."""
     if isinstance(layout, Layout):
         return 0, 0, layout
-    known = {upcast(pattern(size), bits): size for size in SWIZZLES}
+    known = {upcast(pattern(size), bits): size for size in SWIZZLES if size}
+    if getattr(layout.outer, "bits", None) == 0:
+        known[layout.outer] = 0
     if layout.outer not in known:
         allowed = ", ".join(map(str, known))
         raise LayoutError(

@@ -252,9 +252,9 @@ def make_cotiled_copy(atom: CopyAtom, atom_tv_layout: Layout, data_layout: Layou
     """
     places = make_layout(left_inverse(data_layout), Layout(1, 0))
     tv = composition(places, atom_tv_layout)
-    back = composition(make_layout(data_layout, Layout(1, 0)), tv[1])
-    if coalesce(back) != coalesce(atom_tv_layout[1]):
-        raise LayoutError(f"offsets of {atom_tv_layout} are none of {data_layout}")
+    back = composition(make_layout(data_layout, Layout(1, 0)), tv)
+    if coalesce(back, (1, 1)) != coalesce(atom_tv_layout, (1, 1)):
+        raise LayoutError(f"{atom_tv_layout} has offsets that {data_layout} has not")
     return _smallest(atom, tv, product_each(data_layout.shape))
 
 

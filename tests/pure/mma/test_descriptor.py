@@ -1,0 +1,81 @@
+"""wgmma's descriptor: its 64 bits, and the addresses that it stands for."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewright.errors import LayoutError
+from tilewright.mma import Descriptor
+from tilewright.mma.descriptor import MAJORS, SWIZZLES
+
+SIXTEENS = st.integers(0, (1 << 14) - 1).map(lambda n: 16 * n)
+DESCRIPTORS = st.builds(
+    Descriptor, SIXTEENS, SIXTEENS, SIXTEENS, st.sampled_from(sorted(SWIZZLES)), st.integers(0, 7)
+)
+
+
+@given(DESCRIPTORS)
+def test_bits_and_fields_are_inverse(d):
+    assert Descriptor.parse(d.bits) == d
+    assert Descriptor.parse(d.bits | 1 << 14 | 1 << 63 >> 8) == d  # bits that mean nothing
+
+
+def address(d, bits, row, column, major):
+    """The manual's words: core matrices, then 16-byte pieces XORed with their row of 128 bytes."""
+    byte, wide = column * bits // 8, d.swizzle or 16
+    if major == "MN":
+        byte, row = row * bits // 8, column
+    along, across = d.leading, d.stride
+    if major == "MN" and not d.swizzle:
+        along, across = across, along
+    at = d.start + row % 8 * wide + row // 8 * across + byte % wide + byte // wide * along
+    mask = {0: 0, 32: 1, 64: 3, 128: 7}[d.swizzle]
+    piece = at >> 4 ^ ((at >> 7) - d.base_offset & mask)
+    return 8 * (piece << 4 | at & 15) + column * bits % 8 * (major == "K")
+
+
+@given(DESCRIPTORS, st.sampled_from([(1, "K"), (8, "K"), (16, "K"), (32, "K"), (16, "MN")]))
+def test_addresses_are_the_manuals(d, form):
+    bits, major = form
+    columns = 256 // bits
+    for row_of in (8, 40):
+        found = d.addresses(bits, row_of, columns, major)
+        wanted = [
+            [address(d, bits, r, c, major) for c in range(0, columns, 5)] for r in range(row_of)
+        ]
+        assert np.array_equal(found[:, ::5], wanted)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Descriptor("x"), "start is a multiple of 16 below 262144, not 'x'"),
+        (lambda: Descriptor(0, 8), "leading is a multiple of 16 below 262144, not 8"),
+        (lambda: Descriptor(0, 0, 1 << 18), "stride is a multiple of 16 below 262144, not 262144"),
+        (lambda: Descriptor(0, swizzle=16), r"swizzle is one of \[0, 32, 64, 128\] bytes, not 16"),
+        (lambda: Descriptor(0, base_offset=8), "base_offset is 0 … 7, not 8"),
+        (lambda: Descriptor.parse("a"), "a number of 64 bits, not 'a'"),
+        (lambda: Descriptor.parse(-1), "a number of 64 bits, not -1"),
+        (lambda: Descriptor(0).layout(16, 12, 16), "rows are a multiple of 8, not 12"),
+        (lambda: Descriptor(0).layout(16, 8, 12), "columns are a multiple of 8, not 12"),
+        (lambda: Descriptor(0).layout(16, 8, 0), "columns are a multiple of 8, not 0"),
+        (lambda: Descriptor(0).layout(4, 8, 64), r"have one of \(1, 8, 16, 32\) bits, not 4"),
+        (lambda: Descriptor(0).layout(8, 16, 32, "MN"), "have 16 where MN-major bits, not 8"),
+        (lambda: Descriptor(0).layout(16, 8, 16, "N"), "major is K or MN, not 'N'"),
+        (
+            lambda: Descriptor(0, swizzle=64).layout(16, 8, 40),
+            "40 columns are more than the 32 of a swizzled row, and no multiple",
+        ),
+    ],
+)
+def test_refused(make, message):
+    with pytest.raises(LayoutError, match=message):
+        make()
+
+
+def test_a_layout_is_of_bits():
+    d = Descriptor(0, leading=4096, stride=1024, swizzle=128)
+    k, mn = (d.layout(16, 64, 128, major) for major in MAJORS)
+    assert str(k) == "((8,8),(64,2)):((1024,8192),(16,32768))"
+    assert str(mn) == "((64,1),(8,16)):((16,32768),(1024,8192))"

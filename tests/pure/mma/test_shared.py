@@ -1,0 +1,235 @@
+"""Layouts in shared memory: what a derived descriptor gathers is the tile that was laid out.
+
+``test_tiled_reference`` compares atoms, layouts and descriptors with CuTe's.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewright.dtypes import dtype
+from tilewright.errors import DtypeError, LayoutError
+from tilewright.layout import (
+    ComposedLayout,
+    Layout,
+    Swizzle,
+    Tensor,
+    coalesce,
+    make_layout,
+    zipped_divide,
+)
+from tilewright.mma import (
+    Descriptor,
+    MmaAtom,
+    TiledMma,
+    make_descriptor,
+    make_descriptor_tensor,
+    make_smem_layout,
+    make_smem_layout_atom,
+    smem_selector,
+)
+
+TYPES = {"b1": 256, "e4m3": 32, "s8": 32, "f16": 16, "bf16": 16, "tf32": 8}  # type: K of wgmma
+WIDTHS = [1, 2, 4, 8, 16, 32, 64]
+SWIZZLES = [0, 32, 64, 128]
+
+
+@pytest.mark.parametrize("major", ["K", "MN"])
+@pytest.mark.parametrize("swizzle", SWIZZLES)
+@pytest.mark.parametrize("bits", WIDTHS)
+def test_an_atom_keeps_columns_of_pieces_apart(major, swizzle, bits):
+    """Eight rows at the same 16 bytes lie in different groups of banks, as many as rows cover."""
+    atom = make_smem_layout_atom(f"b{bits}" if bits < 64 else "f64", major, swizzle)
+    along = 1 if major == "K" else 0
+    assert atom.size(along) * bits == 8 * (swizzle or 16)
+    assert sorted(atom.indices()) == list(range(8 * (swizzle or 16) * 8 // bits))
+    per = 128 // bits
+    for first in range(0, atom.size(along), per):
+        crds = [(row, first) if major == "K" else (first, row) for row in range(8)]
+        byte = [atom(crd) * bits // 8 for crd in crds]
+        assert len({b // 16 % 8 for b in byte}) == 8  # all 128 bytes of the banks are hit once
+        assert all(b % 16 == 0 for b in byte)
+
+
+@st.composite
+def laid_out(draw):
+    """(type, major, swizzle, whole layout, tile of one instruction)"""
+    type_ = draw(st.sampled_from(sorted(TYPES)))
+    bits, k = dtype(type_).bits, TYPES[type_]
+    major = draw(st.sampled_from(["K", "MN"])) if bits == 16 else "K"
+    swizzle = draw(st.sampled_from(SWIZZLES))
+    atom = make_smem_layout_atom(type_, major, swizzle)
+    rows = draw(st.sampled_from([8, 24, 64, 96, 192]))
+    if major == "MN":
+        rows = -(-rows // atom.size(0)) * atom.size(0)
+    columns = max(atom.size(1), k) * draw(st.sampled_from([1, 2, 3]))
+    order = draw(st.sampled_from([(0, 1), (1, 0)]))
+    unit = atom.size(0)  # a tile ends where rows of M do, or lies within one
+    fits = [n for n in (8, 16, 24, 64, 96, 192) if rows % n == 0 and 0 in (n % unit, unit % n)]
+    whole = make_smem_layout(type_, major, (rows, columns), swizzle, order)
+    return type_, major, whole, (draw(st.sampled_from(fits or [rows])), k)
+
+
+def stored(whole, base, bits):
+    """Where (row, column) stands, in bits: the layout counted from ``base`` bytes."""
+    at = 8 * base + whole.indices() * bits
+    return at.reshape((whole.size(0), whole.size(1)), order="F")
+
+
+def tile_at(tiles, crd):
+    """A tile away from the first: its layout begins at an offset."""
+    if isinstance(tiles, ComposedLayout):
+        return ComposedLayout(tiles.outer, tiles.inner((0, crd)), tiles.inner[0])
+    return ComposedLayout(Swizzle(0, 0, 0), tiles((0, crd)), tiles[0])
+
+
+@settings(max_examples=150, deadline=None)
+@given(laid_out(), st.integers(0, 31))
+def test_a_descriptor_reads_what_was_laid_out(case, rows_of_128):
+    """Every tile of the whole, wherever the pattern begins."""
+    type_, major, whole, (m, k) = case
+    bits, base = dtype(type_).bits, 128 * rows_of_128
+    where = stored(whole, base, bits)
+    tiles = zipped_divide(whole, (m, k))
+    for i in range(whole.size(0) // m):
+        for j in range(whole.size(1) // k):
+            made = make_descriptor(tile_at(tiles, (i, j)), type_, major, base)
+            assert Descriptor.parse(made.bits) == made
+            wanted = where[i * m : i * m + m, j * k : j * k + k]
+            assert np.array_equal(made.addresses(bits, m, k, major), wanted)
+
+
+class Place:
+    """An engine that only knows its offset."""
+
+    def __init__(self, at=0):
+        self.at = at
+
+    def __add__(self, offset):
+        return Place(self.at + offset)
+
+
+WIDE = MmaAtom("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16")
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(["K", "MN"]),
+    st.sampled_from(SWIZZLES),
+    st.sampled_from("AB"),
+    st.sampled_from([(1, 1, 1), (2, 1, 1), (1, 2, 1)]),
+    st.integers(0, 255),
+)
+def test_a_tensor_of_descriptors_moves_their_start(major, swizzle, operand, atoms, thread):
+    """Each descriptor of what a thread has of two stages gathers its own tile of A or B."""
+    whole = make_smem_layout("f16", major, (128, 64, 2), swizzle)
+    one = TiledMma(WIDE, atoms).thr_slice(thread % (128 * atoms[0] * atoms[1]))
+    part = getattr(one, f"partition_{operand}")(Tensor(Place(), whole))
+    made = make_descriptor_tensor(part, "f16", major, 1024 + 2 * part.engine.at)
+    where = 8 * 1024 + 16 * whole.indices().reshape((128, 64, 2), order="F")
+    side = 1 if operand == "A" else 2
+    first, step = one.thr_vmnk[side], atoms[side - 1]
+    for m, k, stage in np.ndindex(made.size(1), made.size(2), 2):
+        rows, columns = 64 * (first + step * m), 16 * k
+        read = Descriptor.parse(made[0, m, k, stage]).addresses(16, 64, 16, major)
+        wanted = where[rows : rows + 64, columns : columns + 16, stage]
+        assert np.array_equal(read, wanted)
+
+
+@st.composite
+def anything(draw):
+    """Tiles of f16 that may be canonical: their modes in some order, some distance apart."""
+    swizzle = draw(st.sampled_from(SWIZZLES))
+    length = (swizzle or 16) // 2
+    inner, outer = draw(st.sampled_from([(8, 1), (8, 2), (8, 8)])), (length, 1)
+    gaps = [draw(st.sampled_from([8, 64, length * 8, length * 16, 4, 1])) for _ in range(3)]
+    row = draw(st.sampled_from([length, 8, 16]))
+    lines = Layout((8, inner[1]), (row, gaps[0]))
+    across = Layout((min(16, length), max(1, 16 // outer[0])), (1, gaps[1]))
+    modes = (lines, across) if draw(st.booleans()) else (across, lines)
+    return swizzle, draw(st.sampled_from(["K", "MN"])), make_layout(*modes)
+
+
+@settings(max_examples=300, deadline=None)
+@given(anything())
+def test_a_layout_is_read_as_it_is_or_refused(case):
+    swizzle, major, inner = case
+    bits = {0: 0, 32: 1, 64: 2, 128: 3}[swizzle]
+    tile = ComposedLayout(Swizzle(bits, 3, 3), 0, inner)
+    try:
+        made = make_descriptor(tile, "f16", major)
+    except LayoutError:
+        return
+    read = made.addresses(16, inner.size(0), inner.size(1), major)
+    assert np.array_equal(read, stored(tile, 0, 16))
+
+
+def test_the_widest_swizzle_that_divides():
+    assert smem_selector("f16", "K", (128, 64)) == 128
+    assert smem_selector("f16", "K", (128, 96)) == 64
+    assert smem_selector("f16", "MN", (16, 64)) == 32
+    assert smem_selector("e4m3", "K", (8, 16)) == 0
+    assert coalesce(make_smem_layout("f16", "K", (8, 64))) == coalesce(make_smem_layout_atom("f16"))
+
+
+F16 = make_smem_layout("f16", "K", (64, 64))
+STEP = zipped_divide(F16, (64, 16))[0]
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: make_smem_layout_atom("e2m3"), DtypeError, r"of 6 bits \(e2m3\) have no layout"),
+        (lambda: make_smem_layout_atom("f16", "M"), LayoutError, "major is K or MN, not 'M'"),
+        (lambda: make_smem_layout_atom("f16", "K", 16), LayoutError, r"\[0, 32, 64, 128\] bytes"),
+        (
+            lambda: make_smem_layout("f16", "K", (64, 12)),
+            LayoutError,
+            r"no K-major layout atom of f16 divides \(64, 12\)\n.*smallest is \(8, 8\)",
+        ),
+        (
+            lambda: make_smem_layout("f16", "K", (64, 32), 128),
+            LayoutError,
+            "mode 1: the block's size 64 does not divide 32",
+        ),
+        (lambda: make_descriptor(STEP, "f16", start=64), LayoutError, "multiple of 128 bytes"),
+        (lambda: make_descriptor(STEP, "f16", start=1 << 18), LayoutError, "16 below 262144"),
+        (lambda: make_descriptor(STEP, "tf32"), LayoutError, "none of wgmma's swizzles of 32-bit"),
+        (
+            lambda: make_descriptor(STEP, "f16", "MN"),
+            LayoutError,
+            r"no canonical MN-major layout swizzled by 128 bytes: \(0,1\) stands at byte 2, and is"
+            " read at 128",
+        ),
+        (
+            lambda: make_descriptor(Layout((64, 16), (16, 1)), "f16"),
+            LayoutError,
+            r"K-major layout without swizzle: \(1,0\) stands at byte 32, and is read at 16",
+        ),
+        (
+            lambda: make_descriptor(Layout((12, 16), (16, 1)), "f16"),
+            LayoutError,
+            "rows are a multiple of 8, not 12",
+        ),
+        (
+            lambda: make_descriptor(Layout((8, 12), (16, 1)), "f16"),
+            LayoutError,
+            "columns are a multiple of 8, not 12",
+        ),
+        (
+            lambda: make_descriptor(Layout((32, 8), (1, 32)), "tf32", "MN"),
+            LayoutError,
+            "16 where MN-major bits, not 32",
+        ),
+        (
+            lambda: make_descriptor(Layout(((8, 2), 8), ((8, 71), 1)), "f16"),
+            LayoutError,
+            "stride is a multiple of 16 below 262144, not 142",
+        ),
+        (lambda: make_descriptor(Layout((8, 2, 8)), "f16"), LayoutError, "static tile"),
+    ],
+)
+def test_refused(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
