@@ -80,7 +80,7 @@ def access(
     16
     """
     check_bits(bits)
-    matched = _OP.match(op)
+    matched = _OP.match(str(op))
     if matched is None:
         raise LayoutError(
             f"no access {op!r}", hint="ld, st, ldmatrix.x1, .x2, .x4, stmatrix.x1, .x2 and .x4 are"
@@ -102,7 +102,7 @@ def _thread_offsets(layout: Any, tv: Any) -> Array:
     offsets = offsets_of(picked, "an access:")
     if tv is not None:
         offsets = _after(whole, offsets, picked)
-    threads = picked.size(0)
+    threads = picked.size(0) if len(picked) else 1
     return offsets.reshape((threads, -1), order="F")
 
 

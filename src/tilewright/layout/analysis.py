@@ -22,10 +22,10 @@ from tilewright.errors import LayoutError
 from tilewright.layout.arithmetic import Number
 from tilewright.layout.basis import has_basis
 from tilewright.layout.function import (
-    EVALUATED,
     Answer,
     AnyLayout,
     bijective,
+    check_evaluable,
     contiguous,
     injective,
     layout_of,
@@ -63,7 +63,11 @@ def _span(layout: AnyLayout) -> str:
     if not layout.is_static():
         return ""
     if isinstance(layout, ComposedLayout):
-        return f", over {layout.cosize()} offsets" if layout.size() <= EVALUATED else ""
+        try:
+            check_evaluable(layout, "the cosize:")
+        except LayoutError:
+            return ""
+        return f", over {layout.cosize()} offsets"
     spanned = layout.coshape()
     return f", over {text(spanned)} {'coordinates' if isinstance(spanned, tuple) else 'offsets'}"
 

@@ -62,13 +62,18 @@ def layout_of(x: Any) -> AnyLayout:
 
 def offsets_of(layout: AnyLayout, what: str) -> NDArray[np.int64]:
     """The whole domain's offsets; LayoutError for one that is too large to evaluate, or dynamic."""
+    check_evaluable(layout, what)
+    return layout.indices()
+
+
+def check_evaluable(layout: AnyLayout, what: str) -> None:
+    """LayoutError unless the whole domain can be evaluated."""
     if not layout.is_static():
         raise LayoutError(f"{what} {layout} is not static")
     if layout.size() > EVALUATED:
         raise LayoutError(f"{what} {layout} has {layout.size()} elements, over {EVALUATED}")
     if _bound(layout) > _FARTHEST:
         raise LayoutError(f"{what} offsets of {layout} may be beyond {_FARTHEST}")
-    return layout.indices()
 
 
 def _bound(layout: AnyLayout) -> int:
@@ -261,9 +266,9 @@ def _surjective(place: _Place) -> Answer:
 
 
 def _covers(layout: AnyLayout, offsets: NDArray[np.int64]) -> Answer:
-    found = np.unique(offsets[offsets >= 0])
-    gaps = np.flatnonzero(found != np.arange(len(found)))
-    first = int(gaps[0]) if len(gaps) else len(found)
+    ordered = np.sort(np.append(offsets[offsets >= 0], -1))
+    gaps = np.flatnonzero(np.diff(ordered) > 1)
+    first = ordered[gaps[0] if len(gaps) else -1] + 1
     return Answer(True) if first == layout.cosize() else Answer(False, f"nothing is at {first}")
 
 

@@ -214,6 +214,7 @@ def test_idle_lanes_are_nobodys():
         (L((32, 3), (4, 1)), 32, {"vector": 8}, "3 values in a thread are no vectors of 2"),
         (L((32, 4), (4, 1)), 24, {}, "elements have 1, 2, 4"),
         (L((32, 4), (4, 1)), 32, {"op": "ldmatrix"}, "no access 'ldmatrix'"),
+        (L((32, 4), (4, 1)), 32, {"op": None}, "no access None"),
         (L((16, 8), (8, 1)), 16, {"op": "ldmatrix.x4"}, "ldmatrix.x4 needs the addresses of 32"),
         (L((32, 4), (4, 1)), 16, {"op": "ldmatrix.x4"}, "4 values in a thread are no vectors of 8"),
         (L((32, 4), (-4, 1)), 32, {}, "the offset -124 lies below the memory's beginning"),

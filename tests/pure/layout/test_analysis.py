@@ -202,6 +202,7 @@ def test_the_inverses_are_those_of_the_algebra(layout):
 def test_huge_and_dynamic_layouts_are_analysed_too():
     huge = analyze(ComposedLayout(Swizzle(3, 3, 3), 0, L((1 << 40, 64), (64, 1))), 16)
     assert huge.bijective and huge.vector.width == 128
+    assert bool(analyze(ComposedLayout(Swizzle(3, 70, 3), 0, L(8))).injective)
     dynamic = dict(analyze(L((N, 64), (M, 8)), 16).lines())
     assert dynamic["alignment"] == "not known: stride m is dynamic"
     assert dict(analyze(L.parse("(4,8):(1@0,1@1)")).lines())["size"] == "32, over (4,8) coordinates"
