@@ -3,12 +3,12 @@
 Shared memory has 32 banks of 4 bytes, and serves 128 bytes, one word of each bank, a wavefront. A
 request goes in phases of as many lanes as move 128 bytes: all 32 up to 4 bytes each, half a warp at
 8, a quarter at 16, and 8 lines at a time for ldmatrix and stmatrix. Lanes of a phase that want the
-same word share it; each further word of a bank costs a wavefront. So it is counted by Nsight
-Compute: wavefronts, and as conflicts those beyond one for each phase.
+same word share it; each further word of a bank costs a wavefront. So Nsight Compute counts:
+wavefronts, and as conflicts those beyond one for each phase.
 
-A model, by what NVIDIA says of compute capability 7 and above: where each lane of a wide load has
-the address of its neighbour (lane ^ 1, or all of lane ^ 2), what returns takes half the room, and
-phases have twice the lanes. ``benchmarks/bank_conflicts.py`` holds it against a GPU's clock.
+Published for compute capability 7.0 to 7.5, not verified on others: where each lane of a wide load
+has the address of its neighbour (all of lane ^ 1, or all of lane ^ 2), what returns takes half the
+room, and phases have twice the lanes. ``benchmarks/bank_conflicts.py`` asks a GPU's clock.
 """
 
 from __future__ import annotations
