@@ -88,27 +88,20 @@ def spill(piece: i64, out: Ptr(u32), step: i64, bits: i64) -> i64:
 @native(inline=True)
 def piece_k(d: i64, row: i64, p: i64) -> i64:
     """Where the ``p``-th piece of a row of a K-major operand lies."""
-    kind = lshr(d, 62)
-    wide = 8 - kind if kind != 0 else 4  # bits of an offset within a (swizzled) row
-    byte = p << 4
-    a = ((d & 0x3FFF) << 4) + ((row & 7) << wide) + (row >> 3) * (((d >> 32) & 0x3FFF) << 4)
-    a = a + (byte & ((1 << wide) - 1)) + (byte >> wide) * (((d >> 16) & 0x3FFF) << 4)
-    return a ^ ((((a >> 7) - ((d >> 49) & 7)) & ((1 << (wide - 4)) - 1)) << 4)
+    line = distance(d, 0) + ((row & 7) << row_bits(d)) + (row >> 3) * distance(d, 32)
+    return swizzled(d, line, p << 4, distance(d, 16))
 
 
 @native(inline=True)
 def piece_mn(d: i64, first: i64, k: i64, p: i64) -> i64:
     """Where the ``p``-th piece from row ``first`` on lies for one k of an MN-major operand."""
-    leading = ((d >> 16) & 0x3FFF) << 4
-    stride = ((d >> 32) & 0x3FFF) << 4
+    leading = distance(d, 16)
+    stride = distance(d, 32)
     kind = lshr(d, 62)
-    wide = 8 - kind if kind != 0 else 4
     along = leading if kind != 0 else stride
     across = stride if kind != 0 else leading
-    byte = (first << 1) + (p << 4)
-    a = ((d & 0x3FFF) << 4) + ((k & 7) << wide) + (k >> 3) * across
-    a = a + (byte & ((1 << wide) - 1)) + (byte >> wide) * along
-    return a ^ ((((a >> 7) - ((d >> 49) & 7)) & ((1 << (wide - 4)) - 1)) << 4)
+    line = distance(d, 0) + ((k & 7) << row_bits(d)) + (k >> 3) * across
+    return swizzled(d, line, (first << 1) + (p << 4), along)
 
 
 @native

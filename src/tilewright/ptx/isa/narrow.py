@@ -141,37 +141,22 @@ def to_tf32(m: Primitives, f: Form, a: Value) -> Value:
 
 # --- pairs ------------------------------------------------------------------------------------
 
-
-PAIR = "cvt.{rnd}[.relu][.satfinite].{D}.{A}"
+PAIR, CLAMPED = "cvt.{rnd}[.relu][.satfinite].{D}.{A}", "cvt.{rnd}.satfinite[.relu].{D}.{A}"
 
 
 @row(PAIR, "d:D = a:f32, b:f32", D="f16x2", effects="relaxed", **HALF)
 @row(PAIR, "d:D = a:f32, b:f32", D="bf16x2", **HALF)
-@row("cvt.{rnd}.satfinite[.relu].{D}.{A}", "d:D = a:f32, b:f32", rnd="rn", D=FP8, A="f32", **ADA)
-@row(
-    "cvt.{rnd}.satfinite[.relu].{D}.{A}",
-    "d:D = a:f32, b:f32",
-    rnd="rn",
-    D=FP6_FP4,
-    A="f32",
-    **BLACKWELL,
-)
+@row(CLAMPED, "d:D = a:f32, b:f32", rnd="rn", D=FP8, A="f32", **ADA)
+@row(CLAMPED, "d:D = a:f32, b:f32", rnd="rn", D=FP6_FP4, A="f32", **BLACKWELL)
 def to_pair(m: Primitives, f: Form, a: Value, b: Value) -> Value:
     """Two f32 to a pair: ``a`` becomes the upper part, ``b`` the lower."""
     dest = element(f.D)
     return pack(m, dest, *(narrow(m, f, "f32", dest, x) for x in (a, b)))
 
 
-@row("cvt.{rnd}.satfinite[.relu].{D}.{A}", "d:D = a:A", rnd="rn", D=FP8, A="f16x2", **ADA)
-@row("cvt.{rnd}.satfinite[.relu].{D}.{A}", "d:D = a:A", rnd="rn", D=FP8, A="bf16x2", **HALVES)
-@row(
-    "cvt.{rnd}.satfinite[.relu].{D}.{A}",
-    "d:D = a:A",
-    rnd="rn",
-    D=FP6_FP4,
-    A="f16x2 bf16x2",
-    **HALVES,
-)
+@row(CLAMPED, "d:D = a:A", rnd="rn", D=FP8, A="f16x2", **ADA)
+@row(CLAMPED, "d:D = a:A", rnd="rn", D=FP8, A="bf16x2", **HALVES)
+@row(CLAMPED, "d:D = a:A", rnd="rn", D=FP6_FP4, A="f16x2 bf16x2", **HALVES)
 def pair_to_narrow(m: Primitives, f: Form, a: Value) -> Value:
     """A pair of f16 or bf16 to one of fp8, fp6 or fp4."""
     source, dest = element(f.A), element(f.D)
