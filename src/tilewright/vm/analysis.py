@@ -17,7 +17,7 @@ VARIANT = frozenset(
 )
 ATOMICS = ("atom", "red")
 STRONG = frozenset("acquire release acq_rel relaxed volatile mmio cv".split())
-STEERS = frozenset({"branch", "barrier"})
+STEERS = frozenset({"branch", "barrier", "waits"})
 # What an operation costs, about as it takes time; a loop that looks at a flag gives way soon.
 WEIGHTS = {
     "mma": 16,

@@ -69,14 +69,25 @@ def land_in(cta: Ptr(Cta), f: Ptr(Flight), to: Ptr(Cta), target: i64, barrier: i
 
 
 @native
+def store_bytes(f: Ptr(Flight)) -> i64:
+    """Copy to global memory, of each 16 bytes those of the mask (``ctas``)."""
+    if f.ctas == 0xFFFF:
+        copy(at(u8, f.target), at(u8, f.source), f.bytes)
+        return 0
+    for i in range(f.bytes):
+        if (f.ctas >> (i & (LINE - 1)) & 1) != 0:
+            at(u8, f.target)[i] = at(u8, f.source)[i]
+    return 0
+
+
+@native
 def land_flight(cta: Ptr(Cta), f: Ptr(Flight)) -> i64:
     """The copy happens now; 1 after a fault."""
     kind = f.kind
     f.kind = LANDED
     cta.worker.events += 1
     if kind == OUT:
-        copy(at(u8, f.target), at(u8, f.source), f.bytes)
-        return 0
+        return store_bytes(f)
     ranks = f.ctas
     while kind == INTO and ranks != 0:
         rank = lowest(ranks)
@@ -227,7 +238,9 @@ def copy_in(w: Ptr(Warp), mask: i64, space: i64, pc: i64) -> i64:
 
 @native
 def copy_out(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
-    """Bulk copies to global memory, of the lanes' current groups."""
+    """Bulk copies to global memory, of the lanes' current groups; in ``w.operands`` a line of sizes
+    and one of masks, a bit for each byte of 16.
+    """
     m = mask
     while m != 0:
         lane = lowest(m)
@@ -241,6 +254,7 @@ def copy_out(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
         f.source = source
         f.target = target
         f.bytes = n
+        f.ctas = w.operands[32 + lane]
     return 0
 
 

@@ -60,6 +60,7 @@ class Setup:
     seed: int = 0
     step_limit: int = 0
     cluster: Dim3 = (1, 1, 1)
+    explicit: bool = False  # somebody asked for clusters
 
     @property
     def cluster_size(self) -> int:
@@ -109,7 +110,7 @@ class Run:
         r.shared_bytes, r.dynamic_bytes = p.shared_bytes + s.shared, s.shared
         r.local_bytes = p.local_bytes
         r.blocks, r.divergent = len(p.blocks), p.divergent
-        r.cluster[:], r.cluster_size = s.cluster, s.cluster_size
+        r.cluster[:], r.cluster_size, r.explicit = s.cluster, s.cluster_size, s.explicit
         r.clusters[:] = [n // c for n, c in zip(s.grid, s.cluster, strict=True)]
         r.seed, r.step_limit = s.seed % (1 << SEED_BITS), s.step_limit
         r.slice = min(SLICE, s.step_limit or SLICE)
@@ -166,7 +167,7 @@ class Run:
         """
         launch, warps = self.launch, self.setup.warps
         copies = any("async" in op.form.effects for op in self.program.ops)
-        bulk = any("bulk" in op.form.effects for op in self.program.ops)
+        bulk = any("bulk" in op.form.opcode.split(".") for op in self.program.ops)
         local = launch.local_bytes * 32 * warps
         areas = [
             _Area(resident, Cta.size),

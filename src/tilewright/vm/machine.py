@@ -33,6 +33,7 @@ from .step import Step, Stepper
 
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
+MAX_CLUSTER = 16  # with more than the portable eight, hardware wants to be asked
 MAX_LOCAL = 512 * 1024  # bytes of local memory of a thread
 
 Dim = int | Sequence[int]
@@ -173,13 +174,15 @@ class Machine:
         args: Sequence[object] | bytes = (),
         *,
         shared: int = 0,
+        cluster: Dim | None = None,
         on_step: Callable[[Step], object] | None = None,
         watch: Watch | None = None,
     ) -> None:
         """Run a kernel to its end. A grid without CTAs runs nothing.
 
         ``args`` are addresses, numbers or raw bytes, one for each parameter, or the packed
-        parameter block; ``shared`` is the dynamic shared memory in bytes. With ``on_step`` the
+        parameter block; ``shared`` is the dynamic shared memory in bytes, ``cluster`` the CTAs of a
+        cluster (default: as the kernel says, else one). With ``on_step`` the
         NumPy evaluator runs one instruction at a time and shows each ``Step`` before it happens.
         ``watch`` hears how many CTAs of how many were started.
 
@@ -191,7 +194,7 @@ class Machine:
             known = ", ".join(self.kernels) or "none"
             raise LaunchError(f"no kernel {entry!r} is loaded; there are: {known}")
         kernel = self.kernels[entry]
-        setup = self._setup(kernel.program, grid, block, args, shared)
+        setup = self._setup(kernel.program, grid, block, args, shared, cluster)
         run = Run(self.memory, kernel.program, setup)
         if on_step is not None:
             run.execute(Stepper(kernel.program, self.library, self.arch, on_step), 1, watch)
@@ -204,7 +207,13 @@ class Machine:
         return kernel.compiled
 
     def _setup(
-        self, program: Program, grid: Dim, block: Dim, args: Sequence[object] | bytes, shared: int
+        self,
+        program: Program,
+        grid: Dim,
+        block: Dim,
+        args: Sequence[object] | bytes,
+        shared: int,
+        cluster: Dim | None,
     ) -> Setup:
         grid3, block3 = _dims(grid, "grid", 0, MAX_GRID), _dims(block, "block", 1, MAX_BLOCK)
         self._fits(program, block3, shared)
@@ -219,7 +228,26 @@ class Machine:
                 hint="pack each parameter at its own alignment, in the order of the PTX",
             )
         limits, sms = self.target.limits, _sms(self.target)
-        return Setup(grid3, block3, params, shared, limits, sms, self.seed, self.step_limit)
+        ctas, explicit = self._cluster(program, grid3, cluster)
+        how = (self.seed, self.step_limit, ctas, explicit)
+        return Setup(grid3, block3, params, shared, limits, sms, *how)
+
+    def _cluster(self, program: Program, grid: Dim3, given: Dim | None) -> tuple[Dim3, bool]:
+        """The CTAs of a cluster, and whether anybody said so."""
+        own = (*program.cluster, 1, 1)[:3] if program.cluster else None
+        if given is None and own is None:
+            return (1, 1, 1), False
+        ctas = own if given is None else _dims(given, "cluster", 1, MAX_GRID)
+        assert ctas is not None
+        if own is not None and ctas != own:
+            raise LaunchError(f"kernel {program.name!r} needs clusters of {own}, not {ctas}")
+        size, most = ctas[0] * ctas[1] * ctas[2], self.target.limits.cluster
+        most = MAX_CLUSTER if most > 1 else 1
+        if size > most:
+            raise LaunchError(f"a cluster of {size} CTAs; {self.arch} has at most {most}")
+        if any(n % c for n, c in zip(grid, ctas, strict=True)):
+            raise LaunchError(f"grid {grid} is not made of whole clusters of {ctas}")
+        return ctas, True
 
     def _fits(self, program: Program, block: Dim3, shared: int) -> None:
         limits = self.target.limits

@@ -42,6 +42,7 @@ class Program:
     local_bytes: int
     max_threads: int
     exact_block: tuple[int, ...]
+    cluster: tuple[int, ...]
     divergent: bool
     communicates: bool
     live: list[int]
@@ -109,6 +110,7 @@ def build(module: tree.Module, function: tree.Function, addresses: dict[str, int
         local_bytes=-(-flat.local_bytes // 16) * 16,
         max_threads=_max_threads(function),
         exact_block=_threads(function, "reqntid"),
+        cluster=_threads(function, "reqnctapercluster"),
         divergent=divergent,
         communicates=communicates(flat.ops),
         live=liveness(blocks, targets),
@@ -149,8 +151,8 @@ def _max_threads(function: tree.Function) -> int:
 def _cut(
     ops: list[Op], labels: dict[int, list[str]], divergent: bool
 ) -> tuple[list[CodeBlock], dict[str, int]]:
-    """Blocks, and the block that each label begins. In divergent code lanes may have to wait for
-    each other at a convergent operation, so that begins one too.
+    """Blocks, and the block that each label begins. An operation that may be tried again begins one
+    too: what waits, and in divergent code what is convergent, for lanes wait for each other there.
     """
     blocks = [CodeBlock(0)]
     targets: dict[str, int] = {}
@@ -162,7 +164,7 @@ def _cut(
     for index, op in enumerate(ops):
         if index in labels or len(blocks[-1].ops) >= MAX_BLOCK:
             fresh()
-        if divergent and "convergent" in op.form.effects:
+        if "waits" in op.form.effects or (divergent and "convergent" in op.form.effects):
             fresh()
         targets |= dict.fromkeys(labels.get(index, ()), len(blocks) - 1)
         blocks[-1].ops.append(op)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import llvmlite.ir as ir
 
-from . import barriers, groups
+from . import barriers, groups, mbarrier
 from .evaluate import VOTES, Value
 from .frame import Frame
 from .native import I1, I8, I32, I64
@@ -178,6 +178,20 @@ class Control(Frame):
         self.b.position_at_end(on)
 
     # --- waiting ---
+
+    def sleep_unless(self, code: ir.Value) -> None:
+        stop, on = self.fork(self.is_("!=", code, JUMP))
+        self.b.position_at_end(stop)
+        asleep = self.block_of()
+        self.b.cbranch(self.is_("==", code, FAULT), self.faulted, asleep)
+        self.b.position_at_end(asleep)
+        left = self.runtime(mbarrier.sleep, self.current.index)
+        if self.program.divergent:
+            away = self.block_of()
+            self.b.cbranch(self.is_("==", left, JUMP), self.switch, away)
+            self.b.position_at_end(away)
+        self.b.ret(left)
+        self.b.position_at_end(on)
 
     def barrier_reduce(
         self, index: Value, threads: Value | None, op: str, p: Value

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..errors import Place, VmFault
 from ..ptx.types import bits
 from .mbarrier import MOST
-from .native import u32
+from .native import u32, u64
 from .operands import Op
 from .record import Record, view
 from .state import (
@@ -31,6 +31,7 @@ from .state import (
     OUT_OF_BOUNDS,
     OVER,
     PARAM_BASE,
+    RANK_SHIFT,
     SHARED_BASE,
     STEPS_OUT,
     WINDOW_BITS,
@@ -189,30 +190,65 @@ Waiting = tuple[str, tuple[int, int, int], tuple[int, int, int], Place | None]
 
 
 def _waiting(run: Run, worker: Record) -> Iterator[Waiting]:
-    """Each group of lanes that waits at a barrier: a line, its first thread, block and place."""
+    """Each group of lanes that waits: a line, its first thread, block and place."""
     for i in range(worker.resident):
         cta = Record(Cta, worker.ctas + i * Cta.size)
-        block = index(cta.linear, run.setup.grid)
         for w in range(run.setup.warps if cta.state else 0):
             warp = Record(Warp, cta.frames + w * run.launch.frame_bytes)
             if warp.state == OVER:
                 continue
             for barrier, mask in enumerate(map(int, warp.at)):
                 if mask:
-                    place = _place(run, warp, mask)
-                    line = f", line {place.line}" if place else ""
-                    text = (
-                        f"warp {w} of block {block}: lanes {mask:#010x} wait at barrier {barrier}"
-                    )
-                    first = w * 32 + (mask & -mask).bit_length() - 1
-                    yield text + line, index(first, run.setup.block), block, place
+                    op = _at(run, warp, mask, last=True)
+                    yield _said(run, cta, w, mask, f"wait at barrier {barrier}", op)
+            if warp.asleep:
+                op = _at(run, warp, warp.asleep, last=False)
+                what = _awaited(run, warp, op)
+                yield _said(run, cta, w, warp.asleep, what, op)
 
 
-def _place(run: Run, warp: Record, mask: int) -> Place | None:
-    """The barrier instruction that lanes wait at: the last one before where they go on."""
-    follow = warp.block
+def _said(run: Run, cta: Record, w: int, mask: int, what: str, op: Op | None) -> Waiting:
+    block = index(cta.linear, run.setup.grid)
+    place = run.program.place(op.pc) if op else None
+    line = f", line {place.line}" if place else ""
+    text = f"warp {w} of block {block}: lanes {mask:#010x} {what}{line}"
+    first = w * 32 + (mask & -mask).bit_length() - 1
+    return text, index(first, run.setup.block), block, place
+
+
+def _at(run: Run, warp: Record, mask: int, *, last: bool) -> Op | None:
+    """The instruction that lanes wait at: the first of the block where they go on, or the last of
+    the one before.
+    """
+    block = warp.block
     if run.program.divergent:
         pending = view(warp.pending, u32, len(run.program.blocks))
-        follow = next((b for b, m in enumerate(pending) if int(m) & mask), follow)
-    ops = run.program.blocks[follow - 1].ops if follow else []
-    return run.program.place(ops[-1].pc) if ops else None
+        block = next((b for b, m in enumerate(pending) if int(m) & mask), block)
+    ops = run.program.blocks[block - last].ops if block >= last else []
+    return ops[-last] if ops else None
+
+
+def _awaited(run: Run, warp: Record, op: Op | None) -> str:
+    """What sleeping lanes wait for: the cluster's barrier, or what an mbarrier misses."""
+    if op is None or op.form.mnemonic != "mbarrier":
+        return "wait at the cluster's barrier"
+    address = warp.awaited % (1 << 64)
+    found = _shared_word(run, warp, address)
+    if found is None:
+        return f"wait for the mbarrier at {address:#x}"
+    missing, size = found & MOST, found >> 20 & MOST
+    tx = (found >> 40 & (1 << 22) - 1 ^ 1 << 21) - (1 << 21)
+    phase = found >> 63
+    bytes_ = f", and {tx} bytes" if tx > 0 else ""
+    if tx < 0:
+        bytes_ = f"; {-tx} bytes came that nobody expected"
+    misses = f"phase {phase} misses {missing} of {size} arrivals{bytes_}"
+    return f"wait for the mbarrier at {address:#x}: {misses}"
+
+
+def _shared_word(run: Run, warp: Record, address: int) -> int | None:
+    """The 64 bits at a shared address of the warp's CTA."""
+    offset = address % (1 << RANK_SHIFT)
+    if offset + 8 > run.launch.shared_bytes or address % (1 << WINDOW_BITS) >> RANK_SHIFT:
+        return None
+    return int(view(Record(Cta, warp.cta).shared + offset, u64, 1)[0])

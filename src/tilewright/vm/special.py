@@ -1,7 +1,7 @@
 """Special registers that are simply read: constants, and fields of the machine's records.
 
-The others (``%laneid``, lane masks, clocks, ``%tid``) are in ``evaluate.py``. A CTA is a cluster of
-one, and what a real driver would fill in (``%envreg``, ``%pm``) is 0.
+The others (``%laneid``, lane masks, clocks, ``%tid``) are in ``evaluate.py``. What a real driver
+would fill in (``%envreg``, ``%pm``) is 0.
 """
 
 from __future__ import annotations
@@ -25,8 +25,13 @@ class Field:
     index: int = 0
 
 
-_CTA = {"%ctaid": "index", "%clusterid": "index"}
-_LAUNCH = {"%nctaid": "grid", "%nclusterid": "grid", "%ntid": "block"}
+_CTA = {"%ctaid": "index", "%clusterid": "cluster_id", "%cluster_ctaid": "cluster_index"}
+_LAUNCH = {
+    "%nctaid": "grid",
+    "%nclusterid": "clusters",
+    "%cluster_nctaid": "cluster",
+    "%ntid": "block",
+}
 
 FIELDS: dict[str, Field] = {
     "%warpid": Field(Warp, "index"),
@@ -35,6 +40,9 @@ FIELDS: dict[str, Field] = {
     "%total_smem_size": Field(Launch, "shared_bytes", "launch"),
     "%aggr_smem_size": Field(Launch, "shared_bytes", "launch"),
     "%nsmid": Field(Launch, "sms", "launch"),
+    "%cluster_ctarank": Field(Cta, "rank", "cta"),
+    "%cluster_nctarank": Field(Launch, "cluster_size", "launch"),
+    "%is_explicit_cluster": Field(Launch, "explicit", "launch"),
 }
 for _i, _axis in enumerate(AXES):
     FIELDS |= {f"{n}.{_axis}": Field(Cta, f, "cta", _i) for n, f in _CTA.items()}
@@ -42,8 +50,6 @@ for _i, _axis in enumerate(AXES):
 
 CONSTANTS: dict[str, int] = {
     "%nwarpid": WARPS_PER_SM,
-    "%cluster_nctarank": 1,
-    **{f"%cluster_nctaid.{axis}": 1 for axis in AXES},
 }
 
 #: Special registers that are the same in all lanes of a warp.

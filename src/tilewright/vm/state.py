@@ -101,6 +101,7 @@ class Launch(Struct):
     cluster = Array(u32, 3)
     clusters = Array(u32, 3)
     cluster_size = i64
+    explicit = i64
 
 
 class Barrier(Struct):

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from . import barriers, groups
+from . import barriers, groups, mbarrier
+from .asynchronous import Asynchronous
 from .code import Code
 from .evaluate import VOTES
 from .library import Library
@@ -20,7 +21,7 @@ from .native import u32
 from .operands import Op
 from .program import Program
 from .record import Record, view
-from .state import BAD_INDEX, DONE, FAULT, HERE, TRAP, YIELD, Cta, Launch
+from .state import BAD_INDEX, DONE, FAULT, HERE, TRAP, WAIT, YIELD, Cta, Launch
 from .step_memory import Fault, lanes_of, word_of
 from .step_warpgroup import SteppedProducts
 
@@ -71,7 +72,7 @@ class _Left(Exception):
         self.code = code
 
 
-class Stepper(SteppedProducts, Code):
+class Stepper(SteppedProducts, Asynchronous, Code):
     """Runs blocks on behalf of the scheduler, which calls it back for each."""
 
     failed = FAULT
@@ -195,6 +196,12 @@ class Stepper(SteppedProducts, Code):
             raise Fault
 
     # --- waiting ---
+
+    def sleep_unless(self, code: int) -> None:
+        if code == FAULT:
+            raise Fault
+        if code == WAIT:
+            raise _Left(self.native(mbarrier.sleep, self.current.index))
 
     def barrier_reduce(self, index: Lanes, threads: Lanes | None, op: str, p: Lanes) -> Lanes:
         if not self.op.resumed:

@@ -92,12 +92,24 @@ class SteppedMemory(NumpyValues, Evaluator):
 
     def checked(self, function: Native, *arguments: int) -> None:
         """Call native code that may report a fault."""
-        if self.native(function, *arguments):
+        self.check(self.native(function, *arguments))
+
+    runtime = native
+
+    def check(self, failed: int) -> None:
+        if failed:
             raise Fault
 
-    def area(self, name: str) -> int:
+    def at(self, name: str, offset: int = 0) -> int:
         """The address of an area of the frame."""
-        return int(self.warp.address + Warp.offset(name))
+        return int(self.warp.address + Warp.offset(name) + offset)
+
+    def set_line(self, name: str, value: Lanes, index: int = 0) -> None:
+        width = self.width(value)
+        _write(self.at(name, index * 4 * width), value, width)
+
+    def line(self, name: str, width: int, index: int = 0) -> Lanes:
+        return _read(self.at(name, index * 4 * width), width)
 
     def _space(self, name: str) -> int:
         return SPACES[self.space(name)]
@@ -112,7 +124,7 @@ class SteppedMemory(NumpyValues, Evaluator):
 
     def load(self, space: str, address: Lanes, width: int, count: int = 1) -> tuple[Lanes, ...]:
         self.warp.addresses[:] = address
-        out, size = self.area("results"), width // 8
+        out, size = self.at("results"), width // 8
         common = (self.mask, self._space(space), out)
         self.checked(access.load_n, *common, size, count, self.op.pc)
         return tuple(_read(out + e * 32 * size, width) for e in range(count))
@@ -120,7 +132,7 @@ class SteppedMemory(NumpyValues, Evaluator):
     def store(self, space: str, address: Lanes, values: tuple[Lanes, ...]) -> None:
         self.warp.addresses[:] = address
         width = self.width(values[0])
-        values_at, size = self.area("operands"), width // 8
+        values_at, size = self.at("operands"), width // 8
         for e, value in enumerate(values):
             _write(values_at + e * 32 * size, value, width)
         common = (self.mask, self._space(space), values_at)
@@ -143,8 +155,8 @@ class SteppedMemory(NumpyValues, Evaluator):
 
     def cp_async(self, shared: Lanes, global_: Lanes, size: int, valid: Lanes) -> None:
         self.warp.addresses[:], self.warp.addresses2[:] = shared, global_
-        _write(self.area("operands"), valid, 32)
-        self.checked(copies.copy_async, self.mask, size, self.area("operands"), self.op.pc)
+        _write(self.at("operands"), valid, 32)
+        self.checked(copies.copy_async, self.mask, size, self.at("operands"), self.op.pc)
 
     def cp_async_commit(self) -> None:
         self.native(copies.commit_async, self.mask)

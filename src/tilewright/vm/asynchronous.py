@@ -1,0 +1,162 @@
+"""What is asynchronous, for both evaluators: mbarriers, bulk copies, clusters.
+
+An evaluator lays lanes out in the areas of its warp's frame (``set_line``) and calls the native code
+that does it all (``runtime``, ``check``). What waits begins a block: lanes that have to sleep leave
+it (``rest``) and try it again later.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import bulk, mbarrier
+from .evaluate import Evaluator, Value
+from .native import Native
+from .special import FIELDS
+from .state import RANK_SHIFT, SPACES, WINDOW_BITS
+
+PLACE = (1 << RANK_SHIFT) - 1
+WINDOW = (1 << 64) - (1 << WINDOW_BITS)
+
+
+class Asynchronous(Evaluator):
+    """Primitives of ``mbarrier``, ``bulk`` and clusters."""
+
+    mask: Any
+
+    # --- what an evaluator provides ---
+
+    def set_line(self, name: str, value: Value, index: int = 0) -> None:
+        """Lanes into an area, as its ``index``-th register of that width."""
+        raise NotImplementedError
+
+    def line(self, name: str, width: int, index: int = 0) -> Value:
+        raise NotImplementedError
+
+    def at(self, name: str, offset: int = 0) -> Any:
+        """The address of an area."""
+        raise NotImplementedError
+
+    def runtime(self, function: Native, *arguments: Any) -> Any:
+        """Call native code with this warp."""
+        raise NotImplementedError
+
+    def check(self, failed: Any) -> None:
+        """Leave after a fault: where what native code returned is not 0."""
+        raise NotImplementedError
+
+    def sleep_unless(self, code: Any) -> None:
+        """Go on where ``code`` is JUMP. After FAULT leave; after WAIT sleep until something has
+        happened, and begin the block again.
+        """
+        raise NotImplementedError
+
+    # --- mbarriers ---
+
+    def mbarrier_init(self, space: str, address: Value, count: Value) -> None:
+        self.set_line("addresses", address)
+        self.set_line("operands", count)
+        space_ = SPACES[self.space(space)]
+        self.check(
+            self.runtime(mbarrier.init, self.mask, space_, self.at("operands"), self.op.pc)
+        )
+
+    def mbarrier_inval(self, space: str, address: Value) -> None:
+        self.set_line("addresses", address)
+        self.check(
+            self.runtime(mbarrier.invalidate, self.mask, SPACES[self.space(space)], self.op.pc)
+        )
+
+    def mbarrier_arrive(
+        self, space: str, address: Value, count: Value, tx: Value, drop: bool = False
+    ) -> Value:
+        self.set_line("addresses", address)
+        self.set_line("operands", count)
+        self.set_line("operands", tx, 1)
+        how = (SPACES[self.space(space)], int(drop), self.at("results"), self.op.pc)
+        self.check(self.runtime(mbarrier.arrive, self.mask, *how))
+        return self.line("results", 64)
+
+    def mbarrier_wait(
+        self,
+        space: str,
+        address: Value,
+        phase: Value,
+        parity: bool,
+        *,
+        sleep: bool,
+        time: Value | None = None,
+    ) -> Value:
+        """How long a thread sleeps is not measured: until something happens, or nothing can."""
+        if parity:
+            phase = self.shl(self.zext(phase, 64), self.const(32, mbarrier.PHASE))
+        self.set_line("addresses", address)
+        self.set_line("operands", phase)
+        areas = (self.at("operands"), int(sleep), self.at("results"))
+        code = self.runtime(
+            mbarrier.look, self.mask, SPACES[self.space(space)], *areas, self.op.pc
+        )
+        self.sleep_unless(code)
+        return self.cmp("ne", self.line("results", 32), self.const(32, 0))
+
+    def mbarrier_pending(self, state: Value) -> Value:
+        return self.and_(self.trunc(state, 32), self.const(32, mbarrier.MOST))
+
+    # --- bulk copies ---
+
+    def bulk_copy(
+        self,
+        to: str,
+        dst: Value,
+        source: str,
+        src: Value,
+        size: Value,
+        *,
+        barrier: Value | None = None,
+        ctas: Value | None = None,
+        bytes_: Value | None = None,
+    ) -> None:
+        self.set_line("addresses", dst)
+        self.set_line("addresses2", src)
+        self.set_line("operands", size)
+        if to == "global":
+            chosen = self.const(32, 0xFFFF) if bytes_ is None else self.zext(bytes_, 32)
+            self.set_line("operands", chosen, 1)
+            self.check(self.runtime(bulk.copy_out, self.mask, self.op.pc))
+            return
+        self.aim(barrier, ctas)
+        self.check(self.runtime(bulk.copy_in, self.mask, SPACES[source], self.op.pc))
+
+    def aim(self, barrier: Value, ctas: Value | None) -> None:
+        """Which CTAs a copy goes to (none: the one of its target), and the barriers it tells."""
+        chosen = self.const(32, 0) if ctas is None else self.zext(ctas, 32)
+        self.set_line("operands", chosen, 1)
+        self.set_line("operands", barrier, bulk.LIST // 64)
+
+    def bulk_commit(self) -> None:
+        self.runtime(bulk.commit_bulk, self.mask)
+
+    def bulk_wait(self, pending: int, read: bool) -> None:
+        """A copy is read when it lands, so both waits are one."""
+        self.check(self.runtime(bulk.wait_bulk, self.mask, pending))
+
+    # --- clusters ---
+
+    def map_rank(self, space: str, address: Value, rank: Value) -> Value:
+        place = self.and_(address, self.const(64, PLACE))
+        window = self.and_(address, self.const(64, WINDOW))
+        named = self.zext(self.add(rank, self.const(32, 1)), 64)
+        high = self.shl(named, self.const(32, RANK_SHIFT))
+        return self.or_(self.or_(window, place), high)
+
+    def rank_of(self, space: str, address: Value) -> Value:
+        named = self.lshr(self.trunc(address, 32), self.const(32, RANK_SHIFT))
+        own = self.field(FIELDS["%cluster_ctarank"])
+        unnamed = self.cmp("eq", named, self.const(32, 0))
+        return self.select(unnamed, own, self.sub(named, self.const(32, 1)))
+
+    def cluster_arrive(self, kind: str) -> None:
+        self.check(self.runtime(mbarrier.cluster_arrive, self.mask, self.op.pc))
+
+    def cluster_wait(self) -> None:
+        self.sleep_unless(self.runtime(mbarrier.cluster_wait, self.mask, self.op.pc))
