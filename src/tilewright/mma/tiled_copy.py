@@ -25,6 +25,7 @@ from ..layout import (
     left_inverse,
     logical_product,
     make_layout,
+    product,
     product_each,
     raked_product,
     rank,
@@ -46,7 +47,7 @@ ONE_VALUE = Layout(1)
 class TiledCopy(Shown):
     """An atom tiled over the threads and values of ``layout_tv_tiled``, in a tile ``tiler_mn``.
 
-    LayoutError where threads or values are no whole number of the atom's.
+    LayoutError where threads or values are no whole number of the atom's, or outside of the tile.
     """
 
     atom: CopyAtom
@@ -54,6 +55,11 @@ class TiledCopy(Shown):
     tiler_mn: tuple[Any, ...]
 
     def __post_init__(self) -> None:
+        tile = product(tuple(size(tiler) for tiler in self.tiler_mn))
+        if len(self.layout_tv_tiled) != 2 or self.layout_tv_tiled.cosize() > tile:
+            raise LayoutError(
+                f"{self.layout_tv_tiled} does not map (thread, value) to the {tile} of a tile"
+            )
         for mode, what in enumerate(("threads", "values")):
             have, wanted = self.layout_tv_tiled.size(mode), self.atom.layout_ref.size(mode)
             if have % wanted:
@@ -200,6 +206,9 @@ def make_tiled_copy(
     ``make_tiled_copy(atom, Layout((16, 8), (8, 1)), Layout((1, 8)))``: 16 rows of 8 threads, each
     with 8 neighbours of a row.
     """
+    for what, numbers in (("threads", thr_layout), ("values", val_layout)):
+        if right_inverse(numbers).size() != numbers.size():
+            raise LayoutError(f"{what} {numbers} are not numbered from 0 on, each once")
     places = raked_product(thr_layout, val_layout)
     counted = Layout((thr_layout.size(), val_layout.size()))
     tv = composition(right_inverse(places), counted)

@@ -12,7 +12,7 @@ thread numbers may be dynamic.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import LayoutError
@@ -23,6 +23,7 @@ from ..layout import (
     append,
     complement,
     composition,
+    injective,
     logical_divide,
     make_layout,
     product_each,
@@ -53,6 +54,8 @@ class TiledMma(Shown):
     atom: MmaAtom
     atom_layout_mnk: Layout
     permutation_mnk: tuple[Any, ...]
+    thr_layout_vmnk: Layout = field(compare=False, repr=False)
+    """(thread of the atom, atom's m, n, k) → thread."""
 
     def __init__(
         self,
@@ -67,22 +70,28 @@ class TiledMma(Shown):
             raise LayoutError(
                 f"a TiledMma has three modes M, N and K, not those of {given}, {permutation_mnk}"
             )
+        if not isinstance(atom, MmaAtom):
+            raise LayoutError(f"a TiledMma is of an MmaAtom, not of {atom!r}")
+        if not injective(layout):
+            raise LayoutError(f"atoms {layout}: two have the same threads")
         object.__setattr__(self, "atom", atom)
         object.__setattr__(self, "atom_layout_mnk", layout)
         object.__setattr__(self, "permutation_mnk", permutations)
-        for i, name in enumerate("MNK"):
-            covered = self._covered(i)
-            if self.tile_size_mnk[i] % covered:
-                raise LayoutError(
-                    f"permutation of {name}: {permutations[i]} is no whole number of the {covered} "
-                    f"that {layout.size(i)} atoms of {atom.shape_mnk[i]} cover"
-                )
+        object.__setattr__(self, "thr_layout_vmnk", tiled_product(atom.thr_id, layout))
+        for i in range(3):
+            self._check_permutation(i)
 
-    @property
-    def thr_layout_vmnk(self) -> Layout:
-        """(thread of the atom, atom's m, n, k) → thread."""
-        tiled: Layout = tiled_product(self.atom.thr_id, self.atom_layout_mnk)
-        return tiled
+    def _check_permutation(self, i: int) -> None:
+        given, covered = self._permutation(i), self._covered(i)
+        order = given if isinstance(given, Layout) else Layout(given)
+        why = ""
+        if order.size() % covered:
+            atoms = self.atom_layout_mnk.size(i)
+            why = f"no whole number of the {covered} that {atoms} atoms cover"
+        elif right_inverse(order).size() != order.size():
+            why = f"not each number below {order.size()} once"
+        if why:
+            raise LayoutError(f"permutation of {'MNK'[i]}: {given} is {why}")
 
     def _covered(self, i: int) -> int:
         return int(self.atom.shape_mnk[i] * self.atom_layout_mnk.size(i))

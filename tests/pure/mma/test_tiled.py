@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 from pure.layout.symbol import Symbol, evaluate
 from tilewright import mma
 from tilewright.errors import LayoutError
-from tilewright.layout import ComposedLayout, Layout, Swizzle, Tensor, make_ordered_layout, size
+from tilewright.layout import (
+    ComposedLayout,
+    Layout,
+    Swizzle,
+    Tensor,
+    composition,
+    filter_zeros,
+    make_identity_tensor,
+    make_ordered_layout,
+    size,
+)
 from tilewright.layout.arithmetic import add
 from tilewright.mma import CopyAtom, CpAsync, MmaAtom, TiledMma, UniversalCopy
 
@@ -150,6 +160,47 @@ def test_a_swizzled_tensor_is_cut_under_its_swizzle():
         assert (Swizzle(3, 3, 3)(offsets(first)) == offsets(second)).all()
 
 
+def test_a_coordinate_tensor_says_where_a_part_lies():
+    part = HALF.thr_slice(Symbol("t")).partition_C(make_identity_tensor((64, 64)))
+    row, column = part[1, 1, 2]
+    for thread in range(128):
+        here = HALF.thr_slice(thread).partition_C(make_identity_tensor((64, 64)))
+        wanted = here[1, 1, 2]
+        assert (evaluate(row, t=thread), evaluate(column, t=thread)) == wanted
+        assert wanted == (thread % 32 // 4 + thread // 32 % 2 * 16 + 32, _column(thread))
+
+
+def _column(thread):
+    return thread % 4 * 2 + 1 + thread // 64 * 8 + 32
+
+
+def test_strides_may_be_dynamic():
+    known, tensor = Layout((64, 32), (40, 1)), Layout((64, 32), (Symbol("ld"), 1))
+    for thread in range(0, 128, 9):
+        one = HALF.thr_slice(thread)
+        part = one.partition_A(Tensor(Place(), tensor))
+        wanted = one.partition_A(Tensor(Place(), known))
+        assert part.shape == wanted.shape
+        for i in range(part.size()):
+            at = add(part.engine.at, part.layout(i))
+            assert evaluate(at, ld=40) == wanted.engine.at + wanted.layout(i)
+
+
+SPARSE = MmaAtom("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
+
+
+def test_stored_sparse_A_is_cut_as_the_dense_one():
+    """Each element stands twice in the K of the mathematics; without repeats a thread has its
+    fragment.
+    """
+    stored = Layout((16, (2, 16)), (1, (0, 16)))
+    rows, columns = SPARSE.instruction.fragment("a").coordinates()
+    for thread in range(32):
+        part = TiledMma(SPARSE).thr_slice(thread).partition_A(Tensor(Place(), stored))
+        kept = Tensor(part.engine, filter_zeros(part.layout))
+        assert offsets(kept).tolist() == (rows[thread] + 16 * columns[thread]).tolist()
+
+
 # --- copies ---------------------------------------------------------------------------------------
 
 LOADS = [m for m in mma.MOVES if m.family == "ldmatrix" and m.space == "shared"]
@@ -215,7 +266,7 @@ def _of_lines(atom, lines, length):
     """(thread, value) → place in lines × length, by columns, of the registers."""
     by_lines = Layout((length, lines), (lines, 1))
     held = by_lines(0) + np.array([by_lines(int(i)) for i in atom.layout_ref.indices()])
-    found = mma.atom.composition(by_lines, atom.layout_ref)
+    found = composition(by_lines, atom.layout_ref)
     assert (found.indices() == held).all()
     return found
 
@@ -276,6 +327,23 @@ LDMATRIX = CopyAtom("ldmatrix.sync.aligned.m8n8.x4.shared.b16", "f16")
     ("make", "message"),
     [
         (lambda: TiledMma(ATOMS["half"], (2, 2, 1, 1)), "three modes M, N and K"),
+        (lambda: TiledMma("mma.sync"), "a TiledMma is of an MmaAtom, not of 'mma.sync'"),
+        (
+            lambda: TiledMma(ATOMS["half"], Layout((2, 2, 1), (0, 1, 0))),
+            r"atoms \(2,2,1\):\(0,1,0\): two have the same threads",
+        ),
+        (
+            lambda: mma.make_tiled_copy(COPY.atom, Layout((16, 8), (16, 1)), Layout((1, 8))),
+            r"threads \(16,8\):\(16,1\) are not numbered from 0 on, each once",
+        ),
+        (
+            lambda: mma.make_tiled_copy_tv(COPY.atom, Layout((32, 8), (8, 1)), (16, 8)),
+            r"\(32,8\):\(8,1\) does not map \(thread, value\) to the 128 of a tile",
+        ),
+        (
+            lambda: TiledMma(ATOMS["half"], (1, 1, 1), (None, Layout((8, 2), (1, 16)))),
+            r"permutation of N: \(8,2\):\(1,16\) is not each number below 16 once",
+        ),
         (lambda: TiledMma(ATOMS["half"], (2, 1, 1), (48,)), "permutation of M: 48 is no whole"),
         (lambda: HALF.thr_slice(128), "a TiledMma of 128 threads has no thread 128"),
         (lambda: COPY.thr_slice(-1), "a TiledCopy of 128 threads has no thread -1"),
