@@ -25,6 +25,8 @@ from .shared import (
     smem_selector,
 )
 from .sparse import compress, expand
+from .tensor_boxes import Box, Boxes
+from .tensor_map import Im2col, TensorMap
 from .tiled_copy import (
     ThrCopy,
     TiledCopy,
@@ -82,6 +84,10 @@ __all__ = [
     "make_descriptor",
     "make_descriptor_tensor",
     "DescriptorIterator",
+    "TensorMap",
+    "Im2col",
+    "Boxes",
+    "Box",
     "Arithmetic",
     "Chain",
     "Fused",
