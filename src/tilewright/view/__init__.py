@@ -1,5 +1,5 @@
-"""Pictures: layouts, fragments, atoms, tiled MMAs and copies as SVG, LaTeX and text; matrix
-instructions in words.
+"""Pictures: layouts, fragments, atoms, tiled MMAs and copies as SVG, LaTeX and text, and as pages
+on which an element is followed; matrix instructions in words.
 
 In a notebook they show their pictures by themselves.
 """
@@ -11,6 +11,8 @@ from .fragment import draw_fragment
 from .instruction import draw_instruction
 from .latex import latex, print_latex, print_latex_tv, tv_latex
 from .layout import draw_layout
+from .page import frame, page
+from .stage import Stage, Way
 from .text import layout_text, print_layout
 from .tiled import draw_copy_atom, draw_tiled_copy, draw_tiled_mma, draw_tv
 from .words import arithmetic_words
@@ -23,8 +25,12 @@ draws(MmaAtom)(lambda atom: draw_tiled_mma(make_tiled_mma(atom)))
 draws(CopyAtom)(draw_copy_atom)
 draws(TiledMma)(draw_tiled_mma)
 draws(TiledCopy)(draw_tiled_copy)
+for _kind in (ComposedLayout, TiledMma, TiledCopy, Stage):
+    draws(_kind, "html")(frame)
 
 __all__ = [
+    "Stage",
+    "Way",
     "draw_copy_atom",
     "draw_fragment",
     "draw_instruction",
@@ -34,6 +40,7 @@ __all__ = [
     "draw_tv",
     "latex",
     "layout_text",
+    "page",
     "print_latex",
     "print_latex_tv",
     "print_layout",

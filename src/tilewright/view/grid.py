@@ -17,7 +17,8 @@ from .runs import Array, Runs, each
 from .svg import FAINT, INK, LINE, Picture, text_width
 
 SIZE, AXIS = 9, 8  # of the text in cells and on the axes
-HEIGHTS = {1: 14, 2: 24}  # of a cell, by its lines of text
+HEIGHTS = {0: 5, 1: 14, 2: 24}  # of a cell, by its lines of text
+DOWN = {0: (), 1: (3,), 2: (-1, 8)}  # of each line's base from the middle of the cell
 GAP = 24  # between tiles
 LEFT, TOP = 22, 14  # room for the numbers on the axes
 
@@ -27,13 +28,13 @@ Element = tuple[int, int]  # width and height of an element of the matrix
 @dataclass(frozen=True, slots=True)
 class Axis:
     """Rows or columns: how many, the sizes of the modes that they are nested in, and the names of
-    the blocks of the innermost mode; ``unit`` is what one counts.
+    the blocks of the innermost mode; ``labels`` where they are not numbered from 0.
     """
 
     count: int
     modes: tuple[int, ...] = ()
     blocks: tuple[str, ...] = ()
-    unit: int = 1
+    labels: tuple[str, ...] = ()
 
     @property
     def cuts(self) -> list[int]:
@@ -44,6 +45,15 @@ class Axis:
     def room(self) -> int:
         """The width of the widest block's name."""
         return max((text_width(name, AXIS) + 4 for name in self.blocks), default=0)
+
+    def label(self, index: int) -> str:
+        return self.labels[index] if self.labels else str(index)
+
+    @property
+    def wide(self) -> int:
+        """The width of the widest label."""
+        labels = self.labels or (str(self.count - 1),)
+        return text_width(max(labels, key=len), AXIS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +73,11 @@ class Grid:
     @property
     def element(self) -> Element:
         """The least size of an element so that the text fits."""
+        height = HEIGHTS[len(self.lines)]
+        if not self.lines:
+            return height, height
         longest = max(map(len, (text for line in self.lines for text in line)))
         wide, run = text_width("0" * longest, SIZE) + 6, self.runs.longest
-        height = HEIGHTS[len(self.lines)]
         if self.runs.down:
             return wide, -(-height // run)
         return -(-wide // run), height
@@ -73,7 +85,8 @@ class Grid:
     @property
     def corner(self) -> tuple[int, int]:
         """Room for the axes, at the left and above."""
-        return LEFT + self.rows.room, TOP + (AXIS + 4) * bool(self.columns.blocks)
+        left = max(LEFT, self.rows.wide + 6)
+        return left + self.rows.room, TOP + (AXIS + 4) * bool(self.columns.blocks)
 
     def size(self, element: Element) -> tuple[int, int]:
         """Width and height of the grid with its axes."""
@@ -140,8 +153,7 @@ def by_colour(colours: list[str], outlines: Iterable[str]) -> Iterable[str]:
 def _texts(shown: Grid, corners: tuple[Array, ...]) -> Iterable[str]:
     x, y, wide, high = corners
     middle = each('<text x="{}" y="'.format, x + wide // 2)
-    downs = (3,) if len(shown.lines) == 1 else (-1, 8)
-    heights = [each('{}">'.format, y + high // 2 + down) for down in downs]
+    heights = [each('{}">'.format, y + high // 2 + down) for down in DOWN[len(shown.lines)]]
     columns = []
     for height, line in zip(heights, shown.lines, strict=True):
         columns += [middle, height, line, repeat("</text>")]
@@ -151,20 +163,22 @@ def _texts(shown: Grid, corners: tuple[Array, ...]) -> Iterable[str]:
 # --- axes ----------------------------------------------------------------------------------------
 
 
-def paint_axes(to: Picture, shown: Grid, x: int, y: int, element: Element) -> None:
-    """Numbers of rows and columns, and the names of the blocks that they are nested in; (x, y) is
-    the corner of the cells.
+def paint_axes(
+    to: Picture, shown: Grid, x: int, y: int, element: Element, room: int = AXIS + 1
+) -> None:
+    """Numbers of rows (a ``room`` apart at least) and columns, and the names of the blocks that
+    they are nested in; (x, y) is the corner of the cells.
     """
     (width, height), c, rows, columns = element, shown.runs, shown.rows, shown.columns
     to.paint([f'<g font-size="{AXIS}" fill="{FAINT}" text-anchor="middle">'])
-    widest = text_width(str(columns.count - 1), AXIS) + 2
     to.paint(
-        f'<text x="{int(x + k * width + width / 2)}" y="{y - 4}">{k}</text>'
-        for k in range(0, columns.count, _step(width, widest, 1 if c.down else c.longest))
+        f'<text x="{int(x + k * width + width / 2)}" y="{y - 4}">{columns.label(k)}</text>'
+        for k in range(0, columns.count, _step(width, columns.wide + 2, 1 if c.down else c.longest))
     )
+    left = x - max(11, 4 + rows.wide // 2)
     to.paint(
-        f'<text x="{x - 11}" y="{int(y + r * height + height / 2 + 3)}">{r * rows.unit}</text>'
-        for r in range(0, rows.count, _step(height, AXIS + 1, c.longest if c.down else 1))
+        f'<text x="{left}" y="{int(y + r * height + height / 2 + 3)}">{rows.label(r)}</text>'
+        for r in range(0, rows.count, _step(height, room, c.longest if c.down else 1))
     )
     to.paint(["</g>"])
     _paint_blocks(to, shown, x, y, element)
@@ -186,10 +200,10 @@ def _paint_blocks(to: Picture, shown: Grid, x: int, y: int, element: Element) ->
         for k, name in list(enumerate(columns.blocks))[::every]:
             to.text(x + k * wide + 1, y - TOP - 2, name, AXIS, ink=FAINT)
     if rows.blocks:
-        high = rows.modes[0] * height
+        high, left = rows.modes[0] * height, shown.corner[0] - rows.room
         every = _step(high, AXIS + 2, 1)
         for r, name in list(enumerate(rows.blocks))[::every]:
-            to.text(x - LEFT, y + r * high + AXIS, name, AXIS, ink=FAINT, anchor="end")
+            to.text(x - left, y + r * high + AXIS, name, AXIS, ink=FAINT, anchor="end")
 
 
 def paint_cuts(to: Picture, shown: Grid, x: int, y: int, element: Element) -> None:

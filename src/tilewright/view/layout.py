@@ -1,36 +1,23 @@
 """The picture of a layout: the offset in each cell, coloured by bank, or by the offset modulo 8.
 
 With the bits of an element the second line of a cell is the shared-memory bank, of 32 with 4 bytes
-each, and a colour is 16 bytes: 4 banks. Lines separate the modes that rows and columns are nested
-in. Large layouts are drawn by runs of offsets that follow one another; of a layout without end, a
-corner.
+each, and a colour is 16 bytes: 4 banks. Large layouts are drawn by runs of offsets that follow one
+another; of a layout without end, a corner.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import partial
-from itertools import repeat
 from typing import Any
 
-import numpy as np
-
 from ..errors import LayoutError
-from ..layout import Layout, Swizzle, composition, idx2crd
-from ..layout.int_tuple import IntTuple, flatten, text, unflatten
-from .grid import SIZE, Axis, Grid, paint
-from .palette import EIGHT
-from .plane import AnyLayout, Array, Plane, Size, as_layout, plane, size_of
-from .runs import Runs, each, plural, runs, spans
+from ..layout import Layout, Swizzle, composition
+from .grid import SIZE, Grid, paint
+from .offsets import COUNTED, GRAINS, offset_grids, shared
+from .plane import AnyLayout, Plane, Size, as_layout, plane, size_of
 from .svg import FAINT, Picture, text_width
 
-GRAINS = ("element", "run")
-MOST = 1 << 13  # elements of all planes, beyond which runs are drawn
-CORNER = (64, 256, 256)  # planes, rows and columns that are drawn at most
+CORNER = (64, 512, 512)  # planes, rows and columns that are drawn at most
 ELEMENTS = 1 << 14  # that are drawn at most
-LINE = 32  # elements of one mode in a row
-BANKS, WORD, PIECE = 32, 32, 128  # of shared memory; bits of a bank, and of a colour
 WIDE = 1600  # pixels of planes side by side
 HEADING, SPACE = 34, 24
 
@@ -54,7 +41,8 @@ def draw_layout(
     to.text(0, 12, title or str(layout), 13, bold=True)
     about = _about(shown, bits, len(layout))
     to.text(0, 27, f"{layout}: {about}" if title else about, SIZE + 1, ink=FAINT)
-    grids = layout_grids(shown, bits, grain, flat=len(layout) == 1)
+    memory = shared(bits) if bits and not shown.counts else COUNTED
+    grids = offset_grids(shown, memory, grain, flat=len(layout) == 1)
     _paint_planes(to, grids, shown.names(), hover)
     return to.render()
 
@@ -81,7 +69,7 @@ def corner(layout: AnyLayout) -> Size:
     if len(layout) == 1:
         return 1, min(size_of(layout)[1], ELEMENTS), 1
     planes, rows, columns = map(min, size_of(layout), CORNER)
-    rows = min(rows, max(ELEMENTS // columns, CORNER[1] // 2))
+    rows = min(rows, max(ELEMENTS // columns, 128))
     columns = min(columns, ELEMENTS // rows)
     return min(planes, ELEMENTS // (rows * columns)), rows, columns
 
@@ -92,137 +80,13 @@ def _about(shown: Plane, bits: int, rank: int) -> str:
     said = size if size == part else f"the first {part} of {size}"
     if not shown.counts:
         said += f", offsets {shown.offsets.min()} … {shown.offsets.max()}"
-    if bits:
+    if bits and not shown.counts:
         said += f"; {bits} bits each; a colour is 16 bytes, the banks 0–3, 4–7, … of 32"
     return said
 
 
 def _size(size: Size, rank: int) -> str:
     return "×".join(map(str, (*size[1:], *size[:1])[:rank]))
-
-
-# --- grids ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Sheet:
-    """One plane, ready to be cut into cells: (rows, columns) of numbers, and their coordinates.
-
-    Where ``there`` is False nothing is drawn: the end of the last line of a long mode.
-    """
-
-    rows: Axis
-    columns: Axis
-    before: Array
-    offsets: Array
-    there: Array
-    crd: Any  # (row, column) → text
-
-
-def layout_grids(shown: Plane, bits: int, grain: str = "", *, flat: bool = False) -> list[Grid]:
-    """The grid of each plane; ``flat`` for a layout of one mode, which is drawn in lines."""
-    grain = grain or GRAINS[shown.offsets.size > MOST]
-    sheets = [_lines(shown)] if flat else _sheets(shown)
-    return [_grid(sheet, bits, grain, shown.counts) for sheet in sheets]
-
-
-def axis(shape: IntTuple, count: int) -> Axis:
-    """The rows or columns of a mode."""
-    leaves = flatten(shape)
-    modes = [i for i, s in enumerate(leaves) if s > 1]
-    if len(modes) < 2:
-        return Axis(count)
-    inner, blocks = leaves[modes[0]], []
-    for i in range(0, count, inner):
-        crd = list(flatten(idx2crd(i, shape)))
-        crd[modes[0]] = "_"
-        blocks.append(text(unflatten(crd, shape)))
-    return Axis(count, tuple(leaves[i] for i in modes), tuple(blocks))
-
-
-def _sheets(shown: Plane) -> list[Sheet]:
-    rows, columns = (axis(shown.mode(i), shown.shape[i]) for i in (1, 2))
-    down, across, names = (shown.coordinates(i) for i in (1, 2, 0))
-    whole = np.ones(shown.shape[1:], bool)
-    sheets = []
-    for i, name in enumerate(names):
-        further = f",{name[1:-1].removesuffix(',')}" if len(shown.layout) > 2 else ""
-        crd = partial(lambda more, r, c: f"({down[r]},{across[c]}{more})", further)
-        sheets.append(Sheet(rows, columns, shown.before[i], shown.offsets[i], whole, crd))
-    return sheets
-
-
-def _lines(shown: Plane) -> Sheet:
-    """One mode, in lines of at most ``LINE``."""
-    count, names = shown.shape[1], shown.coordinates(1)
-    wide = min(count, LINE)
-    rows = -(-count // wide)
-    index = np.arange(rows * wide).reshape(rows, wide)
-    at = np.minimum(index, count - 1)
-    before, offsets = (x[0, :, 0][at] for x in (shown.before, shown.offsets))
-    columns = Axis(wide, axis(shown.mode(1), count).modes)
-    return Sheet(
-        Axis(rows, unit=wide), columns, before, offsets, index < count,
-        lambda r, c: names[r * wide + c],
-    )  # fmt: skip
-
-
-def _grid(sheet: Sheet, bits: int, grain: str, counts: bool) -> Grid:
-    offsets = np.unique(sheet.offsets, return_inverse=True)[1] if counts else sheet.offsets
-    offsets = offsets.reshape(sheet.offsets.shape)
-    kind = (offsets * bits // PIECE if bits and not counts else offsets) % len(EIGHT)
-
-    def joined(down: bool) -> Array:
-        o, k, t = (x.T[None] if down else x[None] for x in (offsets, kind, sheet.there))
-        if grain != GRAINS[1] or counts:
-            return np.zeros((1, o.shape[1], o.shape[2] - 1), bool)
-        joins: Array = (np.diff(o) == 1) & (k[..., 1:] == k[..., :-1]) & t[..., 1:]
-        return joins
-
-    made = runs(joined).where(lambda row, column: sheet.there[row, column])
-    first = sheet.offsets[made.row, made.column]
-    colours = [EIGHT[k] for k in kind[made.row, made.column].tolist()]
-    lines = [first.tolist() if counts else spans(first, made.length, "–")]
-    if bits and not counts:
-        lines.append(["b" + at for at in spans(*banks(first, made.length, bits), "–")])
-    said = partial(_said, sheet, made, first, bits)
-    return Grid(1, sheet.rows, sheet.columns, made, colours, tuple(lines), said)
-
-
-def banks(offset: Array, count: Array, bits: int) -> tuple[Array, Array]:
-    """The first bank of ``count`` elements from an offset on, and how many banks they are in."""
-    low, high = offset * bits // WORD, ((offset + count) * bits - 1) // WORD
-    return low % BANKS, high - low + 1
-
-
-def _said(sheet: Sheet, made: Runs, first: Array, bits: int) -> list[Iterable[str]]:
-    """``(3,5): offset 205, of 197 inside, byte 410, bank 6``."""
-    said: list[Iterable[str]] = [each(sheet.crd, made.row, made.column)]
-    if made.longest > 1:
-        down, across = (n - 1 for n in made.spans)
-        last = each(sheet.crd, made.row + down, made.column + across)
-        said += [repeat(" … "), last]
-    if first.dtype == object:
-        return [*said, repeat(" is mapped to "), first.tolist()]
-    said += [repeat(": offset "), spans(first, made.length)]
-    before = sheet.before[made.row, made.column]
-    if (before != first).any():
-        said += [repeat(", inside "), spans(before, made.length)]
-    if bits:
-        said += [repeat(", "), _bytes(first, made.length, bits)]
-        said += [repeat(", bank "), spans(*banks(first, made.length, bits))]
-    return said
-
-
-def _bytes(offset: Array, count: Array, bits: int) -> list[str]:
-    """``byte 6``, ``bytes 6..7``; ``bits 28..31`` of elements that are no bytes."""
-    what, size = ("byte", 8) if bits % 8 == 0 else ("bit", 1)
-    many = count * bits // size
-    places = spans(offset * bits // size, many)
-    return [f"{plural(what, n)} {at}" for n, at in zip(many.tolist(), places, strict=True)]
-
-
-# --- the picture ---------------------------------------------------------------------------------
 
 
 def _paint_planes(to: Picture, grids: list[Grid], names: list[str], hover: bool) -> None:

@@ -62,6 +62,11 @@ def runs(joined: Callable[[bool], Array]) -> Runs:
         joins = joined(down)
         if joins.any():
             break
+    return cut(joins, down)
+
+
+def cut(joins: Array, down: bool = False) -> Runs:
+    """The cells of lines that are rows, or columns where ``down``."""
     tiles, lines, along = joins.shape
     begins = np.ones((tiles, lines, along + 1), bool)
     begins[..., 1:] = ~joins
@@ -69,6 +74,12 @@ def runs(joined: Callable[[bool], Array]) -> Runs:
     length = np.diff(np.append(start, begins.size))
     tile, line, along = np.unravel_index(start, begins.shape)
     return Runs(down, tile, *((along, line) if down else (line, along)), length)
+
+
+def singles(rows: int, columns: int) -> Runs:
+    """A cell for each element of a matrix."""
+    row, column = (x.ravel() for x in np.indices((rows, columns)))
+    return Runs(False, row * 0, row, column, row * 0 + 1)
 
 
 def each(make: Callable[..., str], *keys: Array) -> list[str]:

@@ -13,10 +13,9 @@ from math import prod
 from typing import Any
 
 from ..errors import LayoutError
-from ..layout import IntTuple, Layout, composition, product_each
+from ..layout import IntTuple, Layout, composition, product_each, size
 from ..layout.basis import has_basis
 from ..mma import CopyAtom, Fragment, Move, TiledCopy, TiledMma
-from ..mma.tiled_copy import shape_of
 from ..mma.tiled_mma import SIDES
 from .cells import GRAINS, MOST, VALUES, cells, check_grain
 from .fragment import fragment_grid, rule
@@ -95,12 +94,14 @@ def draw_tiled_mma(tiled: TiledMma, title: str = "", *, grain: str = "", hover: 
     return to.render()
 
 
-def mma_fragment(tiled: TiledMma, name: str) -> Fragment:
-    """Operand A, B or C of a TiledMma's tile, by thread and value; B is K×N."""
-    tile = tuple(tiled.tile_size_mnk[i] for i in SIDES[name])
+def mma_fragment(tiled: TiledMma, name: str, shape: IntTuple = None) -> Fragment:
+    """Operand A, B or C of a TiledMma, by thread and value, of its tile or of a shape; B, whose
+    shape is N×K, is drawn as K×N.
+    """
+    shape = tuple(tiled.tile_size_mnk[i] for i in SIDES[name]) if shape is None else shape
     type_ = getattr(tiled.atom.instruction, "d" if name == "C" else name.lower())
-    layout = getattr(tiled, f"layout_{name}_TV")()
-    return tv_fragment(layout, tile, type_, transposed=name == "B")
+    layout = getattr(tiled, f"layout_{name}_TV")(shape)
+    return tv_fragment(layout, shape, type_, transposed=name == "B")
 
 
 def in_shared_memory(tiled: TiledMma, name: str) -> bool:
@@ -155,7 +156,7 @@ def draw_copy_atom(atom: CopyAtom, title: str = "", *, grain: str = "", hover: b
 
 def tile_of(copy: TiledCopy) -> tuple[int, ...]:
     """The sizes of a copy's tile."""
-    return product_each(tuple(shape_of(t) for t in copy.tiler_mn))
+    return tuple(map(size, copy.tiler_mn))
 
 
 def copy_fragment(copy: TiledCopy, side: str) -> Fragment:

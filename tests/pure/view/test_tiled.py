@@ -78,7 +78,7 @@ def test_places_may_be_coordinates() -> None:
     make_tiled_mma("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"),
     make_tiled_mma("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64", (2, 1, 2)),
     make_tiled_mma(MmaAtom(WGMMA, "rmem"), (2, 1, 1)),
-], ids=str)  # fmt: skip
+])  # fmt: skip
 def test_products(tiled: TiledMma) -> None:
     """B stands above C and is K×N, A at the left; C's holders are those of its layout."""
     svg = draw_tiled_mma(tiled, grain="element")
@@ -101,7 +101,7 @@ def test_operands_in_shared_memory_are_drawn_whole() -> None:
     make_tiled_copy(CopyAtom(CpAsync(16), "f16"), Layout((16, 8), (8, 1)), Layout((1, 8))),
     make_tiled_copy(CopyAtom(UniversalCopy(32), "f32"), Layout((8, 4)), Layout((2, 1))),
     make_tiled_copy_A(LOAD, make_tiled_mma(HALF, (2, 1, 1))),
-], ids=str)  # fmt: skip
+])  # fmt: skip
 def test_copies(copy: TiledCopy) -> None:
     svg = draw_tiled_copy(copy, grain="element")
     rows, columns = copy.tiler_mn
