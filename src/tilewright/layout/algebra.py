@@ -167,7 +167,7 @@ def _open_ended(a: Layout) -> tuple[list[Number], list[Number]]:
     if a.shape.__class__ is not tuple:
         return [a.shape], [a.stride]
     shapes = flatten(a.shape)
-    if shapes[-1].__class__ is int and shapes[-1] == 1:
+    if shapes and shapes[-1].__class__ is int and shapes[-1] == 1:
         shapes = (*shapes[:-1], 2)  # kept, so that the open end keeps its stride
     return coalesce_modes(shapes, flatten(a.stride))
 

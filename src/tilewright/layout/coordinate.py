@@ -15,7 +15,14 @@ from typing import Any
 from tilewright.errors import LayoutError
 from tilewright.layout.arithmetic import Number, Sum, floordiv, is_power_of_two, mod, mul
 from tilewright.layout.basis import ScaledBasis, add_coordinates, has_basis
-from tilewright.layout.int_tuple import IntTuple, flatten, prefix_product, product, text
+from tilewright.layout.int_tuple import (
+    IntTuple,
+    congruent,
+    flatten,
+    prefix_product,
+    product,
+    text,
+)
 
 
 def coalesce_modes(shape: IntTuple, stride: IntTuple) -> tuple[list[Number], list[Number]]:
@@ -49,6 +56,13 @@ def crd2idx(crd: IntTuple, shape: IntTuple, stride: IntTuple = None) -> Number:
     """
     if stride is None:
         stride = prefix_product(shape)
+    elif not congruent(shape, stride):
+        raise LayoutError(f"crd2idx: shape {text(shape)} and stride {text(stride)} are not alike")
+    return offset_at(crd, shape, stride)
+
+
+def offset_at(crd: IntTuple, shape: IntTuple, stride: IntTuple) -> Number:
+    """``crd2idx`` for a shape and a stride that are known to be nested alike."""
     offset = _all_static(crd, shape, stride)
     if offset is not None:
         return offset
@@ -193,6 +207,10 @@ def idx2crd(idx: IntTuple, shape: IntTuple, stride: IntTuple = None) -> IntTuple
     With strides, the coordinate whose offset in a compact layout is ``idx``:
     ``idx2crd(10, (4, 8), (8, 1)) == (1, 2)``.
     """
+    if stride is not None and not congruent(shape, stride):
+        raise LayoutError(f"idx2crd: shape {text(shape)} and stride {text(stride)} are not alike")
+    if idx is None or isinstance(idx, (str, float, list)):
+        raise LayoutError(f"idx2crd: a number or a tuple of numbers is needed, not {idx!r}")
     if idx.__class__ is tuple:
         if shape.__class__ is not tuple or len(idx) != len(shape):
             raise LayoutError(f"idx2crd: {text(idx)} does not fit shape {text(shape)}")

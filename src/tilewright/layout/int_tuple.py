@@ -143,7 +143,7 @@ def evenly_divides(a: IntTuple, b: IntTuple) -> bool:
     if b.__class__ is tuple:
         fits = a.__class__ is tuple and len(b) <= len(a)
         return fits and all(map(evenly_divides, a, b))
-    return bool(product(a) % b == 0)
+    return bool(product(normalize(a, "shape")) % normalize(b, "tile") == 0)
 
 
 def compatible(a: IntTuple, b: IntTuple) -> bool:

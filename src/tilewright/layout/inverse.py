@@ -14,8 +14,15 @@ from typing import Any
 from tilewright.errors import LayoutError
 from tilewright.layout.algebra import coalesce, composition, filter, of_modes
 from tilewright.layout.arithmetic import Number, ceil_div, mul
+from tilewright.layout.basis import has_basis
 from tilewright.layout.coordinate import coalesce_modes
-from tilewright.layout.int_tuple import flatten, is_static, prefix_product, product
+from tilewright.layout.int_tuple import (
+    compact_col_major,
+    flatten,
+    is_static,
+    prefix_product,
+    product,
+)
 from tilewright.layout.layout import Layout, make_layout
 from tilewright.layout.swizzle import ComposedLayout, Swizzle
 
@@ -30,6 +37,8 @@ def _alone(layout: Any, what: str) -> Layout:
 
 
 def require_static(layout: Layout, what: str) -> None:
+    if has_basis(layout.stride):
+        raise LayoutError(f"{what} needs numbers as strides, and {layout} has coordinates")
     if not layout.is_static():
         raise LayoutError(f"{what} needs static numbers, and {layout} has dynamic ones")
 
@@ -45,6 +54,8 @@ def complement(layout: Any, max_idx: Any = 1) -> Layout:
     (3,2):(2,12)
     """
     bound = product(max_idx.shape if hasattr(max_idx, "map_layout") else max_idx)
+    if bound is None or isinstance(bound, (str, float)):
+        raise LayoutError(f"complement: an integer or a shape bounds it, not {max_idx!r}")
     layout = layout.inner if isinstance(layout, ComposedLayout) else _alone(layout, "complement")
     shapes: list[Number] = []
     strides: list[Number] = []
@@ -151,13 +162,13 @@ def rungs(layout: Layout) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _inverse_composed(layout: ComposedLayout, inverse: Callable[[Any], Any]) -> Any:
-    """``inner⁻¹ o outer⁻¹``; a swizzle is its own inverse."""
+    """``inner⁻¹ o outer⁻¹``, where the outer function is a swizzle, its own inverse."""
     name = inverse.__name__
     if layout.offset.__class__ is not int or layout.offset != 0:
         raise LayoutError(f"{name} of {layout}: only without an offset is it a layout")
     swizzle = layout.outer
     if not isinstance(swizzle, Swizzle):
-        return composition(inverse(layout.inner), inverse(swizzle))
+        return inverse(composition(swizzle, layout.inner))
     back = inverse(layout.inner)
     if not swizzle.keeps(back.size()):
         raise LayoutError(f"{name} of {layout}: {swizzle} leads out of its {back.size()} offsets")
@@ -174,7 +185,7 @@ def nullspace(layout: Any) -> Layout:
         return Layout.of(1, 0)
     layout = _alone(layout, "nullspace")
     shapes = flatten(layout.shape)
-    modes = zip(shapes, prefix_product(shapes), flatten(layout.stride), strict=True)
+    modes = zip(shapes, compact_col_major(shapes), flatten(layout.stride), strict=True)
     kept = [(s, place) for s, place, d in modes if d.__class__ is int and d == 0]
     return of_modes(*map(list, zip(*kept, strict=True))) if kept else Layout.of(1, 0)
 

@@ -20,7 +20,7 @@ from tilewright.errors import LayoutError
 from tilewright.layout import int_tuple
 from tilewright.layout.arithmetic import Number, Sum, add, mul
 from tilewright.layout.basis import E, ScaledBasis, add_coordinates, has_basis
-from tilewright.layout.coordinate import coalesce_modes, crd2idx, idx2crd, offset_of
+from tilewright.layout.coordinate import coalesce_modes, crd2idx, idx2crd, offset_at, offset_of
 from tilewright.layout.int_tuple import (
     IntTuple,
     compact_col_major,
@@ -100,7 +100,7 @@ class Layout(LayoutBase):
             return self
         if coordinate.__class__ is tuple and has_none(coordinate):
             return Layout.of(slice_(coordinate, self.shape), slice_(coordinate, self.stride))
-        return crd2idx(coordinate, self.shape, self.stride)
+        return offset_at(coordinate, self.shape, self.stride)
 
     def offset(self, crd: IntTuple) -> Sum:
         """A coordinate's offset as a ``Sum``: static part and terms apart. ``None`` counts as 0."""
@@ -127,11 +127,15 @@ class Layout(LayoutBase):
 
     def __getitem__(self, i: int | slice) -> Layout:
         """Mode ``i``, or the layout of several modes."""
-        if self.shape.__class__ is tuple:
-            return Layout.of(self.shape[i], self.stride[i])
-        if i in (0, -1):
+        try:
+            if self.shape.__class__ is tuple:
+                return Layout.of(self.shape[i], self.stride[i])
+        except (IndexError, TypeError):
+            pass
+        if self.shape.__class__ is not tuple and i in (0, -1):
             return self
-        raise IndexError(f"{self} has one mode, and no mode {i}")
+        count = "one mode" if len(self) == 1 else f"{len(self)} modes"
+        raise LayoutError(f"{self} has {count}, and no mode {i}")
 
     def __iter__(self) -> Iterator[Layout]:
         return (self[i] for i in range(len(self)))
@@ -288,7 +292,12 @@ def make_layout(*args: Any, stride: Any = None) -> Layout:
     """
     if len(args) == 1 and isinstance(args[0], Iterator):
         args = tuple(args[0])
-    if args and isinstance(args[0], Layout):
+    if not args:
+        raise LayoutError("make_layout: layouts, or a shape, are needed")
+    if isinstance(args[0], Layout):
+        for a in args:
+            if not isinstance(a, Layout):
+                raise LayoutError(f"make_layout: all modes are layouts, and {a!r} is none")
         return Layout.of(tuple([a.shape for a in args]), tuple([a.stride for a in args]))
     if _of_layouts(args[0]):
         return make_layout(*args[0])
@@ -311,6 +320,7 @@ def make_ordered_layout(shape: IntTuple, order: IntTuple = LayoutLeft) -> Layout
     shape = normalize(shape, "shape")
     if order is LayoutLeft or order is LayoutRight:
         return make_layout(shape, order)
+    order = normalize(order, "order")
     if not weakly_congruent(order, shape):
         raise LayoutError(f"order {text(order)} and shape {text(shape)} are not nested alike")
     ranks, modes = int_tuple.flatten(order), _modes_at(shape, order)

@@ -12,31 +12,44 @@ from typing import Any
 from tilewright.errors import LayoutError
 from tilewright.layout import int_tuple
 from tilewright.layout.arithmetic import Number
-from tilewright.layout.int_tuple import IntTuple, product
+from tilewright.layout.int_tuple import IntTuple, is_int, normalize, product
 from tilewright.layout.layout import Layout, make_layout
 
 
-def _mapped(x: Any, f: Callable[[Layout], Layout]) -> Any:
+def _held(x: Any) -> Any:
+    """What is a layout or holds one; LayoutError for anything else."""
     if not hasattr(x, "map_layout"):
         raise LayoutError(f"a layout or a tensor is needed, not {x!r}")
-    return x.map_layout(f)
+    return x
+
+
+def _mapped(x: Any, f: Callable[[Layout], Layout]) -> Any:
+    return _held(x).map_layout(f)
+
+
+def _modes(a: Layout, begin: int, end: int, what: str) -> list[Layout]:
+    """The modes ``begin`` … ``end - 1``; LayoutError where there are no such."""
+    if not (is_int(begin) and is_int(end) and 0 <= begin < end <= len(a)):
+        raise LayoutError(f"{what}: {a} has no modes from {begin} to before {end}")
+    return list(a)[begin:end]
 
 
 def size(layout: Any, mode: int | None = None) -> Number:
     """The number of coordinates of a layout, tensor or shape."""
     if hasattr(layout, "map_layout"):
         return layout.size(mode)
-    return product(layout if mode is None else layout[mode])
+    shape = normalize(layout, "shape")
+    return product(shape if mode is None else Layout(shape)[mode].shape)
 
 
 def cosize(layout: Any) -> Number:
     """The elements that a layout spans."""
-    return layout.cosize()
+    return _held(layout).cosize()
 
 
 def coshape(x: Any) -> IntTuple:
     """The cosize of a layout; the shape that it spans where its strides are coordinates."""
-    return x.coshape()
+    return _held(x).coshape()
 
 
 def rank(x: Any) -> int:
@@ -66,10 +79,9 @@ def group(x: Any, begin: int, end: int) -> Any:
     """The modes ``begin`` … ``end - 1`` as one: ``(2,3,5)`` becomes ``(2,(3,5))`` for 1, 3."""
 
     def grouped(a: Layout) -> Layout:
+        together = make_layout(*_modes(a, begin, end, "group"))
         modes = list(a)
-        if not 0 <= begin < end <= len(modes):
-            raise LayoutError(f"group: {a} has no modes {begin} to {end - 1}")
-        return make_layout(*modes[:begin], make_layout(*modes[begin:end]), *modes[end:])
+        return make_layout(*modes[:begin], together, *modes[end:])
 
     return _mapped(x, grouped)
 
@@ -79,7 +91,7 @@ group_modes = group
 
 def take(x: Any, begin: int, end: int) -> Any:
     """The modes ``begin`` … ``end - 1``."""
-    return _mapped(x, lambda a: make_layout(*list(a)[begin:end]))
+    return _mapped(x, lambda a: make_layout(*_modes(a, begin, end, "take")))
 
 
 def select(x: Any, mode: tuple[int, ...]) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 from tilewright.errors import LayoutError
 from tilewright.layout.algebra import by_mode
 from tilewright.layout.arithmetic import floordiv, is_power_of_two, mul
-from tilewright.layout.int_tuple import flatten, signum, unflatten
+from tilewright.layout.int_tuple import flatten, is_int, signum, unflatten
 from tilewright.layout.layout import Layout, make_layout
 from tilewright.layout.swizzle import ComposedLayout, Swizzle
 
@@ -25,6 +25,7 @@ def upcast(layout: Any, n: int) -> Any:
     >>> print(upcast(Layout((8, 4), (1, 8)), 2))
     (4,4):(1,4)
     """
+    _check_factor(n, "upcast")
     if isinstance(layout, Swizzle):
         base = layout.base - _log2(layout, n)
         return Swizzle(max(layout.bits + min(base, 0), 0), max(base, 0), layout.shift)
@@ -61,6 +62,7 @@ def downcast(layout: Any, n: int) -> Any:
     >>> print(downcast(Layout((4, 4), (1, 4)), 2))
     (8,4):(1,8)
     """
+    _check_factor(n, "downcast")
     if isinstance(layout, Swizzle):
         return Swizzle(layout.bits, layout.base + _log2(layout, n), layout.shift)
     if isinstance(layout, ComposedLayout):
@@ -90,12 +92,20 @@ def _log2(swizzle: Swizzle, n: int) -> int:
     return n.bit_length() - 1
 
 
+def _check_factor(n: int, what: str) -> None:
+    if not is_int(n) or n < 1:
+        raise LayoutError(f"{what}: elements are some times as wide, not {n!r} times")
+
+
 def recast(layout: Any, old_bits: int, new_bits: int) -> Any:
     """A layout in elements of ``old_bits`` bits as one in elements of ``new_bits``.
 
     >>> print(recast(Layout((64, 8), (1, 64)), 16, 32))
     (32,8):(1,32)
     """
+    for bits in (old_bits, new_bits):
+        if not is_int(bits) or bits < 1:
+            raise LayoutError(f"recast: an element has one bit or more, not {bits!r}")
     shared = gcd(old_bits, new_bits)
     wider, narrower = new_bits // shared, old_bits // shared
     if wider > 1:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tilewright.errors import LayoutError
 from tilewright.layout.arithmetic import Number, Sum, add, is_power_of_two
 from tilewright.layout.coordinate import coalesce_modes
-from tilewright.layout.int_tuple import IntTuple, cute_text, flatten, has_none, is_static, unflatten
+from tilewright.layout.int_tuple import IntTuple, cute_text, flatten, has_none, is_int, is_static, unflatten
 from tilewright.layout.layout import Layout, LayoutBase, slice_and_offset
 from tilewright.layout.notation import makes
 from tilewright.shows import Shown
@@ -42,6 +42,8 @@ class Swizzle(Shown):
     shift: int
 
     def __post_init__(self) -> None:
+        if not all(map(is_int, (self.bits, self.base, self.shift))):
+            raise LayoutError(f"a swizzle is made of three integers, not {self}")
         if self.bits < 0 or self.base < 0:
             raise LayoutError(f"{self}: bits and base are not negative")
         if abs(self.shift) < self.bits:
@@ -207,12 +209,12 @@ class ComposedLayout(LayoutBase):
         return self.inner.shape
 
     @property
-    def layoutB(self) -> Any:  # noqa: N802 (pycute's name)
+    def layoutB(self) -> Any:
         """``outer``, by pycute's name."""
         return self.outer
 
     @property
-    def layoutA(self) -> Layout:  # noqa: N802 (pycute's name)
+    def layoutA(self) -> Layout:
         """``inner``, by pycute's name."""
         return self.inner
 
@@ -322,19 +324,25 @@ def swizzle_after(layout: Layout, swizzle: Swizzle) -> Swizzle:
     >>> print(swizzle_after(Layout((64, 8), (8, 1)), Swizzle(3, 3, 3)))
     Sw<3,0,-6>
     """
-    images = _bit_images(layout, swizzle)
+    images, used = _bit_images(layout, swizzle)
     pairs = [(images[y], images[z]) for y, z in swizzle.pairs() if images.get(y)]
-    if not pairs:
-        return Swizzle(0, swizzle.base, swizzle.shift)
-    (y, z), bits = pairs[0], len(pairs)
+    if not any(y & used for y, _ in pairs):  # nothing happens; what CuTe would call it, if it can
+        pairs = [(layout(1 << y), layout(1 << z)) for y, z in swizzle.pairs()]
+        if any(y & used for y, _ in pairs):
+            pairs = []
+    (y, z), bits = pairs[0] if pairs else (0, 0), len(pairs)
     shift = y.bit_length() - z.bit_length()
-    if pairs != [(y << i, z << i) for i in range(bits)] or z == 0 or abs(shift) < bits:
-        _no_swizzle(layout, swizzle, "its bits do not stay in order")
-    return Swizzle(bits, min(y, z).bit_length() - 1, shift)
+    regular = pairs == [(y << i, z << i) for i in range(bits)] and abs(shift) >= bits
+    if is_power_of_two(y) and is_power_of_two(z) and regular:
+        return Swizzle(bits, min(y, z).bit_length() - 1, shift)
+    if not any(y & used for y, _ in pairs):
+        return Swizzle(0, swizzle.base, swizzle.shift)
+    _no_swizzle(layout, swizzle, "its bits do not stay in order")
 
 
-def _bit_images(layout: Layout, swizzle: Swizzle) -> dict[int, int]:
-    """The offset of each bit of a number that the swizzle reads or flips; 0 of one never set.
+def _bit_images(layout: Layout, swizzle: Swizzle) -> tuple[dict[int, int], int]:
+    """The offset of each bit of a number that the swizzle reads or flips, 0 of one never set; and
+    the bits of all offsets.
 
     The last mode goes on, as in CuTe, as long as its bits are not those of others.
     """
@@ -359,7 +367,7 @@ def _bit_images(layout: Layout, swizzle: Swizzle) -> dict[int, int]:
             _no_swizzle(layout, swizzle, "the sizes of its first modes are no powers of two")
         images[bit] = 0 if open_end & used else open_end
         open_end <<= 1
-    return images
+    return images, used
 
 
 def _no_swizzle(layout: Layout, swizzle: Swizzle, why: str) -> NoReturn:
@@ -373,7 +381,7 @@ def make_composed_layout(outer: Any, offset: Any, inner: Layout) -> ComposedLayo
         raise LayoutError(f"a swizzle or layout stands first in a composed layout, not {outer}")
     if not isinstance(inner, Layout):
         raise LayoutError(f"a layout stands last in a composed layout, not {inner}")
-    if isinstance(offset, (tuple, Layout, Swizzle)):
+    if isinstance(offset, (tuple, Layout, Swizzle, float, str)) or offset is None:
         raise LayoutError(f"a number is the offset in a composed layout, not {offset}")
     return ComposedLayout(outer, offset, inner)
 

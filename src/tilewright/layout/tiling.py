@@ -24,7 +24,15 @@ from typing import Any
 from tilewright.errors import LayoutError
 from tilewright.layout.algebra import by_mode, check_rank, composition, on_layout
 from tilewright.layout.arithmetic import floordiv, mul
-from tilewright.layout.int_tuple import IntTuple, is_static, product, product_each, rank, text
+from tilewright.layout.int_tuple import (
+    IntTuple,
+    is_static,
+    normalize,
+    product,
+    product_each,
+    rank,
+    text,
+)
 from tilewright.layout.inverse import complement
 from tilewright.layout.layout import Layout, LayoutLeft, make_layout, make_ordered_layout
 from tilewright.layout.modes import append
@@ -135,6 +143,7 @@ def flat_product(layout: Layout, tiler: Tiler) -> Layout:
 
 def _side_by_side(block: Layout, tiler: Layout) -> tuple[Layout, Layout]:
     """Block and copies with as many modes as the higher of both ranks."""
+    tiler = tiler if hasattr(tiler, "map_layout") else Layout(tiler)
     modes = max(len(block), len(tiler))
     both = logical_product(append(block, up_to_rank=modes), append(tiler, up_to_rank=modes))
     return both[0], both[1]
@@ -169,6 +178,7 @@ def tile_to_shape(block: Layout, trg_shape: IntTuple, ord_shape: Any = LayoutLef
     >>> print(tile_to_shape(Layout((2, 2)), (8, 8)))
     ((2,4),(2,4)):((1,4),(2,16))
     """
+    trg_shape = normalize(trg_shape, "shape")
     if len(block) > rank(trg_shape):
         raise LayoutError(f"tile_to_shape: {block} has more modes than shape {text(trg_shape)}")
     padded = append(block, up_to_rank=rank(trg_shape))

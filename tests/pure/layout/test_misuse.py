@@ -1,0 +1,62 @@
+"""Nonsense given to the algebra is a LayoutError that says so, whatever the function."""
+
+import pytest
+
+from tilewright import layout as cute
+from tilewright.errors import LayoutError
+from tilewright.layout import Layout, Swizzle
+
+A, B = Layout((4, 4)), Layout(4)
+CALLS = {
+    "coalesce": [("a",), (None,)],
+    "complement": [(B, "a"), (B, None), (B, 2.5), (B, (3, "a")), (cute.make_identity_layout((4,)), 4)],
+    "composition": [(None, None), (B, 2.5), (B, "a"), ("a", 4), (A, (2, 2, 2))],
+    "append": [(5,), (B, 5)],
+    "prepend": [(5,), (B, "a")],
+    "group": [(A, "a", 2), (A, 1, 1), (A, 0, 3), (5, 0, 1)],
+    "take": [(A, 3, 2), (A, 0, 9)],
+    "select": [(A, (5,)), (B, "ab")],
+    "size": [("ab",), (None,), ((4, 4), 2)],
+    "cosize": [((4, 4),)],
+    "coshape": [(5,)],
+    "crd2idx": [(3, (4, 4), (1,)), ((1, 2), (4, 4), (1,)), ("a", (4, 4)), (1.5, 4)],
+    "idx2crd": [("a", (4, 4)), (None, 4), (3, (4, 4), (1,)), ((1, 2), 4)],
+    "make_layout": [(), (None,), (B, 3), (4, "a"), ("a",)],
+    "make_ordered_layout": [((4, 4), (1, "a")), ((4, 4), (1, 1)), ((4, 4), (0, 1, 2))],
+    "make_identity_layout": [("a",), (0,)],
+    "make_composed_layout": [(Swizzle(1, 2, 3), 2.5, B), (4, 0, B), (B, None, B)],
+    "logical_divide": [(B, "a"), (A, (2, 2, 2))],
+    "zipped_divide": [(A, (2, "b"))],
+    "blocked_product": [(B, "a"), ("a", B)],
+    "raked_product": [(B, (2, "a"))],
+    "tile_to_shape": [(B, "a"), (A, 8), (B, 6)],
+    "upcast": [(B, 0), (B, "a"), (B, -1)],
+    "downcast": [(B, 0), (Layout(4, 2), 2)],
+    "recast": [(B, 0, 8), (B, 8, "a")],
+    "left_inverse": [("a",), (cute.make_identity_layout((4, 8)),)],
+    "right_inverse": [("a",)],
+    "nullspace": [("a",)],
+    "max_common_layout": [(B, "a")],
+    "with_shape": [(B, "a"), (B, 0)],
+    "shape_div": [(4, 0), (6, 4)],
+    "elem_less": [((1, 2), (3,))],
+    "evenly_divides": [((4, 4), "a")],
+    "Swizzle": [("a", 1, 2), (1.5, 0, 2), (3, 0, 2)],
+    "Layout": [("a",), (4, "a"), ((4, 4), (1,)), (2.5,), (-1,)],
+    "parse": [(5,), ("4:",)],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "given"), [(name, given) for name, some in CALLS.items() for given in some]
+)
+def test_nonsense_is_a_typed_error(name, given):
+    with pytest.raises(LayoutError):
+        getattr(cute, name)(*given)
+
+
+def test_no_such_mode():
+    with pytest.raises(LayoutError, match=r"\(4,4\):\(1,4\) has 2 modes, and no mode 3"):
+        A[3]
+    with pytest.raises(LayoutError, match="4:1 has one mode, and no mode 1"):
+        B[1]
