@@ -18,7 +18,6 @@ from typing import Any
 
 from ..errors import LayoutError
 from ..layout import (
-    IntTuple,
     Layout,
     coalesce,
     composition,
@@ -38,7 +37,7 @@ from ..layout import filter as filtered
 from ..layout.arithmetic import Number
 from ..shows import Shown
 from .atom import CopyAtom
-from .tiled_mma import TiledMma, check_thread, sliced
+from .tiled_mma import TiledMma, check_thread, check_whole, sliced
 
 ONE_VALUE = Layout(1)
 
@@ -84,7 +83,7 @@ class TiledCopy(Shown):
         return self._tidfrg(tensor, self.atom.layout_dst)
 
     def _tidfrg(self, tensor: Any, side: Layout) -> Any:
-        self._check(tensor)
+        check_whole(tensor, tuple(map(size, self.tiler_mn)), "a TiledCopy")
         thrval = self._thrval(side)
 
         def cut(layout: Layout) -> Layout:
@@ -103,21 +102,6 @@ class TiledCopy(Shown):
         made: Layout = coalesce(both, (1, (1, 1)))
         return made
 
-    def _check(self, tensor: Any) -> None:
-        if not hasattr(tensor, "map_layout") or len(tensor) < len(self.tiler_mn):
-            raise LayoutError(
-                f"a TiledCopy with a tile of {len(self.tiler_mn)} modes takes a layout or tensor "
-                f"of as many, not {tensor}"
-            )
-        for mode, tiler in enumerate(self.tiler_mn):
-            have, tile = tensor.size(mode), size(tiler)
-            if have.__class__ is int and have % tile:
-                raise LayoutError(
-                    f"mode {mode}: the copy's tile of {tile} does not divide {have}",
-                    hint="take a local_tile first: its tiles are whole, and a predicate says what "
-                    "exists",
-                )
-
     def layout_S_TV(self) -> Layout:
         """(thread, value) → place in the tile, of what is read."""
         return self._tv(self.atom.layout_src)
@@ -127,21 +111,34 @@ class TiledCopy(Shown):
         return self._tv(self.atom.layout_dst)
 
     def _tv(self, side: Layout) -> Layout:
-        tile = Layout(tuple(shape_of(t) for t in self.tiler_mn))
-        made: Layout = composition(tile, self._thrval(side))
+        made: Layout = composition(self._tile(), self._thrval(side))
         return made
 
+    def _tile(self) -> Layout:
+        """The tile as a layout, columns one after another."""
+        return Layout(tuple(t.shape if isinstance(t, Layout) else t for t in self.tiler_mn))
+
     def retile(self, tensor: Any) -> Any:
-        """A thread's (V, M, N, …), partitioned otherwise, as ((atom's value, atoms), M, N, …)."""
-        values = tensor.size(0)
-        shape = Layout(tuple(shape_of(t) for t in self.tiler_mn))
-        inverse = composition(right_inverse(self.layout_tv_tiled), shape)
+        """A thread's (V, M, N, …), partitioned otherwise, as ((atom's value, atoms), M, N, …).
+
+        LayoutError where V, or the parts in M and N that a copy takes together, are not whole.
+        """
+        check_whole(tensor, (1,) * (1 + len(self.tiler_mn)), "retile")
+        values, tiled_values = tensor.size(0), self.layout_tv_tiled.size(1)
+        if tiled_values % values and values % tiled_values:
+            raise LayoutError(
+                f"retile: {values} values of a thread and the {tiled_values} of the copy's tile do "
+                "not divide each other"
+            )
+        inverse = composition(right_inverse(self.layout_tv_tiled), self._tile())
         taken = upcast(inverse, self.size * values)  # place → which V of the tiled values it is in
         held = logical_product(Layout(values), right_inverse(taken))
         order = zipped_divide(held, self.atom.layout_ref.size(1))
+        tile = (values, *product_each(taken.shape))
+        check_whole(tensor, tile, "retile")
 
         def view(layout: Layout) -> Layout:
-            tiled = zipped_divide(layout, (values, *product_each(taken.shape)))
+            tiled = zipped_divide(layout, tile)
             return make_layout(composition(tiled[0], order), *list(tiled[1])[1:])
 
         return tensor.map_layout(view)
@@ -163,11 +160,6 @@ class TiledCopy(Shown):
             f"TiledCopy\n  Tiler_MN:       ({tiler})\n"
             f"  TiledLayout_TV: {self.layout_tv_tiled}\n{self.atom}"
         )
-
-
-def shape_of(tiler: Any) -> IntTuple:
-    """The shape of one mode's tiler: a layout's, or the number itself."""
-    return tiler.shape if isinstance(tiler, Layout) else tiler
 
 
 @dataclass(frozen=True, slots=True)

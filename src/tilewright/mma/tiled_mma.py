@@ -127,7 +127,8 @@ class TiledMma(Shown):
 
     def _thrfrg(self, tensor: Any, operand: str) -> Any:
         modes = SIDES[operand]
-        self._check(tensor, operand)
+        tile = tuple(self.tile_size_mnk[i] for i in modes)
+        check_whole(tensor, tile, f"partition_{operand}", "".join("MNK"[i] for i in modes))
         threads = self.thr_layout_vmnk
         of_atom = getattr(self.atom, f"layout_{operand}")
 
@@ -139,21 +140,6 @@ class TiledMma(Shown):
             return make_layout(make_layout(held[0], warps[0]), make_layout(held[1], warps[1]))
 
         return tensor.map_layout(cut)
-
-    def _check(self, tensor: Any, operand: str) -> None:
-        sides = SIDES[operand]
-        if not hasattr(tensor, "map_layout") or len(tensor) < 2:
-            raise LayoutError(
-                f"partition_{operand} takes a layout or tensor of at least two modes, not {tensor}"
-            )
-        for mode, i in enumerate(sides):
-            have, tile = tensor.size(mode), self.tile_size_mnk[i]
-            if have.__class__ is int and have % tile:
-                raise LayoutError(
-                    f"{operand}'s mode {mode} ({'MNK'[i]}): the tile's {tile} do not divide {have}",
-                    hint="take a local_tile first: its tiles are whole, and a predicate says what "
-                    "exists",
-                )
 
     def layout_A_TV(self, shape: IntTuple = None) -> Layout:
         """(thread, value) → place in M×K: the tile's, or of this shape."""
@@ -257,6 +243,22 @@ def check_thread(thr_idx: Number, threads: int, what: str) -> None:
     """LayoutError for a number that is known and no thread's."""
     if thr_idx.__class__ is int and not 0 <= thr_idx < threads:
         raise LayoutError(f"a {what} of {threads} threads has no thread {thr_idx}")
+
+
+def check_whole(tensor: Any, tiles: tuple[int, ...], what: str, names: str = "") -> None:
+    """LayoutError unless the first modes (``names``, if any) of a layout or tensor are whole tiles."""
+    if not hasattr(tensor, "map_layout") or len(tensor) < len(tiles):
+        raise LayoutError(
+            f"{what} takes a layout or tensor of at least {len(tiles)} modes, not {tensor}"
+        )
+    for mode, tile in enumerate(tiles):
+        have = tensor.size(mode)
+        if have.__class__ is int and have % tile:
+            name = f" ({names[mode]})" if names else ""
+            raise LayoutError(
+                f"{what}: mode {mode}{name} is of {have}, which the tile's {tile} do not divide",
+                hint="of what local_tile cuts tiles are whole, and a predicate says what exists",
+            )
 
 
 def make_tiled_mma(

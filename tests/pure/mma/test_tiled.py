@@ -321,6 +321,7 @@ COPY = mma.make_tiled_copy(
     CopyAtom(UniversalCopy(128), "f16"), Layout((16, 8), (8, 1)), Layout((1, 8))
 )
 LDMATRIX = CopyAtom("ldmatrix.sync.aligned.m8n8.x4.shared.b16", "f16")
+RETILED = mma.make_tiled_copy_B(LDMATRIX, TiledMma(ATOMS["half"], (2, 2, 1), (None, 32, None)))
 
 
 @pytest.mark.parametrize(
@@ -349,19 +350,28 @@ LDMATRIX = CopyAtom("ldmatrix.sync.aligned.m8n8.x4.shared.b16", "f16")
         (lambda: COPY.thr_slice(-1), "a TiledCopy of 128 threads has no thread -1"),
         (
             lambda: HALF.thr_slice(0).partition_A(Layout((48, 16))),
-            r"A's mode 0 \(M\): the tile's 32 do not divide 48",
+            r"partition_A: mode 0 \(M\) is of 48, which the tile's 32 do not divide",
         ),
         (
             lambda: HALF.partition_shape_B((16, 24)),
-            r"B's mode 1 \(K\): the tile's 16 do not divide 24",
+            r"partition_B: mode 1 \(K\) is of 24, which the tile's 16 do not divide",
         ),
-        (lambda: HALF.thrfrg_C(Layout(32)), "at least two modes, not 32:1"),
-        (lambda: HALF.thrfrg_C((32, 16)), "takes a layout or tensor"),
+        (lambda: HALF.thrfrg_C(Layout(32)), "of at least 2 modes, not 32:1"),
+        (lambda: HALF.thrfrg_C((32, 16)), "partition_C takes a layout or tensor"),
         (
             lambda: COPY.thr_slice(0).partition_S(Layout((16, 65))),
-            "mode 1: the copy's tile of 64 does not divide 65",
+            "mode 1 is of 65, which the tile's 64 do not",
         ),
-        (lambda: COPY.tidfrg_D(Layout(1024)), "takes a layout or tensor of as many"),
+        (lambda: COPY.tidfrg_D(Layout(1024)), "a TiledCopy takes a layout or tensor"),
+        (lambda: RETILED.retile(Layout((4, 2))), "retile takes a layout .* at least 3 modes"),
+        (
+            lambda: RETILED.retile(Layout((3, 2, 2))),
+            "retile: 3 values of a thread and the 8 of the copy's tile do not divide each other",
+        ),
+        (
+            lambda: RETILED.retile(Layout((4, 3, 2))),
+            "retile: mode 1 is of 3, which the tile's 2 do not divide",
+        ),
         (
             lambda: mma.make_tiled_copy(LDMATRIX, Layout((8, 2)), Layout((1, 8))),
             "a TiledCopy of 16 threads: ldmatrix.* is of 32 threads of f16",
