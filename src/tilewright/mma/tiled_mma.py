@@ -246,7 +246,7 @@ def check_thread(thr_idx: Number, threads: int, what: str) -> None:
 
 
 def check_whole(tensor: Any, tiles: tuple[int, ...], what: str, names: str = "") -> None:
-    """LayoutError unless the first modes (``names``, if any) of a layout or tensor are whole tiles."""
+    """LayoutError unless the first modes (named, if need be) of a tensor are whole tiles."""
     if not hasattr(tensor, "map_layout") or len(tensor) < len(tiles):
         raise LayoutError(
             f"{what} takes a layout or tensor of at least {len(tiles)} modes, not {tensor}"
