@@ -22,7 +22,15 @@ from numpy.typing import NDArray
 from tilewright.errors import LayoutError
 from tilewright.layout.arithmetic import Number, Sum, add, is_power_of_two
 from tilewright.layout.coordinate import coalesce_modes
-from tilewright.layout.int_tuple import IntTuple, cute_text, flatten, has_none, is_int, is_static, unflatten
+from tilewright.layout.int_tuple import (
+    IntTuple,
+    cute_text,
+    flatten,
+    has_none,
+    is_int,
+    is_static,
+    unflatten,
+)
 from tilewright.layout.layout import Layout, LayoutBase, slice_and_offset
 from tilewright.layout.notation import makes
 from tilewright.shows import Shown
