@@ -5,32 +5,31 @@ In a notebook they show their pictures by themselves.
 """
 
 from ..layout import ComposedLayout, Layout, Swizzle, Tensor
-from ..mma import CopyAtom, Fragment, Instruction, MmaAtom, TiledCopy, TiledMma, make_tiled_mma
+from ..mma import CopyAtom, Fragment, Instruction, MmaAtom, TiledCopy, TiledMma
 from ..shows import draws
+from .draw import draw
 from .fragment import draw_fragment
 from .instruction import draw_instruction
 from .latex import latex, print_latex, print_latex_tv, tv_latex
 from .layout import draw_layout
 from .page import frame, page
 from .stage import Stage, Way
-from .text import layout_text, print_layout
+from .text import layout_text, print_layout, tv_text
 from .tiled import draw_copy_atom, draw_tiled_copy, draw_tiled_mma, draw_tv
 from .words import arithmetic_words
 
-for _kind in (Layout, ComposedLayout, Swizzle, Tensor):
-    draws(_kind)(draw_layout)
-draws(Fragment)(draw_fragment)
-draws(Instruction)(draw_instruction)
-draws(MmaAtom)(lambda atom: draw_tiled_mma(make_tiled_mma(atom)))
-draws(CopyAtom)(draw_copy_atom)
-draws(TiledMma)(draw_tiled_mma)
-draws(TiledCopy)(draw_tiled_copy)
+for _kind in (
+    Layout, ComposedLayout, Swizzle, Tensor, Fragment, Instruction, MmaAtom, CopyAtom, TiledMma,
+    TiledCopy,
+):  # fmt: skip
+    draws(_kind)(draw)
 for _kind in (ComposedLayout, TiledMma, TiledCopy, Stage):
     draws(_kind, "html")(frame)
 
 __all__ = [
     "Stage",
     "Way",
+    "draw",
     "draw_copy_atom",
     "draw_fragment",
     "draw_instruction",
@@ -45,5 +44,6 @@ __all__ = [
     "print_latex_tv",
     "print_layout",
     "tv_latex",
+    "tv_text",
     "arithmetic_words",
 ]

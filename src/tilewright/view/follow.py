@@ -20,7 +20,6 @@ from ..mma import CopyAtom, Fragment, Instruction, MmaAtom, TiledCopy, TiledMma,
 from ..mma.tiled_mma import SIDES
 from .cells import GRAINS, VALUES
 from .fragment import fragment_grid
-from .layout import pattern
 from .offsets import COUNTED, offset_grids, shared
 from .plane import AnyLayout, Array, Plane, as_layout, plane, size_of
 from .steps import (
@@ -59,8 +58,9 @@ class Followed:
 
 @singledispatch
 def followed(given: Any, bits: int = 0) -> Followed:
-    """The steps of a layout (composed, of a tensor, a swizzle), an instruction, atom, TiledMma or
-    TiledCopy. LayoutError for anything else, and for tiles of more than 16384 elements.
+    """The steps of a layout (composed, of a tensor, a shape, a swizzle), a fragment, an
+    instruction, an atom, a TiledMma or a TiledCopy. LayoutError for anything else, and for tiles of
+    more than 16384 elements.
     """
     raise LayoutError(f"a layout, atom, TiledMma, TiledCopy or Stage has a page, not {given!r}")
 
@@ -71,21 +71,20 @@ def followed(given: Any, bits: int = 0) -> Followed:
 @followed.register(Layout)
 @followed.register(ComposedLayout)
 @followed.register(Tensor)
+@followed.register(Swizzle)
+@followed.register(tuple)
+@followed.register(int)
 def _(given: Any, bits: int = 0) -> Followed:
     layout = as_layout(given)
+    title = str(given if isinstance(given, Swizzle) else layout)
     tile = tile_of_layout(layout)
     shown = plane(group(layout, 1, len(layout)) if len(layout) > 2 else layout)
     if shown.counts:
         says = f"{layout} maps it to a coordinate"
         grid = offset_grids(shown, flat=len(layout) == 1)[0]
         step = Step("", "coordinates", str(layout), tile, grid, on_tile(tile), says, {})
-        return Followed(str(layout), _sizes(tile), [step])
-    return Followed(str(layout), _sizes(tile), layout_steps("", layout, tile, bits))
-
-
-@followed.register
-def _(given: Swizzle, bits: int = 0) -> Followed:
-    return replace(followed(pattern(given), bits), title=str(given))
+        return Followed(title, _sizes(tile), [step])
+    return Followed(title, _sizes(tile), layout_steps("", layout, tile, bits))
 
 
 def tile_of_layout(layout: AnyLayout, names: tuple[str, str] = ("i", "j")) -> Tile:
@@ -267,6 +266,21 @@ def _instruction_step(tiled: TiledMma, name: str, tile: Tile, found: Held, verb:
     places = (crd[0] * fragment.shape[-1] + crd[1])[:, None]
     opcode = tiled.atom.instruction.opcode
     return Step(name, "in the instruction", opcode, tile, grid, places, says, facts)
+
+
+@followed.register
+def _(given: Fragment, bits: int = 0) -> Followed:
+    """A (thread, value) layout over its matrix."""
+    if given.tiles > 1:
+        raise LayoutError(f"a page follows one matrix, and {given.layout} is over {given.tiles}")
+    tile = Tile(("i", "j"), (given.rows, given.columns))
+    per = max(1, given.word // given.bits)
+    first = holder_step("", "who holds what", str(given.layout), tile, given, HELD)
+    facts = {name: first.facts[name] for name in ("thread", "value")}
+    says = "value {value} of thread {thread}"
+    about = f"{given.values} values of {given.threads} threads"
+    registers = register_step("", "by thread", about, tile, given.places(), per, says, facts)
+    return Followed(str(given.layout), _sizes(tile), [first, registers])
 
 
 # --- copies --------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import LayoutError
-from ..layout import ComposedLayout, IntTuple, Layout, Tensor
-from ..mma import CopyAtom, Fragment, MmaAtom, TiledCopy, TiledMma, make_tiled_mma
+from ..layout import ComposedLayout, IntTuple, Layout, Swizzle, Tensor
+from ..mma import CopyAtom, Fragment, Instruction, MmaAtom, TiledCopy, TiledMma, make_tiled_mma
 from .cells import holders
 from .palette import EIGHT
 from .plane import AnyLayout, plane
@@ -39,8 +39,8 @@ COLOURS = "\n".join(rf"\definecolor{{c{i}}}{{HTML}}{{{c[1:]}}}" for i, c in enum
 
 @singledispatch
 def latex(given: Any) -> str:
-    """LaTeX of a layout (also composed, or of a tensor), an MmaAtom, TiledMma, CopyAtom or
-    TiledCopy.
+    """LaTeX of a layout (composed, of a tensor, a shape), a swizzle, a fragment, an instruction, an
+    atom, a TiledMma or a TiledCopy.
 
     LayoutError for anything else, and for what is not static.
     """
@@ -54,7 +54,7 @@ def print_latex(given: Any) -> None:
 
 def tv_latex(layout_tv: AnyLayout, tile_mn: IntTuple) -> str:
     """LaTeX of a layout (thread, value) → place in a tile (M, N), columns one after another."""
-    return _document([f"Layout TV: {layout_tv}"], _held(tv_fragment(layout_tv, tile_mn), (0, 0)))
+    return latex(tv_fragment(layout_tv, tile_mn))
 
 
 def print_latex_tv(layout_tv: AnyLayout, tile_mn: IntTuple) -> None:
@@ -65,6 +65,9 @@ def print_latex_tv(layout_tv: AnyLayout, tile_mn: IntTuple) -> None:
 @latex.register(Layout)
 @latex.register(ComposedLayout)
 @latex.register(Tensor)
+@latex.register(Swizzle)
+@latex.register(tuple)
+@latex.register(int)
 def _(given: Any) -> str:
     shown = plane(given)
     rows, columns = shown.shape[1:]
@@ -81,9 +84,15 @@ def _(given: Any) -> str:
     return _document([f"Layout: {shown.layout}"], lines)
 
 
-@latex.register
-def _(given: MmaAtom) -> str:
+@latex.register(MmaAtom)
+@latex.register(Instruction)
+def _(given: Any) -> str:
     return latex(make_tiled_mma(given))
+
+
+@latex.register
+def _(given: Fragment) -> str:
+    return _document([f"Layout TV: {given.layout}"], _held(given, (0, 0)))
 
 
 @latex.register

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import LayoutError
-from ..layout import Layout, Swizzle, composition
+from ..layout import Swizzle
 from .grid import SIZE, Grid, paint
 from .offsets import COUNTED, GRAINS, offset_grids, shared
 from .plane import AnyLayout, Plane, Size, as_layout, plane, size_of
@@ -34,7 +34,7 @@ def draw_layout(
     """
     check(bits, grain)
     if isinstance(layout, Swizzle):
-        title, layout, grain = title or str(layout), pattern(layout), grain or GRAINS[1]
+        title, grain = title or str(layout), grain or GRAINS[1]
     layout = as_layout(layout)
     shown = plane(layout, corner(layout))
     to = Picture(title or str(layout))
@@ -52,16 +52,6 @@ def check(bits: int, grain: str) -> None:
         raise LayoutError(f"no grain {grain!r}", hint=f"grains are {', '.join(GRAINS)}")
     if bits.__class__ is not int or not 0 <= bits <= 1024:
         raise LayoutError(f"an element has 1 to 1024 bits (0: no banks), not {bits!r}")
-
-
-def pattern(swizzle: Swizzle) -> AnyLayout:
-    """The smallest layout that shows all of what a swizzle does: the bits that it reads count the
-    rows, those that it changes the pieces of a row.
-    """
-    count, piece = 1 << swizzle.bits, 1 << swizzle.base
-    read, changed = (mask & -mask or piece for mask in (swizzle.yyy_msk, swizzle.zzz_msk))
-    made: AnyLayout = composition(swizzle, Layout((count, (piece, count)), (read, (1, changed))))
-    return made
 
 
 def corner(layout: AnyLayout) -> Size:

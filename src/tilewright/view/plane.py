@@ -14,11 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import LayoutError
-from ..layout import ComposedLayout, Layout, Tensor, append, idx2crd
+from ..layout import ComposedLayout, Layout, Swizzle, Tensor, append, composition, idx2crd
 from ..layout.basis import has_basis
 from ..layout.int_tuple import IntTuple, flatten, product, text
 
 Array = npt.NDArray[Any]
+
+ELEMENTS = 1 << 22  # that are evaluated, at most
 
 AnyLayout = Layout | ComposedLayout
 Size = tuple[int, int, int]  # planes, rows, columns
@@ -65,11 +67,13 @@ class Plane:
 def plane(layout: Any, most: Size | None = None) -> Plane:
     """A layout's planes, or of each axis as much as ``most`` says.
 
-    LayoutError for what is no layout, and for one with dynamic numbers.
+    LayoutError for what is no layout, for one with dynamic numbers, and for more than 4194304
+    elements.
     """
     layout = append(as_layout(layout), up_to_rank=2)
     size = size_of(layout)
     shown = size if most is None else tuple(map(min, size, most))
+    check_size(prod(shown), str(layout))
     before = _evaluated(getattr(layout, "inner", layout), shown)
     if not hasattr(layout, "outer"):
         return Plane(layout, before, before)
@@ -78,9 +82,14 @@ def plane(layout: Any, most: Size | None = None) -> Plane:
 
 
 def as_layout(given: Any) -> AnyLayout:
-    """A layout, the layout of a tensor, or a shape as a layout; LayoutError for what is none."""
+    """A layout, the layout of a tensor, a shape as a layout, or a swizzle's ``pattern``.
+
+    LayoutError for what is none of these, and for dynamic numbers.
+    """
     if isinstance(given, Tensor):
         given = given.layout
+    if isinstance(given, Swizzle):
+        given = pattern(given)
     if isinstance(given, (int, tuple)) and not isinstance(given, bool):
         given = Layout(given)
     if not isinstance(given, (Layout, ComposedLayout)):
@@ -88,6 +97,25 @@ def as_layout(given: Any) -> AnyLayout:
     if not given.is_static():
         raise LayoutError(f"{given} has dynamic numbers, and only known ones can be shown")
     return given
+
+
+def check_size(elements: int, what: str) -> None:
+    """LayoutError for more elements than are evaluated."""
+    if elements > ELEMENTS:
+        raise LayoutError(
+            f"{what} has {elements} elements, and no more than {ELEMENTS} are shown",
+            hint="show a tile of it: composition(layout, (128, 64)), say",
+        )
+
+
+def pattern(swizzle: Swizzle) -> AnyLayout:
+    """The smallest layout that shows all of what a swizzle does: the bits that it reads count the
+    rows, those that it changes the pieces of a row.
+    """
+    count, piece = 1 << swizzle.bits, 1 << swizzle.base
+    read, changed = (mask & -mask or piece for mask in (swizzle.yyy_msk, swizzle.zzz_msk))
+    made: AnyLayout = composition(swizzle, Layout((count, (piece, count)), (read, (1, changed))))
+    return made
 
 
 def size_of(layout: AnyLayout) -> Size:

@@ -12,9 +12,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
-from .plane import Array, Plane, as_layout, plane
+from ..layout import IntTuple
+from .cells import holders
+from .plane import Plane, as_layout, plane
+from .tiled import tv_fragment
 
 
 def layout_text(layout: Any) -> str:
@@ -29,13 +33,27 @@ def layout_text(layout: Any) -> str:
     lines = [f"{given:cute}"]
     for name, numbers in zip(shown.names(), shown.offsets, strict=True):
         lines += [name] * bool(name)
-        lines += _table(numbers, _width(shown))
+        lines += _table(numbers.tolist(), _width(shown))
     return "\n".join([*lines, ""])
 
 
 def print_layout(layout: Any) -> None:
     """Print ``layout_text`` of a layout."""
     sys.stdout.write(layout_text(layout))
+
+
+def tv_text(layout_tv: Any, tile_mn: IntTuple) -> str:
+    """The same table of a layout (thread, value) → place in a tile (M, N), columns one after
+    another: in each cell the first who holds the element.
+    """
+    fragment = tv_fragment(layout_tv, tile_mn)
+    thread, value = (x[0, :, :, 0].tolist() for x in holders(fragment))
+    texts = [
+        [f"T{t} V{v}" if t >= 0 else "" for t, v in zip(*line, strict=True)]
+        for line in zip(thread, value, strict=True)
+    ]
+    width = max(len(text) for line in texts for text in line)
+    return "\n".join([f"{layout_tv:cute}", *_table(texts, width), ""])
 
 
 def _width(shown: Plane) -> int:
@@ -45,11 +63,11 @@ def _width(shown: Plane) -> int:
     return len(str(getattr(shown.layout, "inner", shown.layout).cosize()))
 
 
-def _table(numbers: Array, width: int) -> list[str]:
-    columns = numbers.shape[1]
+def _table(lines: Sequence[Sequence[object]], width: int) -> list[str]:
+    columns = len(lines[0])
     rule = "    " + f"+{'-' * (width + 2)}" * columns + "+"
-    lines = ["    " + "".join(f"  {column:{width}} " for column in range(columns))]
-    for row, line in enumerate(numbers.tolist()):
+    made = ["    " + "".join(f"  {column:{width}} " for column in range(columns))]
+    for row, line in enumerate(lines):
         cells = "".join(f"| {number:>{width}} " for number in line)
-        lines += [rule, f"{row:2}  {cells}|"]
-    return [*lines, rule]
+        made += [rule, f"{row:2}  {cells}|"]
+    return [*made, rule]

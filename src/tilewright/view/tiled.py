@@ -20,7 +20,7 @@ from ..mma.tiled_mma import SIDES
 from .cells import GRAINS, MOST, VALUES, cells, check_grain
 from .fragment import fragment_grid, rule
 from .panel import SPACE, Panel, paint_band, paint_product
-from .plane import as_layout
+from .plane import as_layout, check_size
 from .runs import plural
 from .svg import FAINT, Picture
 
@@ -55,6 +55,8 @@ def tv_fragment(layout_tv: Any, tile_mn: IntTuple, type_: str = "b32", **how: An
     rows, columns = shape[0], prod(shape[1:])
     if len(given) != 2:
         raise LayoutError(f"a layout of (thread, value) has two modes, not those of {given}")
+    for size_, what in ((given.size(), given), (rows * columns, f"a tile of {rows}×{columns}")):
+        check_size(size_, str(what))
     if has_basis(getattr(given, "inner", given).stride):
         given = composition(Layout(shape), given)
     return Fragment(type_, rows, columns, given, **how)

@@ -233,7 +233,7 @@ def test_a_notebook_shows_pages() -> None:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda: page(5), "has a page, not 5"),
+        (lambda: page(5.0), "has a page, not 5.0"),
         (lambda: page(Layout((1024, 1024))), "1048576 elements, and a page follows 16384"),
         (lambda: page(Layout(4), bits=-3), "1 to 1024 bits"),
         (lambda: Way(Layout((64, 32)), COPY, Layout((32, 64))), "a way is of one tile"),

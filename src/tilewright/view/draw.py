@@ -1,0 +1,42 @@
+"""``draw``: the picture of whatever has one."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from typing import Any
+
+from ..errors import LayoutError
+from ..layout import ComposedLayout, Layout, Swizzle, Tensor
+from ..mma import CopyAtom, Fragment, Instruction, MmaAtom, TiledCopy, TiledMma, make_tiled_mma
+from .fragment import draw_fragment
+from .instruction import draw_instruction
+from .layout import draw_layout
+from .tiled import draw_copy_atom, draw_tiled_copy, draw_tiled_mma
+
+
+@singledispatch
+def draw(given: Any, title: str = "", **how: Any) -> str:
+    """The SVG of a layout (composed, of a tensor, a shape), a swizzle, a fragment, an instruction,
+    an atom, a TiledMma or a TiledCopy; ``how`` is what its own function takes: ``draw_layout``, ….
+
+    LayoutError for anything else, and for what can't be drawn.
+    """
+    raise LayoutError(f"a layout, instruction, atom or tile is drawn, not {given!r}")
+
+
+for _kind in (Layout, ComposedLayout, Tensor, Swizzle, tuple, int):
+    draw.register(_kind, draw_layout)
+draw.register(Fragment, draw_fragment)
+draw.register(CopyAtom, draw_copy_atom)
+draw.register(TiledMma, draw_tiled_mma)
+draw.register(TiledCopy, draw_tiled_copy)
+
+
+@draw.register
+def _(given: Instruction, title: str = "", **how: Any) -> str:
+    return draw_instruction(given, **how)
+
+
+@draw.register
+def _(given: MmaAtom, title: str = "", **how: Any) -> str:
+    return draw_tiled_mma(make_tiled_mma(given), title, **how)
