@@ -2,13 +2,16 @@
 
 ``MAPS`` has maps' parameters as CUDA's numbers, which of them driver 13.0 refused, and the first 80
 bytes of what it made of the others: every field by itself through its values on many maps, and some
-maps at random. Then the maps that tensormap.replace made of three.
+maps at random. Then the maps that tensormap.replace made of three. ``COPIES`` has single copies: a
+digest of where each byte went, or that there was a fault; and what tf32 made of 1,024 words.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +20,7 @@ from tilewright.mma.tensor_map import TensorMap
 
 DATA = Path(__file__).parent / "data"
 MAPS = DATA / "tensor_maps.npz"
+COPIES = DATA / "tensor_copies.npz"
 BLACKWELL = ("b4x16", "b4x16_p64", "b6x16_p32")
 FIELDS = (
     "global_address", "rank", "box_dim", "global_dim", "global_stride", "element_stride",
@@ -65,3 +69,34 @@ def replacements() -> Iterator[tuple[bytes, str, int, int, bytes]]:
     rows = zip(data["replaced"].T.tolist(), data["results"].T, strict=True)
     for (base, field, ordinal, value), result in rows:
         yield bases[base], FIELDS[field], ordinal, value, result.tobytes()
+
+
+class Copy(NamedTuple):
+    """A copy and what came of it; ``digest`` is None where it faulted."""
+
+    map: TensorMap
+    coordinates: list[int]
+    offsets: list[int]
+    start: int
+    store: bool
+    bytes: int
+    digest: int | None
+
+
+def copies() -> Iterator[Copy]:
+    data = np.load(COPIES)
+    rows = zip(data["params"].T.tolist(), data["copies"].T.tolist(), strict=True)
+    for (params, row), digest in zip(rows, data["digests"].tolist(), strict=True):
+        m = make(params)
+        start, store, count, fault = row[8:]
+        offsets = row[5 : 5 + m.rank - 2] if params[0] and not store else []
+        result = None if fault else digest
+        yield Copy(m, row[: m.rank], offsets, start, bool(store), count, result)
+
+
+def digest(places: np.ndarray) -> int:
+    """64 bits of a hash of (byte of shared memory, byte of global memory or -1) of each byte that
+    was written, in the order of where.
+    """
+    data = np.ascontiguousarray(places, "<i8").tobytes()
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")

@@ -3,7 +3,8 @@
 ``instruction(opcode, arch)`` gives one, ``catalogue`` them all; ``compress`` and ``expand`` are
 sparse A and its metadata; ``move`` gives an instruction that loads, stores or transposes fragments.
 ``MmaAtom`` and ``CopyAtom`` are instructions as layouts, ``TiledMma`` and ``TiledCopy`` cut tensors
-up for the threads of a block; ``make_smem_layout`` is what lies in shared memory for them.
+up for the threads of a block; ``make_smem_layout`` is what lies in shared memory for them, and
+``TensorMap`` tells tensor copies how to bring it there.
 """
 
 from .arithmetic import OUTPUT, Arithmetic, Chain, Fused, Integers, Rounded

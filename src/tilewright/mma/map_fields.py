@@ -22,11 +22,11 @@ from ..errors import LayoutError
 
 
 class Field(NamedTuple):
-    """``count`` numbers of ``width`` bits, the first from bit ``low`` on."""
+    """``entries`` numbers of ``width`` bits, the first from bit ``low`` on."""
 
     low: int
     width: int
-    count: int = 1
+    entries: int = 1
 
     def put(self, values: Iterable[int]) -> int:
         """The numbers where they stand, cut to their width."""
@@ -36,12 +36,12 @@ class Field(NamedTuple):
     def get(self, bits: int) -> list[int]:
         """The numbers that stand there."""
         mask = (1 << self.width) - 1
-        return [bits >> self.low + i * self.width & mask for i in range(self.count)]
+        return [bits >> self.low + i * self.width & mask for i in range(self.entries)]
 
     def at(self, i: int) -> Field:
         """Number ``i`` alone."""
-        if not 0 <= i < self.count:
-            raise LayoutError(f"this field of a tensor map has {self.count} entries, and no {i}")
+        if not 0 <= i < self.entries:
+            raise LayoutError(f"this field of a tensor map has {self.entries} entries, and no {i}")
         return Field(self.low + i * self.width, self.width)
 
 
