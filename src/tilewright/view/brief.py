@@ -40,10 +40,9 @@ def element_of(shown: Grid) -> Element:
     height = max(shown.element[1], LEAST * bool(shown.lines))
     if not shown.lines:
         return shown.element
-    longest = max(len(text) for line in shown.lines for text in line)
-    lengths = [1] if shown.runs.down else shown.runs.length.tolist()
-    run, unit = max(lengths), PITCH // gcd(PITCH, *lengths)
-    wide = max(LEAST, -(-(longest * PITCH + 5) // run))
+    across = shown.runs.spans[1]
+    unit = PITCH // gcd(PITCH, *across.tolist())
+    wide = max(LEAST, int((-(-(shown.letters * PITCH + 5) // across)).max()))
     return -(-wide // unit) * unit, height
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import accumulate, repeat
 from operator import mul
 
+import numpy as np
+
 from .palette import RANK
 from .runs import Array, Runs, each
 from .svg import FAINT, INK, LINE, Picture, text_width
@@ -76,11 +78,15 @@ class Grid:
         height = HEIGHTS[len(self.lines)]
         if not self.lines:
             return height, height
-        longest = max(map(len, (text for line in self.lines for text in line)))
-        wide, run = text_width("0" * longest, SIZE) + 6, self.runs.longest
-        if self.runs.down:
-            return wide, -(-height // run)
-        return -(-wide // run), height
+        down, across = self.runs.spans
+        widths = [text_width("0" * n, SIZE) + 6 for n in range(self.letters.max() + 1)]
+        wide = np.array(widths)[self.letters]
+        return int((-(-wide // across)).max()), -(-height // int(down.min()))
+
+    @property
+    def letters(self) -> Array:
+        """The characters of each cell's longest line."""
+        return np.array([list(map(len, line)) for line in self.lines]).max(axis=0)
 
     @property
     def corner(self) -> tuple[int, int]:

@@ -101,9 +101,13 @@ def mma_fragment(tiled: TiledMma, name: str, shape: IntTuple = None) -> Fragment
     shape is N×K, is drawn as K×N.
     """
     shape = tuple(tiled.tile_size_mnk[i] for i in SIDES[name]) if shape is None else shape
-    type_ = getattr(tiled.atom.instruction, "d" if name == "C" else name.lower())
+    i, operand = tiled.atom.instruction, "d" if name == "C" else name.lower()
+    how: dict[str, Any] = {"transposed": name == "B"}
+    if not in_shared_memory(tiled, name):
+        stored = i.fragment(operand)
+        how |= {"container": stored.container, "low": stored.low}
     layout = getattr(tiled, f"layout_{name}_TV")(shape)
-    return tv_fragment(layout, shape, type_, transposed=name == "B")
+    return tv_fragment(layout, shape, getattr(i, operand), **how)
 
 
 def in_shared_memory(tiled: TiledMma, name: str) -> bool:

@@ -32,7 +32,7 @@ def _boxes(node: ElementTree.Element, size: float, anchor: str) -> Iterator[tupl
     anchor = node.get("text-anchor", anchor)
     if node.tag == SVG + "text" and node.text:
         x, y = float(node.get("x")), float(node.get("y"))
-        width = text_width(node.text, size)
+        width = float(node.get("textLength") or text_width(node.text, size))
         left = x - width * {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor]
         yield (left, y - 0.75 * size, left + width, y + 0.2 * size), node.text
     for child in node:

@@ -69,6 +69,12 @@ def test_no_overlap_in_shapes_of_all_kinds(notation: str) -> None:
         assert not overlaps(draw_layout(Layout.parse(notation), grain=grain))
 
 
+def test_short_runs_among_long_ones_have_room() -> None:
+    layout = Layout(((8, 4), 16), ((1, 1000), 8))
+    assert not overlaps(draw_layout(layout, grain="run"))
+    assert not overlaps(draw_layout(Layout.parse("Sw<3,0,3> o (16,64):(64,1)"), grain="run"))
+
+
 def test_a_swizzle_and_its_banks() -> None:
     """The 16-byte pieces of eight rows of 128 bytes, permuted: column j of row i is piece i ^ j."""
     layout = Layout.parse("Sw<3,3,3> o (8,64):(64,1)")

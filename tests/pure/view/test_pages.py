@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 
 from pure.layout.strategies import layouts
+from pure.view.pictures import overlaps
 from pure.view.test_tiled import HALF, LOAD, VOLTA, WGMMA
 from tilewright.errors import LayoutError
 from tilewright.layout import Layout, Swizzle, make_identity_layout, make_tensor
@@ -106,6 +107,8 @@ def test_a_page_of_everything(given: Any) -> None:
     for bits in (0, 4, 16):
         html = page(given, bits=bits)
         assert len(html) < 300_000
+        for svg in re.findall(r"<svg.*?</svg>", html, re.S):
+            assert not overlaps(svg)
         for step in unpacked(html):
             assert np.prod(step["sizes"]) * step["copies"] == step["places"].size
             assert step["places"].max() < step["rows"] * step["columns"]

@@ -14,10 +14,18 @@ from pure.layout.strategies import compact_layouts
 from pure.view.pictures import overlaps, texts, titles
 from tilewright.errors import LayoutError
 from tilewright.layout import Layout, composition, make_identity_layout
-from tilewright.mma import CopyAtom, MmaAtom, TiledCopy, TiledMma, make_tiled_mma
+from tilewright.mma import ROWS, CopyAtom, Instruction, MmaAtom, TiledCopy, TiledMma, make_tiled_mma
 from tilewright.mma.atom import CpAsync, UniversalCopy
 from tilewright.mma.tiled_copy import make_tiled_copy, make_tiled_copy_A
-from tilewright.view import draw_copy_atom, draw_tiled_copy, draw_tiled_mma, draw_tv
+from tilewright.view import (
+    draw,
+    draw_copy_atom,
+    draw_tiled_copy,
+    draw_tiled_mma,
+    draw_tv,
+    latex,
+    page,
+)
 
 HALF = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 VOLTA = "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32"
@@ -88,6 +96,14 @@ def test_products(tiled: TiledMma) -> None:
     said = [t for t in titles(svg) if SAID.fullmatch(t)][-m * n :]
     assert held(said) == wanted(tiled.layout_C_TV(), m, n)
     assert not overlaps(svg)
+
+
+@pytest.mark.parametrize("i", ROWS[::97], ids=str)
+def test_any_instruction(i: Instruction) -> None:
+    svg = draw(MmaAtom(i))
+    assert not overlaps(svg)
+    assert f"C {i.m}×{i.n}" in texts(svg)
+    assert page(i) and latex(i)
 
 
 def test_operands_in_shared_memory_are_drawn_whole() -> None:
