@@ -1,15 +1,15 @@
 """What is asynchronous, for both evaluators: mbarriers, bulk copies, clusters.
 
-An evaluator lays lanes out in the areas of its warp's frame (``set_line``) and calls the native code
-that does it all (``runtime``, ``check``). What waits begins a block: lanes that have to sleep leave
-it (``rest``) and try it again later.
+An evaluator lays lanes out in the areas of its warp's frame (``set_line``) and calls the native
+code that does it all (``runtime``, ``check``). What waits begins a block: lanes that have to sleep
+leave it (``sleep_unless``) and try it again later.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from . import bulk, mbarrier
+from . import bulk, mbarrier, tensors
 from .evaluate import Evaluator, Value
 from .native import Native
 from .special import FIELDS
@@ -139,6 +139,43 @@ class Asynchronous(Evaluator):
     def bulk_wait(self, pending: int, read: bool) -> None:
         """A copy is read when it lands, so both waits are one."""
         self.check(self.runtime(bulk.wait_bulk, self.mask, pending))
+
+    # --- tensor copies ---
+
+    def tensor_load(
+        self,
+        dst: Value,
+        tensor: tuple[Value, tuple[Value, ...]],
+        mode: str,
+        offsets: tuple[Value, ...],
+        barrier: Value,
+        ctas: Value | None,
+        cta_group: int,
+    ) -> None:
+        self.set_line("addresses", dst)
+        self.aim(barrier, ctas)
+        for i in range(3):
+            offset = self.zext(offsets[i], 32) if i < len(offsets) else self.const(32, 0)
+            self.set_line("operands", offset, tensors.OFFSETS + i)
+        how = self._box(tensor, mode)
+        self.check(self.runtime(bulk.load_box, self.mask, how, self.op.pc))
+
+    def tensor_store(
+        self, tensor: tuple[Value, tuple[Value, ...]], src: Value, mode: str, op: str = ""
+    ) -> None:
+        self.set_line("addresses", src)
+        for i in range(3):
+            self.set_line("operands", self.const(32, 0), tensors.OFFSETS + i)
+        how = self._box(tensor, mode)
+        self.check(self.runtime(bulk.store_box, self.mask, how, self.op.pc))
+
+    def _box(self, tensor: tuple[Value, tuple[Value, ...]], mode: str) -> int:
+        """Lays out map and coordinates; what ``tensors.box_of`` is to know of them."""
+        address, coordinates = tensor
+        self.set_line("addresses2", address)
+        for i, c in enumerate(coordinates):
+            self.set_line("operands", c, tensors.COORDINATES + i)
+        return len(coordinates) | (mode != "tile") << 3
 
     # --- clusters ---
 

@@ -27,11 +27,11 @@ from .state import (
     Flight,
     Warp,
 )  # fmt: skip
+from .tensors import box_of, move_box
 
 FLIGHT_BYTES = Flight.size
 LINE = 16  # what sizes and addresses of bulk copies are multiples of
 LANDED, INTO, OUT = range(3)  # a copy: no more, into shared memory, out of it
-ACROSS = 64  # ``rank`` of a copy whose target names its CTA itself
 LIST = 64  # where in ``w.operands`` addresses of barriers begin
 
 
@@ -59,18 +59,24 @@ def land_in(cta: Ptr(Cta), f: Ptr(Flight), to: Ptr(Cta), target: i64, barrier: i
     """A copy lands at offsets of a CTA's shared memory; 1 after a fault."""
     if to.state != RUNNING:
         return failed(cta, f, GONE, target, 0)
-    hit = overwritten(to, target, target + f.bytes)
+    size = f.bytes // f.width * f.pitch if f.tensor != 0 else f.bytes
+    hit = overwritten(to, target, target + size)
     if hit != 0:
         return failed(cta, f, IN_FLIGHT, target, hit - 1)
-    copy(at(u8, to.shared + target), at(u8, f.source), f.bytes)
+    if f.tensor != 0:
+        move_box(f, cta.launch.host, to.shared, target, 0)
+    else:
+        copy(at(u8, to.shared + target), at(u8, f.source), f.bytes)
     if count(to, to.shared + barrier, 0, 0, -f.bytes) == 0:
         return failed(cta, f, BAD_MBARRIER, barrier, at(u64, to.shared + barrier)[0])
     return 0
 
 
 @native
-def store_bytes(f: Ptr(Flight)) -> i64:
+def store_bytes(f: Ptr(Flight), hosts: i64) -> i64:
     """Copy to global memory, of each 16 bytes those of the mask (``ctas``)."""
+    if f.tensor != 0:
+        return move_box(f, hosts, f.source, f.target, 1)
     if f.ctas == 0xFFFF:
         copy(at(u8, f.target), at(u8, f.source), f.bytes)
         return 0
@@ -87,7 +93,7 @@ def land_flight(cta: Ptr(Cta), f: Ptr(Flight)) -> i64:
     f.kind = LANDED
     cta.worker.events += 1
     if kind == OUT:
-        return store_bytes(f)
+        return store_bytes(f, cta.launch.host)
     ranks = f.ctas
     while kind == INTO and ranks != 0:
         rank = lowest(ranks)
@@ -154,6 +160,7 @@ def new_flight(w: Ptr(Warp), kind: i64, lane: i64, pc: i64) -> Ptr(Flight):
     f = flight(cta, cta.flight_tail)
     cta.flight_tail += 1
     f.kind = kind
+    f.tensor = 0
     f.warp = w.index
     f.lane = lane
     f.group = w.bulk_committed[lane]
@@ -201,12 +208,10 @@ def aim(w: Ptr(Warp), f: Ptr(Flight), lane: i64, target: i64, barrier: i64, pc: 
     if f.ctas == 0:
         f.ctas = 1 << rank
         if rank_of(w, barrier) != rank:
-            f.kind = LANDED
             w.worker.fault_value = 0
             fault(w, BAD_BULK, pc, lane, w.addresses[lane])
             return 1
     if lshr(f.ctas, w.launch.cluster_size) != 0:
-        f.kind = LANDED
         w.worker.fault_value = f.ctas
         fault(w, GONE, pc, lane, w.addresses[lane])
         return 1
@@ -232,7 +237,7 @@ def copy_in(w: Ptr(Warp), mask: i64, space: i64, pc: i64) -> i64:
         f.source = source
         f.bytes = n
         if aim(w, f, lane, target, barrier, pc) != 0:
-            return 1
+            return drop(w)
     return 0
 
 
@@ -256,6 +261,55 @@ def copy_out(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
         f.bytes = n
         f.ctas = w.operands[32 + lane]
     return 0
+
+
+@native
+def load_box(w: Ptr(Warp), mask: i64, how: i64, pc: i64) -> i64:
+    """Tensor copies into shared memory: maps in ``w.addresses2``, the rest as for ``copy_in`` and
+    ``box_of``.
+    """
+    m = mask
+    while m != 0:
+        lane = lowest(m)
+        m = m & (m - 1)
+        a = w.addresses[lane]
+        barrier = resolve(w, SHARED, at(u64, w.operands + LIST)[lane], 8, lane, pc)
+        if barrier == 0 or live(w, barrier, lane, pc) == 0:
+            return 1
+        f = new_flight(w, INTO, lane, pc)
+        f.tensor = 1
+        if box_of(w, f, w.addresses2[lane], lane, how, a, pc) == 0:
+            return drop(w)
+        target = span(w, SHARED, a, f.bytes // f.width * f.pitch, lane, pc)
+        if target == 0 or aim(w, f, lane, target, barrier, pc) != 0:
+            return drop(w)
+    return 0
+
+
+@native
+def store_box(w: Ptr(Warp), mask: i64, how: i64, pc: i64) -> i64:
+    """Tensor copies out of the shared memory at ``w.addresses``."""
+    m = mask
+    while m != 0:
+        lane = lowest(m)
+        m = m & (m - 1)
+        a = w.addresses[lane]
+        f = new_flight(w, OUT, lane, pc)
+        f.tensor = 1
+        if box_of(w, f, w.addresses2[lane], lane, how | 16, a, pc) == 0:
+            return drop(w)
+        if span(w, SHARED, a, f.bytes // f.width * f.pitch, lane, pc) == 0:
+            return drop(w)
+        f.source = w.cta.shared
+        f.target = a
+    return 0
+
+
+@native
+def drop(w: Ptr(Warp)) -> i64:
+    """The newest flight never was: its instruction has faulted."""
+    w.cta.flight_tail -= 1
+    return 1
 
 
 @native

@@ -77,6 +77,9 @@ class Evaluator:
         """A source operand as a meaning wants it."""
         if spec.kind == "address":
             return self.locate(arg)
+        if spec.kind == "map" and isinstance(arg, Vec):
+            place, *coordinates = arg.items
+            return self.locate(place), tuple(self.value(c, 32) for c in coordinates)
         if spec.kind == "reg":
             width = width_of(spec.type)
             if isinstance(arg, Vec):

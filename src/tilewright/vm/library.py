@@ -18,7 +18,18 @@ from typing import Protocol
 import llvmlite.ir as ir
 
 from .. import mma
-from . import access, barriers, bulk, copies, groups, mbarrier, products, scheduler, warpgroup
+from . import (
+    access,
+    barriers,
+    bulk,
+    copies,
+    groups,
+    mbarrier,
+    products,
+    scheduler,
+    tensors,
+    warpgroup,
+)
 from .jit import Jit
 from .llvm_mma import Emitter, symbol
 from .llvm_warpgroup import Warpgroup
@@ -121,7 +132,7 @@ def _unsealed(stored: bytes | None) -> bytes | None:
 
 def _natives() -> list[Native]:
     modules = (
-        groups, access, mbarrier, barriers, copies, warpgroup, products, bulk, scheduler
+        groups, access, mbarrier, barriers, copies, warpgroup, products, tensors, bulk, scheduler
     )  # fmt: skip
     found = [f for m in modules for f in vars(m).values() if isinstance(f, Native)]
     unique = {f.name: f for f in found}

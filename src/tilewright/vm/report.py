@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import Place, VmFault
 from ..ptx.types import bits
+from . import tensors
 from .mbarrier import MOST
 from .native import u32, u64
 from .operands import Op
@@ -16,6 +17,7 @@ from .state import (
     BAD_BULK,
     BAD_DESCRIPTOR,
     BAD_INDEX,
+    BAD_MAP,
     BAD_MBARRIER,
     BAD_METADATA,
     BAD_WARPGROUP,
@@ -44,6 +46,15 @@ if TYPE_CHECKING:
     from .launch import Run
 
 SHOWN = 8  # waiting groups that a deadlock lists
+MAP_FAULTS = {
+    tensors.NO_MAP: "there is no tensor map of sm_90",
+    tensors.OTHER_RANK: "its tensor has another number of dimensions",
+    tensors.OTHER_MODE: "it is for im2col and the instruction is not, or the other way round",
+    tensors.TOO_LONG: "its tensor has a size beyond 2^31",
+    tensors.ODD_START: "coordinate 0 is no multiple of 16 bytes",
+    tensors.NEGATIVE: "a coordinate is negative on the way to global memory",
+    tensors.OUTSIDE: "im2col begins outside of its bounding box, or that leaves the tensor",
+}
 WINDOW_NAMES = {SHARED_BASE: "shared", LOCAL_BASE: "local", PARAM_BASE: "param"}
 
 
@@ -100,6 +111,9 @@ def _what(run: Run, code: int, op: Op, address: int, value: int) -> str:
         return f"{opcode} at {address % (1 << 64):#x}: {_mbarrier(op, value % (1 << 64))}"
     if code == BAD_BULK:
         return f"{opcode} at {address:#x}: {_bulk(value)}"
+    if code == BAD_MAP:
+        why = MAP_FAULTS.get(value, "its tensor begins at no multiple of 16 of global memory")
+        return f"{opcode} with the tensor map at {address % (1 << 64):#x}: {why}"
     if code == GONE:
         return f"{opcode} at {address:#x}: its CTA has exited, or the cluster has none of that rank"
     if code == DIVERGED:

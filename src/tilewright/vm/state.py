@@ -131,8 +131,8 @@ class Copy(Struct):
 class Flight(Struct):
     """One bulk copy of a CTA under way: ``bytes`` from ``source`` to ``target``, by what lane of
     what warp. Those that land in shared memory tell the mbarrier at ``barrier``; the others belong
-    to a ``group`` of their lane. A tensor's box has in ``dims``, ``strides``, ``box``, ``steps``
-    and ``at`` what its map and coordinates say, innermost first.
+    to a ``group`` of their lane. Of a ``tensor`` the rest is its box, as map and coordinates say,
+    innermost dimension first (``tensors``).
     """
 
     kind = u32
@@ -147,19 +147,30 @@ class Flight(Struct):
     source = i64
     target = i64
     barrier = i64
+    tensor = u32
     element = u32
     swizzle = u32
     interleave = u32
     fill = u32
+    rounded = u32
     modes = u32
+    im2col = u32
     pixels = u32
+    base = i64
+    width = i64
+    pitch = i64
+    begin = i64
+    end = i64
+    row = i64
     dims = Array(i64, 5)
     strides = Array(i64, 5)
     box = Array(i64, 5)
     steps = Array(i64, 5)
     at = Array(i64, 5)
-    lower = Array(i64, 5)
-    upper = Array(i64, 5)
+    now = Array(i64, 5)
+    lower = Array(i64, 3)
+    upper = Array(i64, 3)
+    offsets = Array(i64, 3)
 
 
 class Product(Struct):
