@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import LayoutError
-from ..layout import ComposedLayout, Layout, Swizzle, Tensor, group
+from ..layout import ComposedLayout, Layout, Swizzle, Tensor, group_modes
 from ..mma import CopyAtom, Fragment, Instruction, MmaAtom, TiledCopy, TiledMma, make_tiled_mma
 from ..mma.tiled_mma import SIDES
 from .cells import GRAINS, VALUES
@@ -38,8 +38,6 @@ from .tiled import (
     copy_fragment,
     in_shared_memory,
     mma_fragment,
-    tile_of,
-    tv_fragment,
 )
 
 ELEMENTS = 1 << 14  # of a tile that is followed, at most
@@ -78,7 +76,7 @@ def _(given: Any, bits: int = 0) -> Followed:
     layout = as_layout(given)
     title = str(given if isinstance(given, Swizzle) else layout)
     tile = tile_of_layout(layout)
-    shown = plane(group(layout, 1, len(layout)) if len(layout) > 2 else layout)
+    shown = _flat(layout)
     if shown.counts:
         says = f"{layout} maps it to a coordinate"
         grid = offset_grids(shown, flat=len(layout) == 1)[0]
@@ -100,11 +98,16 @@ def tile_of_layout(layout: AnyLayout, names: tuple[str, str] = ("i", "j")) -> Ti
     return Tile(names, (rows, columns * planes))
 
 
+def _flat(layout: AnyLayout) -> Plane:
+    """One plane of all, further modes grouped with the second."""
+    return plane(group_modes(layout, 1, len(layout)) if len(layout) > 2 else layout)
+
+
 def layout_steps(
-    group_: str, layout: AnyLayout, tile: Tile, bits: int, *, before: bool = True
+    group: str, layout: AnyLayout, tile: Tile, bits: int, *, before: bool = True
 ) -> list[Step]:
     """Where a layout puts a tile's elements: ``before`` the swizzle, after it, line of memory."""
-    shown = plane(group(layout, 1, len(layout)) if len(layout) > 2 else layout)
+    shown = _flat(layout)
     memory = shared(bits) if bits else COUNTED
     where = ": byte {byte}, bank {bank}" if bits else ""
     crd = ",".join(f"{{{name}}}" for name in tile.names)
@@ -116,30 +119,30 @@ def layout_steps(
         plain = Plane(shown.layout, shown.before, shown.before)
         title = "before the swizzle" if isinstance(layout.outer, Swizzle) else "inner offsets"
         if before:
-            steps.append(offset_step(group_, title, str(inner), tile, plain, memory, says))
-        steps.append(_outer_step(group_, layout, tile, shown, memory, where))
+            steps.append(offset_step(group, title, str(inner), tile, plain, memory, says))
+        steps.append(_outer_step(group, layout, tile, shown, memory, where))
     else:
         says = f"{layout} maps ({crd}) to {{offset}}{where}"
-        steps.append(offset_step(group_, "offsets", str(layout), tile, shown, memory, says))
+        steps.append(offset_step(group, "offsets", str(layout), tile, shown, memory, says))
     offset = shown.offsets[0].ravel(order="F")
     about = "lines of 128 bytes, by address" if bits else "lines of 32 elements, by offset"
     says = "line {line}, element {at} of it"
-    return [*steps, memory_step(group_, "memory", about, tile, offset, memory, says)]
+    return [*steps, memory_step(group, "memory", about, tile, offset, memory, says)]
 
 
 def _outer_step(
-    group_: str, layout: ComposedLayout, tile: Tile, shown: Plane, memory: Any, where: str
+    group: str, layout: ComposedLayout, tile: Tile, shown: Plane, memory: Any, where: str
 ) -> Step:
     outer = layout.outer
     if not isinstance(outer, Swizzle) or outer.bits == 0:
         says = f"{outer} maps {{before}} to {{offset}}{where}"
-        return offset_step(group_, "offsets", str(outer), tile, shown, memory, says)
+        return offset_step(group, "offsets", str(outer), tile, shown, memory, says)
     read, changed = (_bits(mask) for mask in (outer.yyy_msk, outer.zzz_msk))
     says = (
         f"{{before}} has {{read}} in the bits {read}, {{was}} in {changed}; these become their "
         f"XOR, {{becomes}}, and {{before}} becomes {{offset}}{where}"
     )
-    step = offset_step(group_, "after the swizzle", str(layout), tile, shown, memory, says)
+    step = offset_step(group, "after the swizzle", str(layout), tile, shown, memory, says)
     return replace(step, facts=step.facts | swizzle_facts(outer, step.facts["before"]))
 
 
@@ -288,13 +291,13 @@ def _(given: Fragment, bits: int = 0) -> Followed:
 
 @followed.register
 def _(given: TiledCopy, bits: int = 0) -> Followed:
-    tile = Tile(("i", "j"), tv_fragment(given.layout_S_TV(), tile_of(given)).shape)
     sides = {side: copy_fragment(given, side) for side in "SD"}
+    tile = Tile(("i", "j"), (sides["S"].rows, sides["S"].columns))
     about = f"a tile of {'×'.join(map(str, tile.sizes))} {given.atom.dtype} by {given.size} threads"
     return Followed(str(given.atom.op), about, copy_steps("", tile, sides))
 
 
-def copy_steps(group_: str, tile: Tile, sides: dict[str, Fragment]) -> list[Step]:
+def copy_steps(group: str, tile: Tile, sides: dict[str, Fragment]) -> list[Step]:
     """Who reads what and who writes what: one step where that is the same."""
     read = "thread {thread} (warp {warp}, lane {lane}) reads it as its value {value}"
     written = "thread {thread} (warp {warp}, lane {lane}) writes it as its value {value}"
@@ -302,10 +305,10 @@ def copy_steps(group_: str, tile: Tile, sides: dict[str, Fragment]) -> list[Step
     both = str(source.layout)
     if source == destination:
         says = "thread {thread} (warp {warp}, lane {lane}) copies it as its value {value}"
-        return [holder_step(group_, "who copies what", both, tile, source, says)]
+        return [holder_step(group, "who copies what", both, tile, source, says)]
     return [
-        holder_step(group_, "who reads what", both, tile, source, read),
-        holder_step(group_, "who writes what", str(destination.layout), tile, destination, written),
+        holder_step(group, "who reads what", both, tile, source, read),
+        holder_step(group, "who writes what", str(destination.layout), tile, destination, written),
     ]
 
 

@@ -13,9 +13,10 @@ let hovered = null;
 let now = 0;
 
 async function unpacked(text) {
-  const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  const numbers = new Int32Array(await new Response(stream).arrayBuffer());
+  const packed = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const bytes = await new Response(stream).arrayBuffer();
+  const numbers = data.wide ? new Float64Array(bytes) : new Int32Array(bytes);
   for (let i = 1; i < numbers.length; i++) numbers[i] += numbers[i - 1];
   return numbers;
 }

@@ -32,6 +32,7 @@ KEYS = (
     "escape lets it go."
 )
 FRAME = 720  # pixels of a page in a notebook
+EXACT = 1 << 52  # numbers up to which differences are exact in a script
 START = (3, 5)  # the coordinates that are pinned at first, where the tile is so large
 
 
@@ -47,7 +48,7 @@ def page(given: Any, title: str = "", *, bits: int = 0) -> str:
     found = followed(given, bits)
     pack = Pack()
     steps = [_facts(step, pack) for step in found.steps]
-    data = {"start": _start(found), "steps": steps, "numbers": pack.text()}
+    data = {"start": _start(found), "steps": steps, **pack.packed()}
     return _document(title or found.title, found, json.dumps(data, separators=(",", ":")))
 
 
@@ -72,10 +73,15 @@ class Pack:
         self._arrays.append(array.ravel())
         return start
 
-    def text(self) -> str:
+    def packed(self) -> dict[str, Any]:
+        """The numbers, and whether they are ``wide``: 64-bit floats instead of 32-bit integers."""
         numbers = np.concatenate(self._arrays)
-        more = np.diff(numbers, prepend=0).astype("<i4")
-        return b64encode(compress(more.tobytes(), 9)).decode()
+        largest = int(np.abs(numbers).max())
+        if largest > EXACT:
+            raise LayoutError(f"a page counts up to {EXACT}, and here is {largest}")
+        wide = largest >= 1 << 30
+        more = np.diff(numbers, prepend=0).astype("<f8" if wide else "<i4")
+        return {"numbers": b64encode(compress(more.tobytes(), 9)).decode(), "wide": wide}
 
 
 def _facts(step: Step, pack: Pack) -> dict[str, Any]:

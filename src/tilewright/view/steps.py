@@ -92,9 +92,9 @@ def offset_step(
     return Step(group, title, about, tile, grid, on_tile(tile), says, facts)
 
 
-def on_tile(tile: Tile) -> Array:
+def on_tile(tile: Tile, *, transposed: bool = False) -> Array:
     """Places where rows and columns are the tile's own; one mode is drawn in lines."""
-    if len(tile.sizes) == 1:
+    if transposed or len(tile.sizes) == 1:
         return np.arange(tile.size)[:, None]
     row, column = tile.coordinates()
     place: Array = (row * tile.sizes[1] + column)[:, None]
@@ -123,6 +123,8 @@ def memory_step(
     wide = 8 * WAVEFRONT // memory.bits if whole else LINE
     line, column = np.divmod(offset, wide)
     used, row = np.unique(line, return_inverse=True)
+    if len(used) > LINES:
+        about += f"; the first {LINES} of {len(used)} lines"
     used, row = used[:LINES], row.ravel()
     place = np.where(row < len(used), row * wide + column, NOWHERE)
     held = _first(place, len(used) * wide).reshape(-1, wide)
@@ -191,14 +193,10 @@ def holder_step(
         thread, value = thread.swapaxes(0, 1), value.swapaxes(0, 1)
     thread, value = (x.reshape(tile.size, -1, order="F") for x in (thread, value))
     grain = GRAINS[-1] if tile.size > RUNS // 4 else GRAINS[0]
-    row, column = tile.coordinates()
-    if fragment.transposed:
-        place = column * tile.sizes[0] + row
-    else:
-        place = row * tile.sizes[1] + column
     facts = holder_facts(thread[:, 0], value[:, 0]) | {"others": (thread >= 0).sum(1) - 1}
     grid = fragment_grid(fragment, grain, VALUES)
-    return Step(group, title, about, tile, grid, place[:, None], says, facts)
+    places = on_tile(tile, transposed=fragment.transposed)
+    return Step(group, title, about, tile, grid, places, says, facts)
 
 
 def holder_facts(thread: Array, value: Array) -> dict[str, Array]:

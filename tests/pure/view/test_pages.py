@@ -115,10 +115,17 @@ def test_a_page_of_everything(given: Any) -> None:
             assert set(re.findall(r"{(\w+)}", step["says"])) <= {*step["names"], *step["facts"]}
 
 
+def test_far_offsets_are_exact() -> None:
+    offsets, memory = unpacked(page(Layout((4, 8), (1 << 40, 1 << 36)), bits=16))
+    assert offsets["facts"]["offset"][3 + 4 * 7] == (3 << 40) + (7 << 36)
+    assert memory["places"].max() < 32 * 64
+
+
 def unpacked(html: str) -> list[dict[str, Any]]:
     """The steps as the script has them."""
     data = json.loads(re.search(r'id="data">(.*?)</script>', html).group(1))
-    numbers = np.frombuffer(decompress(b64decode(data["numbers"])), "<i4").cumsum()
+    packed = decompress(b64decode(data["numbers"]))
+    numbers = np.frombuffer(packed, "<f8" if data["wide"] else "<i4").cumsum().astype(int)
     for step in data["steps"]:
         size = int(np.prod(step["sizes"]))
         start = step["places"]
@@ -239,6 +246,7 @@ def test_a_notebook_shows_pages() -> None:
         (lambda: page(5.0), "has a page, not 5.0"),
         (lambda: page(Layout((1024, 1024))), "1048576 elements, and a page follows 16384"),
         (lambda: page(Layout(4), bits=-3), "1 to 1024 bits"),
+        (lambda: page(Layout(4, 1 << 60)), "counts up to 4503599627370496"),
         (lambda: Way(Layout((64, 32)), COPY, Layout((32, 64))), "a way is of one tile"),
         (lambda: Way(Layout((64, 32, 2)), COPY, Layout((64, 32, 2))), "a way is of one tile"),
         (
