@@ -14,6 +14,7 @@ from tilewright.layout.analysis import Analysis, analyze
 from tilewright.layout.arithmetic import Sum, ceil_div
 from tilewright.layout.banks import BankConflicts, Phase, bank_conflicts
 from tilewright.layout.basis import E, ScaledBasis
+from tilewright.layout.composed import ComposedLayout, Shifted, make_composed_layout
 from tilewright.layout.coordinate import crd2crd, crd2idx, idx2crd
 from tilewright.layout.engine import ArrayEngine, Coordinates, Mapped
 from tilewright.layout.explain import Explanation, explain
@@ -89,15 +90,7 @@ from tilewright.layout.partition import (
 )
 from tilewright.layout.recast import downcast, upcast
 from tilewright.layout.sectors import Coalescing, coalescing
-from tilewright.layout.swizzle import (
-    ComposedLayout,
-    Shifted,
-    Swizzle,
-    make_composed_layout,
-    shiftl,
-    shiftr,
-    swizzle_after,
-)
+from tilewright.layout.swizzle import Swizzle, shiftl, shiftr, swizzle_after
 from tilewright.layout.tensor import (
     Tensor,
     lazy_transform,

@@ -17,10 +17,11 @@ from typing import Any, NoReturn, TypeAlias
 from tilewright.errors import LayoutError
 from tilewright.layout.arithmetic import Number, mul
 from tilewright.layout.basis import ScaledBasis, has_basis
+from tilewright.layout.composed import ComposedLayout, make_swizzled
 from tilewright.layout.coordinate import coalesce_modes
 from tilewright.layout.int_tuple import flatten
 from tilewright.layout.layout import Layout, make_layout
-from tilewright.layout.swizzle import ComposedLayout, Swizzle, make_swizzled, swizzle_after
+from tilewright.layout.swizzle import Swizzle, swizzle_after
 
 
 def on_layout(operation: Callable[..., Layout]) -> Callable[..., Any]:

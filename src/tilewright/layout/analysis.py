@@ -21,6 +21,7 @@ from typing import Any
 from tilewright.errors import LayoutError
 from tilewright.layout.arithmetic import Number
 from tilewright.layout.basis import has_basis
+from tilewright.layout.composed import ComposedLayout
 from tilewright.layout.function import (
     Answer,
     AnyLayout,
@@ -34,7 +35,6 @@ from tilewright.layout.function import (
 from tilewright.layout.int_tuple import flatten, is_static, text
 from tilewright.layout.inverse import left_inverse, right_inverse
 from tilewright.layout.layout import Layout
-from tilewright.layout.swizzle import ComposedLayout
 from tilewright.layout.vector import Vector, alignment, contiguous_run, widest_vector
 
 

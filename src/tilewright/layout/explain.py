@@ -30,12 +30,13 @@ from tilewright.layout.algebra import (
 )
 from tilewright.layout.arithmetic import Number, ceil_div, mul
 from tilewright.layout.basis import ScaledBasis, has_basis
+from tilewright.layout.composed import ComposedLayout
 from tilewright.layout.function import AnyLayout, layout_of
 from tilewright.layout.int_tuple import product
 from tilewright.layout.inverse import chain, complement, gaps, left_inverse, right_inverse, rungs
 from tilewright.layout.layout import Layout, make_layout
 from tilewright.layout.modes import flatten
-from tilewright.layout.swizzle import ComposedLayout, Swizzle
+from tilewright.layout.swizzle import Swizzle
 from tilewright.layout.tiling import logical_divide
 
 Lines = Iterator[str]

@@ -15,6 +15,7 @@ from tilewright.errors import LayoutError
 from tilewright.layout.algebra import coalesce, composition, filter, of_modes
 from tilewright.layout.arithmetic import Number, ceil_div, mul
 from tilewright.layout.basis import has_basis
+from tilewright.layout.composed import ComposedLayout
 from tilewright.layout.coordinate import coalesce_modes
 from tilewright.layout.int_tuple import (
     compact_col_major,
@@ -24,7 +25,7 @@ from tilewright.layout.int_tuple import (
     product,
 )
 from tilewright.layout.layout import Layout, make_layout
-from tilewright.layout.swizzle import ComposedLayout, Swizzle
+from tilewright.layout.swizzle import Swizzle
 
 
 def _alone(layout: Any, what: str) -> Layout:

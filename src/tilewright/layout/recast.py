@@ -12,9 +12,10 @@ from typing import Any
 from tilewright.errors import LayoutError
 from tilewright.layout.algebra import by_mode
 from tilewright.layout.arithmetic import floordiv, is_power_of_two, mul
+from tilewright.layout.composed import ComposedLayout
 from tilewright.layout.int_tuple import flatten, is_int, signum, unflatten
 from tilewright.layout.layout import Layout, make_layout
-from tilewright.layout.swizzle import ComposedLayout, Swizzle
+from tilewright.layout.swizzle import Swizzle
 
 
 def upcast(layout: Any, n: int) -> Any:

@@ -24,6 +24,7 @@ from tilewright.dtypes import DType
 from tilewright.dtypes import dtype as as_dtype
 from tilewright.errors import LayoutError
 from tilewright.layout.arithmetic import Number, Sum, mul
+from tilewright.layout.composed import ComposedLayout, shifted
 from tilewright.layout.coordinate import crd2idx
 from tilewright.layout.engine import ArrayEngine, Coordinates, Mapped
 from tilewright.layout.int_tuple import (
@@ -42,7 +43,6 @@ from tilewright.layout.layout import (
     make_layout,
 )
 from tilewright.layout.recast import recast as recast_layout
-from tilewright.layout.swizzle import ComposedLayout, shifted
 from tilewright.layout.tiling import tiled_product
 
 AnyLayout = Layout | ComposedLayout

@@ -15,11 +15,11 @@ from typing import Any
 from tilewright.errors import LayoutError
 from tilewright.layout.arithmetic import Number, is_power_of_two
 from tilewright.layout.basis import has_basis
+from tilewright.layout.composed import ComposedLayout, Shifted
 from tilewright.layout.coordinate import coalesce_modes
 from tilewright.layout.function import AnyLayout, layout_of
 from tilewright.layout.int_tuple import flatten
 from tilewright.layout.layout import Layout
-from tilewright.layout.swizzle import ComposedLayout, Shifted
 
 WIDEST = 16
 """Bytes of the widest vector that an instruction moves."""

@@ -31,8 +31,8 @@ from ..layout import (
     upcast,
 )
 from ..layout.arithmetic import Number, add, is_power_of_two
+from ..layout.composed import make_swizzled
 from ..layout.int_tuple import is_static
-from ..layout.swizzle import make_swizzled
 from .descriptor import PIECE, SWIZZLES, Descriptor, pattern, together
 
 AnyLayout = Layout | ComposedLayout

@@ -7,9 +7,10 @@ from tilewright.errors import LayoutError
 from tilewright.layout import Layout, Swizzle
 
 A, B = Layout((4, 4)), Layout(4)
+IDENTITY = cute.make_identity_layout((4, 8))
 CALLS = {
     "coalesce": [("a",), (None,)],
-    "complement": [(B, "a"), (B, None), (B, 2.5), (B, (3, "a")), (cute.make_identity_layout((4,)), 4)],
+    "complement": [(B, "a"), (B, None), (B, 2.5), (B, (3, "a")), (IDENTITY, 4)],
     "composition": [(None, None), (B, 2.5), (B, "a"), ("a", 4), (A, (2, 2, 2))],
     "append": [(5,), (B, 5)],
     "prepend": [(5,), (B, "a")],
@@ -33,7 +34,7 @@ CALLS = {
     "upcast": [(B, 0), (B, "a"), (B, -1)],
     "downcast": [(B, 0), (Layout(4, 2), 2)],
     "recast": [(B, 0, 8), (B, 8, "a")],
-    "left_inverse": [("a",), (cute.make_identity_layout((4, 8)),)],
+    "left_inverse": [("a",), (IDENTITY,)],
     "right_inverse": [("a",)],
     "nullspace": [("a",)],
     "max_common_layout": [(B, "a")],
