@@ -12,12 +12,13 @@ from typing import Any
 from ..errors import LayoutError
 from ..layout import Swizzle
 from .grid import SIZE, Grid, paint
-from .offsets import COUNTED, GRAINS, offset_grids, shared
+from .offsets import COUNTED, GRAINS, check_bits, offset_grids, shared
 from .plane import AnyLayout, Plane, Size, as_layout, plane, size_of
 from .svg import FAINT, Picture, text_width
 
 CORNER = (64, 512, 512)  # planes, rows and columns that are drawn at most
-ELEMENTS = 1 << 14  # that are drawn at most
+CELLS = 1 << 14  # that are drawn at most
+ELEMENTS = 1 << 16  # that are drawn at most, in runs
 WIDE = 1600  # pixels of planes side by side
 HEADING, SPACE = 34, 24
 
@@ -32,36 +33,40 @@ def draw_layout(
     cells stay few. ``hover`` lets each cell say in a browser where it is. LayoutError for a layout
     with dynamic numbers, and for another grain or size.
     """
-    check(bits, grain)
+    check_bits(bits)
+    if grain and grain not in GRAINS:
+        raise LayoutError(f"no grain {grain!r}", hint=f"grains are {', '.join(GRAINS)}")
     if isinstance(layout, Swizzle):
         title, grain = title or str(layout), grain or GRAINS[1]
     layout = as_layout(layout)
-    shown = plane(layout, corner(layout))
+    shown, grids = _cells(layout, bits, grain)
     to = Picture(title or str(layout))
     to.text(0, 12, title or str(layout), 13, bold=True)
     about = _about(shown, bits, len(layout))
     to.text(0, 27, f"{layout}: {about}" if title else about, SIZE + 1, ink=FAINT)
-    memory = shared(bits) if bits and not shown.counts else COUNTED
-    grids = offset_grids(shown, memory, grain, flat=len(layout) == 1)
     _paint_planes(to, grids, shown.names(), hover)
     return to.render()
 
 
-def check(bits: int, grain: str) -> None:
-    if grain and grain not in GRAINS:
-        raise LayoutError(f"no grain {grain!r}", hint=f"grains are {', '.join(GRAINS)}")
-    if bits.__class__ is not int or not 0 <= bits <= 1024:
-        raise LayoutError(f"an element has 1 to 1024 bits (0: no banks), not {bits!r}")
+def _cells(layout: AnyLayout, bits: int, grain: str) -> tuple[Plane, list[Grid]]:
+    """The grids of all of a layout, or of a corner that has not too many cells."""
+    for elements in (ELEMENTS, CELLS):
+        shown = plane(layout, corner(layout, elements))
+        memory = shared(bits) if bits and not shown.counts else COUNTED
+        grids = offset_grids(shown, memory, grain, flat=len(layout) == 1)
+        if sum(len(grid.runs) for grid in grids) <= CELLS:
+            break
+    return shown, grids
 
 
-def corner(layout: AnyLayout) -> Size:
-    """Planes, rows and columns that are drawn: all, or of large layouts the first."""
+def corner(layout: AnyLayout, elements: int) -> Size:
+    """Planes, rows and columns of a layout, or of a large one its first."""
     if len(layout) == 1:
-        return 1, min(size_of(layout)[1], ELEMENTS), 1
+        return 1, min(size_of(layout)[1], elements), 1
     planes, rows, columns = map(min, size_of(layout), CORNER)
-    rows = min(rows, max(ELEMENTS // columns, 128))
-    columns = min(columns, ELEMENTS // rows)
-    return min(planes, ELEMENTS // (rows * columns)), rows, columns
+    rows = min(rows, max(elements // columns, 128))
+    columns = min(columns, elements // rows)
+    return min(planes, elements // (rows * columns)), rows, columns
 
 
 def _about(shown: Plane, bits: int, rank: int) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import LayoutError
 from ..layout import idx2crd
 from ..layout.banks import BANKS, WORD
 from ..layout.int_tuple import IntTuple, flatten, text, unflatten
@@ -50,6 +51,12 @@ class Memory:
 
     def colours(self, offset: Array) -> list[str]:
         return [EIGHT[k] for k in (self.pieces(offset) % len(EIGHT)).tolist()]
+
+
+def check_bits(bits: int) -> None:
+    """LayoutError for what is no size of an element, or 0, which is none."""
+    if bits.__class__ is not int or not 0 <= bits <= 1024:
+        raise LayoutError(f"an element has 1 to 1024 bits (0: no banks), not {bits!r}")
 
 
 COUNTED = Memory(1, 1)  # offsets and no more

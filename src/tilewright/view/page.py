@@ -23,6 +23,7 @@ import numpy as np
 from ..errors import LayoutError
 from .brief import element_of, paint_brief, shortened
 from .follow import Followed, followed
+from .offsets import check_bits
 from .plane import Array
 from .steps import Step
 from .svg import Picture, escape
@@ -43,8 +44,7 @@ def page(given: Any, title: str = "", *, bits: int = 0) -> str:
     ``bits`` is the size of a layout's elements, which says what banks they are in. LayoutError for
     anything else, and for tiles of more than 16384 elements.
     """
-    if bits.__class__ is not int or not 0 <= bits <= 1024:
-        raise LayoutError(f"an element has 1 to 1024 bits (0: no banks), not {bits!r}")
+    check_bits(bits)
     found = followed(given, bits)
     pack = Pack()
     steps = [_facts(step, pack) for step in found.steps]

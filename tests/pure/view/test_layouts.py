@@ -17,7 +17,7 @@ from tilewright.errors import LayoutError
 from tilewright.layout import Layout, Swizzle, idx2crd, make_identity_layout, make_tensor
 from tilewright.layout.int_tuple import text
 from tilewright.view import draw_layout
-from tilewright.view.layout import corner
+from tilewright.view.layout import CELLS, corner
 from tilewright.view.plane import plane
 
 SAID = re.compile(r"(\S+): offset (-?\d+)(?:, inside (-?\d+))?(?:, bytes? (\d+)\S*, bank (\d+))?")
@@ -30,7 +30,7 @@ def said(svg: str) -> dict[str, re.Match[str]]:
     return {m.group(1): m for m in found}
 
 
-small = layouts().filter(lambda layout: plane(layout).shape == corner(layout))
+small = layouts().filter(lambda layout: plane(layout).shape == corner(layout, CELLS))
 
 
 @given(small)
@@ -143,6 +143,12 @@ def test_of_a_layout_without_end_a_corner() -> None:
     svg = draw_layout(Layout((1 << 40, 1 << 30)))
     assert "the first 128×128 of 1099511627776×1073741824" in "".join(texts(svg))
     assert len(svg) < 3_000_000
+
+
+def test_of_long_runs_more_is_drawn() -> None:
+    svg = draw_layout(Layout.parse("Sw<3,4,3> o (256,128):(128,1)"), bits=8)
+    assert len(titles(svg)) == 256 * 8
+    assert "256×128, offsets 0 … 32767" in "".join(texts(svg))
 
 
 def test_a_tensor_and_a_shape() -> None:
