@@ -6,7 +6,9 @@ runs while a kernel is built.
 """
 
 from ..dtypes import DTYPES
+from .address import walk
 from .builder import Builder
+from .copy import registers_of
 from .kernel import Kernel, Launcher, Options, Traced, kernel, set_launcher, trace
 from .params import Param, by_value, ptr
 from .pointer import Pointer
@@ -18,7 +20,7 @@ f16, bf16, f32, f64 = (DTYPES[name] for name in ("f16", "bf16", "f32", "f64"))
 
 __all__ = [
     "kernel", "trace", "Kernel", "Traced", "Options", "Launcher", "set_launcher",
-    "Builder", "Reg", "Var", "Registers", "Rmem", "Pointer",
+    "Builder", "Reg", "Var", "Registers", "Rmem", "Pointer", "registers_of", "walk",
     "Param", "ptr", "by_value",
     "u32", "u64", "s32", "s64", "f16", "bf16", "f32", "f64",
 ]  # fmt: skip

@@ -7,9 +7,10 @@ a swizzle, bytes are swizzled instead of elements, so that nothing is left to be
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..layout import Sum, Swizzle
+from ..layout import Layout, Sum, Swizzle, Tensor
 from ..layout.arithmetic import Term
 from .registers import Reg
 from .source import kernel_error
@@ -49,25 +50,33 @@ def _lowest_bit(number: int) -> int:
 
 
 def _term_on(pointer: Pointer, term: Term) -> Pointer:
-    """The pointer a term's elements on."""
-    value, factor, size = term.value, term.factor, pointer.size
+    """The pointer a term's elements on: a number times what is static is multiplied on the way, a
+    stride in a register is scaled to bytes first, once for all that go by it.
+    """
+    value, factor, bytes_ = term.value, term.factor, term.unit * pointer.size
     _check(value)
     if isinstance(factor, Reg):
         _check(factor)
-        value, factor = _product(pointer, value, factor)
-    elif factor < 0 and pointer.width > value.dtype.bits and value.dtype.kind == "uint":
-        value = value.to("u64")
-    return pointer.by_register(value, factor * size, term.unit * size)
+        value, factor = _product(pointer, value, factor), 1
+    elif value.dtype.bits < pointer.width:
+        factor *= pointer.size
+        if factor < 0 and value.dtype.kind == "uint":
+            value = value.to("u64")
+    elif pointer.width == 64:
+        value, factor = pointer.k.mul(value, factor * pointer.size), 1
+    else:
+        factor *= pointer.size
+    return pointer.by_register(value, factor, bytes_)
 
 
-def _product(pointer: Pointer, value: Reg, factor: Reg) -> tuple[Reg, int]:
-    """Two registers' product in the width of an address, and what is left to multiply it by."""
-    k = pointer.k
-    if value.dtype is factor.dtype and value.dtype.bits < pointer.width:
-        kind = value.dtype.name
-        return k.emit(f"mul.wide.{kind}", value, factor, like=f"{kind[0]}{pointer.width}"), 1
-    kind = f"u{pointer.width}"
-    return k.mul(_as(value, kind), _as(factor, kind)), 1
+def _product(pointer: Pointer, value: Reg, stride: Reg) -> Reg:
+    """A number times a stride, in bytes."""
+    k, kind = pointer.k, value.dtype.name
+    if value.dtype is stride.dtype and value.dtype.bits < pointer.width:
+        wide = k.emit(f"mul.wide.{kind}", value, stride, like=f"{kind[0]}{pointer.width}")
+        return k.mul(wide, pointer.size)
+    whole = f"u{pointer.width}"
+    return k.mul(_as(value, whole), k.mul(_as(stride, whole), pointer.size))
 
 
 def _as(value: Reg, kind: str) -> Reg:
@@ -83,3 +92,32 @@ def _check(number: Any) -> None:
             f"{number!r} is not a coordinate or stride of memory",
             "an int, or a u32, s32, u64, s64 register",
         )
+
+
+def walk(tensor: Tensor) -> Iterator[Tensor]:
+    """Mode 0 of a tensor at each coordinate of mode 1.
+
+    Where a stride is dynamic, each address comes from the one before: a register has the stride,
+    and not one for each of its multiples.
+    """
+    inner = tensor.layout
+    if not hasattr(tensor.engine, "moved") or not isinstance(inner, Layout) or inner.is_static():
+        yield from (tensor[None, i] for i in range(tensor.size(1)))
+        return
+    engine, last = tensor.engine, Sum()
+    for i in range(tensor.size(1)):
+        offset = inner[1].offset(i)
+        engine, last = engine.moved(_difference(offset, last)), offset
+        yield Tensor(engine, inner[0])
+
+
+def _difference(a: Sum, b: Sum) -> Sum:
+    """a - b of offsets of static coordinates; equal terms cancel out."""
+    factors: dict[Any, int] = {}
+    for offset, sign in ((a, 1), (b, -1)):
+        for term in offset.terms:
+            factors[term.value] = factors.get(term.value, 0) + sign * term.factor
+    result = Sum(a.static - b.static)
+    for value, factor in factors.items():
+        result.add(value, factor)
+    return result

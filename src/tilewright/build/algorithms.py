@@ -11,7 +11,7 @@ from typing import Any
 
 from ..layout import Tensor, make_fragment_like, prepend
 from ..mma import MmaAtom, TiledMma
-from .copy import Copies, registers
+from .copy import Copies, registers_of
 from .pointer import Pointer
 from .registers import Reg
 from .rmem import element
@@ -145,7 +145,7 @@ def _operand(row: Any, name: str, tensor: Tensor) -> tuple[Any, ...]:
             f"{name.upper()} of {row} is {fragment.values} values of {wanted} a thread; "
             f"{tensor.layout} of {have} is given"
         )
-    return registers(tensor)
+    return registers_of(tensor)
 
 
 def _check_modes(d: Tensor, a: Tensor, b: Tensor, c: Tensor) -> None:

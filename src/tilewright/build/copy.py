@@ -8,12 +8,14 @@ all modes but the first. Addresses are computed for all lanes, predicates hold f
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import repeat
 from typing import Any
 
 from ..dtypes import DType
-from ..layout import Layout, Tensor, group_modes, size
+from ..layout import Layout, Tensor, group_modes, make_layout, size
 from ..layout.vector import contiguous_run
 from ..mma import CopyAtom, CpAsync, Move, TiledCopy, UniversalCopy
+from .address import walk
 from .elements import Elements
 from .pointer import Pointer
 from .registers import known
@@ -53,11 +55,11 @@ class Copies(Elements):
     def copy(self, *args: Any, pred: Any = None, valid: Any = None) -> None:
         """``copy(src, dst)``, or ``copy(atom or tiled copy, src, dst)``.
 
-        With an atom, mode 0 of both is what one instruction moves of a thread. ``pred`` is a tensor
-        of predicates, for each element (with an atom: each instruction, with or without a mode 0):
-        where it does not hold, nothing is copied. ``valid``, for cp.async, likewise: where it does
-        not hold, zeros are (or it says how many bytes exist, see ``cp_async``). Types convert where
-        no atom is given.
+        With an atom, mode 0 of both is what one instruction moves of a thread, or several such:
+        ((values, …), …). ``pred`` is a predicate, or a tensor of them for each element (with an
+        atom: each instruction, with or without a mode 0); where it does not hold, nothing is
+        copied. ``valid``, for cp.async, likewise: where it does not hold, zeros are (or it says how
+        many bytes exist, see ``cp_async``). Types convert where no atom is given.
         """
         *by, src, dst = args if len(args) in (2, 3) else (None, None, None, None)
         if len(by) > 1 or not (isinstance(src, Tensor) and isinstance(dst, Tensor)):
@@ -77,7 +79,10 @@ class Copies(Elements):
             raise kernel_error(
                 f"copy of {src.layout} to {dst.layout}: both have one static number of elements"
             )
-        if pred is not None:
+        if pred is not None and not isinstance(pred, Tensor):
+            with self.when(pred):
+                self._copy_plain(src, dst, None)
+        elif pred is not None:
             self._copy_if(pred, src, dst)
         elif isinstance(src.engine, (Pointer, Rmem)) and src.dtype.name == dst.dtype.name:
             self.move(src, dst)
@@ -99,12 +104,12 @@ class Copies(Elements):
             raise kernel_error(f"copy goes by a CopyAtom or TiledCopy, not {atom!r}")
         if valid is not None and not isinstance(atom.op, CpAsync):
             raise kernel_error(f"{atom.op} fills nothing with zeros: valid= is for cp.async")
-        _check_values(atom, src, atom.layout_src, "source")
-        _check_values(atom, dst, atom.layout_dst, "destination")
-        moves = zip(
-            _instructions(src), _instructions(dst), _conditions(pred, src, True),
-            _conditions(valid, src, None), strict=False,
-        )  # fmt: skip
+        src = _by_instruction(atom, src, atom.layout_src, "source")
+        dst = _by_instruction(atom, dst, atom.layout_dst, "destination")
+        if src.size() * atom.layout_dst.size(1) != dst.size() * atom.layout_src.size(1):
+            raise kernel_error(f"copy of {src.layout} to {dst.layout}: as many instructions each")
+        conditions = (_conditions(*c, src.size(1)) for c in ((pred, True), (valid, None)))
+        moves = zip(walk(src), walk(dst), *conditions, strict=False)
         for source, target, wanted, exists in moves:
             with self.sharing():
                 wanted, exists = wanted(), exists()
@@ -129,11 +134,11 @@ class Copies(Elements):
         if op.family == "movmatrix":
             _require(op, src.engine, "registers", dst.engine, "registers")
             with self.when(wanted):
-                self.movmatrix(registers(src)[0], into=registers(dst)[0])
+                self.movmatrix(registers_of(src)[0], into=registers_of(dst)[0])
             return
         memory, held = (src, dst) if op.loads else (dst, src)
         _require(op, memory.engine, "shared", held.engine, "registers")
-        words = registers(held)
+        words = registers_of(held)
         with self.sharing():
             place = memory.at(0)
         one = words if len(words) > 1 else words[0]
@@ -147,7 +152,7 @@ class Copies(Elements):
 # --- what a copy is made of -----------------------------------------------------------------------
 
 
-def registers(tensor: Tensor) -> tuple[Any, ...]:
+def registers_of(tensor: Tensor) -> tuple[Any, ...]:
     """The registers that a tensor fills, in order. KernelError where it does not fill them so."""
     engine, layout = tensor.engine, tensor.layout
     if not isinstance(engine, Rmem):
@@ -162,41 +167,41 @@ def registers(tensor: Tensor) -> tuple[Any, ...]:
     return tuple((engine + start).registers(engine.per)[0] for start in starts)
 
 
-def _check_values(atom: CopyAtom, tensor: Tensor, side: Layout, what: str) -> None:
-    """That mode 0 is what one instruction moves of a thread, side by side in memory."""
+def _by_instruction(atom: CopyAtom, tensor: Tensor, side: Layout, what: str) -> Tensor:
+    """As (what one instruction moves of a thread, all else)."""
     count = side.size(1)
-    if size(tensor, 0) != count or tensor.dtype.bits != atom.dtype.bits:
+
+    def split(layout: Layout) -> Layout:
+        values, *rest = layout
+        if values.size() != count and values.shape.__class__ is tuple:
+            values, *inner = values
+            rest = [*inner, *rest]
+        return make_layout(values, make_layout(*rest) if rest else Layout(1, 0))
+
+    made: Tensor = tensor.map_layout(split)
+    if made.size(0) != count or tensor.dtype.bits != atom.dtype.bits:
         raise kernel_error(
             f"{atom.op} moves {count} values of {atom.dtype} of a thread; mode 0 of the {what} has "
             f"{size(tensor, 0)} of {tensor.dtype}",
             "partition it with the TiledCopy, or retile it",
         )
     in_registers = isinstance(atom.op, Move) and isinstance(tensor.engine, Rmem)
-    if not in_registers and contiguous_run(tensor.layout[0]) != count:
+    if not in_registers and contiguous_run(made.layout[0]) != count:
         raise kernel_error(
-            f"{atom.op} moves {count} neighbours; those of the {what}, {tensor.layout[0]}, are none"
+            f"{atom.op} moves {count} neighbours; those of the {what}, {made.layout[0]}, are none"
         )
+    return made
 
 
-def _instructions(tensor: Tensor) -> Iterator[Tensor]:
-    """Mode 0 at each coordinate of the others."""
-    if len(tensor) == 1:
-        yield tensor
-        return
-    grouped = group_modes(tensor, 1, len(tensor))
-    for i in range(grouped.size(1)):
-        yield grouped[None, i]
-
-
-def _conditions(given: Any, like: Tensor, default: Any) -> Iterator[Any]:
-    """For each instruction, what reads its condition from a tensor of them."""
-    if given is None:
-        while True:
-            yield lambda: default
-    if len(given) == len(like) > 1:
+def _conditions(given: Any, default: Any, count: int) -> Iterator[Any]:
+    """For each of ``count`` instructions, what reads its condition."""
+    if not isinstance(given, Tensor):
+        return repeat(lambda: default if given is None else given)
+    if given.size() != count and len(given) > 1:  # one for each value: that of the first
         given = group_modes(given, 1, len(given))[0, None]
-    for i in range(given.size()):
-        yield lambda i=i: given[i]
+    if given.size() != count:
+        raise kernel_error(f"{count} instructions have as many predicates, not {given.layout}")
+    return (lambda i=i: given[i] for i in range(count))
 
 
 def _require(op: Any, src: Any, source: str, dst: Any, target: str) -> None:

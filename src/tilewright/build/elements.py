@@ -12,6 +12,7 @@ from math import gcd
 from typing import Any
 
 from ..dtypes import DType
+from ..errors import LayoutError
 from ..layout import (
     Layout,
     Tensor,
@@ -22,6 +23,7 @@ from ..layout import (
     zipped_divide,
 )
 from ..layout.vector import alignment
+from .address import walk
 from .pointer import Pointer
 from .rmem import Rmem, extract, joined, rmem, word_of
 from .source import kernel_error
@@ -67,7 +69,7 @@ class Elements(Warp):
             word, place = engine.place(tensor.layout(i))
             given.setdefault(word, {})[place] = value
         for word, parts in given.items():
-            joined(self, engine.dtype, parts, word)
+            engine.write_word(word, parts)
 
     def _packed(self, dtype: DType, layout: Layout, values: Sequence[Any]) -> Rmem:
         """Registers with these values in a layout without gaps."""
@@ -76,18 +78,16 @@ class Elements(Warp):
         for i, value in enumerate(values):
             place = layout(i)
             given[place // per][place % per] = value
-        return Rmem(tuple(joined(self, dtype, parts) for parts in given), dtype)
+        return Rmem(tuple(joined(self, dtype, p) for p in given), dtype, layout.cosize())
 
     # --- moves -------------------------------------------------------------------------------
 
     def move(self, src: Tensor, dst: Tensor) -> None:
         """Copy between memory and registers, of tensors of one format, by vectors."""
         src, dst = _once(src, dst)
-        tile = _vector(src, dst)
-        bits = tile.size() * src.dtype.bits
-        one, other = (zipped_divide(x, tile) for x in (src, dst))
-        for i in range(one.size(1)):
-            self.move_bits(one.at((0, i)), other.at((0, i)), bits)
+        count, parts = _by_vectors(src, dst)
+        for one, other in zip(*map(walk, parts), strict=True):
+            self.move_bits(one.at(0), other.at(0), count * src.dtype.bits)
 
     def move_bits(self, src: Any, dst: Any, bits: int) -> None:
         """Move so many bits from one engine to the other, in as few instructions as they need."""
@@ -137,14 +137,21 @@ def _once(src: Tensor, dst: Tensor) -> tuple[Tensor, Tensor]:
     return one, other
 
 
-def _vector(src: Tensor, dst: Tensor) -> Layout:
-    """The elements to move at once: contiguous in both, a power of two, aligned, in 16 bytes."""
+def _by_vectors(src: Tensor, dst: Tensor) -> tuple[int, tuple[Tensor, Tensor]]:
+    """(elements of a vector, both as (vector, vectors)): contiguous in both, a power of two,
+    aligned, in 16 bytes.
+    """
     common = max_common_layout(src.layout, dst.layout)
     count = gcd(common.size(), _WIDEST // src.dtype.bits)
     while True:
-        tile: Layout = composition(common, Layout(count))
-        if count == 1 or all(_aligned(zipped_divide(x, tile), count) for x in (src, dst)):
-            return tile
+        try:
+            tile = composition(common, Layout(count))
+            one, other = zipped_divide(src, tile), zipped_divide(dst, tile)
+        except LayoutError:
+            pass  # the rest is no layout; that of fewer elements may be
+        else:
+            if count == 1 or (_aligned(one, count) and _aligned(other, count)):
+                return count, (one, other)
         count //= 2
 
 

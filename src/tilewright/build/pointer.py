@@ -164,7 +164,9 @@ class Pointer:
     def advance(self, count: Any) -> None:
         """Move a pointer variable on by ``count`` elements."""
         base = self._variable()
-        if isinstance(count, Reg):
+        if isinstance(count, Reg) and count.dtype.bits == self.width:
+            self.k.address_add(base, self.k.mul(count, self.size), 1, into=base)
+        elif isinstance(count, Reg):
             self.k.address_add(base, count, self.size, into=base)
         else:
             self.k.add(base, _static(count) * self.size, into=base)

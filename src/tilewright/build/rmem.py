@@ -20,21 +20,24 @@ _WIDTHS = (4, 8, 16, 32, 64)
 
 
 class Rmem:
-    """Elements of ``dtype`` in the registers ``words``, from element ``position`` on. They are
-    variables, unless nothing will be written to them.
+    """``count`` elements of ``dtype`` in the registers ``words``, seen from ``position`` on. The
+    words are variables, unless nothing will be written to them.
     """
 
-    __slots__ = ("dtype", "position", "words")
+    __slots__ = ("count", "dtype", "position", "words")
     __array_ufunc__ = None  # numpy leaves operators to the registers
 
-    def __init__(self, words: tuple[Any, ...], dtype: DType, position: int = 0) -> None:
+    def __init__(
+        self, words: tuple[Any, ...], dtype: DType, count: int, position: int = 0
+    ) -> None:
         self.words = words
         self.dtype = dtype
+        self.count = count
         self.position = position
 
     def __repr__(self) -> str:
         start = f"+{self.position}" if self.position else ""
-        return f"{self.dtype}[{len(self.words) * self.per}]{start}"
+        return f"{self.dtype}[{self.count}]{start}"
 
     @property
     def k(self) -> Any:
@@ -46,7 +49,7 @@ class Rmem:
         return max(1, self.words[0].dtype.bits // self.dtype.bits)
 
     def __add__(self, offset: Any) -> Rmem:
-        return Rmem(self.words, self.dtype, self.position + _static(offset))
+        return Rmem(self.words, self.dtype, self.count, self.position + _static(offset))
 
     def __getitem__(self, offset: int) -> Reg:
         word, place = self.place(offset)
@@ -54,13 +57,19 @@ class Rmem:
 
     def __setitem__(self, offset: int, value: Any) -> None:
         word, place = self.place(offset)
-        joined(self.k, self.dtype, {place: value}, word)
+        self.write_word(word, {place: value})
+
+    def write_word(self, word: Any, values: dict[int, Any]) -> None:
+        """Write values at places of a word, converted; its other elements stay."""
+        last = self.words[-1] is word and self.count % self.per
+        kept = set(range(last or self.per)) - values.keys()
+        joined(self.k, self.dtype, values, word, keep=bool(kept))
 
     def place(self, offset: int) -> tuple[Any, int]:
         """The word that an element is in, and where."""
-        index, count = self.position + _static(offset), len(self.words) * self.per
-        if not 0 <= index < count:
-            raise kernel_error(f"element {index} of {count} in registers")
+        index = self.position + _static(offset)
+        if not 0 <= index < self.count:
+            raise kernel_error(f"element {index} of {self.count} in registers")
         return self.words[index // self.per], index % self.per
 
     def holds_whole(self, count: int) -> bool:
@@ -87,7 +96,8 @@ class Rmem:
             raise kernel_error(
                 f"recast to {dtype}: element {self.position} of {self.dtype} is within one"
             )
-        return Rmem(self.words, dtype, self.position * old // dtype.bits)
+        count, position = (n * old // dtype.bits for n in (self.count, self.position))
+        return Rmem(self.words, dtype, count, position)
 
     def like(self, count: int, dtype: DType) -> Rmem:
         """New registers for ``count`` elements."""
@@ -114,7 +124,7 @@ def word_of(dtype: DType) -> tuple[int, DType]:
 def rmem(k: Any, count: int, dtype: DType) -> Rmem:
     """New registers for ``count`` elements; nothing is in them yet."""
     per, word = word_of(dtype)
-    return Rmem(tuple(k.var(word) for _ in range(-(-count // per))), dtype)
+    return Rmem(tuple(k.var(word) for _ in range(-(-count // per))), dtype, count)
 
 
 # --- words and their elements ---------------------------------------------------------------------
@@ -134,9 +144,11 @@ def extract(word: Reg, dtype: DType, place: int) -> Reg:
     return made
 
 
-def joined(k: Any, dtype: DType, parts: dict[int, Any], into: Var | None = None) -> Any:
-    """The word of these values by their places, converted. With ``into`` it is written there, and
-    places that are not given stay as they are.
+def joined(
+    k: Any, dtype: DType, parts: dict[int, Any], into: Var | None = None, keep: bool = False
+) -> Any:
+    """The word of these values by their places, converted, written to ``into`` where that is given;
+    with ``keep`` its other places stay as they are there.
     """
     per, word = word_of(dtype)
     if len(parts) == 2 == per and _rounds_pairs(dtype, parts.values()):
@@ -147,11 +159,10 @@ def joined(k: Any, dtype: DType, parts: dict[int, Any], into: Var | None = None)
     if per == 1:
         return k.same(_viewed(held[0], into.dtype if into is not None else word), into)
     if per == 2:
-        if len(held) < per:
-            rest = (held[min(held)],) * 2 if into is None else k.unpack(into, dtype)
-            held = {0: rest[0], 1: rest[1], **held}
-        return k.emit("mov.b32", [held[0], held[1]], into=into, like=word)
-    result = k.const(word, 0) if into is None else into
+        rest = k.unpack(into, dtype) if keep else (held[min(held)],) * 2
+        pair = [held.get(i, rest[i]) for i in range(2)]
+        return k.emit("mov.b32", pair, into=into, like=word)
+    result = into if keep else k.mov(0, dtype=word, into=into)
     for place, value in held.items():
         wide = k.emit("cvt.u32.u16", Reg(k, DTYPES["u16"], value.operand), like=word)
         result = k.emit("bfi.b32", wide, result, dtype.bits * place, dtype.bits, into=into)

@@ -13,6 +13,8 @@ from itertools import product
 from typing import Any
 
 from ..build import Builder, Pointer, Reg
+from ..layout import Layout, Tensor, idx2crd, local_tile, make_identity_tensor, make_tensor
+from ..mma import CopyAtom, MmaAtom, TiledCopy, TiledMma, UniversalCopy, make_tiled_copy
 from .config import PAD, WARP, Config
 from .problem import Problem
 
@@ -39,66 +41,98 @@ class Epilogue:
     """
 
     def __init__(
-        self, k: Builder, problem: Problem, config: Config, d: Matrix, c: Matrix | None
+        self,
+        k: Builder,
+        problem: Problem,
+        config: Config,
+        mma: MmaAtom,
+        d: Matrix,
+        c: Matrix | None,
     ) -> None:
-        self.k, self.problem = k, problem
+        self.k, self.problem, self.config, self.mma = k, problem, config, mma
         self.d, self.c = d, c
         self.size = problem.output.bits // 8
         self.elements = 16 // self.size
         bm, bn, _ = config.tile
         self.full = problem.m % bm == 0 and problem.n % bn == 0
         self.columns = config.warp_tile[1]
-        self.pitch = self.columns + PAD
 
     def run(
         self,
-        acc: list[list[Any]],
-        shared: Any,
-        origin: tuple[Reg, Reg],
+        acc: Tensor,
+        shared: Pointer,
+        first: tuple[Reg, Reg],
         limits: tuple[Reg, Reg],
         scale: tuple[Reg, Reg],
     ) -> None:
-        """Write ``acc[i][j]``, the registers of the 16×8 tile (i, j) of this warp, which begins at
-        ``origin``.
+        """Write the accumulators (values, 16 rows, 8 columns) of this thread, in a tile that begins
+        at ``first``.
 
         ``shared``: free shared memory; ``limits``: M and N; ``scale``: α and β.
         """
         k = self.k
         self.limits, (self.alpha, self.beta) = limits, scale
         self.use_c = self.beta != 0.0 if self.c else None
-        stage = k.pointer("shared", "f32", shared + k.warpid * (16 * self.pitch * 4))
-        lane = k.laneid
-        write = (stage + ((lane >> 2) * self.pitch + (lane & 3) * 2)).aligned(8)
-        per_row = min(WARP, self.columns // self.elements)
-        row, column = lane // per_row, (lane % per_row) * self.elements
-        read = (stage + (row * self.pitch + column)).aligned(16)
-        down, across = WARP // per_row, per_row * self.elements
-        for i, tiles in enumerate(acc):
+        staged = self._staged(shared)
+        laid = TiledMma(self.mma).thr_slice(k.laneid).partition_C(staged)
+        pieces = self._pieces()
+        self.take, thread = pieces.atom, pieces.thr_slice(k.laneid)
+        taken = thread.partition_S(staged)
+        where = thread.partition_D(self._block(make_identity_tensor(self.config.tile[:2]), first))
+        matrices = [
+            m and thread.partition_D(self._block(self._tile(m), first)) for m in (self.d, self.c)
+        ]
+        down, across = taken.size(1), taken.size(2)
+        for i in range(acc.size(1)):
             k.syncwarp()
-            for j, registers in enumerate(tiles):
-                for half in (0, 1):
-                    place = write + (half * 8 * self.pitch + j * 8)
-                    place.store(registers[2 * half : 2 * half + 2])
+            k.copy(acc[None, i, None], laid[None, 0, None])
             k.syncwarp()
-            for first, right in product(range(0, 16, down), range(0, self.columns, across)):
-                there = origin[0] + (row + (16 * i + first)), origin[1] + (column + right)
-                self._piece(read + (first * self.pitch + right), *there)
+            for row, column in product(range(down), range(across)):
+                piece = 0, i * down + row, column
+                self._piece(taken[None, row, column], where, matrices, piece)
 
-    def _piece(self, staged: Pointer, row: Any, column: Any) -> None:
+    def _staged(self, shared: Pointer) -> Tensor:
+        """16 rows of this warp's block on their way out, some room between them."""
+        pitch = self.columns + PAD
+        warps = self.config.threads // WARP
+        layout = Layout((16, self.columns, warps), (pitch, 1, 16 * pitch))
+        return make_tensor(shared.cast("f32"), layout)[None, None, self.k.warpid]
+
+    def _pieces(self) -> TiledCopy:
+        """How the lanes share the pieces: neighbours along the rows."""
+        per_row = min(WARP, self.columns // self.elements)
+        lanes = Layout((WARP // per_row, per_row), (per_row, 1))
+        atom = CopyAtom(UniversalCopy(32 * self.elements), "f32")
+        return make_tiled_copy(atom, lanes, Layout((1, self.elements)))
+
+    def _tile(self, matrix: Matrix) -> Tensor:
+        """D or C from its first element on, as a tile of it lies there."""
+        rows, columns, _ = self.config.tile
+        layout = Layout((rows, columns), (matrix.leading, 1))
+        return make_tensor(matrix.pointer.cast(self.problem.d), layout)
+
+    def _block(self, tile: Tensor, first: tuple[Any, Any]) -> Tensor:
+        """This warp's block of a tile that begins at ``first``."""
+        warp = idx2crd(self.k.warpid, self.config.warps)
+        block: Tensor = local_tile(tile.domain_offset(first), self.config.warp_tile, warp)
+        return block
+
+    def _piece(self, staged: Tensor, where: Tensor, matrices: Any, piece: Any) -> None:
         k = self.k
-        inside = None if self.full else row < self.limits[0]
-        left = None if self.full else self.limits[1].view("s32") - column.view("s32")
-        values = [v for e in range(0, self.elements, 4) for v in (staged + e).load(4)]
-        values = [self.alpha * v for v in values]
+        inside = left = None
+        if not self.full:
+            row, column = where[piece]
+            inside = row < self.limits[0]
+            left = self.limits[1].view("s32") - column.view("s32")
+        taken = k.make_rmem_tensor(self.elements, "f32")
+        k.copy(self.take, staged, taken)
+        values = [self.alpha * v for v in k.values(taken)]
+        d, c = (m and m.at(piece).cast("b8") for m in matrices)
         if self.c is not None:
-            old = self._read(self._at(self.c, row, column), self.c.align, inside, left)
+            old = self._read(c, self.c.align, inside, left)
             sums = [k.fma(self.beta, before, v) for before, v in zip(old, values, strict=True)]
             values = [k.select(self.use_c, s, v) for s, v in zip(sums, values, strict=True)]
-        self._write(self._at(self.d, row, column), self.d.align, self._words(values), inside, left)
-
-    def _at(self, matrix: Matrix, row: Any, column: Any) -> Pointer:
-        place = row.to("u64") * matrix.leading + column.to("u64")
-        return matrix.pointer.add_bytes(place, self.size)
+        self._write(d, self.d.align, self._words(values), inside, left)
 
     # --- formats: a word is 32 bits, two 16-bit numbers or one f32 ---
 

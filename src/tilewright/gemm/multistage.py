@@ -20,8 +20,9 @@ from functools import lru_cache
 from itertools import chain, islice
 from typing import Any
 
-from ..build import Builder, Pointer, Reg, Traced, trace
-from ..mma import instruction
+from ..build import Builder, Pointer, Reg, Traced, registers_of, trace
+from ..layout import Layout
+from ..mma import TiledMma, make_tiled_mma
 from .config import Config
 from .epilogue import Epilogue, Matrix
 from .operand import Operand, Tile
@@ -50,6 +51,17 @@ def operands(problem: Problem, config: Config) -> tuple[Operand, Operand]:
     )
 
 
+def tiled_mma(problem: Problem, config: Config) -> TiledMma:
+    """Warps side by side, each with a block of its own of the CTA's tile."""
+    (wm, wn), (down, across) = config.warp_tile, config.warps
+    types = f"f32.{problem.a}.{problem.b}.f32"
+    blocks = (
+        Layout((16, down, wm // 16), (1, wm, 16)),
+        Layout((8, across, wn // 8), (1, wn, 8)),
+    )
+    return make_tiled_mma(f"mma.sync.aligned.m16n8k16.row.col.{types}", (down, across), blocks)
+
+
 def shape_class(problem: Problem, config: Config) -> Problem:
     """The problem that stands for all with the same kernel: only which sizes are multiples of the
     tile matters.
@@ -74,11 +86,13 @@ def _build(problem: Problem, config: Config) -> Traced:
         alpha: Any, beta: Any, alpha_ptr: Any, beta_ptr: Any,
     ) -> None:  # fmt: skip
         scale = _scalar(k, alpha, alpha_ptr), _scalar(k, beta, beta_ptr)
-        body = Multistage(k, problem, config)
-        body.inputs((a, lda), (b, ldb), (m, n), k.select(scale[0] == 0.0, 0, k_total))
-        c_matrix = Matrix(_global(k, c), ldc, problem.align_c) if problem.with_c else None
-        d_matrix = Matrix(_global(k, d), ldd, problem.align_d)
-        body.run(Epilogue(k, problem, config, d_matrix, c_matrix), scale)
+        with k.sharing():
+            body = Multistage(k, problem, config)
+            body.inputs((a, lda), (b, ldb), (m, n), k.select(scale[0] == 0.0, 0, k_total))
+            c_matrix = Matrix(_global(k, c), ldc, problem.align_c) if problem.with_c else None
+            d_matrix = Matrix(_global(k, d), ldd, problem.align_d)
+            atom = body.mma.atom
+            body.run(Epilogue(k, problem, config, atom, d_matrix, c_matrix), scale)
 
     bounds = {"block": config.threads, "min_ctas": config.ctas}
     return trace(kernel, name=name, params=PARAMETERS, lines=False, **bounds)
@@ -110,9 +124,8 @@ class Multistage:
         self.parts = operands(problem, config)
         self.stage_bytes = sum(p.bytes for p in self.parts)
         self.ring_bytes = self.stage_bytes * config.stages
-        self.shared = k.dynamic_shared(config.shared_bytes(problem.input.bits), 1024).address()
-        types = f"f32.{problem.a}.{problem.b}.f32"
-        self.opcode = instruction(f"mma.sync.aligned.m16n8k16.row.col.{types}")
+        self.shared = k.dynamic_shared(config.shared_bytes(problem.input.bits), 1024)
+        self.mma = tiled_mma(problem, config)
 
     def inputs(
         self, a: tuple[Reg, Reg], b: tuple[Reg, Reg], limits: tuple[Reg, Reg], depth: Reg
@@ -123,18 +136,15 @@ class Multistage:
         self.limits = limits
         self.first = self._tile(k.ctaid.x)
         self.depth, self.steps = depth, (depth + (bk - 1)) // bk
-        warp_m, warp_n = k.warpid % config.warps[0], k.warpid // config.warps[0]
         self.tiles, offset = [], 0
         given = zip(self.parts, (a, b), limits, self.first, strict=True)
         for operand, (pointer, leading), limit, first in given:
             place, source = self.shared + offset, _global(k, pointer)
             self.tiles.append(Tile(k, operand, source, leading, limit, depth, first, place))
             offset += operand.bytes
-        wm, wn = config.warp_tile
-        for tile, warp, rows in zip(self.tiles, (warp_m, warp_n), (wm, wn), strict=True):
-            tile.partition(warp, k.laneid, rows)
+        for tile in self.tiles:
+            tile.partition(self.mma)
         self.chunks = sum(tile.count for tile in self.tiles)
-        self.within = warp_m * wm, warp_n * wn
 
     def _tiles(self) -> tuple[Any, Any]:
         """Rows and columns of tiles."""
@@ -192,19 +202,20 @@ class Multistage:
             self._commit()
 
     def _write_out(self, epilogue: Epilogue, staged: Any, first: Any, scale: Any) -> None:
-        origin = first[0] + self.within[0], first[1] + self.within[1]
-        epilogue.run(self.acc, staged, origin, self.limits, scale)
+        epilogue.run(self.acc, staged, tuple(first), self.limits, scale)
 
     # --- main loop ---
 
     def _mainloop(self) -> None:
         k, stages = self.k, self.config.stages
-        wm, wn = self.config.warp_tile
-        self.acc = [[k.array("f32", 4, 0.0) for _ in range(wn // 8)] for _ in range(wm // 16)]
+        bm, bn, bk = self.config.tile
+        self.acc = k.make_rmem_tensor(self.mma.partition_shape_C((bm, bn)), "f32")
+        k.clear(self.acc)
+        rows, columns = range(self.acc.size(1)), range(self.acc.size(2))
+        self.sums = [[registers_of(self.acc[None, i, j]) for j in columns] for i in rows]
         k.cp_async_wait(stages - 2)
         k.barrier()
-        inner = self.config.tile[2] // 16
-        self.fragments = [[tile.registers() for tile in self.tiles] for _ in range(2)]
+        inner = bk // 16
         exhaust(self._loads(0))
         for step in k.range(0, self.steps):
             copies = self._copies(step + (stages - 1) < self.steps)
@@ -244,30 +255,29 @@ class Multistage:
         other: a tensor core that holds B still takes less power, and power is what limits large
         products.
         """
-        a, b = self.fragments[part % 2]
+        a, b = (tile.fragments[part % 2] for tile in self.tiles)
         rows = range(len(a))
-        for j in range(first, 2 * len(b) if last is None else last):
-            right = b[j // 2][2 * (j % 2) : 2 * (j % 2) + 2]
+        for j in range(first, len(b) if last is None else last):
             for i in rows if j % 2 == 0 else reversed(rows):
                 next(meanwhile, None)
-                self.k.mma(self.opcode, a[i], right, self.acc[i][j], into=self.acc[i][j])
+                acc = self.sums[i][j]
+                self.k.mma(self.mma.atom.instruction, a[i], b[j], acc, into=acc)
         exhaust(meanwhile)
 
     def _loads(self, part: int) -> Iterator[None]:
         """The fragments of a 16 of K into the buffer that the products before do not read, what is
         needed first first.
         """
-        a, b = (
-            tile.load(part, self.read, fragments)
-            for tile, fragments in zip(self.tiles, self.fragments[part % 2], strict=True)
-        )
+        stage = self.k.mov(self.read)
+        a, b = (tile.load(part, stage) for tile in self.tiles)
         yield next(b)
         yield from a
         yield from b
 
     def _copies(self, wanted: Any) -> Iterator[None]:
         """The next tile's copies, if there is such a tile, a chunk for each ``next``."""
-        return chain(*(tile.copy(self.first_k, self.write, wanted) for tile in self.tiles))
+        stage = self.k.mov(self.write)
+        return chain(*(tile.copy(self.first_k, stage, wanted) for tile in self.tiles))
 
     def _commit(self) -> None:
         """Close a tile's group, whether it exists or not, and go on to the next."""

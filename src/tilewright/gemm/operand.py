@@ -4,8 +4,11 @@ Both operands are one thing: a tile of ``extent`` rows (M of A, N of B) by ``dep
 contiguous along K or along its rows. Its shared layout is swizzled so that eight rows of an 8×8
 matrix lie in eight different groups of banks, for the copy's writes and for ldmatrix's reads alike:
 
-    K-major, 64 deep     Sw<3,3,3> o (128,64):(64,1)            ldmatrix
-    row-major, 128 wide  Sw<3,3,3> o ((64,2),64):((1,4096),64)  ldmatrix.trans
+    K-major, 64 deep     Sw<3,3,3> o ((8,16),(64,1)):((64,512),(1,0))     ldmatrix
+    row-major, 128 wide  Sw<3,3,3> o ((64,2),(8,8)):((1,4096),(64,512))   ldmatrix.trans
+
+Every address follows from layouts: a thread's part of the global tile and of the shared one by the
+same tiled copy, a lane's rows of the shared one by a tiled copy that goes with the TiledMma.
 """
 
 from __future__ import annotations
@@ -14,12 +17,29 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..build import Builder, Pointer, Reg
+from ..build import Builder, Pointer, Reg, registers_of, walk
 from ..dtypes import dtype
-from ..layout import ComposedLayout, Layout, Swizzle
+from ..layout import (
+    ComposedLayout,
+    Layout,
+    Tensor,
+    group_modes,
+    logical_divide,
+    make_identity_tensor,
+    make_tensor,
+)
+from ..mma import (
+    CopyAtom,
+    CpAsync,
+    TiledCopy,
+    TiledMma,
+    UniversalCopy,
+    make_smem_layout,
+    make_tiled_copy,
+    make_tiled_copy_A,
+    make_tiled_copy_B,
+)
 
-LINE = 64  # elements of 16 bits in the 128 bytes that one wavefront of shared memory serves
-CHUNK = 8  # elements in 16 bytes
 BATCH = 16  # copies of a thread that are written out; more go round a loop
 
 
@@ -52,57 +72,48 @@ class Operand:
         return self.extent * self.depth * self.size
 
     @property
+    def major(self) -> int:
+        """The mode of (row, k) that is contiguous."""
+        return 1 if self.contiguous == "k" else 0
+
+    @property
     def layout(self) -> ComposedLayout:
         """The tile in shared memory: (row, k) → element."""
-        inner_length = self.depth if self.contiguous == "k" else self.extent
-        line = min(inner_length, LINE)
-        swizzle = Swizzle((line // CHUNK).bit_length() - 1, 3, 3)
-        outer = self.extent if self.contiguous == "k" else self.depth
-        across = Layout((line, inner_length // line), (1, line * outer))
-        along = Layout(outer, line)
-        modes = (along, across) if self.contiguous == "k" else (across, along)
-        inner = Layout(tuple(m.shape for m in modes), tuple(m.stride for m in modes))
-        return ComposedLayout(swizzle, 0, inner)
+        major, order = ("K", (0, 1)) if self.major else ("MN", (1, 0))
+        made = make_smem_layout(self.type, major, (self.extent, self.depth), order=order)
+        assert isinstance(made, ComposedLayout)
+        return made
 
     @property
     def chunk(self) -> int:
         """Elements that one copy moves."""
         return self.align // self.size
 
-    def copies(self) -> tuple[int, int, int]:
-        """(chunks in a contiguous line, copies of each thread, lines that the threads cover at
-        once).
-        """
-        line = (self.depth if self.contiguous == "k" else self.extent) // self.chunk
-        total = self.extent * self.depth // self.chunk
-        return line, -(-total // self.threads), max(1, self.threads // line)
+    @property
+    def copy(self) -> TiledCopy:
+        """How threads share the tile's chunks: neighbours along its contiguous lines."""
+        sizes = self.extent, self.depth
+        line = min(sizes[self.major] // self.chunk, self.threads)
+        lines = min(self.threads // line, sizes[1 - self.major])
+        op = CpAsync(self.align) if self.align >= 4 else UniversalCopy(8 * self.align)
+        threads, values = (lines, line), (1, self.chunk)
+        if not self.major:
+            threads, values = threads[::-1], values[::-1]
+        strides = (line, 1) if self.major else (1, line)
+        return make_tiled_copy(CopyAtom(op, self.type), Layout(threads, strides), Layout(values))
 
-
-class Swizzled:
-    """Addresses in a swizzled tile: a dynamic start plus static shifts.
-
-    A shift by whole periods of the swizzle is an immediate; only what lies within one needs a
-    register, which is computed at its first use: ask for all shifts once before a loop.
-    """
-
-    def __init__(self, k: Builder, operand: Operand, base: Any, row: Any, depth: Any) -> None:
-        self.k, self.operand, self.base = k, operand, base
-        self.layout = operand.layout
-        self.start = self.layout.inner((row, depth))
-        self.registers: dict[int, Any] = {}
-
-    def at(self, row: int, depth: int) -> tuple[Any, int]:
-        """(register, immediate) in bytes of the start shifted by a static coordinate."""
-        shift = int(self.layout.inner((row, depth)))
-        inside = shift % self.layout.outer.size()
-        if inside not in self.registers:
-            element = self.layout.outer(self.start + inside)
-            self.registers[inside] = element * self.operand.size + self.base
-        return self.registers[inside], (shift - inside) * self.operand.size
+    @property
+    def count(self) -> int:
+        """Copies of each thread."""
+        return self.extent * self.depth // self.chunk // self.copy.size
 
 
 class Tile:
-    """An operand within a kernel: its registers, its copies from global memory, its fragments."""
+    """An operand within a kernel: its copies from global memory, its fragments.
+
+    The matrix is ``rows`` × ``depth`` elements at ``source``, its lines ``leading`` apart;
+    ``shared`` is where the first stage begins.
+    """
 
     def __init__(
         self,
@@ -113,81 +124,47 @@ class Tile:
         rows: Reg,
         depth: Reg,
         first_row: Reg,
-        shared: Any,
+        shared: Pointer,
     ) -> None:
         self.k, self.operand, self.depth = k, operand, depth
-        line, self.count, self.lines = operand.copies()
-        self.line, self.shared = line, shared
-        self.limit, self.first_row = rows, first_row
-        self.looped = operand.align < 4 or self.count > BATCH
-        if self.looped:
-            self._source(source, leading, 0, 0)
-            return
-        thread = k.tid.x
-        # Where in its contiguous line this thread copies, and in which line.
-        self.across = (thread % line) * operand.chunk
-        self.along = thread // line
-        self._source(source, leading, self.along, self.across)
-        self.target = Swizzled(k, operand, shared, *self._coordinate(self.along, self.across))
-        self.places = [self._place(index) for index in range(self.count)]
-        for place in self.places:
-            self.target.at(*self._coordinate(*place))
-        self._bounds(rows, first_row)
+        self.tile = make_tensor(shared.cast(operand.type), operand.layout)
+        strides = (leading, 1) if operand.major else (1, leading)
+        self.matrix = Layout((operand.extent, operand.depth), strides)
+        self.onward = self.matrix((0, operand.depth))
+        self.rows_left = None if operand.full_mn else rows.view("s32") - first_row.view("s32")
+        self._partition(source)
+        self.cursor = k.var(self._start(first_row))
 
     # --- from global to shared memory ---
 
-    def _source(self, source: Pointer, leading: Reg, along: Any, across: Any) -> None:
-        """The address at (along, across) the contiguous lines of the first tile, and how it moves
-        on.
+    def _partition(self, source: Pointer) -> None:
+        """This thread's chunks, (values, (of a batch, batch)): where they come from, where they go
+        to, and where in the tile they lie.
         """
-        k, operand, by_k = self.k, self.operand, self.operand.contiguous == "k"
-        self.stride = leading * operand.size
-        row, depth = self._coordinate(along, across)
-        row = (self.first_row + row).to("u64")
-        depth = depth.to("u64") if isinstance(depth, Reg) else depth
-        start = row * leading + depth if by_k else row + leading * depth
-        self.advance = operand.depth * operand.size if by_k else self.stride * operand.depth
-        self.leading, self.source = leading, source.cast("b8")
-        self.start = start * operand.size
-        self.cursor = k.var(self.source.add_bytes(self.start))
+        k, operand, copy = self.k, self.operand, self.operand.copy
+        self.atom, self.chunk = copy.atom, Layout(operand.chunk)
+        self.busy = k.tid.x < copy.size if operand.threads > copy.size else True
+        thread = copy.thr_slice(k.tid.x)
+        whole = make_tensor(source.cast(operand.type), self.matrix), self.tile
+        parts = map(thread.partition_S, (*whole, make_identity_tensor(self.matrix.shape)))
+        self.count = operand.count
+        self.looped = operand.align < 4 or self.count > BATCH
+        batch = (None, min(BATCH, self.count))
+        self.source, self.target, self.where = (
+            logical_divide(group_modes(part, 1, 3), batch) for part in parts
+        )
+        if not self.looped:
+            self.places = [self.target.at((0, i)) for i in range(self.count)]
+            self.inside = [self._rows_inside(self.where[0, i]) for i in range(self.count)]
+
+    def _start(self, first_row: Any) -> Pointer:
+        """This thread's first chunk in the first tile from a row on."""
+        start: Pointer = self.source.engine.moved(self.matrix.offset((first_row, 0)))
+        return start
 
     def move_to(self, first_row: Any) -> None:
         """Go on with the tile that begins at another row (of a problem that tiles cover)."""
-        stride = self.stride if self.operand.contiguous == "k" else self.operand.size
-        rows = (first_row - self.first_row).view("s32").to("s64").view("u64")
-        self.cursor.set(self.source.add_bytes(self.start + rows * stride))
-
-    def _bounds(self, rows: Reg, first_row: Reg) -> None:
-        """Which of this thread's rows exist (they don't change from one step of K to the next)."""
-        operand = self.operand
-        self.row_ok: dict[int, Any] = {}
-        self.valid: dict[int, Any] = {}
-        if operand.full_mn:
-            return
-        for along, across in self.places:
-            if operand.contiguous == "k":
-                if along not in self.row_ok:
-                    self.row_ok[along] = first_row + (self.along + along) < rows
-            elif across not in self.valid:
-                self.valid[across] = self._clamped(rows, first_row + (self.across + across))
-
-    def _clamped(self, end: Any, position: Any) -> Any:
-        """Bytes of a chunk at ``position`` that lie before ``end``."""
-        k, operand = self.k, self.operand
-        left = end.view("s32") - position.view("s32")
-        inside = k.max(k.min(left, operand.chunk), 0)
-        return (inside * operand.size).view("u32")
-
-    def _place(self, index: int) -> tuple[int, int]:
-        """The static shift of a thread's ``index``-th chunk: lines on, elements across."""
-        if self.operand.threads >= self.line:
-            return index * self.lines, 0
-        per_line = self.line // self.operand.threads
-        return index // per_line, index % per_line * self.operand.threads * self.operand.chunk
-
-    def _coordinate(self, along: Any, across: Any) -> tuple[Any, Any]:
-        """Along and across the contiguous lines as (row, k)."""
-        return (along, across) if self.operand.contiguous == "k" else (across, along)
+        self.cursor.set(self._start(first_row))
 
     def copy(self, first_k: Any, stage: Any, wanted: Any) -> Iterator[None]:
         """Copy the tile at K ``first_k`` into the stage at byte ``stage`` if it is ``wanted``, a
@@ -196,123 +173,105 @@ class Tile:
         Only the copies themselves are predicated: addresses under a predicate would cost a select
         each.
         """
+        k = self.k
+        source = Tensor(self.cursor.add_bytes(0), self.source.layout)
+        depth_left = None
+        if not self.operand.full_k:
+            depth_left = self.depth.view("s32") - first_k.view("s32")
+        wanted = wanted if self.busy is True else wanted & self.busy
         if self.looped:
-            self._copy_in_loop(first_k, stage, wanted)
+            self._copy_in_loop(source, stage, wanted, depth_left)
             yield
-            return
-        k, operand = self.k, self.operand
-        busy = self._busy()
-        pointer, last = self.cursor.add_bytes(0), 0
-        bases: dict[int, Any] = {}
-        for along, across in self.places:
-            if along != last:
-                pointer, last = pointer.add_bytes(self.stride * (along - last)), along
-            register, immediate = self.target.at(*self._coordinate(along, across))
-            if id(register) not in bases:
-                bases[id(register)] = register + stage
-            target = k.pointer("shared", "b8", bases[id(register)]).add_bytes(immediate)
-            source = pointer.add_bytes(across * operand.size)
-            valid = self._valid(first_k, along, across)
-            with k.when(wanted), k.when(busy):
-                k.cp_async(target, source, operand.align, valid)
-            yield
-        self.cursor.advance(self.advance)
+        else:
+            chunks = zip(walk(source), self.places, self.inside, strict=True)
+            for i, (chunk, place, inside) in enumerate(chunks):
+                valid = self._valid(inside, self._depth_inside(self.where[0, i], depth_left))
+                there = Tensor(place.add_bytes(stage), self.chunk)
+                k.copy(self.atom, chunk, there, pred=wanted, valid=valid)
+                yield
+        self.cursor.advance(self.onward)
 
-    def _busy(self) -> Any:
-        """Whether this thread has anything to copy."""
-        operand = self.operand
-        total = operand.extent * operand.depth // operand.chunk
-        return self.k.tid.x < total if operand.threads > total else True
-
-    def _copy_in_loop(self, first_k: Any, stage: Any, wanted: Any) -> None:
-        """The slow way, for small chunks: a loop over batches of them, every address computed
-        anew.
-        """
-        k, operand = self.k, self.operand
-        batch, busy = min(BATCH, self.count), self._busy()
-        for number in k.range(0, k.select(wanted, self.count // batch, 0), unroll=False):
+    def _copy_in_loop(self, source: Tensor, stage: Any, wanted: Any, depth_left: Any) -> None:
+        """The slow way, for small chunks: a loop over batches of them."""
+        k = self.k
+        _, batches = self.where.shape[1]
+        for number in k.range(0, k.select(wanted, batches, 0), unroll=False):
             held = []
-            for index in range(batch):
-                chunk = k.tid.x + (number * batch + index) * operand.threads
-                along, across = chunk // self.line, (chunk % self.line) * operand.chunk
-                row, depth = self._coordinate(along, across)
-                offset = along.to("u64") * self.stride + across.to("u64") * operand.size
-                source = self.cursor.add_bytes(offset)
-                element = operand.layout.outer(operand.layout.inner((row, depth)))
-                target = k.pointer("shared", "b8", element * operand.size + self.shared + stage)
-                valid = self._valid_anywhere(first_k + depth, self.first_row + row)
-                if operand.align >= 4:
-                    k.cp_async(target, source, operand.align, valid)
+            for index, chunk in enumerate(walk(source[None, (None, number)])):
+                crd = (0, (index, number))
+                at = self.where[crd]
+                there = Tensor(self.target.at(crd).add_bytes(stage), self.chunk)
+                valid = self._valid(self._rows_inside(at), self._depth_inside(at, depth_left))
+                if self.operand.align >= 4:
+                    k.copy(self.atom, chunk, there, valid=valid)
                 else:
-                    held.append((target, self._load_one(source, valid)))
-            for target, value in held:
-                with k.when(busy):
-                    k.emit("st.shared.b16", target, value)
-        self.cursor.advance(self.advance)
+                    held.append((there, self._load_one(chunk, valid)))
+            for there, value in held:
+                there.engine.cast("b16").store(value)
 
-    def _load_one(self, source: Pointer, valid: Any) -> Any:
+    def _load_one(self, chunk: Tensor, valid: Any) -> Any:
         """An element in a register, zero where there is none."""
         value = self.k.var("b16", 0)
-        with self.k.when(valid > 0):
-            self.k.emit("ld.global.b16", source, into=value)
+        with self.k.when(True if valid is None else valid > 0):
+            chunk.engine.cast("b16").load(1, into=(value,))
         return value
 
-    def _valid_anywhere(self, depth: Any, row: Any) -> Any:
-        """Bytes of the chunk at an absolute coordinate that exist."""
-        k = self.k
-        if self.operand.contiguous == "k":
-            return k.select(row < self.limit, self._clamped(self.depth, depth), 0)
-        return k.select(depth < self.depth, self._clamped(self.limit, row), 0)
+    # What of a chunk exists: along a contiguous line its first bytes, across the lines all or none.
 
-    def _valid(self, first_k: Any, along: int, across: int) -> Any:
-        """Bytes of a chunk that exist, or None for all."""
+    def _rows_inside(self, at: Any) -> Any:
+        """Of the chunk at (row, k) of the tile, whether its row exists, or how many bytes in its
+        rows; None for all.
+        """
+        return self._inside(at[0], self.rows_left, self.operand.major == 0)
+
+    def _depth_inside(self, at: Any, depth_left: Any) -> Any:
+        """Likewise in K."""
+        return self._inside(at[1], depth_left, self.operand.major == 1)
+
+    def _inside(self, at: Any, left: Any, contiguous: bool) -> Any:
+        if left is None:
+            return None
         k, operand = self.k, self.operand
-        whole = operand.chunk * operand.size
-        if operand.contiguous == "k":
-            valid = None
-            if not operand.full_k:
-                valid = self._clamped(self.depth, first_k + (self.across + across))
-            if operand.full_mn:
-                return valid
-            return k.select(self.row_ok[along], whole if valid is None else valid, 0)
-        valid = None if operand.full_mn else self.valid[across]
-        if operand.full_k:
-            return valid
-        inside = first_k + (self.along + along) < self.depth
-        return k.select(inside, whole if valid is None else valid, 0)
+        place = at.view("s32") if isinstance(at, Reg) else at
+        if not contiguous:
+            return k.compare("lt", place, left)
+        return (k.max(k.min(left - place, operand.chunk), 0) * operand.size).view("u32")
+
+    def _valid(self, rows: Any, depth: Any) -> Any:
+        """Bytes of a chunk that exist, or None for all."""
+        exists, count = (rows, depth) if self.operand.major else (depth, rows)
+        if exists is None:
+            return count
+        return self.k.select(exists, self.operand.align if count is None else count, 0)
 
     # --- from shared memory to fragments ---
 
-    def partition(self, warp: Any, lane: Any, rows: int) -> None:
-        """Let this warp read the ``rows`` rows that are its own."""
-        operand = self.operand
-        first, second = (lane >> 3) & 1, lane >> 4
-        row_half, k_half = (first, second) if operand.name == "a" else (second, first)
-        inner = lane & 7
-        if operand.contiguous == "k":
-            place = (warp * rows + row_half * 8 + inner, k_half * 8)
-        else:
-            place = (warp * rows + row_half * 8, k_half * 8 + inner)
-        self.rows = rows
-        self.reader = Swizzled(self.k, operand, self.shared, *place)
-        for row in range(0, rows, 16):
-            for step in range(operand.depth // 16):
-                self.reader.at(row, 16 * step)
-
-    def registers(self) -> list[list[Any]]:
-        """Variables for the fragments of 16 of K: four for each 16 rows."""
-        return [[self.k.var("b32") for _ in range(4)] for _ in range(0, self.rows, 16)]
-
-    def load(self, step: int, stage: Any, into: list[list[Any]]) -> Iterator[None]:
-        """The fragments of the ``step``-th 16 of K from the stage at byte ``stage``, in ldmatrix's
-        order: 16 rows for each ``next``.
+    def partition(self, mma: TiledMma) -> None:
+        """Let this thread's warp read the rows that are its own: registers for two times 16 of K,
+        and where ldmatrix finds them, [16 of K][16 rows].
         """
-        k, trans = self.k, self.operand.contiguous != "k"
-        bases: dict[int, Any] = {}
-        for row, targets in zip(range(0, self.rows, 16), into, strict=True):
-            register, immediate = self.reader.at(row, 16 * step)
-            if id(register) not in bases:
-                bases[id(register)] = register + stage
-            pointer = k.pointer("shared", "b16", bases[id(register)]).add_bytes(immediate)
-            k.ldmatrix(pointer, 4, trans, into=targets)
+        k, operand = self.k, self.operand
+        first = operand.name == "a"
+        trans = "" if operand.major else ".trans"
+        atom = CopyAtom(f"ldmatrix.sync.aligned.m8n8.x4{trans}.shared.b16", operand.type)
+        load = (make_tiled_copy_A if first else make_tiled_copy_B)(atom, mma)
+        thread = load.thr_slice(k.tid.x)
+        lines = thread.partition_S(self.tile)
+        steps, blocks = range(operand.depth // 16), range(lines.size(0) // 8)
+        self.lines = [[lines.at(((0, i), 0, step)) for i in blocks] for step in steps]
+        shape = (mma.partition_shape_A if first else mma.partition_shape_B)((operand.extent, 32))
+        held = k.make_rmem_tensor(shape, operand.type)
+        self.loads, self.loaded = load.atom, thread.retile(held)
+        self.fragments = [
+            [registers_of(held[None, i, half]) for i in range(held.size(1))] for half in range(2)
+        ]
+
+    def load(self, step: int, stage: Any) -> Iterator[None]:
+        """The fragments of the ``step``-th 16 of K from the stage at byte ``stage``: 16 rows for
+        each ``next``. Every other step takes the same registers.
+        """
+        line = Layout(8)
+        for i, pointer in enumerate(self.lines[step]):
+            into = self.loaded[(None, i), 0, step % 2]
+            self.k.copy(self.loads, Tensor(pointer.add_bytes(stage), line), into)
             yield
