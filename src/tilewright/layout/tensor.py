@@ -44,12 +44,13 @@ from tilewright.layout.layout import (
 )
 from tilewright.layout.recast import recast as recast_layout
 from tilewright.layout.tiling import tiled_product
+from tilewright.shows import Shown
 
 AnyLayout = Layout | ComposedLayout
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tensor:
+class Tensor(Shown):
     """An engine read through a layout: ``t[i, j]``, ``t[i, j] = x``, slices ``t[i, None]``.
 
     As a tuple it is its modes; ``elements()`` are its elements, which ``np.asarray`` gathers.

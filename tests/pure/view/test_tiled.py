@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from pure.layout.strategies import compact_layouts
 from pure.view.pictures import overlaps, texts, titles
 from tilewright.errors import LayoutError
-from tilewright.layout import Layout, composition, make_identity_layout
+from tilewright.layout import Layout, composition, make_identity_layout, make_tensor
 from tilewright.mma import ROWS, CopyAtom, Instruction, MmaAtom, TiledCopy, TiledMma, make_tiled_mma
 from tilewright.mma.atom import CpAsync, UniversalCopy
 from tilewright.mma.tiled_copy import make_tiled_copy, make_tiled_copy_A
@@ -138,6 +139,7 @@ def test_an_atom_of_ldmatrix() -> None:
 def test_what_is_drawn() -> None:
     for atom in (MmaAtom(HALF), LOAD, make_tiled_mma(HALF), Layout((4, 8)), Layout((4, 8))[0]):
         assert atom._repr_svg_().startswith("<svg")
+    assert make_tensor(np.arange(12).reshape(3, 4))._repr_svg_() == draw(Layout((3, 4), (4, 1)))
     assert MmaAtom(HALF)._repr_svg_() == make_tiled_mma(HALF)._repr_svg_()
 
 
