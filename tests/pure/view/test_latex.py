@@ -1,19 +1,21 @@
-"""LaTeX as CuTe's ``print_latex`` arranges it (compared with its C++ for these very things): nodes
-at (row, column), A left of C, B above, a copy's destination right of its source.
+"""LaTeX as CuTe's ``print_latex`` arranges it: nodes at (row, column), A left of C, B above, a
+copy's destination right of its source. What CuTe's C++ printed is kept as digests of its nodes.
 """
 
 from __future__ import annotations
 
 import re
+from hashlib import sha256
+from typing import Any
 
 import pytest
 
-from pure.view.test_tiled import HALF, LOAD
+from pure.view.test_tiled import HALF, LOAD, VOLTA
 from tilewright.errors import LayoutError
 from tilewright.layout import Layout, make_identity_layout
 from tilewright.mma import MmaAtom, make_tiled_mma
 from tilewright.mma.atom import CpAsync
-from tilewright.mma.tiled_copy import CopyAtom, make_tiled_copy
+from tilewright.mma.tiled_copy import CopyAtom, make_tiled_copy, make_tiled_copy_A
 from tilewright.view import latex, print_latex, tv_latex
 
 NODE = re.compile(r"\\node\[fill=c(\d)\] at \((-?\d+),(-?\d+)\) \{(.*)\};")
@@ -28,6 +30,29 @@ def nodes(text: str) -> dict[tuple[int, int], tuple[int, str]]:
 
 def grids(text: str) -> set[tuple[int, ...]]:
     return {tuple(map(int, grid)) for grid in GRID.findall(text)}
+
+
+MMA4 = make_tiled_mma(HALF, (2, 2, 1), (32, 32, 16))
+COPY = make_tiled_copy(CopyAtom(CpAsync(16), "f16"), Layout((16, 8), (8, 1)), Layout((1, 8)))
+
+
+@pytest.mark.parametrize(
+    ("given", "count", "digest"),
+    [
+        (Layout.parse("Sw<2,0,3> o (8,8):(8,1)"), 80, "80f7af10c9ad8d58"),
+        (make_tiled_mma(HALF), 568, "70df9a00eee46c6f"),
+        (MMA4, 2144, "54021269069af92c"),
+        (make_tiled_mma(VOLTA), 152, "189357327ea7af55"),
+        (COPY, 2208, "744e2456feb481a6"),
+        (make_tiled_copy_A(LOAD, MMA4), 1120, "9658e9f12be0b8de"),
+    ],
+)
+def test_nodes_are_those_of_cute(given: Any, count: int, digest: str) -> None:
+    """Of all nodes (elements and numbers of rows and columns): place and text."""
+    found = re.findall(r"at \((-?\d+),(-?\d+)\) \{(.*)\};", latex(given))
+    plain = [(int(r), int(c), re.sub(r"[\\{} ]|shortstack|Large|texttt", "", t)) for r, c, t in found]
+    assert len(plain) == count
+    assert sha256(repr(sorted(plain)).encode()).hexdigest().startswith(digest)
 
 
 def test_a_layout() -> None:
@@ -51,8 +76,7 @@ def test_a_product() -> None:
 
 
 def test_a_copy() -> None:
-    copy = make_tiled_copy(CopyAtom(CpAsync(16), "f16"), Layout((16, 8), (8, 1)), Layout((1, 8)))
-    text = latex(copy)
+    text = latex(COPY)
     assert grids(text) == {(0, 0, 16, 64), (0, 67, 16, 131)}
     shown = nodes(text)
     assert len(shown) == 2 * 16 * 64
