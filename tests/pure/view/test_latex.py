@@ -19,6 +19,7 @@ from tilewright.mma.tiled_copy import CopyAtom, make_tiled_copy, make_tiled_copy
 from tilewright.view import latex, print_latex, tv_latex
 
 NODE = re.compile(r"\\node\[fill=c(\d)\] at \((-?\d+),(-?\d+)\) \{(.*)\};")
+MARKUP = re.compile(r"[\\{} ]|shortstack|Large|texttt")
 GRID = re.compile(r"\((-?\d+),(-?\d+)\) grid \((-?\d+),(-?\d+)\)")
 
 
@@ -50,7 +51,7 @@ COPY = make_tiled_copy(CopyAtom(CpAsync(16), "f16"), Layout((16, 8), (8, 1)), La
 def test_nodes_are_those_of_cute(given: Any, count: int, digest: str) -> None:
     """Of all nodes (elements and numbers of rows and columns): place and text."""
     found = re.findall(r"at \((-?\d+),(-?\d+)\) \{(.*)\};", latex(given))
-    plain = [(int(r), int(c), re.sub(r"[\\{} ]|shortstack|Large|texttt", "", t)) for r, c, t in found]
+    plain = [(int(r), int(c), MARKUP.sub("", text)) for r, c, text in found]
     assert len(plain) == count
     assert sha256(repr(sorted(plain)).encode()).hexdigest().startswith(digest)
 
