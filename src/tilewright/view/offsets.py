@@ -6,11 +6,10 @@ neighbours whose offsets follow one another in one piece.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
-from typing import Any
 
 import numpy as np
 
@@ -74,7 +73,8 @@ def global_memory(bits: int) -> Memory:
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """One plane, ready to be cut into cells: (rows, columns) of numbers, and their coordinates.
+    """One plane, ready to be cut into cells: (rows, columns) of numbers; ``crd`` of rows and
+    columns are columns of strings that, joined, are their coordinates.
 
     Where ``there`` is False nothing is drawn: the end of the last line of a long mode.
     """
@@ -84,7 +84,7 @@ class Sheet:
     before: Array
     offsets: Array
     there: Array
-    crd: Any  # (row, column) → text
+    crd: Callable[[Array, Array], list[Iterable[str]]]
 
 
 def offset_grids(
@@ -115,23 +115,24 @@ def axis(shape: IntTuple, count: int) -> Axis:
 
 
 def _sheets(shown: Plane) -> list[Sheet]:
-    rows, columns = (axis(shown.mode(i), shown.shape[i]) for i in (1, 2))
-    down, across = shown.coordinates(1), shown.coordinates(2)
+    axes = [axis(shown.mode(i), shown.shape[i]) for i in (1, 2)]
+    down, across = (np.array(shown.coordinates(i), object) for i in (1, 2))
     whole = np.ones(shown.shape[1:], bool)
 
-    def coordinate(further: str, row: int, column: int) -> str:
-        return f"({down[row]},{across[column]}{further})"
+    def coordinate(further: str, row: Array, column: Array) -> list[Iterable[str]]:
+        rows, columns = down[row].tolist(), across[column].tolist()
+        return [repeat("("), rows, repeat(","), columns, repeat(further)]
 
     sheets = []
     for name, before, offsets in zip(shown.names(), shown.before, shown.offsets, strict=True):
-        further = name.removeprefix("(_,_").removesuffix(")")
-        sheets.append(Sheet(rows, columns, before, offsets, whole, partial(coordinate, further)))
+        further = name.removeprefix("(_,_") or ")"
+        sheets.append(Sheet(*axes, before, offsets, whole, partial(coordinate, further)))
     return sheets
 
 
 def _lines(shown: Plane) -> Sheet:
     """One mode, in lines of at most ``LINE``."""
-    count, names = shown.shape[1], shown.coordinates(1)
+    count, names = shown.shape[1], np.array(shown.coordinates(1), object)
     wide = min(count, LINE)
     rows = -(-count // wide)
     index = np.arange(rows * wide).reshape(rows, wide)
@@ -140,7 +141,7 @@ def _lines(shown: Plane) -> Sheet:
     down = Axis(rows, labels=tuple(str(r * wide) for r in range(rows)))
     across = Axis(wide, axis(shown.mode(1), count).modes)
     there = index < count
-    return Sheet(down, across, before, offsets, there, lambda r, c: names[r * wide + c])
+    return Sheet(down, across, before, offsets, there, lambda r, c: [names[r * wide + c].tolist()])
 
 
 def _grid(memory: Memory, grain: str, sheet: Sheet) -> Grid:
@@ -163,26 +164,25 @@ def _grid(memory: Memory, grain: str, sheet: Sheet) -> Grid:
 
 def _said(sheet: Sheet, made: Runs, first: Array, memory: Memory) -> list[Iterable[str]]:
     """``(3,5): offset 205, inside 197, bytes 410..411, bank 6``."""
-    said: list[Iterable[str]] = [each(sheet.crd, made.row, made.column)]
+    said = sheet.crd(made.row, made.column)
     if made.longest > 1:
         down, across = (n - 1 for n in made.spans)
-        said += [repeat(" … "), each(sheet.crd, made.row + down, made.column + across)]
+        said += [repeat(" … "), *sheet.crd(made.row + down, made.column + across)]
     said += [repeat(": offset "), spans(first, made.length)]
     before = sheet.before[made.row, made.column]
     if (before != first).any():
         said += [repeat(", inside "), spans(before, made.length)]
     if memory.banked:
-        said += [repeat(", "), _bytes(first, made.length, memory.bits)]
+        said += [repeat(", "), *_bytes(first, made.length, memory.bits)]
         said += [repeat(", bank "), spans(*memory.banks(first, made.length))]
     return said
 
 
-def _bytes(offset: Array, count: Array, bits: int) -> list[str]:
+def _bytes(offset: Array, count: Array, bits: int) -> list[Iterable[str]]:
     """``byte 6``, ``bytes 6..7``; ``bits 28..31`` of elements that are no bytes."""
     what, size = ("byte", 8) if bits % 8 == 0 else ("bit", 1)
     many = count * bits // size
-    places = spans(offset * bits // size, many)
-    return [f"{plural(what, n)} {at}" for n, at in zip(many.tolist(), places, strict=True)]
+    return [each(lambda n: f"{plural(what, n)} ", many), spans(offset * bits // size, many)]
 
 
 def _coordinates(sheet: Sheet) -> Grid:
@@ -192,6 +192,6 @@ def _coordinates(sheet: Sheet) -> Grid:
     colours = COUNTED.colours(np.unique(first, return_inverse=True)[1].ravel())
 
     def said() -> list[Iterable[str]]:
-        return [each(sheet.crd, made.row, made.column), repeat(" is mapped to "), first.tolist()]
+        return [*sheet.crd(made.row, made.column), repeat(" is mapped to "), first.tolist()]
 
     return Grid(1, sheet.rows, sheet.columns, made, colours, (first.tolist(),), said)

@@ -102,6 +102,9 @@ def spans(first: Array, count: Array, separator: str = "..") -> list[str]:
     """``span`` of each."""
     if (count == 1).all():
         return list(map(str, first.tolist()))
+    if (count == count[0]).all():
+        more = int(count[0]) - 1
+        return [f"{one}{separator}{one + more}" for one in first.tolist()]
     return each(lambda one, n: span(one, n, separator), first, count)
 
 
