@@ -229,7 +229,8 @@ def compose_mode(left: Left, s: Any, d: Any) -> tuple[Any, Any]:
         return s, mul(left[1][0], d)
     if s.__class__ is int and d.__class__ is int and d > 0:
         return _walk(left, s, d)
-    _refuse(left, s, d, "a negative stride" if d.__class__ is int else "it has dynamic numbers")
+    negative = s.__class__ is int and d.__class__ is int
+    _refuse(left, s, d, "a negative stride" if negative else "it has dynamic numbers")
 
 
 def _walk(left: Left, s: int, d: int) -> tuple[Any, Any]:
