@@ -8,24 +8,14 @@ makes that file again.
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from random import Random
-
-import numpy as np
 
 import forms_convert
+from growth import Grammar, moved
+from verdicts import Family
 
-DATA = Path(__file__).parent / "data" / "forms_verdicts.npz"
 TARGETS = "sm_70 sm_75 sm_80 sm_86 sm_89 sm_90 sm_90a sm_100a sm_120a".split()
-VERSIONS = [
-    f"{major}.{minor}" for major, last in ((6, 5), (7, 8), (8, 8), (9, 5))
-    for minor in range(last + 1)
-]  # fmt: skip
 RANDOM = 100_000
 
 # --- vocabularies -----------------------------------------------------------------------------
@@ -66,78 +56,10 @@ POSITIONS: dict[str, list[list[str]]] = {
     "ldmatrix": MATRIX, "stmatrix": MATRIX, "movmatrix": MATRIX,
 }  # fmt: skip
 
-_WHERE = {
-    mnemonic: {word: i for i, words in reversed(list(enumerate(positions))) for word in words}
-    for mnemonic, positions in POSITIONS.items()
-}
-
 # --- cases ------------------------------------------------------------------------------------
 
-
-def neighbours(opcode: str) -> Iterator[str]:
-    """All opcodes with one modifier replaced, dropped or added."""
-    mnemonic, *words = opcode.split(".")
-    positions, where = POSITIONS[mnemonic], _WHERE[mnemonic]
-    for i, word in enumerate(words):
-        rest = words[:i], words[i + 1 :]
-        yield ".".join([mnemonic, *rest[0], *rest[1]])
-        for other in positions[where[word]]:
-            if _alike(word, other):
-                yield ".".join([mnemonic, *rest[0], other, *rest[1]])
-    for number, vocabulary in enumerate(positions):
-        i = next((i for i, w in enumerate(words) if where[w] > number), len(words))
-        for word in vocabulary:
-            yield ".".join([mnemonic, *words[:i], word, *words[i:]])
-
-
-def _alike(word: str, other: str) -> bool:
-    """Of wgmma's many shapes only those with one size changed are one modifier away."""
-    a, b = re.findall(r"\d+", word), re.findall(r"\d+", other)
-    return not word.startswith("m64n") or sum(x != y for x, y in zip(a, b, strict=True)) < 2
-
-
-def moved(opcode: str) -> Iterator[str]:
-    """All opcodes with one word elsewhere, or twice."""
-    mnemonic, *words = opcode.split(".")
-    for i, word in enumerate(words):
-        rest = words[:i] + words[i + 1 :]
-        for j in range(len(words)):
-            yield ".".join([mnemonic, *rest[:j], word, *rest[j:]])
-        yield ".".join([mnemonic, *words[: i + 1], *words[i:]])
-
-
-def mixed(opcodes: Sequence[str], count: int, seed: int = 0) -> Iterator[str]:
-    """Random opcodes: words of a legal one kept, with few or many drawn anew, dropped or added."""
-    draw = Random(seed).random  # the one method that gives the same on every Python
-    by_mnemonic: dict[str, list[str]] = {}
-    for opcode in opcodes:
-        by_mnemonic.setdefault(opcode.split(".")[0], []).append(opcode)
-
-    def pick(choices: Sequence[str]) -> str:
-        return choices[int(draw() * len(choices))]
-
-    for _ in range(count):
-        mnemonic, *words = pick(by_mnemonic[pick(RANDOM_SHARES)]).split(".")
-        positions, where = POSITIONS[mnemonic], _WHERE[mnemonic]
-        keep = (0.4, 0.7, 0.9)[int(draw() * 3)]
-        made = [w if draw() < keep else pick(positions[where[w]]) for w in words]
-        if draw() < 0.1:
-            del made[int(draw() * len(made))]
-        if draw() < 0.1:
-            at, vocabulary = int(draw() * (len(made) + 1)), int(draw() * len(positions))
-            made.insert(at, pick(positions[vocabulary]))
-        yield ".".join([mnemonic, *made])
-
-
-RANDOM_SHARES = "mma mma mma mma wmma wmma wgmma ldmatrix stmatrix movmatrix".split()
-
-
-def skeleton(opcode: str) -> tuple[object, ...]:
-    """What opcodes that ptxas should order alike have in common: the positions of their words."""
-    mnemonic, *words = opcode.split(".")
-    types = [w for w in words if w in TYPES]
-    alike = tuple(types[0] == t for t in types)
-    return mnemonic, tuple(_WHERE[mnemonic][w] for w in words), alike
+GRAMMAR = Grammar(POSITIONS, TYPES)
+SHARES = "mma mma mma mma wmma wmma wgmma ldmatrix stmatrix movmatrix".split()
 
 
 @lru_cache(maxsize=1)
@@ -145,16 +67,11 @@ def cases(legal: tuple[str, ...]) -> tuple[str, ...]:
     """Every opcode to judge, once: legal ones, their neighbours, moved words, random ones."""
     found = dict.fromkeys(legal)
     for opcode in legal:
-        found.update(dict.fromkeys(neighbours(opcode)))
-    for opcode in {skeleton(o): o for o in reversed(legal)}.values():
+        found.update(dict.fromkeys(GRAMMAR.neighbours(opcode)))
+    for opcode in GRAMMAR.kinds(legal):
         found.update(dict.fromkeys(moved(opcode)))
-    found.update(dict.fromkeys(mixed(legal, RANDOM)))
+    found.update(dict.fromkeys(GRAMMAR.mixed(legal, RANDOM, SHARES)))
     return tuple(found)
-
-
-def digest(texts: Iterable[str]) -> str:
-    """Names a list of cases, so that kept verdicts are not read against others."""
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
 # --- operands ---------------------------------------------------------------------------------
@@ -252,33 +169,9 @@ _OPERANDS = {
     "ldmatrix": _matrix, "stmatrix": _matrix, "movmatrix": _matrix,
 }  # fmt: skip
 
-# --- verdicts ---------------------------------------------------------------------------------
-
-Span = tuple[int, int]  # the first version's number and one past the last; (0, 0): never
-
-
-@dataclass(frozen=True)
-class Verdicts:
-    """For each case a row of ``spans``: when each of TARGETS takes it."""
-
-    legal: tuple[str, ...]
-    index: np.ndarray
-    spans: np.ndarray  # (distinct rows, targets, 2)
-    digest: str
-
-    def save(self, path: Path = DATA) -> None:
-        legal = np.frombuffer("\n".join(self.legal).encode(), np.uint8)
-        index, spans = self.index.astype(np.uint16), self.spans.astype(np.uint8)
-        np.savez_compressed(path, legal=legal, index=index, spans=spans, digest=self.digest)
-
-    @staticmethod
-    def load(path: Path = DATA) -> Verdicts:
-        with np.load(path) as kept:
-            legal = tuple(bytes(kept["legal"]).decode().split("\n"))
-            return Verdicts(legal, kept["index"], kept["spans"], str(kept["digest"]))
-
-    def cases(self) -> tuple[str, ...]:
-        """The opcodes, then the lines of conversions. AssertionError where they are others."""
-        made = (*cases(self.legal), *forms_convert.candidates())
-        assert digest(made) == self.digest, "other cases than were judged: run forms_make.py"
-        return made
+#: Matrix instructions, then conversions, which are whole lines.
+MATRICES = Family(
+    "forms_verdicts.npz", tuple(TARGETS), "9.5",
+    lambda legal: (*cases(legal), *forms_convert.candidates()),
+    lambda case: case if " " in case else line(case),
+)  # fmt: skip

@@ -1,6 +1,7 @@
-"""Makes tests/data/forms_verdicts.npz again: python tests/forms_make.py PTXAS [PTXAS …]
+"""Makes tests/data/forms_*.npz again: python tests/forms_make.py FAMILY PTXAS [PTXAS …]
 
-Give that of CUDA 12.9, for sm_70, and then the newest: the last that knows a target judges it.
+FAMILY is ``matrices`` or ``async``. Give the ptxas of CUDA 12.9, for sm_70, and then the newest:
+the last that knows a target judges it.
 ptxas names every bad line of a file in one run. A line is legal where the front end takes it and
 code generation too, alone in its kernel. Lines that no probed version takes are not asked again for
 the versions between: nothing was ever taken back within half a year. Targets that are not in
@@ -19,14 +20,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import product
 
 import numpy as np
 
 import forms
-import forms_convert
-from forms import TARGETS, VERSIONS, Span, Verdicts
+import forms_async
 from tilewright import mma
+from tilewright.ptx.isa import ROWS, Row
+from tilewright.ptx.isa.row import Listed, find
 from tilewright.target import FIRST_VERSION, parse_version
+from verdicts import VERSIONS, Family, Span, Verdicts, digest
 
 CHUNK, KERNELS = 2000, 48
 PROBED = {"6.2", "6.4", "7.8"}  # and the first and the last
@@ -35,7 +39,7 @@ ABOUT_OPERANDS = re.compile("rgument|vector size|Unexpected number|Vector|perand
 
 FULL = ["sm_70", "sm_90a", "sm_100a", "sm_120a"]  # the others take nothing that none of these does
 CRASHED: set[str] = set()  # lines that some ptxas crashed on: asked alone
-_ERROR = re.compile(r"\.ptx, line (\d+); error\s*: (.*)")
+_ERROR = re.compile(r"\.ptx, line (\d+); (?:error|fatal)\s*: (.*)")
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ class Judge:
         while waiting:
             part = waiting.pop()
             found, whole = self._front(part)
-            if whole:
+            if whole or (len(part) == 1 and found):
                 said |= {text: found.get(i, []) for i, text in enumerate(part)}
             elif len(part) == 1:
                 found, whole = self._front(part)  # again: ptxas may have died of something else
@@ -106,28 +110,30 @@ class Judge:
         return self._run(f"{self._head()}.entry k(){{ ret; }}\n").returncode == 0
 
 
-def versions(target: str) -> list[str]:
-    """The PTX versions that know a target."""
-    return [v for v in VERSIONS if parse_version(v) >= FIRST_VERSION[target]]
+def versions(target: str, last: str) -> list[str]:
+    """The PTX versions up to ``last`` that know a target."""
+    first, end = FIRST_VERSION[target], parse_version(last)
+    return [v for v in VERSIONS if first <= parse_version(v) <= end]
 
 
-def judges(paths: Sequence[str], target: str) -> dict[str, Judge]:
+def judges(paths: Sequence[str], target: str, last: str = VERSIONS[-1]) -> dict[str, Judge]:
     """For each version the last ptxas that knows it and the target."""
-    asked = ((v, [Judge(p, target, v) for p in reversed(paths)]) for v in versions(target))
+    known = versions(target, last)
+    asked = ((v, [Judge(p, target, v) for p in reversed(paths)]) for v in known)
     found = ((v, next((j for j in some if j.works()), None)) for v, some in asked)
     return {v: j for v, j in found if j}
 
 
 def spans(
-    lines: Sequence[str], paths: Sequence[str], target: str, among: Iterable[int]
+    lines: Sequence[str], paths: Sequence[str], target: str, last: str, among: Iterable[int]
 ) -> dict[int, Span]:
     """The lines, ``among`` these, that a target takes in some version, each with its versions."""
-    by_version = judges(paths, target)
+    by_version = judges(paths, target, last)
     known = list(by_version)
     accepted: set[int] = set()
     for version in (v for v in known if v in {*PROBED, known[0], known[-1]}):
-        last = version == known[-1]
-        asked = [i for i in among if last or target == "sm_90a" or lines[i][:5] != "wgmma"]
+        end = version == known[-1]
+        asked = [i for i in among if end or target == "sm_90a" or lines[i][:5] != "wgmma"]
         some = [lines[i] for i in asked]
         errors = by_version[version].errors(some)
         accepted |= {i for i, said in zip(asked, errors, strict=True) if not said}
@@ -191,41 +197,71 @@ def others(text: str) -> Iterator[str]:
             for count in (1, 2, 4, 8):
                 vector = "{" + ", ".join(f"{name}{i}" for i in range(count)) + "}"
                 yield f"{vector}, [%l1]" if "load" in opcode else f"[%l1], {vector}"
+    elif opcode.split(".")[0] in forms_async.POSITIONS:
+        yield from forms_async.others(given)
 
 
-def judged_by(lines: Sequence[str], paths: Sequence[str]) -> dict[str, dict[int, Span]]:
+def judged_by(
+    family: Family, lines: Sequence[str], paths: Sequence[str]
+) -> dict[str, dict[int, Span]]:
     """For each target the spans of the lines that it takes."""
 
     def judged(targets: Iterable[str], among: Sequence[int]) -> dict[str, dict[int, Span]]:
-        ask = partial(spans, lines, paths, among=among)
+        ask = partial(spans, lines, paths, last=family.last, among=among)
         with ThreadPoolExecutor(2) as pool:
             return dict(zip(targets, pool.map(ask, targets), strict=True))
 
-    found = judged(FULL, range(len(lines)))
+    found = judged([t for t in family.targets if t in FULL], range(len(lines)))
     some = {i for of_target in found.values() for i in of_target}
-    rest = [t for t in TARGETS if t not in FULL]
+    rest = [t for t in family.targets if t not in FULL]
     more = judged(rest, sorted({*some, *range(0, len(lines), 10)}))
     assert not {i for of_target in more.values() for i in of_target} - some, "ask them of all"
     return found | more
 
 
-def make(paths: Sequence[str], legal: Sequence[str]) -> Verdicts:
-    opcodes, conversions = forms.cases(tuple(legal)), list(forms_convert.candidates())
-    lines = [*map(forms.line, opcodes), *conversions]
-    found = judged_by(lines, paths)
-    rows: dict[tuple[Span, ...], int] = {((0, 0),) * len(TARGETS): 0}
+def make(family: Family, paths: Sequence[str], legal: Sequence[str]) -> Verdicts:
+    cases = family.grow(tuple(legal))
+    found = judged_by(family, [*map(family.line, cases)], paths)
+    rows: dict[tuple[Span, ...], int] = {family.never: 0}
     touched = {i for of_target in found.values() for i in of_target}
-    index = np.zeros(len(lines), np.uint16)
+    index = np.zeros(len(cases), np.uint16)
     for i in sorted(touched):
-        row = tuple(found[t].get(i, (0, 0)) for t in TARGETS)
+        row = tuple(found[t].get(i, (0, 0)) for t in family.targets)
         index[i] = rows.setdefault(row, len(rows))
-    judged = forms.digest((*opcodes, *conversions))
-    return Verdicts(tuple(legal), index, np.array(list(rows), np.uint8), judged)
+    spans_ = np.array(list(rows), np.uint8)
+    return Verdicts(family, tuple(legal), index, spans_, digest(cases))
 
 
-def seeds(kept: Iterable[str] = ()) -> list[str]:
-    """The opcodes of our rows, and those that were legal before."""
-    return sorted({*kept, *(r.opcode for r in mma.ROWS)})
+# --- what begins it ---------------------------------------------------------------------------
+
+ASKED = "mbarrier bulk tensor cluster multimem fences caching copies".split()  # whole files of rows
+BESIDE = "bar barrier setmaxnreg griddepcontrol elect activemask nanosleep cvta isspacep".split()
+
+
+def matrices() -> set[str]:
+    """The opcodes of our rows."""
+    return {r.opcode for r in mma.ROWS}
+
+
+def asynchronous() -> set[str]:
+    """The opcodes of our rows; of plain accesses those to a cluster's shared memory."""
+    rows = (r for some in ROWS.values() for r in some if not isinstance(r, Listed))
+    return {o for r in rows for o in _opcodes(r) if find(o)}
+
+
+def _opcodes(row: Row) -> Iterable[str]:
+    if row.meaning.__module__.split(".")[-1] in ASKED or row.mnemonic in BESIDE:
+        return row.opcodes()
+    spaces = next((s.choices for s in row.slots if s.name == "space"), ())
+    if "shared::cluster" not in spaces:
+        return ()
+    only = {"space": ["shared::cluster"], "mmio": [""], "nc": [""], "evict": [""], "hint": [""],
+            "prefetch": [""]}  # fmt: skip
+    axes = [only.get(s.name, [""] * s.optional + [*s.choices]) for s in row.slots]
+    return (".".join([row.mnemonic, *filter(None, words)]) for words in product(*axes))
+
+
+FAMILIES = {"matrices": (forms.MATRICES, matrices), "async": (forms_async.ASYNC, asynchronous)}
 
 
 def say(*words: object) -> None:
@@ -233,15 +269,16 @@ def say(*words: object) -> None:
 
 
 def main() -> None:
-    if len(sys.argv) < 2:
-        sys.exit("which ptxas? python tests/forms_make.py PTXAS [PTXAS …]")
-    kept = Verdicts.load().legal if forms.DATA.exists() else ()
-    made = make(sys.argv[1:], seeds(kept))
+    if len(sys.argv) < 3 or sys.argv[1] not in FAMILIES:
+        sys.exit("of what, by which ptxas? python tests/forms_make.py FAMILY PTXAS [PTXAS …]")
+    family, ours = FAMILIES[sys.argv[1]]
+    kept = Verdicts.load(family).legal if family.path.exists() else ()
+    made = make(family, sys.argv[2:], sorted({*kept, *ours()}))
     made.save()
     legal = Counter(
-        opcode.split(".")[0] for opcode, i in zip(made.cases(), made.index, strict=True) if i
+        case.split(".")[0] for case, i in zip(made.cases(), made.index, strict=True) if i
     )
-    say(len(made.index), "cases, legal somewhere:", dict(legal), forms.DATA.stat().st_size)
+    say(len(made.index), "cases, legal somewhere:", dict(legal), family.path.stat().st_size)
 
 
 if __name__ == "__main__":

@@ -6,29 +6,33 @@ from random import Random
 
 import pytest
 
-import forms
-from forms import TARGETS, VERSIONS, Verdicts
+from forms import MATRICES
+from forms_async import ASYNC
 from forms_make import Judge, judges
 from ptxas import ptxas
+from verdicts import VERSIONS, Family, Verdicts
 
 pytestmark = pytest.mark.skipif(ptxas() is None, reason="no ptxas")
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_ptxas_says_so(target):
-    told, at = Verdicts.load(), TARGETS.index(target)
+ASKED = [pytest.param(f, t, id=f"{f.file}-{t}") for f in (MATRICES, ASYNC) for t in f.targets]
+
+
+@pytest.mark.parametrize(("family", "target"), ASKED)
+def test_ptxas_says_so(family: Family, target: str):
+    told, at = Verdicts.load(family), family.targets.index(target)
     numbers = [*Random(target).sample(range(len(told.index)), 300)]
-    legal = [i for i in range(len(told.index)) if told.spans[told.index[i]][at][1]]
+    rows = told.spans()
+    legal = [i for i in range(len(told.index)) if rows[told.index[i]][at][1]]
     numbers += Random(target).sample(legal, min(100, len(legal)))
     cases = told.cases()
-    lines = [cases[i] if " " in cases[i] else forms.line(cases[i]) for i in numbers]
-    by_version = judges([str(ptxas())], target)
+    lines = [family.line(cases[i]) for i in numbers]
+    by_version = judges([str(ptxas())], target, family.last)
     if not by_version:
         pytest.skip(f"this ptxas does not know {target}")
     for version in {*list(by_version)[:1], *list(by_version)[-1:]}:
         number = VERSIONS.index(version)
-        spans = [told.spans[told.index[i]][at] for i in numbers]
-        wanted = [int(a) <= number < int(b) for a, b in spans]
+        wanted = [a <= number < b for a, b in (rows[told.index[i]][at] for i in numbers)]
         assert verdicts(by_version[version], lines) == dict(zip(lines, wanted, strict=True))
 
 

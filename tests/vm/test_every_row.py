@@ -19,6 +19,7 @@ from tilewright.ptx.isa import ROWS, Form, OperandSpec, form
 from tilewright.ptx.isa.row import Listed
 from tilewright.ptx.needs import lowest
 from tilewright.ptx.types import bits
+from tilewright.vm.later import awaited
 
 WILD = Path(__file__).parents[1] / "data" / "opcodes_in_the_wild.txt"
 THREADS, BATCH, OF_A_ROW = 64, 20, 4
@@ -27,7 +28,9 @@ IMMEDIATE = 0x96  # of lop3: a xor b xor c
 
 
 def plain(f: Form) -> bool:
-    """Whether it has results and neither touches memory nor steers."""
+    """Whether it has results, neither touches memory nor steers, and runs."""
+    if awaited(f.row.meaning):
+        return False
     return not f.effects - {"relaxed", "pack"} and any(s.dest for s in f.signatures[0])
 
 

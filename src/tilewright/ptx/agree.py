@@ -60,6 +60,10 @@ def wrong(form: Form, spec: OperandSpec, operand: Operand, names: Names) -> str:
     """Why an operand does not fit its place, or an empty string."""
     if spec.kind == "address":
         return _address(spec, operand, names)
+    if spec.kind == "map":
+        return _map(form, spec, operand, names)
+    if spec.kind == "sink":
+        return "" if isinstance(operand, Sink) else f"{_text(operand)}: only '_' can stand here"
     if spec.kind == "imm":
         return _immediates(spec, operand)
     if spec.kind == "label":
@@ -135,7 +139,7 @@ def _scalar(form: Form, spec: OperandSpec, want: str, operand: Operand, names: N
     if isinstance(operand, Reg):
         return _register(form, spec, want, operand.name, names)
     if isinstance(operand, Sink):
-        kept = "memory" in form.effects or spec.count or want != spec.type
+        kept = "discard" in form.effects or spec.count or want != spec.type
         allowed = spec.dest and not spec.both and kept
         return "" if allowed else "'_' can't stand here"
     if spec.dest:
@@ -244,6 +248,8 @@ def _packed(form: Form, spec: OperandSpec, operand: Vector, names: Names) -> str
 def _address(spec: OperandSpec, operand: Operand, names: Names) -> str:
     if not isinstance(operand, Address):
         return f"{_text(operand)}: an address in brackets is wanted"
+    if operand.coords is not None:
+        return f"{_text(operand)}: an address without coordinates is wanted"
     reason = next(undeclared(operand, names), "")
     space = "" if spec.space == "generic" else spec.space.partition("::")[0]
     if reason:
@@ -263,6 +269,20 @@ def _address(spec: OperandSpec, operand: Operand, names: Names) -> str:
             "" if fits else f"{found.name} is in .{found.space}, the instruction accesses .{space}"
         )
     return f"{operand.base.name} is not a variable"
+
+
+def _map(form: Form, spec: OperandSpec, operand: Operand, names: Names) -> str:
+    """A tensor map's address in a register, and coordinates."""
+    if not isinstance(operand, Address) or operand.coords is None:
+        return f"{_text(operand)}: a tensor map with coordinates in braces is wanted"
+    if not isinstance(operand.base, Reg) or operand.offset:
+        return f"{_text(operand)}: the address of a tensor map is a register without an offset"
+    if len(operand.coords) != spec.count:
+        given = len(operand.coords)
+        return f"{_text(operand)} has {given} coordinates, {spec.count} are wanted"
+    reasons = (_scalar(form, spec, spec.type, item, names) for item in operand.coords)
+    pointer = _pointer(operand.base.name, "", names)
+    return pointer or next(filter(None, reasons), "")
 
 
 def _pointer(name: str, space: str, names: Names) -> str:

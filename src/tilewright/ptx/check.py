@@ -177,7 +177,7 @@ class _Checker:
         if opcode in self.outdated:
             return
         try:
-            wanted = tuple(_needs.statement_needs(statement))
+            wanted = tuple(_needs.statement_needs(statement, self.names))
         except UnknownInstruction:
             return
         if not wanted:

@@ -13,6 +13,7 @@ from ..errors import TargetError, UnknownInstruction
 from ..target import FIRST_VERSION, Target, Version, parse_version
 from . import directives
 from .isa import form
+from .scope import Names
 from .specials import special
 from .tree import (
     Block,
@@ -21,6 +22,7 @@ from .tree import (
     Instruction,
     Loc,
     Module,
+    Not,
     Reg,
     RegDecl,
     Statement,
@@ -93,18 +95,22 @@ def module_needs(module: Module) -> Iterator[Need]:
             yield from statement_needs(item)
 
 
-def _body_needs(body: tuple[Statement, ...]) -> Iterator[Need]:
+def _body_needs(body: tuple[Statement, ...], outer: Names | None = None) -> Iterator[Need]:
+    names = Names(outer)
     for statement in body:
         if isinstance(statement, Block):
-            yield from _body_needs(statement.body)
-        else:
-            yield from statement_needs(statement)
+            yield from _body_needs(statement.body, names)
+            continue
+        if isinstance(statement, RegDecl):
+            list(names.declare_registers(statement))
+        yield from statement_needs(statement, names)
 
 
-def statement_needs(statement: Statement) -> Iterator[Need]:
-    """The needs of one statement."""
+def statement_needs(statement: Statement, names: Names | None = None) -> Iterator[Need]:
+    """The needs of one statement; ``names`` tell which registers are predicates."""
     if isinstance(statement, Instruction):
         yield from opcode_needs(statement.opcode)
+        yield from _operand_needs(statement, names or Names())
         if statement.opcode[:3] in ("mov", "cvt"):
             for operand in statement.operands:
                 row = special(operand.name) if isinstance(operand, Reg) else None
@@ -119,6 +125,20 @@ def statement_needs(statement: Statement) -> Iterator[Need]:
         yield directives.NEEDS[statement.name]
     elif isinstance(statement, Loc) and statement.attributes:
         yield "7.2", "sm_10"
+
+
+def _operand_needs(i: Instruction, names: Names) -> Iterator[Need]:
+    """What single operands need beyond the form."""
+    found = form(i.opcode)
+    if not found.dated:
+        return
+
+    def is_predicate(operand: object) -> bool:
+        register = names.register(operand.name) if isinstance(operand, Reg) else None
+        return isinstance(operand, Not) or (register is not None and register.type == "pred")
+
+    specs = [s for s in found.signature(i.operands, is_predicate) or () if not s.second]
+    yield from (s.needs for s, _ in zip(specs, i.operands, strict=False) if s.needs)
 
 
 @lru_cache(maxsize=None)

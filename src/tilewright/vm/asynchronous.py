@@ -150,7 +150,6 @@ class Asynchronous(Evaluator):
         offsets: tuple[Value, ...],
         barrier: Value,
         ctas: Value | None,
-        cta_group: int,
     ) -> None:
         self.set_line("addresses", dst)
         self.aim(barrier, ctas)
@@ -161,7 +160,7 @@ class Asynchronous(Evaluator):
         self.check(self.runtime(bulk.load_box, self.mask, how, self.op.pc))
 
     def tensor_store(
-        self, tensor: tuple[Value, tuple[Value, ...]], src: Value, mode: str, op: str = ""
+        self, tensor: tuple[Value, tuple[Value, ...]], src: Value, mode: str
     ) -> None:
         self.set_line("addresses", src)
         for i in range(3):

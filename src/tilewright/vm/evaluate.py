@@ -173,10 +173,15 @@ class Evaluator:
         return self.sub(address, self.const(64, WINDOWS.get(space, 0)))
 
     def in_space(self, space: str, address: Value) -> Value:
-        if space not in WINDOWS:
+        base = space.partition("::")[0]
+        if base not in WINDOWS:
             return self.cmp("ge", address, self.const(64, GLOBAL_BASE))
         high = self.lshr(address, self.const(32, WINDOW_BITS))
-        return self.cmp("eq", high, self.const(64, WINDOWS[space] >> WINDOW_BITS))
+        inside = self.cmp("eq", high, self.const(64, WINDOWS[base] >> WINDOW_BITS))
+        if space != "shared":
+            return inside
+        own = self.cmp("eq", self.rank_of(space, address), self.special("%cluster_ctarank"))
+        return self.and_(inside, own)
 
     def fence(self, kind: str) -> None:
         """Accesses happen in order here; nothing is left to order."""

@@ -17,6 +17,7 @@ from ..ptx import abi, tree
 from ..ptx.isa import Form, OperandSpec, form
 from ..ptx.specials import WARP_SIZE, special
 from ..ptx.types import bits, kind
+from .later import awaited
 from .operands import Addr, Arg, Const, Not, Op, Reg, Register, Special, Vec
 
 _FAMILY = re.compile(r"(.*?)(\d+)")
@@ -90,6 +91,8 @@ def _symbols(o: tree.Operand) -> Iterator[str]:
         yield o.name
     elif isinstance(o, tree.Address):
         yield from _symbols(o.base)
+        for item in o.coords or ():
+            yield from _symbols(item)
     elif isinstance(o, tree.Vector):
         for item in o.items:
             yield from _symbols(item)
@@ -215,6 +218,8 @@ class Flattener:
         if "call" in found.effects:
             hint = "a kernel whose functions are all inlined runs"
             raise self.error("the virtual machine does not run calls yet", s.pos, hint)
+        if awaited(found.row.meaning):
+            raise self.error(f"the virtual machine does not run {s.opcode} yet", s.pos)
         return found
 
     # --- operands ---
@@ -250,7 +255,10 @@ class Flattener:
         if isinstance(o, tree.Imm | tree.FloatImm):
             return Const(immediate(spec.type, o))
         if isinstance(o, tree.Address):
-            return self.address(o, scope, pos)
+            place = self.address(o, scope, pos)
+            if not o.coords:
+                return place
+            return Vec((place, *(self.argument(spec, c, scope, pos) for c in o.coords)))
         if isinstance(o, tree.Vector):
             return Vec(tuple(self.argument(spec, item, scope, pos) for item in o.items))
         return Not(self.lookup(o.operand.name, scope, pos)) if isinstance(o, tree.Not) else None

@@ -8,29 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, partial
 from itertools import chain, combinations
 
 import pytest
 
-import forms
 import forms_convert
-from forms import TARGETS, VERSIONS, Span, Verdicts
+import verdicts
+from forms import DECLARATIONS, MATRICES, line
 from tilewright import mma, ptx
 from tilewright.ptx.check import candidates
 from tilewright.ptx.isa.row import find
-from tilewright.ptx.needs import Need, problem
-from tilewright.target import FIRST_VERSION, Target, parse_version
+from verdicts import VERSIONS, Difference, Spans, Verdicts, within
 
-Spans = tuple[Span, ...]
-NEVER: Spans = ((0, 0),) * len(TARGETS)
-TOP = {"sm_70": "8.8"}  # the last version that a ptxas knows with it
-
-
-@cache
-def kept() -> Verdicts:
-    return Verdicts.load()
+kept = cache(partial(Verdicts.load, MATRICES))
 
 
 @cache
@@ -38,59 +29,19 @@ def legal() -> frozenset[str]:
     return frozenset(kept().legal)
 
 
-@lru_cache(maxsize=None)
-def spans_of(wanted: tuple[Need, ...], until: str) -> Spans:
-    """For each target the versions in which something with these needs may be used."""
-    made = []
-    for name in TARGETS:
-        target, top = Target.parse(name), parse_version(TOP.get(name, VERSIONS[-1]))
-        found = [
-            i for i, v in enumerate(map(parse_version, VERSIONS))
-            if FIRST_VERSION[name] <= v <= top
-            and not problem("it", wanted, v, target)
-            and not (until and v >= parse_version(until))
-        ]  # fmt: skip
-        made.append((found[0], found[-1] + 1) if found else (0, 0))
-    return tuple(made)
-
-
 def ours(text: str) -> Spans:
     """What our rows say of an opcode, or of an instruction with operands."""
     opcode, _, operands = text.rstrip(";").partition(" ")
     found = find(opcode)
     if found is None:
-        return NEVER
+        return MATRICES.never
     count = len(re.sub(r"\{[^}]*\}", "", operands).split(","))
     if operands and not candidates(found, count):
-        return NEVER
-    return spans_of(tuple(found.needs()), found.until)
-
-
-def described(spans: Spans) -> str:
-    """``sm_80 7.0–9.5, …``"""
-    given = zip(TARGETS, spans, strict=True)
-    words = [f"{t} {VERSIONS[a]}–{VERSIONS[b - 1]}" for t, (a, b) in given if b]
-    return ", ".join(words) or "never"
+        return MATRICES.never
+    return MATRICES.spans(found.needs(), found.until)
 
 
 # --- where we differ on purpose ---------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Difference:
-    text: str
-    ptxas: Spans
-    ours: Spans
-
-    def __str__(self) -> str:
-        return f"{self.text}: ptxas {described(self.ptxas)}; we {described(self.ours)}"
-
-    @property
-    def words(self) -> list[str]:
-        return self.text.split(".")
-
-    def only_ptxas(self, pattern: str) -> bool:
-        return self.ours == NEVER and bool(re.match(pattern, self.text))
 
 
 IGNORED = set(
@@ -104,7 +55,7 @@ def _ignores_words(d: Difference) -> bool:
 
     Nothing of the list of legal forms is excused so.
     """
-    if d.ours != NEVER or d.text in legal():
+    if d.ours != MATRICES.never or d.text in legal():
         return False
     places = [i for i, w in enumerate(d.words) if w in IGNORED]
     for left_out in chain.from_iterable(combinations(places, n) for n in (1, 2, 3)):
@@ -112,12 +63,6 @@ def _ignores_words(d: Difference) -> bool:
         if within(d.ptxas, ours(shorter)):
             return True
     return False
-
-
-def within(few: Spans, many: Spans) -> bool:
-    """Whether each span is a late part of its span there."""
-    pairs = zip(few, many, strict=True)
-    return all(not b or (low <= a and b == high) for (a, b), (low, high) in pairs)
 
 
 #: Why we differ, and where: the manual is followed, or common sense.
@@ -146,13 +91,7 @@ def why(d: Difference) -> str:
 
 
 def differences(numbers: Iterable[int]) -> Iterator[Difference]:
-    """Where we and ptxas differ among the cases of these numbers."""
-    told, cases = kept(), kept().cases()
-    rows: list[Spans] = [tuple((int(a), int(b)) for a, b in row) for row in told.spans]
-    for number in numbers:
-        theirs, mine = rows[told.index[number]], ours(cases[number])
-        if mine != theirs:
-            yield Difference(cases[number], theirs, mine)
+    return verdicts.differences(kept(), ours, numbers)
 
 
 # --- the tests --------------------------------------------------------------------------------
@@ -178,16 +117,16 @@ def test_all_cases_are_as_ptxas_has_them():
     assert found == set(KNOWN)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", MATRICES.targets)
 def test_the_checker_takes_whole_lines(target):
     """Operands too: what ptxas assembled passes ``ptx.check`` in the last version that had it."""
-    told, at = kept(), TARGETS.index(target)
+    told, at = kept(), MATRICES.targets.index(target)
     by_version: dict[int, list[str]] = {}
     for opcode, i in zip(told.legal, told.index, strict=False):
-        if (last := int(told.spans[i][at][1])) and find(opcode):
-            by_version.setdefault(last - 1, []).append(forms.line(opcode))
+        if (last := int(told.rows[i][at][1])) and find(opcode):
+            by_version.setdefault(last - 1, []).append(line(opcode))
     assert by_version
     for last, lines in by_version.items():
         head = f".version {VERSIONS[last]}\n.target {target}\n.address_size 64\n"
-        body = f"{forms.DECLARATIONS}\n" + "\n".join(lines)
+        body = f"{DECLARATIONS}\n" + "\n".join(lines)
         assert ptx.problems(ptx.parse(f"{head}.entry k() {{\n{body}\nret;\n}}\n")) == []

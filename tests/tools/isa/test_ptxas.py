@@ -24,7 +24,7 @@ from tilewright.ptx.needs import lowest
 
 OLDEST = {"sm_75": "6.3", "sm_80": "7.0", "sm_86": "7.1", "sm_89": "7.8", "sm_90": "7.8"}
 OLDEST |= {"sm_100": "8.6", "sm_100a": "8.6"}  # target → the first PTX version that has it
-IMMEDIATE = {"applypriority": "128", "discard": "128", "pmevent": "1", "lop3": "200"}
+IMMEDIATE = {"pmevent": "1", "lop3": "200"}
 ELSEWHERE = {
     "mma",
     "ldmatrix",
@@ -44,20 +44,30 @@ T: .branchtargets L;
 """
 
 
-def register(type_: str, index: int) -> str:
-    named = {"f32": "f", "f64": "g", "pred": "p", "b8": "c", "u8": "r", "s8": "r"}
+def register(f: Form, type_: str, index: int) -> str:
+    named = {"f32": "f", "f64": "g", "pred": "p", "b8": "c"}
+    if "relaxed" in f.effects:
+        named |= {"u8": "r", "s8": "r"}
     by_width = {8: "c", 16: "h", 32: "r", 64: "d", 128: "q"}
     return f"{named.get(type_) or by_width[width_of(type_)]}{index}"
+
+
+def immediate(f: Form) -> str:
+    return IMMEDIATE.get(f.mnemonic, "16")
 
 
 def operand(f: Form, spec: OperandSpec, index: int) -> str:
     if spec.kind == "address":
         return "[in]" if spec.space.startswith("param") else "[d8]"
+    if spec.kind == "map":
+        return f"[d8, {{{', '.join(f'r{i}' for i in range(spec.count))}}}]"
+    if spec.kind == "imm":
+        return spec.allowed[0].described().split()[0] if spec.allowed else immediate(f)
     if spec.kind != "reg":
-        return {"imm": IMMEDIATE.get(f.mnemonic, "16"), "label": "L", "symbol": "T"}[spec.kind]
+        return {"label": "L", "symbol": "T", "sink": "_"}[spec.kind]
     if not spec.count:
-        return register(spec.type, index)
-    return "{" + ",".join(register(spec.type, i) for i in range(spec.count)) + "}"
+        return register(f, spec.type, index)
+    return "{" + ",".join(register(f, spec.type, i) for i in range(spec.count)) + "}"
 
 
 def written(f: Form, specs: tuple[OperandSpec, ...]) -> str:
@@ -95,9 +105,9 @@ def number(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))
 
 
-def needed(f: Form) -> tuple[str, str]:
+def needed(f: Form, specs: tuple[OperandSpec, ...]) -> tuple[str, str]:
     """The version and target to assemble a form for: what it needs, from sm_75 on."""
-    version, target = lowest({("1.0", "sm_75"), *f.needs()})
+    version, target = lowest({("1.0", "sm_75"), *f.needs(), *(s.needs for s in specs if s.needs)})
     return f"{version[0]}.{version[1]}", target.name
 
 
@@ -110,10 +120,7 @@ def samples() -> dict[tuple[str, str], set[str]]:
             if f.space == "param::func" or (f.mnemonic == "st" and f.space == "param"):
                 continue  # a kernel's parameters are read-only, and no device function's
             for specs in f.signatures:
-                late = f.mnemonic == "cp" and any(s.name == "ignore" for s in specs)
-                version, target = needed(f)
-                key = (max(version, "7.5", key=number), target) if late else (version, target)
-                groups.setdefault(key, set()).add(written(f, specs))
+                groups.setdefault(needed(f, specs), set()).add(written(f, specs))
     return groups
 
 

@@ -5,7 +5,7 @@ The lanes of a warp act in order of lane. A ``red`` is an ``atom`` whose old val
 
 from __future__ import annotations
 
-from .memory import NEEDS, SCOPES, SHARED, space_of
+from .memory import CLUSTER, NEEDS, SCOPES, space_of
 from .primitives import Primitives, Value
 from .row import Form, Options, row
 
@@ -28,12 +28,12 @@ def _hint_is_global(f: Form) -> str:
 
 BASE: Options = {
     "scope": SCOPES,
-    "space": f"global {SHARED}",
+    "space": f"global {CLUSTER}",
     "hint": "L2::cache_hint",
     "effects": "memory",
     "where": _hint_is_global,
 }
-A: Options = {**BASE, "sem": "relaxed acquire release acq_rel"}
+A: Options = {**BASE, "sem": "relaxed acquire release acq_rel", "effects": "memory discard"}
 R: Options = {**BASE, "sem": "relaxed release"}
 FIRST: Options = {"ptx": "1.1", "target": "sm_11"}
 ATOMIC_NEEDS: Options = {

@@ -1,9 +1,10 @@
-"""Control: branches, calls, the end of a thread, barriers of a CTA."""
+"""Control: branches, calls, the end of a thread, barriers of a CTA, registers and grids."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from .compose import ALL_ONES
 from .primitives import Primitives, Value
 from .row import Form, Options, row
 
@@ -47,10 +48,29 @@ def trap(m: Primitives, f: Form) -> None:
     m.trap(f.mnemonic)
 
 
-@row("nanosleep.u32", "time:u32", ptx="6.3", target="sm_70")
+@row("nanosleep.u32", "time:u32", ptx="6.2", target="sm_70")
 def nanosleep(m: Primitives, f: Form, time: Value) -> None:
     """Give way for about that many nanoseconds."""
     m.nanosleep(time)
+
+
+@row(
+    "setmaxnreg.{way}.sync.aligned.u32",
+    "count:imm(24..256:8)",
+    way="inc dec",
+    ptx="8.0|8.6|8.6|8.8|8.8|8.7|8.8",
+    target="sm_90a|sm_100a|sm_101a|sm_100f|sm_101f|sm_120a|sm_120f",
+    effects="convergent",
+    lead=1,
+)
+def setmaxnreg(m: Primitives, f: Form, count: int) -> None:
+    """A warp gives registers back or takes more; here each has enough."""
+    m.convergent(m.const(32, ALL_ONES))
+
+
+@row("griddepcontrol.{what}", "", what="launch_dependents wait", ptx="7.8", target="sm_90")
+def griddepcontrol(m: Primitives, f: Form) -> None:
+    """Let the next grid begin, or wait for the one before; here they run one after the other."""
 
 
 @row("pmevent[.mask]", "event:imm", needs={"mask": ("3.0", "sm_20")})
@@ -60,44 +80,43 @@ def pmevent(m: Primitives, f: Form, event: int) -> None:
 
 # --- barriers ---------------------------------------------------------------------------------
 
-OLD: Options = {"effects": "barrier", "needs": {"cta": ("7.8", "sm_30")}}
-NEW: Options = {
-    "effects": "barrier",
-    "ptx": "6.0",
-    "target": "sm_30",
-    "needs": {"cta": ("7.8", "sm_30")},
-}
+CTA = {"cta": ("7.8", "sm_30")}
+OLD: Options = {"effects": "barrier", "needs": CTA}
+NEW: Options = {**OLD, "ptx": "6.0", "target": "sm_30"}
 FERMI: Options = {**OLD, "ptx": "2.0", "target": "sm_20"}
+INDEX, THREADS = "index:u32(0..15)", "threads:u32(0..:32)"
 
 
-@row("bar[.cta].sync", "index:u32, threads:u32?", **OLD)
-@row("barrier[.cta].sync[.aligned]", "index:u32, threads:u32?", **NEW)
+@row("bar[.cta].sync", f"{INDEX}, {THREADS}?", lead=1, **OLD)
+@row("barrier[.cta].sync[.aligned]", f"{INDEX}, {THREADS}?", lead=1, **NEW)
 def sync(m: Primitives, f: Form, index: Value, threads: Value | None = None) -> None:
     """Wait until ``threads`` threads (all of the CTA) have come to the barrier."""
     m.barrier(index, threads)
 
 
-@row("bar[.cta].arrive", "index:u32, threads:u32", **FERMI)
-@row("barrier[.cta].arrive[.aligned]", "index:u32, threads:u32", **NEW)
+@row("bar[.cta].arrive", f"{INDEX}, {THREADS}", lead=2, **FERMI)
+@row("barrier[.cta].arrive[.aligned]", f"{INDEX}, {THREADS}", lead=2, **NEW)
 def arrive(m: Primitives, f: Form, index: Value, threads: Value) -> None:
     """Count towards the barrier without waiting."""
     m.barrier(index, threads, arrive=True)
 
 
-REDUCE = "{d} = index:u32, c:pred / {d} = index:u32, threads:u32, c:pred"
+PREDICATE = f"d:pred = {INDEX}, c:pred / d:pred = {INDEX}, {THREADS}, c:pred"
+COUNT = PREDICATE.replace("d:pred", "d:u32")
 
 
-@row("bar[.cta].red.{op}.pred", REDUCE.format(d="d:pred"), op="and or", **FERMI)
-@row("bar[.cta].red.{op}.u32", REDUCE.format(d="d:u32"), op="popc", **FERMI)
-@row("barrier[.cta].red.{op}[.aligned].pred", REDUCE.format(d="d:pred"), op="and or", **NEW)
-@row("barrier[.cta].red.{op}[.aligned].u32", REDUCE.format(d="d:u32"), op="popc", **NEW)
+@row("bar[.cta].red.{op}.pred", PREDICATE, op="and or", lead=2, **FERMI)
+@row("bar[.cta].red.{op}.u32", COUNT, op="popc", lead=2, **FERMI)
+@row("barrier[.cta].red.{op}[.aligned].pred", PREDICATE, op="and or", lead=2, **NEW)
+@row("barrier[.cta].red.{op}[.aligned].u32", COUNT, op="popc", lead=2, **NEW)
 def reduce(m: Primitives, f: Form, index: Value, *rest: Value) -> Value:
     """``sync``, and the predicate over the threads: ``and``, ``or``, or how often it holds."""
     *threads, predicate = rest
     return m.barrier_reduce(index, threads[0] if threads else None, f.op, predicate)
 
 
-@row("bar.warp.sync", "members:b32", ptx="6.0", target="sm_30", effects="convergent")
+@row("bar.warp.sync", "members:b32", ptx="6.0", target="sm_30", effects="convergent",
+     lead=1)  # fmt: skip
 def warp_sync(m: Primitives, f: Form, members: Value) -> None:
     """Wait for the lanes of the mask; memory is ordered among them."""
     m.convergent(members)

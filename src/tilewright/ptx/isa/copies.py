@@ -13,19 +13,22 @@ AMPERE: Options = {"ptx": "7.0", "target": "sm_80"}
 
 
 def _operands(f: Form) -> str:
-    base, policy = "[dst:space], [src:global], size:imm", ", policy:b64" if f.hint else ""
-    return f"{base}{policy} / {base}, n:u32{policy} / {base}, ignore:pred{policy}"
+    size = "4 8 16" if f.cache == "ca" else "16"
+    base, policy = f"[dst:DST], [src:SRC], size:imm({size})", ", policy:b64" if f.hint else ""
+    return f"{base}{policy} / {base}, n:u32(0..16){policy} / {base}, ignore:pred@7.5/sm_80{policy}"
 
 
 @row(
-    "cp.async.{cache}.{space}.global[.{hint}][.{prefetch}]",
+    "cp.async.{cache}.{DST}.{SRC}[.{hint}][.{prefetch}]",
     _operands,
     cache="ca cg",
-    space=SHARED,
+    DST=SHARED,
+    SRC="global",
     hint="L2::cache_hint",
     prefetch=PREFETCH,
     effects="memory async",
-    needs=NEEDS | {"ca": ("7.0", "sm_80"), "cg": ("7.0", "sm_80")},
+    needs=NEEDS | dict.fromkeys(("ca", "cg", "shared::cta"), ("7.0", "sm_80")),
+    lead=1,
     **AMPERE,
 )
 def cp_async(m: Primitives, f: Form, dst: Value, src: Value, size: int, *rest: Value) -> None:
@@ -41,19 +44,19 @@ def cp_async(m: Primitives, f: Form, dst: Value, src: Value, size: int, *rest: V
     m.cp_async(dst, src, size, valid)
 
 
-@row("cp.async.commit_group", "", effects="async", **AMPERE)
+@row("cp.async.commit_group", "", effects="async", lead=2, **AMPERE)
 def commit_group(m: Primitives, f: Form) -> None:
     """The copies since the last commit become a group."""
     m.cp_async_commit()
 
 
-@row("cp.async.wait_group", "n:imm", effects="memory async", **AMPERE)
+@row("cp.async.wait_group", "n:imm", effects="memory async", lead=2, **AMPERE)
 def wait_group(m: Primitives, f: Form, n: int) -> None:
     """Wait until at most the ``n`` newest groups are under way."""
     m.cp_async_wait(n)
 
 
-@row("cp.async.wait_all", "", effects="memory async", **AMPERE)
+@row("cp.async.wait_all", "", effects="memory async", lead=2, **AMPERE)
 def wait_all(m: Primitives, f: Form) -> None:
     """Wait for all copies of this thread, committed or not."""
     m.cp_async_wait(-1)

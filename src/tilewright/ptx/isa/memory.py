@@ -1,8 +1,10 @@
-"""Loads and stores, addresses, prefetches, fences and moves.
+"""Loads and stores, addresses and moves.
 
-An address arrives 64 bits wide. Cache operators, eviction priorities and policies change no
-value, so the meanings don't look at them; ordering and scope are the memory model's, which the
-evaluators own. A register wider than the type may be loaded or stored (``relaxed``)."""
+An address arrives 64 bits wide; one of ``shared::cluster`` is one of ``shared`` that may be another
+CTA's. Cache operators, eviction priorities and policies change no value, so the meanings don't look
+at them; ordering and scope are the memory model's, which the evaluators own. A register wider than
+the type may be loaded or stored (``relaxed``).
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,9 @@ EVICT = "L1::evict_normal L1::evict_unchanged L1::evict_first L1::evict_last L1:
 EVICT_L2 = "L2::evict_normal L2::evict_first L2::evict_last"
 PREFETCH = "L2::64B L2::128B L2::256B"
 SHARED = "shared shared::cta"
-READABLE = f"global {SHARED} local const param param::entry param::func"
-WRITABLE = f"global {SHARED} local param param::func"
+CLUSTER = f"{SHARED} shared::cluster"
+READABLE = f"global {CLUSTER} local const param param::entry param::func"
+WRITABLE = f"global {CLUSTER} local param param::func"
 STRONG = ("volatile", "relaxed", "acquire", "release")
 
 NEEDS = {
@@ -33,6 +36,7 @@ NEEDS = {
     "L2::128B": ("7.4", "sm_75"),
     "L2::256B": ("7.4", "sm_80"),
     "shared::cta": ("7.8", "sm_30"),
+    "shared::cluster": ("7.8", "sm_90"),
     "param::entry": ("8.3", "sm_20"),
     "param::func": ("8.3", "sm_20"),
     "T=b128": ("8.3", "sm_70"),
@@ -45,19 +49,28 @@ def space_of(f: Form) -> str:
     return f.space.partition("::")[0]
 
 
+def scoped(f: Form) -> str:
+    """Why the form's ordering and scope don't go together."""
+    ordered = f.sem in ("relaxed", "acquire", "release", "acq_rel")
+    if ordered and not f.scope:
+        return f".{f.sem} needs a scope"
+    if f.scope and not ordered:
+        return "a scope needs .relaxed, .acquire or .release"
+    return ""
+
+
 def _strength(f: Form) -> str:
     """Why the form's ordering does not fit its scope, its space or its cache operator."""
-    scoped = f.sem in ("relaxed", "acquire", "release", "acq_rel")
-    if scoped and not f.scope:
-        return f".{f.sem} needs a scope"
-    if f.scope and not scoped:
-        return "a scope needs .relaxed, .acquire or .release"
+    if wrong := scoped(f):
+        return wrong
     if f.sem in STRONG and f.cop:
         return f".{f.sem} and .{f.cop} exclude each other"
     if f.sem in STRONG and f.space.startswith(("const", "param", "local")):
         return f".{f.sem} does not apply to .{f.space}"
     if f.mmio and (f.sem, f.scope) != ("relaxed", "sys"):
         return ".mmio needs .relaxed.sys"
+    if f.mmio and f.space not in ("", "global"):
+        return f".mmio does not apply to .{f.space}"
     if f.mmio and (f.evict or f.evict2 or f.hint or f.prefetch or f.vec):
         return ".mmio takes neither cache hints nor vectors"
     return _caching(f)
@@ -190,24 +203,25 @@ def st(
 
 # --- addresses --------------------------------------------------------------------------------
 
-SPACES = "global shared shared::cta local const param param::entry"
+SPACES = f"global {CLUSTER} local const param param::entry"
 ADDRESS_NEEDS = {
     "const": ("3.1", "sm_20"),
     "param": ("7.7", "sm_70"),
     "shared::cta": ("7.8", "sm_30"),
+    "shared::cluster": ("7.8", "sm_90"),
     "param::entry": ("8.3", "sm_70"),
+}
+CVTA: Options = {
+    "space": SPACES,
+    "T": "u32 u64",
+    "ptx": "2.0",
+    "target": "sm_20",
+    "needs": ADDRESS_NEEDS,
 }
 
 
-@row(
-    "cvta[.to].{space}.{T}",
-    "d:T = a:T",
-    space=SPACES,
-    T="u32 u64",
-    ptx="2.0",
-    target="sm_20",
-    needs=ADDRESS_NEEDS,
-)
+@row("cvta.{space}.{T}", "d:T = a:T", **CVTA)
+@row("cvta.to.{space}.{T}", "d:T = a:T", lead=1, **CVTA)
 def cvta(m: Primitives, f: Form, a: Value) -> Value:
     """An address of a state space to a generic address, or with ``.to`` back."""
     convert = m.from_generic if f.to else m.to_generic
@@ -225,7 +239,7 @@ def cvta(m: Primitives, f: Form, a: Value) -> Value:
 )
 def isspacep(m: Primitives, f: Form, a: Value) -> Value:
     """Does the generic address lie in the state space's window?"""
-    return m.in_space(space_of(f), a)
+    return m.in_space(f.space if f.space == "shared::cluster" else space_of(f), a)
 
 
 PARTS = {
@@ -256,143 +270,3 @@ def mov(m: Primitives, f: Form, a: Value | tuple[Value, ...]) -> Value:
     A vector may stand for either operand of a bit type; its parts, the lowest first, are the value.
     """
     return m.join(*a) if isinstance(a, tuple) else a
-
-
-# --- hints ------------------------------------------------------------------------------------
-
-
-@row(
-    "prefetch[.{space}].{level}",
-    "[a:space]",
-    space="global local",
-    level="L1 L2",
-    ptx="2.0",
-    target="sm_20",
-    effects="memory",
-)
-@row(
-    "prefetch.{space}.{level}",
-    "[a:space]",
-    space="global",
-    level="L2::evict_last L2::evict_normal",
-    ptx="7.4",
-    target="sm_80",
-    effects="memory",
-)
-@row("prefetchu.L1", "[a:generic]", ptx="2.0", target="sm_20", effects="memory")
-@row(
-    "applypriority[.{space}].L2::evict_normal",
-    "[a:space], size:imm",
-    space="global",
-    ptx="7.4",
-    target="sm_80",
-    effects="memory",
-)
-def prefetch(m: Primitives, f: Form, a: Value, size: int = 0) -> None:
-    """A hint to the caches; no effect on values."""
-
-
-@row(
-    "discard[.{space}].L2",
-    "[a:space], size:imm",
-    space="global",
-    ptx="7.4",
-    target="sm_80",
-    effects="memory",
-)
-def discard(m: Primitives, f: Form, a: Value, size: int) -> None:
-    """The data may be dropped without being written back; here they stay."""
-
-
-POLICY: Options = {"ptx": "7.4", "target": "sm_80"}
-PRIMARY = "L2::evict_last L2::evict_normal L2::evict_first L2::evict_unchanged"
-SECONDARY = "L2::evict_first L2::evict_unchanged"
-POLICY_BITS = {"L2::evict_last": 0x14F0 << 48, "L2::evict_first": 0x12F0 << 48}
-
-
-@row(
-    "createpolicy.fractional.{first}[.{second}].b64",
-    "d:b64 = fraction:f32?",
-    first=PRIMARY,
-    second=SECONDARY,
-    **POLICY,
-)
-def createpolicy(m: Primitives, f: Form, fraction: Value | None = None) -> Value:
-    """A cache policy for ``.L2::cache_hint``; opaque, and without effect on values."""
-    return m.const(64, POLICY_BITS.get(f.first, 0x10F0 << 48))
-
-
-@row(
-    "createpolicy.range[.{space}].{first}[.{second}].b64",
-    "d:b64 = [a:space], primary:u32, total:u32",
-    space="global",
-    first=PRIMARY,
-    second=SECONDARY,
-    **POLICY,
-)
-def createpolicy_range(m: Primitives, f: Form, a: Value, primary: Value, total: Value) -> Value:
-    """A cache policy for a range of addresses; opaque."""
-    return createpolicy(m, f)
-
-
-@row("createpolicy.cvt.L2.b64", "d:b64 = a:b64", **POLICY)
-def createpolicy_cvt(m: Primitives, f: Form, a: Value) -> Value:
-    """A cache policy from an access property of the CUDA API; opaque."""
-    return a
-
-
-# --- fences -----------------------------------------------------------------------------------
-
-
-@row(
-    "fence[.{sem}].{scope}",
-    "",
-    sem="sc acq_rel acquire release",
-    scope=SCOPES,
-    ptx="6.0",
-    target="sm_70",
-    effects="memory",
-    needs={
-        "scope=cluster": ("7.8", "sm_90"),
-        "acquire": ("8.6", "sm_90"),
-        "release": ("8.6", "sm_90"),
-    },
-)
-def fence(m: Primitives, f: Form) -> None:
-    """Orders this thread's memory accesses before it against those after it."""
-    m.fence(f"{f.sem or 'acq_rel'}.{f.scope}")
-
-
-@row(
-    "membar.{level}",
-    "",
-    level="cta gl sys",
-    ptx="1.4",
-    effects="memory",
-    needs={"sys": ("2.0", "sm_20")},
-)
-def membar(m: Primitives, f: Form) -> None:
-    """The old name of ``fence.sc``."""
-    m.fence("sc." + {"gl": "gpu"}.get(f.level, f.level))
-
-
-@row(
-    "fence.proxy.{proxy}",
-    "",
-    proxy="alias async",
-    ptx="7.5",
-    target="sm_70",
-    effects="memory",
-    needs={"async": ("8.0", "sm_90")},
-)
-@row(
-    "fence.proxy.async.{space}",
-    "",
-    space="global shared::cta",
-    ptx="8.0",
-    target="sm_90",
-    effects="memory",
-)
-def fence_proxy(m: Primitives, f: Form) -> None:
-    """Orders accesses through different proxies."""
-    m.fence("proxy." + (f.proxy or f"async.{f.space}"))

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 Value = Any
+Tensor = tuple[Value, tuple[Value, ...]]  # a tensor map's generic address, and coordinates
 
 
 class Primitives(Protocol):
@@ -144,6 +145,10 @@ class Primitives(Protocol):
         """Until at most ``pending`` of this thread's newest groups are under way;
         −1: until none is, and no copy that was not committed either."""
 
+    def cp_async_arrive(self, space: str, address: Value, counted: bool) -> None:
+        """An arrival at the mbarrier once this thread's copies so far have landed; ``counted``: the
+        phase misses one arrival more until then."""
+
     def ldmatrix(self, space: str, address: Value, count: int, trans: bool) -> tuple[Value, ...]:
         """``count`` (1, 2, 4) 8×8 matrices of 16-bit elements; lanes 8i … 8i+7: row addresses."""
 
@@ -186,6 +191,142 @@ class Primitives(Protocol):
     def wgmma_commit(self) -> None: ...
     def wgmma_wait(self, pending: int) -> None:
         """Until at most ``pending`` of this warp's newest groups are under way."""
+
+    # --- mbarriers (acts) ---
+    # ``space``: shared (of any CTA of the cluster) or "" for generic. A state is 64 bits wide.
+    def mbarrier_init(self, space: str, address: Value, count: Value) -> None:
+        """Every phase ends after ``count`` (32 bits wide) arrivals."""
+
+    def mbarrier_inval(self, space: str, address: Value) -> None: ...
+    def mbarrier_arrive(
+        self, space: str, address: Value, count: Value, tx: Value, drop: bool = False
+    ) -> Value:
+        """``tx`` more bytes are missing (signed: fewer if negative), then ``count`` arrivals come,
+        which with ``drop`` no later phase waits for either; the state before. Any may be 0."""
+
+    def mbarrier_wait(
+        self,
+        space: str,
+        address: Value,
+        phase: Value,
+        parity: bool,
+        *,
+        sleep: bool,
+        time: Value | None = None,
+    ) -> Value:
+        """Predicate: the phase has ended that a state (or, 32 bits wide, its ``parity``) tells of.
+        With ``sleep`` a thread may wait for that, about ``time`` nanoseconds, before it hears no.
+        """
+
+    def mbarrier_pending(self, state: Value) -> Value:
+        """The arrivals that a state misses, 32 bits wide."""
+
+    # --- bulk and tensor copies (act) ---
+    # They land later. Those into shared memory then tell the mbarrier at ``barrier``; the others
+    # belong to their thread's groups. ``ctas``: a bit for each CTA of the cluster that gets a copy,
+    # where target and barrier are in its memory (16 bits wide).
+    def bulk_copy(
+        self,
+        to: str,
+        dst: Value,
+        source: str,
+        src: Value,
+        size: Value,
+        *,
+        barrier: Value | None = None,
+        ctas: Value | None = None,
+        bytes_: Value | None = None,
+    ) -> None:
+        """Copy ``size`` bytes, a multiple of 16, from one space (global, shared) to another;
+        ``bytes_``: a bit for each byte of 16 that is written (16 bits wide)."""
+
+    def bulk_reduce(
+        self,
+        to: str,
+        dst: Value,
+        src: Value,
+        size: Value,
+        op: str,
+        type_: str,
+        barrier: Value | None = None,
+    ) -> None:
+        """Combine ``size`` bytes of shared memory into another space, as ``atomic`` does."""
+
+    def bulk_commit(self) -> None: ...
+    def bulk_wait(self, pending: int, read: bool) -> None:
+        """Until at most ``pending`` of this thread's newest groups are under way; ``read``: until
+        the others have read what they copy."""
+
+    def tensor_load(
+        self,
+        dst: Value,
+        tensor: Tensor,
+        mode: str,
+        offsets: tuple[Value, ...],
+        barrier: Value,
+        ctas: Value | None,
+    ) -> None:
+        """Copy a box into shared memory. ``mode``: tile, or im2col with its ``offsets`` (16 bits
+        wide)."""
+
+    def tensor_load_sm100(
+        self,
+        dst: Value,
+        tensor: Tensor,
+        mode: str,
+        offsets: tuple[Value, ...],
+        barrier: Value,
+        ctas: Value | None,
+        pair: bool,
+    ) -> None:
+        """The modes tile::gather4, im2col::w and im2col::w::128 too; ``pair``: the barrier may be
+        that of the other CTA of two."""
+
+    def tensor_store(self, tensor: Tensor, src: Value, mode: str) -> None:
+        """Copy a box out of shared memory. ``mode``: tile, im2col_no_offs."""
+
+    def tensor_reduce(self, tensor: Tensor, src: Value, mode: str, op: str) -> None:
+        """``tensor_store`` that combines by ``op`` with what is there."""
+
+    def tensor_scatter(self, tensor: Tensor, src: Value, op: str) -> None:
+        """Four rows of shared memory to a matrix, with ``op`` combined."""
+
+    def tensor_map_replace(
+        self, space: str, address: Value, field: str, ordinal: int, value: Value
+    ) -> None:
+        """Change a field, called as in PTX, of a tensor map (of dimension ``ordinal``)."""
+
+    def store_async(
+        self, address: Value, values: tuple[Value, ...], barrier: Value, op: str, type_: str
+    ) -> None:
+        """Store to shared memory of the cluster, or combine by ``op``, later; then tell the
+        mbarrier how many bytes came."""
+
+    # --- clusters (act) ---
+    def map_rank(self, space: str, address: Value, rank: Value) -> Value:
+        """The same place in the shared memory of the cluster's CTA of that rank; 64 bits wide."""
+
+    def rank_of(self, space: str, address: Value) -> Value:
+        """The rank of the CTA whose shared memory that is, 32 bits wide."""
+
+    def cluster_arrive(self, kind: str) -> None:
+        """Count towards the cluster's barrier; ``kind``: release, relaxed."""
+
+    def cluster_wait(self) -> None:
+        """Until all threads of the cluster have arrived."""
+
+    # --- several GPUs' memory at one address (acts) ---
+    def multimem_load(
+        self, op: str, type_: str, address: Value, width: int, count: int, sum_: str
+    ) -> tuple[Value, ...]:
+        """``count`` elements, each ``op`` over all copies; ``sum_``: the format sums are made in,
+        or ""."""
+
+    def multimem_store(self, address: Value, values: tuple[Value, ...]) -> None: ...
+    def multimem_reduce(
+        self, op: str, type_: str, address: Value, values: tuple[Value, ...]
+    ) -> None:
+        """Combine the values into each copy."""
 
     # --- control (acts) ---
     def branch(self, label: str) -> None:

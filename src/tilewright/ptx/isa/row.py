@@ -14,8 +14,9 @@ destinations.
 Syntax: ``.word`` fixed, ``.{slot}`` one of the slot's choices, ``[.word]`` and ``[.{slot}]``
 optional. A row may not need backtracking to be understood, but it is matched with it. The row's
 order of modifiers is the canonical one; as ptxas does, ``form`` takes another where no row has
-the order written (``ld.global.relaxed.gpu.u32``). Slots named in capitals are types; they keep
-their order.
+the order written (``ld.global.relaxed.gpu.u32``). Slots named in capitals keep their order: types
+among types, the state space ``DST`` before ``SRC``, ``FIRST`` before ``SECOND``. ``lead`` says how
+many slots belong to the instruction's name and come first (``mbarrier.arrive.expect_tx``: 2).
 
 Operands, in order, destinations before the ``=``, alternatives between `` / ``:
 
@@ -25,16 +26,18 @@ Operands, in order, destinations before the ``=``, alternatives between `` / ``:
     d:T*vec     a vector as long as slot ``vec`` says (``v4`` → 4, absent → a scalar); ``a:b32*4``
     p:pred|q:pred?   one or two destinations
     [a:space]   an address in the slot's (or a literal) state space; empty is generic
+    [t:map*3]   a tensor map's generic address with three coordinates: ``[%rd1, {%r1, %r2, %r3}]``
     n:imm       an integer immediate;  L:label, F:symbol, s:any  names
-    n:imm(0 1)  one that may have these values (``0..31``, ``0..``: all from 0 on); a vector of two:
-                ``ids:imm(0 2)(0..3)``; ``p:pred(0 1)``: a register or these; ``c:b32()``: no
-                immediate
-    c:T?        optional
+    n:imm(0 1)  one that may have these values (``0..31``, ``0..``: all from 0 on, ``0..64:8``: by
+                eights); a vector of two: ``ids:imm(0 2)(0..3)``; ``p:pred(0 1)``: a register or
+                these; ``c:b32()``: no immediate
+    c:T?        optional; ``c:u32@7.8/sm_90?``: one that needs more than the rest
+    _:sink      a destination that must be ``_``
 
 Effects are words: ``branch``, ``call``, ``exit``, ``barrier``, ``convergent`` (waits for the
-lanes of its member mask), ``memory``, ``async``; ``relaxed``: registers may be wider than the
-types; ``pack`` (``mov.b64 {lo, hi}, d``): for a vector destination the meaning still returns one
-value, whose parts, the lowest first, are the vector.
+lanes of its member mask), ``memory``, ``async``; ``discard``: the result may be ``_``;
+``relaxed``: registers may be wider than the types; ``pack`` (``mov.b64 {lo, hi}, d``): for a vector
+destination the meaning still returns one value, whose parts, the lowest first, are the vector.
 
 What a form needs (lowest PTX version, lowest target) is the maximum of the row's own and of what
 ``needs`` says for each modifier chosen. Alternatives are written ``("8.7", "sm_100a|sm_120a")``,
@@ -64,6 +67,7 @@ Need = tuple[str, str]  # (".version", ".target"), e.g. ("7.0", "sm_80")
 
 Options = dict[str, Any]  # keyword arguments that several rows share
 
+_ORDERED = {"DST": "place", "SRC": "place", "FIRST": "priority", "SECOND": "priority"}
 _PIECE = re.compile(r"\[\.([^\]]+)\]|\.(\{\w+\}|[^.\[{]+)")
 
 
@@ -73,6 +77,11 @@ class Slot:
     choices: tuple[str, ...]
     optional: bool
     literal: bool
+
+    @property
+    def kind(self) -> str:
+        """What it keeps its order with: ``place``, ``priority``, ``type`` or nothing."""
+        return _ORDERED.get(self.name, "type" if self.name.isupper() else "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +98,7 @@ class Row:
     needs: Mapping[str, Need]
     effects: frozenset[str]
     where: Callable[[Form], str] | None
+    lead: int = 0
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
@@ -102,7 +112,9 @@ class Row:
 
     def match(self, modifiers: tuple[str, ...], ordered: bool = True) -> dict[str, str] | None:
         """The slots' choices for these modifiers, in the row's order or in any; None: no match."""
-        return _match(self.slots, modifiers) if ordered else _match_any(self.slots, modifiers)
+        if ordered:
+            return _match(self.slots, modifiers)
+        return _match_any(self.slots, modifiers, self.lead)
 
     def form(self, opcode: str, ordered: bool = True) -> Form | None:
         """The row's form with this opcode's modifiers, or None."""
@@ -148,18 +160,23 @@ def _match(slots: tuple[Slot, ...], words: tuple[str, ...]) -> dict[str, str] | 
     return _match(slots[1:], words) if slot.optional else None
 
 
-def _match_any(slots: tuple[Slot, ...], words: tuple[str, ...]) -> dict[str, str] | None:
-    """In any order, but the types among themselves in the row's: ``cvt.f32.f64.rn``."""
+def _match_any(slots: tuple[Slot, ...], words: tuple[str, ...], lead: int) -> dict[str, str] | None:
+    """In any order, but the first ``lead`` come first, and slots of one kind keep theirs."""
+    if lead:
+        slot, others = slots[0], slots[1:]
+        if not words or words[0] not in slot.choices:
+            return _match_any(others, words, lead - 1) if slot.optional else None
+        rest = _match_any(others, words[1:], lead - 1)
+        return None if rest is None else {slot.name: words[0], **rest}
     if not words:
         return None if any(not s.optional for s in slots) else {}
-    type_seen = False
+    passed: set[str] = set()
     for index, slot in enumerate(slots):
-        is_type = slot.name.isupper()
-        if words[0] in slot.choices and not (is_type and type_seen):
-            rest = _match_any(slots[:index] + slots[index + 1 :], words[1:])
+        if words[0] in slot.choices and slot.kind not in passed:
+            rest = _match_any(slots[:index] + slots[index + 1 :], words[1:], 0)
             if rest is not None:
                 return {slot.name: words[0], **rest}
-        type_seen |= is_type
+        passed |= {slot.kind} - {""}
     return None
 
 
@@ -200,6 +217,11 @@ class Form:
             need = self.row.needs.get(choice) or self.row.needs.get(f"{slot}={choice}")
             if need:
                 yield need
+
+    @cached_property
+    def dated(self) -> bool:
+        """Whether some operand needs more than the form itself."""
+        return any(spec.needs for specs in self.signatures for spec in specs)
 
     @property
     def until(self) -> str:
@@ -258,6 +280,7 @@ def row(
     needs: Mapping[str, Need] | None = None,
     effects: str = "",
     where: Callable[[Form], str] | None = None,
+    lead: int = 0,
     **slots: str,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enter the decorated meaning into the table; the module's text explains the notation.
@@ -270,7 +293,7 @@ def row(
         mnemonic = syntax.partition(".")[0].partition("[")[0]
         words = frozenset(effects.split())
         new = Row(
-            mnemonic, syntax, slots, operands, meaning, ptx, target, needs or {}, words, where
+            mnemonic, syntax, slots, operands, meaning, ptx, target, needs or {}, words, where, lead
         )
         ROWS.setdefault(mnemonic, []).append(new)
         return meaning
@@ -290,9 +313,8 @@ def listed(
 
     def enter(meaning: Callable[..., Any]) -> Callable[..., Any]:
         words = frozenset(effects.split())
-        new = Listed(
-            mnemonic, syntax, {}, operands, meaning, "1.0", "sm_10", {}, words, None, entries, find
-        )
+        base = (mnemonic, syntax, {}, operands, meaning, "1.0", "sm_10", {}, words, None)
+        new = Listed(*base, entries=entries, find=find)
         ROWS.setdefault(mnemonic, []).append(new)
         return meaning
 

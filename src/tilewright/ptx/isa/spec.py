@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 _SPEC = re.compile(
     r"(?P<open>\[)?(?P<both>\+)?(?P<name>\w+):(?P<double>2)?(?P<type>\w*)"
-    r"(?P<allowed>(?:\([-.\d ]*\))*)(?:\*(?P<count>\w+))?(?P<close>\])?(?P<opt>\?)?$"
+    r"(?P<allowed>(?:\([-.:\d ]*\))*)(?:\*(?P<count>\w+))?(?P<close>\])?"
+    r"(?:@(?P<ptx>[\d.]+)/(?P<target>\w+))?(?P<opt>\?)?$"
 )
 _VALUES = re.compile(r"\(([^)]*)\)")
 _FLIPPED_KINDS = {"imm", "label", "symbol", "any"}
@@ -24,8 +25,8 @@ _FLIPPED_KINDS = {"imm", "label", "symbol", "any"}
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """The values that an immediate may have, as the rows write them: ``1 -1``, ``0..31``, ``0..``;
-    empty where none will do.
+    """The values that an immediate may have, as the rows write them: ``1 -1``, ``0..31``, ``0..``,
+    ``24..256:8``; empty where none will do.
     """
 
     text: str
@@ -34,16 +35,19 @@ class Allowed:
         return self.text
 
     def __contains__(self, value: int) -> bool:
-        return any(low <= value <= high for low, high in self._ranges())
+        return any(value in span for span in self._ranges())
 
-    def _ranges(self) -> Iterator[tuple[int, int]]:
+    def _ranges(self) -> Iterator[range]:
         for word in self.text.split():
-            low, dots, high = word.partition("..")
-            yield int(low), int(high or 1 << 63) if dots else int(low)
+            span, _, step = word.partition(":")
+            low, dots, high = span.partition("..")
+            last = int(high or 1 << 63) if dots else int(low)
+            yield range(int(low), last + 1, int(step or 1))
 
     def described(self) -> str:
-        """``0 or 1``, ``0 to 31``, ``0 or more``."""
-        words = (re.sub(r"\.\.$", " or more", w).replace("..", " to ") for w in self.text.split())
+        """``0 or 1``, ``0 to 31``, ``0 or more``, ``24 to 256 in steps of 8``."""
+        words = (w.replace(":", " in steps of ") for w in self.text.split())
+        words = (re.sub(r"\.\.( |$)", r" or more\1", w).replace("..", " to ") for w in words)
         return " or ".join(words)
 
 
@@ -56,7 +60,7 @@ class OperandSpec:
     """
 
     name: str
-    kind: str  # "reg", "imm", "address", "label", "symbol", "any"
+    kind: str  # "reg", "imm", "address", "map", "label", "symbol", "any", "sink"
     type: str = ""
     count: int = 0
     space: str = ""
@@ -65,9 +69,13 @@ class OperandSpec:
     second: bool = False  # the q of p|q
     allowed: tuple[Allowed, ...] = ()
     both: bool = False  # a destination that is read too
+    needs: tuple[str, str] | None = None  # PTX version and target, beyond the form's
 
     def __str__(self) -> str:
-        text = {"address": f"[{self.name}]"}.get(self.kind, f"{self.name}:{self.type or self.kind}")
+        if self.kind == "map":
+            return f"[{self.name}, {{{self.count} x {self.type}}}]"
+        known = {"address": f"[{self.name}]", "sink": "_"}
+        text = known.get(self.kind, f"{self.name}:{self.type or self.kind}")
         text += "".join(f"({values})" for values in self.allowed)
         count = f"*{self.count}" if self.count and not self.allowed else ""
         return text + count + ("?" if self.optional else "")
@@ -97,6 +105,10 @@ def _specs(f: Form, text: str, dest: bool) -> Iterator[OperandSpec]:
 def _spec(f: Form, m: re.Match[str], dest: bool, second: bool) -> OperandSpec:
     name, kind, optional = m["name"], m["type"], bool(m["opt"])
     allowed = tuple(map(Allowed, _VALUES.findall(m["allowed"])))
+    if kind == "sink":
+        return OperandSpec(name, kind, dest=True)
+    if kind == "map":
+        return OperandSpec(name, kind, "s32", _count(f, m["count"]))
     if m["open"]:
         space = f.chosen.get(kind, "" if any(s.name == kind for s in f.row.slots) else kind)
         return OperandSpec(name, "address", space=space, optional=optional)
@@ -107,8 +119,10 @@ def _spec(f: Form, m: re.Match[str], dest: bool, second: bool) -> OperandSpec:
     if m["double"]:
         type_ = type_[0] + str(2 * int(type_[1:]))
     count = _count(f, m["count"])
-    both = bool(m["both"])
-    return OperandSpec(name, "reg", type_, count, "", optional, dest, second, allowed, both)
+    needs = (m["ptx"], m["target"]) if m["ptx"] else None
+    return OperandSpec(
+        name, "reg", type_, count, "", optional, dest, second, allowed, bool(m["both"]), needs
+    )
 
 
 def _count(f: Form, word: str | None) -> int:

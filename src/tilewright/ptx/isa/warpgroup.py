@@ -15,14 +15,8 @@ from .primitives import Primitives, Value
 from .row import Form, Options, listed, row
 
 WGMMA = tuple(r for r in mma.ROWS if r.asynchronous)
-HOPPER: Options = {"ptx": "8.0", "target": "sm_90a", "effects": "convergent async"}
+HOPPER: Options = {"ptx": "8.0", "target": "sm_90a", "effects": "convergent async", "lead": 1}
 SIGNS = "imm_scale_a:imm(-1 1), imm_scale_b:imm(-1 1)"
-
-
-def _second(f: Form) -> str:
-    """What is done is said first: ptxas takes the other words in any order."""
-    name = f.row.syntax.split(".")[1]
-    return "" if f.opcode.split(".")[1] == name else f".{name} comes first"
 
 
 def _operands(f: Form) -> str:
@@ -72,21 +66,21 @@ def mma_async(
     )  # fmt: skip
 
 
-@row("wgmma.fence.sync.aligned", "", where=_second, **HOPPER)
+@row("wgmma.fence.sync.aligned", "", **HOPPER)
 def fence(m: Primitives, f: Form) -> None:
     """Registers written before are there for the products that follow."""
     m.convergent(m.const(32, ALL))
     m.fence("wgmma")
 
 
-@row("wgmma.commit_group.sync.aligned", "", where=_second, **HOPPER)
+@row("wgmma.commit_group.sync.aligned", "", **HOPPER)
 def commit_group(m: Primitives, f: Form) -> None:
     """The warp's products since the last commit become a group."""
     m.convergent(m.const(32, ALL))
     m.wgmma_commit()
 
 
-@row("wgmma.wait_group.sync.aligned", "n:imm(0..)", where=_second, **HOPPER)
+@row("wgmma.wait_group.sync.aligned", "n:imm(0..)", **HOPPER)
 def wait_group(m: Primitives, f: Form, n: int) -> None:
     """Wait until at most the ``n`` newest groups are under way."""
     m.convergent(m.const(32, ALL))

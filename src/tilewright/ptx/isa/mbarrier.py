@@ -1,0 +1,134 @@
+"""mbarriers: objects in shared memory that count arrivals and bytes, one phase after another.
+
+A phase ends when no arrival and no byte is missing. Whoever arrives gets the phase's state, to wait
+for its end with; a barrier of another CTA gives none (``_``). What an instruction expects or
+completes is ``mbarrier_arrive`` without an arrival.
+"""
+
+from __future__ import annotations
+
+from .memory import CLUSTER, SHARED, scoped, space_of
+from .primitives import Primitives, Value
+from .row import Form, Options, row
+
+OTHERS = "shared::cluster"
+NEEDS = {
+    "shared::cta": ("7.8", "sm_80"),
+    OTHERS: ("8.0", "sm_90"),
+    "scope=cta": ("8.0", "sm_80"),
+    "scope=cluster": ("8.0", "sm_90"),
+    "relaxed": ("8.6", "sm_90"),
+}
+HERE: Options = {"space": SHARED, "needs": NEEDS, "effects": "memory"}
+AMPERE: Options = {**HERE, "ptx": "7.0", "target": "sm_80"}
+HOPPER: Options = {**HERE, "ptx": "7.8", "target": "sm_90"}
+
+
+@row("mbarrier.init[.{space}].b64", "[a:space], count:u32", lead=1, **AMPERE)
+def init(m: Primitives, f: Form, a: Value, count: Value) -> None:
+    """A new barrier, whose phases end after ``count`` arrivals."""
+    m.mbarrier_init(space_of(f), a, count)
+
+
+@row("mbarrier.inval[.{space}].b64", "[a:space]", lead=1, **AMPERE)
+def inval(m: Primitives, f: Form, a: Value) -> None:
+    """The barrier is one no more; its memory may hold something else."""
+    m.mbarrier_inval(space_of(f), a)
+
+
+# --- bytes and arrivals -----------------------------------------------------------------------
+
+SEM: Options = {"scope": "cta cluster", "where": scoped}
+BYTES: Options = {
+    **SEM, "sem": "relaxed", "space": CLUSTER, "needs": {"shared::cta": NEEDS["shared::cta"]},
+    "ptx": "8.0", "target": "sm_90", "effects": "memory", "lead": 1,
+}  # fmt: skip
+
+
+@row("mbarrier.expect_tx[.{sem}][.{scope}][.{space}].b64", "[a:space], tx:u32", **BYTES)
+def expect_tx(m: Primitives, f: Form, a: Value, tx: Value) -> None:
+    """The phase ends ``tx`` bytes later."""
+    m.mbarrier_arrive(space_of(f), a, m.const(32, 0), tx)
+
+
+@row("mbarrier.complete_tx[.{sem}][.{scope}][.{space}].b64", "[a:space], tx:u32", **BYTES)
+def complete_tx(m: Primitives, f: Form, a: Value, tx: Value) -> None:
+    """As though an asynchronous copy had brought ``tx`` bytes."""
+    zero = m.const(32, 0)
+    m.mbarrier_arrive(space_of(f), a, zero, m.sub(zero, tx))
+
+
+ARRIVE: Options = {
+    **AMPERE, **SEM, "verb": "arrive arrive_drop", "sem": "release relaxed",
+    "effects": "memory discard",
+}  # fmt: skip
+REMOTE: Options = {**ARRIVE, "space": OTHERS, "ptx": "8.0", "target": "sm_90", "effects": "memory"}
+COUNT = "count:u32(1..)"
+ORDER = "[.{sem}][.{scope}]"
+
+
+@row(f"mbarrier.{{verb}}{ORDER}[.{{space}}].b64", f"d:b64 = [a:space], {COUNT}@7.8/sm_90?", lead=1,
+     **ARRIVE)  # fmt: skip
+@row(f"mbarrier.{{verb}}{ORDER}.{{space}}.b64", f"_:sink = [a:space], {COUNT}?", lead=1, **REMOTE)
+@row(
+    f"mbarrier.{{verb}}.noComplete{ORDER}[.{{space}}].b64",
+    f"d:b64 = [a:space], {COUNT}",
+    lead=1,
+    **{**ARRIVE, "sem": "release", "scope": "cta"},
+)
+def arrive(m: Primitives, f: Form, a: Value, count: Value | None = None) -> Value:
+    """``count`` (1) arrivals, with ``_drop`` of threads that no later phase waits for."""
+    one, none = m.const(32, 1), m.const(32, 0)
+    drop = f.verb == "arrive_drop"
+    return m.mbarrier_arrive(space_of(f), a, one if count is None else count, none, drop)
+
+
+LATER: Options = {"ptx": "8.0", "target": "sm_90", "lead": 2}
+
+
+@row(f"mbarrier.{{verb}}.expect_tx{ORDER}[.{{space}}].b64", "d:b64 = [a:space], tx:u32",
+     **{**ARRIVE, **LATER})  # fmt: skip
+@row(f"mbarrier.{{verb}}.expect_tx{ORDER}.{{space}}.b64", "_:sink = [a:space], tx:u32",
+     **{**REMOTE, **LATER})  # fmt: skip
+def arrive_expect_tx(m: Primitives, f: Form, a: Value, tx: Value) -> Value:
+    """``expect_tx``, then one arrival."""
+    return m.mbarrier_arrive(space_of(f), a, m.const(32, 1), tx, f.verb == "arrive_drop")
+
+
+@row("cp.async.mbarrier.arrive[.{noinc}][.{space}].b64", "[a:space]", noinc="noinc", lead=3,
+     **AMPERE | {"effects": "memory async"})  # fmt: skip
+def arrive_after_copies(m: Primitives, f: Form, a: Value) -> None:
+    """Arrive when this thread's copies so far are done; unless ``noinc``, the phase waits for it
+    beyond the arrivals that it was to have.
+    """
+    m.cp_async_arrive(space_of(f), a, not f.noinc)
+
+
+# --- waiting ----------------------------------------------------------------------------------
+
+WAIT: Options = {**SEM, "sem": "acquire relaxed"}
+TRY: Options = {**HOPPER, **WAIT}
+
+
+@row(f"mbarrier.test_wait{ORDER}[.{{space}}].b64", "p:pred = [a:space], phase:b64", lead=1,
+     **AMPERE, **WAIT)  # fmt: skip
+@row(f"mbarrier.test_wait.{{parity}}{ORDER}[.{{space}}].b64", "p:pred = [a:space], phase:u32(0 1)",
+     parity="parity", lead=2, **AMPERE | {"ptx": "7.1"}, **WAIT)  # fmt: skip
+def test_wait(m: Primitives, f: Form, a: Value, phase: Value) -> Value:
+    """Has the phase of that state, or the last one of that parity, ended?"""
+    return m.mbarrier_wait(space_of(f), a, phase, bool(f.parity), sleep=False)
+
+
+@row(f"mbarrier.try_wait{ORDER}[.{{space}}].b64", "p:pred = [a:space], phase:b64, time:u32?",
+     lead=1, **TRY)  # fmt: skip
+@row(f"mbarrier.try_wait.{{parity}}{ORDER}[.{{space}}].b64",
+     "p:pred = [a:space], phase:u32(0 1), time:u32?", parity="parity", lead=2, **TRY)  # fmt: skip
+def try_wait(m: Primitives, f: Form, a: Value, phase: Value, time: Value | None = None) -> Value:
+    """``test_wait``, but a thread may sleep before it hears no, for about ``time`` nanoseconds."""
+    return m.mbarrier_wait(space_of(f), a, phase, bool(f.parity), sleep=True, time=time)
+
+
+@row("mbarrier.pending_count.b64", "d:u32 = state:b64", ptx="7.0", target="sm_80", lead=1)
+def pending_count(m: Primitives, f: Form, state: Value) -> Value:
+    """How many arrivals were missing in a state."""
+    return m.mbarrier_pending(state)

@@ -1,0 +1,43 @@
+"""What no evaluator has yet: primitives whose instructions are refused before a kernel runs.
+
+Which ones a meaning needs is read from its code, and that of the functions it calls: a primitive
+that an evaluator gains leaves ``LATER``, and no list of instructions has to follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from types import CodeType, FunctionType
+from typing import Any
+
+LATER = frozenset({
+    "bulk_reduce", "cp_async_arrive", "multimem_load", "multimem_reduce", "multimem_store",
+    "store_async", "tensor_load_sm100", "tensor_map_replace", "tensor_reduce", "tensor_scatter",
+})  # fmt: skip
+
+
+@lru_cache(maxsize=None)
+def awaited(meaning: Callable[..., Any]) -> frozenset[str]:
+    """The primitives of ``LATER`` that a row's meaning uses."""
+    seen: set[Any] = set()
+    return LATER & frozenset(_names(meaning, seen))
+
+
+def _names(function: Any, seen: set[Any]) -> Iterator[str]:
+    """The names in a function's code, and in that of its module's functions among them."""
+    if not isinstance(function, FunctionType) or function in seen:
+        return
+    seen.add(function)
+    for code in _codes(function.__code__):
+        yield from code.co_names
+        for name in code.co_names:
+            yield from _names(function.__globals__.get(name), seen)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """A function's code and that of the functions inside it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
