@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from isa_pictures import all_pictures, links, move_link
+from made import ROOT, keep
 
 from tilewright.dtypes import dtype
 from tilewright.mma import GENERATIONS, MOVES, ROWS, Instruction, Move, instruction
@@ -26,7 +27,6 @@ from tilewright.ptx.isa import ROWS as PTX_ROWS
 from tilewright.view import arithmetic_words
 from tilewright.view.words import PUBLISHED, needs_words
 
-ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "isa.md"
 FOLDER = ROOT / "docs" / "isa"
 
@@ -296,31 +296,5 @@ def made() -> dict[Path, str]:
     return {PAGE: page, **{FOLDER / name: svg for name, svg in all_pictures().items()}}
 
 
-def changed() -> tuple[dict[Path, str], list[Path]]:
-    """What has to be written, and the pictures that nothing links to any more."""
-    wanted = made()
-    old = [path for path in FOLDER.glob("*.svg") if path not in wanted]
-    new = {
-        path: text
-        for path, text in wanted.items()
-        if not path.exists() or path.read_text(encoding="utf-8") != text
-    }
-    return new, old
-
-
-def main(arguments: list[str]) -> int:
-    new, old = changed()
-    for path in [*new, *old]:
-        print(path.relative_to(ROOT))
-    if "--check" in arguments:
-        return 1 if new or old else 0
-    FOLDER.mkdir(exist_ok=True)
-    for path, text in new.items():
-        path.write_text(text, encoding="utf-8")
-    for path in old:
-        path.unlink()
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(keep(made(), FOLDER, sys.argv[1:]))
