@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..layout import Layout, Sum, Swizzle, Tensor
+from ..layout import Layout, Sum, Swizzle, Tensor, flatten
 from ..layout.arithmetic import Term
 from .registers import Reg
 from .source import kernel_error
@@ -97,27 +97,21 @@ def _check(number: Any) -> None:
 def walk(tensor: Tensor) -> Iterator[Tensor]:
     """Mode 0 of a tensor at each coordinate of mode 1.
 
-    Where a stride is dynamic, each address comes from the one before: a register has the stride,
-    and not one for each of its multiples.
+    Where a stride is dynamic, each address comes from one before: a register has the stride, and
+    not one for each of its multiples.
     """
-    inner = tensor.layout
-    if not hasattr(tensor.engine, "moved") or not isinstance(inner, Layout) or inner.is_static():
+    engine, layout = tensor.engine, tensor.layout
+    if not hasattr(engine, "moved") or not isinstance(layout, Layout) or layout.is_static():
         yield from (tensor[None, i] for i in range(tensor.size(1)))
         return
-    engine, last = tensor.engine, Sum()
-    for i in range(tensor.size(1)):
-        offset = inner[1].offset(i)
-        engine, last = engine.moved(_difference(offset, last)), offset
-        yield Tensor(engine, inner[0])
-
-
-def _difference(a: Sum, b: Sum) -> Sum:
-    """a - b of offsets of static coordinates; equal terms cancel out."""
-    factors: dict[Any, int] = {}
-    for offset, sign in ((a, 1), (b, -1)):
-        for term in offset.terms:
-            factors[term.value] = factors.get(term.value, 0) + sign * term.factor
-    result = Sum(a.static - b.static)
-    for value, factor in factors.items():
-        result.add(value, factor)
-    return result
+    modes = list(zip(flatten(layout[1].shape), flatten(layout[1].stride), strict=True))
+    starts = [engine] * len(modes)  # for each mode: at its digit, the digits of those before at 0
+    digits = [0] * len(modes)
+    yield Tensor(engine, layout[0])
+    for _ in range(1, layout.size(1)):
+        i = next(i for i, (size, _) in enumerate(modes) if digits[i] < size - 1)
+        digits[: i + 1] = [*[0] * i, digits[i] + 1]
+        step = Sum()
+        step.add(modes[i][1])
+        starts[: i + 1] = [starts[i].moved(step)] * (i + 1)
+        yield Tensor(starts[i], layout[0])

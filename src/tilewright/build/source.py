@@ -1,7 +1,8 @@
 """Where in the user's Python a kernel is being traced: for ``.loc`` lines and for errors with a
 caret.
 
-The user's frame is the innermost one that is not the builder's, the layouts' or contextlib's.
+The user's frame is the innermost one that is not the builder's, the layouts', the tilers' or
+contextlib's.
 Looking a line up happens once for each emitted instruction, so it costs a few frame steps and no
 ``inspect``.
 """
@@ -17,7 +18,7 @@ from types import FrameType
 from ..errors import KernelError, Place
 
 _PACKAGE = Path(__file__).parents[1]
-_OURS = (str(_PACKAGE / "build") + "/", str(_PACKAGE / "layout") + "/", contextlib.__file__)
+_OURS = (*(f"{_PACKAGE / room}/" for room in ("build", "layout", "mma")), contextlib.__file__)
 
 
 class _Inside(dict[str, bool]):

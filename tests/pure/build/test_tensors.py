@@ -141,6 +141,64 @@ def test_a_swizzle_is_computed_once() -> None:
     ]
 
 
+def test_a_dynamic_stride_is_added_step_by_step() -> None:
+    """One register has it in bytes, and none its multiples; what is static is an immediate."""
+
+    def body(k: Any, x: Any, pitch: Any) -> None:
+        src = make_tensor(x, Layout((3, 2, 2), (pitch, 4, pitch * 8)))
+        k.copy(src, make_fragment_like(src))
+
+    assert lines(body, "ptr f32", "u64") == [
+        "shl.b64 %rd4, %rd3, 3",
+        "ld.global.f32 %f1, [%rd2]",
+        "shl.b64 %rd5, %rd3, 2",
+        "add.u64 %rd6, %rd2, %rd5",
+        "ld.global.f32 %f2, [%rd6]",
+        "add.u64 %rd7, %rd6, %rd5",
+        "ld.global.f32 %f3, [%rd7]",
+        "ld.global.f32 %f4, [%rd2+16]",
+        "ld.global.f32 %f5, [%rd6+16]",
+        "ld.global.f32 %f6, [%rd7+16]",
+        "shl.b64 %rd8, %rd4, 2",
+        "add.u64 %rd9, %rd2, %rd8",
+        "ld.global.f32 %f7, [%rd9]",
+        "add.u64 %rd10, %rd9, %rd5",
+        "ld.global.f32 %f8, [%rd10]",
+        "add.u64 %rd11, %rd10, %rd5",
+        "ld.global.f32 %f9, [%rd11]",
+        "ld.global.f32 %f10, [%rd9+16]",
+        "ld.global.f32 %f11, [%rd10+16]",
+        "ld.global.f32 %f12, [%rd11+16]",
+    ]
+
+
+def test_what_pads_the_last_register_is_not_kept() -> None:
+    """A loop would carry it from turn to turn."""
+
+    def body(k: Any) -> None:
+        k.clear(k.make_rmem_tensor(3, "f16"))
+        k.clear(k.make_rmem_tensor(3, "u8"))
+
+    read = [line for line in lines(body) if line.startswith("mov.b32 {")]
+    assert not read
+
+
+def test_an_instruction_for_each_part_of_mode_0() -> None:
+    """((values, …), …), as a tiled copy of larger tiles partitions."""
+    atom = CopyAtom(UniversalCopy(64), "f32")
+
+    def body(k: Any, x: Any) -> None:
+        src = make_tensor(x, Layout(((2, 2), 2), ((1, 8), 2)))
+        k.copy(atom, src, k.make_rmem_tensor(src.shape, "f32"), pred=k.tid.x < 3)
+
+    assert lines(body, "ptr f32")[2:] == [
+        "@%p1 ld.global.v2.f32 {%f1, %f2}, [%rd2]",
+        "@%p1 ld.global.v2.f32 {%f3, %f4}, [%rd2+32]",
+        "@%p1 ld.global.v2.f32 {%f5, %f6}, [%rd2+8]",
+        "@%p1 ld.global.v2.f32 {%f7, %f8}, [%rd2+40]",
+    ]
+
+
 def test_what_a_loop_needs_is_computed_before_it() -> None:
     def body(k: Any, n: Any) -> None:
         with k.sharing():
