@@ -1,4 +1,4 @@
-"""What a page shows without the virtual machine is what happens; ``vm/test_docs.py`` runs it all."""
+"""What a page shows without the virtual machine is what happens; ``tests/vm`` runs all of it."""
 
 from __future__ import annotations
 
