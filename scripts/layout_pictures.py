@@ -30,7 +30,7 @@ def made() -> dict[Path, str]:
         "threads": draw_tv(Layout(((8, 4), 8), ((32, 1), 4)), (4, 64), grain="thread", hover=False),
         "swizzled": draw_layout(tile, bits=16, grain="run", hover=False),
         "mma": draw_tiled_mma(mma, grain="register", hover=False),
-        "ldmatrix": draw_tiled_copy(load, grain="register", hover=False),
+        "ldmatrix": draw_tiled_copy(load, hover=False),
     }
     return {FOLDER / f"{name}.svg": text for name, text in svg.items()}
 
