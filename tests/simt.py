@@ -47,12 +47,14 @@ def kernel(body: str, top: str = "", directives: str = "", target: str = "sm_90a
     return f"{head}{body}\n  ret;\n}}\n"
 
 
-def launch(machine, text, buffers=(), numbers=(), grid=1, block=32, shared=0, on_step=None):
+def launch(
+    machine, text, buffers=(), numbers=(), grid=1, block=32, shared=0, cluster=None, on_step=None
+):
     """Load, upload, run; the buffers as they are afterwards."""
     machine.load(text)
     places = [machine.upload(b) for b in buffers]
     args = [*places, *[0] * (POINTERS - len(places)), *numbers, *[0] * (NUMBERS - len(numbers))]
-    machine.launch("k", grid, block, args, shared=shared, on_step=on_step)
+    machine.launch("k", grid, block, args, shared=shared, cluster=cluster, on_step=on_step)
     return [machine.download(p, b) for p, b in zip(places, buffers, strict=True)]
 
 

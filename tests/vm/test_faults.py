@@ -203,7 +203,13 @@ def test_lanes_that_wait_for_what_cannot_come(body, on_step):
 
 
 @pytest.mark.parametrize(
-    "body", ["bar.sync 16;", "bar.sync 1, 33;", "bar.sync 1, 96;", "mov.u32 %r2, -1; bar.sync %r2;"]
+    "body",
+    [
+        "mov.u32 %r2, 16; bar.sync %r2;",
+        "mov.u32 %r2, 33; bar.sync 1, %r2;",
+        "bar.sync 1, 96;",
+        "mov.u32 %r2, -1; bar.sync %r2;",
+    ],
 )
 def test_a_barrier_that_does_not_exist(body):
     assert fault(kernel(body), block=64).kind == "barrier"

@@ -11,7 +11,7 @@ from typing import Any
 from ..ptx import tree
 from ..target import Target
 from .algorithms import Algorithms
-from .control import Control
+from .hopper import Hopper
 from .opcode import Opcode
 from .registers import Reg
 from .source import kernel_error
@@ -41,7 +41,7 @@ class Vector3:
         return self._k.special(f"{self._name}.z")
 
 
-class Builder(Algorithms, Unpacking, Control):
+class Builder(Algorithms, Unpacking, Hopper):
     """Builds one kernel. Its methods emit instructions at the end of the kernel's body.
 
     ``k.tid``, ``k.ntid``, ``k.ctaid``, ``k.nctaid`` have ``.x .y .z`` (u32); ``k.laneid``;

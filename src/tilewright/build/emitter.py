@@ -81,6 +81,9 @@ class Emitter:
             signatures = tuple(s for s in signatures if s.dests and s.dests[0].count == parts)
         signature, sources = self._bind(opcode, signatures, args)
         if into is None:
+            for slot in signature.dests:
+                if slot.both:
+                    raise kernel_error(f"{opcode} reads {slot.name} too", "into= variables")
             dests, results = self._allocate(signature.all_dests if pair else signature.dests, like)
         else:
             dests, results = self._assign(
@@ -166,6 +169,8 @@ class Emitter:
     def _source(self, opcode: str, slot: Slot, value: Any) -> tree.Operand:
         if isinstance(value, (Reg, Pointer)) and value.k is not self:
             raise foreign(value)
+        if slot.kind == "map":
+            return _tensor(opcode, slot, value)
         if slot.count:
             return self._vector(opcode, slot, value)
         if slot.kind == "reg":
@@ -297,6 +302,8 @@ class Emitter:
         """New registers for the destinations: their operands, and what the caller gets."""
         forced = known(like) if like is not None else None
         made: list[Any] = []
+        if slots and slots[0].kind == "sink":
+            return [tree.Sink()], None
         for slot in slots:
             t: Any = slot.dtype if forced is None or slot.dtype is PRED else forced
             count = slot.count
@@ -358,6 +365,14 @@ def _dest_operands(slots: tuple[Slot, ...], targets: list[Any]) -> list[tree.Ope
             operand = tree.Pair(operands.pop(), operand)
         operands.append(operand)
     return operands
+
+
+def _tensor(opcode: str, slot: Slot, value: Any) -> tree.Address:
+    """A tensor map's address with coordinates, as ``k.tensor_address`` gives it."""
+    if not isinstance(value, tree.Address) or len(value.coords or ()) != slot.count:
+        wanted = f"a tensor map's address with {slot.count} coordinates"
+        raise kernel_error(f"{opcode}: operand {slot.name} is {wanted}, not {value!r}")
+    return value
 
 
 def _mismatch(opcode: str, slot: Slot, given: Reg) -> KernelError:

@@ -17,7 +17,9 @@ from .registers import accepts
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slot:
-    """One operand. ``accepted``: formats of registers it takes; ``count``: vector length or 0."""
+    """One operand. ``accepted``: formats of registers it takes; ``count``: vector length or 0;
+    ``both``: a destination that is read too.
+    """
 
     name: str
     kind: str
@@ -26,6 +28,7 @@ class Slot:
     space: str
     optional: bool
     second: bool
+    both: bool
     accepted: frozenset[str]
 
     @classmethod
@@ -40,6 +43,7 @@ class Slot:
             spec.space,
             spec.optional,
             spec.second,
+            spec.both,
             frozenset(names),
         )
 

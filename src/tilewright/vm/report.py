@@ -119,9 +119,8 @@ def _what(run: Run, code: int, op: Op, address: int, value: int) -> str:
     if code == DIVERGED:
         return f"{opcode} waits for lanes {address:#010x}, which can't come"
     if code in (OUT_OF_BOUNDS, FREED):
-        size = _bytes(op)
-        return f"{opcode} of {size} bytes at {address:#x}: {_where(run, op, address)}"
-    return f"{opcode} of {_bytes(op)} bytes at {address:#x}" if code == MISALIGNED else opcode
+        return f"{opcode}{_bytes(op)} at {address:#x}: {_where(run, op, address)}"
+    return f"{opcode}{_bytes(op)} at {address:#x}" if code == MISALIGNED else opcode
 
 
 def _named(run: Run, pc: int) -> str:
@@ -153,13 +152,19 @@ def _bulk(value: int) -> str:
     return "the mbarrier is in another CTA than the target"
 
 
-def _bytes(op: Op) -> int:
-    """How many bytes a lane accesses; of a matrix instruction, at once or in one thread."""
+def _bytes(op: Op) -> str:
+    """How many bytes a lane accesses; of a matrix instruction, at once or in one thread. A bulk
+    copy, which has it from a register, does not say.
+    """
     if op.form.entry is not None:
-        return int(getattr(op.form.entry, "alignment", 16))
-    if op.form.mnemonic == "cp":
-        return next(arg.bits for spec, arg in op.sources if spec.kind == "imm")
-    return bits(op.form.T) // 8 * int(op.form.vec[1:] or 1)
+        size = int(getattr(op.form.entry, "alignment", 16))
+    elif op.form.mnemonic == "cp":
+        size = next((arg.bits for s, arg in op.sources if s.kind == "imm" and arg), 0)
+    elif op.form.mnemonic == "mbarrier":
+        size = 8
+    else:
+        size = bits(op.form.T) // 8 * int(op.form.vec[1:] or 1)
+    return f" of {size} bytes" if size else ""
 
 
 def _where(run: Run, op: Op, address: int) -> str:

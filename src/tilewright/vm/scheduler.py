@@ -230,9 +230,14 @@ def empty(first: Ptr(Cta)) -> i64:
 
 @native
 def go_on(k: Ptr(Worker)) -> i64:
-    """No warp can run: one copy of each CTA lands; where none is under way, sleepers hear that they
-    slept in vain. DEADLOCK where they did so too often and nothing came of it.
+    """No warp could run. Unless something has happened since, one copy of each CTA lands; where
+    none is under way, sleepers hear that they slept in vain. DEADLOCK where they did so too often
+    and nothing came of it.
     """
+    if k.events != k.seen:
+        k.seen = k.events
+        k.idle = 0
+        return JUMP
     some = 0
     for c in range(k.resident):
         cta = at(Cta, k.ctas + c * CTA_BYTES)
@@ -242,8 +247,7 @@ def go_on(k: Ptr(Worker)) -> i64:
                 return FAULT
     if some != 0:
         return JUMP
-    k.idle = k.idle + 1 if k.events == k.seen else 1
-    k.seen = k.events
+    k.idle += 1
     if k.idle > PATIENCE:
         return DEADLOCK
     for c in range(k.resident):

@@ -17,7 +17,9 @@ from tilewright.ptx.tree import Imm, Reg, Vector
 from tilewright.target import Target
 
 WILD = Path(__file__).parents[2] / "data" / "opcodes_in_the_wild.txt"
-EFFECTS = set("branch call exit barrier convergent memory async discard relaxed pack".split())
+EFFECTS = set(
+    "branch call exit barrier convergent waits memory async discard relaxed pack".split()
+)
 ALL = [r for rows in ROWS.values() for r in rows]
 IDS = [r.syntax for r in ALL]
 

@@ -18,7 +18,7 @@ HOPPER: Options = {"ptx": "7.8", "target": "sm_90"}
 # --- the cluster's barrier --------------------------------------------------------------------
 
 BARRIER: Options = {
-    **HOPPER, "effects": "barrier", "lead": 2,
+    **HOPPER, "lead": 2,
     "needs": dict.fromkeys(("release", "relaxed", "acquire"), ("8.0", "sm_90")),
 }  # fmt: skip
 
@@ -28,14 +28,15 @@ def _together(m: Primitives, f: Form) -> None:
         m.convergent(m.const(32, ALL_ONES))
 
 
-@row("barrier.cluster.arrive[.{sem}][.aligned]", "", sem="release relaxed", **BARRIER)
+@row("barrier.cluster.arrive[.{sem}][.aligned]", "", sem="release relaxed", effects="memory",
+     **BARRIER)  # fmt: skip
 def arrive(m: Primitives, f: Form) -> None:
     """Count towards the cluster's barrier without waiting."""
     _together(m, f)
     m.cluster_arrive(f.sem or "release")
 
 
-@row("barrier.cluster.wait[.{sem}][.aligned]", "", sem="acquire", **BARRIER)
+@row("barrier.cluster.wait[.{sem}][.aligned]", "", sem="acquire", effects="waits", **BARRIER)
 def wait(m: Primitives, f: Form) -> None:
     """Wait until all threads of the cluster have arrived."""
     _together(m, f)

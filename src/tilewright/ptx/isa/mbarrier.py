@@ -107,7 +107,7 @@ def arrive_after_copies(m: Primitives, f: Form, a: Value) -> None:
 # --- waiting ----------------------------------------------------------------------------------
 
 WAIT: Options = {**SEM, "sem": "acquire relaxed"}
-TRY: Options = {**HOPPER, **WAIT}
+TRY: Options = {**HOPPER, **WAIT, "effects": "memory waits"}
 
 
 @row(f"mbarrier.test_wait{ORDER}[.{{space}}].b64", "p:pred = [a:space], phase:b64", lead=1,

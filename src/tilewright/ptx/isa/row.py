@@ -35,9 +35,10 @@ Operands, in order, destinations before the ``=``, alternatives between `` / ``:
     _:sink      a destination that must be ``_``
 
 Effects are words: ``branch``, ``call``, ``exit``, ``barrier``, ``convergent`` (waits for the
-lanes of its member mask), ``memory``, ``async``; ``discard``: the result may be ``_``;
-``relaxed``: registers may be wider than the types; ``pack`` (``mov.b64 {lo, hi}, d``): for a vector
-destination the meaning still returns one value, whose parts, the lowest first, are the vector.
+lanes of its member mask), ``waits`` (is tried again until something has happened), ``memory``,
+``async``; ``discard``: the result may be ``_``; ``relaxed``: registers may be wider than the types;
+``pack`` (``mov.b64 {lo, hi}, d``): for a vector destination the meaning still returns one value,
+whose parts, the lowest first, are the vector.
 
 What a form needs (lowest PTX version, lowest target) is the maximum of the row's own and of what
 ``needs`` says for each modifier chosen. Alternatives are written ``("8.7", "sm_100a|sm_120a")``,
@@ -60,6 +61,7 @@ from typing import Any
 from ...errors import UnknownInstruction
 from ...mma.nearest import closest, reason
 from ..tree import Imm, Vector
+from .near import mended
 from .spec import OperandSpec, signatures
 
 Version = tuple[int, int]
@@ -377,9 +379,10 @@ def _listed(opcode: str) -> list[str]:
 
 def _near(opcode: str) -> str:
     mnemonic = opcode.split(".")[0]
-    if known := _listed(opcode):
+    rows = ROWS.get(mnemonic, [])
+    if known := _listed(opcode) or [o for o in mended(opcode, rows) if find(o)]:
         return f"nearest are {', '.join(closest(opcode, known))}"
-    if mnemonic in ROWS:
-        return "its forms are " + ", ".join(r.syntax for r in ROWS[mnemonic][:6])
+    if rows:
+        return "its forms are " + ", ".join(r.syntax for r in rows[:6])
     close = difflib.get_close_matches(mnemonic, ROWS, n=3)
     return "did you mean " + " or ".join(close) + "?" if close else ""

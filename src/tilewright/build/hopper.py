@@ -1,0 +1,207 @@
+"""What Hopper does asynchronously, as the builder's methods: mbarriers, bulk and tensor copies,
+warpgroups' products, clusters.
+
+Thin names over instructions, each one row of the instruction table. A thread that issues for others
+is chosen by ``elect``; most methods act for every thread that reaches them, so they stand under
+``k.when`` or ``k.if_``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..ptx import tree
+from .control import Control
+from .pointer import Pointer
+from .registers import Reg
+from .source import kernel_error
+from .warp import FULL
+
+TX = "mbarrier::complete_tx::bytes"
+
+
+class Hopper(Control):
+    """Instructions of sm_90 and sm_90a."""
+
+    # --- mbarriers ---
+
+    def mbarrier_init(self, barrier: Any, count: Any) -> None:
+        """A barrier at ``barrier`` (8 bytes of shared memory): its phases end after ``count``
+        arrivals. Others see it after ``fence_mbarrier_init`` and a barrier of the CTA or cluster.
+        """
+        self.emit("mbarrier.init.shared::cta.b64", barrier, count)
+
+    def fence_mbarrier_init(self) -> None:
+        """What was initialised is seen by asynchronous copies and by the cluster."""
+        self.emit("fence.mbarrier_init.release.cluster")
+
+    def mbarrier_arrive(self, barrier: Any, *, bytes: Any = None, rank: Any = None) -> None:
+        """Arrive once; after ``bytes`` more are expected. ``rank``: at the same barrier of the
+        cluster's CTA of that rank.
+        """
+        more = () if bytes is None else (bytes,)
+        what = "arrive" if bytes is None else "arrive.expect_tx"
+        if rank is None:
+            self.emit(f"mbarrier.{what}.shared::cta.b64", barrier, *more)
+        else:
+            there = self.mapa(barrier, rank)
+            self.emit(f"mbarrier.{what}.release.cluster.shared::cluster.b64", there, *more)
+
+    def mbarrier_try_wait(self, barrier: Any, parity: Any) -> Reg:
+        """Whether the phase of that parity has ended (a thread may sleep a while first)."""
+        return self.emit("mbarrier.try_wait.parity.shared::cta.b64", barrier, parity)
+
+    def mbarrier_wait(self, barrier: Any, parity: Any) -> None:
+        """Wait until the phase of that parity (0 or 1) has ended."""
+        again = self.label("wait")
+        self.place_label(again)
+        ended = self.mbarrier_try_wait(barrier, parity)
+        self._branch(ended, again, negated=True)
+
+    # --- copies ---
+
+    def tma_load(
+        self,
+        dst: Pointer,
+        tensor_map: Any,
+        coordinates: Sequence[Any],
+        barrier: Any,
+        *,
+        ctas: Any = None,
+        hint: Any = None,
+    ) -> None:
+        """Copy the box at ``coordinates`` (innermost first) to shared memory, 128-byte aligned;
+        ``barrier`` hears of its bytes. ``ctas``: a mask of the cluster's CTAs that all get it, each
+        at this place with its own barrier.
+        """
+        words = ["cp.async.bulk.tensor", f"{len(coordinates)}d", "shared::cluster.global.tile", TX]
+        more = []
+        for word, operand in (("multicast::cluster", ctas), ("L2::cache_hint", hint)):
+            if operand is not None:
+                words.append(word)
+                more.append(operand)
+        source = self.tensor_address(tensor_map, coordinates)
+        self.emit(".".join(words), dst, source, barrier, *more)
+
+    def tma_store(self, tensor_map: Any, coordinates: Sequence[Any], src: Pointer) -> None:
+        """Copy the box out of shared memory, in this thread's current bulk group."""
+        opcode = f"cp.async.bulk.tensor.{len(coordinates)}d.global.shared::cta.tile.bulk_group"
+        self.emit(opcode, self.tensor_address(tensor_map, coordinates), src)
+
+    def tma_prefetch_map(self, tensor_map: Any) -> None:
+        """A hint: the map will be used."""
+        self.emit("prefetch.tensormap", tree.Address(self._map(tensor_map).operand))
+
+    def bulk_commit(self) -> None:
+        """This thread's bulk copies since the last commit become a group."""
+        self.emit("cp.async.bulk.commit_group")
+
+    def bulk_wait(self, pending: int = 0, *, read: bool = False) -> None:
+        """Until at most ``pending`` groups are under way (``read``: still read shared memory)."""
+        self.emit(f"cp.async.bulk.wait_group{'.read' * read}", pending)
+
+    def fence_async(self) -> None:
+        """What threads wrote to shared memory is seen by asynchronous copies and products."""
+        self.emit("fence.proxy.async.shared::cta")
+
+    def tensor_address(self, tensor_map: Any, coordinates: Sequence[Any]) -> tree.Address:
+        """The operand ``[map, {c0, c1, …}]``; coordinates are registers or numbers."""
+        if not 1 <= len(coordinates) <= 5:
+            raise kernel_error(f"a tensor has one to five coordinates, not {len(coordinates)}")
+        items = []
+        for c in coordinates:
+            if isinstance(c, Reg) and (c.dtype.bits != 32 or c.dtype.kind not in ("int", "uint")):
+                raise kernel_error(f"a coordinate has 32 bits, not {c.dtype.name}")
+            items.append(c.operand if isinstance(c, Reg) else tree.Imm(int(c)))
+        return tree.Address(self._map(tensor_map).operand, 0, tuple(items))
+
+    def _map(self, tensor_map: Any) -> Reg:
+        """The generic address of a map: a parameter's (``by_value(128)``), or a pointer's."""
+        if isinstance(tensor_map, Reg):
+            return tensor_map
+        if not isinstance(tensor_map, Pointer):
+            raise kernel_error(f"a tensor map is a parameter or an address, not {tensor_map!r}")
+        address = tensor_map.address()
+        if not tensor_map.space:
+            return address
+        return self.keep((address, "generic"), f"cvta.{tensor_map.space}.u64", address)
+
+    # --- products ---
+
+    def wgmma(
+        self,
+        instruction: Any,
+        d: Sequence[Any],
+        a: Any,
+        b: Any,
+        *,
+        accumulate: Any = True,
+        signs: tuple[int, int] = (1, 1),
+        trans: tuple[int, ...] | None = None,
+    ) -> None:
+        """D = A B, or A B + D where ``accumulate``, by the four warps of a warpgroup, later.
+
+        ``d`` are variables; ``a`` a descriptor (u64) or fragments, ``b`` a descriptor. ``trans``
+        says which operands in shared memory are MN-major (16-bit types only).
+        """
+        opcode = instruction if isinstance(instruction, str) else instruction.opcode
+        of_half = opcode.rsplit(".", 1)[-1] in ("f16", "bf16")
+        shared = not isinstance(a, (tuple, list))
+        flags = trans if trans is not None else (0, 0) if shared else (0,)
+        immediates = (*signs, *flags) if of_half else signs
+        if opcode.split(".")[4 if ".sp." not in opcode else 5] == "s32":
+            immediates = ()
+        whole = accumulate if isinstance(accumulate, Reg) else int(bool(accumulate))
+        self.emit(opcode, a if shared else tuple(a), b, whole, *immediates, into=tuple(d))
+
+    def wgmma_fence(self) -> None:
+        """Registers written before are there for the products that follow."""
+        self.emit("wgmma.fence.sync.aligned")
+
+    def wgmma_commit(self) -> None:
+        """The products since the last commit become a group."""
+        self.emit("wgmma.commit_group.sync.aligned")
+
+    def wgmma_wait(self, pending: int = 0) -> None:
+        """Until at most ``pending`` groups of products are under way."""
+        self.emit("wgmma.wait_group.sync.aligned", pending)
+
+    # --- clusters, warps, grids ---
+
+    def mapa(self, address: Any, rank: Any) -> Reg:
+        """The same place in the shared memory of the cluster's CTA of that rank, 32 bits."""
+        place = address.address() if isinstance(address, Pointer) else address
+        return self.emit("mapa.shared::cluster.u32", place, rank)
+
+    def cluster_arrive(self) -> None:
+        self.emit("barrier.cluster.arrive.release.aligned")
+
+    def cluster_wait(self) -> None:
+        self.emit("barrier.cluster.wait.acquire.aligned")
+
+    def cluster_sync(self) -> None:
+        """A barrier of all threads of the cluster."""
+        self.cluster_arrive()
+        self.cluster_wait()
+
+    @property
+    def cluster_rank(self) -> Reg:
+        """The CTA's number within its cluster."""
+        return self.special("cluster_ctarank")
+
+    def elect(self) -> Reg:
+        """A predicate that holds in one lane of the (whole) warp."""
+        return self.emit("elect.sync", FULL, pair=True)[1]
+
+    def setmaxnreg(self, count: int, *, inc: bool) -> None:
+        """The warpgroup's threads give registers back, or wait until they have more."""
+        self.emit(f"setmaxnreg.{'inc' if inc else 'dec'}.sync.aligned.u32", count)
+
+    def grid_wait(self) -> None:
+        """Until the grids before this one have ended, and what they wrote is seen."""
+        self.emit("griddepcontrol.wait")
+
+    def grid_launch(self) -> None:
+        """The grid after this one may begin."""
+        self.emit("griddepcontrol.launch_dependents")
