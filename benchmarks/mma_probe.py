@@ -83,11 +83,13 @@ def compare(index: int, case: one_instruction.Case, outputs: int) -> Found:
     return Found(index, found, differing, digests, first)
 
 
-def jobs(pattern: str, outputs: int):
-    """(number, variant, elements of D to look at) for each variant that this GPU runs."""
+def jobs(pattern: str, outputs: int, removed: bool):
+    """(number, variant, elements of D to look at) for each variant that this GPU runs; of spellings
+    that newer PTX has ``removed``, or of the others.
+    """
     arch = cuda.gpu().arch
     for i in mma.catalogue(arch):
-        if re.search(pattern, i.opcode) and not i.until:
+        if re.search(pattern, i.opcode) and bool(i.until) == removed:
             cases = one_instruction.cases(i)
             for case in cases:
                 yield case, -(-outputs // len(cases))
@@ -98,12 +100,13 @@ def main() -> int:
     parser.add_argument("pattern", nargs="?", default="")
     parser.add_argument("--outputs", type=int, default=1_000_000)
     parser.add_argument("--golden", type=Path)
+    parser.add_argument("--removed", action="store_true", help="spellings of old PTX versions")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     options = parser.parse_args()
     outputs = 0 if options.golden else options.outputs
     start = time.perf_counter()
     with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
-        listed = list(pool.submit(_listed, options.pattern, outputs).result())
+        listed = list(pool.submit(_listed, options.pattern, outputs, options.removed).result())
         futures = [pool.submit(probe, n, *job) for n, job in enumerate(listed)]
         found = [future.result() for future in futures]
     report(listed, found)
@@ -118,8 +121,8 @@ def main() -> int:
     return int(differing > 0)
 
 
-def _listed(pattern: str, outputs: int):
-    return list(jobs(pattern, outputs))
+def _listed(pattern: str, outputs: int, removed: bool):
+    return list(jobs(pattern, outputs, removed))
 
 
 def report(listed, found: list[Found]) -> None:
