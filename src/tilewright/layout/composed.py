@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.errors import LayoutError
-from tilewright.layout.arithmetic import Number, Sum, add, is_power_of_two
+from tilewright.layout.arithmetic import Number, Sum, add, floordiv, is_power_of_two, mul
 from tilewright.layout.int_tuple import (
     IntTuple,
     cute_text,
@@ -41,8 +41,22 @@ class Shifted:
     unit: int
     static: int = 0
 
+    def __mul__(self, n: int) -> Shifted:
+        return Shifted(mul(self.dynamic, n), self.unit * n, self.static * n)
+
+    def __floordiv__(self, n: int) -> Shifted:
+        """Exact, of a multiple of ``n``."""
+        return Shifted(floordiv(self.dynamic, n), self.unit // n, self.static // n)
+
     def __str__(self) -> str:
         return f"{self.dynamic}+{self.static}" if self.static else str(self.dynamic)
+
+
+def is_multiple(offset: Number | Shifted, n: int) -> bool:
+    """Whether ``n`` is known to divide an offset."""
+    if isinstance(offset, Shifted):
+        return offset.unit % n == offset.static % n == 0
+    return bool(offset.__class__ is int and offset % n == 0)
 
 
 def shifted(offset: Sum) -> int | Shifted:

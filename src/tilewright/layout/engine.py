@@ -75,17 +75,33 @@ class ArrayEngine:
         return ArrayEngine(np.zeros(count, t.numpy))
 
 
+class Computed:
+    """An engine without memory: its elements are of no format, and nothing is written to them."""
+
+    __slots__ = ()
+
+    @property
+    def dtype(self) -> NoReturn:
+        raise LayoutError(f"the elements of {self} are computed: they have no number format")
+
+    def __setitem__(self, offset: Any, value: Any) -> NoReturn:
+        raise LayoutError(f"{self} is computed: it has no memory to write to")
+
+    def recast(self, t: DType) -> NoReturn:
+        raise LayoutError(f"{self} is computed: it has no memory to read as {t}")
+
+    def like(self, count: int, t: DType) -> NoReturn:
+        raise LayoutError(f"{self} is computed: memory like it is made of an array or in a kernel")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Coordinates:
+class Coordinates(Computed):
     """What has the offsets themselves as elements: numbers or coordinates from ``origin`` on."""
 
     origin: IntTuple = 0
 
     def __getitem__(self, offset: IntTuple) -> IntTuple:
         return add_coordinates(self.origin, offset)
-
-    def __setitem__(self, offset: IntTuple, value: Any) -> NoReturn:
-        raise LayoutError("a tensor of coordinates has no memory to write to")
 
     def __add__(self, offset: IntTuple) -> Coordinates:
         return Coordinates(self[offset])
@@ -95,7 +111,7 @@ class Coordinates:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Mapped:
+class Mapped(Computed):
     """``function`` of the elements of ``engine``, computed when they are read."""
 
     engine: Any
@@ -103,9 +119,6 @@ class Mapped:
 
     def __getitem__(self, offset: Any) -> Any:
         return self.function(self.engine[offset])
-
-    def __setitem__(self, offset: Any, value: Any) -> NoReturn:
-        raise LayoutError("a tensor of computed elements has no memory to write to")
 
     def __add__(self, offset: Any) -> Mapped:
         return Mapped(self.engine + offset, self.function)

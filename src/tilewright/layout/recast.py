@@ -12,7 +12,7 @@ from typing import Any
 from tilewright.errors import LayoutError
 from tilewright.layout.algebra import by_mode
 from tilewright.layout.arithmetic import floordiv, is_power_of_two, mul
-from tilewright.layout.composed import ComposedLayout
+from tilewright.layout.composed import ComposedLayout, is_multiple
 from tilewright.layout.int_tuple import flatten, is_int, signum, unflatten
 from tilewright.layout.layout import Layout, make_layout
 from tilewright.layout.swizzle import Swizzle
@@ -31,7 +31,7 @@ def upcast(layout: Any, n: int) -> Any:
         base = layout.base - _log2(layout, n)
         return Swizzle(max(layout.bits + min(base, 0), 0), max(base, 0), layout.shift)
     if isinstance(layout, ComposedLayout):
-        if layout.offset.__class__ is not int or layout.offset % n:
+        if not is_multiple(layout.offset, n):
             raise LayoutError(
                 f"upcast: the offset of {layout} is not known to be a multiple of {n}"
             )

@@ -31,6 +31,7 @@ from tilewright.layout import (
     product_each,
     rank,
     recast,
+    recast_tensor,
     size,
     zipped_divide,
 )
@@ -253,6 +254,23 @@ def test_recast_reads_the_same_bytes(old, new):
     assert made.dtype == dtype(new)
 
 
+def dynamic_row(bits):
+    """A row of a tile under a swizzle that keeps 1 << bits elements together."""
+    tile = composition(Swizzle(2, bits, 3), Layout((8, 32), (32, 1)))
+    memory = np.arange(256, dtype=np.uint16)
+    return make_tensor(memory, tile)[Symbol("t"), _].domain_offset(2)
+
+
+def test_recast_of_a_dynamic_row_of_a_swizzled_tile():
+    row = dynamic_row(2)
+    pairs = recast(row, "u32")
+    assert str(pairs.layout.inner) == "(16):(1)" and pairs.layout.outer == Swizzle(2, 1, 3)
+    for t in range(8):
+        for i in range(8):
+            one, other = (evaluate(row.layout(2 * i + j), t=t) for j in range(2))
+            assert 2 * evaluate(pairs.layout(i), t=t) == one == other - 1
+
+
 def test_recast_of_what_runs_backwards():
     t = make_tensor(np.arange(8, dtype=np.uint16), Layout(8, -1)).domain_offset(-7)
     assert gathered(recast(t, "u32")) == [0x70006, 0x50004, 0x30002, 0x10000]
@@ -266,6 +284,10 @@ def test_recast_of_what_runs_backwards():
         (lambda: recast(make_tensor(np.zeros(8, dtype("s4").numpy), 8), "u8"), "byte of its own"),
         (lambda: make_identity_tensor(4).to_numpy(), "it is no array"),
         (lambda: make_identity_tensor(4).__setitem__(0, 1), "no memory"),
+        (lambda: make_identity_tensor(4).dtype, "no number format"),
+        (lambda: make_tensor_like(make_identity_tensor(4), "f32"), "is computed"),
+        (lambda: recast_tensor(make_identity_tensor(4), "u8"), "no number format"),
+        (lambda: recast(dynamic_row(3), "u64"), "not known to be a multiple of 4"),
         (lambda: make_predicate(make_identity_tensor(4), 3).__setitem__(0, 1), "no memory"),
         (lambda: make_tensor(np.zeros(4), 4).__setitem__(_, 1), "one element"),
         (lambda: list(make_tensor(np.zeros(4), Layout(Symbol("x"))).elements()), "dynamic size"),
