@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from ..errors import Place, PtxCheckError, PtxError, PtxSyntaxError, TargetError, UnknownInstruction
 from ..target import Target
+from . import directives
 from . import needs as _needs
 from .agree import is_function, undeclared, wrong
 from .body import operand_spans
@@ -134,6 +135,8 @@ class _Checker:
     def _function(self, function: Function) -> Iterator[PtxError]:
         for directive in function.directives:
             yield from self._needs(directive)
+        for directive, reason in directives.wrong(function.directives):
+            yield self._error(reason, directive.pos)
         outer = self.names
         self.names = Names(outer)
         for parameter in (*function.results, *function.params):

@@ -8,9 +8,11 @@ gives the same.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
-from .lexer import Cursor
+from .lexer import Cursor, integer
+from .tree import Directive
 
 LINKAGES = ("extern", "visible", "weak", "common")
 SPACES = ("global", "shared", "local", "const", "param", "tex", "reg")
@@ -35,6 +37,17 @@ NEEDS: dict[str, tuple[str, str]] = {
     "maxnreg": ("1.3", "sm_10"), "maxntid": ("1.3", "sm_10"),
 }  # fmt: skip
 
+#: How many numbers a function's directive takes, and whether they may be 0.
+NUMBERS: dict[str, tuple[range, bool]] = {
+    "maxntid": (range(1, 4), False), "reqntid": (range(1, 4), False),
+    "minnctapersm": (range(1, 2), False), "maxnctapersm": (range(1, 2), False),
+    "maxnreg": (range(1, 2), False), "maxclusterrank": (range(1, 2), True),
+    "reqnctapercluster": (range(1, 4), True),
+    "explicitcluster": (range(1), True), "blocksareclusters": (range(1), True),
+}  # fmt: skip
+EXCLUDE = {"maxntid": "reqntid", "maxclusterrank": "reqnctapercluster"}  # one another
+REQUIRE = {"blocksareclusters": ("reqntid", "reqnctapercluster")}
+
 _OPEN = {"(": ")", "[": "]", "<": ">"}
 
 
@@ -57,6 +70,27 @@ def arguments(cursor: Cursor, until_directive: bool = False) -> tuple[str, ...]:
     if found and not words:
         cursor.fail(f"expected an argument after ',', not {cursor.what()}")
     return (*found, words) if words else ()
+
+
+def wrong(given: Sequence[Directive]) -> Iterator[tuple[Directive, str]]:
+    """What is wrong with a function's directives, by themselves and together (PTX manual,
+    "Performance-Tuning Directives" and "Cluster Dimension Directives").
+    """
+    names = {d.name for d in given}
+    for d in given:
+        counts, zero = NUMBERS.get(d.name, (range(0), True))
+        numbers = [integer(word) if word[:1].isdigit() else None for word in d.arguments]
+        if counts and len(numbers) not in counts:
+            wanted = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+            yield d, f".{d.name} takes {wanted} numbers, {len(numbers)} are given"
+        elif counts and None in numbers:
+            yield d, f".{d.name} takes numbers, not {', '.join(d.arguments)}"
+        elif 0 in numbers and not zero:
+            yield d, f".{d.name} can't be 0"
+        if EXCLUDE.get(d.name) in names:
+            yield d, f".{d.name} and .{EXCLUDE[d.name]} exclude each other"
+        if missing := [r for r in REQUIRE.get(d.name, ()) if r not in names]:
+            yield d, f".{d.name} needs .{' and .'.join(missing)}"
 
 
 def _ends(cursor: Cursor, until_directive: bool) -> bool:
