@@ -24,9 +24,10 @@ def words(threads: int = 32) -> np.ndarray:
 @pytest.mark.parametrize(("cache", "size"), [("ca", 4), ("ca", 8), ("ca", 16), ("cg", 16)])
 @pytest.mark.parametrize("valid", [None, 0, 1, 3, 4, 8, 13, 16, 99])
 def test_the_bytes_that_are_not_valid_are_zeros(cache, size, valid):
-    operand = "" if valid is None else f", {valid}"
+    operand = "" if valid is None else ", %r8"
     text = kernel(
-        f"{PLACES} cp.async.{cache}.shared.global [%r3], [%rd0], {size}{operand}; "
+        f"{PLACES} mov.u32 %r8, {valid or 0}; "
+        f"cp.async.{cache}.shared.global [%r3], [%rd0], {size}{operand}; "
         f"cp.async.wait_all; {OUT}",
         SHARED,
     )

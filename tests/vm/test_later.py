@@ -75,7 +75,8 @@ def test_a_cta_reaches_its_own_memory_as_the_clusters():
       .shared .align 16 .b32 sm[32]; mov.u32 %r2, sm; mad.lo.u32 %r2, %t, 4, %r2;
       st.shared::cluster.u32 [%r2], %t; red.relaxed.cluster.shared::cluster.add.u32 [%r2], 5;
       atom.shared::cluster.inc.u32 %r3, [%r2], 100;
-      ld.acquire.cluster.shared::cluster.u32 %r4, [%r2]; cvt.u64.u32 %rd0, %r2; cvta.shared::cluster.u64 %rd1, %rd0;
+      ld.acquire.cluster.shared::cluster.u32 %r4, [%r2];
+      cvt.u64.u32 %rd0, %r2; cvta.shared::cluster.u64 %rd1, %rd0;
       isspacep.shared::cluster %p0, %rd1; isspacep.shared::cta %p1, %rd1;
       isspacep.shared::cluster %p2, %a0; and.pred %p0, %p0, %p1; @%p2 mov.u32 %r4, 0;
       mov.pred %p3, %is_explicit_cluster; mov.u32 %r5, %cluster_nctarank;

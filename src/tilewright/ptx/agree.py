@@ -35,6 +35,7 @@ from .tree import (
 )
 from .types import bits, kind
 
+_ADDRESSED = ("mov", "cvta", "mapa", "getctarank")  # a variable's name is its address there
 _SHORT = ("shared", "local", "const", "param")  # state spaces whose addresses fit 32 bits
 
 
@@ -207,7 +208,7 @@ def _symbol(form: Form, want: str, operand: Symbol, names: Names) -> str:
         return _unknown("name", operand.name, names)
     if isinstance(found, Label | Directive):
         return f"{operand.name} is a label, a .{want} value is wanted"
-    if form.mnemonic != "mov" and (form.mnemonic != "cvta" or form.to):
+    if form.mnemonic not in _ADDRESSED or form.to:
         return f"{operand.name} is not a register: move its address into one with mov"
     fits = kind(want) in ("bits", "int") and bits(want) in (32, 64)
     return "" if fits else f"the address of {operand.name} needs a 32- or 64-bit integer"

@@ -15,11 +15,11 @@ NOFTZ = ".{op}.noftz[.{hint}].{T}"
 
 
 def _atom_operands(f: Form) -> str:
-    return "d:T = [a:space], b:T" + (", policy:b64" if f.hint else "")
+    return "d:T = [a:space], b:T" + (", policy:u64" if f.hint else "")
 
 
 def _red_operands(f: Form) -> str:
-    return "[a:space], b:T" + (", policy:b64" if f.hint else "")
+    return "[a:space], b:T" + (", policy:u64" if f.hint else "")
 
 
 def _hint_is_global(f: Form) -> str:

@@ -23,7 +23,7 @@ def space(word: str) -> str:
 
 def hinted(f: Form) -> str:
     """The operand of a cache hint."""
-    return ", policy:b64" if f.hint else ""
+    return ", policy:u64" if f.hint else ""
 
 
 # --- copies -----------------------------------------------------------------------------------
@@ -32,7 +32,7 @@ COPY: Options = {**HOPPER, "lead": 2}
 
 
 def _into(f: Form) -> str:
-    ctas = ", ctas:b16" if f.multicast else ""
+    ctas = ", ctas:u16" if f.multicast else ""
     return f"[dst:DST], [src:SRC], {SIZE}, [bar:DST]{ctas}{hinted(f)}"
 
 
@@ -53,7 +53,7 @@ def into_shared(
 
 @row(
     "cp.async.bulk.{DST}.{SRC}.bulk_group[.{hint}][.{cp_mask}]",
-    lambda f: f"[dst:DST], [src:SRC], {SIZE}{hinted(f)}" + ", bytes:b16" * bool(f.cp_mask),
+    lambda f: f"[dst:DST], [src:SRC], {SIZE}{hinted(f)}" + ", bytes:u16" * bool(f.cp_mask),
     DST="global", SRC="shared::cta", hint=HINT, cp_mask="cp_mask",
     needs={"cp_mask": ("8.6", "sm_100")}, **COPY,
 )  # fmt: skip

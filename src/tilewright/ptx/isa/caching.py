@@ -39,7 +39,7 @@ POLICY_BITS = {"L2::evict_last": 0x14F0 << 48, "L2::evict_first": 0x12F0 << 48}
 
 @row(
     "createpolicy.fractional.{FIRST}[.{SECOND}].b64",
-    "d:b64 = fraction:f32?",
+    "d:u64 = fraction:f32?",
     FIRST=PRIMARY,
     SECOND=SECONDARY,
     **POLICY,
@@ -51,7 +51,7 @@ def createpolicy(m: Primitives, f: Form, fraction: Value | None = None) -> Value
 
 @row(
     "createpolicy.range[.{space}].{FIRST}[.{SECOND}].b64",
-    "d:b64 = [a:space], primary:u32, total:u32",
+    "d:u64 = [a:space], primary:u32, total:u32",
     space="global",
     FIRST=PRIMARY,
     SECOND=SECONDARY,
@@ -62,7 +62,7 @@ def createpolicy_range(m: Primitives, f: Form, a: Value, primary: Value, total: 
     return createpolicy(m, f)
 
 
-@row("createpolicy.cvt.L2.b64", "d:b64 = a:b64", **POLICY)
+@row("createpolicy.cvt.L2.b64", "d:u64 = a:u64", **POLICY)
 def createpolicy_cvt(m: Primitives, f: Form, a: Value) -> Value:
     """A cache policy from an access property of the CUDA API; opaque."""
     return a

@@ -14,8 +14,9 @@ AMPERE: Options = {"ptx": "7.0", "target": "sm_80"}
 
 def _operands(f: Form) -> str:
     size = "4 8 16" if f.cache == "ca" else "16"
-    base, policy = f"[dst:DST], [src:SRC], size:imm({size})", ", policy:b64" if f.hint else ""
-    return f"{base}{policy} / {base}, n:u32(0..16){policy} / {base}, ignore:pred@7.5/sm_80{policy}"
+    base, policy = f"[dst:DST], [src:SRC], size:imm({size})", ", policy:u64" if f.hint else ""
+    more = ("", ", n:u32(0..16)", ", ignore:pred()@7.5/sm_80")
+    return " / ".join(f"{base}{one}{policy}" for one in more)
 
 
 @row(

@@ -145,7 +145,7 @@ def redux_f32(m: Primitives, f: Form, a: Value, members: Value) -> Value:
     return m.select(m.cmp("eq", lost, m.const(32, 0)), m.const(32, FORMATS["f32"].nan), best)
 
 
-@row("elect.sync", "d:b32|p:pred = members:b32", ptx="8.0", target="sm_90", effects="convergent")
+@row("elect.sync", "d:u32|p:pred = members:u32", ptx="8.0", target="sm_90", effects="convergent")
 def elect(m: Primitives, f: Form, members: Value) -> tuple[Value, Value]:
     """The lowest member's lane; ``p`` holds there alone."""
     here = _present(m, members)

@@ -67,12 +67,12 @@ COUNT = "count:u32(1..)"
 ORDER = "[.{sem}][.{scope}]"
 
 
-@row(f"mbarrier.{{verb}}{ORDER}[.{{space}}].b64", f"d:b64 = [a:space], {COUNT}@7.8/sm_90?", lead=1,
+@row(f"mbarrier.{{verb}}{ORDER}[.{{space}}].b64", f"d:u64 = [a:space], {COUNT}@7.8/sm_90?", lead=1,
      **ARRIVE)  # fmt: skip
 @row(f"mbarrier.{{verb}}{ORDER}.{{space}}.b64", f"_:sink = [a:space], {COUNT}?", lead=1, **REMOTE)
 @row(
     f"mbarrier.{{verb}}.noComplete{ORDER}[.{{space}}].b64",
-    f"d:b64 = [a:space], {COUNT}",
+    f"d:u64 = [a:space], {COUNT}",
     lead=1,
     **{**ARRIVE, "sem": "release", "scope": "cta"},
 )
@@ -86,7 +86,7 @@ def arrive(m: Primitives, f: Form, a: Value, count: Value | None = None) -> Valu
 LATER: Options = {"ptx": "8.0", "target": "sm_90", "lead": 2}
 
 
-@row(f"mbarrier.{{verb}}.expect_tx{ORDER}[.{{space}}].b64", "d:b64 = [a:space], tx:u32",
+@row(f"mbarrier.{{verb}}.expect_tx{ORDER}[.{{space}}].b64", "d:u64 = [a:space], tx:u32",
      **{**ARRIVE, **LATER})  # fmt: skip
 @row(f"mbarrier.{{verb}}.expect_tx{ORDER}.{{space}}.b64", "_:sink = [a:space], tx:u32",
      **{**REMOTE, **LATER})  # fmt: skip
@@ -110,7 +110,7 @@ WAIT: Options = {**SEM, "sem": "acquire relaxed"}
 TRY: Options = {**HOPPER, **WAIT, "effects": "memory waits"}
 
 
-@row(f"mbarrier.test_wait{ORDER}[.{{space}}].b64", "p:pred = [a:space], phase:b64", lead=1,
+@row(f"mbarrier.test_wait{ORDER}[.{{space}}].b64", "p:pred = [a:space], phase:u64", lead=1,
      **AMPERE, **WAIT)  # fmt: skip
 @row(f"mbarrier.test_wait.{{parity}}{ORDER}[.{{space}}].b64", "p:pred = [a:space], phase:u32(0 1)",
      parity="parity", lead=2, **AMPERE | {"ptx": "7.1"}, **WAIT)  # fmt: skip
@@ -119,7 +119,7 @@ def test_wait(m: Primitives, f: Form, a: Value, phase: Value) -> Value:
     return m.mbarrier_wait(space_of(f), a, phase, bool(f.parity), sleep=False)
 
 
-@row(f"mbarrier.try_wait{ORDER}[.{{space}}].b64", "p:pred = [a:space], phase:b64, time:u32?",
+@row(f"mbarrier.try_wait{ORDER}[.{{space}}].b64", "p:pred = [a:space], phase:u64, time:u32?",
      lead=1, **TRY)  # fmt: skip
 @row(f"mbarrier.try_wait.{{parity}}{ORDER}[.{{space}}].b64",
      "p:pred = [a:space], phase:u32(0 1), time:u32?", parity="parity", lead=2, **TRY)  # fmt: skip
@@ -128,7 +128,7 @@ def try_wait(m: Primitives, f: Form, a: Value, phase: Value, time: Value | None 
     return m.mbarrier_wait(space_of(f), a, phase, bool(f.parity), sleep=True, time=time)
 
 
-@row("mbarrier.pending_count.b64", "d:u32 = state:b64", ptx="7.0", target="sm_80", lead=1)
+@row("mbarrier.pending_count.b64", "d:u32 = state:u64", ptx="7.0", target="sm_80", lead=1)
 def pending_count(m: Primitives, f: Form, state: Value) -> Value:
     """How many arrivals were missing in a state."""
     return m.mbarrier_pending(state)

@@ -112,11 +112,11 @@ def _wide(f: Form) -> str:
 
 
 def _ld_operands(f: Form) -> str:
-    return "d:T*vec = [a:space]" + (", policy:b64" if f.hint else "")
+    return "d:T*vec = [a:space]" + (", policy:u64" if f.hint else "")
 
 
 def _st_operands(f: Form) -> str:
-    return "[a:space], b:T*vec" + (", policy:b64" if f.hint else "")
+    return "[a:space], b:T*vec" + (", policy:u64" if f.hint else "")
 
 
 LD = (

@@ -42,7 +42,7 @@ def _offsets(f: Form) -> str:
     """The operand of im2col: an offset for each dimension of pixels, or two for ``w``."""
     if not f.mode.startswith("im2col") or f.mode == "im2col_no_offs":
         return ""
-    return f", offsets:b16*{_dims(f) - 2 if f.mode == 'im2col' else 2}"
+    return f", offsets:u16*{_dims(f) - 2 if f.mode == 'im2col' else 2}"
 
 
 # --- into shared memory -----------------------------------------------------------------------
@@ -56,7 +56,7 @@ SYNTAX = f"cp.async.bulk.tensor.{{dim}}.{{DST}}.{{SRC}}[.{{mode}}].{TX}"
 
 
 def _load(f: Form) -> str:
-    ctas = ", ctas:b16" if f.multicast else ""
+    ctas = ", ctas:u16" if f.multicast else ""
     return f"[dst:DST], {_tensor(f)}, [bar:DST]{_offsets(f)}{ctas}{hinted(f)}"
 
 
