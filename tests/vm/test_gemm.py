@@ -97,6 +97,7 @@ def test_any_depth_against_the_ring(depth: int) -> None:
         ("16x512x32:1x32:2", (16, 512, 33)),  # more threads than A has elements to copy singly
         ("16x16x32:1x1:2", (16, 16, 40)),  # fewer pieces than lanes
         ("128x16x128:8x1:2", (120, 16, 130)),
+        ("32x256x128:1x2:2", (32, 200, 140)),  # a thread's chunks, in both directions, in batches
     ],
 )
 @pytest.mark.parametrize("narrow", [False, True], ids=["16 bytes", "elements"])

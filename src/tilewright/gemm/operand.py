@@ -194,8 +194,8 @@ class Tile:
     def _copy_in_loop(self, source: Tensor, stage: Any, wanted: Any, depth_left: Any) -> None:
         """The slow way, for small chunks: a loop over batches of them."""
         k = self.k
-        _, batches = self.where.shape[1]
-        for number in k.range(0, k.select(wanted, batches, 0), unroll=False):
+        batches = k.select(wanted, -(-self.count // BATCH), 0)
+        for number in k.range(0, batches, unroll=False):
             held = []
             for index, chunk in enumerate(walk(source[None, (None, number)])):
                 crd = (0, (index, number))
