@@ -203,13 +203,10 @@ def widened(source: str, kind: str, bits: int) -> int:
 
 
 def finished(i, kind: str, bits: int) -> int:
-    made = widened(kind, i.d, bits)
-    found = number(i.d, made)
-    if i.satfinite and found.special:
-        largest = {"f16": 0x7BFF, "f32": 0x7F7FFFFF}[i.d]
-        sign = 0x8000 if i.d == "f16" else 0x80000000
-        return 0 if found.special == NAN else largest | sign * found.negative
-    return made
+    if kind == i.d:
+        return bits
+    mode = "rz" if i.satfinite else "rn"
+    return rounded(i.d, number(kind, bits), mode, saturates=i.satfinite)
 
 
 def through_f16(i, arch: str, a, b, c: int) -> int:

@@ -136,7 +136,7 @@ class Fused(Arithmetic):
     begins: bool = True
     through: str = ""
     least: int = 0
-    clamped: bool = False
+    last: str = "rn"
 
     @property
     def rounding(self) -> str:
@@ -153,8 +153,7 @@ class Fused(Arithmetic):
             total = self.fuse(terms)
         if not self.begins:
             total = _added(sum_type, total, _converted(c, self.c, sum_type))
-        made = _converted(total, sum_type, self.d)
-        return _finite(self.d, made) if self.clamped else made
+        return _converted(total, sum_type, self.d, self.last)
 
     def fuse(self, t: Terms) -> Bits:
         """One fused sum over the last axis."""
@@ -202,18 +201,11 @@ class Rounded(Arithmetic):
         return lowered_sums(a, b, c, self.c.name, self.d.name)
 
 
-def _finite(t: DType, bits: Bits) -> Bits:
-    """Infinities are the largest number of their sign, NaNs +0: the old .satfinite of f16."""
-    sign = bits & bits.dtype.type(1 << (t.bits - 1))
-    clamped = np.where(is_inf(t, bits), sign | bits.dtype.type(t.max_finite), bits)
-    return np.where(is_nan(t, bits), bits.dtype.type(0), clamped)
-
-
-def _converted(bits: Bits, source: DType, dest: DType) -> Bits:
-    """To nearest, NaNs canonical: what F2FP and HADD2.F32 do."""
+def _converted(bits: Bits, source: DType, dest: DType, rounding: str = "rn") -> Bits:
+    """Rounded, NaNs canonical: what F2FP and HADD2.F32 do."""
     if source == dest:
         return bits
-    made = encode(dest, decode(source, bits))
+    made = encode(dest, decode(source, bits), rounding)
     return np.where(is_nan(source, bits), made.dtype.type(dest.nan), made)
 
 

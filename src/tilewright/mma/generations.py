@@ -10,6 +10,9 @@ fact is "published" until a ``source`` says who confirmed it:
              products for each type, f16, bf16, tf32 and fp8) this arithmetic gives every bit
   Fasi       Fasi, Higham, Mikaitis, Pranesh, 2021: V100, T4, A100
   SASS       what ptxas 12.9 and 13.5 make of each form, which is its meaning there
+
+The old .satfinite of floats saturates nothing (ptxas warns of "unexpected results on sm_70 and
+later"): an H200 gives infinities and NaNs all the same, and rounds f32 sums to f16 toward zero.
 """
 
 from __future__ import annotations
@@ -121,7 +124,7 @@ def _fused(i: Instruction, facts: Generation) -> Fused:
         begins=not _of_f16(i, facts),
         through="f16" if _of_f16(i, facts) else "",
         least=least,
-        clamped=i.satfinite,
+        last="rz" if i.satfinite else "rn",
     )
 
 

@@ -75,8 +75,7 @@ class FusedCore(Core):
         total = Expr(b, b.load(self.total))
         if not how.begins:
             total = added(sum_type, total, start)
-        made = converted(total, sum_type, how.d)
-        return finite(how.d, made) if how.clamped else made
+        return converted(total, sum_type, how.d, how.last)
 
     def one(self, row: ir.Value, n: ir.Value, first: ir.Value, c: Expr) -> Expr:
         """One fused sum, specials included."""
@@ -207,18 +206,11 @@ class ScaledCore(FusedCore):
         return chained(Expr.__add__, (x * y for x, y in map(terms, ks)))
 
 
-def converted(bits: Expr, source: DType, dest: DType) -> Expr:
-    """To nearest, NaNs canonical; bits right-aligned in 32-bit lanes."""
+def converted(bits: Expr, source: DType, dest: DType, rounding: str = "rn") -> Expr:
+    """Rounded, NaNs canonical; bits right-aligned in 32-bit lanes."""
     if source == dest:
         return bits
-    return convert(source.name, dest.name, bits.resize(source.bits)).resize(32)
-
-
-def finite(t: DType, bits: Expr) -> Expr:
-    """Infinities are the largest number of their sign, NaNs +0: the old .satfinite of f16."""
-    code = bits & ((1 << (t.bits - 1)) - 1)
-    bounded = (bits & (1 << (t.bits - 1))) | code.umin(t.max_finite)
-    return (code > t.max_finite + 1).pick(0, bounded)
+    return convert(source.name, dest.name, bits.resize(source.bits), rounding).resize(32)
 
 
 def added(t: DType, x: Expr, y: Expr) -> Expr:
