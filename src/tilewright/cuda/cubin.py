@@ -14,7 +14,9 @@ from dataclasses import dataclass
 
 from ..errors import CudaError, Place
 
-_SIZED, _PARAM_BANK = 4, 10  # of .nv.info: an entry whose value follows; size and place of params
+# Of .nv.info: an entry whose value follows; size and place of all parameters; one parameter
+# (EIATTR_KPARAM_INFO): its index, its ordinal and offset, its size in the upper 14 bits.
+_SIZED, _PARAM_BANK, _PARAM = 4, 10, 0x17
 _ENTRY = re.compile(r"(?:Compiling entry function|Function properties for) '([^']+)'")
 _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"[Uu]sed (\d+) registers(?:.* (\d+) bytes lmem)?")
@@ -111,13 +113,24 @@ def _place(ptx: str, line: int, file: str) -> Place:
     return Place(file, line, len(text) - len(text.lstrip()) + 1, text.rstrip(), max(1, len(body)))
 
 
-def param_bytes(code: bytes, entry: str) -> int | None:
-    """The size of a kernel's parameter block, from its ``.nv.info`` section; None without one."""
+def param_block(code: bytes, entry: str) -> tuple[int, int] | None:
+    """Where a kernel's first parameter stands in its block, and how many bytes there are from there
+    on, from its ``.nv.info`` section; None without one.
+
+    A parameter aligned to 64 bytes (a tensor map) has to be so in the constant bank, where blocks
+    begin at another multiple of 16: the block begins with a gap then.
+    """
     try:
         info = dict(_sections(code)).get(f".nv.info.{entry}", b"")
-        return next((s >> 16 for a, s in _attributes(info) if a == _PARAM_BANK), None)
+        found = list(_attributes(info))
     except struct.error:
         return None
+    places = [(w[1] >> 16, w[2] >> 18) for a, w in found if a == _PARAM and len(w) > 2]
+    if places:
+        first = min(offset for offset, _ in places)
+        return first, max(offset + size for offset, size in places) - first
+    bank = (w[1] >> 16 for a, w in found if a == _PARAM_BANK)
+    return next(((0, size) for size in bank), None)
 
 
 def _sections(code: bytes) -> Iterator[tuple[str, bytes]]:
@@ -130,11 +143,11 @@ def _sections(code: bytes) -> Iterator[tuple[str, bytes]]:
         yield code[at : code.index(b"\0", at)].decode(), code[offset : offset + length]
 
 
-def _attributes(info: bytes) -> Iterator[tuple[int, int]]:
-    """(attribute, second word of its value) of each entry that has one."""
+def _attributes(info: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """(attribute, the words of its value) of each entry that has two or more."""
     at = 0
     while at + 4 <= len(info):
         layout, attribute, size = struct.unpack_from("<BBH", info, at)
         if layout == _SIZED and size >= 8:
-            yield attribute, struct.unpack_from("<II", info, at + 4)[1]
+            yield attribute, struct.unpack_from(f"<{size // 4}I", info, at + 4)
         at += 4 + (size if layout == _SIZED else 0)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DeviceError, LaunchError
-from .cubin import Cubin, param_bytes
+from .cubin import Cubin, param_block
 from .driver import call, check, cu
 from .launch import Function, Launch, Params, dim3
 from .stream import stream_handle
@@ -272,7 +272,7 @@ class Loaded:
             doing = f"looking for kernel {entry!r}"
             handle = call("cuModuleGetFunction", self._module, entry.encode(), doing=doing)
             return Function(
-                handle, entry, self.gpu.shared_limit, param_bytes(self._code, entry)
+                handle, entry, self.gpu.shared_limit, param_block(self._code, entry)
             )
 
     def close(self) -> None:

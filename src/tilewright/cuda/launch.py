@@ -2,7 +2,8 @@
 
 All that a launch needs besides parameters and stream is checked and packed when it is prepared; a
 call then allocates nothing and waits for nothing, so it may stand in a CUDA graph's capture.
-Parameters go as one packed block (``CU_LAUNCH_PARAM_BUFFER_POINTER``), each at its own alignment.
+Parameters go as one packed block (``CU_LAUNCH_PARAM_BUFFER_POINTER``), each at its own alignment,
+after the gap that tensor maps ask for.
 """
 
 from __future__ import annotations
@@ -43,35 +44,36 @@ class Host(Protocol):
 
 
 class Params:
-    """A kernel's parameter block of ``size`` bytes, to be written in place through ``view``.
+    """A kernel's parameters, ``size`` bytes after ``lead`` others, to be written in place through
+    ``view``.
 
     Keep one for each thread and plan: ``struct.pack_into("<QQii", params.view, 0, a, b, m, n)``.
     The driver copies it during the launch, so it may be written again at once.
     """
 
-    __slots__ = ("_block", "_list", "extra", "size", "view")
+    __slots__ = ("_block", "_list", "extra", "lead", "size", "view")
 
-    def __init__(self, size: int, data: bytes = b"") -> None:
-        self.size = size
-        raw = np.zeros(size + _ALIGN, np.uint8)
+    def __init__(self, size: int, data: bytes = b"", lead: int = 0) -> None:
+        self.size, self.lead = size, lead
+        raw = np.zeros(lead + size + _ALIGN, np.uint8)
         start = -raw.ctypes.data % _ALIGN
-        self._block = raw[start : start + size]
-        self.view = memoryview(self._block)
+        self._block = raw[start : start + lead + size]
+        self.view = memoryview(self._block[lead:])
         # the driver's list {POINTER, block, SIZE, &size, END}, then the size that it points to
-        self._list = np.array([1, self._block.ctypes.data, 2, 0, 0, size], np.uint64)
+        self._list = np.array([1, self._block.ctypes.data, 2, 0, 0, lead + size], np.uint64)
         self._list[3] = self._list.ctypes.data + 5 * 8
         self.extra = int(self._list.ctypes.data) if size else 0
         if data:
             self.view[:] = data
 
     @classmethod
-    def of(cls, data: bytes | bytearray | memoryview) -> Params:
+    def of(cls, data: bytes | bytearray | memoryview, lead: int = 0) -> Params:
         """This thread's block for so many bytes, filled with ``data``."""
-        blocks: dict[int, Params] = _thread.__dict__.setdefault("blocks", {})
+        blocks: dict[tuple[int, int], Params] = _thread.__dict__.setdefault("blocks", {})
         size = len(data)
-        block = blocks.get(size)
+        block = blocks.get((size, lead))
         if block is None:
-            block = blocks[size] = Params(size)
+            block = blocks[size, lead] = Params(size, lead=lead)
         if size:
             block.view[:] = data
         return block
@@ -80,7 +82,9 @@ class Params:
 class Function:
     """A kernel loaded into a GPU's context, with what it takes."""
 
-    def __init__(self, handle: Any, name: str, limit: int, param_bytes: int | None) -> None:
+    def __init__(
+        self, handle: Any, name: str, limit: int, params: tuple[int, int] | None
+    ) -> None:
         attribute = partial(_attribute, handle)
         self.handle = handle
         self.name = name
@@ -88,7 +92,7 @@ class Function:
         self.static_shared = attribute("SHARED_SIZE_BYTES")
         self.local = attribute("LOCAL_SIZE_BYTES")
         self.max_threads = attribute("MAX_THREADS_PER_BLOCK")
-        self.param_bytes = param_bytes
+        self.param_lead, self.param_bytes = params if params is not None else (0, None)
         self.dynamic_limit = limit - self.static_shared
         self._allowed = STATIC_SHARED_LIMIT - self.static_shared
         self._large_clusters = False
@@ -167,6 +171,8 @@ class Launch:
             stream = stream_handle(stream)
         if params.size != self.function.param_bytes:
             self._check_params(params.size)
+        if params.lead != self.function.param_lead:
+            params = Params.of(params.view, self.function.param_lead)
         if self._empty:
             return
         if self._several and not self._host.is_current():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tilewright import cuda
-from tilewright.cuda.cubin import Cubin, Usage, param_bytes
+from tilewright.cuda.cubin import Cubin, Usage, param_block
 from tilewright.errors import CudaError, DeviceError, TargetError
 
 pytest.importorskip("cuda.bindings.nvjitlink", reason="no cuda-bindings")
@@ -116,8 +116,16 @@ def test_without_a_gpu_all_else_is_a_typed_error() -> None:
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120"])
 def test_a_cubin_tells_its_parameter_block(arch: str) -> None:
     code = cuda.compile(PTX, arch).code
-    assert param_bytes(code, "first") == 8 and param_bytes(code, "second") in (0, None)
-    assert param_bytes(code, "third") is None and param_bytes(code[:100], "first") is None
+    assert param_block(code, "first") == (0, 8)
+    assert param_block(code, "second") in ((0, 0), None)
+    assert param_block(code, "third") is None and param_block(code[:100], "first") is None
+
+
+def test_a_tensor_map_is_aligned_in_the_constant_bank() -> None:
+    params = ".param .align 64 .b8 m[128], .param .u32 n"
+    text = f".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry f({params}) {{ ret; }}"
+    block = param_block(cuda.compile(text, "sm_90").code, "f")
+    assert block is not None and block[1] == 132 and (block[0] + 0x210) % 64 == 0
 
 
 def test_a_short_report_tells_registers_and_local_memory() -> None:
