@@ -90,9 +90,7 @@ def _rounded(how: Fused) -> tuple[str, ...]:
     if not how.begins:
         steps.append(f"c is added at the end, in {made.name}, rounded {ROUNDING['rn']}")
     if how.d != made:
-        steps.append(f"that is rounded {ROUNDING['rn']} to {how.d}")
-    if how.clamped:
-        steps.append("an infinity becomes the largest number of its sign, a NaN +0")
+        steps.append(f"that is rounded {ROUNDING[how.last]} to {how.d}")
     return tuple(steps)
 
 
