@@ -11,7 +11,7 @@ be dynamic: registers of a kernel, or NumPy arrays.
 from tilewright.layout.algebra import coalesce, composition, filter, filter_zeros, with_shape
 from tilewright.layout.algorithm import axpby, clear, copy, fill, transform
 from tilewright.layout.analysis import Analysis, analyze
-from tilewright.layout.arithmetic import Sum, ceil_div
+from tilewright.layout.arithmetic import Sum
 from tilewright.layout.banks import BankConflicts, Phase, bank_conflicts
 from tilewright.layout.basis import E, ScaledBasis
 from tilewright.layout.composed import ComposedLayout, Shifted, make_composed_layout
@@ -22,6 +22,7 @@ from tilewright.layout.function import Answer, bijective, contiguous, injective,
 from tilewright.layout.int_tuple import (
     Integer,
     IntTuple,
+    ceil_div,
     compact_col_major,
     compact_row_major,
     compatible,
@@ -49,6 +50,7 @@ from tilewright.layout.int_tuple import (
 from tilewright.layout.inverse import (
     complement,
     left_inverse,
+    max_alignment,
     max_common_layout,
     max_common_vector,
     nullspace,
@@ -106,6 +108,7 @@ from tilewright.layout.tensor import (
 )
 from tilewright.layout.tiling import (
     blocked_product,
+    domain_distribute,
     flat_divide,
     flat_product,
     hier_unzip,
@@ -171,6 +174,7 @@ __all__ = [
     "crd2idx",
     "depth",
     "dice",
+    "domain_distribute",
     "downcast",
     "elem_less",
     "elem_scale",
@@ -212,6 +216,7 @@ __all__ = [
     "make_predicate",
     "make_tensor",
     "make_tensor_like",
+    "max_alignment",
     "max_common_layout",
     "max_common_vector",
     "nullspace",

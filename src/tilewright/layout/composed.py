@@ -9,7 +9,7 @@ is left of the swizzle: often a plain layout.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -171,6 +171,9 @@ class ComposedLayout(LayoutBase):
 
     def __getitem__(self, i: int | slice) -> ComposedLayout:
         return ComposedLayout(self.outer, self.offset, self.inner[i])
+
+    def __iter__(self) -> Iterator[ComposedLayout]:
+        return (self[i] for i in range(len(self)))
 
     def size(self, mode: int | None = None) -> Number:
         return self.inner.size(mode)

@@ -40,11 +40,11 @@ def coalesce_modes(shape: IntTuple, stride: IntTuple) -> tuple[list[Number], lis
                 else:
                     shapes.append(s)
                     strides.append(d)
-                ahead = shapes[-1] * strides[-1]
+                ahead = d and shapes[-1] * strides[-1]
                 continue
         shapes.append(s)
         strides.append(d)
-        ahead = None
+        ahead = 0 if d.__class__ is int and d == 0 else None
     return (shapes, strides) if shapes else ([1], [0])
 
 
@@ -55,6 +55,8 @@ def crd2idx(crd: IntTuple, shape: IntTuple, stride: IntTuple = None) -> Number:
     coordinates (``ScaledBasis``) give a coordinate.
     """
     if stride is None:
+        if crd.__class__ is int:
+            return crd
         stride = prefix_product(shape)
     elif not congruent(shape, stride):
         raise LayoutError(f"crd2idx: shape {text(shape)} and stride {text(stride)} are not alike")

@@ -28,11 +28,11 @@ from tilewright.layout.algebra import (
     left_side,
     mode_at,
 )
-from tilewright.layout.arithmetic import Number, ceil_div, mul
+from tilewright.layout.arithmetic import Number, mul
 from tilewright.layout.basis import ScaledBasis, has_basis
 from tilewright.layout.composed import ComposedLayout
 from tilewright.layout.function import AnyLayout, layout_of
-from tilewright.layout.int_tuple import product
+from tilewright.layout.int_tuple import IntTuple, ceil_div, product
 from tilewright.layout.inverse import chain, complement, gaps, left_inverse, right_inverse, rungs
 from tilewright.layout.layout import Layout, make_layout
 from tilewright.layout.modes import flatten
@@ -192,22 +192,23 @@ def _columns(rows: Iterable[tuple[str, str]]) -> Lines:
 
 
 def _complement(layout: Any, max_idx: Any = 1) -> Lines:
-    bound = product(getattr(max_idx, "shape", max_idx))
-    yield f"complement of {layout} in {bound}"
+    bound = getattr(max_idx, "shape", max_idx)
+    yield f"complement of {layout} in {product(bound)}"
     inner = layout_of(layout)
     yield from _indented(_gaps(inner.inner if isinstance(inner, ComposedLayout) else inner, bound))
 
 
-def _gaps(layout: Layout, bound: Number) -> Lines:
+def _gaps(layout: Layout, bound: IntTuple) -> Lines:
     """The gap below each mode, and how often all of it fits into the bound."""
     span: Number = 1
     for s, d, below in gaps(layout):
         gap, span = d // below, mul(s, d)
         filled = "no gap" if gap.__class__ is int and gap == 1 else f"{gap} fit -> {gap}:{below}"
         yield f"{s}:{d}  stride {d} over a span of {below}: {filled}; {span} are spanned"
-    times = ceil_div(bound, span)
+    times = product(ceil_div(bound, span))
     once = times.__class__ is int and times == 1
-    yield f"{span} in {bound} " + ("fit once" if once else f"fit {times} times -> {times}:{span}")
+    fits = "fit once" if once else f"fit {times} times -> {times}:{span}"
+    yield f"{span} in {product(bound)} {fits}"
 
 
 def _divide(a: Any, tiler: Any) -> Lines:

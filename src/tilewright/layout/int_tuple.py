@@ -14,7 +14,8 @@ from numbers import Integral
 from typing import Any, TypeAlias
 
 from tilewright.errors import LayoutError
-from tilewright.layout.arithmetic import Number, add, ceil_div, mul
+from tilewright.layout import arithmetic
+from tilewright.layout.arithmetic import Number, add, mul
 from tilewright.layout.basis import ScaledBasis
 
 IntTuple: TypeAlias = Any
@@ -141,9 +142,10 @@ def weakly_congruent(a: IntTuple, b: IntTuple) -> bool:
 def evenly_divides(a: IntTuple, b: IntTuple) -> bool:
     """Whether tiles of shape ``b`` cover shape ``a`` without a rest."""
     if b.__class__ is tuple:
-        fits = a.__class__ is tuple and len(b) <= len(a)
-        return fits and all(map(evenly_divides, a, b))
-    return bool(product(normalize(a, "shape")) % normalize(b, "tile") == 0)
+        a = a if a.__class__ is tuple else (a,)
+        return len(b) <= len(a) and all(map(evenly_divides, a, b))
+    a, b = normalize(a, "shape"), normalize(b, "tile")
+    return bool(product(a) == b * product(ceil_div(a, b)))
 
 
 def compatible(a: IntTuple, b: IntTuple) -> bool:
@@ -211,18 +213,34 @@ def shape_div(a: IntTuple, b: IntTuple) -> IntTuple:
     >>> shape_div((3, 4), 6)
     (1, 2)
     """
-    if a.__class__ is tuple:
-        if b.__class__ is tuple:
-            return tuple(shape_div(x, y) for x, y in _pairs(a, b, "shape_div"))
-        out = []
-        for x in a:
-            out.append(shape_div(x, b))
-            b = shape_div(b, product(x))
-        return tuple(out)
-    b = product(b)
+    return _divided(a, b, _exact_div, "shape_div")
+
+
+def ceil_div(a: IntTuple, b: IntTuple) -> IntTuple:
+    """``a / b`` rounded up, in each mode; a number ``b`` is divided out from the left.
+
+    >>> ceil_div((3, 4), 5)
+    (1, 2)
+    """
+    return _divided(a, b, arithmetic.ceil_div, "ceil_div")
+
+
+def _divided(a: IntTuple, b: IntTuple, div: Callable[..., Number], what: str) -> IntTuple:
+    if a.__class__ is not tuple:
+        return div(a, product(b))
+    if b.__class__ is tuple:
+        return tuple(_divided(x, y, div, what) for x, y in _pairs(a, b, what))
+    out = []
+    for x in a:
+        out.append(_divided(x, b, div, what))
+        b = div(b, product(x))
+    return tuple(out)
+
+
+def _exact_div(a: Number, b: Number) -> Number:
     if a.__class__ is int and b.__class__ is int and (b == 0 or (a % b and (a == 0 or b % a))):
         raise LayoutError(f"shape_div: of {a} and {b} neither divides the other")
-    return ceil_div(a, b)
+    return arithmetic.ceil_div(a, b)
 
 
 def prefix_product(a: IntTuple, init: IntTuple = 1) -> IntTuple:

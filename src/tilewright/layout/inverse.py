@@ -13,16 +13,18 @@ from typing import Any
 
 from tilewright.errors import LayoutError
 from tilewright.layout.algebra import coalesce, composition, filter, of_modes
-from tilewright.layout.arithmetic import Number, ceil_div, mul
+from tilewright.layout.arithmetic import Number, add, mul
 from tilewright.layout.basis import has_basis
 from tilewright.layout.composed import ComposedLayout
 from tilewright.layout.coordinate import coalesce_modes
 from tilewright.layout.int_tuple import (
+    IntTuple,
+    ceil_div,
     compact_col_major,
     flatten,
     is_static,
+    normalize,
     prefix_product,
-    product,
 )
 from tilewright.layout.layout import Layout, make_layout
 from tilewright.layout.swizzle import Swizzle
@@ -37,10 +39,13 @@ def _alone(layout: Any, what: str) -> Layout:
     return Layout(layout)
 
 
-def require_static(layout: Layout, what: str) -> None:
+def require_static_below(layout: Layout, what: str) -> None:
+    """LayoutError unless all strides are static, and all sizes but that of the greatest stride."""
     if has_basis(layout.stride):
         raise LayoutError(f"{what} needs numbers as strides, and {layout} has coordinates")
-    if not layout.is_static():
+    modes = zip(flatten(layout.stride), flatten(layout.shape), strict=True)
+    ordered = sorted((m for m in modes if m[0].__class__ is int), key=lambda m: m[0])
+    if not is_static(layout.stride) or not is_static(tuple(s for _, s in ordered[:-1])):
         raise LayoutError(f"{what} needs static numbers, and {layout} has dynamic ones")
 
 
@@ -49,14 +54,13 @@ def complement(layout: Any, max_idx: Any = 1) -> Layout:
     overlap.
 
     Ordered, and disjoint from ``layout`` but for 0; with it, it covers ``max_idx`` where strides
-    divide. Of a composed layout, that of the layout inside.
+    divide, and else is rounded up, in each mode of a shape. Of a composed layout, that of the
+    layout inside.
 
     >>> print(complement(Layout((2, 2), (1, 6)), 24))
     (3,2):(2,12)
     """
-    bound = product(max_idx.shape if hasattr(max_idx, "map_layout") else max_idx)
-    if bound is None or isinstance(bound, (str, float)):
-        raise LayoutError(f"complement: an integer or a shape bounds it, not {max_idx!r}")
+    bound = normalize(getattr(max_idx, "shape", max_idx), "bound")
     layout = layout.inner if isinstance(layout, ComposedLayout) else _alone(layout, "complement")
     shapes: list[Number] = []
     strides: list[Number] = []
@@ -65,9 +69,22 @@ def complement(layout: Any, max_idx: Any = 1) -> Layout:
         shapes.append(d // below)
         strides.append(below)
         span = mul(s, d)
-    shapes.append(ceil_div(bound, span))
-    strides.append(span)
+    for s in _joined(ceil_div(bound, span)):
+        shapes.append(s)
+        strides.append(span)
+        span = mul(span, s)
     return of_modes(*coalesce_modes(tuple(shapes), tuple(strides)))
+
+
+def _joined(shape: IntTuple) -> list[Number]:
+    """The sizes of a shape, neighbours multiplied that are both static or both dynamic."""
+    sizes: list[Number] = []
+    for s in flatten(shape):
+        if sizes and (sizes[-1].__class__ is int) == (s.__class__ is int):
+            sizes[-1] = mul(sizes[-1], s)
+        else:
+            sizes.append(s)
+    return sizes
 
 
 def gaps(layout: Layout) -> Iterator[tuple[Number, Number, Number]]:
@@ -76,13 +93,13 @@ def gaps(layout: Layout) -> Iterator[tuple[Number, Number, Number]]:
     """
     flat = filter(layout)
     modes = list(zip(flatten(flat.stride), flatten(flat.shape), strict=True))
-    if len(modes) > 1 or modes[0][0].__class__ is not int:
-        require_static(layout, "complement")
+    if len(modes) > 1 or has_basis(flat.stride):
+        require_static_below(flat, "complement")
     span: Number = 1
-    for d, s in sorted(modes) if len(modes) > 1 else modes:
+    for d, s in sorted(modes, key=lambda m: m[0]) if len(modes) > 1 else modes:
         if s.__class__ is int and s == 1:
             continue
-        if d < span:
+        if d.__class__ is int and d < span:
             raise LayoutError(
                 f"complement of {layout}: its mode {s}:{d} "
                 + ("is negative" if d < 0 else f"overlaps the modes below, which span {span}")
@@ -91,7 +108,7 @@ def gaps(layout: Layout) -> Iterator[tuple[Number, Number, Number]]:
         span = mul(s, d)
 
 
-def _by_stride(layout: Layout) -> list[tuple[Number, int, Number]]:
+def _by_stride(layout: Layout) -> list[tuple[int, Number, Number]]:
     """(stride, size, place in the domain) of the coalesced modes, by ascending stride."""
     shapes, strides = coalesce_modes(layout.shape, layout.stride)
     places = prefix_product(tuple(shapes))
@@ -117,13 +134,14 @@ def right_inverse(layout: Any) -> Any:
     return of_modes(*coalesce_modes(shapes, (0, *(place for _, _, place in modes))))
 
 
-def chain(layout: Layout) -> Iterator[tuple[int, int, int]]:
-    """(size, stride, place in the domain) of the modes that continue one another from stride 1."""
-    span = 1
+def chain(layout: Layout) -> Iterator[tuple[Number, int, Number]]:
+    """(size, stride, place in the domain) of the modes that continue one another from stride 1, to
+    the first of dynamic size."""
+    span: Number = 1
     for d, s, place in _by_stride(layout):
-        if d == span and s.__class__ is int and is_static(place):
+        if span.__class__ is int and d == span:
             yield s, d, place
-            span = s * d
+            span = mul(s, d)
 
 
 def left_inverse(layout: Any) -> Any:
@@ -140,18 +158,21 @@ def left_inverse(layout: Any) -> Any:
         return None
     if isinstance(layout, ComposedLayout):
         return _inverse_composed(layout, left_inverse)
-    modes = list(rungs(_alone(layout, "left_inverse")))
-    shapes = (*(d // below for _, d, _, below in modes), modes[-1][0] if modes else 1)
+    layout = _alone(layout, "left_inverse")
+    modes = list(rungs(layout))
+    last = modes[-1][0] if modes else layout.size()
+    shapes = (*(d // below for _, d, _, below in modes), last)
     return of_modes(*coalesce_modes(shapes, (0, *(place for _, _, place, _ in modes))))
 
 
-def rungs(layout: Layout) -> Iterator[tuple[int, int, int, int]]:
+def rungs(layout: Layout) -> Iterator[tuple[Number, int, Number, int]]:
     """(size, stride, place in the domain, stride of the mode below) of the modes by ascending
     stride, those of stride 0 left out. LayoutError where they overlap or do not divide.
     """
-    require_static(layout, "left_inverse")
+    modes = _by_stride(layout)
+    require_static_below(layout, "left_inverse")
     below, span = 1, 0
-    for d, s, place in _by_stride(layout):
+    for d, s, place in modes:
         if d == 0:
             continue
         if d <= span or d % below:
@@ -159,7 +180,7 @@ def rungs(layout: Layout) -> Iterator[tuple[int, int, int, int]]:
             what = "" if d < 0 else " the modes below"
             raise LayoutError(f"left_inverse of {layout}: the stride of {s}:{d} {why}{what}")
         yield s, d, place, below
-        below, span = d, span + (s - 1) * d
+        below, span = d, add(span, mul(add(s, -1), d))
 
 
 def _inverse_composed(layout: ComposedLayout, inverse: Callable[[Any], Any]) -> Any:
@@ -223,3 +244,24 @@ def _kept(layout: Any) -> int:
 def max_common_vector(a: Any, b: Any) -> int:
     """The number of elements that are contiguous in both layouts alike: the widest vector copy."""
     return int(max_common_layout(a, b).size())
+
+
+def max_alignment(layout: Any) -> int:
+    """The widest elements that a layout's static part consists of: the greatest n that divides the
+    contiguous run from 0, and all strides beyond it.
+
+    >>> max_alignment(Layout((8, 4), (1, 12)))
+    4
+    """
+    if isinstance(layout, Swizzle):
+        return 1 << layout.base
+    if isinstance(layout, ComposedLayout):
+        whole = layout.offset if layout.offset.__class__ is int else 1
+        return gcd(max_alignment(layout.outer), whole, max_alignment(layout.inner))
+    flat = coalesce(layout)
+    modes = zip(flatten(flat.shape), flatten(flat.stride), strict=True)
+    known = [(s if s.__class__ is int else 1, d if d.__class__ is int else 0) for s, d in modes]
+    static = of_modes([s for s, _ in known], [d for _, d in known])
+    run = right_inverse(static)
+    beyond = composition(static, complement(run, static.size()))
+    return gcd(int(run.size()), *flatten(beyond.stride))

@@ -19,15 +19,19 @@ mode.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import gcd
 from typing import Any
 
 from tilewright.errors import LayoutError
-from tilewright.layout.algebra import by_mode, check_rank, composition, on_layout
+from tilewright.layout.algebra import by_mode, check_rank, coalesce, composition, on_layout
 from tilewright.layout.arithmetic import floordiv, mul
+from tilewright.layout.composed import ComposedLayout
 from tilewright.layout.int_tuple import (
     IntTuple,
+    flatten,
     is_static,
     normalize,
+    prefix_product,
     product,
     product_each,
     rank,
@@ -36,6 +40,7 @@ from tilewright.layout.int_tuple import (
 from tilewright.layout.inverse import complement
 from tilewright.layout.layout import Layout, LayoutLeft, make_layout, make_ordered_layout
 from tilewright.layout.modes import append
+from tilewright.layout.swizzle import Swizzle
 
 Tiler = Any
 Splitter = Callable[[Layout, Tiler], Layout]
@@ -58,14 +63,15 @@ def logical_divide(layout: Layout, tiler: Tiler) -> Layout:
     if isinstance(tiler, tuple):
         return _per_mode(logical_divide, layout, tiler, "logical_divide")
     tile = tiler if isinstance(tiler, Layout) else Layout(tiler)
-    tiled = make_layout(tile, complement(tile, layout))
+    tiled = make_layout(tile, complement(tile, coalesce(layout)))
     divided: Layout = composition(layout, tiled)
     return divided
 
 
 @on_layout
-def logical_product(layout: Layout, tiler: Tiler) -> Layout:
-    """(the layout, its copies): the layout repeated wherever ``tiler`` says, without overlap.
+def logical_product(layout: Layout, tiler: Tiler) -> Any:
+    """(the layout, its copies): the layout repeated wherever ``tiler`` says, without overlap; under
+    a swizzle where the tiler is swizzled.
 
     >>> print(logical_product(Layout((2, 2), (4, 1)), Layout(6)))
     ((2,2),(2,3)):((4,1),(2,8))
@@ -76,9 +82,22 @@ def logical_product(layout: Layout, tiler: Tiler) -> Layout:
         return layout
     if isinstance(tiler, tuple):
         return _per_mode(logical_product, layout, tiler, "logical_product")
+    if isinstance(tiler, ComposedLayout):
+        return _swizzled_product(layout, tiler)
     tile = tiler if isinstance(tiler, Layout) else Layout(tiler)
     room = complement(layout, mul(layout.size(), tile.cosize()))
     return make_layout(layout, composition(room, tile))
+
+
+def _swizzled_product(layout: Layout, tile: ComposedLayout) -> Any:
+    """The copies swizzled as the tile is: the swizzle of the bits that count them comes last."""
+    if not isinstance(tile.outer, Swizzle):
+        raise LayoutError(f"logical_product: a tiler is a layout or a swizzled one, not {tile}")
+    room = complement(layout, mul(layout.size(), tile.inner.cosize()))
+    copies = composition(room, tile)
+    if copies.__class__ is Layout:  # the swizzle does nothing
+        return make_layout(layout, copies)
+    return ComposedLayout(copies.outer, 0, make_layout(layout, copies.inner))
 
 
 def hier_unzip(split: Splitter, layout: Layout, tiler: Tiler) -> Layout:
@@ -128,25 +147,27 @@ def zipped_product(layout: Layout, tiler: Tiler) -> Layout:
 
 
 @on_layout
-def tiled_product(layout: Layout, tiler: Tiler) -> Layout:
+def tiled_product(layout: Layout, tiler: Tiler) -> Any:
     """((M,N,…), TM, TN, …)."""
     zipped = zipped_product(layout, tiler)
-    return make_layout(zipped[0], *_opened(zipped[1]))
+    return zipped.map_layout(lambda z: make_layout(z[0], *_opened(z[1])))
 
 
 @on_layout
-def flat_product(layout: Layout, tiler: Tiler) -> Layout:
+def flat_product(layout: Layout, tiler: Tiler) -> Any:
     """(M, N, …, TM, TN, …)."""
     zipped = zipped_product(layout, tiler)
-    return make_layout(*_opened(zipped[0]), *_opened(zipped[1]))
+    return zipped.map_layout(lambda z: make_layout(*_opened(z[0]), *_opened(z[1])))
 
 
 def _side_by_side(block: Layout, tiler: Layout) -> tuple[Layout, Layout]:
-    """Block and copies with as many modes as the higher of both ranks."""
+    """Block and copies with as many modes as the higher of both ranks; numbers stay whole."""
     tiler = tiler if hasattr(tiler, "map_layout") else Layout(tiler)
     modes = max(len(block), len(tiler))
     both = logical_product(append(block, up_to_rank=modes), append(tiler, up_to_rank=modes))
-    return both[0], both[1]
+    if all(side.__class__ is tuple for side in both.shape):
+        return both[0], both[1]
+    return make_layout(both[0]), make_layout(both[1])
 
 
 @on_layout
@@ -194,3 +215,19 @@ def tile_to_shape(block: Layout, trg_shape: IntTuple, ord_shape: Any = LayoutLef
     shape = tuple(counts) if isinstance(trg_shape, tuple) else product(tuple(counts))
     tiled: Layout = blocked_product(padded, make_ordered_layout(shape, ord_shape))
     return tiled
+
+
+def domain_distribute(a: Any, b: int) -> Layout:
+    """The layout that spreads ``b`` elements over the domain of shape ``a``, the first modes first:
+    a tiler that divides it, and takes as many of them as divisibility allows.
+
+    >>> print(domain_distribute((15, 14), 6))
+    (3,2):(1,15)
+    """
+    shapes = flatten(getattr(a, "shape", a))
+    taken = []
+    for s in shapes:
+        taken.append(gcd(s, b))
+        b //= taken[-1]
+    spread: Layout = coalesce(Layout(tuple(taken), prefix_product(shapes)))
+    return spread
