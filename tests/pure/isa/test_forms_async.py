@@ -80,7 +80,8 @@ def differences(numbers: Iterable[int]) -> Iterator[Difference]:
 # --- where we differ on purpose ---------------------------------------------------------------
 
 IGNORED = {
-    "sync", "acc::f16", "acc::f32", "cluster", *RESTRICTIONS, *FIELDS, *SPACES,
+    "sync", "async", "acq_rel", "acc::f16", "acc::f32", "cluster", "b128", *RESTRICTIONS, *FIELDS,
+    *SPACES,
 }  # fmt: skip
 
 
@@ -115,6 +116,12 @@ KNOWN: dict[str, Callable[[Difference], bool]] = {
     "ptxas takes signed types where the manual has unsigned ones": _signed,
     "ptxas takes st.async and red.async that name no mbarrier": lambda d: (
         d.only_ptxas(r"(st|red)\.async\.") and "complete_tx" not in d.text
+    ),
+    "CUDA 12.9 takes fence.acquire and .release before sm_90": lambda d: (
+        bool(re.match(r"fence\..*\b(acquire|release)\b", d.text)) and d.ptxas[1:] == d.ours[1:]
+    ),
+    "CUDA 13.5 takes .acq_rel between proxies, which no manual has": lambda d: d.only_ptxas(
+        r"fence\.proxy\..*::generic\..*\bacq_rel\b"
     ),
     "a module with 64-bit addresses has no 32-bit generic ones, says code generation": lambda d: (
         bool(re.match(r"cvta\..*\bu32\b", d.text)) and d.ptxas == ASYNC.never

@@ -93,7 +93,16 @@ def red_async(m: Primitives, f: Form, a: Value, b: Value, barrier: Value) -> Non
     m.store_async(a, (b,), barrier, f.op, f.T)
 
 
-MMIO: Options = {**ASYNC, "ptx": "8.7", "target": "sm_100", "scope": "gpu sys", "space": "global"}
+
+
+def _mmio(f: Form) -> str:
+    return ".mmio needs .sys" if f.mmio and f.scope != "sys" else ""
+
+
+MMIO: Options = {
+    **ASYNC, "ptx": "8.7", "target": "sm_100", "scope": "gpu sys", "space": "global",
+    "where": _mmio,
+}  # fmt: skip
 
 
 @row("st.async[.mmio].release.{scope}[.{space}].{T}", "[a:space], b:T",

@@ -13,7 +13,10 @@ VOLTA: Options = {"ptx": "6.0", "target": "sm_70", "effects": "memory"}
 ALIAS: Options = {"ptx": "7.5", "target": "sm_70", "effects": "memory"}
 HOPPER: Options = {"ptx": "8.0", "target": "sm_90", "effects": "memory"}
 RESTRICTED: Options = {"ptx": "8.6", "target": "sm_90", "effects": "memory"}
-CLUSTERS = {"scope=cluster": ("7.8", "sm_90")}
+NEEDS = {
+    "scope=cluster": ("7.8", "sm_90"),
+    **dict.fromkeys(("acquire", "release"), ("8.6", "sm_90")),
+}
 
 
 @row(
@@ -21,7 +24,7 @@ CLUSTERS = {"scope=cluster": ("7.8", "sm_90")}
     "",
     sem="sc acq_rel acquire release",
     scope=SCOPES,
-    needs=CLUSTERS,
+    needs=NEEDS,
     **VOLTA,
 )
 def fence(m: Primitives, f: Form) -> None:
@@ -54,6 +57,7 @@ def fence_some(m: Primitives, f: Form) -> None:
 
 
 @row("membar.proxy.{proxy}", "", proxy="alias", lead=1, **ALIAS)
+@row("membar.proxy.{proxy}", "", proxy="async", lead=1, **HOPPER)
 @row("fence.proxy.{proxy}", "", proxy="alias", lead=1, **ALIAS)
 @row("fence.proxy.{proxy}[.{space}]", "", proxy="async",
      space="global shared::cta shared::cluster", lead=1, **HOPPER)  # fmt: skip
