@@ -1,0 +1,48 @@
+"""A warp-specialised GEMM of TMA and wgmma: right whatever lands when; its mistakes have names."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from hopper_gemm import gemm, given, on_machine
+from tilewright.errors import VmFault
+
+SIZE = (256, 256, 448)
+GOLDEN = "21f1ffe56a56f38206d80bfbbd7e5c024e4ea414f6b3c7e90322f41943d6a2be"  # of D, on an H200
+
+
+@pytest.mark.parametrize(("stages", "cluster"), [(1, 1), (3, 1), (2, 2)])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_bits_of_an_h200_in_every_order_of_landing(stages, cluster, seed):
+    d = on_machine(gemm(stages, cluster).ptx, SIZE, stages, cluster, seed)
+    a, b, _ = (x.astype(np.float64) for x in given(*SIZE))
+    np.testing.assert_allclose(d.astype(np.float64), a @ b.T, rtol=2**-8, atol=1e-4)
+    assert hashlib.sha256(d.tobytes()).hexdigest() == GOLDEN
+
+
+# what is taken from the kernel, what stands there instead, what the machine says
+MISTAKES = {
+    "a stage is freed while wgmma reads it": ("wgmma.wait_group", None, "in flight"),
+    "wgmma is never committed": ("wgmma.commit_group", None, "in flight"),
+    "too many bytes are expected": ("], 32768;", "], 32784;", "misses 0 of 1 arrivals"),
+    "one CTA of the cluster frees a stage for both": ("], 4;", "], 2;", "more arrives than"),
+    "B is sent to one CTA of two": ("], 3;", "], 1;", "deadlock"),
+    "the producer does not wait": (
+        "mbarrier.try_wait.parity.shared::cta.b64 \t%p5,",
+        "mov.pred %p5, 1; //",
+        "more arrives than",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_has_a_name(mistake):
+    old, new, says = MISTAKES[mistake]
+    ptx = gemm(2, 2).ptx
+    assert old in ptx
+    lines = ptx.splitlines(keepends=True)
+    wrong = "".join(x.replace(old, new or "") for x in lines if new or old not in x)
+    with pytest.raises(VmFault, match=says):
+        for seed in range(3):
+            on_machine(wrong, SIZE, 2, 2, seed)
