@@ -249,7 +249,11 @@ def make_predicate(coordinates: Tensor, bound: IntTuple) -> Tensor:
     >>> [make_predicate(tile, (5, 5))[i, 3] for i in range(4)]
     [True, False, False, False]
     """
-    return lazy_transform(coordinates, lambda crd: elem_less(crd, bound))
+
+    def below(crd: IntTuple) -> Any:
+        return elem_less(crd, bound)
+
+    return lazy_transform(coordinates, below)
 
 
 # --- making one like another -----------------------------------------------------------------

@@ -7,7 +7,7 @@ from functools import singledispatch
 
 from ..dtypes import dtype
 from ..mma import Arithmetic, Chain, Fused, Instruction, Integers, Rounded, Scaled
-from ..mma.instruction import Need
+from ..mma.available import Need
 from ..mma.operands import chunk, code_bits
 from ..mma.sparse import FIRST, ORDERED, SECOND
 

@@ -227,7 +227,7 @@ def test_a_text_cut_anywhere_parses_or_is_a_syntax_error(name: str) -> None:
             assert error.place is not None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_a_damaged_text_parses_or_is_an_error_of_ours(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(WILD)))

@@ -22,7 +22,7 @@ from tilewright.ptx.tree import Function, Imm, Instruction, Label, Module, Reg, 
 SAMPLES = {"wild": WILD, **FILES}
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, suppress_health_check=list(HealthCheck))
 @given(some.modules)
 def test_every_tree_comes_back(module: Module) -> None:
     assert parse(print_module(module)) == module

@@ -32,7 +32,7 @@ def cache(tmp_path: Path) -> Cache:
 
 @given(st.dictionaries(st.tuples(st.sampled_from("ab"), st.binary()), st.binary(), max_size=8))
 @settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_gives_back_what_was_put(tmp_path: Path, entries: dict[tuple[str, bytes], bytes]) -> None:
     cache = Cache(tmp_path)
