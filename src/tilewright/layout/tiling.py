@@ -60,8 +60,8 @@ def logical_divide(layout: Layout, tiler: Tiler) -> Layout:
     """
     if tiler is None:
         return layout
-    if isinstance(tiler, tuple):
-        return _per_mode(logical_divide, layout, tiler, "logical_divide")
+    if isinstance(tiler, (tuple, list)):
+        return _per_mode(logical_divide, layout, tuple(tiler), "logical_divide")
     tile = tiler if isinstance(tiler, Layout) else Layout(tiler)
     tiled = make_layout(tile, complement(tile, coalesce(layout)))
     divided: Layout = composition(layout, tiled)
@@ -80,12 +80,14 @@ def logical_product(layout: Layout, tiler: Tiler) -> Any:
     """
     if tiler is None:
         return layout
-    if isinstance(tiler, tuple):
-        return _per_mode(logical_product, layout, tiler, "logical_product")
+    if isinstance(tiler, (tuple, list)):
+        return _per_mode(logical_product, layout, tuple(tiler), "logical_product")
     if isinstance(tiler, ComposedLayout):
         return _swizzled_product(layout, tiler)
     tile = tiler if isinstance(tiler, Layout) else Layout(tiler)
     room = complement(layout, mul(layout.size(), tile.cosize()))
+    if room.is_static() and tile.is_static() and room.size() < tile.cosize():
+        room = complement(layout, layout.cosize() * tile.cosize())  # no copies fit in some gaps
     return make_layout(layout, composition(room, tile))
 
 
@@ -104,9 +106,9 @@ def hier_unzip(split: Splitter, layout: Layout, tiler: Tiler) -> Layout:
     """(all the firsts, all the seconds) of a split, following the tiler's structure."""
     if tiler is None:
         return make_layout(Layout(1, 0), layout)
-    if not isinstance(tiler, tuple):
+    if not isinstance(tiler, (tuple, list)):
         return split(layout, tiler)
-    check_rank(layout, tiler, "a tiler")
+    check_rank(layout, tuple(tiler), "a tiler")
     pairs = by_mode(lambda a, t: hier_unzip(split, a, t), layout, tiler)
     firsts, seconds = [p[0] for p in pairs], [p[1] for p in pairs]
     return make_layout(make_layout(*firsts), make_layout(*seconds, *list(layout)[len(tiler) :]))
@@ -164,8 +166,9 @@ def _side_by_side(block: Layout, tiler: Layout) -> tuple[Layout, Layout]:
     """Block and copies with as many modes as the higher of both ranks; numbers stay whole."""
     tiler = tiler if hasattr(tiler, "map_layout") else Layout(tiler)
     modes = max(len(block), len(tiler))
-    both = logical_product(append(block, up_to_rank=modes), append(tiler, up_to_rank=modes))
-    if all(side.__class__ is tuple for side in both.shape):
+    block, tiler = (append(side, up_to_rank=modes) for side in (block, tiler))
+    both = logical_product(block, tiler)
+    if block.shape.__class__ is tiler.shape.__class__ is tuple:
         return both[0], both[1]
     return make_layout(both[0]), make_layout(both[1])
 

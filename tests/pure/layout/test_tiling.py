@@ -119,6 +119,37 @@ def test_blocked_and_raked_hold_the_same_elements(block, tiler):
         assert (b[0], b[1]) == (r[1], r[0])
 
 
+@given(
+    st.lists(st.tuples(st.sampled_from([1, 2, 3, 5]), st.integers(0, 5)), min_size=1, max_size=3),
+    st.lists(st.sampled_from([1, 2, 3, 6]), min_size=1, max_size=2),
+)
+def test_no_copies_overlap_where_strides_do_not_divide(modes, copies):
+    """In (2,5):(5,12) only 5 copies fit between the first modes' elements; CuTe takes a sixth."""
+    sizes, strides, place = [], [], 1
+    for size, gap in modes:
+        sizes.append(size)
+        strides.append(place + gap)
+        place = (place + gap) * size
+    block = L(tuple(sizes), tuple(strides))
+    for product in (logical_product, blocked_product, raked_product):
+        made = admitted(product, block, L(tuple(copies)))
+        assert len(set(values(made))) == made.size() == block.size() * L(tuple(copies)).size()
+    with pytest.raises(LayoutError, match="size 6 is no multiple of 5"):
+        logical_product(L((2, 5), (5, 12)), 6)
+
+
+def test_a_product_of_one_mode_keeps_all_copies():
+    block = L((5,), (4,))
+    assert str(blocked_product(block, L((8,)))) == "((5,(4,2))):((4,(1,20)))"
+    assert str(raked_product(block, L(8))) == "(((4,2),(5))):(((1,20),(4)))"
+
+
+def test_a_list_is_a_tiler_by_mode():
+    a = L((8, 8))
+    for cut in (logical_divide, zipped_divide, tiled_divide, flat_divide, logical_product):
+        assert cut(a, [4, 2]) == cut(a, (4, 2))
+
+
 def test_tile_to_shape():
     assert str(tile_to_shape(L((2, 2)), (8, 8))) == "((2,4),(2,4)):((1,4),(2,16))"
     assert str(tile_to_shape(L((2, 2)), (8, 8), (1, 0))) == "((2,4),(2,4)):((1,16),(2,4))"
