@@ -16,7 +16,7 @@ from tilewright import exact
 from tilewright.dtypes import DType, decode, encode, from_numpy
 from tilewright.errors import LayoutError
 from tilewright.layout.engine import ArrayEngine
-from tilewright.layout.tensor import Tensor
+from tilewright.layout.tensor import Tensor, check_tensors
 
 Elements = NDArray[Any]
 
@@ -30,6 +30,7 @@ def copy(src: Tensor, dst: Tensor, *, pred: Tensor | None = None) -> None:
 
 def fill(tensor: Tensor, value: Any) -> None:
     """Write one number everywhere."""
+    check_tensors(tensor)
     t = tensor.dtype
     _write(tensor, np.broadcast_to(encode(t, value).view(t.numpy), (tensor.size(),)))
 
@@ -101,6 +102,7 @@ def _write(tensor: Tensor, values: Elements, where: Any = slice(None)) -> None:
 
 
 def _same_size(*tensors: Tensor) -> None:
+    check_tensors(*tensors)
     if len({t.size() for t in tensors}) != 1:
         shapes = ", ".join(str(t.layout) for t in tensors)
         raise LayoutError(f"tensors of {shapes}: they have different numbers of elements")

@@ -15,6 +15,8 @@ from __future__ import annotations
 from math import gcd
 from typing import Any, NamedTuple, TypeAlias
 
+from tilewright.errors import LayoutError
+
 Number: TypeAlias = Any
 """An ``int``, or a dynamic object with the operators of one."""
 
@@ -65,6 +67,8 @@ def mod(a: Number, b: Number) -> Number:
 def ceil_div(a: Number, b: Number) -> Number:
     """``a / b`` rounded up, for positive ``b``."""
     if a.__class__ is int and b.__class__ is int:
+        if b == 0:
+            raise LayoutError(f"{a} is divided by 0")
         return -(-a // b)
     if b.__class__ is int and b == 1:
         return a

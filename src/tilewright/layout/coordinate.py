@@ -149,7 +149,7 @@ def offset_of(crd: IntTuple, shape: IntTuple, stride: IntTuple, result: Sum) -> 
         for c, s, d in zip(crd, shape, stride, strict=True):
             offset_of(c, s, d, result)
     elif crd is not None:
-        if isinstance(crd, (list, str, float)):
+        if isinstance(crd, (list, str, float)) or not hasattr(crd, "__mul__"):
             raise LayoutError(f"a coordinate is a number or a tuple of coordinates, not {crd!r}")
         if isinstance(crd, Integral):
             offset_of(int(crd), shape, stride, result)

@@ -94,8 +94,14 @@ def flatten(t: IntTuple) -> tuple[Number, ...]:
 
 
 def unflatten(leaves: Iterable[Any], like: IntTuple) -> IntTuple:
-    """The leaves nested as ``like`` is: ``unflatten((1, 2, 3), ((0, 0), 0)) == ((1, 2), 3)``."""
-    return _take(iter(leaves), like)
+    """The leaves nested as ``like`` is: ``unflatten((1, 2, 3), ((0, 0), 0)) == ((1, 2), 3)``.
+
+    LayoutError where they are fewer.
+    """
+    try:
+        return _take(iter(leaves), like)
+    except StopIteration:
+        raise LayoutError(f"unflatten: there are not enough leaves for {text(like)}") from None
 
 
 def _take(leaves: Iterator[Any], like: IntTuple) -> IntTuple:

@@ -17,6 +17,7 @@ from tilewright.layout.arithmetic import Number, add, mul
 from tilewright.layout.basis import has_basis
 from tilewright.layout.composed import ComposedLayout
 from tilewright.layout.coordinate import coalesce_modes
+from tilewright.layout.function import layout_of
 from tilewright.layout.int_tuple import (
     IntTuple,
     ceil_div,
@@ -25,6 +26,7 @@ from tilewright.layout.int_tuple import (
     is_static,
     normalize,
     prefix_product,
+    text,
 )
 from tilewright.layout.layout import Layout, make_layout
 from tilewright.layout.swizzle import Swizzle
@@ -61,6 +63,8 @@ def complement(layout: Any, max_idx: Any = 1) -> Layout:
     (3,2):(2,12)
     """
     bound = normalize(getattr(max_idx, "shape", max_idx), "bound")
+    if any(b.__class__ is int and b < 1 for b in flatten(bound)):
+        raise LayoutError(f"complement of {layout} in {text(bound)}: a bound is at least 1")
     layout = layout.inner if isinstance(layout, ComposedLayout) else _alone(layout, "complement")
     shapes: list[Number] = []
     strides: list[Number] = []
@@ -221,6 +225,7 @@ def max_common_layout(a: Any, b: Any) -> Layout:
     Under a swizzle, no longer than the elements that it keeps together; none are lost where both
     have the same.
     """
+    a, b = layout_of(a), layout_of(b)
     limit = 0 if getattr(a, "outer", None) == getattr(b, "outer", None) else gcd(_kept(a), _kept(b))
     a, b = getattr(a, "inner", a), getattr(b, "inner", b)
     inverse = right_inverse(b)
@@ -258,7 +263,7 @@ def max_alignment(layout: Any) -> int:
     if isinstance(layout, ComposedLayout):
         whole = layout.offset if layout.offset.__class__ is int else 1
         return gcd(max_alignment(layout.outer), whole, max_alignment(layout.inner))
-    flat = coalesce(layout)
+    flat = coalesce(layout_of(layout))
     modes = zip(flatten(flat.shape), flatten(flat.stride), strict=True)
     known = [(s if s.__class__ is int else 1, d if d.__class__ is int else 0) for s, d in modes]
     static = of_modes([s for s, _ in known], [d for _, d in known])

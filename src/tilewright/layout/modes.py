@@ -49,7 +49,8 @@ def cosize(layout: Any) -> Number:
 
 def coshape(x: Any) -> IntTuple:
     """The cosize of a layout; the shape that it spans where its strides are coordinates."""
-    return _held(x).coshape()
+    layout = getattr(_held(x), "layout", x)
+    return layout.coshape() if isinstance(layout, Layout) else layout.cosize()
 
 
 def rank(x: Any) -> int:
@@ -96,6 +97,8 @@ def take(x: Any, begin: int, end: int) -> Any:
 
 def select(x: Any, mode: tuple[int, ...]) -> Any:
     """The modes named, in that order: ``select(layout, (1, 0))`` is the transpose."""
+    if not isinstance(mode, (tuple, list)):
+        raise LayoutError(f"select: a tuple of modes is needed, (1, 0) say, not {mode!r}")
     return _mapped(x, lambda a: make_layout(*(a[i] for i in mode)))
 
 

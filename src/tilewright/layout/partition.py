@@ -62,6 +62,8 @@ def local_partition(tensor: Any, tile: Layout, index: Number, proj: Any = None) 
     ``tile`` maps thread coordinates to thread numbers and is compact; ``index`` is the thread's
     number.
     """
+    if not isinstance(tile, Layout):
+        raise LayoutError(f"local_partition: the threads are a layout, not {tile!r}")
     if proj is not None:
         tile = make_layout(*[m for m, p in zip(tile, proj, strict=True) if p is not None])
     return outer_partition(tensor, product_each(tile.shape), tile.get_flat_coord(index))

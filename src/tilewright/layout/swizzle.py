@@ -21,9 +21,7 @@ from numpy.typing import NDArray
 from tilewright.errors import LayoutError
 from tilewright.layout.arithmetic import is_power_of_two
 from tilewright.layout.coordinate import coalesce_modes
-from tilewright.layout.int_tuple import (
-    is_int,
-)
+from tilewright.layout.int_tuple import is_int
 from tilewright.layout.layout import Layout
 from tilewright.layout.notation import makes
 from tilewright.shows import Shown
@@ -113,6 +111,9 @@ def swizzle_after(layout: Layout, swizzle: Swizzle) -> Swizzle:
     >>> print(swizzle_after(Layout((64, 8), (8, 1)), Swizzle(3, 3, 3)))
     Sw<3,0,-6>
     """
+    for given, kind in ((layout, Layout), (swizzle, Swizzle)):
+        if not isinstance(given, kind):
+            raise LayoutError(f"swizzle_after takes a layout and a swizzle, not {given!r}")
     images, used = _bit_images(layout, swizzle)
     pairs = [(images[y], images[z]) for y, z in swizzle.pairs() if images.get(y)]
     if not any(y & used for y, _ in pairs):  # nothing happens; what CuTe would call it, if it can

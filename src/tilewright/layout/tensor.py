@@ -27,6 +27,7 @@ from tilewright.layout.arithmetic import Number, Sum, mul
 from tilewright.layout.composed import ComposedLayout, shifted
 from tilewright.layout.coordinate import crd2idx
 from tilewright.layout.engine import ArrayEngine, Coordinates, Mapped
+from tilewright.layout.function import layout_of
 from tilewright.layout.int_tuple import (
     IntTuple,
     elem_less,
@@ -37,11 +38,7 @@ from tilewright.layout.int_tuple import (
     text,
     unflatten,
 )
-from tilewright.layout.layout import (
-    Layout,
-    make_identity_layout,
-    make_layout,
-)
+from tilewright.layout.layout import Layout, make_identity_layout, make_layout
 from tilewright.layout.recast import recast as recast_layout
 from tilewright.layout.tiling import tiled_product
 from tilewright.shows import Shown
@@ -180,6 +177,13 @@ def _by(engine: Any, offset: Sum) -> Any:
     return engine.moved(offset) if hasattr(engine, "moved") else engine + offset.total()
 
 
+def check_tensors(*given: Any) -> None:
+    """LayoutError for what is no tensor."""
+    for x in given:
+        if not isinstance(x, Tensor):
+            raise LayoutError(f"a tensor is needed, not {x!r}", hint="make_tensor makes one")
+
+
 # --- making them -----------------------------------------------------------------------------
 
 
@@ -238,6 +242,7 @@ def make_identity_tensor(shape: IntTuple) -> Tensor:
 
 def lazy_transform(tensor: Tensor, function: Callable[[Any], Any]) -> Tensor:
     """``function`` of the elements of a tensor, computed each time one is read."""
+    check_tensors(tensor)
     return Tensor(Mapped(tensor.engine, function), tensor.layout)
 
 
@@ -265,7 +270,7 @@ def make_layout_like(layout: Any) -> Layout:
     >>> print(make_layout_like(Layout((2, 2, 2, 2), (0, 2, 4, 1))))
     (2,2,2,2):(0,2,4,1)
     """
-    layout = getattr(layout, "inner", layout)
+    layout = _plain(layout)
     return Layout(layout.shape, _compact(layout, _without_repeats(layout), layout.stride))
 
 
@@ -276,7 +281,7 @@ def make_fragment_like(given: Any, dtype: str | DType | None = None) -> Any:
     """
     if isinstance(given, Tensor):
         return _owning(given, make_fragment_like(given.layout), dtype)
-    layout = getattr(given, "inner", given)
+    layout = _plain(given)
     if len(layout) == 1:
         return Layout(layout.shape)
     values, rest = layout[0], layout[1:]
@@ -285,6 +290,11 @@ def make_fragment_like(given: Any, dtype: str | DType | None = None) -> Any:
     return tiled_product(
         first, Layout(rest.shape, _compact(rest, flatten(rest.shape), rest.stride))
     )
+
+
+def _plain(given: Any) -> Layout:
+    layout = layout_of(given)
+    return layout.inner if isinstance(layout, ComposedLayout) else layout
 
 
 def _without_repeats(layout: Layout) -> tuple[Number, ...]:
@@ -313,6 +323,7 @@ def make_tensor_like(tensor: Tensor, dtype: str | DType | None = None) -> Tensor
     """New memory with the shape of a tensor and its modes in their order, of its ``dtype`` or
     another: zeros of NumPy, or registers of the thread.
     """
+    check_tensors(tensor)
     return _owning(tensor, make_layout_like(tensor.layout), dtype)
 
 
@@ -332,6 +343,7 @@ def recast_tensor(tensor: Tensor, dtype: str | DType) -> Tensor:
     LayoutError where such an element's parts are not together, or it is not at a multiple of its
     size.
     """
+    check_tensors(tensor)
     old, new = tensor.dtype, as_dtype(dtype)
     layout = tensor.layout
     if old.bits == new.bits:

@@ -41,6 +41,8 @@ class MmaAtom(Shown):
 
     def __init__(self, instruction: Instruction | str, a_src: str = "", *, arch: str = "") -> None:
         row = find_instruction(instruction, arch) if isinstance(instruction, str) else instruction
+        if not isinstance(row, Instruction):
+            raise LayoutError(f"an MmaAtom is of an Instruction or its opcode, not of {row!r}")
         allowed = ("smem", "rmem") if row.asynchronous else ("rmem",)
         if a_src not in ("", *allowed):
             raise LayoutError(f"A of {row} comes from {' or '.join(allowed)}, not {a_src!r}")

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ..dtypes import dtype
 from ..errors import LayoutError
 from ..layout import Tensor
+from ..layout.tensor import check_tensors
 from .atom import MmaAtom
 from .tiled_mma import TiledMma
 
@@ -30,6 +31,9 @@ def gemm(mma: MmaAtom | TiledMma, *tensors: Tensor) -> None:
     """
     if len(tensors) not in (3, 4):
         raise LayoutError("gemm takes (mma, d, a, b, c), or (mma, a, b, c)")
+    check_tensors(*tensors)
+    if not isinstance(mma, (MmaAtom, TiledMma)):
+        raise LayoutError(f"gemm is by an MmaAtom or a TiledMma, not by {mma!r}")
     d, a, b, c = tensors if len(tensors) == 4 else (tensors[2], *tensors)
     atom, tile = (mma.atom, mma.tile_size_mnk) if isinstance(mma, TiledMma) else (mma, None)
     row = atom.instruction

@@ -31,7 +31,9 @@ from ..layout import (
     upcast,
 )
 from ..layout.arithmetic import Number, add, is_power_of_two
+from ..layout.basis import has_basis
 from ..layout.composed import make_swizzled
+from ..layout.function import layout_of
 from ..layout.int_tuple import is_static
 from .descriptor import PIECE, SWIZZLES, Descriptor, pattern, together
 
@@ -73,6 +75,8 @@ def make_smem_layout(
 
     The widest swizzle that fits, if none is named.
     """
+    if not isinstance(shape, tuple):
+        raise LayoutError(f"a tile in shared memory is (M or N, K, …), not {shape!r}")
     if swizzle is None:
         swizzle = smem_selector(type_, major, shape[:2])
     made: AnyLayout = tile_to_shape(make_smem_layout_atom(type_, major, swizzle), shape, order)
@@ -98,11 +102,11 @@ def make_descriptor(
     layout alone says swizzle, leading and stride; they are tried against it on every element.
     LayoutError with the reason where wgmma can't read it.
     """
-    layout = tile.layout if isinstance(tile, Tensor) else tile
+    layout = layout_of(tile)
     bits = _bits(type_)
     swizzle, first, inner = _parts(layout, bits)
     base = _base_offset(swizzle, start)
-    if len(inner) != 2 or not inner.is_static():
+    if len(inner) != 2 or not inner.is_static() or has_basis(inner.stride):
         raise LayoutError(f"a descriptor is of a static tile (M or N, K), not of {layout}")
     where = start + first * bits // 8
     try:
@@ -193,7 +197,7 @@ def make_descriptor_tensor(
     """``partition_A`` or ``_B`` of an operand in shared memory, ((M,K), RestM, RestK, …), as a
     tensor (1, RestM, RestK, …) of descriptors' bits: the first one's, its start moved on.
     """
-    layout = parts.layout if isinstance(parts, Tensor) else parts
+    layout = layout_of(parts)
     first = make_descriptor(layout[0], type_, major, start)
     inner = layout if isinstance(layout, Layout) else layout.inner
     steps = upcast(inner, 8 * PIECE // _bits(type_))

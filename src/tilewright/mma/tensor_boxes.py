@@ -33,7 +33,8 @@ from ..layout import (
     right_inverse,
     upcast,
 )
-from ..layout.basis import ScaledBasis, add_coordinates
+from ..layout.basis import ScaledBasis, add_coordinates, has_basis
+from ..layout.function import layout_of
 from ..layout.int_tuple import text, unflatten
 from .descriptor import SWIZZLES, pattern
 
@@ -104,7 +105,12 @@ class Boxes:
         ``tile`` is a tiler of the tensor, by default the sizes of the modes of ``shared``.
         LayoutError where no box does it: what is contiguous in the tensor is not in shared memory.
         """
-        if not isinstance(tensor, Layout) or not (tensor.is_static() and shared.is_static()):
+        shared = layout_of(shared)
+        if (
+            not isinstance(tensor, Layout)
+            or not (tensor.is_static() and shared.is_static())
+            or has_basis(tensor.stride)
+        ):
             raise LayoutError(f"a tensor map is of static layouts, not of {tensor} and {shared}")
         swizzle, inner = _without_swizzle(shared, bits)
         tensor = tensor if isinstance(tensor.shape, tuple) else make_layout(tensor)

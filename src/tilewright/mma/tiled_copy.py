@@ -54,6 +54,10 @@ class TiledCopy(Shown):
     tiler_mn: tuple[Any, ...]
 
     def __post_init__(self) -> None:
+        if not isinstance(self.atom, CopyAtom):
+            raise LayoutError(f"a TiledCopy is of a CopyAtom, not of {self.atom!r}")
+        if not isinstance(self.tiler_mn, tuple):
+            raise LayoutError(f"a TiledCopy's tile is a tuple of tilers, not {self.tiler_mn!r}")
         tile = product(tuple(size(tiler) for tiler in self.tiler_mn))
         if len(self.layout_tv_tiled) != 2 or self.layout_tv_tiled.cosize() > tile:
             raise LayoutError(
@@ -199,6 +203,8 @@ def make_tiled_copy(
     with 8 neighbours of a row.
     """
     for what, numbers in (("threads", thr_layout), ("values", val_layout)):
+        if not isinstance(numbers, Layout):
+            raise LayoutError(f"{what} are a layout, (m,n) to their number, not {numbers!r}")
         if right_inverse(numbers).size() != numbers.size():
             raise LayoutError(f"{what} {numbers} are not numbered from 0 on, each once")
     places = raked_product(thr_layout, val_layout)
@@ -216,26 +222,33 @@ def make_tiled_copy_tv(
 
 def make_tiled_copy_A(atom: CopyAtom, mma: TiledMma) -> TiledCopy:
     """Threads and values as the TiledMma has A's."""
-    m, _, k = mma.tile_size_mnk
+    m, _, k = _tile_of(mma)
     return TiledCopy(atom, mma.layout_A_TV(), (m, k))
 
 
 def make_tiled_copy_B(atom: CopyAtom, mma: TiledMma) -> TiledCopy:
     """Threads and values as the TiledMma has B's."""
-    _, n, k = mma.tile_size_mnk
+    _, n, k = _tile_of(mma)
     return TiledCopy(atom, mma.layout_B_TV(), (n, k))
 
 
 def make_tiled_copy_C(atom: CopyAtom, mma: TiledMma) -> TiledCopy:
     """Threads and values as the TiledMma has C's."""
-    m, n, _ = mma.tile_size_mnk
+    m, n, _ = _tile_of(mma)
     return TiledCopy(atom, mma.layout_C_TV(), (m, n))
+
+
+def _tile_of(mma: TiledMma) -> tuple[int, int, int]:
+    if not isinstance(mma, TiledMma):
+        raise LayoutError(f"threads and values are those of a TiledMma, not of {mma!r}")
+    return mma.tile_size_mnk
 
 
 def make_tiled_copy_C_atom(atom: CopyAtom, mma: TiledMma) -> TiledCopy:
     """The smallest that goes with the TiledMma's C: of each thread's values the first ones, as many
     as the atom moves.
     """
+    m, n, _ = _tile_of(mma)
     tv = mma.layout_C_TV()
     values = atom.layout_src.size(1)
     if values > tv.size(1):
@@ -243,7 +256,7 @@ def make_tiled_copy_C_atom(atom: CopyAtom, mma: TiledMma) -> TiledCopy:
             f"{atom.op} moves {values} values of {atom.dtype}, and a thread has {tv.size(1)} of C"
         )
     first = composition(tv, Layout((tv.size(0), values)))
-    return _smallest(atom, first, mma.tile_size_mnk[:2])
+    return _smallest(atom, first, (m, n))
 
 
 def make_cotiled_copy(atom: CopyAtom, atom_tv_layout: Layout, data_layout: Layout) -> TiledCopy:

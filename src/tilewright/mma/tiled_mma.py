@@ -63,6 +63,11 @@ class TiledMma(Shown):
         atom_layout_mnk: Layout | IntTuple = (1, 1, 1),
         permutation_mnk: tuple[Any, ...] = (None, None, None),
     ) -> None:
+        if not isinstance(permutation_mnk, (tuple, list)):
+            raise LayoutError(
+                "a permutation is a tuple for M, N and K, (32, None, 16) say, not "
+                f"{permutation_mnk!r}"
+            )
         given = atom_layout_mnk
         layout = append(given if isinstance(given, Layout) else Layout(given), up_to_rank=3)
         permutations = (*permutation_mnk, *[None] * (3 - len(permutation_mnk)))

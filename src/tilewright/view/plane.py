@@ -121,7 +121,7 @@ def pattern(swizzle: Swizzle) -> AnyLayout:
 def size_of(layout: AnyLayout) -> Size:
     """Planes, rows and columns of all of a layout."""
     shape = layout.shape if isinstance(layout.shape, tuple) else (layout.shape,)
-    rows, columns = (product(x) for x in (*shape, 1)[:2])
+    rows, columns = (product(x) for x in (*shape, 1, 1)[:2])
     return prod(flatten(shape[2:])), rows, columns
 
 

@@ -1,5 +1,6 @@
 """Nonsense given to the algebra is a LayoutError that says so, whatever the function."""
 
+import numpy as np
 import pytest
 
 from tilewright import layout as cute
@@ -8,15 +9,18 @@ from tilewright.layout import Layout, Swizzle
 
 A, B = Layout((4, 4)), Layout(4)
 IDENTITY = cute.make_identity_layout((4, 8))
+TENSOR = cute.make_tensor(np.zeros((4, 8)))
 CALLS = {
     "coalesce": [("a",), (None,)],
-    "complement": [(B, "a"), (B, None), (B, 2.5), (B, (3, "a")), (IDENTITY, 4)],
+    "complement": [(B, x) for x in ("a", 0, (4, -1), None, 2.5, (3, "a"))] + [(IDENTITY, 4)],
     "composition": [(None, None), (B, 2.5), (B, "a"), ("a", 4), (A, (2, 2, 2))],
     "append": [(5,), (B, 5)],
     "prepend": [(5,), (B, "a")],
     "group": [(A, "a", 2), (A, 1, 1), (A, 0, 3), (5, 0, 1)],
     "take": [(A, 3, 2), (A, 0, 9)],
-    "select": [(A, (5,)), (B, "ab")],
+    "select": [(A, (5,)), (B, "ab"), (A, 1)],
+    "ceil_div": [(7, 0), ((7, 7), (2, 0))],
+    "unflatten": [((1,), (0, 0))],
     "size": [("ab",), (None,), ((4, 4), 2)],
     "cosize": [((4, 4),)],
     "coshape": [(5,)],
@@ -41,7 +45,19 @@ CALLS = {
     "with_shape": [(B, "a"), (B, 0)],
     "shape_div": [(4, 0), (6, 4)],
     "elem_less": [((1, 2), (3,))],
-    "evenly_divides": [((4, 4), "a")],
+    "evenly_divides": [((4, 4), "a"), (4, 0)],
+    "max_common_vector": [(Swizzle(1, 2, 3), B)],
+    "swizzle_after": [(A, B), (4, Swizzle(1, 2, 3))],
+    "local_partition": [(TENSOR, (4, 4), 3)],
+    "make_fragment_like": [(Swizzle(1, 2, 3),), (b"a",)],
+    "make_tensor_like": [(A,)],
+    "make_predicate": [(A, (4, 4))],
+    "lazy_transform": [(A, abs)],
+    "recast_tensor": [(A, "f16")],
+    "copy": [(np.zeros(32), TENSOR), (TENSOR, A)],
+    "fill": [(A, 0)],
+    "transform": [(A, abs)],
+    "axpby": [(1, TENSOR, 0, A)],
     "Swizzle": [("a", 1, 2), (1.5, 0, 2), (3, 0, 2)],
     "Layout": [("a",), (4, "a"), ((4, 4), (1,)), (2.5,), (-1,)],
     "parse": [(5,), ("4:",)],
@@ -54,6 +70,18 @@ CALLS = {
 def test_nonsense_is_a_typed_error(name, given):
     with pytest.raises(LayoutError):
         getattr(cute, name)(*given)
+
+
+def test_pythons_slices_are_no_coordinates():
+    for crd in ((slice(0, 2), 1), (1, slice(None)), ..., (..., 1)):
+        with pytest.raises(LayoutError, match="a coordinate is a number or a tuple"):
+            TENSOR[crd]
+
+
+def test_what_holds_a_layout_spans_what_the_layout_does():
+    swizzled = cute.composition(Swizzle(1, 0, 3), TENSOR.layout)
+    assert cute.coshape(TENSOR) == cute.coshape(swizzled) == 32
+    assert cute.max_alignment(cute.make_tensor(np.zeros(32), (4, 8))) == 32
 
 
 def test_no_such_mode():

@@ -132,6 +132,7 @@ def test_moves_move_what_their_layouts_say(move):
             "as far apart as its stride says",
         ),
         (lambda: CopyAtom(None, "f16"), LayoutError, "not None"),
+        (lambda: MmaAtom(None), LayoutError, "not of None"),
     ],
 )
 def test_refused(make, error, message):

@@ -16,6 +16,7 @@ from tilewright.layout import (
     Swizzle,
     Tensor,
     coalesce,
+    make_identity_layout,
     make_layout,
     zipped_divide,
 )
@@ -228,6 +229,9 @@ STEP = zipped_divide(F16, (64, 16))[0]
             "stride is a multiple of 16 below 262144, not 142",
         ),
         (lambda: make_descriptor(Layout((8, 2, 8)), "f16"), LayoutError, "static tile"),
+        (lambda: make_descriptor(64, "f16"), LayoutError, "not of 64:1"),
+        (lambda: make_descriptor(make_identity_layout((8, 8)), "f16"), LayoutError, "static tile"),
+        (lambda: make_smem_layout("f16", "K", 64), LayoutError, "not 64"),
     ],
 )
 def test_refused(make, error, message):

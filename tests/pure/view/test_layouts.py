@@ -156,6 +156,7 @@ def test_a_tensor_and_a_shape() -> None:
     tensor = make_tensor(np.arange(12).reshape(3, 4))
     assert draw_layout(tensor) == draw_layout(Layout((3, 4), (4, 1)))
     assert draw_layout((3, 4)) == draw_layout(Layout((3, 4)))
+    assert titles(draw_layout(())) == ["(0,0): offset 0"]
 
 
 @pytest.mark.parametrize(
