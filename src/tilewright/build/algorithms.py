@@ -35,9 +35,9 @@ class Algorithms(Copies):
         ``f`` takes an element of each in a register, and returns a register or a number; it
         converts to y's format.
         """
-        *tensors, function = tensors_and_function
-        if not tensors or not callable(function):
+        if len(tensors_and_function) < 2 or not callable(tensors_and_function[-1]):
             raise kernel_error("transform takes tensors, and a function of their elements last")
+        *tensors, function = tensors_and_function
         *sources, result = tensors if len(tensors) > 1 else tensors * 2
         _same_size(*sources, result)
         columns = zip(*map(self.values, sources), strict=True)

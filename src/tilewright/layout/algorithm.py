@@ -45,9 +45,9 @@ def transform(*tensors_and_function: Any) -> None:
 
     ``f`` takes all elements of each tensor as one array, and returns as many.
     """
-    *tensors, function = tensors_and_function
-    if not tensors or not callable(function):
+    if len(tensors_and_function) < 2 or not callable(tensors_and_function[-1]):
         raise LayoutError("transform takes tensors, and a function of their elements last")
+    *tensors, function = tensors_and_function
     *sources, result = tensors if len(tensors) > 1 else tensors * 2
     _same_size(*sources, result)
     with exact.quiet():

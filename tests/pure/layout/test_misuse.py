@@ -56,7 +56,7 @@ CALLS = {
     "recast_tensor": [(A, "f16")],
     "copy": [(np.zeros(32), TENSOR), (TENSOR, A)],
     "fill": [(A, 0)],
-    "transform": [(A, abs)],
+    "transform": [(A, abs), (), (TENSOR,), (TENSOR, 5)],
     "axpby": [(1, TENSOR, 0, A)],
     "Swizzle": [("a", 1, 2), (1.5, 0, 2), (3, 0, 2)],
     "Layout": [("a",), (4, "a"), ((4, 4), (1,)), (2.5,), (-1,)],
