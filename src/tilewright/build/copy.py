@@ -12,7 +12,7 @@ from itertools import repeat
 from typing import Any
 
 from ..dtypes import DType
-from ..layout import Layout, Tensor, group_modes, make_layout, size
+from ..layout import Layout, ScaledBasis, Tensor, flatten, group_modes, make_layout, size
 from ..layout.vector import contiguous_run
 from ..mma import CopyAtom, CpAsync, Move, TiledCopy, UniversalCopy
 from .address import walk
@@ -43,6 +43,9 @@ class Copies(Elements):
         """
         made = layout if hasattr(layout, "map_layout") else Layout(layout)
         t = known(dtype)
+        strides = flatten(getattr(made, "inner", made).stride)
+        if any(d.__class__ is ScaledBasis or (d.__class__ is int and d < 0) for d in strides):
+            raise kernel_error(f"shared memory begins at its first element: not as {made} has it")
         if align is None:
             outer = getattr(made, "outer", None)
             align = max(16, outer.size() * t.bits // 8 if outer is not None else 1)

@@ -152,7 +152,17 @@ def _compose_composed(a: Layout, b: ComposedLayout) -> Any:
             f"composition of {a} with {b}: {a} does not pass on the offset {b.offset}",
             hint="a swizzle with an offset can't stand on the right of a layout",
         )
-    return make_swizzled(swizzle_after(a, b.outer), composition(a, b.inner))
+    made = make_swizzled(swizzle_after(a, b.outer), composition(a, b.inner))
+    if a.is_static() and b.is_static() and not has_basis(a.stride):
+        reach = 1 << (b.inner.cosize() - 1).bit_length()
+        if max(reach, b.outer.size()) > a.size():  # the swizzle may take b out of a's domain
+            beyond = of_modes(*_open_ended(a))
+            if (made.indices() != beyond(b.indices())).any():
+                raise LayoutError(
+                    f"composition of {a} with {b}: the swizzle moves offsets beyond {a.size()} "
+                    "elements, where no swizzle after it does the same"
+                )
+    return made
 
 
 Report: TypeAlias = Callable[[int, int, int, int], object] | None

@@ -197,6 +197,8 @@ def make_tensor(data: Any, layout: Any = None, stride: IntTuple = None) -> Tenso
         if layout is None:
             return _tensor_of_array(data)
         data = ArrayEngine(_in_order(data))
+    elif data is None or isinstance(data, (int, float, str, tuple, list)):
+        raise LayoutError(f"make_tensor: {data!r} is no engine", hint="a NumPy array is one")
     if layout is None:
         raise LayoutError("make_tensor: an engine needs a layout")
     if not isinstance(layout, (Layout, ComposedLayout)):

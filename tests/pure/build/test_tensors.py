@@ -238,6 +238,7 @@ REFUSED = [
     (lambda k, x: k.make_rmem_tensor(4, "f16").engine[4], "element 4 of 4"),
     (lambda k, x: k.make_rmem_tensor(4, "e3m2"), "does not fill registers"),
     (lambda k, x: k.make_rmem_tensor(Layout(4, x), "f16"), "static layout"),
+    (lambda k, x: k.make_smem_tensor(Layout(4, -1), "f16"), "begins at its first element"),
     (lambda k, x: recast(k.make_rmem_tensor(4, "f16"), "f64"), "hold no elements of f64"),
     (lambda k, x: recast(k.make_rmem_tensor(4, "f16").domain_offset(1), "b32"), "is within one"),
     (lambda k, x: recast(make_tensor(k.shared("u8", 4), 4), "u4"), "whole bytes"),

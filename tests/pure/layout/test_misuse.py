@@ -49,6 +49,7 @@ CALLS = {
     "max_common_vector": [(Swizzle(1, 2, 3), B)],
     "swizzle_after": [(A, B), (4, Swizzle(1, 2, 3))],
     "local_partition": [(TENSOR, (4, 4), 3)],
+    "make_tensor": [(None, 3), ([1, 2], 2), (5, 1)],
     "make_fragment_like": [(Swizzle(1, 2, 3),), (b"a",)],
     "make_tensor_like": [(A,)],
     "make_predicate": [(A, (4, 4))],

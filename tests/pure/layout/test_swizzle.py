@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from pure.layout.strategies import compact_layouts, nested, spread_layouts
@@ -116,6 +116,18 @@ def test_a_swizzle_after_a_layout_does_what_it_did_before(layout, swizzle):
         assume(False)
     numbers = range(layout.size())
     assert all(after(layout(i)) == layout(swizzle(i)) for i in numbers if swizzle(i) in numbers)
+
+
+@given(powers_of_two, st.one_of(powers_of_two, spread_layouts), swizzles())
+@example(Layout((2, 4), (4, 1)), Layout((6, 2), (1, 6)), Swizzle(1, 1, 3))
+@example(Layout(((2, 4), 1), ((1, 2), 0)), Layout((6,), (4,)), Swizzle(3, 1, -4))
+def test_a_layout_after_a_swizzled_one_also_beyond_its_domain(a, inner, swizzle):
+    b = ComposedLayout(swizzle, 0, inner)
+    try:
+        made = composition(a, b)
+    except LayoutError:
+        return
+    assert made.indices().tolist() == [a(int(i)) for i in b.indices()]
 
 
 @given(powers_of_two, swizzles())
