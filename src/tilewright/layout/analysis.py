@@ -55,7 +55,9 @@ class Inverse:
         return cls(found, found.size())
 
     def __str__(self) -> str:
-        return self.refusal or f"({self.layout}) of offsets below {self.size}"
+        if self.refusal:
+            return f"none: {self.refusal}"
+        return f"({self.layout}) of offsets below {self.size}"
 
 
 def _span(layout: AnyLayout) -> str:
@@ -114,8 +116,10 @@ class Analysis:
         if self.vector:
             yield "vector", str(self.vector)
         if self.runs:
-            both = f"right {self.right}, left {self.left}"
-            yield "inverses", both if self.right != self.left else f"right and left {self.right}"
+            alike, none = self.right == self.left, bool(self.right.refusal)
+            which = "right" if not alike else "" if none else "right and left"
+            others = "" if alike else f", left {self.left}"
+            yield "inverses", f"{which} {self.right}{others}".lstrip()
 
     def __str__(self) -> str:
         return "\n".join(f"{name:<12}{text}" for name, text in self.lines())

@@ -54,6 +54,7 @@ def make_smem_layout_atom(
 
 def smem_selector(type_: DType | str, major: str, shape_mn_k: tuple[int, ...]) -> int:
     """The widest swizzle whose atom divides a tile (M or N, K). LayoutError where none does."""
+    _check_tile(shape_mn_k)
     for swizzle in sorted(SWIZZLES, reverse=True):
         one = together(_bits(type_), swizzle, major)
         if all(have % mode.size() == 0 for have, mode in zip(shape_mn_k, one, strict=False)):
@@ -62,6 +63,11 @@ def smem_selector(type_: DType | str, major: str, shape_mn_k: tuple[int, ...]) -
         f"no {major}-major layout atom of {type_} divides {shape_mn_k}",
         hint=f"the smallest is {together(_bits(type_), 0, major).shape}",
     )
+
+
+def _check_tile(shape: object) -> None:
+    if not isinstance(shape, tuple):
+        raise LayoutError(f"a tile in shared memory is (M or N, K, …), not {shape!r}")
 
 
 def make_smem_layout(
@@ -75,8 +81,7 @@ def make_smem_layout(
 
     The widest swizzle that fits, if none is named.
     """
-    if not isinstance(shape, tuple):
-        raise LayoutError(f"a tile in shared memory is (M or N, K, …), not {shape!r}")
+    _check_tile(shape)
     if swizzle is None:
         swizzle = smem_selector(type_, major, shape[:2])
     made: AnyLayout = tile_to_shape(make_smem_layout_atom(type_, major, swizzle), shape, order)
