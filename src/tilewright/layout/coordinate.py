@@ -58,7 +58,10 @@ def crd2idx(crd: IntTuple, shape: IntTuple, stride: IntTuple = None) -> Number:
         if crd.__class__ is int:
             return crd
         stride = prefix_product(shape)
-    elif not congruent(shape, stride):
+    offset = _all_static(crd, shape, stride)
+    if offset is not None:
+        return offset
+    if not congruent(shape, stride):
         raise LayoutError(f"crd2idx: shape {text(shape)} and stride {text(stride)} are not alike")
     return offset_at(crd, shape, stride)
 
@@ -93,14 +96,18 @@ def _coordinate_of(crd: IntTuple, shape: IntTuple, stride: IntTuple) -> IntTuple
 
 
 def _all_static(crd: IntTuple, shape: IntTuple, stride: IntTuple) -> int | None:
-    """The offset where nothing is dynamic, else None: the quick way of ``offset_of``."""
+    """The offset where nothing is dynamic, else None: the quick way of ``offset_of``. None too
+    where the nesting differs.
+    """
     if crd.__class__ is int:
         return _number_static(crd, shape, stride)
-    if crd.__class__ is not tuple or shape.__class__ is not tuple or len(crd) != len(shape):
+    if crd.__class__ is not tuple or shape.__class__ is not tuple or stride.__class__ is not tuple:
+        return None
+    if not len(crd) == len(shape) == len(stride):
         return None
     offset = 0
     for c, s, d in zip(crd, shape, stride):  # noqa: B905 (strict costs time; lengths are equal)
-        if c.__class__ is int and d.__class__ is int:
+        if c.__class__ is int and d.__class__ is int and s.__class__ is not tuple:
             offset += c * d
         else:
             part = _all_static(c, s, d)
@@ -111,9 +118,9 @@ def _all_static(crd: IntTuple, shape: IntTuple, stride: IntTuple) -> int | None:
 
 
 def _number_static(index: int, shape: IntTuple, stride: IntTuple) -> int | None:
-    if stride.__class__ is int:
-        return index * stride
-    if stride.__class__ is not tuple:
+    if shape.__class__ is not tuple:
+        return index * stride if stride.__class__ is int else None
+    if stride.__class__ is not tuple or len(shape) != len(stride):
         return None
     offset = 0
     last = len(shape) - 1

@@ -114,7 +114,12 @@ def product(a: IntTuple) -> Number:
         return a
     result: Number = 1
     for x in a:
-        result = mul(result, product(x) if x.__class__ is tuple else x)
+        if x.__class__ is tuple:
+            x = product(x)
+        if x.__class__ is int and result.__class__ is int:
+            result *= x
+        else:
+            result = mul(result, x)
     return result
 
 
