@@ -8,23 +8,24 @@ another and share B: each brings its part of it to all.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 from ml_dtypes import bfloat16
 
 from tilewright import mma
-from tilewright.build import Traced, trace
+from tilewright.build import Builder, Pointer, Traced, trace
 from tilewright.layout import local_tile
 from tilewright.mma import TensorMap
 from tilewright.vm import Machine
 
 M, N, K, GROUPS = 128, 128, 64, 2
 ATOM = mma.MmaAtom("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16")
-MMA = mma.TiledMma(ATOM, (GROUPS, 1, 1))
-SHARED_A, SHARED_B = (mma.make_smem_layout("bf16", "K", (rows, K)) for rows in (M, N))
+SHARED_B = mma.make_smem_layout("bf16", "K", (N, K))
 THREADS = 128 * GROUPS + 32
 MAP = "bytes 128 align 64"
+BYTES_A, BYTES_B = M * K * 2, N * K * 2  # of a stage
 STEP = ATOM.shape_mnk[2] * 2 >> 4  # of a descriptor's start, from one part of K to the next
 
 
@@ -43,79 +44,108 @@ class Ring:
             k.xor(self.phase, 1, into=self.phase)
 
 
+@dataclass
+class Shared:
+    """Where the stages of A and B, D's tile and the mbarriers begin in shared memory."""
+
+    k: Builder
+    stages: int
+
+    def __post_init__(self) -> None:
+        k = self.k
+        self.a = k.dynamic_shared(self.stages * BYTES_A, 1024).address()
+        self.b = k.dynamic_shared(self.stages * BYTES_B, 1024).address()
+        self.d = k.dynamic_shared(M * N * 2, 1024).address()
+        self.full = k.dynamic_shared(16 * self.stages, 8, dtype="b64")
+        self.empty = self.full + self.stages
+
+    def at(self, address) -> Pointer:
+        return self.k.pointer("shared", "b8", address)
+
+
 @cache
 def gemm(stages: int = 3, cluster: int = 1) -> Traced:
     """The kernel: maps of A, B and D, and how many tiles of K there are."""
 
     def kernel(k, map_a, map_b, map_d, steps) -> None:
-        bytes_a, bytes_b = M * K * 2, N * K * 2
-        a = k.dynamic_shared(stages * bytes_a, 1024).address()
-        b = k.dynamic_shared(stages * bytes_b, 1024).address()
-        out = k.dynamic_shared(M * N * 2, 1024).address()
-        bars = k.dynamic_shared(16 * stages, 8, dtype="b64")
-        full, empty = bars, bars + stages
+        shared = Shared(k, stages)
         row, column = k.ctaid.x * M, k.ctaid.y * N
         with k.if_(k.tid.x == 0):
             for i in range(stages):
-                k.mbarrier_init(full + i, 1)
-                k.mbarrier_init(empty + i, GROUPS * cluster)
+                k.mbarrier_init(shared.full + i, 1)
+                k.mbarrier_init(shared.empty + i, GROUPS * cluster)
             k.fence_mbarrier_init()
         sync = k.cluster_sync if cluster > 1 else k.barrier
         sync()
         with k.if_(k.warpid == 4 * GROUPS):
-            part = N // cluster
-            rank = k.cluster_rank if cluster > 1 else 0
-            lead, ring = k.elect(), Ring(k, stages, 1)
-            for step in k.range(0, steps):
-                bar = full + ring.stage
-                k.mbarrier_wait(empty + ring.stage, ring.phase)
-                with k.when(lead):
-                    k.mbarrier_arrive(bar, bytes=bytes_a + bytes_b)
-                    place = k.pointer("shared", "b8", a + ring.stage * bytes_a)
-                    k.tma_load(place, map_a, (step * K, row), bar)
-                    mine = b + ring.stage * bytes_b + rank * (part * K * 2)
-                    place = k.pointer("shared", "b8", mine)
-                    ctas = (1 << cluster) - 1 if cluster > 1 else None
-                    k.tma_load(place, map_b, (step * K, column + rank * part), bar, ctas=ctas)
-                ring.advance()
+            _produce(shared, cluster, (map_a, row), (map_b, column), steps)
         with k.else_():
-            group = k.warpid >> 2
-            acc, ring = k.array("f32", 64, 0.0), Ring(k, stages, 0)
-            rows = mma.make_smem_layout("bf16", "K", (64, K))
-            first_a, first_b = (
-                (start >> 4).to("u64") | _operand(tile)
-                for start, tile in ((a + group * (64 * K * 2), rows), (b, SHARED_B))
-            )
-            for _ in k.range(0, steps):
-                k.mbarrier_wait(full + ring.stage, ring.phase)
-                k.wgmma_fence()
-                at_a = first_a + (ring.stage * (bytes_a >> 4)).to("u64")
-                at_b = first_b + (ring.stage * (bytes_b >> 4)).to("u64")
-                for part in range(K // 16):
-                    k.wgmma(ATOM.instruction, acc, at_a + part * STEP, at_b + part * STEP)
-                k.wgmma_commit()
-                k.wgmma_wait(0)
-                for rank in range(cluster):
-                    with k.when((k.tid.x & 127) == 0):
-                        k.mbarrier_arrive(empty + ring.stage, rank=rank if cluster > 1 else None)
-                ring.advance()
-            lane, warp = k.laneid, k.warpid & 3
-            first = (group * 64 + warp * 16 + (lane >> 2)) * N + (lane & 3) * 2
-            for i in range(0, 64, 2):
-                pair = k.emit("cvt.rn.bf16x2.f32", acc[i + 1], acc[i])
-                place = out + (first + (i // 2 % 2 * 8 * N + i // 4 * 8)) * 2
-                k.emit("st.shared.b32", k.pointer("shared", "b32", place), pair)
-            k.fence_async()
-            k.barrier(1, 128 * GROUPS)
-            with k.when(k.tid.x == 0):
-                k.tma_store(map_d, (column, row), k.pointer("shared", "b8", out))
-                k.bulk_commit()
-                k.bulk_wait(0)
+            _store(shared, _consume(shared, cluster, steps), map_d, (column, row))
         if cluster > 1:
             k.cluster_sync()
 
     params = {"map_a": MAP, "map_b": MAP, "map_d": MAP, "steps": "u32"}
     return trace(kernel, name="gemm", params=params, block=THREADS)
+
+
+def _produce(shared: Shared, cluster: int, a, b, steps) -> None:
+    """A warp brings A's tile and this CTA's part of B's, step by step of K."""
+    k, (map_a, row), (map_b, column) = shared.k, a, b
+    part = N // cluster
+    rank, ctas = (k.cluster_rank, (1 << cluster) - 1) if cluster > 1 else (0, None)
+    lead, ring = k.elect(), Ring(k, shared.stages, 1)
+    for step in k.range(0, steps):
+        bar = shared.full + ring.stage
+        k.mbarrier_wait(shared.empty + ring.stage, ring.phase)
+        with k.when(lead):
+            k.mbarrier_arrive(bar, bytes=BYTES_A + BYTES_B)
+            k.tma_load(shared.at(shared.a + ring.stage * BYTES_A), map_a, (step * K, row), bar)
+            place = shared.at(shared.b + ring.stage * BYTES_B + rank * (part * K * 2))
+            k.tma_load(place, map_b, (step * K, column + rank * part), bar, ctas=ctas)
+        ring.advance()
+
+
+def _consume(shared: Shared, cluster: int, steps):
+    """A warpgroup multiplies its rows of each stage and frees it for all that fill it."""
+    k = shared.k
+    start = shared.a + (k.warpid >> 2) * (64 * K * 2)
+    rows = mma.make_smem_layout("bf16", "K", (64, K))
+    acc, ring = k.array("f32", 64, 0.0), Ring(k, shared.stages, 0)
+    first_a, first_b = (
+        (address >> 4).to("u64") | _operand(tile)
+        for address, tile in ((start, rows), (shared.b, SHARED_B))
+    )
+    for _ in k.range(0, steps):
+        k.mbarrier_wait(shared.full + ring.stage, ring.phase)
+        k.wgmma_fence()
+        at_a = first_a + (ring.stage * (BYTES_A >> 4)).to("u64")
+        at_b = first_b + (ring.stage * (BYTES_B >> 4)).to("u64")
+        for part in range(K // 16):
+            k.wgmma(ATOM.instruction, acc, at_a + part * STEP, at_b + part * STEP)
+        k.wgmma_commit()
+        k.wgmma_wait(0)
+        for rank in range(cluster):
+            with k.when((k.tid.x & 127) == 0):
+                k.mbarrier_arrive(shared.empty + ring.stage, rank=rank if cluster > 1 else None)
+        ring.advance()
+    return acc
+
+
+def _store(shared: Shared, acc, map_d, place) -> None:
+    """D leaves: registers, shared memory, a copy of the tile."""
+    k = shared.k
+    row = (k.warpid >> 2) * 64 + (k.warpid & 3) * 16 + (k.laneid >> 2)
+    first = row * N + (k.laneid & 3) * 2
+    for i in range(0, 64, 2):
+        pair = k.emit("cvt.rn.bf16x2.f32", acc[i + 1], acc[i])
+        at = shared.d + (first + (i // 2 % 2 * 8 * N + i // 4 * 8)) * 2
+        k.emit("st.shared.b32", k.pointer("shared", "b32", at), pair)
+    k.fence_async()
+    k.barrier(1, 128 * GROUPS)
+    with k.when(k.tid.x == 0):
+        k.tma_store(map_d, place, shared.at(shared.d))
+        k.bulk_commit()
+        k.bulk_wait(0)
 
 
 def given(m: int, n: int, depth: int) -> list[np.ndarray]:
