@@ -71,9 +71,10 @@ def test_what_cannot_be_read(written, column, says):
 @given(st.text("(),:_-@o Sw<>0123456789 ", max_size=20))
 def test_any_text_is_read_or_refused(written):
     try:
-        parse(written)
+        found = parse(written)
     except LayoutError:
-        pass
+        return
+    assert parse(str(found)) == found
 
 
 def test_no_text():
