@@ -71,17 +71,18 @@ def downcast(layout: Any, n: int) -> Any:
         return ComposedLayout(outer, mul(layout.offset, n), inner)
     if n == 1:
         return layout
-    shapes, strides = flatten(layout.shape), flatten(layout.stride)
-    split = _contiguous_mode(shapes, strides)
+    split = contiguous_mode(layout)
     if split is None:
         raise LayoutError(f"downcast: {layout} has no mode of stride 1 to split")
+    shapes, strides = flatten(layout.shape), flatten(layout.stride)
     finer = [mul(s, n) if i == split else s for i, s in enumerate(shapes)]
     wider = [d if i == split else mul(d, n) for i, d in enumerate(strides)]
     return Layout.of(unflatten(finer, layout.shape), unflatten(wider, layout.shape))
 
 
-def _contiguous_mode(shapes: tuple[Any, ...], strides: tuple[Any, ...]) -> int | None:
-    """The first mode of stride ±1, of more than one element where there is such a one."""
+def contiguous_mode(layout: Layout) -> int | None:
+    """The first flat mode of stride ±1, of more than one element where there is such a one."""
+    shapes, strides = flatten(layout.shape), flatten(layout.stride)
     units = [i for i, d in enumerate(strides) if d.__class__ is int and abs(d) == 1]
     long = [i for i in units if shapes[i].__class__ is not int or shapes[i] > 1]
     return next(iter(long + units), None)

@@ -39,6 +39,7 @@ from tilewright.layout.int_tuple import (
     unflatten,
 )
 from tilewright.layout.layout import Layout, make_identity_layout, make_layout
+from tilewright.layout.recast import contiguous_mode
 from tilewright.layout.recast import recast as recast_layout
 from tilewright.layout.tiling import tiled_product
 from tilewright.shows import Shown
@@ -350,10 +351,28 @@ def recast_tensor(tensor: Tensor, dtype: str | DType) -> Tensor:
     layout = tensor.layout
     if old.bits == new.bits:
         return Tensor(tensor.engine.recast(new), layout)
-    engine = tensor.engine
-    if old.bits < new.bits and isinstance(layout, Layout) and -1 in flatten(layout.stride):
-        engine = engine + (1 - new.bits // old.bits)  # backwards: its last part comes first
-    return Tensor(engine.recast(new), recast_layout(layout, old.bits, new.bits))
+    engine, widens = tensor.engine, new.bits > old.bits
+    back = _backwards(layout, widens)
+    if back and widens:
+        engine = engine + (1 - new.bits // old.bits)  # of the first element the last part is first
+    engine = engine.recast(new)
+    if back and not widens:
+        engine = engine + (old.bits // new.bits - 1)
+    return Tensor(engine, recast_layout(layout, old.bits, new.bits))
+
+
+def _backwards(layout: AnyLayout, widens: bool) -> bool:
+    """Whether the contiguous elements are counted down; what is alone is joined as if upwards."""
+    plain = layout.inner if isinstance(layout, ComposedLayout) else layout
+    mode = contiguous_mode(plain)
+    if mode is None or flatten(plain.stride)[mode] != -1:
+        return False
+    size = flatten(plain.shape)[mode]
+    if widens and size.__class__ is int and size == 1:
+        return False
+    if plain is not layout:
+        raise LayoutError(f"recast of {layout}: its elements are counted down under {layout.outer}")
+    return True
 
 
 def recast(given: Any, *how: Any) -> Any:

@@ -21,6 +21,7 @@ from tilewright.layout import (
     idx2crd,
     local_partition,
     local_tile,
+    make_composed_layout,
     make_fragment_like,
     make_identity_tensor,
     make_layout,
@@ -243,7 +244,10 @@ def test_new_memory_is_of_its_own():
         make_tensor_like(make_tensor(np.zeros(8), Layout((Symbol("x"), 2))))
 
 
-@given(st.sampled_from(["u8", "u16", "u32", "u64"]), st.sampled_from(["u8", "u16", "u32", "u64"]))
+words = st.sampled_from(["u8", "u16", "u32", "u64"])
+
+
+@given(words, words)
 def test_recast_reads_the_same_bytes(old, new):
     memory = np.arange(16 * 64, dtype=np.uint32).view(dtype(old).numpy)
     line = 64 // dtype(old).numpy.itemsize
@@ -271,9 +275,34 @@ def test_recast_of_a_dynamic_row_of_a_swizzled_tile():
             assert 2 * evaluate(pairs.layout(i), t=t) == one == other - 1
 
 
-def test_recast_of_what_runs_backwards():
-    t = make_tensor(np.arange(8, dtype=np.uint16), Layout(8, -1)).domain_offset(-7)
-    assert gathered(recast(t, "u32")) == [0x70006, 0x50004, 0x30002, 0x10000]
+@given(words, words)
+def test_recast_of_what_runs_backwards(old, new):
+    memory = np.arange(64, dtype=np.uint8).view(dtype(old).numpy)
+    t = make_tensor(memory, Layout(memory.size, -1)).domain_offset(1 - memory.size)
+    assert gathered(recast(t, new)) == memory.view(dtype(new).numpy)[::-1].tolist()
+
+
+X = Symbol("x")
+
+
+@pytest.mark.parametrize(
+    ("layout", "start", "narrow", "wide"),
+    [
+        (Layout((4, 1), (1, -1)), 6, "12 o (8,1):(1,-2)", "3 o (2,1):(1,-1)"),
+        (Layout((1, 4), (-1, 2)), 6, "13 o (2,4):(-1,4)", "3 o (1,4):(-1,1)"),
+        (Layout((2, 2), (-1, X)), 7, "15 o (4,2):(-1,(x * 2))", "3 o (1,2):(-1,(x // 2))"),
+    ],
+    ids=str,
+)
+def test_the_mode_that_is_split_says_which_way_it_runs(layout, start, narrow, wide):
+    t = Tensor(ArrayEngine(np.zeros(16, np.uint32), start), layout)
+    assert str(recast(t, "u16")) == f"uint16[32]+{narrow}"
+    assert str(recast(t, "u64")) == f"uint64[8]+{wide}"
+
+
+UNDER_A_SWIZZLE = make_tensor(
+    np.zeros(8, np.uint16), make_composed_layout(Swizzle(1, 1, 1), 6, Layout(8, -1))
+)
 
 
 @pytest.mark.parametrize(
@@ -288,6 +317,7 @@ def test_recast_of_what_runs_backwards():
         (lambda: make_tensor_like(make_identity_tensor(4), "f32"), "is computed"),
         (lambda: recast_tensor(make_identity_tensor(4), "u8"), "no number format"),
         (lambda: recast(dynamic_row(3), "u64"), "not known to be a multiple of 4"),
+        (lambda: recast(UNDER_A_SWIZZLE, "u32"), "counted down under Sw<1,1,1>"),
         (lambda: make_predicate(make_identity_tensor(4), 3).__setitem__(0, 1), "no memory"),
         (lambda: make_tensor(np.zeros(4), 4).__setitem__(_, 1), "one element"),
         (lambda: list(make_tensor(np.zeros(4), Layout(Symbol("x"))).elements()), "dynamic size"),
