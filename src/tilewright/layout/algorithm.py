@@ -22,10 +22,12 @@ Elements = NDArray[Any]
 
 
 def copy(src: Tensor, dst: Tensor, *, pred: Tensor | None = None) -> None:
-    """dst = src, where ``pred`` (a tensor of predicates, for each element) holds."""
-    _same_size(src, dst)
-    wanted = slice(None) if pred is None else np.array([bool(p) for p in pred.elements()])
-    _write(dst, _converted(_values(src), src.dtype, dst.dtype)[wanted], wanted)
+    """dst = src, where ``pred`` (a tensor of predicates, for each element) holds; nothing else is
+    read.
+    """
+    _same_size(src, dst, *([] if pred is None else [pred]))
+    wanted = None if pred is None else [i for i, p in enumerate(pred.elements()) if p]
+    _write(dst, _converted(_values(src, wanted), src.dtype, dst.dtype), wanted)
 
 
 def fill(tensor: Tensor, value: Any) -> None:
@@ -91,14 +93,20 @@ def _converted(values: Elements, given: DType, t: DType) -> Elements:
     return encode(t, numbers, rounding).view(t.numpy)
 
 
-def _values(tensor: Tensor) -> Elements:
+def _values(tensor: Tensor, wanted: list[int] | None = None) -> Elements:
+    """The elements, or those of the wanted numbers."""
     if isinstance(tensor.engine, ArrayEngine):
-        return np.asarray(tensor.engine[tensor.layout.indices()])
-    return np.array(list(tensor.elements()))
+        return np.asarray(tensor.engine[_offsets(tensor, wanted)])
+    return np.array(list(tensor.elements() if wanted is None else map(tensor.__getitem__, wanted)))
 
 
-def _write(tensor: Tensor, values: Elements, where: Any = slice(None)) -> None:
-    tensor.engine[tensor.layout.indices()[where]] = values
+def _write(tensor: Tensor, values: Elements, wanted: list[int] | None = None) -> None:
+    tensor.engine[_offsets(tensor, wanted)] = values
+
+
+def _offsets(tensor: Tensor, wanted: list[int] | None) -> Elements:
+    every = tensor.layout.indices()
+    return every if wanted is None else every[wanted]
 
 
 def _same_size(*tensors: Tensor) -> None:
