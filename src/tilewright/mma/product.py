@@ -8,26 +8,23 @@ a thread's fragments.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from ..dtypes import dtype
 from ..errors import LayoutError
 from ..layout import Tensor
 from ..layout.tensor import check_tensors
 from .atom import MmaAtom
+from .given import Bits, codes
 from .tiled_mma import TiledMma
-
-Bits = npt.NDArray[Any]
 
 
 def gemm(mma: MmaAtom | TiledMma, *tensors: Tensor) -> None:
     """D = A B + C of NumPy tensors: ``gemm(mma, d, a, b, c)``, or without ``d``, which is ``c``.
 
     A (M, K), B (N, K), C and D (M, N), whole multiples of the instruction's shape, or of the
-    TiledMma's tile. LayoutError where they are not, and for an instruction with more operands.
+    TiledMma's tile; LayoutError where they are not, and for an instruction with more operands. They
+    are numbers or codes (``mma.given``), of tf32 those of f32 too; DtypeError for another format.
     """
     if len(tensors) not in (3, 4):
         raise LayoutError("gemm takes (mma, d, a, b, c), or (mma, a, b, c)")
@@ -41,9 +38,15 @@ def gemm(mma: MmaAtom | TiledMma, *tensors: Tensor) -> None:
         raise LayoutError(f"gemm has no operands for {row}: it is for one product of A, B and C")
     _check(d, a, b, c, tile or atom.shape_mnk)
     m, n, k = atom.shape_mnk
+    _codes(d, row.d)  # D's format is looked at before the work is done
     left = _tiles(_codes(a, row.a), m, k)
     right = np.swapaxes(_tiles(_codes(b, row.b), n, k), -1, -2)
     acc = _tiles(_codes(c, row.c), m, n)
+    if row.c != row.d and left.shape[1] > 1:
+        raise LayoutError(
+            f"gemm: {row} takes C of {row.c} and gives D of {row.d}, which does not go on as C:"
+            f" K is at most {k}"
+        )
     for step in range(left.shape[1]):
         acc = row(left[:, None, step], right[None, :, step], acc)
     whole = np.swapaxes(acc, 1, 2).reshape(d.shape)
@@ -62,9 +65,8 @@ def _check(d: Tensor, a: Tensor, b: Tensor, c: Tensor, tile: tuple[int, int, int
 
 def _codes(tensor: Tensor, type_: str) -> Bits:
     t, values = dtype(type_), tensor.to_numpy()
-    if values.dtype.itemsize != t.storage.itemsize:
-        raise LayoutError(f"a matrix of {t} is kept in {t.storage} or a type of its size")
-    return values.view(t.storage)
+    as_registers = t.name == "tf32" and values.dtype == np.float32
+    return codes(values.view(t.storage) if as_registers else values, t)
 
 
 def _tiles(matrix: Bits, rows: int, columns: int) -> Bits:
