@@ -49,7 +49,7 @@ def gemm(mma: MmaAtom | TiledMma, *tensors: Tensor) -> None:
         )
     for step in range(left.shape[1]):
         acc = row(left[:, None, step], right[None, :, step], acc)
-    whole = np.swapaxes(acc, 1, 2).reshape(d.shape)
+    whole = np.swapaxes(acc, 1, 2).reshape(d.size(0), d.size(1))
     d.engine[d.layout.indices()] = whole.ravel("F").view(d.dtype.numpy)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tilewright.dtypes import dtype
 from tilewright.errors import DtypeError, LayoutError
-from tilewright.layout import make_tensor
+from tilewright.layout import Layout, make_tensor
 from tilewright.mma import MmaAtom, gemm
 
 HALF = MmaAtom("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32")
@@ -45,6 +45,14 @@ def test_a_product_of_small_numbers_is_exact(atom, k, types):
     d, a, b, c = given(atom, k, **types)
     want = a.astype(int) @ b.T.astype(int) + c.astype(int)
     assert np.array_equal(product(atom, d, a, b, c), want)
+
+
+def test_modes_may_have_modes():
+    d, a, b, c = given(HALF)
+    made = np.zeros(d.size, np.float32)
+    parts = make_tensor(made, Layout(((8, 2), (2, 4)), ((1, 64), (8, 16))))
+    gemm(HALF, parts, *map(make_tensor, (a, b, c)))
+    assert np.array_equal(parts.to_numpy(), product(HALF, d, a, b, c))
 
 
 def test_codes_are_numbers_too():
