@@ -19,6 +19,7 @@ from tilewright.layout.arithmetic import Number, mul
 from tilewright.layout.basis import ScaledBasis, has_basis
 from tilewright.layout.composed import ComposedLayout, make_swizzled
 from tilewright.layout.coordinate import coalesce_modes
+from tilewright.layout.function import offsets_of
 from tilewright.layout.int_tuple import flatten
 from tilewright.layout.layout import Layout, make_layout
 from tilewright.layout.swizzle import Swizzle, swizzle_after
@@ -156,8 +157,9 @@ def _compose_composed(a: Layout, b: ComposedLayout) -> Any:
     if a.is_static() and b.is_static() and not has_basis(a.stride):
         reach = 1 << (b.inner.cosize() - 1).bit_length()
         if max(reach, b.outer.size()) > a.size():  # the swizzle may take b out of a's domain
-            beyond = of_modes(*_open_ended(a))
-            if (made.indices() != beyond(b.indices())).any():
+            what = "composition beyond the left side's domain:"
+            beyond = of_modes(*_open_ended(a))(offsets_of(b, what))
+            if (offsets_of(made, what) != beyond).any():
                 raise LayoutError(
                     f"composition of {a} with {b}: the swizzle moves offsets beyond {a.size()} "
                     "elements, where no swizzle after it does the same"

@@ -130,6 +130,17 @@ def test_a_layout_after_a_swizzled_one_also_beyond_its_domain(a, inner, swizzle)
     assert made.indices().tolist() == [a(int(i)) for i in b.indices()]
 
 
+@pytest.mark.parametrize(
+    ("inner", "says"),
+    [(Layout(1 << 50), "elements, over"), (Layout((8, 2), (1, 1 << 58)), "may be beyond")],
+)
+def test_a_swizzled_layout_too_large_to_be_compared_is_refused(inner, says):
+    b = ComposedLayout(Swizzle(1, 0, 3), 0, inner)
+    with pytest.raises(LayoutError, match=f"beyond the left side's domain: .*{says}"):
+        composition(Layout((8, 2), (1, 16)), b)
+    assert composition(Layout(1 << 60), b) == b  # within the domain nothing is compared
+
+
 @given(powers_of_two, swizzles())
 def test_inverses_under_a_swizzle(layout, swizzle):
     composed = ComposedLayout(swizzle, 0, layout)
