@@ -14,8 +14,9 @@ from ..errors import Place, PtxCheckError, PtxError, PtxSyntaxError, TargetError
 from ..target import Target
 from . import directives
 from . import needs as _needs
-from .agree import is_function, undeclared, wrong
+from .agree import undeclared, wrong
 from .body import operand_spans
+from .calls import wrong_call
 from .isa import Form, OperandSpec, form
 from .parser import parse
 from .printer import print_module, print_operand
@@ -34,7 +35,6 @@ from .tree import (
     Statement,
     Symbol,
     Variable,
-    Vector,
     expect_module,
 )
 
@@ -204,7 +204,8 @@ class _Checker:
             yield UnknownInstruction(error.message, place=self._opcode_place(i), hint=error.hint)
             return
         if "call" in found.effects:
-            yield from self._call(i)
+            for index, reason in wrong_call(i, self.names):
+                yield self._error(reason, i.pos, index)
             return
         signatures = candidates(found, len(i.operands))
         if not signatures:
@@ -245,36 +246,6 @@ class _Checker:
             if not isinstance(part, Sink) and (reason := wrong(found, spec, part, self.names)):
                 return reason
         return ""
-
-    def _call(self, i: Instruction) -> Iterator[PtxError]:
-        if (
-            len(i.operands) < 3
-            or not isinstance(i.operands[0], Vector)
-            or not isinstance(i.operands[2], Vector)
-        ):
-            yield self._error("a call is (results), function, (arguments)", i.pos)
-            return
-        results, callee, arguments = i.operands[:3]
-        assert isinstance(results, Vector) and isinstance(arguments, Vector)
-        for index, operand in enumerate(i.operands):
-            if reason := next(undeclared(operand, self.names), ""):
-                yield self._error(reason, i.pos, index)
-                return
-        function = is_function(callee, self.names)
-        if function is None:
-            if isinstance(callee, Symbol):
-                yield self._error(f"{callee.name} is not a function", i.pos, 1)
-            elif len(i.operands) < 4:
-                yield self._error("a call through a register needs a prototype", i.pos, 1)
-            return
-        for index, given, wanted in (
-            (0, results, function.results),
-            (2, arguments, function.params),
-        ):
-            if len(given.items) != len(wanted):
-                what = "results" if index == 0 else "arguments"
-                counts = f"{len(wanted)} {what}, {len(given.items)} are given"
-                yield self._error(f"{function.name} has {counts}", i.pos, index)
 
     # --- places ---
     def _error(

@@ -17,6 +17,7 @@ HEAD = """.version {version}
 .address_size 64
 .shared .b32 sm[4];
 .func (.param .b32 out) f(.param .b32 in) {{ ret; }}
+.func (.reg .b32 out) g(.reg .b32 in, .param .align 4 .b8 s[8]) {{ ret; }}
 .entry k(.param .u64 p, .param .b32 q) {{
 .reg .pred %p<4>; .reg .b16 %h<4>; .reg .u16 %us; .reg .f16 %hf; .reg .b32 %r<9>; .reg .u32 %u;
 .reg .s32 %s; .reg .f32 %f<4>; .reg .b64 %rd<9>; .reg .f64 %fd<4>; .reg .u64 %ud; .reg .v2 .f32 %v;
@@ -70,6 +71,8 @@ L: { L: bra L; } bra L;
 { .reg .b64 %r1; add.s64 %r1, %r1, 1; }
 bar.sync 0, %r1;
 call (%r0), f, (5);
+{ .param .u32 a; .param .f32 b; st.param.u32 [a], 1; call.uni (b), f, (a); }
+{ .param .align 4 .b8 s[8]; call (_), g, (%f1, s); }
 shfl.sync.bfly.b32 %r0|%p1, %r1, 1, 31, -1;
 """.strip().splitlines()
 
@@ -115,6 +118,14 @@ BAD = {
     ".reg .b32 L; L: bra L;": (1, "twice"),
     "call (%r0), f, (5, 6);": (16, "1 arguments, 2 are given"),
     "call (%r0), sm, (5);": (13, "not a function"),
+    "call (%r0), f, (%rd0);": (16, "%rd0 is a value of 8 bytes, one of 4 is wanted"),
+    "call (%rd0), f, (5);": (6, "%rd0 is a value of 8 bytes"),
+    "call (%r0), f, (_);": (16, "'_' can't be an argument"),
+    "call (%r0), f, (sm);": (16, "neither a register nor a .param variable"),
+    "call (%r0), f, (%tid.x);": (16, "neither a register nor a .param variable"),
+    "{ .param .b8 s[4]; call (%r0), f, (s); }": (35, "s is an array of 4 bytes, one of 4"),
+    "{ .param .b8 s[8]; call (_), g, (1, s); }": (33, "s is aligned to 1, not 4"),
+    "call (_), g, (1, 2);": (14, "2 can't be an array"),
     "call %rd0;": (6, "needs a prototype"),
     "t: .branchtargets nowhere;": (1, "nowhere is not declared"),
 }

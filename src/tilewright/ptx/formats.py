@@ -1,0 +1,95 @@
+"""What a ``printf`` format asks for, and how ``vprintf`` finds its arguments in memory.
+
+A format is text and conversions (``%-8.3f``). Each conversion takes an argument as C promotes it:
+``b32`` for integers up to 32 bits, ``b64`` for longer ones and addresses, ``f64`` for floats; they
+follow one another, each at its own alignment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ..errors import PtxError
+from .types import bits
+
+WHOLE, CHARACTER, FLOAT, TEXT, ADDRESS = "diouxX", "c", "eEfFgGaA", "s", "p"
+MOST_ARGUMENTS = 32  # CUDA's limit
+
+_CONVERSION = re.compile(
+    rb"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?:\.(?P<precision>\*|\d*))?"
+    rb"(?P<length>hh|h|ll|l|j|z|t|L)?(?P<letter>[a-zA-Z%])"
+)
+_LONG = ("l", "ll", "j", "z", "t")
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """``%[flags][width][.precision][length]letter``. ``width`` and ``precision`` are digits or
+    ``*``; a ``precision`` of None is none at all.
+    """
+
+    flags: str
+    width: str
+    precision: str | None
+    length: str
+    letter: str
+
+    def __str__(self) -> str:
+        precision = "" if self.precision is None else f".{self.precision}"
+        return f"%{self.flags}{self.width}{precision}{self.length}{self.letter}"
+
+    @property
+    def type(self) -> str:
+        """Its argument's type in memory."""
+        if self.letter in FLOAT:
+            return "f64"
+        long = self.length in _LONG and self.letter in WHOLE
+        return "b64" if long or self.letter in (TEXT, ADDRESS) else "b32"
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The same, after that of each ``*``."""
+        return (*("b32" for given in (self.width, self.precision) if given == "*"), self.type)
+
+
+Piece = bytes | Conversion
+
+
+@lru_cache(maxsize=256)
+def pieces(format_: bytes) -> tuple[Piece, ...]:
+    """A format as its text and conversions (``%%`` is text). PtxError for what is no conversion."""
+    found: list[Piece] = []
+    done = 0
+    while (at := format_.find(b"%", done)) >= 0:
+        match = _CONVERSION.match(format_, at)
+        letter = match["letter"].decode() if match else ""
+        if match is None or letter not in WHOLE + CHARACTER + FLOAT + TEXT + ADDRESS + "%":
+            text = format_[at : at + 8].decode(errors="replace")
+            hint = "conversions are d i o u x X c s p e E f F g G a A, and %% is a percent sign"
+            raise PtxError(f"byte {at} of a format, {text!r}, begins no conversion", hint=hint)
+        found.append(format_[done:at])
+        words = [(match[n] or b"").decode() for n in ("flags", "width", "length", "letter")]
+        precision = match["precision"]
+        given = None if precision is None else precision.decode()
+        found.append(b"%" if letter == "%" else Conversion(*words[:2], given, *words[2:]))
+        done = match.end()
+    return tuple(piece for piece in (*found, format_[done:]) if piece)
+
+
+def argument_types(format_: Sequence[Piece]) -> tuple[str, ...]:
+    """The types of a format's arguments in memory."""
+    return tuple(t for piece in format_ if isinstance(piece, Conversion) for t in piece.types)
+
+
+def offsets(types: Sequence[str]) -> tuple[tuple[int, ...], int]:
+    """Where each argument lies, in bytes, and the size of all."""
+    found: list[int] = []
+    end = 0
+    for type_ in types:
+        size = bits(type_) // 8
+        found.append(-(-end // size) * size)
+        end = found[-1] + size
+    return tuple(found), end
