@@ -19,14 +19,14 @@ def inner_partition(tensor: Any, tiler: Any, coord: IntTuple) -> Any:
     """The tile at a coordinate among the tiles: (TM, TN, …, and the tiles at ``None``)."""
     tiled = zipped_divide(tensor, tiler)
     tile, rest = map(rank, tiled.shape)
-    return _sliced(tiled, ((None,) * tile, _padded(coord, rest, "tiles")))
+    return sliced(tiled, ((None,) * tile, _padded(coord, rest, "tiles")))
 
 
 def outer_partition(tensor: Any, tiler: Any, coord: IntTuple) -> Any:
     """What lies at a coordinate of every tile: (RM, RN, …)."""
     tiled = zipped_divide(tensor, tiler)
     tile, rest = map(rank, tiled.shape)
-    return _sliced(tiled, (_padded(coord, tile, "the tile"), (None,) * rest))
+    return sliced(tiled, (_padded(coord, tile, "the tile"), (None,) * rest))
 
 
 def _padded(coord: IntTuple, modes: int, what: str) -> IntTuple:
@@ -37,7 +37,7 @@ def _padded(coord: IntTuple, modes: int, what: str) -> IntTuple:
     return coord + (None,) * (modes - len(coord))
 
 
-def _sliced(tiled: Any, coord: IntTuple) -> Any:
+def sliced(tiled: Any, coord: IntTuple) -> Any:
     """Of a tensor its part, of a layout the part's layout."""
     return tiled[coord] if hasattr(tiled, "engine") else tiled(coord)
 

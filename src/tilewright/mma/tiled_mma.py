@@ -19,7 +19,6 @@ from ..errors import LayoutError
 from ..layout import (
     IntTuple,
     Layout,
-    Tensor,
     append,
     complement,
     composition,
@@ -33,6 +32,7 @@ from ..layout import (
     zipped_divide,
 )
 from ..layout.arithmetic import Number
+from ..layout.partition import sliced
 from ..shows import Shown
 from .atom import MmaAtom
 from .fragments import LANES
@@ -237,11 +237,6 @@ class ThrMma:
         thread = (self.thr_vmnk[0], (self.thr_vmnk[first + 1], self.thr_vmnk[second + 1]))
         rest = (None,) * len(product_each(parts.shape[1][1]))
         return sliced(parts, (thread, (None, rest)))
-
-
-def sliced(x: Any, crd: IntTuple) -> Any:
-    """A tensor's part at a coordinate, or the layout of that part."""
-    return x[crd] if isinstance(x, Tensor) else x(crd)
 
 
 def check_thread(thr_idx: Number, threads: int, what: str) -> None:
