@@ -35,9 +35,10 @@ from ..layout import (
 )
 from ..layout import filter as filtered
 from ..layout.arithmetic import Number
+from ..layout.partition import sliced
 from ..shows import Shown
 from .atom import CopyAtom
-from .tiled_mma import TiledMma, check_thread, check_whole, sliced
+from .tiled_mma import TiledMma, check_thread, check_whole
 
 ONE_VALUE = Layout(1)
 
@@ -54,10 +55,9 @@ class TiledCopy(Shown):
     tiler_mn: tuple[Any, ...]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.atom, CopyAtom):
-            raise LayoutError(f"a TiledCopy is of a CopyAtom, not of {self.atom!r}")
-        if not isinstance(self.tiler_mn, tuple):
-            raise LayoutError(f"a TiledCopy's tile is a tuple of tilers, not {self.tiler_mn!r}")
+        _check("a TiledCopy is of a CopyAtom", CopyAtom, self.atom)
+        _check("(thread, value) of a TiledCopy is a layout", Layout, self.layout_tv_tiled)
+        _check("a TiledCopy's tile is a tuple of tilers", tuple, self.tiler_mn)
         tile = product(tuple(size(tiler) for tiler in self.tiler_mn))
         if len(self.layout_tv_tiled) != 2 or self.layout_tv_tiled.cosize() > tile:
             raise LayoutError(
@@ -203,8 +203,7 @@ def make_tiled_copy(
     with 8 neighbours of a row.
     """
     for what, numbers in (("threads", thr_layout), ("values", val_layout)):
-        if not isinstance(numbers, Layout):
-            raise LayoutError(f"{what} are a layout, (m,n) to their number, not {numbers!r}")
+        _check(f"{what} are a layout, (m,n) to their number", Layout, numbers)
         if right_inverse(numbers).size() != numbers.size():
             raise LayoutError(f"{what} {numbers} are not numbered from 0 on, each once")
     places = raked_product(thr_layout, val_layout)
@@ -238,9 +237,14 @@ def make_tiled_copy_C(atom: CopyAtom, mma: TiledMma) -> TiledCopy:
     return TiledCopy(atom, mma.layout_C_TV(), (m, n))
 
 
+def _check(rule: str, kind: type, *given: object) -> None:
+    for x in given:
+        if not isinstance(x, kind):
+            raise LayoutError(f"{rule}, not {x!r}")
+
+
 def _tile_of(mma: TiledMma) -> tuple[int, int, int]:
-    if not isinstance(mma, TiledMma):
-        raise LayoutError(f"threads and values are those of a TiledMma, not of {mma!r}")
+    _check("threads and values are those of a TiledMma", TiledMma, mma)
     return mma.tile_size_mnk
 
 
@@ -248,6 +252,7 @@ def make_tiled_copy_C_atom(atom: CopyAtom, mma: TiledMma) -> TiledCopy:
     """The smallest that goes with the TiledMma's C: of each thread's values the first ones, as many
     as the atom moves.
     """
+    _check("a TiledCopy is of a CopyAtom", CopyAtom, atom)
     m, n, _ = _tile_of(mma)
     tv = mma.layout_C_TV()
     values = atom.layout_src.size(1)
@@ -264,6 +269,7 @@ def make_cotiled_copy(atom: CopyAtom, atom_tv_layout: Layout, data_layout: Layou
 
     LayoutError where a value's offset is none of the data's.
     """
+    _check("(thread, value), and data, are layouts", Layout, atom_tv_layout, data_layout)
     places = make_layout(left_inverse(data_layout), Layout(1, 0))
     tv = composition(places, atom_tv_layout)
     back = composition(make_layout(data_layout, Layout(1, 0)), tv)
@@ -284,9 +290,11 @@ def _smallest(atom: CopyAtom, tv: Layout, shape: tuple[int, ...]) -> TiledCopy:
 
 def make_tiled_copy_S(atom: CopyAtom, copy: TiledCopy) -> TiledCopy:
     """Threads and values as another copy reads them."""
+    _check("threads and values are those of a TiledCopy", TiledCopy, copy)
     return TiledCopy(atom, copy.layout_S_TV(), copy.tiler_mn)
 
 
 def make_tiled_copy_D(atom: CopyAtom, copy: TiledCopy) -> TiledCopy:
     """Threads and values as another copy writes them."""
+    _check("threads and values are those of a TiledCopy", TiledCopy, copy)
     return TiledCopy(atom, copy.layout_D_TV(), copy.tiler_mn)

@@ -15,6 +15,7 @@ from tilewright.errors import (
     TilewrightError,
     UnknownInstruction,
 )
+from tilewright.layout import ComposedLayout, Layout, Swizzle
 from tilewright.mma.nearest import reason
 from tilewright.mma.sparse import positions
 from tilewright.target import Target
@@ -212,3 +213,31 @@ def test_reasons():
     assert reason("mma.sync.x", known) == "mma has no .x"
     assert reason(DENSE.opcode.replace(".aligned", ""), known) == ".aligned is missing"
     assert reason("mma.sync", []) == ""
+
+
+COPY = mma.CopyAtom(mma.UniversalCopy(32), "f16")
+PRODUCT = mma.TiledMma(mma.MmaAtom(DENSE.opcode), (2, 2, 1))
+TILED = mma.make_tiled_copy(COPY, Layout((16, 8), (8, 1)), Layout((1, 8)))
+TILING = {
+    mma.TiledCopy: (COPY, TILED.layout_tv_tiled, TILED.tiler_mn),
+    mma.make_tiled_copy: (COPY, Layout((16, 8), (8, 1)), Layout((1, 8))),
+    mma.make_tiled_copy_tv: (COPY, TILED.layout_tv_tiled, TILED.tiler_mn),
+    mma.make_cotiled_copy: (COPY, Layout((32, 8), (8, 1)), Layout((8, 32))),
+    mma.make_tiled_copy_A: (COPY, PRODUCT),
+    mma.make_tiled_copy_C_atom: (COPY, PRODUCT),
+    mma.make_tiled_copy_S: (COPY, TILED),
+    mma.make_tiled_copy_D: (COPY, TILED),
+}
+
+
+@pytest.mark.parametrize("make", TILING, ids=lambda f: f.__name__)
+def test_a_tiling_is_of_atoms_layouts_and_tilings(make):
+    made = make(*TILING[make])
+    assert isinstance(made, mma.TiledCopy)
+    composed = ComposedLayout(Swizzle(1, 0, 3), 0, Layout((16, 8)))
+    for place in range(len(TILING[make])):
+        for wrong in (None, 5, "x", (3, "a"), np.zeros(3), composed):
+            given = list(TILING[make])
+            given[place] = wrong
+            with pytest.raises(LayoutError):
+                make(*given)

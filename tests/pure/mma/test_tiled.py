@@ -392,9 +392,9 @@ RETILED = mma.make_tiled_copy_B(LDMATRIX, TiledMma(ATOMS["half"], (2, 2, 1), (No
         ),
         (lambda: mma.TiledMma(HALF.atom, (1, 1, 1), 32), "a tuple for M, N and K, .* not 32"),
         (lambda: mma.make_tiled_copy(LDMATRIX, (16, 8)), r"threads are a layout, .* not \(16, 8\)"),
-        (lambda: mma.TiledCopy("f16", Layout((32, 8)), (16, 16)), "of a CopyAtom, not of 'f16'"),
+        (lambda: mma.TiledCopy("f16", Layout((32, 8)), (16, 16)), "of a CopyAtom, not 'f16'"),
         (lambda: mma.TiledCopy(LDMATRIX, Layout((32, 8)), 256), "a tuple of tilers, not 256"),
-        (lambda: mma.make_tiled_copy_A(LDMATRIX, HALF.atom), "those of a TiledMma, not of MmaAtom"),
+        (lambda: mma.make_tiled_copy_A(LDMATRIX, HALF.atom), "those of a TiledMma, not MmaAtom"),
     ],
 )
 def test_refused(make, message):
