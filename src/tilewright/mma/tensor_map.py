@@ -16,12 +16,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import index
+from typing import Any
 
 from ..dtypes import DType
 from ..errors import DtypeError, LayoutError
 from ..layout import ComposedLayout, IntTuple, Layout, Tensor
 from ..layout.int_tuple import text
 from . import map_fields as at
+from .given import whole
 from .map_fields import Field
 from .map_rules import (
     FILLS,
@@ -80,6 +82,7 @@ class TensorMap:
     oob_fill: str = "zero"
 
     def __post_init__(self) -> None:
+        _check_kinds(self)
         check(self)
 
     @classmethod
@@ -100,7 +103,7 @@ class TensorMap:
 
         ``dtype`` may be any number format of 8, 16, 32 or 64 bits.
         """
-        tensor = index(address), element_type(dtype), _ints(shape), _ints(strides)
+        tensor = _int(address), element_type(dtype), _ints(shape), _ints(strides)
         steps = _ints(element_strides or (1,) * len(shape))
         return cls(*tensor, _ints(box), steps, interleave, swizzle, l2_promotion, oob_fill)
 
@@ -122,8 +125,8 @@ class TensorMap:
         oob_fill: str = "zero",
     ) -> TensorMap:
         """As cuTensorMapEncodeIm2col: a copy takes channels of pixels. Dimensions C, W, H, D, N."""
-        tensor = index(address), element_type(dtype), _ints(shape), _ints(strides)
-        box = Im2col(_ints(lower), _ints(upper), index(channels), index(pixels))
+        tensor = _int(address), element_type(dtype), _ints(shape), _ints(strides)
+        box = Im2col(_ints(lower), _ints(upper), _int(channels), _int(pixels))
         steps = _ints(element_strides or (1,) * len(shape))
         return cls(*tensor, box, steps, interleave, swizzle, l2_promotion, oob_fill)
 
@@ -180,8 +183,7 @@ class TensorMap:
 
         The driver's notes behind them are not read: tensormap.replace does not keep them up.
         """
-        if len(encoded) != BYTES:
-            raise LayoutError(f"a tensor map has {BYTES} bytes, not {len(encoded)}")
+        _check_bytes(encoded)
         found = _read(int.from_bytes(encoded, "little"))
         for i, (given, made) in enumerate(zip(encoded[:_READ], found.encode(), strict=False)):
             if given != made:
@@ -196,7 +198,8 @@ class TensorMap:
 
         LayoutError unless the address is a multiple of 16 below 2^57, and not 0.
         """
-        return check_address(index(address), least=1).to_bytes(8, "little") + encoded[8:]
+        _check_bytes(encoded)
+        return check_address(_int(address), least=1).to_bytes(8, "little") + encoded[8:]
 
     def __str__(self) -> str:
         strides = (self.element_bytes, *self.strides)
@@ -212,8 +215,39 @@ class TensorMap:
         return ", ".join(words)
 
 
-def _ints(values: Iterable[int]) -> tuple[int, ...]:
-    return tuple(map(index, values))
+def _check_bytes(encoded: object) -> None:
+    if not isinstance(encoded, bytes | bytearray | memoryview):
+        raise LayoutError(f"a tensor map is bytes, not {encoded!r}")
+    if len(encoded) != BYTES:
+        raise LayoutError(f"a tensor map has {BYTES} bytes, not {len(encoded)}")
+
+
+def _check_kinds(m: TensorMap) -> None:
+    for name in (m.dtype, m.oob_fill):
+        _expect(name.__class__ is str, "has its dtype and what fills it by name", name)
+    box = m.box
+    taken: tuple[object, ...] = (box,)
+    if isinstance(box, Im2col):
+        taken = (box.lower, box.upper, (box.channels, box.pixels))
+    sizes = (m.address, m.interleave, m.swizzle, m.l2_promotion)
+    for given in (sizes, m.shape, m.strides, m.element_strides, *taken):
+        all_whole = isinstance(given, tuple) and all(map(whole, given))
+        _expect(all_whole, "is of tuples of whole numbers", given)
+
+
+def _expect(holds: bool, rule: str, given: object) -> None:
+    if not holds:
+        raise LayoutError(f"a tensor map {rule}, not {given!r}")
+
+
+def _int(value: Any) -> int:
+    _expect(whole(value), "is of whole numbers", value)
+    return index(value)
+
+
+def _ints(values: Any) -> tuple[int, ...]:
+    _expect(isinstance(values, Iterable), "is of tuples of whole numbers", values)
+    return tuple(map(_int, values))
 
 
 # --- bits -----------------------------------------------------------------------------------------

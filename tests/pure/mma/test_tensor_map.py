@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import fields
 from dataclasses import replace as with_field
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tensor_maps
-from tilewright.errors import DtypeError, LayoutError
+from tilewright.errors import DtypeError, LayoutError, TilewrightError
 from tilewright.mma import TensorMap
 from tilewright.mma.map_fields import replace
 from tilewright.mma.map_rules import TYPES
@@ -134,6 +136,17 @@ def test_im2cols_rules():
         with_field(IMAGE, box=with_field(IMAGE.box, channels=256, pixels=1024))
 
 
+@pytest.mark.parametrize("wrong", [None, 1.5, "x", (3, "a"), np.zeros(2), object()], ids=repr)
+def test_a_map_is_of_whole_numbers_and_names(wrong):
+    for field in fields(TensorMap):
+        with pytest.raises(TilewrightError):
+            with_field(A, **{field.name: wrong})
+    with pytest.raises(LayoutError, match="a tensor map is of whole numbers, not"):
+        TensorMap.replace_address(A.encode(), wrong)
+    with pytest.raises(LayoutError, match="numbers, not"):
+        TensorMap.tiled(0, "f16", (64, 64), wrong, (8, 8))
+
+
 def test_bytes_that_are_no_map():
     for wrong in (b"\0" * 64, b"\xff" * 128, replace(A.encode(), "interleave_layout", 3)):
         with pytest.raises(LayoutError):
@@ -142,6 +155,12 @@ def test_bytes_that_are_no_map():
         TensorMap.decode(A.encode()[:61] + b"\1" + A.encode()[62:])
     with pytest.raises(LayoutError):
         TensorMap.replace_address(A.encode(), 0)
+    for read in (TensorMap.decode, lambda encoded: TensorMap.replace_address(encoded, 32)):
+        with pytest.raises(LayoutError, match="a tensor map has 128 bytes, not 64"):
+            read(A.encode()[:64])
+        for wrong in (None, "x" * 128, [0] * 128):
+            with pytest.raises(LayoutError, match="a tensor map is bytes, not"):
+                read(wrong)
     with pytest.raises(LayoutError, match="knows global_address, rank"):
         replace(A.encode(), "pixels", 1)
     with pytest.raises(LayoutError, match="5 entries, and no 5"):
