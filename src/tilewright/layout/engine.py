@@ -124,4 +124,4 @@ class Mapped(Computed):
         return Mapped(self.engine + offset, self.function)
 
     def __str__(self) -> str:
-        return f"{self.function.__name__}({self.engine})"
+        return f"{getattr(self.function, '__name__', 'function')}({self.engine})"

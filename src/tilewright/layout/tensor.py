@@ -370,7 +370,7 @@ def _backwards(layout: AnyLayout, widens: bool) -> bool:
     size = flatten(plain.shape)[mode]
     if widens and size.__class__ is int and size == 1:
         return False
-    if plain is not layout:
+    if isinstance(layout, ComposedLayout):
         raise LayoutError(f"recast of {layout}: its elements are counted down under {layout.outer}")
     return True
 

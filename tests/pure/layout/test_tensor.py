@@ -1,5 +1,7 @@
 """Tensors: tiles and partitions are views that cover the data once."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,6 +21,7 @@ from tilewright.layout import (
     composition,
     flatten,
     idx2crd,
+    lazy_transform,
     local_partition,
     local_tile,
     make_composed_layout,
@@ -204,6 +207,12 @@ def test_predicates_hold_where_there_is_data():
     assert inside.shape == (4, 4, 2, 3)
     held = {at for at, ok in zip(gathered(padded), gathered(inside), strict=True) if ok}
     assert held == {(i, j) for i in range(7) for j in range(9)}
+
+
+def test_a_function_of_elements_prints():
+    t = make_tensor(np.arange(4, dtype=np.int64), 4)
+    assert str(lazy_transform(t, abs)) == "abs(int64[4]) o 4:1"
+    assert str(lazy_transform(t, partial(pow, 2))) == "function(int64[4]) o 4:1"
 
 
 def test_dynamic_coordinates():
