@@ -15,11 +15,8 @@ from tilewright.vm.later import LATER
 from tilewright.vm.region import Region
 from tilewright.vm.step import Stepper
 
-BAR, BULK = "mbarrier::complete_tx::bytes", "cp.reduce.async.bulk"
+BAR = "mbarrier::complete_tx::bytes"
 REFUSED = [
-    f"{BULK}.shared::cluster.shared::cta.{BAR}.add.u32 [%r1], [%r2], 16, [%r3]",
-    f"{BULK}.global.shared::cta.bulk_group.min.s64 [%a0], [%r2], 16",
-    f"{BULK}.tensor.2d.global.shared::cta.add.bulk_group [%a0, {{%r1, %r2}}], [%r3]",
     "cp.async.mbarrier.arrive.noinc.shared.b64 [%r1]",
     f"st.async.shared::cluster.{BAR}.u32 [%r1], %r2, [%r3]",
     f"red.async.relaxed.cluster.shared::cluster.{BAR}.add.u32 [%r1], %r2, [%r3]",

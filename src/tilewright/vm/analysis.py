@@ -13,7 +13,7 @@ from .special import UNIFORM
 
 # Results that differ between lanes, or may, though the operands are the same.
 VARIANT = frozenset(
-    "atom shfl ldmatrix mma wmma wgmma movmatrix match elect addc subc madc".split()
+    "atom shfl ldmatrix mma wmma wgmma movmatrix match elect addc subc madc call".split()
 )
 ATOMICS = ("atom", "red")
 STRONG = frozenset("acquire release acq_rel relaxed volatile mmio cv".split())
@@ -26,6 +26,7 @@ WEIGHTS = {
     "ldmatrix": 4,
     "stmatrix": 8,
     "atom": 50,
+    "call": 1000,
     "nanosleep": 2000,
 }
 LOOKS = frozenset({"ld", "atom"})
@@ -90,6 +91,8 @@ def communicates(ops: Sequence[Op]) -> bool:
     """Whether CTAs may talk to each other through global memory."""
     for op in ops:
         words = op.form.opcode.split(".")
+        if words[:2] == ["cp", "reduce"] and "global" in words:
+            return True
         if "shared" in words or "shared::cta" in words:
             continue
         if words[0] in ATOMICS or (words[0] in ("ld", "st") and STRONG & set(words)):

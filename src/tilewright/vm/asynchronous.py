@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import bulk, mbarrier, tensors
+from ..ptx.isa.primitives import Tensor
+from . import bulk, mbarrier, reductions, tensors
 from .evaluate import Evaluator, Value
 from .native import Native
 from .special import FIELDS
@@ -122,10 +123,30 @@ class Asynchronous(Evaluator):
         if to == "global":
             chosen = self.const(32, 0xFFFF) if bytes_ is None else self.zext(bytes_, 32)
             self.set_line("operands", chosen, 1)
-            self.check(self.runtime(bulk.copy_out, self.mask, self.op.pc))
+            self.check(self.runtime(bulk.copy_out, self.mask, 0, self.op.pc))
             return
         self.aim(barrier, ctas)
-        self.check(self.runtime(bulk.copy_in, self.mask, SPACES[source], self.op.pc))
+        self.check(self.runtime(bulk.copy_in, self.mask, SPACES[source], 0, self.op.pc))
+
+    def bulk_reduce(
+        self,
+        to: str,
+        dst: Value,
+        src: Value,
+        size: Value,
+        op: str,
+        type_: str,
+        barrier: Value | None = None,
+    ) -> None:
+        which = reductions.number(op, type_)
+        self.set_line("addresses", dst)
+        self.set_line("addresses2", src)
+        self.set_line("operands", size)
+        if to == "global":
+            self.check(self.runtime(bulk.copy_out, self.mask, which, self.op.pc))
+            return
+        self.aim(barrier, None)
+        self.check(self.runtime(bulk.copy_in, self.mask, SPACES["shared"], which, self.op.pc))
 
     def aim(self, barrier: Value, ctas: Value | None) -> None:
         """Which CTAs a copy goes to (none: the one of its target), and the barriers it tells."""
@@ -145,7 +166,7 @@ class Asynchronous(Evaluator):
     def tensor_load(
         self,
         dst: Value,
-        tensor: tuple[Value, tuple[Value, ...]],
+        tensor: Tensor,
         mode: str,
         offsets: tuple[Value, ...],
         barrier: Value,
@@ -159,16 +180,20 @@ class Asynchronous(Evaluator):
         how = self._box(tensor, mode)
         self.check(self.runtime(bulk.load_box, self.mask, how, self.op.pc))
 
-    def tensor_store(
-        self, tensor: tuple[Value, tuple[Value, ...]], src: Value, mode: str
-    ) -> None:
+    def tensor_store(self, tensor: Tensor, src: Value, mode: str) -> None:
+        self._out(tensor, src, mode, 0)
+
+    def tensor_reduce(self, tensor: Tensor, src: Value, mode: str, op: str) -> None:
+        self._out(tensor, src, mode, reductions.number(op))
+
+    def _out(self, tensor: Tensor, src: Value, mode: str, reduction: int) -> None:
         self.set_line("addresses", src)
         for i in range(3):
             self.set_line("operands", self.const(32, 0), tensors.OFFSETS + i)
         how = self._box(tensor, mode)
-        self.check(self.runtime(bulk.store_box, self.mask, how, self.op.pc))
+        self.check(self.runtime(bulk.store_box, self.mask, how, reduction, self.op.pc))
 
-    def _box(self, tensor: tuple[Value, tuple[Value, ...]], mode: str) -> int:
+    def _box(self, tensor: Tensor, mode: str) -> int:
         """Lays out map and coordinates; what ``tensors.box_of`` is to know of them."""
         address, coordinates = tensor
         self.set_line("addresses2", address)

@@ -12,6 +12,7 @@ from .groups import draw, fault, fault_of
 from .mbarrier import count, live
 from .native import Ptr, i64, native, u8, u64
 from .products import overwritten
+from .reductions import reduce_bytes
 from .state import (
     BAD_BULK,
     BAD_MBARRIER,
@@ -65,6 +66,8 @@ def land_in(cta: Ptr(Cta), f: Ptr(Flight), to: Ptr(Cta), target: i64, barrier: i
         return failed(cta, f, IN_FLIGHT, target, hit - 1)
     if f.tensor != 0:
         move_box(f, cta.launch.host, to.shared, target, 0)
+    elif f.reduce != 0:
+        reduce_bytes(f.reduce, to.shared + target, f.source, f.bytes)
     else:
         copy(at(u8, to.shared + target), at(u8, f.source), f.bytes)
     if count(to, to.shared + barrier, 0, 0, -f.bytes) == 0:
@@ -77,6 +80,8 @@ def store_bytes(f: Ptr(Flight), hosts: i64) -> i64:
     """Copy to global memory, of each 16 bytes those of the mask (``ctas``)."""
     if f.tensor != 0:
         return move_box(f, hosts, f.source, f.target, 1)
+    if f.reduce != 0:
+        return reduce_bytes(f.reduce, f.target, f.source, f.bytes)
     if f.ctas == 0xFFFF:
         copy(at(u8, f.target), at(u8, f.source), f.bytes)
         return 0
@@ -151,16 +156,25 @@ def land_any(cta: Ptr(Cta)) -> i64:
 
 
 @native
-def new_flight(w: Ptr(Warp), kind: i64, lane: i64, pc: i64) -> Ptr(Flight):
-    """A place in the queue of the CTA; where that is full, the oldest copy lands."""
+def crowded(w: Ptr(Warp)) -> i64:
+    """Where the queue of the CTA is full, its oldest copy lands; 1 after a fault."""
     cta = w.cta
-    if cta.flight_tail - cta.flight_head == FLIGHTS:
-        land_flight(cta, flight(cta, cta.flight_head))
-        forget(cta)
+    if cta.flight_tail - cta.flight_head < FLIGHTS:
+        return 0
+    bad = land_flight(cta, flight(cta, cta.flight_head))
+    forget(cta)
+    return bad
+
+
+@native
+def new_flight(w: Ptr(Warp), kind: i64, lane: i64, pc: i64) -> Ptr(Flight):
+    """A place in the queue of the CTA, which has room."""
+    cta = w.cta
     f = flight(cta, cta.flight_tail)
     cta.flight_tail += 1
     f.kind = kind
     f.tensor = 0
+    f.reduce = 0
     f.warp = w.index
     f.lane = lane
     f.group = w.bulk_committed[lane]
@@ -219,9 +233,10 @@ def aim(w: Ptr(Warp), f: Ptr(Flight), lane: i64, target: i64, barrier: i64, pc: 
 
 
 @native
-def copy_in(w: Ptr(Warp), mask: i64, space: i64, pc: i64) -> i64:
-    """Bulk copies into shared memory: targets in ``w.addresses``, sources in ``w.addresses2``; in
-    ``w.operands`` a line of sizes, one of CTA masks (0: no multicast) and barriers' addresses.
+def copy_in(w: Ptr(Warp), mask: i64, space: i64, reduction: i64, pc: i64) -> i64:
+    """Bulk copies and reductions into shared memory: targets in ``w.addresses``, sources in
+    ``w.addresses2``; in ``w.operands`` a line of sizes, one of CTA masks (0: no multicast) and
+    barriers' addresses.
     """
     m = mask
     while m != 0:
@@ -233,7 +248,10 @@ def copy_in(w: Ptr(Warp), mask: i64, space: i64, pc: i64) -> i64:
         barrier = resolve(w, SHARED, at(u64, w.operands + LIST)[lane], 8, lane, pc)
         if target == 0 or source == 0 or barrier == 0 or live(w, barrier, lane, pc) == 0:
             return 1
+        if crowded(w) != 0:
+            return 1
         f = new_flight(w, INTO, lane, pc)
+        f.reduce = reduction
         f.source = source
         f.bytes = n
         if aim(w, f, lane, target, barrier, pc) != 0:
@@ -242,9 +260,9 @@ def copy_in(w: Ptr(Warp), mask: i64, space: i64, pc: i64) -> i64:
 
 
 @native
-def copy_out(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
-    """Bulk copies to global memory, of the lanes' current groups; in ``w.operands`` a line of sizes
-    and one of masks, a bit for each byte of 16.
+def copy_out(w: Ptr(Warp), mask: i64, reduction: i64, pc: i64) -> i64:
+    """Bulk copies and reductions to global memory, of the lanes' current groups; in ``w.operands``
+    a line of sizes and one of masks, a bit for each byte of 16 that is copied.
     """
     m = mask
     while m != 0:
@@ -253,9 +271,10 @@ def copy_out(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
         n = w.operands[lane]
         target = span(w, 0, w.addresses[lane], n, lane, pc)
         source = span(w, SHARED, w.addresses2[lane], n, lane, pc)
-        if target == 0 or source == 0:
+        if target == 0 or source == 0 or crowded(w) != 0:
             return 1
         f = new_flight(w, OUT, lane, pc)
+        f.reduce = reduction
         f.source = source
         f.target = target
         f.bytes = n
@@ -274,7 +293,7 @@ def load_box(w: Ptr(Warp), mask: i64, how: i64, pc: i64) -> i64:
         m = m & (m - 1)
         a = w.addresses[lane]
         barrier = resolve(w, SHARED, at(u64, w.operands + LIST)[lane], 8, lane, pc)
-        if barrier == 0 or live(w, barrier, lane, pc) == 0:
+        if barrier == 0 or live(w, barrier, lane, pc) == 0 or crowded(w) != 0:
             return 1
         f = new_flight(w, INTO, lane, pc)
         f.tensor = 1
@@ -287,15 +306,20 @@ def load_box(w: Ptr(Warp), mask: i64, how: i64, pc: i64) -> i64:
 
 
 @native
-def store_box(w: Ptr(Warp), mask: i64, how: i64, pc: i64) -> i64:
-    """Tensor copies out of the shared memory at ``w.addresses``."""
+def store_box(w: Ptr(Warp), mask: i64, how: i64, reduction: i64, pc: i64) -> i64:
+    """Tensor copies out of the shared memory at ``w.addresses``, or with a ``reduction`` (for the
+    map's type) such.
+    """
     m = mask
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
         a = w.addresses[lane]
+        if crowded(w) != 0:
+            return 1
         f = new_flight(w, OUT, lane, pc)
         f.tensor = 1
+        f.reduce = reduction
         if box_of(w, f, w.addresses2[lane], lane, how | 16, a, pc) == 0:
             return drop(w)
         if span(w, SHARED, a, f.bytes // f.width * f.pitch, lane, pc) == 0:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ptx.isa import OperandSpec
+from ..ptx.isa.compose import FORMATS, fextreme
 from ..ptx.types import bits
 from .operands import Addr, Arg, Const, Not, Op, Reg, Special, Vec
 from .program import Program
@@ -98,6 +99,8 @@ class Evaluator:
             return self.not_(self.get(arg.reg.index))
         if isinstance(arg, Special):
             return self.fit(self.special(arg.name), width)
+        if isinstance(arg, Addr):
+            return self.load(arg.space, self.locate(arg), width)[0]
         return None
 
     def fit(self, value: Value, width: int) -> Value:
@@ -115,8 +118,9 @@ class Evaluator:
         return self.add(base, self.const(64, a.offset)) if a.offset else base
 
     def space(self, name: str) -> str:
-        """The state space of an access: where the form names none, a variable's own."""
-        return name or self.op.space
+        """The state space of an access: where the form names none, a variable's own. What a call
+        passes in ``.param`` lies in local memory."""
+        return self.op.space if name in ("", "param") else name
 
     def write(self, spec: OperandSpec, arg: Arg, value: Any) -> None:
         """A destination gets its value, extended by its type where the register is wider."""
@@ -131,6 +135,8 @@ class Evaluator:
                 widen = self.sext if spec.type.startswith("s") else self.zext
                 value = widen(value, width)
             self.put(arg.index, self.fit(value, width))
+        elif isinstance(arg, Addr):
+            self.store(arg.space, self.locate(arg), (self.fit(value, width_of(spec.type)),))
 
     # --- special registers ---
 
@@ -204,6 +210,8 @@ def combine(
         return _add_floats(m, type_, old, b, in_global)
     if op in ("add", "and", "or", "xor"):
         return {"add": m.add, "and": m.and_, "or": m.or_, "xor": m.xor}[op](old, b)
+    if op in ("min", "max") and type_ in FORMATS:
+        return fextreme(m, type_, op, old, b)
     if op in ("min", "max"):
         wins = m.cmp("lt" if op == "min" else "gt", b, old, type_.startswith("s"))
         return m.select(wins, b, old)

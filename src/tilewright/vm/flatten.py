@@ -14,6 +14,7 @@ from typing import Any
 from ..dtypes import decode, encode
 from ..errors import Place, PtxCheckError, UnknownInstruction
 from ..ptx import abi, tree
+from ..ptx.externs import EXTERNS
 from ..ptx.isa import Form, OperandSpec, form
 from ..ptx.specials import WARP_SIZE, special
 from ..ptx.types import bits, kind
@@ -22,6 +23,8 @@ from .operands import Addr, Arg, Const, Not, Op, Reg, Register, Special, Vec
 
 _FAMILY = re.compile(r"(.*?)(\d+)")
 DYNAMIC_ALIGN = 16
+
+Operands = tuple[tuple[OperandSpec, Arg], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,10 @@ def _symbols(o: tree.Operand) -> Iterator[str]:
     elif isinstance(o, tree.Vector):
         for item in o.items:
             yield from _symbols(item)
+
+
+def _sizes(function: tree.Function) -> list[list[tuple[int, int]]]:
+    return [[abi.extent(v) for v in side] for side in (function.results, function.params)]
 
 
 def _variables(body: tuple[tree.Statement, ...]) -> Iterator[tree.Variable]:
@@ -173,7 +180,7 @@ class Flattener:
     def variable(self, scope: _Scope, v: tree.Variable) -> None:
         if v.space == "shared":
             scope.names[v.name] = Addr(None, self.shared.offsets[id(v)], "shared")
-        elif v.space == "local":
+        elif v.space in ("local", "param"):  # a .param of a body is what a call passes
             size, align = abi.extent(v)
             start = -(-self.local_bytes // align) * align
             self.local_bytes = start + size
@@ -197,17 +204,57 @@ class Flattener:
 
     def instruction(self, s: tree.Instruction, scope: _Scope) -> None:
         f = self.form(s)
+        if "call" in f.effects:
+            self.append(s, f, *self.call(s, f, scope), scope)
+            return
         specs = f.signature(s.operands, lambda o: self.is_predicate(o, scope))
         if specs is None:
             raise self.error(f"{s.opcode} does not take {len(s.operands)} operands", s.pos)
         pairs = [(p, self.argument(p, o, scope, s.pos)) for p, o in _spread(specs, s.operands)]
+        dests = tuple(p for p in pairs if p[0].dest)
+        sources = tuple(p for p in pairs if not p[0].dest or p[0].both)
+        self.append(s, f, dests, sources, scope)
+
+    def append(
+        self, s: tree.Instruction, f: Form, dests: Operands, sources: Operands, scope: _Scope
+    ) -> None:
         guard = self.lookup(s.guard.reg.name, scope, s.pos) if s.guard else None
         if self.loc:
             self.locs[len(self.ops)] = self.loc
-        dests = tuple(p for p in pairs if p[0].dest)
-        sources = tuple(p for p in pairs if not p[0].dest or p[0].both)
         negated = bool(s.guard and s.guard.negated)
         self.ops.append(Op(len(self.ops), f, dests, sources, guard, negated, s.pos))
+
+    def call(self, s: tree.Instruction, f: Form, scope: _Scope) -> tuple[Operands, Operands]:
+        """Results and sources of a call, each typed as the function has it: the callee's name, then
+        the arguments. A ``.param`` variable stands there as its address.
+        """
+        results, callee, arguments, *_ = s.operands
+        function = EXTERNS.get(callee.name) if isinstance(callee, tree.Symbol) else None
+        if function is None:
+            hint = f"it has {' and '.join(EXTERNS)}; a kernel whose functions are all inlined runs"
+            raise self.error("the virtual machine does not run calls of functions yet", s.pos, hint)
+        self.check_declared(function, s.pos)
+        found = []
+        for given, formals, dest in ((results, function.results, True),
+                                     (arguments, function.params, False)):  # fmt: skip
+            assert isinstance(given, tree.Vector)
+            specs = [OperandSpec(p.name, "reg", p.type, dest=dest) for p in formals]
+            pairs = zip(specs, given.items, strict=True)
+            found.append(tuple((p, self.passed(p, o, scope, s.pos)) for p, o in pairs))
+        return found[0], ((OperandSpec("callee", "symbol"), function.name), *found[1])
+
+    def check_declared(self, function: tree.Function, pos: int) -> None:
+        """PtxCheckError where the module declares one of the machine's functions as another."""
+        declared = self.module.functions.get(function.name)
+        if declared is None or declared.body is not None or _sizes(declared) != _sizes(function):
+            takes = ", ".join(f".{p.type}" for p in function.params)
+            gives = ", ".join(f".{p.type}" for p in function.results) or "nothing"
+            hint = f".extern .func {function.name} takes {takes} and returns {gives}"
+            raise self.error(f"{function.name} is not what the module declares", pos, hint)
+
+    def passed(self, spec: OperandSpec, o: tree.Operand, scope: _Scope, pos: int) -> Arg:
+        found = self.lookup(o.name, scope, pos) if isinstance(o, tree.Symbol) else None
+        return found if isinstance(found, Addr) else self.argument(spec, o, scope, pos)
 
     def form(self, s: tree.Instruction) -> Form:
         try:
@@ -215,9 +262,6 @@ class Flattener:
         except UnknownInstruction as error:
             place = self.place(s.pos)
             raise UnknownInstruction(error.message, place=place, hint=error.hint) from None
-        if "call" in found.effects:
-            hint = "a kernel whose functions are all inlined runs"
-            raise self.error("the virtual machine does not run calls yet", s.pos, hint)
         if awaited(found.row.meaning):
             raise self.error(f"the virtual machine does not run {s.opcode} yet", s.pos)
         return found

@@ -26,6 +26,7 @@ from . import (
     groups,
     mbarrier,
     products,
+    reductions,
     scheduler,
     tensors,
     warpgroup,
@@ -132,7 +133,8 @@ def _unsealed(stored: bytes | None) -> bytes | None:
 
 def _natives() -> list[Native]:
     modules = (
-        groups, access, mbarrier, barriers, copies, warpgroup, products, tensors, bulk, scheduler
+        groups, access, mbarrier, barriers, copies, warpgroup, products, reductions, tensors, bulk,
+        scheduler,
     )  # fmt: skip
     found = [f for m in modules for f in vars(m).values() if isinstance(f, Native)]
     unique = {f.name: f for f in found}

@@ -89,6 +89,7 @@ class Native:
 
     function: Callable[..., Any]
     inline: bool
+    emit: Callable[[ir.Module], None] | None = None  # writes the body; None: it is translated
 
     @property
     def name(self) -> str:
@@ -114,10 +115,15 @@ class Native:
         return made
 
 
-def native(function: Callable[..., Any] | None = None, *, inline: bool = False) -> Any:
-    """Mark a function as native code."""
+def native(
+    function: Callable[..., Any] | None = None,
+    *,
+    inline: bool = False,
+    emit: Callable[[ir.Module], None] | None = None,
+) -> Any:
+    """Mark a function as native code; where ``emit`` writes its body it has only a signature."""
     if function is None:
-        return lambda f: Native(f, inline)
+        return lambda f: Native(f, inline, emit)
     return Native(function, inline)
 
 

@@ -85,7 +85,7 @@ class Op:
     def space(self) -> str:
         """The state space of its first address: a variable's own, or the form's."""
         for spec, arg in (*self.sources, *self.dests):
-            if isinstance(arg, Addr):
+            if isinstance(arg, Addr) and spec.kind == "address":
                 return arg.space or spec.space.partition("::")[0]
         return ""
 

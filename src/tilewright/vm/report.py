@@ -54,6 +54,7 @@ MAP_FAULTS = {
     tensors.ODD_START: "coordinate 0 is no multiple of 16 bytes",
     tensors.NEGATIVE: "a coordinate is negative on the way to global memory",
     tensors.OUTSIDE: "im2col begins outside of its bounding box, or that leaves the tensor",
+    tensors.NO_REDUCTION: "its elements have no such reduction",
 }
 WINDOW_NAMES = {SHARED_BASE: "shared", LOCAL_BASE: "local", PARAM_BASE: "param"}
 

@@ -73,7 +73,8 @@ class Allocation(Struct):
 class Launch(Struct):
     """One launch: what all of its warps share. ``host`` + device address = host address.
 
-    ``regions`` has the code of each block, 0 where ``compile`` (a callback) has still to make it.
+    ``regions`` has the code of each block, 0 where ``compile`` (a callback) has still to make it;
+    ``outside`` is the callback for calls of what the host does.
     """
 
     host = i64
@@ -92,6 +93,7 @@ class Launch(Struct):
     blocks = i64
     regions = Ptr(i64)
     compile = i64
+    outside = i64
     divergent = i64
     stop = i64
     seed = i64
@@ -131,8 +133,9 @@ class Copy(Struct):
 class Flight(Struct):
     """One bulk copy of a CTA under way: ``bytes`` from ``source`` to ``target``, by what lane of
     what warp. Those that land in shared memory tell the mbarrier at ``barrier``; the others belong
-    to a ``group`` of their lane. Of a ``tensor`` the rest is its box, as map and coordinates say,
-    innermost dimension first (``tensors``).
+    to a ``group`` of their lane. Those with a ``reduce`` combine (``reductions``). What a register
+    held is in ``data``. Of a ``tensor`` the rest is its box, as map and coordinates say, innermost
+    dimension first (``tensors``).
     """
 
     kind = u32
@@ -147,7 +150,9 @@ class Flight(Struct):
     source = i64
     target = i64
     barrier = i64
+    data = Array(u64, 2)
     tensor = u32
+    code = u32
     element = u32
     swizzle = u32
     interleave = u32
@@ -258,7 +263,8 @@ class Warp(Struct):
     b. ``at[i]``: waiting at barrier i; ``came[i]``: arrived there without waiting; ``arrived``: the
     barriers that have counted this warp. ``asleep``: lanes that look again when something happens,
     ``expired`` what they find if nothing did; ``clustered``: arrived at the cluster's barrier,
-    which has not opened since, and ``due`` to wait there.
+    which has not opened since, and ``due`` to wait there; ``calling``: those that call the host,
+    at operation ``called``.
     """
 
     cta = Ptr(Cta)
@@ -288,6 +294,8 @@ class Warp(Struct):
     clustered = u32
     due = u32
     awaited = i64
+    called = i64
+    calling = u32
     product_head = i64
     product_tail = i64
     product_group = i64

@@ -16,6 +16,7 @@ from ..mma.tensor_copy import FILLED, LONGEST
 from .access import find_global, resolve
 from .groups import fault
 from .native import Ptr, i64, native, u8, u32, u64
+from .reductions import reduce, reduce_bytes
 from .state import BAD_MAP, GENERIC, GLOBAL_BASE, MISALIGNED, Flight, Warp
 
 ADDRESS, IM2COL, RANK = fields.ADDRESS.low, fields.IM2COL.low, fields.RANK.low
@@ -29,7 +30,8 @@ LOGS = 0b01_11_10_10_01_11_11_10_10_01_00
 MAP, PIECE, BOX = 64, 16, 128  # bytes: what the hardware reads of a map, what moves together,
 # and what a box in shared memory begins at a multiple of
 COORDINATES, OFFSETS = 4, 9  # lines of ``w.operands``
-NO_MAP, OTHER_RANK, OTHER_MODE, TOO_LONG, ODD_START, NEGATIVE, OUTSIDE = range(1, 8)  # wrong
+# what is wrong
+NO_MAP, OTHER_RANK, OTHER_MODE, TOO_LONG, ODD_START, NEGATIVE, OUTSIDE, NO_REDUCTION = range(1, 9)
 NAN_LOW, NAN_HIGH = FILLED["nan"]  # bytes that fill what is outside
 INFINITY, CUT = 0x7F800000, 13  # of f32; bits that tf32 has not
 NAN = int(encode("tf32", decode("f32", np.array(INFINITY + 1, np.uint32))))
@@ -56,6 +58,7 @@ def read_map(f: Ptr(Flight), place: i64) -> i64:
     if rank > 5 or code > CODES or bits_at(m, INTERLEAVE, 2) > 2 or rank < 1 + 2 * im2col:
         return NO_MAP
     f.modes = rank
+    f.code = code
     f.im2col = im2col
     f.element = 1 << (lshr(LOGS, 2 * code) & 3)
     f.interleave = bits_at(m, INTERLEAVE, 2) * PIECE
@@ -211,7 +214,9 @@ def move_row(f: Ptr(Flight), from_: i64, shared: i64, place: i64, out: i64) -> i
             low = size
             high = size
         if out != 0:
-            if high > low:
+            if high > low and f.reduce != 0:
+                reduce_bytes(f.reduce, from_ + p + low, host + low, high - low)
+            elif high > low:
                 copy(at(u8, from_ + p + low), at(u8, host + low), high - low)
         else:
             fill_bytes(f, host, low)
@@ -308,6 +313,10 @@ def box_of(
         why = ODD_START
     if why == 0 and f.im2col != 0 and outside_box(f, out) != 0:
         why = OUTSIDE
+    if f.reduce != 0:
+        f.reduce = f.reduce | f.code
+        if why == 0 and reduce(f.reduce, 0, 0, 0) != 0:
+            why = NO_REDUCTION
     if why != 0:
         return wrong(w, why, pc, lane, map_)
     if (shared & (BOX - 1)) != 0:

@@ -15,13 +15,17 @@ from typing import Any
 
 import llvmlite.ir as ir
 
+from .llvm_memory import memcpy
 from .native import I1, I8, I64, POINTER, Array, Int, Native, Ptr, Struct, i64, llvm_type
 
 
 def translate(module: ir.Module, functions: list[Native]) -> None:
     """Emit all of ``functions`` into the module."""
     for function in functions:
-        _Translator(module, function).run()
+        if function.emit is not None:
+            function.emit(module)
+        else:
+            _Translator(module, function).run()
 
 
 @dataclass
@@ -331,10 +335,7 @@ class _Translator(ast.NodeVisitor):
 
     def call_copy(self, target: _Value, source: _Value, count: _Value) -> _Value:
         """memcpy in bytes."""
-        name = "llvm.memcpy.p0.p0.i64"
-        type_ = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, I64, I1])
-        function = self.module.globals.get(name) or ir.Function(self.module, type_, name)
-        self.b.call(function, [target.llvm, source.llvm, count.llvm, I1(0)])
+        memcpy(self.b, target.llvm, source.llvm, count.llvm)
         return count
 
     def call_indirect(self, function: _Value, argument: _Value) -> _Value:

@@ -1,0 +1,91 @@
+"""What asynchronous reductions do with elements: the meaning of ``atom``, compiled for the engine.
+
+A reduction has a number: the operation's place in ``OPERATIONS``, counted from 1, and in the low
+four bits the code that a tensor map has for the elements' type; 0 is none. ``reduce`` takes bytes
+through vectors of 32 lanes with the same ``combine`` that evaluates ``atom`` and ``red``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import llvmlite.ir as ir
+
+from ..mma.map_rules import TYPES
+from ..ptx.isa.compose import width_of
+from .evaluate import combine
+from .llvm_expr import LANES, lanes_of
+from .llvm_memory import memcpy, room
+from .llvm_values import LlvmValues
+from .native import I32, I64, POINTER, i64, native
+from .state import ALL
+
+INTEGERS = "u32 s32 u64 s64"
+OPERATIONS = {
+    "add": "u32 s32 u64 f16 bf16 f32 f32.ftz f64",
+    "min": f"{INTEGERS} f16 bf16",
+    "max": f"{INTEGERS} f16 bf16",
+    "inc": "u32",
+    "dec": "u32",
+    "and": INTEGERS,
+    "or": INTEGERS,
+    "xor": INTEGERS,
+}
+TYPE_BITS = 4
+LARGEST = 8  # bytes of an element
+STRETCH = 64  # bytes at a time: 32 lanes of the smallest
+
+
+def number(op: str, type_: str = "u8") -> int:
+    """The number of a reduction; without a type, for a tensor map to say it."""
+    order = list(OPERATIONS).index(op) + 1
+    return order << TYPE_BITS | TYPES[type_.replace("b32", "u32").replace("b64", "u64")].code
+
+
+def _reductions() -> Iterator[tuple[int, str, str]]:
+    """(number, operation, type as ``combine`` has it)."""
+    for op, types in OPERATIONS.items():
+        for type_ in types.split():
+            yield number(op, type_), op, type_.partition(".")[0]
+
+
+def _emit(module: ir.Module) -> None:
+    function = reduce.declare(module)
+    which, target, source, size = function.args
+    b = ir.IRBuilder(function.append_basic_block())
+    old, new = (room(b, LANES * LARGEST) for _ in range(2))
+    unknown, done = (function.append_basic_block() for _ in range(2))
+    here, there = (b.inttoptr(a, POINTER) for a in (target, source))
+    memcpy(b, old, here, size)
+    memcpy(b, new, there, size)
+    switch = b.switch(which, unknown)
+    ir.IRBuilder(unknown).ret(I64(1))
+    for code, op, type_ in _reductions():
+        case = function.append_basic_block(f"{op}_{type_}")
+        switch.add_case(I64(code), case)
+        b.position_at_end(case)
+        lanes = lanes_of(width_of(type_))
+        m = LlvmValues(b, module, I32(ALL))
+        given = [b.load(area, typ=lanes, align=64) for area in (old, new)]
+        in_global = m.const(1, 1)  # in shared memory there are sums of integers alone
+        b.store(combine(m, op, type_, given[0], (given[1],), in_global), old, align=64)
+        b.branch(done)
+    b.position_at_end(done)
+    memcpy(b, here, old, size)
+    b.ret(I64(0))
+
+
+@native(emit=_emit)
+def reduce(which: i64, target: i64, source: i64, size: i64) -> i64:
+    """Combine at most ``STRETCH`` bytes into those at ``target``; 1 for a number of none."""
+
+
+@native
+def reduce_bytes(which: i64, target: i64, source: i64, size: i64) -> i64:
+    """Combine ``size`` bytes into those at ``target``, both host addresses."""
+    done = 0
+    while done < size:
+        left = size - done
+        reduce(which, target + done, source + done, left if left < STRETCH else STRETCH)
+        done += STRETCH
+    return 0

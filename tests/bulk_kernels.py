@@ -1,0 +1,152 @@
+"""Kernels of bulk reductions, and what they leave by NumPy; for the virtual machine and a GPU.
+
+Each has one thread combine a buffer's elements (%a1) with those of another (%a0), by way of shared
+memory: all of it (``to_global``), a box that a tensor map at %a2 describes (``to_tensor``), or in
+the shared memory of the cluster's other CTA (``to_neighbour``).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+import simt
+from tilewright.dtypes import decode, dtype, encode
+from tilewright.mma import TensorMap
+from tilewright.vm.reductions import OPERATIONS
+
+BYTES = 4096
+SPECIAL = {
+    "f16": [0, 0x8000, 1, 0x8001, 0x3FF, 0x400, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7C01, 0xFE00],
+    "bf16": [0, 0x8000, 1, 0x8001, 0x7F, 0x80, 0x7F7F, 0xFF7F, 0x7F80, 0xFF80, 0x7F81, 0xFFC0],
+    "f32": [0, 1 << 31, 1, 0x80000001, 0x7FFFFF, 0x800000, 0x80800001, 0x7F7FFFFF, 0xFF7FFFFF,
+            0x7F800000, 0xFF800000, 0x7F800001, 0xFFC00000],
+    "f64": [0, 1 << 63, 1, 1 << 52, (1 << 52) - 1, 0x7FEF << 48, 0x7FF << 52, 0xFFF << 52,
+            (0x7FF << 52) + 1, 0x7FF8 << 48],
+}  # fmt: skip
+ATOMIC = {op: types.replace(" f32.ftz", "").split() for op, types in OPERATIONS.items()}
+PAIRS = [(op, type_) for op, types in ATOMIC.items() for type_ in types]
+
+
+def spelled(op: str, type_: str) -> str:
+    """Operation and type as cp.reduce.async.bulk has them."""
+    if op in ("and", "or", "xor"):
+        return f"{op}.b{type_[1:]}"
+    if op == "add" and type_ == "s64":
+        return "add.u64"
+    return f"{op}.noftz.{type_}" if op == "add" and type_ in ("f16", "bf16") else f"{op}.{type_}"
+
+
+def operands(op: str, type_: str, count: int, seed: int = 0) -> list[np.ndarray]:
+    """What is there and what comes, as bits: all special numbers with all, small ones, others."""
+    rng, size = np.random.default_rng([seed, *f"{op}{type_}".encode()]), dtype(type_).bits
+    made = [rng.integers(0, 2**size, count, f"u{size // 8}", endpoint=False) for _ in range(2)]
+    small = count // 4
+    for x in made:
+        x[:small] = rng.integers(0, 3, small)
+    if type_ in SPECIAL:
+        grid = np.meshgrid(np.array(SPECIAL[type_], made[0].dtype), SPECIAL[type_])
+        for x, specials in zip(made, grid, strict=True):
+            x[: min(count, specials.size)] = specials.ravel()[:count]
+        numbers = slice(small, count // 2)  # those whose sum is not mostly the larger
+        for x in made:
+            x[numbers] = encode(type_, rng.standard_normal(count)[numbers])
+    return made
+
+
+def combined(op: str, type_: str, old: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """The bits that the reduction leaves."""
+    if type_ in SPECIAL:
+        return _floats(op, type_, old, new)
+    a, b = old.view(dtype(type_).numpy), new.view(dtype(type_).numpy)
+    one = a.dtype.type(1)
+    made = {
+        "add": lambda: a + b,
+        "min": lambda: np.minimum(a, b),
+        "max": lambda: np.maximum(a, b),
+        "inc": lambda: np.where(a >= b, a - a, a + one),
+        "dec": lambda: np.where((a == 0) | (a > b), b, a - one),
+        "and": lambda: a & b,
+        "or": lambda: a | b,
+        "xor": lambda: a ^ b,
+    }[op]()
+    return made.astype(a.dtype).view(old.dtype)
+
+
+def _floats(op: str, type_: str, old: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """Sums round once; f32's flush subnormals. A NaN loses to a number, −0 is below +0."""
+    if op == "add":
+        x, y = (_flushed(type_, bits) for bits in (old, new))
+        with np.errstate(all="ignore"):
+            total = decode(type_, x) + decode(type_, y)  # exact, or rounds again to the same
+        return _flushed(type_, encode(type_, total))
+    x, y = decode(type_, old), decode(type_, new)
+    low, high = (np.signbit(x), np.signbit(y)) if op == "min" else (np.signbit(y), np.signbit(x))
+    with np.errstate(invalid="ignore"):
+        first = (x < y) if op == "min" else (x > y)
+    first = np.where(x == y, low >= high, first) | np.isnan(y)
+    made = np.where(first & ~np.isnan(x), old, new)
+    return np.where(np.isnan(x) & np.isnan(y), encode(type_, np.nan), made).astype(old.dtype)
+
+
+def _flushed(type_: str, bits: np.ndarray) -> np.ndarray:
+    if type_ != "f32":
+        return bits
+    return np.where(bits & 0x7F800000, bits, bits & 0x80000000).astype(bits.dtype)
+
+
+# --- kernels --------------------------------------------------------------------------------------
+
+WHOLE = """mad.lo.u32 %r9, %t, 16, %r8; mad.wide.u32 %rd9, %t, 16, {base}; mov.u32 %r10, 0;
+{label}: {body} add.u32 %r9, %r9, 512; add.u64 %rd9, %rd9, 512; add.u32 %r10, %r10, 512;
+setp.lt.u32 %p1, %r10, {bytes}; @%p1 bra {label};"""
+V = "{%r4, %r5, %r6, %r7}"
+LOAD = f"ld.global.v4.u32 {V}, [%rd9]; st.shared.v4.u32 [%r9], {V};"
+STORE = f"ld.shared.v4.u32 {V}, [%r9]; st.global.v4.u32 [%rd9], {V};"
+TOP = ".shared .align 1024 .b8 buf[{bytes}]; .shared .align 8 .b64 bar;"
+BEGIN = "mov.u32 %r8, buf; setp.eq.u32 %p0, %t, 0;"
+SEEN = "fence.proxy.async; bar.warp.sync -1;"
+LANDED = "@%p0 cp.async.bulk.commit_group; @%p0 cp.async.bulk.wait_group 0;"
+
+
+def _loaded(base: str, label: str = "F", bytes_: int = BYTES) -> str:
+    return WHOLE.format(base=base, label=label, body=LOAD, bytes=bytes_)
+
+
+def to_global(op: str, type_: str, bytes_: int = BYTES, landed: str = LANDED) -> str:
+    """All of a buffer of ``bytes_``, a multiple of 512."""
+    opcode = f"cp.reduce.async.bulk.global.shared::cta.bulk_group.{spelled(op, type_)}"
+    move = f"@%p0 {opcode} [%a0], [%r8], {bytes_};"
+    body = f"{BEGIN} {_loaded('%a1', bytes_=bytes_)} {SEEN} {move} {landed}"
+    return simt.kernel(body, TOP.format(bytes=bytes_))
+
+
+def to_tensor(op: str, m: TensorMap, coordinates: list[int], landed: str = LANDED) -> str:
+    """A box of the tensor at %a0; its map, at %a2, is made to say so."""
+    mode = ".tile" if isinstance(m.box, tuple) else ".im2col_no_offs"
+    opcode = f"cp.reduce.async.bulk.tensor.{m.rank}d.global.shared::cta.{op}{mode}.bulk_group"
+    at = ", ".join(map(str, coordinates))
+    body = f"""{BEGIN} {_loaded("%a1")} @%p0 st.global.u64 [%a2], %a0;
+    fence.proxy.tensormap::generic.release.gpu; bar.warp.sync -1;
+    fence.proxy.tensormap::generic.acquire.gpu [%a2], 128;
+    {SEEN} @%p0 {opcode} [%a2, {{{at}}}], [%r8]; {landed}"""
+    return simt.kernel(body, TOP.format(bytes=BYTES))
+
+
+WAIT = "W: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r11], 0; @!%p2 bra W;"
+
+
+def to_neighbour(op: str, type_: str, wait: str = WAIT) -> str:
+    """Rank 1 has %a0 in shared memory, rank 0 combines %a1 with it, rank 1 writes it to %a0."""
+    opcode = "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"
+    body = f"""{BEGIN} mov.u32 %r11, bar; mov.u32 %r12, %cluster_ctarank; setp.eq.u32 %p3, %r12, 1;
+    and.pred %p4, %p0, %p3; not.pred %p5, %p3; and.pred %p5, %p0, %p5;
+    @%p4 mbarrier.init.shared::cta.b64 [%r11], 1; fence.mbarrier_init.release.cluster;
+    @%p4 mbarrier.arrive.expect_tx.shared::cta.b64 %rd5, [%r11], {BYTES};
+    selp.b64 %rd8, %a0, %a1, %p3; {_loaded("%rd8")} fence.proxy.async;
+    barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;
+    mapa.shared::cluster.u32 %r13, %r8, 1; mapa.shared::cluster.u32 %r14, %r11, 1;
+    @%p5 {opcode}.{spelled(op, type_)} [%r13], [%r8], {BYTES}, [%r14];
+    @!%p3 bra OVER; {wait}
+    {WHOLE.format(base="%a0", label="D", body=STORE, bytes=BYTES)}
+    OVER: barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"""
+    return simt.kernel(body, TOP.format(bytes=BYTES))
