@@ -84,8 +84,9 @@ def next_group(w: Ptr(Warp)) -> i64:
 def await_members(w: Ptr(Warp), members: i64, block: i64, pc: i64) -> i64:
     """A convergent operation at the start of ``block``: HERE where all of its live members are.
 
-    Else this group parks at the block and another runs (JUMP). FAULT where nobody can come any
-    more: all live lanes are parked or at a barrier, and looking once more at each changed nothing.
+    Else this group parks at the block and another runs (JUMP). Where all others sleep until an
+    mbarrier has news, it sleeps with them (WAIT). FAULT where nobody can come any more: all live
+    lanes are parked or at a barrier, and looking once more at each changed nothing.
     """
     missing = members & w.live & ~w.active
     if missing == 0:
@@ -95,6 +96,11 @@ def await_members(w: Ptr(Warp), members: i64, block: i64, pc: i64) -> i64:
     w.pending[block] = w.pending[block] | w.active
     w.parked = w.parked | w.active
     if (w.live & ~w.parked & ~w.waiting) == 0:
+        if w.asleep != 0:
+            w.asleep = w.asleep | w.parked
+            w.waiting = w.waiting | w.parked
+            w.parked = 0
+            return WAIT
         if w.stuck != 0 or (w.parked & ~w.active & w.live) == 0:
             fault(w, DIVERGED, pc, lowest(w.active), missing)
             return FAULT

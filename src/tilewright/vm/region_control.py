@@ -14,7 +14,7 @@ from .evaluate import VOTES, Value
 from .frame import Frame
 from .native import I1, I8, I32, I64
 from .operands import CodeBlock
-from .state import BAD_INDEX, DONE, FAULT, HERE, JUMP, TRAP, YIELD, Warp
+from .state import BAD_INDEX, DONE, FAULT, HERE, JUMP, TRAP, WAIT, YIELD, Warp
 
 
 class Control(Frame):
@@ -253,8 +253,13 @@ class Control(Frame):
         )
         wanted = self.b.call(union, [named])
         code = self.runtime(groups.await_members, wanted, self.current.index, self.op.pc)
-        moved = self.block_of()
-        self.b.cbranch(self.is_("==", code, HERE), ready, moved)
+        moved, wrong = self.block_of(), self.block_of()
+        go = self.b.switch(code, wrong)
+        go.add_case(I64(HERE), ready)
+        go.add_case(I64(JUMP), self.switch)
+        go.add_case(I64(WAIT), moved)
         self.b.position_at_end(moved)
-        self.b.cbranch(self.is_("==", code, FAULT), self.faulted, self.switch)
+        self.b.ret(I64(WAIT))
+        self.b.position_at_end(wrong)
+        self.b.branch(self.faulted)
         self.b.position_at_end(ready)
