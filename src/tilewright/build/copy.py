@@ -13,6 +13,7 @@ from typing import Any
 
 from ..dtypes import DType
 from ..layout import Layout, ScaledBasis, Tensor, flatten, group_modes, make_layout, size
+from ..layout.composed import inside
 from ..layout.vector import contiguous_run
 from ..mma import CopyAtom, CpAsync, Move, TiledCopy, UniversalCopy
 from .address import walk
@@ -43,7 +44,7 @@ class Copies(Elements):
         """
         made = layout if hasattr(layout, "map_layout") else Layout(layout)
         t = known(dtype)
-        strides = flatten(getattr(made, "inner", made).stride)
+        strides = flatten(inside(made).stride)
         if any(d.__class__ is ScaledBasis or (d.__class__ is int and d < 0) for d in strides):
             raise kernel_error(f"shared memory begins at its first element: not as {made} has it")
         if align is None:

@@ -22,6 +22,7 @@ from ..layout import (
     nullspace,
     zipped_divide,
 )
+from ..layout.composed import inside
 from ..layout.vector import alignment
 from .address import walk
 from .pointer import Pointer
@@ -130,7 +131,7 @@ class Elements(Warp):
 
 def _once(src: Tensor, dst: Tensor) -> tuple[Tensor, Tensor]:
     """Without what the destination holds once and would be given again and again."""
-    repeats = nullspace(getattr(dst.layout, "inner", dst.layout))
+    repeats = nullspace(inside(dst.layout))
     if repeats.size() == 1:
         return src, dst
     one, other = (zipped_divide(x, repeats)[0, None] for x in (src, dst))

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.errors import LayoutError
-from tilewright.layout.function import AnyLayout, layout_of, offsets_of
+from tilewright.layout.composed import AnyLayout
+from tilewright.layout.function import layout_of, offsets_of
 from tilewright.layout.vector import WIDEST, check_bits
 
 Array = NDArray[np.int64]

@@ -21,10 +21,9 @@ from typing import Any
 from tilewright.errors import LayoutError
 from tilewright.layout.arithmetic import Number
 from tilewright.layout.basis import has_basis
-from tilewright.layout.composed import ComposedLayout
+from tilewright.layout.composed import AnyLayout, ComposedLayout, inside
 from tilewright.layout.function import (
     Answer,
-    AnyLayout,
     bijective,
     check_evaluable,
     contiguous,
@@ -34,7 +33,6 @@ from tilewright.layout.function import (
 )
 from tilewright.layout.int_tuple import flatten, is_static, text
 from tilewright.layout.inverse import left_inverse, right_inverse
-from tilewright.layout.layout import Layout
 from tilewright.layout.vector import Vector, alignment, contiguous_run, widest_vector
 
 
@@ -74,12 +72,8 @@ def _span(layout: AnyLayout) -> str:
     return f", over {text(spanned)} {'coordinates' if isinstance(spanned, tuple) else 'offsets'}"
 
 
-def _inside(layout: AnyLayout) -> Layout:
-    return layout.inner if isinstance(layout, ComposedLayout) else layout
-
-
 def _aligned(layout: AnyLayout, multiple: int) -> str:
-    strides = flatten(_inside(layout).stride)
+    strides = flatten(inside(layout).stride)
     dynamic = next((d for d in strides if not is_static(d)), None)
     if multiple == 1 and dynamic is not None:
         return f"not known: stride {dynamic} is dynamic"
@@ -130,7 +124,7 @@ def analyze(layout: Any, bits: int | None = None) -> Analysis:
     its elements' ``bits`` are given.
     """
     layout = layout_of(layout)
-    in_memory = not has_basis(_inside(layout).stride)
+    in_memory = not has_basis(inside(layout).stride)
     modes = [layout[i] for i in range(len(layout))] if in_memory else []
     return Analysis(
         layout,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -259,6 +259,14 @@ def _pieces(s: int, d: int, moved: Callable[[int], int]) -> tuple[IntTuple, IntT
 def _lowest_bit(*numbers: int) -> int:
     """The greatest power of two that divides all of them."""
     return min(n & -n for n in numbers)
+
+
+AnyLayout: TypeAlias = Layout | ComposedLayout
+
+
+def inside(layout: AnyLayout) -> Layout:
+    """The layout under the outer function; a layout alone is itself."""
+    return layout.inner if isinstance(layout, ComposedLayout) else layout
 
 
 @makes("composed")

@@ -30,8 +30,8 @@ from tilewright.layout.algebra import (
 )
 from tilewright.layout.arithmetic import Number, mul
 from tilewright.layout.basis import ScaledBasis, has_basis
-from tilewright.layout.composed import ComposedLayout
-from tilewright.layout.function import AnyLayout, layout_of
+from tilewright.layout.composed import AnyLayout, ComposedLayout, inside
+from tilewright.layout.function import layout_of
 from tilewright.layout.int_tuple import IntTuple, ceil_div, product
 from tilewright.layout.inverse import chain, complement, gaps, left_inverse, right_inverse, rungs
 from tilewright.layout.layout import Layout, make_layout
@@ -195,7 +195,7 @@ def _complement(layout: Any, max_idx: Any = 1) -> Lines:
     bound = getattr(max_idx, "shape", max_idx)
     yield f"complement of {layout} in {product(bound)}"
     inner = layout_of(layout)
-    yield from _indented(_gaps(inner.inner if isinstance(inner, ComposedLayout) else inner, bound))
+    yield from _indented(_gaps(inside(inner), bound))
 
 
 def _gaps(layout: Layout, bound: IntTuple) -> Lines:

@@ -20,13 +20,11 @@ from tilewright.errors import LayoutError
 from tilewright.layout.arithmetic import Number
 from tilewright.layout.basis import ScaledBasis
 from tilewright.layout.collision import Undecided, difference
-from tilewright.layout.composed import ComposedLayout
+from tilewright.layout.composed import AnyLayout, ComposedLayout
 from tilewright.layout.coordinate import idx2crd
 from tilewright.layout.int_tuple import flatten, text, unflatten
 from tilewright.layout.layout import Layout
 from tilewright.layout.swizzle import Swizzle
-
-AnyLayout = Layout | ComposedLayout
 
 EVALUATED = 1 << 24
 """The greatest domain that is evaluated where the modes decide nothing."""

@@ -15,7 +15,7 @@ from tilewright.errors import LayoutError
 from tilewright.layout.algebra import coalesce, composition, filter, of_modes
 from tilewright.layout.arithmetic import Number, add, mul
 from tilewright.layout.basis import has_basis
-from tilewright.layout.composed import ComposedLayout
+from tilewright.layout.composed import ComposedLayout, inside
 from tilewright.layout.coordinate import coalesce_modes
 from tilewright.layout.function import layout_of
 from tilewright.layout.int_tuple import (
@@ -227,7 +227,7 @@ def max_common_layout(a: Any, b: Any) -> Layout:
     """
     a, b = layout_of(a), layout_of(b)
     limit = 0 if getattr(a, "outer", None) == getattr(b, "outer", None) else gcd(_kept(a), _kept(b))
-    a, b = getattr(a, "inner", a), getattr(b, "inner", b)
+    a, b = inside(a), inside(b)
     inverse = right_inverse(b)
     for modes in range(len(inverse), 0, -1):
         start = coalesce(make_layout(*list(inverse)[:modes]))

@@ -24,7 +24,7 @@ from tilewright.dtypes import DType
 from tilewright.dtypes import dtype as as_dtype
 from tilewright.errors import LayoutError
 from tilewright.layout.arithmetic import Number, Sum, mul
-from tilewright.layout.composed import ComposedLayout, shifted
+from tilewright.layout.composed import AnyLayout, ComposedLayout, inside, shifted
 from tilewright.layout.coordinate import crd2idx
 from tilewright.layout.engine import ArrayEngine, Coordinates, Mapped
 from tilewright.layout.function import layout_of
@@ -43,8 +43,6 @@ from tilewright.layout.recast import contiguous_mode
 from tilewright.layout.recast import recast as recast_layout
 from tilewright.layout.tiling import tiled_product
 from tilewright.shows import Shown
-
-AnyLayout = Layout | ComposedLayout
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -273,7 +271,7 @@ def make_layout_like(layout: Any) -> Layout:
     >>> print(make_layout_like(Layout((2, 2, 2, 2), (0, 2, 4, 1))))
     (2,2,2,2):(0,2,4,1)
     """
-    layout = _plain(layout)
+    layout = inside(layout_of(layout))
     return Layout(layout.shape, _compact(layout, _without_repeats(layout), layout.stride))
 
 
@@ -284,7 +282,7 @@ def make_fragment_like(given: Any, dtype: str | DType | None = None) -> Any:
     """
     if isinstance(given, Tensor):
         return _owning(given, make_fragment_like(given.layout), dtype)
-    layout = _plain(given)
+    layout = inside(layout_of(given))
     if len(layout) == 1:
         return Layout(layout.shape)
     values, rest = layout[0], layout[1:]
@@ -293,11 +291,6 @@ def make_fragment_like(given: Any, dtype: str | DType | None = None) -> Any:
     return tiled_product(
         first, Layout(rest.shape, _compact(rest, flatten(rest.shape), rest.stride))
     )
-
-
-def _plain(given: Any) -> Layout:
-    layout = layout_of(given)
-    return layout.inner if isinstance(layout, ComposedLayout) else layout
 
 
 def _without_repeats(layout: Layout) -> tuple[Number, ...]:
@@ -363,7 +356,7 @@ def recast_tensor(tensor: Tensor, dtype: str | DType) -> Tensor:
 
 def _backwards(layout: AnyLayout, widens: bool) -> bool:
     """Whether the contiguous elements are counted down; what is alone is joined as if upwards."""
-    plain = layout.inner if isinstance(layout, ComposedLayout) else layout
+    plain = inside(layout)
     mode = contiguous_mode(plain)
     if mode is None or flatten(plain.stride)[mode] != -1:
         return False

@@ -15,9 +15,9 @@ from typing import Any
 from tilewright.errors import LayoutError
 from tilewright.layout.arithmetic import Number, is_power_of_two
 from tilewright.layout.basis import has_basis
-from tilewright.layout.composed import ComposedLayout, Shifted
+from tilewright.layout.composed import AnyLayout, ComposedLayout, Shifted, inside
 from tilewright.layout.coordinate import coalesce_modes
-from tilewright.layout.function import AnyLayout, layout_of
+from tilewright.layout.function import layout_of
 from tilewright.layout.int_tuple import flatten
 from tilewright.layout.layout import Layout
 
@@ -35,7 +35,7 @@ def _split(layout: AnyLayout) -> tuple[Layout, Any, int]:
     """(the plain layout, the offset added to it, the elements that what follows keeps together,
     0 for all).
     """
-    inner = layout.inner if isinstance(layout, ComposedLayout) else layout
+    inner = inside(layout)
     if has_basis(inner.stride):
         raise LayoutError(f"{layout} maps to coordinates, and not to memory")
     if isinstance(layout, ComposedLayout):

@@ -21,7 +21,6 @@ import numpy as np
 from ..dtypes import DType, dtype
 from ..errors import DtypeError, LayoutError
 from ..layout import (
-    ComposedLayout,
     IntTuple,
     Layout,
     LayoutLeft,
@@ -32,12 +31,10 @@ from ..layout import (
 )
 from ..layout.arithmetic import Number, add, is_power_of_two
 from ..layout.basis import has_basis
-from ..layout.composed import make_swizzled
+from ..layout.composed import AnyLayout, inside, make_swizzled
 from ..layout.function import layout_of
 from ..layout.int_tuple import is_static
 from .descriptor import PIECE, SWIZZLES, Descriptor, pattern, together
-
-AnyLayout = Layout | ComposedLayout
 
 
 def make_smem_layout_atom(
@@ -204,7 +201,7 @@ def make_descriptor_tensor(
     """
     layout = layout_of(parts)
     first = make_descriptor(layout[0], type_, major, start)
-    inner = layout if isinstance(layout, Layout) else layout.inner
+    inner = inside(layout)
     steps = upcast(inner, 8 * PIECE // _bits(type_))
     moved = make_layout(Layout(1, 0), *list(steps)[1:])
     return Tensor(DescriptorIterator(first.bits), moved)

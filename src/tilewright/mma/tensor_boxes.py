@@ -20,7 +20,6 @@ import numpy as np
 
 from ..errors import LayoutError
 from ..layout import (
-    ComposedLayout,
     IntTuple,
     Layout,
     coalesce,
@@ -34,11 +33,10 @@ from ..layout import (
     upcast,
 )
 from ..layout.basis import ScaledBasis, add_coordinates, has_basis
+from ..layout.composed import AnyLayout
 from ..layout.function import layout_of
 from ..layout.int_tuple import text, unflatten
 from .descriptor import SWIZZLES, pattern
-
-AnyLayout = Layout | ComposedLayout
 
 RANK = 5  # dimensions of a tensor map, at most
 EXTENT = 256  # elements of a box along one of them, at most

@@ -16,12 +16,13 @@ import numpy as np
 
 from ..errors import LayoutError
 from ..layout import ComposedLayout, Layout, Swizzle, Tensor, group_modes
+from ..layout.composed import AnyLayout, inside
 from ..mma import CopyAtom, Fragment, Instruction, MmaAtom, TiledCopy, TiledMma, make_tiled_mma
 from ..mma.tiled_mma import SIDES
 from .cells import GRAINS, VALUES
 from .fragment import fragment_grid
 from .offsets import COUNTED, offset_grids, shared
-from .plane import AnyLayout, Array, Plane, as_layout, plane, size_of
+from .plane import Array, Plane, as_layout, plane, size_of
 from .steps import (
     Step,
     Tile,
@@ -111,7 +112,7 @@ def layout_steps(
     memory = shared(bits) if bits else COUNTED
     where = ": byte {byte}, bank {bank}" if bits else ""
     crd = ",".join(f"{{{name}}}" for name in tile.names)
-    inner = getattr(layout, "inner", layout)
+    inner = inside(layout)
     steps = []
     if isinstance(layout, ComposedLayout):
         start = f", with the offset {layout.offset}," if layout.offset else ""

@@ -18,10 +18,11 @@ import numpy as np
 
 from ..errors import LayoutError
 from ..layout import ComposedLayout, IntTuple, Layout, Swizzle, Tensor
+from ..layout.composed import AnyLayout
 from ..mma import CopyAtom, Fragment, Instruction, MmaAtom, TiledCopy, TiledMma, make_tiled_mma
 from .cells import holders
 from .palette import EIGHT
-from .plane import AnyLayout, plane
+from .plane import plane
 from .tiled import atom_fragment, copy_fragment, mma_fragment, tv_fragment
 
 At = tuple[int, int]  # row and column of a picture's first element

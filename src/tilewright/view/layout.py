@@ -11,9 +11,10 @@ from typing import Any
 
 from ..errors import LayoutError
 from ..layout import Swizzle
+from ..layout.composed import AnyLayout
 from .grid import SIZE, Grid, paint
 from .offsets import COUNTED, GRAINS, check_bits, offset_grids, shared
-from .plane import AnyLayout, Plane, Size, as_layout, plane, size_of
+from .plane import Plane, Size, as_layout, plane, size_of
 from .svg import FAINT, Picture, text_width
 
 CORNER = (64, 512, 512)  # planes, rows and columns that are drawn at most

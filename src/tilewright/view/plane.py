@@ -16,13 +16,13 @@ import numpy.typing as npt
 from ..errors import LayoutError
 from ..layout import ComposedLayout, Layout, Swizzle, Tensor, append, composition, idx2crd
 from ..layout.basis import has_basis
+from ..layout.composed import AnyLayout, inside
 from ..layout.int_tuple import IntTuple, flatten, product, text
 
 Array = npt.NDArray[Any]
 
 ELEMENTS = 1 << 22  # that are evaluated, at most
 
-AnyLayout = Layout | ComposedLayout
 Size = tuple[int, int, int]  # planes, rows, columns
 
 
@@ -74,7 +74,7 @@ def plane(layout: Any, most: Size | None = None) -> Plane:
     size = size_of(layout)
     shown = size if most is None else tuple(map(min, size, most))
     check_size(prod(shown), str(layout))
-    before = _evaluated(getattr(layout, "inner", layout), shown)
+    before = _evaluated(inside(layout), shown)
     if not hasattr(layout, "outer"):
         return Plane(layout, before, before)
     before = before + layout.offset

@@ -14,13 +14,14 @@ import numpy as np
 from ..dtypes import DType
 from ..errors import LayoutError
 from ..layout import Layout, bank_conflicts, coalescing, make_layout
+from ..layout.composed import AnyLayout
 from ..mma import Fragment, Move, TiledCopy, TiledMma
 from ..shows import Shown
 from .follow import HELD, NAMES, Followed, copy_steps, followed, held, layout_steps, operand_steps
 from .grid import Axis, Grid
 from .offsets import global_memory
 from .palette import EIGHT
-from .plane import AnyLayout, as_layout, plane, size_of
+from .plane import as_layout, plane, size_of
 from .runs import cut
 from .steps import Step, Tile, holder_facts, holder_step, offset_step, on_tile
 from .tiled import tv_fragment

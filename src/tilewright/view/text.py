@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..layout import IntTuple
+from ..layout.composed import inside
 from .cells import holders
 from .plane import Plane, as_layout, plane
 from .tiled import tv_fragment
@@ -60,7 +61,7 @@ def _width(shown: Plane) -> int:
     """Of a number: CuTe counts the digits of the inner layout's cosize."""
     if shown.counts:
         return max(map(len, shown.offsets.flat))
-    return len(str(getattr(shown.layout, "inner", shown.layout).cosize()))
+    return len(str(inside(shown.layout).cosize()))
 
 
 def _table(lines: Sequence[Sequence[object]], width: int) -> list[str]:

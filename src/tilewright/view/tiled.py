@@ -15,6 +15,7 @@ from typing import Any
 from ..errors import LayoutError
 from ..layout import IntTuple, Layout, composition, product_each, size
 from ..layout.basis import has_basis
+from ..layout.composed import inside
 from ..mma import CopyAtom, Fragment, Move, TiledCopy, TiledMma
 from ..mma.tiled_mma import SIDES
 from .cells import GRAINS, MOST, VALUES, cells, check_grain
@@ -57,7 +58,7 @@ def tv_fragment(layout_tv: Any, tile_mn: IntTuple, type_: str = "b32", **how: An
         raise LayoutError(f"a layout of (thread, value) has two modes, not those of {given}")
     for size_, what in ((given.size(), given), (rows * columns, f"a tile of {rows}×{columns}")):
         check_size(size_, str(what))
-    if has_basis(getattr(given, "inner", given).stride):
+    if has_basis(inside(given).stride):
         given = composition(Layout(shape), given)
     return Fragment(type_, rows, columns, given, **how)
 
