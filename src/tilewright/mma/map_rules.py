@@ -27,7 +27,10 @@ SWIZZLES = tuple(sorted(descriptor.SWIZZLES))
 PROMOTIONS = (0, 64, 128, 256)
 FILLS = ("zero", "nan")
 
-SHARED_MEMORY = 228 << 10  # bytes that a box has at most
+# At most.
+RANK = 5  # dimensions
+EXTENT = 256  # elements of a box along one of them
+SHARED_MEMORY = 228 << 10  # bytes of a box
 
 
 class ElementType(NamedTuple):
@@ -89,7 +92,7 @@ def check(m: TensorMap) -> None:
         _within(f"element stride {i}", step, 1, 8)
     if isinstance(m.box, tuple):
         for i, extent in enumerate(m.box):
-            _within(f"box extent {i}", extent, 1, 256)
+            _within(f"box extent {i}", extent, 1, EXTENT)
         _check_row(m, m.box[0])
     else:
         _check_pixels(m, m.box)
@@ -125,10 +128,11 @@ def _check_options(m: TensorMap) -> None:
 
 
 def _check_lengths(m: TensorMap) -> None:
-    least = 1 if isinstance(m.box, tuple) and not m.interleave else 3
-    if not least <= m.rank <= 5:
-        what = "an im2col map" if not isinstance(m.box, tuple) else "a tensor map"
-        _refuse(f"{what} has {least} to 5 dimensions{' if interleaved' * (least == 3)}", m.shape)
+    what, least = ("an interleaved map", 3) if m.interleave else ("a tensor map", 1)
+    if not isinstance(m.box, tuple):
+        what, least = "an im2col map", 3
+    if not least <= m.rank <= RANK:
+        _refuse(f"{what} has {least} to {RANK} dimensions", m.shape)
     wanted: list[tuple[str, tuple[int, ...], int]] = [
         ("strides", m.strides, m.rank - 1),
         ("element_strides", m.element_strides, m.rank),
@@ -153,7 +157,7 @@ def _check_tensor(m: TensorMap) -> None:
 
 
 def _check_pixels(m: TensorMap, box: Im2col) -> None:
-    _within("channels", box.channels, 1, 256)
+    _within("channels", box.channels, 1, EXTENT)
     _within("pixels", box.pixels, 1, 1024)
     limit = 1 << corners(m.rank)[0].width - 1
     first = 0 if m.interleave else 1  # the dimension of W

@@ -37,9 +37,8 @@ from ..layout.composed import AnyLayout
 from ..layout.function import layout_of
 from ..layout.int_tuple import text, unflatten
 from .descriptor import SWIZZLES, pattern
+from .map_rules import EXTENT, RANK
 
-RANK = 5  # dimensions of a tensor map, at most
-EXTENT = 256  # elements of a box along one of them, at most
 ALIGNMENT = 128  # bytes, of a box in shared memory
 
 
