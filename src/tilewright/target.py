@@ -18,6 +18,7 @@ from .errors import TargetError
 Version = tuple[int, int]
 
 KB = 1024
+LANES = 32  # threads of a warp
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ from tilewright.errors import LayoutError
 from tilewright.layout.composed import AnyLayout
 from tilewright.layout.function import layout_of, offsets_of
 from tilewright.layout.vector import WIDEST, check_bits
+from tilewright.target import LANES
 
 Array = NDArray[np.int64]
 
-LANES = 32
 LINE = 16
 """Bytes at each address that ldmatrix and stmatrix take."""
 NOBODY = -1

@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.layout.access import LANES, NOBODY, Access, Array, access, count
+from tilewright.layout.access import NOBODY, Access, Array, access, count
+from tilewright.target import LANES
 
 BANKS, WORD = 32, 4
 WAVEFRONT = BANKS * WORD  # bytes

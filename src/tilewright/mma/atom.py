@@ -20,7 +20,8 @@ from ..dtypes import dtype as find_dtype
 from ..errors import DtypeError, LayoutError
 from ..layout import Layout, coalesce, composition, filter, make_layout, upcast
 from ..shows import Shown
-from .fragments import LANES, Fragment
+from ..target import LANES
+from .fragments import Fragment
 from .instruction import Instruction
 from .moves import LINE, Move, ldmatrix, move
 from .rows import instruction as find_instruction

@@ -32,8 +32,6 @@ from .given import codes, shaped, whole, words
 
 Array = npt.NDArray[Any]
 
-LANES = 32
-
 Modes = tuple[tuple[int, int], ...]  # (shape, stride) pairs
 
 

@@ -34,8 +34,8 @@ from ..layout import (
 from ..layout.arithmetic import Number
 from ..layout.partition import sliced
 from ..shows import Shown
+from ..target import LANES
 from .atom import MmaAtom
-from .fragments import LANES
 from .instruction import Instruction
 
 SIDES = {"A": (0, 2), "B": (1, 2), "C": (0, 1)}  # operand → which two of M, N, K
