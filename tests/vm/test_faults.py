@@ -332,7 +332,7 @@ def test_a_call_shows_when_its_kernel_is_launched():
     machine = Machine()
     text = kernel("call f, ();", ".func f() { ret; }")
     machine.load(text)
-    with pytest.raises(PtxCheckError, match="does not run calls yet") as caught:
+    with pytest.raises(PtxCheckError, match="does not run calls of functions yet") as caught:
         machine.launch("k", 1, 1, [0] * 10)
     assert caught.value.place is not None
 

@@ -1,13 +1,15 @@
 """What runs a program's blocks on behalf of the scheduler: compiled regions, or a stepper.
 
-The scheduler looks a block's code up in ``table`` and calls it with the warp's frame. Python it
-calls back through one function, whose exceptions wait here for the launch to raise them.
+The scheduler looks a block's code up in ``table`` and calls it with the warp's frame. Python is
+called back through functions whose exceptions wait here for the launch to raise them.
 """
 
 from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import llvmlite.ir as ir
 import numpy as np
@@ -34,19 +36,26 @@ class Code:
         self.frame_bytes = -(-frame_bytes // 64) * 64
         self.table: npt.NDArray[np.int64] = np.zeros(len(program.blocks), np.int64)
         self.errors: dict[int, BaseException] = {}
-        self._callback = CALL(self._called)
+        self._callback = self.called_back(self.enter, self.failed)
         self.callback = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
 
     def enter(self, warp: Record) -> int:
         """What the scheduler calls: the code of the warp's block, or what running it gave."""
         raise NotImplementedError
 
-    def _called(self, address: int) -> int:
-        try:
-            return self.enter(Record(Warp, address))
-        except BaseException as error:
-            self.errors[threading.get_ident()] = error
-            return self.failed
+    def called_back(self, function: Callable[[Record], int], failed: int) -> Any:
+        """A function of a warp as native code calls it; ``failed``: what that hears after an
+        exception, which waits here.
+        """
+
+        def called(address: int) -> int:
+            try:
+                return function(Record(Warp, address))
+            except BaseException as error:
+                self.errors[threading.get_ident()] = error
+                return failed
+
+        return CALL(called)
 
     def error(self) -> BaseException | None:
         """The exception that stopped this thread, if one did; it is forgotten here."""

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from ..target import Limits
 from .code import Code
+from .externs import Externs
 from .memory import Memory, aligned
 from .native import Struct
 from .program import Program
@@ -117,7 +118,8 @@ class Run:
         return r
 
     def execute(self, code: Code, threads: int, watch: Watch | None = None) -> None:
-        """Run all CTAs. Raises VmFault; Ctrl-C stops the launch and is raised.
+        """Run all CTAs, then write what they printed. Raises VmFault; Ctrl-C stops the launch and
+        is raised.
 
         ``watch`` hears now and then how many CTAs of how many were started; what it raises stops
         the launch.
@@ -129,6 +131,8 @@ class Run:
         self.launch.frame_bytes = code.frame_bytes
         self.launch.regions = code.table.ctypes.data
         self.launch.compile = code.callback
+        externs = Externs(self, code) if self.program.calls else None
+        self.launch.outside = externs.callback if externs else 0
         size = self.setup.cluster_size
         resident, share = size, max(1, ctas // size // (threads * SHARES)) * size
         if self.program.communicates:
@@ -138,9 +142,14 @@ class Run:
         self.share, self.done = share, 0
         made = [self._worker(resident) for _ in range(min(threads, ctas // size))]
         self.workers = [worker for worker, _ in made]
-        self._join([threading.Thread(target=self._work, args=w, daemon=True) for w in made])
-        if self.failures:
-            raise min(self.failures, key=lambda f: f[0])[1]
+        try:
+            self._join([threading.Thread(target=self._work, args=w, daemon=True) for w in made])
+        finally:
+            first = min(self.failures, key=lambda f: f[0], default=None)
+            if externs:
+                externs.output.flush(first[0] if first else None)
+        if first:
+            raise first[1]
 
     def _join(self, threads: list[threading.Thread]) -> None:
         """Wait in short naps, so that Ctrl-C is heard."""

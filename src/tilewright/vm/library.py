@@ -22,6 +22,7 @@ from . import (
     access,
     barriers,
     bulk,
+    calls,
     copies,
     groups,
     mbarrier,
@@ -107,6 +108,12 @@ class Library:
 
         self.jit.share({name: self.function(name, name, make)})
 
+    def call(self, function: Native, record: int, *arguments: int) -> int:
+        """Call native code from Python, with a record's address and numbers."""
+        kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_uint64, *[ctypes.c_int64] * len(arguments))
+        wrapped = [(int(a) + 2**63) % 2**64 - 2**63 for a in arguments]
+        return int(kind(self.addresses[function.name])(record, *wrapped))
+
     def kept(self, name: str, make: Callable[[], ir.Module], level: int = 2) -> bytes:
         """Object code from the store, or made and put there."""
         key = hashlib.sha256(f"{name}\n{source_hash()}\n{self.jit.key}".encode()).hexdigest()
@@ -133,8 +140,8 @@ def _unsealed(stored: bytes | None) -> bytes | None:
 
 def _natives() -> list[Native]:
     modules = (
-        groups, access, mbarrier, barriers, copies, warpgroup, products, reductions, tensors, bulk,
-        scheduler,
+        groups, access, calls, mbarrier, barriers, copies, warpgroup, products, reductions, tensors,
+        bulk, scheduler,
     )  # fmt: skip
     found = [f for m in modules for f in vars(m).values() if isinstance(f, Native)]
     unique = {f.name: f for f in found}

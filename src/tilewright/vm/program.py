@@ -62,6 +62,11 @@ class Program:
         return hashlib.sha256(text.encode()).hexdigest()
 
     @cached_property
+    def calls(self) -> bool:
+        """Whether it calls what lies outside of the machine."""
+        return any("call" in op.form.effects for op in self.ops)
+
+    @cached_property
     def _ends(self) -> list[int]:
         return [0, *accumulate(sum(weight(op) for op in b.ops) for b in self.blocks)]
 

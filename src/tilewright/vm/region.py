@@ -12,6 +12,7 @@ from __future__ import annotations
 import llvmlite.ir as ir
 
 from .asynchronous import Asynchronous
+from .calls import Calls
 from .evaluate import Value
 from .frame import lanes
 from .native import I8, I32, I64, POINTER
@@ -25,7 +26,7 @@ def region_name(first: int) -> str:
     return f"region_{first}"
 
 
-class Region(Control, Products, Asynchronous):
+class Region(Control, Products, Asynchronous, Calls):
     """Compiles blocks ``first`` … ``last - 1`` of a program into one function of ``module``."""
 
     def __init__(

@@ -163,6 +163,8 @@ def _bytes(op: Op) -> str:
         size = next((arg.bits for s, arg in op.sources if s.kind == "imm" and arg), 0)
     elif op.form.mnemonic == "mbarrier":
         size = 8
+    elif op.form.mnemonic == "call":
+        size = 0
     else:
         size = bits(op.form.T) // 8 * int(op.form.vec[1:] or 1)
     return f" of {size} bytes" if size else ""

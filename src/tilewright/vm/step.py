@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from . import barriers, groups, mbarrier
 from .asynchronous import Asynchronous
+from .calls import Calls
 from .code import Code
 from .evaluate import VOTES
 from .library import Library
@@ -72,7 +73,7 @@ class _Left(Exception):
         self.code = code
 
 
-class Stepper(SteppedProducts, Asynchronous, Code):
+class Stepper(SteppedProducts, Asynchronous, Calls, Code):
     """Runs blocks on behalf of the scheduler, which calls it back for each."""
 
     failed = FAULT

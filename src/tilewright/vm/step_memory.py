@@ -86,9 +86,7 @@ class SteppedMemory(NumpyValues, Evaluator):
 
     def native(self, function: Native, *arguments: int) -> int:
         """Call native code with this warp."""
-        kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_uint64, *[ctypes.c_int64] * len(arguments))
-        wrapped = [(int(a) + 2**63) % 2**64 - 2**63 for a in arguments]
-        return int(kind(self.library.addresses[function.name])(self.warp.address, *wrapped))
+        return self.library.call(function, self.warp.address, *arguments)
 
     def checked(self, function: Native, *arguments: int) -> None:
         """Call native code that may report a fault."""

@@ -24,9 +24,10 @@ def brx(m: Primitives, f: Form, index: Value, targets: str) -> None:
 @row(
     "call[.uni]", "results:any?, callee:any, arguments:any?, prototype:any?", effects="call memory"
 )
-def call(m: Primitives, f: Form, *operands: Any) -> None:
-    """Call a function by name or through a register; operands as ``tree.Instruction`` says."""
-    m.call(*operands)
+def call(m: Primitives, f: Form, callee: str, *arguments: Value) -> Any:
+    """Call a function by name or through a register; operands as ``tree.Instruction`` says. An
+    evaluator passes the values of the arguments."""
+    return m.call(callee, *arguments)
 
 
 @row("ret[.uni]", "", effects="exit")

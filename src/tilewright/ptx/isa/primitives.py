@@ -335,8 +335,8 @@ class Primitives(Protocol):
     def branch_index(self, index: Value, targets: str) -> None:
         """To the label at ``index`` of the ``.branchtargets`` list of that name."""
 
-    def call(self, *operands: Any) -> None:
-        """The operands of a ``call`` as the tree has them."""
+    def call(self, callee: str, *arguments: Value) -> Value:
+        """Call a function by its name; what it returns, or anything where that is nothing."""
 
     def exit(self) -> None: ...
     def ret(self) -> None: ...
