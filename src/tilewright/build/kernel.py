@@ -209,9 +209,15 @@ class Kernel:
         return KernelError(message, place=Place(code.co_filename, code.co_firstlineno), hint=hint)
 
     def __getitem__(self, launch: Any) -> Launch:
-        """``kernel[grid, block]``, or ``kernel[grid]`` where the kernel says its block."""
+        """``kernel[grid, block]``, or ``kernel[grid]`` where the kernel says its block.
+
+        Two numbers are a grid and a block, for Python gives ``kernel[(2, 4)]`` as ``kernel[2, 4]``;
+        a grid of two numbers alone is ``kernel[(2, 4), None]``.
+        """
         grid, size = launch if isinstance(launch, tuple) and len(launch) == 2 else (launch, None)
-        return Launch(self, dimensions(grid), dimensions(size) if size is not None else None)
+        block = dimensions(size) if size is not None else None
+        numbers = isinstance(grid, int) and isinstance(size, int)
+        return Launch(self, dimensions(grid), block, numbers)
 
     def __call__(self, *args: Any, **static: Any) -> Any:
         raise self._error(f"{self.__name__} is a kernel: it needs a grid", "kernel[grid, block](…)")
@@ -219,11 +225,12 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel with its grid and block; calling it launches."""
+    """A kernel with its grid and block; calling it launches. ``numbers``: it was given two."""
 
     kernel: Kernel
     grid: tuple[int, int, int]
     block: tuple[int, int, int] | None
+    numbers: bool
 
     def __call__(self, *args: Any, device: Any = None, stream: Any = None, **static: Any) -> Any:
         """Launch with the device parameters ``args``; keywords are static arguments."""
@@ -234,16 +241,26 @@ class Launch:
                 f"{kernel.__name__} takes {takes}; {len(args)} arguments were given"
             )
         traced = kernel.trace(**static)
-        size = self.block or traced.block
-        if size is None:
-            raise kernel._error(
-                f"the block of {kernel.__name__} is not known", "kernel[grid, block](…)"
-            )
+        size = self._size(traced)
         if not _LAUNCHERS:
             raise kernel._error(
                 "nothing here can launch a kernel", "import tilewright.run, which can"
             )
         return _LAUNCHERS[0](traced, self.grid, size, args, device=device, stream=stream)
+
+    def _size(self, traced: Traced) -> tuple[int, int, int]:
+        """The block: as it was given, or as the kernel says; KernelError where that is in doubt."""
+        name, size = self.kernel.__name__, self.block or traced.block
+        if size is None:
+            raise self.kernel._error(f"the block of {name} is not known", "kernel[grid, block](…)")
+        if self.numbers and traced.block not in (None, size):
+            grid, block = self.grid[0], size[0]
+            raise self.kernel._error(
+                f"{name}[{grid}, {block}]: the kernel says that its block is {traced.block}",
+                f"{name}[({grid}, {block}), None] has that grid, {name}[{grid}, ({block},)] a"
+                f" block of {block}",
+            )
+        return size
 
 
 def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:

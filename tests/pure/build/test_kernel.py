@@ -133,11 +133,13 @@ def test_launching_goes_through_what_is_registered() -> None:
     try:
         assert scale[4](1, 2.0, 3, 4, by=5, device="vm") == "done"
         assert scale[(4, 2), 32](1, 2.0, 3, 4) == "done"
+        assert scale[(4, 2), None](1, 2.0, 3, 4) == scale[4, (32,)](1, 2.0, 3, 4) == "done"
     finally:
         set_launcher(None)
     assert calls[0][:4] == (scale.trace(by=5), (4, 1, 1), (64, 2, 1), (1, 2.0, 3, 4))
     assert calls[0][4] == {"device": "vm", "stream": None}
-    assert calls[1][1:3] == ((4, 2, 1), (32, 1, 1))
+    wheres = [((4, 2, 1), (32, 1, 1)), ((4, 2, 1), (64, 2, 1)), ((4, 1, 1), (32, 1, 1))]
+    assert [call[1:3] for call in calls[1:]] == wheres
 
 
 @pytest.mark.parametrize(
@@ -146,6 +148,7 @@ def test_launching_goes_through_what_is_registered() -> None:
         (lambda: scale(1), "needs a grid"),
         (lambda: scale[4](1), "1 arguments were given"),
         (lambda: scale[0], "positive numbers"),
+        (lambda: scale[(4, 2)](1, 2.0, 3, 4), r"says .* block is \(64, 2, 1\)\n.*\(4, 2\), None\]"),
         (lambda: scale[1, 2.5], "positive numbers"),
         (lambda: kernel(lambda k: None, name="f")[4](), "block of f is not known"),
     ],
