@@ -15,11 +15,7 @@ from tilewright.vm.later import LATER
 from tilewright.vm.region import Region
 from tilewright.vm.step import Stepper
 
-BAR = "mbarrier::complete_tx::bytes"
 REFUSED = [
-    "cp.async.mbarrier.arrive.noinc.shared.b64 [%r1]",
-    f"st.async.shared::cluster.{BAR}.u32 [%r1], %r2, [%r3]",
-    f"red.async.relaxed.cluster.shared::cluster.{BAR}.add.u32 [%r1], %r2, [%r3]",
     "tensormap.replace.tile.global_address.global.b1024.b64 [%a0], %a1",
     "multimem.ld_reduce.global.add.f32 %f1, [%a0]",
     "multimem.st.global.f32 [%a0], %f1",

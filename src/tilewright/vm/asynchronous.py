@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ptx.isa.primitives import Tensor
-from . import bulk, mbarrier, reductions, tensors
+from . import bulk, copies, mbarrier, reductions, tensors
 from .evaluate import Evaluator, Value
 from .native import Native
 from .special import FIELDS
@@ -160,6 +160,33 @@ class Asynchronous(Evaluator):
     def bulk_wait(self, pending: int, read: bool) -> None:
         """A copy is read when it lands, so both waits are one."""
         self.check(self.runtime(bulk.wait_bulk, self.mask, pending))
+
+    # --- stores and reductions from registers ---
+
+    def store_async(
+        self,
+        space: str,
+        address: Value,
+        values: tuple[Value, ...],
+        barrier: Value,
+        op: str,
+        type_: str,
+    ) -> None:
+        if not self.space(space):
+            address, barrier = (self.from_generic("shared", a) for a in (address, barrier))
+        size = self.width(values[0]) // 8
+        self.set_line("addresses", address)
+        self.aim(barrier, None)
+        for i, value in enumerate(values):
+            self.set_line("operands", value, 4 * bulk.VALUES // (32 * size) + i)
+        which = reductions.number(op, type_) if op else 0
+        how = (size, len(values), which, self.op.pc)
+        self.check(self.runtime(bulk.store_later, self.mask, *how))
+
+    def cp_async_arrive(self, space: str, address: Value, counted: bool) -> None:
+        self.set_line("addresses", address)
+        how = (SPACES[self.space(space)], int(counted), self.op.pc)
+        self.check(self.runtime(copies.arrive_async, self.mask, *how))
 
     # --- tensor copies ---
 

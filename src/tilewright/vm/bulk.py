@@ -7,7 +7,7 @@ of its CTA. Landing in shared memory tells an mbarrier how many bytes came.
 
 from __future__ import annotations
 
-from .access import CTA_BYTES, find_global, resolve
+from .access import CTA_BYTES, find_global, move, resolve
 from .groups import draw, fault, fault_of
 from .mbarrier import count, live
 from .native import Ptr, i64, native, u8, u64
@@ -34,6 +34,7 @@ FLIGHT_BYTES = Flight.size
 LINE = 16  # what sizes and addresses of bulk copies are multiples of
 LANDED, INTO, OUT = range(3)  # a copy: no more, into shared memory, out of it
 LIST = 64  # where in ``w.operands`` addresses of barriers begin
+VALUES = 128  # and what is stored from registers
 
 
 @native(inline=True)
@@ -279,6 +280,33 @@ def copy_out(w: Ptr(Warp), mask: i64, reduction: i64, pc: i64) -> i64:
         f.target = target
         f.bytes = n
         f.ctas = w.operands[32 + lane]
+    return 0
+
+
+@native
+def store_later(
+    w: Ptr(Warp), mask: i64, size: i64, number: i64, reduction: i64, pc: i64
+) -> i64:
+    """Stores and reductions of ``number`` elements of ``size`` bytes into shared memory, from
+    ``w.operands``: element e of lane l is the (32·e + l)-th. The rest as for ``copy_in``.
+    """
+    m = mask
+    while m != 0:
+        lane = lowest(m)
+        m = m & (m - 1)
+        target = resolve(w, SHARED, w.addresses[lane], size * number, lane, pc)
+        barrier = resolve(w, SHARED, at(u64, w.operands + LIST)[lane], 8, lane, pc)
+        if target == 0 or barrier == 0 or live(w, barrier, lane, pc) == 0 or crowded(w) != 0:
+            return 1
+        f = new_flight(w, INTO, lane, pc)
+        f.reduce = reduction
+        f.source = address(f.data)
+        f.bytes = size * number
+        if aim(w, f, lane, target, barrier, pc) != 0:
+            return drop(w)
+        for e in range(number):
+            from_ = address(w.operands + VALUES) + (e * 32 + lane) * size
+            move(f.source + e * size, from_, size)
     return 0
 
 

@@ -3,15 +3,28 @@ that covers them ends.
 
 A copy is checked when it is issued and done when it lands. With seed 0 it lands in its wait, as
 late as it may, so a kernel that forgets to wait reads what was there before; with another seed any
-copy may land at any of the warp's asynchronous instructions.
+copy may land at any of the warp's asynchronous instructions, or at a turn of its CTA. An arrival at
+an mbarrier takes its place among the copies, and comes after those that its lane began before it.
 """
 
 from __future__ import annotations
 
 from .access import find_global, move, resolve
 from .groups import draw, fault
-from .native import Ptr, i64, native, u8, u32
-from .state import ALL, GLOBAL_BASE, MISALIGNED, OUT_OF_BOUNDS, QUEUE, SHARED, Copy, Warp
+from .mbarrier import count, found, live, owner
+from .native import Ptr, i64, native, u8, u32, u64
+from .state import (
+    ALL,
+    BAD_MBARRIER,
+    GLOBAL_BASE,
+    MISALIGNED,
+    OUT_OF_BOUNDS,
+    QUEUE,
+    SHARED,
+    Copy,
+    Cta,
+    Warp,
+)  # fmt: skip
 
 COPY_BYTES = Copy.size
 
@@ -23,10 +36,27 @@ def queued(w: Ptr(Warp), n: i64) -> Ptr(Copy):
 
 
 @native
-def land(w: Ptr(Warp), c: Ptr(Copy), mask: i64) -> i64:
-    """The copies of these lanes happen now."""
+def arrive_now(w: Ptr(Warp), c: Ptr(Copy), mask: i64) -> i64:
+    """These lanes arrive; 1 after a fault."""
+    m = mask
+    while m != 0:
+        lane = lowest(m)
+        m = m & (m - 1)
+        place = c.source[lane]
+        if count(owner(w, place), place, 1, 0, 0) == 0:
+            w.worker.fault_value = at(u64, place)[0]
+            fault(w, BAD_MBARRIER, c.pc, lane, place - w.cta.shared)
+            return 1
+    return 0
+
+
+@native
+def happen(w: Ptr(Warp), c: Ptr(Copy), mask: i64) -> i64:
+    """What a place of the queue has for these lanes happens now; 1 after a fault."""
     m = c.mask & mask
     c.mask = c.mask & ~mask
+    if c.bytes == 0:
+        return arrive_now(w, c, m)
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
@@ -44,14 +74,51 @@ def land(w: Ptr(Warp), c: Ptr(Copy), mask: i64) -> i64:
 
 
 @native
+def land(w: Ptr(Warp), n: i64, mask: i64) -> i64:
+    """The ``n``-th copy lands for these lanes; where it is an arrival, what they began before it
+    lands first. 1 after a fault.
+    """
+    c = queued(w, n)
+    if c.bytes == 0:
+        for earlier in range(w.queue_head, n):
+            if happen(w, queued(w, earlier), c.mask & mask) != 0:
+                return 1
+    return happen(w, c, mask)
+
+
+@native
 def land_early(w: Ptr(Warp)) -> i64:
-    """With a seed, any copy under way may land at any time."""
+    """With a seed, any copy under way may land at any time; 1 after a fault."""
     under_way = w.queue_tail - w.queue_head
     if w.launch.seed != 0 and under_way > 0:
         r = draw(w.cta)
         if (r & 3) == 0:
-            land(w, queued(w, w.queue_head + lshr(r, 8) % under_way), ALL)
+            return land(w, w.queue_head + lshr(r, 8) % under_way, ALL)
     return 0
+
+
+@native
+def land_stray(cta: Ptr(Cta)) -> i64:
+    """The same for some warp of a CTA, whatever it does."""
+    n = umod(draw(cta), cta.launch.warps)
+    return land_early(at(Warp, cta.frames + n * cta.launch.frame_bytes))
+
+
+@native
+def arrive_late(cta: Ptr(Cta)) -> i64:
+    """No warp can go on: what each is to arrive at next it does now. 1 where some did."""
+    some = 0
+    for i in range(cta.launch.warps):
+        w = at(Warp, cta.frames + i * cta.launch.frame_bytes)
+        n = w.queue_head
+        while n < w.queue_tail:
+            c = queued(w, n)
+            if c.bytes == 0 and c.mask != 0:
+                land(w, n, ALL)
+                some = 1
+                break
+            n += 1
+    return some
 
 
 @native(inline=True)
@@ -67,14 +134,24 @@ def source_of(w: Ptr(Warp), a: i64, n: i64, size: i64, lane: i64, pc: i64) -> i6
 
 
 @native
-def copy_async(w: Ptr(Warp), mask: i64, size: i64, valid: Ptr(u32), pc: i64) -> i64:
-    """``cp.async``: shared targets in ``w.addresses``, global sources in ``w.addresses2``."""
+def next_place(w: Ptr(Warp), size: i64, pc: i64) -> Ptr(Copy):
+    """An empty place at the queue's end, which nobody counts yet; where it is full, the oldest copy
+    lands.
+    """
     if w.queue_tail - w.queue_head == QUEUE:
-        land(w, queued(w, w.queue_head), ALL)
+        land(w, w.queue_head, ALL)
         w.queue_head += 1
     c = queued(w, w.queue_tail)
     c.mask = 0
     c.bytes = size
+    c.pc = pc
+    return c
+
+
+@native
+def copy_async(w: Ptr(Warp), mask: i64, size: i64, valid: Ptr(u32), pc: i64) -> i64:
+    """``cp.async``: shared targets in ``w.addresses``, global sources in ``w.addresses2``."""
+    c = next_place(w, size, pc)
     m = mask
     while m != 0:
         lane = lowest(m)
@@ -96,7 +173,31 @@ def copy_async(w: Ptr(Warp), mask: i64, size: i64, valid: Ptr(u32), pc: i64) -> 
         c.group[lane] = w.committed[lane]
         c.mask = c.mask | (1 << lane)
     w.queue_tail += 1
-    return land_early(w)
+    return land_early(w) | (w.worker.fault != 0)
+
+
+@native
+def arrive_async(w: Ptr(Warp), mask: i64, space: i64, counted: i64, pc: i64) -> i64:
+    """``cp.async.mbarrier.arrive`` at the mbarriers in ``w.addresses``; where it is ``counted``,
+    each misses one arrival more until then.
+    """
+    c = next_place(w, 0, pc)
+    m = mask
+    while m != 0:
+        lane = lowest(m)
+        m = m & (m - 1)
+        place = found(w, space, lane, pc)
+        if place == 0 or live(w, place, lane, pc) == 0:
+            return 1
+        if count(owner(w, place), place, -counted, 0, 0) == 0:
+            w.worker.fault_value = at(u64, place)[0]
+            fault(w, BAD_MBARRIER, pc, lane, w.addresses[lane])
+            return 1
+        c.source[lane] = place
+        c.group[lane] = w.committed[lane]
+        c.mask = c.mask | (1 << lane)
+    w.queue_tail += 1
+    return land_early(w) | (w.worker.fault != 0)
 
 
 @native
@@ -110,22 +211,23 @@ def commit_async(w: Ptr(Warp), mask: i64) -> i64:
 @native
 def wait_async(w: Ptr(Warp), mask: i64, pending: i64) -> i64:
     """All copies of these lanes but those in their ``pending`` newest groups land, in an order that
-    the seed picks; ``pending`` −1: all, committed or not.
+    the seed picks; ``pending`` −1: all, committed or not. 1 after a fault.
     """
-    count = w.queue_tail - w.queue_head
-    if count == 0:
+    under_way = w.queue_tail - w.queue_head
+    if under_way == 0:
         return 0
-    first = draw(w.cta) % count if w.launch.seed != 0 else 0
-    for i in range(count):
+    first = draw(w.cta) % under_way if w.launch.seed != 0 else 0
+    for i in range(under_way):
         n = i + first
-        if n >= count:
-            n -= count
+        if n >= under_way:
+            n -= under_way
         c = queued(w, w.queue_head + n)
         due = 0
         for lane in range(32):
             if pending < 0 or c.group[lane] < w.committed[lane] - pending:
                 due = due | (1 << lane)
-        land(w, c, due & mask)
+        if land(w, w.queue_head + n, due & mask) != 0:
+            return 1
     while w.queue_head < w.queue_tail:
         if queued(w, w.queue_head).mask != 0:
             return 0

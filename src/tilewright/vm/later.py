@@ -12,8 +12,8 @@ from types import CodeType, FunctionType
 from typing import Any
 
 LATER = frozenset({
-    "cp_async_arrive", "multimem_load", "multimem_reduce", "multimem_store",
-    "store_async", "tensor_load_sm100", "tensor_map_replace", "tensor_scatter",
+    "multimem_load", "multimem_reduce", "multimem_store",
+    "tensor_load_sm100", "tensor_map_replace", "tensor_scatter",
 })  # fmt: skip
 
 

@@ -43,6 +43,7 @@ SLICE = 20_000  # what a warp may spend in loops before it gives way
 NAP = 0.05  # seconds between looks at a launch under way
 SHARES = 8  # of CTAs for each host thread
 SEED_BITS = 62
+FLIES = {"bulk", "mbarrier::complete_tx::bytes"}  # words of what needs flights
 
 Dim3 = tuple[int, int, int]
 Watch = Callable[[int, int], object]
@@ -176,7 +177,7 @@ class Run:
         """
         launch, warps = self.launch, self.setup.warps
         copies = any("async" in op.form.effects for op in self.program.ops)
-        bulk = any("bulk" in op.form.opcode.split(".") for op in self.program.ops)
+        bulk = any(FLIES & {*op.form.opcode.split(".")} for op in self.program.ops)
         local = launch.local_bytes * 32 * warps
         areas = [
             _Area(resident, Cta.size),

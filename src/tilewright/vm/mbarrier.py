@@ -112,7 +112,9 @@ def count(cta: Ptr(Cta), place: i64, arrivals: i64, dropped: i64, bytes_: i64) -
     missing = (x & MOST) - arrivals
     next_ = (lshr(x, COUNT_BITS) & MOST) - dropped
     expected = ((x << 2) >> (BYTES + 2)) + bytes_
-    if (x & UNUSED) != 0 or missing < 0 or next_ < 0 or expected > MOST or expected < -MOST:
+    if (x & UNUSED) != 0 or missing < 0 or missing > MOST or next_ < 0:
+        return 0
+    if expected > MOST or expected < -MOST:
         return 0
     phase = lshr(x, PHASE)
     done = 0

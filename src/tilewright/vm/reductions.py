@@ -22,7 +22,7 @@ from .state import ALL
 
 INTEGERS = "u32 s32 u64 s64"
 OPERATIONS = {
-    "add": "u32 s32 u64 f16 bf16 f32 f32.ftz f64",
+    "add": f"{INTEGERS} f16 bf16 f32 f32.ftz f64",
     "min": f"{INTEGERS} f16 bf16",
     "max": f"{INTEGERS} f16 bf16",
     "inc": "u32",

@@ -101,10 +101,10 @@ class MemoryAccess(Frame):
         self.check(self.runtime(copies.copy_async, *arguments))
 
     def cp_async_commit(self) -> None:
-        self.runtime(copies.commit_async, self.mask)
+        self.check(self.runtime(copies.commit_async, self.mask))
 
     def cp_async_wait(self, pending: int) -> None:
-        self.runtime(copies.wait_async, self.mask, pending)
+        self.check(self.runtime(copies.wait_async, self.mask, pending))
 
     # --- matrices ---
 

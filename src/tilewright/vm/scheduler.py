@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from .access import CTA_BYTES
 from .bulk import land_any, land_next, land_some
+from .copies import arrive_late, land_stray
 from .groups import draw, next_group
 from .mbarrier import wake_late
 from .native import Ptr, i64, native, u32
@@ -187,7 +188,7 @@ def run_cta(cta: Ptr(Cta)) -> i64:
             return FAULT
         cta.state = EMPTY
         k.events += 1
-    elif launch.seed != 0 and land_some(cta) != 0:
+    elif launch.seed != 0 and (land_some(cta) != 0 or land_stray(cta) != 0):
         return FAULT
     return progress
 
@@ -231,8 +232,8 @@ def empty(first: Ptr(Cta)) -> i64:
 @native
 def go_on(k: Ptr(Worker)) -> i64:
     """No warp could run. Unless something has happened since, one copy of each CTA lands; where
-    none is under way, sleepers hear that they slept in vain. DEADLOCK where they did so too often
-    and nothing came of it.
+    none is under way, what arrives behind ``cp.async`` does; at last sleepers hear that they slept
+    in vain. DEADLOCK where they did so too often and nothing came of it.
     """
     if k.events != k.seen:
         k.seen = k.events
@@ -245,6 +246,12 @@ def go_on(k: Ptr(Worker)) -> i64:
             some = 1
             if land_next(cta) != 0:
                 return FAULT
+    for c in range(k.resident if some == 0 else 0):
+        cta = at(Cta, k.ctas + c * CTA_BYTES)
+        if cta.state == RUNNING:
+            some = some | arrive_late(cta)
+    if k.fault != 0:
+        return FAULT
     if some != 0:
         return JUMP
     k.idle += 1

@@ -120,10 +120,13 @@ class Barrier(Struct):
 
 
 class Copy(Struct):
-    """One cp.async of a warp under way: for each lane its target, source, group and valid bytes."""
+    """One cp.async of a warp under way: for each lane its target, source, group and valid bytes.
+    One without ``bytes`` arrives at the mbarrier that is its source.
+    """
 
     mask = u32
     bytes = u32
+    pc = u32
     target = Array(u32, 32)
     group = Array(u32, 32)
     valid = Array(u32, 32)

@@ -157,10 +157,10 @@ class SteppedMemory(NumpyValues, Evaluator):
         self.checked(copies.copy_async, self.mask, size, self.at("operands"), self.op.pc)
 
     def cp_async_commit(self) -> None:
-        self.native(copies.commit_async, self.mask)
+        self.checked(copies.commit_async, self.mask)
 
     def cp_async_wait(self, pending: int) -> None:
-        self.native(copies.wait_async, self.mask, pending)
+        self.checked(copies.wait_async, self.mask, pending)
 
     # --- matrices ---
 

@@ -77,7 +77,7 @@ def st_async(
     m: Primitives, f: Form, a: Value, b: Value | tuple[Value, ...], barrier: Value
 ) -> None:
     """Store later, and tell the mbarrier."""
-    m.store_async(a, tuple(b) if f.vec else (b,), barrier, "", f.T)
+    m.store_async(space_of(f), a, tuple(b) if f.vec else (b,), barrier, "", f.T)
 
 
 RED = f"red.async.{{sem}}.{{scope}}[.{{space}}].{TX}.{{op}}.{{T}}"
@@ -90,9 +90,7 @@ REDUCE: Options = {**ASYNC, "sem": "relaxed", "scope": "cluster", "space": "shar
 @row(RED, "[a:space], b:T, [bar:space]", op="and or xor", T="b32", **REDUCE)
 def red_async(m: Primitives, f: Form, a: Value, b: Value, barrier: Value) -> None:
     """Combine ``b`` into memory later, and tell the mbarrier."""
-    m.store_async(a, (b,), barrier, f.op, f.T)
-
-
+    m.store_async(space_of(f), a, (b,), barrier, f.op, f.T)
 
 
 def _mmio(f: Form) -> str:

@@ -297,10 +297,16 @@ class Primitives(Protocol):
         """Change a field, called as in PTX, of a tensor map (of dimension ``ordinal``)."""
 
     def store_async(
-        self, address: Value, values: tuple[Value, ...], barrier: Value, op: str, type_: str
+        self,
+        space: str,
+        address: Value,
+        values: tuple[Value, ...],
+        barrier: Value,
+        op: str,
+        type_: str,
     ) -> None:
         """Store to shared memory of the cluster, or combine by ``op``, later; then tell the
-        mbarrier how many bytes came."""
+        mbarrier how many bytes came. ``space``: shared, or "" for generic."""
 
     # --- clusters (act) ---
     def map_rank(self, space: str, address: Value, rank: Value) -> Value:
