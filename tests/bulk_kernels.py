@@ -120,16 +120,26 @@ def to_global(op: str, type_: str, bytes_: int = BYTES, landed: str = LANDED) ->
     return simt.kernel(body, TOP.format(bytes=bytes_))
 
 
-def to_tensor(op: str, m: TensorMap, coordinates: list[int], landed: str = LANDED) -> str:
-    """A box of the tensor at %a0; its map, at %a2, is made to say so."""
+STORED = """@%p0 st.global.u64 [%a2], %a0; fence.proxy.tensormap::generic.release.gpu;"""
+REPLACED = """@%p0 tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%rd10], %a0;
+bar.warp.sync -1;
+tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned
+    [%a2], [%rd10], 128;"""
+
+
+def to_tensor(
+    op: str, m: TensorMap, coordinates: list[int], landed: str = LANDED, says: str = STORED
+) -> str:
+    """A box of the tensor at %a0; its map, at %a2 and %rd10 (shared), is made to say so."""
     mode = ".tile" if isinstance(m.box, tuple) else ".im2col_no_offs"
     opcode = f"cp.reduce.async.bulk.tensor.{m.rank}d.global.shared::cta.{op}{mode}.bulk_group"
     at = ", ".join(map(str, coordinates))
-    body = f"""{BEGIN} {_loaded("%a1")} @%p0 st.global.u64 [%a2], %a0;
-    fence.proxy.tensormap::generic.release.gpu; bar.warp.sync -1;
+    body = f"""{BEGIN} {_loaded("%a1")} mov.u32 %r20, map; mad.lo.u32 %r21, %t, 4, %r20;
+    mad.wide.u32 %rd11, %t, 4, %a2; ld.global.u32 %r22, [%rd11]; st.shared.u32 [%r21], %r22;
+    cvt.u64.u32 %rd10, %r20; bar.warp.sync -1; {says} bar.warp.sync -1;
     fence.proxy.tensormap::generic.acquire.gpu [%a2], 128;
     {SEEN} @%p0 {opcode} [%a2, {{{at}}}], [%r8]; {landed}"""
-    return simt.kernel(body, TOP.format(bytes=BYTES))
+    return simt.kernel(body, ".shared .align 128 .b8 map[128];" + TOP.format(bytes=BYTES))
 
 
 WAIT = "W: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r11], 0; @!%p2 bra W;"

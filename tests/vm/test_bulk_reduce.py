@@ -7,6 +7,8 @@ import simt
 from bulk_kernels import (
     BYTES,
     PAIRS,
+    REPLACED,
+    STORED,
     combined,
     operands,
     spelled,
@@ -57,7 +59,7 @@ MAPS = [
 ]
 
 
-def tensor(type_: str, m: TensorMap, op: str, coordinates, machine=simt.both):
+def tensor(type_: str, m: TensorMap, op: str, coordinates, machine=simt.both, says=STORED):
     """(what the machine leaves of the tensor, what is to be left)."""
     size = TYPES[type_].bytes
     spans = [(n - 1) * s for n, s in zip(m.shape[1:], m.strides, strict=True)]
@@ -69,7 +71,8 @@ def tensor(type_: str, m: TensorMap, op: str, coordinates, machine=simt.both):
     expected = there.copy()
     expected[to] = combined(op, type_, there[to], comes[source])
     described = np.frombuffer(m.encode(), np.uint8)
-    return machine(to_tensor(op, m, coordinates), [there, comes, described])[0], expected
+    text = to_tensor(op, m, coordinates, says=says)
+    return machine(text, [there, comes, described])[0], expected
 
 
 @pytest.mark.parametrize(("type_", "shape", "strides", "box", "swizzle"), MAPS)
@@ -83,6 +86,12 @@ def test_into_a_tensor(op, type_, shape, strides, box, swizzle):
     for coordinates in ([0] * m.rank, [s // 2 // 8 * 8 for s in shape]):
         made, expected = tensor(type_, m, op, coordinates)
         np.testing.assert_array_equal(made, expected)
+
+
+def test_by_a_map_that_the_kernel_makes():
+    m = TensorMap.tiled(0, "f32", (40, 30), (192,), (32, 8), swizzle=128)
+    made, expected = tensor("f32", m, "add", [8, 4], says=REPLACED)
+    np.testing.assert_array_equal(made, expected)
 
 
 def test_into_pixels():

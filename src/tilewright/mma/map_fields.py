@@ -16,7 +16,7 @@ there to 453. The hardware keeps to the first 64 bytes: tensormap.replace leaves
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import LayoutError
 
@@ -80,16 +80,22 @@ def replace(encoded: bytes, field: str, value: int, ordinal: int = 0) -> bytes:
     ``element_stride``. Nothing is checked: what exceeds a field is cut off, as the hardware does.
     LayoutError for another field or entry (PTX ISA, 9.7.9.28).
     """
-    if field not in _REPLACED:
-        raise LayoutError(f"tensormap.replace knows {', '.join(_REPLACED)}, not {field!r}")
     bits = int.from_bytes(encoded, "little")
-    for written, number in _REPLACED[field](value):
-        one = written.at(ordinal)
+    for one, number in written(field, value, ordinal):
         bits = bits & ~one.put([-1]) | one.put([number])
     return bits.to_bytes(len(encoded), "little")
 
 
-Written = list[tuple[Field, int]]
+Written = list[tuple[Field, Any]]
+
+
+def written(field: str, value: Any, ordinal: int = 0) -> Written:
+    """What ``replace`` puts where, before it is cut. ``value`` is an integer, or for all but the
+    named ones (``elemtype`` … ``fill_mode``) anything that has ``-`` and ``>>``.
+    """
+    if field not in _REPLACED:
+        raise LayoutError(f"tensormap.replace knows {', '.join(_REPLACED)}, not {field!r}")
+    return [(one.at(ordinal), number) for one, number in _REPLACED[field](value)]
 
 
 def _element_type(code: int) -> Written:
@@ -97,7 +103,7 @@ def _element_type(code: int) -> Written:
     return [(TYPE, code - 4), (ROUNDED, 1)] if code in (11, 12) else [(TYPE, code)]
 
 
-_REPLACED: dict[str, Callable[[int], Written]] = {
+_REPLACED: dict[str, Callable[[Any], Written]] = {
     "global_address": lambda value: [(ADDRESS, value)],
     "rank": lambda value: [(RANK, value)],
     "box_dim": lambda value: [(EXTENT, value - 1)],

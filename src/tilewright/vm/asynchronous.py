@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..mma import map_fields
 from ..ptx.isa.primitives import Tensor
 from . import bulk, copies, mbarrier, reductions, tensors
 from .evaluate import Evaluator, Value
@@ -18,6 +19,22 @@ from .state import RANK_SHIFT, SPACES, WINDOW_BITS
 
 PLACE = (1 << RANK_SHIFT) - 1
 WINDOW = (1 << 64) - (1 << WINDOW_BITS)
+
+
+class _Number:
+    """Lanes of a register that ``map_fields`` computes with."""
+
+    def __init__(self, m: Evaluator, value: Value) -> None:
+        self.m, self.value = m, value
+
+    def __sub__(self, n: int) -> _Number:
+        return _Number(self.m, self.m.sub(self.value, self.m.const(self.m.width(self.value), n)))
+
+    def __rshift__(self, n: int) -> _Number:
+        return _Number(self.m, self.m.lshr(self.value, self.m.const(32, n)))
+
+    def wide(self) -> Value:
+        return self.m.zext(self.value, 64)
 
 
 class Asynchronous(Evaluator):
@@ -227,6 +244,17 @@ class Asynchronous(Evaluator):
         for i, c in enumerate(coordinates):
             self.set_line("operands", c, tensors.COORDINATES + i)
         return len(coordinates) | (mode != "tile") << 3
+
+    def tensor_map_replace(
+        self, space: str, address: Value, field: str, ordinal: int, value: Value | int
+    ) -> None:
+        self.set_line("addresses", address)
+        given = value if isinstance(value, int) else _Number(self, value)
+        for one, number in map_fields.written(field, given, ordinal):
+            bits = self.const(64, number) if isinstance(number, int) else number.wide()
+            self.set_line("operands", bits)
+            how = (SPACES[self.space(space)], one.low, one.width, self.op.pc)
+            self.check(self.runtime(tensors.put_field, self.mask, *how))
 
     # --- clusters ---
 

@@ -13,7 +13,7 @@ from typing import Any
 
 LATER = frozenset({
     "multimem_load", "multimem_reduce", "multimem_store",
-    "tensor_load_sm100", "tensor_map_replace", "tensor_scatter",
+    "tensor_load_sm100", "tensor_scatter",
 })  # fmt: skip
 
 

@@ -161,8 +161,8 @@ def _bytes(op: Op) -> str:
         size = int(getattr(op.form.entry, "alignment", 16))
     elif op.form.mnemonic == "cp":
         size = next((arg.bits for s, arg in op.sources if s.kind == "imm" and arg), 0)
-    elif op.form.mnemonic == "mbarrier":
-        size = 8
+    elif op.form.mnemonic in ("mbarrier", "tensormap"):
+        size = {"mbarrier": 8, "tensormap": tensors.MAP}[op.form.mnemonic]
     elif op.form.mnemonic == "call":
         size = 0
     else:

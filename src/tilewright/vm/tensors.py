@@ -89,6 +89,28 @@ def read_map(f: Ptr(Flight), place: i64) -> i64:
     return 0
 
 
+@native
+def put_field(w: Ptr(Warp), mask: i64, space: i64, low: i64, width: i64, pc: i64) -> i64:
+    """``width`` bits from bit ``low`` on of the maps at ``w.addresses`` become the 64 in
+    ``w.operands``, cut; 1 after a fault.
+    """
+    m = mask
+    while m != 0:
+        lane = lowest(m)
+        m = m & (m - 1)
+        place = resolve(w, space, w.addresses[lane], MAP, lane, pc)
+        if place == 0:
+            return 1
+        value = at(u64, w.operands)[lane]
+        if width == 64:
+            at(u64, place)[0] = value
+        else:
+            word = at(u32, place) + (low >> 5)
+            own = ((1 << width) - 1) << (low & 31)
+            word[0] = word[0] & ~own | value << (low & 31) & own
+    return 0
+
+
 # --- rows -----------------------------------------------------------------------------------------
 
 

@@ -292,7 +292,7 @@ class Primitives(Protocol):
         """Four rows of shared memory to a matrix, with ``op`` combined."""
 
     def tensor_map_replace(
-        self, space: str, address: Value, field: str, ordinal: int, value: Value
+        self, space: str, address: Value, field: str, ordinal: int, value: Value | int
     ) -> None:
         """Change a field, called as in PTX, of a tensor map (of dimension ``ordinal``)."""
 

@@ -186,7 +186,6 @@ FIELD = "tensormap.replace.{mode}.{field}[.{space}].b1024.{T}"
 def replace(m: Primitives, f: Form, a: Value, *given: Any) -> None:
     """Change one field of a tensor map; ``ordinal`` is a dimension."""
     *ordinal, value = given
-    value = m.const(32, value) if isinstance(value, int) else value
     m.tensor_map_replace(space_of(f), a, f.field, ordinal[0] if ordinal else 0, value)
 
 
