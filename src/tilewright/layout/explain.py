@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, NamedTuple
 
 from tilewright.errors import LayoutError
@@ -32,7 +33,7 @@ from tilewright.layout.arithmetic import Number, mul
 from tilewright.layout.basis import ScaledBasis, has_basis
 from tilewright.layout.composed import AnyLayout, ComposedLayout, inside
 from tilewright.layout.function import layout_of
-from tilewright.layout.int_tuple import IntTuple, ceil_div, product
+from tilewright.layout.int_tuple import IntTuple, ceil_div, normalize, product
 from tilewright.layout.inverse import chain, complement, gaps, left_inverse, right_inverse, rungs
 from tilewright.layout.layout import Layout, make_layout
 from tilewright.layout.modes import flatten
@@ -56,15 +57,20 @@ class Explanation:
 
 def explain(operation: Callable[..., Any], *args: Any) -> Explanation:
     """``operation(*args)`` step by step: of composition, complement, logical_divide, right_inverse
-    and left_inverse. LayoutError for another operation.
+    and left_inverse. LayoutError for another operation, or another number of arguments.
     """
-    if operation not in _WORKED:
+    name = getattr(operation, "__name__", repr(operation))
+    worked = next((how for known, how in _WORKED.items() if known is operation), None)
+    if worked is None:
         known = ", ".join(f.__name__ for f in _WORKED)
-        name = getattr(operation, "__name__", repr(operation))
         raise LayoutError(f"{name} is not explained", hint=f"{known} are")
+    try:
+        signature(operation).bind(*args)
+    except TypeError as e:
+        raise LayoutError(f"{name} of {len(args)} arguments: {e}") from None
     lines: list[str] = []
     try:
-        lines.extend(_WORKED[operation](*args))  # keeps those before a refusal
+        lines.extend(worked(*args))  # keeps those before a refusal
         result = operation(*args)
     except LayoutError as e:
         return Explanation((*lines, f"refused: {e.message}"), refusal=e)
@@ -192,7 +198,7 @@ def _columns(rows: Iterable[tuple[str, str]]) -> Lines:
 
 
 def _complement(layout: Any, max_idx: Any = 1) -> Lines:
-    bound = getattr(max_idx, "shape", max_idx)
+    bound = normalize(getattr(max_idx, "shape", max_idx), "bound")
     yield f"complement of {layout} in {product(bound)}"
     inner = layout_of(layout)
     yield from _indented(_gaps(inside(inner), bound))

@@ -53,7 +53,8 @@ def normalize(t: IntTuple, what: str) -> IntTuple:
         return tuple([x if x.__class__ is int else normalize(x, what) for x in t])
     if isinstance(t, Integral):
         return int(t)
-    if isinstance(t, (float, str, bytes)) or not hasattr(t, "__mul__"):
+    no_number = isinstance(t, (float, str, bytes)) or hasattr(t, "__array__")
+    if no_number or not hasattr(t, "__mul__"):
         raise LayoutError(f"a {what} is made of integers and tuples of them, not {t!r}")
     return t
 

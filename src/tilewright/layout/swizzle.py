@@ -61,11 +61,19 @@ class Swizzle(Shown):
         return ((1 << self.bits) - 1) << (self.base - min(0, self.shift))
 
     def __call__(self, offset: Any) -> Any:
+        if offset.__class__ is not int:
+            self._check(offset)
         if self.bits == 0:
             return offset
         if isinstance(offset, np.ndarray):
             return self._of_array(offset)
         return offset ^ (shiftr(offset, self.shift) & self.zzz_msk)
+
+    def _check(self, offset: Any) -> None:
+        """LayoutError for what has no bits to move."""
+        of_numpy = isinstance(offset, (np.ndarray, np.generic))
+        if not (offset.dtype.kind in "iu" if of_numpy else hasattr(offset, "__rshift__")):
+            raise LayoutError(f"{self} is of integers, not of {offset!r}")
 
     def _of_array(self, offset: NDArray[Any]) -> NDArray[Any]:
         moved: NDArray[Any] = shiftr(offset, self.shift)

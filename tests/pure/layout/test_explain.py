@@ -146,6 +146,11 @@ def test_inverses():
 def test_what_is_not_explained():
     with pytest.raises(LayoutError, match="logical_product is not explained"):
         explain(logical_product, L(4), L(2))
+    with pytest.raises(LayoutError, match=r"composition of 1 arguments: missing a required .*'b'"):
+        explain(composition, 5)
+    with pytest.raises(LayoutError, match="left_inverse of 2 arguments: too many"):
+        explain(left_inverse, L(4), L(2))
+    assert explain(complement, L(4), None).refusal is not None
 
 
 # --- the steps are the operation ---

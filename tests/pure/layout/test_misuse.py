@@ -59,8 +59,9 @@ CALLS = {
     "fill": [(A, 0)],
     "transform": [(A, abs), (), (TENSOR,), (TENSOR, 5)],
     "axpby": [(1, TENSOR, 0, A)],
+    "explain": [(None, B), ([], B), (cute.size, B), (cute.composition, 5), (cute.complement,)],
     "Swizzle": [("a", 1, 2), (1.5, 0, 2), (3, 0, 2)],
-    "Layout": [("a",), (4, "a"), ((4, 4), (1,)), (2.5,), (-1,)],
+    "Layout": [("a",), (4, "a"), ((4, 4), (1,)), (2.5,), (-1,), (np.arange(3),), (np.float32(2),)],
     "parse": [(5,), ("4:",)],
 }
 
@@ -71,6 +72,15 @@ CALLS = {
 def test_nonsense_is_a_typed_error(name, given):
     with pytest.raises(LayoutError):
         getattr(cute, name)(*given)
+
+
+@pytest.mark.parametrize("bits", [0, 2])
+@pytest.mark.parametrize(
+    "given", [1.5, None, "a", (1, 2), np.float32(1), np.zeros(3), B, Swizzle(1, 2, 3)], ids=repr
+)
+def test_a_swizzle_is_of_integers(bits, given):
+    with pytest.raises(LayoutError, match=f"Sw<{bits},0,3> is of integers, not of"):
+        Swizzle(bits, 0, 3)(given)
 
 
 def test_pythons_slices_are_no_coordinates():
