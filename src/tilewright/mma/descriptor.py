@@ -32,7 +32,7 @@ def _is_number(x: Any) -> bool:
 
 def pattern(swizzle: int) -> Swizzle:
     """The permutation of bits' addresses that belongs to rows of ``swizzle`` bytes."""
-    if swizzle not in SWIZZLES:
+    if not _is_number(swizzle) or swizzle not in SWIZZLES:
         raise LayoutError(f"swizzle is one of {sorted(SWIZZLES)} bytes, not {swizzle!r}")
     return Swizzle(swizzle.bit_length() - 5 if swizzle else 0, 7, 3)
 
@@ -41,7 +41,7 @@ def together(element_bits: int, swizzle: int, major: str) -> Layout:
     """The (row, column) → element of what belongs together: 8 rows (columns where MN-major) of a
     core matrix, or as long as the swizzle says.
     """
-    if major not in MAJORS:
+    if major.__class__ is not str or major not in MAJORS:
         raise LayoutError(f"major is K or MN, not {major!r}")
     length = 8 * (swizzle or PIECE) // element_bits
     return Layout((8, length), (length, 1)) if major == "K" else Layout((length, 8), (1, length))

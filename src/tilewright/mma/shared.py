@@ -35,6 +35,7 @@ from ..layout.composed import AnyLayout, inside, make_swizzled
 from ..layout.function import layout_of
 from ..layout.int_tuple import is_static
 from .descriptor import PIECE, SWIZZLES, Descriptor, pattern, together
+from .given import whole
 
 
 def make_smem_layout_atom(
@@ -106,6 +107,8 @@ def make_descriptor(
     """
     layout = layout_of(tile)
     bits = _bits(type_)
+    if not whole(start):
+        raise LayoutError(f"a descriptor's start is a byte address, not {start!r}")
     swizzle, first, inner = _parts(layout, bits)
     base = _base_offset(swizzle, start)
     if len(inner) != 2 or not inner.is_static() or has_basis(inner.stride):

@@ -232,6 +232,13 @@ STEP = zipped_divide(F16, (64, 16))[0]
         (lambda: make_descriptor(64, "f16"), LayoutError, "not of 64:1"),
         (lambda: make_descriptor(make_identity_layout((8, 8)), "f16"), LayoutError, "static tile"),
         (lambda: make_smem_layout("f16", "K", 64), LayoutError, "not 64"),
+        (lambda: make_smem_layout("f16", "K", (64, 64), [128]), LayoutError, r"not \[128\]"),
+        (lambda: make_smem_layout("f16", np.zeros(2), (64, 64)), LayoutError, "K or MN, not array"),
+        (
+            lambda: make_descriptor(make_smem_layout_atom("f16"), "f16", start="x"),
+            LayoutError,
+            "start is a byte address, not 'x'",
+        ),
     ],
 )
 def test_refused(make, error, message):
