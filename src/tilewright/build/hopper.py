@@ -59,7 +59,13 @@ class Hopper(Control):
         ended = self.mbarrier_try_wait(barrier, parity)
         self._branch(ended, again, negated=True)
 
-    # --- copies ---
+    def cp_async_mbarrier_arrive(self, barrier: Any, *, noinc: bool = False) -> None:
+        """Arrive when this thread's ``cp_async`` copies so far have landed. The phase waits for it
+        beyond the arrivals that the barrier was made with, or (``noinc``) as one of them.
+        """
+        self.emit(f"cp.async.mbarrier.arrive{'.noinc' * noinc}.shared::cta.b64", barrier)
+
+    # --- tensor copies ---
 
     def tma_load(
         self,
@@ -70,28 +76,97 @@ class Hopper(Control):
         *,
         ctas: Any = None,
         hint: Any = None,
+        im2col: Sequence[Any] | None = None,
     ) -> None:
         """Copy the box at ``coordinates`` (innermost first) to shared memory, 128-byte aligned;
         ``barrier`` hears of its bytes. ``ctas``: a mask of the cluster's CTAs that all get it, each
-        at this place with its own barrier.
+        at this place with its own barrier. ``im2col``: the pixels from there on, each read at these
+        offsets (u16) in W, H, D, by a map for that.
         """
-        words = ["cp.async.bulk.tensor", f"{len(coordinates)}d", "shared::cluster.global.tile", TX]
-        more = []
-        for word, operand in (("multicast::cluster", ctas), ("L2::cache_hint", hint)):
-            if operand is not None:
-                words.append(word)
-                more.append(operand)
+        mode = "tile" if im2col is None else "im2col"
+        words = ["cp.async.bulk.tensor", f"{len(coordinates)}d", "shared::cluster.global", mode, TX]
         source = self.tensor_address(tensor_map, coordinates)
-        self.emit(".".join(words), dst, source, barrier, *more)
+        more = () if im2col is None else (tuple(im2col),)
+        self._emit_with(words, (dst, source, barrier, *more), ctas, hint)
 
     def tma_store(self, tensor_map: Any, coordinates: Sequence[Any], src: Pointer) -> None:
         """Copy the box out of shared memory, in this thread's current bulk group."""
         opcode = f"cp.async.bulk.tensor.{len(coordinates)}d.global.shared::cta.tile.bulk_group"
         self.emit(opcode, self.tensor_address(tensor_map, coordinates), src)
 
+    def tma_reduce(
+        self, tensor_map: Any, coordinates: Sequence[Any], src: Pointer, op: str = "add"
+    ) -> None:
+        """Combine the box in shared memory with the tensor's, element by element, in this thread's
+        current bulk group. ``op``: add min max inc dec and or xor, as the map's type has it.
+        """
+        opcode = f"cp.reduce.async.bulk.tensor.{len(coordinates)}d.global.shared::cta.{op}.tile"
+        self.emit(f"{opcode}.bulk_group", self.tensor_address(tensor_map, coordinates), src)
+
+    def tma_prefetch(self, tensor_map: Any, coordinates: Sequence[Any]) -> None:
+        """A hint: the box will be copied; it goes to the L2 cache."""
+        opcode = f"cp.async.bulk.prefetch.tensor.{len(coordinates)}d.L2.global.tile"
+        self.emit(opcode, self.tensor_address(tensor_map, coordinates))
+
     def tma_prefetch_map(self, tensor_map: Any) -> None:
         """A hint: the map will be used."""
         self.emit("prefetch.tensormap", tree.Address(self._map(tensor_map).operand))
+
+    # --- bulk copies ---
+
+    def bulk_load(
+        self,
+        dst: Any,
+        src: Pointer,
+        bytes: Any,
+        barrier: Any,
+        *,
+        ctas: Any = None,
+        hint: Any = None,
+    ) -> None:
+        """Copy ``bytes`` of global memory to shared memory, all multiples of 16; ``barrier`` hears
+        of them. ``ctas`` as for ``tma_load``.
+        """
+        words = ["cp.async.bulk.shared::cluster.global", TX]
+        self._emit_with(words, (dst, src, bytes, barrier), ctas, hint)
+
+    def bulk_store(self, dst: Pointer, src: Any, bytes: Any, *, hint: Any = None) -> None:
+        """Copy ``bytes`` of shared memory to global memory, all multiples of 16, in this thread's
+        current bulk group.
+        """
+        words = ["cp.async.bulk.global.shared::cta.bulk_group"]
+        self._emit_with(words, (dst, src, bytes), None, hint)
+
+    def bulk_reduce(
+        self, dst: Any, src: Pointer, bytes: Any, op: str = "add", *, barrier: Any = None
+    ) -> None:
+        """Combine ``bytes`` of shared memory, elements of ``src``'s type, with those at ``dst``: of
+        global memory, in this thread's current bulk group; or with a ``barrier`` of shared memory,
+        which it stands beside: ``mapa`` gives both in another CTA of the cluster.
+        """
+        if not isinstance(src, Pointer):
+            raise kernel_error(f"bulk_reduce takes a pointer with the elements' type, not {src!r}")
+        t = src.dtype
+        type_ = f"b{t.bits}" if op in ("and", "or", "xor") else t.name
+        if op == "add" and t.name in ("f16", "bf16"):
+            type_ = f"noftz.{t.name}"
+        if op == "add" and t.name == "s64":
+            type_ = "u64"
+        if barrier is None:
+            opcode = f"cp.reduce.async.bulk.global.shared::cta.bulk_group.{op}.{type_}"
+            self.emit(opcode, dst, src, bytes)
+        else:
+            opcode = f"cp.reduce.async.bulk.shared::cluster.shared::cta.{TX}.{op}.{type_}"
+            self.emit(opcode, dst, src, bytes, barrier)
+
+    def _emit_with(
+        self, words: list[str], operands: tuple[Any, ...], ctas: Any, hint: Any
+    ) -> None:
+        """An instruction with the words and operands of what is asked for besides."""
+        for word, operand in (("multicast::cluster", ctas), ("L2::cache_hint", hint)):
+            if operand is not None:
+                words, operands = [*words, word], (*operands, operand)
+        self.emit(".".join(words), *operands)
 
     def bulk_commit(self) -> None:
         """This thread's bulk copies since the last commit become a group."""

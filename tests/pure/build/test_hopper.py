@@ -1,0 +1,93 @@
+"""The builder's names for bulk and tensor copies: the instructions that they are."""
+
+from __future__ import annotations
+
+import pytest
+
+from pure.build.tracing import lines
+from tilewright.errors import KernelError, UnknownInstruction
+
+TX = "mbarrier::complete_tx::bytes"
+
+
+def copies(body) -> list[str]:
+    """The copies of ``body(k, map, p, buf, bar)``; p is global, buf and bar are shared f16, b64."""
+
+    def kernel(k, m, p):
+        buf, bar = k.shared("f16", 512, align=128), k.shared("b64", 1)
+        body(k, m, p, buf, bar)
+
+    found = lines(kernel, "bytes 128 align 64", "ptr f16")
+    return [line for line in found if line.startswith("cp.")]
+
+
+def test_tensor_copies() -> None:
+    def body(k, m, p, buf, bar):
+        x = k.var("s32", 3)
+        k.tma_load(buf, m, (0, x, 2), bar, im2col=(1,))
+        k.tma_load(buf, m, (0, 1, 2, 3), bar, im2col=(1, k.var("u16", 2)), ctas=3)
+        k.tma_reduce(m, (0, x), buf)
+        k.tma_reduce(m, (0,), buf, "max")
+        k.tma_prefetch(m, (0, x))
+
+    made = copies(body)
+    load = "cp.async.bulk.tensor.{}d.shared::cluster.global.im2col." + TX
+    opcodes = [line.split()[0] for line in made]
+    assert opcodes == [
+        load.format(3),
+        load.format(4) + ".multicast::cluster",
+        "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group",
+        "cp.reduce.async.bulk.tensor.1d.global.shared::cta.max.tile.bulk_group",
+        "cp.async.bulk.prefetch.tensor.2d.L2.global.tile",
+    ]
+    assert made[0].endswith(", {1}") and made[1].endswith("}, 3")
+
+
+def test_bulk_copies() -> None:
+    def body(k, m, p, buf, bar):
+        k.bulk_load(buf, p, 1024, bar)
+        k.bulk_load(buf, p, 1024, bar, ctas=3)
+        k.bulk_store(p, buf, 1024)
+        k.bulk_reduce(p, buf, 1024)
+        k.bulk_reduce(p, buf.cast("s32"), 512, "min")
+        k.bulk_reduce(p, buf.cast("s64"), 512)
+        there = k.mapa(buf, 1), k.mapa(bar, 1)
+        k.bulk_reduce(there[0], buf.cast("u32"), 512, "xor", barrier=there[1])
+
+    into, out = "cp.async.bulk.shared::cluster.global." + TX, "global.shared::cta.bulk_group"
+    assert [line.split()[0] for line in copies(body)] == [
+        into,
+        into + ".multicast::cluster",
+        f"cp.async.bulk.{out}",
+        f"cp.reduce.async.bulk.{out}.add.noftz.f16",
+        f"cp.reduce.async.bulk.{out}.min.s32",
+        f"cp.reduce.async.bulk.{out}.add.u64",
+        f"cp.reduce.async.bulk.shared::cluster.shared::cta.{TX}.xor.b32",
+    ]
+
+
+def test_arrivals_behind_copies() -> None:
+    def body(k, m, p, buf, bar):
+        k.cp_async_mbarrier_arrive(bar)
+        k.cp_async_mbarrier_arrive(bar, noinc=True)
+
+    first, second = copies(body)
+    assert first.startswith("cp.async.mbarrier.arrive.shared::cta.b64 [")
+    assert second.startswith("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [")
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "says"),
+    [
+        (lambda k, m, p, buf, bar: k.bulk_reduce(p, buf, 64, "mul"), UnknownInstruction, "mul"),
+        (lambda k, m, p, buf, bar: k.bulk_reduce(p, 128, 64), KernelError, "pointer with the el"),
+        (lambda k, m, p, buf, bar: k.tma_reduce(m, (), buf), KernelError, "one to five coord"),
+        (lambda k, m, p, buf, bar: k.tma_load(buf, m, (0, 1, 2), bar, im2col=(1, 2)), KernelError,
+         "a vector of 1"),
+        (lambda k, m, p, buf, bar: k.tma_load(buf, m, (0, 1), bar, im2col=()), UnknownInstruction,
+         "three dimensions"),
+    ],
+)  # fmt: skip
+def test_what_there_is_not(body, error, says) -> None:
+    with pytest.raises(error, match=says):
+        copies(body)
