@@ -12,6 +12,8 @@ import numpy as np
 import simt
 from tilewright.dtypes import decode, dtype, encode
 from tilewright.mma import TensorMap
+from tilewright.mma.map_rules import TYPES
+from tilewright.mma.tensor_copy import places
 from tilewright.vm.reductions import OPERATIONS
 
 BYTES = 4096
@@ -25,6 +27,8 @@ SPECIAL = {
 }  # fmt: skip
 ATOMIC = {op: types.replace(" f32.ftz", "").split() for op, types in OPERATIONS.items()}
 PAIRS = [(op, type_) for op, types in ATOMIC.items() for type_ in types]
+INTO_SHARED = [("add", "u32"), ("add", "u64"), ("min", "s32"), ("max", "u32"), ("inc", "u32"),
+               ("dec", "u32"), ("xor", "u32")]  # fmt: skip
 
 
 def spelled(op: str, type_: str) -> str:
@@ -36,8 +40,11 @@ def spelled(op: str, type_: str) -> str:
     return f"{op}.noftz.{type_}" if op == "add" and type_ in ("f16", "bf16") else f"{op}.{type_}"
 
 
-def operands(op: str, type_: str, count: int, seed: int = 0) -> list[np.ndarray]:
-    """What is there and what comes, as bits: all special numbers with all, small ones, others."""
+def operands(op: str, type_: str, count: int = 0, seed: int = 0) -> list[np.ndarray]:
+    """What is there and what comes, as bits: all special numbers with all, small ones, others.
+    ``count`` of them, or ``BYTES``.
+    """
+    count = count or BYTES * 8 // dtype(type_).bits
     rng, size = np.random.default_rng([seed, *f"{op}{type_}".encode()]), dtype(type_).bits
     made = [rng.integers(0, 2**size, count, f"u{size // 8}", endpoint=False) for _ in range(2)]
     small = count // 4
@@ -160,3 +167,32 @@ def to_neighbour(op: str, type_: str, wait: str = WAIT) -> str:
     {WHOLE.format(base="%a0", label="D", body=STORE, bytes=BYTES)}
     OVER: barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"""
     return simt.kernel(body, TOP.format(bytes=BYTES))
+
+
+# --- tensors --------------------------------------------------------------------------------------
+
+MAPS = [
+    ("u32", (100,), (), (64,), 0),
+    ("s32", (40, 30), (192,), (16, 8), 0),
+    ("f32", (40, 30), (192,), (32, 8), 128),
+    ("f16", (40, 30), (96,), (16, 16), 32),
+    ("bf16", (32, 9, 5), (64, 640), (32, 4, 3), 64),
+    ("s64", (8, 7, 3, 2), (64, 448, 1344), (4, 2, 3, 2), 0),
+    ("u64", (4, 5, 3, 2, 2), (32, 160, 480, 960), (4, 3, 2, 1, 2), 32),
+]
+
+
+def tensor(type_: str, m: TensorMap, op: str, coordinates, launch=simt.both, says=STORED):
+    """(what a launch leaves of the tensor, what is to be left)."""
+    size = TYPES[type_].bytes
+    spans = [(n - 1) * s for n, s in zip(m.shape[1:], m.strides, strict=True)]
+    there = operands(op, type_, -(-(sum(spans) // size + m.shape[0]) // 64) * 64)[0]
+    comes = operands(op, type_, seed=1)[1]
+    found = places(m, coordinates, store=True)
+    inside = found.source >= 0
+    to, source = (x[inside] // size for x in (found.source, found.shared))
+    expected = there.copy()
+    expected[to] = combined(op, type_, there[to], comes[source])
+    described = np.frombuffer(m.encode(), np.uint8)
+    text = to_tensor(op, m, coordinates, says=says)
+    return launch(text, [there, comes, described])[0], expected

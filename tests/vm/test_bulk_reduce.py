@@ -6,34 +6,26 @@ import pytest
 import simt
 from bulk_kernels import (
     BYTES,
+    INTO_SHARED,
+    MAPS,
     PAIRS,
     REPLACED,
-    STORED,
     combined,
     operands,
     spelled,
+    tensor,
     to_global,
     to_neighbour,
     to_tensor,
 )
-from tilewright.dtypes import dtype
 from tilewright.errors import VmFault
 from tilewright.mma import TensorMap
-from tilewright.mma.map_rules import TYPES
-from tilewright.mma.tensor_copy import places
 from tilewright.vm import Machine
-
-INTO_SHARED = [("add", "u32"), ("add", "u64"), ("min", "s32"), ("max", "u32"), ("inc", "u32"),
-               ("dec", "u32"), ("xor", "u32")]  # fmt: skip
-
-
-def count(type_: str) -> int:
-    return BYTES * 8 // dtype(type_).bits
 
 
 @pytest.mark.parametrize(("op", "type_"), PAIRS)
 def test_into_global_memory(op, type_):
-    old, new = operands(op, type_, count(type_))
+    old, new = operands(op, type_)
     made, _ = simt.both(to_global(op, type_), [old, new])
     np.testing.assert_array_equal(made, combined(op, type_, old, new))
 
@@ -41,39 +33,12 @@ def test_into_global_memory(op, type_):
 @pytest.mark.parametrize(("op", "type_"), INTO_SHARED)
 @pytest.mark.parametrize("seed", [0, 3])
 def test_into_the_shared_memory_of_a_neighbour(op, type_, seed):
-    old, new = operands(op, type_, count(type_))
+    old, new = operands(op, type_)
     made, _ = simt.both(to_neighbour(op, type_), [old, new], seed=seed, grid=2, cluster=2)
     np.testing.assert_array_equal(made, combined(op, type_, old, new))
 
 
 # --- tensors --------------------------------------------------------------------------------------
-
-MAPS = [
-    ("u32", (100,), (), (64,), 0),
-    ("s32", (40, 30), (192,), (16, 8), 0),
-    ("f32", (40, 30), (192,), (32, 8), 128),
-    ("f16", (40, 30), (96,), (16, 16), 32),
-    ("bf16", (32, 9, 5), (64, 640), (32, 4, 3), 64),
-    ("s64", (8, 7, 3, 2), (64, 448, 1344), (4, 2, 3, 2), 0),
-    ("u64", (4, 5, 3, 2, 2), (32, 160, 480, 960), (4, 3, 2, 1, 2), 32),
-]
-
-
-def tensor(type_: str, m: TensorMap, op: str, coordinates, machine=simt.both, says=STORED):
-    """(what the machine leaves of the tensor, what is to be left)."""
-    size = TYPES[type_].bytes
-    spans = [(n - 1) * s for n, s in zip(m.shape[1:], m.strides, strict=True)]
-    there = operands(op, type_, -(-(sum(spans) + m.shape[0] * size) // size // 64) * 64)[0]
-    comes = operands(op, type_, count(type_), seed=1)[1]
-    found = places(m, coordinates, store=True)
-    inside = found.source >= 0
-    to, source = (x[inside] // size for x in (found.source, found.shared))
-    expected = there.copy()
-    expected[to] = combined(op, type_, there[to], comes[source])
-    described = np.frombuffer(m.encode(), np.uint8)
-    text = to_tensor(op, m, coordinates, says=says)
-    return machine(text, [there, comes, described])[0], expected
-
 
 @pytest.mark.parametrize(("type_", "shape", "strides", "box", "swizzle"), MAPS)
 @pytest.mark.parametrize("op", ["add", "min", "xor", "inc"])

@@ -1,0 +1,78 @@
+"""Bulk and tensor reductions, asynchronous stores and arrivals on a GPU: the machine's bits.
+
+Each element is combined once, so there is one order, and NaNs, subnormals and zeros of both signs
+are among the operands.
+"""
+
+import numpy as np
+import pytest
+
+import simt
+from async_kernels import ARRIVALS, REDUCTIONS, SPACES, STORES, copied, reducing, sent, storing
+from bulk_kernels import (
+    INTO_SHARED,
+    MAPS,
+    PAIRS,
+    REPLACED,
+    STORED,
+    operands,
+    tensor,
+    to_global,
+    to_neighbour,
+)
+from simt_gpu import on_gpu
+from tilewright.mma import TensorMap
+
+pytestmark = pytest.mark.sm("sm_90a")
+TILED = {type_: TensorMap.tiled(0, type_, *of, swizzle=swizzle) for type_, *of, swizzle in MAPS}
+PIXELS = TensorMap.im2col(0, "f32", (16, 5, 4, 2), (64, 320, 1280), (0, 0), (0, 0), 8, 20)
+
+
+def check(text, buffers, **shape) -> None:
+    np.testing.assert_array_equal(
+        on_gpu(text, buffers, **shape)[0], simt.run(text, buffers, **shape)[0]
+    )
+
+
+@pytest.mark.parametrize(("op", "type_"), PAIRS)
+def test_a_reduction_into_global_memory(op, type_):
+    check(to_global(op, type_), operands(op, type_))
+
+
+@pytest.mark.parametrize(("op", "type_"), INTO_SHARED)
+def test_a_reduction_into_a_neighbour(op, type_):
+    check(to_neighbour(op, type_), operands(op, type_), grid=2, cluster=2)
+
+
+@pytest.mark.parametrize(
+    ("op", "type_"), [(op, t) for op, t in PAIRS if t in TILED and (op, t) != ("add", "s64")]
+)
+@pytest.mark.parametrize("says", [STORED, REPLACED], ids=["stored", "replaced"])
+def test_a_reduction_into_a_tensor(op, type_, says):
+    m = TILED[type_]
+    for coordinates in ([0] * m.rank, [n // 2 // 8 * 8 for n in m.shape]):
+        made, expected = tensor(type_, m, op, coordinates, on_gpu, says)
+        np.testing.assert_array_equal(made, expected)
+
+
+def test_a_reduction_into_pixels():
+    made, expected = tensor("f32", PIXELS, "add", [8, 3, 2, 0], on_gpu)
+    np.testing.assert_array_equal(made, expected)
+
+
+@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize("type_", STORES)
+def test_stores_of_registers(space, type_):
+    check(storing(space, type_), sent(6), grid=6, cluster=3)
+
+
+@pytest.mark.parametrize(("op", "type_"), REDUCTIONS)
+def test_reductions_of_registers(op, type_):
+    buffers = [x % 5 if op in ("inc", "dec") else x for x in sent(2)]
+    check(reducing(op, type_), buffers, grid=2, cluster=2)
+
+
+@pytest.mark.parametrize("how", ARRIVALS)
+def test_arrivals_behind_copies(how):
+    given = np.arange(256, dtype=np.uint32)
+    check(copied(how), [np.zeros_like(given), given], block=64)
