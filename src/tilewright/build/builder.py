@@ -1,7 +1,7 @@
 """The builder, ``k``: what a kernel function is given to write its kernel with.
 
 It is the sum of its parts, each a file: emission of instructions, arithmetic, conversions, memory,
-control flow, what warps do together; and the names of special registers, which are here.
+control flow, what warps do together, prints; and the names of special registers, which are here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from ..target import Target
 from .algorithms import Algorithms
 from .hopper import Hopper
 from .opcode import Opcode
+from .printing import Printing
 from .registers import Reg
 from .source import kernel_error
 from .unpack import Unpacking
@@ -41,7 +42,7 @@ class Vector3:
         return self._k.special(f"{self._name}.z")
 
 
-class Builder(Algorithms, Unpacking, Hopper):
+class Builder(Algorithms, Unpacking, Hopper, Printing):
     """Builds one kernel. Its methods emit instructions at the end of the kernel's body.
 
     ``k.tid``, ``k.ntid``, ``k.ctaid``, ``k.nctaid`` have ``.x .y .z`` (u32); ``k.laneid``;

@@ -146,7 +146,7 @@ def _module(k: Builder, name: str, params: tuple[Param, ...]) -> tree.Module:
     if k.dynamic_align:
         dynamic = tree.Variable("shared", "b8", DYNAMIC_SHARED, (0,), k.dynamic_align)
         items.append(replace(dynamic, linkage="extern"))
-    items.append(_function(k, name, params))
+    items += [*k.externs(), *k.texts(), _function(k, name, params)]
     module = tree.Module(items=tuple(items))
     asked = {("1.0", name) for name in (_LEAST_TARGET, *k.targets)}
     version, target = lowest({*module_needs(module), *asked})
@@ -155,7 +155,7 @@ def _module(k: Builder, name: str, params: tuple[Param, ...]) -> tree.Module:
 
 def _function(k: Builder, name: str, params: tuple[Param, ...]) -> tree.Function:
     bounds = tuple(tree.Directive(d, tuple(map(str, n))) for d, n in k.bounds.items())
-    body = (*k.register_declarations(), *k.variables, *k.prologue, *k.body)
+    body = (*k.register_declarations(), *k.variables, *k.depots(), *k.prologue, *k.body)
     return tree.Function(name, "entry", tuple(p.variable() for p in params), (), bounds, body)
 
 

@@ -39,7 +39,7 @@ HINTS = {
     "CUDA_ERROR_ILLEGAL_INSTRUCTION": f"a kernel ran an instruction it may not; {_DEAD}",
     "CUDA_ERROR_INVALID_PC": f"a kernel jumped to nowhere; {_DEAD}",
     "CUDA_ERROR_HARDWARE_STACK_ERROR": f"a kernel overran its call stack; {_DEAD}",
-    "CUDA_ERROR_ASSERT": f"an assertion in a kernel failed; {_DEAD}",
+    "CUDA_ERROR_ASSERT": f"a kernel's assertion failed, stderr says which and where; {_DEAD}",
     "CUDA_ERROR_LAUNCH_FAILED": f"a kernel stopped on an error; {_DEAD}",
     "CUDA_ERROR_LAUNCH_TIMEOUT": "a display's watchdog stopped the kernel",
     "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": (

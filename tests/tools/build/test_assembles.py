@@ -57,7 +57,18 @@ def everything_else(k, p: ptr(f32), n: u32, h: f16, d: f64, *, block=96):
         p.cast("u32").reduce("max", i.view("u32"), index=i)
 
 
-@pytest.mark.parametrize("made", [copy_and_multiply, everything_else], ids=lambda k: k.__name__)
+@kernel(block=32)
+def speaks(k, p: ptr(f32), n: u32, h: f16):
+    i = k.tid.x
+    k.assert_(n <= 32, "there is one warp")
+    with k.when(i < n):
+        k.print("p[%u] at %p is %f, h is %g: %s", i, p, p[i], h, "all of it")
+
+
+MADE = [copy_and_multiply, everything_else, speaks]
+
+
+@pytest.mark.parametrize("made", MADE, ids=lambda k: k.__name__)
 @pytest.mark.parametrize("arch", ["", "sm_90a", "sm_120"])
 def test_it_assembles_without_spills(made: Kernel, arch: str) -> None:
     cubin = cuda.compile(made.trace().ptx, arch or made.trace().target)
