@@ -21,6 +21,13 @@ def test_the_bits_of_an_h200_in_every_order_of_landing(stages, cluster, seed):
     assert hashlib.sha256(d.tobytes()).hexdigest() == GOLDEN
 
 
+def test_one_warp_frees_a_stage_for_its_warpgroup():
+    """However far behind the other three are: it has waited for the products of all."""
+    size = (128, 128, 24 * 64)
+    made = {on_machine(gemm(4, 1).ptx, size, 4, 1, seed).tobytes() for seed in range(60)}
+    assert len(made) == 1
+
+
 # what is taken from the kernel, what stands there instead, what the machine says
 MISTAKES = {
     "a stage is freed while wgmma reads it": ("wgmma.wait_group", None, "in flight"),

@@ -267,6 +267,13 @@ def test_a_fault_in_the_rows_of_the_last_warp_is_its_own() -> None:
     assert error.thread is not None and error.thread[0] // 32 == 3
 
 
+def test_a_warp_waits_for_the_products_of_its_warpgroup() -> None:
+    """Here for those of a warp that has none."""
+    product = multiply(D, "%da", "%db")
+    error = faults(f"setp.lt.u32 %p1, %t, 96; @!%p1 bra OVER; {product} {WAITED} OVER:")
+    assert error.kind == "deadlock" and "the warpgroup's other warps" in str(error)
+
+
 @pytest.mark.parametrize(
     ("shape", "type_", "word", "shown"),
     [

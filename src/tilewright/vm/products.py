@@ -1,13 +1,14 @@
 """wgmmas under way, in native code. A product is computed when it is issued; until its group has
 been waited for, its registers belong to it, and so does the shared memory that it reads: hardware
-would read both at any time until then.
+would read both at any time until then. It is done for all four warps of the warpgroup at once.
 """
 
 from __future__ import annotations
 
 from .groups import fault
+from .mbarrier import wake
 from .native import Ptr, i64, native
-from .state import IN_FLIGHT, PRODUCTS, Cta, Product, Warp
+from .state import IN_FLIGHT, JUMP, PRODUCTS, WAIT, WARPS, Cta, Product, Warp
 from .warpgroup import FROM_SHARED, PIECE, ROWS, TRANS_A, TRANS_B, piece_k, piece_mn
 
 
@@ -56,21 +57,35 @@ def retire(w: Ptr(Warp), end: i64) -> i64:
 
 @native
 def commit(w: Ptr(Warp), mask: i64) -> i64:
-    """The products since the last commit become a group."""
+    """The products since the last commit become a group, for which others of the warpgroup may
+    wait.
+    """
     if mask != 0:
         w.product_group += 1
+        wake(w.cta)
     return 0
 
 
 @native
 def await_(w: Ptr(Warp), mask: i64, pending: i64) -> i64:
-    """All groups but the ``pending`` newest are done."""
+    """All groups but the ``pending`` newest are done: JUMP, or WAIT while another warp of the
+    warpgroup has not committed them.
+    """
+    first = w.index & -WARPS
+    for i in range(first, first + WARPS if mask != 0 else first):
+        other = at(Warp, w.cta.frames + i * w.launch.frame_bytes)
+        if i < w.launch.warps and other.product_group < w.product_group - pending:
+            w.expired = w.expired & ~mask
+            w.awaited = 0
+            return WAIT
     end = w.product_head
     while end < w.product_tail and product(w, end).group < w.product_group - pending:
         end += 1
     if mask != 0 and end > w.product_head:
         retire(w, end)
-    return 0
+    if mask != 0 and w.product_done < w.product_group - pending:
+        w.product_done = w.product_group - pending
+    return JUMP
 
 
 @native
@@ -110,14 +125,29 @@ def reads(
 
 
 @native
+def done(cta: Ptr(Cta), index: i64) -> i64:
+    """How many groups of a warp's products some warp of its warpgroup has waited for."""
+    most = 0
+    first = index & -WARPS
+    for i in range(first, first + WARPS):
+        w = at(Warp, cta.frames + i * cta.launch.frame_bytes)
+        if i < cta.launch.warps and w.product_done > most:
+            most = w.product_done
+    return most
+
+
+@native
 def overwritten(cta: Ptr(Cta), low: i64, high: i64) -> i64:
     """1 + the instruction of a product under way that reads what is to be written; 0: none."""
     if cta.products == 0:
         return 0
     for i in range(cta.launch.warps):
         w = at(Warp, cta.frames + i * cta.launch.frame_bytes)
+        groups = done(cta, i) if w.product_tail > w.product_head else 0
         for n in range(w.product_head, w.product_tail):
             p = product(w, n)
+            if p.group < groups:
+                continue
             if reads(p.b, p.how & TRANS_B, p.bits, 0, p.n, p.k, low, high) != 0:
                 return p.pc + 1
             first = (w.index & 3) * ROWS

@@ -59,6 +59,7 @@ FLIGHTS = 64  # bulk copies of a CTA that can be under way, likewise
 PRODUCTS = 32  # wgmmas of a warp that can be under way, likewise
 RANK_SHIFT = 24  # a shared::cluster address: (rank + 1) << 24 | offset; without a rank, one's own
 BARRIERS = 16
+WARPS = 4  # of a warpgroup
 ALL = 0xFFFFFFFF
 
 
@@ -302,6 +303,7 @@ class Warp(Struct):
     product_head = i64
     product_tail = i64
     product_group = i64
+    product_done = i64
     in_flight = i64
     at = Array(u32, BARRIERS)
     came = Array(u32, BARRIERS)

@@ -15,12 +15,11 @@ from . import groups, products, warpgroup
 from .llvm_warpgroup import part, shape
 from .native import u8
 from .record import Record, view
-from .state import OUT_OF_BOUNDS, Cta, Launch
+from .state import OUT_OF_BOUNDS, WARPS, Cta, Launch
 from .step_memory import Fault, Lanes, SteppedMemory, lanes_of
 from .warpgroup import FROM_SHARED, PIECE, ROWS, TRANS_A, TRANS_B
 
 Bits = npt.NDArray[Any]
-WARPS = 4
 
 
 class SteppedProducts(SteppedMemory):
@@ -71,7 +70,7 @@ class SteppedProducts(SteppedMemory):
         self.native(products.commit, self.mask)
 
     def wgmma_wait(self, pending: int) -> None:
-        self.native(products.await_, self.mask, pending)
+        self.sleep_unless(self.native(products.await_, self.mask, pending))
 
     def meet(self, sets: int) -> None:
         self.checked(products.touched, self.mask, sets, self.op.pc)

@@ -16,6 +16,7 @@ from .row import Form, Options, listed, row
 
 WGMMA = tuple(r for r in mma.ROWS if r.asynchronous)
 HOPPER: Options = {"ptx": "8.0", "target": "sm_90a", "effects": "convergent async", "lead": 1}
+WAITS: Options = {**HOPPER, "effects": "convergent async waits"}
 SIGNS = "imm_scale_a:imm(-1 1), imm_scale_b:imm(-1 1)"
 
 
@@ -80,7 +81,7 @@ def commit_group(m: Primitives, f: Form) -> None:
     m.wgmma_commit()
 
 
-@row("wgmma.wait_group.sync.aligned", "n:imm(0..)", **HOPPER)
+@row("wgmma.wait_group.sync.aligned", "n:imm(0..)", **WAITS)
 def wait_group(m: Primitives, f: Form, n: int) -> None:
     """Wait until at most the ``n`` newest groups are under way."""
     m.convergent(m.const(32, ALL))
