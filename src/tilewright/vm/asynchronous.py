@@ -11,7 +11,7 @@ from typing import Any
 
 from ..mma import map_fields
 from ..ptx.isa.primitives import Tensor
-from . import bulk, copies, mbarrier, reductions, tensors
+from . import bulk, copies, mbarrier, products, reductions, tensors
 from .evaluate import Evaluator, Value
 from .native import Native
 from .special import FIELDS
@@ -68,6 +68,15 @@ class Asynchronous(Evaluator):
         happened, and begin the block again.
         """
         raise NotImplementedError
+
+    # --- products ---
+
+    def spare(self, space: str, address: Value, size: int) -> None:
+        """A fault where what is to be written belongs to a product under way."""
+        if self.program.used and self.space(space) in ("", "shared"):
+            self.set_line("addresses", address)
+            how = (SPACES[self.space(space)], size, self.op.pc)
+            self.check(self.runtime(products.spoils, self.mask, *how))
 
     # --- mbarriers ---
 

@@ -13,10 +13,12 @@ from .access import find_global, move, resolve
 from .groups import draw, fault
 from .mbarrier import count, found, live, owner
 from .native import Ptr, i64, native, u8, u32, u64
+from .products import overwritten
 from .state import (
     ALL,
     BAD_MBARRIER,
     GLOBAL_BASE,
+    IN_FLIGHT,
     MISALIGNED,
     OUT_OF_BOUNDS,
     QUEUE,
@@ -61,6 +63,11 @@ def happen(w: Ptr(Warp), c: Ptr(Copy), mask: i64) -> i64:
         lane = lowest(m)
         m = m & (m - 1)
         target = c.target[lane] + w.cta.shared
+        hit = overwritten(w.cta, c.target[lane], c.target[lane] + c.bytes)
+        if hit != 0:
+            w.worker.fault_value = hit - 1
+            fault(w, IN_FLIGHT, c.pc, lane, c.target[lane])
+            return 1
         source = c.source[lane]
         n = c.valid[lane]
         if n == c.bytes:

@@ -5,11 +5,26 @@ would read both at any time until then. It is done for all four warps of the war
 
 from __future__ import annotations
 
+from .access import resolve
 from .groups import fault
 from .mbarrier import wake
 from .native import Ptr, i64, native
 from .state import IN_FLIGHT, JUMP, PRODUCTS, WAIT, WARPS, Cta, Product, Warp
-from .warpgroup import FROM_SHARED, PIECE, ROWS, TRANS_A, TRANS_B, piece_k, piece_mn
+from .warpgroup import (
+    FROM_SHARED,
+    PIECE,
+    ROWS,
+    TRANS_A,
+    TRANS_B,
+    distance,
+    piece_k,
+    piece_mn,
+    row_bits,
+)  # fmt: skip
+
+LINE, ATOM = 128, 8 * 128 + 128  # bytes that a swizzle stays in, and eight rows of them
+REGISTERS = -1  # what a fault has for an address where registers were used
+PLAIN = 4  # bits of an offset in a row that is not swizzled
 
 
 @native(inline=True)
@@ -96,7 +111,7 @@ def touched(w: Ptr(Warp), mask: i64, registers: i64, pc: i64) -> i64:
     for n in range(w.product_head, w.product_tail):
         if (product(w, n).registers & registers) != 0:
             w.worker.fault_value = product(w, n).pc
-            fault(w, IN_FLIGHT, pc, lowest(mask), 0)
+            fault(w, IN_FLIGHT, pc, lowest(mask), REGISTERS)
             return 1
     return 0
 
@@ -104,11 +119,25 @@ def touched(w: Ptr(Warp), mask: i64, registers: i64, pc: i64) -> i64:
 # --- shared memory --------------------------------------------------------------------------------
 
 
+@native(inline=True)
+def far(d: i64, across: i64, bits: i64, rows: i64, k: i64) -> i64:
+    """Bytes behind its start that no piece of an operand reaches."""
+    lines = k if across != 0 else rows
+    width = rows << 1 if across != 0 else k * bits >> 3
+    swap = across != 0 and row_bits(d) == PLAIN
+    along = distance(d, 32 if swap else 16)
+    beside = distance(d, 16 if swap else 32)
+    return ((lines - 1) >> 3) * beside + (width >> row_bits(d)) * along + ATOM
+
+
 @native
 def reads(
     d: i64, across: i64, bits: i64, first: i64, rows: i64, k: i64, low: i64, high: i64
 ) -> i64:
     """Whether an operand has a piece in the bytes ``low`` to ``high`` of shared memory."""
+    start = distance(d, 0)
+    if high <= start - LINE or low >= start + far(d, across, bits, first + rows, k):
+        return 0
     if across != 0:
         for i in range(k):
             for p in range(rows >> 3):
@@ -155,4 +184,36 @@ def overwritten(cta: Ptr(Cta), low: i64, high: i64) -> i64:
                 p.a, p.how & TRANS_A, p.bits, first, ROWS, p.stored_k, low, high
             ) != 0:
                 return p.pc + 1
+    return 0
+
+
+@native
+def spoils(w: Ptr(Warp), mask: i64, space: i64, size: i64, pc: i64) -> i64:
+    """A fault (1) where lanes are to write ``size`` bytes at ``w.addresses`` that a product under
+    way in their CTA reads.
+    """
+    if w.cta.products == 0:
+        return 0
+    low = w.launch.shared_bytes
+    high = 0
+    for exact in range(2):
+        m = mask
+        while m != 0:
+            lane = lowest(m)
+            m = m & (m - 1)
+            host = resolve(w, space, w.addresses[lane], size, lane, pc)
+            if host == 0:
+                return 1
+            offset = host - w.cta.shared
+            if offset < 0 or offset >= w.launch.shared_bytes:
+                continue
+            low = offset if offset < low else low
+            high = offset + size if offset + size > high else high
+            hit = overwritten(w.cta, offset, offset + size) if exact != 0 else 0
+            if hit != 0:
+                w.worker.fault_value = hit - 1
+                fault(w, IN_FLIGHT, pc, lane, offset)
+                return 1
+        if low >= high or overwritten(w.cta, low, high) == 0:
+            return 0
     return 0

@@ -63,6 +63,14 @@ class Products(MemoryAccess):
         self.settled = 0
         return tuple(self.b.load(self.register(i), typ=lanes(32), align=64) for i in range(len(d)))
 
+    def store(self, space: str, address: Value, values: tuple[Value, ...]) -> None:
+        self.spare(space, address, self.width(values[0]) // 8 * len(values))
+        super().store(space, address, values)
+
+    def atomic(self, space: str, op: str, type_: str, address: Value, *operands: Value) -> Value:
+        self.spare(space, address, self.width(operands[0]) // 8)
+        return super().atomic(space, op, type_, address, *operands)
+
     def wgmma_commit(self) -> None:
         self.runtime(products.commit, self.mask)
 

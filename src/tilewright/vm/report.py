@@ -11,6 +11,7 @@ from . import tensors
 from .mbarrier import MOST
 from .native import u32, u64
 from .operands import Op
+from .products import REGISTERS
 from .record import Record, view
 from .state import (
     BAD_BARRIER,
@@ -107,7 +108,7 @@ def _what(run: Run, code: int, op: Op, address: int, value: int) -> str:
     if code == BAD_METADATA:
         return f"{opcode} with metadata {address:#06b}, which selects nothing"
     if code == IN_FLIGHT:
-        return f"{opcode} {_hit(run, op)} the {_named(run, value)} that nobody has waited for yet"
+        return f"{opcode} {_hit(address)} the {_named(run, value)} that nobody has waited for yet"
     if code == BAD_MBARRIER:
         return f"{opcode} at {address % (1 << 64):#x}: {_mbarrier(op, value % (1 << 64))}"
     if code == BAD_BULK:
@@ -131,8 +132,8 @@ def _named(run: Run, pc: int) -> str:
     return run.program.ops[pc].form.opcode + line
 
 
-def _hit(run: Run, op: Op) -> str:
-    return "uses registers of" if run.program.met.get(op.pc) else "overwrites what is read by"
+def _hit(address: int) -> str:
+    return "uses registers of" if address == REGISTERS else "overwrites what is read by"
 
 
 def _mbarrier(op: Op, word: int) -> str:

@@ -66,6 +66,14 @@ class SteppedProducts(SteppedMemory):
         self.native(products.issue, self.mask, used, how, size, self.op.pc)
         return tuple(i.fragment("d").registers(made).T)
 
+    def store(self, space: str, address: Lanes, values: tuple[Lanes, ...]) -> None:
+        self.spare(space, address, self.width(values[0]) // 8 * len(values))
+        super().store(space, address, values)
+
+    def atomic(self, space: str, op: str, type_: str, address: Lanes, *operands: Lanes) -> Lanes:
+        self.spare(space, address, self.width(operands[0]) // 8)
+        return super().atomic(space, op, type_, address, *operands)
+
     def wgmma_commit(self) -> None:
         self.native(products.commit, self.mask)
 

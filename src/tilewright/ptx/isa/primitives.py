@@ -294,7 +294,8 @@ class Primitives(Protocol):
     def tensor_map_replace(
         self, space: str, address: Value, field: str, ordinal: int, value: Value | int
     ) -> None:
-        """Change a field, called as in PTX, of a tensor map (of dimension ``ordinal``)."""
+        """Change a field, called as in PTX, of a tensor map (of dimension ``ordinal``); to a number
+        where the field's values have names."""
 
     def store_async(
         self,
