@@ -225,7 +225,7 @@ class Hopper(Control):
         shared = not isinstance(a, (tuple, list))
         flags = trans if trans is not None else (0, 0) if shared else (0,)
         immediates = (*signs, *flags) if of_half else signs
-        if opcode.split(".")[4 if ".sp." not in opcode else 5] == "s32":
+        if "s32" in opcode.split("."):
             immediates = ()
         whole = accumulate if isinstance(accumulate, Reg) else int(bool(accumulate))
         self.emit(opcode, a if shared else tuple(a), b, whole, *immediates, into=tuple(d))
