@@ -114,7 +114,8 @@ def _gpu() -> Iterator[Finding]:
         return
     try:
         yield Finding("driver", "CUDA {}.{}".format(*cuda.version()))
-        yield Finding("assembler", cuda.compiler())
+        whole = cuda.compiler("setmaxnreg")
+        yield Finding("assembler", f"{cuda.compiler()}; for setmaxnreg: {whole}")
         for p in cuda.devices():
             memory = f"{p.memory / 2**30:.0f} GiB"
             yield Finding(f"cuda:{p.ordinal}", f"{p.name}, {p.arch}, {p.sms} SMs, {memory}")

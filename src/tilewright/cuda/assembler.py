@@ -1,8 +1,11 @@
-"""PTX text to machine code: by nvJitLink where it fits, else by the driver's own assembler.
+"""PTX text to machine code, by the fastest assembler that does it justice.
 
-nvJitLink needs no GPU and says more, but it must not be older than the PTX's ``.version`` or the
-architecture, and its major version must not be newer than the driver's, which could not load what
-it makes. In each of these cases the driver compiles instead.
+nvJitLink comes first: it starts no process and needs no GPU. Where it is older than the PTX's
+``.version`` or the architecture, or newer than the driver, which could not load what it makes, the
+driver's linker stands in. Both make code for linking, in which ``setmaxnreg`` is without effect,
+and what relied on it spills (there is no option against that). PTX that has it is assembled as a
+whole program: by the program ``ptxas`` (120 to 400 ms for a GEMM), else by the driver, which does
+so when it loads PTX text and keeps the result in a cache of its own, but reports only once.
 """
 
 from __future__ import annotations
@@ -13,12 +16,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import CudaError, DeviceError, MissingPackage, TargetError
-from .cubin import Cubin, assembler_error
+from . import ptxas
+from .cubin import Cubin, assembler_error, text_of
 from .device import gpu
 from .driver import INSTALL, call, cu, error_of, nvjitlink, version
 
 _TARGET = re.compile(r"^\s*\.target\s+(sm_\d+[af]?)", re.MULTILINE)
-_TOO_OLD = ("Unsupported .version", "ERROR_UNRECOGNIZED_ARCH", "ERROR_UNSUPPORTED_ARCH")
+_WHOLE = "setmaxnreg"  # what only a whole program can have
+_OTHERS_MAY = (  # take what this assembler refused
+    "Unsupported .version", "ERROR_UNRECOGNIZED_ARCH", "ERROR_UNSUPPORTED_ARCH",
+    "is not defined for option 'gpu-name'", ptxas.BROKEN,
+)  # fmt: skip
 _LOG_BYTES = 1 << 16
 
 
@@ -36,6 +44,9 @@ def compile(
     ``contract=False`` keeps a plain ``mul`` and ``add`` apart, which ptxas otherwise makes an FMA;
     ``lineinfo`` keeps ``.loc`` lines for profilers; ``file`` names the PTX in errors.
 
+    Where only the driver can make a whole program, the cubin is the PTX itself, and what is wrong
+    with it is found when it is loaded.
+
     Raises CudaError with the line of the PTX and the assembler's log in its notes, MissingPackage
     and DeviceError where there is nothing to compile with.
     """
@@ -43,17 +54,18 @@ def compile(
     text = text.rstrip("\0")
     arch = arch or target_of(text)
     options = Options(contract, lineinfo, max_registers, file)
-    unsuited: MissingPackage | CudaError
+    first, second = (with_ptxas, on_load) if _WHOLE in text else (with_nvjitlink, with_driver)
+    unsuited: MissingPackage | DeviceError
     try:
-        return with_nvjitlink(text, arch, options)
+        return first(text, arch, options)
     except MissingPackage as error:
         unsuited = error
     except CudaError as error:
-        if not _may_be_too_old(error):
+        if not _others_may(error):
             raise
         unsuited = error
     try:
-        return with_driver(text, arch, options)
+        return second(text, arch, options)
     except (MissingPackage, DeviceError) as error:
         if isinstance(error, CudaError) and (error.place or isinstance(unsuited, MissingPackage)):
             raise
@@ -68,14 +80,20 @@ def target_of(ptx: str) -> str:
     return found[1]
 
 
-def compiler() -> str:
-    """What ``compile`` tries first, with its version, for a cache's key; or nothing."""
+def compiler(ptx: str = "") -> str:
+    """What ``compile`` tries first for this PTX, with its version, for a cache's key; or nothing.
+
+    Raises DeviceError where $TILEWRIGHT_PTXAS is asked for and can't be used.
+    """
+    whole = _WHOLE in ptx
     try:
+        if whole:
+            return str(ptxas.find(_newest()))
         return "nvJitLink {}.{}".format(*_usable_nvjitlink().version())
     except MissingPackage:
         pass
     try:
-        return "driver {}.{}".format(*version())
+        return _driver(whole)
     except (MissingPackage, DeviceError):
         return ""
 
@@ -101,6 +119,16 @@ class Options:
             words.append(f"-maxrregcount={self.registers}")
         return words
 
+    def ptxas(self, arch: str) -> list[str]:
+        words = ["-v", "-arch", arch]
+        if not self.contract:
+            words.append("--fmad=false")
+        if self.lineinfo:
+            words.append("-lineinfo")
+        if self.registers is not None:
+            words += ["-maxrregcount", str(self.registers)]
+        return words
+
     def driver(self, arch: str, info: bytearray, error: bytearray) -> dict[Any, Any]:
         option, target = cu().CUjit_option, f"CU_TARGET_COMPUTE_{arch.removeprefix('sm_').upper()}"
         words = {
@@ -123,18 +151,33 @@ class Options:
         return words
 
 
+# --- ptxas --------------------------------------------------------------------------------------
+
+
+def with_ptxas(ptx: str, arch: str, options: Options) -> Cubin:
+    program = ptxas.find(_newest())
+    status, code, log = program(ptx, options.ptxas(arch))
+    if status:
+        raise assembler_error(log, ptx, options.file, code=status, name="PTXAS_REFUSED")
+    return Cubin(code, arch, log, str(program))
+
+
+def _newest() -> int | None:
+    """The major version of CUDA that the driver knows; None where there is no driver."""
+    try:
+        return version()[0]
+    except (MissingPackage, DeviceError):
+        return None
+
+
 # --- nvJitLink --------------------------------------------------------------------------------
 
 
 def _usable_nvjitlink() -> Any:
     """nvJitLink, where the driver can load what it makes, or where there is no driver."""
     module = nvjitlink()
-    major = module.version()[0]
-    try:
-        newest = version()[0]
-    except (MissingPackage, DeviceError):
-        return module
-    if major > newest:
+    major, newest = module.version()[0], _newest()
+    if newest is not None and major > newest:
         raise MissingPackage(
             f"nvJitLink {major} makes code that the CUDA {newest} driver can't load",
             hint=f"update the driver, or pip install 'cuda-bindings[all]=={newest}.*'",
@@ -161,11 +204,11 @@ def with_nvjitlink(ptx: str, arch: str, options: Options) -> Cubin:
         log = _filled(handle, module.get_error_log_size, module.get_error_log)
         status = getattr(error, "status", 0)
         raise assembler_error(
-            _text(log), ptx, options.file, code=status, name=_name(error)
+            text_of(log), ptx, options.file, code=status, name=_name(error)
         ) from error
     finally:
         module.destroy(handle)
-    return Cubin(bytes(code), arch, _text(log), "nvJitLink {}.{}".format(*module.version()))
+    return Cubin(bytes(code), arch, text_of(log), "nvJitLink {}.{}".format(*module.version()))
 
 
 def _filled(handle: int, size: Any, fill: Any) -> bytearray:
@@ -181,10 +224,10 @@ def _name(error: Exception) -> str:
     return f"NVJITLINK_{str(error).split(' ')[0]}"
 
 
-def _may_be_too_old(error: CudaError) -> bool:
-    """Whether a newer assembler could take what this nvJitLink refused."""
+def _others_may(error: CudaError) -> bool:
+    """Whether another assembler could take what this one refused."""
     said = f"{error.message} {error.name}"
-    return any(words in said for words in _TOO_OLD)
+    return any(words in said for words in _OTHERS_MAY)
 
 
 # --- the driver -------------------------------------------------------------------------------
@@ -200,13 +243,25 @@ def with_driver(ptx: str, arch: str, options: Options) -> Cubin:
         try:
             code = _linked(state, ptx, options.file)
         except CudaError as error:
-            if not _text(errors):
+            if not text_of(errors):
                 raise
-            log, file = _text(errors), options.file
+            log, file = text_of(errors), options.file
             raise assembler_error(log, ptx, file, code=error.code, name=error.name) from error
         finally:
             cu().cuLinkDestroy(state)
-    return Cubin(code, arch, _text(info), "driver {}.{}".format(*version()))
+    return Cubin(code, arch, text_of(info), _driver())
+
+
+def on_load(ptx: str, arch: str, options: Options) -> Cubin:
+    """The PTX itself, for the driver to assemble as a whole program when it is loaded."""
+    if options != Options(True, False, None, options.file):
+        raise MissingPackage("the driver takes no options for PTX that it loads", hint=ptxas.HINT)
+    return Cubin(ptx.encode(), arch, "", _driver(whole=True))
+
+
+def _driver(whole: bool = False) -> str:
+    """The driver's assembler, with its version; it makes whole programs when it loads PTX."""
+    return "driver {}.{}".format(*version()) + (", when loaded" if whole else "")
 
 
 def _linked(state: Any, ptx: str, file: str) -> bytes:
@@ -218,7 +273,3 @@ def _linked(state: Any, ptx: str, file: str) -> bytes:
     if status:
         raise error_of(cu(), status, "linking")
     return ctypes.string_at(int(address), size)
-
-
-def _text(log: bytearray) -> str:
-    return bytes(log).split(b"\0", 1)[0].decode(errors="replace")

@@ -1,7 +1,7 @@
 """A cubin: machine code for one architecture, with what its assembler said of it.
 
-Registers and spills are read from the assembler's own report, kept as ``log``. A cubin goes to
-bytes and comes back whole, so that a cache keeps the report too.
+Registers, spills and warnings are read from the assembler's own report, kept as ``log``. A cubin
+goes to bytes and comes back whole, so that a cache keeps the report too.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from ..errors import CudaError, Place
 # Of .nv.info: an entry whose value follows; size and place of all parameters; one parameter
 # (EIATTR_KPARAM_INFO): its index, its ordinal and offset, its size in the upper 14 bits.
 _SIZED, _PARAM_BANK, _PARAM = 4, 10, 0x17
+_ELF = b"\x7fELF"
 _ENTRY = re.compile(r"(?:Compiling entry function|Function properties for) '([^']+)'")
 _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"[Uu]sed (\d+) registers(?:.* (\d+) bytes lmem)?")
+_WARNING = re.compile(r"(?:warning\s*:\s*|info\s*:\s*(?=.*Potential Performance Loss))(.+)")
 _ERROR = re.compile(r"line (\d+)(?:, \w+ \d+)?; (?:error|fatal)\s*:\s*(.+)")
 _FATAL = re.compile(r"(?:fatal|error)\s*:\s*(.+)")
 
@@ -37,12 +39,20 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Cubin:
-    """Machine code (``code``, an ELF file) for ``arch``; ``log`` is what ``compiler`` reported."""
+    """Machine code (``code``, an ELF file) for ``arch``; ``log`` is what ``compiler`` reported.
+
+    Where only the driver can assemble it, ``code`` is the PTX, and the log comes when it is loaded.
+    """
 
     code: bytes
     arch: str
     log: str = ""
     compiler: str = ""
+
+    @property
+    def is_ptx(self) -> bool:
+        """Whether there is no machine code yet."""
+        return not self.code.startswith(_ELF)
 
     @property
     def usage(self) -> tuple[Usage, ...]:
@@ -58,6 +68,11 @@ class Cubin:
     def spills(self) -> int:
         """Bytes a thread spilled to local memory, stores and loads of all kernels."""
         return sum(u.spill_stores + u.spill_loads for u in self.usage)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What costs speed, in the assembler's words: ``(C7504) Potential Performance Loss: …``."""
+        return tuple(dict.fromkeys(text.strip() for text in _WARNING.findall(self.log)))
 
     def pack(self) -> bytes:
         """All of it as bytes; ``Cubin.unpack`` is the inverse."""
@@ -84,6 +99,11 @@ def _usages(log: str) -> list[Usage]:
             found.append(Usage(entry, int(m[1]), max(frame[0], local), *frame[1:]))
             entry = ""
     return found
+
+
+def text_of(log: bytearray) -> str:
+    """What was written into a log's buffer."""
+    return bytes(log).split(b"\0", 1)[0].decode(errors="replace")
 
 
 def assembler_error(log: str, ptx: str, file: str, *, code: int = 0, name: str = "") -> CudaError:
@@ -127,10 +147,24 @@ def param_block(code: bytes, entry: str) -> tuple[int, int] | None:
         return None
     places = [(w[1] >> 16, w[2] >> 18) for a, w in found if a == _PARAM and len(w) > 2]
     if places:
-        first = min(offset for offset, _ in places)
-        return first, max(offset + size for offset, size in places) - first
+        return extent(places)
     bank = (w[1] >> 16 for a, w in found if a == _PARAM_BANK)
     return next(((0, size) for size in bank), None)
+
+
+def extent(places: list[tuple[int, int]]) -> tuple[int, int]:
+    """The first offset and the bytes from there on, of parameters as (offset, size)."""
+    first = min((offset for offset, _ in places), default=0)
+    return first, max((offset + size for offset, size in places), default=0) - first
+
+
+def is_whole(code: bytes) -> bool:
+    """Whether it is an ELF file with both its tables, thus not cut off."""
+    if not code.startswith(_ELF) or len(code) < 0x40:
+        return False
+    programs, sections = struct.unpack_from("<QQ", code, 0x20)
+    size, count, each, number = struct.unpack_from("<HHHH", code, 0x36)
+    return max(programs + size * count, sections + each * number) <= len(code)
 
 
 def _sections(code: bytes) -> Iterator[tuple[str, bytes]]:

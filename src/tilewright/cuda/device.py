@@ -10,15 +10,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from ..errors import DeviceError, LaunchError
-from .cubin import Cubin, param_block
+from ..errors import CudaError, DeviceError, LaunchError
+from .cubin import Cubin, assembler_error, extent, param_block, text_of
 from .driver import call, check, cu
 from .launch import Function, Launch, Params, dim3
 from .stream import stream_handle
@@ -214,8 +214,11 @@ class Gpu:
     # --- kernels
 
     def load(self, image: Cubin | bytes) -> Loaded:
-        """Load a cubin into this GPU. Raises CudaError with the loader's log where it can't be."""
-        return Loaded(self, image.code if isinstance(image, Cubin) else image)
+        """Load a cubin, or PTX that the driver assembles, into this GPU.
+
+        Raises CudaError with the loader's log where it can't be, for PTX with the line of it.
+        """
+        return Loaded(self, image if isinstance(image, Cubin) else Cubin(image, self.arch))
 
     def prepare(
         self,
@@ -225,10 +228,17 @@ class Gpu:
         *,
         shared: int = 0,
         cluster: int | tuple[int, ...] | None = None,
+        programmatic: bool = False,
     ) -> Launch:
-        """A launch checked and packed once, for calling often: ``launch(params, stream)``."""
+        """A launch checked and packed once, for calling often: ``launch(params, stream)``.
+
+        A ``programmatic`` one may begin before the kernel ahead of it in the stream has ended: the
+        kernel itself waits (``griddepcontrol.wait``) before it touches what that one writes or
+        reads (programmatic dependent launch, from sm_90 on).
+        """
         ctas = None if cluster is None else dim3(cluster, "cluster")
-        return Launch(self, function, dim3(grid, "grid"), dim3(block, "block"), shared, ctas)
+        sizes = dim3(grid, "grid"), dim3(block, "block")
+        return Launch(self, function, *sizes, shared, ctas, programmatic)
 
     def launch(
         self,
@@ -252,12 +262,13 @@ class Loaded:
     never unloaded behind the caller's back: a captured graph or a running kernel may still need it.
     """
 
-    def __init__(self, owner: Gpu, code: bytes) -> None:
+    def __init__(self, owner: Gpu, image: Cubin) -> None:
         self.gpu = owner
         self._functions: dict[str, Function] = {}
         self._lock = threading.Lock()
-        self._code = code
-        self._module: Any = _load(owner, code)
+        load = _assemble if image.is_ptx else _load
+        self._module: Any
+        self._module, self.image = load(owner, image)
 
     def __getitem__(self, entry: str) -> Function:
         with self._lock:
@@ -271,9 +282,9 @@ class Loaded:
         with self.gpu.active():
             doing = f"looking for kernel {entry!r}"
             handle = call("cuModuleGetFunction", self._module, entry.encode(), doing=doing)
-            return Function(
-                handle, entry, self.gpu.shared_limit, param_block(self._code, entry)
-            )
+            image, limit = self.image, self.gpu.shared_limit
+            params = _param_block(handle) if image.is_ptx else param_block(image.code, entry)
+            return Function(handle, entry, limit, params, image.warnings)
 
     def close(self) -> None:
         """Wait for the GPU, then unload; calling twice is harmless."""
@@ -297,19 +308,52 @@ class Loaded:
         self.close()
 
 
-def _load(owner: Gpu, code: bytes) -> Any:
-    option = cu().CUjit_option
-    log = bytearray(_LOG_BYTES)
-    names = [option.CU_JIT_ERROR_LOG_BUFFER, option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]
-    with owner.active():
-        try:
-            doing = f"loading a cubin into {owner!r}"
-            return call("cuModuleLoadDataEx", code, len(names), names, [log, len(log)], doing=doing)
-        except DeviceError as error:
-            said = bytes(log).split(b"\0", 1)[0].decode(errors="replace").strip()
-            if said:
-                error.add_note(said)
+def _load(owner: Gpu, image: Cubin) -> tuple[Any, Cubin]:
+    """The module of a cubin, which is as it was."""
+    error = bytearray(_LOG_BYTES)
+    try:
+        return _module(owner, image.code, {"ERROR_LOG_BUFFER": error}), image
+    except DeviceError as refused:
+        if said := text_of(error).strip():
+            refused.add_note(said)
+        raise
+
+
+def _assemble(owner: Gpu, image: Cubin) -> tuple[Any, Cubin]:
+    """The module of PTX, and the image with the driver's report (none where it had it cached)."""
+    info, error = bytearray(_LOG_BYTES), bytearray(_LOG_BYTES)
+    logs = {"INFO_LOG_BUFFER": info, "ERROR_LOG_BUFFER": error}
+    ptx = image.code.rstrip(b"\0")
+    try:
+        module = _module(owner, ptx + b"\0", logs, LOG_VERBOSE=1)
+    except CudaError as refused:
+        if not (log := text_of(error)):
             raise
+        text, which = ptx.decode(errors="replace"), {"code": refused.code, "name": refused.name}
+        raise assembler_error(log, text, "<ptx>", **which) from refused
+    return module, replace(image, log=text_of(info))
+
+
+def _module(owner: Gpu, code: bytes, logs: dict[str, bytearray], **more: int) -> Any:
+    given: dict[str, Any] = dict(more)
+    for name, log in logs.items():
+        given |= {name: log, f"{name}_SIZE_BYTES": len(log)}
+    option = cu().CUjit_option
+    names = [getattr(option, f"CU_JIT_{name}") for name in given]
+    with owner.active():
+        doing = f"loading a module into {owner!r}"
+        values = list(given.values())
+        return call("cuModuleLoadDataEx", code, len(names), names, values, doing=doing)
+
+
+def _param_block(handle: Any) -> tuple[int, int]:
+    """``cubin.param_block`` of a kernel whose machine code only the driver has."""
+    places: list[tuple[int, int]] = []
+    try:
+        while True:
+            places.append(call("cuFuncGetParamInfo", handle, len(places)))
+    except CudaError:  # there are no more
+        return extent(places)
 
 
 def _host(data: Any, *, writable: bool) -> tuple[int, int, Any]:

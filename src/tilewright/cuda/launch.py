@@ -83,11 +83,17 @@ class Function:
     """A kernel loaded into a GPU's context, with what it takes."""
 
     def __init__(
-        self, handle: Any, name: str, limit: int, params: tuple[int, int] | None
+        self,
+        handle: Any,
+        name: str,
+        limit: int,
+        params: tuple[int, int] | None,
+        warnings: tuple[str, ...] = (),
     ) -> None:
         attribute = partial(_attribute, handle)
         self.handle = handle
         self.name = name
+        self.warnings = warnings  # of its module's assembler
         self.registers = attribute("NUM_REGS")
         self.static_shared = attribute("SHARED_SIZE_BYTES")
         self.local = attribute("LOCAL_SIZE_BYTES")
@@ -133,7 +139,10 @@ def _attribute(handle: Any, name: str) -> int:
 
 
 class Launch:
-    """A kernel with grid, block, shared memory, cluster: ``launch(params, stream)`` starts it."""
+    """A kernel with grid, block, shared memory, cluster: ``launch(params, stream)`` starts it.
+
+    ``programmatic``: even before the kernel ahead of it in the stream has ended.
+    """
 
     def __init__(
         self,
@@ -143,6 +152,7 @@ class Launch:
         block: Dim3,
         shared: int = 0,
         cluster: Dim3 | None = None,
+        programmatic: bool = False,
     ) -> None:
         _check(host, function, grid, block, shared, cluster)
         self.function = function
@@ -154,9 +164,11 @@ class Launch:
             if cluster:
                 function.allow_cluster(cluster[0] * cluster[1] * cluster[2])
         self._empty = not (grid[0] and grid[1] and grid[2])
+        if cluster == (1, 1, 1):
+            cluster = None
         self._start: Callable[..., Any] = (
-            _ClusterLaunch(function, grid, block, shared, cluster)
-            if cluster and cluster != (1, 1, 1)
+            _AttributeLaunch(function, grid, block, shared, cluster, programmatic)
+            if cluster or programmatic
             else partial(cu().cuLaunchKernel, function.handle, *grid, *block, shared)
         )
 
@@ -205,36 +217,57 @@ class Launch:
         return error_of(cu(), status, f"launching {self.function.name!r} ({what})")
 
 
-class _ClusterLaunch:
+class _AttributeLaunch:
     """``cuLaunchKernelEx`` with a configuration for each thread: the stream stands in it."""
 
     def __init__(
-        self, function: Function, grid: Dim3, block: Dim3, shared: int, cluster: Dim3
+        self,
+        function: Function,
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        cluster: Dim3 | None,
+        programmatic: bool,
     ) -> None:
         self._function = function.handle
-        self._shape = (grid, block, shared, cluster)
+        self._shape = (grid, block, shared)
+        self._cluster, self._programmatic = cluster, programmatic
         self._launch = cu().cuLaunchKernelEx
         self._own = threading.local()
 
     def __call__(self, stream: int, kernel_params: None, extra: int) -> Any:
-        config = self._own.__dict__.get("config")
-        if config is None:
-            config = self._own.config = self._configured()
-        config.hStream = stream
+        own = self._own
+        try:
+            config = own.config
+        except AttributeError:
+            config, own.stream = self._configured(), None
+            own.config = config
+        if own.stream != stream:
+            own.stream = config.hStream = stream
         return self._launch(config, self._function, kernel_params, extra)
 
     def _configured(self) -> Any:
-        d = cu()
-        (gx, gy, gz), (bx, by, bz), shared, cluster = self._shape
-        config, attribute = d.CUlaunchConfig(), d.CUlaunchAttribute()
+        config = cu().CUlaunchConfig()
+        (gx, gy, gz), (bx, by, bz), shared = self._shape
         config.gridDimX, config.gridDimY, config.gridDimZ = gx, gy, gz
         config.blockDimX, config.blockDimY, config.blockDimZ = bx, by, bz
         config.sharedMemBytes = shared
-        attribute.id = d.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-        dims = attribute.value.clusterDim
-        dims.x, dims.y, dims.z = cluster
-        config.attrs, config.numAttrs = [attribute], 1
+        attributes = self._attributes()
+        config.attrs, config.numAttrs = attributes, len(attributes)
         return config
+
+    def _attributes(self) -> list[Any]:
+        new, names, made = cu().CUlaunchAttribute, cu().CUlaunchAttributeID, []
+        if self._cluster:
+            made.append(new())
+            made[-1].id = names.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            dims = made[-1].value.clusterDim
+            dims.x, dims.y, dims.z = self._cluster
+        if self._programmatic:
+            made.append(new())
+            made[-1].id = names.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            made[-1].value.programmaticStreamSerializationAllowed = 1
+        return made
 
 
 def dim3(size: int | tuple[int, ...], what: str) -> Dim3:

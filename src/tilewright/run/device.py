@@ -54,8 +54,20 @@ class Device(Protocol):
     def compile(self, traced: Traced) -> Any:
         """The executable of a traced kernel, made once."""
 
-    def prepare(self, executable: Any, grid: Dim3, block: Dim3, shared: int = 0) -> Start:
-        """A launch, checked: ``start(parameter block, stream)``, to be called often."""
+    def prepare(
+        self,
+        executable: Any,
+        grid: Dim3,
+        block: Dim3,
+        shared: int = 0,
+        *,
+        cluster: Dim3 | None = None,
+        programmatic: bool = False,
+    ) -> Start:
+        """A launch, checked: ``start(parameter block, stream)``, to be called often.
+
+        ``programmatic``: it may begin before the kernel ahead of it has ended, and waits itself.
+        """
 
     def launch(
         self, executable: Any, grid: Dim3, block: Dim3, params: bytes, shared: int, stream: int
@@ -144,11 +156,21 @@ class VmDevice:
         if matrix.size:
             matrix[:] = self._matrix(address, matrix, pitch)
 
-    def prepare(self, executable: Any, grid: Dim3, block: Dim3, shared: int = 0) -> Start:
+    def prepare(
+        self,
+        executable: Any,
+        grid: Dim3,
+        block: Dim3,
+        shared: int = 0,
+        *,
+        cluster: Dim3 | None = None,
+        programmatic: bool = False,  # launches here begin when the one ahead has ended
+    ) -> Start:
         machine, entry = executable
+        more: dict[str, Any] = {"shared": shared, "cluster": cluster, "watch": self.watch}
 
         def start(params: bytes, stream: int = 0) -> None:
-            machine.launch(entry, grid, block, params, shared=shared, watch=self.watch)
+            machine.launch(entry, grid, block, params, **more)
 
         return start
 
@@ -183,7 +205,7 @@ class CudaDevice:
     def assemble(self, traced: Traced) -> cuda.Cubin:
         """Machine code, from the cache where it is there."""
         ptx, arch = traced.ptx, self.gpu.arch
-        key = f"{arch}\n{cuda.compiler()}\n{ptx}"
+        key = f"{arch}\n{cuda.compiler(ptx)}\n{ptx}"
         return cuda.Cubin.unpack(
             store().get_or_make("cubin", key, lambda: cuda.compile(ptx, arch).pack())
         )
@@ -208,8 +230,18 @@ class CudaDevice:
             self.gpu.download(staged[: (rows - 1) * pitch + columns], address)
             matrix[:] = staged.reshape(rows, pitch)[:, :columns]
 
-    def prepare(self, executable: Any, grid: Dim3, block: Dim3, shared: int = 0) -> Start:
-        return self.gpu.prepare(executable, grid, block, shared=shared)
+    def prepare(
+        self,
+        executable: Any,
+        grid: Dim3,
+        block: Dim3,
+        shared: int = 0,
+        *,
+        cluster: Dim3 | None = None,
+        programmatic: bool = False,
+    ) -> Start:
+        more: dict[str, Any] = {"cluster": cluster, "programmatic": programmatic}
+        return self.gpu.prepare(executable, grid, block, shared=shared, **more)
 
     def launch(
         self, executable: Any, grid: Dim3, block: Dim3, params: bytes, shared: int, stream: int

@@ -58,7 +58,14 @@ def _kernel(plan: Plan) -> Lines:
         ("", f"CTA tile {bm}×{bn}, {bk} of K at a time, in {config.stages} stages"),
         ("", f"{wm}×{wn} warps of {tm}×{tn} ({config.threads} threads), mma m16n8k16"),
         ("", f"{shared / 1024:g} KB of shared memory, {_registers(plan)}"),
+        *(("warning", text) for text in _warnings(plan)),
     ]
+
+
+def _warnings(plan: Plan) -> tuple[str, ...]:
+    """What the assembler says costs speed; nothing where none has seen the kernel."""
+    on_gpu = isinstance(plan.device, CudaDevice)
+    return plan.device.compile(plan.traced).warnings if on_gpu else ()
 
 
 def _registers(plan: Plan) -> str:
