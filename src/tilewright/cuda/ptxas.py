@@ -81,12 +81,13 @@ def find(newest: int | None = None) -> Ptxas:
         if why := _unfit(given, newest):
             raise DeviceError(f"{VARIABLE}={given}: {why}")
         return Ptxas(given, _version(given))
-    found = {path: _unfit(path, newest) for path in _paths()}
-    for path, why in found.items():
+    seen = []
+    for path in _paths():
+        why = _unfit(path, newest)
         if not why:
             return Ptxas(path, _version(path))
-    seen = "".join(f"; {path}: {why}" for path, why in found.items())
-    raise MissingPackage(f"there is no ptxas{seen}", hint=HINT)
+        seen.append(f"; {path}: {why}")
+    raise MissingPackage("there is no ptxas" + "".join(dict.fromkeys(seen)), hint=HINT)
 
 
 def _unfit(path: str, newest: int | None) -> str:
