@@ -18,6 +18,7 @@ from tilewright import mma
 from tilewright.build import Builder, Pointer, Traced, trace
 from tilewright.layout import local_tile
 from tilewright.mma import TensorMap
+from tilewright.ptx import Module
 from tilewright.vm import Machine
 
 M, N, K, GROUPS = 128, 128, 64, 2
@@ -167,9 +168,16 @@ def arguments(places: Sequence[int], m: int, n: int, depth: int, cluster: int = 
     return [*(each.encode() for each in (*loaded, stored)), depth // K]
 
 
-def on_machine(ptx: str, size: tuple[int, int, int], stages: int, cluster: int, seed: int):
+def on_machine(
+    ptx: str | Module,
+    size: tuple[int, int, int],
+    stages: int,
+    cluster: int,
+    seed: int,
+    **how: object,
+):
     """D, as the virtual machine makes it."""
-    machine, (m, n, _) = Machine(seed=seed), size
+    machine, (m, n, _) = Machine(seed=seed, **how), size
     arrays = given(*size)
     places = [machine.upload(x) for x in arrays]
     machine.load(ptx)

@@ -15,6 +15,7 @@ import pytest
 import tilewright
 from kernels import MAJORS, aligned, posed
 from tilewright.dtypes import dtype
+from tilewright.errors import VmFault
 from tilewright.gemm import TABLE, Config, Problem, build, grid
 from tilewright.ptx import tree
 from tilewright.vm import Machine
@@ -176,3 +177,7 @@ def test_a_missing_wait_shows(opcode: str, index: int) -> None:
     right = product(problem, config)
     wrong = (product(problem, config, broken, Machine(seed=s)) for s in range(20))
     assert any(not np.array_equal(right.view(np.uint16), w.view(np.uint16)) for w in wrong)
+    checked = Machine(checked=True)
+    np.testing.assert_array_equal(product(problem, config, machine=checked), right)
+    with pytest.raises(VmFault, match="race: "):
+        product(problem, config, broken, Machine(checked=True))

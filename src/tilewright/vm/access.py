@@ -7,8 +7,10 @@ nowhere else.
 
 from __future__ import annotations
 
+from .clocks import order, step_of, touch
 from .groups import fault
 from .native import Ptr, i64, native, u8, u16, u32, u64
+from .races import read, write
 from .state import (
     ALL,
     FREED,
@@ -147,6 +149,8 @@ def resolve(w: Ptr(Warp), space: i64, a: i64, n: i64, lane: i64, pc: i64) -> i64
 @native
 def resolve_lanes(w: Ptr(Warp), mask: i64, space: i64, n: i64, pc: i64) -> i64:
     """``w.addresses`` become host addresses for the lanes of ``mask``; 1 after a fault."""
+    if w.launch.checked != 0 and access(w, mask, space, n, 0, pc) != 0:
+        return 1
     m = mask
     while m != 0:
         lane = lowest(m)
@@ -199,6 +203,46 @@ def pattern(w: Ptr(Warp), mask: i64, size: i64) -> i64:
     return gap == 0
 
 
+# --- a checked launch -----------------------------------------------------------------------------
+
+
+@native
+def owner(w: Ptr(Warp), host: i64) -> Ptr(Cta):
+    """The CTA of the warp's cluster whose shared memory holds a host address."""
+    found = w.cta
+    for rank in range(w.launch.cluster_size):
+        cta = at(Cta, w.cta.first + rank * CTA_BYTES)
+        if host >= cta.shared and host < cta.shared + w.launch.shared_bytes:
+            found = cta
+    return found
+
+
+@native
+def access(w: Ptr(Warp), mask: i64, space: i64, n: i64, writes: i64, pc: i64) -> i64:
+    """Each lane reads or writes ``n`` bytes at its address; 1 after a fault or a race."""
+    if w.launch.strong[pc] != 0:
+        return order(w)
+    m = mask
+    while m != 0:
+        lane = lowest(m)
+        m = m & (m - 1)
+        host = resolve(w, space, w.addresses[lane], n, lane, pc)
+        if host == 0:
+            return 1
+        cta = owner(w, host)
+        place = host - cta.shared
+        if place >= 0 and place < w.launch.shared_bytes:
+            mine = step_of(w, pc)
+            if cta.rank != w.cta.rank:
+                touch(cta, mine)
+            if writes != 0:
+                if write(w, cta, place, n, mine, lane) != 0:
+                    return 1
+            elif read(w, cta, place, n, mine, 0, lane) != 0:
+                return 1
+    return 0
+
+
 # --- loads and stores -----------------------------------------------------------------------------
 
 
@@ -208,6 +252,8 @@ def load_any(
 ) -> i64:
     """``count`` elements of ``size`` bytes for each lane; element e of lane l goes to place
     32·e + l of ``out``."""
+    if w.launch.checked != 0 and access(w, mask, space, size * count, 0, pc) != 0:
+        return 1
     base = known(w, mask, space, size * count)
     if base != 0 and count == 1 and pattern(w, mask, size) != 0:
         copy(out, at(u8, base + w.addresses[0]), size * 32)
@@ -231,6 +277,8 @@ def store_any(
     w: Ptr(Warp), mask: i64, space: i64, values: Ptr(u8), size: i64, count: i64, pc: i64
 ) -> i64:
     """The reverse of ``load_any``; where lanes write to one address the last one wins."""
+    if w.launch.checked != 0 and access(w, mask, space, size * count, 1, pc) != 0:
+        return 1
     base = known(w, mask, space, size * count)
     if base != 0 and count == 1 and pattern(w, mask, size) != 0:
         copy(at(u8, base + w.addresses[0]), values, size * 32)
@@ -287,6 +335,9 @@ def load_matrix(
     """
     if mask == 0:
         return 0
+    rows = (1 << 8 * count) - 1
+    if w.launch.checked != 0 and access(w, rows, space, 16, 0, pc) != 0:
+        return 1
     for i in range(count):
         for row in range(8):
             lane = i * 8 + row

@@ -87,6 +87,12 @@ def weight(op: Op) -> int:
     return WEIGHTS.get(op.form.mnemonic, 1)
 
 
+def strong(ops: Sequence[Op]) -> list[bool]:
+    """Of each operation whether it may order others' accesses to memory: if atomic or strong."""
+    words = (op.form.opcode.split(".") for op in ops)
+    return [found[0] in ATOMICS or bool(STRONG & set(found)) for found in words]
+
+
 def communicates(ops: Sequence[Op]) -> bool:
     """Whether CTAs may talk to each other through global memory."""
     for op in ops:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..mma import map_fields
 from ..ptx.isa.primitives import Tensor
-from . import bulk, copies, mbarrier, products, reductions, tensors
+from . import bulk, clocks, copies, mbarrier, products, reductions, tensors
 from .evaluate import Evaluator, Value
 from .native import Native
 from .special import FIELDS
@@ -264,6 +264,15 @@ class Asynchronous(Evaluator):
             self.set_line("operands", bits)
             how = (SPACES[self.space(space)], one.low, one.width, self.op.pc)
             self.check(self.runtime(tensors.put_field, self.mask, *how))
+
+    # --- fences ---
+
+    def fence(self, kind: str) -> None:
+        """Accesses happen in order here; a checked launch wants to see what says that they do."""
+        if kind == "wgmma":
+            self.runtime(products.fence, self.mask)
+        elif kind == "proxy.async" or "mbarrier_init" in self.op.form.opcode:
+            self.runtime(clocks.proxy_fence, self.mask)
 
     # --- clusters ---
 

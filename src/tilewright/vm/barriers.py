@@ -6,6 +6,7 @@ barrier's instructions each came by. An exited warp is no longer waited for.
 
 from __future__ import annotations
 
+from .clocks import acquire, actors, meeting, release
 from .groups import fault, next_group
 from .mbarrier import cluster_exit
 from .native import Ptr, i64, native
@@ -42,11 +43,17 @@ def barrier_check(cta: Ptr(Cta), index: i64) -> i64:
     for i in range(cta.launch.warps):
         w = at(Warp, cta.frames + i * cta.launch.frame_bytes)
         if (w.arrived & (1 << index)) != 0:
+            if cta.launch.checked != 0:
+                acquire(w, meeting(cta, index))
             w.waiting = w.waiting & ~w.at[index]
             w.at[index] = 0
             w.arrived = w.arrived & ~(1 << index)
             if w.state == WAITING:
                 w.state = READY
+    if cta.launch.checked != 0:
+        came = meeting(cta, index)
+        for i in range(2 * actors(cta)):
+            came[i] = 0
     return 1
 
 
@@ -83,6 +90,8 @@ def barrier(
             return FAULT
         bar.expected = threads
     mine = w.active
+    if w.launch.checked != 0:
+        release(w, meeting(w.cta, index))
     bar.ayes += popcount(votes)
     bar.nays += popcount(mine & ~votes)
     if arrive != 0:

@@ -8,10 +8,12 @@ of its CTA. Landing in shared memory tells an mbarrier how many bytes came.
 from __future__ import annotations
 
 from .access import CTA_BYTES, find_global, move, resolve
+from .clocks import STORES, landed, own, waited_lanes
 from .groups import draw, fault, fault_of
 from .mbarrier import count, live
 from .native import Ptr, i64, native, u8, u64
 from .products import overwritten
+from .races import brings, extent, read, takes
 from .reductions import reduce_bytes
 from .state import (
     BAD_BULK,
@@ -61,8 +63,7 @@ def land_in(cta: Ptr(Cta), f: Ptr(Flight), to: Ptr(Cta), target: i64, barrier: i
     """A copy lands at offsets of a CTA's shared memory; 1 after a fault."""
     if to.state != RUNNING:
         return failed(cta, f, GONE, target, 0)
-    size = f.bytes // f.width * f.pitch if f.tensor != 0 else f.bytes
-    hit = overwritten(to, target, target + size)
+    hit = overwritten(to, target, target + extent(f))
     if hit != 0:
         return failed(cta, f, IN_FLIGHT, target, hit - 1)
     if f.tensor != 0:
@@ -71,6 +72,8 @@ def land_in(cta: Ptr(Cta), f: Ptr(Flight), to: Ptr(Cta), target: i64, barrier: i
         reduce_bytes(f.reduce, to.shared + target, f.source, f.bytes)
     else:
         copy(at(u8, to.shared + target), at(u8, f.source), f.bytes)
+    if cta.launch.checked != 0:
+        landed(to, barrier, f.mark)
     if count(to, to.shared + barrier, 0, 0, -f.bytes) == 0:
         return failed(cta, f, BAD_MBARRIER, barrier, at(u64, to.shared + barrier)[0])
     return 0
@@ -230,7 +233,7 @@ def aim(w: Ptr(Warp), f: Ptr(Flight), lane: i64, target: i64, barrier: i64, pc: 
         w.worker.fault_value = f.ctas
         fault(w, GONE, pc, lane, w.addresses[lane])
         return 1
-    return 0
+    return brings(w, f, lane) if w.launch.checked != 0 else 0
 
 
 @native
@@ -257,6 +260,9 @@ def copy_in(w: Ptr(Warp), mask: i64, space: i64, reduction: i64, pc: i64) -> i64
         f.bytes = n
         if aim(w, f, lane, target, barrier, pc) != 0:
             return drop(w)
+        if space == SHARED and w.launch.checked != 0:
+            if read(w, w.cta, source - w.cta.shared, n, f.mark, 1, lane) != 0:
+                return drop(w)
     return 0
 
 
@@ -280,6 +286,8 @@ def copy_out(w: Ptr(Warp), mask: i64, reduction: i64, pc: i64) -> i64:
         f.target = target
         f.bytes = n
         f.ctas = w.operands[32 + lane]
+        if w.launch.checked != 0 and takes(w, f, source, lane) != 0:
+            return drop(w)
     return 0
 
 
@@ -327,7 +335,7 @@ def load_box(w: Ptr(Warp), mask: i64, how: i64, pc: i64) -> i64:
         f.tensor = 1
         if box_of(w, f, w.addresses2[lane], lane, how, a, pc) == 0:
             return drop(w)
-        target = span(w, SHARED, a, f.bytes // f.width * f.pitch, lane, pc)
+        target = span(w, SHARED, a, extent(f), lane, pc)
         if target == 0 or aim(w, f, lane, target, barrier, pc) != 0:
             return drop(w)
     return 0
@@ -350,10 +358,12 @@ def store_box(w: Ptr(Warp), mask: i64, how: i64, reduction: i64, pc: i64) -> i64
         f.reduce = reduction
         if box_of(w, f, w.addresses2[lane], lane, how | 16, a, pc) == 0:
             return drop(w)
-        if span(w, SHARED, a, f.bytes // f.width * f.pitch, lane, pc) == 0:
+        if span(w, SHARED, a, extent(f), lane, pc) == 0:
             return drop(w)
         f.source = w.cta.shared
         f.target = a
+        if w.launch.checked != 0 and takes(w, f, f.source + a, lane) != 0:
+            return drop(w)
     return 0
 
 
@@ -376,6 +386,8 @@ def commit_bulk(w: Ptr(Warp), mask: i64) -> i64:
 def wait_bulk(w: Ptr(Warp), mask: i64, pending: i64) -> i64:
     """All groups of these lanes but their ``pending`` newest land; 1 after a fault."""
     cta = w.cta
+    if w.launch.checked != 0:
+        waited_lanes(w, mask, own(w, STORES), w.bulk_committed, pending)
     for n in range(cta.flight_head, cta.flight_tail):
         f = flight(cta, n)
         mine = f.kind == OUT and f.warp == w.index and (mask >> f.lane & 1) != 0

@@ -9,11 +9,13 @@ an mbarrier takes its place among the copies, and comes after those that its lan
 
 from __future__ import annotations
 
-from .access import find_global, move, resolve
+from .access import find_global, move, owner, resolve
+from .clocks import COPIES, landed, mark, own, waited_lanes
 from .groups import draw, fault
-from .mbarrier import count, found, live, owner
+from .mbarrier import count, found, used
 from .native import Ptr, i64, native, u8, u32, u64
 from .products import overwritten
+from .races import write
 from .state import (
     ALL,
     BAD_MBARRIER,
@@ -177,6 +179,10 @@ def copy_async(w: Ptr(Warp), mask: i64, size: i64, valid: Ptr(u32), pc: i64) -> 
         c.target[lane] = target - w.cta.shared
         c.source[lane] = source
         c.valid[lane] = n
+        if w.launch.checked != 0:
+            mine = mark(own(w, COPIES), w.committed[lane] + 1, pc)
+            if write(w, w.cta, target - w.cta.shared, size, mine, lane) != 0:
+                return 1
         c.group[lane] = w.committed[lane]
         c.mask = c.mask | (1 << lane)
     w.queue_tail += 1
@@ -194,9 +200,13 @@ def arrive_async(w: Ptr(Warp), mask: i64, space: i64, counted: i64, pc: i64) -> 
         lane = lowest(m)
         m = m & (m - 1)
         place = found(w, space, lane, pc)
-        if place == 0 or live(w, place, lane, pc) == 0:
+        if place == 0 or used(w, place, lane, pc, 1) == 0:
             return 1
-        if count(owner(w, place), place, -counted, 0, 0) == 0:
+        cta = owner(w, place)
+        if w.launch.checked != 0:
+            mine = mark(own(w, COPIES), w.committed[lane] + 1, pc)
+            landed(cta, place - cta.shared, mine)
+        if count(cta, place, -counted, 0, 0) == 0:
             w.worker.fault_value = at(u64, place)[0]
             fault(w, BAD_MBARRIER, pc, lane, w.addresses[lane])
             return 1
@@ -220,6 +230,8 @@ def wait_async(w: Ptr(Warp), mask: i64, pending: i64) -> i64:
     """All copies of these lanes but those in their ``pending`` newest groups land, in an order that
     the seed picks; ``pending`` −1: all, committed or not. 1 after a fault.
     """
+    if w.launch.checked != 0:
+        waited_lanes(w, mask, own(w, COPIES), w.committed, pending)
     under_way = w.queue_tail - w.queue_head
     if under_way == 0:
         return 0

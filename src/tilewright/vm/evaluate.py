@@ -189,9 +189,6 @@ class Evaluator:
         own = self.cmp("eq", self.rank_of(space, address), self.special("%cluster_ctarank"))
         return self.and_(inside, own)
 
-    def fence(self, kind: str) -> None:
-        """Accesses happen in order here; nothing is left to order."""
-
     def nanosleep(self, a: Value) -> None:
         """A warp that loops gives way at its branch."""
 

@@ -18,11 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ..target import Limits
+from .analysis import strong
+from .clocks import CLOCKS, KINDS
 from .code import Code
 from .externs import Externs
 from .memory import Memory, aligned
 from .native import Struct
 from .program import Program
+from .races import PIECE, READERS
 from .record import Record
 from .report import fault
 from .state import (
@@ -63,6 +66,7 @@ class Setup:
     step_limit: int = 0
     cluster: Dim3 = (1, 1, 1)
     explicit: bool = False  # somebody asked for clusters
+    checked: bool = False
 
     @property
     def cluster_size(self) -> int:
@@ -116,7 +120,17 @@ class Run:
         r.clusters[:] = [n // c for n, c in zip(s.grid, s.cluster, strict=True)]
         r.seed, r.step_limit = s.seed % (1 << SEED_BITS), s.step_limit
         r.slice = min(SLICE, s.step_limit or SLICE)
+        if s.checked:
+            self._check(r)
         return r
+
+    def _check(self, r: Record) -> None:
+        """What a checked launch (``races``) knows of itself."""
+        self.strong = np.array(strong(self.program.ops), np.uint8)
+        r.checked, r.strong = 1, self.strong.ctypes.data
+        r.actors = KINDS * r.warps + FLIGHTS
+        r.shadow_room = -(-r.shared_bytes // PIECE) * PIECE
+        r.shadow_bytes = r.shadow_room * 8 + r.shadow_room // PIECE * READERS * (8 + 2)
 
     def execute(self, code: Code, threads: int, watch: Watch | None = None) -> None:
         """Run all CTAs, then write what they printed. Raises VmFault; Ctrl-C stops the launch and
@@ -179,6 +193,7 @@ class Run:
         copies = any("async" in op.form.effects for op in self.program.ops)
         bulk = any(FLIES & {*op.form.opcode.split(".")} for op in self.program.ops)
         local = launch.local_bytes * 32 * warps
+        clocks = (warps + CLOCKS) * launch.actors * launch.cluster_size * 8
         areas = [
             _Area(resident, Cta.size),
             _Area(resident * warps, launch.frame_bytes),
@@ -186,8 +201,10 @@ class Run:
             _Area(resident, local + 64),
             _Area(resident * warps if copies else 1, Copy.size * QUEUE),
             _Area(resident if bulk else 1, Flight.size * FLIGHTS),
+            _Area(resident, clocks * launch.checked),
+            _Area(resident, launch.shadow_bytes),
         ]
-        ctas, frames, shared, locals_, queues, flights = areas
+        ctas, frames, shared, locals_, queues, flights, clocked, shadows = areas
         worker = Record(Worker)
         worker.launch, worker.resident, worker.ctas = launch.address, resident, ctas.address
         ctas.fill(Cta, "worker", worker.address)
@@ -196,6 +213,8 @@ class Run:
         ctas.fill(Cta, "local", locals_.addresses())
         ctas.fill(Cta, "frames", frames.addresses()[::warps])
         ctas.fill(Cta, "flights", flights.addresses() if bulk else 0)
+        ctas.fill(Cta, "clocks", clocked.addresses())
+        ctas.fill(Cta, "shadow", shadows.addresses())
         frames.fill(Warp, "queue", queues.addresses() if copies else 0)
         return worker, [a.bytes for a in areas]
 

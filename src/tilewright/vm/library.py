@@ -23,10 +23,12 @@ from . import (
     barriers,
     bulk,
     calls,
+    clocks,
     copies,
     groups,
     mbarrier,
     products,
+    races,
     reductions,
     scheduler,
     tensors,
@@ -140,8 +142,8 @@ def _unsealed(stored: bytes | None) -> bytes | None:
 
 def _natives() -> list[Native]:
     modules = (
-        groups, access, calls, mbarrier, barriers, copies, warpgroup, products, reductions, tensors,
-        bulk, scheduler,
+        groups, clocks, races, access, calls, mbarrier, barriers, copies, warpgroup, products,
+        reductions, tensors, bulk, scheduler,
     )  # fmt: skip
     found = [f for m in modules for f in vars(m).values() if isinstance(f, Native)]
     unique = {f.name: f for f in found}

@@ -67,6 +67,9 @@ class Machine:
     (LLVM's notation, for tests); ``store`` keeps compiled code between processes; ``step_limit``
     bounds a launch (about the operations in loops of a host thread; 0: no bound); ``memory`` is
     another machine's, to be shared. Several threads may launch loaded kernels at once.
+
+    A ``checked`` machine refuses what only luck makes right: accesses to shared memory that nothing
+    orders, whichever came first, fences that are missing, CTAs that end before what uses them.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class Machine:
         store: Store | None = None,
         step_limit: int = 0,
         memory: Memory | None = None,
+        checked: bool = False,
     ) -> None:
         self.target = Target.parse(arch)
         self.arch, self.seed = arch, _count("seed", seed, 0)
@@ -86,6 +90,7 @@ class Machine:
         self.features, self.store = features, store
         self.step_limit = _count("step_limit", step_limit, 0)
         self.memory = memory or Memory()
+        self.checked = bool(checked)
         self.kernels: dict[str, _Kernel] = {}
 
     @property
@@ -229,7 +234,7 @@ class Machine:
             )
         limits, sms = self.target.limits, _sms(self.target)
         ctas, explicit = self._cluster(program, grid3, cluster)
-        how = (self.seed, self.step_limit, ctas, explicit)
+        how = (self.seed, self.step_limit, ctas, explicit, self.checked)
         return Setup(grid3, block3, params, shared, limits, sms, *how)
 
     def _cluster(self, program: Program, grid: Dim3, given: Dim | None) -> tuple[Dim3, bool]:

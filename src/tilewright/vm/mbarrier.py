@@ -12,9 +12,21 @@ completes when nothing is missing; then whoever sleeps in the CTA looks again.
 
 from __future__ import annotations
 
-from .access import CTA_BYTES, resolve
+from .access import CTA_BYTES, owner, resolve
+from .clocks import (
+    CLUSTER_DONE,
+    CLUSTER_OPEN,
+    acquire,
+    actors,
+    barrier_of,
+    join,
+    meeting,
+    phase_over,
+    release,
+)  # fmt: skip
 from .groups import fault, next_group
 from .native import Ptr, i64, native, u32, u64
+from .races import new_barrier, used_barrier
 from .state import (
     BAD_MBARRIER,
     FAULT,
@@ -91,17 +103,6 @@ def expired(w: Ptr(Warp), mask: i64) -> i64:
 
 
 @native
-def owner(w: Ptr(Warp), host: i64) -> Ptr(Cta):
-    """The CTA of the warp's cluster whose shared memory holds a host address."""
-    found = w.cta
-    for rank in range(w.launch.cluster_size):
-        cta = at(Cta, w.cta.first + rank * CTA_BYTES)
-        if host >= cta.shared and host < cta.shared + w.launch.shared_bytes:
-            found = cta
-    return found
-
-
-@native
 def count(cta: Ptr(Cta), place: i64, arrivals: i64, dropped: i64, bytes_: i64) -> i64:
     """Arrivals (of them ``dropped`` for good) come, and bytes are expected (or, below 0, come).
 
@@ -124,8 +125,25 @@ def count(cta: Ptr(Cta), place: i64, arrivals: i64, dropped: i64, bytes_: i64) -
         done = 1
     low = missing | next_ << COUNT_BITS | (expected & ((1 << 22) - 1)) << BYTES
     word[0] = low | phase << PHASE
+    if done != 0 and cta.launch.checked != 0:
+        phase_over(cta, place - cta.shared)
     if done != 0:
         wake(cta)
+    return 1
+
+
+@native
+def used(w: Ptr(Warp), place: i64, lane: i64, pc: i64, arrives: i64) -> i64:
+    """A live barrier stands there and a thread uses it (1: arrives); 0 after a fault."""
+    if live(w, place, lane, pc) == 0:
+        return 0
+    if w.launch.checked == 0:
+        return 1
+    cta = owner(w, place)
+    if used_barrier(w, cta, place - cta.shared, lane, pc) != 0:
+        return 0
+    if arrives != 0:
+        release(w, meeting(cta, barrier_of(cta, place - cta.shared)))
     return 1
 
 
@@ -150,6 +168,9 @@ def init(w: Ptr(Warp), mask: i64, space: i64, counts: Ptr(u32), pc: i64) -> i64:
             w.worker.fault_value = n
             fault(w, BAD_MBARRIER, pc, lane, w.addresses[lane])
             return 1
+        cta = owner(w, place)
+        if w.launch.checked != 0 and new_barrier(w, cta, place - cta.shared, lane, pc) != 0:
+            return 1
         at(u64, place)[0] = n | n << COUNT_BITS
     return 0
 
@@ -163,6 +184,9 @@ def invalidate(w: Ptr(Warp), mask: i64, space: i64, pc: i64) -> i64:
         m = m & (m - 1)
         place = found(w, space, lane, pc)
         if place == 0 or live(w, place, lane, pc) == 0:
+            return 1
+        cta = owner(w, place)
+        if w.launch.checked != 0 and new_barrier(w, cta, place - cta.shared, lane, pc) != 0:
             return 1
         at(u64, place)[0] = INVALID
     return 0
@@ -193,7 +217,7 @@ def arrive(
         lane = lowest(m)
         m = m & (m - 1)
         place = found(w, space, lane, pc)
-        if place == 0 or live(w, place, lane, pc) == 0:
+        if place == 0 or used(w, place, lane, pc, 1) == 0:
             return 1
         states[lane] = at(u64, place)[0]
         n = w.operands[lane]
@@ -220,9 +244,12 @@ def look(
         lane = lowest(m)
         m = m & (m - 1)
         place = found(w, space, lane, pc)
-        if place == 0 or live(w, place, lane, pc) == 0:
+        if place == 0 or used(w, place, lane, pc, 0) == 0:
             return FAULT
         over = lshr(at(u64, place)[0] ^ phases[lane], PHASE)
+        if over != 0 and w.launch.checked != 0:
+            cta = owner(w, place)
+            acquire(w, meeting(cta, barrier_of(cta, place - cta.shared) + 1))
         out[lane] = over
         done = done | over << lane
     if done == 0 and mask != 0 and sleeps != 0 and expired(w, mask) == 0:
@@ -242,6 +269,9 @@ def cluster_check(cta: Ptr(Cta)) -> i64:
     if head.cluster_came == 0 or head.cluster_came < head.cluster_live:
         return 0
     head.cluster_came = 0
+    if cta.launch.checked != 0:
+        came = meeting(head, CLUSTER_OPEN)
+        join(meeting(head, CLUSTER_DONE), came, 2 * actors(head))
     for rank in range(cta.launch.cluster_size):
         c = at(Cta, cta.first + rank * CTA_BYTES)
         for i in range(c.launch.warps):
@@ -260,6 +290,8 @@ def cluster_arrive(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
     w.clustered = w.clustered | mask
     w.due = w.due | mask
     head = at(Cta, w.cta.first)
+    if mask != 0 and w.launch.checked != 0:
+        release(w, meeting(head, CLUSTER_OPEN))
     head.cluster_came += popcount(mask)
     return 0 * cluster_check(w.cta)
 
@@ -274,6 +306,8 @@ def cluster_wait(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
         return FAULT
     if (w.clustered & mask) == 0:
         w.due = w.due & ~mask
+        if mask != 0 and w.launch.checked != 0:
+            acquire(w, meeting(at(Cta, w.cta.first), CLUSTER_DONE))
         return JUMP
     w.expired = w.expired & ~mask
     w.awaited = 0

@@ -6,10 +6,12 @@ would read both at any time until then. It is done for all four warps of the war
 from __future__ import annotations
 
 from .access import resolve
+from .clocks import issued, mark, touch, waited
 from .groups import fault
 from .mbarrier import wake
 from .native import Ptr, i64, native
-from .state import IN_FLIGHT, JUMP, PRODUCTS, WAIT, WARPS, Cta, Product, Warp
+from .races import read
+from .state import BAD_FENCE, IN_FLIGHT, JUMP, PRODUCTS, WAIT, WARPS, Cta, Product, Warp
 from .warpgroup import (
     FROM_SHARED,
     PIECE,
@@ -36,7 +38,8 @@ def product(w: Ptr(Warp), n: i64) -> Ptr(Product):
 @native
 def issue(w: Ptr(Warp), mask: i64, registers: i64, how: i64, shape: i64, pc: i64) -> i64:
     """A product is under way. Its descriptors are in ``w.addresses`` and ``w.addresses2``;
-    ``shape`` is bits << 48 | n << 32 | k << 16 | stored k, ``registers`` the sets that it uses.
+    ``shape`` is bits << 48 | n << 32 | k << 16 | stored k, ``registers`` the sets that it uses. 1
+    after a fault.
     """
     if mask == 0:
         return 0
@@ -56,7 +59,7 @@ def issue(w: Ptr(Warp), mask: i64, registers: i64, how: i64, shape: i64, pc: i64
     w.product_tail += 1
     w.in_flight = w.in_flight | registers
     w.cta.products += 1
-    return 0
+    return checked(w, p, mask) if w.launch.checked != 0 else 0
 
 
 @native
@@ -64,9 +67,17 @@ def retire(w: Ptr(Warp), end: i64) -> i64:
     """Products before the ``end``-th are done."""
     w.cta.products -= end - w.product_head
     w.product_head = end
-    w.in_flight = 0
+    w.in_flight = -w.launch.checked
     for n in range(end, w.product_tail):
         w.in_flight = w.in_flight | product(w, n).registers
+    return 0
+
+
+@native
+def fence(w: Ptr(Warp), mask: i64) -> i64:
+    """``wgmma.fence``: products may use registers that other instructions have used."""
+    if mask != 0:
+        w.unfenced = 0
     return 0
 
 
@@ -100,6 +111,8 @@ def await_(w: Ptr(Warp), mask: i64, pending: i64) -> i64:
         retire(w, end)
     if mask != 0 and w.product_done < w.product_group - pending:
         w.product_done = w.product_group - pending
+    if mask != 0 and w.launch.checked != 0 and w.product_group > pending:
+        waited(w, issued(w), w.product_group - pending)
     return JUMP
 
 
@@ -113,6 +126,7 @@ def touched(w: Ptr(Warp), mask: i64, registers: i64, pc: i64) -> i64:
             w.worker.fault_value = product(w, n).pc
             fault(w, IN_FLIGHT, pc, lowest(mask), REGISTERS)
             return 1
+    w.unfenced = w.unfenced | registers
     return 0
 
 
@@ -217,3 +231,38 @@ def spoils(w: Ptr(Warp), mask: i64, space: i64, size: i64, pc: i64) -> i64:
         if low >= high or overwritten(w.cta, low, high) == 0:
             return 0
     return 0
+
+
+# --- a checked launch -----------------------------------------------------------------------------
+
+
+@native
+def read_operand(
+    w: Ptr(Warp), mine: i64, d: i64, across: i64, bits: i64, first: i64, rows: i64, k: i64
+) -> i64:
+    """A product reads all pieces of an operand; 1 after a race."""
+    outer = k if across != 0 else rows
+    inner = rows >> 3 if across != 0 else k * bits // 128
+    for i in range(outer):
+        for p in range(inner):
+            a = piece_mn(d, first, i, p) if across != 0 else piece_k(d, first + i, p)
+            if read(w, w.cta, a, PIECE, mine, 1, 0) != 0:
+                return 1
+    return 0
+
+
+@native
+def checked(w: Ptr(Warp), p: Ptr(Product), mask: i64) -> i64:
+    """What a product uses is there, and was fenced; 1 where not."""
+    if (w.unfenced & p.registers) != 0:
+        w.worker.fault_value = 0
+        fault(w, BAD_FENCE, p.pc, lowest(mask), 0)
+        return 1
+    mine = mark(issued(w), p.group + 1, p.pc)
+    touch(w.cta, mine)
+    if read_operand(w, mine, p.b, p.how & TRANS_B, p.bits, 0, p.n, p.k) != 0:
+        return 1
+    if (p.how & FROM_SHARED) == 0:
+        return 0
+    first = (w.index & 3) * ROWS
+    return read_operand(w, mine, p.a, p.how & TRANS_A, p.bits, first, ROWS, p.stored_k)

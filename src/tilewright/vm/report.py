@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from ..errors import Place, VmFault
 from ..ptx.types import bits
-from . import tensors
+from . import races, tensors
+from .clocks import ACTOR, OPERATION
 from .mbarrier import MOST
 from .native import u32, u64
 from .operands import Op
@@ -17,6 +18,7 @@ from .state import (
     BAD_BARRIER,
     BAD_BULK,
     BAD_DESCRIPTOR,
+    BAD_FENCE,
     BAD_INDEX,
     BAD_MAP,
     BAD_MBARRIER,
@@ -34,6 +36,7 @@ from .state import (
     OUT_OF_BOUNDS,
     OVER,
     PARAM_BASE,
+    RACE,
     RANK_SHIFT,
     SHARED_BASE,
     STEPS_OUT,
@@ -118,6 +121,8 @@ def _what(run: Run, code: int, op: Op, address: int, value: int) -> str:
         return f"{opcode} with the tensor map at {address % (1 << 64):#x}: {why}"
     if code == GONE:
         return f"{opcode} at {address:#x}: its CTA has exited, or the cluster has none of that rank"
+    if code in (RACE, BAD_FENCE):
+        return _race(run, opcode, address, value)
     if code == DIVERGED:
         return f"{opcode} waits for lanes {address:#010x}, which can't come"
     if code in (OUT_OF_BOUNDS, FREED):
@@ -134,6 +139,24 @@ def _named(run: Run, pc: int) -> str:
 
 def _hit(address: int) -> str:
     return "uses registers of" if address == REGISTERS else "overwrites what is read by"
+
+
+RACES = {
+    races.READ_EARLY: "{} reads at {:#x} what the {} writes: nothing makes it wait",
+    races.WRITTEN_TWICE: "{} writes at {:#x} what the {} writes: nothing orders them",
+    races.WRITTEN_EARLY: "{} writes at {:#x} what the {} reads: nothing makes it wait",
+    races.NO_FENCE: "{} reads at {:#x} what the {} wrote: no fence.proxy.async is between them",
+}
+
+
+def _race(run: Run, opcode: str, address: int, value: int) -> str:
+    """What an access conflicts with, or a product or CTA lacks."""
+    if not value:
+        return f"{opcode} uses registers that others have used: no wgmma.fence is between them"
+    what, pc = value >> ACTOR, value & OPERATION
+    if what == races.LEFT_EARLY:
+        return f"{opcode} uses shared memory of a CTA that ends: nothing makes it wait"
+    return RACES[what].format(opcode, address, _named(run, pc))
 
 
 def _mbarrier(op: Op, word: int) -> str:

@@ -12,6 +12,7 @@ from .copies import arrive_late, land_stray
 from .groups import draw, next_group
 from .mbarrier import wake_late
 from .native import Ptr, i64, native, u32
+from .races import ended, start
 from .state import (
     BARRIERS,
     DEADLOCK,
@@ -129,6 +130,8 @@ def start_cta(cta: Ptr(Cta)) -> i64:
         bar.nays = 0
     for i in range(launch.warps):
         start_warp(at(Warp, cta.frames + i * launch.frame_bytes), cta, i)
+    if launch.checked != 0:
+        start(cta)
     return 0
 
 
@@ -184,6 +187,8 @@ def run_cta(cta: Ptr(Cta)) -> i64:
                 return STEPS_OUT
             progress = JUMP
     if cta.live_warps == 0:
+        if cta.launch.checked != 0 and ended(cta) != 0:
+            return FAULT
         if land_any(cta) != 0:
             return FAULT
         cta.state = EMPTY

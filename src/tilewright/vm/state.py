@@ -34,6 +34,7 @@ JUMP, WAIT, YIELD, DONE, FAULT, STOPPED, FINISHED, DEADLOCK, STEPS_OUT, HERE = r
 OUT_OF_BOUNDS, MISALIGNED, FREED, TRAP, DIVERGED, BAD_BARRIER, BAD_INDEX = range(1, 8)
 BAD_DESCRIPTOR, BAD_WARPGROUP, BAD_METADATA = range(8, 11)
 BAD_MBARRIER, BAD_BULK, BAD_MAP, IN_FLIGHT, GONE = range(11, 16)
+RACE, BAD_FENCE = range(16, 18)
 FAULTS = {
     OUT_OF_BOUNDS: "out of bounds",
     MISALIGNED: "misaligned",
@@ -50,6 +51,8 @@ FAULTS = {
     BAD_MAP: "tensor map",
     IN_FLIGHT: "in flight",
     GONE: "exited CTA",
+    RACE: "race",
+    BAD_FENCE: "fence",
 }
 
 READY, WAITING, OVER = range(3)  # a warp
@@ -57,6 +60,7 @@ EMPTY, RUNNING = range(2)  # a resident CTA's place
 QUEUE = 64  # cp.async instructions of a warp that can be under way; more makes the oldest land
 FLIGHTS = 64  # bulk copies of a CTA that can be under way, likewise
 PRODUCTS = 32  # wgmmas of a warp that can be under way, likewise
+MBARRIERS = 64  # of a CTA that a checked launch tells apart
 RANK_SHIFT = 24  # a shared::cluster address: (rank + 1) << 24 | offset; without a rank, one's own
 BARRIERS = 16
 WARPS = 4  # of a warpgroup
@@ -76,6 +80,8 @@ class Launch(Struct):
 
     ``regions`` has the code of each block, 0 where ``compile`` (a callback) has still to make it;
     ``outside`` is the callback for calls of what the host does.
+    Where it is ``checked``: a CTA has that many ``actors`` (``races``), its ``shadow`` room for so
+    many bytes of shared memory; ``strong`` says of each operation whether it orders others.
     """
 
     host = i64
@@ -105,6 +111,11 @@ class Launch(Struct):
     clusters = Array(u32, 3)
     cluster_size = i64
     explicit = i64
+    checked = i64
+    actors = i64
+    shadow_room = i64
+    shadow_bytes = i64
+    strong = Ptr(u8)
 
 
 class Barrier(Struct):
@@ -154,6 +165,7 @@ class Flight(Struct):
     source = i64
     target = i64
     barrier = i64
+    mark = i64
     data = Array(u64, 2)
     tensor = u32
     code = u32
@@ -256,6 +268,10 @@ class Cta(Struct):
     products = i64
     cluster_live = i64
     cluster_came = i64
+    clocks = i64
+    shadow = i64
+    mbarrier_count = i64
+    mbarriers = Array(i64, MBARRIERS)
     barriers = Array(Barrier, BARRIERS)
 
 
@@ -305,6 +321,7 @@ class Warp(Struct):
     product_group = i64
     product_done = i64
     in_flight = i64
+    unfenced = i64
     at = Array(u32, BARRIERS)
     came = Array(u32, BARRIERS)
     committed = Array(u32, 32)

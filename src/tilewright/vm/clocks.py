@@ -1,0 +1,167 @@
+"""Who has waited for whom, in native code: vector clocks of a checked launch.
+
+Every *actor* counts its steps: a warp, its ``cp.async`` copies, its bulk copies to global memory, a
+warpgroup's products, and each bulk copy into shared memory. A *clock* has for each actor of the
+cluster the step up to which it was waited for. Warps have clocks, and so has whatever they meet at
+(barriers, mbarriers, the cluster's barrier), which passes on what came to it.
+
+A clock's second half is what of the first a proxy fence has shown to the async proxy. What is not
+told apart (lanes of a warp, mbarriers beyond the ``MBARRIERS``-th) can hide a race, never make one.
+"""
+
+from __future__ import annotations
+
+from .native import Ptr, i64, native, u32
+from .state import BARRIERS, MBARRIERS, WARPS, Cta, Warp
+
+KINDS = 4
+WARP, COPIES, PRODUCTS, STORES = range(KINDS)  # a warp's actors; the first two are generic
+STEP, ACTOR = 36, 24  # a step of an actor: step << 36 | actor << 24 | operation
+FIELD, OPERATION = (1 << STEP - ACTOR) - 1, (1 << ACTOR) - 1
+CLUSTER_OPEN, CLUSTER_DONE, STRONG, TOUCHED, ENDED = range(BARRIERS, BARRIERS + 5)
+CLOCKS = ENDED + 1 + 2 * MBARRIERS  # of a CTA, besides its warps'
+
+
+@native(inline=True)
+def actors(cta: Ptr(Cta)) -> i64:
+    """How many the cluster has."""
+    return cta.launch.actors * cta.launch.cluster_size
+
+
+@native(inline=True)
+def own(w: Ptr(Warp), kind: i64) -> i64:
+    """The number of a warp's actor."""
+    return w.cta.rank * w.launch.actors + w.index * KINDS + kind
+
+
+@native(inline=True)
+def issued(w: Ptr(Warp)) -> i64:
+    """The actor of products: a warpgroup's first warp's."""
+    return w.cta.rank * w.launch.actors + (w.index & -WARPS) * KINDS + PRODUCTS
+
+
+@native(inline=True)
+def clock(cta: Ptr(Cta), number: i64) -> Ptr(u32):
+    return at(u32, cta.clocks + number * actors(cta) * 8)
+
+
+@native(inline=True)
+def meeting(cta: Ptr(Cta), number: i64) -> Ptr(u32):
+    """The clock of a barrier, or one of those with a name above."""
+    return clock(cta, cta.launch.warps + number)
+
+
+@native
+def join(to: Ptr(u32), from_: Ptr(u32), count: i64) -> i64:
+    for i in range(count):
+        if to[i] < from_[i]:
+            to[i] = from_[i]
+    return 0
+
+
+@native
+def release(w: Ptr(Warp), to: Ptr(u32)) -> i64:
+    """What this warp knows goes into another clock; what it does from now on does not."""
+    mine = clock(w.cta, w.index)
+    join(to, mine, 2 * actors(w.cta))
+    mine[own(w, WARP)] = mine[own(w, WARP)] + 1
+    return 0
+
+
+@native
+def acquire(w: Ptr(Warp), from_: Ptr(u32)) -> i64:
+    return join(clock(w.cta, w.index), from_, 2 * actors(w.cta))
+
+
+@native
+def waited(w: Ptr(Warp), actor: i64, step: i64) -> i64:
+    """An actor was waited for, up to a step."""
+    mine = clock(w.cta, w.index)
+    if mine[actor] < step:
+        mine[actor] = step
+    return 0
+
+
+@native
+def waited_lanes(w: Ptr(Warp), mask: i64, actor: i64, groups: Ptr(u32), pending: i64) -> i64:
+    """The same, of lanes that have committed so many groups and wait for all but some."""
+    for lane in range(32):
+        if (mask >> lane & 1) != 0 and groups[lane] > pending:
+            waited(w, actor, groups[lane] - pending)
+    return 0
+
+
+@native
+def order(w: Ptr(Warp)) -> i64:
+    """An atomic or strong access orders this warp after all those before it, and before all later
+    ones, wherever they are: more than is promised.
+    """
+    strong = meeting(at(Cta, w.cta.first), STRONG)
+    acquire(w, strong)
+    return release(w, strong)
+
+
+@native
+def proxy_fence(w: Ptr(Warp), mask: i64) -> i64:
+    """What the warp knows is known to the async proxy too."""
+    mine = clock(w.cta, w.index)
+    count = actors(w.cta)
+    if mask != 0 and w.launch.checked != 0:
+        join(mine + count, mine, count)
+        mine[own(w, WARP)] = mine[own(w, WARP)] + 1
+    return 0
+
+
+# --- steps ----------------------------------------------------------------------------------------
+
+
+@native(inline=True)
+def mark(actor: i64, step: i64, pc: i64) -> i64:
+    return step << STEP | actor << ACTOR | pc
+
+
+@native(inline=True)
+def step_of(w: Ptr(Warp), pc: i64) -> i64:
+    """The warp's own step."""
+    actor = own(w, WARP)
+    return mark(actor, clock(w.cta, w.index)[actor], pc)
+
+
+@native
+def touch(cta: Ptr(Cta), mine: i64) -> i64:
+    """Before the CTA ends, this step has to be waited for: it uses its shared memory."""
+    there = meeting(cta, TOUCHED)
+    actor = mine >> ACTOR & FIELD
+    there[actor] = lshr(mine, STEP)
+    there[actors(cta) + actor] = mine & OPERATION
+    return 0
+
+
+# --- mbarriers ------------------------------------------------------------------------------------
+
+
+@native
+def barrier_of(cta: Ptr(Cta), place: i64) -> i64:
+    """The number of the clock that an mbarrier's open phase has; the next one is that of its phases
+    that are over. The last such two are also of all that found no others.
+    """
+    n = 0
+    while n < MBARRIERS - 1 and n < cta.mbarrier_count and cta.mbarriers[n] != place:
+        n += 1
+    return ENDED + 1 + 2 * n
+
+
+@native
+def phase_over(cta: Ptr(Cta), place: i64) -> i64:
+    number = barrier_of(cta, place)
+    return join(meeting(cta, number + 1), meeting(cta, number), 2 * actors(cta))
+
+
+@native
+def landed(cta: Ptr(Cta), place: i64, mine: i64) -> i64:
+    """An asynchronous copy tells an mbarrier."""
+    there = meeting(cta, barrier_of(cta, place))
+    actor = mine >> ACTOR & FIELD
+    if there[actor] < lshr(mine, STEP):
+        there[actor] = lshr(mine, STEP)
+    return 0

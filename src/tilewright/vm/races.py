@@ -1,0 +1,264 @@
+"""Races for shared memory, in native code: what a checked launch refuses, whatever came of it.
+
+A byte of shared memory knows the step (``clocks``) that wrote it last, 16 bytes the steps that have
+read them since. An access is a race where one of these is unknown to its warp's clock: nothing
+makes the one wait for the other, so either may come first. What is asynchronous accesses memory
+when it is issued, and is known when it was waited for.
+"""
+
+from __future__ import annotations
+
+from .clocks import (
+    ACTOR,
+    CLOCKS,
+    COPIES,
+    ENDED,
+    FIELD,
+    KINDS,
+    OPERATION,
+    STEP,
+    STORES,
+    TOUCHED,
+    WARP,
+    actors,
+    barrier_of,
+    clock,
+    join,
+    mark,
+    meeting,
+    own,
+    step_of,
+    touch,
+)  # fmt: skip
+from .groups import fault, fault_of
+from .native import Ptr, i64, native, u16, u32, u64
+from .state import BAD_FENCE, FLIGHTS, RACE, Cta, Flight, Warp
+
+CTA_BYTES = Cta.size
+PIECE, PIECE_BITS, WHOLE = 16, 4, 0xFFFF  # bytes that have their readers in common
+READERS = 16  # of a piece; more push one out
+READ_EARLY, WRITTEN_TWICE, WRITTEN_EARLY, NO_FENCE, LEFT_EARLY = range(5)  # what went wrong
+
+
+@native
+def start(cta: Ptr(Cta)) -> i64:
+    """Nobody has done anything."""
+    launch = cta.launch
+    words = at(u64, cta.clocks)
+    for i in range((launch.warps + CLOCKS) * actors(cta)):
+        words[i] = 0
+    words = at(u64, cta.shadow)
+    for i in range(launch.shadow_bytes >> 3):
+        words[i] = 0
+    cta.mbarrier_count = 0
+    for i in range(launch.warps):
+        w = at(Warp, cta.frames + i * launch.frame_bytes)
+        clock(cta, i)[cta.rank * launch.actors + i * KINDS + WARP] = 1
+        w.unfenced = -1
+        w.in_flight = -1
+    return 0
+
+
+# --- accesses -------------------------------------------------------------------------------------
+
+
+@native(inline=True)
+def unknown(w: Ptr(Warp), known: Ptr(u32), before: i64) -> i64:
+    return known[before >> ACTOR & FIELD] < lshr(before, STEP)
+
+
+@native(inline=True)
+def unfenced(w: Ptr(Warp), known: Ptr(u32), before: i64) -> i64:
+    """Whether an access through the generic proxy is unknown to the async proxy."""
+    actor = before >> ACTOR & FIELD
+    number = umod(actor, w.launch.actors)
+    if number >= w.launch.warps * KINDS or (number & (KINDS - 1)) > COPIES:
+        return 0
+    return known[actors(w.cta) + actor] < lshr(before, STEP)
+
+
+@native
+def raced(w: Ptr(Warp), what: i64, before: i64, where: i64, lane: i64, pc: i64) -> i64:
+    """The fault; 1."""
+    if w.worker.fault == 0:
+        w.worker.fault_value = what << ACTOR | before & OPERATION
+    fault(w, BAD_FENCE if what == NO_FENCE else RACE, pc, lane, where)
+    return 1
+
+
+@native(inline=True)
+def readers(cta: Ptr(Cta), piece: i64) -> Ptr(u64):
+    return at(u64, cta.shadow + cta.launch.shadow_room * 8 + piece * (READERS * 8))
+
+
+@native(inline=True)
+def masks(cta: Ptr(Cta), piece: i64) -> Ptr(u16):
+    """Which bytes of a piece each of its readers has read."""
+    room = cta.launch.shadow_room
+    return at(u16, cta.shadow + room * (8 + READERS * 8 // PIECE) + piece * (READERS * 2))
+
+
+@native(inline=True)
+def bytes_of(low: i64, high: i64, piece: i64) -> i64:
+    """The bytes of a piece between two addresses, a bit for each."""
+    first = piece << PIECE_BITS
+    from_ = low - first if low > first else 0
+    to = high - first if high < first + PIECE else PIECE
+    return (1 << to) - (1 << from_)
+
+
+@native
+def note(known: Ptr(u32), found: Ptr(u64), whose: Ptr(u16), mine: i64, bytes_: i64) -> i64:
+    """A reader of a piece. It takes the place of one that it knows and that has read no more."""
+    place = READERS
+    for i in range(READERS):
+        r = found[i]
+        if r == 0:
+            if i + 1 < READERS:
+                found[i + 1] = 0
+            place = i
+            break
+        same = (r ^ mine) >> ACTOR == 0
+        if same != 0 or ((whose[i] & ~bytes_) == 0 and (
+            known[r >> ACTOR & FIELD] >= lshr(r, STEP) or ((r ^ mine) >> ACTOR & FIELD) == 0
+        )):
+            bytes_ = bytes_ | (whose[i] if same != 0 else 0)
+            place = i
+            break
+    if place == READERS:
+        place = lshr(mine, STEP) & (READERS - 1)
+    found[place] = mine
+    whose[place] = bytes_
+    return 0
+
+
+@native
+def read(
+    w: Ptr(Warp), cta: Ptr(Cta), low: i64, size: i64, mine: i64, proxy: i64, lane: i64
+) -> i64:
+    """Bytes of a CTA's shared memory are read, in the step ``mine``; 1 after a race."""
+    known = clock(w.cta, w.index)
+    wrote = at(u64, cta.shadow)
+    last = 0
+    pc = mine & OPERATION
+    for i in range(low, low + size):
+        before = wrote[i]
+        if before != last:
+            last = before
+            if unknown(w, known, before) != 0:
+                return raced(w, READ_EARLY, before, i, lane, pc)
+            if proxy != 0 and unfenced(w, known, before) != 0:
+                return raced(w, NO_FENCE, before, i, lane, pc)
+    for piece in range(low >> PIECE_BITS, ((low + size - 1) >> PIECE_BITS) + 1):
+        bytes_ = bytes_of(low, low + size, piece)
+        note(known, readers(cta, piece), masks(cta, piece), mine, bytes_)
+    return 0
+
+
+@native
+def write(w: Ptr(Warp), cta: Ptr(Cta), low: i64, size: i64, mine: i64, lane: i64) -> i64:
+    """The same for bytes that are written."""
+    known = clock(w.cta, w.index)
+    wrote = at(u64, cta.shadow)
+    last = 0
+    pc = mine & OPERATION
+    for i in range(low, low + size):
+        before = wrote[i]
+        if before != last and before != mine:
+            last = before
+            if unknown(w, known, before) != 0:
+                return raced(w, WRITTEN_TWICE, before, i, lane, pc)
+        wrote[i] = mine
+    for piece in range(low >> PIECE_BITS, ((low + size - 1) >> PIECE_BITS) + 1):
+        found = readers(cta, piece)
+        whose = masks(cta, piece)
+        bytes_ = bytes_of(low, low + size, piece)
+        for i in range(READERS):
+            if found[i] == 0:
+                break
+            if (whose[i] & bytes_) != 0 and unknown(w, known, found[i]) != 0:
+                return raced(w, WRITTEN_EARLY, found[i], piece << PIECE_BITS, lane, pc)
+            whose[i] = whose[i] & ~bytes_
+        if bytes_ == WHOLE:
+            found[0] = 0
+    return 0
+
+
+# --- mbarriers ------------------------------------------------------------------------------------
+
+
+@native
+def new_barrier(w: Ptr(Warp), cta: Ptr(Cta), place: i64, lane: i64, pc: i64) -> i64:
+    """An mbarrier is initialised; 1 after a race."""
+    number = (barrier_of(cta, place) - ENDED - 1) >> 1
+    if number == cta.mbarrier_count:
+        cta.mbarriers[number] = place
+        cta.mbarrier_count += 1
+    return write(w, cta, place, 8, step_of(w, pc), lane)
+
+
+@native
+def used_barrier(w: Ptr(Warp), cta: Ptr(Cta), place: i64, lane: i64, pc: i64) -> i64:
+    """A thread arrives or looks at one; 1 after a race."""
+    mine = step_of(w, pc)
+    if cta.rank != w.cta.rank:
+        touch(cta, mine)
+    return read(w, cta, place, 8, mine, 0, lane)
+
+
+# --- bulk copies ----------------------------------------------------------------------------------
+
+
+@native(inline=True)
+def extent(f: Ptr(Flight)) -> i64:
+    """The bytes of shared memory that a copy reads or writes."""
+    return f.bytes // f.width * f.pitch if f.tensor != 0 else f.bytes
+
+
+@native
+def brings(w: Ptr(Warp), f: Ptr(Flight), lane: i64) -> i64:
+    """A checked launch: the newest copy writes shared memory from now on; 1 after a race."""
+    number = w.cta.flight_tail - 1
+    slot = w.launch.warps * KINDS + umod(number, FLIGHTS)
+    f.mark = mark(w.cta.rank * w.launch.actors + slot, number // FLIGHTS + 1, f.pc)
+    proxy = f.tensor != 0 or f.source != address(f.data)
+    ranks = f.ctas
+    while ranks != 0:
+        rank = lowest(ranks)
+        ranks = ranks & (ranks - 1)
+        to = at(Cta, w.cta.first + rank * CTA_BYTES)
+        touch(to, f.mark)
+        if read(w, to, f.barrier, 8, f.mark, proxy, lane) != 0:
+            return 1
+        if f.reduce == 0 and write(w, to, f.target, extent(f), f.mark, lane) != 0:
+            return 1
+    return 0
+
+
+@native
+def takes(w: Ptr(Warp), f: Ptr(Flight), source: i64, lane: i64) -> i64:
+    """The same for one that reads shared memory."""
+    f.mark = mark(own(w, STORES), f.group + 1, f.pc)
+    touch(w.cta, f.mark)
+    return read(w, w.cta, source - w.cta.shared, extent(f), f.mark, 1, lane)
+
+# --- the end --------------------------------------------------------------------------------------
+
+
+@native
+def ended(cta: Ptr(Cta)) -> i64:
+    """All threads of the CTA have ended; 1 where its shared memory may still be in use."""
+    touched = meeting(cta, TOUCHED)
+    known = meeting(cta, ENDED)
+    count = actors(cta)
+    for w in range(cta.launch.warps):
+        join(known, clock(cta, w), count)
+    for actor in range(count):
+        if touched[actor] > known[actor]:
+            pc = touched[count + actor]
+            cta.worker.fault_value = LEFT_EARLY << ACTOR | pc
+            number = umod(actor, cta.launch.actors)
+            warp = number // KINDS if number < cta.launch.warps * KINDS else 0
+            fault_of(cta, warp, RACE, pc, 0, 0)
+            return 1
+    return 0
