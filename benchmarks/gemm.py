@@ -1,150 +1,161 @@
-"""Our GEMM beside ``torch.mm`` (cuBLAS) in one process: ratios of CUDA-graph replays on random
-data, inputs rotated past the L2.
+"""Our GEMM beside torch in one process: ratios of CUDA-graph replays, with their 95 % bounds.
 
-    python benchmarks/gemm.py [--shapes 4096x4096x4096,8192x8192x8192] [--types bf16]
-                              [--layouts tn] [--configs table|CONFIG,…]
+    python benchmarks/gemm.py                                 all groups, 50 random shapes
+    python benchmarks/gemm.py --rows headline,fp8 --json FILE --html FILE
+    python benchmarks/gemm.py --rows random --random 50 --seed 1
+    python benchmarks/gemm.py --shapes 4096x4096x4096,300x200x100 --types bf16,f16 --layouts tn,tt
+    python benchmarks/gemm.py --shapes 4096x4096x4096 --configs chosen,128x128x64:2x2:3/2@8
+    python benchmarks/gemm.py --hosts                         host costs and first calls alone
 
-Prints a row for each shape and configuration: our time, torch's, TFLOP/s, their ratio (above 1: we
-are faster), registers, spills, and the largest error against float64 relative to the sum of
-magnitudes.
+A row's statistic is the median over pairs of replays, one of ours and one of torch's right after
+another, random normal data, inputs rotated past the L2. It holds where the lower bound of torch's
+time over ours is no more than 0.01 under its figure. A row also tells registers, spills, the
+assembler's warnings, and the largest |error| / (|A| |B|) against float64 on 64 rows that held NaN
+before. What tilewright does not have yet is said so; a row that fails prints its error, and the
+others follow. Needs an NVIDIA GPU and PyTorch.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
+import time
+from collections.abc import Iterator
 from itertools import product
+from pathlib import Path
+from typing import Any
 
-import torch
+from compare.page import page
+from compare.report import Kept, hosts_lines, layouts_line, line_of, record_of, summary
+from compare.rows import GROUPS, HALVES, SQUARES, Row, rows_of
+from compare.start import NAMES
+from compare.stats import FEWEST
+from compare.worker import Failure, Worker
 
-from tilewright import cuda, gemm, target
-from tilewright.gemm import Config, Problem
-from tilewright.ptx import abi
+from tilewright import gemm
 
-TYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
-L2 = 64 << 20
-
-
-class Case:
-    """A problem with its inputs on the GPU, several sets of them."""
-
-    def __init__(self, m: int, n: int, k: int, type_: str, layout: str) -> None:
-        majors = ("k" if layout[0] == "t" else "m"), ("k" if layout[1] == "n" else "n")
-        lines = (k if majors[0] == "k" else m, k if majors[1] == "k" else n, n, n)
-        aligns = [(2 * line | 16) & -(2 * line | 16) for line in lines]
-        self.problem = Problem(m, n, k, type_, type_, type_, *majors, False, *aligns)
-        bytes_ = self.problem.bytes
-        self.sets = [self._inputs() for _ in range(min(8, 3 * L2 // bytes_ + 1))]
-
-    def _inputs(self):
-        p, t = self.problem, TYPES[self.problem.a]
-        a = torch.randn((p.m, p.k) if p.a_major == "k" else (p.k, p.m), device="cuda").to(t)
-        b = torch.randn((p.n, p.k) if p.b_major == "k" else (p.k, p.n), device="cuda").to(t)
-        d = torch.full((p.m, p.n), float("nan"), device="cuda", dtype=t)
-        return (a if p.a_major == "k" else a.t()), (b.t() if p.b_major == "k" else b), d
-
-    def torch(self, index: int) -> None:
-        a, b, d = self.sets[index % len(self.sets)]
-        torch.mm(a, b, out=d)
-
-    def error(self) -> float:
-        """Of the first set's D, on 64 rows: largest |error| / (|A| |B|)."""
-        a, b, d = self.sets[0]
-        rows = torch.randperm(a.shape[0], device="cuda")[:64]
-        exact = a[rows].double() @ b.double()
-        size = a[rows].double().abs() @ b.double().abs()
-        return float(((d[rows].double() - exact).abs() / size).max())
+SECONDS = 90.0  # a row may take
 
 
-class Ours:
-    """A kernel ready to launch on a case."""
-
-    def __init__(self, case: Case, config: Config) -> None:
-        gpu, p = cuda.gpu(), case.problem
-        traced = gemm.build(p, config)
-        cubin = cuda.compile(traced.ptx, gpu.arch)
-        self.registers, self.spills = cubin.registers, cubin.spills
-        self.loaded = gpu.load(cubin)
-        function, grid = self.loaded[traced.name], gemm.grid(p, config)
-        self.launch = gpu.prepare(function, grid, traced.block, shared=traced.dynamic_shared)
-        self.params = [self._params(traced, p, s) for s in case.sets]
-
-    def _params(self, traced, p: Problem, tensors) -> bytes:
-        a, b, d = (x.data_ptr() for x in tensors)
-        lda, ldb = (max(x.stride()) for x in tensors[:2])
-        values = [a, b, 0, d, p.m, p.n, p.k, lda, ldb, 0, p.n, 1.0, 0.0, 0, 0]
-        return abi.pack(traced.entry, values)
-
-    def __call__(self, index: int) -> None:
-        self.launch(self.params[index % len(self.params)], torch.cuda.current_stream().cuda_stream)
-
-
-def graph(call, count: int) -> torch.cuda.CUDAGraph:
-    for i in range(3):
-        call(i)
-    torch.cuda.synchronize()
-    made = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(made):
-        for i in range(count):
-            call(i)
-    return made
+def main() -> int:
+    given = parsed()
+    start = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    kept, records = Kept(given.json, start), []
+    with Worker() as worker:
+        about = worker.ask("compare.peers:about")
+        if isinstance(about, Failure):
+            print(f"nothing to measure with: {about}", file=sys.stderr)
+            return 2
+        print(", ".join(f"{name} {said}" for name, said in about.items()), start, flush=True)
+        kept.add("about", about)
+        for record in measured(worker, given):
+            print(line_of(record), flush=True)
+            kept.add("row", record)
+            records.append(record)
+        if "layouts" in given.groups:
+            compare_layouts(worker, given, kept)
+        if given.hosts:
+            measure_hosts(worker, kept)
+    print(summary(records))
+    if given.html:
+        given.html.write_text(page(records, about), encoding="utf-8")
+    return int(any(r["state"] in ("wrong", "failed") for r in records))
 
 
-def timed(made: torch.cuda.CUDAGraph, count: int) -> float:
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    made.replay()
-    end.record()
-    torch.cuda.synchronize()
-    return start.elapsed_time(end) / 1e3 / count
+def measured(worker: Worker, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """The record of each row with each configuration."""
+    for row, config in product(given.asked, given.configs):
+        found = worker.ask("compare.peers:measure", row, config, given.pairs, seconds=SECONDS)
+        if isinstance(found, Failure):
+            sound(worker)
+        yield record_of(row, config, found)
 
 
-def compare(case: Case, config: Config, pairs: int) -> str:
-    ours = Ours(case, config)
-    for s in case.sets:
-        s[2].fill_(float("nan"))
-    ours(0)
-    torch.cuda.synchronize()
-    error = case.error()
-    count = max(2, min(20, int(4e13 // max(1, case.problem.flops))))
-    graphs = graph(ours, count), graph(case.torch, count)
-    times = [[timed(g, count) for g in graphs] for _ in range(pairs)]
-    ratio = sorted(t / o for o, t in times)[pairs // 2]
-    mine, theirs = (sorted(x)[pairs // 2] for x in zip(*times, strict=True))
-    rate = case.problem.flops / mine / 1e12
-    ours.loaded.close()
-    return (
-        f"{case.problem!s:38s} {config!s:26s} {mine * 1e6:9.1f} µs {rate:6.0f} TFLOP/s   "
-        f"torch {theirs * 1e6:9.1f} µs   ratio {ratio:5.3f}   "
-        f"regs {ours.registers} spills {ours.spills}   error {error:.1e}"
+def sound(worker: Worker) -> None:
+    """End the worker's process where its GPU context is broken."""
+    if isinstance(worker.ask("compare.peers:alive", seconds=20), Failure):
+        worker.close()
+
+
+def compare_layouts(worker: Worker, given: argparse.Namespace, kept: Kept) -> None:
+    asked = "compare.peers:layouts"
+    for type_, (size, _, _), config in product(HALVES, SQUARES, given.configs):
+        found = worker.ask(asked, type_, size, config, given.pairs, seconds=SECONDS)
+        print(layouts_line(found), flush=True)
+        if isinstance(found, Failure):
+            sound(worker)
+        else:
+            kept.add("layouts", found | {"asked": config or "chosen"})
+
+
+def measure_hosts(worker: Worker, kept: Kept) -> None:
+    costs = worker.ask("compare.hosts:costs", seconds=SECONDS)
+    starts = worker.ask("compare.start:starts", seconds=4 * SECONDS)
+    print("\n".join(hosts_lines(costs, starts, NAMES)), flush=True)
+    for kind, found in (("host costs", costs), ("starts", starts)):
+        if not isinstance(found, Failure):
+            kept.add(kind, found)
+
+
+# --- what is asked ------------------------------------------------------------------------------
+
+
+def parsed(words: list[str] | None = None) -> argparse.Namespace:
+    """The options; ``groups``, ``asked`` (rows) and ``configs`` (None: the chosen one) follow."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    add = parser.add_argument
+    add("--rows", type=groups_of, metavar="GROUPS", help=", ".join(GROUPS))
+    add("--random", type=int, default=50, metavar="N", help="random shapes (default: 50)")
+    add("--seed", type=int, default=0, help="of the random shapes")
+    add("--shapes", type=shapes_of, metavar="MxNxK,…", help="these instead of groups")
+    add("--types", type=words_of, default=["bf16"], help="with --shapes (default: bf16)")
+    add("--layouts", type=words_of, default=["tn"], help="with --shapes (default: tn)")
+    add("--configs", type=configs_of, default=[None], help="chosen, table, or configurations")
+    add("--pairs", type=pairs_of, default=40, help="of replays, a row (default: 40)")
+    add("--hosts", action="store_true", help="host costs; without --rows or --shapes, alone")
+    add("--json", type=Path, metavar="FILE", help="append all figures, a line each")
+    add("--html", type=Path, metavar="FILE", help="write the roofline")
+    given = parser.parse_args(words)
+    alone = given.hosts or given.shapes
+    given.groups = (list(GROUPS) if not alone else []) if given.rows is None else given.rows
+    given.asked = [r for g in given.groups for r in rows_of(g, given.random, given.seed)]
+    own = product(given.shapes or (), given.types, given.layouts)
+    given.asked += [Row("shapes", *shape, type_, layout) for shape, type_, layout in own]
+    return given
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--shapes", default="4096x4096x4096,8192x8192x8192")
-    parser.add_argument("--types", default="bf16")
-    parser.add_argument("--layouts", default="tn")
-    parser.add_argument("--configs", default="")
-    parser.add_argument("--pairs", type=int, default=7)
-    o = parser.parse_args()
-    for type_, layout, shape in product(*(x.split(",") for x in (o.types, o.layouts, o.shapes))):
-        case = Case(*(int(x) for x in shape.split("x")), type_, layout)
-        for config in asked(o.configs, case.problem):
-            try:
-                print(compare(case, config, o.pairs), flush=True)
-            except Exception as error:  # a sweep goes on
-                print(f"{case.problem} {config}: {type(error).__name__}: {error}", flush=True)
-        del case  # before the next one takes its memory
+def words_of(text: str) -> list[str]:
+    return [word for word in text.split(",") if word]
 
 
-def asked(configs: str, problem: Problem) -> list[Config]:
-    """The configurations that ``--configs`` names; without it, the chosen one."""
-    if configs == "table":
-        return list(gemm.TABLE)
-    if not configs:
-        return [gemm.choose(problem, target.DEFAULT_DEVICE)]
-    return [Config.parse(c) for c in configs.split(",")]
+def groups_of(text: str) -> list[str]:
+    unknown = [word for word in words_of(text) if word not in GROUPS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no rows {unknown[0]!r}; there are {', '.join(GROUPS)}")
+    return words_of(text)
+
+
+def shapes_of(text: str) -> list[tuple[int, int, int]]:
+    found = [shape.split("x") for shape in words_of(text)]
+    if any(len(sizes) != 3 or not all(map(str.isdecimal, sizes)) for sizes in found):
+        raise argparse.ArgumentTypeError(f"{text!r}: a shape is three sizes, 4096x4096x4096")
+    return [(int(m), int(n), int(k)) for m, n, k in found]
+
+
+def configs_of(text: str) -> list[str | None]:
+    """``table`` stands for all of the built-in ones."""
+    names = [n for word in words_of(text) for n in (gemm.TABLE if word == "table" else [word])]
+    return [None if name == "chosen" else str(name) for name in names]
+
+
+def pairs_of(text: str) -> int:
+    pairs = int(text)
+    if pairs < FEWEST:
+        raise argparse.ArgumentTypeError(f"at least {FEWEST} pairs have bounds")
+    return pairs
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

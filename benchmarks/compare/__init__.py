@@ -1,0 +1,6 @@
+"""Ours beside torch: what ``benchmarks/gemm.py`` is made of.
+
+``rows`` says what is compared, ``stats`` what counts as faster, ``report`` and ``page`` how it is
+read: numbers and text alone. ``peers``, ``hosts`` and ``start`` run on the GPU, in a process of
+``worker``.
+"""

@@ -1,0 +1,119 @@
+"""What is printed, kept and drawn of rows, from figures that are known."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from compare.page import page, roofline
+from compare.report import Kept, line_of, record_of, summary, tflops
+from compare.rows import Row, rows_of
+from compare.worker import Failure
+
+SVG = "{http://www.w3.org/2000/svg}"
+ROW = Row("headline", 4096, 4096, 4096, figure=1.0)
+FOUND = {
+    "config": "tma:128x256x64:2:4/2x1@8", "registers": 168, "spills": 0, "warnings": [],
+    "intensity": 4096 / 3, "ceiling": 989.0, "bandwidth": 4.8, "us": 170.0, "torch_us": 173.4,
+    "ratio": 1.02, "low": 1.01, "high": 1.03, "error": 1.2e-5, "torch_error": 1.1e-5,
+}  # fmt: skip
+NOT_YET = Failure("DtypeError", "A of f64 is not supported")
+
+
+def made(row: Row = ROW, asked: str | None = None, **other: Any) -> dict[str, Any]:
+    return record_of(row, asked, FOUND | other)
+
+
+def test_a_line() -> None:
+    assert line_of(made()) == (
+        "headline 4096×4096×4096 bf16 TN         tma:128x256x64:2:4/2x1@8             170.0 µs"
+        "  808.5 TFLOP/s   torch     173.4 µs  792.6 TFLOP/s   1.020 [1.010, 1.030] ≥ 1.00     "
+        "  regs 168 spills 0   error 1.2e-05 (torch 1.1e-05)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"low": 0.989}, "] UNDER 1.00"),
+        ({"low": 0.99}, "] ≥ 1.00"),
+        ({"error": 1e-4}, "] WRONG"),
+        ({"error": math.inf}, "] WRONG"),
+        ({"warnings": ["wgmma is serialized"]}, "\n         wgmma is serialized"),
+    ],
+)
+def test_what_a_line_says(other: dict[str, Any], said: str) -> None:
+    assert said in line_of(made(**other))
+
+
+def test_whole_numbers_have_no_error_at_all() -> None:
+    row = Row("s8", 4096, 4096, 4096, "s8")
+    assert made(row, error=0.0, torch_error=0.0)["state"] == "measured"
+    assert made(row, error=1e-9, torch_error=0.0)["state"] == "wrong"
+
+
+def test_a_type_that_is_not_there_is_no_failure() -> None:
+    assert "not yet: DtypeError: A of f64" in line_of(record_of(ROW, None, NOT_YET))
+    failed = record_of(ROW, "64x64", Failure("ConfigError", "bad"))
+    assert line_of(failed).endswith("64x64: failed: ConfigError: bad")
+
+
+def test_summary() -> None:
+    first, second, third = rows_of("headline")[:3]
+    records = [
+        made(first, ratio=1.1), made(second, ratio=0.9, low=0.8, high=1.0),
+        record_of(third, None, NOT_YET), made(ROW, "64x64", ratio=1.21),
+    ]  # fmt: skip
+    assert summary(records).splitlines() == [
+        "headline: 2 of 3 rows measured",
+        "  not yet: 8192×8192×8192 bf16 TN",
+        "  geometric mean 0.995, UNDER 1.05; least 0.900, 4096×4096×4096 bf16 TN",
+        "  lower bound 0.800 < 0.99: 4096×4096×4096 bf16 TN",
+        "headline, 64x64: 1 of 1 rows measured",
+        "  geometric mean 1.210, ≥ 1.05; least 1.210, 4096×4096×4096 bf16 TN",
+        "  every row holds",
+    ]
+
+
+def test_records_are_appended(tmp_path: Path) -> None:
+    file = tmp_path / "runs.jsonl"
+    for run in ("first", "second"):
+        Kept(file, run).add("row", made())
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    assert [line["run"] for line in lines] == ["first", "second"]
+    assert lines[0] == {"run": "first", "kind": "row"} | made()
+
+
+def numbers(found: Any, *names: str) -> list[float]:
+    return [float(found.get(name)) for name in names]
+
+
+def test_the_plot_has_a_point_under_the_ceilings_for_each_row() -> None:
+    at_both = FOUND["ceiling"] / FOUND["bandwidth"]
+    us = 2e-6 * 4096**3 / FOUND["ceiling"]
+    records = [made(us=us, intensity=at_both), made(rows_of("tf32")[0], ceiling=495.0)]
+    assert tflops(records[0]) == pytest.approx(FOUND["ceiling"])
+    drawn = ElementTree.fromstring(roofline(records).render())
+    dots = [dot for dot in drawn.iter(f"{SVG}circle") if "ratio" in dot[0].text]
+    assert len(dots) == 2
+    (x, y), lines = numbers(dots[0], "cx", "cy"), drawn.iter(f"{SVG}line")
+    ends = {tuple(numbers(e, "x1", "y1")) for e in lines} | {
+        tuple(numbers(e, "x2", "y2")) for e in drawn.iter(f"{SVG}line")
+    }
+    assert any(math.dist((x, y), end) < 0.1 for end in ends)  # where the ceilings meet
+    assert {dot[0].text for dot in drawn.iter(f"{SVG}circle")} >= {"bf16", "tf32"}
+
+
+def test_the_page_is_whole_in_itself() -> None:
+    records = [made(), record_of(ROW, None, Failure("X<Y", "&"))]
+    made_page = page(records, {"device": "NVIDIA <H200>", "torch": "2.11"})
+    assert not re.search(r"<script|(src|href)=|url\(", made_page)
+    assert "https://" not in made_page
+    assert "default-src &#x27;none&#x27;" in made_page
+    assert "NVIDIA &lt;H200&gt;" in made_page and "X&lt;Y: &amp;" in made_page
+    assert "no row was measured" in page([], {"device": "none"})
