@@ -42,7 +42,7 @@ def main() -> int:
     start = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     kept, records = Kept(given.json, start), []
     with Worker() as worker:
-        about = worker.ask("compare.peers:about")
+        about = worker.ask("compare.peers:about", seconds=4 * SECONDS)  # imports torch
         if isinstance(about, Failure):
             print(f"nothing to measure with: {about}", file=sys.stderr)
             return 2

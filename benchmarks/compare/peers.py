@@ -7,6 +7,7 @@ it gets. Inputs are random and rotate past the L2, and what is checked is what a
 
 from __future__ import annotations
 
+import math
 import platform
 import re
 import statistics
@@ -101,14 +102,14 @@ class Case:
         NaN; infinite where it does not.
         """
         for s in self.sets:
-            s.d.fill_(float("nan") if s.d.is_floating_point() else torch.iinfo(s.d.dtype).min)
+            s.d.fill_(math.nan if s.d.is_floating_point() else torch.iinfo(s.d.dtype).min)
         work()
         return max(self._error(s) for s in {id(s): s for s in (self[0], self[-1])}.values())
 
     def _error(self, s: Operands) -> float:
         a, b = s.a.double()[self.sampled], s.b.double()
         error = (s.d.double()[self.sampled] - a @ b).abs() / (a.abs() @ b.abs())
-        return float(error.nan_to_num(nan=float("inf")).max())
+        return float(error.nan_to_num(nan=math.inf, posinf=math.inf).max())
 
 
 def _random(shape: tuple[int, int], type_: str, letter: str) -> torch.Tensor:

@@ -7,6 +7,7 @@ it is there, in one piece, so that a run that is cut short keeps what it has.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -34,14 +35,14 @@ def record_of(row: Row, asked: str | None, found: Record | Failure) -> Record:
 
 def is_wrong(found: Record) -> bool:
     """Whether our error is no rounding: infinite, or far above torch's."""
-    return not found["error"] <= CARE * found["torch_error"]
+    return math.isinf(found["error"]) or found["error"] > CARE * found["torch_error"]
 
 
 def line_of(record: Record) -> str:
     """A row of the table."""
     head = f"{record['group']:8s} {record['row']:30s}"
     if "us" not in record:
-        return f"{head} {record['asked']}: {record['state']}: {record['why']}"
+        return f"{head} {record['asked']}: {record['state']}: {record['why'].splitlines()[0]}"
     complaints = "".join(f"\n{'':8s} {line}" for line in record["warnings"])
     bounds = f"{record['ratio']:5.3f} [{record['low']:5.3f}, {record['high']:5.3f}]"
     return (

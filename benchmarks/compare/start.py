@@ -34,7 +34,7 @@ def starts(count: int = 5) -> dict[str, dict[str, float]]:
 
 def _process(environment: dict[str, str]) -> dict[str, float]:
     ran = subprocess.run(
-        [sys.executable, __file__],
+        [sys.executable, "-P", __file__],
         env=os.environ | environment, capture_output=True, text=True, timeout=SECONDS,
     )  # fmt: skip
     if ran.returncode:

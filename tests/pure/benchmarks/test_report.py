@@ -22,7 +22,7 @@ FOUND = {
     "intensity": 4096 / 3, "ceiling": 989.0, "bandwidth": 4.8, "us": 170.0, "torch_us": 173.4,
     "ratio": 1.02, "low": 1.01, "high": 1.03, "error": 1.2e-5, "torch_error": 1.1e-5,
 }  # fmt: skip
-NOT_YET = Failure("DtypeError", "A of f64 is not supported")
+NOT_YET = Failure("DtypeError", "A of f64 is not supported\n  hint: none")
 
 
 def made(row: Row = ROW, asked: str | None = None, **other: Any) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def test_a_line() -> None:
         ({"low": 0.989}, "] UNDER 1.00"),
         ({"low": 0.99}, "] ≥ 1.00"),
         ({"error": 1e-4}, "] WRONG"),
-        ({"error": math.inf}, "] WRONG"),
+        ({"error": math.inf, "torch_error": math.inf}, "] WRONG"),
         ({"warnings": ["wgmma is serialized"]}, "\n         wgmma is serialized"),
     ],
 )
@@ -58,7 +58,8 @@ def test_whole_numbers_have_no_error_at_all() -> None:
 
 
 def test_a_type_that_is_not_there_is_no_failure() -> None:
-    assert "not yet: DtypeError: A of f64" in line_of(record_of(ROW, None, NOT_YET))
+    line = line_of(record_of(ROW, None, NOT_YET))
+    assert line.endswith("chosen: not yet: DtypeError: A of f64 is not supported")
     failed = record_of(ROW, "64x64", Failure("ConfigError", "bad"))
     assert line_of(failed).endswith("64x64: failed: ConfigError: bad")
 
