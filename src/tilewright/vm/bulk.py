@@ -13,7 +13,7 @@ from .groups import draw, fault, fault_of
 from .mbarrier import count, live
 from .native import Ptr, i64, native, u8, u64
 from .products import overwritten
-from .races import brings, extent, read, takes
+from .races import ASYNC, brings, extent, read, takes
 from .reductions import reduce_bytes
 from .state import (
     BAD_BULK,
@@ -261,7 +261,7 @@ def copy_in(w: Ptr(Warp), mask: i64, space: i64, reduction: i64, pc: i64) -> i64
         if aim(w, f, lane, target, barrier, pc) != 0:
             return drop(w)
         if space == SHARED and w.launch.checked != 0:
-            if read(w, w.cta, source - w.cta.shared, n, f.mark, 1, lane) != 0:
+            if read(w, w.cta, source - w.cta.shared, n, f.mark, ASYNC, lane) != 0:
                 return drop(w)
     return 0
 

@@ -18,7 +18,7 @@ KINDS = 4
 WARP, COPIES, PRODUCTS, STORES = range(KINDS)  # a warp's actors; the first two are generic
 STEP, ACTOR = 36, 24  # a step of an actor: step << 36 | actor << 24 | operation
 FIELD, OPERATION = (1 << STEP - ACTOR) - 1, (1 << ACTOR) - 1
-CLUSTER_OPEN, CLUSTER_DONE, STRONG, TOUCHED, ENDED = range(BARRIERS, BARRIERS + 5)
+CLUSTER_OPEN, CLUSTER_DONE, STRONG, USED, TOUCHED, ENDED = range(BARRIERS, BARRIERS + 6)
 CLOCKS = ENDED + 1 + 2 * MBARRIERS  # of a CTA, besides its warps'
 
 

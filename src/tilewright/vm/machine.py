@@ -69,7 +69,9 @@ class Machine:
     another machine's, to be shared. Several threads may launch loaded kernels at once.
 
     A ``checked`` machine refuses what only luck makes right: accesses to shared memory that nothing
-    orders, whichever came first, fences that are missing, CTAs that end before what uses them.
+    orders, whichever came first, fences that are missing, CTAs that end before what uses them; and
+    what nobody can have meant: operands of products that are brought and not read, sums that give
+    way before they were waited for.
     """
 
     def __init__(

@@ -6,12 +6,13 @@ would read both at any time until then. It is done for all four warps of the war
 from __future__ import annotations
 
 from .access import resolve
+from .analysis import HALF
 from .clocks import issued, mark, touch, waited
 from .groups import fault
 from .mbarrier import wake
 from .native import Ptr, i64, native
-from .races import read
-from .state import BAD_FENCE, IN_FLIGHT, JUMP, PRODUCTS, WAIT, WARPS, Cta, Product, Warp
+from .races import PRODUCT, read
+from .state import BAD_FENCE, DISCARDED, IN_FLIGHT, JUMP, PRODUCTS, WAIT, WARPS, Cta, Product, Warp
 from .warpgroup import (
     FROM_SHARED,
     PIECE,
@@ -25,6 +26,7 @@ from .warpgroup import (
 )  # fmt: skip
 
 LINE, ATOM = 128, 8 * 128 + 128  # bytes that a swizzle stays in, and eight rows of them
+SUMS = (1 << HALF) - 1  # the sets of registers that are sums
 REGISTERS = -1  # what a fault has for an address where registers were used
 PLAIN = 4  # bits of an offset in a row that is not swizzled
 
@@ -36,13 +38,17 @@ def product(w: Ptr(Warp), n: i64) -> Ptr(Product):
 
 
 @native
-def issue(w: Ptr(Warp), mask: i64, registers: i64, how: i64, shape: i64, pc: i64) -> i64:
+def issue(
+    w: Ptr(Warp), mask: i64, registers: i64, adds: i64, how: i64, shape: i64, pc: i64
+) -> i64:
     """A product is under way. Its descriptors are in ``w.addresses`` and ``w.addresses2``;
     ``shape`` is bits << 48 | n << 32 | k << 16 | stored k, ``registers`` the sets that it uses. 1
     after a fault.
     """
     if mask == 0:
         return 0
+    if adds == 0 and w.launch.checked != 0 and discards(w, mask, registers, pc) != 0:
+        return 1
     if w.product_tail - w.product_head == PRODUCTS:
         retire(w, w.product_head + 1)
     p = product(w, w.product_tail)
@@ -246,8 +252,21 @@ def read_operand(
     for i in range(outer):
         for p in range(inner):
             a = piece_mn(d, first, i, p) if across != 0 else piece_k(d, first + i, p)
-            if read(w, w.cta, a, PIECE, mine, 1, 0) != 0:
+            if read(w, w.cta, a, PIECE, mine, PRODUCT, 0) != 0:
                 return 1
+    return 0
+
+
+@native
+def discards(w: Ptr(Warp), mask: i64, registers: i64, pc: i64) -> i64:
+    """A fault (1) where a product that adds nothing takes the place of sums that nobody can have
+    read yet.
+    """
+    for n in range(w.product_head, w.product_tail):
+        if (product(w, n).registers & registers & SUMS) != 0:
+            w.worker.fault_value = product(w, n).pc
+            fault(w, DISCARDED, pc, lowest(mask), 0)
+            return 1
     return 0
 
 

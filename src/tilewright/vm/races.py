@@ -19,6 +19,7 @@ from .clocks import (
     STEP,
     STORES,
     TOUCHED,
+    USED,
     WARP,
     actors,
     barrier_of,
@@ -32,11 +33,12 @@ from .clocks import (
 )  # fmt: skip
 from .groups import fault, fault_of
 from .native import Ptr, i64, native, u16, u32, u64
-from .state import BAD_FENCE, FLIGHTS, RACE, Cta, Flight, Warp
+from .state import BAD_FENCE, FLIGHTS, RACE, UNREAD, Cta, Flight, Warp
 
 CTA_BYTES = Cta.size
 PIECE, PIECE_BITS, WHOLE = 16, 4, 0xFFFF  # bytes that have their readers in common
 READERS = 16  # of a piece; more push one out
+GENERIC, ASYNC, PRODUCT = range(3)  # who reads
 READ_EARLY, WRITTEN_TWICE, WRITTEN_EARLY, NO_FENCE, LEFT_EARLY = range(5)  # what went wrong
 
 
@@ -138,6 +140,7 @@ def read(
 ) -> i64:
     """Bytes of a CTA's shared memory are read, in the step ``mine``; 1 after a race."""
     known = clock(w.cta, w.index)
+    used = meeting(cta, USED)
     wrote = at(u64, cta.shadow)
     last = 0
     pc = mine & OPERATION
@@ -147,8 +150,10 @@ def read(
             last = before
             if unknown(w, known, before) != 0:
                 return raced(w, READ_EARLY, before, i, lane, pc)
-            if proxy != 0 and unfenced(w, known, before) != 0:
+            if proxy != GENERIC and unfenced(w, known, before) != 0:
                 return raced(w, NO_FENCE, before, i, lane, pc)
+            if proxy == PRODUCT:
+                used[before >> ACTOR & FIELD] = lshr(before, STEP)
     for piece in range(low >> PIECE_BITS, ((low + size - 1) >> PIECE_BITS) + 1):
         bytes_ = bytes_of(low, low + size, piece)
         note(known, readers(cta, piece), masks(cta, piece), mine, bytes_)
@@ -203,7 +208,7 @@ def used_barrier(w: Ptr(Warp), cta: Ptr(Cta), place: i64, lane: i64, pc: i64) ->
     mine = step_of(w, pc)
     if cta.rank != w.cta.rank:
         touch(cta, mine)
-    return read(w, cta, place, 8, mine, 0, lane)
+    return read(w, cta, place, 8, mine, GENERIC, lane)
 
 
 # --- bulk copies ----------------------------------------------------------------------------------
@@ -221,13 +226,16 @@ def brings(w: Ptr(Warp), f: Ptr(Flight), lane: i64) -> i64:
     number = w.cta.flight_tail - 1
     slot = w.launch.warps * KINDS + umod(number, FLIGHTS)
     f.mark = mark(w.cta.rank * w.launch.actors + slot, number // FLIGHTS + 1, f.pc)
-    proxy = f.tensor != 0 or f.source != address(f.data)
+    proxy = ASYNC if f.tensor != 0 or f.source != address(f.data) else GENERIC
     ranks = f.ctas
     while ranks != 0:
         rank = lowest(ranks)
         ranks = ranks & (ranks - 1)
         to = at(Cta, w.cta.first + rank * CTA_BYTES)
         touch(to, f.mark)
+        if unread(to, f.target, f.target + extent(f)) != 0:
+            return 1
+        note_whole(to, f)
         if read(w, to, f.barrier, 8, f.mark, proxy, lane) != 0:
             return 1
         if f.reduce == 0 and write(w, to, f.target, extent(f), f.mark, lane) != 0:
@@ -240,7 +248,37 @@ def takes(w: Ptr(Warp), f: Ptr(Flight), source: i64, lane: i64) -> i64:
     """The same for one that reads shared memory."""
     f.mark = mark(own(w, STORES), f.group + 1, f.pc)
     touch(w.cta, f.mark)
-    return read(w, w.cta, source - w.cta.shared, extent(f), f.mark, 1, lane)
+    return read(w, w.cta, source - w.cta.shared, extent(f), f.mark, ASYNC, lane)
+
+
+@native
+def note_whole(cta: Ptr(Cta), f: Ptr(Flight)) -> i64:
+    """Of a box that lies in its tensor as a whole, every byte is wanted."""
+    if f.tensor == 0 or f.im2col != 0:
+        return 0
+    for d in range(f.modes):
+        if f.at[d] < 0 or f.at[d] + f.box[d] * f.steps[d] > f.dims[d]:
+            return 0
+    meeting(cta, USED)[actors(cta) + (f.mark >> ACTOR & FIELD)] = lshr(f.mark, STEP)
+    return 0
+
+
+@native
+def unread(cta: Ptr(Cta), low: i64, high: i64) -> i64:
+    """A fault (1) where a product has read some of what a copy brought, and nothing has read what
+    it brought here.
+    """
+    used = meeting(cta, USED)
+    wrote = at(u64, cta.shadow)
+    for piece in range(low >> PIECE_BITS, high >> PIECE_BITS):
+        before = wrote[piece << PIECE_BITS]
+        actor = before >> ACTOR & FIELD
+        step = lshr(before, STEP)
+        wanted = step != 0 and used[actor] == step and used[actors(cta) + actor] == step
+        if wanted != 0 and readers(cta, piece)[0] == 0:
+            fault_of(cta, 0, UNREAD, before & OPERATION, 0, piece << PIECE_BITS)
+            return 1
+    return 0
 
 # --- the end --------------------------------------------------------------------------------------
 
@@ -261,4 +299,4 @@ def ended(cta: Ptr(Cta)) -> i64:
             warp = number // KINDS if number < cta.launch.warps * KINDS else 0
             fault_of(cta, warp, RACE, pc, 0, 0)
             return 1
-    return 0
+    return unread(cta, 0, cta.launch.shared_bytes)

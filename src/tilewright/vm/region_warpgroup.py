@@ -59,7 +59,8 @@ class Products(MemoryAccess):
         function = self.module.globals.get(name) or ir.Function(self.module, KIND, name)
         self.check(self.b.call(function, [self.warp, *starts, *wide]))
         used = self.program.used[self.op.pc]
-        self.check(self.runtime(products.issue, self.mask, used, how, shape(row), self.op.pc))
+        adds, size = wide[1], shape(row)
+        self.check(self.runtime(products.issue, self.mask, used, adds, how, size, self.op.pc))
         self.settled = 0
         return tuple(self.b.load(self.register(i), typ=lanes(32), align=64) for i in range(len(d)))
 

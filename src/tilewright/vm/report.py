@@ -25,6 +25,7 @@ from .state import (
     BAD_METADATA,
     BAD_WARPGROUP,
     DEADLOCK,
+    DISCARDED,
     DIVERGED,
     FAULT,
     FAULTS,
@@ -40,6 +41,7 @@ from .state import (
     RANK_SHIFT,
     SHARED_BASE,
     STEPS_OUT,
+    UNREAD,
     WINDOW_BITS,
     Cta,
     Warp,
@@ -121,6 +123,11 @@ def _what(run: Run, code: int, op: Op, address: int, value: int) -> str:
         return f"{opcode} with the tensor map at {address % (1 << 64):#x}: {why}"
     if code == GONE:
         return f"{opcode} at {address:#x}: its CTA has exited, or the cluster has none of that rank"
+    if code == UNREAD:
+        return f"{opcode} brings to {address:#x} what no product reads, though one reads the rest"
+    if code == DISCARDED:
+        lost = f"the sums of the {_named(run, value)}"
+        return f"{opcode} adds nothing and takes the place of {lost}, which nobody has waited for"
     if code in (RACE, BAD_FENCE):
         return _race(run, opcode, address, value)
     if code == DIVERGED:

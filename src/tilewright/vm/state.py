@@ -34,7 +34,7 @@ JUMP, WAIT, YIELD, DONE, FAULT, STOPPED, FINISHED, DEADLOCK, STEPS_OUT, HERE = r
 OUT_OF_BOUNDS, MISALIGNED, FREED, TRAP, DIVERGED, BAD_BARRIER, BAD_INDEX = range(1, 8)
 BAD_DESCRIPTOR, BAD_WARPGROUP, BAD_METADATA = range(8, 11)
 BAD_MBARRIER, BAD_BULK, BAD_MAP, IN_FLIGHT, GONE = range(11, 16)
-RACE, BAD_FENCE = range(16, 18)
+RACE, BAD_FENCE, UNREAD, DISCARDED = range(16, 20)
 FAULTS = {
     OUT_OF_BOUNDS: "out of bounds",
     MISALIGNED: "misaligned",
@@ -53,6 +53,8 @@ FAULTS = {
     GONE: "exited CTA",
     RACE: "race",
     BAD_FENCE: "fence",
+    UNREAD: "unread",
+    DISCARDED: "discarded",
 }
 
 READY, WAITING, OVER = range(3)  # a warp
