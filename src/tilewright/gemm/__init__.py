@@ -1,28 +1,60 @@
 """GEMM: a problem and a configuration become a kernel.
 
-``choose`` picks a configuration, ``build`` traces the kernel, ``grid`` says how many CTAs. Nothing
-here runs anything.
+``choose`` picks a configuration, ``build`` traces the kernel, ``shape`` says how it is launched and
+``arguments`` with what. Nothing here runs anything. A configuration's class names the kernel:
+``Config`` is ``multistage``, ``TmaConfig`` is ``tma``.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
+from ..build import Traced
+from ..errors import ConfigError
 from ..target import DEFAULT_DEVICE, Device
-from .config import TABLE, Config, check, choose
-from .multistage import PARAMETERS, build
+from . import multistage, tma
+from .arguments import Arguments, Lines, Shape
+from .choose import TABLE, AnyConfig, check, choose, ranked
+from .config import Config
 from .problem import Problem
 from .roofline import Roofline, roofline
+from .tma_config import TmaConfig, taken
 
 __all__ = [
-    "PARAMETERS", "TABLE", "Config", "Problem", "Roofline",
-    "build", "check", "choose", "grid", "roofline",
+    "TABLE", "AnyConfig", "Arguments", "Config", "Lines", "Problem", "Roofline", "Shape",
+    "TmaConfig",
+    "arguments", "build", "check", "choose", "parse", "ranked", "roofline", "shape", "takes",
 ]  # fmt: skip
 
 
-def grid(
-    problem: Problem, config: Config, device: Device = DEFAULT_DEVICE
-) -> tuple[int, int, int]:
-    """The CTAs of a launch: one for each tile of D, or for each place that the device has."""
-    bm, bn, _ = config.tile
-    tiles = -(-problem.m // bm) * -(-problem.n // bn)
-    if config.persists(problem):
-        places = device.sms * config.resident(problem.input.bits, device.limits)
-        return (min(tiles, places), 1, 1)
-    return (tiles, 1, 1)
+def parse(text: str) -> AnyConfig:
+    """A configuration from its text: ``128x128x32:2x2:4``, ``tma:128x256x64:2:4/2x1``."""
+    return TmaConfig.parse(text) if text.startswith("tma") else Config.parse(text)
+
+
+def build(problem: Problem, config: AnyConfig) -> Traced:
+    """The kernel for a problem and a configuration, traced once for all that it serves."""
+    return _kernel(config).build(problem, config)
+
+
+def shape(problem: Problem, config: AnyConfig, device: Device = DEFAULT_DEVICE) -> Shape:
+    """Grid, block and cluster of the launch."""
+    return _kernel(config).shape(problem, config, device)
+
+
+def arguments(problem: Problem, config: AnyConfig, lines: Mapping[str, Lines]) -> Arguments:
+    """The kernel's parameters, but for addresses and factors, for matrices ``a``, ``b``, ``d`` (and
+    ``c``) that lie as ``lines`` says.
+    """
+    return _kernel(config).arguments(problem, config, lines)
+
+
+def takes(problem: Problem, config: AnyConfig) -> Problem:
+    """The problem as the kernel takes it: what lies otherwise is to be copied first."""
+    return taken(problem) if isinstance(config, TmaConfig) else problem
+
+
+def _kernel(config: Any) -> Any:
+    for kind, kernel in ((Config, multistage), (TmaConfig, tma)):
+        if isinstance(config, kind):
+            return kernel
+    raise ConfigError(f"{config!r} is no configuration")

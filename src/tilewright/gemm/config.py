@@ -1,4 +1,4 @@
-"""How it is done: the shape of a kernel, and which shape for which problem.
+"""How kernel ``multistage`` does it: the shape of tiles, warps and stages.
 
 ``128x128x32:2x2:4`` is a CTA tile of 128×128, 32 of K at a time, 2×2 warps, 4 stages.
 """
@@ -14,6 +14,7 @@ from .problem import Problem
 
 INSTRUCTION = (16, 8, 16)  # m16n8k16
 WARP = 32
+TYPES = ("f16", "bf16")
 NEEDED = "sm_80"  # cp.async, and mma.sync of this shape
 LEAST = (16, 16, 32)  # a tile's M, N, K
 PAD = 8  # elements between rows of the staged result, against bank conflicts
@@ -104,10 +105,20 @@ class Config:
 
 
 def check(problem: Problem, config: Config, device: Device) -> None:
-    """Raises ConfigError where the configuration does not fit the device, TargetError where none
-    does.
+    """Raises ConfigError where the configuration does not fit problem and device, TargetError where
+    none does.
     """
-    _check_target(device)
+    if not device.target.runs(NEEDED):
+        raise TargetError(
+            f"multistage needs {NEEDED} or later; {device.name} is {device.target}",
+            hint="device='vm' computes as a newer one",
+        )
+    if problem.a not in TYPES or problem.batched:
+        what = f"a batch of {problem.batch}" if problem.batched else f"{problem.a}"
+        raise TargetError(
+            f"multistage multiplies single matrices of {' or '.join(TYPES)}, not {what}",
+            hint="tma does, on sm_90a",
+        )
     have, need = device.limits.shared_per_block, config.shared_bytes(problem.input.bits)
     if need > have:
         raise ConfigError(
@@ -123,63 +134,7 @@ def check(problem: Problem, config: Config, device: Device) -> None:
         )
 
 
-def _check_target(device: Device) -> None:
-    if not device.target.runs(NEEDED):
-        raise TargetError(
-            f"multistage needs {NEEDED} or later; {device.name} is {device.target}",
-            hint="device='vm' computes as a newer one",
-        )
-
-
 def accumulators(config: Config) -> int:
     """Accumulator registers of a thread."""
     wm, wn = config.warp_tile
     return wm * wn // WARP
-
-
-# From large to small; the first wants an H100's shared memory, the second fits 99 KB.
-TABLE: tuple[Config, ...] = (
-    Config((256, 128, 64), (4, 2), 3, persistent=True),
-    Config((256, 128, 32), (4, 2), 4),
-    Config((128, 128, 64), (2, 2), 3, ctas=2),
-    Config((128, 128, 32), (2, 2), 4, ctas=2),
-    Config((128, 64, 64), (2, 2), 3, ctas=2),
-    Config((64, 128, 64), (2, 2), 3, ctas=2),
-    Config((64, 64, 64), (2, 2), 4, ctas=2),
-    Config((32, 64, 64), (1, 2), 5, ctas=2),
-    Config((16, 64, 64), (1, 2), 6, ctas=2),
-    Config((64, 16, 64), (2, 1), 6, ctas=2),
-)
-
-
-def choose(problem: Problem, device: Device) -> Config:
-    """The table's configuration with the least estimated time on the device.
-
-    Raises TargetError for a device that is too old for the kernel.
-    """
-    _check_target(device)
-    bits, room = problem.input.bits, device.limits.shared_per_block
-    fitting = [c for c in TABLE if c.shared_bytes(bits) <= room]
-    return min(fitting, key=lambda c: estimate(problem, c, device))
-
-
-# What a tile shape reaches of the tensor cores' mma.sync rate when it has the SM for itself, by
-# what it reads from shared memory for each product: 1 / (1 + COST · (1/wm + 1/wn)).
-COST = 30.0
-STEP = 40_000  # products of an SM in the time that a stage's barrier takes
-TILE = 3_000_000  # and in the time of a tile's first copies and its way out
-
-
-def estimate(problem: Problem, config: Config, device: Device) -> float:
-    """Relative time: waves of CTAs, each as long as its products, barriers and ends take."""
-    bm, bn, bk = config.tile
-    tiles = -(-problem.m // bm) * -(-problem.n // bn)
-    together = min(
-        config.resident(problem.input.bits, device.limits), max(1, -(-tiles // device.sms))
-    )
-    waves = -(-tiles // (device.sms * together))
-    wm, wn = config.warp_tile
-    busy = min(1.0, config.threads * together / 256)  # four schedulers want two warps each
-    rate = busy / (1 + COST * (1 / wm + 1 / wn))
-    step = bm * bn * bk * together / rate + STEP
-    return waves * (-(-problem.k // bk) * step + TILE)

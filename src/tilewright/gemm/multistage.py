@@ -15,18 +15,22 @@ are on their way from shared memory:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import chain, islice
 from typing import Any
 
-from ..build import Builder, Pointer, Reg, Traced, registers_of, trace
+from ..build import Builder, Reg, Traced, registers_of, trace
 from ..layout import Layout
 from ..mma import TiledMma, make_tiled_mma
+from ..target import Device
+from .arguments import Arguments, Lines, Shape
 from .config import Config
 from .epilogue import Epilogue, Matrix
 from .operand import Operand, Tile
 from .problem import Problem
+from .scale import global_pointer, scalar
+from .schedule import place
 
 PARAMETERS = {
     "a": "u64", "b": "u64", "c": "u64", "d": "u64",
@@ -85,12 +89,14 @@ def _build(problem: Problem, config: Config) -> Traced:
         lda: Any, ldb: Any, ldc: Any, ldd: Any,
         alpha: Any, beta: Any, alpha_ptr: Any, beta_ptr: Any,
     ) -> None:  # fmt: skip
-        scale = _scalar(k, alpha, alpha_ptr), _scalar(k, beta, beta_ptr)
+        scale = scalar(k, alpha, alpha_ptr), scalar(k, beta, beta_ptr)
         with k.sharing():
             body = Multistage(k, problem, config)
             body.inputs((a, lda), (b, ldb), (m, n), k.select(scale[0] == 0.0, 0, k_total))
-            c_matrix = Matrix(_global(k, c), ldc, problem.align_c) if problem.with_c else None
-            d_matrix = Matrix(_global(k, d), ldd, problem.align_d)
+            d_matrix = Matrix(global_pointer(k, d), ldd, problem.align_d)
+            c_matrix = None
+            if problem.with_c:
+                c_matrix = Matrix(global_pointer(k, c), ldc, problem.align_c)
             atom = body.mma.atom
             body.run(Epilogue(k, problem, config, atom, d_matrix, c_matrix), scale)
 
@@ -98,22 +104,26 @@ def _build(problem: Problem, config: Config) -> Traced:
     return trace(kernel, name=name, params=PARAMETERS, lines=False, **bounds)
 
 
+def arguments(problem: Problem, config: Config, lines: Mapping[str, Lines]) -> Arguments:
+    """The kernel's parameters for matrices that lie so."""
+    values = {"m": problem.m, "n": problem.n, "k_total": problem.k}
+    values |= {f"ld{name}": of.leading for name, of in lines.items()}
+    return Arguments(build(problem, config), values, {x: (x,) for x in "abcd"})
+
+
+def shape(problem: Problem, config: Config, device: Device) -> Shape:
+    """The launch: a CTA for each tile of D, or for each place that the device has."""
+    bm, bn, _ = config.tile
+    tiles = -(-problem.m // bm) * -(-problem.n // bn)
+    places = device.sms * config.resident(problem.input.bits, device.limits)
+    count = min(tiles, places) if config.persists(problem) else tiles
+    return Shape((count, 1, 1), (config.threads, 1, 1))
+
+
 def exhaust(steps: Iterator[None]) -> None:
     """Do what is left of some steps."""
     for _ in steps:
         pass
-
-
-def _global(k: Builder, address: Reg) -> Pointer:
-    return k.pointer("global", "b8", k.emit("cvta.to.global.u64", address))
-
-
-def _scalar(k: Builder, value: Reg, address: Reg) -> Reg:
-    """α or β: the number given, or what lies at the address where there is one."""
-    chosen = k.var(value)
-    with k.when(address != 0):
-        k.emit("ld.global.f32", _global(k, address), into=chosen)
-    return chosen
 
 
 class Multistage:
@@ -139,7 +149,7 @@ class Multistage:
         self.tiles, offset = [], 0
         given = zip(self.parts, (a, b), limits, self.first, strict=True)
         for operand, (pointer, leading), limit, first in given:
-            place, source = self.shared + offset, _global(k, pointer)
+            place, source = self.shared + offset, global_pointer(k, pointer)
             self.tiles.append(Tile(k, operand, source, leading, limit, depth, first, place))
             offset += operand.bytes
         for tile in self.tiles:
@@ -155,14 +165,9 @@ class Multistage:
         """Where the ``index``-th tile begins: they go down groups of ``group`` rows of tiles, so
         that neighbours share A and B in the L2.
         """
-        k, group = self.k, self.config.group
         bm, bn, _ = self.config.tile
-        rows, columns = self._tiles()
-        in_group = columns * group
-        number, within = index // in_group, index % in_group
-        first = number * group
-        height = k.min(rows - first, group)
-        return (first + within % height) * bm, within // height * bn
+        row, column = place(self.k, index, *self._tiles(), self.config.group)
+        return row * bm, column * bn
 
     # --- tile after tile ---
 

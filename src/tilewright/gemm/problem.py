@@ -11,18 +11,30 @@ from dataclasses import dataclass, replace
 from ..dtypes import DType, dtype
 from ..errors import DtypeError, ProblemError
 
-INPUTS = ("f16", "bf16")
-ALIGNMENTS = (16, 8, 4, 2)
+BYTES = ("e4m3", "e5m2")
+# By A's format: the formats that B may have, and those that D may have, D's own default first.
+TYPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "f16": (("f16",), ("f16", "f32")),
+    "bf16": (("bf16",), ("bf16", "f32")),
+    "tf32": (("tf32",), ("f32",)),
+    "e4m3": (BYTES, ("bf16", "f16", "f32")),
+    "e5m2": (BYTES, ("bf16", "f16", "f32")),
+    "s8": (("s8", "u8"), ("s32",)),
+    "u8": (("s8", "u8"), ("s32",)),
+}
+ALIGNMENTS = (16, 8, 4, 2, 1)
 LIMIT = 2**31
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """M×K times K×N.
+    """M×K times K×N, ``batch`` times.
 
     ``a``, ``b``, ``d`` are formats by name (C has D's). ``a_major``: ``k`` (row-major A) or ``m``;
-    ``b_major``: ``k`` (column-major B) or ``n``. ``align_*``: the bytes, 16 to 2, that divide the
-    matrix' address and its leading dimension; an element at least. Raises DtypeError, ProblemError.
+    ``b_major``: ``k`` (column-major B) or ``n``. ``align_*``: the bytes, 16 to 1, that divide the
+    matrix' address and its leading dimension; an element at least. ``fast``: sums of 8-bit floats
+    stay in the tensor core, which keeps fewer bits of them than f32; otherwise they are added up in
+    f32 every 128 of K. Raises DtypeError, ProblemError.
     """
 
     m: int
@@ -38,17 +50,21 @@ class Problem:
     align_b: int = 16
     align_c: int = 16
     align_d: int = 16
+    batch: int = 1
+    fast: bool = False
 
     def __post_init__(self) -> None:
-        for name, size in (("M", self.m), ("N", self.n), ("K", self.k)):
+        sizes = (("M", self.m), ("N", self.n), ("K", self.k), ("the batch", self.batch))
+        for name, size in sizes:
             if not 0 <= size < LIMIT:
                 raise ProblemError(f"{name} is {size}; it is at least 0 and less than 2^31")
-        if self.a not in INPUTS or self.b != self.a:
-            allowed = " or ".join(f"{t} × {t}" for t in INPUTS)
-            raise DtypeError(f"A of {self.a} times B of {self.b} is not supported; {allowed} is")
-        if self.d not in (self.a, "f32"):
+        right, results = TYPES.get(self.a, ((), ()))
+        if self.b not in right:
+            allowed = ", ".join(f"{a} × {b}" for a, (right, _) in TYPES.items() for b in right)
+            raise DtypeError(f"A of {self.a} times B of {self.b} is not supported; {allowed} are")
+        if self.d not in results:
             raise DtypeError(
-                f"a result of {self.d} from {self.a} is not supported; {self.a} and f32 are"
+                f"a result of {self.d} from {self.a} is not supported; {' and '.join(results)} are"
             )
         if self.a_major not in ("k", "m") or self.b_major not in ("k", "n"):
             raise ProblemError(
@@ -57,8 +73,8 @@ class Problem:
         self._check_alignments()
 
     def _check_alignments(self) -> None:
-        wide = self.output.bits // 8
-        sizes = {"align_a": 2, "align_b": 2, "align_c": wide, "align_d": wide}
+        narrow, wide = self.input.bits // 8, self.output.bits // 8
+        sizes = {"align_a": narrow, "align_b": narrow, "align_c": wide, "align_d": wide}
         for name, size in sizes.items():
             allowed, given = [n for n in ALIGNMENTS if n >= size], getattr(self, name)
             if given not in allowed:
@@ -73,25 +89,41 @@ class Problem:
         return dtype(self.d)
 
     @property
+    def sums(self) -> str:
+        """The format of a tensor core's sums."""
+        return "s32" if self.d == "s32" else "f32"
+
+    @property
+    def promoted(self) -> bool:
+        """Whether these are added up in f32 apart."""
+        return self.a in BYTES and not self.fast
+
+    @property
+    def batched(self) -> bool:
+        return self.batch != 1
+
+    @property
     def layout(self) -> str:
         """The name by BLAS: ``t`` for a row-major A or B, ``n`` for a column-major one, A first."""
         return ("t" if self.a_major == "k" else "n") + ("n" if self.b_major == "k" else "t")
 
     @property
     def flops(self) -> int:
-        return 2 * self.m * self.n * self.k
+        return 2 * self.m * self.n * self.k * self.batch
 
     @property
     def bytes(self) -> int:
         """The fewest that memory must move: each input read once, the result written once."""
         inputs = (self.m + self.n) * self.k * self.input.bits
         outputs = self.m * self.n * self.output.bits * (2 if self.with_c else 1)
-        return (inputs + outputs) // 8
+        return (inputs + outputs) // 8 * self.batch
 
     def sized(self, m: int, n: int, k: int) -> Problem:
         """The same with other sizes."""
         return replace(self, m=m, n=n, k=k)
 
     def __str__(self) -> str:
-        c = " + C" if self.with_c else ""
-        return f"{self.m}×{self.n}×{self.k} {self.a} {self.layout.upper()} → {self.d}{c}"
+        c, batch = " + C" if self.with_c else "", f"{self.batch} × " if self.batched else ""
+        a = self.a if self.a == self.b else f"{self.a} × {self.b}"
+        fast = " (fast sums)" if self.fast else ""
+        return f"{batch}{self.m}×{self.n}×{self.k} {a} {self.layout.upper()} → {self.d}{c}{fast}"

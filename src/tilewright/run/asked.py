@@ -12,16 +12,17 @@ import numpy as np
 
 from .. import dtypes
 from ..errors import DeviceError, DtypeError, ProblemError
-from ..gemm.problem import INPUTS, Problem
+from ..gemm.problem import TYPES, Problem
 from .arrays import ArrayView, overlap, overlaps_itself
 from .placement import Signature, signature
 
+PRECISIONS = ("ieee", "tf32")  # of f32 inputs
 _AS_MATRIX = "a vector is a matrix of one row, x[None, :], or of one column, x[:, None]"
 
 
 class Asked(NamedTuple):
     """D = α A B + β C, by signatures. ``out`` None: a fresh D; ``dtype`` is D's; ``reads_c``: C is
-    there and β is not the number 0.
+    there and β is not the number 0. ``precision`` is of f32 inputs, ``fast`` of sums of 8-bit ones.
     """
 
     a: Signature
@@ -30,11 +31,29 @@ class Asked(NamedTuple):
     out: Signature | None
     dtype: str
     reads_c: bool = False
+    precision: str = "ieee"
+    fast: bool = False
 
     @property
     def sizes(self) -> tuple[int, int, int]:
         """M, N, K."""
-        return self.a.shape[0], self.b.shape[1], self.a.shape[1]
+        return self.a.shape[-2], self.b.shape[-1], self.a.shape[-1]
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """How many products, where a and b are stacks of matrices; else nothing."""
+        return self.a.shape[:-2]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the result."""
+        return (*self.batch, *self.sizes[:2])
+
+    @property
+    def formats(self) -> tuple[str, str]:
+        """The number formats in which A and B are multiplied."""
+        names = {"f32": self.precision}
+        return names.get(self.a.dtype, self.a.dtype), names.get(self.b.dtype, self.b.dtype)
 
     def named(self) -> list[tuple[str, Signature]]:
         """The arrays that are there, with their names."""
@@ -49,36 +68,56 @@ def ask(
     out: ArrayView | None,
     dtype: Any,
     reads_c: bool,
+    precision: str = "ieee",
+    fast: bool = False,
 ) -> Asked:
-    """What a call with these arrays asks; ``dtype`` None is out's type, or the inputs'."""
+    """What a call with these arrays asks; ``dtype`` None is out's type, or what the inputs give."""
+    if dtype is not None:
+        result = format_name(dtype)
+    else:
+        result = out.dtype if out is not None else result_of(a.dtype)
     return Asked(
         signature(a),
         signature(b),
         None if c is None else signature(c),
         None if out is None else signature(out),
-        format_name(dtype) if dtype is not None else (out or a).dtype,
+        result,
         reads_c,
+        precision,
+        fast,
     )
+
+
+def result_of(dtype: str) -> str:
+    """D's format where nobody names one: the inputs', bf16 for 8-bit floats, s32 for integers."""
+    return TYPES[dtype][1][0] if dtype in TYPES else dtype
 
 
 def check(asked: Asked) -> None:
     """Raises ProblemError and DtypeError for what can't be multiplied."""
     for name, s in asked.named():
-        if len(s.shape) != 2:
+        if len(s.shape) not in (2, 3):
             count = f"{len(s.shape)} dimension{'s' * (len(s.shape) != 1)}"
-            hint = _AS_MATRIX if len(s.shape) == 1 else "multiply its matrices one by one"
-            raise ProblemError(f"{name} has {count}, {s.shape}; a matrix has 2", hint=hint)
+            hint = _AS_MATRIX if len(s.shape) < 2 else "reshape it to a stack of matrices"
+            what = "a matrix has 2, a stack of them 3"
+            raise ProblemError(f"{name} has {count}, {s.shape}; {what}", hint=hint)
     _check_types(asked)
-    if asked.a.shape[1] != asked.b.shape[0]:
+    a, b = asked.a.shape, asked.b.shape
+    if a[-1] != b[-2]:
         raise ProblemError(
             f"a is {_shape(asked.a)} and b is {_shape(asked.b)}: "
-            f"a has {asked.a.shape[1]} columns, b has {asked.b.shape[0]} rows; they must be as many"
+            f"a has {a[-1]} columns, b has {b[-2]} rows; they must be as many"
         )
-    m, n, k = asked.sizes
-    Problem(m, n, k)  # refuses sizes by their letters, which a column-major D exchanges later
+    if a[:-2] != b[:-2]:
+        raise ProblemError(
+            f"a is {_shape(asked.a)} and b is {_shape(asked.b)}: both are matrices, or as many",
+            hint="expand the one (a stack's stride may be 0), or reshape the other to a matrix",
+        )
+    Problem(*asked.sizes)  # refuses sizes by their letters, which a column-major D exchanges later
     for name, s in (("c", asked.c), ("out", asked.out)):
-        if s is not None and s.shape != (m, n):
-            raise ProblemError(f"{name} is {_shape(s)}; the product is {m}×{n}")
+        if s is not None and s.shape != asked.shape:
+            shown = "×".join(map(str, asked.shape))
+            raise ProblemError(f"{name} is {_shape(s)}; the product is {shown}")
         if s is not None and s.dtype != asked.dtype:
             raise DtypeError(
                 f"{name} is {s.dtype}; the result is {asked.dtype}",
@@ -93,21 +132,34 @@ def _shape(s: Signature) -> str:
 
 
 def _check_types(asked: Asked) -> None:
-    allowed = " or ".join(INPUTS)
-    for name, s in (("a", asked.a), ("b", asked.b)):
-        if s.dtype not in INPUTS:
+    left, right = asked.a.dtype, asked.b.dtype
+    if asked.precision not in PRECISIONS:
+        allowed = ", ".join(map(repr, PRECISIONS))
+        raise DtypeError(f"precision is {asked.precision!r}; it is one of {allowed}")
+    if "f32" in (left, right) and asked.precision == "ieee":
+        raise DtypeError(
+            "a and b of f32 are not multiplied in f32 yet",
+            hint="precision='tf32' rounds them to 10 bits of mantissa, and adds up in f32",
+        )
+    a, b = asked.formats
+    known = {"tf32": "f32 (as tf32)"}
+    for name, given, t in (("a", left, a), ("b", right, b)):
+        if t not in TYPES:
+            allowed = ", ".join(known.get(x, x) for x in TYPES)
             raise DtypeError(
-                f"{name} is {s.dtype}, which matmul does not support yet; a and b are {allowed}",
+                f"{name} is {given}, which matmul does not support; {allowed} are",
                 hint=f"{name}.astype(numpy.float16), or ml_dtypes.bfloat16",
             )
-    if asked.a.dtype != asked.b.dtype:
+    partners, results = TYPES[a]
+    if b not in partners:
         raise DtypeError(
-            f"a is {asked.a.dtype} and b is {asked.b.dtype}; both are {allowed}, one type for both"
+            f"a is {left} and b is {right}; with {left} goes {' or '.join(partners)}"
         )
-    if asked.dtype not in (asked.a.dtype, "f32"):
+    if asked.dtype not in results:
         raise DtypeError(
-            f"a result of {asked.dtype} from {asked.a.dtype} is not supported; "
-            f"{asked.a.dtype} and f32 are"
+            f"a result of {asked.dtype} from {left} is not supported; {' and '.join(results)} are"
+            if len(results) > 1
+            else f"a result of {asked.dtype} from {left} is not supported; {results[0]} is"
         )
 
 
@@ -121,7 +173,7 @@ def format_name(given: Any) -> str:
         return dtypes.from_numpy(np.dtype(word if library == "torch" else given)).name
     except TypeError:  # numpy.dtype's, or DtypeError
         raise DtypeError(
-            f"out_dtype is {given!r}; it is the inputs' type or f32", hint='out_dtype="f32"'
+            f"out_dtype is {given!r}, which is no number format", hint='out_dtype="f32"'
         ) from None
 
 

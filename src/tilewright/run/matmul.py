@@ -20,6 +20,8 @@ from .route import Part, Route, Scale, route
 from .scalars import scale
 from .uploaded import Uploaded, Views
 
+How = tuple[str, bool]  # precision of f32 inputs, whether 8-bit floats add up fast
+
 
 def matmul(
     a: Any,
@@ -30,36 +32,47 @@ def matmul(
     beta: Any = 0.0,
     out: Any = None,
     out_dtype: Any = None,
+    precision: str = "ieee",
+    fast_accum: bool = False,
     device: Any = None,
-    config: gemm.Config | str | None = None,
+    config: gemm.AnyConfig | str | None = None,
 ) -> Any:
-    """D = α A B + β C, with sums in f32, rounded once to D's type.
+    """D = α A B + β C, with sums in f32 (of integers in s32), rounded once to D's type.
 
-    ``a`` (M×K) and ``b`` (K×N) are f16 or bf16 arrays of NumPy, torch, CuPy or any library with
-    DLPack or ``__cuda_array_interface__``; any strides. The result is an array of ``a``'s library
-    on the same device, of the inputs' type or ``out_dtype="f32"``; or ``out``, which is returned.
+    ``a`` (M×K) and ``b`` (K×N), or stacks of as many such, are arrays of NumPy, torch, CuPy or any
+    library with DLPack or ``__cuda_array_interface__``; any strides. Their types: f16, bf16, e4m3
+    and e5m2 (either with either), s8 and u8, and f32 with ``precision="tf32"``, which rounds each
+    element to 10 bits of mantissa. The result is an array of ``a``'s library on the same device, of
+    the inputs' type (bf16 for 8-bit floats, s32 for integers) or ``out_dtype``; or ``out``, which
+    is returned.
+
+    Sums of 8-bit floats are added up in f32 every 128 of K; with ``fast_accum`` they stay in the
+    tensor core, which keeps fewer bits of them.
 
     ``c`` (M×N, of the result's type) is read only where ``beta`` is not 0. ``alpha`` and ``beta``
     are numbers, one-element arrays, or one-element f32 arrays on the GPU, which are read when the
-    kernel runs. With ``alpha`` = 0, ``a`` and ``b`` are not read.
+    kernel runs; with a result of s32 the numbers 0 and 1. With ``alpha`` = 0, ``a`` and ``b`` are
+    not read.
 
     ``device`` decides where arrays on the CPU are multiplied: ``"vm"``, ``"cuda"``, ``"cuda:1"``;
     None is a GPU where there is one, else the virtual machine. ``config`` is the kernel's
-    configuration, ``"128x128x32:2x2:4"``; None lets ``gemm.choose`` decide.
+    configuration, ``"128x128x32:2x2:4"`` or ``"tma:128x256x64:2:4/2x1"``; None lets
+    ``gemm.choose`` decide.
 
     >>> tilewright.matmul(a, b, c=c, beta=1.0, out=c)           C += A B
 
     Raises ProblemError, DtypeError, DeviceError, ConfigError, TargetError.
     """
-    return call(a, b, c, alpha, beta, out, out_dtype, device, config)
+    how = precision, fast_accum
+    return call(a, b, c, alpha, beta, out, out_dtype, device, config, how)
 
 
 def call(
     a: Any, b: Any, c: Any, alpha: Any, beta: Any, out: Any, out_dtype: Any, where: Any,
-    config: Any, problem: gemm.Problem | None = None,
+    config: Any, how: How, problem: gemm.Problem | None = None,
 ) -> Any:  # fmt: skip
     """``matmul``; where ``problem`` is given, the arrays must pose just that one."""
-    way, views, scales, out = prepare(a, b, c, alpha, beta, out, out_dtype, where, config)
+    way, views, scales, out = prepare(a, b, c, alpha, beta, out, out_dtype, where, config, how)
     if problem is not None and way.problem != problem:
         raise ProblemError(f"the plan is for {problem}, these arrays make it {way.problem}")
     if 0 in views[3].shape:
@@ -74,8 +87,9 @@ def call(
 
 
 def prepare(
-    a: Any, b: Any, c: Any, alpha: Any, beta: Any, out: Any, out_dtype: Any, where: Any, config: Any
-) -> tuple[Route, Views, tuple[Scale, Scale], Any]:
+    a: Any, b: Any, c: Any, alpha: Any, beta: Any, out: Any, out_dtype: Any, where: Any,
+    config: Any, how: How,
+) -> tuple[Route, Views, tuple[Scale, Scale], Any]:  # fmt: skip
     """All that is known before anything runs: the route, the views, α and β, and the result."""
     kind = arrays.kind_of(a)
     va, vb = kind.view(a), arrays.view(b)
@@ -86,10 +100,10 @@ def prepare(
     reads_c = bool(scales[1].address or scales[1].value)
     if reads_c and vc is None:
         raise ProblemError("beta is not 0, and there is no c", hint="c=out adds to out in place")
-    asked = ask(va, vb, vc, vo, out_dtype, reads_c)
+    asked = ask(va, vb, vc, vo, out_dtype, reads_c, *how)
     way = route(asked, runs_on(here, where), config)
     if vo is None:
-        out = kind.empty(a, (asked.a.shape[0], asked.b.shape[1]), asked.dtype)
+        out = kind.empty(a, asked.shape, asked.dtype)
         vo = arrays.view(out)
     else:
         check_overlap(va, vb, vc, vo)
@@ -117,13 +131,14 @@ def runs_on(here: str, where: Any) -> Device:
 def _run_in_place(way: Route, views: Views, alpha: Scale, beta: Scale, stream: int) -> None:
     va, vb, vc, vo = views
     kept: list[Any] = []  # copies live until the kernel is started; their library knows the stream
-    a, b = _contiguous(way, va, way.a, stream, kept), _contiguous(way, vb, way.b, stream, kept)
-    c = _contiguous(way, vc, way.c, stream, kept) if vc is not None and way.c is not None else 0
-    d = _temporary(vo, way.d, kept) if way.d.copied else vo.address
+    parts = way.parts
+    a, b = (_contiguous(way, v, parts[x], stream, kept) for v, x in ((va, "a"), (vb, "b")))
+    c = _contiguous(way, vc, parts["c"], stream, kept) if vc is not None else 0
+    part = parts["d"]
+    d = _temporary(vo, part, kept) if part.copied else vo.address
     way.start(way.params(a, b, c, d, alpha, beta), stream)
-    if way.d.copied:
-        ends = d, way.d.strides, vo.address, vo.strides
-        copies.copy(way.device, vo.shape, vo.itemsize, *ends, stream)
+    if part.copied:
+        _copy(way, vo, (d, part.strides, part.apart), _ends(vo), stream)
 
 
 def _contiguous(way: Route, view: ArrayView, part: Part, stream: int, kept: list[Any]) -> int:
@@ -131,9 +146,24 @@ def _contiguous(way: Route, view: ArrayView, part: Part, stream: int, kept: list
     if not part.copied:
         return view.address
     address = _temporary(view, part, kept)
-    ends = view.address, view.strides, address, part.strides
-    copies.copy(way.device, view.shape, view.itemsize, *ends, stream)
+    _copy(way, view, _ends(view), (address, part.strides, part.apart), stream)
     return address
+
+
+End = tuple[int, tuple[int, ...], int]  # address, strides of a matrix, from matrix to matrix
+
+
+def _ends(view: ArrayView) -> End:
+    return view.address, view.strides[-2:], view.strides[0] if len(view.shape) == 3 else 0
+
+
+def _copy(way: Route, like: ArrayView, source: End, target: End, stream: int) -> None:
+    """Matrix after matrix of a stack."""
+    size = like.itemsize
+    for i in range(like.shape[0] if len(like.shape) == 3 else 1):
+        (there, strides, apart), (to, lines, between) = source, target
+        ends = there + i * apart * size, strides, to + i * between * size, lines
+        copies.copy(way.device, like.shape[-2:], size, *ends, stream)
 
 
 def _temporary(view: ArrayView, part: Part, kept: list[Any]) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from .. import dtypes
 from .arrays import ArrayView
 
 ALIGN = 16  # bytes: the widest copy
@@ -16,12 +17,14 @@ ALIGN = 16  # bytes: the widest copy
 
 class Placement(NamedTuple):
     """``rows``: whether rows are contiguous, else columns. ``leading`` counts elements from one
-    line to the next, ``align`` is the bytes (16 to 2) that divide address and leading dimension.
+    line to the next, ``apart`` from one matrix of a stack to the next; ``align`` is the bytes (16
+    to 1) that divide the address and both.
     """
 
     rows: bool
     leading: int
     align: int
+    apart: int = 0
 
 
 class Signature(NamedTuple):
@@ -35,7 +38,7 @@ class Signature(NamedTuple):
 
     @property
     def itemsize(self) -> int:
-        return 4 if self.dtype == "f32" else 2
+        return max(1, dtypes.dtype(self.dtype).bits // 8)
 
 
 def signature(view: ArrayView) -> Signature:
@@ -51,20 +54,25 @@ def placed(s: Signature) -> Placement | None:
 
 def placed_by(s: Signature, rows: bool) -> Placement | None:
     """The placement with rows (else columns) contiguous; None where it must be copied."""
-    lines, length = s.shape if rows else s.shape[::-1]
-    between, within = s.strides if rows else s.strides[::-1]
+    lines, length = s.shape[-2:] if rows else s.shape[:-3:-1]
+    between, within = s.strides[-2:] if rows else s.strides[:-3:-1]
     if s.phase % s.itemsize:
         return None  # its elements themselves are not aligned
-    if lines <= 1 or length == 0:
-        between = max(length, 1)  # one line at most, and nothing is read beyond its end
+    if lines <= 1 or length == 0:  # one line at most, and nothing is read beyond its end
+        between = padded(length, s.itemsize, ALIGN)
     if (length > 1 and within != 1) or between < 0:
         return None
-    return Placement(rows, between, _divisor(s.phase | between * s.itemsize))
+    apart = s.strides[0] if len(s.shape) == 3 and s.shape[0] > 1 else 0
+    if apart < 0 or (len(s.shape) == 3 and s.shape[0] > 1 and apart == 0):
+        return None
+    return Placement(rows, between, _divisor(s.phase | (between | apart) * s.itemsize), apart)
 
 
 def compact(shape: tuple[int, ...], itemsize: int, rows: bool = True) -> Placement:
     """The placement of a fresh copy: lines begin at multiples of 16 bytes."""
-    return Placement(rows, padded(shape[rows], itemsize, ALIGN), ALIGN)
+    lines, length = shape[-2:] if rows else shape[:-3:-1]
+    leading = padded(length, itemsize, ALIGN)
+    return Placement(rows, leading, ALIGN, leading * lines if len(shape) == 3 else 0)
 
 
 def padded(length: int, itemsize: int, align: int) -> int:

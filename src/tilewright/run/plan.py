@@ -16,11 +16,11 @@ from .. import gemm
 from ..build import Traced
 from ..errors import DeviceError, ProblemError, TargetError
 from . import arrays
-from .asked import Asked, ask, format_name, place
+from .asked import Asked, ask, format_name, place, result_of
 from .device import Device
 from .device import device as named_device
 from .explain import explain
-from .matmul import call, prepare, runs_on
+from .matmul import How, call, prepare, runs_on
 from .placement import Signature
 from .route import Route, fresh, route
 from .uploaded import Uploaded
@@ -37,14 +37,20 @@ class Plan:
     """
 
     problem: gemm.Problem
-    config: gemm.Config
+    config: gemm.AnyConfig
     device: Device
     traced: Traced = field(repr=False, compare=False)
     chosen: bool = True  # the configuration, by gemm.choose
+    asked: Asked | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(cls, way: Route, config: Any) -> Plan:
-        return cls(way.problem, way.config, way.device, way.traced, config is None)
+        return cls(way.problem, way.config, way.device, way.traced, config is None, way.asked)
+
+    @property
+    def _how(self) -> How:
+        assert self.asked is not None
+        return self.asked.precision, self.asked.fast
 
     @property
     def ptx(self) -> str:
@@ -67,7 +73,8 @@ class Plan:
         Raises ProblemError where they pose another, in sizes, layout, types or alignment.
         """
         out_dtype = self.problem.d if out is None else None
-        return call(a, b, c, alpha, beta, out, out_dtype, self.device, self.config, self.problem)
+        where, config, how = self.device, self.config, self._how
+        return call(a, b, c, alpha, beta, out, out_dtype, where, config, how, self.problem)
 
     def upload(
         self, a: Any, b: Any, *, c: Any = None, alpha: Any = 1.0, beta: Any = 0.0, out: Any
@@ -77,7 +84,7 @@ class Plan:
         >>> with p.upload(a, b, out=d) as there: there.start(); there.download()
         """
         where, config = self.device, self.config
-        way, views, scales, _ = prepare(a, b, c, alpha, beta, out, None, where, config)
+        way, views, scales, _ = prepare(a, b, c, alpha, beta, out, None, where, config, self._how)
         if not way.uploaded:
             raise DeviceError(f"the arrays are on {way.device.name} already", hint="plan.run")
         return Uploaded(way, views, *scales)
@@ -94,47 +101,59 @@ def plan(
     c: Any = None,
     out: Any = None,
     out_dtype: Any = None,
+    batch: int | None = None,
+    precision: str = "ieee",
+    fast_accum: bool = False,
     device: Any = None,
     config: Any = None,
 ) -> Plan:
     """The plan for ``plan(m, n, k)`` or for arrays, ``plan(a, b)``; nothing runs.
 
-    With sizes, ``dtype`` is the inputs' type, ``layout`` BLAS's name for how they lie (``t``: row-
-    major, ``n``: column-major; NumPy's own order is ``tt``), and ``c=True`` adds a C. The rest is
-    as in ``matmul``. Raises as ``matmul`` does.
+    With sizes, ``dtype`` is the inputs' type (``"e4m3,e5m2"`` where they differ; ``"tf32"`` is f32
+    with that precision), ``layout`` BLAS's name for how they lie (``t``: row-major, ``n``: column-
+    major; NumPy's own order is ``tt``), ``batch`` how many products, and ``c=True`` adds a C. The
+    rest is as in ``matmul``. Raises as ``matmul`` does.
     """
     sizes = sum(isinstance(size, int) for size in what)
     if (sizes, len(what)) == (3, 3):
-        asked = _of_sizes(what, dtype, layout, bool(c), out_dtype)
+        if dtype == "tf32":
+            dtype, precision = "f32", "tf32"
+        asked = _of_sizes(what, dtype, layout, bool(c), out_dtype, batch)
+        asked = asked._replace(precision=precision, fast=fast_accum)
         on = named_device(device)
     elif (sizes, len(what)) == (0, 2):
         views = [None if x is None else arrays.view(x) for x in (*what, c, out)]
         on = runs_on(place(*views), device)
-        asked = ask(*views, out_dtype, c is not None)
+        asked = ask(*views, out_dtype, c is not None, precision, fast_accum)
     else:
         kinds = ", ".join(type(x).__name__ for x in what) or "nothing"
         raise ProblemError(f"plan takes three sizes or two arrays, not {kinds}")
     return Plan.of(route(asked, on, config), config)
 
 
-def _of_sizes(sizes: Any, dtype: str, layout: str, with_c: bool, out_dtype: Any) -> Asked:
+def _of_sizes(
+    sizes: Any, dtype: str, layout: str, with_c: bool, out_dtype: Any, batch: int | None
+) -> Asked:
     m, n, k = sizes
     if min(sizes) < 0:
         raise ProblemError(f"{m}×{n}×{k}: sizes are at least 0")
     if str(layout).lower() not in LAYOUTS:
         known = ", ".join(LAYOUTS)
         raise ProblemError(f"unknown layout {layout!r}", hint=f"A's and B's in one of {known}")
-    given = format_name(dtype)
-    result = given if out_dtype is None else format_name(out_dtype)
+    left, _, right = str(dtype).partition(",")
+    formats = format_name(left.strip()), format_name(right.strip() or left.strip())
+    result = result_of(formats[0]) if out_dtype is None else format_name(out_dtype)
+    stack = () if batch is None else (batch,)
     a, b = (
-        _matrix(shape, given, letter.lower() == "t")
-        for shape, letter in zip(((m, k), (k, n)), layout, strict=True)
+        _matrix((*stack, *shape), given, letter.lower() == "t")
+        for shape, given, letter in zip(((m, k), (k, n)), formats, layout, strict=True)
     )
-    d = fresh((m, n), result, "cpu")
+    d = fresh((*stack, m, n), result, "cpu")
     return Asked(a, b, d if with_c else None, None, result, with_c)
 
 
-def _matrix(shape: tuple[int, int], dtype: str, rows: bool) -> Signature:
+def _matrix(shape: tuple[int, ...], dtype: str, rows: bool) -> Signature:
     if rows:
         return fresh(shape, dtype, "cpu")
-    return Signature(shape, (1, max(shape[0], 1)), dtype, "cpu", 0)
+    turned = fresh((*shape[:-2], shape[-1], shape[-2]), dtype, "cpu").strides
+    return Signature(shape, (*turned[:-2], turned[-1], turned[-2]), dtype, "cpu", 0)

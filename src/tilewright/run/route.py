@@ -1,48 +1,49 @@
 """From what is asked to a kernel that is ready: problem, configuration, launch, parameter block.
 
 A ``Route`` is found once for all calls that are alike; a call then packs addresses and two factors
-and starts it. A column-major result is posed as Dᵀ = Bᵀ Aᵀ. A matrix without a contiguous index is
-copied first, to lines that begin at multiples of 16 bytes.
+and starts it. A column-major result is posed as Dᵀ = Bᵀ Aᵀ. A matrix that the kernel can't read as
+it lies is copied first: with a contiguous index, lines that begin at multiples of 16 bytes, the
+order that its number format wants.
 """
 
 from __future__ import annotations
 
-import struct
 from functools import cached_property
+from math import prod
 from typing import Any, NamedTuple
 
 from .. import gemm
 from ..build import Traced
-from ..errors import ConfigError
-from ..ptx import abi
+from ..errors import ConfigError, ProblemError
 from .asked import Asked, check
 from .device import Device, Start
 from .placement import Placement, Signature, compact, padded, placed, placed_by
 
-# a, b, c, d; m, n, k; lda, ldb, ldc, ldd; alpha, beta; where alpha and beta lie: gemm's parameters
-_PARAMS = struct.Struct("<4Q3I4x4Q2f2Q")
-
 
 class Part(NamedTuple):
-    """One matrix as the kernel sees it. ``rows``: rows are its lines, else columns; ``leading``:
-    elements from line to line; ``copied``: it lies otherwise, and is copied to be so.
+    """One matrix as the kernel sees it, or a stack. ``rows``: rows are its lines, else columns;
+    ``leading``: elements from line to line; ``copied``: it lies otherwise, and is copied to be so;
+    ``apart``: elements from matrix to matrix.
     """
 
     rows: bool
     leading: int
     copied: bool
+    apart: int = 0
 
     def lines(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """Number and length of its lines."""
-        return (shape[0], shape[1]) if self.rows else (shape[1], shape[0])
+        """Number and length of a matrix' lines."""
+        return (shape[-2], shape[-1]) if self.rows else (shape[-1], shape[-2])
 
     def elements(self, shape: tuple[int, ...]) -> int:
         """Elements of memory from its first to its last."""
         count, length = self.lines(shape)
-        return max((count - 1) * self.leading + length, 0)
+        stack = shape[0] if len(shape) == 3 else 1
+        return max((stack - 1) * self.apart + (count - 1) * self.leading + length, 0)
 
     @property
     def strides(self) -> tuple[int, int]:
+        """Of a matrix."""
         return (self.leading, 1) if self.rows else (1, self.leading)
 
 
@@ -62,19 +63,17 @@ class Route:
         check(asked)
         self.asked, self.device = asked, device
         self.uploaded = asked.a.device == "cpu"
-        m, n, _ = asked.sizes
-        d = asked.out or fresh((m, n), asked.dtype, asked.a.device)
-        places = self._places(d)
+        self._d = asked.out or fresh(asked.shape, asked.dtype, asked.a.device)
+        places = self._places()
         self.swapped = not places["d"].rows
-        self.problem = self._problem(places)
-        self.config = _config(self.problem, config, device)
-        self.a, self.b = self._part(asked.a, places["a"]), self._part(asked.b, places["b"])
-        self.d = self._part(d, places["d"])
-        self.c = self._part(asked.c, places["c"]) if asked.c and asked.reads_c else None
-        self.sizes = self.problem.m, self.problem.n, self.problem.k
+        posed = self._problem(places)
+        self.config = _config(posed, config, device)
+        self.problem = gemm.takes(posed, self.config)
+        self.parts = self._parts(places)
 
-    def _places(self, d: Signature) -> dict[str, Placement]:
-        asked = self.asked
+    def _places(self) -> dict[str, Placement]:
+        """How each matrix lies, or is to lie once it is copied."""
+        asked, d = self.asked, self._d
         found = {"d": placed(d) or compact(d.shape, d.itemsize)}
         for name, s in (("a", asked.a), ("b", asked.b)):
             found[name] = placed(s) or compact(s.shape, s.itemsize)
@@ -87,62 +86,99 @@ class Route:
     def _problem(self, places: dict[str, Placement]) -> gemm.Problem:
         asked, (m, n, k) = self.asked, self.asked.sizes
         left, right = places["a"], places["b"]
-        a_major, b_major = "k" if left.rows else "m", "n" if right.rows else "k"
+        (a, b), (a_major, b_major) = asked.formats, _majors(left.rows, right.rows)
         if self.swapped:
-            m, n, left, right = n, m, right, left
-            a_major, b_major = "m" if left.rows else "k", "k" if right.rows else "n"
+            m, n, a, b, left, right = n, m, b, a, right, left
+            a_major, b_major = _majors(not left.rows, not right.rows)
         align_c = places["c"].align if "c" in places else 16
         return gemm.Problem(
-            m, n, k, asked.a.dtype, asked.b.dtype, asked.dtype, a_major, b_major,
+            m, n, k, a, b, asked.dtype, a_major, b_major,
             with_c=asked.reads_c, align_a=left.align, align_b=right.align,
-            align_c=align_c, align_d=places["d"].align,
+            align_c=align_c, align_d=places["d"].align, batch=prod(asked.batch), fast=asked.fast,
         )  # fmt: skip
 
-    def _part(self, s: Signature, place: Placement) -> Part:
-        if self.uploaded:
-            length = s.shape[place.rows]
-            return Part(place.rows, padded(length, s.itemsize, place.align), True)
-        own = placed_by(s, place.rows)
-        return Part(place.rows, place.leading, own is None)
+    def _parts(self, places: dict[str, Placement]) -> dict[str, Part]:
+        """Each matrix as the kernel takes it, under the caller's letters."""
+        p, asked = self.problem, self.asked
+        rows = p.a_major == "k", p.b_major == "n"
+        aligns = p.align_a, p.align_b
+        if self.swapped:
+            rows, aligns = (p.b_major == "k", p.a_major == "m"), aligns[::-1]
+        given = {"a": asked.a, "b": asked.b, "c": asked.c, "d": self._d}
+        wanted = {"a": (rows[0], aligns[0]), "b": (rows[1], aligns[1])}
+        made = {}
+        for name, place in places.items():
+            s = given[name]
+            assert s is not None
+            made[name] = self._part(s, *wanted.get(name, (place.rows, place.align)))
+        return made
+
+    def _part(self, s: Signature, rows: bool, align: int) -> Part:
+        own = placed_by(s, rows)
+        if not self.uploaded and own is not None and own.align >= align:
+            return Part(rows, own.leading, False, own.apart)
+        lines, length = s.shape[-2:] if rows else s.shape[:-3:-1]
+        leading = padded(length, s.itemsize, align)
+        return Part(rows, leading, True, leading * lines if len(s.shape) == 3 else 0)
 
     @cached_property
     def traced(self) -> Traced:
         """The kernel."""
-        made = gemm.build(self.problem, self.config)
-        assert abi.layout(made.entry).size == _PARAMS.size, "gemm's parameters have changed"
-        return made
+        return gemm.build(self.problem, self.config)
 
     @cached_property
     def start(self) -> Start:
         """The kernel on the device, ready: ``start(parameters, stream)``."""
-        traced = self.traced
-        assert traced.block is not None
-        executable = self.device.compile(traced)
-        grid = gemm.grid(self.problem, self.config, self.device.target)
-        return self.device.prepare(executable, grid, traced.block, traced.dynamic_shared)
+        executable, shared = self.device.compile(self.traced), self.traced.dynamic_shared
+        launch = gemm.shape(self.problem, self.config, self.device.target)
+        more = {"cluster": launch.cluster, "programmatic": launch.programmatic}
+        return self.device.prepare(executable, launch.grid, launch.block, shared, **more)
+
+    @cached_property
+    def _arguments(self) -> gemm.Arguments:
+        names = {"a": "b", "b": "a"} if self.swapped else {}
+        lines = {
+            names.get(x, x): gemm.Lines(part.leading, part.apart) for x, part in self.parts.items()
+        }
+        return gemm.arguments(self.problem, self.config, lines)
 
     def params(self, a: int, b: int, c: int, d: int, alpha: Scale, beta: Scale) -> bytes:
         """The parameter block for matrices at these addresses."""
-        lda, ldb, ldc = self.a.leading, self.b.leading, self.c.leading if self.c else 0
+        if self.problem.sums == "s32":
+            _check_whole(alpha, beta)
         if self.swapped:
-            a, b, lda, ldb = b, a, ldb, lda
-        return _PARAMS.pack(
-            a, b, c, d, *self.sizes, lda, ldb, ldc, self.d.leading,
-            alpha.value, beta.value, alpha.address, beta.address,
-        )  # fmt: skip
+            a, b = b, a
+        return self._arguments.pack((a, b, c, d), (alpha, beta))
 
 
-def fresh(shape: tuple[int, int], dtype: str, device: str) -> Signature:
+def _majors(a_rows: bool, b_rows: bool) -> tuple[str, str]:
+    """What is contiguous in A and B."""
+    return "k" if a_rows else "m", "n" if b_rows else "k"
+
+
+def _check_whole(alpha: Scale, beta: Scale) -> None:
+    """Sums of integers are not scaled: α is 1 (or 0), β is 0 or 1."""
+    for name, factor in (("alpha", alpha), ("beta", beta)):
+        if factor.address or factor.value not in (0.0, 1.0):
+            given = "on the GPU" if factor.address else f"{factor.value:g}"
+            raise ProblemError(f"{name} is {given}; with a result of s32 it is the number 0 or 1")
+
+
+def fresh(shape: tuple[int, ...], dtype: str, device: str) -> Signature:
     """The signature of a new array: row-major, aligned."""
-    return Signature(shape, (max(shape[1], 1), 1), dtype, device, 0)
+    rows, columns = shape[-2:]
+    strides = (max(columns, 1), 1)
+    if len(shape) == 3:
+        strides = (max(rows, 1) * strides[0], *strides)
+    return Signature(shape, strides, dtype, device, 0)
 
 
-def _config(problem: gemm.Problem, given: Any, device: Device) -> gemm.Config:
+def _config(problem: gemm.Problem, given: Any, device: Device) -> gemm.AnyConfig:
     if given is None:
         given = gemm.choose(problem, device.target)
     elif isinstance(given, str):
-        given = gemm.Config.parse(given)
-    if not isinstance(given, gemm.Config):
+        given = gemm.parse(given)
+    if not isinstance(given, gemm.AnyConfig):
         raise _no_config(given)
     gemm.check(problem, given, device.target)
     return given

@@ -52,9 +52,10 @@ class Uploaded:
 
     def _upload(self) -> None:
         way, (va, vb, vc, vo), scales = self.way, self.views, self.scales
-        inputs = (self._up(va, way.a), self._up(vb, way.b)) if scales[0].value else (0, 0)
-        c = self._up(vc, way.c) if vc is not None and way.c is not None else 0
-        self._d = self._room(vo, way.d)
+        parts = way.parts
+        inputs = (self._up(va, parts["a"]), self._up(vb, parts["b"])) if scales[0].value else (0, 0)
+        c = self._up(vc, parts["c"]) if vc is not None else 0
+        self._d = self._room(vo, parts["d"])
         self._params = way.params(*inputs, c, self._d, *scales)
 
     def _room(self, view: ArrayView, part: Part) -> int:
@@ -64,7 +65,8 @@ class Uploaded:
 
     def _up(self, view: ArrayView, part: Part) -> int:
         address = self._room(view, part)
-        self.way.device.upload(address, _lines(view, part), part.leading)
+        for offset, lines in _matrices(view, part):
+            self.way.device.upload(address + offset, lines, part.leading)
         return address
 
     def start(self, stream: int = 0) -> None:
@@ -73,10 +75,14 @@ class Uploaded:
 
     def download(self) -> None:
         """Bring the result to where it belongs, once it is there."""
-        vo, part = self.views[3], self.way.d
-        self.way.device.download(_lines(vo, part), self._d, part.leading)
+        vo, part = self.views[3], self.way.parts["d"]
+        for offset, lines in _matrices(vo, part):
+            self.way.device.download(lines, self._d + offset, part.leading)
 
 
-def _lines(view: ArrayView, part: Part) -> Any:
+def _matrices(view: ArrayView, part: Part) -> Iterator[tuple[int, Any]]:
+    """Each matrix of a stack, its lines as rows, and where it begins there, in bytes."""
     bits = arrays.bits(view)
-    return bits if part.rows else bits.T
+    stack = bits if bits.ndim == 3 else bits[None]
+    for i, matrix in enumerate(stack):
+        yield i * part.apart * view.itemsize, matrix if part.rows else matrix.T

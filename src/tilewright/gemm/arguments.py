@@ -1,0 +1,65 @@
+"""A kernel's parameter block: what a problem decides is written once, what a call decides into it.
+
+``Lines`` says how a matrix lies: elements from line to line, from matrix to matrix. Addresses stand
+where a pointer is, or in the first eight bytes of a tensor map.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ..build import Traced
+from ..ptx import abi
+
+_ADDRESS, _FACTOR = struct.Struct("<Q"), struct.Struct("<f")
+
+
+class Shape(NamedTuple):
+    """A launch: CTAs, threads of each, CTAs of a cluster; ``programmatic``: the kernel itself waits
+    for those ahead of it.
+    """
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int] | None = None
+    programmatic: bool = False
+
+
+class Lines(NamedTuple):
+    """Elements from line to line of a matrix, and from matrix to matrix of a batch."""
+
+    leading: int
+    apart: int = 0
+
+
+class Arguments:
+    """The parameters of one kernel: ``values`` by name, and where A, B, C and D are to be written,
+    several places each.
+    """
+
+    def __init__(
+        self, traced: Traced, values: Mapping[str, Any], places: Mapping[str, tuple[str, ...]]
+    ) -> None:
+        layout = abi.layout(traced.entry)
+        names = [p.name for p in traced.params]
+        offsets = {n: p.offset for n, p in zip(names, layout.parameters, strict=True)}
+        self.block = layout.pack([values.get(name, 0) for name in names])
+        self._places = tuple(tuple(offsets[n] for n in places[x]) for x in "abcd")
+        self._scales = tuple(
+            (offsets[name], offsets[f"{name}_ptr"]) for name in ("alpha", "beta")
+        )
+
+    def pack(self, addresses: tuple[int, int, int, int], scales: Any) -> bytearray:
+        """The block for A, B, C and D at these addresses, and (α, β), each a number and the address
+        of one (0: the number counts).
+        """
+        block = bytearray(self.block)
+        for address, places in zip(addresses, self._places, strict=True):
+            for place in places:
+                _ADDRESS.pack_into(block, place, address)
+        for (value, address), (number, pointer) in zip(scales, self._scales, strict=True):
+            _FACTOR.pack_into(block, number, value)
+            _ADDRESS.pack_into(block, pointer, address)
+        return block

@@ -1,0 +1,18 @@
+"""What kernels do with their parameters alike: global addresses, α and β."""
+
+from __future__ import annotations
+
+from ..build import Builder, Pointer, Reg
+
+
+def global_pointer(k: Builder, address: Reg) -> Pointer:
+    """A generic address as bytes of global memory."""
+    return k.pointer("global", "b8", k.emit("cvta.to.global.u64", address))
+
+
+def scalar(k: Builder, value: Reg, address: Reg) -> Reg:
+    """α or β: the number given, or what lies at the address where there is one."""
+    chosen = k.var(value)
+    with k.when(address != 0):
+        k.emit("ld.global.f32", global_pointer(k, address), into=chosen)
+    return chosen

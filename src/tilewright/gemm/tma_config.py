@@ -1,0 +1,194 @@
+"""How kernel ``tma`` does it: tile, warpgroups, stages, cluster, schedule.
+
+``tma:128x256x64:2:4/2x1`` is a CTA tile of 128×256, 64 of K at a time, two warpgroups that multiply
+side by side (``2p``: in turn, a tile each), 4 stages, a cluster of two CTAs above one another.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from ..errors import ConfigError, TargetError
+from ..target import Device
+from .problem import Problem
+
+NEEDED = "sm_90a"
+WARPGROUP = 128
+ROWS = 64  # of D that a wgmma computes
+BUFFERS = 2  # of each warpgroup for D on its way out
+LINE = 128  # bytes of the longest swizzled line
+PROMOTED = 128  # of K, after which fast sums of 8-bit floats are added up in f32
+MOST_SUMS = {1: 208, 2: 208, 3: 96}  # registers of a thread, by how many warpgroups multiply
+RESERVED = 1024  # bytes of shared memory for barriers, at most
+
+_NOTATION = re.compile(
+    r"tma:(\d+)x(\d+)x(\d+):(\d)(p?):(\d+)(?:/(\d+)x(\d+))?(?:\*(\d+))?(?:@(\d+))?(~?)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TmaConfig:
+    """Kernel ``tma``: tensor copies into a ring of ``stages``, wgmma, a warp that only copies.
+
+    ``tile`` (M, N, K) of a CTA, or with ``pingpong`` of each of its two warpgroups in turn; else
+    ``consumers`` warpgroups share the tile's rows. ``cluster`` (along M, along N) CTAs share what
+    they load. ``split`` CTAs of a cluster share a tile's K and add up their sums in order.
+    ``group``: how many rows of tiles are walked together for the L2. ``swap``: Dᵀ = Bᵀ Aᵀ is
+    computed, so that the tile's M is the problem's N. Raises ConfigError.
+    """
+
+    tile: tuple[int, int, int]
+    consumers: int = 2
+    stages: int = 4
+    cluster: tuple[int, int] = (1, 1)
+    pingpong: bool = False
+    split: int = 1
+    group: int = 8
+    swap: bool = False
+
+    def __post_init__(self) -> None:
+        bm, bn, bk = self.tile
+        if not 1 <= self.consumers <= 3 or (self.pingpong and self.consumers != 2):
+            raise ConfigError(f"{self}: one to three warpgroups multiply; pingpong takes two")
+        if bm < ROWS or bm % (ROWS * (1 if self.pingpong else self.consumers)):
+            raise ConfigError(f"{self}: each warpgroup multiplies a multiple of {ROWS} rows")
+        if not 8 <= bn <= 256 or bn % 8:
+            raise ConfigError(f"{self}: the tile's N is a multiple of 8 up to 256, not {bn}")
+        if bk < 1 or bk & (bk - 1) or not 2 <= self.stages <= 32 or self.group < 1:
+            raise ConfigError(f"{self}: K is a power of two, stages are 2 to 32, group at least 1")
+        for what, size in (("a cluster's side", max(self.cluster)), ("split", self.split)):
+            if size < 1 or size & (size - 1):
+                raise ConfigError(f"{self}: {what} is a power of two, not {size}")
+        if min(self.cluster) < 1 or (self.split > 1 and self.cluster != (1, 1)):
+            raise ConfigError(f"{self}: a cluster shares tiles of A and B, or K, not both")
+        if self.split > 1 and (self.pingpong or bn % (8 * self.split)):
+            raise ConfigError(f"{self}: each of the split shares finishes columns of D by 8s")
+
+    @classmethod
+    def parse(cls, text: str) -> TmaConfig:
+        """``tma:BMxBNxBK:CONSUMERS:STAGES``, ``p`` after the consumers for pingpong; then
+        optionally ``/CMxCN`` (cluster), ``*SPLIT``, ``@GROUP``, ``~`` (swap).
+        """
+        found = _NOTATION.fullmatch(text)
+        if not found:
+            raise ConfigError(
+                f"{text!r} is no configuration", hint="written as tma:128x256x64:2:4/2x1"
+            )
+        bm, bn, bk, consumers = (int(found[i]) for i in range(1, 5))
+        cluster = int(found[7] or 1), int(found[8] or 1)
+        return cls(
+            (bm, bn, bk), consumers, int(found[6]), cluster, bool(found[5]),
+            int(found[9] or 1), int(found[10] or 8), bool(found[11]),
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        tile, cluster = ("x".join(map(str, x)) for x in (self.tile, self.cluster))
+        turns, split = "p" * self.pingpong, f"*{self.split}" * (self.split > 1)
+        shape = f"tma:{tile}:{self.consumers}{turns}:{self.stages}"
+        return f"{shape}/{cluster}{split}@{self.group}{'~' * self.swap}"
+
+    @property
+    def threads(self) -> int:
+        return WARPGROUP * (1 + self.consumers)
+
+    @property
+    def ctas(self) -> int:
+        """CTAs of a cluster."""
+        return self.cluster[0] * self.cluster[1] * self.split
+
+    @property
+    def rows(self) -> int:
+        """Rows of D that a warpgroup computes at a time."""
+        return self.tile[0] // (1 if self.pingpong else self.consumers)
+
+    @property
+    def columns(self) -> int:
+        """Columns of the tile that a CTA finishes."""
+        return self.tile[1] // self.split
+
+    def stage_bytes(self, bits: int) -> int:
+        """A stage of both operands in shared memory."""
+        bm, bn, bk = self.tile
+        return (bm + bn) * bk * bits // 8
+
+    def width(self, bits: int) -> int:
+        """Of D's ``bits``: columns that leave at a time; lines of 32 to 128 bytes, or (swapped) so
+        many lines of 64.
+        """
+        widths = (64, 32, 16, 8) if self.swap or bits == 16 else (32, 16, 8)
+        return next(w for w in widths if self.columns % w == 0)
+
+    def staged_bytes(self, bits: int) -> int:
+        """D on its way out."""
+        part = ROWS * self.width(bits) * bits // 8
+        return self.consumers * -(-BUFFERS * part // 1024) * 1024
+
+    def shared_bytes(self, problem: Problem) -> int:
+        ring = self.stages * self.stage_bytes(problem.input.bits)
+        return ring + self.staged_bytes(problem.output.bits) + RESERVED
+
+    @property
+    def accumulators(self) -> int:
+        """Accumulator registers of a thread."""
+        return self.rows * self.tile[1] // WARPGROUP
+
+
+def taken(problem: Problem) -> Problem:
+    """The problem as tensor copies and wgmma take it: A and B aligned, and 8- and 32-bit ones along
+    K. What lies otherwise is copied first.
+    """
+    majors = {} if problem.input.bits == 16 else {"a_major": "k", "b_major": "k"}
+    return replace(problem, align_a=16, align_b=16, **majors)
+
+
+def check(problem: Problem, config: TmaConfig, device: Device) -> None:
+    """Raises ConfigError where the configuration does not fit problem and device, TargetError where
+    none does.
+    """
+    if not device.target.runs(NEEDED):
+        raise TargetError(f"tma needs {NEEDED}; {device.name} is {device.target}")
+    _check_problem(problem, config)
+    have, need = device.limits.shared_per_block, config.shared_bytes(problem)
+    if need > have:
+        raise ConfigError(
+            f"{config} needs {need} bytes of shared memory; {device.name} has {have} for a CTA",
+            hint="fewer stages or a smaller tile",
+        )
+    most, sums = MOST_SUMS[config.consumers], config.accumulators * (1 + problem.promoted)
+    if sums > most:
+        raise ConfigError(
+            f"{config}: a thread's sums take {sums} registers, {most} at most",
+            hint="more warpgroups or a smaller tile",
+        )
+    if config.ctas > device.limits.cluster:
+        raise ConfigError(f"{config}: a cluster has at most {device.limits.cluster} CTAs")
+    partial = 4 * config.tile[0] * config.tile[1]
+    ring = config.stages * config.stage_bytes(problem.input.bits)
+    if config.split > 1 and partial > ring:
+        raise ConfigError(f"{config}: {partial} bytes of sums don't fit the ring's {ring}")
+
+
+def _check_problem(problem: Problem, config: TmaConfig) -> None:
+    bits, (bm, bn, bk) = problem.input.bits, config.tile
+    if problem.align_a < 16 or problem.align_b < 16:
+        raise ConfigError(f"{config}: tensor copies want lines of A and B at multiples of 16 bytes")
+    if bits != 16 and (problem.a_major != "k" or problem.b_major != "k"):
+        raise ConfigError(f"{config}: wgmma reads {problem.a} along K alone")
+    if bk * bits < 8 * LINE or (problem.promoted and bk != PROMOTED):
+        least = PROMOTED if problem.promoted else 8 * LINE // bits
+        raise ConfigError(f"{config}: the tile's K is {least} at least for {problem.a}")
+    sides = (bm, problem.b_major if config.swap else problem.a_major, config.cluster[1]), (
+        bn, problem.a_major if config.swap else problem.b_major, config.cluster[0],
+    )  # fmt: skip
+    for extent, major, sharers in sides:
+        unit = sharers * (8 if major == "k" else _line(extent, bits))
+        if extent % unit:
+            raise ConfigError(f"{config}: {sharers} CTAs don't share {extent} rows by whole lines")
+    if not config.swap and config.columns * problem.output.bits % (8 * LINE // 4):
+        raise ConfigError(f"{config}: a CTA finishes columns of D by 32 bytes")
+
+
+def _line(extent: int, bits: int) -> int:
+    """Elements of the longest line that divides an extent."""
+    return next(n for n in (1024 // bits, 512 // bits, 256 // bits, 8) if extent % n == 0)

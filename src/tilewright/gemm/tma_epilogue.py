@@ -1,0 +1,279 @@
+"""The way out of kernel ``tma``: D = α·acc + β·C, rounded once into D's format.
+
+A warpgroup lays a part of its sums, 64 rows by a few columns, down in shared memory as lines along
+D's rows, and one copy takes them to global memory while the next part is laid down. C comes the
+same way, to the place from which D then leaves. Where D's or C's lines don't begin at multiples of
+16 bytes, threads move them element by element instead.
+
+t = α·acc is rounded to f32 (exact for α = 1), then β·C + t is one FMA.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ..build import Builder, Pointer, registers_of
+from ..dtypes import DType
+from ..layout import ComposedLayout, Tensor, make_tensor
+from ..mma import (
+    CopyAtom,
+    TensorMap,
+    TiledCopy,
+    TiledMma,
+    make_smem_layout,
+    make_tiled_copy_C,
+    make_tiled_mma,
+)
+from .problem import Problem
+from .tma_config import BUFFERS, ROWS, WARPGROUP, TmaConfig
+from .tma_operand import Matrix
+
+SUMS = "wgmma.mma_async.sync.aligned.m64n{}k16.f32.f16.f16"  # where sums stand is one for all types
+
+
+@dataclass(frozen=True)
+class Way:
+    """How D leaves: in parts of ``ROWS`` rows by ``width`` columns of ``columns``. ``swap``: it is
+    Dᵀ that is computed, a part's columns are D's rows.
+    """
+
+    type: DType
+    sums: str
+    width: int
+    columns: int
+    swap: bool
+    with_c: bool
+    copied: bool  # D and C by tensor copies
+
+    @classmethod
+    def of(cls, problem: Problem, config: TmaConfig) -> Way:
+        copied = problem.align_d == 16 and (problem.align_c == 16 or not problem.with_c)
+        width, columns = config.width(problem.output.bits), config.columns
+        out = problem.output
+        return cls(out, problem.sums, width, columns, config.swap, problem.with_c, copied)
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element."""
+        return self.type.bits // 8
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a part."""
+        return ROWS * self.width * self.size
+
+    @cached_property
+    def layout(self) -> ComposedLayout:
+        """A part in shared memory: (row, column) → element."""
+        major, order = ("MN", (1, 0)) if self.swap else ("K", (0, 1))
+        made = make_smem_layout(self.type, major, (ROWS, self.width), order=order)
+        assert isinstance(made, ComposedLayout)
+        return made
+
+    @property
+    def swizzle(self) -> int:
+        return 16 << self.layout.outer.bits
+
+    @property
+    def lines(self) -> int:
+        """Rows of D in a part."""
+        return self.width if self.swap else ROWS
+
+    @property
+    def length(self) -> int:
+        """Elements of each."""
+        return ROWS if self.swap else self.width
+
+    @property
+    def line(self) -> int:
+        """Elements of them that one copy takes."""
+        return self.swizzle // self.size
+
+    def map(self, matrix: Matrix) -> TensorMap:
+        """The map with which D leaves and C comes."""
+        return matrix.map(self.type.name, (self.line, self.lines), self.swizzle)
+
+    @cached_property
+    def mma(self) -> TiledMma:
+        """Which thread holds which sums of a part."""
+        return make_tiled_mma(SUMS.format(self.width))
+
+    def matrices(self, move: str) -> TiledCopy:
+        """ldmatrix or stmatrix between a thread's numbers of 16 bits and shared memory."""
+        count = 4 if self.width % 16 == 0 else 2
+        trans = ".trans" if self.swap else ""
+        atom = CopyAtom(f"{move}.sync.aligned.m8n8.x{count}{trans}.shared.b16", self.type)
+        return make_tiled_copy_C(atom, self.mma)
+
+
+@dataclass
+class Target:
+    """D or C in a kernel: its map, or a pointer to its bytes, where its lines and matrices are."""
+
+    map: Any
+    pointer: Pointer
+    leading: Any
+    apart: Any
+
+
+class Epilogue:
+    """Writes a warpgroup's sums out. ``shared``: the address of its own buffers, ``index``: its
+    number; ``limits``: rows and columns of D; ``barriers``: where C's arrival is told.
+    """
+
+    def __init__(
+        self, k: Builder, way: Way, shared: Any, index: Any, d: Target, c: Target, scale: Any,
+        limits: Any, barriers: Pointer,
+    ) -> None:  # fmt: skip
+        self.k, self.way, self.d, self.c, self.index = k, way, d, c, index
+        self.alpha, self.beta = scale
+        self.limits = limits
+        self.barriers = barriers
+        self.thread = k.tid.x & (WARPGROUP - 1)
+        self.first = self.thread == 0
+        first, step = k.pointer("shared", way.type, shared), way.bytes // way.size
+        self.tiles = [make_tensor(first + i * step, way.layout) for i in range(BUFFERS)]
+        self.use_c = self.beta != 0.0 if way.with_c else None
+        self.phase = k.var("u32", 0) if way.with_c else None
+
+    def barrier(self) -> None:
+        """Of this warpgroup."""
+        self.k.emit("bar.sync", self.index + 1, WARPGROUP)
+
+    def run(self, acc: list[list[Any]], row: Any, column: Any, batch: Any) -> None:
+        """Write the sums of blocks of ``ROWS`` rows, the first at (``row``, ``column``)."""
+        way = self.way
+        per, parts = way.width // 2, way.columns // way.width  # sums of a thread in a part
+        for number in range(len(acc) * parts):
+            block, part = divmod(number, parts)
+            corner = row + block * ROWS, column + part * way.width
+            place = corner if way.swap else corner[::-1]  # along D's rows, across them
+            sums = acc[block][part * per : part * per + per]
+            self._part(number, sums, (*place, batch))
+
+    def _part(self, number: int, sums: list[Any], place: Any) -> None:
+        k, way = self.k, self.way
+        tile = self.tiles[number % BUFFERS]
+        if way.copied:
+            with k.when(self.first):
+                k.bulk_wait(BUFFERS - 1 if number else 0, read=True)
+        self.barrier()
+        values = sums if way.sums == "s32" else [self.alpha * v for v in sums]
+        if way.with_c:
+            values = self._with_c(tile, values, place)
+        self._lay(values, tile)
+        if not way.copied:
+            self.barrier()
+            self._move(tile, self.d, place, out=True)
+            return
+        k.fence_async()
+        self.barrier()
+        with k.when(self.first):
+            self._copies(tile, self.d, place, None)
+            k.bulk_commit()
+
+    def end(self) -> None:
+        """What was sent has left shared memory before the CTA ends."""
+        if self.way.copied:
+            with self.k.when(self.first):
+                self.k.bulk_wait(0)
+
+    # --- registers and shared memory ---
+
+    def _held(self) -> Tensor:
+        shape = self.way.mma.partition_shape_C((ROWS, self.way.width))
+        return self.k.make_rmem_tensor(shape, self.way.type)
+
+    def _lay(self, values: list[Any], tile: Tensor) -> None:
+        """A thread's numbers, converted, to their places."""
+        k, way = self.k, self.way
+        held = self._held()
+        words = registers_of(held)
+        if way.size == 2:
+            pairs = zip(words, values[0::2], values[1::2], strict=True)
+            for word, low, high in pairs:
+                k.emit(f"cvt.rn.{way.type.name}x2.f32", high, low, into=word)
+        else:
+            for word, value in zip(words, values, strict=True):
+                k.mov(value, into=word)
+        self._between(held, tile, loads=False)
+
+    def _between(self, held: Tensor, tile: Tensor, *, loads: bool) -> None:
+        k, way = self.k, self.way
+        with k.sharing():
+            if way.size == 2:
+                copy = way.matrices("ldmatrix" if loads else "stmatrix")
+                thread = copy.thr_slice(self.thread)
+                if loads:
+                    k.copy(copy, thread.partition_S(tile), thread.retile(held))
+                else:
+                    k.copy(copy, thread.retile(held), thread.partition_D(tile))
+                return
+            places = way.mma.thr_slice(self.thread).partition_C(tile)
+            k.copy(*((places, held) if loads else (held, places)))
+
+    def _with_c(self, tile: Tensor, values: list[Any], place: Any) -> list[Any]:
+        """β·C + values, where β is not 0."""
+        k, way = self.k, self.way
+        held = self._held()
+        with k.if_(self.use_c):
+            if way.copied:
+                with k.when(self.first):
+                    k.mbarrier_arrive(self.barriers, bytes=way.bytes)
+                    self._copies(tile, self.c, place, self.barriers)
+                k.mbarrier_wait(self.barriers, self.phase)
+                k.xor(self.phase, 1, into=self.phase)
+            else:
+                self._move(tile, self.c, place, out=False)
+                self.barrier()
+            self._between(held, tile, loads=True)
+            self.barrier()
+        old = k.values(held)
+        made = []
+        for before, value in zip(old, values, strict=True):
+            before = before if before.dtype.name in ("f32", "s32") else before.to("f32")
+            total = value + before if way.sums == "s32" else k.fma(self.beta, before, value)
+            made.append(k.select(self.use_c, total, value))
+        return made
+
+    # --- shared and global memory ---
+
+    def _copies(self, tile: Tensor, matrix: Target, place: Any, barrier: Any) -> None:
+        """A part by tensor copies: out, or in where there is a barrier."""
+        k, way = self.k, self.way
+        along, across, batch = place
+        more = () if batch is None else (batch,)
+        for i in range(way.length // way.line):
+            here = (tile.engine + i * way.lines * way.line).cast("b8")
+            at = (along + i * way.line if i else along, across, *more)
+            if barrier is None:
+                k.tma_store(matrix.map, at, here)
+            else:
+                k.tma_load(here, matrix.map, at, barrier)
+
+    def _move(self, tile: Tensor, matrix: Target, place: Any, *, out: bool) -> None:
+        """A part element by element, a warp along a row of D."""
+        k, way = self.k, self.way
+        along, across, batch = place
+        lane, warp = self.thread & 31, self.thread >> 5
+        base = matrix.pointer.cast(way.type)
+        start = across.to("u64") * matrix.leading + along.to("u64")
+        if batch is not None:
+            start = start + batch.to("u64") * matrix.apart
+        base = base + start
+        for line in k.range(warp, way.lines, WARPGROUP // 32, unroll=False):
+            for i in range(0, way.length, 32):
+                x = lane + i
+                inside = (along + x < self.limits[1]) & (across + line < self.limits[0])
+                if way.length < 32:
+                    inside = inside & (x < way.length)
+                x_in = k.select(inside, x, 0)
+                here = tile.at((x_in, line) if way.swap else (line, x_in))
+                there = base + (line.to("u64") * matrix.leading + x_in.to("u64"))
+                with k.when(inside):
+                    if out:
+                        there.store(here[0])
+                    else:
+                        here[0] = there[0]
