@@ -17,26 +17,39 @@ from tilewright.mma.tensor_copy import places
 from tilewright.vm.reductions import OPERATIONS
 
 BYTES = 4096
-SPECIAL = {
-    "f16": [0, 0x8000, 1, 0x8001, 0x3FF, 0x400, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7C01, 0xFE00],
-    "bf16": [0, 0x8000, 1, 0x8001, 0x7F, 0x80, 0x7F7F, 0xFF7F, 0x7F80, 0xFF80, 0x7F81, 0xFFC0],
-    "f32": [0, 1 << 31, 1, 0x80000001, 0x7FFFFF, 0x800000, 0x80800001, 0x7F7FFFFF, 0xFF7FFFFF,
-            0x7F800000, 0xFF800000, 0x7F800001, 0xFFC00000],
-    "f64": [0, 1 << 63, 1, 1 << 52, (1 << 52) - 1, 0x7FEF << 48, 0x7FF << 52, 0xFFF << 52,
-            (0x7FF << 52) + 1, 0x7FF8 << 48],
-}  # fmt: skip
+FLOATS = ("f16", "bf16", "f32", "f64")
 ATOMIC = {op: types.replace(" f32.ftz", "").split() for op, types in OPERATIONS.items()}
 PAIRS = [(op, type_) for op, types in ATOMIC.items() for type_ in types]
 INTO_SHARED = [("add", "u32"), ("add", "u64"), ("min", "s32"), ("max", "u32"), ("inc", "u32"),
                ("dec", "u32"), ("xor", "u32")]  # fmt: skip
 
 
+def special(type_: str) -> np.ndarray:
+    """16 numbers, as bits. Floats: of both signs zero, subnormals, the smallest normal ones, the
+    largest, infinity, a signaling and a quiet NaN.
+    """
+    t = dtype(type_)
+    size, half = f"u{t.bits // 8}", 1 << t.bits - 1
+    if type_ not in FLOATS:
+        made = [0, 1, 2, 3, 4, 7, half - 2, half - 1, half, half + 1, 2 * half - 2, 2 * half - 1]
+        rng = np.random.default_rng(t.bits)
+        return np.append(np.array(made, size), rng.integers(0, 2 * half, 4, size, endpoint=False))
+    normal, infinity = 1 << t.mantissa, t.max_finite + 1
+    quiet = infinity + normal // 2
+    made = [0, 1, normal - 1, normal, infinity - 1, infinity, infinity + 1, quiet + 2]
+    return np.array(made + [half | x + (x in (normal, quiet + 2)) for x in made], size)
+
+
+def every_pair(type_: str) -> tuple[np.ndarray, np.ndarray]:
+    """All special numbers with all: (what is there, what comes), 256 of each."""
+    comes, there = np.meshgrid(special(type_), special(type_))
+    return there.ravel(), comes.ravel()
+
+
 def spelled(op: str, type_: str) -> str:
     """Operation and type as cp.reduce.async.bulk has them."""
     if op in ("and", "or", "xor"):
         return f"{op}.b{type_[1:]}"
-    if op == "add" and type_ == "s64":
-        return "add.u64"
     return f"{op}.noftz.{type_}" if op == "add" and type_ in ("f16", "bf16") else f"{op}.{type_}"
 
 
@@ -50,19 +63,33 @@ def operands(op: str, type_: str, count: int = 0, seed: int = 0) -> list[np.ndar
     small = count // 4
     for x in made:
         x[:small] = rng.integers(0, 3, small)
-    if type_ in SPECIAL:
-        grid = np.meshgrid(np.array(SPECIAL[type_], made[0].dtype), SPECIAL[type_])
-        for x, specials in zip(made, grid, strict=True):
-            x[: min(count, specials.size)] = specials.ravel()[:count]
+    if type_ in FLOATS:
         numbers = slice(small, count // 2)  # those whose sum is not mostly the larger
-        for x in made:
+        for x, specials in zip(made, every_pair(type_), strict=True):
             x[numbers] = encode(type_, rng.standard_normal(count)[numbers])
+            x[: min(count, specials.size)] = specials[:count]
     return made
+
+
+def same(made: np.ndarray, expected: np.ndarray, *given: np.ndarray) -> None:
+    """The same bits, or AssertionError with where they differ and what was ``given`` there."""
+    assert not (said := difference(made, expected, *given)), said
+
+
+def difference(made: np.ndarray, expected: np.ndarray, *given: np.ndarray, most: int = 20) -> str:
+    """What ``same`` says: nothing, or how many differ, and ``most`` of them."""
+    wrong = np.flatnonzero(made != expected)
+    rows = [
+        f"  [{i}] of {' '.join(f'{int(x[i]):#x}' for x in given)}:"
+        f" {int(made[i]):#x}, not {int(expected[i]):#x}"
+        for i in wrong[:: -(-wrong.size // most) or 1]
+    ]
+    return "\n".join([f"{wrong.size} of {made.size} differ", *rows]) if rows else ""
 
 
 def combined(op: str, type_: str, old: np.ndarray, new: np.ndarray) -> np.ndarray:
     """The bits that the reduction leaves."""
-    if type_ in SPECIAL:
+    if type_.partition(".")[0] in FLOATS:
         return _floats(op, type_, old, new)
     a, b = old.view(dtype(type_).numpy), new.view(dtype(type_).numpy)
     one = a.dtype.type(1)
@@ -80,13 +107,18 @@ def combined(op: str, type_: str, old: np.ndarray, new: np.ndarray) -> np.ndarra
 
 
 def _floats(op: str, type_: str, old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """Sums round once; f32's flush subnormals. A NaN loses to a number, −0 is below +0."""
-    if op == "add":
-        x, y = (_flushed(type_, bits) for bits in (old, new))
-        with np.errstate(all="ignore"):
-            total = decode(type_, x) + decode(type_, y)  # exact, or rounds again to the same
-        return _flushed(type_, encode(type_, total))
+    """Sums round once; a NaN of f64 comes back as it is, the first of two. For minimum and maximum
+    a NaN loses to a number, −0 is below +0. ``f32.ftz`` flushes subnormals.
+    """
+    if type_ == "f32.ftz":
+        return _flushed(_floats(op, "f32", _flushed(old), _flushed(new)))
     x, y = decode(type_, old), decode(type_, new)
+    if op == "add":
+        with np.errstate(all="ignore"):
+            made = encode(type_, x + y)  # exact, or rounds again to the same
+        if type_ == "f64":
+            made = np.where(np.isnan(x), old, np.where(np.isnan(y), new, made))
+        return made
     low, high = (np.signbit(x), np.signbit(y)) if op == "min" else (np.signbit(y), np.signbit(x))
     with np.errstate(invalid="ignore"):
         first = (x < y) if op == "min" else (x > y)
@@ -95,9 +127,7 @@ def _floats(op: str, type_: str, old: np.ndarray, new: np.ndarray) -> np.ndarray
     return np.where(np.isnan(x) & np.isnan(y), encode(type_, np.nan), made).astype(old.dtype)
 
 
-def _flushed(type_: str, bits: np.ndarray) -> np.ndarray:
-    if type_ != "f32":
-        return bits
+def _flushed(bits: np.ndarray) -> np.ndarray:
     return np.where(bits & 0x7F800000, bits, bits & 0x80000000).astype(bits.dtype)
 
 
@@ -182,8 +212,8 @@ MAPS = [
 ]
 
 
-def tensor(type_: str, m: TensorMap, op: str, coordinates, launch=simt.both, says=STORED):
-    """(what a launch leaves of the tensor, what is to be left)."""
+def check_tensor(type_: str, m: TensorMap, op: str, coordinates, launch=simt.both, says=STORED):
+    """A launch leaves of the tensor what NumPy says."""
     size = TYPES[type_].bytes
     spans = [(n - 1) * s for n, s in zip(m.shape[1:], m.strides, strict=True)]
     there = operands(op, type_, -(-(sum(spans) // size + m.shape[0]) // 64) * 64)[0]
@@ -191,8 +221,10 @@ def tensor(type_: str, m: TensorMap, op: str, coordinates, launch=simt.both, say
     found = places(m, coordinates, store=True)
     inside = found.source >= 0
     to, source = (x[inside] // size for x in (found.source, found.shared))
+    came = np.zeros_like(there)
+    came[to] = comes[source]
     expected = there.copy()
-    expected[to] = combined(op, type_, there[to], comes[source])
+    expected[to] = combined(op, type_, there[to], came[to])
     described = np.frombuffer(m.encode(), np.uint8)
     text = to_tensor(op, m, coordinates, says=says)
-    return launch(text, [there, comes, described])[0], expected
+    same(launch(text, [there, comes, described])[0], expected, there, came)

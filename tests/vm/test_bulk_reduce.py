@@ -10,14 +10,16 @@ from bulk_kernels import (
     MAPS,
     PAIRS,
     REPLACED,
+    check_tensor,
     combined,
     operands,
+    same,
     spelled,
-    tensor,
     to_global,
     to_neighbour,
     to_tensor,
 )
+from golden_reductions import Case, left
 from tilewright.errors import VmFault
 from tilewright.mma import TensorMap
 from tilewright.vm import Machine
@@ -27,7 +29,7 @@ from tilewright.vm import Machine
 def test_into_global_memory(op, type_):
     old, new = operands(op, type_)
     made, _ = simt.both(to_global(op, type_), [old, new])
-    np.testing.assert_array_equal(made, combined(op, type_, old, new))
+    same(made, combined(op, type_, old, new), old, new)
 
 
 @pytest.mark.parametrize(("op", "type_"), INTO_SHARED)
@@ -35,7 +37,7 @@ def test_into_global_memory(op, type_):
 def test_into_the_shared_memory_of_a_neighbour(op, type_, seed):
     old, new = operands(op, type_)
     made, _ = simt.both(to_neighbour(op, type_), [old, new], seed=seed, grid=2, cluster=2)
-    np.testing.assert_array_equal(made, combined(op, type_, old, new))
+    same(made, combined(op, type_, old, new), old, new)
 
 
 # --- tensors --------------------------------------------------------------------------------------
@@ -46,28 +48,36 @@ def test_into_a_tensor(op, type_, shape, strides, box, swizzle):
     m = TensorMap.tiled(0, type_, shape, strides, box, swizzle=swizzle)
     if (op, type_) not in PAIRS:
         with pytest.raises(VmFault, match="its elements have no such reduction"):
-            tensor(type_, m, op, [0] * m.rank, simt.run)
+            check_tensor(type_, m, op, [0] * m.rank, simt.run)
         return
     for coordinates in ([0] * m.rank, [s // 2 // 8 * 8 for s in shape]):
-        made, expected = tensor(type_, m, op, coordinates)
-        np.testing.assert_array_equal(made, expected)
+        check_tensor(type_, m, op, coordinates)
+
+
+@pytest.mark.parametrize("type_", ["f32", "f32.ftz"])
+def test_a_map_says_whether_subnormals_are_flushed(type_):
+    case = Case("tensor", "add", type_)
+    same(left(case, simt.both), combined("add", type_, *case.given), *case.given)
 
 
 def test_by_a_map_that_the_kernel_makes():
     m = TensorMap.tiled(0, "f32", (40, 30), (192,), (32, 8), swizzle=128)
-    made, expected = tensor("f32", m, "add", [8, 4], says=REPLACED)
-    np.testing.assert_array_equal(made, expected)
+    check_tensor("f32", m, "add", [8, 4], says=REPLACED)
 
 
 def test_into_pixels():
     m = TensorMap.im2col(0, "f32", (16, 5, 4, 2), (64, 320, 1280), (0, 0), (0, 0), 8, 20)
-    made, expected = tensor("f32", m, "add", [8, 3, 2, 0])
-    np.testing.assert_array_equal(made, expected)
+    check_tensor("f32", m, "add", [8, 3, 2, 0])
 
 
 @pytest.mark.parametrize(
     ("type_", "coordinates", "says"),
-    [("u8", [0, 0], "no such reduction"), ("u32", [-4, 0], "negative"), ("u32", [2, 0], "16 b")],
+    [
+        ("u8", [0, 0], "no such reduction"),
+        ("f64", [0, 0], "no such reduction"),
+        ("u32", [-4, 0], "negative"),
+        ("u32", [2, 0], "16 b"),
+    ],
 )
 def test_what_is_no_box(type_, coordinates, says):
     m = TensorMap.tiled(0, type_, (64, 8), (256,), (16, 8))

@@ -226,12 +226,20 @@ def combine(
 
 def _add_floats(m: Any, type_: str, old: Value, b: Value, in_global: Value) -> Value:
     """Rounded to nearest. In global memory, and there alone, an f32 sum flushes subnormals (PTX
-    manual, ``atom``).
+    manual, ``atom``), and an f64 NaN comes back as it is, signaling or not, as an H200's bulk
+    reductions leave it (their ``ADD.F64.RN`` is ``red``'s too). Of two NaNs ``old`` comes back:
+    not verified.
     """
     base, packed, _ = type_.partition("x")
     if packed:
         parts = zip(m.split(old, 16), m.split(b, 16), strict=True)
         return m.join(*(m.fadd(base, x, y) for x, y in parts))
+    if base == "f64":
+        total = m.fadd(base, old, b)
+        for v in (b, old):
+            kept = m.and_(in_global, m.fcmp(base, "nan", v, v))
+            total = m.select(kept, v, total)
+        return total
     if base != "f32":
         return m.fadd(base, old, b)
     x, y = (m.select(in_global, _flushed(m, v), v) for v in (old, b))

@@ -2,7 +2,9 @@
 
 A reduction has a number: the operation's place in ``OPERATIONS``, counted from 1, and in the low
 four bits the code that a tensor map has for the elements' type; 0 is none. ``reduce`` takes bytes
-through vectors of 32 lanes with the same ``combine`` that evaluates ``atom`` and ``red``.
+through vectors of 32 lanes with the same ``combine`` that evaluates ``atom`` and ``red``. An H200
+differs from the PTX manual in one thing: a sum of f32 keeps subnormals (``ADD.F32.RN`` in machine
+code, where ``red`` has ``ADD.F32.FTZ.RN``).
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ from collections.abc import Iterator
 import llvmlite.ir as ir
 
 from ..mma.map_rules import TYPES
-from ..ptx.isa.compose import width_of
 from .evaluate import combine
 from .llvm_expr import LANES, lanes_of
 from .llvm_memory import memcpy, room
@@ -20,17 +21,18 @@ from .llvm_values import LlvmValues
 from .native import I32, I64, POINTER, i64, native
 from .state import ALL
 
-INTEGERS = "u32 s32 u64 s64"
-OPERATIONS = {
-    "add": f"{INTEGERS} f16 bf16 f32 f32.ftz f64",
-    "min": f"{INTEGERS} f16 bf16",
-    "max": f"{INTEGERS} f16 bf16",
+OPERATIONS = {  # what a map of s64 lacks is an illegal instruction on an H200
+    "add": "u32 s32 u64 f16 bf16 f32 f32.ftz f64",
+    "min": "u32 s32 u64 s64 f16 bf16",
+    "max": "u32 s32 u64 s64 f16 bf16",
     "inc": "u32",
     "dec": "u32",
-    "and": INTEGERS,
-    "or": INTEGERS,
-    "xor": INTEGERS,
+    "and": "u32 s32 u64",
+    "or": "u32 s32 u64",
+    "xor": "u32 s32 u64",
 }
+SAME = {"b32": "u32", "b64": "u64"}
+UNMAPPED = 15  # f64's code: bulk reductions add them, those by a tensor map do not (PTX manual)
 TYPE_BITS = 4
 LARGEST = 8  # bytes of an element
 STRETCH = 64  # bytes at a time: 32 lanes of the smallest
@@ -39,14 +41,25 @@ STRETCH = 64  # bytes at a time: 32 lanes of the smallest
 def number(op: str, type_: str = "u8") -> int:
     """The number of a reduction; without a type, for a tensor map to say it."""
     order = list(OPERATIONS).index(op) + 1
-    return order << TYPE_BITS | TYPES[type_.replace("b32", "u32").replace("b64", "u64")].code
+    if (op, type_) == ("add", "s64"):
+        type_ = "u64"
+    code = UNMAPPED if type_ == "f64" else TYPES[SAME.get(type_, type_)].code
+    return order << TYPE_BITS | code
 
 
 def _reductions() -> Iterator[tuple[int, str, str]]:
-    """(number, operation, type as ``combine`` has it)."""
+    """(number, operation, type)."""
     for op, types in OPERATIONS.items():
         for type_ in types.split():
-            yield number(op, type_), op, type_.partition(".")[0]
+            yield number(op, type_), op, type_
+
+
+def _combined(m: LlvmValues, op: str, type_: str, old: ir.Value, new: ir.Value) -> ir.Value:
+    """``f32.ftz`` is what ``atom`` does with f32 in global memory."""
+    if (op, type_) == ("add", "f32"):
+        return m.fadd("f32", old, new)
+    in_global = m.const(1, 1)  # in shared memory there are sums of integers alone
+    return combine(m, op, type_.partition(".")[0], old, (new,), in_global)
 
 
 def _emit(module: ir.Module) -> None:
@@ -64,11 +77,10 @@ def _emit(module: ir.Module) -> None:
         case = function.append_basic_block(f"{op}_{type_}")
         switch.add_case(I64(code), case)
         b.position_at_end(case)
-        lanes = lanes_of(width_of(type_))
+        lanes = lanes_of(8 * TYPES[type_].bytes)
         m = LlvmValues(b, module, I32(ALL))
-        given = [b.load(area, typ=lanes, align=64) for area in (old, new)]
-        in_global = m.const(1, 1)  # in shared memory there are sums of integers alone
-        b.store(combine(m, op, type_, given[0], (given[1],), in_global), old, align=64)
+        given = (b.load(area, typ=lanes, align=64) for area in (old, new))
+        b.store(_combined(m, op, type_, *given), old, align=64)
         b.branch(done)
     b.position_at_end(done)
     memcpy(b, here, old, size)

@@ -27,7 +27,7 @@ NUMBERS = """
 def prints(k, x: ptr(f32), h: ptr(f16), d: ptr(f64), w: ptr(u64), n: u32):
     i = k.tid.x
     k.print("%d %i %u|%5d|%-5d|%05d|%+d|% d", i, i - 5, i, i, i, i, i, i)
-    k.print("%x %X %#x %o %#o %c %hhd %hu", w[i].to("u32"), i, i, i, i, i % 64 + 48, i, i)
+    k.print("%x %X %#x %o %#o %c %hd %hu", w[i].to("u32"), i, i, i, i, i % 64 + 48, i, i)
     k.print("%lld %llu %llx %#llX|%20lld|%-20llu|", w[i].view("s64"), *[w[i]] * 5)
     k.print("%f %e %g %E %G|%8.3f|%-10.2e|%+.0f", *[x[i]] * 8)
     k.print("%f %.10g %.17g %a", h[i], d[i], d[i], x[i])
@@ -55,6 +55,21 @@ def prints(k, x: ptr(f32)):
 
 
 prints[1](np.float32([0, -0.0, np.inf, -np.inf, np.nan]), device=sys.argv[1])
+"""
+
+# what follows a conversion tells how many bytes the driver took for it
+LENGTHS = """
+@tilewright.kernel(block=3)
+def prints(k, w: ptr(u64)):
+    i = k.tid.x
+    after = [k.const("u32", n * 0x11111111) for n in (1, 2, 3)]
+    for length in ("h", "hh", "", "l", "ll", "j", "z", "t"):
+        value = w[i] if length in ("l", "ll", "j", "z", "t") else i + 0xFFFE
+        k.print(f"{length} %{length}d|%x|%x|%x", value, *after)
+        k.print(f"{length} %x|%{length}u|%x|%x", after[0], value, *after[1:])
+
+
+prints[1](np.uint64([1, 2**32 + 1, 2**63]), device=sys.argv[1])
 """
 
 MEMORY = """
@@ -101,7 +116,7 @@ def run(script: str, device: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-SCRIPTS = {"numbers": NUMBERS, "specials": SPECIALS, "memory": MEMORY}
+SCRIPTS = {"numbers": NUMBERS, "specials": SPECIALS, "lengths": LENGTHS, "memory": MEMORY}
 
 
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
@@ -109,7 +124,9 @@ def test_the_gpu_prints_what_the_virtual_machine_prints(script: str) -> None:
     there, here = run(script, "cuda"), run(script, "vm")
     assert (there.returncode, here.returncode) == (0, 0), there.stderr + here.stderr
     assert here.stdout.strip()
-    assert there.stdout.splitlines() == here.stdout.splitlines()
+    lines = zip(there.stdout.splitlines(), here.stdout.splitlines(), strict=True)
+    wrong = [f"{made!r}, not {expected!r}" for made, expected in lines if made != expected]
+    assert not wrong, "\n".join([f"{len(wrong)} lines differ", *wrong[:40]])
 
 
 def test_a_failed_assertion_is_an_error_with_a_name() -> None:

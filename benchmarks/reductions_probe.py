@@ -1,0 +1,62 @@
+"""Every reduction of an H200 against the virtual machine, bit by bit.
+
+Bulk and tensor reductions of each operation and type, and sums by ``red``: the numbers that are
+left of every pair of 16, or that there is no such instruction. Prints each case that differs, with
+what was given and both results; ``--golden FILE`` keeps what the GPU left, for tests without one.
+
+    python benchmarks/reductions_probe.py [PATTERN] [--most 20] [--golden FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+import simt
+from golden_reductions import CASES, left, told, write
+from simt_gpu import on_gpu
+from tilewright.errors import CudaError
+
+PROCESSES = 8
+
+
+def tried(case):
+    """What the GPU leaves, or its error."""
+    try:
+        return left(case, on_gpu)
+    except CudaError as error:
+        return error
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("pattern", nargs="?", default="")
+    parser.add_argument("--most", type=int, default=20)
+    parser.add_argument("--golden", type=Path)
+    options = parser.parse_args()
+    start = time.perf_counter()
+    cases = [case for case in CASES if re.search(options.pattern, str(case))]
+    with ThreadPoolExecutor(PROCESSES) as threads:
+        found = dict(zip(cases, threads.map(tried, cases), strict=True))
+    answers = {case: x for case, x in found.items() if not isinstance(x, CudaError)}
+    if options.golden:
+        write(options.golden, answers)
+    differing = len(found) - len(answers)
+    for case, answer in found.items():
+        if isinstance(answer, CudaError):
+            print(f"{case}: {answer}", flush=True)
+        elif said := told(case, answer, left(case, simt.run), options.most):
+            differing += 1
+            print(f"{case}: {said}", flush=True)
+    print(f"{len(found)} cases, {time.perf_counter() - start:.0f} s")
+    print(f"{differing} cases differ")
+    return int(differing > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
