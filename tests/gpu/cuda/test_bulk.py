@@ -39,10 +39,9 @@ def check(text, buffers, **shape) -> None:
 
 @pytest.fixture(scope="module")
 def found():
-    """What each case leaves. Where there is no such instruction a process ends: several at once."""
+    """What cases leave. Where there is no such instruction a process ends: many at once."""
     with ThreadPoolExecutor(8) as threads:
-        made = [threads.submit(left, case, on_gpu) for case in CASES]
-    return dict(zip(CASES, made, strict=True))
+        yield {case: threads.submit(left, case, on_gpu) for case in CASES}
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
