@@ -152,9 +152,8 @@ def _check_types(asked: Asked) -> None:
             )
     partners, results = TYPES[a]
     if b not in partners:
-        raise DtypeError(
-            f"a is {left} and b is {right}; with {left} goes {' or '.join(partners)}"
-        )
+        allowed = " or ".join(known.get(x, x) for x in partners)
+        raise DtypeError(f"a is {left} and b is {right}; with {left} goes {allowed}")
     if asked.dtype not in results:
         raise DtypeError(
             f"a result of {asked.dtype} from {left} is not supported; {' and '.join(results)} are"

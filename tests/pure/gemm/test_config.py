@@ -1,4 +1,4 @@
-"""Configurations: their text, what fits, and which is chosen."""
+"""Configurations of kernel multistage: their text, what fits, and which is chosen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.errors import ConfigError, TargetError
-from tilewright.gemm import TABLE, Config, Problem, check, choose, grid
+from tilewright.gemm import TABLE, Config, Problem, check, choose, ranked, shape
 from tilewright.gemm.config import accumulators
 from tilewright.target import DEVICES, Device, device
 
@@ -135,10 +135,15 @@ def test_an_old_device_has_none(gpu: Device) -> None:
             ask(PROBLEM, gpu)
 
 
+def best(problem: Problem, gpu: Device) -> Config:
+    """The first of this kernel's, where another kernel's may be before it."""
+    return next(c for _, c in ranked(problem, gpu) if isinstance(c, Config))
+
+
 @pytest.mark.parametrize("name", ["H200", "A100", "RTX 4090"])
 def test_the_chosen_one_suits_the_shape(name: str) -> None:
     def tile(key: str) -> tuple[int, int, int]:
-        return choose(Problem(*SIZES[key]), device(name)).tile
+        return best(Problem(*SIZES[key]), device(name)).tile
 
     assert tile("huge")[0] * tile("huge")[1] >= 128 * 128
     assert tile("one row")[0] <= 64 and tile("one column")[1] <= 64
@@ -147,11 +152,11 @@ def test_the_chosen_one_suits_the_shape(name: str) -> None:
 
 def test_an_h200_wastes_little_of_a_skinny_product() -> None:
     for key, axis in (("one row", 0), ("sixteen rows", 0), ("one column", 1)):
-        assert choose(Problem(*SIZES[key]), device("H200")).tile[axis] == 16
+        assert best(Problem(*SIZES[key]), device("H200")).tile[axis] == 16
 
 
 def test_a_larger_problem_never_takes_a_smaller_tile() -> None:
-    chosen = [choose(Problem(n, n, n), device("H200")).tile for n in (64, 256, 1024, 4096, 16384)]
+    chosen = [best(Problem(n, n, n), device("H200")).tile for n in (64, 256, 1024, 4096, 16384)]
     areas = [m * n for m, n, _ in chosen]
     assert areas == sorted(areas)
 
@@ -163,14 +168,16 @@ def test_ctas_count_as_far_as_their_shared_memory_goes() -> None:
     assert all(1 <= c.resident(16, g.limits) <= c.ctas for c in TABLE for g in DEVICES.values())
 
 
-# --- the grid -----------------------------------------------------------------------------------
+# --- the launch -----------------------------------------------------------------------------------
 
 
 @given(configs(), st.integers(0, 5000), st.integers(0, 5000))
 def test_the_grid_covers_d(config: Config, m: int, n: int) -> None:
     bm, bn, _ = config.tile
     rows, columns = len(range(0, m, bm)), len(range(0, n, bn))
-    assert grid(Problem(m, n, 8), replace(config, persistent=False)) == (rows * columns, 1, 1)
+    once = replace(config, persistent=False)
+    made = shape(Problem(m, n, 8), once)
+    assert made == ((rows * columns, 1, 1), (config.threads, 1, 1), None, False)
 
 
 @given(configs(), st.integers(0, 99), st.integers(0, 99))
@@ -178,5 +185,6 @@ def test_persistent_ctas_are_as_many_as_there_is_room_for(config: Config, i: int
     config, h200 = replace(config, persistent=True), device("H200")
     problem = Problem(i * config.tile[0], j * config.tile[1], 8)
     places = h200.sms * config.resident(16, h200.limits)
-    assert grid(problem, config, h200) == (min(i * j, places), 1, 1)
-    assert grid(problem.sized(problem.m + 1, problem.n, 8), config) == ((i + 1) * j, 1, 1)
+    assert shape(problem, config, h200).grid == (min(i * j, places), 1, 1)
+    more = problem.sized(problem.m + 1, problem.n, 8)
+    assert shape(more, config).grid == ((i + 1) * j, 1, 1)

@@ -1,4 +1,5 @@
-"""The kernels as text: they parse back, keep the rules, need no more than sm_80, and are shared."""
+"""Kernel multistage as text: it parses back, keeps the rules, needs no more than sm_80, is shared.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ import pytest
 
 from kernels import BEST, MAJORS, MIDDLE, ODD, OTHER, WHOLE, posed
 from tilewright import ptx
-from tilewright.gemm import PARAMETERS, TABLE, Config, Problem, build
+from tilewright.gemm import TABLE, Config, Problem, build
+from tilewright.gemm.multistage import PARAMETERS
 
 CASES = {**{name: case for name, case in BEST.items() if "bf16" not in name}, **OTHER}
 

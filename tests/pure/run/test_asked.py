@@ -19,10 +19,12 @@ from tilewright.run.scalars import scale
 from tilewright.target import DEVICES
 
 
-def checked(a: Any, b: Any, c: Any = None, out: Any = None, dtype: Any = None) -> None:
+def checked(
+    a: Any, b: Any, c: Any = None, out: Any = None, dtype: Any = None, precision: str = "ieee"
+) -> None:
     views = [None if x is None else view(x) for x in (a, b, c, out)]
     place(*views)
-    check(ask(*views, dtype, c is not None))  # type: ignore[arg-type]
+    check(ask(*views, dtype, c is not None, precision))  # type: ignore[arg-type]
     if out is not None:
         check_overlap(*views)  # type: ignore[arg-type]
 
@@ -41,9 +43,69 @@ def single(*shape: int) -> np.ndarray[Any, Any]:
 
 BAD = {
     "a vector": (lambda: checked(half(4), half(4, 4)), ProblemError, "1 dimension.*x\\[None"),
-    "a batch": (lambda: checked(half(4, 4), half(2, 4, 4)), ProblemError, "b has 3 dimensions"),
+    "a stack": (
+        lambda: checked(half(4, 4), half(2, 4, 4)),
+        ProblemError,
+        "a is 4×4 and b is 2×4×4: both are matrices, or as many.*expand the one",
+    ),
+    "two stacks": (
+        lambda: checked(half(3, 4, 4), half(2, 4, 4)),
+        ProblemError,
+        "a is 3×4×4 and b is 2×4×4",
+    ),
+    "a stack of stacks": (
+        lambda: checked(half(2, 2, 4, 4), half(2, 2, 4, 4)),
+        ProblemError,
+        r"a has 4 dimensions, \(2, 2, 4, 4\).*reshape it to a stack",
+    ),
+    "one out for a stack": (
+        lambda: checked(half(2, 4, 4), half(2, 4, 4), out=half(4, 4)),
+        ProblemError,
+        "out is 4×4; the product is 2×4×4",
+    ),
+    "out's stack shares memory": (
+        lambda: checked(half(2, 4, 4), half(2, 4, 4), out=wide(2, 4, 4)),
+        ProblemError,
+        "out's elements share memory",
+    ),
     "K differs": (lambda: checked(half(3, 4), half(5, 6)), ProblemError, "a is 3×4 and b is 5×6"),
-    "f32": (lambda: checked(single(4, 4), single(4, 4)), DtypeError, "f32.*not support yet.*f16"),
+    "f32": (
+        lambda: checked(single(4, 4), single(4, 4)),
+        DtypeError,
+        "f32 are not multiplied in f32 yet.*precision='tf32'",
+    ),
+    "precision": (
+        lambda: checked(single(4, 4), single(4, 4), precision="fast"),
+        DtypeError,
+        "precision is 'fast'; it is one of 'ieee', 'tf32'",
+    ),
+    "tf32's result": (
+        lambda: checked(single(4, 4), single(4, 4), dtype="f16", precision="tf32"),
+        DtypeError,
+        "a result of f16 from f32 is not supported; f32 is",
+    ),
+    "f32 and f16": (
+        lambda: checked(single(4, 4), half(4, 4), precision="tf32"),
+        DtypeError,
+        r"a is f32 and b is f16; with f32 goes f32 \(as tf32\)",
+    ),
+    "e4m3 and s8": (
+        lambda: checked(
+            half(4, 4).astype(ml_dtypes.float8_e4m3fn), np.zeros((4, 4), np.int8)
+        ),
+        DtypeError,
+        "a is e4m3 and b is s8; with e4m3 goes e4m3 or e5m2",
+    ),
+    "a result of bytes": (
+        lambda: checked(*[half(4, 4).astype(ml_dtypes.float8_e5m2)] * 2, dtype="e5m2"),
+        DtypeError,
+        "a result of e5m2 from e5m2 is not supported; bf16 and f16 and f32 are",
+    ),
+    "a float from integers": (
+        lambda: checked(*[np.zeros((4, 4), np.uint8)] * 2, dtype="f32"),
+        DtypeError,
+        "a result of f32 from u8 is not supported; s32 is",
+    ),
     "f64": (lambda: checked(half(4, 4), np.zeros((4, 4))), DtypeError, "b is f64"),
     "mixed": (
         lambda: checked(half(4, 4), half(4, 4).astype(ml_dtypes.bfloat16)),

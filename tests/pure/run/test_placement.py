@@ -16,8 +16,9 @@ phases = st.integers(0, 7).map(lambda n: 2 * n)
 
 
 @st.composite
-def signatures(draw: st.DrawFn) -> Signature:
-    shape, strides = (draw(sizes), draw(sizes)), (draw(steps), draw(steps))
+def signatures(draw: st.DrawFn, ranks: tuple[int, ...] = (2, 3)) -> Signature:
+    rank = draw(st.sampled_from(ranks))
+    shape, strides = (tuple(draw(x) for _ in range(rank)) for x in (sizes, steps))
     return Signature(shape, strides, "f16", "cpu", draw(phases))
 
 
@@ -26,11 +27,11 @@ def test_a_placement_finds_every_element(s: Signature) -> None:
     p = placed(s)
     if p is None:
         return
-    rows, columns = s.shape
-    for i in range(rows):
-        for j in range(columns):
-            line, along = (i, j) if p.rows else (j, i)
-            assert line * p.leading + along == i * s.strides[0] + j * s.strides[1]
+    stack, strides = (1, *s.shape)[-3:], (0, *s.strides)[-3:]
+    for n, i, j in np.ndindex(stack):
+        line, along = (i, j) if p.rows else (j, i)
+        at = n * p.apart + line * p.leading + along
+        assert at == n * strides[0] + i * strides[1] + j * strides[2]
 
 
 @given(signatures())
@@ -38,10 +39,10 @@ def test_the_alignment_divides_every_line(s: Signature) -> None:
     p = placed(s)
     if p is not None:
         assert p.align in (2, 4, 8, 16)
-        assert s.phase % p.align == 0 and p.leading * 2 % p.align == 0
+        assert not any(byte % p.align for byte in (s.phase, p.leading * 2, p.apart * 2))
 
 
-@given(signatures())
+@given(signatures(ranks=(2,)))
 def test_only_a_matrix_without_a_contiguous_index_is_copied(s: Signature) -> None:
     able = [
         (length <= 1 or within == 1) and (lines <= 1 or length == 0 or between >= 0)
@@ -51,6 +52,14 @@ def test_only_a_matrix_without_a_contiguous_index_is_copied(s: Signature) -> Non
         )
     ]
     assert (placed(s) is not None) == any(able)
+
+
+@given(signatures(ranks=(3,)))
+def test_a_stack_lies_as_its_first_matrix_does(s: Signature) -> None:
+    """But one that walks backwards, or shares one matrix, is copied."""
+    first = Signature(s.shape[1:], s.strides[1:], s.dtype, s.device, s.phase)
+    in_place = s.shape[0] <= 1 or s.strides[0] > 0
+    assert (placed(s) is not None) == (in_place and placed(first) is not None)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +78,8 @@ def test_only_a_matrix_without_a_contiguous_index_is_copied(s: Signature) -> Non
 def test_placements_of_views(cut: object, rows: bool, leading: int, align: int) -> None:
     whole = np.zeros((16, 24), np.float16)
     assert whole.ctypes.data % 16 == 0
-    assert placed(signature(view(cut(whole)))) == (rows, leading, align)  # type: ignore[operator]
+    found = placed(signature(view(cut(whole))))  # type: ignore[operator]
+    assert found == (rows, leading, align, 0)
 
 
 def test_elements_that_are_not_aligned_are_copied() -> None:
@@ -82,7 +92,7 @@ def test_either_order_can_be_asked_for() -> None:
     assert placed_by(s, True) is not None and placed_by(s, False) is None
 
 
-@given(sizes, st.sampled_from([2, 4]), st.sampled_from([2, 4, 8, 16]))
+@given(sizes, st.sampled_from([1, 2, 4]), st.sampled_from([2, 4, 8, 16]))
 def test_padded_lines_stay_aligned(length: int, itemsize: int, align: int) -> None:
     leading = padded(length, itemsize, align)
     assert leading >= max(length, 1) and leading * itemsize % min(align, 4) == 0
@@ -91,5 +101,6 @@ def test_padded_lines_stay_aligned(length: int, itemsize: int, align: int) -> No
 
 
 def test_a_copy_has_lines_at_multiples_of_16_bytes() -> None:
-    assert compact((3, 5), 2) == (True, 8, 16)
-    assert compact((3, 5), 4, rows=False) == (False, 4, 16)
+    assert compact((3, 5), 2) == (True, 8, 16, 0)
+    assert compact((3, 5), 4, rows=False) == (False, 4, 16, 0)
+    assert compact((7, 3, 5), 1) == (True, 16, 16, 48)
