@@ -1,74 +1,179 @@
 """Whatever is taken from a kernel's order, the checked machine names; what it can't is listed."""
 
-from functools import cache
+from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, partial
+from typing import NamedTuple
+
+import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
-from hopper_gemm import gemm, on_machine
-from mutator import Mutant, mutants
+import hopper_gemm
+from mutator import mutants
 from sampling import every
+from tilewright import gemm
 from tilewright.errors import VmFault
-from tilewright.ptx import parse
+from tilewright.gemm import Config, Lines, Problem
+from tilewright.gemm.tma_config import TmaConfig
+from tilewright.ptx import Module, parse
+from tilewright.target import DEFAULT_DEVICE
+from tilewright.vm import Machine
 
-SIZE = (256, 128, 448)
 SEEDS = range(4)
-STEPS = 3_000_000
-KERNELS = [(2, 2), (3, 1)]  # stages, CTAs of a cluster
-QUICK = 12  # of so many mutants one is tried in the quick run
+STEPS = 5_000_000
+QUICK = 25  # of so many mutants one is tried in the quick run
+FEW = replace(DEFAULT_DEVICE, sms=2)  # so that a CTA has several tiles
 
-# Mutants that are no mistakes, and why.
-SAME = {
-    "barrier 1: another barrier": "nobody else uses either",
-    "barrier 2: another barrier": "nobody else uses either, or no more",
-    "barrier 2: all threads": "the producer has ended, and barriers count the living",
-    "descriptor 1: another leading": "a swizzled row is as long as the product reads",
-    "descriptor 2: another leading": "a swizzled row is as long as the product reads",
-    "store 1: twice": "the same bytes to the same place",
-}
-# Mutants that are another product in good order: nothing but the result is wrong.
-OTHER = {
+
+def ring(stages: int, cluster: int, module: Module | None, seed: int, **how: object) -> bytes:
+    """What the kernel of ``hopper_gemm`` makes, or a mutant of it."""
+    ptx, size = module or hopper_gemm.gemm(stages, cluster).ptx, (256, 128, 448)
+    return hopper_gemm.on_machine(ptx, size, stages, cluster, seed, **how).tobytes()
+
+
+def shipped(
+    problem: Problem, config: Config | TmaConfig, module: Module | None, seed: int, **how: object
+) -> bytes:
+    """What a kernel of the package makes of A and B in bf16 (K-major), and C if it takes one."""
+    rng, machine = np.random.default_rng(problem.m), Machine(seed=seed, **how)
+    m, n, k = problem.m, problem.n, problem.k
+    a, b, c = (rng.standard_normal(s).astype(bfloat16) for s in ((m, k), (n, k), (m, n)))
+    places = tuple(machine.upload(x) for x in (a, b, c, np.full_like(c, np.nan)))
+    lines = {"a": Lines(k), "b": Lines(k), "c": Lines(n), "d": Lines(n)}
+    block = gemm.arguments(problem, config, lines).pack(places, ((1.0, 0), (0.5, 0)))
+    traced, shape = gemm.build(problem, config), gemm.shape(problem, config, FEW)
+    machine.load(module or traced.module)
+    how = {"shared": traced.dynamic_shared, "cluster": shape.cluster}
+    machine.launch(traced.name, shape.grid, shape.block, bytes(block), **how)
+    return machine.download(places[3], c).tobytes()
+
+
+class Kernel(NamedTuple):
+    """``run`` makes its bytes, of a mutant (or None) and a seed. ``same`` and ``other``: mutants
+    that are no mistakes, or another product in good order, and why.
+    """
+
+    module: Module
+    run: Callable[..., bytes]
+    same: dict[str, str]
+    other: dict[str, str]
+
+
+RESULTS = {
     "load 1: 0 and 1 swapped": "a box of A from elsewhere",
     "load 2: 0 and 1 swapped": "a box of B from elsewhere",
-    "product 1: adds, or not": "the last stage's product alone: each begins anew",
     "store 1: dropped": "D stays where it is",
     "store 1: 0 and 1 swapped": "D goes elsewhere",
 }
+HARMLESS = {
+    "descriptor 1: another leading": "a swizzled line is as long as the product reads",
+    "descriptor 2: another leading": "a swizzled line is as long as the product reads",
+    "store 1: twice": "the same bytes to the same place",
+}
+FREE = "nobody else uses either barrier, or no more"
+SHIPPED = HARMLESS | {
+    "group 1: dropped": "setmaxnreg: the machine has registers for all",
+    "group 2: dropped": "setmaxnreg: the machine has registers for all",
+    "warp barrier 1: dropped": "the next barrier gathers the lanes too",
+    "group wait 1: 0 pending": "waits for more",
+}
+
+
+def of_ring(stages: int, cluster: int, same: dict[str, str]) -> Kernel:
+    other = RESULTS | {"product 1: adds, or not": "each stage's product begins anew"}
+    module = parse(hopper_gemm.gemm(stages, cluster).ptx)
+    return Kernel(module, partial(ring, stages, cluster), HARMLESS | same, other)
+
+
+def of_shipped(
+    sizes: tuple[int, int, int],
+    config: Config | TmaConfig,
+    with_c: bool,
+    same: dict[str, str],
+    other: dict[str, str],
+) -> Kernel:
+    problem = Problem(*sizes, "bf16", "bf16", "bf16", with_c=with_c)
+    module = gemm.build(problem, config).module
+    return Kernel(module, partial(shipped, problem, config), same, other)
 
 
 @cache
-def all_mutants(stages: int, cluster: int) -> dict[str, Mutant]:
-    made = list(mutants(parse(gemm(stages, cluster).ptx)))
+def kernels() -> dict[str, Kernel]:
+    return {
+        "ring": of_ring(3, 1, {
+            "barrier 1: another barrier": FREE,
+            "barrier 2: another barrier": FREE,
+            "barrier 2: all threads": "the producer has ended, and barriers count the living",
+        }),
+        "ring-cluster": of_ring(2, 2, {"barrier 1: another barrier": FREE}),
+        "tma": of_shipped(
+            (256, 192, 320), TmaConfig.parse("tma:128x64x64:2:3/2x1"), True,
+            SHIPPED | {
+                "barrier 1: dropped": "C's arrival orders the same",
+                "barrier 2: dropped": "a warp lays D down where it alone has read C",
+            },
+            RESULTS | {"load 3: 0 and 1 swapped": "a box of C from elsewhere"},
+        ),
+        "tma-pingpong": of_shipped(
+            (200, 192, 192), TmaConfig.parse("tma:64x64x64:2p:3"), False,
+            SHIPPED | {
+                "barrier 1: another barrier": FREE,
+                **dict.fromkeys([
+                    "mbarrier 9: dropped", "mbarrier 9: 2 arrivals",
+                    "mbarrier 10: dropped", "mbarrier 10: 2 arrivals",
+                ], "it is for C, and there is none"),
+            },
+            RESULTS,
+        ),
+        "multistage": of_shipped(
+            (64, 64, 192), Config.parse("64x64x32:2x2:3"), False,
+            {
+                **{f"barrier {n}: another barrier": FREE for n in (1, 2, 3)},
+                "group wait 1: 0 pending": "waits for more",
+                "group wait 2: 0 pending": "waits for more",
+                "group wait 3: dropped": "the last copies copy nothing",
+                "group wait 3: 1 pending": "the last copies copy nothing",
+                **{f"warp barrier {n}: dropped": "its lanes go together" for n in range(1, 5)},
+            },
+            {},
+        ),
+    }  # fmt: skip
+
+
+@cache
+def all_mutants(kernel: str) -> dict[str, Module]:
+    made = list(mutants(kernels()[kernel].module))
     assert len({m.name for m in made}) == len(made)
-    return {m.name: m for m in made}
+    return {m.name: m.module for m in made}
 
 
 @cache
-def right(stages: int, cluster: int) -> bytes:
-    return on_machine(gemm(stages, cluster).ptx, SIZE, stages, cluster, 0).tobytes()
+def right(kernel: str) -> bytes:
+    return kernels()[kernel].run(None, 0)
 
 
-CASES = [(*kernel, name) for kernel in KERNELS for name in all_mutants(*kernel)]
+CASES = [(kernel, name) for kernel in kernels() for name in all_mutants(kernel)]
 
 
-@pytest.mark.parametrize(("stages", "cluster", "name"), every(QUICK, CASES))
-def test_a_mutant_is_named(stages, cluster, name):
-    module = all_mutants(stages, cluster)[name].module
-    how = {"checked": True, "step_limit": STEPS}
+@pytest.mark.parametrize(("kernel", "name"), every(QUICK, CASES))
+def test_a_mutant_is_named(kernel, name):
+    _, run, same, other = kernels()[kernel]
+    module, how = all_mutants(kernel)[name], {"checked": True, "step_limit": STEPS}
     try:
-        made = {on_machine(module, SIZE, stages, cluster, n, **how).tobytes() for n in SEEDS}
+        made = {run(module, seed, **how) for seed in SEEDS}
     except VmFault as error:
         assert error.kind != "step limit"
-        assert error.place is not None
-        assert name not in SAME | OTHER
+        assert name not in same | other, error
     else:
-        assert name in SAME | OTHER
-        assert (made == {right(stages, cluster)}) == (name in SAME)
+        assert name in same | other, "nothing names it"
+        assert (made == {right(kernel)}) == (name in same)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("stages", "cluster"), [(1, 1), (3, 1), (4, 1), (2, 2), (3, 4)])
-def test_the_kernel_itself_is_right_in_every_order(stages, cluster):
-    size = (128 * cluster, 256, 24 * 64)
-    ptx = gemm(stages, cluster).ptx
-    made = {on_machine(ptx, size, stages, cluster, n, checked=True).tobytes() for n in range(50)}
-    assert len(made) == 1
+@pytest.mark.parametrize("kernel", kernels())
+def test_the_kernel_itself_is_right_in_every_order(kernel):
+    run = kernels()[kernel].run
+    assert {run(None, seed, checked=True) for seed in range(50)} == {right(kernel)}
