@@ -11,8 +11,8 @@ from typing import Any
 from ..build import Traced
 from ..errors import ConfigError
 from ..target import DEFAULT_DEVICE, Device
-from . import multistage, tma
-from .arguments import Arguments, Lines, Shape
+from . import finish, multistage, tma
+from .arguments import Arguments, Lines, Shape, Step
 from .choose import TABLE, AnyConfig, check, choose, ranked
 from .config import Config
 from .problem import Problem
@@ -21,8 +21,9 @@ from .tma_config import TmaConfig, taken
 
 __all__ = [
     "TABLE", "AnyConfig", "Arguments", "Config", "Lines", "Problem", "Roofline", "Shape",
-    "TmaConfig",
-    "arguments", "build", "check", "choose", "parse", "ranked", "roofline", "shape", "takes",
+    "Step", "TmaConfig",
+    "arguments", "build", "check", "choose", "parse", "ranked", "roofline", "shape", "steps",
+    "takes", "workspace",
 ]  # fmt: skip
 
 
@@ -41,11 +42,38 @@ def shape(problem: Problem, config: AnyConfig, device: Device = DEFAULT_DEVICE) 
     return _kernel(config).shape(problem, config, device)
 
 
-def arguments(problem: Problem, config: AnyConfig, lines: Mapping[str, Lines]) -> Arguments:
+def arguments(
+    problem: Problem,
+    config: AnyConfig,
+    lines: Mapping[str, Lines],
+    device: Device = DEFAULT_DEVICE,
+) -> Arguments:
     """The kernel's parameters, but for addresses and factors, for matrices ``a``, ``b``, ``d`` (and
     ``c``) that lie as ``lines`` says.
     """
-    return _kernel(config).arguments(problem, config, lines)
+    return _kernel(config).arguments(problem, config, lines, device)
+
+
+def steps(
+    problem: Problem,
+    config: AnyConfig,
+    lines: Mapping[str, Lines],
+    device: Device = DEFAULT_DEVICE,
+) -> tuple[Step, ...]:
+    """The kernels that do it, one after another: where K is cut, a second one adds up the parts."""
+    given = problem, config, lines, device
+    main = Step(
+        build(problem, config), shape(problem, config, device), arguments(*given)
+    )
+    if not workspace(problem, config, device):
+        return (main,)
+    end = finish.shape(problem, config, device), finish.arguments(*given)
+    return main, Step(finish.build(problem, config), *end)
+
+
+def workspace(problem: Problem, config: AnyConfig, device: Device = DEFAULT_DEVICE) -> int:
+    """Bytes of memory that a call takes besides its matrices."""
+    return finish.workspace(problem, config, device) if isinstance(config, TmaConfig) else 0
 
 
 def takes(problem: Problem, config: AnyConfig) -> Problem:

@@ -35,8 +35,8 @@ class Lines(NamedTuple):
 
 
 class Arguments:
-    """The parameters of one kernel: ``values`` by name, and where A, B, C and D are to be written,
-    several places each.
+    """The parameters of one kernel: ``values`` by name, and where the addresses of A, B, C, D and a
+    workspace W are to be written, several places each.
     """
 
     def __init__(
@@ -46,14 +46,14 @@ class Arguments:
         names = [p.name for p in traced.params]
         offsets = {n: p.offset for n, p in zip(names, layout.parameters, strict=True)}
         self.block = layout.pack([values.get(name, 0) for name in names])
-        self._places = tuple(tuple(offsets[n] for n in places[x]) for x in "abcd")
+        self._places = tuple(tuple(offsets[n] for n in places.get(x, ())) for x in "abcdw")
         self._scales = tuple(
             (offsets[name], offsets[f"{name}_ptr"]) for name in ("alpha", "beta")
         )
 
-    def pack(self, addresses: tuple[int, int, int, int], scales: Any) -> bytearray:
-        """The block for A, B, C and D at these addresses, and (α, β), each a number and the address
-        of one (0: the number counts).
+    def pack(self, addresses: tuple[int, int, int, int, int], scales: Any) -> bytearray:
+        """The block for A, B, C, D and W at these addresses, and (α, β), each a number and the
+        address of one (0: the number counts).
         """
         block = bytearray(self.block)
         for address, places in zip(addresses, self._places, strict=True):
@@ -63,3 +63,11 @@ class Arguments:
             _FACTOR.pack_into(block, number, value)
             _ADDRESS.pack_into(block, pointer, address)
         return block
+
+
+class Step(NamedTuple):
+    """One kernel of a GEMM."""
+
+    traced: Traced
+    shape: Shape
+    arguments: Arguments

@@ -104,7 +104,9 @@ def _build(problem: Problem, config: Config) -> Traced:
     return trace(kernel, name=name, params=PARAMETERS, lines=False, **bounds)
 
 
-def arguments(problem: Problem, config: Config, lines: Mapping[str, Lines]) -> Arguments:
+def arguments(
+    problem: Problem, config: Config, lines: Mapping[str, Lines], device: Device
+) -> Arguments:
     """The kernel's parameters for matrices that lie so."""
     values = {"m": problem.m, "n": problem.n, "k_total": problem.k}
     values |= {f"ld{name}": of.leading for name, of in lines.items()}

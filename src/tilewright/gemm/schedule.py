@@ -7,7 +7,7 @@ in the L2. A cluster takes a block of tiles, ``cluster`` of them; CTA after CTA 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..build import Builder
 from .tma_config import TmaConfig
@@ -22,38 +22,83 @@ def place(k: Builder, index: Any, rows: Any, columns: Any, group: int) -> tuple[
     return first + within % height, within // height
 
 
-class Schedule:
-    """A CTA's tiles, one after another: a place on the machine for each, strided by their number.
-
-    ``m``, ``n``: of the product. ``down``, ``across``: where in the cluster the CTA is.
+class Work(NamedTuple):
+    """A piece of work: the tile that begins at (``row``, ``column``) of D's ``batch``-th, ``steps``
+    of K from the ``first`` on. ``part``: where its sums go, if they are not all; -1 if they are.
     """
 
-    def __init__(self, k: Builder, config: TmaConfig, m: Any, n: Any, batches: Any) -> None:
-        self.k, self.config, self.batches = k, config, batches
+    row: Any
+    column: Any
+    batch: Any
+    first: Any
+    steps: Any
+    part: Any
+
+
+class Schedule:
+    """A CTA's work, one piece after another, strided by the number of places on the machine.
+
+    ``m``, ``n``: of the product, ``steps`` along its K. ``whole``: tiles that come first and are
+    not cut. ``down``, ``across``: where in the cluster the CTA is.
+    """
+
+    def __init__(
+        self, k: Builder, config: TmaConfig, m: Any, n: Any, steps: Any, batches: Any, whole: Any
+    ) -> None:
+        self.k, self.config, self.batches, self.steps = k, config, batches, steps
         bm, bn, _ = config.tile
         cm, cn = config.cluster
         self.rows = (m + (bm * cm - 1)) // (bm * cm)
         self.columns = (n + (bn * cn - 1)) // (bn * cn)
+        self.area = self.rows * self.columns
+        self.count = self.area if batches is None else self.area * batches
+        self.whole = whole if config.split > 1 else None
+        if self.whole is not None:
+            self.count = whole + (self.count - whole) * config.split
         rank = k.cluster_rank if config.ctas > 1 else None
         self.down, self.across = (rank % cm, rank // cm) if cm * cn > 1 else (0, 0)
+        self.every = k.nctaid.x // config.ctas
 
-    def walk(self, do: Callable[[Any, Any, Any], None], first: Any = 0, every: int = 1) -> None:
-        """``do(row, column, batch)`` for tile after tile, where each begins in D; from the CTA's
-        ``first`` on, ``every`` so many.
+    def walk(self, do: Callable[[Work, Any], None], first: Any = 0, turns: int = 1) -> None:
+        """``do(work, steps of the next piece of this CTA)``, from its ``first`` on, each of
+        ``turns`` in turn.
         """
+        k = self.k
+        index = k.var(k.ctaid.x // self.config.ctas + first * self.every)
+        with k.while_(lambda: index < self.count):
+            tile, first_step, steps, part = self._cut(index)
+            following = self._cut(index + self.every)[2] if turns > 1 else None
+            do(Work(*self._place(tile), first_step, steps, part), following)
+            index += self.every * turns
+
+    def first_steps(self) -> Any:
+        """Steps of this CTA's first piece."""
+        return self._cut(self.k.ctaid.x // self.config.ctas)[2]
+
+    def _cut(self, index: Any) -> tuple[Any, Any, Any, Any]:
+        """(tile, first step, steps, part) of the ``index``-th piece of all."""
+        k, split = self.k, self.config.split
+        if self.whole is None:
+            return k.mov(index), 0, self.steps, None
+        is_part = index >= self.whole
+        beyond = k.select(is_part, index - self.whole, 0)
+        number, within = beyond // split, beyond % split
+        first, end = (self.steps * (within + i) // split for i in range(2))
+        return (
+            k.select(is_part, self.whole + number, index),
+            k.select(is_part, first, 0),
+            k.select(is_part, end - first, self.steps),
+            k.select(is_part, beyond.view("s32"), -1),
+        )
+
+    def _place(self, tile: Any) -> tuple[Any, Any, Any]:
         k, config = self.k, self.config
         bm, bn, _ = config.tile
         cm, cn = config.cluster
-        clusters, index = k.nctaid.x // config.ctas, k.ctaid.x // config.ctas
-        index = k.var(index + first * clusters)
-        area = self.rows * self.columns
-        count = area if self.batches is None else area * self.batches
-        with k.while_(lambda: index < count):
-            batch, within = None, k.mov(index)
-            if self.batches is not None:
-                batch, within = index // area, index % area
-            row, column = place(k, within, self.rows, self.columns, config.group)
-            if cm * cn > 1:
-                row, column = row * cm + self.down, column * cn + self.across
-            do(row * bm, column * bn, batch)
-            index += clusters * every
+        batch = None
+        if self.batches is not None:
+            batch, tile = tile // self.area, tile % self.area
+        row, column = place(k, tile, self.rows, self.columns, config.group)
+        if cm * cn > 1:
+            row, column = row * cm + self.down, column * cn + self.across
+        return row * bm, column * bn, batch

@@ -11,8 +11,8 @@
 A CTA goes from tile to tile; the ring knows no tiles, so the next one's copies are under way while
 the last one is written out. With ``pingpong`` the warpgroups take tiles in turn, and one multiplies
 while the other writes. CTAs of a cluster share what they load: each brings its part to all that
-want it, and frees a stage at all that fill it. With ``split`` they share a tile's K instead: each
-lays its sums down for the others, and finishes some columns, adding up in the order of K.
+want it, and frees a stage at all that fill it. With ``split``, tiles are cut along K, too: the sums
+of a part go to a workspace as they are, and ``finish`` adds them up.
 """
 
 from __future__ import annotations
@@ -24,19 +24,21 @@ from typing import Any
 from ..build import Builder, Traced, trace
 from ..target import Device
 from .arguments import Arguments, Lines, Shape
+from .finish import tile_of
 from .pipeline import Pipeline, Place, Turns
 from .problem import Problem
 from .scale import global_pointer, scalar
-from .schedule import Schedule
+from .schedule import Schedule, Work
 from .tma_config import ROWS, WARPGROUP, TmaConfig
 from .tma_epilogue import Epilogue, Target, Way
 from .tma_operand import Matrix, Operand
 
 MAP = "bytes 128 align 64"
 PARAMETERS = {
-    "map_a": MAP, "map_b": MAP, "map_c": MAP, "map_d": MAP,
+    "map_a": MAP, "map_b": MAP, "map_c": MAP, "map_d": MAP, "map_w": MAP,
     "c": "u64", "d": "u64", "ldc": "u64", "ldd": "u64", "apart_c": "u64", "apart_d": "u64",
     "m": "u32", "n": "u32", "k_total": "u32", "batches": "u32",
+    "whole": "u32", "reserved": "u32",
     "alpha": "f32", "beta": "f32", "alpha_ptr": "u64", "beta_ptr": "u64",
 }  # fmt: skip
 # registers of a thread of (the warpgroup that copies, one that multiplies), by how many multiply
@@ -67,18 +69,20 @@ def _build(problem: Problem, config: TmaConfig) -> Traced:
     name = f"gemm_tma_{problem.a}_{problem.layout}_{problem.d}_{bm}x{bn}x{bk}"
 
     def kernel(
-        k: Any, map_a: Any, map_b: Any, map_c: Any, map_d: Any, c: Any, d: Any, ldc: Any, ldd: Any,
-        apart_c: Any, apart_d: Any, m: Any, n: Any, k_total: Any, batches: Any,
+        k: Any, map_a: Any, map_b: Any, map_c: Any, map_d: Any, map_w: Any,
+        c: Any, d: Any, ldc: Any, ldd: Any, apart_c: Any, apart_d: Any,
+        m: Any, n: Any, k_total: Any, batches: Any, whole: Any, reserved: Any,
         alpha: Any, beta: Any, alpha_ptr: Any, beta_ptr: Any,
     ) -> None:  # fmt: skip
         body = Tma(k, problem, config)
         body.begin((map_a, map_b))
         scale = scalar(k, alpha, alpha_ptr), scalar(k, beta, beta_ptr)
         depth = k.select(scale[0] == 0.0, 0, k_total)
-        body.sizes((m, n), depth, batches if problem.batched else None)
+        body.sizes((m, n), depth, batches if problem.batched else None, whole)
         outputs = (
             Target(map_d, global_pointer(k, d), ldd, apart_d),
             Target(map_c, global_pointer(k, c), ldc, apart_c),
+            Target(map_w, None, None, None),
         )
         body.run((map_a, map_b), outputs, scale)
 
@@ -86,48 +90,54 @@ def _build(problem: Problem, config: TmaConfig) -> Traced:
     return trace(kernel, name=name, params=PARAMETERS, lines=False, **bounds)
 
 
-def arguments(problem: Problem, config: TmaConfig, lines: Mapping[str, Lines]) -> Arguments:
-    """The kernel's parameters for matrices that lie so; their maps hold a stand-in for the address.
-    """
-    traced, way = build(problem, config), Way.of(problem, config)
+def arguments(
+    problem: Problem, config: TmaConfig, lines: Mapping[str, Lines], device: Device
+) -> Arguments:
+    """The kernel's parameters for matrices that lie so; maps hold a stand-in for the address."""
+    way, sums = Way.of(problem, config), Way.of_sums(problem, config)
     parts = operands(problem, config)
     left, right = parts[::-1] if config.swap else parts
-    m, n, depth = problem.m, problem.n, max(problem.k, 1)
-    a = (m, depth) if problem.a_major == "k" else (depth, m)
-    b = (n, depth) if problem.b_major == "k" else (depth, n)
-
-    def map_of(part: Operand | Way, shape: tuple[int, int], of: Lines, size: int) -> bytes:
-        batches = problem.batch if problem.batched else 0
-        leading = max(of.leading, -(-shape[1] * size // 16) * 16 // size)
-        return part.map(Matrix(STAND_IN, *shape, leading, batches, of.apart)).encode()
-
-    maps = {
-        "map_a": map_of(left, a, lines["a"], left.size),
-        "map_b": map_of(right, b, lines["b"], right.size),
-    }
-    for name in "cd" if way.copied else "":
-        if name in lines:
-            maps[f"map_{name}"] = map_of(way, (m, n), lines[name], way.size)
-    empty = {f"map_{name}": bytes(128) for name in "abcd"}
-    sizes = {"m": m, "n": n, "k_total": problem.k, "batches": problem.batch}
-    for name in "cd":
-        if name in lines:
-            sizes |= {f"ld{name}": lines[name].leading, f"apart_{name}": lines[name].apart}
-    places = {x: (f"map_{x}",) for x in "abcd"}
-    for name in "cd":
-        places[name] = (*(places[name] if way.copied else ()), name)
-    return Arguments(traced, {**empty, **maps, **sizes}, places)
+    m, n, depth, whole = problem.m, problem.n, max(problem.k, 1), config.whole(problem, device)
+    shapes = {
+        "a": (m, depth) if problem.a_major == "k" else (depth, m),
+        "b": (n, depth) if problem.b_major == "k" else (depth, n),
+        "c": (m, n), "d": (m, n),
+    }  # fmt: skip
+    readers: dict[str, Operand | Way] = {"a": left, "b": right}
+    if way.copied:
+        readers |= {"c": way, "d": way}
+    values: dict[str, Any] = {f"map_{name}": bytes(128) for name in "abcdw"}
+    values |= {"m": m, "n": n, "k_total": problem.k, "batches": problem.batch, "whole": whole}
+    for name, of in lines.items():
+        if name in readers:
+            part, (count, length) = readers[name], shapes[name]
+            leading = max(of.leading, -(-length * part.size // 16) * 16 // part.size)
+            stack = (problem.batch, of.apart) if problem.batched else ()
+            matrix = Matrix(STAND_IN, count, length, leading, *stack)
+            values[f"map_{name}"] = part.map(matrix).encode()
+        if name in "cd":
+            values |= {f"ld{name}": of.leading, f"apart_{name}": of.apart}
+    cut = (config.tiles(problem) - whole) * config.split
+    if config.split > 1 and cut:
+        rows, columns = tile_of(config)
+        matrix = Matrix(STAND_IN, rows, columns, columns, cut, rows * columns)
+        values["map_w"] = sums.map(matrix).encode()
+    places: dict[str, tuple[str, ...]] = {name: (f"map_{name}",) for name in "abw"}
+    places |= {name: (f"map_{name}", name) if way.copied else (name,) for name in "cd"}
+    return Arguments(build(problem, config), values, places)
 
 
 def shape(problem: Problem, config: TmaConfig, device: Device) -> Shape:
     """The launch: a cluster for each block of tiles, or for each place that the device has."""
     (bm, bn, _), (cm, cn) = config.tile, config.cluster
     m, n = (problem.n, problem.m) if config.swap else (problem.m, problem.n)
-    blocks = -(-m // (bm * cm)) * -(-n // (bn * cn)) * problem.batch
-    if config.split == 1:
-        blocks = min(blocks, max(1, device.sms // config.ctas))
+    pieces = -(-m // (bm * cm)) * -(-n // (bn * cn)) * problem.batch
+    if config.split > 1:
+        whole = config.whole(problem, device)
+        pieces = whole + (pieces - whole) * config.split
+    clusters = min(pieces, max(1, device.sms // config.ctas))
     cluster = (config.ctas, 1, 1) if config.ctas > 1 else None
-    return Shape((blocks * config.ctas, 1, 1), (config.threads, 1, 1), cluster, True)
+    return Shape((clusters * config.ctas, 1, 1), (config.threads, 1, 1), cluster, True)
 
 
 class Tma:
@@ -136,7 +146,7 @@ class Tma:
     def __init__(self, k: Builder, problem: Problem, config: TmaConfig) -> None:
         self.k, self.problem, self.config = k, problem, config
         self.left, self.right = operands(problem, config)
-        self.way = Way.of(problem, config)
+        self.way, self.way_of_sums = Way.of(problem, config), Way.of_sums(problem, config)
         stages, (cm, cn) = config.stages, config.cluster
         self.at_left = k.dynamic_shared(stages * self.left.bytes, 1024).address()
         self.at_right = k.dynamic_shared(stages * self.right.bytes, 1024).address()
@@ -166,20 +176,13 @@ class Tma:
         k.grid_wait()
         k.grid_launch()
 
-    def sizes(self, limits: tuple[Any, Any], depth: Any, batches: Any) -> None:
-        """This CTA's tiles, and its steps along K."""
+    def sizes(self, limits: tuple[Any, Any], depth: Any, batches: Any, whole: Any) -> None:
+        """This CTA's work."""
         k, config = self.k, self.config
-        bk = config.tile[2]
         self.limits = limits
         m, n = limits[::-1] if config.swap else limits
-        self.schedule = Schedule(k, config, m, n, batches)
-        first, steps = 0, (depth + (bk - 1)) // bk
-        if config.split > 1:
-            first, end = (steps * (k.cluster_rank + i) // config.split for i in range(2))
-            steps = end - first
-        none = steps == 0  # then a step of zeros, from beyond the matrices
-        self.first_k = k.select(none, BEYOND, first * bk)
-        self.steps = k.max(steps, 1)
+        steps = (depth + (config.tile[2] - 1)) // config.tile[2]
+        self.schedule = Schedule(k, config, m, n, steps, batches, whole)
 
     def run(self, maps: Any, outputs: tuple[Target, Target], scale: Any) -> None:
         """Each warpgroup does its own."""
@@ -192,8 +195,6 @@ class Tma:
                 with k.if_(k.elect()):
                     self._produce(*(maps[::-1] if config.swap else maps))
                 k.syncwarp()
-            if config.split > 1:
-                k.cluster_sync()
         with k.else_():
             if registers:
                 k.setmaxnreg(registers[1], inc=True)
@@ -214,18 +215,20 @@ class Tma:
         if cm > 1:
             to_right = (k.const("u32", (1 << cm) - 1) << (across * cm)).to("u16")
 
-        def tile(row: Any, column: Any, batch: Any) -> None:
-            for step in k.range(0, self.steps, unroll=False):
+        def piece(work: Work, _: Any) -> None:
+            begin = k.select(work.steps == 0, BEYOND, work.first * bk)
+            for step in k.range(0, k.max(work.steps, 1), unroll=False):
                 self.pipeline.acquire(at)
                 full = self.pipeline.commit(at, size)
                 left = self.at_left + at.stage * self.left.bytes
                 right = self.at_right + at.stage * self.right.bytes
-                first_k = step * bk + self.first_k
-                self.left.load(k, left, map_left, (row, first_k, batch), full, across, to_left)
-                self.right.load(k, right, map_right, (column, first_k, batch), full, down, to_right)
+                first_k, batch = step * bk + begin, work.batch
+                places = (work.row, first_k, batch), (work.column, first_k, batch)
+                self.left.load(k, left, map_left, places[0], full, across, to_left)
+                self.right.load(k, right, map_right, places[1], full, down, to_right)
                 at.advance()
 
-        self.schedule.walk(tile)
+        self.schedule.walk(piece)
 
     # --- the warpgroups that multiply ---
 
@@ -235,58 +238,46 @@ class Tma:
         own = 0 if config.pingpong else self.consumer * config.rows
         at = self.pipeline.consumer()
         mainloop = Mainloop(self, at)
-        way_out = Epilogue(k, self.way, self._staging(), self.consumer, *outputs, scale,
-                           self.limits, self.c_barriers + self.consumer)  # fmt: skip
+        ways = self._ways_out(outputs, scale)
         if self.turns:
             self.turns.begin()
             with k.if_(self.consumer == 1):
-                at.skip(self.steps)
+                at.skip(k.max(self.schedule.first_steps(), 1))
 
-        def tile(row: Any, column: Any, batch: Any) -> None:
+        def piece(work: Work, following: Any) -> None:
             if self.turns:
                 self.turns.wait()
-            sums = mainloop.run()
+            sums = mainloop.run(k.max(work.steps, 1), following)
             if config.split > 1:
-                sums = self._exchange(sums)
-                column = column + k.cluster_rank * config.columns
-            way_out.run(sums, row + own, column, batch)
+                with k.if_(work.part >= 0 if config.tail else True):
+                    zero = k.const("u32", 0)
+                    ways[1].run(sums, zero + own, zero, work.part.view("u32"))
+            if config.split == 1 or config.tail:
+                with k.if_(work.part < 0 if config.tail else True):
+                    ways[0].run(sums, work.row + own, work.column, work.batch)
 
         if config.pingpong:
-            self.schedule.walk(tile, self.consumer, 2)
+            self.schedule.walk(piece, self.consumer, 2)
         else:
-            self.schedule.walk(tile)
-        way_out.end()
+            self.schedule.walk(piece)
+        for way in ways if config.tail else ways[config.split > 1 :]:
+            way.end()
+
+    def _ways_out(self, outputs: tuple[Target, ...], scale: Any) -> tuple[Epilogue, Epilogue]:
+        """Of D, and of the sums of a part of K."""
+        d, c, w = outputs
+        staging = self._staging()
+        barrier = self.c_barriers + self.consumer
+        more = scale, self.limits, barrier
+        return (
+            Epilogue(self.k, self.way, staging, self.consumer, d, c, *more),
+            Epilogue(self.k, self.way_of_sums, staging, self.consumer, w, c, *more),
+        )
 
     def _staging(self) -> Any:
         """Where this warpgroup's D leaves from."""
         size = self.config.staged_bytes(self.problem.output.bits) // self.config.consumers
         return self.staged + self.consumer * size
-
-    def _exchange(self, sums: list[list[Any]]) -> list[list[Any]]:
-        """The sums over all of K of the columns that this CTA finishes: from each CTA of the
-        cluster, in order, what its thread of the same number laid down where stages were.
-        """
-        k, config = self.k, self.config
-        split, count = config.split, len(sums[0]) // config.split
-        thread = k.tid.x - WARPGROUP
-        pitch = 16 * WARPGROUP * config.consumers  # bytes of four sums of each thread
-        k.emit("bar.sync", 8, WARPGROUP * config.consumers)  # all have read the stages
-        mine = k.pointer("shared", self.problem.sums, self.at_left + thread * 16)
-        pieces = [(b, i) for i in range(0, len(sums[0]), 4) for b in range(len(sums))]
-        for number, (block, i) in enumerate(pieces):
-            mine.add_bytes(number * pitch).aligned(16).store(tuple(sums[block][i : i + 4]))
-        k.cluster_sync()
-        step = len(pieces) // split * pitch
-        first = self.at_left + thread * 16 + k.cluster_rank * step
-        total: list[list[Any]] = [[None] * count for _ in sums]
-        for rank in range(split):
-            there = k.pointer("shared::cluster", self.problem.sums, k.mapa(first, rank))
-            for number, (block, i) in enumerate(pieces[: len(pieces) // split]):
-                values = there.add_bytes(number * pitch).aligned(16).load(4)
-                for j, value in enumerate(values):
-                    old = total[block][i + j]
-                    total[block][i + j] = value if old is None else old + value
-        return total
 
 
 class Mainloop:
@@ -314,9 +305,10 @@ class Mainloop:
         self.release = self._releaser()
         self.previous = k.var("u32", 0)
 
-    def run(self) -> list[list[Any]]:
+    def run(self, steps: Any, following: Any) -> list[list[Any]]:
+        """``following``: steps that the other warpgroup takes before this one's next."""
         k, body, at = self.k, self.body, self.at
-        for step in k.range(0, body.steps, unroll=False):
+        for step in k.range(0, steps, unroll=False):
             later = step != 0
             body.pipeline.wait(at)
             k.wgmma_fence()
@@ -334,7 +326,7 @@ class Mainloop:
         if body.turns:
             with k.when(k.tid.x & (WARPGROUP - 1) == 0):
                 body.turns.pass_on()
-            at.skip(body.steps)
+            at.skip(k.max(following, 1))
         if self.promoted:
             return self.total
         k.wgmma_wait(0)

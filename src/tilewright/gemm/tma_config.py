@@ -20,10 +20,11 @@ BUFFERS = 2  # of each warpgroup for D on its way out
 LINE = 128  # bytes of the longest swizzled line
 PROMOTED = 128  # of K, after which fast sums of 8-bit floats are added up in f32
 MOST_SUMS = {1: 208, 2: 208, 3: 96}  # registers of a thread, by how many warpgroups multiply
+MOST_SPLIT = 64
 RESERVED = 1024  # bytes of shared memory for barriers, at most
 
 _NOTATION = re.compile(
-    r"tma:(\d+)x(\d+)x(\d+):(\d)(p?):(\d+)(?:/(\d+)x(\d+))?(?:\*(\d+))?(?:@(\d+))?(~?)"
+    r"tma:(\d+)x(\d+)x(\d+):(\d)(p?):(\d+)(?:/(\d+)x(\d+))?(?:([*+])(\d+))?(?:@(\d+))?(~?)"
 )
 
 
@@ -33,9 +34,10 @@ class TmaConfig:
 
     ``tile`` (M, N, K) of a CTA, or with ``pingpong`` of each of its two warpgroups in turn; else
     ``consumers`` warpgroups share the tile's rows. ``cluster`` (along M, along N) CTAs share what
-    they load. ``split`` CTAs of a cluster share a tile's K and add up their sums in order.
-    ``group``: how many rows of tiles are walked together for the L2. ``swap``: Dᵀ = Bᵀ Aᵀ is
-    computed, so that the tile's M is the problem's N. Raises ConfigError.
+    they load. ``split``: K is cut in so many parts, whose sums a second kernel adds up in order;
+    with ``tail`` only for the tiles that would fill a last wave in part. ``group``: how many rows
+    of tiles are walked together for the L2. ``swap``: Dᵀ = Bᵀ Aᵀ is computed, so that the tile's M
+    is the problem's N. Raises ConfigError.
     """
 
     tile: tuple[int, int, int]
@@ -44,6 +46,7 @@ class TmaConfig:
     cluster: tuple[int, int] = (1, 1)
     pingpong: bool = False
     split: int = 1
+    tail: bool = False
     group: int = 8
     swap: bool = False
 
@@ -57,18 +60,20 @@ class TmaConfig:
             raise ConfigError(f"{self}: the tile's N is a multiple of 8 up to 256, not {bn}")
         if bk < 1 or bk & (bk - 1) or not 2 <= self.stages <= 32 or self.group < 1:
             raise ConfigError(f"{self}: K is a power of two, stages are 2 to 32, group at least 1")
-        for what, size in (("a cluster's side", max(self.cluster)), ("split", self.split)):
-            if size < 1 or size & (size - 1):
-                raise ConfigError(f"{self}: {what} is a power of two, not {size}")
-        if min(self.cluster) < 1 or (self.split > 1 and self.cluster != (1, 1)):
-            raise ConfigError(f"{self}: a cluster shares tiles of A and B, or K, not both")
-        if self.split > 1 and (self.pingpong or bn % (8 * self.split)):
-            raise ConfigError(f"{self}: each of the split shares finishes columns of D by 8s")
+        if any(side < 1 or side & (side - 1) for side in self.cluster):
+            raise ConfigError(f"{self}: a cluster's sides are powers of two, not {self.cluster}")
+        if not 1 <= self.split <= MOST_SPLIT or (self.split > 1 and self.ctas > 1):
+            raise ConfigError(
+                f"{self}: K is cut in 1 to {MOST_SPLIT} parts, not {self.split}, without clusters"
+            )
+        if self.tail and self.split == 1:
+            raise ConfigError(f"{self}: the last wave is cut in 2 parts at least")
 
     @classmethod
     def parse(cls, text: str) -> TmaConfig:
         """``tma:BMxBNxBK:CONSUMERS:STAGES``, ``p`` after the consumers for pingpong; then
-        optionally ``/CMxCN`` (cluster), ``*SPLIT``, ``@GROUP``, ``~`` (swap).
+        optionally ``/CMxCN`` (cluster), ``*SPLIT`` (or ``+SPLIT``, of the last wave), ``@GROUP``,
+        ``~`` (swap).
         """
         found = _NOTATION.fullmatch(text)
         if not found:
@@ -79,12 +84,13 @@ class TmaConfig:
         cluster = int(found[7] or 1), int(found[8] or 1)
         return cls(
             (bm, bn, bk), consumers, int(found[6]), cluster, bool(found[5]),
-            int(found[9] or 1), int(found[10] or 8), bool(found[11]),
+            int(found[10] or 1), found[9] == "+", int(found[11] or 8), bool(found[12]),
         )  # fmt: skip
 
     def __str__(self) -> str:
         tile, cluster = ("x".join(map(str, x)) for x in (self.tile, self.cluster))
-        turns, split = "p" * self.pingpong, f"*{self.split}" * (self.split > 1)
+        turns = "p" * self.pingpong
+        split = f"{'+' if self.tail else '*'}{self.split}" * (self.split > 1)
         shape = f"tma:{tile}:{self.consumers}{turns}:{self.stages}"
         return f"{shape}/{cluster}{split}@{self.group}{'~' * self.swap}"
 
@@ -95,17 +101,12 @@ class TmaConfig:
     @property
     def ctas(self) -> int:
         """CTAs of a cluster."""
-        return self.cluster[0] * self.cluster[1] * self.split
+        return self.cluster[0] * self.cluster[1]
 
     @property
     def rows(self) -> int:
         """Rows of D that a warpgroup computes at a time."""
         return self.tile[0] // (1 if self.pingpong else self.consumers)
-
-    @property
-    def columns(self) -> int:
-        """Columns of the tile that a CTA finishes."""
-        return self.tile[1] // self.split
 
     def stage_bytes(self, bits: int) -> int:
         """A stage of both operands in shared memory."""
@@ -117,12 +118,25 @@ class TmaConfig:
         many lines of 64.
         """
         widths = (64, 32, 16, 8) if self.swap or bits == 16 else (32, 16, 8)
-        return next(w for w in widths if self.columns % w == 0)
+        return next(w for w in widths if self.tile[1] % w == 0)
 
     def staged_bytes(self, bits: int) -> int:
-        """D on its way out."""
-        part = ROWS * self.width(bits) * bits // 8
+        """D on its way out, or sums of 32 bits that a second kernel adds up."""
+        all_bits = {32} if self.split > 1 and not self.tail else {bits, 32} if self.tail else {bits}
+        part = max(ROWS * self.width(b) * b // 8 for b in all_bits)
         return self.consumers * -(-BUFFERS * part // 1024) * 1024
+
+    def tiles(self, problem: Problem) -> int:
+        """Tiles of D, where there are no clusters."""
+        m, n = (problem.n, problem.m) if self.swap else (problem.m, problem.n)
+        return -(-m // self.tile[0]) * -(-n // self.tile[1]) * problem.batch
+
+    def whole(self, problem: Problem, device: Device) -> int:
+        """Tiles that are not cut along K."""
+        tiles = self.tiles(problem)
+        if self.split == 1:
+            return tiles
+        return tiles // device.sms * device.sms if self.tail else 0
 
     def shared_bytes(self, problem: Problem) -> int:
         ring = self.stages * self.stage_bytes(problem.input.bits)
@@ -163,10 +177,6 @@ def check(problem: Problem, config: TmaConfig, device: Device) -> None:
         )
     if config.ctas > device.limits.cluster:
         raise ConfigError(f"{config}: a cluster has at most {device.limits.cluster} CTAs")
-    partial = 4 * config.tile[0] * config.tile[1]
-    ring = config.stages * config.stage_bytes(problem.input.bits)
-    if config.split > 1 and partial > ring:
-        raise ConfigError(f"{config}: {partial} bytes of sums don't fit the ring's {ring}")
 
 
 def _check_problem(problem: Problem, config: TmaConfig) -> None:
@@ -185,8 +195,8 @@ def _check_problem(problem: Problem, config: TmaConfig) -> None:
         unit = sharers * (8 if major == "k" else _line(extent, bits))
         if extent % unit:
             raise ConfigError(f"{config}: {sharers} CTAs don't share {extent} rows by whole lines")
-    if not config.swap and config.columns * problem.output.bits % (8 * LINE // 4):
-        raise ConfigError(f"{config}: a CTA finishes columns of D by 32 bytes")
+    if not config.swap and bn * problem.output.bits % (8 * LINE // 4):
+        raise ConfigError(f"{config}: a tile's columns of D leave by 32 bytes")
 
 
 def _line(extent: int, bits: int) -> int:

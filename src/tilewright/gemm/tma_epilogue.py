@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from ..build import Builder, Pointer, registers_of
-from ..dtypes import DType
+from ..dtypes import DType, dtype
 from ..layout import ComposedLayout, Tensor, make_tensor
 from ..mma import (
     CopyAtom,
@@ -46,13 +46,20 @@ class Way:
     swap: bool
     with_c: bool
     copied: bool  # D and C by tensor copies
+    scaled: bool = True
 
     @classmethod
     def of(cls, problem: Problem, config: TmaConfig) -> Way:
         copied = problem.align_d == 16 and (problem.align_c == 16 or not problem.with_c)
-        width, columns = config.width(problem.output.bits), config.columns
-        out = problem.output
+        out, columns = problem.output, config.tile[1]
+        width = config.width(out.bits)
         return cls(out, problem.sums, width, columns, config.swap, problem.with_c, copied)
+
+    @classmethod
+    def of_sums(cls, problem: Problem, config: TmaConfig) -> Way:
+        """For sums over a part of K, as they are."""
+        kind, width = dtype(problem.sums), config.width(32)
+        return cls(kind, problem.sums, width, config.tile[1], config.swap, False, True, False)
 
     @property
     def size(self) -> int:
@@ -160,7 +167,8 @@ class Epilogue:
             with k.when(self.first):
                 k.bulk_wait(BUFFERS - 1 if number else 0, read=True)
         self.barrier()
-        values = sums if way.sums == "s32" else [self.alpha * v for v in sums]
+        scaled = way.scaled and way.sums != "s32"
+        values = [self.alpha * v for v in sums] if scaled else sums
         if way.with_c:
             values = self._with_c(tile, values, place)
         self._lay(values, tile)

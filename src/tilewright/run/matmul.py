@@ -136,7 +136,8 @@ def _run_in_place(way: Route, views: Views, alpha: Scale, beta: Scale, stream: i
     c = _contiguous(way, vc, parts["c"], stream, kept) if vc is not None else 0
     part = parts["d"]
     d = _temporary(vo, part, kept) if part.copied else vo.address
-    way.start(way.params(a, b, c, d, alpha, beta), stream)
+    space = _space(va, way.workspace, kept) if way.workspace else 0
+    way.start(a, b, c, d, space, (alpha, beta), stream)
     if part.copied:
         _copy(way, vo, (d, part.strides, part.apart), _ends(vo), stream)
 
@@ -168,13 +169,18 @@ def _copy(way: Route, like: ArrayView, source: End, target: End, stream: int) ->
 
 def _temporary(view: ArrayView, part: Part, kept: list[Any]) -> int:
     """Memory for a copy, from the array's own library, which frees it in the stream's order."""
-    shape = (padded(part.elements(view.shape), view.itemsize, 16),)
+    count = padded(part.elements(view.shape), view.itemsize, 16)
     try:
-        made = arrays.empty_like_kind(view.owner, shape, view.dtype)
+        return _space(view, count * view.itemsize, kept)
     except ProblemError as error:
-        what = f"a matrix of shape {view.shape} and strides {view.strides} has no contiguous index"
+        what = f"a matrix of shape {view.shape} and strides {view.strides} must be copied"
         hint = "make it contiguous: tilewright can't get memory from its library for a copy"
         raise ProblemError(what, hint=hint) from error
+
+
+def _space(view: ArrayView, count: int, kept: list[Any]) -> int:
+    """So many bytes from the array's library."""
+    made = arrays.empty_like_kind(view.owner, (-(-count // view.itemsize),), view.dtype)
     kept.append(made)
     return arrays.view(made).address
 

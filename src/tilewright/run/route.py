@@ -54,6 +54,9 @@ class Scale(NamedTuple):
     address: int = 0
 
 
+Scales = tuple[Scale, Scale]  # α, β
+
+
 class Route:
     """The way that a call takes. ``uploaded``: the arrays are on the CPU and go to device memory,
     with the alignment that they have here, so that the kernel is the one that would read them.
@@ -127,28 +130,35 @@ class Route:
         return gemm.build(self.problem, self.config)
 
     @cached_property
-    def start(self) -> Start:
-        """The kernel on the device, ready: ``start(parameters, stream)``."""
-        executable, shared = self.device.compile(self.traced), self.traced.dynamic_shared
-        launch = gemm.shape(self.problem, self.config, self.device.target)
-        more = {"cluster": launch.cluster, "programmatic": launch.programmatic}
-        return self.device.prepare(executable, launch.grid, launch.block, shared, **more)
+    def workspace(self) -> int:
+        """Bytes of device memory that a call takes besides its matrices."""
+        return gemm.workspace(self.problem, self.config, self.device.target)
 
     @cached_property
-    def _arguments(self) -> gemm.Arguments:
+    def _steps(self) -> tuple[tuple[Start, gemm.Arguments], ...]:
+        """The kernels on the device, ready, and their parameters."""
         names = {"a": "b", "b": "a"} if self.swapped else {}
         lines = {
             names.get(x, x): gemm.Lines(part.leading, part.apart) for x, part in self.parts.items()
         }
-        return gemm.arguments(self.problem, self.config, lines)
+        made = []
+        for step in gemm.steps(self.problem, self.config, lines, self.device.target):
+            executable, shared = self.device.compile(step.traced), step.traced.dynamic_shared
+            grid, block, cluster, programmatic = step.shape
+            more = {"cluster": cluster, "programmatic": programmatic}
+            start = self.device.prepare(executable, grid, block, shared, **more)
+            made.append((start, step.arguments))
+        return tuple(made)
 
-    def params(self, a: int, b: int, c: int, d: int, alpha: Scale, beta: Scale) -> bytes:
-        """The parameter block for matrices at these addresses."""
+    def start(
+        self, a: int, b: int, c: int, d: int, workspace: int, scales: Scales, stream: int
+    ) -> None:
+        """Start it all for matrices at these addresses."""
         if self.problem.sums == "s32":
-            _check_whole(alpha, beta)
-        if self.swapped:
-            a, b = b, a
-        return self._arguments.pack((a, b, c, d), (alpha, beta))
+            _check_whole(*scales)
+        places = (b, a, c, d, workspace) if self.swapped else (a, b, c, d, workspace)
+        for start, arguments in self._steps:
+            start(arguments.pack(places, scales), stream)
 
 
 def _majors(a_rows: bool, b_rows: bool) -> tuple[str, str]:

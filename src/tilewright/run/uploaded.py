@@ -56,10 +56,14 @@ class Uploaded:
         inputs = (self._up(va, parts["a"]), self._up(vb, parts["b"])) if scales[0].value else (0, 0)
         c = self._up(vc, parts["c"]) if vc is not None else 0
         self._d = self._room(vo, parts["d"])
-        self._params = way.params(*inputs, c, self._d, *scales)
+        space = self._space(way.workspace) if way.workspace else 0
+        self._given = *inputs, c, self._d, space, scales
 
     def _room(self, view: ArrayView, part: Part) -> int:
-        address = self.way.device.alloc(part.elements(view.shape) * view.itemsize)
+        return self._space(part.elements(view.shape) * view.itemsize)
+
+    def _space(self, count: int) -> int:
+        address = self.way.device.alloc(count)
         self._addresses.append(address)
         return address
 
@@ -71,7 +75,7 @@ class Uploaded:
 
     def start(self, stream: int = 0) -> None:
         """Start the kernel; on the virtual machine, run it."""
-        self.way.start(self._params, stream)
+        self.way.start(*self._given, stream)
 
     def download(self) -> None:
         """Bring the result to where it belongs, once it is there."""

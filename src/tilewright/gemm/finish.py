@@ -1,0 +1,173 @@
+"""The second kernel of a GEMM that was cut along K: D = α Σ parts + β C, in the order of K.
+
+The parts of a tile lie in a workspace as the tile lies in D, line after line. A CTA takes some
+lines of a tile; a thread four neighbours of a line at a time.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from ..build import Builder, Traced, trace
+from ..dtypes import dtype
+from ..target import Device
+from .arguments import Arguments, Lines, Shape
+from .problem import Problem
+from .scale import global_pointer, scalar
+from .schedule import place
+from .tma_config import TmaConfig
+
+THREADS = 256
+VECTOR = 4  # sums that a thread loads at once
+ROUNDS = 2  # vectors of a thread
+TOGETHER = 8  # loads of a thread that are under way at once
+PARAMETERS = {
+    "w": "u64", "c": "u64", "d": "u64", "ldc": "u64", "ldd": "u64", "apart_c": "u64",
+    "apart_d": "u64", "m": "u32", "n": "u32", "whole": "u32", "batches": "u32",
+    "alpha": "f32", "beta": "f32", "alpha_ptr": "u64", "beta_ptr": "u64",
+}  # fmt: skip
+
+
+def tile_of(config: TmaConfig) -> tuple[int, int]:
+    """Rows and columns of D in a tile."""
+    bm, bn, _ = config.tile
+    return (bn, bm) if config.swap else (bm, bn)
+
+
+def workspace(problem: Problem, config: TmaConfig, device: Device) -> int:
+    """Bytes for the parts."""
+    cut = config.tiles(problem) - config.whole(problem, device)
+    return cut * config.split * config.tile[0] * config.tile[1] * 4 if config.split > 1 else 0
+
+
+def _chunks(config: TmaConfig) -> int:
+    """CTAs of a tile."""
+    return -(-config.tile[0] * config.tile[1] // (THREADS * VECTOR * ROUNDS))
+
+
+def shape(problem: Problem, config: TmaConfig, device: Device) -> Shape:
+    """The launch: some CTAs for each tile that was cut."""
+    cut = config.tiles(problem) - config.whole(problem, device)
+    return Shape((cut * _chunks(config), 1, 1), (THREADS, 1, 1), None, True)
+
+
+def arguments(
+    problem: Problem, config: TmaConfig, lines: dict[str, Lines], device: Device
+) -> Arguments:
+    """The kernel's parameters for D and C that lie so."""
+    values = {
+        "m": problem.m, "n": problem.n, "batches": problem.batch,
+        "whole": config.whole(problem, device),
+    }  # fmt: skip
+    for name in "cd":
+        if name in lines:
+            values |= {f"ld{name}": lines[name].leading, f"apart_{name}": lines[name].apart}
+    places = {"a": (), "b": (), "c": ("c",), "d": ("d",), "w": ("w",)}
+    return Arguments(build(problem, config), values, places)
+
+
+def build(problem: Problem, config: TmaConfig) -> Traced:
+    """The kernel; sizes don't matter to it."""
+    return _build(problem.sized(1, 1, 1), config)
+
+
+@lru_cache(maxsize=256)
+def _build(problem: Problem, config: TmaConfig) -> Traced:
+    rows, columns = tile_of(config)
+    name = f"gemm_finish_{problem.d}_{rows}x{columns}_{config.split}"
+
+    def kernel(
+        k: Any, w: Any, c: Any, d: Any, ldc: Any, ldd: Any, apart_c: Any, apart_d: Any,
+        m: Any, n: Any, whole: Any, batches: Any,
+        alpha: Any, beta: Any, alpha_ptr: Any, beta_ptr: Any,
+    ) -> None:  # fmt: skip
+        k.grid_wait()
+        k.grid_launch()
+        scale = scalar(k, alpha, alpha_ptr), scalar(k, beta, beta_ptr)
+        outputs = (global_pointer(k, d), ldd, apart_d), (global_pointer(k, c), ldc, apart_c)
+        body = Finish(k, problem, config, (m, n), scale)
+        body.run(global_pointer(k, w), outputs, whole)
+
+    return trace(kernel, name=name, params=PARAMETERS, lines=False, block=THREADS)
+
+
+class Finish:
+    """The kernel's parts."""
+
+    def __init__(
+        self, k: Builder, problem: Problem, config: TmaConfig, limits: Any, scale: Any
+    ) -> None:
+        self.k, self.problem, self.config = k, problem, config
+        self.limits, (self.alpha, self.beta) = limits, scale
+        self.type = dtype(problem.d)
+
+    def run(self, w: Any, outputs: Any, whole: Any) -> None:
+        k, config = self.k, self.config
+        rows, columns = tile_of(config)
+        chunks, size = _chunks(config), rows * columns
+        number, chunk = k.ctaid.x // chunks, k.ctaid.x % chunks
+        row, column, batch = self._corner(whole + number)
+        base = number.to("u64") * (config.split * size)
+        for i in range(ROUNDS):
+            vector = chunk * (THREADS * ROUNDS) + i * THREADS + k.tid.x
+            inside = vector < size // VECTOR
+            vector = k.select(inside, vector, 0)
+            line, along = vector // (columns // VECTOR), vector % (columns // VECTOR) * VECTOR
+            parts = w.cast(self.problem.sums).aligned(16) + (base + (vector * VECTOR).to("u64"))
+            sums = self._sum(parts, size)
+            place_ = row + line, column + along, batch
+            self._write(sums, place_, inside & (row + line < self.limits[0]), outputs)
+
+    def _corner(self, tile: Any) -> tuple[Any, Any, Any]:
+        """Where a tile begins in D, and in which of a stack."""
+        k, config = self.k, self.config
+        bm, bn, _ = config.tile
+        m, n = self.limits[::-1] if config.swap else self.limits
+        down, across = (m + (bm - 1)) // bm, (n + (bn - 1)) // bn
+        batch = None
+        if self.problem.batched:
+            batch, tile = tile // (down * across), tile % (down * across)
+        row, column = place(k, tile, down, across, config.group)
+        corner = row * bm, column * bn
+        return (*(corner[::-1] if config.swap else corner), batch)
+
+    def _sum(self, parts: Any, size: int) -> list[Any]:
+        """The first part and the others, one after another."""
+        total: list[Any] = []
+        for first in range(0, self.config.split, TOGETHER):
+            count = min(TOGETHER, self.config.split - first)
+            loaded = [
+                parts.add_bytes((first + i) * size * 4).aligned(16).load(VECTOR)
+                for i in range(count)
+            ]
+            for values in loaded:
+                total = [a + b for a, b in zip(total, values, strict=True)] if total else [*values]
+        return total
+
+    def _write(self, sums: list[Any], place_: Any, inside: Any, outputs: Any) -> None:
+        k, p = self.k, self.problem
+        _, column, _ = place_
+        whole = p.sums == "s32"
+        values = sums if whole else [self.alpha * v for v in sums]
+        (d, ldd, apart_d), (c, ldc, apart_c) = outputs
+        there = self._at(d, ldd, apart_d, place_)
+        before = self._at(c, ldc, apart_c, place_) if p.with_c else None
+        for i, value in enumerate(values):
+            with k.if_(inside & (column + i < self.limits[1])):
+                result = value
+                if before is not None:
+                    result = k.var(value)
+                    with k.if_(self.beta != 0.0):
+                        old = before[i]
+                        old = old if old.dtype.name in ("f32", "s32") else old.to("f32")
+                        result.set(value + old if whole else k.fma(self.beta, old, value))
+                t = self.type.name
+                there[i] = result if t in ("f32", "s32") else result.to(t)
+
+    def _at(self, pointer: Any, leading: Any, apart: Any, place_: Any) -> Any:
+        row, column, batch = place_
+        offset = row.to("u64") * leading + column.to("u64")
+        if batch is not None:
+            offset = offset + batch.to("u64") * apart
+        return pointer.cast(self.type) + offset
