@@ -14,6 +14,8 @@ from typing import Any
 
 from ..build import Builder, Pointer
 
+WARPS = 4  # of a warpgroup
+
 
 class Place:
     """Where a side stands in the ring: the stage's number, and the phase of its barriers."""
@@ -81,8 +83,9 @@ class Pipeline:
 class Turns:
     """Two that take turns: ``wait`` for one's own, ``pass_on`` to the other. ``index``: 0 or 1.
 
-    A phase's parity tells it from its neighbours alone: who skips stages that the other uses must
-    not look at them before the other has seen them full.
+    A phase's parity tells it from its neighbours alone. So who skips stages that the other uses
+    must not look at them before the other has seen them full, and every warp passes its turn on:
+    one left behind would miss that it came, and came again.
     """
 
     def __init__(self, k: Builder, index: Any) -> None:
@@ -92,7 +95,7 @@ class Turns:
     def init(self) -> None:
         """By one thread, before a fence and a barrier."""
         for i in range(2):
-            self.k.mbarrier_init(self.barriers + i, 1)
+            self.k.mbarrier_init(self.barriers + i, WARPS)
 
     def begin(self) -> None:
         """The first one's turn is now, the second's after it."""
@@ -103,5 +106,5 @@ class Turns:
         self.k.xor(self.phase, 1, into=self.phase)
 
     def pass_on(self) -> None:
-        """By one thread."""
+        """By a thread of each warp."""
         self.k.mbarrier_arrive(self.barriers + (1 - self.index))

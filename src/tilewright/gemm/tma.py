@@ -324,7 +324,7 @@ class Mainloop:
                 k.mov(at.stage, into=self.previous)
             at.advance()
         if body.turns:
-            with k.when(k.tid.x & (WARPGROUP - 1) == 0):
+            with k.when(k.tid.x & 31 == 0):
                 body.turns.pass_on()
             at.skip(k.max(following, 1))
         if self.promoted:
