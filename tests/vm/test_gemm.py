@@ -1,4 +1,4 @@
-"""The GEMM kernel on the virtual machine: its products, its order of work, and that it waits.
+"""Kernel multistage on the virtual machine: its products, its order of work, and that it waits.
 
 The law of results is the one of ``matmul``; here the kernel itself is taken apart: which CTA does
 which tile, whether both evaluators agree, and what happens when a wait is missing.
@@ -16,7 +16,7 @@ import tilewright
 from kernels import MAJORS, aligned, posed
 from tilewright.dtypes import dtype
 from tilewright.errors import VmFault
-from tilewright.gemm import TABLE, Config, Problem, build, grid
+from tilewright.gemm import TABLE, Config, Problem, build, shape
 from tilewright.ptx import tree
 from tilewright.vm import Machine
 
@@ -50,8 +50,9 @@ def product(
     sizes = problem.m, problem.n, problem.k
     leading = a.shape[1], b.shape[1], problem.n, problem.n
     args = [*places, *sizes, *leading, 1.0, 0.5, 0, 0]
-    shape = (traced.name, ctas or grid(problem, config), traced.block, args)
-    m.launch(*shape, shared=traced.dynamic_shared, on_step=on_step)
+    grid = ctas or shape(problem, config).grid
+    how: dict[str, Any] = {"shared": traced.dynamic_shared, "on_step": on_step}
+    m.launch(traced.name, grid, traced.block, args, **how)
     return m.download(places[3], like=c)
 
 
