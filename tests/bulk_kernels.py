@@ -107,8 +107,8 @@ def combined(op: str, type_: str, old: np.ndarray, new: np.ndarray) -> np.ndarra
 
 
 def _floats(op: str, type_: str, old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """Sums round once; a NaN of f64 comes back as it is, the first of two. For minimum and maximum
-    a NaN loses to a number, −0 is below +0. ``f32.ftz`` flushes subnormals.
+    """Sums round once; a NaN of f64 comes back as it is, ``new`` before ``old``. For minimum and
+    maximum a NaN loses to a number, −0 is below +0. ``f32.ftz`` flushes subnormals.
     """
     if type_ == "f32.ftz":
         return _flushed(_floats(op, "f32", _flushed(old), _flushed(new)))
@@ -117,7 +117,7 @@ def _floats(op: str, type_: str, old: np.ndarray, new: np.ndarray) -> np.ndarray
         with np.errstate(all="ignore"):
             made = encode(type_, x + y)  # exact, or rounds again to the same
         if type_ == "f64":
-            made = np.where(np.isnan(x), old, np.where(np.isnan(y), new, made))
+            made = np.where(np.isnan(y), new, np.where(np.isnan(x), old, made))
         return made
     low, high = (np.signbit(x), np.signbit(y)) if op == "min" else (np.signbit(y), np.signbit(x))
     with np.errstate(invalid="ignore"):
@@ -207,6 +207,7 @@ MAPS = [
     ("f32", (40, 30), (192,), (32, 8), 128),
     ("f16", (40, 30), (96,), (16, 16), 32),
     ("bf16", (32, 9, 5), (64, 640), (32, 4, 3), 64),
+    ("f64", (20, 6), (160,), (8, 4), 64),
     ("s64", (8, 7, 3, 2), (64, 448, 1344), (4, 2, 3, 2), 0),
     ("u64", (4, 5, 3, 2, 2), (32, 160, 480, 960), (4, 3, 2, 1, 2), 32),
 ]

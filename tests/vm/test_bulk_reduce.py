@@ -74,7 +74,6 @@ def test_into_pixels():
     ("type_", "coordinates", "says"),
     [
         ("u8", [0, 0], "no such reduction"),
-        ("f64", [0, 0], "no such reduction"),
         ("u32", [-4, 0], "negative"),
         ("u32", [2, 0], "16 b"),
     ],

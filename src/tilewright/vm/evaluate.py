@@ -226,25 +226,30 @@ def combine(
 
 def _add_floats(m: Any, type_: str, old: Value, b: Value, in_global: Value) -> Value:
     """Rounded to nearest. In global memory, and there alone, an f32 sum flushes subnormals (PTX
-    manual, ``atom``), and an f64 NaN comes back as it is, signaling or not, as an H200's bulk
-    reductions leave it (their ``ADD.F64.RN`` is ``red``'s too). Of two NaNs ``old`` comes back:
-    not verified.
+    manual, ``atom``).
     """
     base, packed, _ = type_.partition("x")
     if packed:
         parts = zip(m.split(old, 16), m.split(b, 16), strict=True)
         return m.join(*(m.fadd(base, x, y) for x, y in parts))
     if base == "f64":
-        total = m.fadd(base, old, b)
-        for v in (b, old):
-            kept = m.and_(in_global, m.fcmp(base, "nan", v, v))
-            total = m.select(kept, v, total)
-        return total
+        return _add_doubles(m, old, b, in_global)
     if base != "f32":
         return m.fadd(base, old, b)
     x, y = (m.select(in_global, _flushed(m, v), v) for v in (old, b))
     total = m.fadd(base, x, y)
     return m.select(in_global, _flushed(m, total), total)
+
+
+def _add_doubles(m: Any, old: Value, b: Value, in_global: Value) -> Value:
+    """As an H200: in global memory a NaN stays as it is, ``b`` before ``old``; elsewhere ptxas
+    writes a loop of ``DADD b, old`` and compare-and-swap, where one is made quiet, ``old`` first.
+    """
+    total, quiet = m.fadd("f64", old, b), m.const(64, FORMATS["f64"].quiet)
+    stays, comes = (m.fcmp("f64", "nan", v, v) for v in (old, b))
+    at_once = m.select(comes, b, m.select(stays, old, total))
+    looped = m.select(stays, m.or_(old, quiet), m.select(comes, m.or_(b, quiet), total))
+    return m.select(in_global, at_once, looped)
 
 
 def _flushed(m: Any, a: Value) -> Value:

@@ -3,8 +3,8 @@
 A reduction has a number: the operation's place in ``OPERATIONS``, counted from 1, and in the low
 four bits the code that a tensor map has for the elements' type; 0 is none. ``reduce`` takes bytes
 through vectors of 32 lanes with the same ``combine`` that evaluates ``atom`` and ``red``. An H200
-differs from the PTX manual in one thing: a sum of f32 keeps subnormals (``ADD.F32.RN`` in machine
-code, where ``red`` has ``ADD.F32.FTZ.RN``).
+differs from the PTX manual in two things: a sum of f32 keeps subnormals (``ADD.F32.RN`` in machine
+code, where ``red`` has ``ADD.F32.FTZ.RN``), and a tensor map of f64 has sums.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ OPERATIONS = {  # what a map of s64 lacks is an illegal instruction on an H200
     "xor": "u32 s32 u64",
 }
 SAME = {"b32": "u32", "b64": "u64"}
-UNMAPPED = 15  # f64's code: bulk reductions add them, those by a tensor map do not (PTX manual)
 TYPE_BITS = 4
 LARGEST = 8  # bytes of an element
 STRETCH = 64  # bytes at a time: 32 lanes of the smallest
@@ -43,8 +42,7 @@ def number(op: str, type_: str = "u8") -> int:
     order = list(OPERATIONS).index(op) + 1
     if (op, type_) == ("add", "s64"):
         type_ = "u64"
-    code = UNMAPPED if type_ == "f64" else TYPES[SAME.get(type_, type_)].code
-    return order << TYPE_BITS | code
+    return order << TYPE_BITS | TYPES[SAME.get(type_, type_)].code
 
 
 def _reductions() -> Iterator[tuple[int, str, str]]:
