@@ -53,7 +53,7 @@ def test_a_race_is_two_warps_accesses_of_one_byte_that_no_barrier_parts(stretche
             done.append((writes, warp, bytes_))
             at = f"[%r2+{place * size}]"
             op, operands = ("st", f"{at}, %r1") if writes else ("ld", f"%r6, {at}")
-            body += f"setp.eq.u32 %p3, %warp, {warp}; @%p3 {op}.shared.b{8 * size} {operands};\n"
+            body += f"setp.eq.u32 %p3, %t, {32 * warp}; @%p3 {op}.shared.b{8 * size} {operands};\n"
         body += "bar.sync 0;\n"
     if raced:
         with pytest.raises(VmFault, match="race: "):
@@ -85,10 +85,13 @@ HALVES = ("@%p1 st.shared.u32 [%r4], %r1;", "@%p1 bar.arrive 1, 64;", "@%p2 bar.
 FLAG = """@%p1 st.shared.u32 [%r4], %r1; @%p1 bra OVER;
 LOOK: ld.acquire.cta.shared.u32 %r8, [%r2+512]; setp.ne.u32 %p3, %r8, 1; @%p3 bra LOOK;
 ld.shared.u32 %r6, [%r5]; bra DONE; OVER: st.release.cta.shared.u32 [%r2+512], 1; DONE:"""
+WITHIN = ("@%p1 st.shared.u32 [%r4], %r1;", "bar.warp.sync -1;", "xor.b32 %r6, %r4, 4;",
+          "@%p1 ld.shared.u32 %r7, [%r6];", "bar.warp.sync -1;", "@%p1 st.shared.u32 [%r4], %r1;",
+          "bar.sync 0;", "@%p1 st.shared.u32 [%r2], %r1;")  # fmt: skip
 SUM = "red.shared.add.u32 [%r2], 1;"
 
 
-@pytest.mark.parametrize("parts", [BULK, ASYNC, HALVES, (FLAG,), (SUM,)])
+@pytest.mark.parametrize("parts", [BULK, ASYNC, HALVES, WITHIN, (FLAG,), (SUM,)])
 def test_what_is_ordered_passes(parts):
     run(" ".join(parts))
 
@@ -108,6 +111,8 @@ def test_what_a_cluster_orders_passes():
         (BULK, 9, "race: cp.async.bulk.global.* uses shared memory of a CTA that ends"),
         (ASYNC, 2, "race: ld.shared.u32 reads .* what the cp.async.ca.* writes"),
         (ASYNC, 3, "race: .*cp.async.ca.*ld.shared.u32"),
+        (WITHIN, 1, "race: ld.shared.u32 reads .* what the st.shared.u32 .* writes"),
+        (WITHIN, 4, "race: st.shared.u32 writes .* what the ld.shared.u32 .* reads"),
         (HALVES, 2, "race: ld.shared.u32 reads .* what the st.shared.u32 .* writes"),
     ],
 )

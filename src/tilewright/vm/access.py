@@ -7,7 +7,7 @@ nowhere else.
 
 from __future__ import annotations
 
-from .clocks import order, step_of, touch
+from .clocks import LANE, order, step_of, touch
 from .groups import fault
 from .native import Ptr, i64, native, u8, u16, u32, u64
 from .races import read, write
@@ -232,7 +232,7 @@ def access(w: Ptr(Warp), mask: i64, space: i64, n: i64, writes: i64, pc: i64) ->
         cta = owner(w, host)
         place = host - cta.shared
         if place >= 0 and place < w.launch.shared_bytes:
-            mine = step_of(w, pc)
+            mine = step_of(w, pc) | lane << LANE
             if cta.rank != w.cta.rank:
                 touch(cta, mine)
             if writes != 0:

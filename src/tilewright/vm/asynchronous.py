@@ -273,6 +273,8 @@ class Asynchronous(Evaluator):
             self.runtime(products.fence, self.mask)
         elif kind == "proxy.async" or "mbarrier_init" in self.op.form.opcode:
             self.runtime(clocks.proxy_fence, self.mask)
+        elif kind == "warp":
+            self.runtime(clocks.lanes_fence, self.mask)
 
     # --- clusters ---
 

@@ -6,7 +6,8 @@ cluster the step up to which it was waited for. Warps have clocks, and so has wh
 (barriers, mbarriers, the cluster's barrier), which passes on what came to it.
 
 A clock's second half is what of the first a proxy fence has shown to the async proxy. What is not
-told apart (lanes of a warp, mbarriers beyond the ``MBARRIERS``-th) can hide a race, never make one.
+told apart (what lanes of a warp waited for, mbarriers beyond the ``MBARRIERS``-th) can hide a race,
+never make one.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from .state import BARRIERS, MBARRIERS, WARPS, Cta, Warp
 
 KINDS = 4
 WARP, COPIES, PRODUCTS, STORES = range(KINDS)  # a warp's actors; the first two are generic
-STEP, ACTOR = 36, 24  # a step of an actor: step << 36 | actor << 24 | operation
-FIELD, OPERATION = (1 << STEP - ACTOR) - 1, (1 << ACTOR) - 1
+STEP, ACTOR, LANE = 37, 25, 19  # what is done in a step: step | actor | lane | operation
+FIELD, LANES, OPERATION = (1 << STEP - ACTOR) - 1, (1 << ACTOR - LANE) - 1, (1 << LANE) - 1
 CLUSTER_OPEN, CLUSTER_DONE, STRONG, USED, TOUCHED, ENDED = range(BARRIERS, BARRIERS + 6)
 CLOCKS = ENDED + 1 + 2 * MBARRIERS  # of a CTA, besides its warps'
 
@@ -109,6 +110,15 @@ def proxy_fence(w: Ptr(Warp), mask: i64) -> i64:
     if mask != 0 and w.launch.checked != 0:
         join(mine + count, mine, count)
         mine[own(w, WARP)] = mine[own(w, WARP)] + 1
+    return 0
+
+
+@native
+def lanes_fence(w: Ptr(Warp), mask: i64) -> i64:
+    """``bar.warp.sync``: what lanes did before is known to one another."""
+    if mask != 0 and w.launch.checked != 0:
+        step = clock(w.cta, w.index) + own(w, WARP)
+        step[0] = step[0] + 1
     return 0
 
 

@@ -15,6 +15,8 @@ from .clocks import (
     ENDED,
     FIELD,
     KINDS,
+    LANE,
+    LANES,
     OPERATION,
     STEP,
     STORES,
@@ -39,6 +41,7 @@ CTA_BYTES = Cta.size
 PIECE, PIECE_BITS, WHOLE = 16, 4, 0xFFFF  # bytes that have their readers in common
 READERS = 16  # of a piece; more push one out
 GENERIC, ASYNC, PRODUCT = range(3)  # who reads
+SEVERAL, ANY = 32, 33  # in a lane's place: each byte by two lanes at least; by one or more
 READ_EARLY, WRITTEN_TWICE, WRITTEN_EARLY, NO_FENCE, LEFT_EARLY = range(5)  # what went wrong
 
 
@@ -109,24 +112,53 @@ def bytes_of(low: i64, high: i64, piece: i64) -> i64:
     return (1 << to) - (1 << from_)
 
 
+@native(inline=True)
+def by(mine: i64, lane: i64) -> i64:
+    """The same, done by another lane."""
+    return mine & ~(LANES << LANE) | lane << LANE
+
+
+@native(inline=True)
+def apart(before: i64, mine: i64) -> i64:
+    """Whether two lanes of a warp did that in one step, by different instructions."""
+    lane = before >> LANE & LANES
+    if (before ^ mine) >> ACTOR != 0 or ((before ^ mine) & OPERATION) == 0 or lane == ANY:
+        return 0
+    return lane != (mine >> LANE & LANES)
+
+
 @native
 def note(known: Ptr(u32), found: Ptr(u64), whose: Ptr(u16), mine: i64, bytes_: i64) -> i64:
-    """A reader of a piece. It takes the place of one that it knows and that has read no more."""
+    """A reader of a piece. It takes the place of one that it knows and that has read no more; one
+    of its own step it joins.
+    """
     place = READERS
+    fellow = READERS
     for i in range(READERS):
         r = found[i]
+        lane = r >> LANE & LANES
         if r == 0:
             if i + 1 < READERS:
                 found[i + 1] = 0
             place = i
             break
-        same = (r ^ mine) >> ACTOR == 0
-        if same != 0 or ((whose[i] & ~bytes_) == 0 and (
+        if (r ^ mine) >> ACTOR == 0:
+            fellow = i
+            if lane == (mine >> LANE & LANES) or whose[i] == bytes_:
+                if lane != (mine >> LANE & LANES):
+                    mine = by(mine, ANY if lane == ANY else SEVERAL)
+                bytes_ = bytes_ | whose[i]
+                place = i
+                break
+        elif (whose[i] & ~bytes_) == 0 and (
             known[r >> ACTOR & FIELD] >= lshr(r, STEP) or ((r ^ mine) >> ACTOR & FIELD) == 0
-        )):
-            bytes_ = bytes_ | (whose[i] if same != 0 else 0)
+        ):
             place = i
             break
+    if place == READERS and fellow < READERS:
+        place = fellow
+        mine = by(mine, ANY)
+        bytes_ = bytes_ | whose[place]
     if place == READERS:
         place = lshr(mine, STEP) & (READERS - 1)
     found[place] = mine
@@ -148,7 +180,7 @@ def read(
         before = wrote[i]
         if before != last:
             last = before
-            if unknown(w, known, before) != 0:
+            if unknown(w, known, before) != 0 or apart(before, mine) != 0:
                 return raced(w, READ_EARLY, before, i, lane, pc)
             if proxy != GENERIC and unfenced(w, known, before) != 0:
                 return raced(w, NO_FENCE, before, i, lane, pc)
@@ -166,14 +198,18 @@ def write(w: Ptr(Warp), cta: Ptr(Cta), low: i64, size: i64, mine: i64, lane: i64
     known = clock(w.cta, w.index)
     wrote = at(u64, cta.shadow)
     last = 0
+    left = mine
     pc = mine & OPERATION
     for i in range(low, low + size):
         before = wrote[i]
-        if before != last and before != mine:
+        if before != last:
             last = before
-            if unknown(w, known, before) != 0:
+            left = mine
+            if by(before, 0) == by(mine, 0):
+                left = mine if before == mine else by(mine, ANY)
+            elif unknown(w, known, before) != 0 or apart(before, mine) != 0:
                 return raced(w, WRITTEN_TWICE, before, i, lane, pc)
-        wrote[i] = mine
+        wrote[i] = left
     for piece in range(low >> PIECE_BITS, ((low + size - 1) >> PIECE_BITS) + 1):
         found = readers(cta, piece)
         whose = masks(cta, piece)
@@ -181,7 +217,8 @@ def write(w: Ptr(Warp), cta: Ptr(Cta), low: i64, size: i64, mine: i64, lane: i64
         for i in range(READERS):
             if found[i] == 0:
                 break
-            if (whose[i] & bytes_) != 0 and unknown(w, known, found[i]) != 0:
+            early = unknown(w, known, found[i]) | apart(found[i], mine)
+            if (whose[i] & bytes_) != 0 and early != 0:
                 return raced(w, WRITTEN_EARLY, found[i], piece << PIECE_BITS, lane, pc)
             whose[i] = whose[i] & ~bytes_
         if bytes_ == WHOLE:

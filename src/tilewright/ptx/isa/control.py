@@ -121,3 +121,4 @@ def reduce(m: Primitives, f: Form, index: Value, *rest: Value) -> Value:
 def warp_sync(m: Primitives, f: Form, members: Value) -> None:
     """Wait for the lanes of the mask; memory is ordered among them."""
     m.convergent(members)
+    m.fence("warp")
