@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -116,6 +117,28 @@ def test_a_matrix_without_a_contiguous_index_is_copied_by_a_kernel() -> None:
     back = Resident.of(wide).cut((M, K), (-3 * K, -1), offset=3 * K * M - 1)
     exact = wide[M - 1 :: -1, : -K - 1 : -1].astype(np.float32) @ B.astype(np.float32)
     assert np.array_equal(product(back, Resident.of(B), out_dtype="f32").numpy(), exact)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.float8_e4m3fn])
+@pytest.mark.parametrize("turn", [False, True], ids=["rows", "columns"])
+def test_what_tma_can_not_read_is_copied_by_a_kernel(dtype: Any, turn: bool) -> None:
+    a, b = numbers(M, K, dtype=dtype), numbers(K, N, dtype=dtype)
+    wide = Resident.of(np.pad(a, ((0, 0), (1, 0)))).cut((M, K), (K + 1, 1), 1)
+    if turn:
+        wide = Resident.of(np.pad(a, ((0, 1), (0, 0))).T).cut((K, M), (M + 1, 1)).T
+    depth = 128 // wide.memory.itemsize
+    config = f"tma:128x64x{depth}:1:2"
+    d = tilewright.matmul(wide, Resident.of(b), config=config, out_dtype="f32")
+    assert np.array_equal(d.numpy(), EXACT)
+
+
+def test_a_stack_is_copied_at_once() -> None:
+    stack = numbers(3, M, K + 1)
+    view = Resident.of(stack).memory._replace(shape=(3, M, K))
+    b = Resident.of(np.stack([B, B, B]))
+    d = tilewright.matmul(Resident(view), b, config="tma:128x64x64:1:2", out_dtype="f32")
+    exact = stack[:, :, :K].astype(np.float32) @ B.astype(np.float32)
+    assert np.array_equal(d.numpy(), exact)
 
 
 def test_out_without_a_contiguous_index() -> None:

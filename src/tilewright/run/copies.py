@@ -1,55 +1,251 @@
-"""A strided copy on the device: for a matrix that has no contiguous index.
+"""Copies of matrices on the device, for a kernel that can't read them as they lie.
 
-It moves bits, whatever they mean, so one kernel serves every type of its size.
+``prepare(device, moves)`` finds a kernel for each move and makes all that depends on shapes and
+strides; ``start(addresses, stream)`` writes addresses and launches. Moves that keep lines as lines
+go in one launch. Where the target has programmatic launches, what follows may set itself up while
+a copy runs, and a copy while what precedes it does.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
-from ..build import Builder, Traced, trace
+from ..build import Traced
 from ..ptx import abi
-from .device import Device
+from . import copy_kernels as kernels
+from .copy_kernels import CTAS, JOB, JOB_BYTES, MOST_JOBS, THREADS, VECTOR
+from .device import Device, Dim3, Start
 
-_BLOCK = (32, 8, 1)
-_MOST_Y = 65535
-
-
-def _copy(
-    k: Builder, rows: Any, columns: Any, source: Any, source_row: Any, source_column: Any,
-    target: Any, target_row: Any, target_column: Any,
-) -> None:  # fmt: skip
-    """One element for each thread; a thread walks on where the grid's y, the columns, ends."""
-    row = k.ctaid.x * _BLOCK[1] + k.tid.y
-    first = k.ctaid.y * _BLOCK[0] + k.tid.x
-    with k.if_(row < rows):
-        for column in k.range(first, columns, k.nctaid.y * _BLOCK[0]):
-            i, j = row.to("s64"), column.to("s64")
-            value = source[i * source_row + j * source_column]
-            target[i * target_row + j * target_column] = value
+_MOST_Y = _MOST_Z = 65535
+_MOST_COUNT = 1 << 31  # vectors of a job, bytes of a line
 
 
-@cache
-def strided_copy(itemsize: int) -> Traced:
-    """The kernel for elements of 2 or 4 bytes; strides count elements and may be negative."""
-    pointer = f"ptr u{8 * itemsize}"
-    strides = {f"{end}_{axis}": "s64" for end in ("source", "target") for axis in ("row", "column")}
-    params = {"rows": "u32", "columns": "u32", "source": pointer, "target": pointer, **strides}
-    return trace(_copy, name=f"strided_copy_{8 * itemsize}", params=params, lines=False)
+class Move(NamedTuple):
+    """A matrix, or a stack of them, to be copied. ``shape`` and strides are of the one or the
+    other, strides in elements. ``padded``: the target's lines begin at multiples of 16 bytes and
+    may be written up to the next one.
+    """
+
+    shape: tuple[int, ...]
+    itemsize: int
+    source: tuple[int, ...]
+    target: tuple[int, ...]
+    padded: bool = False
 
 
-def copy(
-    device: Device, shape: tuple[int, int], itemsize: int, source: int, source_strides: Any,
-    target: int, target_strides: Any, stream: int = 0,
-) -> None:  # fmt: skip
-    """Start copying a matrix between two addresses, each with its strides in elements."""
-    rows, columns = shape
-    if not rows or not columns:
-        return
-    traced = strided_copy(itemsize)
-    grid = (-(-rows // _BLOCK[1]), min(-(-columns // _BLOCK[0]), _MOST_Y), 1)
-    params = abi.pack(
-        traced.entry, (rows, columns, source, *source_strides, target, *target_strides)
+class _End(NamedTuple):
+    """How one side lies, in bytes."""
+
+    within: int
+    between: int
+    apart: int
+
+    def reach(self, lines: int, length: int) -> tuple[int, int]:
+        """Where a matrix begins and ends, from the first byte of its first line."""
+        last = (lines - 1) * self.between
+        return min(last, 0), max(last, 0) + length
+
+
+class _Way(NamedTuple):
+    """A move seen by lines of the target."""
+
+    move: int
+    size: int
+    count: int
+    lines: int
+    length: int
+    source: _End
+    target: _End
+    padded: bool
+
+    def room(self, length: int) -> int:
+        """How many bytes of a line with so many may be written."""
+        return -(-length // VECTOR) * VECTOR if self.padded else length
+
+
+class _Slot(NamedTuple):
+    """Where in a parameter block an address goes: that of ``which``, and some bytes more."""
+
+    place: int
+    which: int
+    more: int = 0
+
+
+class _Launch(NamedTuple):
+    start: Start
+    block: bytes
+    slots: tuple[_Slot, ...]
+
+
+class Copies:
+    """Prepared moves: ``start(addresses, stream)``, the first move's source and target, the next's
+    ….
+    """
+
+    def __init__(self, launches: Sequence[_Launch]) -> None:
+        self._launches = tuple(launches)
+
+    def __call__(self, addresses: Sequence[int], stream: int = 0) -> None:
+        for start, given, slots in self._launches:
+            block = bytearray(given)
+            for place, which, more in slots:
+                block[place : place + 8] = (addresses[which] + more).to_bytes(8, "little")
+            start(bytes(block), stream)
+
+
+@lru_cache(1024)
+def prepare(device: Device, moves: tuple[Move, ...]) -> Copies:
+    """The launches for these moves, none of which reads what another writes."""
+    lines: list[_Way] = []
+    launches = []
+    for index, move in enumerate(moves):
+        if 0 in move.shape:
+            continue
+        by_rows, by_columns = (_way(index, move, rows) for rows in (True, False))
+        found = [w for w in (by_rows, by_columns) if _keeps_lines(w)]
+        turned = [w for w in (by_rows, by_columns) if _turns(w)]
+        if found:
+            lines += found[:1]
+        elif turned:
+            launches.append(_transposed(device, turned[0]))
+        else:
+            nearest = min(by_rows, by_columns, key=lambda w: abs(w.target.within))
+            launches.append(_strided(device, nearest))
+    return Copies((*_all_lines(device, lines), *launches))
+
+
+def _way(index: int, move: Move, rows: bool) -> _Way:
+    """A move whose lines are the rows, or the columns."""
+    size, turn = move.itemsize, 1 if rows else -1
+    lines, length = move.shape[-2:][::turn]
+    stack = len(move.shape) == 3
+    ends = []
+    for strides in (move.source, move.target):
+        between, within = strides[-2:][::turn]
+        ends.append(_End(within * size, between * size, strides[0] * size if stack else 0))
+    count = move.shape[0] if stack else 1
+    return _Way(index, size, count, lines, length, *ends, move.padded)
+
+
+def _keeps_lines(way: _Way) -> bool:
+    fits = way.size * way.length + 2 * VECTOR < _MOST_COUNT
+    return fits and way.length > 1 and way.source.within == way.size == way.target.within
+
+
+def _turns(way: _Way) -> bool:
+    return way.source.between == way.size == way.target.within
+
+
+def _programmatic(device: Device) -> bool:
+    return device.target.target.runs("sm_90")
+
+
+def _prepared(
+    device: Device, traced: Traced, grid: Dim3, block: Dim3, values: dict[str, Any],
+    slots: Sequence[_Slot],
+) -> _Launch:  # fmt: skip
+    start = device.prepare(device.compile(traced), grid, block, programmatic=_programmatic(device))
+    packed = abi.pack(traced.entry, [values[p.name] for p in traced.params])
+    return _Launch(start, packed, tuple(slots))
+
+
+# --- lines --------------------------------------------------------------------------------------
+
+Job = tuple[dict[str, int], tuple[_Slot, _Slot]]
+
+
+def _all_lines(device: Device, ways: list[_Way]) -> Iterator[_Launch]:
+    """As few launches as may be: of jobs with as many matrices."""
+    for count in dict.fromkeys(way.count for way in ways):
+        jobs = [job for way in ways if way.count == count for job in _jobs(way)]
+        for first in range(0, len(jobs), MOST_JOBS):
+            yield _lines(device, jobs[first : first + MOST_JOBS], count)
+
+
+def _jobs(way: _Way) -> Iterator[Job]:
+    """The job of a move; several where its vectors are too many to be counted."""
+    length = way.length * way.size
+    per_line = -(-(length if way.padded else length + VECTOR - 1) // VECTOR)
+    most = (_MOST_COUNT - 1) // per_line
+    shift = (per_line - 1).bit_length() + 31
+    for first in range(0, way.lines, most):
+        lines = min(way.lines - first, most)
+        low, high = way.source.reach(lines, length)
+        job = {
+            "source_line": way.source.between, "target_line": way.target.between,
+            "source_apart": way.source.apart, "target_apart": way.target.apart,
+            "low": low, "high": high, "vectors": lines * per_line, "per_line": per_line,
+            "magic": -(-(1 << shift) // per_line), "shift": shift,
+            "length": length, "room": way.room(length),
+        }  # fmt: skip
+        source = _Slot(0, 2 * way.move, first * way.source.between)
+        yield job, (source, _Slot(8, 2 * way.move + 1, first * way.target.between))
+
+
+def _lines(device: Device, jobs: Sequence[Job], count: int) -> _Launch:
+    """One launch of several jobs: each has its share of the CTAs that run at once."""
+    at_once = device.target.sms * CTAS
+    shared = max(at_once // min(count, at_once), len(jobs))
+    total = sum(job["vectors"] for job, _ in jobs)
+    packed, slots, begin = b"", [], 0
+    for i, (job, ends) in enumerate(jobs):
+        vectors = job["vectors"]
+        ctas = min(-(-vectors // THREADS), max(shared * vectors // total, 1))
+        packed += _packed(job | {"begin": begin, "ctas": ctas})
+        slots += [slot._replace(place=i * JOB_BYTES + slot.place) for slot in ends]
+        begin += ctas
+    packed += _packed({"begin": begin}) * (MOST_JOBS - len(jobs))
+    traced = kernels.lines(_programmatic(device))
+    grid = begin, min(count, _MOST_Y), 1
+    values = {"jobs": packed, "count": count}
+    return _prepared(device, traced, grid, (THREADS, 1, 1), values, slots)
+
+
+def _packed(job: dict[str, int]) -> bytes:
+    """A job as the kernel reads it; what is missing is 0."""
+    return b"".join(
+        job.get(name, 0).to_bytes(int(kind[1:]) // 8, "little", signed=kind[0] == "s")
+        for name, kind in JOB.items()
     )
-    device.launch(device.compile(traced), grid, _BLOCK, params, traced.dynamic_shared, stream)
+
+
+# --- one move, one launch -----------------------------------------------------------------------
+
+
+def _transposed(device: Device, way: _Way) -> _Launch:
+    """The target's lines are counted by the index that is contiguous in the source."""
+    traced = kernels.transposed(way.size, _programmatic(device))
+    wide, across = kernels.tile(way.size)
+    turned = _End(way.source.between, way.source.within, way.source.apart)
+    low, high = turned.reach(way.length, way.lines * way.size)
+    values = {
+        "length": way.lines, "lines": way.length, "count": way.count,
+        "room": way.room(way.length * way.size) // way.size, "source": 0, "target": 0,
+        "source_line": turned.between, "target_line": way.target.between,
+        "source_apart": way.source.apart, "target_apart": way.target.apart,
+        "low": low, "high": high,
+    }  # fmt: skip
+    tiles = -(-way.lines // wide), min(-(-way.length // across), _MOST_Y)
+    grid = (*tiles, min(way.count, _MOST_Z))
+    slots = _slots(traced, way)
+    return _prepared(device, traced, grid, (THREADS, 1, 1), values, slots)
+
+
+def _strided(device: Device, way: _Way) -> _Launch:
+    traced = kernels.strided(way.size, _programmatic(device))
+    x, y, _ = kernels.BLOCK
+    values = {"rows": way.lines, "columns": way.length, "count": way.count}
+    for name, end in (("source", way.source), ("target", way.target)):
+        strides = {"row": end.between, "column": end.within, "apart": end.apart}
+        values |= {f"{name}_{axis}": far // way.size for axis, far in strides.items()} | {name: 0}
+    grid = -(-way.lines // y), min(-(-way.length // x), _MOST_Y), min(way.count, _MOST_Z)
+    return _prepared(device, traced, grid, kernels.BLOCK, values, _slots(traced, way))
+
+
+def _slots(traced: Traced, way: _Way) -> Iterator[_Slot]:
+    names = [p.name for p in traced.params]
+    places = [p.offset for p in abi.layout(traced.entry).parameters]
+    for end, name in enumerate(("source", "target")):
+        yield _Slot(places[names.index(name)], 2 * way.move + end)

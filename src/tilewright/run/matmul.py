@@ -15,7 +15,7 @@ from . import arrays, copies
 from .arrays import ArrayView
 from .asked import ask, check_overlap, place
 from .device import Device, device
-from .placement import padded
+from .placement import ALIGN, padded
 from .route import Part, Route, Scale, route
 from .scalars import scale
 from .uploaded import Uploaded, Views
@@ -132,39 +132,32 @@ def _run_in_place(way: Route, views: Views, alpha: Scale, beta: Scale, stream: i
     va, vb, vc, vo = views
     kept: list[Any] = []  # copies live until the kernel is started; their library knows the stream
     parts = way.parts
-    a, b = (_contiguous(way, v, parts[x], stream, kept) for v, x in ((va, "a"), (vb, "b")))
-    c = _contiguous(way, vc, parts["c"], stream, kept) if vc is not None else 0
+    inputs = {"a": va, "b": vb} | ({} if vc is None else {"c": vc})
+    at = {name: view.address for name, view in inputs.items()}
+    if lying := [name for name in inputs if parts[name].copied]:
+        moves, ends = [], []
+        for name in lying:
+            view, part = inputs[name], parts[name]
+            at[name] = _temporary(view, part, kept)
+            moves.append(_move(view, part))
+            ends += [view.address, at[name]]
+        copies.prepare(way.device, tuple(moves))(ends, stream)
     part = parts["d"]
     d = _temporary(vo, part, kept) if part.copied else vo.address
     space = _space(va, way.workspace, kept) if way.workspace else 0
-    way.start(a, b, c, d, space, (alpha, beta), stream)
+    way.start(at["a"], at["b"], at.get("c", 0), d, space, (alpha, beta), stream)
     if part.copied:
-        _copy(way, vo, (d, part.strides, part.apart), _ends(vo), stream)
+        copies.prepare(way.device, (_move(vo, part, back=True),))((d, vo.address), stream)
 
 
-def _contiguous(way: Route, view: ArrayView, part: Part, stream: int, kept: list[Any]) -> int:
-    """The address of the matrix, or of its copy with contiguous lines."""
-    if not part.copied:
-        return view.address
-    address = _temporary(view, part, kept)
-    _copy(way, view, _ends(view), (address, part.strides, part.apart), stream)
-    return address
-
-
-End = tuple[int, tuple[int, ...], int]  # address, strides of a matrix, from matrix to matrix
-
-
-def _ends(view: ArrayView) -> End:
-    return view.address, view.strides[-2:], view.strides[0] if len(view.shape) == 3 else 0
-
-
-def _copy(way: Route, like: ArrayView, source: End, target: End, stream: int) -> None:
-    """Matrix after matrix of a stack."""
-    size = like.itemsize
-    for i in range(like.shape[0] if len(like.shape) == 3 else 1):
-        (there, strides, apart), (to, lines, between) = source, target
-        ends = there + i * apart * size, strides, to + i * between * size, lines
-        copies.copy(way.device, like.shape[-2:], size, *ends, stream)
+def _move(view: ArrayView, part: Part, back: bool = False) -> copies.Move:
+    """A matrix or stack to its temporary place, or ``back``."""
+    size, shape = view.itemsize, view.shape
+    there = (part.apart, *part.strides)[-len(shape) :]
+    if back:
+        return copies.Move(shape, size, there, view.strides)
+    aligned = not (part.leading | part.apart) * size % ALIGN
+    return copies.Move(shape, size, view.strides, there, aligned)
 
 
 def _temporary(view: ArrayView, part: Part, kept: list[Any]) -> int:
