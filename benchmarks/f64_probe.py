@@ -1,0 +1,42 @@
+"""f64 arithmetic with NaNs on this GPU against the virtual machine, bit by bit.
+
+Prints each form whose bits differ, with the operands and both results; ``--golden FILE`` keeps the
+GPU's, for tests without one.
+
+    python benchmarks/f64_probe.py [PATTERN] [--most 20] [--golden FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+import simt
+from golden_f64 import FORMS, results, told, write
+from simt_gpu import on_gpu
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("pattern", nargs="?", default="")
+    parser.add_argument("--most", type=int, default=20)
+    parser.add_argument("--golden", type=Path)
+    options = parser.parse_args()
+    found, differing = {}, 0
+    for opcode in FORMS:
+        if re.search(options.pattern, opcode):
+            found[opcode] = results(opcode, on_gpu)
+            if said := told(opcode, found[opcode], results(opcode, simt.run), options.most):
+                differing += 1
+                print(f"{opcode}: {said}", flush=True)
+    if options.golden:
+        write(options.golden, found)
+    print(f"{len(found)} forms\n{differing} forms differ")
+    return int(differing > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

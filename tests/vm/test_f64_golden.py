@@ -1,0 +1,24 @@
+"""What an H200 computes of f64 with NaNs: both evaluators give it bit for bit."""
+
+from __future__ import annotations
+
+import pytest
+
+import simt
+from golden_f64 import FILE, FORMS, read, results, told
+
+pytestmark = pytest.mark.skipif(
+    not FILE.exists(),
+    reason=f"no tests/data/{FILE.name}; benchmarks/f64_probe.py --golden makes it on a GPU",
+)
+KEPT = read() if FILE.exists() else {}
+
+
+def test_every_form_is_kept() -> None:
+    assert list(KEPT) == FORMS
+
+
+@pytest.mark.parametrize("opcode", FORMS)
+def test_the_bits_are_those_of_an_h200(opcode) -> None:
+    said = told(opcode, results(opcode, simt.both), KEPT[opcode])
+    assert not said, said
