@@ -86,8 +86,9 @@ TABLE: tuple[Config, ...] = (
     Config((64, 16, 64), (2, 1), 6, ctas=2),
 )
 
-PRODUCTS = 1024  # of an SM in a cycle by mma.sync, on the devices that this was fitted to
-CLOCK = 1.6e9
+RATE = 1024 * 1.6e9  # products of an SM in a second by mma.sync, where this was fitted
+STARTED = 2.5e-6  # seconds
+UNALIGNED = {16: 1.2, 8: 1.5, 4: 3.0, 2: 6.0}  # times as long, by the bytes that a copy moves
 # What a tile shape reaches of the tensor cores' mma.sync rate when it has the SM for itself, by
 # what it reads from shared memory for each product: 1 / (1 + COST · (1/wm + 1/wn)).
 COST = 30.0
@@ -108,81 +109,141 @@ def _multistage_time(problem: Problem, config: Config, device: Device) -> float:
     rate = busy / (1 + COST * (1 / wm + 1 / wn))
     step = bm * bn * bk * together / rate + STEP
     products = waves * (-(-problem.k // bk) * step + TILE)
-    return products / (PRODUCTS * CLOCK)
+    slow = UNALIGNED[min(problem.align_a, problem.align_b)]
+    return STARTED + slow * products / RATE
 
 
 # --- tma ----------------------------------------------------------------------------------------
 
+# (M, N, warpgroups that multiply, in turn)
 TILES = (
     (128, 192, 2, True), (128, 176, 2, True), (128, 160, 2, True), (128, 144, 2, True),
     (128, 128, 2, True), (128, 256, 2, False), (256, 128, 2, False), (128, 128, 2, False),
-    (64, 128, 1, False), (128, 64, 2, False), (64, 64, 1, False), (64, 32, 1, False),
-    (64, 16, 1, False), (64, 8, 1, False), (64, 256, 1, False),
+    (64, 256, 1, False), (64, 128, 1, False), (128, 64, 2, False), (64, 64, 1, False),
+    (64, 32, 1, False), (128, 32, 2, False), (64, 16, 1, False), (64, 8, 1, False),
 )  # fmt: skip
-MOST_STAGES = 12
+CLUSTERS = ((1, 1), (2, 1), (1, 2))
+LEAST_STAGES, MOST_STAGES = 3, 12
 
 
 def _tma_candidates(problem: Problem, device: Device) -> Iterator[TmaConfig]:
-    """Tiles, either way round, with as many stages as fit."""
-    bits = problem.input.bits
+    """Tiles, either way round, clusters, cuts along K, with as many stages as fit."""
+    bits, room = problem.input.bits, device.limits.shared_per_block
+    least = tma.PROMOTED if problem.promoted else 8 * tma.LINE // bits
     for bm, bn, consumers, pingpong in TILES:
-        for depth in (64, 128):
-            for swap in (False, True):
-                for split in (1, 2):
-                    if split > 1 and pingpong:
-                        continue
-                    tile = bm, bn, depth * 16 // bits
-                    try:
-                        made = TmaConfig(tile, consumers, 2, (1, 1), pingpong, split, 8, swap)
-                    except ConfigError:
-                        continue
-                    room = device.limits.shared_per_block - made.shared_bytes(problem)
-                    stages = min(MOST_STAGES, 2 + room // made.stage_bytes(bits))
-                    if room >= 0:
+        for swap in (False, True):
+            rows, columns = (problem.n, problem.m) if swap else (problem.m, problem.n)
+            if (bm >= 2 * rows and bm > 64) or (bn >= 2 * columns and bn > 8):
+                continue
+            for depth in (least, 2 * least)[: 1 + (bm * bn < 128 * 128)]:
+                one = TmaConfig((bm, bn, depth), consumers, 2, (1, 1), pingpong, swap=swap)
+                for made in _variants(problem, one, device):
+                    left = room - made.shared_bytes(problem)
+                    stages = min(MOST_STAGES, 2 + left // made.stage_bytes(bits))
+                    if stages >= LEAST_STAGES:
                         yield replace(made, stages=stages)
 
 
-TMA_PRODUCTS = {8: 4096, 16: 2048, 32: 1024}  # of an SM in a cycle, by an element's bits
-TMA_CLOCK = 1.6e9  # what power leaves
-SHARED = 128  # bytes that an SM's shared memory gives in a cycle
-INGRESS = 56  # bytes that reach it from the L2 in a cycle
-BANDWIDTH = 4.2e12  # bytes of memory in a second
-LAUNCH = 3.0e-6  # until the first products, and after the last
-END = 2.0e-6  # of a tile of 128×256 to leave
-COPY = 3.0e-6  # to start a copy that lays a matrix out
+def _variants(problem: Problem, config: TmaConfig, device: Device) -> Iterator[TmaConfig]:
+    """With clusters, or cut along K so that each SM has something to do."""
+    for cluster in CLUSTERS if config.tile[0] * config.tile[1] >= 128 * 128 else CLUSTERS[:1]:
+        yield replace(config, cluster=cluster)
+    tiles, most = config.tiles(problem), min(tma.MOST_SPLIT, problem.k // (2 * config.tile[2]))
+    full = device.sms // max(tiles, 1)
+    for split in sorted({2, full // 2, full}):
+        if 2 <= split <= most and tiles * split <= device.sms:
+            yield replace(config, split=split)
+    for split in (2, 3):
+        if tiles > device.sms and tiles % device.sms * split <= device.sms and split <= most:
+            yield replace(config, split=split, tail=True)
+
+
+# Fitted to 5,000 times of 95 problems on an H200 (benchmarks/NOTES.md). In cycles, of one SM:
+CYCLE = 1 / 1.82e9
+ISSUE = 23  # of a step of K, whatever it computes
+WAIT = 10  # of a step, for the other CTA of a cluster
+PRODUCTS = 1.1  # over what the tensor cores take at their peak
+READS = 1.45  # over what 128 bytes a cycle from shared memory take
+INGRESS = 78  # bytes from the L2
+REQUEST = 1.16  # for a line of 128 bytes; more where lines don't begin at multiples of 128:
+STRADDLES = {128: 1.0, 64: 1.8, 32: 1.8, 16: 3.2}
+# in seconds:
+LAUNCH = 1.15e-6
+CLUSTER = 0.4e-6  # for its CTAs to begin and end together
+TILE, ELEMENTS = 0.42e-6, 1.66e-6 / (128 * 256)  # for a tile to leave
+TURN, NARROW = 0.2, 0.5  # of that, where another warpgroup multiplies meanwhile; in short lines
+POWER = 1.03  # times as long for the same products, where none does: power limits a full machine
+FINISH, PARTS = 1.2e-6, 1 / 1.0e12  # for the kernel that adds up parts, and a byte of them
+MEMORY = 1 / 3.7e12  # for a byte that must be moved
+REREAD = 0.25  # of the bytes that tiles of several rows or columns read
+COPY, COPIED = 2.0e-6, 1 / 2.5e12  # for a kernel that lays matrices out, and a byte of them
 
 
 def _tma_time(problem: Problem, config: TmaConfig, device: Device) -> float:
-    bits = problem.input.bits
-    bm, bn, bk = config.tile
+    """Each SM's steps and ends of tiles, or all that memory must move."""
+    places = device.sms // config.ctas if config.ctas <= 2 else device.sms * 10 // 11 // config.ctas
+    (bm, bn, bk), (cm, cn), split = config.tile, config.cluster, config.split
     m, n = (problem.n, problem.m) if config.swap else (problem.m, problem.n)
-    (cm, cn), split = config.cluster, config.split
-    blocks = ceil(m / (bm * cm)) * ceil(n / (bn * cn)) * problem.batch
-    waves = ceil(blocks / (device.sms // config.ctas))
-    steps = max(1, ceil(ceil(problem.k / bk) / split))
-    depth = bk * bits // 256  # instructions along K
-    products = bm * bn * bk / TMA_PRODUCTS[bits]
-    read = bm // ROWS * (ROWS + bn) * 32 * depth / SHARED
-    loaded = config.stage_bytes(bits) / INGRESS
-    step = max(products, read, loaded) + 8
-    end = END * bm * bn / (128 * 256) * (0.25 if config.pingpong else 1.0)
-    if split > 1:
-        end += 2.0e-6
-    busiest = waves * (steps * step / TMA_CLOCK + end)
-    memory = problem.bytes / BANDWIDTH
-    return LAUNCH + max(busiest, memory) + _copies(problem)
+    tiles = ceil(m / (bm * cm)) * ceil(n / (bn * cn)) * problem.batch
+    steps, parts = max(1, ceil(problem.k / bk)), 0
+    if split == 1:
+        ends = ceil(tiles / places)
+        done = ends * steps
+    else:
+        whole = tiles // places if config.tail else 0
+        parts = (tiles - whole * places) * split
+        rounds = ceil(parts / places)
+        ends, done = whole + rounds, whole * steps + rounds * ceil(steps / split)
+    shared = (NARROW if bn % 64 else TURN) if config.pingpong and ends > 1 else 1.0
+    end = TILE + ELEMENTS * bm * bn * shared
+    power = 1.0 if config.pingpong or tiles * split < places * 0.9 else POWER
+    busy = done * _step(problem, config) * CYCLE * power + ends * end
+    again = REREAD * sum(
+        size * problem.k * problem.input.bits / 8
+        for size, readers in ((m, ceil(n / (bn * cn))), (n, ceil(m / (bm * cm))))
+        if readers > 1
+    )
+    least = (problem.bytes + again * problem.batch + parts * bm * bn * 4) * MEMORY
+    seconds = LAUNCH + (busy**4 + least**4) ** 0.25 + _copies(problem)
+    seconds += CLUSTER if config.ctas > 1 else 0.0
+    return seconds + (FINISH + parts * bm * bn * 4 * PARTS if parts else 0.0)
+
+
+def _step(problem: Problem, config: TmaConfig) -> float:
+    """Cycles of a step of K: of products, of reading them, of loads, about the largest."""
+    bits = problem.input.bits
+    (bm, bn, bk), (cm, cn) = config.tile, config.cluster
+    count = bm // tma.ROWS * bk * bits // (8 * 32)  # instructions, of 32 bytes of K
+    products = count * max(PRODUCTS * bn / 2, READS * (16 + bn / 4))
+    if problem.promoted:
+        products += 2 * bm * bn / 128
+    lines = (bm / cn + bn / cm) * bk * bits / 1024
+    loads = (bm + bn) * bk * bits / 8 / INGRESS
+    requests = lines * REQUEST * STRADDLES[_pitch(problem)]
+    return ISSUE + WAIT * (cm * cn > 1) + float((products**6 + loads**6 + requests**6) ** (1 / 6))
+
+
+def _pitch(problem: Problem) -> int:
+    """The bytes, 16 to 128, that divide the distance of A's and B's lines, as they mostly lie."""
+    taken, found = tma.taken(problem), 128
+    for name, lines in (("a", problem.m), ("b", problem.n)):
+        if _is_copied(problem, name):
+            continue
+        length = problem.k if getattr(taken, f"{name}_major") == "k" else lines
+        pitch = length * problem.input.bits // 8
+        found = min(found, (pitch | 128) & -(pitch | 128))
+    return max(found, 16)
+
+
+def _is_copied(problem: Problem, name: str) -> bool:
+    """Whether tensor copies can't read A or B as it lies."""
+    major = f"{name}_major"
+    turned = getattr(problem, major) != getattr(tma.taken(problem), major)
+    return turned or getattr(problem, f"align_{name}") < 16
 
 
 def _copies(problem: Problem) -> float:
-    """To lay out what tensor copies can't read as it lies."""
-    taken, seconds = tma.taken(problem), 0.0
-    for name, rows in (("a", problem.m), ("b", problem.n)):
-        majors = getattr(problem, f"{name}_major"), getattr(taken, f"{name}_major")
-        aligned = getattr(problem, f"align_{name}") == 16
-        if not aligned or majors[0] != majors[1]:
-            moved = 2 * rows * problem.k * problem.input.bits // 8
-            seconds += COPY + moved / BANDWIDTH
-    return seconds
-
-
-ROWS = tma.ROWS
+    """Seconds to lay out what tensor copies can't read as it lies."""
+    rows = {"a": problem.m, "b": problem.n}
+    moved = sum(rows[x] for x in rows if _is_copied(problem, x)) * problem.batch
+    return COPY + 2 * moved * problem.k * problem.input.bits / 8 * COPIED if moved else 0.0

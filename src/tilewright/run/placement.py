@@ -13,6 +13,7 @@ from .. import dtypes
 from .arrays import ArrayView
 
 ALIGN = 16  # bytes: the widest copy
+L2_LINE = 128
 
 
 class Placement(NamedTuple):
@@ -76,8 +77,10 @@ def compact(shape: tuple[int, ...], itemsize: int, rows: bool = True) -> Placeme
 
 
 def padded(length: int, itemsize: int, align: int) -> int:
-    """The least leading dimension for lines of this length that keeps the alignment."""
-    step = max(align // itemsize, 1)
+    """The least leading dimension for lines of this length that keeps the alignment; where that is
+    the best there is, each begins at a line of the L2, which tensor copies like.
+    """
+    step = max((L2_LINE if align == ALIGN else align) // itemsize, 1)
     return max(-(-length // step), 1) * step
 
 
