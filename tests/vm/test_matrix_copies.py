@@ -1,99 +1,17 @@
-"""Copies of matrices by kernels: every alignment, nothing read or written beside the matrices.
-
-An allocation of the virtual machine ends at its last byte, and a read beyond it is a fault; what
-lies around a target is poison that must stay.
-"""
+"""Copies of matrices by kernels: every alignment, any strides, stacks, several at once."""
 
 from __future__ import annotations
 
 from itertools import product
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from copied import SIZES, Place, aligned, check, padded_to
 from tilewright.run import device
 from tilewright.run.copies import Move, prepare
-
-VM = device("vm")
-POISON = 0xA5
-RNG = np.random.default_rng(1)
-
-
-class Place:
-    """A matrix or stack in memory of its own, ``before`` bytes after its beginning; strides count
-    elements.
-    """
-
-    def __init__(
-        self, shape: tuple[int, ...], strides: tuple[int, ...], size: int, before: int,
-        after: int = 0, on: Any = VM,
-    ) -> None:  # fmt: skip
-        self.on = on
-        self.shape, self.steps, self.size = shape, tuple(s * size for s in strides), size
-        ends = [(n - 1) * s for n, s in zip(shape, self.steps, strict=True)]
-        first = before - sum(min(end, 0) for end in ends)
-        self.bytes = first + sum(max(end, 0) for end in ends) + size + after
-        self.base = on.alloc(self.bytes)
-        self.first, self.address = first, self.base + first
-
-    def view(self, flat: Any) -> Any:
-        """The elements' bytes as an array of one more index."""
-        strides = (*self.steps, 1)
-        shape = (*self.shape, self.size)
-        return np.lib.stride_tricks.as_strided(flat[self.first :], shape, strides)
-
-    def read(self) -> Any:
-        flat = np.empty((1, self.bytes), np.uint8)
-        self.on.download(flat, self.base, self.bytes)
-        return flat[0]
-
-    def write(self, flat: Any) -> None:
-        self.on.upload(self.base, flat[None], flat.size)
-
-    def free(self) -> None:
-        self.on.free(self.base)
-
-
-def check(*pairs: tuple[Place, Place], padded: bool = False) -> None:
-    """Copy all sources at once, and look at every byte around the targets."""
-    moves, addresses, expected = [], [], []
-    for source, target in pairs:
-        given = RNG.integers(0, 256, source.bytes, np.uint8)
-        source.write(given)
-        around = np.full(target.bytes, POISON, np.uint8)
-        target.write(around)
-        target.view(around)[:] = source.view(given)
-        expected.append(around)
-        strides = (tuple(s // x.size for s in x.steps) for x in (source, target))
-        moves.append(Move(source.shape, source.size, *strides, padded))
-        addresses += [source.address, target.address]
-    prepare(pairs[0][0].on, tuple(moves))(addresses)
-    for (source, target), around in zip(pairs, expected, strict=True):
-        left = target.read()
-        if padded:
-            around, left = target.view(around), target.view(left)
-        np.testing.assert_array_equal(left, around)
-        source.free()
-        target.free()
-
-
-SIZES = [1, 2, 4, 8]
-
-
-def padded_to(length: int, size: int) -> int:
-    """Elements from one aligned line to the next."""
-    return -(-length * size // 16) * 16 // size
-
-
-def aligned(shape: tuple[int, ...], size: int, rows: bool = True, on: Any = VM) -> Place:
-    """A compact target: its rows (else columns) begin at multiples of 16 bytes."""
-    lines, length = shape[-2:] if rows else shape[:-3:-1]
-    pitch = padded_to(length, size)
-    strides = ((lines * pitch,) if len(shape) == 3 else ()) + ((pitch, 1) if rows else (1, pitch))
-    return Place(shape, strides, size, 0, (pitch - length) * size, on)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -133,20 +51,30 @@ def test_several_moves_are_one_launch_where_lines_stay_lines() -> None:
         *((Place(s, (s[1] + 1, 1), size, size), aligned(s, size)) for s, size in moves), padded=True
     )
     moves = tuple(Move((9, 9), 2, (9, 1), (16, 1), True) for _ in range(3))
-    assert len(prepare(VM, moves)._launches) == 1
+    assert len(prepare(device("vm"), moves)._launches) == 1
 
 
 def test_a_job_whose_vectors_can_not_be_counted_is_cut() -> None:
     lines = 1 << 20  # of 2048 vectors: 2³¹
     move = Move((lines, 1 << 14), 2, (1 << 14, 1), (1 << 14, 1), True)
-    (launch,) = prepare(VM, (move,))._launches
+    (launch,) = prepare(device("vm"), (move,))._launches
     assert [slot.more for slot in launch.slots] == [0, 0] + 2 * [(lines - 1) << 15]
 
 
 def test_each_kind_runs_where_there_are_no_programmatic_launches() -> None:
-    on, shape = device("vm:A100"), (33, 37)
+    on, shape = "vm:A100", (33, 37)
     for strides in ((37, 1), (1, 33), (80, 2)):
         check((Place(shape, strides, 2, 2, 0, on), aligned(shape, 2, on=on)), padded=True)
+
+
+@pytest.mark.parametrize(
+    ("columns", "strides"), [(24, (600, 25, 1)), (300, (7000, 1, 23)), (70, (4000, 150, 2))]
+)
+def test_a_small_grid_goes_round(columns: int, strides: Any, monkeypatch: Any) -> None:
+    for name in ("_MOST_Y", "_MOST_Z"):
+        monkeypatch.setattr(f"tilewright.run.copies.{name}", 1)
+    shape = (3, 23, columns)
+    check((Place(shape, strides, 1, 1), aligned(shape, 1)), padded=True)
 
 
 @st.composite

@@ -42,10 +42,9 @@ class _End(NamedTuple):
     between: int
     apart: int
 
-    def reach(self, lines: int, length: int) -> tuple[int, int]:
-        """Where a matrix begins and ends, from the first byte of its first line."""
-        last = (lines - 1) * self.between
-        return min(last, 0), max(last, 0) + length
+    def reach(self, lines: int, length: int) -> int:
+        """Where a matrix ends, from the first byte of its first line."""
+        return max((lines - 1) * self.between, 0) + length
 
 
 class _Way(NamedTuple):
@@ -172,13 +171,12 @@ def _jobs(way: _Way) -> Iterator[Job]:
     shift = (per_line - 1).bit_length() + 31
     for first in range(0, way.lines, most):
         lines = min(way.lines - first, most)
-        low, high = way.source.reach(lines, length)
         job = {
             "source_line": way.source.between, "target_line": way.target.between,
             "source_apart": way.source.apart, "target_apart": way.target.apart,
-            "low": low, "high": high, "vectors": lines * per_line, "per_line": per_line,
+            "reach": way.source.reach(lines, length), "length": length, "room": way.room(length),
+            "vectors": lines * per_line, "per_line": per_line,
             "magic": -(-(1 << shift) // per_line), "shift": shift,
-            "length": length, "room": way.room(length),
         }  # fmt: skip
         source = _Slot(0, 2 * way.move, first * way.source.between)
         yield job, (source, _Slot(8, 2 * way.move + 1, first * way.target.between))
@@ -219,13 +217,12 @@ def _transposed(device: Device, way: _Way) -> _Launch:
     traced = kernels.transposed(way.size, _programmatic(device))
     wide, across = kernels.tile(way.size)
     turned = _End(way.source.between, way.source.within, way.source.apart)
-    low, high = turned.reach(way.length, way.lines * way.size)
     values = {
         "length": way.lines, "lines": way.length, "count": way.count,
         "room": way.room(way.length * way.size) // way.size, "source": 0, "target": 0,
         "source_line": turned.between, "target_line": way.target.between,
         "source_apart": way.source.apart, "target_apart": way.target.apart,
-        "low": low, "high": high,
+        "reach": turned.reach(way.length, way.lines * way.size),
     }  # fmt: skip
     tiles = -(-way.lines // wide), min(-(-way.length // across), _MOST_Y)
     grid = (*tiles, min(way.count, _MOST_Z))

@@ -6,7 +6,8 @@ vector of the target and reads the two aligned vectors of the source that hold i
     source   |....abcd|efgh....|       byte 4 of a vector, say
     target       |abcdefgh|            words chosen by select, bytes joined by a funnel shift
 
-What lies at an edge, of a line of the target or of the whole source, goes byte by byte.
+What lies at an edge, of a line of the target or at the source's end, goes byte by byte: no byte
+beyond the last one's is read. (Those before the first are in its allocation, which is aligned.)
 
 ``transposed``: the source contiguous along the other index. A warp reads words along the source's
 lines, exchanges elements among its registers, and writes words along the target's, with a tile in
@@ -31,13 +32,12 @@ MOST_JOBS = 3  # copies of lines in one launch
 JOB = {
     "source": "u64", "target": "u64",
     "source_line": "s64", "target_line": "s64", "source_apart": "s64", "target_apart": "s64",
-    "low": "s64", "high": "s64",
-    "vectors": "u32", "per_line": "u32", "magic": "u32", "shift": "u32",
+    "reach": "s64", "vectors": "u32", "per_line": "u32", "magic": "u32", "shift": "u32",
     "length": "u32", "room": "s32", "begin": "u32", "ctas": "u32",
 }  # fmt: skip
 """The fields of a copy of lines: addresses; bytes from line to line, from matrix to matrix, from
-the first line to where the matrix begins and ends; vectors of a matrix and of a line, and what
-divides by the latter; bytes of a line, and how many of it may be written; its CTAs.
+the first line to where the matrix ends; vectors of a matrix and of a line, and what divides by the
+latter; bytes of a line, and how many of it may be written; its CTAs.
 """
 
 _UNROLLED = 2
@@ -69,7 +69,7 @@ def _lines(k: Builder, jobs: Any, count: Any, *, programmatic: bool) -> None:
         far = matrix.to("s64")
         job.from_ = job.source.view("s64") + far * job.source_apart
         job.to = job.target.view("s64") + far * job.target_apart
-        job.first, job.end = job.from_ + job.low, job.from_ + job.high
+        job.end = job.from_ + job.reach
         for first in k.range(index, job.vectors, threads * _UNROLLED, unroll=False):
             at = [_vector(k, job, first + u * threads) for u in range(_UNROLLED)]
             for vector in at:
@@ -103,7 +103,7 @@ def _job(k: Builder, jobs: Pointer) -> SimpleNamespace:
 
 def _vector(k: Builder, job: Any, item: Reg) -> SimpleNamespace:
     """Where the target's vector number ``item`` lies and what it holds. ``whole``: 16 bytes of a
-    line, whose two vectors of the source hold nothing else than the matrix; else it is at an edge.
+    line, whose vectors of the source end within the matrix; else it is at an edge.
     """
     line = (k.ptx.mul.wide.u32(item, job.magic) >> job.shift).to("u32")
     column = item - line * job.per_line
@@ -112,7 +112,7 @@ def _vector(k: Builder, job: Any, item: Reg) -> SimpleNamespace:
     source = job.from_ + line.to("s64") * job.source_line + offset.to("s64")
     read = source & -VECTOR
     whole = (offset >= 0) & (offset <= job.room - VECTOR)
-    whole = whole & (read >= job.first) & ((source + (2 * VECTOR - 1) & -VECTOR) <= job.end)
+    whole = whole & ((source + (2 * VECTOR - 1) & -VECTOR) <= job.end)
     there = item < job.vectors
     return SimpleNamespace(
         offset=offset, source=source, read=_global(k, "b32", read).aligned(VECTOR),
@@ -178,7 +178,7 @@ def tile(size: int) -> tuple[int, int]:
 
 def _transposed(
     k: Builder, length: Any, lines: Any, count: Any, room: Any, source: Any, target: Any,
-    source_line: Any, target_line: Any, source_apart: Any, target_apart: Any, low: Any, high: Any,
+    source_line: Any, target_line: Any, source_apart: Any, target_apart: Any, reach: Any,
     *, size: int, programmatic: bool,
 ) -> None:  # fmt: skip
     """Element (i, j) lies at ``source + i size + j source_line``, and is to lie at ``target + j
@@ -198,7 +198,7 @@ def _transposed(
         far = matrix.to("s64")
         job.from_ = source.address().view("s64") + far * source_apart
         job.to = target.address().view("s64") + far * target_apart
-        job.first, job.end = job.from_ + low, job.from_ + high
+        job.end = job.from_ + reach
         for tile_ in k.range(k.ctaid.y, tiles, k.nctaid.y):
             job.j = tile_ * across
             _gather(k, job)
@@ -233,14 +233,14 @@ def _gather(k: Builder, job: Any) -> None:
 
 def _word(k: Builder, job: Any, address: Reg, line: Any) -> SimpleNamespace:
     """Start to read the word of elements at ``address``, ``line`` lines on, by the aligned words
-    that hold it; ``edge``: these are not the matrix' alone.
+    that hold it; ``edge``: these end beyond the matrix.
     """
     there = (job.column < job.length) & (job.line + line < job.lines)
     if job.per == 1:
         with k.when(there):
             return SimpleNamespace(low=_global(k, job.word, address)[0], edge=False)
     read, phase = address & -4, address.to("s32") & 3
-    whole = (read >= job.first) & ((address + 7 & -4) <= job.end)
+    whole = (address + 7 & -4) <= job.end
     pointer = _global(k, "b32", read)
     with k.when(there & whole):
         low = pointer[0]
@@ -254,13 +254,13 @@ def _joined(k: Builder, word: Any) -> Reg:
 
 
 def _patch(k: Builder, job: Any, place: Pointer, across: Reg) -> None:
-    """This thread's words at an edge of the matrix again, element by element."""
+    """This thread's words at the end of the matrix again, element by element."""
     per = job.per
     for n in k.range(4 * per, unroll=False):
         index = (n // per) * (WARPS * per) + n % per
         line = job.line + index
         address = across + line.to("s64") * job.source_line
-        edge = ((address & -4) < job.first) | ((address + 7 & -4) > job.end)
+        edge = (address + 7 & -4) > job.end
         source = _global(k, f"u{8 * job.size}", address)
         for x in range(per):
             with k.if_(edge & (line < job.lines) & (job.column + x < job.length)):
@@ -319,7 +319,7 @@ def transposed(size: int, programmatic: bool) -> Traced:
     along the source's lines, tiles across, matrices), or less of the latter.
     """
     pointer = f"ptr u{8 * size}"
-    distances = ("source_line", "target_line", "source_apart", "target_apart", "low", "high")
+    distances = ("source_line", "target_line", "source_apart", "target_apart", "reach")
     params = dict.fromkeys(("length", "lines", "count", "room"), "u32")
     params |= {"source": pointer, "target": pointer} | dict.fromkeys(distances, "s64")
     return trace(
