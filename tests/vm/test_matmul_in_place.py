@@ -29,6 +29,7 @@ class Resident:
 
     def __init__(self, view: ArrayView) -> None:
         self.memory = view
+        self.shape = view.shape
 
     @classmethod
     def of(cls, array: Any) -> Resident:

@@ -12,12 +12,12 @@ from .assembler import compile, compiler, target_of
 from .cubin import Cubin, Usage
 from .device import Gpu, Loaded, Properties, devices, gpu, ordinal_of
 from .driver import available, version, why_not
-from .launch import Function, Launch, Params
+from .launch import Bound, Function, Launch, Params
 from .stream import stream_handle
 from .timing import Graph, Stream, Timing, time_us
 
 __all__ = [
-    "Cubin", "Function", "Gpu", "Graph", "Launch", "Loaded", "Params", "Properties", "Stream",
-    "Timing", "Usage", "available", "compile", "compiler", "devices", "gpu", "ordinal_of",
+    "Bound", "Cubin", "Function", "Gpu", "Graph", "Launch", "Loaded", "Params", "Properties",
+    "Stream", "Timing", "Usage", "available", "compile", "compiler", "devices", "gpu", "ordinal_of",
     "stream_handle", "target_of", "time_us", "version", "why_not",
 ]  # fmt: skip

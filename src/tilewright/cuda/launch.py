@@ -156,21 +156,15 @@ class Launch:
     ) -> None:
         _check(host, function, grid, block, shared, cluster)
         self.function = function
-        self._host = host
-        self._several = host.several
+        self.host = host
         self._shape = (grid, block, shared, cluster)
+        self._programmatic = programmatic
         with host.active():
             function.allow_shared(shared)
             if cluster:
                 function.allow_cluster(cluster[0] * cluster[1] * cluster[2])
-        self._empty = not (grid[0] and grid[1] and grid[2])
-        if cluster == (1, 1, 1):
-            cluster = None
-        self._start: Callable[..., Any] = (
-            _AttributeLaunch(function, grid, block, shared, cluster, programmatic)
-            if cluster or programmatic
-            else partial(cu().cuLaunchKernel, function.handle, *grid, *block, shared)
-        )
+        self.empty = not (grid[0] and grid[1] and grid[2])
+        self._own = threading.local()
 
     def __call__(self, params: Params | bytes, stream: Any = 0) -> None:
         """Start the kernel on ``stream``; it runs asynchronously. An empty grid starts nothing.
@@ -185,25 +179,73 @@ class Launch:
             self._check_params(params.size)
         if params.lead != self.function.param_lead:
             params = Params.of(params.view, self.function.param_lead)
-        if self._empty:
-            return
-        if self._several and not self._host.is_current():
-            self._start_elsewhere(params, stream)
-        elif status := self._start(stream, None, params.extra)[0]:
-            if status.name not in _WRONG_CONTEXT or self._host.is_current():
-                raise self._error(status)
-            self._start_elsewhere(params, stream)
+        own = self._own
+        try:
+            config = own.config
+        except AttributeError:
+            config, own.stream = self.configured(), 0
+            own.config = config
+        if own.stream != stream:
+            own.stream = config.hStream = stream
+        self.start(
+            partial(cu().cuLaunchKernelEx, config, self.function.handle, None, params.extra)
+        )
 
-    def _start_elsewhere(self, params: Params, stream: int) -> None:
+    def bind(self, data: bytes | bytearray) -> Bound:
+        """The launch with parameters of its own, at first ``data``."""
+        self._check_params(len(data))
+        return Bound(self, data)
+
+    def start(self, start: Callable[[], Any]) -> None:
+        """Call the driver with our context current; for an empty grid, not at all."""
+        if self.empty:
+            return
+        if self.host.several and not self.host.is_current():
+            self._start_elsewhere(start)
+        elif status := start()[0]:
+            self.failed(status, start)
+
+    def failed(self, status: Any, start: Callable[[], Any]) -> None:
+        """Raise what the driver says, or start again where it only lacked our context."""
+        if status.name not in _WRONG_CONTEXT or self.host.is_current():
+            raise self._error(status)
+        self._start_elsewhere(start)
+
+    def _start_elsewhere(self, start: Callable[[], Any]) -> None:
         """Start with our context made current for the moment: another, or none, is."""
-        with self._host.active():
-            status = self._start(stream, None, params.extra)[0]
+        with self.host.active():
+            status = start()[0]
         if status:
             raise self._error(status)
 
+    def configured(self) -> Any:
+        """A new configuration for the driver; the stream stands in it, so it is one thread's."""
+        config = cu().CUlaunchConfig()
+        (gx, gy, gz), (bx, by, bz), shared, _ = self._shape
+        config.gridDimX, config.gridDimY, config.gridDimZ = gx, gy, gz
+        config.blockDimX, config.blockDimY, config.blockDimZ = bx, by, bz
+        config.sharedMemBytes = shared
+        attributes = self._attributes()
+        config.attrs, config.numAttrs = attributes, len(attributes)
+        return config
+
+    def _attributes(self) -> list[Any]:
+        new, names, made = cu().CUlaunchAttribute, cu().CUlaunchAttributeID, []
+        cluster = self._shape[3]
+        if cluster and cluster != (1, 1, 1):
+            made.append(new())
+            made[-1].id = names.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            dims = made[-1].value.clusterDim
+            dims.x, dims.y, dims.z = cluster
+        if self._programmatic:
+            made.append(new())
+            made[-1].id = names.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            made[-1].value.programmaticStreamSerializationAllowed = 1
+        return made
+
     def _check_params(self, size: int) -> None:
         expected = self.function.param_bytes
-        if expected is not None:
+        if expected is not None and size != expected:
             raise LaunchError(
                 f"kernel {self.function.name!r} takes {expected} bytes of parameters, not {size}",
                 hint="pack each parameter at its own alignment, in the order of the PTX",
@@ -217,57 +259,33 @@ class Launch:
         return error_of(cu(), status, f"launching {self.function.name!r} ({what})")
 
 
-class _AttributeLaunch:
-    """``cuLaunchKernelEx`` with a configuration for each thread: the stream stands in it."""
+class Bound:
+    """A launch with parameters of its own, to be written in place through ``view``: for one thread.
 
-    def __init__(
-        self,
-        function: Function,
-        grid: Dim3,
-        block: Dim3,
-        shared: int,
-        cluster: Dim3 | None,
-        programmatic: bool,
-    ) -> None:
-        self._function = function.handle
-        self._shape = (grid, block, shared)
-        self._cluster, self._programmatic = cluster, programmatic
-        self._launch = cu().cuLaunchKernelEx
-        self._own = threading.local()
+    Nothing is made or looked up when it is started: the driver's arguments are bound.
+    """
 
-    def __call__(self, stream: int, kernel_params: None, extra: int) -> Any:
-        own = self._own
-        try:
-            config = own.config
-        except AttributeError:
-            config, own.stream = self._configured(), None
-            own.config = config
-        if own.stream != stream:
-            own.stream = config.hStream = stream
-        return self._launch(config, self._function, kernel_params, extra)
+    __slots__ = ("_config", "_go", "_launch", "_params", "_plain", "_stream", "view")
 
-    def _configured(self) -> Any:
-        config = cu().CUlaunchConfig()
-        (gx, gy, gz), (bx, by, bz), shared = self._shape
-        config.gridDimX, config.gridDimY, config.gridDimZ = gx, gy, gz
-        config.blockDimX, config.blockDimY, config.blockDimZ = bx, by, bz
-        config.sharedMemBytes = shared
-        attributes = self._attributes()
-        config.attrs, config.numAttrs = attributes, len(attributes)
-        return config
+    def __init__(self, launch: Launch, data: bytes | bytearray) -> None:
+        function = launch.function
+        self._launch = launch
+        self._plain = not (launch.host.several or launch.empty)
+        self._params = Params(len(data), bytes(data), function.param_lead)
+        self.view = self._params.view
+        self._config, self._stream = launch.configured(), 0
+        self._go = partial(
+            cu().cuLaunchKernelEx, self._config, function.handle, None, self._params.extra
+        )
 
-    def _attributes(self) -> list[Any]:
-        new, names, made = cu().CUlaunchAttribute, cu().CUlaunchAttributeID, []
-        if self._cluster:
-            made.append(new())
-            made[-1].id = names.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            dims = made[-1].value.clusterDim
-            dims.x, dims.y, dims.z = self._cluster
-        if self._programmatic:
-            made.append(new())
-            made[-1].id = names.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-            made[-1].value.programmaticStreamSerializationAllowed = 1
-        return made
+    def start(self, stream: int) -> None:
+        """Start the kernel, as ``Launch`` does."""
+        if stream != self._stream:
+            self._stream = self._config.hStream = stream
+        if not self._plain:
+            self._launch.start(self._go)
+        elif status := self._go()[0]:
+            self._launch.failed(status, self._go)
 
 
 def dim3(size: int | tuple[int, ...], what: str) -> Dim3:

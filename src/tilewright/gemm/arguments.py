@@ -37,6 +37,8 @@ class Lines(NamedTuple):
 class Arguments:
     """The parameters of one kernel: ``values`` by name, and where the addresses of A, B, C, D and a
     workspace W are to be written, several places each.
+
+    ``slots`` are those places: (which 8 bytes of the block, which of the five).
     """
 
     def __init__(
@@ -46,23 +48,25 @@ class Arguments:
         names = [p.name for p in traced.params]
         offsets = {n: p.offset for n, p in zip(names, layout.parameters, strict=True)}
         self.block = layout.pack([values.get(name, 0) for name in names])
-        self._places = tuple(tuple(offsets[n] for n in places.get(x, ())) for x in "abcdw")
+        named = [(n, i) for i, x in enumerate("abcdw") for n in places.get(x, ())]
+        self.slots = tuple((offsets[n] // _ADDRESS.size, i) for n, i in named)
         self._scales = tuple(
             (offsets[name], offsets[f"{name}_ptr"]) for name in ("alpha", "beta")
         )
 
     def pack(self, addresses: tuple[int, int, int, int, int], scales: Any) -> bytearray:
-        """The block for A, B, C, D and W at these addresses, and (α, β), each a number and the
-        address of one (0: the number counts).
-        """
+        """The block for A, B, C, D and W at these addresses, and these factors."""
         block = bytearray(self.block)
-        for address, places in zip(addresses, self._places, strict=True):
-            for place in places:
-                _ADDRESS.pack_into(block, place, address)
+        for word, which in self.slots:
+            _ADDRESS.pack_into(block, word * _ADDRESS.size, addresses[which])
+        self.scale(block, scales)
+        return block
+
+    def scale(self, block: bytearray | memoryview, scales: Any) -> None:
+        """Write (α, β), each a number and the address of one (0: the number counts)."""
         for (value, address), (number, pointer) in zip(scales, self._scales, strict=True):
             _FACTOR.pack_into(block, number, value)
             _ADDRESS.pack_into(block, pointer, address)
-        return block
 
 
 class Step(NamedTuple):

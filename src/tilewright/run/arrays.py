@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from operator import index
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -23,8 +24,6 @@ from ..errors import DtypeError, ProblemError
 from . import dlpack
 
 Shape = tuple[int, ...]
-
-_OVERLAP_WORK = 10_000  # steps NumPy may take to decide; beyond, we say that arrays do overlap
 
 
 class ArrayView(NamedTuple):
@@ -49,14 +48,28 @@ class ArrayView(NamedTuple):
         return max(1, dtypes.dtype(self.dtype).bits // 8)
 
 
+class Quick(NamedTuple):
+    """A library's short ways, for arrays that are like certain ones on a GPU."""
+
+    fits: Callable[..., bool]
+    """Whether others, no two the same, are so in turn: type, shape, strides, format, device."""
+    address: Callable[[Any], int]
+    stream: Callable[[], int]
+    maker: Callable[[Shape, str], Callable[[], Any]]
+    """What makes row-major arrays of this shape and format there."""
+
+
 @dataclass(frozen=True)
 class Kind:
-    """What one library's arrays can do: see the functions of this module of the same names."""
+    """What one library's arrays can do: see the functions of this module of the same names.
+    ``quick`` is for calls that are repeated; it may be None, and so may its result.
+    """
 
     name: str
     view: Callable[[Any], ArrayView]
     empty: Callable[[Any, Shape, str], Any]
     stream: Callable[[Any], int]
+    quick: Callable[[list[Any]], Quick | None] | None = None
 
 
 _BY_TYPE: dict[type, Kind] = {}
@@ -217,7 +230,25 @@ def _torch(torch: ModuleType) -> Kind:
     def stream(tensor: Any) -> int:
         return int(raw_stream(tensor.get_device())) if raw_stream and tensor.is_cuda else 0
 
-    return Kind("torch", view, empty, stream)
+    def quick(tensors: list[Any]) -> Quick | None:
+        """By what torch guards its compiled code with; that is private, and may be missing."""
+        on, device = tensors[0].get_device(), tensors[0].device
+        shapes, strides = [list(t.shape) for t in tensors], [list(t.stride()) for t in tensors]
+        fixed = {"dynamic_dims_sizes": shapes, "dynamic_dims_strides": strides}
+        try:
+            fits = torch._C._dynamo.guards.TensorGuards(*tensors, **fixed).check
+        except (AttributeError, TypeError):
+            return None
+        if raw_stream is None or on < 0 or not fits(*tensors):
+            return None
+
+        def maker(shape: Shape, dtype: str) -> Callable[[], Any]:
+            how = {"dtype": types[dtype], "device": device}
+            return partial(torch.empty_strided, shape, dlpack.compact(shape), **how)
+
+        return Quick(fits, torch.Tensor.data_ptr, partial(raw_stream, on), maker)
+
+    return Kind("torch", view, empty, stream, quick)
 
 
 # --- CuPy ---------------------------------------------------------------------------------------
@@ -303,15 +334,6 @@ FOREIGN = Kind("foreign", _foreign_view, _foreign_empty, _foreign_stream)
 # --- memory -------------------------------------------------------------------------------------
 
 
-def _span(a: ArrayView) -> tuple[int, int]:
-    """First byte and end of the memory that the array touches."""
-    low = high = 0
-    for size, stride in zip(a.shape, a.strides, strict=True):
-        reach = (size - 1) * stride
-        low, high = low + min(reach, 0), high + max(reach, 0)
-    return a.address + low * a.itemsize, a.address + (high + 1) * a.itemsize
-
-
 class _Memory:
     """NumPy's way to an array's memory as unsigned integers; it keeps the owner alive."""
 
@@ -330,40 +352,3 @@ def bits(a: ArrayView) -> np.ndarray[Any, Any]:
     """An array on the CPU as a NumPy array of unsigned integers; nothing is copied."""
     assert a.device == "cpu"
     return np.asarray(_Memory(a))
-
-
-class _Shadow:
-    """NumPy's view of an address it never reads: it decides overlap by arithmetic alone."""
-
-    def __init__(self, a: ArrayView) -> None:
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": a.shape,
-            "strides": tuple(s * a.itemsize for s in a.strides),
-            "typestr": f"|V{a.itemsize}",
-            "data": (a.address, True),
-        }
-
-
-def overlap(a: ArrayView, b: ArrayView) -> bool:
-    """Whether the two share a byte: exactly, except where that is too hard to tell (then true)."""
-    if a.device != b.device or 0 in a.shape or 0 in b.shape:
-        return False
-    (a_low, a_end), (b_low, b_end) = _span(a), _span(b)
-    if a_end <= b_low or b_end <= a_low:
-        return False
-    try:
-        shadows = np.asarray(_Shadow(a)), np.asarray(_Shadow(b))
-        return bool(np.shares_memory(*shadows, max_work=_OVERLAP_WORK))  # type: ignore[arg-type]
-    except np.exceptions.TooHardError:
-        return True
-
-
-def overlaps_itself(a: ArrayView) -> bool:
-    """Whether two elements may share memory, as in a broadcast array (no fit result array)."""
-    reach = 0
-    for stride, size in sorted((abs(s), n) for s, n in zip(a.strides, a.shape, strict=True)):
-        if size > 1 and stride <= reach:
-            return 0 not in a.shape
-        reach += stride * (size - 1)
-    return False

@@ -13,7 +13,8 @@ import numpy as np
 from .. import dtypes
 from ..errors import DeviceError, DtypeError, ProblemError
 from ..gemm.problem import TYPES, Problem
-from .arrays import ArrayView, overlap, overlaps_itself
+from .arrays import ArrayView
+from .overlap import overlap, overlaps_itself
 from .placement import Signature, signature
 
 PRECISIONS = ("ieee", "tf32")  # of f32 inputs

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,10 +22,28 @@ from .cache import Cache
 
 Dim3 = tuple[int, int, int]
 Matrix = npt.NDArray[Any]  # two-dimensional, any strides
-Start = Callable[[bytes, int], None]
 Watch = Callable[[int, int], object]
 
 _ON_VM = "device='vm' runs the same kernel, to the same bits, on the CPU"
+
+
+class Bound(Protocol):
+    """A launch with parameters of its own, for one thread: ``view`` is them, to be written."""
+
+    view: memoryview
+
+    def start(self, stream: int) -> None:
+        """Start the kernel."""
+
+
+class Start(Protocol):
+    """A launch, checked."""
+
+    def __call__(self, params: bytes, stream: int) -> None:
+        """Start the kernel with this parameter block."""
+
+    def bind(self, data: bytes) -> Bound:
+        """The launch with such a block of its own."""
 
 
 class Device(Protocol):
@@ -64,7 +82,7 @@ class Device(Protocol):
         cluster: Dim3 | None = None,
         programmatic: bool = False,
     ) -> Start:
-        """A launch, checked: ``start(parameter block, stream)``, to be called often.
+        """A launch, to be started often.
 
         ``programmatic``: it may begin before the kernel ahead of it has ended, and waits itself.
         """
@@ -169,10 +187,7 @@ class VmDevice:
         machine, entry = executable
         more: dict[str, Any] = {"shared": shared, "cluster": cluster, "watch": self.watch}
 
-        def start(params: bytes, stream: int = 0) -> None:
-            machine.launch(entry, grid, block, params, **more)
-
-        return start
+        return _VmStart(partial(machine.launch, entry, grid, block, **more))
 
     def launch(
         self, executable: Any, grid: Dim3, block: Dim3, params: bytes, shared: int, stream: int
@@ -181,6 +196,27 @@ class VmDevice:
 
     def wait(self, stream: int = 0) -> None:
         """Launches here have ended when they return."""
+
+
+class _VmStart:
+    """Runs ``run(parameters)``; there are no streams."""
+
+    def __init__(self, run: Callable[[bytes], None]) -> None:
+        self._run = run
+
+    def __call__(self, params: bytes, stream: int = 0) -> None:
+        self._run(params)
+
+    def bind(self, data: bytes) -> Bound:
+        return _VmBound(self._run, memoryview(bytearray(data)))
+
+
+class _VmBound:
+    def __init__(self, run: Callable[[bytes], None], view: memoryview) -> None:
+        self._run, self.view = run, view
+
+    def start(self, stream: int) -> None:
+        self._run(bytes(self.view))
 
 
 # --- the GPU ----------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from .device import Dim3
 from .device import device as named_device
 from .dlpack import compact
 from .matmul import runs_on, stream_for
+from .overlap import overlap
 from .uploaded import borrowed
 
 
@@ -136,7 +137,7 @@ def _flat(param: Param, view: ArrayView) -> Any:
 
 def _check_apart(param: Param, view: ArrayView, others: list[ArrayView]) -> None:
     for other in others:
-        if not (view.readonly and other.readonly) and arrays.overlap(view, other):
+        if not (view.readonly and other.readonly) and overlap(view, other):
             raise LaunchError(
                 f"{param}: its array shares memory with another argument's, and is not the same",
                 hint="pass the whole array twice, or two that are apart",

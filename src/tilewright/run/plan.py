@@ -9,6 +9,7 @@ Making one traces the kernel and runs nothing.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,10 +23,17 @@ from .device import device as named_device
 from .explain import explain
 from .matmul import How, call, prepare, runs_on
 from .placement import Signature
+from .ready import Ready
 from .route import Route, fresh, route
 from .uploaded import Uploaded
 
 LAYOUTS = ("nn", "nt", "tn", "tt")
+
+
+class _Last(threading.local):
+    """A thread's last call."""
+
+    ready: Ready | None = None
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,7 @@ class Plan:
     traced: Traced = field(repr=False, compare=False)
     chosen: bool = True  # the configuration, by gemm.choose
     asked: Asked | None = field(default=None, repr=False, compare=False)
+    _last: _Last = field(default_factory=_Last, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, way: Route, config: Any) -> Plan:
@@ -72,9 +81,17 @@ class Plan:
 
         Raises ProblemError where they pose another, in sizes, layout, types or alignment.
         """
+        ready = self._last.ready
+        if ready is not None:
+            done = ready(a, b, c, out, alpha, beta)
+            if done is not None:
+                return done
         out_dtype = self.problem.d if out is None else None
-        where, config, how = self.device, self.config, self._how
-        return call(a, b, c, alpha, beta, out, out_dtype, where, config, how, self.problem)
+        how = self.device, self.config, self._how
+        done, ready = call(a, b, c, alpha, beta, out, out_dtype, *how, self.problem)
+        if ready is not None:
+            self._last.ready = ready
+        return done
 
     def upload(
         self, a: Any, b: Any, *, c: Any = None, alpha: Any = 1.0, beta: Any = 0.0, out: Any

@@ -16,7 +16,7 @@ from .. import gemm
 from ..build import Traced
 from ..errors import ConfigError, ProblemError
 from .asked import Asked, check
-from .device import Device, Start
+from .device import Bound, Device, Start
 from .placement import Placement, Signature, compact, padded, placed, placed_by
 
 
@@ -55,6 +55,7 @@ class Scale(NamedTuple):
 
 
 Scales = tuple[Scale, Scale]  # α, β
+Slots = tuple[tuple[int, int], ...]  # which 8 bytes of a parameter block, which address
 
 
 class Route:
@@ -154,11 +155,25 @@ class Route:
         self, a: int, b: int, c: int, d: int, workspace: int, scales: Scales, stream: int
     ) -> None:
         """Start it all for matrices at these addresses."""
-        if self.problem.sums == "s32":
-            _check_whole(*scales)
+        self.check(scales)
         places = (b, a, c, d, workspace) if self.swapped else (a, b, c, d, workspace)
         for start, arguments in self._steps:
             start(arguments.pack(places, scales), stream)
+
+    def check(self, scales: Scales) -> None:
+        """Raises ProblemError for factors that these sums can't have."""
+        if self.problem.sums == "s32":
+            _check_whole(*scales)
+
+    def bind(self) -> list[tuple[Bound, Slots, gemm.Arguments]]:
+        """The kernels with parameter blocks of their own, for one thread, and where the addresses
+        of the caller's A, B, C, D and of a workspace are to be written.
+        """
+        turned = (1, 0, 2, 3, 4) if self.swapped else range(5)
+        return [
+            (start.bind(bytes(given.block)), tuple((w, turned[i]) for w, i in given.slots), given)
+            for start, given in self._steps
+        ]
 
 
 def _majors(a_rows: bool, b_rows: bool) -> tuple[str, str]:

@@ -9,6 +9,7 @@ import pytest
 
 from tilewright import cuda
 from tilewright.run import arrays
+from tilewright.run.overlap import overlap
 
 
 def torch_bf16() -> Any:
@@ -40,7 +41,7 @@ def test_a_view_and_its_cuts(make: Any, gpu: cuda.Gpu) -> None:
     host = np.empty((4, 6), np.uint16)
     gpu.download(host, seen.address)
     assert host.view(np.uint16).any()
-    assert arrays.overlap(seen, cut)
+    assert overlap(seen, cut)
 
 
 @pytest.mark.parametrize("make", [torch_bf16, cupy_f16])

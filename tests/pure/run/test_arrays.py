@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from tilewright import dtypes
 from tilewright.errors import DeviceError, DtypeError, MissingPackage, ProblemError
 from tilewright.run import arrays, dlpack
-from tilewright.run.arrays import ArrayView, overlap, overlaps_itself, view
+from tilewright.run.arrays import ArrayView, view
+from tilewright.run.overlap import overlap, overlaps_itself
 
 NAMES = ("f16", "bf16", "f32", "f64", "s8", "u8", "s32", "e4m3", "e5m2")
 
