@@ -1,4 +1,4 @@
-"""NVIDIA's assembler takes the copying kernels, without spills, for as many CTAs as they ask for."""
+"""NVIDIA's assembler takes the copying kernels, without spills, for several CTAs an SM."""
 
 from __future__ import annotations
 

@@ -1,0 +1,115 @@
+"""Copies of matrices on a GPU, ours beside torch's ``copy_``: microseconds, GB/s read and written.
+
+    python benchmarks/copies.py                     all rows
+    python benchmarks/copies.py lines transposed    some kinds
+    python benchmarks/copies.py --shape 81x14926 --bytes 2 lines
+
+Each row is a median over replays of a CUDA graph of 16 copies, between pairs of matrices that are
+together beyond the L2 where 16 pairs can be. ``lines``: an odd leading dimension to aligned lines;
+``back``: aligned lines to an odd one; ``transposed``; ``strided``: every other element; ``two``:
+two matrices in one launch (torch: in two). What a copy wrote is compared with its source first.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from itertools import count, product
+
+import torch
+
+from tilewright import cuda
+from tilewright.run import device
+from tilewright.run.copies import Move, prepare
+
+TYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+KINDS = ("lines", "back", "transposed", "strided", "two")
+LARGE = [(3163, 14926), (8192, 8193), (81, 14926), (14926, 81)]
+SMALL = [(128, 129), (81, 3163), (1000, 777)]
+BEYOND = 400 << 20  # bytes
+COPIES = 16
+
+Pair = tuple[torch.Tensor, torch.Tensor]
+Work = Callable[[int], object]  # starts on a stream
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("kinds", nargs="*", default=KINDS, metavar="KIND", help=", ".join(KINDS))
+    parser.add_argument("--shape", type=lambda text: tuple(map(int, text.split("x"))))
+    parser.add_argument("--bytes", type=int, choices=TYPES, help="of an element")
+    given = parser.parse_args()
+    shapes = [given.shape] if given.shape else LARGE + SMALL
+    sizes = [given.bytes] if given.bytes else list(TYPES)
+    print(f"{'kind':<11}{'shape':>13} bytes {'ours µs':>9} {'GB/s':>6} {'torch µs':>9} {'GB/s':>6}")
+    for kind, size, shape in product(given.kinds, sizes, shapes):
+        print(row(kind, size, shape), flush=True)
+
+
+def row(kind: str, size: int, shape: tuple[int, int]) -> str:
+    """A line of the table."""
+    both = 2 if kind == "two" else 1
+    nbytes = 2 * both * size * shape[0] * shape[1]
+    sets = [
+        [pair(kind, size, shape) for _ in range(both)]
+        for _ in range(min(max(BEYOND // nbytes, 1), COPIES))
+    ]
+    stream = torch.cuda.current_stream().cuda_stream
+    for pairs in sets:
+        ours(pairs, kind)(stream)
+        if any(not torch.equal(source, target) for source, target in pairs):
+            return f"{kind:<11}{shape[0]:>6}×{shape[1]:<6} {size:>5} WRONG"
+    told = ""
+    for starts in ([ours(pairs, kind) for pairs in sets], [theirs(pairs) for pairs in sets]):
+        us = cuda.time_us(in_turn(starts), calls=COPIES).median
+        told += f" {us:9.2f} {nbytes / us / 1e3:6.0f}"
+    return f"{kind:<11}{shape[0]:>6}×{shape[1]:<6} {size:>5}{told}"
+
+
+def pair(kind: str, size: int, shape: tuple[int, int]) -> Pair:
+    """A source with numbers, and a target."""
+    rows, columns = shape
+    per = 16 // size
+    lying = {
+        "aligned": (-(-columns // per) * per, 1),
+        "lines": (columns | 1, 1),
+        "transposed": (1, rows | 1),
+        "strided": (2 * columns, 2),
+    }
+    ends = {"back": ("aligned", "lines"), "two": ("lines", "aligned")}
+    source, target = (
+        torch.empty_strided(shape, lying[end], dtype=TYPES[size], device="cuda")
+        for end in ends.get(kind, (kind, "aligned"))
+    )
+    return source.random_(0, 100), target
+
+
+def ours(pairs: list[Pair], kind: str) -> Work:
+    """One launch, prepared."""
+    moves = tuple(
+        Move(tuple(s.shape), s.element_size(), s.stride(), t.stride(), kind != "back")
+        for s, t in pairs
+    )
+    start = prepare(device("cuda"), moves)
+    addresses = [x.data_ptr() for both in pairs for x in both]
+    return lambda stream: start(addresses, stream)
+
+
+def theirs(pairs: list[Pair]) -> Work:
+    def start(stream: int) -> None:
+        with torch.cuda.stream(torch.cuda.ExternalStream(stream)):
+            for source, target in pairs:
+                target.copy_(source)
+
+    return start
+
+
+def in_turn(starts: list[Work]) -> Work:
+    turns = count()
+    return lambda stream: starts[next(turns) % len(starts)](stream)
+
+
+if __name__ == "__main__":
+    main()
