@@ -232,12 +232,15 @@ def _transposed(device: Device, way: _Way) -> _Launch:
 
 def _strided(device: Device, way: _Way) -> _Launch:
     traced = kernels.strided(way.size, _programmatic(device))
-    x, y, _ = kernels.BLOCK
     values = {"rows": way.lines, "columns": way.length, "count": way.count}
     for name, end in (("source", way.source), ("target", way.target)):
         strides = {"row": end.between, "column": end.within, "apart": end.apart}
         values |= {f"{name}_{axis}": far // way.size for axis, far in strides.items()} | {name: 0}
-    grid = -(-way.lines // y), min(-(-way.length // x), _MOST_Y), min(way.count, _MOST_Z)
+    grid = (
+        -(-way.lines // kernels.ROWS),
+        min(-(-way.length // kernels.BLOCK[0]), _MOST_Y),
+        min(way.count, _MOST_Z),
+    )
     return _prepared(device, traced, grid, kernels.BLOCK, values, _slots(traced, way))
 
 

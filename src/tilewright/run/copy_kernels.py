@@ -13,7 +13,7 @@ beyond the last one's is read. (Those before the first are in its allocation, wh
 lines, exchanges elements among its registers, and writes words along the target's, with a tile in
 shared memory between whose pitch is an odd number of words.
 
-``strided``: any strides, an element a thread.
+``strided``: any strides, element by element.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def _gather(k: Builder, job: Any) -> None:
     """The tile to shared memory, by words along the target's lines."""
     per = job.per
     job.column, job.line = job.i + job.lane * per, job.j + job.warp * per
-    across = job.from_ + (job.column * job.size).to("s64")
+    across = job.from_ + job.column.to("s64") * job.size
     address = across + job.line.to("s64") * job.source_line
     place = job.shared + (job.lane * job.pitch + job.warp)
     beyond = job.source_line * (WARPS * per - per + 1)
@@ -287,7 +287,7 @@ def _scatter(k: Builder, job: Any) -> None:
     aligned = ((job.to | job.target_line) & (4 - 1)) == 0
     for half in range(0, job.pitch - 1, 32):
         j = job.j + (half + job.lane) * per
-        at = address + (j * job.size).to("s64")
+        at = address + j.to("s64") * job.size
         fits = j + per <= job.room
         with k.if_(fits & aligned if per > 1 else fits):
             to = at
@@ -331,6 +331,7 @@ def transposed(size: int, programmatic: bool) -> Traced:
 # --- any strides --------------------------------------------------------------------------------
 
 BLOCK = (32, 8, 1)
+ROWS = 32  # of a CTA
 
 
 def _strided(
@@ -338,19 +339,26 @@ def _strided(
     source_row: Any, source_column: Any, source_apart: Any,
     target_row: Any, target_column: Any, target_apart: Any, *, programmatic: bool,
 ) -> None:  # fmt: skip
-    """One element for each thread; a thread walks on where the grid ends."""
-    row = k.ctaid.x * BLOCK[1] + k.tid.y
-    first = k.ctaid.y * BLOCK[0] + k.tid.x
+    """A few rows of a column for each thread, which walks on where the grid ends."""
+    first = k.ctaid.x * ROWS + k.tid.y
+    there = [first + BLOCK[1] * u < rows for u in range(ROWS // BLOCK[1])]
+    begin = k.ctaid.y * BLOCK[0] + k.tid.x
+    i = first.to("s64")
     _wait(k, programmatic)
-    with k.if_(row < rows):
-        i = row.to("s64")
-        for matrix in k.range(k.ctaid.z, count, k.nctaid.z):
-            far = matrix.to("s64")
-            from_ = source + (i * source_row + far * source_apart)
-            to = target + (i * target_row + far * target_apart)
-            for column in k.range(first, columns, k.nctaid.y * BLOCK[0]):
-                j = column.to("s64")
-                to[j * target_column] = from_[j * source_column]
+    for matrix in k.range(k.ctaid.z, count, k.nctaid.z):
+        far = matrix.to("s64")
+        from_ = source + (i * source_row + far * source_apart)
+        to = target + (i * target_row + far * target_apart)
+        for column in k.range(begin, columns, k.nctaid.y * BLOCK[0]):
+            j, moved = column.to("s64"), []
+            for u, p in enumerate(there):
+                place = from_ + (j * source_column + source_row * (BLOCK[1] * u))
+                with k.when(p):
+                    moved.append(place[0])
+            for u, p in enumerate(there):
+                place = to + (j * target_column + target_row * (BLOCK[1] * u))
+                with k.when(p):
+                    place[0] = moved[u]
 
 
 @cache
