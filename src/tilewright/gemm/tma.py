@@ -44,7 +44,7 @@ PARAMETERS = {
 # registers of a thread of (the warpgroup that copies, one that multiplies), by how many multiply
 REGISTERS = {2: (24, 240), 3: (32, 160)}
 STAND_IN = 1 << 20  # for an address in a map that none is written to yet
-BEYOND = 1 << 30  # where no matrix has elements along K
+BEYOND = (1 << 32) - (1 << 16)  # along K, before the first element: copies bring zeros
 
 
 def operands(problem: Problem, config: TmaConfig) -> tuple[Operand, Operand]:
@@ -110,11 +110,9 @@ def arguments(
     values |= {"m": m, "n": n, "k_total": problem.k, "batches": problem.batch, "whole": whole}
     for name, of in lines.items():
         if name in readers:
-            part, (count, length) = readers[name], shapes[name]
-            leading = max(of.leading, -(-length * part.size // 16) * 16 // part.size)
             stack = (problem.batch, of.apart) if problem.batched else ()
-            matrix = Matrix(STAND_IN, count, length, leading, *stack)
-            values[f"map_{name}"] = part.map(matrix).encode()
+            matrix = Matrix(STAND_IN, *shapes[name], of.leading, *stack)
+            values[f"map_{name}"] = readers[name].map(matrix).encode()
         if name in "cd":
             values |= {f"ld{name}": of.leading, f"apart_{name}": of.apart}
     cut = (config.tiles(problem) - whole) * config.split

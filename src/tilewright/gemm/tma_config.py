@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from math import gcd
 
 from ..errors import ConfigError, TargetError
+from ..mma.map_rules import EXTENT
+from ..mma.rows import INTEGER_N
 from ..target import Device
 from .problem import Problem
 
@@ -19,7 +22,9 @@ ROWS = 64  # of D that a wgmma computes
 BUFFERS = 2  # of each warpgroup for D on its way out
 LINE = 128  # bytes of the longest swizzled line
 PROMOTED = 128  # of K, after which fast sums of 8-bit floats are added up in f32
-MOST_SUMS = {1: 208, 2: 208, 3: 96}  # registers of a thread, by how many warpgroups multiply
+# registers of a thread for sums, and what C or the edge of a line takes of them, by how many
+# warpgroups multiply
+MOST_SUMS = {1: (208, 72), 2: (208, 72), 3: (96, 16)}
 MOST_SPLIT = 64
 RESERVED = 1024  # bytes of shared memory for barriers, at most
 
@@ -150,10 +155,12 @@ class TmaConfig:
 
 def taken(problem: Problem) -> Problem:
     """The problem as tensor copies and wgmma take it: A and B aligned, and 8- and 32-bit ones along
-    K. What lies otherwise is copied first.
+    K. What lies otherwise is copied first. D's alignment counts the end of its lines, too: a copy
+    writes 16 bytes or nothing, and what follows a line is not D's.
     """
     majors = {} if problem.input.bits == 16 else {"a_major": "k", "b_major": "k"}
-    return replace(problem, align_a=16, align_b=16, **majors)
+    align_d = gcd(problem.align_d, problem.n * problem.output.bits // 8)
+    return replace(problem, align_a=16, align_b=16, align_d=align_d, **majors)
 
 
 def check(problem: Problem, config: TmaConfig, device: Device) -> None:
@@ -169,14 +176,25 @@ def check(problem: Problem, config: TmaConfig, device: Device) -> None:
             f"{config} needs {need} bytes of shared memory; {device.name} has {have} for a CTA",
             hint="fewer stages or a smaller tile",
         )
-    most, sums = MOST_SUMS[config.consumers], config.accumulators * (1 + problem.promoted)
+    most, sums = _most_sums(problem, config), config.accumulators * (1 + problem.promoted)
     if sums > most:
         raise ConfigError(
-            f"{config}: a thread's sums take {sums} registers, {most} at most",
+            f"{config}: a thread's sums take {sums} registers, {most} at most for {problem}",
             hint="more warpgroups or a smaller tile",
         )
     if config.ctas > device.limits.cluster:
         raise ConfigError(f"{config}: a cluster has at most {device.limits.cluster} CTAs")
+
+
+def _most_sums(problem: Problem, config: TmaConfig) -> int:
+    """Registers of a thread that are left for sums: the way out takes more of them where there is a
+    C, or where D's lines begin at less than 16 bytes.
+    """
+    aligned = min(problem.align_d, problem.align_c if problem.with_c else 16) == 16
+    most, taken = MOST_SUMS[config.consumers]
+    if config.split > 1 and not config.tail:  # another kernel writes D
+        return most
+    return most - taken * (problem.with_c + (not aligned))
 
 
 def _check_problem(problem: Problem, config: TmaConfig) -> None:
@@ -185,8 +203,12 @@ def _check_problem(problem: Problem, config: TmaConfig) -> None:
         raise ConfigError(f"{config}: tensor copies want lines of A and B at multiples of 16 bytes")
     if bits != 16 and (problem.a_major != "k" or problem.b_major != "k"):
         raise ConfigError(f"{config}: wgmma reads {problem.a} along K alone")
-    if bk * bits < 8 * LINE or (problem.promoted and bk != PROMOTED):
-        least = PROMOTED if problem.promoted else 8 * LINE // bits
+    if problem.sums == "s32" and bn not in INTEGER_N:
+        raise ConfigError(f"{config}: N of integers is 8, 24 or a multiple of 16, not {bn}")
+    if problem.promoted and bk != PROMOTED:
+        raise ConfigError(f"{config}: the tile's K is {PROMOTED} for {problem.a}, or sums are fast")
+    if bk * bits < 8 * LINE:
+        least = 8 * LINE // bits
         raise ConfigError(f"{config}: the tile's K is {least} at least for {problem.a}")
     sides = (bm, problem.b_major if config.swap else problem.a_major, config.cluster[1]), (
         bn, problem.a_major if config.swap else problem.b_major, config.cluster[0],
@@ -194,11 +216,16 @@ def _check_problem(problem: Problem, config: TmaConfig) -> None:
     for extent, major, sharers in sides:
         unit = sharers * (8 if major == "k" else _line(extent, bits))
         if extent % unit:
-            raise ConfigError(f"{config}: {sharers} CTAs don't share {extent} rows by whole lines")
+            by = f", shared by {sharers} CTAs" if sharers > 1 else ""
+            raise ConfigError(f"{config}: {extent} is no multiple of {unit}, of whole lines{by}")
+        lines = extent // sharers if major == "k" else bk
+        if lines > EXTENT:
+            raise ConfigError(f"{config}: a copy brings {EXTENT} lines at most, not {lines}")
     if not config.swap and bn * problem.output.bits % (8 * LINE // 4):
         raise ConfigError(f"{config}: a tile's columns of D leave by 32 bytes")
 
 
 def _line(extent: int, bits: int) -> int:
-    """Elements of the longest line that divides an extent."""
-    return next(n for n in (1024 // bits, 512 // bits, 256 // bits, 8) if extent % n == 0)
+    """Elements of the longest swizzled line that divides an extent, else of the shortest."""
+    least = 256 // bits
+    return next((n for n in (4 * least, 2 * least) if extent % n == 0), least)

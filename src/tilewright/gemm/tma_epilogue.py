@@ -46,6 +46,7 @@ class Way:
     swap: bool
     with_c: bool
     copied: bool  # D and C by tensor copies
+    align: int = 16  # bytes that are moved at once, where not
     scaled: bool = True
 
     @classmethod
@@ -53,13 +54,16 @@ class Way:
         copied = problem.align_d == 16 and (problem.align_c == 16 or not problem.with_c)
         out, columns = problem.output, config.tile[1]
         width = config.width(out.bits)
-        return cls(out, problem.sums, width, columns, config.swap, problem.with_c, copied)
+        align = min(problem.align_d, problem.align_c if problem.with_c else 16)
+        with_c = problem.with_c
+        return cls(out, problem.sums, width, columns, config.swap, with_c, copied, align)
 
     @classmethod
     def of_sums(cls, problem: Problem, config: TmaConfig) -> Way:
         """For sums over a part of K, as they are."""
         kind, width = dtype(problem.sums), config.width(32)
-        return cls(kind, problem.sums, width, config.tile[1], config.swap, False, True, False)
+        columns = config.tile[1]
+        return cls(kind, problem.sums, width, columns, config.swap, False, True, scaled=False)
 
     @property
     def size(self) -> int:
@@ -167,10 +171,8 @@ class Epilogue:
             with k.when(self.first):
                 k.bulk_wait(BUFFERS - 1 if number else 0, read=True)
         self.barrier()
-        scaled = way.scaled and way.sums != "s32"
-        values = [self.alpha * v for v in sums] if scaled else sums
-        if way.with_c:
-            values = self._with_c(tile, values, place)
+        held = self._fetch(tile, place) if way.with_c else None
+        values = self._values(sums, held)
         self._lay(values, tile)
         if not way.copied:
             self.barrier()
@@ -222,8 +224,8 @@ class Epilogue:
             places = way.mma.thr_slice(self.thread).partition_C(tile)
             k.copy(*((places, held) if loads else (held, places)))
 
-    def _with_c(self, tile: Tensor, values: list[Any], place: Any) -> list[Any]:
-        """β·C + values, where β is not 0."""
+    def _fetch(self, tile: Tensor, place: Any) -> Tensor:
+        """C's part in registers, where β is not 0."""
         k, way = self.k, self.way
         held = self._held()
         with k.if_(self.use_c):
@@ -238,11 +240,20 @@ class Epilogue:
                 self.barrier()
             self._between(held, tile, loads=True)
             self.barrier()
-        old = k.values(held)
+        return held
+
+    def _values(self, sums: list[Any], held: Tensor | None) -> list[Any]:
+        """What D's elements are, before they are rounded."""
+        k, way = self.k, self.way
+        whole = way.sums == "s32"
+        scaled = way.scaled and not whole
+        if held is None:
+            return [self.alpha * v for v in sums] if scaled else sums
         made = []
-        for before, value in zip(old, values, strict=True):
+        for i, v in enumerate(sums):
+            value, before = self.alpha * v if scaled else v, held[i]
             before = before if before.dtype.name in ("f32", "s32") else before.to("f32")
-            total = value + before if way.sums == "s32" else k.fma(self.beta, before, value)
+            total = value + before if whole else k.fma(self.beta, before, value)
             made.append(k.select(self.use_c, total, value))
         return made
 
@@ -262,26 +273,38 @@ class Epilogue:
                 k.tma_load(here, matrix.map, at, barrier)
 
     def _move(self, tile: Tensor, matrix: Target, place: Any, *, out: bool) -> None:
-        """A part element by element, a warp along a row of D."""
+        """A part by threads, a warp along a row of D: as many neighbours at once as lie together in
+        memory, and singly where they cross D's edge.
+        """
         k, way = self.k, self.way
         along, across, batch = place
         lane, warp = self.thread & 31, self.thread >> 5
-        base = matrix.pointer.cast(way.type)
+        count = min(way.align // way.size, way.length)
         start = across.to("u64") * matrix.leading + along.to("u64")
         if batch is not None:
             start = start + batch.to("u64") * matrix.apart
-        base = base + start
+        base = matrix.pointer.cast(way.type) + start
+        left = k.max(self.limits[1].view("s32") - along.view("s32"), 0).view("u32")
         for line in k.range(warp, way.lines, WARPGROUP // 32, unroll=False):
-            for i in range(0, way.length, 32):
-                x = lane + i
-                inside = (along + x < self.limits[1]) & (across + line < self.limits[0])
-                if way.length < 32:
-                    inside = inside & (x < way.length)
-                x_in = k.select(inside, x, 0)
-                here = tile.at((x_in, line) if way.swap else (line, x_in))
-                there = base + (line.to("u64") * matrix.leading + x_in.to("u64"))
-                with k.when(inside):
-                    if out:
-                        there.store(here[0])
-                    else:
-                        here[0] = there[0]
+            exists = across + line < self.limits[0]
+            for i in range(0, way.length, 32 * count):
+                first = lane * count + i
+                if i + 32 * count > way.length:
+                    exists, first = exists & (first < way.length), k.min(first, way.length - count)
+                here = tile.at((first, line) if way.swap else (line, first))
+                there = base + (line.to("u64") * matrix.leading + first.to("u64"))
+                ends = (here, there) if out else (there, here)
+                whole = first + count <= left
+                with k.when(exists & whole):
+                    _copy(*ends, count)
+                for j in range(count if count > 1 else 0):
+                    with k.when(exists & ~whole & (first + j < left)):
+                        _copy(ends[0] + j, ends[1] + j, 1)
+
+
+def _copy(source: Pointer, target: Pointer, count: int) -> None:
+    """So many neighbours at once."""
+    size = count * source.size
+    words = f"b{min(8 * size, 32)}"
+    loaded = source.cast(words).aligned(size).load(max(size // 4, 1))
+    target.cast(words).aligned(size).store(loaded)

@@ -21,7 +21,7 @@ from ..layout import ComposedLayout, local_tile
 from ..mma import TensorMap, make_descriptor, make_smem_layout
 
 WGMMA_K = 32  # bytes of K that an instruction multiplies
-PROMOTION = 256  # bytes that a miss brings to the L2
+PROMOTION = 128  # bytes that a miss brings to the L2; 256 costs where lines straddle
 
 
 @dataclass(frozen=True)
