@@ -35,104 +35,46 @@ class Matrix:
     align: int
 
 
-class Epilogue:
-    """Writes a warp's accumulators out. A *piece* is 16 bytes of a row of D, one lane's work at a
-    time.
+class Pieces:
+    """Writes D from f32 registers, and reads C, by *pieces*: 16 bytes of a row, a lane's work at a
+    time. ``full``: tiles cover D without a rest. ``begin`` comes first.
     """
 
     def __init__(
-        self,
-        k: Builder,
-        problem: Problem,
-        config: Config,
-        mma: MmaAtom,
-        d: Matrix,
-        c: Matrix | None,
+        self, k: Builder, problem: Problem, full: bool, d: Matrix, c: Matrix | None
     ) -> None:
-        self.k, self.problem, self.config, self.mma = k, problem, config, mma
+        self.k, self.problem, self.full = k, problem, full
         self.d, self.c = d, c
         self.size = problem.output.bits // 8
         self.elements = 16 // self.size
-        bm, bn, _ = config.tile
-        self.full = problem.m % bm == 0 and problem.n % bn == 0
-        self.columns = config.warp_tile[1]
 
-    def run(
-        self,
-        acc: Tensor,
-        shared: Pointer,
-        first: tuple[Reg, Reg],
-        limits: tuple[Reg, Reg],
-        scale: tuple[Reg, Reg],
-    ) -> None:
-        """Write the accumulators (values, 16 rows, 8 columns) of this thread, in a tile that begins
-        at ``first``.
-
-        ``shared``: free shared memory; ``limits``: M and N; ``scale``: α and β.
-        """
-        k = self.k
+    def begin(self, limits: tuple[Reg, Reg], scale: tuple[Reg, Reg]) -> None:
+        """``limits``: M and N; ``scale``: α and β."""
         self.limits, (self.alpha, self.beta) = limits, scale
         self.use_c = self.beta != 0.0 if self.c else None
-        staged = self._staged(shared)
-        laid = TiledMma(self.mma).thr_slice(k.laneid).partition_C(staged)
-        pieces = self._pieces()
-        self.take, thread = pieces.atom, pieces.thr_slice(k.laneid)
-        taken = thread.partition_S(staged)
-        where = thread.partition_D(self._block(make_identity_tensor(self.config.tile[:2]), first))
-        matrices = [
-            m and thread.partition_D(self._block(self._tile(m), first)) for m in (self.d, self.c)
-        ]
-        down, across = taken.size(1), taken.size(2)
-        for i in range(acc.size(1)):
-            k.syncwarp()
-            k.copy(acc[None, i, None], laid[None, 0, None])
-            k.syncwarp()
-            for row, column in product(range(down), range(across)):
-                piece = 0, i * down + row, column
-                self._piece(taken[None, row, column], where, matrices, piece)
 
-    def _staged(self, shared: Pointer) -> Tensor:
-        """16 rows of this warp's block on their way out, some room between them."""
-        pitch = self.columns + PAD
-        warps = self.config.threads // WARP
-        layout = Layout((16, self.columns, warps), (pitch, 1, 16 * pitch))
-        return make_tensor(shared.cast("f32"), layout)[None, None, self.k.warpid]
+    def tile(self, matrix: Matrix, tile: tuple[int, ...], first: tuple[Any, Any]) -> Tensor:
+        """D or C from an element on, as a tile of it lies there."""
+        layout = Layout(tile[:2], (matrix.leading, 1))
+        whole = make_tensor(matrix.pointer.cast(self.problem.d), layout)
+        return whole.domain_offset(first)
 
-    def _pieces(self) -> TiledCopy:
-        """How the lanes share the pieces: neighbours along the rows."""
-        per_row = min(WARP, self.columns // self.elements)
-        lanes = Layout((WARP // per_row, per_row), (per_row, 1))
-        atom = CopyAtom(UniversalCopy(32 * self.elements), "f32")
-        return make_tiled_copy(atom, lanes, Layout((1, self.elements)))
-
-    def _tile(self, matrix: Matrix) -> Tensor:
-        """D or C from its first element on, as a tile of it lies there."""
-        rows, columns, _ = self.config.tile
-        layout = Layout((rows, columns), (matrix.leading, 1))
-        return make_tensor(matrix.pointer.cast(self.problem.d), layout)
-
-    def _block(self, tile: Tensor, first: tuple[Any, Any]) -> Tensor:
-        """This warp's block of a tile that begins at ``first``."""
-        warp = idx2crd(self.k.warpid, self.config.warps)
-        block: Tensor = local_tile(tile.domain_offset(first), self.config.warp_tile, warp)
-        return block
-
-    def _piece(self, staged: Tensor, where: Tensor, matrices: Any, piece: Any) -> None:
+    def piece(self, sums: list[Reg], at: Any, d: Pointer, c: Pointer | None) -> None:
+        """The piece of D where ``d`` points, and ``c``: it begins at the row and column ``at`` (or
+        None, where tiles cover D).
+        """
         k = self.k
         inside = left = None
-        if not self.full:
-            row, column = where[piece]
+        if at is not None:
+            row, column = at
             inside = row < self.limits[0]
             left = self.limits[1].view("s32") - column.view("s32")
-        taken = k.make_rmem_tensor(self.elements, "f32")
-        k.copy(self.take, staged, taken)
-        values = [self.alpha * v for v in k.values(taken)]
-        d, c = (m and m.at(piece).cast("b8") for m in matrices)
-        if self.c is not None:
-            old = self._read(c, self.c.align, inside, left)
-            sums = [k.fma(self.beta, before, v) for before, v in zip(old, values, strict=True)]
-            values = [k.select(self.use_c, s, v) for s, v in zip(sums, values, strict=True)]
-        self._write(d, self.d.align, self._words(values), inside, left)
+        values = [self.alpha * v for v in sums]
+        if self.c is not None and c is not None:
+            old = self._read(c.cast("b8"), self.c.align, inside, left)
+            added = [k.fma(self.beta, before, v) for before, v in zip(old, values, strict=True)]
+            values = [k.select(self.use_c, s, v) for s, v in zip(added, values, strict=True)]
+        self._write(d.cast("b8"), self.d.align, self._words(values), inside, left)
 
     # --- formats: a word is 32 bits, two 16-bit numbers or one f32 ---
 
@@ -216,3 +158,83 @@ class Epilogue:
     def _write_half(self, at: Pointer, words: list[Any], byte: int) -> None:
         halves = self.k.unpack(words[byte // 4], "b16")
         self.k.emit("st.global.b16", at.add_bytes(byte), halves[byte % 4 // 2])
+
+
+class Epilogue(Pieces):
+    """Writes a warp's accumulators out."""
+
+    def __init__(
+        self,
+        k: Builder,
+        problem: Problem,
+        config: Config,
+        mma: MmaAtom,
+        d: Matrix,
+        c: Matrix | None,
+    ) -> None:
+        bm, bn, _ = config.tile
+        super().__init__(k, problem, problem.m % bm == 0 and problem.n % bn == 0, d, c)
+        self.config, self.mma = config, mma
+        self.columns = config.warp_tile[1]
+
+    def run(
+        self,
+        acc: Tensor,
+        shared: Pointer,
+        first: tuple[Reg, Reg],
+        limits: tuple[Reg, Reg],
+        scale: tuple[Reg, Reg],
+    ) -> None:
+        """Write the accumulators (values, 16 rows, 8 columns) of this thread, in a tile that begins
+        at ``first``.
+
+        ``shared``: free shared memory; ``limits``: M and N; ``scale``: α and β.
+        """
+        k = self.k
+        self.begin(limits, scale)
+        staged = self._staged(shared)
+        laid = TiledMma(self.mma).thr_slice(k.laneid).partition_C(staged)
+        pieces = self._pieces()
+        self.take, thread = pieces.atom, pieces.thr_slice(k.laneid)
+        taken = thread.partition_S(staged)
+        tile = self.config.tile
+        identity = make_identity_tensor(tile[:2]).domain_offset(first)
+        where = thread.partition_D(self._block(identity))
+        matrices = [
+            m and thread.partition_D(self._block(self.tile(m, tile, first)))
+            for m in (self.d, self.c)
+        ]
+        down, across = taken.size(1), taken.size(2)
+        for i in range(acc.size(1)):
+            k.syncwarp()
+            k.copy(acc[None, i, None], laid[None, 0, None])
+            k.syncwarp()
+            for row, column in product(range(down), range(across)):
+                piece = 0, i * down + row, column
+                self._piece(taken[None, row, column], where, matrices, piece)
+
+    def _staged(self, shared: Pointer) -> Tensor:
+        """16 rows of this warp's block on their way out, some room between them."""
+        pitch = self.columns + PAD
+        warps = self.config.threads // WARP
+        layout = Layout((16, self.columns, warps), (pitch, 1, 16 * pitch))
+        return make_tensor(shared.cast("f32"), layout)[None, None, self.k.warpid]
+
+    def _pieces(self) -> TiledCopy:
+        """How the lanes share the pieces: neighbours along the rows."""
+        per_row = min(WARP, self.columns // self.elements)
+        lanes = Layout((WARP // per_row, per_row), (per_row, 1))
+        atom = CopyAtom(UniversalCopy(32 * self.elements), "f32")
+        return make_tiled_copy(atom, lanes, Layout((1, self.elements)))
+
+    def _block(self, tile: Tensor) -> Tensor:
+        """This warp's block of a tile."""
+        warp = idx2crd(self.k.warpid, self.config.warps)
+        block: Tensor = local_tile(tile, self.config.warp_tile, warp)
+        return block
+
+    def _piece(self, staged: Tensor, where: Tensor, matrices: Any, piece: Any) -> None:
+        taken = self.k.make_rmem_tensor(self.elements, "f32")
+        self.k.copy(self.take, staged, taken)
+        d, c = (m and m.at(piece) for m in matrices)
+        self.piece(self.k.values(taken), None if self.full else where[piece], d, c)

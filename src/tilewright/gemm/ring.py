@@ -1,0 +1,207 @@
+"""A ring of stages that cp.async fills: what kernels of this kind have in common.
+
+A CTA computes a tile. While the warps multiply one stage, the copies of the ``stages - 1`` after it
+are under way; and while they multiply a part of K, the fragments of the next part are on their way
+from shared memory:
+
+    for each tile of K:
+        for each part of it but the last:
+            multiply; meanwhile load the fragments of the following part
+                and start a share of the copies of tile + stages - 1
+        the last: multiply one half; wait for the next stage, barrier;
+            multiply the other, meanwhile load its first fragments
+
+What a fragment is, and how two are multiplied, a kernel's own class says.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from itertools import chain, islice
+from typing import Any
+
+from ..build import Builder, Pointer, Reg
+from .operand import Operand, Tile
+from .problem import Problem
+from .scale import global_pointer
+from .schedule import place
+
+PARAMETERS = {
+    "a": "u64", "b": "u64", "c": "u64", "d": "u64",
+    "m": "u32", "n": "u32", "k_total": "u32",
+    "lda": "u64", "ldb": "u64", "ldc": "u64", "ldd": "u64",
+    "alpha": "f32", "beta": "f32", "alpha_ptr": "u64", "beta_ptr": "u64",
+}  # fmt: skip
+
+
+def shape_class(problem: Problem, config: Any) -> Problem:
+    """The problem that stands for all with the same kernel: only which sizes are multiples of the
+    tile matters.
+    """
+    pairs = zip((problem.m, problem.n, problem.k), config.tile, strict=True)
+    return problem.sized(*(tile if size % tile == 0 else tile + 1 for size, tile in pairs))
+
+
+def exhaust(steps: Iterator[None]) -> None:
+    """Do what is left of some steps."""
+    for _ in steps:
+        pass
+
+
+class Ring(ABC):
+    """The kernel's parts, in the order they run. ``a`` and ``b``: fragments of two parts of K each,
+    by turns; ``sums``: accumulators by A's and B's fragments.
+    """
+
+    PART: int  # of K that a fragment holds
+    a: list[list[Any]]
+    b: list[list[Any]]
+    sums: list[list[Any]]
+
+    def __init__(self, k: Builder, config: Any, parts: tuple[Operand, ...], shared: Pointer):
+        self.k, self.config, self.parts, self.shared = k, config, parts, shared
+        self.stage_bytes = sum(p.bytes for p in parts)
+        self.ring_bytes = self.stage_bytes * config.stages
+
+    @abstractmethod
+    def partition(self) -> None:
+        """Let this thread's warp read its part of both operands."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Sums, all zero."""
+
+    @abstractmethod
+    def loads(self, part: int, stage: Any) -> Iterator[None]:
+        """Load the fragments of a part of K from the stage at byte ``stage`` into the buffer that
+        the products before do not read, what is needed first first.
+        """
+
+    @abstractmethod
+    def product(self, a: Any, b: Any, sums: Any) -> None:
+        """sums += a · b."""
+
+    def inputs(
+        self,
+        a: tuple[Reg, Reg],
+        b: tuple[Reg, Reg],
+        limits: tuple[Reg, Reg],
+        depth: Reg,
+        index: Any = None,
+    ) -> None:
+        """Find this CTA's tile (the ``index``-th), this warp's part of it, and set up both
+        operands, each an address and a leading dimension.
+        """
+        k, config = self.k, self.config
+        bk = config.tile[2]
+        self.limits = limits
+        self.first = self.tile_at(k.ctaid.x if index is None else index)
+        self.depth, self.steps = depth, (depth + (bk - 1)) // bk
+        self.tiles, offset = [], 0
+        given = zip(self.parts, (a, b), limits, self.first, strict=True)
+        for operand, (pointer, leading), limit, first in given:
+            at, source = self.shared + offset, global_pointer(k, pointer)
+            self.tiles.append(Tile(k, operand, source, leading, limit, depth, first, at))
+            offset += operand.bytes
+        self.partition()
+        self.chunks = sum(tile.count for tile in self.tiles)
+        self.write, self.read, self.first_k = (k.var("u32", 0) for _ in range(3))
+
+    def counts(self) -> tuple[Any, Any]:
+        """Rows and columns of tiles."""
+        bm, bn, _ = self.config.tile
+        return (self.limits[0] + (bm - 1)) // bm, (self.limits[1] + (bn - 1)) // bn
+
+    def tile_at(self, index: Any) -> tuple[Any, Any]:
+        """Where the ``index``-th tile begins: they go down groups of ``group`` rows of tiles, so
+        that neighbours share A and B in the L2.
+        """
+        bm, bn, _ = self.config.tile
+        row, column = place(self.k, index, *self.counts(), self.config.group)
+        return row * bm, column * bn
+
+    def begin(self, wanted: Any = True) -> None:
+        """Start the copies of a tile's first stages."""
+        for variable in (self.write, self.read, self.first_k):
+            variable.set(0)
+        for stage in range(self.config.stages - 1):
+            there = self.steps > stage
+            exhaust(self._copies(there if wanted is True else there & wanted))
+            self._commit()
+
+    def mainloop(self) -> None:
+        """The tile's sums."""
+        k, stages = self.k, self.config.stages
+        inner = self.config.tile[2] // self.PART
+        self.clear()
+        k.cp_async_wait(stages - 2)
+        k.barrier()
+        exhaust(self._loads(0))
+        for step in k.range(0, self.steps):
+            copies = self._copies(step + (stages - 1) < self.steps)
+            for part in range(inner - 1):
+                share = self._share(part + 1, inner - 1) - self._share(part, inner - 1)
+                self._multiply(part, chain(self._loads(part + 1), islice(copies, share)))
+            exhaust(copies)
+            self._commit()
+            self._turn(inner - 1)
+        k.cp_async_wait(0)
+        k.barrier()
+
+    def _share(self, part: int, parts: int) -> int:
+        """How many of a thread's copies are started before a part."""
+        return self.chunks * part // parts
+
+    def _turn(self, part: int) -> None:
+        """The last part of a tile. The barrier that opens the next stage stands between two shares
+        of the products, so that there is work while warps wait for one another and for the first
+        fragments.
+        """
+        k = self.k
+        middle = len(self.b[part % 2]) // 2
+        self._multiply(part, iter(()), 0, middle)
+        k.cp_async_wait(self.config.stages - 2)
+        k.barrier()
+        self._advance(self.read)
+        self._multiply(part, self._loads(0), middle)
+
+    def _multiply(
+        self, part: int, meanwhile: Iterator[None], first: int = 0, last: int | None = None
+    ) -> None:
+        """The products of a part of K (of B's fragments ``first`` to ``last``), with a step of
+        ``meanwhile`` before each until there is none left.
+
+        All rows of A meet a column of B before the next one comes, up one column and down the
+        other: a tensor core that holds B still takes less power, and power is what limits large
+        products.
+        """
+        a, b = self.a[part % 2], self.b[part % 2]
+        rows = range(len(a))
+        for j in range(first, len(b) if last is None else last):
+            for i in rows if j % 2 == 0 else reversed(rows):
+                next(meanwhile, None)
+                self.product(a[i], b[j], self.sums[i][j])
+        exhaust(meanwhile)
+
+    def _loads(self, part: int) -> Iterator[None]:
+        return self.loads(part, self.k.mov(self.read))
+
+    def _copies(self, wanted: Any) -> Iterator[None]:
+        """The next tile's copies, if there is such a tile, a chunk for each ``next``."""
+        stage = self.k.mov(self.write)
+        return chain(*(tile.copy(self.first_k, stage, wanted) for tile in self.tiles))
+
+    def _commit(self) -> None:
+        """Close a tile's group, whether it exists or not, and go on to the next."""
+        k = self.k
+        k.cp_async_commit()
+        k.add(self.first_k, self.config.tile[2], into=self.first_k)
+        self._advance(self.write)
+
+    def _advance(self, stage: Any) -> None:
+        """To the next stage of the ring."""
+        k = self.k
+        k.add(stage, self.stage_bytes, into=stage)
+        with k.when(stage == self.ring_bytes):
+            k.mov(0, into=stage)
