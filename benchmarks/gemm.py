@@ -29,10 +29,10 @@ from compare.page import page
 from compare.report import Kept, hosts_lines, layouts_line, line_of, record_of, summary
 from compare.rows import GROUPS, HALVES, SQUARES, Row, rows_of
 from compare.start import NAMES
-from compare.stats import FEWEST
 from compare.worker import Failure, Worker
 
 from tilewright import gemm
+from tilewright.run.median import FEWEST
 
 SECONDS = 90.0  # a row may take
 

@@ -10,42 +10,18 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from typing import NamedTuple
 
-FEWEST = 6  # ratios, for bounds of 95 %
+from tilewright.run.median import Median
+
 SLACK = 0.01  # under its figure that a row's lower bound may be
 
 
-class Ratio(NamedTuple):
+class Ratio(Median):
     """The median of ratios and its 95 % bounds."""
-
-    median: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, ratios: Sequence[float]) -> Ratio:
-        """ValueError for fewer than six."""
-        rank = rank_of(len(ratios))
-        ordered = sorted(ratios)
-        return cls(statistics.median(ordered), ordered[rank - 1], ordered[-rank])
 
     def holds(self, figure: float) -> bool:
         """Whether the lower bound is no more than ``SLACK`` under the figure."""
         return self.low >= figure - SLACK
-
-
-def rank_of(count: int) -> int:
-    """The greatest r so that the median is between the r-th of ``count`` ordered values and the
-    r-th from above with 95 %: P(fewer than r heads in ``count`` tosses) ≤ 1/40.
-    """
-    below, rank = 1, 0
-    while 40 * below <= 2**count:
-        rank += 1
-        below += math.comb(count, rank)
-    if not rank:
-        raise ValueError(f"{count} ratios have no bounds of 95 %; {FEWEST} are the fewest")
-    return rank
 
 
 def geomean(values: Sequence[float]) -> float:

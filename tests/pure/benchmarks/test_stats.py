@@ -6,9 +6,11 @@ import math
 
 import numpy as np
 import pytest
-from compare.stats import FEWEST, Ratio, calls, geomean, rank_of, spread, turn
+from compare.stats import Ratio, calls, geomean, spread, turn
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tilewright.run.median import FEWEST, rank_of
 
 RATIOS = st.lists(st.floats(0.1, 10), min_size=FEWEST, max_size=80)
 
@@ -29,7 +31,7 @@ def test_the_rank_is_the_greatest_that_covers(count: int) -> None:
 
 
 def test_too_few_have_no_bounds() -> None:
-    with pytest.raises(ValueError, match="5 ratios"):
+    with pytest.raises(ValueError, match="5 values"):
         Ratio.of([1.0] * 5)
 
 
