@@ -181,7 +181,7 @@ COPY, COPIED = 2.0e-6, 1 / 2.5e12  # for a kernel that lays matrices out, and a 
 
 def _tma_time(problem: Problem, config: TmaConfig, device: Device) -> float:
     """Each SM's steps and ends of tiles, or all that memory must move."""
-    places = device.sms // config.ctas if config.ctas <= 2 else device.sms * 10 // 11 // config.ctas
+    places = config.places(device)
     (bm, bn, bk), (cm, cn), split = config.tile, config.cluster, config.split
     m, n = (problem.n, problem.m) if config.swap else (problem.m, problem.n)
     tiles = ceil(m / (bm * cm)) * ceil(n / (bn * cn)) * problem.batch

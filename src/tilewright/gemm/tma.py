@@ -133,7 +133,7 @@ def shape(problem: Problem, config: TmaConfig, device: Device) -> Shape:
     if config.split > 1:
         whole = config.whole(problem, device)
         pieces = whole + (pieces - whole) * config.split
-    clusters = min(pieces, max(1, device.sms // config.ctas))
+    clusters = min(pieces, config.places(device))
     cluster = (config.ctas, 1, 1) if config.ctas > 1 else None
     return Shape((clusters * config.ctas, 1, 1), (config.threads, 1, 1), cluster, True)
 
