@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..dtypes import DTYPES, DType, dtype
 from ..errors import DtypeError, KernelError, Place
-from ..ptx import tree
+from ..ptx import abi, tree
 from .pointer import Pointer, memory_type
 from .registers import Reg
 
@@ -113,6 +113,14 @@ def parameters(
         )
     specs = {**function.__annotations__, **(given or {})}
     return tuple(_parameter(function, name, specs.get(name), place) for name in names)
+
+
+def block(specs: Mapping[str, Any]) -> abi.Layout:
+    """The parameter block of a kernel whose parameters are these, by name, told without tracing."""
+    given = {name: _parsed(spec, {}) for name, spec in specs.items()}
+    found = [replace(param, name=name) for name, param in given.items() if param is not None]
+    assert len(found) == len(specs)
+    return abi.laid_out("", [param.variable() for param in found])
 
 
 def _parameter(function: Callable[..., Any], name: str, spec: Any, place: Place) -> Param:

@@ -12,7 +12,7 @@ from ..build import Traced
 from ..errors import ConfigError
 from ..target import DEFAULT_DEVICE, Device
 from . import finish, multistage, tma
-from .arguments import Arguments, Lines, Shape, Step
+from .arguments import Arguments, Kernel, Lines, Shape, Step
 from .choose import TABLE, AnyConfig, check, choose, ranked
 from .config import Config
 from .problem import Problem
@@ -20,7 +20,7 @@ from .roofline import Roofline, roofline
 from .tma_config import TmaConfig, taken
 
 __all__ = [
-    "TABLE", "AnyConfig", "Arguments", "Config", "Lines", "Problem", "Roofline", "Shape",
+    "TABLE", "AnyConfig", "Arguments", "Config", "Kernel", "Lines", "Problem", "Roofline", "Shape",
     "Step", "TmaConfig",
     "arguments", "build", "check", "choose", "parse", "ranked", "roofline", "shape", "steps",
     "takes", "workspace",
@@ -61,14 +61,14 @@ def steps(
     device: Device = DEFAULT_DEVICE,
 ) -> tuple[Step, ...]:
     """The kernels that do it, one after another: where K is cut, a second one adds up the parts."""
-    given = problem, config, lines, device
-    main = Step(
-        build(problem, config), shape(problem, config, device), arguments(*given)
-    )
+    given, module = (problem, config, lines, device), _kernel(config)
+    like = module.shape_class(problem, config)
+    launch = shape(problem, config, device)
+    main = Step(Kernel(module.build, like, config), launch, arguments(*given))
     if not workspace(problem, config, device):
         return (main,)
     end = finish.shape(problem, config, device), finish.arguments(*given)
-    return main, Step(finish.build(problem, config), *end)
+    return main, Step(Kernel(finish.build, like, config), *end)
 
 
 def workspace(problem: Problem, config: AnyConfig, device: Device = DEFAULT_DEVICE) -> int:

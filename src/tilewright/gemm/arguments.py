@@ -7,11 +7,13 @@ where a pointer is, or in the first eight bytes of a tensor map.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..build import Traced
-from ..ptx import abi
+from ..build.params import block
+from .problem import Problem
 
 _ADDRESS, _FACTOR = struct.Struct("<Q"), struct.Struct("<f")
 
@@ -35,19 +37,21 @@ class Lines(NamedTuple):
 
 
 class Arguments:
-    """The parameters of one kernel: ``values`` by name, and where the addresses of A, B, C, D and a
-    workspace W are to be written, several places each.
+    """The parameters of one kernel: their types and ``values`` by name, and where the addresses of
+    A, B, C, D and a workspace W are to be written, several places each.
 
     ``slots`` are those places: (which 8 bytes of the block, which of the five).
     """
 
     def __init__(
-        self, traced: Traced, values: Mapping[str, Any], places: Mapping[str, tuple[str, ...]]
+        self,
+        types: Mapping[str, str],
+        values: Mapping[str, Any],
+        places: Mapping[str, tuple[str, ...]],
     ) -> None:
-        layout = abi.layout(traced.entry)
-        names = [p.name for p in traced.params]
-        offsets = {n: p.offset for n, p in zip(names, layout.parameters, strict=True)}
-        self.block = layout.pack([values.get(name, 0) for name in names])
+        layout = block(types)
+        offsets = {n: p.offset for n, p in zip(types, layout.parameters, strict=True)}
+        self.block = layout.pack([values.get(name, 0) for name in types])
         named = [(n, i) for i, x in enumerate("abcdw") for n in places.get(x, ())]
         self.slots = tuple((offsets[n] // _ADDRESS.size, i) for n, i in named)
         self._scales = tuple(
@@ -69,9 +73,25 @@ class Arguments:
             _ADDRESS.pack_into(block, pointer, address)
 
 
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel that is traced when somebody has to see it. Its text is all that decides it."""
+
+    build: Callable[[Problem, Any], Traced]
+    problem: Problem  # the one that stands for all with this kernel
+    config: Any
+
+    def trace(self) -> Traced:
+        """The kernel."""
+        return self.build(self.problem, self.config)
+
+    def __str__(self) -> str:
+        return f"{self.build.__module__}.build({self.problem!r}, {self.config!r})"
+
+
 class Step(NamedTuple):
     """One kernel of a GEMM."""
 
-    traced: Traced
+    kernel: Kernel
     shape: Shape
     arguments: Arguments

@@ -6,6 +6,7 @@ lines of a tile; a thread four neighbours of a line at a time.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -64,12 +65,12 @@ def arguments(
         if name in lines:
             values |= {f"ld{name}": lines[name].leading, f"apart_{name}": lines[name].apart}
     places = {"a": (), "b": (), "c": ("c",), "d": ("d",), "w": ("w",)}
-    return Arguments(build(problem, config), values, places)
+    return Arguments(PARAMETERS, values, places)
 
 
 def build(problem: Problem, config: TmaConfig) -> Traced:
-    """The kernel; sizes don't matter to it."""
-    return _build(problem.sized(1, 1, 1), config)
+    """The kernel; sizes don't matter to it, only whether there are several matrices."""
+    return _build(replace(problem, m=1, n=1, k=1, batch=min(problem.batch, 2)), config)
 
 
 @lru_cache(maxsize=256)

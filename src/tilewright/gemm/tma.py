@@ -18,6 +18,7 @@ of a part go to a workspace as they are, and ``finish`` adds them up.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -58,9 +59,16 @@ def operands(problem: Problem, config: TmaConfig) -> tuple[Operand, Operand]:
     )
 
 
+def shape_class(problem: Problem, config: TmaConfig) -> Problem:
+    """The problem that stands for all with the same kernel: sizes don't matter to it, only whether
+    there are several matrices.
+    """
+    return replace(problem, m=1, n=1, k=1, batch=min(problem.batch, 2))
+
+
 def build(problem: Problem, config: TmaConfig) -> Traced:
-    """The kernel for a problem and a configuration; sizes don't matter to it."""
-    return _build(problem.sized(1, 1, 1), config)
+    """The kernel for a problem and a configuration, traced once for all problems of its class."""
+    return _build(shape_class(problem, config), config)
 
 
 @lru_cache(maxsize=256)
@@ -122,7 +130,7 @@ def arguments(
         values["map_w"] = sums.map(matrix).encode()
     places: dict[str, tuple[str, ...]] = {name: (f"map_{name}",) for name in "abw"}
     places |= {name: (f"map_{name}", name) if way.copied else (name,) for name in "cd"}
-    return Arguments(build(problem, config), values, places)
+    return Arguments(PARAMETERS, values, places)
 
 
 def shape(problem: Problem, config: TmaConfig, device: Device) -> Shape:

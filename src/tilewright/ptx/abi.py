@@ -7,7 +7,7 @@ Parameters follow one another, each at the next multiple of its alignment (its e
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -78,15 +78,20 @@ class Layout:
 
 def layout(function: Function) -> Layout:
     """The parameter block of a kernel."""
+    return laid_out(function.name, function.params)
+
+
+def laid_out(kernel: str, params: Iterable[Variable]) -> Layout:
+    """The block of these parameters."""
     found: list[Parameter] = []
     offset = 0
-    for variable in function.params:
+    for variable in params:
         size, align = extent(variable)
         offset = -(-offset // align) * align
         array = bool(variable.dims) or variable.vector > 1
         found.append(Parameter(variable.name, variable.type, offset, size, align, array))
         offset += size
-    return Layout(function.name, tuple(found))
+    return Layout(kernel, tuple(found))
 
 
 def pack(function: Function, args: Sequence[Any]) -> bytes:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Callable
@@ -18,6 +19,8 @@ import numpy.typing as npt
 from .. import cuda, target, vm
 from ..build import Traced
 from ..errors import DeviceError, TargetError
+from ..gemm import Kernel
+from .built import Built, source
 from .cache import Cache
 
 Dim3 = tuple[int, int, int]
@@ -71,6 +74,9 @@ class Device(Protocol):
 
     def compile(self, traced: Traced) -> Any:
         """The executable of a traced kernel, made once."""
+
+    def kernel(self, kernel: Kernel) -> tuple[Any, int]:
+        """The executable of a GEMM's kernel, made once, and its bytes of dynamic shared memory."""
 
     def prepare(
         self,
@@ -159,6 +165,10 @@ class VmDevice:
         machine.load(traced.module)
         return machine, traced.name
 
+    def kernel(self, kernel: Kernel) -> tuple[Any, int]:
+        traced = kernel.trace()
+        return self.compile(traced), traced.dynamic_shared
+
     def _matrix(self, address: int, like: Matrix, pitch: int) -> Matrix:
         rows, columns = like.shape
         count = (rows - 1) * pitch + columns
@@ -231,12 +241,32 @@ class CudaDevice:
         self.target = target_of(gpu.properties)
         self.alloc, self.free = gpu.alloc, gpu.free
         self.compile = _Once(self._load)
+        self._kernels: dict[Kernel, tuple[cuda.Function, int]] = {}
+        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<{self.name}: {self.gpu.name}>"
 
     def _load(self, traced: Traced) -> cuda.Function:
         return self.gpu.load(self.assemble(traced))[traced.name]
+
+    def kernel(self, kernel: Kernel) -> tuple[cuda.Function, int]:
+        with self._lock:
+            if kernel not in self._kernels:
+                built = self._built(kernel)
+                self._kernels[kernel] = self.gpu.load(built.cubin)[built.entry], built.shared
+            return self._kernels[kernel]
+
+    def _built(self, kernel: Kernel) -> Built:
+        """The kernel's machine code, by what decides it; it is traced where it is not there."""
+        def make() -> bytes:
+            traced = kernel.trace()
+            return Built(traced.name, traced.dynamic_shared, self.assemble(traced)).pack()
+
+        # an older driver can't load what newer tools made
+        tools = f"CUDA {cuda.version()}, {os.environ.get('TILEWRIGHT_PTXAS', '')}"
+        key = f"{self.gpu.arch}\n{tools}\n{source()}\n{kernel}"
+        return Built.unpack(store().get_or_make("kernel", key, make))
 
     def assemble(self, traced: Traced) -> cuda.Cubin:
         """Machine code, from the cache where it is there."""

@@ -144,7 +144,7 @@ class Route:
         }
         made = []
         for step in gemm.steps(self.problem, self.config, lines, self.device.target):
-            executable, shared = self.device.compile(step.traced), step.traced.dynamic_shared
+            executable, shared = self.device.kernel(step.kernel)
             grid, block, cluster, programmatic = step.shape
             more = {"cluster": cluster, "programmatic": programmatic}
             start = self.device.prepare(executable, grid, block, shared, **more)

@@ -1,0 +1,74 @@
+"""Kernels that are kept: found again by what decides them, and whole."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import pytest
+
+from tilewright import cuda, gemm
+from tilewright.ptx import abi
+from tilewright.run.built import Built, source
+from tilewright.target import DEFAULT_DEVICE
+
+PROBLEM = gemm.Problem(512, 384, 256, "bf16", "bf16", "bf16", "k", "k")
+LINES = {"a": gemm.Lines(256), "b": gemm.Lines(256), "d": gemm.Lines(384)}
+CONFIGS = "tma:128x128x64:2:4", "tma:64x64x64:1:3*2", "64x64x64:2x2:3"
+
+
+def steps(problem: gemm.Problem, config: str) -> tuple[gemm.Step, ...]:
+    return gemm.steps(problem, gemm.parse(config), LINES, DEFAULT_DEVICE)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_parameters_are_laid_out_without_tracing(config: str) -> None:
+    for step in steps(PROBLEM, config):
+        layout = abi.layout(step.kernel.trace().entry)
+        assert len(step.arguments.block) == layout.size
+        offsets = {p.name: p.offset for p in layout.parameters}
+        named = {f"param_{x}" for x in "abcdw"} | {f"param_map_{x}" for x in "abcdw"}
+        assert {word * 8 for word, _ in step.arguments.slots} <= {
+            offset for name, offset in offsets.items() if name in named
+        }
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_one_text_is_one_kernel(config: str) -> None:
+    """The next problem is as much a multiple of the tile."""
+    larger = PROBLEM.sized(1024, 768, 1024)
+    for one, other in zip(steps(PROBLEM, config), steps(larger, config), strict=True):
+        assert str(one.kernel) == str(other.kernel) and one.kernel == other.kernel
+        assert gemm_ptx(one, PROBLEM) == gemm_ptx(other, larger)
+
+
+def gemm_ptx(step: gemm.Step, problem: gemm.Problem) -> str:
+    """Traced for the problem itself, not for the one that stands for it."""
+    return sys.modules[step.kernel.build.__module__]._build(problem, step.kernel.config).ptx
+
+
+def test_a_stack_of_any_count_is_one_kernel() -> None:
+    config = "tma:128x128x64:2:4"
+    kernels = [steps(replace(PROBLEM, batch=n), config)[0].kernel for n in (1, 2, 5)]
+    assert kernels[1] == kernels[2] != kernels[0]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"a": "f16", "b": "f16", "d": "f16"}, {"b_major": "n"}, {"align_a": 8}, {"with_c": True}],
+)
+def test_what_makes_another_kernel_makes_another_text(other: dict[str, object]) -> None:
+    config = gemm.Config.parse("64x64x64:2x2:3")
+    problem = replace(PROBLEM, **other)  # type: ignore[arg-type]
+    like = [gemm.multistage.shape_class(p, config) for p in (PROBLEM, problem)]
+    one, two = (gemm.Kernel(gemm.multistage.build, p, config) for p in like)
+    assert str(one) != str(two)
+
+
+def test_a_kept_kernel_comes_back_whole() -> None:
+    built = Built("gemm_x", 1 << 16, cuda.Cubin(b"\x7fELF\0\1", "sm_90a", "log ×", "ptxas 13"))
+    assert Built.unpack(built.pack()) == built
+
+
+def test_the_source_stands_for_itself() -> None:
+    assert source() == source.__wrapped__() and len(source()) == 64
