@@ -8,7 +8,6 @@ stay on the device.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
 from typing import Any
 
 import ml_dtypes
@@ -16,71 +15,17 @@ import numpy as np
 import pytest
 
 import tilewright
-from tilewright import dtypes
+from resident import Resident, registered
 from tilewright.errors import DeviceError, DtypeError, ProblemError
-from tilewright.run import ArrayView, Kind, arrays, device, register
 
 TINY = "32x32x32:1x1:2"
 M, N, K = 50, 48, 72
 
 
-class Resident:
-    """A strided array in the virtual machine's memory."""
-
-    def __init__(self, view: ArrayView) -> None:
-        self.memory = view
-        self.shape = view.shape
-
-    @classmethod
-    def of(cls, array: Any) -> Resident:
-        """A compact copy of a NumPy array on the device."""
-        made = cls.empty(array.shape, dtypes.from_numpy(array.dtype).name)
-        device("vm").upload(made.memory.address, array.reshape(1, -1), array.size)
-        return made
-
-    @classmethod
-    def empty(cls, shape: tuple[int, ...], dtype: str) -> Resident:
-        strides = tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
-        address = device("vm").alloc(prod(shape) * dtypes.dtype(dtype).bits // 8)
-        return cls(ArrayView(address, shape, strides, dtype, "vm", False, None))
-
-    def cut(self, shape: tuple[int, int], strides: tuple[int, int], offset: int = 0) -> Resident:
-        address = self.memory.address + offset * self.memory.itemsize
-        return Resident(self.memory._replace(address=address, shape=shape, strides=strides))
-
-    @property
-    def T(self) -> Resident:
-        s = self.memory
-        return self.cut(s.shape[::-1], s.strides[::-1])  # type: ignore[arg-type]
-
-    def numpy(self) -> Any:
-        """A copy of the elements."""
-        s = self.memory
-        reach = sum((n - 1) * step for n, step in zip(s.shape, s.strides, strict=True)) + 1
-        flat = np.empty((1, reach), dtypes.dtype(s.dtype).numpy)
-        device("vm").download(flat, s.address, reach)
-        steps = tuple(step * s.itemsize for step in s.strides)
-        return np.lib.stride_tricks.as_strided(flat[0], s.shape, steps).copy()
-
-    def __dlpack__(self, **_: Any) -> Any:
-        raise BufferError("the virtual machine's memory is its own")
-
-
-KIND = Kind(
-    "resident",
-    lambda x: x.memory._replace(owner=x),
-    lambda x, shape, dtype: Resident.empty(shape, dtype),
-    lambda x: 0,
-)
-
-
 @pytest.fixture(autouse=True, scope="module")
 def known() -> Iterator[None]:
-    entry = (lambda cls: issubclass(cls, Resident)), KIND
-    register(*entry)
-    yield
-    arrays._REGISTERED.remove(entry)
-    arrays._BY_TYPE.pop(Resident, None)
+    with registered():
+        yield
 
 
 def numbers(*shape: int, dtype: Any = np.float16) -> Any:
@@ -135,9 +80,9 @@ def test_what_tma_can_not_read_is_copied_by_a_kernel(dtype: Any, turn: bool) -> 
 
 def test_a_stack_is_copied_at_once() -> None:
     stack = numbers(3, M, K + 1)
-    view = Resident.of(stack).memory._replace(shape=(3, M, K))
+    a = Resident.of(stack).cut((3, M, K), (M * (K + 1), K + 1, 1))
     b = Resident.of(np.stack([B, B, B]))
-    d = tilewright.matmul(Resident(view), b, config="tma:128x64x64:1:2", out_dtype="f32")
+    d = tilewright.matmul(a, b, config="tma:128x64x64:1:2", out_dtype="f32")
     exact = stack[:, :, :K].astype(np.float32) @ B.astype(np.float32)
     assert np.array_equal(d.numpy(), exact)
 

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 import tilewright
+from resident import KIND, Resident, registered
 from tilewright.errors import ProblemError
-from tilewright.run import arrays, register
 from tilewright.run.arrays import ArrayView, Quick
-from vm.test_matmul_in_place import KIND, Resident
 
 TINY = "32x32x32:1x1:2"
 SPLIT = "tma:64x64x64:1:2*2"
@@ -48,11 +47,8 @@ def quick(given: list[Resident]) -> Quick:
 @pytest.fixture(autouse=True, scope="module")
 def known() -> Iterator[None]:
     kind = replace(KIND, view=view, quick=quick)
-    entry = (lambda cls: issubclass(cls, Resident)), kind
-    register(*entry)
-    yield
-    arrays._REGISTERED.remove(entry)
-    arrays._BY_TYPE.pop(Resident, None)
+    with registered(kind):
+        yield
 
 
 def matrices(seed: int, *shapes: tuple[int, ...], dtype: Any = np.float16) -> list[Any]:
