@@ -1,0 +1,83 @@
+"""Arrays of a library that keeps them in a virtual machine's memory, as torch keeps its on a GPU.
+
+``with registered():`` makes them known; ``matmul`` then works on them in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tilewright import dtypes
+from tilewright.run import ArrayView, Kind, arrays, device, register
+from tilewright.run.device import Device
+
+
+class Resident:
+    """A strided array in the memory of ``on``."""
+
+    def __init__(self, view: ArrayView, on: Device) -> None:
+        self.memory, self.on = view, on
+        self.shape = view.shape
+
+    @classmethod
+    def of(cls, array: Any, on: Device | None = None) -> Resident:
+        """A compact copy of a NumPy array on the device."""
+        made = cls.empty(array.shape, dtypes.from_numpy(array.dtype).name, on)
+        bits = np.ascontiguousarray(array).view(f"u{array.itemsize}")
+        made.on.upload(made.memory.address, bits.reshape(1, -1), array.size)
+        return made
+
+    @classmethod
+    def empty(cls, shape: tuple[int, ...], dtype: str, on: Device | None = None) -> Resident:
+        on = on or device("vm")
+        strides = tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
+        address = on.alloc(prod(shape) * dtypes.dtype(dtype).bits // 8)
+        return cls(ArrayView(address, shape, strides, dtype, on.name, False, None), on)
+
+    def cut(
+        self, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0
+    ) -> Resident:
+        address = self.memory.address + offset * self.memory.itemsize
+        view = self.memory._replace(address=address, shape=shape, strides=strides)
+        return Resident(view, self.on)
+
+    @property
+    def T(self) -> Resident:
+        return self.cut(self.memory.shape[::-1], self.memory.strides[::-1])
+
+    def numpy(self) -> Any:
+        """A copy of the elements."""
+        s = self.memory
+        reach = sum((n - 1) * step for n, step in zip(s.shape, s.strides, strict=True)) + 1
+        flat = np.empty((1, reach), f"u{s.itemsize}")
+        self.on.download(flat, s.address, reach)
+        steps = tuple(step * s.itemsize for step in s.strides)
+        bits = np.lib.stride_tricks.as_strided(flat[0], s.shape, steps).copy()
+        return bits.view(dtypes.dtype(s.dtype).numpy)
+
+    def __dlpack__(self, **_: Any) -> Any:
+        raise BufferError("the virtual machine's memory is its own")
+
+
+KIND = Kind(
+    "resident",
+    lambda x: x.memory._replace(owner=x),
+    lambda x, shape, dtype: Resident.empty(shape, dtype, x.on),
+    lambda x: 0,
+)
+
+
+@contextmanager
+def registered(kind: Kind = KIND) -> Iterator[None]:
+    entry = (lambda cls: issubclass(cls, Resident)), kind
+    register(*entry)
+    try:
+        yield
+    finally:
+        arrays._REGISTERED.remove(entry)
+        arrays._BY_TYPE.pop(Resident, None)
