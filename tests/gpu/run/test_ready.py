@@ -1,0 +1,100 @@
+"""Repeated calls with torch tensors: the short way sees all that makes another call."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import tilewright
+from tilewright import gemm
+from tilewright.run import CudaDevice, device
+from tilewright.run.arrays import kind_of
+
+torch = pytest.importorskip("torch")
+
+
+def whole(*shape: int, dtype: Any = None) -> Any:
+    """Small integers, whose sums are exact."""
+    return torch.randint(-4, 5, shape, device="cuda").to(dtype or torch.float16)
+
+
+def right(d: Any, a: Any, b: Any) -> bool:
+    return bool(torch.equal(d.double(), a.double() @ b.double()))
+
+
+def test_calls_alike_and_not() -> None:
+    for _ in range(2):
+        for dtype in (torch.float16, torch.bfloat16):
+            a, b = whole(96, 64, dtype=dtype), whole(64, 80, dtype=dtype)
+            turned = whole(80, 64, dtype=dtype).t()
+            part = whole(96, 144, dtype=dtype)[:, 8:72]
+            for x, y in ((a, b), (a, turned), (part, b), (torch.nn.Parameter(a), b)):
+                assert right(tilewright.matmul(x, y, out_dtype="f32"), x, y)
+                out = torch.empty(96, 80, device="cuda")
+                assert tilewright.matmul(x, y, out=out) is out and right(out, x, y)
+
+
+def test_torch_tells_tensors_apart() -> None:
+    """What ``fits`` of a kind is for; without it each call goes the long way."""
+    a, b = whole(96, 64), whole(64, 96)
+    quick = kind_of(a).quick([a, b])  # type: ignore[misc]
+    assert quick is not None and quick.fits(a, b) and quick.fits(whole(96, 64), whole(64, 96))
+    others = a[:64], a.bfloat16(), a.cpu(), b.t(), torch._neg_view(a), torch.nn.Parameter(a), None
+    assert not any(quick.fits(x, b) for x in others)
+
+
+def test_streams_and_threads() -> None:
+    a, b = whole(512, 512), whole(512, 512)
+    failed = []
+
+    def work() -> None:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            x = a.clone()
+            for _ in range(20):
+                d = tilewright.matmul(x, b, out_dtype="f32")
+                if not right(d, x, b):
+                    failed.append(d)
+                x = x.flip(0)
+
+    torch.cuda.synchronize()
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+
+
+def test_a_repeated_call_is_captured() -> None:
+    a, b, out = whole(128, 64), whole(64, 128), torch.empty(128, 128, device="cuda")
+    plan = tilewright.plan(a, b, out=out)
+    for _ in range(2):
+        plan.run(a, b, out=out)
+        tilewright.matmul(a, b, out_dtype="f32")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        plan.run(a, b, out=out)
+        d = tilewright.matmul(a, b, out_dtype="f32")
+    a.copy_(whole(128, 64))
+    graph.replay()
+    torch.cuda.synchronize()
+    assert right(out, a, b) and right(d, a, b)
+
+
+def test_a_kernel_that_was_built_is_not_traced_again() -> None:
+    on = device("cuda")
+    assert isinstance(on, CudaDevice)
+    problem = gemm.Problem(64, 64, 64, "f16", "f16", "f16", "k", "n")
+    lines = {name: gemm.Lines(64) for name in "abd"}
+    step = gemm.steps(problem, gemm.choose(problem, on.target), lines, on.target)[0]
+    function, shared = on.kernel(step.kernel)
+
+    def refuses(*_: Any) -> Any:
+        raise AssertionError("traced")
+
+    refuses.__module__ = step.kernel.build.__module__
+    again = CudaDevice(on.gpu).kernel(replace(step.kernel, build=refuses))
+    assert (again[0].name, again[1]) == (function.name, shared)
