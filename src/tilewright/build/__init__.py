@@ -11,6 +11,7 @@ from .builder import Builder
 from .copy import registers_of
 from .kernel import Kernel, Launcher, Options, Traced, kernel, set_launcher, trace
 from .params import Param, by_value, ptr
+from .pipeline import CopyRing, Pipeline, Place, Turns
 from .pointer import Pointer
 from .registers import Reg, Registers, Var
 from .rmem import Rmem
@@ -22,5 +23,6 @@ __all__ = [
     "kernel", "trace", "Kernel", "Traced", "Options", "Launcher", "set_launcher",
     "Builder", "Reg", "Var", "Registers", "Rmem", "Pointer", "registers_of", "walk",
     "Param", "ptr", "by_value",
+    "Pipeline", "Place", "CopyRing", "Turns",
     "u32", "u64", "s32", "s64", "f16", "bf16", "f32", "f64",
 ]  # fmt: skip

@@ -22,11 +22,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from ..build import Builder, Traced, trace
+from ..build import Builder, Pipeline, Place, Traced, Turns, trace
 from ..target import Device
 from .arguments import Arguments, Lines, Shape
 from .finish import tile_of
-from .pipeline import Pipeline, Place, Turns
 from .problem import Problem
 from .scale import global_pointer, scalar
 from .schedule import Schedule, Work
