@@ -1,17 +1,21 @@
 """What a folder of tests needs, and what to do where it is absent.
 
 ``tests/gpu`` is marked ``gpu`` and skipped without a driver; ``tests/tools`` is marked ``tools``.
+What was tuned on a machine is no matter of its tests.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 TESTS = Path(__file__).parent
+
+os.environ["TILEWRIGHT_TUNED"] = "off"
 
 
 @cache

@@ -105,6 +105,10 @@ class ConfigError(TilewrightError, ValueError):
     """A kernel configuration that does not fit the problem or the target."""
 
 
+class ResultError(TilewrightError, ValueError):
+    """Results of tuning that can't be read, or that there are none of."""
+
+
 class LaunchError(TilewrightError, ValueError):
     """A launch whose grid, block, shared memory or arguments are not acceptable."""
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 LIMIT = 1 << 30  # bytes
+OFF = ("off", "0", "no", "false")  # what an environment variable says
 _MAGIC = b"tilewright cache 1\n"
 _DIGEST = hashlib.sha256
 _DIGEST_BYTES = 32
@@ -49,15 +50,22 @@ class Info:
 
 def default_path() -> Path | None:
     """Where the cache lives: see ``Cache``. None where it is off or there is no home folder."""
-    if os.environ.get("TILEWRIGHT_CACHE", "").lower() in ("off", "0", "no", "false"):
+    if os.environ.get("TILEWRIGHT_CACHE", "").lower() in OFF:
         return None
     if given := os.environ.get("TILEWRIGHT_CACHE_DIR"):
         return Path(given)
-    xdg = os.environ.get("XDG_CACHE_HOME", "")
+    return home("XDG_CACHE_HOME", ".cache")
+
+
+def home(variable: str, usual: str) -> Path | None:
+    """Our folder in the one that a variable of the XDG specification names, or in the user's usual
+    one; None where there is no home folder.
+    """
+    xdg = os.environ.get(variable, "")
     if os.path.isabs(xdg):  # the specification ignores a relative one
         return Path(xdg, "tilewright")
     try:
-        return Path.home() / ".cache" / "tilewright"
+        return Path.home() / usual / "tilewright"
     except RuntimeError:
         return None
 

@@ -24,6 +24,7 @@ from .explain import explain
 from .matmul import How, call, prepare, runs_on
 from .placement import Signature
 from .ready import Ready
+from .result import Result
 from .route import Route, fresh, route
 from .uploaded import Uploaded
 
@@ -48,13 +49,17 @@ class Plan:
     config: gemm.AnyConfig
     device: Device
     traced: Traced = field(repr=False, compare=False)
-    chosen: bool = True  # the configuration, by gemm.choose
+    chosen: bool = True  # the configuration, by gemm.choose or by ``tuned``
     asked: Asked | None = field(default=None, repr=False, compare=False)
+    tuned: Result | None = field(default=None, repr=False, compare=False)
     _last: _Last = field(default_factory=_Last, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, way: Route, config: Any) -> Plan:
-        return cls(way.problem, way.config, way.device, way.traced, config is None, way.asked)
+        chosen = config is None
+        return cls(
+            way.problem, way.config, way.device, way.traced, chosen, way.asked, way.tuned
+        )
 
     @property
     def _how(self) -> How:

@@ -18,6 +18,7 @@ from ..errors import ConfigError, ProblemError
 from .asked import Asked, check
 from .device import Bound, Device, Start
 from .placement import Placement, Signature, compact, padded, placed, placed_by
+from .tuned import tuned
 
 
 class Part(NamedTuple):
@@ -70,9 +71,11 @@ class Route:
         self._d = asked.out or fresh(asked.shape, asked.dtype, asked.a.device)
         places = self._places()
         self.swapped = not places["d"].rows
-        posed = self._problem(places)
-        self.config = _config(posed, config, device)
-        self.problem = gemm.takes(posed, self.config)
+        self.posed = self._problem(places)  # before what can't be read as it lies is copied
+        self.tuned = tuned().find(self.posed, device.target) if config is None else None
+        chosen = config if self.tuned is None else self.tuned.config
+        self.config = _config(self.posed, chosen, device)
+        self.problem = gemm.takes(self.posed, self.config)
         self.parts = self._parts(places)
 
     def _places(self) -> dict[str, Placement]:

@@ -1,0 +1,215 @@
+"""Results of tuning: found for just their problem, and never lost, whatever happens to the disk."""
+
+from __future__ import annotations
+
+import resource
+import sqlite3
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tilewright
+from tilewright import gemm
+from tilewright.errors import ResultError
+from tilewright.run.result import Key, Result, digest, from_json, to_json
+from tilewright.run.tuned import Results, TunedWarning, tuned
+from tilewright.target import DEFAULT_DEVICE, DEVICES
+
+SOURCE = str(Path(tilewright.__file__).parents[1])
+PROBLEM = gemm.Problem(256, 256, 256)
+CONFIG = "tma:64x64x64:1:3/1x1@8"
+
+
+def result(problem: gemm.Problem = PROBLEM, config: str = CONFIG, **other: object) -> Result:
+    kernel = digest(problem, gemm.parse(config))
+    numbers = {"us": 5.0, "margin": 0.1, "heuristic": "64x64x64:2x2:4", "heuristic_us": 6.0}
+    told = {"kernel": kernel, "config": config, "date": "2025-01-01T00:00:00", "driver": "13.0"}
+    return Result(**Key.of(problem, DEFAULT_DEVICE)._asdict(), **numbers | told | other)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "folder" / "tuned.sqlite"
+
+
+def test_another_process_finds_what_was_put(path: Path) -> None:
+    Results(path, None).put(result())
+    assert Results(path, None).find(PROBLEM, DEFAULT_DEVICE) == result()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"m": 257}, {"align_a": 8}, {"with_c": True}, {"b_major": "n"}, {"batch": 2}, {"d": "f32"}],
+)
+def test_another_problem_has_none(path: Path, other: dict[str, object]) -> None:
+    results = Results(path, None)
+    results.put(result())
+    assert results.find(replace(PROBLEM, **other), DEFAULT_DEVICE) is None
+
+
+def test_another_device_has_none(path: Path) -> None:
+    results = Results(path, None)
+    results.put(result())
+    assert results.find(PROBLEM, replace(DEFAULT_DEVICE, sms=114)) is None
+    assert results.find(PROBLEM, DEVICES["H100"]) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"kernel": "0" * 16}, {"config": "tma:64x64x64:1:30/1x1@8"}, {"config": "nonsense"}],
+    ids=["another kernel", "does not fit", "is none"],
+)
+def test_what_does_not_hold_any_more_is_passed_over(path: Path, other: dict[str, str]) -> None:
+    results = Results(path, None)
+    results.put(result(), replace(result(), date="2026-01-01T00:00:00", **{"kernel": "1"} | other))
+    assert results.find(PROBLEM, DEFAULT_DEVICE) == result()
+
+
+def test_the_newest_stays(path: Path) -> None:
+    new, old = result(us=4.0, date="2025-01-02T00:00:00"), result()
+    Results(path, None).put(new)
+    Results(path, None).put(old)
+    assert list(Results(path, None)) == [new]
+
+
+def test_what_was_shipped_comes_last(path: Path, tmp_path: Path) -> None:
+    shipped = tmp_path / "shipped.json"
+    other = gemm.Problem(512, 512, 512)
+    shipped.write_text(to_json([result(us=1.0), result(other)]))
+    results = Results(path, shipped)
+    assert results.find(PROBLEM, DEFAULT_DEVICE) == result(us=1.0)
+    Results(path, None).put(result())
+    results = Results(path, shipped)
+    assert results.find(PROBLEM, DEFAULT_DEVICE) == result()
+    assert results.find(other, DEFAULT_DEVICE) == result(other)
+
+
+# --- the disk -----------------------------------------------------------------------------------
+
+
+def test_nothing_is_made_by_looking(path: Path) -> None:
+    assert Results(path, None).find(PROBLEM, DEFAULT_DEVICE) is None
+    assert not path.parent.exists()
+
+
+@pytest.mark.parametrize("how", ["garbage", "truncated", "flipped"])
+def test_a_damaged_file_is_kept_under_another_name(path: Path, how: str) -> None:
+    Results(path, None).put(*(result(kernel=f"{i:016}") for i in range(200)))
+    whole = path.read_bytes()
+    damaged = {
+        "garbage": b"garbage" * 1000, "truncated": whole[: len(whole) // 2],
+        "flipped": whole[:4096] + bytes(255 - x for x in whole[4096:]),
+    }[how]  # fmt: skip
+    path.write_bytes(damaged)
+    with pytest.warns(TunedWarning, match="can't be read"):
+        assert Results(path, None).find(PROBLEM, DEFAULT_DEVICE) is None
+    with pytest.warns(TunedWarning, match="was damaged"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the results of tuning", TunedWarning)
+        Results(path, None).put(result())
+    assert list(Results(path, None)) == [result()]
+    (kept,) = path.parent.glob("*.damaged-*")
+    assert kept.read_bytes() == damaged
+
+
+@pytest.mark.parametrize("pragma", ["user_version = 2", "application_id = 7"])
+def test_what_is_not_of_this_form_is_left_alone(path: Path, pragma: str) -> None:
+    Results(path, None).put(result())
+    with sqlite3.connect(path) as database:
+        database.execute(f"PRAGMA {pragma}")
+    database.close()
+    before, results = path.read_bytes(), Results(path, None)
+    with pytest.warns(TunedWarning, match="can't be read"):
+        assert results.find(PROBLEM, DEFAULT_DEVICE) is None
+    with pytest.warns(TunedWarning, match="can't be kept"):
+        results.put(result())
+    assert path.read_bytes() == before
+    assert results.find(PROBLEM, DEFAULT_DEVICE) == result()  # in this process
+
+
+def test_a_full_disk_leaves_what_was_there(path: Path) -> None:
+    Results(path, None).put(result())
+    many = [result(kernel=f"{i:016}") for i in range(1000)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
+    try:
+        with pytest.warns(TunedWarning, match="can't be kept"):
+            Results(path, None).put(*many)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(Results(path, None)) == [result()]
+
+
+def test_a_place_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    results = Results(tmp_path / "file" / "tuned.sqlite", None)
+    assert results.find(PROBLEM, DEFAULT_DEVICE) is None
+    with pytest.warns(TunedWarning, match="can't be kept"):
+        results.put(result())
+
+
+WRITER = """
+import sys
+from dataclasses import replace
+from tilewright.run.result import from_json
+from tilewright.run.tuned import Results
+(one,) = from_json(sys.stdin.read(), "stdin")
+for i in range(40):
+    Results(sys.argv[1], None).put(replace(one, kernel=f"{sys.argv[2]}{i}"))
+"""
+
+
+@pytest.mark.parametrize("before", [b"", b"garbage" * 1000], ids=["fresh", "damaged"])
+def test_processes_write_together(path: Path, before: bytes) -> None:
+    if before:
+        path.parent.mkdir()
+        path.write_bytes(before)
+    command = [sys.executable, "-W", "ignore", "-c", WRITER, str(path)]
+    env = {"PYTHONPATH": SOURCE}
+    running = [
+        subprocess.Popen([*command, x], stdin=subprocess.PIPE, env=env, text=True) for x in "abc"
+    ]
+    for process in running:
+        assert process.stdin is not None
+        process.stdin.write(to_json([result()]))
+        process.stdin.close()
+    assert not any(process.wait(60) for process in running)
+    assert {r.kernel for r in Results(path, None)} == {f"{x}{i}" for x in "abc" for i in range(40)}
+    assert len(list(path.parent.glob("*.damaged-*"))) == bool(before)
+
+
+# --- text ---------------------------------------------------------------------------------------
+
+
+@given(st.floats(0, 1e9), st.text(), st.text())
+def test_json_gives_back_what_was_written(us: float, driver: str, problem: str) -> None:
+    given = replace(result(), us=us, driver=driver, problem=problem)
+    assert from_json(to_json([given]), "x") == (given,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"format": "x", "version": 1, "results": []}',
+     to_json([result()]).replace('"us": 5.0', '"us": "5"'),
+     to_json([result()]).replace('"us": 5.0', '"us": NaN'),
+     to_json([result()]).replace('"sms"', '"cores"'),
+     to_json([result()]).replace('"version": 1', '"version": 2')],
+)  # fmt: skip
+def test_what_is_no_result_is_refused(text: str) -> None:
+    with pytest.raises(ResultError):
+        from_json(text, "x.json")
+
+
+def test_the_place_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "t"))
+    assert tuned().path == tmp_path / "t" and tuned() is tuned()
+    monkeypatch.setenv("TILEWRIGHT_TUNED", "off")
+    assert tuned().path is None and not list(tuned())
+    monkeypatch.delenv("TILEWRIGHT_TUNED")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert str(tuned().path).endswith("tilewright/tuned.sqlite")
