@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil
+from typing import NamedTuple
 
 from ..errors import ConfigError, TargetError
 from ..target import Device
@@ -70,6 +71,15 @@ def estimate(problem: Problem, config: AnyConfig, device: Device) -> float:
     return _multistage_time(problem, config, device)
 
 
+def terms(problem: Problem, config: AnyConfig, device: Device) -> dict[str, float]:
+    """What the estimate is made of: the seconds that each would take alone. Several at once take
+    about the longest of them. Empty where it has no parts.
+    """
+    if isinstance(config, TmaConfig):
+        return _tma_terms(problem, config, device)
+    return _multistage_terms(problem, config, device) if isinstance(config, Config) else {}
+
+
 # --- multistage ---------------------------------------------------------------------------------
 
 # From large to small; the first wants an H100's shared memory, the second fits 99 KB.
@@ -93,10 +103,14 @@ UNALIGNED = {16: 1.2, 8: 1.5, 4: 3.0, 2: 6.0}  # times as long, by the bytes tha
 # what it reads from shared memory for each product: 1 / (1 + COST · (1/wm + 1/wn)).
 COST = 30.0
 STEP = 40_000  # products of an SM in the time that a stage's barrier takes
-TILE = 3_000_000  # and in the time of a tile's first copies and its way out
+ENDS = 3_000_000  # and in the time of a tile's first copies and its way out
 
 
 def _multistage_time(problem: Problem, config: Config, device: Device) -> float:
+    return sum(_multistage_terms(problem, config, device).values())
+
+
+def _multistage_terms(problem: Problem, config: Config, device: Device) -> dict[str, float]:
     """Waves of CTAs, each as long as its products, barriers and ends take."""
     bm, bn, bk = config.tile
     tiles = -(-problem.m // bm) * -(-problem.n // bn)
@@ -107,10 +121,14 @@ def _multistage_time(problem: Problem, config: Config, device: Device) -> float:
     wm, wn = config.warp_tile
     busy = min(1.0, config.threads * together / 256)  # four schedulers want two warps each
     rate = busy / (1 + COST * (1 / wm + 1 / wn))
-    step = bm * bn * bk * together / rate + STEP
-    products = waves * (-(-problem.k // bk) * step + TILE)
-    slow = UNALIGNED[min(problem.align_a, problem.align_b)]
-    return STARTED + slow * products / RATE
+    steps = waves * -(-problem.k // bk)
+    product = UNALIGNED[min(problem.align_a, problem.align_b)] / RATE
+    return {
+        "products": product * steps * bm * bn * bk * together / rate,
+        "barriers": product * steps * STEP,
+        "ends of tiles": product * waves * ENDS,
+        "launches": STARTED,
+    }
 
 
 # --- tma ----------------------------------------------------------------------------------------
@@ -179,48 +197,111 @@ REREAD = 0.25  # of the bytes that tiles of several rows or columns read
 COPY, COPIED = 2.0e-6, 1 / 2.5e12  # for a kernel that lays matrices out, and a byte of them
 
 
+class _Work(NamedTuple):
+    """Of the busiest SM: tiles, or parts of them, that leave, and steps of K; of all: how many
+    pieces there are, how many of them are parts, and in how many places at once.
+    """
+
+    ends: int
+    steps: int
+    pieces: int
+    parts: int
+    places: int
+
+
 def _tma_time(problem: Problem, config: TmaConfig, device: Device) -> float:
     """Each SM's steps and ends of tiles, or all that memory must move."""
+    work = _work(problem, config, device)
+    steps = work.steps * _step(problem, config) * CYCLE * _power(config, work)
+    busy = steps + work.ends * _end(config, work)
+    least = _moved(problem, config, work) * MEMORY
+    return (busy**4 + least**4) ** 0.25 + _copies(problem) + _launches(config, work)
+
+
+def _tma_terms(problem: Problem, config: TmaConfig, device: Device) -> dict[str, float]:
+    work = _work(problem, config, device)
+    products, reads, loads, requests = (
+        cycles * work.steps * CYCLE for cycles in _step_terms(problem, config)
+    )
+    return {
+        "products": products * _power(config, work),
+        "reading shared memory": reads,
+        "bytes from the L2": loads,
+        "requests to the L2": requests,
+        "memory": _moved(problem, config, work) * MEMORY,
+        "ends of tiles": work.ends * _end(config, work),
+        "copies": _copies(problem),
+        "launches": _launches(config, work),
+    }
+
+
+def _work(problem: Problem, config: TmaConfig, device: Device) -> _Work:
     places = config.places(device)
-    (bm, bn, bk), (cm, cn), split = config.tile, config.cluster, config.split
-    m, n = (problem.n, problem.m) if config.swap else (problem.m, problem.n)
-    tiles = ceil(m / (bm * cm)) * ceil(n / (bn * cn)) * problem.batch
-    steps, parts = max(1, ceil(problem.k / bk)), 0
+    (down, across), split = _grid(problem, config), config.split
+    tiles, steps = down * across * problem.batch, max(1, ceil(problem.k / config.tile[2]))
     if split == 1:
         ends = ceil(tiles / places)
-        done = ends * steps
-    else:
-        whole = tiles // places if config.tail else 0
-        parts = (tiles - whole * places) * split
-        rounds = ceil(parts / places)
-        ends, done = whole + rounds, whole * steps + rounds * ceil(steps / split)
-    shared = (NARROW if bn % 64 else TURN) if config.pingpong and ends > 1 else 1.0
-    end = TILE + ELEMENTS * bm * bn * shared
-    power = 1.0 if config.pingpong or tiles * split < places * 0.9 else POWER
-    busy = done * _step(problem, config) * CYCLE * power + ends * end
-    again = REREAD * sum(
-        size * problem.k * problem.input.bits / 8
-        for size, readers in ((m, ceil(n / (bn * cn))), (n, ceil(m / (bm * cm))))
-        if readers > 1
-    )
-    least = (problem.bytes + again * problem.batch + parts * bm * bn * 4) * MEMORY
-    seconds = LAUNCH + (busy**4 + least**4) ** 0.25 + _copies(problem)
-    seconds += CLUSTER if config.ctas > 1 else 0.0
-    return seconds + (FINISH + parts * bm * bn * 4 * PARTS if parts else 0.0)
+        return _Work(ends, ends * steps, tiles, 0, places)
+    whole = tiles // places if config.tail else 0
+    parts = (tiles - whole * places) * split
+    rounds = ceil(parts / places)
+    done = whole * steps + rounds * ceil(steps / split)
+    return _Work(whole + rounds, done, tiles * split, parts, places)
+
+
+def _grid(problem: Problem, config: TmaConfig) -> tuple[int, int]:
+    """Clusters along the tiles' M and N."""
+    (bm, bn, _), (cm, cn) = config.tile, config.cluster
+    m, n = (problem.n, problem.m) if config.swap else (problem.m, problem.n)
+    return ceil(m / (bm * cm)), ceil(n / (bn * cn))
+
+
+def _end(config: TmaConfig, work: _Work) -> float:
+    """Seconds for a tile to leave."""
+    bm, bn, _ = config.tile
+    shared = (NARROW if bn % 64 else TURN) if config.pingpong and work.ends > 1 else 1.0
+    return TILE + ELEMENTS * bm * bn * shared
+
+
+def _power(config: TmaConfig, work: _Work) -> float:
+    return 1.0 if config.pingpong or work.pieces < work.places * 0.9 else POWER
+
+
+def _moved(problem: Problem, config: TmaConfig, work: _Work) -> float:
+    """Bytes that memory moves: matrices, parts, and some of what several tiles read."""
+    (bm, bn, _), (down, across) = config.tile, _grid(problem, config)
+    m, n = (problem.n, problem.m) if config.swap else (problem.m, problem.n)
+    again = sum(size for size, readers in ((m, across), (n, down)) if readers > 1)
+    read = REREAD * again * problem.k * problem.input.bits / 8 * problem.batch
+    return problem.bytes + read + work.parts * bm * bn * 4
+
+
+def _launches(config: TmaConfig, work: _Work) -> float:
+    bm, bn, _ = config.tile
+    clusters = CLUSTER if config.ctas > 1 else 0.0
+    return LAUNCH + clusters + (FINISH + work.parts * bm * bn * 4 * PARTS if work.parts else 0.0)
 
 
 def _step(problem: Problem, config: TmaConfig) -> float:
     """Cycles of a step of K: of products, of reading them, of loads, about the largest."""
+    products, reads, loads, requests = _step_terms(problem, config)
+    largest = float((max(products, reads) ** 6 + loads**6 + requests**6) ** (1 / 6))
+    return ISSUE + WAIT * (config.ctas > 1) + largest
+
+
+def _step_terms(problem: Problem, config: TmaConfig) -> tuple[float, float, float, float]:
+    """Cycles of a step's products, of reading them, of its bytes and lines from the L2."""
     bits = problem.input.bits
     (bm, bn, bk), (cm, cn) = config.tile, config.cluster
     count = bm // tma.ROWS * bk * bits // (8 * 32)  # instructions, of 32 bytes of K
-    products = count * max(PRODUCTS * bn / 2, READS * (16 + bn / 4))
-    if problem.promoted:
-        products += 2 * bm * bn / 128
+    promotion = 2 * bm * bn / 128 if problem.promoted else 0.0
     lines = (bm / cn + bn / cm) * bk * bits / 1024
-    loads = (bm + bn) * bk * bits / 8 / INGRESS
-    requests = lines * REQUEST * STRADDLES[_pitch(problem)]
-    return ISSUE + WAIT * (cm * cn > 1) + float((products**6 + loads**6 + requests**6) ** (1 / 6))
+    return (
+        count * PRODUCTS * bn / 2 + promotion,
+        count * READS * (16 + bn / 4) + promotion,
+        (bm + bn) * bk * bits / 8 / INGRESS,
+        lines * REQUEST * STRADDLES[_pitch(problem)],
+    )
 
 
 def _pitch(problem: Problem) -> int:
