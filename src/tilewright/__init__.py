@@ -21,6 +21,7 @@ _HOMES = {
     "Problem": "gemm",
     "Config": "gemm",
     "kernel": "run",
+    "load": "run",
     "Layout": "layout",
     "Swizzle": "layout",
     "TilewrightError": "errors",
@@ -49,6 +50,7 @@ if TYPE_CHECKING:  # `as` marks what is public
     from .layout import Swizzle as Swizzle
     from .run import Plan as Plan
     from .run import kernel as kernel
+    from .run import load as load
     from .run import matmul as matmul
     from .run import plan as plan
 

@@ -22,8 +22,8 @@ from .tma_config import TmaConfig, taken
 __all__ = [
     "TABLE", "AnyConfig", "Arguments", "Config", "Kernel", "Lines", "Problem", "Roofline", "Shape",
     "Step", "TmaConfig",
-    "arguments", "build", "check", "choose", "parse", "ranked", "roofline", "shape", "steps",
-    "takes", "workspace",
+    "arguments", "build", "check", "choose", "kernels", "parse", "ranked", "roofline", "shape",
+    "steps", "takes", "workspace",
 ]  # fmt: skip
 
 
@@ -61,14 +61,25 @@ def steps(
     device: Device = DEFAULT_DEVICE,
 ) -> tuple[Step, ...]:
     """The kernels that do it, one after another: where K is cut, a second one adds up the parts."""
-    given, module = (problem, config, lines, device), _kernel(config)
-    like = module.shape_class(problem, config)
-    launch = shape(problem, config, device)
-    main = Step(Kernel(module.build, like, config), launch, arguments(*given))
-    if not workspace(problem, config, device):
+    first, *others = kernels(problem, config, device)
+    given = problem, config, lines, device
+    main = Step(first, shape(problem, config, device), arguments(*given))
+    if not others:
         return (main,)
     end = finish.shape(problem, config, device), finish.arguments(*given)
-    return main, Step(Kernel(finish.build, like, config), *end)
+    return main, Step(*others, *end)
+
+
+def kernels(
+    problem: Problem, config: AnyConfig, device: Device = DEFAULT_DEVICE
+) -> tuple[Kernel, ...]:
+    """The kernels of ``steps``, not traced yet."""
+    module = _kernel(config)
+    like = module.shape_class(problem, config)
+    main = Kernel(module.build, like, config)
+    if not workspace(problem, config, device):
+        return (main,)
+    return main, Kernel(finish.build, like, config)
 
 
 def workspace(problem: Problem, config: AnyConfig, device: Device = DEFAULT_DEVICE) -> int:

@@ -6,6 +6,7 @@
 
 from ..build import kernel, set_launcher
 from .arrays import ArrayView, Kind, register
+from .built import load
 from .cache import Cache, CacheWarning
 from .device import CudaDevice, Device, VmDevice, device, store
 from .launch import launch
@@ -15,7 +16,7 @@ from .plan import Plan, plan
 set_launcher(launch)
 
 __all__ = [
-    "matmul", "plan", "Plan", "kernel", "launch",
+    "matmul", "plan", "Plan", "kernel", "launch", "load",
     "Device", "VmDevice", "CudaDevice", "device",
     "ArrayView", "Kind", "register",
     "Cache", "CacheWarning", "store",

@@ -2,7 +2,8 @@
 
 An entry of the cache is found by what decides a kernel: problem, configuration, architecture, and
 this package's own source, which makes the one from the other. So a kernel that was built before is
-loaded without being traced, and without asking an assembler for its version.
+loaded without being traced, and without asking an assembler for its version. The same goes to a
+file (``tilewright build``), for machines that have no assembler.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 
-from .. import __version__, cuda
+from .. import __version__, cuda, gemm
+from ..cuda import ptxas
+from ..errors import DeviceError, MissingPackage
 
 _ROOT = Path(__file__).parents[1]
 _MAKERS = "layout", "mma", "ptx", "build", "gemm", "cuda"
@@ -39,6 +42,68 @@ class Built:
         end = 4 + int.from_bytes(data[:4], "little")
         entry, shared = json.loads(data[4:end])
         return cls(entry, shared, cuda.Cubin.unpack(data[end:]))
+
+
+def build(kernel: gemm.Kernel, arch: str) -> Built:
+    """Trace and assemble a kernel. MissingPackage where there is no assembler but the driver's."""
+    traced = kernel.trace()
+    cubin = cuda.compile(traced.ptx, arch)
+    if cubin.is_ptx:
+        raise MissingPackage("only the driver could assemble this kernel here", hint=ptxas.HINT)
+    return Built(traced.name, traced.dynamic_shared, cubin)
+
+
+# --- files --------------------------------------------------------------------------------------
+
+Kernels = dict[tuple[str, str], Built]  # by architecture and the kernel's text
+
+_MAGIC = b"tilewright kernels 1\n"
+_loaded: Kernels = {}
+
+
+def save(path: str | os.PathLike[str], kernels: Kernels) -> None:
+    """Write kernels to a file, which ``load`` takes."""
+    packed = [built.pack() for built in kernels.values()]
+    entries = [[*name, len(data)] for name, data in zip(kernels, packed, strict=True)]
+    head = json.dumps({"version": __version__, "kernels": entries}).encode() + b"\n"
+    body = head + b"".join(packed)
+    Path(path).write_bytes(_MAGIC + hashlib.sha256(body).digest() + body)
+
+
+def read(path: str | os.PathLike[str]) -> Kernels:
+    """The kernels of a file. DeviceError where it is no such file, or another version's."""
+    data, start = Path(path).read_bytes(), len(_MAGIC) + 32
+    digest, body = data[len(_MAGIC) : start], data[start:]
+    if not data.startswith(_MAGIC) or hashlib.sha256(body).digest() != digest:
+        raise DeviceError(f"{path} is not a whole file of kernels", hint="tilewright build")
+    line, _, rest = body.partition(b"\n")
+    head = json.loads(line)
+    if head["version"] != __version__:
+        what = f"{path} was built by tilewright {head['version']}, this is {__version__}"
+        raise DeviceError(what, hint="build it again")
+    found: Kernels = {}
+    for arch, name, size in head["kernels"]:
+        found[arch, name], rest = Built.unpack(rest[:size]), rest[size:]
+    return found
+
+
+def load(path: str | os.PathLike[str]) -> int:
+    """Let calls take their kernels from a file that ``tilewright build`` made; how many it has.
+
+    A call that needs another kernel builds it as ever. The file holds machine code that will run:
+    load only what you trust. Raises DeviceError for what is no such file or another version's.
+    """
+    found = read(path)
+    _loaded.update(found)
+    return len(found)
+
+
+def loaded(arch: str, kernel: gemm.Kernel) -> Built | None:
+    """The kernel from a file that was loaded, if one had it."""
+    return _loaded.get((arch, str(kernel))) if _loaded else None
+
+
+# --- the cache's key ----------------------------------------------------------------------------
 
 
 @cache

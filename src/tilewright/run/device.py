@@ -20,7 +20,7 @@ from .. import cuda, target, vm
 from ..build import Traced
 from ..errors import DeviceError, TargetError
 from ..gemm import Kernel
-from .built import Built, source
+from .built import Built, loaded, source
 from .cache import Cache
 
 Dim3 = tuple[int, int, int]
@@ -259,6 +259,8 @@ class CudaDevice:
 
     def _built(self, kernel: Kernel) -> Built:
         """The kernel's machine code, by what decides it; it is traced where it is not there."""
+        if built := loaded(self.gpu.arch, kernel):
+            return built
         def make() -> bytes:
             traced = kernel.trace()
             return Built(traced.name, traced.dynamic_shared, self.assemble(traced)).pack()

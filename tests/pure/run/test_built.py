@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tilewright import cuda, gemm
+from tilewright.errors import DeviceError
 from tilewright.ptx import abi
+from tilewright.run import built
 from tilewright.run.built import Built, source
 from tilewright.target import DEFAULT_DEVICE
 
@@ -68,6 +71,35 @@ def test_what_makes_another_kernel_makes_another_text(other: dict[str, object]) 
 def test_a_kept_kernel_comes_back_whole() -> None:
     built = Built("gemm_x", 1 << 16, cuda.Cubin(b"\x7fELF\0\1", "sm_90a", "log ×", "ptxas 13"))
     assert Built.unpack(built.pack()) == built
+
+
+def test_a_file_of_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = {
+        ("sm_90a", str(step.kernel)): Built(f"k{i}", i, cuda.Cubin(b"\x7fELF" * i, "sm_90a"))
+        for i, step in enumerate(steps(PROBLEM, CONFIGS[1]))
+    }
+    built.save(tmp_path / "k", kernels)
+    assert built.read(tmp_path / "k") == kernels
+    monkeypatch.setattr(built, "_loaded", {})
+    wanted = steps(PROBLEM.sized(64, 64, 64), CONFIGS[1])[1].kernel
+    assert built.loaded("sm_90a", wanted) is None
+    assert built.load(tmp_path / "k") == 2
+    found = built.loaded("sm_90a", wanted)
+    assert found is not None and found.entry == "k1" and built.loaded("sm_80", wanted) is None
+
+
+def test_files_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "k"
+    built.save(path, {("sm_90a", "x"): Built("k", 1, cuda.Cubin(b"\x7fELF", "sm_90a"))})
+    data = path.read_bytes()
+    for bad in (b"", b"text", data[:-1], data[:-1] + b"G", data.replace(b"sm_90a", b"sm_90b", 1)):
+        path.write_bytes(bad)
+        with pytest.raises(DeviceError, match="not a whole file of kernels"):
+            built.load(path)
+    path.write_bytes(data)
+    monkeypatch.setattr(built, "__version__", "99")
+    with pytest.raises(DeviceError, match="this is 99"):
+        built.load(path)
 
 
 def test_the_source_stands_for_itself() -> None:

@@ -1,0 +1,45 @@
+"""``tilewright build``: the kernels of a GEMM as a file, for machines without an assembler."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from .. import gemm
+from ..run import built
+from . import show
+from .options import add_problem, add_sizes, plan_of
+
+
+def add(commands: Any) -> None:
+    """Add the command to the grammar."""
+    command = commands.add_parser(
+        "build",
+        help="build a GEMM's kernels ahead of time, into a file",
+        description="trace and assemble the kernels of an M×N×K GEMM, and write them to a file; "
+        "after tilewright.load(FILE), calls take them from there. No GPU is needed.",
+    )
+    add_sizes(command)
+    add_problem(command)
+    command.add_argument("--c", action="store_true", help="for calls with a C and a beta")
+    command.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FILE",
+        help="the file; kernels are added to those it has",
+    )  # fmt: skip
+    command.set_defaults(run=run)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Build what the file lacks."""
+    plan = plan_of(given, given.sizes, with_c=given.c)
+    arch = plan.device.target.target.name
+    kernels = built.read(given.output) if given.output.exists() else {}
+    show.row("problem", f"{plan.problem}, configuration {plan.config}, for {arch}")
+    for kernel in gemm.kernels(plan.problem, plan.config, plan.device.target):
+        made = kernels[arch, str(kernel)] = built.build(kernel, arch)
+        code = f"{len(made.cubin.code) / 1024:.1f} KB, {made.cubin.registers} registers a thread"
+        show.row("kernel", f"{made.entry}: {code}")
+    built.save(given.output, kernels)
+    show.row("file", f"{given.output}: {len(kernels)} kernel{'s' * (len(kernels) != 1)}")
+    return 0
