@@ -70,7 +70,7 @@ def placed_by(s: Signature, rows: bool) -> Placement | None:
 
 
 def compact(shape: tuple[int, ...], itemsize: int, rows: bool = True) -> Placement:
-    """The placement of a fresh copy: lines begin at multiples of 16 bytes."""
+    """The placement of a fresh copy: lines begin at multiples of 128 bytes."""
     lines, length = shape[-2:] if rows else shape[:-3:-1]
     leading = padded(length, itemsize, ALIGN)
     return Placement(rows, leading, ALIGN, leading * lines if len(shape) == 3 else 0)
