@@ -6,12 +6,13 @@ stays, the other goes up and down.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ..layout import Tensor, make_fragment_like, prepend
+from ..layout import Tensor, make_fragment_like, make_layout, prepend
 from ..mma import MmaAtom, TiledMma
-from .copy import Copies, registers_of
+from .copy import Copies
+from .descriptors import descriptors, fragment_of, products
 from .pointer import Pointer
 from .registers import Reg
 from .rmem import element
@@ -58,24 +59,54 @@ class Algorithms(Copies):
 
     # --- products ----------------------------------------------------------------------------
 
-    def gemm(self, *args: Any) -> None:
+    def make_fragment_A(self, parts: Tensor) -> Tensor:
+        """Of ``partition_A`` of a tensor in shared memory, ((M, K), RestM, RestK, …), the tensor
+        (1, RestM, RestK, …) of descriptors by which wgmma reads it: K-major, or MN-major for types
+        of 16 bits. LayoutError where its layout is no canonical one.
+        """
+        return descriptors(self, parts)
+
+    def make_fragment_B(self, parts: Tensor) -> Tensor:
+        """Of ``partition_B``, ((N, K), RestN, RestK, …), likewise."""
+        return descriptors(self, parts)
+
+    def descriptor(self, tile: Tensor) -> Reg:
+        """The descriptor (u64) of one instruction's operand, (M, K) or (N, K), in shared memory."""
+        made: Reg = descriptors(self, tile.map_layout(make_layout))[0]
+        return made
+
+    def gemm(self, *args: Any, accumulate: Any = True, signs: Sequence[int] = (1, 1)) -> None:
         """D = A B + C of a thread's tensors: ``gemm(mma, d, a, b, c)``, or without ``d``, which is
         ``c`` then; ``mma`` is an MmaAtom or TiledMma.
 
         A (V, M, K), B (V, N, K), C and D (V, M, N), or without K, or V alone: an instruction for
         each (m, n, k). Without ``mma``, A (M, K), B (N, K), C (M, N): an FMA for each. A and B in
         memory are loaded first.
+
+        wgmma starts ``gemm(mma, a, b, c)``, between ``wgmma_fence`` and ``wgmma_commit``: A and B
+        are ``make_fragment_A`` and ``_B``, or A a fragment in registers where the atom has it so.
+        ``accumulate`` (False, True, a predicate): whether the first of K adds to C or overwrites
+        it; ``signs``: 1 or -1 for A and B.
         """
         mma = args[0] if args and not isinstance(args[0], Tensor) else None
         tensors = args[1:] if mma is not None else args
         if len(tensors) not in (3, 4) or not all(isinstance(t, Tensor) for t in tensors):
             raise kernel_error("gemm takes (mma, d, a, b, c); d may be missing, and mma too")
         d, a, b, c = tensors if len(tensors) == 4 else (tensors[2], *tensors)
+        atom = mma.atom if isinstance(mma, TiledMma) else mma
+        if isinstance(atom, MmaAtom) and atom.instruction.asynchronous:
+            if d is not c:
+                raise kernel_error("wgmma adds to C itself: gemm(mma, a, b, c)")
+            _check_modes(d, a, b, c)
+            products(self, atom, d, a, b, accumulate, signs)
+            return
+        if accumulate is not True or tuple(signs) != (1, 1):
+            raise kernel_error("accumulate= and signs= are wgmma's", "k.clear zeroes C")
         if mma is None:
             multiply = self._fma
             d, a, b, c = (prepend(t) for t in (d, a, b, c))
         else:
-            multiply = self._by(mma)
+            multiply = self._by(atom)
         a, b = (self._in_registers(t) for t in (a, b))
         _check_modes(d, a, b, c)
         if len(a) == 1:
@@ -86,20 +117,19 @@ class Algorithms(Copies):
                 acc, start = d[None, m, n], (c if not k else d)[None, m, n]
                 multiply(acc, left[None, m], right[None, n], start)
 
-    def _by(self, mma: Any) -> Callable[..., None]:
-        atom = mma.atom if isinstance(mma, TiledMma) else mma
+    def _by(self, atom: Any) -> Callable[..., None]:
         if not isinstance(atom, MmaAtom):
-            raise kernel_error(f"gemm goes by an MmaAtom or TiledMma, not {mma!r}")
+            raise kernel_error(f"gemm goes by an MmaAtom or TiledMma, not {atom!r}")
         row = atom.instruction
-        if row.asynchronous or len(row.operands) != 4 or row.family != "mma":
+        if len(row.operands) != 4 or row.family != "mma":
             raise kernel_error(
-                f"gemm has no operands for {row}: it is for mma.sync of A, B and C in registers",
+                f"gemm has no operands for {row}: it is for mma.sync and wgmma of A, B and C",
                 "k.ptx emits any instruction",
             )
 
         def multiply(d: Tensor, a: Tensor, b: Tensor, c: Tensor) -> None:
-            self.mma(row, *(_operand(row, n, t) for n, t in zip("abc", (a, b, c), strict=True)),
-                     into=_operand(row, "d", d))  # fmt: skip
+            self.mma(row, *(fragment_of(row, n, t) for n, t in zip("abc", (a, b, c), strict=True)),
+                     into=fragment_of(row, "d", d))  # fmt: skip
 
         return multiply
 
@@ -134,18 +164,6 @@ def reuse_order(a: Tensor, b: Tensor) -> Iterator[tuple[int, int]]:
 
 def _turning(count: int, turn: int) -> range:
     return range(count) if turn % 2 == 0 else range(count - 1, -1, -1)
-
-
-def _operand(row: Any, name: str, tensor: Tensor) -> tuple[Any, ...]:
-    """The registers of an instruction's operand."""
-    fragment = row.fragment(name)
-    wanted, have = fragment.dtype, tensor.dtype
-    if tensor.size() != fragment.values or have.bits != fragment.bits:
-        raise kernel_error(
-            f"{name.upper()} of {row} is {fragment.values} values of {wanted} a thread; "
-            f"{tensor.layout} of {have} is given"
-        )
-    return registers_of(tensor)
 
 
 def _check_modes(d: Tensor, a: Tensor, b: Tensor, c: Tensor) -> None:

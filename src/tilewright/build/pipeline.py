@@ -4,9 +4,9 @@
         acquire   wait until it is empty        wait      until it is full
         commit    its bytes will land           release   it is empty again, wherever it is filled
 
-Each side keeps its ``Place`` in the ring. In a ``Pipeline`` an mbarrier for each stage and direction
-carries the news; a ``CopyRing`` is that of one CTA whose threads all copy (cp.async) and all read.
-``Turns`` are for two that use a ring in alternation.
+Each side keeps its ``Place`` in the ring. In a ``Pipeline`` an mbarrier for each stage and
+direction carries the news; a ``CopyRing`` is that of one CTA whose threads all copy (cp.async) and
+all read. ``Turns`` are for two that use a ring in alternation.
 """
 
 from __future__ import annotations
