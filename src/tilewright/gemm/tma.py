@@ -128,7 +128,7 @@ def arguments(
         matrix = Matrix(STAND_IN, rows, columns, columns, cut, rows * columns)
         values["map_w"] = sums.map(matrix).encode()
     places: dict[str, tuple[str, ...]] = {name: (f"map_{name}",) for name in "abw"}
-    places |= {name: (f"map_{name}", name) if way.copied else (name,) for name in "cd"}
+    places |= {name: (f"map_{name}" if way.copied else name,) for name in "cd"}
     return Arguments(PARAMETERS, values, places)
 
 
