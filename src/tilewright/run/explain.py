@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .. import cuda, gemm
+from ..gemm.choose import terms
 from .device import CudaDevice
 
 if TYPE_CHECKING:
@@ -49,17 +50,43 @@ def _order(rows: bool) -> str:
 
 def _kernel(plan: Plan) -> Lines:
     config, traced = plan.config, plan.traced
-    (bm, bn, bk), (wm, wn) = config.tile, config.warps
-    tm, tn = config.warp_tile
+    bm, bn, bk = config.tile
     shared = traced.dynamic_shared + traced.static_shared
+    of_d = "Dᵀ" if isinstance(config, gemm.TmaConfig) and config.swap else "D"
     return [
         ("kernel", f"{traced.name}, PTX for {traced.target} and later"),
         ("config", f"{config}"),
-        ("", f"CTA tile {bm}×{bn}, {bk} of K at a time, in {config.stages} stages"),
-        ("", f"{wm}×{wn} warps of {tm}×{tn} ({config.threads} threads), mma m16n8k16"),
+        ("", f"CTA tile {bm}×{bn} of {of_d}, {bk} of K at a time, in {config.stages} stages"),
+        *(("", text) for text in _threads(plan)),
         ("", f"{shared / 1024:g} KB of shared memory, {_registers(plan)}"),
         *(("warning", text) for text in _warnings(plan)),
     ]
+
+
+def _threads(plan: Plan) -> tuple[str, ...]:
+    """Who computes what of a tile."""
+    config = plan.config
+    if isinstance(config, gemm.TmaConfig):
+        return _warpgroups(config, plan.problem.input.bits)
+    if isinstance(config, gemm.Config):
+        (wm, wn), (tm, tn) = config.warps, config.warp_tile
+        return (f"{wm}×{wn} warps of {tm}×{tn} ({config.threads} threads), mma m16n8k16",)
+    return (_count(config.threads, "thread"),)
+
+
+def _warpgroups(config: gemm.TmaConfig, bits: int) -> tuple[str, ...]:
+    count = _count(config.consumers, "warpgroup")
+    rows, (_, bn, _), (cm, cn) = config.rows, config.tile, config.cluster
+    how = "take a tile each, in turn" if config.pingpong else f"of {rows} rows"
+    lines = [
+        f"{count} {how}, wgmma m64n{bn}k{256 // bits}; one that copies ({config.threads} threads)"
+    ]
+    if config.ctas > 1:
+        lines.append(f"clusters of {cm}×{cn} CTAs, which share what they load")
+    if config.split > 1:
+        which = "of the last wave's tiles" if config.tail else "of each tile"
+        lines.append(f"K {which} is cut in {config.split}; a second kernel adds up the parts")
+    return tuple(lines)
 
 
 def _warnings(plan: Plan) -> tuple[str, ...]:
@@ -73,25 +100,45 @@ def _registers(plan: Plan) -> str:
         function = plan.device.compile(plan.traced)
         spilled = f", {function.local} bytes of local memory" if function.local else ""
         return f"{function.registers} registers a thread{spilled}"
-    sums = gemm.config.accumulators(plan.config)
-    return f"{sums} registers a thread for the sums alone"
+    return f"{_sums(plan.config)} registers a thread for the sums alone"
+
+
+def _sums(config: gemm.AnyConfig) -> int:
+    is_first = isinstance(config, gemm.Config)
+    return gemm.config.accumulators(config) if is_first else config.accumulators
 
 
 def _fit(plan: Plan) -> Lines:
-    p, target = plan.problem, plan.device.target
-    bm, bn, _ = plan.config.tile
-    tiles = -(-p.m // bm) * -(-p.n // bn)
-    resident = ctas_per_sm(plan)
-    at_once = target.sms * resident
-    waves = tiles / at_once
-    useful = p.m * p.n / (tiles * bm * bn) if tiles else 0.0
-    full = tiles / (-(-tiles // at_once) * at_once) if tiles else 0.0
+    p, target, config = plan.problem, plan.device.target, plan.config
+    bm, bn, _ = config.tile
+    m, n = (p.n, p.m) if isinstance(config, gemm.TmaConfig) and config.swap else (p.m, p.n)
+    tiles = -(-m // bm) * -(-n // bn) * p.batch
+    useful = m * n * p.batch / (tiles * bm * bn) if tiles else 0.0
+    pieces, at_once = _pieces(plan, tiles)
+    waves = pieces / at_once
+    full = waves / -(-pieces // at_once) if pieces else 0.0
+    parts = f", in {pieces:,} pieces" if pieces > tiles else ""
     where = f"{target.name} ({target.target}, {target.sms} SMs)"
+    each = -(-at_once // target.sms)
     return [
         ("device", f"{plan.device.name}: {where}"),
-        ("tiles", f"{tiles:,}, of which {useful:.0%} is D and the rest falls outside"),
-        ("waves", f"{waves:.2f} of {at_once} CTAs ({resident} on an SM): {full:.0%} of them used"),
+        ("tiles", f"{tiles:,}{parts}, of which {useful:.0%} is D and the rest falls outside"),
+        ("waves", f"{waves:.2f} of {at_once} CTAs ({each} on an SM): {full:.0%} of them used"),
     ]
+
+
+def _pieces(plan: Plan, tiles: int) -> tuple[int, int]:
+    """Pieces of work, and how many CTAs take one each at once."""
+    p, target, config = plan.problem, plan.device.target, plan.config
+    if not isinstance(config, gemm.TmaConfig):
+        return tiles, target.sms * ctas_per_sm(plan)
+    whole = config.whole(p, target)
+    pieces = whole + (tiles - whole) * config.split
+    if config.ctas > 1:  # a cluster takes as many, some outside D
+        (bm, bn, _), (cm, cn) = config.tile, config.cluster
+        m, n = (p.n, p.m) if config.swap else (p.m, p.n)
+        pieces = -(-m // (bm * cm)) * -(-n // (bn * cn)) * config.ctas * p.batch
+    return pieces, config.places(target) * config.ctas
 
 
 def ctas_per_sm(plan: Plan) -> int:
@@ -104,8 +151,7 @@ def ctas_per_sm(plan: Plan) -> int:
     shared = traced.dynamic_shared + traced.static_shared + limits.shared_reserved
     by_threads = limits.threads_per_sm // config.threads
     most = min(limits.shared_per_sm // shared, by_threads, limits.blocks_per_sm)
-    sums = gemm.config.accumulators(config)
-    by_registers = limits.registers_per_sm // (config.threads * min(255, sums + 64))
+    by_registers = limits.registers_per_sm // (config.threads * min(255, _sums(config) + 64))
     return max(1, min(most, max(by_registers, config.ctas)))
 
 
@@ -125,18 +171,30 @@ def _floor(plan: Plan) -> Lines:
 def _reason(plan: Plan) -> Lines:
     if not plan.chosen:
         return [("why", "this configuration was asked for")]
-    target, bits = plan.device.target, plan.problem.input.bits
-    room = target.limits.shared_per_block
-    fitting = [c for c in gemm.TABLE if c.shared_bytes(bits) <= room]
-    cost = {c: gemm.config.estimate(plan.problem, c, target) for c in fitting}
-    order = sorted(fitting, key=lambda c: cost[c])
-    if len(order) < 2 or not cost[order[0]]:
-        return [("why", f"the first of {len(fitting)} configurations that fit")]
-    second = order[1]
-    return [
-        ("why", f"the least estimated time of the {len(fitting)} configurations that fit;"),
-        ("", f"next is {second}, {cost[second] / cost[order[0]]:.2f} times as long"),
-    ]
+    if (found := plan.tuned) is not None:
+        other = "the heuristic's choice too"
+        if found.heuristic != found.config:
+            other = f"the heuristic's choice, {found.heuristic}, was {found.heuristic_us:.4g} µs"
+        return [
+            ("why", f"tuned: {found.us:.4g} ± {found.margin:.2g} µs; {other}"),
+            ("", f"measured on {found.date[:10]}, driver {found.driver}"),
+        ]
+    return _estimated(plan)
+
+
+def _estimated(plan: Plan) -> Lines:
+    """Why the heuristic takes it: the terms of its estimate, and what comes next."""
+    target, problem = plan.device.target, plan.posed or plan.problem
+    (seconds, _), *others = order = gemm.ranked(problem, target)
+    parts = sorted(terms(problem, plan.config, target).items(), key=lambda x: x[1], reverse=True)
+    told = [f"{name} {_time(part)}" for name, part in parts if part > seconds / 100]
+    lines = [f"the least estimated time, {_time(seconds)}, of {len(order)} that fit:"]
+    lines += [", ".join(told[i : i + 3]) for i in range(0, len(told), 3)]
+    found = [("why" if i == 0 else "", text) for i, text in enumerate(lines)]
+    if others:
+        longer, other = others[0]
+        found.append(("", f"next is {other}, {longer / seconds:.2f} times as long"))
+    return found
 
 
 # --- numbers ------------------------------------------------------------------------------------

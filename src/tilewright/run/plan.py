@@ -43,6 +43,8 @@ class Plan:
     time (None where the device's peak rates are not known), and the ``device``.
 
     A plan whose result is column-major poses Dᵀ = Bᵀ Aᵀ: its problem's M and N are exchanged.
+    ``tuned`` is what was measured, where that decided; ``posed`` the problem before what the kernel
+    can't read as it lies is copied.
     """
 
     problem: gemm.Problem
@@ -52,14 +54,13 @@ class Plan:
     chosen: bool = True  # the configuration, by gemm.choose or by ``tuned``
     asked: Asked | None = field(default=None, repr=False, compare=False)
     tuned: Result | None = field(default=None, repr=False, compare=False)
+    posed: gemm.Problem | None = field(default=None, repr=False, compare=False)
     _last: _Last = field(default_factory=_Last, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, way: Route, config: Any) -> Plan:
-        chosen = config is None
-        return cls(
-            way.problem, way.config, way.device, way.traced, chosen, way.asked, way.tuned
-        )
+        more = {"asked": way.asked, "tuned": way.tuned, "posed": way.posed}
+        return cls(way.problem, way.config, way.device, way.traced, config is None, **more)
 
     @property
     def _how(self) -> How:
