@@ -75,7 +75,7 @@ def ready_for(way: Route, a: Any, b: Any, c: Any, out: Any) -> Ready | None:
     if any(arrays.kind_of(x) is not kind for x in there.values()):
         return None  # their libraries may work on several streams
     views = {name: kind.view(x) for name, x in there.items()}
-    if any(v.address % ALIGN for v in views.values()):
+    if any(v.address % ALIGN or not v.address for v in views.values()):
         return None
     tests, bounds = _apart(views)
     if tests is None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from .. import gemm
 from ..build import Traced
 from ..errors import ConfigError, ProblemError
+from ..gemm.problem import BYTES
 from .asked import Asked, check
 from .device import Bound, Device, Start
 from .placement import Placement, Signature, compact, padded, placed, placed_by
@@ -101,7 +102,7 @@ class Route:
         return gemm.Problem(
             m, n, k, a, b, asked.dtype, a_major, b_major,
             with_c=asked.reads_c, align_a=left.align, align_b=right.align,
-            align_c=align_c, align_d=places["d"].align, batch=prod(asked.batch), fast=asked.fast,
+            align_c=align_c, align_d=places["d"].align, batch=prod(asked.batch), fast=asked.fast and a in BYTES,
         )  # fmt: skip
 
     def _parts(self, places: dict[str, Placement]) -> dict[str, Part]:
@@ -159,6 +160,7 @@ class Route:
     ) -> None:
         """Start it all for matrices at these addresses."""
         self.check(scales)
+        a, b = a or d, b or d  # of what is not read: a tensor map wants an address, not 0
         places = (b, a, c, d, workspace) if self.swapped else (a, b, c, d, workspace)
         for start, arguments in self._steps:
             start(arguments.pack(places, scales), stream)

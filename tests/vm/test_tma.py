@@ -1,0 +1,293 @@
+"""Kernel tma on the virtual machine: its products, that it writes D and nothing else, and that all
+ways to add up in one order give the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright
+from guarded import Asked, Lie, check
+from resident import Resident, registered
+from tilewright.dtypes import decode, encode
+from tilewright.run import VmDevice
+from tilewright.target import DEFAULT_DEVICE
+
+Array = np.ndarray[Any, Any]
+
+FEW = replace(DEFAULT_DEVICE, name="few", sms=3)  # so that a CTA has several tiles
+HALF, BF16, TF32 = ("f16",) * 3, ("bf16",) * 3, ("f32",) * 3
+
+
+@pytest.fixture(autouse=True, scope="module")
+def known() -> Iterator[None]:
+    with registered():
+        yield
+
+
+def lies(letters: str, **rest: int) -> tuple[Lie, Lie, Lie, Lie]:
+    """Of A, B, C and D, by their majors."""
+    a, b, c, d = (Lie(letter, **rest) for letter in letters)
+    return a, b, c, d
+
+
+# --- every way through the kernel ---------------------------------------------------------------
+
+ODD = (150, 200, 170)  # multiples of no tile
+
+ASKED: dict[str, tuple[str, Asked]] = {
+    "one warpgroup": ("tma:64x64x64:1:3", Asked(ODD, HALF, lies("tntt"))),
+    "two": ("tma:128x64x64:2:3", Asked(ODD, BF16, lies("tttt", pad=8), -0.5, 2.0)),
+    "three": ("tma:192x64x64:3:2", Asked(ODD, ("f16", "f16", "f32"), lies("nntt"))),
+    "two blocks of rows each": ("tma:256x64x64:2:2", Asked(ODD, BF16, lies("nttt"))),
+    "narrow": ("tma:64x16x64:1:4@1", Asked(ODD, BF16, lies("tttt"), beta=1.0)),
+    "pingpong": ("tma:64x64x64:2p:4", Asked(ODD, BF16, lies("tntt"), beta=-1.0)),
+    "pingpong of one step": ("tma:64x32x64:2p:5", Asked((15, 500, 9), HALF, lies("tttt"))),
+    "two above one another": ("tma:128x64x64:2:3/2x1", Asked(ODD, HALF, lies("tntt"))),
+    "two side by side": ("tma:128x64x64:2:3/1x2", Asked(ODD, HALF, lies("nttt"), beta=1.0)),
+    "four": ("tma:128x128x64:2p:2/2x2", Asked(ODD, BF16, lies("tttt"))),
+    "K in two": ("tma:64x64x64:1:3*2", Asked(ODD, BF16, lies("tntt", pad=8), 2.0, -1.0)),
+    "K in more than it has": ("tma:128x64x64:2:3*7", Asked(ODD, BF16, lies("ttnn"))),
+    "the last wave's K": ("tma:64x64x64:2p:3+3", Asked(ODD, HALF, lies("tntt"), 0.5, 1.0)),
+    "swapped": ("tma:128x64x64:2:3~", Asked(ODD, BF16, lies("tntt"), beta=1.0)),
+    "swapped, D column-major": ("tma:64x32x64:1:4~", Asked(ODD, HALF, lies("nttn"), 2.0, 1.0)),
+    "swapped, K in three": ("tma:64x64x64:1:4*3~", Asked(ODD, BF16, lies("tntt"))),
+    "tf32": ("tma:64x64x32:1:3", Asked(ODD, TF32, lies("tntt"), beta=1.0)),
+    "tf32, copied": ("tma:128x48x32:2:3", Asked(ODD, TF32, lies("nttt"))),
+    "e4m3": ("tma:128x64x128:2:3", Asked(ODD, ("e4m3", "e4m3", "bf16"), lies("tntt"))),
+    "e4m3 × e5m2, fast": (
+        "tma:64x64x128:1:3", Asked(ODD, ("e4m3", "e5m2", "f32"), lies("tttt"), 2.0, fast=True),
+    ),
+    "e5m2 × e4m3, swapped": (
+        "tma:64x64x128:2p:3~", Asked(ODD, ("e5m2", "e4m3", "f16"), lies("nntt"), beta=1.0),
+    ),
+    "s8": ("tma:64x48x128:1:3", Asked(ODD, ("s8", "s8", "s32"), lies("tntt"), beta=1.0)),
+    "u8 × s8, K in two": (
+        "tma:128x64x128:2:2*2", Asked(ODD, ("u8", "s8", "s32"), lies("ntnt"), beta=1.0),
+    ),
+    "a stack": ("tma:64x64x64:1:3", Asked((70, 72, 40), BF16, lies("tntt", gap=24), batch=5)),
+    "a stack in clusters": (
+        "tma:64x128x64:1:2/2x1", Asked((70, 72, 40), HALF, lies("ntnn"), beta=1.0, batch=3),
+    ),
+    "nothing aligned": (
+        "tma:64x64x64:1:2", Asked(ODD, HALF, lies("tntt", pad=1, before=3), 0.5, -1.0),
+    ),
+    "C not aligned": (
+        "tma:128x64x64:2:2",
+        Asked(ODD, BF16, (Lie("t", 8), Lie("n", 16), Lie("t", 1, 1), Lie("t", 8)), beta=1.0),
+    ),
+    "lines that end within 16 bytes": (
+        "tma:64x64x64:1:2", Asked((65, 61, 64), HALF, lies("tntt", pad=3)),
+    ),
+    "no K": ("tma:64x64x64:1:2", Asked((65, 70, 0), HALF, lies("tttt"), beta=-2.0)),
+    "alpha is 0": ("tma:64x64x64:1:2*2", Asked((65, 70, 80), HALF, lies("tttt"), 0.0, 1.0)),
+}  # fmt: skip
+
+
+SLOW = {
+    "narrow", "two blocks of rows each", "two above one another", "K in two", "swapped",
+    "swapped, K in three", "tf32, copied", "e5m2 × e4m3, swapped", "s8", "C not aligned",
+}  # fmt: skip
+
+
+def some(cases: Iterable[Any], slow: Container[Any]) -> list[Any]:
+    """All cases; what shows little that others don't is slow."""
+    return [pytest.param(x, marks=[pytest.mark.slow] if x in slow else []) for x in cases]
+
+
+@pytest.mark.parametrize("name", some(ASKED, SLOW))
+def test_d_is_exact_and_nothing_else_is_written(name: str) -> None:
+    config, asked = ASKED[name]
+    for seed in range(3):
+        check(asked, VmDevice(FEW, seed=seed), config, seed)
+
+
+ROUND = "tma:64x32x64:1:2", "tma:64x32x64:1:2~"
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("config", some(ROUND, ROUND[1:]))
+def test_layouts(config: str, layout: str) -> None:
+    check(Asked((70, 50, 130), HALF, lies(f"{layout}tt", pad=8)), VmDevice(FEW), config)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 300, 70), (300, 1, 70), (1, 1, 700)])
+@pytest.mark.parametrize("config", ["tma:64x16x64:1:3", "tma:64x16x64:1:3~", "tma:64x16x64:1:3*3"])
+def test_vectors(config: str, sizes: tuple[int, int, int]) -> None:
+    check(Asked(sizes, HALF, beta=1.0), VmDevice(FEW), config)
+
+
+@pytest.mark.parametrize("depth", [1, 63, 64, 65, 128, 320, 700])
+def test_any_depth_against_the_ring(depth: int) -> None:
+    for config in ("tma:64x16x64:1:3", "tma:64x16x64:2p:3", "tma:64x16x64:1:3*3"):
+        check(Asked((130, 40, depth), ("f16", "f16", "f32")), VmDevice(FEW), config)
+
+
+@pytest.mark.parametrize("config", [
+    "tma:64x16x64:1:2@3", "tma:64x16x64:2p:2", "tma:64x16x64:1:2/2x2", "tma:64x16x64:1:2*2",
+    "tma:64x16x64:1:2+2@2", "tma:64x16x64:1:2~",
+])  # fmt: skip
+@pytest.mark.parametrize("tiles", [(1, 1), (1, 9), (9, 1), (5, 7)])
+def test_each_tile_is_done_once(tiles: tuple[int, int], config: str) -> None:
+    """D = 2 · D in place, without K: what is done twice would be four times itself."""
+    m, n = tiles[0] * 64, tiles[1] * 16
+    numbers = np.arange(m * n, dtype=np.float32).reshape(m, n)
+    on = VmDevice(FEW)
+    d, a, b = (Resident.of(x, on) for x in (numbers, np.ones((m, 0), "f2"), np.ones((n, 0), "f2")))
+    tilewright.matmul(a, b.T, c=d, beta=2.0, out=d, device=on, config=config)
+    assert np.array_equal(d.numpy(), 2 * numbers)
+
+
+# --- lines that lie in one another --------------------------------------------------------------
+
+
+def test_lines_may_overlap() -> None:
+    """A row for all, and windows: each line begins 8 elements after the one before."""
+    on, rng = VmDevice(FEW), np.random.default_rng(0)
+    x, b = (rng.integers(-3, 4, s).astype(np.float16) for s in (1000, (64, 48)))
+    there, b_there = Resident.of(x, on), Resident.of(b, on)
+    for step in (0, 8):
+        lines = np.lib.stride_tricks.as_strided(x, (100, 64), (2 * step, 2))
+        a = there.cut((100, 64), (step, 1))
+        d = tilewright.matmul(a, b_there, out_dtype="f32", device=on, config="tma:64x64x64:1:2")
+        assert np.array_equal(d.numpy(), lines.astype(np.float32) @ b.astype(np.float32))
+
+
+def test_stacks_may_share_their_matrices() -> None:
+    on, rng = VmDevice(FEW), np.random.default_rng(0)
+    x, b = (rng.integers(-3, 4, s).astype(np.float16) for s in (4000, (3, 64, 48)))
+    there, b_there = Resident.of(x, on), Resident.of(b, on)
+    for apart in (0, 64, -64):  # one for all, windows, backwards
+        steps = (apart, 64, 1)
+        at = 128 if apart < 0 else 0
+        stack = np.lib.stride_tricks.as_strided(x[at:], (3, 40, 64), [2 * s for s in steps])
+        a = there.cut((3, 40, 64), steps, at)
+        d = tilewright.matmul(a, b_there, out_dtype="f32", device=on, config="tma:64x64x64:1:2")
+        assert np.array_equal(d.numpy(), stack.astype(np.float32) @ b.astype(np.float32))
+
+
+# --- the same bits ------------------------------------------------------------------------------
+
+
+def normal(*shape: int, dtype: Any = np.float16, seed: int = 0) -> Array:
+    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(dtype)
+
+
+def product(a: Array, b: Array, config: str, **options: Any) -> Array:
+    options = {"out_dtype": "f32", "device": VmDevice(FEW), "config": config} | options
+    return tilewright.matmul(a, b, **options)
+
+
+SAME = (
+    "16x64x64:1x2:6", "tma:64x32x64:1:2", "tma:64x32x128:1:2", "tma:128x64x64:2:3",
+    "tma:64x64x64:2p:3", "tma:64x64x64:1:2/2x1", "tma:64x64x64:1:2/1x2", "tma:64x32x64:1:3~",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [
+    np.float16, pytest.param(ml_dtypes.bfloat16, marks=pytest.mark.slow),
+])  # fmt: skip
+def test_one_order_of_k_gives_the_same_bits(dtype: Any) -> None:
+    """Whatever the tile, the stages, the cluster, the schedule, and mma.sync or wgmma."""
+    a, b = normal(140, 300, dtype=dtype), normal(72, 300, dtype=dtype).T
+    made = {product(a, b, config).tobytes() for config in SAME}
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize(
+    "config", ["tma:64x64x64:2p:3", "tma:64x64x64:1:2/2x2", "tma:64x64x64:1:3+2"]
+)
+def test_no_order_of_warps_and_copies_changes_a_bit(config: str) -> None:
+    a, b = normal(140, 300), normal(72, 300).T
+    made = {product(a, b, config, device=VmDevice(FEW, seed=s)).tobytes() for s in range(12)}
+    assert len(made) == 1
+
+
+def cut(a: Array, b: Array, places: list[int], of: Any) -> Array:
+    """The products of parts of K, added up in order."""
+    parts = [of(a[:, i:j], b[i:j]) for i, j in pairwise(places)]
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+@pytest.mark.parametrize("split", some([2, 3, 5], [2, 5]))
+def test_a_cut_k_is_the_sum_of_its_parts_in_order(split: int) -> None:
+    a, b = normal(100, 600), normal(600, 40)
+    steps = -(-600 // 64)
+    places = [min(64 * (steps * i // split), 600) for i in range(split + 1)]
+    want = cut(a, b, places, partial(product, config=SAME[1]))
+    for way in ("64x32x64:1:2*{}", "64x32x64:2p:2*{}", "64x40x64:1:2*{}~"):
+        assert product(a, b, f"tma:{way.format(split)}").tobytes() == want.tobytes()
+
+
+def test_bytes_are_added_up_in_f32_every_128_of_k() -> None:
+    t = ml_dtypes.float8_e4m3fn
+    a, b = normal(70, 500, dtype=t), normal(500, 40, dtype=t)
+    config = "tma:64x40x128:1:2"
+    fast = partial(product, config=config, fast_accum=True)
+    want = cut(a, b, [0, 128, 256, 384, 500], fast)
+    assert product(a, b, config).tobytes() == want.tobytes() != fast(a, b).tobytes()
+    swapped = product(a, b, "tma:128x64x128:2:2~")
+    assert swapped.tobytes() == want.tobytes()
+
+
+def test_tf32_is_the_product_of_rounded_numbers() -> None:
+    a, b = normal(70, 100, dtype=np.float32), normal(100, 40, dtype=np.float32)
+    tf32 = partial(product, config="tma:64x40x32:1:2", precision="tf32")
+    rounded = [decode("tf32", encode("tf32", x)).astype(np.float32) for x in (a, b)]
+    assert tf32(a, b).tobytes() == tf32(*rounded).tobytes()
+
+
+def test_a_stack_is_its_products() -> None:
+    a, b = normal(3, 70, 100), normal(3, 100, 40)
+    for config in ("tma:64x48x64:1:2", "tma:64x48x64:1:2*2"):
+        stack = product(a, b, config)
+        each = [product(x, y, config) for x, y in zip(a, b, strict=True)]
+        assert stack.tobytes() == np.stack(each).tobytes()
+
+
+# --- numbers that are none ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("config", ["tma:64x48x64:1:2", "tma:64x48x64:1:2*2", "tma:64x48x64:1:2~"])
+def test_infinities_and_nans_stay_in_their_rows(config: str) -> None:
+    a, b = np.ones((70, 200), np.float16), np.ones((200, 40), np.float16)
+    a[3, 150], a[5, 0], a[6, :2] = np.nan, np.inf, (np.inf, -np.inf)
+    d = product(a, b, config)
+    assert np.isnan(d[[3, 6]]).all() and (d[5] == np.inf).all()
+    assert (np.delete(d, [3, 5, 6], 0) == 200).all()
+
+
+@pytest.mark.parametrize("config", ["tma:64x48x64:1:2", "tma:64x48x64:1:2*2", "tma:64x48x64:2p:2"])
+def test_what_is_not_read_need_not_be_there(config: str) -> None:
+    """With α = 0 nobody brings A and B to the device; an empty array may be at address 0."""
+    on, c = VmDevice(FEW), normal(70, 40, dtype=np.float32)
+    a, b = np.full((70, 100), np.nan, np.float16), np.full((100, 40), np.nan, np.float16)
+    assert np.array_equal(product(a, b, config, c=c, alpha=0.0, beta=1.0), c)
+    none = [Resident(Resident.of(x, on).memory._replace(address=0), on) for x in (a[:, :0], b[:0])]
+    d = product(*none, config, c=Resident.of(c, on), beta=-1.0, device=on)
+    assert np.array_equal(d.numpy(), -c)
+
+
+# --- what is asked of a number format that it does not have --------------------------------------
+
+
+def test_fast_sums_are_of_8_bit_floats_alone() -> None:
+    """For others the word changes nothing, and no kernel."""
+    plans = [tilewright.plan(64, 64, 64, device="vm", fast_accum=fast) for fast in (False, True)]
+    assert plans[0] == plans[1] and plans[0].traced is plans[1].traced
+    plans = [
+        tilewright.plan(64, 64, 64, dtype="e4m3", device="vm", fast_accum=fast)
+        for fast in (False, True)
+    ]
+    assert plans[0].problem.promoted and not plans[1].problem.promoted
