@@ -102,7 +102,8 @@ class Route:
         return gemm.Problem(
             m, n, k, a, b, asked.dtype, a_major, b_major,
             with_c=asked.reads_c, align_a=left.align, align_b=right.align,
-            align_c=align_c, align_d=places["d"].align, batch=prod(asked.batch), fast=asked.fast and a in BYTES,
+            align_c=align_c, align_d=places["d"].align,
+            batch=prod(asked.batch), fast=asked.fast and a in BYTES,
         )  # fmt: skip
 
     def _parts(self, places: dict[str, Placement]) -> dict[str, Part]:
