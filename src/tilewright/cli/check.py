@@ -1,9 +1,10 @@
 """Whether a product of random numbers is right: each element against float64, within a bound.
 
 The bound is what f32 sums of random numbers may lose. The matrix instruction adds K in steps of 16,
-each of which may lose two units in the last place of a partial sum; a sum of products that are
-random in sign stays within six standard deviations, σ² = Σ a² b². To that comes the rounding of D.
-A single product that is missing shows.
+each of which may lose two units in the last place of a partial sum (of 8-bit floats it keeps 13
+bits behind the point, not 23); a sum of products that are random in sign stays within six standard
+deviations, σ² = Σ a² b². To that comes the rounding of D, and of f32 inputs to tf32. A single
+product that is missing shows.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from .. import dtypes
 
 _STEP = 16
 _UNIT = 2.0**-23
+_UNIT_OF_BYTES = 2.0**-13
+_TF32 = 2.0**-11  # how far a number may be from tf32, relative
 _DEVIATIONS = 6.0
 _PRODUCTS = 1 << 31  # beyond so many, rows and columns are sampled
 _MOST_ROWS, _MOST_COLUMNS = 256, 1024
@@ -85,11 +88,15 @@ def _reference(case: Case, dtype: str, rows: Any, columns: Any) -> tuple[Any, An
     exact = case.alpha * (a @ b)
     deviation = np.sqrt(np.square(a) @ np.square(b))
     steps = -(-k // _STEP) + 2
-    allowed = abs(case.alpha) * _UNIT * steps * _DEVIATIONS * deviation
+    unit = _UNIT_OF_BYTES if case.a.dtype.itemsize == 1 else _UNIT
+    lost = unit * steps + (2 * _TF32 if case.a.dtype == np.float32 else 0.0)
+    allowed = abs(case.alpha) * lost * _DEVIATIONS * deviation
     if case.c is not None and case.beta:
         more = case.beta * case.c[np.ix_(rows, columns)].astype(np.float64)
         allowed += _UNIT * np.abs(more)
         exact = exact + more
     t = dtypes.dtype(dtype)
+    if t.kind == "int":  # exact
+        return exact, np.full_like(exact, 0.5)
     unit, least = 2.0 ** -(t.mantissa + 1), 2.0 ** (t.least - t.mantissa)
     return exact, allowed + unit * np.abs(exact) + least

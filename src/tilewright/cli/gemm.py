@@ -91,7 +91,11 @@ def _filled(plan: Plan, given: argparse.Namespace) -> Case:
 
     def matrix(rows: int, columns: int, type_: str, row_major: bool = True) -> Any:
         numbers = rng.standard_normal((rows, columns), dtype=np.float32)
-        return numbers.astype(dtypes.dtype(type_).numpy, order="C" if row_major else "F")
+        t = dtypes.dtype("f32" if type_ == "tf32" else type_)
+        if t.kind in ("int", "uint"):
+            numbers = np.clip(np.rint(numbers * 30 + 128 * (t.kind == "uint")), -128, 255)
+            numbers = np.clip(numbers, None, 127) if t.kind == "int" else np.abs(numbers)
+        return numbers.astype(t.numpy, order="C" if row_major else "F")
 
     p = plan.problem
     a, b = matrix(m, k, p.a, p.a_major == "k"), matrix(k, n, p.b, p.b_major == "n")

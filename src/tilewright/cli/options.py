@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ..errors import DtypeError
+from ..gemm.problem import TYPES
 from ..run import Plan, plan
 from ..run.plan import LAYOUTS
-
-_TYPES = ("f16", "bf16")
 
 
 def add_sizes(to: argparse.ArgumentParser) -> None:
@@ -20,9 +18,13 @@ def add_sizes(to: argparse.ArgumentParser) -> None:
 
 def add_problem(to: argparse.ArgumentParser) -> None:
     """The options of a problem, without its sizes."""
-    to.add_argument("--a", default="f16", metavar="TYPE", help="A's type: f16 (default), bf16")
+    types = f"A's type (default: f16): {', '.join(TYPES)}"
+    to.add_argument("--a", default="f16", metavar="TYPE", help=types)
     to.add_argument("--b", default=None, metavar="TYPE", help="B's type (default: A's)")
-    to.add_argument("--d", default=None, metavar="TYPE", help="D's type: A's (default), f32")
+    to.add_argument(
+        "--d", default=None, metavar="TYPE",
+        help="D's type (default: A's; bf16 of 8-bit floats, s32 of integers): f32 and others",
+    )  # fmt: skip
     to.add_argument(
         "--layout",
         default="tn",
@@ -33,13 +35,11 @@ def add_problem(to: argparse.ArgumentParser) -> None:
     to.add_argument(
         "--device", default="auto", help="auto (default), vm, vm:A100, …, cuda, cuda:1, …"
     )
-    to.add_argument("--config", default=None, help="configuration, as 128x128x32:2x2:4")
+    to.add_argument("--config", default=None, help="configuration, as tma:128x128x64:2p:5")
 
 
 def plan_of(given: argparse.Namespace, sizes: list[int], *, with_c: bool = False) -> Plan:
     """The plan that the options ask for."""
-    if given.b not in (None, given.a):
-        allowed = " or ".join(f"{t} × {t}" for t in _TYPES)
-        raise DtypeError(f"A of {given.a} times B of {given.b} is not supported; {allowed} is")
-    wanted: dict[str, Any] = {"dtype": given.a, "layout": given.layout, "out_dtype": given.d}
+    types = given.a if given.b is None else f"{given.a},{given.b}"
+    wanted: dict[str, Any] = {"dtype": types, "layout": given.layout, "out_dtype": given.d}
     return plan(*sizes, **wanted, c=with_c, device=given.device, config=given.config)
