@@ -9,10 +9,12 @@ from ..target import Device
 from .problem import Problem
 
 # Dense f16/bf16 products with f32 sums of an SM in a cycle, by compute capability: vendors'
-# whitepapers.
+# whitepapers. Elements of half the bits go twice as fast, tf32 half as fast.
 FLOPS_PER_CYCLE = {
     70: 1024, 75: 1024, 80: 2048, 86: 1024, 89: 1024, 90: 4096, 100: 8192, 120: 1024,
 }  # fmt: skip
+# The same in f32, outside the tensor cores.
+FFMA_PER_CYCLE = {70: 128, 75: 128, 80: 128, 86: 256, 89: 256, 90: 256, 100: 256, 120: 256}
 # (boost clock in GHz, memory bandwidth in TB/s) by name.
 RATES = {
     "V100": (1.53, 0.9), "T4": (1.59, 0.32), "A100": (1.41, 2.0), "A10": (1.7, 0.6),
@@ -50,6 +52,10 @@ def roofline(problem: Problem, device: Device) -> Roofline:
         )
     clock, bandwidth = RATES[device.name]
     capability = max(n for n in FLOPS_PER_CYCLE if n <= device.target.number)
-    flops = FLOPS_PER_CYCLE[capability] * device.sms * clock * 1e9
+    if problem.a == "f32":
+        rate: float = FFMA_PER_CYCLE[capability]
+    else:
+        rate = FLOPS_PER_CYCLE[capability] * 16 / problem.input.bits
+    flops = rate * device.sms * clock * 1e9
     memory, intensity = problem.bytes / (bandwidth * 1e12), problem.flops / max(1, problem.bytes)
     return Roofline(problem.flops / flops, memory, intensity)

@@ -64,3 +64,12 @@ def test_the_floor_of_an_h200() -> None:
 def test_unknown_rates_are_a_typed_error() -> None:
     with pytest.raises(TargetError, match="peak rates of 'GH200' are not known"):
         roofline(Problem(8, 8, 8), replace(device("H200"), name="GH200"))
+
+
+def test_the_roof_is_higher_for_narrow_elements() -> None:
+    """An H200's published peaks: 989 TFLOP/s, 1979 of 8 bits, 495 of tf32."""
+    types = ("bf16", "bf16", 989), ("e4m3", "bf16", 1979), ("s8", "s32", 1979), ("tf32", "f32", 495)
+    for a, d, tera in types:
+        problem = Problem(8192, 8192, 8192, a, a, d)
+        floor = roofline(problem, device("H200"))
+        assert problem.flops / floor.compute == pytest.approx(tera * 1e12, rel=0.01)
