@@ -2,7 +2,7 @@
 
 ``choose`` picks a configuration, ``build`` traces the kernel, ``shape`` says how it is launched and
 ``arguments`` with what. Nothing here runs anything. A configuration's class names the kernel:
-``Config`` is ``multistage``, ``TmaConfig`` is ``tma``.
+``Config`` is ``multistage``, ``TmaConfig`` is ``tma``, ``SimtConfig`` is ``simt``.
 """
 
 from collections.abc import Mapping
@@ -11,25 +11,29 @@ from typing import Any
 from ..build import Traced
 from ..errors import ConfigError
 from ..target import DEFAULT_DEVICE, Device
-from . import finish, multistage, tma
+from . import finish, multistage, simt, tma
 from .arguments import Arguments, Kernel, Lines, Shape, Step
 from .choose import TABLE, AnyConfig, check, choose, ranked
 from .config import Config
 from .problem import Problem
 from .roofline import Roofline, roofline
+from .simt_config import SimtConfig
 from .tma_config import TmaConfig, taken
 
 __all__ = [
     "TABLE", "AnyConfig", "Arguments", "Config", "Kernel", "Lines", "Problem", "Roofline", "Shape",
-    "Step", "TmaConfig",
+    "SimtConfig", "Step", "TmaConfig",
     "arguments", "build", "check", "choose", "kernels", "parse", "ranked", "roofline", "shape",
     "steps", "takes", "workspace",
 ]  # fmt: skip
 
 
 def parse(text: str) -> AnyConfig:
-    """A configuration from its text: ``128x128x32:2x2:4``, ``tma:128x256x64:2:4/2x1``."""
-    return TmaConfig.parse(text) if text.startswith("tma") else Config.parse(text)
+    """A configuration from its text: ``128x128x32:2x2:4``, ``tma:128x256x64:2:4/2x1``,
+    ``simt:128x256x8:16x16:4``.
+    """
+    kinds = {"tma": TmaConfig, "simt": SimtConfig}
+    return kinds.get(text.partition(":")[0], Config).parse(text)
 
 
 def build(problem: Problem, config: AnyConfig) -> Traced:
@@ -93,7 +97,7 @@ def takes(problem: Problem, config: AnyConfig) -> Problem:
 
 
 def _kernel(config: Any) -> Any:
-    for kind, kernel in ((Config, multistage), (TmaConfig, tma)):
+    for kind, kernel in ((Config, multistage), (TmaConfig, tma), (SimtConfig, simt)):
         if isinstance(config, kind):
             return kernel
     raise ConfigError(f"{config!r} is no configuration")

@@ -15,12 +15,14 @@ from typing import NamedTuple
 from ..errors import ConfigError, TargetError
 from ..target import Device
 from . import config as multistage
+from . import simt_config as simt
 from . import tma_config as tma
 from .config import Config
 from .problem import Problem
+from .simt_config import SimtConfig
 from .tma_config import TmaConfig
 
-AnyConfig = Config | TmaConfig
+AnyConfig = Config | TmaConfig | SimtConfig
 
 
 def choose(problem: Problem, device: Device) -> AnyConfig:
@@ -42,7 +44,7 @@ def ranked(problem: Problem, device: Device) -> tuple[tuple[float, AnyConfig], .
             continue
         fitting.append((estimate(problem, config, device), config))
     if not fitting:
-        check(problem, TABLE[-1], device)  # the reason
+        check(problem, (SIMT if problem.a == simt.TYPE else TABLE)[-1], device)  # the reason
         raise ConfigError(f"no configuration fits {problem} on {device.name}")
     return tuple(sorted(fitting, key=lambda pair: pair[0]))
 
@@ -51,7 +53,14 @@ def check(problem: Problem, config: AnyConfig, device: Device) -> None:
     """Raises ConfigError where the configuration does not fit problem and device, TargetError where
     none does.
     """
-    if isinstance(config, TmaConfig):
+    if isinstance(config, SimtConfig):
+        simt.check(problem, config, device)
+    elif problem.a == simt.TYPE:
+        raise TargetError(
+            f"{config}: tensor cores don't multiply {simt.TYPE} as it is",
+            hint="precision='tf32' rounds it to 10 bits of mantissa; or a configuration of simt",
+        )
+    elif isinstance(config, TmaConfig):
         tma.check(tma.taken(problem), config, device)
     else:
         multistage.check(problem, config, device)
@@ -59,6 +68,9 @@ def check(problem: Problem, config: AnyConfig, device: Device) -> None:
 
 def candidates(problem: Problem, device: Device) -> Iterator[AnyConfig]:
     """What is worth a thought."""
+    if problem.a == simt.TYPE:
+        yield from SIMT
+        return
     if device.target.runs(tma.NEEDED):
         yield from _tma_candidates(problem, device)
     yield from TABLE
@@ -68,6 +80,8 @@ def estimate(problem: Problem, config: AnyConfig, device: Device) -> float:
     """Seconds on the device, about."""
     if isinstance(config, TmaConfig):
         return _tma_time(problem, config, device)
+    if isinstance(config, SimtConfig):
+        return _simt_time(problem, config, device)
     return _multistage_time(problem, config, device)
 
 
@@ -77,6 +91,8 @@ def terms(problem: Problem, config: AnyConfig, device: Device) -> dict[str, floa
     """
     if isinstance(config, TmaConfig):
         return _tma_terms(problem, config, device)
+    if isinstance(config, SimtConfig):
+        return _simt_terms(problem, config, device)
     return _multistage_terms(problem, config, device) if isinstance(config, Config) else {}
 
 
@@ -127,6 +143,51 @@ def _multistage_terms(problem: Problem, config: Config, device: Device) -> dict[
         "products": product * steps * bm * bn * bk * together / rate,
         "barriers": product * steps * STEP,
         "ends of tiles": product * waves * ENDS,
+        "launches": STARTED,
+    }
+
+
+# --- simt ---------------------------------------------------------------------------------------
+
+# From large to small; each thread's part as large as its registers allow, or more warps.
+SIMT: tuple[SimtConfig, ...] = (
+    SimtConfig((128, 256, 16), (16, 16), 3),
+    SimtConfig((256, 128, 16), (32, 8), 3),
+    SimtConfig((128, 256, 8), (16, 16), 4),
+    SimtConfig((128, 128, 16), (16, 16), 3, ctas=2),
+    SimtConfig((128, 64, 16), (16, 8), 3, ctas=4),
+    SimtConfig((64, 128, 16), (8, 16), 3, ctas=4),
+    SimtConfig((64, 64, 16), (16, 8), 4, ctas=4),
+    SimtConfig((32, 64, 16), (8, 8), 4, ctas=6),
+    SimtConfig((64, 32, 16), (8, 8), 4, ctas=6),
+    SimtConfig((16, 32, 16), (4, 8), 4, ctas=8),
+)
+
+LANES = {80: 64}  # FMAs of f32 of an SM in a cycle; of all others
+MOST_LANES = 128
+OTHERS = 6.0  # a thread's instructions for each k besides FMAs and loads of fragments
+HIDDEN = 8  # warps of an SM that hide what an instruction waits for
+BEGIN = 3000  # cycles of a tile's first copies and its way out
+
+
+def _simt_time(problem: Problem, config: SimtConfig, device: Device) -> float:
+    """Waves of CTAs, or all that memory must move."""
+    of = _simt_terms(problem, config, device)
+    return of["launches"] + max(of["instructions"] + of["ends of tiles"], of["memory"])
+
+
+def _simt_terms(problem: Problem, config: SimtConfig, device: Device) -> dict[str, float]:
+    """A CTA takes as long as it issues instructions."""
+    tiles, (rows, columns) = config.tiles(problem), config.thread_tile
+    together = min(config.resident(device.limits), max(1, ceil(tiles / device.sms)))
+    waves = ceil(tiles / (device.sms * together))
+    threads = config.threads * together
+    issued = rows * columns + (rows + columns) / simt.VECTOR + OTHERS
+    rate = LANES.get(device.target.number, MOST_LANES) * min(1.0, threads / 32 / HIDDEN) ** 0.5
+    return {
+        "instructions": waves * problem.k * issued * threads / rate * CYCLE,
+        "ends of tiles": waves * BEGIN * CYCLE,
+        "memory": problem.bytes * MEMORY,
         "launches": STARTED,
     }
 

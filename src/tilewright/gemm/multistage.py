@@ -66,8 +66,9 @@ def _build(problem: Problem, config: Config) -> Traced:
     ) -> None:  # fmt: skip
         scale = scalar(k, alpha, alpha_ptr), scalar(k, beta, beta_ptr)
         with k.sharing():
-            body = Multistage(k, problem, config)
-            body.inputs((a, lda), (b, ldb), (m, n), k.select(scale[0] == 0.0, 0, k_total))
+            body = Multistage(k, problem, config, (m, n))
+            depth = k.select(scale[0] == 0.0, 0, k_total)
+            body.inputs((a, lda), (b, ldb), depth, k.ctaid.x)
             d_matrix = Matrix(global_pointer(k, d), ldd, problem.align_d)
             c_matrix = None
             if problem.with_c:
@@ -102,9 +103,11 @@ class Multistage(Ring):
 
     PART = 16
 
-    def __init__(self, k: Builder, problem: Problem, config: Config) -> None:
+    def __init__(
+        self, k: Builder, problem: Problem, config: Config, limits: tuple[Reg, Reg]
+    ) -> None:
         shared = k.dynamic_shared(config.shared_bytes(problem.input.bits), 1024)
-        super().__init__(k, config, operands(problem, config), shared)
+        super().__init__(k, config, operands(problem, config), shared, limits)
         self.problem, self.mma = problem, tiled_mma(problem, config)
 
     def run(self, epilogue: Epilogue, scale: tuple[Reg, Reg]) -> None:

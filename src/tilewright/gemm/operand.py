@@ -90,10 +90,14 @@ class Operand:
         return self.align // self.size
 
     @property
+    def line(self) -> int:
+        """Chunks of a contiguous line that neighbouring threads copy."""
+        return min((self.extent, self.depth)[self.major] // self.chunk, self.threads)
+
+    @property
     def copy(self) -> TiledCopy:
         """How threads share the tile's chunks: neighbours along its contiguous lines."""
-        sizes = self.extent, self.depth
-        line = min(sizes[self.major] // self.chunk, self.threads)
+        sizes, line = (self.extent, self.depth), self.line
         lines = min(self.threads // line, sizes[1 - self.major])
         op = CpAsync(self.align) if self.align >= 4 else UniversalCopy(8 * self.align)
         threads, values = (lines, line), (1, self.chunk)

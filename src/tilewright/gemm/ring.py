@@ -59,8 +59,16 @@ class Ring(ABC):
     b: list[list[Any]]
     sums: list[list[Any]]
 
-    def __init__(self, k: Builder, config: Any, parts: tuple[Operand, ...], shared: Pointer):
+    def __init__(
+        self,
+        k: Builder,
+        config: Any,
+        parts: tuple[Operand, ...],
+        shared: Pointer,
+        limits: tuple[Reg, Reg],
+    ) -> None:
         self.k, self.config, self.parts, self.shared = k, config, parts, shared
+        self.limits = limits  # M and N
         self.stage_bytes = sum(p.bytes for p in parts)
         self.ring_bytes = self.stage_bytes * config.stages
 
@@ -82,24 +90,16 @@ class Ring(ABC):
     def product(self, a: Any, b: Any, sums: Any) -> None:
         """sums += a · b."""
 
-    def inputs(
-        self,
-        a: tuple[Reg, Reg],
-        b: tuple[Reg, Reg],
-        limits: tuple[Reg, Reg],
-        depth: Reg,
-        index: Any = None,
-    ) -> None:
-        """Find this CTA's tile (the ``index``-th), this warp's part of it, and set up both
-        operands, each an address and a leading dimension.
+    def inputs(self, a: tuple[Reg, Reg], b: tuple[Reg, Reg], depth: Reg, index: Any) -> None:
+        """Find the ``index``-th tile, this warp's part of it, and set up both operands, each an
+        address and a leading dimension.
         """
         k, config = self.k, self.config
         bk = config.tile[2]
-        self.limits = limits
-        self.first = self.tile_at(k.ctaid.x if index is None else index)
+        self.first = self.tile_at(index)
         self.depth, self.steps = depth, (depth + (bk - 1)) // bk
         self.tiles, offset = [], 0
-        given = zip(self.parts, (a, b), limits, self.first, strict=True)
+        given = zip(self.parts, (a, b), self.limits, self.first, strict=True)
         for operand, (pointer, leading), limit, first in given:
             at, source = self.shared + offset, global_pointer(k, pointer)
             self.tiles.append(Tile(k, operand, source, leading, limit, depth, first, at))
@@ -141,17 +141,19 @@ class Ring(ABC):
         for step in k.range(0, self.steps):
             copies = self._copies(step + (stages - 1) < self.steps)
             for part in range(inner - 1):
-                share = self._share(part + 1, inner - 1) - self._share(part, inner - 1)
-                self._multiply(part, chain(self._loads(part + 1), islice(copies, share)))
+                self._multiply(part, self.meanwhile(part, inner - 1, copies))
             exhaust(copies)
             self._commit()
             self._turn(inner - 1)
         k.cp_async_wait(0)
         k.barrier()
 
-    def _share(self, part: int, parts: int) -> int:
-        """How many of a thread's copies are started before a part."""
-        return self.chunks * part // parts
+    def meanwhile(self, part: int, parts: int, copies: Iterator[None]) -> Iterator[None]:
+        """What goes on while the ``part``-th of ``parts`` is multiplied: the next one's fragments
+        are loaded, and a share of the copies is started.
+        """
+        share = self.chunks * (part + 1) // parts - self.chunks * part // parts
+        return chain(self._loads(part + 1), islice(copies, share))
 
     def _turn(self, part: int) -> None:
         """The last part of a tile. The barrier that opens the next stage stands between two shares

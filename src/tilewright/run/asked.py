@@ -53,7 +53,7 @@ class Asked(NamedTuple):
     @property
     def formats(self) -> tuple[str, str]:
         """The number formats in which A and B are multiplied."""
-        names = {"f32": self.precision}
+        names = {"f32": "tf32" if self.precision == "tf32" else "f32"}
         return names.get(self.a.dtype, self.a.dtype), names.get(self.b.dtype, self.b.dtype)
 
     def named(self) -> list[tuple[str, Signature]]:
@@ -137,11 +137,6 @@ def _check_types(asked: Asked) -> None:
     if asked.precision not in PRECISIONS:
         allowed = ", ".join(map(repr, PRECISIONS))
         raise DtypeError(f"precision is {asked.precision!r}; it is one of {allowed}")
-    if "f32" in (left, right) and asked.precision == "ieee":
-        raise DtypeError(
-            "a and b of f32 are not multiplied in f32 yet",
-            hint="precision='tf32' rounds them to 10 bits of mantissa, and adds up in f32",
-        )
     a, b = asked.formats
     known = {"tf32": "f32 (as tf32)"}
     for name, given, t in (("a", left, a), ("b", right, b)):
