@@ -313,6 +313,10 @@ class Mainloop:
     def run(self, steps: Any, following: Any) -> list[list[Any]]:
         """``following``: steps that the other warpgroup takes before this one's next."""
         k, body, at = self.k, self.body, self.at
+        if self.promoted:
+            for total in self.total:
+                for t in total:
+                    t.set(0.0)
         for step in k.range(0, steps, unroll=False):
             later = step != 0
             body.pipeline.wait(at)
@@ -322,7 +326,9 @@ class Mainloop:
             if self.promoted:
                 k.wgmma_wait(0)
                 self.release(at.stage, None)
-                self._promote(later)
+                for total, sums in zip(self.total, self.sums, strict=True):
+                    for t, s in zip(total, sums, strict=True):
+                        k.add(t, s, into=t)
             else:
                 k.wgmma_wait(1)
                 self.release(self.previous, later)
@@ -354,12 +360,6 @@ class Mainloop:
                     accumulate=True if part else accumulate,
                     trans=self.flags,
                 )
-
-    def _promote(self, later: Any) -> None:
-        k = self.k
-        for total, sums in zip(self.total, self.sums, strict=True):
-            for t, s in zip(total, sums, strict=True):
-                k.mov(k.select(later, t + s, s), into=t)
 
     def _releaser(self) -> Any:
         """``release(stage, when)``: a thread for each CTA that fills our stages."""
