@@ -355,7 +355,7 @@ def _step_terms(problem: Problem, config: TmaConfig) -> tuple[float, float, floa
     bits = problem.input.bits
     (bm, bn, bk), (cm, cn) = config.tile, config.cluster
     count = bm // tma.ROWS * bk * bits // (8 * 32)  # instructions, of 32 bytes of K
-    promotion = 2 * bm * bn / 128 if problem.promoted else 0.0
+    promotion = bm * bn / 128 if problem.promoted else 0.0
     lines = (bm / cn + bn / cm) * bk * bits / 1024
     return (
         count * PRODUCTS * bn / 2 + promotion,
