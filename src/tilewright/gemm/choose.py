@@ -198,6 +198,7 @@ def _simt_terms(problem: Problem, config: SimtConfig, device: Device) -> dict[st
 TILES = (
     (128, 192, 2, True), (128, 176, 2, True), (128, 160, 2, True), (128, 144, 2, True),
     (128, 128, 2, True), (128, 256, 2, False), (256, 128, 2, False), (128, 128, 2, False),
+    (128, 192, 2, False), (128, 160, 2, False),
     (64, 256, 1, False), (64, 128, 1, False), (128, 64, 2, False), (64, 64, 1, False),
     (64, 32, 1, False), (128, 32, 2, False), (64, 16, 1, False), (64, 8, 1, False),
 )  # fmt: skip
