@@ -1,0 +1,223 @@
+"""Configurations of kernel tma: their text, what fits, how a launch is cut, which is chosen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tilewright.errors import ConfigError, TargetError
+from tilewright.gemm import (
+    Config,
+    Problem,
+    TmaConfig,
+    build,
+    check,
+    choose,
+    parse,
+    ranked,
+    shape,
+    takes,
+    workspace,
+)
+from tilewright.target import device
+
+H200 = device("H200")
+PROBLEM = Problem(4096, 4096, 4096, "bf16", "bf16", "bf16")
+
+
+@st.composite
+def configs(draw: Any) -> TmaConfig:
+    consumers, pingpong = draw(st.sampled_from([(1, False), (2, False), (3, False), (2, True)]))
+    rows = 64 * draw(st.integers(1, 2)) * (1 if pingpong else consumers)
+    tile = rows, 8 * draw(st.integers(1, 32)), draw(st.sampled_from([32, 64, 128]))
+    cluster = draw(st.sampled_from([(1, 1), (1, 1), (2, 1), (1, 2), (2, 2), (4, 2)]))
+    split = draw(st.integers(1, 64)) if cluster == (1, 1) else 1
+    tail = split > 1 and draw(st.booleans())
+    more = draw(st.integers(2, 32)), cluster, pingpong, split, tail, draw(st.integers(1, 99))
+    return TmaConfig(tile, consumers, *more, draw(st.booleans()))
+
+
+@given(configs())
+def test_text_and_back(config: TmaConfig) -> None:
+    assert parse(str(config)) == config
+
+
+def test_what_the_text_may_leave_out() -> None:
+    plain = TmaConfig((128, 256, 64), 2, 4, (1, 1), False, 1, False, 8, False)
+    assert parse("tma:128x256x64:2:4") == plain
+    assert parse("tma:128x256x64:2p:4") == replace(plain, pingpong=True)
+    assert parse("tma:128x256x64:2:4/2x1") == replace(plain, cluster=(2, 1))
+    assert parse("tma:128x256x64:2:4*3") == replace(plain, split=3)
+    assert parse("tma:128x256x64:2:4+3") == replace(plain, split=3, tail=True)
+    assert parse("tma:128x256x64:2:4@1~") == replace(plain, group=1, swap=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("tma", "written as tma:128x256x64:2:4/2x1"),
+        ("tma:128x256x64:2:4~@8", "no configuration"),
+        ("tma:128x256x64:0:4", "one to three warpgroups multiply"),
+        ("tma:256x64x64:4:4", "one to three warpgroups multiply"),
+        ("tma:64x64x64:1p:4", "pingpong takes two"),
+        ("tma:64x64x64:2:4", "each warpgroup multiplies a multiple of 64 rows"),
+        ("tma:32x64x64:1:4", "each warpgroup multiplies a multiple of 64 rows"),
+        ("tma:64x4x64:1:4", "N is a multiple of 8 up to 256, not 4"),
+        ("tma:64x264x64:1:4", "N is a multiple of 8 up to 256, not 264"),
+        ("tma:64x60x64:1:4", "N is a multiple of 8 up to 256, not 60"),
+        ("tma:64x64x96:1:4", "K is a power of two"),
+        ("tma:64x64x64:1:1", "stages are 2 to 32"),
+        ("tma:64x64x64:1:33", "stages are 2 to 32"),
+        ("tma:64x64x64:1:4@0", "group at least 1"),
+        ("tma:64x64x64:1:4/3x1", r"a cluster's sides are powers of two, not \(3, 1\)"),
+        ("tma:64x64x64:1:4/1x0", r"a cluster's sides are powers of two, not \(1, 0\)"),
+        ("tma:64x64x64:1:4*0", "K is cut in 1 to 64 parts, not 0"),
+        ("tma:64x64x64:1:4*65", "K is cut in 1 to 64 parts, not 65"),
+        ("tma:64x64x64:1:4/2x1*2", "not 2, without clusters"),
+        ("tma:64x64x64:1:4+1", "the last wave is cut in 2 parts at least"),
+    ],
+)
+def test_what_is_no_configuration(text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        parse(text)
+
+
+E4M3 = {"a": "e4m3", "b": "e4m3", "d": "bf16"}
+S8 = {"a": "s8", "b": "s8", "d": "s32"}
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "says"),
+    [
+        ("tma:128x256x64:2:5", {}, "needs 279552 bytes of shared memory; H200 has 232448"),
+        ("tma:128x256x64:1:2", {}, "a thread's sums take 256 registers, 208 at most"),
+        ("tma:192x256x64:3:2", {}, "a thread's sums take 128 registers, 96 at most"),
+        ("tma:128x256x128:2:2", E4M3, "a thread's sums take 256 registers, 208 at most"),
+        ("tma:128x192x64:1:2", {"with_c": True}, "take 192 registers, 136 at most for .* C"),
+        ("tma:128x192x64:1:2", {"align_d": 8}, "take 192 registers, 136 at most"),
+        ("tma:64x64x64:1:2/4x4", {}, "a cluster has at most 8 CTAs"),
+        ("tma:64x64x32:1:2", {}, "K is 64 at least for bf16"),
+        ("tma:64x64x64:1:2", S8, "K is 128 at least for s8"),
+        ("tma:64x64x256:1:2", E4M3, "K is 128 for e4m3, or sums are fast"),
+        ("tma:64x40x128:1:2", S8, "N of integers is 8, 24 or a multiple of 16, not 40"),
+        ("tma:64x40x64:1:2", {"b_major": "n"}, "40 is no multiple of 16, of whole lines"),
+        ("tma:64x64x64:1:2/2x1", {"b_major": "n"}, "64 is no multiple of 128, .* by 2 CTAs"),
+        ("tma:64x64x64:1:2/1x2", {"a_major": "m"}, "64 is no multiple of 128, .* by 2 CTAs"),
+        ("tma:64x24x64:1:2/2x1", {}, "24 is no multiple of 16, of whole lines, shared by 2 CTAs"),
+        ("tma:512x8x64:2:2~", {}, "a copy brings 256 lines at most, not 512"),
+        ("tma:64x64x512:1:2", {"a_major": "m"}, "a copy brings 256 lines at most, not 512"),
+        ("tma:64x24x64:1:2", {}, "a tile's columns of D leave by 32 bytes"),
+    ],
+)
+def test_what_does_not_fit(text: str, more: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        check(replace(PROBLEM, **more), parse(text), H200)
+
+
+@pytest.mark.parametrize("name", ["A100", "RTX 4090", "B200"])
+def test_it_is_for_sm_90a_alone(name: str) -> None:
+    with pytest.raises(TargetError, match=f"tma needs sm_90a; {name} is"):
+        check(PROBLEM, parse("tma:64x64x64:1:2"), device(name))
+
+
+def test_what_fits_exactly() -> None:
+    """And takes just the shared memory that it said."""
+    for text, more in {
+        "tma:128x256x64:2:4": {}, "tma:128x192x128:2p:2": {}, "tma:192x128x64:3:4": {},
+        "tma:128x128x128:2:6": E4M3, "tma:64x256x64:1:4+3": {},
+    }.items():  # fmt: skip
+        problem, config = replace(PROBLEM, **more), parse(text)
+        check(problem, config, H200)
+        need = config.shared_bytes(problem)  # type: ignore[arg-type]
+        assert need - 1024 < build(problem, config).dynamic_shared <= need <= 232448
+
+
+# --- the problem as it is taken -----------------------------------------------------------------
+
+
+def test_what_is_copied_first() -> None:
+    """Unaligned inputs, and 8- and 32-bit ones that do not lie along K."""
+    config = parse("tma:64x64x64:1:2")
+    odd = replace(PROBLEM, a_major="m", b_major="n", align_a=2, align_b=8)
+    assert takes(odd, config) == replace(odd, align_a=16, align_b=16)
+    for more in (E4M3, S8, {"a": "tf32", "b": "tf32", "d": "f32"}):
+        taken = takes(replace(PROBLEM, a_major="m", b_major="n", **more), config)
+        assert (taken.a_major, taken.b_major) == ("k", "k")
+    multistage = Config((64, 64, 64), (2, 2), 3)
+    assert takes(odd, multistage) == odd
+
+
+@given(st.integers(0, 99), st.sampled_from(["f16", "f32"]), st.sampled_from([16, 8, 4]))
+def test_d_leaves_by_copies_where_its_lines_end_with_16_bytes(n: int, d: str, align: int) -> None:
+    problem = Problem(64, n, 64, d=d, align_d=align)
+    taken = takes(problem, parse("tma:64x64x64:1:2")).align_d
+    assert (taken == 16) == (align == 16 and n * problem.output.bits % 128 == 0)
+    assert align % taken == 0 and n * problem.output.bits // 8 % taken == 0
+
+
+# --- the launch ---------------------------------------------------------------------------------
+
+
+@given(configs(), st.integers(1, 3000), st.integers(1, 3000), st.integers(1, 4))
+def test_ctas_are_as_many_as_there_is_work_and_room_for(
+    config: TmaConfig, m: int, n: int, batch: int
+) -> None:
+    made = shape(Problem(m, n, 8, batch=batch), config, H200)
+    (bm, bn, _), (cm, cn) = config.tile, config.cluster
+    down, across = (n, m) if config.swap else (m, n)
+    tiles = len(range(0, down, bm * cm)) * len(range(0, across, bn * cn)) * batch
+    if config.split > 1:
+        cut = tiles % 132 if config.tail else tiles
+        tiles += cut * (config.split - 1)
+    assert made.grid[0] == min(tiles, config.places(H200)) * config.ctas <= 132
+    assert made.block == (config.threads, 1, 1) and made.programmatic
+    assert made.cluster == ((config.ctas, 1, 1) if config.ctas > 1 else None)
+
+
+@given(configs(), st.integers(1, 3000), st.integers(1, 3000))
+def test_the_workspace_holds_every_part(config: TmaConfig, m: int, n: int) -> None:
+    problem = Problem(m, n, 8)
+    assume(config.ctas == 1)
+    tiles = config.tiles(problem)
+    cut = 0 if config.split == 1 else tiles % 132 if config.tail else tiles
+    assert config.whole(problem, H200) + cut == tiles
+    area = config.tile[0] * config.tile[1]
+    assert workspace(problem, config, H200) == cut * config.split * area * 4
+
+
+# --- which one ----------------------------------------------------------------------------------
+
+SIZES = {
+    "huge": (16384, 16384, 16384), "one row": (1, 8192, 8192), "one column": (8192, 1, 8192),
+    "tiny": (16, 16, 16), "no K": (128, 128, 0), "nothing": (0, 0, 0),
+    "long sum": (64, 64, 1 << 20), "odd": (333, 555, 777),
+}  # fmt: skip
+TYPES = [
+    ("f16", "f16", "f32"), ("bf16", "bf16", "bf16"), ("tf32", "tf32", "f32"),
+    ("e4m3", "e5m2", "bf16"), ("e5m2", "e5m2", "f32"), ("s8", "u8", "s32"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("types", TYPES, ids="-".join)
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+def test_the_chosen_one_fits(sizes: tuple[int, int, int], types: tuple[str, str, str]) -> None:
+    for more in ({}, {"a_major": "m", "b_major": "n"}, {"with_c": True, "batch": 3}, {
+        "align_a": 4, "align_b": 4, "align_c": 4, "align_d": 4,
+    }):  # fmt: skip
+        problem = Problem(*sizes, *types, **more)  # type: ignore[arg-type]
+        check(problem, choose(problem, H200), H200)
+
+
+def test_it_is_chosen_where_there_is_much_to_multiply() -> None:
+    for types in TYPES:
+        assert isinstance(choose(Problem(4096, 4096, 4096, *types), H200), TmaConfig)
+
+
+def test_the_best_is_first() -> None:
+    times = [seconds for seconds, _ in ranked(PROBLEM, H200)]
+    assert times == sorted(times) and times[0] > 0
+    assert choose(PROBLEM, H200) == ranked(PROBLEM, H200)[0][1]

@@ -1,0 +1,189 @@
+"""Tiles of kernel tma: what its copies bring, by NumPy, stands where the layouts say, and once."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewright.gemm import Problem, parse
+from tilewright.gemm import tma_operand as module
+from tilewright.gemm.schedule import place
+from tilewright.gemm.tma_epilogue import Way
+from tilewright.gemm.tma_operand import Matrix, Operand
+from tilewright.layout import parse as parse_layout
+from tilewright.mma import TensorMap, tensor_copy
+
+Array = np.ndarray[Any, Any]
+
+#: type, extent, depth, contiguous, sharers
+TILES = [
+    ("bf16", 128, 64, "k", 1), ("bf16", 192, 128, "k", 1), ("f16", 64, 256, "k", 2),
+    ("f16", 24, 64, "k", 1), ("bf16", 256, 64, "k", 4), ("e4m3", 128, 128, "k", 2),
+    ("s8", 48, 256, "k", 1), ("tf32", 64, 32, "k", 1), ("tf32", 176, 64, "k", 2),
+    ("bf16", 128, 64, "mn", 1), ("bf16", 256, 128, "mn", 2), ("f16", 192, 64, "mn", 1),
+    ("f16", 96, 64, "mn", 1), ("bf16", 48, 64, "mn", 1), ("bf16", 128, 64, "mn", 2),
+]  # fmt: skip
+
+
+@dataclass
+class AtOnce:
+    """The words in which ``Operand.load`` speaks to the builder, done at once on NumPy.
+
+    ``shared`` counts how often each byte was written.
+    """
+
+    memory: Array
+    shared: Array
+    written: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.written = np.zeros(self.shared.size, int)
+
+    def pointer(self, space: str, type_: str, address: int) -> int:
+        return address
+
+    def tma_load(
+        self, there: int, map_: TensorMap, at: tuple[int, ...], barrier: Any, ctas: Any = None
+    ) -> None:
+        tensor_copy.load(map_, self.memory, self.shared, at, start=there)
+        found = tensor_copy.places(map_, at, start=there)
+        np.add.at(self.written, np.add.outer(found.shared.ravel(), np.arange(found.unit)), 1)
+
+
+def brought(
+    tile: Operand, count: int, depth: int, corner: tuple[int, int], batch: int | None = None
+) -> tuple[Array, Array, AtOnce]:
+    """(the matrices, as numbers that tell elements apart; the tile, by (row, k); what was done)."""
+    size, stack = tile.size, 1 if batch is None else batch + 2
+    lines, length = (count, depth) if tile.contiguous == "k" else (depth, count)
+    leading = -(-length * size // 16) * 16 // size + 16
+    numbers = np.zeros((stack, lines, leading), f"u{size}")
+    numbers[...] = (np.arange(numbers.size) * 2654435761 % 251 + 1).reshape(numbers.shape)
+    if tile.type == "tf32":  # small integers, which rounding to tf32 leaves alone
+        numbers = numbers.astype(np.float32)
+    stacked = (stack, lines * leading) if batch is not None else ()
+    done = AtOnce(numbers.view(np.uint8).ravel(), np.full(tile.bytes, 0xEE, np.uint8))
+    map_ = tile.map(Matrix(0, lines, length, leading, *stacked))
+    for share in range(tile.sharers):
+        tile.load(done, 0, map_, (*corner, batch), None, share)  # type: ignore[arg-type]
+    layout = tile.layout
+    elements = done.shared.view(numbers.dtype)
+    where = [[layout(row, k) for k in range(tile.depth)] for row in range(tile.extent)]
+    matrices = numbers[:, :, :length]
+    return matrices if tile.contiguous == "k" else matrices.swapaxes(1, 2), elements[where], done
+
+
+@pytest.mark.parametrize("given", TILES, ids=str)
+def test_each_element_is_brought_once_and_stands_where_the_layout_says(given: Any) -> None:
+    tile = Operand(*given)
+    for corner in ((0, 0), (tile.extent, 2 * tile.depth)):
+        ends = corner[0] + tile.extent + 3, corner[1] + tile.depth + 5
+        matrix, found, done = brought(tile, *ends, corner)
+        row, k = corner
+        want = matrix[0, row : row + tile.extent, k : k + tile.depth]
+        assert np.array_equal(found, want)
+        assert (done.written == 1).all()
+
+
+@pytest.mark.parametrize("given", TILES[::3], ids=str)
+def test_zeros_stand_for_what_lies_beyond_the_edges(given: Any) -> None:
+    tile = Operand(*given)
+    rows, depth = tile.extent - 5, tile.depth - 3
+    matrix, found, done = brought(tile, rows, depth, (0, 0))
+    assert np.array_equal(found[:rows, :depth], matrix[0])
+    assert not found[rows:].any() and not found[:, depth:].any()
+    assert (done.written == 1).all()
+
+
+def test_before_the_first_of_k_there_is_nothing() -> None:
+    """Where there is no step along K, the kernel brings one from there."""
+    for each in TILES[::2]:
+        _, found, _ = brought(Operand(*each), 300, 300, (0, -(1 << 16)))
+        assert not found.any()
+
+
+def test_a_stack_s_matrix() -> None:
+    for each in (TILES[0], TILES[9]):
+        tile = Operand(*each)
+        matrices, found, _ = brought(tile, tile.extent, tile.depth, (0, 0), batch=1)
+        assert np.array_equal(found, matrices[1]) and not np.array_equal(found, matrices[0])
+
+
+@pytest.mark.parametrize("given", TILES, ids=str)
+def test_a_descriptor_may_start_at_every_part(given: Any) -> None:
+    """A block of rows by an instruction's K lies as the first one does, from its own start on."""
+    tile = Operand(*given)
+    inner, deep = tile.layout.inner, module.WGMMA_K // tile.size
+    block = 64 if tile.extent % 64 == 0 else tile.extent
+    for row in range(0, tile.extent, block):
+        for part in range(tile.steps):
+            start = tile.start(row, part * deep)
+            assert start % 16 == 0 and start < 1 << 18
+            for r, k in ((0, 0), (1, 0), (8, 1), (block - 1, deep - 1)):
+                here = inner((row + r, part * deep + k)) * tile.size
+                assert here == start + inner((r, k)) * tile.size
+    assert tile.steps * deep == tile.depth
+    assert tile.bits(block) & 0x3FFF == 0  # the start is the kernel's to fill in
+
+
+def test_what_the_module_shows() -> None:
+    for contiguous in ("k", "mn"):
+        layout = Operand("bf16", 128, 64, contiguous).layout
+        (shown,) = re.findall(rf"{contiguous[0].upper()}-major, .*(Sw<.*?)  ", module.__doc__ or "")
+        assert all(layout(i, j) == parse_layout(shown)(i, j) for i, j in np.ndindex(128, 64))
+
+
+# --- the way out --------------------------------------------------------------------------------
+
+WAYS = [
+    ("bf16", "tma:128x64x64:2:2"), ("f16", "tma:64x48x64:1:2"), ("f32", "tma:64x72x64:1:2"),
+    ("f32", "tma:64x256x64:2p:2"), ("bf16", "tma:64x40x64:1:2~"), ("f32", "tma:64x64x64:1:2~"),
+    ("f32", "tma:64x64x64:1:2*2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("d", "text"), WAYS)
+def test_a_part_leaves_by_copies_that_cover_it(d: str, text: str) -> None:
+    """Its boxes, laid side by side, are all elements of 64 rows of D by some columns, or (swapped)
+    of some rows by 64 columns; its places in shared memory are all different.
+    """
+    config = parse(text)
+    inputs = "f16" if d == "f16" else "bf16"
+    way = Way.of(Problem(8, 8, 8, inputs, inputs, d), config)  # type: ignore[arg-type]
+    shape = (64, way.width)
+    assert config.tile[1] % way.width == 0
+    places = {int(way.layout(r, c)) for r in range(shape[0]) for c in range(shape[1])}
+    assert places == set(range(64 * way.width))
+    assert (way.lines, way.length) == (shape[::-1] if config.swap else shape)  # type: ignore[union-attr]
+    assert way.length % way.line == 0 and way.line * way.size == way.swizzle
+    memory = np.zeros(way.bytes, np.uint8)
+    shared = np.random.default_rng(0).integers(0, 256, way.bytes, np.uint8)
+    map_ = way.map(Matrix(0, way.lines, way.length, way.length))
+    for i in range(way.length // way.line):
+        start = i * way.lines * way.swizzle
+        tensor_copy.store(map_, memory, shared, (i * way.line, 0), start=start)
+    elements = f"u{way.size}"
+    found = memory.view(elements).reshape(way.lines, way.length)
+    part = found.T if config.swap else found  # type: ignore[union-attr]
+    want = [[shared.view(elements)[way.layout(r, c)] for c in range(shape[1])] for r in range(64)]
+    assert np.array_equal(part, want)
+
+
+# --- the order of tiles -------------------------------------------------------------------------
+
+
+@given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 30))
+def test_each_tile_has_one_number(rows: int, columns: int, group: int) -> None:
+    k = SimpleNamespace(min=min)
+    walked = [place(k, i, rows, columns, group) for i in range(rows * columns)]  # type: ignore[arg-type]
+    assert sorted(walked) == [(i, j) for i in range(rows) for j in range(columns)]
+    for (r, c), (s, d) in pairwise(walked):
+        assert (s, d) == (r + 1, c) or (s % group == 0 and (d == c + 1 or d == 0))
