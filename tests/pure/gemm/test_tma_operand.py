@@ -162,7 +162,8 @@ def test_a_part_leaves_by_copies_that_cover_it(d: str, text: str) -> None:
     assert config.tile[1] % way.width == 0
     places = {int(way.layout(r, c)) for r in range(shape[0]) for c in range(shape[1])}
     assert places == set(range(64 * way.width))
-    assert (way.lines, way.length) == (shape[::-1] if config.swap else shape)  # type: ignore[union-attr]
+    turned = config.swap  # type: ignore[union-attr]
+    assert (way.lines, way.length) == (shape[::-1] if turned else shape)
     assert way.length % way.line == 0 and way.line * way.size == way.swizzle
     memory = np.zeros(way.bytes, np.uint8)
     shared = np.random.default_rng(0).integers(0, 256, way.bytes, np.uint8)
@@ -172,7 +173,7 @@ def test_a_part_leaves_by_copies_that_cover_it(d: str, text: str) -> None:
         tensor_copy.store(map_, memory, shared, (i * way.line, 0), start=start)
     elements = f"u{way.size}"
     found = memory.view(elements).reshape(way.lines, way.length)
-    part = found.T if config.swap else found  # type: ignore[union-attr]
+    part = found.T if turned else found
     want = [[shared.view(elements)[way.layout(r, c)] for c in range(shape[1])] for r in range(64)]
     assert np.array_equal(part, want)
 
@@ -182,8 +183,8 @@ def test_a_part_leaves_by_copies_that_cover_it(d: str, text: str) -> None:
 
 @given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 30))
 def test_each_tile_has_one_number(rows: int, columns: int, group: int) -> None:
-    k = SimpleNamespace(min=min)
-    walked = [place(k, i, rows, columns, group) for i in range(rows * columns)]  # type: ignore[arg-type]
+    k: Any = SimpleNamespace(min=min)
+    walked = [place(k, i, rows, columns, group) for i in range(rows * columns)]
     assert sorted(walked) == [(i, j) for i in range(rows) for j in range(columns)]
     for (r, c), (s, d) in pairwise(walked):
         assert (s, d) == (r + 1, c) or (s % group == 0 and (d == c + 1 or d == 0))
