@@ -21,6 +21,7 @@ _HOMES = {
     "Problem": "gemm",
     "Config": "gemm",
     "kernel": "run",
+    "tensor_map": "run",
     "load": "run",
     "Layout": "layout",
     "Swizzle": "layout",
@@ -53,6 +54,7 @@ if TYPE_CHECKING:  # `as` marks what is public
     from .run import load as load
     from .run import matmul as matmul
     from .run import plan as plan
+    from .run import tensor_map as tensor_map
 
 
 def __getattr__(name: str) -> object:

@@ -1,12 +1,15 @@
 """A warp-specialised GEMM of TMA and wgmma: right whatever lands when; its mistakes have names."""
 
 import hashlib
+from runpy import run_path
 
 import numpy as np
 import pytest
 
 from hopper_gemm import gemm, given, on_machine
+from pages import ROOT
 from tilewright.errors import VmFault
+from tilewright.run import VmDevice
 
 SIZE = (256, 256, 448)
 GOLDEN = "21f1ffe56a56f38206d80bfbbd7e5c024e4ea414f6b3c7e90322f41943d6a2be"  # of D, on an H200
@@ -18,6 +21,13 @@ def test_the_bits_of_an_h200_in_every_order_of_landing(stages, cluster, seed):
     d = on_machine(gemm(stages, cluster).ptx, SIZE, stages, cluster, seed)
     a, b, _ = (x.astype(np.float64) for x in given(*SIZE))
     np.testing.assert_allclose(d.astype(np.float64), a @ b.T, rtol=2**-8, atol=1e-4)
+    assert hashlib.sha256(d.tobytes()).hexdigest() == GOLDEN
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_example_on_tensors_has_these_bits_too(seed):
+    a, b, d = given(*SIZE)
+    run_path(str(ROOT / "examples" / "hopper_gemm.py"))["multiply"](a, b, d, VmDevice(seed=seed))
     assert hashlib.sha256(d.tobytes()).hexdigest() == GOLDEN
 
 

@@ -10,7 +10,7 @@ from .address import walk
 from .builder import Builder
 from .copy import registers_of
 from .kernel import Kernel, Launcher, Options, Traced, kernel, set_launcher, trace
-from .params import Param, by_value, ptr
+from .params import Param, by_value, ptr, tensor_map
 from .pipeline import CopyRing, Pipeline, Place, Turns
 from .pointer import Pointer
 from .registers import Reg, Registers, Var
@@ -22,7 +22,7 @@ f16, bf16, f32, f64 = (DTYPES[name] for name in ("f16", "bf16", "f32", "f64"))
 __all__ = [
     "kernel", "trace", "Kernel", "Traced", "Options", "Launcher", "set_launcher",
     "Builder", "Reg", "Var", "Registers", "Rmem", "Pointer", "registers_of", "walk",
-    "Param", "ptr", "by_value",
+    "Param", "ptr", "by_value", "tensor_map",
     "Pipeline", "Place", "CopyRing", "Turns",
     "u32", "u64", "s32", "s64", "f16", "bf16", "f32", "f64",
 ]  # fmt: skip

@@ -57,6 +57,7 @@ class Builder(Algorithms, Unpacking, Hopper, Printing):
         self.ctaid = Vector3(self, "ctaid")
         self.nctaid = Vector3(self, "nctaid")
         self.block: tuple[int, int, int] | None = None
+        self.cluster: tuple[int, int, int] | None = None
         self.bounds: dict[str, tuple[int, ...]] = {}
         self.targets: list[str] = []
 
@@ -94,11 +95,17 @@ class Builder(Algorithms, Unpacking, Hopper, Printing):
         return kept
 
     def launch_bounds(
-        self, block: Any = None, *, exact: bool = False, min_ctas: int = 0, max_registers: int = 0
+        self,
+        block: Any = None,
+        *,
+        exact: bool = False,
+        min_ctas: int = 0,
+        max_registers: int = 0,
+        cluster: Any = None,
     ) -> None:
         """What the kernel promises of its launch: the block (``.maxntid``; ``exact``:
         ``.reqntid``), how many CTAs should fit an SM (``.minnctapersm``), how many registers a
-        thread may take (``.maxnreg``)."""
+        thread may take (``.maxnreg``), the CTAs of a cluster (``.reqnctapercluster``)."""
         if block is not None:
             self.block = dimensions(block)
             self.bounds["reqntid" if exact else "maxntid"] = self.block
@@ -106,6 +113,8 @@ class Builder(Algorithms, Unpacking, Hopper, Printing):
             self.bounds["minnctapersm"] = (min_ctas,)
         if max_registers:
             self.bounds["maxnreg"] = (max_registers,)
+        if cluster is not None:
+            self.cluster = self.bounds["reqnctapercluster"] = dimensions(cluster)
 
     def require(self, target: str) -> None:
         """Ask for a target beyond what the instructions need: ``sm_90a``."""
@@ -113,7 +122,7 @@ class Builder(Algorithms, Unpacking, Hopper, Printing):
 
 
 def dimensions(size: Any) -> tuple[int, int, int]:
-    """A grid or block as three numbers: 128, (128,), (16, 8) and (16, 8, 1) are all right."""
+    """A grid, block or cluster as three numbers: 128, (128,), (16, 8), (16, 8, 1) are all right."""
     given = tuple(size) if isinstance(size, (tuple, list)) else (size,)
     if not 1 <= len(given) <= 3 or not all(type(n) is int and n > 0 for n in given):
         raise kernel_error(f"a grid or block is one to three positive numbers, not {size!r}")

@@ -38,6 +38,7 @@ class Traced:
     block: tuple[int, int, int] | None
     dynamic_shared: int
     static_shared: int
+    cluster: tuple[int, int, int] | None = None
 
     @property
     def entry(self) -> tree.Function:
@@ -88,6 +89,7 @@ class Options:
     max_registers: int = 0
     target: str = ""
     lines: bool = True
+    cluster: Any = None
 
 
 # --- tracing ----------------------------------------------------------------------------------
@@ -117,6 +119,7 @@ def _trace(
         exact=options.exact,
         min_ctas=options.min_ctas,
         max_registers=options.max_registers,
+        cluster=options.cluster,
     )
     if options.target:
         k.require(options.target)
@@ -126,7 +129,8 @@ def _trace(
         k.finish()
     finally:
         k.close()
-    return Traced(_module(k, name, params), name, params, k.block, k.dynamic_bytes, k.static_bytes)
+    shared = k.dynamic_bytes, k.static_bytes
+    return Traced(_module(k, name, params), name, params, k.block, *shared, k.cluster)
 
 
 def _check_result(function: Callable[..., Any], result: Any) -> None:
@@ -267,8 +271,9 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Make a kernel of a Python function: ``@kernel`` or ``@kernel(block=256, target="sm_90a")``.
 
     Options: ``name``; ``params`` (specifications by name, instead of annotations); ``block``
-    (``.maxntid``, with ``exact`` ``.reqntid``); ``min_ctas``; ``max_registers``; ``target`` (at
-    least); ``lines`` (False: no ``.loc``).
+    (``.maxntid``, with ``exact`` ``.reqntid``); ``cluster`` (``.reqnctapercluster``, and the grid
+    is a multiple of it); ``min_ctas``; ``max_registers``; ``target`` (at least); ``lines`` (False:
+    no ``.loc``).
     """
     if function is not None:
         return Kernel(function, Options(**options))

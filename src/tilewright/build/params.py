@@ -3,8 +3,8 @@
     def saxpy(k, n: u32, a: f32, x: ptr(f32), y: ptr(f32, align=16)): …
 
 A specification is a number format (``"u32"``, ``u32``), a pointer (``"ptr f32"``, ``"ptr f32 align
-16"``, ``ptr(f32)``), or a block of bytes passed by value (``"bytes 128 align 64"``, ``by_value(128,
-64)``; a tensor map).
+16"``, ``ptr(f32)``), a tensor map (``"tensor_map"``, ``tensor_map``), or another block of bytes
+passed by value (``"bytes 16 align 8"``, ``by_value(16, 8)``).
 """
 
 from __future__ import annotations
@@ -88,6 +88,10 @@ def by_value(count: int, align: int = 64) -> Param:
     return Param("", DTYPES["b8"], False, align, count)
 
 
+tensor_map = by_value(128, 64)
+"""A tensor map, for tensor copies: ``tilewright.tensor_map`` makes the argument."""
+
+
 def parameters(
     function: Callable[..., Any], given: Mapping[str, Any] | None = None
 ) -> tuple[Param, ...]:
@@ -134,7 +138,7 @@ def _parameter(function: Callable[..., Any], name: str, spec: Any, place: Place)
         raise KernelError(
             f"parameter {name} of {function.__name__} has type {spec!r}",
             place=place,
-            hint='annotate it: "u32", "ptr f16", "ptr f16 align 16", "bytes 128 align 64"',
+            hint='annotate it: "u32", "ptr f16", "ptr f16 align 16", "tensor_map"',
         )
     return replace(found, name=name)
 
@@ -150,6 +154,8 @@ def _parsed(spec: Any, names: Mapping[str, Any]) -> Param | None:
     match = _SPEC.fullmatch(text)
     if match is None:
         return _parsed(eval(spec, dict(names)), {}) if names else None
+    if text == "tensor_map":
+        return tensor_map
     align = int(match["align"]) if match["align"] else None
     if match["what"] == "bytes":
         return by_value(int(match["word"]), align or 1)

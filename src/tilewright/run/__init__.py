@@ -10,13 +10,14 @@ from .built import load
 from .cache import Cache, CacheWarning
 from .device import CudaDevice, Device, VmDevice, device, store
 from .launch import launch
+from .maps import ArrayMap, tensor_map
 from .matmul import matmul
 from .plan import Plan, plan
 
 set_launcher(launch)
 
 __all__ = [
-    "matmul", "plan", "Plan", "kernel", "launch", "load",
+    "matmul", "plan", "Plan", "kernel", "launch", "tensor_map", "ArrayMap", "load",
     "Device", "VmDevice", "CudaDevice", "device",
     "ArrayView", "Kind", "register",
     "Cache", "CacheWarning", "store",

@@ -88,15 +88,10 @@ class Device(Protocol):
         cluster: Dim3 | None = None,
         programmatic: bool = False,
     ) -> Start:
-        """A launch, to be started often.
+        """A launch, to be started once or often.
 
         ``programmatic``: it may begin before the kernel ahead of it has ended, and waits itself.
         """
-
-    def launch(
-        self, executable: Any, grid: Dim3, block: Dim3, params: bytes, shared: int, stream: int
-    ) -> None:
-        """Start a kernel once."""
 
     def wait(self, stream: int = 0) -> None:
         """Until all that was started on the stream is done."""
@@ -198,11 +193,6 @@ class VmDevice:
         more: dict[str, Any] = {"shared": shared, "cluster": cluster, "watch": self.watch}
 
         return _VmStart(partial(machine.launch, entry, grid, block, **more))
-
-    def launch(
-        self, executable: Any, grid: Dim3, block: Dim3, params: bytes, shared: int, stream: int
-    ) -> None:
-        self.prepare(executable, grid, block, shared)(params, stream)
 
     def wait(self, stream: int = 0) -> None:
         """Launches here have ended when they return."""
@@ -310,11 +300,6 @@ class CudaDevice:
     ) -> Start:
         more: dict[str, Any] = {"cluster": cluster, "programmatic": programmatic}
         return self.gpu.prepare(executable, grid, block, shared=shared, **more)
-
-    def launch(
-        self, executable: Any, grid: Dim3, block: Dim3, params: bytes, shared: int, stream: int
-    ) -> None:
-        self.prepare(executable, grid, block, shared)(params, stream)
 
     def wait(self, stream: int = 0) -> None:
         self.gpu.wait(stream)

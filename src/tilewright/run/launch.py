@@ -2,7 +2,7 @@
 
 Arrays on a GPU are passed where they are, and the launch does not wait. Arrays on the CPU go to the
 device's memory and come back when the kernel has ended (read-only ones only go); an array given
-twice is one on the device, too.
+twice, or of which a tensor map is given, is one on the device, too.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from typing import Any
 from ..build import Param, Traced
 from ..cuda import stream_handle
 from ..errors import DeviceError, LaunchError
+from ..mma.tensor_map import BYTES
 from ..ptx import abi
 from . import arrays
 from .arrays import ArrayView
-from .device import Dim3
+from .device import Device, Dim3
 from .device import device as named_device
 from .dlpack import compact
+from .maps import ArrayMap
 from .matmul import runs_on, stream_for
 from .overlap import overlap
 from .uploaded import borrowed
@@ -33,11 +35,12 @@ def launch(
     device: Any = None,
     stream: Any = None,
 ) -> None:
-    """Run a kernel with one argument for each parameter: arrays, numbers, None for a null pointer.
+    """Run a kernel with one argument for each parameter: arrays, tensor maps of them
+    (``tilewright.tensor_map``), numbers, None for a null pointer.
 
     ``device`` is where arrays on the CPU go, ``stream`` the GPU's stream (None: the current one of
-    the arrays' library). Raises LaunchError for an argument that does not fit its parameter,
-    DeviceError for arrays on several devices.
+    the arrays' library). Raises LaunchError for an argument that does not fit its parameter and
+    for a grid that is not made of whole clusters, DeviceError for arrays on several devices.
     """
     pairs = zip(traced.params, args, strict=True)
     views = {i: _view(p, given) for i, (p, given) in enumerate(pairs) if _is_array(given)}
@@ -59,11 +62,20 @@ def _place(traced: Traced, views: dict[int, ArrayView]) -> str:
 
 
 def _is_array(given: Any) -> bool:
+    if isinstance(given, ArrayMap):
+        return True
     return hasattr(given, "__dlpack__") or hasattr(given, "__cuda_array_interface__")
 
 
 def _view(param: Param, given: Any) -> ArrayView:
-    """An array argument's memory, once it is known to fit."""
+    """The memory of an array, or of a map's, once it is known to fit."""
+    if isinstance(given, ArrayMap):
+        if param.count != BYTES:
+            raise LaunchError(f"{param} is no tensor map, {given} is given for it")
+        return given.view
+    if param.count == BYTES:
+        hint = "tilewright.tensor_map(array, box)"
+        raise LaunchError(f"{param} is a tensor map, an array is given for it", hint=hint)
     if not param.pointer:
         hint = "give a number: array.item()"
         raise LaunchError(f"{param} is no pointer, an array is given for it", hint=hint)
@@ -75,8 +87,18 @@ def _view(param: Param, given: Any) -> ArrayView:
 
 
 def _packed(traced: Traced, args: tuple[Any, ...], addresses: dict[int, int]) -> bytes:
-    values = [addresses.get(i, 0 if given is None else given) for i, given in enumerate(args)]
+    values = []
+    for i, given in enumerate(args):
+        if isinstance(given, ArrayMap):
+            values.append(given.at(addresses[i]))
+        else:
+            values.append(addresses.get(i, 0 if given is None else given))
     return abi.pack(traced.entry, values)
+
+
+def _start(on: Device, traced: Traced, grid: Dim3, block: Dim3, params: bytes, stream: int) -> None:
+    shared, cluster = traced.dynamic_shared, traced.cluster
+    on.prepare(on.compile(traced), grid, block, shared, cluster=cluster)(params, stream)
 
 
 def _in_place(
@@ -86,12 +108,12 @@ def _in_place(
     on = runs_on(next(iter(views.values())).device, where)
     for i, view in views.items():
         align = traced.params[i].align or view.itemsize
-        if view.address % align:
+        if traced.params[i].pointer and view.address % align:
             raise LaunchError(f"{traced.params[i]}: {view.address:#x} is no multiple of {align}")
-    given = [args[i] for i in views]
+    given = [x.array if isinstance(x := args[i], ArrayMap) else x for i in views]
     handle = stream_for(on, *given) if stream is None else stream_handle(stream)
     params = _packed(traced, args, {i: view.address for i, view in views.items()})
-    on.launch(on.compile(traced), grid, block, params, traced.dynamic_shared, handle)
+    _start(on, traced, grid, block, params, handle)
 
 
 def _uploaded(
@@ -115,7 +137,7 @@ def _uploaded(
                 there[memory] = address, view, flat
             addresses[i] = there[memory][0]
         params = _packed(traced, args, addresses)
-        on.launch(on.compile(traced), grid, block, params, traced.dynamic_shared, handle)
+        _start(on, traced, grid, block, params, handle)
         on.wait(handle)
         for address, view, flat in there.values():
             if not view.readonly:

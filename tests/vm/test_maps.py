@@ -1,0 +1,134 @@
+"""Tensor maps and clusters at a launch: kernels get maps of arrays, wherever those are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+from tilewright import mma, tensor_map
+from tilewright.build import ptr
+from tilewright.build import tensor_map as map_
+from tilewright.errors import DtypeError, KernelError, LaunchError, LayoutError, ProblemError
+from tilewright.layout import Layout
+from tilewright.ptx.needs import module_needs
+
+BOX = 16, 64
+X = np.arange(48 * 64, dtype=np.int16).reshape(48, 64)
+
+
+@tilewright.kernel(block=32)
+def moved(k: Any, source: map_, target: "tensor_map", x: ptr("s16")) -> None:
+    """A box from (8, 0) on comes in, and goes out to (0, 0); one element is written besides."""
+    place = k.shared("s16", BOX[0] * BOX[1], align=1024)
+    bar = k.shared("b64", 1)
+    with k.if_(k.tid.x == 0):
+        k.mbarrier_init(bar, 1)
+        k.fence_mbarrier_init()
+        k.mbarrier_arrive(bar, bytes=BOX[0] * BOX[1] * 2)
+        k.tma_load(place, source, (0, 8), bar)
+        k.mbarrier_wait(bar, 0)
+        k.tma_store(target, (0, 0), place)
+        k.bulk_commit()
+        k.bulk_wait()
+        x[47 * 64] = -1
+
+
+@pytest.mark.parametrize("swizzle", [0, 128])
+def test_several_maps_and_a_pointer_of_one_array_are_one_array_there(swizzle: int) -> None:
+    x, y = X.copy(), np.zeros_like(X)
+    here = tensor_map(x, BOX, swizzle)
+    moved[1](here, here, x, device="vm")
+    np.testing.assert_array_equal(x[:16], X[8:24])
+    np.testing.assert_array_equal(x[16:47], X[16:47])
+    assert x[47, 0] == -1
+    moved[1](tensor_map(X, BOX, swizzle), tensor_map(y, BOX, swizzle), x, device="vm")
+    np.testing.assert_array_equal(y, np.concatenate([X[8:24], np.zeros_like(X[16:])]))
+
+
+@pytest.mark.parametrize("major", ["K", "MN"])
+def test_a_layout_of_shared_memory_says_box_and_swizzle(major: str) -> None:
+    shared = mma.make_smem_layout("bf16", major, (64, 32))
+    x = np.zeros((128, 256), np.float16)
+    given = x if major == "K" else x.T  # contiguous along K, along M
+    found = tensor_map(given, shared)
+    assert found.map.box == ((32, 64) if major == "K" else (64, 32))
+    assert found.map.swizzle == (64 if major == "K" else 128)
+    assert found.map.shape == (256, 128)
+
+
+def test_a_read_only_array_does_not_come_back() -> None:
+    x = X.copy()
+    x.flags.writeable = False
+    here = tensor_map(x, BOX)
+    moved[1](here, here, X.copy(), device="vm")
+    np.testing.assert_array_equal(x, X)
+
+
+F16 = np.zeros((32, 64), np.float16)
+NO_MAPS = [
+    (lambda: tensor_map(F16, (16,)), LayoutError, "as many extents"),
+    (lambda: tensor_map(F16, 16), LayoutError, "as many extents"),
+    (lambda: tensor_map(F16.T, (16, 8)), LayoutError, "last dimension is contiguous.*\n.*array.T"),
+    (lambda: tensor_map(F16[:, :60], (512, 64)), LayoutError, "box extent 1"),
+    (lambda: tensor_map(np.zeros((8, 9), np.float32), (4, 8)), LayoutError, "multiple of 16"),
+    (lambda: tensor_map(F16, (16, 128), 128), LayoutError, "128"),
+    (lambda: tensor_map(F16, BOX, 16), LayoutError, "swizzle"),
+    (lambda: tensor_map(F16, Layout((16, 64), (64, 1)), 128), LayoutError, "says how"),
+    (lambda: tensor_map(F16, Layout((16, 64))), LayoutError, "no box"),
+    (lambda: tensor_map([1, 2], (2,)), ProblemError, "not an array"),
+    (lambda: tensor_map(F16, BOX, dtype="s4"), DtypeError, "1, 2, 4 and 8 bytes"),
+]
+
+
+@pytest.mark.parametrize(("make", "error", "says"), NO_MAPS)
+def test_what_is_no_map(make: Any, error: Any, says: str) -> None:
+    with pytest.raises(error, match=says):
+        make()
+
+
+def test_arguments_that_are_none() -> None:
+    here, x = tensor_map(X, BOX), X.copy()
+    for given, says in (
+        ((X, here, x), "source: bytes 128 align 64 is a tensor map, an array"),
+        ((here, here, here), "x: ptr s16 is no tensor map"),
+        ((here, 7, x), "param_target"),
+    ):
+        with pytest.raises(LaunchError, match=says):
+            moved[1](*given, device="vm")
+    padded = np.zeros((48, 72), np.int16)[:, :64]
+    with pytest.raises(LaunchError, match="has gaps"):
+        moved[1](tensor_map(padded, BOX), here, x, device="vm")
+
+
+# --- clusters ---
+
+
+@tilewright.kernel(block=32, cluster=(2, 1, 1))
+def neighbours(k: Any, x: ptr("u32")) -> None:
+    """Each CTA writes its number where its neighbour reads it."""
+    own = k.shared("u32", 1)
+    own[0] = k.ctaid.x
+    k.cluster_sync()
+    there = k.mapa(own, k.cluster_rank ^ 1)
+    value = k.emit("ld.shared::cluster.u32", (there, 0))
+    k.cluster_sync()
+    with k.when(k.tid.x == 0):
+        x[k.ctaid.x] = value
+
+
+def test_a_kernel_says_its_cluster() -> None:
+    x = np.zeros(4, np.uint32)
+    neighbours[4](x, device="vm")
+    assert x.tolist() == [1, 0, 3, 2]
+    traced = neighbours.trace()
+    assert ".reqnctapercluster 2, 1, 1\n" in traced.ptx and traced.cluster == (2, 1, 1)
+    assert ("7.8", "sm_90") in {(str(v), str(t)) for v, t in module_needs(traced.module)}
+    with pytest.raises(LaunchError, match=r"whole clusters of \(2, 1, 1\)"):
+        neighbours[3](x, device="vm")
+    with pytest.raises(KernelError, match="positive numbers"):
+        tilewright.kernel(lambda k: None, name="f", cluster=0).trace()
+
+

@@ -1,0 +1,80 @@
+"""Rings that cp.async fills, by groups and by mbarriers: every stage is read whole, in whatever
+order copies land.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+from tilewright.build import CopyRing, Pipeline, ptr, u32
+from tilewright.errors import KernelError
+from tilewright.run import VmDevice
+
+THREADS, X = 64, np.arange(64 * 23, dtype=np.int32).reshape(23, 64) ** 2
+S32 = ptr("s32")
+
+
+@tilewright.kernel(block=THREADS)
+def by_groups(k: Any, x: S32, y: S32, steps: u32, *, stages: int) -> None:
+    """Each thread adds up what others copied."""
+    ring, tiles = CopyRing(k, stages), k.shared("s32", THREADS * stages)
+
+    def bring(step: Any, stage: Any) -> None:
+        with k.when(step < steps):
+            k.cp_async(tiles + (stage * THREADS + k.tid.x), x + (step * THREADS + k.tid.x), 4)
+        ring.commit()
+
+    for stage in range(stages - 1):
+        bring(k.const("u32", stage), stage)
+    total = k.var("s32", 0)
+    for step in k.range(steps):
+        ring.wait()
+        bring(step + (stages - 1), ring.write)
+        total += tiles[ring.read * THREADS + (k.tid.x + step) % THREADS]
+        ring.release()
+    y[k.tid.x] = total
+
+
+@tilewright.kernel(block=2 * THREADS)
+def by_barriers(k: Any, x: S32, y: S32, steps: u32, *, stages: int) -> None:
+    """Half of the threads copy, the others add up."""
+    ring, tiles = Pipeline(k, stages, THREADS, commits=THREADS), k.shared("s32", THREADS * stages)
+    thread = k.tid.x % THREADS
+    with k.if_(k.tid.x == 0):
+        ring.init()
+    k.barrier()
+    with k.if_(k.tid.x < THREADS):
+        at = ring.producer()
+        for step in k.range(steps):
+            ring.acquire(at)
+            k.cp_async(tiles + (at.stage * THREADS + thread), x + (step * THREADS + thread), 4)
+            ring.commit_copies(at)
+            at.advance()
+    with k.else_():
+        at, total = ring.consumer(), k.var("s32", 0)
+        for step in k.range(steps):
+            ring.wait(at)
+            total += tiles[at.stage * THREADS + (thread + step) % THREADS]
+            ring.release(at.stage)
+            at.advance()
+        y[thread] = total
+
+
+@pytest.mark.parametrize("stages", [2, 3, 5])
+@pytest.mark.parametrize("kernel", [by_groups, by_barriers], ids=lambda k: k.__name__)
+def test_every_stage_is_read_whole(kernel: Any, stages: int) -> None:
+    steps, lanes = np.arange(len(X))[:, None], np.arange(THREADS)
+    wanted = X[steps, (lanes + steps) % THREADS].sum(0)
+    for seed in range(4):
+        y = np.zeros(THREADS, np.int32)
+        kernel[1](X, y, len(X), stages=stages, device=VmDevice(seed=seed))
+        np.testing.assert_array_equal(y, wanted)
+
+
+def test_a_ring_of_one_stage_has_nothing_under_way() -> None:
+    with pytest.raises(KernelError, match="two stages at least"):
+        by_groups.trace(stages=1)
