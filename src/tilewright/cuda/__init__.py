@@ -14,10 +14,10 @@ from .device import Gpu, Loaded, Properties, devices, gpu, ordinal_of
 from .driver import available, version, why_not
 from .launch import Bound, Function, Launch, Params
 from .stream import stream_handle
-from .timing import Graph, Stream, Timing, time_us
+from .timing import Graph, Stream, Timing, in_turn, time_us
 
 __all__ = [
     "Bound", "Cubin", "Function", "Gpu", "Graph", "Launch", "Loaded", "Params", "Properties",
-    "Stream", "Timing", "Usage", "available", "compile", "compiler", "devices", "gpu", "ordinal_of",
-    "stream_handle", "target_of", "time_us", "version", "why_not",
+    "Stream", "Timing", "Usage", "available", "compile", "compiler", "devices", "gpu", "in_turn",
+    "ordinal_of", "stream_handle", "target_of", "time_us", "version", "why_not",
 ]  # fmt: skip

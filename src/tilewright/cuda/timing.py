@@ -6,7 +6,7 @@ A graph takes the host out of the measurement: its kernels run back to back, wha
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
@@ -142,6 +142,31 @@ def time_us(
         return Timing(
             tuple(_once(again, first, last, stream) * 1000 / calls for _ in range(replays))
         )
+
+
+def in_turn(
+    graphs: Sequence[Graph], rounds: int, *, owner: Gpu | None = None, warm: int = 1
+) -> list[list[float]]:
+    """Microseconds that each graph's replays took, ``[graph][round]``.
+
+    All is queued one behind the other with nothing between but events. The order is reversed from
+    round to round, so that of each pair both come after the same one; ``warm`` rounds don't count.
+    """
+    owner = owner or gpu()
+    order = list(range(len(graphs)))
+    queue = [who for n in range(warm + rounds) for who in (order[::-1] if n % 2 else order)]
+    with owner.active(), ExitStack() as stack:
+        stream = stack.enter_context(Stream(owner)).handle
+        events = [_event(stack) for _ in range(len(queue) + 1)]
+        call("cuEventRecord", events[0], stream)
+        for who, event in zip(queue, events[1:], strict=True):
+            graphs[who].replay(stream)
+            call("cuEventRecord", event, stream)
+        call("cuEventSynchronize", events[-1], doing="timing")
+        times: list[list[float]] = [[] for _ in graphs]
+        for who, first, last in zip(queue, events, events[1:], strict=False):
+            times[who].append(float(call("cuEventElapsedTime", first, last)) * 1000)
+    return [own[warm:] for own in times]
 
 
 def _direct(work: Work, calls: int, stream: int) -> Callable[[], object]:

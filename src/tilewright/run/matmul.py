@@ -156,7 +156,7 @@ def _run_in_place(way: Route, views: Views, alpha: Scale, beta: Scale, stream: i
         for name in lying:
             view, part = inputs[name], parts[name]
             at[name] = _temporary(view, part, kept)
-            moves.append(_move(view, part))
+            moves.append(move(view, part))
             ends += [view.address, at[name]]
         copies.prepare(way.device, tuple(moves))(ends, stream)
     part = parts["d"]
@@ -164,10 +164,10 @@ def _run_in_place(way: Route, views: Views, alpha: Scale, beta: Scale, stream: i
     space = _space(va, way.workspace, kept) if way.workspace else 0
     way.start(at["a"], at["b"], at.get("c", 0), d, space, (alpha, beta), stream)
     if part.copied:
-        copies.prepare(way.device, (_move(vo, part, back=True),))((d, vo.address), stream)
+        copies.prepare(way.device, (move(vo, part, back=True),))((d, vo.address), stream)
 
 
-def _move(view: ArrayView, part: Part, back: bool = False) -> copies.Move:
+def move(view: ArrayView, part: Part, back: bool = False) -> copies.Move:
     """A matrix or stack to its temporary place, or ``back``."""
     size, shape = view.itemsize, view.shape
     there = (part.apart, *part.strides)[-len(shape) :]
