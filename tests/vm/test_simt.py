@@ -17,7 +17,7 @@ from kernels import MAJORS
 from tilewright import exact
 from tilewright.dtypes import dtype
 from tilewright.gemm import Problem, SimtConfig, build
-from tilewright.gemm.choose import SIMT
+from tilewright.gemm.simt_config import TABLE as SIMT
 from tilewright.vm import Machine
 from tilewright.vm.numpy_floats import quiet
 

@@ -44,7 +44,7 @@ def ranked(problem: Problem, device: Device) -> tuple[tuple[float, AnyConfig], .
             continue
         fitting.append((estimate(problem, config, device), config))
     if not fitting:
-        check(problem, (SIMT if problem.a == simt.TYPE else TABLE)[-1], device)  # the reason
+        check(problem, (simt.TABLE if problem.a == simt.TYPE else TABLE)[-1], device)  # the reason
         raise ConfigError(f"no configuration fits {problem} on {device.name}")
     return tuple(sorted(fitting, key=lambda pair: pair[0]))
 
@@ -69,7 +69,7 @@ def check(problem: Problem, config: AnyConfig, device: Device) -> None:
 def candidates(problem: Problem, device: Device) -> Iterator[AnyConfig]:
     """What is worth a thought."""
     if problem.a == simt.TYPE:
-        yield from SIMT
+        yield from simt.TABLE
         return
     if device.target.runs(tma.NEEDED):
         yield from _tma_candidates(problem, device)
@@ -149,23 +149,9 @@ def _multistage_terms(problem: Problem, config: Config, device: Device) -> dict[
 
 # --- simt ---------------------------------------------------------------------------------------
 
-# From large to small; each thread's part as large as its registers allow, or more warps.
-SIMT: tuple[SimtConfig, ...] = (
-    SimtConfig((128, 256, 16), (16, 16), 3),
-    SimtConfig((256, 128, 16), (32, 8), 3),
-    SimtConfig((128, 256, 8), (16, 16), 4),
-    SimtConfig((128, 128, 16), (16, 16), 3, ctas=2),
-    SimtConfig((128, 64, 16), (16, 8), 3, ctas=4),
-    SimtConfig((64, 128, 16), (8, 16), 3, ctas=4),
-    SimtConfig((64, 64, 16), (16, 8), 4, ctas=4),
-    SimtConfig((32, 64, 16), (8, 8), 4, ctas=6),
-    SimtConfig((64, 32, 16), (8, 8), 4, ctas=6),
-    SimtConfig((16, 32, 16), (4, 8), 4, ctas=8),
-)
-
 LANES = {80: 64}  # FMAs of f32 of an SM in a cycle; of all others
 MOST_LANES = 128
-OTHERS = 6.0  # a thread's instructions for each k besides FMAs and loads of fragments
+OTHERS = 40  # a thread's instructions for a stage, and its barrier, besides FMAs, loads and copies
 HIDDEN = 8  # warps of an SM that hide what an instruction waits for
 BEGIN = 3000  # cycles of a tile's first copies and its way out
 
@@ -173,23 +159,33 @@ BEGIN = 3000  # cycles of a tile's first copies and its way out
 def _simt_time(problem: Problem, config: SimtConfig, device: Device) -> float:
     """Waves of CTAs, or all that memory must move."""
     of = _simt_terms(problem, config, device)
-    return of["launches"] + max(of["instructions"] + of["ends of tiles"], of["memory"])
+    busy = max(of["instructions"], of["loads"])
+    return of["launches"] + max(busy + of["ends of tiles"], of["memory"])
 
 
 def _simt_terms(problem: Problem, config: SimtConfig, device: Device) -> dict[str, float]:
-    """A CTA takes as long as it issues instructions."""
-    tiles, (rows, columns) = config.tiles(problem), config.thread_tile
+    """A CTA takes as long as it issues instructions, or as its operands take from the L2."""
+    tiles = config.tiles(problem)
     together = min(config.resident(device.limits), max(1, ceil(tiles / device.sms)))
-    waves = ceil(tiles / (device.sms * together))
-    threads = config.threads * together
-    issued = rows * columns + (rows + columns) / simt.VECTOR + OTHERS
+    waves, threads = ceil(tiles / (device.sms * together)), config.threads * together
     rate = LANES.get(device.target.number, MOST_LANES) * min(1.0, threads / 32 / HIDDEN) ** 0.5
+    loads = together * 4 * sum(config.tile[:2]) / INGRESS
     return {
-        "instructions": waves * problem.k * issued * threads / rate * CYCLE,
+        "instructions": waves * problem.k * _issued(problem, config) * threads / rate * CYCLE,
+        "loads": waves * problem.k * loads * CYCLE,
         "ends of tiles": waves * BEGIN * CYCLE,
         "memory": problem.bytes * MEMORY,
         "launches": STARTED,
     }
+
+
+def _issued(problem: Problem, config: SimtConfig) -> float:
+    """Instructions of a thread for each k: a copy takes two, one is its address."""
+    (bm, bn, bk), (rows, columns) = config.tile, config.thread_tile
+    a = 1 if problem.a_major == "k" else problem.align_a // 4
+    b = 1 if problem.b_major == "k" else problem.align_b // 4
+    copies = 2 * (bm / a + bn / b) / config.threads
+    return rows * columns + (rows + columns) / simt.VECTOR + copies + OTHERS / bk
 
 
 # --- tma ----------------------------------------------------------------------------------------

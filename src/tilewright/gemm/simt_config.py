@@ -121,6 +121,21 @@ class SimtConfig:
         return max(1, min(self.ctas, room))
 
 
+# From large to small; each thread's part as large as its registers allow, or more warps.
+TABLE: tuple[SimtConfig, ...] = (
+    SimtConfig((128, 256, 16), (16, 16), 3),
+    SimtConfig((256, 128, 16), (32, 8), 3),
+    SimtConfig((128, 256, 8), (16, 16), 4),
+    SimtConfig((128, 128, 16), (16, 16), 3, ctas=2),
+    SimtConfig((128, 64, 16), (16, 8), 3, ctas=4),
+    SimtConfig((64, 128, 16), (8, 16), 3, ctas=4),
+    SimtConfig((64, 64, 16), (16, 8), 4, ctas=4),
+    SimtConfig((32, 64, 16), (8, 8), 4, ctas=6),
+    SimtConfig((64, 32, 16), (8, 8), 4, ctas=6),
+    SimtConfig((16, 32, 16), (4, 8), 4, ctas=8),
+)
+
+
 def check(problem: Problem, config: SimtConfig, device: Device) -> None:
     """Raises ConfigError where the configuration does not fit problem and device, TargetError where
     none does.

@@ -44,10 +44,12 @@ def matmul(
 
     ``a`` (M×K) and ``b`` (K×N), or stacks of as many such, are arrays of NumPy, torch, CuPy or any
     library with DLPack or ``__cuda_array_interface__``; any strides. Their types: f16, bf16, e4m3
-    and e5m2 (either with either), s8 and u8, and f32 with ``precision="tf32"``, which rounds each
-    element to 10 bits of mantissa. The result is an array of ``a``'s library on the same device, of
-    the inputs' type (bf16 for 8-bit floats, s32 for integers) or ``out_dtype``; or ``out``, which
-    is returned.
+    and e5m2 (either with either), s8 and u8, and f32. The result is an array of ``a``'s library on
+    the same device, of the inputs' type (bf16 for 8-bit floats, s32 for integers) or ``out_dtype``;
+    or ``out``, which is returned.
+
+    f32 is multiplied as IEEE has it, each sum by FMAs in the order of k; ``precision="tf32"`` lets
+    the tensor cores do it, which round each element to 10 bits of mantissa.
 
     Sums of 8-bit floats are added up in f32 every 128 of K; with ``fast_accum`` they stay in the
     tensor core, which keeps fewer bits of them.
@@ -59,8 +61,8 @@ def matmul(
 
     ``device`` decides where arrays on the CPU are multiplied: ``"vm"``, ``"cuda"``, ``"cuda:1"``;
     None is a GPU where there is one, else the virtual machine. ``config`` is the kernel's
-    configuration, ``"128x128x32:2x2:4"`` or ``"tma:128x256x64:2:4/2x1"``; None lets
-    ``gemm.choose`` decide.
+    configuration, ``"128x128x32:2x2:4"``, ``"tma:128x256x64:2:4/2x1"`` or
+    ``"simt:128x256x8:16x16:4"``; None lets ``gemm.choose`` decide.
 
     >>> tilewright.matmul(a, b, c=c, beta=1.0, out=c)           C += A B
 

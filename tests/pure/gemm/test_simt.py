@@ -16,7 +16,7 @@ from tilewright import ptx
 from tilewright.errors import ConfigError, TargetError
 from tilewright.gemm import Config, SimtConfig, TmaConfig, build, check, choose, parse, shape
 from tilewright.gemm import simt as kernel
-from tilewright.gemm.choose import SIMT
+from tilewright.gemm.simt_config import TABLE as SIMT
 from tilewright.layout import Layout
 from tilewright.layout.banks import bank_conflicts
 from tilewright.target import DEVICES, device

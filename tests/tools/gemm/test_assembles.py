@@ -10,9 +10,10 @@ from itertools import product
 
 import pytest
 
-from kernels import BEST, OTHER
+from kernels import BEST, MAJORS, ODD, OTHER, WHOLE, aligned, posed
 from ptxas import assemble, ptxas
-from tilewright.gemm import build
+from tilewright.gemm import SimtConfig, build
+from tilewright.gemm.simt_config import TABLE as SIMT
 
 pytestmark = pytest.mark.skipif(ptxas() is None, reason="no ptxas")
 
@@ -45,3 +46,19 @@ def test_it_assembles_without_spills(name: str, arch: str) -> None:
     assert usage.spill_stores <= (FEW if name in OTHER else 0)
     # As many CTAs as the configuration asks for: registers come in eights.
     assert -(-usage.registers // 8) * 8 * config.threads * config.ctas <= 65536
+
+
+SIMT_ARCHES = ["sm_90", *(pytest.param(a, marks=pytest.mark.slow) for a in ARCHES if a != "sm_90")]
+
+
+@pytest.mark.parametrize("arch", SIMT_ARCHES)
+@pytest.mark.parametrize("config", SIMT, ids=str)
+def test_simt_assembles_without_spills(config: SimtConfig, arch: str) -> None:
+    """Whole tiles and edges, with what is turned and what is not."""
+    whole = [posed(WHOLE, layout, "f32") for layout in MAJORS]
+    odd = [posed(ODD, x, "f32", with_c=True, batch=2, **aligned(4, 8, 4, 8)) for x in ("tn", "nt")]
+    for problem in whole[:1] + odd if arch == "sm_90" else whole + odd:
+        traced = build(problem, config)
+        (usage,) = assemble(traced.ptx, arch).usage
+        assert not usage.spill_stores
+        assert -(-usage.registers // 8) * 8 * config.threads * config.ctas <= 65536

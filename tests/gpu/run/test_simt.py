@@ -1,0 +1,60 @@
+"""f32 products on a GPU: the virtual machine's bits, which a chain of FMAs is tested against."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+from hostile import Source
+from kernels import MAJORS
+from tilewright.dtypes import dtype
+from tilewright.gemm import SimtConfig
+from tilewright.gemm.simt_config import TABLE as SIMT
+
+
+def numbers(*shape: int, hostile: float = 0.0) -> Any:
+    rng = np.random.default_rng(shape)
+    source = Source(rng, dtype("f32"))
+    bits = np.asarray(source.normal(shape), np.uint32)
+    odd = np.asarray(source.uniform(shape), np.uint32)
+    return np.where(rng.random(shape) < hostile, odd, bits).view(np.float32)
+
+
+def same_bits(a: Any, b: Any, **options: Any) -> None:
+    here, there = (tilewright.matmul(a, b, device=d, **options) for d in ("cuda", "vm"))
+    assert here.dtype == np.float32
+    assert np.array_equal(here.view(np.uint32), there.view(np.uint32))
+
+
+@pytest.mark.parametrize("config", SIMT, ids=str)
+@pytest.mark.parametrize("layout", MAJORS)
+def test_every_configuration_and_layout(layout: str, config: SimtConfig) -> None:
+    a, b = numbers(256, 96), numbers(96, 256)
+    a, b = (x if m == "t" else x.T.copy().T for x, m in zip((a, b), layout, strict=True))
+    same_bits(a, b, config=config)
+
+
+@pytest.mark.parametrize("hostile", [0.0, 0.01, 1.0])
+@pytest.mark.parametrize("config", [None, SIMT[0], SIMT[-1]], ids=str)
+def test_edges_views_and_c(config: Any, hostile: float) -> None:
+    a, b = numbers(300, 130, hostile=hostile), numbers(130, 290, hostile=hostile)
+    c = numbers(299, 287)
+    same_bits(a[1:, 1:-1], b[1:-1, 3:], c=c, alpha=0.3, beta=-0.7, config=config)
+    same_bits(a.T[:128, 2:].T, b.T[5:, :128].T, config=config)
+
+
+def test_a_stack() -> None:
+    a, b = numbers(5, 70, 33), numbers(5, 33, 41)
+    same_bits(a, b, c=numbers(5, 70, 41), beta=1.0)
+
+
+def test_large_products_are_near_torch_s() -> None:
+    torch = pytest.importorskip("torch")
+    a, b = (torch.randn(2048, 2048, device="cuda") for _ in range(2))
+    d = tilewright.matmul(a, b.T)
+    want = a.double() @ b.T.double()
+    assert (d - want).abs().max() < 2e-3
+    assert torch.equal(d, tilewright.matmul(a, b.T, config=SIMT[3]))
