@@ -69,7 +69,9 @@ class Asked:
 
 
 def check(asked: Asked, on: Device, config: Any, seed: int = 0) -> None:
-    """Multiply, and compare all of the memory in which D lies."""
+    """Multiply, and compare all of the memory in which D lies. ``config`` may be a function of the
+    problem that the arrays pose.
+    """
     rng = np.random.default_rng(seed)
     given = asked.numbers(rng)
     a, b, c = (x.astype(np.float64) for x in given)
@@ -83,10 +85,12 @@ def check(asked: Asked, on: Device, config: Any, seed: int = 0) -> None:
     view[...] = rng.integers(0, 256, view.nbytes, np.uint8).view(view.dtype).reshape(view.shape)
     x, y, z, out = (_resident(whole, part, name, on) for (whole, part), name in zip(
         placed, (*asked.types, asked.types[2]), strict=True))  # fmt: skip
-    tilewright.matmul(
-        x, y, c=z, alpha=asked.alpha, beta=asked.beta, out=out, device=on, config=config,
-        precision="tf32", fast_accum=asked.fast,
-    )  # fmt: skip
+    how: dict[str, Any] = {
+        "out": out, "device": on, "precision": "tf32", "fast_accum": asked.fast,
+    }  # fmt: skip
+    if callable(config):
+        config = config(tilewright.plan(x, y, c=z if asked.beta else None, **how).problem)
+    tilewright.matmul(x, y, c=z, alpha=asked.alpha, beta=asked.beta, config=config, **how)
     got = out.numpy().astype(np.float64)
     assert np.array_equal(got, want.astype(np.float64))
     view[...] = out.numpy().view(view.dtype)
