@@ -32,7 +32,7 @@ class ArrayMap:
         return TensorMap.replace_address(self.encoded, address)
 
     def __repr__(self) -> str:
-        return f"tensor_map({self.map})"
+        return f"tensor_map({self.map})".replace(f" at {self.map.address:#x}", "")
 
 
 def tensor_map(
