@@ -9,7 +9,7 @@ from typing import Any
 from .. import gemm
 from ..run import built
 from . import show
-from .options import add_problem, add_sizes, plan_of
+from .options import add_config, add_problem, add_sizes, plan_of
 
 
 def add(commands: Any) -> None:
@@ -22,6 +22,7 @@ def add(commands: Any) -> None:
     )
     add_sizes(command)
     add_problem(command)
+    add_config(command)
     command.add_argument("--c", action="store_true", help="for calls with a C and a beta")
     command.add_argument(
         "-o", "--output", type=Path, required=True, metavar="FILE",

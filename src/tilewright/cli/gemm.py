@@ -17,7 +17,7 @@ from .. import cuda, dtypes
 from ..run import CudaDevice, Plan, VmDevice
 from . import show
 from .check import Case, verdict
-from .options import add_problem, add_sizes, plan_of
+from .options import add_config, add_problem, add_sizes, plan_of
 
 
 def add(commands: Any) -> None:
@@ -29,6 +29,7 @@ def add(commands: Any) -> None:
     )
     add_sizes(command)
     add_problem(command)
+    add_config(command)
     command.add_argument("--alpha", type=_finite, default=1.0)
     command.add_argument("--beta", type=_finite, default=0.0, help="not 0: there is a C")
     command.add_argument("--seed", type=int, default=0, help="of the random numbers (default: 0)")

@@ -13,7 +13,7 @@ from typing import Any
 from .. import ptx
 from ..errors import ProblemError
 from . import show
-from .options import add_problem, add_sizes, plan_of
+from .options import add_config, add_problem, add_sizes, plan_of
 
 
 def add(commands: Any) -> None:
@@ -21,6 +21,7 @@ def add(commands: Any) -> None:
     explained = commands.add_parser("plan", help="what would run for a problem, and why")
     add_sizes(explained)
     add_problem(explained)
+    add_config(explained)
     explained.set_defaults(run=_plan)
     text = commands.add_parser(
         "ptx",
@@ -29,6 +30,7 @@ def add(commands: Any) -> None:
     )
     text.add_argument("what", nargs="+", metavar="M N K | FILE")
     add_problem(text)
+    add_config(text)
     text.set_defaults(run=_ptx)
 
 

@@ -35,11 +35,19 @@ def add_problem(to: argparse.ArgumentParser) -> None:
     to.add_argument(
         "--device", default="auto", help="auto (default), vm, vm:A100, …, cuda, cuda:1, …"
     )
+
+
+def add_config(to: argparse.ArgumentParser) -> None:
+    """The option that names the kernel's configuration."""
     to.add_argument("--config", default=None, help="configuration, as tma:128x128x64:2p:5")
 
 
-def plan_of(given: argparse.Namespace, sizes: list[int], *, with_c: bool = False) -> Plan:
-    """The plan that the options ask for."""
+def plan_of(
+    given: argparse.Namespace, sizes: list[int], *, with_c: bool = False, **more: Any
+) -> Plan:
+    """The plan that the options ask for, and ``more`` of what ``plan`` takes."""
+    if "config" in given:
+        more["config"] = given.config
     types = given.a if given.b is None else f"{given.a},{given.b}"
     wanted: dict[str, Any] = {"dtype": types, "layout": given.layout, "out_dtype": given.d}
-    return plan(*sizes, **wanted, c=with_c, device=given.device, config=given.config)
+    return plan(*sizes, **wanted, c=with_c, device=given.device, **more)

@@ -35,11 +35,13 @@ def warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal's stderr: call what comes with how much of how much is done."""
+def progress(what: str) -> Iterator[Callable[..., None]]:
+    """A bar on a terminal's stderr: call what comes with how much of how much is done, and of what,
+    where that changes.
+    """
     console = _console(sys.stderr)
     columns = (
-        TextColumn(what),
+        TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
         TimeElapsedColumn(),
@@ -49,7 +51,7 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
     with bar:
         task = bar.add_task(what, total=None, visible=False)
 
-        def update(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total, visible=True)
+        def update(done: int, total: int, of: str = what) -> None:
+            bar.update(task, completed=done, total=total, description=of, visible=True)
 
         yield update

@@ -28,7 +28,7 @@ FIELD = 16  # that go on after the first heats
 HEATS = 0.6  # of the time, at most, for assembling and first heats
 
 Times = list[list[float]]
-Watch = Callable[[str, int, int], object]  # what is done, how much, of how much
+Watch = Callable[[int, int, str], object]  # how much is done, of how much, and of what
 
 
 class Bench(Protocol):
@@ -154,7 +154,7 @@ class _Search:
                 if names[future] != self.heuristic:
                     self._heat(names[future], future)
                 done = len(self.heats) + len(self.failed)
-                self.watch("first heats", done, len(self.configs))
+                self.watch(done, len(self.configs), "first heats")
                 if self.clock() > end:
                     break
         except TimeoutError:
@@ -193,7 +193,7 @@ class _Search:
             if self.clock() > self.deadline:
                 self.ended = "time over"
                 return
-            self.watch("in turn", bout, MOST_BOUTS)
+            self.watch(bout, MOST_BOUTS, "in turn")
             self._bout(dict.fromkeys([self.heuristic, *field]))
             field = self._left(field, max(2, FIELD >> (bout + 1)))
         self.ended = "a tie"

@@ -157,7 +157,9 @@ def _warn(text: str) -> None:
 def _by_key(results: Iterable[Result]) -> dict[Key, tuple[Result, ...]]:
     made: dict[Key, tuple[Result, ...]] = {}
     for r in results:
-        made[r.key] = (*made.get(r.key, ()), r)
+        others = made.get(r.key, ())
+        if all(x.kernel != r.kernel for x in others):
+            made[r.key] = (*others, r)
     return made
 
 
