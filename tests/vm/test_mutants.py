@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from ml_dtypes import bfloat16
 
 import hopper_gemm
 from mutator import mutants
 from sampling import every
 from tilewright import gemm
+from tilewright.dtypes import dtype
 from tilewright.errors import VmFault
-from tilewright.gemm import Config, Lines, Problem
+from tilewright.gemm import AnyConfig, Config, Lines, Problem, SimtConfig
 from tilewright.gemm.tma_config import TmaConfig
 from tilewright.ptx import Module, parse
 from tilewright.target import DEFAULT_DEVICE
@@ -35,12 +35,13 @@ def ring(stages: int, cluster: int, module: Module | None, seed: int, **how: obj
 
 
 def shipped(
-    problem: Problem, config: Config | TmaConfig, module: Module | None, seed: int, **how: object
+    problem: Problem, config: AnyConfig, module: Module | None, seed: int, **how: object
 ) -> bytes:
-    """What a kernel of the package makes of A and B in bf16 (K-major), and C if it takes one."""
+    """What a kernel of the package makes of A and B (K-major), and C if it takes one."""
     rng, machine = np.random.default_rng(problem.m), Machine(seed=seed, **how)
     m, n, k = problem.m, problem.n, problem.k
-    a, b, c = (rng.standard_normal(s).astype(bfloat16) for s in ((m, k), (n, k), (m, n)))
+    kind = dtype(problem.a).numpy
+    a, b, c = (rng.standard_normal(s).astype(kind) for s in ((m, k), (n, k), (m, n)))
     places = tuple(machine.upload(x) for x in (a, b, c, np.full_like(c, np.nan)))
     lines = {"a": Lines(k), "b": Lines(k), "c": Lines(n), "d": Lines(n)}
     block = gemm.arguments(problem, config, lines).pack((*places, 0), ((1.0, 0), (0.5, 0)))
@@ -95,12 +96,13 @@ def of_ring(stages: int, cluster: int, same: dict[str, str]) -> Kernel:
 
 def of_shipped(
     sizes: tuple[int, int, int],
-    config: Config | TmaConfig,
+    config: AnyConfig,
     with_c: bool,
     same: dict[str, str],
     other: dict[str, str],
+    kind: str = "bf16",
 ) -> Kernel:
-    problem = Problem(*sizes, "bf16", "bf16", "bf16", with_c=with_c)
+    problem = Problem(*sizes, kind, kind, kind, with_c=with_c)
     module = gemm.build(problem, config).module
     return Kernel(module, partial(shipped, problem, config), same, other)
 
@@ -145,6 +147,15 @@ def kernels() -> dict[str, Kernel]:
                 "warp barrier 1: dropped": "all have just met at the barrier before it",
             },
             {},
+        ),
+        "simt": of_shipped(
+            (64, 64, 40), SimtConfig.parse("simt:64x64x8:8x16:3"), False,
+            {
+                **{f"barrier {n}: another barrier": FREE for n in (1, 2)},
+                "group wait 1: 0 pending": "waits for more",
+                "group wait 2: 0 pending": "waits for more",
+            },
+            {}, "f32",
         ),
     }  # fmt: skip
 

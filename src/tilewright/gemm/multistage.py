@@ -117,7 +117,7 @@ class Multistage(Ring):
         k = self.k
         self.begin()
         if not self.config.persists(self.problem):
-            self.mainloop()
+            self._sum()
             self._write_out(epilogue, self.shared, self.first, scale)
             return
         staged = self.shared + self.ring_bytes
@@ -125,7 +125,7 @@ class Multistage(Ring):
         index, count = k.var(k.ctaid.x), rows * columns
         first = [k.var(f) for f in self.first]
         with k.while_(lambda: index < count):
-            self.mainloop()
+            self._sum()
             done = [k.mov(f, into=k.var("u32")) for f in first]
             index += k.nctaid.x
             for variable, value in zip(first, self.tile_at(k.min(index, count - 1)), strict=True):
@@ -134,6 +134,12 @@ class Multistage(Ring):
                 tile.move_to(row)
             self.begin(index < count)
             self._write_out(epilogue, staged, done, scale)
+
+    def _sum(self) -> None:
+        """The main loop; then the ring is free for the tile's way out, or for the next one."""
+        self.mainloop()
+        self.k.cp_async_wait(0)
+        self.k.barrier()
 
     def _write_out(self, epilogue: Epilogue, staged: Any, first: Any, scale: Any) -> None:
         epilogue.run(self.acc, staged, tuple(first), self.limits, scale)

@@ -145,8 +145,6 @@ class Ring(ABC):
             exhaust(copies)
             self._commit()
             self._turn(inner - 1)
-        k.cp_async_wait(0)
-        k.barrier()
 
     def meanwhile(self, part: int, parts: int, copies: Iterator[None]) -> Iterator[None]:
         """What goes on while the ``part``-th of ``parts`` is multiplied: the next one's fragments
