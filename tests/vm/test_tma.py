@@ -54,6 +54,8 @@ ASKED: dict[str, tuple[str, Asked]] = {
     "two above one another": ("tma:128x64x64:2:3/2x1", Asked(ODD, HALF, lies("tntt"))),
     "two side by side": ("tma:128x64x64:2:3/1x2", Asked(ODD, HALF, lies("nttt"), beta=1.0)),
     "four": ("tma:128x128x64:2p:2/2x2", Asked(ODD, BF16, lies("tttt"))),
+    "by a counter": ("tma:128x64x64:2:3d", Asked((300, 200, 70), BF16, lies("tntt"), beta=1.0)),
+    "pingpong by a counter": ("tma:64x64x64:2p:4d", Asked((300, 200, 70), HALF, lies("nttt"))),
     "K in two": ("tma:64x64x64:1:3*2", Asked(ODD, BF16, lies("tntt", pad=8), 2.0, -1.0)),
     "K in more than it has": ("tma:128x64x64:2:3*7", Asked(ODD, BF16, lies("ttnn"))),
     "the last wave's K": ("tma:64x64x64:2p:3+3", Asked(ODD, HALF, lies("tntt"), 0.5, 1.0)),

@@ -11,7 +11,7 @@ from typing import Any
 from ..build import Traced
 from ..errors import ConfigError
 from ..target import DEFAULT_DEVICE, Device
-from . import finish, multistage, simt, tma
+from . import dynamic, finish, multistage, simt, tma
 from .arguments import Arguments, Kernel, Lines, Shape, Step
 from .choose import TABLE, AnyConfig, check, choose, ranked
 from .config import Config
@@ -64,31 +64,39 @@ def steps(
     lines: Mapping[str, Lines],
     device: Device = DEFAULT_DEVICE,
 ) -> tuple[Step, ...]:
-    """The kernels that do it, one after another: where K is cut, a second one adds up the parts."""
-    first, *others = kernels(problem, config, device)
+    """The kernels that do it, one after another: where K is cut, a second one adds up the parts;
+    where tiles come by a counter, one before sets it to zero.
+    """
     given = problem, config, lines, device
-    main = Step(first, shape(problem, config, device), arguments(*given))
-    if not others:
-        return (main,)
-    end = finish.shape(problem, config, device), finish.arguments(*given)
-    return main, Step(*others, *end)
+    return tuple(
+        Step(kernel, module.shape(problem, config, device), module.arguments(*given))
+        for module, kernel in _modules(problem, config, device)
+    )
 
 
 def kernels(
     problem: Problem, config: AnyConfig, device: Device = DEFAULT_DEVICE
 ) -> tuple[Kernel, ...]:
     """The kernels of ``steps``, not traced yet."""
-    module = _kernel(config)
-    like = module.shape_class(problem, config)
-    main = Kernel(module.build, like, config)
-    if not workspace(problem, config, device):
-        return (main,)
-    return main, Kernel(finish.build, like, config)
+    return tuple(kernel for _, kernel in _modules(problem, config, device))
+
+
+def _modules(problem: Problem, config: AnyConfig, device: Device) -> list[tuple[Any, Kernel]]:
+    """The kernels, each with the module that it is from."""
+    main = _kernel(config)
+    like, found = main.shape_class(problem, config), [main]
+    if isinstance(config, TmaConfig):
+        before = [dynamic] if config.dynamic else []
+        after = [finish] if finish.workspace(problem, config, device) else []
+        found = [*before, main, *after]
+    return [(module, Kernel(module.build, like, config)) for module in found]
 
 
 def workspace(problem: Problem, config: AnyConfig, device: Device = DEFAULT_DEVICE) -> int:
     """Bytes of memory that a call takes besides its matrices."""
-    return finish.workspace(problem, config, device) if isinstance(config, TmaConfig) else 0
+    if not isinstance(config, TmaConfig):
+        return 0
+    return finish.workspace(problem, config, device) + dynamic.workspace(config)
 
 
 def takes(problem: Problem, config: AnyConfig) -> Problem:

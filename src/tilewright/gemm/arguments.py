@@ -55,7 +55,7 @@ class Arguments:
         named = [(n, i) for i, x in enumerate("abcdw") for n in places.get(x, ())]
         self.slots = tuple((offsets[n] // _ADDRESS.size, i) for n, i in named)
         self._scales = tuple(
-            (offsets[name], offsets[f"{name}_ptr"]) for name in ("alpha", "beta")
+            (offsets[name], offsets[f"{name}_ptr"]) for name in ("alpha", "beta") if name in offsets
         )
 
     def pack(self, addresses: tuple[int, int, int, int, int], scales: Any) -> bytearray:
@@ -68,7 +68,7 @@ class Arguments:
 
     def scale(self, block: bytearray | memoryview, scales: Any) -> None:
         """Write (α, β), each a number and the address of one (0: the number counts)."""
-        for (value, address), (number, pointer) in zip(scales, self._scales, strict=True):
+        for (value, address), (number, pointer) in zip(scales, self._scales, strict=False):
             _FACTOR.pack_into(block, number, value)
             _ADDRESS.pack_into(block, pointer, address)
 

@@ -66,10 +66,18 @@ class Schedule:
         k = self.k
         index = k.var(k.ctaid.x // self.config.ctas + first * self.every)
         with k.while_(lambda: index < self.count):
-            tile, first_step, steps, part = self._cut(index)
             following = self._cut(index + self.every)[2] if turns > 1 else None
-            do(Work(*self._place(tile), first_step, steps, part), following)
+            do(self.work(index), following)
             index += self.every * turns
+
+    def produce(self, do: Callable[[Work, Any], None]) -> None:
+        """The same for the warp that copies: all pieces."""
+        self.walk(do)
+
+    def work(self, index: Any) -> Work:
+        """The ``index``-th piece of all."""
+        tile, first, steps, part = self._cut(index)
+        return Work(*self._place(tile), first, steps, part)
 
     def first_steps(self) -> Any:
         """Steps of this CTA's first piece."""

@@ -25,6 +25,7 @@ from typing import Any
 from ..build import Builder, Pipeline, Place, Traced, Turns, trace
 from ..target import Device
 from .arguments import Arguments, Lines, Shape
+from .dynamic import Dynamic, Queue
 from .finish import tile_of
 from .problem import Problem
 from .scale import global_pointer, scalar
@@ -38,7 +39,7 @@ PARAMETERS = {
     "map_a": MAP, "map_b": MAP, "map_c": MAP, "map_d": MAP, "map_w": MAP,
     "c": "u64", "d": "u64", "ldc": "u64", "ldd": "u64", "apart_c": "u64", "apart_d": "u64",
     "m": "u32", "n": "u32", "k_total": "u32", "batches": "u32",
-    "whole": "u32", "reserved": "u32",
+    "whole": "u32", "counter": "u64",
     "alpha": "f32", "beta": "f32", "alpha_ptr": "u64", "beta_ptr": "u64",
 }  # fmt: skip
 # registers of a thread of (the warpgroup that copies, one that multiplies), by how many multiply
@@ -78,14 +79,14 @@ def _build(problem: Problem, config: TmaConfig) -> Traced:
     def kernel(
         k: Any, map_a: Any, map_b: Any, map_c: Any, map_d: Any, map_w: Any,
         c: Any, d: Any, ldc: Any, ldd: Any, apart_c: Any, apart_d: Any,
-        m: Any, n: Any, k_total: Any, batches: Any, whole: Any, reserved: Any,
+        m: Any, n: Any, k_total: Any, batches: Any, whole: Any, counter: Any,
         alpha: Any, beta: Any, alpha_ptr: Any, beta_ptr: Any,
     ) -> None:  # fmt: skip
         body = Tma(k, problem, config)
         body.begin((map_a, map_b))
         scale = scalar(k, alpha, alpha_ptr), scalar(k, beta, beta_ptr)
         depth = k.select(scale[0] == 0.0, 0, k_total)
-        body.sizes((m, n), depth, batches if problem.batched else None, whole)
+        body.sizes((m, n), depth, batches if problem.batched else None, whole, counter)
         outputs = (
             Target(map_d, global_pointer(k, d), ldd, apart_d),
             Target(map_c, global_pointer(k, c), ldc, apart_c),
@@ -128,6 +129,8 @@ def arguments(
         matrix = Matrix(STAND_IN, rows, columns, columns, cut, rows * columns)
         values["map_w"] = sums.map(matrix).encode()
     places: dict[str, tuple[str, ...]] = {name: (f"map_{name}",) for name in "abw"}
+    if config.dynamic:
+        places["w"] = ("counter",)
     places |= {name: (f"map_{name}" if way.copied else name,) for name in "cd"}
     return Arguments(PARAMETERS, values, places)
 
@@ -161,6 +164,7 @@ class Tma:
         self.c_barriers = k.dynamic_shared(8 * config.consumers, 8, dtype="b64")
         self.warpgroup = k.shfl("idx", k.tid.x >> 7, 0)
         self.turns = Turns(k, self.warpgroup - 1) if config.pingpong else None
+        self.queue = Queue(k, config) if config.dynamic else None
 
     def begin(self, maps: tuple[Any, Any]) -> None:
         """Barriers are ready, and what the kernels before wrote is there."""
@@ -171,6 +175,8 @@ class Tma:
             self.pipeline.init()
             if self.turns:
                 self.turns.init()
+            if self.queue:
+                self.queue.ring.init()
             for i in range(self.config.consumers):
                 k.mbarrier_init(self.c_barriers + i, 1)
             k.fence_mbarrier_init()
@@ -181,13 +187,17 @@ class Tma:
         k.grid_wait()
         k.grid_launch()
 
-    def sizes(self, limits: tuple[Any, Any], depth: Any, batches: Any, whole: Any) -> None:
+    def sizes(
+        self, limits: tuple[Any, Any], depth: Any, batches: Any, whole: Any, counter: Any
+    ) -> None:
         """This CTA's work."""
         k, config = self.k, self.config
         self.limits = limits
         m, n = limits[::-1] if config.swap else limits
         steps = (depth + (config.tile[2] - 1)) // config.tile[2]
         self.schedule = Schedule(k, config, m, n, steps, batches, whole)
+        if self.queue:
+            self.schedule = Dynamic(self.queue, counter, k, config, m, n, steps, batches, whole)
 
     def run(self, maps: Any, outputs: tuple[Target, Target], scale: Any) -> None:
         """Each warpgroup does its own."""
@@ -233,7 +243,7 @@ class Tma:
                 self.right.load(k, right, map_right, places[1], full, down, to_right)
                 at.advance()
 
-        self.schedule.walk(piece)
+        self.schedule.produce(piece)
 
     # --- the warpgroups that multiply ---
 

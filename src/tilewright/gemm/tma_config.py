@@ -29,7 +29,7 @@ MOST_SPLIT = 64
 RESERVED = 1024  # bytes of shared memory for barriers, at most
 
 _NOTATION = re.compile(
-    r"tma:(\d+)x(\d+)x(\d+):(\d)(p?):(\d+)(?:/(\d+)x(\d+))?(?:([*+])(\d+))?(?:@(\d+))?(~?)"
+    r"tma:(\d+)x(\d+)x(\d+):(\d)(p?):(\d+)(d?)(?:/(\d+)x(\d+))?(?:([*+])(\d+))?(?:@(\d+))?(~?)"
 )
 
 
@@ -42,7 +42,8 @@ class TmaConfig:
     they load. ``split``: K is cut in so many parts, whose sums a second kernel adds up in order;
     with ``tail`` only for the tiles that would fill a last wave in part. ``group``: how many rows
     of tiles are walked together for the L2. ``swap``: Dᵀ = Bᵀ Aᵀ is computed, so that the tile's M
-    is the problem's N. Raises ConfigError.
+    is the problem's N. ``dynamic``: a CTA's next tile is the next one of all, not the next of its
+    own. Raises ConfigError.
     """
 
     tile: tuple[int, int, int]
@@ -54,6 +55,7 @@ class TmaConfig:
     tail: bool = False
     group: int = 8
     swap: bool = False
+    dynamic: bool = False
 
     def __post_init__(self) -> None:
         bm, bn, bk = self.tile
@@ -71,14 +73,16 @@ class TmaConfig:
             raise ConfigError(
                 f"{self}: K is cut in 1 to {MOST_SPLIT} parts, not {self.split}, without clusters"
             )
+        if self.dynamic and (self.split > 1 or self.ctas > 1):
+            raise ConfigError(f"{self}: dynamic tiles are whole ones, of CTAs without clusters")
         if self.tail and self.split == 1:
             raise ConfigError(f"{self}: the last wave is cut in 2 parts at least")
 
     @classmethod
     def parse(cls, text: str) -> TmaConfig:
-        """``tma:BMxBNxBK:CONSUMERS:STAGES``, ``p`` after the consumers for pingpong; then
-        optionally ``/CMxCN`` (cluster), ``*SPLIT`` (or ``+SPLIT``, of the last wave), ``@GROUP``,
-        ``~`` (swap).
+        """``tma:BMxBNxBK:CONSUMERS:STAGES``, ``p`` after the consumers for pingpong, ``d`` after
+        the stages for dynamic; then optionally ``/CMxCN`` (cluster), ``*SPLIT`` (or ``+SPLIT``, of
+        the last wave), ``@GROUP``, ``~`` (swap).
         """
         found = _NOTATION.fullmatch(text)
         if not found:
@@ -86,17 +90,18 @@ class TmaConfig:
                 f"{text!r} is no configuration", hint="written as tma:128x256x64:2:4/2x1"
             )
         bm, bn, bk, consumers = (int(found[i]) for i in range(1, 5))
-        cluster = int(found[7] or 1), int(found[8] or 1)
+        cluster = int(found[8] or 1), int(found[9] or 1)
         return cls(
             (bm, bn, bk), consumers, int(found[6]), cluster, bool(found[5]),
-            int(found[10] or 1), found[9] == "+", int(found[11] or 8), bool(found[12]),
+            int(found[11] or 1), found[10] == "+", int(found[12] or 8), bool(found[13]),
+            bool(found[7]),
         )  # fmt: skip
 
     def __str__(self) -> str:
         tile, cluster = ("x".join(map(str, x)) for x in (self.tile, self.cluster))
         turns = "p" * self.pingpong
         split = f"{'+' if self.tail else '*'}{self.split}" * (self.split > 1)
-        shape = f"tma:{tile}:{self.consumers}{turns}:{self.stages}"
+        shape = f"tma:{tile}:{self.consumers}{turns}:{self.stages}{'d' * self.dynamic}"
         return f"{shape}/{cluster}{split}@{self.group}{'~' * self.swap}"
 
     @property

@@ -38,7 +38,8 @@ def configs(draw: Any) -> TmaConfig:
     split = draw(st.integers(1, 64)) if cluster == (1, 1) else 1
     tail = split > 1 and draw(st.booleans())
     more = draw(st.integers(2, 32)), cluster, pingpong, split, tail, draw(st.integers(1, 99))
-    return TmaConfig(tile, consumers, *more, draw(st.booleans()))
+    dynamic = cluster == (1, 1) and split == 1 and draw(st.booleans())
+    return TmaConfig(tile, consumers, *more, draw(st.booleans()), dynamic)
 
 
 @given(configs())
@@ -53,6 +54,7 @@ def test_what_the_text_may_leave_out() -> None:
     assert parse("tma:128x256x64:2:4/2x1") == replace(plain, cluster=(2, 1))
     assert parse("tma:128x256x64:2:4*3") == replace(plain, split=3)
     assert parse("tma:128x256x64:2:4+3") == replace(plain, split=3, tail=True)
+    assert parse("tma:128x256x64:2:4d") == replace(plain, dynamic=True)
     assert parse("tma:128x256x64:2:4@1~") == replace(plain, group=1, swap=True)
 
 
@@ -70,6 +72,8 @@ def test_what_the_text_may_leave_out() -> None:
         ("tma:64x264x64:1:4", "N is a multiple of 8 up to 256, not 264"),
         ("tma:64x60x64:1:4", "N is a multiple of 8 up to 256, not 60"),
         ("tma:64x64x96:1:4", "K is a power of two"),
+        ("tma:64x64x64:1:4d*2", "dynamic tiles are whole ones"),
+        ("tma:64x64x64:1:4d/2x1", "dynamic tiles are whole ones"),
         ("tma:64x64x64:1:1", "stages are 2 to 32"),
         ("tma:64x64x64:1:33", "stages are 2 to 32"),
         ("tma:64x64x64:1:4@0", "group at least 1"),
@@ -186,7 +190,8 @@ def test_the_workspace_holds_every_part(config: TmaConfig, m: int, n: int) -> No
     cut = 0 if config.split == 1 else tiles % 132 if config.tail else tiles
     assert config.whole(problem, H200) + cut == tiles
     area = config.tile[0] * config.tile[1]
-    assert workspace(problem, config, H200) == cut * config.split * area * 4
+    counter = 16 * config.dynamic
+    assert workspace(problem, config, H200) == cut * config.split * area * 4 + counter
 
 
 # --- which one ----------------------------------------------------------------------------------
