@@ -1,10 +1,10 @@
 """Whether a product of random numbers is right: each element against float64, within a bound.
 
-The bound is what f32 sums of random numbers may lose. The matrix instruction adds K in steps of 16,
-each of which may lose two units in the last place of a partial sum (of 8-bit floats it keeps 13
-bits behind the point, not 23); a sum of products that are random in sign stays within six standard
-deviations, σ² = Σ a² b². To that comes the rounding of D, and of f32 inputs to tf32. A single
-product that is missing shows.
+The bound is what f32 sums of random numbers may lose. FMAs of f32 add K one by one, the matrix
+instruction in steps of 16; each may lose two units in the last place of a partial sum (of 8-bit
+floats it keeps 13 bits behind the point, not 23); a sum of products that are random in sign stays
+within six standard deviations, σ² = Σ a² b². To that comes the rounding of D, and of inputs to
+tf32. A single product that is missing shows.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class Case:
     c: Any = None
     alpha: float = 1.0
     beta: float = 0.0
+    tf32: bool = False  # a and b are rounded to it
 
 
 def verdict(case: Case, dtype: str, rng: np.random.Generator) -> Verdict:
@@ -87,9 +88,10 @@ def _reference(case: Case, dtype: str, rows: Any, columns: Any) -> tuple[Any, An
     k = a.shape[1]
     exact = case.alpha * (a @ b)
     deviation = np.sqrt(np.square(a) @ np.square(b))
-    steps = -(-k // _STEP) + 2
+    by_fma = case.a.dtype == np.float32 and not case.tf32
+    steps = -(-k // (1 if by_fma else _STEP)) + 2
     unit = _UNIT_OF_BYTES if case.a.dtype.itemsize == 1 else _UNIT
-    lost = unit * steps + (2 * _TF32 if case.a.dtype == np.float32 else 0.0)
+    lost = unit * steps + 2 * _TF32 * case.tf32
     allowed = abs(case.alpha) * lost * _DEVIATIONS * deviation
     if case.c is not None and case.beta:
         more = case.beta * case.c[np.ix_(rows, columns)].astype(np.float64)

@@ -102,7 +102,7 @@ def _filled(plan: Plan, given: argparse.Namespace) -> Case:
     a, b = matrix(m, k, p.a, p.a_major == "k"), matrix(k, n, p.b, p.b_major == "n")
     c = matrix(m, n, p.d) if p.with_c else None
     d = np.empty((m, n), dtypes.dtype(p.d).numpy)
-    return Case(a, b, d, c, given.alpha, given.beta)
+    return Case(a, b, d, c, given.alpha, given.beta, p.a == "tf32")
 
 
 # --- how fast ----------------------------------------------------------------------------------
