@@ -22,6 +22,7 @@ SIZES = 1000, 2200, 640
         ("tma:64x256x64:1:4~", "CTA tile 64×256 of Dᵀ"),
         ("tma:128x128x64:2:4/2x1", "clusters of 2×1 CTAs, which share what they load"),
         ("tma:128x128x64:2:4/2x2", "clusters of 2×2 CTAs"),
+        ("tma:128x128x64:2:4d", "tiles by a counter of all CTAs"),
         ("tma:128x128x64:2:4*3", "K of each tile is cut in 3; a second kernel"),
         ("tma:128x128x64:2:4+3", "K of the last wave's tiles is cut in 3"),
     ],
@@ -49,6 +50,11 @@ def test_the_reason_is_the_estimate(sizes: tuple[int, int, int], dtype: str, on:
     assert f"of {len(order)} that fit" in text and f"next is {order[1][1]}" in text
     name, _ = max(parts.items(), key=lambda part: part[1])
     assert f"that fit: {name} " in text
+
+
+def test_threads_of_simt() -> None:
+    found = plan(500, 600, 700, dtype="f32", device="vm", config="simt:128x64x16:16x8:3/4")
+    assert "16×8 threads of 8×8, fma.rn.f32" in found.explain()
 
 
 def test_what_must_be_copied_is_told() -> None:

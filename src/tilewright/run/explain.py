@@ -71,7 +71,8 @@ def _threads(plan: Plan) -> tuple[str, ...]:
     if isinstance(config, gemm.Config):
         (wm, wn), (tm, tn) = config.warps, config.warp_tile
         return (f"{wm}×{wn} warps of {tm}×{tn} ({config.threads} threads), mma m16n8k16",)
-    return (_count(config.threads, "thread"),)
+    (tm, tn), (rows, columns) = config.block, config.thread_tile
+    return (f"{tm}×{tn} threads of {rows}×{columns}, fma.rn.f32",)
 
 
 def _warpgroups(config: gemm.TmaConfig, bits: int) -> tuple[str, ...]:
@@ -83,6 +84,8 @@ def _warpgroups(config: gemm.TmaConfig, bits: int) -> tuple[str, ...]:
     ]
     if config.ctas > 1:
         lines.append(f"clusters of {cm}×{cn} CTAs, which share what they load")
+    if config.dynamic:
+        lines.append("tiles by a counter of all CTAs: one that is late takes fewer")
     if config.split > 1:
         which = "of the last wave's tiles" if config.tail else "of each tile"
         lines.append(f"K {which} is cut in {config.split}; a second kernel adds up the parts")

@@ -1,5 +1,5 @@
 """What is worth measuring for a problem: the best by estimate, and what lies next to the very best
-in what the estimate does not see well: stages, groups of tiles for the L2, clusters, cuts of K.
+in what the estimate does not see well: stages, the order of tiles, clusters, cuts of K.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ def _changes(config: gemm.AnyConfig) -> Iterator[dict[str, Any]]:
     if not isinstance(config, gemm.TmaConfig):
         yield from ({"ctas": config.ctas + more} for more in (-1, 1))
         return
+    yield {"dynamic": not config.dynamic}
     yield from ({"cluster": cluster} for cluster in CLUSTERS)
     for split in (config.split - 1, config.split + 1, 2 * config.split):
         yield {"split": split, "tail": config.tail and split > 1}

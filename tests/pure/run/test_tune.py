@@ -148,4 +148,4 @@ def test_neighbours_differ_in_one_thing() -> None:
     for other in found:
         assert sum(getattr(other, x) != getattr(config, x) for x in fields) <= 1
     changed = {x for o in found for x in fields if getattr(o, x) != getattr(config, x)}
-    assert changed == {"stages", "group", "cluster", "split"}
+    assert changed == {"stages", "group", "cluster", "split", "dynamic"}
