@@ -8,10 +8,18 @@ import numpy as np
 import pytest
 
 import tilewright
+from resident import Resident, registered
 from tilewright import mma, tensor_map
 from tilewright.build import ptr
 from tilewright.build import tensor_map as map_
-from tilewright.errors import DtypeError, KernelError, LaunchError, LayoutError, ProblemError
+from tilewright.errors import (
+    DeviceError,
+    DtypeError,
+    KernelError,
+    LaunchError,
+    LayoutError,
+    ProblemError,
+)
 from tilewright.layout import Layout
 from tilewright.ptx.needs import module_needs
 
@@ -65,6 +73,20 @@ def test_a_read_only_array_does_not_come_back() -> None:
     here = tensor_map(x, BOX)
     moved[1](here, here, X.copy(), device="vm")
     np.testing.assert_array_equal(x, X)
+
+
+def test_arrays_on_a_device_are_mapped_where_they_are() -> None:
+    with registered():
+        x, y = Resident.of(X), Resident.of(np.zeros_like(X))
+        maps = [tensor_map(a, BOX, 128) for a in (x, y)]
+        moved[1](*maps, x)
+        np.testing.assert_array_equal(y.numpy()[:16], X[8:24])
+        assert x.numpy()[47, 0] == -1
+        assert maps[0].map.address == x.memory.address
+        with pytest.raises(DeviceError, match="source is on vm and x on cpu"):
+            moved[1](*maps, X.copy())
+        with pytest.raises(LayoutError, match="address is a multiple of 16"):
+            tensor_map(x.cut((16, 64), (64, 1), offset=4), BOX)
 
 
 F16 = np.zeros((32, 64), np.float16)

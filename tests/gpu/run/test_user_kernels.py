@@ -1,0 +1,51 @@
+"""Kernels on tensors, with maps of arrays and clusters, launched on the GPU: the machine's bits."""
+
+from __future__ import annotations
+
+from runpy import run_path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hopper_gemm import given
+from pages import ROOT
+from tilewright.errors import LaunchError
+from vm.test_maps import neighbours
+from vm.test_wgmma_tensors import CASES, check
+
+pytestmark = pytest.mark.sm("sm_90a")
+
+
+@pytest.mark.parametrize("size", [(256, 256, 448), (512, 384, 4096)])
+def test_the_example_is_the_machines(size: tuple[int, int, int]) -> None:
+    multiply = run_path(str(ROOT / "examples" / "hopper_gemm.py"))["multiply"]
+    made = []
+    for device in ("vm", "cuda", "cuda"):
+        a, b, d = given(*size)
+        multiply(a, b, d, device)
+        made.append(d.tobytes())
+    assert made[0] == made[1] == made[2]
+
+
+def test_tensors_of_torch_stay_where_they_are() -> None:
+    torch = pytest.importorskip("torch")
+    multiply = run_path(str(ROOT / "examples" / "hopper_gemm.py"))["multiply"]
+    bits = (torch.from_numpy(x.view(np.int16)) for x in given(256, 256, 448))
+    a, b, d = (x.cuda().view(torch.bfloat16) for x in bits)
+    multiply(a, b, d)
+    torch.testing.assert_close(d.double(), a.double() @ b.double().T, rtol=2**-7, atol=1e-2)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_product_of_every_canonical_layout(case: Any) -> None:
+    check(case, "cuda")
+
+
+def test_a_kernel_says_its_cluster() -> None:
+    x = np.zeros(4, np.uint32)
+    neighbours[4](x, device="cuda")
+    assert x.tolist() == [1, 0, 3, 2]
+    with pytest.raises(LaunchError, match="whole clusters"):
+        neighbours[3](x, device="cuda")
+
