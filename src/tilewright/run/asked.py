@@ -17,7 +17,7 @@ from .arrays import ArrayView
 from .overlap import overlap, overlaps_itself
 from .placement import Signature, signature
 
-PRECISIONS = ("ieee", "tf32")  # of f32 inputs
+PRECISIONS = ("ieee", "tf32", "tf32x3")  # of f32 inputs
 _AS_MATRIX = "a vector is a matrix of one row, x[None, :], or of one column, x[:, None]"
 
 
@@ -51,9 +51,14 @@ class Asked(NamedTuple):
         return (*self.batch, *self.sizes[:2])
 
     @property
+    def threefold(self) -> bool:
+        """Whether f32 is multiplied by three products of tf32."""
+        return self.precision == "tf32x3" and self.a.dtype == self.b.dtype == "f32"
+
+    @property
     def formats(self) -> tuple[str, str]:
         """The number formats in which A and B are multiplied."""
-        names = {"f32": "tf32" if self.precision == "tf32" else "f32"}
+        names = {"f32": "f32" if self.precision == "ieee" else "tf32"}
         return names.get(self.a.dtype, self.a.dtype), names.get(self.b.dtype, self.b.dtype)
 
     def named(self) -> list[tuple[str, Signature]]:

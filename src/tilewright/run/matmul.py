@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import gemm
 from ..errors import DeviceError, ProblemError
-from . import arrays, copies
+from . import arrays, copies, threefold
 from .arrays import ArrayView
 from .asked import ask, check_overlap, place
 from .device import Device, device
@@ -49,7 +49,8 @@ def matmul(
     or ``out``, which is returned.
 
     f32 is multiplied as IEEE has it, each sum by FMAs in the order of k; ``precision="tf32"`` lets
-    the tensor cores do it, which round each element to 10 bits of mantissa.
+    the tensor cores do it, which round each element to 10 bits of mantissa, and ``"tf32x3"`` does
+    it three times, for some 20 bits (of infinities it may make NaNs).
 
     Sums of 8-bit floats are added up in f32 every 128 of K; with ``fast_accum`` they stay in the
     tensor core, which keeps fewer bits of them.
@@ -158,15 +159,29 @@ def _run_in_place(way: Route, views: Views, alpha: Scale, beta: Scale, stream: i
         for name in lying:
             view, part = inputs[name], parts[name]
             at[name] = _temporary(view, part, kept)
+            if part.times > 1:
+                triple = _triple(name, view, part)
+                threefold.prepare(way.device, triple)((view.address, at[name]), stream)
+                continue
             moves.append(move(view, part))
             ends += [view.address, at[name]]
-        copies.prepare(way.device, tuple(moves))(ends, stream)
+        if moves:
+            copies.prepare(way.device, tuple(moves))(ends, stream)
     part = parts["d"]
     d = _temporary(vo, part, kept) if part.copied else vo.address
     space = _space(va, way.workspace, kept) if way.workspace else 0
     way.start(at["a"], at["b"], at.get("c", 0), d, space, (alpha, beta), stream)
     if part.copied:
         copies.prepare(way.device, (move(vo, part, back=True),))((d, vo.address), stream)
+
+
+def _triple(name: str, view: ArrayView, part: Part) -> threefold.Triple:
+    """A or B, K laid out three times."""
+    stack = (1, *view.shape)[-3:]
+    apart, *steps = (0, *view.strides)[-3:]
+    lines = (stack[1], stack[2]) if part.rows else (stack[2], stack[1])
+    source = (apart, *(steps if part.rows else steps[::-1]))
+    return threefold.Triple(name, (stack[0], *lines), source, part.leading, part.apart)
 
 
 def move(view: ArrayView, part: Part, back: bool = False) -> copies.Move:

@@ -19,19 +19,21 @@ from ..gemm.problem import BYTES
 from .asked import Asked, check
 from .device import Bound, Device, Start
 from .placement import Placement, Signature, compact, padded, placed, placed_by
+from .threefold import TIMES
 from .tuned import tuned
 
 
 class Part(NamedTuple):
     """One matrix as the kernel sees it, or a stack. ``rows``: rows are its lines, else columns;
     ``leading``: elements from line to line; ``copied``: it lies otherwise, and is copied to be so;
-    ``apart``: elements from matrix to matrix.
+    ``apart``: elements from matrix to matrix; ``times``: how often K is laid out in a line.
     """
 
     rows: bool
     leading: int
     copied: bool
     apart: int = 0
+    times: int = 1
 
     def lines(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """Number and length of a matrix' lines."""
@@ -41,7 +43,8 @@ class Part(NamedTuple):
         """Elements of memory from its first to its last."""
         count, length = self.lines(shape)
         stack = shape[0] if len(shape) == 3 else 1
-        return max((stack - 1) * self.apart + (count - 1) * self.leading + length, 0)
+        last = (stack - 1) * self.apart + (count - 1) * self.leading
+        return max(last + length * self.times, 0)
 
     @property
     def strides(self) -> tuple[int, int]:
@@ -94,6 +97,7 @@ class Route:
     def _problem(self, places: dict[str, Placement]) -> gemm.Problem:
         asked, (m, n, k) = self.asked, self.asked.sizes
         left, right = places["a"], places["b"]
+        k *= TIMES if asked.threefold else 1
         (a, b), (a_major, b_major) = asked.formats, _majors(left.rows, right.rows)
         if self.swapped:
             m, n, a, b, left, right = n, m, b, a, right, left
@@ -119,16 +123,17 @@ class Route:
         for name, place in places.items():
             s = given[name]
             assert s is not None
-            made[name] = self._part(s, *wanted.get(name, (place.rows, place.align)))
+            times = TIMES if asked.threefold and name in "ab" else 1
+            made[name] = self._part(s, *wanted.get(name, (place.rows, place.align)), times)
         return made
 
-    def _part(self, s: Signature, rows: bool, align: int) -> Part:
+    def _part(self, s: Signature, rows: bool, align: int, times: int) -> Part:
         own = placed_by(s, rows)
-        if not self.uploaded and own is not None and own.align >= align:
+        if not self.uploaded and own is not None and own.align >= align and times == 1:
             return Part(rows, own.leading, False, own.apart)
         lines, length = s.shape[-2:] if rows else s.shape[:-3:-1]
-        leading = padded(length, s.itemsize, align)
-        return Part(rows, leading, True, leading * lines if len(s.shape) == 3 else 0)
+        leading = padded(length * times, s.itemsize, align)
+        return Part(rows, leading, True, leading * lines if len(s.shape) == 3 else 0, times)
 
     @cached_property
     def traced(self) -> Traced:

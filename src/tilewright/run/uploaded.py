@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from ..errors import DeviceError
-from . import arrays
+from . import arrays, threefold
 from .arrays import ArrayView
 from .device import Device
 from .route import Part, Route, Scale
@@ -53,7 +53,9 @@ class Uploaded:
     def _upload(self) -> None:
         way, (va, vb, vc, vo), scales = self.way, self.views, self.scales
         parts = way.parts
-        inputs = (self._up(va, parts["a"]), self._up(vb, parts["b"])) if scales[0].value else (0, 0)
+        inputs = (0, 0)
+        if scales[0].value:
+            inputs = self._up(va, parts["a"], "a"), self._up(vb, parts["b"], "b")
         c = self._up(vc, parts["c"]) if vc is not None else 0
         self._d = self._room(vo, parts["d"])
         space = self._space(way.workspace) if way.workspace else 0
@@ -67,9 +69,11 @@ class Uploaded:
         self._addresses.append(address)
         return address
 
-    def _up(self, view: ArrayView, part: Part) -> int:
+    def _up(self, view: ArrayView, part: Part, name: str = "c") -> int:
         address = self._room(view, part)
         for offset, lines in _matrices(view, part):
+            if part.times > 1:
+                lines = threefold.laid_out(name, lines)
             self.way.device.upload(address + offset, lines, part.leading)
         return address
 
