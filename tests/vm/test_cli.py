@@ -138,7 +138,7 @@ def test_what_does_not_parse_shows_the_usage(
 def test_doctor_reports(capsys: Any) -> None:
     code, out, _ = said(capsys, "doctor")
     assert code == 0
-    for word in ("tilewright", "python", "numpy", "LLVM", "cuda-bindings", "cache"):
+    for word in ("tilewright", "python", "numpy", "LLVM", "cuda-bindings", "cache", "tuned"):
         assert word in out
 
 

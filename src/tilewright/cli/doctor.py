@@ -50,7 +50,8 @@ def add(commands: Any) -> None:
 
 def _run(_: argparse.Namespace) -> int:
     """1 where something is missing that everything needs."""
-    findings = [f for part in (_python, _packages, _machine, _gpu, _cache) for f in part()]
+    parts = _python, _packages, _machine, _gpu, _cache, _tuned
+    findings = [f for part in parts for f in part()]
     for finding in findings:
         show.row(finding.name, finding.text, "" if finding.good else "yellow", _WIDTH)
     cures = list(dict.fromkeys(f.cure for f in findings if f.cure))
@@ -137,3 +138,11 @@ def _cache() -> Iterator[Finding]:
     cure = "" if writable else f"make {info.path} writable, or set TILEWRIGHT_CACHE_DIR"
     state = "" if writable else "; not writable"
     yield Finding("cache", f"{info.path}, {size}{state}", writable, cure)
+
+
+def _tuned() -> Iterator[Finding]:
+    """What was tuned; where it can't be read, a warning says why."""
+    if run is not None:
+        results = run.tuned()
+        count = len(list(results))
+        yield Finding("tuned", f"{results.path or 'off'}, {count} result{'s' * (count != 1)}")

@@ -13,6 +13,7 @@ from .launch import launch
 from .maps import ArrayMap, tensor_map
 from .matmul import matmul
 from .plan import Plan, plan
+from .tuned import TunedWarning, tuned
 
 set_launcher(launch)
 
@@ -21,4 +22,5 @@ __all__ = [
     "Device", "VmDevice", "CudaDevice", "device",
     "ArrayView", "Kind", "register",
     "Cache", "CacheWarning", "store",
+    "TunedWarning", "tuned",
 ]  # fmt: skip
