@@ -49,9 +49,10 @@ def produce(k, ring, stages, maps, steps):
     for step in k.range(steps):
         ring.acquire(at)
         full = ring.commit(at, BYTES)
-        a, b = stages[0].at((0, 0, at.stage)), stages[1].at((part, 0, at.stage))
+        a, b = (tile[None, None, at.stage] for tile in stages)
         k.tma_load(a, maps[0], (step * K, row), full)
-        k.tma_load(b, maps[1], (step * K, column + part), full, ctas=(1 << CTAS) - 1)
+        own = local_tile(b, (PART, K), (k.cluster_rank, 0))
+        k.tma_load(own, maps[1], (step * K, column + part), full, ctas=(1 << CTAS) - 1)
         at.advance()
 
 

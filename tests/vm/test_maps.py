@@ -75,6 +75,48 @@ def test_a_read_only_array_does_not_come_back() -> None:
     np.testing.assert_array_equal(x, X)
 
 
+ORDER = {"K": (0, 1), "MN": (1, 0)}
+TILES = [
+    mma.make_smem_layout("u16", major, (64, 32), swizzle, order)
+    for major in ("K", "MN")
+    for swizzle in (0, 32, 64)
+    for order in (ORDER[major], (0, 1))
+]
+
+
+@pytest.mark.parametrize("shared", TILES, ids=str)
+def test_a_tensor_is_filled_by_as_many_boxes_as_it_takes(shared: Any) -> None:
+    """A tile at (64, 32) of an array that is contiguous as the tile is: each element where the
+    layout says, and back.
+    """
+    along_k = getattr(shared, "inner", shared)((0, 1)) == 1
+    x = np.arange(128 * 96, dtype=np.uint16).reshape((128, 96) if along_k else (96, 128))
+    x, y = (x, np.zeros_like(x)) if along_k else (x.T, np.zeros_like(x).T)
+    at = (32, 64) if along_k else (64, 32)
+
+    def body(k: Any, source: Any, target: Any, out: Any) -> None:
+        tile, bar = k.make_smem_tensor(shared, "u16", align=1024), k.shared("b64", 1)
+        with k.if_(k.tid.x == 0):
+            k.mbarrier_init(bar, 1)
+            k.fence_mbarrier_init()
+            k.mbarrier_arrive(bar, bytes=64 * 32 * 2)
+            k.tma_load(tile, source, at, bar)
+            k.mbarrier_wait(bar, 0)
+            k.tma_store(target, at, tile)
+            k.bulk_commit()
+            k.bulk_wait()
+        k.barrier()
+        for i in k.range(k.tid.x, 64 * 32, 32):
+            out[i] = tile[i // 32, i % 32]
+
+    params = {"source": "tensor_map", "target": "tensor_map", "out": "ptr u16"}
+    kernel, out = tilewright.kernel(body, params=params, block=32), np.zeros((64, 32), np.uint16)
+    kernel[1](tensor_map(x, shared), tensor_map(y, shared), out, device="vm")
+    np.testing.assert_array_equal(out, x[64:, 32:64])
+    np.testing.assert_array_equal(y[64:, 32:64], x[64:, 32:64])
+    assert not y[:64].any() and not y[:, :32].any() and not y[:, 64:].any()
+
+
 def test_arrays_on_a_device_are_mapped_where_they_are() -> None:
     with registered():
         x, y = Resident.of(X), Resident.of(np.zeros_like(X))

@@ -8,9 +8,13 @@ is chosen by ``elect``; most methods act for every thread that reaches them, so 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ..layout import Layout, Tensor, product_each
+from ..layout.arithmetic import add
+from ..layout.composed import AnyLayout, inside
+from ..mma import Boxes
 from ..ptx import tree
 from .control import Control
 from .pointer import Pointer
@@ -69,7 +73,7 @@ class Hopper(Control):
 
     def tma_load(
         self,
-        dst: Pointer,
+        dst: Pointer | Tensor,
         tensor_map: Any,
         coordinates: Sequence[Any],
         barrier: Any,
@@ -79,20 +83,27 @@ class Hopper(Control):
         im2col: Sequence[Any] | None = None,
     ) -> None:
         """Copy the box at ``coordinates`` (innermost first) to shared memory, 128-byte aligned;
-        ``barrier`` hears of its bytes. ``ctas``: a mask of the cluster's CTAs that all get it, each
+        ``barrier`` hears of its bytes. A tensor takes as many boxes as fill it, of a map that was
+        made for its layout. ``ctas``: a mask of the cluster's CTAs that all get it, each
         at this place with its own barrier. ``im2col``: the pixels from there on, each read at these
         offsets (u16) in W, H, D, by a map for that.
         """
         mode = "tile" if im2col is None else "im2col"
         words = ["cp.async.bulk.tensor", f"{len(coordinates)}d", "shared::cluster.global", mode, TX]
-        source = self.tensor_address(tensor_map, coordinates)
         more = () if im2col is None else (tuple(im2col),)
-        self._emit_with(words, (dst, source, barrier, *more), ctas, hint)
+        for place, at in _boxes(dst, coordinates):
+            source = self.tensor_address(tensor_map, at)
+            self._emit_with(words, (place, source, barrier, *more), ctas, hint)
 
-    def tma_store(self, tensor_map: Any, coordinates: Sequence[Any], src: Pointer) -> None:
-        """Copy the box out of shared memory, in this thread's current bulk group."""
+    def tma_store(
+        self, tensor_map: Any, coordinates: Sequence[Any], src: Pointer | Tensor
+    ) -> None:
+        """Copy the box, or a tensor's boxes, out of shared memory, in this thread's current bulk
+        group.
+        """
         opcode = f"cp.async.bulk.tensor.{len(coordinates)}d.global.shared::cta.tile.bulk_group"
-        self.emit(opcode, self.tensor_address(tensor_map, coordinates), src)
+        for place, at in _boxes(src, coordinates):
+            self.emit(opcode, self.tensor_address(tensor_map, at), place)
 
     def tma_reduce(
         self, tensor_map: Any, coordinates: Sequence[Any], src: Pointer, op: str = "add"
@@ -280,3 +291,29 @@ class Hopper(Control):
     def grid_launch(self) -> None:
         """The grid after this one may begin."""
         self.emit("griddepcontrol.launch_dependents")
+
+
+def _boxes(
+    tile: Pointer | Tensor, coordinates: Sequence[Any]
+) -> Iterator[tuple[Pointer, Sequence[Any]]]:
+    """The place of each box of a tile and its coordinates: those of the tile's first, moved on."""
+    if not isinstance(tile, Tensor):
+        yield tile, coordinates
+        return
+    if not isinstance(tile.engine, Pointer) or not tile.engine.space.startswith("shared"):
+        raise kernel_error(f"a tensor copy goes to and from shared memory, not {tile}")
+    for box in Boxes.of(_whole(tile.layout), tile.layout, tile.dtype.bits).parts:
+        moved = [add(c, n) for c, n in zip(coordinates, box.coordinates, strict=False)]
+        yield tile.engine.add_bytes(box.offset), [*moved, *coordinates[len(moved) :]]
+
+
+def _whole(shared: AnyLayout) -> Layout:
+    """A tensor of which a tile in shared memory is all, contiguous where the tile is."""
+    shape = product_each(shared.shape)
+    plain = inside(shared)
+    first = next((i for i, mode in enumerate(plain) if mode(1) == 1 and mode.size() > 1), 0)
+    order = [first, *(i for i in reversed(range(len(shape))) if i != first)]
+    strides, step = [0] * len(shape), 1
+    for i in order:
+        strides[i], step = step, step * shape[i]
+    return Layout(shape, tuple(strides))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pure.build.tracing import lines
-from tilewright.errors import KernelError, UnknownInstruction
+from tilewright.errors import KernelError, LayoutError, UnknownInstruction
+from tilewright.layout import Layout, make_tensor
 
 TX = "mbarrier::complete_tx::bytes"
 
@@ -86,6 +87,10 @@ def test_arrivals_behind_copies() -> None:
          "a vector of 1"),
         (lambda k, m, p, buf, bar: k.tma_load(buf, m, (0, 1), bar, im2col=()), UnknownInstruction,
          "three dimensions"),
+        (lambda k, m, p, buf, bar: k.tma_load(k.make_rmem_tensor(8, "f16"), m, (0,), bar),
+         KernelError, "to and from shared memory"),
+        (lambda k, m, p, buf, bar: k.tma_store(m, (0, 0), make_tensor(buf, Layout((8, 8), (9, 1)))),
+         LayoutError, "would begin at byte 18"),
     ],
 )  # fmt: skip
 def test_what_there_is_not(body, error, says) -> None:

@@ -119,9 +119,9 @@ def test_lines_lead_to_the_python_source() -> None:
     assert not traced(body, "u32", lines=False).module.files
 
 
-def test_launching_goes_through_what_is_registered() -> None:
+def test_launching_goes_through_what_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(set_launcher.__globals__, "_LAUNCHERS", [])  # of this test alone
     with pytest.raises(KernelError, match="nothing here can launch"):
-        set_launcher(None)
         scale[4](1, 2.0, 3, 4)
     calls = []
 
@@ -130,12 +130,12 @@ def test_launching_goes_through_what_is_registered() -> None:
         return "done"
 
     set_launcher(launcher)
-    try:
-        assert scale[4](1, 2.0, 3, 4, by=5, device="vm") == "done"
-        assert scale[(4, 2), 32](1, 2.0, 3, 4) == "done"
-        assert scale[(4, 2), None](1, 2.0, 3, 4) == scale[4, (32,)](1, 2.0, 3, 4) == "done"
-    finally:
-        set_launcher(None)
+    assert scale[4](1, 2.0, 3, 4, by=5, device="vm") == "done"
+    assert scale[(4, 2), 32](1, 2.0, 3, 4) == "done"
+    assert scale[(4, 2), None](1, 2.0, 3, 4) == scale[4, (32,)](1, 2.0, 3, 4) == "done"
+    set_launcher(None)
+    with pytest.raises(KernelError, match="nothing here can launch"):
+        scale[4](1, 2.0, 3, 4)
     assert calls[0][:4] == (scale.trace(by=5), (4, 1, 1), (64, 2, 1), (1, 2.0, 3, 4))
     assert calls[0][4] == {"device": "vm", "stream": None}
     wheres = [((4, 2, 1), (32, 1, 1)), ((4, 2, 1), (64, 2, 1)), ((4, 1, 1), (32, 1, 1))]
