@@ -206,7 +206,8 @@ def _most_sums(problem: Problem, config: TmaConfig) -> int:
     most, taken = MOST_SUMS[config.consumers]
     if config.split > 1 and not config.tail:  # another kernel writes D
         return most
-    return most - taken * (problem.with_c + (not aligned))
+    wide = 16 if problem.with_c and problem.output.bits == 32 else 0
+    return most - taken * (problem.with_c + (not aligned)) - wide
 
 
 def _check_problem(problem: Problem, config: TmaConfig) -> None:
