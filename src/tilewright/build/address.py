@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 def moved(pointer: Pointer, outside: Sum, outer: Any, inside: Sum | None) -> Pointer:
     """The pointer ``outside`` + ``outer(inside)`` elements on."""
+    stays = all(not o.terms and o.static == 0 for o in (outside, inside or outside))
+    if pointer.dtype.bits < 8 and not stays:
+        raise kernel_error(
+            f"elements of {pointer.dtype} have no addresses of their own: no tensor of them moves",
+            "recast it to a type of bytes",
+        )
     with pointer.k.sharing():
         if inside is not None:
             pointer = _through(pointer, outer, inside)

@@ -83,6 +83,25 @@ def test_one_descriptor_within_a_swizzle() -> None:
     assert lines(body)[-1] == "add.u64 %rd3, %rd2, 4"
 
 
+def test_bits() -> None:
+    """Elements of less than a byte, from the first on."""
+    bits = make_tiled_mma("wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.and.popc")
+
+    def body(k: Any) -> None:
+        a, b = (shared(k, make_smem_layout("b1", "K", (n, 512)), "b1") for n in (64, 8))
+        thread, acc = bits.thr_slice(0), k.make_rmem_tensor((4, 1, 1), "s32")
+        left, right = thread.partition_A(a), thread.partition_B(b)
+        k.gemm(bits, k.make_fragment_A(left), k.make_fragment_B(right), acc)
+
+    made = [line for line in lines(body) if line[:3] in ("add", "wgm")]
+    assert [line.split("}, ")[-1] for line in made] == [
+        "%rd2, %rd4, %p1",
+        "add.u64 %rd5, %rd2, 2",
+        "add.u64 %rd6, %rd4, 2",
+        "%rd5, %rd6, %p1",
+    ]
+
+
 def shared(k: Any, layout: Any, t: str = "bf16", **how: Any) -> Any:
     return k.make_smem_tensor(layout, t, **how)
 
@@ -100,7 +119,9 @@ def in_registers(k: Any, *shape: Any) -> Any:
 SW128 = make_smem_layout("bf16", "K", (64, 64))
 BY_8_BITS = make_tiled_mma(OPCODE.replace("k16", "k32").replace("bf16", "e4m3"))
 SPARSE = MmaAtom("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.bf16.bf16")
+BITS = make_smem_layout("b1", "K", (128, 512))
 REFUSED = [
+    (lambda k, x: local_tile(shared(k, BITS, "b1"), (64, 256), (1, 0)), "no addresses"),
     (lambda k, x: k.descriptor(in_registers(k, 64, 16)), "stands in shared memory"),
     (lambda k, x: k.descriptor(make_tensor(x, (64, 16))), "stands in shared memory"),
     (lambda k, x: k.descriptor(shared(k, Layout((64, 16), (16, 1)))), "no canonical K-major"),
