@@ -95,7 +95,7 @@ def _check_alignment(engine: Pointer, swizzle: int) -> None:
     if engine.alignment % least:
         raise kernel_error(
             f"{engine!r} is known to begin at a multiple of {engine.alignment} bytes; what wgmma "
-            f"reads {f'under a swizzle of {swizzle}' if swizzle else ''} begins at one of {least}",
+            f"reads{f' under a swizzle of {swizzle}' if swizzle else ''} begins at one of {least}",
             f"k.make_smem_tensor aligns so, k.dynamic_shared(size, {least}) too",
         )
 
