@@ -5,7 +5,6 @@ ways to add up in one order give the same bits.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -15,17 +14,14 @@ import numpy as np
 import pytest
 
 import tilewright
-from guarded import Asked, Lie, check
+from guarded import Asked, check
 from resident import Resident, registered
 from tilewright.dtypes import decode, encode
+from tilewright.errors import ConfigError, DtypeError, LayoutError, ProblemError, TargetError
 from tilewright.run import VmDevice
-from tilewright.target import DEFAULT_DEVICE
+from tma_cases import ASKED, FEW, HALF, lies
 
 Array = np.ndarray[Any, Any]
-
-FEW = replace(DEFAULT_DEVICE, name="few", sms=3)  # so that a CTA has several tiles
-HALF, BF16, TF32 = ("f16",) * 3, ("bf16",) * 3, ("f32",) * 3
-
 
 @pytest.fixture(autouse=True, scope="module")
 def known() -> Iterator[None]:
@@ -33,66 +29,7 @@ def known() -> Iterator[None]:
         yield
 
 
-def lies(letters: str, **rest: int) -> tuple[Lie, Lie, Lie, Lie]:
-    """Of A, B, C and D, by their majors."""
-    a, b, c, d = (Lie(letter, **rest) for letter in letters)
-    return a, b, c, d
-
-
 # --- every way through the kernel ---------------------------------------------------------------
-
-ODD = (150, 200, 170)  # multiples of no tile
-
-ASKED: dict[str, tuple[str, Asked]] = {
-    "one warpgroup": ("tma:64x64x64:1:3", Asked(ODD, HALF, lies("tntt"))),
-    "two": ("tma:128x64x64:2:3", Asked(ODD, BF16, lies("tttt", pad=8), -0.5, 2.0)),
-    "three": ("tma:192x64x64:3:2", Asked(ODD, ("f16", "f16", "f32"), lies("nntt"))),
-    "two blocks of rows each": ("tma:256x64x64:2:2", Asked(ODD, BF16, lies("nttt"))),
-    "narrow": ("tma:64x16x64:1:4@1", Asked(ODD, BF16, lies("tttt"), beta=1.0)),
-    "pingpong": ("tma:64x64x64:2p:4", Asked(ODD, BF16, lies("tntt"), beta=-1.0)),
-    "pingpong of one step": ("tma:64x32x64:2p:5", Asked((15, 500, 9), HALF, lies("tttt"))),
-    "two above one another": ("tma:128x64x64:2:3/2x1", Asked(ODD, HALF, lies("tntt"))),
-    "two side by side": ("tma:128x64x64:2:3/1x2", Asked(ODD, HALF, lies("nttt"), beta=1.0)),
-    "four": ("tma:128x128x64:2p:2/2x2", Asked(ODD, BF16, lies("tttt"))),
-    "by a counter": ("tma:128x64x64:2:3d", Asked((300, 200, 70), BF16, lies("tntt"), beta=1.0)),
-    "pingpong by a counter": ("tma:64x64x64:2p:4d", Asked((300, 200, 70), HALF, lies("nttt"))),
-    "K in two": ("tma:64x64x64:1:3*2", Asked(ODD, BF16, lies("tntt", pad=8), 2.0, -1.0)),
-    "K in more than it has": ("tma:128x64x64:2:3*7", Asked(ODD, BF16, lies("ttnn"))),
-    "the last wave's K": ("tma:64x64x64:2p:3+3", Asked(ODD, HALF, lies("tntt"), 0.5, 1.0)),
-    "swapped": ("tma:128x64x64:2:3~", Asked(ODD, BF16, lies("tntt"), beta=1.0)),
-    "swapped, D column-major": ("tma:64x32x64:1:4~", Asked(ODD, HALF, lies("nttn"), 2.0, 1.0)),
-    "swapped, K in three": ("tma:64x64x64:1:4*3~", Asked(ODD, BF16, lies("tntt"))),
-    "tf32": ("tma:64x64x32:1:3", Asked(ODD, TF32, lies("tntt"), beta=1.0)),
-    "tf32, copied": ("tma:128x48x32:2:3", Asked(ODD, TF32, lies("nttt"))),
-    "e4m3": ("tma:128x64x128:2:3", Asked(ODD, ("e4m3", "e4m3", "bf16"), lies("tntt"))),
-    "e4m3 × e5m2, fast": (
-        "tma:64x64x128:1:3", Asked(ODD, ("e4m3", "e5m2", "f32"), lies("tttt"), 2.0, fast=True),
-    ),
-    "e5m2 × e4m3, swapped": (
-        "tma:64x64x128:2p:3~", Asked(ODD, ("e5m2", "e4m3", "f16"), lies("nntt"), beta=1.0),
-    ),
-    "s8": ("tma:64x48x128:1:3", Asked(ODD, ("s8", "s8", "s32"), lies("tntt"), beta=1.0)),
-    "u8 × s8, K in two": (
-        "tma:128x64x128:2:2*2", Asked(ODD, ("u8", "s8", "s32"), lies("ntnt"), beta=1.0),
-    ),
-    "a stack": ("tma:64x64x64:1:3", Asked((70, 72, 40), BF16, lies("tntt", gap=24), batch=5)),
-    "a stack in clusters": (
-        "tma:64x128x64:1:2/2x1", Asked((70, 72, 40), HALF, lies("ntnn"), beta=1.0, batch=3),
-    ),
-    "nothing aligned": (
-        "tma:64x64x64:1:2", Asked(ODD, HALF, lies("tntt", pad=1, before=3), 0.5, -1.0),
-    ),
-    "C not aligned": (
-        "tma:128x64x64:2:2",
-        Asked(ODD, BF16, (Lie("t", 8), Lie("n", 16), Lie("t", 1, 1), Lie("t", 8)), beta=1.0),
-    ),
-    "lines that end within 16 bytes": (
-        "tma:64x64x64:1:2", Asked((65, 61, 64), HALF, lies("tntt", pad=3)),
-    ),
-    "no K": ("tma:64x64x64:1:2", Asked((65, 70, 0), HALF, lies("tttt"), beta=-2.0)),
-    "alpha is 0": ("tma:64x64x64:1:2*2", Asked((65, 70, 80), HALF, lies("tttt"), 0.0, 1.0)),
-}  # fmt: skip
-
 
 SLOW = {
     "narrow", "two blocks of rows each", "two above one another", "K in two", "swapped",
@@ -281,7 +218,59 @@ def test_what_is_not_read_need_not_be_there(config: str) -> None:
     assert np.array_equal(d.numpy(), -c)
 
 
-# --- what is asked of a number format that it does not have --------------------------------------
+# --- misuse -------------------------------------------------------------------------------------
+
+M64, BYTES = np.ones((64, 64), np.float16), np.ones((64, 64), np.int8)
+EIGHT = "tma:64x64x128:1:2"
+MISUSE: dict[str, tuple[Any, type[Exception], str]] = {
+    "stages": (lambda: product(M64, M64, "tma:128x256x64:2:9"), ConfigError, "shared memory"),
+    "a cluster": (lambda: product(M64, M64, "tma:128x256x64:2:2/16x1"), ConfigError, "whole lines"),
+    "an A100": (
+        lambda: product(M64, M64, EIGHT, device="vm:A100"), TargetError, "tma needs sm_90a",
+    ),
+    "multistage of s8": (
+        lambda: product(BYTES, BYTES, "32x32x32:1x1:2", out_dtype="s32"), TargetError, "not s8",
+    ),
+    "alpha of s8": (
+        lambda: product(BYTES, BYTES, EIGHT, out_dtype="s32", alpha=2), ProblemError,
+        "alpha is 2; with a result of s32 it is the number 0 or 1",
+    ),
+    "beta of s8": (
+        lambda: product(BYTES, BYTES, EIGHT, out_dtype="s32", c=np.ones((64, 64), np.int32),
+                        beta=0.5),
+        ProblemError, "beta is 0.5",
+    ),
+    "alpha of s8 on the device": (
+        lambda: product(*(Resident.of(x) for x in (BYTES, BYTES)), EIGHT, out_dtype="s32",
+                        alpha=Resident.of(np.ones(1, np.float32)), device=None),
+        ProblemError, "alpha is on the GPU",
+    ),
+    "types": (
+        lambda: product(M64.astype(ml_dtypes.float8_e5m2), BYTES, EIGHT), DtypeError,
+        "a is e5m2 and b is s8",
+    ),
+    "precision": (lambda: product(M64, M64, EIGHT, precision=[]), DtypeError, r"precision is \[\]"),
+    "a batch": (lambda: tilewright.plan(8, 8, 8, batch=1.5), ProblemError, "batch is 1.5"),
+    "fewer than none": (lambda: tilewright.plan(8, 8, 8, batch=-1), ProblemError, "batch is -1"),
+    "a size": (lambda: tilewright.plan(2**31, 8, 8, dtype="s8"), ProblemError, "M is 2147483648"),
+    "lines too far apart": (
+        lambda: product(Resident.of(M64).cut((2, 64), (1 << 39, 1)), Resident.of(M64),
+                        "tma:64x64x64:1:2", device=None),
+        LayoutError, "stride 1 is a multiple of 16 bytes below 2.40",
+    ),
+    "matrices too far apart": (
+        lambda: product(Resident.of(M64).cut((2, 32, 64), (1 << 39, 64, 1)),
+                        Resident.of(M64).cut((2, 64, 32), (2048, 32, 1)),
+                        "tma:64x64x64:1:2", device=None),
+        LayoutError, "stride 2 is a multiple of 16 bytes below 2.40",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "error", "words"), MISUSE.values(), ids=MISUSE)
+def test_misuse_is_a_typed_error(call: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        call()
 
 
 def test_fast_sums_are_of_8_bit_floats_alone() -> None:

@@ -90,7 +90,7 @@ def ask(
         result,
         reads_c,
         precision,
-        fast,
+        bool(fast),
     )
 
 

@@ -142,7 +142,7 @@ def plan(
         if dtype == "tf32":
             dtype, precision = "f32", "tf32"
         asked = _of_sizes(what, dtype, layout, bool(c), out_dtype, batch)
-        asked = asked._replace(precision=precision, fast=fast_accum)
+        asked = asked._replace(precision=precision, fast=bool(fast_accum))
         on = named_device(device)
     elif (sizes, len(what)) == (0, 2):
         views = [None if x is None else arrays.view(x) for x in (*what, c, out)]
@@ -160,6 +160,8 @@ def _of_sizes(
     m, n, k = sizes
     if min(sizes) < 0:
         raise ProblemError(f"{m}×{n}×{k}: sizes are at least 0")
+    if not isinstance(batch, int | None):
+        raise ProblemError(f"batch is {batch!r}; it is a number of products, or None")
     if str(layout).lower() not in LAYOUTS:
         known = ", ".join(LAYOUTS)
         raise ProblemError(f"unknown layout {layout!r}", hint=f"A's and B's in one of {known}")

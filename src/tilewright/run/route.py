@@ -237,6 +237,7 @@ def route(asked: Asked, device: Device, config: Any = None) -> Route:
     try:
         found = _KNOWN.get(key)
     except TypeError:  # a list, a dict, an array: what has no hash
+        check(asked)
         raise _no_config(config) from None
     if found is None:
         found = Route(asked, device, config)
