@@ -169,7 +169,7 @@ def in_turn(graphs: list[torch.cuda.CUDAGraph], rounds: int, warm: int = 2) -> T
 
 def planned(row: Row, config: str | None) -> tilewright.Plan:
     """The row's plan. DtypeError where its types are not there yet."""
-    fast = {"fast": True} if row.fast else {}
+    fast = {"fast_accum": True} if row.fast else {}
     return tilewright.plan(
         row.m, row.n, row.k, dtype=row.type, layout=row.layout, out_dtype=row.result,
         device="cuda", config=config, **fast,
