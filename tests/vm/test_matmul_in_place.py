@@ -147,3 +147,14 @@ def test_a_kernel_works_in_place() -> None:
     x = Resident.of(np.arange(32, dtype=np.float32))
     doubled[1](x)
     assert np.array_equal(x.numpy(), 2 * np.arange(32))
+
+
+def test_empty_inputs_have_no_address_and_d_any() -> None:
+    """torch's empty tensors begin at 0; D begins where no tensor map may."""
+    on = Resident.of(A).on
+    a, b = (Resident.empty(s, "f16", on).cut(s, (1, 1)) for s in ((M, 0), (0, N)))
+    a, b = (Resident(x.memory._replace(address=0), on) for x in (a, b))
+    for config in (TINY, "tma:64x16x64:1:2"):
+        d = Resident.of(numbers(M * N + 1), on).cut((M, N), (N, 1), 1)
+        tilewright.matmul(a, b, out=d, config=config)
+        assert not d.numpy().any()

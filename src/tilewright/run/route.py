@@ -18,7 +18,7 @@ from ..errors import ConfigError, ProblemError
 from ..gemm.problem import BYTES
 from .asked import Asked, check
 from .device import Bound, Device, Start
-from .placement import Placement, Signature, compact, padded, placed, placed_by
+from .placement import ALIGN, Placement, Signature, compact, padded, placed, placed_by
 from .threefold import TIMES
 from .tuned import tuned
 
@@ -166,7 +166,8 @@ class Route:
     ) -> None:
         """Start it all for matrices at these addresses."""
         self.check(scales)
-        a, b = a or d, b or d  # of what is not read: a tensor map wants an address, not 0
+        nowhere = d & -ALIGN  # for what is not read: a tensor map wants an address, and aligned
+        a, b = a or nowhere, b or nowhere
         places = (b, a, c, d, workspace) if self.swapped else (a, b, c, d, workspace)
         for start, arguments in self._steps:
             start(arguments.pack(places, scales), stream)
