@@ -15,7 +15,7 @@ from .tma_config import TmaConfig
 
 def place(k: Builder, index: Any, rows: Any, columns: Any, group: int) -> tuple[Any, Any]:
     """(row, column) of the ``index``-th of rows × columns tiles, by groups of rows."""
-    in_group = columns * group
+    in_group = columns * (k.min(rows, group) if group > 1 else 1)  # more would pass 2^32
     number, within = index // in_group, index % in_group
     first = number * group
     height = k.min(rows - first, group)
@@ -91,7 +91,8 @@ class Schedule:
         is_part = index >= self.whole
         beyond = k.select(is_part, index - self.whole, 0)
         number, within = beyond // split, beyond % split
-        first, end = (self.steps * (within + i) // split for i in range(2))
+        each, more = self.steps // split, self.steps % split  # steps · split may pass 2^32
+        first, end = (each * i + more * i // split for i in (within, within + 1))
         return (
             k.select(is_part, self.whole + number, index),
             k.select(is_part, first, 0),

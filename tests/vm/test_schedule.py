@@ -1,0 +1,62 @@
+"""Which tile comes when, and which part of K, at sizes whose matrices would fill a GPU."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.build import trace
+from tilewright.gemm import TmaConfig, parse
+from tilewright.gemm.schedule import Schedule, place
+from tilewright.vm import Machine
+
+Array = np.ndarray[Any, Any]
+
+
+def run(body: Any, count: int) -> Array:
+    """What ``body(k, thread)``, some numbers, is in each of the threads."""
+
+    def kernel(k: Any, out: Any) -> None:
+        for i, number in enumerate(body(k, k.tid.x)):
+            out[k.tid.x * 2 + i] = number
+
+    made = trace(kernel, params={"out": "ptr u32"}, name="of_threads", block=count)
+    m = Machine()
+    m.load(made.module)
+    there = m.alloc(8 * count)
+    m.launch("of_threads", 1, count, [there], shared=made.dynamic_shared)
+    return m.download(there, like=np.zeros((count, 2), np.uint32))
+
+
+@pytest.mark.parametrize("group", [1, 3, 8, 2**29, 2**31, 2**32 - 1])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (4, 8), (7, 5), (16, 2)])
+def test_tiles_go_down_groups_of_rows(rows: int, columns: int, group: int) -> None:
+    def body(k: Any, index: Any) -> Any:
+        return place(k, index, k.mov(k.const("u32", rows)), k.mov(k.const("u32", columns)), group)
+
+    want = [
+        (row, column)
+        for first in range(0, rows, group)
+        for column in range(columns)
+        for row in range(first, min(first + group, rows))
+    ]
+    assert run(body, rows * columns).tolist() == [list(x) for x in want]
+
+
+@pytest.mark.parametrize("split", [2, 3, 63, 64])
+@pytest.mark.parametrize("steps", [0, 1, 100, 2**26 - 1, 2**26])
+def test_parts_of_k_follow_one_another(steps: int, split: int) -> None:
+    config = parse(f"tma:64x16x32:1:2*{split}")
+    assert isinstance(config, TmaConfig)
+
+    def body(k: Any, index: Any) -> Any:
+        one, depth = k.mov(k.const("u32", 1)), k.mov(k.const("u32", steps))
+        work = Schedule(k, config, one, one, depth, None, k.mov(k.const("u32", 0))).work(index)
+        return work.first, work.steps
+
+    got = run(body, split).tolist()
+    places = [steps * i // split for i in range(split + 1)]
+    assert got == [[i, j - i] for i, j in pairwise(places)]
