@@ -72,7 +72,7 @@ def test_any_depth_against_the_ring(depth: int) -> None:
 
 @pytest.mark.parametrize("config", [
     "tma:64x16x64:1:2@3", "tma:64x16x64:2p:2", "tma:64x16x64:1:2/2x2", "tma:64x16x64:1:2*2",
-    "tma:64x16x64:1:2+2@2", "tma:64x16x64:1:2~",
+    "tma:64x16x64:1:2+2@2", "tma:64x16x64:1:2~", "tma:64x16x64:1:2d", "tma:64x16x64:2p:2d",
 ])  # fmt: skip
 @pytest.mark.parametrize("tiles", [(1, 1), (1, 9), (9, 1), (5, 7)])
 def test_each_tile_is_done_once(tiles: tuple[int, int], config: str) -> None:
@@ -128,6 +128,7 @@ def product(a: Array, b: Array, config: str, **options: Any) -> Array:
 SAME = (
     "16x64x64:1x2:6", "tma:64x32x64:1:2", "tma:64x32x128:1:2", "tma:128x64x64:2:3",
     "tma:64x64x64:2p:3", "tma:64x64x64:1:2/2x1", "tma:64x64x64:1:2/1x2", "tma:64x32x64:1:3~",
+    "tma:64x64x64:1:2d",
 )  # fmt: skip
 
 
@@ -142,7 +143,8 @@ def test_one_order_of_k_gives_the_same_bits(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "config", ["tma:64x64x64:2p:3", "tma:64x64x64:1:2/2x2", "tma:64x64x64:1:3+2"]
+    "config",
+    ["tma:64x64x64:2p:3", "tma:64x64x64:1:2/2x2", "tma:64x64x64:1:3+2", "tma:64x64x64:2p:3d"],
 )
 def test_no_order_of_warps_and_copies_changes_a_bit(config: str) -> None:
     a, b = normal(140, 300), normal(72, 300).T
