@@ -14,7 +14,7 @@ from ..errors import ConfigError, TargetError
 from ..mma.map_rules import EXTENT
 from ..mma.rows import INTEGER_N
 from ..target import Device
-from .problem import Problem
+from .problem import LIMIT, Problem
 
 NEEDED = "sm_90a"
 WARPGROUP = 128
@@ -65,14 +65,16 @@ class TmaConfig:
             raise ConfigError(f"{self}: each warpgroup multiplies a multiple of {ROWS} rows")
         if not 8 <= bn <= 256 or bn % 8:
             raise ConfigError(f"{self}: the tile's N is a multiple of 8 up to 256, not {bn}")
-        if bk < 1 or bk & (bk - 1) or not 2 <= self.stages <= 32 or self.group < 1:
-            raise ConfigError(f"{self}: K is a power of two, stages are 2 to 32, group at least 1")
+        if bk < 1 or bk & (bk - 1) or not 2 <= self.stages <= 32:
+            raise ConfigError(f"{self}: the tile's K is a power of two, stages are 2 to 32")
+        if not 1 <= self.group < LIMIT:
+            raise ConfigError(f"{self}: a group is at least 1 row of tiles, and less than 2^31")
         if any(side < 1 or side & (side - 1) for side in self.cluster):
             raise ConfigError(f"{self}: a cluster's sides are powers of two, not {self.cluster}")
-        if not 1 <= self.split <= MOST_SPLIT or (self.split > 1 and self.ctas > 1):
-            raise ConfigError(
-                f"{self}: K is cut in 1 to {MOST_SPLIT} parts, not {self.split}, without clusters"
-            )
+        if not 1 <= self.split <= MOST_SPLIT:
+            raise ConfigError(f"{self}: K is cut in 1 to {MOST_SPLIT} parts, not {self.split}")
+        if self.split > 1 and self.ctas > 1:
+            raise ConfigError(f"{self}: K is cut without clusters")
         if self.dynamic and (self.split > 1 or self.ctas > 1):
             raise ConfigError(f"{self}: dynamic tiles are whole ones, of CTAs without clusters")
         if self.tail and self.split == 1:
@@ -223,14 +225,15 @@ def _check_problem(problem: Problem, config: TmaConfig) -> None:
     if bk * bits < 8 * LINE:
         least = 8 * LINE // bits
         raise ConfigError(f"{config}: the tile's K is {least} at least for {problem.a}")
-    sides = (bm, problem.b_major if config.swap else problem.a_major, config.cluster[1]), (
-        bn, problem.a_major if config.swap else problem.b_major, config.cluster[0],
-    )  # fmt: skip
-    for extent, major, sharers in sides:
+    majors = problem.a_major, problem.b_major
+    left, right = majors[::-1] if config.swap else majors
+    sides = ("M", bm, left, config.cluster[1]), ("N", bn, right, config.cluster[0])
+    for side, extent, major, sharers in sides:
         unit = sharers * (8 if major == "k" else _line(extent, bits))
         if extent % unit:
             by = f", shared by {sharers} CTAs" if sharers > 1 else ""
-            raise ConfigError(f"{config}: {extent} is no multiple of {unit}, of whole lines{by}")
+            what = f"the tile's {side}, {extent}, is no multiple of {unit}"
+            raise ConfigError(f"{config}: {what}, of whole lines{by}")
         lines = extent // sharers if major == "k" else bk
         if lines > EXTENT:
             raise ConfigError(f"{config}: a copy brings {EXTENT} lines at most, not {lines}")
