@@ -12,6 +12,7 @@ from hypothesis.extra.numpy import arrays
 
 import tilewright
 from resident import Resident, registered
+from tilewright.errors import ProblemError
 from tilewright.run.threefold import KEPT, laid_out
 
 SPECIAL = [0.0, -0.0, 1e-45, 1e-38, 1.0, 3.4e38, np.inf, -np.inf, np.nan]
@@ -64,3 +65,9 @@ def test_matrices_on_the_device_are_laid_out_there() -> None:
     turned = [Resident.of(np.ascontiguousarray(x[1].T)).T for x in (a, b)]
     got = tilewright.matmul(*turned, precision="tf32x3").numpy()
     assert np.array_equal(got.view(np.uint32), want[1].view(np.uint32))
+
+
+def test_k_is_named_as_it_was_given() -> None:
+    a = np.broadcast_to(np.float32(0), (1, 2**30))
+    with pytest.raises(ProblemError, match=r"K is 1073741824; .* less than 2\^31 / 3"):
+        tilewright.matmul(a, a.T, precision="tf32x3", device="vm")

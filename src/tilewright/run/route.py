@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from .. import gemm
 from ..build import Traced
 from ..errors import ConfigError, ProblemError
-from ..gemm.problem import BYTES
+from ..gemm.problem import BYTES, LIMIT
 from .asked import Asked, check
 from .device import Bound, Device, Start
 from .placement import ALIGN, Placement, Signature, compact, padded, placed, placed_by
@@ -70,6 +70,9 @@ class Route:
 
     def __init__(self, asked: Asked, device: Device, config: Any = None) -> None:
         check(asked)
+        depth = asked.sizes[2]
+        if asked.threefold and depth * TIMES >= LIMIT:
+            raise ProblemError(f"K is {depth}; with precision='tf32x3' it is less than 2^31 / 3")
         self.asked, self.device = asked, device
         self.uploaded = asked.a.device == "cpu"
         self._d = asked.out or fresh(asked.shape, asked.dtype, asked.a.device)
