@@ -32,8 +32,9 @@ def known() -> Iterator[None]:
 # --- every way through the kernel ---------------------------------------------------------------
 
 SLOW = {
-    "narrow", "two blocks of rows each", "two above one another", "K in two", "swapped",
-    "swapped, K in three", "tf32, copied", "e5m2 × e4m3, swapped", "s8", "C not aligned",
+    "narrow", "two", "two blocks of rows each", "two above one another", "K in two", "swapped",
+    "swapped, K in three", "a stack in clusters", "by a counter", "no K", "C not aligned",
+    "tf32, copied", "e5m2 × e4m3, swapped", "s8",
 }  # fmt: skip
 
 
@@ -59,7 +60,7 @@ def test_layouts(config: str, layout: str) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 300, 70), (300, 1, 70), (1, 1, 700)])
-@pytest.mark.parametrize("config", ["tma:64x16x64:1:3", "tma:64x16x64:1:3~", "tma:64x16x64:1:3*3"])
+@pytest.mark.parametrize("config", ["tma:64x16x64:1:3~", "tma:64x16x64:1:3*3"])
 def test_vectors(config: str, sizes: tuple[int, int, int]) -> None:
     check(Asked(sizes, HALF, beta=1.0), VmDevice(FEW), config)
 
@@ -200,7 +201,7 @@ def test_a_stack_is_its_products() -> None:
 # --- numbers that are none ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("config", ["tma:64x48x64:1:2", "tma:64x48x64:1:2*2", "tma:64x48x64:1:2~"])
+@pytest.mark.parametrize("config", ["tma:64x48x64:1:2*2", "tma:64x48x64:1:2~"])
 def test_infinities_and_nans_stay_in_their_rows(config: str) -> None:
     a, b = np.ones((70, 200), np.float16), np.ones((200, 40), np.float16)
     a[3, 150], a[5, 0], a[6, :2] = np.nan, np.inf, (np.inf, -np.inf)
