@@ -238,6 +238,10 @@ MISUSE: dict[str, tuple[Any, type[Exception], str]] = {
         lambda: product(BYTES, BYTES, EIGHT, out_dtype="s32", alpha=2), ProblemError,
         "alpha is 2; with a result of s32 it is the number 0 or 1",
     ),
+    "alpha of s8 with nothing to compute": (
+        lambda: product(BYTES[:0], BYTES, EIGHT, out_dtype="s32", alpha=2), ProblemError,
+        "alpha is 2",
+    ),
     "beta of s8": (
         lambda: product(BYTES, BYTES, EIGHT, out_dtype="s32", c=np.ones((64, 64), np.int32),
                         beta=0.5),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ..errors import ConfigError, TargetError
 from ..target import Device, Limits
-from .problem import Problem
+from .problem import LIMIT, Problem
 
 INSTRUCTION = (16, 8, 16)  # m16n8k16
 WARP = 32
@@ -51,8 +51,10 @@ class Config:
                 raise ConfigError(f"{self}: {count} warps don't share {size} {what} by 16s")
         if not 2 <= self.stages <= 16:
             raise ConfigError(f"{self}: 2 to 16 stages, not {self.stages}")
-        if self.threads > 1024 or self.group < 1 or self.ctas < 1:
-            raise ConfigError(f"{self}: at most 1024 threads; group and CTAs are at least 1")
+        if self.threads > 1024 or self.ctas < 1:
+            raise ConfigError(f"{self}: at most 1024 threads, and at least 1 CTA")
+        if not 1 <= self.group < LIMIT:
+            raise ConfigError(f"{self}: a group is at least 1 row of tiles, and less than 2^31")
 
     @classmethod
     def parse(cls, text: str) -> Config:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..errors import ConfigError, TargetError
 from ..layout import Layout
 from ..target import Device, Limits
-from .problem import Problem
+from .problem import LIMIT, Problem
 
 NEEDED = "sm_80"  # cp.async
 TYPE = "f32"
@@ -58,8 +58,10 @@ class SimtConfig:
                 raise ConfigError(f"{self}: {count} threads don't share {size} of {name} by 4s")
         if not 2 <= self.stages <= 16:
             raise ConfigError(f"{self}: 2 to 16 stages, not {self.stages}")
-        if self.threads > 1024 or self.group < 1 or self.ctas < 1:
-            raise ConfigError(f"{self}: at most 1024 threads; group and CTAs are at least 1")
+        if self.threads > 1024 or self.ctas < 1:
+            raise ConfigError(f"{self}: at most 1024 threads, and at least 1 CTA")
+        if not 1 <= self.group < LIMIT:
+            raise ConfigError(f"{self}: a group is at least 1 row of tiles, and less than 2^31")
 
     @classmethod
     def parse(cls, text: str) -> SimtConfig:

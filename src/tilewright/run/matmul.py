@@ -57,8 +57,8 @@ def matmul(
 
     ``c`` (M×N, of the result's type) is read only where ``beta`` is not 0. ``alpha`` and ``beta``
     are numbers, one-element arrays, or one-element f32 arrays on the GPU, which are read when the
-    kernel runs; with a result of s32 the numbers 0 and 1. With ``alpha`` = 0, ``a`` and ``b`` are
-    not read.
+    kernel runs; with a result of s32 the numbers 0 and 1. With ``alpha`` = 0, what ``a``
+    and ``b`` hold has no effect.
 
     ``device`` decides where arrays on the CPU are multiplied: ``"vm"``, ``"cuda"``, ``"cuda:1"``;
     None is a GPU where there is one, else the virtual machine. ``config`` is the kernel's
@@ -122,6 +122,7 @@ def prepare(
         raise ProblemError("beta is not 0, and there is no c", hint="c=out adds to out in place")
     asked = ask(va, vb, vc, vo, out_dtype, reads_c, *how)
     way = route(asked, runs_on(here, where), config)
+    way.check(scales)
     if vo is None:
         out = kind.empty(a, asked.shape, asked.dtype)
         vo = arrays.view(out)

@@ -168,7 +168,6 @@ class Route:
         self, a: int, b: int, c: int, d: int, workspace: int, scales: Scales, stream: int
     ) -> None:
         """Start it all for matrices at these addresses."""
-        self.check(scales)
         nowhere = d & -ALIGN  # for what is not read: a tensor map wants an address, and aligned
         a, b = a or nowhere, b or nowhere
         places = (b, a, c, d, workspace) if self.swapped else (a, b, c, d, workspace)

@@ -55,7 +55,9 @@ def test_what_the_text_may_leave_out() -> None:
         ("64x64x32:1x1:1", "2 to 16 stages"),
         ("64x64x32:1x1:17", "2 to 16 stages"),
         ("1024x1024x32:8x8:2", "at most 1024 threads"),
-        ("64x64x32:1x1:2@0", "group and CTAs are at least 1"),
+        ("64x64x32:1x1:2@0", "a group is at least 1"),
+        ("64x64x32:1x1:2@4294967296", "less than 2.31"),
+        ("64x64x32:1x1:2/0", "at least 1 CTA"),
     ],
 )
 def test_what_is_no_configuration(text: str, says: str) -> None:

@@ -54,7 +54,8 @@ def test_text_and_back(config: SimtConfig) -> None:
         ("simt:64x64x8:32x8:4", "32 threads don't share 64 of M by 4s"),
         ("simt:64x64x8:8x8:1", "2 to 16 stages"),
         ("simt:256x256x8:64x64:2", "at most 1024 threads"),
-        ("simt:64x64x8:8x8:2@0", "group and CTAs are at least 1"),
+        ("simt:64x64x8:8x8:2@0", "a group is at least 1"),
+        ("simt:64x64x8:8x8:2@4294967296", "less than 2.31"),
     ],
 )
 def test_what_is_no_configuration(text: str, says: str) -> None:
