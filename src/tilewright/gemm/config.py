@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from ..errors import ConfigError, TargetError
 from ..target import Device, Limits
@@ -19,7 +20,51 @@ NEEDED = "sm_80"  # cp.async, and mma.sync of this shape
 LEAST = (16, 16, 32)  # a tile's M, N, K
 PAD = 8  # elements between rows of the staged result, against bank conflicts
 
-_NOTATION = re.compile(r"(\d+)x(\d+)x(\d+):(\d+)x(\d+):(\d+)(p?)(?:/(\d+))?(?:@(\d+))?")
+
+
+# --- what the configurations of all kernels have in common ----------------------------------------
+
+
+def notation(form: str) -> re.Pattern[str]:
+    """How a kernel's configurations are written; each ``#`` is a number."""
+    return re.compile(form.replace("#", r"(\d{1,10})"), re.ASCII)
+
+
+def numbers_of(form: re.Pattern[str], text: str, example: str) -> re.Match[str]:
+    """The parts of a configuration's text. Raises ConfigError."""
+    found = form.fullmatch(text)
+    if not found:
+        raise ConfigError(f"{text!r} is no configuration", hint=f"written as {example}")
+    return found
+
+
+def check_tile(config: Any, least: tuple[int, int, int]) -> None:
+    """Raises ConfigError for a side that is no power of two from ``least`` on."""
+    for name, size, smallest in zip("MNK", config.tile, least, strict=True):
+        if size < smallest or size & (size - 1):
+            raise ConfigError(
+                f"{config}: the tile's {name} is a power of two from {smallest} on, not {size}"
+            )
+
+
+def check_counts(config: Any) -> None:
+    """Raises ConfigError for threads, CTAs on an SM or stages that no ring of cp.async has."""
+    if not 2 <= config.stages <= 16:
+        raise ConfigError(f"{config}: 2 to 16 stages, not {config.stages}")
+    if config.threads > 1024 or config.ctas < 1:
+        raise ConfigError(f"{config}: at most 1024 threads, and at least 1 CTA")
+    check_group(config)
+
+
+def check_group(config: Any) -> None:
+    """Raises ConfigError for a group of rows of tiles that the kernel can't count."""
+    if not 1 <= config.group < LIMIT:
+        raise ConfigError(f"{config}: a group is at least 1 row of tiles, and less than 2^31")
+
+
+# --- multistage -----------------------------------------------------------------------------------
+
+_NOTATION = notation("#x#x#:#x#:#(p?)(?:/#)?(?:@#)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +86,16 @@ class Config:
     persistent: bool = False
 
     def __post_init__(self) -> None:
-        for name, size, least in zip("MNK", self.tile, LEAST, strict=True):
-            if size < least or size & (size - 1):
-                raise ConfigError(
-                    f"{self}: the tile's {name} is a power of two from {least} on, not {size}"
-                )
+        check_tile(self, LEAST)
         for what, size, count in zip(("rows", "columns"), self.tile[:2], self.warps, strict=True):
             if count < 1 or size % count or (size // count) % 16:
                 raise ConfigError(f"{self}: {count} warps don't share {size} {what} by 16s")
-        if not 2 <= self.stages <= 16:
-            raise ConfigError(f"{self}: 2 to 16 stages, not {self.stages}")
-        if self.threads > 1024 or self.ctas < 1:
-            raise ConfigError(f"{self}: at most 1024 threads, and at least 1 CTA")
-        if not 1 <= self.group < LIMIT:
-            raise ConfigError(f"{self}: a group is at least 1 row of tiles, and less than 2^31")
+        check_counts(self)
 
     @classmethod
     def parse(cls, text: str) -> Config:
         """``BMxBNxBK:WMxWN:STAGES``, then optionally ``p`` (persistent), ``/CTAS``, ``@GROUP``."""
-        found = _NOTATION.fullmatch(text)
-        if not found:
-            raise ConfigError(f"{text!r} is no configuration", hint="written as 128x128x32:2x2:4")
+        found = numbers_of(_NOTATION, text, "128x128x32:2x2:4")
         bm, bn, bk, wm, wn, stages = (int(x) for x in found.groups()[:6])
         group, ctas = int(found[9] or 8), int(found[8] or 1)
         return cls((bm, bn, bk), (wm, wn), stages, group, ctas, bool(found[7]))

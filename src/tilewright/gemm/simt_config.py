@@ -6,13 +6,13 @@ tile each), 4 stages.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from ..errors import ConfigError, TargetError
 from ..layout import Layout
 from ..target import Device, Limits
-from .problem import LIMIT, Problem
+from .config import check_counts, check_tile, notation, numbers_of
+from .problem import Problem
 
 NEEDED = "sm_80"  # cp.async
 TYPE = "f32"
@@ -25,7 +25,7 @@ _BITS = ((0, 1, 0, 2, 0), (1, 0, 2, 0, 4))  # along M, N: of each bit of the lan
 PAD = 4  # elements between lines in shared memory, of an operand that is turned on its way
 RESERVED = 28  # registers of a thread besides sums and fragments, at least
 
-_NOTATION = re.compile(r"simt:(\d+)x(\d+)x(\d+):(\d+)x(\d+):(\d+)(?:/(\d+))?(?:@(\d+))?")
+_NOTATION = notation("simt:#x#x#:#x#:#(?:/#)?(?:@#)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,7 @@ class SimtConfig:
     ctas: int = 1
 
     def __post_init__(self) -> None:
-        for name, size, least in zip("MNK", self.tile, LEAST, strict=True):
-            if size < least or size & (size - 1):
-                raise ConfigError(
-                    f"{self}: the tile's {name} is a power of two from {least} on, not {size}"
-                )
+        check_tile(self, LEAST)
         for name, size, count, lanes in zip("MN", self.tile[:2], self.block, LANES, strict=True):
             if count < lanes or count & (count - 1):
                 raise ConfigError(
@@ -56,20 +52,12 @@ class SimtConfig:
                 )
             if size < count * VECTOR:
                 raise ConfigError(f"{self}: {count} threads don't share {size} of {name} by 4s")
-        if not 2 <= self.stages <= 16:
-            raise ConfigError(f"{self}: 2 to 16 stages, not {self.stages}")
-        if self.threads > 1024 or self.ctas < 1:
-            raise ConfigError(f"{self}: at most 1024 threads, and at least 1 CTA")
-        if not 1 <= self.group < LIMIT:
-            raise ConfigError(f"{self}: a group is at least 1 row of tiles, and less than 2^31")
+        check_counts(self)
 
     @classmethod
     def parse(cls, text: str) -> SimtConfig:
         """``simt:BMxBNxBK:TMxTN:STAGES``, then optionally ``/CTAS``, ``@GROUP``."""
-        found = _NOTATION.fullmatch(text)
-        if not found:
-            hint = "written as simt:128x256x8:16x16:4"
-            raise ConfigError(f"{text!r} is no configuration of simt", hint=hint)
+        found = numbers_of(_NOTATION, text, "simt:128x256x8:16x16:4")
         bm, bn, bk, tm, tn, stages = (int(x) for x in found.groups()[:6])
         return cls((bm, bn, bk), (tm, tn), stages, int(found[8] or 8), int(found[7] or 1))
 

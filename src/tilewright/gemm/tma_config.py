@@ -6,7 +6,6 @@ side by side (``2p``: in turn, a tile each), 4 stages, a cluster of two CTAs abo
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from math import gcd
 
@@ -14,7 +13,8 @@ from ..errors import ConfigError, TargetError
 from ..mma.map_rules import EXTENT
 from ..mma.rows import INTEGER_N
 from ..target import Device
-from .problem import LIMIT, Problem
+from .config import check_group, notation, numbers_of
+from .problem import Problem
 
 NEEDED = "sm_90a"
 WARPGROUP = 128
@@ -28,9 +28,7 @@ MOST_SUMS = {1: (208, 72), 2: (208, 72), 3: (96, 16)}
 MOST_SPLIT = 64
 RESERVED = 1024  # bytes of shared memory for barriers, at most
 
-_NOTATION = re.compile(
-    r"tma:(\d+)x(\d+)x(\d+):(\d)(p?):(\d+)(d?)(?:/(\d+)x(\d+))?(?:([*+])(\d+))?(?:@(\d+))?(~?)"
-)
+_NOTATION = notation("tma:#x#x#:#(p?):#(d?)(?:/#x#)?(?:([*+])#)?(?:@#)?(~?)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +65,7 @@ class TmaConfig:
             raise ConfigError(f"{self}: the tile's N is a multiple of 8 up to 256, not {bn}")
         if bk < 1 or bk & (bk - 1) or not 2 <= self.stages <= 32:
             raise ConfigError(f"{self}: the tile's K is a power of two, stages are 2 to 32")
-        if not 1 <= self.group < LIMIT:
-            raise ConfigError(f"{self}: a group is at least 1 row of tiles, and less than 2^31")
+        check_group(self)
         if any(side < 1 or side & (side - 1) for side in self.cluster):
             raise ConfigError(f"{self}: a cluster's sides are powers of two, not {self.cluster}")
         if not 1 <= self.split <= MOST_SPLIT:
@@ -86,11 +83,7 @@ class TmaConfig:
         the stages for dynamic; then optionally ``/CMxCN`` (cluster), ``*SPLIT`` (or ``+SPLIT``, of
         the last wave), ``@GROUP``, ``~`` (swap).
         """
-        found = _NOTATION.fullmatch(text)
-        if not found:
-            raise ConfigError(
-                f"{text!r} is no configuration", hint="written as tma:128x256x64:2:4/2x1"
-            )
+        found = numbers_of(_NOTATION, text, "tma:128x256x64:2:4/2x1")
         bm, bn, bk, consumers = (int(found[i]) for i in range(1, 5))
         cluster = int(found[8] or 1), int(found[9] or 1)
         return cls(

@@ -76,6 +76,8 @@ def test_what_the_text_may_leave_out() -> None:
         ("tma:64x64x64:1:4d/2x1", "dynamic tiles are whole ones"),
         ("tma:64x64x64:1:1", "stages are 2 to 32"),
         ("tma:64x64x64:1:33", "stages are 2 to 32"),
+        (f"tma:{'9' * 5000}x64x64:1:4", "is no configuration"),
+        ("tma:\u0666\u0664x64x64:1:4", "is no configuration"),
         ("tma:64x64x64:1:4@0", "a group is at least 1 row of tiles"),
         ("tma:64x64x64:1:4@2147483648", "and less than 2\\^31"),
         ("tma:64x64x64:1:4/3x1", r"a cluster's sides are powers of two, not \(3, 1\)"),
