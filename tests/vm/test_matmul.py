@@ -11,7 +11,7 @@ import pytest
 import tilewright
 from tilewright import gemm
 from tilewright.build import f32, ptr, u32
-from tilewright.errors import ConfigError, DeviceError, LaunchError, ProblemError
+from tilewright.errors import ConfigError, DeviceError, DtypeError, LaunchError, ProblemError
 from tilewright.run import VmDevice, device
 from tilewright.run.device import Device
 
@@ -263,6 +263,15 @@ def test_a_plan_takes_sizes_or_arrays() -> None:
         tilewright.plan(4, 4)
     with pytest.raises(ProblemError, match="unknown layout"):
         tilewright.plan(4, 4, 4, layout="xy")
+    for wrong in ("q7", "e4m3,e5m2,s8", None):
+        with pytest.raises(DtypeError, match=r"^dtype is "):
+            tilewright.plan(4, 4, 4, dtype=wrong)
+
+
+def test_a_plan_s_sizes_and_types_are_numpy_s_too() -> None:
+    made = tilewright.plan(np.int64(4), True, 4, dtype=np.float16)
+    assert made.problem == tilewright.plan(4, 1, 4).problem
+    assert "True" not in str(made.problem)
 
 
 # --- kernels of one's own -----------------------------------------------------------------------

@@ -163,17 +163,21 @@ def _check_types(asked: Asked) -> None:
         )
 
 
-def format_name(given: Any) -> str:
-    """A number format by any of its names: ``"f32"``, ``np.float32``, ``torch.float32``."""
+def format_name(given: Any, name: str = "out_dtype") -> str:
+    """A number format by any of its names: ``"f32"``, ``np.float32``, ``torch.float32``. Raises
+    DtypeError, about the argument of that ``name``.
+    """
     if isinstance(given, str | dtypes.DType):
         if not isinstance(given, str) or given in dtypes.DTYPES:
             return dtypes.dtype(given).name
     library, _, word = str(given).partition(".")
     try:
+        if given is None:
+            raise TypeError  # f64 to NumPy
         return dtypes.from_numpy(np.dtype(word if library == "torch" else given)).name
     except TypeError:  # numpy.dtype's, or DtypeError
         raise DtypeError(
-            f"out_dtype is {given!r}, which is no number format", hint='out_dtype="f32"'
+            f"{name} is {given!r}, which is no number format", hint=f'{name}="f32"'
         ) from None
 
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 from .. import gemm
 from ..build import Traced
-from ..errors import DeviceError, ProblemError, TargetError
+from ..errors import DeviceError, DtypeError, ProblemError, TargetError
 from . import arrays
 from .asked import Asked, ask, format_name, place, result_of
 from .device import Device
@@ -119,7 +120,7 @@ class Plan:
 
 def plan(
     *what: Any,
-    dtype: str = "f16",
+    dtype: Any = "f16",
     layout: str = "tt",
     c: Any = None,
     out: Any = None,
@@ -137,14 +138,14 @@ def plan(
     major; NumPy's own order is ``tt``), ``batch`` how many products, and ``c=True`` adds a C. The
     rest is as in ``matmul``. Raises as ``matmul`` does.
     """
-    sizes = sum(isinstance(size, int) for size in what)
-    if (sizes, len(what)) == (3, 3):
-        if dtype == "tf32":
+    sizes = [int(size) for size in what if isinstance(size, Integral)]
+    if (len(sizes), len(what)) == (3, 3):
+        if isinstance(dtype, str) and dtype == "tf32":
             dtype, precision = "f32", "tf32"
-        asked = _of_sizes(what, dtype, layout, bool(c), out_dtype, batch)
+        asked = _of_sizes(sizes, dtype, layout, bool(c), out_dtype, batch)
         asked = asked._replace(precision=precision, fast=bool(fast_accum))
         on = named_device(device)
-    elif (sizes, len(what)) == (0, 2):
+    elif (len(sizes), len(what)) == (0, 2):
         views = [None if x is None else arrays.view(x) for x in (*what, c, out)]
         on = runs_on(place(*views), device)
         asked = ask(*views, out_dtype, c is not None, precision, fast_accum)
@@ -155,7 +156,7 @@ def plan(
 
 
 def _of_sizes(
-    sizes: Any, dtype: str, layout: str, with_c: bool, out_dtype: Any, batch: int | None
+    sizes: Any, dtype: Any, layout: str, with_c: bool, out_dtype: Any, batch: int | None
 ) -> Asked:
     m, n, k = sizes
     if min(sizes) < 0:
@@ -165,8 +166,10 @@ def _of_sizes(
     if str(layout).lower() not in LAYOUTS:
         known = ", ".join(LAYOUTS)
         raise ProblemError(f"unknown layout {layout!r}", hint=f"A's and B's in one of {known}")
-    left, _, right = str(dtype).partition(",")
-    formats = format_name(left.strip()), format_name(right.strip() or left.strip())
+    named = [x.strip() for x in dtype.split(",")] if isinstance(dtype, str) else [dtype]
+    if len(named) > 2:
+        raise DtypeError(f"dtype is {dtype!r}; it is A's format, or A's and B's")
+    formats = format_name(named[0], "dtype"), format_name(named[-1], "dtype")
     result = result_of(formats[0]) if out_dtype is None else format_name(out_dtype)
     stack = () if batch is None else (batch,)
     a, b = (
