@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import simt
+from cluster_addresses import CLUSTER as CTAS
+from cluster_addresses import expected, text
 from tilewright.errors import LaunchError, VmFault
 from tilewright.vm import Machine
 
@@ -143,6 +145,12 @@ def test_addresses_and_ranks():
     mad.lo.u32 %r9, %r7, 16, %r8; mad.lo.u32 %r9, %r3, 256, %r9; {simt.store("%r9")}"""
     (made,) = simt.both(simt.kernel(body), [np.zeros(4, np.uint32)], grid=4, block=1, cluster=2)
     assert made.tolist() == [2 << 8 | 1 << 4, 2 << 8 | 1] * 2
+
+
+def test_an_address_has_the_rank():
+    given = np.zeros_like(expected())
+    (made,) = simt.both(text(), [given], grid=len(given), block=1, cluster=CTAS)
+    np.testing.assert_array_equal(made, expected())
 
 
 @pytest.mark.parametrize(

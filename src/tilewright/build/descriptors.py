@@ -59,6 +59,14 @@ class Descriptors:
         return f"descriptor of {self.rows}×{self.columns} {self.dtype}, {self.major}-major"
 
 
+def start_address(address: Reg) -> Reg:
+    """A descriptor of nothing but an address in the CTA's own shared memory. Above 2^24 an address
+    has the CTA's rank in its cluster, which would be in the next field.
+    """
+    found: Reg = (address >> 4 & _START).to("u64")
+    return found
+
+
 def descriptors(k: Any, parts: Tensor) -> Tensor:
     """The descriptors of ((M or N, K), …) in shared memory. LayoutError where a layout is none that
     wgmma reads.
@@ -85,7 +93,7 @@ def descriptors(k: Any, parts: Tensor) -> Tensor:
     made = make_descriptor_tensor(layout, parts.dtype, major)
     bits = int(made.engine.bits)
     _check_alignment(engine, Descriptor.parse(bits).swizzle)
-    base = (engine.address() >> 4).to("u64") | bits & ~_START
+    base = start_address(engine.address()) | bits & ~_START
     found = Descriptors(k, base, parts.dtype, rows, columns, major, bits & _START)
     return Tensor(found, made.layout)
 

@@ -23,6 +23,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..build import Builder, Pipeline, Place, Traced, Turns, trace
+from ..build.descriptors import start_address
 from ..target import Device
 from .arguments import Arguments, Lines, Shape
 from .dynamic import Dynamic, Queue
@@ -312,8 +313,8 @@ class Mainloop:
         types = [problem.b, problem.a] if config.swap else [problem.a, problem.b]
         self.opcode = f"wgmma.mma_async.sync.aligned.m64n{n}k{depth}.{kind}.{'.'.join(types)}"
         self.flags = (int(left.major == "MN"), int(right.major == "MN"))
-        self.first_left = (body.at_left >> 4).to("u64") | left.bits(ROWS)
-        self.first_right = (body.at_right >> 4).to("u64") | right.bits(n)
+        self.first_left = start_address(body.at_left) | left.bits(ROWS)
+        self.first_right = start_address(body.at_right) | right.bits(n)
         if config.consumers > 1 and not config.pingpong:
             own = body.consumer * (left.start(config.rows, 0) >> 4)
             self.first_left = self.first_left + own.to("u64")

@@ -114,9 +114,9 @@ def window_bytes(w: Ptr(Warp), kind: i64) -> i64:
 @native
 def elsewhere(w: Ptr(Warp), a: i64, offset: i64, n: i64, lane: i64, pc: i64) -> i64:
     """The same for shared memory by rank within the cluster."""
-    rank = (offset >> RANK_SHIFT) - 1
+    rank = offset >> RANK_SHIFT
     place = offset & ((1 << RANK_SHIFT) - 1)
-    if rank >= w.launch.cluster_size or place > w.launch.shared_bytes - n:
+    if rank < 0 or rank >= w.launch.cluster_size or place > w.launch.shared_bytes - n:
         return fault(w, OUT_OF_BOUNDS, pc, lane, a)
     cta = at(Cta, w.cta.first + rank * CTA_BYTES)
     if cta.state != RUNNING:
@@ -138,8 +138,10 @@ def resolve(w: Ptr(Warp), space: i64, a: i64, n: i64, lane: i64, pc: i64) -> i64
     if space == GENERIC:
         kind = lshr(a, WINDOW_BITS) + 1
         offset = a & OFFSET
-    if kind == SHARED and offset >> RANK_SHIFT > 0:
-        return elsewhere(w, a, offset, n, lane, pc)
+    if kind == SHARED:
+        if offset >> RANK_SHIFT != w.cta.rank:
+            return elsewhere(w, a, offset, n, lane, pc)
+        offset = offset & ((1 << RANK_SHIFT) - 1)
     base = window(w, kind, lane)
     if base == 0 or offset < 0 or offset > window_bytes(w, kind) - n:
         return fault(w, OUT_OF_BOUNDS, pc, lane, a)
@@ -171,8 +173,9 @@ def known(w: Ptr(Warp), mask: i64, space: i64, n: i64) -> i64:
     low = 0
     high = 0
     if space == SHARED:
-        base = w.cta.shared
-        high = w.launch.shared_bytes
+        low = w.cta.rank << RANK_SHIFT
+        base = w.cta.shared - low
+        high = low + w.launch.shared_bytes
     elif space <= GLOBAL and mask != 0:
         a = w.addresses[lowest(mask)]
         if a < w.worker.low or a >= w.worker.high:

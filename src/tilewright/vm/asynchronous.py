@@ -14,7 +14,6 @@ from ..ptx.isa.primitives import Tensor
 from . import bulk, clocks, copies, mbarrier, products, reductions, tensors
 from .evaluate import Evaluator, Value
 from .native import Native
-from .special import FIELDS
 from .state import RANK_SHIFT, SPACES, WINDOW_BITS
 
 PLACE = (1 << RANK_SHIFT) - 1
@@ -281,15 +280,11 @@ class Asynchronous(Evaluator):
     def map_rank(self, space: str, address: Value, rank: Value) -> Value:
         place = self.and_(address, self.const(64, PLACE))
         window = self.and_(address, self.const(64, WINDOW))
-        named = self.zext(self.add(rank, self.const(32, 1)), 64)
-        high = self.shl(named, self.const(32, RANK_SHIFT))
+        high = self.shl(self.zext(rank, 64), self.const(32, RANK_SHIFT))
         return self.or_(self.or_(window, place), high)
 
     def rank_of(self, space: str, address: Value) -> Value:
-        named = self.lshr(self.trunc(address, 32), self.const(32, RANK_SHIFT))
-        own = self.field(FIELDS["%cluster_ctarank"])
-        unnamed = self.cmp("eq", named, self.const(32, 0))
-        return self.select(unnamed, own, self.sub(named, self.const(32, 1)))
+        return self.lshr(self.trunc(address, 32), self.const(32, RANK_SHIFT))
 
     def cluster_arrive(self, kind: str) -> None:
         self.check(self.runtime(mbarrier.cluster_arrive, self.mask, self.op.pc))

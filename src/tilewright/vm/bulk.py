@@ -358,11 +358,12 @@ def store_box(w: Ptr(Warp), mask: i64, how: i64, reduction: i64, pc: i64) -> i64
         f.reduce = reduction
         if box_of(w, f, w.addresses2[lane], lane, how | 16, a, pc) == 0:
             return drop(w)
-        if span(w, SHARED, a, extent(f), lane, pc) == 0:
+        source = span(w, SHARED, a, extent(f), lane, pc)
+        if source == 0:
             return drop(w)
         f.source = w.cta.shared
-        f.target = a
-        if w.launch.checked != 0 and takes(w, f, f.source + a, lane) != 0:
+        f.target = source - f.source
+        if w.launch.checked != 0 and takes(w, f, source, lane) != 0:
             return drop(w)
     return 0
 

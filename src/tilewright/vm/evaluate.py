@@ -11,10 +11,10 @@ from typing import Any
 from ..ptx.isa import OperandSpec
 from ..ptx.isa.compose import FORMATS, fextreme
 from ..ptx.types import bits
-from .operands import Addr, Arg, Const, Not, Op, Reg, Special, Vec
+from .operands import Addr, Arg, Const, Not, Op, Reg, Shared, Special, Vec
 from .program import Program
 from .special import CONSTANTS, FIELDS, Field
-from .state import GLOBAL_BASE, WINDOW_BITS, WINDOWS
+from .state import GLOBAL_BASE, RANK_SHIFT, WINDOW_BITS, WINDOWS
 
 Value = Any
 
@@ -101,6 +101,8 @@ class Evaluator:
             return self.fit(self.special(arg.name), width)
         if isinstance(arg, Addr):
             return self.load(arg.space, self.locate(arg), width)[0]
+        if isinstance(arg, Shared):
+            return self.fit(self.own(arg.offset), width)
         return None
 
     def fit(self, value: Value, width: int) -> Value:
@@ -113,9 +115,14 @@ class Evaluator:
     def locate(self, a: Addr) -> Value:
         """An address operand as 64 bits."""
         if a.base is None:
-            return self.const(64, a.offset)
+            return self.own(a.offset) if a.space == "shared" else self.const(64, a.offset)
         base = self.fit(self.get(a.base.index), 64)
         return self.add(base, self.const(64, a.offset)) if a.offset else base
+
+    def own(self, offset: int) -> Value:
+        """An address in the CTA's own shared memory, in which is its rank."""
+        rank = self.fit(self.field(FIELDS["%cluster_ctarank"]), 64)
+        return self.add(self.shl(rank, self.const(32, RANK_SHIFT)), self.const(64, offset))
 
     def space(self, name: str) -> str:
         """The state space of an access: where the form names none, a variable's own. What a call

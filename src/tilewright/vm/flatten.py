@@ -19,7 +19,7 @@ from ..ptx.isa import Form, OperandSpec, form
 from ..ptx.specials import WARP_SIZE, special
 from ..ptx.types import bits, kind
 from .later import awaited
-from .operands import Addr, Arg, Const, Not, Op, Reg, Register, Special, Vec
+from .operands import Addr, Arg, Const, Not, Op, Reg, Register, Shared, Special, Vec
 
 _FAMILY = re.compile(r"(.*?)(\d+)")
 DYNAMIC_ALIGN = 16
@@ -295,7 +295,9 @@ class Flattener:
         if isinstance(o, tree.Reg | tree.Symbol):
             offset = o.offset if isinstance(o, tree.Symbol) else 0
             found = self.lookup(o.name, scope, pos)
-            return Const(found.offset + offset) if isinstance(found, Addr) else found
+            if not isinstance(found, Addr):
+                return found
+            return (Shared if found.space == "shared" else Const)(found.offset + offset)
         if isinstance(o, tree.Imm | tree.FloatImm):
             return Const(immediate(spec.type, o))
         if isinstance(o, tree.Address):

@@ -39,6 +39,13 @@ class Addr:
 
 
 @dataclass(frozen=True, slots=True)
+class Shared:
+    """The address of a shared variable, from the beginning of the CTA's own window."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Vec:
     """A vector of operands."""
 
@@ -53,7 +60,7 @@ class Not:
 
 
 #: A label is its key, a list of branch targets several; None is a sink or an absent operand.
-Arg = Reg | Const | Special | Addr | Vec | Not | str | tuple[str, ...] | None
+Arg = Reg | Const | Special | Addr | Shared | Vec | Not | str | tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -303,7 +303,8 @@ def _awaited(run: Run, warp: Record, op: Op | None) -> str:
 
 def _shared_word(run: Run, warp: Record, address: int) -> int | None:
     """The 64 bits at a shared address of the warp's CTA."""
-    offset = address % (1 << RANK_SHIFT)
-    if offset + 8 > run.launch.shared_bytes or address % (1 << WINDOW_BITS) >> RANK_SHIFT:
+    cta, offset = Record(Cta, warp.cta), address % (1 << RANK_SHIFT)
+    own = address % (1 << WINDOW_BITS) >> RANK_SHIFT == cta.rank
+    if not own or offset + 8 > run.launch.shared_bytes:
         return None
-    return int(view(Record(Cta, warp.cta).shared + offset, u64, 1)[0])
+    return int(view(cta.shared + offset, u64, 1)[0])

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from cluster_addresses import CLUSTER, expected, text
 from hopper_gemm import THREADS, M, N, arguments, gemm, given, on_machine
+from simt_gpu import on_gpu
 from tilewright import cuda
 from tilewright.ptx import abi
 
@@ -28,3 +30,10 @@ def test_a_gemm_is_the_machines(gpu, stages, cluster, size):
         gpu.free(place)
     expected = on_machine(traced.ptx, size, stages, cluster, seed=0)
     np.testing.assert_array_equal(d, expected.view(np.uint16))
+
+
+@pytest.mark.sm("sm_90a")
+def test_addresses_of_shared_memory_have_the_rank():
+    given = np.zeros_like(expected())
+    (made,) = on_gpu(text(), [given], grid=len(given), block=1, cluster=CLUSTER)
+    np.testing.assert_array_equal(made, expected())
