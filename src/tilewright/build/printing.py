@@ -19,6 +19,7 @@ from ..ptx.formats import (
     ADDRESS,
     CHARACTER,
     FLOAT,
+    LENGTHS,
     MOST_ARGUMENTS,
     TEXT,
     WHOLE,
@@ -81,8 +82,9 @@ class Printing(Control, Conversions):
 
         Integers up to 32 bits take ``%d %i %u %x %X %o %c``, those of 64 bits the same with ``ll``
         (``%lld``), floats of any size ``%f %e %g %a``, pointers ``%p``, Python strings and pointers
-        to bytes ``%s``. Flags, widths and precisions are C's. A newline is added where the text
-        ends in none. At most 32 values.
+        to bytes ``%s``. Flags, widths and precisions are C's, but a precision is digits, and
+        lengths are ``h``, ``l`` and ``ll``: CUDA's driver prints others wrongly. A newline is added
+        where the text ends in none. At most 32 values.
         """
         text = _encoded("a format", format_)
         wanted = self._wanted(format_, values)
@@ -173,7 +175,13 @@ class Printing(Control, Conversions):
             found = pieces(format_.encode())
         except PtxError as error:
             raise kernel_error(f"k.print: {error.message}", error.hint) from None
-        wanted = [w for c in found if isinstance(c, Conversion) for w in _wanted_by(c)]
+        conversions = [c for c in found if isinstance(c, Conversion)]
+        for c in conversions:
+            if c.precision == "*" or c.length not in LENGTHS:
+                hint = "CUDA's driver prints other lengths, and a precision of *, wrongly"
+                said = f"k.print: {c}: a precision is digits, a length h, l or ll"
+                raise kernel_error(said, hint)
+        wanted = [w for c in conversions for w in _wanted_by(c)]
         if len(wanted) != len(values):
             counts = f"takes {len(wanted)} values, {len(values)} are given"
             raise kernel_error(f"k.print: {format_!r} {counts}")

@@ -2,7 +2,9 @@
 
 A format is text and conversions (``%-8.3f``). Each conversion takes an argument as C promotes it:
 ``b32`` for integers up to 32 bits, ``b64`` for longer ones and addresses, ``f64`` for floats; they
-follow one another, each at its own alignment.
+follow one another, each at its own alignment. These are C's formats, and the virtual machine prints
+what C says of them all; CUDA's driver prints a precision of ``*`` and lengths not in ``LENGTHS``
+wrongly, so ``k.print`` refuses them.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from .types import bits
 
 WHOLE, CHARACTER, FLOAT, TEXT, ADDRESS = "diouxX", "c", "eEfFgGaA", "s", "p"
 MOST_ARGUMENTS = 32  # CUDA's limit
+LENGTHS = ("", "h", "l", "ll")  # that CUDA documents; an H200 gets the arguments of hh j z t wrong
 
 _CONVERSION = re.compile(
     rb"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?:\.(?P<precision>\*|\d*))?"

@@ -32,7 +32,7 @@ def prints(k, x: ptr(f32), h: ptr(f16), d: ptr(f64), w: ptr(u64), n: u32):
     k.print("%f %e %g %E %G|%8.3f|%-10.2e|%+.0f", *[x[i]] * 8)
     k.print("%f %.10g %.17g %a", h[i], d[i], d[i], x[i])
     k.print("%s and %s|%10s|%-10s|%.2s", *["text"] * 5)
-    k.print("100%% of %*d and %.*f", 6, i, 3, x[i])
+    k.print("100%% of %*d and %*.3f", 6, i, 12, x[i])
     with k.if_(i < n):
         k.print("%u is small", i)
         with k.when(i == 1):
@@ -63,8 +63,8 @@ LENGTHS = """
 def prints(k, w: ptr(u64)):
     i = k.tid.x
     after = [k.const("u32", n * 0x11111111) for n in (1, 2, 3)]
-    for length in ("h", "hh", "", "l", "ll", "j", "z", "t"):
-        value = w[i] if length in ("l", "ll", "j", "z", "t") else i + 0xFFFE
+    for length in ("h", "", "l", "ll"):
+        value = w[i] if length in ("l", "ll") else i + 0xFFFE
         k.print(f"{length} %{length}d|%x|%x|%x", value, *after)
         k.print(f"{length} %x|%{length}u|%x|%x", after[0], value, *after[1:])
 

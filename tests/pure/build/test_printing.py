@@ -106,8 +106,8 @@ def test_an_else_does_not_follow_a_print():
 
 
 GOOD = [
-    ("%d %i %u %x %X %o %c", "iiiiiii"), ("%d %hhd %u", "bbr"), ("%lld %llx %zu %p", "wwww"),
-    ("%f %e %g %a", "hfhf"), ("%p %p %s", "pqq"), ("%*d %.*f", "iiif"), ("%% %5.1f%%", "f"),
+    ("%d %i %u %x %X %o %c", "iiiiiii"), ("%d %hd %u", "bbr"), ("%lld %llx %lu %p", "wwww"),
+    ("%f %e %g %a", "hfhf"), ("%p %p %s", "pqq"), ("%*d %*.3f", "iiif"), ("%% %5.1f%%", "f"),
 ]  # fmt: skip
 
 
@@ -141,6 +141,12 @@ BAD = [
     ("%d", (2**32,), "does not fit b32"),
     ("%*d", "fi", "%*d takes an integer"),
     ("%y", "i", "begins no conversion"),
+    ("%.*f", "if", "%.*f: a precision is digits"),
+    ("%hhd", "b", "a length h, l or ll"),
+    ("%jd", "w", "a length h, l or ll"),
+    ("%zu", "w", "a length h, l or ll"),
+    ("%td", "w", "a length h, l or ll"),
+    ("%Lf", "f", "a length h, l or ll"),
     ("a\0b", (), "without zero characters"),
     (5, (), "a format is a Python string"),
     ("%d" * 33, "i" * 33, "at most 32"),
