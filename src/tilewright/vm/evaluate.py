@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ptx.isa import OperandSpec
-from ..ptx.isa.compose import FORMATS, fextreme
+from ..ptx.isa.compose import FORMATS, fextreme, hand_on
 from ..ptx.types import bits
 from .operands import Addr, Arg, Const, Not, Op, Reg, Shared, Special, Vec
 from .program import Program
@@ -252,11 +252,10 @@ def _add_doubles(m: Any, old: Value, b: Value, in_global: Value) -> Value:
     """As an H200: in global memory a NaN stays as it is, ``b`` before ``old``; elsewhere ptxas
     writes a loop of ``DADD b, old`` and compare-and-swap, where one is made quiet, ``old`` first.
     """
-    total, quiet = m.fadd("f64", old, b), m.const(64, FORMATS["f64"].quiet)
+    total = m.fadd("f64", old, b)
     stays, comes = (m.fcmp("f64", "nan", v, v) for v in (old, b))
     at_once = m.select(comes, b, m.select(stays, old, total))
-    looped = m.select(stays, m.or_(old, quiet), m.select(comes, m.or_(b, quiet), total))
-    return m.select(in_global, at_once, looped)
+    return m.select(in_global, at_once, hand_on(m, "f64", total, old, b))
 
 
 def _flushed(m: Any, a: Value) -> Value:

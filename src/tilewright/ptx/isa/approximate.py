@@ -3,7 +3,7 @@
 ``m.approx(name, a)`` is the ``.ftz`` form of f32. Where ``.ftz`` is absent the meaning scales by
 powers of two around it, as ptxas does, so that subnormal operands and results come right. f16 and
 bf16 go through f32. The f64 forms are 1/a and 1/√a cut to hardware's upper word; hardware's own may
-differ in its last bit.
+differ in its last bit, and in what it keeps of a NaN.
 """
 
 from __future__ import annotations

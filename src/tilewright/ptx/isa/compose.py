@@ -110,6 +110,18 @@ def canonical(m: Primitives, fmt: str, a: Value) -> Value:
     return m.select(m.fcmp(fmt, "nan", a, a), m.const(f.width, f.nan), a)
 
 
+def hand_on(m: Primitives, fmt: str, result: Value, *operands: Value) -> Value:
+    """``result``, but of f64 the first operand that is a NaN, as the f64 unit hands it on: made
+    quiet, its sign and the rest of its payload kept.
+    """
+    if fmt != "f64":
+        return result
+    quiet = m.const(64, FORMATS[fmt].quiet)
+    for a in reversed(operands):
+        result = m.select(m.fcmp(fmt, "nan", a, a), m.or_(a, quiet), result)
+    return result
+
+
 def keep_nan(m: Primitives, source: str, dest: str, a: Value, result: Value) -> Value:
     """``result``, but where ``a`` is a NaN, that NaN as the f64 unit hands it on: its sign and the
     upper bits of its payload, made quiet.
@@ -147,13 +159,15 @@ def relu(m: Primitives, fmt: str, a: Value) -> Value:
 
 
 def fextreme(m: Primitives, fmt: str, op: str, a: Value, b: Value, nan: bool = False) -> Value:
-    """Minimum or maximum with −0 < +0: a NaN loses to a number, or with ``nan`` wins."""
+    """Minimum or maximum with −0 < +0: a NaN loses to a number, or with ``nan`` wins. Of two f64
+    NaNs it is ``b``.
+    """
     f = FORMATS[fmt]
     wins = m.fcmp(fmt, "lt" if op == "min" else "gt", a, b)
     # Equal values differ in bits only as +0 and −0; "or" keeps the sign, "and" drops it.
     tie = m.or_(a, b) if op == "min" else m.and_(a, b)
     number = m.select(m.fcmp(fmt, "eq", a, b), tie, m.select(wins, a, b))
-    bad = m.const(f.width, f.nan)
+    bad = hand_on(m, fmt, m.const(f.width, f.nan), b)
     a_nan, b_nan = m.fcmp(fmt, "nan", a, a), m.fcmp(fmt, "nan", b, b)
     if nan:
         return m.select(m.or_(a_nan, b_nan), bad, number)

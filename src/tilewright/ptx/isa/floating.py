@@ -2,11 +2,15 @@
 
 Rounding is to nearest even where no mode is written (the contraction that ptxas may then do is not
 modelled).
+
+A result that is a NaN is the canonical one, but of f64 an operand that is a NaN, made quiet: the
+second before the third before the first, of ``div`` the first. ptxas may turn a sum's or product's
+operands round (into the order of their loads), and so which of two NaNs comes.
 """
 
 from __future__ import annotations
 
-from .compose import FORMATS, arithmetic, canonical, fextreme, flip_sign, flush, magnitude
+from .compose import FORMATS, arithmetic, canonical, fextreme, flip_sign, flush, hand_on, magnitude
 from .primitives import Primitives, Value
 from .row import Form, Options, row
 
@@ -26,7 +30,11 @@ def mode(f: Form) -> str:
 @row("add[.{rnd}][.ftz].{T}", "d:T = a:T, b:T", rnd=RND, T="f32x2", ptx="8.6", target="sm_100")
 def add(m: Primitives, f: Form, a: Value, b: Value) -> Value:
     """Sum, rounded once."""
-    return arithmetic(m, f, lambda fmt, x, y: m.fadd(fmt, x, y, mode(f)), a, b)
+
+    def one(fmt: str, x: Value, y: Value) -> Value:
+        return hand_on(m, fmt, m.fadd(fmt, x, y, mode(f)), y, x)
+
+    return arithmetic(m, f, one, a, b)
 
 
 @row("sub[.{rnd}][.ftz][.sat].{T}", "d:T = a:T, b:T", rnd=RND, T="f32", needs=DIRECTED)
@@ -34,7 +42,11 @@ def add(m: Primitives, f: Form, a: Value, b: Value) -> Value:
 @row("sub[.{rnd}][.ftz].{T}", "d:T = a:T, b:T", rnd=RND, T="f32x2", ptx="8.6", target="sm_100")
 def sub(m: Primitives, f: Form, a: Value, b: Value) -> Value:
     """Difference, rounded once."""
-    return arithmetic(m, f, lambda fmt, x, y: m.fadd(fmt, x, flip_sign(m, fmt, y), mode(f)), a, b)
+
+    def one(fmt: str, x: Value, y: Value) -> Value:
+        return hand_on(m, fmt, m.fadd(fmt, x, flip_sign(m, fmt, y), mode(f)), y, x)
+
+    return arithmetic(m, f, one, a, b)
 
 
 @row("mul[.{rnd}][.ftz][.sat].{T}", "d:T = a:T, b:T", rnd=RND, T="f32", needs=DIRECTED)
@@ -42,7 +54,11 @@ def sub(m: Primitives, f: Form, a: Value, b: Value) -> Value:
 @row("mul[.{rnd}][.ftz].{T}", "d:T = a:T, b:T", rnd=RND, T="f32x2", ptx="8.6", target="sm_100")
 def mul(m: Primitives, f: Form, a: Value, b: Value) -> Value:
     """Product, rounded once."""
-    return arithmetic(m, f, lambda fmt, x, y: m.fmul(fmt, x, y, mode(f)), a, b)
+
+    def one(fmt: str, x: Value, y: Value) -> Value:
+        return hand_on(m, fmt, m.fmul(fmt, x, y, mode(f)), y, x)
+
+    return arithmetic(m, f, one, a, b)
 
 
 @row(
@@ -56,7 +72,11 @@ def mul(m: Primitives, f: Form, a: Value, b: Value) -> Value:
 @row("mad.{rnd}.{T}", "d:T = a:T, b:T, c:T", rnd=RND, T="f64", ptx="1.4", target="sm_13")
 def fma(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
     """Product plus ``c``, rounded once."""
-    return arithmetic(m, f, lambda fmt, x, y, z: m.fma(fmt, x, y, z, f.rnd), a, b, c)
+
+    def one(fmt: str, x: Value, y: Value, z: Value) -> Value:
+        return hand_on(m, fmt, m.fma(fmt, x, y, z, f.rnd), y, z, x)
+
+    return arithmetic(m, f, one, a, b, c)
 
 
 # --- sign and order ---------------------------------------------------------------------------
@@ -67,11 +87,11 @@ def fma(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
 @row("abs[.ftz].f32", "d:f32 = a:f32")
 @row("abs.f64", "d:f64 = a:f64", target="sm_13")
 def sign(m: Primitives, f: Form, a: Value) -> Value:
-    """The sign flipped or cleared; a NaN made canonical, as by the addition that ptxas makes."""
+    """The sign flipped or cleared, but not a NaN's: ptxas makes an addition of it."""
     fmt = "f32" if f.f32 else "f64"
     a = flush(m, fmt, a) if f.ftz else a
     changed = flip_sign(m, fmt, a) if f.mnemonic == "neg" else magnitude(m, fmt, a)
-    return canonical(m, fmt, changed)
+    return hand_on(m, fmt, canonical(m, fmt, changed), a)
 
 
 MIN_MAX = {"NaN": ("7.0", "sm_80")}
@@ -140,7 +160,11 @@ def testp(m: Primitives, f: Form, a: Value) -> Value:
 @row("div.{rnd}.{T}", "d:T = a:T, b:T", rnd=RND, T="f64", ptx="1.4", target="sm_13", needs=DIRECTED)
 def div(m: Primitives, f: Form, a: Value, b: Value) -> Value:
     """Quotient, rounded once."""
-    return arithmetic(m, f, lambda fmt, x, y: m.fdiv(fmt, x, y, f.rnd), a, b)
+
+    def one(fmt: str, x: Value, y: Value) -> Value:
+        return hand_on(m, fmt, m.fdiv(fmt, x, y, f.rnd), x, y)
+
+    return arithmetic(m, f, one, a, b)
 
 
 @row("rcp.{rnd}[.ftz].{T}", "d:T = a:T", rnd=RND, T="f32", ptx="1.4", target="sm_20")
@@ -148,11 +172,11 @@ def div(m: Primitives, f: Form, a: Value, b: Value) -> Value:
 def rcp(m: Primitives, f: Form, a: Value) -> Value:
     """1/a, rounded once."""
     one = m.const(FORMATS[f.T].width, FORMATS[f.T].one)
-    return arithmetic(m, f, lambda fmt, x: m.fdiv(fmt, one, x, f.rnd), a)
+    return arithmetic(m, f, lambda fmt, x: hand_on(m, fmt, m.fdiv(fmt, one, x, f.rnd), x), a)
 
 
 @row("sqrt.{rnd}[.ftz].{T}", "d:T = a:T", rnd=RND, T="f32", ptx="1.4", target="sm_20")
 @row("sqrt.{rnd}.{T}", "d:T = a:T", rnd=RND, T="f64", ptx="1.4", target="sm_13", needs=DIRECTED)
 def sqrt(m: Primitives, f: Form, a: Value) -> Value:
     """Square root, rounded once."""
-    return arithmetic(m, f, lambda fmt, x: m.fsqrt(fmt, x, f.rnd), a)
+    return arithmetic(m, f, lambda fmt, x: hand_on(m, fmt, m.fsqrt(fmt, x, f.rnd), x), a)

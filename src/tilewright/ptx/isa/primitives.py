@@ -8,8 +8,9 @@ that are active (and whose guard holds) only.
 
 Floating point is exact: the primitive rounds once, in the mode it is told (``rn`` nearest even,
 ``rz`` toward zero, ``rm`` down, ``rp`` up, ``rna`` nearest away), keeps subnormals, and returns
-the format's canonical NaN (0x7FFF, 0x7FFF, 0x7FFFFFFF, 0xFFF8000000000000) for any NaN. Flushing
-and saturation are composed from these by the rows. """
+the format's canonical NaN (0x7FFF, 0x7FFF, 0x7FFFFFFF, 0xFFF8000000000000) for any NaN. Flushing,
+saturation and what f64 keeps of a NaN are composed from these by the rows.
+"""
 
 from __future__ import annotations
 
