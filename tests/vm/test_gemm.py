@@ -49,7 +49,7 @@ def product(
     places = [m.upload(np.ascontiguousarray(x)) for x in (a, b, c, np.full_like(c, np.nan))]
     sizes = problem.m, problem.n, problem.k
     leading = a.shape[1], b.shape[1], problem.n, problem.n
-    args = [*places, *sizes, *leading, 1.0, 0.5, 0, 0]
+    args = [*places, *sizes, *leading, 1.0, 0.5, 0, 0, 0, 0, 0, 0]
     grid = ctas or shape(problem, config).grid
     how: dict[str, Any] = {"shared": traced.dynamic_shared, "on_step": on_step}
     m.launch(traced.name, grid, traced.block, args, **how)

@@ -1,10 +1,10 @@
 """Whether a product of random numbers is right: each element against float64, within a bound.
 
-The bound is what f32 sums of random numbers may lose. FMAs of f32 add K one by one, the matrix
-instruction in steps of 16; each may lose two units in the last place of a partial sum (of 8-bit
-floats it keeps 13 bits behind the point, not 23); a sum of products that are random in sign stays
-within six standard deviations, σ² = Σ a² b². To that comes the rounding of D, and of inputs to
-tf32. A single product that is missing shows.
+The bound is what f32 sums of random numbers may lose, or f64's. FMAs add K one by one (f64's matrix
+instruction too), other matrix instructions in steps of 16; each may lose two units in the last
+place of a partial sum (of 8-bit floats it keeps 13 bits behind the point, not 23); a sum of
+products that are random in sign stays within six standard deviations, σ² = Σ a² b². To that comes
+the rounding of D, and of inputs to tf32. A single product that is missing shows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .. import dtypes
 
 _STEP = 16
 _UNIT = 2.0**-23
-_UNIT_OF_BYTES = 2.0**-13
+_UNITS = {1: 2.0**-13, 8: 2.0**-52}  # of inputs of so many bytes
 _TF32 = 2.0**-11  # how far a number may be from tf32, relative
 _DEVIATIONS = 6.0
 _PRODUCTS = 1 << 31  # beyond so many, rows and columns are sampled
@@ -88,14 +88,14 @@ def _reference(case: Case, dtype: str, rows: Any, columns: Any) -> tuple[Any, An
     k = a.shape[1]
     exact = case.alpha * (a @ b)
     deviation = np.sqrt(np.square(a) @ np.square(b))
-    by_fma = case.a.dtype == np.float32 and not case.tf32
+    by_fma = case.a.dtype in (np.float32, np.float64) and not case.tf32
     steps = -(-k // (1 if by_fma else _STEP)) + 2
-    unit = _UNIT_OF_BYTES if case.a.dtype.itemsize == 1 else _UNIT
+    unit = _UNITS.get(case.a.dtype.itemsize, _UNIT)
     lost = unit * steps + 2 * _TF32 * case.tf32
     allowed = abs(case.alpha) * lost * _DEVIATIONS * deviation
     if case.c is not None and case.beta:
         more = case.beta * case.c[np.ix_(rows, columns)].astype(np.float64)
-        allowed += _UNIT * np.abs(more)
+        allowed += min(unit, _UNIT) * np.abs(more)
         exact = exact + more
     t = dtypes.dtype(dtype)
     if t.kind == "int":  # exact

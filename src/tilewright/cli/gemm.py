@@ -91,7 +91,8 @@ def _filled(plan: Plan, given: argparse.Namespace) -> Case:
     m, n, k = given.sizes
 
     def matrix(rows: int, columns: int, type_: str, row_major: bool = True) -> Any:
-        numbers = rng.standard_normal((rows, columns), dtype=np.float32)
+        drawn: Any = np.float64 if type_ == "f64" else np.float32
+        numbers = rng.standard_normal((rows, columns), dtype=drawn)
         t = dtypes.dtype("f32" if type_ == "tf32" else type_)
         if t.kind in ("int", "uint"):
             numbers = np.clip(np.rint(numbers * 30 + 128 * (t.kind == "uint")), -128, 255)

@@ -13,8 +13,8 @@ from ..errors import ConfigError
 from ..target import DEFAULT_DEVICE, Device
 from . import dynamic, finish, multistage, simt, tma
 from .arguments import Arguments, Kernel, Lines, Shape, Step
-from .choose import TABLE, AnyConfig, check, choose, ranked
-from .config import Config
+from .choose import AnyConfig, check, choose, ranked
+from .config import TABLE, Config
 from .problem import Problem
 from .roofline import Roofline, roofline
 from .simt_config import SimtConfig

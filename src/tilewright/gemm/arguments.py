@@ -15,7 +15,8 @@ from ..build import Traced
 from ..build.params import block
 from .problem import Problem
 
-_ADDRESS, _FACTOR = struct.Struct("<Q"), struct.Struct("<f")
+_ADDRESS = struct.Struct("<Q")
+_FACTORS = {"f32": struct.Struct("<f"), "f64": struct.Struct("<d")}
 
 
 class Shape(NamedTuple):
@@ -54,6 +55,7 @@ class Arguments:
         self.block = layout.pack([values.get(name, 0) for name in types])
         named = [(n, i) for i, x in enumerate("abcdw") for n in places.get(x, ())]
         self.slots = tuple((offsets[n] // _ADDRESS.size, i) for n, i in named)
+        self._factor = _FACTORS[types.get("alpha", "f32")]
         self._scales = tuple(
             (offsets[name], offsets[f"{name}_ptr"]) for name in ("alpha", "beta") if name in offsets
         )
@@ -69,7 +71,7 @@ class Arguments:
     def scale(self, block: bytearray | memoryview, scales: Any) -> None:
         """Write (α, β), each a number and the address of one (0: the number counts)."""
         for (value, address), (number, pointer) in zip(scales, self._scales, strict=False):
-            _FACTOR.pack_into(block, number, value)
+            self._factor.pack_into(block, number, value)
             _ADDRESS.pack_into(block, pointer, address)
 
 

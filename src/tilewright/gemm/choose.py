@@ -6,7 +6,7 @@ memory takes at least. What the terms weigh was measured on an H200 (``benchmark
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil
@@ -19,6 +19,7 @@ from . import simt_config as simt
 from . import tma_config as tma
 from .config import Config
 from .problem import Problem
+from .roofline import f64_per_cycle
 from .simt_config import SimtConfig
 from .tma_config import TmaConfig
 
@@ -44,7 +45,7 @@ def ranked(problem: Problem, device: Device) -> tuple[tuple[float, AnyConfig], .
             continue
         fitting.append((estimate(problem, config, device), config))
     if not fitting:
-        check(problem, (simt.TABLE if problem.a == simt.TYPE else TABLE)[-1], device)  # the reason
+        check(problem, table(problem, device)[-1], device)  # the reason
         raise ConfigError(f"no configuration fits {problem} on {device.name}")
     return tuple(sorted(fitting, key=lambda pair: pair[0]))
 
@@ -61,6 +62,10 @@ def check(problem: Problem, config: AnyConfig, device: Device) -> None:
             hint="precision='tf32' rounds it to 10 bits of mantissa; or a configuration of simt",
         )
     elif isinstance(config, TmaConfig):
+        if problem.double:
+            raise TargetError(
+                f"{config}: wgmma does not multiply f64", hint="a configuration of multistage"
+            )
         tma.check(tma.taken(problem), config, device)
     else:
         multistage.check(problem, config, device)
@@ -68,12 +73,19 @@ def check(problem: Problem, config: AnyConfig, device: Device) -> None:
 
 def candidates(problem: Problem, device: Device) -> Iterator[AnyConfig]:
     """What is worth a thought."""
-    if problem.a == simt.TYPE:
-        yield from simt.TABLE
-        return
-    if device.target.runs(tma.NEEDED):
+    by_wgmma = problem.a != simt.TYPE and not problem.double
+    if by_wgmma and device.target.runs(tma.NEEDED):
         yield from _tma_candidates(problem, device)
-    yield from TABLE
+    yield from table(problem, device)
+
+
+def table(problem: Problem, device: Device) -> Sequence[AnyConfig]:
+    """Those that are written down for such problems."""
+    if not problem.double:
+        return simt.TABLE if problem.a == simt.TYPE else multistage.TABLE
+    if device.target.runs("sm_90"):
+        return multistage.F64_TABLE
+    return [replace(config, mma=(8, 8, 4)) for config in multistage.F64_TABLE]
 
 
 def estimate(problem: Problem, config: AnyConfig, device: Device) -> float:
@@ -98,26 +110,14 @@ def terms(problem: Problem, config: AnyConfig, device: Device) -> dict[str, floa
 
 # --- multistage ---------------------------------------------------------------------------------
 
-# From large to small; the first wants an H100's shared memory, the second fits 99 KB.
-TABLE: tuple[Config, ...] = (
-    Config((256, 128, 64), (4, 2), 3, persistent=True),
-    Config((256, 128, 32), (4, 2), 4),
-    Config((128, 128, 64), (2, 2), 3, ctas=2),
-    Config((128, 128, 32), (2, 2), 4, ctas=2),
-    Config((128, 64, 64), (2, 2), 3, ctas=2),
-    Config((64, 128, 64), (2, 2), 3, ctas=2),
-    Config((64, 64, 64), (2, 2), 4, ctas=2),
-    Config((32, 64, 64), (1, 2), 5, ctas=2),
-    Config((16, 64, 64), (1, 2), 6, ctas=2),
-    Config((64, 16, 64), (2, 1), 6, ctas=2),
-)
-
-RATE = 1024 * 1.6e9  # products of an SM in a second by mma.sync, where this was fitted
+CLOCK = 1.6e9  # where this was fitted
+RATE = 1024 * CLOCK  # products of an SM in a second by mma.sync
 STARTED = 2.5e-6  # seconds
 UNALIGNED = {16: 1.2, 8: 1.5, 4: 3.0, 2: 6.0}  # times as long, by the bytes that a copy moves
 # What a tile shape reaches of the tensor cores' mma.sync rate when it has the SM for itself, by
 # what it reads from shared memory for each product: 1 / (1 + COST · (1/wm + 1/wn)).
 COST = 30.0
+F64_COST = 2.0  # the same for f64; not fitted
 STEP = 40_000  # products of an SM in the time that a stage's barrier takes
 ENDS = 3_000_000  # and in the time of a tile's first copies and its way out
 
@@ -129,20 +129,21 @@ def _multistage_time(problem: Problem, config: Config, device: Device) -> float:
 def _multistage_terms(problem: Problem, config: Config, device: Device) -> dict[str, float]:
     """Waves of CTAs, each as long as its products, barriers and ends take."""
     bm, bn, bk = config.tile
-    tiles = -(-problem.m // bm) * -(-problem.n // bn)
+    tiles, double = config.tiles(problem), problem.double
     together = min(
         config.resident(problem.input.bits, device.limits), max(1, -(-tiles // device.sms))
     )
     waves = -(-tiles // (device.sms * together))
     wm, wn = config.warp_tile
     busy = min(1.0, config.threads * together / 256)  # four schedulers want two warps each
-    rate = busy / (1 + COST * (1 / wm + 1 / wn))
+    rate = busy / (1 + (F64_COST if double else COST) * (1 / wm + 1 / wn))
     steps = waves * -(-problem.k // bk)
-    product = UNALIGNED[min(problem.align_a, problem.align_b)] / RATE
+    slower = 1.0 if double else UNALIGNED[min(problem.align_a, problem.align_b)]
+    most = f64_per_cycle(device) / 2 * CLOCK if double else RATE
     return {
-        "products": product * steps * bm * bn * bk * together / rate,
-        "barriers": product * steps * STEP,
-        "ends of tiles": product * waves * ENDS,
+        "products": slower * steps * bm * bn * bk * together / (rate * most),
+        "barriers": slower * steps * STEP / RATE,
+        "ends of tiles": slower * waves * ENDS / RATE,
         "launches": STARTED,
     }
 

@@ -1,8 +1,9 @@
 """The way out: D = α·acc + β·C, rounded once into D's format.
 
 Each warp lays 16 rows of its accumulators down in shared memory and takes them up again as whole
-16-byte pieces of rows, so that C is read and D written in full sectors. t = α·acc is rounded to f32
-(exact for α = 1), then β·C + t is one FMA.
+16-byte pieces of rows, so that C is read and D written in full sectors; pairs of f64 are such
+pieces as they are. t = α·acc is rounded to f32, of f64 to f64 (exact for α = 1), then β·C + t is
+one FMA.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from ..build import Builder, Pointer, Reg
+from ..build import Builder, Pointer, Reg, registers_of
 from ..layout import Layout, Tensor, idx2crd, local_tile, make_identity_tensor, make_tensor
-from ..mma import CopyAtom, MmaAtom, TiledCopy, TiledMma, UniversalCopy, make_tiled_copy
+from ..mma import CopyAtom, TiledCopy, TiledMma, UniversalCopy, make_tiled_copy
 from .config import PAD, WARP, Config
 from .problem import Problem
 
-VECTOR = {16: ".v4", 8: ".v2", 4: ""}  # of 32-bit words, by bytes
+VECTOR = {4: ".v4", 2: ".v2", 1: ""}  # by registers
 # How part of a piece is moved: (byte, bytes, predicate) of a whole move, and the elements, (byte,
 # predicate) each, that go singly where it would cross the matrix' edge.
 Move = tuple[int, int, Any, list[tuple[int, Any]]]
@@ -36,8 +37,8 @@ class Matrix:
 
 
 class Pieces:
-    """Writes D from f32 registers, and reads C, by *pieces*: 16 bytes of a row, a lane's work at a
-    time. ``full``: tiles cover D without a rest. ``begin`` comes first.
+    """Writes D from registers of f32 or f64, and reads C, by *pieces*: 16 bytes of a row, a lane's
+    work at a time. ``full``: tiles cover D without a rest. ``begin`` comes first.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Pieces:
         self.d, self.c = d, c
         self.size = problem.output.bits // 8
         self.elements = 16 // self.size
+        self.word = max(self.size, 4)
 
     def begin(self, limits: tuple[Reg, Reg], scale: tuple[Reg, Reg]) -> None:
         """``limits``: M and N; ``scale``: α and β."""
@@ -76,20 +78,20 @@ class Pieces:
             values = [k.select(self.use_c, s, v) for s, v in zip(added, values, strict=True)]
         self._write(d.cast("b8"), self.d.align, self._words(values), inside, left)
 
-    # --- formats: a word is 32 bits, two 16-bit numbers or one f32 ---
+    # --- formats: a word is a register, of two 16-bit numbers, one f32 or one f64 ---
 
     def _words(self, values: list[Reg]) -> list[Reg]:
         """The values rounded into D's format, packed into words."""
-        if self.size == 4:
+        if self.size == self.word:
             return values
         packed = self.problem.d + "x2"
         pairs = zip(values[0::2], values[1::2], strict=True)
         return [self.k.pack(packed, low, high).view("b32") for low, high in pairs]
 
     def _numbers(self, words: list[Reg]) -> list[Reg]:
-        """C's values as f32."""
-        if self.size == 4:
-            return [w.view("f32") for w in words]
+        """C's values, those of 16 bits as f32."""
+        if self.size == self.word:
+            return [w.view(self.problem.d) for w in words]
         halves = [h for w in words for h in self.k.unpack(w, self.problem.d)]
         return [h.to("f32") for h in halves]
 
@@ -112,23 +114,29 @@ class Pieces:
     def _read(self, at: Pointer, align: int, inside: Any, left: Any) -> list[Reg]:
         """A piece of C; zeros outside of the matrix."""
         k = self.k
-        wanted = self.use_c
-        words = [k.var("b32", 0) for _ in range(4)]
+        wanted, bits = self.use_c, f"b{8 * self.word}"
+        words = [k.var(bits, 0) for _ in range(16 // self.word)]
         for byte, width, whole, single in self._moves(align, inside, left):
             with k.when(wanted if whole is True else whole & wanted):
                 if width == 2:
                     self._read_half(at, words, byte)
                 else:
-                    targets = words[byte // 4 : (byte + width) // 4]
-                    into = targets if VECTOR[width] else targets[0]
-                    k.emit(f"ld.global{VECTOR[width]}.b32", at.add_bytes(byte), into=into)
+                    targets = self._of(words, byte, width)
+                    vector = VECTOR[len(targets)]
+                    into = targets if vector else targets[0]
+                    k.emit(f"ld.global{vector}.{bits}", at.add_bytes(byte), into=into)
             for place, there in single:
                 with k.when(there & wanted):
-                    if self.size == 4:
-                        k.emit("ld.global.b32", at.add_bytes(place), into=words[place // 4])
+                    if self.size == self.word:
+                        (into,) = self._of(words, place, self.word)
+                        k.emit(f"ld.global.{bits}", at.add_bytes(place), into=into)
                     else:
                         self._read_half(at, words, place)
         return self._numbers(words)
+
+    def _of(self, words: list[Any], byte: int, width: int) -> list[Any]:
+        """The words that are ``width`` bytes of a piece."""
+        return words[byte // self.word : (byte + width) // self.word]
 
     def _read_half(self, at: Pointer, words: list[Any], byte: int) -> None:
         """One 16-bit number into its half of a word that is zero there."""
@@ -138,20 +146,22 @@ class Pieces:
         k.or_(words[byte // 4], wide, into=words[byte // 4])
 
     def _write(self, at: Pointer, align: int, words: list[Reg], inside: Any, left: Any) -> None:
-        k = self.k
-        words = [w.view("b32") for w in words]
+        k, bits = self.k, f"b{8 * self.word}"
+        words = [w.view(bits) for w in words]
         for byte, width, whole, single in self._moves(align, inside, left):
             with k.when(whole):
                 if width == 2:
                     self._write_half(at, words, byte)
                 else:
-                    given = words[byte // 4 : (byte + width) // 4]
-                    value = given if VECTOR[width] else given[0]
-                    k.emit(f"st.global{VECTOR[width]}.b32", at.add_bytes(byte), value)
+                    given = self._of(words, byte, width)
+                    vector = VECTOR[len(given)]
+                    value = given if vector else given[0]
+                    k.emit(f"st.global{vector}.{bits}", at.add_bytes(byte), value)
             for place, there in single:
                 with k.when(there):
-                    if self.size == 4:
-                        k.emit("st.global.b32", at.add_bytes(place), words[place // 4])
+                    if self.size == self.word:
+                        (value,) = self._of(words, place, self.word)
+                        k.emit(f"st.global.{bits}", at.add_bytes(place), value)
                     else:
                         self._write_half(at, words, place)
 
@@ -168,7 +178,7 @@ class Epilogue(Pieces):
         k: Builder,
         problem: Problem,
         config: Config,
-        mma: MmaAtom,
+        mma: TiledMma,
         d: Matrix,
         c: Matrix | None,
     ) -> None:
@@ -190,10 +200,14 @@ class Epilogue(Pieces):
 
         ``shared``: free shared memory; ``limits``: M and N; ``scale``: α and β.
         """
-        k = self.k
         self.begin(limits, scale)
+        self.write(acc, shared, first)
+
+    def write(self, acc: Tensor, shared: Pointer, first: tuple[Reg, Reg]) -> None:
+        """Write them, through shared memory."""
+        k = self.k
         staged = self._staged(shared)
-        laid = TiledMma(self.mma).thr_slice(k.laneid).partition_C(staged)
+        laid = TiledMma(self.mma.atom).thr_slice(k.laneid).partition_C(staged)
         pieces = self._pieces()
         self.take, thread = pieces.atom, pieces.thr_slice(k.laneid)
         taken = thread.partition_S(staged)
@@ -238,3 +252,18 @@ class Epilogue(Pieces):
         self.k.copy(self.take, staged, taken)
         d, c = (m and m.at(piece) for m in matrices)
         self.piece(self.k.values(taken), None if self.full else where[piece], d, c)
+
+
+class Straight(Epilogue):
+    """Writes a thread's accumulators out of its registers: pairs of f64."""
+
+    def write(self, acc: Tensor, shared: Pointer, first: tuple[Reg, Reg]) -> None:
+        """Write them; each pair is a piece."""
+        thread, tile = self.mma.thr_slice(self.k.tid.x), self.config.tile
+        where = thread.partition_C(make_identity_tensor(tile[:2]).domain_offset(first))
+        matrices = [m and thread.partition_C(self.tile(m, tile, first)) for m in (self.d, self.c)]
+        pairs = range(0, acc.size(0), self.elements)
+        for i, j, v in product(range(acc.size(1)), range(acc.size(2)), pairs):
+            sums = list(registers_of(acc[None, i, j])[v : v + self.elements])
+            d, c = (m and m.at((v, i, j)) for m in matrices)
+            self.piece(sums, None if self.full else where[v, i, j], d, c)

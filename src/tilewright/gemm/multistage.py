@@ -1,12 +1,13 @@
-"""Kernel ``multistage``: cp.async into a ring of stages, ldmatrix, mma.sync. For sm_80 and later.
+"""Kernel ``multistage``: cp.async into a ring of stages, mma.sync. For sm_80 and later.
 
 A CTA computes a tile, or (``persistent``) one after another, the next one's first copies under way
-while the last one is written out. The main loop is ``ring``'s, by 16 of K.
+while the last one is written out. The main loop is ``ring``'s, by the K of an instruction: 16 for
+f16 and bf16, whose fragments ldmatrix loads; 4, 8 or 16 for f64.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -14,13 +15,15 @@ from ..build import Builder, Reg, Traced, registers_of, trace
 from ..layout import Layout
 from ..mma import TiledMma, make_tiled_mma
 from ..target import Device
-from .arguments import Arguments, Lines, Shape
-from .config import Config
-from .epilogue import Epilogue, Matrix
-from .operand import Operand
+from .arguments import Shape
+from .config import Config, opcode
+from .epilogue import Epilogue, Matrix, Straight
+from .operand import WIDE, Operand
 from .problem import Problem
-from .ring import PARAMETERS, Ring, shape_class
+from .ring import Ring, arguments, parameters, shape_class
 from .scale import global_pointer, scalar
+
+__all__ = ["arguments", "build", "shape", "shape_class"]
 
 
 def operands(problem: Problem, config: Config) -> tuple[Operand, Operand]:
@@ -40,13 +43,9 @@ def operands(problem: Problem, config: Config) -> tuple[Operand, Operand]:
 
 def tiled_mma(problem: Problem, config: Config) -> TiledMma:
     """Warps side by side, each with a block of its own of the CTA's tile."""
-    (wm, wn), (down, across) = config.warp_tile, config.warps
-    types = f"f32.{problem.a}.{problem.b}.f32"
-    blocks = (
-        Layout((16, down, wm // 16), (1, wm, 16)),
-        Layout((8, across, wn // 8), (1, wn, 8)),
-    )
-    return make_tiled_mma(f"mma.sync.aligned.m16n8k16.row.col.{types}", (down, across), blocks)
+    given = zip(config.mma, config.warps, config.warp_tile, strict=False)
+    blocks = tuple(Layout((m, warps, wm // m), (1, wm, m)) for m, warps, wm in given)
+    return make_tiled_mma(opcode(problem, config), config.warps, blocks)
 
 
 def build(problem: Problem, config: Config) -> Traced:
@@ -63,52 +62,43 @@ def _build(problem: Problem, config: Config) -> Traced:
         k: Any, a: Any, b: Any, c: Any, d: Any, m: Any, n: Any, k_total: Any,
         lda: Any, ldb: Any, ldc: Any, ldd: Any,
         alpha: Any, beta: Any, alpha_ptr: Any, beta_ptr: Any,
+        apart_a: Any, apart_b: Any, apart_c: Any, apart_d: Any,
     ) -> None:  # fmt: skip
         scale = scalar(k, alpha, alpha_ptr), scalar(k, beta, beta_ptr)
         with k.sharing():
             body = Multistage(k, problem, config, (m, n))
+            apart = apart_a, apart_b, apart_c, apart_d
+            index, (a, b, c, d) = body.matrices((a, b, c, d), apart)
             depth = k.select(scale[0] == 0.0, 0, k_total)
-            body.inputs((a, lda), (b, ldb), depth, k.ctaid.x)
+            body.inputs((a, lda), (b, ldb), depth, index)
             d_matrix = Matrix(global_pointer(k, d), ldd, problem.align_d)
             c_matrix = None
             if problem.with_c:
                 c_matrix = Matrix(global_pointer(k, c), ldc, problem.align_c)
-            atom = body.mma.atom
-            body.run(Epilogue(k, problem, config, atom, d_matrix, c_matrix), scale)
+            out = Straight if problem.input.bits == WIDE else Epilogue
+            body.run(out(k, problem, config, body.mma, d_matrix, c_matrix), scale)
 
     bounds = {"block": config.threads, "min_ctas": config.ctas}
-    return trace(kernel, name=name, params=PARAMETERS, lines=False, **bounds)
-
-
-def arguments(
-    problem: Problem, config: Config, lines: Mapping[str, Lines], device: Device
-) -> Arguments:
-    """The kernel's parameters for matrices that lie so."""
-    values = {"m": problem.m, "n": problem.n, "k_total": problem.k}
-    values |= {f"ld{name}": of.leading for name, of in lines.items()}
-    return Arguments(PARAMETERS, values, {x: (x,) for x in "abcd"})
+    return trace(kernel, name=name, params=parameters(problem), lines=False, **bounds)
 
 
 def shape(problem: Problem, config: Config, device: Device) -> Shape:
     """The launch: a CTA for each tile of D, or for each place that the device has."""
-    bm, bn, _ = config.tile
-    tiles = -(-problem.m // bm) * -(-problem.n // bn)
+    tiles = config.tiles(problem)
     places = device.sms * config.resident(problem.input.bits, device.limits)
     count = min(tiles, places) if config.persists(problem) else tiles
     return Shape((count, 1, 1), (config.threads, 1, 1))
 
 
 class Multistage(Ring):
-    """Tile after tile, by fragments of 16 of K: ldmatrix, mma.sync."""
-
-    PART = 16
+    """Tile after tile, by fragments of an instruction's K."""
 
     def __init__(
         self, k: Builder, problem: Problem, config: Config, limits: tuple[Reg, Reg]
     ) -> None:
         shared = k.dynamic_shared(config.shared_bytes(problem.input.bits), 1024)
-        super().__init__(k, config, operands(problem, config), shared, limits)
-        self.problem, self.mma = problem, tiled_mma(problem, config)
+        super().__init__(k, problem, config, operands(problem, config), shared, limits)
+        self.mma, self.part = tiled_mma(problem, config), config.mma[2]
 
     def run(self, epilogue: Epilogue, scale: tuple[Reg, Reg]) -> None:
         """Compute this CTA's tile, or one after another; the next one's copies are under way while
@@ -153,7 +143,7 @@ class Multistage(Ring):
 
     def clear(self) -> None:
         self.acc = self.k.make_rmem_tensor(
-            self.mma.partition_shape_C(self.config.tile[:2]), "f32"
+            self.mma.partition_shape_C(self.config.tile[:2]), self.problem.sums
         )
         self.k.clear(self.acc)
         rows, columns = range(self.acc.size(1)), range(self.acc.size(2))

@@ -7,6 +7,12 @@ matrix lie in eight different groups of banks, for the copy's writes and for ldm
     K-major, 64 deep     Sw<3,3,3> o ((8,16),(64,1)):((64,512),(1,0))     ldmatrix
     row-major, 128 wide  Sw<3,3,3> o ((64,2),(8,8)):((1,4096),(64,512))   ldmatrix.trans
 
+ldmatrix has no 64-bit elements: of f64 each thread loads its own, either way alike. A half of a
+warp, all that is served at once, takes 4 neighbours of 4 lines, which lie in different banks:
+
+    K-major, 16 deep     Sw<2,2,2> o ((4,32),(16,1)):((16,64),(1,0))
+    row-major, 128 wide  Sw<2,2,2> o ((16,8),(4,4)):((1,256),(16,64))
+
 Every address follows from layouts: a thread's part of the global tile and of the shared one by the
 same tiled copy, a lane's rows of the shared one by a tiled copy that goes with the TiledMma.
 """
@@ -22,11 +28,14 @@ from ..dtypes import dtype
 from ..layout import (
     ComposedLayout,
     Layout,
+    Swizzle,
     Tensor,
+    composition,
     group_modes,
     logical_divide,
     make_identity_tensor,
     make_tensor,
+    tile_to_shape,
 )
 from ..mma import (
     CopyAtom,
@@ -40,6 +49,8 @@ from ..mma import (
     make_tiled_copy_B,
 )
 
+WIDE = 64  # bits of the elements that ldmatrix does not load
+LINES = Layout((4, 16), (16, 1))  # of these, what lies in a swizzle's period
 BATCH = 16  # copies of a thread that are written out; more go round a loop
 
 
@@ -80,9 +91,27 @@ class Operand:
     def layout(self) -> ComposedLayout:
         """The tile in shared memory: (row, k) → element."""
         major, order = ("K", (0, 1)) if self.major else ("MN", (1, 0))
-        made = make_smem_layout(self.type, major, (self.extent, self.depth), order=order)
+        shape = self.extent, self.depth
+        if self.wide:
+            lines = LINES if self.major else Layout(LINES.shape[::-1], LINES.stride[::-1])
+            made = tile_to_shape(composition(Swizzle(2, 2, 2), lines), shape, order)
+        else:
+            made = make_smem_layout(self.type, major, shape, order=order)
         assert isinstance(made, ComposedLayout)
         return made
+
+    @property
+    def wide(self) -> bool:
+        """Whether threads load single elements into fragments."""
+        return dtype(self.type).bits == WIDE
+
+    @property
+    def loads(self) -> CopyAtom:
+        """What brings fragments from shared memory."""
+        if self.wide:
+            return CopyAtom(UniversalCopy(WIDE), self.type)
+        trans = "" if self.major else ".trans"
+        return CopyAtom(f"ldmatrix.sync.aligned.m8n8.x4{trans}.shared.b16", self.type)
 
     @property
     def chunk(self) -> int:
@@ -251,31 +280,29 @@ class Tile:
     # --- from shared memory to fragments ---
 
     def partition(self, mma: TiledMma) -> None:
-        """Let this thread's warp read the rows that are its own: registers for two times 16 of K,
-        and where ldmatrix finds them, [16 of K][16 rows].
+        """Let this thread's warp read the rows that are its own: registers for the K of two
+        instructions, and where their loads find them, [an instruction's K][load].
         """
         k, operand = self.k, self.operand
         first = operand.name == "a"
-        trans = "" if operand.major else ".trans"
-        atom = CopyAtom(f"ldmatrix.sync.aligned.m8n8.x4{trans}.shared.b16", operand.type)
-        load = (make_tiled_copy_A if first else make_tiled_copy_B)(atom, mma)
-        thread = load.thr_slice(k.tid.x)
+        load = (make_tiled_copy_A if first else make_tiled_copy_B)(operand.loads, mma)
+        thread, part = load.thr_slice(k.tid.x), mma.tile_size_mnk[2]
         lines = thread.partition_S(self.tile)
-        steps, blocks = range(operand.depth // 16), range(lines.size(0) // 8)
+        self.line = Layout(load.atom.layout_src.size(1))
+        steps, blocks = range(operand.depth // part), range(lines.size(0) // self.line.size())
         self.lines = [[lines.at(((0, i), 0, step)) for i in blocks] for step in steps]
-        shape = (mma.partition_shape_A if first else mma.partition_shape_B)((operand.extent, 32))
-        held = k.make_rmem_tensor(shape, operand.type)
+        shape = mma.partition_shape_A if first else mma.partition_shape_B
+        held = k.make_rmem_tensor(shape((operand.extent, 2 * part)), operand.type)
         self.loads, self.loaded = load.atom, thread.retile(held)
         self.fragments = [
             [registers_of(held[None, i, half]) for i in range(held.size(1))] for half in range(2)
         ]
 
     def load(self, step: int, stage: Any) -> Iterator[None]:
-        """The fragments of the ``step``-th 16 of K from the stage at byte ``stage``: 16 rows for
+        """The fragments of the ``step``-th part of K from the stage at byte ``stage``: a load for
         each ``next``. Every other step takes the same registers.
         """
-        line = Layout(8)
         for i, pointer in enumerate(self.lines[step]):
             into = self.loaded[(None, i), 0, step % 2]
-            self.k.copy(self.loads, Tensor(pointer.add_bytes(stage), line), into)
+            self.k.copy(self.loads, Tensor(pointer.add_bytes(stage), self.line), into)
             yield

@@ -17,6 +17,7 @@ TYPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "f16": (("f16",), ("f16", "f32")),
     "bf16": (("bf16",), ("bf16", "f32")),
     "f32": (("f32",), ("f32",)),
+    "f64": (("f64",), ("f64",)),
     "tf32": (("tf32",), ("f32",)),
     "e4m3": (BYTES, ("bf16", "f16", "f32")),
     "e5m2": (BYTES, ("bf16", "f16", "f32")),
@@ -25,6 +26,11 @@ TYPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 ALIGNMENTS = (16, 8, 4, 2, 1)
 LIMIT = 2**31
+
+
+def factors_of(d: str) -> str:
+    """The format of α and β where D has this one."""
+    return "f64" if d == "f64" else "f32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +98,17 @@ class Problem:
     @property
     def sums(self) -> str:
         """The format of a tensor core's sums."""
-        return "s32" if self.d == "s32" else "f32"
+        return self.d if self.d in ("s32", "f64") else "f32"
+
+    @property
+    def double(self) -> bool:
+        """Whether all of it is f64."""
+        return self.d == "f64"
+
+    @property
+    def factors(self) -> str:
+        """The format of α and β."""
+        return factors_of(self.d)
 
     @property
     def promoted(self) -> bool:

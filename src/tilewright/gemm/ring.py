@@ -17,11 +17,14 @@ What a fragment is, and how two are multiplied, a kernel's own class says.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
 
 from ..build import Builder, Pointer, Reg
+from ..target import Device
+from .arguments import Arguments, Lines
 from .operand import Operand, Tile
 from .problem import Problem
 from .scale import global_pointer
@@ -32,15 +35,32 @@ PARAMETERS = {
     "m": "u32", "n": "u32", "k_total": "u32",
     "lda": "u64", "ldb": "u64", "ldc": "u64", "ldd": "u64",
     "alpha": "f32", "beta": "f32", "alpha_ptr": "u64", "beta_ptr": "u64",
+    "apart_a": "u64", "apart_b": "u64", "apart_c": "u64", "apart_d": "u64",
 }  # fmt: skip
+
+
+def parameters(problem: Problem) -> dict[str, str]:
+    """Their names and types."""
+    return PARAMETERS | dict.fromkeys(("alpha", "beta"), problem.factors)
+
+
+def arguments(
+    problem: Problem, config: Any, lines: Mapping[str, Lines], device: Device
+) -> Arguments:
+    """The kernel's parameters for matrices that lie so."""
+    values = {"m": problem.m, "n": problem.n, "k_total": problem.k}
+    values |= {f"ld{name}": of.leading for name, of in lines.items()}
+    values |= {f"apart_{name}": of.apart for name, of in lines.items()}
+    return Arguments(parameters(problem), values, {x: (x,) for x in "abcd"})
 
 
 def shape_class(problem: Problem, config: Any) -> Problem:
     """The problem that stands for all with the same kernel: only which sizes are multiples of the
-    tile matters.
+    tile matters, and whether there are several matrices.
     """
     pairs = zip((problem.m, problem.n, problem.k), config.tile, strict=True)
-    return problem.sized(*(tile if size % tile == 0 else tile + 1 for size, tile in pairs))
+    sizes = (tile if size % tile == 0 else tile + 1 for size, tile in pairs)
+    return replace(problem.sized(*sizes), batch=min(problem.batch, 2))
 
 
 def exhaust(steps: Iterator[None]) -> None:
@@ -54,7 +74,7 @@ class Ring(ABC):
     by turns; ``sums``: accumulators by A's and B's fragments.
     """
 
-    PART: int  # of K that a fragment holds
+    part: int  # of K that a fragment holds
     a: list[list[Any]]
     b: list[list[Any]]
     sums: list[list[Any]]
@@ -62,12 +82,14 @@ class Ring(ABC):
     def __init__(
         self,
         k: Builder,
+        problem: Problem,
         config: Any,
         parts: tuple[Operand, ...],
         shared: Pointer,
         limits: tuple[Reg, Reg],
     ) -> None:
-        self.k, self.config, self.parts, self.shared = k, config, parts, shared
+        self.k, self.problem, self.config = k, problem, config
+        self.parts, self.shared = parts, shared
         self.limits = limits  # M and N
         self.stage_bytes = sum(p.bytes for p in parts)
         self.ring_bytes = self.stage_bytes * config.stages
@@ -89,6 +111,18 @@ class Ring(ABC):
     @abstractmethod
     def product(self, a: Any, b: Any, sums: Any) -> None:
         """sums += a · b."""
+
+    def matrices(self, addresses: Any, apart: Any) -> tuple[Any, Any]:
+        """Which tile of its D this CTA computes, and where its A, B, C and D are."""
+        k, p = self.k, self.problem
+        if not p.batched:
+            return k.ctaid.x, addresses
+        rows, columns = self.counts()
+        area = rows * columns
+        matrix = (k.ctaid.x // area).to("u64")
+        sizes = [t.bits // 8 for t in (p.input, p.input, p.output, p.output)]
+        given = zip(addresses, apart, sizes, strict=True)
+        return k.ctaid.x % area, [x + matrix * between * size for x, between, size in given]
 
     def inputs(self, a: tuple[Reg, Reg], b: tuple[Reg, Reg], depth: Reg, index: Any) -> None:
         """Find the ``index``-th tile, this warp's part of it, and set up both operands, each an
@@ -133,7 +167,7 @@ class Ring(ABC):
     def mainloop(self) -> None:
         """The tile's sums."""
         k, stages = self.k, self.config.stages
-        inner = self.config.tile[2] // self.PART
+        inner = self.config.tile[2] // self.part
         self.clear()
         k.cp_async_wait(stages - 2)
         k.barrier()

@@ -15,6 +15,8 @@ FLOPS_PER_CYCLE = {
 }  # fmt: skip
 # The same in f32, outside the tensor cores.
 FFMA_PER_CYCLE = {70: 128, 75: 128, 80: 128, 86: 256, 89: 256, 90: 256, 100: 256, 120: 256}
+# Of f64, by the tensor cores where they do it.
+F64_PER_CYCLE = {70: 64, 75: 4, 80: 128, 86: 4, 89: 4, 90: 256, 100: 128, 120: 4}
 # (boost clock in GHz, memory bandwidth in TB/s) by name.
 RATES = {
     "V100": (1.53, 0.9), "T4": (1.59, 0.32), "A100": (1.41, 2.0), "A10": (1.7, 0.6),
@@ -51,11 +53,21 @@ def roofline(problem: Problem, device: Device) -> Roofline:
             f"the peak rates of {device.name!r} are not known", hint=f"they are for {known}"
         )
     clock, bandwidth = RATES[device.name]
-    capability = max(n for n in FLOPS_PER_CYCLE if n <= device.target.number)
-    if problem.a == "f32":
-        rate: float = FFMA_PER_CYCLE[capability]
+    if problem.double:
+        rate: float = f64_per_cycle(device)
+    elif problem.a == "f32":
+        rate = FFMA_PER_CYCLE[_capability(device)]
     else:
-        rate = FLOPS_PER_CYCLE[capability] * 16 / problem.input.bits
+        rate = FLOPS_PER_CYCLE[_capability(device)] * 16 / problem.input.bits
     flops = rate * device.sms * clock * 1e9
     memory, intensity = problem.bytes / (bandwidth * 1e12), problem.flops / max(1, problem.bytes)
     return Roofline(problem.flops / flops, memory, intensity)
+
+
+def f64_per_cycle(device: Device) -> int:
+    """Operations in f64 of an SM in a cycle."""
+    return F64_PER_CYCLE[_capability(device)]
+
+
+def _capability(device: Device) -> int:
+    return max(n for n in FLOPS_PER_CYCLE if n <= device.target.number)

@@ -14,5 +14,5 @@ def scalar(k: Builder, value: Reg, address: Reg) -> Reg:
     """α or β: the number given, or what lies at the address where there is one."""
     chosen = k.var(value)
     with k.when(address != 0):
-        k.emit("ld.global.f32", global_pointer(k, address), into=chosen)
+        k.emit(f"ld.global.{value.dtype.name}", global_pointer(k, address), into=chosen)
     return chosen

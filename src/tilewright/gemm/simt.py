@@ -11,8 +11,7 @@ neighbours in K of 4 rows lie in 32 banks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -21,16 +20,16 @@ from ..build import Builder, Reg, Traced, registers_of, trace
 from ..layout import Layout, Tensor, composition, make_layout, make_tensor
 from ..mma import CopyAtom, UniversalCopy
 from ..target import Device
-from . import ring
-from .arguments import Arguments, Lines, Shape
+from .arguments import Shape
 from .epilogue import Matrix, Pieces
 from .operand import Operand
 from .problem import Problem
-from .ring import Ring, exhaust
+from .ring import Ring, arguments, exhaust, parameters, shape_class
 from .scale import global_pointer, scalar
 from .simt_config import PAD, TYPE, VECTOR, SimtConfig
 
-PARAMETERS = ring.PARAMETERS | {f"apart_{name}": "u64" for name in "abcd"}
+__all__ = ["arguments", "build", "shape", "shape_class"]
+
 TURNED = 8  # neighbours along K that neighbouring threads copy: a sector of 32 bytes
 
 
@@ -80,13 +79,6 @@ def operands(problem: Problem, config: SimtConfig) -> tuple[Lined, Lined]:
     )
 
 
-def shape_class(problem: Problem, config: SimtConfig) -> Problem:
-    """The problem that stands for all with the same kernel: only which sizes are multiples of the
-    tile matters, and whether there are several matrices.
-    """
-    return replace(ring.shape_class(problem, config), batch=min(problem.batch, 2))
-
-
 def build(problem: Problem, config: SimtConfig) -> Traced:
     """The kernel for a problem and a configuration, traced once for all problems of its class."""
     return _build(shape_class(problem, config), config)
@@ -119,17 +111,7 @@ def _build(problem: Problem, config: SimtConfig) -> Traced:
             body.write_out(d_matrix, c_matrix, scale)
 
     bounds = {"block": config.threads, "min_ctas": config.ctas}
-    return trace(kernel, name=name, params=PARAMETERS, lines=False, **bounds)
-
-
-def arguments(
-    problem: Problem, config: SimtConfig, lines: Mapping[str, Lines], device: Device
-) -> Arguments:
-    """The kernel's parameters for matrices that lie so."""
-    values = {"m": problem.m, "n": problem.n, "k_total": problem.k}
-    values |= {f"ld{name}": of.leading for name, of in lines.items()}
-    values |= {f"apart_{name}": of.apart for name, of in lines.items()}
-    return Arguments(PARAMETERS, values, {x: (x,) for x in "abcd"})
+    return trace(kernel, name=name, params=parameters(problem), lines=False, **bounds)
 
 
 def shape(problem: Problem, config: SimtConfig, device: Device) -> Shape:
@@ -140,25 +122,13 @@ def shape(problem: Problem, config: SimtConfig, device: Device) -> Shape:
 class Simt(Ring):
     """A tile, by fragments of 1 of K: registers, FFMA."""
 
-    PART = 1
+    part = 1
 
     def __init__(
         self, k: Builder, problem: Problem, config: SimtConfig, limits: tuple[Reg, Reg]
     ) -> None:
         shared = k.dynamic_shared(config.shared_bytes, 128)
-        super().__init__(k, config, operands(problem, config), shared, limits)
-        self.problem = problem
-
-    def matrices(self, addresses: Any, apart: Any) -> tuple[Any, Any]:
-        """Which tile of its D this CTA computes, and where its matrices are."""
-        k = self.k
-        if not self.problem.batched:
-            return k.ctaid.x, addresses
-        rows, columns = self.counts()
-        area = rows * columns
-        matrix = (k.ctaid.x // area).to("u64")
-        pairs = zip(addresses, apart, strict=True)
-        return k.ctaid.x % area, [x + matrix * between * 4 for x, between in pairs]
+        super().__init__(k, problem, config, operands(problem, config), shared, limits)
 
     # --- fragments ---
 

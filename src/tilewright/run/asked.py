@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import dtypes
 from ..errors import DeviceError, DtypeError, ProblemError
-from ..gemm.problem import TYPES, Problem
+from ..gemm.problem import TYPES, Problem, factors_of
 from .arrays import ArrayView
 from .overlap import overlap, overlaps_itself
 from .placement import Signature, signature
@@ -60,6 +60,11 @@ class Asked(NamedTuple):
         """The number formats in which A and B are multiplied."""
         names = {"f32": "f32" if self.precision == "ieee" else "tf32"}
         return names.get(self.a.dtype, self.a.dtype), names.get(self.b.dtype, self.b.dtype)
+
+    @property
+    def factors(self) -> str:
+        """The format of α and β."""
+        return factors_of(self.dtype)
 
     def named(self) -> list[tuple[str, Signature]]:
         """The arrays that are there, with their names."""

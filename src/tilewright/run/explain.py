@@ -70,7 +70,8 @@ def _threads(plan: Plan) -> tuple[str, ...]:
         return _warpgroups(config, plan.problem.input.bits)
     if isinstance(config, gemm.Config):
         (wm, wn), (tm, tn) = config.warps, config.warp_tile
-        return (f"{wm}×{wn} warps of {tm}×{tn} ({config.threads} threads), mma m16n8k16",)
+        shape = config.mma_name
+        return (f"{wm}×{wn} warps of {tm}×{tn} ({config.threads} threads), mma {shape}",)
     (tm, tn), (rows, columns) = config.block, config.thread_tile
     return (f"{tm}×{tn} threads of {rows}×{columns}, fma.rn.f32",)
 
@@ -103,12 +104,13 @@ def _registers(plan: Plan) -> str:
         function = plan.device.compile(plan.traced)
         spilled = f", {function.local} bytes of local memory" if function.local else ""
         return f"{function.registers} registers a thread{spilled}"
-    return f"{_sums(plan.config)} registers a thread for the sums alone"
+    return f"{_sums(plan)} registers a thread for the sums alone"
 
 
-def _sums(config: gemm.AnyConfig) -> int:
+def _sums(plan: Plan) -> int:
+    p, config = plan.problem, plan.config
     is_first = isinstance(config, gemm.Config)
-    return gemm.config.accumulators(config) if is_first else config.accumulators
+    return gemm.config.accumulators(p, config) if is_first else config.accumulators
 
 
 def _fit(plan: Plan) -> Lines:
@@ -154,7 +156,7 @@ def ctas_per_sm(plan: Plan) -> int:
     shared = traced.dynamic_shared + traced.static_shared + limits.shared_reserved
     by_threads = limits.threads_per_sm // config.threads
     most = min(limits.shared_per_sm // shared, by_threads, limits.blocks_per_sm)
-    by_registers = limits.registers_per_sm // (config.threads * min(255, _sums(config) + 64))
+    by_registers = limits.registers_per_sm // (config.threads * min(255, _sums(plan) + 64))
     return max(1, min(most, max(by_registers, config.ctas)))
 
 

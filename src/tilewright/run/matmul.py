@@ -18,7 +18,7 @@ from .device import Device, device
 from .placement import ALIGN, padded
 from .ready import Known, Ready, ready_for
 from .route import Part, Route, Scale, route
-from .scalars import scale
+from .scalars import both
 from .uploaded import Uploaded, Views
 
 How = tuple[str, bool]  # precision of f32 inputs, whether 8-bit floats add up fast
@@ -116,11 +116,12 @@ def prepare(
     vc = None if c is None else arrays.view(c)
     vo = None if out is None else arrays.view(out)
     here = place(va, vb, vc, vo)
-    scales = scale("alpha", alpha, here), scale("beta", beta, here)
+    asked = ask(va, vb, vc, vo, out_dtype, False, *how)
+    scales = both(alpha, beta, here, asked.factors)
     reads_c = bool(scales[1].address or scales[1].value)
     if reads_c and vc is None:
         raise ProblemError("beta is not 0, and there is no c", hint="c=out adds to out in place")
-    asked = ask(va, vb, vc, vo, out_dtype, reads_c, *how)
+    asked = asked._replace(reads_c=reads_c)
     way = route(asked, runs_on(here, where), config)
     way.check(scales)
     if vo is None:

@@ -38,7 +38,7 @@ from .arrays import ArrayView
 from .overlap import collision
 from .placement import ALIGN
 from .route import Route, Slots
-from .scalars import scale
+from .scalars import both
 
 Ready = Callable[[Any, Any, Any, Any, Any, Any], Any]
 """``ready(a, b, c, out, alpha, beta)`` is the result, or None where it is another call. For one
@@ -111,8 +111,7 @@ class _Last:
     def write(self, alpha: Any, beta: Any) -> bool:
         """Write others; false where the kernel is another with this β."""
         asked = self._way.asked
-        here = asked.a.device
-        scales = scale("alpha", alpha, here), scale("beta", beta, here)
+        scales = both(alpha, beta, asked.a.device, asked.factors)
         if bool(scales[1].address or scales[1].value) is not asked.reads_c:
             return False
         self._way.check(scales)

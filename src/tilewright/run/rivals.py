@@ -40,6 +40,8 @@ def _changes(config: gemm.AnyConfig) -> Iterator[dict[str, Any]]:
     yield from ({"group": group} for group in GROUPS)
     if not isinstance(config, gemm.TmaConfig):
         yield from ({"ctas": config.ctas + more} for more in (-1, 1))
+        if isinstance(config, gemm.Config):
+            yield from ({"mma": shape} for shape in gemm.config.SHAPES["f64"])
         return
     yield {"dynamic": not config.dynamic}
     yield from ({"cluster": cluster} for cluster in CLUSTERS)

@@ -53,7 +53,7 @@ class Part(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """A factor: a number, or the address of an f32 on the device."""
+    """A factor: a number, or the address of one on the device."""
 
     value: float
     address: int = 0

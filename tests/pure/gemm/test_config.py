@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tilewright.errors import ConfigError, TargetError
 from tilewright.gemm import TABLE, Config, Problem, check, choose, ranked, shape
-from tilewright.gemm.config import accumulators
+from tilewright.gemm.config import F64_TABLE, SHAPES, USUAL, accumulators
 from tilewright.target import DEVICES, Device, device
 
 PROBLEM = Problem(4096, 4096, 4096)
@@ -26,7 +26,8 @@ def configs(draw: Any) -> Config:
     tile = wm * power(4, 7), wn * power(4, 7), power(5, 7)
     number = st.integers(1, 40)
     stages, persistent = draw(st.integers(2, 16)), draw(st.booleans())
-    return Config(tile, (wm, wn), stages, draw(number), draw(number), persistent)
+    shape = draw(st.sampled_from([*SHAPES["f64"], USUAL]))
+    return Config(tile, (wm, wn), stages, draw(number), draw(number), persistent, shape)
 
 
 @given(configs())
@@ -39,6 +40,7 @@ def test_what_the_text_may_leave_out() -> None:
     assert Config.parse("128x64x32:2x1:4@3").group == 3
     assert Config.parse("128x64x32:2x1:4/2").ctas == 2
     assert Config.parse("128x64x32:2x1:4p/2").persistent
+    assert Config.parse("128x64x16:2x1:4:m8n8k4").mma == (8, 8, 4)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +60,9 @@ def test_what_the_text_may_leave_out() -> None:
         ("64x64x32:1x1:2@0", "a group is at least 1"),
         ("64x64x32:1x1:2@4294967296", "less than 2.31"),
         ("64x64x32:1x1:2/0", "at least 1 CTA"),
+        ("64x64x8:1x1:2:m8n8k4", "K is a power of two from 16 on, not 8"),
+        ("64x64x32:1x1:2:m16n8", "no configuration"),
+        ("64x64x32:1x1:2:m16n8k64", "mma.sync of no format that is multiplied has this shape"),
     ],
 )
 def test_what_is_no_configuration(text: str, says: str) -> None:
@@ -67,7 +72,7 @@ def test_what_is_no_configuration(text: str, says: str) -> None:
 
 def test_a_warp_s_share() -> None:
     config = Config.parse("128x64x32:4x1:3")
-    assert (config.threads, config.warp_tile, accumulators(config)) == (128, (32, 64), 64)
+    assert (config.threads, config.warp_tile, accumulators(PROBLEM, config)) == (128, (32, 64), 64)
     assert config.shared_bytes(16) == 3 * (128 + 64) * 32 * 2
 
 
@@ -105,6 +110,12 @@ def test_what_fits_exactly() -> None:
     assert Config.parse("128x128x64:2x2:7").shared_bytes(16) <= room
 
 
+def test_f64_takes_twice_the_registers_and_is_not_staged() -> None:
+    config = Config.parse("128x64x16:4x1:3:m16n8k4")
+    assert accumulators(Problem(8, 8, 8, "f64", "f64", "f64"), config) == 128
+    assert config.shared_bytes(64) == 3 * (128 + 64) * 16 * 8
+
+
 # --- which one ----------------------------------------------------------------------------------
 
 SIZES = {
@@ -128,6 +139,23 @@ ABLE = {name: gpu for name, gpu in DEVICES.items() if gpu.target.runs("sm_80")}
 def test_the_chosen_one_fits(sizes: tuple[int, int, int], gpu: Device) -> None:
     problem = Problem(*sizes)
     check(problem, choose(problem, gpu), gpu)
+
+
+@pytest.mark.parametrize("gpu", ABLE.values(), ids=ABLE)
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+def test_f64_s_fits_and_has_the_gpu_s_instruction(sizes: tuple[int, int, int], gpu: Device) -> None:
+    problem = Problem(*sizes, "f64", "f64", "f64", align_a=8, batch=3)
+    chosen = choose(problem, gpu)
+    check(problem, chosen, gpu)
+    assert isinstance(chosen, Config)
+    assert chosen.mma == ((16, 8, 4) if gpu.target.runs("sm_90") else (8, 8, 4))
+
+
+def test_large_f64_takes_the_large_tile_skinny_a_small_one() -> None:
+    h200 = device("H200")
+    for sizes in ((2048,) * 3, (4096,) * 3, (8192,) * 3):
+        assert choose(Problem(*sizes, "f64", "f64", "f64"), h200) == F64_TABLE[0]
+    assert best(Problem(16, 8192, 8192, "f64", "f64", "f64"), h200).tile[0] == 16
 
 
 @pytest.mark.parametrize("gpu", [g for n, g in DEVICES.items() if n not in ABLE], ids=str)

@@ -8,7 +8,7 @@ import pytest
 from kernels import BEST, MAJORS, MIDDLE, ODD, OTHER, WHOLE, posed
 from tilewright import ptx
 from tilewright.gemm import TABLE, Config, Problem, build
-from tilewright.gemm.multistage import PARAMETERS
+from tilewright.gemm.ring import PARAMETERS
 
 CASES = {**{name: case for name, case in BEST.items() if "bf16" not in name}, **OTHER}
 
@@ -29,6 +29,15 @@ def test_it_asks_for_no_more_than_it_needs(case: tuple[Problem, Config], type_: 
     module = build(posed(ODD, problem.layout, type_, d=d, with_c=True), config).module
     assert (module.version, *module.target) == ptx.needs(module)
     assert module.target == ("sm_80",) and module.version <= (7, 1)
+
+
+@pytest.mark.parametrize(("shape", "target"), [("m8n8k4", "sm_80"), ("m16n8k8", "sm_90")])
+def test_f64_needs_what_its_instruction_needs(shape: str, target: str) -> None:
+    traced = build(posed(ODD, "tt", "f64", with_c=True), Config.parse(f"32x32x16:2x2:3:{shape}"))
+    assert traced.module.target == (target,)
+    assert traced.dynamic_shared == 3 * 64 * 16 * 8
+    types = {p.name: p.dtype.name for p in traced.params}
+    assert types == PARAMETERS | {"alpha": "f64", "beta": "f64"}
 
 
 @pytest.mark.parametrize("config", TABLE, ids=str)

@@ -11,6 +11,7 @@ import pytest
 
 from tilewright.gemm import TABLE
 from tilewright.gemm import operand as operand_module
+from tilewright.gemm.config import F64_TABLE
 from tilewright.gemm.operand import Operand
 from tilewright.layout import make_tensor
 
@@ -90,3 +91,32 @@ def test_what_the_module_shows() -> None:
     shown = operand_module.__doc__ or ""
     for contiguous in ("k", "mn"):
         assert str(operand(128, 64, contiguous).layout) in shown
+        assert str(double(128, 16, contiguous).layout) in shown
+
+
+# --- f64 ----------------------------------------------------------------------------------------
+
+WIDE = sorted({(size, c.tile[2]) for c in F64_TABLE for size in c.tile[:2]})
+
+
+def double(extent: int, depth: int, contiguous: str, align: int = 16) -> Operand:
+    return Operand("a", "f64", extent, depth, contiguous, align, True, True, 128)
+
+
+@pytest.mark.parametrize("contiguous", ["k", "mn"])
+@pytest.mark.parametrize("shape", WIDE, ids=str)
+def test_f64_s_fragments_and_copies_take_the_fewest_wavefronts(
+    shape: tuple[int, int], contiguous: str
+) -> None:
+    """8 bytes of 16 lanes, or 16 bytes of 8, are all that is served at once."""
+    made = double(*shape, contiguous)
+    where = offsets(made)
+    assert np.array_equal(np.sort(where, axis=None), np.arange(where.size))
+    banks = where % 16
+    fragments = banks.reshape(shape[0] // 4, 4, shape[1] // 4, 4).swapaxes(1, 2).reshape(-1, 16)
+    assert (np.sort(fragments, axis=1) == np.arange(16)).all()
+    lines = where if contiguous == "k" else where.T
+    chunks = lines.reshape(-1, 2)
+    assert np.array_equal(chunks, chunks[:, :1] + [0, 1])
+    together = chunks[:, 0].reshape(-1, 8) // 2 % 8
+    assert (np.sort(together, axis=1) == np.arange(8)).all()

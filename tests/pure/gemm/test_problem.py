@@ -18,7 +18,7 @@ from tilewright.target import DEVICES, device
     [
         ({"m": -1}, ProblemError, "M is -1"),
         ({"k": 2**31}, ProblemError, "K is 2147483648"),
-        ({"a": "f64"}, DtypeError, "A of f64"),
+        ({"a": "f64"}, DtypeError, "A of f64 times B of f16"),
         ({"b": "bf16"}, DtypeError, "A of f16 times B of bf16"),
         ({"d": "bf16"}, DtypeError, "a result of bf16 from f16"),
         ({"a_major": "n"}, ProblemError, "k- or m-major"),

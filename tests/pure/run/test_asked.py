@@ -106,7 +106,7 @@ BAD = {
         DtypeError,
         "a result of f32 from u8 is not supported; s32 is",
     ),
-    "f64": (lambda: checked(half(4, 4), np.zeros((4, 4))), DtypeError, "b is f64"),
+    "f64": (lambda: checked(half(4, 4), np.zeros((4, 4))), DtypeError, "b is f64; with f16 goes"),
     "mixed": (
         lambda: checked(half(4, 4), half(4, 4).astype(ml_dtypes.bfloat16)),
         DtypeError,
@@ -148,6 +148,11 @@ BAD = {
         lambda: scale("alpha", np.float64(1e300), "cpu"),
         ProblemError,
         "out of f32's range",
+    ),
+    "f64's range": (
+        lambda: scale("alpha", 10**400, "cpu", "f64"),
+        ProblemError,
+        "int of 1329 bits.*f64",
     ),
     "NumPy's complex": (
         lambda: scale("beta", np.complex128(2 + 1j), "cpu"),
@@ -228,6 +233,7 @@ def test_a_factor_by_any_number(given: Any) -> None:
 def test_factors_are_rounded_to_f32() -> None:
     assert scale("alpha", 0.1, "cpu").value == float(np.float32(0.1))
     assert scale("alpha", 1e-60, "cpu").value == 0.0
+    assert scale("alpha", 1e-60, "cpu", "f64").value == 1e-60
 
 
 def test_a_gpu_is_chosen_for_like_its_row() -> None:

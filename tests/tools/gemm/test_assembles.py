@@ -6,14 +6,17 @@ A part runs always; the rest, every kernel for every architecture, is slow.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
 from kernels import BEST, MAJORS, ODD, OTHER, WHOLE, aligned, posed
 from ptxas import assemble, ptxas
-from tilewright.gemm import SimtConfig, build
+from tilewright.gemm import Config, SimtConfig, build
+from tilewright.gemm.config import F64_TABLE
 from tilewright.gemm.simt_config import TABLE as SIMT
+from tilewright.target import Target
 
 pytestmark = pytest.mark.skipif(ptxas() is None, reason="no ptxas")
 
@@ -60,5 +63,19 @@ def test_simt_assembles_without_spills(config: SimtConfig, arch: str) -> None:
     for problem in whole[:1] + odd if arch == "sm_90" else whole + odd:
         traced = build(problem, config)
         (usage,) = assemble(traced.ptx, arch).usage
+        assert not usage.spill_stores
+        assert -(-usage.registers // 8) * 8 * config.threads * config.ctas <= 65536
+
+
+@pytest.mark.parametrize("arch", SIMT_ARCHES)
+@pytest.mark.parametrize("config", F64_TABLE, ids=str)
+def test_f64_assembles_without_spills(config: Config, arch: str) -> None:
+    """Whole tiles and edges, by the instruction that the architecture has."""
+    if not Target.parse(arch).runs("sm_90"):
+        config = replace(config, mma=(8, 8, 4))
+    whole = [posed(WHOLE, layout, "f64") for layout in MAJORS]
+    odd = [posed(ODD, x, "f64", with_c=True, batch=2, **aligned(8, 8, 8, 8)) for x in ("tn", "nt")]
+    for problem in whole[:1] + odd if arch == "sm_90" else whole + odd:
+        (usage,) = assemble(build(problem, config).ptx, arch).usage
         assert not usage.spill_stores
         assert -(-usage.registers // 8) * 8 * config.threads * config.ctas <= 65536
