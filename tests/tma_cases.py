@@ -7,7 +7,7 @@ from dataclasses import replace
 from guarded import Asked, Lie
 from tilewright.target import DEFAULT_DEVICE
 
-FEW = replace(DEFAULT_DEVICE, name="few", sms=3)  # so that a CTA has several tiles
+FEW = replace(DEFAULT_DEVICE, name="few", sms=5)  # so that a CTA has several tiles
 HALF, BF16, TF32 = ("f16",) * 3, ("bf16",) * 3, ("f32",) * 3
 
 
@@ -35,6 +35,13 @@ ASKED: dict[str, tuple[str, Asked]] = {
     "K in two": ("tma:64x64x64:1:3*2", Asked(ODD, BF16, lies("tntt", pad=8), 2.0, -1.0)),
     "K in more than it has": ("tma:128x64x64:2:3*7", Asked(ODD, BF16, lies("ttnn"))),
     "the last wave's K": ("tma:64x64x64:2p:3+3", Asked(ODD, HALF, lies("tntt"), 0.5, 1.0)),
+    "K in three, in clusters": ("tma:128x64x64:2:3/2x1*3", Asked(ODD, BF16, lies("tntt"))),
+    "K in two, in fours": (
+        "tma:128x128x64:2p:2/2x2*2", Asked((150, 200, 170), HALF, lies("ttnn", gap=8), 0.5, 1.0, 2),
+    ),
+    "the last wave's K, in clusters": (
+        "tma:128x64x64:2p:3/1x2+2~", Asked((100, 330, 170), BF16, lies("nttt"), beta=1.0),
+    ),
     "swapped": ("tma:128x64x64:2:3~", Asked(ODD, BF16, lies("tntt"), beta=1.0)),
     "swapped, D column-major": ("tma:64x32x64:1:4~", Asked(ODD, HALF, lies("nttn"), 2.0, 1.0)),
     "swapped, K in three": ("tma:64x64x64:1:4*3~", Asked(ODD, BF16, lies("tntt"))),

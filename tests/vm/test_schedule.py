@@ -60,3 +60,20 @@ def test_parts_of_k_follow_one_another(steps: int, split: int) -> None:
     got = run(body, split).tolist()
     places = [steps * i // split for i in range(split + 1)]
     assert got == [[i, j - i] for i, j in pairwise(places)]
+
+
+@pytest.mark.parametrize(("config", "whole"), [("tma:64x16x32:1:2*3", 0), ("tma:64x16x32:1:2+3", 4)])
+def test_the_same_part_of_all_tiles_comes_first(config: str, whole: int) -> None:
+    made = parse(config)
+    assert isinstance(made, TmaConfig)
+
+    def body(k: Any, index: Any) -> Any:
+        m, n, depth = (k.mov(k.const("u32", x)) for x in (64, 16 * 6, 9))
+        schedule = Schedule(k, made, m, n, depth, None, k.mov(k.const("u32", whole)))
+        work = schedule.work(index)
+        return work.column, work.part.view("u32")
+
+    cut = range(whole, 6)
+    parts = [[16 * tile, (tile - whole) * 3 + part] for part in range(3) for tile in cut]
+    wholes = [[16 * tile, 2**32 - 1] for tile in range(whole)]
+    assert run(body, whole + 3 * len(cut)).tolist() == wholes + parts

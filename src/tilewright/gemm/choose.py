@@ -210,7 +210,7 @@ def _tma_candidates(problem: Problem, device: Device) -> Iterator[TmaConfig]:
     for bm, bn, consumers, pingpong in TILES:
         for swap in (False, True):
             rows, columns = (problem.n, problem.m) if swap else (problem.m, problem.n)
-            if (bm >= 2 * rows and bm > 64) or (bn >= 2 * columns and bn > 8):
+            if (bm >= 2 * rows and bm > 64) or (bn >= 2 * columns and bn > 16):
                 continue
             for depth in (least, 2 * least)[: 1 + (bm * bn < 128 * 128)]:
                 one = TmaConfig((bm, bn, depth), consumers, 2, (1, 1), pingpong, swap=swap)
@@ -223,16 +223,18 @@ def _tma_candidates(problem: Problem, device: Device) -> Iterator[TmaConfig]:
 
 def _variants(problem: Problem, config: TmaConfig, device: Device) -> Iterator[TmaConfig]:
     """With clusters, or cut along K so that each SM has something to do."""
+    most = min(tma.MOST_SPLIT, problem.k // (2 * config.tile[2]))
     for cluster in CLUSTERS if config.tile[0] * config.tile[1] >= 128 * 128 else CLUSTERS[:1]:
-        yield replace(config, cluster=cluster)
-    tiles, most = config.tiles(problem), min(tma.MOST_SPLIT, problem.k // (2 * config.tile[2]))
-    full = device.sms // max(tiles, 1)
-    for split in sorted({2, full // 2, full}):
-        if 2 <= split <= most and tiles * split <= device.sms:
-            yield replace(config, split=split)
-    for split in (2, 3):
-        if tiles > device.sms and tiles % device.sms * split <= device.sms and split <= most:
-            yield replace(config, split=split, tail=True)
+        made = replace(config, cluster=cluster)
+        yield made
+        pieces, places = made.pieces(problem), made.places(device)
+        full = places // max(pieces, 1)
+        for split in sorted({2, full // 2, full}):
+            if 2 <= split <= most and pieces * split <= places:
+                yield replace(made, split=split)
+        for split in (2, 3):
+            if pieces > places and pieces % places * split <= places and split <= most:
+                yield replace(made, split=split, tail=True)
 
 
 # Fitted to 5,000 times of 95 problems on an H200 (benchmarks/NOTES.md). In cycles, of one SM:
@@ -258,7 +260,7 @@ COPY, COPIED = 2.0e-6, 1 / 2.5e12  # for a kernel that lays matrices out, and a 
 
 class _Work(NamedTuple):
     """Of the busiest SM: tiles, or parts of them, that leave, and steps of K; of all: how many
-    pieces there are, how many of them are parts, and in how many places at once.
+    pieces there are, how many parts of tiles, and in how many places at once.
     """
 
     ends: int
@@ -295,24 +297,16 @@ def _tma_terms(problem: Problem, config: TmaConfig, device: Device) -> dict[str,
 
 
 def _work(problem: Problem, config: TmaConfig, device: Device) -> _Work:
-    places = config.places(device)
-    (down, across), split = _grid(problem, config), config.split
-    tiles, steps = down * across * problem.batch, max(1, ceil(problem.k / config.tile[2]))
+    pieces, places, split = config.pieces(problem), config.places(device), config.split
+    steps = max(1, ceil(problem.k / config.tile[2]))
     if split == 1:
-        ends = ceil(tiles / places)
-        return _Work(ends, ends * steps, tiles, 0, places)
-    whole = tiles // places if config.tail else 0
-    parts = (tiles - whole * places) * split
+        ends = ceil(pieces / places)
+        return _Work(ends, ends * steps, pieces, 0, places)
+    whole = pieces // places if config.tail else 0
+    parts = (pieces - whole * places) * split
     rounds = ceil(parts / places)
     done = whole * steps + rounds * ceil(steps / split)
-    return _Work(whole + rounds, done, tiles * split, parts, places)
-
-
-def _grid(problem: Problem, config: TmaConfig) -> tuple[int, int]:
-    """Clusters along the tiles' M and N."""
-    (bm, bn, _), (cm, cn) = config.tile, config.cluster
-    m, n = (problem.n, problem.m) if config.swap else (problem.m, problem.n)
-    return ceil(m / (bm * cm)), ceil(n / (bn * cn))
+    return _Work(whole + rounds, done, pieces * split, parts * config.ctas, places)
 
 
 def _end(config: TmaConfig, work: _Work) -> float:
@@ -328,7 +322,7 @@ def _power(config: TmaConfig, work: _Work) -> float:
 
 def _moved(problem: Problem, config: TmaConfig, work: _Work) -> float:
     """Bytes that memory moves: matrices, parts, and some of what several tiles read."""
-    (bm, bn, _), (down, across) = config.tile, _grid(problem, config)
+    (bm, bn, _), (down, across) = config.tile, config.grid(problem)
     m, n = (problem.n, problem.m) if config.swap else (problem.m, problem.n)
     again = sum(size for size, readers in ((m, across), (n, down)) if readers > 1)
     read = REREAD * again * problem.k * problem.input.bits / 8 * problem.batch

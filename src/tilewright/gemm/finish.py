@@ -21,7 +21,7 @@ from .tma_config import TmaConfig
 
 THREADS = 256
 VECTOR = 4  # sums that a thread loads at once
-ROUNDS = 2  # vectors of a thread
+ROUNDS = 1  # vectors of a thread
 TOGETHER = 8  # loads of a thread that are under way at once
 PARAMETERS = {
     "w": "u64", "c": "u64", "d": "u64", "ldc": "u64", "ldd": "u64", "apart_c": "u64",
@@ -38,8 +38,12 @@ def tile_of(config: TmaConfig) -> tuple[int, int]:
 
 def workspace(problem: Problem, config: TmaConfig, device: Device) -> int:
     """Bytes for the parts."""
-    cut = config.tiles(problem) - config.whole(problem, device)
-    return cut * config.split * config.tile[0] * config.tile[1] * 4 if config.split > 1 else 0
+    return _cut(problem, config, device) * config.split * config.tile[0] * config.tile[1] * 4
+
+
+def _cut(problem: Problem, config: TmaConfig, device: Device) -> int:
+    """Tiles of which there are parts."""
+    return (config.pieces(problem) - config.whole(problem, device)) * config.ctas
 
 
 def _chunks(config: TmaConfig) -> int:
@@ -49,7 +53,7 @@ def _chunks(config: TmaConfig) -> int:
 
 def shape(problem: Problem, config: TmaConfig, device: Device) -> Shape:
     """The launch: some CTAs for each tile that was cut."""
-    cut = config.tiles(problem) - config.whole(problem, device)
+    cut = _cut(problem, config, device)
     return Shape((cut * _chunks(config), 1, 1), (THREADS, 1, 1), None, True)
 
 
@@ -108,38 +112,39 @@ class Finish:
         rows, columns = tile_of(config)
         chunks, size = _chunks(config), rows * columns
         number, chunk = k.ctaid.x // chunks, k.ctaid.x % chunks
-        row, column, batch = self._corner(whole + number)
-        base = number.to("u64") * (config.split * size)
+        piece, rank = number // config.ctas, number % config.ctas
+        row, column, batch = self._corner(whole + piece, rank)
+        base = (piece * (config.split * config.ctas) + rank).to("u64") * size
         for i in range(ROUNDS):
             vector = chunk * (THREADS * ROUNDS) + i * THREADS + k.tid.x
             inside = vector < size // VECTOR
             vector = k.select(inside, vector, 0)
             line, along = vector // (columns // VECTOR), vector % (columns // VECTOR) * VECTOR
             parts = w.cast(self.problem.sums).aligned(16) + (base + (vector * VECTOR).to("u64"))
-            sums = self._sum(parts, size)
+            sums = self._sum(parts, config.ctas * size)
             place_ = row + line, column + along, batch
             self._write(sums, place_, inside & (row + line < self.limits[0]), outputs)
 
-    def _corner(self, tile: Any) -> tuple[Any, Any, Any]:
-        """Where a tile begins in D, and in which of a stack."""
+    def _corner(self, piece: Any, rank: Any) -> tuple[Any, Any, Any]:
+        """Where a CTA's tile of a piece begins in D, and in which of a stack."""
         k, config = self.k, self.config
-        bm, bn, _ = config.tile
+        (bm, bn, _), (cm, cn) = config.tile, config.cluster
         m, n = self.limits[::-1] if config.swap else self.limits
-        down, across = (m + (bm - 1)) // bm, (n + (bn - 1)) // bn
+        down, across = (m + (bm * cm - 1)) // (bm * cm), (n + (bn * cn - 1)) // (bn * cn)
         batch = None
         if self.problem.batched:
-            batch, tile = tile // (down * across), tile % (down * across)
-        row, column = place(k, tile, down, across, config.group)
-        corner = row * bm, column * bn
+            batch, piece = piece // (down * across), piece % (down * across)
+        row, column = place(k, piece, down, across, config.group)
+        corner = (row * cm + rank % cm) * bm, (column * cn + rank // cm) * bn
         return (*(corner[::-1] if config.swap else corner), batch)
 
-    def _sum(self, parts: Any, size: int) -> list[Any]:
-        """The first part and the others, one after another."""
+    def _sum(self, parts: Any, apart: int) -> list[Any]:
+        """The first part and the others, one after another, so many sums apart."""
         total: list[Any] = []
         for first in range(0, self.config.split, TOGETHER):
             count = min(TOGETHER, self.config.split - first)
             loaded = [
-                parts.add_bytes((first + i) * size * 4).aligned(16).load(VECTOR)
+                parts.add_bytes((first + i) * apart * 4).aligned(16).load(VECTOR)
                 for i in range(count)
             ]
             for values in loaded:

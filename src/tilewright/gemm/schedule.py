@@ -38,8 +38,8 @@ class Work(NamedTuple):
 class Schedule:
     """A CTA's work, one piece after another, strided by the number of places on the machine.
 
-    ``m``, ``n``: of the product, ``steps`` along its K. ``whole``: tiles that come first and are
-    not cut. ``down``, ``across``: where in the cluster the CTA is.
+    ``m``, ``n``: of the product, ``steps`` along its K. ``whole``: pieces that come first and are
+    not cut; ``cut``: the others, 1 at least. ``down``, ``across``: where in the cluster the CTA is.
     """
 
     def __init__(
@@ -54,9 +54,11 @@ class Schedule:
         self.count = self.area if batches is None else self.area * batches
         self.whole = whole if config.split > 1 else None
         if self.whole is not None:
-            self.count = whole + (self.count - whole) * config.split
-        rank = k.cluster_rank if config.ctas > 1 else None
-        self.down, self.across = (rank % cm, rank // cm) if cm * cn > 1 else (0, 0)
+            cut = self.count - whole
+            self.count = whole + cut * config.split
+            self.cut = k.max(cut, 1)
+        self.rank = k.cluster_rank if config.ctas > 1 else 0
+        self.down, self.across = (self.rank % cm, self.rank // cm) if cm * cn > 1 else (0, 0)
         self.every = k.nctaid.x // config.ctas
 
     def walk(self, do: Callable[[Work, Any], None], first: Any = 0, turns: int = 1) -> None:
@@ -84,20 +86,23 @@ class Schedule:
         return self._cut(self.k.ctaid.x // self.config.ctas)[2]
 
     def _cut(self, index: Any) -> tuple[Any, Any, Any, Any]:
-        """(tile, first step, steps, part) of the ``index``-th piece of all."""
+        """(tile, first step, steps, part) of the ``index``-th piece of all. The same part of all
+        tiles comes first: neighbours in time read the same of A and B.
+        """
         k, split = self.k, self.config.split
         if self.whole is None:
             return k.mov(index), 0, self.steps, None
         is_part = index >= self.whole
         beyond = k.select(is_part, index - self.whole, 0)
-        number, within = beyond // split, beyond % split
+        number, within = beyond % self.cut, beyond // self.cut
+        part = (number * split + within) * self.config.ctas + self.rank
         each, more = self.steps // split, self.steps % split  # steps · split may pass 2^32
         first, end = (each * i + more * i // split for i in (within, within + 1))
         return (
             k.select(is_part, self.whole + number, index),
             k.select(is_part, first, 0),
             k.select(is_part, end - first, self.steps),
-            k.select(is_part, beyond.view("s32"), -1),
+            k.select(is_part, part.view("s32"), -1),
         )
 
     def _place(self, tile: Any) -> tuple[Any, Any, Any]:

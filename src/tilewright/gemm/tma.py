@@ -124,7 +124,7 @@ def arguments(
             values[f"map_{name}"] = readers[name].map(matrix).encode()
         if name in "cd":
             values |= {f"ld{name}": of.leading, f"apart_{name}": of.apart}
-    cut = (config.tiles(problem) - whole) * config.split
+    cut = (config.pieces(problem) - whole) * config.ctas * config.split
     if config.split > 1 and cut:
         rows, columns = tile_of(config)
         matrix = Matrix(STAND_IN, rows, columns, columns, cut, rows * columns)
@@ -138,9 +138,7 @@ def arguments(
 
 def shape(problem: Problem, config: TmaConfig, device: Device) -> Shape:
     """The launch: a cluster for each block of tiles, or for each place that the device has."""
-    (bm, bn, _), (cm, cn) = config.tile, config.cluster
-    m, n = (problem.n, problem.m) if config.swap else (problem.m, problem.n)
-    pieces = -(-m // (bm * cm)) * -(-n // (bn * cn)) * problem.batch
+    pieces = config.pieces(problem)
     if config.split > 1:
         whole = config.whole(problem, device)
         pieces = whole + (pieces - whole) * config.split

@@ -70,8 +70,6 @@ class TmaConfig:
             raise ConfigError(f"{self}: a cluster's sides are powers of two, not {self.cluster}")
         if not 1 <= self.split <= MOST_SPLIT:
             raise ConfigError(f"{self}: K is cut in 1 to {MOST_SPLIT} parts, not {self.split}")
-        if self.split > 1 and self.ctas > 1:
-            raise ConfigError(f"{self}: K is cut without clusters")
         if self.dynamic and (self.split > 1 or self.ctas > 1):
             raise ConfigError(f"{self}: dynamic tiles are whole ones, of CTAs without clusters")
         if self.tail and self.split == 1:
@@ -138,17 +136,23 @@ class TmaConfig:
         usable = device.sms if self.ctas <= 2 else device.sms * 10 // 11
         return max(1, usable // self.ctas)
 
-    def tiles(self, problem: Problem) -> int:
-        """Tiles of D, where there are no clusters."""
+    def grid(self, problem: Problem) -> tuple[int, int]:
+        """Pieces along the tiles' M and N: tiles, or the blocks of them that clusters take."""
+        (bm, bn, _), (cm, cn) = self.tile, self.cluster
         m, n = (problem.n, problem.m) if self.swap else (problem.m, problem.n)
-        return -(-m // self.tile[0]) * -(-n // self.tile[1]) * problem.batch
+        return -(-m // (bm * cm)), -(-n // (bn * cn))
+
+    def pieces(self, problem: Problem) -> int:
+        """All pieces of D, of a stack of them."""
+        down, across = self.grid(problem)
+        return down * across * problem.batch
 
     def whole(self, problem: Problem, device: Device) -> int:
-        """Tiles that are not cut along K."""
-        tiles = self.tiles(problem)
+        """Pieces that are not cut along K."""
+        pieces, places = self.pieces(problem), self.places(device)
         if self.split == 1:
-            return tiles
-        return tiles // device.sms * device.sms if self.tail else 0
+            return pieces
+        return pieces // places * places if self.tail else 0
 
     def shared_bytes(self, problem: Problem) -> int:
         ring = self.stages * self.stage_bytes(problem.input.bits)
