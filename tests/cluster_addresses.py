@@ -22,7 +22,8 @@ def text() -> str:
         "mov.u32 %r2, %cluster_ctarank; add.u32 %r3, %r2, 100; st.shared.u32 [s + 4], %r3;",
         "barrier.cluster.arrive; barrier.cluster.wait;",
         f"mul.wide.u32 %rd8, %r0, {4 * WORDS}; add.u64 %rd9, %a0, %rd8;",
-        "mov.u32 %r4, s; mov.u64 %rd4, s; cvta.shared.u64 %rd5, %rd4; cvta.to.shared.u64 %rd6, %rd5;",
+        "mov.u32 %r4, s; mov.u64 %rd4, s;",
+        "cvta.shared.u64 %rd5, %rd4; cvta.to.shared.u64 %rd6, %rd5;",
     ]
     words = 0
 

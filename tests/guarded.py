@@ -55,6 +55,7 @@ class Asked:
     beta: float = 0.0
     batch: int | None = None
     fast: bool = False
+    precision: str = "tf32"
 
     def numbers(self, rng: np.random.Generator) -> list[Array]:
         """A, B, C."""
@@ -86,7 +87,7 @@ def check(asked: Asked, on: Device, config: Any, seed: int = 0) -> None:
     x, y, z, out = (_resident(whole, part, name, on) for (whole, part), name in zip(
         placed, (*asked.types, asked.types[2]), strict=True))  # fmt: skip
     how: dict[str, Any] = {
-        "out": out, "device": on, "precision": "tf32", "fast_accum": asked.fast,
+        "out": out, "device": on, "precision": asked.precision, "fast_accum": asked.fast,
     }  # fmt: skip
     if callable(config):
         config = config(tilewright.plan(x, y, c=z if asked.beta else None, **how).problem)
