@@ -50,6 +50,7 @@ def bench(found: Plan) -> Bench:
         {"layout": "tn"}, {"layout": "nt", "c": True, "out_dtype": "f32"}, {"dtype": "tf32"},
         {"dtype": "e4m3,e5m2", "layout": "nn", "batch": 2}, {"dtype": "s8,u8", "batch": 3},
         {"dtype": "e4m3", "fast_accum": True}, {"dtype": "bf16", "layout": "nn"}, {"dtype": "f32"},
+        {"dtype": "f64", "layout": "nt", "c": True},
     ],
     ids=str,
 )  # fmt: skip

@@ -84,6 +84,19 @@ def test_every_configuration_of_the_table(config: Config) -> None:
     assert_close(product(problem, config), problem)
 
 
+@pytest.mark.parametrize("type_", ["f16", "bf16"])
+def test_a_stack_of_products_on_an_a100(type_: str) -> None:
+    """D's elements are larger than A's; a CTA takes one tile of one matrix."""
+    rng = np.random.default_rng(0)
+    shapes = (3, 40, 70), (3, 70, 50), (3, 40, 50)
+    a, b, c = (rng.integers(-3, 4, shape).astype(np.float32) for shape in shapes)
+    given = [x.astype(dtype(type_).numpy) for x in (a, b)]
+    options: dict[str, Any] = {"c": c, "beta": 2.0, "out_dtype": "f32", "device": "vm:A100"}
+    for config in (None, "32x32x32:1x1:2p"):
+        d = tilewright.matmul(*given, config=config, **options)
+        assert np.array_equal(d, a @ b + 2 * c)
+
+
 @pytest.mark.parametrize("depth", [0, 1, 31, 32, 33, 64, 200])
 def test_any_depth_against_the_ring(depth: int) -> None:
     """Fewer steps than stages, as many, more."""

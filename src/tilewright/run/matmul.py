@@ -40,25 +40,26 @@ def matmul(
     device: Any = None,
     config: gemm.AnyConfig | str | None = None,
 ) -> Any:
-    """D = α A B + β C, with sums in f32 (of integers in s32), rounded once to D's type.
+    """D = α A B + β C, with sums in f32 (of f64 in f64, of integers in s32), rounded once to D's
+    type.
 
     ``a`` (M×K) and ``b`` (K×N), or stacks of as many such, are arrays of NumPy, torch, CuPy or any
     library with DLPack or ``__cuda_array_interface__``; any strides. Their types: f16, bf16, e4m3
-    and e5m2 (either with either), s8 and u8, and f32. The result is an array of ``a``'s library on
-    the same device, of the inputs' type (bf16 for 8-bit floats, s32 for integers) or ``out_dtype``;
-    or ``out``, which is returned.
+    and e5m2 (either with either), s8 and u8, f32, and f64. The result is an array of ``a``'s
+    library on the same device, of the inputs' type (bf16 for 8-bit floats, s32 for integers) or
+    ``out_dtype``; or ``out``, which is returned.
 
     f32 is multiplied as IEEE has it, each sum by FMAs in the order of k; ``precision="tf32"`` lets
     the tensor cores do it, which round each element to 10 bits of mantissa, and ``"tf32x3"`` does
-    it three times, for some 20 bits (of infinities it may make NaNs).
+    it three times, for some 20 bits (of infinities it may make NaNs). f64 is IEEE's, too.
 
     Sums of 8-bit floats are added up in f32 every 128 of K; with ``fast_accum`` they stay in the
     tensor core, which keeps fewer bits of them.
 
     ``c`` (M×N, of the result's type) is read only where ``beta`` is not 0. ``alpha`` and ``beta``
-    are numbers, one-element arrays, or one-element f32 arrays on the GPU, which are read when the
-    kernel runs; with a result of s32 the numbers 0 and 1. With ``alpha`` = 0, what ``a``
-    and ``b`` hold has no effect.
+    are numbers, one-element arrays, or one-element arrays on the GPU of f32 (with a result of f64
+    of f64), which are read when the kernel runs; with one of s32 the numbers 0 and 1. With
+    ``alpha`` = 0, what ``a`` and ``b`` hold has no effect.
 
     ``device`` decides where arrays on the CPU are multiplied: ``"vm"``, ``"cuda"``, ``"cuda:1"``;
     None is a GPU where there is one, else the virtual machine. ``config`` is the kernel's
