@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ..errors import ConfigError, TargetError
@@ -176,21 +177,19 @@ TABLE: tuple[Config, ...] = (
     Config((64, 16, 64), (2, 1), 6, ctas=2),
 )
 
-# The same for f64, with sm_90's instruction: the second fits 99 KB, too.
-F64_TABLE: tuple[Config, ...] = tuple(
-    Config(tile, warps, stages, ctas=ctas, mma=(16, 8, 4))
-    for tile, warps, stages, ctas in (
-        ((128, 128, 16), (2, 4), 4, 1),
-        ((128, 128, 16), (2, 4), 3, 1),
-        ((128, 64, 16), (2, 2), 4, 2),
-        ((64, 128, 16), (2, 2), 4, 2),
-        ((64, 64, 16), (2, 2), 4, 2),
-        ((32, 64, 16), (2, 2), 4, 3),
-        ((64, 32, 16), (2, 2), 4, 3),
-        ((32, 32, 16), (2, 2), 4, 4),
-        ((16, 64, 32), (1, 4), 4, 4),
-        ((64, 16, 32), (4, 1), 4, 4),
-    )
+# The same for f64, with an instruction of sm_90's. The second fits 99 KB, too.
+_f64 = partial(Config, mma=(16, 8, 4))
+F64_TABLE: tuple[Config, ...] = (
+    _f64((128, 128, 16), (2, 4), 4, persistent=True),
+    _f64((128, 128, 16), (2, 4), 3, persistent=True),
+    _f64((128, 64, 16), (2, 2), 4, ctas=2),
+    _f64((64, 128, 16), (2, 2), 4, ctas=2),
+    _f64((64, 64, 16), (2, 2), 4, ctas=2),
+    _f64((32, 64, 16), (2, 2), 4, ctas=3),
+    _f64((64, 32, 16), (2, 2), 4, ctas=3),
+    _f64((32, 32, 16), (2, 2), 4, ctas=4),
+    _f64((16, 64, 32), (1, 4), 4, ctas=4),
+    _f64((64, 16, 32), (4, 1), 4, ctas=4),
 )
 
 
