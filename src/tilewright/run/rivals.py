@@ -41,6 +41,7 @@ def _changes(config: gemm.AnyConfig) -> Iterator[dict[str, Any]]:
     if not isinstance(config, gemm.TmaConfig):
         yield from ({"ctas": config.ctas + more} for more in (-1, 1))
         if isinstance(config, gemm.Config):
+            yield {"persistent": not config.persistent}
             yield from ({"mma": shape} for shape in gemm.config.SHAPES["f64"])
         return
     yield {"dynamic": not config.dynamic}

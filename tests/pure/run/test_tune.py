@@ -149,3 +149,11 @@ def test_neighbours_differ_in_one_thing() -> None:
         assert sum(getattr(other, x) != getattr(config, x) for x in fields) <= 1
     changed = {x for o in found for x in fields if getattr(o, x) != getattr(config, x)}
     assert changed == {"stages", "group", "cluster", "split", "dynamic"}
+
+
+def test_f64_s_rivals_have_other_instructions() -> None:
+    """Those that go with the same tile: m16n8k16 would take 32 of K."""
+    problem = gemm.Problem(4096, 4096, 4096, "f64", "f64", "f64")
+    found = rivals(problem, DEFAULT_DEVICE)
+    assert {x.mma for x in found} == {(8, 8, 4), (16, 8, 4), (16, 8, 8)}
+    assert {x.persistent for x in found} == {False, True}
