@@ -196,7 +196,8 @@ TILES = (
     (128, 192, 2, True), (128, 176, 2, True), (128, 160, 2, True), (128, 144, 2, True),
     (128, 128, 2, True), (128, 256, 2, False), (256, 128, 2, False), (128, 128, 2, False),
     (128, 192, 2, False), (128, 160, 2, False),
-    (64, 256, 1, False), (64, 128, 1, False), (128, 64, 2, False), (64, 64, 1, False),
+    (64, 256, 1, False), (64, 192, 1, False), (64, 128, 1, False), (64, 96, 1, False),
+    (64, 80, 1, False), (128, 96, 2, False), (128, 64, 2, False), (64, 64, 1, False),
     (64, 32, 1, False), (128, 32, 2, False), (64, 16, 1, False), (64, 8, 1, False),
 )  # fmt: skip
 CLUSTERS = ((1, 1), (2, 1), (1, 2))
@@ -239,22 +240,27 @@ def _variants(problem: Problem, config: TmaConfig, device: Device) -> Iterator[T
 
 # Fitted to 5,000 times of 95 problems on an H200 (benchmarks/NOTES.md). In cycles, of one SM:
 CYCLE = 1 / 1.82e9
-ISSUE = 23  # of a step of K, whatever it computes
+ISSUE = 25  # of a step of K, whatever it computes
 WAIT = 10  # of a step, for the other CTA of a cluster
 PRODUCTS = 1.1  # over what the tensor cores take at their peak
 READS = 1.45  # over what 128 bytes a cycle from shared memory take
 INGRESS = 78  # bytes from the L2
 REQUEST = 1.16  # for a line of 128 bytes; more where lines don't begin at multiples of 128:
+LATENCY = 1050  # of a load
 STRADDLES = {128: 1.0, 64: 1.8, 32: 1.8, 16: 3.2}
 # in seconds:
-LAUNCH = 1.15e-6
-CLUSTER = 0.4e-6  # for its CTAs to begin and end together
+LAUNCH = 0.8e-6
+CLUSTER = 1.0e-6  # for its CTAs to begin and end together
 TILE, ELEMENTS = 0.42e-6, 1.66e-6 / (128 * 256)  # for a tile to leave
 TURN, NARROW = 0.2, 0.5  # of that, where another warpgroup multiplies meanwhile; in short lines
-POWER = 1.03  # times as long for the same products, where none does: power limits a full machine
-FINISH, PARTS = 1.2e-6, 1 / 1.0e12  # for the kernel that adds up parts, and a byte of them
-MEMORY = 1 / 3.7e12  # for a byte that must be moved
+SHORT = 1.5  # times as long in lines of 32 bytes
+POWER = 1.08  # times as long for the same products, where none does: power limits a full machine
+FINISH, PARTS = 0.1e-6, 1 / 1.7e12  # for the kernel that adds up parts, and a byte of them
+MEMORY = 1 / 3.8e12  # for a byte that must be moved
+SHORT_BURSTS = 1.03  # times as long where a step takes one line of 128 bytes, not two
 REREAD = 0.25  # of the bytes that tiles of several rows or columns read
+AT_ONCE = 0.2  # of that, where all do at once
+SUSTAINED = 0.76  # of the tensor cores' peak
 COPY, COPIED = 2.0e-6, 1 / 2.5e12  # for a kernel that lays matrices out, and a byte of them
 
 
@@ -273,15 +279,16 @@ class _Work(NamedTuple):
 def _tma_time(problem: Problem, config: TmaConfig, device: Device) -> float:
     """Each SM's steps and ends of tiles, or all that memory must move."""
     work = _work(problem, config, device)
-    steps = work.steps * _step(problem, config) * CYCLE * _power(config, work)
-    busy = steps + work.ends * _end(config, work)
+    steps = _steps(problem, config, work)
+    busy = max(steps, _limit(problem, device, steps)) + work.ends * _end(config, work)
     least = _moved(problem, config, work) * MEMORY
-    return (busy**4 + least**4) ** 0.25 + _copies(problem) + _launches(config, work)
+    launches = _launches(problem, config, work)
+    return (busy**4 + least**4) ** 0.25 + _copies(problem) + launches
 
 
 def _tma_terms(problem: Problem, config: TmaConfig, device: Device) -> dict[str, float]:
     work = _work(problem, config, device)
-    products, reads, loads, requests = (
+    products, reads, loads, requests, waits = (
         cycles * work.steps * CYCLE for cycles in _step_terms(problem, config)
     )
     return {
@@ -289,10 +296,12 @@ def _tma_terms(problem: Problem, config: TmaConfig, device: Device) -> dict[str,
         "reading shared memory": reads,
         "bytes from the L2": loads,
         "requests to the L2": requests,
+        "latency": waits,
         "memory": _moved(problem, config, work) * MEMORY,
+        "power": _limit(problem, device, _steps(problem, config, work)),
         "ends of tiles": work.ends * _end(config, work),
         "copies": _copies(problem),
-        "launches": _launches(config, work),
+        "launches": _launches(problem, config, work),
     }
 
 
@@ -312,12 +321,30 @@ def _work(problem: Problem, config: TmaConfig, device: Device) -> _Work:
 def _end(config: TmaConfig, work: _Work) -> float:
     """Seconds for a tile to leave."""
     bm, bn, _ = config.tile
-    shared = (NARROW if bn % 64 else TURN) if config.pingpong and work.ends > 1 else 1.0
-    return TILE + ELEMENTS * bm * bn * shared
+    sums = config.split > 1 and not config.tail  # of 32 bits, the others mostly of 16
+    times = (1 + sums) * (SHORT if bn % 32 and not config.swap else 1.0)
+    if config.pingpong:  # one warpgroup does it, while the other multiplies if it has a tile
+        times *= 2.0 if work.ends == 1 else NARROW if bn % 64 else TURN
+    return TILE + ELEMENTS * bm * bn * times
 
 
 def _power(config: TmaConfig, work: _Work) -> float:
-    return 1.0 if config.pingpong or work.pieces < work.places * 0.9 else POWER
+    in_turn = config.pingpong and work.ends > 1
+    return 1.0 if in_turn or work.pieces < work.places * 0.9 else POWER
+
+
+def _steps(problem: Problem, config: TmaConfig, work: _Work) -> float:
+    """Seconds of all steps of K."""
+    return work.steps * _step(problem, config) * CYCLE * _power(config, work)
+
+
+def _limit(problem: Problem, device: Device, steps: float) -> float:
+    """Seconds of the products at the rate that power allows in the long run. Steps that would be
+    faster lose half of that: the clock falls, and with it the voltage.
+    """
+    peak = 2 * 32 * 1024 / problem.input.bits * device.sms / CYCLE
+    sustained = problem.flops / (peak * SUSTAINED)
+    return min(sustained, (steps * sustained) ** 0.5)
 
 
 def _moved(problem: Problem, config: TmaConfig, work: _Work) -> float:
@@ -326,24 +353,32 @@ def _moved(problem: Problem, config: TmaConfig, work: _Work) -> float:
     m, n = (problem.n, problem.m) if config.swap else (problem.m, problem.n)
     again = sum(size for size, readers in ((m, across), (n, down)) if readers > 1)
     read = REREAD * again * problem.k * problem.input.bits / 8 * problem.batch
-    return problem.bytes + read + work.parts * bm * bn * 4
+    if work.pieces <= work.places:
+        read *= AT_ONCE
+    bursts = SHORT_BURSTS if config.tile[2] * problem.input.bits <= 8 * tma.LINE else 1.0
+    return (problem.bytes + read) * bursts + work.parts * bm * bn * 4
 
 
-def _launches(config: TmaConfig, work: _Work) -> float:
+def _launches(problem: Problem, config: TmaConfig, work: _Work) -> float:
+    """The kernels' beginnings, the first stage, the second kernel."""
     bm, bn, _ = config.tile
+    first = config.stage_bytes(problem.input.bits) / INGRESS * CYCLE
     clusters = CLUSTER if config.ctas > 1 else 0.0
-    return LAUNCH + clusters + (FINISH + work.parts * bm * bn * 4 * PARTS if work.parts else 0.0)
+    finish = FINISH + work.parts * bm * bn * 4 * PARTS if work.parts else 0.0
+    return LAUNCH + first + clusters + finish
 
 
 def _step(problem: Problem, config: TmaConfig) -> float:
     """Cycles of a step of K: of products, of reading them, of loads, about the largest."""
-    products, reads, loads, requests = _step_terms(problem, config)
-    largest = float((max(products, reads) ** 6 + loads**6 + requests**6) ** (1 / 6))
+    products, reads, *others = _step_terms(problem, config)
+    largest = float((max(products, reads) ** 6 + sum(x**6 for x in others)) ** (1 / 6))
     return ISSUE + WAIT * (config.ctas > 1) + largest
 
 
-def _step_terms(problem: Problem, config: TmaConfig) -> tuple[float, float, float, float]:
-    """Cycles of a step's products, of reading them, of its bytes and lines from the L2."""
+def _step_terms(problem: Problem, config: TmaConfig) -> tuple[float, ...]:
+    """Cycles of a step's products, of reading them, of its bytes and lines from the L2, and of
+    their latency over the stages that are under way: two are being multiplied.
+    """
     bits = problem.input.bits
     (bm, bn, bk), (cm, cn) = config.tile, config.cluster
     count = bm // tma.ROWS * bk * bits // (8 * 32)  # instructions, of 32 bytes of K
@@ -354,6 +389,7 @@ def _step_terms(problem: Problem, config: TmaConfig) -> tuple[float, float, floa
         count * READS * (16 + bn / 4) + promotion,
         (bm + bn) * bk * bits / 8 / INGRESS,
         lines * REQUEST * STRADDLES[_pitch(problem)],
+        LATENCY / max(config.stages - 2, 0.5),
     )
 
 
