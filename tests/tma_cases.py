@@ -1,11 +1,30 @@
-"""Products that go through kernel tma every way that it has, small enough for a virtual machine."""
+"""Products that go through kernel tma every way that it has, small enough for a virtual machine.
+
+``data/tma_sm_90a.json`` keeps the bits of an H200: ``python tests/tma_cases.py`` prints the digests
+that a GPU gives.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import sys
+from copy import copy
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+import tilewright
 from guarded import Asked, Lie
+from problems import matrix
+from tilewright.run import device
+from tilewright.run.device import Device
 from tilewright.target import DEFAULT_DEVICE
+
+DIGESTS = Path(__file__).parent / "data" / "tma_sm_90a.json"
+SORTS = ("normal", "spread", "special")
 
 FEW = replace(DEFAULT_DEVICE, name="few", sms=5)  # so that a CTA has several tiles
 HALF, BF16, TF32 = ("f16",) * 3, ("bf16",) * 3, ("f32",) * 3
@@ -75,3 +94,34 @@ ASKED: dict[str, tuple[str, Asked]] = {
     "no K": ("tma:64x64x64:1:2", Asked((65, 70, 0), HALF, lies("tttt"), beta=-2.0)),
     "alpha is 0": ("tma:64x64x64:1:2*2", Asked((65, 70, 80), HALF, lies("tttt"), 0.0, 1.0)),
 }  # fmt: skip
+
+
+def few(sms: int) -> Device:
+    """The GPU, asked to do with so many of its SMs."""
+    made: Any = copy(device("cuda"))
+    made.target = replace(made.target, sms=sms)
+    return made  # type: ignore[no-any-return]
+
+
+def digest(name: str, sort: str, on: Device) -> str:
+    """SHA-256 of D of one sort of numbers as the device computes it."""
+    config, asked = ASKED[name]
+    rng, (m, n, k) = np.random.default_rng(0), asked.sizes
+    given = asked.numbers(rng)
+    if asked.types[2] != "s32":
+        shapes = zip(((m, k), (k, n), (m, n)), asked.types, strict=True)
+        given = [matrix(rng, *shape, type_, sort) for shape, type_ in shapes]
+    a, b, c = (
+        lie.place(x, rng)[1].view(x.dtype)
+        for lie, x in zip(asked.lies, given, strict=False)  # D's is the fourth
+    )
+    made = tilewright.matmul(
+        a, b, c=c, alpha=asked.alpha, beta=asked.beta, out_dtype=asked.types[2],
+        precision="tf32", fast_accum=asked.fast, config=config, device=on,
+    )  # fmt: skip
+    return hashlib.sha256(np.ascontiguousarray(made).tobytes()).hexdigest()
+
+
+if __name__ == "__main__":
+    kept = {name: {sort: digest(name, sort, few(FEW.sms)) for sort in SORTS} for name in ASKED}
+    sys.stdout.write(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")

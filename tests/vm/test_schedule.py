@@ -62,7 +62,9 @@ def test_parts_of_k_follow_one_another(steps: int, split: int) -> None:
     assert got == [[i, j - i] for i, j in pairwise(places)]
 
 
-@pytest.mark.parametrize(("config", "whole"), [("tma:64x16x32:1:2*3", 0), ("tma:64x16x32:1:2+3", 4)])
+@pytest.mark.parametrize(
+    ("config", "whole"), [("tma:64x16x32:1:2*3", 0), ("tma:64x16x32:1:2+3", 4)]
+)
 def test_the_same_part_of_all_tiles_comes_first(config: str, whole: int) -> None:
     made = parse(config)
     assert isinstance(made, TmaConfig)

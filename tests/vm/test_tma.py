@@ -4,6 +4,7 @@ ways to add up in one order give the same bits.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Container, Iterable, Iterator
 from functools import partial
 from itertools import pairwise
@@ -19,7 +20,7 @@ from resident import Resident, registered
 from tilewright.dtypes import decode, encode
 from tilewright.errors import ConfigError, DtypeError, LayoutError, ProblemError, TargetError
 from tilewright.run import VmDevice
-from tma_cases import ASKED, FEW, HALF, lies
+from tma_cases import ASKED, DIGESTS, FEW, HALF, SORTS, digest, lies
 
 Array = np.ndarray[Any, Any]
 
@@ -48,6 +49,14 @@ def test_d_is_exact_and_nothing_else_is_written(name: str) -> None:
     config, asked = ASKED[name]
     for seed in range(3):
         check(asked, VmDevice(FEW, seed=seed), config, seed)
+
+
+@pytest.mark.skipif(not DIGESTS.exists(), reason="tests/tma_cases.py makes the data on a GPU")
+@pytest.mark.parametrize("name", some(ASKED, SLOW))
+def test_the_bits_are_an_h200_s(name: str) -> None:
+    kept = json.loads(DIGESTS.read_text(encoding="utf-8"))[name]
+    for sort in SORTS:
+        assert digest(name, sort, VmDevice(FEW)) == kept[sort], sort
 
 
 ROUND = "tma:64x32x64:1:2", "tma:64x32x64:1:2~"

@@ -1,11 +1,10 @@
-"""2,000 random products on a GPU: exact, nothing beside D is written, some with a machine's bits."""
+"""2,000 random products on a GPU: exact, nothing else is written, some with a machine's bits."""
 
 from __future__ import annotations
 
 import math
 import random
 from collections.abc import Iterator
-from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -18,8 +17,9 @@ from problems import matrix
 from resident import registered
 from tilewright.gemm import AnyConfig, Problem, ranked
 from tilewright.gemm.problem import TYPES
-from tilewright.run import VmDevice, device
+from tilewright.run import VmDevice
 from tilewright.run.device import Device
+from tma_cases import few
 
 pytestmark = pytest.mark.sm("sm_90a")
 
@@ -75,13 +75,6 @@ class Pick:
         found = fitting[int(self.place * len(fitting))][1]
         self.taken = str(found)
         return found
-
-
-def few(sms: int) -> Device:
-    """The GPU, asked to do with so many of its SMs."""
-    made: Any = copy(device("cuda"))
-    made.target = replace(made.target, sms=sms)
-    return made  # type: ignore[no-any-return]
 
 
 @pytest.mark.timeout(600)

@@ -68,6 +68,38 @@ def test_streams_and_threads() -> None:
     assert not failed
 
 
+@pytest.mark.sm("sm_90a")
+@pytest.mark.parametrize(
+    "config", ["tma:128x64x64:2:4*5", "tma:64x64x64:2p:4+2", "tma:64x64x64:1:4d"]
+)
+def test_calls_and_replays_at_once(config: str) -> None:
+    """What a call or a graph needs besides its operands is its own."""
+    b, plans, graphs = whole(2048, 1000), [], []
+    for _ in range(2):
+        a, out = whole(900, 2048), torch.empty(900, 1000, device="cuda")
+        stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        plan = tilewright.plan(a, b, out=out, config=config)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            plan.run(a, b, out=out)
+            with torch.cuda.graph(graph, stream=stream):
+                plan.run(a, b, out=out)
+        graphs.append((graph, stream, a, out))
+        plans.append((plan, torch.cuda.Stream(), whole(900, 2048), torch.empty_like(out)))
+    torch.cuda.synchronize()
+    for _ in range(30):
+        for graph, stream, _, out in graphs:
+            with torch.cuda.stream(stream):
+                out.fill_(torch.nan)
+                graph.replay()
+        for plan, stream, a, out in plans:
+            with torch.cuda.stream(stream):
+                out.fill_(torch.nan)
+                plan.run(a, b, out=out)
+    torch.cuda.synchronize()
+    assert all(right(out, a, b) for _, _, a, out in (*graphs, *plans))
+
+
 def test_a_repeated_call_is_captured() -> None:
     a, b, out = whole(128, 64), whole(64, 128), torch.empty(128, 128, device="cuda")
     plan = tilewright.plan(a, b, out=out)
