@@ -35,7 +35,7 @@ def configs(draw: Any) -> TmaConfig:
     rows = 64 * draw(st.integers(1, 2)) * (1 if pingpong else consumers)
     tile = rows, 8 * draw(st.integers(1, 32)), draw(st.sampled_from([32, 64, 128]))
     cluster = draw(st.sampled_from([(1, 1), (1, 1), (2, 1), (1, 2), (2, 2), (4, 2)]))
-    split = draw(st.integers(1, 64)) if cluster == (1, 1) else 1
+    split = draw(st.integers(1, 64))
     tail = split > 1 and draw(st.booleans())
     more = draw(st.integers(2, 32)), cluster, pingpong, split, tail, draw(st.integers(1, 99))
     dynamic = cluster == (1, 1) and split == 1 and draw(st.booleans())

@@ -1,0 +1,15 @@
+"""What is chosen for the benchmark's table: a GPU's bits are a virtual machine's."""
+
+from __future__ import annotations
+
+import pytest
+
+from table_cases import Way, product, ways
+from tilewright.run import VmDevice
+from tma_cases import FEW, few
+
+
+@pytest.mark.sm("sm_90a")
+@pytest.mark.parametrize("way", ways(), ids=str)
+def test_the_bits_are_a_virtual_machine_s(way: Way) -> None:
+    assert product(way, few(FEW.sms)) == product(way, VmDevice(FEW))
