@@ -231,20 +231,29 @@ def _torch(torch: ModuleType) -> Kind:
         return int(raw_stream(tensor.get_device())) if raw_stream and tensor.is_cuda else 0
 
     def quick(tensors: list[Any]) -> Quick | None:
-        """By what torch guards its compiled code with; that is private, and may be missing."""
+        """By what torch's compiled code compares and makes tensors with; that is private, and may
+        be missing.
+        """
         on, device = tensors[0].get_device(), tensors[0].device
         shapes, strides = [list(t.shape) for t in tensors], [list(t.stride()) for t in tensors]
         fixed = {"dynamic_dims_sizes": shapes, "dynamic_dims_strides": strides}
         try:
-            fits = torch._C._dynamo.guards.TensorGuards(*tensors, **fixed).check
+            guards = torch._C._dynamo.guards
+            fits = guards.TensorGuards(*tensors, **fixed).check
         except (AttributeError, TypeError):
             return None
         if raw_stream is None or on < 0 or not fits(*tensors):
             return None
 
+        plain = getattr(guards, "_empty_strided_cuda", None)  # on the current GPU
+        if torch.cuda.device_count() > 1:
+            plain = None
+
         def maker(shape: Shape, dtype: str) -> Callable[[], Any]:
-            how = {"dtype": types[dtype], "device": device}
-            return partial(torch.empty_strided, shape, dlpack.compact(shape), **how)
+            layout, type_ = (shape, dlpack.compact(shape)), types[dtype]
+            if plain is not None:
+                return partial(plain, *layout, type_)
+            return partial(torch.empty_strided, *layout, dtype=type_, device=device)
 
         return Quick(fits, torch.Tensor.data_ptr, partial(raw_stream, on), maker)
 
