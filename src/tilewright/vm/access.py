@@ -188,8 +188,8 @@ def known(w: Ptr(Warp), mask: i64, space: i64, n: i64) -> i64:
         return 0
     wrong = 0
     for lane in range(32):
-        offset = w.addresses[lane] - low
-        bad = below(room, offset) | (offset + low & n - 1)
+        a = w.addresses[lane]
+        bad = below(room, a - low) | (a & n - 1)
         wrong = wrong | (bad & -((mask >> lane) & 1))
     return base if wrong == 0 else 0
 
