@@ -40,6 +40,11 @@ class Parameter:
     align: int
     array: bool = False
 
+    @property
+    def words(self) -> str:
+        """How an error names it."""
+        return f"parameter {self.name} (.{self.type})"
+
     def __str__(self) -> str:
         return f"{self.name}: .{self.type}{f'[{self.size}]' if self.array else ''} at {self.offset}"
 
@@ -60,18 +65,22 @@ class Layout:
     def align(self) -> int:
         return max((p.align for p in self.parameters), default=1)
 
+    def each(self, args: Sequence[Any]) -> list[tuple[Parameter, Any]]:
+        """Each parameter with its argument. LaunchError unless there are as many."""
+        if len(args) != len(self.parameters):
+            listed = "; ".join(map(str, self.parameters)) or "none"
+            count = f"{len(self.parameters)} parameters, {len(args)} arguments are given"
+            raise LaunchError(f"kernel {self.kernel} has {count}", hint=f"its parameters: {listed}")
+        return list(zip(self.parameters, args, strict=True))
+
     def pack(self, args: Sequence[Any]) -> bytes:
         """The block for these arguments; LaunchError names the parameter that one does not fit.
 
         An argument is an int (an address, too), a float, a NumPy scalar of the parameter's size, or
         raw bytes.
         """
-        if len(args) != len(self.parameters):
-            listed = "; ".join(map(str, self.parameters)) or "none"
-            count = f"{len(self.parameters)} parameters, {len(args)} arguments are given"
-            raise LaunchError(f"kernel {self.kernel} has {count}", hint=f"its parameters: {listed}")
         block = bytearray(self.size)
-        for parameter, value in zip(self.parameters, args, strict=True):
+        for parameter, value in self.each(args):
             block[parameter.offset : parameter.offset + parameter.size] = _bytes(parameter, value)
         return bytes(block)
 
@@ -155,4 +164,4 @@ def _float(p: Parameter, value: int | float) -> bytes:
 
 def _wrong(p: Parameter, value: Any, why: str) -> LaunchError:
     text = repr(value)
-    return LaunchError(f"parameter {p.name} (.{p.type}) can't be {text[:60]}: {why}")
+    return LaunchError(f"{p.words} can't be {text[:60]}: {why}")

@@ -1,8 +1,9 @@
 """The virtual machine as a device: memory, modules, launches.
 
     m = Machine()
-    p, q = m.upload(x), m.upload(y)              # addresses
     m.load(ptx_text)
+    m.launch("saxpy", grid=4, block=256, args=[1000, 2.0, x, y])    # arrays; y is written
+    p, q = m.upload(x), m.upload(y)                                 # or their addresses
     m.launch("saxpy", grid=4, block=256, args=[1000, 2.0, p, q])
     y = m.download(q, like=y)
 
@@ -21,8 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DtypeError, LaunchError, PtxError, TargetError
+from ..mma import TensorMap
 from ..ptx import abi, parse, tree
 from ..target import DEFAULT_DEVICE, DEVICES, Target
+from .arguments import packed
 from .code import CompiledKernel
 from .initial import initial_bytes
 from .launch import Run, Setup, Watch
@@ -130,6 +133,9 @@ class Machine:
         made.reshape(-1).view(np.uint8)[:] = self.memory.bytes(address, made.nbytes)
         return made
 
+    # For ``launch``: what lies at an address, in the order of cuTensorMapEncodeTiled.
+    tensor_map = staticmethod(TensorMap.tiled)
+
     # --- code ---
 
     def load(self, module: tree.Module | str) -> tree.Module:
@@ -187,11 +193,13 @@ class Machine:
     ) -> None:
         """Run a kernel to its end. A grid without CTAs runs nothing.
 
-        ``args`` are addresses, numbers or raw bytes, one for each parameter, or the packed
-        parameter block; ``shared`` is the dynamic shared memory in bytes, ``cluster`` the CTAs of a
-        cluster (default: as the kernel says, else one). With ``on_step`` the
-        NumPy evaluator runs one instruction at a time and shows each ``Step`` before it happens.
-        ``watch`` hears how many CTAs of how many were started.
+        ``args`` are addresses, numbers, raw bytes, tensor maps or NumPy arrays, one for each
+        parameter, or the packed parameter block. An array is copied to the machine for the launch,
+        and what is there when the kernel has ended is copied back, unless the array is read-only.
+        ``shared`` is the dynamic shared memory in bytes, ``cluster`` the CTAs of a cluster
+        (default: as the kernel says, else one). With ``on_step`` the NumPy evaluator runs one
+        instruction at a time and shows each ``Step`` before it happens. ``watch`` hears how many
+        CTAs of how many were started.
 
         Raises PtxCheckError and UnknownInstruction for a kernel that can't be run, LaunchError for
         what can't be launched, VmFault for what the kernel did; what ``on_step`` and ``watch``
@@ -201,12 +209,14 @@ class Machine:
             known = ", ".join(self.kernels) or "none"
             raise LaunchError(f"no kernel {entry!r} is loaded; there are: {known}")
         kernel = self.kernels[entry]
-        setup = self._setup(kernel.program, grid, block, args, shared, cluster)
-        run = Run(self.memory, kernel.program, setup)
-        if on_step is not None:
-            run.execute(Stepper(kernel.program, self.library, self.arch, on_step), 1, watch)
-        else:
-            run.execute(self._compiled(kernel), self.threads, watch)
+        program = kernel.program
+        with packed(self, program.params, args) as params:
+            setup = self._setup(program, grid, block, params, shared, cluster)
+            run = Run(self.memory, program, setup)
+            if on_step is not None:
+                run.execute(Stepper(program, self.library, self.arch, on_step), 1, watch)
+            else:
+                run.execute(self._compiled(kernel), self.threads, watch)
 
     def _compiled(self, kernel: _Kernel) -> CompiledKernel:
         if kernel.compiled is None:
@@ -218,22 +228,12 @@ class Machine:
         program: Program,
         grid: Dim,
         block: Dim,
-        args: Sequence[object] | bytes,
+        params: bytes,
         shared: int,
         cluster: Dim | None,
     ) -> Setup:
         grid3, block3 = _dims(grid, "grid", 0, MAX_GRID), _dims(block, "block", 1, MAX_BLOCK)
         self._fits(program, block3, shared)
-        packed = isinstance(args, bytes | bytearray | memoryview)
-        if not packed and not isinstance(args, Sequence):
-            raise LaunchError(f"args is a sequence or packed bytes, not {type(args).__name__}")
-        params = bytes(args) if packed else program.params.pack(args)
-        size = program.params.size
-        if len(params) != size:
-            raise LaunchError(
-                f"{program.name} takes {size} bytes of parameters, not {len(params)}",
-                hint="pack each parameter at its own alignment, in the order of the PTX",
-            )
         limits, sms = self.target.limits, _sms(self.target)
         ctas, explicit = self._cluster(program, grid3, cluster)
         how = (self.seed, self.step_limit, ctas, explicit, self.checked)

@@ -1,0 +1,113 @@
+"""What a launch was given for a kernel's parameters, as the bytes of their block.
+
+An array has a copy in the machine's memory while the kernel runs, and its address is the argument;
+what the kernel left there comes back to the array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import LaunchError
+from ..mma import TensorMap
+from ..ptx import abi
+from ..ptx.types import kind
+
+if TYPE_CHECKING:
+    from .machine import Machine
+
+_ADDRESS = 8  # bytes
+
+Array = npt.NDArray[Any]
+
+
+@contextmanager
+def packed(
+    machine: Machine, layout: abi.Layout, args: Sequence[object] | bytes
+) -> Iterator[bytes]:
+    """The parameter block, while arrays among the arguments are on the machine. They have what is
+    there when all ended well, those that are not read-only.
+
+    LaunchError for what the parameters can't be.
+    """
+    if isinstance(args, bytes | bytearray | memoryview):
+        yield _whole(layout, bytes(args))
+        return
+    if not isinstance(args, Sequence):
+        raise LaunchError(f"args is a sequence or packed bytes, not {type(args).__name__}")
+    arrays = _Arrays(machine)
+    try:
+        yield layout.pack([_plain(p, value, arrays) for p, value in layout.each(args)])
+        arrays.download()
+    finally:
+        arrays.free()
+
+
+def _whole(layout: abi.Layout, block: bytes) -> bytes:
+    if len(block) != layout.size:
+        raise LaunchError(
+            f"{layout.kernel} takes {layout.size} bytes of parameters, not {len(block)}",
+            hint="pack each parameter at its own alignment, in the order of the PTX",
+        )
+    return block
+
+
+def _plain(p: abi.Parameter, value: object, arrays: _Arrays) -> object:
+    """The argument as a parameter block takes it."""
+    if isinstance(value, TensorMap):
+        encoded = value.encode()
+        if len(encoded) != p.size:
+            why = f"it takes {p.size} bytes, a map has {len(encoded)}"
+            hint = "upload the bytes of its encode() where a kernel takes the address of a map"
+            raise LaunchError(f"{p.words} can't be a tensor map: {why}", hint=hint)
+        return encoded
+    if isinstance(value, np.ndarray):
+        if p.array or p.size != _ADDRESS or kind(p.type) == "float":
+            why = f"what is passed is its address, and this takes {p.size} bytes of something else"
+            raise LaunchError(f"{p.words} can't be an array of {value.dtype}: {why}")
+        return arrays.address(value)
+    return value
+
+
+class _Arrays:
+    """Arrays that are on the machine for one launch, each once."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.found: list[tuple[Array, int]] = []
+
+    def address(self, array: Array) -> int:
+        for other, address in self.found:
+            if _same(array, other):
+                return address
+            written = array.flags.writeable or other.flags.writeable
+            if written and np.shares_memory(array, other):
+                raise LaunchError(
+                    "two of the arrays share a part of their memory, and not all of it",
+                    hint="upload the whole; its parts begin at addresses behind it",
+                )
+        address = self.machine.upload(array)
+        self.found.append((array, address))
+        return address
+
+    def download(self) -> None:
+        for array, address in self.found:
+            if array.flags.writeable:
+                array[...] = self.machine.download(address, array)
+
+    def free(self) -> None:
+        for _, address in self.found:
+            self.machine.free(address)
+
+
+def _same(a: Array, b: Array) -> bool:
+    """Whether they are the same elements of the same memory."""
+    if a is b:
+        return True
+    alike = (a.dtype, a.shape, a.strides) == (b.dtype, b.shape, b.strides)
+    return alike and a.ctypes.data == b.ctypes.data and a.flags.writeable == b.flags.writeable
