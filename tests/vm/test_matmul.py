@@ -238,6 +238,22 @@ def live_pieces(on: VmDevice) -> list[Any]:
     return [p for p in on._home.memory.pieces if p.live]
 
 
+def test_all_is_given_back_though_one_is_not() -> None:
+    class Stubborn(VmDevice):
+        freed: list[int] = []
+
+        def free(self, address: int) -> None:
+            self.freed.append(address)
+            super().free(address)
+            if len(self.freed) == 2:
+                raise DeviceError("not this one")
+
+    on = Stubborn()
+    with pytest.raises(DeviceError, match="not this one"):
+        tilewright.matmul(np.ones((8, 8), np.float16), np.ones((8, 8), np.float16), device=on)
+    assert len(set(on.freed)) == 3 and not live_pieces(on)
+
+
 # --- plans --------------------------------------------------------------------------------------
 
 

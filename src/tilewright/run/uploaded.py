@@ -29,8 +29,9 @@ def borrowed(on: Device) -> Iterator[list[int]]:
             with suppress(DeviceError):
                 on.free(address)
         raise
-    for address in addresses:
-        on.free(address)
+    with ExitStack() as stack:  # all of them, whatever one says
+        for address in addresses:
+            stack.callback(on.free, address)
 
 
 class Uploaded:
