@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 import corpus_elements
+import corpus_products
 from corpus_table import CASES, CORPUS, module, run
 from tilewright.ptx import parse
 from tilewright.ptx.printer import print_module
 from tilewright.vm import Machine
 
-FAMILIES = (corpus_elements,)  # they fill the table
+FAMILIES = (corpus_elements, corpus_products)  # they fill the table
 FILES = sorted(path.stem for path in CORPUS.glob("*.ptx"))
 
 
