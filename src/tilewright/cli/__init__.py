@@ -1,5 +1,5 @@
-"""The command ``tilewright``: multiply and check, tune, show and build kernels, check PTX, explain
-instructions and layouts, draw them, look at this machine.
+"""The command ``tilewright``: multiply and check, tune, show and build kernels, check and run PTX,
+explain instructions and layouts, draw them, look at this machine.
 
 A typed error is one message on stderr and exit code 2; a wrong result is exit code 1; Ctrl-C stops
 at once with 130.
@@ -18,9 +18,9 @@ from ..errors import TilewrightError
 from . import doctor, show
 
 try:
-    from . import build, draw, gemm, isa, kernels, layout, tune
+    from . import build, draw, gemm, isa, kernels, layout, run, tune
 except ImportError as missing:  # a dependency is broken: `tilewright doctor` says which
-    build = draw = gemm = isa = kernels = layout = tune = None  # type: ignore[assignment]
+    build = draw = gemm = isa = kernels = layout = run = tune = None  # type: ignore[assignment]
     _BROKEN = str(missing)
 
 WRONG, MISUSED, STOPPED = 1, 2, 130
@@ -39,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"tilewright {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
-    for module in (gemm, tune, kernels, build, isa, layout, draw):
+    for module in (gemm, tune, kernels, build, run, isa, layout, draw):
         if module is not None:
             module.add(commands)
     doctor.add(commands)

@@ -17,6 +17,7 @@ from .. import cuda, dtypes
 from ..run import CudaDevice, Plan, VmDevice
 from . import show
 from .check import Case, verdict
+from .numbers import normal
 from .options import add_config, add_problem, add_sizes, plan_of
 
 
@@ -91,12 +92,8 @@ def _filled(plan: Plan, given: argparse.Namespace) -> Case:
     m, n, k = given.sizes
 
     def matrix(rows: int, columns: int, type_: str, row_major: bool = True) -> Any:
-        drawn: Any = np.float64 if type_ == "f64" else np.float32
-        numbers = rng.standard_normal((rows, columns), dtype=drawn)
         t = dtypes.dtype("f32" if type_ == "tf32" else type_)
-        if t.kind in ("int", "uint"):
-            numbers = np.clip(np.rint(numbers * 30 + 128 * (t.kind == "uint")), -128, 255)
-            numbers = np.clip(numbers, None, 127) if t.kind == "int" else np.abs(numbers)
+        numbers = normal(rng, (rows, columns), t)
         return numbers.astype(t.numpy, order="C" if row_major else "F")
 
     p = plan.problem
@@ -156,19 +153,14 @@ def _watched(plan: Plan) -> Iterator[None]:
 def _report_time(plan: Plan, times: Times) -> None:
     best = min(times.runs)
     runs = "run" if len(times.runs) == 1 else f"best of {len(times.runs)} runs"
-    show.row("time", f"{_time(best)} ({runs}; the first, with compiling, {_time(times.first)})")
+    first = f"the first, with compiling, {show.seconds(times.first)}"
+    show.row("time", f"{show.seconds(best)} ({runs}; {first})")
     if best > 0:
         rate = plan.problem.flops / best / 1e9
         rated = f"{rate / 1e3:.4g} TFLOP/s" if rate >= 100 else f"{rate:.3g} GFLOP/s"
         floor = plan.roofline if isinstance(plan.device, CudaDevice) else None
         share = f", {floor.seconds / best:.0%} of the roofline" if floor else ""
         show.row("rate", f"{rated}{share}")
-
-
-def _time(seconds: float) -> str:
-    if seconds >= 1:
-        return f"{seconds:.3g} s"
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
 
 
 # --- how right ---------------------------------------------------------------------------------

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import Any
 
 from .. import ptx
 from ..errors import ProblemError
 from . import show
 from .options import add_config, add_problem, add_sizes, plan_of
+from .source import read
 
 
 def add(commands: Any) -> None:
@@ -54,9 +54,7 @@ def _ptx(given: argparse.Namespace) -> int:
 
 def _check(name: str) -> int:
     """Parse and check a file; each error with its line and a caret."""
-    given = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    source = given.decode(errors="replace")
-    module = ptx.parse(source, name)
+    module = read(name)
     found = list(ptx.problems(module))
     for problem in found:
         show.error(str(problem))

@@ -10,13 +10,13 @@ from pathlib import Path
 from ..errors import TilewrightError
 
 
-def write(name: str, text: str) -> None:
-    """Write a file in one step, so that nobody sees half of it; ``-`` is standard output.
+def write(name: str, data: str | bytes) -> None:
+    """Write a file in one step, so that nobody sees half of it; ``-`` is standard output for text.
 
     TilewrightError where it can't be written, or is something else than a file: a device, a pipe.
     """
-    if name == "-":
-        sys.stdout.write(text)
+    if name == "-" and isinstance(data, str):
+        sys.stdout.write(data)
         sys.stdout.flush()
         return
     try:
@@ -25,19 +25,19 @@ def write(name: str, text: str) -> None:
             raise TilewrightError(f"{name or 'nothing'} is no file", hint="name one in a folder")
         if path.exists() and not path.is_file():
             raise TilewrightError(f"{name} is no plain file", hint="- writes to standard output")
-        _replace(path, text)
+        _replace(path, data.encode() if isinstance(data, str) else data)
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise TilewrightError(f"can't write {name!r}: {reason}") from None
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, data: bytes) -> None:
     if path.exists() and not os.access(path, os.W_OK):
         raise PermissionError(None, "it is read-only")
     temporary = path.with_name(f".{path.name[:64]}.{os.getpid()}.part")
     try:
-        with open(temporary, "x", encoding="utf-8") as file:
-            file.write(text)
+        with open(temporary, "xb") as file:
+            file.write(data)
         if path.exists():
             temporary.chmod(path.stat().st_mode & 0o7777)
         os.replace(temporary, path)

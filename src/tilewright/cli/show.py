@@ -23,6 +23,13 @@ def row(name: str, text: str, style: str = "", width: int = _WIDTH) -> None:
     _console(sys.stdout).print(Text(f"{name:<{width - 1}} ", "bold") + Text(text, style))
 
 
+def seconds(given: float) -> str:
+    """A time in the unit that suits it."""
+    if given >= 1:
+        return f"{given:.3g} s"
+    return f"{given * 1e3:.3g} ms" if given >= 1e-3 else f"{given * 1e6:.3g} µs"
+
+
 def error(message: str, hint: str = "") -> None:
     """An error, with its hint, as one message."""
     hinted = f"{message}\n  hint: {hint}" if hint else message

@@ -45,6 +45,15 @@ class Parameter:
         """How an error names it."""
         return f"parameter {self.name} (.{self.type})"
 
+    @property
+    def takes_address(self) -> bool:
+        """Whether it has 64 bits that are no float."""
+        return not self.array and self.size == 8 and kind(self.type) != "float"
+
+    def pack(self, value: Any) -> bytes:
+        """Its bytes; LaunchError for what does not fit. ``Layout.pack`` says what may be given."""
+        return _bytes(self, value)
+
     def __str__(self) -> str:
         return f"{self.name}: .{self.type}{f'[{self.size}]' if self.array else ''} at {self.offset}"
 
@@ -81,7 +90,7 @@ class Layout:
         """
         block = bytearray(self.size)
         for parameter, value in self.each(args):
-            block[parameter.offset : parameter.offset + parameter.size] = _bytes(parameter, value)
+            block[parameter.offset : parameter.offset + parameter.size] = parameter.pack(value)
         return bytes(block)
 
 

@@ -16,12 +16,9 @@ import numpy.typing as npt
 from ..errors import LaunchError
 from ..mma import TensorMap
 from ..ptx import abi
-from ..ptx.types import kind
 
 if TYPE_CHECKING:
     from .machine import Machine
-
-_ADDRESS = 8  # bytes
 
 Array = npt.NDArray[Any]
 
@@ -67,9 +64,8 @@ def _plain(p: abi.Parameter, value: object, arrays: _Arrays) -> object:
             raise LaunchError(f"{p.words} can't be a tensor map: {why}", hint=hint)
         return encoded
     if isinstance(value, np.ndarray):
-        if p.array or p.size != _ADDRESS or kind(p.type) == "float":
-            why = f"what is passed is its address, and this takes {p.size} bytes of something else"
-            raise LaunchError(f"{p.words} can't be an array of {value.dtype}: {why}")
+        if not p.takes_address:
+            raise LaunchError(f"{p.words} can't be an array of {value.dtype}: it takes no address")
         return arrays.address(value)
     return value
 
