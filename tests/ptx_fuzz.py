@@ -32,11 +32,11 @@ LONGEST = 6000  # characters of a seed
 HOSTILE = (
     *("", " ", "\0", "\n", "\ufeff", "é", "٣", "0xFFFFFFFFFFFFFFFFF", "9" * 40),
     *"""{ } ( ) [ ] ; : , + - < > = ! @ | " // /* */ \\ 0 -1 1e9999 0x 0f 0f3F80000 0b2 08
-    0d7FF0000000000000 4294967296 18446744073709551616U %p0 %r1 %rd1 %tid.x %laneid _ .x .b32 .f32 .u64
-    .v2 .v4 .pred .reg .shared .global .const .local .param .align .extern .visible .entry .func .loc .file
-    .section .pragma .branchtargets .calltargets .callprototype .maxntid .reqnctapercluster .version
-    .target .address_size ret bra call mov ld.global.u32 st.shared.v4.f32 cp.async.bulk.tensor.5d
-    mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
+    0d7FF0000000000000 4294967296 18446744073709551616U %p0 %r1 %rd1 %tid.x %laneid _ .x .b32 .f32
+    .u64 .v2 .v4 .pred .reg .shared .global .const .local .param .align .extern .visible .entry
+    .func .loc .file .section .pragma .branchtargets .calltargets .callprototype .maxntid
+    .reqnctapercluster .version .target .address_size ret bra call mov ld.global.u32
+    st.shared.v4.f32 cp.async.bulk.tensor.5d mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
     wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16""".split(),
 )
 
