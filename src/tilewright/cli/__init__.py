@@ -18,18 +18,13 @@ from ..errors import TilewrightError
 from . import doctor, show
 
 try:
-    from . import build, draw, gemm, isa, kernels, layout, run, tune
+    from . import build, coverage, draw, gemm, isa, kernels, layout, run, tune
 except ImportError as missing:  # a dependency is broken: `tilewright doctor` says which
-    build = draw = gemm = isa = kernels = layout = run = tune = None  # type: ignore[assignment]
+    build = coverage = draw = gemm = isa = kernels = None  # type: ignore[assignment]
+    layout = run = tune = None  # type: ignore[assignment]
     _BROKEN = str(missing)
 
 WRONG, MISUSED, STOPPED = 1, 2, 130
-
-
-def _said(error: OSError | MemoryError) -> str:
-    if isinstance(error, OSError) and error.filename:
-        return f"{error.filename}: {error.strerror}"
-    return str(error) or "there is not enough memory"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -39,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"tilewright {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
-    for module in (gemm, tune, kernels, build, run, isa, layout, draw):
+    for module in (gemm, tune, kernels, build, run, coverage, isa, layout, draw):
         if module is not None:
             module.add(commands)
     doctor.add(commands)
@@ -63,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, BrokenPipeError):  # `tilewright ptx … | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
-        show.error(_said(error))
+        show.error(show.reason(error))
         return MISUSED
     except KeyboardInterrupt:
         show.error("stopped")

@@ -36,6 +36,13 @@ def error(message: str, hint: str = "") -> None:
     _console(sys.stderr).print(Text("error: ", "bold red") + Text(hinted))
 
 
+def reason(error: Exception) -> str:
+    """What an error says, in the words of the command."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error) or "there is not enough memory"
+
+
 def warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """A warning; in place of ``warnings.showwarning``."""
     _console(sys.stderr).print(Text("warning: ", "bold yellow") + Text(str(message)))

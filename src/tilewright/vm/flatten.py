@@ -34,12 +34,12 @@ class _Family:
     declared: tree.RegDecl
 
 
-class _Scope:
+class Scope:
     """Names of one ``{ }``, looked up outward. What a name means: Reg, Vec, Addr, Special, Const, a
     label's key (str) or the keys of a list of branch targets.
     """
 
-    def __init__(self, number: int, outer: _Scope | None = None) -> None:
+    def __init__(self, number: int, outer: Scope | None = None) -> None:
         self.number, self.outer = number, outer
         self.names: dict[str, Any] = {}
         self.families: dict[str, _Family] = {}
@@ -47,9 +47,9 @@ class _Scope:
     def label(self, name: str) -> str:
         return f"{name}#{self.number}"
 
-    def find(self, name: str) -> tuple[_Scope, Any] | None:
+    def find(self, name: str) -> tuple[Scope, Any] | None:
         """The scope that has the name and what it means there."""
-        scope: _Scope | None = self
+        scope: Scope | None = self
         member = _FAMILY.fullmatch(name)
         while scope:
             if name in scope.names:
@@ -149,11 +149,11 @@ class Flattener:
 
     # --- statements ---
 
-    def scope(self, outer: _Scope | None) -> _Scope:
+    def scope(self, outer: Scope | None) -> Scope:
         self.scopes += 1
-        return _Scope(self.scopes, outer)
+        return Scope(self.scopes, outer)
 
-    def walk(self, body: tuple[tree.Statement, ...], scope: _Scope) -> None:
+    def walk(self, body: tuple[tree.Statement, ...], scope: Scope) -> None:
         for s in body:
             if isinstance(s, tree.Label):
                 scope.names[s.name] = scope.label(s.name)
@@ -163,7 +163,7 @@ class Flattener:
         for s in body:
             self.statement(s, scope)
 
-    def statement(self, s: tree.Statement, scope: _Scope) -> None:
+    def statement(self, s: tree.Statement, scope: Scope) -> None:
         if isinstance(s, tree.Instruction):
             self.instruction(s, scope)
         elif isinstance(s, tree.Label):
@@ -177,7 +177,7 @@ class Flattener:
         elif isinstance(s, tree.Loc):
             self.loc = s
 
-    def variable(self, scope: _Scope, v: tree.Variable) -> None:
+    def variable(self, scope: Scope, v: tree.Variable) -> None:
         if v.space == "shared":
             scope.names[v.name] = Addr(None, self.shared.offsets[id(v)], "shared")
         elif v.space in ("local", "param"):  # a .param of a body is what a call passes
@@ -186,7 +186,7 @@ class Flattener:
             self.local_bytes = start + size
             scope.names[v.name] = Addr(None, start, "local")
 
-    def declare(self, d: tree.RegDecl, scope: _Scope) -> None:
+    def declare(self, d: tree.RegDecl, scope: Scope) -> None:
         for name in d.names:
             if d.count is None:
                 scope.names[name] = self.register(name, d)
@@ -202,7 +202,7 @@ class Flattener:
         self.registers.append(Register(name, type_, bits(type_)))
         return Reg(len(self.registers) - 1)
 
-    def instruction(self, s: tree.Instruction, scope: _Scope) -> None:
+    def instruction(self, s: tree.Instruction, scope: Scope) -> None:
         f = self.form(s)
         if "call" in f.effects:
             self.append(s, f, *self.call(s, f, scope), scope)
@@ -216,7 +216,7 @@ class Flattener:
         self.append(s, f, dests, sources, scope)
 
     def append(
-        self, s: tree.Instruction, f: Form, dests: Operands, sources: Operands, scope: _Scope
+        self, s: tree.Instruction, f: Form, dests: Operands, sources: Operands, scope: Scope
     ) -> None:
         guard = self.lookup(s.guard.reg.name, scope, s.pos) if s.guard else None
         if self.loc:
@@ -224,7 +224,7 @@ class Flattener:
         negated = bool(s.guard and s.guard.negated)
         self.ops.append(Op(len(self.ops), f, dests, sources, guard, negated, s.pos))
 
-    def call(self, s: tree.Instruction, f: Form, scope: _Scope) -> tuple[Operands, Operands]:
+    def call(self, s: tree.Instruction, f: Form, scope: Scope) -> tuple[Operands, Operands]:
         """Results and sources of a call, each typed as the function has it: the callee's name, then
         the arguments. A ``.param`` variable stands there as its address.
         """
@@ -252,7 +252,7 @@ class Flattener:
             hint = f".extern .func {function.name} takes {takes} and returns {gives}"
             raise self.error(f"{function.name} is not what the module declares", pos, hint)
 
-    def passed(self, spec: OperandSpec, o: tree.Operand, scope: _Scope, pos: int) -> Arg:
+    def passed(self, spec: OperandSpec, o: tree.Operand, scope: Scope, pos: int) -> Arg:
         found = self.lookup(o.name, scope, pos) if isinstance(o, tree.Symbol) else None
         return found if isinstance(found, Addr) else self.argument(spec, o, scope, pos)
 
@@ -268,13 +268,13 @@ class Flattener:
 
     # --- operands ---
 
-    def is_predicate(self, operand: object, scope: _Scope) -> bool:
+    def is_predicate(self, operand: object, scope: Scope) -> bool:
         if isinstance(operand, tree.Not):
             return True
         found = self.lookup(operand.name, scope, -1) if isinstance(operand, tree.Reg) else None
         return isinstance(found, Reg) and self.registers[found.index].width == 1
 
-    def lookup(self, name: str, scope: _Scope, pos: int) -> Any:
+    def lookup(self, name: str, scope: Scope, pos: int) -> Any:
         """What a name means here."""
         base, _, component = name.partition(".")
         found = scope.find(base)
@@ -291,7 +291,7 @@ class Flattener:
             return meaning.items["xyzw".index(component)]
         return meaning
 
-    def argument(self, spec: OperandSpec, o: tree.Operand, scope: _Scope, pos: int) -> Arg:
+    def argument(self, spec: OperandSpec, o: tree.Operand, scope: Scope, pos: int) -> Arg:
         if isinstance(o, tree.Reg | tree.Symbol):
             offset = o.offset if isinstance(o, tree.Symbol) else 0
             found = self.lookup(o.name, scope, pos)
@@ -309,7 +309,7 @@ class Flattener:
             return Vec(tuple(self.argument(spec, item, scope, pos) for item in o.items))
         return Not(self.lookup(o.operand.name, scope, pos)) if isinstance(o, tree.Not) else None
 
-    def address(self, o: tree.Address, scope: _Scope, pos: int) -> Addr:
+    def address(self, o: tree.Address, scope: Scope, pos: int) -> Addr:
         if isinstance(o.base, tree.Imm):
             return Addr(None, o.base.value + o.offset)
         found = self.lookup(o.base.name, scope, pos)
