@@ -70,6 +70,8 @@ class Case:
     make: Callable
     launch: dict[str, Any] = field(default_factory=dict)
     slow: bool = False
+    fails: str = ""  # the error that the machine tells of instead
+    says: str = ""  # what is printed
 
     def __str__(self) -> str:
         return f"{self.file}-{self.make.__name__}"
@@ -78,11 +80,12 @@ class Case:
 CASES: list[Case] = []
 
 
-def case(*files: str, kernel: str = "", slow: bool = False, **launch: Any) -> Callable:
+def case(*files: str, kernel: str = "", slow=False, fails="", says="", **launch: Any) -> Callable:
     """Put a kernel into the table, once for each PTX file that has it."""
 
     def put(make: Callable) -> Callable:
-        CASES.extend(Case(kernel or make.__name__, f, make, launch, slow) for f in files)
+        name = kernel or make.__name__
+        CASES.extend(Case(name, f, make, launch, slow, fails, says) for f in files)
         return make
 
     return put

@@ -5,13 +5,23 @@ from __future__ import annotations
 import pytest
 
 import corpus_elements
+import corpus_hopper
+import corpus_language
+import corpus_numbers
 import corpus_products
 from corpus_table import CASES, CORPUS, module, run
+from tilewright.errors import TilewrightError
 from tilewright.ptx import parse
 from tilewright.ptx.printer import print_module
 from tilewright.vm import Machine
 
-FAMILIES = (corpus_elements, corpus_products)  # they fill the table
+FAMILIES = (  # they fill the table
+    corpus_elements,
+    corpus_hopper,
+    corpus_language,
+    corpus_numbers,
+    corpus_products,
+)
 FILES = sorted(path.stem for path in CORPUS.glob("*.ptx"))
 
 
@@ -20,8 +30,13 @@ def marked(cases):
 
 
 @pytest.mark.parametrize("case", marked(CASES))
-def test_a_kernel_gives_what_numpy_gives(case):
-    run(case, Machine())
+def test_a_kernel_gives_what_numpy_gives(case, capsys):
+    if case.fails:
+        with pytest.raises(TilewrightError, match=case.fails):
+            run(case, Machine())
+    else:
+        run(case, Machine())
+        assert capsys.readouterr().out == case.says
 
 
 @pytest.mark.parametrize("file", FILES)
