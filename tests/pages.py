@@ -2,8 +2,8 @@
 
 A file's ``python`` blocks run in order in one namespace, each at its own lines of the file. A
 ``text`` block right after one is what it prints. In a ``console`` block, ``$ tilewright …`` and
-``$ make demo`` are run, and the lines below are their output. In shown output ``…`` stands for
-anything, and a time or a rate for any other.
+``$ make demo`` are run, and the lines below are their output; a backslash ends a line of a command
+that goes on. In shown output ``…`` stands for anything, and a time or a rate for any other.
 
     python tests/pages.py README.md
 """
@@ -102,7 +102,7 @@ def check(file: Path, machine: bool = True) -> None:
         elif block.language == "text" and block.follows:
             assert matches(block.text, printed), f"{where} now prints:\n{printed}"
         elif block.language == "console":
-            for session in block.text.split("$ ")[1:]:
+            for session in block.text.replace("\\\n", "").split("$ ")[1:]:
                 command, _, shown = session.partition("\n")
                 output = run_command(command)
                 assert output is None or matches(shown, output), f"{where} {command}:\n{output}"
