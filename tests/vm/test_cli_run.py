@@ -82,6 +82,8 @@ MISUSE = {
     "a number's size": ([*SGEMM, *args(A, B, C, "n=u64:4")], "--arg n=.* 8 bytes, it takes 4"),
     "a float": ([*SGEMM, *args(A, B, C, "n=f32:4")], "float32 is no .u32"),
     "a map": ([*SGEMM, *args(A, "m=map:a:box=4x4", C, "n=u32:4")], "that has 128 bytes"),
+    "a huge shape": ([*SGEMM, *args("a=ones:f32:0x" + 19 * "9", B, C, "n=u32:4")], "of this shape"),
+    "no end": ([*SGEMM, *args("a=ones:f32:" + 5000 * "9", B, C, "n=u32:4")], "are no sizes"),
     "a range": ([*SGEMM, *args(A, B, C, "n=u32:-4")], "u32 has numbers from 0 to 4294967295"),
     "a range of floats": ([*SGEMM, *args(A, B, C, "n=f16:1e6")], "out of f16's range"),
     "no number": ([*SGEMM, *args(A, B, C, "n=u32:four")], "'four' is no whole number"),
@@ -116,6 +118,20 @@ def test_misuse_is_one_message(
     code, _, err = said(capsys, *given)
     assert code == 2 and err.startswith("error: ") and re.search(words, err), err
     assert "Traceback" not in err
+
+
+TYPES = "pred u4 s4 u8 s8 u16 s64 e2m1 e2m3 e3m2 e4m3 e5m2 ue8m0 f16 bf16 f64".split()
+
+
+@pytest.mark.parametrize("type_", TYPES)
+@pytest.mark.parametrize("kind", ["zeros", "ones", "arange", "random"])
+def test_every_type_that_numpy_has(capsys: Any, tmp_path: Path, type_: str, kind: str) -> None:
+    file = tmp_path / "k.ptx"
+    head = ".version 8.0\n.target sm_90\n.address_size 64\n"
+    file.write_text(f"{head}.entry k(.param .u64 p) {{ ret; }}")
+    shape = [str(file), "--grid", "4", "--block", "32", "--cluster", "2", "--arch", "sm_90"]
+    code, out, _ = said(capsys, *shape, *args(f"x={kind}:{type_}:3x5"))
+    assert code == 0 and f"x         {type_} 3×5, " in out and "clusters of 2, seed" in out
 
 
 def test_a_file_of_two_kernels_needs_a_name(capsys: Any, tmp_path: Path) -> None:

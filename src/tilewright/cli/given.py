@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -128,10 +129,13 @@ class Given:
 
     def _placed(self, t: DType, shape: tuple[int, ...]) -> Placed:
         """Zeros. DeviceError where the machine has no room."""
-        size = int(np.prod(shape, dtype=object)) * t.numpy.itemsize
+        size = prod(shape) * t.numpy.itemsize
         address = self.machine.alloc(size)
-        array = self.machine.memory.bytes(address, size).view(t.numpy).reshape(shape)
-        return Placed(array, t, address)
+        flat = self.machine.memory.bytes(address, size).view(t.numpy)
+        try:
+            return Placed(flat.reshape(shape), t, address)
+        except (ValueError, OverflowError) as error:  # 0 of too many
+            raise LaunchError(f"NumPy has no array of this shape: {error}") from None
 
     # --- tensor maps ---
 
@@ -172,7 +176,7 @@ def _unknown(message: str) -> LaunchError:
 def _sizes(text: str) -> tuple[int, ...]:
     """``64x128`` as numbers."""
     words = text.split("x")
-    if not all(word.isascii() and word.isdecimal() for word in words):
+    if not all(word.isascii() and word.isdecimal() and len(word) < 20 for word in words):
         raise LaunchError(f"{text!r} are no sizes, as 64x128")
     return tuple(map(int, words))
 

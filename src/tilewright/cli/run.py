@@ -147,7 +147,8 @@ def _words(placed: Placed) -> str:
     if numbers.size:
         with np.errstate(invalid="ignore", over="ignore"):
             mean = float(numbers.mean())
-        words.append(f"{numbers.min():.6g} … {numbers.max():.6g}, mean {mean:.6g}")
+        form = ".6g" if t.kind == "float" else "d"
+        words.append(f"{numbers.min():{form}} … {numbers.max():{form}}, mean {mean:.6g}")
     words.append(f"{nans} NaN{'s' * (nans != 1)}" if t.kind == "float" else "")
     words.append(f"bits {hashlib.sha256(array.tobytes()).hexdigest()[:16]}")
     return ", ".join(filter(None, words))
