@@ -213,7 +213,7 @@ def doubles(rng):
     return functions(points(rng, float), rows, 1e-14)
 
 
-@case("functions", grid=2, block=64, fails="calls of functions")
+@case("functions", grid=2, block=64)
 def doubles_called(rng):
     rows = (math.sin, lambda v: math.cos(v * 1e12), lambda v: abs(v) ** 1.7)
     return functions(points(rng, float), rows, 1e-14)

@@ -1,5 +1,6 @@
 // What the language has: calls, pointers to functions, classes, switches, local arrays, printing.
 // nvcc language: -arch=sm_80 -O3
+// nvcc language_debug: -arch=sm_80 -G
 #include <assert.h>
 #include <stdio.h>
 

@@ -328,11 +328,11 @@ def test_an_unknown_instruction_shows_before_anything_runs():
     assert machine.download(place, zeros())[0] == 2
 
 
-def test_a_call_shows_when_its_kernel_is_launched():
+def test_a_missing_function_shows_when_its_kernel_is_launched():
     machine = Machine()
-    text = kernel("call f, ();", ".func f() { ret; }")
+    text = kernel("call f, ();", ".extern .func f();")
     machine.load(text)
-    with pytest.raises(PtxCheckError, match="does not run calls of functions yet") as caught:
+    with pytest.raises(PtxCheckError, match="f has no body in this module") as caught:
         machine.launch("k", 1, 1, [0] * 10)
     assert caught.value.place is not None
 
@@ -344,7 +344,7 @@ def test_a_call_shows_when_its_kernel_is_launched():
         (".version 8.0\n.target sm_90a\n.visible .entry k() { add.u32 %r1 %r2; }", PtxSyntaxError),
         (".version 8.0\n.target sm_100a\n.entry k() { ret; }", TargetError),
         (".version 8.0\n.target sm_90a\n.extern .global .u32 x;", PtxError),
-        (".version 8.0\n.target sm_90a\n.func f();\n.global .u64 x = f;", PtxError),
+        (".version 8.0\n.target sm_90a\n.global .u64 x = y;", PtxError),
         (17, PtxError),
     ],
 )

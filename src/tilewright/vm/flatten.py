@@ -18,6 +18,7 @@ from ..ptx.externs import EXTERNS
 from ..ptx.isa import Form, OperandSpec, form
 from ..ptx.specials import WARP_SIZE, special
 from ..ptx.types import bits, kind
+from .inline import code_addresses, inline, reached, returned
 from .later import awaited
 from .operands import Addr, Arg, Const, Not, Op, Reg, Register, Shared, Special, Vec
 
@@ -68,9 +69,12 @@ class SharedMemory:
     """
 
     def __init__(self, module: tree.Module, function: tree.Function) -> None:
-        named = {n for i in function.instructions() for o in i.operands for n in _symbols(o)}
+        code = (function, *reached(module, function).values())
+        instructions = (i for f in code for i in f.instructions())
+        named = {n for i in instructions for o in i.operands for n in _symbols(o)}
         top = (v for v in module.items if isinstance(v, tree.Variable) and v.name in named)
-        found = [v for v in (*top, *_variables(function.body or ())) if v.space == "shared"]
+        own = (v for f in code for v in _variables(f.body or ()))
+        found = [v for v in (*top, *own) if v.space == "shared"]
         self.size, self.align = 0, DYNAMIC_ALIGN
         self.offsets: dict[int, int] = {}
         for v in found:
@@ -130,15 +134,19 @@ class Flattener:
         self.local_bytes = 0
         self.scopes = 0
         self.shared = SharedMemory(module, function)
-        root = self.scope(None)
+        self.calling: list[str] = []
+        self.functions = code_addresses(module)
+        self.root = root = self.scope(None)
+        root.names |= {name: Const(address) for name, address in self.functions.items()}
         for name, address in addresses.items():
             root.names[name] = Addr(None, address, "global")
         for item in module.items:
             if isinstance(item, tree.Variable) and id(item) in self.shared.offsets:
                 self.variable(root, item)
+        own = self.scope(root)
         for parameter in abi.layout(function).parameters:
-            root.names[parameter.name] = Addr(None, parameter.offset, "param")
-        self.walk(function.body or (), self.scope(root))
+            own.names[parameter.name] = Addr(None, parameter.offset, "param")
+        self.walk(function.body or (), self.scope(own))
 
     def error(self, message: str, pos: int, hint: str = "") -> PtxCheckError:
         return PtxCheckError(message, place=self.place(pos), hint=hint)
@@ -203,8 +211,11 @@ class Flattener:
         return Reg(len(self.registers) - 1)
 
     def instruction(self, s: tree.Instruction, scope: Scope) -> None:
+        s = returned(s, scope)
         f = self.form(s)
         if "call" in f.effects:
+            if inline(self, s, scope):
+                return
             self.append(s, f, *self.call(s, f, scope), scope)
             return
         specs = f.signature(s.operands, lambda o: self.is_predicate(o, scope))
@@ -229,10 +240,11 @@ class Flattener:
         the arguments. A ``.param`` variable stands there as its address.
         """
         results, callee, arguments, *_ = s.operands
-        function = EXTERNS.get(callee.name) if isinstance(callee, tree.Symbol) else None
+        assert isinstance(callee, tree.Symbol)
+        function = EXTERNS.get(callee.name)
         if function is None:
-            hint = f"it has {' and '.join(EXTERNS)}; a kernel whose functions are all inlined runs"
-            raise self.error("the virtual machine does not run calls of functions yet", s.pos, hint)
+            hint = f"the virtual machine has {' and '.join(EXTERNS)}"
+            raise self.error(f"{callee.name} has no body in this module", s.pos, hint)
         self.check_declared(function, s.pos)
         found = []
         for given, formals, dest in ((results, function.results, True),

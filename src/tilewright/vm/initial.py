@@ -14,7 +14,8 @@ from .flatten import immediate
 def initial_bytes(v: tree.Variable, addresses: Mapping[str, int]) -> bytes:
     """A global or constant variable's initial bytes; what the initialiser leaves out is zero.
 
-    ``addresses`` are the global variables'. Raises PtxError for the address of anything else.
+    ``addresses`` are the global variables' and functions'. Raises PtxError for the address of
+    anything else.
     """
     size, _ = abi.extent(v)
     out = bytearray(size)
@@ -51,4 +52,5 @@ def _number(v: tree.Variable, value: object, addresses: Mapping[str, int]) -> in
     if isinstance(value, tree.Symbol) and value.name in addresses:
         return addresses[value.name] + value.offset
     name = value.name if isinstance(value, tree.Symbol) else value
-    raise PtxError(f"{v.name} begins with the address of {name}, which is no global variable")
+    why = "which is neither a global variable nor a function"
+    raise PtxError(f"{v.name} begins with the address of {name}, {why}")

@@ -28,6 +28,7 @@ from ..target import DEFAULT_DEVICE, DEVICES, Target
 from .arguments import packed
 from .code import CompiledKernel
 from .initial import initial_bytes
+from .inline import code_addresses
 from .launch import Run, Setup, Watch
 from .library import Library, Store
 from .memory import Memory
@@ -169,7 +170,7 @@ class Machine:
         addresses = {name: self.memory.allocate(size) for name, size in sizes.items()}
         try:
             for v in (v for v in found if v.init):  # the others are zeros, as new memory is
-                data = initial_bytes(v, addresses)
+                data = initial_bytes(v, code_addresses(module) | addresses)
                 self.memory.bytes(addresses[v.name], len(data))[:] = np.frombuffer(data, np.uint8)
         except PtxError:
             for address in addresses.values():

@@ -15,6 +15,7 @@ from ..errors import Place
 from ..ptx import abi, check, print_module, tree
 from .analysis import communicates, exposed, is_divergent, liveness, places, products, weight
 from .flatten import Flattener
+from .inline import reached
 from .operands import CodeBlock, Op, Register
 from .state import Warp
 
@@ -130,9 +131,10 @@ def build(module: tree.Module, function: tree.Function, addresses: dict[str, int
 
 
 def _alone(module: tree.Module, function: tree.Function) -> tree.Module:
-    """The module without the bodies of other functions."""
+    """The module without the bodies of functions that the kernel does not call."""
+    kept = {function.name, *reached(module, function)}
     items = (
-        replace(i, body=None) if isinstance(i, tree.Function) and i.name != function.name else i
+        replace(i, body=None) if isinstance(i, tree.Function) and i.name not in kept else i
         for i in module.items
     )
     return replace(module, items=tuple(items))
