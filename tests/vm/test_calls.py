@@ -7,8 +7,10 @@ import pytest
 
 from simt import both, kernel, launch, store, zeros
 from tilewright.errors import PtxCheckError, VmFault
+from tilewright.ptx import parse, tree
 from tilewright.vm import Machine
 
+HEAD = ".version 8.6\n.target sm_90a\n.address_size 64\n"
 AFFINE = """
 .func (.param .b32 out) affine(.param .b32 a, .param .b32 b) {
   .reg .b32 %r<4>; .reg .pred %p;
@@ -104,3 +106,14 @@ def test_a_function_that_calls_itself_is_refused():
     with pytest.raises(PtxCheckError, match="recursive calls yet") as caught:
         launch(Machine(), kernel("call a, ();", top), [zeros(40)], block=40)
     assert caught.value.hint == "a calls b calls a"
+
+
+def test_a_built_call_with_other_arguments_is_refused():
+    (f,) = (g for g in parse(HEAD + AFFINE).items)
+    nothing = tree.Vector(())
+    call = tree.Instruction("call", (nothing, tree.Symbol("affine"), nothing))
+    module = tree.Module(target=("sm_90a",), items=(f, tree.Function("k", body=(call,))))
+    machine = Machine()
+    machine.load(module)
+    with pytest.raises(PtxCheckError, match="affine has other results or arguments"):
+        machine.launch("k", 1, 1)

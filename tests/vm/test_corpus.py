@@ -7,6 +7,7 @@ import pytest
 import corpus_elements
 import corpus_hopper
 import corpus_language
+import corpus_memory
 import corpus_numbers
 import corpus_products
 from corpus_table import CASES, CORPUS, module, run
@@ -19,6 +20,7 @@ FAMILIES = (  # they fill the table
     corpus_elements,
     corpus_hopper,
     corpus_language,
+    corpus_memory,
     corpus_numbers,
     corpus_products,
 )

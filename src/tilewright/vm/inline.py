@@ -120,13 +120,18 @@ def _body(flat: Flattener, call: tree.Instruction, function: tree.Function, end:
     inner, loc = flat.scope(flat.root), flat.loc
     inner.names[RETURN] = inner.label(RETURN)
     results, _, arguments, *_ = call.operands
+    sides = ((function.results, results), (function.params, arguments))
+    if any(len(formals) != len(given.items) for formals, given in sides):
+        raise flat.error(f"{function.name} has other results or arguments", call.pos)
     for formal, given in zip(function.params, arguments.items, strict=True):
         _bind(flat, call, formal, given, inner, end, into=True)
     for formal, given in zip(function.results, results.items, strict=True):
         _bind(flat, call, formal, given, inner, end, into=False)
     flat.calling.append(function.name)
-    flat.walk(function.body or (), inner)
-    flat.calling.pop()
+    try:
+        flat.walk(function.body or (), inner)
+    finally:
+        flat.calling.pop()
     flat.labels.setdefault(len(flat.ops), []).append(inner.names[RETURN])
     flat.loc = loc
     for formal, given in zip(function.results, results.items, strict=True):
