@@ -51,8 +51,8 @@ def test_it_says_what_a_launch_would(file: Path) -> None:
     module = ptx.parse(file.read_text(), str(file))
     found = coverage(module)
     assert runs(module) is not (any(need.refused for need in found.needs) or bool(found.others))
-    total = sum(len(list(f.instructions())) for f in module.functions.values())
-    assert sum(need.count for need in found.needs) == total
+    words = {need.opcode for need in found.needs}
+    assert {i.opcode for entry in module.entries for i in entry.instructions()} <= words
 
 
 @pytest.mark.parametrize(("opcode", "line"), REFUSED.items(), ids=REFUSED)
@@ -72,6 +72,23 @@ def test_what_is_no_instruction_is_refused_too() -> None:
     found = coverage(module)
     assert not runs(module) and found.others
     assert not any(need.refused for need in found.needs)
+
+
+CALLED = ".func f() {{ .reg .u32 %r<3>; {line}\n ret; }}"
+
+
+@pytest.mark.parametrize("call", ["", "call f, ();"])
+def test_a_function_counts_where_a_kernel_calls_it(call: str) -> None:
+    module = ptx.parse(kernel(HEAD + call, top=CALLED.format(line=REFUSED["ad.u32"])))
+    found = {need.opcode: need for need in coverage(module).needs}
+    assert runs(module) is not ("ad.u32" in found) and ("ad.u32" in found) is bool(call)
+
+
+def test_functions_alone() -> None:
+    head = ".version 8.0\n.target sm_90\n.address_size 64\n"
+    text = head + CALLED.format(line="add.u32 %r1, %r2, 5; " + REFUSED["ad.u32"])
+    found = {need.opcode: len(need.refused) for need in coverage(ptx.parse(text)).needs}
+    assert found == {"ad.u32": 1, "add.u32": 0, "ret": 0}
 
 
 def test_only_some_of_a_form() -> None:

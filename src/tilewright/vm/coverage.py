@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from ..errors import PtxError
 from ..ptx import parse, print_module, problems, tree
 from .flatten import Flattener, Scope
+from .inline import reached
+from .program import only
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +36,17 @@ class Coverage:
 
 
 def coverage(module: tree.Module) -> Coverage:
-    """What all functions of a module need."""
+    """What the kernels of a module need, with the functions that they call; where there are no
+    kernels, all functions.
+    """
     module = module if module.source else parse(print_module(module))
-    found = [f for f in module.functions.values() if f.body is not None]
-    instructions = sorted((i for f in found for i in f.instructions()), key=lambda i: i.pos)
-    refused, others = _judged(module, [i.pos for i in instructions])
-    for function in found:
+    roots = module.entries or tuple(module.functions.values())
+    code = {f.name: f for root in roots for f in (root, *reached(module, root).values())}
+    instructions = sorted((i for f in code.values() for i in f.instructions()), key=lambda i: i.pos)
+    refused, others = _judged(only(module, code), [i.pos for i in instructions])
+    for root in roots:
         try:
-            _Survey(module, function, refused)
+            _Survey(module, root, refused)
         except PtxError as error:  # the checker's, too: a directive names what is not there
             others.append(error)
     reasons = defaultdict(list)
@@ -94,7 +98,8 @@ class _Survey(Flattener):
     ) -> None:
         self.refused = refused
         kernel = replace(function, params=(*function.results, *function.params))
-        super().__init__(module, kernel, dict.fromkeys(_globals(module), 0))
+        placed = (v for v in module.items if isinstance(v, tree.Variable) and v.space != "shared")
+        super().__init__(module, kernel, {v.name: 0 for v in placed})
 
     def instruction(self, s: tree.Instruction, scope: Scope) -> None:
         if s.pos in self.refused:
@@ -103,11 +108,3 @@ class _Survey(Flattener):
             super().instruction(s, scope)
         except PtxError as error:
             self.refused[s.pos] = error
-
-
-def _globals(module: tree.Module) -> Iterator[str]:
-    """The names that have addresses."""
-    for item in module.items:
-        shared = isinstance(item, tree.Variable) and item.space == "shared"
-        if isinstance(item, tree.Function | tree.Variable) and not shared:
-            yield item.name

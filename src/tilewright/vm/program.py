@@ -7,6 +7,7 @@ needs no place in the frame; only the stepping evaluator gives it one.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -94,7 +95,7 @@ def build(module: tree.Module, function: tree.Function, addresses: dict[str, int
     run. A module that has a text is checked against all the rules first, as far as the kernel goes.
     """
     if module.source:
-        check(_alone(module, function))
+        check(only(module, {function.name, *reached(module, function)}))
     flat = Flattener(module, function, addresses)
     blocks, targets = _cut(flat.ops, flat.labels, divergent=False)
     exits = frozenset(label for label, index in targets.items() if blocks[index].is_exit)
@@ -130,9 +131,8 @@ def build(module: tree.Module, function: tree.Function, addresses: dict[str, int
     )
 
 
-def _alone(module: tree.Module, function: tree.Function) -> tree.Module:
-    """The module without the bodies of functions that the kernel does not call."""
-    kept = {function.name, *reached(module, function)}
+def only(module: tree.Module, kept: Collection[str]) -> tree.Module:
+    """The module without the bodies of other functions."""
     items = (
         replace(i, body=None) if isinstance(i, tree.Function) and i.name not in kept else i
         for i in module.items
