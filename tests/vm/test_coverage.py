@@ -21,6 +21,7 @@ REFUSED = {
     "multimem.red.global.add.f32": "multimem.red.global.add.f32 [%a0], %f1;",
     "ad.u32": "ad.u32 %r1, %r2, 5;",
     "add.u32": "add.u32 %r1, %r2;",
+    "callseq.f32": "callseq.f32 [%a0], %f1;",
     "sub.u32": "sub.u32 %rd1, %r2, 3;",
     "bra": "bra NOWHERE;",
     "mul.lo.u32": "@%q mul.lo.u32 %r1, %r2,\n\t%undeclared;",

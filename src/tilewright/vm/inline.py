@@ -32,12 +32,16 @@ def reached(module: tree.Module, function: tree.Function) -> dict[str, tree.Func
     """The functions that a kernel may call, and those that they may."""
     functions, found, queue = module.functions, {}, [function]
     while queue:
-        for call in (i for i in queue.pop().instructions() if i.opcode.startswith("call")):
+        for call in filter(_is_call, queue.pop().instructions()):
             for name in _callees(module, call):
                 if name in functions and functions[name].body is not None and name not in found:
                     found[name] = functions[name]
                     queue.append(functions[name])
     return found
+
+
+def _is_call(i: tree.Instruction) -> bool:
+    return i.opcode.partition(".")[0] == "call"
 
 
 def _callees(module: tree.Module, call: tree.Instruction) -> list[str]:
@@ -51,7 +55,7 @@ def _candidates(module: tree.Module, call: tree.Instruction) -> list[str]:
     """The functions with a body, an address that is taken, and as many operands."""
     taken = set(_named([v.init for v in module.items if isinstance(v, tree.Variable)]))
     for f in module.functions.values():
-        code = (i for i in f.instructions() if not i.opcode.startswith("call"))
+        code = (i for i in f.instructions() if not _is_call(i))
         taken |= set(_named([o for i in code for o in i.operands]))
     counts = [len(call.operands[n].items) for n in (0, 2)]
     return [
