@@ -12,7 +12,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 RECIPE = re.compile(r"^// nvcc (\w+): (.+)$", re.MULTILINE)
-SECTION = re.compile(r"^\s*\.section\s.*?^\s*}", re.MULTILINE | re.DOTALL)  # tells of folders
+SECTION = re.compile(r"^\s*\.section\s.*?^\s*}", re.MULTILINE | re.DOTALL)
 
 
 def recipes() -> dict[str, tuple[Path, list[str]]]:
@@ -28,7 +28,9 @@ def make(name: str, source: Path, flags: list[str]) -> None:
     """Compile where the source lies, so that no path gets into the PTX."""
     to = HERE / f"{name}.ptx"
     subprocess.run(["nvcc", "-ptx", *flags, source.name, "-o", to.name], cwd=HERE, check=True)
-    text = SECTION.sub("", to.read_text())
+    text = to.read_text()
+    if ", debug" in text:  # what a debugger needs tells of folders
+        text = SECTION.sub("", text).replace(", debug", "", 1)
     lines = [re.sub(r'"/.*/', '"', line).rstrip() for line in text.splitlines()]
     to.write_text("\n".join(filter(None, lines)) + "\n")
 

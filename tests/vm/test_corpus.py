@@ -41,6 +41,27 @@ def test_a_kernel_gives_what_numpy_gives(case, capsys):
         assert capsys.readouterr().out == case.says
 
 
+WAYS = {
+    "stepped": ({}, {"on_step": lambda step: None}),
+    "checked": ({"checked": True}, {}),
+    "other orders": ({"seed": 7}, {}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("case", marked(c for c in CASES if not c.fails))
+def test_so_it_does_in_other_ways(case, way):
+    machine, launch = WAYS[way]
+    run(case, Machine(**machine), **launch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", marked(c for c in CASES if not c.fails))
+def test_so_it_does_on_the_architecture_that_it_was_made_for(case):
+    run(case, Machine(module(case.file).target[0]))
+
+
 @pytest.mark.parametrize("file", FILES)
 def test_each_kernel_of_a_file_is_in_the_table(file):
     kernels = {entry.name for entry in module(file).entries}
