@@ -16,7 +16,8 @@ from tilewright.errors import PtxError
 from tilewright.vm.coverage import Need, coverage
 from tilewright.vm.program import build
 
-FILES = sorted((ROOT / "tests" / "data" / "ptx").glob("*.ptx"))
+PTX = ROOT / "tests" / "data" / "ptx"
+FILES = sorted([*PTX.glob("*.ptx"), *(ROOT / "tests" / "corpus").glob("*.ptx")])
 REFUSED = {
     "multimem.red.global.add.f32": "multimem.red.global.add.f32 [%a0], %f1;",
     "ad.u32": "ad.u32 %r1, %r2, 5;",
@@ -38,7 +39,8 @@ def said(capsys: Any, *files: object) -> tuple[int, str, str]:
 
 def runs(module: ptx.Module) -> bool:
     """Whether all kernels of a module can be made ready to run."""
-    names = [item.name for item in module.items if isinstance(item, ptx.tree.Variable)]
+    items = (item for item in module.items if isinstance(item, ptx.tree.Variable))
+    names = [item.name for item in items if item.space != "shared"]
     try:
         for entry in module.entries:
             build(module, entry, dict.fromkeys(names, 0))
@@ -47,7 +49,7 @@ def runs(module: ptx.Module) -> bool:
     return True
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
 def test_it_says_what_a_launch_would(file: Path) -> None:
     module = ptx.parse(file.read_text(), str(file))
     found = coverage(module)
@@ -105,7 +107,7 @@ def test_a_module_without_text() -> None:
 
 
 def test_the_command_adds_files_up(capsys: Any, tmp_path: Path) -> None:
-    sgemm = FILES[0].parent / "sgemm.ptx"
+    sgemm = PTX / "sgemm.ptx"
     once, twice = said(capsys, sgemm), said(capsys, sgemm, sgemm)
     assert once[0] == twice[0] == 0 and not once[2]
     assert "23 of 23 forms, 167 of 167 instructions" in once[1]
@@ -121,6 +123,6 @@ def test_the_command_adds_files_up(capsys: Any, tmp_path: Path) -> None:
 def test_a_file_that_can_not_be_read_does_not_stop_it(capsys: Any, tmp_path: Path) -> None:
     file = tmp_path / "wrong.ptx"
     file.write_text(".version 8.0\n.target sm_80\n.visible .entry f() { add.u32 ; ")
-    code, out, err = said(capsys, file, "/no/such.ptx", FILES[0])
+    code, out, err = said(capsys, file, "/no/such.ptx", PTX / "box.ptx")
     assert code == 2 and "of 19 forms" in out
     assert f"{file}:3:" in err and "/no/such.ptx: No such file" in err
