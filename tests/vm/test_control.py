@@ -271,3 +271,12 @@ def test_a_kernel_may_do_nothing():
     machine.load(".version 7.0\n.target sm_80\n.entry empty() { }")
     machine.launch("empty", 2, 64)
     machine.launch("empty", 2, 64, on_step=lambda s: None)
+
+
+def test_an_address_of_32_bits_wraps():
+    text = kernel(f"""
+      .shared .align 16 .b32 sm[64]; mov.u32 %r2, sm; mad.lo.u32 %r3, %t, 4, %r2;
+      sub.u32 %r4, %r3, 252; st.shared.u32 [%r3], %t; ld.shared.u32 %r5, [%r4+252];
+      add.u32 %r6, %r3, 8; ld.shared.u32 %r7, [%r6+-8]; add.u32 %r5, %r5, %r7; {store("%r5")}""")
+    (out,) = both(text, [zeros()])
+    assert out.tolist() == [2 * t for t in range(32)]

@@ -116,8 +116,11 @@ class Evaluator:
         """An address operand as 64 bits."""
         if a.base is None:
             return self.own(a.offset) if a.space == "shared" else self.const(64, a.offset)
-        base = self.fit(self.get(a.base.index), 64)
-        return self.add(base, self.const(64, a.offset)) if a.offset else base
+        base = self.get(a.base.index)
+        if a.offset:
+            width = self.width(base)  # a sum of 32 bits wraps there
+            base = self.add(base, self.const(width, a.offset % (1 << width)))
+        return self.fit(base, 64)
 
     def own(self, offset: int) -> Value:
         """An address in the CTA's own shared memory, in which is its rank."""
