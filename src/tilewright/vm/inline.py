@@ -2,7 +2,8 @@
 
 A ``.param`` variable of the caller is the callee's parameter itself; registers and constants are
 copied. A call through a register is one of the functions whose addresses the module takes: each is
-compared with. What calls itself has no end in this way and is refused.
+compared with. What calls itself has no end in this way and is refused, and so is what would grow
+without measure.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 RETURN, FORMAL, CHOSEN = "end of the call", "formal parameter", "chosen function"
 FIRST_ADDRESS, STEP = 16, 16  # of functions: numbers that a kernel can pass on and compare
+MOST = 1 << 17  # operations of a kernel with the functions that it calls
 
 
 def code_addresses(module: tree.Module) -> dict[str, int]:
@@ -121,6 +123,9 @@ def _body(flat: Flattener, call: tree.Instruction, function: tree.Function, end:
     if function.name in flat.calling:
         hint = " calls ".join([*flat.calling, function.name])
         raise flat.error("the virtual machine does not run recursive calls yet", call.pos, hint)
+    if len(flat.ops) > MOST:
+        hint = "each call has the function's body in its place"
+        raise flat.error(f"a kernel's calls make more than {MOST} operations of it", call.pos, hint)
     inner, loc = flat.scope(flat.root), flat.loc
     inner.names[RETURN] = inner.label(RETURN)
     results, _, arguments, *_ = call.operands
