@@ -13,8 +13,9 @@ from ..errors import ConfigError
 from ..target import DEFAULT_DEVICE, Device
 from . import dynamic, finish, multistage, simt, tma
 from .arguments import Arguments, Kernel, Lines, Shape, Step
-from .choose import AnyConfig, check, choose, ranked
+from .choose import check, choose, ranked
 from .config import TABLE, Config
+from .estimate import AnyConfig
 from .problem import Problem
 from .roofline import Roofline, roofline
 from .simt_config import SimtConfig

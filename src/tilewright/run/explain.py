@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .. import cuda, gemm
-from ..gemm.choose import terms
+from ..gemm.estimate import terms
 from .device import CudaDevice
 
 if TYPE_CHECKING:
