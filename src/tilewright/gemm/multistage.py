@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from ..build import Builder, Reg, Traced, registers_of, trace
+from ..build import Builder, Reg, Traced, registers_of
 from ..layout import Layout
 from ..mma import TiledMma, make_tiled_mma
 from ..target import Device
@@ -20,8 +20,7 @@ from .config import Config, opcode
 from .epilogue import Epilogue, Matrix, Straight
 from .operand import WIDE, Operand
 from .problem import Problem
-from .ring import Ring, arguments, parameters, shape_class
-from .scale import global_pointer, scalar
+from .ring import Ring, arguments, shape_class, traced
 
 __all__ = ["arguments", "build", "shape", "shape_class"]
 
@@ -58,28 +57,7 @@ def _build(problem: Problem, config: Config) -> Traced:
     bm, bn, bk = config.tile
     name = f"gemm_{problem.a}_{problem.layout}_{problem.d}_{bm}x{bn}x{bk}"
 
-    def kernel(
-        k: Any, a: Any, b: Any, c: Any, d: Any, m: Any, n: Any, k_total: Any,
-        lda: Any, ldb: Any, ldc: Any, ldd: Any,
-        alpha: Any, beta: Any, alpha_ptr: Any, beta_ptr: Any,
-        apart_a: Any, apart_b: Any, apart_c: Any, apart_d: Any,
-    ) -> None:  # fmt: skip
-        scale = scalar(k, alpha, alpha_ptr), scalar(k, beta, beta_ptr)
-        with k.sharing():
-            body = Multistage(k, problem, config, (m, n))
-            apart = apart_a, apart_b, apart_c, apart_d
-            index, (a, b, c, d) = body.matrices((a, b, c, d), apart)
-            depth = k.select(scale[0] == 0.0, 0, k_total)
-            body.inputs((a, lda), (b, ldb), depth, index)
-            d_matrix = Matrix(global_pointer(k, d), ldd, problem.align_d)
-            c_matrix = None
-            if problem.with_c:
-                c_matrix = Matrix(global_pointer(k, c), ldc, problem.align_c)
-            out = Straight if problem.input.bits == WIDE else Epilogue
-            body.run(out(k, problem, config, body.mma, d_matrix, c_matrix), scale)
-
-    bounds = {"block": config.threads, "min_ctas": config.ctas}
-    return trace(kernel, name=name, params=parameters(problem), lines=False, **bounds)
+    return traced(Multistage, name, problem, config)
 
 
 def shape(problem: Problem, config: Config, device: Device) -> Shape:
@@ -100,11 +78,13 @@ class Multistage(Ring):
         super().__init__(k, problem, config, operands(problem, config), shared, limits)
         self.mma, self.part = tiled_mma(problem, config), config.mma[2]
 
-    def run(self, epilogue: Epilogue, scale: tuple[Reg, Reg]) -> None:
+    def run(self, d: Matrix, c: Matrix | None, scale: tuple[Reg, Reg]) -> None:
         """Compute this CTA's tile, or one after another; the next one's copies are under way while
         the last one is written out.
         """
         k = self.k
+        out = Straight if self.problem.input.bits == WIDE else Epilogue
+        epilogue = out(k, self.problem, self.config, self.mma, d, c)
         self.begin()
         if not self.config.persists(self.problem):
             self._sum()

@@ -17,17 +17,18 @@ What a fragment is, and how two are multiplied, a kernel's own class says.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
 
-from ..build import Builder, Pointer, Reg
+from ..build import Builder, Pointer, Reg, Traced, trace
 from ..target import Device
 from .arguments import Arguments, Lines
+from .epilogue import Matrix
 from .operand import Operand, Tile
 from .problem import Problem
-from .scale import global_pointer
+from .scale import global_pointer, scalar
 from .schedule import place
 
 PARAMETERS = {
@@ -63,6 +64,32 @@ def shape_class(problem: Problem, config: Any) -> Problem:
     return replace(problem.sized(*sizes), batch=min(problem.batch, 2))
 
 
+def traced(body: Callable[..., Ring], name: str, problem: Problem, config: Any) -> Traced:
+    """The kernel whose CTAs each do what a ``body`` does."""
+
+    def kernel(
+        k: Any, a: Any, b: Any, c: Any, d: Any, m: Any, n: Any, k_total: Any,
+        lda: Any, ldb: Any, ldc: Any, ldd: Any,
+        alpha: Any, beta: Any, alpha_ptr: Any, beta_ptr: Any,
+        apart_a: Any, apart_b: Any, apart_c: Any, apart_d: Any,
+    ) -> None:  # fmt: skip
+        scale = scalar(k, alpha, alpha_ptr), scalar(k, beta, beta_ptr)
+        with k.sharing():
+            ring = body(k, problem, config, (m, n))
+            apart = apart_a, apart_b, apart_c, apart_d
+            index, (a, b, c, d) = ring.matrices((a, b, c, d), apart)
+            depth = k.select(scale[0] == 0.0, 0, k_total)
+            ring.inputs((a, lda), (b, ldb), depth, index)
+            d_matrix = Matrix(global_pointer(k, d), ldd, problem.align_d)
+            c_matrix = None
+            if problem.with_c:
+                c_matrix = Matrix(global_pointer(k, c), ldc, problem.align_c)
+            ring.run(d_matrix, c_matrix, scale)
+
+    bounds = {"block": config.threads, "min_ctas": config.ctas}
+    return trace(kernel, name=name, params=parameters(problem), lines=False, **bounds)
+
+
 def exhaust(steps: Iterator[None]) -> None:
     """Do what is left of some steps."""
     for _ in steps:
@@ -93,6 +120,10 @@ class Ring(ABC):
         self.limits = limits  # M and N
         self.stage_bytes = sum(p.bytes for p in parts)
         self.ring_bytes = self.stage_bytes * config.stages
+
+    @abstractmethod
+    def run(self, d: Matrix, c: Matrix | None, scale: tuple[Reg, Reg]) -> None:
+        """Compute this CTA's part of D; C is read where there is one."""
 
     @abstractmethod
     def partition(self) -> None:

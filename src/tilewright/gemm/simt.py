@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import product
 from typing import Any
 
-from ..build import Builder, Reg, Traced, registers_of, trace
+from ..build import Builder, Reg, Traced, registers_of
 from ..layout import Layout, Tensor, composition, make_layout, make_tensor
 from ..mma import CopyAtom, UniversalCopy
 from ..target import Device
@@ -24,8 +24,7 @@ from .arguments import Shape
 from .epilogue import Matrix, Pieces
 from .operand import Operand
 from .problem import Problem
-from .ring import Ring, arguments, exhaust, parameters, shape_class
-from .scale import global_pointer, scalar
+from .ring import Ring, arguments, exhaust, shape_class, traced
 from .simt_config import PAD, TYPE, VECTOR, SimtConfig
 
 __all__ = ["arguments", "build", "shape", "shape_class"]
@@ -89,29 +88,7 @@ def _build(problem: Problem, config: SimtConfig) -> Traced:
     bm, bn, bk = config.tile
     name = f"simt_{problem.a}_{problem.layout}_{bm}x{bn}x{bk}"
 
-    def kernel(
-        k: Any, a: Any, b: Any, c: Any, d: Any, m: Any, n: Any, k_total: Any,
-        lda: Any, ldb: Any, ldc: Any, ldd: Any,
-        alpha: Any, beta: Any, alpha_ptr: Any, beta_ptr: Any,
-        apart_a: Any, apart_b: Any, apart_c: Any, apart_d: Any,
-    ) -> None:  # fmt: skip
-        scale = scalar(k, alpha, alpha_ptr), scalar(k, beta, beta_ptr)
-        with k.sharing():
-            body = Simt(k, problem, config, (m, n))
-            apart = apart_a, apart_b, apart_c, apart_d
-            index, (a, b, c, d) = body.matrices((a, b, c, d), apart)
-            depth = k.select(scale[0] == 0.0, 0, k_total)
-            body.inputs((a, lda), (b, ldb), depth, index)
-            d_matrix = Matrix(global_pointer(k, d), ldd, problem.align_d)
-            c_matrix = None
-            if problem.with_c:
-                c_matrix = Matrix(global_pointer(k, c), ldc, problem.align_c)
-            body.begin()
-            body.mainloop()
-            body.write_out(d_matrix, c_matrix, scale)
-
-    bounds = {"block": config.threads, "min_ctas": config.ctas}
-    return trace(kernel, name=name, params=parameters(problem), lines=False, **bounds)
+    return traced(Simt, name, problem, config)
 
 
 def shape(problem: Problem, config: SimtConfig, device: Device) -> Shape:
@@ -169,6 +146,11 @@ class Simt(Ring):
         self.k.fma(a, b, sums, into=sums)
 
     # --- the way out ---
+
+    def run(self, d: Matrix, c: Matrix | None, scale: tuple[Reg, Reg]) -> None:
+        self.begin()
+        self.mainloop()
+        self.write_out(d, c, scale)
 
     def write_out(self, d: Matrix, c: Matrix | None, scale: tuple[Reg, Reg]) -> None:
         """D = α·sums + β·C, each thread its own rows, 4 columns at a time."""
