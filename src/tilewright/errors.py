@@ -33,11 +33,14 @@ class Place:
         return f"{line}:{self.column}" if self.column else line
 
     def picture(self) -> str:
-        """The source line with a caret under the column (empty where the text is not known)."""
+        """The source line with a caret under the column (empty where the text is not known). What a
+        terminal would obey instead of showing it is a replacement character.
+        """
         if not self.text:
             return ""
         lead = "".join(c if c == "\t" else " " for c in self.text[: max(self.column - 1, 0)])
-        return f"    {self.text}\n    {lead}{'^' * max(1, self.width)}"
+        shown = "".join(c if c == "\t" or c.isprintable() else "\ufffd" for c in self.text)
+        return f"    {shown}\n    {lead}{'^' * max(1, self.width)}"
 
 
 class TilewrightError(Exception):

@@ -240,3 +240,11 @@ def test_a_damaged_text_parses_or_is_an_error_of_ours(data: st.DataObject) -> No
         assert error.place is not None
     else:
         assert parse(print_module(module)) == module
+
+
+def test_what_a_terminal_would_obey_is_not_shown() -> None:
+    with pytest.raises(PtxSyntaxError) as caught:
+        parse("\x1b[2J\x9bx\t\u202e;")
+    lines = str(caught.value).splitlines()
+    assert "    \ufffd[2J\ufffdx\t\ufffd;" in lines
+    assert all(c.isprintable() or c == "\t" for line in lines for c in line)
