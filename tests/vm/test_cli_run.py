@@ -97,6 +97,13 @@ MISUSE = {
     "what is in it": ([*SGEMM, *args("a={junk}.npy", B, C, "n=u32:4")], "no array that NumPy can"),
     "a name": ([*SGEMM, *args(A, A, C, "n=u32:4")], "a is there already"),
     "no name": ([*SGEMM, *args(A, "zeros:f32:4", C, "n=u32:4")], "not NAME=WHAT"),
+    "a folder to save in": (
+        [*SGEMM, *args(A, B, C, "n=u32:4"), "--save", "c=/nowhere/x.npy"],
+        "can't write '/nowhere/x.npy': there is no folder /nowhere",
+    ),
+    "a device to save in": (
+        [*SGEMM, *args(A, B, C, "n=u32:4"), "--save", "c=/dev/null"], "/dev/null is no plain file",
+    ),
     "a save": ([*SGEMM, *args(A, B, C, "n=u32:4"), "--save", "n=x.npy"], "there are: a, b, c"),
     "a GPU": ([*SGEMM, "--arch", "sm_1"], "sm_1"),
     "a grid": ([*SGEMM, *args(A, B, C, "n=u32:4"), "--grid", "1,99999"], "is not within"),

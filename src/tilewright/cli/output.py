@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import TilewrightError
@@ -19,21 +20,41 @@ def write(name: str, data: str | bytes) -> None:
         sys.stdout.write(data)
         sys.stdout.flush()
         return
+    with _named(name):
+        _replace(_place(name), data.encode() if isinstance(data, str) else data)
+
+
+def check(name: str) -> None:
+    """Raise what ``write`` would, as far as can be told before there is anything to write."""
+    with _named(name):
+        folder = _place(name).parent
+        if not folder.is_dir():
+            raise FileNotFoundError(None, f"there is no folder {folder}")
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(None, f"nothing can be written in {folder}")
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
     try:
-        path = Path(os.path.realpath(name))
-        if path.is_dir() or not name or name.endswith(os.sep):
-            raise TilewrightError(f"{name or 'nothing'} is no file", hint="name one in a folder")
-        if path.exists() and not path.is_file():
-            raise TilewrightError(f"{name} is no plain file", hint="- writes to standard output")
-        _replace(path, data.encode() if isinstance(data, str) else data)
+        yield
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise TilewrightError(f"can't write {name!r}: {reason}") from None
 
 
-def _replace(path: Path, data: bytes) -> None:
+def _place(name: str) -> Path:
+    path = Path(os.path.realpath(name))
+    if path.is_dir() or not name or name.endswith(os.sep):
+        raise TilewrightError(f"{name or 'nothing'} is no file", hint="name one in a folder")
+    if path.exists() and not path.is_file():
+        raise TilewrightError(f"{name} is no plain file", hint="- writes to standard output")
     if path.exists() and not os.access(path, os.W_OK):
         raise PermissionError(None, "it is read-only")
+    return path
+
+
+def _replace(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name[:64]}.{os.getpid()}.part")
     try:
         with open(temporary, "xb") as file:

@@ -16,9 +16,8 @@ from ..ptx import abi
 from ..run import store
 from ..target import DEFAULT_DEVICE, Target
 from ..vm import Machine
-from . import show
+from . import output, show
 from .given import KINDS, Given, Placed
-from .output import write
 from .source import read
 
 _NAMES = 10  # columns, at least
@@ -90,7 +89,7 @@ def run(given: argparse.Namespace) -> int:
     for file, placed in saves:
         data = io.BytesIO()
         np.save(data, placed.array, allow_pickle=False)
-        write(file, data.getvalue())
+        output.write(file, data.getvalue())
     return 0
 
 
@@ -117,6 +116,7 @@ def _save(text: str, arguments: Given) -> tuple[str, Placed]:
     if name not in arguments.arrays or not file:
         there = ", ".join(arguments.arrays) or "none"
         raise LaunchError(f"--save {text} is not NAME=FILE of an array; there are: {there}")
+    output.check(file)
     return file, arguments.arrays[name]
 
 
