@@ -3,42 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
 
 import tilewright
-from hostile import Source, Stream
 from kernels import MAJORS
-from tilewright.dtypes import dtype
+from same_bits import laid, same_bits
+from same_bits import numbers as any_numbers
 from tilewright.gemm import Config
 from tilewright.gemm.config import F64_TABLE, SHAPES
 
-
-def numbers(*shape: int, hostile: float = 0.0) -> Any:
-    rng = Stream(*shape)
-    source = Source(rng, dtype("f64"))
-    bits = np.asarray(source.normal(shape), np.uint64)
-    odd = np.asarray(source.uniform(shape), np.uint64)
-    return np.where(rng.random(shape) < hostile, odd, bits).view(np.float64)
-
-
-def same_bits(a: Any, b: Any, **options: Any) -> None:
-    here, there = (tilewright.matmul(a, b, device=d, **options) for d in ("cuda", "vm"))
-    assert here.dtype == np.float64
-    assert np.array_equal(here.view(np.uint64), there.view(np.uint64))
-
-
-def laid(a: Any, b: Any, layout: str) -> Any:
-    return (x if m == "t" else x.T.copy().T for x, m in zip((a, b), layout, strict=True))
+numbers = partial(any_numbers, "f64")
 
 
 @pytest.mark.parametrize("config", F64_TABLE, ids=str)
 @pytest.mark.parametrize("layout", MAJORS)
 def test_every_configuration_and_layout(layout: str, config: Config) -> None:
     a, b = laid(numbers(256, 96), numbers(96, 256), layout)
-    same_bits(a, b, config=config)
+    assert same_bits(a, b, config=config)
 
 
 @pytest.mark.parametrize("shape", SHAPES["f64"], ids=str)
@@ -46,7 +30,7 @@ def test_every_configuration_and_layout(layout: str, config: Config) -> None:
 def test_every_instruction(layout: str, shape: Any) -> None:
     a, b = laid(numbers(70, 50, hostile=0.01), numbers(50, 130), layout)
     config = replace(Config.parse("64x64x32:2x2:3:m8n8k4"), mma=shape)
-    same_bits(a, b, c=numbers(70, 130), alpha=0.1, beta=-0.7, config=config)
+    assert same_bits(a, b, c=numbers(70, 130), alpha=0.1, beta=-0.7, config=config)
 
 
 @pytest.mark.parametrize("hostile", [0.0, 0.01, 1.0])
@@ -54,17 +38,17 @@ def test_every_instruction(layout: str, shape: Any) -> None:
 def test_edges_views_and_c(config: Any, hostile: float) -> None:
     a, b = numbers(300, 130, hostile=hostile), numbers(130, 290, hostile=hostile)
     c = numbers(299, 287)
-    same_bits(a[1:, 1:-1], b[1:-1, 3:], c=c, alpha=0.3, beta=-0.7, config=config)
-    same_bits(a.T[:128, 2:].T, b.T[5:, :128].T, config=config)
+    assert same_bits(a[1:, 1:-1], b[1:-1, 3:], c=c, alpha=0.3, beta=-0.7, config=config)
+    assert same_bits(a.T[:128, 2:].T, b.T[5:, :128].T, config=config)
 
 
 def test_a_stack() -> None:
     a, b = numbers(5, 70, 33), numbers(5, 33, 41)
-    same_bits(a, b, c=numbers(5, 70, 41), beta=1.0)
+    assert same_bits(a, b, c=numbers(5, 70, 41), beta=1.0)
 
 
 def test_ctas_that_take_tiles_in_turn() -> None:
-    same_bits(numbers(1024, 40), numbers(40, 1024), config="32x32x16:2x1:3p:m8n8k4")
+    assert same_bits(numbers(1024, 40), numbers(40, 1024), config="32x32x16:2x1:3p:m8n8k4")
 
 
 def test_large_products_and_factors_on_the_gpu_are_torch_s() -> None:

@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
 
 import tilewright
-from hostile import Source
 from kernels import MAJORS
-from tilewright.dtypes import dtype
+from same_bits import laid, same_bits
+from same_bits import numbers as any_numbers
 from tilewright.gemm import SimtConfig
 from tilewright.gemm.simt_config import TABLE as SIMT
 
-
-def numbers(*shape: int, hostile: float = 0.0) -> Any:
-    rng = np.random.default_rng(shape)
-    source = Source(rng, dtype("f32"))
-    bits = np.asarray(source.normal(shape), np.uint32)
-    odd = np.asarray(source.uniform(shape), np.uint32)
-    return np.where(rng.random(shape) < hostile, odd, bits).view(np.float32)
-
-
-def same_bits(a: Any, b: Any, **options: Any) -> None:
-    here, there = (tilewright.matmul(a, b, device=d, **options) for d in ("cuda", "vm"))
-    assert here.dtype == np.float32
-    assert np.array_equal(here.view(np.uint32), there.view(np.uint32))
+numbers = partial(any_numbers, "f32")
 
 
 @pytest.mark.parametrize("config", SIMT, ids=str)
 @pytest.mark.parametrize("layout", MAJORS)
 def test_every_configuration_and_layout(layout: str, config: SimtConfig) -> None:
-    a, b = numbers(256, 96), numbers(96, 256)
-    a, b = (x if m == "t" else x.T.copy().T for x, m in zip((a, b), layout, strict=True))
-    same_bits(a, b, config=config)
+    a, b = laid(numbers(256, 96), numbers(96, 256), layout)
+    assert same_bits(a, b, config=config)
 
 
 @pytest.mark.parametrize("hostile", [0.0, 0.01, 1.0])
@@ -42,13 +29,13 @@ def test_every_configuration_and_layout(layout: str, config: SimtConfig) -> None
 def test_edges_views_and_c(config: Any, hostile: float) -> None:
     a, b = numbers(300, 130, hostile=hostile), numbers(130, 290, hostile=hostile)
     c = numbers(299, 287)
-    same_bits(a[1:, 1:-1], b[1:-1, 3:], c=c, alpha=0.3, beta=-0.7, config=config)
-    same_bits(a.T[:128, 2:].T, b.T[5:, :128].T, config=config)
+    assert same_bits(a[1:, 1:-1], b[1:-1, 3:], c=c, alpha=0.3, beta=-0.7, config=config)
+    assert same_bits(a.T[:128, 2:].T, b.T[5:, :128].T, config=config)
 
 
 def test_a_stack() -> None:
     a, b = numbers(5, 70, 33), numbers(5, 33, 41)
-    same_bits(a, b, c=numbers(5, 70, 41), beta=1.0)
+    assert same_bits(a, b, c=numbers(5, 70, 41), beta=1.0)
 
 
 def test_large_products_are_near_torch_s() -> None:
