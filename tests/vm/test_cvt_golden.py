@@ -6,13 +6,9 @@ import numpy as np
 import pytest
 
 from conversion_kernels import batches, forms, on_vm, text
-from golden_conversions import FILE, digests, operands, read
+from golden_conversions import digests, operands, read
 
-pytestmark = pytest.mark.skipif(
-    not FILE.exists(),
-    reason=f"no tests/data/{FILE.name}; benchmarks/conversions_probe.py --golden makes it on a GPU",
-)
-KEPT = read() if FILE.exists() else {}
+KEPT = read()
 
 
 def test_every_form_is_kept() -> None:

@@ -5,13 +5,9 @@ from __future__ import annotations
 import pytest
 
 import simt
-from golden_f64 import FILE, FORMS, read, results, told
+from golden_f64 import FORMS, read, results, told
 
-pytestmark = pytest.mark.skipif(
-    not FILE.exists(),
-    reason=f"no tests/data/{FILE.name}; benchmarks/f64_probe.py --golden makes it on a GPU",
-)
-KEPT = read() if FILE.exists() else {}
+KEPT = read()
 
 
 def test_every_form_is_kept() -> None:

@@ -5,13 +5,9 @@ from __future__ import annotations
 import pytest
 
 import simt
-from golden_reductions import CASES, FILE, left, read, told
+from golden_reductions import CASES, left, read, told
 
-pytestmark = pytest.mark.skipif(
-    not FILE.exists(),
-    reason=f"no tests/data/{FILE.name}; benchmarks/reductions_probe.py --golden makes it on a GPU",
-)
-KEPT = read() if FILE.exists() else {}
+KEPT = read()
 
 
 def test_every_case_is_kept() -> None:
