@@ -75,6 +75,8 @@ def wrong(form: Form, spec: OperandSpec, operand: Operand, names: Names) -> str:
         return _vector(form, spec, operand, names)
     if isinstance(operand, Vector) and "pack" in form.effects:
         return _packed(form, spec, operand, names)
+    if isinstance(operand, Vector) and spec.braces and len(operand.items) == 1:
+        operand = operand.items[0]
     return _scalar(form, spec, spec.type, operand, names)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..dtypes import decode, encode
@@ -18,9 +18,11 @@ from ..ptx.externs import EXTERNS
 from ..ptx.isa import Form, OperandSpec, form
 from ..ptx.specials import WARP_SIZE, special
 from ..ptx.types import bits, kind
-from .inline import code_addresses, inline, reached, returned
+from .activation import Apart
+from .callgraph import CallGraph, code_addresses, reached
+from .inline import inline, returned
 from .later import awaited
-from .operands import Addr, Arg, Const, Not, Op, Reg, Register, Shared, Special, Vec
+from .operands import Addr, Arg, Const, Not, Op, Reg, Register, Shared, Special, Sum, Vec
 
 _FAMILY = re.compile(r"(.*?)(\d+)")
 DYNAMIC_ALIGN = 16
@@ -133,8 +135,10 @@ class Flattener:
         self.loc: tree.Loc | None = None
         self.local_bytes = 0
         self.scopes = 0
+        self.base: Reg | None = None  # what local variables lie behind
+        self.local_align = 1
         self.shared = SharedMemory(module, function)
-        self.calling: list[str] = []
+        self.graph = CallGraph(module, function)
         self.functions = code_addresses(module)
         self.root = root = self.scope(None)
         root.names |= {name: Const(address) for name, address in self.functions.items()}
@@ -143,6 +147,7 @@ class Flattener:
         for item in module.items:
             if isinstance(item, tree.Variable) and id(item) in self.shared.offsets:
                 self.variable(root, item)
+        self.apart = Apart(self) if self.graph.separate else None
         own = self.scope(root)
         for parameter in abi.layout(function).parameters:
             own.names[parameter.name] = Addr(None, parameter.offset, "param")
@@ -192,7 +197,8 @@ class Flattener:
             size, align = abi.extent(v)
             start = -(-self.local_bytes // align) * align
             self.local_bytes = start + size
-            scope.names[v.name] = Addr(None, start, "local")
+            self.local_align = max(self.local_align, align)
+            scope.names[v.name] = Addr(self.base, start, "local")
 
     def declare(self, d: tree.RegDecl, scope: Scope) -> None:
         for name in d.names:
@@ -309,6 +315,8 @@ class Flattener:
             found = self.lookup(o.name, scope, pos)
             if not isinstance(found, Addr):
                 return found
+            if found.base:
+                return Sum(found.base, found.offset + offset)
             return (Shared if found.space == "shared" else Const)(found.offset + offset)
         if isinstance(o, tree.Imm | tree.FloatImm):
             return Const(immediate(spec.type, o))
@@ -318,6 +326,8 @@ class Flattener:
                 return place
             return Vec((place, *(self.argument(spec, c, scope, pos) for c in o.coords)))
         if isinstance(o, tree.Vector):
+            if spec.braces:
+                return self.argument(spec, o.items[0], scope, pos)
             return Vec(tuple(self.argument(spec, item, scope, pos) for item in o.items))
         return Not(self.lookup(o.operand.name, scope, pos)) if isinstance(o, tree.Not) else None
 
@@ -327,7 +337,7 @@ class Flattener:
         found = self.lookup(o.base.name, scope, pos)
         offset = o.offset + (o.base.offset if isinstance(o.base, tree.Symbol) else 0)
         if isinstance(found, Addr):
-            return Addr(None, found.offset + offset, found.space)
+            return replace(found, offset=found.offset + offset)
         return Addr(found, offset)
 
 

@@ -47,6 +47,8 @@ ld.param.u32 %r0, [p+4];
 ld.b32 %r0, [sm];
 st.shared.u8 [sm], %r0;
 st.shared.f32 [sm], 1.5;
+ld.shared.b32 {%r0}, [sm];
+st.shared.b32 [sm], {5};
 cvt.f32.f16 %f0, %r0;
 cvt.rn.bf16.f32 %h0, %f0;
 cvt.u64.u32 %rd0, %tid.x;
@@ -103,6 +105,9 @@ BAD = {
     "ld.global.b32 %r0, [%f1];": (20, "an address is an integer"),
     "ld.global.b32 %r0, %rd1;": (20, "in brackets"),
     "ld.shared.v2.b32 {%r0, %r1, %r2}, [sm];": (18, "has 3 elements"),
+    "ld.shared.b32 {%r0, %r1}, [sm];": (15, "can't be a destination"),
+    "ld.shared.b32 {_}, [sm];": (15, "'_' can't stand here"),
+    "add.s32 {%r0}, %r1, 1;": (9, "can't be a destination"),
     "ld.param.b64 %rd0, [k];": (20, "is not a variable"),
     "st.shared.b32 [sm], 1.5;": (21, "64-bit float"),
     "cvt.f32.f16 %f0, %us;": (18, "%us is .u16"),

@@ -23,7 +23,8 @@ Operands, in order, destinations before the ``=``, alternatives between `` / ``:
     d:T         register of the slot's type (a source: or an immediate), or of a literal: ``a:u32``
     d:2T        of twice that width
     +d:T        a destination that is read too: it comes first among the sources
-    d:T*vec     a vector as long as slot ``vec`` says (``v4`` → 4, absent → a scalar); ``a:b32*4``
+    d:T*vec     a vector as long as slot ``vec`` says (``v4`` → 4, absent → a scalar, which may be
+                written ``{d}``); ``a:b32*4``
     p:pred|q:pred?   one or two destinations
     [a:space]   an address in the slot's (or a literal) state space; empty is generic
     [t:map*3]   a tensor map's generic address with three coordinates: ``[%rd1, {%r1, %r2, %r3}]``

@@ -70,6 +70,7 @@ class OperandSpec:
     allowed: tuple[Allowed, ...] = ()
     both: bool = False  # a destination that is read too
     needs: tuple[str, str] | None = None  # PTX version and target, beyond the form's
+    braces: bool = False  # a scalar that may also be written {x}
 
     def __str__(self) -> str:
         if self.kind == "map":
@@ -120,8 +121,9 @@ def _spec(f: Form, m: re.Match[str], dest: bool, second: bool) -> OperandSpec:
         type_ = type_[0] + str(2 * int(type_[1:]))
     count = _count(f, m["count"])
     needs = (m["ptx"], m["target"]) if m["ptx"] else None
+    both, braces = bool(m["both"]), bool(m["count"]) and not count
     return OperandSpec(
-        name, "reg", type_, count, "", optional, dest, second, allowed, bool(m["both"]), needs
+        name, "reg", type_, count, "", optional, dest, second, allowed, both, needs, braces
     )
 
 
