@@ -26,7 +26,7 @@ FLOORS = {
     "ptx": 3,
     "build": 4, "vm": 4, "cuda": 4,
     "gemm": 5,
-    "run": 6, "view": 6,
+    "run": 6, "view": 6, "cudart": 6,
     "torch": 7, "jax": 7, "cli": 7,
     "__init__": 8, "__main__": 8,
 }  # fmt: skip

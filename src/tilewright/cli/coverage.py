@@ -1,4 +1,6 @@
-"""``tilewright vm``: whether the virtual machine runs what PTX files need."""
+"""``tilewright vm``: whether the virtual machine runs what PTX files need; and CUDA programs on it
+(``cudart``).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from typing import Any
 
 from ..errors import PtxError
 from ..vm.coverage import Need, coverage
-from . import show
+from . import cudart, show
 from .source import read
 from .table import table
 
@@ -16,15 +18,23 @@ def add(commands: Any) -> None:
     """Add the command to the grammar."""
     command = commands.add_parser(
         "vm",
-        help="which instructions PTX files need, and whether the virtual machine runs them",
+        help="which instructions PTX files need, and whether the virtual machine runs them; or run "
+        "a CUDA program",
         description="list the instructions of PTX files, how often each stands there, and whether "
-        "the virtual machine runs it; 1 where it does not run all",
+        "the virtual machine runs it (1 where it does not run all); or run a CUDA program",
     )
-    command.add_argument("--coverage", nargs="+", required=True, metavar="FILE", help="- is stdin")
+    ways = command.add_mutually_exclusive_group(required=True)
+    ways.add_argument("--coverage", nargs="+", metavar="FILE", help="- is stdin")
+    cudart.add(command, ways)
     command.set_defaults(run=run)
 
 
 def run(given: argparse.Namespace) -> int:
+    """Do what is asked for."""
+    return _list(given) if given.coverage else cudart.run(given)
+
+
+def _list(given: argparse.Namespace) -> int:
     """List what all files need; 1 where something is refused, 2 where a file can't be read."""
     needs: dict[str, Need] = {}
     others: list[PtxError] = []

@@ -72,6 +72,8 @@ class Machine:
     bounds a launch (about the operations in loops of a host thread; 0: no bound); ``memory`` is
     another machine's, to be shared. Several threads may launch loaded kernels at once.
 
+    ``kernels`` is what can be launched, ``variables`` each global variable's address and bytes.
+
     A ``checked`` machine refuses what only luck makes right: accesses to shared memory that nothing
     orders, whichever came first, fences that are missing, CTAs that end before what uses them; and
     what nobody can have meant: operands of products that are brought and not read, sums that give
@@ -98,6 +100,7 @@ class Machine:
         self.memory = memory or Memory()
         self.checked = bool(checked)
         self.kernels: dict[str, _Kernel] = {}
+        self.variables: dict[str, tuple[int, int]] = {}
 
     @property
     def library(self) -> Library:
@@ -176,6 +179,7 @@ class Machine:
             for address in addresses.values():
                 self.memory.free(address)
             raise
+        self.variables |= {name: (at, sizes[name]) for name, at in addresses.items()}
         return addresses
 
     # --- launching ---

@@ -8,6 +8,7 @@ after free shows.
 from __future__ import annotations
 
 import mmap
+import os
 import sys
 import threading
 from bisect import bisect_right
@@ -40,11 +41,13 @@ class Piece:
 
 class Memory:
     """The machine's global memory; addresses begin at ``GLOBAL_BASE`` on every machine and run
-    alike. Threads may share one, and machines too.
+    alike. Threads may share one, and machines too; other processes the one in a ``file``, of
+    which so much as is used takes memory (Linux).
     """
 
-    def __init__(self, reserve: int = RESERVE) -> None:
-        self.map, self.size = _reserve(reserve)
+    def __init__(self, reserve: int = RESERVE, file: int = -1) -> None:
+        self.map, self.size = _reserve(reserve, file)
+        self.shared = file >= 0
         self.view = np.frombuffer(self.map, np.uint8)
         self.host = self.view.ctypes.data - GLOBAL_BASE
         self.pieces: list[Piece] = []
@@ -104,7 +107,8 @@ class Memory:
         first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
         last = end // mmap.PAGESIZE * mmap.PAGESIZE
         if last > first and sys.platform == "linux":
-            self.map.madvise(mmap.MADV_DONTNEED, first, last - first)
+            how = mmap.MADV_REMOVE if self.shared else mmap.MADV_DONTNEED
+            self.map.madvise(how, first, last - first)
             self.view[start:first] = 0
             self.view[last:end] = 0
         else:
@@ -154,10 +158,13 @@ class Memory:
         return f"{address - piece.end} bytes past {kind} of {size} bytes at {piece.start:#x}"
 
 
-def _reserve(size: int) -> tuple[mmap.mmap, int]:
+def _reserve(size: int, file: int) -> tuple[mmap.mmap, int]:
     """A range of addresses, as large as the system grants; pages come when touched."""
     while True:
         try:
+            if file >= 0:
+                os.ftruncate(file, size)
+                return mmap.mmap(file, size, flags=mmap.MAP_SHARED | NORESERVE), size
             if hasattr(mmap, "MAP_ANONYMOUS"):
                 flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE
                 return mmap.mmap(-1, size, flags=flags), size

@@ -1,0 +1,121 @@
+/* What the files of the stand-in for the CUDA runtime and driver share.
+
+   The library is loaded into an unmodified program and holds no machine: it asks the process that
+   owns the virtual machine (server.py) over a socket. Device memory is one file that both map, here
+   at the very addresses that kernels see; so copies are memcpy, and managed and pinned memory are
+   simply memory. Launches end before they return. */
+
+#ifndef TILEWRIGHT_SHIM_H
+#define TILEWRIGHT_SHIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define API __attribute__((visibility("default")))
+#define ALIAS(name, of) API __typeof__(of) name __attribute__((alias(#of)))
+#define PTDS(name) ALIAS(name##_ptds, name) /* nvcc --default-stream per-thread */
+#define PTSZ(name) ALIAS(name##_ptsz, name)
+
+enum { /* cudaError; CUresult where the two agree */
+  SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3,
+  INVALID_CONFIGURATION = 9, INVALID_SYMBOL = 13, INVALID_DIRECTION = 21, INVALID_FUNCTION = 98,
+  NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, PEER_UNSUPPORTED = 217,
+  NOT_FOUND = 500, NOT_READY = 600, NOT_REGISTERED = 713, NOT_SUPPORTED = 801, UNKNOWN = 999,
+};
+
+enum request { /* as in server.py */
+  HELLO, MODULE, FUNCTION, VARIABLE, ALLOCATE, RELEASE, INSIDE, POINTER, MEMORY, LAUNCH, OCCUPANCY,
+  TILED, IM2COL,
+};
+
+enum kind { HOST = 1, DEVICE = 2, MANAGED = 3 }; /* of memory: cudaMemoryType */
+enum { MAX_CONSTANTS = 160, MAX_SHARED = 48 << 10, MAX_PARAMETERS = 4096 };
+
+typedef int status;
+typedef void *stream_t;
+typedef struct { unsigned x, y, z; } dim3;
+
+/* link.c: the virtual machine's process. */
+
+struct device { /* what HELLO brings */
+  uint64_t base, size; /* of device memory */
+  int32_t attributes[MAX_CONSTANTS]; /* by cudaDeviceAttr */
+  unsigned char properties13[1008], properties12[1032]; /* cudaDeviceProp of CUDA 13 and 12 */
+};
+
+const struct device *device_of(void); /* NULL, with a message, where there is none */
+status ask(enum request what, const void *head, size_t head_size, const void *body,
+           size_t body_size);
+const void *answered(size_t *size); /* by this thread's last ask; up to its next one */
+status ask_for(enum request what, const void *head, size_t size, void *out, size_t out_size);
+status inside(const void *address, size_t size); /* whether it is all in one allocation */
+int on_device(const void *address);
+status sync_all(void); /* what kernels printed, and the first fault, which stays */
+status done(status s); /* keeps it for cudaGetLastError */
+status refused(const char *name);
+void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* code.c: modules, kernels, variables. */
+
+struct module {
+  const void **images; /* fatbinaries, or one PTX text; the last is NULL */
+  uint32_t id;
+  int loaded;
+  status failed;
+  struct module *next;
+};
+
+struct parameter { uint32_t offset, size; };
+
+struct function {
+  const void *host; /* the stub that stands for it */
+  const char *name;
+  struct module *module;
+  int ready;
+  struct { /* as FUNCTION brings it; the parameters follow */
+    uint32_t id, shared, local, max_threads, max_dynamic, constant, ptx, binary, count;
+  } is;
+  struct parameter *parameters;
+  uint32_t dynamic; /* cudaFuncAttributeMaxDynamicSharedMemorySize */
+  uint32_t cluster[3];
+  struct function *next;
+};
+
+struct launch {
+  uint32_t id, grid[3], block[3], cluster[3], shared, limit;
+};
+
+struct module *new_module(const void **images);
+struct function *function_of(struct module *m, const char *name, const void *host);
+status load(struct module *m);
+status resolve(struct function *f); /* so that `is` is known */
+status find_function(const void *host, struct function **out); /* a stub or a handle */
+status find_variable(const void *host, void **address, size_t *size);
+status variable_in(struct module *m, const char *name, void **address, size_t *size);
+status start(struct function *f, dim3 grid, dim3 block, const uint32_t *cluster, uint32_t shared,
+             void **arguments, const void *packed, size_t packed_size);
+status set_function(struct function *f, int attribute, int value);
+status occupancy(struct function *f, int threads, size_t shared, const uint32_t *cluster, int *ctas);
+
+/* memory.c */
+
+status allocate(void **out, size_t size, enum kind kind);
+status release(void *address);
+status copy(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+            size_t rows);
+status fill(void *to, size_t pitch, unsigned value, int bytes, size_t width, size_t rows);
+
+/* stream.c */
+
+status new_stream(stream_t *out, int flags, int priority);
+status new_event(stream_t *out);
+status record(stream_t event);
+status elapsed(float *ms, stream_t from, stream_t to);
+
+/* names.c */
+
+const char *error_name(int s);
+const char *error_text(int s);
+void *entry_point(const char *name); /* of the driver */
+
+#endif
