@@ -120,6 +120,45 @@ def test_sums_of_pairs(type_, dtype):
         np.testing.assert_array_equal(after.view(dtype)[half::2], expected)
 
 
+VECTORS = [
+    *(f"add.v{n}.f32" for n in (2, 4)),
+    *(
+        f"{op}.noftz.v{n}.{t}"
+        for op, n, t in (("add", 2, "f16"), ("min", 8, "f16"), ("max", 4, "bf16"))
+    ),
+    *(f"{op}.noftz.v{n}.{t}x2" for op, n, t in (("add", 4, "bf16"), ("max", 2, "f16"))),
+]
+
+
+@pytest.mark.parametrize("space", [".global", ""])
+@pytest.mark.parametrize("form", VECTORS)
+def test_a_vector_is_combined_element_by_element(form, space):
+    op, *_, vec, type_ = form.split(".")
+    length, register = int(vec[1:]), {"f32": "%f", "f16": "%h", "bf16": "%h"}.get(type_, "%r")
+    dtype = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}[
+        type_.removesuffix("x2")
+    ]
+    each = length * (2 if "x2" in type_ else 1)
+    operands, cells = (RNG.standard_normal((n, each)).astype(dtype) for n in (LANES, CELLS))
+    bits = {"%f": "f32", "%h": "b16", "%r": "b32"}[register]
+    size = each * operands.itemsize
+    first = size // length
+    b, d = ([f"{register}{i + start}" for i in range(length)] for start in (1, 20))
+    body = f"""{at("%a1", "%t", size, "%rd1")} {at("%a0", "%t", size, "%rd0")}
+      rem.u32 %r63, %t, {CELLS}; {at("%a2", "%r63", size, "%rd2")}
+      {"".join(f"ld.global.{bits} {r}, [%rd1+{first * i}];" for i, r in enumerate(b))}
+      atom{space}.{form} {{{", ".join(d)}}}, [%rd2], {{{", ".join(b)}}};
+      {"".join(f"st.global.{bits} [%rd0+{first * i}], {r};" for i, r in enumerate(d))}"""
+    old, _, after = both(kernel(body), [np.zeros_like(operands), operands, cells], block=LANES)
+    act = {"add": np.add, "min": np.minimum, "max": np.maximum}[op]
+    expected = replay(act, cells, operands)
+    np.testing.assert_array_equal(after, expected[0])
+    np.testing.assert_array_equal(old, expected[1])
+    reduced = body.replace("atom", "red").replace(f"{{{', '.join(d)}}}, [%rd2]", "[%rd2]")
+    _, _, after = both(kernel(reduced), [np.zeros_like(operands), operands, cells], block=LANES)
+    np.testing.assert_array_equal(after, expected[0])
+
+
 def test_f32_sums_flush_in_global_memory_and_nowhere_else():
     """PTX manual, ``atom``: the sum of two subnormals is a zero there."""
     tiny = np.full(LANES, 3, np.uint32)

@@ -213,6 +213,10 @@ def combine(
     global memory.
     """
     b = operands[0]
+    element = type_.partition("x")[0]
+    if element in FORMATS and m.width(old) > width_of(element):  # each of a pair or a vector
+        pairs = zip(*(m.split(v, width_of(element)) for v in (old, b)), strict=True)
+        return m.join(*(combine(m, op, element, x, (y,), in_global) for x, y in pairs))
     if op == "add" and type_.startswith(("f", "bf")):
         return _add_floats(m, type_, old, b, in_global)
     if op in ("add", "and", "or", "xor"):
@@ -238,16 +242,12 @@ def _add_floats(m: Any, type_: str, old: Value, b: Value, in_global: Value) -> V
     """Rounded to nearest. In global memory, and there alone, an f32 sum flushes subnormals (PTX
     manual, ``atom``).
     """
-    base, packed, _ = type_.partition("x")
-    if packed:
-        parts = zip(m.split(old, 16), m.split(b, 16), strict=True)
-        return m.join(*(m.fadd(base, x, y) for x, y in parts))
-    if base == "f64":
+    if type_ == "f64":
         return _add_doubles(m, old, b, in_global)
-    if base != "f32":
-        return m.fadd(base, old, b)
+    if type_ != "f32":
+        return m.fadd(type_, old, b)
     x, y = (m.select(in_global, _flushed(m, v), v) for v in (old, b))
-    total = m.fadd(base, x, y)
+    total = m.fadd(type_, x, y)
     return m.select(in_global, _flushed(m, total), total)
 
 

@@ -1,10 +1,12 @@
 """``atom`` and ``red``: read, combine and write one element as one act.
 
-The lanes of a warp act in order of lane. A ``red`` is an ``atom`` whose old value nobody wants.
+The lanes of a warp act in order of lane. A ``red`` is an ``atom`` whose old value nobody wants. A
+vector is combined element by element.
 """
 
 from __future__ import annotations
 
+from .compose import width_of
 from .memory import CLUSTER, NEEDS, SCOPES, space_of
 from .primitives import Primitives, Value
 from .row import Form, Options, row
@@ -12,14 +14,19 @@ from .row import Form, Options, row
 ATOM = "atom[.{sem}][.{scope}][.{space}].{op}[.{hint}].{T}"
 RED = "red[.{sem}][.{scope}][.{space}].{op}[.{hint}].{T}"
 NOFTZ = ".{op}.noftz[.{hint}].{T}"
+ATOM_VECTOR, RED_VECTOR = (text.replace(".{T}", ".{vec}.{T}") for text in (ATOM, RED))
+ATOM_HALVES, RED_HALVES = (
+    text.replace(".{op}", ".{op}.noftz") for text in (ATOM_VECTOR, RED_VECTOR)
+)
 
 
 def _atom_operands(f: Form) -> str:
-    return "d:T = [a:space], b:T" + (", policy:u64" if f.hint else "")
+    return ("d:T*vec = " if f.vec else "d:T = ") + _red_operands(f)
 
 
 def _red_operands(f: Form) -> str:
-    return "[a:space], b:T" + (", policy:u64" if f.hint else "")
+    value = "b:T*vec" if f.vec else "b:T"
+    return f"[a:space], {value}" + (", policy:u64" if f.hint else "")
 
 
 def _hint_is_global(f: Form) -> str:
@@ -55,6 +62,10 @@ HALF_NEEDS = {
     "bf16": ("7.8", "sm_90"),
     "bf16x2": ("7.8", "sm_90"),
 }
+VECTOR: Options = {"space": "global", "ptx": "8.1", "target": "sm_90", "needs": NEEDS}
+WORDS: Options = {**VECTOR, "op": "add", "vec": "v2 v4", "T": "f32"}
+HALVES: Options = {**VECTOR, "op": "add min max", "vec": "v2 v4 v8", "T": "f16 bf16"}
+PAIRS: Options = {**HALVES, "vec": "v2 v4", "T": "f16x2 bf16x2"}
 
 
 @row(ATOM, _atom_operands, op="add", T="u32 s32 u64 f32 f64", needs=ATOMIC_NEEDS, **FIRST, **A)
@@ -80,9 +91,15 @@ HALF_NEEDS = {
     needs=HALF_NEEDS,
     **A,
 )
-def atom(m: Primitives, f: Form, a: Value, b: Value, policy: Value | None = None) -> Value:
+@row(ATOM_VECTOR, _atom_operands, **{**A, **WORDS})
+@row(ATOM_HALVES, _atom_operands, **{**A, **HALVES})
+@row(ATOM_HALVES, _atom_operands, **{**A, **PAIRS})
+def atom(
+    m: Primitives, f: Form, a: Value, b: Value | tuple[Value, ...], policy: Value | None = None
+) -> Value | tuple[Value, ...]:
     """Combine ``b`` into memory; the result is the old value."""
-    return m.atomic(space_of(f), f.op, f.T, a, b)
+    old = m.atomic(space_of(f), f.op, f.T, a, m.join(*b) if f.vec else b)
+    return m.split(old, width_of(f.T)) if f.vec else old
 
 
 @row(
@@ -112,6 +129,11 @@ def cas(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
     needs=HALF_NEEDS,
     **R,
 )
-def red(m: Primitives, f: Form, a: Value, b: Value, policy: Value | None = None) -> None:
+@row(RED_VECTOR, _red_operands, **{**R, **WORDS})
+@row(RED_HALVES, _red_operands, **{**R, **HALVES})
+@row(RED_HALVES, _red_operands, **{**R, **PAIRS})
+def red(
+    m: Primitives, f: Form, a: Value, b: Value | tuple[Value, ...], policy: Value | None = None
+) -> None:
     """Combine ``b`` into memory."""
-    m.atomic(space_of(f), f.op, f.T, a, b)
+    m.atomic(space_of(f), f.op, f.T, a, m.join(*b) if f.vec else b)
