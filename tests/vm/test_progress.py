@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simt import both, kernel, store, zeros
+from simt import both, kernel, launch, store, zeros
+from tilewright.errors import VmFault
 from tilewright.vm import Machine
 
 
@@ -120,3 +121,22 @@ def test_sums_of_floats_are_the_same_every_time():
     for seed in (0, 5):
         assert len({once(seed, threads) for threads in (1, 2, 1)}) == 1
     assert len({once(seed, 1) for seed in range(6)}) > 1
+
+
+LATE = """.shared .align 8 .b64 bar; mov.u32 %r2, bar; setp.eq.u32 %p0, %t, 0;
+@%p0 mbarrier.init.shared::cta.b64 [%r2], 1; fence.mbarrier_init.release.cluster;
+barrier.cluster.arrive; barrier.cluster.wait; mov.u32 %r3, %cluster_ctarank; xor.b32 %r3, %r3, 1;
+mapa.shared::cluster.u32 %r4, %r2, %r3; @%p0 mbarrier.arrive.shared::cluster.b64 _, [%r4];"""
+
+
+def test_a_cta_stays_while_others_of_its_cluster_run_on():
+    """Each arrives at the other's barrier and ends. Kernels that others wrote do so, and only time
+    makes it right: another order shows that it is wrong, and so does a checked machine.
+    """
+    both(kernel(LATE), grid=4, cluster=2)
+    for machine, says in (
+        (Machine(checked=True), "a CTA that ends"),
+        (Machine(seed=1), "exited CTA"),
+    ):
+        with pytest.raises(VmFault, match=says):
+            launch(machine, kernel(LATE), grid=4, cluster=2)

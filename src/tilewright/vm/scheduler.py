@@ -187,15 +187,23 @@ def run_cta(cta: Ptr(Cta)) -> i64:
                 return STEPS_OUT
             progress = JUMP
     if cta.live_warps == 0:
-        if cta.launch.checked != 0 and ended(cta) != 0:
+        if (launch.seed != 0 or at(Cta, cta.first).cluster_live == 0) and leave(cta) != 0:
             return FAULT
-        if land_any(cta) != 0:
-            return FAULT
-        cta.state = EMPTY
-        k.events += 1
     elif launch.seed != 0 and (land_some(cta) != 0 or land_stray(cta) != 0):
         return FAULT
     return progress
+
+
+@native
+def leave(cta: Ptr(Cta)) -> i64:
+    """A CTA whose threads have ended gives up its place, when its copies have landed."""
+    if cta.launch.checked != 0 and ended(cta) != 0:
+        return 1
+    if land_any(cta) != 0:
+        return 1
+    cta.state = EMPTY
+    cta.worker.events += 1
+    return 0
 
 
 @native
@@ -236,10 +244,15 @@ def empty(first: Ptr(Cta)) -> i64:
 
 @native
 def go_on(k: Ptr(Worker)) -> i64:
-    """No warp could run. Unless something has happened since, one copy of each CTA lands; where
-    none is under way, what arrives behind ``cp.async`` does; at last sleepers hear that they slept
-    in vain. DEADLOCK where they did so too often and nothing came of it.
+    """No warp could run. CTAs that stayed for their cluster leave. Unless something has happened
+    since, one copy of each CTA lands; where none is under way, what arrives behind ``cp.async``
+    does; at last sleepers hear that they slept in vain. DEADLOCK where they did so too often and
+    nothing came of it.
     """
+    for c in range(k.resident):
+        cta = at(Cta, k.ctas + c * CTA_BYTES)
+        if cta.state == RUNNING and cta.live_warps == 0 and leave(cta) != 0:
+            return FAULT
     if k.events != k.seen:
         k.seen = k.events
         k.idle = 0
