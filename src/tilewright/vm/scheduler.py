@@ -187,11 +187,18 @@ def run_cta(cta: Ptr(Cta)) -> i64:
                 return STEPS_OUT
             progress = JUMP
     if cta.live_warps == 0:
-        if (launch.seed != 0 or at(Cta, cta.first).cluster_live == 0) and leave(cta) != 0:
+        if stays(cta) == 0 and leave(cta) != 0:
             return FAULT
     elif launch.seed != 0 and (land_some(cta) != 0 or land_stray(cta) != 0):
         return FAULT
     return progress
+
+
+@native(inline=True)
+def stays(cta: Ptr(Cta)) -> i64:
+    """Whether other threads of its cluster still run, and may until they have to wait."""
+    launch = cta.launch
+    return launch.seed == 0 and launch.cluster_size > 1 and at(Cta, cta.first).cluster_live != 0
 
 
 @native
