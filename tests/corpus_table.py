@@ -93,7 +93,11 @@ def case(*files: str, kernel: str = "", slow=False, fails="", says="", **launch:
 
 @cache
 def module(file: str):
-    return parse((CORPUS / f"{file}.ptx").read_text())
+    return parse(text(file))
+
+
+def text(file: str) -> str:
+    return (CORPUS / f"{file}.ptx").read_text()
 
 
 def run(case: Case, machine: Machine, **how: Any) -> None:

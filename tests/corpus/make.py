@@ -1,11 +1,14 @@
 """Makes the PTX of the corpus anew: python tests/corpus/make.py [NAME …], with nvcc on the PATH.
 
-A source's lines ``// nvcc NAME: FLAGS`` say what to make of it: NAME.ptx.
+A source's lines ``// nvcc NAME: FLAGS`` say what to make of it: NAME.ptx. With ``triton`` as the
+first argument: what the decorators ``made`` of Triton's sources say, triton/NAME.ptx.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -29,13 +32,34 @@ def make(name: str, source: Path, flags: list[str]) -> None:
     to = HERE / f"{name}.ptx"
     subprocess.run(["nvcc", "-ptx", *flags, source.name, "-o", to.name], cwd=HERE, check=True)
     text = to.read_text()
-    if ", debug" in text:  # what a debugger needs tells of folders
+    to.write_text(kept(text, debug=", debug" in text))
+
+
+def kept(text: str, debug: bool) -> str:
+    """PTX less empty lines and folders' names, and with ``debug`` what a debugger reads."""
+    if debug:
         text = SECTION.sub("", text).replace(", debug", "", 1)
     lines = [re.sub(r'"/.*/', '"', line).rstrip() for line in text.splitlines()]
-    to.write_text("\n".join(filter(None, lines)) + "\n")
+    return "\n".join(filter(None, lines)) + "\n"
+
+
+def make_triton(names: list[str]) -> None:
+    """Run the sources where they lie, so that no path gets into the PTX."""
+    from triton_made import MADE, compiled
+
+    os.chdir(HERE)
+    for source in sorted(HERE.glob("triton_*.py")):
+        if source.stem != "triton_made":
+            runpy.run_path(source.name)
+    for recipe in MADE:
+        if not names or recipe.name in names:
+            (HERE / "triton" / f"{recipe.name}.ptx").write_text(kept(compiled(recipe), debug=True))
 
 
 if __name__ == "__main__":
-    for name, (source, flags) in recipes().items():
-        if len(sys.argv) == 1 or name in sys.argv[1:]:
-            make(name, source, flags)
+    if sys.argv[1:2] == ["triton"]:
+        make_triton(sys.argv[2:])
+    else:
+        for name, (source, flags) in recipes().items():
+            if len(sys.argv) == 1 or name in sys.argv[1:]:
+                make(name, source, flags)

@@ -1,4 +1,4 @@
-"""The corpus: what nvcc makes of our CUDA sources runs, and gives what NumPy gives."""
+"""The corpus: what compilers make of our sources runs, and gives what NumPy gives."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ import corpus_language
 import corpus_memory
 import corpus_numbers
 import corpus_products
+import corpus_triton_across
+import corpus_triton_elements
+import corpus_triton_hopper
+import corpus_triton_networks
+import corpus_triton_products
 from corpus_table import CASES, CORPUS, module, run
 from tilewright.errors import TilewrightError
 from tilewright.ptx import parse
@@ -23,8 +28,13 @@ FAMILIES = (  # they fill the table
     corpus_memory,
     corpus_numbers,
     corpus_products,
+    corpus_triton_across,
+    corpus_triton_elements,
+    corpus_triton_hopper,
+    corpus_triton_networks,
+    corpus_triton_products,
 )
-FILES = sorted(path.stem for path in CORPUS.glob("*.ptx"))
+FILES = sorted(str(p.relative_to(CORPUS).with_suffix("")) for p in CORPUS.rglob("*.ptx"))
 
 
 def marked(cases):
