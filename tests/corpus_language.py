@@ -7,7 +7,6 @@ import numpy as np
 from corpus_table import Gives, case, whole
 
 LANGUAGE = ("language", "language_debug")
-RECURSION = "the virtual machine does not run recursive calls yet"
 
 
 def each(x, function, dtype=np.int32):
@@ -148,12 +147,12 @@ def virtuals():
     return [Gives(np.where(t % 3, t * t + 3 * t, 2 * t * t))]
 
 
-@case("calls", grid=1, block=32, fails=RECURSION)
+@case("calls", grid=1, block=32)
 def recursive():
     return [Gives(2 * (np.arange(32, dtype=np.int32) % 5) + 3)]
 
 
-@case("calls", kernel="sorted", grid=1, block=32, fails=RECURSION)
+@case("calls", kernel="sorted", grid=1, block=32)
 def quicksorts(rng):
     x = whole(rng, 32, 20, low=-50, high=50)
     return [20, Gives(np.sort(x), x)]

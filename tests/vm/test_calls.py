@@ -100,14 +100,6 @@ def test_a_number_that_is_no_function_traps():
     assert "call (%r3)" in str(caught.value)
 
 
-def test_a_function_that_calls_itself_is_refused():
-    top = """.func b();
-      .func a() { call b, (); } .func b() { call a, (); }"""
-    with pytest.raises(PtxCheckError, match="recursive calls yet") as caught:
-        launch(Machine(), kernel("call a, ();", top), [zeros(40)], block=40)
-    assert caught.value.hint == "a calls b calls a"
-
-
 def test_a_built_call_with_other_arguments_is_refused():
     (f,) = (g for g in parse(HEAD + AFFINE).items)
     nothing = tree.Vector(())
@@ -117,15 +109,3 @@ def test_a_built_call_with_other_arguments_is_refused():
     machine.load(module)
     with pytest.raises(PtxCheckError, match="affine has other results or arguments"):
         machine.launch("k", 1, 1)
-
-
-def test_calls_that_grow_without_measure_are_refused():
-    last = ".func (.param .b32 out) f0(.param .b32 a) { st.param.b32 [out], 1; ret; }"
-    others = (
-        f".func (.param .b32 out) f{i}(.param .b32 a) {{ .reg .b32 %r<2>;"
-        f" call (%r1), f{i - 1}, (1); call (%r1), f{i - 1}, (2); st.param.b32 [out], %r1; }}"
-        for i in range(1, 40)
-    )
-    text = kernel(f"call (%r3), f39, (%t); {store('%r3')}", "\n".join([last, *others]))
-    with pytest.raises(PtxCheckError, match="more than 131072 operations"):
-        launch(Machine(), text, [zeros()])

@@ -13,7 +13,8 @@ from .special import UNIFORM
 
 # Results that differ between lanes, or may, though the operands are the same.
 VARIANT = frozenset(
-    "atom shfl ldmatrix mma wmma wgmma movmatrix match elect addc subc madc call".split()
+    "atom shfl ldmatrix mma wmma wgmma movmatrix match elect addc subc madc call"
+    " alloca stacksave".split()
 )
 ATOMICS = ("atom", "red")
 STRONG = frozenset("acquire release acq_rel relaxed volatile mmio cv".split())

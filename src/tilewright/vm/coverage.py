@@ -13,8 +13,8 @@ from itertools import accumulate
 
 from ..errors import PtxError
 from ..ptx import parse, print_module, problems, tree
+from .callgraph import reached
 from .flatten import Flattener, Scope
-from .inline import reached
 from .program import only
 
 

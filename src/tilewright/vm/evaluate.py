@@ -11,7 +11,7 @@ from typing import Any
 from ..ptx.isa import OperandSpec
 from ..ptx.isa.compose import FORMATS, fextreme, hand_on
 from ..ptx.types import bits
-from .operands import Addr, Arg, Const, Not, Op, Reg, Shared, Special, Vec
+from .operands import Addr, Arg, Const, Not, Op, Reg, Shared, Special, Sum, Vec
 from .program import Program
 from .special import CONSTANTS, FIELDS, Field
 from .state import GLOBAL_BASE, RANK_SHIFT, WINDOW_BITS, WINDOWS
@@ -103,6 +103,8 @@ class Evaluator:
             return self.load(arg.space, self.locate(arg), width)[0]
         if isinstance(arg, Shared):
             return self.fit(self.own(arg.offset), width)
+        if isinstance(arg, Sum):
+            return self.fit(self.locate(Addr(arg.base, arg.offset)), width)
         return None
 
     def fit(self, value: Value, width: int) -> Value:

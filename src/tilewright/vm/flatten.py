@@ -133,7 +133,7 @@ class Flattener:
         self.labels: dict[int, list[str]] = {}
         self.locs: dict[int, tree.Loc] = {}
         self.loc: tree.Loc | None = None
-        self.local_bytes = 0
+        self.local_bytes = self.local_end = 0
         self.scopes = 0
         self.base: Reg | None = None  # what local variables lie behind
         self.local_align = 1
@@ -148,6 +148,8 @@ class Flattener:
             if isinstance(item, tree.Variable) and id(item) in self.shared.offsets:
                 self.variable(root, item)
         self.apart = Apart(self) if self.graph.separate else None
+        if self.apart:
+            self.apart.walk()
         own = self.scope(root)
         for parameter in abi.layout(function).parameters:
             own.names[parameter.name] = Addr(None, parameter.offset, "param")
@@ -195,8 +197,9 @@ class Flattener:
             scope.names[v.name] = Addr(None, self.shared.offsets[id(v)], "shared")
         elif v.space in ("local", "param"):  # a .param of a body is what a call passes
             size, align = abi.extent(v)
-            start = -(-self.local_bytes // align) * align
-            self.local_bytes = start + size
+            start = -(-self.local_end // align) * align
+            self.local_end = start + size
+            self.local_bytes = max(self.local_bytes, self.local_end)
             self.local_align = max(self.local_align, align)
             scope.names[v.name] = Addr(self.base, start, "local")
 

@@ -67,6 +67,7 @@ class Setup:
     cluster: Dim3 = (1, 1, 1)
     explicit: bool = False  # somebody asked for clusters
     checked: bool = False
+    stack: int = 0  # bytes of each thread, where the kernel takes any
 
     @property
     def cluster_size(self) -> int:
@@ -114,7 +115,8 @@ class Run:
         r.grid[:], r.block[:] = s.grid, s.block
         r.threads, r.warps, r.sms = s.threads, s.warps, s.sms
         r.shared_bytes, r.dynamic_bytes = p.shared_bytes + s.shared, s.shared
-        r.local_bytes = p.local_bytes
+        r.static_bytes = p.local_bytes
+        r.local_bytes = p.local_bytes + (s.stack if p.takes_stack else 0)
         r.blocks, r.divergent = len(p.blocks), p.divergent
         r.cluster[:], r.cluster_size, r.explicit = s.cluster, s.cluster_size, s.explicit
         r.clusters[:] = [n // c for n, c in zip(s.grid, s.cluster, strict=True)]

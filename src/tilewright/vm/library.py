@@ -31,6 +31,7 @@ from . import (
     races,
     reductions,
     scheduler,
+    stack,
     tensors,
     warpgroup,
 )
@@ -142,8 +143,8 @@ def _unsealed(stored: bytes | None) -> bytes | None:
 
 def _natives() -> list[Native]:
     modules = (
-        groups, clocks, races, access, calls, mbarrier, barriers, copies, warpgroup, products,
-        reductions, tensors, bulk, scheduler,
+        groups, clocks, races, access, calls, stack, mbarrier, barriers, copies, warpgroup,
+        products, reductions, tensors, bulk, scheduler,
     )  # fmt: skip
     found = [f for m in modules for f in vars(m).values() if isinstance(f, Native)]
     unique = {f.name: f for f in found}

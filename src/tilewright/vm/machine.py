@@ -26,9 +26,9 @@ from ..mma import TensorMap
 from ..ptx import abi, parse, tree
 from ..target import DEFAULT_DEVICE, DEVICES, Target
 from .arguments import packed
+from .callgraph import code_addresses
 from .code import CompiledKernel
 from .initial import initial_bytes
-from .inline import code_addresses
 from .launch import Run, Setup, Watch
 from .library import Library, Store
 from .memory import Memory
@@ -39,6 +39,7 @@ MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
 MAX_CLUSTER = 16  # with more than the portable eight, hardware wants to be asked
 MAX_LOCAL = 512 * 1024  # bytes of local memory of a thread
+STACK = 16 * 1024  # bytes of a thread's stack
 
 Dim = int | Sequence[int]
 Dim3 = tuple[int, int, int]
@@ -70,7 +71,8 @@ class Machine:
     (default: the cores this process may use); ``features`` restricts the processor's instructions
     (LLVM's notation, for tests); ``store`` keeps compiled code between processes; ``step_limit``
     bounds a launch (about the operations in loops of a host thread; 0: no bound); ``memory`` is
-    another machine's, to be shared. Several threads may launch loaded kernels at once.
+    another machine's, to be shared; ``stack`` are the bytes that each thread has for functions that
+    call themselves and for ``alloca``. Several threads may launch loaded kernels at once.
 
     ``kernels`` is what can be launched, ``variables`` each global variable's address and bytes.
 
@@ -91,6 +93,7 @@ class Machine:
         step_limit: int = 0,
         memory: Memory | None = None,
         checked: bool = False,
+        stack: int = STACK,
     ) -> None:
         self.target = Target.parse(arch)
         self.arch, self.seed = arch, _count("seed", seed, 0)
@@ -99,6 +102,7 @@ class Machine:
         self.step_limit = _count("step_limit", step_limit, 0)
         self.memory = memory or Memory()
         self.checked = bool(checked)
+        self.stack = -(-_count("stack", stack, 0) // 16) * 16
         self.kernels: dict[str, _Kernel] = {}
         self.variables: dict[str, tuple[int, int]] = {}
 
@@ -241,7 +245,7 @@ class Machine:
         self._fits(program, block3, shared)
         limits, sms = self.target.limits, _sms(self.target)
         ctas, explicit = self._cluster(program, grid3, cluster)
-        how = (self.seed, self.step_limit, ctas, explicit, self.checked)
+        how = (self.seed, self.step_limit, ctas, explicit, self.checked, self.stack)
         return Setup(grid3, block3, params, shared, limits, sms, *how)
 
     def _cluster(self, program: Program, grid: Dim3, given: Dim | None) -> tuple[Dim3, bool]:
@@ -273,9 +277,10 @@ class Machine:
         exact = (*program.exact_block, 1, 1)[:3]
         if program.exact_block and block != exact:
             raise LaunchError(f"kernel {program.name!r} needs blocks of {exact}, not {block}")
-        if program.local_bytes > MAX_LOCAL:
+        local = program.local_bytes + (self.stack if program.takes_stack else 0)
+        if local > MAX_LOCAL:
             raise LaunchError(
-                f"kernel {program.name!r} has {program.local_bytes} bytes of local memory; a "
+                f"kernel {program.name!r} has {local} bytes of local memory; a "
                 f"thread can have {MAX_LOCAL}"
             )
         most = limits.shared_per_block - program.shared_bytes

@@ -46,6 +46,14 @@ class Shared:
 
 
 @dataclass(frozen=True, slots=True)
+class Sum:
+    """A register plus a constant: the address of a variable on the stack."""
+
+    base: Reg
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Vec:
     """A vector of operands."""
 
@@ -60,7 +68,7 @@ class Not:
 
 
 #: A label is its key, a list of branch targets several; None is a sink or an absent operand.
-Arg = Reg | Const | Special | Addr | Shared | Vec | Not | str | tuple[str, ...] | None
+Arg = Reg | Const | Special | Addr | Shared | Sum | Vec | Not | str | tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +111,14 @@ class Op:
             yield from self.writes()
         for _, arg in self.sources:
             yield from registers(arg)
+        for _, arg in self.dests:
+            if isinstance(arg, Addr):
+                yield from registers(arg)
 
     def writes(self) -> Iterator[int]:
         for _, arg in self.dests:
-            yield from registers(arg)
+            if not isinstance(arg, Addr):
+                yield from registers(arg)
 
 
 def registers(arg: Arg) -> Iterator[int]:
@@ -115,7 +127,7 @@ def registers(arg: Arg) -> Iterator[int]:
         yield arg.index
     elif isinstance(arg, Not):
         yield arg.reg.index
-    elif isinstance(arg, Addr) and arg.base:
+    elif isinstance(arg, Addr | Sum) and arg.base:
         yield arg.base.index
     elif isinstance(arg, Vec):
         for item in arg.items:

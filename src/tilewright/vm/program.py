@@ -7,6 +7,7 @@ needs no place in the frame; only the stepping evaluator gives it one.
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,14 +15,13 @@ from itertools import accumulate
 
 from ..errors import Place
 from ..ptx import abi, check, print_module, tree
+from .activation import Body
 from .analysis import communicates, exposed, is_divergent, liveness, places, products, weight
+from .blocks import cut
+from .callgraph import reached
 from .flatten import Flattener
-from .inline import reached
 from .operands import CodeBlock, Op, Register
 from .state import Warp
-
-MAX_BLOCK = 256  # operations; a longer stretch of straight code is cut
-LEAVES = frozenset({"branch", "exit", "barrier"})
 
 
 @dataclass
@@ -31,6 +31,8 @@ class Program:
     ``live`` are, for each block, the registers (a bit for each) that are read after it; ``slots``
     their and all others' places in the frame, which has ``frame_bytes`` compiled and
     ``full_frame_bytes`` when it is stepped through. ``used`` and ``met``: see ``products``.
+    ``bodies`` are the functions that stand apart, in order, and then the kernel's own, if there are
+    such, and ``activation`` is the register that has a lane's (``activation.py``).
     """
 
     name: str
@@ -53,6 +55,8 @@ class Program:
     full_frame_bytes: int
     used: dict[int, int]
     met: dict[int, int]
+    bodies: tuple[Body, ...]
+    activation: int
     locs: dict[int, tree.Loc]
     addresses: dict[str, int]
 
@@ -72,9 +76,35 @@ class Program:
     def _ends(self) -> list[int]:
         return [0, *accumulate(sum(weight(op) for op in b.ops) for b in self.blocks)]
 
+    @cached_property
+    def takes_stack(self) -> bool:
+        """Whether it takes memory while it runs: for calls, or by itself."""
+        return any(op.form.mnemonic == "alloca" for op in self.ops)
+
     def cost(self, target: int, current: int) -> int:
-        """What going round a loop costs: the weight of blocks ``target`` to ``current``."""
-        return max(1, self._ends[current + 1] - self._ends[target])
+        """What going round a loop costs: the weight of blocks ``target`` to ``current``, of which
+        another function's don't count.
+        """
+        last = min(current, self._lasts[self._number(self.blocks[target])])
+        return max(1, self._ends[last + 1] - self._ends[target])
+
+    @cached_property
+    def _lasts(self) -> list[int]:
+        """The last block of each body."""
+        found = [len(self.blocks)] * max(1, len(self.bodies))
+        for block in self.blocks:
+            found[self._number(block)] = block.index
+        return found
+
+    def _number(self, block: CodeBlock) -> int:
+        """Which body a block belongs to."""
+        pc = block.ops[0].pc if block.ops else len(self.ops)
+        return max(0, bisect_right(self.bodies, pc, key=lambda b: b.first) - 1)
+
+    def body(self, pc: int) -> Body | None:
+        """What operation ``pc`` belongs to, where functions stand apart."""
+        before = bisect_right(self.bodies, pc, key=lambda b: b.first)
+        return self.bodies[before - 1] if before else None
 
     def place(self, pc: int) -> Place | None:
         """Where operation ``pc`` stands in the PTX text, or in the source by its ``.loc``."""
@@ -97,11 +127,13 @@ def build(module: tree.Module, function: tree.Function, addresses: dict[str, int
     if module.source:
         check(only(module, {function.name, *reached(module, function)}))
     flat = Flattener(module, function, addresses)
-    blocks, targets = _cut(flat.ops, flat.labels, divergent=False)
+    if flat.apart:
+        flat.apart.lower()
+    blocks, targets = cut(flat.ops, flat.labels, divergent=False)
     exits = frozenset(label for label, index in targets.items() if blocks[index].is_exit)
     divergent = is_divergent(flat.ops, exits)
     if divergent:
-        blocks, targets = _cut(flat.ops, flat.labels, divergent=True)
+        blocks, targets = cut(flat.ops, flat.labels, divergent=True)
     start = Warp.size + 4 * len(blocks)
     used, met = products(flat.ops)
     slots, frame, full = places(flat.registers, exposed(blocks), start)
@@ -126,6 +158,8 @@ def build(module: tree.Module, function: tree.Function, addresses: dict[str, int
         full_frame_bytes=full,
         used=used,
         met=met,
+        bodies=flat.apart.all() if flat.apart else (),
+        activation=flat.apart.frame.index if flat.apart else -1,
         locs=flat.locs,
         addresses=addresses,
     )
@@ -153,32 +187,3 @@ def _max_threads(function: tree.Function) -> int:
     for count in _threads(function, "maxntid"):
         product *= count
     return product if _threads(function, "maxntid") else 0
-
-
-def _cut(
-    ops: list[Op], labels: dict[int, list[str]], divergent: bool
-) -> tuple[list[CodeBlock], dict[str, int]]:
-    """Blocks, and the block that each label begins. An operation that may be tried again begins one
-    too: what waits, and in divergent code what is convergent, for lanes wait for each other there.
-    """
-    blocks = [CodeBlock(0)]
-    targets: dict[str, int] = {}
-
-    def fresh() -> None:
-        if blocks[-1].ops:
-            blocks.append(CodeBlock(len(blocks)))
-
-    for index, op in enumerate(ops):
-        if index in labels or len(blocks[-1].ops) >= MAX_BLOCK:
-            fresh()
-        if "waits" in op.form.effects or (divergent and "convergent" in op.form.effects):
-            fresh()
-        targets |= dict.fromkeys(labels.get(index, ()), len(blocks) - 1)
-        blocks[-1].ops.append(op)
-        if op.form.effects & LEAVES:
-            fresh()
-        if op.dests and "barrier" in op.form.effects:
-            blocks[-1].ops.append(replace(op, resumed=True))
-    fresh()  # falling off the end is an exit: an empty last block says so
-    targets |= dict.fromkeys(labels.get(len(ops), ()), len(blocks) - 1)
-    return blocks, targets

@@ -20,13 +20,14 @@ from .operands import CodeBlock, Op
 from .program import Program
 from .region_control import Control
 from .region_warpgroup import Products
+from .stack import Stack
 
 
 def region_name(first: int) -> str:
     return f"region_{first}"
 
 
-class Region(Control, Products, Asynchronous, Calls):
+class Region(Control, Products, Asynchronous, Calls, Stack):
     """Compiles blocks ``first`` … ``last - 1`` of a program into one function of ``module``."""
 
     def __init__(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import Place, VmFault
 from ..ptx.types import bits
 from . import races, tensors
+from .activation import HEAD
 from .clocks import ACTOR, OPERATION
 from .mbarrier import MOST
 from .native import u32, u64
@@ -36,6 +38,7 @@ from .state import (
     MISALIGNED,
     OUT_OF_BOUNDS,
     OVER,
+    OVERFLOW,
     PARAM_BASE,
     RACE,
     RANK_SHIFT,
@@ -79,7 +82,7 @@ def fault(run: Run, worker: Record, result: int) -> VmFault:
     op = run.program.ops[worker.fault_pc]
     thread = index(worker.fault_warp * 32 + worker.fault_lane, run.setup.block)
     block = index(worker.fault_cta, run.setup.grid)
-    what = _what(run, code, op, address, worker.fault_value)
+    what = _what(run, worker, op, address)
     return VmFault(
         f"{FAULTS[code]}: {what} (thread {thread} of block {block})",
         kind=FAULTS[code],
@@ -95,8 +98,8 @@ def index(linear: int, shape: tuple[int, int, int]) -> tuple[int, int, int]:
     return linear % shape[0], linear // shape[0] % shape[1], linear // (shape[0] * shape[1])
 
 
-def _what(run: Run, code: int, op: Op, address: int, value: int) -> str:
-    opcode = op.form.opcode
+def _what(run: Run, worker: Record, op: Op, address: int) -> str:
+    code, value, opcode = worker.fault, worker.fault_value, op.form.opcode
     if code == BAD_BARRIER:
         threads = 32 * run.setup.warps
         rule = f"0 to 15, for a multiple of 32 threads up to {threads}, all asking for as many"
@@ -130,6 +133,8 @@ def _what(run: Run, code: int, op: Op, address: int, value: int) -> str:
         return f"{opcode} adds nothing and takes the place of {lost}, which nobody has waited for"
     if code in (RACE, BAD_FENCE):
         return _race(run, opcode, address, value)
+    if code == OVERFLOW:
+        return _overflow(run, worker, op)
     if code == DIVERGED:
         return f"{opcode} waits for lanes {address:#010x}, which can't come"
     if code in (OUT_OF_BOUNDS, FREED):
@@ -219,6 +224,40 @@ def _where(run: Run, op: Op, address: int) -> str:
     return run.memory.describe(address)
 
 
+def _overflow(run: Run, worker: Record, op: Op) -> str:
+    """What a thread has on its stack, where no more can be had."""
+    size = worker.fault_address % (1 << 64)
+    if op.form.mnemonic == "stackrestore":
+        return f"{op.form.opcode} to where the stack never ended"
+    limit = run.launch.local_bytes - run.launch.static_bytes
+    callee = next((b.name for b in run.program.bodies if op.pc in b.sites.values()), "alloca")
+    callers = Counter(_callers(run, worker, op))
+    often = ", ".join(f"{name} {n} times" for name, n in callers.most_common(SHOWN))
+    deep = f", {callers.total()} calls deep: {often}" if callers else ""
+    return f"{callee} takes {size} bytes more of a stack of {limit}{deep}"
+
+
+def _callers(run: Run, worker: Record, op: Op) -> Iterator[str]:
+    """The functions that stand apart and have not ended in the faulting lane, the last first, as
+    far as the kernel has left its stack alone.
+    """
+    program, lane = run.program, worker.fault_lane
+    cta = next(c for c in _ctas(worker) if c.state and c.linear == worker.fault_cta)
+    warp = Record(Warp, cta.frames + worker.fault_warp * run.launch.frame_bytes)
+    local = cta.local + (warp.index * 32 + lane) * run.launch.local_bytes
+    body, last = program.body(op.pc), run.launch.local_bytes - HEAD
+    at = int(view(warp.address + program.slots[program.activation], u64, 32)[lane]) if body else 0
+    while body and body.name and at <= last:
+        yield body.name
+        caller, number = (int(n) for n in view(local + at, u64, 2))
+        site, last = body.sites.get(number % (1 << 32)), at - HEAD
+        body, at = program.body(site) if site is not None else None, caller
+
+
+def _ctas(worker: Record) -> Iterator[Record]:
+    return (Record(Cta, worker.ctas + i * Cta.size) for i in range(worker.resident))
+
+
 # --- deadlock -------------------------------------------------------------------------------------
 
 
@@ -244,8 +283,7 @@ Waiting = tuple[str, tuple[int, int, int], tuple[int, int, int], Place | None]
 
 def _waiting(run: Run, worker: Record) -> Iterator[Waiting]:
     """Each group of lanes that waits: a line, its first thread, block and place."""
-    for i in range(worker.resident):
-        cta = Record(Cta, worker.ctas + i * Cta.size)
+    for cta in _ctas(worker):
         for w in range(run.setup.warps if cta.state else 0):
             warp = Record(Warp, cta.frames + w * run.launch.frame_bytes)
             if warp.state == OVER:

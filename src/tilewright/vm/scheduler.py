@@ -121,7 +121,8 @@ def start_cta(cta: Ptr(Cta)) -> i64:
     cta.flight_tail = 0
     cta.products = 0
     poison(cta.shared, launch.shared_bytes)
-    poison(cta.local, launch.local_bytes * 32 * launch.warps)
+    for i in range(32 * launch.warps):
+        poison(cta.local + i * launch.local_bytes, launch.static_bytes)
     for b in range(BARRIERS):
         bar = cta.barriers[b]
         bar.arrived = 0

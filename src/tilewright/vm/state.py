@@ -34,7 +34,7 @@ JUMP, WAIT, YIELD, DONE, FAULT, STOPPED, FINISHED, DEADLOCK, STEPS_OUT, HERE = r
 OUT_OF_BOUNDS, MISALIGNED, FREED, TRAP, DIVERGED, BAD_BARRIER, BAD_INDEX = range(1, 8)
 BAD_DESCRIPTOR, BAD_WARPGROUP, BAD_METADATA = range(8, 11)
 BAD_MBARRIER, BAD_BULK, BAD_MAP, IN_FLIGHT, GONE = range(11, 16)
-RACE, BAD_FENCE, UNREAD, DISCARDED = range(16, 20)
+RACE, BAD_FENCE, UNREAD, DISCARDED, OVERFLOW = range(16, 21)
 FAULTS = {
     OUT_OF_BOUNDS: "out of bounds",
     MISALIGNED: "misaligned",
@@ -55,6 +55,7 @@ FAULTS = {
     BAD_FENCE: "fence",
     UNREAD: "unread",
     DISCARDED: "discarded",
+    OVERFLOW: "stack overflow",
 }
 
 READY, WAITING, OVER = range(3)  # a warp
@@ -81,7 +82,8 @@ class Launch(Struct):
     """One launch: what all of its warps share. ``host`` + device address = host address.
 
     ``regions`` has the code of each block, 0 where ``compile`` (a callback) has still to make it;
-    ``outside`` is the callback for calls of what the host does.
+    ``outside`` is the callback for calls of what the host does. Of the ``local_bytes`` of a thread
+    the first ``static_bytes`` are its variables', the rest its stack.
     Where it is ``checked``: a CTA has that many ``actors`` (``races``), its ``shadow`` room for so
     many bytes of shared memory; ``strong`` says of each operation whether it orders others.
     """
@@ -98,6 +100,7 @@ class Launch(Struct):
     shared_bytes = i64
     dynamic_bytes = i64
     local_bytes = i64
+    static_bytes = i64
     frame_bytes = i64
     blocks = i64
     regions = Ptr(i64)
@@ -286,7 +289,7 @@ class Warp(Struct):
     barriers that have counted this warp. ``asleep``: lanes that look again when something happens,
     ``expired`` what they find if nothing did; ``clustered``: arrived at the cluster's barrier,
     which has not opened since, and ``due`` to wait there; ``calling``: those that call the host,
-    at operation ``called``.
+    at operation ``called``. ``stack``: the bytes that each lane has taken of its stack.
     """
 
     cta = Ptr(Cta)
@@ -328,6 +331,7 @@ class Warp(Struct):
     came = Array(u32, BARRIERS)
     committed = Array(u32, 32)
     bulk_committed = Array(u32, 32)
+    stack = Array(u64, 32)
     tid_x = Array(u32, 32)
     tid_y = Array(u32, 32)
     tid_z = Array(u32, 32)

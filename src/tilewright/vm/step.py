@@ -22,6 +22,7 @@ from .native import u32
 from .operands import Op
 from .program import Program
 from .record import Record, view
+from .stack import Stack
 from .state import BAD_INDEX, DONE, FAULT, HERE, TRAP, WAIT, YIELD, Cta, Launch
 from .step_memory import Fault, lanes_of, word_of
 from .step_warpgroup import SteppedProducts
@@ -73,7 +74,7 @@ class _Left(Exception):
         self.code = code
 
 
-class Stepper(SteppedProducts, Asynchronous, Calls, Code):
+class Stepper(SteppedProducts, Asynchronous, Calls, Stack, Code):
     """Runs blocks on behalf of the scheduler, which calls it back for each."""
 
     failed = FAULT

@@ -138,6 +138,15 @@ class Primitives(Protocol):
     def atomic(self, space: str, op: str, type_: str, address: Value, *operands: Value) -> Value:
         """``op``: add min max and or xor exch cas inc dec; the old value. Lanes act in order."""
 
+    # --- the stack (acts) ---
+    # Addresses and sizes are 64 bits wide; a stack lies in its thread's local memory.
+    def allocate(self, size: Value, align: int) -> Value:
+        """The address of ``size`` bytes more."""
+
+    def stack_end(self) -> Value: ...
+    def set_stack_end(self, address: Value) -> None: ...
+
+    # --- cp.async (acts) ---
     def cp_async(self, shared: Value, global_: Value, size: int, valid: Value) -> None:
         """Copy ``valid`` (32 bits wide) ≤ size bytes and zeros up to ``size`` (4, 8, 16), later."""
 
