@@ -32,6 +32,8 @@ class Frame(LlvmValues, Evaluator):
     warp: ir.Value
     active_mask: ir.Value
     guard: Value | None
+    entry: ir.IRBuilder  # of the function's first block
+    places: dict[int, ir.Value]
 
     @property
     def b(self) -> ir.IRBuilder:
@@ -41,7 +43,13 @@ class Frame(LlvmValues, Evaluator):
 
     def at(self, name: str, offset: int = 0) -> ir.Value:
         """The address of a field of the warp, or of what lies ``offset`` bytes behind its start."""
-        return self.b.gep(self.warp, [I64(Warp.offset(name) + offset)], source_etype=I8)
+        return self.place(Warp.offset(name) + offset)
+
+    def place(self, offset: int) -> ir.Value:
+        """The address ``offset`` bytes behind the frame's start, made once for the region."""
+        if offset not in self.places:
+            self.places[offset] = self.entry.gep(self.warp, [I64(offset)], source_etype=I8)
+        return self.places[offset]
 
     def peek(self, name: str, type_: ir.Type = I64) -> ir.Value:
         return self.b.load(self.at(name), typ=type_)

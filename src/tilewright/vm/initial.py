@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 from math import prod
 
 from ..errors import PtxError
 from ..ptx import abi, tree
-from ..ptx.types import bits
+from ..ptx.types import bits, kind
 from .flatten import immediate
 
 
@@ -22,25 +23,36 @@ def initial_bytes(v: tree.Variable, addresses: Mapping[str, int]) -> bytes:
     if v.init:
         element = bits(v.type) // 8
         shape = (*v.dims, v.vector) if v.vector > 1 else v.dims
-        for place, value in _flat(v.init, shape, 0):
-            number = _number(v, value, addresses) & ((1 << 8 * element) - 1)
-            out[place * element : (place + 1) * element] = number.to_bytes(element, "little")
+        for place, values in _runs(v.init, shape, 0):
+            data = b"".join(n.to_bytes(element, "little") for n in _numbers(v, values, addresses))
+            out[place * element : place * element + len(data)] = data
     return bytes(out)
 
 
-def _flat(
+def _runs(
     values: tuple[object, ...], shape: tuple[int, ...], start: int
-) -> Iterator[tuple[int, object]]:
-    """Each element's place in memory and its value: inner braces begin a row."""
+) -> Iterator[tuple[int, list[object]]]:
+    """Elements that follow one another, and the first one's place: inner braces begin a row."""
     row = prod(shape[1:]) if shape else 1
     place = start
-    for value in values:
-        if isinstance(value, tuple):
-            yield from _flat(value, shape[1:], place)
-            place += row
+    for nested, group in groupby(values, lambda value: isinstance(value, tuple)):
+        run = list(group)
+        if nested:
+            for i, inner in enumerate(run):
+                yield from _runs(inner, shape[1:], place + i * row)  # type: ignore[arg-type]
         else:
-            yield place, value
-            place += 1
+            yield place, run
+        place += len(run) * (row if nested else 1)
+
+
+def _numbers(v: tree.Variable, values: list[object], addresses: Mapping[str, int]) -> list[int]:
+    """Each element as bits; there may be 100,000."""
+    mask = (1 << bits(v.type)) - 1
+    whole = kind(v.type) in ("int", "bits")
+    return [
+        (x.value if whole and type(x) is tree.Imm else _number(v, x, addresses)) & mask
+        for x in values
+    ]
 
 
 def _number(v: tree.Variable, value: object, addresses: Mapping[str, int]) -> int:

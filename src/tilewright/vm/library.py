@@ -35,6 +35,7 @@ from . import (
     tensors,
     warpgroup,
 )
+from .collector import uncollected
 from .jit import Jit
 from .llvm_mma import Emitter, symbol
 from .llvm_warpgroup import Warpgroup
@@ -122,7 +123,8 @@ class Library:
         key = hashlib.sha256(f"{name}\n{source_hash()}\n{self.jit.key}".encode()).hexdigest()
         code = _unsealed(self.store.get("vm", key)) if self.store is not None else None
         if code is None:
-            code = self.jit.compile(make(), level)
+            with uncollected():
+                code = self.jit.compile(make(), level)
             if self.store is not None:
                 self.store.put("vm", key, hashlib.sha256(code).digest() + code)
         return code

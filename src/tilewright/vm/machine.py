@@ -28,6 +28,7 @@ from ..target import DEFAULT_DEVICE, DEVICES, Target
 from .arguments import packed
 from .callgraph import code_addresses
 from .code import CompiledKernel
+from .collector import uncollected
 from .initial import initial_bytes
 from .launch import Run, Setup, Watch
 from .library import Library, Store
@@ -61,7 +62,8 @@ class _Kernel:
 
     @cached_property
     def program(self) -> Program:
-        return build(self.module, self.function, self.addresses)
+        with uncollected():
+            return build(self.module, self.function, self.addresses)
 
 
 class Machine:
@@ -155,7 +157,9 @@ class Machine:
         """
         if not isinstance(module, str | tree.Module):
             raise PtxError(f"a module is its text or its tree, not {type(module).__name__}")
-        module = parse(module) if isinstance(module, str) else module
+        if isinstance(module, str):
+            with uncollected():
+                module = parse(module)
         if module.target and not self.target.runs(module.target[0]):
             raise TargetError(f"{self.arch} does not run a module for {module.target[0]}")
         for entry in module.entries:

@@ -15,7 +15,7 @@ from .asynchronous import Asynchronous
 from .calls import Calls
 from .evaluate import Value
 from .frame import lanes
-from .native import I8, I32, I64, POINTER
+from .native import I32, I64, POINTER
 from .operands import CodeBlock, Op
 from .program import Program
 from .region_control import Control
@@ -36,14 +36,14 @@ class Region(Control, Products, Asynchronous, Calls, Stack):
         self.program, self.module, self.arch = program, module, arch
         self.function = ir.Function(module, ir.FunctionType(I64, [POINTER]), region_name(first))
         self.warp = self.function.args[0]
-        entry = self.block_of("entry")
+        self.entry, self.places = ir.IRBuilder(self.block_of("entry")), {}
         self.heads = {i: self.block_of(f"block{i}") for i in range(first, last)}
-        super().__init__(ir.IRBuilder(entry), module, I32(0))
-        self.b.branch(self.switch)
+        super().__init__(ir.IRBuilder(self.entry.block), module, I32(0))
 
     def compile(self) -> None:
         for index in self.heads:
             self.block(self.program.blocks[index])
+        self.entry.branch(self.switch)
 
     def block(self, block: CodeBlock) -> None:
         self.current, self.ended = block, False
@@ -76,7 +76,7 @@ class Region(Control, Products, Asynchronous, Calls, Stack):
     # --- registers ---
 
     def slot(self, index: int) -> ir.Value:
-        return self.b.gep(self.warp, [I64(self.program.slots[index])], source_etype=I8)
+        return self.place(self.program.slots[index])
 
     def load_slot(self, index: int) -> Value:
         width = self.program.registers[index].width

@@ -12,7 +12,7 @@ import llvmlite.ir as ir
 from . import barriers, groups, mbarrier
 from .evaluate import VOTES, Value
 from .frame import Frame
-from .native import I1, I8, I32, I64
+from .native import I1, I32, I64
 from .operands import CodeBlock
 from .state import BAD_INDEX, DONE, FAULT, HERE, JUMP, TRAP, WAIT, YIELD, Warp
 
@@ -72,7 +72,7 @@ class Control(Frame):
         self.b.branch(self.dispatcher)
 
     def pend(self, target: int, mask: ir.Value) -> None:
-        place = self.b.gep(self.warp, [I64(Warp.size + 4 * target)], source_etype=I8)
+        place = self.place(Warp.size + 4 * target)
         self.b.store(self.b.or_(self.b.load(place, typ=I32), mask), place)
 
     @property
@@ -81,8 +81,7 @@ class Control(Frame):
         if not hasattr(self, "_switch"):
             self._switch = self.block_of("switch")
             b = ir.IRBuilder(self._switch)
-            place = b.gep(self.warp, [I64(Warp.offset("block"))], source_etype=I8)
-            switch = b.switch(b.load(place, typ=I64), self.returning(JUMP))
+            switch = b.switch(b.load(self.at("block"), typ=I64), self.returning(JUMP))
             for index, head in self.heads.items():
                 switch.add_case(I64(index), head)
         return self._switch

@@ -98,6 +98,5 @@ class Products(MemoryAccess):
     def registers(self) -> ir.Value:
         """The area; one for each region."""
         if not hasattr(self, "_registers"):
-            with self.b.goto_entry_block():
-                self._registers = room(self.b, MOST * LINE)
+            self._registers = room(self.entry, MOST * LINE)
         return self._registers
