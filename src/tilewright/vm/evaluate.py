@@ -11,9 +11,10 @@ from typing import Any
 from ..ptx.isa import OperandSpec
 from ..ptx.isa.compose import FORMATS, fextreme, hand_on
 from ..ptx.types import bits
-from .operands import Addr, Arg, Const, Not, Op, Reg, Shared, Special, Sum, Vec
+from .analysis import weight
+from .operands import Addr, Arg, CodeBlock, Const, Not, Op, Reg, Shared, Special, Sum, Vec
 from .program import Program
-from .special import CONSTANTS, FIELDS, Field
+from .special import FIELDS, Field
 from .state import GLOBAL_BASE, RANK_SHIFT, WINDOW_BITS, WINDOWS
 
 Value = Any
@@ -30,6 +31,7 @@ class Evaluator:
     """Runs operations through their rows' meanings. ``op`` is the one under way."""
 
     program: Program
+    current: CodeBlock
     op: Op
 
     # --- what a subclass provides ---
@@ -49,8 +51,8 @@ class Evaluator:
     def thread_index(self, axis: str) -> Value:
         raise NotImplementedError
 
-    def clock(self) -> Value:
-        """Operations in loops so far: deterministic, never falling, 64 bits wide."""
+    def clock(self, ticks: int) -> Value:
+        """So many operations later: what the warp has spent, 64 bits wide."""
         raise NotImplementedError
 
     def meet(self, sets: int) -> None:
@@ -162,9 +164,9 @@ class Evaluator:
             return self.lane()
         if base.startswith("%lanemask_"):
             return self._lane_mask(base[-2:])
-        if "clock" in base or "timer" in base:
+        if is_clock(base):
             return self._clock(base)
-        return self.const(32, CONSTANTS.get(name, 0))
+        return self.const(32, 0)
 
     def _lane_mask(self, relation: str) -> Value:
         bit = self.shl(self.const(32, 1), self.lane())
@@ -177,10 +179,21 @@ class Evaluator:
         return upto if relation == "le" else self.not_(upto)
 
     def _clock(self, base: str) -> Value:
-        now = self.clock()
+        now = self.clock(self._ticks())
         if base in ("%clock64", "%globaltimer"):
             return now
         return self.split(now, 32)[base.endswith("hi")]
+
+    def _ticks(self) -> int:
+        """The weight of the operations since a clock was read in this block, or since its start:
+        what loops don't count. So the clock always rises, and is the same in every run.
+        """
+        ticks = 1
+        for op in self.current.ops:
+            if op is self.op:
+                break
+            ticks = 1 if _reads_clock(op) else ticks + weight(op)
+        return ticks
 
     # --- primitives that are the same for both ---
 
@@ -206,6 +219,14 @@ class Evaluator:
 
     def ret(self) -> None:
         self.exit()
+
+
+def is_clock(name: str) -> bool:
+    return "clock" in name or "timer" in name
+
+
+def _reads_clock(op: Op) -> bool:
+    return any(isinstance(arg, Special) and is_clock(arg.name) for _, arg in op.sources)
 
 
 def combine(

@@ -66,7 +66,8 @@ class Frame(LlvmValues, Evaluator):
     def thread_index(self, axis: str) -> Value:
         return self.line(f"tid_{axis}", 32)
 
-    def clock(self) -> Value:
+    def clock(self, ticks: int) -> Value:
+        self.poke("budget", self.b.sub(self.peek("budget"), I64(ticks)))
         worker = self.peek("worker", POINTER)
         place = self.b.gep(worker, [I64(Worker.offset("steps"))], source_etype=I8)
         return self._splat(self.b.sub(self.b.load(place, typ=I64), self.peek("budget")))

@@ -46,6 +46,7 @@ SLICE = 20_000  # what a warp may spend in loops before it gives way
 NAP = 0.05  # seconds between looks at a launch under way
 SHARES = 8  # of CTAs for each host thread
 SEED_BITS = 62
+SMEM_UNIT, OLD_SMEM_UNIT = 128, 256  # bytes that shared memory comes in; before sm_80
 FLIES = {"bulk", "mbarrier::complete_tx::bytes"}  # words of what needs flights
 
 Dim3 = tuple[int, int, int]
@@ -68,6 +69,7 @@ class Setup:
     explicit: bool = False  # somebody asked for clusters
     checked: bool = False
     stack: int = 0  # bytes of each thread, where the kernel takes any
+    number: int = 0  # among the machine's launches
 
     @property
     def cluster_size(self) -> int:
@@ -115,6 +117,10 @@ class Run:
         r.grid[:], r.block[:] = s.grid, s.block
         r.threads, r.warps, r.sms = s.threads, s.warps, s.sms
         r.shared_bytes, r.dynamic_bytes = p.shared_bytes + s.shared, s.shared
+        unit = SMEM_UNIT if s.limits.shared_reserved else OLD_SMEM_UNIT
+        r.total_smem = -(-r.shared_bytes // unit) * unit
+        r.aggregate_smem = r.total_smem + s.limits.shared_reserved
+        r.warp_slots, r.number = s.limits.threads_per_sm // 32, s.number
         r.static_bytes = p.local_bytes
         r.local_bytes = p.local_bytes + (s.stack if p.takes_stack else 0)
         r.blocks, r.divergent = len(p.blocks), p.divergent

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,7 @@ class Machine:
         self.checked = bool(checked)
         self.stack = -(-_count("stack", stack, 0) // 16) * 16
         self.kernels: dict[str, _Kernel] = {}
+        self._numbers = count(1)
         self.variables: dict[str, tuple[int, int]] = {}
 
     @property
@@ -250,7 +252,7 @@ class Machine:
         limits, sms = self.target.limits, _sms(self.target)
         ctas, explicit = self._cluster(program, grid3, cluster)
         how = (self.seed, self.step_limit, ctas, explicit, self.checked, self.stack)
-        return Setup(grid3, block3, params, shared, limits, sms, *how)
+        return Setup(grid3, block3, params, shared, limits, sms, *how, next(self._numbers))
 
     def _cluster(self, program: Program, grid: Dim3, given: Dim | None) -> tuple[Dim3, bool]:
         """The CTAs of a cluster, and whether anybody said so."""

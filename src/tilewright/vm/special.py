@@ -1,7 +1,8 @@
-"""Special registers that are simply read: constants, and fields of the machine's records.
+"""Special registers that are simply read: fields of the machine's records.
 
 The others (``%laneid``, lane masks, clocks, ``%tid``) are in ``evaluate.py``. What a real driver
-would fill in (``%envreg``, ``%pm``) is 0.
+would fill in (``%envreg``, ``%pm``, the reserved part of shared memory, of which there is none
+here) is 0.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from .native import Struct
 from .state import Cta, Launch, Warp
 
 AXES = "xyz"
-WARPS_PER_SM = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,10 @@ FIELDS: dict[str, Field] = {
     "%warpid": Field(Warp, "index"),
     "%smid": Field(Cta, "smid", "cta"),
     "%dynamic_smem_size": Field(Launch, "dynamic_bytes", "launch"),
-    "%total_smem_size": Field(Launch, "shared_bytes", "launch"),
-    "%aggr_smem_size": Field(Launch, "shared_bytes", "launch"),
+    "%total_smem_size": Field(Launch, "total_smem", "launch"),
+    "%aggr_smem_size": Field(Launch, "aggregate_smem", "launch"),
+    "%nwarpid": Field(Launch, "warp_slots", "launch"),
+    "%gridid": Field(Launch, "number", "launch"),
     "%nsmid": Field(Launch, "sms", "launch"),
     "%cluster_ctarank": Field(Cta, "rank", "cta"),
     "%cluster_nctarank": Field(Launch, "cluster_size", "launch"),
@@ -48,9 +50,5 @@ for _i, _axis in enumerate(AXES):
     FIELDS |= {f"{n}.{_axis}": Field(Cta, f, "cta", _i) for n, f in _CTA.items()}
     FIELDS |= {f"{n}.{_axis}": Field(Launch, f, "launch", _i) for n, f in _LAUNCH.items()}
 
-CONSTANTS: dict[str, int] = {
-    "%nwarpid": WARPS_PER_SM,
-}
-
 #: Special registers that are the same in all lanes of a warp.
-UNIFORM = frozenset({*FIELDS, *CONSTANTS})
+UNIFORM = frozenset(FIELDS)

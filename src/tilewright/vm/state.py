@@ -81,6 +81,8 @@ class Allocation(Struct):
 class Launch(Struct):
     """One launch: what all of its warps share. ``host`` + device address = host address.
 
+    ``total_smem``, ``aggregate_smem`` and ``warp_slots`` are an SM's view of a CTA's shared memory
+    and of its own warps; ``number`` counts a machine's launches.
     ``regions`` has the code of each block, 0 where ``compile`` (a callback) has still to make it;
     ``outside`` is the callback for calls of what the host does. Of the ``local_bytes`` of a thread
     the first ``static_bytes`` are its variables', the rest its stack.
@@ -99,6 +101,10 @@ class Launch(Struct):
     warps = i64
     shared_bytes = i64
     dynamic_bytes = i64
+    total_smem = i64
+    aggregate_smem = i64
+    warp_slots = i64
+    number = i64
     local_bytes = i64
     static_bytes = i64
     frame_bytes = i64

@@ -73,7 +73,8 @@ class SteppedMemory(NumpyValues, Evaluator):
     def thread_index(self, axis: str) -> Lanes:
         return getattr(self.warp, f"tid_{axis}").copy()
 
-    def clock(self) -> Lanes:
+    def clock(self, ticks: int) -> Lanes:
+        self.warp.budget -= ticks
         return self.const(64, Record(Worker, self.warp.worker).steps - self.warp.budget)
 
     def carry(self) -> Lanes:
