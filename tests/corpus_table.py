@@ -81,11 +81,12 @@ CASES: list[Case] = []
 
 
 def case(*files: str, kernel: str = "", slow=False, fails="", says="", **launch: Any) -> Callable:
-    """Put a kernel into the table, once for each PTX file that has it."""
+    """Put a kernel into the table, once for each PTX file that has it, NVRTC's too."""
 
     def put(make: Callable) -> Callable:
         name = kernel or make.__name__
-        CASES.extend(Case(name, f, make, launch, slow, fails, says) for f in files)
+        others = [f"nvrtc/{f}" for f in files if (CORPUS / f"nvrtc/{f}.ptx").exists()]
+        CASES.extend(Case(name, f, make, launch, slow, fails, says) for f in [*files, *others])
         return make
 
     return put

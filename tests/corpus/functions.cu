@@ -1,6 +1,7 @@
 // CUDA's mathematical functions.
 // nvcc functions: -arch=sm_80 -O3
 // nvcc functions_fast: -arch=sm_80 -O3 --use_fast_math -DFAST
+// nvrtc functions_fast: -arch=sm_80 -use_fast_math -DFAST
 #define FUNCTIONS(NAME, T, ...)                                                \
   extern "C" __global__ void NAME(int n, const T *x, T *y) {                   \
     int i = blockIdx.x * blockDim.x + threadIdx.x;                             \

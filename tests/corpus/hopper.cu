@@ -1,5 +1,6 @@
 // What sm_90a has: mbarriers, bulk and tensor copies, clusters, wgmma, by inline PTX.
 // nvcc hopper: -arch=sm_90a -O3
+// nvrtc hopper: -arch=sm_90a -default-device
 #include <cuda.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

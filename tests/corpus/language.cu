@@ -1,6 +1,7 @@
 // What the language has: calls, pointers to functions, classes, switches, local arrays, printing.
 // nvcc language: -arch=sm_80 -O3
 // nvcc language_debug: -arch=sm_80 -G
+// nvrtc language: -arch=sm_80 -default-device
 #include <assert.h>
 #include <stdio.h>
 

@@ -1,7 +1,8 @@
-"""Makes the PTX of the corpus anew: python tests/corpus/make.py [NAME …], with nvcc on the PATH.
+"""Makes the PTX of the corpus anew: python tests/corpus/make.py COMPILER [NAME …].
 
-A source's lines ``// nvcc NAME: FLAGS`` say what to make of it: NAME.ptx. With ``triton`` as the
-first argument: what the decorators ``made`` of Triton's sources say, triton/NAME.ptx.
+A source's lines ``// nvcc NAME: FLAGS`` say what nvcc, on the PATH, makes of it: NAME.ptx; lines
+``// nvrtc NAME: FLAGS`` what NVRTC does: nvrtc/NAME.ptx; the decorators ``made`` over a Triton
+kernel what Triton does: triton/NAME.ptx.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-RECIPE = re.compile(r"^// nvcc (\w+): (.+)$", re.MULTILINE)
+RECIPE = r"^// {} (\w+): (.+)$"
 SECTION = re.compile(r"^\s*\.section\s.*?^\s*}", re.MULTILINE | re.DOTALL)
 
 
-def recipes() -> dict[str, tuple[Path, list[str]]]:
+def recipes(compiler: str) -> dict[str, tuple[Path, list[str]]]:
     """PTX name → (source, flags)."""
+    wanted = re.compile(RECIPE.format(compiler), re.MULTILINE)
     return {
         name: (source, flags.split())
         for source in sorted(HERE.glob("*.cu"))
-        for name, flags in RECIPE.findall(source.read_text())
+        for name, flags in wanted.findall(source.read_text())
     }
 
 
@@ -43,6 +45,13 @@ def kept(text: str, debug: bool) -> str:
     return "\n".join(filter(None, lines)) + "\n"
 
 
+def make_nvrtc(name: str, source: Path, flags: list[str]) -> None:
+    from nvrtc_made import compiled
+
+    text = kept(compiled(source, flags), debug=False)
+    (HERE / "nvrtc" / f"{name}.ptx").write_text(text)
+
+
 def make_triton(names: list[str]) -> None:
     """Run the sources where they lie, so that no path gets into the PTX."""
     from triton_made import MADE, compiled
@@ -57,9 +66,11 @@ def make_triton(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["triton"]:
-        make_triton(sys.argv[2:])
+    compiler, *names = sys.argv[1:] or ["nvcc"]
+    if compiler == "triton":
+        make_triton(names)
     else:
-        for name, (source, flags) in recipes().items():
-            if len(sys.argv) == 1 or name in sys.argv[1:]:
-                make(name, source, flags)
+        how = {"nvcc": make, "nvrtc": make_nvrtc}[compiler]
+        for name, (source, flags) in recipes(compiler).items():
+            if not names or name in names:
+                how(name, source, flags)

@@ -1,6 +1,7 @@
 // Products and tiles without and with matrix instructions; int8.
 // nvcc matmul: -arch=sm_80 -O3
 // nvcc matmul_sm_75: -arch=sm_75 -O3
+// nvrtc matmul: -arch=sm_80
 #include <cuda_fp16.h>
 #include <mma.h>
 

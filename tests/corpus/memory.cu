@@ -1,6 +1,7 @@
 // Memory's odd corners: caches, vectors, scopes, pointers to anywhere, the heap's absence.
 // nvcc memory: -arch=sm_80 -O3
 // nvcc memory_linked: -arch=sm_80 -O3 -rdc=true -lineinfo
+// nvrtc memory: -arch=sm_80
 #include <cuda_fp16.h>
 #include <cuda_pipeline.h>
 

@@ -2,6 +2,7 @@
 // nvcc networks: -arch=sm_80 -O3
 // nvcc networks_sm_90: -arch=sm_90 -O3
 // nvcc networks_fast: -arch=sm_80 -O3 --use_fast_math -lineinfo
+// nvrtc networks: -arch=sm_90
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>

@@ -1,5 +1,6 @@
 // Bits and whole numbers.
 // nvcc numbers: -arch=sm_80 -O3
+// nvrtc numbers: -arch=sm_80 --device-int128
 #include <stdint.h>
 
 extern "C" __global__ void bit_tricks(int n, const unsigned *x, const unsigned *y, unsigned *out) {

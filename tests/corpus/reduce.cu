@@ -1,6 +1,7 @@
 // Sums and votes of warps, CTAs and grids.
 // nvcc reduce: -arch=sm_80 -O3
 // nvcc reduce_sm_75: -arch=sm_75 -O3
+// nvrtc reduce: -arch=sm_80
 extern "C" __global__ void __launch_bounds__(256) shared_tree(int n, const int *x, int *sums) {
   __shared__ int s[256];
   int t = threadIdx.x, i = blockIdx.x * 256 + t;

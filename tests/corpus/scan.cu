@@ -1,5 +1,6 @@
 // Running sums.
 // nvcc scan: -arch=sm_80 -O3
+// nvrtc scan: -arch=sm_80
 extern "C" __global__ void hillis_steele(const int *x, int *y) {
   extern __shared__ int s[];
   int t = threadIdx.x, n = blockDim.x, from = 0;

@@ -1,5 +1,6 @@
 // Orders, counts and shared locks.
 // nvcc sort: -arch=sm_80 -O3
+// nvrtc sort: -arch=sm_80
 extern "C" __global__ void histogram_global(int n, const unsigned char *x, unsigned *bins) {
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
     atomicAdd(&bins[x[i] >> 2], 1);

@@ -1,5 +1,6 @@
 // Neighbours: stencils in one to three dimensions, convolutions, games, pictures.
 // nvcc stencil: -arch=sm_80 -O3 -fmad=false
+// nvrtc stencil: -arch=sm_80 -fmad=false
 __constant__ float weights[7] = {1, -2, 3, -4, 3, -2, 1};
 __constant__ int kernel2d[3][3] = {{1, 2, 1}, {2, 4, 2}, {1, 2, 1}};
 __device__ int offsets[4] = {-1, 1, 1 << 16, -(1 << 16)};
