@@ -10,6 +10,7 @@ import pytest
 
 from simt import both, kernel, launch, load, store, zeros
 from tilewright import mma
+from tilewright.errors import VmFault
 from tilewright.vm import Machine
 
 PTX = Path(__file__).parents[1] / "data" / "ptx"
@@ -101,22 +102,55 @@ def multiply(store: Store) -> bytes:
 def test_what_was_compiled_is_kept():
     store = Store()
     first = multiply(store)
-    assert store.puts == 3  # the machine, the matrix instruction, the kernel's region
-    assert multiply(store) == first and store.puts == 3
+    assert store.puts == 4  # the machine, the kernel's outline, the matrix instruction, the region
+    assert multiply(store) == first and store.puts == 4
     again = fresh(store.kept)
     assert multiply(again) == first and again.puts == 0
 
 
-def test_damaged_code_is_made_anew():
-    """Each object in its own way: cut off, one bit flipped, another file altogether."""
+@pytest.mark.parametrize("damage", [
+    lambda b: b[: len(b) // 2],
+    lambda b: b[: len(b) // 2] + bytes([b[len(b) // 2] ^ 1]) + b[len(b) // 2 + 1 :],
+    lambda b: b"\x7fELF" * 100,
+    lambda b: b"",
+], ids=["cut", "flipped", "another", "empty"])  # fmt: skip
+def test_what_is_damaged_is_made_anew(damage):
     store = Store()
     first = multiply(store)
-    changes = [lambda b: b[: len(b) // 2], lambda b: b[:500] + bytes([b[500] ^ 1]) + b[501:]]
-    changes.append(lambda b: b"\x7fELF" * 100)
-    pairs = zip(store.kept.items(), changes, strict=True)
-    again = fresh({key: change(value) for (key, value), change in pairs})
+    again = fresh({key: damage(value) for key, value in store.kept.items()})
     assert multiply(again) == first
-    assert again.puts == 3 and again.kept == store.kept
+    assert again.puts == 4 and again.kept == store.kept
+
+
+FIRST = f"""st.global.u32 [%a1], %t; {store("%t")}"""
+NAMED = f"""mov.u64 %rd1, table; ld.global.u32 %r2, [%rd1]; {store("%r2")}"""
+TABLE = ".global .align 4 .u32 table[2] = {7, 8}; .global .align 4 .u32 other = 9;"
+
+
+def test_a_kept_kernel_runs_without_its_instructions_and_its_faults_are_named():
+    """Neither checked nor built, until a fault wants to say where it was."""
+    kept, text = Store(), kernel(FIRST)
+    launch(Machine(store=kept), text, [zeros(), zeros(1)])
+    machine = Machine(store=fresh(kept.kept))
+    out = launch(machine, text, [zeros(), zeros(1)])[0]
+    assert out.tolist() == list(range(32)) and machine.store.puts == 0
+    assert "program" not in vars(machine.kernels["k"])
+    with pytest.raises(VmFault, match="out of bounds") as caught:
+        machine.launch("k", 1, 32, [machine.upload(zeros()), *[0] * 9])
+    assert "st.global.u32" in text.splitlines()[caught.value.place.line - 1]
+
+
+def test_code_is_found_wherever_variables_lie_that_it_does_not_name():
+    kept = Store()
+    for body, more in ((FIRST, 0), (NAMED, 2)):  # an outline and a region are made once, or again
+        text = kernel(body, top=TABLE)
+        launch(Machine(store=kept), text, [zeros(), zeros(1)])
+        again = fresh(kept.kept)
+        machine = Machine(store=again)
+        machine.alloc(1 << 20)
+        out = launch(machine, text, [zeros(), zeros(1)])[0]
+        assert again.puts == more
+        assert out.tolist() == (list(range(32)) if body is FIRST else [7] * 32)
 
 
 def test_a_second_machine_compiles_nothing():

@@ -121,10 +121,10 @@ class Guest:
         if name not in machine.kernels:
             raise Answer(INVALID_FUNCTION)
         kernel = machine.kernels[name]
-        program, limits = kernel.program, machine.target.limits
+        program, limits = kernel.outline(machine.library), machine.target.limits
         self.functions.append((machine, name))
         version = kernel.module.version
-        found = program.params.parameters
+        found = kernel.params.parameters
         head = _FUNCTION.pack(
             len(self.functions) - 1,
             program.shared_bytes,
@@ -211,7 +211,8 @@ class Guest:
         """CTAs that are resident on an SM; of clusters, how many on all of them."""
         number, threads, dynamic, *cluster = _OCCUPANCY.unpack(payload)
         machine, name = self.functions[number]
-        limits, shared = machine.target.limits, machine.kernels[name].program.shared_bytes + dynamic
+        limits = machine.target.limits
+        shared = machine.kernels[name].outline(machine.library).shared_bytes + dynamic
         ctas = 0
         if 0 < threads <= limits.threads_per_block and shared <= limits.shared_per_block:
             by_threads = limits.threads_per_sm // (-(-threads // LANES) * LANES)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import llvmlite.ir as ir
@@ -16,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import mma
+from ..ptx.isa import form
+from .kernel import Kernel
 from .library import CALL, Library
-from .program import Program
 from .record import Record
 from .region import Region, region_name
 from .state import Warp
 
-REGION = 512  # operations in a region, unless one block has more
 LEVEL = 1  # of optimisation: more takes longer than it saves
 
 
@@ -31,10 +32,10 @@ class Code:
 
     failed = 0  # what the callback returns after an exception
 
-    def __init__(self, program: Program, library: Library, arch: str, frame_bytes: int) -> None:
-        self.program, self.library, self.arch = program, library, arch
+    def __init__(self, library: Library, arch: str, blocks: int, frame_bytes: int) -> None:
+        self.library, self.arch = library, arch
         self.frame_bytes = -(-frame_bytes // 64) * 64
-        self.table: npt.NDArray[np.int64] = np.zeros(len(program.blocks), np.int64)
+        self.table: npt.NDArray[np.int64] = np.zeros(blocks, np.int64)
         self.errors: dict[int, BaseException] = {}
         self._callback = self.called_back(self.enter, self.failed)
         self.callback = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
@@ -63,43 +64,34 @@ class Code:
 
 
 class CompiledKernel(Code):
-    """A program's regions, compiled when first reached."""
+    """A kernel's regions, compiled when first reached."""
 
-    def __init__(self, program: Program, library: Library, arch: str) -> None:
-        super().__init__(program, library, arch, program.frame_bytes)
-        self.starts = _regions(program)
+    def __init__(self, kernel: Kernel, library: Library, arch: str) -> None:
+        self.kernel, self.outline = kernel, kernel.outline(library)
+        super().__init__(library, arch, self.outline.blocks, self.outline.frame_bytes)
 
     def enter(self, warp: Record) -> int:
         """Compile the region that holds the warp's block; its address."""
-        block = warp.block
-        first = max(s for s in self.starts if s <= block)
-        last = min((s for s in self.starts if s > first), default=len(self.program.blocks))
-        for row in self._matrices(first, last):
+        regions = self.outline.regions
+        number = bisect_right(regions, warp.block, key=lambda region: region[0]) - 1
+        first, opcodes = regions[number]
+        last = regions[number + 1][0] if number + 1 < len(regions) else self.outline.blocks
+        for row in self._matrices(opcodes):
             (self.library.warpgroup if row.asynchronous else self.library.matrix)(row)
-        key = f"{self.program.digest} {self.arch} {first}-{last}"
+        key = f"{self.kernel.digest} {self.arch} {first}-{last}"
         name = region_name(first)
         address = self.library.function(key, name, lambda: self._module(first, last), LEVEL)
         self.table[first:last] = address
         return address
 
     def _module(self, first: int, last: int) -> ir.Module:
-        module = ir.Module(f"{self.program.name}.{first}")
-        Region(self.program, module, first, last, self.arch).compile()
+        module = ir.Module(f"{self.outline.name}.{first}")
+        Region(self.kernel.program, module, first, last, self.arch).compile()
         return module
 
-    def _matrices(self, first: int, last: int) -> list[mma.Instruction]:
-        ops = (op for b in self.program.blocks[first:last] for op in b.ops)
-        found = {op.form.entry for op in ops if isinstance(op.form.entry, mma.Instruction)}
-        rows = (row.on(self.arch) for row in sorted(found, key=str))
-        return [row for row in rows if not isinstance(row.arithmetic, mma.Rounded)]
-
-
-def _regions(program: Program) -> list[int]:
-    """The first blocks of the regions."""
-    starts, size = [0], 0
-    for block in program.blocks:
-        if size and size + len(block.ops) > REGION:
-            starts.append(block.index)
-            size = 0
-        size += len(block.ops)
-    return starts
+    def _matrices(self, opcodes: Sequence[str]) -> Iterator[mma.Instruction]:
+        """The rows whose functions a region calls."""
+        for opcode in opcodes:
+            row = form(opcode).entry.on(self.arch)
+            if not isinstance(row.arithmetic, mma.Rounded):
+                yield row

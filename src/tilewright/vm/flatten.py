@@ -71,10 +71,8 @@ class SharedMemory:
     """
 
     def __init__(self, module: tree.Module, function: tree.Function) -> None:
-        code = (function, *reached(module, function).values())
-        instructions = (i for f in code for i in f.instructions())
-        named = {n for i in instructions for o in i.operands for n in _symbols(o)}
-        top = (v for v in module.items if isinstance(v, tree.Variable) and v.name in named)
+        code, names = _code(module, function), named(module, function)
+        top = (v for v in module.items if isinstance(v, tree.Variable) and v.name in names)
         own = (v for f in code for v in _variables(f.body or ()))
         found = [v for v in (*top, *own) if v.space == "shared"]
         self.size, self.align = 0, DYNAMIC_ALIGN
@@ -93,6 +91,16 @@ class SharedMemory:
 
 def _is_dynamic(v: tree.Variable) -> bool:
     return v.linkage == "extern" or 0 in v.dims
+
+
+def named(module: tree.Module, function: tree.Function) -> set[str]:
+    """What the code of a kernel, and of the functions that it calls, names."""
+    instructions = (i for f in _code(module, function) for i in f.instructions())
+    return {n for i in instructions for o in i.operands for n in _symbols(o)}
+
+
+def _code(module: tree.Module, function: tree.Function) -> tuple[tree.Function, ...]:
+    return (function, *reached(module, function).values())
 
 
 def _symbols(o: tree.Operand) -> Iterator[str]:

@@ -22,6 +22,7 @@ from .analysis import strong
 from .clocks import CLOCKS, KINDS
 from .code import Code
 from .externs import Externs
+from .kernel import Kernel, Outline
 from .memory import Memory, aligned
 from .native import Struct
 from .program import Program
@@ -47,7 +48,6 @@ NAP = 0.05  # seconds between looks at a launch under way
 SHARES = 8  # of CTAs for each host thread
 SEED_BITS = 62
 SMEM_UNIT, OLD_SMEM_UNIT = 128, 256  # bytes that shared memory comes in; before sm_80
-FLIES = {"bulk", "mbarrier::complete_tx::bytes"}  # words of what needs flights
 
 Dim3 = tuple[int, int, int]
 Watch = Callable[[int, int], object]
@@ -99,8 +99,8 @@ class Setup:
 class Run:
     """A launch under way."""
 
-    def __init__(self, memory: Memory, program: Program, setup: Setup) -> None:
-        self.memory, self.program, self.setup = memory, program, setup
+    def __init__(self, memory: Memory, kernel: Kernel, outline: Outline, setup: Setup) -> None:
+        self.memory, self.kernel, self.outline, self.setup = memory, kernel, outline, setup
         self.table = memory.table()
         self.params = aligned(max(len(setup.params), 1))
         self.params[: len(setup.params)] = np.frombuffer(setup.params, np.uint8)
@@ -108,8 +108,13 @@ class Run:
         self.lock = threading.Lock()
         self.failures: list[tuple[int, BaseException]] = []
 
+    @property
+    def program(self) -> Program:
+        """Built where it is not yet: a launch needs it to name a fault, or to be checked."""
+        return self.kernel.program
+
     def _launch(self) -> Record:
-        r, p, s = Record(Launch), self.program, self.setup
+        r, p, s = Record(Launch), self.outline, self.setup
         r.host = self.memory.host
         r.allocations = self.table.ctypes.data
         r.allocation_count = len(self.table) // Allocation.size
@@ -123,7 +128,7 @@ class Run:
         r.warp_slots, r.number = s.limits.threads_per_sm // 32, s.number
         r.static_bytes = p.local_bytes
         r.local_bytes = p.local_bytes + (s.stack if p.takes_stack else 0)
-        r.blocks, r.divergent = len(p.blocks), p.divergent
+        r.blocks, r.divergent = p.blocks, p.divergent
         r.cluster[:], r.cluster_size, r.explicit = s.cluster, s.cluster_size, s.explicit
         r.clusters[:] = [n // c for n, c in zip(s.grid, s.cluster, strict=True)]
         r.seed, r.step_limit = s.seed % (1 << SEED_BITS), s.step_limit
@@ -154,11 +159,11 @@ class Run:
         self.launch.frame_bytes = code.frame_bytes
         self.launch.regions = code.table.ctypes.data
         self.launch.compile = code.callback
-        externs = Externs(self, code) if self.program.calls else None
+        externs = Externs(self, code) if self.outline.calls else None
         self.launch.outside = externs.callback if externs else 0
         size = self.setup.cluster_size
         resident, share = size, max(1, ctas // size // (threads * SHARES)) * size
-        if self.program.communicates:
+        if self.outline.communicates:
             threads, share = 1, ctas
             resident = min(ctas, self.setup.resident(self.launch.shared_bytes))
         self.shares = iter(range(0, ctas, share))
@@ -198,8 +203,7 @@ class Run:
         queues; and what holds them.
         """
         launch, warps = self.launch, self.setup.warps
-        copies = any("async" in op.form.effects for op in self.program.ops)
-        bulk = any(FLIES & {*op.form.opcode.split(".")} for op in self.program.ops)
+        copies, bulk = self.outline.copies, self.outline.flies
         local = launch.local_bytes * 32 * warps
         clocks = (warps + CLOCKS) * launch.actors * launch.cluster_size * 8
         areas = [

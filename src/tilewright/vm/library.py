@@ -77,7 +77,7 @@ class Library:
         self.found: dict[str, int] = {}
         runtime = _natives()
         names = [f.name for f in runtime if not f.inline] + ["tw_plain_floats"]
-        code = self.kept("runtime", lambda: self._runtime(runtime))
+        code = self.kept("runtime", lambda: self._compiled(lambda: self._runtime(runtime)))
         self.addresses = self.jit.load(code, names)
         self.jit.share(self.addresses)
         self.run: Callable[[int], int] = CALL(self.addresses[scheduler.run.name])
@@ -87,7 +87,8 @@ class Library:
         """The address of a module's one function, compiled the first time its key is asked for."""
         with self.lock:
             if key not in self.found:
-                self.found[key] = self.jit.load(self.kept(key, make, level), [name])[name]
+                code = self.kept(key, lambda: self._compiled(make, level))
+                self.found[key] = self.jit.load(code, [name])[name]
             return self.found[key]
 
     def matrix(self, instruction: mma.Instruction) -> None:
@@ -118,16 +119,19 @@ class Library:
         wrapped = [(int(a) + 2**63) % 2**64 - 2**63 for a in arguments]
         return int(kind(self.addresses[function.name])(record, *wrapped))
 
-    def kept(self, name: str, make: Callable[[], ir.Module], level: int = 2) -> bytes:
-        """Object code from the store, or made and put there."""
+    def kept(self, name: str, make: Callable[[], bytes]) -> bytes:
+        """What is made of code, from the store, or made and put there."""
         key = hashlib.sha256(f"{name}\n{source_hash()}\n{self.jit.key}".encode()).hexdigest()
-        code = _unsealed(self.store.get("vm", key)) if self.store is not None else None
-        if code is None:
-            with uncollected():
-                code = self.jit.compile(make(), level)
+        data = _unsealed(self.store.get("vm", key)) if self.store is not None else None
+        if data is None:
+            data = make()
             if self.store is not None:
-                self.store.put("vm", key, hashlib.sha256(code).digest() + code)
-        return code
+                self.store.put("vm", key, hashlib.sha256(data).digest() + data)
+        return data
+
+    def _compiled(self, make: Callable[[], ir.Module], level: int = 2) -> bytes:
+        with uncollected():
+            return self.jit.compile(make(), level)
 
     def _runtime(self, functions: list[Native]) -> ir.Module:
         module = ir.Module("runtime")
@@ -137,7 +141,7 @@ class Library:
 
 
 def _unsealed(stored: bytes | None) -> bytes | None:
-    """Stored code without its checksum; None where that is wrong."""
+    """Stored bytes without their checksum; None where that is wrong."""
     if stored is None or hashlib.sha256(stored[SUM:]).digest() != stored[:SUM]:
         return None
     return stored[SUM:]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import count
 from typing import Any
 
@@ -31,10 +31,10 @@ from .callgraph import code_addresses
 from .code import CompiledKernel
 from .collector import uncollected
 from .initial import initial_bytes
+from .kernel import Kernel, Outline
 from .launch import Run, Setup, Watch
 from .library import Library, Store
 from .memory import Memory
-from .program import Program, build
 from .step import Step, Stepper
 
 MAX_GRID = (2**31 - 1, 65535, 65535)
@@ -50,21 +50,6 @@ Dim3 = tuple[int, int, int]
 @lru_cache(maxsize=8)
 def _library(features: str | None, store: Store | None) -> Library:
     return Library(features, store)
-
-
-class _Kernel:
-    """A loaded kernel; what is made of it is made when it is first launched."""
-
-    def __init__(
-        self, module: tree.Module, function: tree.Function, addresses: dict[str, int]
-    ) -> None:
-        self.module, self.function, self.addresses = module, function, addresses
-        self.compiled: CompiledKernel | None = None
-
-    @cached_property
-    def program(self) -> Program:
-        with uncollected():
-            return build(self.module, self.function, self.addresses)
 
 
 class Machine:
@@ -106,7 +91,8 @@ class Machine:
         self.memory = memory or Memory()
         self.checked = bool(checked)
         self.stack = -(-_count("stack", stack, 0) // 16) * 16
-        self.kernels: dict[str, _Kernel] = {}
+        self.kernels: dict[str, Kernel] = {}
+        self.compiled: dict[str, CompiledKernel] = {}
         self._numbers = count(1)
         self.variables: dict[str, tuple[int, int]] = {}
 
@@ -169,7 +155,7 @@ class Machine:
                 raise PtxError(f"a kernel {entry.name!r} is loaded already")
         addresses = self._place(module)
         for entry in module.entries:
-            self.kernels[entry.name] = _Kernel(module, entry, addresses)
+            self.kernels[entry.name] = Kernel(module, entry, addresses)
         return module
 
     def _place(self, module: tree.Module) -> dict[str, int]:
@@ -224,23 +210,23 @@ class Machine:
             known = ", ".join(self.kernels) or "none"
             raise LaunchError(f"no kernel {entry!r} is loaded; there are: {known}")
         kernel = self.kernels[entry]
-        program = kernel.program
-        with packed(self, program.params, args) as params:
-            setup = self._setup(program, grid, block, params, shared, cluster)
-            run = Run(self.memory, program, setup)
+        outline = kernel.outline(self.library)
+        with packed(self, kernel.params, args) as params:
+            setup = self._setup(outline, grid, block, params, shared, cluster)
+            run = Run(self.memory, kernel, outline, setup)
             if on_step is not None:
-                run.execute(Stepper(program, self.library, self.arch, on_step), 1, watch)
+                run.execute(Stepper(kernel.program, self.library, self.arch, on_step), 1, watch)
             else:
-                run.execute(self._compiled(kernel), self.threads, watch)
+                run.execute(self._compiled(entry), self.threads, watch)
 
-    def _compiled(self, kernel: _Kernel) -> CompiledKernel:
-        if kernel.compiled is None:
-            kernel.compiled = CompiledKernel(kernel.program, self.library, self.arch)
-        return kernel.compiled
+    def _compiled(self, entry: str) -> CompiledKernel:
+        if entry not in self.compiled:
+            self.compiled[entry] = CompiledKernel(self.kernels[entry], self.library, self.arch)
+        return self.compiled[entry]
 
     def _setup(
         self,
-        program: Program,
+        kernel: Outline,
         grid: Dim,
         block: Dim,
         params: bytes,
@@ -248,21 +234,21 @@ class Machine:
         cluster: Dim | None,
     ) -> Setup:
         grid3, block3 = _dims(grid, "grid", 0, MAX_GRID), _dims(block, "block", 1, MAX_BLOCK)
-        self._fits(program, block3, shared)
+        self._fits(kernel, block3, shared)
         limits, sms = self.target.limits, _sms(self.target)
-        ctas, explicit = self._cluster(program, grid3, cluster)
+        ctas, explicit = self._cluster(kernel, grid3, cluster)
         how = (self.seed, self.step_limit, ctas, explicit, self.checked, self.stack)
         return Setup(grid3, block3, params, shared, limits, sms, *how, next(self._numbers))
 
-    def _cluster(self, program: Program, grid: Dim3, given: Dim | None) -> tuple[Dim3, bool]:
+    def _cluster(self, kernel: Outline, grid: Dim3, given: Dim | None) -> tuple[Dim3, bool]:
         """The CTAs of a cluster, and whether anybody said so."""
-        own = (*program.cluster, 1, 1)[:3] if program.cluster else None
+        own = (*kernel.cluster, 1, 1)[:3] if kernel.cluster else None
         if given is None and own is None:
             return (1, 1, 1), False
         ctas = own if given is None else _dims(given, "cluster", 1, MAX_GRID)
         assert ctas is not None
         if own is not None and ctas != own:
-            raise LaunchError(f"kernel {program.name!r} needs clusters of {own}, not {ctas}")
+            raise LaunchError(f"kernel {kernel.name!r} needs clusters of {own}, not {ctas}")
         size, most = ctas[0] * ctas[1] * ctas[2], self.target.limits.cluster
         most = MAX_CLUSTER if most > 1 else 1
         if size > most:
@@ -271,34 +257,34 @@ class Machine:
             raise LaunchError(f"grid {grid} is not made of whole clusters of {ctas}")
         return ctas, True
 
-    def _fits(self, program: Program, block: Dim3, shared: int) -> None:
+    def _fits(self, kernel: Outline, block: Dim3, shared: int) -> None:
         limits = self.target.limits
         threads = block[0] * block[1] * block[2]
-        most = program.max_threads or limits.threads_per_block
+        most = kernel.max_threads or limits.threads_per_block
         if threads > most:
             raise LaunchError(
-                f"a block of {threads} threads is more than kernel {program.name!r} can have: "
+                f"a block of {threads} threads is more than kernel {kernel.name!r} can have: "
                 f"{most}"
             )
-        exact = (*program.exact_block, 1, 1)[:3]
-        if program.exact_block and block != exact:
-            raise LaunchError(f"kernel {program.name!r} needs blocks of {exact}, not {block}")
-        local = program.local_bytes + (self.stack if program.takes_stack else 0)
+        exact = (*kernel.exact_block, 1, 1)[:3]
+        if kernel.exact_block and block != exact:
+            raise LaunchError(f"kernel {kernel.name!r} needs blocks of {exact}, not {block}")
+        local = kernel.local_bytes + (self.stack if kernel.takes_stack else 0)
         if local > MAX_LOCAL:
             raise LaunchError(
-                f"kernel {program.name!r} has {local} bytes of local memory; a "
+                f"kernel {kernel.name!r} has {local} bytes of local memory; a "
                 f"thread can have {MAX_LOCAL}"
             )
-        most = limits.shared_per_block - program.shared_bytes
+        most = limits.shared_per_block - kernel.shared_bytes
         if most < 0:
             raise LaunchError(
-                f"kernel {program.name!r} has {program.shared_bytes} bytes of static shared "
+                f"kernel {kernel.name!r} has {kernel.shared_bytes} bytes of static shared "
                 f"memory; a CTA can have {limits.shared_per_block}"
             )
         if not isinstance(shared, int | np.integer) or not 0 <= shared <= most:
             raise LaunchError(
-                f"{shared} bytes of dynamic shared memory: kernel {program.name!r} can have {most} "
-                f"({limits.shared_per_block} less {program.shared_bytes} static)"
+                f"{shared} bytes of dynamic shared memory: kernel {kernel.name!r} can have {most} "
+                f"({limits.shared_per_block} less {kernel.shared_bytes} static)"
             )
 
 

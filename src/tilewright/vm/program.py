@@ -6,7 +6,6 @@ needs no place in the frame; only the stepping evaluator gives it one.
 
 from __future__ import annotations
 
-import hashlib
 from bisect import bisect_right
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from ..errors import Place
-from ..ptx import abi, check, print_module, tree
+from ..ptx import check, tree
 from .activation import Body
 from .analysis import communicates, exposed, is_divergent, liveness, places, products, weight
 from .blocks import cut
@@ -37,7 +36,6 @@ class Program:
 
     name: str
     module: tree.Module
-    params: abi.Layout
     registers: list[Register]
     ops: list[Op]
     blocks: list[CodeBlock]
@@ -58,14 +56,6 @@ class Program:
     bodies: tuple[Body, ...]
     activation: int
     locs: dict[int, tree.Loc]
-    addresses: dict[str, int]
-
-    @cached_property
-    def digest(self) -> str:
-        """What its machine code depends on, but for the architecture."""
-        source = self.module.source or print_module(self.module)
-        text = f"{self.name}\n{sorted(self.addresses.items())}\n{source}"
-        return hashlib.sha256(text.encode()).hexdigest()
 
     @cached_property
     def calls(self) -> bool:
@@ -140,7 +130,6 @@ def build(module: tree.Module, function: tree.Function, addresses: dict[str, int
     return Program(
         name=function.name,
         module=module,
-        params=abi.layout(function),
         registers=flat.registers,
         ops=flat.ops,
         blocks=blocks,
@@ -161,7 +150,6 @@ def build(module: tree.Module, function: tree.Function, addresses: dict[str, int
         bodies=flat.apart.all() if flat.apart else (),
         activation=flat.apart.frame.index if flat.apart else -1,
         locs=flat.locs,
-        addresses=addresses,
     )
 
 

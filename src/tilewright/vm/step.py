@@ -86,7 +86,8 @@ class Stepper(SteppedProducts, Asynchronous, Calls, Stack, Code):
         arch: str,
         on_step: Callable[[Step], object],
     ) -> None:
-        super().__init__(program, library, arch, program.full_frame_bytes)
+        super().__init__(library, arch, len(program.blocks), program.full_frame_bytes)
+        self.program = program
         self.on_step = on_step
         self.table[:] = self.callback
 
