@@ -185,9 +185,11 @@ class Run:
             for thread in threads:
                 thread.start()
             for thread in threads:
-                while thread.is_alive():
+                alive = True
+                while alive:
                     thread.join(NAP)
-                    if self.watch:
+                    alive = thread.is_alive()
+                    if self.watch:  # however short the launch was, once
                         self.watch(self.done, self.setup.ctas)
         except BaseException:
             self.launch.stop = 1
