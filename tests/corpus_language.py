@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import factorial
+
 import numpy as np
 
 from corpus_table import Gives, case, whole
@@ -156,3 +158,18 @@ def recursive():
 def quicksorts(rng):
     x = whole(rng, 32, 20, low=-50, high=50)
     return [20, Gives(np.sort(x), x)]
+
+
+# --- linked modules ---
+
+
+@case("linked", linked=("parts",), grid=1, block=64)
+def linked():
+    t = np.arange(64, dtype=np.int32)
+    sums = 2 * t + 7 + 10 * (t % 4 + 1) + t + 3 + 1000 * t + [factorial(n % 6) for n in t]
+    return [Gives(sums.astype(np.int32)), Gives(np.full(64, 2.5 * 6 + 64, np.float32))]
+
+
+@case("parts", linked=("linked",), grid=1, block=64)
+def part():
+    return [Gives(np.array([factorial(t % 5 + 1) for t in range(64)], np.int32))]

@@ -72,6 +72,7 @@ class Case:
     slow: bool = False
     fails: str = ""  # the error that the machine tells of instead
     says: str = ""  # what is printed
+    linked: tuple[str, ...] = ()  # the other modules that it is linked with
 
     def __str__(self) -> str:
         return f"{self.file}-{self.make.__name__}"
@@ -80,13 +81,17 @@ class Case:
 CASES: list[Case] = []
 
 
-def case(*files: str, kernel: str = "", slow=False, fails="", says="", **launch: Any) -> Callable:
+def case(
+    *files: str, kernel="", slow=False, fails="", says="", linked=(), **launch: Any
+) -> Callable:
     """Put a kernel into the table, once for each PTX file that has it, NVRTC's too."""
 
     def put(make: Callable) -> Callable:
         name = kernel or make.__name__
         others = [f"nvrtc/{f}" for f in files if (CORPUS / f"nvrtc/{f}.ptx").exists()]
-        CASES.extend(Case(name, f, make, launch, slow, fails, says) for f in [*files, *others])
+        CASES.extend(
+            Case(name, f, make, launch, slow, fails, says, linked) for f in [*files, *others]
+        )
         return make
 
     return put
@@ -104,7 +109,7 @@ def text(file: str) -> str:
 def run(case: Case, machine: Machine, **how: Any) -> None:
     """Launch a kernel and hold its results."""
     rng = np.random.default_rng(len(case.kernel))
-    machine.load(module(case.file))
+    machine.load(*map(module, (case.file, *case.linked)))
     args = case.make(rng) if inspect.signature(case.make).parameters else case.make()
     outs: list[tuple[Gives, int, np.ndarray]] = []
     values = [_place(machine, arg, outs) for arg in args]

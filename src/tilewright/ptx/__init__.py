@@ -7,6 +7,7 @@ The tree's nodes are in ``ptx.tree``, the instructions in ``ptx.isa``.
 
 from . import abi, tree
 from .check import check, problems
+from .link import link
 from .needs import needs
 from .parser import parse
 from .printer import print_module, print_operand, print_statement
@@ -17,6 +18,7 @@ __all__ = [
     "Module",
     "abi",
     "check",
+    "link",
     "needs",
     "parse",
     "print_module",

@@ -96,7 +96,7 @@ class _Checker:
         module = self.module
         name = module.target[0] if module.target else ""
         at = module.source.find(name, module.source.find(".target")) if name else -1
-        place = Place.at(module.source, at, module.path, len(name)) if at >= 0 else None
+        place = module.place(at, len(name))
         try:
             self.target = Target.parse(name)
         except TargetError as error:
@@ -260,17 +260,13 @@ class _Checker:
         spans = operand_spans(source, pos) if operand is not None else []
         if operand is not None and operand < len(spans):
             start, end = spans[operand]
-            return Place.at(source, start, self.module.path, end - start)
-        return Place.at(source, pos, self.module.path)
+            return self.module.place(start, end - start)
+        return self.module.place(pos)
 
     def _opcode_place(self, i: Instruction) -> Place | None:
         source = self.module.source
         at = source.find(i.opcode, i.pos) if source and i.pos >= 0 else -1
-        return (
-            Place.at(source, at, self.module.path, len(i.opcode))
-            if at >= 0
-            else self._place(i.pos, None)
-        )
+        return self.module.place(at, len(i.opcode)) if at >= 0 else self._place(i.pos, None)
 
 
 def _grouped(specs: Specs) -> Iterator[Specs]:

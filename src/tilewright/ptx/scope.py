@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from .specials import component
 from .tree import Directive, Function, Label, RegDecl, Statement, Variable
 
-_FAMILY = re.compile(r"(.*?)(0|[1-9]\d{0,8})", re.ASCII)
+FAMILY = re.compile(r"(.*?)(0|[1-9]\d{0,8})", re.ASCII)
 Named = RegDecl | Variable | Function | Label | Directive
 
 
@@ -101,7 +101,7 @@ class Names:
         return Register(found.type) if 0 <= index < found.vector else None
 
     def _member(self, name: str) -> RegDecl | None:
-        family = _FAMILY.fullmatch(name)
+        family = FAMILY.fullmatch(name)
         decl = self.families.get(family[1]) if family else None
         if family is None or decl is None or decl.count is None:
             return None

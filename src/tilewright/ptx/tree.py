@@ -7,11 +7,12 @@ stood: positions (``pos``, an offset into the module's source) take no part in c
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Union
 
-from ..errors import PtxError
+from ..errors import Place, PtxError
 
 # --- operands ---------------------------------------------------------------------------------
 
@@ -268,7 +269,7 @@ class Module:
     """A PTX module. ``version`` is (major, minor), ``target`` the words of ``.target``.
 
     ``source`` is the text that positions point into (empty for a built module) and ``path`` its
-    file.
+    file. A linked one's is several files' (``parts``: where each begins, and its path).
     """
 
     version: tuple[int, int] = (1, 0)
@@ -277,6 +278,18 @@ class Module:
     items: tuple[Item, ...] = ()
     source: str = field(default="", compare=False, repr=False)
     path: str = field(default="<ptx>", compare=False)
+    parts: tuple[tuple[int, str], ...] = field(default=(), compare=False, repr=False)
+
+    def place(self, pos: int, width: int = 1) -> Place | None:
+        """Where a position stands; None for that of what was built."""
+        if pos < 0 or not self.source:
+            return None
+        last = bisect_right(self.parts, pos, key=lambda part: part[0]) - 1
+        if last < 0:
+            return Place.at(self.source, pos, self.path, width)
+        start, path = self.parts[last]
+        end = self.parts[last + 1][0] if last + 1 < len(self.parts) else len(self.source)
+        return Place.at(self.source[start:end], pos - start, path, width)
 
     @property
     def functions(self) -> dict[str, Function]:

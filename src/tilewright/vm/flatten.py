@@ -167,8 +167,7 @@ class Flattener:
         return PtxCheckError(message, place=self.place(pos), hint=hint)
 
     def place(self, pos: int) -> Place | None:
-        source = self.module.source
-        return Place.at(source, pos, self.module.path) if pos >= 0 and source else None
+        return self.module.place(pos)
 
     # --- statements ---
 

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import DtypeError, LaunchError, PtxError, TargetError
+from ..errors import DtypeError, LaunchError, PtxCheckError, PtxError, TargetError
 from ..mma import TensorMap
-from ..ptx import abi, parse, tree
+from ..ptx import abi, link, parse, tree
 from ..target import DEFAULT_DEVICE, DEVICES, Target
 from .arguments import packed
 from .callgraph import code_addresses
@@ -136,20 +136,16 @@ class Machine:
 
     # --- code ---
 
-    def load(self, module: tree.Module | str) -> tree.Module:
+    def load(self, module: tree.Module | str, *more: tree.Module | str) -> tree.Module:
         """Make a module's kernels launchable (text is parsed first); its global variables get their
-        memory. A kernel is read when it is first launched.
+        memory. Several modules are linked, to the one that is returned. A kernel is read when it is
+        first launched.
 
         Raises PtxSyntaxError for text that can't be parsed, TargetError for a module that the
-        machine's architecture does not run, PtxError for a kernel's name that is loaded already.
+        machine's architecture does not run, PtxError for a kernel's name that is loaded already and
+        for what can't be linked.
         """
-        if not isinstance(module, str | tree.Module):
-            raise PtxError(f"a module is its text or its tree, not {type(module).__name__}")
-        if isinstance(module, str):
-            with uncollected():
-                module = parse(module)
-        if module.target and not self.target.runs(module.target[0]):
-            raise TargetError(f"{self.arch} does not run a module for {module.target[0]}")
+        module = link([self._read(m) for m in (module, *more)])
         for entry in module.entries:
             if entry.name in self.kernels:
                 raise PtxError(f"a kernel {entry.name!r} is loaded already")
@@ -158,13 +154,25 @@ class Machine:
             self.kernels[entry.name] = Kernel(module, entry, addresses)
         return module
 
+    def _read(self, module: tree.Module | str) -> tree.Module:
+        if not isinstance(module, str | tree.Module):
+            raise PtxError(f"a module is its text or its tree, not {type(module).__name__}")
+        if isinstance(module, str):
+            with uncollected():
+                module = parse(module)
+        if module.target and not self.target.runs(module.target[0]):
+            raise TargetError(f"{self.arch} does not run a module for {module.target[0]}")
+        return module
+
     def _place(self, module: tree.Module) -> dict[str, int]:
         """Memory for the module's global and constant variables, with what they begin with."""
         spaces = ("global", "const")
         found = [v for v in module.items if isinstance(v, tree.Variable) and v.space in spaces]
         for v in found:
             if v.linkage == "extern":
-                raise PtxError(f"{v.name} is extern, and no module that has it can be linked")
+                hint = "load takes several modules and links them"
+                why = f"{v.name} is extern, and no module has it"
+                raise PtxCheckError(why, place=module.place(v.pos), hint=hint)
         sizes = {v.name: abi.extent(v)[0] for v in found}
         addresses = {name: self.memory.allocate(size) for name, size in sizes.items()}
         try:

@@ -100,8 +100,7 @@ class Program:
         """Where operation ``pc`` stands in the PTX text, or in the source by its ``.loc``."""
         op = self.ops[pc]
         if op.pos >= 0 and self.module.source:
-            width = len(op.form.opcode)
-            return Place.at(self.module.source, op.pos, self.module.path, width)
+            return self.module.place(op.pos, len(op.form.opcode))
         loc = self.locs.get(pc)
         if loc is None:
             return None
