@@ -163,6 +163,16 @@ def test_local_memory_is_each_threads_own():
     np.testing.assert_array_equal(out, 5 * LANES)
 
 
+@pytest.mark.parametrize("load", ["ld.local.u32 %r3, [%rd1]", "ld.u32 %r3, [%rd2]"])
+def test_lanes_part_by_what_is_at_one_address_of_local_memory(load):
+    text = kernel(f"""
+      .local .b32 mine; mov.u64 %rd1, mine; cvta.local.u64 %rd2, %rd1; st.local.u32 [%rd1], %t;
+      {load}; setp.lt.u32 %p0, %r3, 9; mov.u32 %r4, 1; @%p0 bra L; mov.u32 %r4, 2;
+      L: {store("%r4")}""")
+    (out,) = both(text, [zeros(32)])
+    assert out.tolist() == [1] * 9 + [2] * 23
+
+
 def test_variables_begin_as_they_are_written():
     top = """
       .global .align 4 .u32 table[3][2] = {{1, 2}, {3}, {5, 6}};

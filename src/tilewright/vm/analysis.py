@@ -52,7 +52,9 @@ def is_divergent(ops: Sequence[Op], exits: frozenset[str]) -> bool:
 
 def _varying(ops: Sequence[Op]) -> set[int]:
     """Registers whose value may differ between the lanes of a warp."""
-    varying: set[int] = set()
+    local = any(op.form.mnemonic == "cvta" and op.form.space == "local" for op in ops)
+    spaces = ("local", "") if local else ("local",)  # where an address is another place in each lane
+    varying = {i for op in ops if _loads(op) and op.form.space in spaces for i in op.writes()}
     grown = True
     while grown:
         grown = False
@@ -62,6 +64,10 @@ def _varying(ops: Sequence[Op]) -> set[int]:
                 varying.update(op.writes())
                 grown |= len(varying) > before
     return varying
+
+
+def _loads(op: Op) -> bool:
+    return op.form.mnemonic in ("ld", "ldu")
 
 
 def _varies(op: Op, varying: set[int]) -> bool:
