@@ -1,8 +1,8 @@
 """Makes the PTX of the corpus anew: python tests/corpus/make.py COMPILER [NAME …].
 
 A source's lines ``// nvcc NAME: FLAGS`` say what nvcc, on the PATH, makes of it: NAME.ptx; lines
-``// nvrtc NAME: FLAGS`` what NVRTC does: nvrtc/NAME.ptx; the decorators ``made`` over a Triton
-kernel what Triton does: triton/NAME.ptx.
+``// nvrtc NAME: FLAGS`` what NVRTC does: nvrtc/NAME.ptx; ``// clang NAME: FLAGS`` what LLVM's does:
+clang/NAME.ptx; the decorators ``made`` over a Triton kernel what Triton does: triton/NAME.ptx.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def recipes(compiler: str) -> dict[str, tuple[Path, list[str]]]:
     wanted = re.compile(RECIPE.format(compiler), re.MULTILINE)
     return {
         name: (source, flags.split())
-        for source in sorted(HERE.glob("*.cu"))
+        for source in sorted(HERE.glob("*.c*"))
         for name, flags in wanted.findall(source.read_text())
     }
 
@@ -52,6 +52,12 @@ def make_nvrtc(name: str, source: Path, flags: list[str]) -> None:
     (HERE / "nvrtc" / f"{name}.ptx").write_text(text)
 
 
+def make_clang(name: str, source: Path, flags: list[str]) -> None:
+    to = HERE / "clang" / f"{name}.ptx"
+    subprocess.run(["clang", "-S", *flags, source.name, "-o", str(to)], cwd=HERE, check=True)
+    to.write_text(kept(to.read_text(), debug=False))
+
+
 def make_triton(names: list[str]) -> None:
     """Run the sources where they lie, so that no path gets into the PTX."""
     from triton_made import MADE, compiled
@@ -70,7 +76,7 @@ if __name__ == "__main__":
     if compiler == "triton":
         make_triton(names)
     else:
-        how = {"nvcc": make, "nvrtc": make_nvrtc}[compiler]
+        how = {"nvcc": make, "nvrtc": make_nvrtc, "clang": make_clang}[compiler]
         for name, (source, flags) in recipes(compiler).items():
             if not names or name in names:
                 how(name, source, flags)

@@ -9,6 +9,7 @@ import corpus_hopper
 import corpus_language
 import corpus_memory
 import corpus_numbers
+import corpus_plain
 import corpus_products
 import corpus_triton_across
 import corpus_triton_elements
@@ -27,6 +28,7 @@ FAMILIES = (  # they fill the table
     corpus_language,
     corpus_memory,
     corpus_numbers,
+    corpus_plain,
     corpus_products,
     corpus_triton_across,
     corpus_triton_elements,
