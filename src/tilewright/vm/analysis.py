@@ -53,7 +53,7 @@ def is_divergent(ops: Sequence[Op], exits: frozenset[str]) -> bool:
 def _varying(ops: Sequence[Op]) -> set[int]:
     """Registers whose value may differ between the lanes of a warp."""
     local = any(op.form.mnemonic == "cvta" and op.form.space == "local" for op in ops)
-    spaces = ("local", "") if local else ("local",)  # where an address is another place in each lane
+    spaces = ("local", "") if local else ("local",)  # an address is a place in each lane
     varying = {i for op in ops if _loads(op) and op.form.space in spaces for i in op.writes()}
     grown = True
     while grown:
