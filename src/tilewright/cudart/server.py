@@ -68,8 +68,9 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a program that has ended or been told to; one that does not listen is killed."""
+    """Wait for a program that has ended, or tell it to; one that does not listen is killed."""
     try:
+        process.terminate()
         process.wait(_GRACE)
     except subprocess.TimeoutExpired:
         process.kill()

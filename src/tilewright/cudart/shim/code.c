@@ -180,7 +180,7 @@ static int any(const uint32_t *c) { return c && c[0] | c[1] | c[2]; }
 
 status start(struct function *f, dim3 grid, dim3 block, const uint32_t *cluster, uint32_t shared,
              void **arguments, const void *packed, size_t packed_size) {
-  char own[MAX_PARAMETERS * 8] = {0};
+  char own[MAX_PARAMETERS] = {0};
   if (!packed) {
     packed_size = 0;
     for (uint32_t i = 0; i < f->is.count; i++) {

@@ -23,20 +23,10 @@ API status cuDriverGetVersion(int *version) {
   return SUCCESS;
 }
 
-API status cuGetErrorName(status s, const char **name) {
-  *name = error_name(s);
-  return SUCCESS;
-}
-
-API status cuGetErrorString(status s, const char **text) {
-  *text = error_text(s);
-  return SUCCESS;
-}
-
 API status cuGetProcAddress_v2(const char *name, void **out, int version, uint64_t flags,
                                int *found) {
-  (void)version, (void)flags;
-  *out = entry_point(name);
+  (void)flags;
+  *out = entry_point(name, version);
   if (found) *found = *out ? 0 : 1; /* CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND */
   return *out ? SUCCESS : NOT_FOUND;
 }
@@ -123,6 +113,11 @@ API status cuDevicePrimaryCtxSetFlags_v2(int device, unsigned flags) {
 
 API status cuCtxCreate_v2(void **out, unsigned flags, int device) {
   (void)flags;
+  return cuDevicePrimaryCtxRetain(out, device);
+}
+
+API status cuCtxCreate_v3(void **out, void *affinity, int count, unsigned flags, int device) {
+  (void)affinity, (void)count, (void)flags;
   return cuDevicePrimaryCtxRetain(out, device);
 }
 

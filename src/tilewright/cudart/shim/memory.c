@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TO_HOST = 2, DEFAULT = 4, PITCH = 512 };
+enum { HOST_TO_HOST, HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, ANY, PITCH = 512 };
 
 struct pitched { char *at; size_t pitch, width, height; };
 struct extent { size_t width, height, depth; };
@@ -64,6 +64,18 @@ status fill(void *to, size_t pitch, unsigned value, int bytes, size_t width, siz
       for (size_t k = 0; k < width; k++) memcpy(row + k * bytes, &value, bytes);
   }
   return s;
+}
+
+/* Whether memory that is said to be the device's is. */
+static status copy_as(int kind, void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                      size_t width, size_t rows) {
+  if (kind < HOST_TO_HOST || kind > ANY) return INVALID_DIRECTION;
+  if (!device_of()) return NO_DEVICE;
+  int to_device = kind == HOST_TO_DEVICE || kind == DEVICE_TO_DEVICE;
+  int from_device = kind == DEVICE_TO_HOST || kind == DEVICE_TO_DEVICE;
+  if (width && rows && ((to_device && !on_device(to)) || (from_device && !on_device(from))))
+    return INVALID_VALUE;
+  return copy(to, to_pitch, from, from_pitch, width, rows);
 }
 
 static status copy_line(void *to, const void *from, size_t size) {
@@ -139,7 +151,7 @@ API status cudaHostUnregister(void *address) {
 API status cudaHostGetDevicePointer(void **out, void *address, unsigned flags) {
   (void)flags;
   if (!device_of()) return done(NO_DEVICE);
-  if (!on_device(address)) return refused("cudaHostGetDevicePointer of memory not allocated by CUDA");
+  if (!on_device(address)) return refused("cudaHostGetDevicePointer of memory that is not CUDA's");
   *out = address;
   return SUCCESS;
 }
@@ -169,8 +181,7 @@ API status cudaPointerGetAttributes(void *out, const void *address) {
 /* --- copying --- */
 
 API status cudaMemcpy(void *to, const void *from, size_t size, int kind) {
-  if (kind < 0 || kind > DEFAULT) return done(INVALID_DIRECTION);
-  return done(copy_line(to, from, size));
+  return done(copy_as(kind, to, 0, from, 0, size, 1));
 }
 PTDS(cudaMemcpy);
 
@@ -192,9 +203,8 @@ API status cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int fr
 
 API status cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch,
                         size_t width, size_t height, int kind) {
-  (void)kind;
   if (width > to_pitch || width > from_pitch) return done(12); /* cudaErrorInvalidPitchValue */
-  return done(copy(to, to_pitch, from, from_pitch, width, height));
+  return done(copy_as(kind, to, to_pitch, from, from_pitch, width, height));
 }
 PTDS(cudaMemcpy2D);
 
@@ -213,8 +223,8 @@ API status cudaMemcpy3D(const struct copy3d *c) {
   if (c->from_array || c->to_array) return refused("cudaMemcpy3D of arrays");
   status s = SUCCESS;
   for (size_t z = 0; !s && z < c->extent.depth; z++)
-    s = copy(plane(c->to, c->to_at, z), c->to.pitch, plane(c->from, c->from_at, z), c->from.pitch,
-             c->extent.width, c->extent.height);
+    s = copy_as(c->kind, plane(c->to, c->to_at, z), c->to.pitch, plane(c->from, c->from_at, z),
+                c->from.pitch, c->extent.width, c->extent.height);
   return done(s);
 }
 PTDS(cudaMemcpy3D);

@@ -7,63 +7,86 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct { int number; const char *name, *text; } errors[] = {
-    {SUCCESS, "cudaSuccess", "no error"},
-    {INVALID_VALUE, "cudaErrorInvalidValue", "invalid argument"},
-    {OUT_OF_MEMORY, "cudaErrorMemoryAllocation", "out of memory"},
-    {NOT_INITIALIZED, "cudaErrorInitializationError", "initialization error"},
-    {INVALID_CONFIGURATION, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
-    {12, "cudaErrorInvalidPitchValue", "invalid pitch argument"},
-    {INVALID_SYMBOL, "cudaErrorInvalidSymbol", "invalid device symbol"},
-    {INVALID_DIRECTION, "cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"},
-    {52, "cudaErrorMissingConfiguration", "launch without a configuration"},
-    {INVALID_FUNCTION, "cudaErrorInvalidDeviceFunction", "invalid device function"},
-    {NO_DEVICE, "cudaErrorNoDevice", "no CUDA-capable device"},
-    {INVALID_DEVICE, "cudaErrorInvalidDevice", "invalid device ordinal"},
-    {INVALID_CONTEXT, "cudaErrorDeviceUninitialized", "invalid device context"},
-    {209, "cudaErrorNoKernelImageForDevice", "no PTX that the device could run"},
-    {215, "cudaErrorUnsupportedLimit", "limit is not supported"},
-    {PEER_UNSUPPORTED, "cudaErrorPeerAccessUnsupported", "there is no other device"},
-    {218, "cudaErrorInvalidPtx", "PTX that the virtual machine does not run"},
-    {400, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
-    {NOT_FOUND, "cudaErrorSymbolNotFound", "named symbol not found"},
-    {NOT_READY, "cudaErrorNotReady", "device not ready"},
-    {700, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
-    {701, "cudaErrorLaunchOutOfResources", "too many resources requested for launch"},
-    {702, "cudaErrorLaunchTimeout", "the launch ran out of its steps or came to a deadlock"},
-    {710, "cudaErrorAssert", "device-side assert triggered"},
-    {NOT_REGISTERED, "cudaErrorHostMemoryNotRegistered", "host memory is not registered"},
-    {715, "cudaErrorIllegalInstruction", "an illegal instruction was encountered"},
-    {716, "cudaErrorMisalignedAddress", "misaligned address"},
-    {719, "cudaErrorLaunchFailure", "unspecified launch failure"},
-    {NOT_SUPPORTED, "cudaErrorNotSupported", "operation not supported"},
-    {912, "cudaErrorInvalidClusterSize", "cluster size is not supported"},
-    {UNKNOWN, "cudaErrorUnknown", "unknown error"},
+static const struct { int number; const char *runtime, *driver, *text; } errors[] = {
+    {SUCCESS, "cudaSuccess", "CUDA_SUCCESS", "no error"},
+    {INVALID_VALUE, "cudaErrorInvalidValue", "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+    {OUT_OF_MEMORY, "cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+    {NOT_INITIALIZED, "cudaErrorInitializationError", "CUDA_ERROR_NOT_INITIALIZED",
+     "initialization error"},
+    {INVALID_CONFIGURATION, "cudaErrorInvalidConfiguration", "CUDA_ERROR_UNKNOWN",
+     "invalid configuration argument"},
+    {12, "cudaErrorInvalidPitchValue", "CUDA_ERROR_UNKNOWN", "invalid pitch argument"},
+    {INVALID_SYMBOL, "cudaErrorInvalidSymbol", "CUDA_ERROR_UNKNOWN", "invalid device symbol"},
+    {INVALID_DIRECTION, "cudaErrorInvalidMemcpyDirection", "CUDA_ERROR_UNKNOWN",
+     "invalid copy direction"},
+    {52, "cudaErrorMissingConfiguration", "CUDA_ERROR_UNKNOWN", "launch without a configuration"},
+    {INVALID_FUNCTION, "cudaErrorInvalidDeviceFunction", "CUDA_ERROR_UNKNOWN",
+     "invalid device function"},
+    {NO_DEVICE, "cudaErrorNoDevice", "CUDA_ERROR_NO_DEVICE", "no CUDA device"},
+    {INVALID_DEVICE, "cudaErrorInvalidDevice", "CUDA_ERROR_INVALID_DEVICE",
+     "invalid device ordinal"},
+    {INVALID_CONTEXT, "cudaErrorDeviceUninitialized", "CUDA_ERROR_INVALID_CONTEXT",
+     "invalid device context"},
+    {209, "cudaErrorNoKernelImageForDevice", "CUDA_ERROR_NO_BINARY_FOR_GPU",
+     "no PTX that the device runs"},
+    {215, "cudaErrorUnsupportedLimit", "CUDA_ERROR_UNSUPPORTED_LIMIT", "unsupported limit"},
+    {PEER_UNSUPPORTED, "cudaErrorPeerAccessUnsupported", "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED",
+     "there is no other device"},
+    {218, "cudaErrorInvalidPtx", "CUDA_ERROR_INVALID_PTX",
+     "PTX that the virtual machine does not run"},
+    {301, "cudaErrorFileNotFound", "CUDA_ERROR_FILE_NOT_FOUND", "file not found"},
+    {304, "cudaErrorOperatingSystem", "CUDA_ERROR_OPERATING_SYSTEM",
+     "a call of the operating system failed"},
+    {400, "cudaErrorInvalidResourceHandle", "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+    {NOT_FOUND, "cudaErrorSymbolNotFound", "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+    {NOT_READY, "cudaErrorNotReady", "CUDA_ERROR_NOT_READY", "not ready"},
+    {700, "cudaErrorIllegalAddress", "CUDA_ERROR_ILLEGAL_ADDRESS",
+     "an illegal memory access was encountered"},
+    {702, "cudaErrorLaunchTimeout", "CUDA_ERROR_LAUNCH_TIMEOUT",
+     "a kernel ran out of its steps or came to a deadlock"},
+    {710, "cudaErrorAssert", "CUDA_ERROR_ASSERT", "an assertion failed in a kernel"},
+    {NOT_REGISTERED, "cudaErrorHostMemoryNotRegistered", "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED",
+     "host memory is not registered"},
+    {716, "cudaErrorMisalignedAddress", "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
+    {719, "cudaErrorLaunchFailure", "CUDA_ERROR_LAUNCH_FAILED", "a kernel failed"},
+    {720, "cudaErrorCooperativeLaunchTooLarge", "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
+     "more blocks than are resident at once"},
+    {NOT_SUPPORTED, "cudaErrorNotSupported", "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+    {UNKNOWN, "cudaErrorUnknown", "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
 
-static int row(int s) {
+static int row(status s) {
   int i = 0, last = sizeof errors / sizeof *errors - 1;
   while (i < last && errors[i].number != s) i++;
   return i;
 }
 
-const char *error_name(int s) { return errors[row(s)].name; }
+API const char *cudaGetErrorName(status s) { return errors[row(s)].runtime; }
 
-const char *error_text(int s) { return errors[row(s)].text; }
+API const char *cudaGetErrorString(status s) { return errors[row(s)].text; }
 
-API const char *cudaGetErrorName(status s) { return error_name(s); }
+API status cuGetErrorName(status s, const char **name) {
+  *name = errors[row(s)].driver;
+  return SUCCESS;
+}
 
-API const char *cudaGetErrorString(status s) { return error_text(s); }
+API status cuGetErrorString(status s, const char **text) {
+  *text = errors[row(s)].text;
+  return SUCCESS;
+}
 
-/* A function of this library by the name without its version: the newest that is served. */
-void *entry_point(const char *name) {
-  static const char *endings[] = {"_v4", "_v3", "_v2", ""};
+/* A function of this library by its name without what says the version: the newest there is for a
+   program of this version of CUDA. */
+void *entry_point(const char *name, int version) {
+  static const struct { const char *text; int since; } endings[] = {
+      {"_v4", 12050}, {"_v3", 11040}, {"_v2", 0}, {"", 0}};
   char versioned[128];
   Dl_info own;
   if (strncmp(name, "cu", 2) || !dladdr((void *)entry_point, &own)) return 0;
   void *library = dlopen(own.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
   for (int i = 0; i < 4; i++) {
-    snprintf(versioned, sizeof versioned, "%s%s", name, endings[i]);
+    if (version < endings[i].since) continue;
+    snprintf(versioned, sizeof versioned, "%s%s", name, endings[i].text);
     void *found = dlsym(library, versioned);
     if (found) return found;
   }

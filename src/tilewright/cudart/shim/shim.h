@@ -29,7 +29,7 @@ enum request { /* as in server.py */
 };
 
 enum kind { HOST = 1, DEVICE = 2, MANAGED = 3 }; /* of memory: cudaMemoryType */
-enum { MAX_CONSTANTS = 160, MAX_SHARED = 48 << 10, MAX_PARAMETERS = 4096 };
+enum { MAX_CONSTANTS = 160, MAX_SHARED = 48 << 10, MAX_PARAMETERS = 32764 };
 
 typedef int status;
 typedef void *stream_t;
@@ -95,7 +95,8 @@ status variable_in(struct module *m, const char *name, void **address, size_t *s
 status start(struct function *f, dim3 grid, dim3 block, const uint32_t *cluster, uint32_t shared,
              void **arguments, const void *packed, size_t packed_size);
 status set_function(struct function *f, int attribute, int value);
-status occupancy(struct function *f, int threads, size_t shared, const uint32_t *cluster, int *ctas);
+status occupancy(struct function *f, int threads, size_t shared, const uint32_t *cluster,
+                 int *count);
 
 /* memory.c */
 
@@ -114,8 +115,6 @@ status elapsed(float *ms, stream_t from, stream_t to);
 
 /* names.c */
 
-const char *error_name(int s);
-const char *error_text(int s);
-void *entry_point(const char *name); /* of the driver */
+void *entry_point(const char *name, int version); /* of the driver, or NULL */
 
 #endif

@@ -314,18 +314,17 @@ API status cudaMemPoolTrimTo(void *pool, size_t kept) {
 
 /* --- the driver, from here --- */
 
-API status cudaGetDriverEntryPoint(const char *name, void **out, unsigned long long flags,
-                                   int *found) {
+API status cudaGetDriverEntryPointByVersion(const char *name, void **out, unsigned version,
+                                            unsigned long long flags, int *found) {
   (void)flags;
-  *out = entry_point(name);
+  *out = entry_point(name, version);
   if (found) *found = *out ? 0 : 1; /* cudaDriverEntryPointSymbolNotFound */
   return done(*out || found ? SUCCESS : NOT_FOUND);
 }
-PTSZ(cudaGetDriverEntryPoint);
-
-API status cudaGetDriverEntryPointByVersion(const char *name, void **out, unsigned version,
-                                            unsigned long long flags, int *found) {
-  (void)version;
-  return cudaGetDriverEntryPoint(name, out, flags, found);
-}
 PTSZ(cudaGetDriverEntryPointByVersion);
+
+API status cudaGetDriverEntryPoint(const char *name, void **out, unsigned long long flags,
+                                   int *found) {
+  return cudaGetDriverEntryPointByVersion(name, out, VERSION, flags, found);
+}
+PTSZ(cudaGetDriverEntryPoint);

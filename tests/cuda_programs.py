@@ -1,0 +1,79 @@
+"""CUDA programs for tests: compiled here by the C compiler, with a fatbinary made by hand, and run
+by ``tilewright vm --cudart``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+DATA = Path(__file__).parent / "data" / "cudart"
+PTX = (DATA / "kernels.ptx").read_text()
+CC = shutil.which("cc") if sys.platform == "linux" else None
+RUNTIME = DATA / "runtime.c"
+
+
+def fatbinary(*texts: str) -> bytes:
+    """An uncompressed fatbinary of PTX texts."""
+    made = b""
+    for text in texts:
+        number = int(text.split(".target sm_")[1][:2])
+        raw = text.encode() + bytes(8 - len(text.encode()) % 8)
+        made += struct.pack("<HHIQQQIIQQQ", 1, 0x101, 64, len(raw), 0, 0, number, 0, 0, 0, 0) + raw
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(made)) + made
+
+
+def compiled(folder: Path, name: str, *more: str, fatbin: bytes = b"") -> Path:
+    """The program of ``data/cudart/NAME.c``."""
+    words = struct.unpack(f"<{len(fatbin) // 8}Q", fatbin)
+    listed = ",".join(f"{w}ull" for w in words) or "0"
+    (folder / "fatbin.h").write_text(f"unsigned long long fatbin[] = {{{listed}}};\n")
+    program = folder / name
+    options = [f"-I{folder}", "-O2", "-falign-functions=16", "-o", str(program)]
+    subprocess.run([str(CC), *options, str(DATA / f"{name}.c"), *more], check=True)
+    return program
+
+
+def shared(folder: Path, name: str, content: Path | bytes) -> list[str]:
+    """A shared library of a C file or of bytes, and how to link it."""
+    path = folder / name
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        named = f"-Wl,-soname,{name}"
+        options = ["-shared", "-fPIC", named, "-o", str(path)]
+        subprocess.run([str(CC), *options, str(content)], check=True)
+    return [f"-L{folder}", f"-l:{name}", f"-Wl,-rpath,{folder}"]
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    lines: list[str]
+    errors: str
+
+
+def start(*words: object, options: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    """A program under way; it is the leader of a group, as in a terminal."""
+    command = [sys.executable, "-m", "tilewright", "vm", *options, "--cudart", *map(str, words)]
+    paths = os.pathsep.join(filter(None, sys.path))
+    return subprocess.Popen(
+        command,
+        env=os.environ | {"PYTHONPATH": paths},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def ran(*words: object, options: tuple[str, ...] = ()) -> Ended:
+    """What a program printed, and its exit code."""
+    process = start(*words, options=options)
+    out, errors = process.communicate(timeout=100)
+    return Ended(process.returncode, out.splitlines(), errors)
