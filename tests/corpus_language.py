@@ -173,3 +173,29 @@ def linked():
 @case("parts", linked=("linked",), grid=1, block=64)
 def part():
     return [Gives(np.array([factorial(t % 5 + 1) for t in range(64)], np.int32))]
+
+
+# --- what the driver gives ---
+
+
+@case("system", grid=3, block=64)
+def grid_sync():
+    t = np.arange(192, dtype=np.int32)
+    sums = sum(i + (t + 33 * i) % 192 for i in range(4))
+    return [np.zeros(192, np.int32), Gives(sums), 4]
+
+
+@case("system", grid=2, block=48)
+def lists():
+    def one(t: int) -> int:
+        total = 0
+        for i in reversed(range(t % 7)):
+            total = 3 * total + (i if (i + t) % 2 else 2 * i + 2)
+        return total
+
+    return [Gives(np.array([one(t) for t in range(96)], np.int32))]
+
+
+@case("system", grid=1, block=40)
+def spin():
+    return [Gives(np.ones(40, np.int32))]

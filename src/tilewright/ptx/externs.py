@@ -1,5 +1,5 @@
 """Functions that CUDA gives to every kernel, as their declarations in PTX (CUDA C++ Programming
-Guide, "Formatted Output", "Assertion").
+Guide, "Formatted Output", "Assertion", "Dynamic Global Memory Allocation").
 
 A module that calls one declares it ``.extern``; ptxas, and here the virtual machine, know the rest.
 """
@@ -21,4 +21,10 @@ VPRINTF = _extern("vprintf", "b32", "b64", "b64")
 #: Message, file, line, function, bytes of a character; texts are generic addresses. No return.
 ASSERTFAIL = _extern("__assertfail", "", "b64", "b64", "b32", "b64", "b64")
 
-EXTERNS = {function.name: function for function in (VPRINTF, ASSERTFAIL)}
+#: Bytes; a generic address, or 0 where there is no room.
+MALLOC = _extern("malloc", "b64", "b64")
+
+#: What ``malloc`` gave, or 0.
+FREE = _extern("free", "", "b64")
+
+EXTERNS = {function.name: function for function in (VPRINTF, ASSERTFAIL, MALLOC, FREE)}

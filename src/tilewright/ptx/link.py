@@ -163,8 +163,8 @@ def _within(item: Named, meant: Named) -> bool:
     """
     if not isinstance(item, Variable) or not isinstance(meant, Variable):
         return False
-    part = 0 in item.dims or item.linkage == "common" and abi.extent(item) <= abi.extent(meant)
-    return item.space == meant.space and part
+    small = item.linkage == "common" and abi.extent(item) <= abi.extent(meant)
+    return item.space == meant.space and (small or 0 in item.dims)
 
 
 def _fresh(module: Module, taken: set[str]) -> dict[str, str]:

@@ -18,6 +18,8 @@ VARIANT = frozenset(
 )
 ATOMICS = ("atom", "red")
 STRONG = frozenset("acquire release acq_rel relaxed volatile mmio cv".split())
+MEETING = ("%envreg1", "%envreg2")
+HEAP = ("malloc", "free")
 STEERS = frozenset({"branch", "barrier", "waits"})
 # What an operation costs, about as it takes time; a loop that looks at a flag gives way soon.
 WEIGHTS = {
@@ -100,10 +102,18 @@ def strong(ops: Sequence[Op]) -> list[bool]:
     return [found[0] in ATOMICS or bool(STRONG & set(found)) for found in words]
 
 
+def cooperates(ops: Sequence[Op]) -> bool:
+    """Whether it asks where the CTAs of a cooperative launch meet."""
+    names = (arg.name for op in ops for _, arg in op.sources if isinstance(arg, Special))
+    return any(name in MEETING for name in names)
+
+
 def communicates(ops: Sequence[Op]) -> bool:
     """Whether CTAs may talk to each other through global memory."""
     for op in ops:
         words = op.form.opcode.split(".")
+        if words[0] == "call" and op.sources[0][1] in HEAP:
+            return True
         if words[:2] == ["cp", "reduce"] and "global" in words:
             return True
         if "shared" in words or "shared::cta" in words:

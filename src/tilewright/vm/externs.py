@@ -1,4 +1,4 @@
-"""What CUDA's own functions do, on the host: ``vprintf`` and ``__assertfail``.
+"""What CUDA's own functions do, on the host: ``vprintf``, ``__assertfail``, ``malloc``, ``free``.
 
 A launch's warps call back here with their arguments (``calls.py``), lane by lane in order; texts
 and arguments are read through the machine's own bounds checks.
@@ -14,6 +14,7 @@ from ..ptx.externs import EXTERNS
 from ..ptx.formats import argument_types, offsets, pieces
 from ..ptx.types import bits
 from .access import resolve
+from .analysis import HEAP
 from .calls import text_length
 from .code import Code
 from .native import u64
@@ -36,7 +37,12 @@ class Externs:
     def __init__(self, run: Run, code: Code) -> None:
         self.run, self.library = run, code.library
         self.output = Output()
-        self._functions = {"vprintf": self._vprintf, "__assertfail": self._assertfail}
+        self._functions = {
+            "vprintf": self._vprintf,
+            "__assertfail": self._assertfail,
+            "malloc": self._malloc,
+            "free": self._free,
+        }
         assert self._functions.keys() == EXTERNS.keys()
         self._callback = code.called_back(self._call, 1)
         self.callback = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
@@ -52,6 +58,8 @@ class Externs:
                 results[lane] = self._functions[name](_Lane(self, warp, int(lane)), *values)
         except Fault:
             return 1
+        if name in HEAP:
+            self.run.renew()
         return 0
 
     def _vprintf(self, lane: _Lane, format_: int, arguments: int) -> int:
@@ -78,6 +86,15 @@ class Externs:
         who = f"block: [{_joined(lane.block)}], thread: [{_joined(lane.thread)}]"
         text = f"{of}: {who} Assertion `{said}` failed."
         raise lane.fault(text, "assertion", Place(where, line))
+
+    def _malloc(self, lane: _Lane, size: int) -> int:
+        """New memory is all ones, as other that nobody has written."""
+        return lane.run.memory.heap.take(size)
+
+    def _free(self, lane: _Lane, address: int) -> int:
+        if address and not lane.run.memory.heap.give(address):
+            raise lane.fault(f"free of {address:#x}, which malloc did not give", "invalid free")
+        return 0
 
 
 class _Lane:

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..ptx import abi, tree
-from ..ptx.externs import EXTERNS
 from .activation import RETURN
 from .operands import Addr
 
@@ -24,14 +23,14 @@ FORMAL, CHOSEN = "formal parameter", "chosen function"
 
 def inline(flat: Flattener, call: tree.Instruction, scope: Scope) -> bool:
     """Put the called function's body here, or a call of one that stands apart; False for one that
-    has no body or is the machine's own.
+    has no body.
     """
     callee = call.operands[1]
     end = flat.scope(scope)
     end.names[RETURN] = end.label(RETURN)
     if isinstance(callee, tree.Symbol):
         function = flat.module.functions.get(callee.name)
-        if function is None or function.body is None or function.name in EXTERNS:
+        if function is None or function.body is None:
             return False
         _skip(flat, call, end)
         _enter(flat, call, function, end)

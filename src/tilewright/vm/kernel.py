@@ -14,6 +14,7 @@ from functools import cached_property
 
 from .. import mma
 from ..ptx import abi, print_module, tree
+from .analysis import cooperates
 from .collector import uncollected
 from .flatten import named
 from .library import Library
@@ -26,7 +27,8 @@ FLIES = {"bulk", "mbarrier::complete_tx::bytes"}  # words of what needs flights
 @dataclass(frozen=True)
 class Outline:
     """What a program is like. ``blocks`` counts them; a region, a piece of machine code, is the
-    first of its blocks and the opcodes of its matrix instructions. ``copies`` says whether there
+    first of its blocks and the opcodes of its matrix instructions. ``cooperates`` says whether it
+    asks where all CTAs of a grid meet, ``copies`` whether there
     are ``cp.async``, ``flies`` whether there are bulk copies.
     """
 
@@ -39,6 +41,7 @@ class Outline:
     cluster: tuple[int, ...]
     divergent: bool
     communicates: bool
+    cooperates: bool
     calls: bool
     copies: bool
     flies: bool
@@ -61,6 +64,7 @@ class Outline:
             cluster=p.cluster,
             divergent=p.divergent,
             communicates=p.communicates,
+            cooperates=cooperates(p.ops),
             calls=p.calls,
             copies=any("async" in op.form.effects for op in p.ops),
             flies=any(FLIES & found for found in words),

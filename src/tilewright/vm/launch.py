@@ -30,6 +30,7 @@ from .races import PIECE, READERS
 from .record import Record
 from .report import fault
 from .state import (
+    ALL,
     FINISHED,
     FLIGHTS,
     QUEUE,
@@ -47,6 +48,7 @@ SLICE = 20_000  # what a warp may spend in loops before it gives way
 NAP = 0.05  # seconds between looks at a launch under way
 SHARES = 8  # of CTAs for each host thread
 SEED_BITS = 62
+WORKSPACE = 64  # bytes in which the CTAs of a cooperative launch meet
 SMEM_UNIT, OLD_SMEM_UNIT = 128, 256  # bytes that shared memory comes in; before sm_80
 
 Dim3 = tuple[int, int, int]
@@ -70,6 +72,7 @@ class Setup:
     checked: bool = False
     stack: int = 0  # bytes of each thread, where the kernel takes any
     number: int = 0  # among the machine's launches
+    cooperative: bool = False  # all CTAs are there at once, and can wait for each other
 
     @property
     def cluster_size(self) -> int:
@@ -101,6 +104,7 @@ class Run:
 
     def __init__(self, memory: Memory, kernel: Kernel, outline: Outline, setup: Setup) -> None:
         self.memory, self.kernel, self.outline, self.setup = memory, kernel, outline, setup
+        self.workspace = memory.allocate(WORKSPACE) if setup.cooperative else 0
         self.table = memory.table()
         self.params = aligned(max(len(setup.params), 1))
         self.params[: len(setup.params)] = np.frombuffer(setup.params, np.uint8)
@@ -112,6 +116,14 @@ class Run:
     def program(self) -> Program:
         """Built where it is not yet: a launch needs it to name a fault, or to be checked."""
         return self.kernel.program
+
+    def renew(self) -> None:
+        """Let the launch see what memory there is now; one host thread runs it."""
+        self.table = self.memory.table()
+        self.launch.allocations = self.table.ctypes.data
+        self.launch.allocation_count = len(self.table) // Allocation.size
+        for worker in self.workers:
+            worker.low = worker.high = 0
 
     def _launch(self) -> Record:
         r, p, s = Record(Launch), self.outline, self.setup
@@ -126,6 +138,7 @@ class Run:
         r.total_smem = -(-r.shared_bytes // unit) * unit
         r.aggregate_smem = r.total_smem + s.limits.shared_reserved
         r.warp_slots, r.number = s.limits.threads_per_sm // 32, s.number
+        r.workspace[:] = self.workspace & ALL, self.workspace >> 32
         r.static_bytes = p.local_bytes
         r.local_bytes = p.local_bytes + (s.stack if p.takes_stack else 0)
         r.blocks, r.divergent = p.blocks, p.divergent
@@ -163,7 +176,7 @@ class Run:
         self.launch.outside = externs.callback if externs else 0
         size = self.setup.cluster_size
         resident, share = size, max(1, ctas // size // (threads * SHARES)) * size
-        if self.outline.communicates:
+        if self.outline.communicates or self.setup.cooperative:
             threads, share = 1, ctas
             resident = min(ctas, self.setup.resident(self.launch.shared_bytes))
         self.shares = iter(range(0, ctas, share))
@@ -173,6 +186,8 @@ class Run:
         try:
             self._join([threading.Thread(target=self._work, args=w, daemon=True) for w in made])
         finally:
+            if self.workspace:
+                self.memory.free(self.workspace)
             first = min(self.failures, key=lambda f: f[0], default=None)
             if externs:
                 externs.output.flush(first[0] if first else None)

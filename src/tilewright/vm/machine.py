@@ -60,7 +60,8 @@ class Machine:
     (LLVM's notation, for tests); ``store`` keeps compiled code between processes; ``step_limit``
     bounds a launch (about the operations in loops of a host thread; 0: no bound); ``memory`` is
     another machine's, to be shared; ``stack`` are the bytes that each thread has for functions that
-    call themselves and for ``alloca``. Several threads may launch loaded kernels at once.
+    call themselves and for ``alloca``, ``heap`` those that ``malloc`` can give to all of them
+    (8 MiB, as in CUDA). Several threads may launch loaded kernels at once.
 
     ``kernels`` is what can be launched, ``variables`` each global variable's address and bytes.
 
@@ -82,6 +83,7 @@ class Machine:
         memory: Memory | None = None,
         checked: bool = False,
         stack: int = STACK,
+        heap: int | None = None,
     ) -> None:
         self.target = Target.parse(arch)
         self.arch, self.seed = arch, _count("seed", seed, 0)
@@ -91,6 +93,8 @@ class Machine:
         self.memory = memory or Memory()
         self.checked = bool(checked)
         self.stack = -(-_count("stack", stack, 0) // 16) * 16
+        if heap is not None:
+            self.memory.heap.limit = _count("heap", heap, 0)
         self.kernels: dict[str, Kernel] = {}
         self.compiled: dict[str, CompiledKernel] = {}
         self._numbers = count(1)
@@ -197,6 +201,7 @@ class Machine:
         *,
         shared: int = 0,
         cluster: Dim | None = None,
+        cooperative: bool | None = None,
         on_step: Callable[[Step], object] | None = None,
         watch: Watch | None = None,
     ) -> None:
@@ -206,9 +211,10 @@ class Machine:
         parameter, or the packed parameter block. An array is copied to the machine for the launch,
         and what is there when the kernel has ended is copied back, unless the array is read-only.
         ``shared`` is the dynamic shared memory in bytes, ``cluster`` the CTAs of a cluster
-        (default: as the kernel says, else one). With ``on_step`` the NumPy evaluator runs one
-        instruction at a time and shows each ``Step`` before it happens. ``watch`` hears how many
-        CTAs of how many were started.
+        (default: as the kernel says, else one). The CTAs of a ``cooperative`` launch can wait for
+        all others (default: where the kernel asks how, as ``grid.sync()`` does). With ``on_step``
+        the NumPy evaluator runs one instruction at a time and shows each ``Step`` before it
+        happens. ``watch`` hears how many CTAs of how many were started.
 
         Raises PtxCheckError and UnknownInstruction for a kernel that can't be run, LaunchError for
         what can't be launched, VmFault for what the kernel did; what ``on_step`` and ``watch``
@@ -220,7 +226,8 @@ class Machine:
         kernel = self.kernels[entry]
         outline = kernel.outline(self.library)
         with packed(self, kernel.params, args) as params:
-            setup = self._setup(outline, grid, block, params, shared, cluster)
+            wanted = outline.cooperates if cooperative is None else bool(cooperative)
+            setup = self._setup(outline, grid, block, params, shared, cluster, wanted)
             run = Run(self.memory, kernel, outline, setup)
             if on_step is not None:
                 run.execute(Stepper(kernel.program, self.library, self.arch, on_step), 1, watch)
@@ -240,13 +247,22 @@ class Machine:
         params: bytes,
         shared: int,
         cluster: Dim | None,
+        cooperative: bool,
     ) -> Setup:
         grid3, block3 = _dims(grid, "grid", 0, MAX_GRID), _dims(block, "block", 1, MAX_BLOCK)
         self._fits(kernel, block3, shared)
         limits, sms = self.target.limits, _sms(self.target)
         ctas, explicit = self._cluster(kernel, grid3, cluster)
         how = (self.seed, self.step_limit, ctas, explicit, self.checked, self.stack)
-        return Setup(grid3, block3, params, shared, limits, sms, *how, next(self._numbers))
+        own = (next(self._numbers), cooperative)
+        setup = Setup(grid3, block3, params, shared, limits, sms, *how, *own)
+        most = setup.resident(kernel.shared_bytes + shared)
+        if cooperative and setup.ctas > most:
+            raise LaunchError(
+                f"the {setup.ctas} CTAs of a cooperative launch of {kernel.name!r} have to be "
+                f"there at once; {self.arch} holds {most} of them"
+            )
+        return setup
 
     def _cluster(self, kernel: Outline, grid: Dim3, given: Dim | None) -> tuple[Dim3, bool]:
         """The CTAs of a cluster, and whether anybody said so."""
@@ -271,8 +287,7 @@ class Machine:
         most = kernel.max_threads or limits.threads_per_block
         if threads > most:
             raise LaunchError(
-                f"a block of {threads} threads is more than kernel {kernel.name!r} can have: "
-                f"{most}"
+                f"a block of {threads} threads is more than kernel {kernel.name!r} can have: {most}"
             )
         exact = (*kernel.exact_block, 1, 1)[:3]
         if kernel.exact_block and block != exact:

@@ -24,6 +24,8 @@ from .state import GLOBAL_BASE, Allocation
 ALIGN = 256
 RESERVE = 64 << 30
 QUARANTINE = 1 << 12  # freed pieces that keep their addresses
+HEAP = 8 << 20  # bytes, as CUDA has it
+FRESH = 0xFF
 NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
 
@@ -54,6 +56,7 @@ class Memory:
         self.freed: deque[Piece] = deque()
         self.top = GLOBAL_BASE
         self.lock = threading.RLock()
+        self.heap = Heap(self)
 
     def allocate(self, size: int) -> int:
         """The address of ``size`` new bytes (zeros), aligned to 256.
@@ -156,6 +159,34 @@ class Memory:
         if address < piece.end:
             return f"byte {address - piece.start} of {kind} of {size} bytes at {piece.start:#x}"
         return f"{address - piece.end} bytes past {kind} of {size} bytes at {piece.start:#x}"
+
+
+class Heap:
+    """What kernels have by ``malloc``, ``limit`` bytes at most; it outlives a launch."""
+
+    def __init__(self, memory: Memory, limit: int = HEAP) -> None:
+        self.memory, self.limit, self.used = memory, limit, 0
+        self.sizes: dict[int, int] = {}
+
+    def take(self, size: int) -> int:
+        """The address of ``size`` bytes, all ones; 0 where there is no room."""
+        with self.memory.lock:
+            if not 0 < size <= self.limit - self.used:
+                return 0
+            address = self.memory.allocate(size)
+            self.memory.bytes(address, size)[:] = FRESH
+            self.sizes[address] = size
+            self.used += size
+        return address
+
+    def give(self, address: int) -> bool:
+        """Give a piece back; False for any other address."""
+        with self.memory.lock:
+            if address not in self.sizes:
+                return False
+            self.used -= self.sizes.pop(address)
+            self.memory.free(address)
+        return True
 
 
 def _reserve(size: int, file: int) -> tuple[mmap.mmap, int]:

@@ -1,8 +1,8 @@
 """Special registers that are simply read: fields of the machine's records.
 
 The others (``%laneid``, lane masks, clocks, ``%tid``) are in ``evaluate.py``. What a real driver
-would fill in (``%envreg``, ``%pm``, the reserved part of shared memory, of which there is none
-here) is 0.
+would fill in (``%pm``, the reserved part of shared memory, of which there is none here, and most of
+``%envreg``) is 0.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ FIELDS: dict[str, Field] = {
     "%aggr_smem_size": Field(Launch, "aggregate_smem", "launch"),
     "%nwarpid": Field(Launch, "warp_slots", "launch"),
     "%gridid": Field(Launch, "number", "launch"),
+    "%envreg1": Field(Launch, "workspace", "launch", 1),
+    "%envreg2": Field(Launch, "workspace", "launch", 0),
     "%nsmid": Field(Launch, "sms", "launch"),
     "%cluster_ctarank": Field(Cta, "rank", "cta"),
     "%cluster_nctarank": Field(Launch, "cluster_size", "launch"),

@@ -82,7 +82,8 @@ class Launch(Struct):
     """One launch: what all of its warps share. ``host`` + device address = host address.
 
     ``total_smem``, ``aggregate_smem`` and ``warp_slots`` are an SM's view of a CTA's shared memory
-    and of its own warps; ``number`` counts a machine's launches.
+    and of its own warps; ``number`` counts a machine's launches; a cooperative one has a
+    ``workspace`` (its address, low and high), in whose second word its CTAs meet.
     ``regions`` has the code of each block, 0 where ``compile`` (a callback) has still to make it;
     ``outside`` is the callback for calls of what the host does. Of the ``local_bytes`` of a thread
     the first ``static_bytes`` are its variables', the rest its stack.
@@ -105,6 +106,7 @@ class Launch(Struct):
     aggregate_smem = i64
     warp_slots = i64
     number = i64
+    workspace = Array(u32, 2)
     local_bytes = i64
     static_bytes = i64
     frame_bytes = i64
