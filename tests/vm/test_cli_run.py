@@ -52,6 +52,19 @@ def test_a_map_of_an_array_that_is_no_argument(capsys: Any, tmp_path: Path) -> N
     assert np.array_equal(np.load(file)[:4], x[60:, 32:])
 
 
+def test_files_are_linked(capsys: Any, tmp_path: Path) -> None:
+    files = [str(ROOT / "tests" / "corpus" / f"{name}.ptx") for name in ("parts", "linked")]
+    file = str(tmp_path / "y.npy")
+    shape = ["--entry", "part", "--grid", "1", "--block", "8", *args("y=zeros:s32:8")]
+    code, out, _ = said(capsys, *files, *shape, "--save", f"y={file}")
+    assert code == 0 and f"part of {files[0]} and {files[1]}" in out
+    assert np.load(file).tolist() == [1, 2, 6, 24, 120, 1, 2, 6]
+    code, _, error = said(capsys, *files, *shape, "--stack", "64")
+    assert code == 2 and "product" in error and "of a stack of 64, 1 calls deep" in error
+    code, _, error = said(capsys, files[0], files[0], *shape)
+    assert code == 2 and "is defined twice" in error
+
+
 DOUBLED = """ld.global.u16 %h0, [%a0]; add.u16 %h0, %h0, %h0; st.global.u16 [%a0], %h0;
 st.global.u32 [%a1], %n0; st.global.u32 [%a1+4], %n1;"""
 

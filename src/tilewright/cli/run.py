@@ -15,7 +15,7 @@ from ..errors import LaunchError
 from ..ptx import abi
 from ..run import store
 from ..target import DEFAULT_DEVICE, Target
-from ..vm import Machine
+from ..vm import STACK, Machine
 from . import output, show
 from .given import KINDS, Given, Placed
 from .source import read
@@ -28,11 +28,11 @@ def add(commands: Any) -> None:
     command = commands.add_parser(
         "run",
         help="run a kernel of a PTX file on the virtual machine",
-        description="run a kernel of a PTX file (-: stdin) on the virtual machine, and say what "
-        "its arrays hold afterwards",
+        description="run a kernel of a PTX file (-: stdin), or of several that are linked, on the "
+        "virtual machine, and say what its arrays hold afterwards",
     )
     option = command.add_argument
-    option("file", metavar="FILE")
+    option("files", metavar="FILE", nargs="+")
     option("--entry", metavar="NAME", help="the kernel, where the file has several")
     option("--grid", type=_dims, required=True, metavar="X[,Y[,Z]]", help="CTAs")
     option("--block", type=_dims, required=True, metavar="X[,Y[,Z]]", help="threads of a CTA")
@@ -40,6 +40,8 @@ def add(commands: Any) -> None:
     option("--shared", type=int, default=0, metavar="BYTES", help="dynamic shared memory")
     option("--arch", help=f"as what GPU (default: {DEFAULT_DEVICE.target}, or as the file wants)")
     option("--seed", type=int, default=0, help="of random numbers, and of the order of warps (0)")
+    option("--stack", type=int, default=STACK, metavar="BYTES",
+           help="of each thread, for functions that call themselves (%(default)s)")  # fmt: skip
     option("--checked", action="store_true", help="refuse what only luck makes right: races, …")
     option(
         "--arg", action="append", default=[], metavar="NAME=WHAT",
@@ -65,17 +67,18 @@ def _dims(text: str) -> tuple[int, ...]:
 
 def run(given: argparse.Namespace) -> int:
     """Load, launch, report, save."""
-    module = read(given.file)
+    module = ptx.link([read(file) for file in given.files])
     entry = _entry(module, given.entry)
     arch = given.arch or _arch(module)
-    machine = Machine(arch, given.seed, store=store(), checked=given.checked)
+    how = {"checked": given.checked, "stack": given.stack}
+    machine = Machine(arch, given.seed, store=store(), **how)
     machine.load(module)
     arguments = Given(machine, given.seed)
     for text in given.array:
         arguments.take_array(text)
     arguments.take_args(abi.layout(entry), given.arg)
     saves = [_save(text, arguments) for text in given.save]
-    show.row("entry", f"{entry.name} of {given.file}")
+    show.row("entry", f"{entry.name} of {' and '.join(given.files)}")
     show.row("device", f"the virtual machine on this CPU, as {arch}")
     show.row("launch", _launch_text(given))
     start = time.perf_counter()

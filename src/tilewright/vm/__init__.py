@@ -3,7 +3,7 @@
 ``Machine`` is the way in.
 """
 
-from .machine import Machine
+from .machine import STACK, Machine
 from .step import Step
 
-__all__ = ["Machine", "Step"]
+__all__ = ["STACK", "Machine", "Step"]
