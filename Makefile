@@ -10,7 +10,7 @@ VENV ?= .venv-make/env
 PYTEST_ARGS ?=
 DEMO ?= 512 512 512 --a f16 --b f16 --d f32
 
-floors := $(addprefix src/tilewright/,errors.py dtypes.py exact.py shows.py target.py layout mma)
+floors := $(addprefix src/tilewright/,errors.py dtypes.py exact.py mufu.py shows.py target.py layout mma)
 
 .PHONY: demo test test-all lint clean core-env test-env
 

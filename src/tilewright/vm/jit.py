@@ -24,7 +24,7 @@ _lock = threading.RLock()
 
 # Routines that LLVM calls where the processor lacks an instruction.
 _ROUTINES = """
-fma fmaf exp2 log2 sin cos tanh floor ceil trunc rint floorf ceilf truncf rintf nearbyint
+fma fmaf floor ceil trunc rint floorf ceilf truncf rintf nearbyint
 nearbyintf roundeven roundevenf
 """.split()
 

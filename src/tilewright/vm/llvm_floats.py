@@ -17,7 +17,7 @@ from collections.abc import Callable
 from ..dtypes import DType
 from . import llvm_soft64 as soft64
 from .llvm_convert import convert, widen
-from .llvm_expr import DOUBLE, Expr, declare, lanewise, shared
+from .llvm_expr import Expr, shared
 from .llvm_round import F32, F64, canonical, check_rounding, float_format, is_native, storage
 
 _NATIVE: dict[str, Callable[..., Expr]] = {
@@ -127,42 +127,3 @@ def compare(fmt: str, op: str, a: Expr, b: Expr) -> Expr:
     if len(op) == 3:  # equ neu ltu leu gtu geu
         return x.unordered(op[:2], y)
     return x.cmp(op, y)
-
-
-# --- approximations ---------------------------------------------------------------------------
-
-_FLUSHED = ("rcp", "rsqrt", "sqrt", "ex2", "lg2")
-_LIBM = {"ex2": "exp2", "lg2": "log2", "sin": "sin", "cos": "cos", "tanh": "tanh"}
-_EXACT: dict[str, Callable[[Expr], Expr]] = {
-    "rcp": lambda x: x.const(1.0) / x,
-    "rsqrt": lambda x: x.const(1.0) / x.sqrt(),
-    "sqrt": lambda x: x.sqrt(),
-}
-
-
-def approximate(name: str, a: Expr) -> Expr:
-    """``approx``: computed in f64, rounded to f32; ``_FLUSHED`` ones without subnormals."""
-    if name in _EXACT:
-        return shared(f"tw.{name}", lambda x: _approximated(name, x, _EXACT[name]), a.type, a)
-    return lanewise(f"tw.{name}", lambda x: _approximated(name, x, _libm(_LIBM[name])), 32, a)
-
-
-def _approximated(name: str, a: Expr, function: Callable[[Expr], Expr]) -> Expr:
-    ftz = name in _FLUSHED
-    made = canonical(function((_flush(a) if ftz else a).float.to_double()).to_float())
-    return _flush(made) if ftz else made
-
-
-def _flush(a: Expr) -> Expr:
-    """f32 bits, a zero of its sign for a subnormal."""
-    return (a & 0x7F800000).eq(0).pick(a & 0x80000000, a)
-
-
-def _libm(name: str) -> Callable[[Expr], Expr]:
-    """A scalar function of the C library; ``jit`` knows its address."""
-
-    def call(x: Expr) -> Expr:
-        function = declare(x.b.module, name, DOUBLE, [DOUBLE])
-        return Expr(x.b, x.b.call(function, [x.v]))
-
-    return call

@@ -16,6 +16,7 @@ import llvmlite.ir as ir
 
 from . import llvm_convert as conversions
 from . import llvm_floats as floats
+from . import llvm_mufu
 from .llvm_expr import LANES, Expr, lanes_of, lanewise, shared, spill, splat, width_of
 
 Value = Any  # an ir.Value; llvmlite has no types
@@ -209,7 +210,7 @@ class LlvmValues:
         return conversions.to_integer(fmt, self._x(a), width, signed, rnd).v
 
     def approx(self, name: str, a: Value) -> Value:
-        return floats.approximate(name, self._x(a)).v
+        return llvm_mufu.approximate(name, self._x(a)).v
 
     # --- lanes ---
 

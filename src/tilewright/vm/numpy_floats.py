@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import exact
+from .. import exact, mufu
 from ..dtypes import decode, encode, is_nan
 from ..errors import DtypeError
 from ..exact import Exact, canonical, product, quiet, quotient, root, rounded, settled, total
@@ -29,19 +29,6 @@ COMPARISONS: dict[str, Callable[[Any, Any], Lanes]] = {
     "gt": np.greater,
     "ge": np.greater_equal,
 }
-
-# Of doubles. The hardware's last bits differ; those of ``_FLUSHED`` know no subnormal f32.
-_APPROXIMATED: dict[str, Callable[[Any], Any]] = {
-    "rcp": lambda x: 1.0 / x,
-    "rsqrt": lambda x: 1.0 / np.sqrt(x),
-    "sqrt": np.sqrt,
-    "ex2": np.exp2,
-    "lg2": np.log2,
-    "sin": np.sin,
-    "cos": np.cos,
-    "tanh": np.tanh,
-}
-_FLUSHED = ("rcp", "rsqrt", "sqrt", "ex2", "lg2")
 
 
 def integral(x: Lanes, rnd: str) -> Lanes:
@@ -64,13 +51,6 @@ _WHOLE: dict[str, Callable[[Lanes], Lanes]] = {
     "rp": np.ceil,
     "rna": _nearest_away,
 }
-
-
-def flushed(bits: Lanes) -> Lanes:
-    """f32 bits, subnormals replaced by zeros of their sign."""
-    subnormal = bits & np.uint32(0x7F800000) == 0
-    made: Lanes = np.where(subnormal, bits & np.uint32(0x80000000), bits)
-    return made
 
 
 def _native(fmt: str, operation: Callable[..., Any], *operands: Lanes) -> Lanes:
@@ -144,13 +124,4 @@ class NumpyFloats:
             return encode(f"{'s' if signed else 'u'}{width}", decode(fmt, a), rnd)
 
     def approx(self, name: str, a: Lanes) -> Lanes:
-        """The function of the double, rounded to f32: not the bits that hardware returns.
-
-        ``rcp``, ``rsqrt``, ``sqrt``, ``ex2`` and ``lg2`` take subnormals for zeros of their sign
-        and give such zeros for them (``.ftz``); ``sin``, ``cos`` and ``tanh`` keep them.
-        """
-        ftz = name in _FLUSHED
-        with quiet():
-            made = _APPROXIMATED[name](decode("f32", flushed(a) if ftz else a))
-        bits = encode("f32", made)
-        return flushed(bits) if ftz else bits
+        return mufu.evaluate(name, a)

@@ -119,7 +119,7 @@ def test_testp(bits, kinds):
 # --- approximations ---------------------------------------------------------------------------
 
 
-def near(bits: int, expected: float, ulps: int = 8) -> bool:
+def near(bits: int, expected: float, ulps: int = 2) -> bool:
     return abs(bits - f32(expected)) <= ulps
 
 

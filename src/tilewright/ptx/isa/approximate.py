@@ -2,11 +2,12 @@
 
 ``m.approx(name, a)`` is the ``.ftz`` form of f32. Where ``.ftz`` is absent the meaning scales by
 powers of two around it, as ptxas does, so that subnormal operands and results come right. f16 and
-bf16 go through f32. The f64 forms are 1/a and 1/√a cut to hardware's upper word; hardware's own may
-differ in its last bit, and in what it keeps of a NaN.
+bf16 go through f32, and f64's upper word has the same digits. All of it is what an H200 gives.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 from .compose import FORMATS, each, flush, magnitude
 from .primitives import Primitives, Value
@@ -15,6 +16,7 @@ from .row import Form, Options, row
 TINY, HUGE = 0x00800000, 0x7E800000  # 2**-126, 2**126
 UP24, DOWN2, UP12 = 0x4B800000, 0x3E800000, 0x45800000  # 2**24, 2**-2, 2**12
 HALF, MINUS_24 = 0x3F000000, 0xC1C00000
+F16_END = 0x47800000  # 2**16
 
 
 def _scale(m: Primitives, a: Value, when: Value, factor: int) -> Value:
@@ -102,8 +104,8 @@ def lg2(m: Primitives, f: Form, a: Value) -> Value:
 @row("cos.approx[.ftz].f32", "d:f32 = a:f32", ptx="1.4")
 @row("tanh.approx.f32", "d:f32 = a:f32", ptx="7.0", target="sm_75")
 def direct(m: Primitives, f: Form, a: Value) -> Value:
-    """Sine and cosine (radians) and hyperbolic tangent as hardware has them."""
-    return m.approx(f.mnemonic, flush(m, "f32", a) if f.ftz else a)
+    """Sine and cosine (radians) and hyperbolic tangent."""
+    return m.approx(f.mnemonic, a)
 
 
 HOPPER: Options = {"ptx": "7.8", "target": "sm_90"}
@@ -114,12 +116,15 @@ HOPPER: Options = {"ptx": "7.8", "target": "sm_90"}
 @row("tanh.approx.{T}", "d:T = a:T", T="f16 f16x2", ptx="7.0", target="sm_75")
 @row("tanh.approx.{T}", "d:T = a:T", T="bf16 bf16x2", **HOPPER)
 def narrow(m: Primitives, f: Form, a: Value) -> Value:
-    """The f32 approximation, rounded to the narrower format."""
+    """The f32 approximation, cut to the narrower format (an infinity where that has no room)."""
 
     def one(fmt: str, x: Value) -> Value:
-        x = flush(m, fmt, x) if f.ftz else x
-        result = m.fcvt("f32", fmt, m.approx(f.mnemonic, m.fcvt(fmt, "f32", x)))
-        return flush(m, fmt, result) if f.ftz else result
+        near = m.approx(f.mnemonic, m.fcvt(fmt, "f32", x))
+        cut = m.fcvt("f32", fmt, near, "rz")
+        if fmt == "bf16":
+            return cut
+        beyond = m.fcmp("f32", "ge", near, m.const(32, F16_END))  # neither function is below −1
+        return m.select(beyond, m.const(16, FORMATS["f16"].infinity), cut)
 
     return each(m, f.T, one, a)
 
@@ -127,19 +132,54 @@ def narrow(m: Primitives, f: Form, a: Value) -> Value:
 @row("rcp.approx.ftz.f64", "d:f64 = a:f64", ptx="2.1", target="sm_20")
 @row("rsqrt.approx.ftz.f64", "d:f64 = a:f64", ptx="4.0", target="sm_20")
 def upper(m: Primitives, f: Form, a: Value) -> Value:
-    """1/a or 1/√a of the upper word of ``a``, the lower word taken as 0 and given as 0."""
-    cut = m.const(64, -(1 << 32))
-    result = flush(m, "f64", _reciprocal(m, f, flush(m, "f64", m.and_(a, cut))))
-    nan = m.fcmp("f64", "nan", result, result)
-    return m.select(nan, m.const(64, FORMATS["f64"].nan), m.and_(result, cut))
+    """1/a or 1/√a of the upper word of ``a``; the lower word is not looked at, and given as 0."""
+    return _upper(m, f.mnemonic, a)
+
+
+def _upper(m: Primitives, name: str, a: Value) -> Value:
+    """As an f32 of the same digits, its exponent 127 or 128, or one that says zero or infinity."""
+    number, word = partial(m.const, 32), m.split(a, 32)[1]
+    exponent = m.and_(m.lshr(word, number(20)), number(0x7FF))
+    last, first = m.cmp("eq", exponent, number(0x7FF)), m.cmp("eq", exponent, number(0))
+    even = m.and_(m.not_(exponent), number(1)) if name == "rsqrt" else number(0)
+    middle = m.select(last, number(255), m.select(first, number(0), m.add(even, number(127))))
+    digits = m.shl(m.and_(word, number(0xFFFFF)), number(3))
+    sign = m.and_(word, number(1 << 31))
+    near = m.approx(name, m.or_(m.or_(sign, m.shl(middle, number(23))), digits))
+    return m.join(number(0), _rescaled(m, name, near, m.sub(exponent, even)))
+
+
+def _rescaled(m: Primitives, name: str, near: Value, exponent: Value) -> Value:
+    """The upper word of ``near``, times what 2**(``exponent`` − 1023) makes of it."""
+    number = partial(m.const, 32)
+    size = m.and_(near, number(0x7FFFFFFF))
+    scale = m.sub(number(3071), exponent)  # 2048 more than it is, so that it is positive
+    scale, more = (m.lshr(scale, number(1)), 1024) if name == "rsqrt" else (scale, 2048)
+    power = m.sub(m.add(m.lshr(size, number(23)), scale), number(more - 896))
+    digits = m.and_(m.lshr(size, number(3)), number(0xFFFFF))
+    made = m.or_(m.shl(power, number(20)), digits)
+    made = m.select(m.cmp("lt", power, number(1), signed=True), number(0), made)
+    made = m.select(m.cmp("lt", size, number(1 << 23)), number(0), made)
+    beyond = m.cmp("ge", size, number(0x7F800000))
+    made = m.select(beyond, m.or_(size, number(0x7FF00000)), made)
+    return m.or_(made, m.and_(near, number(1 << 31)))
 
 
 @row("rsqrt.approx.f64", "d:f64 = a:f64", ptx="1.4", target="sm_13")
 def rsqrt_f64(m: Primitives, f: Form, a: Value) -> Value:
-    """About 1/√a."""
-    return _reciprocal(m, f, a)
-
-
-def _reciprocal(m: Primitives, f: Form, a: Value) -> Value:
-    divisor = m.fsqrt("f64", a) if f.mnemonic == "rsqrt" else a
-    return m.fdiv("f64", m.const(64, FORMATS["f64"].one), divisor)
+    """About 1/√a: the upper word's, and a step of a third-order iteration, as ptxas makes it."""
+    number = partial(m.const, 64)
+    small = m.cmp("lt", magnitude(m, "f64", a), number(1 << 52))
+    x = m.select(small, m.fmul("f64", a, number(0x4350000000000000)), a)  # 2**54
+    near = _upper(m, "rsqrt", x)
+    square = m.xor(m.fmul("f64", near, near), number(1 << 63))
+    rest = m.fma("f64", x, square, number(FORMATS["f64"].one))
+    slope = m.fma("f64", rest, number(0x3FD8000000000000), number(0x3FE0000000000000))  # 3/8, 1/2
+    made = m.fma("f64", slope, m.fmul("f64", rest, near), near)
+    made = m.select(small, m.fmul("f64", made, number(0x41A0000000000000)), made)  # 2**27
+    infinity = number(0x7FF0000000000000)
+    made = m.select(m.cmp("eq", a, infinity), number(0), made)
+    made = m.select(m.fcmp("f64", "lt", a, number(0)), number(FORMATS["f64"].nan), made)
+    zero = m.fcmp("f64", "eq", a, number(0))
+    made = m.select(zero, m.or_(infinity, m.and_(a, number(1 << 63))), made)
+    return m.select(m.fcmp("f64", "nan", a, a), m.or_(a, number(1 << 51)), made)

@@ -101,9 +101,8 @@ class Primitives(Protocol):
         """Saturating; a NaN gives 0."""
 
     def approx(self, name: str, a: Value) -> Value:
-        """``rcp``, ``rsqrt``, ``sqrt``, ``ex2``, ``lg2``, ``sin``, ``cos``, ``tanh`` of f32, as the
-        hardware approximates it: the instruction's ``.approx.ftz.f32`` form (angles in radians; a
-        subnormal operand or result is a zero)."""
+        """``rcp rsqrt sqrt ex2 lg2 sin cos tanh`` of f32, as the hardware's MUFU approximates it
+        (``tilewright.mufu``): the instruction's ``.approx.ftz.f32`` form (angles in radians)."""
 
     # --- lanes ---
     def lane(self) -> Value:
