@@ -124,3 +124,11 @@ def test_damaged_ones_are_refused_or_read(at: int, written: bytes) -> None:
         texts(PLAIN[:at] + written + PLAIN[at + len(written) :])
     except PtxError:
         pass
+
+
+def test_they_are_found_in_a_program() -> None:
+    stray = fatbin.MAGIC.to_bytes(4, "little")
+    program = b"\x7fELF" + bytes(60) + PLAIN + stray + b"code" * 9 + PLAIN + stray
+    (one,) = fatbin.entries(PLAIN)
+    assert list(fatbin.in_program(program)) == [one, one]
+    assert fatbin.best_ptx(one) == fatbin.best_ptx(one, Target.parse("sm_90a"))

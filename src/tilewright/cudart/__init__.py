@@ -5,7 +5,7 @@ It has a floor of its own above ``vm``: the virtual machine runs kernels and kno
 and what stands in for the runtime (``shim/``, in C) knows of no kernel.
 """
 
-from .fatbin import best_ptx, entries
+from .fatbin import best_ptx, in_program
 from .server import machine_of, run
 
-__all__ = ["run", "machine_of", "entries", "best_ptx"]
+__all__ = ["run", "machine_of", "in_program", "best_ptx"]

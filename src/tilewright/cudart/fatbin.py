@@ -18,6 +18,7 @@ from ..errors import PtxError, TargetError
 from ..target import Target
 
 MAGIC = 0xBA55ED50
+_MAGIC = MAGIC.to_bytes(4, "little")
 _HEADER = struct.Struct("<IHHQ")  # magic, version, its own size, bytes of entries
 _ENTRY = struct.Struct("<HHIQI8xI8xQ8xQ")  # kind, …, sizes, architecture, flags, size of the text
 _PTX, _CODE = 1, 2  # kinds
@@ -83,18 +84,30 @@ def _entries(data: bytes) -> Iterator[Entry]:
         at += header + size
 
 
-def best_ptx(found: list[Entry], target: Target) -> str:
-    """The PTX for the highest architecture that the target runs. TargetError where there is none,
-    which says what there is.
+def in_program(data: bytes) -> Iterator[list[Entry]]:
+    """The entries of each fatbinary in an executable, an object or a library."""
+    at = data.find(_MAGIC)
+    while at >= 0:
+        try:
+            size = sum(_HEADER.unpack_from(data, at)[2:])
+            yield from entries(data[at : at + size])
+        except (struct.error, PtxError):  # these four bytes were something else
+            size = len(_MAGIC)
+        at = data.find(_MAGIC, at + size)
+
+
+def best_ptx(found: list[Entry], target: Target | None = None) -> str:
+    """The PTX for the highest architecture, of those that the target runs where there is one.
+    TargetError where there is none such, which says what there is.
     """
     texts = [entry.text() for entry in found if entry.is_ptx]
     known = [(Target.parse(t[1]), text) for text in texts if (t := _TARGET.search(text))]
-    runs = [(of, text) for of, text in known if target.runs(of)]
+    runs = [(of, text) for of, text in known if target is None or target.runs(of)]
     if not runs:
         there = [f"PTX for {of}" for of, _ in known] + [str(e) for e in found if not e.is_ptx]
         raise TargetError(
-            f"no PTX that {target} runs; there is {', '.join(there) or 'nothing'}",
-            hint=f"nvcc -arch={target} or -gencode arch=compute_80,code=compute_80 puts PTX in",
+            f"no PTX that {target or 'anything'} runs; there is {', '.join(there) or 'nothing'}",
+            hint="nvcc -arch=sm_90a or -gencode arch=compute_80,code=compute_80 puts PTX in",
         )
     return max(runs, key=lambda pair: pair[0])[1]
 

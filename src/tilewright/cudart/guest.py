@@ -46,7 +46,7 @@ _STATUS: dict[type[TilewrightError], int] = {
 }
 
 _MAP = struct.Struct("<II Q5Q5Q 5I5I 3i3i 4I")
-_LAUNCH = struct.Struct("<I3I3I3III")
+_LAUNCH = struct.Struct("<I3I3I3II")
 _OCCUPANCY = struct.Struct("<III3I")
 _FUNCTION = struct.Struct("<9I")
 
@@ -99,8 +99,7 @@ class Guest:
 
     def module(self, data: bytes) -> bytes:
         machine = self.machine(self.memory)
-        for text in self._texts(data):
-            machine.load(text)
+        machine.load(*self._texts(data))
         self.modules.append(machine)
         return struct.pack("<I", len(self.modules) - 1)
 
@@ -182,14 +181,9 @@ class Guest:
         ``printed`` and ``fault`` are kept where this raises, too.
         """
         self.printed = b""
-        number, *sizes, shared, most = _LAUNCH.unpack_from(payload)
+        number, *sizes, shared = _LAUNCH.unpack_from(payload)
         machine, name = self.functions[number]
         grid, block, cluster = sizes[:3], sizes[3:6], sizes[6:]
-        if shared > most:
-            raise LaunchError(
-                f"kernel {name!r} may have {most} bytes of dynamic shared memory, not {shared}",
-                hint="cudaFuncSetAttribute(…, cudaFuncAttributeMaxDynamicSharedMemorySize, …)",
-            )
         how: dict[str, Any] = {"cluster": cluster if any(cluster) else None, "watch": self.watch}
         printed = io.StringIO()
         try:

@@ -48,7 +48,7 @@ def attributes(device: Device) -> list[int]:
         13: 1_980_000, 14: 512, 15: 1, 16: device.sms, 19: 1, 30: 512, 31: 1, 36: 3_201_000,
         37: 6144, 38: device.l2, 39: limits.threads_per_sm, 40: 3, 41: 1, 51: 32,
         75: target.number // 10, 76: target.number % 10, 78: 1, 79: 1, 80: 1,
-        81: limits.shared_per_sm, 82: limits.registers_per_sm, 83: 1, 87: 2, 89: 1, 90: 1,
+        81: limits.shared_per_sm, 82: limits.registers_per_sm, 83: 1, 87: 2, 89: 1, 90: 1, 95: 1,
         97: limits.shared_per_block, 99: 1, 106: limits.blocks_per_sm,
         111: limits.shared_reserved, 115: 1, 120: cluster,
     }  # fmt: skip

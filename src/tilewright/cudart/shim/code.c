@@ -191,9 +191,14 @@ status start(struct function *f, dim3 grid, dim3 block, const uint32_t *cluster,
     }
     packed = own;
   }
+  if (shared > f->dynamic) {
+    say("kernel %s may have %u bytes of dynamic shared memory, not %u (more is for who asks by "
+        "cudaFuncSetAttribute)", f->name, f->dynamic, shared);
+    return INVALID_VALUE;
+  }
   const uint32_t *c = any(cluster) ? cluster : f->cluster;
   struct launch l = {f->is.id, {grid.x, grid.y, grid.z}, {block.x, block.y, block.z},
-                     {c[0], c[1], c[2]}, shared, f->dynamic};
+                     {c[0], c[1], c[2]}, shared};
   return ask(LAUNCH, &l, sizeof l, packed, packed_size);
 }
 

@@ -82,7 +82,7 @@ struct function {
 };
 
 struct launch {
-  uint32_t id, grid[3], block[3], cluster[3], shared, limit;
+  uint32_t id, grid[3], block[3], cluster[3], shared;
 };
 
 struct module *new_module(const void **images);
