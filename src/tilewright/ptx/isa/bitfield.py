@@ -61,7 +61,10 @@ def _byte(m: Primitives, a: Value) -> Value:
     return m.and_(a, m.const(32, 0xFF))
 
 
-@row("bfe.{T}", "d:T = a:T, pos:u32, len:u32", T="u32 s32 u64 s64", ptx="2.0", target="sm_20")
+BYTES = "pos:u32(0..255), len:u32(0..255)"
+
+
+@row("bfe.{T}", f"d:T = a:T, {BYTES}", T="u32 s32 u64 s64", ptx="2.0", target="sm_20")
 def bfe(m: Primitives, f: Form, a: Value, pos: Value, length: Value) -> Value:
     """The field of ``len`` bits from bit ``pos`` up, zero- or sign-extended; counts mod 256."""
     pos, length, width = _byte(m, pos), _byte(m, length), width_of(f.T)
@@ -77,7 +80,7 @@ def _low_signed(m: Primitives, a: Value, n: Value, width: int) -> Value:
     return m.select(m.cmp("eq", n, m.const(32, 0)), m.const(width, 0), m.ashr(m.shl(a, up), up))
 
 
-@row("bfi.{T}", "d:T = a:T, b:T, pos:u32, len:u32", T="b32 b64", ptx="2.0", target="sm_20")
+@row("bfi.{T}", f"d:T = a:T, b:T, {BYTES}", T="b32 b64", ptx="2.0", target="sm_20")
 def bfi(m: Primitives, f: Form, a: Value, b: Value, pos: Value, length: Value) -> Value:
     """``b`` with ``len`` bits from bit ``pos`` up replaced by the lowest of ``a``."""
     pos, length = _byte(m, pos), _byte(m, length)

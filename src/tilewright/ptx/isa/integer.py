@@ -282,7 +282,7 @@ def dp2a(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
 
 @row(
     "vabsdiff4.{D}.{A}.{B}[.add]",
-    "d:D = a:A, b:B, c:D",
+    "d:D = a:A(), b:B(), c:D()",
     D="u32 s32",
     A="u32 s32",
     B="u32 s32",
