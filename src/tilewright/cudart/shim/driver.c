@@ -127,7 +127,7 @@ API status cuCtxCreate_v4(void **out, void *parameters, unsigned flags, int devi
 }
 
 API status cuCtxGetCurrent(void **out) {
-  *out = &context;
+  if (out) *out = &context; /* who pops it need not want it */
   return SUCCESS;
 }
 ALIAS(cuCtxPopCurrent_v2, cuCtxGetCurrent);
@@ -323,6 +323,23 @@ API status cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *count, stru
                                                                 unsigned flags) {
   (void)flags;
   return occupancy(f, threads, shared, 0, count);
+}
+
+/* The block with which most threads are resident, the largest such; `shared_of` says what shared
+   memory a block takes. */
+API status cuOccupancyMaxPotentialBlockSize(int *grid, int *block, struct function *f,
+                                            size_t (*shared_of)(int), size_t shared, int limit) {
+  enum { WARP = 32 };
+  int most = f->is.max_threads, best = 0, count;
+  if (limit > 0 && limit < most) most = limit;
+  for (int threads = most; threads > 0; threads = (threads - 1) / WARP * WARP) {
+    status s = occupancy(f, threads, shared_of ? shared_of(threads) : shared, 0, &count);
+    if (s) return s;
+    if (count * threads <= best) continue;
+    best = count * threads, *block = threads;
+    *grid = count * device_of()->attributes[16]; /* CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT */
+  }
+  return best ? SUCCESS : INVALID_VALUE;
 }
 
 API status cuOccupancyMaxActiveClusters(int *count, struct function *f,
