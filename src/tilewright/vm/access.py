@@ -166,8 +166,9 @@ def resolve_lanes(w: Ptr(Warp), mask: i64, space: i64, n: i64, pc: i64) -> i64:
 
 @native(inline=True)
 def known(w: Ptr(Warp), mask: i64, space: i64, n: i64) -> i64:
-    """What to add to the lanes' addresses to have host addresses, where that is one number and all
-    accesses of ``n`` bytes are right; 0 where anything needs a closer look (no fault).
+    """What to add to the lanes' addresses, and to ``lane_stride`` for each lane, to have host
+    addresses, where that is one number and all accesses of ``n`` bytes are right; 0 where anything
+    needs a closer look (no fault).
     """
     base = 0
     low = 0
@@ -176,6 +177,9 @@ def known(w: Ptr(Warp), mask: i64, space: i64, n: i64) -> i64:
         low = w.cta.rank << RANK_SHIFT
         base = w.cta.shared - low
         high = low + w.launch.shared_bytes
+    elif space == LOCAL:
+        base = w.cta.local + w.index * 32 * w.launch.local_bytes
+        high = w.launch.local_bytes
     elif space <= GLOBAL and mask != 0:
         a = w.addresses[lowest(mask)]
         if a < w.worker.low or a >= w.worker.high:
@@ -192,6 +196,12 @@ def known(w: Ptr(Warp), mask: i64, space: i64, n: i64) -> i64:
         bad = below(room, a - low) | (a & n - 1)
         wrong = wrong | (bad & -((mask >> lane) & 1))
     return base if wrong == 0 else 0
+
+
+@native(inline=True)
+def lane_stride(w: Ptr(Warp), space: i64) -> i64:
+    """How far apart the lanes' memory of a space lies."""
+    return w.launch.local_bytes if space == LOCAL else 0
 
 
 @native(inline=True)
@@ -258,14 +268,15 @@ def load_any(
     if w.launch.checked != 0 and access(w, mask, space, size * count, 0, pc) != 0:
         return 1
     base = known(w, mask, space, size * count)
-    if base != 0 and count == 1 and pattern(w, mask, size) != 0:
+    stride = lane_stride(w, space)
+    if base != 0 and stride == 0 and count == 1 and pattern(w, mask, size) != 0:
         copy(out, at(u8, base + w.addresses[0]), size * 32)
         return 0
     m = mask
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
-        host = base + w.addresses[lane]
+        host = base + w.addresses[lane] + lane * stride
         if base == 0:
             host = resolve(w, space, w.addresses[lane], size * count, lane, pc)
             if host == 0:
@@ -283,14 +294,15 @@ def store_any(
     if w.launch.checked != 0 and access(w, mask, space, size * count, 1, pc) != 0:
         return 1
     base = known(w, mask, space, size * count)
-    if base != 0 and count == 1 and pattern(w, mask, size) != 0:
+    stride = lane_stride(w, space)
+    if base != 0 and stride == 0 and count == 1 and pattern(w, mask, size) != 0:
         copy(at(u8, base + w.addresses[0]), values, size * 32)
         return 0
     m = mask
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
-        host = base + w.addresses[lane]
+        host = base + w.addresses[lane] + lane * stride
         if base == 0:
             host = resolve(w, space, w.addresses[lane], size * count, lane, pc)
             if host == 0:

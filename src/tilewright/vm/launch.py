@@ -48,6 +48,7 @@ SLICE = 20_000  # what a warp may spend in loops before it gives way
 NAP = 0.05  # seconds between looks at a launch under way
 SHARES = 8  # of CTAs for each host thread
 SEED_BITS = 62
+LINE = 64  # bytes of a cache; stacks an odd number of lines apart don't meet in it
 WORKSPACE = 64  # bytes in which the CTAs of a cooperative launch meet
 SMEM_UNIT, OLD_SMEM_UNIT = 128, 256  # bytes that shared memory comes in; before sm_80
 
@@ -139,8 +140,10 @@ class Run:
         r.aggregate_smem = r.total_smem + s.limits.shared_reserved
         r.warp_slots, r.number = s.limits.threads_per_sm // 32, s.number
         r.workspace[:] = self.workspace & ALL, self.workspace >> 32
-        r.static_bytes = p.local_bytes
-        r.local_bytes = p.local_bytes + (s.stack if p.takes_stack else 0)
+        stack = s.stack if p.takes_stack else 0
+        even = stack > 0 and (p.local_bytes + stack) // LINE % 2 == 0
+        r.static_bytes = p.local_bytes + LINE * even
+        r.local_bytes = r.static_bytes + stack
         r.blocks, r.divergent = p.blocks, p.divergent
         r.cluster[:], r.cluster_size, r.explicit = s.cluster, s.cluster_size, s.explicit
         r.clusters[:] = [n // c for n, c in zip(s.grid, s.cluster, strict=True)]
