@@ -125,6 +125,25 @@ def test_alloca_takes_memory_and_gives_it_back():
     assert not left.any() and not taken.any()
 
 
+def test_a_function_that_calls_itself_may_print_and_meet_at_barriers(capsys):
+    top = """.extern .func (.param .b32 r) vprintf (.param .b64 f, .param .b64 a);
+    .global .b8 form[4] = {37, 117, 10, 0};
+    .func (.param .b32 out) f(.param .b32 n) {
+      .reg .b32 %r<6>; .reg .b64 %rd<4>; .reg .pred %p; .local .align 8 .b32 args[2];
+      .param .b64 p0; .param .b64 p1; .param .b32 r; ld.param.u32 %r1, [n];
+      mov.u64 %rd1, form; cvta.global.u64 %rd1, %rd1; mov.u64 %rd2, args; cvta.local.u64 %rd3, %rd2;
+      bar.sync 0; shfl.sync.idx.b32 %r2, %r1, 3, 31, -1; st.local.u32 [%rd2], %r2;
+      mov.u32 %r5, %laneid; setp.ne.u32 %p, %r5, 5; @%p bra NEXT;
+      st.param.b64 [p0], %rd1; st.param.b64 [p1], %rd3; call (r), vprintf, (p0, p1);
+      NEXT: mov.u32 %r4, 0; setp.eq.u32 %p, %r1, 0; sub.u32 %r3, %r1, 1;
+      @!%p call (%r4), f, (%r3); ld.local.u32 %r3, [args]; add.u32 %r3, %r3, %r4;
+      st.param.b32 [out], %r3; }"""
+    text = kernel(f"mov.u32 %r1, 4; call (%r3), f, (%r1); {store('%r3')}", top)
+    (out,) = both(text, [zeros(64)], block=64)
+    assert set(out) == {4 + 3 + 2 + 1}
+    assert sorted(capsys.readouterr().out.split()) == sorted("43210" * 4)
+
+
 # --- too deep, too long ---
 
 DEEP = """.func (.param .b32 out) other(.param .b32 n);

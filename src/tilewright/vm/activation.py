@@ -63,6 +63,7 @@ class Body:
 
     name: str
     label: str = ""
+    pos: int = -1
     first: int = 0
     last: int = 0
     registers: range = range(0)
@@ -89,9 +90,9 @@ class Apart:
 
     def __init__(self, flat: Flattener) -> None:
         self.flat = flat
-        self.frame, self.new = flat.one("activation", "b64"), flat.one("new activation", "b64")
-        self.word, self.number = flat.one("word", "b64"), flat.one("number", "b32")
-        self.bodies = {f.name: Body(f.name, f"{f.name}#apart") for f in flat.graph.order()}
+        self.frame, self.new = flat.one("own activation", "b64"), flat.one("new activation", "b64")
+        self.word, self.number = flat.one("a word", "b64"), flat.one("call's number", "b32")
+        self.bodies = {f.name: Body(f.name, f"{f.name}#apart", f.pos) for f in flat.graph.order()}
         self.kernel = Body("", "kernel#apart")
 
     def walk(self) -> None:
@@ -129,8 +130,8 @@ class Apart:
         self.label(inner.names[RETURN])
         for v, formal in zip(function.results, body.results, strict=True):
             if v.space == "reg":
-                self.copy(-1, inner.names[v.name], formal, into=True)
-        back = tree.Instruction("ret")
+                self.copy(body.pos, inner.names[v.name], formal, into=True)
+        back = tree.Instruction("ret", pos=body.pos)
         flat.append(back, flat.form(back), (), (), inner)
         body.last, body.registers = len(flat.ops), range(low, len(flat.registers))
         body.frame, body.align = flat.local_bytes, flat.local_align
@@ -146,7 +147,7 @@ class Apart:
         if v.space == "reg":
             inner.names[v.name] = self.flat.one(v.name, v.type)
             if into:
-                self.copy(-1, inner.names[v.name], formal, into=False)
+                self.copy(v.pos, inner.names[v.name], formal, into=False)
         return formal
 
     def place(self, call: tree.Instruction, function: tree.Function, scope: Scope) -> None:
@@ -250,13 +251,13 @@ class Apart:
         """The activation that ends stays in ``new``, and what it holds in its place, until the
         caller has its results.
         """
-        self.emit(-1, "mov.b64", tree.Reg("new"), tree.Reg("frame"))
-        self.emit(-1, "ld.local.b32", tree.Reg("number"), NEW_NUMBER, number=self.number)
-        self.emit(-1, "ld.local.b64", tree.Reg("frame"), NEW)
-        self.emit(-1, "stackrestore.u64", tree.Reg("new"))
+        self.emit(body.pos, "mov.b64", tree.Reg("new"), tree.Reg("frame"))
+        self.emit(body.pos, "ld.local.b32", tree.Reg("number"), NEW_NUMBER, number=self.number)
+        self.emit(body.pos, "ld.local.b64", tree.Reg("frame"), NEW)
+        self.emit(body.pos, "stackrestore.u64", tree.Reg("new"))
         ways = tuple(body.ways_back)
         operands = tree.Reg("number"), tree.Symbol("ways")
-        self.emit(-1, "brx.idx", *operands, number=self.number, ways=ways)
+        self.emit(body.pos, "brx.idx", *operands, number=self.number, ways=ways)
 
     def save(self, pos: int, register: Reg, at: int) -> None:
         place, width = tree.Address(tree.Reg("frame"), at), self.width(register)

@@ -259,7 +259,7 @@ class Flattener:
         assert isinstance(callee, tree.Symbol)
         function = EXTERNS.get(callee.name)
         if function is None:
-            hint = f"the virtual machine has {', '.join(EXTERNS)}"
+            hint = f"load takes several modules; the virtual machine has {', '.join(EXTERNS)}"
             raise self.error(f"{callee.name} has no body in this module", s.pos, hint)
         self.check_declared(function, s.pos)
         found = []

@@ -24,6 +24,7 @@ from .state import GLOBAL_BASE, Allocation
 ALIGN = 256
 RESERVE = 64 << 30
 QUARANTINE = 1 << 12  # freed pieces that keep their addresses
+MANY = 1 << 28
 HEAP = 8 << 20  # bytes, as CUDA has it
 FRESH = 0xFF
 NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
@@ -207,7 +208,12 @@ def _reserve(size: int, file: int) -> tuple[mmap.mmap, int]:
 
 
 def aligned(size: int, align: int = 64) -> npt.NDArray[np.uint8]:
-    """Zeroed bytes whose address is a multiple of ``align``."""
+    """Zeroed bytes whose address is a multiple of ``align``; many take memory when touched."""
+    if size > MANY:
+        room, found = _reserve(size, -1)
+        if found < size:
+            raise DeviceError(f"this machine has no room for {size >> 20} MiB of a launch's memory")
+        return np.frombuffer(room, np.uint8)
     raw = np.zeros(size + align, np.uint8)
     start = -raw.ctypes.data % align
     return raw[start : start + size]
