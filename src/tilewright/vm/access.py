@@ -12,7 +12,6 @@ from .groups import fault
 from .native import Ptr, i64, native, u8, u16, u32, u64
 from .races import read, write
 from .state import (
-    ALL,
     FREED,
     GENERIC,
     GLOBAL,
@@ -165,22 +164,31 @@ def resolve_lanes(w: Ptr(Warp), mask: i64, space: i64, n: i64, pc: i64) -> i64:
 
 
 @native(inline=True)
-def known(w: Ptr(Warp), mask: i64, space: i64, n: i64) -> i64:
-    """What to add to the lanes' addresses, and to ``lane_stride`` for each lane, to have host
-    addresses, where that is one number and all accesses of ``n`` bytes are right; 0 where anything
-    needs a closer look (no fault).
+def window_of(w: Ptr(Warp), mask: i64, space: i64) -> i64:
+    """The space itself; of a generic access the one that its first lane's address lies in."""
+    if space != GENERIC or mask == 0:
+        return space
+    a = w.addresses[lowest(mask)]
+    return GLOBAL if a >= GLOBAL_BASE else lshr(a, WINDOW_BITS) + 1
+
+
+@native(inline=True)
+def known(w: Ptr(Warp), mask: i64, space: i64, kind: i64, n: i64) -> i64:
+    """What to add to the lanes' addresses in a space, all of window ``kind``, to have host
+    addresses (``lane_stride`` for each lane besides), where all accesses of ``n`` bytes are right;
+    0 where anything needs a closer look (no fault).
     """
+    low = (kind - 1) << WINDOW_BITS if space == GENERIC else 0
     base = 0
-    low = 0
     high = 0
-    if space == SHARED:
-        low = w.cta.rank << RANK_SHIFT
+    if kind == SHARED:
+        low = low + (w.cta.rank << RANK_SHIFT)
         base = w.cta.shared - low
         high = low + w.launch.shared_bytes
-    elif space == LOCAL:
-        base = w.cta.local + w.index * 32 * w.launch.local_bytes
-        high = w.launch.local_bytes
-    elif space <= GLOBAL and mask != 0:
+    elif LOCAL <= kind <= PARAM:
+        base = window(w, kind, 0) - low
+        high = low + window_bytes(w, kind)
+    elif kind == GLOBAL and mask != 0:
         a = w.addresses[lowest(mask)]
         if a < w.worker.low or a >= w.worker.high:
             look_up(w, a)
@@ -199,21 +207,9 @@ def known(w: Ptr(Warp), mask: i64, space: i64, n: i64) -> i64:
 
 
 @native(inline=True)
-def lane_stride(w: Ptr(Warp), space: i64) -> i64:
-    """How far apart the lanes' memory of a space lies."""
-    return w.launch.local_bytes if space == LOCAL else 0
-
-
-@native(inline=True)
-def pattern(w: Ptr(Warp), mask: i64, size: i64) -> i64:
-    """Whether all 32 lanes are there and their addresses follow one another without a gap."""
-    if mask != ALL:
-        return 0
-    a = w.addresses[0]
-    gap = 0
-    for lane in range(32):
-        gap = gap | ((a + lane * size) ^ w.addresses[lane])
-    return gap == 0
+def lane_stride(w: Ptr(Warp), kind: i64) -> i64:
+    """How far apart the lanes' memory of a window lies."""
+    return w.launch.local_bytes if kind == LOCAL else 0
 
 
 # --- a checked launch -----------------------------------------------------------------------------
@@ -253,114 +249,4 @@ def access(w: Ptr(Warp), mask: i64, space: i64, n: i64, writes: i64, pc: i64) ->
                     return 1
             elif read(w, cta, place, n, mine, 0, lane) != 0:
                 return 1
-    return 0
-
-
-# --- loads and stores -----------------------------------------------------------------------------
-
-
-@native(inline=True)
-def load_any(
-    w: Ptr(Warp), mask: i64, space: i64, out: Ptr(u8), size: i64, count: i64, pc: i64
-) -> i64:
-    """``count`` elements of ``size`` bytes for each lane; element e of lane l goes to place
-    32·e + l of ``out``."""
-    if w.launch.checked != 0 and access(w, mask, space, size * count, 0, pc) != 0:
-        return 1
-    base = known(w, mask, space, size * count)
-    stride = lane_stride(w, space)
-    if base != 0 and stride == 0 and count == 1 and pattern(w, mask, size) != 0:
-        copy(out, at(u8, base + w.addresses[0]), size * 32)
-        return 0
-    m = mask
-    while m != 0:
-        lane = lowest(m)
-        m = m & (m - 1)
-        host = base + w.addresses[lane] + lane * stride
-        if base == 0:
-            host = resolve(w, space, w.addresses[lane], size * count, lane, pc)
-            if host == 0:
-                return 1
-        for e in range(count):
-            move(address(out) + (e * 32 + lane) * size, host + e * size, size)
-    return 0
-
-
-@native(inline=True)
-def store_any(
-    w: Ptr(Warp), mask: i64, space: i64, values: Ptr(u8), size: i64, count: i64, pc: i64
-) -> i64:
-    """The reverse of ``load_any``; where lanes write to one address the last one wins."""
-    if w.launch.checked != 0 and access(w, mask, space, size * count, 1, pc) != 0:
-        return 1
-    base = known(w, mask, space, size * count)
-    stride = lane_stride(w, space)
-    if base != 0 and stride == 0 and count == 1 and pattern(w, mask, size) != 0:
-        copy(at(u8, base + w.addresses[0]), values, size * 32)
-        return 0
-    m = mask
-    while m != 0:
-        lane = lowest(m)
-        m = m & (m - 1)
-        host = base + w.addresses[lane] + lane * stride
-        if base == 0:
-            host = resolve(w, space, w.addresses[lane], size * count, lane, pc)
-            if host == 0:
-                return 1
-        for e in range(count):
-            move(host + e * size, address(values) + (e * 32 + lane) * size, size)
-    return 0
-
-
-@native
-def load_32(w: Ptr(Warp), mask: i64, space: i64, out: Ptr(u8), count: i64, pc: i64) -> i64:
-    return load_any(w, mask, space, out, 4, count, pc)
-
-
-@native
-def load_n(
-    w: Ptr(Warp), mask: i64, space: i64, out: Ptr(u8), size: i64, count: i64, pc: i64
-) -> i64:
-    return load_any(w, mask, space, out, size, count, pc)
-
-
-@native
-def store_32(w: Ptr(Warp), mask: i64, space: i64, values: Ptr(u8), count: i64, pc: i64) -> i64:
-    return store_any(w, mask, space, values, 4, count, pc)
-
-
-@native
-def store_n(
-    w: Ptr(Warp), mask: i64, space: i64, values: Ptr(u8), size: i64, count: i64, pc: i64
-) -> i64:
-    return store_any(w, mask, space, values, size, count, pc)
-
-
-# --- ldmatrix -------------------------------------------------------------------------------------
-
-
-@native
-def load_matrix(
-    w: Ptr(Warp), mask: i64, space: i64, table: Ptr(u16), out: Ptr(u8), count: i64, pc: i64
-) -> i64:
-    """``count`` 8×8 matrices of 16-bit elements, row addresses in ``w.addresses``.
-
-    ``table[v]`` says which element of a matrix (row·8 + column) is the v-th in the order of lane
-    and half register.
-    """
-    if mask == 0:
-        return 0
-    rows = (1 << 8 * count) - 1
-    if w.launch.checked != 0 and access(w, rows, space, 16, 0, pc) != 0:
-        return 1
-    for i in range(count):
-        for row in range(8):
-            lane = i * 8 + row
-            host = resolve(w, space, w.addresses[lane], 16, lane, pc)
-            if host == 0:
-                return 1
-            move(address(w.halves) + row * 16, host, 16)
-        target = at(u16, out) + i * 64
-        for v in range(64):
-            target[v] = w.halves[table[v]]
     return 0

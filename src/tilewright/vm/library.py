@@ -26,6 +26,7 @@ from . import (
     clocks,
     copies,
     groups,
+    loads,
     mbarrier,
     products,
     races,
@@ -149,7 +150,7 @@ def _unsealed(stored: bytes | None) -> bytes | None:
 
 def _natives() -> list[Native]:
     modules = (
-        groups, clocks, races, access, calls, stack, mbarrier, barriers, copies, warpgroup,
+        groups, clocks, races, access, loads, calls, stack, mbarrier, barriers, copies, warpgroup,
         products, reductions, tensors, bulk, scheduler,
     )  # fmt: skip
     found = [f for m in modules for f in vars(m).values() if isinstance(f, Native)]

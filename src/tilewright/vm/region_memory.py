@@ -9,9 +9,8 @@ from collections.abc import Iterator
 
 import llvmlite.ir as ir
 
-from .. import mma
 from ..mma import Instruction
-from . import access, copies, warpgroup
+from . import access, copies, loads, warpgroup
 from .evaluate import Value, combine
 from .frame import LANES, Frame
 from .llvm_expr import Expr
@@ -36,9 +35,9 @@ class MemoryAccess(Frame):
         self.set_line("addresses", address)
         common = (self.mask, self._space(space), self.at("results"))
         if width == 32:
-            self.check(self.runtime(access.load_32, *common, count, self.op.pc))
+            self.check(self.runtime(loads.load_32, *common, count, self.op.pc))
         else:
-            self.check(self.runtime(access.load_n, *common, width // 8, count, self.op.pc))
+            self.check(self.runtime(loads.load_n, *common, width // 8, count, self.op.pc))
         return tuple(self.line("results", width, e) for e in range(count))
 
     def store(self, space: str, address: Value, values: tuple[Value, ...]) -> None:
@@ -48,9 +47,9 @@ class MemoryAccess(Frame):
         size = self.width(values[0]) // 8
         common = (self.mask, self._space(space), self.at("operands"))
         if size == 4:
-            self.check(self.runtime(access.store_32, *common, len(values), self.op.pc))
+            self.check(self.runtime(loads.store_32, *common, len(values), self.op.pc))
         else:
-            self.check(self.runtime(access.store_n, *common, size, len(values), self.op.pc))
+            self.check(self.runtime(loads.store_n, *common, size, len(values), self.op.pc))
 
     # --- atomics ---
 
@@ -110,9 +109,9 @@ class MemoryAccess(Frame):
 
     def ldmatrix(self, space: str, address: Value, count: int, trans: bool) -> tuple[Value, ...]:
         self.set_line("addresses", address)
-        table = _matrix_table(self.module, trans)
-        arguments = (self.mask, self._space(space), table, self.at("results"), count, self.op.pc)
-        self.check(self.runtime(access.load_matrix, *arguments))
+        where = (self.mask, self._space(space))
+        arguments = (*where, int(trans), self.at("results"), count, self.op.pc)
+        self.check(self.runtime(loads.load_matrix, *arguments))
         return tuple(self.line("results", 32, i) for i in range(count))
 
     def mma(
@@ -159,16 +158,3 @@ class MemoryAccess(Frame):
         lanes_, shift = selected(row, name, copy)
         moved = shuffled(Expr(self.b, value), lanes_)
         return (moved >> shift if shift else moved).v
-
-
-def _matrix_table(module: ir.Module, trans: bool) -> ir.GlobalVariable:
-    """ldmatrix's fragment as a table: half register → element of an 8×8 matrix."""
-    name = "tw_matrix_trans" if trans else "tw_matrix"
-    if name not in module.globals:
-        rows, columns = mma.ldmatrix(1, trans).coordinates()
-        order = (rows * 8 + columns).reshape(-1)
-        type_ = ir.ArrayType(I16, order.size)
-        table = ir.GlobalVariable(module, type_, name)
-        table.initializer = ir.Constant(type_, [int(place) for place in order])
-        table.linkage, table.global_constant = "internal", True
-    return module.globals[name]

@@ -14,7 +14,7 @@ from ..errors import MetadataError
 from ..mma import Instruction, ldmatrix
 from ..mma.operands import chunk
 from ..mma.sparse import positions
-from . import access, copies, warpgroup
+from . import access, copies, loads, warpgroup
 from .evaluate import Evaluator, combine
 from .library import Library
 from .llvm_mma_sparse import CODE
@@ -125,7 +125,7 @@ class SteppedMemory(NumpyValues, Evaluator):
         self.warp.addresses[:] = address
         out, size = self.at("results"), width // 8
         common = (self.mask, self._space(space), out)
-        self.checked(access.load_n, *common, size, count, self.op.pc)
+        self.checked(loads.load_n, *common, size, count, self.op.pc)
         return tuple(_read(out + e * 32 * size, width) for e in range(count))
 
     def store(self, space: str, address: Lanes, values: tuple[Lanes, ...]) -> None:
@@ -135,7 +135,7 @@ class SteppedMemory(NumpyValues, Evaluator):
         for e, value in enumerate(values):
             _write(values_at + e * 32 * size, value, width)
         common = (self.mask, self._space(space), values_at)
-        self.checked(access.store_n, *common, size, len(values), self.op.pc)
+        self.checked(loads.store_n, *common, size, len(values), self.op.pc)
 
     def atomic(self, space: str, op: str, type_: str, address: Lanes, *operands: Lanes) -> Lanes:
         width = self.width(operands[0])
