@@ -93,6 +93,21 @@ def test_each_lane_calls_its_own_function_of_a_table():
     np.testing.assert_array_equal(out, np.where(T % 2, np.minimum(T, 9), affine(T, 9)))
 
 
+@pytest.mark.parametrize("last", ["table", "list"])
+def test_what_may_be_called_can_be_a_table_or_a_list(last):
+    body = "and.b32 %r1, %t, 1; list: .calltargets affine, least;"
+    body += CHOOSE.replace("9), p;", f"9), {last};") + store("%r3")
+    (out,) = both(kernel(body, TABLE), [zeros(40)], block=40)
+    np.testing.assert_array_equal(out, np.where(T % 2, np.minimum(T, 9), affine(T, 9)))
+
+
+def test_an_alias_is_the_function_that_it_stands_for():
+    top = ".visible .func (.param .b32 o) other(.param .b32 a, .param .b32 b);\n"
+    top = AFFINE + top + ".alias other, affine;"
+    (out,) = both(kernel("call (%r3), other, (%t, 5);" + store("%r3"), top), [zeros(40)], block=40)
+    np.testing.assert_array_equal(out, affine(T, 5))
+
+
 def test_a_number_that_is_no_function_traps():
     text = kernel("mov.u32 %r1, 2;" + CHOOSE + store("%r3"), TABLE)
     with pytest.raises(VmFault, match="trap") as caught:

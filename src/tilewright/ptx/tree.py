@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Union
 
 from ..errors import Place, PtxError
@@ -293,12 +293,21 @@ class Module:
 
     @property
     def functions(self) -> dict[str, Function]:
-        """Functions by name; a definition wins over its declarations."""
+        """Functions by name; a definition wins over its declarations, and an ``.alias`` is what it
+        stands for.
+        """
         found: dict[str, Function] = {}
         for item in self.items:
             if isinstance(item, Function) and (item.body is not None or item.name not in found):
                 found[item.name] = item
+        for name, meant in self._aliases():
+            if meant in found:
+                found[name] = replace(found[meant], name=name)
         return found
+
+    def _aliases(self) -> Iterator[tuple[str, ...]]:
+        directives = (item for item in self.items if isinstance(item, Directive))
+        yield from (d.arguments for d in directives if d.name == "alias" and len(d.arguments) == 2)
 
     @property
     def entries(self) -> tuple[Function, ...]:

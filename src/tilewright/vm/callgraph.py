@@ -36,7 +36,7 @@ class CallGraph:
     """The functions that ``root`` reaches."""
 
     def __init__(self, module: tree.Module, root: tree.Function) -> None:
-        self.module, self.root = module, root
+        self.module, self.root, self.known = module, root, module.functions
         self.functions: dict[str, tree.Function] = {}
         self.callees: dict[str, list[str]] = {}  # one for each call of each function
         self.choices: dict[int, list[str]] = {}  # what each call through a register may mean
@@ -45,10 +45,8 @@ class CallGraph:
             self._visit(queue.pop(), queue)
 
     def _visit(self, function: tree.Function, queue: list[tree.Function]) -> None:
-        names = [
-            n for i in function.instructions() if is_call(i) for n in self._called(function, i)
-        ]
-        bodies = self.module.functions
+        calls, bodies = filter(is_call, function.instructions()), self.known
+        names = (name for call in calls for name in self._called(function, call))
         kept = [n for n in names if n in bodies and bodies[n].body is not None]
         self.callees[function.name] = kept
         for name in kept:
@@ -76,7 +74,7 @@ class CallGraph:
         counts = [len(results.items), len(arguments.items)]
         return [
             f.name
-            for f in self.module.functions.values()
+            for f in self.known.values()
             if f.name in among and f.body is not None and [len(f.results), len(f.params)] == counts
         ]
 
@@ -84,7 +82,7 @@ class CallGraph:
     def taken(self) -> set[str]:
         """Names that stand where addresses do."""
         found = set(_named([v.init for v in self.module.items if isinstance(v, tree.Variable)]))
-        for f in self.module.functions.values():
+        for f in self.known.values():
             code = (i for i in f.instructions() if not is_call(i))
             found |= set(_named([o for i in code for o in i.operands]))
         return found

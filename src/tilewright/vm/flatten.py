@@ -273,7 +273,7 @@ class Flattener:
 
     def check_declared(self, function: tree.Function, pos: int) -> None:
         """PtxCheckError where the module declares one of the machine's functions as another."""
-        declared = self.module.functions.get(function.name)
+        declared = self.graph.known.get(function.name)
         if declared is None or _sizes(declared) != _sizes(function):
             takes = ", ".join(f".{p.type}" for p in function.params)
             gives = ", ".join(f".{p.type}" for p in function.results) or "nothing"

@@ -29,7 +29,7 @@ def inline(flat: Flattener, call: tree.Instruction, scope: Scope) -> bool:
     end = flat.scope(scope)
     end.names[RETURN] = end.label(RETURN)
     if isinstance(callee, tree.Symbol):
-        function = flat.module.functions.get(callee.name)
+        function = flat.graph.known.get(callee.name)
         if function is None or function.body is None:
             return False
         _skip(flat, call, end)
@@ -57,7 +57,7 @@ def _choose(flat: Flattener, call: tree.Instruction, callee: tree.Operand, end: 
         _emit(flat, call, other, "setp.ne.u64", tree.Reg(CHOSEN), callee, address)
         guard = tree.Guard(tree.Reg(CHOSEN))
         _emit(flat, call, other, "bra", tree.Symbol("other"), guard=guard)
-        _enter(flat, call, flat.module.functions[name], end)
+        _enter(flat, call, flat.graph.known[name], end)
         _emit(flat, call, end, "bra", tree.Symbol(RETURN))
         flat.labels.setdefault(len(flat.ops), []).append(other.names["other"])
     _emit(flat, call, end, "trap")
