@@ -12,6 +12,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
+from tilewright.cli import main
+
 DATA = Path(__file__).parent / "data" / "cudart"
 PTX = (DATA / "kernels.ptx").read_text()
 CC = shutil.which("cc") if sys.platform == "linux" else None
@@ -40,14 +44,15 @@ def compiled(folder: Path, name: str, *more: str, fatbin: bytes = b"") -> Path:
 
 
 def shared(folder: Path, name: str, content: Path | bytes) -> list[str]:
-    """A shared library of a C file or of bytes, and how to link it."""
+    """A shared library of a C file (with versions, as NVIDIA's) or of bytes; how to link it."""
     path = folder / name
     if isinstance(content, bytes):
         path.write_bytes(content)
     else:
-        named = f"-Wl,-soname,{name}"
-        options = ["-shared", "-fPIC", named, "-o", str(path)]
-        subprocess.run([str(CC), *options, str(content)], check=True)
+        versions = folder / "versions"
+        versions.write_text(f"{name} {{ *; }};")
+        named = f"-Wl,-soname,{name},--version-script={versions}"
+        subprocess.run([str(CC), "-shared", "-fPIC", named, "-o", path, content], check=True)
     return [f"-L{folder}", f"-l:{name}", f"-Wl,-rpath,{folder}"]
 
 
@@ -58,22 +63,22 @@ class Ended:
     errors: str
 
 
-def start(*words: object, options: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-    """A program under way; it is the leader of a group, as in a terminal."""
-    command = [sys.executable, "-m", "tilewright", "vm", *options, "--cudart", *map(str, words)]
-    paths = os.pathsep.join(filter(None, sys.path))
+def ran(capfd: pytest.CaptureFixture[str], *words: object, options: tuple[str, ...] = ()) -> Ended:
+    """What a program printed, and its exit code."""
+    capfd.readouterr()
+    code = main(["vm", *options, "--cudart", *map(str, words)])
+    out, errors = capfd.readouterr()
+    return Ended(code, out.splitlines(), errors)
+
+
+def start(*words: object) -> subprocess.Popen[str]:
+    """A program under way in a process of its own, the leader of a group as in a terminal."""
+    command = [sys.executable, "-m", "tilewright", "vm", "--cudart", *map(str, words)]
     return subprocess.Popen(
         command,
-        env=os.environ | {"PYTHONPATH": paths},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-
-
-def ran(*words: object, options: tuple[str, ...] = ()) -> Ended:
-    """What a program printed, and its exit code."""
-    process = start(*words, options=options)
-    out, errors = process.communicate(timeout=100)
-    return Ended(process.returncode, out.splitlines(), errors)

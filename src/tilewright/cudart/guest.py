@@ -25,7 +25,7 @@ from ..errors import (
 )  # fmt: skip
 from ..mma import TensorMap
 from ..mma.map_rules import FILLS, INTERLEAVES, PROMOTIONS, SWIZZLES, TYPES
-from ..target import LANES
+from ..target import LANES, Target
 from ..vm import Machine
 from ..vm.memory import GLOBAL_BASE, Memory
 from . import fatbin
@@ -122,7 +122,7 @@ class Guest:
         kernel = machine.kernels[name]
         program, limits = kernel.outline(machine.library), machine.target.limits
         self.functions.append((machine, name))
-        version = kernel.module.version
+        compiled_for = Target.parse(kernel.module.target[0])
         found = kernel.params.parameters
         head = _FUNCTION.pack(
             len(self.functions) - 1,
@@ -131,7 +131,7 @@ class Guest:
             program.max_threads or limits.threads_per_block,
             max(limits.shared_per_block - program.shared_bytes, 0),
             0,
-            version[0] * 10 + version[1],
+            compiled_for.number,
             machine.target.number,
             len(found),
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from ..target import DEVICES, Device, Target
+from ..target import DEFAULT_DEVICE, DEVICES, Device, Target
 
 COUNT = 160  # numbers of attributes
 SIZES = (1008, 1032)  # of cudaDeviceProp in CUDA 13 and 12
@@ -33,8 +33,8 @@ _MEMORY = (288, 288)  # the bytes of global memory
 
 def device_of(target: Target) -> Device:
     """The GPU that a machine of this architecture is said to be."""
-    named = (d for d in reversed(DEVICES.values()) if d.target.number == target.number)
-    return next(named, Device(f"GPU of {target}", target, 132, 50 << 20))
+    alike = (d for d in (DEFAULT_DEVICE, *DEVICES.values()) if d.target.number == target.number)
+    return next(alike, Device(f"GPU of {target}", target, DEFAULT_DEVICE.sms, DEFAULT_DEVICE.l2))
 
 
 def attributes(device: Device) -> list[int]:

@@ -29,6 +29,7 @@ int cudaDeviceSynchronize(void);
 int cudaGetLastError(void);
 int cudaGraphCreate(void **, unsigned);
 int cudaDeviceGetAttribute(int *, int, int);
+int cudaFuncGetAttributes(void *, const void *);
 const char *cudaGetErrorName(int);
 
 static char scale, show, spin, bias; /* their addresses stand for kernels and a variable */
@@ -121,9 +122,16 @@ static int forks(void) {
   return 0;
 }
 
+static void device(void) {
+  struct { size_t shared, constant, local; int threads, registers, ptx, binary, more[30]; } kernel;
+  int sms;
+  cudaDeviceGetAttribute(&sms, 16, 0);
+  cudaFuncGetAttributes(&kernel, &scale);
+  printf("%d SMs, PTX for sm_%d on sm_%d\n", sms, kernel.ptx, kernel.binary);
+}
+
 int main(int count, char **words) {
   const char *what = count > 1 ? words[1] : "";
-  int cores = 0;
   if (!strcmp(what, "products")) products();
   if (!strcmp(what, "misuse")) misuse();
   if (!strcmp(what, "prints")) prints();
@@ -134,9 +142,6 @@ int main(int count, char **words) {
     puts("spinning"), fflush(stdout);
     say("spin", launch(&spin, 1, 1, 0));
   }
-  if (!strcmp(what, "device")) {
-    cudaDeviceGetAttribute(&cores, 16, 0);
-    printf("%d\n", cores);
-  }
+  if (!strcmp(what, "device")) device();
   return count > 2 ? atoi(words[2]) : 0;
 }

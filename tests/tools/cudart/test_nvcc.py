@@ -7,6 +7,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,17 +35,17 @@ def made(folder: Path, *options: str) -> Path:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_it_runs(way: str, tmp_path: Path) -> None:
-    ended = ran(made(tmp_path, *WAYS[way]))
+def test_it_runs(way: str, tmp_path: Path, capfd: Any) -> None:
+    ended = ran(capfd, made(tmp_path, *WAYS[way]))
     assert ended.lines == LINES
     assert ended.code == 4 and "bytes of dynamic shared memory, not 60000" in ended.errors
 
 
-def test_without_its_symbols_it_is_refused(tmp_path: Path) -> None:
+def test_without_its_symbols_it_is_refused(tmp_path: Path, capfd: Any) -> None:
     program = made(tmp_path, "-Xlinker", "-s")
-    assert "its symbols are stripped" in ran(program).errors
+    assert "its symbols are stripped" in ran(capfd, program).errors
 
 
-def test_without_ptx_it_is_refused(tmp_path: Path) -> None:
+def test_without_ptx_it_is_refused(tmp_path: Path, capfd: Any) -> None:
     program = made(tmp_path, "-gencode", "arch=compute_80,code=sm_80")
-    assert "there is machine code for sm_80" in ran(program).errors
+    assert "there is machine code for sm_80" in ran(capfd, program).errors

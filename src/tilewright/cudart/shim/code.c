@@ -114,6 +114,7 @@ status resolve(struct function *f) {
 status find_function(const void *host, struct function **out) {
   struct function *f = functions;
   while (f && f->host != host && f != host) f = f->next;
+  if (!host) f = 0; /* those of the driver's modules have no stub */
   *out = f;
   return f ? resolve(f) : INVALID_FUNCTION;
 }
@@ -165,7 +166,7 @@ status variable_in(struct module *m, const char *name, void **address, size_t *s
 status find_variable(const void *host, void **address, size_t *size) {
   struct variable *v = variables;
   while (v && v->host != host && !(v->pointer && *v->pointer == host)) v = v->next;
-  return v ? variable_in(v->module, v->name, address, size) : INVALID_SYMBOL;
+  return v && host ? variable_in(v->module, v->name, address, size) : INVALID_SYMBOL;
 }
 
 API char __cudaInitModule(void **module) {

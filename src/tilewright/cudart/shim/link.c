@@ -67,6 +67,7 @@ static int get(void *bytes, size_t size) {
 static status exchange(enum request what, const void *head, size_t head_size, const void *body,
                        size_t body_size) {
   struct header h = {what, head_size + body_size};
+  answer_size = 0;
   if (!put(&h, sizeof h) || !put(head, head_size) || !put(body, body_size) || !get(&h, sizeof h)) {
     say("the virtual machine is gone");
     return UNKNOWN;
