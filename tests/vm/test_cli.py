@@ -14,7 +14,7 @@ import pytest
 
 import tilewright
 from tilewright import ptx
-from tilewright.cli import main
+from tilewright.cli import main, parser
 from tilewright.cli.check import Case, verdict
 
 TINY = ["--config", "32x32x32:1x1:2", "--device", "vm"]
@@ -133,6 +133,13 @@ def test_what_does_not_parse_shows_the_usage(
         main(arguments)
     err = capsys.readouterr().err
     assert stopped.value.code == 2 and words in err and err.startswith("usage: ")
+
+
+def test_a_programs_options_are_its_own() -> None:
+    """Whatever they begin like, the command's own among them."""
+    program = ["bin/gemm", "--c=32", "--seed=1", "-m", "5", "--ch", "--help"]
+    given = parser().parse_args(["vm", "--seed", "7", "--cudart", *program])
+    assert (given.cudart, given.seed) == (program, 7)
 
 
 def test_doctor_reports(capsys: Any) -> None:

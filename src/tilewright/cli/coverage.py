@@ -22,6 +22,7 @@ def add(commands: Any) -> None:
         "a CUDA program",
         description="list the instructions of PTX files, how often each stands there, and whether "
         "the virtual machine runs it (1 where it does not run all); or run a CUDA program",
+        allow_abbrev=False,  # a program's --c=3 is not short for --checked
     )
     ways = command.add_mutually_exclusive_group(required=True)
     ways.add_argument("--coverage", nargs="+", metavar="FILE", help="- is stdin")
