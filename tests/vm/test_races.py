@@ -122,6 +122,21 @@ def test_what_is_missing_is_named(parts, n, says):
     assert caught.value.place is not None
 
 
+STORES = [
+    "st.shared.u32 [%r6], VALUE;",
+    "mov.b64 %rd2, {VALUE, 3}; st.shared.v2.u64 [%r6], {7, %rd2};",
+    "stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r6], {VALUE};",
+]
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_warps_may_all_write_one_value_by_one_instruction(store):
+    body = f"mov.u32 %r7, %laneid; mad.lo.u32 %r6, %r7, 16, %r2; {store}"
+    run(body.replace("VALUE", "%r7"))
+    with pytest.raises(VmFault, match="race: st.* writes .* what the st.* writes: nothing orders"):
+        run(body.replace("VALUE", "%t"))
+
+
 def test_a_cta_that_others_still_reach_does_not_end():
     with pytest.raises(VmFault, match=r"mbarrier.arrive.* of a CTA that ends"):
         run(" ".join(CLUSTER[:-1]), cluster=2)

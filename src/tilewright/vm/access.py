@@ -10,7 +10,7 @@ from __future__ import annotations
 from .clocks import LANE, order, step_of, touch
 from .groups import fault
 from .native import Ptr, i64, native, u8, u16, u32, u64
-from .races import read, write
+from .races import read, repeats, write
 from .state import (
     FREED,
     GENERIC,
@@ -150,7 +150,7 @@ def resolve(w: Ptr(Warp), space: i64, a: i64, n: i64, lane: i64, pc: i64) -> i64
 @native
 def resolve_lanes(w: Ptr(Warp), mask: i64, space: i64, n: i64, pc: i64) -> i64:
     """``w.addresses`` become host addresses for the lanes of ``mask``; 1 after a fault."""
-    if w.launch.checked != 0 and access(w, mask, space, n, 0, pc) != 0:
+    if w.launch.checked != 0 and access(w, mask, space, n, 1, 0, pc) != 0:
         return 1
     m = mask
     while m != 0:
@@ -160,6 +160,18 @@ def resolve_lanes(w: Ptr(Warp), mask: i64, space: i64, n: i64, pc: i64) -> i64:
         if host == 0:
             return 1
         w.addresses[lane] = host
+    return 0
+
+
+@native
+def reach(w: Ptr(Warp), mask: i64, space: i64, n: i64, pc: i64) -> i64:
+    """1 after the fault that an access of ``n`` bytes by the lanes of ``mask`` would be."""
+    m = mask
+    while m != 0:
+        lane = lowest(m)
+        m = m & (m - 1)
+        if resolve(w, space, w.addresses[lane], n, lane, pc) == 0:
+            return 1
     return 0
 
 
@@ -227,10 +239,14 @@ def owner(w: Ptr(Warp), host: i64) -> Ptr(Cta):
 
 
 @native
-def access(w: Ptr(Warp), mask: i64, space: i64, n: i64, writes: i64, pc: i64) -> i64:
-    """Each lane reads or writes ``n`` bytes at its address; 1 after a fault or a race."""
+def access(
+    w: Ptr(Warp), mask: i64, space: i64, size: i64, count: i64, values: i64, pc: i64
+) -> i64:
+    """Each lane reads ``count`` elements of ``size`` bytes at its address, or writes them where
+    there are ``values``; 1 after a fault or a race."""
     if w.launch.strong[pc] != 0:
         return order(w)
+    n = size * count
     m = mask
     while m != 0:
         lane = lowest(m)
@@ -244,8 +260,11 @@ def access(w: Ptr(Warp), mask: i64, space: i64, n: i64, writes: i64, pc: i64) ->
             mine = step_of(w, pc) | lane << LANE
             if cta.rank != w.cta.rank:
                 touch(cta, mine)
-            if writes != 0:
-                if write(w, cta, place, n, mine, lane) != 0:
+            if values != 0:
+                first = at(u8, values + lane * size)
+                if repeats(cta, place, n, first, size, pc) == 0 and (
+                    write(w, cta, place, n, mine, lane) != 0
+                ):
                     return 1
             elif read(w, cta, place, n, mine, 0, lane) != 0:
                 return 1

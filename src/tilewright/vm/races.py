@@ -34,7 +34,7 @@ from .clocks import (
     touch,
 )  # fmt: skip
 from .groups import fault, fault_of
-from .native import Ptr, i64, native, u16, u32, u64
+from .native import Ptr, i64, native, u8, u16, u32, u64
 from .state import BAD_FENCE, FLIGHTS, RACE, UNREAD, Cta, Flight, Warp
 
 CTA_BYTES = Cta.size
@@ -224,6 +224,19 @@ def write(w: Ptr(Warp), cta: Ptr(Cta), low: i64, size: i64, mine: i64, lane: i64
         if bytes_ == WHOLE:
             found[0] = 0
     return 0
+
+
+@native
+def repeats(cta: Ptr(Cta), low: i64, n: i64, values: Ptr(u8), size: i64, pc: i64) -> i64:
+    """Whether an instruction has put there before what a lane writes now (its elements are 32
+    apart in ``values``): that changes nothing, whoever comes first."""
+    wrote = at(u64, cta.shadow)
+    there = at(u8, cta.shared + low)
+    for i in range(n):
+        value = values[i // size * (size * 32) + umod(i, size)]
+        if (wrote[low + i] & OPERATION) != pc or there[i] != value:
+            return 0
+    return 1
 
 
 # --- mbarriers ------------------------------------------------------------------------------------

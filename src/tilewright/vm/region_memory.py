@@ -51,6 +51,11 @@ class MemoryAccess(Frame):
         else:
             self.check(self.runtime(loads.store_n, *common, size, len(values), self.op.pc))
 
+    def reach(self, space: str, address: Value, width: int) -> None:
+        self.set_line("addresses", address)
+        common = (self.mask, self._space(space), width // 8)
+        self.check(self.runtime(access.reach, *common, self.op.pc))
+
     # --- atomics ---
 
     def atomic(self, space: str, op: str, type_: str, address: Value, *operands: Value) -> Value:

@@ -137,6 +137,10 @@ class SteppedMemory(NumpyValues, Evaluator):
         common = (self.mask, self._space(space), values_at)
         self.checked(loads.store_n, *common, size, len(values), self.op.pc)
 
+    def reach(self, space: str, address: Lanes, width: int) -> None:
+        self.warp.addresses[:] = address
+        self.checked(access.reach, self.mask, self._space(space), width // 8, self.op.pc)
+
     def atomic(self, space: str, op: str, type_: str, address: Lanes, *operands: Lanes) -> Lanes:
         width = self.width(operands[0])
         in_global = self.in_space("global", address)

@@ -237,7 +237,7 @@ def stmatrix(m: Primitives, f: Form, a: Value, b: Values) -> None:
     checked = set()
     for part, piece in _parts(m, move, b):
         if piece.line not in checked:
-            m.load(space_of(f), line(piece), 8 * move.alignment)  # faults as all the line would
+            m.reach(space_of(f), line(piece), 8 * move.alignment)  # faults as all the line would
             checked.add(piece.line)
         at = _bytes(move, place + piece.place)
         m.store(space_of(f), m.add(line(piece), at.value), (part,))

@@ -134,6 +134,9 @@ class Primitives(Protocol):
         """``count`` elements of ``width`` bits; the address is a multiple of all their bytes."""
 
     def store(self, space: str, address: Value, values: tuple[Value, ...]) -> None: ...
+    def reach(self, space: str, address: Value, width: int) -> None:
+        """Fault as an access of ``width`` bits would."""
+
     def atomic(self, space: str, op: str, type_: str, address: Value, *operands: Value) -> Value:
         """``op``: add min max and or xor exch cas inc dec; the old value. Lanes act in order."""
 
