@@ -30,6 +30,7 @@ from golden_matrix import digest
 from scalar_forms import families
 from scalar_programs import Program, operands, program
 from scalar_runs import on_gpu, on_vm, parted, reduced, values
+from tilewright import cuda
 from tilewright.vm.memory import Memory
 
 MODULE = 100  # programs that are compiled together
@@ -44,9 +45,10 @@ SHOWN = 4  # differences that a process reduces to a small program
 def round_of(first: int, count: int) -> dict:
     """What so many programs give, to be printed as JSON."""
     memory, told, digests, seen = Memory(), [], [], set()
+    arch = cuda.gpu().arch
     for start in range(first, first + count, MODULE):
         seeds = range(start, min(start + MODULE, first + count))
-        batch = [program(seed, families()) for seed in seeds]
+        batch = [program(seed, families(arch), arch) for seed in seeds]
         words = [operands(p, seed) for p, seed in zip(batch, seeds, strict=True)]
         theirs = on_gpu(batch, words)
         for p, seed, given, made in zip(batch, seeds, words, theirs, strict=True):
@@ -56,7 +58,8 @@ def round_of(first: int, count: int) -> dict:
             if seed % COMPILED == 0:
                 ours = on_vm(p, given, memory, compiled=True)
                 told += _told(p, given, made, ours, "compiled ", memory, False)
-    return {"differences": told, "digests": digests, "forms": sorted(seen)}
+    forms = sum(map(len, families(arch)))
+    return {"differences": told, "digests": digests, "seen": sorted(seen), "forms": forms}
 
 
 def _differences(p: Program, given, made, memory: Memory, show: bool) -> list[dict]:
@@ -147,7 +150,7 @@ def main() -> int:
 
 def compare(options: argparse.Namespace) -> int:
     """Everything, and what it came to."""
-    start, found, digests, seen, failed = time.perf_counter(), [], {}, set(), 0
+    start, found, digests, seen, forms, failed = time.perf_counter(), [], {}, set(), 0, 0
     for first, made in every(options.seed, options.programs, options.jobs):
         if "failed" in made:
             failed += 1
@@ -155,13 +158,14 @@ def compare(options: argparse.Namespace) -> int:
             continue
         found += made["differences"]
         digests |= enumerate(made["digests"], first)
-        seen.update(made["forms"])
+        seen.update(made["seen"])
+        forms = made["forms"]
     seconds = time.perf_counter() - start
     for line in table(found, options.most):
         print(line)
     if options.golden and not failed:
         golden_scalar.write(options.golden, families(), [digests[n] for n in sorted(digests)])
-    rate, forms = len(digests) / seconds, sum(map(len, families()))
+    rate = len(digests) / seconds
     print(f"{len(digests)} programs, {seconds:.0f} s, {rate:.0f} a second; {failed} rounds failed")
     print(f"{len(seen)} of {forms} forms")
     print(f"{len({d['program'] for d in found})} programs differ")

@@ -65,6 +65,7 @@ class Program:
     name: str
     given: tuple[str, ...]
     steps: tuple[Step, ...]
+    target: str = "sm_90a"
 
     @property
     def made(self) -> tuple[str, ...]:
@@ -104,19 +105,19 @@ class Draw:
 # --- a program --------------------------------------------------------------------------------
 
 
-def program(seed: int, families: Families) -> Program:
+def program(seed: int, families: Families, target: str = "sm_90a") -> Program:
     """Each step of a row at random."""
     draw = Draw("forms", seed)
     least, most = STEPS
     count = least + draw.below(most - least + 1)
-    return program_of([draw.choice(draw.choice(families)) for _ in range(count)], seed)
+    return program_of([draw.choice(draw.choice(families)) for _ in range(count)], seed, target)
 
 
-def program_of(opcodes: Iterable[str], seed: int) -> Program:
+def program_of(opcodes: Iterable[str], seed: int, target: str = "sm_90a") -> Program:
     """These forms in order."""
     maker = _Maker(seed)
     given = tuple(name for names in maker.there.values() for name in names)
-    return Program(f"p{seed}", given, tuple(map(maker.step, opcodes)))
+    return Program(f"p{seed}", given, tuple(map(maker.step, opcodes)), target)
 
 
 class _Maker:
@@ -337,11 +338,12 @@ def _store(name: str, at: int) -> str:
     return f"st.global.b{WIDTH[name[1]]} {where}, {name};"
 
 
-def module(programs: Sequence[Program], target: str = "sm_90a") -> str:
-    """PTX with an entry for each program."""
+def module(programs: Sequence[Program]) -> str:
+    """PTX with an entry for each program, all for one target."""
+    (target,) = {p.target for p in programs}
     used = {o for p in programs for step in p.steps for o in step.opcode.split()}
     needs = {need for opcode in used for need in form(opcode).needs()}
-    (major, minor), _ = lowest({("8.3", target), *needs})
+    (major, minor), _ = lowest({("6.0", target), *needs})
     head = f".version {major}.{minor}\n.target {target}\n.address_size 64\n"
     return head + "\n".join(map(str, programs))
 

@@ -26,7 +26,7 @@ Run = Callable[[Program, np.ndarray], np.ndarray]
 
 def on_vm(p: Program, words: np.ndarray, memory: Memory, compiled: bool = False) -> np.ndarray:
     """By the evaluator that takes one step at a time, or as compiled code."""
-    machine = Machine(threads=1, memory=memory)
+    machine = Machine(p.target, threads=1, memory=memory)
     machine.load(module([p]))
     given, made = machine.alloc(max(8, words.nbytes)), np.zeros((size(p.made), THREADS), np.uint64)
     out = machine.upload(made)
