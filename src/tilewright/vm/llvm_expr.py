@@ -46,10 +46,10 @@ def width_of(type_: ir.Type) -> int:
 
 
 class Text(ir.Constant):
-    """A constant of any type, as LLVM writes it."""
+    """A constant of any type, as LLVM writes it; ``whole`` is its value if an integer."""
 
-    def __init__(self, type_: ir.Type, text: str) -> None:
-        self.type, self.constant = type_, text
+    def __init__(self, type_: ir.Type, text: str, whole: int | None) -> None:
+        self.type, self.constant, self.whole = type_, text, whole
 
     def _to_string(self) -> str:
         return f"{self.type} {self.constant}"
@@ -60,7 +60,7 @@ class Text(ir.Constant):
 
 def splat(type_: ir.Type, value: int | float) -> ir.Constant:
     """The constant ``value`` of a type, in every lane where it has lanes."""
-    element = element_of(type_)
+    element, bits = element_of(type_), None
     if isinstance(element, ir.IntType):
         bits = int(value) & ((1 << element.width) - 1)
         text = ("false", "true")[bits] if element.width == 1 else str(bits)
@@ -68,7 +68,7 @@ def splat(type_: ir.Type, value: int | float) -> ir.Constant:
         text = "0x" + struct.pack(">d", value).hex()  # LLVM writes a float as the double it equals
     if isinstance(type_, ir.VectorType):
         text = f"splat ({element} {text})"
-    return Text(type_, text)
+    return Text(type_, text, bits)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

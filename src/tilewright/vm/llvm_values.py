@@ -17,7 +17,7 @@ import llvmlite.ir as ir
 from . import llvm_convert as conversions
 from . import llvm_floats as floats
 from . import llvm_mufu
-from .llvm_expr import LANES, Expr, lanes_of, lanewise, shared, spill, splat, width_of
+from .llvm_expr import LANES, Expr, Text, lanes_of, lanewise, shared, spill, splat, width_of
 
 Value = Any  # an ir.Value; llvmlite has no types
 
@@ -235,6 +235,8 @@ class LlvmValues:
         if width == 128:
             low, high = self._halves(a)
             return self._pair(self.shuffle(low, lane), self.shuffle(high, lane))
+        if isinstance(lane, Text):  # one lane's value in all: needs no memory
+            return self._splat(self.builder.extract_element(a, I32(lane.whole % LANES)))
         wide = self._x(a).resize(max(width, 32))
         name = f"tw.shuffle.{wide.width}"
         moved = shared(name, _gathered, wide.type, wide, self._x(lane))
