@@ -157,7 +157,7 @@ def load_any(
 ) -> i64:
     """``count`` elements of ``size`` bytes for each lane; element e of lane l goes to place
     32·e + l of ``out``. The places of lanes not in ``mask`` hold anything afterwards."""
-    if w.launch.checked != 0 and access(w, mask, space, size * count, 0, pc) != 0:
+    if w.launch.checked != 0 and access(w, mask, space, size, count, 0, pc) != 0:
         return 1
     kind = window_of(w, mask, space)
     base = known(w, mask, space, kind, size * count)
@@ -198,7 +198,7 @@ def store_any(
     w: Ptr(Warp), mask: i64, space: i64, values: Ptr(u8), size: i64, count: i64, pc: i64
 ) -> i64:
     """The reverse of ``load_any``; where lanes write to one address the last one wins."""
-    if w.launch.checked != 0 and access(w, mask, space, size * count, 1, pc) != 0:
+    if w.launch.checked != 0 and access(w, mask, space, size, count, address(values), pc) != 0:
         return 1
     kind = window_of(w, mask, space)
     base = known(w, mask, space, kind, size * count)
@@ -271,7 +271,7 @@ def load_matrix(
     if mask == 0:
         return 0
     rows = (1 << 8 * count) - 1
-    if w.launch.checked != 0 and access(w, rows, space, 16, 0, pc) != 0:
+    if w.launch.checked != 0 and access(w, rows, space, 16, 1, 0, pc) != 0:
         return 1
     kind = window_of(w, rows, space)
     base = known(w, rows, space, kind, 16) if lane_stride(w, kind) == 0 else 0
