@@ -60,6 +60,14 @@ def test_where_none_runs_the_error_says_what_there_is() -> None:
         fatbin.best_ptx(code, Target.parse("sm_90a"))
 
 
+def test_ptx_of_a_later_day_is_passed_over() -> None:
+    later = PLAIN.replace(b".target sm_90a", b".target sm_999")
+    (found,) = fatbin.entries(later)
+    assert ".target sm_80\n" in fatbin.best_ptx(found)
+    with pytest.raises(TargetError, match="PTX for sm_999"):
+        fatbin.best_ptx(found, Target.parse("sm_75"))
+
+
 # --- LZ4 ---
 
 

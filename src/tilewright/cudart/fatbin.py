@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..errors import PtxError, TargetError
-from ..target import Target
+from ..target import FIRST_VERSION, Target
 
 MAGIC = 0xBA55ED50
 _MAGIC = MAGIC.to_bytes(4, "little")
@@ -101,10 +101,11 @@ def best_ptx(found: list[Entry], target: Target | None = None) -> str:
     TargetError where there is none such, which says what there is.
     """
     texts = [entry.text() for entry in found if entry.is_ptx]
-    known = [(Target.parse(t[1]), text) for text in texts if (t := _TARGET.search(text))]
+    named = [(t[1], text) for text in texts if (t := _TARGET.search(text))]
+    known = [(Target.parse(name), text) for name, text in named if name in FIRST_VERSION]
     runs = [(of, text) for of, text in known if target is None or target.runs(of)]
     if not runs:
-        there = [f"PTX for {of}" for of, _ in known] + [str(e) for e in found if not e.is_ptx]
+        there = [f"PTX for {name}" for name, _ in named] + [str(e) for e in found if not e.is_ptx]
         raise TargetError(
             f"no PTX that {target or 'anything'} runs; there is {', '.join(there) or 'nothing'}",
             hint="nvcc -arch=sm_90a or -gencode arch=compute_80,code=compute_80 puts PTX in",

@@ -29,7 +29,7 @@ from ..target import LANES, Target
 from ..vm import Machine
 from ..vm.memory import GLOBAL_BASE, Memory
 from . import fatbin
-from .properties import attributes, device_of, properties
+from .properties import COUNT, attributes, device_of, properties
 
 INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONFIGURATION, INVALID_SYMBOL = 1, 2, 9, 13
 INVALID_FUNCTION, NO_IMAGE, INVALID_PTX, TIMEOUT, FAILED = 98, 209, 218, 702, 719
@@ -75,7 +75,7 @@ class Guest:
     fault: int = 0  # the number of the CUDA error with which a kernel ended
 
     def __post_init__(self) -> None:
-        self.file = os.memfd_create("tilewright", os.MFD_CLOEXEC)
+        self.file = os.memfd_create("tilewright", os.MFD_CLOEXEC)  # for the process, and closed
         self.memory = Memory(file=self.file)
         self.target = self.machine(self.memory).target
 
@@ -92,7 +92,7 @@ class Guest:
     def hello(self, _: bytes) -> bytes:
         device = device_of(self.target)
         head = struct.pack("<QQ", GLOBAL_BASE, self.memory.size)
-        words = struct.pack("<160i", *attributes(device))
+        words = struct.pack(f"<{COUNT}i", *attributes(device))
         return head + words + b"".join(properties(device, self.memory.size))
 
     # --- code ---
@@ -156,8 +156,9 @@ class Guest:
 
     def release(self, payload: bytes) -> bytes:
         (address,) = struct.unpack("<Q", payload)
+        if self.kinds.pop(address, None) is None:
+            raise DeviceError(f"free of {address:#x}, which is not the start of an allocation")
         self.memory.free(address)
-        del self.kinds[address]
         return b""
 
     def inside(self, payload: bytes) -> bytes:
@@ -176,10 +177,7 @@ class Guest:
     # --- launches ---
 
     def launch(self, payload: bytes) -> bytes:
-        """A fault counts for all that the process does from then on, and what the kernel printed.
-
-        ``printed`` and ``fault`` are kept where this raises, too.
-        """
+        """``launched``, which is so where this raises, too."""
         self.printed = b""
         number, *sizes, shared = _LAUNCH.unpack_from(payload)
         machine, name = self.functions[number]
@@ -198,7 +196,9 @@ class Guest:
 
     @property
     def launched(self) -> bytes:
-        """The answer to a launch, however it ended."""
+        """The answer to a launch: the fault so far, which counts for all that the process does from
+        then on, and what the kernel printed.
+        """
         return struct.pack("<i", self.fault) + self.printed
 
     def occupancy(self, payload: bytes) -> bytes:
@@ -226,9 +226,6 @@ class Guest:
     def im2col(self, payload: bytes) -> bytes:
         tensor, box, (lower, upper), options = _map(payload)
         return TensorMap.im2col(*tensor, lower, upper, box[0], box[1], **options).encode()
-
-    def close(self) -> None:
-        os.close(self.file)
 
 
 def _map(payload: bytes) -> tuple[Any, ...]:

@@ -15,6 +15,7 @@ import struct
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def run(command: Sequence[str], machine: Callable[[Memory], Machine], keep: Keep
                 _end(process)
     code = process.returncode
     if code < 0:
-        say(f"{command[0]} ended by {signal.Signals(-code).name}")
+        say(f"{command[0]} ended by signal {-code} ({signal.strsignal(-code)})")
     return SIGNALLED - code if code < 0 else code
 
 
@@ -117,17 +118,19 @@ class _Server:
         """A process: it gets its memory's file, then it asks."""
         line, _ = self.door.accept()
         guest = Guest(self.machine, lambda *_: _check(line))
-        socket.send_fds(line, [b"m"], [guest.file])
+        try:
+            socket.send_fds(line, [b"m"], [guest.file])
+        except OSError:  # it has ended already, as the first question shows
+            pass
+        os.close(guest.file)  # the memory keeps it
+        self.selector.register(line, selectors.EVENT_READ, partial(self._hear, line, guest))
 
-        def answer() -> None:
-            try:
-                self._answer(line, guest)
-            except (_Gone, OSError):
-                self.selector.unregister(line)
-                line.close()
-                guest.close()
-
-        self.selector.register(line, selectors.EVENT_READ, answer)
+    def _hear(self, line: socket.socket, guest: Guest) -> None:
+        try:
+            self._answer(line, guest)
+        except (_Gone, OSError):
+            self.selector.unregister(line)
+            line.close()
 
     def _answer(self, line: socket.socket, guest: Guest) -> None:
         what, size = _HEADER.unpack(_receive(line, _HEADER.size))
