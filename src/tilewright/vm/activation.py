@@ -283,21 +283,21 @@ class Apart:
 
     def copy(self, pos: int, x: Arg, formal: Formal, into: bool) -> None:
         """A register, constant or variable into a parameter or result, or out of one."""
-        if x is None:
-            return
-        names = {"x": x, "formal": formal.place, "word": self.word}
-        for at, size in formal.pieces() if isinstance(x, Addr) else [(0, formal.size)]:
-            place = tree.Address(tree.Symbol("formal"), at)
-            other = tree.Reg("x")
-            if isinstance(x, Addr):
-                sides = [place, tree.Address(tree.Symbol("x"), at)]
-                to, of = sides if into else reversed(sides)
-                self.emit(pos, f"ld.b{8 * size}", tree.Reg("word"), of, **names)
-                self.emit(pos, f"st.b{8 * size}", to, tree.Reg("word"), **names)
-            elif into:
-                self.emit(pos, f"st.local.b{8 * size}", place, other, **names)
-            else:
-                self.emit(pos, f"ld.local.b{8 * size}", other, place, **names)
+        if isinstance(x, Addr):
+            self.copy_variable(pos, x, formal, into)
+        elif x is not None:
+            place, value = tree.Address(tree.Symbol("formal")), tree.Reg("x")
+            opcode = f"{'st' if into else 'ld'}.local.b{8 * formal.size}"
+            operands = (place, value) if into else (value, place)
+            self.emit(pos, opcode, *operands, formal=formal.place, x=x)
+
+    def copy_variable(self, pos: int, x: Addr, formal: Formal, into: bool) -> None:
+        source, target = (x, formal.place) if into else (formal.place, x)
+        names = {"source": source, "target": target, "word": self.word}
+        for at, size in formal.pieces():
+            type_, word = f"b{8 * size}", tree.Reg("word")
+            self.emit(pos, f"ld.{type_}", word, tree.Address(tree.Symbol("source"), at), **names)
+            self.emit(pos, f"st.{type_}", tree.Address(tree.Symbol("target"), at), word, **names)
 
 
 def live_before(op: Op, live: int) -> int:

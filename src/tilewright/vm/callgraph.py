@@ -69,7 +69,7 @@ class CallGraph:
         its ``.calltargets``, or, where it has none, any whose address is taken.
         """
         results, _, arguments, *rest = call.operands
-        listed = _targets(function, rest[0].name) if rest else None
+        listed = _targets(function, getattr(rest[0], "name", "")) if rest else None
         among = listed or self.taken
         counts = [len(results.items), len(arguments.items)]
         return [
