@@ -72,7 +72,7 @@ KERNEL block_sums(GLOBAL const float *x, GLOBAL float *out, int n) {
   if (THREAD == 0) __nvvm_atom_add_gen_f((float *)out, sum);
 }
 
-// The n-th number of Lucas's kind modulo m, by u128: products, remainders.
+// x to the x-th power modulo m, by products and remainders of 128 bits.
 KERNEL powers(GLOBAL const u64 *x, GLOBAL const u64 *m, GLOBAL u64 *out) {
   u64 base = x[THREAD] % m[THREAD], result = 1, n = x[THREAD];
   for (; n; n >>= 1) {
