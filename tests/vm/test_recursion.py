@@ -166,6 +166,20 @@ def test_a_stack_that_overflows_names_function_depth_and_line(how):
     assert "call (%r2), deep" in fault.place.text
 
 
+@pytest.mark.parametrize("how", [{}, {"on_step": lambda step: None}], ids=["compiled", "stepped"])
+def test_an_activation_that_is_written_over_is_a_fault(how):
+    top = """.func f(.param .b32 n) { .local .align 8 .b64 x; .reg .b64 %rd; mov.u64 %rd, x;
+      st.local.b64 [%rd+-8], -1; st.local.b64 [%rd+-16], -1; st.local.b64 [%rd+-24], -1;
+      call f, (1); }
+      .func g() { .local .b64 x; .reg .b64 %rd; .reg .pred %p; setp.eq.u64 %p, 0, 1; @%p call g;
+      mov.u64 %rd, x; st.local.b64 [%rd+-8], -1; ret; }"""
+    with pytest.raises(VmFault, match="g has lost the way back") as caught:
+        launch(Machine(), kernel("call g;", top), **how)
+    assert caught.value.kind == "branch index"
+    with pytest.raises(VmFault, match=r"f takes .* 1 calls deep"):
+        launch(Machine(), kernel("call f, (1);", top), **how)
+
+
 def test_a_machine_can_have_a_larger_stack():
     (out,) = launch(Machine(stack=400_000), kernel(BELOW, DEEP), [zeros()])
     n = 100 * LANES[:32]

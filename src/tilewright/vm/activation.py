@@ -179,6 +179,7 @@ class Apart:
                 firsts[index].first = len(flat.ops)
             if index in ends:
                 self.way_back(ends[index])
+                ends[index].last = len(flat.ops)
             elif index in calls:
                 self.call(op, calls[index])
             else:

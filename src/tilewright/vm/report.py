@@ -105,6 +105,9 @@ def _what(run: Run, worker: Record, op: Op, address: int) -> str:
         rule = f"0 to 15, for a multiple of 32 threads up to {threads}, all asking for as many"
         return f"{opcode} of barrier {address}; barriers are {rule}"
     if code == BAD_INDEX:
+        body = run.program.body(op.pc)
+        if body and op.pc == body.last - 1:
+            return f"{body.name} has lost the way back: its activation has been written over"
         return f"{opcode} with an index beyond its targets"
     if code == BAD_DESCRIPTOR:
         address %= 1 << 64
