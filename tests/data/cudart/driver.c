@@ -49,6 +49,16 @@ static void box(const char *ptx) {
   printf("%g %g %g\n", out[0], out[31], out[511]);
 }
 
+/* By name: what is served in an older version alone, what is refused, what there is not. */
+static void names(void) {
+  int device = 7, (*call)(void *);
+  cuGetProcAddress_v2("cuCtxGetDevice", (void **)&call, 13000, 0, 0);
+  said("served", call(&device));
+  cuGetProcAddress_v2("cuGraphCreate", (void **)&call, 13000, 0, 0);
+  said("refused", call(&device));
+  said("unknown", cuGetProcAddress_v2("cuNothing", (void **)&call, 13000, 0, 0));
+}
+
 int main(int count, char **words) {
   char name[64];
   void *module, *kernel;
@@ -68,6 +78,7 @@ int main(int count, char **words) {
   cuMemsetD32_v2(at, 0x12345678, 1);
   cuMemcpyDtoH_v2(&word, at, size);
   printf("%#x\n", word);
+  names();
   if (count > 2) box(words[2]);
   return 0;
 }

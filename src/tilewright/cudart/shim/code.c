@@ -96,8 +96,7 @@ static status ask_named(enum request what, struct module *m, const char *name) {
   return s ? s : ask(what, &m->id, sizeof m->id, name, strlen(name));
 }
 
-status resolve(struct function *f) {
-  if (f->ready) return SUCCESS;
+static status ask_about(struct function *f) {
   status s = ask_named(FUNCTION, f->module, f->name);
   if (s) return s;
   const char *said = answered(0);
@@ -109,6 +108,14 @@ status resolve(struct function *f) {
   if (f->dynamic == ~0u) f->dynamic = MAX_SHARED > f->is.shared ? MAX_SHARED - f->is.shared : 0;
   f->ready = 1;
   return SUCCESS;
+}
+
+status resolve(struct function *f) {
+  static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
+  pthread_mutex_lock(&one);
+  status s = f->ready ? SUCCESS : ask_about(f);
+  pthread_mutex_unlock(&one);
+  return s;
 }
 
 status find_function(const void *host, struct function **out) {

@@ -75,12 +75,13 @@ API status cuGetErrorString(status s, const char **text) {
   return SUCCESS;
 }
 
-/* A function of this library by its name without what says the version: the newest there is for a
-   program of this version of CUDA. */
+/* A function of this library by its name without what says the version: the newest that is served,
+   for a program of this version of CUDA; else one that refuses. */
 void *entry_point(const char *name, int version) {
   static const struct { const char *text; int since; } endings[] = {
       {"_v4", 12050}, {"_v3", 11040}, {"_v2", 0}, {"", 0}};
   char versioned[128];
+  void *last = 0;
   Dl_info own;
   if (strncmp(name, "cu", 2) || !dladdr((void *)entry_point, &own)) return 0;
   void *library = dlopen(own.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
@@ -88,7 +89,8 @@ void *entry_point(const char *name, int version) {
     if (version < endings[i].since) continue;
     snprintf(versioned, sizeof versioned, "%s%s", name, endings[i].text);
     void *found = dlsym(library, versioned);
-    if (found) return found;
+    if (found && !is_refused(found)) return found;
+    if (found) last = found;
   }
-  return 0;
+  return last;
 }

@@ -1,8 +1,15 @@
 /* Every function of the CUDA runtime (12 and 13) and of the driver. Weak: what another file here
-   defines takes its place, and the rest is refused by name. */
+   defines takes its place, and the rest is refused by name. They lie in a section of their own, by
+   which `entry_point` knows them. */
 
 #include "shim.h"
 
 #define R(name) \
-  __attribute__((weak)) API status name(void) { return refused(#name); }
+  __attribute__((weak, section("refused"))) API status name(void) { return refused(#name); }
 #include "names.h"
+
+extern const char __start_refused[], __stop_refused[];
+
+int is_refused(const void *function) {
+  return (const char *)function >= __start_refused && (const char *)function < __stop_refused;
+}

@@ -117,4 +117,8 @@ status elapsed(float *ms, stream_t from, stream_t to);
 
 void *entry_point(const char *name, int version); /* of the driver, or NULL */
 
+/* refused.c */
+
+int is_refused(const void *function);
+
 #endif
