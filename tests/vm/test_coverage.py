@@ -126,3 +126,18 @@ def test_a_file_that_can_not_be_read_does_not_stop_it(capsys: Any, tmp_path: Pat
     code, out, err = said(capsys, file, "/no/such.ptx", PTX / "box.ptx")
     assert code == 2 and "of 19 forms" in out
     assert f"{file}:3:" in err and "/no/such.ptx: No such file" in err
+
+
+def test_files_of_one_program(capsys: Any, tmp_path: Path) -> None:
+    files = [ROOT / "tests" / "corpus" / f"{name}.ptx" for name in ("linked", "parts")]
+    assert said(capsys, *files)[0] == 1  # each alone has calls of the other
+    code, out, _ = said(capsys, *files, "--linked")
+    assert code == 0 and "call.uni" in out
+    wrong = [tmp_path / file.name for file in files]
+    for copy, file in zip(wrong, files, strict=True):
+        copy.write_text(file.read_text().replace("add.s32", "ad.s32", 1))
+    code, _, error = said(capsys, *wrong, "--linked")
+    assert code == 1 and all(f"{copy}:" in error for copy in wrong[:1])
+    found = coverage(ptx.link([ptx.parse(f.read_text(), str(f)) for f in wrong]))
+    (need,) = (need for need in found.needs if need.refused)
+    assert [e.place.file for e in need.refused] == list(map(str, wrong)) and not found.others

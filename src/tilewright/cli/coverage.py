@@ -8,6 +8,7 @@ import argparse
 from typing import Any
 
 from ..errors import PtxError
+from ..ptx import link
 from ..vm.coverage import Need, coverage
 from . import cudart, show
 from .source import read
@@ -26,6 +27,7 @@ def add(commands: Any) -> None:
     )
     ways = command.add_mutually_exclusive_group(required=True)
     ways.add_argument("--coverage", nargs="+", metavar="FILE", help="- is stdin")
+    command.add_argument("--linked", action="store_true", help="the files are parts of one program")
     cudart.add(command, ways)
     command.set_defaults(run=run)
 
@@ -40,9 +42,9 @@ def _list(given: argparse.Namespace) -> int:
     needs: dict[str, Need] = {}
     others: list[PtxError] = []
     code = 0
-    for name in given.coverage:
+    for names in [given.coverage] if given.linked else [[name] for name in given.coverage]:
         try:
-            found = coverage(read(name))
+            found = coverage(link([read(name) for name in names]))
         except (PtxError, OSError) as error:
             show.error(show.reason(error))
             code = 2

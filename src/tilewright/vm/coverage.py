@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from ..errors import PtxError
+from ..errors import Place, PtxError
 from ..ptx import parse, print_module, problems, tree
 from .callgraph import reached
 from .flatten import Flattener, Scope
@@ -61,7 +61,7 @@ def _judged(module: tree.Module, starts: list[int]) -> tuple[dict[int, PtxError]
     """What the checker refuses: instructions by their position, and all else."""
     refused: dict[int, PtxError] = {}
     others = []
-    where = _Finder(module.source, starts)
+    where = _Finder(module, starts)
     for error in problems(module):
         pos = where.instruction(error)
         if pos is None:
@@ -74,20 +74,29 @@ def _judged(module: tree.Module, starts: list[int]) -> tuple[dict[int, PtxError]
 class _Finder:
     """Instructions by the place of an error."""
 
-    def __init__(self, source: str, starts: list[int]) -> None:
-        self.source, self.starts = source, starts
-        lengths = (len(line) for line in source.split("\n"))
+    def __init__(self, module: tree.Module, starts: list[int]) -> None:
+        self.module, self.starts = module, starts
+        lengths = (len(line) for line in module.source.split("\n"))
         self.lines = list(accumulate((n + 1 for n in lengths), initial=0))
 
     def instruction(self, error: PtxError) -> int | None:
         """The position of the instruction that an error speaks of."""
-        if error.place is None:
+        offset = self._offset(error.place) if error.place else None
+        if offset is None:
             return None
-        offset = self.lines[error.place.line - 1] + error.place.column - 1
         before = bisect_right(self.starts, offset) - 1
-        if before < 0 or self.source.find(";", self.starts[before]) < offset:
+        if before < 0 or self.module.source.find(";", self.starts[before]) < offset:
             return None
         return self.starts[before]
+
+    def _offset(self, place: Place) -> int | None:
+        """Where in the source a place is, in whichever of a linked module's parts."""
+        for start, _ in self.module.parts or ((0, ""),):
+            first = bisect_right(self.lines, start) - 1
+            offset = self.lines[min(first + place.line, len(self.lines)) - 1] + place.column - 1
+            if self.module.place(offset, place.width) == place:
+                return offset
+        return None
 
 
 class _Survey(Flattener):
