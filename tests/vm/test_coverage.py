@@ -17,7 +17,7 @@ from tilewright.vm.coverage import Need, coverage
 from tilewright.vm.program import build
 
 PTX = ROOT / "tests" / "data" / "ptx"
-FILES = sorted([*PTX.glob("*.ptx"), *(ROOT / "tests" / "corpus").glob("*.ptx")])
+FILES = sorted([*PTX.glob("*.ptx"), *(ROOT / "tests" / "corpus").rglob("*.ptx")])
 REFUSED = {
     "multimem.red.global.add.f32": "multimem.red.global.add.f32 [%a0], %f1;",
     "ad.u32": "ad.u32 %r1, %r2, 5;",
