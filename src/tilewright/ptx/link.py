@@ -48,13 +48,16 @@ def link(modules: Sequence[Module]) -> Module:
     """The module that all of them make together; one alone is itself.
 
     Raises PtxCheckError, with the place, for a variable that none has, for what two have, and for
-    declarations that differ from what they mean; PtxError for modules of other address sizes.
+    declarations that differ from what they mean; PtxError for modules of other address sizes, or
+    none at all.
     """
     for module in modules:
         expect_module(module)
     if len(modules) == 1:
         return modules[0]
     texts = [m if m.source else parse(print_module(m), m.path) for m in modules]
+    if not texts:
+        raise PtxError("there is no module to link")
     if len({m.address_size for m in texts}) != 1:
         raise PtxError("modules with addresses of 32 and of 64 bits can't be linked")
     return _Linker(texts).linked()
@@ -84,9 +87,10 @@ class _Linker:
                 self.agree(item, chosen[item.name])
             elif isinstance(item, Variable):
                 raise self.error(f"{item.name} is extern, and no module has it", item)
+        targets = (m.target for m in self.modules)
         return Module(
             version=max(m.version for m in self.modules),
-            target=max((m.target for m in self.modules), key=lambda t: Target.parse(t[0])),
+            target=max(filter(None, targets), key=lambda t: Target.parse(t[0]), default=()),
             address_size=self.modules[0].address_size,
             items=tuple(self.kept(chosen)),
             source=self.source,

@@ -131,6 +131,8 @@ def test_addresses_have_one_size():
     other = module("", head=HEAD.replace("64", "32"))
     with pytest.raises(PtxError, match="of 32 and of 64 bits"):
         ptx.link([module(""), other])
+    with pytest.raises(PtxError, match="no module to link"):
+        ptx.link([])
 
 
 def test_the_newest_version_and_target_hold():
