@@ -70,8 +70,9 @@ class _Linker:
         files = 0
         for module in modules:
             names = _fresh(module, taken)
-            self.parts.append((len(self.source), module.path))
-            moved.append(_Mover(len(self.source), files, names).items(module.items))
+            start = len(self.source)
+            self.parts += [(start + at, path) for at, path in module.parts or ((0, module.path),)]
+            moved.append(_Mover(start, files, names).items(module.items))
             self.source += module.source + "\n"
             files += max(module.files, default=0)
         self.modules = [replace(m, items=i) for m, i in zip(modules, moved, strict=True)]

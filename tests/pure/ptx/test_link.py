@@ -69,6 +69,13 @@ def test_places_are_those_of_each_text():
     assert m.place(f.pos).text.startswith(".visible .func (.param .b32 r) f")
 
 
+def test_what_is_linked_can_be_linked_again():
+    m = ptx.link([module(""), linked(USES, GIVES), module("", "c.ptx")])
+    assert ptx.link([module(""), module(USES), module(GIVES), module("")]) == m
+    places = {str(m.place(f.pos)) for f in m.functions.values()}
+    assert {"a.ptx:8:1", "b.ptx:9:1"} <= places
+
+
 def test_one_module_is_itself_and_built_ones_are_linked_too():
     m = module(GIVES)
     assert ptx.link([m]) is m
