@@ -5,11 +5,11 @@
 #include "shim.h"
 
 #define R(name) \
-  __attribute__((weak, section("refused"))) API status name(void) { return refused(#name); }
+  __attribute__((weak, section("refusals"))) API status name(void) { return refused(#name); }
 #include "names.h"
 
-extern const char __start_refused[], __stop_refused[];
+extern const char __start_refusals[], __stop_refusals[];
 
 int is_refused(const void *function) {
-  return (const char *)function >= __start_refused && (const char *)function < __stop_refused;
+  return (const char *)function >= __start_refusals && (const char *)function < __stop_refusals;
 }
