@@ -38,7 +38,7 @@ def make(name: str, source: Path, flags: list[str]) -> None:
 
 
 def kept(text: str, debug: bool) -> str:
-    """PTX less empty lines and folders' names, and with ``debug`` what a debugger reads."""
+    """PTX less empty lines and folders' names; with ``debug``, less what only a debugger reads."""
     if debug:
         text = SECTION.sub("", text).replace(", debug", "", 1)
     lines = [re.sub(r'"/.*/', '"', line).rstrip() for line in text.splitlines()]
