@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import mmap
+import os
 import threading
 
 import numpy as np
@@ -91,3 +93,16 @@ def test_threads_share_a_memory():
     for t in threads:
         t.join()
     assert len(set(places)) == 800
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="Linux's files without a name")
+def test_memory_in_a_file_is_that_of_all_who_map_it() -> None:
+    file = os.memfd_create("tilewright")
+    memory = Memory(1 << 24, file)
+    with mmap.mmap(file, 1 << 24) as other:
+        address, size = memory.allocate(10_000), 10_000
+        memory.bytes(address, size)[:] = 7
+        assert other[: size + 1] == bytes([7]) * size + b"\0"
+        memory.free(address)
+        assert not any(other[: size + 1])
+    os.close(file)

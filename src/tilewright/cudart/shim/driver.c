@@ -61,7 +61,7 @@ ALIAS(cuDeviceGetUuid, cuDeviceGetUuid_v2);
 
 API status cuDeviceGetAttribute(int *out, int attribute, int device) {
   if (device || !device_of()) return INVALID_DEVICE;
-  if (attribute <= 0 || attribute >= MAX_CONSTANTS) return INVALID_VALUE;
+  if (attribute <= 0 || attribute >= ATTRIBUTES) return INVALID_VALUE;
   *out = device_of()->attributes[attribute];
   return SUCCESS;
 }
@@ -527,7 +527,7 @@ ALIAS(cuEventElapsedTime_v2, cuEventElapsedTime);
 
 /* --- tensor maps: the virtual machine makes them --- */
 
-struct map { /* as server.py unpacks it */
+struct map { /* as guest.py unpacks it */
   uint32_t type, rank;
   uint64_t address, dims[5], strides[5];
   uint32_t box[5], steps[5]; /* im2col: channels and pixels in `box` */

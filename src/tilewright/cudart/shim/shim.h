@@ -23,13 +23,13 @@ enum { /* cudaError; CUresult where the two agree */
   NOT_FOUND = 500, NOT_READY = 600, NOT_REGISTERED = 713, NOT_SUPPORTED = 801, UNKNOWN = 999,
 };
 
-enum request { /* as in server.py */
+enum request { /* as in guest.py */
   HELLO, MODULE, FUNCTION, VARIABLE, ALLOCATE, RELEASE, INSIDE, POINTER, MEMORY, LAUNCH, OCCUPANCY,
   TILED, IM2COL,
 };
 
 enum kind { HOST = 1, DEVICE = 2, MANAGED = 3 }; /* of memory: cudaMemoryType */
-enum { MAX_CONSTANTS = 160, MAX_SHARED = 48 << 10, MAX_PARAMETERS = 32764 };
+enum { ATTRIBUTES = 160, MAX_SHARED = 48 << 10, MAX_PARAMETERS = 32764 };
 
 typedef int status;
 typedef void *stream_t;
@@ -39,7 +39,7 @@ typedef struct { unsigned x, y, z; } dim3;
 
 struct device { /* what HELLO brings */
   uint64_t base, size; /* of device memory */
-  int32_t attributes[MAX_CONSTANTS]; /* by cudaDeviceAttr */
+  int32_t attributes[ATTRIBUTES]; /* by cudaDeviceAttr */
   unsigned char properties13[1008], properties12[1032]; /* cudaDeviceProp of CUDA 13 and 12 */
 };
 

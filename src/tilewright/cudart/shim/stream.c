@@ -227,7 +227,7 @@ API status cudaGetDeviceProperties_v2(void *out, int device) {
 
 API status cudaDeviceGetAttribute(int *out, int attribute, int device) {
   if (device || !device_of()) return done(INVALID_DEVICE);
-  if (attribute <= 0 || attribute >= MAX_CONSTANTS) return done(INVALID_VALUE);
+  if (attribute <= 0 || attribute >= ATTRIBUTES) return done(INVALID_VALUE);
   *out = device_of()->attributes[attribute];
   return SUCCESS;
 }
