@@ -274,6 +274,18 @@ def test_a_warp_waits_for_the_products_of_its_warpgroup() -> None:
     assert error.kind == "deadlock" and "the warpgroup's other warps" in str(error)
 
 
+COPIED = f"""setp.eq.u32 %p4, %warp, 2; sub.u32 %r7, %t, 64; mad.lo.u32 %r7, %r7, 8, %r2;
+@%p4 ld.shared.u64 %rd2, [%r7+8192]; @%p4 st.shared.u64 [%r7+8448], %rd2;
+fence.proxy.async; wgmma.fence.sync.aligned; {multiply(D, "%da0", "%db1")} {WAITED}"""
+
+
+def test_a_warpgroup_comes_to_its_fence_together() -> None:
+    """One warp brings B, and no barrier says so: kernels that others wrote do that."""
+    a, b = numbers(1, 64, 16), numbers(2, 8, 16)
+    made = both(COPIED, {A[0]: a, B[0]: b})
+    np.testing.assert_array_equal(made[0], a.astype(np.float32) @ b.T)
+
+
 @pytest.mark.parametrize(
     ("shape", "type_", "word", "shown"),
     [

@@ -268,9 +268,7 @@ class Asynchronous(Evaluator):
 
     def fence(self, kind: str) -> None:
         """Accesses happen in order here; a checked launch wants to see what says that they do."""
-        if kind == "wgmma":
-            self.runtime(products.fence, self.mask)
-        elif kind == "proxy.async" or "mbarrier_init" in self.op.form.opcode:
+        if kind == "proxy.async" or "mbarrier_init" in self.op.form.opcode:
             self.runtime(clocks.proxy_fence, self.mask)
         elif kind == "warp":
             self.runtime(clocks.lanes_fence, self.mask)

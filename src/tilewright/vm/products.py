@@ -81,10 +81,27 @@ def retire(w: Ptr(Warp), end: i64) -> i64:
 
 @native
 def fence(w: Ptr(Warp), mask: i64) -> i64:
-    """``wgmma.fence``: products may use registers that other instructions have used."""
-    if mask != 0:
-        w.unfenced = 0
-    return 0
+    """``wgmma.fence``: products may use registers that other instructions have used. The warps of a
+    warpgroup leave it together, as kernels count on; with a seed each for itself. JUMP, or WAIT.
+    """
+    if mask == 0:
+        return JUMP
+    w.unfenced = 0
+    if w.launch.seed != 0:
+        return JUMP
+    if w.fencing == 0:
+        w.fencing = 1
+        w.fences += 1
+        wake(w.cta)
+    first = w.index & -WARPS
+    for i in range(first, first + WARPS):
+        other = at(Warp, w.cta.frames + i * w.launch.frame_bytes)
+        if i < w.launch.warps and other.live != 0 and other.fences < w.fences:
+            w.expired = w.expired & ~mask
+            w.awaited = 0
+            return WAIT
+    w.fencing = 0
+    return JUMP
 
 
 @native

@@ -72,6 +72,9 @@ class Products(MemoryAccess):
         self.spare(space, address, self.width(operands[0]) // 8)
         return super().atomic(space, op, type_, address, *operands)
 
+    def wgmma_fence(self) -> None:
+        self.sleep_unless(self.runtime(products.fence, self.mask))
+
     def wgmma_commit(self) -> None:
         self.runtime(products.commit, self.mask)
 

@@ -325,7 +325,7 @@ def _at(run: Run, warp: Record, mask: int, *, last: bool) -> Op | None:
 def _awaited(run: Run, warp: Record, op: Op | None) -> str:
     """What sleeping lanes wait for: the cluster's barrier, or what an mbarrier misses."""
     if op is not None and op.form.mnemonic == "wgmma":
-        return "wait for the products of the warpgroup's other warps"
+        return "wait for the warpgroup's other warps"
     if op is None or op.form.mnemonic != "mbarrier":
         return "wait at the cluster's barrier"
     address = warp.awaited % (1 << 64)

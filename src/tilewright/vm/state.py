@@ -335,6 +335,8 @@ class Warp(Struct):
     product_done = i64
     in_flight = i64
     unfenced = i64
+    fences = i64
+    fencing = i64
     at = Array(u32, BARRIERS)
     came = Array(u32, BARRIERS)
     committed = Array(u32, 32)

@@ -76,6 +76,9 @@ class SteppedProducts(SteppedMemory):
         self.spare(space, address, self.width(operands[0]) // 8)
         return super().atomic(space, op, type_, address, *operands)
 
+    def wgmma_fence(self) -> None:
+        self.sleep_unless(self.native(products.fence, self.mask))
+
     def wgmma_commit(self) -> None:
         self.native(products.commit, self.mask)
 

@@ -200,6 +200,9 @@ class Primitives(Protocol):
         selector.
         """
 
+    def wgmma_fence(self) -> None:
+        """Products may use registers that other instructions have used."""
+
     def wgmma_commit(self) -> None: ...
     def wgmma_wait(self, pending: int) -> None:
         """Until at most ``pending`` of this warp's newest groups are under way."""

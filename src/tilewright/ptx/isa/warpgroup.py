@@ -67,11 +67,11 @@ def mma_async(
     )  # fmt: skip
 
 
-@row("wgmma.fence.sync.aligned", "", **HOPPER)
+@row("wgmma.fence.sync.aligned", "", **WAITS)
 def fence(m: Primitives, f: Form) -> None:
     """Registers written before are there for the products that follow."""
     m.convergent(m.const(32, ALL))
-    m.fence("wgmma")
+    m.wgmma_fence()
 
 
 @row("wgmma.commit_group.sync.aligned", "", **HOPPER)
