@@ -126,25 +126,25 @@ def _issued(problem: Problem, config: SimtConfig) -> float:
 
 # Fitted to 5,000 times of 95 problems on an H200 (benchmarks/NOTES.md). In cycles, of one SM:
 CYCLE = 1 / 1.82e9
-ISSUE = 25  # of a step of K, whatever it computes
+ISSUE = 39  # of a step of K, whatever it computes
 WAIT = 10  # of a step, for the other CTA of a cluster
 PRODUCTS = 1.1  # over what the tensor cores take at their peak
 READS = 1.45  # over what 128 bytes a cycle from shared memory take
-INGRESS = 78  # bytes from the L2
-LATENCY = 1050  # of a load
-REQUEST = 1.16  # for a line of 128 bytes; more where lines don't begin at multiples of 128:
+INGRESS = 75  # bytes from the L2
+LATENCY = 1200  # of a load
+REQUEST = 1.28  # for a line of 128 bytes; more where lines don't begin at multiples of 128:
 STRADDLES = {128: 1.0, 64: 1.8, 32: 1.8, 16: 3.2}
 # in seconds:
-LAUNCH = 0.8e-6
-CLUSTER = 1.0e-6  # for its CTAs to begin and end together
+LAUNCH = 0.73e-6
+CLUSTER = 0.75e-6
 TILE, ELEMENTS = 0.42e-6, 1.66e-6 / (128 * 256)  # for a tile to leave
 TURN, NARROW = 0.2, 0.5  # of that, where another warpgroup multiplies meanwhile; in short lines
-SHORT = 1.5  # times as long in lines of 32 bytes
+SHORT = 2.9  # times as long in lines of 32 bytes
 POWER = 1.08  # times as long for the same products, where none does: power limits a full machine
 FINISH, PARTS = 0.1e-6, 1 / 1.7e12  # for the kernel that adds up parts, and a byte of them
-MEMORY = 1 / 3.8e12  # for a byte that must be moved
-SHORT_BURSTS = 1.03  # times as long where a step takes one line of 128 bytes, not two
-REREAD = 0.25  # of the bytes that tiles of several rows or columns read
+MEMORY = 1 / 4.0e12  # for a byte that must be moved
+SHORT_BURSTS = 1.006  # times as long where a step takes one line of 128 bytes, not two
+REREAD = 0.42  # of the bytes that tiles of several rows or columns read
 AT_ONCE = 0.2  # of that, where all do at once
 SUSTAINED = 0.76  # of the tensor cores' peak
 COPY, COPIED = 2.0e-6, 1 / 2.5e12  # for a kernel that lays matrices out, and a byte of them
@@ -166,7 +166,8 @@ def _tma_time(problem: Problem, config: TmaConfig, device: Device) -> float:
     """Each SM's steps and ends of tiles, or all that memory must move."""
     work = _work(problem, config, device)
     steps = _steps(problem, config, work)
-    busy = max(steps, _limit(problem, device, steps)) + work.ends * _end(config, work)
+    ends = work.ends * _end(config, work) + _together(config)
+    busy = max(steps, _limit(problem, device, steps)) + ends
     least = _moved(problem, config, work) * MEMORY
     launches = _launches(problem, config, work)
     return (busy**4 + least**4) ** 0.25 + _copies(problem) + launches
@@ -186,6 +187,7 @@ def _tma_terms(problem: Problem, config: TmaConfig, device: Device) -> dict[str,
         "memory": _moved(problem, config, work) * MEMORY,
         "power": _limit(problem, device, _steps(problem, config, work)),
         "ends of tiles": work.ends * _end(config, work),
+        "clusters": _together(config),
         "copies": _copies(problem),
         "launches": _launches(problem, config, work),
     }
@@ -212,6 +214,11 @@ def _end(config: TmaConfig, work: _Work) -> float:
     if config.pingpong:  # one warpgroup does it, while the other multiplies if it has a tile
         times *= 2.0 if work.ends == 1 else NARROW if bn % 64 else TURN
     return TILE + ELEMENTS * bm * bn * times
+
+
+def _together(config: TmaConfig) -> float:
+    """Seconds for the CTAs of clusters to begin and end together."""
+    return CLUSTER if config.ctas > 1 else 0.0
 
 
 def _power(config: TmaConfig, work: _Work) -> float:
@@ -249,9 +256,8 @@ def _launches(problem: Problem, config: TmaConfig, work: _Work) -> float:
     """The kernels' beginnings, the first stage, the second kernel."""
     bm, bn, _ = config.tile
     first = config.stage_bytes(problem.input.bits) / INGRESS * CYCLE
-    clusters = CLUSTER if config.ctas > 1 else 0.0
     finish = FINISH + work.parts * bm * bn * 4 * PARTS if work.parts else 0.0
-    return LAUNCH + first + clusters + finish
+    return LAUNCH + first + finish
 
 
 def _step(problem: Problem, config: TmaConfig) -> float:
