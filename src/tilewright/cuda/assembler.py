@@ -3,7 +3,8 @@
 nvJitLink comes first: it starts no process and needs no GPU. Where it is older than the PTX's
 ``.version`` or the architecture, or newer than the driver, which could not load what it makes, the
 driver's linker stands in. Both make code for linking, in which ``setmaxnreg`` is without effect,
-and what relied on it spills (there is no option against that). PTX that has it is assembled as a
+and what relied on it spills (there is no option against that), and dynamic shared memory begins
+right behind other shared memory, whatever its alignment. PTX that has either is assembled as a
 whole program: by the program ``ptxas`` (120 to 400 ms for a GEMM), else by the driver, which does
 so when it loads PTX text and keeps the result in a cache of its own, but reports only once.
 """
@@ -22,7 +23,8 @@ from .device import gpu
 from .driver import INSTALL, call, cu, error_of, nvjitlink, version
 
 _TARGET = re.compile(r"^\s*\.target\s+(sm_\d+[af]?)", re.MULTILINE)
-_WHOLE = "setmaxnreg"  # what only a whole program can have
+_ALIGNED = re.compile(r"\.extern\s+\.shared\s+\.align\s+(?:32|64|128|256|512|\d{4,})\b")
+_SHARED = re.compile(r"(?<!\.extern)\s\.shared\s+\.")
 _OTHERS_MAY = (  # take what this assembler refused
     "Unsupported .version", "ERROR_UNRECOGNIZED_ARCH", "ERROR_UNSUPPORTED_ARCH",
     "is not defined for option 'gpu-name'", ptxas.BROKEN,
@@ -54,7 +56,7 @@ def compile(
     text = text.rstrip("\0")
     arch = arch or target_of(text)
     options = Options(contract, lineinfo, max_registers, file)
-    first, second = (with_ptxas, on_load) if _WHOLE in text else (with_nvjitlink, with_driver)
+    first, second = (with_ptxas, on_load) if _is_whole(text) else (with_nvjitlink, with_driver)
     unsuited: MissingPackage | DeviceError
     try:
         return first(text, arch, options)
@@ -80,12 +82,17 @@ def target_of(ptx: str) -> str:
     return found[1]
 
 
+def _is_whole(ptx: str) -> bool:
+    """Whether it has what only a whole program can have."""
+    return "setmaxnreg" in ptx or bool(_ALIGNED.search(ptx) and _SHARED.search(ptx))
+
+
 def compiler(ptx: str = "") -> str:
     """What ``compile`` tries first for this PTX, with its version, for a cache's key; or nothing.
 
     Raises DeviceError where $TILEWRIGHT_PTXAS is asked for and can't be used.
     """
-    whole = _WHOLE in ptx
+    whole = _is_whole(ptx)
     try:
         if whole:
             return str(ptxas.find(_newest()))

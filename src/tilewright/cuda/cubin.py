@@ -133,23 +133,24 @@ def _place(ptx: str, line: int, file: str) -> Place:
     return Place(file, line, len(text) - len(text.lstrip()) + 1, text.rstrip(), max(1, len(body)))
 
 
-def param_block(code: bytes, entry: str) -> tuple[int, int] | None:
-    """Where a kernel's first parameter stands in its block, and how many bytes there are from there
-    on, from its ``.nv.info`` section; None without one.
+def param_places(code: bytes, entry: str) -> list[tuple[int, int]] | None:
+    """The offset and bytes of each of a kernel's parameters in its block, or of all as one, from
+    its ``.nv.info`` section; None without one.
 
     A parameter aligned to 64 bytes (a tensor map) has to be so in the constant bank, where blocks
-    begin at another multiple of 16: the block begins with a gap then.
+    begin at another multiple of 16: there may be a gap before it that its alignment in a block
+    that begins at 0 does not ask for, or none where that asks for one.
     """
     try:
         info = dict(_sections(code)).get(f".nv.info.{entry}", b"")
         found = list(_attributes(info))
     except struct.error:
         return None
-    places = [(w[1] >> 16, w[2] >> 18) for a, w in found if a == _PARAM and len(w) > 2]
-    if places:
-        return extent(places)
+    known = {w[1] & 0xFFFF: (w[1] >> 16, w[2] >> 18) for a, w in found if a == _PARAM and w[2:]}
+    if known:
+        return [known[i] for i in sorted(known)]
     bank = (w[1] >> 16 for a, w in found if a == _PARAM_BANK)
-    return next(((0, size) for size in bank), None)
+    return next(([(0, size)] for size in bank), None)
 
 
 def extent(places: list[tuple[int, int]]) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CudaError, DeviceError, LaunchError
-from .cubin import Cubin, assembler_error, extent, param_block, text_of
+from .cubin import Cubin, assembler_error, param_places, text_of
 from .driver import call, check, cu
 from .launch import Function, Launch, Params, dim3
 from .stream import stream_handle
@@ -283,7 +283,7 @@ class Loaded:
             doing = f"looking for kernel {entry!r}"
             handle = call("cuModuleGetFunction", self._module, entry.encode(), doing=doing)
             image, limit = self.image, self.gpu.shared_limit
-            params = _param_block(handle) if image.is_ptx else param_block(image.code, entry)
+            params = _param_places(handle) if image.is_ptx else param_places(image.code, entry)
             return Function(handle, entry, limit, params, image.warnings)
 
     def close(self) -> None:
@@ -346,14 +346,14 @@ def _module(owner: Gpu, code: bytes, logs: dict[str, bytearray], **more: int) ->
         return call("cuModuleLoadDataEx", code, len(names), names, values, doing=doing)
 
 
-def _param_block(handle: Any) -> tuple[int, int]:
-    """``cubin.param_block`` of a kernel whose machine code only the driver has."""
+def _param_places(handle: Any) -> list[tuple[int, int]]:
+    """``cubin.param_places`` of a kernel whose machine code only the driver has."""
     places: list[tuple[int, int]] = []
     try:
         while True:
             places.append(call("cuFuncGetParamInfo", handle, len(places)))
     except CudaError:  # there are no more
-        return extent(places)
+        return places
 
 
 def _host(data: Any, *, writable: bool) -> tuple[int, int, Any]:

@@ -2,14 +2,14 @@
 
 All that a launch needs besides parameters and stream is checked and packed when it is prepared; a
 call then allocates nothing and waits for nothing, so it may stand in a CUDA graph's capture.
-Parameters go as one packed block (``CU_LAUNCH_PARAM_BUFFER_POINTER``), each at its own alignment,
-after the gap that tensor maps ask for.
+Parameters go as one packed block (``CU_LAUNCH_PARAM_BUFFER_POINTER``), each where the kernel has it
+(``Function.places``): mostly at its own alignment, after the gap that tensor maps ask for.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Protocol
@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import LaunchError
+from .cubin import extent
 from .driver import call, cu, error_of
 from .stream import stream_handle
 
@@ -87,7 +88,7 @@ class Function:
         handle: Any,
         name: str,
         limit: int,
-        params: tuple[int, int] | None,
+        params: Sequence[tuple[int, int]] | None,
         warnings: tuple[str, ...] = (),
     ) -> None:
         attribute = partial(_attribute, handle)
@@ -98,7 +99,9 @@ class Function:
         self.static_shared = attribute("SHARED_SIZE_BYTES")
         self.local = attribute("LOCAL_SIZE_BYTES")
         self.max_threads = attribute("MAX_THREADS_PER_BLOCK")
-        self.param_lead, self.param_bytes = params if params is not None else (0, None)
+        self.param_lead, self.param_bytes = extent(params) if params is not None else (0, None)
+        # where each begins in the block, counted from the first
+        self.places = tuple(offset - self.param_lead for offset, _ in params or ())
         self.dynamic_limit = limit - self.static_shared
         self._allowed = STATIC_SHARED_LIMIT - self.static_shared
         self._large_clusters = False
@@ -187,9 +190,7 @@ class Launch:
             own.config = config
         if own.stream != stream:
             own.stream = config.hStream = stream
-        self.start(
-            partial(cu().cuLaunchKernelEx, config, self.function.handle, None, params.extra)
-        )
+        self.start(partial(cu().cuLaunchKernelEx, config, self.function.handle, None, params.extra))
 
     def bind(self, data: bytes | bytearray) -> Bound:
         """The launch with parameters of its own, at first ``data``."""
@@ -248,7 +249,7 @@ class Launch:
         if expected is not None and size != expected:
             raise LaunchError(
                 f"kernel {self.function.name!r} takes {expected} bytes of parameters, not {size}",
-                hint="pack each parameter at its own alignment, in the order of the PTX",
+                hint=f"each parameter stands where the kernel has it: {self.function.places}",
             )
 
     def _error(self, status: Any) -> Exception:

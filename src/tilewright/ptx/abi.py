@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -73,6 +73,16 @@ class Layout:
     @property
     def align(self) -> int:
         return max((p.align for p in self.parameters), default=1)
+
+    def at(self, places: Sequence[int]) -> Layout:
+        """The block with its parameters at these offsets; itself where they are not as many.
+
+        A GPU aligns parameters where they stand in its memory, not in their block.
+        """
+        if len(places) != len(self.parameters):
+            return self
+        moved = [replace(p, offset=place) for p, place in zip(self.parameters, places, strict=True)]
+        return Layout(self.kernel, tuple(moved))
 
     def each(self, args: Sequence[Any]) -> list[tuple[Parameter, Any]]:
         """Each parameter with its argument. LaunchError unless there are as many."""

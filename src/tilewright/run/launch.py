@@ -86,19 +86,24 @@ def _view(param: Param, given: Any) -> ArrayView:
     return view
 
 
-def _packed(traced: Traced, args: tuple[Any, ...], addresses: dict[int, int]) -> bytes:
+def _start(
+    on: Device, traced: Traced, grid: Dim3, block: Dim3, args: tuple[Any, ...],
+    addresses: dict[int, int], stream: int,
+) -> None:  # fmt: skip
+    shared, cluster, made = traced.dynamic_shared, traced.cluster, on.compile(traced)
+    places = getattr(made, "places", ())  # of a GPU's kernel
+    params = abi.layout(traced.entry).at(places).pack(_values(args, addresses))
+    on.prepare(made, grid, block, shared, cluster=cluster)(params, stream)
+
+
+def _values(args: tuple[Any, ...], addresses: dict[int, int]) -> list[Any]:
     values = []
     for i, given in enumerate(args):
         if isinstance(given, ArrayMap):
             values.append(given.at(addresses[i]))
         else:
             values.append(addresses.get(i, 0 if given is None else given))
-    return abi.pack(traced.entry, values)
-
-
-def _start(on: Device, traced: Traced, grid: Dim3, block: Dim3, params: bytes, stream: int) -> None:
-    shared, cluster = traced.dynamic_shared, traced.cluster
-    on.prepare(on.compile(traced), grid, block, shared, cluster=cluster)(params, stream)
+    return values
 
 
 def _in_place(
@@ -112,8 +117,8 @@ def _in_place(
             raise LaunchError(f"{traced.params[i]}: {view.address:#x} is no multiple of {align}")
     given = [x.array if isinstance(x := args[i], ArrayMap) else x for i in views]
     handle = stream_for(on, *given) if stream is None else stream_handle(stream)
-    params = _packed(traced, args, {i: view.address for i, view in views.items()})
-    _start(on, traced, grid, block, params, handle)
+    addresses = {i: view.address for i, view in views.items()}
+    _start(on, traced, grid, block, args, addresses, handle)
 
 
 def _uploaded(
@@ -136,8 +141,7 @@ def _uploaded(
                 on.upload(address, flat, flat.size)
                 there[memory] = address, view, flat
             addresses[i] = there[memory][0]
-        params = _packed(traced, args, addresses)
-        _start(on, traced, grid, block, params, handle)
+        _start(on, traced, grid, block, args, addresses, handle)
         on.wait(handle)
         for address, view, flat in there.values():
             if not view.readonly:

@@ -10,6 +10,8 @@ import pytest
 
 from hopper_gemm import given
 from pages import ROOT
+import tilewright
+from tilewright.build import ptr
 from tilewright.errors import LaunchError
 from vm.test_maps import neighbours
 from vm.test_wgmma_tensors import CASES, check
@@ -49,3 +51,23 @@ def test_a_kernel_says_its_cluster() -> None:
     with pytest.raises(LaunchError, match="whole clusters"):
         neighbours[3](x, device="cuda")
 
+
+@tilewright.kernel(block=32)
+def filled(k: Any, value: "u32", target: "tensor_map", last: "u32", x: ptr("u32")) -> None:
+    """Boxes of ``value``, and ``last`` in x: numbers stand around a map."""
+    place = k.shared("u32", 32, align=128)
+    place[k.tid.x] = value
+    k.fence_async()
+    k.barrier()
+    with k.if_(k.tid.x == 0):
+        k.tma_store(target, (0, 0), place)
+        k.bulk_commit()
+        k.bulk_wait()
+        x[0] = last
+
+
+@pytest.mark.parametrize("device", ["vm", "cuda"])
+def test_a_number_may_come_before_a_map(device: str) -> None:
+    y, x = np.zeros((8, 4), np.uint32), np.zeros(1, np.uint32)
+    filled[1](7, tilewright.tensor_map(y, (8, 4)), 9, x, device=device)
+    assert (y == 7).all() and x[0] == 9

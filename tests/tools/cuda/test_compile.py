@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tilewright import cuda
-from tilewright.cuda.cubin import Cubin, Usage, param_block
+from tilewright.cuda.cubin import Cubin, Usage, extent, param_places
 from tilewright.errors import CudaError, DeviceError, TargetError
+from tilewright.ptx import abi, parse
 
 pytest.importorskip("cuda.bindings.nvjitlink", reason="no cuda-bindings")
 if not cuda.compiler().startswith("nvJitLink"):
@@ -116,16 +117,26 @@ def test_without_a_gpu_all_else_is_a_typed_error() -> None:
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120"])
 def test_a_cubin_tells_its_parameter_block(arch: str) -> None:
     code = cuda.compile(PTX, arch).code
-    assert param_block(code, "first") == (0, 8)
-    assert param_block(code, "second") in ((0, 0), None)
-    assert param_block(code, "third") is None and param_block(code[:100], "first") is None
+    assert param_places(code, "first") == [(0, 8)]
+    assert param_places(code, "second") in ([], [(0, 0)], None)
+    assert param_places(code, "third") is None and param_places(code[:100], "first") is None
 
 
 def test_a_tensor_map_is_aligned_in_the_constant_bank() -> None:
     params = ".param .align 64 .b8 m[128], .param .u32 n"
     text = f".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry f({params}) {{ ret; }}"
-    block = param_block(cuda.compile(text, "sm_90").code, "f")
-    assert block is not None and block[1] == 132 and (block[0] + 0x210) % 64 == 0
+    first, size = extent(param_places(cuda.compile(text, "sm_90").code, "f") or [])
+    assert size == 132 and (first + 0x210) % 64 == 0
+
+
+def test_parameters_are_packed_where_the_kernel_has_them() -> None:
+    params = ".param .u32 n, .param .align 128 .b8 m[128], .param .u64 p"
+    text = f".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry f({params}) {{ ret; }}"
+    places = param_places(cuda.compile(text, "sm_90").code, "f")
+    assert places == [(0, 4), (0x280 - 0x210, 128), (0x300 - 0x210, 8)]  # 0x210: the block's
+    layout = abi.layout(parse(text).entries[0]).at([offset for offset, _ in places])
+    packed = layout.pack([1, bytes(128), 2])
+    assert (len(packed), packed[0], packed[0x300 - 0x210]) == (248, 1, 2)
 
 
 def test_a_short_report_tells_registers_and_local_memory() -> None:
