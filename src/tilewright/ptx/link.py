@@ -93,7 +93,7 @@ class _Linker:
             version=max(m.version for m in self.modules),
             target=max(filter(None, targets), key=lambda t: Target.parse(t[0]), default=()),
             address_size=self.modules[0].address_size,
-            items=tuple(self.kept(chosen)),
+            items=_ordered([*self.kept(chosen)]),
             source=self.source,
             path=self.modules[0].path,
             parts=tuple(self.parts),
@@ -136,6 +136,42 @@ class _Linker:
 
     def error(self, message: str, item: Named) -> PtxCheckError:
         return PtxCheckError(message, place=self.place(item))
+
+
+def _ordered(items: Sequence[Item]) -> tuple[Item, ...]:
+    """Each name before what uses it: functions are declared first, then come variables, those
+    before others whose addresses they begin with, then bodies, then what speaks of them.
+    """
+    functions = [i for i in items if isinstance(i, Function)]
+    files = [i for i in items if isinstance(i, File)]
+    rest = [i for i in items if not isinstance(i, Named | File)]
+    declared = [replace(f, body=None, directives=()) for f in functions if f.kind == "func"]
+    bodies = [f for f in functions if f.body is not None]
+    return (*files, *declared, *_by_address(items), *bodies, *rest)
+
+
+def _by_address(items: Sequence[Item]) -> Iterator[Variable]:
+    """The variables, each behind those that its initialiser names, unless they name each other."""
+    left = {i.name: i for i in items if isinstance(i, Variable)}
+    for name in list(left):
+        stack = [name] if name in left else []
+        while stack:
+            wanted = (n for n in _symbols(left[stack[-1]].init) if n in left and n not in stack)
+            if following := next(wanted, ""):
+                stack.append(following)
+            else:
+                yield left.pop(stack.pop())
+
+
+def _symbols(items: object) -> Iterator[str]:
+    """The names in an initialiser."""
+    if isinstance(items, Symbol):
+        yield items.name
+    elif isinstance(items, Masked):
+        yield items.symbol.name
+    elif isinstance(items, tuple):
+        for item in items:
+            yield from _symbols(item)
 
 
 def _public(item: Named) -> bool:

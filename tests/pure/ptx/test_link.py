@@ -40,7 +40,7 @@ def test_a_name_means_what_another_module_has(texts):
     m = linked(*texts)
     assert not ptx.problems(m)
     assert ptx.parse(ptx.print_module(m)) == m
-    names = [item.name for item in m.items]
+    names = [item.name for item in m.items if getattr(item, "body", item) is not None]
     assert len(set(names)) == len(names) == 9
     assert sum(getattr(i, "linkage", "") == "extern" for i in m.items) == 0
 
@@ -60,6 +60,18 @@ def test_a_name_that_a_scope_declares_is_its_own_from_there_on():
     block = next(s for s in m.functions["k"].body if isinstance(s, ptx.tree.Block))
     first, _, _, last = block.body
     assert (first.operands[1].name, last.operands[1].name) == ("own$1", "own")
+
+
+def test_each_name_stands_before_what_uses_it():
+    uses = """.extern .func f(); .extern .global .u64 b; .global .u64 a[2] = {b, f};
+      .func g(); .visible .entry k() { call g; } .func g() { }"""
+    gives = """.global .u64 c = d; .global .u64 d = c; .visible .global .u64 b = c;
+      .visible .func f() { call f; }"""
+    m = linked(uses, gives)
+    order = [(i.name, getattr(i, "body", ()) is not None) for i in m.items]
+    declared = [("g", False), ("f", False)]
+    variables = [(name, True) for name in "dcba"]
+    assert order == [*declared, *variables, ("k", True), ("g", True), ("f", True)]
 
 
 def test_places_are_those_of_each_text():
