@@ -197,7 +197,9 @@ def load_any(
 def store_any(
     w: Ptr(Warp), mask: i64, space: i64, values: Ptr(u8), size: i64, count: i64, pc: i64
 ) -> i64:
-    """The reverse of ``load_any``; where lanes write to one address the last one wins."""
+    """The reverse of ``load_any``. Lanes store in turns of 128 bytes, the first lanes first; of the
+    lanes of a turn that write to one address the lowest wins (as on an H200: PTX does not say).
+    """
     if w.launch.checked != 0 and access(w, mask, space, size, count, address(values), pc) != 0:
         return 1
     kind = window_of(w, mask, space)
@@ -211,17 +213,32 @@ def store_any(
         if zip_(first, address(values), size * 16 + count) != 0:
             return 0
     m = mask
-    while m != 0:
-        lane = lowest(m)
+    while base == 0 and m != 0:  # the first lane with a fault is the one to tell of
+        if resolve(w, space, w.addresses[lowest(m)], size * count, lowest(m), pc) == 0:
+            return 1
         m = m & (m - 1)
-        host = base + w.addresses[lane] + lane * stride
-        if base == 0:
-            host = resolve(w, space, w.addresses[lane], size * count, lane, pc)
-            if host == 0:
-                return 1
-        for e in range(count):
-            move(host + e * size, address(values) + (e * 32 + lane) * size, size)
+    m = mask
+    while m != 0:
+        together = m & turn(lowest(m), size * count)
+        m = m & ~together
+        while together != 0:
+            lane = highest(together)
+            together = together & ~(1 << lane)
+            host = base + w.addresses[lane] + lane * stride
+            if base == 0:
+                host = resolve(w, space, w.addresses[lane], size * count, lane, pc)
+            for e in range(count):
+                move(host + e * size, address(values) + (e * 32 + lane) * size, size)
     return 0
+
+
+@native(inline=True)
+def turn(lane: i64, size: i64) -> i64:
+    """The lanes that store ``size`` bytes together with ``lane``."""
+    if size <= 4:
+        return ALL
+    lanes = 128 // size
+    return ((1 << lanes) - 1) << (lane - lane % lanes)
 
 
 @native

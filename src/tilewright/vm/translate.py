@@ -315,6 +315,10 @@ class _Translator(ast.NodeVisitor):
         """The index of the lowest bit set (64 for 0)."""
         return self.intrinsic("llvm.cttz", a.llvm, I1(0))
 
+    def call_highest(self, a: _Value) -> _Value:
+        """The index of the highest bit set (−1 for 0)."""
+        return _Value(self.b.sub(I64(63), self.intrinsic("llvm.ctlz", a.llvm, I1(0)).llvm))
+
     def call_below(self, a: _Value, b: _Value) -> _Value:
         """Unsigned a < b."""
         return _Value(self.b.zext(self.b.icmp_unsigned("<", a.llvm, b.llvm), I64))
@@ -345,4 +349,4 @@ class _Translator(ast.NodeVisitor):
 
 
 def _intrinsic_type(name: str) -> ir.FunctionType:
-    return ir.FunctionType(I64, [I64, I1] if name == "llvm.cttz" else [I64])
+    return ir.FunctionType(I64, [I64] if name == "llvm.ctpop" else [I64, I1])
