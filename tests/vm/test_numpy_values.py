@@ -52,7 +52,7 @@ BINARY = {
 BOTH_SIGNS = {
     "mul_high": lambda x, y, w: x * y >> w,
     "div": lambda x, y, w: trunc(Fraction(x, y)) if y else -1,
-    "rem": lambda x, y, w: x - y * trunc(Fraction(x, y)) if y else x,
+    "rem": lambda x, y, w: x - y * trunc(Fraction(x, y)) if y else -1,
 }
 
 
@@ -81,7 +81,7 @@ def test_division_as_ptx_defines_its_edges() -> None:
     assert M.div(a, b, True)[0] == 1 << 31
     assert M.rem(a, b, True)[0] == 0
     assert M.div(a, M.const(32, 0), False)[0] == 0xFFFFFFFF
-    assert M.rem(a, M.const(32, 0), True)[0] == 1 << 31
+    assert M.rem(a, M.const(32, 0), True)[0] == 0xFFFFFFFF
 
 
 @given(operands(1), st.integers(0, 2**32 - 1) | st.integers(0, 130))

@@ -269,6 +269,4 @@ def _divided(op: str, a: Expr, b: Expr, signed: bool) -> Expr:
     else:
         wide = [x.resize(32, signed).from_int(signed, 64) for x in (a, b)]
         quotient = (wide[0] / wide[1]).to_int(signed, 32).trunc(a.width)
-    if op == "div":
-        return zero.pick(-1, quotient)
-    return zero.pick(a, a - quotient * b)
+    return zero.pick(-1, quotient if op == "div" else a - quotient * b)

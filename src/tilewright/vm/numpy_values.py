@@ -99,7 +99,7 @@ class NumpyValues(NumpyFloats):
 
     def rem(self, a: Lanes, b: Lanes, signed: bool) -> Lanes:
         x, y = integers(a, signed), integers(b, signed)
-        return value(x - y * _toward_zero(x, y), self.width(a))
+        return value(np.where(y == 0, -1, x - y * _toward_zero(x, y)), self.width(a))
 
     def and_(self, a: Lanes, b: Lanes) -> Lanes:
         return a & b

@@ -54,6 +54,11 @@ def floats(count: int = 32):
         ("mul.sat.f32", (QUIET, ONE), 0),
         ("mul.sat.f32", (NZERO, ONE), 0),
         ("mul.rn.ftz.f32", (f32(2**-100), f32(-(2**-40))), NZERO),
+        ("mul.f16", (0x3000, 0x8FFF), 0x8400),
+        ("mul.ftz.f16", (0x3000, 0x8FFF), 0x8000),  # 2047 · 2⁻²⁵ has 11 bits below 2⁻¹⁴
+        ("mul.ftz.f16", (0x3001, 0x8FFF), 0x8400),
+        ("fma.rn.ftz.f16", (0x3000, 0x8FFF, 0), 0x8000),
+        ("fma.rn.ftz.f16", (0x3000, 0x8FFF, 0x8400), 0x8800),
         ("add.ftz.f32", (SUB, SUB), 0),
         ("add.f32", (SUB, SUB), 2),
         ("neg.f32", (QUIET,), NAN),

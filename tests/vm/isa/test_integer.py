@@ -100,17 +100,20 @@ def test_mad_with_carry_multiplies_64_bits(a0, a1, b0, b1):
         assert product == r0[i] | r1[i] << 32 | r2[i] << 64 | r3[i] << 96
 
 
-def bfe(a: int, b: int, c: int, signed: bool) -> int:
-    pos, length = b & 255, c & 255
-    sign = a >> min(pos + length - 1, 31) & 1 if signed and length else 0
-    bits = [(a >> (pos + i) & 1) if i < length and pos + i <= 31 else sign for i in range(32)]
+def bfe(a: int, pos: int, length: int, signed: bool, width: int = 32) -> int:
+    if width == 32:
+        pos, length = pos & 255, length & 255
+    top = width - 1
+    sign = a >> min(pos + length - 1, top) & 1 if signed and length else 0
+    bits = [(a >> (pos + i) & 1) if i < length and pos + i <= top else sign for i in range(width)]
     return sum(bit << i for i, bit in enumerate(bits))
 
 
-def bfi(a: int, b: int, c: int, d: int) -> int:
-    pos, length = c & 255, d & 255
-    for i in range(length):
-        if pos + i <= 31:
+def bfi(a: int, b: int, pos: int, length: int, width: int = 32) -> int:
+    if width == 32:
+        pos, length = pos & 255, length & 255
+    for i in range(min(length, width)):
+        if pos + i < width:
             b = b & ~(1 << pos + i) | (a >> i & 1) << pos + i
     return b
 
@@ -126,10 +129,35 @@ def test_fields(a, b, pos, length):
     check("bfe.s32", lambda x, p, n: bfe(x, p, n, True), a, b, length)
     check("bfi.b32", bfi, a, b, pos, length)
     check("bfi.b32", bfi, a, b, b, length)
+    check("bfi.b32", bfi, a, b, pos, b)
     for mode in ("clamp", "wrap"):
         check(f"szext.{mode}.s32", lambda x, n, m=mode: szext(x, n, m, True), a, length)
         check(f"szext.{mode}.u32", lambda x, n, m=mode: szext(x, n, m, False), a, length)
         check(f"bmsk.{mode}.b32", lambda p, n, m=mode: bmsk(p, n, m), pos, length)
+
+
+@LIGHT
+@given(words(64), words(64), small, small, words())
+def test_fields_of_64_bits_have_counts_of_32(a, b, pos, length, count):
+    for p, n in ((pos, length), (count, length), (pos, count)):
+        check("bfe.u64", lambda x, p, n: bfe(x, p, n, False, 64), a, p, n, bits=64)
+        check("bfe.s64", lambda x, p, n: bfe(x, p, n, True, 64), a, p, n, bits=64)
+        check("bfi.b64", lambda x, y, p, n: bfi(x, y, p, n, 64), a, b, p, n, bits=64)
+
+
+@LIGHT
+@given(words(64), words(64))
+def test_a_remainder_by_zero_is_all_ones(a, b):
+    b[::2] = [0] * 16
+    for bits in (16, 32, 64):
+        x, y = ([n % (1 << bits) for n in lanes] for lanes in (a, b))
+        check(f"rem.u{bits}", lambda p, q: p % q if q else -1, x, y, bits=bits)
+        check(f"rem.s{bits}", lambda p, q, w=bits: remainder(s(p, w), s(q, w)), x, y, bits=bits)
+
+
+def remainder(a: int, b: int) -> int:
+    """With the sign of ``a``."""
+    return (abs(a) % abs(b)) * (-1 if a < 0 else 1) if b else -1
 
 
 def szext(a: int, n: int, mode: str, signed: bool) -> int:
@@ -147,6 +175,8 @@ def bmsk(pos: int, n: int, mode: str) -> int:
 
 
 def fns(mask: int, base: int, offset: int) -> int:
+    if offset == -(1 << 31):
+        return 0
     if offset == 0:
         return base if mask >> base & 1 else -1
     inside = range(base, 32) if offset > 0 else range(base, -1, -1)
@@ -165,6 +195,7 @@ def bfind(a: int, signed: bool, shift: bool) -> int:
 @given(words(), st.integers(0, 31), st.integers(-6, 6))
 def test_finding_bits(a, base, offset):
     check("fns.b32", fns, a, [base] * 32, [offset] * 32)
+    check("fns.b32", fns, a, [base] * 32, [-(1 << 31)] * 32)
     check("bfind.u32", lambda x: bfind(x, False, False), a)
     check("bfind.shiftamt.s32", lambda x: bfind(x, True, True), a)
     check("popc.b32", int.bit_count, a)

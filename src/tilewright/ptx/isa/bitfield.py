@@ -40,7 +40,9 @@ def bfind(m: Primitives, f: Form, a: Value) -> Value:
 
 @row("fns.b32", "d:b32 = mask:b32, base:b32, offset:s32", ptx="6.0", target="sm_30")
 def fns(m: Primitives, f: Form, mask: Value, base: Value, offset: Value) -> Value:
-    """Where the n-th set bit from ``base`` on is (``offset`` < 0: downward), else all ones."""
+    """Where the n-th set bit from ``base`` on is (``offset`` < 0: downward), else all ones. The
+    most negative ``offset``, which has no magnitude, gives 0.
+    """
     down, here = negative(m, offset), m.cmp("eq", offset, m.const(32, 0))
     start = m.select(down, m.sub(m.const(32, 31), base), base)
     bits = m.shl(m.lshr(m.select(down, m.brev(mask), mask), start), start)
@@ -54,11 +56,13 @@ def fns(m: Primitives, f: Form, mask: Value, base: Value, offset: Value) -> Valu
         hit = m.and_(is_set, m.cmp("eq", count, one))
         found = m.select(hit, m.select(down, m.sub(m.const(32, 31), at), at), found)
         count = m.select(is_set, m.sub(count, one), count)
-    return found
+    least = m.const(32, 1 << 31)
+    return m.select(m.cmp("eq", offset, least), m.const(32, 0), found)
 
 
-def _byte(m: Primitives, a: Value) -> Value:
-    return m.and_(a, m.const(32, 0xFF))
+def _field(m: Primitives, f: Form, *counts: Value) -> list[Value]:
+    """Position and length: 8 bits for 32-bit data, all 32 for 64-bit data, done with shifts."""
+    return [m.and_(n, m.const(32, 0xFF)) if width_of(f.T) == 32 else n for n in counts]
 
 
 BYTES = "pos:u32(0..255), len:u32(0..255)"
@@ -66,8 +70,8 @@ BYTES = "pos:u32(0..255), len:u32(0..255)"
 
 @row("bfe.{T}", f"d:T = a:T, {BYTES}", T="u32 s32 u64 s64", ptx="2.0", target="sm_20")
 def bfe(m: Primitives, f: Form, a: Value, pos: Value, length: Value) -> Value:
-    """The field of ``len`` bits from bit ``pos`` up, zero- or sign-extended; counts mod 256."""
-    pos, length, width = _byte(m, pos), _byte(m, length), width_of(f.T)
+    """The field of ``len`` bits from bit ``pos`` up, zero- or sign-extended."""
+    (pos, length), width = _field(m, f, pos, length), width_of(f.T)
     if not signed(f.T):
         return m.and_(m.lshr(a, pos), low_mask(m, length, width))
     return _low_signed(m, m.ashr(a, pos), length, width)
@@ -83,7 +87,7 @@ def _low_signed(m: Primitives, a: Value, n: Value, width: int) -> Value:
 @row("bfi.{T}", f"d:T = a:T, b:T, {BYTES}", T="b32 b64", ptx="2.0", target="sm_20")
 def bfi(m: Primitives, f: Form, a: Value, b: Value, pos: Value, length: Value) -> Value:
     """``b`` with ``len`` bits from bit ``pos`` up replaced by the lowest of ``a``."""
-    pos, length = _byte(m, pos), _byte(m, length)
+    pos, length = _field(m, f, pos, length)
     mask = m.shl(low_mask(m, length, width_of(f.T)), pos)
     return m.or_(m.and_(b, m.not_(mask)), m.and_(m.shl(a, pos), mask))
 

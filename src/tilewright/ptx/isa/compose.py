@@ -6,7 +6,7 @@ packed type (``f16x2``, ``f32x2``, ``u16x2``) is worked part by part with ``each
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...dtypes import dtype
@@ -136,10 +136,11 @@ def keep_nan(m: Primitives, source: str, dest: str, a: Value, result: Value) -> 
     return m.select(m.fcmp(source, "nan", a, a), nan, result)
 
 
-def flush(m: Primitives, fmt: str, a: Value) -> Value:
-    """``.ftz``: a subnormal becomes the zero of its sign."""
+def flush(m: Primitives, fmt: str, a: Value, small: Value | None = None) -> Value:
+    """``.ftz``: a subnormal, or what is ``small``, becomes the zero of its sign."""
     f = FORMATS[fmt]
-    small = m.cmp("lt", magnitude(m, fmt, a), m.const(f.width, f.normal))
+    if small is None:
+        small = m.cmp("lt", magnitude(m, fmt, a), m.const(f.width, f.normal))
     return m.select(small, m.and_(a, m.const(f.width, f.sign)), a)
 
 
@@ -174,15 +175,30 @@ def fextreme(m: Primitives, fmt: str, op: str, a: Value, b: Value, nan: bool = F
     return m.select(a_nan, m.select(b_nan, bad, b), m.select(b_nan, a, number))
 
 
-def arithmetic(m: Primitives, f: Form, fn: Callable[..., Value], *values: Value) -> Value:
-    """``fn(format, *parts)`` on ``f.T`` with the form's ``.ftz``, ``.sat``, ``.relu``."""
+def _tiny(m: Primitives, fmt: str, fn: Callable[..., Value], parts: Sequence[Value]) -> Value:
+    """Whether a product, or a product plus a third part, is below the least normal number when it
+    is rounded as if there were no least exponent: what is twice as large is, by the same bits.
+    """
+    first, other, *rest = parts
+    twice = fn(fmt, m.fadd(fmt, first, first), other, *(m.fadd(fmt, z, z) for z in rest))
+    least = m.const(FORMATS[fmt].width, 2 * FORMATS[fmt].normal)
+    return m.cmp("lt", magnitude(m, fmt, twice), least)
+
+
+def arithmetic(
+    m: Primitives, f: Form, fn: Callable[..., Value], *values: Value, product: bool = False
+) -> Value:
+    """``fn(format, *parts)`` on ``f.T`` with the form's ``.ftz``, ``.sat``, ``.relu``. A
+    ``product`` is flushed if it is tiny before it is denormalized.
+    """
 
     def scalar(fmt: str, *parts: Value) -> Value:
         if f.ftz:
             parts = tuple(flush(m, fmt, p) for p in parts)
         result = fn(fmt, *parts)
         if f.ftz:
-            result = flush(m, fmt, result)
+            small = _tiny(m, fmt, fn, parts) if product else None
+            result = flush(m, fmt, result, small)
         if f.sat:
             result = saturate(m, fmt, result)
         return relu(m, fmt, result) if f.relu else result

@@ -34,7 +34,7 @@ def sub(m: Primitives, f: Form, a: Value, b: Value) -> Value:
 @row("mul[.{rnd}].{T}", "d:T = a:T, b:T", rnd="rn", T=BF16, **HOPPER)
 def mul(m: Primitives, f: Form, a: Value, b: Value) -> Value:
     """Product."""
-    return arithmetic(m, f, lambda fmt, x, y: m.fmul(fmt, x, y), a, b)
+    return arithmetic(m, f, lambda fmt, x, y: m.fmul(fmt, x, y), a, b, product=True)
 
 
 @row("fma.rn[.ftz][.sat].{T}", "d:T = a:T, b:T, c:T", T=F16, **PASCAL)
@@ -42,7 +42,7 @@ def mul(m: Primitives, f: Form, a: Value, b: Value) -> Value:
 @row("fma.rn[.relu].{T}", "d:T = a:T, b:T, c:T", T=BF16, **AMPERE)
 def fma(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
     """Product plus ``c``, rounded once; ``.relu`` makes a negative result +0."""
-    return arithmetic(m, f, lambda fmt, x, y, z: m.fma(fmt, x, y, z), a, b, c)
+    return arithmetic(m, f, lambda fmt, x, y, z: m.fma(fmt, x, y, z), a, b, c, product=True)
 
 
 @row("neg[.ftz].{T}", "d:T = a:T", T=F16, ptx="6.0", target="sm_53")

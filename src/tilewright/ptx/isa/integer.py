@@ -118,7 +118,7 @@ def div(m: Primitives, f: Form, a: Value, b: Value) -> Value:
 
 @row("rem.{T}", "d:T = a:T, b:T", T=INTS)
 def rem(m: Primitives, f: Form, a: Value, b: Value) -> Value:
-    """Remainder, with the sign of ``a``."""
+    """Remainder, with the sign of ``a``; all ones by zero, as the quotient is."""
     return m.rem(a, b, signed(f.T))
 
 

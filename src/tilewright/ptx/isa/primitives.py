@@ -50,7 +50,7 @@ class Primitives(Protocol):
         """Toward zero. A zero divisor gives all ones; the most negative by −1 gives itself."""
 
     def rem(self, a: Value, b: Value, signed: bool) -> Value:
-        """The sign of ``a``. A zero divisor gives ``a``."""
+        """The sign of ``a``. A zero divisor gives all ones."""
 
     def and_(self, a: Value, b: Value) -> Value: ...
     def or_(self, a: Value, b: Value) -> Value: ...
