@@ -15,7 +15,7 @@ from .. import mma
 from .access import access, known, lane_stride, move, resolve, window_of
 from .llvm_expr import LANES, Expr
 from .llvm_memory import fetch, joined, keep, shuffled
-from .native import I32, I64, POINTER, Native, Ptr, i64, native, u8, u16, u32, u64
+from .native import I32, I64, POINTER, Native, Ptr, i64, native, u8, u32, u64
 from .state import ALL, Warp
 
 ZIPPED = ((2, 2), (2, 4), (4, 2), (4, 4), (8, 2))  # sizes and counts of elements
@@ -292,7 +292,7 @@ def load_matrix(
         return 1
     kind = window_of(w, rows, space)
     base = known(w, rows, space, kind, 16) if lane_stride(w, kind) == 0 else 0
-    halves = at(u16, address(w.halves))
+    halves = address(w.halves)
     for i in range(count):
         for row in range(8):
             lane = i * 8 + row
@@ -301,6 +301,6 @@ def load_matrix(
                 host = resolve(w, space, w.addresses[lane], 16, lane, pc)
                 if host == 0:
                     return 1
-            move(address(halves) + row * 16, host, 16)
-        arrange(address(out) + i * 128, address(halves), trans)
+            move(halves + row * 16, host, 16)
+        arrange(address(out) + i * 128, halves, trans)
     return 0
