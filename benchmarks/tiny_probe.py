@@ -1,0 +1,137 @@
+"""Where products, sums of products and quotients with ``.ftz`` become zero, here and on this GPU.
+
+Operands are such that the exact result is a few quarters of a unit in the last place above or below
+the least normal number: there it matters whether a result is tiny before or after it is rounded,
+and to which digits. Prints for each instruction how many results differ, and some of them.
+
+    python benchmarks/tiny_probe.py [--programs 64]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from hostile import Stream
+from scalar_forms import families
+from scalar_operands import FIELDS, THREADS
+from scalar_programs import Program, Step
+from scalar_runs import on_gpu, on_vm, values
+from tilewright import cuda
+from tilewright.dtypes import decode, encode
+from tilewright.ptx.isa import form
+from tilewright.vm.memory import Memory
+
+Array = np.ndarray
+LETTER = {"f16": "h", "f16x2": "r", "f32": "r", "f64": "l"}
+OPERANDS = {  # of each mnemonic, the names of ``near``
+    "mul": ["ab"],
+    "fma": ["abz", "dbc"],
+    "mad": ["abz", "dbc"],
+    "div": ["qe"],
+    "rcp": ["i"],
+    "cvt": ["t"],
+}
+
+
+def near(fmt: str, stream: Stream, count: int) -> dict[str, Array]:
+    """Bits: a·b, d·b + c, q/e, 1/i and t are near the least normal number of ``fmt``; z is zero."""
+    exponent, mantissa = FIELDS[fmt]
+    least = 2.0 ** (2 - (1 << exponent - 1))
+    t = least * (1 + stream.integers(-8, 9, count) * 2.0 ** -(mantissa + 3))
+    b = _significand(stream, count) * 2.0 ** -stream.integers(1, 9, count)
+    b = decode(fmt, encode(fmt, b))
+    c = decode(fmt, encode(fmt, least * _significand(stream, count) * _sign(stream, count)))
+    e = b * 2.0 ** stream.integers(8, 12, count)
+    t = t * _sign(stream, count)
+    made = {
+        "a": t / b,
+        "d": (t - c) / b,
+        "q": t * e,
+        "i": 1 / t,
+        "b": b,
+        "c": c,
+        "e": e,
+        "z": 0 * t,
+    }
+    bits = {name: encode(fmt, x).astype(np.uint64) for name, x in made.items()}
+    for name in "adqi":
+        bits[name] += stream.integers(-1, 2, count).astype(np.uint64)
+    return bits | {"t": t.view(np.uint64)}
+
+
+def _significand(stream: Stream, count: int) -> Array:
+    """From 1 to 2; a quarter of them 1."""
+    return 1 + stream.random(count) * (stream.integers(0, 4, count) > 0)
+
+
+def _sign(stream: Stream, count: int) -> Array:
+    return 1.0 - 2 * stream.integers(0, 2, count)
+
+
+def steps(arch: str) -> Iterator[Step]:
+    """Each instruction on each of its operands."""
+    for opcode in (o for opcodes in families(arch) for o in opcodes if _flushes(o)):
+        f = form(opcode)
+        kind, source = (f.signatures[0][i].type for i in (0, 1))
+        for names in OPERANDS[f.mnemonic]:
+            read = tuple(f"%{LETTER[source]}{kind}{name}" for name in names)
+            made = f"%{LETTER[kind]}{opcode.replace('.', '_')}{names}"
+            yield Step(opcode, f"{opcode} {', '.join((made, *read))};", read, (made,))
+
+
+def _flushes(opcode: str) -> bool:
+    name, *words = opcode.split(".")
+    if name == "cvt":
+        return "ftz" in words and words[-2:] == ["f32", "f64"]
+    return name in OPERANDS and "ftz" in words and not {"approx", "full"} & set(words)
+
+
+def words(p: Program, stream: Stream) -> Array:
+    """What the registers of the program hold."""
+    one = {kind: near(kind, stream, THREADS) for kind in ("f16", "f32")}
+    other = near("f16", stream, THREADS)
+    one["f16x2"] = {n: x | other[n] << np.uint64(16) for n, x in one["f16"].items()}
+    return np.stack([one[name[2:-1]][name[-1]] for name in p.given])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--programs", type=int, default=64)
+    parser.add_argument("--shown", type=int, default=3)
+    options = parser.parse_args()
+    arch, memory = cuda.gpu().arch, Memory()
+    all_of_it = tuple(steps(arch))
+    given = tuple(dict.fromkeys(name for step in all_of_it for name in step.reads))
+    p = Program("tiny", given, all_of_it, arch)
+    programs = [replace(p, name=f"tiny{n}") for n in range(options.programs)]
+    loaded = [words(p, Stream("tiny", n)) for n in range(options.programs)]
+    theirs = on_gpu(programs, loaded)
+    ours = [on_vm(p, w, memory) for w in loaded]
+    parts = [
+        [values(p, w, m) for w, m in zip(loaded, made, strict=True)] for made in (theirs, ours)
+    ]
+    one, other = ({n: np.concatenate([v[n][0] for v in part]) for n in part[0]} for part in parts)
+    return max([_told(step, one, other, options.shown) for step in all_of_it])
+
+
+def _told(step: Step, theirs: dict[str, Array], ours: dict[str, Array], most: int) -> int:
+    """1 where results of the step differ, which it prints."""
+    (made,) = step.writes
+    wrong = np.flatnonzero(theirs[made] != ours[made])
+    print(f"{step.opcode} of {' '.join(n[-1] for n in step.reads)}: {len(wrong)} differ", end="")
+    print(f" of {len(ours[made])}")
+    for at in wrong[:most].tolist():
+        read = " ".join(f"{ours[name][at]:#x}" for name in step.reads)
+        print(f"  {read}: GPU {theirs[made][at]:#x}, here {ours[made][at]:#x}")
+    return int(len(wrong) > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
