@@ -277,6 +277,48 @@ def store_n(
     return store_any(w, mask, space, values, size, count, pc)
 
 
+# --- atomics, whose addresses are the host's already ---------------------------------------------
+
+
+@native
+def at_once(w: Ptr(Warp), lanes: i64) -> i64:
+    """Lanes with different addresses, of each address the first: those that no earlier one keeps
+    from a slot of 64."""
+    taken = 0
+    found = 0
+    m = lanes
+    while m != 0:
+        lane = lowest(m)
+        m = m & (m - 1)
+        slot = 1 << ((w.addresses[lane] >> 1) & 63)
+        if (taken & slot) == 0:
+            taken = taken | slot
+            found = found | 1 << lane
+    return found
+
+
+@native
+def take(w: Ptr(Warp), lanes: i64, size: i64) -> i64:
+    """What memory holds for these lanes, to ``results``."""
+    m = lanes
+    while m != 0:
+        lane = lowest(m)
+        m = m & (m - 1)
+        move(address(w.results) + lane * size, w.addresses[lane], size)
+    return 0
+
+
+@native
+def give(w: Ptr(Warp), lanes: i64, size: i64) -> i64:
+    """What is in ``operands`` for these lanes, to memory."""
+    m = lanes
+    while m != 0:
+        lane = lowest(m)
+        m = m & (m - 1)
+        move(w.addresses[lane], address(w.operands) + lane * size, size)
+    return 0
+
+
 # --- ldmatrix -------------------------------------------------------------------------------------
 
 

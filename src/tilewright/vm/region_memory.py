@@ -5,7 +5,7 @@ Addresses lie in ``addresses``, what is stored in ``operands``, what was loaded 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import llvmlite.ir as ir
 
@@ -59,7 +59,8 @@ class MemoryAccess(Frame):
     # --- atomics ---
 
     def atomic(self, space: str, op: str, type_: str, address: Value, *operands: Value) -> Value:
-        """One lane after another, each through the same vector code (only its own lane counts)."""
+        """One lane after another, each through the same vector code (only its own lane counts); of
+        halves, whose sums take long, as many lanes at once as have places of their own."""
         width = self.width(operands[0])
         in_global = self.in_space("global", address)
         if self.space(space):
@@ -77,14 +78,27 @@ class MemoryAccess(Frame):
         left.add_incoming(self.mask, entry)
         self.b.cbranch(self.is_("!=", left, 0), body, done)
         self.b.position_at_end(body)
-        lane = self.b.zext(self.b.cttz(left, I1(0)), I64)
-        old, target = self._take(lane, width)
-        new = combine(self, op, type_, old, operands, in_global)
-        self.b.store(self.b.extract_element(new, lane), target)
-        left.add_incoming(self.b.and_(left, self.b.sub(left, I32(1))), self.b.block)
+        how = self._together if type_.startswith(("f16", "bf16")) else self._alone
+        went = how(left, width, lambda old: combine(self, op, type_, old, operands, in_global))
+        left.add_incoming(self.b.and_(left, self.b.not_(went)), self.b.block)
         self.b.branch(head)
         self.b.position_at_end(done)
         return self.line("results", width)
+
+    def _alone(self, left: ir.Value, width: int, new: Callable[[Value], Value]) -> ir.Value:
+        """The first lane; its bit."""
+        lane = self.b.zext(self.b.cttz(left, I1(0)), I64)
+        old, target = self._take(lane, width)
+        self.b.store(self.b.extract_element(new(old), lane), target)
+        return self.b.and_(left, self.b.neg(left))
+
+    def _together(self, left: ir.Value, width: int, new: Callable[[Value], Value]) -> ir.Value:
+        """Lanes that have no place in common; their bits."""
+        went = self.b.trunc(self.runtime(loads.at_once, left), I32)
+        self.runtime(loads.take, went, width // 8)
+        self.set_line("operands", new(self.line("results", width)))
+        self.runtime(loads.give, went, width // 8)
+        return went
 
     def _take(self, lane: ir.Value, width: int) -> tuple[Value, ir.Value]:
         """What memory holds for a lane, in all lanes and in ``results``; and where."""
