@@ -12,8 +12,20 @@ What PTX leaves open is kept out:
   by subtractions: what else reads it and what it is between, PTX does not say.
 - Warp-wide instructions aren't guarded and have all lanes as members, as PTX asks.
 - ptxas writes the operands of f64 sums and products in an order of its own, and the first NaN is
-  the one handed on. So a result of several f64 operands is made one certain NaN if it is one
+  the one handed on; ``neg`` and ``abs`` of f32 and f64 it makes an addition, which changes a NaN,
+  or a matter of bits, which doesn't. Such results are made one certain NaN if they are one
   (``golden_f64`` holds the payloads that the hardware gives for a certain order).
+- ``min`` and ``max`` of floats have two registers: of one, ptxas makes a copy, NaN or not.
+- Approximations have no constants: ptxas computes with these by itself, and rounds better.
+
+So is what ptxas 13.0 gets wrong, as its SASS shows:
+
+- A result used as of another type: a 64-bit shift by what an f32 instruction made has an F2I first,
+  ``abs.f16x2`` of it is an FADD, a 16-bit shift by what ``cnot`` made reads a register never
+  written. So each result goes through an ``xor`` with a zero that ptxas doesn't know.
+- A guard on ``set``: of its several instructions some are unguarded, and the old value
+  changes. ``testp`` writes its predicate so too.
+- A constant count of a 16-bit shift: cut to 16 bits, where counts in registers are clamped.
 """
 
 from __future__ import annotations
@@ -36,13 +48,15 @@ STEPS = 20, 40
 GIVEN = {"p": 3, "h": 5, "r": 8, "l": 6}  # registers loaded, by the first letter of their names
 WIDTH = {"p": 1, "c": 8, "h": 16, "r": 32, "l": 64, "q": 128}
 LETTER = {width: letter for letter, width in WIDTH.items()}
-NAN = 0x7FF8000000000000
+NAN = {"f32": 0x7FFFFFFF, "f64": 0x7FF8000000000000}
 FULL = "0xFFFFFFFF"
 
 HEAD = """.visible .entry {name}(.param .u64 given, .param .u64 made)
 {{
   .reg .b64 %given, %made; .reg .b32 %thread;
   {registers}
+  .reg .b16 %zero_h; .reg .b32 %zero_r; .reg .b64 %zero_l; .reg .pred %nan;
+  mov.u32 %zero_r, %ctaid.x; cvt.u16.u32 %zero_h, %zero_r; mov.b64 %zero_l, {{%zero_r, %zero_r}};
   ld.param.u64 %given, [given]; ld.param.u64 %made, [made]; mov.u32 %thread, %tid.x;
   mad.wide.u32 %given, %thread, 8, %given; mad.wide.u32 %made, %thread, 8, %made;
 """
@@ -154,9 +168,8 @@ class _Maker:
 
     def guarded(self, opcodes, lines, reads, writes) -> str:
         """The text; of some steps behind a guard, the results having a value before."""
-        old = [self.old(name) for name in writes]
-        lone = any("convergent" in form(o).effects or o.startswith("activemask") for o in opcodes)
-        if self.draw.chance(85) or lone or None in old:
+        old = [self.old(name, writes) for name in writes]
+        if self.draw.chance(85) or any(map(unguarded, opcodes)) or None in old:
             return "\n".join(settled(opcodes, lines, writes))
         guard = self.draw.choice(self.there["p"])
         sign = "!" if self.draw.chance(30) else ""
@@ -165,9 +178,9 @@ class _Maker:
         lines = [f"@{sign}{guard} {line}" for line in lines]
         return "\n".join(settled(opcodes, [*movs, *lines], writes))
 
-    def old(self, name: str) -> str | None:
-        """A register that holds as much; None for what PTX can't copy."""
-        names = self.there[name[1]]
+    def old(self, name: str, writes: Sequence[str]) -> str | None:
+        """A register that held as much before; None for what PTX can't copy."""
+        names = [n for n in self.there[name[1]] if n not in writes]
         return self.draw.choice(names) if names and name[1] != "c" else None
 
     def new(self, letter: str) -> str:
@@ -218,8 +231,11 @@ class Line:
             return self.writes[-1]
         if not self.maker.there[letter]:
             self.make(letter)
-        self.reads.append(self.maker.source(letter))
-        return self.reads[-1]
+        name = self.maker.source(letter)
+        while name in self.reads and copied_if_same(self.opcode):
+            name = self.maker.source(letter)
+        self.reads.append(name)
+        return name
 
     def width(self, spec: OperandSpec) -> int:
         """The register's; wider than the type at times, where the row allows it."""
@@ -241,7 +257,9 @@ class Line:
 
     def constant(self, spec: OperandSpec) -> str:
         """An immediate of the type; empty where PTX has none."""
-        type_ = spec.type
+        type_, (name, *words) = spec.type, self.opcode.split(".")
+        if {"approx", "full"} & set(words):
+            return ""
         if spec.allowed:
             return self.draw.choice(["", *allowed(spec)])
         if type_ in ("f32", "f64"):
@@ -252,6 +270,8 @@ class Line:
         code = self.draw.choice(pool(int(type_[1:])))
         if self.draw.chance(40):
             code = self.draw.below(70)
+        if name in ("shl", "shr") and words[-1][1:] == "16":
+            code %= 1 << 16
         return str(code - (code >> bits(type_) - 1 << bits(type_)) if type_[0] == "s" else code)
 
 
@@ -261,23 +281,44 @@ def allowed(spec: OperandSpec) -> list[str]:
     return [str(n) for n in range(256) if any(n in a for a in spec.allowed)]
 
 
+@cache
+def unguarded(opcode: str) -> bool:
+    """Whether a form has no guard: for PTX or because of ptxas."""
+    name = opcode.split(".")[0]
+    return "convergent" in form(opcode).effects or name in ("activemask", "set", "testp")
+
+
+@cache
+def copied_if_same(opcode: str) -> bool:
+    """Whether a form is a minimum or maximum of floats."""
+    f = form(opcode)
+    return f.mnemonic in ("min", "max") and "f" in f.signatures[0][0].type
+
+
 def settled(opcodes: Sequence[str], lines: list[str], writes: Sequence[str]) -> list[str]:
-    """The lines, and such that make one NaN of every NaN whose payload ptxas may choose."""
-    if not any(map(chosen_by_ptxas, opcodes)):
-        return lines
+    """The lines, such that make one NaN of every NaN whose payload ptxas may choose, and such after
+    which ptxas knows of no result how it was made.
+    """
     made = list(lines)
+    for name in writes if any(map(chosen_by_ptxas, opcodes)) else ():
+        kind = f"f{WIDTH[name[1]]}"
+        made.append(f"testp.notanumber.{kind} %nan, {name};")
+        made.append(f"selp.{_untyped(name)} {name}, {NAN[kind]}, {name}, %nan;")
     for name in writes:
-        made.append(f"testp.notanumber.f64 %nan, {name}; selp.b64 {name}, {NAN}, {name}, %nan;")
+        if name[1] in "hrl":
+            made.append(f"xor.{_untyped(name)} {name}, {name}, %zero_{name[1]};")
     return made
 
 
 @cache
 def chosen_by_ptxas(opcode: str) -> bool:
-    """Whether a form computes an f64 of several."""
+    """Whether a form computes an f64 of several, or changes a sign."""
     (specs, *_) = form(opcode).signatures
-    wide = [s for s in specs if s.type == "f64"]
-    bitwise = opcode.split(".")[0] in ("selp", "slct", "copysign", "mov")
-    return specs[0].type == "f64" and len(wide) > 2 and not bitwise
+    name, made = opcode.split(".")[0], specs[0].type
+    if name in ("neg", "abs"):
+        return made in NAN
+    several = sum(s.type == "f64" for s in specs) > 2
+    return made == "f64" and several and name not in ("selp", "slct", "copysign", "mov")
 
 
 def _untyped(name: str) -> str:
@@ -309,7 +350,7 @@ def _entry(p: Program) -> str:
     for name in dict.fromkeys((*p.given, *p.made)):
         letters.setdefault(_untyped(name), []).append(name)
     registers = [f".reg .{type_} {', '.join(names)};" for type_, names in letters.items()]
-    lines = [HEAD.format(name=p.name, registers="\n  ".join([*registers, ".reg .pred %nan;"]))]
+    lines = [HEAD.format(name=p.name, registers="\n  ".join(registers))]
     lines += [_load(name, at) for name, at in slots(p.given).items()]
     lines += [step.text for step in p.steps]
     lines += [_store(name, at) for name, at in slots(p.made).items()]
