@@ -133,7 +133,7 @@ STORES = [
 def test_warps_may_all_write_one_value_by_one_instruction(store):
     body = f"mov.u32 %r7, %laneid; mad.lo.u32 %r6, %r7, 16, %r2; {store}"
     run(body.replace("VALUE", "%r7"))
-    with pytest.raises(VmFault, match="race: st.* writes .* what the st.* writes: nothing orders"):
+    with pytest.raises(VmFault, match=r"race: st.* writes .* what the st.* writes: nothing orders"):
         run(body.replace("VALUE", "%t"))
 
 

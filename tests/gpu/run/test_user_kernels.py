@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright
 from hopper_gemm import given
 from pages import ROOT
-import tilewright
-from tilewright.build import ptr
+from tilewright.build import ptr, tensor_map, u32
 from tilewright.errors import LaunchError
 from vm.test_maps import neighbours
 from vm.test_wgmma_tensors import CASES, check
@@ -53,7 +53,7 @@ def test_a_kernel_says_its_cluster() -> None:
 
 
 @tilewright.kernel(block=32)
-def filled(k: Any, value: "u32", target: "tensor_map", last: "u32", x: ptr("u32")) -> None:
+def filled(k: Any, value: u32, target: tensor_map, last: u32, x: ptr("u32")) -> None:
     """Boxes of ``value``, and ``last`` in x: numbers stand around a map."""
     place = k.shared("u32", 32, align=128)
     place[k.tid.x] = value
