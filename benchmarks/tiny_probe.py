@@ -2,7 +2,8 @@
 
 Operands are such that the exact result is a few quarters of a unit in the last place above or below
 the least normal number: there it matters whether a result is tiny before or after it is rounded,
-and to which digits. Prints for each instruction how many results differ, and some of them.
+and to which digits. Prints for each instruction how many results differ, and some of them, and how
+often the GPU's zeros disagree with each rule of ``RULES``.
 
     python benchmarks/tiny_probe.py [--programs 64]
 """
@@ -10,9 +11,11 @@ and to which digits. Prints for each instruction how many results differ, and so
 from __future__ import annotations
 
 import argparse
+import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +65,8 @@ def near(fmt: str, stream: Stream, count: int) -> dict[str, Array]:
     }
     bits = {name: encode(fmt, x).astype(np.uint64) for name, x in made.items()}
     for name in "adqi":
-        bits[name] += stream.integers(-1, 2, count).astype(np.uint64)
+        steps = stream.integers(-1, 2, count) * (made[name] != 0)
+        bits[name] += steps.astype(np.uint64)
     return bits | {"t": t.view(np.uint64)}
 
 
@@ -73,6 +77,61 @@ def _significand(stream: Stream, count: int) -> Array:
 
 def _sign(stream: Stream, count: int) -> Array:
     return 1.0 - 2 * stream.integers(0, 2, count)
+
+
+# --- the rules --------------------------------------------------------------------------------
+
+
+def _rounded(x: Fraction, unit: Fraction, rnd: str) -> Fraction:
+    """To a multiple of ``unit``."""
+    floor = {"rn": round, "rz": int, "rm": math.floor, "rp": math.ceil}[rnd]
+    return unit * floor(x / unit)
+
+
+#: Whether x is tiny: of its magnitude over the least normal number (from 1/2 on), ``rnd`` and
+#: the digits of a significand.
+RULES: dict[str, Callable[[Fraction, str, int], bool]] = {
+    "exact": lambda x, rnd, digits: abs(x) < 1,
+    "rounded": lambda x, rnd, digits: abs(_rounded(x, Fraction(1, 1 << digits), rnd)) < 1,
+    "denormalized": lambda x, rnd, digits: abs(_rounded(x, Fraction(2, 1 << digits), rnd)) < 1,
+}
+
+
+def _exact(name: str, operands: list[float]) -> Fraction:
+    x, *rest = map(Fraction, operands)
+    match name:
+        case "mul" | "fma" | "mad":
+            return x * rest[0] + sum(rest[1:])
+        case "div":
+            return x / rest[0]
+    return 1 / x if name == "rcp" else x
+
+
+def _disagree(step: Step, theirs: dict[str, Array]) -> dict[str, int]:
+    """How many of the GPU's results are zero against each rule."""
+    f, made = form(step.opcode), theirs[step.writes[0]]
+    kind, source = (f.signatures[0][i].type for i in (0, 1))
+    if kind not in FIELDS:
+        return {}
+    exponent, mantissa = FIELDS[kind]
+    least, rnd = Fraction(2) ** (2 - (1 << exponent - 1)), f.rnd or "rn"
+    read = [decode(source, theirs[name]) for name in step.reads]
+    if source == kind:
+        read = [np.where(np.abs(x) < float(least), 0, x) for x in read]
+    count = dict.fromkeys(RULES, 0)
+    for bits, *operands in zip(
+        (made << np.uint64(1)).tolist(), *(x.tolist() for x in read), strict=True
+    ):
+        x = _exact(f.mnemonic, operands) / least
+        if abs(x) < Fraction(1, 2) or (x < 0 and {"sat", "relu"} & set(step.opcode.split("."))):
+            continue  # certainly flushed, or negative
+        zero = bits % (1 << exponent + mantissa + 1) == 0
+        for name, rule in RULES.items():
+            count[name] += rule(x, rnd, mantissa + 1) != zero
+    return count
+
+
+# --- the instructions -------------------------------------------------------------------------
 
 
 def steps(arch: str) -> Iterator[Step]:
@@ -126,7 +185,8 @@ def _told(step: Step, theirs: dict[str, Array], ours: dict[str, Array], most: in
     (made,) = step.writes
     wrong = np.flatnonzero(theirs[made] != ours[made])
     print(f"{step.opcode} of {' '.join(n[-1] for n in step.reads)}: {len(wrong)} differ", end="")
-    print(f" of {len(ours[made])}")
+    told = ", ".join(f"{count} not as {rule}" for rule, count in _disagree(step, theirs).items())
+    print(f" of {len(ours[made])}; {told}")
     for at in wrong[:most].tolist():
         read = " ".join(f"{ours[name][at]:#x}" for name in step.reads)
         print(f"  {read}: GPU {theirs[made][at]:#x}, here {ours[made][at]:#x}")
