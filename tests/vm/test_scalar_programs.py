@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from scalar_forms import families, left_out
 from scalar_operands import THREADS
-from scalar_programs import Program, Step, operands, program, program_of
+from scalar_programs import WIDTH, Program, Step, operands, program, program_of
 from scalar_runs import on_vm, parted, reduced, values
 from tilewright.ptx.isa import ROWS
 from tilewright.target import Target
@@ -46,6 +47,39 @@ def test_the_seed_says_all() -> None:
     one, other = program(7, FAMILIES), program(7, FAMILIES)
     assert str(one) == str(other) != str(program(8, FAMILIES))
     np.testing.assert_array_equal(operands(one, 7), operands(other, 7))
+
+
+def test_what_ptxas_gets_wrong_or_may_choose_is_kept_out() -> None:
+    steps = [step for seed in range(150) for step in program(seed, FAMILIES).steps]
+    lines = [line for step in steps for line in step.text.split("\n")]
+    assert any(line.startswith("@") for line in lines)
+    for line in lines:
+        guard, opcode, reads = _parts(line)
+        assert not (guard and opcode.startswith(("set.", "testp.")))
+        if opcode.startswith(("min.", "max.")) and "f" in opcode:
+            assert len(set(reads)) == len(reads)
+        if "approx" in opcode.split("."):
+            assert all(name.startswith("%") for name in reads)
+        if re.match(r"sh[lr]\..16$", opcode) and reads[1].isdigit():
+            assert int(reads[1]) < 1 << 16
+    for step in steps:
+        for name in (n for n in step.writes if n[1] in "hrl"):
+            assert f"xor.b{WIDTH[name[1]]} {name}, {name}, %zero_{name[1]};" in step.text
+
+
+def _parts(line: str) -> tuple[str, str, list[str]]:
+    """A line's guard, opcode and what it reads, where it writes one register."""
+    found = re.match(r"(@\S+ )?(\S+) [^,]*(.*);", line)
+    assert found
+    return found[1] or "", found[2], found[3].split(", ")[1:]
+
+
+def test_a_guarded_copy_holds_what_was_there_before_the_step() -> None:
+    """And so has a value: of registers that a step makes, none is another's old value."""
+    for seed in range(150):
+        for step in (s for s in program(seed, FAMILIES).steps if "@" in s.text):
+            for made, old in re.findall(r"^mov\.\w+ (%\w+), (%\w+);$", step.text, re.MULTILINE):
+                assert made not in step.writes or old not in step.writes
 
 
 @pytest.mark.parametrize("seed", range(40))
