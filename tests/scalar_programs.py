@@ -23,8 +23,8 @@ So is what ptxas 13.0 gets wrong, as its SASS shows:
 - A result used as of another type: a 64-bit shift by what an f32 instruction made has an F2I first,
   ``abs.f16x2`` of it is an FADD, a 16-bit shift by what ``cnot`` made reads a register never
   written. So each result goes through an ``xor`` with a zero that ptxas doesn't know.
-- A guard on ``set``: of its several instructions some are unguarded, and the old value
-  changes. ``testp`` writes its predicate so too.
+- A guard on ``set``: of its several instructions some are unguarded, and the old value is
+  changed. That of ``testp`` vanishes.
 - A constant count of a 16-bit shift: cut to 16 bits, where counts in registers are clamped.
 """
 
