@@ -244,3 +244,23 @@ def test_cvt_pack_clamps_and_makes_room():
     assert one("cvt.pack.sat.s16.s32", 70000, -70000) == 0x7FFF8000
     assert one("cvt.pack.sat.u8.s32.b32", -3, 300, 0xABCD1234) == 0x123400FF
     assert one("cvt.pack.sat.s4.s32.b32", 7, -9, 0x11111111) == 0x11111178
+
+
+@pytest.mark.parametrize(
+    ("opcode", "operands", "normal"),
+    [
+        ("mul{}.f32", (0x3F7FFFFF, 0x00800000), 0x00800000),
+        ("mul.rp{}.f32", (0x3F7FFFFF, 0x00800000), 0x00800000),
+        ("fma.rn{}.f32", (0x3F7FFFFF, 0x00800000, 0), 0x00800000),
+        ("div.rn{}.f32", (0x00FFFFFF, 0x40000000), 0x00800000),
+        ("rcp.rp{}.f32", (0x7E800001,), 0x00800000),
+        ("mul.rn{}.f32", (0x3F800000, 0x00800000), None),
+    ],
+)
+def test_ftz_flushes_what_is_tiny_before_it_is_denormalized(opcode, operands, normal):
+    """2^-126 less a part of its last bit rounds to 2^-126 only where there are subnormals."""
+    flushed = one(opcode.format(".ftz"), *operands)
+    if normal is None:
+        assert flushed == one(opcode.format(""), *operands) == 0x00800000
+    else:
+        assert (flushed, one(opcode.format(""), *operands)) == (0, normal)

@@ -176,8 +176,9 @@ def fextreme(m: Primitives, fmt: str, op: str, a: Value, b: Value, nan: bool = F
 
 
 def _tiny(m: Primitives, fmt: str, fn: Callable[..., Value], parts: Sequence[Value]) -> Value:
-    """Whether a product, or a product plus a third part, is below the least normal number when it
-    is rounded as if there were no least exponent: what is twice as large is, by the same bits.
+    """Whether a product, a quotient, or a product plus a third part, is below the least normal
+    number when it is rounded as if there were no least exponent: what is twice as large is, by the
+    same bits.
     """
     first, other, *rest = parts
     twice = fn(fmt, m.fadd(fmt, first, first), other, *(m.fadd(fmt, z, z) for z in rest))
@@ -189,7 +190,7 @@ def arithmetic(
     m: Primitives, f: Form, fn: Callable[..., Value], *values: Value, product: bool = False
 ) -> Value:
     """``fn(format, *parts)`` on ``f.T`` with the form's ``.ftz``, ``.sat``, ``.relu``. A
-    ``product`` is flushed if it is tiny before it is denormalized.
+    ``product`` or quotient is flushed if it is tiny before it is denormalized (as on an H200).
     """
 
     def scalar(fmt: str, *parts: Value) -> Value:

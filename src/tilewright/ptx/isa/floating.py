@@ -58,7 +58,7 @@ def mul(m: Primitives, f: Form, a: Value, b: Value) -> Value:
     def one(fmt: str, x: Value, y: Value) -> Value:
         return hand_on(m, fmt, m.fmul(fmt, x, y, mode(f)), y, x)
 
-    return arithmetic(m, f, one, a, b)
+    return arithmetic(m, f, one, a, b, product=True)
 
 
 @row(
@@ -76,7 +76,7 @@ def fma(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
     def one(fmt: str, x: Value, y: Value, z: Value) -> Value:
         return hand_on(m, fmt, m.fma(fmt, x, y, z, f.rnd), y, z, x)
 
-    return arithmetic(m, f, one, a, b, c)
+    return arithmetic(m, f, one, a, b, c, product=True)
 
 
 # --- sign and order ---------------------------------------------------------------------------
@@ -164,15 +164,19 @@ def div(m: Primitives, f: Form, a: Value, b: Value) -> Value:
     def one(fmt: str, x: Value, y: Value) -> Value:
         return hand_on(m, fmt, m.fdiv(fmt, x, y, f.rnd), x, y)
 
-    return arithmetic(m, f, one, a, b)
+    return arithmetic(m, f, one, a, b, product=True)
 
 
 @row("rcp.{rnd}[.ftz].{T}", "d:T = a:T", rnd=RND, T="f32", ptx="1.4", target="sm_20")
 @row("rcp.{rnd}.{T}", "d:T = a:T", rnd=RND, T="f64", ptx="1.4", target="sm_13", needs=DIRECTED)
 def rcp(m: Primitives, f: Form, a: Value) -> Value:
     """1/a, rounded once."""
+
+    def quotient(fmt: str, one: Value, x: Value) -> Value:
+        return hand_on(m, fmt, m.fdiv(fmt, one, x, f.rnd), x)
+
     one = m.const(FORMATS[f.T].width, FORMATS[f.T].one)
-    return arithmetic(m, f, lambda fmt, x: hand_on(m, fmt, m.fdiv(fmt, one, x, f.rnd), x), a)
+    return arithmetic(m, f, quotient, one, a, product=True)
 
 
 @row("sqrt.{rnd}[.ftz].{T}", "d:T = a:T", rnd=RND, T="f32", ptx="1.4", target="sm_20")
