@@ -188,7 +188,7 @@ def run_cta(cta: Ptr(Cta)) -> i64:
                 return STEPS_OUT
             progress = JUMP
     if cta.live_warps == 0:
-        if stays(cta) == 0 and leave(cta) != 0:
+        if stays(cta) == 0 and disband(cta) != 0:
             return FAULT
     elif launch.seed != 0 and (land_some(cta) != 0 or land_stray(cta) != 0):
         return FAULT
@@ -203,15 +203,40 @@ def stays(cta: Ptr(Cta)) -> i64:
 
 
 @native
+def disband(last: Ptr(Cta)) -> i64:
+    """The last CTA of a cluster to end leaves, after all that stayed for it: their copies land
+    before that, for they may go to one another and to the last.
+    """
+    launch = last.launch
+    if launch.seed != 0 or launch.cluster_size == 1:
+        return leave(last)
+    for rank in range(launch.cluster_size):
+        cta = at(Cta, last.first + rank * CTA_BYTES)
+        if cta.state == RUNNING and address(cta) != address(last) and settle(cta) != 0:
+            return 1
+    for rank in range(launch.cluster_size):
+        cta = at(Cta, last.first + rank * CTA_BYTES)
+        if cta.state == RUNNING and address(cta) != address(last) and leave(cta) != 0:
+            return 1
+    return leave(last)
+
+
+@native
 def leave(cta: Ptr(Cta)) -> i64:
     """A CTA whose threads have ended gives up its place, when its copies have landed."""
-    if cta.launch.checked != 0 and ended(cta) != 0:
-        return 1
-    if land_any(cta) != 0:
+    if settle(cta) != 0:
         return 1
     cta.state = EMPTY
     cta.worker.events += 1
     return 0
+
+
+@native
+def settle(cta: Ptr(Cta)) -> i64:
+    """What a CTA whose threads have ended left under way is found, and lands."""
+    if cta.launch.checked != 0 and ended(cta) != 0:
+        return 1
+    return land_any(cta) != 0
 
 
 @native
