@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from .compose import FORMATS, each, flush, magnitude
+from .compose import FORMATS, each, flush, magnitude, tiny
 from .primitives import Primitives, Value
 from .row import Form, Options, row
 
@@ -58,8 +58,9 @@ def div(m: Primitives, f: Form, a: Value, b: Value) -> Value:
     if f.full:
         large = _huge(m, b)
         a, b = _scale(m, a, large, DOWN2), _scale(m, b, large, DOWN2)
-    quotient = m.fmul("f32", a, m.approx("rcp", b))
-    return flush(m, "f32", quotient) if f.ftz else quotient
+    parts = a, m.approx("rcp", b)
+    quotient = m.fmul("f32", *parts)
+    return flush(m, "f32", quotient, tiny(m, "f32", m.fmul, parts)) if f.ftz else quotient
 
 
 @row("sqrt.approx[.ftz].f32", "d:f32 = a:f32", ptx="1.4")

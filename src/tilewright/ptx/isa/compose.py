@@ -175,7 +175,7 @@ def fextreme(m: Primitives, fmt: str, op: str, a: Value, b: Value, nan: bool = F
     return m.select(a_nan, m.select(b_nan, bad, b), m.select(b_nan, a, number))
 
 
-def _tiny(m: Primitives, fmt: str, fn: Callable[..., Value], parts: Sequence[Value]) -> Value:
+def tiny(m: Primitives, fmt: str, fn: Callable[..., Value], parts: Sequence[Value]) -> Value:
     """Whether a product, a quotient, or a product plus a third part, is below the least normal
     number when it is rounded as if there were no least exponent: what is twice as large is, by the
     same bits.
@@ -198,7 +198,7 @@ def arithmetic(
             parts = tuple(flush(m, fmt, p) for p in parts)
         result = fn(fmt, *parts)
         if f.ftz:
-            small = _tiny(m, fmt, fn, parts) if product else None
+            small = tiny(m, fmt, fn, parts) if product else None
             result = flush(m, fmt, result, small)
         if f.sat:
             result = saturate(m, fmt, result)
