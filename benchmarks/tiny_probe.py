@@ -122,6 +122,8 @@ def _disagree(step: Step, theirs: dict[str, Array]) -> dict[str, int]:
     for bits, *operands in zip(
         (made << np.uint64(1)).tolist(), *(x.tolist() for x in read), strict=True
     ):
+        if not np.isfinite(operands).all():
+            continue
         x = _exact(f.mnemonic, operands) / least
         if abs(x) < Fraction(1, 2) or (x < 0 and {"sat", "relu"} & set(step.opcode.split("."))):
             continue  # certainly flushed, or negative
