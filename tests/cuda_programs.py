@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import struct
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,14 +74,28 @@ def ran(capfd: pytest.CaptureFixture[str], *words: object, options: tuple[str, .
     return Ended(code, out.splitlines(), errors)
 
 
-def start(*words: object) -> subprocess.Popen[str]:
-    """A program under way in a process of its own, the leader of a group as in a terminal."""
-    command = [sys.executable, "-m", "tilewright", "vm", "--cudart", *map(str, words)]
-    return subprocess.Popen(
-        command,
+HEARS = """import signal, sys
+from tilewright.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+sys.exit(main())
+"""
+
+
+@contextmanager
+def started(*words: object) -> Iterator[subprocess.Popen[str]]:
+    """A program under way in a process of its own, the leader of a group as in a terminal; all of
+    the group ends with the ``with``.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", HEARS, "vm", "--cudart", *map(str, words)],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cuda_programs import CC, PTX, RUNTIME, compiled, fatbinary, ran, shared, start
+from cuda_programs import CC, PTX, RUNTIME, compiled, fatbinary, ran, shared, started
 from tilewright.cudart.library import library
 from tilewright.target import DEFAULT_DEVICE
 
@@ -122,13 +122,13 @@ def test_each_process_of_a_script_has_its_own(program: Path, capfd: Any) -> None
 
 @pytest.mark.parametrize("whom", ["all", "us"])
 def test_control_c_stops_a_kernel(program: Path, whom: str) -> None:
-    process = start(program, "spin")
-    assert process.stdout is not None and process.stdout.readline() == "spinning\n"
-    began = time.monotonic()
-    (os.killpg if whom == "all" else os.kill)(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
-    assert process.returncode == 130 and "stopped" in errors
-    assert time.monotonic() - began < 20
+    with started(program, "spin") as process:
+        assert process.stdout is not None and process.stdout.readline() == "spinning\n"
+        began = time.monotonic()
+        (os.killpg if whom == "all" else os.kill)(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 130 and "stopped" in errors
+        assert time.monotonic() - began < 20
 
 
 def test_a_program_that_is_killed_ends_its_kernel(program: Path, capfd: Any) -> None:
