@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from .errors import DtypeError
 from .mufu_table import ROWS
 
 Value = Any  # 64 unsigned bits in each lane, or a truth
@@ -222,6 +223,11 @@ class _Arrays:
 
 
 def evaluate(function: str, bits: Bits) -> Bits:
-    """``function`` of f32 bits (an array of any shape), as ``f32`` says."""
+    """``function`` of f32 bits (uint32 of any shape), as ``f32`` says. Raises DtypeError."""
+    if function not in _FUNCTIONS:
+        raise DtypeError(f"no approximation is {function!r}; known are {', '.join(_FUNCTIONS)}")
+    given = getattr(bits, "dtype", type(bits).__name__)
+    if given != np.uint32:
+        raise DtypeError(f"f32 bits are uint32, not {given}", hint="x.view(numpy.uint32) of f32")
     made: Bits = f32(function, np.asarray(bits, np.uint64), _Arrays()).astype(np.uint32)
     return made

@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 import re
 
+import numpy as np
 import pytest
 
 import simt
 from golden_approximations import BLOCKS, FORMS, checksums, read
+from tilewright.errors import DtypeError
+from tilewright.mufu import evaluate
 from tilewright.ptx.isa import ROWS
 
 KEPT = read()
@@ -39,3 +42,17 @@ def test_results_are_those_of_an_h200(opcode):
 def test_results_of_many_operands_are_those_of_an_h200(opcode):
     edges = [e + sign for e in EDGES for sign in (0, 256)]
     assert not held(opcode, [*edges, *range(random.Random(opcode).randrange(8), BLOCKS, 8)])
+
+
+@pytest.mark.parametrize(
+    ("function", "bits", "said"),
+    [
+        ("exp", np.zeros(1, np.uint32), "known are rcp"),
+        ("rcp", np.ones(1, np.float32), "not float32"),
+        ("rcp", np.array([-1]), "not int64"),
+        ("rcp", [1], "not list"),
+    ],
+)
+def test_what_are_no_bits_of_f32_is_a_typed_error(function, bits, said):
+    with pytest.raises(DtypeError, match=said):
+        evaluate(function, bits)
