@@ -6,7 +6,8 @@ Prints each form that differs, how often, and the smallest program that shows it
 keeps digests of the GPU's results, for tests without one. Programs are spread over processes, which
 end by themselves, hung or not.
 
-    python benchmarks/scalar_probe.py [--programs 100000] [--seed 0] [--jobs CORES] [--golden FILE]
+    python benchmarks/scalar_probe.py [--programs 100000] [--seed 0] [--forms REGEX]
+        [--jobs CORES] [--golden FILE]
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -27,8 +29,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 import golden_scalar
 from golden_matrix import digest
-from scalar_forms import families
-from scalar_programs import Program, operands, program
+from scalar_draw import operands, program
+from scalar_forms import Families, families
+from scalar_programs import Program
 from scalar_runs import on_gpu, on_vm, parted, reduced, values
 from tilewright import cuda
 from tilewright.vm.memory import Memory
@@ -42,13 +45,14 @@ SHOWN = 4  # differences that a process reduces to a small program
 # --- a process --------------------------------------------------------------------------------
 
 
-def round_of(first: int, count: int) -> dict:
-    """What so many programs give, to be printed as JSON."""
+def round_of(first: int, count: int, forms: str) -> dict:
+    """What so many programs of these forms give, to be printed as JSON."""
     memory, told, digests, seen = Memory(), [], [], set()
     arch = cuda.gpu().arch
+    drawn = chosen(forms, arch)
     for start in range(first, first + count, MODULE):
         seeds = range(start, min(start + MODULE, first + count))
-        batch = [program(seed, families(arch), arch) for seed in seeds]
+        batch = [program(seed, drawn, arch) for seed in seeds]
         words = [operands(p, seed) for p, seed in zip(batch, seeds, strict=True)]
         theirs = on_gpu(batch, words)
         for p, seed, given, made in zip(batch, seeds, words, theirs, strict=True):
@@ -58,8 +62,14 @@ def round_of(first: int, count: int) -> dict:
             if seed % COMPILED == 0:
                 ours = on_vm(p, given, memory, compiled=True)
                 told += _told(p, given, made, ours, "compiled ", memory, False)
-    forms = sum(map(len, families(arch)))
-    return {"differences": told, "digests": digests, "seen": sorted(seen), "forms": forms}
+    count = sum(map(len, drawn))
+    return {"differences": told, "digests": digests, "seen": sorted(seen), "forms": count}
+
+
+def chosen(forms: str, arch: str) -> Families:
+    """The opcodes that the expression matches, of each row that has any."""
+    kept = (tuple(o for o in opcodes if re.match(forms, o)) for opcodes in families(arch))
+    return tuple(filter(None, kept))
 
 
 def _differences(p: Program, given, made, memory: Memory, show: bool) -> list[dict]:
@@ -101,9 +111,9 @@ def rounds(seed: int, count: int, jobs: int) -> list[tuple[int, int]]:
     return [(seed + n, min(each, count - n)) for n in range(0, count, each)]
 
 
-def run(first: int, count: int) -> dict:
+def run(first: int, count: int, forms: str) -> dict:
     """A round in a process of its own; what it printed, or how it ended."""
-    command = [sys.executable, __file__, "--round", str(first), str(count)]
+    command = [sys.executable, __file__, "--round", str(first), str(count), "--forms", forms]
     limit = 120 + count / 2
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
@@ -114,9 +124,10 @@ def run(first: int, count: int) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def every(seed: int, count: int, jobs: int) -> Iterator[tuple[int, dict]]:
-    with ThreadPoolExecutor(jobs) as pool:
-        waiting = {pool.submit(run, *one): one[0] for one in rounds(seed, count, jobs)}
+def every(options: argparse.Namespace) -> Iterator[tuple[int, dict]]:
+    parts = rounds(options.seed, options.programs, options.jobs)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        waiting = {pool.submit(run, *one, options.forms): one[0] for one in parts}
         for done in as_completed(waiting):
             yield waiting[done], done.result()
 
@@ -135,23 +146,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--programs", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0, help="the first program's number")
+    parser.add_argument("--forms", default="", help="only opcodes that begin so")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--most", type=int, default=2, help="examples of each form")
     parser.add_argument("--golden", type=Path)
     parser.add_argument("--round", type=int, nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.round:
-        print(json.dumps(round_of(*options.round)))
+        print(json.dumps(round_of(*options.round, options.forms)))
         return 0
     if options.golden:
-        options.seed, options.programs = 0, golden_scalar.COUNT
+        options.seed, options.programs, options.forms = 0, golden_scalar.COUNT, ""
     return compare(options)
 
 
 def compare(options: argparse.Namespace) -> int:
     """Everything, and what it came to."""
     start, found, digests, seen, forms, failed = time.perf_counter(), [], {}, set(), 0, 0
-    for first, made in every(options.seed, options.programs, options.jobs):
+    for first, made in every(options):
         if "failed" in made:
             failed += 1
             print(made["failed"], flush=True)

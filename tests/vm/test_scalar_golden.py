@@ -6,7 +6,7 @@ import pytest
 
 from golden_matrix import digest
 from golden_scalar import COUNT, read
-from scalar_programs import operands, program
+from scalar_draw import operands, program
 from scalar_runs import on_vm
 from tilewright.vm.memory import Memory
 

@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from scalar_draw import operands, program, program_of
 from scalar_forms import families, left_out
 from scalar_operands import THREADS
-from scalar_programs import WIDTH, Program, Step, operands, program, program_of
+from scalar_programs import WIDTH, Program, Step
 from scalar_runs import on_vm, parted, reduced, values
 from tilewright.ptx.isa import ROWS
 from tilewright.target import Target

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ptxas import assemble
+from scalar_draw import program, program_of
 from scalar_forms import families
-from scalar_programs import module, program, program_of
+from scalar_programs import module
 
 
 def test_every_form_is_taken_with_operands_of_every_sort() -> None:
