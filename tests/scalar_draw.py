@@ -15,6 +15,7 @@ What PTX leaves open is kept out:
   or a matter of bits, which doesn't. Such results are made one certain NaN if they are one
   (``golden_f64`` holds the payloads that the hardware gives for a certain order).
 - ``min`` and ``max`` of floats have two registers: of one, ptxas makes a copy, NaN or not.
+- ``cvt`` has no constant NaNs: whether their payloads stay, ptxas decides otherwise.
 - Approximations have no constants: ptxas computes with these by itself, and rounds better.
 
 So is what ptxas 13.0 gets wrong, as its SASS shows:
@@ -24,10 +25,10 @@ So is what ptxas 13.0 gets wrong, as its SASS shows:
   written. So each result goes through an ``xor`` with a zero that ptxas doesn't know.
 - A guard on ``set``: of its several instructions some are unguarded, and the old value is
   changed. That of ``testp`` vanishes.
-- A constant count of a 16-bit shift: cut to 16 bits, where counts in registers are clamped. A
-  constant place of ``bfe.s32`` beyond 31: the result is -1, whatever the sign.
-- A constant NaN as an f64 that ``cvt`` makes a bf16: 0x7FFF, where one in a register keeps its
-  upper bits.
+- A constant count of a 16-bit shift: cut to 16 bits, where counts in registers are clamped.
+- A field of ``bfe`` and ``bfi`` by constants that goes beyond 31: -1 whatever the sign, or fewer
+  bits. The third of ``slct.s32`` as a constant: compared as an f32, so a NaN is negative.
+- A register twice in ``lop3``: where the third is a known zero, the table is that of other places.
 - ``mad.hi.sat.s32`` where its product is also made by another instruction: it doesn't saturate. So
   its operands, too, go through an ``xor``.
 - A guard on ``lop3`` with a predicate: its old value is taken from a register overwritten before.
@@ -51,9 +52,11 @@ from tilewright.ptx.types import bits
 STEPS = 20, 40
 GIVEN = {"p": 3, "h": 5, "r": 8, "l": 6}  # registers loaded, by the first letter of their names
 LETTER = {width: letter for letter, width in WIDTH.items()}
+SIGN = {"f32": 1 << 31, "f64": 1 << 63}
+INFINITY = {"f32": 0x7F800000, "f64": 0x7FF0000000000000}
 NAN = {"f32": 0x7FFFFFFF, "f64": 0x7FF8000000000000}
 FULL = "0xFFFFFFFF"
-ONES = (1 << 64) - 1
+FOLDED_WRONGLY = {("bfe", "b"), ("bfe", "c"), ("bfi", "c"), ("bfi", "d"), ("slct", "c")}
 
 
 class Draw:
@@ -190,7 +193,7 @@ class Line:
         if not self.maker.there[letter]:
             self.make(letter)
         name = self.maker.source(letter)
-        while name in self.reads and copied_if_same(self.opcode):
+        while name in self.reads and each_once(self.opcode):
             name = self.maker.source(letter)
         self.reads.append(name)
         return self.hidden(name) if self.opcode == "mad.hi.sat.s32" else name
@@ -221,15 +224,15 @@ class Line:
         self.maker.there[letter].append(name)
 
     def constant(self, spec: OperandSpec) -> str:
-        """An immediate of the type; empty where PTX has none."""
+        """An immediate of the type; empty where PTX has none or ptxas computes by itself."""
         type_, (name, *words) = spec.type, self.opcode.split(".")
-        if {"approx", "full"} & set(words):
+        if {"approx", "full"} & set(words) or (name, spec.name) in FOLDED_WRONGLY:
             return ""
         if spec.allowed:
             return self.draw.choice(["", *allowed(spec)])
         if type_ in ("f32", "f64"):
             code = self.draw.choice(pool(int(type_[1:])))
-            if self.opcode.endswith("bf16.f64") and code << 1 & ONES > 0xFFE << 52:
+            if name == "cvt" and code % SIGN[type_] > INFINITY[type_]:
                 return ""
             return f"0f{code:08X}" if type_ == "f32" else f"0d{code:016X}"
         if not re.fullmatch("[bsu](16|32|64)", type_):
@@ -237,8 +240,6 @@ class Line:
         code = self.draw.choice(pool(int(type_[1:])))
         if self.draw.chance(40):
             code = self.draw.below(70)
-        if self.opcode == "bfe.s32":
-            code %= 32
         if name in ("shl", "shr") and words[-1][1:] == "16":
             code %= 1 << 16
         return str(code - (code >> bits(type_) - 1 << bits(type_)) if type_[0] == "s" else code)
@@ -259,10 +260,13 @@ def unguarded(opcode: str) -> bool:
 
 
 @cache
-def copied_if_same(opcode: str) -> bool:
-    """Whether a form is a minimum or maximum of floats."""
+def each_once(opcode: str) -> bool:
+    """Whether no register may be read twice: a minimum or maximum of floats, or any function of
+    three.
+    """
     f = form(opcode)
-    return f.mnemonic in ("min", "max") and "f" in f.signatures[0][0].type
+    least = f.mnemonic in ("min", "max") and "f" in f.signatures[0][0].type
+    return least or f.mnemonic == "lop3"
 
 
 def settled(opcodes: Sequence[str], lines: list[str], writes: Sequence[str]) -> list[str]:
