@@ -56,7 +56,7 @@ SIGN = {"f32": 1 << 31, "f64": 1 << 63}
 INFINITY = {"f32": 0x7F800000, "f64": 0x7FF0000000000000}
 NAN = {"f32": 0x7FFFFFFF, "f64": 0x7FF8000000000000}
 FULL = "0xFFFFFFFF"
-FOLDED_WRONGLY = {("bfe", "b"), ("bfe", "c"), ("bfi", "c"), ("bfi", "d"), ("slct", "c")}
+FOLDED_WRONGLY = {("bfe", "pos"), ("bfe", "len"), ("bfi", "pos"), ("bfi", "len"), ("slct", "c")}
 
 
 class Draw:
