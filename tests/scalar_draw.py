@@ -44,6 +44,7 @@ import numpy as np
 
 from hostile import Stream
 from scalar_forms import Families
+from scalar_marks import with_marks
 from scalar_operands import pool, sample
 from scalar_programs import WIDTH, Program, Step, untyped
 from tilewright.ptx.isa import OperandSpec, form
@@ -170,6 +171,7 @@ class Line:
         self.relaxed = "relaxed" in f.effects
         specs = self.draw.choice(f.signatures)
         given = [self.operand(s) for s in specs if not s.optional or self.draw.chance(60)]
+        given = with_marks(self.draw, f, specs, given)
         self.texts.append(f"{opcode} {', '.join(given).replace(', |', '|')};")
 
     def operand(self, spec: OperandSpec) -> str:

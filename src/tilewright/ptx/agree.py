@@ -13,6 +13,7 @@ import difflib
 from collections.abc import Iterator
 
 from .isa import Form, OperandSpec
+from .isa.selectors import SELECTORS
 from .isa.spec import Allowed
 from .printer import print_operand
 from .scope import Names, Register
@@ -24,10 +25,12 @@ from .tree import (
     Function,
     Imm,
     Label,
+    Negated,
     Not,
     Operand,
     Pair,
     Reg,
+    Selected,
     Sink,
     Symbol,
     Variable,
@@ -95,8 +98,10 @@ def undeclared(operand: Operand, names: Names) -> Iterator[str]:
         yield from undeclared(operand.base, names)
         for item in operand.coords or ():
             yield from undeclared(item, names)
-    elif isinstance(operand, Not):
+    elif isinstance(operand, Not | Negated):
         yield from undeclared(operand.operand, names)
+    elif isinstance(operand, Selected):
+        yield from undeclared(operand.reg, names)
     elif isinstance(operand, Pair):
         yield from undeclared(operand.first, names)
         yield from undeclared(operand.second, names)
@@ -141,6 +146,8 @@ def _scalar(form: Form, spec: OperandSpec, want: str, operand: Operand, names: N
     """``want`` is the type: the spec's own, or that of one part of a packed value."""
     if isinstance(operand, Reg):
         return _register(form, spec, want, operand.name, names)
+    if isinstance(operand, Selected | Negated):
+        return _marked(form, spec, operand, names)
     if isinstance(operand, Sink):
         kept = "discard" in form.effects or spec.count or want != spec.type
         allowed = spec.dest and not spec.both and kept
@@ -160,6 +167,21 @@ def _scalar(form: Form, spec: OperandSpec, want: str, operand: Operand, names: N
     if isinstance(operand, Symbol):
         return _symbol(form, want, operand, names)
     return f"{_text(operand)} can't stand here: {_article(want)} is wanted"
+
+
+def _marked(form: Form, spec: OperandSpec, operand: Selected | Negated, names: Names) -> str:
+    """A register with a selector or a sign."""
+    if isinstance(operand, Negated):
+        if not spec.minus:
+            return f"{_text(operand)}: no register can be negated here"
+        operand = operand.operand
+    if isinstance(operand, Selected):
+        known = SELECTORS.get(spec.part, ())
+        if operand.selector not in known:
+            known_words = f".{known[0]} to .{known[-1]}" if known else "no selector"
+            return f"{_text(operand)}: {known_words} can stand here"
+        operand = operand.reg
+    return _register(form, spec, spec.type, operand.name, names)
 
 
 def _article(want: str) -> str:

@@ -18,6 +18,7 @@ from .agree import undeclared, wrong
 from .body import operand_spans
 from .calls import wrong_call
 from .isa import Form, OperandSpec, form
+from .isa.selectors import marked
 from .parser import parse
 from .printer import print_module, print_operand
 from .scope import Names
@@ -211,9 +212,13 @@ class _Checker:
         if not signatures:
             yield self._error(_count(found, len(i.operands)), i.pos, place=self._opcode_place(i))
             return
-        tried = [list(self._operands(found, specs, i.operands)) for specs in signatures]
-        for index, reason in min(tried, key=len):
+        tried = [(list(self._operands(found, s, i.operands)), s) for s in signatures]
+        reasons, specs = min(tried, key=lambda one: len(one[0]))
+        for index, reason in reasons:
             yield self._error(reason, i.pos, index)
+        if found.marks and found.row.where and not reasons:
+            if reason := found.row.where(marked(found, specs, i.operands)):
+                yield self._error(reason, i.pos)
 
     def _guard(self, reg: Reg) -> str:
         found = self.names.register(reg.name)

@@ -12,7 +12,19 @@ import re
 
 from .constants import constant, constant_integer
 from .lexer import NAME, Cursor
-from .tree import Address, Imm, Not, Operand, Pair, Reg, Sink, Symbol, Vector
+from .tree import (
+    Address,
+    Imm,
+    Negated,
+    Not,
+    Operand,
+    Pair,
+    Reg,
+    Selected,
+    Sink,
+    Symbol,
+    Vector,
+)
 
 _REGISTER = re.compile(r"\s*(%[\w$]++(?:\.\w++)?+)\s*", re.ASCII)
 _ADDRESS = re.compile(r"\s*\[\s*(%[\w$]++)\s*(?:\+\s*(-?(?:0|[1-9]\d{0,18})))?\s*\]\s*", re.ASCII)
@@ -20,6 +32,7 @@ _VECTOR = re.compile(r"\s*\{([\s%\w$.,]*+)\}\s*", re.ASCII)
 _TOP_LEVEL = re.compile(r"(?:[^,{}\[\]]|\{[^{}]*+\}|\[[^\[\]]*+\])++")
 _FAMILY = re.compile(r"(.*?)(0|[1-9]\d{0,8})", re.ASCII)
 _PLAIN_NAME = re.compile(NAME, re.ASCII)
+_SELECTOR = re.compile(r"[bh]\d+", re.ASCII)
 _SINK = Sink()
 
 
@@ -70,7 +83,7 @@ class Operands(dict[str, Operand]):
     def __missing__(self, text: str) -> Operand:
         register = _REGISTER.fullmatch(text)
         if register:
-            self[text] = found = Reg(register[1])
+            self[text] = found = _register(register[1])
             return found
         address = _ADDRESS.fullmatch(text)
         if address:
@@ -115,8 +128,8 @@ class Operands(dict[str, Operand]):
             return self._address(cursor)
         if value == "{":
             return Vector(self.items(cursor, "{", "}"))
-        if value == "!":
-            return self._negated(cursor)
+        if value in ("!", "-"):
+            return self._changed(cursor)
         if cursor.kind in ("int", "float") or value in ("-", "~", "(", "+"):
             return constant(cursor)
         cursor.fail(f"expected an operand, not {cursor.what()}")
@@ -139,7 +152,7 @@ class Operands(dict[str, Operand]):
         return tuple(found)
 
     def _named(self, cursor: Cursor) -> Operand:
-        first = self._name(cursor)
+        first = self._part(cursor, self._name(cursor))
         if cursor.value == "|":
             cursor.advance()
             if cursor.kind != "word":
@@ -163,16 +176,27 @@ class Operands(dict[str, Operand]):
             cursor.fail(f"{cursor.value!r} is neither a register nor a name")
         return Symbol(cursor.advance())
 
-    def _negated(self, cursor: Cursor) -> Operand:
+    def _changed(self, cursor: Cursor) -> Operand:
+        """``!p``, ``-%r1.b0`` or a constant."""
         start = cursor.start
-        cursor.advance()
-        if cursor.kind == "word":
-            register = self._name(cursor)
-            if not isinstance(register, Reg):
-                cursor.fail("'!' needs a predicate register", start)
-            return Not(register)
-        cursor.seek(start)
-        return constant(cursor)
+        sign = cursor.advance()
+        if cursor.kind != "word":
+            cursor.seek(start)
+            return constant(cursor)
+        register = self._part(cursor, self._name(cursor))
+        if sign == "-" and isinstance(register, Reg | Selected):
+            return Negated(register)
+        if sign == "-" or not isinstance(register, Reg):
+            cursor.fail(f"{sign!r} needs a {'predicate ' * (sign == '!')}register", start)
+        return Not(register)
+
+    def _part(self, cursor: Cursor, named: Reg | Symbol | Sink) -> Reg | Selected | Symbol | Sink:
+        """With the selector that follows a register, at once or after space."""
+        if not isinstance(named, Reg):
+            return named
+        if cursor.kind == "directive" and _SELECTOR.fullmatch(cursor.value[1:]):
+            return Selected(named, cursor.advance()[1:])
+        return _register(named.name)
 
     def _address(self, cursor: Cursor) -> Address:
         cursor.expect("[")
@@ -202,3 +226,9 @@ class Operands(dict[str, Operand]):
             cursor.fail("an offset can only be added", hint="write +-4 for 4 bytes before")
         cursor.expect("+")
         return constant_integer(cursor, "a byte offset")
+
+
+def _register(text: str) -> Reg | Selected:
+    """``%r1``, ``%v.x`` or ``%r1.b0``."""
+    base, _, selector = text.partition(".")
+    return Selected(Reg(base), selector) if _SELECTOR.fullmatch(selector) else Reg(text)

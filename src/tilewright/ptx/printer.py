@@ -25,12 +25,14 @@ from .tree import (
     Loc,
     Masked,
     Module,
+    Negated,
     Not,
     Operand,
     Pair,
     Reg,
     RegDecl,
     Section,
+    Selected,
     Sink,
     Statement,
     Symbol,
@@ -107,6 +109,8 @@ _OPERANDS: dict[type, Callable[[Any], str]] = {
     Vector: lambda v: f"{{{_list(v.items)}}}",
     Pair: lambda p: f"{print_operand(p.first)}|{print_operand(p.second)}",
     Not: lambda n: f"!{print_operand(n.operand)}",
+    Selected: lambda s: f"{s.reg.name}.{s.selector}",
+    Negated: lambda n: f"-{print_operand(n.operand)}",
     Sink: lambda _: "_",
 }
 

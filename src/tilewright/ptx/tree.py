@@ -100,11 +100,28 @@ class Not:
 
 
 @dataclass(frozen=True, slots=True)
+class Selected:
+    """``%r1.b3``, ``%r1.h10``: the bytes or halves of a register that a video instruction takes, or
+    writes.
+    """
+
+    reg: Reg
+    selector: str
+
+
+@dataclass(frozen=True, slots=True)
+class Negated:
+    """``-%r1``, ``-%r1.b3``: an operand of ``vmad``."""
+
+    operand: Union[Reg, Selected]
+
+
+@dataclass(frozen=True, slots=True)
 class Sink:
     """``_``: a result that nobody wants."""
 
 
-Operand = Union[Reg, Imm, FloatImm, Symbol, Address, Vector, Pair, Not, Sink]
+Operand = Union[Reg, Imm, FloatImm, Symbol, Address, Vector, Pair, Not, Selected, Negated, Sink]
 
 # --- statements -------------------------------------------------------------------------------
 

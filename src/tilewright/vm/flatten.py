@@ -16,6 +16,7 @@ from ..errors import Place, PtxCheckError, UnknownInstruction
 from ..ptx import abi, tree
 from ..ptx.externs import EXTERNS
 from ..ptx.isa import Form, OperandSpec, form
+from ..ptx.isa.selectors import marked
 from ..ptx.specials import WARP_SIZE, special
 from ..ptx.types import bits, kind
 from .activation import Apart
@@ -237,6 +238,7 @@ class Flattener:
         specs = f.signature(s.operands, lambda o: self.is_predicate(o, scope))
         if specs is None:
             raise self.error(f"{s.opcode} does not take {len(s.operands)} operands", s.pos)
+        f = marked(f, specs, s.operands)
         pairs = [(p, self.argument(p, o, scope, s.pos)) for p, o in _spread(specs, s.operands)]
         dests = tuple(p for p in pairs if p[0].dest)
         sources = tuple(p for p in pairs if not p[0].dest or p[0].both)
@@ -320,6 +322,10 @@ class Flattener:
         return meaning
 
     def argument(self, spec: OperandSpec, o: tree.Operand, scope: Scope, pos: int) -> Arg:
+        if isinstance(o, tree.Negated):  # as the form says, and which part
+            o = o.operand
+        if isinstance(o, tree.Selected):
+            o = o.reg
         if isinstance(o, tree.Reg | tree.Symbol):
             offset = o.offset if isinstance(o, tree.Symbol) else 0
             found = self.lookup(o.name, scope, pos)

@@ -30,6 +30,7 @@ from . import (
     stack,
     stochastic,
     tensor,
+    video,
     warpgroup,
 )
 from .row import ROWS, Form, Row, form
@@ -66,5 +67,6 @@ __all__ = [
     "stack",
     "stochastic",
     "tensor",
+    "video",
     "warpgroup",
 ]

@@ -278,23 +278,3 @@ def dp2a(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
     """``c`` plus the dot product of two 16-bit values and two bytes, the lower or upper."""
     four = _parts(m, f.B, b, 8)
     return _dot(m, _parts(m, f.A, a, 16), four[:2] if f.half == "lo" else four[2:], c)
-
-
-@row(
-    "vabsdiff4.{D}.{A}.{B}[.add]",
-    "d:D = a:A(), b:B(), c:D()",
-    D="u32 s32",
-    A="u32 s32",
-    B="u32 s32",
-    ptx="3.0",
-    target="sm_30",
-)
-def vabsdiff4(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
-    """Absolute differences of four bytes, packed; with ``.add``, ``c`` plus their sum."""
-    pairs = zip(_parts(m, f.A, a, 8), _parts(m, f.B, b, 8), strict=True)
-    distances = [_distance(m, x, y, True) for x, y in pairs]
-    if not f.add:
-        return m.join(*(m.trunc(x, 8) for x in distances))
-    for x in distances:
-        c = m.add(c, x)
-    return c

@@ -34,6 +34,7 @@ Operands, in order, destinations before the ``=``, alternatives between `` / ``:
                 these; ``c:b32()``: no immediate
     c:T?        optional; ``c:u32@7.8/sm_90?``: one that needs more than the rest
     _:sink      a destination that must be ``_``
+    -a:T.part   a register that may be negated, with one of the ``SELECTORS`` of that name
 
 Effects are words: ``branch``, ``call``, ``exit``, ``barrier``, ``convergent`` (waits for the
 lanes of its member mask), ``waits`` (is tried again until something has happened), ``memory``,
@@ -225,6 +226,11 @@ class Form:
     def dated(self) -> bool:
         """Whether some operand needs more than the form itself."""
         return any(spec.needs for specs in self.signatures for spec in specs)
+
+    @cached_property
+    def marks(self) -> bool:
+        """Whether selectors or signs may stand at operands."""
+        return any(spec.part or spec.minus for specs in self.signatures for spec in specs)
 
     @property
     def until(self) -> str:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from .row import Form
 
 _SPEC = re.compile(
-    r"(?P<open>\[)?(?P<both>\+)?(?P<name>\w+):(?P<double>2)?(?P<type>\w*)"
+    r"(?P<open>\[)?(?P<both>\+)?(?P<minus>-)?(?P<name>\w+):(?P<double>2)?(?P<type>\w*)"
+    r"(?:\.(?P<part>\w+))?"
     r"(?P<allowed>(?:\([-.:\d ]*\))*)(?:\*(?P<count>\w+))?(?P<close>\])?"
     r"(?:@(?P<ptx>[\d.]+)/(?P<target>\w+))?(?P<opt>\?)?$"
 )
@@ -71,12 +72,15 @@ class OperandSpec:
     both: bool = False  # a destination that is read too
     needs: tuple[str, str] | None = None  # PTX version and target, beyond the form's
     braces: bool = False  # a scalar that may also be written {x}
+    part: str = ""  # which selectors may follow it (``selectors.SELECTORS``)
+    minus: bool = False  # a register that may be negated
 
     def __str__(self) -> str:
         if self.kind == "map":
             return f"[{self.name}, {{{self.count} x {self.type}}}]"
         known = {"address": f"[{self.name}]", "sink": "_"}
         text = known.get(self.kind, f"{self.name}:{self.type or self.kind}")
+        text = f"{'-' * self.minus}{text}{'.' * bool(self.part)}{self.part}"
         text += "".join(f"({values})" for values in self.allowed)
         count = f"*{self.count}" if self.count and not self.allowed else ""
         return text + count + ("?" if self.optional else "")
@@ -123,8 +127,9 @@ def _spec(f: Form, m: re.Match[str], dest: bool, second: bool) -> OperandSpec:
     needs = (m["ptx"], m["target"]) if m["ptx"] else None
     both, braces = bool(m["both"]), bool(m["count"]) and not count
     return OperandSpec(
-        name, "reg", type_, count, "", optional, dest, second, allowed, both, needs, braces
-    )
+        name, "reg", type_, count, "", optional, dest, second, allowed, both, needs, braces,
+        m["part"] or "", bool(m["minus"]),
+    )  # fmt: skip
 
 
 def _count(f: Form, word: str | None) -> int:

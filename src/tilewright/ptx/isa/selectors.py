@@ -1,0 +1,42 @@
+"""Selectors: which bytes or halves of a register a video instruction takes or writes.
+
+They stand at operands (``%r1.b3``), and a sign may (``-%r1``). ``marked`` hands both to the meaning
+as choices of the form, under the manual's names: ``f.asel``, ``f.dsel``, ``f.aneg``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ..tree import Negated, Operand, Selected
+from .row import Form
+from .spec import OperandSpec
+
+#: By the word in a row: one part of a register; two halves or four bytes of two registers, the
+#: highest first (ptxas takes ``.b1024`` for something else); the halves or bytes that are written.
+SELECTORS = {
+    "part": tuple("b0 b1 b2 b3 h0 h1".split()),
+    "halves": tuple(f"h{a}{b}" for a in range(4) for b in range(4)),
+    "bytes": tuple(f"b{n:04o}" for n in range(8**4) if n != 0o1024),
+    "mask2": tuple("h0 h1 h10".split()),
+    "mask4": tuple(
+        "b" + "".join(str(i) for i in (3, 2, 1, 0) if mask >> i & 1) for mask in range(1, 16)
+    ),
+}
+
+
+def marked(f: Form, specs: Sequence[OperandSpec], operands: Sequence[Operand]) -> Form:
+    """The form with what stands at these operands: ``asel`` ``b3``, ``aneg`` ``-``."""
+    if not f.marks:
+        return f
+    return replace(f, chosen={**f.chosen, **dict(_marks(specs, operands))})
+
+
+def _marks(specs: Sequence[OperandSpec], operands: Sequence[Operand]) -> Iterator[tuple[str, str]]:
+    for spec, operand in zip(specs, operands, strict=False):
+        if isinstance(operand, Negated):
+            yield f"{spec.name}neg", "-"
+            operand = operand.operand
+        if isinstance(operand, Selected):
+            yield f"{spec.name}sel", operand.selector
