@@ -7,6 +7,7 @@ the meaning here. It computes in 64 bits, as the manual does in 33 or more, exce
 - A saturated part of a register is the smaller of the limit and the result as an unsigned number:
   what is negative becomes the limit. Shifts saturate to all 32 bits, parts or not.
 - u32 results of ``vadd``, ``vsub``, ``vabsdiff``, ``vmin`` and ``vmax`` saturate at 0 alone.
+- ``d.h1`` gets the upper half of the result, not the lower.
 - Shifts saturate what is left of 34 bits.
 - ``.min`` and ``.max`` take the results of ``vadd`` and ``vsub``, and what shifts saturated, as 32
   bits, signed.
@@ -72,11 +73,14 @@ def _ended(m: Primitives, f: Form, type_: str, wide: Value, c: Value) -> Value:
         return m.add(m.trunc(wide, 32), c)
     if f.op:
         wide = extreme(m, f.op, wide, _part(m, type_, c, ""), signed(type_))
-    if not f.dsel:
-        return m.trunc(wide, 32)
-    width = _width(f.dsel)
+    made = m.trunc(wide, 32)
+    return _placed(m, f.dsel, made, c) if f.dsel else made
+
+
+def _placed(m: Primitives, place: str, made: Value, c: Value) -> Value:
+    width, index = _width(place), int(place[1])
     parts = list(m.split(c, width))
-    parts[int(f.dsel[1])] = m.trunc(wide, width)
+    parts[index] = m.split(made, width)[index if place == "h1" else 0]
     return m.join(*parts)
 
 
