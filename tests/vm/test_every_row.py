@@ -28,8 +28,8 @@ IMMEDIATE = 0x96  # of lop3: a xor b xor c
 
 
 def plain(f: Form) -> bool:
-    """Whether it has results, neither touches memory nor steers, and runs."""
-    if awaited(f.row.meaning):
+    """Whether it has results, neither touches memory nor steers, and runs on a target of today."""
+    if awaited(f.row.meaning) or f.row.gone:
         return False
     return not f.effects - {"relaxed", "pack"} and any(s.dest for s in f.signatures[0])
 
@@ -134,7 +134,9 @@ def batches() -> dict[tuple[str, str, str], list[str]]:
     """Opcodes that need the same version and target, from sm_90 on, some twenty at a time."""
     groups: dict[tuple[str, str], list[str]] = {}
     for opcode in OPCODES:
-        (major, minor), target = lowest({("7.8", "sm_90"), *form(opcode).needs()})
+        operands_ = (spec.needs for specs in form(opcode).signatures for spec in specs)
+        needs = {("7.8", "sm_90"), *form(opcode).needs(), *filter(None, operands_)}
+        (major, minor), target = lowest(needs)
         groups.setdefault((f"{major}.{minor}", target.name), []).append(opcode)
     return {
         (group[i], *key): group[i : i + BATCH]

@@ -17,7 +17,7 @@ from .isa.selectors import SELECTORS
 from .isa.spec import Allowed
 from .printer import print_operand
 from .scope import Names, Register
-from .specials import READERS, WARP_SIZE, special
+from .specials import READERS, SPECIALS, WARP_SIZE, special, special_vector
 from .tree import (
     Address,
     Directive,
@@ -204,7 +204,7 @@ def _typed(form: Form, want: str, name: str, found: Register) -> str:
 
 
 def _special(form: Form, spec: OperandSpec, want: str, name: str, names: Names) -> str:
-    row = special(name)
+    row = SPECIALS[name] if spec.count and special_vector(name) else special(name)
     if row is None:
         return _unknown("register", name, names)
     if spec.dest:
@@ -246,6 +246,8 @@ def _vector(form: Form, spec: OperandSpec, operand: Operand, names: Names) -> st
         found = names.register(operand.name)
         if found is not None and found.vector == spec.count > 1:
             return _typed(form, spec.type, operand.name, found)
+        if found is None and special_vector(operand.name) == spec.count > 1:
+            return _special(form, spec, spec.type, operand.name, names)
     if not isinstance(operand, Vector):
         return next(
             undeclared(operand, names), f"{_text(operand)}: a vector of {spec.count} is wanted"

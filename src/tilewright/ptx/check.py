@@ -190,7 +190,7 @@ class _Checker:
         what = opcode or (f".{name}" if isinstance(statement, Directive) else name)
         reason = _needs.problem(what, wanted, self.module.version, self.target)
         if opcode and not reason:
-            reason = _needs.gone(opcode, self.module.version)
+            reason = _needs.gone(opcode, self.module.version, self.target)
         if reason:
             self.outdated.add(opcode or name)
             yield self._error(reason, statement.pos)

@@ -170,10 +170,15 @@ def problem(what: str, wanted: Iterable[Need], version: Version, target: Target 
     return ""
 
 
-def gone(opcode: str, version: Version) -> str:
-    """Why an opcode can't be used any more with this ``.version``, or an empty string."""
-    until = form(opcode).until
+def gone(opcode: str, version: Version, target: Target | None) -> str:
+    """Why an opcode can't be used any more with this ``.version`` and ``.target``, or an empty
+    string.
+    """
+    found = form(opcode)
+    until, first = found.row.gone or (found.until, "")
     if not until or version < parse_version(until):
+        return ""
+    if first and target and not target.runs(first):
         return ""
     return f"{opcode} is gone since .version {until}, the module says {_dotted(version)}"
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 WARP_SIZE = "WARP_SZ"
 READERS = ("mov", "cvt")
+AXES = "xyzw"  # a vector's components; r, g, b, a are others for them
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,9 @@ def component(name: str) -> tuple[str, int | None]:
     base, dot, letter = name.partition(".")
     if not dot:
         return base, None
-    return base, {"x": 0, "y": 1, "z": 2, "w": 3, "r": 0, "g": 1, "b": 2, "a": 3}.get(letter, -1)
+    return base, {letter: i for names in (AXES, "rgba") for i, letter in enumerate(names)}.get(
+        letter, -1
+    )
 
 
 def special(name: str) -> Special | None:
@@ -81,3 +84,9 @@ def special(name: str) -> Special | None:
     if row is None or (index is None) != (row.vector == 1):
         return None
     return row if index is None or 0 <= index < row.vector else None
+
+
+def special_vector(name: str) -> int:
+    """How many components a special register has that is named as a whole (``%tid``); else 0."""
+    row = SPECIALS.get(name)
+    return row.vector if row and row.vector > 1 else 0

@@ -17,7 +17,7 @@ from ..ptx import abi, tree
 from ..ptx.externs import EXTERNS
 from ..ptx.isa import Form, OperandSpec, form
 from ..ptx.isa.selectors import marked
-from ..ptx.specials import WARP_SIZE, special
+from ..ptx.specials import AXES, WARP_SIZE, component, special, special_vector
 from ..ptx.types import bits, kind
 from .activation import Apart
 from .callgraph import CallGraph, code_addresses, reached
@@ -220,7 +220,7 @@ class Flattener:
 
     def register(self, name: str, d: tree.RegDecl) -> Reg | Vec:
         if d.vector > 1:
-            return Vec(tuple(self.one(f"{name}.{c}", d.type) for c in "xyzw"[: d.vector]))
+            return Vec(tuple(self.one(f"{name}.{c}", d.type) for c in AXES[: d.vector]))
         return self.one(name, d.type)
 
     def one(self, name: str, type_: str) -> Reg:
@@ -306,19 +306,21 @@ class Flattener:
 
     def lookup(self, name: str, scope: Scope, pos: int) -> Any:
         """What a name means here."""
-        base, _, component = name.partition(".")
+        base, index = component(name)
         found = scope.find(base)
         if found is None:
+            if vector := special_vector(name):
+                return Vec(tuple(Special(f"{base}.{c}") for c in AXES[:vector]))
             if special(name):
-                return Special(name)
+                return Special(base if index is None else f"{base}.{AXES[index]}")
             if name == WARP_SIZE:
                 return Const(32)
             raise self.error(f"{name} is not declared", pos)
         home, meaning = found
         if isinstance(meaning, _Family):
             meaning = home.names[base] = self.register(base, meaning.declared)
-        if component and isinstance(meaning, Vec):
-            return meaning.items["xyzw".index(component)]
+        if index is not None and isinstance(meaning, Vec):
+            return meaning.items[index]
         return meaning
 
     def argument(self, spec: OperandSpec, o: tree.Operand, scope: Scope, pos: int) -> Arg:

@@ -79,13 +79,20 @@ def _set_operands(f: Form) -> str:
 
 
 INT_RESULT = dict.fromkeys(("u16", "s16", "u32", "s32"), ("6.5", "sm_53"))
-SET: Options = {"bool": BOOL, "D": "u32 s32 f32"}
+SET: Options = {
+    "bool": BOOL, "D": "u32 s32 f32 f16 bf16",
+    "needs": {"D=f16": ("4.2", "sm_53"), "D=bf16": ("7.8", "sm_90")},
+}  # fmt: skip
+
+
+def _no_ftz(f: Form) -> str:
+    return ".ftz does not go with .bf16" if f.ftz and f.D == "bf16" else ""
 
 
 @row("set.{cmp}[.{bool}].{D}.{A}", _set_operands, cmp=EQUALITY, A="b16 b32 b64", **SET)
 @row("set.{cmp}[.{bool}].{D}.{A}", _set_operands, cmp=SIGNED, A="s16 s32 s64", **SET)
 @row("set.{cmp}[.{bool}].{D}.{A}", _set_operands, cmp=UNSIGNED, A="u16 u32 u64", **SET)
-@row("set.{cmp}[.{bool}][.ftz].{D}.{A}", _set_operands, cmp=FLOAT, A="f32", **SET)
+@row("set.{cmp}[.{bool}][.ftz].{D}.{A}", _set_operands, cmp=FLOAT, A="f32", where=_no_ftz, **SET)
 @row("set.{cmp}[.{bool}].{D}.{A}", _set_operands, cmp=FLOAT, A="f64", target="sm_13", **SET)
 @row(
     "set.{cmp}[.{bool}][.ftz].{D}.{A}",
@@ -97,6 +104,7 @@ SET: Options = {"bool": BOOL, "D": "u32 s32 f32"}
     needs=INT_RESULT,
     **HALF,
 )
+@row("set.{cmp}[.{bool}].{D}.{A}", _set_operands, cmp=FLOAT, A="f16", bool=BOOL, D="bf16", **BHALF)
 @row(
     "set.{cmp}[.{bool}].{D}.{A}",
     _set_operands,

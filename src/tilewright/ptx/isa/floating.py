@@ -10,6 +10,8 @@ operands round (into the order of their loads), and so which of two NaNs comes.
 
 from __future__ import annotations
 
+from functools import reduce
+
 from .compose import FORMATS, arithmetic, canonical, fextreme, flip_sign, flush, hand_on, magnitude
 from .primitives import Primitives, Value
 from .row import Form, Options, row
@@ -98,8 +100,26 @@ MIN_MAX = {"NaN": ("7.0", "sm_80")}
 XORSIGN: Options = {"ptx": "7.2", "target": "sm_86"}
 
 
-@row("min[.ftz][.NaN].{T}", "d:T = a:T, b:T", T="f32", needs=MIN_MAX)
-@row("max[.ftz][.NaN].{T}", "d:T = a:T, b:T", T="f32", needs=MIN_MAX)
+MIN_MAX_F32 = "d:T = a:T, b:T / d:T = a:T, b:T, c:T@8.8/sm_100"
+THREE: Options = {"T": "f32", "ptx": "8.8", "target": "sm_100"}
+
+
+@row("min[.ftz][.NaN].{T}", MIN_MAX_F32, T="f32", needs=MIN_MAX)
+@row("max[.ftz][.NaN].{T}", MIN_MAX_F32, T="f32", needs=MIN_MAX)
+@row("min[.ftz][.NaN].abs.{T}", "d:T = a:T, b:T, c:T", **THREE)
+@row("max[.ftz][.NaN].abs.{T}", "d:T = a:T, b:T, c:T", **THREE)
+def min_max_f32(m: Primitives, f: Form, *values: Value) -> Value:
+    """The smallest or largest of two or three, −0 below +0; a NaN loses to a number, with ``.NaN``
+    it wins. ``.abs`` compares magnitudes, and gives one.
+    """
+
+    def one(fmt: str, *parts: Value) -> Value:
+        first, *others = (magnitude(m, fmt, p) for p in parts) if f.abs else parts
+        return reduce(lambda x, y: fextreme(m, fmt, f.mnemonic, x, y, bool(f.NaN)), others, first)
+
+    return arithmetic(m, f, one, *values)
+
+
 @row("min.{T}", "d:T = a:T, b:T", T="f64", target="sm_13")
 @row("max.{T}", "d:T = a:T, b:T", T="f64", target="sm_13")
 @row("min[.ftz][.NaN].xorsign.abs.{T}", "d:T = a:T, b:T", T="f32", **XORSIGN)

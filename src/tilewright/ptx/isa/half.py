@@ -5,7 +5,7 @@ All of it rounds to nearest even, once. f16 may flush (``.ftz``) and saturate; b
 
 from __future__ import annotations
 
-from .compose import arithmetic, canonical, each, flip_sign, flush, magnitude
+from .compose import FORMATS, arithmetic, canonical, each, flip_sign, flush, magnitude
 from .floating import fextreme_form, mode
 from .primitives import Primitives, Value
 from .row import Form, Options, row
@@ -43,6 +43,21 @@ def mul(m: Primitives, f: Form, a: Value, b: Value) -> Value:
 def fma(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
     """Product plus ``c``, rounded once; ``.relu`` makes a negative result +0."""
     return arithmetic(m, f, lambda fmt, x, y, z: m.fma(fmt, x, y, z), a, b, c, product=True)
+
+
+@row("fma.rn.oob[.sat].{T}", "d:T = a:T, b:T, c:T", T=F16, ptx="8.1", target="sm_90")
+@row("fma.rn.oob[.relu].{T}", "d:T = a:T, b:T, c:T", T=f"{F16} {BF16}", ptx="8.1", target="sm_90")
+def fma_oob(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
+    """``fma``, but +0 where a factor is the NaN that tensor copies fill with
+    (``NAN_REQUEST_ZERO_FMA``). Published, not verified.
+    """
+
+    def one(fmt: str, x: Value, y: Value, z: Value) -> Value:
+        nan, zero = m.const(16, FORMATS[fmt].nan), m.const(16, 0)
+        outside = m.or_(m.cmp("eq", x, nan), m.cmp("eq", y, nan))
+        return m.select(outside, zero, m.fma(fmt, x, y, z))
+
+    return arithmetic(m, f, one, a, b, c)
 
 
 @row("neg[.ftz].{T}", "d:T = a:T", T=F16, ptx="6.0", target="sm_53")

@@ -9,14 +9,19 @@ from collections.abc import Callable
 
 from .compose import ALL_ONES, FORMATS, extreme, fextreme, magnitude, signed
 from .primitives import Primitives, Value
-from .row import Form, Options, row
+from .row import Form, Need, Options, row
 
 VOLTA: Options = {"ptx": "6.0", "target": "sm_70", "effects": "convergent"}
+OLD: Need = ("6.4", "sm_70")  # what has no .sync is gone there
 KEPLER: Options = {"ptx": "6.0", "target": "sm_30", "effects": "convergent"}
 
 
-def _present(m: Primitives, members: Value) -> Value:
-    """Wait for the members; then the mask of those that are here."""
+def _present(m: Primitives, members: Value | None) -> Value:
+    """Wait for the members; then the mask of those that are here. Old forms have no members: who
+    runs now takes part.
+    """
+    if members is None:
+        return m.active()
     m.convergent(members)
     return m.and_(members, m.active())
 
@@ -27,13 +32,17 @@ def _present(m: Primitives, members: Value) -> Value:
     mode="up down bfly idx",
     **KEPLER,
 )
+@row(
+    "shfl.{mode}.b32", "d:b32|p:pred? = a:b32, b:b32, c:b32", mode="up down bfly idx",
+    ptx="3.0", target="sm_30", gone=OLD,
+)  # fmt: skip
 def shfl(
-    m: Primitives, f: Form, a: Value, b: Value, c: Value, members: Value
+    m: Primitives, f: Form, a: Value, b: Value, c: Value, members: Value | None = None
 ) -> tuple[Value, Value]:
     """``a`` of another lane of the segment; ``p`` says whether that lane was in range, else it is
     one's own.
     """
-    m.convergent(members)
+    _present(m, members)
     lane, five = m.lane(), m.const(32, 31)
     segment = m.and_(m.lshr(c, m.const(32, 8)), five)
     inside = m.not_(segment)
@@ -52,7 +61,8 @@ def shfl(
 
 
 @row("vote.sync.{mode}.pred", "d:pred = a:pred, members:b32", mode="all any uni", **KEPLER)
-def vote(m: Primitives, f: Form, a: Value, members: Value) -> Value:
+@row("vote.{mode}.pred", "d:pred = a:pred", mode="all any uni", ptx="1.2", target="sm_12", gone=OLD)
+def vote(m: Primitives, f: Form, a: Value, members: Value | None = None) -> Value:
     """Does the predicate hold in all, in any, or equally in all the members?"""
     here, zero = _present(m, members), m.const(32, 0)
     holds = m.and_(m.ballot(a), here)
@@ -63,10 +73,10 @@ def vote(m: Primitives, f: Form, a: Value, members: Value) -> Value:
 
 
 @row("vote.sync.ballot.b32", "d:b32 = a:pred, members:b32", **KEPLER)
-def ballot(m: Primitives, f: Form, a: Value, members: Value) -> Value:
+@row("vote.ballot.b32", "d:b32 = a:pred", ptx="2.0", target="sm_20", gone=OLD)
+def ballot(m: Primitives, f: Form, a: Value, members: Value | None = None) -> Value:
     """The members' predicates, a bit for each lane."""
-    m.convergent(members)
-    return m.and_(m.ballot(a), members)
+    return m.and_(m.ballot(a), _present(m, members))
 
 
 @row("activemask.b32", "d:b32 =", ptx="6.2", target="sm_30")

@@ -264,9 +264,16 @@ def _mov_operands(f: Form) -> str:
 @row(
     "mov.{T}", _mov_operands, T="b16 b32 b64 b128", effects="pack", needs={"b128": ("8.3", "sm_70")}
 )
+@row(
+    "mov.{vec}.{T}",
+    "d:T*vec = a:T*vec",
+    vec="v2 v4",
+    T="b8 b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64",
+)
 def mov(m: Primitives, f: Form, a: Value | tuple[Value, ...]) -> Value:
     """A copy of a register, a special register, an immediate, or the address of a name.
 
     A vector may stand for either operand of a bit type; its parts, the lowest first, are the value.
+    ``.v2`` and ``.v4`` copy a vector, ``%tid`` and its kin among them.
     """
-    return m.join(*a) if isinstance(a, tuple) else a
+    return m.join(*a) if isinstance(a, tuple) and not f.vec else a

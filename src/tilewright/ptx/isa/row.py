@@ -103,6 +103,7 @@ class Row:
     effects: frozenset[str]
     where: Callable[[Form], str] | None
     lead: int = 0
+    gone: Need | None = None
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
@@ -290,20 +291,23 @@ def row(
     effects: str = "",
     where: Callable[[Form], str] | None = None,
     lead: int = 0,
+    gone: Need | None = None,
     **slots: str,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enter the decorated meaning into the table; the module's text explains the notation.
 
     ``effects`` are words (the module's text lists them). ``where`` returns the reason why a form is
-    not legal, or "". A meaning may carry several rows.
+    not legal, or "". Targets from ``gone[1]`` on have it no more from version ``gone[0]`` on. A
+    meaning may carry several rows.
     """
 
     def enter(meaning: Callable[..., Any]) -> Callable[..., Any]:
         mnemonic = syntax.partition(".")[0].partition("[")[0]
         words = frozenset(effects.split())
         new = Row(
-            mnemonic, syntax, slots, operands, meaning, ptx, target, needs or {}, words, where, lead
-        )
+            mnemonic, syntax, slots, operands, meaning, ptx, target, needs or {}, words, where,
+            lead, gone,
+        )  # fmt: skip
         ROWS.setdefault(mnemonic, []).append(new)
         return meaning
 
@@ -356,9 +360,7 @@ def form(opcode: str) -> Form:
     found = find(opcode)
     if found is None:
         reasons = dict.fromkeys(f": {why}" for why in _reasons(opcode))
-        raise UnknownInstruction(
-            f"no instruction {opcode!r}{''.join(reasons)}", hint=_near(opcode)
-        )
+        raise UnknownInstruction(f"no instruction {opcode!r}{''.join(reasons)}", hint=_near(opcode))
     return found
 
 

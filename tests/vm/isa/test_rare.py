@@ -1,0 +1,97 @@
+"""Forms that compilers seldom write: three-way minima, vectors moved whole, ``set`` to halves, and
+what PTX had before ``.sync``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simt import both, kernel, load, store, zeros
+from tilewright import ptx
+
+RNG = np.random.default_rng(11)
+NAN, NZERO = np.float32(np.nan), np.float32(-0.0)
+
+
+@pytest.mark.parametrize("op", ["min", "max"])
+@pytest.mark.parametrize("nan", ["", ".NaN"])
+@pytest.mark.parametrize("magnitude", ["", ".abs"])
+def test_the_least_and_largest_of_three(op, nan, magnitude):
+    special = np.array([0, NZERO, NAN, np.inf, -np.inf, 1e-40, -1e-40, 1, -3], np.float32)
+    a, b, c = (RNG.permutation(np.resize(special, 128)) for _ in range(3))
+    text = kernel(
+        f"""{load("%f1", "f32")} {load("%f2", "f32", "%a2")} {load("%f3", "f32", "%a3")}
+      {op}{nan}{magnitude}.f32 %f4, %f1, %f2, %f3; {store("%f4", "f32")}""",
+        target="sm_100",
+    )
+    text = text.replace(".version 8.6", ".version 8.8")
+    out, *_ = both(text, [np.zeros(128, np.float32), a, b, c], arch="sm_100", block=128)
+    numpy = {("min", ""): np.fmin, ("max", ""): np.fmax, ("min", ".NaN"): np.minimum,
+             ("max", ".NaN"): np.maximum}[op, nan]  # fmt: skip
+    x, y, z = map(np.abs, (a, b, c)) if magnitude else (a, b, c)
+    np.testing.assert_array_equal(out, numpy(numpy(x, y), z))
+
+
+def test_a_factor_from_outside_the_tensor_makes_fma_zero():
+    outside, one, two = 0x7FFF, 0x3C00, 0x4000
+    cases = [(outside, one, two, 0), (one, outside, two, 0), (one, two, one, 0x4200),
+             (0x7E00, one, two, 0x7FFF), (one, one, 0xFC00, 0xFC00)]  # fmt: skip
+    body = ""
+    for i, (a, b, c, _) in enumerate(cases):
+        body += f"""mov.b16 %h1, {a}; mov.b16 %h2, {b}; mov.b16 %h3, {c};
+          fma.rn.oob.f16 %h4, %h1, %h2, %h3; st.global.b16 [%a0+{2 * i}], %h4;"""
+    (out,) = both(kernel(body), [np.zeros(len(cases), np.uint16)], block=1)
+    assert out.tolist() == [d for *_, d in cases]
+
+
+@pytest.mark.parametrize(("half", "one"), [("f16", 0x3C00), ("bf16", 0x3F80)])
+def test_set_gives_a_half_for_any_comparison(half, one):
+    a, b = (RNG.integers(-2, 3, 32).astype(np.int32).view(np.uint32) for _ in range(2))
+    body = f"""{load("%r2")} {load("%r3", base="%a2")}
+      set.lt.{half}.s32 %h0, %r2, %r3; set.lo.{half}.u32 %h1, %r2, %r3;
+      mov.b32 %r4, {{%h0, %h1}}; {store("%r4")}"""
+    out, *_ = both(kernel(body), [zeros(), a, b])
+    assert np.array_equal(out & 0xFFFF, (a.view(np.int32) < b.view(np.int32)) * np.uint32(one))
+    assert np.array_equal(out >> 16, (a < b) * np.uint32(one))
+
+
+def test_vectors_move_whole_and_their_parts_have_two_names():
+    """``%tid`` too; ``.r`` is ``.x``."""
+    body = """.reg .v4 .u32 v, w; .reg .v2 .b64 d; mov.v4.u32 v, %tid; mov.v4.u32 w, v;
+      mov.v2.b64 d, {%a0, %a1}; mov.u32 %r2, %tid.g; mad.lo.u32 %r3, w.y, 4, w.r;
+      mad.wide.u32 %rd1, %r3, 8, d.r; st.global.v2.u32 [%rd1], {w.x, %r2};"""
+    out, _ = both(kernel(body), [zeros(24), zeros(1)], block=(4, 3))
+    assert out.reshape(3, 4, 2).tolist() == [[[x, y] for x in range(4)] for y in range(3)]
+
+
+OLD = {
+    "shfl.down.b32 %r3|%p0, %r2, 3, 0x1F": "shfl.sync.down.b32 %r3|%p0, %r2, 3, 0x1F, -1",
+    "shfl.idx.b32 %r3|%p0, %r2, %t, 0x181F": "shfl.sync.idx.b32 %r3|%p0, %r2, %t, 0x181F, -1",
+    "vote.ballot.b32 %r3, %p1": "vote.sync.ballot.b32 %r3, %p1, -1",
+    "vote.any.pred %p0, !%p1": "vote.sync.any.pred %p0, !%p1, -1",
+}
+
+
+@pytest.mark.parametrize("old", OLD)
+def test_before_sync_all_lanes_that_run_took_part(old):
+    rest = f"selp.u32 %r4, 1, 0, %p0; shl.b32 %r4, %r4, 31; xor.b32 %r3, %r3, %r4; {store('%r3')}"
+    head = f"{load('%r2')} and.b32 %r5, %r2, 4; setp.ne.u32 %p1, %r5, 0; setp.ne.u32 %p0, %r5, 4; "
+    values = RNG.integers(0, 2**31, 32, np.uint32)
+    before, now = (
+        both(kernel(f"{head} mov.u32 %r3, 0; {how}; {rest}", target="sm_50"), [zeros(), values])[0]
+        for how in (old, OLD[old])
+    )
+    assert np.array_equal(before, now)
+
+
+def test_a_vote_before_sync_counts_the_lanes_of_its_branch():
+    body = f"""setp.lt.u32 %p0, %t, 5; mov.u32 %r2, 0; setp.ge.u32 %p1, %t, 0; @%p0 bra END;
+      vote.ballot.b32 %r2, %p1; END: {store("%r2")}"""
+    (out,) = both(kernel(body, target="sm_50"), [zeros()])
+    assert out.tolist() == [0] * 5 + [0xFFFFFFE0] * 27
+
+
+def test_newer_targets_have_it_no_more():
+    (error,) = ptx.problems(ptx.parse(kernel("vote.all.pred %p0, %p1;", target="sm_70")))
+    assert "vote.all.pred is gone since .version 6.4" in error.message
