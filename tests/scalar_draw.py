@@ -32,6 +32,11 @@ So is what ptxas 13.0 gets wrong, as its SASS shows:
 - ``mad.hi.sat.s32`` where its product is also made by another instruction: it doesn't saturate. So
   its operands, too, go through an ``xor``.
 - A guard on ``lop3`` with a predicate: its old value is taken from a register overwritten before.
+- A guard on ``vadd4.u32.u32.u32.add`` or ``vsub4`` of all bytes in order, which become two IDP.4A:
+  it vanishes.
+- A part of a register that two video instructions take, the first as signed, where a guarded
+  instruction between them overwrites a copy of the register: the second takes a part of what that
+  wrote. So old values, too, go through an ``xor``.
 """
 
 from __future__ import annotations
@@ -57,6 +62,9 @@ SIGN = {"f32": 1 << 31, "f64": 1 << 63}
 INFINITY = {"f32": 0x7F800000, "f64": 0x7FF0000000000000}
 NAN = {"f32": 0x7FFFFFFF, "f64": 0x7FF8000000000000}
 FULL = "0xFFFFFFFF"
+BYTES_SUMMED = re.compile(
+    r"v(add|sub)4\.u32\.u32\.u32\.add %r\d+(\.b3210)?, %r\d+(\.b3210)?, %r\d+(\.b7654)?, .*"
+)
 FOLDED_WRONGLY = {("bfe", "pos"), ("bfe", "len"), ("bfi", "pos"), ("bfi", "len"), ("slct", "c")}
 
 
@@ -131,14 +139,15 @@ class _Maker:
     def guarded(self, opcodes, lines, reads, writes) -> str:
         """The text; of some steps behind a guard, the results having a value before."""
         old = [self.old(name, writes) for name in writes]
-        if self.draw.chance(85) or any(map(unguarded, opcodes)) or None in old:
+        never = any(map(unguarded, opcodes)) or any(map(BYTES_SUMMED.fullmatch, lines))
+        if self.draw.chance(85) or never or None in old:
             return "\n".join(settled(opcodes, lines, writes))
         guard = self.draw.choice(self.there["p"])
         sign = "!" if self.draw.chance(30) else ""
-        movs = [f"mov.{untyped(n)} {n}, {o};" for n, o in zip(writes, old, strict=True)]
+        copies = [copied(*pair) for pair in zip(writes, old, strict=True)]
         reads += [guard, *old]
         lines = [f"@{sign}{guard} {line}" for line in lines]
-        return "\n".join(settled(opcodes, [*movs, *lines], writes))
+        return "\n".join(settled(opcodes, [*copies, *lines], writes))
 
     def old(self, name: str, writes: Sequence[str]) -> str | None:
         """A register that held as much before; None for what PTX can't copy."""
@@ -203,7 +212,7 @@ class Line:
     def hidden(self, name: str) -> str:
         """A register that holds the same, which ptxas doesn't know."""
         made = self.maker.new(name[1])
-        self.texts.append(f"xor.{untyped(name)} {made}, {name}, %zero_{name[1]};")
+        self.texts.append(copied(made, name))
         self.writes.append(made)
         return made
 
@@ -271,6 +280,13 @@ def each_once(opcode: str) -> bool:
     return least or f.mnemonic == "lop3"
 
 
+def copied(to: str, name: str) -> str:
+    """One register to another; ptxas doesn't know that an ``xor`` leaves the value as it is."""
+    if name[1] in "hrl":
+        return f"xor.{untyped(name)} {to}, {name}, %zero_{name[1]};"
+    return f"mov.{untyped(name)} {to}, {name};"
+
+
 def settled(opcodes: Sequence[str], lines: list[str], writes: Sequence[str]) -> list[str]:
     """The lines, such that make one NaN of every NaN whose payload ptxas may choose, and such after
     which ptxas knows of no result how it was made.
@@ -280,10 +296,7 @@ def settled(opcodes: Sequence[str], lines: list[str], writes: Sequence[str]) -> 
         kind = f"f{WIDTH[name[1]]}"
         made.append(f"testp.notanumber.{kind} %nan, {name};")
         made.append(f"selp.{untyped(name)} {name}, {NAN[kind]}, {name}, %nan;")
-    for name in writes:
-        if name[1] in "hrl":
-            made.append(f"xor.{untyped(name)} {name}, {name}, %zero_{name[1]};")
-    return made
+    return made + [copied(name, name) for name in writes if name[1] in "hrl"]
 
 
 @cache

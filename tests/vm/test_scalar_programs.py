@@ -18,6 +18,7 @@ from tilewright.target import Target
 from tilewright.vm.memory import Memory
 
 FAMILIES, MEMORY = families(), Memory()
+COPY = r"^(?:mov|xor)\.\w+ (%\w+), (%\w+)(?:, %zero_\w)?;$"
 
 
 def stepped(p: Program, words: np.ndarray) -> np.ndarray:
@@ -79,8 +80,17 @@ def test_a_guarded_copy_holds_what_was_there_before_the_step() -> None:
     """And so has a value: of registers that a step makes, none is another's old value."""
     for seed in range(150):
         for step in (s for s in program(seed, FAMILIES).steps if "@" in s.text):
-            for made, old in re.findall(r"^mov\.\w+ (%\w+), (%\w+);$", step.text, re.MULTILINE):
-                assert made not in step.writes or old not in step.writes
+            for made, old in re.findall(COPY, step.text, re.MULTILINE):
+                assert made == old or made not in step.writes or old not in step.writes
+
+
+def test_a_guard_that_ptxas_drops_is_not_drawn() -> None:
+    """Sums of all bytes in order have none; of others, some do."""
+    steps = program_of(["vadd4.u32.u32.u32.add"] * 400, 0).steps
+    lines = [line for step in steps for line in step.text.split("\n") if "vadd4" in line]
+    guarded = [line for line in lines if line.startswith("@")]
+    assert guarded and all(re.search(r"%r\d+\.b", line) for line in guarded)
+    assert any(not re.search(r"%r\d+\.b", line) for line in lines)
 
 
 @pytest.mark.parametrize("seed", range(40))
