@@ -4,7 +4,7 @@ which registers outlive a block and where they lie in the frame.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import or_
 
@@ -104,8 +104,18 @@ def strong(ops: Sequence[Op]) -> list[bool]:
 
 def cooperates(ops: Sequence[Op]) -> bool:
     """Whether it asks where the CTAs of a cooperative launch meet."""
-    names = (arg.name for op in ops for _, arg in op.sources if isinstance(arg, Special))
-    return any(name in MEETING for name in names)
+    return any(name in MEETING for name in _specials(ops))
+
+
+def reserves(ops: Sequence[Op]) -> bool:
+    """Whether it asks where the system's part of shared memory is, as cooperative groups of several
+    warps do.
+    """
+    return any(name.startswith("%reserved_smem") for name in _specials(ops))
+
+
+def _specials(ops: Sequence[Op]) -> Iterator[str]:
+    return (arg.name for op in ops for _, arg in op.sources if isinstance(arg, Special))
 
 
 def communicates(ops: Sequence[Op]) -> bool:

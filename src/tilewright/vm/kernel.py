@@ -14,7 +14,7 @@ from functools import cached_property
 
 from .. import mma
 from ..ptx import abi, print_module, tree
-from .analysis import cooperates
+from .analysis import cooperates, reserves
 from .collector import uncollected
 from .flatten import named
 from .library import Library
@@ -28,8 +28,8 @@ FLIES = {"bulk", "mbarrier::complete_tx::bytes"}  # words of what needs flights
 class Outline:
     """What a program is like. ``blocks`` counts them; a region, a piece of machine code, is the
     first of its blocks and the opcodes of its matrix instructions. ``cooperates`` says whether it
-    asks where all CTAs of a grid meet, ``copies`` whether there
-    are ``cp.async``, ``flies`` whether there are bulk copies.
+    asks where all CTAs of a grid meet, ``reserves`` whether it asks for the system's part of shared
+    memory, ``copies`` whether there are ``cp.async``, ``flies`` whether there are bulk copies.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Outline:
     divergent: bool
     communicates: bool
     cooperates: bool
+    reserves: bool
     calls: bool
     copies: bool
     flies: bool
@@ -65,6 +66,7 @@ class Outline:
             divergent=p.divergent,
             communicates=p.communicates,
             cooperates=cooperates(p.ops),
+            reserves=reserves(p.ops),
             calls=p.calls,
             copies=any("async" in op.form.effects for op in p.ops),
             flies=any(FLIES & found for found in words),

@@ -138,6 +138,10 @@ class Run:
         unit = SMEM_UNIT if s.limits.shared_reserved else OLD_SMEM_UNIT
         r.total_smem = -(-r.shared_bytes // unit) * unit
         r.aggregate_smem = r.shared_bytes + s.limits.shared_reserved  # 1000 + 1024: 2024 on an H200
+        if p.reserves:
+            low, size = -(-r.shared_bytes // unit) * unit, s.limits.shared_reserved
+            r.shared_bytes = low + size
+            r.reserved_smem[:] = low, low + size, size, low, low + size // 2
         r.warp_slots, r.number = s.limits.threads_per_sm // 32, s.number
         r.workspace[:] = self.workspace & ALL, self.workspace >> 32
         stack = s.stack if p.takes_stack else 0
@@ -181,7 +185,7 @@ class Run:
         resident, share = size, max(1, ctas // size // (threads * SHARES)) * size
         if self.outline.communicates or self.setup.cooperative:
             threads, share = 1, ctas
-            resident = min(ctas, self.setup.resident(self.launch.shared_bytes))
+            resident = min(ctas, self.setup.resident(self.outline.shared_bytes + self.setup.shared))
         self.shares = iter(range(0, ctas, share))
         self.share, self.done = share, 0
         made = [self._worker(resident) for _ in range(min(threads, ctas // size))]

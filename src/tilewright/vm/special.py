@@ -1,8 +1,8 @@
 """Special registers that are simply read: fields of the machine's records.
 
 The others (``%laneid``, lane masks, clocks, ``%tid``) are in ``evaluate.py``. What a real driver
-would fill in (``%pm``, the reserved part of shared memory, of which there is none here, and most of
-``%envreg``) is 0.
+would fill in (``%pm`` and most of ``%envreg``) is 0. The part of shared memory that is the system's
+lies behind a CTA's own, where a kernel asks for it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from .native import Struct
 from .state import Cta, Launch, Warp
 
 AXES = "xyz"
+RESERVED = ("begin", "end", "cap", "0", "1")  # where parts of the reserved shared memory are
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,10 @@ _LAUNCH = {
 FIELDS: dict[str, Field] = {
     "%warpid": Field(Warp, "index"),
     "%smid": Field(Cta, "smid", "cta"),
+    **{
+        f"%reserved_smem_offset_{name}": Field(Launch, "reserved_smem", "launch", i)
+        for i, name in enumerate(RESERVED)
+    },
     "%dynamic_smem_size": Field(Launch, "dynamic_bytes", "launch"),
     "%total_smem_size": Field(Launch, "total_smem", "launch"),
     "%aggr_smem_size": Field(Launch, "aggregate_smem", "launch"),

@@ -104,6 +104,7 @@ class Launch(Struct):
     dynamic_bytes = i64
     total_smem = i64
     aggregate_smem = i64
+    reserved_smem = Array(u32, 5)
     warp_slots = i64
     number = i64
     workspace = Array(u32, 2)

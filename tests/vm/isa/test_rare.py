@@ -9,6 +9,7 @@ import pytest
 
 from simt import both, kernel, load, store, zeros
 from tilewright import ptx
+from tilewright.errors import VmFault
 
 RNG = np.random.default_rng(11)
 NAN, NZERO = np.float32(np.nan), np.float32(-0.0)
@@ -95,3 +96,19 @@ def test_a_vote_before_sync_counts_the_lanes_of_its_branch():
 def test_newer_targets_have_it_no_more():
     (error,) = ptx.problems(ptx.parse(kernel("vote.all.pred %p0, %p1;", target="sm_70")))
     assert "vote.all.pred is gone since .version 6.4" in error.message
+
+
+def test_the_systems_part_of_shared_memory_is_behind_the_kernels_own():
+    """Groups of several warps meet there (``cooperative_groups``); others don't have it."""
+    body = """.shared .b32 own[25]; mov.u32 %r2, own; st.shared.u32 [%r2+96], %t;
+      mov.b32 %r3, %reserved_smem_offset_begin; mov.b32 %r4, %reserved_smem_offset_end;
+      mov.b32 %r5, %reserved_smem_offset_cap; mov.b32 %r6, %reserved_smem_offset_1;
+      sub.u32 %r7, %r4, 4; st.shared.u32 [%r7], 7; mad.lo.u32 %r8, %t, 4, %r6;
+      st.shared.u32 [%r8], %t; bar.sync 0; xor.b32 %r8, %r8, 128; ld.shared.u32 %r9, [%r8];
+      mad.wide.u32 %rd1, %t, 16, %a0; st.global.v4.u32 [%rd1], {%r3, %r4, %r5, %r9};"""
+    (out,) = both(kernel(body), [zeros(4 * 64)], block=64)
+    begin, end, size, other = out.reshape(64, 4).T
+    assert (begin >= 100).all() and (size == 1024).all() and (end == begin + size).all()
+    assert np.array_equal(other, np.arange(64) ^ 32)
+    with pytest.raises(VmFault, match="shared memory has 100 bytes"):
+        both(kernel(".shared .b32 own[25]; st.shared.u32 [own+100], %t;"))
