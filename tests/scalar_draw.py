@@ -48,7 +48,7 @@ from functools import cache
 import numpy as np
 
 from hostile import Stream
-from scalar_forms import Families
+from scalar_forms import Families, signatures
 from scalar_marks import with_marks
 from scalar_operands import pool, sample
 from scalar_programs import WIDTH, Program, Step, untyped
@@ -99,7 +99,7 @@ def program(seed: int, families: Families, target: str = "sm_90a") -> Program:
 
 def program_of(opcodes: Iterable[str], seed: int, target: str = "sm_90a") -> Program:
     """These forms in order."""
-    maker = _Maker(seed)
+    maker = _Maker(seed, target)
     given = tuple(name for names in maker.there.values() for name in names)
     return Program(f"p{seed}", given, tuple(map(maker.step, opcodes)), target)
 
@@ -107,8 +107,8 @@ def program_of(opcodes: Iterable[str], seed: int, target: str = "sm_90a") -> Pro
 class _Maker:
     """A program while it is drawn: the registers there are, by letter."""
 
-    def __init__(self, seed: int) -> None:
-        self.draw = Draw("program", seed)
+    def __init__(self, seed: int, target: str) -> None:
+        self.draw, self.target = Draw("program", seed), target
         self.there = {x: [f"%{x}{i}" for i in range(GIVEN.get(x, 0))] for x in WIDTH}
         self.next = dict.fromkeys(WIDTH, 100)
 
@@ -178,7 +178,7 @@ class Line:
         self.writes: list[str] = []
         f = form(opcode)
         self.relaxed = "relaxed" in f.effects
-        specs = self.draw.choice(f.signatures)
+        specs = self.draw.choice(signatures(f, maker.target))
         given = [self.operand(s) for s in specs if not s.optional or self.draw.chance(60)]
         given = with_marks(self.draw, f, specs, given)
         self.texts.append(f"{opcode} {', '.join(given).replace(', |', '|')};")

@@ -33,11 +33,22 @@ ELSEWHERE = {
 
 def left_out(row: Row) -> str:
     """Why no program has the row's forms; empty where they have them."""
+    if row.gone:
+        return "newer targets have it no more"
     if isinstance(row, Listed):
         return "matrices have tests of their own"
     if row.effects - HARMLESS or awaited(row.meaning):
         return "touches memory, steers or waits"
     return ELSEWHERE.get(row.mnemonic, "")
+
+
+@cache
+def signatures(f: Form, target: str) -> tuple[tuple[OperandSpec, ...], ...]:
+    """Those that the target has."""
+    have = Target.parse(target)
+    needed = [[s.needs[1] for s in specs if s.needs] for specs in f.signatures]
+    pairs = zip(f.signatures, needed, strict=True)
+    return tuple(specs for specs, targets in pairs if all(map(have.runs, targets)))
 
 
 def fits(f: Form) -> bool:

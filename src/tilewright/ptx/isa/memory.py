@@ -255,6 +255,10 @@ def _mov_operands(f: Form) -> str:
     return " / ".join(("d:T = a:T", *vectors))
 
 
+def _in_128_bits(f: Form) -> str:
+    return ".v4 has parts of at most 32 bits" if f.vec == "v4" and "64" in f.T else ""
+
+
 @row(
     "mov.{T}",
     "d:T = a:T",
@@ -268,7 +272,8 @@ def _mov_operands(f: Form) -> str:
     "mov.{vec}.{T}",
     "d:T*vec = a:T*vec",
     vec="v2 v4",
-    T="b8 b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64",
+    T="b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64",
+    where=_in_128_bits,
 )
 def mov(m: Primitives, f: Form, a: Value | tuple[Value, ...]) -> Value:
     """A copy of a register, a special register, an immediate, or the address of a name.
