@@ -66,6 +66,21 @@ def test_vectors_move_whole_and_their_parts_have_two_names():
     assert out.reshape(3, 4, 2).tolist() == [[[x, y] for x in range(4)] for y in range(3)]
 
 
+def test_additions_and_subtractions_share_one_carry():
+    """What ``sub.cc`` leaves is no borrow, so ``addc`` adds 1 where nothing was borrowed."""
+    a, b = (RNG.choice(np.array([0, 1, 2, 2**31, 2**32 - 1], np.uint32), 64) for _ in range(2))
+    body = f"""{load("%r2")} {load("%r3", base="%a2")} sub.cc.u32 %r4, %r2, %r3;
+      addc.u32 %r5, %r2, %r3; add.cc.u32 %r6, %r2, %r3; subc.cc.u32 %r7, %r2, %r3;
+      madc.lo.u32 %r8, %r2, %r3, 5; mad.lo.u32 %r9, %r5, 31, %r7; mad.lo.u32 %r9, %r9, 31, %r8;
+      {store("%r9")}"""
+    out, *_ = both(kernel(body), [zeros(64), a, b], block=64)
+    x, y = a.astype(object), b.astype(object)
+    no_borrow, carry = (x >= y) * 1, (x + y) >> 32
+    rest = x + (2**32 - 1 - y) + carry
+    expected = ((x + y + no_borrow) * 31 + rest) * 31 + x * y + 5 + (rest >> 32)
+    assert out.tolist() == [e % 2**32 for e in expected]
+
+
 OLD = {
     "shfl.down.b32 %r3|%p0, %r2, 3, 0x1F": "shfl.sync.down.b32 %r3|%p0, %r2, 3, 0x1F, -1",
     "shfl.idx.b32 %r3|%p0, %r2, %t, 0x181F": "shfl.sync.idx.b32 %r3|%p0, %r2, %t, 0x181F, -1",
@@ -103,8 +118,8 @@ def test_the_systems_part_of_shared_memory_is_behind_the_kernels_own():
     body = """.shared .b32 own[25]; mov.u32 %r2, own; st.shared.u32 [%r2+96], %t;
       mov.b32 %r3, %reserved_smem_offset_begin; mov.b32 %r4, %reserved_smem_offset_end;
       mov.b32 %r5, %reserved_smem_offset_cap; mov.b32 %r6, %reserved_smem_offset_1;
-      sub.u32 %r7, %r4, 4; st.shared.u32 [%r7], 7; mad.lo.u32 %r8, %t, 4, %r6;
-      st.shared.u32 [%r8], %t; bar.sync 0; xor.b32 %r8, %r8, 128; ld.shared.u32 %r9, [%r8];
+      sub.u32 %r7, %r4, 4; st.shared.u32 [%r7], 7; bar.sync 0; mad.lo.u32 %r8, %t, 4, %r6;
+      st.shared.u32 [%r8], %t; bar.sync 0; xor.b32 %r8, %t, 32; mad.lo.u32 %r8, %r8, 4, %r6; ld.shared.u32 %r9, [%r8];
       mad.wide.u32 %rd1, %t, 16, %a0; st.global.v4.u32 [%rd1], {%r3, %r4, %r5, %r9};"""
     (out,) = both(kernel(body), [zeros(4 * 64)], block=64)
     begin, end, size, other = out.reshape(64, 4).T

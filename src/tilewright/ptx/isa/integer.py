@@ -155,20 +155,17 @@ def addc(m: Primitives, f: Form, a: Value, b: Value) -> Value:
 
 @row("sub.cc.{T}", "d:T = a:T, b:T", T=CARRY_TYPES, ptx="1.2", needs=CARRY_NEEDS)
 def sub_cc(m: Primitives, f: Form, a: Value, b: Value) -> Value:
-    """Difference; the carry flag gets the borrow."""
-    m.set_carry(m.cmp("lt", a, b))
+    """``a + ~b + 1``; the carry flag gets the carry, which is no borrow, as ptxas has it: nvcc's
+    128-bit division adds it up with ``addc``.
+    """
+    m.set_carry(m.cmp("ge", a, b))
     return m.sub(a, b)
 
 
 @row("subc[.cc].{T}", "d:T = a:T, b:T", T=CARRY_TYPES, ptx="3.0", needs=CARRY_NEEDS)
 def subc(m: Primitives, f: Form, a: Value, b: Value) -> Value:
-    """Difference with the borrow in the carry flag taken off too."""
-    borrow = m.carry()
-    part = m.sub(a, b)
-    if f.cc:
-        small = m.and_(m.cmp("eq", part, m.const(m.width(a), 0)), borrow)
-        m.set_carry(m.or_(m.cmp("lt", a, b), small))
-    return m.sub(part, m.zext(borrow, m.width(a)))
+    """``a + ~b`` with the carry flag added: the difference less the borrow."""
+    return _add_carry(m, f, a, m.not_(b), True)
 
 
 @row(
