@@ -121,7 +121,7 @@ class Hopper(Control):
 
     def tma_prefetch_map(self, tensor_map: Any) -> None:
         """A hint: the map will be used."""
-        self.emit("prefetch.tensormap", tree.Address(self._map(tensor_map).operand))
+        self.emit("prefetch.tensormap", tree.Address(self.map_address(tensor_map).operand))
 
     # --- bulk copies ---
 
@@ -200,9 +200,9 @@ class Hopper(Control):
             if isinstance(c, Reg) and (c.dtype.bits != 32 or c.dtype.kind not in ("int", "uint")):
                 raise kernel_error(f"a coordinate has 32 bits, not {c.dtype.name}")
             items.append(c.operand if isinstance(c, Reg) else tree.Imm(int(c)))
-        return tree.Address(self._map(tensor_map).operand, 0, tuple(items))
+        return tree.Address(self.map_address(tensor_map).operand, 0, tuple(items))
 
-    def _map(self, tensor_map: Any) -> Reg:
+    def map_address(self, tensor_map: Any) -> Reg:
         """The generic address of a map: a parameter's (``by_value(128)``), or a pointer's."""
         if isinstance(tensor_map, Reg):
             return tensor_map

@@ -77,7 +77,7 @@ class Pipeline:
         """Wait until the stage is empty."""
         self.k.mbarrier_wait(self.empty + place.stage, place.phase)
 
-    def commit(self, place: Place, size: int) -> Pointer:
+    def commit(self, place: Place, size: Any) -> Pointer:
         """``size`` bytes will land; the barrier that tensor and bulk copies tell of them."""
         barrier = self.full + place.stage
         self.k.mbarrier_arrive(barrier, bytes=size)

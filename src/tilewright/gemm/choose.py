@@ -117,8 +117,10 @@ def _tma_candidates(problem: Problem, device: Device) -> Iterator[TmaConfig]:
 def _variants(problem: Problem, config: TmaConfig, device: Device) -> Iterator[TmaConfig]:
     """With clusters, or cut along K so that each SM has something to do."""
     most = min(tma.MOST_SPLIT, problem.k // (2 * config.tile[2]))
-    for cluster in CLUSTERS if config.tile[0] * config.tile[1] >= 128 * 128 else CLUSTERS[:1]:
+    for cluster in CLUSTERS:
         made = replace(config, cluster=cluster)
+        if not (_is_large(config) or cluster == (1, 1) or _is_whole(problem, made)):
+            continue
         yield made
         pieces, places = made.pieces(problem), made.places(device)
         full = places // max(pieces, 1)
@@ -128,3 +130,16 @@ def _variants(problem: Problem, config: TmaConfig, device: Device) -> Iterator[T
         for split in (2, 3):
             if pieces > places and pieces % places * split <= places and split <= most:
                 yield replace(made, split=split, tail=True)
+
+
+def _is_large(config: TmaConfig) -> bool:
+    return config.tile[0] * config.tile[1] >= 128 * 128
+
+
+def _is_whole(problem: Problem, config: TmaConfig) -> bool:
+    """Whether each of the cluster's CTAs is needed for a side of D, and they do for all of it: then
+    what is long is read once.
+    """
+    (bm, bn, _), (cm, cn) = config.tile, config.cluster
+    m, n = (problem.n, problem.m) if config.swap else (problem.m, problem.n)
+    return -(-m // bm) == cm if cm > 1 else -(-n // bn) == cn

@@ -134,9 +134,10 @@ INGRESS = 75  # bytes from the L2
 LATENCY = 1200  # of a load
 REQUEST = 1.28  # for a line of 128 bytes; more where lines don't begin at multiples of 128:
 STRADDLES = {128: 1.0, 64: 1.8, 32: 1.8, 16: 3.2}
+ZEROS = 20  # bytes of a tile that lie beyond the matrix
 # in seconds:
 LAUNCH = 0.73e-6
-CLUSTER = 0.75e-6
+CLUSTER = 0.4e-6
 TILE, ELEMENTS = 0.42e-6, 1.66e-6 / (128 * 256)  # for a tile to leave
 TURN, NARROW = 0.2, 0.5  # of that, where another warpgroup multiplies meanwhile; in short lines
 SHORT = 2.9  # times as long in lines of 32 bytes
@@ -145,7 +146,7 @@ FINISH, PARTS = 0.1e-6, 1 / 1.7e12  # for the kernel that adds up parts, and a b
 MEMORY = 1 / 4.0e12  # for a byte that must be moved
 SHORT_BURSTS = 1.006  # times as long where a step takes one line of 128 bytes, not two
 REREAD = 0.42  # of the bytes that tiles of several rows or columns read
-AT_ONCE = 0.2  # of that, where all do at once
+AT_ONCE = 0.4  # of that, where all do at once
 SUSTAINED = 0.76  # of the tensor cores' peak
 COPY, COPIED = 2.0e-6, 1 / 2.5e12  # for a kernel that lays matrices out, and a byte of them
 
@@ -279,10 +280,24 @@ def _step_terms(problem: Problem, config: TmaConfig) -> tuple[float, ...]:
     return (
         count * PRODUCTS * bn / 2 + promotion,
         count * READS * (16 + bn / 4) + promotion,
-        (bm + bn) * bk * bits / 8 / INGRESS,
+        (bm + bn) * bk * bits / 8 / INGRESS + _beyond(problem, config) * bk * bits / 8 / ZEROS,
         lines * REQUEST * STRADDLES[_pitch(problem)],
         LATENCY / max(config.stages - 2, 0.5),
     )
+
+
+def _beyond(problem: Problem, config: TmaConfig) -> float:
+    """Rows of a tile's A and B that copies fill with zeros, on an average of all tiles: where the
+    last one has no copies of its own.
+    """
+    taken, (cm, cn) = tma.taken(problem), config.cluster
+    sides = [(taken.m, taken.a_major), (taken.n, taken.b_major)]
+    rows = 0.0
+    given = zip(sides[::-1] if config.swap else sides, config.tile, (cn, cm), strict=False)
+    for (count, major), extent, sharers in given:
+        if major != "k" or sharers > 1:
+            rows += -count % extent / max(1, -(-count // extent))
+    return rows
 
 
 def _pitch(problem: Problem) -> int:

@@ -20,10 +20,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
-from ..build import Builder, Pipeline, Place, Traced, Turns, trace
-from ..build.descriptors import start_address
+from ..build import Builder, Pipeline, Traced, Turns, trace
 from ..target import Device
 from .arguments import Arguments, Lines, Shape
 from .dynamic import Dynamic, Queue
@@ -31,13 +31,15 @@ from .finish import tile_of
 from .problem import Problem
 from .scale import global_pointer, scalar
 from .schedule import Schedule, Work
-from .tma_config import ROWS, WARPGROUP, TmaConfig
+from .tma_config import TmaConfig
 from .tma_epilogue import Epilogue, Target, Way
+from .tma_mainloop import Mainloop
 from .tma_operand import Matrix, Operand
 
 MAP = "bytes 128 align 64"
 PARAMETERS = {
     "map_a": MAP, "map_b": MAP, "map_c": MAP, "map_d": MAP, "map_w": MAP,
+    "edge_a": MAP, "edge_b": MAP,
     "c": "u64", "d": "u64", "ldc": "u64", "ldd": "u64", "apart_c": "u64", "apart_d": "u64",
     "m": "u32", "n": "u32", "k_total": "u32", "batches": "u32",
     "whole": "u32", "counter": "u64",
@@ -45,6 +47,7 @@ PARAMETERS = {
 }  # fmt: skip
 # registers of a thread of (the warpgroup that copies, one that multiplies), by how many multiply
 REGISTERS = {2: (24, 240), 3: (32, 160)}
+Maps = tuple[tuple[Any, Any], tuple[Any, Any]]  # of A and of B: whole tiles', the last one's
 STAND_IN = 1 << 20  # for an address in a map that none is written to yet
 BEYOND = (1 << 32) - (1 << 16)  # along K, before the first element: copies bring zeros
 
@@ -79,12 +82,13 @@ def _build(problem: Problem, config: TmaConfig) -> Traced:
 
     def kernel(
         k: Any, map_a: Any, map_b: Any, map_c: Any, map_d: Any, map_w: Any,
+        edge_a: Any, edge_b: Any,
         c: Any, d: Any, ldc: Any, ldd: Any, apart_c: Any, apart_d: Any,
         m: Any, n: Any, k_total: Any, batches: Any, whole: Any, counter: Any,
         alpha: Any, beta: Any, alpha_ptr: Any, beta_ptr: Any,
     ) -> None:  # fmt: skip
-        body = Tma(k, problem, config)
-        body.begin((map_a, map_b))
+        body, maps = Tma(k, problem, config), ((map_a, edge_a), (map_b, edge_b))
+        body.begin(maps)
         scale = scalar(k, alpha, alpha_ptr), scalar(k, beta, beta_ptr)
         depth = k.select(scale[0] == 0.0, 0, k_total)
         body.sizes((m, n), depth, batches if problem.batched else None, whole, counter)
@@ -93,7 +97,7 @@ def _build(problem: Problem, config: TmaConfig) -> Traced:
             Target(map_c, global_pointer(k, c), ldc, apart_c),
             Target(map_w, None, None, None),
         )
-        body.run((map_a, map_b), outputs, scale)
+        body.run(maps, outputs, scale)
 
     bounds = {"block": config.threads, "min_ctas": 1}
     return trace(kernel, name=name, params=PARAMETERS, lines=False, **bounds)
@@ -112,16 +116,21 @@ def arguments(
         "b": (n, depth) if problem.b_major == "k" else (depth, n),
         "c": (m, n), "d": (m, n),
     }  # fmt: skip
-    readers: dict[str, Operand | Way] = {"a": left, "b": right}
+    inputs = {"a": left, "b": right}
+    edges = {name: of for name, of in inputs.items() if of.narrows}
+    readers: dict[str, Operand | Way] = {**inputs}
     if way.copied:
         readers |= {"c": way, "d": way}
     values: dict[str, Any] = {f"map_{name}": bytes(128) for name in "abcdw"}
+    values |= {"edge_a": bytes(128), "edge_b": bytes(128)}
     values |= {"m": m, "n": n, "k_total": problem.k, "batches": problem.batch, "whole": whole}
     for name, of in lines.items():
         if name in readers:
             stack = (problem.batch, of.apart) if problem.batched else ()
             matrix = Matrix(STAND_IN, *shapes[name], of.leading, *stack)
             values[f"map_{name}"] = readers[name].map(matrix).encode()
+        if name in edges:
+            values[f"edge_{name}"] = edges[name].edge(matrix).encode()
         if name in "cd":
             values |= {f"ld{name}": of.leading, f"apart_{name}": of.apart}
     cut = (config.pieces(problem) - whole) * config.ctas * config.split
@@ -130,6 +139,9 @@ def arguments(
         matrix = Matrix(STAND_IN, rows, columns, columns, cut, rows * columns)
         values["map_w"] = sums.map(matrix).encode()
     places: dict[str, tuple[str, ...]] = {name: (f"map_{name}",) for name in "abw"}
+    for name, of in edges.items():
+        if shapes[name][0] % of.extent:  # else it is never read
+            places[name] += (f"edge_{name}",)
     if config.dynamic:
         places["w"] = ("counter",)
     places |= {name: (f"map_{name}" if way.copied else name,) for name in "cd"}
@@ -165,11 +177,11 @@ class Tma:
         self.turns = Turns(k, self.warpgroup - 1) if config.pingpong else None
         self.queue = Queue(k, config) if config.dynamic else None
 
-    def begin(self, maps: tuple[Any, Any]) -> None:
+    def begin(self, maps: Maps) -> None:
         """Barriers are ready, and what the kernels before wrote is there."""
         k = self.k
         with k.if_(k.tid.x == 0):
-            for map_ in maps:
+            for map_ in chain(*maps):
                 k.tma_prefetch_map(map_)
             self.pipeline.init()
             if self.turns:
@@ -198,7 +210,7 @@ class Tma:
         if self.queue:
             self.schedule = Dynamic(self.queue, counter, k, config, m, n, steps, batches, whole)
 
-    def run(self, maps: Any, outputs: tuple[Target, Target], scale: Any) -> None:
+    def run(self, maps: Maps, outputs: tuple[Target, Target], scale: Any) -> None:
         """Each warpgroup does its own."""
         k, config = self.k, self.config
         registers = REGISTERS.get(config.consumers)
@@ -218,11 +230,12 @@ class Tma:
 
     # --- the warp that copies ---
 
-    def _produce(self, map_left: Any, map_right: Any) -> None:
+    def _produce(self, left_maps: tuple[Any, Any], right_maps: tuple[Any, Any]) -> None:
         k, config = self.k, self.config
         (cm, cn), bk = config.cluster, config.tile[2]
         down, across = self.schedule.down, self.schedule.across
-        at, size = self.pipeline.producer(), self.left.bytes + self.right.bytes
+        at = self.pipeline.producer()
+        m, n = self.limits[::-1] if config.swap else self.limits
         to_left = to_right = None
         if cn > 1:
             to_left = (k.const("u32", sum(1 << j * cm for j in range(cn))) << down).to("u16")
@@ -231,6 +244,9 @@ class Tma:
 
         def piece(work: Work, _: Any) -> None:
             begin = k.select(work.steps == 0, BEYOND, work.first * bk)
+            map_left, bytes_left = self.left.source(k, left_maps, work.row, m)
+            map_right, bytes_right = self.right.source(k, right_maps, work.column, n)
+            size = bytes_left + bytes_right
             for step in k.range(0, k.max(work.steps, 1), unroll=False):
                 self.pipeline.acquire(at)
                 full = self.pipeline.commit(at, size)
@@ -292,107 +308,3 @@ class Tma:
         """Where this warpgroup's D leaves from."""
         size = self.config.staged_bytes(self.problem.output.bits) // self.config.consumers
         return self.staged + self.consumer * size
-
-
-class Mainloop:
-    """A warpgroup's products over K: ``run`` gives the sums of its blocks of rows."""
-
-    def __init__(self, body: Tma, at: Place) -> None:
-        self.k, self.body, self.at = body.k, body, at
-        config, problem = body.config, body.problem
-        k, left, right, n = self.k, body.left, body.right, config.tile[1]
-        self.blocks = range(config.rows // ROWS)
-        kind = problem.sums
-        self.sums = [list(k.array(kind, n // 2)) for _ in self.blocks]
-        self.promoted = problem.promoted
-        if self.promoted:
-            self.total = [list(k.array("f32", n // 2)) for _ in self.blocks]
-        depth = 32 // left.size
-        types = [problem.b, problem.a] if config.swap else [problem.a, problem.b]
-        self.opcode = f"wgmma.mma_async.sync.aligned.m64n{n}k{depth}.{kind}.{'.'.join(types)}"
-        self.flags = (int(left.major == "MN"), int(right.major == "MN"))
-        self.first_left = start_address(body.at_left) | left.bits(ROWS)
-        self.first_right = start_address(body.at_right) | right.bits(n)
-        if config.consumers > 1 and not config.pingpong:
-            own = body.consumer * (left.start(config.rows, 0) >> 4)
-            self.first_left = self.first_left + own.to("u64")
-        self.release = self._releaser()
-        self.previous = k.var("u32", 0)
-
-    def run(self, steps: Any, following: Any) -> list[list[Any]]:
-        """``following``: steps that the other warpgroup takes before this one's next."""
-        k, body, at = self.k, self.body, self.at
-        if self.promoted:
-            for total in self.total:
-                for t in total:
-                    t.set(0.0)
-        for step in k.range(0, steps, unroll=False):
-            later = step != 0
-            body.pipeline.wait(at)
-            k.wgmma_fence()
-            self._products(False if self.promoted else later)
-            k.wgmma_commit()
-            if self.promoted:
-                k.wgmma_wait(0)
-                self.release(at.stage, None)
-                for total, sums in zip(self.total, self.sums, strict=True):
-                    for t, s in zip(total, sums, strict=True):
-                        k.add(t, s, into=t)
-            else:
-                k.wgmma_wait(1)
-                self.release(self.previous, later)
-                k.mov(at.stage, into=self.previous)
-            at.advance()
-        if body.turns:
-            with k.when(k.tid.x & 31 == 0):
-                body.turns.pass_on()
-            at.skip(k.max(following, 1))
-        if self.promoted:
-            return self.total
-        k.wgmma_wait(0)
-        self.release(self.previous, None)
-        return self.sums
-
-    def _products(self, accumulate: Any) -> None:
-        """Those of a stage."""
-        k, left, right, at = self.k, self.body.left, self.body.right, self.at
-        a = self.first_left + (at.stage * (left.bytes >> 4)).to("u64")
-        b = self.first_right + (at.stage * (right.bytes >> 4)).to("u64")
-        for part in range(left.steps):
-            first_k = part * 32 // left.size
-            for block in self.blocks:
-                k.wgmma(
-                    self.opcode,
-                    self.sums[block],
-                    a + (left.start(block * ROWS, first_k) >> 4),
-                    b + (right.start(0, first_k) >> 4),
-                    accumulate=True if part else accumulate,
-                    trans=self.flags,
-                )
-
-    def _releaser(self) -> Any:
-        """``release(stage, when)``: a thread for each CTA that fills our stages."""
-        k, body = self.k, self.body
-        cm, cn = body.config.cluster
-        lane = k.tid.x & (WARPGROUP - 1)
-        if cm * cn == 1:
-            chosen = lane == 0
-
-            def here(stage: Any, when: Any) -> None:
-                with k.when(chosen if when is None else chosen & when):
-                    body.pipeline.release(stage)
-
-            return here
-        down, across = body.schedule.down, body.schedule.across
-        other = lane - cn
-        other = other + k.select(other >= down, 1, 0)
-        peer = k.select(lane < cn, down + lane * cm, other + across * cm)
-        chosen = lane < cm + cn - 1
-        empty = k.mapa(body.pipeline.empty, k.select(chosen, peer, 0))
-
-        def there(stage: Any, when: Any) -> None:
-            opcode = "mbarrier.arrive.shared::cluster.b64"
-            with k.when(chosen if when is None else chosen & when):
-                k.emit(opcode, (empty + stage * 8, 0))
-
-        return there

@@ -102,7 +102,31 @@ class Operand:
         """The map with which ``load`` copies."""
         return matrix.map(self.type, (self.line, self.lines), self.swizzle)
 
+    @property
+    def narrows(self) -> bool:
+        """Whether the last tile has a map of its own, which brings only the rows that there are:
+        copies write zeros for those beyond at a third of their pace, and D shows nothing of them.
+        """
+        return self.major == "K" and self.sharers == 1
+
+    def edge(self, matrix: Matrix) -> TensorMap:
+        """The last tile's map, where it has one."""
+        return matrix.map(self.type, (self.line, self.last(max(1, matrix.count))), self.swizzle)
+
+    def last(self, rows: Any) -> Any:
+        """Of so many rows, those of the last tile."""
+        return (rows - 1) % self.extent + 1
+
     # --- copies ---
+
+    def source(self, k: Builder, maps: tuple[Any, Any], row: Any, rows: Any) -> tuple[Any, Any]:
+        """The map for the tile from ``row`` of all ``rows`` on, and the bytes that it brings."""
+        if not self.narrows:
+            return maps[0], self.bytes
+        at_edge = row + self.extent > rows
+        count = k.select(at_edge, self.last(rows), self.extent)
+        whole, edge = (k.map_address(map_) for map_ in maps)
+        return k.select(at_edge, edge, whole), count * (self.depth * self.size)
 
     def load(
         self, k: Builder, there: Any, map_: Any, place: tuple[Any, Any, Any], barrier: Pointer,

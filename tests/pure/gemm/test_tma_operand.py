@@ -50,6 +50,12 @@ class AtOnce:
     def pointer(self, space: str, type_: str, address: int) -> int:
         return address
 
+    def select(self, which: bool, one: Any, other: Any) -> Any:
+        return one if which else other
+
+    def map_address(self, map_: Any) -> Any:
+        return map_
+
     def tma_load(
         self, there: int, map_: TensorMap, at: tuple[int, ...], barrier: Any, ctas: Any = None
     ) -> None:
@@ -59,7 +65,12 @@ class AtOnce:
 
 
 def brought(
-    tile: Operand, count: int, depth: int, corner: tuple[int, int], batch: int | None = None
+    tile: Operand,
+    count: int,
+    depth: int,
+    corner: tuple[int, int],
+    batch: int | None = None,
+    at_edge: bool = False,
 ) -> tuple[Array, Array, AtOnce]:
     """(the matrices, as numbers that tell elements apart; the tile, by (row, k); what was done)."""
     size, stack = tile.size, 1 if batch is None else batch + 2
@@ -71,7 +82,8 @@ def brought(
         numbers = numbers.astype(np.float32)
     stacked = (stack, lines * leading) if batch is not None else ()
     done = AtOnce(numbers.view(np.uint8).ravel(), np.full(tile.bytes, 0xEE, np.uint8))
-    map_ = tile.map(Matrix(0, lines, length, leading, *stacked))
+    matrix = Matrix(0, lines, length, leading, *stacked)
+    map_ = tile.edge(matrix) if at_edge else tile.map(matrix)
     for share in range(tile.sharers):
         tile.load(done, 0, map_, (*corner, batch), None, share)  # type: ignore[arg-type]
     layout = tile.layout
@@ -101,6 +113,18 @@ def test_zeros_stand_for_what_lies_beyond_the_edges(given: Any) -> None:
     assert np.array_equal(found[:rows, :depth], matrix[0])
     assert not found[rows:].any() and not found[:, depth:].any()
     assert (done.written == 1).all()
+
+
+@pytest.mark.parametrize("given", [t for t in TILES if Operand(*t).narrows], ids=str)
+def test_the_last_tile_s_map_brings_its_rows_and_no_zeros(given: Any) -> None:
+    tile, builder = Operand(*given), AtOnce(np.zeros(0), np.zeros(0))
+    for rows in (1, tile.extent - 5, 2 * tile.extent, 3 * tile.extent - 5):
+        corner = (rows - 1) // tile.extent * tile.extent
+        map_, size = tile.source(builder, ("whole", "edge"), corner, rows)  # type: ignore[arg-type]
+        matrix, found, done = brought(tile, rows, tile.depth, (corner, 0), at_edge=map_ == "edge")
+        here = rows - corner
+        assert np.array_equal(found[:here], matrix[0, corner:])
+        assert done.written.sum() == size == here * tile.depth * tile.size
 
 
 def test_before_the_first_of_k_there_is_nothing() -> None:
