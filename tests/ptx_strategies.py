@@ -29,12 +29,16 @@ addresses = st.one_of(
     st.builds(tree.Address, st.one_of(registers, plain_symbols), offsets, coords),
     st.builds(tree.Address, immediates),
 )
+wholes = st.builds(tree.Reg, st.sampled_from(["%r1", "%v"]))
+selected = st.builds(tree.Selected, wholes, st.sampled_from(["b0", "h10", "b7654"]))
 ends = st.one_of(registers, sinks, plain_symbols)
 operands = st.one_of(
     scalars,
     vectors,
     addresses,
     st.builds(tree.Not, registers),
+    selected,
+    st.builds(tree.Negated, st.one_of(wholes, selected)),
     st.builds(tree.Pair, ends, ends),
 )
 guards = st.one_of(st.none(), st.builds(tree.Guard, registers, st.booleans()))

@@ -13,7 +13,7 @@ import difflib
 from collections.abc import Iterator
 
 from .isa import Form, OperandSpec
-from .isa.selectors import SELECTORS
+from .isa.selectors import IN_WORDS, SELECTORS
 from .isa.spec import Allowed
 from .printer import print_operand
 from .scope import Names, Register
@@ -176,10 +176,9 @@ def _marked(form: Form, spec: OperandSpec, operand: Selected | Negated, names: N
             return f"{_text(operand)}: no register can be negated here"
         operand = operand.operand
     if isinstance(operand, Selected):
-        known = SELECTORS.get(spec.part, ())
-        if operand.selector not in known:
-            known_words = f".{known[0]} to .{known[-1]}" if known else "no selector"
-            return f"{_text(operand)}: {known_words} can stand here"
+        if operand.selector not in SELECTORS.get(spec.part, ()):
+            words = IN_WORDS.get(spec.part, "no selector")
+            return f"{_text(operand)}: {words} can stand here"
         operand = operand.reg
     return _register(form, spec, spec.type, operand.name, names)
 

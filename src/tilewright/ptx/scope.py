@@ -98,7 +98,8 @@ class Names:
             return None
         if index is None:
             return Register(found.type, found.vector)
-        return Register(found.type) if 0 <= index < found.vector else None
+        part = found.vector > 1 and 0 <= index < found.vector
+        return Register(found.type) if part else None
 
     def _member(self, name: str) -> RegDecl | None:
         family = FAMILY.fullmatch(name)

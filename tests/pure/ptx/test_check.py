@@ -76,6 +76,12 @@ call (%r0), f, (5);
 { .param .u32 a; .param .f32 b; st.param.u32 [a], 1; call.uni (b), f, (a); }
 { .param .align 4 .b8 s[8]; call (_), g, (%f1, s); }
 shfl.sync.bfly.b32 %r0|%p1, %r1, 1, 31, -1;
+vadd.s32.u32.s32.sat %s.h1, %r2.b3, 5, %r3;
+vsub.u32.u32.u32 %r0, %r1, %r2, %r3;
+vset.u32.s32.lt.max %r0, %r1.h0, %s, 7;
+vadd4.u32.u32.u32.add %r0.b310, %r1.b7024, %r2, %r3;
+vmad.s32.u32.s32.shr7 %r0, -%r1.h0, %r2, %r3;
+vmad.u32.u32.u32.po %r0, -%r1, -%r2.b3, %r3;
 """.strip().splitlines()
 
 BAD = {
@@ -133,6 +139,21 @@ BAD = {
     "call (_), g, (1, 2);": (14, "2 can't be an array"),
     "call %rd0;": (6, "needs a prototype"),
     "t: .branchtargets nowhere;": (1, "nowhere is not declared"),
+    "vadd.s32.s32.s32 %r0, %r1.b4, %r2;": (23, "%r1.b4: .b0 to .b3, .h0 or .h1 can stand"),
+    "vadd.s32.s32.s32 %r0.b0, %r1, %r2;": (18, "%r0.b0: no selector can stand here"),
+    "vadd.s32.s32.s32.min %r0.b0, %r1, %r2, 1;": (22, "%r0.b0: no selector can stand here"),
+    "vadd.s32.s32.s32 %r0, -%r1, %r2;": (23, "no register can be negated here"),
+    "vadd.s32.s32.s32 %r0, %r1.x, %r2;": (23, "%r1.x is not declared"),
+    "vadd.s32.s32.s32 %r0, %f1.b0, %r2;": (23, "%f1 is .f32"),
+    "vadd2.s32.s32.s32 %r0.h01, %r1, %r2, %r3;": (19, "%r0.h01: .h0, .h1 or .h10 can"),
+    "vadd2.s32.s32.s32 %r0, %r1.h14, %r2, %r3;": (24, "%r1.h14: .h and two digits of 0 to 3"),
+    "vadd4.s32.s32.s32 %r0.b01, %r1, %r2, %r3;": (19, "some of the digits 3210 in this order"),
+    "vadd4.s32.s32.s32 %r0, %r1.b0128, %r2, %r3;": (24, "four digits of 0 to 7"),
+    "vadd4.s32.s32.s32 %r0, %r1, 5, %r3;": (29, "5"),
+    "vmad.s32.s32.s32 %r0, -%r1, %r2, -%r3;": (1, "either the product or c"),
+    "vmad.s32.s32.s32.po %r0, %r1, %r2, -%r3;": (1, "no negated c"),
+    "add.s32 %r0, %r1.b0, 1;": (14, "%r1.b0: no selector can stand here"),
+    "add.s32 %r0, -%r1, 1;": (14, "no register can be negated here"),
 }
 
 

@@ -25,6 +25,15 @@ SELECTORS = {
     ),
 }
 
+#: The same in words, for errors.
+IN_WORDS = {
+    "part": ".b0 to .b3, .h0 or .h1",
+    "halves": ".h and two digits of 0 to 3",
+    "bytes": ".b and four digits of 0 to 7, but not .b1024",
+    "mask2": ".h0, .h1 or .h10",
+    "mask4": ".b and some of the digits 3210 in this order",
+}
+
 
 def marked(f: Form, specs: Sequence[OperandSpec], operands: Sequence[Operand]) -> Form:
     """The form with what stands at these operands: ``asel`` ``b3``, ``aneg`` ``-``."""

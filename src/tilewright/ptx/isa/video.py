@@ -2,15 +2,16 @@
 (``vadd`` … ``vset``), of two halves at once (``vadd2`` …) and of four bytes (``vadd4`` …).
 
 Since sm_50 the hardware has but ``vabsdiff4``; ptxas writes the others out, and what it writes is
-the meaning here. It computes in 64 bits, as the manual does in 33 or more, except for:
+the meaning here. It is what the manual says, but for:
 
-- A saturated part of a register is the smaller of the limit and the result as an unsigned number:
-  what is negative becomes the limit. Shifts saturate to all 32 bits, parts or not.
-- u32 results of ``vadd``, ``vsub``, ``vabsdiff``, ``vmin`` and ``vmax`` saturate at 0 alone.
 - ``d.h1`` gets the upper half of the result, not the lower.
-- Shifts saturate what is left of 34 bits.
+- ``vadd``, ``vsub``, ``vabsdiff``, ``vmin`` and ``vmax`` saturate a part of ``d`` to the smaller of
+  the limit and the result as an unsigned number: what is negative becomes the limit. All of a u32
+  they saturate at 0 alone.
+- Shifts saturate to all 32 bits, parts or not.
 - ``.min`` and ``.max`` take the results of ``vadd`` and ``vsub``, and what shifts saturated, as 32
-  bits, signed.
+  bits, signed, and other results as 64 bits, not 34. They compare u32 as unsigned 64 bits.
+- ``vset`` takes ``c`` for them as it does ``a``, not as u32.
 - ``vmad`` takes its factors and ``c`` as s32 if they are whole registers, whatever their types.
 """
 
@@ -181,8 +182,8 @@ def _signs(f: Form) -> str:
     """Why the signs of ``vmad``'s operands don't go together, or nothing."""
     product = f.aneg != f.bneg
     if f.po and (product or f.cneg):
-        return ".po goes with no negated operand"
-    return "either the product or c can be negated" if product and f.cneg else ""
+        return f"{f.opcode} goes with no negated product and no negated c"
+    return "either the product or c can be negated, not both" if product and f.cneg else ""
 
 
 @row(
