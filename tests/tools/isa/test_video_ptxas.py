@@ -19,8 +19,9 @@ FORMS = """vadd.s32.u32.s32 vsub.u32.u32.u32.sat vmin.s32.s32.s32.sat.add vabsdi
 vshl.s32.u32.u32.clamp vshr.u32.u32.u32.sat.wrap.min vset.u32.s32.lt vset.s32.s32.ge.add
 vadd2.s32.u32.s32.sat vavrg2.u32.u32.u32.add vset2.u32.s32.ne vadd4.u32.s32.s32
 vmax4.s32.s32.s32.add vset4.s32.s32.eq.add vmad.s32.u32.s32 vmad.u32.u32.u32.po.sat.shr7""".split()
-MARKS = """b0 b1 b2 b3 b4 b9 h0 h1 h2 h3 h9 b01 b10 b20 b21 b30 b32 b33 b40 b210 b012 b321 b3210
-b0123 b4321 b0000 b7654 b7777 b8000 b000 b00000 b1024 h00 h01 h10 h22 h33 h40 h04 h000 x y""".split()
+MARKS = """b0 b1 b2 b3 b4 b9 h0 h1 h2 h3 h9 b01 b10 b20 b21 b30 b32 b33 b40 b210 b012 b321
+b3210 b0123 b4321 b0000 b7654 b7777 b8000 b000 b00000 b1024 h00 h01 h10 h22 h33 h40
+h04 h000 x y""".split()
 
 #: What ptxas takes though the manual doesn't: ``.b01`` as no selector at all, and two negated
 #: factors of what has none; and, of a destination, what it refuses only when it makes code.
