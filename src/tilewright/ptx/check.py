@@ -218,7 +218,7 @@ class _Checker:
             yield self._error(reason, i.pos, index)
         if found.marks and found.row.where and not reasons:
             if reason := found.row.where(marked(found, specs, i.operands)):
-                yield self._error(reason, i.pos)
+                yield self._error(reason, i.pos, place=self._opcode_place(i))
 
     def _guard(self, reg: Reg) -> str:
         found = self.names.register(reg.name)
