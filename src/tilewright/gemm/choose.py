@@ -94,6 +94,7 @@ TILES = (
 )  # fmt: skip
 CLUSTERS = ((1, 1), (2, 1), (1, 2))
 LEAST_STAGES, MOST_STAGES = 3, 12
+GROUP, GROUP_OF_8 = 8, 16  # rows of tiles walked together; of 8-bit inputs, which want most a time
 
 
 def _tma_candidates(problem: Problem, device: Device) -> Iterator[TmaConfig]:
@@ -106,7 +107,8 @@ def _tma_candidates(problem: Problem, device: Device) -> Iterator[TmaConfig]:
             if (bm >= 2 * rows and bm > 64) or (bn >= 2 * columns and bn > 16):
                 continue
             for depth in (least, 2 * least)[: 1 + (bm * bn < 128 * 128)]:
-                one = TmaConfig((bm, bn, depth), consumers, 2, (1, 1), pingpong, swap=swap)
+                tile, group = (bm, bn, depth), GROUP_OF_8 if bits == 8 else GROUP
+                one = TmaConfig(tile, consumers, 2, (1, 1), pingpong, group=group, swap=swap)
                 for made in _variants(problem, one, device):
                     left = room - made.shared_bytes(problem)
                     stages = min(MOST_STAGES, 2 + left // made.stage_bytes(bits))
