@@ -59,6 +59,7 @@ def test_misuse_is_cudas_error_and_its_reason(either: Path, capfd: Any) -> None:
         "host": "cudaErrorInvalidValue",
         "graph": "cudaErrorNotSupported",
         "block": "cudaErrorInvalidConfiguration",
+        "grid": "cudaErrorInvalidConfiguration",
         "kernel": "cudaErrorInvalidDeviceFunction",
         "last": "cudaErrorInvalidDeviceFunction",
         "cleared": OK,

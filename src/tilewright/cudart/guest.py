@@ -184,6 +184,8 @@ class Guest:
         grid, block, cluster = sizes[:3], sizes[3:6], sizes[6:]
         how: dict[str, Any] = {"cluster": cluster if any(cluster) else None, "watch": self.watch}
         printed = io.StringIO()
+        if 0 in grid:
+            raise LaunchError(f"grid {tuple(grid)} has no CTAs")
         try:
             with redirect_stdout(printed):
                 machine.launch(name, grid, block, payload[_LAUNCH.size :], shared=shared, **how)

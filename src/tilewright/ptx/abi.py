@@ -130,7 +130,15 @@ def pack(function: Function, args: Sequence[Any]) -> bytes:
 def extent(variable: Variable) -> tuple[int, int]:
     """Bytes and alignment of a parameter or variable."""
     element = bits(variable.type) // 8 * variable.vector
-    return element * prod(variable.dims), max(variable.align or element, 1)
+    return element * prod(_shape(variable)), max(variable.align or element, 1)
+
+
+def _shape(v: Variable) -> tuple[int, ...]:
+    """Its dimensions; an open one is as long as the values: ``a[][3] = {{1, 2, 3}, {4}}`` has 2."""
+    if not v.dims or v.dims[0] or not v.init:
+        return v.dims
+    row = 1 if isinstance(v.init[0], tuple) else prod(v.dims[1:]) * v.vector
+    return -(-len(v.init) // max(row, 1)), *v.dims[1:]
 
 
 def _bytes(p: Parameter, value: Any) -> bytes:

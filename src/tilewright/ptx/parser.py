@@ -114,7 +114,7 @@ class _Parser(Body):
     def _function(self, linkage: str, pos: int) -> Function:
         cursor = self.cursor
         kind = cursor.advance()[1:]
-        attributes = self._attributes()
+        attributes = tuple(self._attributes())
         results = parameters(cursor) if kind == "func" else ()
         name = cursor.name("a function's name")
         params = parameters(cursor)

@@ -86,6 +86,7 @@ static void misuse(void) {
   say("host", cudaMemset(host, 0, 64));
   say("graph", cudaGraphCreate(&q, 0));
   say("block", launch(&spin, 1, 2000, 0));
+  say("grid", launch(&spin, 0, 32, 0));
   say("kernel", launch(host, 1, 1, 0));
   say("last", cudaGetLastError());
   say("cleared", cudaGetLastError());

@@ -26,6 +26,22 @@ MIXED = kernel(
 )
 
 
+@pytest.mark.parametrize(
+    ("declared", "size"),
+    [
+        ("a[] = {1, 2, 3}", 12),
+        ("a[][3] = {{1, 2, 3}, {4}}", 24),
+        ("a[][2] = {1, 2, 3}", 16),
+        (".v2 .u32 a[] = {{1, 2}, {3, 4}}", 16),
+        ("a[]", 0),
+    ],
+)
+def test_an_open_array_is_as_long_as_its_values(declared: str, size: int) -> None:
+    type_ = "" if declared[0] == "." else ".u32 "
+    (variable,) = parse(f"{HEAD}.global {type_}{declared};").items
+    assert abi.extent(variable)[0] == size  # type: ignore[arg-type]
+
+
 def test_offsets_follow_alignment() -> None:
     block = abi.layout(MIXED)
     assert [(p.offset, p.size) for p in block.parameters] == [

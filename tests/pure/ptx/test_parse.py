@@ -136,6 +136,15 @@ def test_declarations_group_by_count() -> None:
     )
 
 
+def test_a_function_has_its_attribute_before_its_results() -> None:
+    head = ".func .attribute(.unified(1,2)) (.reg .b32 r) f(.reg .b32 a) .noreturn"
+    module = parse(f"{HEAD}{head} {{ trap; }}")
+    found = module.functions["f"]
+    assert [d.name for d in found.directives] == ["attribute", "noreturn"]
+    assert len(found.results) == len(found.params) == 1
+    assert parse(print_module(module)) == module
+
+
 def test_initialisers() -> None:
     items = {item.name: item for item in parse(WILD).items if hasattr(item, "init")}
     assert items["bytes"].init == (Masked(255, Symbol("smem")), Masked(0xFF00, Symbol("smem")))

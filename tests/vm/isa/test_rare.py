@@ -119,7 +119,8 @@ def test_the_systems_part_of_shared_memory_is_behind_the_kernels_own():
       mov.b32 %r3, %reserved_smem_offset_begin; mov.b32 %r4, %reserved_smem_offset_end;
       mov.b32 %r5, %reserved_smem_offset_cap; mov.b32 %r6, %reserved_smem_offset_1;
       sub.u32 %r7, %r4, 4; st.shared.u32 [%r7], 7; bar.sync 0; mad.lo.u32 %r8, %t, 4, %r6;
-      st.shared.u32 [%r8], %t; bar.sync 0; xor.b32 %r8, %t, 32; mad.lo.u32 %r8, %r8, 4, %r6; ld.shared.u32 %r9, [%r8];
+      st.shared.u32 [%r8], %t; bar.sync 0; xor.b32 %r8, %t, 32; mad.lo.u32 %r8, %r8, 4, %r6;
+      ld.shared.u32 %r9, [%r8];
       mad.wide.u32 %rd1, %t, 16, %a0; st.global.v4.u32 [%rd1], {%r3, %r4, %r5, %r9};"""
     (out,) = both(kernel(body), [zeros(4 * 64)], block=64)
     begin, end, size, other = out.reshape(64, 4).T
