@@ -40,7 +40,8 @@ from .tensor_map import Im2col, TensorMap
 Array = npt.NDArray[Any]
 
 LONGEST = 1 << 31  # size of a dimension that the hardware takes; the driver encodes 2^32
-FILLED = {"zero": b"\0\0", "nan": b"\xf7\x7f"}  # what fills each 16 bits outside
+OUTSIDE = 0x7FF7  # the NaN of 16 bits that stands for an element outside
+FILLED = {"zero": bytes(2), "nan": OUTSIDE.to_bytes(2, "little")}  # what fills each 16 bits there
 
 
 @dataclass(frozen=True, slots=True, eq=False)

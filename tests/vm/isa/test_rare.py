@@ -34,16 +34,24 @@ def test_the_least_and_largest_of_three(op, nan, magnitude):
     np.testing.assert_array_equal(out, numpy(numpy(x, y), z))
 
 
+#: What an H200 gives (for 0x7FF7, with which it fills, it should): form, factors, what is added.
+OUTSIDE = [
+    ("f16", 0x7FF7, 0x3C00, 0x4000, 0), ("f16", 0x3C00, 0xFFF7, 0x4000, 0),
+    ("f16", 0x0003, 0xFFF7, 0x0003, 0), ("relu.f16", 0xFFF7, 0xFFF7, 0x3EAF, 0),
+    ("relu.f16", 0x32AB, 0x7FFF, 0x32AB, 0x7FFF), ("relu.f16", 0xACFC, 0xFFF7, 0xACFC, 0),
+    ("bf16", 0x00EB, 0x7FFF, 0x00EB, 0x7FFF), ("bf16", 0xC100, 0xFFF7, 0xFFF7, 0),
+    ("relu.bf16", 0x43D9, 0xFFF7, 0x43D9, 0), ("relu.bf16", 0xFFF7, 0xFFF7, 0xC5C0, 0),
+    ("f16", 0x3C00, 0x4000, 0x3C00, 0x4200), ("f16", 0x3C00, 0x3C00, 0xFC00, 0xFC00),
+]  # fmt: skip
+
+
 def test_a_factor_from_outside_the_tensor_makes_fma_zero():
-    outside, one, two = 0x7FFF, 0x3C00, 0x4000
-    cases = [(outside, one, two, 0), (one, outside, two, 0), (one, two, one, 0x4200),
-             (0x7E00, one, two, 0x7FFF), (one, one, 0xFC00, 0xFC00)]  # fmt: skip
     body = ""
-    for i, (a, b, c, _) in enumerate(cases):
+    for i, (form, a, b, c, _) in enumerate(OUTSIDE):
         body += f"""mov.b16 %h1, {a}; mov.b16 %h2, {b}; mov.b16 %h3, {c};
-          fma.rn.oob.f16 %h4, %h1, %h2, %h3; st.global.b16 [%a0+{2 * i}], %h4;"""
-    (out,) = both(kernel(body), [np.zeros(len(cases), np.uint16)], block=1)
-    assert out.tolist() == [d for *_, d in cases]
+          fma.rn.oob.{form} %h4, %h1, %h2, %h3; st.global.b16 [%a0+{2 * i}], %h4;"""
+    (out,) = both(kernel(body), [np.zeros(len(OUTSIDE), np.uint16)], block=1)
+    assert out.tolist() == [d for *_, d in OUTSIDE]
 
 
 @pytest.mark.parametrize(("half", "one"), [("f16", 0x3C00), ("bf16", 0x3F80)])

@@ -5,7 +5,8 @@ All of it rounds to nearest even, once. f16 may flush (``.ftz``) and saturate; b
 
 from __future__ import annotations
 
-from .compose import FORMATS, arithmetic, canonical, each, flip_sign, flush, magnitude
+from ...mma.tensor_copy import OUTSIDE
+from .compose import arithmetic, canonical, each, flip_sign, flush, magnitude
 from .floating import fextreme_form, mode
 from .primitives import Primitives, Value
 from .row import Form, Options, row
@@ -48,13 +49,14 @@ def fma(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
 @row("fma.rn.oob[.sat].{T}", "d:T = a:T, b:T, c:T", T=F16, ptx="8.1", target="sm_90")
 @row("fma.rn.oob[.relu].{T}", "d:T = a:T, b:T, c:T", T=f"{F16} {BF16}", ptx="8.1", target="sm_90")
 def fma_oob(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
-    """``fma``, but +0 where a factor is the NaN that tensor copies fill with
-    (``NAN_REQUEST_ZERO_FMA``). Published, not verified.
+    """``fma``, but +0 where a factor is the NaN, of either sign, that tensor copies fill with
+    (``NAN_REQUEST_ZERO_FMA``).
     """
 
     def one(fmt: str, x: Value, y: Value, z: Value) -> Value:
-        nan, zero = m.const(16, FORMATS[fmt].nan), m.const(16, 0)
-        outside = m.or_(m.cmp("eq", x, nan), m.cmp("eq", y, nan))
+        nan, zero = m.const(16, OUTSIDE), m.const(16, 0)
+        sizes = (m.and_(factor, m.const(16, 0x7FFF)) for factor in (x, y))
+        outside = m.or_(*(m.cmp("eq", size, nan) for size in sizes))
         return m.select(outside, zero, m.fma(fmt, x, y, z))
 
     return arithmetic(m, f, one, a, b, c)
