@@ -18,6 +18,7 @@ import llvmlite.ir as ir
 import numpy as np
 import pytest
 
+import middling
 from tilewright.dtypes import ROUNDINGS, dtype
 from tilewright.errors import DtypeError
 from tilewright.vm.jit import Jit
@@ -123,6 +124,8 @@ def halfway(kind: str, dest: str, rng: np.random.Generator) -> np.ndarray:
 def operands(case: Case) -> list[np.ndarray]:
     """All tuples of special bits (a sample where that is too many), then random ones."""
     rng = np.random.default_rng(zlib.crc32(case.name.encode()))
+    if case.name.startswith("middling"):
+        return middling.operands(case.name.split(".")[1], rng)
     every = [special(kind) for kind in case.kinds]
     if len(every) == 3:
         every = [rng.permutation(np.array(e, object))[:9].tolist() for e in every]
@@ -190,6 +193,11 @@ def arithmetic_cases() -> Iterator[Case]:
         yield case(f"approx.{name}", ("f32",), "approx", first=name)
 
 
+def directed_cases() -> Iterator[Case]:
+    for (op, count), rnd in itertools.product(middling.COUNTS.items(), ("rz", "rm", "rp")):
+        yield case(f"middling.{op}.{rnd}", ("f64",) * count, op, rnd, first="f64")
+
+
 def format_cases() -> Iterator[Case]:
     for source, dest, rnd in itertools.product(CORE + SMALL, CORE + SMALL, ROUNDINGS):
         if source in CORE or (dest in CORE and rnd == "rn"):
@@ -207,6 +215,7 @@ GROUPS = {
     "integers": integer_cases,
     "lanes": lane_cases,
     "arithmetic": arithmetic_cases,
+    "directed": directed_cases,
     "formats": format_cases,
     "conversions": conversion_cases,
 }

@@ -5,9 +5,9 @@ rounded again, which is innocuous for + × ÷ √: f32's 24 bits are at least tw
 (Figueroa 1995; where a bf16 result is subnormal f32 still has 16 bits to spare). For all else
 the result is made in a wider format *rounded to odd*: cut off, its last bit set where it is
 inexact. Rounding that to a format shorter by two bits or more is rounding the exact result, in
-any mode (Boldo and Melquiond 2008). f16 finds that room in f32, bf16 and f32 in f64, f64 in
-integers (``llvm_soft64``). No step changes the processor's rounding mode, so the bits are the
-same everywhere.
+any mode (Boldo and Melquiond 2008). f16 finds that room in f32, bf16 and f32 in f64; f64 is
+stepped from the nearest (``llvm_directed``) or made in integers (``llvm_soft64``). No step changes
+the processor's rounding mode, so the bits are the same everywhere.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..dtypes import DType
-from . import llvm_soft64 as soft64
 from .llvm_convert import convert, widen
+from .llvm_directed import arithmetic as directed64
 from .llvm_expr import Expr, shared
 from .llvm_round import F32, F64, canonical, check_rounding, float_format, is_native, storage
 
@@ -36,7 +36,7 @@ def arithmetic(op: str, fmt: str, operands: tuple[Expr, ...], rnd: str = "rn") -
     if rnd == "rn" and is_native(t):
         return canonical(_NATIVE[op](*(o.float for o in operands)))
     if t == F64:
-        return getattr(soft64, op)(*operands, rnd)
+        return directed64(op, operands, rnd)
     narrowly = rnd == "rn" and op != "fma"
     body = _through_f32 if narrowly else _through_odd
     name = f"tw.{t}.{op}.{rnd}"
