@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from simt import kernel, launch
+from tilewright.errors import VmFault
 from tilewright.vm import Machine
 
-BYTES = 2048
+BYTES, FAR = 2048, 1 << 20
 RNG = np.random.default_rng(7)
 REGISTERS = {1: "%h", 2: "%h", 4: "%r", 8: "%rd"}
 GROUPS = [(1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (2, 4), (4, 1), (4, 2), (4, 4), (8, 1), (8, 2)]
@@ -27,6 +28,11 @@ SPACES = {  # what brings BYTES bytes from %a1 there, %t being the thread; %rd9:
     "local": (".local", "mov.u64 %rd9, room;", "local"),
     "generic local": (".local", "mov.u64 %rd9, room; cvta.local.u64 %rd9, %rd9;", ""),
 }
+
+
+LONG = "bra.uni GO;" + "add.u32 %r40, %r40, %r41;" * 600 + "GO:"  # more code than one region has
+KINDS = {"all": ("", ""), "odd": ("@%p2", ""), "long": ("", LONG)}
+FEW = [(1, 1), (2, 4), (4, 1), (4, 4), (8, 1)]
 
 
 def body(space: str, size: int, count: int, guard: str) -> str:
@@ -52,11 +58,11 @@ def body(space: str, size: int, count: int, guard: str) -> str:
 
 
 @pytest.mark.parametrize("space", SPACES)
-@pytest.mark.parametrize("guard", ["", "@%p2"], ids=["all", "odd"])
-def test_each_lane_loads_its_own_bytes(space, guard):
-    given = RNG.integers(0, 256, BYTES, np.uint8)
-    for size, count in GROUPS:
-        text, group = kernel(body(space, size, count, guard)), size * count
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_lane_loads_its_own_bytes(space, kind):
+    given, (guard, code) = RNG.integers(0, 256, BYTES, np.uint8), KINDS[kind]
+    for size, count in FEW if code else GROUPS:
+        text, group = kernel(code + body(space, size, count, guard)), size * count
         for name, order in ORDERS.items():
             out = np.zeros((32, group), np.uint8)
             offsets = (order * group).astype(np.uint32)
@@ -66,12 +72,13 @@ def test_each_lane_loads_its_own_bytes(space, guard):
             np.testing.assert_array_equal(made, expected, err_msg=f"{size}x{count} {name}")
 
 
-def test_of_lanes_that_store_to_a_place_the_first_of_the_last_128_bytes_wins():
-    for size, count in GROUPS:
+@pytest.mark.parametrize("code", ["", LONG], ids=["short", "long"])
+def test_of_lanes_that_store_to_a_place_the_first_of_the_last_128_bytes_wins(code):
+    for size, count in FEW if code else GROUPS:
         names = ", ".join(f"{REGISTERS[size]}{20 + i}" for i in range(count))
         vector = f".v{count}.b{8 * size}" if count > 1 else f".b{8 * size}"
         held, group = f"{{{names}}}" if count > 1 else names, size * count
-        text = kernel(f"""mad.wide.u32 %rd5, %t, 4, %a2; ld.global.u32 %r3, [%rd5];
+        text = kernel(f"""{code} mad.wide.u32 %rd5, %t, 4, %a2; ld.global.u32 %r3, [%rd5];
           cvt.u64.u32 %rd6, %r3; add.u64 %rd6, %a0, %rd6; mad.wide.u32 %rd7, %t, {group}, %a1;
           ld.global{vector} {held}, [%rd7]; st{vector} [%rd6], {held};""")
         for name, order in ORDERS.items():
@@ -84,3 +91,74 @@ def test_of_lanes_that_store_to_a_place_the_first_of_the_last_128_bytes_wins():
                 for lane in reversed(range(first, first + turn)):
                     expected[order[lane]] = given[lane]
             np.testing.assert_array_equal(made, expected, err_msg=f"{size}x{count} {name}")
+
+
+# --- what is wrong --------------------------------------------------------------------------------
+
+WINDOWS = {
+    "global": ("mov.u64 %rd9, %a1;", "global"),
+    "generic": ("mov.u64 %rd9, %a1;", ""),
+    "shared": (f".shared .align 16 .b8 room[{BYTES}]; mov.u32 %r9, room;", "shared"),
+}
+TWISTS = {  # what becomes of the offsets, for accesses of so many bytes
+    "right": lambda a, unit: a,
+    "up to the end": lambda a, unit: a + BYTES - unit - a.max(),
+    "past the end": lambda a, unit: a + BYTES - a.max(),
+    "before": lambda a, unit: a - unit * (1 + a.min() // unit) if a.min() == 0 else a - a.max() - 1,
+    "misaligned": lambda a, unit: a + unit // 2,
+    "one lane misaligned": lambda a, unit: a + (np.arange(32) == 17) * (unit // 2),
+    "one lane beyond": lambda a, unit: a + (np.arange(32) == 30) * FAR,
+    "two lanes beyond": lambda a, unit: a + (np.arange(32) % 16 == 9) * FAR,
+}
+
+
+def reaching(space: str, size: int, count: int, stores: bool, kind: str) -> str:
+    """Thread t reaches what lies t groups on, and then by the same instruction what lies %a2[t]
+    bytes (signed) on."""
+    guard, code = KINDS[kind]
+    top, suffix = WINDOWS[space]
+    names = ", ".join(f"{REGISTERS[size]}{20 + i}" for i in range(count))
+    vector = f".v{count}.b{8 * size}" if count > 1 else f".b{8 * size}"
+    held = f"{{{names}}}" if count > 1 else names
+    place = "add.s32 %r8, %r9, %r7;" if suffix == "shared" else "add.s64 %rd8, %rd9, %rd6;"
+    where = "[%r8]" if suffix == "shared" else "[%rd8]"
+    opcode = f"{'st' if stores else 'ld'}{'.' * bool(suffix)}{suffix}{vector}"
+    operands = f"{where}, {held}" if stores else f"{held}, {where}"
+    return kernel(f"""{code} {top} mad.wide.u32 %rd5, %t, 4, %a2; ld.global.s32 %r3, [%rd5];
+      and.b32 %r4, %t, 1; setp.ne.u32 %p2, %r4, 0; mul.lo.u32 %r7, %t, {size * count};
+      mov.u32 %r6, 0;
+      AGAIN: cvt.s64.s32 %rd6, %r7; {place}
+      {guard} {opcode} {operands};
+      mov.u32 %r7, %r3; add.u32 %r6, %r6, 1; setp.lt.u32 %p1, %r6, 2; @%p1 bra AGAIN;""")
+
+
+@pytest.mark.parametrize("space", WINDOWS)
+@pytest.mark.parametrize("stores", [False, True], ids=["loads", "stores"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_first_lane_that_is_wrong_is_named(space, stores, kind):
+    there = np.arange(32) % 2 == 1 if kind == "odd" else np.full(32, True)
+    for size, count in FEW:
+        code, unit = reaching(space, size, count, stores, kind), size * count
+        for order in (ORDERS[name] for name in ("in line", "one place", "anywhere")):
+            for twist in TWISTS.values():
+                offsets = twist(order * unit, unit)
+                wrong = (offsets % unit != 0) | (offsets < 0) | (offsets > BYTES - unit)
+                told = reached(code, offsets.astype(np.int32))
+                first = np.flatnonzero(wrong & there)
+                if not first.size:
+                    assert told is None, (size, count, offsets)
+                    continue
+                lane = int(first[0])
+                why = "misaligned" if offsets[lane] % unit else "out of bounds"
+                assert told is not None, (size, count, offsets)
+                assert (told.kind, told.thread[0]) == (why, lane), (size, count, offsets)
+
+
+def reached(code: str, offsets: np.ndarray) -> VmFault | None:
+    machine = Machine()
+    given = [np.zeros(32, np.uint8), np.full(BYTES, 7, np.uint8), offsets]
+    try:
+        launch(machine, code, given)
+    except VmFault as fault:
+        return fault
+    return None

@@ -12,6 +12,7 @@ from .groups import fault
 from .native import Ptr, i64, native, u8, u16, u32, u64
 from .races import read, repeats, write
 from .state import (
+    FOUND,
     FREED,
     GENERIC,
     GLOBAL,
@@ -74,6 +75,14 @@ def look_up(w: Ptr(Warp), a: i64) -> i64:
         return FREED
     w.worker.low = found.start
     w.worker.high = found.end
+    return 0
+
+
+@native(inline=True)
+def remember(w: Ptr(Warp), pc: i64) -> i64:
+    """The worker's known allocation is the one that operation ``pc`` looks at first next time."""
+    w.worker.lows[pc % FOUND] = w.worker.low
+    w.worker.highs[pc % FOUND] = w.worker.high
     return 0
 
 
@@ -160,7 +169,7 @@ def resolve_lanes(w: Ptr(Warp), mask: i64, space: i64, n: i64, pc: i64) -> i64:
         if host == 0:
             return 1
         w.addresses[lane] = host
-    return 0
+    return remember(w, pc)
 
 
 @native
@@ -185,7 +194,7 @@ def window_of(w: Ptr(Warp), mask: i64, space: i64) -> i64:
 
 
 @native(inline=True)
-def known(w: Ptr(Warp), mask: i64, space: i64, kind: i64, n: i64) -> i64:
+def known(w: Ptr(Warp), mask: i64, space: i64, kind: i64, n: i64, pc: i64) -> i64:
     """What to add to the lanes' addresses in a space, all of window ``kind``, to have host
     addresses (``lane_stride`` for each lane besides), where all accesses of ``n`` bytes are right;
     0 where anything needs a closer look (no fault).
@@ -204,6 +213,7 @@ def known(w: Ptr(Warp), mask: i64, space: i64, kind: i64, n: i64) -> i64:
         a = w.addresses[lowest(mask)]
         if a < w.worker.low or a >= w.worker.high:
             look_up(w, a)
+        remember(w, pc)
         base = w.launch.host
         low = w.worker.low
         high = w.worker.high
@@ -216,6 +226,23 @@ def known(w: Ptr(Warp), mask: i64, space: i64, kind: i64, n: i64) -> i64:
         bad = below(room, a - low) | (a & n - 1)
         wrong = wrong | (bad & -((mask >> lane) & 1))
     return base if wrong == 0 else 0
+
+
+@native
+def one_host(w: Ptr(Warp), mask: i64, space: i64, a: i64, n: i64, pc: i64) -> i64:
+    """The host address of what all lanes of ``mask`` read at ``a``, which is not in local memory; 0
+    after a fault. Where there are no lanes it is that of anything.
+    """
+    if mask == 0:
+        return address(w.results)
+    if w.launch.checked != 0:
+        for lane in range(32):
+            w.addresses[lane] = a
+        if access(w, mask, space, n, 1, 0, pc) != 0:
+            return 0
+    host = resolve(w, space, a, n, lowest(mask), pc)
+    remember(w, pc)
+    return host
 
 
 @native(inline=True)
@@ -239,9 +266,7 @@ def owner(w: Ptr(Warp), host: i64) -> Ptr(Cta):
 
 
 @native
-def access(
-    w: Ptr(Warp), mask: i64, space: i64, size: i64, count: i64, values: i64, pc: i64
-) -> i64:
+def access(w: Ptr(Warp), mask: i64, space: i64, size: i64, count: i64, values: i64, pc: i64) -> i64:
     """Each lane reads ``count`` elements of ``size`` bytes at its address, or writes them where
     there are ``values``; 1 after a fault or a race."""
     if w.launch.strong[pc] != 0:

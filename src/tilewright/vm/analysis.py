@@ -37,11 +37,10 @@ LOOK = 500
 HALF = 30  # bits for sets of registers: of sums, and as many of factors
 
 
-def is_divergent(ops: Sequence[Op], exits: frozenset[str]) -> bool:
+def is_divergent(ops: Sequence[Op], exits: frozenset[str], varying: set[int]) -> bool:
     """Whether a warp's lanes may part: a value that may differ between them decides a branch or
     guards a barrier. A branch to one of ``exits`` (labels of mere exits) only ends lanes.
     """
-    varying = _varying(ops)
     for op in ops:
         if op.form.mnemonic == "brx":
             return True
@@ -52,20 +51,20 @@ def is_divergent(ops: Sequence[Op], exits: frozenset[str]) -> bool:
     return False
 
 
-def _varying(ops: Sequence[Op]) -> set[int]:
-    """Registers whose value may differ between the lanes of a warp."""
+def varying(ops: Sequence[Op]) -> set[int]:
+    """Registers whose value may differ between the lanes of a warp that stays whole."""
     local = any(op.form.mnemonic == "cvta" and op.form.space == "local" for op in ops)
     spaces = ("local", "") if local else ("local",)  # an address is a place in each lane
-    varying = {i for op in ops if _loads(op) and op.form.space in spaces for i in op.writes()}
+    found = {i for op in ops if _loads(op) and op.form.space in spaces for i in op.writes()}
     grown = True
     while grown:
         grown = False
         for op in ops:
-            if _varies(op, varying):
-                before = len(varying)
-                varying.update(op.writes())
-                grown |= len(varying) > before
-    return varying
+            if _varies(op, found):
+                before = len(found)
+                found.update(op.writes())
+                grown |= len(found) > before
+    return found
 
 
 def _loads(op: Op) -> bool:

@@ -24,7 +24,7 @@ from .record import Record
 from .region import Region, region_name
 from .state import Warp
 
-LEVEL = 1  # of optimisation: more takes longer than it saves
+SMALL, LARGE = 1, 0  # levels of optimisation: of a kernel that is one region, and of others
 
 
 class Code:
@@ -80,7 +80,8 @@ class CompiledKernel(Code):
             (self.library.warpgroup if row.asynchronous else self.library.matrix)(row)
         key = f"{self.kernel.digest} {self.arch} {first}-{last}"
         name = region_name(first)
-        address = self.library.function(key, name, lambda: self._module(first, last), LEVEL)
+        level = SMALL if len(regions) == 1 else LARGE
+        address = self.library.function(key, name, lambda: self._module(first, last), level)
         self.table[first:last] = address
         return address
 

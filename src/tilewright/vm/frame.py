@@ -120,6 +120,13 @@ class Frame(LlvmValues, Evaluator):
         self.b.cbranch(condition, yes, no)
         return yes, no
 
+    def either(self, *came: tuple[Value, ir.Block]) -> Value:
+        """The value of the block that control came from."""
+        phi = self.b.phi(came[0][0].type)
+        for value, block in came:
+            phi.add_incoming(value, block)
+        return phi
+
     def is_(self, relation: str, a: ir.Value, b: int) -> ir.Value:
         """A signed comparison of scalars with a number."""
         return self.b.icmp_signed(relation, a, a.type(b))

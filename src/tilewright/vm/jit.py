@@ -60,17 +60,23 @@ class Jit:
         )
 
     def compile(self, module: ir.Module, level: int = 2) -> bytes:
-        """Object code of a module."""
+        """Object code of a module. Level 0 is level 1 without what looks at several functions."""
         with _lock:
-            machine = self._machine(level)
+            machine = self._machine(max(level, 1))
             module.triple = self.triple
             module.data_layout = str(machine.target_data)
             parsed = llvm.parse_assembly(str(module))
             parsed.verify()
-            options = llvm.create_pipeline_tuning_options(speed_level=level)
+            options = llvm.create_pipeline_tuning_options(speed_level=max(level, 1))
             options.loop_vectorization = options.slp_vectorization = level > 1
             builder = llvm.create_pass_builder(machine, options)
-            builder.getModulePassManager().run(parsed, builder)
+            if level > 0:
+                builder.getModulePassManager().run(parsed, builder)
+            else:
+                passes = builder.getFunctionPassManager()
+                for function in parsed.functions:
+                    if not function.is_declaration:
+                        passes.run(function, builder)
             return bytes(machine.emit_object(parsed))
 
     def load(self, code: bytes, exports: Sequence[str]) -> dict[str, int]:

@@ -25,6 +25,7 @@ from .externs import Externs
 from .kernel import Kernel, Outline
 from .memory import Memory, aligned
 from .native import Struct
+from .places import WINDOW
 from .program import Program
 from .races import PIECE, READERS
 from .record import Record
@@ -107,7 +108,7 @@ class Run:
         self.memory, self.kernel, self.outline, self.setup = memory, kernel, outline, setup
         self.workspace = memory.allocate(WORKSPACE) if setup.cooperative else 0
         self.table = memory.table()
-        self.params = aligned(max(len(setup.params), 1))
+        self.params = aligned(len(setup.params) + WINDOW)
         self.params[: len(setup.params)] = np.frombuffer(setup.params, np.uint8)
         self.launch = self._launch()
         self.lock = threading.Lock()
@@ -125,6 +126,7 @@ class Run:
         self.launch.allocation_count = len(self.table) // Allocation.size
         for worker in self.workers:
             worker.low = worker.high = 0
+            worker.lows[:] = worker.highs[:] = 0
 
     def _launch(self) -> Record:
         r, p, s = Record(Launch), self.outline, self.setup
@@ -233,7 +235,7 @@ class Run:
         areas = [
             _Area(resident, Cta.size),
             _Area(resident * warps, launch.frame_bytes),
-            _Area(resident, -(-launch.shared_bytes // 64) * 64 + 64),
+            _Area(resident, -(-launch.shared_bytes // 64) * 64 + WINDOW),
             _Area(resident, local + 64),
             _Area(resident * warps if copies else 1, Copy.size * QUEUE),
             _Area(resident if bulk else 1, Flight.size * FLIGHTS),

@@ -27,7 +27,9 @@ from . import (
     copies,
     groups,
     loads,
+    matrices,
     mbarrier,
+    places,
     products,
     races,
     reductions,
@@ -136,6 +138,7 @@ class Library:
 
     def _runtime(self, functions: list[Native]) -> ir.Module:
         module = ir.Module("runtime")
+        module.features = self.jit.features
         translate(module, functions)
         _plain_floats(module, self.jit.triple)
         return module
@@ -150,8 +153,8 @@ def _unsealed(stored: bytes | None) -> bytes | None:
 
 def _natives() -> list[Native]:
     modules = (
-        groups, clocks, races, access, loads, calls, stack, mbarrier, barriers, copies, warpgroup,
-        products, reductions, tensors, bulk, scheduler,
+        groups, clocks, races, access, places, loads, matrices, calls, stack, mbarrier, barriers,
+        copies, warpgroup, products, reductions, tensors, bulk, scheduler,
     )  # fmt: skip
     found = [f for m in modules for f in vars(m).values() if isinstance(f, Native)]
     unique = {f.name: f for f in found}

@@ -49,13 +49,24 @@ class Text(ir.Constant):
     """A constant of any type, as LLVM writes it; ``whole`` is its value if an integer."""
 
     def __init__(self, type_: ir.Type, text: str, whole: int | None) -> None:
-        self.type, self.constant, self.whole = type_, text, whole
+        self.type, self.text, self.whole = type_, text, whole
+        self.constant = ()  # its elements are not there to be looked at
 
     def _to_string(self) -> str:
-        return f"{self.type} {self.constant}"
+        return f"{self.type} {self.text}"
 
     def get_reference(self) -> str:
-        return self.constant
+        return self.text
+
+
+def nothing(type_: ir.Type) -> Text:
+    """A value that nobody looks at."""
+    return Text(type_, "poison", None)
+
+
+def first_only(lanes: int) -> Text:
+    """The order of lanes, for a shuffle, that has the first one everywhere."""
+    return Text(ir.VectorType(ir.IntType(32), lanes), "zeroinitializer", 0)
 
 
 def splat(type_: ir.Type, value: int | float) -> ir.Constant:
@@ -301,7 +312,7 @@ def shared(name: str, body: Callable[..., Expr], result: ir.Type, *arguments: Ex
     if function is None:
         function = declare(b.module, name, result, [a.type for a in arguments])
         function.linkage = "internal"
-        for attribute in ("noinline", "nounwind"):
+        for attribute in ("noinline", "nounwind", "readnone"):
             function.attributes.add(attribute)
         inside = ir.IRBuilder(function.append_basic_block())
         answer = body(*(Expr(inside, a) for a in function.args))

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import llvmlite.ir as ir
 
-from .llvm_expr import DOUBLE, FLOAT, Expr
+from .llvm_expr import DOUBLE, FLOAT, Expr, first_only, nothing
 from .native import I1, I8, I32, I64, POINTER
 
 LINE = 64  # bytes: areas begin at such, so that vectors load whole
@@ -67,14 +67,14 @@ def broadcast(
 def spread(scalar: Expr, lanes: int) -> Expr:
     """A number in all lanes."""
     b, type_ = scalar.b, vector(scalar.type, lanes)
-    first = b.insert_element(ir.Constant(type_, ir.Undefined), scalar.v, I32(0))
-    return shuffled(Expr(b, first), [0] * lanes)
+    first = b.insert_element(nothing(type_), scalar.v, I32(0))
+    return Expr(b, b.shuffle_vector(first, nothing(type_), first_only(lanes)))
 
 
 def shuffled(x: Expr, lanes: Sequence[int], y: Expr | None = None) -> Expr:
     """The lanes of ``x`` (``y``'s count on from its last) with these numbers."""
     mask = ir.Constant(vector(32, len(lanes)), [int(lane) for lane in lanes])
-    other = y.v if y is not None else ir.Constant(x.type, ir.Undefined)
+    other = y.v if y is not None else nothing(x.type)
     return Expr(x.b, x.b.shuffle_vector(x.v, other, mask))
 
 

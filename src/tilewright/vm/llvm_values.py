@@ -10,6 +10,8 @@ LLVM does that.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import llvmlite.ir as ir
@@ -17,7 +19,19 @@ import llvmlite.ir as ir
 from . import llvm_convert as conversions
 from . import llvm_floats as floats
 from . import llvm_mufu
-from .llvm_expr import LANES, Expr, Text, lanes_of, lanewise, shared, spill, splat, width_of
+from .llvm_expr import (
+    LANES,
+    Expr,
+    Text,
+    first_only,
+    lanes_of,
+    lanewise,
+    nothing,
+    shared,
+    spill,
+    splat,
+    width_of,
+)
 
 Value = Any  # an ir.Value; llvmlite has no types
 
@@ -30,7 +44,7 @@ def _order(lanes: Iterable[int]) -> ir.Constant:
 
 
 LANE = _order(range(LANES))
-FIRST = _order([0] * LANES)
+FIRST = first_only(LANES)
 EVEN, ODD = _order(range(0, 2 * LANES, 2)), _order(range(1, 2 * LANES, 2))
 INTERLEAVED = _order(i // 2 + i % 2 * LANES for i in range(2 * LANES))
 
@@ -226,9 +240,8 @@ class LlvmValues:
     def _splat(self, a: ir.Value) -> Value:
         """A scalar in every lane."""
         type_ = lanes_of(a.type)
-        undefined = ir.Constant(type_, ir.Undefined)
-        first = self.builder.insert_element(undefined, a, I32(0))
-        return self.builder.shuffle_vector(first, undefined, FIRST)
+        first = self.builder.insert_element(nothing(type_), a, I32(0))
+        return self.builder.shuffle_vector(first, nothing(type_), FIRST)
 
     def shuffle(self, a: Value, lane: Value) -> Value:
         width = self.width(a)
@@ -241,6 +254,22 @@ class LlvmValues:
         name = f"tw.shuffle.{wide.width}"
         moved = shared(name, _gathered, wide.type, wide, self._x(lane))
         return moved.trunc(width).v
+
+
+class Scalars(LlvmValues):
+    """The same of one lane: a value is an integer. What moves between lanes is not there."""
+
+    def const(self, width: int, value: int) -> Value:
+        return splat(ir.IntType(width), value)
+
+    def join(self, *parts: Value) -> Value:
+        width = self.width(parts[0])
+        whole = [self._x(p).zext(width * len(parts)) << i * width for i, p in enumerate(parts)]
+        return reduce(or_, whole).v
+
+    def split(self, a: Value, width: int) -> tuple[Value, ...]:
+        places = range(0, self.width(a), width)
+        return tuple((self._x(a) >> p).trunc(width).v for p in places)
 
 
 def _gathered(a: Expr, lane: Expr) -> Expr:

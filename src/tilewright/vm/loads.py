@@ -1,4 +1,4 @@
-"""Loads, stores and ldmatrix, in native code: the lanes' addresses in, registers out.
+"""Loads and stores, in native code: the lanes' addresses in, registers out.
 
 Most accesses are of one kind that vectors do: the lanes' elements follow one another, or all lanes
 read one. What is neither goes lane by lane, and what is wrong, or needs a closer look, is found by
@@ -11,20 +11,17 @@ from collections.abc import Callable, Iterable
 
 import llvmlite.ir as ir
 
-from .. import mma
 from .access import access, known, lane_stride, move, resolve, window_of
 from .llvm_expr import LANES, Expr
 from .llvm_memory import fetch, joined, keep, shuffled
 from .native import I32, I64, POINTER, Native, Ptr, i64, native, u8, u32, u64
+from .places import ZIPPED, pick_vectors, put_vectors
 from .state import ALL, Warp
-
-ZIPPED = ((2, 2), (2, 4), (4, 2), (4, 4), (8, 2))  # sizes and counts of elements
-
 
 # --- vectors whose lanes change places ------------------------------------------------------------
 
 
-def _cases(
+def cases(
     module: ir.Module, function: Native, cases: Iterable[tuple[int, Callable[..., None]]]
 ) -> None:
     """The body of a function of (target, source, number): what the number says, else 0."""
@@ -73,37 +70,23 @@ def _gather(size: int) -> Callable[..., None]:
     return emit
 
 
-def _arrange(trans: int) -> Callable[..., None]:
-    def emit(b: ir.IRBuilder, target: ir.Value, source: ir.Value) -> None:
-        rows, columns = mma.ldmatrix(1, bool(trans)).coordinates()
-        matrix = fetch(b, source, 0, ir.VectorType(ir.IntType(16), 64))
-        keep(shuffled(matrix, (rows * 8 + columns).reshape(-1)), target, 0)
-
-    return emit
-
-
-@native(emit=lambda m: _cases(m, unzip, ((s * 16 + c, _unzip(s, c)) for s, c in ZIPPED)))
+@native(emit=lambda m: cases(m, unzip, ((s * 16 + c, _unzip(s, c)) for s, c in ZIPPED)))
 def unzip(target: i64, source: i64, which: i64) -> i64:
     """Elements of ``which // 16`` bytes, ``which % 16`` of each of 32 lanes together: all lanes'
     first, then all lanes' second …; 0 where that is not among ``ZIPPED``.
     """
 
 
-@native(emit=lambda m: _cases(m, zip_, ((s * 16 + c, _zip(s, c)) for s, c in ZIPPED)))
+@native(emit=lambda m: cases(m, zip_, ((s * 16 + c, _zip(s, c)) for s, c in ZIPPED)))
 def zip_(target: i64, source: i64, which: i64) -> i64:
     """The reverse of ``unzip``."""
 
 
-@native(emit=lambda m: _cases(m, gather, ((size, _gather(size)) for size in (1, 2, 4, 8))))
+@native(emit=lambda m: cases(m, gather, ((size, _gather(size)) for size in (1, 2, 4, 8))))
 def gather(target: i64, source: i64, size: i64) -> i64:
     """Elements from anywhere, the host addresses of 32 lanes at ``source``; 0 where ``size`` is
     none of 1, 2, 4, 8. One vector is stored: who reads it need not wait for 32 small stores.
     """
-
-
-@native(emit=lambda m: _cases(m, arrange, ((trans, _arrange(trans)) for trans in (0, 1))))
-def arrange(target: i64, source: i64, trans: i64) -> i64:
-    """An 8×8 matrix of 16-bit elements, row by row, to the registers of 32 lanes."""
 
 
 # --- what the addresses are like ------------------------------------------------------------------
@@ -160,7 +143,7 @@ def load_any(
     if w.launch.checked != 0 and access(w, mask, space, size, count, 0, pc) != 0:
         return 1
     kind = window_of(w, mask, space)
-    base = known(w, mask, space, kind, size * count)
+    base = known(w, mask, space, kind, size * count, pc)
     stride = lane_stride(w, kind)
     if base != 0 and stride == 0 and mask != 0:
         first = base + w.addresses[lowest(mask)]
@@ -180,6 +163,10 @@ def load_any(
             w.addresses[lane] = base + w.addresses[lane] + lane * stride
         gather(address(out), address(w.addresses), size)
         return 0
+    which = size * 16 + count
+    if base != 0 and stride == 0 and count > 1:
+        if pick_vectors(address(w.addresses), base, mask, address(out), which) != 0:
+            return 0
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
@@ -203,7 +190,7 @@ def store_any(
     if w.launch.checked != 0 and access(w, mask, space, size, count, address(values), pc) != 0:
         return 1
     kind = window_of(w, mask, space)
-    base = known(w, mask, space, kind, size * count)
+    base = known(w, mask, space, kind, size * count, pc)
     stride = lane_stride(w, kind)
     if base != 0 and stride == 0 and in_line(w, mask, size * count) != 0:
         first = base + w.addresses[0]
@@ -211,6 +198,10 @@ def store_any(
             copy(at(u8, first), values, size * 32)
             return 0
         if zip_(first, address(values), size * 16 + count) != 0:
+            return 0
+    which = size * 16 + count
+    if base != 0 and stride == 0 and count > 1:
+        if put_vectors(address(w.addresses), base, mask, address(values), which) != 0:
             return 0
     m = mask
     while base == 0 and m != 0:  # the first lane with a fault is the one to tell of
@@ -316,33 +307,4 @@ def give(w: Ptr(Warp), lanes: i64, size: i64) -> i64:
         lane = lowest(m)
         m = m & (m - 1)
         move(w.addresses[lane], address(w.operands) + lane * size, size)
-    return 0
-
-
-# --- ldmatrix -------------------------------------------------------------------------------------
-
-
-@native
-def load_matrix(
-    w: Ptr(Warp), mask: i64, space: i64, trans: i64, out: Ptr(u8), count: i64, pc: i64
-) -> i64:
-    """``count`` 8×8 matrices of 16-bit elements, row addresses in ``w.addresses``."""
-    if mask == 0:
-        return 0
-    rows = (1 << 8 * count) - 1
-    if w.launch.checked != 0 and access(w, rows, space, 16, 1, 0, pc) != 0:
-        return 1
-    kind = window_of(w, rows, space)
-    base = known(w, rows, space, kind, 16) if lane_stride(w, kind) == 0 else 0
-    halves = address(w.halves)
-    for i in range(count):
-        for row in range(8):
-            lane = i * 8 + row
-            host = base + w.addresses[lane]
-            if base == 0:
-                host = resolve(w, space, w.addresses[lane], 16, lane, pc)
-                if host == 0:
-                    return 1
-            move(halves + row * 16, host, 16)
-        arrange(address(out) + i * 128, halves, trans)
     return 0

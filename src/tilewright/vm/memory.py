@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DeviceError
+from .places import WINDOW
 from .state import GLOBAL_BASE, Allocation
 
 ALIGN = 256
@@ -73,7 +74,7 @@ class Memory:
         return start
 
     def _room(self, size: int) -> int:
-        end = GLOBAL_BASE + self.size
+        end = GLOBAL_BASE + self.size - WINDOW
         if self.top + size + 1 > end:
             self._recycle(0)
         if self.top + size + 1 <= end:

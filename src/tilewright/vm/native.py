@@ -52,6 +52,13 @@ class Array:
         return int(self.of.size) * self.count
 
 
+@dataclass(frozen=True)
+class Lanes:
+    """A register: 32 lanes of an integer. Only what has its body written takes or returns it."""
+
+    bits: int
+
+
 u8, u16, u32, u64 = Int(8, False), Int(16, False), Int(32, False), Int(64, False)
 i32, i64 = Int(32, True), Int(64, True)
 
@@ -128,4 +135,6 @@ def native(
 
 
 def llvm_type(kind: Any) -> ir.Type:
+    if isinstance(kind, Lanes):
+        return ir.VectorType(ir.IntType(kind.bits), 32)
     return POINTER if isinstance(kind, Ptr) else I64

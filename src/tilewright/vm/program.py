@@ -15,7 +15,16 @@ from itertools import accumulate
 from ..errors import Place
 from ..ptx import check, tree
 from .activation import Body
-from .analysis import communicates, exposed, is_divergent, liveness, places, products, weight
+from .analysis import (
+    communicates,
+    exposed,
+    is_divergent,
+    liveness,
+    places,
+    products,
+    varying,
+    weight,
+)
 from .blocks import cut
 from .callgraph import reached
 from .flatten import Flattener
@@ -29,7 +38,8 @@ class Program:
 
     ``live`` are, for each block, the registers (a bit for each) that are read after it; ``slots``
     their and all others' places in the frame, which has ``frame_bytes`` compiled and
-    ``full_frame_bytes`` when it is stepped through. ``used`` and ``met``: see ``products``.
+    ``full_frame_bytes`` when it is stepped through. ``varying`` are the registers that may differ
+    between a warp's lanes. ``used`` and ``met``: see ``products``.
     ``bodies`` are the functions that stand apart, in order, and then the kernel's own, if there are
     such, and ``activation`` is the register that has a lane's (``activation.py``).
     """
@@ -46,6 +56,7 @@ class Program:
     exact_block: tuple[int, ...]
     cluster: tuple[int, ...]
     divergent: bool
+    varying: Collection[int]
     communicates: bool
     live: list[int]
     slots: list[int]
@@ -120,7 +131,8 @@ def build(module: tree.Module, function: tree.Function, addresses: dict[str, int
         flat.apart.lower()
     blocks, targets = cut(flat.ops, flat.labels, divergent=False)
     exits = frozenset(label for label, index in targets.items() if blocks[index].is_exit)
-    divergent = is_divergent(flat.ops, exits)
+    differ = varying(flat.ops)
+    divergent = is_divergent(flat.ops, exits, differ)
     if divergent:
         blocks, targets = cut(flat.ops, flat.labels, divergent=True)
     start = Warp.size + 4 * len(blocks)
@@ -139,6 +151,7 @@ def build(module: tree.Module, function: tree.Function, addresses: dict[str, int
         exact_block=_threads(function, "reqntid"),
         cluster=_threads(function, "reqnctapercluster"),
         divergent=divergent,
+        varying=range(len(flat.registers)) if divergent else differ,
         communicates=communicates(flat.ops),
         live=liveness(blocks, targets),
         slots=slots,

@@ -34,9 +34,10 @@ class Region(Control, Products, Asynchronous, Calls, Stack):
         self, program: Program, module: ir.Module, first: int, last: int, arch: str
     ) -> None:
         self.program, self.module, self.arch = program, module, arch
+        self.small = last - first == len(program.blocks)
         self.function = ir.Function(module, ir.FunctionType(I64, [POINTER]), region_name(first))
         self.warp = self.function.args[0]
-        self.entry, self.places = ir.IRBuilder(self.block_of("entry")), {}
+        self.entry, self.places, self.once_made = ir.IRBuilder(self.block_of("entry")), {}, {}
         self.heads = {i: self.block_of(f"block{i}") for i in range(first, last)}
         super().__init__(ir.IRBuilder(self.entry.block), module, I32(0))
 
@@ -49,6 +50,7 @@ class Region(Control, Products, Asynchronous, Calls, Stack):
         self.current, self.ended = block, False
         self.values: dict[int, Value] = {}
         self.dirty: dict[int, None] = {}
+        self.even: dict[int, Value] = {}
         self.b.position_at_end(self.heads[block.index])
         self.active_mask = self.peek("active", I32)
         self.settled = 0
@@ -73,6 +75,10 @@ class Region(Control, Products, Asynchronous, Calls, Stack):
                 self.guard = self.b.not_(self.guard)
             self.mask = self.b.and_(self.active_mask, self.word(self.guard))
 
+    def fence(self, kind: str) -> None:
+        with self.b.if_then(self.checked, likely=False):
+            super().fence(kind)
+
     # --- registers ---
 
     def slot(self, index: int) -> ir.Value:
@@ -93,15 +99,20 @@ class Region(Control, Products, Asynchronous, Calls, Stack):
 
     def get(self, index: int) -> Value:
         if index not in self.values:
-            self.values[index] = self.load_slot(index)
+            self.know(index, self.load_slot(index))
         return self.values[index]
 
     def put(self, index: int, value: Value) -> None:
         if self.guard is not None:
             value = self.b.select(self.guard, value, self.get(index))
-        self.values[index] = value
+        self.know(index, value)
         if self.program.live[self.current.index] >> index & 1:
             self.dirty[index] = None
+
+    def know(self, index: int, value: Value) -> None:
+        self.values[index] = value
+        if index not in self.program.varying:
+            self.even[id(value)] = value
 
     def flush(self) -> None:
         """Write what this block changed back to the frame."""

@@ -6,42 +6,93 @@ Addresses lie in ``addresses``, what is stored in ``operands``, what was loaded 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import llvmlite.ir as ir
 
 from ..mma import Instruction
-from . import access, copies, loads, warpgroup
+from . import access, copies, loads, matrices, warpgroup
 from .evaluate import Value, combine
-from .frame import LANES, Frame
+from .frame import LANES
 from .llvm_expr import Expr
 from .llvm_memory import shuffled
 from .llvm_mma import KIND, symbol
 from .llvm_mma_plan import selected
+from .llvm_values import Scalars
 from .native import I1, I32, I64, POINTER
-from .state import SPACES, Warp
+from .region_direct import ELEMENTS, Direct, Spot
+from .state import Warp
 
 I16 = ir.IntType(16)
 
 
-class MemoryAccess(Frame):
+class MemoryAccess(Direct):
     """What a region makes of the primitives that touch memory, and of matrix instructions."""
 
     arch: str
 
-    def _space(self, name: str) -> int:
-        return SPACES[self.space(name)]
-
     def load(self, space: str, address: Value, width: int, count: int = 1) -> tuple[Value, ...]:
-        self.set_line("addresses", address)
+        host = self.one_host(space, address, width // 8 * count)
+        if host is not None:
+            return self.load_one(host, width, count)
+        spot = self.spot(space, address, width // 8, count)
+        if spot is None:
+            return tuple(self._load(space, address, width, count))
+        with self.b.if_else(spot.right, likely=True) as (then, otherwise):
+            with then:
+                near, came = self.load_at(spot, width, count), self.b.block
+            with otherwise:
+                far, went = self._load_apart(spot, space, address, width, count), self.b.block
+        return tuple(self.either((x, came), (y, went)) for x, y in zip(near, far, strict=True))
+
+    def _load_apart(
+        self, spot: Spot, space: str, address: Value, width: int, count: int
+    ) -> list[Value]:
+        if count > 1:
+            return self._load(space, address, width, count)
+        right, offsets = self.apart(spot.window, spot.addresses, spot.unit)
+        with self.b.if_else(right, likely=True) as (then, otherwise):
+            with then:
+                near, came = self.load_apart(spot, offsets, width), self.b.block
+            with otherwise:
+                (far,), went = self._load(space, address, width, count), self.b.block
+        return [self.either((near, came), (far, went))]
+
+    def _load(self, space: str, address: Value, width: int, count: int) -> list[Value]:
+        self.show(address)
         common = (self.mask, self._space(space), self.at("results"))
         if width == 32:
             self.check(self.runtime(loads.load_32, *common, count, self.op.pc))
         else:
             self.check(self.runtime(loads.load_n, *common, width // 8, count, self.op.pc))
-        return tuple(self.line("results", width, e) for e in range(count))
+        return [self.line("results", width, e) for e in range(count)]
 
     def store(self, space: str, address: Value, values: tuple[Value, ...]) -> None:
-        self.set_line("addresses", address)
+        spot = self.spot(space, address, self.width(values[0]) // 8, len(values))
+        if spot is None:
+            self._store(space, address, values)
+            return
+        with self.b.if_else(spot.right, likely=True) as (then, otherwise):
+            with then:
+                self.store_at(spot, values)
+            with otherwise:
+                self._store_apart(spot, space, address, values)
+
+    def _store_apart(
+        self, spot: Spot, space: str, address: Value, values: tuple[Value, ...]
+    ) -> None:
+        if len(values) > 1:
+            self._store(space, address, values)
+            return
+        right, offsets = self.apart(spot.window, spot.addresses, spot.unit)
+        with self.b.if_else(right, likely=True) as (then, otherwise):
+            with then:
+                self.store_apart(spot, offsets, values[0])
+            with otherwise:
+                self._store(space, address, values)
+
+    def _store(self, space: str, address: Value, values: tuple[Value, ...]) -> None:
+        self.show(address)
         for e, value in enumerate(values):
             self.set_line("operands", value, e)
         size = self.width(values[0]) // 8
@@ -59,17 +110,14 @@ class MemoryAccess(Frame):
     # --- atomics ---
 
     def atomic(self, space: str, op: str, type_: str, address: Value, *operands: Value) -> Value:
-        """One lane after another, each through the same vector code (only its own lane counts); of
-        halves, whose sums take long, as many lanes at once as have places of their own."""
+        """One lane after another; of halves, whose sums take long in vectors and longer alone, as
+        many at once as have places of their own."""
         width = self.width(operands[0])
         in_global = self.in_space("global", address)
         if self.space(space):
             in_global = self.const(1, self.space(space) == "global")
-        self.set_line("addresses", address)
-        resolved = self.runtime(
-            access.resolve_lanes, self.mask, self._space(space), width // 8, self.op.pc
-        )
-        self.check(resolved)
+        self._resolve(space, address, width // 8)
+        places = list(self._lines("operands", *((o,) for o in operands)))
         entry = self.b.block
         head, body, done = (self.block_of() for _ in range(3))
         self.b.branch(head)
@@ -78,36 +126,66 @@ class MemoryAccess(Frame):
         left.add_incoming(self.mask, entry)
         self.b.cbranch(self.is_("!=", left, 0), body, done)
         self.b.position_at_end(body)
-        how = self._together if type_.startswith(("f16", "bf16")) else self._alone
-        went = how(left, width, lambda old: combine(self, op, type_, old, operands, in_global))
+        if type_.startswith(("f16", "bf16")):
+            new = partial(combine, self, op, type_, operands=operands, in_global=in_global)
+            went = self._together(left, width, new)
+        else:
+            went = self._alone(left, width, op, type_, places, self.word(in_global))
         left.add_incoming(self.b.and_(left, self.b.not_(went)), self.b.block)
         self.b.branch(head)
         self.b.position_at_end(done)
         return self.line("results", width)
 
-    def _alone(self, left: ir.Value, width: int, new: Callable[[Value], Value]) -> ir.Value:
-        """The first lane; its bit."""
-        lane = self.b.zext(self.b.cttz(left, I1(0)), I64)
-        old, target = self._take(lane, width)
-        self.b.store(self.b.extract_element(new(old), lane), target)
-        return self.b.and_(left, self.b.neg(left))
+    def _resolve(self, space: str, address: Value, size: int) -> None:
+        """Host addresses to ``addresses``."""
+        window = self.window(self.space(space)) if self.small and size in ELEMENTS else None
+        if window is None:
+            self._resolve_lanes(space, address, size)
+            return
+        right, offsets = self.apart(window, self.short(window, address), size)
+        with self.b.if_else(right, likely=True) as (then, otherwise):
+            with then:
+                hosts = self.b.add(self._splat(window.start), self.zext(offsets, 64))
+                self.set_line("addresses", hosts)
+            with otherwise:
+                self._resolve_lanes(space, address, size)
 
-    def _together(self, left: ir.Value, width: int, new: Callable[[Value], Value]) -> ir.Value:
+    def _resolve_lanes(self, space: str, address: Value, size: int) -> None:
+        self.show(address)
+        common = (self.mask, self._space(space), size)
+        self.check(self.runtime(access.resolve_lanes, *common, self.op.pc))
+
+    def _alone(
+        self,
+        left: ir.Value,
+        width: int,
+        op: str,
+        type_: str,
+        operands: list[ir.Value],
+        in_global: ir.Value,
+    ) -> ir.Value:
+        """The first lane; its bit."""
+        lane, element = self.b.zext(self.b.cttz(left, I1(0)), I64), ir.IntType(width)
+        where = self.b.gep(self.at("addresses"), [lane], source_etype=I64)
+        target = self.b.inttoptr(self.b.load(where, typ=I64), POINTER)
+        places = (self.b.gep(o, [lane], source_etype=element) for o in operands)
+        given = tuple(self.b.load(place, typ=element) for place in places)
+        bit = self.b.and_(left, self.b.neg(left))
+        old = self.b.load(target, typ=element)
+        if self.op.dests:
+            self.b.store(old, self.b.gep(self.at("results"), [lane], source_etype=element))
+        there = self.is_("!=", self.b.and_(in_global, bit), 0)
+        one = Scalars(self.b, self.module, bit)
+        self.b.store(combine(one, op, type_, old, given, there), target)
+        return bit
+
+    def _together(self, left: ir.Value, width: int, new: Callable[..., Value]) -> ir.Value:
         """Lanes that have no place in common; their bits."""
         went = self.b.trunc(self.runtime(loads.at_once, left), I32)
         self.runtime(loads.take, went, width // 8)
         self.set_line("operands", new(self.line("results", width)))
         self.runtime(loads.give, went, width // 8)
         return went
-
-    def _take(self, lane: ir.Value, width: int) -> tuple[Value, ir.Value]:
-        """What memory holds for a lane, in all lanes and in ``results``; and where."""
-        where = self.b.gep(self.at("addresses"), [lane], source_etype=I64)
-        target = self.b.inttoptr(self.b.load(where, typ=I64), POINTER)
-        element = ir.IntType(width)
-        old = self.b.load(target, typ=element)
-        self.b.store(old, self.b.gep(self.at("results"), [lane], source_etype=element))
-        return self._splat(old), target
 
     # --- cp.async ---
 
@@ -130,8 +208,15 @@ class MemoryAccess(Frame):
         self.set_line("addresses", address)
         where = (self.mask, self._space(space))
         arguments = (*where, int(trans), self.at("results"), count, self.op.pc)
-        self.check(self.runtime(loads.load_matrix, *arguments))
+        self.check(self.runtime(matrices.load_matrix, *arguments))
         return tuple(self.line("results", 32, i) for i in range(count))
+
+    def stmatrix(self, space: str, address: Value, values: tuple[Value, ...], trans: bool) -> None:
+        self.show(address)
+        for i, value in enumerate(values):
+            self.set_line("operands", value, i)
+        arguments = (self.mask, self._space(space), int(trans), self.at("operands"), len(values))
+        self.check(self.runtime(matrices.store_matrix, *arguments, self.op.pc))
 
     def mma(
         self,

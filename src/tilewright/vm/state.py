@@ -63,6 +63,7 @@ EMPTY, RUNNING = range(2)  # a resident CTA's place
 QUEUE = 64  # cp.async instructions of a warp that can be under way; more makes the oldest land
 FLIGHTS = 64  # bulk copies of a CTA that can be under way, likewise
 PRODUCTS = 32  # wgmmas of a warp that can be under way, likewise
+FOUND = 8  # allocations that a worker knows, besides the last
 MBARRIERS = 64  # of a CTA that a checked launch tells apart
 RANK_SHIFT = 24  # an address in shared memory: rank in the cluster << 24 | offset, as on hardware
 BARRIERS = 16
@@ -228,8 +229,10 @@ class Product(Struct):
 class Worker(Struct):
     """A host thread's share of a launch: CTAs ``first`` … ``last``, ``resident`` at a time.
 
-    ``low`` … ``high`` is the allocation that was found last; ``steps`` counts operations in loops;
-    ``events`` what sleepers may have waited for, ``idle`` how often none came while all slept.
+    ``low`` … ``high`` is the allocation that was found last; in ``lows`` and ``highs`` each
+    operation has those it found last, in one of ``FOUND`` places by its number. ``steps`` counts
+    operations in loops; ``events`` what sleepers may have waited for, ``idle`` how often none came
+    while all slept.
     """
 
     launch = Ptr(Launch)
@@ -245,6 +248,8 @@ class Worker(Struct):
     events = i64
     seen = i64
     idle = i64
+    lows = Array(i64, FOUND)
+    highs = Array(i64, FOUND)
     fault = i64
     fault_value = i64
     fault_pc = i64

@@ -14,7 +14,7 @@ from ..errors import MetadataError
 from ..mma import Instruction, ldmatrix
 from ..mma.operands import chunk
 from ..mma.sparse import positions
-from . import access, copies, loads, warpgroup
+from . import access, copies, loads, matrices, warpgroup
 from .evaluate import Evaluator, combine
 from .library import Library
 from .llvm_mma_sparse import CODE
@@ -177,6 +177,13 @@ class SteppedMemory(NumpyValues, Evaluator):
             for row, host in enumerate(hosts[: 8 * count]):
                 rows[row] = view(host, u64, 2).view(np.uint16)
         return tuple(ldmatrix(count, trans).registers(rows).T)
+
+    def stmatrix(self, space: str, address: Lanes, values: tuple[Lanes, ...], trans: bool) -> None:
+        self.warp.addresses[:] = address
+        for i, value in enumerate(values):
+            self.set_line("operands", value, i)
+        arguments = (self.mask, self._space(space), int(trans), self.at("operands"), len(values))
+        self.checked(matrices.store_matrix, *arguments, self.op.pc)
 
     def mma(
         self,

@@ -233,6 +233,9 @@ def stmatrix(m: Primitives, f: Form, a: Value, b: Values) -> None:
     """Store matrices to lines of 16 bytes, lane i's ``a`` the address of line i."""
     move: mma.Move = f.entry
     m.convergent(m.const(32, ALL))
+    if move.shape == "m8n8":
+        m.stmatrix(space_of(f), a, b, move.trans)
+        return
     line, (_, place) = _lines(m, move, a), _own(m, move, 64)
     checked = set()
     for part, piece in _parts(m, move, b):

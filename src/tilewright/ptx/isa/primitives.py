@@ -164,6 +164,10 @@ class Primitives(Protocol):
     def ldmatrix(self, space: str, address: Value, count: int, trans: bool) -> tuple[Value, ...]:
         """``count`` (1, 2, 4) 8×8 matrices of 16-bit elements; lanes 8i … 8i+7: row addresses."""
 
+    def stmatrix(self, space: str, address: Value, values: tuple[Value, ...], trans: bool) -> None:
+        """The reverse, of a matrix for each value. Lanes store what they hold of a matrix, then of
+        the next one."""
+
     # --- matrices ---
     def mma(
         self,
