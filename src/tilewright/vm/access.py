@@ -12,6 +12,7 @@ from .groups import fault
 from .native import Ptr, i64, native, u8, u16, u32, u64
 from .races import read, repeats, write
 from .state import (
+    BAD_BULK,
     FOUND,
     FREED,
     GENERIC,
@@ -170,6 +171,32 @@ def resolve_lanes(w: Ptr(Warp), mask: i64, space: i64, n: i64, pc: i64) -> i64:
             return 1
         w.addresses[lane] = host
     return remember(w, pc)
+
+
+@native
+def store_zeros(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
+    """Zeros into shared memory, as many bytes as ``w.operands`` says; 1 after a fault."""
+    m = mask
+    while m != 0:
+        lane = lowest(m)
+        m = m & (m - 1)
+        a = w.addresses[lane]
+        n = at(i64, w.operands)[lane]
+        if n < 0 or (n & 7) != 0:
+            w.worker.fault_value = n
+            fault(w, BAD_BULK, pc, lane, a)
+            return 1
+        if n != 0:
+            host = resolve(w, SHARED, a, 8, lane, pc)
+            if host == 0 or resolve(w, SHARED, a + n - 8, 8, lane, pc) == 0:
+                return 1
+            if w.launch.checked != 0:
+                mine = step_of(w, pc) | lane << LANE
+                if write(w, w.cta, host - w.cta.shared, n, mine, lane) != 0:
+                    return 1
+            for i in range(n // 8):
+                at(u64, host)[i] = 0
+    return 0
 
 
 @native

@@ -125,6 +125,8 @@ def communicates(ops: Sequence[Op]) -> bool:
             return True
         if words[:2] == ["cp", "reduce"] and "global" in words:
             return True
+        if words[0] == "clusterlaunchcontrol":
+            return True
         if "shared" in words or "shared::cta" in words:
             continue
         if words[0] in ATOMICS or (words[0] in ("ld", "st") and STRONG & set(words)):

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..mma import map_fields
 from ..ptx.isa.primitives import Tensor
-from . import bulk, clocks, copies, mbarrier, products, reductions, tensors
+from . import access, bulk, claims, clocks, copies, mbarrier, products, reductions, tensors
 from .evaluate import Evaluator, Value
 from .native import Native
 from .state import RANK_SHIFT, SPACES, WINDOW_BITS
@@ -207,6 +207,20 @@ class Asynchronous(Evaluator):
         which = reductions.number(op, type_) if op else 0
         how = (size, len(values), which, self.op.pc)
         self.check(self.runtime(bulk.store_later, self.mask, *how))
+
+    def cancel_cluster(self, space: str, address: Value, barrier: Value, everywhere: bool) -> None:
+        if not self.space(space):
+            address, barrier = (self.from_generic("shared", a) for a in (address, barrier))
+        self.set_line("addresses", address)
+        self.aim(barrier, None)
+        self.check(self.runtime(claims.cancel, self.mask, int(everywhere), self.op.pc))
+
+    def store_zeros(self, space: str, address: Value, size: Value) -> None:
+        if not self.space(space):
+            address = self.from_generic("shared", address)
+        self.set_line("addresses", address)
+        self.set_line("operands", size)
+        self.check(self.runtime(access.store_zeros, self.mask, self.op.pc))
 
     def cp_async_arrive(self, space: str, address: Value, counted: bool) -> None:
         self.set_line("addresses", address)

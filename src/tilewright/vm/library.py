@@ -23,6 +23,7 @@ from . import (
     barriers,
     bulk,
     calls,
+    claims,
     clocks,
     copies,
     groups,
@@ -154,7 +155,7 @@ def _unsealed(stored: bytes | None) -> bytes | None:
 def _natives() -> list[Native]:
     modules = (
         groups, clocks, races, access, places, loads, matrices, calls, stack, mbarrier, barriers,
-        copies, warpgroup, products, reductions, tensors, bulk, scheduler,
+        copies, warpgroup, products, reductions, tensors, bulk, claims, scheduler,
     )  # fmt: skip
     found = [f for m in modules for f in vars(m).values() if isinstance(f, Native)]
     unique = {f.name: f for f in found}

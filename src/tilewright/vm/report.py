@@ -123,7 +123,7 @@ def _what(run: Run, worker: Record, op: Op, address: int) -> str:
     if code == BAD_MBARRIER:
         return f"{opcode} at {address % (1 << 64):#x}: {_mbarrier(op, value % (1 << 64))}"
     if code == BAD_BULK:
-        return f"{opcode} at {address:#x}: {_bulk(value)}"
+        return f"{opcode} at {address:#x}: {_bulk(op, value)}"
     if code == BAD_MAP:
         why = MAP_FAULTS.get(value, "its tensor begins at no multiple of 16 of global memory")
         return f"{opcode} with the tensor map at {address % (1 << 64):#x}: {why}"
@@ -186,7 +186,9 @@ def _mbarrier(op: Op, word: int) -> str:
     return f"more arrives than the phase misses: {missing} of {size} arrivals"
 
 
-def _bulk(value: int) -> str:
+def _bulk(op: Op, value: int) -> str:
+    if op.form.opcode.startswith("st.bulk"):
+        return f"{value} bytes; it stores a multiple of 8"
     if value:
         return f"{value} bytes; bulk copies move a multiple of 16"
     return "the mbarrier is in another CTA than the target"
@@ -202,7 +204,7 @@ def _bytes(op: Op) -> str:
         size = next((arg.bits for s, arg in op.sources if s.kind == "imm" and arg), 0)
     elif op.form.mnemonic in ("mbarrier", "tensormap"):
         size = {"mbarrier": 8, "tensormap": tensors.MAP}[op.form.mnemonic]
-    elif op.form.mnemonic == "call":
+    elif not op.form.T:
         size = 0
     else:
         size = bits(op.form.T) // 8 * int(op.form.vec[1:] or 1)

@@ -201,6 +201,13 @@ def st(
     m.store(space_of(f), a, tuple(b) if f.vec else (b,))
 
 
+@row("st.bulk[.weak][.{space}]", "[a:space], size:u64(0..:8), value:imm(0)", space="shared::cta",
+     ptx="8.6", target="sm_100", effects="memory", lead=1)  # fmt: skip
+def st_bulk(m: Primitives, f: Form, a: Value, size: Value, value: int) -> None:
+    """Fill shared memory with zeros."""
+    m.store_zeros(space_of(f), a, size)
+
+
 # --- addresses --------------------------------------------------------------------------------
 
 SPACES = f"global {CLUSTER} local const param param::entry"

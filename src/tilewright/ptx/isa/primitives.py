@@ -328,7 +328,16 @@ class Primitives(Protocol):
         """Store to shared memory of the cluster, or combine by ``op``, later; then tell the
         mbarrier how many bytes came. ``space``: shared, or "" for generic."""
 
+    def store_zeros(self, space: str, address: Value, size: Value) -> None:
+        """``size`` bytes (64 bits wide) of shared memory become zero. ``space``: as above."""
+
     # --- clusters (act) ---
+    def cancel_cluster(self, space: str, address: Value, barrier: Value, everywhere: bool) -> None:
+        """Take a cluster that has not begun off the launch, and store four words later: its first
+        CTA's place in the grid and 1, or zeros where there is none; to the address in each CTA of
+        one's own cluster if ``everywhere``. The mbarrier hears of 16 bytes.
+        """
+
     def map_rank(self, space: str, address: Value, rank: Value) -> Value:
         """The same place in the shared memory of the cluster's CTA of that rank; 64 bits wide."""
 
