@@ -13,6 +13,7 @@ import struct
 from collections.abc import Callable
 
 from .lexer import Cursor
+from .specials import WARP_SIZE
 from .tree import FloatImm, Imm
 
 Constant = Imm | FloatImm
@@ -88,6 +89,9 @@ def _unary(cursor: Cursor, depth: int) -> Constant:
         return Imm(cursor.integer(), unsigned)
     if cursor.kind == "float":
         return float_literal(cursor.advance())
+    if cursor.value == WARP_SIZE:
+        cursor.advance()
+        return Imm(32)
     start = cursor.start
     if cursor.accept("("):
         return _parenthesis(cursor, _deeper(cursor, depth))

@@ -12,6 +12,7 @@ import re
 
 from .constants import constant, constant_integer
 from .lexer import NAME, Cursor
+from .specials import WARP_SIZE
 from .tree import (
     Address,
     Imm,
@@ -122,6 +123,8 @@ class Operands(dict[str, Operand]):
     def operand(self, cursor: Cursor) -> Operand:
         """Parse one operand."""
         value = cursor.value
+        if value == WARP_SIZE:
+            return self._warp_size(cursor)
         if cursor.kind == "word":
             return self._named(cursor)
         if value == "[":
@@ -133,6 +136,13 @@ class Operands(dict[str, Operand]):
         if cursor.kind in ("int", "float") or value in ("-", "~", "(", "+"):
             return constant(cursor)
         cursor.fail(f"expected an operand, not {cursor.what()}")
+
+    def _warp_size(self, cursor: Cursor) -> Operand:
+        """``WARP_SZ`` stays a name where it is not part of an expression."""
+        start = cursor.start
+        value = constant(cursor)
+        alone = cursor.text[start : cursor.start].split() == [WARP_SIZE]
+        return Symbol(WARP_SIZE) if alone else value
 
     def items(self, cursor: Cursor, opening: str, closing: str) -> tuple[Operand, ...]:
         """Parse ``{a, b}`` or, for a call, ``(a, b)``, which alone may be empty."""

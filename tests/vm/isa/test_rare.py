@@ -89,6 +89,14 @@ def test_additions_and_subtractions_share_one_carry():
     assert out.tolist() == [e % 2**32 for e in expected]
 
 
+def test_the_warps_size_is_a_number_in_expressions():
+    body = f"""add.u32 %r2, %t, WARP_SZ + 1; add.u32 %r2, %r2, (WARP_SZ * 2) << 1;
+      add.u32 %r2, %r2, 1 - WARP_SZ; mov.u32 %r3, WARP_SZ; mad.lo.u32 %r2, %r2, 2, %r3;
+      {store("%r2")}"""
+    (out,) = both(kernel(body), [zeros()])
+    assert out.tolist() == [2 * (t + 33 + 128 - 31) + 32 for t in range(32)]
+
+
 OLD = {
     "shfl.down.b32 %r3|%p0, %r2, 3, 0x1F": "shfl.sync.down.b32 %r3|%p0, %r2, 3, 0x1F, -1",
     "shfl.idx.b32 %r3|%p0, %r2, %t, 0x181F": "shfl.sync.idx.b32 %r3|%p0, %r2, %t, 0x181F, -1",
