@@ -9,7 +9,8 @@ import pytest
 
 from simt import both, kernel, load, store, zeros
 from tilewright import ptx
-from tilewright.errors import VmFault
+from tilewright.errors import UnknownInstruction, VmFault
+from tilewright.vm import Machine
 
 RNG = np.random.default_rng(11)
 NAN, NZERO = np.float32(np.nan), np.float32(-0.0)
@@ -122,6 +123,22 @@ def test_a_vote_before_sync_counts_the_lanes_of_its_branch():
       vote.ballot.b32 %r2, %p1; END: {store("%r2")}"""
     (out,) = both(kernel(body, target="sm_50"), [zeros()])
     assert out.tolist() == [0] * 5 + [0xFFFFFFE0] * 27
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("tex.2d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%a0, {%f4, %f5}];", "no textures"),
+        ("sust.b.1d.b32.trap [%a0, {%r0}], {%r1};", "no surfaces"),
+        ("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r0, 32;", "no tensor memory"),
+    ],
+)
+def test_what_lies_outside_is_named_with_its_line(text, why):
+    machine = Machine("sm_100a")
+    machine.load(kernel(f"\n{text}", target="sm_100a"))
+    with pytest.raises(UnknownInstruction, match=f"there (are|is) {why} here") as caught:
+        machine.launch("k", 1, 1, [0] * 10)
+    assert text in str(caught.value) and "did you mean" not in str(caught.value)
 
 
 def test_newer_targets_have_it_no_more():

@@ -11,6 +11,13 @@ if TYPE_CHECKING:
     from .row import Row
 
 
+OUTSIDE = {
+    **dict.fromkeys(("tex", "tld4", "txq", "istypep"), "there are no textures here"),
+    **dict.fromkeys(("suld", "sust", "sured", "suq"), "there are no surfaces here"),
+    "tcgen05": "there is no tensor memory here",
+}  # what PTX has and no row does
+
+
 def mended(opcode: str, rows: Iterable[Row]) -> list[str]:
     """Opcodes that the rows' slots allow, legal or not, which keep some of the words given."""
     mnemonic, *words = opcode.split(".")

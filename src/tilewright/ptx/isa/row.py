@@ -63,7 +63,7 @@ from typing import Any
 from ...errors import UnknownInstruction
 from ...mma.nearest import closest, reason
 from ..tree import Imm, Vector
-from .near import mended
+from .near import OUTSIDE, mended
 from .spec import OperandSpec, signatures
 
 Version = tuple[int, int]
@@ -378,6 +378,8 @@ def _reasons(opcode: str) -> Iterator[str]:
             yield made.row.where(made)
     if known := _listed(opcode):
         yield reason(opcode, known)
+    if why := OUTSIDE.get(opcode.split(".")[0]):
+        yield why
 
 
 def _listed(opcode: str) -> list[str]:
@@ -393,5 +395,5 @@ def _near(opcode: str) -> str:
         return f"nearest are {', '.join(closest(opcode, known))}"
     if rows:
         return "its forms are " + ", ".join(r.syntax for r in rows[:6])
-    close = difflib.get_close_matches(mnemonic, ROWS, n=3)
+    close = difflib.get_close_matches(mnemonic, () if mnemonic in OUTSIDE else ROWS, n=3)
     return "did you mean " + " or ".join(close) + "?" if close else ""
