@@ -93,3 +93,19 @@ def test_too_many_zeros_are_a_fault(size, message):
                   TOP, **ARCH)  # fmt: skip
     with pytest.raises(VmFault, match=message):
         run(text, block=1, machine=Machine("sm_100a"))
+
+
+IN = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%a0], %r5, [%r3];"
+OUT = "cp.async.bulk.global.shared::cta.bulk_group [%a0], [%r2], %r5;"
+ZEROS = "cvt.u64.u32 %rd1, %r5; st.bulk.shared::cta [%r2], %rd1, 0;"
+
+
+@pytest.mark.parametrize("copy", [IN, OUT, ZEROS])
+def test_a_copy_does_not_end_in_another_cta(copy):
+    """Of a cluster the CTAs' addresses are 2²⁴ apart, so that both ends may be right."""
+    text = kernel(f"""mov.u32 %r2, answer; mov.u32 %r3, bar; mbarrier.init.shared.b64 [%r3], 1;
+      barrier.cluster.arrive; barrier.cluster.wait; mov.u32 %r4, %cluster_ctarank;
+      mov.u32 %r5, {(1 << 24) + 16}; setp.ne.u32 %p0, %r4, 0; @%p0 bra END; {copy}
+      END: barrier.cluster.arrive; barrier.cluster.wait;""", TOP, **ARCH)  # fmt: skip
+    with pytest.raises(VmFault, match="out of bounds"):
+        run(text, [zeros(1 << 23)], grid=2, cluster=2, block=1, machine=Machine("sm_100a"))

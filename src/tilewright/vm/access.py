@@ -188,11 +188,15 @@ def store_zeros(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
             return 1
         if n != 0:
             host = resolve(w, SHARED, a, 8, lane, pc)
-            if host == 0 or resolve(w, SHARED, a + n - 8, 8, lane, pc) == 0:
+            last = 0 if host == 0 else resolve(w, SHARED, a + n - 8, 8, lane, pc)
+            if last != 0 and last - host != n - 8:  # the end is in another CTA
+                last = fault(w, OUT_OF_BOUNDS, pc, lane, a)
+            if last == 0:
                 return 1
             if w.launch.checked != 0:
                 mine = step_of(w, pc) | lane << LANE
-                if write(w, w.cta, host - w.cta.shared, n, mine, lane) != 0:
+                cta = owner(w, host)
+                if write(w, cta, host - cta.shared, n, mine, lane) != 0:
                     return 1
             for i in range(n // 8):
                 at(u64, host)[i] = 0

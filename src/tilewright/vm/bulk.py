@@ -199,9 +199,10 @@ def span(w: Ptr(Warp), space: i64, a: i64, n: i64, lane: i64, pc: i64) -> i64:
             return fault(w, OUT_OF_BOUNDS, pc, lane, a)
         return find_global(w, a, n, lane, pc)
     last = resolve(w, SHARED, a + n - LINE, LINE, lane, pc)
-    if last == 0 or resolve(w, SHARED, a, LINE, lane, pc) == 0:
-        return 0
-    return last - n + LINE
+    first = 0 if last == 0 else resolve(w, SHARED, a, LINE, lane, pc)
+    if first != 0 and last - first != n - LINE:  # the end is in another CTA
+        return fault(w, OUT_OF_BOUNDS, pc, lane, a)
+    return first
 
 
 @native

@@ -15,18 +15,18 @@ WORDS = 4
 
 @native
 def claim(w: Ptr(Warp), lane: i64, words: Ptr(u32)) -> i64:
-    """The next cluster that this worker would begin is the lane's; its response."""
+    """The next cluster that this worker would begin, if there is one, is the lane's."""
     k = w.worker
     launch = w.launch
+    if k.next >= k.last:
+        for i in range(WORDS):
+            words[32 * i + lane] = 0
+        return 0
     number = k.next // launch.cluster_size
     words[lane] = number % launch.clusters[0] * launch.cluster[0]
     words[32 + lane] = number // launch.clusters[0] % launch.clusters[1] * launch.cluster[1]
     words[64 + lane] = number // (launch.clusters[0] * launch.clusters[1]) * launch.cluster[2]
     words[96 + lane] = 1
-    if k.next >= k.last:
-        for i in range(WORDS):
-            words[32 * i + lane] = 0
-        return 0
     k.next += launch.cluster_size
     return 0
 
