@@ -11,6 +11,7 @@ from .access import access, known, lane_stride, move, reach, resolve, window_of
 from .llvm_memory import fetch, keep, shuffled
 from .loads import cases, store_n
 from .native import Ptr, i64, native, u8
+from .products import spoils
 from .state import ALL, Warp
 
 
@@ -68,6 +69,8 @@ def store_matrix(
     it stays (of those with a lane's second elements, where transposed, which come after all first).
     """
     rows = (1 << 8 * count) - 1
+    if mask != 0 and spoils(w, rows, space, 16, pc) != 0:
+        return 1
     if mask != ALL or w.launch.checked != 0:
         return store_elements(w, mask, space, trans, values, count, pc)
     kind = window_of(w, rows, space)
