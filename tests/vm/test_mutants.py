@@ -120,7 +120,6 @@ def kernels() -> dict[str, Kernel]:
             (256, 192, 320), TmaConfig.parse("tma:128x64x64:2:3/2x1"), True,
             SHIPPED | {
                 "barrier 1: dropped": "C's arrival orders the same",
-                "barrier 2: dropped": "a warp lays D down where it alone has read C",
             },
             RESULTS | {"load 3: 0 and 1 swapped": "a box of C from elsewhere"},
         ),
