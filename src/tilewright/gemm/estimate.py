@@ -16,6 +16,7 @@ from .config import Config
 from .problem import Problem
 from .roofline import f64_per_cycle
 from .simt_config import SimtConfig
+from .tma import operands
 from .tma_config import TmaConfig
 
 AnyConfig = Config | TmaConfig | SimtConfig
@@ -290,13 +291,11 @@ def _beyond(problem: Problem, config: TmaConfig) -> float:
     """Rows of a tile's A and B that copies fill with zeros, on an average of all tiles: where the
     last one has no copies of its own.
     """
-    taken, (cm, cn) = tma.taken(problem), config.cluster
-    sides = [(taken.m, taken.a_major), (taken.n, taken.b_major)]
+    counts = (problem.n, problem.m) if config.swap else (problem.m, problem.n)
     rows = 0.0
-    given = zip(sides[::-1] if config.swap else sides, config.tile, (cn, cm), strict=False)
-    for (count, major), extent, sharers in given:
-        if major != "k" or sharers > 1:
-            rows += -count % extent / max(1, -(-count // extent))
+    for operand, count in zip(operands(tma.taken(problem), config), counts, strict=True):
+        if not operand.narrows:
+            rows += -count % operand.extent / max(1, -(-count // operand.extent))
     return rows
 
 
