@@ -7,8 +7,7 @@ that it loads. All follows from the seed.
 What PTX leaves open is kept out:
 
 - A guarded instruction writes registers that have a value already.
-- The carry flag is read right after it was written, an addition's by additions and a subtraction's
-  by subtractions: what else reads it and what it is between, PTX does not say.
+- The carry flag is read right after it was written: what it is between, PTX does not say.
 - Warp-wide instructions aren't guarded and have all lanes as members, as PTX asks.
 - ptxas writes the operands of f64 sums and products in an order of its own, and the first NaN is
   the one handed on; ``neg`` and ``abs`` of f32 and f64 it makes an addition, which changes a NaN,
@@ -128,12 +127,11 @@ class _Maker:
     def chain(self, opcode: str) -> list[str]:
         """The opcode, what must write the carry flag before it and what reads it thereafter."""
         name, *words = opcode.split(".")
-        kind = "sub" if name.startswith("sub") else "add"
         made = [opcode]
         if name in ("addc", "subc", "madc"):
-            made = [f"{kind}.cc.{words[-1]}", opcode]
+            made = [f"{self.draw.choice(('add', 'sub'))}.cc.{words[-1]}", opcode]
         if "cc" in words:
-            made.append(f"{kind}c.{words[-1]}")
+            made.append(f"{self.draw.choice(('add', 'sub'))}c.{words[-1]}")
         return made
 
     def guarded(self, opcodes, lines, reads, writes) -> str:
