@@ -91,8 +91,10 @@ def repeated(jit: Jit, module: ir.Module, callee: ir.Function) -> Callable[..., 
     with counted(b, CALLS):
         b.call(callee, loop.args)
     b.ret_void()
-    address = jit.load(jit.compile(module), ["loop"])["loop"]
-    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * count)(address)
+    loaded = jit.load(jit.compile(module), ["loop"])
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * count)(loaded["loop"])
+    function.loaded = loaded
+    return function
 
 
 def median(run: Callable[[], object], rounds: int, clock: Callable[[], float]) -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import mmap
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -153,12 +155,25 @@ def test_code_is_found_wherever_variables_lie_that_it_does_not_name():
         assert out.tolist() == (list(range(32)) if body is FIRST else [7] * 32)
 
 
-def test_a_second_machine_compiles_nothing():
+def test_a_second_machine_loads_nothing_and_code_goes_when_nobody_holds_it():
     machine, text = Machine(), kernel(f"add.u32 %r2, %t, 12345; {store('%r2')}")
-    before = len(machine.library.jit.kept)
-    for expected in (1, 1):
-        launch(Machine(), text, [zeros()])
-        assert len(machine.library.jit.kept) == before + expected
+    library = machine.library
+    before = set(library.found)
+    launch(machine, text, [zeros()])
+    (key,) = set(library.found) - before
+    code = weakref.ref(library.found[key])
+    other = Machine()
+    launch(other, text, [zeros()])
+    library.recent.clear()
+    del machine
+    gc.collect()
+    assert library.found[key] is code()
+    out = zeros()
+    other.launch("k", 1, 32, [out, *[0] * 9])
+    assert out.tolist() == list(range(12345, 12377))
+    del other
+    gc.collect()
+    assert code() is None and key not in library.found
 
 
 def test_code_and_its_constants_may_lie_far_apart():

@@ -63,8 +63,10 @@ def jit(features: str) -> Jit:
 def compiled(i: Instruction, features: str) -> object:
     module = ir.Module(symbol(i))
     Emitter(module, i).emit()
-    found = jit(features).load(jit(features).compile(module), [symbol(i)])
-    return CALL(found[symbol(i)])
+    loaded = jit(features).load(jit(features).compile(module), [symbol(i)])
+    function = CALL(loaded[symbol(i)])
+    function.loaded = loaded
+    return function
 
 
 def lines(registers: np.ndarray) -> np.ndarray:

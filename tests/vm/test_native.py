@@ -73,13 +73,13 @@ def twice(n: i64) -> i64:
 def compiled(*functions):
     jit, module = Jit(), ir.Module("test")
     translate(module, list(functions))
-    addresses = jit.load(jit.compile(module), [f.name for f in functions])
+    loaded = jit.load(jit.compile(module), [f.name for f in functions])
     call = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 2)
-    return jit, [call(addresses[f.name]) for f in functions]
+    return loaded, [call(loaded[f.name]) for f in functions]
 
 
 def test_loops_and_conditions():
-    _jit, (steps_, squares, twice_) = compiled(steps, odd_squares, twice)
+    _loaded, (steps_, squares, twice_) = compiled(steps, odd_squares, twice)
     for n in (1, 2, 7, 27, 97):
         assert steps_(n, 0) == steps.function(n)
         assert squares(n, 0) == odd_squares.function(n)
@@ -87,7 +87,7 @@ def test_loops_and_conditions():
 
 
 def test_only_what_is_chosen_happens():
-    _jit, (call,) = compiled(guarded)
+    _loaded, (call,) = compiled(guarded)
     words = (ctypes.c_uint32 * 3)(5, 6, 200)
     where = ctypes.addressof(words)
     assert [call(where, n) for n in (0, 1, 2)] == [1005, 1006, 200]
@@ -95,7 +95,7 @@ def test_only_what_is_chosen_happens():
 
 
 def test_records_have_one_layout():
-    _jit, (call,) = compiled(fill)
+    _loaded, (call,) = compiled(fill)
     record = Record(Pair)
     assert call(record.address, 300) == 300 % 256 + 303 - 300 + 0 + 1
     assert (record.small, record.large, record.values.tolist()) == (44, -300, [300, 301, 302, 303])
@@ -122,8 +122,8 @@ def test_the_process_may_flush_subnormals():
     type_ = ir.FunctionType(ir.VoidType(), [POINTER])
     b.call(ir.Function(module, type_, "llvm.x86.sse.ldmxcsr"), [place])
     b.ret(I64(0))
-    address = jit.load(jit.compile(module), ["set_mode"])["set_mode"]
-    set_mode = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 2)(address)
+    loaded = jit.load(jit.compile(module), ["set_mode"])
+    set_mode = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 2)(loaded["set_mode"])
     text = kernel(f"{load('%f0', 'f32')} add.rn.f32 %f1, %f0, %f0; {store('%f1', 'f32')}")
     set_mode(0x1F80 | 0x8040 | 0x6000, 0)  # flush, denormals are zeros, round toward zero
     try:

@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import llvmlite.binding as llvm
 import llvmlite.ir as ir
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +69,7 @@ class CompiledKernel(Code):
 
     def __init__(self, kernel: Kernel, library: Library, arch: str) -> None:
         self.kernel, self.outline = kernel, kernel.outline(library)
+        self.regions: list[llvm.ResourceTracker] = []
         super().__init__(library, arch, self.outline.blocks, self.outline.frame_bytes)
 
     def enter(self, warp: Record) -> int:
@@ -81,9 +83,10 @@ class CompiledKernel(Code):
         key = f"{self.kernel.digest} {self.arch} {first}-{last}"
         name = region_name(first)
         level = SMALL if len(regions) == 1 else LARGE
-        address = self.library.function(key, name, lambda: self._module(first, last), level)
-        self.table[first:last] = address
-        return address
+        region = self.library.function(key, name, lambda: self._module(first, last), level)
+        self.regions.append(region)
+        self.table[first:last] = region[name]
+        return region[name]
 
     def _module(self, first: int, last: int) -> ir.Module:
         module = ir.Module(f"{self.outline.name}.{first}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import re
 import threading
 from collections.abc import Sequence
 from functools import lru_cache
@@ -21,6 +22,8 @@ llvm.initialize_native_asmprinter()
 
 _names = itertools.count()
 _lock = threading.RLock()
+
+_OURS = re.compile(rb"tw_\w+")  # names of what is shared
 
 # Routines that LLVM calls where the processor lacks an instruction.
 _ROUTINES = """
@@ -44,8 +47,7 @@ class Jit:
         self.triple = llvm.get_process_triple()
         # JITLink keeps the parts of a module together; RuntimeDyld lets them fall too far apart
         self.engine = llvm.create_lljit_compiler(self._machine(2), use_jit_link=True)
-        self.symbols: dict[str, int] = dict(_routines())
-        self.kept: list[object] = []
+        self.symbols: dict[str, int] = {}
 
     def _machine(self, level: int) -> llvm.TargetMachine:
         target = llvm.Target.from_triple(self.triple)
@@ -79,20 +81,22 @@ class Jit:
                         passes.run(function, builder)
             return bytes(machine.emit_object(parsed))
 
-    def load(self, code: bytes, exports: Sequence[str]) -> dict[str, int]:
-        """Link object code against what was loaded before; the addresses of ``exports``."""
+    def load(self, code: bytes, exports: Sequence[str]) -> llvm.ResourceTracker:
+        """Link object code against what was shared before. The result has the addresses of
+        ``exports`` by name, valid for as long as it is held.
+        """
+        named = {name.decode() for name in _OURS.findall(code)}
+        shared = {name: self.symbols[name] for name in named & self.symbols.keys()}
         with _lock:
             library = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
-            for name, address in self.symbols.items():
+            for name, address in (_routines() | shared).items():
                 library.import_symbol(name, address)
             for name in exports:
                 library.export_symbol(name)
-            tracker = library.link(self.engine, f"tw{next(_names)}")
-            self.kept.append(tracker)
-            return {name: tracker[name] for name in exports}
+            return library.link(self.engine, f"tw{next(_names)}")
 
     def share(self, addresses: dict[str, int]) -> None:
-        """Make these symbols visible to what is loaded later."""
+        """Make these symbols, named ``tw_…``, visible to what is loaded later."""
         self.symbols.update(addresses)
 
 

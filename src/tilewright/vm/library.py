@@ -10,11 +10,14 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import threading
+from collections import deque
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Protocol
+from weakref import WeakValueDictionary
 
+import llvmlite.binding as llvm
 import llvmlite.ir as ir
 
 from .. import mma
@@ -49,6 +52,7 @@ from .translate import translate
 SOURCES = ("vm", "mma", "ptx", "layout", "dtypes.py")
 MXCSR = 0x1F80  # round to nearest, no flushing, no traps
 SUM = 32  # bytes of a checksum
+RECENT = 1024  # functions that stay loaded for a next machine
 CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_uint64)
 
 
@@ -78,22 +82,30 @@ class Library:
         self.jit = Jit(features)
         self.store = store
         self.lock = threading.RLock()
-        self.found: dict[str, int] = {}
+        self.found: WeakValueDictionary[str, llvm.ResourceTracker] = WeakValueDictionary()
+        self.recent: deque[llvm.ResourceTracker] = deque(maxlen=RECENT)
         runtime = _natives()
         names = [f.name for f in runtime if not f.inline] + ["tw_plain_floats"]
         code = self.kept("runtime", lambda: self._compiled(lambda: self._runtime(runtime)))
-        self.addresses = self.jit.load(code, names)
+        self.shared = [self.jit.load(code, names)]
+        self.addresses = {name: self.shared[0][name] for name in names}
         self.jit.share(self.addresses)
         self.run: Callable[[int], int] = CALL(self.addresses[scheduler.run.name])
         self.plain_floats = ctypes.CFUNCTYPE(None)(self.addresses["tw_plain_floats"])
 
-    def function(self, key: str, name: str, make: Callable[[], ir.Module], level: int = 2) -> int:
-        """The address of a module's one function, compiled the first time its key is asked for."""
+    def function(
+        self, key: str, name: str, make: Callable[[], ir.Module], level: int = 2
+    ) -> llvm.ResourceTracker:
+        """A module's one function, its address under its name. It is there for as long as the
+        result is held, and found by its key for a while longer.
+        """
         with self.lock:
-            if key not in self.found:
+            made = self.found.get(key)
+            if made is None:
                 code = self.kept(key, lambda: self._compiled(make, level))
-                self.found[key] = self.jit.load(code, [name])[name]
-            return self.found[key]
+                made = self.found[key] = self.jit.load(code, [name])
+            self.recent.append(made)
+            return made
 
     def matrix(self, instruction: mma.Instruction) -> None:
         """Make sure that a matrix instruction's function is there for others to call."""
@@ -104,7 +116,7 @@ class Library:
             Emitter(module, instruction).emit()
             return module
 
-        self.jit.share({name: self.function(name, name, make)})
+        self._share(name, make)
 
     def warpgroup(self, instruction: mma.Instruction) -> None:
         """The same for one of ``wgmma``."""
@@ -115,7 +127,14 @@ class Library:
             Warpgroup(module, instruction).emit()
             return module
 
-        self.jit.share({name: self.function(name, name, make)})
+        self._share(name, make)
+
+    def _share(self, name: str, make: Callable[[], ir.Module]) -> None:
+        with self.lock:
+            if name not in self.jit.symbols:
+                made = self.function(name, name, make)
+                self.shared.append(made)
+                self.jit.share({name: made[name]})
 
     def call(self, function: Native, record: int, *arguments: int) -> int:
         """Call native code from Python, with a record's address and numbers."""
