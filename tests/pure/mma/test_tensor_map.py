@@ -136,7 +136,7 @@ def test_im2cols_rules():
         with_field(IMAGE, box=with_field(IMAGE.box, channels=256, pixels=1024))
 
 
-@pytest.mark.parametrize("wrong", [None, 1.5, "x", (3, "a"), np.zeros(2), b"x"], ids=repr)
+@pytest.mark.parametrize("wrong", [None, 1.5, "x", (3, "a"), np.zeros(2), ...], ids=repr)
 def test_a_map_is_of_whole_numbers_and_names(wrong):
     for field in fields(TensorMap):
         with pytest.raises(TilewrightError):
