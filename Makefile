@@ -7,7 +7,7 @@
 # The environment is made by scripts/env.sh; PYTHON=… picks the interpreter, NO_UV=1 does without uv.
 
 VENV ?= .venv-make/env
-PYTEST_ARGS ?=
+PYTEST_ARGS ?= -n auto --maxprocesses 4
 DEMO ?= 512 512 512 --a f16 --b f16 --d f32
 
 floors := $(addprefix src/tilewright/,errors.py dtypes.py exact.py mufu.py shows.py target.py layout mma)

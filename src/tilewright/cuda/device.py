@@ -121,7 +121,7 @@ class Gpu:
         self.several = count() > 1
         device = call("cuDeviceGet", ordinal)
         self._context = call("cuDevicePrimaryCtxRetain", device, doing=f"starting GPU {ordinal}")
-        self._context_id = int(self._context)
+        self.context = int(self._context)
         self._current = cu().cuCtxGetCurrent
 
     def __repr__(self) -> str:
@@ -131,13 +131,13 @@ class Gpu:
 
     def is_current(self) -> bool:
         """Whether this GPU's context is current in the calling thread."""
-        return int(check(self._current(), "asking for the context")) == self._context_id
+        return int(check(self._current(), "asking for the context")) == self.context
 
     @contextmanager
     def active(self) -> Iterator[Gpu]:
         """This GPU's context is current within; what was current before is so again afterwards."""
         current = int(check(self._current(), "asking for the context"))
-        if current in (0, self._context_id):
+        if current in (0, self.context):
             if not current:  # a thread that has none keeps ours, so that launches find it
                 call("cuCtxSetCurrent", self._context)
             yield self

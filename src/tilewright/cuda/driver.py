@@ -23,6 +23,8 @@ _DEAD = (
     "it names the instruction, the thread and the address"
 )
 
+SINCE = 12000  # of the CUDA whose functions are called by address
+
 HINTS = {
     "CUDA_ERROR_OUT_OF_MEMORY": "free arrays, or see nvidia-smi for who else uses this GPU",
     "CUDA_ERROR_NOT_INITIALIZED": "CUDA does not survive a fork: start the worker with 'spawn'",
@@ -116,6 +118,13 @@ def call(function: str, *arguments: Any, doing: str = "") -> Any:
             f"this driver has no {function}: {error}", hint="update the driver"
         ) from error
     return check(result, doing or function)
+
+
+@cache
+def address_of(function: str) -> int:
+    """Where a driver function's code is, for machine code to call."""
+    found = call("cuGetProcAddress", function.encode(), SINCE, 0, doing=f"looking for {function}")
+    return int(found[0])
 
 
 def version() -> tuple[int, int]:

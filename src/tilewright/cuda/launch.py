@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import LaunchError
 from .cubin import extent
-from .driver import call, cu, error_of
+from .driver import address_of, call, cu, error_of
 from .stream import stream_handle
 
 Dim3 = tuple[int, int, int]
@@ -28,6 +28,7 @@ MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
 PORTABLE_CLUSTER = 8
 _ALIGN = 64  # of a tensor map, the strictest parameter there is
+_STREAM = 32  # where it stands in a CUlaunchConfig
 _WRONG_CONTEXT = {"CUDA_ERROR_INVALID_CONTEXT", "CUDA_ERROR_INVALID_HANDLE"}
 
 _thread = threading.local()
@@ -38,6 +39,7 @@ class Host(Protocol):
 
     shared_limit: int
     several: bool
+    context: int
 
     def active(self) -> AbstractContextManager[object]: ...
 
@@ -263,30 +265,30 @@ class Launch:
 class Bound:
     """A launch with parameters of its own, to be written in place through ``view``: for one thread.
 
-    Nothing is made or looked up when it is started: the driver's arguments are bound.
+    ``entry`` is what machine code needs to start it: the addresses of ``cuLaunchKernelEx``, of its
+    configuration, of the kernel, of ``extra`` and of the configuration's stream; that of
+    ``cuCtxGetCurrent`` and the context that it has to find.
     """
 
-    __slots__ = ("_config", "_go", "_launch", "_params", "_plain", "_stream", "view")
+    __slots__ = ("_config", "_go", "_launch", "_params", "entry", "view")
 
     def __init__(self, launch: Launch, data: bytes | bytearray) -> None:
-        function = launch.function
+        function, host = launch.function, launch.host
         self._launch = launch
-        self._plain = not (launch.host.several or launch.empty)
         self._params = Params(len(data), bytes(data), function.param_lead)
         self.view = self._params.view
-        self._config, self._stream = launch.configured(), 0
-        self._go = partial(
-            cu().cuLaunchKernelEx, self._config, function.handle, None, self._params.extra
-        )
+        self._config = launch.configured()
+        config, extra = int(self._config.getPtr()), self._params.extra
+        self._go = partial(cu().cuLaunchKernelEx, self._config, function.handle, None, extra)
+        self.entry = (
+            address_of("cuLaunchKernelEx"), config, int(function.handle), extra,
+            config + _STREAM, address_of("cuCtxGetCurrent"), host.context,
+        )  # fmt: skip
 
     def start(self, stream: int) -> None:
         """Start the kernel, as ``Launch`` does."""
-        if stream != self._stream:
-            self._stream = self._config.hStream = stream
-        if not self._plain:
-            self._launch.start(self._go)
-        elif status := self._go()[0]:
-            self._launch.failed(status, self._go)
+        self._config.hStream = stream
+        self._launch.start(self._go)
 
 
 def dim3(size: int | tuple[int, ...], what: str) -> Dim3:

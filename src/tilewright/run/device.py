@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import threading
@@ -27,13 +28,17 @@ Dim3 = tuple[int, int, int]
 Matrix = npt.NDArray[Any]  # two-dimensional, any strides
 Watch = Callable[[int, int], object]
 
+_LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 4)
 _ON_VM = "device='vm' runs the same kernel, to the same bits, on the CPU"
 
 
 class Bound(Protocol):
-    """A launch with parameters of its own, for one thread: ``view`` is them, to be written."""
+    """A launch with parameters of its own, for one thread: ``view`` is them, to be written;
+    ``entry`` what ``starter`` needs of it.
+    """
 
     view: memoryview
+    entry: tuple[int, ...]
 
     def start(self, stream: int) -> None:
         """Start the kernel."""
@@ -214,9 +219,21 @@ class _VmStart:
 class _VmBound:
     def __init__(self, run: Callable[[bytes], None], view: memoryview) -> None:
         self._run, self.view = run, view
+        self._stream = ctypes.c_uint64()  # there to be written
+        self._code = _LAUNCH(self._launch)
+        code, stream = ctypes.cast(self._code, ctypes.c_void_p), ctypes.addressof(self._stream)
+        self.entry = (code.value or 0, 0, 0, 0, stream, 0, 0)
 
     def start(self, stream: int) -> None:
         self._run(bytes(self.view))
+
+    def _launch(self, *_: Any) -> int:
+        """As machine code calls it: what it raises, ``start`` will raise again."""
+        try:
+            self.start(0)
+        except BaseException:
+            return 1
+        return 0
 
 
 # --- the GPU ----------------------------------------------------------------------------------

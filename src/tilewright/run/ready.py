@@ -2,25 +2,16 @@
 
 All that decides a call's kernel is compared at once, by the array library itself. What is left is
 to see that addresses are aligned and ``out`` is apart, to write them into parameter blocks that are
-otherwise ready, and to start. Of that each step counts, so it is written out for the call as a
-Python function without a loop or a branch that others would need (``_text``):
+otherwise ready, and to start: ``starter``'s machine code. Around that each step counts, so it is
+written out for the call as a Python function without what only others would need (``_text``):
 
     def ready(a, b, c, out, alpha, beta):
         if not (c is None and fits(a, b, out)):
             return None
         if (alpha is not last.alpha or beta is not last.beta) and not last.write(alpha, beta):
             return None
-        p_a = address(a)
-        p_b = address(b)
-        p_out = address(out)
-        if (p_a | p_b | p_out) & 15 or a_low < p_a - p_out < a_high or b_low < p_b - p_out < b_high:
-            return None
-        s = stream()
-        words_0[0] = p_a
-        words_0[16] = p_b
-        words_0[48] = p_out
-        start_0(s)
-        return out
+        failed = start(address(a), address(b), address(out), stream())
+        return out if not failed or again(failed, stream()) else None
 
 What does not fit goes the long way through ``prepare``, which tells what is wrong, if anything is.
 """
@@ -29,21 +20,28 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import CodeType
 from typing import Any
 
+import numpy as np
+
+from .. import gemm
 from . import arrays
 from .arrays import ArrayView
+from .device import Bound
 from .overlap import collision
 from .placement import ALIGN
 from .route import Route, Slots
 from .scalars import both
+from .starter import FAR, OTHER, Apart, starter
 
 Ready = Callable[[Any, Any, Any, Any, Any, Any], Any]
 """``ready(a, b, c, out, alpha, beta)`` is the result, or None where it is another call. For one
 thread: its parameter blocks are its own. It keeps no array alive.
 """
+
+Steps = list[tuple[Bound, Slots, gemm.Arguments]]
 
 _ARRAYS = "a", "b", "c", "out"
 _ADDRESSES = *_ARRAYS, "space"  # in the order of a kernel's slots
@@ -77,27 +75,48 @@ def ready_for(way: Route, a: Any, b: Any, c: Any, out: Any) -> Ready | None:
     views = {name: kind.view(x) for name, x in there.items()}
     if any(v.address % ALIGN or not v.address for v in views.values()):
         return None
-    tests, bounds = _apart(views)
-    if tests is None:
-        return None
     first = {id(x): name for name, x in reversed(there.items())}
     twins = {name: first[id(x)] for name, x in there.items()}
     quick = kind.quick([there[name] for name, twin in twins.items() if name == twin])
     if quick is None:
         return None
-    steps = way.bind()
     space = -(-way.workspace // views["a"].itemsize)
+    made = ["out"] * ("out" not in there) + ["space"] * (space > 0)
+    given = [*there, *made]
+    tests = _apart(views, given)
+    if tests is None:
+        return None
+    steps = way.bind()
+    bounds = [bound for bound, _, _ in steps]
     names = {
         "fits": quick.fits, "address": quick.address, "stream": quick.stream,
-        "new": quick.maker(way.asked.shape, way.asked.dtype),
+        "new_out": quick.maker(way.asked.shape, way.asked.dtype),
         "new_space": quick.maker((space,), views["a"].dtype),
         "last": _Last(way, [(bound.view, given) for bound, _, given in steps]),
-        **bounds,
+        "start": starter(
+            len(given), ALIGN, tests, _writes(steps, given), [b.entry for b in bounds], bounds
+        ),
+        "again": partial(_again, bounds),
     }  # fmt: skip
-    for i, (bound, _, _) in enumerate(steps):
-        names |= {f"words_{i}": bound.view.cast("Q"), f"start_{i}": bound.start}
-    exec(_compiled(_text(twins, tests, [slots for _, slots, _ in steps], space > 0)), names)
+    exec(_compiled(_text(twins, made)), names)
     return names["ready"]
+
+
+def _writes(steps: Steps, given: list[str]) -> list[tuple[int, int]]:
+    """Which of the addresses given goes where."""
+    return [
+        (given.index(_ADDRESSES[which]), np.frombuffer(bound.view, np.uint8).ctypes.data + 8 * word)
+        for bound, slots, _ in steps
+        for word, which in slots
+        if _ADDRESSES[which] in given
+    ]
+
+
+def _again(bounds: list[Bound], failed: int, stream: int) -> bool:
+    """Start what machine code has not, or raise what is wrong; false where it is another call."""
+    for bound in bounds[failed - 1 :] if failed != OTHER else ():
+        bound.start(stream)
+    return failed != OTHER
 
 
 class _Last:
@@ -122,53 +141,42 @@ class _Last:
         return True
 
 
-def _apart(views: dict[str, ArrayView]) -> tuple[list[str] | None, dict[str, int]]:
-    """Tests that find whether ``out`` overlaps what is read, as far as first and last bytes tell,
-    and the numbers in them; None where they would find it here.
+def _apart(views: dict[str, ArrayView], given: list[str]) -> list[Apart] | None:
+    """Tests that find whether ``out`` overlaps what is read, as far as first and last bytes tell;
+    None where they would find it here.
     """
     out = views.get("out")
-    if out is None:
-        return [], {}
-    tests: list[str] = []
-    bounds: dict[str, int] = {}
-    for name in views.keys() - {"out"}:
-        view = views[name]
+    tests: list[Apart] = []
+    for name in views.keys() - {"out"} if out is not None else ():
+        view, pair = views[name], (given.index(name), given.index("out"))
         if name == "c" and view._replace(owner=out.owner) == out:
-            tests.append("p_c != p_out")
+            tests += Apart(*pair, 0, FAR), Apart(*pair, -FAR, 0)
             continue
         low, high = collision(view, out)
         if low < view.address - out.address < high:
-            return None, {}
-        tests.append(f"{name}_low < p_{name} - p_out < {name}_high")
-        bounds |= {f"{name}_low": low, f"{name}_high": high}
-    return tests, bounds
+            return None
+        tests.append(Apart(*pair, low, high))
+    return tests
 
 
-def _text(twins: dict[str, str], tests: list[str], steps: list[Slots], space: bool) -> str:
+def _text(twins: dict[str, str], made: list[str]) -> str:
     """The function. ``twins``: each array that is there, and by which name it is compared: its own,
-    or another's where one array is given twice.
+    or another's where one array is given twice; ``made``: what is made here.
     """
     known = [f"{name} is None" for name in _ARRAYS if name not in twins]
     known += [f"{name} is {twin}" for name, twin in twins.items() if name != twin]
     known += [f"fits({', '.join(name for name, twin in twins.items() if name == twin)})"]
+    addresses = ", ".join(f"address({name})" for name in (*twins, *made))
     lines = [
         f"if not ({' and '.join(known)}):",
         "    return None",
         "if (alpha is not last.alpha or beta is not last.beta) and not last.write(alpha, beta):",
         "    return None",
+        *(f"{name} = new_{name}()" for name in made),
+        f"failed = start({addresses}, stream())",
+        "return out if not failed or again(failed, stream()) else None",
     ]
-    made = [("out", "new()")] * ("out" not in twins) + [("space", "new_space()")] * space
-    lines += [f"{name} = {how}" for name, how in made]
-    there = [*twins, *(name for name, _ in made)]
-    lines += [f"p_{name} = address({name})" for name in there]
-    aligned = " | ".join(f"p_{name}" for name in there)
-    lines += [f"if {' or '.join([f'({aligned}) & {ALIGN - 1}', *tests])}:", "    return None"]
-    lines += ["s = stream()"]
-    for i, slots in enumerate(steps):
-        written = [(word, _ADDRESSES[which]) for word, which in slots]
-        lines += [f"words_{i}[{word}] = p_{name}" for word, name in written if name in there]
-        lines += [f"start_{i}(s)"]
-    body = "\n    ".join([*lines, "return out"])
+    body = "\n    ".join(lines)
     return f"def ready(a, b, c, out, alpha, beta):\n    {body}\n"
 
 

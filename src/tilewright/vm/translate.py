@@ -342,10 +342,11 @@ class _Translator(ast.NodeVisitor):
         memcpy(self.b, target.llvm, source.llvm, count.llvm)
         return count
 
-    def call_indirect(self, function: _Value, argument: _Value) -> _Value:
-        """Call code at an address: pointer in, number out."""
-        pointer = self.b.inttoptr(function.llvm, ir.FunctionType(I64, [POINTER]).as_pointer())
-        return _Value(self.b.call(pointer, [argument.llvm]))
+    def call_indirect(self, function: _Value, *arguments: _Value) -> _Value:
+        """Call code at an address, which gives a number."""
+        given = [a.llvm for a in arguments]
+        type_ = ir.FunctionType(I64, [a.type for a in given])
+        return _Value(self.b.call(self.b.inttoptr(function.llvm, type_.as_pointer()), given))
 
 
 def _intrinsic_type(name: str) -> ir.FunctionType:
