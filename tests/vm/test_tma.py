@@ -94,6 +94,17 @@ def test_each_tile_is_done_once(tiles: tuple[int, int], config: str) -> None:
     assert np.array_equal(d.numpy(), 2 * numbers)
 
 
+@pytest.mark.parametrize("config", [
+    "tma:64x16x64:1:2/1x2", "tma:64x16x64:1:2/2x1", "tma:64x16x64:1:2/1x2~",
+    "tma:64x16x64:1:2/2x1~", "tma:64x16x64:1:2/2x2~",
+])  # fmt: skip
+@pytest.mark.parametrize("tiles", [(1, 1), (3, 1), (1, 3), (3, 3)])
+def test_a_clusters_tile_may_lie_beyond_whole_tiles(tiles: tuple[int, int], config: str) -> None:
+    m, n = (64, 16)[:: -1 if config.endswith("~") else 1]
+    sizes = tiles[0] * m, tiles[1] * n, 128
+    check(Asked(sizes, HALF, lies("tntt")), VmDevice(FEW), config)
+
+
 # --- lines that lie in one another --------------------------------------------------------------
 
 

@@ -139,9 +139,8 @@ def arguments(
         matrix = Matrix(STAND_IN, rows, columns, columns, cut, rows * columns)
         values["map_w"] = sums.map(matrix).encode()
     places: dict[str, tuple[str, ...]] = {name: (f"map_{name}",) for name in "abw"}
-    for name, of in edges.items():
-        if shapes[name][0] % of.extent:  # else it is never read
-            places[name] += (f"edge_{name}",)
+    for name in edges:
+        places[name] += (f"edge_{name}",)
     if config.dynamic:
         places["w"] = ("counter",)
     places |= {name: (f"map_{name}" if way.copied else name,) for name in "cd"}
