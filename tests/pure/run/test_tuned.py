@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import sqlite3
 import subprocess
@@ -18,7 +19,7 @@ import tilewright
 from tilewright import gemm
 from tilewright.errors import ResultError
 from tilewright.run.result import Key, Result, digest, from_json, to_json
-from tilewright.run.tuned import Results, TunedWarning, tuned
+from tilewright.run.tuned import SHIPPED, Results, TunedWarning, tuned
 from tilewright.target import DEFAULT_DEVICE, DEVICES
 
 SOURCE = str(Path(tilewright.__file__).parents[1])
@@ -88,6 +89,13 @@ def test_what_was_shipped_comes_last(path: Path, tmp_path: Path) -> None:
     results = Results(path, shipped)
     assert results.find(PROBLEM, DEFAULT_DEVICE) == result()
     assert results.find(other, DEFAULT_DEVICE) == result(other)
+
+
+def test_what_is_shipped_holds_for_the_kernels_of_today() -> None:
+    """Where it doesn't, it has no effect: measure again (``tilewright tune``), or take it out."""
+    for r in from_json(SHIPPED.read_text(encoding="utf-8"), SHIPPED.name):
+        problem = gemm.Problem(**json.loads(r.problem))
+        assert Key.of(problem, DEFAULT_DEVICE) == r.key and r.holds(problem, DEFAULT_DEVICE), r
 
 
 # --- the disk -----------------------------------------------------------------------------------
