@@ -121,12 +121,17 @@ class DeviceError(TilewrightError, RuntimeError):
 
 
 class CudaError(DeviceError):
-    """An error of the CUDA driver or of nvJitLink; ``code`` is its number, ``name`` its name."""
+    """An error of the CUDA driver or of nvJitLink; ``code`` is its number, ``name`` its name,
+    ``fatal`` whether a kernel's fault has left this process without a GPU.
+    """
 
-    def __init__(self, message: str, *, code: int = 0, name: str = "", **where: object) -> None:
+    def __init__(
+        self, message: str, *, code: int = 0, name: str = "", fatal: bool = False, **where: object
+    ) -> None:
         super().__init__(message, **where)  # type: ignore[arg-type]
         self.code = code
         self.name = name
+        self.fatal = fatal
 
 
 class VmFault(DeviceError):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import cuda, gemm
-from ..errors import ProblemError, ResultError, TilewrightError
+from ..errors import CudaError, ProblemError, ResultError, TilewrightError
 from ..run.bench import Bench
 from ..run.result import Result, from_json, to_json
 from ..run.rivals import rivals
@@ -62,8 +62,10 @@ def _seconds(text: str) -> float:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Tune one problem after another; 130 where Ctrl-C ended it, 2 where one could not be."""
-    results = Results(given.results) if given.results else tuned()
+    """Tune one problem after another; 130 where Ctrl-C ended it, 2 where one could not be. No more
+    follow where a kernel's fault has taken the GPU.
+    """
+    results = Results(given.results or tuned().path, None)  # without those that were shipped
     if given.export:
         write(given.export, to_json(results))
         return 0
@@ -80,6 +82,8 @@ def run(given: argparse.Namespace) -> int:
             ended = measure(Bench(plan.asked, plan.device), case, results)
         except TilewrightError as error:
             show.error(str(error))
+            if isinstance(error, CudaError) and error.fatal:
+                return 2
             code = 2
             continue
         if ended == "stopped":

@@ -97,7 +97,8 @@ def error_of(module: ModuleType, code: Any, doing: str) -> CudaError:
     status, text = module.cuGetErrorString(code)
     said = text.decode(errors="replace") if not status and text else "unknown error"
     message = f"{doing}: {said} ({name})"
-    return CudaError(message, code=int(code), name=name, hint=HINTS.get(name, ""))
+    hint = HINTS.get(name, "")
+    return CudaError(message, code=int(code), name=name, fatal=hint.endswith(_DEAD), hint=hint)
 
 
 def check(result: tuple[Any, ...], doing: str) -> Any:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from .. import gemm, target
-from ..errors import ConfigError, TilewrightError
+from ..errors import ConfigError, CudaError, TilewrightError
 from .median import FEWEST, Median
 from .result import Key, Result, digest
 
@@ -169,6 +169,9 @@ class _Search:
                 return
             usual, own = self.bench.times([self.entries[self.heuristic], entry], FEWEST)
         except TilewrightError as error:
+            if isinstance(error, CudaError) and error.fatal:
+                error.message = f"{config}: {error.message}"
+                raise
             self.failed[config] = str(error)
             return
         self.entries[config], self.bits[config] = entry, bits

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright import gemm
-from tilewright.errors import ConfigError
+from tilewright.errors import ConfigError, CudaError
 from tilewright.run.rivals import neighbours, rivals
 from tilewright.run.tune import BOUT, FIELD, Outcome, tune
 from tilewright.target import DEFAULT_DEVICE, DEVICES
@@ -31,11 +31,12 @@ class Laboratory:
     def __init__(
         self, us: Sequence[float], noise: float = 0.0, drift: float = 0.0, seed: int = 0,
         wrong: Sequence[int] = (), odd: Sequence[int] = (), broken: Sequence[int] = (),
-        stop: int | None = None,
+        stop: int | None = None, fatal: Sequence[int] = (),
     ) -> None:  # fmt: skip
         self.us = dict(zip(CONFIGS, us, strict=False))
         self.noise, self.drift, self.rng = noise, drift, np.random.default_rng(seed)
         self.wrong, self.odd, self.broken = ({CONFIGS[i] for i in x} for x in (wrong, odd, broken))
+        self.fatal = {CONFIGS[i] for i in fatal}
         self.seconds, self.left = 0.0, stop
 
     def clock(self) -> float:
@@ -48,6 +49,8 @@ class Laboratory:
 
     def check(self, config: Any) -> bytes | None:
         self.seconds += ASSEMBLED
+        if config in self.fatal:
+            raise CudaError("it faulted", code=700, name="CUDA_ERROR_ILLEGAL_ADDRESS", fatal=True)
         return None if config in self.wrong else b"odd" if config in self.odd else b"right"
 
     def times(self, configs: Sequence[Any], rounds: int) -> list[list[float]]:
@@ -90,6 +93,12 @@ def test_what_is_wrong_is_not_chosen_however_fast() -> None:
     assert dict(found.failed).keys() == {CONFIGS[i] for i in (1, 2, 3)}
     assert "other bits" in dict(found.failed)[CONFIGS[2]]
     assert {s.config for s in found.standings} == {CONFIGS[0], CONFIGS[4]}
+
+
+def test_a_configuration_that_takes_the_gpu_with_it_is_named() -> None:
+    with pytest.raises(CudaError, match=f"{CONFIGS[2]}: it faulted") as caught:
+        Laboratory([5.0] * 4, fatal=[2]).tune()
+    assert caught.value.fatal and caught.value.code == 700
 
 
 @pytest.mark.parametrize("how", ["wrong", "odd", "broken"])
