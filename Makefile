@@ -5,9 +5,11 @@
 # make clean   remove environments and caches
 #
 # The environment is made by scripts/env.sh; PYTHON=… picks the interpreter, NO_UV=1 does without uv.
+# Tests run in a process for each core, four at most; SPREAD= is one. PYTEST_ARGS goes to pytest.
 
 VENV ?= .venv-make/env
-PYTEST_ARGS ?= -n auto --maxprocesses 4
+PYTEST_ARGS ?=
+SPREAD ?= -n auto --maxprocesses 4
 DEMO ?= 512 512 512 --a f16 --b f16 --d f32
 
 floors := $(addprefix src/tilewright/,errors.py dtypes.py exact.py mufu.py shows.py target.py layout mma)
@@ -20,12 +22,12 @@ demo: core-env
 	$(VENV)/bin/tilewright gemm $(DEMO)
 
 test: test-env
-	$(VENV)/bin/python -m pytest -q -m "not slow" $(PYTEST_ARGS)
+	$(VENV)/bin/python -m pytest -q -m "not slow" $(SPREAD) $(if $(SPREAD),--dist loadfile) $(PYTEST_ARGS)
 
 # a process for each part: what one compiled is given back
 test-all: test
 	for part in $(parts); do \
-	  $(VENV)/bin/python -m pytest -q -m slow $(PYTEST_ARGS) $$part; \
+	  $(VENV)/bin/python -m pytest -q -m slow $(SPREAD) $(PYTEST_ARGS) $$part; \
 	  case $$? in 0|5) ;; *) exit 1 ;; esac; \
 	done
 
