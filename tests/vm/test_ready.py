@@ -15,6 +15,7 @@ import tilewright
 from resident import KIND, Resident, registered
 from tilewright.errors import ProblemError
 from tilewright.run.arrays import ArrayView, Quick
+from tilewright.vm import Machine
 
 TINY = "32x32x32:1x1:2"
 SPLIT = "tma:64x64x64:1:2*2"
@@ -72,6 +73,23 @@ def test_the_second_call_of_a_kind_goes_the_short_way() -> None:
         a, b = matrices(number, (M, K), (K, N))
         d, short = product(Resident.of(a), Resident.of(b), out_dtype="f32")
         assert np.array_equal(d, exact(a, b)) and short is (number > 0)
+
+
+def test_what_a_launch_raises_is_raised_and_nothing_runs_again(monkeypatch: Any) -> None:
+    a, b = (Resident.of(x) for x in matrices(5, (M, K), (K, N)))
+    for _ in range(2):
+        product(a, b, out_dtype="f32")
+    launches: list[Any] = []
+
+    def interrupted(*given: Any) -> None:
+        launches.append(given)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Machine, "_compiled", interrupted)
+        product(a, b, out_dtype="f32")
+    assert len(launches) == 1
+    assert product(a, b, out_dtype="f32")[1]
 
 
 def test_forms_of_one_shape_alternate() -> None:

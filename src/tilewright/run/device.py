@@ -196,7 +196,6 @@ class VmDevice:
     ) -> Start:
         machine, entry = executable
         more: dict[str, Any] = {"shared": shared, "cluster": cluster, "watch": self.watch}
-
         return _VmStart(partial(machine.launch, entry, grid, block, **more))
 
     def wait(self, stream: int = 0) -> None:
@@ -223,15 +222,20 @@ class _VmBound:
         self._code = _LAUNCH(self._launch)
         code, stream = ctypes.cast(self._code, ctypes.c_void_p), ctypes.addressof(self._stream)
         self.entry = (code.value or 0, 0, 0, 0, stream, 0, 0)
+        self._error: BaseException | None = None
 
     def start(self, stream: int) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
         self._run(bytes(self.view))
 
     def _launch(self, *_: Any) -> int:
-        """As machine code calls it: what it raises, ``start`` will raise again."""
+        """As machine code calls it; what it raised, ``start`` will raise."""
         try:
             self.start(0)
-        except BaseException:
+        except BaseException as error:
+            self._error = error
             return 1
         return 0
 

@@ -208,8 +208,8 @@ def starter(
     call.tests, call.writes, call.steps = map(len, (tests, writes, entries))
     call.first_test, call.first_write, call.first_step = (p.ctypes.data for p in places)
     itself = _Itself(call.address)
-    itself.held = call, places, held
-    method, make, _ = _method()
+    method, make, code = _method()
+    itself.held = call, places, held, method, code
     return make(method, itself, None)
 
 
