@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.run.starter import FAR, OTHER, Apart, starter
+from tilewright.run.starter import FAR, OTHER, starter
 
 LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 4)
 CURRENT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.POINTER(ctypes.c_uint64))
@@ -65,7 +65,7 @@ def test_addresses_are_written_and_kernels_started_in_order() -> None:
 ])  # fmt: skip
 def test_another_call_starts_nothing(wrong: tuple[int, ...]) -> None:
     driver = Driver()
-    apart = [Apart(0, 1, -128, 64)]
+    apart = [(0, 1, -128, 64)]
     start = starter(2, 16, apart, [(0, driver.place(0))], [driver.entry(10)], driver)
     assert start(*wrong) == OTHER and not driver.asked and not driver.room.any()
     assert start(HIGH, HIGH + 128, 0) == start(HIGH, HIGH - 64, 0) == 0
@@ -74,7 +74,7 @@ def test_another_call_starts_nothing(wrong: tuple[int, ...]) -> None:
 
 def test_addresses_that_must_be_the_same() -> None:
     driver = Driver()
-    same = [Apart(0, 1, 0, FAR), Apart(0, 1, -FAR, 0)]
+    same = [(0, 1, 0, FAR), (0, 1, -FAR, 0)]
     start = starter(2, 16, same, [], [driver.entry(10)], driver)
     assert start(HIGH, HIGH, 0) == 0
     assert start(HIGH, HIGH + 16, 0) == start(HIGH, HIGH - 16, 0) == OTHER

@@ -34,7 +34,7 @@ from .overlap import collision
 from .placement import ALIGN
 from .route import Route, Slots
 from .scalars import both
-from .starter import FAR, OTHER, Apart, starter
+from .starter import FAR, OTHER, starter
 
 Ready = Callable[[Any, Any, Any, Any, Any, Any], Any]
 """``ready(a, b, c, out, alpha, beta)`` is the result, or None where it is another call. For one
@@ -42,6 +42,7 @@ thread: its parameter blocks are its own. It keeps no array alive.
 """
 
 Steps = list[tuple[Bound, Slots, gemm.Arguments]]
+Apart = tuple[int, int, int, int]  # as ``starter`` has it
 
 _ARRAYS = "a", "b", "c", "out"
 _ADDRESSES = *_ARRAYS, "space"  # in the order of a kernel's slots
@@ -114,9 +115,11 @@ def _writes(steps: Steps, given: list[str]) -> list[tuple[int, int]]:
 
 def _again(bounds: list[Bound], failed: int, stream: int) -> bool:
     """Start what machine code has not, or raise what is wrong; false where it is another call."""
-    for bound in bounds[failed - 1 :] if failed != OTHER else ():
+    if failed == OTHER:
+        return False
+    for bound in bounds[failed - 1 :]:
         bound.start(stream)
-    return failed != OTHER
+    return True
 
 
 class _Last:
@@ -150,12 +153,12 @@ def _apart(views: dict[str, ArrayView], given: list[str]) -> list[Apart] | None:
     for name in views.keys() - {"out"} if out is not None else ():
         view, pair = views[name], (given.index(name), given.index("out"))
         if name == "c" and view._replace(owner=out.owner) == out:
-            tests += Apart(*pair, 0, FAR), Apart(*pair, -FAR, 0)
+            tests += (*pair, 0, FAR), (*pair, -FAR, 0)
             continue
         low, high = collision(view, out)
         if low < view.address - out.address < high:
             return None
-        tests.append(Apart(*pair, low, high))
+        tests.append((*pair, low, high))
     return tests
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..vm.compiled import compiled
 from ..vm.memory import aligned
@@ -26,16 +26,9 @@ FASTCALL = 0x80  # METH_FASTCALL: a built-in function of (self, arguments, how m
 STATUS = 0xFFFFFFFF  # the bits of a CUresult
 
 
-class Apart(NamedTuple):
-    """Two addresses, by their numbers: what the one less the other is not between."""
+class Apart(Struct):
+    """Two addresses, by their numbers: what ``one`` less the ``other`` is not between."""
 
-    one: int
-    other: int
-    low: int
-    high: int
-
-
-class Test(Struct):
     one = u64
     other = u64
     low = i64
@@ -43,6 +36,8 @@ class Test(Struct):
 
 
 class Write(Struct):
+    """Which address goes where."""
+
     which = u64
     place = Ptr(u64)
 
@@ -67,7 +62,7 @@ class Call(Struct):
     tests = u64
     writes = u64
     steps = u64
-    first_test = Ptr(Test)
+    first_test = Ptr(Apart)
     first_write = Ptr(Write)
     first_step = Ptr(Step)
     given = Array(u64, MOST)
@@ -192,17 +187,18 @@ def _method() -> Any:
 def starter(
     addresses: int,
     align: int,
-    tests: Sequence[Apart],
+    tests: Sequence[tuple[int, int, int, int]],
     writes: Sequence[tuple[int, int]],
     entries: Sequence[tuple[int, ...]],
     held: Any,
 ) -> Any:
     """``start(address, …, stream)``: 0 once the kernels of ``entries`` have been started; OTHER if
     the addresses are not multiples of ``align`` or some are not apart; else 1 + the number of the
-    first entry that was not started. ``writes`` says which address goes where. For one thread;
-    it keeps ``held`` alive.
+    first entry that was not started. ``tests``, ``writes`` and ``entries`` have the fields of
+    ``Apart``, ``Write`` and ``Step``. For one thread; it keeps ``held`` alive.
     """
-    lists = [(Test, tests), (Write, writes), (Step, entries)]
+    assert addresses <= MOST
+    lists = [(Apart, tests), (Write, writes), (Step, entries)]
     call, places = Record(Call), [_placed(kind, rows) for kind, rows in lists]
     call.mask, call.addresses = align - 1, addresses
     call.tests, call.writes, call.steps = map(len, (tests, writes, entries))
