@@ -89,10 +89,13 @@ class Judge:
             f".entry k{i}(){{ {forms.DECLARATIONS}\n{text}\nret; }}\n"
             for i, text in enumerate(lines)
         )
-        if not lines or self._run(self._head() + "".join(kernels)).returncode == 0:
+        whole = self._head() + "".join(kernels)
+        if not lines or self._run(whole).returncode == 0:
             return [True] * len(lines)
+        if len(lines) == 1:  # again: ptxas may have died of something else
+            return [self._run(whole).returncode == 0]
         half = len(lines) // 2
-        return self.assembles(lines[:half]) + self.assembles(lines[half:]) if half else [False]
+        return self.assembles(lines[:half]) + self.assembles(lines[half:])
 
     def _head(self) -> str:
         return f".version {self.version}\n.target {self.target}\n.address_size 64\n"
