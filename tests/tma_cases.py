@@ -67,6 +67,18 @@ ASKED: dict[str, tuple[str, Asked]] = {
     "tf32": ("tma:64x64x32:1:3", Asked(ODD, TF32, lies("tntt"), beta=1.0)),
     "tf32, copied": ("tma:128x48x32:2:3", Asked(ODD, TF32, lies("nttt"))),
     "e4m3": ("tma:128x64x128:2:3", Asked(ODD, ("e4m3", "e4m3", "bf16"), lies("tntt"))),
+    "e4m3, stage after stage": (
+        "tma:128x128x128:2:3", Asked((150, 300, 650), ("e4m3", "e4m3", "bf16"), lies("tntt")),
+    ),
+    "e4m3, halves of columns": (
+        "tma:128x192x128:2:2+2", Asked((300, 400, 700), ("e4m3", "e4m3", "f16"), lies("tntt")),
+    ),
+    "e4m3, halves that differ": (
+        "tma:64x152x128:1:2", Asked((100, 200, 400), ("e4m3", "e5m2", "f32"), lies("tttt")),
+    ),
+    "e4m3, halves of rows": (
+        "tma:256x96x128:2:2", Asked((300, 200, 300), ("e4m3", "e4m3", "bf16"), lies("nntt")),
+    ),
     "e4m3 × e5m2, fast": (
         "tma:64x64x128:1:3", Asked(ODD, ("e4m3", "e5m2", "f32"), lies("tttt"), 2.0, fast=True),
     ),

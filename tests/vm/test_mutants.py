@@ -40,8 +40,9 @@ def shipped(
     """What a kernel of the package makes of A and B (K-major), and C if it takes one."""
     rng, machine = np.random.default_rng(problem.m), Machine(seed=seed, **how)
     m, n, k = problem.m, problem.n, problem.k
-    kind = dtype(problem.a).numpy
-    a, b, c = (rng.standard_normal(s).astype(kind) for s in ((m, k), (n, k), (m, n)))
+    kinds = (dtype(x).numpy for x in (problem.a, problem.b, problem.d))
+    shapes = zip(((m, k), (n, k), (m, n)), kinds, strict=True)
+    a, b, c = (rng.standard_normal(s).astype(kind) for s, kind in shapes)
     places = tuple(machine.upload(x) for x in (a, b, c, np.full_like(c, np.nan)))
     lines = {"a": Lines(k), "b": Lines(k), "c": Lines(n), "d": Lines(n)}
     block = gemm.arguments(problem, config, lines).pack((*places, 0), ((1.0, 0), (0.5, 0)))
@@ -75,17 +76,26 @@ HARMLESS = {
     "store 1: twice": "the same bytes to the same place",
 }
 FREE = "nobody else uses either barrier, or no more"
-SHIPPED = HARMLESS | {
-    "group 1: dropped": "setmaxnreg: the machine has registers for all",
-    "group 2: dropped": "setmaxnreg: the machine has registers for all",
-    "warp barrier 1: dropped": "the next barrier gathers the lanes too",
-    "group wait 1: 0 pending": "waits for more",
-    **{
-        f"group wait {n}: {what}": "there are two at the end, and either waits for all"
-        for n in (4, 5)
-        for what in ("dropped", "1 pending")
-    },
-}
+C_BARRIER = "dropped", "2 arrivals"
+NO_C = "it is for C, and there is none"
+
+
+def of_tma(waits: int, ends: tuple[int, int]) -> dict[str, str]:
+    """What is harmless in kernel tma: its first ``waits`` are for wgmma, the ``ends`` for D."""
+    return HARMLESS | {
+        "group 1: dropped": "setmaxnreg: the machine has registers for all",
+        "group 2: dropped": "setmaxnreg: the machine has registers for all",
+        "warp barrier 1: dropped": "the next barrier gathers the lanes too",
+        **{f"group wait {n}: 0 pending": "waits for more" for n in range(1, waits + 1)},
+        **{
+            f"group wait {n}: {what}": "there are two at the end, and either waits for all"
+            for n in ends
+            for what in ("dropped", "1 pending")
+        },
+    }
+
+
+SHIPPED = of_tma(1, (4, 5))
 
 
 def of_ring(stages: int, cluster: int, same: dict[str, str]) -> Kernel:
@@ -101,10 +111,18 @@ def of_shipped(
     same: dict[str, str],
     other: dict[str, str],
     kind: str = "bf16",
+    d: str | None = None,
+    more: tuple[int, ...] = (),
 ) -> Kernel:
-    problem = Problem(*sizes, kind, kind, kind, with_c=with_c)
+    """``more``: other K that the kernel is run with, too."""
+    problem = Problem(*sizes, kind, kind, d or kind, with_c=with_c)
     module = gemm.build(problem, config).module
-    return Kernel(module, partial(shipped, problem, config), same, other)
+    problems = [problem, *(replace(problem, k=k) for k in more)]
+
+    def run(module: Module | None, seed: int, **how: object) -> bytes:
+        return b"".join(shipped(of, config, module, seed, **how) for of in problems)
+
+    return Kernel(module, run, same, other)
 
 
 @cache
@@ -128,12 +146,42 @@ def kernels() -> dict[str, Kernel]:
             SHIPPED | {
                 "barrier 1: another barrier": FREE,
                 "mbarrier 7: 3 arrivals": "the fourth warp is never so far behind here",
-                **dict.fromkeys([
-                    "mbarrier 9: dropped", "mbarrier 9: 2 arrivals",
-                    "mbarrier 10: dropped", "mbarrier 10: 2 arrivals",
-                ], "it is for C, and there is none"),
+                **{f"mbarrier {n}: {what}": NO_C for n in (9, 10) for what in C_BARRIER},
             },
             RESULTS,
+        ),
+        "tma-by-stage": of_shipped(
+            (150, 128, 640), TmaConfig.parse("tma:128x64x128:2:3"), False,
+            of_tma(3, (7, 8)) | {
+                "barrier 1: another barrier": FREE,
+                **{f"mbarrier {n}: {what}": NO_C for n in (7, 8) for what in C_BARRIER},
+            },
+            RESULTS | {f"product {n}: adds, or not": "begins with sums" for n in (1, 5, 9, 13)},
+            "e4m3", "bf16", (768,),
+        ),
+        "tma-by-halves": of_shipped(
+            (400, 192, 400), TmaConfig.parse("tma:128x192x128:2:2"), False,
+            of_tma(3, (7, 8)) | {
+                "barrier 1: another barrier": FREE,
+                "fence 3: dropped": "the fence before orders the same registers",
+                "store 2: twice": "the same bytes to the same place",
+                "store 3: twice": "the same bytes to the same place",
+                **{f"mbarrier {n}: {what}": NO_C for n in (5, 6) for what in C_BARRIER},
+            },
+            RESULTS | {
+                **{f"product {n}: adds, or not": "begins with sums" for n in (1, 5, 9, 13)},
+                **{
+                    f"store {n}: {what}": "D stays where it is, or goes elsewhere"
+                    for n in (2, 3)
+                    for what in ("dropped", "0 and 1 swapped")
+                },
+                **{
+                    f"descriptor {n}: starts {more} bytes later": "the other half reads the rest"
+                    for n in (3, 5, 10, 12, 16, 18, 23, 25)
+                    for more in (16, 32)
+                },
+            },
+            "e4m3", "bf16", (384,),
         ),
         "multistage": of_shipped(
             (64, 64, 192), Config.parse("64x64x32:2x2:3"), False,

@@ -35,7 +35,7 @@ def known() -> Iterator[None]:
 SLOW = {
     "narrow", "two", "two blocks of rows each", "two above one another", "K in two", "swapped",
     "swapped, K in three", "a stack in clusters", "by a counter", "no K", "C not aligned",
-    "tf32, copied", "e5m2 × e4m3, swapped", "s8",
+    "tf32, copied", "e5m2 × e4m3, swapped", "s8", "e4m3, halves that differ",
 }  # fmt: skip
 
 
@@ -164,10 +164,14 @@ def test_one_order_of_k_gives_the_same_bits(dtype: Any) -> None:
 
 @pytest.mark.parametrize(
     "config",
-    ["tma:64x64x64:2p:3", "tma:64x64x64:1:2/2x2", "tma:64x64x64:1:3+2", "tma:64x64x64:2p:3d"],
-)
+    [
+        "tma:64x64x64:2p:3", "tma:64x64x64:1:2/2x2", "tma:64x64x64:1:3+2", "tma:64x64x64:2p:3d",
+        "tma:128x64x128:2:3", "tma:64x160x128:1:2",
+    ],
+)  # fmt: skip
 def test_no_order_of_warps_and_copies_changes_a_bit(config: str) -> None:
-    a, b = normal(140, 300), normal(72, 300).T
+    dtype = ml_dtypes.float8_e4m3fn if "x128:" in config else np.float16
+    a, b = normal(140, 600, dtype=dtype), normal(72, 600, dtype=dtype).T
     made = {product(a, b, config, device=VmDevice(FEW, seed=s)).tobytes() for s in range(12)}
     assert len(made) == 1
 
@@ -191,15 +195,28 @@ def test_a_cut_k_is_the_sum_of_its_parts_in_order(split: int) -> None:
         assert product(a, b, f"tma:{way.format(split)}").tobytes() == want.tobytes()
 
 
-def test_bytes_are_added_up_in_f32_every_128_of_k() -> None:
+# sums of stage after stage, of halves of the columns (also unequal ones) and of blocks, of thirds
+PROMOTED = (
+    "tma:64x40x128:1:2", "tma:128x64x128:2:2~", "tma:64x160x128:1:2", "tma:64x176x128:1:3",
+    "tma:256x96x128:2:2", "tma:192x96x128:3:2", "tma:64x64x128:2p:3", "tma:64x160x128:1:2*2",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("depth", some([1, 128, 129, 300, 500, 640], [1, 129]))
+def test_bytes_are_added_up_in_f32_every_128_of_k(depth: int) -> None:
     t = ml_dtypes.float8_e4m3fn
-    a, b = normal(70, 500, dtype=t), normal(500, 40, dtype=t)
-    config = "tma:64x40x128:1:2"
-    fast = partial(product, config=config, fast_accum=True)
-    want = cut(a, b, [0, 128, 256, 384, 500], fast)
-    assert product(a, b, config).tobytes() == want.tobytes() != fast(a, b).tobytes()
-    swapped = product(a, b, "tma:128x64x128:2:2~")
-    assert swapped.tobytes() == want.tobytes()
+    a, b = normal(140, depth, dtype=t), normal(depth, 200, dtype=t)
+    fast = partial(product, config="tma:64x40x128:1:2", fast_accum=True)
+    places = [*range(0, depth, 128), depth]
+    want = cut(a, b, places, fast).tobytes()
+    assert (want == fast(a, b).tobytes()) == (depth <= 128)
+    for config in PROMOTED[:-1]:
+        assert product(a, b, config).tobytes() == want, config
+    if depth > 256:
+        half = places[(len(places) - 1) // 2]
+        parts = [cut(a[:, i:j], b[i:j], [*range(0, j - i, 128), j - i], fast)
+                 for i, j in ((0, half), (half, depth))]  # fmt: skip
+        assert product(a, b, PROMOTED[-1]).tobytes() == (parts[0] + parts[1]).tobytes()
 
 
 def test_tf32_is_the_product_of_rounded_numbers() -> None:

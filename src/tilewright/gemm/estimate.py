@@ -130,6 +130,7 @@ CYCLE = 1 / 1.82e9
 ISSUE = 39  # of a step of K, whatever it computes
 WAIT = 10  # of a step, for the other CTA of a cluster
 PRODUCTS = 1.1  # over what the tensor cores take at their peak
+PROMOTION = 0.5  # of what adding up fast sums takes, where products hide it
 READS = 1.45  # over what 128 bytes a cycle from shared memory take
 INGRESS = 75  # bytes from the L2
 LATENCY = 1200  # of a load
@@ -276,7 +277,7 @@ def _step_terms(problem: Problem, config: TmaConfig) -> tuple[float, ...]:
     bits = problem.input.bits
     (bm, bn, bk), (cm, cn) = config.tile, config.cluster
     count = bm // tma.ROWS * bk * bits // (8 * 32)  # instructions, of 32 bytes of K
-    promotion = bm * bn / 128 if problem.promoted else 0.0
+    promotion = PROMOTION * bm * bn / 128 if problem.promoted else 0.0
     lines = (bm / cn + bn / cm) * bk * bits / 1024
     return (
         count * PRODUCTS * bn / 2 + promotion,

@@ -33,7 +33,7 @@ from .scale import global_pointer, scalar
 from .schedule import Schedule, Work
 from .tma_config import TmaConfig
 from .tma_epilogue import Epilogue, Target, Way
-from .tma_mainloop import Mainloop
+from .tma_mainloop import Mainloop, Promoted
 from .tma_operand import Matrix, Operand
 
 MAP = "bytes 128 align 64"
@@ -266,7 +266,7 @@ class Tma:
         self.consumer = self.warpgroup - 1 if config.consumers > 1 else k.const("u32", 0)
         own = 0 if config.pingpong else self.consumer * config.rows
         at = self.pipeline.consumer()
-        mainloop = Mainloop(self, at)
+        mainloop = (Promoted if self.problem.promoted else Mainloop)(self, at)
         ways = self._ways_out(outputs, scale)
         if self.turns:
             self.turns.begin()

@@ -19,7 +19,8 @@ from .problem import Problem
 NEEDED = "sm_90a"
 WARPGROUP = 128
 ROWS = 64  # of D that a wgmma computes
-BUFFERS = 2  # of each warpgroup for D on its way out
+BUFFERS = 2  # of each warpgroup for parts of D on their way out
+AT_ONCE = 3  # parts at most that have one each, and leave together
 LINE = 128  # bytes of the longest swizzled line
 PROMOTED = 128  # of K, after which fast sums of 8-bit floats are added up in f32
 # registers of a thread for sums, and what C or the edge of a line takes of them, by how many
@@ -126,8 +127,20 @@ class TmaConfig:
     def staged_bytes(self, bits: int) -> int:
         """D on its way out, or sums of 32 bits that a second kernel adds up."""
         all_bits = {32} if self.split > 1 and not self.tail else {bits, 32} if self.tail else {bits}
-        part = max(ROWS * self.width(b) * b // 8 for b in all_bits)
-        return self.consumers * -(-BUFFERS * part // 1024) * 1024
+        size = max(self.buffers(b) * ROWS * self.width(b) * b // 8 for b in all_bits)
+        return self.consumers * -(-size // 1024) * 1024
+
+    def parts(self, bits: int) -> int:
+        """Parts in which a warpgroup's D leaves."""
+        return self.accumulators * WARPGROUP // (ROWS * self.width(bits))
+
+    def at_once(self, bits: int) -> bool:
+        """Whether all parts leave together: few, where nothing else hides the way out."""
+        return self.consumers > 1 and not self.pingpong and self.parts(bits) <= AT_ONCE
+
+    def buffers(self, bits: int) -> int:
+        """For parts of D on their way out."""
+        return max(BUFFERS, self.parts(bits)) if self.at_once(bits) else BUFFERS
 
     def places(self, device: Device) -> int:
         """Clusters that find a place on the device at once. Those of 4 CTAs and more leave some SMs
@@ -195,6 +208,11 @@ def check(problem: Problem, config: TmaConfig, device: Device) -> None:
         )
     if config.ctas > device.limits.cluster:
         raise ConfigError(f"{config}: a cluster has at most {device.limits.cluster} CTAs")
+
+
+def alternates(problem: Problem, config: TmaConfig) -> bool:
+    """Whether a thread has registers for fast sums of two stages beside what they add up to."""
+    return 3 * config.accumulators <= _most_sums(problem, config)
 
 
 def _most_sums(problem: Problem, config: TmaConfig) -> int:

@@ -27,7 +27,7 @@ from ..mma import (
     make_tiled_mma,
 )
 from .problem import Problem
-from .tma_config import BUFFERS, ROWS, WARPGROUP, TmaConfig
+from .tma_config import ROWS, WARPGROUP, TmaConfig
 from .tma_operand import Matrix
 
 SUMS = "wgmma.mma_async.sync.aligned.m64n{}k16.f32.f16.f16"  # where sums stand is one for all types
@@ -46,6 +46,8 @@ class Way:
     swap: bool
     with_c: bool
     copied: bool  # D and C by tensor copies
+    buffers: int  # for parts
+    at_once: bool  # a buffer for each part, and one barrier
     align: int = 16  # bytes that are moved at once, where not
     scaled: bool = True
 
@@ -55,15 +57,21 @@ class Way:
         out, columns = problem.output, config.tile[1]
         width = config.width(out.bits)
         align = min(problem.align_d, problem.align_c if problem.with_c else 16)
-        with_c = problem.with_c
-        return cls(out, problem.sums, width, columns, config.swap, with_c, copied, align)
+        with_c, buffers = problem.with_c, config.buffers(out.bits)
+        at_once = copied and not with_c and config.at_once(out.bits)
+        return cls(
+            out, problem.sums, width, columns, config.swap, with_c, copied, buffers, at_once, align
+        )
 
     @classmethod
     def of_sums(cls, problem: Problem, config: TmaConfig) -> Way:
         """For sums over a part of K, as they are."""
         kind, width = dtype(problem.sums), config.width(32)
-        columns = config.tile[1]
-        return cls(kind, problem.sums, width, columns, config.swap, False, True, scaled=False)
+        columns, buffers, at_once = config.tile[1], config.buffers(32), config.at_once(32)
+        return cls(
+            kind, problem.sums, width, columns, config.swap, False, True, buffers, at_once,
+            scaled=False,
+        )  # fmt: skip
 
     @property
     def size(self) -> int:
@@ -145,7 +153,7 @@ class Epilogue:
         self.thread = k.tid.x & (WARPGROUP - 1)
         self.first = self.thread == 0
         first, step = k.pointer("shared", way.type, shared), way.bytes // way.size
-        self.tiles = [make_tensor(first + i * step, way.layout) for i in range(BUFFERS)]
+        self.tiles = [make_tensor(first + i * step, way.layout) for i in range(way.buffers)]
         self.use_c = self.beta != 0.0 if way.with_c else None
         self.phase = k.var("u32", 0) if way.with_c else None
 
@@ -156,32 +164,41 @@ class Epilogue:
     def run(self, acc: list[list[Any]], row: Any, column: Any, batch: Any) -> None:
         """Write the sums of blocks of ``ROWS`` rows, the first at (``row``, ``column``)."""
         way = self.way
-        per, parts = way.width // 2, way.columns // way.width  # sums of a thread in a part
-        for number in range(len(acc) * parts):
-            block, part = divmod(number, parts)
-            corner = row + block * ROWS, column + part * way.width
-            place = corner if way.swap else corner[::-1]  # along D's rows, across them
-            sums = acc[block][part * per : part * per + per]
-            self._part(number, sums, (*place, batch))
+        numbers = range(len(acc) * (way.columns // way.width))
+        for group in [numbers] if way.at_once else [[number] for number in numbers]:
+            self._leave([self._part(acc, number, row, column, batch) for number in group], group[0])
 
-    def _part(self, number: int, sums: list[Any], place: Any) -> None:
+    def _part(
+        self, acc: list[list[Any]], number: int, row: Any, column: Any, batch: Any
+    ) -> tuple[list[Any], Any]:
+        """A part's sums, and its place in D."""
+        way, per = self.way, self.way.width // 2  # sums of a thread
+        block, part = divmod(number, way.columns // way.width)
+        corner = row + block * ROWS, column + part * way.width
+        place = corner if way.swap else corner[::-1]  # along D's rows, across them
+        return acc[block][part * per : part * per + per], (*place, batch)
+
+    def _leave(self, parts: list[tuple[list[Any], Any]], number: int) -> None:
+        """Parts behind one another, the first of them the ``number``-th, behind one barrier."""
         k, way = self.k, self.way
-        tile = self.tiles[number % BUFFERS]
+        tiles = [self.tiles[(number + i) % way.buffers] for i in range(len(parts))]
         if way.copied:
             with k.when(self.first):
-                k.bulk_wait(BUFFERS - 1 if number else 0, read=True)
+                k.bulk_wait(way.buffers - 1 if number else 0, read=True)
         self.barrier()
-        held = self._fetch(tile, place) if way.with_c else None
-        values = self._values(sums, held)
-        self._lay(values, tile)
+        for (sums, place), tile in zip(parts, tiles, strict=True):
+            held = self._fetch(tile, place) if way.with_c else None
+            self._lay(self._values(sums, held), tile)
+        if way.copied:
+            k.fence_async()
+        self.barrier()
         if not way.copied:
-            self.barrier()
-            self._move(tile, self.d, place, out=True)
+            for (_, place), tile in zip(parts, tiles, strict=True):
+                self._move(tile, self.d, place, out=True)
             return
-        k.fence_async()
-        self.barrier()
         with k.when(self.first):
-            self._copies(tile, self.d, place, None)
+            for (_, place), tile in zip(parts, tiles, strict=True):
+                self._copies(tile, self.d, place, None)
             k.bulk_commit()
 
     def end(self) -> None:

@@ -71,3 +71,15 @@ def test_so_does_what_is_next_best(kind: str) -> None:
 )  # fmt: skip
 def test_every_way_through_the_kernel(text: Any) -> None:
     check(BF16, parse(text))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tma:128x128x128:2:6", "tma:128x192x128:2:4+2", "tma:256x96x128:2:4", "tma:192x96x128:3:4",
+        "tma:64x96x128:2p:4/2x1", "tma:128x128x128:2:5d", "tma:64x176x128:1:4*2~",
+    ],
+)  # fmt: skip
+def test_sums_are_added_up_while_others_are_made(text: Any) -> None:
+    """Its registers are read while wgmma writes others: that is where the assembler serialises."""
+    check(KINDS["e4m3"], parse(text))  # type: ignore[arg-type]
