@@ -37,10 +37,12 @@ def test_a_stage_is_one_multiply_add_and_a_step_of_k_two_additions() -> None:
     sums = OPCODE + " {%f1, %f2, %f3, %f4}"
     assert found[3:] == [
         "shr.u32 %r3, %r2, 4",
-        "cvt.u64.u32 %rd1, %r3",
+        "and.b32 %r4, %r3, 16383",
+        "cvt.u64.u32 %rd1, %r4",
         "or.b64 %rd2, %rd1, 4611686293305360384",
-        "shr.u32 %r5, %r4, 4",
-        "cvt.u64.u32 %rd3, %r5",
+        "shr.u32 %r6, %r5, 4",
+        "and.b32 %r7, %r6, 16383",
+        "cvt.u64.u32 %rd3, %r7",
         "or.b64 %rd4, %rd3, 4611686018427453440",
         "mad.wide.u32 %rd5, %r1, 512, %rd2",
         "mad.wide.u32 %rd6, %r1, 64, %rd4",
