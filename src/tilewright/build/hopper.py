@@ -285,8 +285,13 @@ class Hopper(Control):
         self.emit(f"setmaxnreg.{'inc' if inc else 'dec'}.sync.aligned.u32", count)
 
     def grid_wait(self) -> None:
-        """Until the grids before this one have ended, and what they wrote is seen."""
-        self.emit("griddepcontrol.wait")
+        """Until the grids before this one have ended, and what they wrote is seen.
+
+        In a block of its own (there is always a CTA): else ptxas moves it up, before what was to be
+        done while they run.
+        """
+        with self.if_(self.special("nctaid.x") != 0):
+            self.emit("griddepcontrol.wait")
 
     def grid_launch(self) -> None:
         """The grid after this one may begin."""

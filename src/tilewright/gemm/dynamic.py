@@ -44,6 +44,7 @@ class Dynamic(Schedule):
     def produce(self, do: Callable[[Work, Any], None]) -> None:
         k, ring = self.k, self.ring
         at, index = ring.producer(), k.var("u32")
+        k.grid_wait()
 
         def pass_on() -> None:
             ring.acquire(at)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 from ..build import Builder, Traced, trace
@@ -20,6 +21,7 @@ from .schedule import place
 from .tma_config import TmaConfig
 
 THREADS = 256
+CTAS = 4  # on an SM at least: leaves registers for all loads at once
 VECTOR = 4  # sums that a thread loads at once
 ROUNDS = 1  # vectors of a thread
 TOGETHER = 8  # loads of a thread that are under way at once
@@ -87,27 +89,36 @@ def _build(problem: Problem, config: TmaConfig) -> Traced:
         m: Any, n: Any, whole: Any, batches: Any,
         alpha: Any, beta: Any, alpha_ptr: Any, beta_ptr: Any,
     ) -> None:  # fmt: skip
-        k.grid_wait()
         k.grid_launch()
+        body = Finish(k, problem, config, (m, n))
+        vectors = body.vectors(global_pointer(k, w), whole)
+        k.grid_wait()
         scale = scalar(k, alpha, alpha_ptr), scalar(k, beta, beta_ptr)
         outputs = (global_pointer(k, d), ldd, apart_d), (global_pointer(k, c), ldc, apart_c)
-        body = Finish(k, problem, config, (m, n), scale)
-        body.run(global_pointer(k, w), outputs, whole)
+        body.run(vectors, outputs, scale)
 
-    return trace(kernel, name=name, params=PARAMETERS, lines=False, block=THREADS)
+    shape = {"block": THREADS, "min_ctas": CTAS}
+    return trace(kernel, name=name, params=PARAMETERS, lines=False, **shape)
 
 
 class Finish:
     """The kernel's parts."""
 
-    def __init__(
-        self, k: Builder, problem: Problem, config: TmaConfig, limits: Any, scale: Any
-    ) -> None:
-        self.k, self.problem, self.config = k, problem, config
-        self.limits, (self.alpha, self.beta) = limits, scale
+    def __init__(self, k: Builder, problem: Problem, config: TmaConfig, limits: Any) -> None:
+        self.k, self.problem, self.config, self.limits = k, problem, config, limits
         self.type = dtype(problem.d)
 
-    def run(self, w: Any, outputs: Any, whole: Any) -> None:
+    def run(self, vectors: list[tuple[Any, Any, Any]], outputs: Any, scale: Any) -> None:
+        """Add up and write what ``vectors`` say."""
+        self.alpha, self.beta = scale
+        for parts, place_, inside in vectors:
+            sums = self._sum(parts, self.config.ctas * prod(tile_of(self.config)))
+            self._write(sums, place_, inside & (place_[0] < self.limits[0]), outputs)
+
+    def vectors(self, w: Any, whole: Any) -> list[tuple[Any, Any, Any]]:
+        """This thread's: where the first part of each lies, its place in D, whether there is such a
+        one.
+        """
         k, config = self.k, self.config
         rows, columns = tile_of(config)
         chunks, size = _chunks(config), rows * columns
@@ -115,15 +126,15 @@ class Finish:
         piece, rank = number // config.ctas, number % config.ctas
         row, column, batch = self._corner(whole + piece, rank)
         base = (piece * (config.split * config.ctas) + rank).to("u64") * size
+        made = []
         for i in range(ROUNDS):
             vector = chunk * (THREADS * ROUNDS) + i * THREADS + k.tid.x
             inside = vector < size // VECTOR
             vector = k.select(inside, vector, 0)
             line, along = vector // (columns // VECTOR), vector % (columns // VECTOR) * VECTOR
             parts = w.cast(self.problem.sums).aligned(16) + (base + (vector * VECTOR).to("u64"))
-            sums = self._sum(parts, config.ctas * size)
-            place_ = row + line, column + along, batch
-            self._write(sums, place_, inside & (row + line < self.limits[0]), outputs)
+            made.append((parts, (row + line, column + along, batch), inside))
+        return made
 
     def _corner(self, piece: Any, rank: Any) -> tuple[Any, Any, Any]:
         """Where a CTA's tile of a piece begins in D, and in which of a stack."""
@@ -159,17 +170,23 @@ class Finish:
         (d, ldd, apart_d), (c, ldc, apart_c) = outputs
         there = self._at(d, ldd, apart_d, place_)
         before = self._at(c, ldc, apart_c, place_) if p.with_c else None
-        for i, value in enumerate(values):
-            with k.if_(inside & (column + i < self.limits[1])):
-                result = value
-                if before is not None:
-                    result = k.var(value)
-                    with k.if_(self.beta != 0.0):
-                        old = before[i]
-                        old = old if old.dtype.name in ("f32", "s32") else old.to("f32")
-                        result.set(value + old if whole else k.fma(self.beta, old, value))
-                t = self.type.name
-                there[i] = result if t in ("f32", "s32") else result.to(t)
+        size = self.type.bits // 8
+        together = VECTOR if p.align_d >= VECTOR * size else 1  # lines' ends are as well aligned
+        for first in range(0, VECTOR, together):
+            with k.if_(inside & (column + first < self.limits[1])):
+                made = []
+                for i in range(first, first + together):
+                    result = values[i]
+                    if before is not None:
+                        result = k.var(values[i])
+                        with k.if_(self.beta != 0.0):
+                            old = before[i]
+                            old = old if old.dtype.name in ("f32", "s32") else old.to("f32")
+                            total = result + old if whole else k.fma(self.beta, old, result)
+                            result.set(total)
+                    t = self.type.name
+                    made.append(result if t in ("f32", "s32") else result.to(t))
+                there.aligned(together * size).store(made, index=first)
 
     def _at(self, pointer: Any, leading: Any, apart: Any, place_: Any) -> Any:
         row, column, batch = place_

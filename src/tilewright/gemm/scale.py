@@ -10,9 +10,14 @@ def global_pointer(k: Builder, address: Reg) -> Pointer:
     return k.pointer("global", "b8", k.emit("cvta.to.global.u64", address))
 
 
-def scalar(k: Builder, value: Reg, address: Reg) -> Reg:
-    """α or β: the number given, or what lies at the address where there is one."""
+def scalar(k: Builder, value: Reg, address: Reg, *, early: bool = False) -> Reg:
+    """α or β: the number given, or what lies at the address where there is one. ``early``: the
+    kernels before this one may not have ended yet.
+    """
     chosen = k.var(value)
+    if early:
+        with k.if_(address != 0):
+            k.grid_wait()
     with k.when(address != 0):
         k.emit(f"ld.global.{value.dtype.name}", global_pointer(k, address), into=chosen)
     return chosen

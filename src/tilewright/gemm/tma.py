@@ -89,7 +89,9 @@ def _build(problem: Problem, config: TmaConfig) -> Traced:
     ) -> None:  # fmt: skip
         body, maps = Tma(k, problem, config), ((map_a, edge_a), (map_b, edge_b))
         body.begin(maps)
-        scale = scalar(k, alpha, alpha_ptr), scalar(k, beta, beta_ptr)
+        scale = (
+            scalar(k, alpha, alpha_ptr, early=True), scalar(k, beta, beta_ptr, early=True)
+        )  # fmt: skip
         depth = k.select(scale[0] == 0.0, 0, k_total)
         body.sizes((m, n), depth, batches if problem.batched else None, whole, counter)
         outputs = (
@@ -177,7 +179,9 @@ class Tma:
         self.queue = Queue(k, config) if config.dynamic else None
 
     def begin(self, maps: Maps) -> None:
-        """Barriers are ready, and what the kernels before wrote is there."""
+        """Barriers are ready. The kernels before may still run: who touches global memory waits for
+        them first, and does before that what needs none of it.
+        """
         k = self.k
         with k.if_(k.tid.x == 0):
             for map_ in chain(*maps):
@@ -194,7 +198,6 @@ class Tma:
             k.cluster_sync()
         else:
             k.barrier()
-        k.grid_wait()
         k.grid_launch()
 
     def sizes(
@@ -246,6 +249,7 @@ class Tma:
             map_left, bytes_left = self.left.source(k, left_maps, work.row, m)
             map_right, bytes_right = self.right.source(k, right_maps, work.column, n)
             size = bytes_left + bytes_right
+            k.grid_wait()
             for step in k.range(0, k.max(work.steps, 1), unroll=False):
                 self.pipeline.acquire(at)
                 full = self.pipeline.commit(at, size)
@@ -263,6 +267,7 @@ class Tma:
 
     def _consume(self, outputs: tuple[Target, Target], scale: Any) -> None:
         k, config = self.k, self.config
+        k.grid_wait()
         self.consumer = self.warpgroup - 1 if config.consumers > 1 else k.const("u32", 0)
         own = 0 if config.pingpong else self.consumer * config.rows
         at = self.pipeline.consumer()

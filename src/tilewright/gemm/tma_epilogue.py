@@ -205,7 +205,7 @@ class Epilogue:
         """What was sent has left shared memory before the CTA ends."""
         if self.way.copied:
             with self.k.when(self.first):
-                self.k.bulk_wait(0)
+                self.k.bulk_wait(0, read=True)
 
     # --- registers and shared memory ---
 
