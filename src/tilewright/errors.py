@@ -7,7 +7,20 @@ those too.
 
 from __future__ import annotations
 
+import sys
+import warnings
 from dataclasses import dataclass
+from pathlib import Path
+
+OWN = str(Path(__file__).parent)
+
+
+def warn(text: str, category: type[Warning]) -> None:
+    """Warn of the line that called the package: the first one outside of it."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(OWN):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, category, stacklevel=level)
 
 
 @dataclass(frozen=True, slots=True)

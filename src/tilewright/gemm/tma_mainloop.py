@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from .tma import Tma
 
 
-class Part(NamedTuple):
-    """What a chain of wgmmas computes: ``columns`` from ``column`` on of a block of rows."""
+class Chain(NamedTuple):
+    """What wgmmas one after another compute: ``columns`` from ``column`` on of a block of rows."""
 
     sums: list[Any]
     block: int
@@ -49,12 +49,12 @@ class Mainloop:
         self.previous = k.var("u32", 0)
 
     def _registers(self) -> None:
-        self.parts = self._whole()
+        self.chains = self._whole()
 
-    def _whole(self) -> list[Part]:
+    def _whole(self) -> list[Chain]:
         """Registers for the sums of all blocks."""
         n = self.body.config.tile[1]
-        return [Part(list(self.k.array(self.kind, n // 2)), block, 0, n) for block in self.blocks]
+        return [Chain(list(self.k.array(self.kind, n // 2)), block, 0, n) for block in self.blocks]
 
     def run(self, steps: Any, following: Any) -> list[list[Any]]:
         """``following``: steps that the other warpgroup takes before this one's next."""
@@ -63,7 +63,7 @@ class Mainloop:
             later = step != 0
             body.pipeline.wait(at)
             k.wgmma_fence()
-            self._products(self.parts, later)
+            self._products(self.chains, later)
             k.wgmma_commit()
             k.wgmma_wait(1)
             self.release(self.previous, later)
@@ -72,7 +72,7 @@ class Mainloop:
         self._pass_turn(following)
         k.wgmma_wait(0)
         self.release(self.previous, None)
-        return [part.sums for part in self.parts]
+        return [chain.sums for chain in self.chains]
 
     def _pass_turn(self, following: Any) -> None:
         """To the other warpgroup, where they take turns."""
@@ -82,14 +82,14 @@ class Mainloop:
                 body.turns.pass_on()
             self.at.skip(k.max(following, 1))
 
-    def _products(self, parts: list[Part], accumulate: Any) -> None:
+    def _products(self, chains: list[Chain], accumulate: Any) -> None:
         """Those of a stage."""
         k, left, right, at = self.k, self.body.left, self.body.right, self.at
         a = self.first_left + (at.stage * (left.bytes >> 4)).to("u64")
         b = self.first_right + (at.stage * (right.bytes >> 4)).to("u64")
         for piece in range(left.steps):
             first_k = piece * 32 // left.size
-            for sums, block, column, columns in parts:
+            for sums, block, column, columns in chains:
                 k.wgmma(
                     self.opcode.format(columns),
                     sums,
@@ -146,7 +146,7 @@ class Promoted(Mainloop):
             low = n // 16 * 8
             sums = whole[0].sums
             self.sets = [
-                [Part(sums[: low // 2], 0, 0, low)], [Part(sums[low // 2 :], 0, low, n - low)],
+                [Chain(sums[: low // 2], 0, 0, low)], [Chain(sums[low // 2 :], 0, low, n - low)],
             ]  # fmt: skip
         self.total = [list(self.k.array("f32", n // 2)) for _ in self.blocks]
 

@@ -16,12 +16,13 @@ import stat
 import tempfile
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakValueDictionary
+
+from ..errors import warn
 
 LIMIT = 1 << 30  # bytes
 OFF = ("off", "0", "no", "false")  # what an environment variable says
@@ -174,7 +175,7 @@ class Cache:
         if self._may_write:
             self._may_write = False
             hint = "compiling each time; TILEWRIGHT_CACHE_DIR chooses another place"
-            warnings.warn(f"{why} ({hint})", CacheWarning, stacklevel=2)
+            warn(f"{why} ({hint})", CacheWarning)
 
     def _grown(self, folder: Path, size: int) -> None:
         """Count what was written; read the folder at the first write and where it may be full."""

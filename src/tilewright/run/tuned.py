@@ -12,7 +12,6 @@ import os
 import sqlite3
 import threading
 import time
-import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import astuple, fields
@@ -20,7 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from .. import gemm, target
-from ..errors import ResultError
+from ..errors import ResultError, warn
 from .cache import OFF, home
 from .result import Key, Result, from_json
 
@@ -151,7 +150,7 @@ class Results:
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, TunedWarning, stacklevel=4)
+    warn(text, TunedWarning)
 
 
 def _by_key(results: Iterable[Result]) -> dict[Key, tuple[Result, ...]]:

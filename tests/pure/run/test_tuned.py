@@ -115,8 +115,9 @@ def test_a_damaged_file_is_kept_under_another_name(path: Path, how: str) -> None
         "flipped": whole[:4096] + bytes(255 - x for x in whole[4096:]),
     }[how]  # fmt: skip
     path.write_bytes(damaged)
-    with pytest.warns(TunedWarning, match="can't be read"):
+    with pytest.warns(TunedWarning, match="can't be read") as said:
         assert Results(path, None).find(PROBLEM, DEFAULT_DEVICE) is None
+    assert said[0].filename == __file__  # not a line of the package
     with pytest.warns(TunedWarning, match="was damaged"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the results of tuning", TunedWarning)
         Results(path, None).put(result())
