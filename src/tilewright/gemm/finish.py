@@ -23,7 +23,6 @@ from .tma_config import TmaConfig
 THREADS = 256
 CTAS = 4  # on an SM at least: leaves registers for all loads at once
 VECTOR = 4  # sums that a thread loads at once
-ROUNDS = 1  # vectors of a thread
 TOGETHER = 8  # loads of a thread that are under way at once
 PARAMETERS = {
     "w": "u64", "c": "u64", "d": "u64", "ldc": "u64", "ldd": "u64", "apart_c": "u64",
@@ -50,7 +49,7 @@ def _cut(problem: Problem, config: TmaConfig, device: Device) -> int:
 
 def _chunks(config: TmaConfig) -> int:
     """CTAs of a tile."""
-    return -(-config.tile[0] * config.tile[1] // (THREADS * VECTOR * ROUNDS))
+    return -(-config.tile[0] * config.tile[1] // (THREADS * VECTOR))
 
 
 def shape(problem: Problem, config: TmaConfig, device: Device) -> Shape:
@@ -91,11 +90,11 @@ def _build(problem: Problem, config: TmaConfig) -> Traced:
     ) -> None:  # fmt: skip
         k.grid_launch()
         body = Finish(k, problem, config, (m, n))
-        vectors = body.vectors(global_pointer(k, w), whole)
+        body.begin(global_pointer(k, w), whole)
         k.grid_wait()
         scale = scalar(k, alpha, alpha_ptr), scalar(k, beta, beta_ptr)
         outputs = (global_pointer(k, d), ldd, apart_d), (global_pointer(k, c), ldc, apart_c)
-        body.run(vectors, outputs, scale)
+        body.run(outputs, scale)
 
     shape = {"block": THREADS, "min_ctas": CTAS}
     return trace(kernel, name=name, params=PARAMETERS, lines=False, **shape)
@@ -108,17 +107,8 @@ class Finish:
         self.k, self.problem, self.config, self.limits = k, problem, config, limits
         self.type = dtype(problem.d)
 
-    def run(self, vectors: list[tuple[Any, Any, Any]], outputs: Any, scale: Any) -> None:
-        """Add up and write what ``vectors`` say."""
-        self.alpha, self.beta = scale
-        for parts, place_, inside in vectors:
-            sums = self._sum(parts, self.config.ctas * prod(tile_of(self.config)))
-            self._write(sums, place_, inside & (place_[0] < self.limits[0]), outputs)
-
-    def vectors(self, w: Any, whole: Any) -> list[tuple[Any, Any, Any]]:
-        """This thread's: where the first part of each lies, its place in D, whether there is such a
-        one.
-        """
+    def begin(self, w: Any, whole: Any) -> None:
+        """This thread's vector: where the first part of it lies, its place in D, if it exists."""
         k, config = self.k, self.config
         rows, columns = tile_of(config)
         chunks, size = _chunks(config), rows * columns
@@ -126,15 +116,19 @@ class Finish:
         piece, rank = number // config.ctas, number % config.ctas
         row, column, batch = self._corner(whole + piece, rank)
         base = (piece * (config.split * config.ctas) + rank).to("u64") * size
-        made = []
-        for i in range(ROUNDS):
-            vector = chunk * (THREADS * ROUNDS) + i * THREADS + k.tid.x
-            inside = vector < size // VECTOR
-            vector = k.select(inside, vector, 0)
-            line, along = vector // (columns // VECTOR), vector % (columns // VECTOR) * VECTOR
-            parts = w.cast(self.problem.sums).aligned(16) + (base + (vector * VECTOR).to("u64"))
-            made.append((parts, (row + line, column + along, batch), inside))
-        return made
+        vector = chunk * THREADS + k.tid.x
+        self.inside = vector < size // VECTOR
+        vector = k.select(self.inside, vector, 0)
+        line, along = vector // (columns // VECTOR), vector % (columns // VECTOR) * VECTOR
+        self.parts = w.cast(self.problem.sums).aligned(16) + (base + (vector * VECTOR).to("u64"))
+        self.place = row + line, column + along, batch
+
+    def run(self, outputs: Any, scale: Any) -> None:
+        """Add up, and write."""
+        self.alpha, self.beta = scale
+        sums = self._sum(self.parts, self.config.ctas * prod(tile_of(self.config)))
+        exists = self.inside & (self.place[0] < self.limits[0])
+        self._write(sums, self.place, exists, outputs)
 
     def _corner(self, piece: Any, rank: Any) -> tuple[Any, Any, Any]:
         """Where a CTA's tile of a piece begins in D, and in which of a stack."""
