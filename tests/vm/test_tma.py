@@ -105,6 +105,15 @@ def test_a_clusters_tile_may_lie_beyond_whole_tiles(tiles: tuple[int, int], conf
     check(Asked(sizes, HALF, lies("tntt")), VmDevice(FEW), config)
 
 
+@pytest.mark.parametrize("n", [5, 61, 62, 66])
+def test_of_a_cut_k_no_neighbour_beyond_a_lines_end_is_written(n: int) -> None:
+    """The second kernel stores four at once, where lines' ends allow."""
+    for pad in (0, 2, 3, 6):
+        for config in ("tma:64x64x64:1:2*2", "tma:64x64x64:1:2*2~", "tma:64x64x64:2p:2+2@2"):
+            asked = Asked((65, n, 200), HALF, lies("tntt", pad=pad), beta=float(pad == 2))
+            check(asked, VmDevice(FEW), config)
+
+
 # --- lines that lie in one another --------------------------------------------------------------
 
 
