@@ -260,6 +260,7 @@ Rule = Callable[[Instruction], Iterable[Change]]
 #: The first pattern that an opcode matches, what the instruction is called, its rule.
 RULES: tuple[tuple[str, str, Rule], ...] = (
     (r"barrier\.cluster", "cluster barrier", _dropped),
+    (r"griddepcontrol\.wait", "grid wait", _dropped),
     (r"bar\.warp", "warp barrier", _dropped),
     (r"bar(rier)?\.", "barrier", _barrier),
     (r"mbarrier\.init", "mbarrier", _init),

@@ -49,6 +49,7 @@ def shipped(
     traced, shape = gemm.build(problem, config), gemm.shape(problem, config, FEW)
     machine.load(module or traced.module)
     how = {"shared": traced.dynamic_shared, "cluster": shape.cluster}
+    how["programmatic"] = shape.programmatic
     machine.launch(traced.name, shape.grid, shape.block, bytes(block), **how)
     return machine.download(places[3], c).tobytes()
 
@@ -86,6 +87,9 @@ def of_tma(waits: int, ends: tuple[int, int]) -> dict[str, str]:
         "group 1: dropped": "setmaxnreg: the machine has registers for all",
         "group 2: dropped": "setmaxnreg: the machine has registers for all",
         "warp barrier 1: dropped": "the next barrier gathers the lanes too",
+        "grid wait 1: dropped": "α is a number here, no address",
+        "grid wait 2: dropped": "so is β",
+        "grid wait 4: dropped": "the first stage is full after the copying warp has waited",
         **{f"group wait {n}: 0 pending": "waits for more" for n in range(1, waits + 1)},
         **{
             f"group wait {n}: {what}": "there are two at the end, and either waits for all"

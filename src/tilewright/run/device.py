@@ -133,7 +133,7 @@ class VmDevice:
     """The virtual machine, standing in for a GPU (by default the H200).
 
     ``seed`` picks another order of warps and copies; ``threads`` limits the cores; ``watch`` hears
-    how many CTAs of how many a launch has started.
+    how many CTAs of how many a launch has started; a ``checked`` one names races (``vm.Machine``).
     """
 
     def __init__(
@@ -143,11 +143,13 @@ class VmDevice:
         seed: int = 0,
         threads: int | None = None,
         watch: Watch | None = None,
+        checked: bool = False,
     ) -> None:
         self.target = like
         self.name = "vm" if like == target.DEFAULT_DEVICE else f"vm:{like.name}"
         self.watch = watch
-        self._seed, self._threads = seed, threads
+        self._how: dict[str, Any] = {"threads": threads, "store": store(), "checked": checked}
+        self._seed = seed
         self._home = self._machine(None)
         self.alloc, self.free = self._home.alloc, self._home.free
         self.compile = _Once(self._load)
@@ -157,7 +159,7 @@ class VmDevice:
 
     def _machine(self, memory: Any) -> vm.Machine:
         arch = self.target.target.name
-        return vm.Machine(arch, self._seed, threads=self._threads, store=store(), memory=memory)
+        return vm.Machine(arch, self._seed, memory=memory, **self._how)
 
     def _load(self, traced: Traced) -> tuple[vm.Machine, str]:
         """A machine for each module, so that entries may share a name; all have one memory."""
@@ -196,6 +198,7 @@ class VmDevice:
     ) -> Start:
         machine, entry = executable
         more: dict[str, Any] = {"shared": shared, "cluster": cluster, "watch": self.watch}
+        more["programmatic"] = programmatic
         return _VmStart(partial(machine.launch, entry, grid, block, **more))
 
     def wait(self, stream: int = 0) -> None:

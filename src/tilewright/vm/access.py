@@ -10,7 +10,7 @@ from __future__ import annotations
 from .clocks import LANE, order, step_of, touch
 from .groups import fault
 from .native import Ptr, i64, native, u8, u16, u32, u64
-from .races import read, repeats, write
+from .races import early, read, repeats, write
 from .state import (
     BAD_BULK,
     FOUND,
@@ -300,9 +300,16 @@ def owner(w: Ptr(Warp), host: i64) -> Ptr(Cta):
 def access(w: Ptr(Warp), mask: i64, space: i64, size: i64, count: i64, values: i64, pc: i64) -> i64:
     """Each lane reads ``count`` elements of ``size`` bytes at its address, or writes them where
     there are ``values``; 1 after a fault or a race."""
+    n = size * count
+    if space <= GLOBAL and w.launch.overlaps != 0 and w.launch.constant[pc] == 0:
+        m = mask
+        while m != 0:
+            lane = lowest(m)
+            m = m & (m - 1)
+            if w.addresses[lane] >= GLOBAL_BASE and early(w, w.addresses[lane], lane, pc) != 0:
+                return 1
     if w.launch.strong[pc] != 0:
         return order(w)
-    n = size * count
     m = mask
     while m != 0:
         lane = lowest(m)

@@ -101,6 +101,11 @@ def strong(ops: Sequence[Op]) -> list[bool]:
     return [found[0] in ATOMICS or bool(STRONG & set(found)) for found in words]
 
 
+def constant(ops: Sequence[Op]) -> list[bool]:
+    """Of each operation whether it reads constants, which no grid writes."""
+    return ["const" in op.form.opcode.split(".") for op in ops]
+
+
 def cooperates(ops: Sequence[Op]) -> bool:
     """Whether it asks where the CTAs of a cooperative launch meet."""
     return any(name in MEETING for name in _specials(ops))

@@ -286,6 +286,8 @@ class Asynchronous(Evaluator):
             self.runtime(clocks.proxy_fence, self.mask)
         elif kind == "warp":
             self.runtime(clocks.lanes_fence, self.mask)
+        elif kind == "grid":
+            self.runtime(clocks.grid_fence, self.mask)
 
     # --- clusters ---
 

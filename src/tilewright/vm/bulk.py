@@ -13,7 +13,7 @@ from .groups import draw, fault, fault_of
 from .mbarrier import count, live
 from .native import Ptr, i64, native, u8, u64
 from .products import overwritten
-from .races import ASYNC, brings, extent, read, takes
+from .races import ASYNC, brings, early, extent, read, takes
 from .reductions import reduce_bytes
 from .state import (
     BAD_BULK,
@@ -253,7 +253,7 @@ def copy_in(w: Ptr(Warp), mask: i64, space: i64, reduction: i64, pc: i64) -> i64
         barrier = resolve(w, SHARED, at(u64, w.operands + LIST)[lane], 8, lane, pc)
         if target == 0 or source == 0 or barrier == 0 or live(w, barrier, lane, pc) == 0:
             return 1
-        if crowded(w) != 0:
+        if crowded(w) != 0 or (space != SHARED and early(w, w.addresses2[lane], lane, pc) != 0):
             return 1
         f = new_flight(w, INTO, lane, pc)
         f.reduce = reduction
@@ -279,7 +279,7 @@ def copy_out(w: Ptr(Warp), mask: i64, reduction: i64, pc: i64) -> i64:
         n = w.operands[lane]
         target = span(w, 0, w.addresses[lane], n, lane, pc)
         source = span(w, SHARED, w.addresses2[lane], n, lane, pc)
-        if target == 0 or source == 0 or crowded(w) != 0:
+        if target == 0 or source == 0 or crowded(w) | early(w, w.addresses[lane], lane, pc) != 0:
             return 1
         f = new_flight(w, OUT, lane, pc)
         f.reduce = reduction

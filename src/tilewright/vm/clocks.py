@@ -1,9 +1,10 @@
 """Who has waited for whom, in native code: vector clocks of a checked launch.
 
 Every *actor* counts its steps: a warp, its ``cp.async`` copies, its bulk copies to global memory, a
-warpgroup's products, and each bulk copy into shared memory. A *clock* has for each actor of the
-cluster the step up to which it was waited for. Warps have clocks, and so has whatever they meet at
-(barriers, mbarriers, the cluster's barrier), which passes on what came to it.
+warpgroup's products, each bulk copy into shared memory, and, in one step, the grid before. A
+*clock* has for each actor of the cluster the step up to which it was waited for. Warps have clocks,
+and so has whatever they meet at (barriers, mbarriers, the cluster's barrier), which passes on what
+came to it.
 
 A clock's second half is what of the first a proxy fence has shown to the async proxy. What is not
 told apart (what lanes of a warp waited for, mbarriers beyond the ``MBARRIERS``-th) can hide a race,
@@ -15,6 +16,7 @@ from __future__ import annotations
 from .native import Ptr, i64, native, u32
 from .state import BARRIERS, MBARRIERS, WARPS, Cta, Warp
 
+CTA_BYTES = Cta.size
 KINDS = 4
 WARP, COPIES, PRODUCTS, STORES = range(KINDS)  # a warp's actors; the first two are generic
 STEP, ACTOR, LANE = 37, 25, 19  # what is done in a step: step | actor | lane | operation
@@ -119,6 +121,21 @@ def lanes_fence(w: Ptr(Warp), mask: i64) -> i64:
     if mask != 0 and w.launch.checked != 0:
         step = clock(w.cta, w.index) + own(w, WARP)
         step[0] = step[0] + 1
+    return 0
+
+
+@native(inline=True)
+def ahead(cta: Ptr(Cta)) -> i64:
+    """The actor that the grid before is to a CTA: its last."""
+    return (cta.rank + 1) * cta.launch.actors - 1
+
+
+@native
+def grid_fence(w: Ptr(Warp), mask: i64) -> i64:
+    """``griddepcontrol.wait``: the grid before has ended, for all CTAs of the cluster."""
+    if mask != 0 and w.launch.checked != 0:
+        for rank in range(w.launch.cluster_size):
+            waited(w, ahead(at(Cta, w.cta.first + rank * CTA_BYTES)), 1)
     return 0
 
 

@@ -15,7 +15,7 @@ from .groups import draw, fault
 from .mbarrier import count, found, used
 from .native import Ptr, i64, native, u8, u32, u64
 from .products import overwritten
-from .races import write
+from .races import early, write
 from .state import (
     ALL,
     BAD_MBARRIER,
@@ -174,7 +174,7 @@ def copy_async(w: Ptr(Warp), mask: i64, size: i64, valid: Ptr(u32), pc: i64) -> 
         source = 0
         if n > 0:
             source = source_of(w, w.addresses2[lane], n, size, lane, pc)
-            if source == 0:
+            if source == 0 or early(w, w.addresses2[lane], lane, pc) != 0:
                 return 1
         c.target[lane] = target - w.cta.shared
         c.source[lane] = source

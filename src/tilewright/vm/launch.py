@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..target import Limits
-from .analysis import strong
+from .analysis import constant, strong
 from .clocks import CLOCKS, KINDS
 from .code import Code
 from .externs import Externs
@@ -75,6 +75,7 @@ class Setup:
     stack: int = 0  # bytes of each thread, where the kernel takes any
     number: int = 0  # among the machine's launches
     cooperative: bool = False  # all CTAs are there at once, and can wait for each other
+    programmatic: bool = False  # a GPU may begin it before the grid ahead has ended
 
     @property
     def cluster_size(self) -> int:
@@ -162,8 +163,10 @@ class Run:
     def _check(self, r: Record) -> None:
         """What a checked launch (``races``) knows of itself."""
         self.strong = np.array(strong(self.program.ops), np.uint8)
+        self.constant = np.array(constant(self.program.ops), np.uint8)
         r.checked, r.strong = 1, self.strong.ctypes.data
-        r.actors = KINDS * r.warps + FLIGHTS
+        r.constant = self.constant.ctypes.data
+        r.actors, r.overlaps = KINDS * r.warps + FLIGHTS + 1, self.setup.programmatic
         r.shadow_room = -(-r.shared_bytes // PIECE) * PIECE
         r.shadow_bytes = r.shadow_room * 8 + r.shadow_room // PIECE * READERS * (8 + 2)
 

@@ -66,9 +66,10 @@ class Machine:
     ``kernels`` is what can be launched, ``variables`` each global variable's address and bytes.
 
     A ``checked`` machine refuses what only luck makes right: accesses to shared memory that nothing
-    orders, whichever came first, fences that are missing, CTAs that end before what uses them; and
-    what nobody can have meant: operands of products that are brought and not read, sums that give
-    way before they were waited for.
+    orders, whichever came first, fences that are missing, CTAs that end before what uses them,
+    global memory that a ``programmatic`` launch touches before it has waited for the grid ahead;
+    and what nobody can have meant: operands of products that are brought and not read, sums that
+    give way before they were waited for.
     """
 
     def __init__(
@@ -202,6 +203,7 @@ class Machine:
         shared: int = 0,
         cluster: Dim | None = None,
         cooperative: bool | None = None,
+        programmatic: bool = False,
         on_step: Callable[[Step], object] | None = None,
         watch: Watch | None = None,
     ) -> None:
@@ -212,7 +214,9 @@ class Machine:
         and what is there when the kernel has ended is copied back, unless the array is read-only.
         ``shared`` is the dynamic shared memory in bytes, ``cluster`` the CTAs of a cluster
         (default: as the kernel says, else one). The CTAs of a ``cooperative`` launch can wait for
-        all others (default: where the kernel asks how, as ``grid.sync()`` does). With ``on_step``
+        all others (default: where the kernel asks how, as ``grid.sync()`` does). A ``programmatic``
+        one may begin on a GPU before the kernel ahead of it has ended: a checked machine sees that
+        it touches no global memory before ``griddepcontrol.wait``. With ``on_step``
         the NumPy evaluator runs one instruction at a time and shows each ``Step`` before it
         happens. ``watch`` hears how many CTAs of how many were started.
 
@@ -227,7 +231,8 @@ class Machine:
         outline = kernel.outline(self.library)
         with packed(self, kernel.params, args) as params:
             wanted = outline.cooperates if cooperative is None else bool(cooperative)
-            setup = self._setup(outline, grid, block, params, shared, cluster, wanted)
+            early = bool(programmatic)
+            setup = self._setup(outline, grid, block, params, shared, cluster, wanted, early)
             run = Run(self.memory, kernel, outline, setup)
             if on_step is not None:
                 run.execute(Stepper(kernel.program, self.library, self.arch, on_step), 1, watch)
@@ -248,13 +253,14 @@ class Machine:
         shared: int,
         cluster: Dim | None,
         cooperative: bool,
+        programmatic: bool,
     ) -> Setup:
         grid3, block3 = _dims(grid, "grid", 0, MAX_GRID), _dims(block, "block", 1, MAX_BLOCK)
         self._fits(kernel, block3, shared)
         limits, sms = self.target.limits, _sms(self.target)
         ctas, explicit = self._cluster(kernel, grid3, cluster)
         how = (self.seed, self.step_limit, ctas, explicit, self.checked, self.stack)
-        own = (next(self._numbers), cooperative)
+        own = (next(self._numbers), cooperative, programmatic)
         setup = Setup(grid3, block3, params, shared, limits, sms, *how, *own)
         most = setup.resident(kernel.shared_bytes + shared)
         if cooperative and setup.ctas > most:

@@ -24,6 +24,7 @@ from .clocks import (
     USED,
     WARP,
     actors,
+    ahead,
     barrier_of,
     clock,
     join,
@@ -35,7 +36,7 @@ from .clocks import (
 )  # fmt: skip
 from .groups import fault, fault_of
 from .native import Ptr, i64, native, u8, u16, u32, u64
-from .state import BAD_FENCE, FLIGHTS, RACE, UNREAD, Cta, Flight, Warp
+from .state import BAD_FENCE, EARLY, FLIGHTS, RACE, UNREAD, Cta, Flight, Warp
 
 CTA_BYTES = Cta.size
 PIECE, PIECE_BITS, WHOLE = 16, 4, 0xFFFF  # bytes that have their readers in common
@@ -236,6 +237,18 @@ def repeats(cta: Ptr(Cta), low: i64, n: i64, values: Ptr(u8), size: i64, pc: i64
         value = values[i // size * (size * 32) + umod(i, size)]
         if (wrote[low + i] & OPERATION) != pc or there[i] != value:
             return 0
+    return 1
+
+
+# --- the grid before ------------------------------------------------------------------------------
+
+
+@native
+def early(w: Ptr(Warp), a: i64, lane: i64, pc: i64) -> i64:
+    """A checked launch: global memory is touched; 1 where the grid before may still use it."""
+    if w.launch.overlaps == 0 or clock(w.cta, w.index)[ahead(w.cta)] != 0:
+        return 0
+    fault(w, EARLY, pc, lane, a)
     return 1
 
 

@@ -29,6 +29,7 @@ from .state import (
     DEADLOCK,
     DISCARDED,
     DIVERGED,
+    EARLY,
     FAULT,
     FAULTS,
     FREED,
@@ -136,6 +137,9 @@ def _what(run: Run, worker: Record, op: Op, address: int) -> str:
         return f"{opcode} adds nothing and takes the place of {lost}, which nobody has waited for"
     if code in (RACE, BAD_FENCE):
         return _race(run, opcode, address, value)
+    if code == EARLY:
+        why = "the grid before may still run: no griddepcontrol.wait stands in between"
+        return f"{opcode} at {address % (1 << 64):#x}: {why}"
     if code == OVERFLOW:
         return _overflow(run, worker, op)
     if code == DIVERGED:

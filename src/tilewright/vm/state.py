@@ -34,7 +34,7 @@ JUMP, WAIT, YIELD, DONE, FAULT, STOPPED, FINISHED, DEADLOCK, STEPS_OUT, HERE = r
 OUT_OF_BOUNDS, MISALIGNED, FREED, TRAP, DIVERGED, BAD_BARRIER, BAD_INDEX = range(1, 8)
 BAD_DESCRIPTOR, BAD_WARPGROUP, BAD_METADATA = range(8, 11)
 BAD_MBARRIER, BAD_BULK, BAD_MAP, IN_FLIGHT, GONE = range(11, 16)
-RACE, BAD_FENCE, UNREAD, DISCARDED, OVERFLOW = range(16, 21)
+RACE, BAD_FENCE, UNREAD, DISCARDED, OVERFLOW, EARLY = range(16, 22)
 FAULTS = {
     OUT_OF_BOUNDS: "out of bounds",
     MISALIGNED: "misaligned",
@@ -56,6 +56,7 @@ FAULTS = {
     UNREAD: "unread",
     DISCARDED: "discarded",
     OVERFLOW: "stack overflow",
+    EARLY: "early",
 }
 
 READY, WAITING, OVER = range(3)  # a warp
@@ -89,7 +90,8 @@ class Launch(Struct):
     ``outside`` is the callback for calls of what the host does. Of the ``local_bytes`` of a thread
     the first ``static_bytes`` are its variables', the rest its stack.
     Where it is ``checked``: a CTA has that many ``actors`` (``races``), its ``shadow`` room for so
-    many bytes of shared memory; ``strong`` says of each operation whether it orders others.
+    many bytes of shared memory; ``strong`` says of each operation whether it orders others,
+    ``constant`` whether it reads constants; ``overlaps``: the grid before may still run.
     """
 
     host = i64
@@ -131,6 +133,8 @@ class Launch(Struct):
     shadow_room = i64
     shadow_bytes = i64
     strong = Ptr(u8)
+    constant = Ptr(u8)
+    overlaps = i64
 
 
 class Barrier(Struct):

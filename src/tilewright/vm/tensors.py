@@ -16,6 +16,7 @@ from ..mma.tensor_copy import FILLED, LONGEST
 from .access import find_global, resolve
 from .groups import fault
 from .native import Ptr, i64, native, u8, u32, u64
+from .races import early
 from .reductions import reduce, reduce_bytes
 from .state import BAD_MAP, GENERIC, GLOBAL_BASE, MISALIGNED, Flight, Warp
 
@@ -317,7 +318,7 @@ def box_of(
     ``w.operands``. ``how``: the dimensions, 8: im2col, 16: to global memory. 0 after a fault.
     """
     place = resolve(w, GENERIC, map_, MAP, lane, pc)
-    if place == 0:
+    if place == 0 or early(w, map_, lane, pc) != 0:
         return 0
     why = read_map(f, place)
     if why == 0 and f.modes != (how & 7):

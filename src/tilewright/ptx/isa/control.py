@@ -69,9 +69,12 @@ def setmaxnreg(m: Primitives, f: Form, count: int) -> None:
     m.convergent(m.const(32, ALL_ONES))
 
 
-@row("griddepcontrol.{what}", "", what="launch_dependents wait", ptx="7.8", target="sm_90")
+@row("griddepcontrol.{what}", "", what="launch_dependents wait", ptx="7.8", target="sm_90",
+     effects="memory")  # fmt: skip
 def griddepcontrol(m: Primitives, f: Form) -> None:
     """Let the next grid begin, or wait for the one before; here they run one after the other."""
+    if f.what == "wait":
+        m.fence("grid")
 
 
 @row("pmevent[.mask]", "event:imm", needs={"mask": ("3.0", "sm_20")})

@@ -1,0 +1,133 @@
+"""A checked machine names what touches global memory while the grid before may still run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+from guarded import check
+from resident import Resident, registered
+from tilewright import vm
+from tilewright.build import trace
+from tilewright.errors import VmFault
+from tilewright.run import VmDevice
+from tma_cases import ASKED, FEW
+
+Kernel = Callable[[Any, Any, Any], None]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def known() -> Iterator[None]:
+    with registered():
+        yield
+
+
+def run(kernel: Kernel, *, programmatic: bool = True, ctas: int = 1, checked: bool = True) -> Any:
+    """B, of 64 zeros, and A of 64 numbers; a cluster of ``ctas`` with 64 threads each."""
+    traced = trace(kernel, name="f", params={"a": "ptr f32 align 16", "b": "ptr f32"}, block=64)
+    machine = vm.Machine("sm_90a", checked=checked)
+    machine.load(traced.module)
+    a, b = machine.upload(np.arange(64, dtype="f4")), machine.upload(np.zeros(64, "f4"))
+    machine.launch("f", ctas, 64, [a, b], cluster=ctas, programmatic=programmatic)
+    return machine.download(b, np.zeros(64, "f4"))
+
+
+def read(k: Any, a: Any, b: Any) -> None:
+    x = a[k.tid.x]
+    k.grid_wait()
+    b[k.tid.x] = x
+
+
+def write(k: Any, a: Any, b: Any) -> None:
+    b[k.tid.x] = 1.0
+    k.grid_wait()
+
+
+def add(k: Any, a: Any, b: Any) -> None:
+    b.atomic("add", 1.0)
+    k.grid_wait()
+
+
+def never(k: Any, a: Any, b: Any) -> None:
+    b[k.tid.x] = a[k.tid.x]
+
+
+def another_warp(k: Any, a: Any, b: Any) -> None:
+    with k.if_(k.tid.x < 32):
+        k.grid_wait()
+    b[k.tid.x] = a[k.tid.x]
+
+
+def copied(k: Any, a: Any, b: Any) -> None:
+    there = k.shared("f32", 64, align=16)
+    with k.if_(k.tid.x < 16):
+        k.cp_async(there + k.tid.x * 4, a.aligned(16) + k.tid.x * 4, 16)
+    k.cp_async_commit()
+    k.cp_async_wait(0)
+    k.barrier()
+    k.grid_wait()
+    b[k.tid.x] = there[k.tid.x]
+
+
+@pytest.mark.parametrize("kernel", [read, write, add, never, another_warp, copied])
+def test_what_comes_too_early_is_named(kernel: Kernel) -> None:
+    with pytest.raises(VmFault, match=r"no griddepcontrol.wait") as found:
+        run(kernel)
+    assert found.value.kind == "early" and found.value.place is not None
+
+
+@pytest.mark.parametrize("kernel", [read, write, add, never, another_warp, copied])
+def test_without_overlap_nothing_is_early(kernel: Kernel) -> None:
+    assert run(kernel, programmatic=False).tolist() == run(kernel, checked=False).tolist()
+
+
+def waited(k: Any, a: Any, b: Any) -> None:
+    k.grid_wait()
+    b[k.tid.x] = a[k.tid.x]
+
+
+def told(k: Any, a: Any, b: Any) -> None:
+    """One warp waits, and a barrier tells the other."""
+    with k.if_(k.tid.x < 32):
+        k.grid_wait()
+    k.barrier()
+    b[k.tid.x] = a[k.tid.x]
+
+
+def told_elsewhere(k: Any, a: Any, b: Any) -> None:
+    """One CTA of a cluster waits."""
+    with k.if_(k.cluster_rank == 0):
+        k.grid_wait()
+    k.cluster_sync()
+    b[k.tid.x] = a[k.tid.x]
+
+
+@pytest.mark.parametrize(("kernel", "ctas"), [(waited, 1), (told, 1), (told_elsewhere, 2)])
+def test_who_has_waited_or_heard_of_it_may(kernel: Kernel, ctas: int) -> None:
+    assert run(kernel, ctas=ctas).tolist() == list(range(64))
+
+
+EACH = (
+    "one warpgroup", "pingpong", "two side by side", "by a counter", "K in two",
+    "the last wave's K", "tf32, copied", "e4m3, halves of columns", "a stack", "nothing aligned",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_no_kernel_of_a_product_is_early(name: str) -> None:
+    config, asked = ASKED[name]
+    check(asked, VmDevice(FEW, checked=True), config)
+
+
+@pytest.mark.parametrize("config", ["tma:64x64x64:1:2", "tma:64x64x64:1:2*2"])
+def test_nor_is_a_factor_in_memory(config: str) -> None:
+    on = VmDevice(FEW, checked=True)
+    a, b = np.ones((70, 128), "f2"), np.ones((128, 80), "f2")
+    alpha = Resident.of(np.full((), 2.0, "f4"), on)
+    places = Resident.of(a, on), Resident.of(b, on)
+    made = tilewright.matmul(*places, alpha=alpha, out_dtype="f32", device=on, config=config)
+    assert (made.numpy() == 256).all()
