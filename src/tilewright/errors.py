@@ -7,18 +7,19 @@ those too.
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-OWN = str(Path(__file__).parent)
+_OWN = str(Path(__file__).parent) + os.sep
 
 
 def warn(text: str, category: type[Warning]) -> None:
     """Warn of the line that called the package: the first one outside of it."""
     frame, level = sys._getframe(), 1
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(OWN):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN):
         frame, level = frame.f_back, level + 1
     warnings.warn(text, category, stacklevel=level)
 
