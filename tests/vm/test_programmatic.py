@@ -13,7 +13,7 @@ from guarded import check
 from resident import Resident, registered
 from tilewright import vm
 from tilewright.build import trace
-from tilewright.errors import VmFault
+from tilewright.errors import LaunchError, VmFault
 from tilewright.run import VmDevice
 from tma_cases import ASKED, FEW
 
@@ -26,13 +26,21 @@ def known() -> Iterator[None]:
         yield
 
 
-def run(kernel: Kernel, *, programmatic: bool = True, ctas: int = 1, checked: bool = True) -> Any:
-    """B, of 64 zeros, and A of 64 numbers; a cluster of ``ctas`` with 64 threads each."""
-    traced = trace(kernel, name="f", params={"a": "ptr f32 align 16", "b": "ptr f32"}, block=64)
+def run(
+    kernel: Kernel, *, programmatic: bool = True, ctas: int = 1, checked: bool = True,
+    stepped: bool = False,
+) -> Any:  # fmt: skip
+    """B, of 64 zeros, and A of 64 numbers; a cluster of ``ctas`` with 64 threads each. ``stepped``:
+    by the NumPy evaluator.
+    """
+    params = dict.fromkeys("ab", "ptr f32 align 16")
+    traced = trace(kernel, name="f", params=params, block=64)
     machine = vm.Machine("sm_90a", checked=checked)
     machine.load(traced.module)
     a, b = machine.upload(np.arange(64, dtype="f4")), machine.upload(np.zeros(64, "f4"))
-    machine.launch("f", ctas, 64, [a, b], cluster=ctas, programmatic=programmatic)
+    watch = (lambda _: None) if stepped else None
+    given = "f", ctas, 64, [a, b]
+    machine.launch(*given, cluster=ctas, programmatic=programmatic, on_step=watch)
     return machine.download(b, np.zeros(64, "f4"))
 
 
@@ -73,14 +81,43 @@ def copied(k: Any, a: Any, b: Any) -> None:
     b[k.tid.x] = there[k.tid.x]
 
 
-@pytest.mark.parametrize("kernel", [read, write, add, never, another_warp, copied])
-def test_what_comes_too_early_is_named(kernel: Kernel) -> None:
+def brought(k: Any, a: Any, b: Any) -> None:
+    there, full = k.shared("f32", 64, align=16), k.shared("b64", 1)
+    with k.if_(k.tid.x == 0):
+        k.mbarrier_init(full, 1)
+        k.fence_mbarrier_init()
+        k.mbarrier_arrive(full, bytes=256)
+        k.bulk_load(there, a, 256, full)
+    k.barrier()
+    k.mbarrier_wait(full, 0)
+    k.grid_wait()
+    b[k.tid.x] = there[k.tid.x]
+
+
+def sent(k: Any, a: Any, b: Any) -> None:
+    there = k.shared("f32", 64, align=16)
+    there[k.tid.x] = 1.0
+    k.fence_async()
+    k.barrier()
+    with k.if_(k.tid.x == 0):
+        k.bulk_store(b, there, 256)
+        k.bulk_commit()
+        k.bulk_wait(0)
+    k.grid_wait()
+
+
+TOO_EARLY = read, write, add, never, another_warp, copied, brought, sent
+
+
+@pytest.mark.parametrize("stepped", [False, True])
+@pytest.mark.parametrize("kernel", TOO_EARLY)
+def test_what_comes_too_early_is_named(kernel: Kernel, stepped: bool) -> None:
     with pytest.raises(VmFault, match=r"no griddepcontrol.wait") as found:
-        run(kernel)
+        run(kernel, stepped=stepped)
     assert found.value.kind == "early" and found.value.place is not None
 
 
-@pytest.mark.parametrize("kernel", [read, write, add, never, another_warp, copied])
+@pytest.mark.parametrize("kernel", TOO_EARLY)
 def test_without_overlap_nothing_is_early(kernel: Kernel) -> None:
     assert run(kernel, programmatic=False).tolist() == run(kernel, checked=False).tolist()
 
@@ -109,6 +146,13 @@ def told_elsewhere(k: Any, a: Any, b: Any) -> None:
 @pytest.mark.parametrize(("kernel", "ctas"), [(waited, 1), (told, 1), (told_elsewhere, 2)])
 def test_who_has_waited_or_heard_of_it_may(kernel: Kernel, ctas: int) -> None:
     assert run(kernel, ctas=ctas).tolist() == list(range(64))
+
+
+def test_programmatic_launches_are_hopper_s() -> None:
+    machine = vm.Machine("sm_80")
+    machine.load(".version 8.0\n.target sm_80\n.address_size 64\n.entry f(){ ret; }")
+    with pytest.raises(LaunchError, match="begin with sm_90; this is sm_80"):
+        machine.launch("f", 1, 32, programmatic=True)
 
 
 EACH = (

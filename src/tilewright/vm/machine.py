@@ -257,6 +257,8 @@ class Machine:
     ) -> Setup:
         grid3, block3 = _dims(grid, "grid", 0, MAX_GRID), _dims(block, "block", 1, MAX_BLOCK)
         self._fits(kernel, block3, shared)
+        if programmatic and not self.target.runs("sm_90"):
+            raise LaunchError(f"programmatic launches begin with sm_90; this is {self.arch}")
         limits, sms = self.target.limits, _sms(self.target)
         ctas, explicit = self._cluster(kernel, grid3, cluster)
         how = (self.seed, self.step_limit, ctas, explicit, self.checked, self.stack)
