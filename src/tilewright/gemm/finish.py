@@ -105,19 +105,18 @@ class Finish:
 
     def __init__(self, k: Builder, problem: Problem, config: TmaConfig, limits: Any) -> None:
         self.k, self.problem, self.config, self.limits = k, problem, config, limits
-        self.type = dtype(problem.d)
+        self.type, self.size = dtype(problem.d), prod(tile_of(config))
 
     def begin(self, w: Any, whole: Any) -> None:
         """This thread's vector: where the first part of it lies, its place in D, if it exists."""
         k, config = self.k, self.config
-        rows, columns = tile_of(config)
-        chunks, size = _chunks(config), rows * columns
+        columns, chunks = tile_of(config)[1], _chunks(config)
         number, chunk = k.ctaid.x // chunks, k.ctaid.x % chunks
         piece, rank = number // config.ctas, number % config.ctas
         row, column, batch = self._corner(whole + piece, rank)
-        base = (piece * (config.split * config.ctas) + rank).to("u64") * size
+        base = (piece * (config.split * config.ctas) + rank).to("u64") * self.size
         vector = chunk * THREADS + k.tid.x
-        self.inside = vector < size // VECTOR
+        self.inside = vector < self.size // VECTOR
         vector = k.select(self.inside, vector, 0)
         line, along = vector // (columns // VECTOR), vector % (columns // VECTOR) * VECTOR
         self.parts = w.cast(self.problem.sums).aligned(16) + (base + (vector * VECTOR).to("u64"))
@@ -126,7 +125,7 @@ class Finish:
     def run(self, outputs: Any, scale: Any) -> None:
         """Add up, and write."""
         self.alpha, self.beta = scale
-        sums = self._sum(self.parts, self.config.ctas * prod(tile_of(self.config)))
+        sums = self._sum(self.parts, self.config.ctas * self.size)
         exists = self.inside & (self.place[0] < self.limits[0])
         self._write(sums, self.place, exists, outputs)
 
