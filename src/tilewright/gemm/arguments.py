@@ -21,13 +21,15 @@ _FACTORS = {"f32": struct.Struct("<f"), "f64": struct.Struct("<d")}
 
 class Shape(NamedTuple):
     """A launch: CTAs, threads of each, CTAs of a cluster; ``programmatic``: the kernel itself waits
-    for those ahead of it.
+    for those ahead of it; ``unused``: bytes of shared memory that a CTA gets besides its own, so
+    that fewer share an SM.
     """
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     cluster: tuple[int, int, int] | None = None
     programmatic: bool = False
+    unused: int = 0
 
 
 class Lines(NamedTuple):

@@ -1,7 +1,9 @@
 """The second kernel of a GEMM that was cut along K: D = α Σ parts + β C, in the order of K.
 
 The parts of a tile lie in a workspace as the tile lies in D, line after line. A CTA takes some
-lines of a tile; a thread four neighbours of a line at a time.
+lines of a tile; a thread four neighbours of a line at a time. It does not let the next
+kernel begin early, as others do: that one's CTAs would take SMs as they get free, and neighbours
+in D, who ask the L2 for the same lines at once, would no longer stand side by side.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from .tma_config import TmaConfig
 THREADS = 256
 CTAS = 4  # on an SM at least: leaves registers for all loads at once
 VECTOR = 4  # sums that a thread loads at once
+SHARED_UNIT = 128  # bytes: shared memory is handed out so
 TOGETHER = 8  # loads of a thread that are under way at once
 PARAMETERS = {
     "w": "u64", "c": "u64", "d": "u64", "ldc": "u64", "ldd": "u64", "apart_c": "u64",
@@ -53,9 +56,15 @@ def _chunks(config: TmaConfig) -> int:
 
 
 def shape(problem: Problem, config: TmaConfig, device: Device) -> Shape:
-    """The launch: some CTAs for each tile that was cut."""
-    cut = _cut(problem, config, device)
-    return Shape((cut * _chunks(config), 1, 1), (THREADS, 1, 1), None, True)
+    """The launch: some CTAs for each tile that was cut, as many on one SM as on another. The SMs
+    that the first kernel leaves first would take more, but for shared memory.
+    """
+    ctas, limits, unused = _cut(problem, config, device) * _chunks(config), device.limits, 0
+    together = -(-ctas // device.sms)
+    if together < CTAS:
+        share = limits.shared_per_sm // together - limits.shared_reserved
+        unused = min(share, limits.shared_per_block) & -SHARED_UNIT
+    return Shape((ctas, 1, 1), (THREADS, 1, 1), None, True, unused)
 
 
 def arguments(
@@ -88,7 +97,6 @@ def _build(problem: Problem, config: TmaConfig) -> Traced:
         m: Any, n: Any, whole: Any, batches: Any,
         alpha: Any, beta: Any, alpha_ptr: Any, beta_ptr: Any,
     ) -> None:  # fmt: skip
-        k.grid_launch()
         body = Finish(k, problem, config, (m, n))
         body.begin(global_pointer(k, w), whole)
         k.grid_wait()

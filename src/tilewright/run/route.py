@@ -158,9 +158,9 @@ class Route:
         made = []
         for step in gemm.steps(self.problem, self.config, lines, self.device.target):
             executable, shared = self.device.kernel(step.kernel)
-            grid, block, cluster, programmatic = step.shape
+            grid, block, cluster, programmatic, unused = step.shape
             more = {"cluster": cluster, "programmatic": programmatic}
-            start = self.device.prepare(executable, grid, block, shared, **more)
+            start = self.device.prepare(executable, grid, block, shared + unused, **more)
             made.append((start, step.arguments))
         return tuple(made)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.errors import ConfigError, TargetError
-from tilewright.gemm import TABLE, Config, Problem, check, choose, ranked, shape
+from tilewright.gemm import TABLE, Config, Problem, Shape, check, choose, ranked, shape
 from tilewright.gemm.config import F64_TABLE, SHAPES, USUAL, accumulators
 from tilewright.target import DEVICES, Device, device
 
@@ -207,7 +207,7 @@ def test_the_grid_covers_d(config: Config, m: int, n: int) -> None:
     rows, columns = len(range(0, m, bm)), len(range(0, n, bn))
     once = replace(config, persistent=False)
     made = shape(Problem(m, n, 8), once)
-    assert made == ((rows * columns, 1, 1), (config.threads, 1, 1), None, False)
+    assert made == Shape((rows * columns, 1, 1), (config.threads, 1, 1))
 
 
 @given(configs(), st.integers(0, 99), st.integers(0, 99))

@@ -17,6 +17,7 @@ from tilewright.gemm import (
     build,
     check,
     choose,
+    finish,
     parse,
     ranked,
     shape,
@@ -193,6 +194,23 @@ def test_the_workspace_holds_every_part(config: TmaConfig, m: int, n: int) -> No
     area = config.ctas * config.tile[0] * config.tile[1]
     counter = 16 * config.dynamic
     assert workspace(problem, config, H200) == cut * config.split * area * 4 + counter
+
+
+@given(configs(), st.integers(1, 3000), st.integers(1, 3000))
+def test_the_second_kernels_ctas_are_as_many_on_each_sm(
+    config: TmaConfig, m: int, n: int
+) -> None:
+    problem, limits = Problem(m, n, 8), H200.limits
+    if not finish.workspace(problem, config, H200):
+        return
+    made = finish.shape(problem, config, H200)
+    together = -(-made.grid[0] // H200.sms)
+    taken = made.unused + limits.shared_reserved
+    assert made.unused <= limits.shared_per_block and together * taken <= limits.shared_per_sm
+    if together < 4:  # no more of them find room on one
+        assert (together + 1) * taken > limits.shared_per_sm
+    else:
+        assert made.unused == 0
 
 
 # --- which one ----------------------------------------------------------------------------------
