@@ -139,12 +139,12 @@ STRADDLES = {128: 1.0, 64: 1.8, 32: 1.8, 16: 3.2}
 ZEROS = 20  # bytes of a tile that lie beyond the matrix
 # in seconds:
 LAUNCH = 0.4e-6
-CLUSTER = 0.4e-6
+CLUSTER = 1.2e-6
 TILE, ELEMENTS = 0.42e-6, 1.66e-6 / (128 * 256)  # for a tile to leave
 TURN, NARROW = 0.2, 0.5  # of that, where another warpgroup multiplies meanwhile; in short lines
 SHORT = 2.9  # times as long in lines of 32 bytes
 POWER = 1.08  # times as long for the same products, where none does: power limits a full machine
-FINISH, PARTS = 0.9e-6, 1 / 5.0e12  # for the kernel that adds up parts, and a byte of them
+FINISH, PARTS = 1.5e-6, 1 / 5.0e12  # for the kernel that adds up parts, and a byte of them
 MEMORY = 1 / 4.0e12  # for a byte that must be moved
 SHORT_BURSTS = 1.006  # times as long where a step takes one line of 128 bytes, not two
 REREAD = 0.42  # of the bytes that tiles of several rows or columns read
