@@ -8,7 +8,6 @@ Neighbours in time share the chip's clock, so ratios of one round are compared, 
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +24,7 @@ from .result import Key, Result, digest
 BOUT = 8  # rounds
 MOST_BOUTS = 24
 FIELD = 16  # that go on after the first heats
+ASSEMBLERS = 2  # threads: tracing holds the interpreter, which measuring needs, too
 HEATS = 0.6  # of the time, at most, for assembling and first heats
 
 Times = list[list[float]]
@@ -258,7 +258,7 @@ def _assembling(
     bench: Bench, configs: Sequence[gemm.AnyConfig]
 ) -> Iterator[dict[gemm.AnyConfig, Future[Any]]]:
     """All are being assembled, in their order; what is not at the end is left."""
-    pool = ThreadPoolExecutor(os.cpu_count() or 1)
+    pool = ThreadPoolExecutor(ASSEMBLERS)
     try:
         yield {config: pool.submit(bench.assemble, config) for config in configs}
     finally:
