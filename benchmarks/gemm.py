@@ -8,8 +8,9 @@
     python benchmarks/gemm.py --hosts                         host costs and first calls alone
 
 A row's statistic is the median over pairs of replays, one of ours and one of torch's right after
-another, random normal data, inputs rotated past the L2. It holds where the lower bound of torch's
-time over ours is no more than 0.01 under its figure. A row also tells registers, spills, the
+another, random normal data, inputs rotated past the L2: once on a chip that is busy all the time,
+and once in bursts, with a rest before each. It holds where the lower bound of torch's time over
+ours is no more than 0.01 under its figure. A row also tells registers, spills, the
 assembler's warnings, and the largest |error| / (|A| |B|) against float64 on 64 rows that held NaN
 before. What tilewright does not have yet is said so; a row that fails prints its error, and the
 others follow. Needs an NVIDIA GPU and PyTorch.

@@ -44,13 +44,16 @@ def line_of(record: Record) -> str:
     if "us" not in record:
         return f"{head} {record['asked']}: {record['state']}: {record['why'].splitlines()[0]}"
     complaints = "".join(f"\n{'':8s} {line}" for line in record["warnings"])
-    bounds = f"{record['ratio']:5.3f} [{record['low']:5.3f}, {record['high']:5.3f}]"
     return (
         f"{head} {record['config']:32s} {_speed(record, '')}   torch {_speed(record, 'torch_')}"
-        f"   {bounds} {_verdict(record):11s}  regs {record['registers']:3d}"
-        f" spills {record['spills']}   error {record['error']:.1e}"
+        f"   {_bounds(record)} {_verdict(record):11s}  bursts {_bounds(record['bursts'])}"
+        f"   regs {record['registers']:3d} spills {record['spills']}   error {record['error']:.1e}"
         f" (torch {record['torch_error']:.1e}){complaints}"
     )
+
+
+def _bounds(found: Record) -> str:
+    return f"{found['ratio']:5.3f} [{found['low']:5.3f}, {found['high']:5.3f}]"
 
 
 def _speed(record: Record, whose: str) -> str:
@@ -67,11 +70,11 @@ def _verdict(record: Record) -> str:
         return "WRONG"
     if record["figure"] is None:
         return ""
-    return f"{'≥' if _holds(record) else 'UNDER'} {record['figure']:.2f}"
+    return f"{'≥' if _holds(record, record['figure']) else 'UNDER'} {record['figure']:.2f}"
 
 
-def _holds(record: Record) -> bool:
-    return Ratio(record["ratio"], record["low"], record["high"]).holds(record["figure"])
+def _holds(found: Record, figure: float) -> bool:
+    return Ratio(found["ratio"], found["low"], found["high"]).holds(figure)
 
 
 # --- the end of it ------------------------------------------------------------------------------
@@ -91,19 +94,26 @@ def _group(name: str, asked: str, records: list[Record]) -> str:
     lines = [f"{head}: {len(measured)} of {len(records)} rows measured"]
     for state in ("wrong", "failed", "not yet"):
         lines += [f"  {state}: {r['row']}" for r in records if r["state"] == state]
-    if not measured:
-        return "\n".join(lines)
-    mean = geomean([r["ratio"] for r in measured])
-    least = min(measured, key=lambda r: r["ratio"])
-    goal = GROUPS[name].mean if name in GROUPS else None
+    if measured:
+        goal = GROUPS[name].mean if name in GROUPS else None
+        lines += _ratios([(r, r) for r in measured], goal)
+        lines += [f"  bursts:{line}" for line in _ratios([(r, r["bursts"]) for r in measured], goal)]
+    return "\n".join(lines)
+
+
+def _ratios(rows: Sequence[tuple[Record, Record]], goal: float | None) -> list[str]:
+    """Of rows and what was found of each: mean, least, what falls short."""
+    mean = geomean([found["ratio"] for _, found in rows])
+    row, least = min(rows, key=lambda both: both[1]["ratio"])
     said = f", {'≥' if mean >= goal else 'UNDER'} {goal:.2f}" if goal else ""
-    lines.append(f"  geometric mean {mean:.3f}{said}; least {least['ratio']:.3f}, {least['row']}")
-    short = [r for r in measured if r["figure"] is not None and not _holds(r)]
+    lines = [f"  geometric mean {mean:.3f}{said}; least {least['ratio']:.3f}, {row['row']}"]
+    asked = [(r, found) for r, found in rows if r["figure"] is not None]
+    short = [(r, found) for r, found in asked if not _holds(found, r["figure"])]
     lines += [
-        f"  lower bound {r['low']:.3f} < {r['figure'] - SLACK:.2f}: {r['row']}" for r in short
+        f"  lower bound {found['low']:.3f} < {r['figure'] - SLACK:.2f}: {r['row']}"
+        for r, found in short
     ]
-    figures = any(r["figure"] is not None for r in measured)
-    return "\n".join(lines + ["  every row holds"] * (figures and not short))
+    return lines + ["  every row holds"] * bool(asked and not short)
 
 
 def layouts_line(found: Record | Failure) -> str:

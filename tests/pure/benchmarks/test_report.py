@@ -21,6 +21,7 @@ FOUND = {
     "config": "tma:128x256x64:2:4/2x1@8", "registers": 168, "spills": 0, "warnings": [],
     "intensity": 4096 / 3, "ceiling": 989.0, "bandwidth": 4.8, "us": 170.0, "torch_us": 173.4,
     "ratio": 1.02, "low": 1.01, "high": 1.03, "error": 1.2e-5, "torch_error": 1.1e-5,
+    "bursts": {"us": 160.0, "torch_us": 158.0, "ratio": 0.99, "low": 0.98, "high": 1.0},
 }  # fmt: skip
 NOT_YET = Failure("DtypeError", "A of f64 is not supported\n  hint: none")
 
@@ -33,7 +34,7 @@ def test_a_line() -> None:
     assert line_of(made()) == (
         "headline 4096×4096×4096 bf16 TN         tma:128x256x64:2:4/2x1@8             170.0 µs"
         "  808.5 TFLOP/s   torch     173.4 µs  792.6 TFLOP/s   1.020 [1.010, 1.030] ≥ 1.00     "
-        "  regs 168 spills 0   error 1.2e-05 (torch 1.1e-05)"
+        "  bursts 0.990 [0.980, 1.000]   regs 168 spills 0   error 1.2e-05 (torch 1.1e-05)"
     )
 
 
@@ -67,7 +68,8 @@ def test_a_type_that_is_not_there_is_no_failure() -> None:
 def test_summary() -> None:
     first, second, third = rows_of("headline")[:3]
     records = [
-        made(first, ratio=1.1), made(second, ratio=0.9, low=0.8, high=1.0),
+        made(first, ratio=1.1, bursts={"ratio": 1.06, "low": 1.05, "high": 1.07}),
+        made(second, ratio=0.9, low=0.8, high=1.0, bursts={"ratio": 1.02, "low": 1.0, "high": 1.1}),
         record_of(third, None, NOT_YET), made(ROW, "64x64", ratio=1.21),
     ]  # fmt: skip
     assert summary(records).splitlines() == [
@@ -75,9 +77,13 @@ def test_summary() -> None:
         "  not yet: 8192×8192×8192 bf16 TN",
         "  geometric mean 0.995, UNDER 1.05; least 0.900, 4096×4096×4096 bf16 TN",
         "  lower bound 0.800 < 0.99: 4096×4096×4096 bf16 TN",
+        "  bursts:  geometric mean 1.040, UNDER 1.05; least 1.020, 4096×4096×4096 bf16 TN",
+        "  bursts:  every row holds",
         "headline, 64x64: 1 of 1 rows measured",
         "  geometric mean 1.210, ≥ 1.05; least 1.210, 4096×4096×4096 bf16 TN",
         "  every row holds",
+        "  bursts:  geometric mean 0.990, UNDER 1.05; least 0.990, 4096×4096×4096 bf16 TN",
+        "  bursts:  lower bound 0.980 < 0.99: 4096×4096×4096 bf16 TN",
     ]
 
 
