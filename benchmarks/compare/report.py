@@ -97,7 +97,8 @@ def _group(name: str, asked: str, records: list[Record]) -> str:
     if measured:
         goal = GROUPS[name].mean if name in GROUPS else None
         lines += _ratios([(r, r) for r in measured], goal)
-        lines += [f"  bursts:{line}" for line in _ratios([(r, r["bursts"]) for r in measured], goal)]
+        rested = _ratios([(r, r["bursts"]) for r in measured], goal)
+        lines += [f"  bursts:{line}" for line in rested]
     return "\n".join(lines)
 
 
