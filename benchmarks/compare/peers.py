@@ -33,7 +33,6 @@ TYPES = {
 }  # fmt: skip
 SETS = 256  # of inputs, at most
 WARM = 0.4  # seconds of replays before those that count: then the clock is what power allows
-MOST_WARM = 400  # rounds of them
 REST = 0.01  # seconds before a burst
 SAMPLED = 64  # rows of D that are checked, the first and the last among them
 COMPLAINT = re.compile(r"warning|performance loss|serializ", re.I)
@@ -159,7 +158,7 @@ def sustained(graphs: list[torch.cuda.CUDAGraph], rounds: int) -> Times:
     when the chip has been busy with them for a while.
     """
     once = sum(map(sum, bursts(graphs, 1, rest=0.0)))
-    warm = min(MOST_WARM, math.ceil(WARM / once))
+    warm = math.ceil(WARM / once)
     queue = [(n, who) for n in range(warm + rounds) for who in turn(n, len(graphs))]
     events = [torch.cuda.Event(enable_timing=True) for _ in range(len(queue) + 1)]
     events[0].record()
