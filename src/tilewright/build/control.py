@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from ..dtypes import DType
@@ -15,7 +16,7 @@ from ..errors import KernelError
 from ..ptx import tree
 from .arithmetic import Arithmetic
 from .registers import Reg, known
-from .source import kernel_error
+from .source import kernel_error, place
 
 
 class Control(Arithmetic):
@@ -88,7 +89,7 @@ class Control(Arithmetic):
             with self.scope():
                 yield Reg(i.k, t, i.operand)
         except GeneratorExit:
-            self._broken = kernel_error(
+            self._break(
                 "Python's break or return (or an exception) inside a loop of the device",
                 "k.break_() leaves it; unroll=True makes it a Python loop",
             )
@@ -172,9 +173,9 @@ class Control(Arithmetic):
             with self.scope():
                 yield
         except BaseException as error:
-            self._broken = self._broken or kernel_error(
-                f"{type(error).__name__} left a {what} block", "raise it outside of the block"
-            )
+            if self._broken is None:
+                left = f"{type(error).__name__} left a {what} block"
+                self._break(left, "raise it outside of the block")
             raise
 
     def ret(self, when: Any = None) -> None:
@@ -187,7 +188,7 @@ class Control(Arithmetic):
     def finish(self) -> None:
         """Close the kernel: a last ``ret``, and an error that is still to be raised."""
         if self._broken:
-            raise self._broken
+            raise self._broken()
         last = self.body[-1] if self.body else None
         if not (isinstance(last, tree.Instruction) and last.opcode == "ret" and last.guard is None):
             self._lines = False
@@ -195,9 +196,12 @@ class Control(Arithmetic):
 
     def close(self) -> None:
         """The trace is over: what its registers would still emit goes nowhere."""
-        self._broken = KernelError(
-            "a register or pointer of a trace that is over", hint="make it in this kernel"
-        )
+        over = "a register or pointer of a trace that is over"
+        self._broken = partial(kernel_error, over, "make it in this kernel")
+
+    def _break(self, message: str, hint: str) -> None:
+        """Nothing can be emitted from now on: an error of this line says why, each time anew."""
+        self._broken = partial(KernelError, message, place=place(), hint=hint)
 
     def _branch(self, p: Any, label: str, negated: bool = False) -> None:
         """``bra`` to a label, where the predicate holds (or, ``negated``, does not)."""

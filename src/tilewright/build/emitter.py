@@ -10,7 +10,7 @@ immediates for) goes to a prologue before the body.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Union
@@ -44,7 +44,7 @@ class Emitter:
         self._last_line: tuple[str, int] | None = None
         self._kept: dict[Any, Reg] = {}
         self._labels = 0
-        self._broken: KernelError | None = None
+        self._broken: Callable[[], KernelError] | None = None
 
     # --- one instruction ---
     def emit(
@@ -67,8 +67,7 @@ class Emitter:
         (``p|q``), ``parts`` for a destination vector where that is a choice (``mov``).
         """
         if self._broken is not None:
-            self._broken.place = self._broken.place or place()
-            raise self._broken
+            raise self._broken()
         try:
             signatures = lookup(opcode)
         except UnknownInstruction as error:

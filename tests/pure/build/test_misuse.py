@@ -149,3 +149,36 @@ def test_an_exception_that_leaves_a_block_breaks_the_kernel(block: str, more: bo
         trace(body)
     with pytest.raises(ZeroDivisionError):
         trace(lambda k: left(k, block), name="f")
+
+
+def test_each_error_of_a_trace_that_is_over_names_its_own_line() -> None:
+    old = SimpleNamespace()
+    trace(lambda k, x: vars(old).update(x=x, k=k), params=ARRAY, name="f")
+
+    def load() -> None:
+        old.x[0]
+
+    def wait() -> None:
+        old.k.barrier()
+
+    for use in (load, wait):
+        with pytest.raises(KernelError, match="trace that is over") as caught:
+            use()
+        assert caught.value.place.line == use.__code__.co_firstlineno + 1
+
+
+def test_what_broke_a_kernel_is_told_each_time() -> None:
+    errors = []
+
+    def body(k):
+        for _ in k.range(4):
+            break
+        for _ in range(2):
+            with pytest.raises(KernelError, match="break or return") as caught:
+                k.barrier()
+            errors.append(caught.value)
+
+    with pytest.raises(KernelError, match="break or return") as caught:
+        trace(body)
+    errors.append(caught.value)
+    assert len({id(e) for e in errors}) == 3 and len({str(e) for e in errors}) == 1
