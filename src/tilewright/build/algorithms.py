@@ -81,7 +81,8 @@ class Algorithms(Copies):
 
         A (V, M, K), B (V, N, K), C and D (V, M, N), or without K, or V alone: an instruction for
         each (m, n, k). Without ``mma``, A (M, K), B (N, K), C (M, N): an FMA for each. A and B in
-        memory are loaded first.
+        memory are loaded first. Formats are those of ``mma``, or untyped bits (b16), or f32 for
+        tf32.
 
         wgmma starts ``gemm(mma, a, b, c)``, between ``wgmma_fence`` and ``wgmma_commit``: A and B
         are ``make_fragment_A`` and ``_B``, or A a fragment in registers where the atom has it so.
@@ -190,5 +191,3 @@ def _same_size(*tensors: Any) -> None:
     if len({_count(t) for t in tensors}) != 1:
         shapes = ", ".join(str(t.layout) for t in tensors)
         raise kernel_error(f"tensors of {shapes}: they have as many elements")
-
-

@@ -149,7 +149,10 @@ def _check(row: Any, name: str, tensor: Tensor, shared: bool) -> None:
         raise kernel_error(f"{name.upper()} of {row} is descriptors, not {tensor}", what)
     type_, rows, columns = row.extent(name)
     have = tensor.engine
-    if (have.rows, have.columns, have.dtype.bits) != (rows, columns, dtype(type_).bits):
+    wanted = dtype(type_)
+    if (have.rows, have.columns) != (rows, columns) or not _goes_as(
+        wanted, wanted.bits, have.dtype
+    ):
         raise kernel_error(
             f"{name.upper()} of {row} is {rows}×{columns} of {type_}, this is a {have}", what
         )
@@ -166,9 +169,21 @@ def fragment_of(row: Any, name: str, tensor: Tensor) -> tuple[Any, ...]:
     """The registers of an instruction's operand."""
     fragment = row.fragment(name)
     wanted, have = fragment.dtype, tensor.dtype
-    if tensor.size() != fragment.values or have.bits != fragment.bits:
+    if tensor.size() != fragment.values or not _goes_as(wanted, fragment.bits, have):
         raise kernel_error(
             f"{name.upper()} of {row} is {fragment.values} values of {wanted} a thread; "
-            f"{tensor.layout} of {have} is given"
+            f"{tensor.layout} of {have} is given",
+            f"k.copy converts to a tensor of {wanted}" if tensor.size() == fragment.values else "",
         )
     return registers_of(tensor)
+
+
+def _goes_as(wanted: DType, bits: int, have: DType) -> bool:
+    """Whether elements are an operand's, which take so many bits each: of its format, or untyped;
+    f32 for tf32, which ignores its low bits; whole bytes for formats narrower than one.
+    """
+    if have.bits != bits:
+        return False
+    in_bytes = bits != wanted.bits and have.kind == "uint"
+    rounded = (wanted.name, have.name) == ("tf32", "f32")
+    return have is wanted or have.kind == "bits" or in_bytes or rounded

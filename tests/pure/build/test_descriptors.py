@@ -120,6 +120,7 @@ def in_registers(k: Any, *shape: Any) -> Any:
 
 SW128 = make_smem_layout("bf16", "K", (64, 64))
 BY_8_BITS = make_tiled_mma(OPCODE.replace("k16", "k32").replace("bf16", "e4m3"))
+OF_HALVES = make_tiled_mma(OPCODE.replace("bf16", "f16"))
 SPARSE = MmaAtom("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.bf16.bf16")
 BITS = make_smem_layout("b1", "K", (128, 512))
 REFUSED = [
@@ -136,6 +137,7 @@ REFUSED = [
     (lambda k, x: gemm(k, a=make_fragment_like(shared(k, Layout((2, 1, 4))))), "A of .* descri"),
     (lambda k, x: gemm(k, b=shared(k, Layout((2, 1, 4)))), "make_fragment_B"),
     (lambda k, x: gemm(k, mma=BY_8_BITS), "A of .* 64×32 of e4m3, this is a .* 64×16 bf16"),
+    (lambda k, x: gemm(k, mma=OF_HALVES), "A of .* 64×16 of f16, this is a .* 64×16 bf16"),
     (lambda k, x: gemm(k, mma=MmaAtom(OPCODE, "rmem")), "has A in registers"),
     (lambda k, x: gemm(k, mma=SPARSE), "no operands for wgmma.mma_async.sp"),
     (lambda k, x: gemm(k, signs=(2, 1)), "1 or -1"),

@@ -271,3 +271,48 @@ def test_refusals_say_why(call: Any, says: str) -> None:
 
     with pytest.raises((KernelError, LayoutError), match=says):
         traced(body, "u32")
+
+
+BF16 = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
+BYTES = "mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32"
+FP8 = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32"
+TF32 = "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"
+FP4 = "mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e2m1.f32"
+
+
+@pytest.mark.parametrize(
+    ("opcode", "formats", "wrong"),
+    [  # of A, B and C; which operand is another format than the instruction's
+        (BF16, "bf16 bf16 f32", ""),
+        (BF16, "b16 b16 b32", ""),
+        (BF16, "f16 bf16 f32", "A of .* values of bf16 .* of f16 is given"),
+        (BF16, "bf16 u16 f32", "B of .* values of bf16 .* of u16 is given"),
+        (BF16, "bf16 bf16 s32", "C of .* values of f32 .* of s32 is given"),
+        (BYTES, "s8 u8 s32", ""),
+        (BYTES, "u8 u8 s32", "A of .* values of s8 .* of u8 is given"),
+        (BYTES, "s8 s8 s32", "B of .* values of u8 .* of s8 is given"),
+        (FP8, "e4m3 e5m2 f32", ""),
+        (FP8, "e5m2 e5m2 f32", "A of .* values of e4m3 .* of e5m2 is given"),
+        (TF32, "tf32 f32 f32", ""),
+        (TF32, "b32 tf32 f32", ""),
+        (TF32, "u32 tf32 f32", "A of .* values of tf32 .* of u32 is given"),
+        (TF32, "tf32 tf32 tf32", "C of .* values of f32 .* of tf32 is given"),
+        (FP4, "b8 u8 f32", ""),
+        (FP4, "e4m3 u8 f32", "A of .* values of e2m1 .* of e4m3 is given"),
+    ],
+)
+def test_a_product_is_of_the_formats_of_its_instruction(
+    opcode: str, formats: str, wrong: str
+) -> None:
+    atom = MmaAtom(opcode)
+    counts = [atom.instruction.fragment(name).values for name in "abc"]
+
+    def body(k: Any) -> None:
+        a, b, c = (k.make_rmem_tensor(n, t) for n, t in zip(counts, formats.split(), strict=True))
+        k.gemm(atom, a, b, c)
+
+    if not wrong:
+        assert lines(body)[-1].startswith(opcode)
+        return
+    with pytest.raises(KernelError, match=wrong):
+        traced(body)
