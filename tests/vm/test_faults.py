@@ -183,6 +183,23 @@ def test_a_deadlock_names_who_waits(on_step):
 
 
 @pytest.mark.parametrize("on_step", STEPPED)
+def test_a_deadlock_lists_every_different_wait(on_step):
+    """Many wait for one that waits for them: its line is not crowded out by theirs."""
+    text = kernel("""
+      setp.ge.u32 %p0, %t, 416; @%p0 bra A;
+      bar.sync 1, 448; bra END;
+    A: bar.sync 2, 64;
+    END:""")
+    error = fault(text, grid=2, cluster=2, block=448, on_step=on_step)
+    first, *rest = str(error).split("\n")
+    assert "no warp can go on" in first
+    one, two = line_of(text, "bar.sync 1"), line_of(text, "bar.sync 2")
+    where = "of block (0, 0, 0) and 1 more: lanes 0xffffffff wait at barrier"
+    waits = [f"  warps 0 … 12 {where} 1, line {one}", f"  warp 13 {where} 2, line {two}"]
+    assert rest[:2] == waits
+
+
+@pytest.mark.parametrize("on_step", STEPPED)
 @pytest.mark.parametrize(
     "body",
     [
@@ -218,9 +235,17 @@ def test_a_barrier_with_two_thread_counts():
 
 @pytest.mark.parametrize("on_step", STEPPED)
 def test_a_step_limit(on_step):
-    text = kernel("LOOP: bra LOOP;")
-    error = fault(text, machine=Machine(step_limit=1000), on_step=on_step)
+    text = kernel("""
+      setp.lt.u32 %p0, %t, 40; @%p0 bra A; bar.sync 0;
+    A: add.u32 %r2, %r2, 1; bra A;""")
+    error = fault(text, machine=Machine(step_limit=50_000), block=96, on_step=on_step)
     assert error.kind == "step limit"
+    loop, wait = line_of(text, "add.u32 %r2"), line_of(text, "bar.sync")
+    assert error.place.line == loop and "ran more than 50000 operations in loops" in str(error)
+    where = "of block (0, 0, 0): lanes"
+    assert f"warp 0 {where} 0xffffffff run, line {loop}" in str(error)
+    assert f"warp 1 {where} 0x000000ff run, line {loop}" in str(error)
+    assert f"warp 2 {where} 0xffffffff wait at barrier 0, line {wait}" in str(error)
 
 
 ENDLESS = {

@@ -4,6 +4,7 @@ order copies land.
 
 from __future__ import annotations
 
+import linecache
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 import tilewright
 from tilewright.build import CopyRing, Pipeline, ptr, u32
-from tilewright.errors import KernelError
+from tilewright.errors import KernelError, VmFault
 from tilewright.run import VmDevice
 
 THREADS, X = 64, np.arange(64 * 23, dtype=np.int32).reshape(23, 64) ** 2
@@ -78,3 +79,18 @@ def test_every_stage_is_read_whole(kernel: Any, stages: int) -> None:
 def test_a_ring_of_one_stage_has_nothing_under_way() -> None:
     with pytest.raises(KernelError, match="two stages at least"):
         by_groups.trace(stages=1)
+
+
+def test_what_never_ends_can_be_limited() -> None:
+    """Nobody sets the flag that the kernel spins on."""
+
+    @tilewright.kernel(block=32)
+    def spins(k: Any, flag: S32) -> None:
+        with k.while_(lambda: flag.load(order="volatile")[0] == 0):
+            pass
+
+    with pytest.raises(VmFault, match=r"lanes 0xffffffff run, line \d+") as caught:
+        spins[1](np.zeros(1, np.int32), device=VmDevice(step_limit=10_000))
+    place = caught.value.place
+    assert caught.value.kind == "step limit" and place is not None
+    assert "flag.load" in linecache.getline(__file__, place.line)

@@ -133,7 +133,8 @@ class VmDevice:
     """The virtual machine, standing in for a GPU (by default the H200).
 
     ``seed`` picks another order of warps and copies; ``threads`` limits the cores; ``watch`` hears
-    how many CTAs of how many a launch has started; a ``checked`` one names races (``vm.Machine``).
+    how many CTAs of how many a launch has started; a ``checked`` one names races, ``step_limit``
+    bounds a launch (``vm.Machine`` says more of both).
     """
 
     def __init__(
@@ -144,11 +145,13 @@ class VmDevice:
         threads: int | None = None,
         watch: Watch | None = None,
         checked: bool = False,
+        step_limit: int = 0,
     ) -> None:
         self.target = like
         self.name = "vm" if like == target.DEFAULT_DEVICE else f"vm:{like.name}"
         self.watch = watch
         self._how: dict[str, Any] = {"threads": threads, "store": store(), "checked": checked}
+        self._how["step_limit"] = step_limit
         self._seed = seed
         self._home = self._machine(None)
         self.alloc, self.free = self._home.alloc, self._home.free
@@ -275,6 +278,7 @@ class CudaDevice:
         """The kernel's machine code, by what decides it; it is traced where it is not there."""
         if built := loaded(self.gpu.arch, kernel):
             return built
+
         def make() -> bytes:
             traced = kernel.trace()
             return Built(traced.name, traced.dynamic_shared, self.assemble(traced)).pack()

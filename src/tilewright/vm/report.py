@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..errors import Place, VmFault
+from ..errors import VmFault
 from ..ptx.types import bits
 from . import races, tensors
 from .activation import HEAD
 from .clocks import ACTOR, OPERATION
 from .mbarrier import MOST
-from .native import u32, u64
+from .native import u64
 from .operands import Op
 from .products import REGISTERS
 from .record import Record, view
@@ -38,24 +38,22 @@ from .state import (
     LOCAL_BASE,
     MISALIGNED,
     OUT_OF_BOUNDS,
-    OVER,
     OVERFLOW,
     PARAM_BASE,
     RACE,
-    RANK_SHIFT,
     SHARED_BASE,
     STEPS_OUT,
     UNREAD,
     WINDOW_BITS,
-    Cta,
     Warp,
 )  # fmt: skip
+from .stuck import ctas, deadlock, endless, index
 from .warpgroup import RESERVED
 
 if TYPE_CHECKING:
     from .launch import Run
 
-SHOWN = 8  # waiting groups that a deadlock lists
+SHOWN = 8  # different waits that a deadlock lists
 MAP_FAULTS = {
     tensors.NO_MAP: "there is no tensor map of sm_90",
     tensors.OTHER_RANK: "its tensor has another number of dimensions",
@@ -72,10 +70,9 @@ WINDOW_NAMES = {SHARED_BASE: "shared", LOCAL_BASE: "local", PARAM_BASE: "param"}
 def fault(run: Run, worker: Record, result: int) -> VmFault:
     """The error for what ``scheduler.run`` returned."""
     if result == DEADLOCK:
-        return _deadlock(run, worker)
+        return deadlock(run, worker)
     if result == STEPS_OUT:
-        limit = f"more than {run.setup.step_limit} operations in loops"
-        return VmFault(f"{run.program.name} ran {limit}", kind="step limit")
+        return endless(run, worker)
     assert result == FAULT and worker.fault, result
     code, address = worker.fault, worker.fault_address
     if code in (OUT_OF_BOUNDS, MISALIGNED, FREED):
@@ -92,11 +89,6 @@ def fault(run: Run, worker: Record, result: int) -> VmFault:
         block=block,
         place=run.program.place(op.pc),
     )
-
-
-def index(linear: int, shape: tuple[int, int, int]) -> tuple[int, int, int]:
-    """The (x, y, z) of a thread or CTA by its number."""
-    return linear % shape[0], linear // shape[0] % shape[1], linear // (shape[0] * shape[1])
 
 
 def _what(run: Run, worker: Record, op: Op, address: int) -> str:
@@ -251,7 +243,7 @@ def _callers(run: Run, worker: Record, op: Op) -> Iterator[str]:
     far as the kernel has left its stack alone.
     """
     program, lane = run.program, worker.fault_lane
-    cta = next(c for c in _ctas(worker) if c.state and c.linear == worker.fault_cta)
+    cta = next(c for c in ctas(worker) if c.state and c.linear == worker.fault_cta)
     warp = Record(Warp, cta.frames + worker.fault_warp * run.launch.frame_bytes)
     local = cta.local + (warp.index * 32 + lane) * run.launch.local_bytes
     body, last = program.body(op.pc), run.launch.local_bytes - HEAD
@@ -261,97 +253,3 @@ def _callers(run: Run, worker: Record, op: Op) -> Iterator[str]:
         caller, number = (int(n) for n in view(local + at, u64, 2))
         site, last = body.sites.get(number % (1 << 32)), at - HEAD
         body, at = program.body(site) if site is not None else None, caller
-
-
-def _ctas(worker: Record) -> Iterator[Record]:
-    return (Record(Cta, worker.ctas + i * Cta.size) for i in range(worker.resident))
-
-
-# --- deadlock -------------------------------------------------------------------------------------
-
-
-def _deadlock(run: Run, worker: Record) -> VmFault:
-    """Who waits where."""
-    found = list(_waiting(run, worker))
-    lines = [text for text, *_ in found[:SHOWN]]
-    if len(found) > SHOWN:
-        lines.append(f"… and {len(found) - SHOWN} more")
-    listed = "".join(f"\n  {line}" for line in lines)
-    _, thread, block, place = found[0] if found else ("", None, None, None)
-    return VmFault(
-        f"deadlock in {run.program.name}: no warp can go on{listed}",
-        kind="deadlock",
-        thread=thread,
-        block=block,
-        place=place,
-    )
-
-
-Waiting = tuple[str, tuple[int, int, int], tuple[int, int, int], Place | None]
-
-
-def _waiting(run: Run, worker: Record) -> Iterator[Waiting]:
-    """Each group of lanes that waits: a line, its first thread, block and place."""
-    for cta in _ctas(worker):
-        for w in range(run.setup.warps if cta.state else 0):
-            warp = Record(Warp, cta.frames + w * run.launch.frame_bytes)
-            if warp.state == OVER:
-                continue
-            for barrier, mask in enumerate(map(int, warp.at)):
-                if mask:
-                    op = _at(run, warp, mask, last=True)
-                    yield _said(run, cta, w, mask, f"wait at barrier {barrier}", op)
-            if warp.asleep:
-                op = _at(run, warp, warp.asleep, last=False)
-                what = _awaited(run, warp, op)
-                yield _said(run, cta, w, warp.asleep, what, op)
-
-
-def _said(run: Run, cta: Record, w: int, mask: int, what: str, op: Op | None) -> Waiting:
-    block = index(cta.linear, run.setup.grid)
-    place = run.program.place(op.pc) if op else None
-    line = f", line {place.line}" if place else ""
-    text = f"warp {w} of block {block}: lanes {mask:#010x} {what}{line}"
-    first = w * 32 + (mask & -mask).bit_length() - 1
-    return text, index(first, run.setup.block), block, place
-
-
-def _at(run: Run, warp: Record, mask: int, *, last: bool) -> Op | None:
-    """The instruction that lanes wait at: the first of the block where they go on, or the last of
-    the one before.
-    """
-    block = warp.block
-    if run.program.divergent:
-        pending = view(warp.pending, u32, len(run.program.blocks))
-        block = next((b for b, m in enumerate(pending) if int(m) & mask), block)
-    ops = run.program.blocks[block - last].ops if block >= last else []
-    return ops[-last] if ops else None
-
-
-def _awaited(run: Run, warp: Record, op: Op | None) -> str:
-    """What sleeping lanes wait for: the cluster's barrier, or what an mbarrier misses."""
-    if op is not None and op.form.mnemonic == "wgmma":
-        return "wait for the warpgroup's other warps"
-    if op is None or op.form.mnemonic != "mbarrier":
-        return "wait at the cluster's barrier"
-    address = warp.awaited % (1 << 64)
-    found = _shared_word(run, warp, address)
-    if found is None:
-        return f"wait for the mbarrier at {address:#x}"
-    missing, size = found & MOST, found >> 20 & MOST
-    tx = (found >> 40 & (1 << 22) - 1 ^ 1 << 21) - (1 << 21)
-    phase = found >> 63
-    bytes_ = f", and {tx} bytes" if tx > 0 else ""
-    if tx < 0:
-        bytes_ = f"; {-tx} bytes came that nobody expected"
-    misses = f"phase {phase} misses {missing} of {size} arrivals{bytes_}"
-    return f"wait for the mbarrier at {address:#x}: {misses}"
-
-
-def _shared_word(run: Run, warp: Record, address: int) -> int | None:
-    """The 64 bits at a shared address of the warp's CTA."""
-    cta, offset = Record(Cta, warp.cta), address % (1 << RANK_SHIFT)
-    own = address % (1 << WINDOW_BITS) >> RANK_SHIFT == cta.rank
-    if not own or offset + 8 > run.launch.shared_bytes:
-        return None
-    return int(view(cta.shared + offset, u64, 1)[0])
