@@ -41,6 +41,7 @@ class Copies(Elements):
         """A tensor in shared memory of its own; of a layout, or a shape.
 
         Its start is a multiple of ``align`` bytes: if not given, of 16, or of a swizzle's period.
+        A tensor copy of one without a swizzle needs 128.
         """
         made = layout if hasattr(layout, "map_layout") else Layout(layout)
         t = known(dtype)

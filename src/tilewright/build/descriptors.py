@@ -92,19 +92,23 @@ def descriptors(k: Any, parts: Tensor) -> Tensor:
     major = "MN" if rows > 1 and tile((1, 0)) == 1 else "K"
     made = make_descriptor_tensor(layout, parts.dtype, major)
     bits = int(made.engine.bits)
-    _check_alignment(engine, Descriptor.parse(bits).swizzle)
+    check_start(engine, 16, Descriptor.parse(bits).swizzle, "wgmma reads")
     base = start_address(engine.address()) | bits & ~_START
     found = Descriptors(k, base, parts.dtype, rows, columns, major, bits & _START)
     return Tensor(found, made.layout)
 
 
-def _check_alignment(engine: Pointer, swizzle: int) -> None:
-    least = 8 * swizzle or 16
+def check_start(engine: Pointer, least: int, swizzle: int, verb: str) -> None:
+    """That a tile in shared memory begins where hardware takes it: addresses are swizzled, so under
+    a swizzle at a multiple of its period, else of ``least`` bytes.
+    """
+    least = 8 * swizzle or least
     if engine.alignment % least:
         raise kernel_error(
-            f"{engine!r} is known to begin at a multiple of {engine.alignment} bytes; what wgmma "
-            f"reads{f' under a swizzle of {swizzle}' if swizzle else ''} begins at one of {least}",
-            f"k.make_smem_tensor aligns so, k.dynamic_shared(size, {least}) too",
+            f"{engine!r} is known to begin at a multiple of {engine.alignment} bytes; what {verb}"
+            f"{f' under a swizzle of {swizzle}' if swizzle else ''} begins at one of {least}",
+            f"k.make_smem_tensor(…, align={least}), k.dynamic_shared(size, {least}), or"
+            f" p.aligned({least}) where you know it",
         )
 
 

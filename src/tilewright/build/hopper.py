@@ -15,8 +15,10 @@ from ..layout import Layout, Tensor, product_each
 from ..layout.arithmetic import add
 from ..layout.composed import AnyLayout, inside
 from ..mma import Boxes
+from ..mma.tensor_boxes import ALIGNMENT
 from ..ptx import tree
 from .control import Control
+from .descriptors import check_start
 from .pointer import Pointer
 from .registers import Reg
 from .source import kernel_error
@@ -82,11 +84,13 @@ class Hopper(Control):
         hint: Any = None,
         im2col: Sequence[Any] | None = None,
     ) -> None:
-        """Copy the box at ``coordinates`` (innermost first) to shared memory, 128-byte aligned;
-        ``barrier`` hears of its bytes. A tensor takes as many boxes as fill it, of a map that was
-        made for its layout. ``ctas``: a mask of the cluster's CTAs that all get it, each
-        at this place with its own barrier. ``im2col``: the pixels from there on, each read at these
-        offsets (u16) in W, H, D, by a map for that.
+        """Copy the box at ``coordinates`` (innermost first) to shared memory; ``barrier`` hears of
+        its bytes. ``dst`` begins at a multiple of 128 bytes, and where the map swizzles by 32, 64
+        or 128, of the swizzle's period, 256, 512 or 1024: addresses are swizzled. A tensor, of
+        which that must be known, takes as many boxes as fill it, of a map that was made for its
+        layout. ``ctas``: a mask of the cluster's CTAs that all get it, each at this place with its
+        own barrier. ``im2col``: the pixels from there on, each read at these offsets (u16) in W, H,
+        D, by a map for that.
         """
         mode = "tile" if im2col is None else "im2col"
         words = ["cp.async.bulk.tensor", f"{len(coordinates)}d", "shared::cluster.global", mode, TX]
@@ -95,11 +99,9 @@ class Hopper(Control):
             source = self.tensor_address(tensor_map, at)
             self._emit_with(words, (place, source, barrier, *more), ctas, hint)
 
-    def tma_store(
-        self, tensor_map: Any, coordinates: Sequence[Any], src: Pointer | Tensor
-    ) -> None:
+    def tma_store(self, tensor_map: Any, coordinates: Sequence[Any], src: Pointer | Tensor) -> None:
         """Copy the box, or a tensor's boxes, out of shared memory, in this thread's current bulk
-        group.
+        group. ``src`` begins where a ``tma_load`` could have put it.
         """
         opcode = f"cp.async.bulk.tensor.{len(coordinates)}d.global.shared::cta.tile.bulk_group"
         for place, at in _boxes(src, coordinates):
@@ -170,9 +172,7 @@ class Hopper(Control):
             opcode = f"cp.reduce.async.bulk.shared::cluster.shared::cta.{TX}.{op}.{type_}"
             self.emit(opcode, dst, src, bytes, barrier)
 
-    def _emit_with(
-        self, words: list[str], operands: tuple[Any, ...], ctas: Any, hint: Any
-    ) -> None:
+    def _emit_with(self, words: list[str], operands: tuple[Any, ...], ctas: Any, hint: Any) -> None:
         """An instruction with the words and operands of what is asked for besides."""
         for word, operand in (("multicast::cluster", ctas), ("L2::cache_hint", hint)):
             if operand is not None:
@@ -307,7 +307,9 @@ def _boxes(
         return
     if not isinstance(tile.engine, Pointer) or not tile.engine.space.startswith("shared"):
         raise kernel_error(f"a tensor copy goes to and from shared memory, not {tile}")
-    for box in Boxes.of(_whole(tile.layout), tile.layout, tile.dtype.bits).parts:
+    boxes = Boxes.of(_whole(tile.layout), tile.layout, tile.dtype.bits)
+    check_start(tile.engine, ALIGNMENT, boxes.swizzle, "a tensor copy moves")
+    for box in boxes.parts:
         moved = [add(c, n) for c, n in zip(coordinates, box.coordinates, strict=False)]
         yield tile.engine.add_bytes(box.offset), [*moved, *coordinates[len(moved) :]]
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pure.build.tracing import lines
 from tilewright.errors import KernelError, LayoutError, UnknownInstruction
-from tilewright.layout import Layout, make_tensor
+from tilewright.layout import Layout, Tensor, make_tensor
+from tilewright.mma import make_smem_layout
 
 TX = "mbarrier::complete_tx::bytes"
 
@@ -96,3 +99,23 @@ def test_arrivals_behind_copies() -> None:
 def test_what_there_is_not(body, error, says) -> None:
     with pytest.raises(error, match=says):
         copies(body)
+
+
+@pytest.mark.parametrize("swizzle", [0, 32, 64, 128])
+def test_a_tile_of_a_tensor_copy_begins_where_its_swizzle_does(swizzle: int) -> None:
+    """The hardware swizzles addresses: elsewhere the tile would not be what its layout says."""
+    period = 8 * swizzle or 128
+    layout = make_smem_layout("f16", "K", (64, 64, 2), swizzle)
+
+    def copy(k, m, align, on=0) -> None:
+        tile = k.make_smem_tensor(layout, "f16", align=align, dynamic=True)[None, None, k.tid.x & 1]
+        place = Tensor(tile.engine.add_bytes(on), tile.layout)
+        k.tma_load(place, m, (0, 0), k.shared("b64", 1))
+        k.tma_store(m, (0, 0), place)
+
+    for align, on in ((period, 0), (2 * period, period)):
+        assert copies(lambda k, m, p, buf, bar, given=(align, on): copy(k, m, *given))
+    for align, on in ((period // 2, 0), (period, period // 2)):
+        says = f"begin at a multiple of {period // 2} bytes; .* begins at one of {period}$"
+        with pytest.raises(KernelError, match=re.compile(says, re.MULTILINE)):
+            copies(lambda k, m, p, buf, bar, given=(align, on): copy(k, m, *given))
