@@ -214,10 +214,10 @@ class Emitter:
                     "name the state space in the opcode, or convert the address with cvta",
                 )
             return value.operand
-        if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], Reg):
+        if _moved_on(value):
             if value[0].k is not self:
                 raise foreign(value[0])
-            return tree.Address(value[0].operand, int(value[1]))
+            return tree.Address(value[0].operand, value[1].__index__())
         if isinstance(value, Reg) and value.dtype.bits in (32, 64):
             return tree.Address(value.operand)
         if isinstance(value, tree.Address):
@@ -372,6 +372,12 @@ def _tensor(opcode: str, slot: Slot, value: Any) -> tree.Address:
         wanted = f"a tensor map's address with {slot.count} coordinates"
         raise kernel_error(f"{opcode}: operand {slot.name} is {wanted}, not {value!r}")
     return value
+
+
+def _moved_on(value: Any) -> bool:
+    """Whether a value is (register, byte offset)."""
+    pair = isinstance(value, tuple) and len(value) == 2
+    return pair and isinstance(value[0], Reg) and whole(value[1])
 
 
 def _mismatch(opcode: str, slot: Slot, given: Reg) -> KernelError:

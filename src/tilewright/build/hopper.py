@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ..dtypes import DTYPES
 from ..layout import Layout, Tensor, product_each
 from ..layout.arithmetic import add
 from ..layout.composed import AnyLayout, inside
@@ -20,7 +21,7 @@ from ..ptx import tree
 from .control import Control
 from .descriptors import check_start
 from .pointer import Pointer
-from .registers import Reg
+from .registers import Reg, foreign, whole
 from .source import kernel_error
 from .warp import FULL
 
@@ -92,10 +93,10 @@ class Hopper(Control):
         own barrier. ``im2col``: the pixels from there on, each read at these offsets (u16) in W, H,
         D, by a map for that.
         """
-        mode = "tile" if im2col is None else "im2col"
-        words = ["cp.async.bulk.tensor", f"{len(coordinates)}d", "shared::cluster.global", mode, TX]
-        more = () if im2col is None else (tuple(im2col),)
-        for place, at in _boxes(dst, coordinates):
+        first, mode = _coordinates(coordinates), "tile" if im2col is None else "im2col"
+        words = ["cp.async.bulk.tensor", f"{len(first)}d", "shared::cluster.global", mode, TX]
+        more = () if im2col is None else (im2col,)
+        for place, at in _boxes(dst, first):
             source = self.tensor_address(tensor_map, at)
             self._emit_with(words, (place, source, barrier, *more), ctas, hint)
 
@@ -103,8 +104,9 @@ class Hopper(Control):
         """Copy the box, or a tensor's boxes, out of shared memory, in this thread's current bulk
         group. ``src`` begins where a ``tma_load`` could have put it.
         """
-        opcode = f"cp.async.bulk.tensor.{len(coordinates)}d.global.shared::cta.tile.bulk_group"
-        for place, at in _boxes(src, coordinates):
+        first = _coordinates(coordinates)
+        opcode = f"cp.async.bulk.tensor.{len(first)}d.global.shared::cta.tile.bulk_group"
+        for place, at in _boxes(src, first):
             self.emit(opcode, self.tensor_address(tensor_map, at), place)
 
     def tma_reduce(
@@ -113,13 +115,15 @@ class Hopper(Control):
         """Combine the box in shared memory with the tensor's, element by element, in this thread's
         current bulk group. ``op``: add min max inc dec and or xor, as the map's type has it.
         """
-        opcode = f"cp.reduce.async.bulk.tensor.{len(coordinates)}d.global.shared::cta.{op}.tile"
-        self.emit(f"{opcode}.bulk_group", self.tensor_address(tensor_map, coordinates), src)
+        at = _coordinates(coordinates)
+        opcode = f"cp.reduce.async.bulk.tensor.{len(at)}d.global.shared::cta.{op}.tile.bulk_group"
+        self.emit(opcode, self.tensor_address(tensor_map, at), src)
 
     def tma_prefetch(self, tensor_map: Any, coordinates: Sequence[Any]) -> None:
         """A hint: the box will be copied; it goes to the L2 cache."""
-        opcode = f"cp.async.bulk.prefetch.tensor.{len(coordinates)}d.L2.global.tile"
-        self.emit(opcode, self.tensor_address(tensor_map, coordinates))
+        at = _coordinates(coordinates)
+        opcode = f"cp.async.bulk.prefetch.tensor.{len(at)}d.L2.global.tile"
+        self.emit(opcode, self.tensor_address(tensor_map, at))
 
     def tma_prefetch_map(self, tensor_map: Any) -> None:
         """A hint: the map will be used."""
@@ -192,15 +196,18 @@ class Hopper(Control):
         self.emit("fence.proxy.async.shared::cta")
 
     def tensor_address(self, tensor_map: Any, coordinates: Sequence[Any]) -> tree.Address:
-        """The operand ``[map, {c0, c1, …}]``; coordinates are registers or numbers."""
-        if not 1 <= len(coordinates) <= 5:
-            raise kernel_error(f"a tensor has one to five coordinates, not {len(coordinates)}")
-        items = []
-        for c in coordinates:
-            if isinstance(c, Reg) and (c.dtype.bits != 32 or c.dtype.kind not in ("int", "uint")):
-                raise kernel_error(f"a coordinate has 32 bits, not {c.dtype.name}")
-            items.append(c.operand if isinstance(c, Reg) else tree.Imm(int(c)))
-        return tree.Address(self.map_address(tensor_map).operand, 0, tuple(items))
+        """The operand ``[map, {c0, c1, …}]``; coordinates are registers or numbers, as s32."""
+        items = tuple(map(self._coordinate, _coordinates(coordinates)))
+        return tree.Address(self.map_address(tensor_map).operand, 0, items)
+
+    def _coordinate(self, c: Any) -> Any:
+        if not isinstance(c, Reg):
+            return self.immediate(DTYPES["s32"], c)
+        if c.dtype.bits != 32 or c.dtype.kind not in ("int", "uint"):
+            raise kernel_error(f"a coordinate has 32 bits, not {c.dtype.name}")
+        if c.k is not self:
+            raise foreign(c)
+        return c.operand
 
     def map_address(self, tensor_map: Any) -> Reg:
         """The generic address of a map: a parameter's (``by_value(128)``), or a pointer's."""
@@ -296,6 +303,20 @@ class Hopper(Control):
     def grid_launch(self) -> None:
         """The grid after this one may begin."""
         self.emit("griddepcontrol.launch_dependents")
+
+
+def _coordinates(given: Any) -> tuple[Any, ...]:
+    """One to five registers and whole numbers."""
+    try:
+        found = tuple(given)
+    except TypeError:
+        raise kernel_error(f"coordinates are several, innermost first, not {given!r}") from None
+    if not 1 <= len(found) <= 5:
+        raise kernel_error(f"a tensor has one to five coordinates, not {len(found)}")
+    for c in found:
+        if not isinstance(c, Reg) and not whole(c):
+            raise kernel_error(f"a coordinate is a whole number or a register, not {c!r}")
+    return found
 
 
 def _boxes(

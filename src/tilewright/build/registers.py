@@ -8,6 +8,7 @@ which is how values live across iterations.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -66,16 +67,21 @@ def accepts(wanted: DType, given: DType, widened: bool = False) -> bool:
 
 def whole(value: Any) -> bool:
     """Whether a value is a Python whole number (numpy's scalars too, its arrays not)."""
-    return isinstance(value, int) or _scalar(value, "__index__")
+    if isinstance(value, (int, Reg)):
+        return isinstance(value, int)
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return True
 
 
 def real(value: Any) -> bool:
     """Whether a value is a Python number that a float format may hold."""
-    return isinstance(value, (int, float)) or _scalar(value, "__float__")
-
-
-def _scalar(value: Any, method: str) -> bool:
-    return hasattr(value, method) and not isinstance(value, Reg) and getattr(value, "ndim", 0) == 0
+    if isinstance(value, (int, float)):
+        return True
+    scalar = hasattr(value, "__float__") and getattr(value, "ndim", 0) == 0
+    return scalar and not isinstance(value, Reg)
 
 
 def foreign(value: Any) -> KernelError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
 from pure.build.tracing import lines
@@ -11,6 +12,7 @@ from tilewright.errors import KernelError, LayoutError, UnknownInstruction
 from tilewright.layout import Layout, Tensor, make_tensor
 from tilewright.mma import make_smem_layout
 
+TWO = make_smem_layout("f16", "K", (64, 128))  # of two boxes: coordinates are moved on
 TX = "mbarrier::complete_tx::bytes"
 
 
@@ -86,6 +88,11 @@ def test_arrivals_behind_copies() -> None:
         (lambda k, m, p, buf, bar: k.bulk_reduce(p, buf, 64, "mul"), UnknownInstruction, "mul"),
         (lambda k, m, p, buf, bar: k.bulk_reduce(p, 128, 64), KernelError, "pointer with the el"),
         (lambda k, m, p, buf, bar: k.tma_reduce(m, (), buf), KernelError, "one to five coord"),
+        (lambda k, m, p, buf, bar: k.tma_load(buf, m, 0, bar), KernelError, "several, .* not 0"),
+        (lambda k, m, p, buf, bar: k.tma_store(m, k.tid.x, buf), KernelError, "iterated"),
+        (lambda k, m, p, buf, bar: k.tma_prefetch(m, (1 << 31, 0)), KernelError, "fit s32"),
+        (lambda k, m, p, buf, bar: k.tma_load(buf, m, (0, 1, 2), bar, im2col=2), KernelError,
+         "a vector of 1, not 2"),
         (lambda k, m, p, buf, bar: k.tma_load(buf, m, (0, 1, 2), bar, im2col=(1, 2)), KernelError,
          "a vector of 1"),
         (lambda k, m, p, buf, bar: k.tma_load(buf, m, (0, 1), bar, im2col=()), UnknownInstruction,
@@ -99,6 +106,26 @@ def test_arrivals_behind_copies() -> None:
 def test_what_there_is_not(body, error, says) -> None:
     with pytest.raises(error, match=says):
         copies(body)
+
+
+@pytest.mark.parametrize("c", [0.5, np.float32(1), "a", None, (1,)])
+def test_a_coordinate_is_whole(c) -> None:
+    uses = (
+        lambda k, m, p, buf, bar: k.tma_load(buf, m, (c, 0), bar),
+        lambda k, m, p, buf, bar: k.tma_load(k.make_smem_tensor(TWO, "f16"), m, (c, 0), bar),
+        lambda k, m, p, buf, bar: k.tma_store(m, (0, c), k.make_smem_tensor(TWO, "f16")),
+        lambda k, m, p, buf, bar: k.tma_reduce(m, (0, c), buf),
+        lambda k, m, p, buf, bar: k.tma_prefetch(m, (c,)),
+        lambda k, m, p, buf, bar: k.tensor_address(m, (0, c, 0)),
+    )
+    for use in uses:
+        with pytest.raises(KernelError, match="a coordinate is a whole number or a register"):
+            copies(use)
+
+
+def test_numpy_coordinates() -> None:
+    (made,) = copies(lambda k, m, p, buf, bar: k.tma_store(m, (np.int64(-5), np.uint8(2)), buf))
+    assert "{-5, 2}" in made
 
 
 @pytest.mark.parametrize("swizzle", [0, 32, 64, 128])

@@ -57,6 +57,15 @@ def test_an_index_of_a_pointer_is_whole(index: Any) -> None:
             trace(use, params=ARRAY, name="f")
 
 
+@pytest.mark.parametrize("offset", [1.5, "4", None, np.float64(4), np.array(4.0)])
+def test_an_offset_of_an_address_is_whole(offset: Any) -> None:
+    def body(k, x):
+        k.emit("ld.global.f32", (x.address(), offset))
+
+    with pytest.raises(KernelError, match="is an address, not"):
+        trace(body, params=ARRAY)
+
+
 def test_numpy_whole_numbers_are_indices() -> None:
     assert lines(lambda k, x: x[np.int64(2)], "ptr f32") == lines(lambda k, x: x[2], "ptr f32")
     assert lines(lambda k, x: (np.int64(2) + x)[0], "ptr f32")[-1].endswith("+8]")
@@ -84,6 +93,7 @@ def test_an_array_is_not_a_number(use: Any) -> None:
 
 
 FOREIGN = {
+    "a coordinate": lambda k, x, a, old: k.tensor_address(k.tid.x.to("u64"), (old.i,)),
     "an operand": lambda k, x, a, old: a + old.a,
     "a viewed one": lambda k, x, a, old: k.add(a.view("b32").view("f32"), k.view(old.a, "f32")),
     "a stored value": lambda k, x, a, old: x.__setitem__(0, old.a),
@@ -112,7 +122,7 @@ def test_what_another_trace_made_is_refused(use: Any, over: bool, request: Any) 
             trace(lambda k, x, a: use(k, x, a, old), params=params, name="f")
 
     def leak(k, x, a):
-        vars(old).update(a=a, v=k.var(a), p=a > 0.0, x=x, s=k.shared("f32", 4))
+        vars(old).update(a=a, v=k.var(a), p=a > 0.0, x=x, s=k.shared("f32", 4), i=k.tid.x)
         if not over and "its" not in request.node.name:
             inner()
 
