@@ -67,6 +67,9 @@ def fault(parts: list[str], seed: int = 0, **shape) -> VmFault:
         (WAIT, WAIT.replace(", 0;", ", 1;") + WAIT.replace("WAIT", "W2").replace(", 0;", ", 1;"),
          "", ""),
         (EXPECT, EXPECT + EXPECT, "mbarrier", "more arrives than the phase misses"),
+        (EXPECT, EXPECT.replace("4096", "1048576"), "mbarrier", "up to 1048575; it has 0"),
+        (EXPECT, EXPECT.replace("4096", "1048575") + EXPECT.replace("arrive.expect", "expect")
+         .replace("%rd5, ", "").replace("4096", "1"), "mbarrier", "up to 1048575; it has 1048575"),
         (COPY, "mov.u32 %r9, 4090;" + COPY.replace("4096,", "%r9,"), "bulk copy",
          "4090 bytes; bulk copies move a multiple of 16"),
         (COPY, COPY.replace("[%r2]", "[%r2+8]"), "misaligned", "at 0x8"),
@@ -83,6 +86,40 @@ def test_a_broken_protocol_has_a_name(old, new, kind, says):
         return
     error = fault(parts)
     assert error.kind == kind and says in str(error)
+
+
+TWICE = {
+    "once": ("", True),
+    "by all lanes at once": ("""setp.gt.u32 %p3, %t, 31;
+        @!%p3 mbarrier.init.shared::cta.b64 [%r3+8], 1;""", True),
+    "again": (INIT, False),
+    "again with another count": (INIT.replace("1;", "2;"), False),
+    "again by another warp": ("""bar.sync 0; setp.ne.u32 %p3, %t, 64;
+        @!%p3 mbarrier.init.shared::cta.b64 [%r3], 1;""", False),
+    "again after its end": (f"@!%p1 mbarrier.inval.shared::cta.b64 [%r3]; {INIT}", True),
+    "again over other data": (f"@!%p1 st.shared.u32 [%r3+4], 9; {INIT}", True),
+    "in a loop": (f"""mov.u32 %r9, 0; L: bar.sync 0; {INIT} add.u32 %r9, %r9, 1;
+        setp.lt.u32 %p3, %r9, 2; @%p3 bra L;""", False),
+    "in a loop that ends it": (f"""@!%p1 mbarrier.inval.shared::cta.b64 [%r3]; mov.u32 %r9, 0;
+        L: bar.sync 0; {INIT} @!%p1 mbarrier.inval.shared::cta.b64 [%r3]; add.u32 %r9, %r9, 1;
+        setp.lt.u32 %p3, %r9, 2; @%p3 bra L; {INIT}""", True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("more", "right"), TWICE.values(), ids=TWICE)
+@pytest.mark.parametrize("on_step", [None, lambda step: None], ids=["compiled", "stepped"])
+def test_a_live_barrier_is_not_initialised_again(more, right, on_step):
+    """Which is undefined; a checked machine says so, unless it has ended or been written over."""
+    fence = "fence.proxy.async.shared::cta;"
+    text = simt.kernel(" ".join([SHARED, INIT, more, fence, *ROUND[2:]]))
+    machine, buffers = Machine("sm_90a", checked=True), [np.zeros_like(X), X]
+    if right:
+        made = simt.launch(machine, text, buffers, on_step=on_step, block=128)
+        np.testing.assert_array_equal(made[0], X + (np.arange(1024) < 128))
+        return
+    with pytest.raises(VmFault, match=r"the mbarrier\.init.* made a barrier there") as caught:
+        simt.launch(machine, text, buffers, on_step=on_step, block=128)
+    assert caught.value.kind == "mbarrier"
 
 
 def test_states_and_pending_counts():
@@ -145,6 +182,14 @@ def test_addresses_and_ranks():
     mad.lo.u32 %r9, %r7, 16, %r8; mad.lo.u32 %r9, %r3, 256, %r9; {simt.store("%r9")}"""
     (made,) = simt.both(simt.kernel(body), [np.zeros(4, np.uint32)], grid=4, block=1, cluster=2)
     assert made.tolist() == [2 << 8 | 1 << 4, 2 << 8 | 1] * 2
+
+
+def test_a_rank_that_the_cluster_has_not():
+    body = """.shared .align 8 .b8 buf[64]; mov.u32 %r4, buf;
+    mapa.shared::cluster.u32 %r6, %r4, 5; st.shared::cluster.u32 [%r6], %t;"""
+    error = fault([body], grid=4, block=1, cluster=4)
+    assert error.kind == "out of bounds"
+    assert "the cluster has 4 CTAs, and none of rank 5" in str(error)
 
 
 def test_an_address_has_the_rank():

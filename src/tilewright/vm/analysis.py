@@ -106,6 +106,11 @@ def constant(ops: Sequence[Op]) -> list[bool]:
     return ["const" in op.form.opcode.split(".") for op in ops]
 
 
+def makes_barriers(ops: Sequence[Op]) -> list[bool]:
+    """Of each operation whether it initialises mbarriers."""
+    return [op.form.opcode.split(".")[:2] == ["mbarrier", "init"] for op in ops]
+
+
 def cooperates(ops: Sequence[Op]) -> bool:
     """Whether it asks where the CTAs of a cooperative launch meet."""
     return any(name in MEETING for name in _specials(ops))

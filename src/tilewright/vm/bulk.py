@@ -17,7 +17,6 @@ from .races import ASYNC, brings, early, extent, read, takes
 from .reductions import reduce_bytes
 from .state import (
     BAD_BULK,
-    BAD_MBARRIER,
     FLIGHTS,
     GLOBAL_BASE,
     GONE,
@@ -74,8 +73,9 @@ def land_in(cta: Ptr(Cta), f: Ptr(Flight), to: Ptr(Cta), target: i64, barrier: i
         copy(at(u8, to.shared + target), at(u8, f.source), f.bytes)
     if cta.launch.checked != 0:
         landed(to, barrier, f.mark)
-    if count(to, to.shared + barrier, 0, 0, -f.bytes) == 0:
-        return failed(cta, f, BAD_MBARRIER, barrier, at(u64, to.shared + barrier)[0])
+    wrong = count(to, to.shared + barrier, 0, 0, -f.bytes)
+    if wrong != 0:
+        return failed(cta, f, wrong, barrier, at(u64, to.shared + barrier)[0])
     return 0
 
 

@@ -18,7 +18,6 @@ from .products import overwritten
 from .races import early, write
 from .state import (
     ALL,
-    BAD_MBARRIER,
     GLOBAL_BASE,
     IN_FLIGHT,
     MISALIGNED,
@@ -47,9 +46,10 @@ def arrive_now(w: Ptr(Warp), c: Ptr(Copy), mask: i64) -> i64:
         lane = lowest(m)
         m = m & (m - 1)
         place = c.source[lane]
-        if count(owner(w, place), place, 1, 0, 0) == 0:
+        wrong = count(owner(w, place), place, 1, 0, 0)
+        if wrong != 0:
             w.worker.fault_value = at(u64, place)[0]
-            fault(w, BAD_MBARRIER, c.pc, lane, place - w.cta.shared)
+            fault(w, wrong, c.pc, lane, place - w.cta.shared)
             return 1
     return 0
 
@@ -206,9 +206,10 @@ def arrive_async(w: Ptr(Warp), mask: i64, space: i64, counted: i64, pc: i64) -> 
         if w.launch.checked != 0:
             mine = mark(own(w, COPIES), w.committed[lane] + 1, pc)
             landed(cta, place - cta.shared, mine)
-        if count(cta, place, -counted, 0, 0) == 0:
+        wrong = count(cta, place, -counted, 0, 0)
+        if wrong != 0:
             w.worker.fault_value = at(u64, place)[0]
-            fault(w, BAD_MBARRIER, pc, lane, w.addresses[lane])
+            fault(w, wrong, pc, lane, w.addresses[lane])
             return 1
         c.source[lane] = place
         c.group[lane] = w.committed[lane]

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..target import Limits
-from .analysis import constant, strong
+from .analysis import constant, makes_barriers, strong
 from .clocks import CLOCKS, KINDS
 from .code import Code
 from .externs import Externs
@@ -165,7 +165,8 @@ class Run:
         self.strong = np.array(strong(self.program.ops), np.uint8)
         self.constant = np.array(constant(self.program.ops), np.uint8)
         r.checked, r.strong = 1, self.strong.ctypes.data
-        r.constant = self.constant.ctypes.data
+        self.makes = np.array(makes_barriers(self.program.ops), np.uint8)
+        r.constant, r.makes = self.constant.ctypes.data, self.makes.ctypes.data
         r.actors, r.overlaps = KINDS * r.warps + FLIGHTS + 1, self.setup.programmatic
         r.shadow_room = -(-r.shared_bytes // PIECE) * PIECE
         r.shadow_bytes = r.shadow_room * 8 + r.shadow_room // PIECE * READERS * (8 + 2)

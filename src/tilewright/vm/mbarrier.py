@@ -26,7 +26,7 @@ from .clocks import (
 )  # fmt: skip
 from .groups import fault, next_group
 from .native import Ptr, i64, native, u32, u64
-from .races import new_barrier, used_barrier
+from .races import made_twice, new_barrier, used_barrier
 from .state import (
     BAD_MBARRIER,
     FAULT,
@@ -34,6 +34,7 @@ from .state import (
     JUMP,
     READY,
     RUNNING,
+    TOO_MANY_BYTES,
     WAIT,
     WAITING,
     Cta,
@@ -106,7 +107,7 @@ def expired(w: Ptr(Warp), mask: i64) -> i64:
 def count(cta: Ptr(Cta), place: i64, arrivals: i64, dropped: i64, bytes_: i64) -> i64:
     """Arrivals (of them ``dropped`` for good) come, and bytes are expected (or, below 0, come).
 
-    Whether that can be: 0 where it is no barrier, or counts leave their range.
+    0, or the kind of fault where it is no barrier, or counts leave their range.
     """
     word = at(u64, place)
     x = word[0]
@@ -114,9 +115,9 @@ def count(cta: Ptr(Cta), place: i64, arrivals: i64, dropped: i64, bytes_: i64) -
     next_ = (lshr(x, COUNT_BITS) & MOST) - dropped
     expected = ((x << 2) >> (BYTES + 2)) + bytes_
     if (x & UNUSED) != 0 or missing < 0 or missing > MOST or next_ < 0:
-        return 0
+        return BAD_MBARRIER
     if expected > MOST or expected < -MOST:
-        return 0
+        return TOO_MANY_BYTES
     phase = lshr(x, PHASE)
     done = 0
     if missing == 0 and expected == 0:
@@ -129,7 +130,7 @@ def count(cta: Ptr(Cta), place: i64, arrivals: i64, dropped: i64, bytes_: i64) -
         phase_over(cta, place - cta.shared)
     if done != 0:
         wake(cta)
-    return 1
+    return 0
 
 
 @native
@@ -169,7 +170,10 @@ def init(w: Ptr(Warp), mask: i64, space: i64, counts: Ptr(u32), pc: i64) -> i64:
             fault(w, BAD_MBARRIER, pc, lane, w.addresses[lane])
             return 1
         cta = owner(w, place)
-        if w.launch.checked != 0 and new_barrier(w, cta, place - cta.shared, lane, pc) != 0:
+        if w.launch.checked != 0 and (
+            made_twice(w, cta, place - cta.shared, lane, pc) != 0
+            or new_barrier(w, cta, place - cta.shared, lane, pc) != 0
+        ):
             return 1
         at(u64, place)[0] = n | n << COUNT_BITS
     return 0
@@ -222,9 +226,10 @@ def arrive(
         states[lane] = at(u64, place)[0]
         n = w.operands[lane]
         bytes_ = (w.operands[32 + lane] << 32) >> 32
-        if count(owner(w, place), place, n, n * drop, bytes_) == 0:
+        wrong = count(owner(w, place), place, n, n * drop, bytes_)
+        if wrong != 0:
             w.worker.fault_value = states[lane]
-            fault(w, BAD_MBARRIER, pc, lane, w.addresses[lane])
+            fault(w, wrong, pc, lane, w.addresses[lane])
             return 1
     return 0
 

@@ -36,7 +36,7 @@ from .clocks import (
 )  # fmt: skip
 from .groups import fault, fault_of
 from .native import Ptr, i64, native, u8, u16, u32, u64
-from .state import BAD_FENCE, EARLY, FLIGHTS, RACE, UNREAD, Cta, Flight, Warp
+from .state import BAD_FENCE, EARLY, FLIGHTS, MADE_TWICE, RACE, UNREAD, Cta, Flight, Warp
 
 CTA_BYTES = Cta.size
 PIECE, PIECE_BITS, WHOLE = 16, 4, 0xFFFF  # bytes that have their readers in common
@@ -257,12 +257,30 @@ def early(w: Ptr(Warp), a: i64, lane: i64, pc: i64) -> i64:
 
 @native
 def new_barrier(w: Ptr(Warp), cta: Ptr(Cta), place: i64, lane: i64, pc: i64) -> i64:
-    """An mbarrier is initialised; 1 after a race."""
+    """An mbarrier is initialised, or is one no longer; 1 after a race."""
     number = (barrier_of(cta, place) - ENDED - 1) >> 1
     if number == cta.mbarrier_count:
         cta.mbarriers[number] = place
         cta.mbarrier_count += 1
     return write(w, cta, place, 8, step_of(w, pc), lane)
+
+
+@native
+def made_twice(w: Ptr(Warp), cta: Ptr(Cta), place: i64, lane: i64, pc: i64) -> i64:
+    """A fault (1) where an mbarrier is initialised that is one already: the last to have written
+    its bytes was another ``mbarrier.init``. Lanes that do so at once are let alone.
+    """
+    wrote = at(u64, cta.shadow + place * 8)
+    before = wrote[0]
+    for i in range(1, 8):
+        if wrote[i] != before:
+            return 0
+    made = before != 0 and w.launch.makes[before & OPERATION] != 0
+    if made == 0 or by(before, 0) == step_of(w, pc):
+        return 0
+    w.worker.fault_value = before & OPERATION
+    fault(w, MADE_TWICE, pc, lane, w.addresses[lane])
+    return 1
 
 
 @native

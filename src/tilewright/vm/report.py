@@ -36,24 +36,27 @@ from .state import (
     GONE,
     IN_FLIGHT,
     LOCAL_BASE,
+    MADE_TWICE,
     MISALIGNED,
     OUT_OF_BOUNDS,
     OVERFLOW,
     PARAM_BASE,
     RACE,
+    RANK_SHIFT,
     SHARED_BASE,
     STEPS_OUT,
+    TOO_MANY_BYTES,
     UNREAD,
     WINDOW_BITS,
     Warp,
 )  # fmt: skip
-from .stuck import ctas, deadlock, endless, index
+from .stuck import ctas, deadlock, endless, expected_bytes, index
 from .warpgroup import RESERVED
 
 if TYPE_CHECKING:
     from .launch import Run
 
-SHOWN = 8  # different waits that a deadlock lists
+SHOWN = 8  # functions that a full stack lists
 MAP_FAULTS = {
     tensors.NO_MAP: "there is no tensor map of sm_90",
     tensors.OTHER_RANK: "its tensor has another number of dimensions",
@@ -115,6 +118,12 @@ def _what(run: Run, worker: Record, op: Op, address: int) -> str:
         return f"{opcode} {_hit(address)} the {_named(run, value)} that nobody has waited for yet"
     if code == BAD_MBARRIER:
         return f"{opcode} at {address % (1 << 64):#x}: {_mbarrier(op, value % (1 << 64))}"
+    if code == TOO_MANY_BYTES:
+        most = f"a phase counts bytes, expected or come early, up to {MOST}"
+        return f"{opcode} at {address % (1 << 64):#x}: {most}; it has {expected_bytes(value)}"
+    if code == MADE_TWICE:
+        why = f"the {_named(run, value)} made a barrier there, and no mbarrier.inval has ended it"
+        return f"{opcode} at {address % (1 << 64):#x}: {why}"
     if code == BAD_BULK:
         return f"{opcode} at {address:#x}: {_bulk(op, value)}"
     if code == BAD_MAP:
@@ -221,6 +230,9 @@ def _where(run: Run, op: Op, address: int) -> str:
     }
     if space in sizes:
         what, size = sizes[space]
+        rank, most = address % (1 << WINDOW_BITS) >> RANK_SHIFT, run.launch.cluster_size
+        if space == "shared" and 1 < most <= rank:
+            return f"the cluster has {most} CTAs, and none of rank {rank}"
         return f"{what} {size} bytes"
     return run.memory.describe(address)
 

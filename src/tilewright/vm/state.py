@@ -35,6 +35,7 @@ OUT_OF_BOUNDS, MISALIGNED, FREED, TRAP, DIVERGED, BAD_BARRIER, BAD_INDEX = range
 BAD_DESCRIPTOR, BAD_WARPGROUP, BAD_METADATA = range(8, 11)
 BAD_MBARRIER, BAD_BULK, BAD_MAP, IN_FLIGHT, GONE = range(11, 16)
 RACE, BAD_FENCE, UNREAD, DISCARDED, OVERFLOW, EARLY = range(16, 22)
+TOO_MANY_BYTES, MADE_TWICE = range(22, 24)
 FAULTS = {
     OUT_OF_BOUNDS: "out of bounds",
     MISALIGNED: "misaligned",
@@ -57,6 +58,8 @@ FAULTS = {
     DISCARDED: "discarded",
     OVERFLOW: "stack overflow",
     EARLY: "early",
+    TOO_MANY_BYTES: "mbarrier",
+    MADE_TWICE: "mbarrier",
 }
 
 READY, WAITING, OVER = range(3)  # a warp
@@ -91,7 +94,8 @@ class Launch(Struct):
     the first ``static_bytes`` are its variables', the rest its stack.
     Where it is ``checked``: a CTA has that many ``actors`` (``races``), its ``shadow`` room for so
     many bytes of shared memory; ``strong`` says of each operation whether it orders others,
-    ``constant`` whether it reads constants; ``overlaps``: the grid before may still run.
+    ``constant`` whether it reads constants, ``makes`` whether it initialises mbarriers;
+    ``overlaps``: the grid before may still run.
     """
 
     host = i64
@@ -134,6 +138,7 @@ class Launch(Struct):
     shadow_bytes = i64
     strong = Ptr(u8)
     constant = Ptr(u8)
+    makes = Ptr(u8)
     overlaps = i64
 
 

@@ -133,13 +133,18 @@ def _awaited(run: Run, warp: Record, op: Op | None) -> str:
     if found is None:
         return f"wait for the mbarrier at {address:#x}"
     missing, size = found & MOST, found >> 20 & MOST
-    tx = (found >> 40 & (1 << 22) - 1 ^ 1 << 21) - (1 << 21)
+    tx = expected_bytes(found)
     phase = found >> 63
     bytes_ = f", and {tx} bytes" if tx > 0 else ""
     if tx < 0:
         bytes_ = f"; {-tx} bytes came that nobody expected"
     misses = f"phase {phase} misses {missing} of {size} arrivals{bytes_}"
     return f"wait for the mbarrier at {address:#x}: {misses}"
+
+
+def expected_bytes(word: int) -> int:
+    """What a phase of an mbarrier still expects; below 0: what came before it did."""
+    return (word >> 40 & (1 << 22) - 1 ^ 1 << 21) - (1 << 21)
 
 
 def _shared_word(run: Run, warp: Record, address: int) -> int | None:
