@@ -6,20 +6,19 @@ control flow, what warps do together, prints; and the names of special registers
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from ..ptx import tree
+from ..ptx.specials import SPECIALS, VOLATILE, special
 from ..target import Target
 from .algorithms import Algorithms
 from .hopper import Hopper
 from .opcode import Opcode
 from .printing import Printing
-from .registers import Reg
+from .registers import Reg, whole
 from .source import kernel_error
 from .unpack import Unpacking
-
-_WIDE = ("clock64", "globaltimer")
-_CHANGING = ("clock", "clock64", "globaltimer", "smid", "warpid")
 
 
 class Vector3:
@@ -62,10 +61,15 @@ class Builder(Algorithms, Unpacking, Hopper, Printing):
         self.targets: list[str] = []
 
     def special(self, name: str) -> Reg:
-        """A special register, ``tid.x`` or ``clock64``; what never changes is read once."""
-        kind = "u64" if name in _WIDE else "u32"
+        """A special register, ``tid.x`` or ``clock64``: what never changes is read once, time,
+        counters, ``smid`` and ``warpid`` each time.
+        """
+        row = special(f"%{name}")
+        if row is None:
+            raise kernel_error(f"no special register {name!r}; there are {_names()}")
+        kind = row.type.replace("b", "u") if row.type != "pred" else row.type
         source = tree.Reg(f"%{name}")
-        if name in _CHANGING:
+        if row.name in VOLATILE:
             return self.emit(f"mov.{kind}", source)
         return self.keep(source, f"mov.{kind}", source)
 
@@ -109,12 +113,16 @@ class Builder(Algorithms, Unpacking, Hopper, Printing):
         if block is not None:
             self.block = dimensions(block)
             self.bounds["reqntid" if exact else "maxntid"] = self.block
-        if min_ctas:
-            self.bounds["minnctapersm"] = (min_ctas,)
-        if max_registers:
-            self.bounds["maxnreg"] = (max_registers,)
+        self._bound("min_ctas", "minnctapersm", min_ctas)
+        self._bound("max_registers", "maxnreg", max_registers)
         if cluster is not None:
             self.cluster = self.bounds["reqnctapercluster"] = dimensions(cluster)
+
+    def _bound(self, name: str, directive: str, given: Any) -> None:
+        if not whole(given) or given < 0:
+            raise kernel_error(f"{name} is a positive number, or 0 for none, not {given!r}")
+        if given:
+            self.bounds[directive] = (operator.index(given),)
 
     def require(self, target: str) -> None:
         """Ask for a target beyond what the instructions need: ``sm_90a``."""
@@ -124,7 +132,13 @@ class Builder(Algorithms, Unpacking, Hopper, Printing):
 def dimensions(size: Any) -> tuple[int, int, int]:
     """A grid, block or cluster as three numbers: 128, (128,), (16, 8), (16, 8, 1) are all right."""
     given = tuple(size) if isinstance(size, (tuple, list)) else (size,)
-    if not 1 <= len(given) <= 3 or not all(type(n) is int and n > 0 for n in given):
+    good = (whole(n) and not isinstance(n, bool) and n > 0 for n in given)
+    if not 1 <= len(given) <= 3 or not all(good):
         raise kernel_error(f"a grid or block is one to three positive numbers, not {size!r}")
-    x, y, z = (*given, 1, 1)[:3]
+    x, y, z = (*map(operator.index, given), 1, 1)[:3]
     return x, y, z
+
+
+def _names() -> str:
+    """The special registers, as ``k.special`` takes them."""
+    return ", ".join(f"{n[1:]}.x" if row.vector > 1 else n[1:] for n, row in SPECIALS.items())

@@ -66,6 +66,13 @@ _TABLE = [
 #: Special registers by name, without components.
 SPECIALS: dict[str, Special] = {row.name: row for row in _TABLE}
 
+#: Those that change while a thread runs: time, counters, and where it runs.
+VOLATILE = frozenset(
+    name
+    for name in SPECIALS
+    if name.startswith(("%clock", "%globaltimer", "%pm")) or name in ("%smid", "%warpid")
+)
+
 
 def component(name: str) -> tuple[str, int | None]:
     """``%tid.y`` → (``%tid``, 1), ``%laneid`` → (``%laneid``, None); −1 where it is unknown."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 
 from pure.build.tracing import lines
 from tilewright import mma
 from tilewright.build import f16, trace
+from tilewright.errors import KernelError
+from tilewright.ptx.specials import SPECIALS, Special
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 
@@ -220,3 +223,25 @@ def test_tracing_is_deterministic() -> None:
         k.barrier()
 
     assert trace(body).ptx == trace(body).ptx
+
+
+CHANGING = "clock clock_hi clock64 globaltimer globaltimer_lo globaltimer_hi smid warpid".split()
+
+
+@pytest.mark.parametrize("row", SPECIALS.values(), ids=SPECIALS)
+def test_special_registers_are_read_once_or_each_time(row: Special) -> None:
+    """Time, counters and where a thread runs change; all else is the same from the beginning."""
+    name = row.name[1:] + ".x" * (row.vector > 1)
+
+    def body(k):
+        for _ in range(2):
+            assert k.special(name).dtype.bits == {"pred": 1, "u64": 64}.get(row.type, 32)
+
+    changes = name in CHANGING or re.fullmatch(r"pm\d(_64)?", name)
+    assert len(lines(body)) == (2 if changes else 1)
+
+
+@pytest.mark.parametrize("name", ["foo", "tid", "laneid.x", "%clock", "", None])
+def test_a_special_register_that_is_none(name) -> None:
+    with pytest.raises(KernelError, match=r"no special register .* tid\.x, .* globaltimer_lo"):
+        lines(lambda k: k.special(name))
