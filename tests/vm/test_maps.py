@@ -159,12 +159,16 @@ def test_arguments_that_are_none() -> None:
         ((X, here, x), "source: bytes 128 align 64 is a tensor map, an array"),
         ((here, here, here), "x: ptr s16 is no tensor map"),
         ((here, 7, x), "param_target"),
+        ((here, None, x), "target: bytes 128 align 64 is no pointer, None is given"),
     ):
         with pytest.raises(LaunchError, match=says):
             moved[1](*given, device="vm")
     padded = np.zeros((48, 72), np.int16)[:, :64]
     with pytest.raises(LaunchError, match="has gaps"):
         moved[1](tensor_map(padded, BOX), here, x, device="vm")
+    numbers = tilewright.kernel(lambda k, n: None, params={"n": "u32"}, name="f")
+    with pytest.raises(LaunchError, match="n: u32 is no pointer, None is given"):
+        numbers[1, 1](None, device="vm")
 
 
 # --- clusters ---
@@ -194,5 +198,3 @@ def test_a_kernel_says_its_cluster() -> None:
         neighbours[3](x, device="vm")
     with pytest.raises(KernelError, match="positive numbers"):
         tilewright.kernel(lambda k: None, name="f", cluster=0).trace()
-
-

@@ -24,6 +24,7 @@ from ..ptx.printer import print_module
 from .builder import Builder, dimensions
 from .memory import DYNAMIC_SHARED
 from .params import Param, parameters
+from .registers import whole
 
 _LEAST_TARGET = "sm_50"
 
@@ -220,7 +221,7 @@ class Kernel:
         """
         grid, size = launch if isinstance(launch, tuple) and len(launch) == 2 else (launch, None)
         block = dimensions(size) if size is not None else None
-        numbers = isinstance(grid, int) and isinstance(size, int)
+        numbers = whole(grid) and whole(size)
         return Launch(self, dimensions(grid), block, numbers)
 
     def __call__(self, *args: Any, **static: Any) -> Any:

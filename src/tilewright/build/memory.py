@@ -7,13 +7,14 @@ bits wide.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from ..dtypes import DType
 from ..ptx import tree
 from .arithmetic import Arithmetic
 from .pointer import Pointer
-from .registers import Reg, Registers, foreign, known
+from .registers import Reg, Registers, foreign, known, whole
 from .source import kernel_error
 
 STATIC_SHARED_LIMIT = 48 * 1024  # bytes that a kernel may declare; more is asked for at the launch
@@ -51,13 +52,13 @@ class Memory(Arithmetic):
 
     def dynamic_shared(self, size: int, align: int = 128, *, dtype: str | DType = "b8") -> Pointer:
         """The next ``size`` bytes of dynamic shared memory, as a pointer to ``dtype``."""
-        if type(size) is not int or size < 0:
+        if not whole(size) or size < 0:
             raise kernel_error(
                 f"the size of shared memory is a static number of bytes, not {size!r}"
             )
         align = _alignment(align, known(dtype))
         offset = -(-self.dynamic_bytes // align) * align
-        self.dynamic_bytes = offset + size
+        self.dynamic_bytes = offset + operator.index(size)
         self.dynamic_align = max(self.dynamic_align, align)
         symbol = tree.Symbol(DYNAMIC_SHARED)
         return Pointer(self, "shared", dtype, symbol, offset, align)
@@ -111,15 +112,15 @@ class Memory(Arithmetic):
 def _elements(count: Any) -> int:
     cosize = getattr(count, "cosize", None)
     size = cosize() if callable(cosize) else count
-    if type(size) is not int or size < 0:
+    if not whole(size) or size < 0:
         raise kernel_error(f"the size of an array is a static number or a layout, not {size!r}")
-    return size
+    return operator.index(size)
 
 
 def _alignment(align: int | None, t: DType) -> int:
     least = max(1, t.bits // 8)
     if align is None:
         return least
-    if type(align) is not int or align < 1 or align & (align - 1):
+    if not whole(align) or align < 1 or align & (align - 1):
         raise kernel_error(f"an alignment is a power of two, not {align!r}")
-    return max(align, least)
+    return max(operator.index(align), least)

@@ -9,11 +9,12 @@ registers have no addresses.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from typing import Any
 
 from ..dtypes import DTYPES, DType
-from .registers import Reg, Var
+from .registers import Reg, Var, whole
 from .source import kernel_error
 
 _WIDTHS = (4, 8, 16, 32, 64)
@@ -27,9 +28,7 @@ class Rmem:
     __slots__ = ("count", "dtype", "position", "words")
     __array_ufunc__ = None  # numpy leaves operators to the registers
 
-    def __init__(
-        self, words: tuple[Any, ...], dtype: DType, count: int, position: int = 0
-    ) -> None:
+    def __init__(self, words: tuple[Any, ...], dtype: DType, count: int, position: int = 0) -> None:
         self.words = words
         self.dtype = dtype
         self.count = count
@@ -105,11 +104,11 @@ class Rmem:
 
 
 def _static(offset: Any) -> int:
-    if offset.__class__ is not int:
+    if not whole(offset):
         raise kernel_error(
             f"registers have no addresses: their index is static, not {offset!r}", "unroll"
         )
-    return int(offset)
+    return operator.index(offset)
 
 
 def word_of(dtype: DType) -> tuple[int, DType]:

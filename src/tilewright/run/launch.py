@@ -42,7 +42,10 @@ def launch(
     the arrays' library). Raises LaunchError for an argument that does not fit its parameter and
     for a grid that is not made of whole clusters, DeviceError for arrays on several devices.
     """
-    pairs = zip(traced.params, args, strict=True)
+    pairs = list(zip(traced.params, args, strict=True))
+    for param, given in pairs:
+        if given is None and not param.pointer:
+            raise LaunchError(f"{param} is no pointer, None is given for it")
     views = {i: _view(p, given) for i, (p, given) in enumerate(pairs) if _is_array(given)}
     if views and _place(traced, views) != "cpu":
         _in_place(traced, grid, block, args, views, device, stream)

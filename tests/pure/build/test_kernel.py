@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pure.build.tracing import traced
@@ -133,12 +134,15 @@ def test_launching_goes_through_what_is_registered(monkeypatch: pytest.MonkeyPat
     assert scale[4](1, 2.0, 3, 4, by=5, device="vm") == "done"
     assert scale[(4, 2), 32](1, 2.0, 3, 4) == "done"
     assert scale[(4, 2), None](1, 2.0, 3, 4) == scale[4, (32,)](1, 2.0, 3, 4) == "done"
+    four, two, many = np.int64(4), np.uint8(2), np.int32(32)
+    assert scale[four, (many,)](1, 2.0, 3, 4) == scale[(four, two), many](1, 2.0, 3, 4) == "done"
     set_launcher(None)
     with pytest.raises(KernelError, match="nothing here can launch"):
         scale[4](1, 2.0, 3, 4)
     assert calls[0][:4] == (scale.trace(by=5), (4, 1, 1), (64, 2, 1), (1, 2.0, 3, 4))
     assert calls[0][4] == {"device": "vm", "stream": None}
     wheres = [((4, 2, 1), (32, 1, 1)), ((4, 2, 1), (64, 2, 1)), ((4, 1, 1), (32, 1, 1))]
+    wheres += wheres[2], wheres[0]
     assert [call[1:3] for call in calls[1:]] == wheres
 
 
@@ -150,6 +154,11 @@ def test_launching_goes_through_what_is_registered(monkeypatch: pytest.MonkeyPat
         (lambda: scale[0], "positive numbers"),
         (lambda: scale[(4, 2)](1, 2.0, 3, 4), r"says .* block is \(64, 2, 1\)\n.*\(4, 2\), None\]"),
         (lambda: scale[1, 2.5], "positive numbers"),
+        (lambda: scale[np.float64(4)], "positive numbers"),
+        (
+            lambda: scale[np.int64(1), np.int64(32)](1, 2.0, 3, 4),
+            r"scale\[1, 32\]: the kernel says",
+        ),
         (lambda: kernel(lambda k: None, name="f")[4](), "block of f is not known"),
     ],
 )
@@ -235,3 +244,24 @@ def test_an_unknown_instruction_names_the_line_and_its_neighbours() -> None:
         trace(lambda k: k.ptx.mad.low.u32(1, 2, 3), name="f")
     assert caught.value.place is not None
     assert "mad.lo.u32" in str(caught.value)
+
+
+@pytest.mark.parametrize("bound", ["min_ctas", "max_registers"])
+@pytest.mark.parametrize("number", [1.5, -1, "2", None])
+def test_a_bound_of_a_launch_is_a_number(bound: str, number: Any) -> None:
+    with pytest.raises(KernelError, match=f"{bound} is a positive number, or 0 for none, not"):
+        trace(lambda k: None, name="f", **{bound: number})
+
+
+def test_numpy_whole_numbers_are_sizes() -> None:
+    def made(number: Any) -> Traced:
+        def body(k: Any) -> None:
+            k.launch_bounds(number(64), min_ctas=number(2))
+            k.shared("f32", number(8), align=number(16))
+            k.dynamic_shared(number(64), number(32))
+            k.array("u32", number(2))[number(1)] = 7
+            k.make_rmem_tensor(4, "f16").engine[number(1)] = 1.0
+
+        return trace(body, lines=False)
+
+    assert made(int) == made(np.int64)
