@@ -9,15 +9,14 @@ immediates for) goes to a prologue before the body.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import Any, Union
 
-from ..dtypes import DTYPES, DType, encode
+from ..dtypes import DTYPES, DType
 from ..errors import KernelError, UnknownInstruction
 from ..ptx import tree
+from .immediates import check_immediates, encode_number, fit
 from .pointer import Pointer
 from .registers import CLASSES, Reg, Registers, Var, foreign, known, real, whole
 from .signature import Signature, Slot, lookup
@@ -157,7 +156,11 @@ class Emitter:
             if signature.least <= count <= len(signature.sources):
                 try:
                     pairs = zip(signature.sources, args, strict=False)
-                    return signature, [self._source(opcode, slot, value) for slot, value in pairs]
+                    made = [self._source(opcode, slot, value) for slot, value in pairs]
+                    for i in signature.limited:
+                        if i < count:
+                            check_immediates(opcode, signature.sources[i], made[i], args[i])
+                    return signature, made
                 except KernelError as error:
                     failure = failure or error
         if failure is not None:
@@ -242,8 +245,8 @@ class Emitter:
                 )
             if isinstance(value, Reg) and slot.kind == "any":
                 return value.operand
-        if isinstance(value, int):
-            return tree.Imm(int(value))
+        if whole(value):
+            return tree.Imm(value.__index__())
         raise kernel_error(f"{opcode}: operand {slot.name} is {slot.kind}, not {value!r}")
 
     # --- immediates ---
@@ -254,7 +257,7 @@ class Emitter:
         if t.name == "pred":
             return self.constant(t, int(bool(value))).operand
         if whole(value):
-            return tree.Imm(_fit(t, value.__index__()))
+            return tree.Imm(fit(t, value.__index__()))
         raise kernel_error(f"{value!r} is not a value of type {t.name}")
 
     def _float(self, t: DType, value: Any) -> tree.Operand:
@@ -389,30 +392,3 @@ def _mismatch(opcode: str, slot: Slot, given: Reg) -> KernelError:
         f"{opcode}: operand {slot.name} is {wanted}, the register is {given.dtype.name}",
         f"{how}.to({str(wanted)!r}) for its value",
     )
-
-
-def encode_number(t: DType, value: Any) -> int:
-    """The bits of a number in a float format (in both lanes of a packed one); it must fit."""
-    number = float(value)
-    bits = _encoded(t.name, struct.pack("<d", number))
-    finite = number - number == 0
-    if finite and t.kind == "float" and (bits & ((1 << (t.bits - 1)) - 1)) > t.max_finite:
-        raise kernel_error(f"{value!r} does not fit {t.name}")
-    return bits
-
-
-@lru_cache(maxsize=4096)
-def _encoded(t: str, double: bytes) -> int:
-    """Keyed by the double's bytes: −0.0 and 0.0 are equal as numbers, NaNs never."""
-    (number,) = struct.unpack("<d", double)
-    return int(encode(t, [number] * 2 if DTYPES[t].kind == "packed" else number))
-
-
-def _fit(t: DType, value: int) -> int:
-    """An integer as an immediate of a type: negative ones of unsigned and bit types wrap."""
-    low, high = -(1 << (t.bits - 1)), (1 << (t.bits - (t.kind == "int"))) - 1
-    if not low <= value <= high:
-        raise kernel_error(
-            f"{value} does not fit {t.name}", f"it holds {low if t.kind == 'int' else 0} … {high}"
-        )
-    return value & high if value < 0 and t.kind != "int" else value

@@ -23,9 +23,10 @@ from .descriptors import check_start
 from .pointer import Pointer
 from .registers import Reg, foreign, whole
 from .source import kernel_error
-from .warp import FULL
+from .warp import FULL, check_pending
 
 TX = "mbarrier::complete_tx::bytes"
+COUNTS = 1 << 20  # what an mbarrier's fields hold
 
 
 class Hopper(Control):
@@ -37,6 +38,7 @@ class Hopper(Control):
         """A barrier at ``barrier`` (8 bytes of shared memory): its phases end after ``count``
         arrivals. Others see it after ``fence_mbarrier_init`` and a barrier of the CTA or cluster.
         """
+        _within("the arrivals of an mbarrier's phase", count, 1)
         self.emit("mbarrier.init.shared::cta.b64", barrier, count)
 
     def fence_mbarrier_init(self) -> None:
@@ -47,6 +49,8 @@ class Hopper(Control):
         """Arrive once; after ``bytes`` more are expected. ``rank``: at the same barrier of the
         cluster's CTA of that rank.
         """
+        if bytes is not None:
+            _within("the bytes that an mbarrier expects", bytes, 0)
         more = () if bytes is None else (bytes,)
         what = "arrive" if bytes is None else "arrive.expect_tx"
         if rank is None:
@@ -189,6 +193,7 @@ class Hopper(Control):
 
     def bulk_wait(self, pending: int = 0, *, read: bool = False) -> None:
         """Until at most ``pending`` groups are under way (``read``: still read shared memory)."""
+        check_pending(pending)
         self.emit(f"cp.async.bulk.wait_group{'.read' * read}", pending)
 
     def fence_async(self) -> None:
@@ -303,6 +308,12 @@ class Hopper(Control):
     def grid_launch(self) -> None:
         """The grid after this one may begin."""
         self.emit("griddepcontrol.launch_dependents")
+
+
+def _within(what: str, given: Any, least: int) -> None:
+    """That a number, where it is one, is what an mbarrier counts to."""
+    if whole(given) and not least <= given < COUNTS:
+        raise kernel_error(f"{what} are {least} to {COUNTS - 1}, not {given}")
 
 
 def _coordinates(given: Any) -> tuple[Any, ...]:

@@ -12,13 +12,15 @@ from functools import lru_cache
 
 from ..dtypes import DTYPES, DType, dtype
 from ..ptx.isa import OperandSpec, form
+from ..ptx.isa.spec import Allowed
 from .registers import accepts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slot:
     """One operand. ``accepted``: formats of registers it takes; ``count``: vector length or 0;
-    ``both``: a destination that is read too.
+    ``both``: a destination that is read too; ``allowed``: the immediates it may be, where not any,
+    for each of a vector.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Slot:
     second: bool
     both: bool
     accepted: frozenset[str]
+    allowed: tuple[Allowed, ...] = ()
 
     @classmethod
     def of(cls, spec: OperandSpec, relaxed: bool) -> Slot:
@@ -45,6 +48,7 @@ class Slot:
             spec.second,
             spec.both,
             frozenset(names),
+            spec.allowed,
         )
 
     def __str__(self) -> str:
@@ -56,19 +60,23 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Signature:
-    """A form's operands. ``least`` sources must be given; ``dests`` are the required ones."""
+    """A form's operands. ``least`` sources must be given; ``dests`` are the required ones;
+    ``limited`` are the sources that may not be any immediate, by their place.
+    """
 
     dests: tuple[Slot, ...]
     all_dests: tuple[Slot, ...]
     sources: tuple[Slot, ...]
     least: int
+    limited: tuple[int, ...]
 
     @classmethod
     def of(cls, specs: tuple[OperandSpec, ...], relaxed: bool) -> Signature:
         dests = tuple(Slot.of(s, relaxed) for s in specs if s.dest)
         sources = tuple(Slot.of(s, relaxed) for s in specs if not s.dest)
         required = tuple(s for s in dests if not s.optional)
-        return cls(required, dests, sources, sum(not s.optional for s in sources))
+        limited = tuple(i for i, s in enumerate(sources) if s.allowed)
+        return cls(required, dests, sources, sum(not s.optional for s in sources), limited)
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.sources)) or "nothing"

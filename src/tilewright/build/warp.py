@@ -13,7 +13,7 @@ from .convert import Conversions
 from .emitter import Into
 from .memory import Memory
 from .pointer import Pointer
-from .registers import Reg
+from .registers import Reg, whole
 from .source import kernel_error
 
 _SHUFFLES = {"idx": 31, "up": 0, "down": 31, "bfly": 31}
@@ -69,6 +69,7 @@ class Warp(Conversions, Memory):
 
     def cp_async_wait(self, pending: int = 0) -> None:
         """Wait until at most ``pending`` of this thread's newest groups are under way."""
+        check_pending(pending)
         self.emit("cp.async.wait_group", pending)
 
     # --- matrices ---
@@ -147,3 +148,9 @@ class Warp(Conversions, Memory):
     def activemask(self) -> Reg:
         """The lanes that are active now, as the bits of a u32."""
         return self.emit("activemask.b32", like="u32")
+
+
+def check_pending(pending: Any) -> None:
+    """That it is a number of groups, which is static."""
+    if not whole(pending) or pending < 0:
+        raise kernel_error(f"a wait is for a static number of groups, 0 or more, not {pending!r}")

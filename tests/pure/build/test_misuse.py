@@ -92,6 +92,11 @@ def test_an_array_is_not_a_number(use: Any) -> None:
         trace(lambda k, x: use(x), params=ARRAY, name="f")
 
 
+def test_a_number_beyond_all_floats_does_not_fit() -> None:
+    with pytest.raises(KernelError, match="an integer of 1329 bits does not fit f64"):
+        trace(lambda k: k.const("f64", 10**400), name="f")
+
+
 FOREIGN = {
     "a coordinate": lambda k, x, a, old: k.tensor_address(k.tid.x.to("u64"), (old.i,)),
     "an operand": lambda k, x, a, old: a + old.a,
@@ -192,3 +197,34 @@ def test_what_broke_a_kernel_is_told_each_time() -> None:
         trace(body)
     errors.append(caught.value)
     assert len({id(e) for e in errors}) == 3 and len({str(e) for e in errors}) == 1
+
+
+IMMEDIATES = {  # what an instruction takes, of the numbers below
+    "setmaxnreg": (lambda k, x, n: k.setmaxnreg(n, inc=True), (24, 32, 40, 256)),
+    "barrier": (lambda k, x, n: k.barrier(n), (0, 1, 2, 8, 15)),
+    "threads": (lambda k, x, n: k.barrier(0, n), (0, 32, 256, 1 << 20)),
+    "parity": (lambda k, x, n: k.mbarrier_wait(k.shared("b64"), n), (0, 1)),
+    "arrivals": (lambda k, x, n: k.mbarrier_init(k.shared("b64"), n), range(1, 1 << 20)),
+    "bytes": (lambda k, x, n: k.mbarrier_arrive(k.shared("b64"), bytes=n), range(1 << 20)),
+    "copied": (lambda k, x, n: k.bulk_store(x, k.shared("b8"), n), (0, 16, 32, 256)),
+    "copies": (lambda k, x, n: k.cp_async_wait(n), range(1 << 41)),
+    "bulk copies": (lambda k, x, n: k.bulk_wait(n), range(1 << 41)),
+    "products": (lambda k, x, n: k.wgmma_wait(n), range(1 << 41)),
+}
+NUMBERS = [-32, -8, -1, 0, 1, 2, 8, 15, 16, 24, 32, 33, 40, 41, 256, 264, 1 << 20, 1 << 40]
+
+
+@pytest.mark.parametrize("kind", [int, np.int64])
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("name", IMMEDIATES)
+def test_an_immediate_is_what_the_instruction_takes(name: str, number: int, kind: Any) -> None:
+    use, allowed = IMMEDIATES[name]
+
+    def body(k, x) -> None:
+        use(k, x, kind(number))
+
+    if number in allowed:
+        trace(body, params=ARRAY)
+        return
+    with pytest.raises(KernelError, match=f"not .*{number}|{number} does not fit"):
+        trace(body, params=ARRAY)
