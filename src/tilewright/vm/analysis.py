@@ -144,12 +144,13 @@ def communicates(ops: Sequence[Op]) -> bool:
     return False
 
 
-def products(ops: Sequence[Op]) -> tuple[dict[int, int], dict[int, int]]:
+def products(ops: Sequence[Op], text: bool) -> tuple[dict[int, int], dict[int, int]]:
     """The registers of asynchronous products, in sets that have none in common.
 
     (what each product uses, what each other operation meets), by the operation's number: a bit for
     each set of a product's sums, and one for each of what it multiplies. To write to either is to
-    meet it, to read the sums too; a ``mov`` may be the assembler's own, and meets nothing.
+    meet it, to read the sums too. In a ``text`` a ``mov`` meets nothing: it may be what a compiler
+    made of a variable that changes from turn to turn, and hands on what nobody touches yet.
     """
     found = [op for op in ops if op.form.mnemonic == "wgmma" and op.dests]
     sums, factors = Sets(), Sets()
@@ -163,7 +164,7 @@ def products(ops: Sequence[Op]) -> tuple[dict[int, int], dict[int, int]]:
         used[op.pc] = sums.bits(op.writes()) | factors.bits(op.reads()) << HALF
     met = {}
     for op in ops if found else ():
-        if op.form.mnemonic not in ("mov", "wgmma"):
+        if op.form.mnemonic not in (("mov", "wgmma") if text else ("wgmma",)):
             both = sums.bits(op.writes()) | sums.bits(op.reads())
             met[op.pc] = both | factors.bits(op.writes()) << HALF
     return used, met

@@ -132,7 +132,7 @@ class Kernel:
         """
         names = named(self.module, self.function)
         found = sorted((n, a) for n, a in self.addresses.items() if n in names)
-        source = self.module.source or print_module(self.module)
+        source = self.module.source or f"built\n{print_module(self.module)}"
         return hashlib.sha256(f"{self.function.name}\n{found}\n{source}".encode()).hexdigest()
 
     def outline(self, library: Library) -> Outline:

@@ -136,7 +136,7 @@ def build(module: tree.Module, function: tree.Function, addresses: dict[str, int
     if divergent:
         blocks, targets = cut(flat.ops, flat.labels, divergent=True)
     start = Warp.size + 4 * len(blocks)
-    used, met = products(flat.ops)
+    used, met = products(flat.ops, bool(module.source))
     slots, frame, full = places(flat.registers, exposed(blocks), start)
     return Program(
         name=function.name,
