@@ -15,7 +15,7 @@ from ..dtypes import DType
 from ..errors import KernelError
 from ..ptx import tree
 from .arithmetic import Arithmetic
-from .registers import Reg, known
+from .registers import Reg, known, whole
 from .source import kernel_error, place
 
 
@@ -40,6 +40,11 @@ class Control(Arithmetic):
         unroll. Leave the loop with ``k.break_()``, not with ``break``.
         """
         lo, hi = (0, lo) if hi is None else (lo, hi)
+        for value in (lo, hi, step):
+            if not isinstance(value, Reg) and not whole(value):
+                raise kernel_error(f"a loop counts by whole numbers or registers, not {value!r}")
+        if not isinstance(step, Reg) and step == 0:
+            raise kernel_error("a loop with step 0 has no end", "k.while_ turns until it is left")
         if unroll:
             return self._unrolled(lo, hi, step)
         return self._loop(lo, hi, step, self._loop_type(lo, hi, step, dtype), unroll)
@@ -66,7 +71,7 @@ class Control(Arithmetic):
                 raise kernel_error(
                     f"a loop of {t.name} has a bound of {reg.dtype.name}", f".to({t.name!r})"
                 )
-        if not isinstance(step, Reg) and (step == 0 or (step < 0 and t.kind == "uint")):
+        if not isinstance(step, Reg) and step < 0 and t.kind == "uint":
             raise kernel_error(
                 f"a loop of {t.name} with step {step}", "count down with a signed type"
             )

@@ -19,7 +19,7 @@ from ..ptx import tree
 from .immediates import check_immediates, encode_number, fit
 from .pointer import Pointer
 from .registers import CLASSES, Reg, Registers, Var, foreign, known, real, whole
-from .signature import Signature, Slot, lookup
+from .signature import Signature, Slot, lookup, mismatch
 from .source import kernel_error, place, user_frame
 
 _READY = (tree.Reg, tree.Imm, tree.FloatImm, tree.Symbol, tree.Vector, tree.Sink, tree.Address)
@@ -178,7 +178,7 @@ class Emitter:
         if slot.kind == "reg":
             if isinstance(value, Reg):
                 if value.dtype.name not in slot.accepted:
-                    raise _mismatch(opcode, slot, value)
+                    raise mismatch(opcode, slot, value)
                 return value.operand
             if isinstance(value, Pointer):
                 return self._source(opcode, slot, value.address())
@@ -205,7 +205,7 @@ class Emitter:
                     raise foreign(item)
                 items.append(item.operand)
             else:
-                raise _mismatch(opcode, slot, item)
+                raise mismatch(opcode, slot, item)
         return tree.Vector(tuple(items))
 
     def _address(self, opcode: str, slot: Slot, value: Any) -> tree.Operand:
@@ -339,7 +339,7 @@ class Emitter:
                 if reg.k is not self:
                     raise foreign(reg)
                 if reg.dtype.name not in slot.accepted:
-                    raise _mismatch(opcode, slot, reg)
+                    raise mismatch(opcode, slot, reg)
             made.append(regs if slot.count else target)
         return _dest_operands(slots, made), made[0] if len(made) == 1 else tuple(made)
 
@@ -381,14 +381,3 @@ def _moved_on(value: Any) -> bool:
     """Whether a value is (register, byte offset)."""
     pair = isinstance(value, tuple) and len(value) == 2
     return pair and isinstance(value[0], Reg) and whole(value[1])
-
-
-def _mismatch(opcode: str, slot: Slot, given: Reg) -> KernelError:
-    """The error of a register whose type an operand does not take."""
-    wanted = slot.dtype
-    same = wanted is not None and given.dtype.bits == wanted.bits
-    how = f".view({str(wanted)!r}) for its bits, " if same else ""
-    return kernel_error(
-        f"{opcode}: operand {slot.name} is {wanted}, the register is {given.dtype.name}",
-        f"{how}.to({str(wanted)!r}) for its value",
-    )

@@ -23,6 +23,25 @@ if TYPE_CHECKING:
 
 _BY_SIZE = ((16, "b16", "%rs"), (32, "b32", "%r"), (64, "b64", "%rd"), (128, "b128", "%rq"))
 _INTEGER = frozenset(("int", "uint", "bits"))
+_UFUNCS = {  # NumPy's operators: a register's methods, on the left and on the right
+    "add": ("__add__", "__radd__"),
+    "subtract": ("__sub__", "__rsub__"),
+    "multiply": ("__mul__", "__rmul__"),
+    "divide": ("__truediv__", "__rtruediv__"),
+    "floor_divide": ("__floordiv__", "__rfloordiv__"),
+    "remainder": ("__mod__", "__rmod__"),
+    "left_shift": ("__lshift__", "__rlshift__"),
+    "right_shift": ("__rshift__", "__rrshift__"),
+    "bitwise_and": ("__and__", "__rand__"),
+    "bitwise_or": ("__or__", "__ror__"),
+    "bitwise_xor": ("__xor__", "__rxor__"),
+    "less": ("__lt__", "__gt__"),
+    "less_equal": ("__le__", "__ge__"),
+    "greater": ("__gt__", "__lt__"),
+    "greater_equal": ("__ge__", "__le__"),
+    "equal": ("__eq__", "__eq__"),
+    "not_equal": ("__ne__", "__ne__"),
+}
 
 
 def register_class(t: DType) -> tuple[str, str]:
@@ -100,7 +119,6 @@ class Reg:
     """
 
     __slots__ = ("dtype", "k", "operand")
-    __array_ufunc__ = None  # numpy leaves operators to the register
 
     def __init__(self, k: Builder, dtype: DType, operand: tree.Reg) -> None:
         self.k = k
@@ -232,7 +250,23 @@ class Reg:
         raise kernel_error(f"{self!r} can't be iterated over", "split a packed one with k.unpack")
 
     __int__ = __index__
-    __float__ = __index__
+
+    def __float__(self) -> NoReturn:
+        raise self._no_function("Python's float and math")
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """NumPy leaves operators to the register; its functions there are none of."""
+        names = _UFUNCS.get(ufunc.__name__)
+        if names is None or method != "__call__" or options:
+            raise self._no_function(f"numpy.{ufunc.__name__}")
+        a, b = inputs
+        return getattr(a, names[0])(b) if isinstance(a, Reg) else getattr(b, names[1])(a)
+
+    def _no_function(self, what: str) -> KernelError:
+        return kernel_error(
+            f"{self!r} has no value while the kernel is traced, which {what} would need",
+            "name the instruction: k.ptx.sqrt.rn.f32(x), k.ptx.ex2.approx.f32(x); .to converts",
+        )
 
 
 class Var(Reg):
@@ -315,8 +349,10 @@ class Registers:
         return f"Registers({self.dtype.name}, {len(self)})"
 
     def _at(self, index: int, end: int) -> int:
-        if isinstance(index, Reg):
-            raise kernel_error("registers have no addresses: their index must be static", "unroll")
+        if not whole(index):
+            raise kernel_error(
+                f"registers have no addresses: their index is static, not {index!r}", "unroll"
+            )
         if not 0 <= index < end:
             raise kernel_error(f"register {index} of an array of {len(self)}")
         return self.offset + index

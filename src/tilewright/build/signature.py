@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ..dtypes import DTYPES, DType, dtype
+from ..errors import KernelError
 from ..ptx.isa import OperandSpec, form
 from ..ptx.isa.spec import Allowed
-from .registers import accepts
+from .registers import Reg, accepts
+from .source import kernel_error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,3 +90,37 @@ def lookup(opcode: str) -> tuple[Signature, ...]:
     found = form(opcode)
     relaxed = "relaxed" in found.effects  # registers may be larger than the type
     return tuple(Signature.of(specs, relaxed) for specs in found.signatures)
+
+
+def mismatch(opcode: str, slot: Slot, given: Reg) -> KernelError:
+    """The error of a register whose type an operand does not take."""
+    wanted = slot.dtype
+    return kernel_error(
+        f"{opcode}: operand {slot.name} is {wanted}, the register is {given.dtype.name}",
+        _as(wanted, given.dtype) if wanted is not None else "",
+    )
+
+
+def _as(wanted: DType, given: DType) -> str:
+    """How a register of one type becomes one of another; empty where nothing short does it."""
+    name, number = wanted.name, given.name == "pred" or given.kind in ("int", "uint", "float")
+    if wanted.bits == given.bits:
+        ways = [f".view({name!r}) for its bits"]
+    elif wanted.bits == 2 * given.bits and wanted.kind in ("bits", "packed"):
+        ways = [f"k.pack({name!r}, low, high) joins two of them"]
+    else:
+        ways = [] if number else [f".view('u{given.bits}') says what the bits are"]
+    if number and _converts(wanted, given):
+        ways.append(f".to({name!r}) for its value")
+    if not ways and given.kind in ("int", "uint") and given.bits >= 8:
+        ways.append(f".to('u{wanted.bits}') for its value")
+    return ", ".join(ways)
+
+
+def _converts(wanted: DType, given: DType) -> bool:
+    """Whether ``.to`` has the one from the other."""
+    if wanted.name == "bf16":
+        return given.name in ("f32", "f16")
+    small = min(wanted.bits, given.bits) < 8 and "pred" not in (wanted.name, given.name)
+    floats = all(t.kind != "float" or t.bits >= 16 for t in (wanted, given))
+    return wanted.kind in ("int", "uint", "float", "pred") and floats and not small

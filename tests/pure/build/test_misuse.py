@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import operator
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,6 +67,12 @@ def test_an_offset_of_an_address_is_whole(offset: Any) -> None:
 
     with pytest.raises(KernelError, match="is an address, not"):
         trace(body, params=ARRAY)
+
+
+@pytest.mark.parametrize("index", [1.5, "1", None])
+def test_an_index_of_an_array_of_registers_is_whole(index: Any) -> None:
+    with pytest.raises(KernelError, match="their index is static, not"):
+        trace(lambda k: k.array("f32", 4)[index], name="f")
 
 
 def test_numpy_whole_numbers_are_indices() -> None:
@@ -228,3 +237,59 @@ def test_an_immediate_is_what_the_instruction_takes(name: str, number: int, kind
         return
     with pytest.raises(KernelError, match=f"not .*{number}|{number} does not fit"):
         trace(body, params=ARRAY)
+
+
+OPERANDS = "add.u32 add.s64 add.rn.f32 add.rn.f64 add.rn.f16 and.b16 and.b32 and.b64 fma.rn.f16x2"
+GIVEN = "u8 s16 u32 s64 f16 bf16 f32 f64 b8 b16 b32 b64 f16x2 e4m3".split()
+
+
+@pytest.mark.parametrize("opcode", [*OPERANDS.split(), "add.bf16x2", "fma.rn.bf16"])
+@pytest.mark.parametrize("given", GIVEN)
+def test_what_the_hint_for_a_type_says_can_be_done(opcode: str, given: str) -> None:
+    def body(k):
+        x = k.var(given)
+        try:
+            k.emit(opcode, *[x] * (3 if "fma" in opcode else 2))
+        except KernelError as error:
+            for method, t in re.findall(r"\.(view|to|pack)\('(\w+)'", error.hint):
+                made = k.pack(t, x, x) if method == "pack" else getattr(x, method)(t)
+                assert made.dtype.name == t
+            assert error.hint or given[0] not in "us" or "x2" in opcode
+
+    trace(body)
+
+
+def test_a_half_is_packed_into_a_word() -> None:
+    with pytest.raises(KernelError, match=r"hint: k\.pack\('b32', low, high\) joins two"):
+        trace(lambda k: k.stmatrix(k.shared("f16", 64), [k.const("f16", 1.0)]), name="f")
+
+
+@pytest.mark.parametrize("f", [math.sqrt, float, np.float32, np.exp, np.sqrt, np.add.reduce])
+def test_a_function_of_a_number_is_none_of_a_register(f: Any) -> None:
+    with pytest.raises(KernelError, match=r"has no value(.|\n)*name the instruction: k\.ptx"):
+        trace(lambda k: f(k.var("f32")), name="f")
+
+
+BINARY = "add sub mul truediv floordiv mod lshift rshift and_ or_ xor lt le gt ge eq ne".split()
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_operators_with_numpy_numbers(name: str) -> None:
+    f, t = getattr(operator, name), "f32" if name == "truediv" else "u32"
+    number = {"f32": np.float64, "u32": np.int64}[t](3)
+    assert lines(lambda k, a: f(a, number), t) == lines(lambda k, a: f(a, number.item()), t)
+    if "shift" not in name:
+        assert lines(lambda k, a: f(number, a), t) == lines(lambda k, a: f(number.item(), a), t)
+
+
+@pytest.mark.parametrize("bounds", [(2.5,), ("4",), (None, 4), (0, 4, 0.5), (0, np.arange(3))])
+@pytest.mark.parametrize("unroll", [None, True])
+def test_a_loop_counts_by_whole_numbers(bounds: Any, unroll: Any) -> None:
+    with pytest.raises(KernelError, match="a loop counts by whole numbers or registers, not"):
+        trace(lambda k: list(k.range(*bounds, unroll=unroll)), name="f")
+
+
+@pytest.mark.parametrize("unroll", [None, True])
+def test_a_step_of_0_has_no_end(unroll: Any) -> None:
+    with pytest.raises(KernelError, match="a loop with step 0 has no end"):
+        trace(lambda k: list(k.range(0, 4, 0, unroll=unroll)), name="f")
