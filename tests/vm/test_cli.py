@@ -164,3 +164,41 @@ def test_the_module_is_the_command() -> None:
 def test_a_closed_pipe_is_no_error() -> None:
     ran = shell("tilewright ptx 64 64 64 --device vm | head -1")
     assert ran.stdout.startswith(".version") and not ran.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "8 8 8 --alpha 1e6",  # beyond f16
+        "64 64 64 --a bf16 --alpha 1e38",
+        "1 8 140000 --a u8",  # beyond s32: modulo 2^32
+        "8 8 8 --a tf32 --b tf32",
+    ],
+)
+def test_what_overflows_is_right(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = said(capsys, "gemm", *words.split(), "--device", "vm", "--repeat", "1")
+    assert code == 0 and "result    right" in out
+
+
+def test_infinity_is_no_excuse() -> None:
+    a, rng = np.ones((4, 4), np.float16), np.random.default_rng(0)
+    d = np.full((4, 4), np.inf, np.float16)
+    assert not verdict(Case(a, a, d), "f16", rng).right
+    assert verdict(Case(a, a, d, alpha=1e5), "f16", rng).right
+    assert not verdict(Case(a, a, -d, alpha=1e5), "f16", rng).right
+
+
+@pytest.mark.parametrize(
+    "words", ["gemm 8 8 8 --seed -1", "gemm 8 8 8 --repeat x", "tune --budget x"]
+)
+def test_numbers_that_are_none(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(words.split())
+    assert ", not '" in capsys.readouterr().err
+
+
+def test_a_terminal_that_knows_no_greek() -> None:
+    words = [sys.executable, "-m", "tilewright", "gemm", "8", "8", "8", *TINY]
+    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    ended = subprocess.run(words, env=env, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0 and "8?8?8" in ended.stdout

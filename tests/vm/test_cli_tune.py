@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -94,3 +95,32 @@ def test_misuse_is_one_message(
 def test_there_must_be_a_place(capsys: Any) -> None:
     assert main(["tune", "64", "64", "64"]) == 2
     assert "TILEWRIGHT_TUNED is off" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "data", "said"),
+    [
+        ("--shapes", b'8 8 8 "abc', ":1: No closing quotation"),
+        ("--shapes", b"\xff\xfe", "is no text in UTF-8"),
+        ("--import", b"\xff\xfe", "is no text in UTF-8"),
+        ("--import", b"[" * 100_000, "holds no results of tuning"),
+    ],
+)
+def test_files_that_are_none(
+    option: str, data: bytes, said: str, capsys: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "given"
+    file.write_bytes(data)
+    assert main(["tune", "--results", str(tmp_path / "tuned"), option, str(file)]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_what_could_not_be_kept_is_an_error(capsys: Any, tmp_path: Path) -> None:
+    test_it_measures_keeps_and_tells(capsys, tmp_path)
+    file = str(tmp_path / "file.json")
+    assert main(["tune", "--results", str(tmp_path / "tuned"), "--export", file]) == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        assert main(["tune", "--results", "/dev/null", "--import", file]) == 2
+    told = capsys.readouterr()
+    assert "can't be kept" in told.err and "kept in" not in told.out

@@ -336,3 +336,29 @@ def test_cuda_without_a_gpu_says_why() -> None:
     for name in ("cuda", "cuda:0"):
         with pytest.raises(DeviceError, match=r"no GPU can be used: .*\n.*device='vm'"):
             product(numbers(M, K), numbers(K, N), device=name)
+
+
+@pytest.mark.parametrize("layout", ["tt", "tn", "nt", "nn"])
+@pytest.mark.parametrize(("m", "n", "k"), [(4, 5, 0), (0, 5, 6), (4, 0, 6), (0, 0, 0)])
+def test_a_plan_of_nothing_runs(layout: str, m: int, n: int, k: int) -> None:
+    p = tilewright.plan(m, n, k, layout=layout, device="vm")
+    a, b = (
+        np.ones(shape, np.float16, order="C" if letter == "t" else "F")
+        for shape, letter in zip(((m, k), (k, n)), layout, strict=True)
+    )
+    d = p.run(a, b)
+    assert d.shape == (m, n) and not d.any()
+
+
+def test_a_plan_says_what_differs() -> None:
+    a, wide = np.ones((8, 8), np.float16), np.ones((8, 9), np.float16)
+    with pytest.raises(ProblemError, match="align_d 16 and 2"):
+        tilewright.plan(8, 8, 8, device="vm").run(a, a, out=wide[:, :8])
+
+
+@pytest.mark.parametrize(
+    "words", [{"dtype": "tf32", "precision": "tf32x3"}, {"dtype": "tf32,f16"}], ids=str
+)
+def test_tf32_is_that_of_both(words: dict[str, str]) -> None:
+    with pytest.raises(DtypeError, match="tf32"):
+        tilewright.plan(4, 4, 4, device="vm", **words)

@@ -8,6 +8,7 @@ at once with 130.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import warnings
@@ -46,6 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if gemm is None and (arguments or sys.argv[1:])[:1] not in (["doctor"], ["--version"]):
         show.error(f"tilewright can't start: {_BROKEN}", "`tilewright doctor` says what is missing")
         return MISUSED
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # µ and × where the terminal has none
+            stream.reconfigure(errors="replace")
     given = parser().parse_args(arguments)
     try:
         with warnings.catch_warnings():

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+import os
 from typing import Any
 
 from .. import gemm
 from ..run import built
-from . import show
+from . import output, show
 from .options import add_config, add_problem, add_sizes, plan_of
 
 
@@ -25,7 +25,7 @@ def add(commands: Any) -> None:
     add_config(command)
     command.add_argument("--c", action="store_true", help="for calls with a C and a beta")
     command.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="FILE",
+        "-o", "--output", required=True, metavar="FILE",
         help="the file; kernels are added to those it has",
     )  # fmt: skip
     command.set_defaults(run=run)
@@ -35,12 +35,16 @@ def run(given: argparse.Namespace) -> int:
     """Build what the file lacks."""
     plan = plan_of(given, given.sizes, with_c=given.c)
     arch = plan.device.target.target.name
-    kernels = built.read(given.output) if given.output.exists() else {}
+    output.check(given.output)
     show.row("problem", f"{plan.problem}, configuration {plan.config}, for {arch}")
+    new: built.Kernels = {}
     for kernel in gemm.kernels(plan.problem, plan.config, plan.device.target):
-        made = kernels[arch, str(kernel)] = built.build(kernel, arch)
+        made = new[arch, str(kernel)] = built.build(kernel, arch)
         code = f"{len(made.cubin.code) / 1024:.1f} KB, {made.cubin.registers} registers a thread"
         show.row("kernel", f"{made.entry}: {code}")
-    built.save(given.output, kernels)
-    show.row("file", f"{given.output}: {len(kernels)} kernel{'s' * (len(kernels) != 1)}")
+    with output.alone(given.output):
+        kernels = built.read(given.output) if os.path.exists(given.output) else {}
+        output.write(given.output, built.pack(kernels | new))
+    count = len(kernels | new)
+    show.row("file", f"{given.output}: {count} kernel{'s' * (count != 1)}")
     return 0

@@ -4,7 +4,8 @@ The bound is what f32 sums of random numbers may lose, or f64's. FMAs add K one 
 instruction too), other matrix instructions in steps of 16; each may lose two units in the last
 place of a partial sum (of 8-bit floats it keeps 13 bits behind the point, not 23); a sum of
 products that are random in sign stays within six standard deviations, σ² = Σ a² b². To that comes
-the rounding of D, and of inputs to tf32. A single product that is missing shows.
+the rounding of D, and of inputs to tf32. Sums of integers are exact, modulo 2³²; what is beyond D's
+type, or f32's in which it is made, is infinite. A missing product shows where there are few.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from .. import dtypes
@@ -67,7 +69,8 @@ def verdict(case: Case, dtype: str, rng: np.random.Generator) -> Verdict:
         return Verdict(0.0, 0.0, 0.0, (0, 0), "nothing: D is empty")
     exact, allowed = _reference(case, dtype, rows, columns)
     got = case.d[np.ix_(rows, columns)].astype(np.float64)
-    error = np.where(got == exact, 0.0, np.abs(got - exact))  # inf equals inf
+    same = (got == exact) | _overflows(got, exact, allowed, dtypes.dtype(dtype))
+    error = np.where(same, 0.0, np.abs(got - exact))
     error = np.where(np.isnan(error), np.inf, error)
     share = error / allowed
     i, j = np.unravel_index(np.argmax(share), share.shape)
@@ -80,6 +83,14 @@ def verdict(case: Case, dtype: str, rng: np.random.Generator) -> Verdict:
 
 def _some(size: int, most: int, rng: np.random.Generator) -> np.ndarray[Any, Any]:
     return np.sort(rng.choice(size, min(size, most), replace=False))
+
+
+def _overflows(got: Any, exact: Any, allowed: Any, t: dtypes.DType) -> Any:
+    """Where D is infinite, and its number may be beyond the largest of the type."""
+    if t.kind == "int":
+        return np.zeros(got.shape, bool)
+    largest = float(ml_dtypes.finfo(t.numpy).max)
+    return np.isinf(got) & (np.sign(got) == np.sign(exact)) & (np.abs(exact) + allowed > largest)
 
 
 def _reference(case: Case, dtype: str, rows: Any, columns: Any) -> tuple[Any, Any]:
@@ -98,7 +109,8 @@ def _reference(case: Case, dtype: str, rows: Any, columns: Any) -> tuple[Any, An
         allowed += min(unit, _UNIT) * np.abs(more)
         exact = exact + more
     t = dtypes.dtype(dtype)
-    if t.kind == "int":  # exact
-        return exact, np.full_like(exact, 0.5)
+    if t.kind == "int":
+        half = 2.0 ** (t.bits - 1)
+        return (exact + half) % (2 * half) - half, np.full_like(exact, 0.5)
     unit, least = 2.0 ** -(t.mantissa + 1), 2.0 ** (t.least - t.mantissa)
     return exact, allowed + unit * np.abs(exact) + least

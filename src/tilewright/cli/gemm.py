@@ -18,7 +18,7 @@ from ..run import CudaDevice, Plan, VmDevice
 from . import show
 from .check import Case, verdict
 from .numbers import normal
-from .options import add_config, add_problem, add_sizes, plan_of
+from .options import add_config, add_problem, add_sizes, plan_of, whole
 
 
 def add(commands: Any) -> None:
@@ -33,16 +33,9 @@ def add(commands: Any) -> None:
     add_config(command)
     command.add_argument("--alpha", type=_finite, default=1.0)
     command.add_argument("--beta", type=_finite, default=0.0, help="not 0: there is a C")
-    command.add_argument("--seed", type=int, default=0, help="of the random numbers (default: 0)")
-    command.add_argument("--repeat", type=_positive, default=3, help="runs to time (default: 3)")
+    command.add_argument("--seed", type=whole(0), default=0, help="of the random numbers (0)")
+    command.add_argument("--repeat", type=whole(1), default=3, help="runs to time (default: 3)")
     command.set_defaults(run=run)
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("at least 1")
-    return value
 
 
 def _finite(text: str) -> float:

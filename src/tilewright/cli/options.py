@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 from ..gemm.problem import TYPES
 from ..run import Plan, plan
 from ..run.plan import LAYOUTS
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """The type of an option that is a whole number, so much at least."""
+
+    def parsed(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least:
+            raise argparse.ArgumentTypeError(f"a whole number from {least} on, not {text!r}")
+        return value
+
+    return parsed
 
 
 def add_sizes(to: argparse.ArgumentParser) -> None:
@@ -48,6 +64,6 @@ def plan_of(
     """The plan that the options ask for, and ``more`` of what ``plan`` takes."""
     if "config" in given:
         more["config"] = given.config
-    types = given.a if given.b is None else f"{given.a},{given.b}"
+    types = given.a if given.b in (None, given.a) else f"{given.a},{given.b}"
     wanted: dict[str, Any] = {"dtype": types, "layout": given.layout, "out_dtype": given.d}
     return plan(*sizes, **wanted, c=with_c, device=given.device, **more)

@@ -10,6 +10,11 @@ from pathlib import Path
 
 from ..errors import TilewrightError
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 
 def write(name: str, data: str | bytes) -> None:
     """Write a file in one step, so that nobody sees half of it; ``-`` is standard output for text.
@@ -22,6 +27,21 @@ def write(name: str, data: str | bytes) -> None:
         return
     with _named(name):
         _replace(_place(name), data.encode() if isinstance(data, str) else data)
+
+
+@contextmanager
+def alone(name: str) -> Iterator[None]:
+    """Commands that change a file one after another: who comes second waits. Its folder is locked,
+    where the system can do that.
+    """
+    with _named(name):
+        folder = os.open(_place(name).parent, os.O_RDONLY)
+    try:
+        if fcntl is not None:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def check(name: str) -> None:

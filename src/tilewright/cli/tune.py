@@ -55,9 +55,12 @@ def _add_more(to: argparse.ArgumentParser) -> None:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError("more than 0")
+        raise argparse.ArgumentTypeError(f"a number of seconds above 0, not {text!r}")
     return value
 
 
@@ -92,10 +95,19 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _import(name: str, results: Results) -> int:
-    found = from_json(Path(name).read_text(encoding="utf-8"), name)
-    results.put(*found)
+    found = from_json(_text(name), name)
+    if not results.put(*found):
+        return 2
     show.row(name, f"{len(found)} results, kept in {results.path}")
     return 0
+
+
+def _text(name: str) -> str:
+    """A file's text; ``-`` is standard input. Raises ProblemError where it is none."""
+    try:
+        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ProblemError(f"{name} is no text in UTF-8: {error}") from None
 
 
 def cases(given: argparse.Namespace) -> Iterator[argparse.Namespace]:
@@ -108,13 +120,19 @@ def cases(given: argparse.Namespace) -> Iterator[argparse.Namespace]:
         yield given
         return
     file = given.shapes
-    text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-    for number, line in enumerate(text.splitlines(), 1):
-        if words := shlex.split(line, comments=True):
+    for number, line in enumerate(_text(file).splitlines(), 1):
+        if words := _words(line, f"{file}:{number}"):
             parser = argparse.ArgumentParser(f"{file}:{number}", add_help=False)
             add_sizes(parser)
             _add_more(parser)
             yield parser.parse_args(words, argparse.Namespace(**vars(given) | {"sizes": None}))
+
+
+def _words(line: str, where: str) -> list[str]:
+    try:
+        return shlex.split(line, comments=True)
+    except ValueError as error:
+        raise ProblemError(f"{where}: {error}") from None
 
 
 def measure(bench: Bench, given: argparse.Namespace, results: Results) -> str:

@@ -6,7 +6,8 @@ driver's linker stands in. Both make code for linking, in which ``setmaxnreg`` i
 and what relied on it spills (there is no option against that), and dynamic shared memory begins
 right behind other shared memory, whatever its alignment. PTX that has either is assembled as a
 whole program: by the program ``ptxas`` (120 to 400 ms for a GEMM), else by the driver, which does
-so when it loads PTX text and keeps the result in a cache of its own, but reports only once.
+so when it loads PTX text and keeps the result in a cache of its own, but reports only once. Where
+there is neither nvJitLink nor a driver, ``ptxas`` makes the rest, too.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def compile(
     text = text.rstrip("\0")
     arch = arch or target_of(text)
     options = Options(contract, lineinfo, max_registers, file)
-    first, second = (with_ptxas, on_load) if _is_whole(text) else (with_nvjitlink, with_driver)
+    linkers = with_nvjitlink, with_driver, with_ptxas
+    first, *others = (with_ptxas, on_load) if _is_whole(text) else linkers
     unsuited: MissingPackage | DeviceError
     try:
         return first(text, arch, options)
@@ -66,12 +68,16 @@ def compile(
         if not _others_may(error):
             raise
         unsuited = error
-    try:
-        return second(text, arch, options)
-    except (MissingPackage, DeviceError) as error:
-        if isinstance(error, CudaError) and (error.place or isinstance(unsuited, MissingPackage)):
-            raise
-        raise unsuited from error
+    last: Exception | None = None
+    for other in others:
+        try:
+            return other(text, arch, options)
+        except (MissingPackage, DeviceError) as error:
+            missing = isinstance(unsuited, MissingPackage)
+            if isinstance(error, CudaError) and (error.place or missing):
+                raise
+            last = error
+    raise unsuited from last
 
 
 def target_of(ptx: str) -> str:
@@ -102,6 +108,10 @@ def compiler(ptx: str = "") -> str:
     try:
         return _driver(whole)
     except (MissingPackage, DeviceError):
+        pass
+    try:
+        return str(ptxas.find(None))
+    except MissingPackage:
         return ""
 
 

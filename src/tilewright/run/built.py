@@ -61,13 +61,13 @@ _MAGIC = b"tilewright kernels 1\n"
 _loaded: Kernels = {}
 
 
-def save(path: str | os.PathLike[str], kernels: Kernels) -> None:
-    """Write kernels to a file, which ``load`` takes."""
+def pack(kernels: Kernels) -> bytes:
+    """The file that ``load`` takes."""
     packed = [built.pack() for built in kernels.values()]
     entries = [[*name, len(data)] for name, data in zip(kernels, packed, strict=True)]
     head = json.dumps({"version": __version__, "kernels": entries}).encode() + b"\n"
     body = head + b"".join(packed)
-    Path(path).write_bytes(_MAGIC + hashlib.sha256(body).digest() + body)
+    return _MAGIC + hashlib.sha256(body).digest() + body
 
 
 def read(path: str | os.PathLike[str]) -> Kernels:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from .. import cuda, gemm
 from ..gemm.estimate import terms
+from ..target import Target
 from .device import CudaDevice
 
 if TYPE_CHECKING:
@@ -52,9 +53,10 @@ def _kernel(plan: Plan) -> Lines:
     config, traced = plan.config, plan.traced
     bm, bn, bk = config.tile
     shared = traced.dynamic_shared + traced.static_shared
+    later = "" if Target.parse(traced.target).suffix else " and later"
     of_d = "Dᵀ" if isinstance(config, gemm.TmaConfig) and config.swap else "D"
     return [
-        ("kernel", f"{traced.name}, PTX for {traced.target} and later"),
+        ("kernel", f"{traced.name}, PTX for {traced.target}{later}"),
         ("config", f"{config}"),
         ("", f"CTA tile {bm}×{bn} of {of_d}, {bk} of K at a time, in {config.stages} stages"),
         *(("", text) for text in _threads(plan)),

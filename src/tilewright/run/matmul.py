@@ -7,6 +7,7 @@ strides and types is found once (``route``); a call looks it up, packs its addre
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from .. import gemm
@@ -95,7 +96,8 @@ def call(
     """
     way, views, scales, d = prepare(a, b, c, alpha, beta, out, out_dtype, where, config, how)
     if problem is not None and way.problem != problem:
-        raise ProblemError(f"the plan is for {problem}, these arrays make it {way.problem}")
+        said = f"the plan is for {problem}, these arrays make it {way.problem}"
+        raise ProblemError(said, hint=f"planned and now: {_differences(problem, way.problem)}")
     if 0 in views[3].shape:
         return d, None
     if way.uploaded:
@@ -105,6 +107,11 @@ def call(
         return d, None
     _run_in_place(way, views, *scales, stream_for(way.device, a, b, c, out))
     return d, ready_for(way, a, b, c, out)
+
+
+def _differences(one: gemm.Problem, other: gemm.Problem) -> str:
+    pairs = ((f.name, getattr(one, f.name), getattr(other, f.name)) for f in fields(one))
+    return ", ".join(f"{name} {x!r} and {y!r}" for name, x, y in pairs if x != y)
 
 
 def prepare(

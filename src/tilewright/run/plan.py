@@ -140,13 +140,17 @@ def plan(
     """
     sizes = [int(size) for size in what if isinstance(size, Integral)]
     if (len(sizes), len(what)) == (3, 3):
-        if isinstance(dtype, str) and dtype == "tf32":
+        if isinstance(dtype, str) and "tf32" in (named := [x.strip() for x in dtype.split(",")]):
+            if {*named} != {"tf32"} or precision not in ("ieee", "tf32"):
+                said = f"dtype is {dtype!r} and precision {precision!r}"
+                raise DtypeError(said, hint="tf32 is that of both, f32 with precision='tf32'")
             dtype, precision = "f32", "tf32"
         asked = _of_sizes(sizes, dtype, layout, bool(c), out_dtype, batch)
         asked = asked._replace(precision=precision, fast=bool(fast_accum))
         on = named_device(device)
     elif (len(sizes), len(what)) == (0, 2):
-        views = [None if x is None else arrays.view(x) for x in (*what, c, out)]
+        others = [None if x is None else arrays.view(x) for x in (c, out)]
+        views = [*map(arrays.view, what), *others]
         on = runs_on(place(*views), device)
         asked = ask(*views, out_dtype, c is not None, precision, fast_accum)
     else:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, astuple, dataclass, fields
 from typing import Any, NamedTuple
 
 from .. import gemm, target
@@ -22,6 +22,8 @@ from .device import store
 _FORMAT = "tilewright tuning results"
 _VERSION = 1
 _NUMBERS = ("us", "margin", "heuristic_us")
+_LONGEST, _MOST_SMS = 1e12, 1 << 20  # what a result may say
+_DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 
 
 class Key(NamedTuple):
@@ -71,8 +73,14 @@ class Result:
             if not isinstance(given[f.name], kinds):
                 raise ResultError(f"a result's {f.name} is no {f.type}: {given[f.name]!r}")
         made = cls(**given)
-        if not all(math.isfinite(getattr(made, x)) and getattr(made, x) >= 0 for x in _NUMBERS):
+        if not all(0 <= getattr(made, x) <= _LONGEST for x in _NUMBERS):  # NaN is neither
             raise ResultError(f"a result's times are {[getattr(made, x) for x in _NUMBERS]}")
+        if not 0 < made.sms <= _MOST_SMS:
+            raise ResultError(f"a result's device has {made.sms} SMs")
+        if not _DATE.fullmatch(made.date):
+            raise ResultError(f"a result's date is {made.date!r}, not as 2025-06-30T12:00:00")
+        if not all(x.isprintable() for x in astuple(made) if isinstance(x, str)):
+            raise ResultError(f"a result's text has what can't be printed: {given!r}")
         return made
 
     @property
@@ -110,8 +118,8 @@ def from_json(text: str, name: str) -> tuple[Result, ...]:
     """The inverse; ``name`` is the file's. Raises ResultError."""
     try:
         given = json.loads(text)
-        head, results = (given["format"], given["version"]), given["results"]
-    except (ValueError, KeyError, TypeError) as error:
+        head, results = (given["format"], given["version"]), list(given["results"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ResultError(f"{name} holds no results of tuning: {error!r}") from None
     if head != (_FORMAT, _VERSION):
         raise ResultError(f"{name} is {head[0]!r}, version {head[1]}, not {_FORMAT!r}, {_VERSION}")

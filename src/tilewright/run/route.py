@@ -90,7 +90,8 @@ class Route:
         asked, d = self.asked, self._d
         found = {"d": placed(d) or compact(d.shape, d.itemsize)}
         for name, s in (("a", asked.a), ("b", asked.b)):
-            found[name] = placed(s) or compact(s.shape, s.itemsize)
+            lies = placed(s) if 0 not in s.shape else None  # what is empty lies as it likes
+            found[name] = lies or compact(s.shape, s.itemsize)
         if asked.c is not None and asked.reads_c:
             rows = found["d"].rows
             other = compact(asked.c.shape, asked.c.itemsize, rows)

@@ -92,14 +92,17 @@ class Results:
         """All of them, those that no longer hold too."""
         return iter([r for found in self._all().values() for r in found])
 
-    def put(self, *results: Result) -> None:
-        """Keep results; of those for one kernel and problem the newest stays."""
-        self._write(results)
+    def put(self, *results: Result) -> bool:
+        """Keep results; of those for one kernel and problem the newest stays. Whether they are in
+        the database: a warning says why not.
+        """
+        kept = self._write(results)
         with self._lock:
             for r in results:
                 known = self._all()
                 others = [x for x in known.get(r.key, ()) if x.kernel != r.kernel]
                 known[r.key] = (r, *others)
+        return kept
 
     # --- reading
 
@@ -131,10 +134,10 @@ class Results:
 
     # --- writing
 
-    def _write(self, results: Iterable[Result]) -> None:
+    def _write(self, results: Iterable[Result]) -> bool:
         if self.path is None:
             _warn("no place to keep results of tuning: TILEWRIGHT_TUNED names a file")
-            return
+            return False
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if _is_damaged(self.path):
@@ -147,6 +150,8 @@ class Results:
                 database.execute("COMMIT")
         except (OSError, sqlite3.Error, _Foreign) as error:
             _warn(f"results of tuning can't be kept in {self.path}: {error}")
+            return False
+        return True
 
 
 def _warn(text: str) -> None:

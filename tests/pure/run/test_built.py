@@ -79,7 +79,7 @@ def test_a_file_of_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         ("sm_90a", str(step.kernel)): Built(f"k{i}", i, cuda.Cubin(b"\x7fELF" * i, "sm_90a"))
         for i, step in enumerate(steps(PROBLEM, CONFIGS[1]))
     }
-    built.save(tmp_path / "k", kernels)
+    (tmp_path / "k").write_bytes(built.pack(kernels))
     assert built.read(tmp_path / "k") == kernels
     monkeypatch.setattr(built, "_loaded", {})
     wanted = steps(PROBLEM.sized(64, 64, 64), CONFIGS[1])[1].kernel
@@ -91,7 +91,7 @@ def test_a_file_of_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_files_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "k"
-    built.save(path, {("sm_90a", "x"): Built("k", 1, cuda.Cubin(b"\x7fELF", "sm_90a"))})
+    path.write_bytes(built.pack({("sm_90a", "x"): Built("k", 1, cuda.Cubin(b"\x7fELF", "sm_90a"))}))
     data = path.read_bytes()
     for bad in (b"", b"text", data[:-1], data[:-1] + b"G", data.replace(b"sm_90a", b"sm_90b", 1)):
         path.write_bytes(bad)

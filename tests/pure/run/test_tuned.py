@@ -159,7 +159,7 @@ def test_a_place_that_is_none(tmp_path: Path) -> None:
     results = Results(tmp_path / "file" / "tuned.sqlite", None)
     assert results.find(PROBLEM, DEFAULT_DEVICE) is None
     with pytest.warns(TunedWarning, match="can't be kept"):
-        results.put(result())
+        assert not results.put(result())
 
 
 WRITER = """
@@ -195,7 +195,10 @@ def test_processes_write_together(path: Path, before: bytes) -> None:
 # --- text ---------------------------------------------------------------------------------------
 
 
-@given(st.floats(0, 1e9), st.text(), st.text())
+TEXT = st.text().filter(str.isprintable)
+
+
+@given(st.floats(0, 1e9), TEXT, TEXT)
 def test_json_gives_back_what_was_written(us: float, driver: str, problem: str) -> None:
     given = replace(result(), us=us, driver=driver, problem=problem)
     assert from_json(to_json([given]), "x") == (given,)
@@ -206,7 +209,14 @@ def test_json_gives_back_what_was_written(us: float, driver: str, problem: str) 
     ["", "[]", "{}", '{"format": "x", "version": 1, "results": []}',
      to_json([result()]).replace('"us": 5.0', '"us": "5"'),
      to_json([result()]).replace('"us": 5.0', '"us": NaN'),
+     to_json([result()]).replace('"us": 5.0', f'"us": 1{"0" * 400}'),
+     to_json([result()]).replace('"sms": 132', f'"sms": {2**70}'),
      to_json([result()]).replace('"sms"', '"cores"'),
+     to_json([replace(result(), date="tomorrow")]),
+     to_json([replace(result(), driver="\ud800")]),
+     to_json([replace(result(), driver="\x1b[31m")]),
+     '{"format": "tilewright tuning results", "version": 1, "results": 5}',
+     "[" * 100_000,
      to_json([result()]).replace('"version": 1', '"version": 2')],
 )  # fmt: skip
 def test_what_is_no_result_is_refused(text: str) -> None:
