@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from .. import dtypes
@@ -89,7 +88,7 @@ def _overflows(got: Any, exact: Any, allowed: Any, t: dtypes.DType) -> Any:
     """Where D is infinite, and its number may be beyond the largest of the type."""
     if t.kind == "int":
         return np.zeros(got.shape, bool)
-    largest = float(ml_dtypes.finfo(t.numpy).max)
+    largest = float(dtypes.decode(t, t.max_finite))
     return np.isinf(got) & (np.sign(got) == np.sign(exact)) & (np.abs(exact) + allowed > largest)
 
 
