@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simt import kernel, launch, store, zeros
+from simt import both, kernel, launch, store, zeros
 from tilewright.errors import VmFault
 from tilewright.vm import Machine, Step
 
@@ -73,3 +73,26 @@ def test_registers_of_every_width():
         "%fd0": 0x3FF8 << 48,
         "%f0": 0x3F800000,
     }
+
+
+UNWRITTEN = {
+    "b16": "cvt.u32.u16 %r2, %h9;",
+    "b32": "mov.b32 %r2, %r9;",
+    "b64": "shr.u64 %rd0, %rd9, 32; cvt.u32.u64 %r2, %rd0;",
+    "b128": ".reg .b128 %q; mov.b128 {%rd0, %rd1}, %q; cvt.u32.u64 %r2, %rd1;",
+    "pred": "selp.b32 %r2, 7, 8, %p9;",
+    "f32": "add.f32 %f9, %f9, 0f3F800000; mov.b32 %r2, %f9;",
+    "guarded": "setp.lt.u32 %p0, %t, 4; @%p0 mov.b32 %r9, 5; mov.b32 %r2, %r9;",
+    "in a branch": "setp.lt.u32 %p0, %t, 4; @!%p0 bra A; mov.b32 %r9, 5; A: mov.b32 %r2, %r9;",
+}
+FOUND = {"b16": [0xFFFF] * 32, "pred": [7] * 32, "f32": [0x7FFFFFFF] * 32}
+FOUND |= dict.fromkeys(("guarded", "in a branch"), [5] * 4 + [0xFFFFFFFF] * 28)
+
+
+@pytest.mark.parametrize("name", UNWRITTEN)
+def test_registers_that_nobody_has_written(name):
+    """All ones, so that it shows: hardware has there what was left over. Of every CTA."""
+    after = "mov.b16 %h9, 3; mov.b32 %r9, 3; mov.b64 %rd9, 3;"
+    text = kernel(f"{UNWRITTEN[name]} {store('%r2')} {after}")
+    (made,) = both(text, [zeros(96)], grid=3)
+    assert made.tolist() == 3 * FOUND.get(name, [0xFFFFFFFF] * 32)

@@ -97,6 +97,7 @@ class Apart:
 
     def walk(self) -> None:
         """All bodies, with a way past them; the kernel's own is to follow."""
+        self.emit(-1, "mov.b64", tree.Reg("frame"), tree.Imm(0))
         self.emit(-1, "bra", tree.Symbol("kernel"), kernel=self.kernel.label)
         for f in self.flat.graph.order():
             self.body(f, self.bodies[f.name])

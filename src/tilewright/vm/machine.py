@@ -65,11 +65,13 @@ class Machine:
 
     ``kernels`` is what can be launched, ``variables`` each global variable's address and bytes.
 
+    Registers, shared and local memory that nobody has written are all ones: NaN, or -1.
+
     A ``checked`` machine refuses what only luck makes right: accesses to shared memory that nothing
     orders, whichever came first, fences that are missing, CTAs that end before what uses them,
-    global memory that a ``programmatic`` launch touches before it has waited for the grid ahead;
-    and what nobody can have meant: operands of products that are brought and not read, sums that
-    give way before they were waited for.
+    global memory that a ``programmatic`` launch touches before it has waited for the grid ahead,
+    an mbarrier that is initialised where there is one; and what nobody can have meant: operands of
+    products that are brought and not read, sums that give way before they were waited for.
     """
 
     def __init__(

@@ -38,6 +38,7 @@ POISON = 0xFFFFFFFFFFFFFFFF
 SPLITMIX = 0x9E3779B97F4A7C15
 SALT = 0xD1B54A32D192ED03
 SLICES = 15  # with a seed, a slice is a power of two below 2^15
+LINE = 64  # bytes that registers are aligned to
 PATIENCE = 8  # how often sleepers are woken though nothing has happened
 
 
@@ -46,12 +47,16 @@ PATIENCE = 8  # how often sleepers are woken though nothing has happened
 
 @native
 def start_warp(w: Ptr(Warp), cta: Ptr(Cta), index: i64) -> i64:
-    """A fresh frame: everything is 0 but the lanes that exist and their thread indices."""
+    """A fresh frame: everything is 0 but the lanes that exist, their thread indices, and registers,
+    which nobody has written; they begin where ``analysis.places`` has them.
+    """
     launch = cta.launch
     queue = address(w.queue)
     frame = at(i64, address(w))
-    for i in range(launch.frame_bytes // 8):
+    registers = (WARP_BYTES + 4 * launch.blocks + LINE - 1) & -LINE
+    for i in range(registers // 8):
         frame[i] = 0
+    poison(address(w) + registers, launch.frame_bytes - registers)
     w.queue = at(Copy, queue)
     w.pending = at(u32, address(w) + WARP_BYTES)
     w.cta = cta
