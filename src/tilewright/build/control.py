@@ -35,8 +35,9 @@ class Control(Arithmetic):
         register.
 
         The type is that of ``lo`` or ``hi``, else u32 (``dtype`` decides). A static step may be
-        negative (signed types); ``hi + step`` must fit the type. ``unroll=True`` traces the body
-        for each of static bounds, with ``i`` a Python int; ``unroll=False`` forbids ptxas to
+        negative (signed types); ``hi + step`` must fit the type. A variable ``hi`` or ``step`` is
+        read anew each turn; ``k.mov(n)`` is what it is before the loop. ``unroll=True`` traces the
+        body for each of static bounds, with ``i`` a Python int; ``unroll=False`` forbids ptxas to
         unroll. Leave the loop with ``k.break_()``, not with ``break``.
         """
         lo, hi = (0, lo) if hi is None else (lo, hi)

@@ -84,7 +84,9 @@ class Conversions(Arithmetic):
         )
 
     def view(self, a: Reg, dtype: str | DType) -> Reg:
-        """The bits of ``a`` as a type of the same size; a move where the register class changes."""
+        """The bits of ``a`` as a type of the same size; a move where the register class changes,
+        else the same register: a view of a variable changes with it.
+        """
         t = known(dtype)
         if t.bits != a.dtype.bits or "pred" in (t.name, a.dtype.name):
             hint = "their sizes differ; convert with .to"

@@ -28,7 +28,9 @@ class Copies(Elements):
     """Tensors in registers and shared memory, and copies of tensors."""
 
     def make_rmem_tensor(self, layout: Any, dtype: str | DType) -> Tensor:
-        """A tensor in new registers, packed; of a layout, or a shape."""
+        """A tensor in new registers, packed; of a layout, or a shape. An element of 32 or 64 bits
+        is a variable: ``k.mov(t[i])`` is its value now, ``t[i]`` that of whenever it is read.
+        """
         made = layout if isinstance(layout, Layout) else Layout(layout)
         count = made.cosize()
         if count.__class__ is not int:

@@ -64,7 +64,9 @@ class Memory(Arithmetic):
         return Pointer(self, "shared", dtype, symbol, offset, align)
 
     def array(self, dtype: str | DType, count: Any, init: Any = None) -> Registers:
-        """An array of register variables (``count``: a number, or a layout: its cosize)."""
+        """An array of register variables (``count``: a number, or a layout: its cosize); ``[i]`` is
+        a variable, ``k.mov`` of it its value now.
+        """
         return Registers(tuple(self.var(known(dtype), init) for _ in range(_elements(count))))
 
     def pointer(

@@ -133,7 +133,7 @@ class Reg:
         return self.k.convert(self, dtype, rnd, sat=sat, ftz=ftz)
 
     def view(self, dtype: str | DType) -> Reg:
-        """The same bits as another type of the same size."""
+        """The same bits as another type of the same size; of a variable, the variable."""
         return self.k.view(self, dtype)
 
     # --- arithmetic ---
@@ -270,7 +270,11 @@ class Reg:
 
 
 class Var(Reg):
-    """A register that may be written again, made by ``k.var``. ``x += 1`` changes it in place."""
+    """A register that may be written again, made by ``k.var``. ``x += 1`` changes it in place.
+
+    It stands for what it holds when an instruction reads it: ``y = x``, ``+x`` and ``x.view(t)``
+    are the variable itself, and change with it. ``k.mov(x)`` is its value now.
+    """
 
     __slots__ = ()
 
@@ -316,6 +320,8 @@ class Registers:
     """An array of variables: fragments and accumulators. Indices are static.
 
     It is an engine for tensors: ``r[i]``, ``r[i] = v`` and ``r + n`` (the array from the n-th on).
+    ``r[i]`` is the variable, not its value now, so ``r[0], r[1] = r[1], r[0]`` is no exchange:
+    ``r[0], r[1] = k.mov(r[1]), k.mov(r[0])`` is.
     """
 
     __slots__ = ("items", "offset")

@@ -2,7 +2,8 @@
 
 An element of 32 bits or more has a register of its own; narrower ones lie side by side in words of
 32 bits, the first lowest, as fragments of matrix instructions have them. Offsets are static:
-registers have no addresses.
+registers have no addresses. ``[i]`` of the former is the variable itself, which changes when the
+element is written (``k.mov`` takes its value now); of the latter a value that was taken out.
 
     f16  %r1 = e1 e0   %r2 = e3 e2   …        f32  %f1 = e0   %f2 = e1   …
 """

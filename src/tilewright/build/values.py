@@ -48,7 +48,7 @@ class Values(Sharing):
         )
 
     def mov(self, value: Any, *, dtype: str | DType | None = None, into: Any = None) -> Reg:
-        """A copy of a register or a number (which needs ``dtype``)."""
+        """A copy of a register (a variable's value now) or of a number, which needs ``dtype``."""
         t = (
             into.dtype
             if into is not None

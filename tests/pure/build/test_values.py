@@ -121,3 +121,15 @@ def test_layouts_of_registers_are_layouts_of_numbers(row: int, column: int) -> N
 
     got = evaluate(body, ("u32", "u32"), (row, column))
     assert got == [layout((row, column)) for layout in layouts]
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["array", "tensor"])
+def test_a_variable_is_what_it_holds_when_it_is_read(packed: bool) -> None:
+    def body(k, x, y):
+        t = k.make_rmem_tensor((2,), "u32") if packed else k.array("u32", 2)
+        t[0], t[1] = x, y
+        itself, view, plus, now = t[0], t[0].view("s32"), +t[0], k.mov(t[0])
+        t[0], t[1] = k.mov(t[1]), k.mov(t[0])
+        return t[0], t[1], itself, view, plus, now
+
+    assert evaluate(body, ("u32", "u32"), (5, 7)) == [7, 5, 7, 7, 7, 5]
