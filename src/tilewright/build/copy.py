@@ -91,6 +91,8 @@ class Copies(Elements):
                 self._copy_plain(src, dst, None)
         elif pred is not None:
             self._copy_if(pred, src, dst)
+        elif _overlap(src, dst):
+            self.write(dst, self.values(src))
         elif isinstance(src.engine, (Pointer, Rmem)) and src.dtype.name == dst.dtype.name:
             self.move(src, dst)
         else:
@@ -172,6 +174,18 @@ def registers_of(tensor: Tensor) -> tuple[Any, ...]:
             "those of make_fragment_like do",
         )
     return tuple((engine + start).registers(engine.per)[0] for start in starts)
+
+
+def _overlap(src: Tensor, dst: Tensor) -> bool:
+    """Whether a register is to be read and written."""
+    one, other = src.engine, dst.engine
+    if not (isinstance(one, Rmem) and isinstance(other, Rmem) and one.words is other.words):
+        return False
+    read, written = (
+        {(t.engine.position + t.layout(i)) // t.engine.per for i in range(t.size())}
+        for t in (src, dst)
+    )
+    return not read.isdisjoint(written)
 
 
 def _by_instruction(atom: CopyAtom, tensor: Tensor, side: Layout, what: str) -> Tensor:

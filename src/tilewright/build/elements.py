@@ -26,6 +26,7 @@ from ..layout.composed import inside
 from ..layout.vector import alignment
 from .address import walk
 from .pointer import Pointer
+from .registers import Var
 from .rmem import Rmem, extract, joined, rmem, word_of
 from .source import kernel_error
 from .warp import Warp
@@ -66,8 +67,12 @@ class Elements(Warp):
         if not isinstance(engine, Rmem):
             raise kernel_error(f"{tensor} has no memory to write to")
         given: dict[Any, dict[int, Any]] = {}
+        written = set()
         for i, value in enumerate(values):
             word, place = engine.place(tensor.layout(i))
+            if isinstance(value, Var) and value.operand in written - {word.operand}:
+                value = self.mov(value)  # what it holds before all is written
+            written.add(word.operand)
             given.setdefault(word, {})[place] = value
         for word, parts in given.items():
             engine.write_word(word, parts)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pure.build.tracing import evaluate
-from tilewright.layout import ComposedLayout, Layout, Swizzle
+from tilewright.layout import ComposedLayout, Layout, Swizzle, Tensor
 
 WORDS = st.one_of(st.integers(0, 2**32 - 1), st.sampled_from([0, 1, 2, 31, 32, 2**31, 2**32 - 1]))
 SMALL = st.one_of(st.integers(1, 40), st.sampled_from([1, 2, 64, 2**16, 2**31]))
@@ -133,3 +133,20 @@ def test_a_variable_is_what_it_holds_when_it_is_read(packed: bool) -> None:
         return t[0], t[1], itself, view, plus, now
 
     assert evaluate(body, ("u32", "u32"), (5, 7)) == [7, 5, 7, 7, 7, 5]
+
+
+@pytest.mark.parametrize("t", ["u32", "u16"])
+def test_what_is_read_and_written_is_read_first(t: str) -> None:
+    """A tensor copied onto part of itself, as memmove does, and transposed in place."""
+
+    def body(k, x, y):
+        moved = k.make_rmem_tensor((4,), t)
+        square = k.make_rmem_tensor(Layout((2, 2), (1, 2)), t)
+        k.clear(moved), k.clear(square)
+        for i in range(4):
+            moved[i] = square[i] = (x + i).to(t)
+        k.copy(Tensor(moved.engine, Layout(3)), Tensor(moved.engine + 1, Layout(3)))
+        k.transform(Tensor(square.engine, Layout((2, 2), (2, 1))), square, lambda e: e)
+        return [e[i].to("u32") for e in (moved.engine, square.engine) for i in range(4)]
+
+    assert evaluate(body, ("u32", "u32"), (5, 0)) == [5, 5, 6, 7, 5, 7, 6, 8]
