@@ -70,9 +70,10 @@ class Elements(Warp):
         written = set()
         for i, value in enumerate(values):
             word, place = engine.place(tensor.layout(i))
-            if isinstance(value, Var) and value.operand in written - {word.operand}:
+            own = word.operand
+            if isinstance(value, Var) and value.operand != own and value.operand in written:
                 value = self.mov(value)  # what it holds before all is written
-            written.add(word.operand)
+            written.add(own)
             given.setdefault(word, {})[place] = value
         for word, parts in given.items():
             engine.write_word(word, parts)
