@@ -87,11 +87,8 @@ class Route:
 
     def _places(self) -> dict[str, Placement]:
         """How each matrix lies, or is to lie once it is copied."""
-        asked, d = self.asked, self._d
-        found = {"d": placed(d) or compact(d.shape, d.itemsize)}
-        for name, s in (("a", asked.a), ("b", asked.b)):
-            lies = placed(s) if 0 not in s.shape else None  # what is empty lies as it likes
-            found[name] = lies or compact(s.shape, s.itemsize)
+        asked = self.asked
+        found = {x: _place(s) for x, s in (("d", self._d), ("a", asked.a), ("b", asked.b))}
         if asked.c is not None and asked.reads_c:
             rows = found["d"].rows
             other = compact(asked.c.shape, asked.c.itemsize, rows)
@@ -189,6 +186,13 @@ class Route:
             (start.bind(bytes(given.block)), tuple((w, turned[i]) for w, i in given.slots), given)
             for start, given in self._steps
         ]
+
+
+def _place(s: Signature) -> Placement:
+    """How a matrix lies, or its copy; an empty one, whose strides say nothing, lies one way."""
+    if 0 in s.shape:
+        return compact(s.shape, s.itemsize, rows=s.shape[-1] == 0)
+    return placed(s) or compact(s.shape, s.itemsize)
 
 
 def _majors(a_rows: bool, b_rows: bool) -> tuple[str, str]:
