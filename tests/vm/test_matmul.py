@@ -357,7 +357,9 @@ def test_a_plan_says_what_differs() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [{"dtype": "tf32", "precision": "tf32x3"}, {"dtype": "tf32,f16"}], ids=str
+    "words",
+    [{"dtype": "tf32", "precision": "tf32x3"}, {"dtype": "tf32,f16"}, {"dtype": "tf32,tf32,tf32"}],
+    ids=str,
 )
 def test_tf32_is_that_of_both(words: dict[str, str]) -> None:
     with pytest.raises(DtypeError, match="tf32"):

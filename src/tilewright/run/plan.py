@@ -140,12 +140,13 @@ def plan(
     """
     sizes = [int(size) for size in what if isinstance(size, Integral)]
     if (len(sizes), len(what)) == (3, 3):
-        if isinstance(dtype, str) and "tf32" in (named := [x.strip() for x in dtype.split(",")]):
-            if {*named} != {"tf32"} or precision not in ("ieee", "tf32"):
+        types = _types(dtype)
+        if isinstance(dtype, str) and "tf32" in types:
+            if types != ("tf32", "tf32") or precision not in ("ieee", "tf32"):
                 said = f"dtype is {dtype!r} and precision {precision!r}"
                 raise DtypeError(said, hint="tf32 is that of both, f32 with precision='tf32'")
-            dtype, precision = "f32", "tf32"
-        asked = _of_sizes(sizes, dtype, layout, bool(c), out_dtype, batch)
+            types, precision = ("f32", "f32"), "tf32"
+        asked = _of_sizes(sizes, types, layout, bool(c), out_dtype, batch)
         asked = asked._replace(precision=precision, fast=bool(fast_accum))
         on = named_device(device)
     elif (len(sizes), len(what)) == (0, 2):
@@ -159,8 +160,16 @@ def plan(
     return Plan.of(route(asked, on, config), config)
 
 
+def _types(dtype: Any) -> tuple[Any, Any]:
+    """A's and B's, as they were given."""
+    named = [x.strip() for x in dtype.split(",")] if isinstance(dtype, str) else [dtype]
+    if len(named) > 2:
+        raise DtypeError(f"dtype is {dtype!r}; it is A's format, or A's and B's")
+    return named[0], named[-1]
+
+
 def _of_sizes(
-    sizes: Any, dtype: Any, layout: str, with_c: bool, out_dtype: Any, batch: int | None
+    sizes: Any, types: tuple[Any, Any], layout: str, with_c: bool, out_dtype: Any, batch: int | None
 ) -> Asked:
     m, n, k = sizes
     if min(sizes) < 0:
@@ -170,10 +179,7 @@ def _of_sizes(
     if str(layout).lower() not in LAYOUTS:
         known = ", ".join(LAYOUTS)
         raise ProblemError(f"unknown layout {layout!r}", hint=f"A's and B's in one of {known}")
-    named = [x.strip() for x in dtype.split(",")] if isinstance(dtype, str) else [dtype]
-    if len(named) > 2:
-        raise DtypeError(f"dtype is {dtype!r}; it is A's format, or A's and B's")
-    formats = format_name(named[0], "dtype"), format_name(named[-1], "dtype")
+    formats = format_name(types[0], "dtype"), format_name(types[1], "dtype")
     result = result_of(formats[0]) if out_dtype is None else format_name(out_dtype)
     stack = () if batch is None else (batch,)
     a, b = (
