@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,11 +18,15 @@ CONFIG = "tma:128x128x64:2:4"
 WORDS = ["build", "512", "512", "512", "--a", "bf16", "--device", "vm", "--config", CONFIG]
 
 
-@pytest.mark.skipif(ptxas() is None, reason="no ptxas")
-def test_kernels_go_to_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+pytestmark = pytest.mark.skipif(ptxas() is None, reason="no ptxas")
+
+
+@pytest.fixture(autouse=True)
+def _assembler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_PTXAS", str(ptxas()))
+
+
+def test_kernels_go_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "gemm.kernels"
     for layout in ("tn", "nt", "tn"):
         assert main([*WORDS, "--layout", layout, "-o", str(file)]) == 0
@@ -34,25 +37,21 @@ def test_kernels_go_to_a_file(
     assert kept.cubin.code.startswith(b"\x7fELF") and kept.entry == wanted.trace().name
 
 
-@pytest.mark.skipif(ptxas() is None, reason="no ptxas")
 @pytest.mark.parametrize("words", [["--a", "f32"], ["--device", "vm:A100"], []], ids=str)
-def test_any_kernel_is_built_without_cuda(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TILEWRIGHT_PTXAS", str(ptxas()))
+def test_any_kernel_is_built_without_cuda(words: list[str], tmp_path: Path) -> None:
     file = tmp_path / "k"
     assert main(["build", "64", "64", "64", "--device", "vm", *words, "-o", str(file)]) == 0
     assert len(built.read(file)) == 1
 
 
-@pytest.mark.skipif(ptxas() is None, reason="no ptxas")
 def test_a_file_stays_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("TILEWRIGHT_PTXAS", str(ptxas()))
     file = tmp_path / "k"
     assert main([*WORDS, "-o", str(file)]) == 0
     before = file.read_bytes()
+    assert main([*WORDS, "-o", str(tmp_path)]) == 2
+    assert "is no file" in capsys.readouterr().err
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -61,14 +60,11 @@ def test_a_file_stays_whole(
     assert main([*WORDS, "--layout", "nt", "-o", str(file)]) == 2
     assert "No space left" in capsys.readouterr().err
     assert file.read_bytes() == before and list(tmp_path.iterdir()) == [file]
-    assert main([*WORDS, "-o", str(tmp_path)]) == 2  # a folder
 
 
-@pytest.mark.skipif(ptxas() is None, reason="no ptxas")
 def test_builds_at_once_lose_nothing(tmp_path: Path) -> None:
     file = tmp_path / "k"
-    env = {**os.environ, "TILEWRIGHT_PTXAS": str(ptxas())}
     command = [sys.executable, "-m", "tilewright", *WORDS, "-o", str(file), "--layout"]
-    running = [subprocess.Popen([*command, x], env=env) for x in ("tn", "nt", "nn")]
+    running = [subprocess.Popen([*command, x]) for x in ("tn", "nt", "nn")]
     assert not any(process.wait(120) for process in running)
     assert len(built.read(file)) == 3
