@@ -14,7 +14,7 @@ DEMO ?= 512 512 512 --a f16 --b f16 --d f32
 
 floors := $(addprefix src/tilewright/,errors.py dtypes.py exact.py mufu.py shows.py target.py layout mma)
 
-parts := tests/gpu tests/pure tests/tools tests/vm/isa $(shell grep -l slow tests/vm/test_*.py)
+parts = tests/gpu tests/pure tests/tools tests/vm/isa $(shell grep -l slow tests/vm/test_*.py)
 
 .PHONY: demo test test-all lint clean core-env test-env
 
