@@ -198,3 +198,29 @@ def test_a_kernel_says_its_cluster() -> None:
         neighbours[3](x, device="vm")
     with pytest.raises(KernelError, match="positive numbers"):
         tilewright.kernel(lambda k: None, name="f", cluster=0).trace()
+
+
+def test_an_image_is_read_by_pixels() -> None:
+    image = np.arange(2 * 5 * 6 * 16, dtype=np.float32).reshape(2, 5, 6, 16)
+    out = np.zeros((8, 16), np.float32)
+
+    @tilewright.kernel(block=32)
+    def pixels(k: Any, source: map_, target: "tensor_map") -> None:
+        place, bar = k.shared("f32", 8 * 16, align=128), k.shared("b64", 1)
+        with k.if_(k.tid.x == 0):
+            k.mbarrier_init(bar, 1)
+            k.fence_mbarrier_init()
+            k.mbarrier_arrive(bar, bytes=out.nbytes)
+            k.tma_load(place, source, (0, -1, 0, 1), bar, im2col=(2, 1))
+            k.mbarrier_wait(bar, 0)
+            k.tma_store(target, (0, 0), place)
+            k.bulk_commit()
+            k.bulk_wait()
+
+    box = mma.Im2col((-1, -1), (-1, -1), 16, 8)  # of a 3×3 filter with a border of 1
+    pixels[1](tensor_map(image, box), tensor_map(out, out.shape), device="vm")
+    padded = np.pad(image[1], ((1, 1), (1, 1), (0, 0)))
+    bases = [(y, x) for y in range(1, 3) for x in range(6)][:8]  # of the filter, in the padded one
+    np.testing.assert_array_equal(out, [padded[y + 1, x + 2] for y, x in bases])
+    with pytest.raises(LayoutError, match="W, H, D|im2col"):
+        tensor_map(image[0, 0], box)

@@ -76,6 +76,32 @@ def test_every_stage_is_read_whole(kernel: Any, stages: int) -> None:
         np.testing.assert_array_equal(y, wanted)
 
 
+def test_named_barriers_count_who_goes_on() -> None:
+    """One warp makes what another takes: "full" is barrier 1, "empty" barrier 2."""
+
+    @tilewright.kernel(block=64)
+    def passed_on(k: Any, x: S32, y: S32) -> None:
+        slot, lane = k.shared("s32", 32), k.tid.x % 32
+        with k.if_(k.tid.x < 32):
+            for step in range(3):
+                k.barrier(2, 64)
+                slot[lane] = x[step * 32 + lane]
+                k.barrier_arrive(1, 64)
+        with k.else_():
+            k.barrier_arrive(2, 64)
+            for step in range(3):
+                k.barrier(1, 64)
+                y[step * 32 + lane] = slot[31 - lane]
+                if step < 2:
+                    k.barrier_arrive(2, 64)
+
+    x = np.arange(96, dtype=np.int32)
+    for seed in range(4):
+        y = np.zeros_like(x)
+        passed_on[1](x, y, device=VmDevice(seed=seed, checked=True))
+        np.testing.assert_array_equal(y, x.reshape(3, 32)[:, ::-1].ravel())
+
+
 def test_a_ring_of_one_stage_has_nothing_under_way() -> None:
     with pytest.raises(KernelError, match="two stages at least"):
         by_groups.trace(stages=1)

@@ -148,6 +148,19 @@ def test_who_has_waited_or_heard_of_it_may(kernel: Kernel, ctas: int) -> None:
     assert run(kernel, ctas=ctas).tolist() == list(range(64))
 
 
+@pytest.mark.parametrize("early", [False, True])
+def test_a_launch_of_arrays_says_so_too(early: bool) -> None:
+    kernel = tilewright.kernel(params=dict.fromkeys("ab", "ptr f32"), block=64)(read)
+    a, b = np.arange(64, dtype="f4"), np.zeros(64, "f4")
+    on = VmDevice(checked=True)
+    if early:
+        with pytest.raises(VmFault, match=r"no griddepcontrol.wait"):
+            kernel[1](a, b, device=on, programmatic=True)
+    else:
+        kernel[1](a, b, device=on)
+        np.testing.assert_array_equal(a, b)
+
+
 def test_programmatic_launches_are_hopper_s() -> None:
     machine = vm.Machine("sm_80")
     machine.load(".version 8.0\n.target sm_80\n.address_size 64\n.entry f(){ ret; }")

@@ -67,6 +67,7 @@ class Launcher(Protocol):
         *,
         device: Any = None,
         stream: Any = None,
+        programmatic: bool = False,
     ) -> Any: ...
 
 
@@ -237,8 +238,19 @@ class Launch:
     block: tuple[int, int, int] | None
     numbers: bool
 
-    def __call__(self, *args: Any, device: Any = None, stream: Any = None, **static: Any) -> Any:
-        """Launch with the device parameters ``args``; keywords are static arguments."""
+    def __call__(
+        self,
+        *args: Any,
+        device: Any = None,
+        stream: Any = None,
+        programmatic: bool = False,
+        **static: Any,
+    ) -> Any:
+        """Launch with the device parameters ``args``; keywords are static arguments.
+
+        ``programmatic``: begin once all CTAs of the kernel before have called ``k.grid_launch`` or
+        ended, and wait for it in ``k.grid_wait``.
+        """
         kernel = self.kernel
         if len(args) != len(kernel.params):
             takes = ", ".join(map(str, kernel.params)) or "nothing"
@@ -251,7 +263,8 @@ class Launch:
             raise kernel._error(
                 "nothing here can launch a kernel", "import tilewright.run, which can"
             )
-        return _LAUNCHERS[0](traced, self.grid, size, args, device=device, stream=stream)
+        how: dict[str, Any] = {"device": device, "stream": stream, "programmatic": programmatic}
+        return _LAUNCHERS[0](traced, self.grid, size, args, **how)
 
     def _size(self, traced: Traced) -> tuple[int, int, int]:
         """The block: as it was given, or as the kernel says; KernelError where that is in doubt."""

@@ -28,6 +28,10 @@ class Warp(Conversions, Memory):
         """``bar.sync``: wait for all threads of the CTA, or for ``threads`` of them."""
         self.emit("bar.sync", index, *(() if threads is None else (threads,)))
 
+    def barrier_arrive(self, index: int, threads: int) -> None:
+        """``bar.arrive``: count this warp among the ``threads`` of barrier ``index``, and go on."""
+        self.emit("bar.arrive", index, threads)
+
     def syncwarp(self, mask: Any = FULL) -> None:
         """Wait for the lanes of ``mask``; orders their memory accesses."""
         self.emit("bar.warp.sync", mask)

@@ -34,12 +34,14 @@ def launch(
     *,
     device: Any = None,
     stream: Any = None,
+    programmatic: bool = False,
 ) -> None:
     """Run a kernel with one argument for each parameter: arrays, tensor maps of them
     (``tilewright.tensor_map``), numbers, None for a null pointer.
 
     ``device`` is where arrays on the CPU go, ``stream`` the GPU's stream (None: the current one of
-    the arrays' library). Raises LaunchError for an argument that does not fit its parameter and
+    the arrays' library). ``programmatic``: begin once all CTAs of the kernel before have called
+    ``k.grid_launch`` or ended; what they write is there behind ``k.grid_wait``. Raises LaunchError for an argument that does not fit its parameter and
     for a grid that is not made of whole clusters, DeviceError for arrays on several devices.
     """
     pairs = list(zip(traced.params, args, strict=True))
@@ -48,9 +50,9 @@ def launch(
             raise LaunchError(f"{param} is no pointer, None is given for it")
     views = {i: _view(p, given) for i, (p, given) in enumerate(pairs) if _is_array(given)}
     if views and _place(traced, views) != "cpu":
-        _in_place(traced, grid, block, args, views, device, stream)
+        _in_place(traced, grid, block, args, views, device, stream, programmatic)
     else:
-        _uploaded(traced, grid, block, args, views, device, stream)
+        _uploaded(traced, grid, block, args, views, device, stream, programmatic)
 
 
 def _place(traced: Traced, views: dict[int, ArrayView]) -> str:
@@ -91,12 +93,13 @@ def _view(param: Param, given: Any) -> ArrayView:
 
 def _start(
     on: Device, traced: Traced, grid: Dim3, block: Dim3, args: tuple[Any, ...],
-    addresses: dict[int, int], stream: int,
+    addresses: dict[int, int], stream: int, programmatic: bool,
 ) -> None:  # fmt: skip
     shared, cluster, made = traced.dynamic_shared, traced.cluster, on.compile(traced)
     places = getattr(made, "places", ())  # of a GPU's kernel
     params = abi.layout(traced.entry).at(places).pack(_values(args, addresses))
-    on.prepare(made, grid, block, shared, cluster=cluster)(params, stream)
+    more: dict[str, Any] = {"cluster": cluster, "programmatic": programmatic}
+    on.prepare(made, grid, block, shared, **more)(params, stream)
 
 
 def _values(args: tuple[Any, ...], addresses: dict[int, int]) -> list[Any]:
@@ -111,7 +114,7 @@ def _values(args: tuple[Any, ...], addresses: dict[int, int]) -> list[Any]:
 
 def _in_place(
     traced: Traced, grid: Dim3, block: Dim3, args: tuple[Any, ...], views: dict[int, ArrayView],
-    where: Any, stream: Any,
+    where: Any, stream: Any, programmatic: bool,
 ) -> None:  # fmt: skip
     on = runs_on(next(iter(views.values())).device, where)
     for i, view in views.items():
@@ -121,12 +124,12 @@ def _in_place(
     given = [x.array if isinstance(x := args[i], ArrayMap) else x for i in views]
     handle = stream_for(on, *given) if stream is None else stream_handle(stream)
     addresses = {i: view.address for i, view in views.items()}
-    _start(on, traced, grid, block, args, addresses, handle)
+    _start(on, traced, grid, block, args, addresses, handle, programmatic)
 
 
 def _uploaded(
     traced: Traced, grid: Dim3, block: Dim3, args: tuple[Any, ...], views: dict[int, ArrayView],
-    where: Any, stream: Any,
+    where: Any, stream: Any, programmatic: bool,
 ) -> None:  # fmt: skip
     on, handle = named_device(where), stream_handle(stream)
     with borrowed(on) as borrowings:
@@ -144,7 +147,7 @@ def _uploaded(
                 on.upload(address, flat, flat.size)
                 there[memory] = address, view, flat
             addresses[i] = there[memory][0]
-        _start(on, traced, grid, block, args, addresses, handle)
+        _start(on, traced, grid, block, args, addresses, handle, programmatic)
         on.wait(handle)
         for address, view, flat in there.values():
             if not view.readonly:

@@ -11,7 +11,7 @@ from ..dtypes import DType
 from ..errors import LayoutError
 from ..layout import IntTuple, Layout
 from ..layout.composed import AnyLayout, ComposedLayout
-from ..mma import TensorMap
+from ..mma import Im2col, TensorMap
 from . import arrays
 from .arrays import ArrayView
 
@@ -37,7 +37,7 @@ class ArrayMap:
 
 def tensor_map(
     array: Any,
-    box: tuple[int, ...] | AnyLayout,
+    box: tuple[int, ...] | AnyLayout | Im2col,
     swizzle: int = 0,
     *,
     tile: IntTuple | None = None,
@@ -49,7 +49,8 @@ def tensor_map(
 
     ``box``: the elements that a copy takes along each of the array's dimensions, with the swizzle
     in bytes (0, 32, 64, 128); or the layout of a tile in shared memory, which says both (``tile``:
-    which elements of the array a tile is, if not as many in each mode). A kernel names coordinates
+    which elements of the array a tile is, if not as many in each mode); or, of an array N×W×C,
+    N×H×W×C or N×D×H×W×C, the pixels that an im2col copy takes (``mma.Im2col``). A kernel names coordinates
     innermost first: ``k.tma_load(…, map, (column, row), …)``. ``dtype``: another format of the same
     size, ``tf32`` (rounded on the way). ``oob_fill``: what is read outside of the array, zero or
     nan. The array may be the argument of several maps and pointers; it is one on the device.
@@ -75,7 +76,9 @@ def _boxed(
     view: ArrayView, type_: str | DType, box: object, address: int, **options: Any
 ) -> TensorMap:
     shape, strides = view.shape, view.strides
-    if not isinstance(box, tuple | list) or len(box) != len(shape):
+    if not isinstance(box, Im2col) and (
+        not isinstance(box, tuple | list) or len(box) != len(shape)
+    ):
         raise LayoutError(
             f"a box has as many extents as its array dimensions, {len(shape)}, not {box!r}"
         )
@@ -87,4 +90,7 @@ def _boxed(
             hint=hint,
         )
     outer = [stride * view.itemsize for stride in strides[-2::-1]]
+    if isinstance(box, Im2col):
+        taken = box.lower, box.upper, box.channels, box.pixels
+        return TensorMap.im2col(address, type_, shape[::-1], outer, *taken, **options)
     return TensorMap.tiled(address, type_, shape[::-1], outer, box[::-1], **options)
