@@ -49,6 +49,10 @@ ASKED: dict[str, tuple[str, Asked]] = {
     "two above one another": ("tma:128x64x64:2:3/2x1", Asked(ODD, HALF, lies("tntt"))),
     "two side by side": ("tma:128x64x64:2:3/1x2", Asked(ODD, HALF, lies("nttt"), beta=1.0)),
     "four": ("tma:128x128x64:2p:2/2x2", Asked(ODD, BF16, lies("tttt"))),
+    "four beside one another, swapped": (
+        "tma:64x72x64:1:3/1x4~", Asked((150, 330, 170), HALF, lies("tntt"), beta=1.0),
+    ),
+    "eight": ("tma:64x64x64:1:3/4x2", Asked((300, 200, 170), BF16, lies("tntt"))),
     "by a counter": ("tma:128x64x64:2:3d", Asked((300, 200, 70), BF16, lies("tntt"), beta=1.0)),
     "pingpong by a counter": ("tma:64x64x64:2p:4d", Asked((300, 200, 70), HALF, lies("nttt"))),
     "K in two": ("tma:64x64x64:1:3*2", Asked(ODD, BF16, lies("tntt", pad=8), 2.0, -1.0)),

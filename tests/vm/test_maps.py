@@ -222,5 +222,5 @@ def test_an_image_is_read_by_pixels() -> None:
     padded = np.pad(image[1], ((1, 1), (1, 1), (0, 0)))
     bases = [(y, x) for y in range(1, 3) for x in range(6)][:8]  # of the filter, in the padded one
     np.testing.assert_array_equal(out, [padded[y + 1, x + 2] for y, x in bases])
-    with pytest.raises(LayoutError, match="W, H, D|im2col"):
+    with pytest.raises(LayoutError, match=r"im2col"):
         tensor_map(image[0, 0], box)

@@ -279,9 +279,31 @@ def test_a_plan_takes_sizes_or_arrays() -> None:
         tilewright.plan(4, 4)
     with pytest.raises(ProblemError, match="unknown layout"):
         tilewright.plan(4, 4, 4, layout="xy")
-    for wrong in ("q7", "e4m3,e5m2,s8", None):
+    for wrong in ("q7", "e4m3,e5m2,s8", 3):
         with pytest.raises(DtypeError, match=r"^dtype is "):
             tilewright.plan(4, 4, 4, dtype=wrong)
+
+
+@pytest.mark.parametrize("given", ["c", "out"])
+def test_sizes_and_arrays_don_t_mix(given: str) -> None:
+    with pytest.raises(ProblemError, match="sizes pose the problem"):
+        tilewright.plan(4, 4, 4, **{given: np.ones((4, 4), "f2")})
+
+
+@pytest.mark.parametrize("given", [{"dtype": "f16"}, {"layout": "tt"}, {"batch": 1}], ids=str)
+def test_what_arrays_say_is_not_said_again(given: dict[str, Any]) -> None:
+    with pytest.raises(ProblemError, match="the arrays say that themselves"):
+        tilewright.plan(*[np.ones((4, 4), "f2")] * 2, **given)
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 8), (4, 0, 8), (4, 4, 0)], ids=str)
+def test_what_is_uploaded_may_be_empty(shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    a, b, d = np.ones((m, k), "f2"), np.ones((k, n), "f2"), np.ones((m, n), "f2")
+    with tilewright.plan(m, n, k, device="vm").upload(a, b, out=d) as there:
+        there.start()
+        there.download()
+    assert not d.any()
 
 
 def test_a_plan_s_sizes_and_types_are_numpy_s_too() -> None:

@@ -33,6 +33,8 @@ def parse(text: str) -> AnyConfig:
     """A configuration from its text: ``128x128x32:2x2:4``, ``64x64x16:2x2:4:m8n8k4``,
     ``tma:128x256x64:2:4/2x1``, ``simt:128x256x8:16x16:4``.
     """
+    if not isinstance(text, str):
+        raise ConfigError(f"{text!r} is no configuration's text", hint="128x128x32:2x2:4")
     kinds = {"tma": TmaConfig, "simt": SimtConfig}
     return kinds.get(text.partition(":")[0], Config).parse(text)
 

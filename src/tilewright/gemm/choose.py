@@ -4,9 +4,10 @@ worth a thought.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import product
 
 from ..errors import ConfigError, TargetError
 from ..target import Device
@@ -83,16 +84,16 @@ def table(problem: Problem, device: Device) -> Sequence[AnyConfig]:
 
 # --- candidates of tma --------------------------------------------------------------------------
 
-# (M, N, warpgroups that multiply, in turn)
-TILES = (
-    (128, 192, 2, True), (128, 176, 2, True), (128, 160, 2, True), (128, 144, 2, True),
-    (128, 128, 2, True), (128, 256, 2, False), (256, 128, 2, False), (128, 128, 2, False),
-    (128, 192, 2, False), (128, 160, 2, False),
-    (64, 256, 1, False), (64, 192, 1, False), (64, 128, 1, False), (64, 96, 1, False),
-    (64, 80, 1, False), (128, 96, 2, False), (128, 64, 2, False), (64, 64, 1, False),
-    (64, 32, 1, False), (128, 32, 2, False), (64, 16, 1, False), (64, 8, 1, False),
-)  # fmt: skip
+# (M, warpgroups that multiply, in turn): Ns of the tile
+TILES = {
+    (128, 2, True): (192, 176, 160, 144, 128),
+    (128, 2, False): (256, 192, 160, 128, 96, 64, 32),
+    (256, 2, False): (128,),
+    (64, 1, False): (256, 192, 128, 96, 80, 64, 32, 16),
+}
 CLUSTERS = ((1, 1), (2, 1), (1, 2))
+MORE_CLUSTERS = ((4, 1), (1, 4), (4, 2), (2, 4))  # where all tiles find a place at once
+WAVES = 3  # that tiles may be made to fill
 LEAST_STAGES, MOST_STAGES = 3, 12
 GROUP, GROUP_OF_8 = 8, 16  # rows of tiles walked together; of 8-bit inputs, which want most a time
 
@@ -101,19 +102,39 @@ def _tma_candidates(problem: Problem, device: Device) -> Iterator[TmaConfig]:
     """Tiles, either way round, clusters, cuts along K, with as many stages as fit."""
     bits, room = problem.input.bits, device.limits.shared_per_block
     least = tma.PROMOTED if problem.promoted else 8 * tma.LINE // bits
-    for bm, bn, consumers, pingpong in TILES:
-        for swap in (False, True):
-            rows, columns = (problem.n, problem.m) if swap else (problem.m, problem.n)
-            if (bm >= 2 * rows and bm > 64) or (bn >= 2 * columns and bn > 16):
+    group = GROUP_OF_8 if bits == 8 else GROUP
+    for (bm, consumers, pingpong), swap in product(TILES, (False, True)):
+        rows, columns = (problem.n, problem.m) if swap else (problem.m, problem.n)
+        if bm >= 2 * rows and bm > 64:
+            continue
+        for bn in _widths(problem, device, (bm, consumers, pingpong), swap):
+            if bn >= 2 * columns and bn > 16:
                 continue
             for depth in (least, 2 * least)[: 1 + (bm * bn < 128 * 128)]:
-                tile, group = (bm, bn, depth), GROUP_OF_8 if bits == 8 else GROUP
+                tile = (bm, bn, depth)
                 one = TmaConfig(tile, consumers, 2, (1, 1), pingpong, group=group, swap=swap)
                 for made in _variants(problem, one, device):
                     left = room - made.shared_bytes(problem)
                     stages = min(MOST_STAGES, 2 + left // made.stage_bytes(bits))
                     if stages >= LEAST_STAGES:
                         yield replace(made, stages=stages)
+
+
+def _widths(
+    problem: Problem, device: Device, frame: tuple[int, int, bool], swap: bool
+) -> Iterable[int]:
+    """Ns of tiles: those that are written down; narrower ones, where as many tiles still cover all;
+    and those of as many tiles as fill the device once, or a few times.
+    """
+    rows, columns = (problem.n, problem.m) if swap else (problem.m, problem.n)
+    right = problem.a_major if swap else problem.b_major
+    unit = 8 if swap and right == "k" and problem.sums != "s32" else 16
+    written, down = TILES[frame], max(1, -(-rows // frame[0]))
+    counts = [-(-columns // bn) for bn in written]
+    counts += [wave * device.sms // down for wave in range(1, WAVES + 1)]
+    fitting = [-(-columns // (count * unit)) * unit for count in counts if count]
+    low, high = min(written), max(written)
+    return dict.fromkeys([*written, *(bn for bn in fitting if low <= bn <= high)])
 
 
 def _variants(problem: Problem, config: TmaConfig, device: Device) -> Iterator[TmaConfig]:
@@ -132,6 +153,12 @@ def _variants(problem: Problem, config: TmaConfig, device: Device) -> Iterator[T
         for split in (2, 3):
             if pieces > places and pieces % places * split <= places and split <= most:
                 yield replace(made, split=split, tail=True)
+    down, across = config.grid(problem)
+    for cm, cn in MORE_CLUSTERS:
+        if cm <= down and cn <= across:
+            made = replace(config, cluster=(cm, cn))
+            if made.pieces(problem) <= made.places(device):
+                yield made
 
 
 def _is_large(config: TmaConfig) -> bool:

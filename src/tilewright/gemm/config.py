@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import ConfigError, TargetError
 from ..mma import instruction
+from ..mma.given import whole
 from ..target import Device, Limits
 from .problem import LIMIT, Problem
 
@@ -44,6 +45,17 @@ def numbers_of(form: re.Pattern[str], text: str, example: str) -> re.Match[str]:
     if not found:
         raise ConfigError(f"{text!r} is no configuration", hint=f"written as {example}")
     return found
+
+
+def check_kinds(config: Any, **lengths: int) -> None:
+    """Raises ConfigError where a field is not so many whole numbers; of length 0 it is one."""
+    for name, length in lengths.items():
+        given = getattr(config, name)
+        numbers = given if isinstance(given, tuple) else (given,)
+        fits = len(numbers) == length if length else numbers is not given
+        if not fits or not all(map(whole, numbers)):
+            wanted = f"a tuple of {length} whole numbers" if length else "a whole number"
+            raise ConfigError(f"{name} of {type(config).__name__} is {given!r}; it is {wanted}")
 
 
 def check_tile(config: Any, least: Shape) -> None:
@@ -95,6 +107,7 @@ class Config:
     mma: Shape = USUAL
 
     def __post_init__(self) -> None:
+        check_kinds(self, tile=3, warps=2, stages=0, group=0, ctas=0, mma=3)
         if not any(self.mma in shapes for shapes in SHAPES.values()):
             raise ConfigError(f"{self}: mma.sync of no format that is multiplied has this shape")
         check_tile(self, (*LEAST[:2], max(LEAST[2], 2 * self.mma[2])))

@@ -18,6 +18,7 @@ from .roofline import f64_per_cycle
 from .simt_config import SimtConfig
 from .tma import operands
 from .tma_config import TmaConfig
+from .tma_operand import Operand
 
 AnyConfig = Config | TmaConfig | SimtConfig
 
@@ -125,26 +126,28 @@ def _issued(problem: Problem, config: SimtConfig) -> float:
 
 # --- tma ----------------------------------------------------------------------------------------
 
-# Fitted to 5,000 times of 95 problems on an H200 (benchmarks/NOTES.md). In cycles, of one SM:
+# Fitted to 7,000 times of 230 problems on an H200 (benchmarks/NOTES.md). In cycles, of one SM:
 CYCLE = 1 / 1.82e9
 ISSUE = 39  # of a step of K, whatever it computes
-WAIT = 10  # of a step, for the other CTA of a cluster
+WAIT = 18  # of a step, for the others of a cluster, each time that they are twice as many
 PRODUCTS = 1.1  # over what the tensor cores take at their peak
 PROMOTION = 0.5  # of what adding up fast sums takes, where products hide it
 READS = 1.45  # over what 128 bytes a cycle from shared memory take
-INGRESS = 75  # bytes from the L2
-LATENCY = 1200  # of a load
-REQUEST = 1.28  # for a line of 128 bytes; more where lines don't begin at multiples of 128:
-STRADDLES = {128: 1.0, 64: 1.8, 32: 1.8, 16: 3.2}
-ZEROS = 20  # bytes of a tile that lie beyond the matrix
+INGRESS = 71  # bytes from the L2
+LATENCY = 1330  # of a load
+REQUEST = 1.41  # for a line that a copy asks for; more where it lies across multiples of 128:
+STRADDLES = {128: 1.0, 64: 1.33, 32: 1.8, 16: 2.8}
+ZEROS = 11  # bytes that a copy fills in, for what lies beyond the matrix
 # in seconds:
-LAUNCH = 0.4e-6
-CLUSTER = 1.2e-6
+LAUNCH = 0.28e-6
+CLUSTER = {1: 0.0, 2: 0.8e-6, 4: 0.5e-6, 8: 1.8e-6}  # for its CTAs to begin and end together
 TILE, ELEMENTS = 0.42e-6, 1.66e-6 / (128 * 256)  # for a tile to leave
 TURN, NARROW = 0.2, 0.5  # of that, where another warpgroup multiplies meanwhile; in short lines
 SHORT = 2.9  # times as long in lines of 32 bytes
+PART = 0.09e-6  # for each part in which a tile leaves
 POWER = 1.08  # times as long for the same products, where none does: power limits a full machine
-FINISH, PARTS = 1.5e-6, 1 / 5.0e12  # for the kernel that adds up parts, and a byte of them
+FINISH, PARTS = 1.4e-6, 1 / 4.7e12  # for the kernel that adds up parts, and a byte of them
+ADDED = 0.07e-6  # and for each part of a tile
 MEMORY = 1 / 4.0e12  # for a byte that must be moved
 SHORT_BURSTS = 1.006  # times as long where a step takes one line of 128 bytes, not two
 REREAD = 0.42  # of the bytes that tiles of several rows or columns read
@@ -216,12 +219,13 @@ def _end(config: TmaConfig, work: _Work) -> float:
     times = (1 + sums) * (SHORT if bn % 32 and not config.swap else 1.0)
     if config.pingpong:  # one warpgroup does it, while the other multiplies if it has a tile
         times *= 2.0 if work.ends == 1 else NARROW if bn % 64 else TURN
-    return TILE + ELEMENTS * bm * bn * times
+    parts = config.accumulators * tma.WARPGROUP // (tma.ROWS * config.width(16))
+    return TILE + (ELEMENTS * bm * bn + PART * parts) * times
 
 
 def _together(config: TmaConfig) -> float:
     """Seconds for the CTAs of clusters to begin and end together."""
-    return CLUSTER if config.ctas > 1 else 0.0
+    return CLUSTER.get(config.ctas, CLUSTER[8])
 
 
 def _power(config: TmaConfig, work: _Work) -> float:
@@ -259,7 +263,9 @@ def _launches(problem: Problem, config: TmaConfig, work: _Work) -> float:
     """The kernels' beginnings, the first stage, the second kernel."""
     bm, bn, _ = config.tile
     first = config.stage_bytes(problem.input.bits) / INGRESS * CYCLE
-    finish = FINISH + work.parts * bm * bn * 4 * PARTS if work.parts else 0.0
+    finish = 0.0
+    if work.parts:
+        finish = FINISH + ADDED * config.split + work.parts * bm * bn * 4 * PARTS
     return LAUNCH + first + finish
 
 
@@ -267,7 +273,7 @@ def _step(problem: Problem, config: TmaConfig) -> float:
     """Cycles of a step of K: of products, of reading them, of loads, about the largest."""
     products, reads, *others = _step_terms(problem, config)
     largest = float((max(products, reads) ** 6 + sum(x**6 for x in others)) ** (1 / 6))
-    return ISSUE + WAIT * (config.ctas > 1) + largest
+    return ISSUE + WAIT * (config.ctas.bit_length() - 1) + largest
 
 
 def _step_terms(problem: Problem, config: TmaConfig) -> tuple[float, ...]:
@@ -275,41 +281,67 @@ def _step_terms(problem: Problem, config: TmaConfig) -> tuple[float, ...]:
     their latency over the stages that are under way: two are being multiplied.
     """
     bits = problem.input.bits
-    (bm, bn, bk), (cm, cn) = config.tile, config.cluster
+    (bm, bn, bk), size = config.tile, config.tile[2] * bits / 8
     count = bm // tma.ROWS * bk * bits // (8 * 32)  # instructions, of 32 bytes of K
     promotion = PROMOTION * bm * bn / 128 if problem.promoted else 0.0
-    lines = (bm / cn + bn / cm) * bk * bits / 1024
+    sides = _sides(problem, config)
+    beyond = sum(_beyond(problem.k, side) for side in sides)
     return (
         count * PRODUCTS * bn / 2 + promotion,
         count * READS * (16 + bn / 4) + promotion,
-        (bm + bn) * bk * bits / 8 / INGRESS + _beyond(problem, config) * bk * bits / 8 / ZEROS,
-        lines * REQUEST * STRADDLES[_pitch(problem)],
+        (bm + bn) * size / INGRESS + beyond * size / ZEROS,
+        REQUEST * sum(_requests(problem, side) for side in sides),
         LATENCY / max(config.stages - 2, 0.5),
     )
 
 
-def _beyond(problem: Problem, config: TmaConfig) -> float:
-    """Rows of a tile's A and B that copies fill with zeros, on an average of all tiles: where the
-    last one has no copies of its own.
+class _Side(NamedTuple):
+    """What stands left or right in the products: ``a`` or ``b``, and how many rows it has."""
+
+    name: str
+    rows: int
+    operand: Operand
+
+
+def _sides(problem: Problem, config: TmaConfig) -> tuple[_Side, _Side]:
+    left, right = operands(tma.taken(problem), config)
+    a, b = ("a", problem.m), ("b", problem.n)
+    one, other = (b, a) if config.swap else (a, b)
+    return _Side(*one, left), _Side(*other, right)
+
+
+def _beyond(k: int, side: _Side) -> float:
+    """Of the rows that this CTA's copies bring in a step, those that they fill with zeros, on an
+    average of all tiles and steps: beyond the last row, where there are no copies of the rest
+    alone, and beyond the end of K.
     """
-    counts = (problem.n, problem.m) if config.swap else (problem.m, problem.n)
-    rows = 0.0
-    for operand, count in zip(operands(tma.taken(problem), config), counts, strict=True):
-        if not operand.narrows:
-            rows += -count % operand.extent / max(1, -(-count // operand.extent))
-    return rows
+    rows, operand = side.rows, side.operand
+    own, filled = operand.extent / operand.sharers, 0.0
+    if not operand.narrows:
+        filled = -rows % operand.extent / operand.sharers / max(1, -(-rows // operand.extent))
+    rest = -k % operand.depth
+    return filled + (own - filled) * rest / max(1, k + rest)
 
 
-def _pitch(problem: Problem) -> int:
-    """The bytes, 16 to 128, that divide the distance of A's and B's lines, as they mostly lie."""
-    taken, found = tma.taken(problem), 128
-    for name, lines in (("a", problem.m), ("b", problem.n)):
-        if _is_copied(problem, name):
-            continue
-        length = problem.k if getattr(taken, f"{name}_major") == "k" else lines
-        pitch = length * problem.input.bits // 8
-        found = min(found, (pitch | 128) & -(pitch | 128))
-    return max(found, 16)
+def _requests(problem: Problem, side: _Side) -> float:
+    """Requests to the L2 for what this CTA brings in a step. A copy asks for each of its lines; for
+    more where that lies across multiples of 128 bytes.
+    """
+    operand, pitch = side.operand, _pitch(problem, side.name)
+    size = operand.size
+    line = tma.LINE if operand.major == "K" else tma.line(operand.extent, 8 * size) * size
+    crossing = max(0, line - pitch) / (128 - pitch) if pitch < 128 else 0.0
+    return operand.bytes / operand.sharers / line * (1 + (STRADDLES[pitch] - 1) * crossing)
+
+
+def _pitch(problem: Problem, name: str) -> int:
+    """The bytes, 16 to 128, that divide the distance of A's or B's lines, as they mostly lie."""
+    if _is_copied(problem, name):
+        return 128
+    rows = {"a": problem.m, "b": problem.n}[name]
+    length = problem.k if getattr(problem, f"{name}_major") == "k" else rows
+    pitch = length * problem.input.bits // 8
+    return max((pitch | 128) & -(pitch | 128), 16)
 
 
 def _is_copied(problem: Problem, name: str) -> bool:

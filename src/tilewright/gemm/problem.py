@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from ..dtypes import DType, dtype
 from ..errors import DtypeError, ProblemError
+from ..mma.given import whole
 
 BYTES = ("e4m3", "e5m2")
 # By A's format: the formats that B may have, and those that D may have, D's own default first.
@@ -63,8 +64,9 @@ class Problem:
     def __post_init__(self) -> None:
         sizes = (("M", self.m), ("N", self.n), ("K", self.k), ("the batch", self.batch))
         for name, size in sizes:
-            if not 0 <= size < LIMIT:
-                raise ProblemError(f"{name} is {size}; it is at least 0 and less than 2^31")
+            if not whole(size) or not 0 <= size < LIMIT:
+                said = f"{name} is {size!r}; it is a whole number, at least 0 and less than 2^31"
+                raise ProblemError(said)
         right, results = TYPES.get(self.a, ((), ()))
         if self.b not in right:
             allowed = ", ".join(f"{a} × {b}" for a, (right, _) in TYPES.items() for b in right)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ..errors import ConfigError, TargetError
 from ..layout import Layout
 from ..target import Device, Limits
-from .config import check_counts, check_tile, notation, numbers_of
+from .config import check_counts, check_kinds, check_tile, notation, numbers_of
 from .problem import Problem
 
 NEEDED = "sm_80"  # cp.async
@@ -44,6 +44,7 @@ class SimtConfig:
     ctas: int = 1
 
     def __post_init__(self) -> None:
+        check_kinds(self, tile=3, block=2, stages=0, group=0, ctas=0)
         check_tile(self, LEAST)
         for name, size, count, lanes in zip("MN", self.tile[:2], self.block, LANES, strict=True):
             if count < lanes or count & (count - 1):

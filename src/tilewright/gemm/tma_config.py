@@ -7,13 +7,14 @@ side by side (``2p``: in turn, a tile each), 4 stages, a cluster of two CTAs abo
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import gcd
 
 from ..errors import ConfigError, TargetError
 from ..mma.map_rules import EXTENT
 from ..mma.rows import INTEGER_N
 from ..target import Device
-from .config import check_group, notation, numbers_of
+from .config import check_group, check_kinds, notation, numbers_of
 from .problem import Problem
 
 NEEDED = "sm_90a"
@@ -57,6 +58,7 @@ class TmaConfig:
     dynamic: bool = False
 
     def __post_init__(self) -> None:
+        check_kinds(self, tile=3, cluster=2, consumers=0, stages=0, split=0, group=0)
         bm, bn, bk = self.tile
         if not 1 <= self.consumers <= 3 or (self.pingpong and self.consumers != 2):
             raise ConfigError(f"{self}: one to three warpgroups multiply; pingpong takes two")
@@ -177,6 +179,7 @@ class TmaConfig:
         return self.rows * self.tile[1] // WARPGROUP
 
 
+@lru_cache(maxsize=256)
 def taken(problem: Problem) -> Problem:
     """The problem as tensor copies and wgmma take it: A and B aligned, and 8- and 32-bit ones along
     K. What lies otherwise is copied first. D's alignment counts the end of its lines, too: a copy
@@ -244,7 +247,7 @@ def _check_problem(problem: Problem, config: TmaConfig) -> None:
     left, right = majors[::-1] if config.swap else majors
     sides = ("M", bm, left, config.cluster[1]), ("N", bn, right, config.cluster[0])
     for side, extent, major, sharers in sides:
-        unit = sharers * (8 if major == "k" else _line(extent, bits))
+        unit = sharers * (8 if major == "k" else line(extent, bits))
         if extent % unit:
             by = f", shared by {sharers} CTAs" if sharers > 1 else ""
             what = f"the tile's {side}, {extent}, is no multiple of {unit}"
@@ -256,7 +259,8 @@ def _check_problem(problem: Problem, config: TmaConfig) -> None:
         raise ConfigError(f"{config}: a tile's columns of D leave by 32 bytes")
 
 
-def _line(extent: int, bits: int) -> int:
-    """Elements of the longest swizzled line that divides an extent, else of the shortest."""
+def line(extent: int, bits: int) -> int:
+    """Elements of the longest swizzled line that divides an extent across K, else of the shortest.
+    """
     least = 256 // bits
     return next((n for n in (4 * least, 2 * least) if extent % n == 0), least)

@@ -50,10 +50,11 @@ def tensor_map(
     ``box``: the elements that a copy takes along each of the array's dimensions, with the swizzle
     in bytes (0, 32, 64, 128); or the layout of a tile in shared memory, which says both (``tile``:
     which elements of the array a tile is, if not as many in each mode); or, of an array N×W×C,
-    N×H×W×C or N×D×H×W×C, the pixels that an im2col copy takes (``mma.Im2col``). A kernel names coordinates
-    innermost first: ``k.tma_load(…, map, (column, row), …)``. ``dtype``: another format of the same
-    size, ``tf32`` (rounded on the way). ``oob_fill``: what is read outside of the array, zero or
-    nan. The array may be the argument of several maps and pointers; it is one on the device.
+    N×H×W×C or N×D×H×W×C, the pixels that an im2col copy takes (``mma.Im2col``). A kernel names
+    coordinates innermost first: ``k.tma_load(…, map, (column, row), …)``. ``dtype``: another format
+    of the same size, ``tf32`` (rounded on the way). ``oob_fill``: what is read outside of the
+    array, zero or nan. The array may be the argument of several maps and pointers; it is one on the
+    device.
 
     LayoutError, with the rule, for what can't be a map; DtypeError for elements of less than a
     byte.

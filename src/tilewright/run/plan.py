@@ -120,8 +120,8 @@ class Plan:
 
 def plan(
     *what: Any,
-    dtype: Any = "f16",
-    layout: str = "tt",
+    dtype: Any = None,
+    layout: str | None = None,
     c: Any = None,
     out: Any = None,
     out_dtype: Any = None,
@@ -133,23 +133,31 @@ def plan(
 ) -> Plan:
     """The plan for ``plan(m, n, k)`` or for arrays, ``plan(a, b)``; nothing runs.
 
-    With sizes, ``dtype`` is the inputs' type (``"e4m3,e5m2"`` where they differ; ``"tf32"`` is f32
-    with that precision), ``layout`` BLAS's name for how they lie (``t``: row-major, ``n``: column-
-    major; NumPy's own order is ``tt``), ``batch`` how many products, and ``c=True`` adds a C. The
-    rest is as in ``matmul``. Raises as ``matmul`` does.
+    With sizes, ``dtype`` is the inputs' type (f16 unless said; ``"e4m3,e5m2"`` where they differ;
+    ``"tf32"`` is f32 with that precision), ``layout`` BLAS's name for how they lie (``t``: row-
+    major, ``n``: column-major; NumPy's own order, ``tt``, unless said), ``batch`` how many there
+    are, and ``c=True`` adds a C; arrays say all that themselves. The rest is as in ``matmul``.
+    Raises as ``matmul`` does.
     """
     sizes = [int(size) for size in what if isinstance(size, Integral)]
     if (len(sizes), len(what)) == (3, 3):
-        types = _types(dtype)
+        if out is not None or not (c is None or isinstance(c, bool)):
+            hint = "c=True adds a C, out_dtype is D's type"
+            raise ProblemError("sizes pose the problem, and c or out is an array", hint=hint)
+        types = _types("f16" if dtype is None else dtype)
         if isinstance(dtype, str) and "tf32" in types:
             if types != ("tf32", "tf32") or precision not in ("ieee", "tf32"):
                 said = f"dtype is {dtype!r} and precision {precision!r}"
                 raise DtypeError(said, hint="tf32 is that of both, f32 with precision='tf32'")
             types, precision = ("f32", "f32"), "tf32"
-        asked = _of_sizes(sizes, types, layout, bool(c), out_dtype, batch)
+        asked = _of_sizes(sizes, types, layout or "tt", bool(c), out_dtype, batch)
         asked = asked._replace(precision=precision, fast=bool(fast_accum))
         on = named_device(device)
     elif (len(sizes), len(what)) == (0, 2):
+        given = {"dtype": dtype, "layout": layout, "batch": batch}
+        for name, value in given.items():
+            if value is not None:
+                raise ProblemError(f"{name} is {value!r}, but the arrays say that themselves")
         others = [None if x is None else arrays.view(x) for x in (c, out)]
         views = [*map(arrays.view, what), *others]
         on = runs_on(place(*views), device)

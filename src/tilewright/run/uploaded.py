@@ -35,16 +35,20 @@ def borrowed(on: Device) -> Iterator[list[int]]:
 
 
 class Uploaded:
-    """``with Uploaded(…) as there: there.start(); there.download()``. ``start`` may be repeated."""
+    """``with Uploaded(…) as there: there.start(); there.download()``. ``start`` may be repeated.
+    Where D has no elements nothing is done.
+    """
 
     def __init__(self, way: Route, views: Views, alpha: Scale, beta: Scale) -> None:
         self.way, self.views, self.scales = way, views, (alpha, beta)
+        self._empty = 0 in views[3].shape
         self._stack = ExitStack()
 
     def __enter__(self) -> Uploaded:
         with ExitStack() as stack:  # an error while uploading frees what was uploaded
             self._addresses = stack.enter_context(borrowed(self.way.device))
-            self._upload()
+            if not self._empty:
+                self._upload()
             self._stack = stack.pop_all()
         return self
 
@@ -80,12 +84,13 @@ class Uploaded:
 
     def start(self, stream: int = 0) -> None:
         """Start the kernel; on the virtual machine, run it."""
-        self.way.start(*self._given, stream)
+        if not self._empty:
+            self.way.start(*self._given, stream)
 
     def download(self) -> None:
         """Bring the result to where it belongs, once it is there."""
         vo, part = self.views[3], self.way.parts["d"]
-        for offset, lines in _matrices(vo, part):
+        for offset, lines in () if self._empty else _matrices(vo, part):
             self.way.device.download(lines, self._d + offset, part.leading)
 
 

@@ -10,7 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.errors import ConfigError, TargetError
-from tilewright.gemm import TABLE, Config, Problem, Shape, check, choose, ranked, shape
+from tilewright.gemm import (
+    TABLE,
+    Config,
+    Problem,
+    Shape,
+    SimtConfig,
+    TmaConfig,
+    check,
+    choose,
+    parse,
+    ranked,
+    shape,
+)
 from tilewright.gemm.config import F64_TABLE, SHAPES, USUAL, accumulators
 from tilewright.target import DEVICES, Device, device
 
@@ -218,3 +230,25 @@ def test_persistent_ctas_are_as_many_as_there_is_room_for(config: Config, i: int
     assert shape(problem, config, h200).grid == (min(i * j, places), 1, 1)
     more = problem.sized(problem.m + 1, problem.n, 8)
     assert shape(more, config).grid == ((i + 1) * j, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "says"),
+    [
+        (Config, ("a", (2, 2), 3), "tile of Config is 'a'; it is a tuple of 3 whole numbers"),
+        (Config, ((64, 64, 32), 4, 3), "warps of Config is 4; it is a tuple of 2"),
+        (SimtConfig, ((64, 64, 8), (8, 8), 3.0), r"stages of SimtConfig is 3\.0; it is a whole"),
+        (TmaConfig, ((64, 64), 1), r"tile of TmaConfig is \(64, 64\); it is a tuple of 3"),
+        (TmaConfig, ((64.0, 64, 64), 1), r"tile of TmaConfig is \(64\.0, 64, 64\)"),
+        (TmaConfig, ((64, 64, 64), 1, 4, 2), "cluster of TmaConfig is 2; it is a tuple of 2"),
+    ],
+)
+def test_what_is_not_made_of_numbers(kind: Any, fields: tuple[Any, ...], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        kind(*fields)
+
+
+@pytest.mark.parametrize("text", [None, 3, b"tma:64x64x64:1:4"])
+def test_what_is_no_text(text: Any) -> None:
+    with pytest.raises(ConfigError, match="is no configuration's text"):
+        parse(text)

@@ -17,6 +17,8 @@ from tilewright.target import DEVICES, device
     ("given", "error", "says"),
     [
         ({"m": -1}, ProblemError, "M is -1"),
+        ({"m": "8"}, ProblemError, "M is '8'; it is a whole number"),
+        ({"n": 8.0}, ProblemError, r"N is 8\.0; it is a whole number"),
         ({"k": 2**31}, ProblemError, "K is 2147483648"),
         ({"a": "f64"}, DtypeError, "A of f64 times B of f16"),
         ({"b": "bf16"}, DtypeError, "A of f16 times B of bf16"),

@@ -245,3 +245,19 @@ def test_the_best_is_first() -> None:
     times = [seconds for seconds, _ in ranked(PROBLEM, H200)]
     assert times == sorted(times) and times[0] > 0
     assert choose(PROBLEM, H200) == ranked(PROBLEM, H200)[0][1]
+
+
+def test_clusters_of_four_and_more_are_for_what_finds_a_place_at_once() -> None:
+    """Lines at multiples of 16 bytes are two requests each, so they had better be shared."""
+    problem = Problem(300, 3000, 3000, *("bf16",) * 3, align_d=8)
+    assert choose(problem, H200).ctas >= 4
+    for size in (100, 300, 1000, 4096):
+        for _, config in ranked(replace(problem, m=size), H200):
+            if isinstance(config, TmaConfig) and config.ctas > 2:
+                assert config.pieces(replace(problem, m=size)) <= config.places(H200)
+
+
+@pytest.mark.parametrize(("m", "width"), [(72, 72), (304, 152)], ids=["one", "two"])
+def test_tiles_are_made_to_measure(m: int, width: int) -> None:
+    configs = [c for _, c in ranked(Problem(m, 8192, 1024), H200) if isinstance(c, TmaConfig)]
+    assert width in {c.tile[1] for c in configs if c.swap}
