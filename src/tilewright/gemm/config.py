@@ -53,7 +53,7 @@ def check_kinds(config: Any, **lengths: int) -> None:
         given = getattr(config, name)
         numbers = given if isinstance(given, tuple) else (given,)
         fits = len(numbers) == length if length else numbers is not given
-        if not fits or not all(map(whole, numbers)):
+        if not fits or ({*map(type, numbers)} != {int} and not all(map(whole, numbers))):
             wanted = f"a tuple of {length} whole numbers" if length else "a whole number"
             raise ConfigError(f"{name} of {type(config).__name__} is {given!r}; it is {wanted}")
 

@@ -149,6 +149,7 @@ POWER = 1.08  # times as long for the same products, where none does: power limi
 FINISH, PARTS = 1.4e-6, 1 / 4.7e12  # for the kernel that adds up parts, and a byte of them
 ADDED = 0.07e-6  # and for each part of a tile
 MEMORY = 1 / 4.0e12  # for a byte that must be moved
+SPREAD = 0.94  # of all SMs are needed for that rate
 SHORT_BURSTS = 1.006  # times as long where a step takes one line of 128 bytes, not two
 REREAD = 0.42  # of the bytes that tiles of several rows or columns read
 AT_ONCE = 0.4  # of that, where all do at once
@@ -174,7 +175,7 @@ def _tma_time(problem: Problem, config: TmaConfig, device: Device) -> float:
     steps = _steps(problem, config, work)
     ends = work.ends * _end(config, work) + _together(config)
     busy = max(steps, _limit(problem, device, steps)) + ends
-    least = _moved(problem, config, work) * MEMORY
+    least = _moved(problem, config, work) * _a_byte(work)
     launches = _launches(problem, config, work)
     return (busy**4 + least**4) ** 0.25 + _copies(problem) + launches
 
@@ -190,7 +191,7 @@ def _tma_terms(problem: Problem, config: TmaConfig, device: Device) -> dict[str,
         "bytes from the L2": loads,
         "requests to the L2": requests,
         "latency": waits,
-        "memory": _moved(problem, config, work) * MEMORY,
+        "memory": _moved(problem, config, work) * _a_byte(work),
         "power": _limit(problem, device, _steps(problem, config, work)),
         "ends of tiles": work.ends * _end(config, work),
         "clusters": _together(config),
@@ -257,6 +258,11 @@ def _moved(problem: Problem, config: TmaConfig, work: _Work) -> float:
         read *= AT_ONCE
     bursts = SHORT_BURSTS if config.tile[2] * problem.input.bits <= 8 * tma.LINE else 1.0
     return (problem.bytes + read) * bursts + work.parts * bm * bn * 4
+
+
+def _a_byte(work: _Work) -> float:
+    """Seconds for a byte from memory: few SMs don't get all that it gives."""
+    return MEMORY * max(1.0, SPREAD * work.places / max(1, work.pieces))
 
 
 def _launches(problem: Problem, config: TmaConfig, work: _Work) -> float:
