@@ -100,7 +100,7 @@ GROUP, GROUP_OF_8 = 8, 16  # rows of tiles walked together; of 8-bit inputs, whi
 
 def _tma_candidates(problem: Problem, device: Device) -> Iterator[TmaConfig]:
     """Tiles, either way round, clusters, cuts along K, with as many stages as fit."""
-    bits, room = problem.input.bits, device.limits.shared_per_block
+    bits = problem.input.bits
     least = tma.PROMOTED if problem.promoted else 8 * tma.LINE // bits
     group = GROUP_OF_8 if bits == 8 else GROUP
     for (bm, consumers, pingpong), swap in product(TILES, (False, True)):
@@ -113,11 +113,21 @@ def _tma_candidates(problem: Problem, device: Device) -> Iterator[TmaConfig]:
             for depth in (least, 2 * least)[: 1 + (bm * bn < 128 * 128)]:
                 tile = (bm, bn, depth)
                 one = TmaConfig(tile, consumers, 2, (1, 1), pingpong, group=group, swap=swap)
-                for made in _variants(problem, one, device):
-                    left = room - made.shared_bytes(problem)
-                    stages = min(MOST_STAGES, 2 + left // made.stage_bytes(bits))
-                    if stages >= LEAST_STAGES:
-                        yield replace(made, stages=stages)
+                fit: dict[tuple[bool, bool], int] = {}  # stages, by how K is cut
+                for cluster, split, tail in _variants(problem, one, device):
+                    cut = split > 1, tail
+                    if cut not in fit:
+                        fit[cut] = _stages(problem, replace(one, split=split, tail=tail), device)
+                    if fit[cut] >= LEAST_STAGES:
+                        yield TmaConfig(
+                            tile, consumers, fit[cut], cluster, pingpong, split, tail, group, swap
+                        )
+
+
+def _stages(problem: Problem, config: TmaConfig, device: Device) -> int:
+    """As many as fit; the configuration has two."""
+    left = device.limits.shared_per_block - config.shared_bytes(problem)
+    return min(MOST_STAGES, 2 + left // config.stage_bytes(problem.input.bits))
 
 
 def _widths(
@@ -137,38 +147,31 @@ def _widths(
     return dict.fromkeys([*written, *(bn for bn in fitting if low <= bn <= high)])
 
 
-def _variants(problem: Problem, config: TmaConfig, device: Device) -> Iterator[TmaConfig]:
-    """With clusters, or cut along K so that each SM has something to do."""
+def _variants(
+    problem: Problem, config: TmaConfig, device: Device
+) -> Iterator[tuple[tuple[int, int], int, bool]]:
+    """Clusters, in how many parts K is cut so that each SM has something to do, and whether in the
+    last wave alone.
+    """
+    down, across = config.grid(problem)
     most = min(tma.MOST_SPLIT, problem.k // (2 * config.tile[2]))
-    for cluster in CLUSTERS:
-        made = replace(config, cluster=cluster)
-        if not (_is_large(config) or cluster == (1, 1) or _is_whole(problem, made)):
+    large = config.tile[0] * config.tile[1] >= 128 * 128
+    for cm, cn in CLUSTERS:
+        # small tiles, where each CTA of a cluster is needed for a side of D, and they do for all of
+        # it: then what is long is read once
+        if not (large or cm * cn == 1 or (down == cm if cm > 1 else across == cn)):
             continue
-        yield made
-        pieces, places = made.pieces(problem), made.places(device)
+        yield (cm, cn), 1, False
+        pieces = -(-down // cm) * -(-across // cn) * problem.batch
+        places = tma.places(cm * cn, device)
         full = places // max(pieces, 1)
         for split in sorted({2, full // 2, full}):
             if 2 <= split <= most and pieces * split <= places:
-                yield replace(made, split=split)
+                yield (cm, cn), split, False
         for split in (2, 3):
             if pieces > places and pieces % places * split <= places and split <= most:
-                yield replace(made, split=split, tail=True)
-    down, across = config.grid(problem)
+                yield (cm, cn), split, True
     for cm, cn in MORE_CLUSTERS:
-        if cm <= down and cn <= across:
-            made = replace(config, cluster=(cm, cn))
-            if made.pieces(problem) <= made.places(device):
-                yield made
-
-
-def _is_large(config: TmaConfig) -> bool:
-    return config.tile[0] * config.tile[1] >= 128 * 128
-
-
-def _is_whole(problem: Problem, config: TmaConfig) -> bool:
-    """Whether each of the cluster's CTAs is needed for a side of D, and they do for all of it: then
-    what is long is read once.
-    """
-    (bm, bn, _), (cm, cn) = config.tile, config.cluster
-    m, n = (problem.n, problem.m) if config.swap else (problem.m, problem.n)
-    return -(-m // bm) == cm if cm > 1 else -(-n // bn) == cn
+        pieces = -(-down // cm) * -(-across // cn) * problem.batch
+        if cm <= down and cn <= across and pieces <= tma.places(cm * cn, device):
+            yield (cm, cn), 1, False

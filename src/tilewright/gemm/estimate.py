@@ -6,6 +6,7 @@ What the terms weigh was measured on an H200 (``benchmarks/NOTES.md``).
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import ceil
 from typing import NamedTuple
 
@@ -220,7 +221,7 @@ def _end(config: TmaConfig, work: _Work) -> float:
     times = (1 + sums) * (SHORT if bn % 32 and not config.swap else 1.0)
     if config.pingpong:  # one warpgroup does it, while the other multiplies if it has a tile
         times *= 2.0 if work.ends == 1 else NARROW if bn % 64 else TURN
-    parts = config.accumulators * tma.WARPGROUP // (tma.ROWS * config.width(16))
+    parts = config.parts(16)  # as of most types
     return TILE + (ELEMENTS * bm * bn + PART * parts) * times
 
 
@@ -340,6 +341,7 @@ def _requests(problem: Problem, side: _Side) -> float:
     return operand.bytes / operand.sharers / line * (1 + (STRADDLES[pitch] - 1) * crossing)
 
 
+@lru_cache(maxsize=256)
 def _pitch(problem: Problem, name: str) -> int:
     """The bytes, 16 to 128, that divide the distance of A's or B's lines, as they mostly lie."""
     if _is_copied(problem, name):
@@ -357,6 +359,7 @@ def _is_copied(problem: Problem, name: str) -> bool:
     return turned or getattr(problem, f"align_{name}") < 16
 
 
+@lru_cache(maxsize=256)
 def _copies(problem: Problem) -> float:
     """Seconds to lay out what tensor copies can't read as it lies."""
     rows = {"a": problem.m, "b": problem.n}

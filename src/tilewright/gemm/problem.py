@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..dtypes import DType, dtype
+from ..dtypes import DTYPES, DType
 from ..errors import DtypeError, ProblemError
 from ..mma.given import whole
 
@@ -91,11 +91,11 @@ class Problem:
 
     @property
     def input(self) -> DType:
-        return dtype(self.a)
+        return DTYPES[self.a]
 
     @property
     def output(self) -> DType:
-        return dtype(self.d)
+        return DTYPES[self.d]
 
     @property
     def sums(self) -> str:

@@ -145,11 +145,8 @@ class TmaConfig:
         return max(BUFFERS, self.parts(bits)) if self.at_once(bits) else BUFFERS
 
     def places(self, device: Device) -> int:
-        """Clusters that find a place on the device at once. Those of 4 CTAs and more leave some SMs
-        empty: on an H200's 132 there is room for 66 of 2, 30 of 4, 15 of 8.
-        """
-        usable = device.sms if self.ctas <= 2 else device.sms * 10 // 11
-        return max(1, usable // self.ctas)
+        """Clusters that find a place on the device at once."""
+        return places(self.ctas, device)
 
     def grid(self, problem: Problem) -> tuple[int, int]:
         """Pieces along the tiles' M and N: tiles, or the blocks of them that clusters take."""
@@ -177,6 +174,14 @@ class TmaConfig:
     def accumulators(self) -> int:
         """Accumulator registers of a thread."""
         return self.rows * self.tile[1] // WARPGROUP
+
+
+def places(ctas: int, device: Device) -> int:
+    """Clusters of so many CTAs that find a place on the device at once. Those of 4 and more leave
+    some SMs empty: on an H200's 132 there is room for 66 of 2, 30 of 4, 15 of 8.
+    """
+    usable = device.sms if ctas <= 2 else device.sms * 10 // 11
+    return max(1, usable // ctas)
 
 
 @lru_cache(maxsize=256)
