@@ -140,7 +140,7 @@ def test_launching_goes_through_what_is_registered(monkeypatch: pytest.MonkeyPat
     with pytest.raises(KernelError, match="nothing here can launch"):
         scale[4](1, 2.0, 3, 4)
     assert calls[0][:4] == (scale.trace(by=5), (4, 1, 1), (64, 2, 1), (1, 2.0, 3, 4))
-    assert calls[0][4] == {"device": "vm", "stream": None}
+    assert calls[0][4] == {"device": "vm", "stream": None, "programmatic": False}
     wheres = [((4, 2, 1), (32, 1, 1)), ((4, 2, 1), (64, 2, 1)), ((4, 1, 1), (32, 1, 1))]
     wheres += wheres[2], wheres[0]
     assert [call[1:3] for call in calls[1:]] == wheres
