@@ -134,17 +134,26 @@ def _widths(
     problem: Problem, device: Device, frame: tuple[int, int, bool], swap: bool
 ) -> Iterable[int]:
     """Ns of tiles: those that are written down; narrower ones, where as many tiles still cover all;
-    and those of as many tiles as fill the device once, or a few times.
+    and those of as many tiles as fill the device once, or a few times. Where there is a C, or D
+    does not leave by copies, their way out would take registers that their sums need.
     """
+    if problem.with_c or tma.taken(problem).align_d < 16:
+        return TILES[frame]
     rows, columns = (problem.n, problem.m) if swap else (problem.m, problem.n)
     right = problem.a_major if swap else problem.b_major
-    unit = 8 if swap and right == "k" and problem.sums != "s32" else 16
+    eights = swap and right == "k" and problem.sums != "s32"
     written, down = TILES[frame], max(1, -(-rows // frame[0]))
     counts = [-(-columns // bn) for bn in written]
     counts += [wave * device.sms // down for wave in range(1, WAVES + 1)]
-    fitting = [-(-columns // (count * unit)) * unit for count in counts if count]
     low, high = min(written), max(written)
-    return dict.fromkeys([*written, *(bn for bn in fitting if low <= bn <= high)])
+    found = dict.fromkeys(written)
+    for each in (-(-columns // count) for count in counts if count):
+        # so does a wide tile's that leaves by eights
+        unit = 8 if eights and each <= 128 else 16
+        bn = -(-each // unit) * unit
+        if low <= bn <= high:
+            found[bn] = None
+    return found
 
 
 def _variants(
