@@ -277,8 +277,10 @@ def test_a_plan_explains_itself() -> None:
 def test_a_plan_takes_sizes_or_arrays() -> None:
     with pytest.raises(ProblemError, match="three sizes or two arrays"):
         tilewright.plan(4, 4)
-    with pytest.raises(ProblemError, match="unknown layout"):
-        tilewright.plan(4, 4, 4, layout="xy")
+    for letters in ("xy", ""):
+        with pytest.raises(ProblemError, match="unknown layout"):
+            tilewright.plan(4, 4, 4, layout=letters)
+    assert tilewright.plan(4, 4, 4, c=np.True_).problem.with_c
     for wrong in ("q7", "e4m3,e5m2,s8", 3):
         with pytest.raises(DtypeError, match=r"^dtype is "):
             tilewright.plan(4, 4, 4, dtype=wrong)

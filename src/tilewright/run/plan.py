@@ -141,7 +141,7 @@ def plan(
     """
     sizes = [int(size) for size in what if isinstance(size, Integral)]
     if (len(sizes), len(what)) == (3, 3):
-        if out is not None or not (c is None or isinstance(c, bool)):
+        if out is not None or getattr(c, "shape", ()):
             hint = "c=True adds a C, out_dtype is D's type"
             raise ProblemError("sizes pose the problem, and c or out is an array", hint=hint)
         types = _types("f16" if dtype is None else dtype)
@@ -150,7 +150,9 @@ def plan(
                 said = f"dtype is {dtype!r} and precision {precision!r}"
                 raise DtypeError(said, hint="tf32 is that of both, f32 with precision='tf32'")
             types, precision = ("f32", "f32"), "tf32"
-        asked = _of_sizes(sizes, types, layout or "tt", bool(c), out_dtype, batch)
+        asked = _of_sizes(
+            sizes, types, "tt" if layout is None else layout, bool(c), out_dtype, batch
+        )
         asked = asked._replace(precision=precision, fast=bool(fast_accum))
         on = named_device(device)
     elif (len(sizes), len(what)) == (0, 2):
