@@ -224,3 +224,5 @@ def test_an_image_is_read_by_pixels() -> None:
     np.testing.assert_array_equal(out, [padded[y + 1, x + 2] for y, x in bases])
     with pytest.raises(LayoutError, match=r"im2col"):
         tensor_map(image[0, 0], box)
+    with pytest.raises(LayoutError, match=r"tile=\(4,\)"):
+        tensor_map(image, box, tile=(4,))

@@ -69,6 +69,8 @@ def tensor_map(
         given = Layout(view.shape, view.strides)
         made = TensorMap.of(given, box, type_, tile, address, **options)
     else:
+        if tile is not None:
+            raise LayoutError(f"tile={tile}: a layout may take another tile, {box} says its own")
         made = _boxed(view, type_, box, address, swizzle=swizzle, **options)
     return ArrayMap(array, view, made, made.encode())
 
