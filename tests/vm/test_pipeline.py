@@ -102,6 +102,15 @@ def test_named_barriers_count_who_goes_on() -> None:
         np.testing.assert_array_equal(y, x.reshape(3, 32)[:, ::-1].ravel())
 
 
+def test_who_arrives_counts_towards_some() -> None:
+    @tilewright.kernel(block=64)
+    def kernel(k: Any) -> None:
+        k.barrier_arrive(1, 0)
+
+    with pytest.raises(KernelError, match="32 threads or more, not 0"):
+        kernel.trace()
+
+
 def test_a_ring_of_one_stage_has_nothing_under_way() -> None:
     with pytest.raises(KernelError, match="two stages at least"):
         by_groups.trace(stages=1)

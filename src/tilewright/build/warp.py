@@ -30,6 +30,8 @@ class Warp(Conversions, Memory):
 
     def barrier_arrive(self, index: int, threads: int) -> None:
         """``bar.arrive``: count this warp among the ``threads`` of barrier ``index``, and go on."""
+        if whole(threads) and threads < 1:
+            raise kernel_error(f"bar.arrive counts towards 32 threads or more, not {threads}")
         self.emit("bar.arrive", index, threads)
 
     def syncwarp(self, mask: Any = FULL) -> None:
