@@ -21,7 +21,7 @@ import pytest
 import middling
 from tilewright.dtypes import ROUNDINGS, dtype
 from tilewright.errors import DtypeError
-from tilewright.vm.jit import Jit
+from tilewright.native.jit import Jit
 from tilewright.vm.llvm_expr import LANES, lanes_of
 from tilewright.vm.llvm_values import LlvmValues
 from tilewright.vm.numpy_values import NumpyValues

@@ -15,7 +15,7 @@ from tilewright import mma
 from tilewright.dtypes import encode
 from tilewright.errors import PtxCheckError
 from tilewright.mma import Instruction
-from tilewright.vm.jit import Jit
+from tilewright.native.jit import Jit
 from tilewright.vm.llvm_mma import OPERANDS, Emitter, symbol
 from tilewright.vm.llvm_mma_decode import NARROW
 from tilewright.vm.llvm_mma_plan import columns, plan, scratch

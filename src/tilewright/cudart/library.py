@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import DeviceError
+from ..sources import source_key
 
 SOURCES = Path(__file__).parent / "shim"
 #: What programs ask the loader for; all are this one library.
@@ -32,7 +33,8 @@ def library(keep: Keep) -> bytes:
         raise DeviceError(f"CUDA programs can be run on Linux, and this is {sys.platform}")
     command = _compiler()
     files = sorted(SOURCES.iterdir())
-    text = b"\0".join([*(f.read_bytes() for f in files), " ".join(command).encode()])
+    parts = [part for f in files for part in (f.name.encode(), f.read_bytes())]
+    text = b"\0".join([*parts, " ".join(command).encode(), source_key("cudart.library").encode()])
     return keep("cudart", hashlib.sha256(text).hexdigest(), lambda: _compiled(command))
 
 

@@ -5,10 +5,10 @@
 """
 
 from ..build import kernel, set_launcher
+from ..cache import Cache, CacheWarning, store
 from .arrays import ArrayView, Kind, register
 from .built import load
-from .cache import Cache, CacheWarning
-from .device import CudaDevice, Device, VmDevice, device, store
+from .device import CudaDevice, Device, VmDevice, device
 from .launch import launch
 from .maps import ArrayMap, tensor_map
 from .matmul import matmul

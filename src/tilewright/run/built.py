@@ -12,16 +12,12 @@ import hashlib
 import json
 import os
 from dataclasses import dataclass
-from functools import cache
-from itertools import chain, islice
 from pathlib import Path
 
 from .. import __version__, cuda, gemm
 from ..cuda import ptxas
 from ..errors import DeviceError, MissingPackage
-
-_ROOT = Path(__file__).parents[1]
-_MAKERS = "layout", "mma", "ptx", "build", "gemm", "cuda"
+from ..sources import source_key
 
 
 @dataclass(frozen=True)
@@ -106,16 +102,9 @@ def loaded(arch: str, kernel: gemm.Kernel) -> Built | None:
 # --- the cache's key ----------------------------------------------------------------------------
 
 
-@cache
+SOURCE = "gemm", "cuda.assembler"  # with what they import: all that makes a kernel
+
+
 def source() -> str:
-    """Stands for this package's version and the files that decide what a kernel is, by their names,
-    sizes and times of change.
-    """
-    found = [__version__]
-    folders = islice(os.walk(_ROOT), 1), *(os.walk(_ROOT / maker) for maker in _MAKERS)
-    for folder, _, names in sorted(chain(*folders)):
-        for name in sorted(names):
-            if name.endswith(".py"):
-                state = os.stat(os.path.join(folder, name))
-                found.append(f"{folder} {name} {state.st_size} {state.st_mtime_ns}")
-    return hashlib.sha256("\n".join(found).encode()).hexdigest()
+    """Stands for this package's version and the source code that decides what a kernel is."""
+    return f"{__version__} {source_key(*SOURCE)}"

@@ -19,10 +19,10 @@ import numpy.typing as npt
 
 from .. import cuda, target, vm
 from ..build import Traced
+from ..cache import store
 from ..errors import DeviceError, TargetError
 from ..gemm import Kernel
 from .built import Built, loaded, source
-from .cache import Cache
 
 Dim3 = tuple[int, int, int]
 Matrix = npt.NDArray[Any]  # two-dimensional, any strides
@@ -100,12 +100,6 @@ class Device(Protocol):
 
     def wait(self, stream: int = 0) -> None:
         """Until all that was started on the stream is done."""
-
-
-@cache
-def store() -> Cache:
-    """The compile cache of this process."""
-    return Cache()
 
 
 class _Once:

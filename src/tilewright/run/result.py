@@ -15,9 +15,9 @@ from dataclasses import MISSING, asdict, astuple, dataclass, fields
 from typing import Any, NamedTuple
 
 from .. import gemm, target
+from ..cache import store
 from ..errors import ResultError, TilewrightError
 from .built import source
-from .device import store
 
 _FORMAT = "tilewright tuning results"
 _VERSION = 1

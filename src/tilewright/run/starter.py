@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from ..vm.compiled import compiled
-from ..vm.memory import aligned
-from ..vm.native import Array, Ptr, Struct, i64, native, u64
-from ..vm.record import Record
+from ..native.aligned import aligned
+from ..native.compiled import compiled
+from ..native.language import Array, Ptr, Struct, i64, native, u64
+from ..native.record import Record
 
 WRONG, RAISES = -1, 0
 OTHER = -1  # what ``start`` says of addresses that make it another call

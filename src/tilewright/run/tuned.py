@@ -19,8 +19,8 @@ from functools import cache
 from pathlib import Path
 
 from .. import gemm, target
+from ..cache import OFF, home
 from ..errors import ResultError, warn
-from .cache import OFF, home
 from .result import Key, Result, from_json
 
 SHIPPED = Path(__file__).parent / "tuned.json"

@@ -7,9 +7,9 @@ nowhere else.
 
 from __future__ import annotations
 
+from ..native.language import Ptr, i64, native, u8, u16, u32, u64
 from .clocks import LANE, order, step_of, touch
 from .groups import fault
-from .native import Ptr, i64, native, u8, u16, u32, u64
 from .races import early, read, repeats, write
 from .state import (
     BAD_BULK,

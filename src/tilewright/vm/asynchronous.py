@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..mma import map_fields
+from ..native.language import Native
 from ..ptx.isa.primitives import Tensor
 from . import access, bulk, claims, clocks, copies, mbarrier, products, reductions, tensors
 from .evaluate import Evaluator, Value
-from .native import Native
 from .state import RANK_SHIFT, SPACES, WINDOW_BITS
 
 PLACE = (1 << RANK_SHIFT) - 1

@@ -6,10 +6,10 @@ barrier's instructions each came by. An exited warp is no longer waited for.
 
 from __future__ import annotations
 
+from ..native.language import Ptr, i64, native
 from .clocks import acquire, actors, meeting, release
 from .groups import fault, next_group
 from .mbarrier import cluster_exit
-from .native import Ptr, i64, native
 from .state import (
     BAD_BARRIER,
     BARRIERS,

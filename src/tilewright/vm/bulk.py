@@ -7,11 +7,11 @@ of its CTA. Landing in shared memory tells an mbarrier how many bytes came.
 
 from __future__ import annotations
 
+from ..native.language import Ptr, i64, native, u8, u64
 from .access import CTA_BYTES, find_global, move, resolve
 from .clocks import STORES, landed, own, waited_lanes
 from .groups import draw, fault, fault_of
 from .mbarrier import count, live
-from .native import Ptr, i64, native, u8, u64
 from .products import overwritten
 from .races import ASYNC, brings, early, extent, read, takes
 from .reductions import reduce_bytes

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..native.language import Ptr, i64, native, u8
 from .access import resolve
 from .evaluate import Evaluator, Value
-from .native import Ptr, i64, native, u8
 from .state import GENERIC, Warp
 
 

@@ -6,8 +6,8 @@ such a cluster, which then never begins.
 
 from __future__ import annotations
 
+from ..native.language import Ptr, i64, native, u32
 from .bulk import VALUES, store_later
-from .native import Ptr, i64, native, u32
 from .state import Warp
 
 WORDS = 4

@@ -13,7 +13,7 @@ never make one.
 
 from __future__ import annotations
 
-from .native import Ptr, i64, native, u32
+from ..native.language import Ptr, i64, native, u32
 from .state import BARRIERS, MBARRIERS, WARPS, Cta, Warp
 
 CTA_BYTES = Cta.size

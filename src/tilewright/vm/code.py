@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import mma
+from ..native.record import Record
 from ..ptx.isa import form
 from .kernel import Kernel
 from .library import CALL, Library
-from .record import Record
 from .region import Region, region_name
 from .state import Warp
 

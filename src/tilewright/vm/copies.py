@@ -9,11 +9,11 @@ an mbarrier takes its place among the copies, and comes after those that its lan
 
 from __future__ import annotations
 
+from ..native.language import Ptr, i64, native, u8, u32, u64
 from .access import find_global, move, owner, resolve
 from .clocks import COPIES, landed, mark, own, waited_lanes
 from .groups import draw, fault
 from .mbarrier import count, found, used
-from .native import Ptr, i64, native, u8, u32, u64
 from .products import overwritten
 from .races import early, write
 from .state import (

@@ -10,6 +10,8 @@ import ctypes
 from typing import TYPE_CHECKING
 
 from ..errors import Place, PtxError, VmFault
+from ..native.language import u64
+from ..native.record import Record, view
 from ..ptx.externs import EXTERNS
 from ..ptx.formats import argument_types, offsets, pieces
 from ..ptx.types import bits
@@ -17,10 +19,8 @@ from .access import resolve
 from .analysis import HEAP
 from .calls import text_length
 from .code import Code
-from .native import u64
 from .output import Output
 from .printf import render
-from .record import Record, view
 from .report import index
 from .state import GENERIC, Cta, Warp, Worker
 from .step_memory import Fault, lanes_of

@@ -7,7 +7,7 @@ in turn, so every lane makes progress.
 
 from __future__ import annotations
 
-from .native import Ptr, i64, native
+from ..native.language import Ptr, i64, native
 from .state import DIVERGED, DONE, FAULT, HERE, JUMP, WAIT, Cta, Warp
 
 SPINS = 8000  # what a group may spend in a loop until another one is favoured

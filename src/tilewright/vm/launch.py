@@ -17,18 +17,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..native.aligned import aligned
+from ..native.language import Struct
+from ..native.record import Record
 from ..target import Limits
 from .analysis import constant, makes_barriers, strong
 from .clocks import CLOCKS, KINDS
 from .code import Code
 from .externs import Externs
 from .kernel import Kernel, Outline
-from .memory import Memory, aligned
-from .native import Struct
+from .memory import Memory
 from .places import WINDOW
 from .program import Program
 from .races import PIECE, READERS
-from .record import Record
 from .report import fault
 from .state import (
     ALL,

@@ -12,8 +12,6 @@ import hashlib
 import threading
 from collections import deque
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
 from typing import Protocol
 from weakref import WeakValueDictionary
 
@@ -21,6 +19,11 @@ import llvmlite.binding as llvm
 import llvmlite.ir as ir
 
 from .. import mma
+from ..native.irtypes import I32, POINTER
+from ..native.jit import Jit
+from ..native.language import Native
+from ..native.translator import translate
+from ..sources import source_key
 from . import (
     access,
     barriers,
@@ -43,13 +46,10 @@ from . import (
     warpgroup,
 )
 from .collector import uncollected
-from .jit import Jit
 from .llvm_mma import Emitter, symbol
 from .llvm_warpgroup import Warpgroup
-from .native import I32, POINTER, Native
-from .translate import translate
 
-SOURCES = ("vm", "mma", "ptx", "layout", "dtypes.py")
+SOURCE = "vm.library", "vm.code"  # with what they import: all that makes code
 MXCSR = 0x1F80  # round to nearest, no flushing, no traps
 SUM = 32  # bytes of a checksum
 RECENT = 1024  # functions that stay loaded for a next machine
@@ -61,18 +61,6 @@ class Store(Protocol):
 
     def get(self, kind: str, key: str) -> bytes | None: ...
     def put(self, kind: str, key: str, value: bytes) -> object: ...
-
-
-@cache
-def source_hash() -> str:
-    """Changes whenever code that makes code does."""
-    root = Path(__file__).parent.parent
-    digest = hashlib.sha256()
-    for name in SOURCES:
-        place = root / name
-        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 class Library:
@@ -144,7 +132,7 @@ class Library:
 
     def kept(self, name: str, make: Callable[[], bytes]) -> bytes:
         """What is made of code, from the store, or made and put there."""
-        key = hashlib.sha256(f"{name}\n{source_hash()}\n{self.jit.key}".encode()).hexdigest()
+        key = hashlib.sha256(f"{name}\n{source_key(*SOURCE)}\n{self.jit.key}".encode()).hexdigest()
         data = _unsealed(self.store.get("vm", key)) if self.store is not None else None
         if data is None:
             data = make()

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 import llvmlite.ir as ir
 
+from ..native.irtypes import I8, I32, I64, POINTER
 from .llvm_expr import DOUBLE, FLOAT, Expr, first_only, nothing
-from .native import I1, I8, I32, I64, POINTER
 
 LINE = 64  # bytes: areas begin at such, so that vectors load whole
 
@@ -35,14 +35,6 @@ def at(b: ir.IRBuilder, base: ir.Value, offset: Offset) -> ir.Value:
     """The place ``offset`` bytes on."""
     step = I64(offset) if isinstance(offset, int) else offset
     return b.gep(base, [step], source_etype=I8, inbounds=True)
-
-
-def memcpy(b: ir.IRBuilder, target: ir.Value, source: ir.Value, size: ir.Value) -> None:
-    """Copy ``size`` bytes; the two places are one or have none in common."""
-    name = "llvm.memcpy.p0.p0.i64"
-    type_ = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, I64, I1])
-    function = b.module.globals.get(name) or ir.Function(b.module, type_, name)
-    b.call(function, [target, source, size, I1(0)])
 
 
 def fetch(b: ir.IRBuilder, base: ir.Value, offset: Offset, type_: ir.Type) -> Expr:

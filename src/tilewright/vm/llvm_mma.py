@@ -13,12 +13,12 @@ import llvmlite.ir as ir
 
 from ..errors import PtxCheckError
 from ..mma import Instruction
+from ..native.irtypes import I64, POINTER
 from .llvm_memory import at, room
 from .llvm_mma_core import compiled, core
 from .llvm_mma_plan import plan, sides
 from .llvm_mma_registers import load, store
 from .llvm_mma_sparse import expand
-from .native import I64, POINTER
 
 OPERANDS = ("a", "b", "c", "d", "metadata", "scale_a", "scale_b")
 KIND = ir.FunctionType(I64, [POINTER] * len(OPERANDS))

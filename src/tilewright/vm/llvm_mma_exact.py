@@ -7,6 +7,7 @@ from functools import reduce
 import llvmlite.ir as ir
 
 from ..mma import Arithmetic, Chain, Integers
+from ..native.irtypes import I32, I64
 from .llvm_expr import FLOAT, Expr
 from .llvm_floats import arithmetic
 from .llvm_memory import any_of, counted, keep, scaled, vector
@@ -14,7 +15,6 @@ from .llvm_mma_decode import integer
 from .llvm_mma_fused import CHAINS, chained, merged
 from .llvm_mma_loops import Core, Elements
 from .llvm_round import canonical
-from .native import I32, I64
 
 QUIET = 1 << 51  # the bit of an f64 NaN that says so
 

@@ -13,6 +13,7 @@ import llvmlite.ir as ir
 from ..dtypes import DType, dtype
 from ..mma import Fused
 from ..mma.scaled import Scaled
+from ..native.irtypes import I32, I64
 from .llvm_convert import convert, widen
 from .llvm_expr import DOUBLE, FLOAT, Expr
 from .llvm_floats import arithmetic
@@ -22,7 +23,6 @@ from .llvm_mma_fused import BIAS, NOWHERE, FusedSum, Term, chained, merged
 from .llvm_mma_loops import STEP, Core
 from .llvm_mma_plan import Plan
 from .llvm_round import storage
-from .native import I32, I64
 
 ALIASED = 512  # rows that many bytes apart, or a multiple, share few of a cache's sets
 

@@ -11,10 +11,10 @@ from functools import partial
 
 import llvmlite.ir as ir
 
+from ..native.irtypes import I32, POINTER
 from .llvm_expr import Expr
 from .llvm_memory import Offset, at, broadcast, bytes_of, counted, fetch, keep, room, scaled, vector
 from .llvm_mma_plan import Plan
-from .native import I32, POINTER
 
 STEP = 16  # elements made ready at once
 Elements = Callable[[Offset], Expr]  # k → a vector

@@ -15,11 +15,11 @@ from ..dtypes import dtype
 from ..mma import Instruction
 from ..mma.operands import chunk
 from ..mma.sparse import FIRST, SECOND
+from ..native.irtypes import I32, I64
 from .llvm_expr import Expr
 from .llvm_memory import any_of, fetch, keep, vector
 from .llvm_mma_decode import mark
 from .llvm_mma_plan import columns
-from .native import I32, I64
 
 CODE = 8  # a status is 1 + the row of invalid metadata, and from this bit on the metadata
 

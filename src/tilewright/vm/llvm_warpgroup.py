@@ -15,6 +15,8 @@ import llvmlite.ir as ir
 
 from ..dtypes import dtype
 from ..mma import Instruction
+from ..native.irtypes import I64, POINTER, declare
+from ..native.language import Native
 from . import warpgroup as native
 from .llvm_memory import at, counted, room, scaled
 from .llvm_mma import symbol
@@ -22,7 +24,6 @@ from .llvm_mma_core import core
 from .llvm_mma_plan import columns, element, plan
 from .llvm_mma_registers import load, store
 from .llvm_mma_sparse import expand
-from .native import I64, POINTER, Native
 from .warpgroup import FROM_SHARED, NEGATE, ROWS
 
 LINE = 4 * 32  # bytes of a register of 32 lanes
@@ -83,7 +84,7 @@ class Warpgroup:
 
     def call(self, function: Native, *arguments: ir.Value | int) -> ir.Value:
         given = [I64(x) if isinstance(x, int) else x for x in arguments]
-        return self.b.call(function.declare(self.module), given)
+        return self.b.call(declare(self.module, function), given)
 
     def check(self, function: Native, *arguments: ir.Value | int) -> None:
         """Call native code with the warp; leave after a fault."""

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable
 
 import llvmlite.ir as ir
 
+from ..native.irtypes import I32, I64, POINTER, declare
+from ..native.language import Native, Ptr, i64, native, u8, u32, u64
 from .access import access, known, lane_stride, move, resolve, window_of
 from .llvm_expr import LANES, Expr
 from .llvm_memory import fetch, joined, keep, shuffled
-from .native import I32, I64, POINTER, Native, Ptr, i64, native, u8, u32, u64
 from .places import ZIPPED, pick_vectors, put_vectors
 from .state import ALL, Warp
 
@@ -25,7 +26,7 @@ def cases(
     module: ir.Module, function: Native, cases: Iterable[tuple[int, Callable[..., None]]]
 ) -> None:
     """The body of a function of (target, source, number): what the number says, else 0."""
-    made = function.declare(module)
+    made = declare(module, function)
     b, unknown = ir.IRBuilder(made.append_basic_block()), made.append_basic_block()
     ir.IRBuilder(unknown).ret(I64(0))
     target, source = (b.inttoptr(a, POINTER) for a in made.args[:2])

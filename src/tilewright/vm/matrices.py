@@ -7,10 +7,10 @@ from collections.abc import Callable
 import llvmlite.ir as ir
 
 from .. import mma
+from ..native.language import Ptr, i64, native, u8
 from .access import access, known, lane_stride, move, reach, resolve, window_of
 from .llvm_memory import fetch, keep, shuffled
 from .loads import cases, store_n
-from .native import Ptr, i64, native, u8
 from .products import spoils
 from .state import ALL, Warp
 

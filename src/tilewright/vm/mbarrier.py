@@ -12,6 +12,7 @@ completes when nothing is missing; then whoever sleeps in the CTA looks again.
 
 from __future__ import annotations
 
+from ..native.language import Ptr, i64, native, u32, u64
 from .access import CTA_BYTES, owner, resolve
 from .clocks import (
     CLUSTER_DONE,
@@ -25,7 +26,6 @@ from .clocks import (
     release,
 )  # fmt: skip
 from .groups import fault, next_group
-from .native import Ptr, i64, native, u32, u64
 from .races import made_twice, new_barrier, used_barrier
 from .state import (
     BAD_MBARRIER,

@@ -8,7 +8,6 @@ after free shows.
 from __future__ import annotations
 
 import mmap
-import os
 import sys
 import threading
 from bisect import bisect_right
@@ -19,16 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DeviceError
+from ..native.aligned import reserve_range
 from .places import WINDOW
 from .state import GLOBAL_BASE, Allocation
 
 ALIGN = 256
 RESERVE = 64 << 30
 QUARANTINE = 1 << 12  # freed pieces that keep their addresses
-MANY = 1 << 28
 HEAP = 8 << 20  # bytes, as CUDA has it
 FRESH = 0xFF
-NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
 
 @dataclass(slots=True)
@@ -50,7 +48,7 @@ class Memory:
     """
 
     def __init__(self, reserve: int = RESERVE, file: int = -1) -> None:
-        self.map, self.size = _reserve(reserve, file)
+        self.map, self.size = reserve_range(reserve, file)
         self.shared = file >= 0
         self.view = np.frombuffer(self.map, np.uint8)
         self.host = self.view.ctypes.data - GLOBAL_BASE
@@ -189,32 +187,3 @@ class Heap:
             self.used -= self.sizes.pop(address)
             self.memory.free(address)
         return True
-
-
-def _reserve(size: int, file: int) -> tuple[mmap.mmap, int]:
-    """A range of addresses, as large as the system grants; pages come when touched."""
-    while True:
-        try:
-            if file >= 0:
-                os.ftruncate(file, size)
-                return mmap.mmap(file, size, flags=mmap.MAP_SHARED | NORESERVE), size
-            if hasattr(mmap, "MAP_ANONYMOUS"):
-                flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE
-                return mmap.mmap(-1, size, flags=flags), size
-            return mmap.mmap(-1, size), size
-        except (OSError, ValueError, OverflowError):
-            if size <= 1 << 26:
-                raise DeviceError("no address space for the virtual machine's memory") from None
-            size //= 2
-
-
-def aligned(size: int, align: int = 64) -> npt.NDArray[np.uint8]:
-    """Zeroed bytes whose address is a multiple of ``align``; many take memory when touched."""
-    if size > MANY:
-        room, found = _reserve(size, -1)
-        if found < size:
-            raise DeviceError(f"this machine has no room for {size >> 20} MiB of a launch's memory")
-        return np.frombuffer(room, np.uint8)
-    raw = np.zeros(size + align, np.uint8)
-    start = -raw.ctypes.data % align
-    return raw[start : start + size]

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 
 import llvmlite.ir as ir
 
+from ..native.irtypes import I1, I32, I64, POINTER, declare
+from ..native.language import Lanes, Native, i64, native
 from .llvm_expr import LANES, Expr, lanes_of, nothing, slot, spill, splat
 from .llvm_memory import LINE, at, broadcast, fetch, joined, keep, room, shuffled, spread
-from .native import I1, I32, I64, POINTER, Lanes, Native, i64, native
 
 HALF = LANES // 2
 WINDOW = 4 * LANES  # bytes in which lanes may change places
@@ -21,7 +22,7 @@ ZIPPED = ((2, 2), (2, 4), (4, 2), (4, 4), (8, 2))  # sizes and counts of element
 
 
 def _parts(module: ir.Module, function: Native) -> tuple[ir.IRBuilder, list[ir.Value]]:
-    made = function.declare(module)
+    made = declare(module, function)
     return ir.IRBuilder(made.append_basic_block()), list(made.args)
 
 

@@ -5,12 +5,12 @@ would read both at any time until then. It is done for all four warps of the war
 
 from __future__ import annotations
 
+from ..native.language import Ptr, i64, native
 from .access import resolve
 from .analysis import HALF
 from .clocks import issued, mark, touch, waited
 from .groups import fault
 from .mbarrier import wake
-from .native import Ptr, i64, native
 from .races import PRODUCT, read
 from .state import BAD_FENCE, DISCARDED, IN_FLIGHT, JUMP, PRODUCTS, WAIT, WARPS, Cta, Product, Warp
 from .warpgroup import (

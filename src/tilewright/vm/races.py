@@ -8,6 +8,7 @@ when it is issued, and is known when it was waited for.
 
 from __future__ import annotations
 
+from ..native.language import Ptr, i64, native, u8, u16, u32, u64
 from .clocks import (
     ACTOR,
     CLOCKS,
@@ -35,7 +36,6 @@ from .clocks import (
     touch,
 )  # fmt: skip
 from .groups import fault, fault_of
-from .native import Ptr, i64, native, u8, u16, u32, u64
 from .state import BAD_FENCE, EARLY, FLIGHTS, MADE_TWICE, RACE, UNREAD, Cta, Flight, Warp
 
 CTA_BYTES = Cta.size

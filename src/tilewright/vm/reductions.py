@@ -14,11 +14,12 @@ from collections.abc import Iterator
 import llvmlite.ir as ir
 
 from ..mma.map_rules import TYPES
+from ..native.irtypes import I32, I64, POINTER, declare, memcpy
+from ..native.language import i64, native
 from .evaluate import combine
 from .llvm_expr import LANES, lanes_of
-from .llvm_memory import memcpy, room
+from .llvm_memory import room
 from .llvm_values import LlvmValues
-from .native import I32, I64, POINTER, i64, native
 from .state import ALL
 
 OPERATIONS = {  # what a map of s64 lacks is an illegal instruction on an H200
@@ -61,7 +62,7 @@ def _combined(m: LlvmValues, op: str, type_: str, old: ir.Value, new: ir.Value) 
 
 
 def _emit(module: ir.Module) -> None:
-    function = reduce.declare(module)
+    function = declare(module, reduce)
     which, target, source, size = function.args
     b = ir.IRBuilder(function.append_basic_block())
     old, new = (room(b, LANES * LARGEST) for _ in range(2))

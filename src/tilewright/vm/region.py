@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import llvmlite.ir as ir
 
+from ..native.irtypes import I32, I64, POINTER
 from .asynchronous import Asynchronous
 from .calls import Calls
 from .evaluate import Value
 from .frame import lanes
-from .native import I32, I64, POINTER
 from .operands import CodeBlock, Op
 from .program import Program
 from .region_control import Control

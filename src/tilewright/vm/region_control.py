@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import llvmlite.ir as ir
 
+from ..native.irtypes import I1, I32, I64, declare
 from . import barriers, groups, mbarrier
 from .evaluate import VOTES, Value
 from .frame import Frame
-from .native import I1, I32, I64
 from .operands import CodeBlock
 from .state import BAD_INDEX, DONE, FAULT, HERE, JUMP, TRAP, WAIT, YIELD, Warp
 
@@ -92,7 +92,7 @@ class Control(Frame):
         if not hasattr(self, "_dispatcher"):
             self._dispatcher, stop = self.block_of("dispatch"), self.block_of()
             b = ir.IRBuilder(self._dispatcher)
-            code = b.call(groups.next_group.declare(self.module), [self.warp])
+            code = b.call(declare(self.module, groups.next_group), [self.warp])
             b.cbranch(b.icmp_unsigned("==", code, I64(JUMP)), self.switch, stop)
             ir.IRBuilder(stop).ret(code)
         return self._dispatcher

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 import llvmlite.ir as ir
 
+from ..native.irtypes import I8, I32, I64, POINTER, declare
+from ..native.language import Native
 from . import access, loads, places
 from .evaluate import Value
 from .frame import LANES, Frame, lanes
 from .llvm_expr import Expr, Text
 from .llvm_memory import fetch, keep, spread
 from .llvm_values import FIRST
-from .native import I8, I32, I64, POINTER, Native
 from .state import FOUND, RANK_SHIFT, SPACES, Cta, Launch, Worker
 
 ELEMENTS = (1, 2, 4, 8)  # bytes
@@ -237,18 +238,18 @@ class Direct(Frame):
         self.rearrange(loads.zip_, spot.host, self.at("operands"), size, len(values))
 
     def load_apart(self, spot: Spot, offsets: Value, width: int) -> Value:
-        pick = places.PICKS[width].declare(self.module)
+        pick = declare(self.module, places.PICKS[width])
         return self.b.call(pick, [spot.window.start, offsets, self.b.zext(self.mask, I64)])
 
     def store_apart(self, spot: Spot, offsets: Value, value: Value) -> None:
-        put = places.PUTS[self.width(value)].declare(self.module)
+        put = declare(self.module, places.PUTS[self.width(value)])
         self.b.call(put, [spot.window.start, offsets, value, self.b.zext(self.mask, I64)])
 
     def rearrange(
         self, how: Native, target: ir.Value, source: ir.Value, size: int, count: int
     ) -> None:
         given = [self.b.ptrtoint(p, I64) for p in (target, source)]
-        self.b.call(how.declare(self.module), [*given, I64(size * 16 + count)])
+        self.b.call(declare(self.module, how), [*given, I64(size * 16 + count)])
 
 
 def turned(x: Expr, unit: int) -> Expr:

@@ -11,6 +11,7 @@ from functools import partial
 import llvmlite.ir as ir
 
 from ..mma import Instruction
+from ..native.irtypes import I1, I32, I64, POINTER
 from . import access, copies, loads, matrices, warpgroup
 from .evaluate import Value, combine
 from .frame import LANES
@@ -19,7 +20,6 @@ from .llvm_memory import shuffled
 from .llvm_mma import KIND, symbol
 from .llvm_mma_plan import selected
 from .llvm_values import Scalars
-from .native import I1, I32, I64, POINTER
 from .region_direct import ELEMENTS, Direct, Spot
 from .state import Warp
 

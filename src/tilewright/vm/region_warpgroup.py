@@ -7,13 +7,13 @@ from __future__ import annotations
 import llvmlite.ir as ir
 
 from ..mma import Instruction
+from ..native.irtypes import I64
 from . import products
 from .evaluate import Value
 from .frame import lanes
 from .llvm_memory import at, room
 from .llvm_mma import symbol
 from .llvm_warpgroup import KIND, LINE, part, shape
-from .native import I64
 from .region_memory import MemoryAccess
 from .warpgroup import FROM_SHARED, NEGATE, TRANS_A, TRANS_B
 

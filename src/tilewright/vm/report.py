@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import VmFault
+from ..native.language import u64
+from ..native.record import Record, view
 from ..ptx.types import bits
 from . import races, tensors
 from .activation import HEAD
 from .clocks import ACTOR, OPERATION
 from .mbarrier import MOST
-from .native import u64
 from .operands import Op
 from .products import REGISTERS
-from .record import Record, view
 from .state import (
     BAD_BARRIER,
     BAD_BULK,

@@ -6,12 +6,12 @@ CTAs take turns. The order follows from the seed alone, whatever is compiled alr
 
 from __future__ import annotations
 
+from ..native.language import Ptr, i64, native, u32
 from .access import CTA_BYTES
 from .bulk import land_any, land_next, land_some
 from .copies import arrive_late, land_stray
 from .groups import draw, next_group
 from .mbarrier import wake_late
-from .native import Ptr, i64, native, u32
 from .races import ended, start
 from .state import (
     BARRIERS,

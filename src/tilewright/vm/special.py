@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .native import Struct
+from ..native.language import Struct
 from .state import Cta, Launch, Warp
 
 AXES = "xyz"

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..native.language import Ptr, i64, native, u8
 from .access import window
 from .evaluate import Evaluator, Value
 from .groups import fault
-from .native import Ptr, i64, native, u8
 from .state import LOCAL, OVERFLOW, Warp
 
 FRESH = 0xFF  # what new memory holds, as other local memory does

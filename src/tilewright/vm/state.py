@@ -7,7 +7,7 @@ block.
 
 from __future__ import annotations
 
-from .native import Array, Ptr, Struct, i64, u8, u16, u32, u64
+from ..native.language import Array, Ptr, Struct, i64, u8, u16, u32, u64
 
 # Windows of the generic address space. Global addresses are the same everywhere; shared, local and
 # parameter addresses count from 0 in their own space. A window's number is its space's, less one.

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..native.language import u32
+from ..native.record import Record, view
 from . import barriers, groups, mbarrier
 from .asynchronous import Asynchronous
 from .calls import Calls
 from .code import Code
 from .evaluate import VOTES
 from .library import Library
-from .native import u32
 from .operands import Op
 from .program import Program
-from .record import Record, view
 from .stack import Stack
 from .state import BAD_INDEX, DONE, FAULT, HERE, TRAP, WAIT, YIELD, Cta, Launch
 from .step_memory import Fault, lanes_of, word_of

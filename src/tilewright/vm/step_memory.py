@@ -14,13 +14,13 @@ from ..errors import MetadataError
 from ..mma import Instruction, ldmatrix
 from ..mma.operands import chunk
 from ..mma.sparse import positions
+from ..native.language import Native, u64
+from ..native.record import Record, view
 from . import access, copies, loads, matrices, warpgroup
 from .evaluate import Evaluator, combine
 from .library import Library
 from .llvm_mma_sparse import CODE
-from .native import Native, u64
 from .numpy_values import NumpyValues
-from .record import Record, view
 from .special import Field
 from .state import SPACES, Cta, Launch, Warp, Worker
 

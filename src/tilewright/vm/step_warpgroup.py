@@ -11,10 +11,10 @@ from ..dtypes import dtype
 from ..mma import Descriptor, Instruction
 from ..mma.operands import chunk
 from ..mma.sparse import positions
+from ..native.language import u8
+from ..native.record import Record, view
 from . import groups, products, warpgroup
 from .llvm_warpgroup import part, shape
-from .native import u8
-from .record import Record, view
 from .state import OUT_OF_BOUNDS, WARPS, Cta, Launch
 from .step_memory import Fault, Lanes, SteppedMemory, lanes_of
 from .warpgroup import FROM_SHARED, PIECE, ROWS, TRANS_A, TRANS_B

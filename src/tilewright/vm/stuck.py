@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import Place, VmFault
+from ..native.language import u32, u64
+from ..native.record import Record, view
 from .mbarrier import MOST
-from .native import u32, u64
 from .operands import Op
-from .record import Record, view
 from .state import OVER, RANK_SHIFT, WINDOW_BITS, Cta, Warp
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ import numpy as np
 from ..dtypes import decode, encode
 from ..mma import map_fields as fields
 from ..mma.tensor_copy import FILLED, LONGEST
+from ..native.language import Ptr, i64, native, u8, u32, u64
 from .access import find_global, resolve
 from .groups import fault
-from .native import Ptr, i64, native, u8, u32, u64
 from .races import early
 from .reductions import reduce, reduce_bytes
 from .state import BAD_MAP, GENERIC, GLOBAL_BASE, MISALIGNED, Flight, Warp

@@ -8,9 +8,9 @@ bytes each; ``mma.Descriptor`` says where they stand, and ``gather`` is its rule
 from __future__ import annotations
 
 from ..mma.descriptor import Descriptor
+from ..native.language import Ptr, i64, native, u8, u16, u32, u64
 from .groups import fault
 from .llvm_mma_sparse import CODE
-from .native import Ptr, i64, native, u8, u16, u32, u64
 from .state import BAD_DESCRIPTOR, BAD_METADATA, BAD_WARPGROUP, OUT_OF_BOUNDS, Warp
 
 ROWS = 16  # of a warp

@@ -12,7 +12,7 @@ from tilewright import cuda, gemm
 from tilewright.errors import DeviceError
 from tilewright.ptx import abi
 from tilewright.run import built
-from tilewright.run.built import Built, source
+from tilewright.run.built import Built
 from tilewright.target import DEFAULT_DEVICE
 
 PROBLEM = gemm.Problem(512, 384, 256, "bf16", "bf16", "bf16", "k", "k")
@@ -101,7 +101,3 @@ def test_files_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(built, "__version__", "99")
     with pytest.raises(DeviceError, match="this is 99"):
         built.load(path)
-
-
-def test_the_source_stands_for_itself() -> None:
-    assert source() == source.__wrapped__() and len(source()) == 64

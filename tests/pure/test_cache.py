@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tilewright
-from tilewright.run.cache import Cache, CacheWarning, default_path
+from tilewright.cache import Cache, CacheWarning, default_path
 
 SOURCE = str(Path(tilewright.__file__).parents[1])
 VALUE = bytes(range(256)) * 20
@@ -145,7 +145,7 @@ def run(code: str, *args: str, **more: object) -> subprocess.Popen[str]:
 
 HAMMER = """
 import hashlib, random, sys
-from tilewright.run.cache import Cache
+from tilewright.cache import Cache
 cache, r = Cache(sys.argv[1], limit=60_000), random.Random(sys.argv[2])
 for _ in range(400):
     key = str(r.randrange(12))
@@ -167,7 +167,7 @@ def test_two_processes_at_once(tmp_path: Path) -> None:
 
 FULL = """
 import sys, warnings
-from tilewright.run.cache import Cache, CacheWarning
+from tilewright.cache import Cache, CacheWarning
 cache = Cache(sys.argv[1])
 cache.put("cubin", "small", b"1")
 with warnings.catch_warnings(record=True) as said:
@@ -204,7 +204,7 @@ def test_an_unwritable_place_means_no_cache_and_one_warning(tmp_path: Path) -> N
 
 READ_ONLY = """
 import os, sys, warnings
-from tilewright.run.cache import Cache, CacheWarning
+from tilewright.cache import Cache, CacheWarning
 os.chdir(sys.argv[1])
 Cache(".").put("cubin", "k", b"1")
 for where, _, names in os.walk("."):
@@ -234,7 +234,7 @@ def test_a_read_only_cache_is_still_read(tmp_path: Path) -> None:
 
 WRITE_ON = """
 import sys
-from tilewright.run.cache import Cache
+from tilewright.cache import Cache
 cache, n = Cache(sys.argv[1]), 0
 while True:
     cache.put("cubin", "k", bytes([n % 256]) * 4_000_000)

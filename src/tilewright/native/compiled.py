@@ -1,4 +1,4 @@
-"""Native functions as machine code for a higher floor: the language of ``native.py``, by itself."""
+"""Native functions compiled by themselves, without the virtual machine."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import llvmlite.binding as llvm
 import llvmlite.ir as ir
 
 from .jit import Jit
-from .native import Native
-from .translate import translate
+from .language import Native
+from .translator import translate
 
 
 def compiled(functions: Sequence[Native], outside: Mapping[str, int]) -> llvm.ResourceTracker:

@@ -1,9 +1,10 @@
-"""A small typed subset of Python, compiled by LLVM: what the virtual machine itself is written in.
+"""A small typed subset of Python that is compiled to machine code: types, structs, functions.
 
-The scheduler, the asynchronous engine and the bounds checks have to be machine code, and there is
-no C compiler on a user's machine. A function decorated with ``@native`` becomes LLVM IR
-(``translate.py``): every number is a signed 64-bit integer, pointers are typed (``Ptr(u32)``,
-``Ptr(Warp)``), a ``Struct``'s fields are read and written by name.
+The virtual machine's scheduler, asynchronous units and bounds checks and the fast call have to be
+machine code, and there is no C compiler on a user's machine. A function decorated with ``@native``
+becomes LLVM IR (``translator.py``): every number is a signed 64-bit integer, pointers are typed
+(``Ptr(u32)``, ``Ptr(Warp)``), a ``Struct``'s fields are read and written by name. Declaring
+something here needs no LLVM.
 """
 
 from __future__ import annotations
@@ -13,11 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-
-import llvmlite.ir as ir
-
-I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
-POINTER = ir.PointerType()
 
 
 @dataclass(frozen=True)
@@ -96,7 +92,7 @@ class Native:
 
     function: Callable[..., Any]
     inline: bool
-    emit: Callable[[ir.Module], None] | None = None  # writes the body; None: it is translated
+    emit: Callable[[Any], None] | None = None  # writes the body; None: it is translated
 
     @property
     def name(self) -> str:
@@ -109,32 +105,14 @@ class Native:
         names = list(inspect.signature(self.function).parameters)
         return [hints[n] for n in names], hints.get("return")
 
-    def declare(self, module: ir.Module) -> ir.Function:
-        """The function in ``module``, declared where it isn't yet."""
-        if self.name in module.globals:
-            return module.globals[self.name]
-        kinds, result = self.signature
-        type_ = ir.FunctionType(llvm_type(result), [llvm_type(k) for k in kinds])
-        made = ir.Function(module, type_, self.name)
-        if self.inline:
-            made.attributes.add("alwaysinline")
-            made.linkage = "internal"
-        return made
-
 
 def native(
     function: Callable[..., Any] | None = None,
     *,
     inline: bool = False,
-    emit: Callable[[ir.Module], None] | None = None,
+    emit: Callable[[Any], None] | None = None,
 ) -> Any:
     """Mark a function as native code; where ``emit`` writes its body it has only a signature."""
     if function is None:
         return lambda f: Native(f, inline, emit)
     return Native(function, inline)
-
-
-def llvm_type(kind: Any) -> ir.Type:
-    if isinstance(kind, Lanes):
-        return ir.VectorType(ir.IntType(kind.bits), 32)
-    return POINTER if isinstance(kind, Ptr) else I64

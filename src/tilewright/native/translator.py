@@ -1,4 +1,4 @@
-"""Native functions become LLVM IR: ``native.py``'s subset of Python, read as an ``ast``.
+"""Native functions become LLVM IR: ``language.py``'s subset of Python, read as an ``ast``.
 
 ``if``, ``while``, ``for … in range``, ``break``, ``continue``, ``return``, integer and pointer
 expressions, calls of other native functions and of what is built in (the ``call_…`` methods below)
@@ -15,8 +15,8 @@ from typing import Any
 
 import llvmlite.ir as ir
 
-from .llvm_memory import memcpy
-from .native import I1, I8, I64, POINTER, Array, Int, Native, Ptr, Struct, i64, llvm_type
+from .irtypes import I1, I8, I64, POINTER, declare, llvm_type, memcpy
+from .language import Array, Int, Native, Ptr, Struct, i64
 
 
 def translate(module: ir.Module, functions: list[Native]) -> None:
@@ -46,7 +46,7 @@ class _Translator(ast.NodeVisitor):
         self.module = module
         self.native = native_
         self.globals = native_.function.__globals__
-        self.function = native_.declare(module)
+        self.function = declare(module, native_)
         tree = ast.parse(textwrap.dedent(inspect.getsource(native_.function)))
         self.body = tree.body[0].body  # type: ignore[attr-defined]
         self.variables: dict[str, tuple[ir.Value, Any]] = {}
@@ -293,7 +293,7 @@ class _Translator(ast.NodeVisitor):
         target = self.globals[node.func.id]
         assert isinstance(target, Native), node.func.id
         result = target.signature[1]
-        called = self.b.call(target.declare(self.module), [a.llvm for a in arguments])
+        called = self.b.call(declare(self.module, target), [a.llvm for a in arguments])
         return _Value(called, result if isinstance(result, Ptr) else i64)
 
     def is_type(self, node: ast.expr) -> bool:

@@ -1,4 +1,4 @@
-"""Records of ``state.py`` as Python sees them: fields by name over bytes in memory."""
+"""A ``Struct`` in memory as Python sees it: fields by name."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .memory import aligned
-from .native import Array, Int, Struct
+from .aligned import aligned
+from .language import Array, Int, Struct
 
 _CTYPES = {
     (8, False): ctypes.c_uint8, (16, False): ctypes.c_uint16, (32, False): ctypes.c_uint32,

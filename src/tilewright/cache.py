@@ -19,10 +19,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from ..errors import warn
+from .errors import warn
 
 LIMIT = 1 << 30  # bytes
 OFF = ("off", "0", "no", "false")  # what an environment variable says
@@ -133,6 +134,11 @@ class Cache:
                 self.put(kind, key, value)
         return value
 
+    @property
+    def enabled(self) -> bool:
+        """Whether anything can be found in it."""
+        return self._folder() is not None
+
     def clear(self) -> None:
         """Delete every entry."""
         folder = self._folder()
@@ -183,6 +189,12 @@ class Cache:
             self._size = None if self._size is None else self._size + size
             if self._size is None or self._size > self.limit:
                 self._size = _trim(folder, self.limit)
+
+
+@cache
+def store() -> Cache:
+    """The compile cache of this process."""
+    return Cache()
 
 
 class _Turn:

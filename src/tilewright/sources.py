@@ -1,0 +1,112 @@
+"""Keys that stand for source code: whatever a cached value was computed by is part of its key.
+
+``source_key("vm.machine")`` hashes the text of a module and of all that it imports, directly or
+not, so no list of files has to be kept. Following the imports takes half a second; the answer is
+kept in the cache under a *stamp* of the package, which takes milliseconds: the name, inode, size
+and times of each file.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import os
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from .cache import store
+
+PACKAGE = Path(__file__).parent
+DYNAMIC = ("import_module", "__import__", "lazy")  # calls whose first argument names a module
+
+
+@cache
+def source_key(*roots: str) -> str:
+    """A hash of the import closure of these modules (``"vm.machine"``), as hexadecimal digits."""
+    now = stamp(PACKAGE)
+    if not store().enabled:  # nothing is kept, so nothing is found by this key either
+        return now
+    name = f"{sorted(roots)}\n{now}"
+    return store().get_or_make("source", name, lambda: digest(PACKAGE, *roots).encode()).decode()
+
+
+def digest(package: Path, *roots: str) -> str:
+    """A hash of the names and texts of all files in ``closure``."""
+    found = closure(package, *roots)
+    rows = [f"{p.relative_to(package)} {hashlib.sha256(p.read_bytes()).hexdigest()}" for p in found]
+    return hashlib.sha256("\n".join(rows).encode()).hexdigest()
+
+
+def stamp(package: Path) -> str:
+    """Changes when a file of the package does. ``os.utime`` cannot hide a change: the time of the
+    inode's last change is part of it."""
+    rows = [str(package)]
+    for folder, folders, names in os.walk(package):
+        folders.sort()
+        for name in sorted(names):
+            if name.endswith(".py"):
+                s = os.stat(os.path.join(folder, name))
+                state = s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns
+                rows.append(f"{folder} {name} {state}")
+    return hashlib.sha256("\n".join(rows).encode()).hexdigest()
+
+
+def closure(package: Path, *roots: str) -> list[Path]:
+    """The files of the modules and of all modules of the package that they import, sorted.
+
+    Imports inside functions and under ``TYPE_CHECKING`` count too. The package's own ``__init__``
+    is never followed: it names every module.
+    """
+    top = package / "__init__.py"
+    waiting = [file for root in roots for file in _files(package, root.split("."))]
+    found = {top}
+    while waiting:
+        file = waiting.pop()
+        if file not in found:
+            found.add(file)
+            waiting += _imported(package, file)
+    return sorted(found)
+
+
+def _imported(package: Path, file: Path) -> Iterator[Path]:
+    """The files of the package that a file imports."""
+    here = file.relative_to(package).parts[:-1]
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        for level, name in _named(node):
+            path = _absolute(package.name, here, level, name)
+            if path is not None:
+                yield from _files(package, path)
+
+
+def _named(node: ast.AST) -> Iterator[tuple[int, str]]:
+    """The number of leading dots and the dotted name of each module that a statement imports."""
+    if isinstance(node, ast.ImportFrom):
+        yield from ((node.level, f"{node.module or ''}.{a.name}".strip(".")) for a in node.names)
+    elif isinstance(node, ast.Import):
+        yield from ((0, alias.name) for alias in node.names)
+    elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in DYNAMIC:
+        first = node.args[0] if node.args else None
+        if isinstance(first, ast.Constant) and isinstance(first.value, str):
+            name = first.value.lstrip(".")
+            yield len(first.value) - len(name), name
+
+
+def _absolute(package: str, here: tuple[str, ...], level: int, name: str) -> list[str] | None:
+    """A module's path below the package; None for a module of another package."""
+    parts = name.split(".") if name else []
+    if level:
+        return [*here[: len(here) - level + 1], *parts]
+    return parts[1:] if parts[:1] == [package] else None
+
+
+def _files(package: Path, parts: list[str]) -> Iterator[Path]:
+    """The files that importing a dotted name runs; the last part may be an attribute."""
+    place = package
+    for part in parts:
+        place = place / part
+        if (init := place / "__init__.py").is_file():
+            yield init
+        elif (module := place.with_suffix(".py")).is_file():
+            yield module
+            return
