@@ -12,7 +12,7 @@ PYTEST_ARGS ?=
 SPREAD ?= -n auto --maxprocesses 4
 DEMO ?= 512 512 512 --a f16 --b f16 --d f32
 
-floors := $(addprefix src/tilewright/,errors.py cache.py sources.py dtypes.py exact.py mufu.py shows.py target.py layout mma)
+floors := $(addprefix src/tilewright/,errors.py lazy.py trusted.py cache.py sources.py shows.py dtypes.py exact.py mufu.py target.py layout mma)
 
 parts = tests/gpu tests/pure tests/tools tests/vm/isa $(shell grep -l slow tests/vm/test_*.py)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from . import shows
+from . import lazy, shows
 
 __version__ = "0.1.0"
 
@@ -67,6 +67,7 @@ def __getattr__(name: str) -> object:
     return value
 
 
+lazy.provide("launcher", lambda: importlib.import_module(".run", __name__).launch)
 shows.load_with(lambda: importlib.import_module(".view", __name__))
 
 

@@ -4,7 +4,8 @@ One file holds one entry, with a checksum over key and value. A file appears who
 rename, so processes need no lock; one that is damaged in any way is deleted and made again. A disk
 that is full or may not be written means working without a cache, after one warning, not an error.
 
-Entries include machine code that will run, so the folder must be ours alone to write.
+Entries include machine code that will run, so every directory and file on the way to an entry must
+be ours alone to write (``trusted.py``).
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import hashlib
 import os
 import re
 import stat
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +24,7 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from .errors import warn
+from .trusted import Directory, left_over, open_directory
 
 LIMIT = 1 << 30  # bytes
 OFF = ("off", "0", "no", "false")  # what an environment variable says
@@ -31,8 +32,9 @@ _MAGIC = b"tilewright cache 1\n"
 _DIGEST = hashlib.sha256
 _DIGEST_BYTES = 32
 _TRIM_TO = 0.8  # of the limit: trimming reads the whole folder, so let it be rare
+_TRIM_AFTER = 0.1  # of the limit, written by one process
+_TRIMMED = ".trimmed"  # its time is that of the last trimming
 _FRESH = 3600.0  # seconds for which a use is not written down again, nor a strange file deleted
-_NEW = ".new-"
 _KIND = re.compile(r"[a-z0-9_-]+")
 
 
@@ -83,9 +85,9 @@ class Cache:
         root = default_path() if path is None else Path(path)
         self.limit = limit
         self._root = root / "v1" if root is not None else None
+        self._open: Directory | None = None
         self._may_write = True
-        self._checked = False
-        self._size: int | None = None  # bytes on disk, as far as this process knows
+        self._written = 0  # bytes since the last look at the whole folder
         self._lock = threading.Lock()
         self._making: WeakValueDictionary[str, _Turn] = WeakValueDictionary()
 
@@ -96,16 +98,15 @@ class Cache:
         folder = self._folder()
         if folder is None:
             return None
-        path = _file(folder, kind, key)
+        first, name = _place(kind, key)
         try:
-            data = path.read_bytes()
+            with folder.sub(kind) as level, level.sub(first) as last:
+                data = last.read(name, _FRESH)
+                value = _unsealed(data, kind, key)
+                if value is None:
+                    last.remove(name)
         except OSError:
             return None
-        value = _unsealed(data, kind, key)
-        if value is None:
-            _remove(path)
-        else:
-            _touch(path)
         return value
 
     def put(self, kind: str, key: bytes | str, value: bytes) -> None:
@@ -114,13 +115,19 @@ class Cache:
         if folder is None or not self._may_write:
             return
         data = _seal(value, kind, key)
+        first, name = _place(kind, key)
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # somebody may have deleted it
-            _write(_file(folder, kind, key), data)
+            try:
+                _write(folder, kind, first, name, data)
+            except FileNotFoundError:  # somebody has deleted the folder
+                folder = self._reopened()
+                if folder is not None:
+                    _write(folder, kind, first, name, data)
         except OSError as error:
-            self._give_up(f"the cache {folder.parent} can't be written: {error}")
+            self._give_up(f"the cache {self._root} can't be written: {error}")
             return
-        self._grown(folder, len(data))
+        if folder is not None:
+            self._grown(folder, len(data))
 
     def get_or_make(self, kind: str, key: bytes | str, make: Callable[[], bytes]) -> bytes:
         """The value, made and kept where there is none; of many threads that ask, one makes it."""
@@ -143,38 +150,37 @@ class Cache:
         """Delete every entry."""
         folder = self._folder()
         for entry in _entries(folder) if folder is not None else ():
-            _remove(entry.path)
-        self._size = None
+            entry.remove()
 
     def info(self) -> Info:
         """Path (None: there is no cache), number of entries, bytes and limit."""
         folder = self._folder()
-        found = list(_entries(folder)) if folder is not None else []
-        path = folder.parent if folder is not None else None
-        return Info(path, len(found), sum(e.size for e in found), self.limit)
+        sizes = [e.size for e in _entries(folder)] if folder is not None else []
+        path = self._root.parent if folder is not None and self._root is not None else None
+        return Info(path, len(sizes), sum(sizes), self.limit)
 
     # --- care
 
-    def _folder(self) -> Path | None:
-        """The entries' folder, made and found safe on first use; None where there is no cache."""
-        if not self._checked:
+    def _folder(self) -> Directory | None:
+        """The entries' folder, opened on first use; None where there is no cache."""
+        if self._open is None and self._root is not None:
             with self._lock:
-                if not self._checked:
-                    self._root = self._root and self._opened(self._root)
-                    self._checked = True
-        return self._root
+                self._open_root()
+        return self._open
 
-    def _opened(self, folder: Path) -> Path | None:
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            state = folder.stat()
-        except OSError as error:
-            self._give_up(f"no cache: {folder} can't be made: {error}")
-            return None
-        if os.name == "posix" and (state.st_uid != os.geteuid() or state.st_mode & 0o022):
-            self._give_up(f"no cache: others may write to {folder}, which can't be trusted then")
-            return None
-        return folder
+    def _open_root(self) -> None:
+        if self._open is None and self._root is not None:
+            try:
+                self._open = open_directory(self._root)
+            except OSError as error:
+                self._root = None
+                self._give_up(f"no cache: {error}")
+
+    def _reopened(self) -> Directory | None:
+        """Another folder in the place of one that was deleted (whose descriptor others may use)."""
+        with self._lock:
+            self._open = None
+        return self._folder()
 
     def _give_up(self, why: str) -> None:
         """Stop writing, and say so once."""
@@ -183,12 +189,19 @@ class Cache:
             hint = "compiling each time; TILEWRIGHT_CACHE_DIR chooses another place"
             warn(f"{why} ({hint})", CacheWarning)
 
-    def _grown(self, folder: Path, size: int) -> None:
-        """Count what was written; read the folder at the first write and where it may be full."""
+    def _grown(self, folder: Directory, size: int) -> None:
+        """Keep the folder below its limit: look at all of it once an hour, and where this process
+        alone has written much.
+        """
         with self._lock:
-            self._size = None if self._size is None else self._size + size
-            if self._size is None or self._size > self.limit:
-                self._size = _trim(folder, self.limit)
+            first = self._written == 0
+            self._written += size
+            age = folder.age(_TRIMMED) if first else 0.0
+            if age is None or age > _FRESH or self._written > _TRIM_AFTER * self.limit:
+                self._written = 1
+                with suppress(OSError):  # a full disk
+                    folder.write(_TRIMMED, b"")
+                _trim(folder, self.limit)
 
 
 @cache
@@ -215,9 +228,10 @@ def _name(kind: str, key: bytes | str) -> str:
     return _DIGEST(data).hexdigest()
 
 
-def _file(folder: Path, kind: str, key: bytes | str) -> Path:
+def _place(kind: str, key: bytes | str) -> tuple[str, str]:
+    """The folder within the kind's, and the name of the file."""
     name = _name(kind, key)
-    return folder / kind / name[:2] / name[2:]
+    return name[:2], name[2:]
 
 
 def _sum(value: bytes, kind: str, key: bytes | str) -> bytes:
@@ -237,29 +251,9 @@ def _unsealed(data: bytes, kind: str, key: bytes | str) -> bytes | None:
     return value
 
 
-def _write(path: Path, data: bytes) -> None:
-    """Make the file appear whole, or not at all."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=_NEW)
-    try:
-        with open(handle, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except BaseException:
-        _remove(Path(temporary))
-        raise
-
-
-def _remove(path: Path) -> None:
-    with suppress(OSError):
-        path.unlink()
-
-
-def _touch(path: Path) -> None:
-    """Write down that the entry was used: its time of change is what trimming goes by."""
-    with suppress(OSError):
-        if time.time() - path.stat().st_mtime > _FRESH:
-            os.utime(path)
+def _write(folder: Directory, kind: str, first: str, name: str, data: bytes) -> None:
+    with folder.sub(kind, create=True) as level, level.sub(first, create=True) as last:
+        last.write(name, data)
 
 
 # --- the folder ---------------------------------------------------------------------------------
@@ -267,32 +261,51 @@ def _touch(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    path: Path
+    """A file two levels below the folder."""
+
+    folder: Directory
+    place: tuple[str, str, str]
     size: int
     used: float
 
+    def remove(self) -> None:
+        kind, first, name = self.place
+        try:
+            with self.folder.sub(kind) as level, level.sub(first) as last:
+                last.remove(name)
+        except OSError:
+            return
 
-def _entries(folder: Path) -> Iterator[_Entry]:
-    """All files below the folder, half-written ones included; what vanishes is passed over."""
-    for where, _, names in os.walk(folder):
-        for name in names:
-            path = Path(where, name)
-            with suppress(OSError):
-                state = path.lstat()
+
+def _entries(folder: Directory) -> Iterator[_Entry]:
+    """All entries, half-written ones included; what vanishes or is not ours is passed over."""
+    for kind, level in _subs(folder):
+        for first, last in _subs(level):
+            for name, state in last:
                 if stat.S_ISREG(state.st_mode):
-                    yield _Entry(path, state.st_size, state.st_mtime)
+                    yield _Entry(folder, (kind, first, name), state.st_size, state.st_mtime)
 
 
-def _trim(folder: Path, limit: int) -> int:
-    """Delete what killed writers left and, above the limit, what was longest unused; bytes kept."""
+def _subs(folder: Directory) -> Iterator[tuple[str, Directory]]:
+    for name, state in folder:
+        if stat.S_ISDIR(state.st_mode):
+            try:
+                sub = folder.sub(name)
+            except OSError:
+                continue
+            with sub:
+                yield name, sub
+
+
+def _trim(folder: Directory, limit: int) -> None:
+    """Delete what killed writers left and, above the limit, what was longest unused."""
     entries = sorted(_entries(folder), key=lambda e: e.used, reverse=True)
     full = sum(e.size for e in entries) > limit
     room = int(limit * _TRIM_TO) if full else limit
     now, kept = time.time(), 0
     for entry in entries:
-        left_over = entry.path.name.startswith(_NEW) and now - entry.used > _FRESH
-        if left_over or kept + entry.size > room:
-            _remove(entry.path)
+        abandoned = left_over(entry.place[2]) and now - entry.used > _FRESH
+        if abandoned or kept + entry.size > room:
+            entry.remove()
         else:
             kept += entry.size
-    return kept

@@ -18,7 +18,7 @@ from pathlib import Path
 from .cache import store
 
 PACKAGE = Path(__file__).parent
-DYNAMIC = ("import_module", "__import__", "lazy")  # calls whose first argument names a module
+DYNAMIC = ("import_module", "__import__", "deferred")  # calls whose first argument names a module
 
 
 @cache

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -22,7 +25,7 @@ VALUE = bytes(range(256)) * 20
 
 
 def files(path: Path) -> list[Path]:
-    return [p for p in path.rglob("*") if p.is_file()]
+    return [p for p in path.rglob("*") if p.is_file() and p.name != ".trimmed"]
 
 
 @pytest.fixture
@@ -100,6 +103,7 @@ def test_what_a_killed_writer_left_is_cleared_away(cache: Cache, tmp_path: Path)
     left = files(tmp_path)[0].with_name(".new-dead")
     left.write_bytes(b"half")
     os.utime(left, times=(1e9, 1e9))
+    os.utime(tmp_path / "cache" / "v1" / ".trimmed", times=(1e9, 1e9))
     Cache(tmp_path / "cache").put("cubin", "other", VALUE)
     assert not left.exists()
 
@@ -225,10 +229,11 @@ assert [w.category for w in said] == [CacheWarning], said
 
 
 def test_a_read_only_cache_is_still_read(tmp_path: Path) -> None:
-    process = run(READ_ONLY, str(tmp_path))
-    output, _ = process.communicate(timeout=60)
-    for path in (tmp_path, *tmp_path.rglob("*")):
-        path.chmod(0o700)
+    with tempfile.TemporaryDirectory() as name:  # which any user may enter, unlike pytest's
+        process = run(READ_ONLY, name)
+        output, _ = process.communicate(timeout=60)
+        for path in (Path(name), *Path(name).rglob("*")):
+            path.chmod(0o700)
     assert process.returncode == 0, output
 
 
@@ -262,9 +267,59 @@ def test_a_folder_that_others_may_write_is_not_trusted(tmp_path: Path) -> None:
         assert Cache(tmp_path).get("cubin", "k") is None
 
 
+@pytest.mark.parametrize("what", ["parent", "kind", "two digits", "entry"])
+def test_every_level_that_others_may_write_is_not_trusted(tmp_path: Path, what: str) -> None:
+    place = tmp_path / "parent" / "cache"
+    Cache(place).put("cubin", "k", VALUE)
+    (entry,) = files(place)
+    levels = {"parent": place.parent, "kind": entry.parents[1], "two digits": entry.parent}
+    levels.get(what, entry).chmod(0o777)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CacheWarning)
+        assert Cache(place).get("cubin", "k") is None
+
+
+def test_what_another_user_created_is_not_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Cache(tmp_path).put("cubin", "k", VALUE)
+    other = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: other)  # all there is belongs to somebody else
+    with pytest.warns(CacheWarning, match="others may write"):
+        assert Cache(tmp_path).get("cubin", "k") is None
+
+
+def test_a_sticky_parent_is_trusted_and_links_are_followed_once_checked(tmp_path: Path) -> None:
+    place = tmp_path / "shared" / "cache"
+    place.mkdir(parents=True)
+    place.parent.chmod(0o1777)
+    (tmp_path / "link").symlink_to("shared/../shared/cache")
+    Cache(tmp_path / "link").put("cubin", "k", VALUE)
+    assert Cache(place).get("cubin", "k") == VALUE
+    for name in ("one", "two"):
+        (tmp_path / name).symlink_to({"one": "two", "two": "one"}[name])
+    with pytest.warns(CacheWarning, match="too many symbolic links"):
+        assert Cache(tmp_path / "one").get("cubin", "k") is None
+
+
+def test_a_link_in_the_place_of_a_level_or_of_an_entry_is_not_followed(tmp_path: Path) -> None:
+    Cache(tmp_path).put("cubin", "k", VALUE)
+    (entry,) = files(tmp_path)
+    entry.rename(tmp_path / "moved")
+    entry.symlink_to(tmp_path / "moved")
+    assert Cache(tmp_path).get("cubin", "k") is None
+    entry.unlink()
+    (tmp_path / "moved").rename(entry)
+    assert Cache(tmp_path).get("cubin", "k") == VALUE
+    kind = entry.parents[1]
+    kind.rename(tmp_path / "elsewhere")
+    kind.symlink_to(tmp_path / "elsewhere")
+    assert Cache(tmp_path).get("cubin", "k") is None
+
+
 def test_a_deleted_folder_comes_back(cache: Cache, tmp_path: Path) -> None:
     cache.put("cubin", "k", VALUE)
-    os.rename(tmp_path / "cache", tmp_path / "gone")
+    shutil.rmtree(tmp_path / "cache")
     assert cache.get("cubin", "k") is None
     cache.put("cubin", "k", VALUE)
     assert cache.get("cubin", "k") == VALUE

@@ -81,7 +81,7 @@ def test_imports_of_every_form_are_followed(tmp_path: Path) -> None:
         "a.py": "import p.q.b\nimport os.path\nfrom .q import c, name\nfrom . import d",
         "q/__init__.py": "",
         "q/b.py": "def f():\n    from ..e import x",
-        "q/c.py": "import_module('p.g')\nlazy('..h')\nimport_module(f'p.{x}')",
+        "q/c.py": "import_module('p.g')\ndeferred('..h', __package__)\nimport_module(f'p.{x}')",
         "d.py": "if TYPE_CHECKING:\n    from .f import *",
         "e.py": "",
         "f.py": "",

@@ -5,16 +5,23 @@
 runs while a kernel is built.
 """
 
+from typing import TYPE_CHECKING
+
 from ..dtypes import DTYPES
-from .address import walk
-from .builder import Builder
-from .copy import registers_of
-from .kernel import Kernel, Launcher, Options, Traced, kernel, set_launcher, trace
-from .params import Param, by_value, ptr, tensor_map
-from .pipeline import CopyRing, Pipeline, Place, Turns
-from .pointer import Pointer
-from .registers import Reg, Registers, Var
-from .rmem import Rmem
+from ..lazy import exports
+
+if TYPE_CHECKING:
+    from .address import walk
+    from .builder import Builder
+    from .copy import registers_of
+    from .kernel import Kernel, Launcher, Options, Traced, kernel, set_launcher, trace
+    from .params import Param, by_value, ptr, tensor_map
+    from .pipeline import CopyRing, Pipeline, Place, Turns
+    from .pointer import Pointer
+    from .registers import Reg, Registers, Var
+    from .rmem import Rmem
+
+__getattr__, __dir__ = exports(__name__, __file__)
 
 u32, u64, s32, s64 = (DTYPES[name] for name in ("u32", "u64", "s32", "s64"))
 f16, bf16, f32, f64 = (DTYPES[name] for name in ("f16", "bf16", "f32", "f64"))

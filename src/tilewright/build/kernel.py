@@ -7,7 +7,7 @@
     scale[blocks, 256](n, 2.0, x)             a launch, where the arrays live
 
 Parameters after ``k`` are the device's, keyword-only ones are static. Launching belongs to a
-higher floor, which registers itself with ``set_launcher``.
+higher layer, which provides itself as ``launcher``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from ..errors import KernelError, Place
+from ..lazy import provide, provided
 from ..ptx import tree
 from ..ptx.needs import lowest, module_needs
 from ..ptx.printer import print_module
@@ -71,12 +72,9 @@ class Launcher(Protocol):
     ) -> Any: ...
 
 
-_LAUNCHERS: list[Launcher] = []
-
-
 def set_launcher(launcher: Launcher | None) -> None:
     """Let ``kernel[grid, block](…)`` launch through this function (None: through nothing)."""
-    _LAUNCHERS[:] = [launcher] if launcher is not None else []
+    provide("launcher", None if launcher is None else lambda: launcher)
 
 
 @dataclass(frozen=True)
@@ -259,12 +257,13 @@ class Launch:
             )
         traced = kernel.trace(**static)
         size = self._size(traced)
-        if not _LAUNCHERS:
+        launcher: Launcher | None = provided("launcher")
+        if launcher is None:
             raise kernel._error(
-                "nothing here can launch a kernel", "import tilewright.run, which can"
+                "nothing here can launch a kernel", "import tilewright, which can"
             )
         how: dict[str, Any] = {"device": device, "stream": stream, "programmatic": programmatic}
-        return _LAUNCHERS[0](traced, self.grid, size, args, **how)
+        return launcher(traced, self.grid, size, args, **how)
 
     def _size(self, traced: Traced) -> tuple[int, int, int]:
         """The block: as it was given, or as the kernel says; KernelError where that is in doubt."""

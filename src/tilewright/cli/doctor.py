@@ -20,9 +20,11 @@ from . import show
 
 try:
     from .. import run
-    from ..vm import jit
+    from ..native import jit
+    from ..run import VmDevice, tuned
+    from ..vm import Machine
 except ImportError as missing:
-    run = jit = None  # type: ignore[assignment]
+    run = jit = VmDevice = Machine = tuned = None  # type: ignore[assignment]
     _BROKEN = str(missing)
 
 _CORE = ("numpy", "ml_dtypes", "llvmlite", "rich")
@@ -143,6 +145,6 @@ def _cache() -> Iterator[Finding]:
 def _tuned() -> Iterator[Finding]:
     """What was tuned; where it can't be read, a warning says why."""
     if run is not None:
-        results = run.tuned()
+        results = tuned()
         count = len(list(results))
         yield Finding("tuned", f"{results.path or 'off'}, {count} result{'s' * (count != 1)}")

@@ -8,13 +8,20 @@ Importing this imports nothing of CUDA; ``available()`` and ``why_not()`` say, w
 whether it can be used here. All else raises MissingPackage or DeviceError where it can't.
 """
 
-from .assembler import compile, compiler, target_of
-from .cubin import Cubin, Usage
-from .device import Gpu, Loaded, Properties, devices, gpu, ordinal_of
-from .driver import available, version, why_not
-from .launch import Bound, Function, Launch, Params
-from .stream import stream_handle
-from .timing import Graph, Stream, Timing, in_turn, time_us
+from typing import TYPE_CHECKING
+
+from ..lazy import exports
+
+if TYPE_CHECKING:
+    from .assembler import compile, compiler, target_of
+    from .cubin import Cubin, Usage
+    from .device import Gpu, Loaded, Properties, devices, gpu, ordinal_of
+    from .driver import available, version, why_not
+    from .launch import Bound, Function, Launch, Params
+    from .stream import stream_handle
+    from .timing import Graph, Stream, Timing, in_turn, time_us
+
+__getattr__, __dir__ = exports(__name__, __file__)
 
 __all__ = [
     "Bound", "Cubin", "Function", "Gpu", "Graph", "Launch", "Loaded", "Params", "Properties",

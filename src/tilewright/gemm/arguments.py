@@ -9,11 +9,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..build import Traced
-from ..build.params import block
-from .problem import Problem
+from .. import build
+
+if TYPE_CHECKING:
+    from ..build import Traced
+    from .problem import Problem
 
 _ADDRESS = struct.Struct("<Q")
 _FACTORS = {"f32": struct.Struct("<f"), "f64": struct.Struct("<d")}
@@ -39,27 +41,36 @@ class Lines(NamedTuple):
     apart: int = 0
 
 
+@dataclass(frozen=True)
 class Arguments:
-    """The parameters of one kernel: their types and ``values`` by name, and where the addresses of
-    A, B, C, D and a workspace W are to be written, several places each.
-
-    ``slots`` are those places: (which 8 bytes of the block, which of the five).
+    """The parameter block of one kernel. ``slots`` are the places where the addresses of A, B, C, D
+    and a workspace W are written: (which 8 bytes of the block, which of the five). ``scales`` are
+    the offsets of α and of its address, then those of β, numbers of type ``factor``.
     """
 
-    def __init__(
-        self,
+    block: bytes
+    slots: tuple[tuple[int, int], ...]
+    scales: tuple[tuple[int, int], ...]
+    factor: str
+
+    @classmethod
+    def of(
+        cls,
         types: Mapping[str, str],
         values: Mapping[str, Any],
         places: Mapping[str, tuple[str, ...]],
-    ) -> None:
-        layout = block(types)
+    ) -> Arguments:
+        """Parameters of these types and values, by name; ``places`` names the parameters that take
+        the address of ``a``, ``b``, ``c``, ``d`` or ``w``.
+        """
+        layout = build.params.block(types)
         offsets = {n: p.offset for n, p in zip(types, layout.parameters, strict=True)}
-        self.block = layout.pack([values.get(name, 0) for name in types])
         named = [(n, i) for i, x in enumerate("abcdw") for n in places.get(x, ())]
-        self.slots = tuple((offsets[n] // _ADDRESS.size, i) for n, i in named)
-        self._factor = _FACTORS[types.get("alpha", "f32")]
-        self._scales = tuple(
-            (offsets[name], offsets[f"{name}_ptr"]) for name in ("alpha", "beta") if name in offsets
+        return cls(
+            layout.pack([values.get(name, 0) for name in types]),
+            tuple((offsets[n] // _ADDRESS.size, i) for n, i in named),
+            tuple((offsets[n], offsets[f"{n}_ptr"]) for n in ("alpha", "beta") if n in offsets),
+            types.get("alpha", "f32"),
         )
 
     def pack(self, addresses: tuple[int, int, int, int, int], scales: Any) -> bytearray:
@@ -72,8 +83,8 @@ class Arguments:
 
     def scale(self, block: bytearray | memoryview, scales: Any) -> None:
         """Write (α, β), each a number and the address of one (0: the number counts)."""
-        for (value, address), (number, pointer) in zip(scales, self._scales, strict=False):
-            self._factor.pack_into(block, number, value)
+        for (value, address), (number, pointer) in zip(scales, self.scales, strict=False):
+            _FACTORS[self.factor].pack_into(block, number, value)
             _ADDRESS.pack_into(block, pointer, address)
 
 

@@ -110,7 +110,7 @@ def shape(*_: Any) -> Shape:
 
 def arguments(*_: Any) -> Arguments:
     """Where the counter is."""
-    return Arguments(PARAMETERS, {}, {"w": ("w",)})
+    return Arguments.of(PARAMETERS, {}, {"w": ("w",)})
 
 
 def workspace(config: TmaConfig) -> int:

@@ -79,7 +79,7 @@ def arguments(
         if name in lines:
             values |= {f"ld{name}": lines[name].leading, f"apart_{name}": lines[name].apart}
     places = {"a": (), "b": (), "c": ("c",), "d": ("d",), "w": ("w",)}
-    return Arguments(PARAMETERS, values, places)
+    return Arguments.of(PARAMETERS, values, places)
 
 
 def build(problem: Problem, config: TmaConfig) -> Traced:

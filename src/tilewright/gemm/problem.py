@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from .. import mma
 from ..dtypes import DTYPES, DType
 from ..errors import DtypeError, ProblemError
-from ..mma.given import whole
 
 BYTES = ("e4m3", "e5m2")
 # By A's format: the formats that B may have, and those that D may have, D's own default first.
@@ -64,7 +64,7 @@ class Problem:
     def __post_init__(self) -> None:
         sizes = (("M", self.m), ("N", self.n), ("K", self.k), ("the batch", self.batch))
         for name, size in sizes:
-            if not whole(size) or not 0 <= size < LIMIT:
+            if not mma.given.whole(size) or not 0 <= size < LIMIT:
                 said = f"{name} is {size!r}; it is a whole number, at least 0 and less than 2^31"
                 raise ProblemError(said)
         right, results = TYPES.get(self.a, ((), ()))

@@ -52,7 +52,7 @@ def arguments(
     values = {"m": problem.m, "n": problem.n, "k_total": problem.k}
     values |= {f"ld{name}": of.leading for name, of in lines.items()}
     values |= {f"apart_{name}": of.apart for name, of in lines.items()}
-    return Arguments(parameters(problem), values, {x: (x,) for x in "abcd"})
+    return Arguments.of(parameters(problem), values, {x: (x,) for x in "abcd"})
 
 
 def shape_class(problem: Problem, config: Any) -> Problem:

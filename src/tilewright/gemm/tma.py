@@ -146,7 +146,7 @@ def arguments(
     if config.dynamic:
         places["w"] = ("counter",)
     places |= {name: (f"map_{name}" if way.copied else name,) for name in "cd"}
-    return Arguments(PARAMETERS, values, places)
+    return Arguments.of(PARAMETERS, values, places)
 
 
 def shape(problem: Problem, config: TmaConfig, device: Device) -> Shape:

@@ -5,13 +5,20 @@
 The tree's nodes are in ``ptx.tree``, the instructions in ``ptx.isa``.
 """
 
-from . import abi, tree
-from .check import check, problems
-from .link import link
-from .needs import needs
-from .parser import parse
-from .printer import print_module, print_operand, print_statement
-from .tree import Function, Module
+from typing import TYPE_CHECKING
+
+from ..lazy import exports
+
+if TYPE_CHECKING:
+    from . import abi, tree
+    from .check import check, problems
+    from .link import link
+    from .needs import needs
+    from .parser import parse
+    from .printer import print_module, print_operand, print_statement
+    from .tree import Function, Module
+
+__getattr__, __dir__ = exports(__name__, __file__)
 
 __all__ = [
     "Function",

@@ -13,12 +13,13 @@ from functools import lru_cache
 from ..errors import Place, PtxCheckError, PtxError, PtxSyntaxError, TargetError, UnknownInstruction
 from ..target import Target
 from . import directives
-from . import needs as _needs
 from .agree import undeclared, wrong
 from .body import operand_spans
 from .calls import wrong_call
 from .isa import Form, OperandSpec, form
 from .isa.selectors import marked
+from .needs import gone, statement_needs
+from .needs import problem as target_problem
 from .parser import parse
 from .printer import print_module, print_operand
 from .scope import Names
@@ -181,16 +182,16 @@ class _Checker:
         if opcode in self.outdated:
             return
         try:
-            wanted = tuple(_needs.statement_needs(statement, self.names))
+            wanted = tuple(statement_needs(statement, self.names))
         except UnknownInstruction:
             return
         if not wanted:
             return
         name = opcode or getattr(statement, "name", "this")
         what = opcode or (f".{name}" if isinstance(statement, Directive) else name)
-        reason = _needs.problem(what, wanted, self.module.version, self.target)
+        reason = target_problem(what, wanted, self.module.version, self.target)
         if opcode and not reason:
-            reason = _needs.gone(opcode, self.module.version, self.target)
+            reason = gone(opcode, self.module.version, self.target)
         if reason:
             self.outdated.add(opcode or name)
             yield self._error(reason, statement.pos)

@@ -17,6 +17,7 @@ from .arrays import ArrayView
 from .overlap import overlap, overlaps_itself
 from .placement import Signature, signature
 
+TIMES = 3  # products of tf32 that stand for one of f32
 PRECISIONS = ("ieee", "tf32", "tf32x3")  # of f32 inputs
 _AS_MATRIX = "a vector is a matrix of one row, x[None, :], or of one column, x[:, None]"
 

@@ -23,9 +23,10 @@ from . import copies
 from .arrays import ArrayView
 from .asked import Asked
 from .device import CudaDevice, Device
+from .launches import Part
 from .matmul import move
-from .placement import ALIGN, Signature, padded
-from .route import Part, Route, Scale, fresh
+from .placement import ALIGN, Signature, fresh, padded
+from .route import Route, Scale
 from .uploaded import borrowed
 
 Array = npt.NDArray[Any]

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import __version__, cuda, gemm
-from ..cuda import ptxas
 from ..errors import DeviceError, MissingPackage
 from ..sources import source_key
 
@@ -45,7 +44,8 @@ def build(kernel: gemm.Kernel, arch: str) -> Built:
     traced = kernel.trace()
     cubin = cuda.compile(traced.ptx, arch)
     if cubin.is_ptx:
-        raise MissingPackage("only the driver could assemble this kernel here", hint=ptxas.HINT)
+        why = "only the driver could assemble this kernel here"
+        raise MissingPackage(why, hint=cuda.ptxas.HINT)
     return Built(traced.name, traced.dynamic_shared, cubin)
 
 
@@ -94,9 +94,9 @@ def load(path: str | os.PathLike[str]) -> int:
     return len(found)
 
 
-def loaded(arch: str, kernel: gemm.Kernel) -> Built | None:
-    """The kernel from a file that was loaded, if one had it."""
-    return _loaded.get((arch, str(kernel))) if _loaded else None
+def loaded(arch: str, kernel: str) -> Built | None:
+    """The kernel of this text from a file that was loaded, if one had it."""
+    return _loaded.get((arch, kernel)) if _loaded else None
 
 
 # --- the cache's key ----------------------------------------------------------------------------

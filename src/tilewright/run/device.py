@@ -12,17 +12,18 @@ import re
 import threading
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import cuda, target, vm
-from ..build import Traced
 from ..cache import store
 from ..errors import DeviceError, TargetError
-from ..gemm import Kernel
 from .built import Built, loaded, source
+
+if TYPE_CHECKING:
+    from ..build import Traced
 
 Dim3 = tuple[int, int, int]
 Matrix = npt.NDArray[Any]  # two-dimensional, any strides
@@ -54,6 +55,13 @@ class Start(Protocol):
         """The launch with such a block of its own."""
 
 
+class KernelRef(NamedTuple):
+    """A kernel by its ``text``, all that decides it; ``trace()`` makes it."""
+
+    text: str
+    trace: Callable[[], Traced]
+
+
 class Device(Protocol):
     """Where a kernel runs."""
 
@@ -80,7 +88,7 @@ class Device(Protocol):
     def compile(self, traced: Traced) -> Any:
         """The executable of a traced kernel, made once."""
 
-    def kernel(self, kernel: Kernel) -> tuple[Any, int]:
+    def kernel(self, kernel: KernelRef) -> tuple[Any, int]:
         """The executable of a GEMM's kernel, made once, and its bytes of dynamic shared memory."""
 
     def prepare(
@@ -164,7 +172,7 @@ class VmDevice:
         machine.load(traced.module)
         return machine, traced.name
 
-    def kernel(self, kernel: Kernel) -> tuple[Any, int]:
+    def kernel(self, kernel: KernelRef) -> tuple[Any, int]:
         traced = kernel.trace()
         return self.compile(traced), traced.dynamic_shared
 
@@ -252,7 +260,7 @@ class CudaDevice:
         self.target = target_of(gpu.properties)
         self.alloc, self.free = gpu.alloc, gpu.free
         self.compile = _Once(self._load)
-        self._kernels: dict[Kernel, tuple[cuda.Function, int]] = {}
+        self._kernels: dict[str, tuple[cuda.Function, int]] = {}
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -261,16 +269,16 @@ class CudaDevice:
     def _load(self, traced: Traced) -> cuda.Function:
         return self.gpu.load(self.assemble(traced))[traced.name]
 
-    def kernel(self, kernel: Kernel) -> tuple[cuda.Function, int]:
+    def kernel(self, kernel: KernelRef) -> tuple[cuda.Function, int]:
         with self._lock:
-            if kernel not in self._kernels:
+            if kernel.text not in self._kernels:
                 built = self._built(kernel)
-                self._kernels[kernel] = self.gpu.load(built.cubin)[built.entry], built.shared
-            return self._kernels[kernel]
+                self._kernels[kernel.text] = self.gpu.load(built.cubin)[built.entry], built.shared
+            return self._kernels[kernel.text]
 
-    def _built(self, kernel: Kernel) -> Built:
+    def _built(self, kernel: KernelRef) -> Built:
         """The kernel's machine code, by what decides it; it is traced where it is not there."""
-        if built := loaded(self.gpu.arch, kernel):
+        if built := loaded(self.gpu.arch, kernel.text):
             return built
 
         def make() -> bytes:
@@ -279,7 +287,7 @@ class CudaDevice:
 
         # an older driver can't load what newer tools made
         tools = f"CUDA {cuda.version()}, {os.environ.get('TILEWRIGHT_PTXAS', '')}"
-        key = f"{self.gpu.arch}\n{tools}\n{source()}\n{kernel}"
+        key = f"{self.gpu.arch}\n{tools}\n{source()}\n{kernel.text}"
         return Built.unpack(store().get_or_make("kernel", key, make))
 
     def assemble(self, traced: Traced) -> cuda.Cubin:

@@ -8,19 +8,26 @@ strides and types is found once (``route``); a call looks it up, packs its addre
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import gemm
 from ..errors import DeviceError, ProblemError
-from . import arrays, copies, threefold
+from ..lazy import deferred
+from . import arrays
 from .arrays import ArrayView
 from .asked import ask, check_overlap, place
 from .device import Device, device
+from .launches import Part
 from .placement import ALIGN, padded
 from .ready import Known, Ready, ready_for
-from .route import Part, Route, Scale, route
+from .route import Route, Scale, route
 from .scalars import both
 from .uploaded import Uploaded, Views
+
+if TYPE_CHECKING:
+    from . import copies, threefold
+else:
+    copies, threefold = deferred(".copies", __package__), deferred(".threefold", __package__)
 
 How = tuple[str, bool]  # precision of f32 inputs, whether 8-bit floats add up fast
 

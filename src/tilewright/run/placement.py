@@ -87,3 +87,12 @@ def padded(length: int, itemsize: int, align: int) -> int:
 def _divisor(number: int) -> int:
     """The largest power of two, 16 at most, that divides the number."""
     return (number | ALIGN) & -(number | ALIGN)
+
+
+def fresh(shape: tuple[int, ...], dtype: str, device: str) -> Signature:
+    """The signature of a new array: row-major, aligned."""
+    rows, columns = shape[-2:]
+    strides = (max(columns, 1), 1)
+    if len(shape) == 3:
+        strides = (max(rows, 1) * strides[0], *strides)
+    return Signature(shape, strides, dtype, device, 0)

@@ -23,10 +23,10 @@ from .device import Device
 from .device import device as named_device
 from .explain import explain
 from .matmul import How, call, prepare, runs_on
-from .placement import Signature
+from .placement import Signature, fresh
 from .ready import Ready
 from .result import Result
-from .route import Route, fresh, route
+from .route import Route, route
 from .uploaded import Uploaded
 
 LAYOUTS = ("nn", "nt", "tn", "tt")

@@ -9,6 +9,7 @@ the driver works.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -67,58 +68,42 @@ class Call(Struct):
     first_step = Ptr(Step)
     given = Array(u64, MOST)
     context = u64
+    number = u64  # functions of Python's C API: as ``_PYTHON`` has them
+    outcome = u64
+    release = u64
+    acquire = u64
 
 
 # --- the machine code -------------------------------------------------------------------------
 
 
 @native
-def number(of: i64) -> i64:
-    """Of a Python int; WRONG, and Python's error is set, for what is none."""
-
-
-@native
-def outcome(of: i64) -> i64:
-    """A Python int."""
-
-
-@native
-def release() -> i64:
-    """Gives Python's lock away."""
-
-
-@native
-def acquire(thread: i64) -> i64:
-    """Takes it again."""
-
-
-@native
 def start(itself: i64, given: Ptr(u64), count: i64) -> i64:
     """``start(address, …, stream)``: 0, OTHER, or 1 + the step that did not start."""
-    call = at(Call, number(itself))
+    call = at(Call, at(u64, itself + PAYLOAD)[0])
     if count != call.addresses + 1:
-        return outcome(OTHER)
+        return indirect(call.outcome, OTHER)
     bits = 0
     for i in range(call.addresses):
-        call.given[i] = number(given[i])
+        call.given[i] = indirect(call.number, given[i])
         if call.given[i] == WRONG:
             return RAISES
         bits |= call.given[i]
     if bits & call.mask or near(call):
-        return outcome(OTHER)
-    stream = number(given[call.addresses])
+        return indirect(call.outcome, OTHER)
+    stream = indirect(call.number, given[call.addresses])
     if stream == WRONG:
         return RAISES
     for i in range(call.writes):
         write = call.first_write + i
         write.place[0] = call.given[write.which]
-    thread = release()
+    thread = indirect(call.release)
     failed = launched(call, stream)
-    acquire(thread)
-    return outcome(failed)
+    indirect(call.acquire, thread)
+    return indirect(call.outcome, failed)
 
 
-@native
+@native(inline=True)
 def near(call: Ptr(Call)) -> i64:
     """Whether two addresses are so near that they make it another call."""
     for i in range(call.tests):
@@ -128,7 +113,7 @@ def near(call: Ptr(Call)) -> i64:
     return 0
 
 
-@native
+@native(inline=True)
 def launched(call: Ptr(Call), stream: i64) -> i64:
     for i in range(call.steps):
         step = call.first_step + i
@@ -144,10 +129,13 @@ def launched(call: Ptr(Call), stream: i64) -> i64:
 
 
 CONTEXT = Call.offset("context")
-_PYTHON = (
-    (number, "PyLong_AsUnsignedLongLong"), (outcome, "PyLong_FromLongLong"),
-    (release, "PyEval_SaveThread"), (acquire, "PyEval_RestoreThread"),
-)  # fmt: skip
+PAYLOAD = bytes.__basicsize__ - 1  # where the bytes of a ``bytes`` object begin in it
+_PYTHON = {
+    "number": "PyLong_AsUnsignedLongLong",  # of a Python int; WRONG, and an error, for what is none
+    "outcome": "PyLong_FromLongLong",
+    "release": "PyEval_SaveThread",  # releases the GIL
+    "acquire": "PyEval_RestoreThread",
+}
 
 
 # --- from Python ------------------------------------------------------------------------------
@@ -162,7 +150,7 @@ class _Method(ctypes.Structure):
     )  # fmt: skip
 
 
-class _Itself(int):
+class _Itself(bytes):
     """The address of a ``Call``, which with all that it points to lives as long as this."""
 
     held: Any
@@ -172,12 +160,8 @@ class _Itself(int):
 def _method() -> Any:
     """The method's definition, its code compiled, and what makes a function of it."""
     python = ctypes.pythonapi
-    outside = {
-        f.name: ctypes.cast(getattr(python, name), ctypes.c_void_p).value
-        for f, name in _PYTHON
-    }
-    code = compiled([start, near, launched], outside)
-    method = _Method(b"start", code[start.name], FASTCALL, None)
+    code = compiled(start, (near, launched), "run.starter")
+    method = _Method(b"start", code.address, FASTCALL, None)
     kind = ctypes.PYFUNCTYPE(
         ctypes.py_object, ctypes.POINTER(_Method), ctypes.py_object, ctypes.c_void_p
     )
@@ -203,7 +187,10 @@ def starter(
     call.mask, call.addresses = align - 1, addresses
     call.tests, call.writes, call.steps = map(len, (tests, writes, entries))
     call.first_test, call.first_write, call.first_step = (p.ctypes.data for p in places)
-    itself = _Itself(call.address)
+    for name, function in _PYTHON.items():
+        pointer = ctypes.cast(getattr(ctypes.pythonapi, function), ctypes.c_void_p)
+        setattr(call, name, pointer.value)
+    itself = _Itself(call.address.to_bytes(8, sys.byteorder))
     method, make, code = _method()
     itself.held = call, places, held, method, code
     return make(method, itself, None)

@@ -20,7 +20,6 @@ from ..build import Builder, Traced, trace
 from ..ptx import abi
 from .device import Device
 
-TIMES = 3
 LOW = {"a": (False, False, True), "b": (False, True, False)}  # for each time, which part
 KEPT = ~0x1FFF & 0xFFFFFFFF  # of 32 bits, those of a tf32
 BLOCK = (32, 8, 1)

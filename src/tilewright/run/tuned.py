@@ -19,11 +19,11 @@ from functools import cache
 from pathlib import Path
 
 from .. import gemm, target
-from ..cache import OFF, home
 from ..errors import ResultError, warn
+from . import tuned_file
 from .result import Key, Result, from_json
+from .tuned_file import SHIPPED
 
-SHIPPED = Path(__file__).parent / "tuned.json"
 _MARK = 0x74696C65  # says that a database is ours: "tile"
 _SCHEMA = 1
 _WAIT = 30.0  # seconds for another process to end its writing
@@ -51,25 +51,19 @@ class _Foreign(Exception):
 
 
 def tuned() -> Results:
-    """The results that calls look up: those of ``$TILEWRIGHT_TUNED`` (``off``: none), else of
-    ``$XDG_DATA_HOME/tilewright/tuned.sqlite`` or ``~/.local/share/tilewright/tuned.sqlite``.
-    """
-    return _opened(os.environ.get("TILEWRIGHT_TUNED", ""))
+    """The results that calls look up: those at ``tuned_file.place``, and the shipped ones."""
+    return _opened(None, None) if tuned_file.off() else _opened(tuned_file.place(), SHIPPED)
 
 
 @cache
-def _opened(given: str) -> Results:
-    if given.lower() in OFF:
-        return Results(None, None)
-    if given:
-        return Results(given)
-    folder = home("XDG_DATA_HOME", ".local/share")
-    return Results(folder and folder / "tuned.sqlite")
+def _opened(path: Path | None, shipped: Path | None) -> Results:
+    return Results(path, shipped)
 
 
 class Results:
     """Results in the database ``path``, and behind them those of ``shipped``, which is only read.
-    Either may be absent, and None.
+    Either may be absent, and None. ``state`` is ``tuned_file.state()`` when they were read; None
+    before that, and once results were added in this process.
     """
 
     def __init__(
@@ -79,6 +73,7 @@ class Results:
         self._shipped = shipped
         self._lock = threading.RLock()
         self._known: dict[Key, tuple[Result, ...]] | None = None
+        self.state: str | None = None
 
     def find(self, problem: gemm.Problem, device: target.Device) -> Result | None:
         """The newest result for just this problem on such a device that still holds."""
@@ -98,8 +93,9 @@ class Results:
         """
         kept = self._write(results)
         with self._lock:
+            known = self._all()
+            self.state = None
             for r in results:
-                known = self._all()
                 others = [x for x in known.get(r.key, ()) if x.kernel != r.kernel]
                 known[r.key] = (r, *others)
         return kept
@@ -110,6 +106,7 @@ class Results:
         if self._known is None:
             with self._lock:
                 if self._known is None:
+                    self.state = tuned_file.state()
                     self._known = _by_key([*self._own(), *self._given()])
         return self._known
 

@@ -7,13 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import DeviceError
-from . import arrays, threefold
+from ..lazy import deferred
+from . import arrays
 from .arrays import ArrayView
 from .device import Device
-from .route import Part, Route, Scale
+from .launches import Part
+from .route import Route, Scale
+
+if TYPE_CHECKING:
+    from . import threefold
+else:
+    threefold = deferred(".threefold", __package__)
 
 Views = tuple[ArrayView, ArrayView, ArrayView | None, ArrayView]  # A, B, C where it is read, D
 

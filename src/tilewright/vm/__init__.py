@@ -3,7 +3,14 @@
 ``Machine`` is the way in.
 """
 
-from .machine import STACK, Machine
-from .step import Step
+from typing import TYPE_CHECKING
+
+from ..lazy import exports
+
+if TYPE_CHECKING:
+    from .machine import STACK, Machine
+    from .step import Step
+
+__getattr__, __dir__ = exports(__name__, __file__)
 
 __all__ = ["STACK", "Machine", "Step"]

@@ -83,10 +83,10 @@ def test_a_file_of_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert built.read(tmp_path / "k") == kernels
     monkeypatch.setattr(built, "_loaded", {})
     wanted = steps(PROBLEM.sized(64, 64, 64), CONFIGS[1])[1].kernel
-    assert built.loaded("sm_90a", wanted) is None
+    assert built.loaded("sm_90a", str(wanted)) is None
     assert built.load(tmp_path / "k") == 2
-    found = built.loaded("sm_90a", wanted)
-    assert found is not None and found.entry == "k1" and built.loaded("sm_80", wanted) is None
+    found = built.loaded("sm_90a", str(wanted))
+    assert found is not None and found.entry == "k1" and built.loaded("sm_80", str(wanted)) is None
 
 
 def test_files_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,116 @@
+"""Package attributes that are imported when first read (PEP 562).
+
+A package's ``__init__`` lists its public names once, in imports that only type checkers run:
+
+    if TYPE_CHECKING:
+        from .machine import Machine
+
+    __getattr__, __dir__ = exports(__name__, __file__)
+
+``from .vm import Machine`` then imports ``vm.machine`` and nothing else of ``vm``. A submodule is
+an attribute too: ``from .. import vm`` costs nothing, and ``vm.machine`` is imported when read.
+
+``provide`` and ``provided`` let a lower layer use what a higher one has, without importing it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+_BLOCK = re.compile(r"^if TYPE_CHECKING:.*?\n((?:[ ]{4}.*\n|\n)+)", re.MULTILINE)
+_IMPORT = re.compile(r"from (\.\S+) import (\([^)]*\)|.*)")
+_NAME = re.compile(r"(\w+)(?: as (\w+))?")
+
+
+def exports(
+    package: str, file: str
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` of the package whose ``__init__`` is ``file``."""
+    module = sys.modules[package]
+    homes = imported(Path(file).read_text(encoding="utf-8"))
+    space, folder = vars(module), Path(file).parent
+    space["_homes"] = homes
+    module.__class__ = _Package
+
+    def get(name: str) -> object:
+        if name in homes:
+            module, own = homes[name]
+            value = space[name] = getattr(import_module(module, package), own)
+            return value
+        if not name.startswith("__") and is_module(folder, name):
+            return import_module(f".{name}", package)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    def names() -> list[str]:
+        return sorted({*space, *homes})
+
+    return get, names
+
+
+class _Package(ModuleType):
+    """A package in which a public name may be the name of a submodule, too: ``run.matmul`` is the
+    function, whoever imports the module ``run.matmul``.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (isinstance(value, ModuleType) and name in self._homes):
+            super().__setattr__(name, value)
+
+
+def imported(source: str) -> dict[str, tuple[str, str]]:
+    """Each name that the ``TYPE_CHECKING`` block imports: its module, and its name there."""
+    found = {}
+    for block in _BLOCK.findall(source):
+        text = re.sub(r"#.*", "", block)
+        for module, names in _IMPORT.findall(text):
+            for own, here in _NAME.findall(names):
+                found[here or own] = module, own
+    return found
+
+
+def is_module(folder: Path, name: str) -> bool:
+    return (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file()
+
+
+class _Deferred:
+    """Stands for a module that is imported when an attribute of it is first read."""
+
+    def __init__(self, name: str, package: str) -> None:
+        self.__dict__.update(_name=name, _package=package)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._name, self._package), name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(import_module(self._name, self._package), name, value)
+
+
+def deferred(name: str, package: str) -> Any:
+    """The module ``name``, relative to ``package``; imported when an attribute is first read.
+
+    >>> copies = deferred(".copies", __package__)
+    """
+    return _Deferred(name, package)
+
+
+_PROVIDED: dict[str, Callable[[], Any]] = {}
+
+
+def provide(name: str, load: Callable[[], Any] | None) -> None:
+    """Let ``provided(name)`` give what ``load`` returns (None: nothing)."""
+    if load is None:
+        _PROVIDED.pop(name, None)
+    else:
+        _PROVIDED[name] = load
+
+
+def provided(name: str) -> Any:
+    """What a higher layer provides under this name; None where none does."""
+    load = _PROVIDED.get(name)
+    return load() if load is not None else None
