@@ -1,16 +1,16 @@
 """Keys that stand for source code: whatever a cached value was computed by is part of its key.
 
 ``source_key("vm.machine")`` hashes the text of a module and of all that it imports, directly or
-not, so no list of files has to be kept. Following the imports takes half a second; the answer is
-kept in the cache under a *stamp* of the package, which takes milliseconds: the name, inode, size
-and times of each file.
+not, so no list of files has to be kept. Following the imports takes some 100 ms; the answer is
+kept in the cache under a *stamp* of the package, which takes two: the name, inode, size and times
+of each file.
 """
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import os
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,10 @@ from pathlib import Path
 from .cache import store
 
 PACKAGE = Path(__file__).parent
-DYNAMIC = ("import_module", "__import__", "deferred")  # calls whose first argument names a module
+_FROM = re.compile(r"^[ \t]*from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+(\([^)]*\)|.*)", re.MULTILINE)
+_NAME = re.compile(r"(\w+)(?:[ \t]+as[ \t]+\w+)?[ \t]*(?:,|$|\n|\)|#)")
+_IMPORT = re.compile(r"^[ \t]*import[ \t]+([\w., \t]+)", re.MULTILINE)
+_CALL = re.compile(r"\b(?:import_module|__import__|deferred)\(\s*[\"'](\.*)([\w.]*)[\"']")
 
 
 @cache
@@ -72,24 +75,26 @@ def closure(package: Path, *roots: str) -> list[Path]:
 def _imported(package: Path, file: Path) -> Iterator[Path]:
     """The files of the package that a file imports."""
     here = file.relative_to(package).parts[:-1]
-    for node in ast.walk(ast.parse(file.read_bytes())):
-        for level, name in _named(node):
-            path = _absolute(package.name, here, level, name)
-            if path is not None:
-                yield from _files(package, path)
+    for level, name in named(file.read_text(encoding="utf-8")):
+        path = _absolute(package.name, here, level, name)
+        if path is not None:
+            yield from _files(package, path)
 
 
-def _named(node: ast.AST) -> Iterator[tuple[int, str]]:
-    """The number of leading dots and the dotted name of each module that a statement imports."""
-    if isinstance(node, ast.ImportFrom):
-        yield from ((node.level, f"{node.module or ''}.{a.name}".strip(".")) for a in node.names)
-    elif isinstance(node, ast.Import):
-        yield from ((0, alias.name) for alias in node.names)
-    elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in DYNAMIC:
-        first = node.args[0] if node.args else None
-        if isinstance(first, ast.Constant) and isinstance(first.value, str):
-            name = first.value.lstrip(".")
-            yield len(first.value) - len(name), name
+def named(source: str) -> Iterator[tuple[int, str]]:
+    """The number of leading dots and the dotted name of all that a source may import.
+
+    Found by patterns, ten times as fast as by parsing; text that only looks like an import is
+    harmless, as it names more, not less.
+    """
+    for dots, module, names in _FROM.findall(source):
+        yield len(dots), module
+        for name in _NAME.findall(names):
+            yield len(dots), f"{module}.{name}".strip(".")
+    for names in _IMPORT.findall(source):
+        yield from ((0, name.split()[0]) for name in names.split(",") if name.strip())
+    for dots, name in _CALL.findall(source):
+        yield len(dots), name
 
 
 def _absolute(package: str, here: tuple[str, ...], level: int, name: str) -> list[str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import subprocess
@@ -92,3 +93,21 @@ def test_imports_of_every_form_are_followed(tmp_path: Path) -> None:
         (package / name).write_text(text)
     found = {str(p.relative_to(package)) for p in sources.closure(package, "a")}
     assert found == files.keys() - {"never.py"}
+
+
+def statements(source: str) -> set[tuple[int, str]]:
+    """What Python's own parser finds."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            found |= {(node.level, f"{node.module or ''}.{a.name}".strip(".")) for a in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {(0, alias.name) for alias in node.names}
+    return found
+
+
+def test_no_import_of_the_package_is_missed() -> None:
+    for file in sources.PACKAGE.rglob("*.py"):
+        source = file.read_text(encoding="utf-8")
+        missed = {x for x in statements(source) - {*sources.named(source)} if x[1][-1] != "*"}
+        assert not missed, file
