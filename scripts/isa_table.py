@@ -44,7 +44,8 @@ EXAMPLES = (
     ("wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3", "sm_90a"),
     ("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64", "sm_90"),
     ("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", "sm_80"),
-    ("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32", "sm_70 sm_90"),
+    ("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32", "sm_70 sm_75 sm_90"),
+    ("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f16", "sm_75"),
     (
         "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X"
         ".f32.e2m1.e2m1.f32.ue4m3",

@@ -165,7 +165,7 @@ def element(i, arch: str, a, b, c: int, scale_a=(), scale_b=()) -> int:
     small = i.a in SMALL
     if small and not i.asynchronous and arch in ("sm_90a", "sm_100a"):
         return through_f16(i, arch, a, b, c)
-    fraction, width = FACTS[arch]
+    fraction, width = FACTS["sm_70" if i.shape == "m8n8k4" else arch]  # HMMA.884 is Volta's
     least = least_exponent(i, fraction)
     if small:
         fraction, size = (25 if arch == "sm_120a" else 13), width // 8
@@ -174,13 +174,18 @@ def element(i, arch: str, a, b, c: int, scale_a=(), scale_b=()) -> int:
     if i.family == "wmma" and i.a == "tf32":
         size = 4
     kind, mode, kept = sum_kind(i, fraction)
-    total = widened(i.c, kind, c)
+    takes_f16 = i.shape == "m8n8k4" or arch == "sm_70"  # HMMA.884.F32.F16, then .F32.F32
+    addend = number(i.c, c) if takes_f16 else number(kind, widened(i.c, kind, c))
+    total = 0
     for k in range(0, len(a), size):
         terms = [
             times(number(i.a, x), number(i.b, y))
             for x, y in zip(a[k : k + size], b[k : k + size], strict=True)
         ]
-        total = fused_bits(kind, [*terms, number(kind, total)], fraction, least, mode, kept)
+        total = fused_bits(kind, [*terms, addend], fraction, least, mode, kept)
+        addend = number(kind, total)
+    if i.satfinite and arch in ("sm_70", "sm_75"):
+        return rounded(i.d, number(kind, saturated(kind, total)), "rn")
     return finished(i, kind, total)
 
 
@@ -200,6 +205,15 @@ def fused_bits(kind, terms, fraction, least, mode, kept) -> int:
 
 def widened(source: str, kind: str, bits: int) -> int:
     return bits if source == kind else rounded(kind, number(source, bits), "rn")
+
+
+def saturated(kind: str, bits: int) -> int:
+    """HMMA's .SATFINITE: infinity becomes the largest number, NaN +0."""
+    infinity = {"f16": 0x7C00, "f32": 0x7F800000}[kind]
+    size = bits % {"f16": 2**15, "f32": 2**31}[kind]
+    if size > infinity:
+        return 0
+    return bits - 1 if size == infinity else bits
 
 
 def finished(i, kind: str, bits: int) -> int:

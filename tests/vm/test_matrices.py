@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import hmma_cases
 import hostile
 from one_instruction import Case, Tiles, cases
 from sampling import every
@@ -108,6 +109,27 @@ def test_both_evaluators_multiply_alike(case):
         launched(case, words, Machine(), on_step=on_step) for on_step in (None, lambda s: None)
     )
     np.testing.assert_array_equal(compiled, stepped)
+
+
+COMPILED = (  # the others of ``hmma_cases`` differ in what ``test_mma_core`` compiles
+    (hmma_cases.quad("f32", "f16"), "sm_75"),
+    (hmma_cases.wmma("f32", "f16"), "sm_70"),
+    (hmma_cases.wmma("f16", "f32", ".satfinite"), "sm_75"),
+)
+
+
+def test_what_hmma_884_and_satfinite_do_in_kernels():
+    """On Volta and Turing; the cases were worked out by hand."""
+    wrong = []
+    for group in hmma_cases.by_instruction():
+        case, arch = Case(group[0].instruction), group[0].arch
+        operands = zip(*(one.tiles() for one in group), strict=True)
+        tiles = Tiles(case, *map(np.stack, operands), {})
+        compiled = [None] if group[0][:2] in COMPILED else []
+        for on_step in (lambda s: None, *compiled):
+            made = launched(case, tiles.words(), Machine(arch), arch, on_step=on_step)
+            wrong += [o.wrong(d) for o, d in zip(group, tiles.read(made), strict=True)]
+    assert not any(wrong), "\n".join(filter(None, wrong))
 
 
 SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"

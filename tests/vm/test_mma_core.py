@@ -30,6 +30,7 @@ SUMS = {
     "mixed": ("wmma.mma.sync.aligned.row.col.m16n16k16.f16.f32", "sm_90a"),
     "transposed": ("wmma.mma.sync.aligned.row.col.m8n32k16.f32.f32", "sm_90a"),
     "volta": ("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32", "sm_70"),
+    "f16 to f32 in four": ("wmma.mma.sync.aligned.row.col.m16n16k16.f32.f16.satfinite", "sm_70"),
     "bf16": ("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "sm_90a"),
     "tf32": ("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "sm_90a"),
     "fp8": ("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32", "sm_89"),

@@ -127,6 +127,10 @@ class Fused(Arithmetic):
     ``sum_type`` with ``kept`` bits of mantissa. The first sum begins with c, or where not
     ``begins`` with zero; c is added to the last then, rounded to nearest. The exponent that terms
     are aligned to is never below ``least``.
+
+    c is converted to ``sum_type`` first, but where ``unconverted``: then the first sum takes it in
+    its own format, by whose least exponent a subnormal c is aligned. Where it ``saturates``, an
+    infinite result of the last sum becomes the largest finite number, and a NaN +0.
     """
 
     groups: tuple[tuple[int, ...], ...] = ()
@@ -137,6 +141,8 @@ class Fused(Arithmetic):
     through: str = ""
     least: int = 0
     last: str = "rn"
+    unconverted: bool = False
+    saturates: bool = False
 
     @property
     def rounding(self) -> str:
@@ -145,14 +151,18 @@ class Fused(Arithmetic):
     def _sums(self, a: Bits, b: Bits, c: Bits, *scales: Bits) -> Bits:
         sum_type = dtype(self.sum_type)
         left, right = (Terms.of(*self._seen(t, x)) for t, x in ((self.a, a), (self.b, b)))
-        total = _converted(c, self.c, sum_type) if self.begins else np.zeros_like(c)
-        for group in self.groups:
+        start = _converted(c, self.c, sum_type)
+        total = start if self.begins else np.zeros_like(start)
+        for number, group in enumerate(self.groups):
             part = np.s_[..., list(group)]
             products = left.at(part).times(right.at(part))
-            terms = products.and_(Terms.of(sum_type, total).at(np.s_[..., None]))
-            total = self.fuse(terms)
+            own = self.unconverted and number == 0
+            addend = Terms.of(self.c, c) if own else Terms.of(sum_type, total)
+            total = self.fuse(products.and_(addend.at(np.s_[..., None])))
         if not self.begins:
-            total = _added(sum_type, total, _converted(c, self.c, sum_type))
+            total = _added(sum_type, total, start)
+        if self.saturates:
+            total = _saturated(sum_type, total)
         return _converted(total, sum_type, self.d, self.last)
 
     def fuse(self, t: Terms) -> Bits:
@@ -207,6 +217,13 @@ def _converted(bits: Bits, source: DType, dest: DType, rounding: str = "rn") -> 
         return bits
     made = encode(dest, decode(source, bits), rounding)
     return np.where(is_nan(source, bits), made.dtype.type(dest.nan), made)
+
+
+def _saturated(t: DType, bits: Bits) -> Bits:
+    """Infinities become the largest finite numbers, NaNs +0."""
+    sign = bits & bits.dtype.type(1 << (t.bits - 1))
+    finite: Bits = np.minimum(bits ^ sign, bits.dtype.type(t.max_finite)) | sign
+    return np.where(is_nan(t, bits), bits.dtype.type(0), finite)
 
 
 def _added(t: DType, x: Bits, y: Bits) -> Bits:

@@ -4,15 +4,29 @@ A row of ``GENERATIONS`` says how many bits are kept, how many products are summ
 ptxas makes of fp8 where mma.sync has no instruction for it; ``arithmetic`` puts them together. Each
 fact is "published" until a ``source`` says who confirmed it:
 
-  MMA-Sim    arXiv 2511.10909 and its programs: widths, fractions, the least exponents, scales
+  MMA-Sim    Xie, Wang, Yang and Yang, arXiv 2511.10909, and version 2.1.1 of its programs (PyPI
+             mmasim and mmasim-kernels): widths, fractions, the least exponents, scales. In each of
+             the 191 rows of MMA, MMABlockScale and WGMMA (mmasim/nv_ptx/sim.py; of wgmma N = 8 and
+             40) it and this arithmetic gave the same bits for 29.6 million elements of D
   Leeds      Khattak and Mikaitis, arXiv 2512.07004: the same for V100 to B200. Of the outputs that
              they keep of real GPUs (V100, A100, A2, RTX 1000 Ada, L40S, H100, B200: 5000 dot
              products for each type, f16, bf16, tf32 and fp8) this arithmetic gives every bit
   Fasi       Fasi, Higham, Mikaitis, Pranesh, 2021: V100, T4, A100
   SASS       what ptxas 12.9 and 13.5 make of each form, which is its meaning there
 
-The old .satfinite of floats saturates nothing (ptxas warns of "unexpected results on sm_70 and
-later"): an H200 gives infinities and NaNs all the same, and rounds f32 sums to f16 toward zero.
+m8n8k4 of f16 is HMMA.884 on sm_70, and on sm_75 too (SASS; all other products of f16 are HMMA.1688
+there). That instruction has Volta's arithmetic on both: 23 bits, 4 products (MMA-Sim 2.1.1,
+mmasim/nv_ptx/sim.py, MMA.__init__; mmasim_kernels/nv_ptx/turing.py runs these forms on a GPU for
+comparison). So 1·1 + 2^-12·2^-12 - 1 is 0 and not 2^-24. Where C is f16 and D f32,
+HMMA.884.F32.F16 takes C as it is, and a subnormal C is aligned by f16's least exponent, -14
+(MMA-Sim 2.1.1, mmasim/arithmetic/fdpa.py, t_fdpa): m8n8k4, and the first of wmma's four sums on
+sm_70. From sm_75 on, wmma converts C to f32 first (SASS: HADD2.F32), where it is normal.
+
+The old .satfinite of floats is HMMA's .SATFINITE on sm_70 and sm_75, on the last sum (SASS):
+infinities become the largest finite numbers, NaNs +0 (CUDA C++ Programming Guide, ``mma_sync``,
+``satf``). f32 sums are then rounded to f16 to nearest (HADD2), which may overflow. From sm_80 on it
+saturates nothing: an H200 gives infinities and NaNs all the same, and rounds f32 sums to f16 toward
+zero (F2FP.RZ; ptxas warns of "unexpected results on sm_70 and later").
 """
 
 from __future__ import annotations
@@ -60,10 +74,12 @@ class Generation:
         return (4 if sum_type == "f16" else -108) - self.fraction
 
 
+VOLTA = Generation("Volta", 70, fraction=23, width=64)
+
 # sm_86 has the machine code of sm_80, and an A2 its bits. sm_103 and sm_110 have sm_100's, without
 # fp8, fp6 and fp4 of their own in mma.sync; sm_120 and sm_121 have these: QMMA and OMMA.
 GENERATIONS = (
-    Generation("Volta", 70, fraction=23, width=64),
+    VOLTA,
     Generation("Turing", 75, fraction=24, width=128),
     Generation("Ampere", 80, fraction=24, width=128),
     Generation("Ada", 89, fraction=24, width=128, fp8="native", fp8_fraction=13),
@@ -88,7 +104,7 @@ def generation(arch: str) -> Generation:
 @cache
 def arithmetic(i: Instruction) -> Arithmetic:
     """The arithmetic of an instruction on its architecture. TargetError where it has none."""
-    facts = generation(i.arch)
+    facts = _facts(i)
     if not i.runs_on(i.arch):
         raise TargetError(f"{i.opcode} needs {i.wanted}, not {i.arch}")
     types, verified = _types(i), facts.source != "published"
@@ -96,12 +112,18 @@ def arithmetic(i: Instruction) -> Arithmetic:
         return Integers(*types, verified, i.satfinite, i.operation)
     if i.d == "f64":  # IEEE's, but which NaN stays was seen on an H200 alone
         return Chain(*types, verified, i.rounding or "rn")
-    if i.tiles > 1 and facts.first >= 80:
+    if i.tiles > 1 and facts is not VOLTA:
         return Rounded(*types, verified)
     if i.stype:
         group = 1 if i.kind == "mxf8f6f4" else FP4_GROUP
         return Scaled(*types, verified, _fused(i, facts), dtype(i.stype), group)
     return _fused(i, facts)
+
+
+def _facts(i: Instruction) -> Generation:
+    """The facts that an instruction computes by: HMMA.884 has Volta's on sm_75 too."""
+    own = generation(i.arch)
+    return VOLTA if i.tiles > 1 and own.first < 80 else own
 
 
 def _types(i: Instruction) -> tuple[DType, DType, DType, DType]:
@@ -124,7 +146,9 @@ def _fused(i: Instruction, facts: Generation) -> Fused:
         begins=not _of_f16(i, facts),
         through="f16" if _of_f16(i, facts) else "",
         least=least,
-        last="rz" if i.satfinite else "rn",
+        last="rz" if i.satfinite and facts.first >= 80 else "rn",
+        unconverted=facts is VOLTA and i.c != sum_type,
+        saturates=i.satfinite and facts.first < 80,
     )
 
 

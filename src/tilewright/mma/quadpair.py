@@ -3,8 +3,8 @@
 Volta's instruction of quad pairs is emulated there: f16 is widened, each product and sum is an
 FMUL, FFMA or FADD, rounded to nearest even, subnormals kept. An f32 result is the chain of products
 in the order of k from +0, then added to c. An f16 result is c plus the first two products' sum plus
-the last two's, rounded to f16 once more. The tensor cores of sm_70 and sm_75 fuse these terms and
-cut them off instead (``arithmetic``).
+the last two's, rounded to f16 once more. sm_70 and sm_75 have a tensor core instruction for it,
+HMMA.884, which fuses these terms and cuts them off (``arithmetic``, ``generations``).
 
 Evidence: the SASS of all layouts and types from ptxas 12.9, 13.0 and 13.5 for sm_80, 86, 89, 90,
 90a, 100a and 120a is this, term for term; an H200 returned these bits.

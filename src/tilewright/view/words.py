@@ -87,6 +87,10 @@ def _rounded(how: Fused) -> tuple[str, ...]:
         f"which counts as {how.least} at least, and added exactly",
         f"each sum is rounded {ROUNDING[how.rounding]} to {made.name}{kept}",
     ]
+    if how.unconverted:
+        steps.insert(1, f"a subnormal c has the exponent {how.c.least}, the least one of {how.c}")
+    if how.saturates:
+        steps.append("an infinity then becomes the largest finite number, a NaN +0")
     if not how.begins:
         steps.append(f"c is added at the end, in {made.name}, rounded {ROUNDING['rn']}")
     if how.d != made:

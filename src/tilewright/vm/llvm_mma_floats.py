@@ -17,7 +17,7 @@ from ..native.irtypes import I32, I64
 from .llvm_convert import convert, widen
 from .llvm_expr import DOUBLE, FLOAT, Expr
 from .llvm_floats import arithmetic
-from .llvm_memory import any_of, bytes_of, counted, keep, scaled, vector
+from .llvm_memory import any_of, bytes_of, counted, keep, scaled, spread, vector
 from .llvm_mma_decode import NARROW, Range, Scale, decode, mark, outside
 from .llvm_mma_fused import BIAS, NOWHERE, FusedSum, Term, chained, merged
 from .llvm_mma_loops import STEP, Core
@@ -37,6 +37,7 @@ class FusedCore(Core):
         how = plan.how.fused if isinstance(plan.how, Scaled) else plan.how
         assert isinstance(how, Fused)
         self.how, self.size = how, plan.k // plan.groups
+        self.least_c: Expr | None = None  # of the sum that is being emitted
         self.sum = FusedSum(how, self.size // 2 if plan.sparse else self.size, range_)
         self.work = self.sum.range.work
 
@@ -71,11 +72,22 @@ class FusedCore(Core):
         b.store((start if how.begins else start.const(0)).v, self.total)
         with counted(b, self.plan.groups) as group:
             total = Expr(b, b.load(self.total))
+            self.least_c = self._least_c(group) if how.unconverted else None
             b.store(self.one(row, n, scaled(b, group, self.size), total).v, self.total)
         total = Expr(b, b.load(self.total))
         if not how.begins:
             total = added(sum_type, total, start)
+        if how.saturates:
+            total = saturated(sum_type, total)
         return converted(total, sum_type, how.d, how.last)
+
+    def _least_c(self, group: ir.Value) -> Expr:
+        """The least exponent that c is aligned by: in the first sum, which takes c unconverted,
+        that of its own type.
+        """
+        own, later = (t.least + BIAS for t in (self.how.c, self.sum.sum_type))
+        first = self.b.icmp_unsigned("==", group, I64(0))
+        return spread(Expr(self.b, self.b.select(first, I32(own), I32(later))), self.plan.lanes)
 
     def one(self, row: ir.Value, n: ir.Value, first: ir.Value, c: Expr) -> Expr:
         """One fused sum, specials included."""
@@ -90,7 +102,7 @@ class FusedCore(Core):
         return merged(made, before, there, inside)
 
     def fused(self, powers: Term, values: Term, c: Expr) -> Expr:
-        return self.sum(self.size, powers, values, c)
+        return self.sum(self.size, powers, values, c, least_c=self.least_c)
 
     def _terms(
         self, areas: dict[str, ir.Value], row: ir.Value, n: ir.Value, first: ir.Value
@@ -211,6 +223,13 @@ def converted(bits: Expr, source: DType, dest: DType, rounding: str = "rn") -> E
     if source == dest:
         return bits
     return convert(source.name, dest.name, bits.resize(source.bits), rounding).resize(32)
+
+
+def saturated(t: DType, bits: Expr) -> Expr:
+    """Infinities become the largest finite numbers, NaNs +0; bits right-aligned in their lanes."""
+    sign = bits & (1 << (t.bits - 1))
+    size = bits & ((1 << (t.bits - 1)) - 1)
+    return (size > t.max_finite + 1).pick(0, size.umin(t.max_finite) | sign)
 
 
 def added(t: DType, x: Expr, y: Expr) -> Expr:

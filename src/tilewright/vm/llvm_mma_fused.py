@@ -52,22 +52,30 @@ class FusedSum:
         return dtype(self.how.sum_type)
 
     def __call__(
-        self, ks: int, powers: Term, values: Term, c: Expr, shift: Expr | None = None
+        self,
+        ks: int,
+        powers: Term,
+        values: Term,
+        c: Expr,
+        shift: Expr | None = None,
+        least_c: Expr | None = None,
     ) -> Expr:
         """The bits of a sum (in 32-bit lanes) of ``ks`` products, c's bits among its terms; the
-        products are scaled by 2^shift.
+        products are scaled by 2^shift. ``least_c`` is the least exponent that c is aligned by, if
+        not that of the sum's type.
         """
         product = chained(_larger, (x * y for x, y in map(powers, range(ks))))
         lead = self._exponent(product)
         if shift is not None:
             lead = product.eq(0.0).pick(NOWHERE, lead + shift)
-        top = self.top(lead, c)
+        top = self.top(lead, c, least_c)
         total = self._products(ks, values, top if shift is None else top - shift)
         return self.rounded(total + self.addend(c, top), top)
 
-    def top(self, lead: Expr, c: Expr) -> Expr:
+    def top(self, lead: Expr, c: Expr, least_c: Expr | None = None) -> Expr:
         """The exponent that all is aligned to."""
-        return lead.intrinsic("smax", self._lead(c)).intrinsic("smax", self.how.least + BIAS)
+        of_c = self._lead(c, least_c)
+        return lead.intrinsic("smax", of_c).intrinsic("smax", self.how.least + BIAS)
 
     def rounded(self, total: Expr, top: Expr) -> Expr:
         """The bits of a sum in units of the last bit kept."""
@@ -83,11 +91,13 @@ class FusedSum:
             return power.bits >> 23
         return (power.bits >> 52).trunc(32) - (BIAS64 - BIAS)
 
-    def _lead(self, c: Expr) -> Expr:
+    def _lead(self, c: Expr, least_c: Expr | None) -> Expr:
         """The exponent of c's leading place."""
         t = self.sum_type
         code = c & ((1 << (t.bits - 1)) - 1)
         field = (code >> t.mantissa).umax(1) + (BIAS - t.bias)
+        if least_c is not None:
+            field = field.umax(least_c)
         return code.eq(0).pick(NOWHERE, field)
 
     def scale(self, top: Expr) -> Expr:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import hmma_cases
 import hostile
 from tilewright import mma
 from tilewright.dtypes import encode
@@ -74,6 +75,15 @@ def test_subnormals_are_exact():
     assert first(F32, [(least, least)], 0.0, "sm_90a") == bits("f32", 2.0**-48)
     assert first(F16, [(least, 1.0)], least, "sm_90a") == 2
     assert first(BF16, [(2.0**-75, 2.0**-74)], 0.0, "sm_90a") == 1
+
+
+@pytest.mark.parametrize("cases", ["BITS_KEPT", "SUBNORMAL_C", "SATURATED"])
+def test_what_hmma_884_and_satfinite_do_on_volta_and_turing(cases):
+    """Published, not verified: no GPU here is a V100 or a T4."""
+    table = getattr(hmma_cases, cases)
+    wrong = [case.wrong(case.instruction(*case.tiles())) for case in table]
+    assert not any(wrong), "\n".join(filter(None, wrong))
+    assert not any(case.instruction.verified for case in table)
 
 
 def test_call_takes_arrays_of_the_types_or_bits():

@@ -188,6 +188,7 @@ def test_a_scale_that_is_no_number(opcode, nan):
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16"
 BF16 = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
+TURING = "mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16"
 QUAD = "mma.sync.aligned.m8n8k4.row.col.f16.f16.f16.f16"
 WARPGROUP = "wgmma.mma_async.sync.aligned.m64n8k16.f16.f16.f16"
 
@@ -204,7 +205,8 @@ def tile(row, products):
     ("opcode", "arch", "last"),
     [
         (F16, "sm_90a", -46), (F16, "sm_120a", -46), (F16, "sm_80", -44), (F16, "sm_89", -44),
-        (QUAD, "sm_70", -42), (QUAD, "sm_75", -44), (WARPGROUP, "sm_90a", -46),
+        (QUAD, "sm_70", -42), (QUAD, "sm_75", -42), (TURING, "sm_75", -44),
+        (WARPGROUP, "sm_90a", -46),
     ],
 )  # fmt: skip
 def test_the_last_place_that_f16_sums_have(opcode, arch, last):

@@ -32,6 +32,13 @@ WORDS = {
     f"{START}m16n8k256.row.col.s32.b1.b1.s32.xor.popc sm_80": ("the bits that differ",),
     f"{START}m8n8k4.row.col.f32.f16.f16.f32 sm_80": ("no tensor core", "from +0, then c"),
     f"{START}m8n8k4.row.col.f32.f16.f16.f32 sm_70": ("one fused sum of c and 4 products",),
+    f"{START}m8n8k4.row.col.f32.f16.f16.f16 sm_75": (
+        "one fused sum of c and 4 products", "23 bits below",
+        "a subnormal c has the exponent -14, the least one of f16",
+    ),
+    "wmma.mma.sync.aligned.row.col.m16n16k16.f16.f32.satfinite sm_75": (
+        "an infinity then becomes the largest finite number, a NaN +0; that is rounded to nearest",
+    ),
     f"{START}m16n8k32.row.col.kind::mxf8f6f4.{SCALED.format('1X', 'e4m3.e2m1.f32.ue8m0')} sm_120a":
         ("by its two scales (ue8m0)", "c and 32 such terms"),
     f"{START}m16n8k64.row.col.kind::mxf4nvf4.{SCALED.format('4X', 'e2m1.e2m1.f32.ue4m3')} sm_120a":
