@@ -1,4 +1,6 @@
-"""The matrix instructions, all of them: shape, types, modifiers, and what has them.
+"""The matrix instructions: shape, types, modifiers, and what has them.
+
+All forms of ``mma``, ``mma.sp``, ``wmma``, ``wgmma`` and ``wgmma.sp``; ``tcgen05`` is not here.
 
 A line of the table is a family of rows: shapes × types × modifiers that came together. ptxas is
 the judge of every line; where it and the manual differ a comment says so.

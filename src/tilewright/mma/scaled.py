@@ -5,10 +5,13 @@ both to each product's and then sums as ever. The 4-bit kinds sum the products o
 time, exactly; the sum times its two scales is one term, aligned by the scales' exponents alone. So
 a group whose products cancel counts like any other; one whose products are all zero does not.
 
-Published (MMA-Sim: ST-FDPA and GST-FDPA, held there to an RTX Blackwell for fp8 and fp4); no H200
-has these. That a sparse row is summed as stored, 16 kept elements at a time, and that fp6 is like
-fp8, is by analogy with the other types: nobody published either. A scale is for K / scales of
-dense k, also where A is sparse (CUTLASS's atoms of sm_120).
+Published, not verified: no H200 has these. MMA-Sim 2.1.1 (mmasim/nv_ptx/sim.py, MMABlockScale;
+mmasim/arithmetic/fdpa.py, st_fdpa and gst_fdpa) has all dense forms: mxf8f6f4 of each two of fp8,
+fp6 and fp4 (e3m2, e2m3 and e2m1 too, aligned by their own least exponents), mxf4 and mxf4nvf4. Its
+kernels for comparison (mmasim_kernels/nv_ptx/rtx_blackwell.py) run each on an RTX Blackwell. It has
+no sparse A: that a row is summed as stored, 16 kept elements at a time, is by analogy with the
+other types. A scale is for K / scales of dense k, also where A is sparse (CUTLASS's atoms of
+sm_120).
 """
 
 from __future__ import annotations
