@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 from ..errors import KernelError, Place
@@ -22,6 +23,7 @@ from ..lazy import provide, provided
 from ..ptx import tree
 from ..ptx.needs import lowest, module_needs
 from ..ptx.printer import print_module
+from ..ptx.written import written
 from .builder import Builder, dimensions
 from .memory import DYNAMIC_SHARED
 from .params import Param, parameters
@@ -54,6 +56,11 @@ class Traced:
     def ptx(self) -> str:
         """The module as text."""
         return print_module(self.module)
+
+    @cached_property
+    def written(self) -> frozenset[int]:
+        """The numbers of the parameters through which the kernel may write."""
+        return written(self.entry)
 
 
 class Launcher(Protocol):

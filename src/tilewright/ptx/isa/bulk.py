@@ -66,7 +66,7 @@ def into_global(
 
 @row("cp.async.bulk.prefetch.{level}.{space}[.{hint}]",
      lambda f: f"[a:space], {SIZE}{hinted(f)}", level="L2", space="global", hint=HINT, lead=3,
-     **HOPPER)  # fmt: skip
+     **HOPPER | {"effects": "memory reads async"})  # fmt: skip
 def prefetch(m: Primitives, f: Form, a: Value, size: Value, policy: Value | None = None) -> None:
     """A hint to the cache; no effect on values."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from .primitives import Primitives, Value
 from .row import Form, Options, row
 
-FERMI: Options = {"ptx": "2.0", "target": "sm_20", "effects": "memory"}
-AMPERE: Options = {"ptx": "7.4", "target": "sm_80", "effects": "memory"}
-HOPPER: Options = {"ptx": "8.0", "target": "sm_90", "effects": "memory"}
+FERMI: Options = {"ptx": "2.0", "target": "sm_20", "effects": "memory reads"}
+AMPERE: Options = {"ptx": "7.4", "target": "sm_80", "effects": "memory reads"}
+HOPPER: Options = {"ptx": "8.0", "target": "sm_90", "effects": "memory reads"}
 
 
 @row("prefetch[.{space}].{level}", "[a:space]", space="global local", level="L1 L2", **FERMI)
@@ -26,7 +26,8 @@ def prefetch(m: Primitives, f: Form, a: Value, size: int = 0) -> None:
     """A hint to the caches; no effect on values."""
 
 
-@row("discard[.{space}].L2", "[a:space], size:imm(128)", space="global", **AMPERE)
+@row("discard[.{space}].L2", "[a:space], size:imm(128)", space="global",
+     **AMPERE | {"effects": "memory"})  # fmt: skip
 def discard(m: Primitives, f: Form, a: Value, size: int) -> None:
     """The data may be dropped without being written back; here they stay."""
 

@@ -132,6 +132,7 @@ COMMON: Options = {
 }
 LOADS: Options = {
     **COMMON,
+    "effects": "memory reads relaxed",
     "sem": "weak volatile relaxed acquire",
     "cop": "ca cg cs lu cv",
     "prefetch": PREFETCH,
@@ -174,7 +175,7 @@ def ld(m: Primitives, f: Form, a: Value, policy: Value | None = None) -> Value |
     T=TYPES,
     ptx="2.0",
     target="sm_20",
-    effects="memory relaxed",
+    effects="memory reads relaxed",
     needs=NEEDS,
     where=_plain,
 )

@@ -20,7 +20,7 @@ from .memory import space_of
 from .primitives import Primitives, Value
 from .row import Form, listed
 
-EFFECTS = "convergent memory"
+EFFECTS, LOADS = "convergent memory", "convergent memory reads"
 
 
 def _family(name: str) -> tuple[tuple[mma.Move, ...], Callable[[str], mma.Move | None]]:
@@ -149,7 +149,7 @@ def _wmma_operands(f: Form) -> str:
 
 
 @listed("wmma", "wmma.load.{operand}.sync[.aligned].{layout}.{shape}[.{space}].{T}",
-        _wmma_operands, *_family("wmma.load"), EFFECTS)  # fmt: skip
+        _wmma_operands, *_family("wmma.load"), LOADS)  # fmt: skip
 def wmma_load(m: Primitives, f: Form, p: Value, stride: Value | None = None) -> Values:
     """Load a matrix for ``wmma.mma``: lines from ``p`` on, one every ``stride`` elements."""
     move: mma.Move = f.entry.on(m.arch)
@@ -201,7 +201,7 @@ def _load_operands(f: Form) -> str:
 
 
 @listed("ldmatrix", "ldmatrix.sync.aligned.{shape}.{num}[.trans][.{space}].{T}[.{source}]",
-        _load_operands, *_family("ldmatrix"), EFFECTS)  # fmt: skip
+        _load_operands, *_family("ldmatrix"), LOADS)  # fmt: skip
 def ldmatrix(m: Primitives, f: Form, a: Value) -> Values:
     """Load matrices from lines of 16 bytes, lane i's ``a`` the address of line i."""
     move: mma.Move = f.entry

@@ -38,7 +38,7 @@ def _floats(f: Form) -> str:
 
 
 LOAD = "multimem.ld_reduce[.{sem}][.{scope}][.{space}].{op}[.{acc}][.{vec}].{T}"
-LOADS: Options = {**HOPPER, "sem": "weak relaxed acquire"}
+LOADS: Options = {**HOPPER, "sem": "weak relaxed acquire", "effects": "memory reads"}
 PLAIN = LOAD.replace("[.{acc}][.{vec}]", "")
 OPS: Options = {**LOADS, "where": scoped}
 VECTORS: Options = {"vec": "v2 v4 v8", "where": _floats}

@@ -37,7 +37,8 @@ Operands, in order, destinations before the ``=``, alternatives between `` / ``:
     -a:T.part   a register that may be negated, with one of the ``SELECTORS`` of that name
 
 Effects are words: ``branch``, ``call``, ``exit``, ``barrier``, ``convergent`` (waits for the
-lanes of its member mask), ``waits`` (is tried again until something has happened), ``memory``,
+lanes of its member mask), ``waits`` (is tried again until something has happened), ``memory`` (and
+``reads``: it is only read; else written at all addresses but a ``src``, or by a map that is first),
 ``async``; ``discard``: the result may be ``_``; ``relaxed``: registers may be wider than the types;
 ``pack`` (``mov.b64 {lo, hi}, d``): for a vector destination the meaning still returns one value,
 whose parts, the lowest first, are the vector.

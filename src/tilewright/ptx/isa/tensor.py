@@ -114,7 +114,7 @@ def load_newer(
     lambda f: f"{_tensor(f)}{_offsets(f)}{hinted(f)}",
     level="L2",
     needs=EVERY,
-    **LOAD | {"mode": NEWER["mode"], "lead": 4},
+    **LOAD | {"mode": NEWER["mode"], "lead": 4, "effects": "memory reads async"},
 )
 def prefetch(m: Primitives, f: Form, tensor: Tensor, *more: Any) -> None:
     """A hint to the cache; no effect on values."""
