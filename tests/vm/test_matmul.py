@@ -341,7 +341,7 @@ def test_arguments_that_do_not_fit_their_parameters() -> None:
     }.items():
         with pytest.raises(LaunchError, match=words):
             scaled[2](*args, device="vm")
-    for bad, words in ((x.astype(float), "array of f64"), (x[::2], "has gaps"), (x[1:], "shares")):
+    for bad, words in ((x.astype(float), "array of"), (x[::2], "not contig"), (x[1:], "shares")):
         with pytest.raises(LaunchError, match=words):
             scaled[2](50, x, bad, device="vm")
     with pytest.raises(LaunchError, match="no pointer"):

@@ -1,76 +1,31 @@
 """Arrays of any library as one plain record: address, shape, strides, type, device.
 
 A ``Kind`` is what a library's arrays can do for us: be viewed, be made, name their current stream.
-It is found once for each Python type. NumPy, torch and CuPy have their own; all others come in by
-``__cuda_array_interface__`` or DLPack. No library is imported here: where there is an array of it,
-it is in ``sys.modules``.
+It is found once for each Python type. NumPy, torch, JAX and CuPy have their own; all others come in
+by ``__cuda_array_interface__`` or DLPack. No library is imported here: where there is an array of
+it, it is in ``sys.modules``.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
 from operator import index
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from .. import cuda, dtypes
 from ..errors import DtypeError, ProblemError
-from . import dlpack
+from . import dlpack, jax_arrays, torch_arrays
+from .array_kind import ArrayView, Kind, Quick, Shape
 
-Shape = tuple[int, ...]
-
-
-class ArrayView(NamedTuple):
-    """An array's memory. ``strides`` count elements; ``owner`` keeps the memory alive."""
-
-    address: int
-    shape: Shape
-    strides: tuple[int, ...]
-    dtype: str
-    device: str  # "cpu", "cuda:0"
-    readonly: bool
-    owner: object
-
-    @property
-    def ordinal(self) -> int | None:
-        """The number of the GPU, None on the CPU."""
-        return None if self.device == "cpu" else int(self.device[5:])
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes an element."""
-        return max(1, dtypes.dtype(self.dtype).bits // 8)
-
-
-class Quick(NamedTuple):
-    """A library's short ways, for arrays that are like certain ones on a GPU."""
-
-    fits: Callable[..., bool]
-    """Whether others, no two the same, are so in turn: type, shape, strides, format, device."""
-    address: Callable[[Any], int]
-    stream: Callable[[], int]
-    maker: Callable[[Shape, str], Callable[[], Any]]
-    """What makes row-major arrays of this shape and format there."""
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What one library's arrays can do: see the functions of this module of the same names.
-    ``quick`` is for calls that are repeated; it may be None, and so may its result.
-    """
-
-    name: str
-    view: Callable[[Any], ArrayView]
-    empty: Callable[[Any, Shape, str], Any]
-    stream: Callable[[Any], int]
-    quick: Callable[[list[Any]], Quick | None] | None = None
-
+__all__ = [
+    "ArrayView", "Kind", "Quick", "Shape", "bits", "empty_like_kind", "is_array", "kind_of",
+    "register", "stream_of", "view", "wrote",
+]  # fmt: skip
 
 _BY_TYPE: dict[type, Kind] = {}
 _REGISTERED: list[tuple[Callable[[type], bool], Kind]] = []
@@ -80,6 +35,11 @@ def register(owns: Callable[[type], bool], kind: Kind) -> None:
     """Let a higher floor bring its library's kind, for the types of which ``owns`` is true."""
     _REGISTERED.insert(0, (owns, kind))
     _BY_TYPE.clear()
+
+
+def is_array(given: Any) -> bool:
+    """Whether it says that it is one."""
+    return hasattr(given, "__dlpack__") or hasattr(given, "__cuda_array_interface__")
 
 
 def kind_of(array: Any) -> Kind:
@@ -111,6 +71,16 @@ def stream_of(array: Any) -> int:
     return kind_of(array).stream(array)
 
 
+def wrote(given: Iterable[Any]) -> None:
+    """Tell their libraries that these arrays are written: by a kernel that was started, or here.
+    Who owns memory and is no array is passed over.
+    """
+    for array in given:
+        told = kind_of(array).wrote if is_array(array) else None
+        if told is not None:
+            told(array)
+
+
 def _find(array: Any) -> Kind:
     cls = type(array)
     for owns, kind in _REGISTERED:
@@ -120,11 +90,11 @@ def _find(array: Any) -> Kind:
         raise ProblemError("a masked array's mask would be lost", hint="array.filled(0)")
     if issubclass(cls, np.ndarray):
         return NUMPY
-    for name, base, make in (("torch", "Tensor", _torch), ("cupy", "ndarray", _cupy)):
+    for name, base, make in _LIBRARIES:
         module = sys.modules.get(name)
-        if module is not None and issubclass(cls, getattr(module, base, ())):
+        if module is not None and isinstance(array, getattr(module, base, ())):
             return make(module)
-    if hasattr(array, "__cuda_array_interface__") or hasattr(array, "__dlpack__"):
+    if is_array(array):
         return FOREIGN
     raise ProblemError(
         f"{cls.__name__!r} is not an array",
@@ -179,87 +149,6 @@ def _no_stream(_: Any) -> int:
 
 NUMPY = Kind("numpy", _numpy_view, _numpy_empty, _no_stream)
 
-# --- torch --------------------------------------------------------------------------------------
-
-_TORCH_NAMES = {
-    "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64",
-    "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float8_e8m0fnu": "ue8m0", "bool": "pred",
-    **{f"int{n}": f"s{n}" for n in (8, 16, 32, 64)},
-    **{f"uint{n}": f"u{n}" for n in (8, 16, 32, 64)},
-}  # fmt: skip
-
-
-class _TorchDevices(dict[Any, str]):
-    """``torch.device`` → "cpu" or "cuda:0", each worked out once."""
-
-    def __missing__(self, device: Any) -> str:
-        if device.type not in ("cpu", "cuda"):
-            raise ProblemError(f"a torch tensor on {device}: only cpu and cuda are supported")
-        name = "cpu" if device.type == "cpu" else f"cuda:{device.index or 0}"
-        self[device] = name
-        return name
-
-
-def _torch(torch: ModuleType) -> Kind:
-    formats = {getattr(torch, t): f for t, f in _TORCH_NAMES.items() if hasattr(torch, t)}
-    devices = _TorchDevices()
-    strided = torch.strided
-    raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-
-    def view(tensor: Any) -> ArrayView:
-        name = formats.get(tensor.dtype)
-        if name is None:
-            raise DtypeError(f"no number format for {tensor.dtype}")
-        if tensor.layout is not strided or tensor.is_neg():
-            hint = "tensor.to_dense() or tensor.resolve_neg() gives a plain one"
-            raise ProblemError(f"a {tensor.layout} or negated view is no plain tensor", hint=hint)
-        device = devices[tensor.device]
-        try:
-            address = tensor.data_ptr()
-        except RuntimeError as error:
-            raise ProblemError(f"this torch tensor has no memory: {error}") from error
-        return ArrayView(address, tuple(tensor.shape), tensor.stride(), name, device, False, tensor)
-
-    types = {f: t for t, f in formats.items()}
-
-    def empty(tensor: Any, shape: Shape, dtype: str) -> Any:
-        if dtype not in types:
-            raise DtypeError(f"torch has no type for {dtype}")
-        return tensor.new_empty(shape, dtype=types[dtype], requires_grad=False)
-
-    def stream(tensor: Any) -> int:
-        return int(raw_stream(tensor.get_device())) if raw_stream and tensor.is_cuda else 0
-
-    def quick(tensors: list[Any]) -> Quick | None:
-        """By what torch's compiled code compares and makes tensors with; that is private, and may
-        be missing.
-        """
-        on, device = tensors[0].get_device(), tensors[0].device
-        shapes, strides = [list(t.shape) for t in tensors], [list(t.stride()) for t in tensors]
-        fixed = {"dynamic_dims_sizes": shapes, "dynamic_dims_strides": strides}
-        try:
-            guards = torch._C._dynamo.guards
-            fits = guards.TensorGuards(*tensors, **fixed).check
-        except (AttributeError, TypeError):
-            return None
-        if raw_stream is None or on < 0 or not fits(*tensors):
-            return None
-
-        plain = getattr(guards, "_empty_strided_cuda", None)  # on the current GPU
-        if torch.cuda.device_count() > 1:
-            plain = None
-
-        def maker(shape: Shape, dtype: str) -> Callable[[], Any]:
-            layout, type_ = (shape, dlpack.compact(shape)), types[dtype]
-            if plain is not None:
-                return partial(plain, *layout, type_)
-            return partial(torch.empty_strided, *layout, dtype=type_, device=device)
-
-        return Quick(fits, torch.Tensor.data_ptr, partial(raw_stream, on), maker)
-
-    return Kind("torch", view, empty, stream, quick)
-
-
 # --- CuPy ---------------------------------------------------------------------------------------
 
 
@@ -281,6 +170,13 @@ def _cupy(cupy: ModuleType) -> Kind:
             return int(cupy.cuda.get_current_stream().ptr)
 
     return Kind("cupy", view, empty, stream)
+
+
+_LIBRARIES = (
+    ("torch", "Tensor", torch_arrays.kind),
+    ("jax", "Array", jax_arrays.kind),
+    ("cupy", "ndarray", _cupy),
+)
 
 
 # --- any other ----------------------------------------------------------------------------------

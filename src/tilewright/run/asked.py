@@ -190,7 +190,8 @@ def format_name(given: Any, name: str = "out_dtype") -> str:
 def check_overlap(a: ArrayView, b: ArrayView, c: ArrayView | None, out: ArrayView) -> None:
     """Raises ProblemError where ``out`` can't be written while the others are read."""
     if out.readonly:
-        raise ProblemError("out is read-only")
+        hint = "without out= the result is a new array; JAX's arrays never change"
+        raise ProblemError("out is read-only", hint=hint)
     for name, view in (("a", a), ("b", b)):
         if overlap(out, view):
             raise ProblemError(f"out shares memory with {name}, which is read meanwhile")

@@ -1,8 +1,9 @@
 """``kernel[grid, block](…)``: a traced kernel launched with arrays and numbers.
 
 Arrays on a GPU are passed where they are, and the launch does not wait. Arrays on the CPU go to the
-device's memory and come back when the kernel has ended (read-only ones only go); an array given
-twice, or of which a tensor map is given, is one on the device, too.
+device's memory and come back when the kernel has ended (read-only ones only go, and only where the
+kernel does not write them); an array given twice, or of which a tensor map is given, is one on the
+device, too.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .device import Device, Dim3
 from .device import device as named_device
 from .dlpack import compact
 from .maps import ArrayMap
-from .matmul import runs_on, stream_for
+from .matmul import runs_on, settle, stream_for
 from .overlap import overlap
 from .uploaded import borrowed
 
@@ -50,10 +51,21 @@ def launch(
         if given is None and not param.pointer:
             raise LaunchError(f"{param} is no pointer, None is given for it")
     views = {i: _view(p, given) for i, (p, given) in enumerate(pairs) if _is_array(given)}
+    _check_writable(traced, views)
     if views and _place(traced, views) != "cpu":
         _in_place(traced, grid, block, args, views, device, stream, programmatic)
     else:
         _uploaded(traced, grid, block, args, views, device, stream, programmatic)
+
+
+def _check_writable(traced: Traced, views: dict[int, ArrayView]) -> None:
+    """LaunchError for an array that the kernel may write, and that must not be written."""
+    for i, view in views.items():
+        if view.readonly and i in traced.written:
+            raise LaunchError(
+                f"{traced.params[i]}: {traced.name} writes to it, and the array given is read-only",
+                hint="give a writable array, or a copy: numpy.array(x)",
+            )
 
 
 def _place(traced: Traced, views: dict[int, ArrayView]) -> str:
@@ -68,9 +80,7 @@ def _place(traced: Traced, views: dict[int, ArrayView]) -> str:
 
 
 def _is_array(given: Any) -> bool:
-    if isinstance(given, ArrayMap):
-        return True
-    return hasattr(given, "__dlpack__") or hasattr(given, "__cuda_array_interface__")
+    return isinstance(given, ArrayMap) or arrays.is_array(given)
 
 
 def _view(param: Param, given: Any) -> ArrayView:
@@ -101,6 +111,7 @@ def _start(
     params = abi.layout(traced.entry).at(places).pack(_values(args, addresses))
     more: dict[str, Any] = {"cluster": cluster, "programmatic": programmatic}
     on.prepare(made, grid, block, shared, **more)(params, stream)
+    arrays.wrote(_array(args[i]) for i in traced.written)
 
 
 def _values(args: tuple[Any, ...], addresses: dict[int, int]) -> list[Any]:
@@ -122,10 +133,16 @@ def _in_place(
         align = traced.params[i].align or view.itemsize
         if traced.params[i].pointer and view.address % align:
             raise LaunchError(f"{traced.params[i]}: {view.address:#x} is no multiple of {align}")
-    given = [x.array if isinstance(x := args[i], ArrayMap) else x for i in views]
+    given = [_array(args[i]) for i in views]
     handle = stream_for(on, *given) if stream is None else stream_handle(stream)
     addresses = {i: view.address for i, view in views.items()}
     _start(on, traced, grid, block, args, addresses, handle, programmatic)
+    settle(on, handle, given)
+
+
+def _array(given: Any) -> Any:
+    """The array of a tensor map, else what is given."""
+    return given.array if isinstance(given, ArrayMap) else given
 
 
 def _uploaded(
@@ -162,8 +179,9 @@ def _flat(param: Param, view: ArrayView) -> Any:
         bits = bits.T
         if view.strides[::-1] != compact(view.shape[::-1]):
             raise LaunchError(
-                f"{param}: an array of shape {view.shape} and strides {view.strides} has gaps",
-                hint="numpy.ascontiguousarray makes a copy without gaps",
+                f"{param}: an array of shape {view.shape} and strides {view.strides} is "
+                "not contiguous",
+                hint="numpy.ascontiguousarray makes a copy that is",
             )
     return bits.reshape(1, -1)
 

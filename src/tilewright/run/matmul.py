@@ -7,6 +7,7 @@ strides and types is found once (``route``); a call looks it up, packs its addre
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -51,11 +52,12 @@ def matmul(
     """D = α A B + β C, with sums in f32 (of f64 in f64, of integers in s32), rounded once to D's
     type.
 
-    ``a`` (M×K) and ``b`` (K×N), or stacks of as many such, are arrays of NumPy, torch, CuPy or any
-    library with DLPack or ``__cuda_array_interface__``; any strides. Their types: f16, bf16, e4m3
-    and e5m2 (either with either), s8 and u8, f32, and f64. The result is an array of ``a``'s
+    ``a`` (M×K) and ``b`` (K×N), or stacks of as many such, are arrays of NumPy, torch, JAX, CuPy or
+    any library with DLPack or ``__cuda_array_interface__``; any strides. Their types: f16, bf16,
+    e4m3 and e5m2 (either with either), s8 and u8, f32, and f64. The result is an array of ``a``'s
     library on the same device, of the inputs' type (bf16 for 8-bit floats, s32 for integers) or
-    ``out_dtype``; or ``out``, which is returned.
+    ``out_dtype``; or ``out``, which is returned and must be writable (JAX's arrays are not). No
+    gradient is computed: a torch tensor with ``requires_grad`` is an error but in ``no_grad``.
 
     f32 is multiplied as IEEE has it, each sum by FMAs in the order of k; ``precision="tf32"`` lets
     the tensor cores do it, which round each element to 10 bits of mantissa, and ``"tf32x3"`` does
@@ -82,7 +84,7 @@ def matmul(
     try:
         key = type(a), a.shape, b.shape, out_dtype, how, device, config
         known = _known.calls.get(key, ())
-    except (AttributeError, TypeError):  # no shape; a configuration without a hash
+    except (AttributeError, RuntimeError, TypeError):  # no shape; a configuration without a hash
         key, known = None, ()
     for ready in known:
         done = ready(a, b, c, out, alpha, beta)
@@ -105,15 +107,25 @@ def call(
     if problem is not None and way.problem != problem:
         said = f"the plan is for {problem}, these arrays make it {way.problem}"
         raise ProblemError(said, hint=f"planned and now: {_differences(problem, way.problem)}")
-    if 0 in views[3].shape:
-        return d, None
-    if way.uploaded:
+    ready = None
+    if way.uploaded or 0 in views[3].shape:
         with Uploaded(way, views, *scales) as there:
             there.start()
             there.download()
-        return d, None
-    _run_in_place(way, views, *scales, stream_for(way.device, a, b, c, out))
-    return d, ready_for(way, a, b, c, out)
+    else:
+        stream = stream_for(way.device, a, b, c, out)
+        _run_in_place(way, views, *scales, stream)
+        arrays.wrote([d])
+        settle(way.device, stream, (a, b, c, alpha, beta))
+        ready = ready_for(way, a, b, c, out)
+    finish = arrays.kind_of(a).finish
+    return d if out is not None or finish is None else finish(a, d), ready
+
+
+def settle(on: Device, stream: int, given: Iterable[Any]) -> None:
+    """Wait for the stream where a library among those of the arrays given does not know it."""
+    if any(arrays.is_array(x) and arrays.kind_of(x).finish is not None for x in given):
+        on.wait(stream)
 
 
 def _differences(one: gemm.Problem, other: gemm.Problem) -> str:

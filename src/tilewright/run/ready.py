@@ -97,9 +97,9 @@ def ready_for(way: Route, a: Any, b: Any, c: Any, out: Any) -> Ready | None:
         "start": starter(
             len(given), ALIGN, tests, _writes(steps, given), [b.entry for b in bounds], bounds
         ),
-        "again": partial(_again, bounds),
+        "again": partial(_again, bounds), "levels": quick.levels, "wrote": kind.wrote,
     }  # fmt: skip
-    exec(_compiled(_text(twins, made)), names)
+    exec(_compiled(_text(twins, made, quick.levels is not None, kind.wrote is not None)), names)
     return names["ready"]
 
 
@@ -162,11 +162,13 @@ def _apart(views: dict[str, ArrayView], given: list[str]) -> list[Apart] | None:
     return tests
 
 
-def _text(twins: dict[str, str], made: list[str]) -> str:
+def _text(twins: dict[str, str], made: list[str], levels: bool, told: bool) -> str:
     """The function. ``twins``: each array that is there, and by which name it is compared: its own,
-    or another's where one array is given twice; ``made``: what is made here.
+    or another's where one array is given twice; ``made``: what is made here; ``levels``: whether
+    there are derivatives to look for; ``told``: whether the library hears that ``out`` is written.
     """
-    known = [f"{name} is None" for name in _ARRAYS if name not in twins]
+    known = ["levels._current_level < 0"] * levels
+    known += [f"{name} is None" for name in _ARRAYS if name not in twins]
     known += [f"{name} is {twin}" for name, twin in twins.items() if name != twin]
     known += [f"fits({', '.join(name for name, twin in twins.items() if name == twin)})"]
     addresses = ", ".join(f"address({name})" for name in (*twins, *made))
@@ -177,6 +179,7 @@ def _text(twins: dict[str, str], made: list[str]) -> str:
         "    return None",
         *(f"{name} = new_{name}()" for name in made),
         f"failed = start({addresses}, stream())",
+        *["wrote(out)"] * (told and "out" in twins),
         "return out if not failed or again(failed, stream()) else None",
     ]
     body = "\n    ".join(lines)

@@ -29,7 +29,7 @@ def scale(name: str, given: Any, device: str, dtype: str = "f32") -> Scale:
     """
     if type(given) is float or type(given) is int:
         return Scale(_rounded(name, given, dtype))
-    if isinstance(given, np.generic) or not _is_array(given):
+    if isinstance(given, np.generic) or not arrays.is_array(given):
         return Scale(_number(name, given, dtype))
     view = arrays.view(given)
     if prod(view.shape) != 1:
@@ -47,10 +47,6 @@ def scale(name: str, given: Any, device: str, dtype: str = "f32") -> Scale:
 def both(alpha: Any, beta: Any, device: str, dtype: str) -> Scales:
     """α and β."""
     return scale("alpha", alpha, device, dtype), scale("beta", beta, device, dtype)
-
-
-def _is_array(given: Any) -> bool:
-    return hasattr(given, "__dlpack__") or hasattr(given, "__cuda_array_interface__")
 
 
 def _only(view: arrays.ArrayView) -> Any:

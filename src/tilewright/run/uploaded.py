@@ -99,6 +99,7 @@ class Uploaded:
         vo, part = self.views[3], self.way.parts["d"]
         for offset, lines in () if self._empty else _matrices(vo, part):
             self.way.device.download(lines, self._d + offset, part.leading)
+        arrays.wrote([vo.owner])
 
 
 def _matrices(view: ArrayView, part: Part) -> Iterator[tuple[int, Any]]:
