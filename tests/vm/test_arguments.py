@@ -47,11 +47,23 @@ def test_a_view_is_written_in_place(place: Any) -> None:
     assert np.count_nonzero(whole) == np.count_nonzero(A @ B)
 
 
-def test_a_read_only_array_stays_as_it_is() -> None:
-    c = np.ones((N, N), np.float32)
-    c.flags.writeable = False
-    sgemm(A, B, c, N)
-    assert (c == 1).all()
+LINE = np.ones(2 * N, np.float32)
+NO_RESULTS = {
+    "read-only": np.broadcast_to(np.float32(1), (N, N)),
+    "of bytes": np.frombuffer(np.ones(N * N, np.float32).tobytes(), np.float32).reshape(N, N),
+    "one line": np.lib.stride_tricks.as_strided(LINE, (N, N), (0, 4)),
+    "lines that overlap": np.lib.stride_tricks.as_strided(LINE, (N, N), (4, 4)),
+}
+
+
+@pytest.mark.parametrize("name", NO_RESULTS)
+def test_an_array_that_can_take_no_result_is_read_and_never_written(name: str) -> None:
+    fixed, c = NO_RESULTS[name], np.zeros((N, N), np.float32)
+    sgemm(A, fixed, c, N)
+    assert np.array_equal(c, A @ fixed)
+    with pytest.raises(VmFault, match=r"read-only: st\.f32 .* an array that") as caught:
+        sgemm(A, B, fixed, N)
+    assert caught.value.kind == "read-only" and caught.value.address and (fixed == 1).all()
 
 
 def test_an_array_that_stands_twice_is_one() -> None:

@@ -1,7 +1,8 @@
 """Memory, in native code: every access of every evaluator goes through these few functions.
 
 Each knows the warp, the lanes, the address, the bytes and the operation (``pc``), checks bounds,
-alignment and life, and reports a fault by returning 1. Addresses become host addresses here and
+alignment and life, that nothing is written that is only to be read (``space`` is plus ``WRITES``
+where it writes), and reports a fault by returning 1. Addresses become host addresses here and
 nowhere else.
 """
 
@@ -13,6 +14,7 @@ from .groups import fault
 from .races import early, read, repeats, write
 from .state import (
     BAD_BULK,
+    FIXED,
     FOUND,
     FREED,
     GENERIC,
@@ -24,9 +26,11 @@ from .state import (
     OUT_OF_BOUNDS,
     PARAM,
     RANK_SHIFT,
+    READ_ONLY,
     RUNNING,
     SHARED,
     WINDOW_BITS,
+    WRITES,
     Cta,
     Warp,
 )  # fmt: skip
@@ -76,14 +80,19 @@ def look_up(w: Ptr(Warp), a: i64) -> i64:
         return FREED
     w.worker.low = found.start
     w.worker.high = found.end
+    w.worker.fixed = found.live == FIXED
     return 0
 
 
 @native(inline=True)
-def remember(w: Ptr(Warp), pc: i64) -> i64:
+def remember(w: Ptr(Warp), space: i64, pc: i64) -> i64:
     """The worker's known allocation is the one that operation ``pc`` looks at first next time."""
-    w.worker.lows[pc % FOUND] = w.worker.low
-    w.worker.highs[pc % FOUND] = w.worker.high
+    if space < WRITES:
+        w.worker.lows[pc % FOUND] = w.worker.low
+        w.worker.highs[pc % FOUND] = w.worker.high
+    elif w.worker.fixed == 0:
+        w.worker.lows[FOUND + pc % FOUND] = w.worker.low
+        w.worker.highs[FOUND + pc % FOUND] = w.worker.high
     return 0
 
 
@@ -97,6 +106,15 @@ def find_global(w: Ptr(Warp), a: i64, n: i64, lane: i64, pc: i64) -> i64:
     if kind == 0 and a > w.worker.high - n:
         kind = OUT_OF_BOUNDS
     return w.launch.host + a if kind == 0 else fault(w, kind, pc, lane, a)
+
+
+@native
+def find_target(w: Ptr(Warp), a: i64, n: i64, lane: i64, pc: i64) -> i64:
+    """The same for bytes that are written."""
+    host = find_global(w, a, n, lane, pc)
+    if host != 0 and w.worker.fixed != 0:
+        return fault(w, READ_ONLY, pc, lane, a)
+    return host
 
 
 @native(inline=True)
@@ -138,13 +156,15 @@ def resolve(w: Ptr(Warp), space: i64, a: i64, n: i64, lane: i64, pc: i64) -> i64
     """The host address of ``n`` bytes at ``a`` in a state space, or 0 after a fault."""
     if (a & (n - 1)) != 0:
         return fault(w, MISALIGNED, pc, lane, a)
-    if space <= GLOBAL and a >= GLOBAL_BASE:
+    kind = space & (WRITES - 1)
+    if kind <= GLOBAL and a >= GLOBAL_BASE:
+        if space >= WRITES and w.worker.fixed != 0:
+            return find_target(w, a, n, lane, pc)
         if a >= w.worker.low and a <= w.worker.high - n:
             return w.launch.host + a
-        return find_global(w, a, n, lane, pc)
-    kind = space
+        return find_global(w, a, n, lane, pc) if space < WRITES else find_target(w, a, n, lane, pc)
     offset = a
-    if space == GENERIC:
+    if kind == GENERIC:
         kind = lshr(a, WINDOW_BITS) + 1
         offset = a & OFFSET
     if kind == SHARED:
@@ -154,6 +174,8 @@ def resolve(w: Ptr(Warp), space: i64, a: i64, n: i64, lane: i64, pc: i64) -> i64
     base = window(w, kind, lane)
     if base == 0 or offset < 0 or offset > window_bytes(w, kind) - n:
         return fault(w, OUT_OF_BOUNDS, pc, lane, a)
+    if kind == PARAM and space >= WRITES:
+        return fault(w, READ_ONLY, pc, lane, a)
     return base + offset
 
 
@@ -170,7 +192,7 @@ def resolve_lanes(w: Ptr(Warp), mask: i64, space: i64, n: i64, pc: i64) -> i64:
         if host == 0:
             return 1
         w.addresses[lane] = host
-    return remember(w, pc)
+    return remember(w, space, pc)
 
 
 @native
@@ -217,7 +239,10 @@ def reach(w: Ptr(Warp), mask: i64, space: i64, n: i64, pc: i64) -> i64:
 
 @native(inline=True)
 def window_of(w: Ptr(Warp), mask: i64, space: i64) -> i64:
-    """The space itself; of a generic access the one that its first lane's address lies in."""
+    """The space itself; of a generic access the one that its first lane's address lies in.
+
+    ``space`` is without ``WRITES``.
+    """
     if space != GENERIC or mask == 0:
         return space
     a = w.addresses[lowest(mask)]
@@ -230,22 +255,22 @@ def known(w: Ptr(Warp), mask: i64, space: i64, kind: i64, n: i64, pc: i64) -> i6
     addresses (``lane_stride`` for each lane besides), where all accesses of ``n`` bytes are right;
     0 where anything needs a closer look (no fault).
     """
-    low = (kind - 1) << WINDOW_BITS if space == GENERIC else 0
+    low = (kind - 1) << WINDOW_BITS if (space & (WRITES - 1)) == GENERIC else 0
     base = 0
     high = 0
     if kind == SHARED:
         low = low + (w.cta.rank << RANK_SHIFT)
         base = w.cta.shared - low
         high = low + w.launch.shared_bytes
-    elif LOCAL <= kind <= PARAM:
+    elif kind == LOCAL or (kind == PARAM and space < WRITES):
         base = window(w, kind, 0) - low
         high = low + window_bytes(w, kind)
     elif kind == GLOBAL and mask != 0:
         a = w.addresses[lowest(mask)]
         if a < w.worker.low or a >= w.worker.high:
             look_up(w, a)
-        remember(w, pc)
-        base = w.launch.host
+        remember(w, space, pc)
+        base = w.launch.host if space < WRITES or w.worker.fixed == 0 else 0
         low = w.worker.low
         high = w.worker.high
     room = high - low - n
@@ -272,7 +297,7 @@ def one_host(w: Ptr(Warp), mask: i64, space: i64, a: i64, n: i64, pc: i64) -> i6
         if access(w, mask, space, n, 1, 0, pc) != 0:
             return 0
     host = resolve(w, space, a, n, lowest(mask), pc)
-    remember(w, pc)
+    remember(w, space, pc)
     return host
 
 
@@ -301,7 +326,7 @@ def access(w: Ptr(Warp), mask: i64, space: i64, size: i64, count: i64, values: i
     """Each lane reads ``count`` elements of ``size`` bytes at its address, or writes them where
     there are ``values``; 1 after a fault or a race."""
     n = size * count
-    if space <= GLOBAL and w.launch.overlaps != 0 and w.launch.constant[pc] == 0:
+    if (space & (WRITES - 1)) <= GLOBAL and w.launch.overlaps != 0 and w.launch.constant[pc] == 0:
         m = mask
         while m != 0:
             lane = lowest(m)

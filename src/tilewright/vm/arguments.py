@@ -1,7 +1,8 @@
 """What a launch was given for a kernel's parameters, as the bytes of their block.
 
 An array has a copy in the machine's memory while the kernel runs, and its address is the argument;
-what the kernel left there comes back to the array.
+what the kernel left there comes back to the array. The copy of one that can't take that, being
+read-only or having elements that share memory, can't be written.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import LaunchError
+from ..errors import DtypeError, LaunchError
+from ..layout import collision
 from ..mma import TensorMap
 from ..ptx import abi
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from .machine import Machine
 
 Array = npt.NDArray[Any]
+WORK = 10_000  # steps that NumPy may take to tell whether two arrays overlap
 
 
 @contextmanager
@@ -28,7 +31,7 @@ def packed(
     machine: Machine, layout: abi.Layout, args: Sequence[object] | bytes
 ) -> Iterator[bytes]:
     """The parameter block, while arrays among the arguments are on the machine. They have what is
-    there when all ended well, those that are not read-only.
+    there when all ended well, those that can be written.
 
     LaunchError for what the parameters can't be.
     """
@@ -70,6 +73,20 @@ def _plain(p: abi.Parameter, value: object, arrays: _Arrays) -> object:
     return value
 
 
+def plain_bytes(given: npt.ArrayLike) -> npt.NDArray[np.uint8]:
+    """An array's bytes in C order: its own where it is contiguous. DtypeError for what is no array
+    of numbers.
+    """
+    try:
+        data = np.ascontiguousarray(given)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise DtypeError(f"{type(given).__name__} is no array: {error}") from error
+    if data.dtype.hasobject or data.dtype.kind == "U":
+        what = f"a {type(given).__name__} of {data.dtype}"
+        raise DtypeError(f"{what} has no bytes that a kernel could read")
+    return data.reshape(-1).view(np.uint8)
+
+
 class _Arrays:
     """Arrays that are on the machine for one launch, each once."""
 
@@ -82,23 +99,42 @@ class _Arrays:
             if _same(array, other):
                 return address
             written = array.flags.writeable or other.flags.writeable
-            if written and np.shares_memory(array, other):
+            if written and _overlap(array, other):
                 raise LaunchError(
                     "two of the arrays share a part of their memory, and not all of it",
                     hint="upload the whole; its parts begin at addresses behind it",
                 )
-        address = self.machine.upload(array)
+        address = self.machine.upload(array, fixed=not _writable(array))
         self.found.append((array, address))
         return address
 
     def download(self) -> None:
         for array, address in self.found:
-            if array.flags.writeable:
+            if _writable(array):
                 array[...] = self.machine.download(address, array)
 
     def free(self) -> None:
         for _, address in self.found:
             self.machine.free(address)
+
+
+def _writable(array: Array) -> bool:
+    """Whether each element can be written, and has memory of its own."""
+    if not array.flags.writeable or not array.size:
+        return bool(array.flags.writeable)
+    modes = [*zip(array.shape, array.strides, strict=True), (array.itemsize, 1)]
+    try:
+        return collision.difference(modes) is None
+    except collision.Undecided:
+        return False
+
+
+def _overlap(a: Array, b: Array) -> bool:
+    """Whether two arrays share memory, as far as that is quick to tell; else yes."""
+    try:
+        return bool(np.shares_memory(a, b, max_work=WORK))
+    except np.exceptions.TooHardError:
+        return True
 
 
 def _same(a: Array, b: Array) -> bool:

@@ -8,7 +8,7 @@ of its CTA. Landing in shared memory tells an mbarrier how many bytes came.
 from __future__ import annotations
 
 from ..native.language import Ptr, i64, native, u8, u64
-from .access import CTA_BYTES, find_global, move, resolve
+from .access import CTA_BYTES, find_global, find_target, move, resolve
 from .clocks import STORES, landed, own, waited_lanes
 from .groups import draw, fault, fault_of
 from .mbarrier import count, live
@@ -25,6 +25,7 @@ from .state import (
     OUT_OF_BOUNDS,
     RUNNING,
     SHARED,
+    WRITES,
     Cta,
     Flight,
     Warp,
@@ -197,7 +198,7 @@ def span(w: Ptr(Warp), space: i64, a: i64, n: i64, lane: i64, pc: i64) -> i64:
     if space != SHARED:
         if a < GLOBAL_BASE:
             return fault(w, OUT_OF_BOUNDS, pc, lane, a)
-        return find_global(w, a, n, lane, pc)
+        return find_global(w, a, n, lane, pc) if space < WRITES else find_target(w, a, n, lane, pc)
     last = resolve(w, SHARED, a + n - LINE, LINE, lane, pc)
     first = 0 if last == 0 else resolve(w, SHARED, a, LINE, lane, pc)
     if first != 0 and last - first != n - LINE:  # the end is in another CTA
@@ -277,7 +278,7 @@ def copy_out(w: Ptr(Warp), mask: i64, reduction: i64, pc: i64) -> i64:
         lane = lowest(m)
         m = m & (m - 1)
         n = w.operands[lane]
-        target = span(w, 0, w.addresses[lane], n, lane, pc)
+        target = span(w, WRITES, w.addresses[lane], n, lane, pc)
         source = span(w, SHARED, w.addresses2[lane], n, lane, pc)
         if target == 0 or source == 0 or crowded(w) | early(w, w.addresses[lane], lane, pc) != 0:
             return 1

@@ -127,7 +127,7 @@ class Run:
         self.launch.allocations = self.table.ctypes.data
         self.launch.allocation_count = len(self.table) // Allocation.size
         for worker in self.workers:
-            worker.low = worker.high = 0
+            worker.low = worker.high = worker.fixed = 0
             worker.lows[:] = worker.highs[:] = 0
 
     def _launch(self) -> Record:

@@ -17,7 +17,7 @@ from .access import access, known, lane_stride, move, resolve, window_of
 from .llvm_expr import LANES, Expr
 from .llvm_memory import fetch, joined, keep, shuffled
 from .places import ZIPPED, pick_vectors, put_vectors
-from .state import ALL, Warp
+from .state import ALL, WRITES, Warp
 
 # --- vectors whose lanes change places ------------------------------------------------------------
 
@@ -188,10 +188,11 @@ def store_any(
     """The reverse of ``load_any``. Lanes store in turns of 128 bytes, the first lanes first; of the
     lanes of a turn that write to one address the lowest wins (as on an H200: PTX does not say).
     """
-    if w.launch.checked != 0 and access(w, mask, space, size, count, address(values), pc) != 0:
+    to = space + WRITES
+    if w.launch.checked != 0 and access(w, mask, to, size, count, address(values), pc) != 0:
         return 1
     kind = window_of(w, mask, space)
-    base = known(w, mask, space, kind, size * count, pc)
+    base = known(w, mask, to, kind, size * count, pc)
     stride = lane_stride(w, kind)
     if base != 0 and stride == 0 and in_line(w, mask, size * count) != 0:
         first = base + w.addresses[0]
@@ -206,7 +207,7 @@ def store_any(
             return 0
     m = mask
     while base == 0 and m != 0:  # the first lane with a fault is the one to tell of
-        if resolve(w, space, w.addresses[lowest(m)], size * count, lowest(m), pc) == 0:
+        if resolve(w, to, w.addresses[lowest(m)], size * count, lowest(m), pc) == 0:
             return 1
         m = m & (m - 1)
     m = mask
@@ -218,7 +219,7 @@ def store_any(
             together = together & ~(1 << lane)
             host = base + w.addresses[lane] + lane * stride
             if base == 0:
-                host = resolve(w, space, w.addresses[lane], size * count, lane, pc)
+                host = resolve(w, to, w.addresses[lane], size * count, lane, pc)
             for e in range(count):
                 move(host + e * size, address(values) + (e * 32 + lane) * size, size)
     return 0

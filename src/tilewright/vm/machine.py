@@ -26,7 +26,7 @@ from ..errors import DtypeError, LaunchError, PtxCheckError, PtxError, TargetErr
 from ..mma import TensorMap
 from ..ptx import abi, link, parse, tree
 from ..target import DEFAULT_DEVICE, DEVICES, Target
-from .arguments import packed
+from .arguments import packed, plain_bytes
 from .callgraph import code_addresses
 from .code import CompiledKernel
 from .collector import uncollected
@@ -118,24 +118,29 @@ class Machine:
         """Give back what ``alloc`` or ``upload`` gave."""
         self.memory.free(address)
 
-    def upload(self, array: npt.ArrayLike) -> int:
-        """A copy of the array (C order) in device memory; its address. DtypeError for objects."""
-        data = np.ascontiguousarray(array)
-        if data.dtype.hasobject:
-            raise DtypeError(f"an array of {data.dtype} has no bytes that a kernel could read")
-        address = self.memory.allocate(data.nbytes)
+    def upload(self, array: npt.ArrayLike, *, fixed: bool = False) -> int:
+        """A copy of the array (C order) in device memory; its address. A kernel that writes to a
+        ``fixed`` one faults. DtypeError for what is no array of numbers.
+        """
+        data = plain_bytes(array)
+        address = self.memory.allocate(data.nbytes, fixed)
         self.write(address, data)
         return address
 
-    def write(self, address: int, array: npt.NDArray[Any]) -> None:
-        """Copy an array's bytes (C order) to an address."""
-        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    def write(self, address: int, array: npt.ArrayLike) -> None:
+        """Copy an array's bytes (C order) to an address. DtypeError for what is no array of
+        numbers, DeviceError for bytes that are not allocated.
+        """
+        data = plain_bytes(array)
         self.memory.bytes(address, data.nbytes)[:] = data
 
     def download(self, address: int, like: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """A new array of ``like``'s shape and type from an address."""
+        """A new array of ``like``'s shape and type from an address. Errors as for ``write``."""
+        if not isinstance(like, np.ndarray | np.generic):
+            hint = "an array of the shape and type that is wanted: np.empty(shape, dtype)"
+            raise DtypeError(f"like must be a NumPy array, not {type(like).__name__}", hint=hint)
         made = np.empty(like.shape, like.dtype)
-        made.reshape(-1).view(np.uint8)[:] = self.memory.bytes(address, made.nbytes)
+        plain_bytes(made)[:] = self.memory.bytes(address, made.nbytes)
         return made
 
     # For ``launch``: what lies at an address, in the order of cuTensorMapEncodeTiled.
@@ -181,7 +186,7 @@ class Machine:
                 why = f"{v.name} is extern, and no module has it"
                 raise PtxCheckError(why, place=module.place(v.pos), hint=hint)
         sizes = {v.name: abi.extent(v)[0] for v in found}
-        addresses = {name: self.memory.allocate(size) for name, size in sizes.items()}
+        addresses = {v.name: self.memory.allocate(sizes[v.name], v.space == "const") for v in found}
         try:
             for v in (v for v in found if v.init):  # the others are zeros, as new memory is
                 data = initial_bytes(v, code_addresses(module) | addresses)

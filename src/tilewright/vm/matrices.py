@@ -12,7 +12,7 @@ from .access import access, known, lane_stride, move, reach, resolve, window_of
 from .llvm_memory import fetch, keep, shuffled
 from .loads import cases, store_n
 from .products import spoils
-from .state import ALL, Warp
+from .state import ALL, WRITES, Warp
 
 
 def _arrange(trans: int, back: bool) -> Callable[..., None]:
@@ -74,7 +74,7 @@ def store_matrix(
     if mask != ALL or w.launch.checked != 0:
         return store_elements(w, mask, space, trans, values, count, pc)
     kind = window_of(w, rows, space)
-    base = known(w, rows, space, kind, 16, pc)
+    base = known(w, rows, space + WRITES, kind, 16, pc)
     if base == 0 or lane_stride(w, kind) != 0:
         return store_elements(w, mask, space, trans, values, count, pc)
     halves = address(w.halves)

@@ -37,6 +37,7 @@ from .state import (
     TOO_MANY_BYTES,
     WAIT,
     WAITING,
+    WRITES,
     Cta,
     Warp,
 )  # fmt: skip
@@ -151,7 +152,7 @@ def used(w: Ptr(Warp), place: i64, lane: i64, pc: i64, arrives: i64) -> i64:
 @native(inline=True)
 def found(w: Ptr(Warp), space: i64, lane: i64, pc: i64) -> i64:
     """The host address of the lane's barrier, 0 after a fault."""
-    return resolve(w, space, w.addresses[lane], 8, lane, pc)
+    return resolve(w, space + WRITES, w.addresses[lane], 8, lane, pc)
 
 
 @native

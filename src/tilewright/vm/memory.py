@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ..errors import DeviceError
 from ..native.aligned import reserve_range
 from .places import WINDOW
-from .state import GLOBAL_BASE, Allocation
+from .state import FIXED, GLOBAL_BASE, Allocation
 
 ALIGN = 256
 RESERVE = 64 << 30
@@ -34,6 +34,7 @@ class Piece:
     start: int
     end: int
     live: bool = True
+    fixed: bool = False  # kernels only read it
 
     @property
     def reserved(self) -> int:
@@ -58,8 +59,9 @@ class Memory:
         self.lock = threading.RLock()
         self.heap = Heap(self)
 
-    def allocate(self, size: int) -> int:
-        """The address of ``size`` new bytes (zeros), aligned to 256.
+    def allocate(self, size: int, fixed: bool = False) -> int:
+        """The address of ``size`` new bytes (zeros), aligned to 256. A kernel that writes to
+        ``fixed`` ones faults.
 
         Raises DeviceError where memory is full.
         """
@@ -68,7 +70,7 @@ class Memory:
         size = int(size)
         with self.lock:
             start = self._room(size)
-            self.pieces.insert(self._index(start), Piece(start, start + size))
+            self.pieces.insert(self._index(start), Piece(start, start + size, fixed=fixed))
         return start
 
     def _room(self, size: int) -> int:
@@ -134,7 +136,9 @@ class Memory:
 
     def bytes(self, address: int, size: int) -> npt.NDArray[np.uint8]:
         """A view of live memory. DeviceError where it is not all in one allocation."""
-        piece = self.find(address)
+        if not isinstance(address, int | np.integer):
+            raise DeviceError(f"an address must be an int, got {address!r:.80}")
+        piece = self.find(int(address))
         if piece is None or not piece.live or address + size > piece.end:
             raise DeviceError(f"{size} bytes at {address:#x} are not in one allocation")
         return self.view[address - GLOBAL_BASE : address - GLOBAL_BASE + size]
@@ -146,7 +150,7 @@ class Memory:
         rows = np.zeros((len(pieces), Allocation.size // 8), np.uint64)
         for row, piece in zip(rows, pieces, strict=True):
             row[0], row[1] = piece.start, piece.end
-            row[2] = piece.live
+            row[2] = piece.live * (FIXED if piece.fixed else 1)
         return rows.view(np.uint8).reshape(-1)
 
     def describe(self, address: int) -> str:

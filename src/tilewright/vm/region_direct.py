@@ -92,19 +92,19 @@ class Direct(Frame):
 
     # --- where an access lies ---
 
-    def window(self, space: str) -> Window | None:
+    def window(self, space: str, writes: bool = False) -> Window | None:
         """A space's; of global memory, and of a generic address, the allocation that the operation
-        found last."""
+        found last. None where what lies there is not simple, or is not to be written."""
         if space == "shared":
             start, size = self.fixed(Cta, "shared"), self.fixed(Launch, "shared_bytes")
             return Window(space, start, self.own_low, size)
+        if space == "local" or (space == "param" and writes):
+            return None
         if space == "param":
             start, size = self.fixed(Launch, "params"), self.fixed(Launch, "param_bytes")
             return Window(space, start, I64(0), size)
-        if space == "local":
-            return None
         worker = self.once("worker", lambda b: b.load(self.at("worker"), typ=POINTER))
-        at = 8 * (self.op.pc % FOUND)
+        at = 8 * (self.op.pc % FOUND + FOUND * writes)
         fields = (I64(Worker.offset(name) + at) for name in ("lows", "highs"))
         low, high = (self.b.load(self.b.gep(worker, [f], source_etype=I8), typ=I64) for f in fields)
         start = self.b.add(self.fixed(Launch, "host"), low)
@@ -120,10 +120,13 @@ class Direct(Frame):
         checked = self.checked
         return self.once(f"{window.name} {unit} {span}", make) if window.name else make(self.b)
 
-    def spot(self, space: str, address: Value, size: int, count: int) -> Spot | None:
+    def spot(
+        self, space: str, address: Value, size: int, count: int, writes: bool = False
+    ) -> Spot | None:
         """Where ``count`` elements of ``size`` bytes of each lane lie; None where it needs that
         closer look anyway."""
-        window = self.window(self.space(space)) if self.small and size in ELEMENTS else None
+        place = self.space(space)
+        window = self.window(place, writes) if self.small and size in ELEMENTS else None
         if window is None or (count > 1 and (size, count) not in places.ZIPPED):
             return None
         unit, address = size * count, self.short(window, address)

@@ -21,7 +21,7 @@ from .llvm_mma import KIND, symbol
 from .llvm_mma_plan import selected
 from .llvm_values import Scalars
 from .region_direct import ELEMENTS, Direct, Spot
-from .state import Warp
+from .state import WRITES, Warp
 
 I16 = ir.IntType(16)
 
@@ -68,7 +68,7 @@ class MemoryAccess(Direct):
         return [self.line("results", width, e) for e in range(count)]
 
     def store(self, space: str, address: Value, values: tuple[Value, ...]) -> None:
-        spot = self.spot(space, address, self.width(values[0]) // 8, len(values))
+        spot = self.spot(space, address, self.width(values[0]) // 8, len(values), writes=True)
         if spot is None:
             self._store(space, address, values)
             return
@@ -138,7 +138,8 @@ class MemoryAccess(Direct):
 
     def _resolve(self, space: str, address: Value, size: int) -> None:
         """Host addresses to ``addresses``."""
-        window = self.window(self.space(space)) if self.small and size in ELEMENTS else None
+        place = self.space(space)
+        window = self.window(place, writes=True) if self.small and size in ELEMENTS else None
         if window is None:
             self._resolve_lanes(space, address, size)
             return
@@ -152,7 +153,7 @@ class MemoryAccess(Direct):
 
     def _resolve_lanes(self, space: str, address: Value, size: int) -> None:
         self.show(address)
-        common = (self.mask, self._space(space), size)
+        common = (self.mask, self._space(space) + WRITES, size)
         self.check(self.runtime(access.resolve_lanes, *common, self.op.pc))
 
     def _alone(

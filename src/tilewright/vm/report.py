@@ -33,6 +33,7 @@ from .state import (
     FAULT,
     FAULTS,
     FREED,
+    GLOBAL_BASE,
     GONE,
     IN_FLIGHT,
     LOCAL_BASE,
@@ -43,6 +44,7 @@ from .state import (
     PARAM_BASE,
     RACE,
     RANK_SHIFT,
+    READ_ONLY,
     SHARED_BASE,
     STEPS_OUT,
     TOO_MANY_BYTES,
@@ -56,6 +58,7 @@ from .warpgroup import RESERVED
 if TYPE_CHECKING:
     from .launch import Run
 
+ACCESSES = OUT_OF_BOUNDS, MISALIGNED, FREED, READ_ONLY  # faults at an address
 SHOWN = 8  # functions that a full stack lists
 MAP_FAULTS = {
     tensors.NO_MAP: "there is no tensor map of sm_90",
@@ -78,7 +81,7 @@ def fault(run: Run, worker: Record, result: int) -> VmFault:
         return endless(run, worker)
     assert result == FAULT and worker.fault, result
     code, address = worker.fault, worker.fault_address
-    if code in (OUT_OF_BOUNDS, MISALIGNED, FREED):
+    if code in ACCESSES:
         address %= 1 << 64
     op = run.program.ops[worker.fault_pc]
     thread = index(worker.fault_warp * 32 + worker.fault_lane, run.setup.block)
@@ -87,7 +90,7 @@ def fault(run: Run, worker: Record, result: int) -> VmFault:
     return VmFault(
         f"{FAULTS[code]}: {what} (thread {thread} of block {block})",
         kind=FAULTS[code],
-        address=address if code in (OUT_OF_BOUNDS, MISALIGNED, FREED) else None,
+        address=address if code in ACCESSES else None,
         thread=thread,
         block=block,
         place=run.program.place(op.pc),
@@ -147,6 +150,8 @@ def _what(run: Run, worker: Record, op: Op, address: int) -> str:
         return f"{opcode} waits for lanes {address:#010x}, which can't come"
     if code in (OUT_OF_BOUNDS, FREED):
         return f"{opcode}{_bytes(op)} at {address:#x}: {_where(run, op, address)}"
+    if code == READ_ONLY:
+        return f"{opcode}{_bytes(op)} at {address:#x} writes to {_fixed(run, address)}"
     return f"{opcode}{_bytes(op)} at {address:#x}" if code == MISALIGNED else opcode
 
 
@@ -214,6 +219,17 @@ def _bytes(op: Op) -> str:
     else:
         size = bits(op.form.T) // 8 * int(op.form.vec[1:] or 1)
     return f" of {size} bytes" if size else ""
+
+
+def _fixed(run: Run, address: int) -> str:
+    """What lies at an address that kernels only read."""
+    if address < GLOBAL_BASE:
+        return "the parameters of the kernel"
+    piece = run.memory.find(address)
+    known = run.kernel.addresses.items()
+    name = next((name for name, start in known if piece and start == piece.start), "")
+    what = f"the constant {name}" if name else "an array that is read-only or overlaps itself"
+    return f"{what}: {run.memory.describe(address)}"
 
 
 def _where(run: Run, op: Op, address: int) -> str:

@@ -18,6 +18,7 @@ PARAM_BASE = 3 << 32
 WINDOW_BITS = 32
 
 GENERIC, GLOBAL, SHARED, LOCAL, PARAM = range(5)
+WRITES = 8  # added to a space: the access writes
 SPACES = {
     "": GENERIC,
     "global": GLOBAL,
@@ -35,7 +36,7 @@ OUT_OF_BOUNDS, MISALIGNED, FREED, TRAP, DIVERGED, BAD_BARRIER, BAD_INDEX = range
 BAD_DESCRIPTOR, BAD_WARPGROUP, BAD_METADATA = range(8, 11)
 BAD_MBARRIER, BAD_BULK, BAD_MAP, IN_FLIGHT, GONE = range(11, 16)
 RACE, BAD_FENCE, UNREAD, DISCARDED, OVERFLOW, EARLY = range(16, 22)
-TOO_MANY_BYTES, MADE_TWICE = range(22, 24)
+TOO_MANY_BYTES, MADE_TWICE, READ_ONLY = range(22, 25)
 FAULTS = {
     OUT_OF_BOUNDS: "out of bounds",
     MISALIGNED: "misaligned",
@@ -60,7 +61,9 @@ FAULTS = {
     EARLY: "early",
     TOO_MANY_BYTES: "mbarrier",
     MADE_TWICE: "mbarrier",
+    READ_ONLY: "read-only",
 }
+FIXED = 2  # ``live`` of an allocation that kernels only read
 
 READY, WAITING, OVER = range(3)  # a warp
 EMPTY, RUNNING = range(2)  # a resident CTA's place
@@ -76,7 +79,7 @@ ALL = 0xFFFFFFFF
 
 
 class Allocation(Struct):
-    """Device addresses [start, end); ``live`` is 0 once freed."""
+    """Device addresses [start, end); ``live`` is 0 once freed, ``FIXED`` if kernels only read."""
 
     start = u64
     end = u64
@@ -238,10 +241,11 @@ class Product(Struct):
 class Worker(Struct):
     """A host thread's share of a launch: CTAs ``first`` … ``last``, ``resident`` at a time.
 
-    ``low`` … ``high`` is the allocation that was found last; in ``lows`` and ``highs`` each
-    operation has those it found last, in one of ``FOUND`` places by its number. ``steps`` counts
-    operations in loops; ``events`` what sleepers may have waited for, ``idle`` how often none came
-    while all slept.
+    ``low`` … ``high`` is the allocation that was found last, and whether it is ``fixed``; in
+    ``lows`` and ``highs`` each operation has those it found last, in one of ``FOUND`` places by its
+    number; behind these are as many for operations that write, where no fixed one ever is.
+    ``steps`` counts operations in loops; ``events`` what sleepers may have waited for, ``idle`` how
+    often none came while all slept.
     """
 
     launch = Ptr(Launch)
@@ -257,8 +261,9 @@ class Worker(Struct):
     events = i64
     seen = i64
     idle = i64
-    lows = Array(i64, FOUND)
-    highs = Array(i64, FOUND)
+    fixed = i64
+    lows = Array(i64, 2 * FOUND)
+    highs = Array(i64, 2 * FOUND)
     fault = i64
     fault_value = i64
     fault_pc = i64

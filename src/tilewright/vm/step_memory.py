@@ -22,7 +22,7 @@ from .library import Library
 from .llvm_mma_sparse import CODE
 from .numpy_values import NumpyValues
 from .special import Field
-from .state import SPACES, Cta, Launch, Warp, Worker
+from .state import SPACES, WRITES, Cta, Launch, Warp, Worker
 
 Lanes = npt.NDArray[Any]
 UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
@@ -113,10 +113,12 @@ class SteppedMemory(NumpyValues, Evaluator):
     def _space(self, name: str) -> int:
         return SPACES[self.space(name)]
 
-    def _hosts(self, mask: int, space: str, address: Lanes, size: int) -> list[int]:
+    def _hosts(
+        self, mask: int, space: str, address: Lanes, size: int, writes: int = 0
+    ) -> list[int]:
         """Host addresses, of those lanes; the others' mean nothing."""
         self.warp.addresses[:] = address
-        self.checked(access.resolve_lanes, mask, self._space(space), size, self.op.pc)
+        self.checked(access.resolve_lanes, mask, self._space(space) + writes, size, self.op.pc)
         return [int(a) for a in self.warp.addresses]
 
     # --- memory ---
@@ -146,7 +148,7 @@ class SteppedMemory(NumpyValues, Evaluator):
         in_global = self.in_space("global", address)
         if self.space(space):
             in_global = self.const(1, self.space(space) == "global")
-        hosts = self._hosts(self.mask, space, address, width // 8)
+        hosts = self._hosts(self.mask, space, address, width // 8, WRITES)
         result = self.const(width, 0)
         for lane in np.flatnonzero(lanes_of(self.mask)):
             raw = (ctypes.c_uint8 * (width // 8)).from_address(hosts[lane])

@@ -18,7 +18,7 @@ from .access import find_global, resolve
 from .groups import fault
 from .races import early
 from .reductions import reduce, reduce_bytes
-from .state import BAD_MAP, GENERIC, GLOBAL_BASE, MISALIGNED, Flight, Warp
+from .state import BAD_MAP, GENERIC, GLOBAL_BASE, MISALIGNED, READ_ONLY, WRITES, Flight, Warp
 
 ADDRESS, IM2COL, RANK = fields.ADDRESS.low, fields.IM2COL.low, fields.RANK.low
 TYPE, INTERLEAVE, SWIZZLE = fields.TYPE.low, fields.INTERLEAVE.low, fields.SWIZZLE.low
@@ -99,7 +99,7 @@ def put_field(w: Ptr(Warp), mask: i64, space: i64, low: i64, width: i64, pc: i64
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
-        place = resolve(w, space, w.addresses[lane], MAP, lane, pc)
+        place = resolve(w, space + WRITES, w.addresses[lane], MAP, lane, pc)
         if place == 0:
             return 1
         value = at(u64, w.operands)[lane]
@@ -192,8 +192,9 @@ def clip(f: Ptr(Flight), out: i64) -> i64:
 
 
 @native
-def within(w: Ptr(Warp), f: Ptr(Flight), lane: i64, pc: i64) -> i64:
-    """Whether all that the copy touches of global memory is allocated; counts its bytes."""
+def within(w: Ptr(Warp), f: Ptr(Flight), out: i64, lane: i64, pc: i64) -> i64:
+    """Whether all that the copy touches of global memory is allocated, and where it goes ``out``
+    may be written; counts its bytes."""
     start = f.base
     if f.interleave == 0:
         start = start + f.at[0] * f.element
@@ -210,6 +211,8 @@ def within(w: Ptr(Warp), f: Ptr(Flight), lane: i64, pc: i64) -> i64:
             if a < w.worker.low or a > w.worker.high - (f.end - f.begin):
                 if find_global(w, a, f.end - f.begin, lane, pc) == 0:
                     return 0
+            if out != 0 and w.worker.fixed != 0:
+                return fault(w, READ_ONLY, pc, lane, a)
         more = next_row(f)
     return 1
 
@@ -345,4 +348,4 @@ def box_of(
     if (shared & (BOX - 1)) != 0:
         return fault(w, MISALIGNED, pc, lane, shared)
     clip(f, out)
-    return within(w, f, lane, pc)
+    return within(w, f, out, lane, pc)
