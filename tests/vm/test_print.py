@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import tilewright
 from simt import kernel, launch, zeros
 from tilewright.build import f32, ptr, u32
-from tilewright.errors import PtxCheckError, VmFault
+from tilewright.errors import PtxCheckError, PtxError, VmFault
 from tilewright.ptx.formats import FLOAT, argument_types, pieces
 from tilewright.vm import Machine
 from tilewright.vm.output import LIMIT
@@ -267,6 +267,45 @@ def test_a_kernel_in_python_prints(capsys):
     says[1](np.float32([0, 1, 2, 3]), 3, device="vm")
     rows = ["x[0] = 0.00  |", "x[1] = 1.00  |", "x[2] = 2.00  |", "large at 2"]
     assert capsys.readouterr().out.splitlines() == rows
+
+
+WIDE = [
+    (b"%2147483647d", [1]),
+    (b"%*d", [2**31 - 1, 1]),
+    (b"%*d", [2**31, 1]),  # the least int: as wide, and left-justified
+    (b"%-2000000s", [0]),
+    (b"%.2147483647d", [1]),
+    (b"%.*f", [2**31 - 1, 1]),
+    (b"%.2147483647a", [1]),
+]
+
+
+@pytest.mark.parametrize(("format_", "values"), WIDE)
+def test_more_characters_than_a_launch_keeps_are_not_made(format_, values):
+    with pytest.raises(PtxError, match="characters; a launch keeps 1048576"):
+        render(pieces(format_), values, lambda a, m: b"")
+
+
+@pytest.mark.parametrize("format_", [b"%2147483648d", b"%.9" + b"9" * 5000 + b"f"])
+def test_a_width_is_an_int(format_):
+    with pytest.raises(PtxError, match="must be at most 2147483647"):
+        pieces(format_)
+
+
+def test_a_wide_print_and_an_endless_text_are_faults(capsys):
+    def wide(k):
+        k.print("%*d", 2**31 - 1, 5)
+
+    def endless(k, x):
+        k.print("%s", x)
+
+    with pytest.raises(VmFault, match=r"vprintf: %\*d makes 2147483647 characters") as caught:
+        tilewright.kernel(wide, block=1)[1](device="vm")
+    assert caught.value.kind == "printf format"
+    text = np.full(3 * LIMIT, ord("x"), np.uint8)
+    with pytest.raises(VmFault, match="is longer than 1048576 bytes"):
+        tilewright.kernel(endless, block=1, params={"x": "ptr u8"})[1](text, device="vm")
+    assert capsys.readouterr().out == ""
 
 
 def test_an_assertion_names_the_line_of_python():

@@ -19,6 +19,7 @@ from .types import bits
 
 WHOLE, CHARACTER, FLOAT, TEXT, ADDRESS = "diouxX", "c", "eEfFgGaA", "s", "p"
 MOST_ARGUMENTS = 32  # CUDA's limit
+INT_MAX = 2**31 - 1  # a width and a precision are C's ints
 LENGTHS = ("", "h", "l", "ll")  # that CUDA documents; an H200 gets the arguments of hh j z t wrong
 
 _CONVERSION = re.compile(
@@ -77,6 +78,9 @@ def pieces(format_: bytes) -> tuple[Piece, ...]:
         words = [(match[n] or b"").decode() for n in ("flags", "width", "length", "letter")]
         precision = match["precision"]
         given = None if precision is None else precision.decode()
+        for name, digits in (("width", words[1]), ("precision", given or "")):
+            if digits not in ("", "*") and (len(digits) > 10 or int(digits) > INT_MAX):
+                raise PtxError(f"the {name} at byte {at} of a format must be at most {INT_MAX}")
         found.append(b"%" if letter == "%" else Conversion(*words[:2], given, *words[2:]))
         done = match.end()
     return tuple(piece for piece in (*found, format_[done:]) if piece)

@@ -7,6 +7,7 @@ and arguments are read through the machine's own bounds checks.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..errors import Place, PtxError, VmFault
@@ -19,7 +20,7 @@ from .access import resolve
 from .analysis import HEAP
 from .calls import text_length
 from .code import Code
-from .output import Output
+from .output import LIMIT, Output
 from .printf import render
 from .report import index
 from .state import GENERIC, Cta, Warp, Worker
@@ -53,9 +54,10 @@ class Externs:
         arguments = view(warp.address + Warp.offset("operands"), u64, 32 * len(given))
         results = view(warp.address + Warp.offset("results"), u64, 32)
         try:
-            for lane in lanes_of(warp.calling).nonzero()[0]:
-                values = (int(a) for a in arguments.reshape(-1, 32)[:, lane])
-                results[lane] = self._functions[name](_Lane(self, warp, int(lane)), *values)
+            for number in lanes_of(warp.calling).nonzero()[0]:
+                values = (int(a) for a in arguments.reshape(-1, 32)[:, number])
+                lane = _Lane(self, warp, int(number))
+                results[number] = lane.call(name, self._functions[name], *values)
         except Fault:
             return 1
         if name in HEAP:
@@ -66,10 +68,7 @@ class Externs:
         """How many arguments there were."""
         if not format_:
             return NO_FORMAT % (1 << 64)
-        try:
-            found = pieces(lane.text(format_))
-        except PtxError as error:
-            raise lane.fault(f"vprintf: {error.message}", "printf format") from None
+        found = pieces(lane.text(format_))
         types = argument_types(found)
         places, _ = offsets(types)
         sizes = (bits(t) // 8 for t in types)
@@ -104,6 +103,13 @@ class _Lane:
         self.run, self.library = externs.run, externs.library
         self.warp, self.lane = warp, lane
 
+    def call(self, name: str, function: Callable[..., int], *values: int) -> int:
+        """The function's result for this thread; a fault for a format or text that is none."""
+        try:
+            return function(self, *values)
+        except PtxError as error:
+            raise self.fault(f"{name}: {error.message}", "printf format") from None
+
     @property
     def thread(self) -> tuple[int, int, int]:
         return index(self.warp.index * 32 + self.lane, self.run.setup.block)
@@ -113,11 +119,16 @@ class _Lane:
         return index(Record(Cta, self.warp.cta).linear, self.run.setup.grid)
 
     def text(self, address: int, most: int = -1) -> bytes:
-        """The text at a generic address, up to its 0 or ``most`` bytes."""
-        at = (address, most, self.lane, self.warp.called)
+        """The text at a generic address, up to its 0 or ``most`` bytes. PtxError for one that is
+        longer than what a launch keeps.
+        """
+        limit = min(most, LIMIT + 1) if most >= 0 else LIMIT + 1
+        at = (address, limit, self.lane, self.warp.called)
         length = self.library.call(text_length, self.warp.address, *at)
         if length < 0:
             raise Fault
+        if length > LIMIT:
+            raise PtxError(f"the text at {address:#x} is longer than {LIMIT} bytes")
         return self._bytes(address, 1, length) if length else b""
 
     def number(self, address: int, size: int) -> int:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 
+from ..errors import PtxError
 from ..ptx.formats import ADDRESS, CHARACTER, FLOAT, TEXT, WHOLE, Conversion, Piece
+from .output import LIMIT
 
 _LENGTHS = {"hh": 8, "h": 16, "": 32, "L": 32}
 _BASES = {"o": "o", "x": "x", "X": "X", ADDRESS: "x"}
@@ -18,7 +20,10 @@ Reader = Callable[[int, int], bytes]
 
 
 def render(format_: Sequence[Piece], arguments: Sequence[int], text: Reader) -> bytes:
-    """The text. ``text(address, most)`` reads what a ``%s`` points to (``most`` −1: no limit)."""
+    """The text. ``text(address, most)`` reads what a ``%s`` points to (``most`` −1: no limit).
+
+    PtxError for a conversion to more characters than a launch keeps.
+    """
     left = iter(arguments)
     parts = (p if isinstance(p, bytes) else _converted(p, left, text) for p in format_)
     return b"".join(parts)
@@ -31,6 +36,9 @@ def _converted(c: Conversion, left: Iterator[int], text: Reader) -> bytes:
         flags, width = flags + "-", -width
     if precision is not None and precision < 0:
         precision = None
+    longest = max(width, 0 if c.letter == TEXT else precision or 0)
+    if longest > LIMIT:
+        raise PtxError(f"{c} makes {longest} characters; a launch keeps {LIMIT} of what it prints")
     value = next(left)
     prefix, body, zeros = "", b"", False
     if c.letter == TEXT:
