@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -10,7 +11,15 @@ import pytest
 import tilewright
 from simt import kernel
 from tilewright import ptx
-from tilewright.errors import DeviceError, DtypeError, LaunchError, PtxError, PtxSyntaxError
+from tilewright.errors import (
+    DeviceError,
+    DtypeError,
+    KernelError,
+    LaunchError,
+    PtxCheckError,
+    PtxError,
+    PtxSyntaxError,
+)
 from tilewright.vm import Machine
 
 
@@ -69,6 +78,67 @@ def test_global_memory_without_values_costs_nothing():
     start = time.perf_counter()
     Machine().load(kernel("").replace(".visible .entry", ".global .b8 g[4000000000];\n.entry"))
     assert time.perf_counter() - start < 1
+
+
+HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        ".global .u8 x[2147483648] = {1, 2, 3};",
+        ".const .u8 x[65536][65536] = {{1, 2, 3}, {4}};",
+        ".global .u64 x[1073741824] = {0x030201};",
+    ],
+)
+def test_global_memory_with_a_few_values_costs_as_little(variable):
+    machine = Machine()
+    tracemalloc.start()
+    try:
+        machine.load(f"{HEAD}{variable}\n.entry k() {{ ret; }}")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 22
+    finally:
+        tracemalloc.stop()
+    address, size = machine.variables["x"]
+    assert size >= 1 << 31
+    assert machine.download(address, np.zeros(4, np.uint8)).tolist() == [1, 2, 3, 0]
+    row = machine.download(address + 65536, np.zeros(2, np.uint8)).tolist()
+    assert row == ([4, 0] if "][" in variable else [0, 0])
+
+
+def test_a_variable_that_has_no_room_leaves_no_memory_behind():
+    machine = Machine()
+    text = ".global .u8 x[8]; .global .u8 y[70000000000];"
+    with pytest.raises(DeviceError, match="has no room for 70000000000 bytes"):
+        machine.load(f"{HEAD}{text}\n.entry k() {{ ret; }}")
+    assert not any(piece.live for piece in machine.memory.pieces)
+
+
+def test_a_kernel_has_32764_bytes_of_parameters():
+    def text(size, version="8.7"):
+        return f"{HEAD.replace('8.7', version)}.entry k(.param .b8 x[{size}]) {{ ret; }}"
+
+    for size, version in ((2147483648, "8.7"), (32765, "8.1"), (4353, "8.0")):
+        most = 4352 if version == "8.0" else 32764
+        with pytest.raises(PtxCheckError, match=rf"take {size} bytes; .* at most {most}"):
+            ptx.check(ptx.parse(text(size, version)))
+    for size, version in ((32764, "8.1"), (4352, "8.0")):
+        ptx.check(ptx.parse(text(size, version)))
+    assert ptx.needs(ptx.parse(text(4352)))[0] < (8, 1)
+    assert ptx.needs(ptx.parse(text(4353)))[0] == (8, 1)
+    machine = Machine()
+    machine.load(text(2147483648))
+    with pytest.raises(PtxCheckError, match="take 2147483648 bytes"):
+        machine.launch("k", 1, 1, [b""])
+
+
+def test_a_traced_kernel_has_as_many():
+    params = {"x": "bytes 30000", "y": "bytes 3000"}
+    with pytest.raises(KernelError, match="take 33000 bytes; a kernel has at most 32764"):
+        tilewright.kernel(lambda k, x, y: None, params=params, name="f").trace()
+    del params["y"]
+    module = tilewright.kernel(lambda k, x: None, params=params, name="f").trace().module
+    assert module.version >= (8, 1)
 
 
 @pytest.mark.parametrize("args", [None, 5])

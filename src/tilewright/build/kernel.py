@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from ..errors import KernelError, Place
 from ..lazy import provide, provided
-from ..ptx import tree
+from ..ptx import abi, tree
 from ..ptx.needs import lowest, module_needs
 from ..ptx.printer import print_module
 from ..ptx.written import written
@@ -120,6 +120,10 @@ def _trace(
     name = options.name or function.__name__
     if not re.fullmatch(r"[A-Za-z_$][\w$]*", name, re.ASCII):
         raise KernelError(f"{name!r} is not a name for a kernel", hint="letters, digits, _ and $")
+    size = abi.laid_out(name, [p.variable() for p in params]).size
+    if size > abi.MOST_BYTES:
+        said = f"the parameters of {name} take {size} bytes; a kernel has at most {abi.MOST_BYTES}"
+        raise KernelError(said, hint="pass a pointer to what is long")
     k = Builder(lines=options.lines)
     k.launch_bounds(
         options.block,

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from tilewright.errors import LayoutError
 from tilewright.layout.arithmetic import Number, Sum, add, floordiv, is_power_of_two, mul
+from tilewright.layout.basis import has_basis
+from tilewright.layout.greatest import greatest
 from tilewright.layout.int_tuple import (
     IntTuple,
     cute_text,
@@ -132,11 +134,11 @@ class ComposedLayout(LayoutBase):
         seen = start & (self.outer.yyy_msk | self.outer.zzz_msk)
         return ComposedLayout(self.outer, seen, inner), add(passed, start - seen)
 
-    def indices(self) -> NDArray[np.int64]:
-        """The offsets of the whole domain, in order, as int64."""
+    def indices(self, first: int = 0, end: int | None = None) -> NDArray[np.int64]:
+        """The offsets of the whole domain, in order, as int64, or of a part of it."""
         if not is_static(self.offset):
             raise LayoutError(f"indices: {self} is not static")
-        offsets = self.inner.indices()
+        offsets = self.inner.indices(first, end)
         if self.offset:
             offsets += self.offset
         result = self.outer(offsets)  # one number where the outer layout's strides are 0
@@ -182,9 +184,10 @@ class ComposedLayout(LayoutBase):
         """One more than the greatest offset."""
         if not isinstance(self.outer, Swizzle):
             return self.outer.cosize()
-        if not is_static(self.offset):
+        if not self.is_static() or has_basis(self.inner.stride):
             raise LayoutError(f"cosize: {self} is not static")
-        return int(self.indices().max()) + 1
+        leaves = zip(flatten(self.inner.shape), flatten(self.inner.stride), strict=True)
+        return greatest(self.outer, self.offset, list(leaves)) + 1
 
     def rank(self) -> int:
         return len(self.inner)

@@ -42,6 +42,9 @@ from tilewright.shows import Shown
 _ = None
 """In a coordinate: keep this mode. ``layout(_, 3)`` is column 3."""
 
+MOST_INDICES = 1 << 27
+"""The most offsets that are listed at once."""
+
 
 class LayoutBase(Shown):
     """What a layout and a composed layout are."""
@@ -108,14 +111,22 @@ class Layout(LayoutBase):
         offset_of(crd, self.shape, self.stride, result)
         return result
 
-    def indices(self) -> NDArray[np.int64]:
-        """The offsets of the whole domain, in order: ``layout(0), layout(1), …`` as int64."""
-        result = np.zeros(1, np.int64)
+    def indices(self, first: int = 0, end: int | None = None) -> NDArray[np.int64]:
+        """The offsets of the whole domain, in order: ``layout(0), layout(1), …`` as int64, or those
+        from ``first`` to before ``end``. LayoutError for more than ``MOST_INDICES``.
+        """
         shapes, strides = coalesce_modes(self.shape, self.stride)
         if not (is_static(tuple(shapes)) and is_static(tuple(strides))):
             raise LayoutError(f"indices: {self} is not static")
         if has_basis(tuple(strides)):
             raise LayoutError(f"indices: {self} maps to coordinates, not to offsets")
+        size = self.size()
+        count = (size if end is None else end) - first
+        if count > MOST_INDICES:
+            raise LayoutError(f"indices: {self} has {count} offsets, over {MOST_INDICES}")
+        if count != size:
+            return _between(shapes, strides, first, first + count)
+        result = np.zeros(1, np.int64)
         for s, d in zip(shapes, strides, strict=True):
             result = (np.arange(0, s, dtype=np.int64)[:, None] * d + result).ravel()
         return result
@@ -241,6 +252,16 @@ def slice_and_offset(crd: IntTuple, layout: Any) -> tuple[Any, Any]:
         return sliced
     modes = Layout.of(slice_(crd, layout.shape), slice_(crd, layout.stride))
     return modes, crd2idx(crd, layout.shape, layout.stride)
+
+
+def _between(shapes: list[int], strides: list[int], first: int, end: int) -> NDArray[np.int64]:
+    """The offsets of the coordinates from ``first`` to before ``end``, of flat modes."""
+    left = np.arange(first, end, dtype=np.int64)
+    found = np.zeros_like(left)
+    for s, d in zip(shapes[:-1], strides[:-1], strict=True):
+        found += left % s * d
+        left //= s
+    return found + left * strides[-1]
 
 
 def _one_more(crd: IntTuple) -> IntTuple:

@@ -44,6 +44,8 @@ from tilewright.layout.recast import recast as recast_layout
 from tilewright.layout.tiling import tiled_product
 from tilewright.shows import Shown
 
+_MOST, _AT_ONCE = 1 << 30, 1 << 22  # elements of an array that is made, and gathered at a time
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensor(Shown):
@@ -154,11 +156,19 @@ class Tensor(Shown):
         return (self[i] for i in range(size))
 
     def to_numpy(self) -> NDArray[Any]:
-        """Its elements as a new array, with a dimension for each mode."""
+        """Its elements as a new array, with a dimension for each mode. LayoutError for more than
+        2^30 elements.
+        """
         if not isinstance(self.engine, ArrayEngine):
             raise LayoutError(f"NumPy can't read {self.engine}: it is no array")
-        values = self.engine[self.layout.indices()]
-        return np.asarray(values).reshape(product_each(self.shape), order="F")
+        size = self.size()
+        if size.__class__ is not int or size > _MOST:
+            raise LayoutError(f"{self} has {size} elements; an array is made of at most {_MOST}")
+        values = np.empty(size, self.engine.memory.dtype)
+        for first in range(0, size, _AT_ONCE):
+            end = min(first + _AT_ONCE, size)
+            values[first:end] = self.engine[self.layout.indices(first, end)]
+        return values.reshape(product_each(self.shape), order="F")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:

@@ -18,6 +18,9 @@ from ..errors import LaunchError
 from .tree import Function, Variable
 from .types import bits, kind
 
+MOST_BYTES = 32764  # of a kernel's parameters (PTX manual, "Kernel Function Parameters")
+MOST_BEFORE, LONGER_SINCE = 4352, (8, 1)  # and before that .version
+
 _FLOATS = {
     ("float", 2): "<e",
     ("float", 4): "<f",

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from ..errors import Place, PtxCheckError, PtxError, PtxSyntaxError, TargetError, UnknownInstruction
 from ..target import Target
-from . import directives
+from . import abi, directives
 from .agree import undeclared, wrong
 from .body import operand_spans
 from .calls import wrong_call
@@ -139,6 +139,7 @@ class _Checker:
             yield from self._needs(directive)
         for directive, reason in directives.wrong(function.directives):
             yield self._error(reason, directive.pos)
+        yield from self._parameters(function)
         outer = self.names
         self.names = Names(outer)
         for parameter in (*function.results, *function.params):
@@ -147,6 +148,15 @@ class _Checker:
         if function.body is not None:
             yield from self._scope(function.body)
         self.names = outer
+
+    def _parameters(self, function: Function) -> Iterator[PtxError]:
+        """A kernel's have a limit."""
+        size, version = abi.layout(function).size, self.module.version
+        most = abi.MOST_BYTES if version >= abi.LONGER_SINCE else abi.MOST_BEFORE
+        if function.kind == "entry" and size > most:
+            what = f"the parameters of {function.name} take {size} bytes"
+            reason = f"{what}; .version {version[0]}.{version[1]} has at most {most}"
+            yield self._error(reason, function.pos)
 
     # --- statements ---
     def _scope(self, body: tuple[Statement, ...]) -> Iterator[PtxError]:

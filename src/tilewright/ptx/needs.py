@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from ..errors import TargetError, UnknownInstruction
 from ..target import FIRST_VERSION, Target, Version, parse_version
-from . import directives
+from . import abi, directives
 from .isa import form
 from .scope import Names
 from .specials import special
@@ -90,6 +90,8 @@ def module_needs(module: Module) -> Iterator[Need]:
                 yield from statement_needs(directive)
             for variable in (*item.params, *item.results):
                 yield from statement_needs(variable)
+            if item.kind == "entry" and abi.layout(item).size > abi.MOST_BEFORE:
+                yield _dotted(abi.LONGER_SINCE), "sm_10"
             yield from _body_needs(item.body or ())
         elif isinstance(item, Variable | Directive):
             yield from statement_needs(item)

@@ -12,21 +12,23 @@ from ..ptx.types import bits, kind
 from .flatten import immediate
 
 
-def initial_bytes(v: tree.Variable, addresses: Mapping[str, int]) -> bytes:
-    """A global or constant variable's initial bytes; what the initialiser leaves out is zero.
+def initial_bytes(
+    v: tree.Variable, addresses: Mapping[str, int]
+) -> Iterator[tuple[int, bytes]]:
+    """What a global or constant variable's initialiser says: offsets and bytes. The rest is zero,
+    and may be much.
 
     ``addresses`` are the global variables' and functions'. Raises PtxError for the address of
-    anything else.
+    anything else, and for values beyond the variable.
     """
     size, _ = abi.extent(v)
-    out = bytearray(size)
-    if v.init:
-        element = bits(v.type) // 8
-        shape = (*v.dims, v.vector) if v.vector > 1 else v.dims
-        for place, values in _runs(v.init, shape, 0):
-            data = b"".join(n.to_bytes(element, "little") for n in _numbers(v, values, addresses))
-            out[place * element : place * element + len(data)] = data
-    return bytes(out)
+    element = bits(v.type) // 8
+    shape = (*v.dims, v.vector) if v.vector > 1 else v.dims
+    for place, values in _runs(v.init or (), shape, 0):
+        data = b"".join(n.to_bytes(element, "little") for n in _numbers(v, values, addresses))
+        if place * element + len(data) > size:
+            raise PtxError(f"{v.name} has {size} bytes, and its initialiser more")
+        yield place * element, data
 
 
 def _runs(

@@ -22,7 +22,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import DtypeError, LaunchError, PtxCheckError, PtxError, TargetError
+from ..errors import (
+    DtypeError,
+    LaunchError,
+    PtxCheckError,
+    PtxError,
+    TargetError,
+    TilewrightError,
+)
 from ..mma import TensorMap
 from ..ptx import abi, link, parse, tree
 from ..target import DEFAULT_DEVICE, DEVICES, Target
@@ -186,12 +193,15 @@ class Machine:
                 why = f"{v.name} is extern, and no module has it"
                 raise PtxCheckError(why, place=module.place(v.pos), hint=hint)
         sizes = {v.name: abi.extent(v)[0] for v in found}
-        addresses = {v.name: self.memory.allocate(sizes[v.name], v.space == "const") for v in found}
+        addresses: dict[str, int] = {}
         try:
+            for v in found:
+                addresses[v.name] = self.memory.allocate(sizes[v.name], v.space == "const")
             for v in (v for v in found if v.init):  # the others are zeros, as new memory is
-                data = initial_bytes(v, code_addresses(module) | addresses)
-                self.memory.bytes(addresses[v.name], len(data))[:] = np.frombuffer(data, np.uint8)
-        except PtxError:
+                for at, data in initial_bytes(v, code_addresses(module) | addresses):
+                    there = self.memory.bytes(addresses[v.name] + at, len(data))
+                    there[:] = np.frombuffer(data, np.uint8)
+        except TilewrightError:
             for address in addresses.values():
                 self.memory.free(address)
             raise
