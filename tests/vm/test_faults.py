@@ -248,12 +248,22 @@ def test_a_step_limit(on_step):
     assert f"warp 2 {where} 0xffffffff wait at barrier 0, line {wait}" in str(error)
 
 
+MOST_CTAS = (2**31 - 1, 65535, 65535)
+
+
+@pytest.mark.parametrize("on_step", STEPPED)
+def test_ctas_that_do_nothing_count_as_steps(on_step):
+    error = fault(kernel(""), machine=Machine(step_limit=500), grid=MOST_CTAS, on_step=on_step)
+    assert error.kind == "step limit" and "more than 500 operations in loops and warps" in str(error)
+
+
 ENDLESS = {
     "uniform": "LOOP: bra LOOP;",
     "divergent": "setp.lt.u32 %p0, %t, 9; @%p0 bra B; A: bra A; B: bra B;",
     "conditional": """L: add.u32 %r2, %r2, %t; and.b32 %r3, %r2, 1; setp.eq.u32 %p0, %r3, 9;
         @!%p0 bra L;""",
     "indexed": "ts: .branchtargets L; mov.u32 %r2, 0; L: brx.idx %r2, ts;",
+    "empty": "",
     "long": f"L: {'fma.rn.f32 %f0, %f0, %f1, %f2; ' * 600} bra L;",
 }
 
@@ -268,7 +278,7 @@ def test_an_endless_kernel_is_stopped_at_once(body):
     machine.load(kernel(body).replace(".entry k", ".entry endless"))
     start = time.perf_counter()
     with pytest.raises(KeyboardInterrupt):
-        machine.launch("endless", 64, 256, [0] * 10, watch=watch)
+        machine.launch("endless", 64 if body else MOST_CTAS, 256, [0] * 10, watch=watch)
     assert time.perf_counter() - start < 3
     (out,) = launch(machine, kernel(store("%t")), [zeros()])
     assert out.tolist() == list(range(32))

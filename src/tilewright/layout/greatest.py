@@ -69,7 +69,8 @@ def _ends(sums: Array, s: int, d: int, base: int) -> Array:
     ends = np.concatenate(_spread(np.zeros_like(sums), low, high + 1, 1 << base)) + (1 << base) - 1
     owners = np.repeat(sums, np.maximum(high + 1 - low, 0))
     steps = np.minimum((ends - owners) // d, s - 1)
-    return (owners + steps * d)[steps >= 0]
+    found: Array = (owners + steps * d)[steps >= 0]
+    return found
 
 
 def _spread(starts: Array, first: Array, end: Array, step: int) -> list[Array]:

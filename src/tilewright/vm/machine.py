@@ -65,7 +65,8 @@ class Machine:
     ``arch`` decides the matrix arithmetic and the limits; ``threads`` is the number of host threads
     (default: the cores this process may use); ``features`` restricts the processor's instructions
     (LLVM's notation, for tests); ``store`` keeps compiled code between processes; ``step_limit``
-    bounds a launch (about the operations in loops of a host thread; 0: no bound); ``memory`` is
+    bounds a launch (about the operations in loops of a host thread, and a step for each warp that
+    begins; 0: no bound); ``memory`` is
     another machine's, to be shared; ``stack`` are the bytes that each thread has for functions that
     call themselves and for ``alloca``, ``heap`` those that ``malloc`` can give to all of them
     (8 MiB, as in CUDA). Several threads may launch loaded kernels at once.

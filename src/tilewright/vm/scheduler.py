@@ -122,6 +122,7 @@ def start_cta(cta: Ptr(Cta)) -> i64:
     cta.random = x ^ lshr(x, 31) | 1
     cta.state = RUNNING
     cta.live_warps = launch.warps
+    cta.worker.started += launch.warps
     cta.flight_head = 0
     cta.flight_tail = 0
     cta.products = 0
@@ -189,7 +190,7 @@ def run_cta(cta: Ptr(Cta)) -> i64:
                 w.state = WAITING
             if launch.stop != 0 or k.stop != 0:
                 return STOPPED
-            if launch.step_limit != 0 and k.steps > launch.step_limit:
+            if launch.step_limit != 0 and k.steps + k.started > launch.step_limit:
                 return STEPS_OUT
             progress = JUMP
     if cta.live_warps == 0:

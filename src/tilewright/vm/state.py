@@ -244,8 +244,8 @@ class Worker(Struct):
     ``low`` … ``high`` is the allocation that was found last, and whether it is ``fixed``; in
     ``lows`` and ``highs`` each operation has those it found last, in one of ``FOUND`` places by its
     number; behind these are as many for operations that write, where no fixed one ever is.
-    ``steps`` counts operations in loops; ``events`` what sleepers may have waited for, ``idle`` how
-    often none came while all slept.
+    ``steps`` counts operations in loops, ``started`` the warps that began, which a limit counts,
+    too; ``events`` what sleepers may have waited for, ``idle`` how often none came while all slept.
     """
 
     launch = Ptr(Launch)
@@ -258,6 +258,7 @@ class Worker(Struct):
     low = i64
     high = i64
     steps = i64
+    started = i64
     events = i64
     seen = i64
     idle = i64

@@ -29,9 +29,11 @@ def deadlock(run: Run, worker: Record) -> VmFault:
 
 
 def endless(run: Run, worker: Record) -> VmFault:
-    """More operations in loops than the launch may have: who runs, and who waits for it."""
+    """More operations in loops, and warps begun, than the launch may have: who runs, and who waits
+    for it.
+    """
     found = [*_running(run, worker), *_waiting(run, worker)]
-    what = f"{run.program.name} ran more than {run.setup.step_limit} operations in loops"
+    what = f"{run.program.name} ran more than {run.setup.step_limit} operations in loops and warps"
     return _fault(run, "step limit", what, found)
 
 
