@@ -21,7 +21,7 @@ def add(command: argparse.ArgumentParser, ways: argparse._MutuallyExclusiveGroup
     option = command.add_argument
     option("--arch", default=usual, help=f"of the virtual GPU of --cudart ({usual})")
     option("--seed", type=int, default=0, help="of the order of its warps (0)")
-    option("--step-limit", type=int, default=0, metavar="N", help="operations in loops, and warps, of a launch")
+    option("--step-limit", type=int, default=0, metavar="N", help="loops and warps of a launch")
     option("--checked", action="store_true", help="refuse what only luck makes right: races, …")
 
 

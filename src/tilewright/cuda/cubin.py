@@ -83,6 +83,8 @@ class Cubin:
     def unpack(cls, data: bytes) -> Cubin:
         end = 4 + int.from_bytes(data[:4], "little")
         arch, compiler, log = json.loads(data[4:end])
+        if not all(isinstance(word, str) for word in (arch, compiler, log)):
+            raise ValueError(f"a cubin for {arch!r:.40} by {compiler!r:.40}")
         return cls(bytes(data[end:]), arch, log, compiler)
 
 

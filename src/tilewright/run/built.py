@@ -13,6 +13,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .. import __version__, cuda, gemm
 from ..errors import DeviceError, MissingPackage
@@ -34,8 +35,11 @@ class Built:
 
     @classmethod
     def unpack(cls, data: bytes) -> Built:
+        """LookupError, TypeError or ValueError for bytes that ``pack`` does not make."""
         end = 4 + int.from_bytes(data[:4], "little")
         entry, shared = json.loads(data[4:end])
+        if type(entry) is not str or type(shared) is not int or shared < 0:
+            raise ValueError(f"a kernel named {entry!r:.40} of {shared!r:.40} bytes")
         return cls(entry, shared, cuda.Cubin.unpack(data[end:]))
 
 
@@ -67,19 +71,51 @@ def pack(kernels: Kernels) -> bytes:
 
 
 def read(path: str | os.PathLike[str]) -> Kernels:
-    """The kernels of a file. DeviceError where it is no such file, or another version's."""
-    data, start = Path(path).read_bytes(), len(_MAGIC) + 32
+    """The kernels of a file. DeviceError where it can't be read, is no such file, or another
+    version's.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise DeviceError(f"a file of kernels must be a path, got {path!r:.80}")
+    try:
+        data, start = Path(path).read_bytes(), len(_MAGIC) + 32
+    except (OSError, ValueError) as error:  # a name with a null byte
+        reason = getattr(error, "strerror", None) or error
+        raise DeviceError(f"{path!s} can't be read: {reason}", hint="tilewright build") from error
     digest, body = data[len(_MAGIC) : start], data[start:]
     if not data.startswith(_MAGIC) or hashlib.sha256(body).digest() != digest:
         raise DeviceError(f"{path} is not a whole file of kernels", hint="tilewright build")
     line, _, rest = body.partition(b"\n")
+    try:
+        version, entries = _head(line)
+        if version == __version__:
+            return _kernels(entries, rest)
+    except (LookupError, TypeError, ValueError, RecursionError) as error:
+        what = f"{path} has a header that tilewright build does not write: {error}"
+        raise DeviceError(what, hint="build it again") from error
+    what = f"{path} was built by tilewright {version}, this is {__version__}"
+    raise DeviceError(what, hint="build it again")
+
+
+def _head(line: bytes) -> tuple[str, list[Any]]:
+    """Version and entries. What json, or a missing name, raises for what is no header."""
     head = json.loads(line)
-    if head["version"] != __version__:
-        what = f"{path} was built by tilewright {head['version']}, this is {__version__}"
-        raise DeviceError(what, hint="build it again")
+    version, entries = head["version"], head["kernels"]
+    if not (isinstance(version, str) and isinstance(entries, list)):
+        raise ValueError(f"version {version!r:.40}, kernels {entries!r:.40}")
+    return version, entries
+
+
+def _kernels(entries: list[Any], rest: bytes) -> Kernels:
+    """The kernels that follow one another as the entries say. ValueError, or as for ``_head``."""
     found: Kernels = {}
-    for arch, name, size in head["kernels"]:
+    for entry in entries:
+        arch, name, size = entry
+        known = type(arch) is type(name) is str and type(size) is int
+        if not known or not 0 <= size <= len(rest):
+            raise ValueError(f"the entry {entry!r:.80}")
         found[arch, name], rest = Built.unpack(rest[:size]), rest[size:]
+    if rest:
+        raise ValueError(f"{len(rest)} bytes of no entry")
     return found
 
 

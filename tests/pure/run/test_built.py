@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tilewright import cuda, gemm
+from tilewright import __version__, cuda, gemm
 from tilewright.errors import DeviceError
 from tilewright.ptx import abi
 from tilewright.run import built
@@ -100,4 +103,56 @@ def test_files_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     path.write_bytes(data)
     monkeypatch.setattr(built, "__version__", "99")
     with pytest.raises(DeviceError, match="this is 99"):
+        built.load(path)
+
+
+def whole(head: Any, rest: bytes = b"") -> bytes:
+    """A file whose checksum is right, whatever it says."""
+    line = head if isinstance(head, bytes) else json.dumps(head).encode()
+    body = line + b"\n" + rest
+    return built._MAGIC + hashlib.sha256(body).digest() + body
+
+
+def said(*entries: Any, version: Any = __version__) -> dict[str, Any]:
+    return {"version": version, "kernels": list(entries)}
+
+
+GOOD = Built("k", 0, cuda.Cubin(b"\x7fELF", "sm_90a")).pack()
+BAD_HEADS = {
+    "no JSON": (b"{", b""),
+    "no text": (b"\xff\xfe", b""),
+    "a list": ([], b""),
+    "a number": (5, b""),
+    "nothing in it": ({}, b""),
+    "no kernels": ({"version": __version__}, b""),
+    "kernels that are none": ({"version": __version__, "kernels": 3}, b""),
+    "a version that is none": (said(version=[1]), b""),
+    "an entry of two": (said(["sm_90a", "k"]), GOOD),
+    "an entry that is a number": (said(5), GOOD),
+    "a name that is a list": (said(["sm_90a", [1], len(GOOD)]), GOOD),
+    "a negative size": (said(["sm_90a", "k", -1]), GOOD),
+    "a size that is true": (said(["sm_90a", "k", True]), GOOD),
+    "a size beyond the end": (said(["sm_90a", "k", len(GOOD) + 1]), GOOD),
+    "bytes of no entry": (said(), GOOD),
+    "a kernel that is cut": (said(["sm_90a", "k", 3]), GOOD[:3]),
+    "a kernel without a name": (said(["a", "k", 8]), b"\x02\0\0\0[]\0\0"),
+    "a kernel with another": (said(["a", "k", 9]), b"\x05\0\0\0[1,2]"),
+    "nested without end": (b"[" * 100_000, b""),
+}
+
+
+@pytest.mark.parametrize(("head", "rest"), BAD_HEADS.values(), ids=BAD_HEADS)
+def test_a_bad_header_under_a_good_checksum(head: Any, rest: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "kernels"
+    file.write_bytes(whole(head, rest))
+    with pytest.raises(DeviceError, match="has a header that tilewright build does not write"):
+        built.load(file)
+    assert not built._loaded
+    file.write_bytes(whole(said(["sm_90a", "k", len(GOOD)]), GOOD))
+    assert built.read(file)["sm_90a", "k"].pack() == GOOD
+
+
+@pytest.mark.parametrize("path", ["nowhere/kernels", ".", "a\0b", None, 5, b"kernels"])
+def test_a_file_that_can_not_be_read(path: Any) -> None:
+    with pytest.raises(DeviceError, match=r"can't be read|must be a path, got"):
         built.load(path)
