@@ -75,8 +75,10 @@ def _plain(p: abi.Parameter, value: object, arrays: _Arrays) -> object:
 
 def plain_bytes(given: npt.ArrayLike) -> npt.NDArray[np.uint8]:
     """An array's bytes in C order: its own where it is contiguous. DtypeError for what is no array
-    of numbers.
+    of numbers, or more than one.
     """
+    if isinstance(given, np.ma.MaskedArray):
+        raise DtypeError("a masked array's mask would be lost", hint="array.filled(0)")
     try:
         data = np.ascontiguousarray(given)
     except (RuntimeError, TypeError, ValueError) as error:
@@ -84,6 +86,9 @@ def plain_bytes(given: npt.ArrayLike) -> npt.NDArray[np.uint8]:
     if data.dtype.hasobject or data.dtype.kind == "U":
         what = f"a {type(given).__name__} of {data.dtype}"
         raise DtypeError(f"{what} has no bytes that a kernel could read")
+    if not data.dtype.isnative:
+        hint = "array.astype(array.dtype.newbyteorder('='))"
+        raise DtypeError(f"{data.dtype.str!r} is not in this machine's byte order", hint=hint)
     return data.reshape(-1).view(np.uint8)
 
 

@@ -96,12 +96,13 @@ class Machine:
         stack: int = STACK,
         heap: int | None = None,
     ) -> None:
+        _check_options(features, store, memory)
         self.target = Target.parse(arch)
         self.arch, self.seed = arch, _count("seed", seed, 0)
         self.threads = _cores() if threads is None else _count("threads", threads, 1)
         self.features, self.store = features, store
         self.step_limit = _count("step_limit", step_limit, 0)
-        self.memory = memory or Memory()
+        self.memory = Memory() if memory is None else memory
         self.checked = bool(checked)
         self.stack = -(-_count("stack", stack, 0) // 16) * 16
         if heap is not None:
@@ -245,6 +246,9 @@ class Machine:
         if not isinstance(entry, str) or entry not in self.kernels:
             known = ", ".join(self.kernels) or "none"
             raise LaunchError(f"no kernel {entry!r} is loaded; there are: {known}")
+        for name, given in (("on_step", on_step), ("watch", watch)):
+            if given is not None and not callable(given):
+                raise LaunchError(f"{name} must be a function, got {given!r:.80}")
         kernel = self.kernels[entry]
         outline = kernel.outline(self.library)
         with packed(self, kernel.params, args) as params:
@@ -337,6 +341,17 @@ class Machine:
             )
 
 
+def _check_options(features: object, store: object, memory: object) -> None:
+    """LaunchError for what is none of these."""
+    if features is not None and not isinstance(features, str):
+        raise LaunchError(f"features must be text in LLVM's notation, got {features!r:.80}")
+    if store is not None and not (hasattr(store, "get") and hasattr(store, "put")):
+        raise LaunchError(f"store must have get and put, as a Cache has, got {store!r:.80}")
+    if memory is not None and not isinstance(memory, Memory):
+        hint = "Machine(memory=other.memory) shares another machine's; heap= limits malloc"
+        raise LaunchError(f"memory must be a machine's memory, got {memory!r:.80}", hint=hint)
+
+
 def _count(what: str, given: object, least: int) -> int:
     """A whole number from ``least`` on."""
     if not isinstance(given, int | np.integer) or given < least:
@@ -359,7 +374,8 @@ def _sms(target: Target) -> int:
 
 def _dims(given: Dim, what: str, least: int, most: Dim3) -> Dim3:
     whole = isinstance(given, int | np.integer)
-    values = (given,) if whole else tuple(given) if isinstance(given, Sequence) else ()
+    several = isinstance(given, Sequence) and not isinstance(given, bytes | bytearray)
+    values = (given,) if whole else tuple(given) if several else ()
     if not 1 <= len(values) <= 3 or not all(isinstance(v, int | np.integer) for v in values):
         raise LaunchError(f"{what} {given!r} is not one to three integers")
     x, y, z = (int(v) for v in (*values, 1, 1)[:3])
