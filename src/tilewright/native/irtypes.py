@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import llvmlite.ir as ir
@@ -19,17 +20,35 @@ def llvm_type(kind: Any) -> ir.Type:
     return POINTER if isinstance(kind, Ptr) else I64
 
 
+def function_type(function: Native) -> ir.FunctionType:
+    """The type of a function."""
+    kinds, result = function.signature
+    return ir.FunctionType(llvm_type(result), [llvm_type(k) for k in kinds])
+
+
 def declare(module: ir.Module, function: Native) -> ir.Function:
     """The function in ``module``; it is declared there if it is not yet."""
     if function.name in module.globals:
         return module.globals[function.name]
-    kinds, result = function.signature
-    type_ = ir.FunctionType(llvm_type(result), [llvm_type(k) for k in kinds])
-    made = ir.Function(module, type_, function.name)
+    made = ir.Function(module, function_type(function), function.name)
     if function.inline:
         made.attributes.add("alwaysinline")
         made.linkage = "internal"
     return made
+
+
+def call(
+    b: ir.IRBuilder, function: Native, arguments: Sequence[ir.Value], part: str = ""
+) -> ir.Value:
+    """Call a function from code of ``part``: by its name, or a deferred one of another part by its
+    slot.
+    """
+    if not function.deferred or function.part == part:
+        return b.call(declare(b.module, function), arguments)
+    type_ = function_type(function)
+    assert type_.return_type == I64, f"{function.name} is deferred, and has to return a number"
+    slot = b.module.globals.get(function.slot) or ir.GlobalVariable(b.module, I64, function.slot)
+    return b.call(b.inttoptr(b.load(slot, typ=I64), type_.as_pointer()), arguments)
 
 
 def memcpy(b: ir.IRBuilder, target: ir.Value, source: ir.Value, size: ir.Value) -> None:

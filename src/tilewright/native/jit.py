@@ -84,12 +84,16 @@ class Jit:
                         passes.run(function, builder)
             return bytes(machine.emit_object(parsed))
 
+    @staticmethod
+    def names(code: bytes) -> set[str]:
+        """The names ``tw_…`` in object code: what it defines, and what it needs to be shared."""
+        return {name.decode() for name in _OURS.findall(code)}
+
     def load(self, code: bytes, exports: Sequence[str]) -> llvm.ResourceTracker:
         """Link object code against what was shared before. The result has the addresses of
         ``exports`` by name, valid for as long as it is held.
         """
-        named = {name.decode() for name in _OURS.findall(code)}
-        shared = {name: self.symbols[name] for name in named & self.symbols.keys()}
+        shared = {name: self.symbols[name] for name in self.names(code) & self.symbols.keys()}
         with _lock:
             library = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
             for name, address in (_routines() | shared).items():

@@ -88,15 +88,30 @@ class Struct:
 
 @dataclass
 class Native:
-    """A function to be compiled; calling it from Python is not possible."""
+    """A function to be compiled; calling it from Python is not possible.
+
+    Functions of one ``part`` are compiled together: those of a module, where nothing else is said.
+    Other parts call a ``deferred`` function through its slot, a pointer in memory, so they can be
+    loaded without it. While its own part is not loaded, such a call does nothing and gives 0.
+    """
 
     function: Callable[..., Any]
     inline: bool
     emit: Callable[[Any], None] | None = None  # writes the body; None: it is translated
+    part: str = ""
+    deferred: bool = False
+
+    def __post_init__(self) -> None:
+        self.part = self.part or self.function.__module__.rpartition(".")[2]
 
     @property
     def name(self) -> str:
         return f"tw_{self.function.__name__}"
+
+    @property
+    def slot(self) -> str:
+        """The name of the slot of a deferred function."""
+        return f"tw_slot_{self.function.__name__}"
 
     @cached_property
     def signature(self) -> tuple[list[Any], Any]:
@@ -111,8 +126,10 @@ def native(
     *,
     inline: bool = False,
     emit: Callable[[Any], None] | None = None,
+    part: str = "",
+    deferred: bool = False,
 ) -> Any:
     """Mark a function as native code; where ``emit`` writes its body it has only a signature."""
     if function is None:
-        return lambda f: Native(f, inline, emit)
-    return Native(function, inline)
+        return lambda f: Native(f, inline, emit, part, deferred)
+    return Native(function, inline, emit, part, deferred)

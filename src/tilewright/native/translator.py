@@ -15,17 +15,24 @@ from typing import Any
 
 import llvmlite.ir as ir
 
-from .irtypes import I1, I8, I64, POINTER, declare, llvm_type, memcpy
+from .irtypes import I1, I8, I64, POINTER, call, declare, llvm_type, memcpy
 from .language import Array, Int, Native, Ptr, Struct, i64
 
 
 def translate(module: ir.Module, functions: list[Native]) -> None:
-    """Emit all of ``functions`` into the module."""
-    for function in functions:
+    """Emit ``functions`` into the module, and the inline functions that they call."""
+    waiting, emitted = list(functions), set()
+    while waiting:
+        function = waiting.pop()
+        if function.name in emitted:
+            continue
+        emitted.add(function.name)
         if function.emit is not None:
             function.emit(module)
         else:
-            _Translator(module, function).run()
+            translator = _Translator(module, function)
+            translator.run()
+            waiting += translator.inlined
 
 
 @dataclass
@@ -51,6 +58,7 @@ class _Translator(ast.NodeVisitor):
         self.body = tree.body[0].body  # type: ignore[attr-defined]
         self.variables: dict[str, tuple[ir.Value, Any]] = {}
         self.loops: list[tuple[ir.Block, ir.Block]] = []
+        self.inlined: list[Native] = []  # those that it calls
 
     def run(self) -> None:
         self.entry = ir.IRBuilder(self.function.append_basic_block("entry"))
@@ -293,7 +301,9 @@ class _Translator(ast.NodeVisitor):
         target = self.globals[node.func.id]
         assert isinstance(target, Native), node.func.id
         result = target.signature[1]
-        called = self.b.call(declare(self.module, target), [a.llvm for a in arguments])
+        if target.inline:
+            self.inlined.append(target)
+        called = call(self.b, target, [a.llvm for a in arguments], self.native.part)
         return _Value(called, result if isinstance(result, Ptr) else i64)
 
     def is_type(self, node: ast.expr) -> bool:

@@ -9,7 +9,7 @@ nowhere else.
 from __future__ import annotations
 
 from ..native.language import Ptr, i64, native, u8, u16, u32, u64
-from .clocks import LANE, order, step_of, touch
+from .clocks import LANE, order, step_of, touch, when_checked
 from .groups import fault
 from .races import early, read, repeats, write
 from .state import (
@@ -321,7 +321,7 @@ def owner(w: Ptr(Warp), host: i64) -> Ptr(Cta):
     return found
 
 
-@native
+@when_checked
 def access(w: Ptr(Warp), mask: i64, space: i64, size: i64, count: i64, values: i64, pc: i64) -> i64:
     """Each lane reads ``count`` elements of ``size`` bytes at its address, or writes them where
     there are ``values``; 1 after a fault or a race."""

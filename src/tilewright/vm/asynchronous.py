@@ -164,6 +164,7 @@ class Asynchronous(Evaluator):
         barrier: Value | None = None,
     ) -> None:
         which = reductions.number(op, type_)
+        self.runtime(reductions.prepare_reductions)
         self.set_line("addresses", dst)
         self.set_line("addresses2", src)
         self.set_line("operands", size)
@@ -205,6 +206,8 @@ class Asynchronous(Evaluator):
         for i, value in enumerate(values):
             self.set_line("operands", value, 4 * bulk.VALUES // (32 * size) + i)
         which = reductions.number(op, type_) if op else 0
+        if which:
+            self.runtime(reductions.prepare_reductions)
         how = (size, len(values), which, self.op.pc)
         self.check(self.runtime(bulk.store_later, self.mask, *how))
 
@@ -250,6 +253,7 @@ class Asynchronous(Evaluator):
         self._out(tensor, src, mode, 0)
 
     def tensor_reduce(self, tensor: Tensor, src: Value, mode: str, op: str) -> None:
+        self.runtime(reductions.prepare_reductions)
         self._out(tensor, src, mode, reductions.number(op))
 
     def _out(self, tensor: Tensor, src: Value, mode: str, reduction: int) -> None:

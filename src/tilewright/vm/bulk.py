@@ -124,7 +124,7 @@ def forget(cta: Ptr(Cta)) -> i64:
     return 0
 
 
-@native
+@native(deferred=True)
 def land_next(cta: Ptr(Cta)) -> i64:
     """The oldest copy of the CTA lands, or with a seed any; 1 after a fault."""
     under_way = cta.flight_tail - cta.flight_head
@@ -140,7 +140,7 @@ def land_next(cta: Ptr(Cta)) -> i64:
     return bad
 
 
-@native
+@native(deferred=True)
 def land_some(cta: Ptr(Cta)) -> i64:
     """With a seed, now and then a copy lands; 1 after a fault."""
     if cta.flight_head == cta.flight_tail or (draw(cta) & 3) != 0:
@@ -148,7 +148,7 @@ def land_some(cta: Ptr(Cta)) -> i64:
     return land_next(cta)
 
 
-@native
+@native(deferred=True)
 def land_any(cta: Ptr(Cta)) -> i64:
     """All copies of a CTA that has ended land; 1 after a fault."""
     while cta.flight_head < cta.flight_tail:
@@ -320,7 +320,7 @@ def store_later(
     return 0
 
 
-@native
+@native(part="tensors")
 def load_box(w: Ptr(Warp), mask: i64, how: i64, pc: i64) -> i64:
     """Tensor copies into shared memory: maps in ``w.addresses2``, the rest as for ``copy_in`` and
     ``box_of``.
@@ -343,7 +343,7 @@ def load_box(w: Ptr(Warp), mask: i64, how: i64, pc: i64) -> i64:
     return 0
 
 
-@native
+@native(part="tensors")
 def store_box(w: Ptr(Warp), mask: i64, how: i64, reduction: i64, pc: i64) -> i64:
     """Tensor copies out of the shared memory at ``w.addresses``, or with a ``reduction`` (for the
     map's type) such.

@@ -13,8 +13,13 @@ never make one.
 
 from __future__ import annotations
 
+from functools import partial
+
 from ..native.language import Ptr, i64, native, u32
 from .state import BARRIERS, MBARRIERS, WARPS, Cta, Warp
+
+# A function that only a checked launch needs, which has its part loaded.
+when_checked = partial(native, part="checked", deferred=True)
 
 CTA_BYTES = Cta.size
 KINDS = 4
@@ -54,7 +59,7 @@ def meeting(cta: Ptr(Cta), number: i64) -> Ptr(u32):
     return clock(cta, cta.launch.warps + number)
 
 
-@native
+@when_checked
 def join(to: Ptr(u32), from_: Ptr(u32), count: i64) -> i64:
     for i in range(count):
         if to[i] < from_[i]:
@@ -62,7 +67,7 @@ def join(to: Ptr(u32), from_: Ptr(u32), count: i64) -> i64:
     return 0
 
 
-@native
+@when_checked
 def release(w: Ptr(Warp), to: Ptr(u32)) -> i64:
     """What this warp knows goes into another clock; what it does from now on does not."""
     mine = clock(w.cta, w.index)
@@ -71,12 +76,12 @@ def release(w: Ptr(Warp), to: Ptr(u32)) -> i64:
     return 0
 
 
-@native
+@when_checked
 def acquire(w: Ptr(Warp), from_: Ptr(u32)) -> i64:
     return join(clock(w.cta, w.index), from_, 2 * actors(w.cta))
 
 
-@native
+@when_checked
 def waited(w: Ptr(Warp), actor: i64, step: i64) -> i64:
     """An actor was waited for, up to a step."""
     mine = clock(w.cta, w.index)
@@ -85,7 +90,7 @@ def waited(w: Ptr(Warp), actor: i64, step: i64) -> i64:
     return 0
 
 
-@native
+@when_checked
 def waited_lanes(w: Ptr(Warp), mask: i64, actor: i64, groups: Ptr(u32), pending: i64) -> i64:
     """The same, of lanes that have committed so many groups and wait for all but some."""
     for lane in range(32):
@@ -94,7 +99,7 @@ def waited_lanes(w: Ptr(Warp), mask: i64, actor: i64, groups: Ptr(u32), pending:
     return 0
 
 
-@native
+@when_checked
 def order(w: Ptr(Warp)) -> i64:
     """An atomic or strong access orders this warp after all those before it, and before all later
     ones, wherever they are: more than is promised.
@@ -104,7 +109,7 @@ def order(w: Ptr(Warp)) -> i64:
     return release(w, strong)
 
 
-@native
+@when_checked
 def proxy_fence(w: Ptr(Warp), mask: i64) -> i64:
     """What the warp knows is known to the async proxy too."""
     mine = clock(w.cta, w.index)
@@ -115,7 +120,7 @@ def proxy_fence(w: Ptr(Warp), mask: i64) -> i64:
     return 0
 
 
-@native
+@when_checked
 def lanes_fence(w: Ptr(Warp), mask: i64) -> i64:
     """``bar.warp.sync``: what lanes did before is known to one another."""
     if mask != 0 and w.launch.checked != 0:
@@ -130,7 +135,7 @@ def ahead(cta: Ptr(Cta)) -> i64:
     return (cta.rank + 1) * cta.launch.actors - 1
 
 
-@native
+@when_checked
 def grid_fence(w: Ptr(Warp), mask: i64) -> i64:
     """``griddepcontrol.wait``: the grid before has ended, for all CTAs of the cluster."""
     if mask != 0 and w.launch.checked != 0:
@@ -154,7 +159,7 @@ def step_of(w: Ptr(Warp), pc: i64) -> i64:
     return mark(actor, clock(w.cta, w.index)[actor], pc)
 
 
-@native
+@when_checked
 def touch(cta: Ptr(Cta), mine: i64) -> i64:
     """Before the CTA ends, this step has to be waited for: it uses its shared memory."""
     there = meeting(cta, TOUCHED)
@@ -167,7 +172,7 @@ def touch(cta: Ptr(Cta), mine: i64) -> i64:
 # --- mbarriers ------------------------------------------------------------------------------------
 
 
-@native
+@when_checked
 def barrier_of(cta: Ptr(Cta), place: i64) -> i64:
     """The number of the clock that an mbarrier's open phase has; the next one is that of its phases
     that are over. The last such two are also of all that found no others.
@@ -178,13 +183,13 @@ def barrier_of(cta: Ptr(Cta), place: i64) -> i64:
     return ENDED + 1 + 2 * n
 
 
-@native
+@when_checked
 def phase_over(cta: Ptr(Cta), place: i64) -> i64:
     number = barrier_of(cta, place)
     return join(meeting(cta, number + 1), meeting(cta, number), 2 * actors(cta))
 
 
-@native
+@when_checked
 def landed(cta: Ptr(Cta), place: i64, mine: i64) -> i64:
     """An asynchronous copy tells an mbarrier."""
     there = meeting(cta, barrier_of(cta, place))

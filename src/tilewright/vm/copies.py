@@ -106,14 +106,14 @@ def land_early(w: Ptr(Warp)) -> i64:
     return 0
 
 
-@native
+@native(deferred=True)
 def land_stray(cta: Ptr(Cta)) -> i64:
     """The same for some warp of a CTA, whatever it does."""
     n = umod(draw(cta), cta.launch.warps)
     return land_early(at(Warp, cta.frames + n * cta.launch.frame_bytes))
 
 
-@native
+@native(deferred=True)
 def arrive_late(cta: Ptr(Cta)) -> i64:
     """No warp can go on: what each is to arrive at next it does now. 1 where some did."""
     some = 0

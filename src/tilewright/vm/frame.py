@@ -8,7 +8,7 @@ from typing import Any
 
 import llvmlite.ir as ir
 
-from ..native.irtypes import I8, I32, I64, POINTER, declare
+from ..native.irtypes import I8, I32, I64, POINTER, call
 from ..native.language import Native
 from .evaluate import Evaluator, Value
 from .llvm_values import LlvmValues
@@ -136,7 +136,7 @@ class Frame(LlvmValues, Evaluator):
         """Call native code with this warp; numbers are widened to 64 bits."""
         given = [I64(a) if isinstance(a, int) else a for a in arguments]
         wide = [self.b.zext(a, I64) if a.type == I32 else a for a in given]
-        return self.b.call(declare(self.module, function), [self.warp, *wide])
+        return call(self.b, function, [self.warp, *wide])
 
     def check(self, failed: ir.Value) -> None:
         """Leave the region where native code reported a fault."""

@@ -183,6 +183,8 @@ class Run:
         if not ctas:
             return
         self.code, self.watch = code, watch
+        for part in self._parts():
+            code.library.need(part)
         self.launch.frame_bytes = code.frame_bytes
         self.launch.regions = code.table.ctypes.data
         self.launch.compile = code.callback
@@ -207,6 +209,14 @@ class Run:
                 externs.output.flush(first[0] if first else None)
         if first:
             raise first[1]
+
+    def _parts(self) -> Iterator[str]:
+        """The parts of the engine that the shape of the launch asks for."""
+        yield "scheduler"
+        if self.setup.cluster_size > 1:
+            yield "cluster"
+        if self.setup.checked:
+            yield "checked"
 
     def _join(self, threads: list[threading.Thread]) -> None:
         """Wait in short naps, so that Ctrl-C is heard."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import json
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -19,38 +20,15 @@ import llvmlite.binding as llvm
 import llvmlite.ir as ir
 
 from .. import mma
-from ..native.irtypes import I32, POINTER
 from ..native.jit import Jit
 from ..native.language import Native
-from ..native.translator import translate
 from ..sources import source_key
-from . import (
-    access,
-    barriers,
-    bulk,
-    calls,
-    claims,
-    clocks,
-    copies,
-    groups,
-    loads,
-    matrices,
-    mbarrier,
-    places,
-    products,
-    races,
-    reductions,
-    scheduler,
-    stack,
-    tensors,
-    warpgroup,
-)
+from . import engine
 from .collector import uncollected
 from .llvm_mma import Emitter, symbol
 from .llvm_warpgroup import Warpgroup
 
 SOURCE = "vm.library", "vm.code"  # with what they import: all that makes code
-MXCSR = 0x1F80  # round to nearest, no flushing, no traps
 SUM = 32  # bytes of a checksum
 RECENT = 1024  # functions that stay loaded for a next machine
 CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_uint64)
@@ -72,14 +50,57 @@ class Library:
         self.lock = threading.RLock()
         self.found: WeakValueDictionary[str, llvm.ResourceTracker] = WeakValueDictionary()
         self.recent: deque[llvm.ResourceTracker] = deque(maxlen=RECENT)
-        runtime = _natives()
-        names = [f.name for f in runtime if not f.inline] + ["tw_plain_floats"]
-        code = self.kept("runtime", lambda: self._compiled(lambda: self._runtime(runtime)))
-        self.shared = [self.jit.load(code, names)]
-        self.addresses = {name: self.shared[0][name] for name in names}
-        self.jit.share(self.addresses)
-        self.run: Callable[[int], int] = CALL(self.addresses[scheduler.run.name])
-        self.plain_floats = ctypes.CFUNCTYPE(None)(self.addresses["tw_plain_floats"])
+        self.shared: list[llvm.ResourceTracker] = []
+        self.loaded: set[str] = set()
+        self._begin()
+        self.run: Callable[[int], int] = CALL(self.address("tw_run"))
+        self.plain_floats = ctypes.CFUNCTYPE(ctypes.c_int64)(self.address("tw_plain_floats"))
+
+    # --- the engine ---
+
+    def _begin(self) -> None:
+        """Read what the engine's parts have. Functions with a slot do nothing yet."""
+        self.parts: dict[str, dict[str, str]] = json.loads(self.kept("engine", engine.contents))
+        self.homes = {name: part for part, names in self.parts.items() for name in names}
+        slots = [slot for names in self.parts.values() for slot in names.values() if slot]
+        self.slots = {slot: ctypes.c_int64() for slot in slots}
+        self.jit.share({slot: ctypes.addressof(cell) for slot, cell in self.slots.items()})
+        nothing = self.address("tw_nothing")
+        for cell in self.slots.values():
+            cell.value = nothing
+
+    def need(self, part: str) -> None:
+        """Load a part of the engine and those that it calls."""
+        with self.lock:
+            if part in self.loaded:
+                return
+            code = self.kept(f"part {part}", lambda: self._part(part))
+            self._supply(code, part)
+            names = self.parts[part]
+            made = self.jit.load(code, list(names))
+            self.jit.share({name: made[name] for name in names})
+            for name, slot in names.items():
+                if slot:
+                    self.slots[slot].value = made[name]
+            self.shared.append(made)
+            self.loaded.add(part)
+
+    def _part(self, part: str) -> bytes:
+        level = engine.LEVELS.get(part, 2)
+        return self._compiled(lambda: engine.module(part, self.jit), level)
+
+    def _supply(self, code: bytes, own: str = "") -> None:
+        """Load the parts that code (of part ``own``) calls."""
+        for name in sorted(self.jit.names(code)):
+            if self.homes.get(name, own) != own:
+                self.need(self.homes[name])
+
+    def address(self, name: str) -> int:
+        """A function of the engine."""
+        self.need(self.homes[name])
+        return self.jit.symbols[name]
+
+    # --- kernels and matrix instructions ---
 
     def function(
         self, key: str, name: str, make: Callable[[], ir.Module], level: int = 2
@@ -91,6 +112,7 @@ class Library:
             made = self.found.get(key)
             if made is None:
                 code = self.kept(key, lambda: self._compiled(make, level))
+                self._supply(code)
                 made = self.found[key] = self.jit.load(code, [name])
             self.recent.append(made)
             return made
@@ -128,7 +150,7 @@ class Library:
         """Call native code from Python, with a record's address and numbers."""
         kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_uint64, *[ctypes.c_int64] * len(arguments))
         wrapped = [(int(a) + 2**63) % 2**64 - 2**63 for a in arguments]
-        return int(kind(self.addresses[function.name])(record, *wrapped))
+        return int(kind(self.address(function.name))(record, *wrapped))
 
     def kept(self, name: str, make: Callable[[], bytes]) -> bytes:
         """What is made of code, from the store, or made and put there."""
@@ -144,41 +166,9 @@ class Library:
         with uncollected():
             return self.jit.compile(make(), level)
 
-    def _runtime(self, functions: list[Native]) -> ir.Module:
-        module = ir.Module("runtime")
-        module.features = self.jit.features
-        translate(module, functions)
-        _plain_floats(module, self.jit.triple)
-        return module
-
 
 def _unsealed(stored: bytes | None) -> bytes | None:
     """Stored bytes without their checksum; None where that is wrong."""
     if stored is None or hashlib.sha256(stored[SUM:]).digest() != stored[:SUM]:
         return None
     return stored[SUM:]
-
-
-def _natives() -> list[Native]:
-    modules = (
-        groups, clocks, races, access, places, loads, matrices, calls, stack, mbarrier, barriers,
-        copies, warpgroup, products, reductions, tensors, bulk, claims, scheduler,
-    )  # fmt: skip
-    found = [f for m in modules for f in vars(m).values() if isinstance(f, Native)]
-    unique = {f.name: f for f in found}
-    assert len(unique) == len(set(map(id, found))), "two native functions have one name"
-    return list(unique.values())
-
-
-def _plain_floats(module: ir.Module, triple: str) -> None:
-    """``tw_plain_floats``: this thread rounds to nearest and keeps subnormals, whatever the process
-    did before.
-    """
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), []), "tw_plain_floats")
-    b = ir.IRBuilder(function.append_basic_block())
-    if triple.startswith("x86_64"):
-        place = b.alloca(I32)
-        b.store(I32(MXCSR), place)
-        type_ = ir.FunctionType(ir.VoidType(), [POINTER])
-        b.call(ir.Function(module, type_, "llvm.x86.sse.ldmxcsr"), [place])
-    b.ret_void()

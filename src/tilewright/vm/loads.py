@@ -71,19 +71,24 @@ def _gather(size: int) -> Callable[..., None]:
     return emit
 
 
-@native(emit=lambda m: cases(m, unzip, ((s * 16 + c, _unzip(s, c)) for s, c in ZIPPED)))
+_UNZIPS = [(s * 16 + c, _unzip(s, c)) for s, c in ZIPPED]
+_ZIPS = [(s * 16 + c, _zip(s, c)) for s, c in ZIPPED]
+_GATHERS = [(size, _gather(size)) for size in (1, 2, 4, 8)]
+
+
+@native(emit=lambda m: cases(m, unzip, _UNZIPS), part="vectors")
 def unzip(target: i64, source: i64, which: i64) -> i64:
     """Elements of ``which // 16`` bytes, ``which % 16`` of each of 32 lanes together: all lanes'
     first, then all lanes' second …; 0 where that is not among ``ZIPPED``.
     """
 
 
-@native(emit=lambda m: cases(m, zip_, ((s * 16 + c, _zip(s, c)) for s, c in ZIPPED)))
+@native(emit=lambda m: cases(m, zip_, _ZIPS), part="vectors")
 def zip_(target: i64, source: i64, which: i64) -> i64:
     """The reverse of ``unzip``."""
 
 
-@native(emit=lambda m: cases(m, gather, ((size, _gather(size)) for size in (1, 2, 4, 8))))
+@native(emit=lambda m: cases(m, gather, _GATHERS), part="places")
 def gather(target: i64, source: i64, size: i64) -> i64:
     """Elements from anywhere, the host addresses of 32 lanes at ``source``; 0 where ``size`` is
     none of 1, 2, 4, 8. One vector is stored: who reads it need not wait for 32 small stores.
@@ -234,17 +239,36 @@ def turn(lane: i64, size: i64) -> i64:
     return ((1 << lanes) - 1) << (lane - lane % lanes)
 
 
+# Each kind is compiled when it is first needed: these three are a large part of the engine.
+
+
 @native
-def load_32(w: Ptr(Warp), mask: i64, space: i64, out: Ptr(u8), count: i64, pc: i64) -> i64:
-    if count == 1:
-        return load_any(w, mask, space, out, 4, 1, pc)
+def load_32(w: Ptr(Warp), mask: i64, space: i64, out: Ptr(u8), pc: i64) -> i64:
+    """One element of 32 bits."""
+    return load_any(w, mask, space, out, 4, 1, pc)
+
+
+@native
+def store_32(w: Ptr(Warp), mask: i64, space: i64, values: Ptr(u8), pc: i64) -> i64:
+    return store_any(w, mask, space, values, 4, 1, pc)
+
+
+@native(part="loads_32s")
+def load_32s(w: Ptr(Warp), mask: i64, space: i64, out: Ptr(u8), count: i64, pc: i64) -> i64:
+    """Several."""
     return load_any(w, mask, space, out, 4, count, pc)
 
 
-@native
+@native(part="loads_32s")
+def store_32s(w: Ptr(Warp), mask: i64, space: i64, values: Ptr(u8), count: i64, pc: i64) -> i64:
+    return store_any(w, mask, space, values, 4, count, pc)
+
+
+@native(part="loads_n")
 def load_n(
     w: Ptr(Warp), mask: i64, space: i64, out: Ptr(u8), size: i64, count: i64, pc: i64
 ) -> i64:
+    """Of any size."""
     if size == 8:
         return load_any(w, mask, space, out, 8, count, pc)
     if size == 2:
@@ -252,14 +276,7 @@ def load_n(
     return load_any(w, mask, space, out, size, count, pc)
 
 
-@native
-def store_32(w: Ptr(Warp), mask: i64, space: i64, values: Ptr(u8), count: i64, pc: i64) -> i64:
-    if count == 1:
-        return store_any(w, mask, space, values, 4, 1, pc)
-    return store_any(w, mask, space, values, 4, count, pc)
-
-
-@native
+@native(part="loads_n")
 def store_n(
     w: Ptr(Warp), mask: i64, space: i64, values: Ptr(u8), size: i64, count: i64, pc: i64
 ) -> i64:
@@ -273,7 +290,7 @@ def store_n(
 # --- atomics, whose addresses are the host's already ---------------------------------------------
 
 
-@native
+@native(part="atomics")
 def at_once(w: Ptr(Warp), lanes: i64) -> i64:
     """Lanes with different addresses, of each address the first: those that no earlier one keeps
     from a slot of 64."""
@@ -290,7 +307,7 @@ def at_once(w: Ptr(Warp), lanes: i64) -> i64:
     return found
 
 
-@native
+@native(part="atomics")
 def take(w: Ptr(Warp), lanes: i64, size: i64) -> i64:
     """What memory holds for these lanes, to ``results``."""
     m = lanes
@@ -301,7 +318,7 @@ def take(w: Ptr(Warp), lanes: i64, size: i64) -> i64:
     return 0
 
 
-@native
+@native(part="atomics")
 def give(w: Ptr(Warp), lanes: i64, size: i64) -> i64:
     """What is in ``operands`` for these lanes, to memory."""
     m = lanes

@@ -14,6 +14,7 @@ orders of warps and of asynchronous copies.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import count
@@ -52,6 +53,9 @@ STACK = 16 * 1024  # bytes of a thread's stack
 
 Dim = int | Sequence[int]
 Dim3 = tuple[int, int, int]
+
+
+_making = threading.Lock()  # of libraries
 
 
 @lru_cache(maxsize=8)
@@ -115,7 +119,8 @@ class Machine:
     @property
     def library(self) -> Library:
         """The compiled code that all machines with these features and this store share."""
-        return _library(self.features, self.store)
+        with _making:
+            return _library(self.features, self.store)
 
     # --- memory ---
 

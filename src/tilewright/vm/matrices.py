@@ -10,7 +10,7 @@ from .. import mma
 from ..native.language import Ptr, i64, native, u8
 from .access import access, known, lane_stride, move, reach, resolve, window_of
 from .llvm_memory import fetch, keep, shuffled
-from .loads import cases, store_n
+from .loads import cases, store_any
 from .products import spoils
 from .state import ALL, WRITES, Warp
 
@@ -108,6 +108,6 @@ def store_elements(
         for lane in range(32):
             place = lane % 4 * 4 if trans == 0 else lane // 4 * 2
             w.addresses[lane] = w.addresses[lane] + place
-        if store_n(w, mask, space, at(u8, address(w.halves)), size, 1, pc) != 0:
+        if store_any(w, mask, space, at(u8, address(w.halves)), size, 1, pc) != 0:
             return 1
     return 0

@@ -67,7 +67,7 @@ def wake(cta: Ptr(Cta)) -> i64:
     return 0
 
 
-@native
+@native(deferred=True)
 def wake_late(cta: Ptr(Cta)) -> i64:
     """All that sleep in the CTA hear that nothing has happened; whether any did."""
     some = 0
@@ -268,7 +268,7 @@ def look(
 # --- the barrier of a cluster ---------------------------------------------------------------------
 
 
-@native
+@native(part="cluster")
 def cluster_check(cta: Ptr(Cta)) -> i64:
     """Open the cluster's barrier if all of its threads have come."""
     head = at(Cta, cta.first)
@@ -286,7 +286,7 @@ def cluster_check(cta: Ptr(Cta)) -> i64:
     return 1
 
 
-@native
+@native(part="cluster")
 def cluster_arrive(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
     """``barrier.cluster.arrive``; 1 after a fault: a lane that arrived before has not waited."""
     twice = w.due & mask
@@ -302,7 +302,7 @@ def cluster_arrive(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
     return 0 * cluster_check(w.cta)
 
 
-@native
+@native(part="cluster")
 def cluster_wait(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
     """``barrier.cluster.wait``: JUMP, or WAIT where it has not opened since these lanes arrived.
     FAULT for a lane that has not.
@@ -320,7 +320,7 @@ def cluster_wait(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
     return WAIT
 
 
-@native
+@native(part="cluster", deferred=True)
 def cluster_exit(w: Ptr(Warp), mask: i64) -> i64:
     """Threads end: the cluster's barrier no longer waits for them."""
     head = at(Cta, w.cta.first)

@@ -215,7 +215,7 @@ def put_64(start: i64, offsets: Lanes(32), values: Lanes(64), mask: i64) -> i64:
     """Eight."""
 
 
-@native(emit=_pick_vectors)
+@native(emit=_pick_vectors, part="vectors")
 def pick_vectors(addresses: i64, base: i64, mask: i64, out: i64, which: i64) -> i64:
     """``which % 16`` elements of ``which // 16`` bytes of each lane, to ``out`` as by ``unzip``.
 
@@ -224,7 +224,7 @@ def pick_vectors(addresses: i64, base: i64, mask: i64, out: i64, which: i64) -> 
     """
 
 
-@native(emit=_put_vectors)
+@native(emit=_put_vectors, part="vectors")
 def put_vectors(addresses: i64, base: i64, mask: i64, given: i64, which: i64) -> i64:
     """The reverse."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ..native.language import Ptr, i64, native
 from .access import resolve
 from .analysis import HALF
-from .clocks import issued, mark, touch, waited
+from .clocks import issued, mark, touch, waited, when_checked
 from .groups import fault
 from .mbarrier import wake
 from .races import PRODUCT, read
@@ -202,7 +202,7 @@ def done(cta: Ptr(Cta), index: i64) -> i64:
     return most
 
 
-@native
+@native(deferred=True)
 def overwritten(cta: Ptr(Cta), low: i64, high: i64) -> i64:
     """1 + the instruction of a product under way that reads what is to be written; 0: none."""
     if cta.products == 0:
@@ -224,7 +224,7 @@ def overwritten(cta: Ptr(Cta), low: i64, high: i64) -> i64:
     return 0
 
 
-@native
+@native(deferred=True)
 def spoils(w: Ptr(Warp), mask: i64, space: i64, size: i64, pc: i64) -> i64:
     """A fault (1) where lanes are to write ``size`` bytes at ``w.addresses`` that a product under
     way in their CTA reads.
@@ -259,7 +259,7 @@ def spoils(w: Ptr(Warp), mask: i64, space: i64, size: i64, pc: i64) -> i64:
 # --- a checked launch -----------------------------------------------------------------------------
 
 
-@native
+@when_checked
 def read_operand(
     w: Ptr(Warp), mine: i64, d: i64, across: i64, bits: i64, first: i64, rows: i64, k: i64
 ) -> i64:
@@ -274,7 +274,7 @@ def read_operand(
     return 0
 
 
-@native
+@when_checked
 def discards(w: Ptr(Warp), mask: i64, registers: i64, pc: i64) -> i64:
     """A fault (1) where a product that adds nothing takes the place of sums that nobody can have
     read yet.
@@ -287,7 +287,7 @@ def discards(w: Ptr(Warp), mask: i64, registers: i64, pc: i64) -> i64:
     return 0
 
 
-@native
+@when_checked
 def checked(w: Ptr(Warp), p: Ptr(Product), mask: i64) -> i64:
     """What a product uses is there, and was fenced; 1 where not."""
     if (w.unfenced & p.registers) != 0:

@@ -34,6 +34,7 @@ from .clocks import (
     own,
     step_of,
     touch,
+    when_checked,
 )  # fmt: skip
 from .groups import fault, fault_of
 from .state import BAD_FENCE, EARLY, FLIGHTS, MADE_TWICE, RACE, UNREAD, Cta, Flight, Warp
@@ -46,7 +47,7 @@ SEVERAL, ANY = 32, 33  # in a lane's place: each byte by two lanes at least; by 
 READ_EARLY, WRITTEN_TWICE, WRITTEN_EARLY, NO_FENCE, LEFT_EARLY = range(5)  # what went wrong
 
 
-@native
+@when_checked
 def start(cta: Ptr(Cta)) -> i64:
     """Nobody has done anything."""
     launch = cta.launch
@@ -83,7 +84,7 @@ def unfenced(w: Ptr(Warp), known: Ptr(u32), before: i64) -> i64:
     return known[actors(w.cta) + actor] < lshr(before, STEP)
 
 
-@native
+@when_checked
 def raced(w: Ptr(Warp), what: i64, before: i64, where: i64, lane: i64, pc: i64) -> i64:
     """The fault; 1."""
     if w.worker.fault == 0:
@@ -128,7 +129,7 @@ def apart(before: i64, mine: i64) -> i64:
     return lane != (mine >> LANE & LANES)
 
 
-@native
+@when_checked
 def note(known: Ptr(u32), found: Ptr(u64), whose: Ptr(u16), mine: i64, bytes_: i64) -> i64:
     """A reader of a piece. It takes the place of one that it knows and that has read no more; one
     of its own step it joins.
@@ -167,7 +168,7 @@ def note(known: Ptr(u32), found: Ptr(u64), whose: Ptr(u16), mine: i64, bytes_: i
     return 0
 
 
-@native
+@when_checked
 def read(
     w: Ptr(Warp), cta: Ptr(Cta), low: i64, size: i64, mine: i64, proxy: i64, lane: i64
 ) -> i64:
@@ -193,7 +194,7 @@ def read(
     return 0
 
 
-@native
+@when_checked
 def write(w: Ptr(Warp), cta: Ptr(Cta), low: i64, size: i64, mine: i64, lane: i64) -> i64:
     """The same for bytes that are written."""
     known = clock(w.cta, w.index)
@@ -227,7 +228,7 @@ def write(w: Ptr(Warp), cta: Ptr(Cta), low: i64, size: i64, mine: i64, lane: i64
     return 0
 
 
-@native
+@when_checked
 def repeats(cta: Ptr(Cta), low: i64, n: i64, values: Ptr(u8), size: i64, pc: i64) -> i64:
     """Whether an instruction has put there before what a lane writes now (its elements are 32
     apart in ``values``): that changes nothing, whoever comes first."""
@@ -243,7 +244,7 @@ def repeats(cta: Ptr(Cta), low: i64, n: i64, values: Ptr(u8), size: i64, pc: i64
 # --- the grid before ------------------------------------------------------------------------------
 
 
-@native
+@when_checked
 def early(w: Ptr(Warp), a: i64, lane: i64, pc: i64) -> i64:
     """A checked launch: global memory is touched; 1 where the grid before may still use it."""
     if w.launch.overlaps == 0 or clock(w.cta, w.index)[ahead(w.cta)] != 0:
@@ -255,7 +256,7 @@ def early(w: Ptr(Warp), a: i64, lane: i64, pc: i64) -> i64:
 # --- mbarriers ------------------------------------------------------------------------------------
 
 
-@native
+@when_checked
 def new_barrier(w: Ptr(Warp), cta: Ptr(Cta), place: i64, lane: i64, pc: i64) -> i64:
     """An mbarrier is initialised, or is one no longer; 1 after a race."""
     number = (barrier_of(cta, place) - ENDED - 1) >> 1
@@ -265,7 +266,7 @@ def new_barrier(w: Ptr(Warp), cta: Ptr(Cta), place: i64, lane: i64, pc: i64) -> 
     return write(w, cta, place, 8, step_of(w, pc), lane)
 
 
-@native
+@when_checked
 def made_twice(w: Ptr(Warp), cta: Ptr(Cta), place: i64, lane: i64, pc: i64) -> i64:
     """A fault (1) where an mbarrier is initialised that is one already: the last to have written
     its bytes was another ``mbarrier.init``. Lanes that do so at once are let alone.
@@ -283,7 +284,7 @@ def made_twice(w: Ptr(Warp), cta: Ptr(Cta), place: i64, lane: i64, pc: i64) -> i
     return 1
 
 
-@native
+@when_checked
 def used_barrier(w: Ptr(Warp), cta: Ptr(Cta), place: i64, lane: i64, pc: i64) -> i64:
     """A thread arrives or looks at one; 1 after a race."""
     mine = step_of(w, pc)
@@ -301,7 +302,7 @@ def extent(f: Ptr(Flight)) -> i64:
     return f.bytes // f.width * f.pitch if f.tensor != 0 else f.bytes
 
 
-@native
+@when_checked
 def brings(w: Ptr(Warp), f: Ptr(Flight), lane: i64) -> i64:
     """A checked launch: the newest copy writes shared memory from now on; 1 after a race."""
     number = w.cta.flight_tail - 1
@@ -324,7 +325,7 @@ def brings(w: Ptr(Warp), f: Ptr(Flight), lane: i64) -> i64:
     return 0
 
 
-@native
+@when_checked
 def takes(w: Ptr(Warp), f: Ptr(Flight), source: i64, lane: i64) -> i64:
     """The same for one that reads shared memory."""
     f.mark = mark(own(w, STORES), f.group + 1, f.pc)
@@ -332,7 +333,7 @@ def takes(w: Ptr(Warp), f: Ptr(Flight), source: i64, lane: i64) -> i64:
     return read(w, w.cta, source - w.cta.shared, extent(f), f.mark, ASYNC, lane)
 
 
-@native
+@when_checked
 def note_whole(cta: Ptr(Cta), f: Ptr(Flight)) -> i64:
     """Of a box that lies in its tensor as a whole, every byte is wanted."""
     if f.tensor == 0 or f.im2col != 0:
@@ -344,7 +345,7 @@ def note_whole(cta: Ptr(Cta), f: Ptr(Flight)) -> i64:
     return 0
 
 
-@native
+@when_checked
 def unread(cta: Ptr(Cta), low: i64, high: i64) -> i64:
     """A fault (1) where a product has read some of what a copy brought, and nothing has read what
     it brought here.
@@ -364,7 +365,7 @@ def unread(cta: Ptr(Cta), low: i64, high: i64) -> i64:
 # --- the end --------------------------------------------------------------------------------------
 
 
-@native
+@when_checked
 def ended(cta: Ptr(Cta)) -> i64:
     """All threads of the CTA have ended; 1 where its shared memory may still be in use."""
     touched = meeting(cta, TOUCHED)

@@ -15,12 +15,12 @@ import llvmlite.ir as ir
 
 from ..mma.map_rules import TYPES
 from ..native.irtypes import I32, I64, POINTER, declare, memcpy
-from ..native.language import i64, native
+from ..native.language import Ptr, i64, native
 from .evaluate import combine
 from .llvm_expr import LANES, lanes_of
 from .llvm_memory import room
 from .llvm_values import LlvmValues
-from .state import ALL
+from .state import ALL, Warp
 
 OPERATIONS = {  # what a map of s64 lacks is an illegal instruction on an H200
     "add": "u32 s32 u64 f16 bf16 f32 f32.ftz f64",
@@ -86,12 +86,12 @@ def _emit(module: ir.Module) -> None:
     b.ret(I64(0))
 
 
-@native(emit=_emit)
+@native(emit=_emit, deferred=True)
 def reduce(which: i64, target: i64, source: i64, size: i64) -> i64:
     """Combine at most ``STRETCH`` bytes into those at ``target``; 1 for a number of none."""
 
 
-@native
+@native(deferred=True)
 def reduce_bytes(which: i64, target: i64, source: i64, size: i64) -> i64:
     """Combine ``size`` bytes into those at ``target``, both host addresses."""
     done = 0
@@ -99,4 +99,10 @@ def reduce_bytes(which: i64, target: i64, source: i64, size: i64) -> i64:
         left = size - done
         reduce(which, target + done, source + done, left if left < STRETCH else STRETCH)
         done += STRETCH
+    return 0
+
+
+@native
+def prepare_reductions(w: Ptr(Warp)) -> i64:
+    """Called before a copy that reduces is issued: its part is then there when the copy lands."""
     return 0

@@ -61,8 +61,10 @@ class MemoryAccess(Direct):
     def _load(self, space: str, address: Value, width: int, count: int) -> list[Value]:
         self.show(address)
         common = (self.mask, self._space(space), self.at("results"))
-        if width == 32:
-            self.check(self.runtime(loads.load_32, *common, count, self.op.pc))
+        if width == 32 and count == 1:
+            self.check(self.runtime(loads.load_32, *common, self.op.pc))
+        elif width == 32:
+            self.check(self.runtime(loads.load_32s, *common, count, self.op.pc))
         else:
             self.check(self.runtime(loads.load_n, *common, width // 8, count, self.op.pc))
         return [self.line("results", width, e) for e in range(count)]
@@ -97,8 +99,10 @@ class MemoryAccess(Direct):
             self.set_line("operands", value, e)
         size = self.width(values[0]) // 8
         common = (self.mask, self._space(space), self.at("operands"))
-        if size == 4:
-            self.check(self.runtime(loads.store_32, *common, len(values), self.op.pc))
+        if size == 4 and len(values) == 1:
+            self.check(self.runtime(loads.store_32, *common, self.op.pc))
+        elif size == 4:
+            self.check(self.runtime(loads.store_32s, *common, len(values), self.op.pc))
         else:
             self.check(self.runtime(loads.store_n, *common, size, len(values), self.op.pc))
 

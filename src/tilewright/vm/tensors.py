@@ -288,7 +288,7 @@ def outside_box(f: Ptr(Flight), out: i64) -> i64:
     return 0
 
 
-@native
+@native(deferred=True)
 def move_box(f: Ptr(Flight), hosts: i64, shared: i64, place: i64, out: i64) -> i64:
     """All rows; ``hosts`` + device address = host address."""
     start = hosts + f.base
