@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import mmap
 import weakref
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from simt import both, kernel, launch, load, store, zeros
-from tilewright import mma
+from tilewright import cache, mma
 from tilewright.errors import VmFault
 from tilewright.vm import Machine
 
@@ -108,6 +109,13 @@ def entries(store: Store) -> int:
     return 1 + len(Machine(store=store).library.loaded) + 3
 
 
+def test_a_machine_keeps_code_in_the_cache_unless_told_otherwise():
+    assert Machine().store is Machine().library.store is cache.store()
+    assert Machine(store=False).library.store is None
+    kept = Store()
+    assert Machine(store=kept).library.store is kept
+
+
 def test_what_was_compiled_is_kept():
     store = Store()
     first = multiply(store)
@@ -117,16 +125,19 @@ def test_what_was_compiled_is_kept():
     assert multiply(again) == first and again.puts == 0
 
 
-@pytest.mark.parametrize("damage", [
+DAMAGES = (
     lambda b: b[: len(b) // 2],
     lambda b: b[: len(b) // 2] + bytes([b[len(b) // 2] ^ 1]) + b[len(b) // 2 + 1 :],
     lambda b: b"\x7fELF" * 100,
     lambda b: b"",
-], ids=["cut", "flipped", "another", "empty"])  # fmt: skip
-def test_what_is_damaged_is_made_anew(damage):
+)  # cut, flipped, another, empty
+
+
+def test_what_is_damaged_is_made_anew():
     store = Store()
     first = multiply(store)
-    again = fresh({key: damage(value) for key, value in store.kept.items()})
+    damaged = zip(store.kept.items(), itertools.cycle(DAMAGES))  # noqa: B905 (all of the first)
+    again = fresh({key: damage(value) for (key, value), damage in damaged})
     assert multiply(again) == first
     assert again.puts == entries(store) and again.kept == store.kept
 

@@ -13,7 +13,6 @@ import numpy as np
 from .. import ptx
 from ..errors import LaunchError
 from ..ptx import abi
-from ..run import store
 from ..target import DEFAULT_DEVICE, Target
 from ..vm import STACK, Machine
 from . import output, show
@@ -71,7 +70,7 @@ def run(given: argparse.Namespace) -> int:
     entry = _entry(module, given.entry)
     arch = given.arch or _arch(module)
     how = {"checked": given.checked, "stack": given.stack}
-    machine = Machine(arch, given.seed, store=store(), **how)
+    machine = Machine(arch, given.seed, **how)
     machine.load(module)
     arguments = Given(machine, given.seed)
     for text in given.array:

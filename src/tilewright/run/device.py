@@ -152,7 +152,7 @@ class VmDevice:
         self.target = like
         self.name = "vm" if like == target.DEFAULT_DEVICE else f"vm:{like.name}"
         self.watch = watch
-        self._how: dict[str, Any] = {"threads": threads, "store": store(), "checked": checked}
+        self._how: dict[str, Any] = {"threads": threads, "checked": checked}
         self._how["step_limit"] = step_limit
         self._seed = seed
         self._home = self._machine(None)

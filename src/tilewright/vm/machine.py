@@ -18,11 +18,12 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from .. import cache
 from ..errors import (
     DtypeError,
     LaunchError,
@@ -59,8 +60,8 @@ _making = threading.Lock()  # of libraries
 
 
 @lru_cache(maxsize=8)
-def _library(features: str | None, store: Store | None) -> Library:
-    return Library(features, store)
+def _library(features: str | None, store: Store | Literal[False]) -> Library:
+    return Library(features, None if store is False else store)
 
 
 class Machine:
@@ -68,7 +69,8 @@ class Machine:
 
     ``arch`` decides the matrix arithmetic and the limits; ``threads`` is the number of host threads
     (default: the cores this process may use); ``features`` restricts the processor's instructions
-    (LLVM's notation, for tests); ``store`` keeps compiled code between processes; ``step_limit``
+    (LLVM's notation, for tests); ``store`` keeps compiled code between processes (None: the user's
+    cache on disk, which ``TILEWRIGHT_CACHE=off`` turns off; False: nothing is kept); ``step_limit``
     bounds a launch (about the operations in loops of a host thread, and a step for each warp that
     begins; 0: no bound); ``memory`` is
     another machine's, to be shared; ``stack`` are the bytes that each thread has for functions that
@@ -93,7 +95,7 @@ class Machine:
         *,
         threads: int | None = None,
         features: str | None = None,
-        store: Store | None = None,
+        store: Store | Literal[False] | None = None,
         step_limit: int = 0,
         memory: Memory | None = None,
         checked: bool = False,
@@ -104,7 +106,8 @@ class Machine:
         self.target = Target.parse(arch)
         self.arch, self.seed = arch, _count("seed", seed, 0)
         self.threads = _cores() if threads is None else _count("threads", threads, 1)
-        self.features, self.store = features, store
+        self.features = features
+        self.store = cache.store() if store is None else store
         self.step_limit = _count("step_limit", step_limit, 0)
         self.memory = Memory() if memory is None else memory
         self.checked = bool(checked)
