@@ -136,7 +136,7 @@ DAMAGES = (
 def test_what_is_damaged_is_made_anew():
     store = Store()
     first = multiply(store)
-    damaged = zip(store.kept.items(), itertools.cycle(DAMAGES))  # noqa: B905 (all of the first)
+    damaged = zip(store.kept.items(), itertools.cycle(DAMAGES))
     again = fresh({key: damage(value) for (key, value), damage in damaged})
     assert multiply(again) == first
     assert again.puts == entries(store) and again.kept == store.kept
