@@ -12,10 +12,13 @@ import re
 import threading
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import llvmlite
 import llvmlite.binding as llvm
-import llvmlite.ir as ir
+
+if TYPE_CHECKING:
+    import llvmlite.ir as ir
 
 llvm.initialize_native_target()
 llvm.initialize_native_asmprinter()
@@ -23,7 +26,7 @@ llvm.initialize_native_asmprinter()
 _names = itertools.count()
 _lock = threading.RLock()
 
-_OURS = re.compile(rb"tw_\w+")  # names of what is shared
+_OURS = re.compile(rb"tw_\w+")  # names of what is shared: what stays inside a module has others
 
 # Routines that LLVM calls where the processor lacks an instruction.
 _ROUTINES = """

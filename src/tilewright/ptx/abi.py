@@ -10,13 +10,15 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import LaunchError
-from .tree import Function, Variable
 from .types import bits, kind
+
+if TYPE_CHECKING:
+    from .tree import Function, Variable
 
 MOST_BYTES = 32764  # of a kernel's parameters (PTX manual, "Kernel Function Parameters")
 MOST_BEFORE, LONGER_SINCE = 4352, (8, 1)  # and before that .version

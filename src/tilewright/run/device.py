@@ -20,6 +20,7 @@ import numpy.typing as npt
 from .. import cuda, target, vm
 from ..cache import store
 from ..errors import DeviceError, TargetError
+from ..sources import source_key
 from .built import Built, loaded, source
 
 if TYPE_CHECKING:
@@ -158,6 +159,8 @@ class VmDevice:
         self._home = self._machine(None)
         self.alloc, self.free = self._home.alloc, self._home.free
         self.compile = _Once(self._load)
+        self._kernels: dict[str, tuple[Any, int]] = {}
+        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<{self.name}: the virtual machine as {self.target.name}>"
@@ -173,8 +176,26 @@ class VmDevice:
         return machine, traced.name
 
     def kernel(self, kernel: KernelRef) -> tuple[Any, int]:
-        traced = kernel.trace()
-        return self.compile(traced), traced.dynamic_shared
+        with self._lock:
+            if kernel.text not in self._kernels:
+                self._kernels[kernel.text] = self._kernel(kernel)
+            return self._kernels[kernel.text]
+
+    def _kernel(self, kernel: KernelRef) -> tuple[Any, int]:
+        """From the cache, by what decides the kernel: it is traced where code of it is missing."""
+        key = f"{source_key('gemm', 'vm.kernel')}\n{kernel.text}"
+        kept = store().get("vm-kernel", key)
+        if kept is None:
+            traced = kernel.trace()
+            machine, entry = self._load(traced)
+            if not machine.variables:
+                head = traced.dynamic_shared.to_bytes(4, "little")
+                store().put("vm-kernel", key, head + machine.kernels[entry].pack())
+            return (machine, entry), traced.dynamic_shared
+        machine = self._machine(self._home.memory)
+        found = vm.kernel.Kernel.unpack(kept[4:], lambda: kernel.trace().module)
+        machine.add(found)
+        return (machine, found.name), int.from_bytes(kept[:4], "little")
 
     def _matrix(self, address: int, like: Matrix, pitch: int) -> Matrix:
         rows, columns = like.shape

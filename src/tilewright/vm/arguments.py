@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from .. import mma
 from ..errors import DtypeError, LaunchError
-from ..layout import collision
-from ..mma import TensorMap
-from ..ptx import abi
+from ..lazy import deferred
 
 if TYPE_CHECKING:
+    from ..layout import collision
+    from ..ptx import abi
     from .machine import Machine
+else:
+    collision = deferred("..layout.collision", __package__)
 
 Array = npt.NDArray[Any]
 WORK = 10_000  # steps that NumPy may take to tell whether two arrays overlap
@@ -59,7 +62,9 @@ def _whole(layout: abi.Layout, block: bytes) -> bytes:
 
 def _plain(p: abi.Parameter, value: object, arrays: _Arrays) -> object:
     """The argument as a parameter block takes it."""
-    if isinstance(value, TensorMap):
+    if isinstance(value, int | float | np.generic | bytes):
+        return value
+    if isinstance(value, mma.TensorMap):
         encoded = value.encode()
         if len(encoded) != p.size:
             why = f"it takes {p.size} bytes, a map has {len(encoded)}"

@@ -28,6 +28,29 @@ def reached(module: tree.Module, function: tree.Function) -> dict[str, tree.Func
     return CallGraph(module, function).functions
 
 
+def named(module: tree.Module, function: tree.Function) -> set[str]:
+    """What the code of a kernel, and of the functions that it calls, names."""
+    instructions = (i for f in code_of(module, function) for i in f.instructions())
+    return {n for i in instructions for o in i.operands for n in _symbols(o)}
+
+
+def code_of(module: tree.Module, function: tree.Function) -> tuple[tree.Function, ...]:
+    """A kernel and the functions that it calls."""
+    return (function, *reached(module, function).values())
+
+
+def _symbols(o: tree.Operand) -> Iterator[str]:
+    if isinstance(o, tree.Symbol):
+        yield o.name
+    elif isinstance(o, tree.Address):
+        yield from _symbols(o.base)
+        for item in o.coords or ():
+            yield from _symbols(item)
+    elif isinstance(o, tree.Vector):
+        for item in o.items:
+            yield from _symbols(item)
+
+
 def is_call(i: tree.Instruction) -> bool:
     return i.opcode.partition(".")[0] == "call"
 

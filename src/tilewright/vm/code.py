@@ -9,21 +9,25 @@ from __future__ import annotations
 import ctypes
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-import llvmlite.binding as llvm
-import llvmlite.ir as ir
 import numpy as np
 import numpy.typing as npt
 
-from .. import mma
+from ..lazy import deferred
 from ..native.record import Record
-from ..ptx.isa import form
 from .kernel import Kernel
 from .library import CALL, Library
-from .region import Region, region_name
+from .outline import region_name
 from .state import Warp
+
+if TYPE_CHECKING:
+    import llvmlite.binding as llvm
+
+    from . import codegen
+else:
+    codegen = deferred(".codegen", __package__)
 
 SMALL, LARGE = 1, 0  # levels of optimisation: of a kernel that is one region, and of others
 
@@ -78,24 +82,15 @@ class CompiledKernel(Code):
         number = bisect_right(regions, warp.block, key=lambda region: region[0]) - 1
         first, opcodes = regions[number]
         last = regions[number + 1][0] if number + 1 < len(regions) else self.outline.blocks
-        for row in self._matrices(opcodes):
-            (self.library.warpgroup if row.asynchronous else self.library.matrix)(row)
         key = f"{self.kernel.digest} {self.arch} {first}-{last}"
         name = region_name(first)
-        level = SMALL if len(regions) == 1 else LARGE
-        region = self.library.function(key, name, lambda: self._module(first, last), level)
+        region = self.library.function(
+            key,
+            name,
+            lambda: codegen.region(self.kernel.program, first, last, self.arch),
+            lambda name: codegen.matrix(name, opcodes, self.arch),
+            SMALL if len(regions) == 1 else LARGE,
+        )
         self.regions.append(region)
         self.table[first:last] = region[name]
         return region[name]
-
-    def _module(self, first: int, last: int) -> ir.Module:
-        module = ir.Module(f"{self.outline.name}.{first}")
-        Region(self.kernel.program, module, first, last, self.arch).compile()
-        return module
-
-    def _matrices(self, opcodes: Sequence[str]) -> Iterator[mma.Instruction]:
-        """The rows whose functions a region calls."""
-        for opcode in opcodes:
-            row = form(opcode).entry.on(self.arch)
-            if not isinstance(row.arithmetic, mma.Rounded):
-                yield row

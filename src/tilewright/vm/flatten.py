@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..dtypes import decode, encode
 from ..errors import Place, PtxCheckError, UnknownInstruction
 from ..ptx import abi, tree
 from ..ptx.externs import EXTERNS
 from ..ptx.isa import Form, OperandSpec, form
 from ..ptx.isa.selectors import marked
 from ..ptx.specials import AXES, WARP_SIZE, component, special, special_vector
-from ..ptx.types import bits, kind
+from ..ptx.types import bits
 from .activation import Apart
-from .callgraph import CallGraph, code_addresses, reached
+from .callgraph import CallGraph, code_addresses, code_of, named
+from .initial import immediate
 from .inline import inline, returned
 from .later import awaited
 from .operands import Addr, Arg, Const, Not, Op, Reg, Register, Shared, Special, Sum, Vec
@@ -72,7 +72,7 @@ class SharedMemory:
     """
 
     def __init__(self, module: tree.Module, function: tree.Function) -> None:
-        code, names = _code(module, function), named(module, function)
+        code, names = code_of(module, function), named(module, function)
         top = (v for v in module.items if isinstance(v, tree.Variable) and v.name in names)
         own = (v for f in code for v in _variables(f.body or ()))
         found = [v for v in (*top, *own) if v.space == "shared"]
@@ -92,28 +92,6 @@ class SharedMemory:
 
 def _is_dynamic(v: tree.Variable) -> bool:
     return v.linkage == "extern" or 0 in v.dims
-
-
-def named(module: tree.Module, function: tree.Function) -> set[str]:
-    """What the code of a kernel, and of the functions that it calls, names."""
-    instructions = (i for f in _code(module, function) for i in f.instructions())
-    return {n for i in instructions for o in i.operands for n in _symbols(o)}
-
-
-def _code(module: tree.Module, function: tree.Function) -> tuple[tree.Function, ...]:
-    return (function, *reached(module, function).values())
-
-
-def _symbols(o: tree.Operand) -> Iterator[str]:
-    if isinstance(o, tree.Symbol):
-        yield o.name
-    elif isinstance(o, tree.Address):
-        yield from _symbols(o.base)
-        for item in o.coords or ():
-            yield from _symbols(item)
-    elif isinstance(o, tree.Vector):
-        for item in o.items:
-            yield from _symbols(item)
 
 
 def _sizes(function: tree.Function) -> list[list[tuple[int, int]]]:
@@ -373,17 +351,3 @@ def _spread(
                 yield second, operand.second
         else:
             yield spec, operand
-
-
-def immediate(type_: str, o: tree.Imm | tree.FloatImm) -> int:
-    """The bits of a literal where an operand or element of that type stands."""
-    what = kind(type_) if type_ else "int"
-    if isinstance(o, tree.Imm):
-        if what == "float":
-            return int(encode(type_, float(o.value)))
-        return int(o.value != 0) if what == "pred" else o.value
-    if what == "float" and bits(type_) != o.width:
-        return int(encode(type_, decode(f"f{o.width}", o.bits)))
-    if what == "bits" and bits(type_) == 32 and o.width == 64:  # a decimal literal
-        return int(encode("f32", decode("f64", o.bits)))
-    return o.bits

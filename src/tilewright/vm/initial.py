@@ -1,4 +1,4 @@
-"""The bytes that a variable of a module begins with."""
+"""Literals as bits, and the bytes that a variable of a module begins with."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from math import prod
 
+from ..dtypes import decode, encode
 from ..errors import PtxError
 from ..ptx import abi, tree
 from ..ptx.types import bits, kind
-from .flatten import immediate
 
 
 def initial_bytes(
@@ -68,3 +68,17 @@ def _number(v: tree.Variable, value: object, addresses: Mapping[str, int]) -> in
     name = value.name if isinstance(value, tree.Symbol) else value
     why = "which is neither a global variable nor a function"
     raise PtxError(f"{v.name} begins with the address of {name}, {why}")
+
+
+def immediate(type_: str, o: tree.Imm | tree.FloatImm) -> int:
+    """The bits of a literal where an operand or element of that type stands."""
+    what = kind(type_) if type_ else "int"
+    if isinstance(o, tree.Imm):
+        if what == "float":
+            return int(encode(type_, float(o.value)))
+        return int(o.value != 0) if what == "pred" else o.value
+    if what == "float" and bits(type_) != o.width:
+        return int(encode(type_, decode(f"f{o.width}", o.bits)))
+    if what == "bits" and bits(type_) == 32 and o.width == 64:  # a decimal literal
+        return int(encode("f32", decode("f64", o.bits)))
+    return o.bits

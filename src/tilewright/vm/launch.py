@@ -13,30 +13,27 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from ..lazy import deferred
 from ..native.aligned import aligned
 from ..native.language import Struct
 from ..native.record import Record
 from ..target import Limits
-from .analysis import constant, makes_barriers, strong
-from .clocks import CLOCKS, KINDS
 from .code import Code
-from .externs import Externs
-from .kernel import Kernel, Outline
+from .kernel import Kernel
 from .memory import Memory
-from .places import WINDOW
-from .program import Program
-from .races import PIECE, READERS
-from .report import fault
+from .outline import Outline
 from .state import (
     ALL,
     FINISHED,
     FLIGHTS,
     QUEUE,
     STOPPED,
+    WINDOW,
     Allocation,
     Copy,
     Cta,
@@ -45,6 +42,16 @@ from .state import (
     Warp,
     Worker,
 )  # fmt: skip
+
+if TYPE_CHECKING:
+    from . import analysis, clocks, externs, races, report
+    from .program import Program
+else:
+    analysis = deferred(".analysis", __package__)
+    clocks = deferred(".clocks", __package__)
+    externs = deferred(".externs", __package__)
+    races = deferred(".races", __package__)
+    report = deferred(".report", __package__)
 
 SLICE = 20_000  # what a warp may spend in loops before it gives way
 NAP = 0.05  # seconds between looks at a launch under way
@@ -163,14 +170,16 @@ class Run:
 
     def _check(self, r: Record) -> None:
         """What a checked launch (``races``) knows of itself."""
-        self.strong = np.array(strong(self.program.ops), np.uint8)
-        self.constant = np.array(constant(self.program.ops), np.uint8)
+        ops = self.program.ops
+        self.strong = np.array(analysis.strong(ops), np.uint8)
+        self.constant = np.array(analysis.constant(ops), np.uint8)
         r.checked, r.strong = 1, self.strong.ctypes.data
-        self.makes = np.array(makes_barriers(self.program.ops), np.uint8)
+        self.makes = np.array(analysis.makes_barriers(ops), np.uint8)
         r.constant, r.makes = self.constant.ctypes.data, self.makes.ctypes.data
-        r.actors, r.overlaps = KINDS * r.warps + FLIGHTS + 1, self.setup.programmatic
-        r.shadow_room = -(-r.shared_bytes // PIECE) * PIECE
-        r.shadow_bytes = r.shadow_room * 8 + r.shadow_room // PIECE * READERS * (8 + 2)
+        r.actors, r.overlaps = clocks.KINDS * r.warps + FLIGHTS + 1, self.setup.programmatic
+        pieces = -(-r.shared_bytes // races.PIECE)
+        r.shadow_room = pieces * races.PIECE
+        r.shadow_bytes = r.shadow_room * 8 + pieces * races.READERS * (8 + 2)
 
     def execute(self, code: Code, threads: int, watch: Watch | None = None) -> None:
         """Run all CTAs, then write what they printed. Raises VmFault; Ctrl-C stops the launch and
@@ -188,8 +197,8 @@ class Run:
         self.launch.frame_bytes = code.frame_bytes
         self.launch.regions = code.table.ctypes.data
         self.launch.compile = code.callback
-        externs = Externs(self, code) if self.outline.calls else None
-        self.launch.outside = externs.callback if externs else 0
+        outside = externs.Externs(self, code) if self.outline.calls else None
+        self.launch.outside = outside.callback if outside else 0
         size = self.setup.cluster_size
         resident, share = size, max(1, ctas // size // (threads * SHARES)) * size
         if self.outline.communicates or self.setup.cooperative:
@@ -205,8 +214,8 @@ class Run:
             if self.workspace:
                 self.memory.free(self.workspace)
             first = min(self.failures, key=lambda f: f[0], default=None)
-            if externs:
-                externs.output.flush(first[0] if first else None)
+            if outside:
+                outside.output.flush(first[0] if first else None)
         if first:
             raise first[1]
 
@@ -246,7 +255,7 @@ class Run:
         launch, warps = self.launch, self.setup.warps
         copies, bulk = self.outline.copies, self.outline.flies
         local = launch.local_bytes * 32 * warps
-        clocks = (warps + CLOCKS) * launch.actors * launch.cluster_size * 8
+        clocked = (warps + clocks.CLOCKS) * launch.actors if launch.checked else 0
         areas = [
             _Area(resident, Cta.size),
             _Area(resident * warps, launch.frame_bytes),
@@ -254,10 +263,10 @@ class Run:
             _Area(resident, local + 64),
             _Area(resident * warps if copies else 1, Copy.size * QUEUE),
             _Area(resident if bulk else 1, Flight.size * FLIGHTS),
-            _Area(resident, clocks * launch.checked),
+            _Area(resident, clocked * launch.cluster_size * 8),
             _Area(resident, launch.shadow_bytes),
         ]
-        ctas, frames, shared, locals_, queues, flights, clocked, shadows = areas
+        ctas, frames, shared, locals_, queues, flights, vectors, shadows = areas
         worker = Record(Worker)
         worker.launch, worker.resident, worker.ctas = launch.address, resident, ctas.address
         ctas.fill(Cta, "worker", worker.address)
@@ -266,7 +275,7 @@ class Run:
         ctas.fill(Cta, "local", locals_.addresses())
         ctas.fill(Cta, "frames", frames.addresses()[::warps])
         ctas.fill(Cta, "flights", flights.addresses() if bulk else 0)
-        ctas.fill(Cta, "clocks", clocked.addresses())
+        ctas.fill(Cta, "clocks", vectors.addresses())
         ctas.fill(Cta, "shadow", shadows.addresses())
         frames.fill(Warp, "queue", queues.addresses() if copies else 0)
         return worker, [a.bytes for a in areas]
@@ -283,7 +292,7 @@ class Run:
                 if result == STOPPED:
                     return
                 if result != FINISHED:
-                    raise self.code.error() or fault(self, worker, result)
+                    raise self.code.error() or report.fault(self, worker, result)
         except BaseException as error:
             self._fail(worker, error)
 

@@ -1,8 +1,10 @@
-"""Compiled code: the machine's own, the matrix instructions', and regions of kernels.
+"""Compiled code: the engine's parts, the matrix instructions', and regions of kernels.
 
 What was compiled once is found again: in this process by its key, beyond it in a ``Store`` of bytes
-(the disk cache of a higher floor, or nothing). A key holds the source's hash, LLVM's version, the
-processor and its features; stored bytes carry a checksum, so what was damaged is made anew.
+(by default the user's cache on disk). A key holds the source's hash, LLVM's version, the processor
+and its features; stored bytes carry a checksum, so what was damaged is made anew.
+
+Object code names what it calls, ``tw_…``: that is loaded before it.
 """
 
 from __future__ import annotations
@@ -13,22 +15,25 @@ import json
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakValueDictionary
 
-import llvmlite.binding as llvm
-import llvmlite.ir as ir
-
-from .. import mma
+from ..lazy import deferred
 from ..native.jit import Jit
 from ..native.language import Native
 from ..sources import source_key
-from . import engine
 from .collector import uncollected
-from .llvm_mma import Emitter, symbol
-from .llvm_warpgroup import Warpgroup
 
-SOURCE = "vm.library", "vm.code"  # with what they import: all that makes code
+if TYPE_CHECKING:
+    import llvmlite.binding as llvm
+    import llvmlite.ir as ir
+
+    from . import engine
+else:
+    engine = deferred(".engine", __package__)
+
+SOURCE = "vm.engine", "vm.codegen", "native.jit"  # with what they import: all that makes code
 SUM = 32  # bytes of a checksum
 RECENT = 1024  # functions that stay loaded for a next machine
 CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_uint64)
@@ -53,14 +58,14 @@ class Library:
         self.shared: list[llvm.ResourceTracker] = []
         self.loaded: set[str] = set()
         self._begin()
-        self.run: Callable[[int], int] = CALL(self.address("tw_run"))
-        self.plain_floats = ctypes.CFUNCTYPE(ctypes.c_int64)(self.address("tw_plain_floats"))
 
     # --- the engine ---
 
     def _begin(self) -> None:
         """Read what the engine's parts have. Functions with a slot do nothing yet."""
-        self.parts: dict[str, dict[str, str]] = json.loads(self.kept("engine", engine.contents))
+        self.parts: dict[str, dict[str, str]] = json.loads(
+            self.kept("engine", lambda: engine.contents())
+        )
         self.homes = {name: part for part, names in self.parts.items() for name in names}
         slots = [slot for names in self.parts.values() for slot in names.values() if slot]
         self.slots = {slot: ctypes.c_int64() for slot in slots}
@@ -68,6 +73,26 @@ class Library:
         nothing = self.address("tw_nothing")
         for cell in self.slots.values():
             cell.value = nothing
+
+    @cached_property
+    def run(self) -> Callable[[int], int]:
+        """The scheduler, on a worker's record."""
+        return CALL(self.address("tw_run"))
+
+    @cached_property
+    def plain_floats(self) -> Callable[[], int]:
+        return ctypes.CFUNCTYPE(ctypes.c_int64)(self.address("tw_plain_floats"))
+
+    def call(self, function: Native, record: int, *arguments: int) -> int:
+        """Call native code from Python, with a record's address and numbers."""
+        kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_uint64, *[ctypes.c_int64] * len(arguments))
+        wrapped = [(int(a) + 2**63) % 2**64 - 2**63 for a in arguments]
+        return int(kind(self.address(function.name))(record, *wrapped))
+
+    def address(self, name: str) -> int:
+        """A function of the engine."""
+        self.need(self.homes[name])
+        return self.jit.symbols[name]
 
     def need(self, part: str) -> None:
         """Load a part of the engine and those that it calls."""
@@ -86,71 +111,51 @@ class Library:
             self.loaded.add(part)
 
     def _part(self, part: str) -> bytes:
-        level = engine.LEVELS.get(part, 2)
-        return self._compiled(lambda: engine.module(part, self.jit), level)
+        return self._compiled(lambda: engine.module(part, self.jit), engine.LEVELS.get(part, 2))
 
-    def _supply(self, code: bytes, own: str = "") -> None:
-        """Load the parts that code (of part ``own``) calls."""
+    def _supply(self, code: bytes, own: str = "") -> list[str]:
+        """Load the parts that code (of part ``own``) calls. Names that it has and no part."""
+        unknown = []
         for name in sorted(self.jit.names(code)):
-            if self.homes.get(name, own) != own:
-                self.need(self.homes[name])
-
-    def address(self, name: str) -> int:
-        """A function of the engine."""
-        self.need(self.homes[name])
-        return self.jit.symbols[name]
+            part = self.homes.get(name)
+            if part is None and name not in self.jit.symbols:
+                unknown.append(name)
+            elif part is not None and part != own:
+                self.need(part)
+        return unknown
 
     # --- kernels and matrix instructions ---
 
     def function(
-        self, key: str, name: str, make: Callable[[], ir.Module], level: int = 2
+        self,
+        key: str,
+        name: str,
+        make: Callable[[], ir.Module],
+        matrix: Callable[[str], ir.Module],
+        level: int = 2,
     ) -> llvm.ResourceTracker:
         """A module's one function, its address under its name. It is there for as long as the
-        result is held, and found by its key for a while longer.
+        result is held, and found by its key for a while longer. ``matrix`` makes the functions of
+        matrix instructions that it calls, by name.
         """
         with self.lock:
             made = self.found.get(key)
             if made is None:
                 code = self.kept(key, lambda: self._compiled(make, level))
-                self._supply(code)
+                for other in self._supply(code):
+                    if other != name:
+                        self._share(other, matrix)
                 made = self.found[key] = self.jit.load(code, [name])
             self.recent.append(made)
             return made
 
-    def matrix(self, instruction: mma.Instruction) -> None:
-        """Make sure that a matrix instruction's function is there for others to call."""
-        name = symbol(instruction)
+    def _share(self, name: str, matrix: Callable[[str], ir.Module]) -> None:
+        """A matrix instruction's function, there for all that is loaded from now on."""
+        made = self.function(name, name, partial(matrix, name), matrix)
+        self.shared.append(made)
+        self.jit.share({name: made[name]})
 
-        def make() -> ir.Module:
-            module = ir.Module(name)
-            Emitter(module, instruction).emit()
-            return module
-
-        self._share(name, make)
-
-    def warpgroup(self, instruction: mma.Instruction) -> None:
-        """The same for one of ``wgmma``."""
-        name = symbol(instruction)
-
-        def make() -> ir.Module:
-            module = ir.Module(name)
-            Warpgroup(module, instruction).emit()
-            return module
-
-        self._share(name, make)
-
-    def _share(self, name: str, make: Callable[[], ir.Module]) -> None:
-        with self.lock:
-            if name not in self.jit.symbols:
-                made = self.function(name, name, make)
-                self.shared.append(made)
-                self.jit.share({name: made[name]})
-
-    def call(self, function: Native, record: int, *arguments: int) -> int:
-        """Call native code from Python, with a record's address and numbers."""
-        kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_uint64, *[ctypes.c_int64] * len(arguments))
-        wrapped = [(int(a) + 2**63) % 2**64 - 2**63 for a in arguments]
-        return int(kind(self.address(function.name))(record, *wrapped))
+    # --- the store ---
 
     def kept(self, name: str, make: Callable[[], bytes]) -> bytes:
         """What is made of code, from the store, or made and put there."""

@@ -47,7 +47,7 @@ class Plan:
     @property
     def name(self) -> str:
         digest = hashlib.sha256(repr(self).encode()).hexdigest()[:16]
-        return f"tw_dot_{self.how.d}_{self.how.a}_{self.how.b}_{self.m}x{self.n}x{self.k}_{digest}"
+        return f"dot_{self.how.d}_{self.how.a}_{self.how.b}_{self.m}x{self.n}x{self.k}_{digest}"
 
     @property
     def word(self) -> int:

@@ -18,12 +18,12 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import count
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from .. import cache
+from .. import cache, mma, ptx
 from ..errors import (
     DtypeError,
     LaunchError,
@@ -32,19 +32,25 @@ from ..errors import (
     TargetError,
     TilewrightError,
 )
-from ..mma import TensorMap
-from ..ptx import abi, link, parse, tree
+from ..lazy import deferred
 from ..target import DEFAULT_DEVICE, DEVICES, Target
 from .arguments import packed, plain_bytes
-from .callgraph import code_addresses
 from .code import CompiledKernel
 from .collector import uncollected
-from .initial import initial_bytes
-from .kernel import Kernel, Outline
+from .kernel import Kernel
 from .launch import Run, Setup, Watch
 from .library import Library, Store
 from .memory import Memory
-from .step import Step, Stepper
+from .outline import Outline
+
+if TYPE_CHECKING:
+    from ..ptx import tree
+    from . import callgraph, initial, step
+    from .step import Step
+else:
+    callgraph = deferred(".callgraph", __package__)
+    initial = deferred(".initial", __package__)
+    step = deferred(".step", __package__)
 
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
@@ -160,8 +166,12 @@ class Machine:
         plain_bytes(made)[:] = self.memory.bytes(address, made.nbytes)
         return made
 
-    # For ``launch``: what lies at an address, in the order of cuTensorMapEncodeTiled.
-    tensor_map = staticmethod(TensorMap.tiled)
+    @staticmethod
+    def tensor_map(*args: Any, **more: Any) -> mma.TensorMap:
+        """For ``launch``: what lies at an address, in the order of cuTensorMapEncodeTiled. The
+        arguments are those of ``mma.TensorMap.tiled``.
+        """
+        return mma.TensorMap.tiled(*args, **more)
 
     # --- code ---
 
@@ -174,41 +184,53 @@ class Machine:
         machine's architecture does not run, PtxError for a kernel's name that is loaded already and
         for what can't be linked.
         """
-        module = link([self._read(m) for m in (module, *more)])
+        modules = [self._read(m) for m in (module, *more)]
+        module = ptx.link(modules) if more else modules[0]
         for entry in module.entries:
             if entry.name in self.kernels:
                 raise PtxError(f"a kernel {entry.name!r} is loaded already")
         addresses = self._place(module)
         for entry in module.entries:
-            self.kernels[entry.name] = Kernel(module, entry, addresses)
+            self.kernels[entry.name] = Kernel(entry.name, module, addresses)
         return module
 
+    def add(self, kernel: Kernel) -> None:
+        """Make a kernel launchable whose module is not read yet (``Kernel.unpack``)."""
+        self._runs(kernel.target)
+        self.kernels[kernel.name] = kernel
+
     def _read(self, module: tree.Module | str) -> tree.Module:
-        if not isinstance(module, str | tree.Module):
+        if not isinstance(module, str | ptx.Module):
             raise PtxError(f"a module is its text or its tree, not {type(module).__name__}")
         if isinstance(module, str):
             with uncollected():
-                module = parse(module)
-        if module.target and not self.target.runs(module.target[0]):
-            raise TargetError(f"{self.arch} does not run a module for {module.target[0]}")
+                module = ptx.parse(module)
+        if module.target:
+            self._runs(module.target[0])
         return module
+
+    def _runs(self, target: str) -> None:
+        if target and not self.target.runs(target):
+            raise TargetError(f"{self.arch} does not run a module for {target}")
 
     def _place(self, module: tree.Module) -> dict[str, int]:
         """Memory for the module's global and constant variables, with what they begin with."""
         spaces = ("global", "const")
-        found = [v for v in module.items if isinstance(v, tree.Variable) and v.space in spaces]
+        variables = (v for v in module.items if isinstance(v, ptx.tree.Variable))
+        found = [v for v in variables if v.space in spaces]
         for v in found:
             if v.linkage == "extern":
                 hint = "load takes several modules and links them"
                 why = f"{v.name} is extern, and no module has it"
                 raise PtxCheckError(why, place=module.place(v.pos), hint=hint)
-        sizes = {v.name: abi.extent(v)[0] for v in found}
+        sizes = {v.name: ptx.abi.extent(v)[0] for v in found}
         addresses: dict[str, int] = {}
         try:
             for v in found:
                 addresses[v.name] = self.memory.allocate(sizes[v.name], v.space == "const")
             for v in (v for v in found if v.init):  # the others are zeros, as new memory is
-                for at, data in initial_bytes(v, code_addresses(module) | addresses):
+                known = callgraph.code_addresses(module) | addresses
+                for at, data in initial.initial_bytes(v, known):
                     there = self.memory.bytes(addresses[v.name] + at, len(data))
                     there[:] = np.frombuffer(data, np.uint8)
         except TilewrightError:
@@ -265,7 +287,8 @@ class Machine:
             setup = self._setup(outline, grid, block, params, shared, cluster, wanted, early)
             run = Run(self.memory, kernel, outline, setup)
             if on_step is not None:
-                run.execute(Stepper(kernel.program, self.library, self.arch, on_step), 1, watch)
+                stepper = step.Stepper(kernel.program, self.library, self.arch, on_step)
+                run.execute(stepper, 1, watch)
             else:
                 run.execute(self._compiled(entry), self.threads, watch)
 

@@ -19,8 +19,7 @@ import numpy.typing as npt
 
 from ..errors import DeviceError
 from ..native.aligned import reserve_range
-from .places import WINDOW
-from .state import FIXED, GLOBAL_BASE, Allocation
+from .state import FIXED, GLOBAL_BASE, WINDOW, Allocation
 
 ALIGN = 256
 RESERVE = 64 << 30

@@ -1,7 +1,7 @@
 """Loads and stores of any places, a lane's value in each.
 
 Who calls has found them right: ``start + offset`` is in bounds for each lane of ``mask``. What a
-load gives the other lanes is not defined. Up to 128 bytes beyond a space may be read.
+load gives the other lanes is not defined. Up to ``WINDOW`` bytes beyond a space may be read.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from ..native.irtypes import I1, I32, I64, POINTER, declare
 from ..native.language import Lanes, Native, i64, native
 from .llvm_expr import LANES, Expr, lanes_of, nothing, slot, spill, splat
 from .llvm_memory import LINE, at, broadcast, fetch, joined, keep, room, shuffled, spread
+from .state import WINDOW
 
 HALF = LANES // 2
-WINDOW = 4 * LANES  # bytes in which lanes may change places
 TURN = 128  # bytes that lanes store at a time
 ZIPPED = ((2, 2), (2, 4), (4, 2), (4, 4), (8, 2))  # sizes and counts of elements
 

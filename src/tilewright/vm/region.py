@@ -17,14 +17,11 @@ from .calls import Calls
 from .evaluate import Value
 from .frame import lanes
 from .operands import CodeBlock, Op
+from .outline import region_name
 from .program import Program
 from .region_control import Control
 from .region_warpgroup import Products
 from .stack import Stack
-
-
-def region_name(first: int) -> str:
-    return f"region_{first}"
 
 
 class Region(Control, Products, Asynchronous, Calls, Stack):

@@ -67,6 +67,7 @@ FIXED = 2  # ``live`` of an allocation that kernels only read
 
 READY, WAITING, OVER = range(3)  # a warp
 EMPTY, RUNNING = range(2)  # a resident CTA's place
+WINDOW = 128  # bytes beyond a space that may be read
 QUEUE = 64  # cp.async instructions of a warp that can be under way; more makes the oldest land
 FLIGHTS = 64  # bulk copies of a CTA that can be under way, likewise
 PRODUCTS = 32  # wgmmas of a warp that can be under way, likewise
