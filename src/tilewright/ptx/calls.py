@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from . import abi
 from .agree import is_function, undeclared
 from .printer import print_operand
-from .scope import Names
+from .scope import Names, Register
 from .tree import (
     FloatImm,
     Function,
@@ -24,7 +24,7 @@ from .tree import (
     Variable,
     Vector,
 )
-from .types import bits
+from .types import bits, kind
 
 SPACES = ("param", "reg")
 
@@ -72,17 +72,51 @@ def _misfit(item: Operand, formal: Variable, what: str, names: Names) -> str:
     if isinstance(item, Sink):
         return "" if what == "results" else "'_' can't be an argument"
     if isinstance(item, Imm | FloatImm):
-        return f"{text} can't be an array" if formal.dims else ""
+        return _unlike(item, formal)
     wanted = abi.extent(formal)
     given = _extent(item, names)
     if given is None:
         return f"{text} is neither a register nor a .param variable"
+    if reason := _mixed(item, formal, names):
+        return reason
     is_array = _is_array(item, names)
     if given[0] == wanted[0] and is_array == bool(formal.dims):
         return "" if given[1] == wanted[1] else f"{text} is aligned to {given[1]}, not {wanted[1]}"
     have = f"{'an array' if is_array else 'a value'} of {given[0]} bytes"
     want = f"{'an array' if formal.dims else 'one'} of {wanted[0]}"
     return f"{text} is {have}, {want} is wanted for {formal.name}"
+
+
+def _unlike(item: Imm | FloatImm, formal: Variable) -> str:
+    """Why a constant can't be passed: for a vector it must have as many bits."""
+    text, want = print_operand(item), kind(formal.type)
+    width = item.width if isinstance(item, FloatImm) else 64
+    whole = 8 * abi.extent(formal)[0]
+    if formal.dims:
+        return f"{text} can't be an array"
+    if formal.vector > 1 or (want == "packed" and isinstance(item, FloatImm)):
+        have = f"{text} is a constant of {width} bits"
+        return "" if width == whole else f"{have}, {whole} are wanted for {formal.name}"
+    fits = want not in ("float", "packed") if isinstance(item, Imm) else want != "int"
+    what = "an integer" if isinstance(item, Imm) else "a floating-point number"
+    return "" if fits else f"{text} is {what}, {formal.name} is .{formal.type}"
+
+
+def _mixed(item: Operand, formal: Variable, names: Names) -> str:
+    """Why the type of a register or variable does not go with a parameter's. A vector on either
+    side goes with all of its size.
+    """
+    if isinstance(item, Reg) and "." in item.name:
+        return f"{item.name} is a component: only whole registers can be passed"
+    found = names.register(item.name) if isinstance(item, Reg) else None
+    if isinstance(item, Symbol):
+        variable = names.find(item.name)
+        found = Register(variable.type, variable.vector) if isinstance(variable, Variable) else None
+    if found is None or formal.vector > 1 or found.vector > 1 or formal.dims:
+        return ""
+    if {kind(found.type), kind(formal.type)} == {"int", "float"}:
+        return f"{item.name} is .{found.type}, {formal.name} is .{formal.type}"
+    return ""
 
 
 def _extent(item: Operand, names: Names) -> tuple[int, int] | None:

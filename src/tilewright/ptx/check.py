@@ -16,6 +16,7 @@ from . import abi, directives
 from .agree import undeclared, wrong
 from .body import operand_spans
 from .calls import wrong_call
+from .declared import wrong_declaration
 from .isa import Form, OperandSpec, form
 from .isa.selectors import marked
 from .needs import gone, statement_needs
@@ -91,6 +92,7 @@ class _Checker:
             if isinstance(item, Function):
                 yield from self._function(item)
             elif isinstance(item, Variable | Directive):
+                yield from self._declaration(item)
                 yield from self._needs(item)
 
     # --- the module ---
@@ -145,6 +147,7 @@ class _Checker:
         for parameter in (*function.results, *function.params):
             if parameter.name != "_" and self.names.declare(parameter.name, parameter):
                 yield self._error(f"parameter {parameter.name} is declared twice", parameter.pos)
+            yield from self._declaration(parameter, kernel=function.kind == "entry")
         if function.body is not None:
             yield from self._scope(function.body)
         self.names = outer
@@ -184,7 +187,12 @@ class _Checker:
             for label in statement.arguments:
                 if reason := next(undeclared(Symbol(label), self.names), ""):
                     yield self._error(reason, statement.pos)
+        yield from self._declaration(statement)
         yield from self._needs(statement)
+
+    def _declaration(self, item: Statement | Variable, kernel: bool = False) -> Iterator[PtxError]:
+        if isinstance(item, RegDecl | Variable) and (reason := wrong_declaration(item, kernel)):
+            yield self._error(reason, item.pos)
 
     def _needs(self, statement: Statement) -> Iterator[PtxError]:
         """An error for each statement, but only one for each opcode, that is too new."""

@@ -96,7 +96,7 @@ def _head(cursor: Cursor) -> tuple[str, str, int | None, int, tuple[str, ...]]:
         elif word == ".align":
             cursor.advance()
             align = _positive(cursor, "an alignment")
-        elif re.fullmatch(r"\.v[248]", word):
+        elif re.fullmatch(r"\.v[248]", word) and not type_:
             vector = _vector(cursor)
         elif type_:
             cursor.fail(f"expected a name, not {cursor.what()}")

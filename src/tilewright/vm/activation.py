@@ -20,7 +20,8 @@ from ..ptx import abi, tree
 from ..ptx.isa import OperandSpec
 from .analysis import liveness
 from .blocks import cut
-from .operands import Addr, Arg, Op, Reg
+from .operands import Addr, Arg, Op, Reg, Vec
+from .vectors import whole_type
 
 if TYPE_CHECKING:
     from .flatten import Flattener, Scope
@@ -146,7 +147,7 @@ class Apart:
         formal = Formal(places.names[v.name], *abi.extent(v))
         inner.names[v.name] = formal.place
         if v.space == "reg":
-            inner.names[v.name] = self.flat.one(v.name, v.type)
+            inner.names[v.name] = self.flat.register(v.name, v)
             if into:
                 self.copy(v.pos, inner.names[v.name], formal, into=False)
         return formal
@@ -157,7 +158,7 @@ class Apart:
         for formals, index, dest in ((function.results, 0, True), (function.params, 2, False)):
             given = call.operands[index]
             assert isinstance(given, tree.Vector)
-            specs = [OperandSpec(v.name, "reg", v.type, dest=dest) for v in formals]
+            specs = [OperandSpec(v.name, "reg", whole_type(v), dest=dest) for v in formals]
             pairs = zip(specs, given.items, strict=True)
             sides.append(tuple((s, self.flat.passed(s, o, scope, call.pos)) for s, o in pairs))
         callee = (OperandSpec("callee", "symbol"), function.name)
@@ -289,7 +290,10 @@ class Apart:
             self.copy_variable(pos, x, formal, into)
         elif x is not None:
             place, value = tree.Address(tree.Symbol("formal")), tree.Reg("x")
-            opcode = f"{'st' if into else 'ld'}.local.b{8 * formal.size}"
+            type_ = f"b{8 * formal.size}"
+            if isinstance(x, Vec):
+                type_ = f"v{len(x.items)}.b{8 * formal.size // len(x.items)}"
+            opcode = f"{'st' if into else 'ld'}.local.{type_}"
             operands = (place, value) if into else (value, place)
             self.emit(pos, opcode, *operands, formal=formal.place, x=x)
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from ..errors import Place, PtxCheckError, UnknownInstruction
 from ..ptx import abi, tree
-from ..ptx.externs import EXTERNS
 from ..ptx.isa import Form, OperandSpec, form
 from ..ptx.isa.selectors import marked
 from ..ptx.specials import AXES, WARP_SIZE, component, special, special_vector
@@ -24,6 +23,8 @@ from .initial import immediate
 from .inline import inline, returned
 from .later import awaited
 from .operands import Addr, Arg, Const, Not, Op, Reg, Register, Shared, Special, Sum, Vec
+from .outside import call_outside
+from .vectors import spelled
 
 _FAMILY = re.compile(r"(.*?)(\d+)")
 DYNAMIC_ALIGN = 16
@@ -94,10 +95,6 @@ def _is_dynamic(v: tree.Variable) -> bool:
     return v.linkage == "extern" or 0 in v.dims
 
 
-def _sizes(function: tree.Function) -> list[list[tuple[int, int]]]:
-    return [[abi.extent(v) for v in side] for side in (function.results, function.params)]
-
-
 def _variables(body: tuple[tree.Statement, ...]) -> Iterator[tree.Variable]:
     for s in body:
         if isinstance(s, tree.Variable):
@@ -122,6 +119,7 @@ class Flattener:
         self.loc: tree.Loc | None = None
         self.local_bytes = self.local_end = 0
         self.scopes = 0
+        self.vectors = False  # whether some register is a vector
         self.base: Reg | None = None  # what local variables lie behind
         self.local_align = 1
         self.shared = SharedMemory(module, function)
@@ -138,8 +136,10 @@ class Flattener:
         if self.apart:
             self.apart.walk()
         own = self.scope(root)
-        for parameter in abi.layout(function).parameters:
-            own.names[parameter.name] = Addr(None, parameter.offset, "param")
+        for formal, parameter in zip(function.params, abi.layout(function).parameters, strict=True):
+            place = Addr(None, parameter.offset, "param")
+            is_register = formal.space == "reg"  # of a function that ``coverage`` walks by itself
+            own.names[formal.name] = self.register(formal.name, formal) if is_register else place
         self.walk(function.body or (), self.scope(own))
 
     def error(self, message: str, pos: int, hint: str = "") -> PtxCheckError:
@@ -190,14 +190,17 @@ class Flattener:
             scope.names[v.name] = Addr(self.base, start, "local")
 
     def declare(self, d: tree.RegDecl, scope: Scope) -> None:
+        self.vectors |= d.vector > 1
         for name in d.names:
             if d.count is None:
                 scope.names[name] = self.register(name, d)
             else:
                 scope.families[name] = _Family(d)
 
-    def register(self, name: str, d: tree.RegDecl) -> Reg | Vec:
+    def register(self, name: str, d: tree.RegDecl | tree.Variable) -> Reg | Vec:
+        """A register as declared, or a parameter or result that is one."""
         if d.vector > 1:
+            self.vectors = True
             return Vec(tuple(self.one(f"{name}.{c}", d.type) for c in AXES[: d.vector]))
         return self.one(name, d.type)
 
@@ -211,8 +214,9 @@ class Flattener:
         if "call" in f.effects:
             if inline(self, s, scope):
                 return
-            self.append(s, f, *self.call(s, f, scope), scope)
+            call_outside(self, s, f, self.scope(scope))
             return
+        s = spelled(self, s, scope)
         specs = f.signature(s.operands, lambda o: self.is_predicate(o, scope))
         if specs is None:
             raise self.error(f"{s.opcode} does not take {len(s.operands)} operands", s.pos)
@@ -230,35 +234,6 @@ class Flattener:
             self.locs[len(self.ops)] = self.loc
         negated = bool(s.guard and s.guard.negated)
         self.ops.append(Op(len(self.ops), f, dests, sources, guard, negated, s.pos))
-
-    def call(self, s: tree.Instruction, f: Form, scope: Scope) -> tuple[Operands, Operands]:
-        """Results and sources of a call, each typed as the function has it: the callee's name, then
-        the arguments. A ``.param`` variable stands there as its address.
-        """
-        results, callee, arguments, *_ = s.operands
-        assert isinstance(callee, tree.Symbol)
-        function = EXTERNS.get(callee.name)
-        if function is None:
-            hint = f"load takes several modules; the virtual machine has {', '.join(EXTERNS)}"
-            raise self.error(f"{callee.name} has no body in this module", s.pos, hint)
-        self.check_declared(function, s.pos)
-        found = []
-        for given, formals, dest in ((results, function.results, True),
-                                     (arguments, function.params, False)):  # fmt: skip
-            assert isinstance(given, tree.Vector)
-            specs = [OperandSpec(p.name, "reg", p.type, dest=dest) for p in formals]
-            pairs = zip(specs, given.items, strict=True)
-            found.append(tuple((p, self.passed(p, o, scope, s.pos)) for p, o in pairs))
-        return found[0], ((OperandSpec("callee", "symbol"), function.name), *found[1])
-
-    def check_declared(self, function: tree.Function, pos: int) -> None:
-        """PtxCheckError where the module declares one of the machine's functions as another."""
-        declared = self.graph.known.get(function.name)
-        if declared is None or _sizes(declared) != _sizes(function):
-            takes = ", ".join(f".{p.type}" for p in function.params)
-            gives = ", ".join(f".{p.type}" for p in function.results) or "nothing"
-            hint = f".extern .func {function.name} takes {takes} and returns {gives}"
-            raise self.error(f"{function.name} is not what the module declares", pos, hint)
 
     def passed(self, spec: OperandSpec, o: tree.Operand, scope: Scope, pos: int) -> Arg:
         found = self.lookup(o.name, scope, pos) if isinstance(o, tree.Symbol) else None

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 from ..ptx import abi, tree
 from .activation import RETURN
 from .operands import Addr
+from .vectors import components
 
 if TYPE_CHECKING:
     from .flatten import Flattener, Scope
 
-FORMAL, CHOSEN = "formal parameter", "chosen function"
+FORMAL, CHOSEN, WORD = "formal parameter", "chosen function", "passed bits"
 
 
 def inline(flat: Flattener, call: tree.Instruction, scope: Scope) -> bool:
@@ -86,9 +87,9 @@ def _body(flat: Flattener, call: tree.Instruction, function: tree.Function, end:
     flat.labels.setdefault(len(flat.ops), []).append(inner.names[RETURN])
     flat.loc = loc
     for formal, given in zip(function.results, results.items, strict=True):
-        meant = inner.names[formal.name]
-        if isinstance(given, tree.Reg):
-            _copy(flat, call, formal, given, (meant, end), into=False)
+        in_place = isinstance(given, tree.Symbol) and formal.space != "reg"
+        if not in_place and not isinstance(given, tree.Sink):
+            _copy(flat, call, formal, given, (inner.names[formal.name], end), into=False)
     flat.local_end = local_end  # its variables are no more
 
 
@@ -107,7 +108,7 @@ def _bind(
         inner.names[formal.name] = found
         return
     if formal.space == "reg":
-        inner.names[formal.name] = flat.one(formal.name, formal.type)
+        inner.names[formal.name] = flat.register(formal.name, formal)
     else:
         flat.variable(inner, formal)
     if into:
@@ -122,20 +123,49 @@ def _copy(
     where: tuple[object, Scope],
     into: bool,
 ) -> None:
-    """A register or constant into a parameter, or a result into a register."""
+    """An argument into a parameter, or a result into what is given for it. A vector, or what has
+    other elements than it, goes through a scalar register of as many bits.
+    """
     meant, end = where
     bridge = flat.scope(end)
     bridge.names[FORMAL] = meant
     type_ = f"b{8 * abi.extent(formal)[0]}"
-    if not isinstance(meant, Addr):
-        own = tree.Reg(FORMAL)
-        _emit(flat, call, bridge, f"mov.{type_}", *((own, given) if into else (given, own)))
-        return
-    place = tree.Address(tree.Symbol(FORMAL))
+    source, target = _place(meant, tree.Reg(FORMAL), tree.Symbol(FORMAL)), _given(flat, given, end)
     if into:
-        _emit(flat, call, bridge, f"st.param.{type_}", place, given)
-    else:
-        _emit(flat, call, bridge, f"ld.param.{type_}", given, place)
+        source, target = target, source
+    if any(components(flat, o, bridge) for o in (source, target)):
+        bridge.names[WORD] = flat.one(WORD, type_)
+        _move(flat, call, bridge, type_, tree.Reg(WORD), source)
+        source = tree.Reg(WORD)
+    _move(flat, call, bridge, type_, target, source)
+
+
+def _place(meant: object, register: tree.Operand, variable: tree.Symbol) -> tree.Operand:
+    """How an operand is written: a variable is the memory at its address."""
+    return tree.Address(variable) if isinstance(meant, Addr) else register
+
+
+def _given(flat: Flattener, o: tree.Operand, scope: Scope) -> tree.Operand:
+    if not isinstance(o, tree.Symbol):
+        return o
+    return _place(flat.lookup(o.name, scope, -1), o, o)
+
+
+def _move(
+    flat: Flattener,
+    call: tree.Instruction,
+    scope: Scope,
+    type_: str,
+    target: tree.Operand,
+    source: tree.Operand,
+) -> None:
+    """One of the two may be in memory."""
+    opcode = "mov"
+    if isinstance(target, tree.Address):
+        opcode = "st.param"
+    elif isinstance(source, tree.Address):
+        opcode = "ld.param"
+    _emit(flat, call, scope, f"{opcode}.{type_}", target, source)
 
 
 def _emit(
