@@ -90,7 +90,9 @@ def _differs(arg: Arg) -> bool:
 
 def weight(op: Op) -> int:
     """What an operation costs of a warp's budget."""
-    if op.form.mnemonic in LOOKS and (STRONG | {"cas", "exch"}) & set(op.form.opcode.split(".")):
+    words = op.form.opcode.split(".")
+    looks = words[0] in LOOKS and (STRONG | {"cas", "exch"}) & set(words)
+    if looks or words[:2] == ["mbarrier", "test_wait"]:
         return LOOK
     return WEIGHTS.get(op.form.mnemonic, 1)
 

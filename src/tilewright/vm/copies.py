@@ -1,9 +1,10 @@
 """The asynchronous engine, in native code: ``cp.async`` copies that land some time before the wait
 that covers them ends.
 
-A copy is checked when it is issued and done when it lands. With seed 0 it lands in its wait, as
-late as it may, so a kernel that forgets to wait reads what was there before; with another seed any
-copy may land at any of the warp's asynchronous instructions, or at a turn of its CTA. An arrival at
+A copy is checked when it is issued and done when it lands. With seed 0 it lands in its wait, or
+where warps poll for long (``scheduler.sweep``), as late as it may, so a kernel that forgets to wait
+reads what was there before; with another seed any copy may land at any of the warp's asynchronous
+instructions, or at a turn of its CTA. An arrival at
 an mbarrier takes its place among the copies, and comes after those that its lane began before it.
 """
 
@@ -130,6 +131,48 @@ def arrive_late(cta: Ptr(Cta)) -> i64:
     return some
 
 
+@native
+def land_queued(w: Ptr(Warp), end: i64) -> i64:
+    """The warp's copies and arrivals before the ``end``-th happen; 1 after a fault."""
+    for n in range(w.queue_head, end):
+        if land(w, n, ALL) != 0:
+            return 1
+    return forget_queued(w)
+
+
+@native
+def forget_queued(w: Ptr(Warp)) -> i64:
+    """What has happened for all lanes leaves the queue."""
+    while w.queue_head < w.queue_tail:
+        if queued(w, w.queue_head).mask != 0:
+            return 0
+        w.queue_head += 1
+    return 0
+
+
+@native(deferred=True)
+def land_old_queued(cta: Ptr(Cta)) -> i64:
+    """What was in flight at the last sweep too happens now; 1 after a fault."""
+    for i in range(cta.launch.warps):
+        w = at(Warp, cta.frames + i * cta.launch.frame_bytes)
+        if land_queued(w, w.queue_old) != 0:
+            return 1
+        w.queue_old = w.queue_tail
+    return 0
+
+
+@native(deferred=True)
+def land_all_queued(cta: Ptr(Cta)) -> i64:
+    """No warp can go on: all copies of its warps land. 1 where there were some."""
+    some = 0
+    for i in range(cta.launch.warps):
+        w = at(Warp, cta.frames + i * cta.launch.frame_bytes)
+        if w.queue_head < w.queue_tail:
+            land_queued(w, w.queue_tail)
+            some = 1
+    return some
+
+
 @native(inline=True)
 def source_of(w: Ptr(Warp), a: i64, n: i64, size: i64, lane: i64, pc: i64) -> i64:
     """The host address of the ``n`` ≤ ``size`` bytes of global memory that are read."""
@@ -248,8 +291,4 @@ def wait_async(w: Ptr(Warp), mask: i64, pending: i64) -> i64:
                 due = due | (1 << lane)
         if land(w, w.queue_head + n, due & mask) != 0:
             return 1
-    while w.queue_head < w.queue_tail:
-        if queued(w, w.queue_head).mask != 0:
-            return 0
-        w.queue_head += 1
-    return 0
+    return forget_queued(w)

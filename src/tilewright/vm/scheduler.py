@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..native.language import Ptr, i64, native, u32
 from .access import CTA_BYTES
 from .bulk import land_any, land_next, land_some
-from .copies import arrive_late, land_stray
+from .copies import arrive_late, land_all_queued, land_old_queued, land_stray
 from .groups import draw, next_group
 from .mbarrier import wake_late
 from .races import ended, start
@@ -125,6 +125,7 @@ def start_cta(cta: Ptr(Cta)) -> i64:
     cta.worker.started += launch.warps
     cta.flight_head = 0
     cta.flight_tail = 0
+    cta.flight_old = 0
     cta.products = 0
     poison(cta.shared, launch.shared_bytes)
     for i in range(32 * launch.warps):
@@ -251,25 +252,27 @@ def run(k: Ptr(Worker)) -> i64:
     size = k.launch.cluster_size
     while True:
         progress = WAIT
-        alive = 0
+        running = 0
         for c in range(k.resident):
             cta = at(Cta, k.ctas + c * CTA_BYTES)
             if c % size == 0 and k.next < k.last and empty(cta) != 0:
                 start_cluster(cta, k.next // size)
                 k.next += size
             if cta.state == RUNNING:
-                alive = 1
+                running += 1
                 code = run_cta(cta)
                 if code == JUMP:
                     progress = JUMP
                 elif code != WAIT:
                     return code
-        if alive == 0:
+        if running == 0:
             return FINISHED
         if progress == WAIT:
             progress = go_on(k)
         if progress != JUMP:
             return progress
+        if k.launch.seed == 0 and sweep(k, running) != 0:
+            return FAULT
 
 
 @native
@@ -282,11 +285,40 @@ def empty(first: Ptr(Cta)) -> i64:
 
 
 @native
+def sweep(k: Ptr(Worker), running: i64) -> i64:
+    """Now and then, copies that are old land: where warps poll, and so never wait, nothing else
+    would make them. It is time when the ``running`` CTAs have spent as much in loops as a slice for
+    each warp, and a copy is old that was in flight the last time too. So one lands between one and
+    two such periods after it was issued, unless it is waited for: long after most kernels have read
+    what it brings, if they forget to wait. 1 after a fault.
+    """
+    launch = k.launch
+    if k.steps - k.swept < launch.slice * launch.warps * running:
+        return 0
+    k.swept = k.steps
+    for c in range(k.resident):
+        cta = at(Cta, k.ctas + c * CTA_BYTES)
+        if cta.state == RUNNING and (land_old(cta) != 0 or land_old_queued(cta) != 0):
+            return 1
+    return 0
+
+
+@native
+def land_old(cta: Ptr(Cta)) -> i64:
+    """The copies land that were in flight at the last sweep too; 1 after a fault."""
+    while cta.flight_head < cta.flight_old:
+        if land_next(cta) != 0:
+            return 1
+    cta.flight_old = cta.flight_tail
+    return 0
+
+
+@native
 def go_on(k: Ptr(Worker)) -> i64:
     """No warp could run. CTAs that stayed for their cluster leave. Unless something has happened
-    since, one copy of each CTA lands; where none is under way, what arrives behind ``cp.async``
-    does; at last sleepers hear that they slept in vain. DEADLOCK where they did so too often and
-    nothing came of it.
+    since, one copy of each CTA lands; where none is in flight, what arrives behind ``cp.async``
+    does, or else what that copies; at last sleepers hear that they slept in vain. DEADLOCK where
+    they did so too often and nothing came of it.
     """
     for c in range(k.resident):
         cta = at(Cta, k.ctas + c * CTA_BYTES)
@@ -307,6 +339,10 @@ def go_on(k: Ptr(Worker)) -> i64:
         cta = at(Cta, k.ctas + c * CTA_BYTES)
         if cta.state == RUNNING:
             some = some | arrive_late(cta)
+    for c in range(k.resident if some == 0 else 0):
+        cta = at(Cta, k.ctas + c * CTA_BYTES)
+        if cta.state == RUNNING:
+            some = some | land_all_queued(cta)
     if k.fault != 0:
         return FAULT
     if some != 0:

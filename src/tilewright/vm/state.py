@@ -245,8 +245,9 @@ class Worker(Struct):
     ``low`` … ``high`` is the allocation that was found last, and whether it is ``fixed``; in
     ``lows`` and ``highs`` each operation has those it found last, in one of ``FOUND`` places by its
     number; behind these are as many for operations that write, where no fixed one ever is.
-    ``steps`` counts operations in loops, ``started`` the warps that began, which a limit counts,
-    too; ``events`` what sleepers may have waited for, ``idle`` how often none came while all slept.
+    ``steps`` counts operations in loops, and was ``swept`` when old copies last completed;
+    ``started`` counts the warps that began, which a limit counts, too; ``events`` what sleepers may
+    have waited for, ``idle`` how often none came while all slept.
     """
 
     launch = Ptr(Launch)
@@ -260,6 +261,7 @@ class Worker(Struct):
     high = i64
     steps = i64
     started = i64
+    swept = i64
     events = i64
     seen = i64
     idle = i64
@@ -279,7 +281,8 @@ class Cta(Struct):
     """A place for a resident CTA; its warps' frames stand at ``frames``, ``frame_bytes`` apart.
 
     ``first`` is the address of the place of its cluster's rank 0, which the others follow; there
-    ``cluster_live`` counts the cluster's threads, ``cluster_came`` those at its barrier.
+    ``cluster_live`` counts the cluster's threads, ``cluster_came`` those at its barrier. Flights
+    before ``flight_old`` were in flight at the worker's last sweep.
     """
 
     worker = Ptr(Worker)
@@ -300,6 +303,7 @@ class Cta(Struct):
     flights = Ptr(Flight)
     flight_head = i64
     flight_tail = i64
+    flight_old = i64
     products = i64
     cluster_live = i64
     cluster_came = i64
@@ -319,7 +323,8 @@ class Warp(Struct):
     barriers that have counted this warp. ``asleep``: lanes that look again when something happens,
     ``expired`` what they find if nothing did; ``clustered``: arrived at the cluster's barrier,
     which has not opened since, and ``due`` to wait there; ``calling``: those that call the host,
-    at operation ``called``. ``stack``: the bytes that each lane has taken of its stack.
+    at operation ``called``. ``stack``: the bytes that each lane has taken of its stack. Copies
+    before ``queue_old`` were in flight at the worker's last sweep.
     """
 
     cta = Ptr(Cta)
@@ -329,6 +334,7 @@ class Warp(Struct):
     queue = Ptr(Copy)
     queue_head = i64
     queue_tail = i64
+    queue_old = i64
     index = i64
     state = i64
     block = i64
