@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from rows import every_row
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "tilewright"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -62,10 +64,13 @@ def room_of(path: Path) -> str:
 
 def imports(path: Path) -> Iterator[tuple[int, tuple[str, ...], bool]]:
     """(line, dotted parts of the module, whether inside a function) of each import of a file."""
-    inside = {n for f in ast.walk(tree_of(path)) if is_function(f) for n in ast.walk(f)}
-    for node in ast.walk(tree_of(path)):
+    waiting: list[tuple[ast.AST, bool]] = [(tree_of(path), False)]
+    while waiting:
+        node, inside = waiting.pop()
+        inside = inside or is_function(node)
         for module in targets(path, node):
-            yield node.lineno, tuple(module.split(".")), node in inside
+            yield node.lineno, tuple(module.split(".")), inside
+        waiting += [(child, inside) for child in ast.iter_child_nodes(node)]
 
 
 def is_function(node: ast.AST) -> bool:
@@ -82,7 +87,7 @@ def targets(path: Path, node: ast.AST) -> list[str]:
             package = ("tilewright", *path.relative_to(PACKAGE).parts[:-1])
             base = ".".join((*package[: len(package) - node.level + 1], *filter(None, [base])))
         return [f"{base}.{a.name}" for a in node.names] if base == "tilewright" else [base]
-    if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in DYNAMIC:
+    if isinstance(node, ast.Call) and called(node.func) in DYNAMIC:
         first: ast.AST | None = node.args[0] if node.args else None
         if isinstance(first, ast.JoinedStr):  # f"cuda.bindings.{name}"
             first = first.values[0]
@@ -95,6 +100,13 @@ def absolute(path: Path, name: str) -> str:
     level = len(name) - len(name.lstrip("."))
     package = ("tilewright", *path.relative_to(PACKAGE).parts[:-1])
     return ".".join((*package[: len(package) - level + 1], name[level:])) if level else name
+
+
+def called(function: ast.expr) -> str:
+    """A function's name, without what it is an attribute of."""
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
 
 
 def verdict(path: Path, module: tuple[str, ...], inside: bool) -> str:
@@ -126,7 +138,7 @@ def floor_verdict(room: str, other: str, inside: bool) -> str:
     return f"{room} (floor {FLOORS[room]}) imports {other} (floor {FLOORS[other]})"
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
+@every_row("path", FILES, ids=name_of)
 def test_imports_go_down(path: Path) -> None:
     if path in (PACKAGE / "__init__.py", PACKAGE / "lazy.py"):
         return  # the table of lazy names, which tests/test_import.py checks; and what imports them
@@ -162,7 +174,7 @@ def test_the_judge_can_say_no(room: str, source: str, why: str) -> None:
     assert [verdict(path, tuple(m.split(".")), function) for m in modules] == [why]
 
 
-@pytest.mark.parametrize("path", CHECKED, ids=name_of)
+@every_row("path", CHECKED, ids=name_of)
 def test_files_stay_small_and_narrow(path: Path) -> None:
     lines = path.read_text(encoding="utf-8").splitlines()
     assert not [f"{name_of(path)}:{n}" for n, s in enumerate(lines, 1) if len(s) > WIDTH]

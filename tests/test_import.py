@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import tilewright
+from rows import every_row
 
 FRESH = """
 import sys, time
@@ -55,7 +56,7 @@ def test_type_checkers_see_the_lazy_names() -> None:
     assert declared() == tilewright._HOMES | dict.fromkeys(tilewright._MODULES, "")
 
 
-@pytest.mark.parametrize("name", [*tilewright._HOMES, *sorted(tilewright._MODULES)])
+@every_row("name", [*tilewright._HOMES, *sorted(tilewright._MODULES)])
 def test_lazy_names_are_found(name: str) -> None:
     home = f"tilewright.{tilewright._HOMES.get(name, name)}"
     spec = importlib.util.find_spec(home)

@@ -12,6 +12,7 @@ import pytest
 
 import simt
 from pages import ROOT
+from rows import every_row
 from tilewright.cli import main
 
 PTX = ROOT / "tests" / "data" / "ptx"
@@ -129,7 +130,7 @@ MISUSE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("arguments", "words"), MISUSE.values(), ids=MISUSE)
+@every_row(("arguments", "words"), MISUSE.values(), ids=MISUSE)
 def test_misuse_is_one_message(
     capsys: Any, tmp_path: Path, arguments: list[str], words: str
 ) -> None:
@@ -143,8 +144,8 @@ def test_misuse_is_one_message(
 TYPES = "pred u4 s4 u8 s8 u16 s64 e2m1 e2m3 e3m2 e4m3 e5m2 ue8m0 f16 bf16 f64".split()
 
 
-@pytest.mark.parametrize("type_", TYPES)
-@pytest.mark.parametrize("kind", ["zeros", "ones", "arange", "random"])
+@every_row("type_", TYPES)
+@every_row("kind", ["zeros", "ones", "arange", "random"])
 def test_every_type_that_numpy_has(capsys: Any, tmp_path: Path, type_: str, kind: str) -> None:
     file = tmp_path / "k.ptx"
     head = ".version 8.0\n.target sm_90\n.address_size 64\n"

@@ -19,6 +19,7 @@ import corpus_triton_hopper
 import corpus_triton_networks
 import corpus_triton_products
 from corpus_table import CASES, CORPUS, module, run
+from rows import every_row
 from tilewright.errors import TilewrightError, VmFault
 from tilewright.ptx import parse
 from tilewright.ptx.printer import print_module
@@ -84,12 +85,12 @@ def test_so_it_does_on_the_architecture_that_it_was_made_for(case):
     run(case, Machine(module(case.file).target[0]))
 
 
-@pytest.mark.parametrize("file", FILES)
+@every_row("file", FILES)
 def test_each_kernel_of_a_file_is_in_the_table(file):
     kernels = {entry.name for entry in module(file).entries}
     assert kernels == {case.kernel for case in CASES if case.file == file}
 
 
-@pytest.mark.parametrize("file", FILES)
+@every_row("file", FILES)
 def test_what_is_printed_is_read_again(file):
     assert parse(print_module(module(file))) == module(file)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pages import ROOT
+from rows import every_row
 from simt import kernel
 from tilewright import ptx
 from tilewright.cli import main
@@ -49,7 +50,7 @@ def runs(module: ptx.Module) -> bool:
     return True
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
+@every_row("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
 def test_it_says_what_a_launch_would(file: Path) -> None:
     module = ptx.parse(file.read_text(), str(file))
     found = coverage(module)

@@ -12,6 +12,7 @@ import pytest
 from conversion_kernels import batches, on_vm, planes, text, wanted
 from conversions import expected
 from hostile import Stream
+from rows import every_row
 
 COUNT = 64
 
@@ -99,7 +100,7 @@ def test_random_bits_carry_as_on_a_b200(residue, random, result):
     assert run(opcode, x, 0, 0, 0, backwards << 16) == result << 24
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("opcode", "operand", "result"),
     [
         # shifts and masks, where a conversion would make NaNs canonical

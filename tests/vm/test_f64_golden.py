@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 import simt
 from golden_f64 import FORMS, read, results, told
+from rows import every_row
 
 KEPT = read()
 
@@ -14,7 +13,7 @@ def test_every_form_is_kept() -> None:
     assert list(KEPT) == FORMS
 
 
-@pytest.mark.parametrize("opcode", FORMS)
+@every_row("opcode", FORMS)
 def test_the_bits_are_those_of_an_h200(opcode) -> None:
     said = told(opcode, results(opcode, simt.both), KEPT[opcode])
     assert not said, said

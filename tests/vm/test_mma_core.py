@@ -11,6 +11,7 @@ import pytest
 
 import hostile
 from one_instruction import Case, Tiles
+from rows import every_row
 from tilewright import mma
 from tilewright.dtypes import encode
 from tilewright.errors import PtxCheckError
@@ -147,7 +148,7 @@ def test_instructions_that_compute_alike_share_a_core():
     assert plan(dense) != plan(mma.instruction(names, "sm_90a"))
 
 
-@pytest.mark.parametrize("name", SUMS)
+@every_row("name", SUMS)
 def test_scratch_has_each_element_once(name):
     i = mma.instruction(*SUMS[name])
     k = plan(i).k

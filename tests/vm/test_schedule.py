@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rows import every_row
 from tilewright.build import trace
 from tilewright.gemm import TmaConfig, parse
 from tilewright.gemm.schedule import Schedule, place
@@ -31,8 +32,8 @@ def run(body: Any, count: int) -> Array:
     return m.download(there, like=np.zeros((count, 2), np.uint32))
 
 
-@pytest.mark.parametrize("group", [1, 3, 8, 2**29, 2**31, 2**32 - 1])
-@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (4, 8), (7, 5), (16, 2)])
+@every_row("group", [1, 3, 8, 2**29, 2**31, 2**32 - 1])
+@every_row(("rows", "columns"), [(1, 1), (4, 8), (7, 5), (16, 2)])
 def test_tiles_go_down_groups_of_rows(rows: int, columns: int, group: int) -> None:
     def body(k: Any, index: Any) -> Any:
         return place(k, index, k.mov(k.const("u32", rows)), k.mov(k.const("u32", columns)), group)
@@ -46,8 +47,8 @@ def test_tiles_go_down_groups_of_rows(rows: int, columns: int, group: int) -> No
     assert run(body, rows * columns).tolist() == [list(x) for x in want]
 
 
-@pytest.mark.parametrize("split", [2, 3, 63, 64])
-@pytest.mark.parametrize("steps", [0, 1, 100, 2**26 - 1, 2**26])
+@every_row("split", [2, 3, 63, 64])
+@every_row("steps", [0, 1, 100, 2**26 - 1, 2**26])
 def test_parts_of_k_follow_one_another(steps: int, split: int) -> None:
     config = parse(f"tma:64x16x32:1:2*{split}")
     assert isinstance(config, TmaConfig)

@@ -17,6 +17,7 @@ import pytest
 import tilewright
 from guarded import Asked, check
 from resident import Resident, registered
+from rows import every_row
 from tilewright.dtypes import decode, encode
 from tilewright.errors import ConfigError, DtypeError, LayoutError, ProblemError, TargetError
 from tilewright.run import VmDevice
@@ -79,11 +80,11 @@ def test_any_depth_against_the_ring(depth: int) -> None:
         check(Asked((130, 40, depth), ("f16", "f16", "f32")), VmDevice(FEW), config)
 
 
-@pytest.mark.parametrize("config", [
+@every_row("config", [
     "tma:64x16x64:1:2@3", "tma:64x16x64:2p:2", "tma:64x16x64:1:2/2x2", "tma:64x16x64:1:2*2",
     "tma:64x16x64:1:2+2@2", "tma:64x16x64:1:2~", "tma:64x16x64:1:2d", "tma:64x16x64:2p:2d",
 ])  # fmt: skip
-@pytest.mark.parametrize("tiles", [(1, 1), (1, 9), (9, 1), (5, 7)])
+@every_row("tiles", [(1, 1), (1, 9), (9, 1), (5, 7)])
 def test_each_tile_is_done_once(tiles: tuple[int, int], config: str) -> None:
     """D = 2 · D in place, without K: what is done twice would be four times itself."""
     m, n = tiles[0] * 64, tiles[1] * 16

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from pure.build.test_unpack import CASES
+from rows import every_row
 from tilewright.build import trace
 from tilewright.build.unpack import stored
 from tilewright.dtypes import decode, dtype, unpack
@@ -14,7 +14,7 @@ from tilewright.vm import Machine
 BLOCK = 256
 
 
-@pytest.mark.parametrize(("source", "dest", "interleaved", "biased"), CASES)
+@every_row(("source", "dest", "interleaved", "biased"), CASES)
 def test_every_element_in_every_place(source, dest, interleaved, biased):
     t = dtype(source)
     per_word = 32 // t.bits

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from pure.build.tracing import lines
+from rows import every_row
 from tilewright import mma
 from tilewright.build import f16, trace
 from tilewright.errors import KernelError
@@ -87,7 +88,7 @@ ONE = {
 }
 
 
-@pytest.mark.parametrize("name", ONE)
+@every_row("name", ONE)
 def test_one_instruction(name: str) -> None:
     types, body, text = ONE[name]
     assert lines(body, *types) == [text]
@@ -228,7 +229,7 @@ def test_tracing_is_deterministic() -> None:
 CHANGING = "clock clock_hi clock64 globaltimer globaltimer_lo globaltimer_hi smid warpid".split()
 
 
-@pytest.mark.parametrize("row", SPECIALS.values(), ids=SPECIALS)
+@every_row("row", SPECIALS.values(), ids=SPECIALS)
 def test_special_registers_are_read_once_or_each_time(row: Special) -> None:
     """Time, counters and where a thread runs change; all else is the same from the beginning."""
     name = row.name[1:] + ".x" * (row.vector > 1)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pure.build.tracing import traced
+from rows import every_row
 from tilewright import lazy
 from tilewright.build import Traced, by_value, f32, kernel, ptr, set_launcher, trace, u32
 from tilewright.errors import KernelError, TargetError, UnknownInstruction
@@ -218,7 +219,7 @@ def _loop_in_when(k: Any, x: Any) -> None:
             pass
 
 
-@pytest.mark.parametrize("name", BAD)
+@every_row("name", BAD)
 def test_bad_kernels_name_the_line(name: str) -> None:
     body, says = BAD[name]
     with pytest.raises(KernelError, match=says) as caught:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from pure.build.tracing import lines
+from rows import every_row
 from tilewright.build import kernel, trace
 from tilewright.errors import KernelError
 
@@ -223,9 +224,9 @@ IMMEDIATES = {  # what an instruction takes, of the numbers below
 NUMBERS = [-32, -8, -1, 0, 1, 2, 8, 15, 16, 24, 32, 33, 40, 41, 256, 264, 1 << 20, 1 << 40]
 
 
-@pytest.mark.parametrize("kind", [int, np.int64])
-@pytest.mark.parametrize("number", NUMBERS)
-@pytest.mark.parametrize("name", IMMEDIATES)
+@every_row("kind", [int, np.int64])
+@every_row("number", NUMBERS)
+@every_row("name", IMMEDIATES)
 def test_an_immediate_is_what_the_instruction_takes(name: str, number: int, kind: Any) -> None:
     use, allowed = IMMEDIATES[name]
 
@@ -243,8 +244,8 @@ OPERANDS = "add.u32 add.s64 add.rn.f32 add.rn.f64 add.rn.f16 and.b16 and.b32 and
 GIVEN = "u8 s16 u32 s64 f16 bf16 f32 f64 b8 b16 b32 b64 f16x2 e4m3".split()
 
 
-@pytest.mark.parametrize("opcode", [*OPERANDS.split(), "add.bf16x2", "fma.rn.bf16"])
-@pytest.mark.parametrize("given", GIVEN)
+@every_row("opcode", [*OPERANDS.split(), "add.bf16x2", "fma.rn.bf16"])
+@every_row("given", GIVEN)
 def test_what_the_hint_for_a_type_says_can_be_done(opcode: str, given: str) -> None:
     def body(k):
         x = k.var(given)

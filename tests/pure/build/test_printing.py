@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pure.build.tracing import lines, traced
+from rows import every_row
 from tilewright.build import trace
 from tilewright.errors import KernelError
 from tilewright.ptx import tree
@@ -153,7 +154,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("format_", "values", "message"), BAD)
+@every_row(("format_", "values", "message"), BAD)
 def test_what_does_not_fit(format_, values, message):
     with pytest.raises(KernelError) as caught:
         printed(format_, *values)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pure.build.tracing import lines, traced
+from rows import every_row
 from tilewright.errors import KernelError, LayoutError
 from tilewright.layout import (
     Layout,
@@ -264,7 +265,7 @@ REFUSED = [
 WGMMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
 
 
-@pytest.mark.parametrize(("call", "says"), REFUSED)
+@every_row(("call", "says"), REFUSED)
 def test_refusals_say_why(call: Any, says: str) -> None:
     def body(k: Any, x: Any) -> None:
         call(k, x)

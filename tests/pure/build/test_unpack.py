@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pure.build.tracing import evaluate
+from rows import every_row
 from tilewright.build import Builder, trace
 from tilewright.build.unpack import Unpacking, interleaved_order, stored
 from tilewright.dtypes import decode, dtype, unpack
@@ -35,7 +36,7 @@ def count(source, dest, interleaved, biased) -> int:
     return len([w for w in words if not w.startswith(("mov", "ld", "ret"))])
 
 
-@pytest.mark.parametrize(("source", "dest", "interleaved", "biased"), CASES)
+@every_row(("source", "dest", "interleaved", "biased"), CASES)
 def test_each_element_is_its_number(source, dest, interleaved, biased):
     """A few words; ``tests/vm/test_unpack.py`` has every element in every place."""
     low, high = dtype(source).range
@@ -51,7 +52,7 @@ def test_each_element_is_its_number(source, dest, interleaved, biased):
         np.testing.assert_array_equal(decode(dest, unpack(dest, pairs)), row)
 
 
-@pytest.mark.parametrize("case", CASES)
+@every_row("case", CASES)
 def test_the_cost_is_what_the_docs_say(case):
     source, dest, interleaved, biased = case
     name = "u4, s4 (both)" if source[1:] == "4" else source + " biased" * biased

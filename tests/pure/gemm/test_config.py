@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rows import every_row
 from tilewright.errors import ConfigError, TargetError
 from tilewright.gemm import (
     TABLE,
@@ -146,15 +147,15 @@ SIZES = {
 ABLE = {name: gpu for name, gpu in DEVICES.items() if gpu.target.runs("sm_80")}
 
 
-@pytest.mark.parametrize("gpu", ABLE.values(), ids=ABLE)
-@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+@every_row("gpu", ABLE.values(), ids=ABLE)
+@every_row("sizes", SIZES.values(), ids=SIZES)
 def test_the_chosen_one_fits(sizes: tuple[int, int, int], gpu: Device) -> None:
     problem = Problem(*sizes)
     check(problem, choose(problem, gpu), gpu)
 
 
-@pytest.mark.parametrize("gpu", ABLE.values(), ids=ABLE)
-@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+@every_row("gpu", ABLE.values(), ids=ABLE)
+@every_row("sizes", SIZES.values(), ids=SIZES)
 def test_f64_s_fits_and_has_the_gpu_s_instruction(sizes: tuple[int, int, int], gpu: Device) -> None:
     problem = Problem(*sizes, "f64", "f64", "f64", align_a=8, batch=3)
     chosen = choose(problem, gpu)

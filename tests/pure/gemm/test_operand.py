@@ -6,9 +6,12 @@ Shared memory serves 16 bytes of 8 threads at once where these lie in 8 differen
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
+from rows import every_row
 from tilewright.gemm import TABLE
 from tilewright.gemm import operand as operand_module
 from tilewright.gemm.config import F64_TABLE
@@ -36,26 +39,31 @@ def groups(elements: np.ndarray) -> np.ndarray:
     return elements // CHUNK % GROUPS
 
 
-@pytest.fixture(params=TILES, ids=lambda t: "{}x{}".format(*t), scope="module")
-def shape(request: pytest.FixtureRequest) -> tuple[int, int]:
-    return request.param
-
-
-@pytest.fixture(params=["k", "mn"], scope="module")
-def tile(request: pytest.FixtureRequest, shape: tuple[int, int]) -> tuple[Operand, np.ndarray]:
-    made = operand(*shape, request.param)
-    return made, offsets(made)
-
-
 Tile = tuple[Operand, np.ndarray]
 
 
+@cache
+def tiles() -> list[Tile]:
+    """Of every size, contiguous either way."""
+    made = [operand(*shape, contiguous) for shape in TILES for contiguous in ("k", "mn")]
+    return [(tile, offsets(tile)) for tile in made]
+
+
+def named(tile: Tile) -> str:
+    return f"{tile[0].extent}x{tile[0].depth}-{tile[0].contiguous}"
+
+
+every_tile = every_row("tile", tiles, ids=named)
+
+
+@every_tile
 def test_each_element_has_its_own_place(tile: Tile) -> None:
     made, where = tile
     assert np.array_equal(np.sort(where, axis=None), np.arange(made.extent * made.depth))
     assert made.bytes == where.size * made.size
 
 
+@every_tile
 def test_sixteen_bytes_stay_together(tile: Tile) -> None:
     made, where = tile
     lines = where if made.contiguous == "k" else where.T
@@ -64,6 +72,7 @@ def test_sixteen_bytes_stay_together(tile: Tile) -> None:
     assert not (chunks[:, 0] % CHUNK).any()
 
 
+@every_tile
 def test_ldmatrix_reads_meet_in_no_bank(tile: Tile) -> None:
     """The eight lines of every 8×8 matrix, whatever its place."""
     made, where = tile
@@ -72,7 +81,8 @@ def test_ldmatrix_reads_meet_in_no_bank(tile: Tile) -> None:
     assert (np.sort(groups(starts), axis=1) == np.arange(GROUPS)[:, None]).all()
 
 
-@pytest.mark.parametrize("threads", sorted({c.threads for c in TABLE}))
+@every_tile
+@every_row("threads", sorted({c.threads for c in TABLE}))
 def test_copies_write_all_and_meet_in_no_bank(tile: Tile, threads: int) -> None:
     """Eight neighbouring threads write 16 bytes each; together, all write the tile once."""
     made, _ = tile

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels import MAJORS, posed
+from rows import every_row
 from tilewright import ptx
 from tilewright.errors import ConfigError, TargetError
 from tilewright.gemm import Config, SimtConfig, TmaConfig, build, check, choose, parse, shape
@@ -76,8 +77,8 @@ def test_each_element_has_one_thread(config: SimtConfig) -> None:
     assert np.array_equal(np.sort(elements, axis=None), np.arange(np.prod(config.tile[:2])))
 
 
-@pytest.mark.parametrize("layout", ["tn", "nt"])
-@pytest.mark.parametrize("config", SIMT, ids=str)
+@every_row("layout", ["tn", "nt"])
+@every_row("config", SIMT, ids=str)
 def test_accesses_to_shared_memory_meet_in_no_bank(config: SimtConfig, layout: str) -> None:
     """A load of 16 bytes takes two wavefronts, the least; a copy of 4 bytes, turned, takes one."""
     problem = posed((1, 1, 1), layout, "f32")
@@ -122,8 +123,8 @@ def test_what_does_not_fit(text: str, says: str) -> None:
     assert says in str(error.value)
 
 
-@pytest.mark.parametrize("name", DEVICES)
-@pytest.mark.parametrize("size", [1, 100, 1000, 4096])
+@every_row("name", DEVICES)
+@every_row("size", [1, 100, 1000, 4096])
 def test_a_configuration_for_every_device_that_can(name: str, size: int) -> None:
     problem, on = posed((size,) * 3, "tt", "f32"), device(name)
     if on.target.runs("sm_80"):

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rows import every_row
 from tilewright.errors import ConfigError, TargetError
 from tilewright.gemm import (
     Config,
@@ -59,7 +60,7 @@ def test_what_the_text_may_leave_out() -> None:
     assert parse("tma:128x256x64:2:4@1~") == replace(plain, group=1, swap=True)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "says"),
     [
         ("tma", "written as tma:128x256x64:2:4/2x1"),
@@ -226,8 +227,8 @@ TYPES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("types", TYPES, ids="-".join)
-@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+@every_row("types", TYPES, ids="-".join)
+@every_row("sizes", SIZES.values(), ids=SIZES)
 def test_the_chosen_one_fits(sizes: tuple[int, int, int], types: tuple[str, str, str]) -> None:
     for more in ({}, {"a_major": "m", "b_major": "n"}, {"with_c": True, "batch": 3}, {
         "align_a": 4, "align_b": 4, "align_c": 4, "align_d": 4,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from rows import every_row
 from tilewright.errors import PtxCheckError
 from tilewright.ptx import check, parse, print_module, problems
 
@@ -124,7 +125,7 @@ def test_good() -> None:
     assert parse(print_module(whole)) == whole
 
 
-@pytest.mark.parametrize("text", BAD)
+@every_row("text", BAD)
 def test_bad(text: str) -> None:
     with pytest.raises(PtxCheckError) as caught:
         check(module(text))

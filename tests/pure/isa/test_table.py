@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rows import every_row
 from tilewright.dtypes import dtype
 from tilewright.errors import UnknownInstruction
 from tilewright.ptx.isa import ROWS, Row, form, primitives
@@ -40,7 +41,7 @@ def some_form(r: Row):
     raise AssertionError(f"no form of {r.syntax} is legal")
 
 
-@pytest.mark.parametrize("opcode", WILD.read_text().split())
+@every_row("opcode", WILD.read_text().split())
 def test_opcodes_in_the_wild_have_a_row(opcode):
     assert form(opcode).signatures
 
@@ -49,7 +50,7 @@ def version(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(".")))
 
 
-@pytest.mark.parametrize("r", ALL, ids=IDS)
+@every_row("r", ALL, ids=IDS)
 def test_a_row_reads_and_says_what_it_does(r):
     assert r.effects <= EFFECTS
     assert r.doc.strip().endswith((".", "?", "…")), r.doc
@@ -58,7 +59,7 @@ def test_a_row_reads_and_says_what_it_does(r):
         assert all(re.fullmatch(r"sm_\d+[af]?", one) for one in target.split("|"))
 
 
-@pytest.mark.parametrize("r", ALL, ids=IDS)
+@every_row("r", ALL, ids=IDS)
 def test_signatures_name_known_types(r):
     f = some_form(r)
     for specs in f.signatures:
@@ -68,7 +69,7 @@ def test_signatures_name_known_types(r):
             assert not (spec.second and not spec.dest)
 
 
-@pytest.mark.parametrize("r", ALL, ids=IDS)
+@every_row("r", ALL, ids=IDS)
 def test_a_meaning_takes_the_operands_of_its_signatures(r):
     f = some_form(r)
     for specs in f.signatures:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rows import every_row
 from tilewright import mma
 from tilewright.errors import PtxCheckError, UnknownInstruction
 from tilewright.ptx import check, parse, problems
@@ -98,7 +99,7 @@ def test_good(text: str) -> None:
     assert [str(p) for p in problems(module(text))] == []
 
 
-@pytest.mark.parametrize("text", BAD)
+@every_row("text", BAD)
 def test_bad(text: str) -> None:
     with pytest.raises(PtxCheckError) as caught:
         check(module(text))

@@ -16,9 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from cute_sample import Basis, Composed, Late, Pair, Tiler, Xor, late, read
+from rows import every_row
 from tilewright import layout as ours
 from tilewright.errors import LayoutError
 from tilewright.layout import ComposedLayout, Layout, ScaledBasis, Swizzle
@@ -129,7 +128,7 @@ REFUSALS = ("is no layout", "dynamic", "elements become one")
 that are given in part."""
 
 
-@pytest.mark.parametrize("op", sorted(rows()))
+@every_row("op", sorted(rows()))
 def test_prints_as_cute(op: str) -> None:
     wrong, refused = [], 0
     for args, want in rows()[op]:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from rows import every_row
 from tilewright import layout as cute
 from tilewright.errors import LayoutError
 from tilewright.layout import Layout, Swizzle
@@ -66,7 +67,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("name", "given"), [(name, given) for name, some in CALLS.items() for given in some]
 )
 def test_nonsense_is_a_typed_error(name, given):

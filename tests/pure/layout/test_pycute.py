@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from rows import every_row
 from tilewright import layout
 from tilewright.errors import LayoutError
 from tilewright.layout import Layout, Swizzle
@@ -29,7 +30,7 @@ composition logical_divide zipped_divide tiled_divide logical_product zipped_pro
 """.split()  # layouts, by position: pycute's layoutA and layoutB have other names in C++
 
 
-@pytest.mark.parametrize("signature", SIGNATURES)
+@every_row("signature", SIGNATURES)
 def test_arguments_have_their_names_and_order(signature: str) -> None:
     name, arguments = signature.rstrip(")").split("(")
     names = arguments.split(",")
@@ -114,7 +115,7 @@ def text(x: object) -> str:
     return f"({','.join(map(text, x))})" if isinstance(x, tuple) else str(x)
 
 
-@pytest.mark.parametrize("program", ANSWERS)
+@every_row("program", ANSWERS)
 def test_answers(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pycute", layout)
     space: dict[str, object] = {}

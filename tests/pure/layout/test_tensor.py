@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pure.layout.strategies import layouts, shapes
 from pure.layout.symbol import Symbol, evaluate
+from rows import every_row
 from tilewright.dtypes import dtype
 from tilewright.errors import LayoutError
 from tilewright.layout import (
@@ -314,7 +315,7 @@ UNDER_A_SWIZZLE = make_tensor(
 )
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("call", "says"),
     [
         (lambda: recast(make_tensor(np.zeros(8, np.float16), 8).domain_offset(1), "f32"), "not at"),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import hostile
+from rows import every_row
 from tilewright import mma
 from tilewright.errors import DtypeError, LayoutError, TargetError
 from tilewright.layout import size
@@ -27,7 +28,7 @@ def atoms():
             yield MmaAtom(row, source)
 
 
-@pytest.mark.parametrize("atom", list(atoms()), ids=lambda a: f"{a.instruction} {a.a_src}")
+@every_row("atom", list(atoms()), ids=lambda a: f"{a.instruction} {a.a_src}")
 def test_layouts_are_the_fragments(atom):
     """(thread, value) has the element of the fragment; what stands for several columns, each."""
     i = atom.instruction
@@ -90,7 +91,7 @@ def test_arch_is_the_instructions():
 MATRIX = [m for m in mma.MOVES if not m.instruction]
 
 
-@pytest.mark.parametrize("move", MATRIX, ids=str)
+@every_row("move", MATRIX, ids=str)
 def test_moves_move_what_their_layouts_say(move):
     """The bits that a thread reads at (thread, value) stand where the written side has the same."""
     atom = CopyAtom(move, "b16" if move.shape == "m8n8" else "b8")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import hostile
+from rows import every_row
 from tilewright import mma
 from tilewright.dtypes import decode, dtype
 from tilewright.errors import (
@@ -92,8 +93,8 @@ def called(what, operands, name, x):
 USES = dict(uses())
 
 
-@pytest.mark.parametrize("use", USES)
-@pytest.mark.parametrize("given", NONSENSE, ids=lambda x: type(x).__name__)
+@every_row("use", USES)
+@every_row("given", NONSENSE, ids=lambda x: type(x).__name__)
 def test_nonsense_is_a_typed_error(use, given):
     with pytest.raises(TilewrightError):
         USES[use](given)

@@ -10,6 +10,7 @@ import pytest
 
 import hmma_cases
 import hostile
+from rows import every_row
 from tilewright import mma
 from tilewright.dtypes import encode
 from tilewright.errors import DtypeError, LayoutError, TargetError, UnknownInstruction
@@ -104,7 +105,7 @@ def test_call_takes_arrays_of_the_types_or_bits():
 WARP = [row for row in hostile.one_of_each(mma.ROWS) if not row.asynchronous]
 
 
-@pytest.mark.parametrize("row", WARP, ids=str)
+@every_row("row", WARP, ids=str)
 def test_registers_give_what_matrices_give(row):
     row = row if row.runs_on("sm_90a") and not row.until else row.on(row.target)
     kind = hostile.kinds(row)[3 % len(hostile.kinds(row))]

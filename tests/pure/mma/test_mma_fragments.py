@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import hostile
+from rows import every_row
 from tilewright import mma
 from tilewright.errors import LayoutError
 from tilewright.layout import Layout
@@ -87,7 +88,7 @@ def test_layouts_print_as_cute_has_them():
     assert str(short.fragment("b").layout) == "((4,8),2):((16,1),8)"
 
 
-@pytest.mark.parametrize("row", hostile.one_of_each(mma.ROWS), ids=str)
+@every_row("row", hostile.one_of_each(mma.ROWS), ids=str)
 def test_registers_and_matrix_are_inverse(row):
     rng = np.random.default_rng(0)
     for operand in row.operands:

@@ -14,6 +14,7 @@ import pytest
 import golden_matrix
 import one_instruction
 from hostile import kinds
+from rows import every_row
 from tilewright import mma
 
 CASES = [c for i in mma.catalogue("sm_90a") if not i.until for c in one_instruction.cases(i)]
@@ -42,7 +43,7 @@ def check(case: one_instruction.Case, kind: str) -> None:
     assert golden_matrix.digest(tiles.expected()) == GOLDEN[str(case)][kind], f"{case}: {kind}"
 
 
-@pytest.mark.parametrize("group", GROUPS)
+@every_row("group", GROUPS)
 def test_the_bits_are_the_h200s(group: str) -> None:
     for case in GROUPS[group]:
         if case.i.asynchronous and case.i.n not in (8, 24):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rows import every_row
 from tilewright import mma
 from tilewright.errors import UnknownInstruction
 from tilewright.ptx.isa import form, matrix
@@ -25,7 +26,7 @@ class Recorder:
 WARP = [row for row in mma.ROWS if not row.asynchronous]
 
 
-@pytest.mark.parametrize("row", WARP, ids=str)
+@every_row("row", WARP, ids=str)
 def test_every_matrix_instruction_has_its_form(row):
     found = form(row.opcode)
     versions, targets = zip(*row.needs, strict=True)

@@ -5,6 +5,7 @@ scales, other architectures) these two agreeing is what there is.
 """
 
 from dataclasses import replace
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 import hostile
 import rationals
+from rows import every_row
 from tilewright import mma
 from tilewright.dtypes import dtype, encode
 from tilewright.errors import DtypeError, LayoutError, TargetError, UnknownInstruction
@@ -28,6 +30,7 @@ def mathematics(row):
 ROWS = list({mathematics(r): r for r in mma.ROWS if not (r.asynchronous and r.n > 8)}.values())
 
 
+@cache
 def groups(arch):
     """The rows of an architecture by name of what they share."""
     found = {}
@@ -39,11 +42,8 @@ def groups(arch):
     return found
 
 
-CASES = [
-    pytest.param(arch, rows, id=f"{arch} {name}")
-    for arch in rationals.FACTS
-    for name, rows in groups(arch).items()
-]
+def cases():
+    return [(arch, name) for arch in rationals.FACTS for name in groups(arch)]
 
 
 def meets(row, metadata, m):
@@ -62,9 +62,9 @@ def expected(row, arch, tile, m, n):
     return rationals.element(row, arch, a[m].tolist(), b[where, n].tolist(), int(c[m, n]), *scales)
 
 
-@pytest.mark.parametrize(("arch", "rows"), CASES)
-def test_equals_the_fractions(arch, rows):
-    for number, row in enumerate(rows):
+@every_row(("arch", "name"), cases)
+def test_equals_the_fractions(arch, name):
+    for number, row in enumerate(groups(arch)[name]):
         rng = np.random.default_rng(number)
         kinds = hostile.kinds(row)
         for turn in range(min(KINDS, len(kinds))):

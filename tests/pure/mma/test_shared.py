@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rows import every_row
 from tilewright.dtypes import dtype
 from tilewright.errors import DtypeError, LayoutError
 from tilewright.layout import (
@@ -36,9 +37,9 @@ WIDTHS = [1, 2, 4, 8, 16, 32, 64]
 SWIZZLES = [0, 32, 64, 128]
 
 
-@pytest.mark.parametrize("major", ["K", "MN"])
-@pytest.mark.parametrize("swizzle", SWIZZLES)
-@pytest.mark.parametrize("bits", WIDTHS)
+@every_row("major", ["K", "MN"])
+@every_row("swizzle", SWIZZLES)
+@every_row("bits", WIDTHS)
 def test_an_atom_keeps_columns_of_pieces_apart(major, swizzle, bits):
     """Eight rows at the same 16 bytes lie in different groups of banks, as many as rows cover."""
     atom = make_smem_layout_atom(f"b{bits}" if bits < 64 else "f64", major, swizzle)
@@ -178,7 +179,7 @@ F16 = make_smem_layout("f16", "K", (64, 64))
 STEP = zipped_divide(F16, (64, 16))[0]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("make", "error", "message"),
     [
         (lambda: make_smem_layout_atom("e2m3"), DtypeError, r"of 6 bits \(e2m3\) have no layout"),

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pure.layout.symbol import Symbol, evaluate
+from rows import every_row
 from tilewright import mma
 from tilewright.errors import LayoutError
 from tilewright.layout import (
@@ -241,7 +242,7 @@ def registers_of(copy, tensor, side):
     return np.array([offsets(part) for part in parts])
 
 
-@pytest.mark.parametrize("move", [*LOADS, *STORES], ids=str)
+@every_row("move", [*LOADS, *STORES], ids=str)
 def test_matrix_moves_meet_their_partitions(move):
     """Lanes give the lines that partition_S (of a store, D) says and hold what the other says."""
     bits = 16 if move.shape == "m8n8" else 8
@@ -324,7 +325,7 @@ LDMATRIX = CopyAtom("ldmatrix.sync.aligned.m8n8.x4.shared.b16", "f16")
 RETILED = mma.make_tiled_copy_B(LDMATRIX, TiledMma(ATOMS["half"], (2, 2, 1), (None, 32, None)))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("make", "message"),
     [
         (lambda: TiledMma(ATOMS["half"], (2, 2, 1, 1)), "three modes M, N and K"),

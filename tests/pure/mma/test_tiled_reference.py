@@ -4,10 +4,10 @@
 """
 
 import gzip
+from functools import cache
 from pathlib import Path
 
-import pytest
-
+from rows import every_row
 from tilewright import mma
 from tilewright.layout import Layout, Tensor, product_each, zipped_divide
 from tilewright.mma import CopyAtom, CpAsync, MmaAtom, TiledMma, UniversalCopy
@@ -15,7 +15,9 @@ from tilewright.mma import CopyAtom, CpAsync, MmaAtom, TiledMma, UniversalCopy
 TABLE = Path(__file__).parents[2] / "data" / "cute_tiled.txt.gz"
 
 
+@cache
 def table():
+    """The rows by kind."""
     found = {}
     for row in gzip.decompress(TABLE.read_bytes()).decode().splitlines():
         kind, *fields = row.split("|")
@@ -23,13 +25,9 @@ def table():
     return found
 
 
-ROWS = table()
-
-
 def of_kind(*kinds):
-    return pytest.mark.parametrize(
-        ("kind", "row"), [(k, row) for k in kinds for row in ROWS[k]], ids=lambda x: str(x[:3])
-    )
+    rows = lambda: [(kind, row) for kind in kinds for row in table()[kind]]  # noqa: E731
+    return every_row(("kind", "row"), rows, ids=str)
 
 
 # --- what the table holds ---

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from ptx_wild import FILES
+from rows import every_row
 from tilewright.errors import PtxCheckError, UnknownInstruction
 from tilewright.ptx import check, needs, parse, problems
 from tilewright.ptx.tree import Function, Imm, Instruction, Module, Reg, RegDecl
@@ -157,12 +158,12 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("text", GOOD)
+@every_row("text", GOOD)
 def test_good(text: str) -> None:
     assert [str(p) for p in problems(module(text))] == []
 
 
-@pytest.mark.parametrize("text", BAD)
+@every_row("text", BAD)
 def test_bad(text: str) -> None:
     column, message = BAD[text]
     with pytest.raises(PtxCheckError) as caught:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptx_wild import FILES, HEAD, WILD
+from rows import every_row
 from tilewright.errors import PtxError, PtxSyntaxError
 from tilewright.ptx import parse, print_module
 from tilewright.ptx.tree import (
@@ -47,7 +48,7 @@ def operands(text: str) -> tuple[object, ...]:
     return statement.operands
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "operand"),
     [
         ("[%rd+-952]", Address(Reg("%rd"), -952)),
@@ -164,7 +165,7 @@ def test_an_initialiser_of_a_hundred_thousand_entries() -> None:
 # --- bad text ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "where", "message"),
     [
         ("add.s32 %r1, %r2 5;", "5:18", "expected ';'"),

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rows import every_row
 from tilewright import dtypes
 from tilewright.errors import DeviceError, DtypeError, MissingPackage, ProblemError
 from tilewright.run import arrays, dlpack
@@ -47,8 +48,8 @@ CUTS = {
 }
 
 
-@pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
-@pytest.mark.parametrize("name", NAMES)
+@every_row("cut", CUTS.values(), ids=CUTS)
+@every_row("name", NAMES)
 def test_a_numpy_view_leads_to_the_elements(name: str, cut: Any) -> None:
     a = cut(numbers((4, 5), name))
     seen = view(a)

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from rows import every_row
 from tilewright import dtypes
 from tilewright.cuda import Properties
 from tilewright.errors import DeviceError, DtypeError, ProblemError
@@ -178,7 +179,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("call", "error", "words"), BAD.values(), ids=BAD)
+@every_row(("call", "error", "words"), BAD.values(), ids=BAD)
 def test_bad_input_is_a_typed_error(call: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=f"(?s){words}"):
         call()

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from ptxas import ptxas
+from rows import every_row
 from tilewright.errors import UnknownInstruction
 from tilewright.ptx.isa import ROWS, Form, OperandSpec, Row, form
 from tilewright.ptx.isa.compose import width_of
@@ -128,7 +129,7 @@ GROUPS = samples()
 
 
 @pytest.mark.skipif(ptxas() is None, reason="no ptxas")
-@pytest.mark.parametrize("version, target", sorted(GROUPS), ids="-".join)
+@every_row("version, target", sorted(GROUPS), ids="-".join)
 def test_ptxas_takes_the_forms(version: str, target: str, tmp_path: Path) -> None:
     lines = sorted(GROUPS[version, target])
     wide = ".reg .b128 q<9>;" if number(version) >= (8, 3) else ""

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from machine import one, run
+from rows import every_row
 
 LIGHT = settings(max_examples=15, deadline=None)
 NAN, QUIET, INF, NZERO, ONE, SUB = 0x7FFFFFFF, 0x7FC00001, 0x7F800000, 0x80000000, 0x3F800000, 1
@@ -38,7 +39,7 @@ def floats(count: int = 32):
     return st.lists(bits, min_size=count, max_size=count)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("opcode", "operands", "result"),
     [
         ("min.f32", (0, NZERO), NZERO),
@@ -204,7 +205,7 @@ def test_floats_clamp_into_integers(a, mode, dest):
     assert run(f"cvt.{mode}.{dest}.f32", a) == expected
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("opcode", "operand", "result"),
     [
         ("cvt.u8.s32", -1, 0xFF),

@@ -10,6 +10,7 @@ import pytest
 
 from hostile import Stream
 from machine import Machine, lanes
+from rows import every_row
 from scalar_draw import Draw
 from scalar_forms import families
 from scalar_marks import with_marks
@@ -43,7 +44,7 @@ def ours(f: Form, *operands: np.ndarray) -> list[int]:
     return integers(f.row.meaning(Machine(), f, *values)).tolist()
 
 
-@pytest.mark.parametrize("mnemonic", MNEMONICS)
+@every_row("mnemonic", MNEMONICS)
 def test_every_form_with_any_marks(mnemonic: str) -> None:
     stream = Stream("video", mnemonic)
     for f in drawn(mnemonic):
