@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import struct
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -18,8 +19,8 @@ from conversions import FORMATS, decode, encode, expected, is_integer
 from forms_convert import operands
 from hostile import Stream
 from tilewright import cuda
-from tilewright.errors import UnknownInstruction
 from tilewright.ptx.isa import ROWS, form
+from tilewright.ptx.isa.row import find
 from tilewright.ptx.needs import lowest
 from tilewright.target import Target
 from tilewright.vm import Machine
@@ -47,21 +48,20 @@ def runs(needed: str, target: Target) -> bool:
     return any(target.runs(one) for one in needed.split("|"))
 
 
+@cache
 def forms(target: str) -> list[str]:
     """Every ``cvt`` (but ``cvt.pack``) that the target has, in the rows' order."""
     have, found = Target.parse(target), {}
     for row in ROWS["cvt"]:
         for words in product(*([""] * s.optional + list(s.choices) for s in row.slots)):
             opcode = ".".join(["cvt", *filter(None, words)])
-            try:
-                made = form(opcode)
-            except UnknownInstruction:
-                continue
-            if "pack" not in words and all(runs(t, have) for _, t in made.needs()):
+            made = None if "pack" in words else find(opcode)
+            if made is not None and all(runs(t, have) for _, t in made.needs()):
                 found[opcode] = None
     return list(found)
 
 
+@cache
 def batches(target: str, size: int = 24) -> list[list[str]]:
     """The forms, those of one source type and number of operands together."""
     groups: dict[object, list[str]] = {}

@@ -7,6 +7,8 @@
 which is called when the test runs, so that collection stays cheap. Several of them on a test make
 a product. It is for tables of many rows that are quick to check; parametrize where a row needs a
 mark or a time limit of its own. ``monkeypatch``, ``tmp_path`` and ``capsys`` are new for each row.
+
+    @every_row("case", cases, parts=8)      # every eighth row; the others are seven slow tests
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import inspect
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,10 +33,14 @@ Test = Callable[..., None]
 
 
 def every_row(
-    names: str | Sequence[str], rows: Iterable[Any] | Callable[[], Iterable[Any]], ids: Any = None
+    names: str | Sequence[str],
+    rows: Iterable[Any] | Callable[[], Iterable[Any]],
+    ids: Any = None,
+    parts: int = 1,
 ) -> Callable[[Test], Test]:
     """Make the test of one row a test of all of them. ``ids``: names of the rows, or a function
-    that names a value.
+    that names a value. Of ``parts`` > 1 the first, every ``parts``-th row, is a test of its own,
+    and each of the others is one that is slow.
     """
     split = names.replace(",", " ").split() if isinstance(names, str) else names
 
@@ -43,16 +49,19 @@ def every_row(
         check: Test = getattr(test, "check", test)
 
         @functools.wraps(check)
-        def every(**fixtures: Any) -> None:
-            cases = product(*(axis.cases() for axis in axes))
+        def every(part: int = 0, **fixtures: Any) -> None:
+            cases = islice(product(*(axis.cases() for axis in axes)), part, None, parts)
             check_rows(map(_joined, cases), functools.partial(_with_own, check, fixtures))
 
         given = {name for axis in axes for name in axis.names}
         signature = inspect.signature(check)
         rest = [p for name, p in signature.parameters.items() if name not in given]
-        every.__dict__.update(
-            axes=axes, check=check, __signature__=signature.replace(parameters=rest)
-        )
+        every.__dict__.update(axes=axes, check=check)
+        if parts > 1:
+            rest.append(inspect.Parameter("part", inspect.Parameter.KEYWORD_ONLY))
+            slow = [pytest.param(n, marks=pytest.mark.slow) for n in range(1, parts)]
+            pytest.mark.parametrize("part", [0, *slow])(every)
+        every.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]
         return every
 
     return decorate

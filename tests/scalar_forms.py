@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from tilewright.errors import UnknownInstruction
-from tilewright.ptx.isa import ROWS, Form, OperandSpec, Row, form
-from tilewright.ptx.isa.row import Listed
+from tilewright.ptx.isa import ROWS, Form, OperandSpec, Row
+from tilewright.ptx.isa.row import Listed, find
 from tilewright.target import Target
 from tilewright.vm.later import awaited
 
@@ -71,11 +70,8 @@ def families(target: str = "sm_90a") -> Families:
 
 def _forms(row: Row) -> Iterator[Form]:
     for opcode in row.opcodes():
-        try:
-            f = form(opcode)
-        except UnknownInstruction:
-            continue
-        if f.row is row:
+        f = find(opcode)
+        if f is not None and f.row is row:
             yield f
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from conversion_kernels import batches, forms, on_vm, text
 from golden_conversions import digests, operands, read
+from rows import every_row
 
 KEPT = read()
 
@@ -15,7 +15,7 @@ def test_every_form_is_kept() -> None:
     assert list(KEPT) == sorted(forms("sm_90a")) and len(KEPT) == 840
 
 
-@pytest.mark.parametrize("batch", batches("sm_90a"), ids=lambda b: b[0])
+@every_row("batch", lambda: batches("sm_90a"), ids=lambda b: b[0])
 def test_the_bits_are_those_of_an_h200(batch: list[str]) -> None:
     inputs = operands(batch)
     made = on_vm(text(batch), inputs, np.zeros((len(batch), inputs.shape[1]), np.uint64), "sm_90a")

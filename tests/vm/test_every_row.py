@@ -11,12 +11,11 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-import pytest
 
+from rows import every_row
 from simt import both, kernel
-from tilewright.errors import UnknownInstruction
 from tilewright.ptx.isa import ROWS, Form, OperandSpec, form
-from tilewright.ptx.isa.row import Listed
+from tilewright.ptx.isa.row import Listed, find
 from tilewright.ptx.needs import lowest
 from tilewright.ptx.types import bits
 from tilewright.vm.later import awaited
@@ -44,15 +43,11 @@ def of_rows() -> list[str]:
             for slot in row.slots:
                 if not slot.optional or rng.random() < 0.4:
                     words.append(rng.choice(slot.choices))
-            try:
-                form(".".join(words))
-            except UnknownInstruction:
-                continue
-            found.append(".".join(words))
+            if find(".".join(words)):
+                found.append(".".join(words))
     return found
 
 
-OPCODES = [o for o in dict.fromkeys(WILD.read_text().split() + of_rows()) if plain(form(o))]
 SPECIAL = {
     16: [0, 1, 0x7FFF, 0x8000, 0xFFFF, 0x3C00, 0x7C00, 0xFC00, 0x7E01, 0x3F80, 0x7F80, 0x3FF, 0x80],
     32: [0, 1, 31, 32, 33, 0x7FFFFFFF, 1 << 31, 0xFFFFFFFF, 0x3F800000, 0xBF800000, 0x7F800000,
@@ -133,7 +128,9 @@ class Snippet:
 def batches() -> dict[tuple[str, str, str], list[str]]:
     """Opcodes that need the same version and target, from sm_90 on, some twenty at a time."""
     groups: dict[tuple[str, str], list[str]] = {}
-    for opcode in OPCODES:
+    for opcode in dict.fromkeys(WILD.read_text().split() + of_rows()):
+        if not plain(form(opcode)):
+            continue
         operands_ = (spec.needs for specs in form(opcode).signatures for spec in specs)
         needs = {("7.8", "sm_90"), *form(opcode).needs(), *filter(None, operands_)}
         (major, minor), target = lowest(needs)
@@ -145,12 +142,9 @@ def batches() -> dict[tuple[str, str, str], list[str]]:
     }
 
 
-BATCHES = batches()
-
-
-@pytest.mark.parametrize("which", BATCHES, ids=lambda w: w[0])
-def test_both_evaluators_agree(which):
-    batch, (_, version, target) = BATCHES[which], which
+@every_row(("which", "batch"), lambda: batches().items(), ids=lambda w: w[0])
+def test_both_evaluators_agree(which, batch):
+    _, version, target = which
     step = 16 * 8 * BATCH
     body = f"mad.wide.u32 %rd10, %t, {step}, %a0; and.b32 %r62, %t, 3; setp.ne.u32 %p63, %r62, 1;"
     for i in range(SOURCES):

@@ -11,7 +11,7 @@ import pytest
 import hmma_cases
 import hostile
 from one_instruction import Case, Tiles, cases
-from sampling import every
+from rows import every_row
 from simt import both, kernel, zeros
 from tilewright import mma
 from tilewright.errors import VmFault
@@ -86,7 +86,7 @@ def summed(i: mma.Instruction) -> bool:
     return not (i.asynchronous or isinstance(i.arithmetic, mma.Rounded))
 
 
-@pytest.mark.parametrize(("arch", "case"), every(2, elsewhere()), ids=str)
+@every_row(("arch", "case"), elsewhere, ids=str, parts=2)
 def test_each_architecture_computes_in_its_own_way(arch, case):
     tiles, words = mixed(case, 2)
     expected = np.concatenate([t.expected() for t in tiles])
@@ -94,7 +94,7 @@ def test_each_architecture_computes_in_its_own_way(arch, case):
     np.testing.assert_array_equal(tiles[0].read(made), expected)
 
 
-@pytest.mark.parametrize("case", every(2, one_of_each("sm_90a")), ids=str)
+@every_row("case", lambda: one_of_each("sm_90a"), ids=str, parts=2)
 def test_a_kernel_of_one_instruction_gives_the_bits_of_its_row(case):
     tiles, words = mixed(case, 3)
     expected = np.concatenate([t.expected() for t in tiles])
@@ -102,7 +102,7 @@ def test_a_kernel_of_one_instruction_gives_the_bits_of_its_row(case):
     np.testing.assert_array_equal(tiles[0].read(made), expected)
 
 
-@pytest.mark.parametrize("case", one_of_each("sm_90a")[::7], ids=str)
+@every_row("case", lambda: one_of_each("sm_90a")[::7], ids=str)
 def test_both_evaluators_multiply_alike(case):
     words = case.tiles(hostile.kinds(case.i)[-1], 2).words()
     compiled, stepped = (

@@ -12,7 +12,7 @@ import pytest
 
 import hopper_gemm
 from mutator import mutants
-from sampling import every
+from rows import every_row
 from tilewright import gemm
 from tilewright.dtypes import dtype
 from tilewright.errors import VmFault
@@ -24,7 +24,7 @@ from tilewright.vm import Machine
 
 SEEDS = range(4)
 STEPS = 5_000_000
-QUICK = 25  # of so many mutants one is tried in the quick run
+QUICK = 25  # of so many mutants one is tried where slow tests are not
 FEW = replace(DEFAULT_DEVICE, sms=2)  # so that a CTA has several tiles
 
 
@@ -243,10 +243,12 @@ def right(kernel: str) -> bytes:
     return kernels()[kernel].run(None, 0)
 
 
-CASES = [(kernel, name) for kernel in kernels() for name in all_mutants(kernel)]
+def cases() -> list[tuple[str, str]]:
+    return [(kernel, name) for kernel in kernels() for name in all_mutants(kernel)]
 
 
-@pytest.mark.parametrize(("kernel", "name"), every(QUICK, CASES))
+@pytest.mark.timeout(600)
+@every_row(("kernel", "name"), cases, parts=QUICK)
 def test_a_mutant_is_named(kernel, name):
     _, run, same, other = kernels()[kernel]
     module, how = all_mutants(kernel)[name], {"checked": True, "step_limit": STEPS}
@@ -261,7 +263,8 @@ def test_a_mutant_is_named(kernel, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kernel", kernels())
+@pytest.mark.timeout(600)
+@every_row("kernel", kernels)
 def test_the_kernel_itself_is_right_in_every_order(kernel):
     run = kernels()[kernel].run
     assert {run(None, seed, checked=True) for seed in range(50)} == {right(kernel)}

@@ -17,7 +17,7 @@ from tilewright.ptx.isa import ROWS
 from tilewright.target import Target
 from tilewright.vm.memory import Memory
 
-FAMILIES, MEMORY = families(), Memory()
+MEMORY = Memory()
 COPY = r"^(?:mov|xor)\.\w+ (%\w+), (%\w+)(?:, %zero_\w)?;$"
 
 
@@ -30,7 +30,7 @@ NO_RESULT = {"bar", "nanosleep", "pmevent", "setmaxnreg"}
 
 
 def test_only_what_gives_nothing_is_left_out_without_a_reason() -> None:
-    taken = {opcode for opcodes in FAMILIES for opcode in opcodes}
+    taken = {opcode for opcodes in families() for opcode in opcodes}
     rows = [row for rows in ROWS.values() for row in rows if not left_out(row)]
     absent = [row for row in rows if not taken & set(row.opcodes())]
     here = [r for r in absent if any(Target.parse("sm_90a").runs(t) for t in r.target.split("|"))]
@@ -39,20 +39,20 @@ def test_only_what_gives_nothing_is_left_out_without_a_reason() -> None:
 
 
 def test_programs_have_forms_of_every_row() -> None:
-    made = [program(seed, FAMILIES) for seed in range(150)]
+    made = [program(seed, families()) for seed in range(150)]
     seen = {o for p in made for step in p.steps for o in step.opcode.split()}
-    assert all(seen & set(opcodes) for opcodes in FAMILIES)
+    assert all(seen & set(opcodes) for opcodes in families())
     assert all(20 <= len(p.steps) <= 40 for p in made)
 
 
 def test_the_seed_says_all() -> None:
-    one, other = program(7, FAMILIES), program(7, FAMILIES)
-    assert str(one) == str(other) != str(program(8, FAMILIES))
+    one, other = program(7, families()), program(7, families())
+    assert str(one) == str(other) != str(program(8, families()))
     np.testing.assert_array_equal(operands(one, 7), operands(other, 7))
 
 
 def test_what_ptxas_gets_wrong_or_may_choose_is_kept_out() -> None:
-    steps = [step for seed in range(150) for step in program(seed, FAMILIES).steps]
+    steps = [step for seed in range(150) for step in program(seed, families()).steps]
     lines = [line for step in steps for line in step.text.split("\n")]
     assert any(line.startswith("@") for line in lines)
     for line in lines:
@@ -79,7 +79,7 @@ def _parts(line: str) -> tuple[str, str, list[str]]:
 def test_a_guarded_copy_holds_what_was_there_before_the_step() -> None:
     """And so has a value: of registers that a step makes, none is another's old value."""
     for seed in range(150):
-        for step in (s for s in program(seed, FAMILIES).steps if "@" in s.text):
+        for step in (s for s in program(seed, families()).steps if "@" in s.text):
             for made, old in re.findall(COPY, step.text, re.MULTILINE):
                 assert made == old or made not in step.writes or old not in step.writes
 
@@ -95,7 +95,7 @@ def test_a_guard_that_ptxas_drops_is_not_drawn() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_both_evaluators_agree(seed: int) -> None:
-    p = program(seed, FAMILIES)
+    p = program(seed, families())
     words = operands(p, seed)
     ours = stepped(p, words)
     assert not parted(p, words, on_vm(p, words, MEMORY, compiled=True), ours)
@@ -105,7 +105,7 @@ def test_both_evaluators_agree(seed: int) -> None:
 @pytest.mark.parametrize("part", range(4))
 def test_every_form_runs(part: int) -> None:
     """A quarter of them, fifty in a program."""
-    opcodes = [opcode for opcodes in FAMILIES for opcode in opcodes][part::4]
+    opcodes = [opcode for opcodes in families() for opcode in opcodes][part::4]
     for at in range(0, len(opcodes), 50):
         p = program_of(opcodes[at : at + 50], at)
         assert stepped(p, operands(p, at)).any()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from rows import every_row
 from table_cases import Way, product, ways
 from tilewright.run import VmDevice
 from tma_cases import FEW
@@ -14,6 +15,7 @@ pytestmark = pytest.mark.slow
 SEEDS = 50
 
 
-@pytest.mark.parametrize("way", ways(), ids=str)
+@pytest.mark.timeout(900)
+@every_row("way", ways, ids=str, parts=12)
 def test_any_order_gives_the_same_bits(way: Way) -> None:
     assert len({product(way, VmDevice(FEW, seed=seed)) for seed in range(SEEDS)}) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ import golden_matrix
 import simt
 from hostile import kinds
 from one_instruction import SHARED, Case, cases
-from sampling import every
+from rows import every_row
 from tilewright import mma
 from tilewright.errors import VmFault
 from tilewright.mma import Descriptor
@@ -18,6 +20,7 @@ from tilewright.vm import Machine
 NS = (64, 8, 24, 256, 104)
 
 
+@cache
 def sample() -> list[Case]:
     """Every other variant of an instruction of each type, their N in turn."""
     found: dict[object, list[mma.Instruction]] = {}
@@ -26,9 +29,6 @@ def sample() -> list[Case]:
             found.setdefault((i.family, i.d, i.a, i.b, i.satfinite), []).append(i)
     turn = [rows[number % len(rows)] for number, rows in enumerate(found.values())]
     return [case for number, i in enumerate(turn) for case in cases(i)[number % 2 :: 2]]
-
-
-CASES = sample()
 
 
 @pytest.fixture(scope="module")
@@ -51,15 +51,15 @@ def digests(case: Case, some: list[str], on_step=None) -> list[int]:
     return [golden_matrix.digest(tiles[0].read(made[n : n + 1])) for n in range(len(made))]
 
 
-@pytest.mark.parametrize("case", every(2, CASES), ids=str)
+@every_row("case", sample, ids=str, parts=2)
 def test_compiled_bits_are_the_h200s(case: Case, golden) -> None:
-    some = [k for k in kinds(case.i) if k in golden[str(case)]][CASES.index(case) % 2 :: 2]
+    some = [k for k in kinds(case.i) if k in golden[str(case)]][sample().index(case) % 2 :: 2]
     assert digests(case, some) == [golden[str(case)][kind] for kind in some]
 
 
-@pytest.mark.parametrize("case", every(2, CASES[::3]), ids=str)
+@every_row("case", lambda: sample()[::3], ids=str, parts=2)
 def test_stepped_bits_are_the_h200s(case: Case, golden) -> None:
-    kind = kinds(case.i)[CASES.index(case) % len(kinds(case.i))]
+    kind = kinds(case.i)[sample().index(case) % len(kinds(case.i))]
     assert digests(case, [kind], lambda step: None) == [golden[str(case)][kind]]
 
 

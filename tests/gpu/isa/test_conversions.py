@@ -12,13 +12,14 @@ import pytest
 
 from conversion_kernels import batches, differences, on_gpu, on_vm, planes, text
 from hostile import Stream
+from rows import every_row
 
 COUNT = 1 << 20
 
 
 @pytest.mark.sm("sm_90a")
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("batch", batches("sm_90a"), ids=lambda b: b[0])
+@every_row("batch", lambda: batches("sm_90a"), ids=lambda b: b[0])
 def test_every_conversion(batch):
     inputs, results = planes(batch, COUNT, Stream(*batch)), np.zeros((len(batch), COUNT), np.uint64)
     ptx = text(batch)

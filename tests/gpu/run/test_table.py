@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from rows import every_row
 from table_cases import Way, product, ways
 from tilewright.run import VmDevice
 from tma_cases import FEW, few
 
 
 @pytest.mark.sm("sm_90a")
-@pytest.mark.parametrize("way", ways(), ids=str)
+@pytest.mark.timeout(900)
+@every_row("way", ways, ids=str)
 def test_the_bits_are_a_virtual_machine_s(way: Way) -> None:
     assert product(way, few(FEW.sms)) == product(way, VmDevice(FEW))

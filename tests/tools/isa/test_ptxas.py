@@ -11,16 +11,16 @@ import random
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from ptxas import ptxas
 from rows import every_row
-from tilewright.errors import UnknownInstruction
-from tilewright.ptx.isa import ROWS, Form, OperandSpec, Row, form
+from tilewright.ptx.isa import ROWS, Form, OperandSpec, Row
 from tilewright.ptx.isa.compose import width_of
-from tilewright.ptx.isa.row import Listed
+from tilewright.ptx.isa.row import Listed, find
 from tilewright.ptx.needs import lowest
 
 OLDEST = {"sm_75": "6.3", "sm_80": "7.0", "sm_86": "7.1", "sm_89": "7.8", "sm_90": "7.8"}
@@ -96,10 +96,8 @@ def sample(r: Row) -> Iterator[Form]:
             for c in axis * 4
         ]
     for words in full:
-        try:
-            yield form(".".join([r.mnemonic, *filter(None, words)]))
-        except UnknownInstruction:
-            continue
+        if found := find(".".join([r.mnemonic, *filter(None, words)])):
+            yield found
 
 
 def number(version: str) -> tuple[int, ...]:
@@ -112,7 +110,9 @@ def needed(f: Form, specs: tuple[OperandSpec, ...]) -> tuple[str, str]:
     return f"{version[0]}.{version[1]}", target.name
 
 
+@cache
 def samples() -> dict[tuple[str, str], set[str]]:
+    """Lines by the version and target to assemble them for."""
     groups: dict[tuple[str, str], set[str]] = {}
     for r in itertools.chain.from_iterable(ROWS.values()):
         if r.mnemonic in ELSEWHERE or isinstance(r, Listed):
@@ -125,13 +125,10 @@ def samples() -> dict[tuple[str, str], set[str]]:
     return groups
 
 
-GROUPS = samples()
-
-
 @pytest.mark.skipif(ptxas() is None, reason="no ptxas")
-@every_row("version, target", sorted(GROUPS), ids="-".join)
+@every_row("version, target", lambda: sorted(samples()))
 def test_ptxas_takes_the_forms(version: str, target: str, tmp_path: Path) -> None:
-    lines = sorted(GROUPS[version, target])
+    lines = sorted(samples()[version, target])
     wide = ".reg .b128 q<9>;" if number(version) >= (8, 3) else ""
     head = HEAD.format(version=version, target=target, wide=wide)
     source = tmp_path / "forms.ptx"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 
 import numpy as np
 import pytest
@@ -21,8 +22,14 @@ from tilewright.ptx.operands import Operands
 from tilewright.vm.numpy_values import integers
 from video_manual import DEVIATIONS, video
 
-OPCODES = [o for opcodes in families() for o in opcodes if re.match("v(?!ote)", o)]
-MNEMONICS = list(dict.fromkeys(o.partition(".")[0] for o in OPCODES))
+
+@cache
+def opcodes() -> list[str]:
+    return [o for family in families() for o in family if re.match("v(?!ote)", o)]
+
+
+def mnemonics() -> list[str]:
+    return list(dict.fromkeys(o.partition(".")[0] for o in opcodes()))
 
 
 def with_operands(f: Form, specs: Sequence[OperandSpec], texts: Sequence[str]) -> Form:
@@ -32,7 +39,7 @@ def with_operands(f: Form, specs: Sequence[OperandSpec], texts: Sequence[str]) -
 def drawn(mnemonic: str) -> Iterator[Form]:
     """Each form and signature of a mnemonic, with marks at random, three times."""
     draw = Draw("video", mnemonic)
-    for opcode in (o for o in OPCODES if o.startswith(f"{mnemonic}.")):
+    for opcode in (o for o in opcodes() if o.startswith(f"{mnemonic}.")):
         f = form(opcode)
         for specs in f.signatures * 3:
             texts = with_marks(draw, f, specs, [f"%r{i}" for i in range(len(specs))])
@@ -44,7 +51,7 @@ def ours(f: Form, *operands: np.ndarray) -> list[int]:
     return integers(f.row.meaning(Machine(), f, *values)).tolist()
 
 
-@every_row("mnemonic", MNEMONICS)
+@every_row("mnemonic", mnemonics)
 def test_every_form_with_any_marks(mnemonic: str) -> None:
     stream = Stream("video", mnemonic)
     for f in drawn(mnemonic):
