@@ -16,15 +16,17 @@ pytestmark = pytest.mark.skipif(ptxas() is None, reason="no ptxas")
 
 
 ASKED = [pytest.param(f, t, id=f"{f.file}-{t}") for f in (MATRICES, ASYNC) for t in f.targets]
+SOME = [1, pytest.param(3, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize(("family", "target"), ASKED)
-def test_ptxas_says_so(family: Family, target: str):
+@pytest.mark.parametrize("times", SOME)
+def test_ptxas_says_so(family: Family, target: str, times: int):
     told, at = Verdicts.load(family), family.targets.index(target)
-    numbers = [*Random(target).sample(range(len(told.index)), 300)]
+    numbers = [*Random(target).sample(range(len(told.index)), 100 * times)]
     rows = told.spans()
     legal = [i for i in range(len(told.index)) if rows[told.index[i]][at][1]]
-    numbers += Random(target).sample(legal, min(100, len(legal)))
+    numbers += Random(target).sample(legal, min(33 * times, len(legal)))
     cases = told.cases()
     lines = [family.line(cases[i]) for i in numbers]
     by_version = judges([str(ptxas())], target, family.last)

@@ -34,7 +34,10 @@ def made(folder: Path, *options: str) -> Path:
     return program
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [
+    "linked in", "linked on the device", pytest.param("library", marks=pytest.mark.slow),
+    pytest.param("streams of threads", marks=pytest.mark.slow),
+])  # fmt: skip
 def test_it_runs(way: str, tmp_path: Path, capfd: Any) -> None:
     ended = ran(capfd, made(tmp_path, *WAYS[way]))
     assert ended.lines == LINES

@@ -1,19 +1,19 @@
 """NVIDIA's assembler takes every kernel of the table for every architecture, without spills where
 tiles are whole.
 
-A part runs always; the rest, every kernel for every architecture, is slow.
+A few of each kind run always; every kernel for every architecture is slow.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 
 import pytest
 
 from kernels import BEST, MAJORS, ODD, OTHER, WHOLE, aligned, posed
 from ptxas import assemble, ptxas
-from tilewright.gemm import Config, SimtConfig, build
+from rows import every_row
+from tilewright.gemm import Config, Problem, SimtConfig, build
 from tilewright.gemm.config import F64_TABLE
 from tilewright.gemm.simt_config import TABLE as SIMT
 from tilewright.target import Target
@@ -25,22 +25,8 @@ ALL = BEST | OTHER
 FEW = 64  # bytes a thread that a kernel with edges, C and small copies may spill
 
 
-def always(name: str, arch: str) -> bool:
-    """f16 for sm_90, one of its layouts for the ends of the range; the odd problems for one."""
-    if name in OTHER:
-        return arch == "sm_90"
-    return name.startswith({"sm_80": "f16-tn", "sm_90": "f16", "sm_120": "f16-tn"}.get(arch, "-"))
-
-
-def cases() -> list[object]:
-    made = []
-    for name, arch in product(ALL, ARCHES):
-        marks = () if always(name, arch) else pytest.mark.slow
-        made.append(pytest.param(name, arch, id=f"{name}-{arch}", marks=marks))
-    return made
-
-
-@pytest.mark.parametrize(("name", "arch"), cases())
+@every_row("arch", ARCHES, parts=23)
+@every_row("name", ALL)
 def test_it_assembles_without_spills(name: str, arch: str) -> None:
     problem, config = ALL[name]
     traced = build(problem, config)
@@ -51,31 +37,34 @@ def test_it_assembles_without_spills(name: str, arch: str) -> None:
     assert -(-usage.registers // 8) * 8 * config.threads * config.ctas <= 65536
 
 
-SIMT_ARCHES = ["sm_90", *(pytest.param(a, marks=pytest.mark.slow) for a in ARCHES if a != "sm_90")]
-
-
-@pytest.mark.parametrize("arch", SIMT_ARCHES)
-@pytest.mark.parametrize("config", SIMT, ids=str)
-def test_simt_assembles_without_spills(config: SimtConfig, arch: str) -> None:
+def whole_and_odd(type_: str, *align: int) -> dict[str, Problem]:
     """Whole tiles and edges, with what is turned and what is not."""
-    whole = [posed(WHOLE, layout, "f32") for layout in MAJORS]
-    odd = [posed(ODD, x, "f32", with_c=True, batch=2, **aligned(4, 8, 4, 8)) for x in ("tn", "nt")]
-    for problem in whole[:1] + odd if arch == "sm_90" else whole + odd:
-        traced = build(problem, config)
-        (usage,) = assemble(traced.ptx, arch).usage
-        assert not usage.spill_stores
-        assert -(-usage.registers // 8) * 8 * config.threads * config.ctas <= 65536
+    whole = {layout: posed(WHOLE, layout, type_) for layout in MAJORS}
+    odd = {"with_c": True, "batch": 2, **aligned(*align)}
+    return whole | {f"odd {x}": posed(ODD, x, type_, **odd) for x in ("tn", "nt")}
 
 
-@pytest.mark.parametrize("arch", SIMT_ARCHES)
-@pytest.mark.parametrize("config", F64_TABLE, ids=str)
-def test_f64_assembles_without_spills(config: Config, arch: str) -> None:
-    """Whole tiles and edges, by the instruction that the architecture has."""
+def check(problem: Problem, config: SimtConfig | Config, arch: str) -> None:
+    (usage,) = assemble(build(problem, config).ptx, arch).usage
+    assert not usage.spill_stores
+    assert -(-usage.registers // 8) * 8 * config.threads * config.ctas <= 65536
+
+
+SINGLE, DOUBLE = whole_and_odd("f32", 4, 8, 4, 8), whole_and_odd("f64", 8, 8, 8, 8)
+
+
+@every_row("arch", ARCHES, parts=29)
+@every_row("problem", SINGLE)
+@every_row("config", SIMT, ids=str)
+def test_simt_assembles_without_spills(arch: str, problem: str, config: SimtConfig) -> None:
+    check(SINGLE[problem], config, arch)
+
+
+@every_row("arch", ARCHES, parts=29)
+@every_row("problem", DOUBLE)
+@every_row("config", F64_TABLE, ids=str)
+def test_f64_assembles_without_spills(arch: str, problem: str, config: Config) -> None:
+    """By the instruction that the architecture has."""
     if not Target.parse(arch).runs("sm_90"):
         config = replace(config, mma=(8, 8, 4))
-    whole = [posed(WHOLE, layout, "f64") for layout in MAJORS]
-    odd = [posed(ODD, x, "f64", with_c=True, batch=2, **aligned(8, 8, 8, 8)) for x in ("tn", "nt")]
-    for problem in whole[:1] + odd if arch == "sm_90" else whole + odd:
-        (usage,) = assemble(build(problem, config).ptx, arch).usage
-        assert not usage.spill_stores
-        assert -(-usage.registers // 8) * 8 * config.threads * config.ctas <= 65536
+    check(DOUBLE[problem], config, arch)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ptxas import assemble, ptxas
+from rows import every_row
 from tilewright.gemm import Problem, TmaConfig, build, finish, parse, ranked, takes
 from tilewright.target import device
 
@@ -36,13 +37,9 @@ SIZES = (
 )  # fmt: skip
 
 
-def chosen(problem: Problem, most: int) -> list[TmaConfig]:
-    """The best of each size."""
-    found: dict[TmaConfig, None] = {}
-    for size in SIZES:
-        configs = [c for _, c in ranked(problem.sized(*size), H200) if isinstance(c, TmaConfig)]
-        found |= dict.fromkeys(configs[:most])
-    return list(found)
+def chosen(problem: Problem, size: tuple[int, int, int]) -> list[TmaConfig]:
+    """For a size, the best first."""
+    return [c for _, c in ranked(problem.sized(*size), H200) if isinstance(c, TmaConfig)]
 
 
 def check(problem: Problem, config: TmaConfig) -> None:
@@ -52,16 +49,18 @@ def check(problem: Problem, config: TmaConfig) -> None:
         assert not cubin.spills, config
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_chosen_keeps_its_speed(kind: str) -> None:
-    for config in chosen(KINDS[kind], 1):
+@every_row("kind", KINDS, parts=4)
+@every_row("size", SIZES, ids=str)
+def test_what_is_chosen_keeps_its_speed(kind: str, size: tuple[int, int, int]) -> None:
+    for config in chosen(KINDS[kind], size)[:1]:
         check(KINDS[kind], config)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_so_does_what_is_next_best(kind: str) -> None:
-    for config in chosen(KINDS[kind], 12):
+    configs = (config for size in SIZES for config in chosen(KINDS[kind], size)[1:12])
+    for config in dict.fromkeys(configs):
         check(KINDS[kind], config)
 
 
