@@ -33,11 +33,13 @@ def known() -> Iterator[None]:
 
 # --- every way through the kernel ---------------------------------------------------------------
 
-SLOW = {
-    "narrow", "two", "two blocks of rows each", "two above one another", "K in two", "swapped",
-    "swapped, K in three", "a stack in clusters", "by a counter", "no K", "C not aligned",
-    "tf32, copied", "e5m2 × e4m3, swapped", "s8", "e4m3, halves that differ",
+QUICK = {
+    "one warpgroup", "three", "two side by side", "four beside one another, swapped",
+    "pingpong by a counter", "K in more than it has", "K in two, in fours",
+    "the last wave's K, in clusters", "swapped, D column-major", "tf32", "e4m3, halves of columns",
+    "e4m3, halves of rows", "u8 × s8, K in two", "a stack", "nothing aligned", "alpha is 0",
 }  # fmt: skip
+SLOW = ASKED.keys() - QUICK
 
 
 def some(cases: Iterable[Any], slow: Container[Any]) -> list[Any]:
@@ -62,14 +64,14 @@ def test_the_bits_are_an_h200_s(name: str) -> None:
 ROUND = "tma:64x32x64:1:2", "tma:64x32x64:1:2~"
 
 
-@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
-@pytest.mark.parametrize("config", some(ROUND, ROUND[1:]))
+@every_row("config", ROUND, parts=3)
+@every_row("layout", ["nn", "nt", "tn", "tt"])
 def test_layouts(config: str, layout: str) -> None:
     check(Asked((70, 50, 130), HALF, lies(f"{layout}tt", pad=8)), VmDevice(FEW), config)
 
 
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 300, 70), (300, 1, 70), (1, 1, 700)])
-@pytest.mark.parametrize("config", ["tma:64x16x64:1:3~", "tma:64x16x64:1:3*3"])
+@every_row("config", ["tma:64x16x64:1:3~", "tma:64x16x64:1:3*3"], parts=3)
+@every_row("sizes", [(1, 1, 1), (1, 300, 70), (300, 1, 70), (1, 1, 700)])
 def test_vectors(config: str, sizes: tuple[int, int, int]) -> None:
     check(Asked(sizes, HALF, beta=1.0), VmDevice(FEW), config)
 
@@ -83,7 +85,7 @@ def test_any_depth_against_the_ring(depth: int) -> None:
 @every_row("config", [
     "tma:64x16x64:1:2@3", "tma:64x16x64:2p:2", "tma:64x16x64:1:2/2x2", "tma:64x16x64:1:2*2",
     "tma:64x16x64:1:2+2@2", "tma:64x16x64:1:2~", "tma:64x16x64:1:2d", "tma:64x16x64:2p:2d",
-])  # fmt: skip
+], parts=7)  # fmt: skip
 @every_row("tiles", [(1, 1), (1, 9), (9, 1), (5, 7)])
 def test_each_tile_is_done_once(tiles: tuple[int, int], config: str) -> None:
     """D = 2 · D in place, without K: what is done twice would be four times itself."""
@@ -95,24 +97,26 @@ def test_each_tile_is_done_once(tiles: tuple[int, int], config: str) -> None:
     assert np.array_equal(d.numpy(), 2 * numbers)
 
 
-@pytest.mark.parametrize("config", [
+@every_row("config", [
     "tma:64x16x64:1:2/1x2", "tma:64x16x64:1:2/2x1", "tma:64x16x64:1:2/1x2~",
     "tma:64x16x64:1:2/2x1~", "tma:64x16x64:1:2/2x2~",
-])  # fmt: skip
-@pytest.mark.parametrize("tiles", [(1, 1), (3, 1), (1, 3), (3, 3)])
+], parts=7)  # fmt: skip
+@every_row("tiles", [(1, 1), (3, 1), (1, 3), (3, 3)])
 def test_a_clusters_tile_may_lie_beyond_whole_tiles(tiles: tuple[int, int], config: str) -> None:
     m, n = (64, 16)[:: -1 if config.endswith("~") else 1]
     sizes = tiles[0] * m, tiles[1] * n, 128
     check(Asked(sizes, HALF, lies("tntt")), VmDevice(FEW), config)
 
 
-@pytest.mark.parametrize("n", [5, 61, 62, 66])
-def test_of_a_cut_k_no_neighbour_beyond_a_lines_end_is_written(n: int) -> None:
+@every_row("n", [5, 61, 62, 66], parts=11)
+@every_row("pad", [0, 2, 3, 6])
+@every_row("config", ["tma:64x64x64:1:2*2", "tma:64x64x64:1:2*2~", "tma:64x64x64:2p:2+2@2"])
+def test_of_a_cut_k_no_neighbour_beyond_a_lines_end_is_written(
+    n: int, pad: int, config: str
+) -> None:
     """The second kernel stores four at once, where lines' ends allow."""
-    for pad in (0, 2, 3, 6):
-        for config in ("tma:64x64x64:1:2*2", "tma:64x64x64:1:2*2~", "tma:64x64x64:2p:2+2@2"):
-            asked = Asked((65, n, 200), HALF, lies("tntt", pad=pad), beta=float(pad == 2))
-            check(asked, VmDevice(FEW), config)
+    asked = Asked((65, n, 200), HALF, lies("tntt", pad=pad), beta=float(pad == 2))
+    check(asked, VmDevice(FEW), config)
 
 
 # --- lines that lie in one another --------------------------------------------------------------
@@ -162,24 +166,25 @@ SAME = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", [
-    np.float16, pytest.param(ml_dtypes.bfloat16, marks=pytest.mark.slow),
+@pytest.mark.parametrize(("dtype", "configs"), [
+    (np.float16, SAME[::3]), pytest.param(np.float16, SAME, marks=pytest.mark.slow),
+    pytest.param(ml_dtypes.bfloat16, SAME, marks=pytest.mark.slow),
 ])  # fmt: skip
-def test_one_order_of_k_gives_the_same_bits(dtype: Any) -> None:
+def test_one_order_of_k_gives_the_same_bits(dtype: Any, configs: tuple[str, ...]) -> None:
     """Whatever the tile, the stages, the cluster, the schedule, and mma.sync or wgmma."""
     a, b = normal(140, 300, dtype=dtype), normal(72, 300, dtype=dtype).T
-    made = {product(a, b, config).tobytes() for config in SAME}
+    made = {product(a, b, config).tobytes() for config in configs}
     assert len(made) == 1
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("dtype", "config"),
     [
-        (np.float16, "tma:64x64x64:2p:3"), (np.float16, "tma:64x64x64:1:2/2x2"),
-        (np.float16, "tma:64x64x64:1:3+2"), (np.float16, "tma:64x64x64:2p:3d"),
-        (ml_dtypes.float8_e4m3fn, "tma:128x64x128:2:3"),
-        (ml_dtypes.float8_e4m3fn, "tma:64x160x128:1:2"),
+        (np.float16, "tma:64x64x64:2p:3d"), (np.float16, "tma:64x64x64:1:2/2x2"),
+        (np.float16, "tma:64x64x64:1:3+2"), (ml_dtypes.float8_e4m3fn, "tma:128x64x128:2:3"),
+        (np.float16, "tma:64x64x64:2p:3"), (ml_dtypes.float8_e4m3fn, "tma:64x160x128:1:2"),
     ],
+    parts=3,
 )  # fmt: skip
 def test_no_order_of_warps_and_copies_changes_a_bit(dtype: Any, config: str) -> None:
     a, b = normal(140, 600, dtype=dtype), normal(72, 600, dtype=dtype).T
@@ -196,14 +201,14 @@ def cut(a: Array, b: Array, places: list[int], of: Any) -> Array:
     return total
 
 
-@pytest.mark.parametrize("split", some([2, 3, 5], [2, 5]))
-def test_a_cut_k_is_the_sum_of_its_parts_in_order(split: int) -> None:
+@every_row("way", ["64x32x64:1:2*{}", "64x40x64:1:2*{}~", "64x32x64:2p:2*{}"], parts=5)
+@every_row("split", [3, 2, 5])
+def test_a_cut_k_is_the_sum_of_its_parts_in_order(way: str, split: int) -> None:
     a, b = normal(100, 600), normal(600, 40)
     steps = -(-600 // 64)
     places = [min(64 * (steps * i // split), 600) for i in range(split + 1)]
     want = cut(a, b, places, partial(product, config=SAME[1]))
-    for way in ("64x32x64:1:2*{}", "64x32x64:2p:2*{}", "64x40x64:1:2*{}~"):
-        assert product(a, b, f"tma:{way.format(split)}").tobytes() == want.tobytes()
+    assert product(a, b, f"tma:{way.format(split)}").tobytes() == want.tobytes()
 
 
 # sums of stage after stage, of halves of the columns (one pair not equal), of blocks of rows
@@ -213,15 +218,18 @@ PROMOTED = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("depth", some([1, 128, 129, 300, 500, 640], [1, 129]))
-def test_bytes_are_added_up_in_f32_every_128_of_k(depth: int) -> None:
+@pytest.mark.parametrize("depth", [1, 128, 129, 300, 500, 640])
+@pytest.mark.parametrize("configs", [
+    PROMOTED[1:-1:3], pytest.param(PROMOTED[:-1], marks=pytest.mark.slow),
+])  # fmt: skip
+def test_bytes_are_added_up_in_f32_every_128_of_k(depth: int, configs: tuple[str, ...]) -> None:
     t = ml_dtypes.float8_e4m3fn
     a, b = normal(140, depth, dtype=t), normal(depth, 200, dtype=t)
     fast = partial(product, config="tma:64x40x128:1:2", fast_accum=True)
     places = [*range(0, depth, 128), depth]
     want = cut(a, b, places, fast).tobytes()
     assert (want == fast(a, b).tobytes()) == (depth <= 128)
-    for config in PROMOTED[:-1]:
+    for config in configs:
         assert product(a, b, config).tobytes() == want, config
     if depth > 256:
         half = places[(len(places) - 1) // 2]
@@ -237,18 +245,18 @@ def test_tf32_is_the_product_of_rounded_numbers() -> None:
     assert tf32(a, b).tobytes() == tf32(*rounded).tobytes()
 
 
-def test_a_stack_is_its_products() -> None:
+@every_row("config", ["tma:64x48x64:1:2*2", "tma:64x48x64:1:2"], parts=2)
+def test_a_stack_is_its_products(config: str) -> None:
     a, b = normal(3, 70, 100), normal(3, 100, 40)
-    for config in ("tma:64x48x64:1:2", "tma:64x48x64:1:2*2"):
-        stack = product(a, b, config)
-        each = [product(x, y, config) for x, y in zip(a, b, strict=True)]
-        assert stack.tobytes() == np.stack(each).tobytes()
+    stack = product(a, b, config)
+    each = [product(x, y, config) for x, y in zip(a, b, strict=True)]
+    assert stack.tobytes() == np.stack(each).tobytes()
 
 
 # --- numbers that are none ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("config", ["tma:64x48x64:1:2*2", "tma:64x48x64:1:2~"])
+@every_row("config", ["tma:64x48x64:1:2*2", "tma:64x48x64:1:2~"])
 def test_infinities_and_nans_stay_in_their_rows(config: str) -> None:
     a, b = np.ones((70, 200), np.float16), np.ones((200, 40), np.float16)
     a[3, 150], a[5, 0], a[6, :2] = np.nan, np.inf, (np.inf, -np.inf)
@@ -257,7 +265,7 @@ def test_infinities_and_nans_stay_in_their_rows(config: str) -> None:
     assert (np.delete(d, [3, 5, 6], 0) == 200).all()
 
 
-@pytest.mark.parametrize("config", ["tma:64x48x64:1:2", "tma:64x48x64:1:2*2", "tma:64x48x64:2p:2"])
+@every_row("config", ["tma:64x48x64:1:2*2", "tma:64x48x64:1:2", "tma:64x48x64:2p:2"], parts=3)
 def test_what_is_not_read_need_not_be_there(config: str) -> None:
     """With α = 0 nobody brings A and B to the device; an empty array may be at address 0."""
     on, c = VmDevice(FEW), normal(70, 40, dtype=np.float32)
@@ -321,7 +329,7 @@ MISUSE: dict[str, tuple[Any, type[Exception], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("call", "error", "words"), MISUSE.values(), ids=MISUSE)
+@every_row(("call", "error", "words"), MISUSE.values(), ids=MISUSE)
 def test_misuse_is_a_typed_error(call: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         call()
