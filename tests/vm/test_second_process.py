@@ -94,6 +94,6 @@ def test_a_kept_kernel_is_traced_for_its_faults_alone():
         device.prepare((machine, entry), (1, 1, 1), (32, 1, 1))(address.to_bytes(8, "little"), 0)
         assert machine.download(address, np.zeros(32, np.uint32)).tolist() == list(range(1, 33))
         assert device.kernel(ref) == ((machine, entry), 0) and len(made) == 1
-    with pytest.raises(VmFault, match=r"st\.global\.u32 of 4 bytes at 0x0: no allocation is near it"):
+    with pytest.raises(VmFault, match=r"st\.global\.u32 of 4 bytes at 0x0: no allocation is near"):
         device.prepare((machine, entry), (1, 1, 1), (32, 1, 1))(bytes(8), 0)
     assert len(made) == 2

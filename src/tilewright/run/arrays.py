@@ -86,7 +86,8 @@ def _find(array: Any) -> Kind:
     for owns, kind in _REGISTERED:
         if owns(cls):
             return kind
-    if issubclass(cls, np.ma.MaskedArray):
+    masked = sys.modules.get("numpy.ma")  # there where there is an array of it
+    if masked is not None and issubclass(cls, masked.MaskedArray):
         raise ProblemError("a masked array's mask would be lost", hint="array.filled(0)")
     if issubclass(cls, np.ndarray):
         return NUMPY
