@@ -61,24 +61,24 @@ def closure(package: Path, *roots: str) -> list[Path]:
     Imports inside functions and under ``TYPE_CHECKING`` count too. The package's own ``__init__``
     is never followed: it names every module.
     """
-    top = package / "__init__.py"
-    waiting = [file for root in roots for file in _files(package, root.split("."))]
+    top, now = package / "__init__.py", stamp(package)
+    waiting = [file for root in roots for file in _files(package, tuple(root.split(".")), now)]
     found = {top}
     while waiting:
         file = waiting.pop()
         if file not in found:
             found.add(file)
-            waiting += _imported(package, file)
+            waiting += _imported(package, file, now)
     return sorted(found)
 
 
-def _imported(package: Path, file: Path) -> Iterator[Path]:
-    """The files of the package that a file imports."""
+@cache
+def _imported(package: Path, file: Path, now: str) -> tuple[Path, ...]:
+    """The files of the package, as its stamp is ``now``, that a file imports."""
     here = file.relative_to(package).parts[:-1]
-    for level, name in named(file.read_text(encoding="utf-8")):
-        path = _absolute(package.name, here, level, name)
-        if path is not None:
-            yield from _files(package, path)
+    names = dict.fromkeys(named(file.read_text(encoding="utf-8")))
+    paths = (_absolute(package.name, here, *name) for name in names)
+    return tuple({f for path in paths if path is not None for f in _files(package, path, now)})
 
 
 def named(source: str) -> Iterator[tuple[int, str]]:
@@ -97,21 +97,24 @@ def named(source: str) -> Iterator[tuple[int, str]]:
         yield len(dots), name
 
 
-def _absolute(package: str, here: tuple[str, ...], level: int, name: str) -> list[str] | None:
+def _absolute(
+    package: str, here: tuple[str, ...], level: int, name: str
+) -> tuple[str, ...] | None:
     """A module's path below the package; None for a module of another package."""
-    parts = name.split(".") if name else []
+    parts = tuple(name.split(".")) if name else ()
     if level:
-        return [*here[: len(here) - level + 1], *parts]
-    return parts[1:] if parts[:1] == [package] else None
+        return (*here[: len(here) - level + 1], *parts)
+    return parts[1:] if parts[:1] == (package,) else None
 
 
-def _files(package: Path, parts: list[str]) -> Iterator[Path]:
+@cache
+def _files(package: Path, parts: tuple[str, ...], now: str) -> tuple[Path, ...]:
     """The files that importing a dotted name runs; the last part may be an attribute."""
-    place = package
+    found, place = [], package
     for part in parts:
         place = place / part
         if (init := place / "__init__.py").is_file():
-            yield init
+            found.append(init)
         elif (module := place.with_suffix(".py")).is_file():
-            yield module
-            return
+            return (*found, module)
+    return tuple(found)

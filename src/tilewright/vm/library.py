@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 else:
     engine = deferred(".engine", __package__)
 
-SOURCE = "vm.engine", "vm.codegen", "native.jit"  # with what they import: all that makes code
+SOURCE = "vm.library", "vm.code"  # with what they import: all that makes code
 SUM = 32  # bytes of a checksum
 RECENT = 1024  # functions that stay loaded for a next machine
 CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_uint64)
