@@ -205,6 +205,7 @@ class _Translator(ast.NodeVisitor):
     # --- expressions ---
 
     def visit_Constant(self, node: ast.Constant) -> _Value:
+        assert isinstance(node.value, int), node.value
         return _Value(I64(int(node.value)))
 
     def visit_Name(self, node: ast.Name) -> _Value:
@@ -297,7 +298,8 @@ class _Translator(ast.NodeVisitor):
         built_in = getattr(self, f"call_{node.func.id}", None)
         if built_in:
             types = [self.globals[ast.unparse(a)] for a in node.args if self.is_type(a)]
-            return built_in(*types, *arguments)
+            made: _Value = built_in(*types, *arguments)
+            return made
         target = self.globals[node.func.id]
         assert isinstance(target, Native), node.func.id
         result = target.signature[1]

@@ -376,8 +376,9 @@ def _check_options(features: object, store: object, memory: object) -> None:
     """LaunchError for what is none of these."""
     if features is not None and not isinstance(features, str):
         raise LaunchError(f"features must be text in LLVM's notation, got {features!r:.80}")
-    if store is not None and not (hasattr(store, "get") and hasattr(store, "put")):
-        raise LaunchError(f"store must have get and put, as a Cache has, got {store!r:.80}")
+    if not (store is None or store is False or (hasattr(store, "get") and hasattr(store, "put"))):
+        why = "store must be False, or have get and put as a Cache has"
+        raise LaunchError(f"{why}, got {store!r:.80}")
     if memory is not None and not isinstance(memory, Memory):
         hint = "Machine(memory=other.memory) shares another machine's; heap= limits malloc"
         raise LaunchError(f"memory must be a machine's memory, got {memory!r:.80}", hint=hint)
