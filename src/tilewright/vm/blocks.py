@@ -26,7 +26,7 @@ def cut(
     for index, op in enumerate(ops):
         if index in labels or len(blocks[-1].ops) >= MAX_BLOCK:
             fresh()
-        if "waits" in op.form.effects or (divergent and "convergent" in op.form.effects):
+        if "waits" in op.form.effects or (divergent and op.form.together):
             fresh()
         targets |= dict.fromkeys(labels.get(index, ()), len(blocks) - 1)
         blocks[-1].ops.append(op)

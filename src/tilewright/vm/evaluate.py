@@ -15,7 +15,7 @@ from .analysis import weight
 from .operands import Addr, Arg, CodeBlock, Const, Not, Op, Reg, Shared, Special, Sum, Vec
 from .program import Program
 from .special import FIELDS, Field
-from .state import GLOBAL_BASE, RANK_SHIFT, WINDOW_BITS, WINDOWS
+from .state import ALL, GLOBAL_BASE, RANK_SHIFT, WINDOW_BITS, WINDOWS
 
 Value = Any
 
@@ -55,6 +55,12 @@ class Evaluator:
         """So many operations later: what the warp has spent, 64 bits wide."""
         raise NotImplementedError
 
+    def gather(self, rule: str) -> None:
+        """Wait for the lanes that execute the operation together (``convergence.py``); a fault
+        where one is missing.
+        """
+        raise NotImplementedError
+
     def meet(self, sets: int) -> None:
         """The operation uses these sets of registers: a fault where a product under way does."""
         raise NotImplementedError
@@ -67,6 +73,8 @@ class Evaluator:
         met = self.program.met.get(op.pc)
         if met:
             self.meet(met)
+        if op.form.together:
+            self.gather(op.form.together)
         sources = (self.read(spec, arg) for spec, arg in op.sources)
         results = op.form.row.meaning(self, op.form, *sources)
         if not op.dests or results is None:
@@ -75,6 +83,16 @@ class Evaluator:
             results = (results,)
         for (spec, arg), value in zip(op.dests, results, strict=False):
             self.write(spec, arg, value)
+
+    def members(self) -> Value:
+        """The member masks of an operation that has such."""
+        return next(self.value(a, 32) for spec, a in self.op.sources if spec.name == "members")
+
+    @property
+    def member_mask(self) -> int | None:
+        """The one that a constant says."""
+        found = next(arg for spec, arg in self.op.sources if spec.name == "members")
+        return found.bits & ALL if isinstance(found, Const) else None
 
     def read(self, spec: OperandSpec, arg: Arg) -> Any:
         """A source operand as a meaning wants it."""

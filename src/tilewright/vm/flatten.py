@@ -14,6 +14,7 @@ from typing import Any
 from ..errors import Place, PtxCheckError, UnknownInstruction
 from ..ptx import abi, tree
 from ..ptx.isa import Form, OperandSpec, form
+from ..ptx.isa.convergence import MEMBERS
 from ..ptx.isa.selectors import marked
 from ..ptx.specials import AXES, WARP_SIZE, component, special, special_vector
 from ..ptx.types import bits
@@ -28,6 +29,7 @@ from .vectors import spelled
 
 _FAMILY = re.compile(r"(.*?)(\d+)")
 DYNAMIC_ALIGN = 16
+PAST = "past a guarded operation"
 
 Operands = tuple[tuple[OperandSpec, Arg], ...]
 
@@ -216,6 +218,9 @@ class Flattener:
                 return
             call_outside(self, s, f, self.scope(scope))
             return
+        if s.guard and f.together == MEMBERS:
+            self.branch_around(s, s.guard, scope)
+            return
         s = spelled(self, s, scope)
         specs = f.signature(s.operands, lambda o: self.is_predicate(o, scope))
         if specs is None:
@@ -225,6 +230,17 @@ class Flattener:
         dests = tuple(p for p in pairs if p[0].dest)
         sources = tuple(p for p in pairs if not p[0].dest or p[0].both)
         self.append(s, f, dests, sources, scope)
+
+    def branch_around(self, s: tree.Instruction, guard: tree.Guard, scope: Scope) -> None:
+        """A guarded operation of the lanes of a member mask: those whose guard does not hold go on,
+        and the others wait for them as for any lanes that are elsewhere.
+        """
+        inner = self.scope(scope)
+        inner.names[PAST] = inner.label(PAST)
+        skip = replace(guard, negated=not guard.negated)
+        self.instruction(tree.Instruction("bra", (tree.Symbol(PAST),), skip, s.pos), inner)
+        self.instruction(replace(s, guard=None), scope)
+        self.labels.setdefault(len(self.ops), []).append(inner.names[PAST])
 
     def append(
         self, s: tree.Instruction, f: Form, dests: Operands, sources: Operands, scope: Scope

@@ -7,8 +7,8 @@ in turn, so every lane makes progress.
 
 from __future__ import annotations
 
-from ..native.language import Ptr, i64, native
-from .state import DIVERGED, DONE, FAULT, HERE, JUMP, WAIT, Cta, Warp
+from ..native.language import Ptr, i64, native, u32
+from .state import DIVERGED, DONE, FAULT, HERE, JUMP, MISSING, NO_MEMBER, WAIT, Cta, Warp
 
 SPINS = 8000  # what a group may spend in a loop until another one is favoured
 STICKY = 1024  # choices for which it is
@@ -78,6 +78,36 @@ def next_group(w: Ptr(Warp)) -> i64:
             w.others = w.live & ~m
             return JUMP
     return WAIT
+
+
+@native
+def missing(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
+    """A fault (1): only these lanes execute what others of the warp must execute with them."""
+    w.worker.fault_value = w.live
+    fault(w, MISSING, pc, lowest(mask), mask)
+    return 1
+
+
+@native
+def agree(w: Ptr(Warp), mask: i64, members: Ptr(u32), pc: i64) -> i64:
+    """A fault (1) where a lane is not in its own member mask, or in that of a lane with another."""
+    m = mask
+    while m != 0:
+        lane = lowest(m)
+        m = m & (m - 1)
+        own = members[lane]
+        named = own & mask
+        bad = lane if (own >> lane & 1) == 0 else -1
+        while named != 0 and bad < 0:
+            other = lowest(named)
+            named = named & (named - 1)
+            if members[other] != own:
+                bad = other
+        if bad >= 0:
+            w.worker.fault_value = members[bad]
+            fault(w, NO_MEMBER, pc, bad, own)
+            return 1
+    return 0
 
 
 @native

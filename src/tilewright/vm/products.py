@@ -1,6 +1,7 @@
 """wgmmas under way, in native code. A product is computed when it is issued; until its group has
 been waited for, its registers belong to it, and so does the shared memory that it reads: hardware
-would read both at any time until then. It is done for all four warps of the warpgroup at once.
+would read both at any time until then. It is done for all four warps of the warpgroup at once,
+which must issue the same products, of the same operands in shared memory, in the same groups.
 """
 
 from __future__ import annotations
@@ -12,7 +13,20 @@ from .clocks import issued, mark, touch, waited, when_checked
 from .groups import fault
 from .mbarrier import wake
 from .races import PRODUCT, read
-from .state import BAD_FENCE, DISCARDED, IN_FLIGHT, JUMP, PRODUCTS, WAIT, WARPS, Cta, Product, Warp
+from .state import (
+    BAD_FENCE,
+    DISCARDED,
+    FAULT,
+    IN_FLIGHT,
+    JUMP,
+    PRODUCTS,
+    UNEQUAL,
+    WAIT,
+    WARPS,
+    Cta,
+    Product,
+    Warp,
+)  # fmt: skip
 from .warpgroup import (
     FROM_SHARED,
     PIECE,
@@ -28,6 +42,7 @@ from .warpgroup import (
 LINE, ATOM = 128, 8 * 128 + 128  # bytes that a swizzle stays in, and eight rows of them
 SUMS = (1 << HALF) - 1  # the sets of registers that are sums
 REGISTERS = -1  # what a fault has for an address where registers were used
+OTHER_PRODUCT, OTHER_OPERANDS, NO_PRODUCT, EXITED = range(1, 5)  # what another warp has
 PLAIN = 4  # bits of an offset in a row that is not swizzled
 
 
@@ -63,9 +78,40 @@ def issue(
     p.k = lshr(shape, 16) & 0xFFFF
     p.stored_k = shape & 0xFFFF
     w.product_tail += 1
+    if differs(w, mask, pc) != 0:
+        return 1
     w.in_flight = w.in_flight | registers
     w.cta.products += 1
     return checked(w, p, mask) if w.launch.checked != 0 else 0
+
+
+@native
+def unequal(w: Ptr(Warp), mask: i64, what: i64, other: i64, pc: i64) -> i64:
+    """A fault (1): the warps of a warpgroup don't issue the same products."""
+    w.worker.fault_value = what
+    fault(w, UNEQUAL, pc, lowest(mask), other)
+    return 1
+
+
+@native
+def differs(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
+    """A fault (1) where another warp of the warpgroup has issued another product in the place of
+    this warp's newest.
+    """
+    n = w.product_tail - 1
+    p = product(w, n)
+    first = w.index & -WARPS
+    for i in range(first, first + WARPS):
+        other = at(Warp, w.cta.frames + i * w.launch.frame_bytes)
+        if other.product_tail > n and other.product_tail - n <= PRODUCTS:
+            q = product(other, n)
+            same = q.pc == p.pc and q.group == p.group
+            if same == 0:
+                return unequal(w, mask, OTHER_PRODUCT, i, pc)
+            shared = (p.how & FROM_SHARED) != 0 and q.a != p.a
+            if shared != 0 or q.b != p.b:
+                return unequal(w, mask, OTHER_OPERANDS, i, pc)
+    return 0
 
 
 @native
@@ -116,20 +162,26 @@ def commit(w: Ptr(Warp), mask: i64) -> i64:
 
 
 @native
-def await_(w: Ptr(Warp), mask: i64, pending: i64) -> i64:
+def await_(w: Ptr(Warp), mask: i64, pending: i64, pc: i64) -> i64:
     """All groups but the ``pending`` newest are done: JUMP, or WAIT while another warp of the
-    warpgroup has not committed them.
+    warpgroup has not committed them. FAULT where one never will, or has fewer products in them.
     """
     first = w.index & -WARPS
     for i in range(first, first + WARPS if mask != 0 else first):
         other = at(Warp, w.cta.frames + i * w.launch.frame_bytes)
         if i < w.launch.warps and other.product_group < w.product_group - pending:
+            if other.live == 0:
+                return FAULT * unequal(w, mask, EXITED, i, pc)
             w.expired = w.expired & ~mask
             w.awaited = 0
             return WAIT
     end = w.product_head
     while end < w.product_tail and product(w, end).group < w.product_group - pending:
         end += 1
+    for i in range(first, first + WARPS if mask != 0 else first):
+        other = at(Warp, w.cta.frames + i * w.launch.frame_bytes)
+        if i < w.launch.warps and other.product_tail < end:
+            return FAULT * unequal(w, mask, NO_PRODUCT, i, pc)
     if mask != 0 and end > w.product_head:
         retire(w, end)
     if mask != 0 and w.product_done < w.product_group - pending:

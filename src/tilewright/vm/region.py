@@ -50,7 +50,7 @@ class Region(Control, Products, Asynchronous, Calls, Stack):
         self.even: dict[int, Value] = {}
         self.b.position_at_end(self.heads[block.index])
         self.active_mask = self.peek("active", I32)
-        self.settled = 0
+        self.settled, self.gathered = 0, False
         for op in block.ops:
             self.prepare(op)
             self.operate(op)

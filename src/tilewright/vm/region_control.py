@@ -10,11 +10,13 @@ from __future__ import annotations
 import llvmlite.ir as ir
 
 from ..native.irtypes import I1, I32, I64, declare
+from ..native.language import Native
+from ..ptx.isa.convergence import MEMBERS, WHOLE
 from . import barriers, groups, mbarrier
 from .evaluate import VOTES, Value
 from .frame import Frame
 from .operands import CodeBlock
-from .state import BAD_INDEX, DONE, FAULT, HERE, JUMP, TRAP, WAIT, YIELD, Warp
+from .state import ALL, BAD_INDEX, DONE, FAULT, HERE, JUMP, TRAP, WAIT, YIELD, Warp
 
 
 class Control(Frame):
@@ -23,6 +25,7 @@ class Control(Frame):
     current: CodeBlock
     heads: dict[int, ir.Block]
     ended: bool  # the block's last operation left it
+    gathered: bool  # the block has found all lanes of the warp
 
     def flush(self) -> None:
         raise NotImplementedError
@@ -169,12 +172,8 @@ class Control(Frame):
 
     def stop_if(self, mask: ir.Value, fault: int) -> None:
         """A fault of the first of these lanes, if there are any."""
-        hit, on = self.fork(self.is_("!=", mask, 0))
-        self.b.position_at_end(hit)
         lane = self.b.cttz(mask, I1(0))
-        self.runtime(groups.fault, fault, self.op.pc, lane, 0)
-        self.b.branch(self.faulted)
-        self.b.position_at_end(on)
+        self.unless(self.is_("!=", mask, 0), groups.fault, fault, self.op.pc, lane, 0)
 
     # --- waiting ---
 
@@ -237,10 +236,21 @@ class Control(Frame):
         self.b.position_at_end(go)
         self.b.branch(self.switch)
 
-    def convergent(self, members: Value) -> None:
+    # --- together ---
+
+    def gather(self, rule: str) -> None:
+        members = self.members() if rule == MEMBERS else self.const(32, ALL)
+        if self.program.divergent:
+            self.await_lanes(members)
+        if rule == MEMBERS:
+            self.expect_members(members)
+        elif rule == WHOLE:
+            self.expect(I32(ALL))
+        elif self.guard is not None:
+            self.expect(self.active_mask)
+
+    def await_lanes(self, members: Value) -> None:
         """Where lanes are elsewhere, wait for those of ``members`` that any lane here names."""
-        if not self.program.divergent:
-            return
         apart = self.b.and_(
             self.is_("!=", self.peek("others", I32), 0), self.is_("!=", self.mask, 0)
         )
@@ -262,3 +272,36 @@ class Control(Frame):
         self.b.position_at_end(wrong)
         self.b.branch(self.faulted)
         self.b.position_at_end(ready)
+
+    def expect(self, wanted: ir.Value) -> None:
+        """A fault unless these lanes execute the operation, or none; without a guard it is asked
+        once in a block, where no lane comes or goes."""
+        if self.guard is None and self.gathered:
+            return
+        self.gathered |= self.guard is None
+        some, all_ = (self.b.icmp_unsigned("!=", self.mask, x) for x in (I32(0), wanted))
+        self.unless(self.b.and_(some, all_), groups.missing, self.mask, self.op.pc)
+
+    def expect_members(self, members: Value) -> None:
+        """A fault where a lane is not a member, or members have other masks."""
+        if self.member_mask == ALL:
+            return
+        first = self.first(members)
+        others = self.b.and_(self.mask, self.b.not_(first))
+        if self.member_mask is None:
+            same = self.word(self.cmp("eq", members, self._splat(first)))
+            others = self.b.or_(others, self.b.and_(self.mask, self.b.not_(same)))
+        hit, on = self.fork(self.is_("!=", others, 0))
+        self.b.position_at_end(hit)
+        self.set_line("operands", members)
+        self.check(self.runtime(groups.agree, self.mask, self.at("operands"), self.op.pc))
+        self.b.branch(on)
+        self.b.position_at_end(on)
+
+    def unless(self, bad: ir.Value, function: Native, *arguments: ir.Value | int) -> None:
+        """Call what reports a fault where that holds."""
+        hit, on = self.fork(bad)
+        self.b.position_at_end(hit)
+        self.runtime(function, *arguments)
+        self.b.branch(self.faulted)
+        self.b.position_at_end(on)

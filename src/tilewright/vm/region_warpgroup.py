@@ -79,7 +79,7 @@ class Products(MemoryAccess):
         self.runtime(products.commit, self.mask)
 
     def wgmma_wait(self, pending: int) -> None:
-        self.sleep_unless(self.runtime(products.await_, self.mask, pending))
+        self.sleep_unless(self.runtime(products.await_, self.mask, pending, self.op.pc))
 
     def meet(self, sets: int) -> None:
         """Asked once in a block, as long as no product is issued."""

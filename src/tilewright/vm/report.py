@@ -10,13 +10,13 @@ from ..errors import VmFault
 from ..native.language import u64
 from ..native.record import Record, view
 from ..ptx.types import bits
-from . import races, tensors
+from . import products, races, tensors
 from .activation import HEAD
 from .clocks import ACTOR, OPERATION
 from .mbarrier import MOST
 from .operands import Op
-from .products import REGISTERS
 from .state import (
+    ALL,
     BAD_BARRIER,
     BAD_BULK,
     BAD_DESCRIPTOR,
@@ -39,6 +39,8 @@ from .state import (
     LOCAL_BASE,
     MADE_TWICE,
     MISALIGNED,
+    MISSING,
+    NO_MEMBER,
     OUT_OF_BOUNDS,
     OVERFLOW,
     PARAM_BASE,
@@ -48,6 +50,7 @@ from .state import (
     SHARED_BASE,
     STEPS_OUT,
     TOO_MANY_BYTES,
+    UNEQUAL,
     UNREAD,
     WINDOW_BITS,
     Warp,
@@ -115,6 +118,8 @@ def _what(run: Run, worker: Record, op: Op, address: int) -> str:
         return f"{opcode} with descriptor {address:#x}: {why}"
     if code == BAD_WARPGROUP:
         return f"{opcode} by less than four warps: the CTA has {address} threads"
+    if code == UNEQUAL:
+        return f"{opcode}, but warp {address} of its warpgroup {UNEQUALS[value]}"
     if code == BAD_METADATA:
         return f"{opcode} with metadata {address:#06b}, which selects nothing"
     if code == IN_FLIGHT:
@@ -148,11 +153,44 @@ def _what(run: Run, worker: Record, op: Op, address: int) -> str:
         return _overflow(run, worker, op)
     if code == DIVERGED:
         return f"{opcode} waits for lanes {address:#010x}, which can't come"
+    if code == MISSING:
+        return f"{opcode} is executed by lanes {address:#010x} alone: {_missing(run, worker, op)}"
+    if code == NO_MEMBER:
+        return f"{opcode} by a lane with {_no_member(worker)}"
     if code in (OUT_OF_BOUNDS, FREED):
         return f"{opcode}{_bytes(op)} at {address:#x}: {_where(run, op, address)}"
     if code == READ_ONLY:
         return f"{opcode}{_bytes(op)} at {address:#x} writes to {_fixed(run, address)}"
     return f"{opcode}{_bytes(op)} at {address:#x}" if code == MISALIGNED else opcode
+
+
+def _missing(run: Run, worker: Record, op: Op) -> str:
+    """Which lanes of the warp should execute the operation too, and why they don't."""
+    threads = run.setup.threads - 32 * worker.fault_warp
+    there, live = (1 << min(threads, 32)) - 1, worker.fault_value
+    reasons = {
+        "the block has no threads for": ALL & ~there,
+        "exited:": there & ~live,
+        "the guard is false in": live & ~worker.fault_address,
+    }
+    who = "all 32 threads of a warp" if "whole" in op.form.effects else "all threads of the warp"
+    found = ", ".join(f"{why} {lanes:#010x}" for why, lanes in reasons.items() if lanes)
+    return f"{who} must execute it together ({found})"
+
+
+UNEQUALS = {
+    products.OTHER_PRODUCT: "has another product, or another group, in this place",
+    products.OTHER_OPERANDS: "has other descriptors: all four warps must have the same",
+    products.NO_PRODUCT: "has committed fewer products",
+    products.EXITED: "has exited and has not committed as many groups",
+}
+
+
+def _no_member(worker: Record) -> str:
+    mask, own = worker.fault_address % (1 << 32), worker.fault_value % (1 << 32)
+    if mask == own:
+        return f"the member mask {own:#010x}, in which it is not"
+    return f"the member mask {own:#010x}, while others that name it have {mask:#010x}"
 
 
 def _named(run: Run, pc: int) -> str:
@@ -163,7 +201,7 @@ def _named(run: Run, pc: int) -> str:
 
 
 def _hit(address: int) -> str:
-    return "uses registers of" if address == REGISTERS else "overwrites what is read by"
+    return "uses registers of" if address == products.REGISTERS else "overwrites what is read by"
 
 
 RACES = {

@@ -36,7 +36,7 @@ OUT_OF_BOUNDS, MISALIGNED, FREED, TRAP, DIVERGED, BAD_BARRIER, BAD_INDEX = range
 BAD_DESCRIPTOR, BAD_WARPGROUP, BAD_METADATA = range(8, 11)
 BAD_MBARRIER, BAD_BULK, BAD_MAP, IN_FLIGHT, GONE = range(11, 16)
 RACE, BAD_FENCE, UNREAD, DISCARDED, OVERFLOW, EARLY = range(16, 22)
-TOO_MANY_BYTES, MADE_TWICE, READ_ONLY = range(22, 25)
+TOO_MANY_BYTES, MADE_TWICE, READ_ONLY, MISSING, NO_MEMBER, UNEQUAL = range(22, 28)
 FAULTS = {
     OUT_OF_BOUNDS: "out of bounds",
     MISALIGNED: "misaligned",
@@ -62,6 +62,9 @@ FAULTS = {
     TOO_MANY_BYTES: "mbarrier",
     MADE_TWICE: "mbarrier",
     READ_ONLY: "read-only",
+    MISSING: "divergence",
+    NO_MEMBER: "member mask",
+    UNEQUAL: "warpgroup",
 }
 FIXED = 2  # ``live`` of an allocation that kernels only read
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ..native.language import u32
 from ..native.record import Record, view
+from ..ptx.isa.convergence import MEMBERS, WHOLE
 from . import barriers, groups, mbarrier
 from .asynchronous import Asynchronous
 from .calls import Calls
@@ -23,7 +24,7 @@ from .library import Library
 from .operands import Op
 from .program import Program
 from .stack import Stack
-from .state import BAD_INDEX, DONE, FAULT, HERE, TRAP, WAIT, YIELD, Cta, Launch
+from .state import ALL, BAD_INDEX, DONE, FAULT, HERE, TRAP, WAIT, YIELD, Cta, Launch
 from .step_memory import Fault, lanes_of, word_of
 from .step_warpgroup import SteppedProducts
 
@@ -235,13 +236,20 @@ class Stepper(SteppedProducts, Asynchronous, Calls, Stack, Code):
             self.goto(follow)
         raise _Left(code)
 
-    def convergent(self, members: Lanes) -> None:
-        if not (self.program.divergent and self.warp.others and self.mask):
+    def gather(self, rule: str) -> None:
+        if not self.mask:
             return
-        wanted = int(np.bitwise_or.reduce(members[lanes_of(self.mask)]))
-        code = self.native(groups.await_members, wanted, self.current.index, self.op.pc)
-        if code != HERE:
-            raise _Left(code)
+        members = self.members() if rule == MEMBERS else self.const(32, ALL)
+        if self.program.divergent and self.warp.others:
+            wanted = int(np.bitwise_or.reduce(members[lanes_of(self.mask)]))
+            code = self.native(groups.await_members, wanted, self.current.index, self.op.pc)
+            if code != HERE:
+                raise _Left(code)
+        if rule == MEMBERS:
+            self.set_line("operands", members)
+            self.checked(groups.agree, self.mask, self.at("operands"), self.op.pc)
+        elif self.mask != (ALL if rule == WHOLE else self.active_mask):
+            self.checked(groups.missing, self.mask, self.op.pc)
 
     def _first(self, value: Lanes) -> int:
         """The value in the first lane whose guard holds."""

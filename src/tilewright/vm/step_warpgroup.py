@@ -83,7 +83,7 @@ class SteppedProducts(SteppedMemory):
         self.native(products.commit, self.mask)
 
     def wgmma_wait(self, pending: int) -> None:
-        self.sleep_unless(self.native(products.await_, self.mask, pending))
+        self.sleep_unless(self.native(products.await_, self.mask, pending, self.op.pc))
 
     def meet(self, sets: int) -> None:
         self.checked(products.touched, self.mask, sets, self.op.pc)

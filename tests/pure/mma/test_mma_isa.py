@@ -5,7 +5,8 @@ import pytest
 from rows import every_row
 from tilewright import mma
 from tilewright.errors import UnknownInstruction
-from tilewright.ptx.isa import form, matrix
+from tilewright.ptx.isa import form
+from tilewright.ptx.isa.convergence import WHOLE
 
 
 class Recorder:
@@ -31,7 +32,7 @@ def test_every_matrix_instruction_has_its_form(row):
     found = form(row.opcode)
     versions, targets = zip(*row.needs, strict=True)
     assert list(found.needs()) == [("|".join(versions), "|".join(targets))]
-    assert found.effects == {"convergent"} and found.until == row.until
+    assert found.together == WHOLE and found.until == row.until
     (specs,) = found.signatures
     assert [s.count for s in specs[:4]] == [row.fragment(x).count for x in "dabc"]
     assert [s.dest for s in specs] == [True] + [False] * (len(specs) - 1)
@@ -43,7 +44,7 @@ def test_a_meaning_asks_for_the_instruction():
     m = Recorder()
     found = form(row.opcode)
     found.row.meaning(m, found, "a", "b", "c")
-    assert m.calls == [("convergent", matrix.ALL), ("mma", row, "a", "b", "c")]
+    assert m.calls == [("mma", row, "a", "b", "c")]
 
 
 def test_signatures():
@@ -62,7 +63,7 @@ def test_ldmatrix():
     m = Recorder()
     found = form("ldmatrix.sync.aligned.m8n8.x2.trans.shared::cta.b16")
     found.row.meaning(m, found, "address")
-    assert m.calls[1] == ("ldmatrix", "shared", "address", 2, True)
+    assert m.calls[0] == ("ldmatrix", "shared", "address", 2, True)
     assert list(found.needs()) == [("7.8", "sm_75")]
     assert found.signatures[0][1].space == "shared::cta"
     assert form("ldmatrix.sync.aligned.m8n8.x4.b16").signatures[0][1].space == ""

@@ -7,7 +7,7 @@ be asynchronous and tell an mbarrier beside it.
 from __future__ import annotations
 
 from .bulk import TX
-from .compose import ALL_ONES, width_of
+from .compose import width_of
 from .memory import CLUSTER, space_of
 from .primitives import Primitives, Value
 from .row import Form, Options, row
@@ -23,23 +23,17 @@ BARRIER: Options = {
 }  # fmt: skip
 
 
-def _together(m: Primitives, f: Form) -> None:
-    if f.aligned:
-        m.convergent(m.const(32, ALL_ONES))
-
-
-@row("barrier.cluster.arrive[.{sem}][.aligned]", "", sem="release relaxed", effects="memory",
-     **BARRIER)  # fmt: skip
+@row("barrier.cluster.arrive[.{sem}][.aligned]", "", sem="release relaxed",
+     effects="memory convergent", **BARRIER)  # fmt: skip
 def arrive(m: Primitives, f: Form) -> None:
     """Count towards the cluster's barrier without waiting."""
-    _together(m, f)
     m.cluster_arrive(f.sem or "release")
 
 
-@row("barrier.cluster.wait[.{sem}][.aligned]", "", sem="acquire", effects="waits", **BARRIER)
+@row("barrier.cluster.wait[.{sem}][.aligned]", "", sem="acquire",
+     effects="waits convergent", **BARRIER)  # fmt: skip
 def wait(m: Primitives, f: Form) -> None:
     """Wait until all threads of the cluster have arrived."""
-    _together(m, f)
     m.cluster_wait()
 
 

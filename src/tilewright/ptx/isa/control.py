@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from .compose import ALL_ONES
 from .primitives import Primitives, Value
 from .row import Form, Options, row
 
@@ -66,7 +65,6 @@ def nanosleep(m: Primitives, f: Form, time: Value) -> None:
 )
 def setmaxnreg(m: Primitives, f: Form, count: int) -> None:
     """A warp gives registers back or takes more; here each has enough."""
-    m.convergent(m.const(32, ALL_ONES))
 
 
 @row("griddepcontrol.{what}", "", what="launch_dependents wait", ptx="7.8", target="sm_90",
@@ -123,5 +121,4 @@ def reduce(m: Primitives, f: Form, index: Value, *rest: Value) -> Value:
      lead=1)  # fmt: skip
 def warp_sync(m: Primitives, f: Form, members: Value) -> None:
     """Wait for the lanes of the mask; memory is ordered among them."""
-    m.convergent(members)
     m.fence("warp")

@@ -17,13 +17,10 @@ KEPLER: Options = {"ptx": "6.0", "target": "sm_30", "effects": "convergent"}
 
 
 def _present(m: Primitives, members: Value | None) -> Value:
-    """Wait for the members; then the mask of those that are here. Old forms have no members: who
-    runs now takes part.
+    """The mask of the members that are here: all that have not exited. Old forms have no members:
+    who runs now takes part.
     """
-    if members is None:
-        return m.active()
-    m.convergent(members)
-    return m.and_(members, m.active())
+    return m.active() if members is None else m.and_(members, m.active())
 
 
 @row(
@@ -42,7 +39,6 @@ def shfl(
     """``a`` of another lane of the segment; ``p`` says whether that lane was in range, else it is
     one's own.
     """
-    _present(m, members)
     lane, five = m.lane(), m.const(32, 31)
     segment = m.and_(m.lshr(c, m.const(32, 8)), five)
     inside = m.not_(segment)

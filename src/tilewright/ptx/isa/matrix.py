@@ -13,7 +13,6 @@ from .primitives import Primitives, Value
 from .quadpair import lowered
 from .row import Form, listed
 
-ALL = 0xFFFFFFFF
 Values = tuple[Value, ...]
 
 MMA = tuple(r for r in mma.ROWS if r.family in ("mma", "mma.sp"))
@@ -48,11 +47,10 @@ def _selectors(i: mma.Instruction, *names: str) -> str:
 
 @listed("mma", "mma[.sp[::ordered_metadata]].sync.aligned.{shape}.{alayout}.{blayout}[.{kind}]"
         "[.block_scale.{scale_vec}][.satfinite].{D}.{A}.{B}.{C}[.{stype}][.{op}.popc][.{rnd}]",
-        _operands, MMA, mma.find, "convergent")  # fmt: skip
+        _operands, MMA, mma.find, "convergent whole")  # fmt: skip
 def mma_sync(m: Primitives, f: Form, a: Values, b: Values, c: Values, *more: Any) -> Values:
     """D = A B + C by the whole warp, each lane with its fragments."""
     i: mma.Instruction = f.entry
-    m.convergent(m.const(32, ALL))
     if isinstance(i.on(m.arch).arithmetic, mma.Rounded):
         return lowered(m, f, a, b, c)
     if not more:
@@ -70,8 +68,8 @@ def mma_sync(m: Primitives, f: Form, a: Values, b: Values, c: Values, *more: Any
 
 
 @listed("wmma", "wmma.mma[.{op}.popc].sync.aligned.{alayout}.{blayout}.{shape}[.{rnd}]"
-        ".{D}[.{A}.{B}].{C}[.satfinite]", _operands, WMMA, mma.find, "convergent")  # fmt: skip
+        ".{D}[.{A}.{B}].{C}[.satfinite]",
+        _operands, WMMA, mma.find, "convergent whole")  # fmt: skip
 def wmma_mma(m: Primitives, f: Form, a: Values, b: Values, c: Values) -> Values:
     """D = A B + C by the whole warp, on fragments as wmma.load gave them."""
-    m.convergent(m.const(32, ALL))
     return m.mma(f.entry, a, b, c)

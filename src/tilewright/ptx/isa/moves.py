@@ -15,12 +15,12 @@ from typing import Any
 from ... import mma
 from ...layout import composition, right_inverse
 from ...layout.arithmetic import add, floordiv, mul
-from .matrix import ALL, Values, operand
+from .matrix import Values, operand
 from .memory import space_of
 from .primitives import Primitives, Value
 from .row import Form, listed
 
-EFFECTS, LOADS = "convergent memory", "convergent memory reads"
+EFFECTS, LOADS = "convergent whole memory", "convergent whole memory reads"
 
 
 def _family(name: str) -> tuple[tuple[mma.Move, ...], Callable[[str], mma.Move | None]]:
@@ -153,7 +153,6 @@ def _wmma_operands(f: Form) -> str:
 def wmma_load(m: Primitives, f: Form, p: Value, stride: Value | None = None) -> Values:
     """Load a matrix for ``wmma.mma``: lines from ``p`` on, one every ``stride`` elements."""
     move: mma.Move = f.entry.on(m.arch)
-    m.convergent(m.const(32, ALL))
     address = _addresses(m, f, move, p, stride)
     bits, made = move.fragment.bits, {}
     for held in pieces(move):
@@ -168,7 +167,6 @@ def wmma_load(m: Primitives, f: Form, p: Value, stride: Value | None = None) -> 
 def wmma_store(m: Primitives, f: Form, p: Value, d: Values, stride: Value | None = None) -> None:
     """Store what ``wmma.mma`` gave: lines from ``p`` on, one every ``stride`` elements."""
     move: mma.Move = f.entry.on(m.arch)
-    m.convergent(m.const(32, ALL))
     address = _addresses(m, f, move, p, stride)
     for part, piece in _parts(m, move, d):
         m.store(space_of(f), address(piece), (part,))
@@ -205,7 +203,6 @@ def _load_operands(f: Form) -> str:
 def ldmatrix(m: Primitives, f: Form, a: Value) -> Values:
     """Load matrices from lines of 16 bytes, lane i's ``a`` the address of line i."""
     move: mma.Move = f.entry
-    m.convergent(m.const(32, ALL))
     if move.shape == "m8n8":
         return m.ldmatrix(space_of(f), a, move.count, move.trans)
     line, (_, place), lines = _lines(m, move, a), _own(m, move, 32), {}
@@ -232,7 +229,6 @@ def _store_operands(f: Form) -> str:
 def stmatrix(m: Primitives, f: Form, a: Value, b: Values) -> None:
     """Store matrices to lines of 16 bytes, lane i's ``a`` the address of line i."""
     move: mma.Move = f.entry
-    m.convergent(m.const(32, ALL))
     if move.shape == "m8n8":
         m.stmatrix(space_of(f), a, b, move.trans)
         return
@@ -247,10 +243,9 @@ def stmatrix(m: Primitives, f: Form, a: Value, b: Values) -> None:
 
 
 @listed("movmatrix", "movmatrix.sync.aligned.m8n8.trans.b16", lambda f: "d:b32 = a:b32()",
-        *_family("movmatrix"), "convergent")  # fmt: skip
+        *_family("movmatrix"), "convergent whole")  # fmt: skip
 def movmatrix(m: Primitives, f: Form, a: Value) -> Value:
     """Transpose an 8×8 matrix of 16-bit elements, held as ldmatrix gives it."""
-    m.convergent(m.const(32, ALL))
     holder = composition(right_inverse(mma.ldmatrix(1).layout), f.entry.fragment.layout)
     halves = []
     for value in (0, 1):

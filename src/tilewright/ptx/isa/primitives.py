@@ -4,7 +4,8 @@ A value is a vector of 32 lanes, each of ``width`` bits (1, 8, 16, 32, 64 or 128
 and no format, the operation says how to read it. A predicate is a value of width 1. Formats are
 names of ``tilewright.dtypes``: f16, bf16, f32, f64 (and the narrower ones for conversions). All
 operations are pure unless they say otherwise; those that touch memory or lanes act for the lanes
-that are active (and whose guard holds) only.
+that are active (and whose guard holds) only. An instruction that threads execute together finds
+them all here (``convergence.py``).
 
 Floating point is exact: the primitive rounds once, in the mode it is told (``rn`` nearest even,
 ``rz`` toward zero, ``rm`` down, ``rp`` up, ``rna`` nearest away), keeps subnormals, and returns
@@ -378,9 +379,6 @@ class Primitives(Protocol):
     def barrier(self, index: Value, threads: Value | None, arrive: bool = False) -> None: ...
     def barrier_reduce(self, index: Value, threads: Value | None, op: str, p: Value) -> Value:
         """``barrier``; ``op``: and, or (→ predicate) or popc (→ 32 bits) of all ``p``."""
-
-    def convergent(self, members: Value) -> None:
-        """Wait until all lanes of ``members`` that have not exited are here."""
 
     def fence(self, kind: str) -> None: ...
     def trap(self, why: str) -> None: ...

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 from .bulk import HINT, TX, hinted
-from .compose import ALL_ONES
 from .memory import SCOPES, space_of
 from .primitives import Primitives, Tensor, Value
 from .row import Form, Need, Options, row
@@ -202,7 +201,6 @@ def replace(m: Primitives, f: Form, a: Value, *given: Any) -> None:
 )
 def cp_fenceproxy(m: Primitives, f: Form, dst: Value, src: Value, size: int) -> None:
     """Copy a tensor map to global memory, and order that against copies that read it there."""
-    m.convergent(m.const(32, ALL_ONES))
     for offset in range(0, size, 16):
         at = m.const(64, offset)
         m.store("global", m.add(dst, at), m.load("shared", m.add(src, at), 64, 2))

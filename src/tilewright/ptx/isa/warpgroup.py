@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ... import mma
-from .matrix import ALL, Values, operand
+from .matrix import Values, operand
 from .primitives import Primitives, Value
 from .row import Form, Options, listed, row
 
@@ -43,7 +43,7 @@ def _sparse(i: mma.Instruction) -> list[str]:
 
 
 @listed("wgmma", "wgmma.mma_async[.sp].sync.aligned.{shape}[.satfinite].{D}.{A}.{B}[.{op}.popc]",
-        _operands, WGMMA, mma.find, "convergent memory async")  # fmt: skip
+        _operands, WGMMA, mma.find, "convergent whole memory async")  # fmt: skip
 def mma_async(
     m: Primitives, f: Form, d: Values, a: Value | Values, b_desc: Value, *more: Any
 ) -> Values:
@@ -57,7 +57,6 @@ def mma_async(
     metadata = (given.pop(0), given.pop(0)) if i.sparse else None
     scale_d, *immediates = given
     signs, trans = immediates[:2], immediates[2:]
-    m.convergent(m.const(32, ALL))
     return m.wgmma(
         i, d, a, b_desc, scale_d,
         negate=signs.count(1) == 1,
@@ -70,19 +69,16 @@ def mma_async(
 @row("wgmma.fence.sync.aligned", "", **WAITS)
 def fence(m: Primitives, f: Form) -> None:
     """Registers written before are there for the products that follow."""
-    m.convergent(m.const(32, ALL))
     m.wgmma_fence()
 
 
 @row("wgmma.commit_group.sync.aligned", "", **HOPPER)
 def commit_group(m: Primitives, f: Form) -> None:
     """The warp's products since the last commit become a group."""
-    m.convergent(m.const(32, ALL))
     m.wgmma_commit()
 
 
 @row("wgmma.wait_group.sync.aligned", "n:imm(0..)", **WAITS)
 def wait_group(m: Primitives, f: Form, n: int) -> None:
     """Wait until at most the ``n`` newest groups are under way."""
-    m.convergent(m.const(32, ALL))
     m.wgmma_wait(n)

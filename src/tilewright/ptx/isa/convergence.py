@@ -1,0 +1,62 @@
+"""Which threads of a warp execute an instruction together: the rules behind ``.sync`` and
+``.aligned``.
+
+A row with the effect ``convergent`` has one of three rules. The virtual machine waits for the
+threads that the rule names and that can still come, and reports a fault in every mode where a
+thread is missing or where the guard holds in some of them only (PTX ISA 9.0, section of each
+instruction: "The mandatory .aligned qualifier indicates …", "The behavior is undefined if …").
+
+rule      who must execute it                        instructions
+-------   ----------------------------------------   --------------------------------------------
+WHOLE     all 32 threads of the warp; none has       mma, mma.sp, wmma.load, wmma.store,
+          exited, and the block fills the warp       wmma.mma, ldmatrix, stmatrix, movmatrix,
+                                                     wgmma.mma_async (9.7.14, 9.7.15)
+WARP      all threads of the warp that have not      wgmma.fence, .commit_group, .wait_group;
+          exited                                     setmaxnreg; tensormap.cp_fenceproxy;
+                                                     barrier.cluster.arrive.aligned, .wait.aligned
+MEMBERS   the threads of the member mask that have   shfl.sync, vote.sync, match.sync,
+          not exited, each with the same mask;       redux.sync, elect.sync, bar.warp.sync
+          whoever executes it is one of them         (9.7.9, 9.7.13)
+
+A matrix instruction spreads its operands over 32 threads, so a thread that has exited or never was
+there takes part of them along: the manual says so of mma, wmma, ldmatrix and stmatrix. For WARP and
+MEMBERS it speaks of threads that have not exited; blocks whose last warp is not full use these.
+
+What has a rule of its own, or none:
+
+bar, barrier (.aligned or not)   The CTA's barrier waits for the threads of a warp that have not
+                                 exited, whichever of its instructions each comes by, as hardware
+                                 does from sm_70 on: whoever stays away makes a deadlock, which is
+                                 reported. Warps may take different ones (producers, consumers).
+wgmma.mma_async                  Also the four warps of its warpgroup execute the same products, in
+                                 the same groups (``vm/products.py``).
+setmaxnreg                       Its other three warps are not looked at: registers have no owner
+                                 here.
+barrier.cluster without          Each thread by itself.
+.aligned; activemask; vote,
+shfl without .sync;
+griddepcontrol
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .row import Form
+
+WHOLE, WARP, MEMBERS = "whole warp", "warp", "members"
+
+
+def rule_of(f: Form) -> str:
+    """The rule of a form; an empty string where each thread executes it by itself."""
+    if "convergent" not in f.effects or (_optional(f) and not f.aligned):
+        return ""
+    if any(spec.name == "members" for specs in f.signatures for spec in specs):
+        return MEMBERS
+    return WHOLE if "whole" in f.effects else WARP
+
+
+def _optional(f: Form) -> bool:
+    """Whether the row has forms with and without ``.aligned``."""
+    return any(slot.name == "aligned" and slot.optional for slot in f.row.slots)
