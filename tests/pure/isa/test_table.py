@@ -19,7 +19,7 @@ from tilewright.target import Target
 
 WILD = Path(__file__).parents[2] / "data" / "opcodes_in_the_wild.txt"
 EFFECTS = set(
-    "branch call exit barrier convergent whole waits memory async discard relaxed pack".split()
+    "branch call exit barrier convergent whole waits memory reads async discard relaxed pack".split()
 )
 ALL = [r for rows in ROWS.values() for r in rows]
 IDS = [r.syntax for r in ALL]
