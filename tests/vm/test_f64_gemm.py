@@ -17,6 +17,7 @@ from guarded import Asked, Lie, check
 from hostile import Source, Stream
 from kernels import MAJORS, posed
 from resident import Resident, registered
+from rows import every_row
 from tilewright import exact
 from tilewright.dtypes import dtype
 from tilewright.errors import ConfigError, DtypeError, ProblemError, TargetError
@@ -78,8 +79,8 @@ def product(a: Array, b: Array, **options: Any) -> Array:
 # --- all that a kernel can have to do -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("layout", MAJORS)
-@pytest.mark.parametrize("sizes", [(32, 64, 32), (21, 39, 19), (1, 33, 8), (17, 1, 9)])
+@every_row("layout", MAJORS, parts=5)
+@every_row("sizes", [(32, 64, 32), (21, 39, 19), (1, 33, 8), (17, 1, 9)])
 def test_the_bits_of_every_layout_and_edge(sizes: tuple[int, int, int], layout: str) -> None:
     m, n, k = sizes
     a, b, c = numbers((m, k)), numbers((k, n)), numbers((m, n))
@@ -88,15 +89,15 @@ def test_the_bits_of_every_layout_and_edge(sizes: tuple[int, int, int], layout: 
     assert np.array_equal(product(laid(a, layout[0]), laid(b, layout[1]), **options), want)
 
 
-@pytest.mark.parametrize("layout", MAJORS)
-@pytest.mark.parametrize("config", FORMS)
+@every_row("layout", MAJORS, parts=5)
+@every_row("config", FORMS)
 def test_every_instruction(config: str, layout: str) -> None:
     a, b = numbers((35, 50)), numbers((50, 41))
     d = product(laid(a, layout[0]), laid(b, layout[1]), config=config)
     assert np.array_equal(d, chain(a, b))
 
 
-@pytest.mark.parametrize("config", F64_TABLE, ids=str)
+@every_row("config", F64_TABLE, ids=str, parts=3)
 def test_no_configuration_changes_a_bit(config: Config) -> None:
     a, b = numbers((70, 40)), numbers((40, 130))
     assert np.array_equal(product(a, b.T.copy().T, config=config), product(a, b))
@@ -121,10 +122,10 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("asked", CASES.values(), ids=CASES)
-def test_nothing_beside_d_is_written(asked: Asked) -> None:
-    for config in (SMALL, "32x16x16:1x1:2p:m8n8k4"):
-        check(asked, VmDevice(FEW), config)
+@every_row("config", [SMALL, "32x16x16:1x1:2p:m8n8k4"], parts=3)
+@every_row("asked", CASES.values(), ids=CASES)
+def test_nothing_beside_d_is_written(config: str, asked: Asked) -> None:
+    check(asked, VmDevice(FEW), config)
 
 
 def test_a_stack_of_products() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 import tilewright
 from kernels import MAJORS, aligned, posed
+from rows import every_row
 from tilewright.dtypes import dtype
 from tilewright.errors import VmFault
 from tilewright.gemm import TABLE, Config, Problem, build, shape
@@ -70,14 +71,14 @@ def assert_close(d: Array, problem: Problem) -> None:
 # --- results ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("layout", MAJORS)
-@pytest.mark.parametrize("sizes", [(64, 64, 128), (72, 40, 88)], ids=["whole", "edges"])
+@every_row("layout", MAJORS, parts=3)
+@every_row("sizes", [(64, 64, 128), (72, 40, 88)], ids=["whole", "edges"])
 def test_a_small_product(sizes: tuple[int, int, int], layout: str) -> None:
     problem = posed(sizes, layout, d="f32", with_c=True)
     assert_close(product(problem, Config.parse("32x32x32:1x2:3")), problem)
 
 
-@pytest.mark.parametrize("config", TABLE, ids=str)
+@every_row("config", TABLE, ids=str, parts=3)
 def test_every_configuration_of_the_table(config: Config) -> None:
     bm, bn, bk = config.tile
     problem = posed((bm, bn, 3 * bk), "tn", "bf16", d="f32")
@@ -105,7 +106,7 @@ def test_any_depth_against_the_ring(depth: int) -> None:
     assert (np.abs(d - exact(problem)) < 1e-4).all()
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "sizes"),
     [
         ("16x256x32:1x1:2", (16, 256, 32)),  # a row of the result is wider than a warp's pieces
@@ -114,8 +115,9 @@ def test_any_depth_against_the_ring(depth: int) -> None:
         ("128x16x128:8x1:2", (120, 16, 130)),
         ("32x256x128:1x2:2", (32, 200, 140)),  # a thread's chunks, in both directions, in batches
     ],
+    parts=3,
 )
-@pytest.mark.parametrize("narrow", [False, True], ids=["16 bytes", "elements"])
+@every_row("narrow", [False, True], ids=["16 bytes", "elements"])
 def test_uncommon_shapes_of_a_tile(text: str, sizes: tuple[int, int, int], narrow: bool) -> None:
     m, n, k = sizes
     k = k if narrow else -(-k // 8) * 8
@@ -127,9 +129,9 @@ def test_uncommon_shapes_of_a_tile(text: str, sizes: tuple[int, int, int], narro
 # --- tiles --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("persistent", [False, True], ids=["", "persistent"])
-@pytest.mark.parametrize("group", [1, 3, 8, 100])
-@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 9), (9, 1), (8, 8), (17, 5), (20, 33)])
+@every_row("persistent", [False, True], ids=["", "persistent"], parts=5)
+@every_row("group", [1, 3, 8, 100])
+@every_row(("rows", "columns"), [(1, 1), (1, 9), (9, 1), (8, 8), (17, 5), (20, 33)])
 def test_each_tile_is_done_once(rows: int, columns: int, group: int, persistent: bool) -> None:
     """D = 2 · D in place, without K: a tile done twice would be four times itself."""
     m, n = 16 * rows, 16 * columns

@@ -14,6 +14,7 @@ import pytest
 import tilewright
 from hostile import Source
 from kernels import MAJORS
+from rows import every_row
 from tilewright import exact
 from tilewright.dtypes import dtype
 from tilewright.gemm import Problem, SimtConfig, build
@@ -60,8 +61,8 @@ def product(a: Array, b: Array, **options: Any) -> Array:
 # --- all that a kernel can have to do -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("layout", MAJORS)
-@pytest.mark.parametrize("sizes", [(32, 64, 24), (21, 39, 19), (1, 33, 8), (17, 1, 9)])
+@every_row("layout", MAJORS, parts=5)
+@every_row("sizes", [(32, 64, 24), (21, 39, 19), (1, 33, 8), (17, 1, 9)])
 def test_the_bits_of_every_layout_and_edge(sizes: tuple[int, int, int], layout: str) -> None:
     m, n, k = sizes
     a, b, c = numbers((m, k)), numbers((k, n)), numbers((m, n))
@@ -87,7 +88,7 @@ def test_views_of_any_alignment(letter: str, pad: int) -> None:
     assert np.array_equal(np.ascontiguousarray(d).view(np.uint32), chain(a, b, **options))
 
 
-@pytest.mark.parametrize("config", SIMT, ids=str)
+@every_row("config", SIMT, ids=str, parts=3)
 def test_no_configuration_changes_a_bit(config: SimtConfig) -> None:
     a, b = numbers((70, 40)), numbers((40, 130))
     assert np.array_equal(product(a, b.T.copy().T, config=config), product(a, b))
@@ -122,7 +123,7 @@ def test_without_a_configuration_f32_is_ieee_s() -> None:
 # --- hostile numbers ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sort", ["uniform", "special", "subnormal", "zero", "largest"])
+@every_row("sort", ["uniform", "special", "subnormal", "zero", "largest"])
 def test_hostile_numbers(sort: str) -> None:
     rng = np.random.default_rng(7)
     source = Source(rng, F32)
