@@ -18,9 +18,10 @@ from tilewright.ptx.tree import Imm, Reg, Vector
 from tilewright.target import Target
 
 WILD = Path(__file__).parents[2] / "data" / "opcodes_in_the_wild.txt"
-EFFECTS = set(
-    "branch call exit barrier convergent whole waits memory reads async discard relaxed pack".split()
-)
+EFFECTS = {
+    "branch", "call", "exit", "barrier", "convergent", "whole", "waits", "memory", "reads", "async",
+    "discard", "relaxed", "pack",
+}  # fmt: skip
 ALL = [r for rows in ROWS.values() for r in rows]
 IDS = [r.syntax for r in ALL]
 
