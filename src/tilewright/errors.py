@@ -114,6 +114,10 @@ class KernelError(TilewrightError, ValueError):
     """A kernel function that asks the builder for what can't be built."""
 
 
+class UnknownName(KernelError, AttributeError):
+    """A name that the builder does not have."""
+
+
 class ProblemError(TilewrightError, ValueError):
     """Matrices that can't be multiplied as asked: rank, shape, ``out``, overlap."""
 

@@ -7,6 +7,7 @@ Identities (``x + 0``, ``x * 1``, ``x // 1``) cost nothing, powers of two become
 
 from __future__ import annotations
 
+import operator
 from functools import lru_cache
 from typing import Any
 
@@ -15,7 +16,17 @@ from .bits import Bits
 from .emitter import Into
 from .registers import Reg, whole
 from .source import kernel_error
-from .values import WHOLE, alike, check_number, differ, move_type, no_operator, power_of_two
+from .values import (
+    WHOLE,
+    alike,
+    check_number,
+    checked_register,
+    differ,
+    move_type,
+    no_operator,
+    power_of_two,
+    static,
+)
 
 _INTEGER_OPS = {"mul": "mul.lo", "fma": "mad.lo"}
 
@@ -48,7 +59,7 @@ class Arithmetic(Bits):
     def add(self, a: Any, b: Any, *, into: Any = None) -> Any:
         if not isinstance(a, Reg):
             if not isinstance(b, Reg):
-                return a + b
+                return static("k.add", operator.add, a, b)
             a, b = b, a
         if not isinstance(b, Reg) and whole(b) and a.dtype.kind in WHOLE:
             if b == 0:
@@ -60,7 +71,7 @@ class Arithmetic(Bits):
     def sub(self, a: Any, b: Any, *, into: Any = None) -> Any:
         if not isinstance(b, Reg):
             if not isinstance(a, Reg):
-                return a - b
+                return static("k.sub", operator.sub, a, b)
             if whole(b) and a.dtype.kind in WHOLE:
                 return self.add(a, -b, into=into)
         return self._compute("sub", "-", a, b, into)
@@ -68,7 +79,7 @@ class Arithmetic(Bits):
     def mul(self, a: Any, b: Any, *, into: Any = None) -> Any:
         if not isinstance(a, Reg):
             if not isinstance(b, Reg):
-                return a * b
+                return static("k.mul", operator.mul, a, b)
             a, b = b, a
         if not isinstance(b, Reg) and whole(b) and a.dtype.kind in WHOLE:
             if b == 0:
@@ -82,7 +93,7 @@ class Arithmetic(Bits):
     def truediv(self, a: Any, b: Any, *, into: Any = None) -> Any:
         """``a / b`` of f32 or f64, correctly rounded."""
         if not isinstance(a, Reg) and not isinstance(b, Reg):
-            return a / b
+            return static("k.truediv", operator.truediv, a, b)
         t = self.common("/", a, b)
         if t.kind in WHOLE:
             raise kernel_error(
@@ -101,7 +112,7 @@ class Arithmetic(Bits):
 
     def _divide(self, symbol: str, op: str, a: Any, b: Any, into: Any) -> Any:
         if not isinstance(a, Reg) and not isinstance(b, Reg):
-            return a // b if op == "div" else a % b
+            return static(symbol, operator.floordiv if op == "div" else operator.mod, a, b)
         t = self.common(symbol, a, b)
         if t.kind != "uint":
             raise kernel_error(
@@ -153,10 +164,11 @@ class Arithmetic(Bits):
 
     def _extreme(self, op: str, a: Any, b: Any, into: Any) -> Any:
         if not isinstance(a, Reg) and not isinstance(b, Reg):
-            return min(a, b) if op == "min" else max(a, b)
+            return static(f"k.{op}", min if op == "min" else max, a, b)
         return self._compute(op, op, a, b, into)
 
     def neg(self, a: Reg) -> Reg:
+        checked_register("k.neg", a)
         if a.dtype.kind == "uint":
             return self.emit(f"sub.{a.dtype.name}", 0, a, like=a.dtype)
         if a.dtype.kind not in ("int", "float", "packed"):
@@ -164,6 +176,7 @@ class Arithmetic(Bits):
         return self.emit(f"neg.{a.dtype.name}", a, like=a.dtype)
 
     def abs(self, a: Reg) -> Reg:
+        checked_register("k.abs", a)
         if a.dtype.kind == "uint":
             return a
         if a.dtype.kind not in ("int", "float", "packed"):
@@ -174,6 +187,7 @@ class Arithmetic(Bits):
     def compare(self, op: str, a: Any, b: Any, *, into: Any = None) -> Any:
         """A predicate. ``op``: eq ne lt le gt ge; with a NaN only ``ne`` holds."""
         if not isinstance(a, Reg):
+            checked_register("k.compare", b)
             swapped = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}.get(op, op)
             return self.compare(swapped, b, a, into=into)
         if isinstance(b, Reg) and not alike(a.dtype, b.dtype, ordered=op not in ("eq", "ne")):
@@ -199,7 +213,7 @@ class Arithmetic(Bits):
     def select(self, p: Any, a: Any, b: Any, *, into: Any = None) -> Any:
         """``a`` where the predicate holds, else ``b``; two numbers are u32 (or give ``into``)."""
         if not isinstance(p, Reg):
-            return self.same(a if p else b, into)
+            return self.same(a if self.decided(p) else b, into)
         self.check_predicate(p)
         t = self.common("select", a, b) if isinstance(a, Reg) or isinstance(b, Reg) else None
         t = t or (into.dtype if into is not None else DTYPES["u32"])

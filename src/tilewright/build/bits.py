@@ -6,9 +6,9 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from .registers import Reg
+from .registers import Reg, whole
 from .source import kernel_error
-from .values import Values, alike, check_number, differ, no_operator
+from .values import Values, alike, check_number, differ, no_operator, static
 
 _BITS = ("int", "uint", "bits")
 _PYTHON: dict[str, Callable[[Any, Any], Any]] = {
@@ -35,7 +35,7 @@ class Bits(Values):
     def _bitwise(self, op: str, symbol: str, a: Any, b: Any, into: Any) -> Any:
         if not isinstance(a, Reg):
             if not isinstance(b, Reg):
-                return _PYTHON[op](a, b)
+                return static(symbol, _PYTHON[op], a, b)
             a, b = b, a
         t = a.dtype
         if isinstance(b, Reg):
@@ -70,7 +70,7 @@ class Bits(Values):
 
     def not_(self, a: Any) -> Any:
         if not isinstance(a, Reg):
-            return not a
+            return not self.decided(a)
         if a.dtype.kind not in (*_BITS, "pred"):
             raise no_operator("~", a.dtype)
         return self.emit(
@@ -87,7 +87,10 @@ class Bits(Values):
     def _shift(self, op: str, symbol: str, a: Any, n: Any, into: Any) -> Any:
         if not isinstance(n, Reg):
             if not isinstance(a, Reg):
-                return _PYTHON[op](a, n)
+                return static(symbol, _PYTHON[op], a, n)
+            if not whole(n):
+                said = f"a shift must be by a whole number or a register, got {n!r:.60}"
+                raise kernel_error(said)
             if n == 0:
                 return self.same(a, into)
             if not 0 < n < a.dtype.bits:

@@ -6,10 +6,13 @@ control flow, what warps do together, prints; and the names of special registers
 
 from __future__ import annotations
 
+import difflib
 import operator
 from typing import Any
 
+from ..errors import UnknownName
 from ..ptx import tree
+from ..ptx.isa import ROWS
 from ..ptx.specials import SPECIALS, VOLATILE, special
 from ..target import Target
 from .algorithms import Algorithms
@@ -17,7 +20,7 @@ from .hopper import Hopper
 from .opcode import Opcode
 from .printing import Printing
 from .registers import Reg, whole
-from .source import kernel_error
+from .source import kernel_error, place
 from .unpack import Unpacking
 
 
@@ -59,6 +62,12 @@ class Builder(Algorithms, Unpacking, Hopper, Printing):
         self.cluster: tuple[int, int, int] | None = None
         self.bounds: dict[str, tuple[int, ...]] = {}
         self.targets: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        """Only for names that there are none of: an error with what may be meant."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise UnknownName(f"the builder has no k.{name}", place=place(), hint=_meant(name))
 
     def special(self, name: str) -> Reg:
         """A special register, ``tid.x`` or ``clock64``: what never changes is read once, time,
@@ -137,6 +146,41 @@ def dimensions(size: Any) -> tuple[int, int, int]:
         raise kernel_error(f"a grid or block is one to three positive numbers, not {size!r}")
     x, y, z = (*map(operator.index, given), 1, 1)[:3]
     return x, y, z
+
+
+_ELSEWHERE = {  # names of CUDA, Triton and NumPy, and what they are here
+    "exp": "k.ptx.ex2.approx.f32(x * 1.4426950408889634), a power of 2",
+    "exp2": "k.ptx.ex2.approx.f32(x)",
+    "log": "k.ptx.lg2.approx.f32(x) * 0.6931471805599453, of a logarithm to base 2",
+    "log2": "k.ptx.lg2.approx.f32(x)",
+    "where": "k.select(p, a, b)",
+    "maximum": "k.max(a, b)",
+    "minimum": "k.min(a, b)",
+    "threadIdx": "k.tid",
+    "blockIdx": "k.ctaid",
+    "blockDim": "k.ntid",
+    "gridDim": "k.nctaid",
+    "program_id": "k.ctaid.x",
+    "syncthreads": "k.barrier()",
+    "printf": "k.print(format, ...)",
+    "load": "pointer[index]",
+    "store": "pointer[index] = value",
+    "atomic_add": "k.ptx.atom.global_.add.f32(pointer, x)",
+    "atomicAdd": "k.ptx.atom.global_.add.f32(pointer, x)",
+    "dot": "k.mma, or k.gemm of tiles",
+}
+
+
+def _meant(name: str) -> str:
+    """What somebody may mean by a name that there is none of."""
+    if name in _ELSEWHERE:
+        return _ELSEWHERE[name]
+    own = [n for n in dir(Builder) if not n.startswith("_")] + ["tid", "ntid", "ctaid", "nctaid"]
+    if name in ROWS:
+        return f"k.ptx spells instructions: {ROWS[name][0].syntax}"
+    if close := difflib.get_close_matches(name, own, n=3, cutoff=0.7):
+        return "did you mean " + " or ".join(f"k.{n}" for n in close) + "?"
+    return "k.ptx spells any instruction: k.ptx.mad.lo.s32(a, b, c)"
 
 
 def _names() -> str:

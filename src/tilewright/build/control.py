@@ -109,6 +109,9 @@ class Control(Arithmetic):
     @contextmanager
     def while_(self, condition: Callable[[], Any]) -> Iterator[None]:
         """``with k.while_(lambda: i < n)``: the condition is evaluated before each turn."""
+        if not callable(condition):
+            said = f"k.while_ must be given a function of its condition, got {condition!r:.60}"
+            raise kernel_error(said, "with k.while_(lambda: i < n)")
         self._no_guard("a loop")
         top, done = self.label("while"), self.label("done")
         self.place_label(top)
@@ -133,7 +136,7 @@ class Control(Arithmetic):
             raise kernel_error(f"{what} outside of a loop")
         if when is None or isinstance(when, Reg):
             self._branch(when, self._loops[-1][which])
-        elif when:
+        elif self.decided(when):
             self._branch(None, self._loops[-1][which])
 
     # --- branches ---
@@ -143,7 +146,7 @@ class Control(Arithmetic):
         if not isinstance(p, Reg):
             with self._static(p):
                 yield
-            self._after_if = (bool(p), self.body[-1] if self.body else None)
+            self._after_if = (self.decided(p), self.body[-1] if self.body else None)
             return
         self._no_guard("a branch")
         otherwise = self.label("else")
@@ -188,7 +191,7 @@ class Control(Arithmetic):
         """End this thread's kernel (where ``when`` holds)."""
         if when is None or isinstance(when, Reg):
             self.emit("ret", guard=when)
-        elif when:
+        elif self.decided(when):
             self.emit("ret")
 
     def finish(self) -> None:
@@ -212,7 +215,7 @@ class Control(Arithmetic):
     def _branch(self, p: Any, label: str, negated: bool = False) -> None:
         """``bra`` to a label, where the predicate holds (or, ``negated``, does not)."""
         if p is not None and not isinstance(p, Reg):
-            if bool(p) is negated:
+            if self.decided(p) is negated:
                 return
             p = None
         if p is None:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Union
 
+import numpy as np
+
 from ..dtypes import DTYPES, DType
 from ..errors import KernelError, UnknownInstruction
 from ..ptx import tree
@@ -67,6 +69,8 @@ class Emitter:
         """
         if self._broken is not None:
             raise self._broken()
+        if not isinstance(opcode, str):
+            raise kernel_error(f"an opcode must be text, such as add.u32, got {opcode!r:.60}")
         try:
             signatures = lookup(opcode)
         except UnknownInstruction as error:
@@ -129,11 +133,16 @@ class Emitter:
         finally:
             self._guard, self._guard_reg = before
 
+    def decided(self, condition: Any) -> bool:
+        """A condition that is decided while the kernel is traced: Python's or NumPy's bool."""
+        if not isinstance(condition, bool | np.bool_):
+            what = f"a condition must be a predicate or a Python bool, got {condition!r:.60}"
+            raise kernel_error(what, "compare it: x != 0; bool(n) decides now")
+        return bool(condition)
+
     @contextmanager
     def _static(self, condition: Any) -> Iterator[None]:
-        if not isinstance(condition, (bool, int)):
-            raise kernel_error(f"a condition is a predicate or a Python bool, not {condition!r}")
-        kept, self.body = self.body, self.body if condition else []
+        kept, self.body = self.body, self.body if self.decided(condition) else []
         try:
             yield
         finally:

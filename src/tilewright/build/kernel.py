@@ -12,9 +12,10 @@ higher layer, which provides itself as ``launcher``.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -28,6 +29,7 @@ from .builder import Builder, dimensions
 from .memory import DYNAMIC_SHARED
 from .params import Param, parameters
 from .registers import whole
+from .source import kernel_error, misuse
 
 _LEAST_TARGET = "sm_50"
 
@@ -106,9 +108,8 @@ def trace(
     function: Callable[..., Any], static: Mapping[str, Any] | None = None, **options: Any
 ) -> Traced:
     """Trace a kernel function. ``static``: its keyword-only arguments; ``options``: ``Options``."""
-    return _trace(
-        function, parameters(function, options.get("params")), static or {}, Options(**options)
-    )
+    made = _options(options)
+    return _trace(function, parameters(function, made.params), static or {}, made)
 
 
 def _trace(
@@ -135,7 +136,9 @@ def _trace(
     if options.target:
         k.require(options.target)
     try:
-        result = function(k, *[p.load(k) for p in params], **static)
+        given = [p.load(k) for p in params]
+        with misuse():
+            result = function(k, *given, **static)
         _check_result(function, result)
         k.finish()
     finally:
@@ -299,6 +302,24 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     is a multiple of it); ``min_ctas``; ``max_registers``; ``target`` (at least); ``lines`` (False:
     no ``.loc``).
     """
+    made = _options(options)
     if function is not None:
-        return Kernel(function, Options(**options))
-    return lambda given: Kernel(given, Options(**options))
+        return Kernel(function, made)
+    return lambda given: Kernel(given, made)
+
+
+def _options(given: Mapping[str, Any]) -> Options:
+    """KernelError for an option that there is none of, or that is no such thing."""
+    known = [f.name for f in fields(Options)]
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"options are {', '.join(known)}"
+            raise kernel_error(f"a kernel has no option {name!r}", hint)
+    made = Options(**given)
+    for name, kind, what in (("name", str, "text"), ("target", str, "text, such as sm_90a")):
+        if not isinstance(getattr(made, name), kind):
+            raise kernel_error(f"{name} must be {what}, got {getattr(made, name)!r:.60}")
+    if made.params is not None and not isinstance(made.params, Mapping):
+        raise kernel_error(f"params must map names to types, got {made.params!r:.60}")
+    return made

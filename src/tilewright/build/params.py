@@ -19,13 +19,15 @@ from ..dtypes import DTYPES, DType, dtype
 from ..errors import DtypeError, KernelError, Place
 from ..ptx import abi, tree
 from .pointer import Pointer, memory_type
-from .registers import Reg
+from .registers import Reg, whole
+from .source import kernel_error
 
 if TYPE_CHECKING:
     from .builder import Builder
 
 _SPEC = re.compile(r"(?:(?P<what>ptr|bytes) +)?(?P<word>\w+)(?: +align +(?P<align>\d+))?")
 
+_EXAMPLES = 'annotate it: "u32", "ptr f16", "ptr f16 align 16", "tensor_map"'
 _SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -80,12 +82,21 @@ class Param:
 
 def ptr(to: str | DType, *, align: int | None = None, space: str = "global") -> Param:
     """A pointer to a number format; ``align`` is what the caller promises of it, in bytes."""
+    _check_align(align)
     return Param("", dtype(to), True, align, space=space)
 
 
 def by_value(count: int, align: int = 64) -> Param:
     """Bytes passed by value."""
+    _check_align(align)
+    if not whole(count) or count < 1:
+        raise kernel_error(f"a parameter must have at least one byte, got {count!r:.60}")
     return Param("", DTYPES["b8"], False, align, count)
+
+
+def _check_align(align: Any) -> None:
+    if align is not None and not (whole(align) and align > 0 and align & (align - 1) == 0):
+        raise kernel_error(f"align must be a power of two in bytes, got {align!r:.60}")
 
 
 tensor_map = by_value(128, 64)
@@ -115,6 +126,11 @@ def parameters(
         raise KernelError(
             f"{function.__name__} has *args or **kwargs", place=place, hint="name each parameter"
         )
+    for name in given or {}:
+        if name not in names:
+            known = ", ".join(names) or "none"
+            message = f"{function.__name__} has no parameter {name!r}"
+            raise KernelError(message, place=place, hint=f"its parameters: {known}")
     specs = {**function.__annotations__, **(given or {})}
     return tuple(_parameter(function, name, specs.get(name), place) for name in names)
 
@@ -130,15 +146,18 @@ def block(specs: Mapping[str, Any]) -> abi.Layout:
 def _parameter(function: Callable[..., Any], name: str, spec: Any, place: Place) -> Param:
     try:
         found = _parsed(spec, function.__globals__)
-    except DtypeError as error:
+    except (DtypeError, KernelError) as error:
         raise KernelError(
             f"parameter {name}: {error.message}", place=place, hint=error.hint
         ) from None
+    except Exception as error:  # of an annotation that is evaluated
+        what = f"parameter {name} has the annotation {spec!r}: {type(error).__name__}: {error}"
+        raise KernelError(what, place=place, hint=_EXAMPLES) from error
     if found is None or found.dtype.name == "pred":
         raise KernelError(
             f"parameter {name} of {function.__name__} has type {spec!r}",
             place=place,
-            hint='annotate it: "u32", "ptr f16", "ptr f16 align 16", "tensor_map"',
+            hint=_EXAMPLES,
         )
     return replace(found, name=name)
 
@@ -162,4 +181,5 @@ def _parsed(spec: Any, names: Mapping[str, Any]) -> Param | None:
     t = DTYPES.get(match["word"])
     if t is None and match["what"] is None and text in names:
         return _parsed(names[text], {})
+    _check_align(align)
     return Param("", t or dtype(match["word"]), match["what"] == "ptr", align)

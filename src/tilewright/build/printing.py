@@ -100,9 +100,9 @@ class Printing(Control, Conversions):
         after which the process can't use the GPU any more.
         """
         said = _encoded("a message", message)
-        if not isinstance(condition, bool | int):
+        if isinstance(condition, Reg):
             self.check_predicate(condition)
-        elif condition:
+        elif self.decided(condition):
             return
         with self._branched(), self._past(condition):
             self._assertion_failed(said)

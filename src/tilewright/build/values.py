@@ -6,6 +6,7 @@ the register's. Untyped bits (``b32``) go with everything of their size where on
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..dtypes import DType
@@ -76,6 +77,8 @@ class Values(Sharing):
     def common(self, symbol: str, *values: Any) -> DType:
         """The one type of the registers among ``values``."""
         regs = [v for v in values if isinstance(v, Reg)]
+        if not regs:
+            raise no_register(symbol, *values)
         first = regs[0].dtype
         for reg in regs[1:]:
             if reg.dtype is not first:
@@ -84,6 +87,30 @@ class Values(Sharing):
             if not isinstance(value, Reg):
                 check_number(symbol, first, value)
         return first
+
+
+def no_register(symbol: str, *values: Any) -> KernelError:
+    """The error of an operation without any register."""
+    shown = ", ".join(f"{value!r:.60}" for value in values)
+    hint = "k.const('u32', n) makes a register of a number; Python computes with numbers alone"
+    return kernel_error(f"{symbol} must be given a register, got {shown}", hint)
+
+
+def checked_register(symbol: str, value: Any) -> Reg:
+    """The value, which must be a register."""
+    if not isinstance(value, Reg):
+        raise no_register(symbol, value)
+    return value
+
+
+def static(symbol: str, operation: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+    """What Python makes of two numbers, or of a pointer and one."""
+    if any(isinstance(x, str | bytes) or not (real(x) or hasattr(x, "add_bytes")) for x in (a, b)):
+        raise no_register(symbol, a, b)
+    try:
+        return operation(a, b)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise kernel_error(f"{symbol} of {a!r:.60} and {b!r:.60}: {error}") from error
 
 
 def power_of_two(value: int) -> bool:

@@ -164,7 +164,7 @@ def test_what_does_not_fit(format_, values, message):
 
 @pytest.mark.parametrize("condition", ["text", None, 1.5])
 def test_an_assertion_is_about_a_predicate(condition):
-    with pytest.raises(KernelError, match="is not a predicate"):
+    with pytest.raises(KernelError, match="must be a predicate"):
         trace(lambda k: k.assert_(condition, "message"), params={}, name="f")
     with pytest.raises(KernelError, match="a message is a Python string"):
         trace(lambda k: k.assert_(True, condition if condition != "text" else 5), name="f")
