@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import pages
+from tilewright.ptx.isa import ROWS
+from tilewright.ptx.isa.near import OUTSIDE
 
 
 def test_layouts_are_as_shown() -> None:
     pages.check(pages.ROOT / "docs" / "layouts.md", machine=False)
+
+
+def test_the_readme_says_which_matrix_instructions_are_missing() -> None:
+    page = (pages.ROOT / "README.md").read_text()
+    assert "tcgen05" in OUTSIDE and not any(name.startswith("tcgen05") for name in ROWS)
+    assert "matrix instructions but those of tensor\nmemory (`tcgen05`)" in page

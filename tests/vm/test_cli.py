@@ -149,6 +149,31 @@ def test_doctor_reports(capsys: Any) -> None:
         assert word in out
 
 
+@pytest.mark.parametrize(
+    ("content", "words", "missing"),
+    [
+        (None, "absent, nothing was tuned here; 25 results shipped", False),
+        (b"", "0 results; 25 results shipped", False),
+        (b"no database", "can't be read (file is not a database)", True),
+    ],
+)
+def test_doctor_says_what_was_tuned(
+    capsys: Any, tmp_path: Path, monkeypatch: Any, content: Any, words: str, missing: bool
+) -> None:
+    file = tmp_path / "tuned.sqlite"
+    if content is not None:
+        file.write_bytes(content)
+    monkeypatch.setenv("TILEWRIGHT_TUNED", str(file))
+    code, out, errors = said(capsys, "doctor")
+    assert code == 0 and words in " ".join(out.split()) and not errors
+    assert (f"move {file} away" in " ".join(out.split())) is missing
+
+
+def test_doctor_says_that_results_are_off(capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("TILEWRIGHT_TUNED", "off")
+    assert re.search(r"tuned +off", said(capsys, "doctor")[1])
+
+
 def shell(command: str) -> subprocess.CompletedProcess[str]:
     env = os.environ | {"PYTHONPATH": str(Path(tilewright.__file__).parents[1])}
     return subprocess.run(
@@ -159,6 +184,42 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
 def test_the_module_is_the_command() -> None:
     ran = shell("tilewright --version")
     assert (ran.returncode, ran.stdout) == (0, f"tilewright {tilewright.__version__}\n")
+
+
+INTERRUPTED = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["INTERRUPTED"]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+@pytest.mark.parametrize("module", ["tilewright.cli", "numpy"])
+def test_ctrl_c_during_imports_ends_quietly(module: str, tmp_path: Path) -> None:
+    """As the module is looked for, the process gets a SIGINT."""
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTED)
+    path = os.pathsep.join((str(tmp_path), str(Path(tilewright.__file__).parents[1])))
+    env = os.environ | {"PYTHONPATH": path, "INTERRUPTED": module}
+    script = "import sys; from tilewright.__main__ import main; sys.exit(main())"  # as pip makes it
+    for how in (["-m", "tilewright"], ["-c", script]):
+        command = [sys.executable, *how, "--version"]
+        ran = subprocess.run(command, env=env, capture_output=True, text=True)
+        assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
+
+
+def test_the_command_takes_ctrl_c_over_from_its_imports() -> None:
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "import tilewright.__main__;"
+        "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
+    )
+    env = os.environ | {"PYTHONPATH": str(Path(tilewright.__file__).parents[1])}
+    assert subprocess.run([sys.executable, "-c", code], env=env).returncode == 0
 
 
 def test_a_closed_pipe_is_no_error() -> None:

@@ -50,8 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # µ and × where the terminal has none
             stream.reconfigure(errors="replace")
-    given = parser().parse_args(arguments)
     try:
+        given = parser().parse_args(arguments)
         with warnings.catch_warnings():
             warnings.showwarning = show.warning
             return int(given.run(given))

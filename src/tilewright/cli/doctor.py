@@ -22,9 +22,10 @@ try:
     from .. import run
     from ..native import jit
     from ..run import VmDevice, tuned
+    from ..run.tuned import ABSENT
     from ..vm import Machine
 except ImportError as missing:
-    run = jit = VmDevice = Machine = tuned = None  # type: ignore[assignment]
+    run = jit = VmDevice = Machine = tuned = ABSENT = None  # type: ignore[assignment]
     _BROKEN = str(missing)
 
 _CORE = ("numpy", "ml_dtypes", "llvmlite", "rich")
@@ -143,8 +144,31 @@ def _cache() -> Iterator[Finding]:
 
 
 def _tuned() -> Iterator[Finding]:
-    """What was tuned; where it can't be read, a warning says why."""
-    if run is not None:
-        results = tuned()
-        count = len(list(results))
-        yield Finding("tuned", f"{results.path or 'off'}, {count} result{'s' * (count != 1)}")
+    """What this user has tuned, and what came with the package."""
+    if run is None:
+        return
+    results = tuned()
+    found = results.survey()
+    if results.path is None and not found.shipped:
+        yield Finding("tuned", "off")
+        return
+    state = _count(found.own, "result")
+    if found.lacks:
+        state = "absent, nothing was tuned here"
+        if found.lacks != ABSENT:
+            state = f"can't be read ({found.lacks}), so its results are not used"
+    shipped = f"{_count(found.shipped, 'result')} shipped"
+    if found.broken:
+        shipped = f"the shipped results can't be read ({found.broken})"
+    good = found.lacks in ("", ABSENT) and not found.broken
+    cure = ""
+    if found.broken:
+        cure = "pip install --force-reinstall tilewright"
+    elif not good:
+        cure = f"move {results.path} away, or name another file: TILEWRIGHT_TUNED"
+    place = results.path or "no home folder for results"
+    yield Finding("tuned", f"{place}: {state}; {shipped}", good, cure)
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'s' * (n != 1)}"

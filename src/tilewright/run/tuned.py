@@ -17,6 +17,7 @@ from contextlib import closing, contextmanager
 from dataclasses import astuple, fields
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from .. import gemm, target
 from ..errors import ResultError, warn
@@ -48,6 +49,20 @@ class TunedWarning(RuntimeWarning):
 
 class _Foreign(Exception):
     """A database that is another program's, or a newer tilewright's."""
+
+
+ABSENT = "absent"
+
+
+class Survey(NamedTuple):
+    """How many results are the user's own and how many shipped; ``lacks`` and ``broken``: why there
+    are none, ``ABSENT`` where there is no database.
+    """
+
+    own: int
+    lacks: str
+    shipped: int
+    broken: str
 
 
 def tuned() -> Results:
@@ -110,24 +125,41 @@ class Results:
                     self._known = _by_key([*self._own(), *self._given()])
         return self._known
 
+    def survey(self) -> Survey:
+        """What there is now, without a warning."""
+        (own, lacks), (shipped, broken) = self._in_database(), self._in_package()
+        return Survey(len(own), lacks, len(shipped), broken)
+
     def _own(self) -> list[Result]:
-        if self.path is None or not os.path.exists(self.path):
-            return []
-        try:
-            with _connection(self.path, "rw") as database:
-                return _read(database) if _is_ours(database) else []
-        except (sqlite3.Error, _Foreign, ResultError) as error:
-            _warn(f"the results of tuning in {self.path} can't be read: {error}")
-            return []
+        found, lacks = self._in_database()
+        if lacks not in ("", ABSENT):
+            _warn(f"the results of tuning in {self.path} can't be read: {lacks}")
+        return found
 
     def _given(self) -> tuple[Result, ...]:
-        if self._shipped is None or not os.path.exists(self._shipped):
-            return ()
+        found, lacks = self._in_package()
+        if lacks:
+            _warn(f"the results that were shipped can't be read: {lacks}")
+        return found
+
+    def _in_database(self) -> tuple[list[Result], str]:
+        """The user's results, or why there are none."""
         try:
-            return from_json(self._shipped.read_text(encoding="utf-8"), str(self._shipped))
+            if self.path is None or not (self.path.exists() or self.path.is_symlink()):
+                return [], ABSENT
+            with _connection(self.path, "rw") as database:
+                return (_read(database), "") if _is_ours(database) else ([], "")
+        except (OSError, ValueError, sqlite3.Error, _Foreign, ResultError) as error:
+            return [], str(error)
+
+    def _in_package(self) -> tuple[tuple[Result, ...], str]:
+        """The shipped results, or why there are none."""
+        if self._shipped is None or not os.path.exists(self._shipped):
+            return (), ""
+        try:
+            return from_json(self._shipped.read_text(encoding="utf-8"), str(self._shipped)), ""
         except (OSError, ResultError) as error:
-            _warn(f"the results that were shipped can't be read: {error}")
-            return ()
+            return (), str(error)
 
     # --- writing
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import sqlite3
 import subprocess
@@ -19,9 +20,10 @@ import tilewright
 from tilewright import gemm
 from tilewright.errors import ResultError
 from tilewright.run.result import Key, Result, digest, from_json, to_json
-from tilewright.run.tuned import SHIPPED, Results, TunedWarning, tuned
+from tilewright.run.tuned import ABSENT, SHIPPED, Results, TunedWarning, tuned
 from tilewright.target import DEFAULT_DEVICE, DEVICES
 
+README = Path(__file__).parents[3] / "README.md"
 SOURCE = str(Path(tilewright.__file__).parents[1])
 PROBLEM = gemm.Problem(256, 256, 256)
 CONFIG = "tma:64x64x64:1:3/1x1@8"
@@ -124,6 +126,28 @@ def test_a_damaged_file_is_kept_under_another_name(path: Path, how: str) -> None
     assert list(Results(path, None)) == [result()]
     (kept,) = path.parent.glob("*.damaged-*")
     assert kept.read_bytes() == damaged
+
+
+def test_a_survey_tells_own_results_from_shipped_ones(path: Path, tmp_path: Path) -> None:
+    shipped = tmp_path / "shipped.json"
+    shipped.write_text(to_json([result(), result(config="tma:64x64x64:1:4/1x1@8")]))
+    results = Results(path, shipped)
+    assert results.survey() == (0, ABSENT, 2, "") and not path.parent.exists()
+    results.put(result())
+    assert results.survey() == (1, "", 2, "") and Results(None, None).survey() == (0, ABSENT, 0, "")
+    path.write_bytes(b"garbage" * 1000)
+    assert results.survey() == (0, "file is not a database", 2, "")
+    shipped.write_text("{")
+    assert results.survey()[2] == 0 and "holds no results of tuning" in results.survey().broken
+    assert "open" in Results(tmp_path, None).survey().lacks  # a folder
+
+
+def test_the_readme_says_how_many_are_shipped() -> None:
+    said = re.search(r"\((\d+) with (\d+) to (\d+) rows\)", README.read_text())
+    assert said is not None
+    count, least, most = said.groups()
+    rows = [json.loads(r.problem)["m"] for r in from_json(SHIPPED.read_text(), "shipped")]
+    assert (len(rows), min(rows), max(rows)) == (int(count), int(least), int(most))
 
 
 @pytest.mark.parametrize("pragma", ["user_version = 2", "application_id = 7"])
