@@ -155,18 +155,37 @@ def _check_types(asked: Asked) -> None:
             allowed = ", ".join(known.get(x, x) for x in TYPES)
             raise DtypeError(
                 f"{name} is {given}, which matmul does not support; {allowed} are",
-                hint=f"{name}.astype(numpy.float16), or ml_dtypes.bfloat16",
+                hint=_supported(name, given, TYPES.get(a) if name == "b" else None),
             )
     partners, results = TYPES[a]
     if b not in partners:
         allowed = " or ".join(known.get(x, x) for x in partners)
-        raise DtypeError(f"a is {left} and b is {right}; with {left} goes {allowed}")
+        hint = f"convert b to {partners[0]}, or a"
+        raise DtypeError(f"a is {left} and b is {right}; with {left} goes {allowed}", hint=hint)
     if asked.dtype not in results:
         raise DtypeError(
             f"a result of {asked.dtype} from {left} is not supported; {' and '.join(results)} are"
             if len(results) > 1
             else f"a result of {asked.dtype} from {left} is not supported; {results[0]} is"
         )
+
+
+def _supported(name: str, given: str, beside: Any) -> str:
+    """The formats to which an array of another can be converted, and what that keeps. ``beside``:
+    what goes with the other array, where that is supported.
+    """
+    t = dtypes.dtype(given)
+    if beside is not None:
+        return f"convert {name} to {beside[0][0]}, which goes with a"
+    if t.kind in ("int", "uint", "pred"):
+        small = "s8" if t.kind == "int" else "u8"
+        if t.bits <= 8:
+            return f"convert {name} to {small}, which has all its values; sums are s32"
+        wide = "or to f64, where integers are exact up to 2^53"
+        return f"convert {name} to {small} where its values fit (sums are s32), {wide}"
+    if t.kind == "float" and t.bits < 16 and t.name != "ue8m0":
+        return f"convert {name} to f16, which has all its values"
+    return f"convert {name} to f32"
 
 
 def format_name(given: Any, name: str = "out_dtype") -> str:

@@ -242,3 +242,23 @@ def test_a_gpu_is_chosen_for_like_its_row() -> None:
     assert target_of(found) is DEVICES["H200"]
     slice_of_it = Properties(0, "NVIDIA H200 MIG 1g", (9, 0), 16, 232448, 233472, 1, 1, 1)
     assert target_of(slice_of_it).sms == 16
+
+
+HINTS = {  # by the types of a and b: what fits
+    ("int32", "int32"): "convert a to s8 where its values fit .sums are s32., or to f64, where",
+    ("uint16", "uint16"): "convert a to u8 where its values fit",
+    ("bool", "bool"): "convert a to u8, which has all its values; sums are s32",
+    (ml_dtypes.int4, ml_dtypes.int4): "convert a to s8, which has all its values",
+    (ml_dtypes.float4_e2m1fn,) * 2: "convert a to f16, which has all its values",
+    (ml_dtypes.float8_e8m0fnu,) * 2: "convert a to f32",
+    ("float16", "int32"): "convert b to f16, which goes with a",
+    ("int8", "int32"): "convert b to s8, which goes with a",
+    ("float16", "float32"): "convert b to f16, or a",
+}
+
+
+@pytest.mark.parametrize("types", HINTS, ids=str)
+def test_a_hint_fits_the_type(types: tuple[Any, Any]) -> None:
+    a, b = (np.zeros((4, 4)).astype(t) for t in types)
+    with pytest.raises(DtypeError, match=rf"hint: {HINTS[types]}"):
+        checked(a, b)
