@@ -103,6 +103,7 @@ CALLS = {f.__name__: f for f in (vm_simt, vm_matmul, vm_machine, cuda_matmul)}
 def measured(name: str) -> None:
     """Print what the first call of this process costs."""
     call = CALLS[name]()
+    time.sleep(0.5)  # threads that NumPy's BLAS has started spin for a while
     start, wall = time.process_time(), time.perf_counter()
     call()
     used, wall = time.process_time() - start, time.perf_counter() - wall

@@ -56,7 +56,7 @@ class Kind:
     """What one library's arrays can do: see the functions of ``arrays`` of the same names.
     ``quick`` is for calls that are repeated; it may be None, and so may its result.
 
-    ``wrote(array)`` tells the library that a kernel has been started that writes the array.
+    ``wrote((array, …))`` tells the library that a kernel has been started that writes the arrays.
     ``finish(like, made)`` makes an array of the library of what ``empty(like, …)`` gave, for a
     library whose own arrays can't be written and which does not know the stream: the caller waits
     for the kernel first.
@@ -67,5 +67,5 @@ class Kind:
     empty: Callable[[Any, Shape, str], Any]
     stream: Callable[[Any], int]
     quick: Callable[[list[Any]], Quick | None] | None = None
-    wrote: Callable[[Any], None] | None = None
+    wrote: Callable[[tuple[Any, ...]], object] | None = None
     finish: Callable[[Any, Any], Any] | None = None

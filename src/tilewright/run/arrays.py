@@ -78,7 +78,7 @@ def wrote(given: Iterable[Any]) -> None:
     for array in given:
         told = kind_of(array).wrote if is_array(array) else None
         if told is not None:
-            told(array)
+            told((array,))
 
 
 def _find(array: Any) -> Kind:

@@ -179,7 +179,7 @@ def _text(twins: dict[str, str], made: list[str], levels: bool, told: bool) -> s
         "    return None",
         *(f"{name} = new_{name}()" for name in made),
         f"failed = start({addresses}, stream())",
-        *["wrote(out)"] * (told and "out" in twins),
+        *["wrote((out,))"] * (told and "out" in twins),
         "return out if not failed or again(failed, stream()) else None",
     ]
     body = "\n    ".join(lines)

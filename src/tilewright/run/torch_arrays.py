@@ -26,8 +26,20 @@ _NAMES = {
 def kind(torch: ModuleType) -> Kind:
     """What torch's tensors can do."""
     t = _Torch(torch)
-    increment = torch.autograd.graph.increment_version  # autograd sees that memory was written
-    return Kind("torch", t.view, t.empty, t.stream, t.quick, increment)
+    return Kind("torch", t.view, t.empty, t.stream, t.quick, _written(torch))
+
+
+def _written(torch: ModuleType) -> Callable[[tuple[Any, ...]], object]:
+    """What tells autograd that memory of tensors was written. torch's compiled function is private
+    and takes tensors only since 2.7; its public one takes twice as long.
+    """
+    try:
+        compiled = torch._C._increment_version
+        compiled((torch.empty(0),))
+    except (AttributeError, TypeError, RuntimeError):
+        public = torch.autograd.graph.increment_version
+        return lambda tensors: [public(tensor) for tensor in tensors]
+    return compiled
 
 
 class _Devices(dict[Any, str]):

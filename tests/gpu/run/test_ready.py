@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from tilewright import gemm
 from tilewright.errors import ProblemError
 from tilewright.run import CudaDevice, device
 from tilewright.run.arrays import kind_of
+from tilewright.run.device import KernelRef
 
 torch = pytest.importorskip("torch")
 
@@ -148,11 +148,11 @@ def test_a_kernel_that_was_built_is_not_traced_again() -> None:
     problem = gemm.Problem(64, 64, 64, "f16", "f16", "f16", "k", "n")
     lines = {name: gemm.Lines(64) for name in "abd"}
     step = gemm.steps(problem, gemm.choose(problem, on.target), lines, on.target)[0]
-    function, shared = on.kernel(step.kernel)
+    ref = KernelRef(str(step.kernel), step.kernel.trace)
+    function, shared = on.kernel(ref)
 
-    def refuses(*_: Any) -> Any:
+    def refuses() -> Any:
         raise AssertionError("traced")
 
-    refuses.__module__ = step.kernel.build.__module__
-    again = CudaDevice(on.gpu).kernel(replace(step.kernel, build=refuses))
+    again = CudaDevice(on.gpu).kernel(ref._replace(trace=refuses))
     assert (again[0].name, again[1]) == (function.name, shared)
