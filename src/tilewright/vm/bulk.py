@@ -1,9 +1,8 @@
 """Bulk copies, in native code: they are under way from their instruction on and land later.
 
 What a copy reads it reads when it lands. With seed 0 it lands as late as it may: in the wait for
-its group, when no warp of the worker can go on, or when warps have run in loops for long enough to
-be polling for it (``scheduler.sweep``). With another seed any copy may land at any turn of its CTA.
-Landing in shared memory tells an mbarrier how many bytes came.
+its group, when no warp of the worker can go on, or where warps poll (``scheduler.sweep``). With
+another seed any may land at any turn of its CTA. In shared memory it tells an mbarrier its bytes.
 """
 
 from __future__ import annotations

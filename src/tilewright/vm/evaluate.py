@@ -10,6 +10,7 @@ from typing import Any
 
 from ..ptx.isa import OperandSpec
 from ..ptx.isa.compose import FORMATS, fextreme, hand_on
+from ..ptx.isa.convergence import together
 from ..ptx.types import bits
 from .analysis import weight
 from .operands import Addr, Arg, CodeBlock, Const, Not, Op, Reg, Shared, Special, Sum, Vec
@@ -73,8 +74,8 @@ class Evaluator:
         met = self.program.met.get(op.pc)
         if met:
             self.meet(met)
-        if op.form.together:
-            self.gather(op.form.together)
+        if rule := together(op.form):
+            self.gather(rule)
         sources = (self.read(spec, arg) for spec, arg in op.sources)
         results = op.form.row.meaning(self, op.form, *sources)
         if not op.dests or results is None:

@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import Place, PtxCheckError, UnknownInstruction
 from ..ptx import abi, tree
 from ..ptx.isa import Form, OperandSpec, form
-from ..ptx.isa.convergence import MEMBERS
+from ..ptx.isa.convergence import MEMBERS, together
 from ..ptx.isa.selectors import marked
 from ..ptx.specials import AXES, WARP_SIZE, component, special, special_vector
 from ..ptx.types import bits
@@ -218,7 +218,7 @@ class Flattener:
                 return
             call_outside(self, s, f, self.scope(scope))
             return
-        if s.guard and f.together == MEMBERS:
+        if s.guard and together(f) == MEMBERS:
             self.branch_around(s, s.guard, scope)
             return
         s = spelled(self, s, scope)

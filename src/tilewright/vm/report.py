@@ -118,8 +118,6 @@ def _what(run: Run, worker: Record, op: Op, address: int) -> str:
         return f"{opcode} with descriptor {address:#x}: {why}"
     if code == BAD_WARPGROUP:
         return f"{opcode} by less than four warps: the CTA has {address} threads"
-    if code == UNEQUAL:
-        return f"{opcode}, but warp {address} of its warpgroup {UNEQUALS[value]}"
     if code == BAD_METADATA:
         return f"{opcode} with metadata {address:#06b}, which selects nothing"
     if code == IN_FLIGHT:
@@ -151,17 +149,29 @@ def _what(run: Run, worker: Record, op: Op, address: int) -> str:
         return f"{opcode} at {address % (1 << 64):#x}: {why}"
     if code == OVERFLOW:
         return _overflow(run, worker, op)
-    if code == DIVERGED:
-        return f"{opcode} waits for lanes {address:#010x}, which can't come"
-    if code == MISSING:
-        return f"{opcode} is executed by lanes {address:#010x} alone: {_missing(run, worker, op)}"
-    if code == NO_MEMBER:
-        return f"{opcode} by a lane with {_no_member(worker)}"
+    if code in (DIVERGED, MISSING, NO_MEMBER, UNEQUAL):
+        return f"{opcode}{_apart(run, worker, op)}"
     if code in (OUT_OF_BOUNDS, FREED):
         return f"{opcode}{_bytes(op)} at {address:#x}: {_where(run, op, address)}"
     if code == READ_ONLY:
         return f"{opcode}{_bytes(op)} at {address:#x} writes to {_fixed(run, address)}"
     return f"{opcode}{_bytes(op)} at {address:#x}" if code == MISALIGNED else opcode
+
+
+def _apart(run: Run, worker: Record, op: Op) -> str:
+    """What threads or warps lack that should execute an operation together."""
+    lanes, value = worker.fault_address, worker.fault_value
+    if worker.fault == DIVERGED:
+        return f" waits for lanes {lanes:#010x}, which can't come"
+    if worker.fault == MISSING:
+        return f" is executed by lanes {lanes:#010x} alone: {_missing(run, worker, op)}"
+    if worker.fault == UNEQUAL:
+        return f", but warp {lanes} of its warpgroup {UNEQUALS[value]}"
+    mask, own = lanes % (1 << 32), value % (1 << 32)
+    if mask == own:
+        return f" by a lane with the member mask {own:#010x}, in which it is not"
+    others = f"while others that name it have {mask:#010x}"
+    return f" by a lane with the member mask {own:#010x}, {others}"
 
 
 def _missing(run: Run, worker: Record, op: Op) -> str:
@@ -184,13 +194,6 @@ UNEQUALS = {
     products.NO_PRODUCT: "has committed fewer products",
     products.EXITED: "has exited and has not committed as many groups",
 }
-
-
-def _no_member(worker: Record) -> str:
-    mask, own = worker.fault_address % (1 << 32), worker.fault_value % (1 << 32)
-    if mask == own:
-        return f"the member mask {own:#010x}, in which it is not"
-    return f"the member mask {own:#010x}, while others that name it have {mask:#010x}"
 
 
 def _named(run: Run, pc: int) -> str:

@@ -40,6 +40,7 @@ griddepcontrol
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ if TYPE_CHECKING:
 WHOLE, WARP, MEMBERS = "whole warp", "warp", "members"
 
 
-def rule_of(f: Form) -> str:
+@cache
+def together(f: Form) -> str:
     """The rule of a form; an empty string where each thread executes it by itself."""
     if "convergent" not in f.effects or (_optional(f) and not f.aligned):
         return ""

@@ -36,13 +36,12 @@ Operands, in order, destinations before the ``=``, alternatives between `` / ``:
     _:sink      a destination that must be ``_``
     -a:T.part   a register that may be negated, with one of the ``SELECTORS`` of that name
 
-Effects are words: ``branch``, ``call``, ``exit``, ``barrier``, ``convergent`` (threads of a warp
-execute it together: which, says ``convergence.py``; with ``whole`` they are all 32), ``waits`` (is
-tried again until something has happened), ``memory`` (and ``reads``: it is only read; else written
-at all addresses but a ``src``, or by a map that is first),
-``async``; ``discard``: the result may be ``_``; ``relaxed``: registers may be wider than the types;
-``pack`` (``mov.b64 {lo, hi}, d``): for a vector destination the meaning still returns one value,
-whose parts, the lowest first, are the vector.
+Effects are words: ``branch``, ``call``, ``exit``, ``barrier``, ``convergent`` (threads execute it
+together, with ``whole`` all 32: ``convergence.py``), ``waits`` (is tried again until something has
+happened), ``memory`` (and ``reads``: it is only read; else written at all addresses but a ``src``,
+or by a map that is first), ``async``; ``discard``: the result may be ``_``; ``relaxed``: registers
+may be wider than the types; ``pack`` (``mov.b64 {lo, hi}, d``): for a vector destination the
+meaning still returns one value, whose parts, the lowest first, are the vector.
 
 What a form needs (lowest PTX version, lowest target) is the maximum of the row's own and of what
 ``needs`` says for each modifier chosen. Alternatives are written ``("8.7", "sm_100a|sm_120a")``,
@@ -65,7 +64,6 @@ from typing import Any
 from ...errors import UnknownInstruction
 from ...mma.nearest import closest, reason
 from ..tree import Imm, Vector
-from .convergence import rule_of
 from .near import OUTSIDE, mended
 from .spec import OperandSpec, signatures
 
@@ -235,11 +233,6 @@ class Form:
     def marks(self) -> bool:
         """Whether selectors or signs may stand at operands."""
         return any(spec.part or spec.minus for specs in self.signatures for spec in specs)
-
-    @cached_property
-    def together(self) -> str:
-        """The rule which threads execute it together (``convergence.py``), or an empty string."""
-        return rule_of(self)
 
     @property
     def until(self) -> str:
