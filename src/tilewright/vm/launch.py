@@ -192,8 +192,6 @@ class Run:
         if not ctas:
             return
         self.code, self.watch = code, watch
-        for part in self._parts():
-            code.library.need(part)
         self.launch.frame_bytes = code.frame_bytes
         self.launch.regions = code.table.ctypes.data
         self.launch.compile = code.callback
@@ -209,6 +207,8 @@ class Run:
         made = [self._worker(resident) for _ in range(min(threads, ctas // size))]
         self.workers = [worker for worker, _ in made]
         try:
+            for part in self._parts():
+                code.library.need(part)
             self._join([threading.Thread(target=self._work, args=w, daemon=True) for w in made])
         finally:
             if self.workspace:
