@@ -172,10 +172,16 @@ def dtype(name: str | DType) -> DType:
 
 def from_numpy(given: npt.DTypeLike) -> DType:
     """The format of a NumPy or ml_dtypes type. Raises DtypeError, listing the known ones."""
-    name = _FROM_NUMPY.get(np.dtype(given))
+    named: object = given
+    try:
+        wanted = np.dtype(given)
+        name = None if named is None else _FROM_NUMPY.get(wanted)  # NumPy's None is float64
+    except (TypeError, ValueError) as error:
+        raise DtypeError(f"{given!r:.60} is no type of NumPy") from error
     if name is None:
         known = ", ".join(d.name for d in _FROM_NUMPY)
-        raise DtypeError(f"no number format for NumPy's {np.dtype(given).name}; known are {known}")
+        what = "None" if named is None else wanted.name
+        raise DtypeError(f"no number format for NumPy's {what}; known are {known}")
     return DTYPES[name]
 
 
@@ -198,9 +204,20 @@ def _as_float(t: str | DType) -> DType:
     return found
 
 
+def _codes(bits: npt.ArrayLike) -> npt.NDArray[np.uint64]:
+    """Bits as integers; DtypeError for what is none."""
+    given = np.asarray(bits)
+    if given.dtype.kind not in "iubO" and given.size:
+        raise DtypeError(f"bits must be integers, got {given.dtype}")
+    try:
+        return given.astype(np.uint64)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise DtypeError(f"bits must be integers of 64 bits: {error}") from error
+
+
 def _magnitude(t: DType, bits: npt.ArrayLike) -> npt.NDArray[np.uint64]:
     """Exponent and mantissa fields together, as one integer that grows with the magnitude."""
-    codes = np.asarray(bits).astype(np.uint64) >> np.uint64(t.unused)
+    codes = _codes(bits) >> np.uint64(t.unused)
     return codes & np.uint64((1 << (t.exponent + t.mantissa)) - 1)
 
 
@@ -220,8 +237,7 @@ def is_inf(t: str | DType, bits: npt.ArrayLike) -> npt.NDArray[np.bool_]:
 
 def is_negative(t: str | DType, bits: npt.ArrayLike) -> npt.NDArray[np.bool_]:
     """Where the sign bit is set."""
-    t = dtype(t)
-    codes = np.asarray(bits).astype(np.uint64)
+    t, codes = dtype(t), _codes(bits)
     return (codes >> np.uint64(t.bits - 1) & np.uint64(1)).astype(bool) & t.signed
 
 
@@ -247,7 +263,7 @@ def decode(t: str | DType, bits: npt.ArrayLike) -> Array:
     if t.kind == "packed":
         return decode(t.element, unpack_lanes(t, bits))
     if t.kind != "float":
-        codes = np.asarray(bits).astype(np.uint64) & np.uint64((1 << t.bits) - 1)
+        codes = _codes(bits) & np.uint64((1 << t.bits) - 1)
         if t.kind != "int":
             return codes
         spare = np.int64(64 - t.bits)
@@ -264,7 +280,7 @@ def decode(t: str | DType, bits: npt.ArrayLike) -> Array:
 
 def bit_length(values: npt.ArrayLike) -> npt.NDArray[np.int64]:
     """How many bits each unsigned 64-bit integer needs: 0 for 0."""
-    rest = np.array(values, dtype=np.uint64)
+    rest = np.array(_codes(values))
     length = np.zeros(rest.shape, np.int64)
     for step in (32, 16, 8, 4, 2, 1):
         high = rest >> np.uint64(step) != 0
@@ -275,7 +291,8 @@ def bit_length(values: npt.ArrayLike) -> npt.NDArray[np.int64]:
 
 
 def _check_rounding(rounding: str) -> None:
-    if rounding not in ROUNDINGS:
+    given: object = rounding
+    if not isinstance(given, str) or given not in ROUNDINGS:
         raise DtypeError(f"unknown rounding mode {rounding!r}; known are {', '.join(ROUNDINGS)}")
 
 
@@ -326,7 +343,7 @@ def round_to(
     t = _as_float(t)
     _check_rounding(rounding)
     sign = np.asarray(negative, dtype=bool)
-    value = np.asarray(significand).astype(np.uint64)
+    value = _codes(significand)
     sign, value, low = np.broadcast_arrays(sign, value, np.asarray(exponent, dtype=np.int64))
     unit = np.maximum(low + bit_length(value) - 1, t.least) - t.mantissa  # the last bit kept
     kept, rest, half = _shift_out(value, unit - low)
@@ -366,7 +383,7 @@ def encode(
     ``satfinite`` turns overflow and infinities into the largest finite number. To an integer: a
     float rounds and saturates (a NaN gives 0), an integer wraps, with ``satfinite`` it saturates.
     """
-    t, given = dtype(t), np.asarray(values)
+    t, given = dtype(t), _numbers(values)
     if t.kind == "packed":
         return pack_lanes(t, encode(t.element, given, rounding, satfinite))
     if t.kind != "float":
@@ -383,6 +400,19 @@ def encode(
     made = np.where(is_inf("f64", bits), infinite, made)
     nan = t.nan if t.has_nan else t.max_finite
     return np.where(is_nan("f64", bits), t.storage.type(nan), made).astype(t.storage)
+
+
+def _numbers(values: npt.ArrayLike) -> Array:
+    """Real numbers as an array; DtypeError for what is none."""
+    given = np.asarray(values)
+    if given.dtype.kind == "O" and all(isinstance(x, int | float | np.number) for x in given.flat):
+        try:
+            return given.astype(np.float64)
+        except OverflowError:
+            raise DtypeError("an integer is beyond the range of f64") from None
+    if given.dtype.kind in "OUSMmc":
+        raise DtypeError(f"numbers must be real, got {given.dtype}")
+    return given
 
 
 def _encode_integer(t: DType, given: Array, rounding: str, satfinite: bool) -> Array:
@@ -424,7 +454,9 @@ def pack(t: str | DType, codes: npt.ArrayLike, word: npt.DTypeLike = np.uint32) 
 
     (…, n) → (…, n * bits / word's bits). Raises DtypeError where they don't fill whole words.
     """
-    t, codes, made = dtype(t), np.asarray(codes), np.dtype(word)
+    t, codes, made = dtype(t), np.asarray(codes), _word(word)
+    if not codes.ndim or (codes.dtype.kind not in "iub" and codes.size):
+        raise DtypeError(f"pack takes an array of integers, got {codes.dtype} of {codes.shape}")
     count, size = codes.shape[-1], 8 * made.itemsize
     if count * t.bits % size:
         raise DtypeError(f"{count} values of {t.name} do not fill words of {size} bits")
@@ -435,9 +467,18 @@ def pack(t: str | DType, codes: npt.ArrayLike, word: npt.DTypeLike = np.uint32) 
     return np.ascontiguousarray(np.packbits(flat, axis=-1, bitorder="little")).view(made)
 
 
+def _word(given: npt.DTypeLike) -> np.dtype[Any]:
+    try:
+        return np.dtype(given)
+    except (TypeError, ValueError) as error:
+        raise DtypeError(f"a word must be a type of NumPy, got {given!r:.60}") from error
+
+
 def unpack(t: str | DType, words: npt.ArrayLike) -> Array:
     """The inverse of ``pack``: words into values' bits, one an element."""
     t, words = dtype(t), np.ascontiguousarray(words)
+    if words.dtype.kind in "OUS":
+        raise DtypeError(f"unpack takes an array of words, got {words.dtype}")
     total = words.shape[-1] * words.dtype.itemsize * 8
     if total % t.bits:
         raise DtypeError(f"{total} bits are not a whole number of {t.name} values")

@@ -10,8 +10,11 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 _OWN = str(Path(__file__).parent) + os.sep
 
@@ -76,6 +79,31 @@ class TilewrightError(Exception):
         if self.hint:
             lines.append(f"  hint: {self.hint}")
         return "\n".join(lines)
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def raises(kind: type[TilewrightError]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Of a public function: what Python's operations say of arguments that it can't take is an
+    error of this ``kind``.
+    """
+
+    def around(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                return function(*args, **kwargs)
+            except TilewrightError:
+                raise
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                given = ", ".join(f"{x!r:.60}" for x in args)
+                raise kind(f"{function.__name__}({given}): {error}") from error
+
+        return checked
+
+    return around
 
 
 class LayoutError(TilewrightError, ValueError):

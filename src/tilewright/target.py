@@ -159,6 +159,9 @@ def lowest_version_for(target: Target | str) -> Version:
 
 def targets_of(version: Version) -> tuple[Target, ...]:
     """The targets that a PTX version knows, in order."""
+    given: object = version
+    if not isinstance(given, tuple):
+        raise TargetError(f"a PTX version must be two numbers, (8, 5), got {given!r:.60}")
     return tuple(sorted(_parse(name) for name, first in FIRST_VERSION.items() if first <= version))
 
 
@@ -201,6 +204,7 @@ DEFAULT_DEVICE = DEVICES["H200"]
 
 def device(name: str) -> Device:
     """A named GPU: ``device("H200")``. TargetError where the name is unknown."""
-    if name not in DEVICES:
-        raise TargetError(f"unknown device {name!r}", hint=f"devices are {', '.join(DEVICES)}")
-    return DEVICES[name]
+    given: object = name
+    if not isinstance(given, str) or given not in DEVICES:
+        raise TargetError(f"unknown device {name!r:.60}", hint=f"devices are {', '.join(DEVICES)}")
+    return DEVICES[given]

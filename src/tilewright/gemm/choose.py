@@ -15,7 +15,7 @@ from . import config as multistage
 from . import simt_config as simt
 from . import tma_config as tma
 from .estimate import AnyConfig, estimate
-from .problem import Problem
+from .problem import Problem, expect
 from .simt_config import SimtConfig
 from .tma_config import TmaConfig
 
@@ -25,12 +25,18 @@ def choose(problem: Problem, device: Device) -> AnyConfig:
 
     Raises TargetError for a device that no kernel for this problem runs on.
     """
+    expect(problem, device)
     return ranked(problem, device)[0][1]
 
 
-@lru_cache(maxsize=256)
 def ranked(problem: Problem, device: Device) -> tuple[tuple[float, AnyConfig], ...]:
     """All configurations that fit, the best first, each with its estimated seconds."""
+    expect(problem, device)
+    return _ranked(problem, device)
+
+
+@lru_cache(maxsize=256)
+def _ranked(problem: Problem, device: Device) -> tuple[tuple[float, AnyConfig], ...]:
     fitting: list[tuple[float, AnyConfig]] = []
     for config in candidates(problem, device):
         try:
@@ -48,6 +54,9 @@ def check(problem: Problem, config: AnyConfig, device: Device) -> None:
     """Raises ConfigError where the configuration does not fit problem and device, TargetError where
     none does.
     """
+    expect(problem, device)
+    if not isinstance(config, AnyConfig):
+        raise ConfigError(f"config must be a configuration, got {config!r:.60}")
     if isinstance(config, SimtConfig):
         simt.check(problem, config, device)
     elif problem.a == simt.TYPE:

@@ -41,9 +41,9 @@ def notation(form: str) -> re.Pattern[str]:
 
 def numbers_of(form: re.Pattern[str], text: str, example: str) -> re.Match[str]:
     """The parts of a configuration's text. Raises ConfigError."""
-    found = form.fullmatch(text)
+    found = form.fullmatch(text) if isinstance(text, str) else None
     if not found:
-        raise ConfigError(f"{text!r} is no configuration", hint=f"written as {example}")
+        raise ConfigError(f"{text!r:.60} is no configuration", hint=f"written as {example}")
     return found
 
 

@@ -16,7 +16,7 @@ from . import dynamic, finish, multistage, simt, tma
 from .arguments import Arguments, Kernel, Lines, Shape, Step
 from .config import Config
 from .estimate import AnyConfig
-from .problem import Problem
+from .problem import Problem, expect
 from .simt_config import SimtConfig
 from .tma_config import TmaConfig, taken
 
@@ -33,11 +33,13 @@ def parse(text: str) -> AnyConfig:
 
 def build(problem: Problem, config: AnyConfig) -> Traced:
     """The kernel for a problem and a configuration, traced once for all that it serves."""
+    expect(problem)
     return _kernel(config).build(problem, config)
 
 
 def shape(problem: Problem, config: AnyConfig, device: Device = DEFAULT_DEVICE) -> Shape:
     """Grid, block and cluster of the launch."""
+    expect(problem, device)
     return _kernel(config).shape(problem, config, device)
 
 
@@ -78,6 +80,7 @@ def kernels(
 
 def _modules(problem: Problem, config: AnyConfig, device: Device) -> list[tuple[Any, Kernel]]:
     """The kernels, each with the module that it is from."""
+    expect(problem, device)
     main = _kernel(config)
     like, found = main.shape_class(problem, config), [main]
     if isinstance(config, TmaConfig):
@@ -89,6 +92,7 @@ def _modules(problem: Problem, config: AnyConfig, device: Device) -> list[tuple[
 
 def workspace(problem: Problem, config: AnyConfig, device: Device = DEFAULT_DEVICE) -> int:
     """Bytes of memory that a call takes besides its matrices."""
+    expect(problem, device)
     if not isinstance(config, TmaConfig):
         return 0
     return finish.workspace(problem, config, device) + dynamic.workspace(config)
@@ -96,6 +100,7 @@ def workspace(problem: Problem, config: AnyConfig, device: Device = DEFAULT_DEVI
 
 def takes(problem: Problem, config: AnyConfig) -> Problem:
     """The problem as the kernel takes it: what lies otherwise is to be copied first."""
+    expect(problem)
     return taken(problem) if isinstance(config, TmaConfig) else problem
 
 

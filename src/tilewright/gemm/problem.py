@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from .. import mma
 from ..dtypes import DTYPES, DType
-from ..errors import DtypeError, ProblemError
+from ..errors import DtypeError, ProblemError, TargetError
+from ..target import DEFAULT_DEVICE, Device
 
 BYTES = ("e4m3", "e5m2")
 # By A's format: the formats that B may have, and those that D may have, D's own default first.
@@ -27,6 +30,16 @@ TYPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 ALIGNMENTS = (16, 8, 4, 2, 1)
 LIMIT = 2**31
+
+
+def expect(problem: object, device: object = DEFAULT_DEVICE) -> None:
+    """ProblemError for what is no problem, TargetError for what is no device."""
+    if not isinstance(problem, Problem):
+        hint = "gemm.Problem(m, n, k) makes one"
+        raise ProblemError(f"problem must be a gemm.Problem, got {problem!r:.60}", hint=hint)
+    if not isinstance(device, Device):
+        hint = 'target.device("H200") is one'
+        raise TargetError(f"device must be a target.Device, got {device!r:.60}", hint=hint)
 
 
 def factors_of(d: str) -> str:
@@ -67,6 +80,15 @@ class Problem:
             if not mma.given.whole(size) or not 0 <= size < LIMIT:
                 said = f"{name} is {size!r}; it is a whole number, at least 0 and less than 2^31"
                 raise ProblemError(said)
+        for name, given in (("a", self.a), ("b", self.b), ("d", self.d)):
+            if not isinstance(given, str):
+                raise DtypeError(f"{name} must be a format's name, such as f16, got {given!r:.60}")
+        for name, given in (("a_major", self.a_major), ("b_major", self.b_major)):
+            if not isinstance(given, str):
+                raise ProblemError(f"{name} must be text, k, m or n, got {given!r:.60}")
+        for name, flag in (("with_c", self.with_c), ("fast", self.fast)):
+            if not isinstance(flag, bool | np.bool_):
+                raise ProblemError(f"{name} must be True or False, got {flag!r:.60}")
         right, results = TYPES.get(self.a, ((), ()))
         if self.b not in right:
             allowed = ", ".join(f"{a} × {b}" for a, (right, _) in TYPES.items() for b in right)
@@ -86,8 +108,8 @@ class Problem:
         sizes = {"align_a": narrow, "align_b": narrow, "align_c": wide, "align_d": wide}
         for name, size in sizes.items():
             allowed, given = [n for n in ALIGNMENTS if n >= size], getattr(self, name)
-            if given not in allowed:
-                raise ProblemError(f"{name} is {given}; it is one of {allowed}")
+            if not mma.given.whole(given) or given not in allowed:
+                raise ProblemError(f"{name} is {given!r:.60}; it is one of {allowed}")
 
     @property
     def input(self) -> DType:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..errors import TargetError
 from ..target import Device
-from .problem import Problem
+from .problem import Problem, expect
 
 # Dense f16/bf16 products with f32 sums of an SM in a cycle, by compute capability: vendors'
 # whitepapers. Elements of half the bits go twice as fast, tf32 half as fast.
@@ -47,6 +47,7 @@ def roofline(problem: Problem, device: Device) -> Roofline:
 
     Raises TargetError for a device whose rates are not known.
     """
+    expect(problem, device)
     if device.name not in RATES:
         known = ", ".join(RATES)
         raise TargetError(

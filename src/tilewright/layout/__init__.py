@@ -8,6 +8,7 @@ Names and argument orders are those of CuTe and pycute. Coordinates, strides and
 be dynamic: registers of a kernel, or NumPy arrays.
 """
 
+from tilewright.errors import LayoutError, raises
 from tilewright.layout.algebra import coalesce, composition, filter, filter_zeros, with_shape
 from tilewright.layout.algorithm import axpby, clear, copy, fill, transform
 from tilewright.layout.analysis import Analysis, analyze
@@ -122,6 +123,15 @@ from tilewright.layout.tiling import (
     zipped_product,
 )
 from tilewright.layout.vector import Vector, alignment, contiguous_run, widest_vector
+
+for name in (
+    "ceil_div", "compact_col_major", "compact_row_major", "crd2idx", "domain_distribute",
+    "downcast", "elem_less", "elem_scale", "hier_unzip", "idx2crd", "inner_product",
+    "local_partition", "prefix_product", "shape_div", "shiftl", "shiftr", "signum",
+    "slice_and_offset", "suffix_product", "unflatten", "upcast",
+):  # fmt: skip
+    globals()[name] = raises(LayoutError)(globals()[name])
+del name
 
 __all__ = [
     "Analysis",

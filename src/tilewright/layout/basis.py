@@ -26,7 +26,9 @@ class ScaledBasis:
     mode: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if not self.mode or not all(m.__class__ is int and m >= 0 for m in self.mode):
+        given: object = self.mode
+        places = given if isinstance(given, tuple) else ()
+        if not places or not all(m.__class__ is int and m >= 0 for m in places):
             raise LayoutError(
                 f"a basis has its place as indices from 0 on, (1,) say, not {self.mode!r}"
             )

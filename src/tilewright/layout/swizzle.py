@@ -72,7 +72,8 @@ class Swizzle(Shown):
     def _check(self, offset: Any) -> None:
         """LayoutError for what has no bits to move."""
         of_numpy = isinstance(offset, (np.ndarray, np.generic))
-        if not (offset.dtype.kind in "iu" if of_numpy else hasattr(offset, "__rshift__")):
+        shifts = hasattr(offset, "__rshift__") and not isinstance(offset, type)
+        if not (offset.dtype.kind in "iu" if of_numpy else shifts):
             raise LayoutError(f"{self} is of integers, not of {offset!r}")
 
     def _of_array(self, offset: NDArray[Any]) -> NDArray[Any]:

@@ -51,6 +51,8 @@ def link(modules: Sequence[Module]) -> Module:
     declarations that differ from what they mean; PtxError for modules of other address sizes, or
     none at all.
     """
+    if not isinstance(modules, Sequence):
+        raise PtxError(f"link takes a sequence of modules, got {type(modules).__name__}")
     for module in modules:
         expect_module(module)
     if len(modules) == 1:

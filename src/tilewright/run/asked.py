@@ -84,6 +84,8 @@ def ask(
     fast: bool = False,
 ) -> Asked:
     """What a call with these arrays asks; ``dtype`` None is out's type, or what the inputs give."""
+    if not isinstance(fast, int | np.bool_):
+        raise ProblemError(f"fast_accum must be True or False, got {fast!r:.60}")
     if dtype is not None:
         result = format_name(dtype)
     else:
@@ -145,7 +147,7 @@ def _shape(s: Signature) -> str:
 
 def _check_types(asked: Asked) -> None:
     left, right = asked.a.dtype, asked.b.dtype
-    if asked.precision not in PRECISIONS:
+    if not isinstance(asked.precision, str) or asked.precision not in PRECISIONS:
         allowed = ", ".join(map(repr, PRECISIONS))
         raise DtypeError(f"precision is {asked.precision!r}; it is one of {allowed}")
     a, b = asked.formats

@@ -150,6 +150,9 @@ class VmDevice:
         checked: bool = False,
         step_limit: int = 0,
     ) -> None:
+        if not isinstance(like, target.Device):
+            hint = 'target.device("A100") is one; device("vm:A100") takes a name'
+            raise DeviceError(f"like must be a target.Device, got {like!r:.60}", hint=hint)
         self.target = like
         self.name = "vm" if like == target.DEFAULT_DEVICE else f"vm:{like.name}"
         self.watch = watch
@@ -375,7 +378,7 @@ def device(name: Any = "auto") -> Device:
 
     A ``Device`` is itself. Raises DeviceError, with the reason, where there is no such one.
     """
-    if name is None or name == "auto":
+    if name is None or str(name) == "auto":
         return _cuda(None) if cuda.available() else _vm("")
     if hasattr(name, "prepare") and hasattr(name, "upload"):
         return name

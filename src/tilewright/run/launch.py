@@ -46,6 +46,12 @@ def launch(
     for an argument that does not fit its parameter and for a grid that is not made of whole
     clusters, DeviceError for arrays on several devices.
     """
+    if not isinstance(traced, Traced):
+        hint = "kernel.trace() gives one; kernel[grid, block](...) launches a kernel"
+        raise LaunchError(f"launch takes a traced kernel, got {traced!r:.60}", hint=hint)
+    if len(args) != len(traced.params):
+        takes = ", ".join(map(str, traced.params)) or "nothing"
+        raise LaunchError(f"{traced.name} takes {takes}; {len(args)} arguments were given")
     pairs = list(zip(traced.params, args, strict=True))
     for param, given in pairs:
         if given is None and not param.pointer:

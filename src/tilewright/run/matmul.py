@@ -163,7 +163,7 @@ def runs_on(here: str, where: Any) -> Device:
     """The device for arrays that are ``here``, where the caller asks for ``where``."""
     if here == "cpu":
         return device(where)
-    if where is None or where in ("auto", "cuda", here):
+    if where is None or str(where) in ("auto", "cuda", here):
         return device(here)
     asked = device(where)
     if asked.name != here:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
 
+import numpy as np
+
 from .. import gemm
 from ..build import Traced
 from ..errors import DeviceError, DtypeError, ProblemError, TargetError
@@ -141,6 +143,8 @@ def plan(
     """
     sizes = [int(size) for size in what if isinstance(size, Integral)]
     if (len(sizes), len(what)) == (3, 3):
+        if c is not None and not isinstance(c, bool | np.bool_) and not arrays.is_array(c):
+            raise ProblemError(f"c must be True or False where sizes are given, got {c!r:.60}")
         if out is not None or getattr(c, "shape", ()):
             hint = "c=True adds a C, out_dtype is D's type"
             raise ProblemError("sizes pose the problem, and c or out is an array", hint=hint)

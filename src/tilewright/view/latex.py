@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import LayoutError
+from ..errors import LayoutError, raises
 from ..layout import ComposedLayout, IntTuple, Layout, Swizzle, Tensor
 from ..layout.composed import AnyLayout
 from ..mma import CopyAtom, Fragment, Instruction, MmaAtom, TiledCopy, TiledMma, make_tiled_mma
@@ -53,11 +53,13 @@ def print_latex(given: Any) -> None:
     sys.stdout.write(latex(given))
 
 
+@raises(LayoutError)
 def tv_latex(layout_tv: AnyLayout, tile_mn: IntTuple) -> str:
     """LaTeX of a layout (thread, value) → place in a tile (M, N), columns one after another."""
     return latex(tv_fragment(layout_tv, tile_mn))
 
 
+@raises(LayoutError)
 def print_latex_tv(layout_tv: AnyLayout, tile_mn: IntTuple) -> None:
     """Print ``tv_latex`` of it."""
     sys.stdout.write(tv_latex(layout_tv, tile_mn))

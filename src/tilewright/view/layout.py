@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import LayoutError
+from ..errors import LayoutError, raises
 from ..layout import Swizzle
 from ..layout.composed import AnyLayout
 from .grid import SIZE, Grid, paint
@@ -24,6 +24,7 @@ WIDE = 1600  # pixels of planes side by side
 HEADING, SPACE = 34, 24
 
 
+@raises(LayoutError)
 def draw_layout(
     layout: Any, title: str = "", *, bits: int = 0, grain: str = "", hover: bool = True
 ) -> str:

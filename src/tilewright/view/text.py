@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from ..errors import LayoutError, raises
 from ..layout import IntTuple
 from ..layout.composed import inside
 from .cells import holders
@@ -43,6 +44,7 @@ def print_layout(layout: Any) -> None:
     sys.stdout.write(layout_text(layout))
 
 
+@raises(LayoutError)
 def tv_text(layout_tv: Any, tile_mn: IntTuple) -> str:
     """The same table of a layout (thread, value) → place in a tile (M, N), columns one after
     another: in each cell the first who holds the element.

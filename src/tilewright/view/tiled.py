@@ -12,7 +12,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from ..errors import LayoutError
+from ..errors import LayoutError, raises
 from ..layout import IntTuple, Layout, composition, product_each, size
 from ..layout.basis import has_basis
 from ..layout.composed import inside
@@ -30,6 +30,7 @@ WIDE = 1600  # of two panels side by side; else one is below the other
 TOP = 44
 
 
+@raises(LayoutError)
 def draw_tv(
     layout_tv: Any, tile_mn: IntTuple, title: str = "", *, grain: str = "", hover: bool = True
 ) -> str:

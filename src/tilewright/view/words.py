@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import singledispatch
 
 from ..dtypes import dtype
+from ..errors import UnknownInstruction, raises
 from ..mma import Arithmetic, Chain, Fused, Instruction, Integers, Rounded, Scaled
 from ..mma.available import Need
 from ..mma.operands import chunk, code_bits
@@ -37,6 +38,7 @@ def status(i: Instruction) -> str:
     return f"bits on {i.arch}: {'verified' if i.verified else PUBLISHED}"
 
 
+@raises(UnknownInstruction)
 def arithmetic_words(i: Instruction) -> tuple[str, ...]:
     """What one element of D is, step by step, on the instruction's architecture."""
     return _said(i.arithmetic)
