@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from rows import every_row
 from simt import kernel, launch
 from tilewright.errors import VmFault
 from tilewright.vm import Machine
+from tilewright.vm import kernel as kernels
 
 BYTES, FAR = 2048, 1 << 20
 RNG = np.random.default_rng(7)
@@ -30,9 +32,16 @@ SPACES = {  # what brings BYTES bytes from %a1 there, %t being the thread; %rd9:
 }
 
 
-LONG = "bra.uni GO;" + "add.u32 %r40, %r40, %r41;" * 600 + "GO:"  # more code than one region has
+LONG = "// a region for each block\nbra.uni GO; GO:"  # as where code is more than a region has
 KINDS = {"all": ("", ""), "odd": ("@%p2", ""), "long": ("", LONG)}
 FEW = [(1, 1), (2, 4), (4, 1), (4, 4), (8, 1)]
+SOME = [(kind, *g) for kind, (_, code) in KINDS.items() for g in (FEW if code else GROUPS)]
+
+
+def parted(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make each block of ``LONG`` code a region."""
+    if code:
+        monkeypatch.setattr(kernels, "REGION", 1)
 
 
 def body(space: str, size: int, count: int, guard: str) -> str:
@@ -57,23 +66,24 @@ def body(space: str, size: int, count: int, guard: str) -> str:
       {guard} st.global{vector} [%rd7], {held};"""
 
 
-@pytest.mark.parametrize("space", SPACES)
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_lane_loads_its_own_bytes(space, kind):
+@every_row("space", SPACES, parts=4)
+@every_row(("kind", "size", "count"), SOME)
+def test_each_lane_loads_its_own_bytes(space, kind, size, count, monkeypatch):
     given, (guard, code) = RNG.integers(0, 256, BYTES, np.uint8), KINDS[kind]
-    for size, count in FEW if code else GROUPS:
-        text, group = kernel(code + body(space, size, count, guard)), size * count
-        for name, order in ORDERS.items():
-            out = np.zeros((32, group), np.uint8)
-            offsets = (order * group).astype(np.uint32)
-            made = launch(Machine(), text, [out, given, offsets])[0]
-            expected = given.reshape(-1, group)[order]
-            expected[0 if guard else 32 :: 2] = 0
-            np.testing.assert_array_equal(made, expected, err_msg=f"{size}x{count} {name}")
+    parted(code, monkeypatch)
+    text, group = kernel(code + body(space, size, count, guard)), size * count
+    for name, order in ORDERS.items():
+        out = np.zeros((32, group), np.uint8)
+        offsets = (order * group).astype(np.uint32)
+        made = launch(Machine(), text, [out, given, offsets])[0]
+        expected = given.reshape(-1, group)[order]
+        expected[0 if guard else 32 :: 2] = 0
+        np.testing.assert_array_equal(made, expected, err_msg=name)
 
 
 @pytest.mark.parametrize("code", ["", LONG], ids=["short", "long"])
-def test_of_lanes_that_store_to_a_place_the_first_of_the_last_128_bytes_wins(code):
+def test_of_lanes_that_store_to_a_place_the_first_of_the_last_128_bytes_wins(code, monkeypatch):
+    parted(code, monkeypatch)
     for size, count in FEW if code else GROUPS:
         names = ", ".join(f"{REGISTERS[size]}{20 + i}" for i in range(count))
         vector = f".v{count}.b{8 * size}" if count > 1 else f".b{8 * size}"
@@ -132,26 +142,27 @@ def reaching(space: str, size: int, count: int, stores: bool, kind: str) -> str:
       mov.u32 %r7, %r3; add.u32 %r6, %r6, 1; setp.lt.u32 %p1, %r6, 2; @%p1 bra AGAIN;""")
 
 
-@pytest.mark.parametrize("space", WINDOWS)
-@pytest.mark.parametrize("stores", [False, True], ids=["loads", "stores"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_first_lane_that_is_wrong_is_named(space, stores, kind):
+@every_row("space", WINDOWS, parts=4)
+@every_row("stores", [False, True], ids=["loads", "stores"])
+@every_row("kind", KINDS)
+@every_row(("size", "count"), FEW)
+def test_the_first_lane_that_is_wrong_is_named(space, stores, kind, size, count, monkeypatch):
     there = np.arange(32) % 2 == 1 if kind == "odd" else np.full(32, True)
-    for size, count in FEW:
-        code, unit = reaching(space, size, count, stores, kind), size * count
-        for order in (ORDERS[name] for name in ("in line", "one place", "anywhere")):
-            for twist in TWISTS.values():
-                offsets = twist(order * unit, unit)
-                wrong = (offsets % unit != 0) | (offsets < 0) | (offsets > BYTES - unit)
-                told = reached(code, offsets.astype(np.int32))
-                first = np.flatnonzero(wrong & there)
-                if not first.size:
-                    assert told is None, (size, count, offsets)
-                    continue
-                lane = int(first[0])
-                why = "misaligned" if offsets[lane] % unit else "out of bounds"
-                assert told is not None, (size, count, offsets)
-                assert (told.kind, told.thread[0]) == (why, lane), (size, count, offsets)
+    parted(KINDS[kind][1], monkeypatch)
+    code, unit = reaching(space, size, count, stores, kind), size * count
+    for order in (ORDERS[name] for name in ("in line", "one place", "anywhere")):
+        for twist in TWISTS.values():
+            offsets = twist(order * unit, unit)
+            wrong = (offsets % unit != 0) | (offsets < 0) | (offsets > BYTES - unit)
+            told = reached(code, offsets.astype(np.int32))
+            first = np.flatnonzero(wrong & there)
+            if not first.size:
+                assert told is None, offsets
+                continue
+            lane = int(first[0])
+            why = "misaligned" if offsets[lane] % unit else "out of bounds"
+            assert told is not None, offsets
+            assert (told.kind, told.thread[0]) == (why, lane), offsets
 
 
 def reached(code: str, offsets: np.ndarray) -> VmFault | None:

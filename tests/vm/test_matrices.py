@@ -86,7 +86,7 @@ def summed(i: mma.Instruction) -> bool:
     return not (i.asynchronous or isinstance(i.arithmetic, mma.Rounded))
 
 
-@every_row(("arch", "case"), elsewhere, ids=str, parts=2)
+@every_row(("arch", "case"), elsewhere, ids=str, parts=7)
 def test_each_architecture_computes_in_its_own_way(arch, case):
     tiles, words = mixed(case, 2)
     expected = np.concatenate([t.expected() for t in tiles])
@@ -94,7 +94,7 @@ def test_each_architecture_computes_in_its_own_way(arch, case):
     np.testing.assert_array_equal(tiles[0].read(made), expected)
 
 
-@every_row("case", lambda: one_of_each("sm_90a"), ids=str, parts=2)
+@every_row("case", lambda: one_of_each("sm_90a"), ids=str, parts=7)
 def test_a_kernel_of_one_instruction_gives_the_bits_of_its_row(case):
     tiles, words = mixed(case, 3)
     expected = np.concatenate([t.expected() for t in tiles])

@@ -95,8 +95,8 @@ def run(function, i: Instruction, tiles: Tiles) -> np.ndarray:
     return np.stack(made)
 
 
-@pytest.mark.parametrize("features", FEATURES)
-@pytest.mark.parametrize("name", SUMS)
+@every_row("features", FEATURES, parts=3)
+@every_row("name", SUMS)
 def test_the_bits_do_not_depend_on_vector_instructions(name, features):
     opcode, arch = SUMS[name]
     i = mma.instruction(opcode, arch)
@@ -121,9 +121,9 @@ def test_a_sum_of_one_huge_and_many_small_products_keeps_what_the_unit_keeps():
     assert made[1] == 2.0**15
 
 
-@pytest.mark.parametrize("features", FEATURES)
-@pytest.mark.parametrize("name", ["bf16", "tf32"])
-@pytest.mark.parametrize("reach", [NARROW, NARROW + 1])
+@every_row("features", FEATURES, parts=3)
+@every_row("name", ["bf16", "tf32"])
+@every_row("reach", [NARROW, NARROW + 1])
 def test_either_side_of_where_f32_will_do(reach, name, features):
     """Exponents just within, or just beyond, what is summed in f32; c anywhere at all."""
     i = mma.instruction(SUMS[name][0])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from movers import batches, check, matters
+from rows import every_row
 from simt import kernel, launch, store, zeros
 from tilewright import mma
 from tilewright.errors import VmFault
@@ -32,7 +33,7 @@ BATCHES = [*batches("sm_90a"), *batches("sm_100a"), *batches("sm_70", volta)]
 BATCHES += batches("sm_75", turing)
 
 
-@pytest.mark.parametrize("batch", BATCHES, ids=lambda b: f"{b[0].move.arch}-{b[0].move}")
+@every_row("batch", BATCHES, ids=lambda b: f"{b[0].move.arch}-{b[0].move}", parts=4)
 def test_a_move_does_what_its_row_says(batch):
     check(batch)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rows import every_row
 from scalar_draw import operands, program, program_of
 from scalar_forms import families, left_out
 from scalar_operands import THREADS
@@ -93,7 +94,7 @@ def test_a_guard_that_ptxas_drops_is_not_drawn() -> None:
     assert any(not re.search(r"%r\d+\.b", line) for line in lines)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@every_row("seed", range(40), parts=5)
 def test_both_evaluators_agree(seed: int) -> None:
     p = program(seed, families())
     words = operands(p, seed)

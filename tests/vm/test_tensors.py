@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from pure.build.tracing import traced
 from pure.layout.strategies import compact_layouts, layouts, shapes
+from rows import every_row
 from tilewright.dtypes import dtype, from_numpy
 from tilewright.layout import (
     Layout,
@@ -45,7 +47,7 @@ from tilewright.mma import (
 )
 from tilewright.vm import Machine
 
-few = settings(max_examples=10, deadline=None)
+few = examples(10)
 Array = np.ndarray[Any, Any]
 
 
@@ -109,7 +111,7 @@ CONVERSIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("given", "wanted"), CONVERSIONS)
+@every_row(("given", "wanted"), CONVERSIONS, parts=3)
 def test_a_copy_converts(given: str, wanted: str) -> None:
     shape, strides = (4, 3, 2), (3, 1, 12)
 
@@ -123,8 +125,8 @@ def test_a_copy_converts(given: str, wanted: str) -> None:
     assert same(run(body, x, y)[1], want)
 
 
-@pytest.mark.parametrize("t", ["f16", "bf16", "f32", "f64", "s32", "u16"])
-@pytest.mark.parametrize("beta", [0, 3])
+@every_row("t", ["f16", "bf16", "f32", "f64", "s32", "u16"], parts=5)
+@every_row("beta", [0, 3])
 def test_fill_transform_and_axpby(t: str, beta: int) -> None:
     layout = Layout((4, 5), (8, 1))
     held = Layout((4, 5), (5, 1))
@@ -189,7 +191,7 @@ def test_a_swizzled_tile_keeps_its_elements(swizzle: tuple[int, int, int], wide:
     assert same(run(body, x, np.zeros_like(x), block=threads)[1], x)
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(16, 32), (13, 32), (16, 29), (1, 1), (5, 7)])
+@every_row(("rows", "columns"), [(16, 32), (13, 32), (16, 29), (1, 1), (5, 7)], parts=2)
 def test_edges_by_predicates(rows: int, columns: int) -> None:
     """Whole chunks and rows are skipped, a chunk that crosses the edge is filled with zeros."""
     pitch, tile = 40, (16, 32)
@@ -230,7 +232,7 @@ PRODUCTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("shape", "names", "t", "of_c"), PRODUCTS)
+@every_row(("shape", "names", "t", "of_c"), PRODUCTS, parts=3)
 def test_a_product_of_fragments(shape: str, names: str, t: str, of_c: str) -> None:
     """Two by two warps, several atoms for each, K in steps; one thread's part by k.gemm."""
     mma = TiledMma(MmaAtom(f"mma.sync.aligned.{shape}.row.col.{names}"), (2, 2, 1))
