@@ -57,14 +57,16 @@ def started(script: str, folder: Path | None = None) -> subprocess.Popen[str]:
 
 def modules(process: subprocess.Popen[str]) -> set[str]:
     """Those that it imported, once it has ended well."""
-    out, _ = process.communicate(timeout=300)
+    with process:
+        out, _ = process.communicate(timeout=300)
     assert process.returncode == 0
     return set(out.split())
 
 
 def test_two_processes_fill_a_store_at_once_and_a_third_makes_nothing(tmp_path):
-    for process in [started(MACHINE, tmp_path) for _ in range(2)]:
-        assert "tilewright.vm.codegen" in modules(process)
+    both = [started(MACHINE, tmp_path) for _ in range(2)]
+    imported = [modules(process) for process in both]
+    assert any("tilewright.vm.codegen" in found for found in imported)  # one may have been late
     found = modules(started(MACHINE, tmp_path))
     assert "tilewright.ptx.parser" in found
     assert found.isdisjoint(MAKERS)
