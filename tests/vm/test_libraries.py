@@ -49,7 +49,7 @@ def quick(given: list[Any]) -> Quick:
 @pytest.fixture
 def told() -> Iterator[list[Any]]:
     heard.clear()
-    with registered(replace(KIND, wrote=heard.append, quick=quick)):
+    with registered(replace(KIND, wrote=lambda given: heard.extend(given), quick=quick)):
         yield heard
 
 

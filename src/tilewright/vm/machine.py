@@ -13,11 +13,10 @@ orders of warps and of asynchronous copies.
 
 from __future__ import annotations
 
-import os
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -33,7 +32,7 @@ from ..errors import (
     TilewrightError,
 )
 from ..lazy import deferred
-from ..target import DEFAULT_DEVICE, DEVICES, Target
+from ..target import DEFAULT_DEVICE, Target
 from .arguments import packed, plain_bytes
 from .code import CompiledKernel
 from .collector import uncollected
@@ -42,6 +41,7 @@ from .launch import Run, Setup, Watch
 from .library import Library, Store
 from .memory import Memory
 from .outline import Outline
+from .sizes import MAX_BLOCK, MAX_GRID, Dim, Dim3, cores, count, dims, sms
 
 if TYPE_CHECKING:
     from ..ptx import tree
@@ -52,14 +52,10 @@ else:
     initial = deferred(".initial", __package__)
     step = deferred(".step", __package__)
 
-MAX_GRID = (2**31 - 1, 65535, 65535)
-MAX_BLOCK = (1024, 1024, 64)
 MAX_CLUSTER = 16  # with more than the portable eight, hardware wants to be asked
 MAX_LOCAL = 512 * 1024  # bytes of local memory of a thread
 STACK = 16 * 1024  # bytes of a thread's stack
 
-Dim = int | Sequence[int]
-Dim3 = tuple[int, int, int]
 
 
 _making = threading.Lock()  # of libraries
@@ -110,19 +106,19 @@ class Machine:
     ) -> None:
         _check_options(features, store, memory)
         self.target = Target.parse(arch)
-        self.arch, self.seed = arch, _count("seed", seed, 0)
-        self.threads = _cores() if threads is None else _count("threads", threads, 1)
+        self.arch, self.seed = arch, count("seed", seed, 0)
+        self.threads = cores() if threads is None else count("threads", threads, 1)
         self.features = features
         self.store = cache.store() if store is None else store
-        self.step_limit = _count("step_limit", step_limit, 0)
+        self.step_limit = count("step_limit", step_limit, 0)
         self.memory = Memory() if memory is None else memory
         self.checked = bool(checked)
-        self.stack = -(-_count("stack", stack, 0) // 16) * 16
+        self.stack = -(-count("stack", stack, 0) // 16) * 16
         if heap is not None:
-            self.memory.heap.limit = _count("heap", heap, 0)
+            self.memory.heap.limit = count("heap", heap, 0)
         self.kernels: dict[str, Kernel] = {}
         self.compiled: dict[str, CompiledKernel] = {}
-        self._numbers = count(1)
+        self._numbers = itertools.count(1)
         self.variables: dict[str, tuple[int, int]] = {}
 
     @property
@@ -308,15 +304,15 @@ class Machine:
         cooperative: bool,
         programmatic: bool,
     ) -> Setup:
-        grid3, block3 = _dims(grid, "grid", 0, MAX_GRID), _dims(block, "block", 1, MAX_BLOCK)
+        grid3, block3 = dims(grid, "grid", 0, MAX_GRID), dims(block, "block", 1, MAX_BLOCK)
         self._fits(kernel, block3, shared)
         if programmatic and not self.target.runs("sm_90"):
             raise LaunchError(f"programmatic launches begin with sm_90; this is {self.arch}")
-        limits, sms = self.target.limits, _sms(self.target)
+        limits, number = self.target.limits, sms(self.target)
         ctas, explicit = self._cluster(kernel, grid3, cluster)
         how = (self.seed, self.step_limit, ctas, explicit, self.checked, self.stack)
         own = (next(self._numbers), cooperative, programmatic)
-        setup = Setup(grid3, block3, params, shared, limits, sms, *how, *own)
+        setup = Setup(grid3, block3, params, shared, limits, number, *how, *own)
         most = setup.resident(kernel.shared_bytes + shared)
         if cooperative and setup.ctas > most:
             raise LaunchError(
@@ -330,7 +326,7 @@ class Machine:
         own = (*kernel.cluster, 1, 1)[:3] if kernel.cluster else None
         if given is None and own is None:
             return (1, 1, 1), False
-        ctas = own if given is None else _dims(given, "cluster", 1, MAX_GRID)
+        ctas = own if given is None else dims(given, "cluster", 1, MAX_GRID)
         assert ctas is not None
         if own is not None and ctas != own:
             raise LaunchError(f"kernel {kernel.name!r} needs clusters of {own}, not {ctas}")
@@ -382,35 +378,3 @@ def _check_options(features: object, store: object, memory: object) -> None:
     if memory is not None and not isinstance(memory, Memory):
         hint = "Machine(memory=other.memory) shares another machine's; heap= limits malloc"
         raise LaunchError(f"memory must be a machine's memory, got {memory!r:.80}", hint=hint)
-
-
-def _count(what: str, given: object, least: int) -> int:
-    """A whole number from ``least`` on."""
-    if not isinstance(given, int | np.integer) or given < least:
-        raise LaunchError(f"{what} is a whole number from {least} on, not {given!r}")
-    return int(given)
-
-
-def _cores() -> int:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _sms(target: Target) -> int:
-    """The number of SMs of a GPU of that architecture."""
-    alike = (d.sms for d in DEVICES.values() if d.target.number == target.number)
-    return next(alike, DEFAULT_DEVICE.sms)
-
-
-def _dims(given: Dim, what: str, least: int, most: Dim3) -> Dim3:
-    whole = isinstance(given, int | np.integer)
-    several = isinstance(given, Sequence) and not isinstance(given, bytes | bytearray)
-    values = (given,) if whole else tuple(given) if several else ()
-    if not 1 <= len(values) <= 3 or not all(isinstance(v, int | np.integer) for v in values):
-        raise LaunchError(f"{what} {given!r} is not one to three integers")
-    x, y, z = (int(v) for v in (*values, 1, 1)[:3])
-    if any(not least <= v <= top for v, top in zip((x, y, z), most, strict=True)):
-        raise LaunchError(f"{what} {(x, y, z)} is not within {most}")
-    return x, y, z
