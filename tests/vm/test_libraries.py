@@ -158,6 +158,7 @@ def test_torch_knows_that_memory_has_changed(torch: Any) -> None:
     assert (x._version, y._version) == (0, 1)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # of torch's own modules
 def test_torch_tensors_that_are_more_than_memory(torch: Any) -> None:
     a, b = torch.from_numpy(A), torch.from_numpy(B)
     forward = torch.autograd.forward_ad
@@ -185,8 +186,11 @@ def test_torch_tensors_that_are_more_than_memory(torch: Any) -> None:
 
 
 @pytest.fixture
-def jax() -> Any:
-    return pytest.importorskip("jax")
+def jax() -> Iterator[Any]:
+    """JAX on the CPU, also where it has a GPU."""
+    module = pytest.importorskip("jax")
+    with module.default_device(module.devices("cpu")[0]):
+        yield module
 
 
 def test_jax_arrays_come_out_and_never_change(jax: Any) -> None:

@@ -38,6 +38,7 @@ def test_calls_alike_and_not() -> None:
                 assert tilewright.matmul(x, y, out=out) is out and right(out, x, y)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # of torch's own modules
 def test_gradients_are_not_lost_on_the_short_way() -> None:
     a, b = whole(96, 64), whole(64, 96)
     w, out = torch.nn.Parameter(a), torch.empty(96, 96, device="cuda", dtype=torch.float16)
