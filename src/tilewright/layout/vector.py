@@ -77,7 +77,8 @@ def contiguous_run(layout: Any) -> Number:
     length: Number = shapes[0] if strides[0].__class__ is int and strides[0] == 1 else 1
     if not kept:
         return length
-    together = gcd(kept, _unit(offset))
+    others = [d for d in strides[1:] if d.__class__ is int]  # runs begin at their multiples
+    together = gcd(kept, _unit(offset), *others)
     return gcd(together, length) if length.__class__ is int else 1
 
 

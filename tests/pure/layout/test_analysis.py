@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pure.layout.strategies import compact_layouts, layouts, spread_layouts, values
@@ -126,6 +126,8 @@ def test_alignment_divides_every_offset(layout):
 
 
 @given(st.one_of(layouts(), spread_layouts, composed()))
+@example(ComposedLayout(Swizzle(1, 1, 1), 0, Layout((2, 4), (1, 1))))  # runs overlap
+@example(ComposedLayout(Swizzle(2, 2, 2), 0, Layout((4, 8), (1, 6))))  # and are not aligned
 def test_a_run_is_contiguous_from_each_of_its_multiples(layout):
     length, offsets = contiguous_run(layout), values(layout)
     assert len(offsets) % length == 0
