@@ -73,6 +73,7 @@ class Case:
     fails: str = ""  # the error that the machine tells of instead
     says: str = ""  # what is printed
     linked: tuple[str, ...] = ()  # the other modules that it is linked with
+    again: bool = False  # another file has the same source's kernel, too, and comes before
 
     def __str__(self) -> str:
         return f"{self.file}-{self.make.__name__}"
@@ -90,7 +91,8 @@ def case(
         name = kernel or make.__name__
         others = [f"nvrtc/{f}" for f in files if (CORPUS / f"nvrtc/{f}.ptx").exists()]
         CASES.extend(
-            Case(name, f, make, launch, slow, fails, says, linked) for f in [*files, *others]
+            Case(name, file, make, launch, slow, fails, says, linked, again=number > 0)
+            for number, file in enumerate([*files, *others])
         )
         return make
 

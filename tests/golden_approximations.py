@@ -29,7 +29,7 @@ _DIVIDE = "mul.lo.u32 %r5, %r4, 0x9E3779B1; {opcode} %r6, %r5, %r4;"
 _ONE = "{opcode} %r6, %r4;"
 
 KERNEL = """
-mov.u32 %r1, %ctaid.y; add.u32 %r1, %r1, {first}; shl.b32 %r1, %r1, 23;
+mov.u32 %r1, %ctaid.y; ld.global.u32 %r10, [%a1]; add.u32 %r1, %r1, %r10; shl.b32 %r1, %r1, 23;
 mov.u32 %r2, %ctaid.x; shl.b32 %r2, %r2, 18; or.b32 %r1, %r1, %r2; or.b32 %r1, %r1, %t;
 mov.b64 %rd1, 0; mov.u32 %r3, 0;
 MORE: shl.b32 %r4, %r3, 8; or.b32 %r4, %r4, %r1;
@@ -43,9 +43,9 @@ mov.u32 %r9, %ctaid.y; mad.wide.u32 %rd4, %r9, 8, %a0; red.global.add.u64 [%rd4]
 def checksums(opcode: str, first: int, count: int, launch) -> np.ndarray:
     """Of ``count`` blocks of operands from the ``first`` on, as ``launch`` computes them."""
     work = _F64 if opcode.endswith(".f64") else _DIVIDE if opcode.startswith("div") else _ONE
-    text = simt.kernel(KERNEL.format(first=first, work=work.format(opcode=opcode)))
-    sums = np.zeros(count, np.uint64)
-    (sums,) = launch(text, [sums], grid=(CTAS, count), block=THREADS)
+    text = simt.kernel(KERNEL.format(work=work.format(opcode=opcode)))
+    buffers = [np.zeros(count, np.uint64), np.array([first], np.uint32)]
+    sums, _ = launch(text, buffers, grid=(CTAS, count), block=THREADS)
     return (sums >> np.uint64(32)).astype(np.uint32)
 
 

@@ -180,7 +180,7 @@ def run(count: int, seed: int) -> int:
     """So many launches, each round in a process of its own; how many rounds ended otherwise."""
     wrong = 0
     for number in range(seed, seed + -(-count // ROUND)):
-        word = [sys.executable, __file__, "round", str(ROUND), str(number)]
+        word = [sys.executable, __file__, "round", str(min(count, ROUND)), str(number)]
         done = subprocess.run(word, stdout=subprocess.DEVNULL, env=os.environ, check=False)
         if done.returncode:
             wrong += 1

@@ -10,6 +10,7 @@ import pytest
 
 import simt
 from golden_approximations import BLOCKS, FORMS, checksums, read
+from rows import every_row
 from tilewright.errors import DtypeError
 from tilewright.mufu import evaluate
 from tilewright.ptx.isa import ROWS
@@ -31,7 +32,7 @@ def held(opcode: str, blocks) -> list[int]:
     return [b for b in blocks if checksums(opcode, b, 1, simt.run)[0] != KEPT[opcode][b]]
 
 
-@pytest.mark.parametrize("opcode", FORMS)
+@every_row("opcode", FORMS, parts=2)
 def test_results_are_those_of_an_h200(opcode):
     blocks = random.Random(opcode).sample(range(BLOCKS), 4)
     assert not held(opcode, [*blocks, *random.Random(opcode).sample(EDGES, 2)])

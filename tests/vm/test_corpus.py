@@ -42,17 +42,31 @@ FAMILIES = (  # they fill the table
 FILES = sorted(str(p.relative_to(CORPUS).with_suffix("")) for p in CORPUS.rglob("*.ptx"))
 
 
-def marked(cases):
-    return [pytest.param(c, id=str(c), marks=[pytest.mark.slow] * c.slow) for c in cases]
+LONG = """attention embedding_gradient heap_sort mandelbrot pipelined powers queue register_blocked
+rope shared_tree special stack_machine uneven_loops""".split()  # to be run a step at a time
 
 
-@pytest.mark.parametrize("case", marked(CASES))
+def marked(cases, slow=lambda case: case.slow):
+    return [pytest.param(c, id=str(c), marks=[pytest.mark.slow] * slow(c)) for c in cases]
+
+
+@pytest.mark.parametrize("case", marked(CASES, lambda case: case.slow or case.again))
 def test_a_kernel_gives_what_numpy_gives(case, capsys):
+    check(case, capsys)
+
+
+@pytest.mark.parametrize("case", marked((c for c in CASES if c.again), lambda c: c.kernel in LONG))
+def test_so_it_does_from_another_compiler_a_step_at_a_time(case, capsys):
+    """The same source's kernel as before, which took less time to compile than this would."""
+    check(case, capsys, on_step=lambda step: None)
+
+
+def check(case, capsys, **how):
     if case.fails:
         with pytest.raises(TilewrightError, match=case.fails):
-            run(case, Machine())
+            run(case, Machine(), **how)
     else:
-        run(case, Machine())
+        run(case, Machine(), **how)
         assert capsys.readouterr().out == case.says
 
 
@@ -69,8 +83,9 @@ WAYS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("case", marked(c for c in CASES if not c.fails))
+@pytest.mark.timeout(900)
+@every_row("way", WAYS, parts=24)
+@every_row("case", [c for c in CASES if not c.fails], ids=str)
 def test_so_it_does_in_other_ways(case, way):
     machine, launch = WAYS[way]
     careless = way == "checked" and case.file in UNFENCED
@@ -80,7 +95,8 @@ def test_so_it_does_in_other_ways(case, way):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", marked(c for c in CASES if not c.fails))
+@pytest.mark.timeout(900)
+@every_row("case", [c for c in CASES if not c.fails], ids=str, parts=8)
 def test_so_it_does_on_the_architecture_that_it_was_made_for(case):
     run(case, Machine(module(case.file).target[0]))
 

@@ -15,7 +15,7 @@ def test_every_form_is_kept() -> None:
     assert list(KEPT) == sorted(forms("sm_90a")) and len(KEPT) == 840
 
 
-@every_row("batch", lambda: batches("sm_90a"), ids=lambda b: b[0])
+@every_row("batch", lambda: batches("sm_90a"), ids=lambda b: b[0], parts=4)
 def test_the_bits_are_those_of_an_h200(batch: list[str]) -> None:
     inputs = operands(batch)
     made = on_vm(text(batch), inputs, np.zeros((len(batch), inputs.shape[1]), np.uint64), "sm_90a")

@@ -24,7 +24,7 @@ from tilewright.vm import Machine
 
 SEEDS = range(4)
 STEPS = 5_000_000
-QUICK = 25  # of so many mutants one is tried where slow tests are not
+QUICK = 97  # of so many mutants one is tried where slow tests are not
 FEW = replace(DEFAULT_DEVICE, sms=2)  # so that a CTA has several tiles
 
 

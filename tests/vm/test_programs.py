@@ -5,9 +5,10 @@ from __future__ import annotations
 from itertools import count
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from examples import examples
 from simt import both, kernel, load, store, zeros
 
 REGISTERS = 4
@@ -79,7 +80,7 @@ def interpret(body, x) -> None:
             raise Left
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(40, suppress_health_check=list(HealthCheck))
 @given(programs, st.integers(0, 2**32 - 1), st.integers(0, 3))
 def test_each_lane_ends_as_if_alone(program, seed, order):
     given_ = np.random.default_rng(seed).integers(0, 2**32, (REGISTERS, 40), np.uint32)

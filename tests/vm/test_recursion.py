@@ -6,9 +6,10 @@ from itertools import count
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from examples import examples
 from simt import both, kernel, launch, store, zeros
 from tilewright.errors import LaunchError, VmFault
 from tilewright.vm import Machine
@@ -294,7 +295,7 @@ def interpret(functions, number: int, fuel: int, a: int, b: int) -> int:
     return x[0]
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(30, suppress_health_check=list(HealthCheck))
 @given(
     st.tuples(bodies, bodies, bodies), st.integers(0, 2**32 - 1), st.integers(0, 3), st.booleans()
 )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from golden_matrix import digest
 from golden_scalar import COUNT, read
+from rows import every_row
 from scalar_draw import operands, program
 from scalar_runs import on_vm
 from tilewright.vm.memory import Memory
@@ -18,7 +17,7 @@ def test_every_program_is_kept() -> None:
     assert len(DIGESTS) == COUNT
 
 
-@pytest.mark.parametrize("first", range(0, COUNT, PART))
+@every_row("first", range(0, COUNT, PART), parts=5)
 def test_the_bits_are_those_of_an_h200(first: int) -> None:
     """A step at a time; every fiftieth as compiled code."""
     wrong = []
