@@ -56,7 +56,7 @@ def test_compiled_bits_are_the_h200s(case: Case, golden) -> None:
     check(case, golden)
 
 
-@every_row("case", lambda: [case for case in sample() if case.i.n > 100], ids=str, parts=40)
+@every_row("case", lambda: [case for case in sample() if case.i.n > 100], ids=str, parts=20)
 def test_so_are_those_of_wide_products(case: Case, golden) -> None:
     check(case, golden)
 
