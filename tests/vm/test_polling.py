@@ -183,6 +183,23 @@ def test_polling_is_the_same_in_every_run_and_on_any_number_of_threads() -> None
     assert counts(1) == counts(2) == counts(1)
 
 
+GIVE_UP = BEGIN.format(arrivals=1) + """.shared .align 8 .b64 other;
+  @%first mbarrier.init.shared::cta.b64 [other], 1; bar.sync 0; setp.ge.u32 %p2, %t, 32;
+  mov.u32 %r8, 0; @%p2 bra WAIT;
+  TRY: add.u32 %r8, %r8, 1; mbarrier.try_wait.parity.shared::cta.b64 %p1, [%bar], 0;
+  setp.lt.u32 %p3, %r8, 500; @%p1 bra WAIT; @%p3 bra TRY;
+  @%first mbarrier.arrive.shared::cta.b64 %state, [other];
+  WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p1, [other], 0; @!%p1 bra WAIT;
+  mad.wide.u32 %rd50, %g, 4, %a0; st.global.u32 [%rd50], %r8;"""
+
+
+def test_threads_may_give_up_after_some_tries() -> None:
+    """All sleep now and then, and yet it is no deadlock."""
+    assert run(kernel(GIVE_UP, TOP), Machine())[:64] == [500] * 32 + [0] * 32
+    with pytest.raises(VmFault, match="deadlock"):
+        run(kernel(GIVE_UP.replace("@%p3 bra", "bra"), TOP), Machine())
+
+
 FORGETFUL = BEGIN.format(arrivals=1) + COPY + """mov.u32 %r8, 0;
   L: add.u32 %r8, %r8, 1; setp.lt.u32 %p1, %r8, 2000; @%p1 bra L;"""
 

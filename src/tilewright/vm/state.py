@@ -250,7 +250,8 @@ class Worker(Struct):
     number; behind these are as many for operations that write, where no fixed one ever is.
     ``steps`` counts operations in loops, and was ``swept`` when old copies last completed;
     ``started`` counts the warps that began, which a limit counts, too; ``events`` what sleepers may
-    have waited for, ``idle`` how often none came while all slept.
+    have waited for, ``idle`` how often none came while all slept: the first time after
+    ``idle_from`` operations, the last after ``idle_last``.
     """
 
     launch = Ptr(Launch)
@@ -268,6 +269,8 @@ class Worker(Struct):
     events = i64
     seen = i64
     idle = i64
+    idle_from = i64
+    idle_last = i64
     fixed = i64
     lows = Array(i64, 2 * FOUND)
     highs = Array(i64, 2 * FOUND)
