@@ -187,7 +187,7 @@ GIVE_UP = BEGIN.format(arrivals=1) + """.shared .align 8 .b64 other;
   @%first mbarrier.init.shared::cta.b64 [other], 1; bar.sync 0; setp.ge.u32 %p2, %t, 32;
   mov.u32 %r8, 0; @%p2 bra WAIT;
   TRY: add.u32 %r8, %r8, 1; mbarrier.try_wait.parity.shared::cta.b64 %p1, [%bar], 0;
-  setp.lt.u32 %p3, %r8, 500; @%p1 bra WAIT; @%p3 bra TRY;
+  setp.lt.u32 %p3, %r8, 150; @%p1 bra WAIT; @%p3 bra TRY;
   @%first mbarrier.arrive.shared::cta.b64 %state, [other];
   WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p1, [other], 0; @!%p1 bra WAIT;
   mad.wide.u32 %rd50, %g, 4, %a0; st.global.u32 [%rd50], %r8;"""
@@ -195,7 +195,7 @@ GIVE_UP = BEGIN.format(arrivals=1) + """.shared .align 8 .b64 other;
 
 def test_threads_may_give_up_after_some_tries() -> None:
     """All sleep now and then, and yet it is no deadlock."""
-    assert run(kernel(GIVE_UP, TOP), Machine())[:64] == [500] * 32 + [0] * 32
+    assert run(kernel(GIVE_UP, TOP), Machine())[:64] == [150] * 32 + [0] * 32
     with pytest.raises(VmFault, match="deadlock"):
         run(kernel(GIVE_UP.replace("@%p3 bra", "bra"), TOP), Machine())
 

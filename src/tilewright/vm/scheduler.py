@@ -39,7 +39,7 @@ SPLITMIX = 0x9E3779B97F4A7C15
 SALT = 0xD1B54A32D192ED03
 SLICES = 15  # with a seed, a slice is a power of two below 2^15
 LINE = 64  # bytes that registers are aligned to
-PATIENCE = 8  # how often sleepers are woken at least, though nothing has happened
+PATIENCE, TRIES = 8, 200  # how often sleepers are woken in vain; where they loop
 
 
 # --- starting -------------------------------------------------------------------------------------
@@ -320,7 +320,6 @@ def go_on(k: Ptr(Worker)) -> i64:
     does, or else what that copies; at last sleepers hear that they slept in vain. DEADLOCK where
     they did so too often and nothing came of it.
     """
-    launch = k.launch
     for c in range(k.resident):
         cta = at(Cta, k.ctas + c * CTA_BYTES)
         if cta.state == RUNNING and cta.live_warps == 0 and leave(cta) != 0:
@@ -349,12 +348,9 @@ def go_on(k: Ptr(Worker)) -> i64:
     if some != 0:
         return JUMP
     k.idle += 1
-    if k.idle == 1:
-        k.idle_from = k.steps
-    tries = k.steps - k.idle_last  # of threads that look again, and may give up after some
+    tried = k.steps - k.idle_last  # in a loop, which threads may leave after so many tries
     k.idle_last = k.steps
-    most = launch.slice * launch.warps
-    if k.idle > PATIENCE and (tries == 0 or k.steps - k.idle_from > most):
+    if k.idle > (TRIES if tried != 0 else PATIENCE):
         return DEADLOCK
     for c in range(k.resident):
         cta = at(Cta, k.ctas + c * CTA_BYTES)

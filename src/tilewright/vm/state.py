@@ -250,8 +250,8 @@ class Worker(Struct):
     number; behind these are as many for operations that write, where no fixed one ever is.
     ``steps`` counts operations in loops, and was ``swept`` when old copies last completed;
     ``started`` counts the warps that began, which a limit counts, too; ``events`` what sleepers may
-    have waited for, ``idle`` how often none came while all slept: the first time after
-    ``idle_from`` operations, the last after ``idle_last``.
+    have waited for, ``idle`` how often none came while all slept, the last time after
+    ``idle_last`` steps.
     """
 
     launch = Ptr(Launch)
@@ -269,7 +269,6 @@ class Worker(Struct):
     events = i64
     seen = i64
     idle = i64
-    idle_from = i64
     idle_last = i64
     fixed = i64
     lows = Array(i64, 2 * FOUND)
