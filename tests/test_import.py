@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 import os
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -69,3 +71,11 @@ def test_lazy_names_are_found(name: str) -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'matmull'"):
         tilewright.matmull  # noqa: B018
+
+
+def test_every_module_is_imported_without_anything_optional() -> None:
+    walked = pkgutil.walk_packages(tilewright.__path__, "tilewright.")
+    names = [m.name for m in walked if not m.name.endswith("__main__")]
+    assert len(names) > 300
+    for name in names:
+        importlib.import_module(name)

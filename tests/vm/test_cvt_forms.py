@@ -32,6 +32,15 @@ def test_both_evaluators_give_the_exact_bits(batch):
             np.testing.assert_array_equal(one, other, f"{opcode}, {'stepped' if step else ''}")
 
 
+def test_stochastic_rounding_gives_the_exact_bits():
+    found = [[o for o in batch if o.startswith("cvt.rs")] for batch in batches("sm_100a")]
+    assert any(found)
+    for batch in filter(None, found):
+        inputs = planes(batch, COUNT, Stream(*batch))
+        exact = np.array([wanted(opcode, inputs) for opcode in batch])
+        np.testing.assert_array_equal(results(batch, inputs, step=True), exact)
+
+
 def test_there_are_955_forms():
     """As many as ptxas 13.5 takes, of every type with every modifier."""
     assert sum(map(len, batches("sm_100a"))) == 955

@@ -33,7 +33,7 @@ BATCHES = [*batches("sm_90a"), *batches("sm_100a"), *batches("sm_70", volta)]
 BATCHES += batches("sm_75", turing)
 
 
-@every_row("batch", BATCHES, ids=lambda b: f"{b[0].move.arch}-{b[0].move}", parts=4)
+@every_row("batch", BATCHES, ids=lambda b: f"{b[0].move.arch}-{b[0].move}", parts=2)
 def test_a_move_does_what_its_row_says(batch):
     check(batch)
 
