@@ -1,4 +1,4 @@
-# make demo    a GEMM on this machine, checked against float64 (installs the core only; ≤ 60 s all in)
+# make demo    a GEMM on this machine, checked against float64 (installs the core only; ≤ 20 s of CPU)
 # make test    the tests that need no more than this machine (≤ 10 min on two cores)
 # make test-all  the slow ones too; those that need a GPU run where there is one
 # make lint    ruff, and mypy on floors 0–2
