@@ -1,6 +1,8 @@
-"""No deadline for a single example: the laws are checked, not the speed of a shared machine."""
+"""Laws are tried with as many examples as ``examples`` says, where a test asks for no number."""
 
 from hypothesis import settings
 
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
+from examples import examples
+
+settings.register_profile("examples", examples(100))
+settings.load_profile("examples")

@@ -14,10 +14,11 @@ import warnings
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import tilewright
+from examples import examples
 from tilewright.cache import Cache, CacheWarning, default_path
 
 SOURCE = str(Path(tilewright.__file__).parents[1])
@@ -34,9 +35,7 @@ def cache(tmp_path: Path) -> Cache:
 
 
 @given(st.dictionaries(st.tuples(st.sampled_from("ab"), st.binary()), st.binary(), max_size=8))
-@settings(
-    max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_gives_back_what_was_put(tmp_path: Path, entries: dict[tuple[str, bytes], bytes]) -> None:
     cache = Cache(tmp_path)
     cache.clear()

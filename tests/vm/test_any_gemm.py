@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from examples import examples
 from guarded import Asked, Lie, check
 from resident import registered
 from tilewright.gemm import AnyConfig, Problem, ranked
@@ -47,7 +48,7 @@ def known() -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(200, suppress_health_check=[HealthCheck.too_slow])
 @given(products(), st.integers(0, 10**6), st.sampled_from([1, 2, 3, 5, 132]), st.integers(0, 9))
 def test_any_product(asked: Asked, choice: int, sms: int, seed: int) -> None:
     on = VmDevice(replace(DEFAULT_DEVICE, name="other", sms=sms), seed=seed)

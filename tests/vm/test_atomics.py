@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from rows import every_row
 from simt import at, both, kernel, load, zeros
 
 RNG = np.random.default_rng(11)
@@ -70,8 +71,8 @@ def replay(act, cells, operands):
     return cells, old
 
 
-@pytest.mark.parametrize("space", ["global", "shared", ""])
-@pytest.mark.parametrize("form", FORMS)
+@every_row("space", ["global", "shared", ""], parts=4)
+@every_row("form", FORMS)
 def test_integers(form, space):
     op, type_ = form.split(".")
     bits = int(type_[1:])
@@ -91,8 +92,8 @@ def test_integers(form, space):
     np.testing.assert_array_equal(old, expected[1])
 
 
-@pytest.mark.parametrize("space", ["global", "shared", ""])
-@pytest.mark.parametrize(
+@every_row("space", ["global", "shared", ""], parts=3)
+@every_row(
     ("type_", "dtype"),
     [("f32", np.float32), ("f64", np.float64), ("f16", np.float16), ("bf16", ml_dtypes.bfloat16)],
 )
@@ -130,8 +131,8 @@ VECTORS = [
 ]
 
 
-@pytest.mark.parametrize("space", [".global", ""])
-@pytest.mark.parametrize("form", VECTORS)
+@every_row("space", [".global", ""], parts=3)
+@every_row("form", VECTORS)
 def test_a_vector_is_combined_element_by_element(form, space):
     op, *_, vec, type_ = form.split(".")
     length, register = int(vec[1:]), {"f32": "%f", "f16": "%h", "bf16": "%h"}.get(type_, "%r")

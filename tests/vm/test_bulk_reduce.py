@@ -20,12 +20,13 @@ from bulk_kernels import (
     to_tensor,
 )
 from golden_reductions import Case, left
+from rows import every_row
 from tilewright.errors import VmFault
 from tilewright.mma import TensorMap
 from tilewright.vm import Machine
 
 
-@pytest.mark.parametrize(("op", "type_"), PAIRS)
+@every_row(("op", "type_"), PAIRS, parts=3)
 def test_into_global_memory(op, type_):
     old, new = operands(op, type_)
     made, _ = simt.both(to_global(op, type_), [old, new])
@@ -42,8 +43,8 @@ def test_into_the_shared_memory_of_a_neighbour(op, type_, seed):
 
 # --- tensors --------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("type_", "shape", "strides", "box", "swizzle"), MAPS)
-@pytest.mark.parametrize("op", ["add", "min", "xor", "inc"])
+@every_row(("type_", "shape", "strides", "box", "swizzle"), MAPS, parts=3)
+@every_row("op", ["add", "min", "xor", "inc"])
 def test_into_a_tensor(op, type_, shape, strides, box, swizzle):
     m = TensorMap.tiled(0, type_, shape, strides, box, swizzle=swizzle)
     if (op, type_) not in PAIRS:

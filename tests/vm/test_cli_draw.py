@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rows import every_row
 from tilewright.cli import main
 from tilewright.layout import Layout, Swizzle
 from tilewright.mma import (
@@ -55,8 +56,8 @@ def said(capsys: Any, *arguments: str) -> tuple[int, str, str]:
     return code, *capsys.readouterr()
 
 
-@pytest.mark.parametrize("asked", DRAWN, ids=" ".join)
-@pytest.mark.parametrize(("ending", "form"), [("svg", draw), ("html", page), ("tex", latex)])
+@every_row("asked", DRAWN, ids=" ".join)
+@every_row(("ending", "form"), [("svg", draw), ("html", page), ("tex", latex)])
 def test_files(capsys: Any, tmp_path: Path, asked: tuple[str, ...], ending: str, form: Any) -> None:
     file = tmp_path / f"picture.{ending}"
     code, out, err = said(capsys, *asked, "-o", str(file))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from rows import every_row
 from simt import both, kernel, zeros
 
 SHARED = ".shared .align 16 .b8 ring[8192];"
@@ -21,8 +22,8 @@ def words(threads: int = 32) -> np.ndarray:
     return RNG.integers(0, 2**31, 4 * threads, np.uint32)
 
 
-@pytest.mark.parametrize(("cache", "size"), [("ca", 4), ("ca", 8), ("ca", 16), ("cg", 16)])
-@pytest.mark.parametrize("valid", [None, 0, 1, 3, 4, 8, 13, 16, 99])
+@every_row(("cache", "size"), [("ca", 4), ("ca", 8), ("ca", 16), ("cg", 16)], parts=3)
+@every_row("valid", [None, 0, 1, 3, 4, 8, 13, 16, 99])
 def test_the_bytes_that_are_not_valid_are_zeros(cache, size, valid):
     operand = "" if valid is None else ", %r8"
     text = kernel(

@@ -50,7 +50,7 @@ def runs(module: ptx.Module) -> bool:
     return True
 
 
-@every_row("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
+@every_row("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}", parts=3)
 def test_it_says_what_a_launch_would(file: Path) -> None:
     module = ptx.parse(file.read_text(), str(file))
     found = coverage(module)

@@ -13,7 +13,7 @@ def test_every_form_is_kept() -> None:
     assert list(KEPT) == FORMS
 
 
-@every_row("opcode", FORMS)
+@every_row("opcode", FORMS, parts=3)
 def test_the_bits_are_those_of_an_h200(opcode) -> None:
     said = told(opcode, results(opcode, simt.both), KEPT[opcode])
     assert not said, said

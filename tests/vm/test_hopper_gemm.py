@@ -8,6 +8,7 @@ import pytest
 
 from hopper_gemm import gemm, given, on_machine
 from pages import ROOT
+from rows import every_row
 from tilewright.errors import VmFault
 from tilewright.run import VmDevice
 
@@ -53,7 +54,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+@every_row("mistake", MISTAKES, parts=3)
 def test_a_mistake_has_a_name(mistake):
     old, new, says = MISTAKES[mistake]
     ptx = gemm(2, 2).ptx

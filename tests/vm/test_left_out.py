@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pages import ROOT, blocks
+from rows import every_row
 from tilewright.errors import VmFault
 from tilewright.run import VmDevice
 
@@ -42,7 +43,7 @@ def names_of(goes: str, instead: str, file: str) -> dict[str, Any]:
     return names
 
 
-@pytest.mark.parametrize("what", LEFT_OUT)
+@every_row("what", LEFT_OUT, parts=2)
 def test_only_a_checked_machine_finds_it(what: str) -> None:
     goes, instead, kind = LEFT_OUT[what]
     names = names_of(goes, instead, f"<without {what}>")

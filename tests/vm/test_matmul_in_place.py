@@ -16,6 +16,7 @@ import pytest
 
 import tilewright
 from resident import Resident, registered
+from rows import every_row
 from tilewright.errors import DeviceError, DtypeError, ProblemError
 
 TINY = "32x32x32:1x1:2"
@@ -65,8 +66,8 @@ def test_a_matrix_without_a_contiguous_index_is_copied_by_a_kernel() -> None:
     assert np.array_equal(product(back, Resident.of(B), out_dtype="f32").numpy(), exact)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.float8_e4m3fn])
-@pytest.mark.parametrize("turn", [False, True], ids=["rows", "columns"])
+@every_row("dtype", [np.float16, ml_dtypes.float8_e4m3fn], parts=3)
+@every_row("turn", [False, True], ids=["rows", "columns"])
 def test_what_tma_can_not_read_is_copied_by_a_kernel(dtype: Any, turn: bool) -> None:
     a, b = numbers(M, K, dtype=dtype), numbers(K, N, dtype=dtype)
     wide = Resident.of(np.pad(a, ((0, 0), (1, 0)))).cut((M, K), (K + 1, 1), 1)

@@ -6,10 +6,11 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from copied import SIZES, Place, aligned, check, padded_to
+from examples import examples
 from tilewright.run import device
 from tilewright.run.copies import Move, prepare
 
@@ -101,7 +102,7 @@ def copies(draw: Any) -> tuple[Place, Place, bool]:
 
 
 @given(copies())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_any_copy(given: tuple[Place, Place, bool]) -> None:
     source, target, padded = given
     check((source, target), padded=padded)

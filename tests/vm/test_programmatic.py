@@ -11,6 +11,7 @@ import pytest
 import tilewright
 from guarded import check
 from resident import Resident, registered
+from rows import every_row
 from tilewright import vm
 from tilewright.build import trace
 from tilewright.errors import LaunchError, VmFault
@@ -174,7 +175,7 @@ EACH = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", EACH)
+@every_row("name", EACH, parts=4)
 def test_no_kernel_of_a_product_is_early(name: str) -> None:
     config, asked = ASKED[name]
     check(asked, VmDevice(FEW, checked=True), config)

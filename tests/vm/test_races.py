@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import simt
+from examples import examples
 from hopper_gemm import gemm, on_machine
 from tilewright.errors import VmFault
 from tilewright.vm import Machine
@@ -38,7 +39,7 @@ ACCESS = st.tuples(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(st.lists(ACCESS, max_size=4), min_size=1, max_size=4))
 def test_a_race_is_two_warps_accesses_of_one_byte_that_no_barrier_parts(stretches):
     body, raced = "", False

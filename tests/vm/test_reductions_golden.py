@@ -13,7 +13,7 @@ def test_every_case_is_kept() -> None:
     assert list(KEPT) == CASES
 
 
-@every_row("case", CASES, ids=str)
+@every_row("case", CASES, ids=str, parts=3)
 def test_the_bits_are_those_of_an_h200(case) -> None:
     said = told(case, left(case, simt.both), KEPT[case])
     assert not said, said

@@ -18,13 +18,14 @@ from async_kernels import (
     storing,
 )
 from bulk_kernels import combined
+from rows import every_row
 from tilewright.errors import VmFault
 from tilewright.vm import Machine
 
 
-@pytest.mark.parametrize("space", SPACES)
-@pytest.mark.parametrize("type_", STORES)
-@pytest.mark.parametrize("seed", [0, 2])
+@every_row("space", SPACES, parts=3)
+@every_row("type_", STORES)
+@every_row("seed", [0, 2])
 def test_stores_reach_a_neighbour(space, type_, seed):
     (_, size), (old, new) = STORES[type_], sent(6)
     made = simt.both(storing(space, type_), [old, new], seed=seed, grid=6, cluster=3)[0]

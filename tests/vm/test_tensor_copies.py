@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import simt
+from rows import every_row
 from tilewright.errors import LayoutError, VmFault
 from tilewright.mma import Im2col, TensorMap
 from tilewright.mma.map_rules import TYPES
@@ -107,10 +108,7 @@ def random_case(rng):
             return m, memory, c, offsets, stores, found.bytes
 
 
-LATER = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(24, 240)]
-
-
-@pytest.mark.parametrize("seed", [*range(24), *LATER])
+@every_row("seed", range(240), parts=27)
 def test_copies_are_as_specified(seed):
     rng = np.random.default_rng(seed)
     m, memory, c, offsets, stores, bytes_ = random_case(rng)

@@ -12,6 +12,7 @@ from hypothesis.extra.numpy import arrays
 
 import tilewright
 from resident import Resident, registered
+from rows import every_row
 from tilewright.errors import ProblemError
 from tilewright.run.threefold import KEPT, laid_out
 
@@ -43,8 +44,8 @@ def test_high_and_low_are_the_number(bits: Any) -> None:
         assert np.array_equal(laid_out("b", bits)[:, 9 * place : 9 * place + 9], part.view("u4"))
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(70, 33, 41), (1, 200, 300), (128, 64, 1), (8, 8, 0)])
-@pytest.mark.parametrize("layout", ["tn", "nt"])
+@every_row(("m", "n", "k"), [(70, 33, 41), (1, 200, 300), (128, 64, 1), (8, 8, 0)], parts=3)
+@every_row("layout", ["tn", "nt"])
 def test_it_is_nearly_ieee(m: int, n: int, k: int, layout: str) -> None:
     a, b = matrices((m, k), (k, n))
     orders = ["C" if letter == "t" else "F" for letter in layout]

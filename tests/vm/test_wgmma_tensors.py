@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tilewright
+from rows import every_row
 from tilewright import mma
 from tilewright.build import registers_of
 from tilewright.dtypes import dtype
@@ -96,7 +97,7 @@ def check(case: Any, device: str) -> None:
     np.testing.assert_array_equal(d.astype(int), a.astype(int) @ b.T.astype(int))
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@every_row("case", CASES, ids=str, parts=4)
 def test_the_product_of_every_canonical_layout(case: Any) -> None:
     check(case, "vm")
 

@@ -7,9 +7,10 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from pure.build.tracing import evaluate
 from rows import every_row
 from tilewright.build import Builder, trace
@@ -63,7 +64,7 @@ def test_the_cost_is_what_the_docs_say(case):
     assert count(*case) == int(found[costs[dest, interleaved]])
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.sampled_from(CASES), st.lists(st.integers(-8, 7), min_size=16, max_size=16))
 def test_words_hold_the_elements_in_the_stated_order(case, values):
     source, _, interleaved, biased = case

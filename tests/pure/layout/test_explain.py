@@ -3,9 +3,10 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from pure.layout.strategies import compact_layouts, layouts, spread_layouts, values
 from tilewright.errors import LayoutError
 from tilewright.layout import (
@@ -156,7 +157,7 @@ def test_what_is_not_explained():
 # --- the steps are the operation ---
 
 
-@settings(max_examples=400)  # one in thirty takes a mode apart
+@examples(400)  # one in thirty takes a mode apart
 @given(st.one_of(layouts(), spread_layouts), st.one_of(layouts(), compact_layouts()))
 def test_the_steps_of_a_composition_are_its_modes(a, b):
     told = explain(composition, a, b)

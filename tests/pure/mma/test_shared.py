@@ -5,9 +5,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from rows import every_row
 from tilewright.dtypes import dtype
 from tilewright.errors import DtypeError, LayoutError
@@ -86,7 +87,7 @@ def tile_at(tiles, crd):
     return ComposedLayout(Swizzle(0, 0, 0), tiles((0, crd)), tiles[0])
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(laid_out(), st.integers(0, 31))
 def test_a_descriptor_reads_what_was_laid_out(case, rows_of_128):
     """Every tile of the whole, wherever the pattern begins."""
@@ -115,7 +116,7 @@ class Place:
 WIDE = MmaAtom("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16")
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     st.sampled_from(["K", "MN"]),
     st.sampled_from(SWIZZLES),
@@ -153,7 +154,7 @@ def anything(draw):
     return swizzle, draw(st.sampled_from(["K", "MN"])), make_layout(*modes)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(anything())
 def test_a_layout_is_read_as_it_is_or_refused(case):
     swizzle, major, inner = case

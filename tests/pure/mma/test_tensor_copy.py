@@ -7,10 +7,11 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tensor_maps
+from examples import examples
 from tilewright.errors import LayoutError
 from tilewright.layout import parse
 from tilewright.mma import Boxes, TensorMap, make_smem_layout
@@ -101,7 +102,7 @@ def copies_of_boxes(draw):
     return m, (piece, *some(-4, 12, rank - 1)), 128 * draw(st.integers(0, 9))
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(copies_of_boxes())
 def test_places_are_those_of_loops(copy):
     m, coordinates, start = copy

@@ -7,9 +7,10 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from pure.layout.symbol import Symbol, evaluate
 from rows import every_row
 from tilewright import mma
@@ -90,7 +91,7 @@ def threads_of(tiled):
     return [int(t) for t in tiled.thr_layout_vmnk.indices()]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(cut())
 def test_every_element_is_owned_alike(case):
     """All threads together have every element, and each as often as any other."""
@@ -105,7 +106,7 @@ def test_every_element_is_owned_alike(case):
     assert set(owners.values()) == {once * tiled.atom_layout_mnk.size(unused)}
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(cut(permuted=False), st.data())
 def test_threads_have_what_the_fragment_says(case, data):
     """Value v of atom (i, j) of a thread: the atom's place, moved on by whole atoms."""
@@ -127,7 +128,7 @@ def test_threads_have_what_the_fragment_says(case, data):
                 assert part.engine.at + part.layout((value, i, j)) == wanted
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(cut(), st.data())
 def test_tv_layouts_say_the_same(case, data):
     """layout_A_TV(thread, value) is the place in a tile that partition_A gives."""
@@ -139,7 +140,7 @@ def test_tv_layouts_say_the_same(case, data):
     assert offsets(part).tolist() == [tv((thread, v)) for v in range(size(tv[1]))]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(cut(), st.data())
 def test_threads_may_be_dynamic(case, data):
     tiled, operand, tensor = case
@@ -222,7 +223,7 @@ def plain_copies(draw):
     )
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(plain_copies(), st.sampled_from([(1, 1), (2, 1), (1, 3)]))
 def test_a_copy_moves_every_element_once(copy, tiles):
     shape = tuple(t * n for t, n in zip(copy.tiler_mn, tiles, strict=True))

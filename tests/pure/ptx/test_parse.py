@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from ptx_wild import FILES, HEAD, WILD
 from rows import every_row
 from tilewright.errors import PtxError, PtxSyntaxError
@@ -244,7 +245,7 @@ def test_a_text_cut_anywhere_parses_or_is_a_syntax_error(name: str) -> None:
             assert error.place is not None
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.data())
 def test_a_damaged_text_parses_or_is_an_error_of_ours(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(WILD)))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 
 import ptx_strategies as some
+from examples import examples
 from ptx_wild import FILES, WILD
 from tilewright.errors import PtxError
 from tilewright.ptx import (
@@ -22,7 +23,7 @@ from tilewright.ptx.tree import Function, Imm, Instruction, Label, Module, Reg, 
 SAMPLES = {"wild": WILD, **FILES}
 
 
-@settings(max_examples=200, suppress_health_check=list(HealthCheck))
+@examples(200, suppress_health_check=list(HealthCheck))
 @given(some.modules)
 def test_every_tree_comes_back(module: Module) -> None:
     assert parse(print_module(module)) == module

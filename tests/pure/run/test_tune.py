@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from tilewright import gemm
 from tilewright.errors import ConfigError, CudaError
 from tilewright.run.rivals import neighbours, rivals
@@ -71,7 +72,7 @@ class Laboratory:
 
 
 @given(st.integers(0, 31), st.integers(0, 10**6))
-@settings(max_examples=25)
+@examples(25)
 def test_the_fastest_is_found(fastest: int, seed: int) -> None:
     """Two percent between them, noise of one, and a clock that drifts by ten."""
     us = 100 * 1.02 ** np.random.default_rng(seed).permutation(len(CONFIGS))

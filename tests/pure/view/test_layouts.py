@@ -10,8 +10,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
+from examples import examples
 from pure.layout.strategies import layouts
 from pure.view.pictures import SVG, overlaps, texts, titles
 from tilewright.errors import LayoutError
@@ -54,7 +55,7 @@ def test_runs_are_the_same_elements(layout: Layout) -> None:
     assert sorted(shown) == sorted(layout.indices().tolist())
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(layouts())
 def test_text_never_overlaps(layout: Layout) -> None:
     assert not overlaps(draw_layout(layout, bits=16))
