@@ -25,6 +25,7 @@ test: test-env
 	$(VENV)/bin/python -m pytest -q -m "not slow" $(SPREAD) $(if $(SPREAD),--dist loadfile) $(PYTEST_ARGS)
 
 # a process for each part: what one compiled is given back
+test-all: export TILEWRIGHT_EXAMPLES = all
 test-all: test
 	for part in $(parts); do \
 	  $(VENV)/bin/python -m pytest -q -m slow $(SPREAD) $(PYTEST_ARGS) $$part; \
