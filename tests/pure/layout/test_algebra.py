@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 
+from examples import examples
 from pure.layout.strategies import SIZES, compact_layouts, layouts, shapes, spread_layouts, values
 from tilewright.errors import LayoutError
 from tilewright.layout import (
@@ -106,6 +107,7 @@ def test_identity(a, shape):
     assert values(composition(a, identity)) == values(a)
 
 
+@examples(100, suppress_health_check=[HealthCheck.filter_too_much])  # one in ten fits
 @given(layouts(), spread_layouts, compact_layouts())
 def test_composition_is_associative(a, b, c):
     assume(c.size() <= b.size() <= b.cosize() <= a.size())  # beyond, only the last modes count
