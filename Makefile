@@ -34,6 +34,7 @@ test-all: test
 
 lint: test-env
 	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check --quiet .
 	$(VENV)/bin/mypy $(floors)
 
 core-env:

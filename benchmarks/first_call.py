@@ -56,7 +56,6 @@ def vm_matmul() -> Callable[[], object]:
     def call() -> object:
         import tilewright
 
-
         return tilewright.matmul(a, a, device="vm")
 
     return call
@@ -89,7 +88,6 @@ def cuda_matmul() -> Callable[[], object]:
 
     def call() -> None:
         import tilewright
-
 
         tilewright.matmul(a, a.t())
         torch.cuda.synchronize()

@@ -342,9 +342,7 @@ def main() -> None:
     chunks = [asked[i : i + CHUNK] for i in range(0, len(asked), CHUNK)]
     includes = [include, cuda, f"{cuda}/cccl"]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
-        made = pool.map(
-            lambda job: answers(*job, includes, Path(folder)), list(enumerate(chunks))
-        )
+        made = pool.map(lambda job: answers(*job, includes, Path(folder)), list(enumerate(chunks)))
         rows = [row for rows_made in made for row in rows_made]
     TABLE.write_bytes(gzip.compress("\n".join(sorted(set(rows))).encode() + b"\n", 9, mtime=0))
     sys.stderr.write(f"{len(rows)} rows\n")

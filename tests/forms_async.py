@@ -28,9 +28,7 @@ PRIORITIES = [
     f"{cache}::evict_{word}" for cache in ("L1", "L2")
     for word in "normal unchanged first last".split()
 ]  # fmt: skip
-MODES = (
-    "tile tile::gather4 tile::scatter4 im2col im2col::w im2col::w::128 im2col_no_offs"
-).split()
+MODES = ("tile tile::gather4 tile::scatter4 im2col im2col::w im2col::w::128 im2col_no_offs").split()
 STRAY = "aligned sync noftz ftz read".split()
 VECTORS = "v2 v4 v8".split()
 RESTRICTIONS = ["sync_restrict::shared::cta", "sync_restrict::shared::cluster"]
@@ -98,7 +96,6 @@ REGISTERS = [
       "cluster_ctarank cluster_nctarank is_explicit_cluster clusterid aggr_smem_size".split()),
     "mov.pred %p1, %is_explicit_cluster;",
 ]  # fmt: skip
-
 
 
 @lru_cache(maxsize=1)
@@ -270,6 +267,7 @@ _OPERANDS = {
     "atom": lambda w: _access(w, True, "atom"), "red": lambda w: _access(w, True, "red"),
     "multimem": _multimem, "createpolicy": _createpolicy,
 }  # fmt: skip
+
 
 def others(given: str) -> Iterator[str]:
     """Operands of other kinds or another number, where a guess may have been wrong."""

@@ -71,7 +71,7 @@ def mutated(draw: random.Random, texts: list[str]) -> str:
             tokens[at:end] = others[begin : begin + draw.choice((1, 4, 30))]
         else:
             text = "".join(tokens)
-            at, odd = draw.randrange(len(text) + 1), draw.choice("\0\n\"A}ÿ\u2028")
+            at, odd = draw.randrange(len(text) + 1), draw.choice('\0\n"A}ÿ\u2028')
             tokens = _TOKEN.findall(text[:at] + odd + text[at + 1 :] * draw.choice((1, 1, 0)))
     return "".join(tokens)
 

@@ -39,9 +39,7 @@ class Resident:
         address = on.alloc(prod(shape) * dtypes.dtype(dtype).bits // 8)
         return cls(ArrayView(address, shape, strides, dtype, on.name, False, None), on)
 
-    def cut(
-        self, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0
-    ) -> Resident:
+    def cut(self, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> Resident:
         address = self.memory.address + offset * self.memory.itemsize
         view = self.memory._replace(address=address, shape=shape, strides=strides)
         return Resident(view, self.on)

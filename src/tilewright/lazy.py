@@ -28,9 +28,7 @@ _IMPORT = re.compile(r"from (\.\S+) import (\([^)]*\)|.*)")
 _NAME = re.compile(r"(\w+)(?: as (\w+))?")
 
 
-def exports(
-    package: str, file: str
-) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+def exports(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """``__getattr__`` and ``__dir__`` of the package whose ``__init__`` is ``file``."""
     module = sys.modules[package]
     homes = imported(Path(file).read_text(encoding="utf-8"))

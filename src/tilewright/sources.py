@@ -97,9 +97,7 @@ def named(source: str) -> Iterator[tuple[int, str]]:
         yield len(dots), name
 
 
-def _absolute(
-    package: str, here: tuple[str, ...], level: int, name: str
-) -> tuple[str, ...] | None:
+def _absolute(package: str, here: tuple[str, ...], level: int, name: str) -> tuple[str, ...] | None:
     """A module's path below the package; None for a module of another package."""
     parts = tuple(name.split(".")) if name else ()
     if level:

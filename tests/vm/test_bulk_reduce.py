@@ -43,6 +43,7 @@ def test_into_the_shared_memory_of_a_neighbour(op, type_, seed):
 
 # --- tensors --------------------------------------------------------------------------------------
 
+
 @every_row(("type_", "shape", "strides", "box", "swizzle"), MAPS, parts=3)
 @every_row("op", ["add", "min", "xor", "inc"])
 def test_into_a_tensor(op, type_, shape, strides, box, swizzle):

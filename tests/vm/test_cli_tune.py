@@ -83,9 +83,7 @@ def test_a_file_of_shapes_takes_the_options_it_does_not_have(tmp_path: Path) -> 
         (["--import", __file__], "holds no results"),
     ],
 )
-def test_misuse_is_one_message(
-    capsys: Any, tmp_path: Path, words: list[str], said: str
-) -> None:
+def test_misuse_is_one_message(capsys: Any, tmp_path: Path, words: list[str], said: str) -> None:
     words = [word.format(tmp_path) for word in words]
     assert main(["tune", "--results", str(tmp_path / "tuned"), *words]) == 2
     err = capsys.readouterr().err

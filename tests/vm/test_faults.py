@@ -76,7 +76,8 @@ OUTSIDE = {
     "negative": "mov.u64 %rd0, -16; ld.u32 %r2, [%rd0];",
     "wrapping span": """mul.wide.u32 %rd1, %t, 4; mov.u64 %rd0, 0x7FFFFFFFFFFFFF80;
         add.u64 %rd0, %rd0, %rd1; ld.global.u32 %r2, [%rd0];""",
-    "32 bits": "ld.global.u32 %r2, [%a0];" + "add.u32 %r3, %r3, 0;" * 4
+    "32 bits": "ld.global.u32 %r2, [%a0];"
+    + "add.u32 %r3, %r3, 0;" * 4
     + "and.b32 %r3, %t, 14; shl.b32 %r3, %r3, 2; cvt.u64.u32 %rd0, %r3; ld.global.u32 %r2, [%rd0];",
     "far": "mov.u64 %rd0, 0x0123456789ABCDE0; st.u64 [%rd0], %rd0;",
     "no window": "mov.u64 %rd0, 0x500000010; ld.u32 %r2, [%rd0];",

@@ -112,11 +112,14 @@ KERNELS = {
 
 
 #: The first CTA of a pair copies to both; what each CTA's threads then do
-PAIR = BEGIN.format(arrivals=1) + """mov.u32 %r7, %cluster_ctarank; setp.eq.u32 %p3, %r7, 0;
+PAIR = (
+    BEGIN.format(arrivals=1)
+    + """mov.u32 %r7, %cluster_ctarank; setp.eq.u32 %p3, %r7, 0;
   @%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 256;
   barrier.cluster.arrive; barrier.cluster.wait; and.pred %p4, %p3, %first; mov.u16 %h1, 3;
   @%p4 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster
   [%buf], [%a1], 256, [%bar], %h1;"""
+)
 PAIRS = {
     "both poll": "",
     "the first ends": "@%p3 exit;",
@@ -183,7 +186,9 @@ def test_polling_is_the_same_in_every_run_and_on_any_number_of_threads() -> None
     assert counts(1) == counts(2) == counts(1)
 
 
-GIVE_UP = BEGIN.format(arrivals=1) + """.shared .align 8 .b64 other;
+GIVE_UP = (
+    BEGIN.format(arrivals=1)
+    + """.shared .align 8 .b64 other;
   @%first mbarrier.init.shared::cta.b64 [other], 1; bar.sync 0; setp.ge.u32 %p2, %t, 32;
   mov.u32 %r8, 0; @%p2 bra WAIT;
   TRY: add.u32 %r8, %r8, 1; mbarrier.try_wait.parity.shared::cta.b64 %p1, [%bar], 0;
@@ -191,6 +196,7 @@ GIVE_UP = BEGIN.format(arrivals=1) + """.shared .align 8 .b64 other;
   @%first mbarrier.arrive.shared::cta.b64 %state, [other];
   WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p1, [other], 0; @!%p1 bra WAIT;
   mad.wide.u32 %rd50, %g, 4, %a0; st.global.u32 [%rd50], %r8;"""
+)
 
 
 def test_threads_may_give_up_after_some_tries() -> None:
@@ -200,13 +206,16 @@ def test_threads_may_give_up_after_some_tries() -> None:
         run(kernel(GIVE_UP.replace("@%p3 bra", "bra"), TOP), Machine())
 
 
-FORGETFUL = BEGIN.format(arrivals=1) + COPY + """mov.u32 %r8, 0;
+FORGETFUL = (
+    BEGIN.format(arrivals=1)
+    + COPY
+    + """mov.u32 %r8, 0;
   L: add.u32 %r8, %r8, 1; setp.lt.u32 %p1, %r8, 2000; @%p1 bra L;"""
+)
 
 
 def test_a_forgotten_wait_still_shows() -> None:
-    """A while after the copy was issued there is nothing of it yet, and a checked machine says so.
-    """
+    """A while after the copy was issued there is nothing of it yet, and a checked machine says so."""
     text = kernel(FORGETFUL + READ, TOP)
     assert run(text, Machine())[:64] == [0] * 64
     with pytest.raises(VmFault, match="nothing makes it wait"):

@@ -109,9 +109,7 @@ def test_what_nvcc_makes_of_printf(capsys, on_step):
     args = [places[0], 8, np.int16(-3), np.uint8(65), places[1]]
     machine.launch("prints", 2, 4, args, on_step=on_step)
     made = capsys.readouterr().out.splitlines(keepends=True)
-    lines = [
-        f"{i:2d}: {x[i]:f} -3 A {1 << i} text {x[i] * 1e10:5.2e}%\n" for i in range(8)
-    ]
+    lines = [f"{i:2d}: {x[i]:f} -3 A {1 << i} text {x[i] * 1e10:5.2e}%\n" for i in range(8)]
     said = "no arguments\n"
     assert made == [*lines[:4], said, *lines[4:], said, said]
     assert machine.download(places[1], out).tolist() == [7] * 8
@@ -164,9 +162,7 @@ def test_the_order_is_the_same_on_any_number_of_cores(capsys):
     text = printing(f"""
       sub.u32 %r2, 300, %r0; L: sub.u32 %r2, %r2, 1; setp.gt.s32 %p0, %r2, 0; @%p0 bra L;
       {CTAS}""")
-    made = [
-        prints(capsys, Machine(threads=n), text, grid=200, block=2) for n in (1, 2, 3)
-    ]
+    made = [prints(capsys, Machine(threads=n), text, grid=200, block=2) for n in (1, 2, 3)]
     assert made[0] == made[1] == made[2] == [str(i) for i in range(400)]
 
 

@@ -1,5 +1,4 @@
-"""Constants, parameters and read-only copies: read by any way, written by none, in both evaluators.
-"""
+"""Constants, parameters and read-only copies: read by any way, written by none, in both evaluators."""
 
 from __future__ import annotations
 

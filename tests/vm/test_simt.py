@@ -75,6 +75,7 @@ def test_the_bits_of_every_layout_and_edge(sizes: tuple[int, int, int], layout: 
 @pytest.mark.parametrize("letter", "tn")
 def test_views_of_any_alignment(letter: str, pad: int) -> None:
     """Lines 4, 8 and 16 bytes apart, of A, B, C and D."""
+
     def view(x: Array) -> Array:
         lines = x if letter == "t" else x.T
         room = np.zeros((lines.shape[0], lines.shape[1] + pad), np.float32)

@@ -48,7 +48,6 @@ def test_reductions_reach_a_neighbour(op, type_):
     np.testing.assert_array_equal(made, expected.view(np.uint32).ravel())
 
 
-
 def test_without_a_wait_some_lanes_see_what_was_there():
     (old, new), late = sent(2), storing("shared::cluster", "b32", wait="", after=WAIT)
     seen = set()
@@ -80,6 +79,7 @@ def test_what_is_wrong_has_a_name(old, new, says):
 
 
 # --- cp.async.mbarrier.arrive ---------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("how", ARRIVALS)
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])

@@ -25,6 +25,7 @@ from tma_cases import ASKED, DIGESTS, FEW, HALF, SORTS, digest, lies
 
 Array = np.ndarray[Any, Any]
 
+
 @pytest.fixture(autouse=True, scope="module")
 def known() -> Iterator[None]:
     with registered():

@@ -43,8 +43,9 @@ def kernel_of(type_: str, sums: str, majors: str, swizzles: tuple[int, int], a_s
         tiles = []
         for source, extent, letter, swizzle in zip((a, b), (M, N), majors, swizzles, strict=True):
             layout = mma.make_smem_layout(type_, major[letter], (extent, depth), swizzle)
-            tile, given = k.make_smem_tensor(layout, type_), make_tensor(
-                source, (extent, depth), LayoutRight
+            tile, given = (
+                k.make_smem_tensor(layout, type_),
+                make_tensor(source, (extent, depth), LayoutRight),
             )
             for i in k.range(k.tid.x, extent * depth, 128):
                 at = i % extent, i // extent

@@ -273,9 +273,7 @@ class Launch:
         size = self._size(traced)
         launcher: Launcher | None = provided("launcher")
         if launcher is None:
-            raise kernel._error(
-                "nothing here can launch a kernel", "import tilewright, which can"
-            )
+            raise kernel._error("nothing here can launch a kernel", "import tilewright, which can")
         how: dict[str, Any] = {"device": device, "stream": stream, "programmatic": programmatic}
         return launcher(traced, self.grid, size, args, **how)
 

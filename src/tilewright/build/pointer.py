@@ -82,9 +82,7 @@ class Pointer:
         return 32 if self.space.startswith("shared") else 64
 
     # --- other pointers ---
-    def _with(
-        self, base: Union[Reg, tree.Symbol], offset: int, multiple: int = 0
-    ) -> Pointer:
+    def _with(self, base: Union[Reg, tree.Symbol], offset: int, multiple: int = 0) -> Pointer:
         """From another base, a dynamic ``multiple`` of bytes away."""
         sure = gcd(self.sure, multiple)
         return Pointer(self.k, self.space, self.dtype, base, offset, self.align, sure)

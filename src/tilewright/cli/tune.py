@@ -79,9 +79,7 @@ def run(given: argparse.Namespace) -> int:
     code = 0
     for case in list(cases(given)):
         try:
-            plan = plan_of(
-                case, case.sizes, with_c=case.c, batch=case.batch, fast_accum=case.fast
-            )
+            plan = plan_of(case, case.sizes, with_c=case.c, batch=case.batch, fast_accum=case.fast)
             ended = measure(Bench(plan.asked, plan.device), case, results)
         except TilewrightError as error:
             show.error(str(error))

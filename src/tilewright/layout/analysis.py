@@ -1,15 +1,15 @@
 """All that is known of a layout at once: as a function, as memory, and how far it can be inverted.
 
-    >>> print(analyze(Layout((8, 6), (8, 1)), bits=16))
-    layout      (8,6):(8,1)
-    size        48, over 62 offsets
-    injective   yes
-    surjective  no: nothing is at 6
-    contiguous  no: nothing is at 6
-    runs        1, 6 elements in a row, by mode
-    alignment   offsets are multiples of 1
-    vector      4 bytes, 2 elements of 16 bits: 6 neighbours are contiguous
-    inverses    right (6:8) of offsets below 6, left ((8,8):(8,1)) of offsets below 64
+>>> print(analyze(Layout((8, 6), (8, 1)), bits=16))
+layout      (8,6):(8,1)
+size        48, over 62 offsets
+injective   yes
+surjective  no: nothing is at 6
+contiguous  no: nothing is at 6
+runs        1, 6 elements in a row, by mode
+alignment   offsets are multiples of 1
+vector      4 bytes, 2 elements of 16 bits: 6 neighbours are contiguous
+inverses    right (6:8) of offsets below 6, left ((8,8):(8,1)) of offsets below 64
 """
 
 from __future__ import annotations

@@ -148,8 +148,8 @@ def _bit_images(layout: Layout, swizzle: Swizzle) -> tuple[dict[int, int], int]:
     images: dict[int, int] = {}
     shapes, strides = coalesce_modes(layout.shape, layout.stride)
     open_end = 0  # the offset of the last mode's next bit
-    while shapes and is_power_of_two(strides[0]) and (
-        is_power_of_two(shapes[0]) or len(shapes) == 1
+    while (
+        shapes and is_power_of_two(strides[0]) and (is_power_of_two(shapes[0]) or len(shapes) == 1)
     ):
         s, d = shapes.pop(0), strides.pop(0)
         bits = (s - 1).bit_length() if s.__class__ is int else 0

@@ -38,9 +38,7 @@ from .descriptor import PIECE, SWIZZLES, Descriptor, pattern, together
 from .given import whole
 
 
-def make_smem_layout_atom(
-    type_: DType | str, major: str = "K", swizzle: int = 128
-) -> AnyLayout:
+def make_smem_layout_atom(type_: DType | str, major: str = "K", swizzle: int = 128) -> AnyLayout:
     """The layout atom (M or N, K) → element for rows of ``swizzle`` bytes, 0 for no swizzle.
 
     LayoutError for another major than ``K`` and ``MN`` or another swizzle; DtypeError for elements

@@ -201,9 +201,7 @@ def _coordinates(tensor: Layout, dimensions: list[Dimension]) -> Layout:
     return Layout(tensor.shape, unflatten([strides.get(u.mode, 0) for u in units], tensor.shape))
 
 
-def _parts(
-    inner: Layout, coordinates: Layout, box: tuple[int, ...], bits: int
-) -> Iterator[Box]:
+def _parts(inner: Layout, coordinates: Layout, box: tuple[int, ...], bits: int) -> Iterator[Box]:
     """The boxes of a tile as they follow in shared memory; ``coordinates`` are those of its places
     in the map.
     """

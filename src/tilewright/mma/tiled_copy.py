@@ -212,9 +212,7 @@ def make_tiled_copy(
     return TiledCopy(atom, tv, product_each(places.shape))
 
 
-def make_tiled_copy_tv(
-    atom: CopyAtom, layout_tv: Layout, tiler_mn: tuple[Any, ...]
-) -> TiledCopy:
+def make_tiled_copy_tv(atom: CopyAtom, layout_tv: Layout, tiler_mn: tuple[Any, ...]) -> TiledCopy:
     """By (thread, value) → place in a tile, columns one after another."""
     return TiledCopy(atom, layout_tv, tiler_mn)
 

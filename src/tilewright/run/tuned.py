@@ -31,7 +31,7 @@ _WAIT = 30.0  # seconds for another process to end its writing
 _NAMES = [f.name for f in fields(Result)]
 _KEY = "problem, device, arch, sms, kernel"
 _COLUMNS = ", ".join(
-    f"{f.name} {({'int': 'INTEGER', 'float': 'REAL'}.get(str(f.type), 'TEXT'))} NOT NULL"
+    f"{f.name} { ({'int': 'INTEGER', 'float': 'REAL'}.get(str(f.type), 'TEXT')) } NOT NULL"
     for f in fields(Result)
 )
 _CREATE = f"CREATE TABLE IF NOT EXISTS tuned ({_COLUMNS}, PRIMARY KEY ({_KEY})) WITHOUT ROWID"
@@ -81,9 +81,7 @@ class Results:
     before that, and once results were added in this process.
     """
 
-    def __init__(
-        self, path: str | os.PathLike[str] | None, shipped: Path | None = SHIPPED
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str] | None, shipped: Path | None = SHIPPED) -> None:
         self.path = None if path is None else Path(path)
         self._shipped = shipped
         self._lock = threading.RLock()

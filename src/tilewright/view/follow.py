@@ -1,8 +1,8 @@
 """What a page follows: the steps of a layout, of a TiledMma and its atom, of a TiledCopy.
 
-    a layout       offset → after the swizzle → line and bank
-    a TiledMma     of A, B and C: thread and value → register → place in the instruction
-    a TiledCopy    who reads → who writes
+a layout       offset → after the swizzle → line and bank
+a TiledMma     of A, B and C: thread and value → register → place in the instruction
+a TiledCopy    who reads → who writes
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The picture of one fragment: what it is, its grid, and how its elements share a register.
 
-    T5     lane 5 (of a warpgroup: thread 5)
-    r0.1   its register 0, the second of the elements there; ``r0`` where there is one
+T5     lane 5 (of a warpgroup: thread 5)
+r0.1   its register 0, the second of the elements there; ``r0`` where there is one
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Panels: grids under headings, side by side, and as the operands of a product stand.
 
-    metadata, scales …  A | B, scales …      B above what it makes, A at its left
-                          | C and D
+metadata, scales …  A | B, scales …      B above what it makes, A at its left
+                      | C and D
 """
 
 from __future__ import annotations

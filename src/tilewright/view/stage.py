@@ -1,7 +1,7 @@
 """A stage of a GEMM as a page follows it: A and B from global memory to the instruction, and C.
 
-    global memory → who copies → shared memory: before and after the swizzle, its lines and banks
-    → who loads → whose register → the instruction's operand
+global memory → who copies → shared memory: before and after the swizzle, its lines and banks
+→ who loads → whose register → the instruction's operand
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Layouts as text: tables of offsets as CuTe's ``print_layout`` prints them.
 
-    (_2,_3):(_1,_2)
-          0   1   2
-        +---+---+---+
-     0  | 0 | 2 | 4 |
-        +---+---+---+
-     1  | 1 | 3 | 5 |
-        +---+---+---+
+(_2,_3):(_1,_2)
+      0   1   2
+    +---+---+---+
+ 0  | 0 | 2 | 4 |
+    +---+---+---+
+ 1  | 1 | 3 | 5 |
+    +---+---+---+
 """
 
 from __future__ import annotations

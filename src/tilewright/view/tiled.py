@@ -180,9 +180,7 @@ def atom_fragment(atom: CopyAtom, layout: Layout) -> Fragment:
     return tv_fragment(layout, (row, count // row), atom.dtype.name, transposed=True)
 
 
-def _draw_sides(
-    title: str, said: str, sides: dict[str, Fragment], grain: str, hover: bool
-) -> str:
+def _draw_sides(title: str, said: str, sides: dict[str, Fragment], grain: str, hover: bool) -> str:
     """Source and destination, side by side where there is room."""
     check_grain(grain)
     few = max(f.rows * f.columns for f in sides.values()) <= MOST[GRAINS[0]]

@@ -30,9 +30,7 @@ WORK = 10_000  # steps that NumPy may take to tell whether two arrays overlap
 
 
 @contextmanager
-def packed(
-    machine: Machine, layout: abi.Layout, args: Sequence[object] | bytes
-) -> Iterator[bytes]:
+def packed(machine: Machine, layout: abi.Layout, args: Sequence[object] | bytes) -> Iterator[bytes]:
     """The parameter block, while arrays among the arguments are on the machine. They have what is
     there when all ended well, those that can be written.
 

@@ -83,9 +83,7 @@ class Asynchronous(Evaluator):
         self.set_line("addresses", address)
         self.set_line("operands", count)
         space_ = SPACES[self.space(space)]
-        self.check(
-            self.runtime(mbarrier.init, self.mask, space_, self.at("operands"), self.op.pc)
-        )
+        self.check(self.runtime(mbarrier.init, self.mask, space_, self.at("operands"), self.op.pc))
 
     def mbarrier_inval(self, space: str, address: Value) -> None:
         self.set_line("addresses", address)
@@ -119,9 +117,7 @@ class Asynchronous(Evaluator):
         self.set_line("addresses", address)
         self.set_line("operands", phase)
         areas = (self.at("operands"), int(sleep), self.at("results"))
-        code = self.runtime(
-            mbarrier.look, self.mask, SPACES[self.space(space)], *areas, self.op.pc
-        )
+        code = self.runtime(mbarrier.look, self.mask, SPACES[self.space(space)], *areas, self.op.pc)
         self.sleep_unless(code)
         return self.cmp("ne", self.line("results", 32), self.const(32, 0))
 

@@ -294,9 +294,7 @@ def copy_out(w: Ptr(Warp), mask: i64, reduction: i64, pc: i64) -> i64:
 
 
 @native
-def store_later(
-    w: Ptr(Warp), mask: i64, size: i64, number: i64, reduction: i64, pc: i64
-) -> i64:
+def store_later(w: Ptr(Warp), mask: i64, size: i64, number: i64, reduction: i64, pc: i64) -> i64:
     """Stores and reductions of ``number`` elements of ``size`` bytes into shared memory, from
     ``w.operands``: element e of lane l is the (32·e + l)-th. The rest as for ``copy_in``.
     """

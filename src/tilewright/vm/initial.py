@@ -12,9 +12,7 @@ from ..ptx import abi, tree
 from ..ptx.types import bits, kind
 
 
-def initial_bytes(
-    v: tree.Variable, addresses: Mapping[str, int]
-) -> Iterator[tuple[int, bytes]]:
+def initial_bytes(v: tree.Variable, addresses: Mapping[str, int]) -> Iterator[tuple[int, bytes]]:
     """What a global or constant variable's initialiser says: offsets and bytes. The rest is zero,
     and may be much.
 

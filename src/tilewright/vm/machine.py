@@ -57,7 +57,6 @@ MAX_LOCAL = 512 * 1024  # bytes of local memory of a thread
 STACK = 16 * 1024  # bytes of a thread's stack
 
 
-
 _making = threading.Lock()  # of libraries
 
 

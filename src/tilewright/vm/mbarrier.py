@@ -210,9 +210,7 @@ def live(w: Ptr(Warp), place: i64, lane: i64, pc: i64) -> i64:
 
 
 @native
-def arrive(
-    w: Ptr(Warp), mask: i64, space: i64, drop: i64, states: Ptr(u64), pc: i64
-) -> i64:
+def arrive(w: Ptr(Warp), mask: i64, space: i64, drop: i64, states: Ptr(u64), pc: i64) -> i64:
     """Each lane arrives ``w.operands[lane]`` times after ``w.operands[32 + lane]`` more bytes are
     expected (signed; less than 0: they are there). ``states`` get what the barrier was. 1 after a
     fault.

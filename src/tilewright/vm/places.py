@@ -167,9 +167,7 @@ def _put_vectors(module: ir.Module) -> None:
     for size, count in _switched(b, which):
         lanes = lanes_of(8 * size)
         parts = joined([fetch(b, source, e * LANES * size, lanes) for e in range(count)])
-        each = [
-            shuffled(parts, [e * LANES + lane for e in range(count)]) for lane in range(LANES)
-        ]
+        each = [shuffled(parts, [e * LANES + lane for e in range(count)]) for lane in range(LANES)]
         _put_each(places, each.__getitem__, size * count)
         b.ret(I64(1))
 

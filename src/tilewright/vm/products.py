@@ -53,9 +53,7 @@ def product(w: Ptr(Warp), n: i64) -> Ptr(Product):
 
 
 @native
-def issue(
-    w: Ptr(Warp), mask: i64, registers: i64, adds: i64, how: i64, shape: i64, pc: i64
-) -> i64:
+def issue(w: Ptr(Warp), mask: i64, registers: i64, adds: i64, how: i64, shape: i64, pc: i64) -> i64:
     """A product is under way. Its descriptors are in ``w.addresses`` and ``w.addresses2``;
     ``shape`` is bits << 48 | n << 32 | k << 16 | stored k, ``registers`` the sets that it uses. 1
     after a fault.

@@ -169,9 +169,7 @@ def note(known: Ptr(u32), found: Ptr(u64), whose: Ptr(u16), mine: i64, bytes_: i
 
 
 @when_checked
-def read(
-    w: Ptr(Warp), cta: Ptr(Cta), low: i64, size: i64, mine: i64, proxy: i64, lane: i64
-) -> i64:
+def read(w: Ptr(Warp), cta: Ptr(Cta), low: i64, size: i64, mine: i64, proxy: i64, lane: i64) -> i64:
     """Bytes of a CTA's shared memory are read, in the step ``mine``; 1 after a race."""
     known = clock(w.cta, w.index)
     used = meeting(cta, USED)
@@ -361,6 +359,7 @@ def unread(cta: Ptr(Cta), low: i64, high: i64) -> i64:
             fault_of(cta, 0, UNREAD, before & OPERATION, 0, piece << PIECE_BITS)
             return 1
     return 0
+
 
 # --- the end --------------------------------------------------------------------------------------
 

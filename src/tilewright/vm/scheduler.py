@@ -103,9 +103,7 @@ def start_cluster(first: Ptr(Cta), number: i64) -> i64:
         cta.cluster_index[1] = rank // launch.cluster[0] % launch.cluster[1]
         cta.cluster_index[2] = rank // (launch.cluster[0] * launch.cluster[1])
         for axis in range(3):
-            cta.index[axis] = (
-                cta.cluster_id[axis] * launch.cluster[axis] + cta.cluster_index[axis]
-            )
+            cta.index[axis] = cta.cluster_id[axis] * launch.cluster[axis] + cta.cluster_index[axis]
         start_cta(cta)
     first.cluster_live = launch.threads * launch.cluster_size
     first.cluster_came = 0

@@ -63,9 +63,7 @@ class SteppedProducts(SteppedMemory):
         how = FROM_SHARED * shared | TRANS_A * trans_a | TRANS_B * trans_b
         used = self.program.used[self.op.pc]
         size = shape(instruction.on(self.arch))
-        self.checked(
-            products.issue, self.mask, used, int(scale_d[first]), how, size, self.op.pc
-        )
+        self.checked(products.issue, self.mask, used, int(scale_d[first]), how, size, self.op.pc)
         return tuple(i.fragment("d").registers(made).T)
 
     def store(self, space: str, address: Lanes, values: tuple[Lanes, ...]) -> None:

@@ -198,9 +198,7 @@ def test_the_workspace_holds_every_part(config: TmaConfig, m: int, n: int) -> No
 
 
 @given(configs(), st.integers(1, 3000), st.integers(1, 3000))
-def test_the_second_kernels_ctas_are_as_many_on_each_sm(
-    config: TmaConfig, m: int, n: int
-) -> None:
+def test_the_second_kernels_ctas_are_as_many_on_each_sm(config: TmaConfig, m: int, n: int) -> None:
     problem, limits = Problem(m, n, 8), H200.limits
     if not finish.workspace(problem, config, H200):
         return

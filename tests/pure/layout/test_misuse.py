@@ -67,9 +67,7 @@ CALLS = {
 }
 
 
-@every_row(
-    ("name", "given"), [(name, given) for name, some in CALLS.items() for given in some]
-)
+@every_row(("name", "given"), [(name, given) for name, some in CALLS.items() for given in some])
 def test_nonsense_is_a_typed_error(name, given):
     with pytest.raises(LayoutError):
         getattr(cute, name)(*given)

@@ -218,9 +218,7 @@ def plain_copies(draw):
     threads = make_ordered_layout(shape, draw(st.sampled_from([(0, 1), (1, 0)])))
     block = draw(st.sampled_from([(1, wide), (wide, 1), (2, wide), (wide, 2)]))
     order = (0, 1) if block[0] == wide else (1, 0)
-    return mma.make_tiled_copy(
-        CopyAtom(op, "f16"), threads, make_ordered_layout(block, order)
-    )
+    return mma.make_tiled_copy(CopyAtom(op, "f16"), threads, make_ordered_layout(block, order))
 
 
 @examples(40)

@@ -91,9 +91,7 @@ BAD = {
         r"a is f32 and b is f16; with f32 goes f32 \(as tf32\)",
     ),
     "e4m3 and s8": (
-        lambda: checked(
-            half(4, 4).astype(ml_dtypes.float8_e4m3fn), np.zeros((4, 4), np.int8)
-        ),
+        lambda: checked(half(4, 4).astype(ml_dtypes.float8_e4m3fn), np.zeros((4, 4), np.int8)),
         DtypeError,
         "a is e4m3 and b is s8; with e4m3 goes e4m3 or e5m2",
     ),

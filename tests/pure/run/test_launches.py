@@ -49,9 +49,7 @@ def test_a_record_comes_back_whole(request_: Asked, gpu: str) -> None:
     assert made.kernels and Launches.unpack(made.pack()) == made
 
 
-def test_a_second_process_plans_nothing(
-    kept: cache.Cache, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_process_plans_nothing(kept: cache.Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     on = VmDevice()
     first = [route.Route(r, on).launches for r in REQUESTS.values()]
 

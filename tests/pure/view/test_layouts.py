@@ -129,9 +129,7 @@ def test_planes_of_a_third_mode() -> None:
 
 def test_a_long_mode_is_drawn_in_lines() -> None:
     svg = draw_layout(Layout(100, 3))
-    assert {c: int(m.group(2)) for c, m in said(svg).items()} == {
-        str(i): 3 * i for i in range(100)
-    }
+    assert {c: int(m.group(2)) for c, m in said(svg).items()} == {str(i): 3 * i for i in range(100)}
     assert "64" in texts(svg)
 
 

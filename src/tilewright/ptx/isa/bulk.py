@@ -57,9 +57,7 @@ def into_shared(
     DST="global", SRC="shared::cta", hint=HINT, cp_mask="cp_mask",
     needs={"cp_mask": ("8.6", "sm_100")}, **COPY,
 )  # fmt: skip
-def into_global(
-    m: Primitives, f: Form, dst: Value, src: Value, size: Value, *more: Value
-) -> None:
+def into_global(m: Primitives, f: Form, dst: Value, src: Value, size: Value, *more: Value) -> None:
     """Copy ``size`` bytes; of each 16 only those of the mask ``cp_mask``."""
     m.bulk_copy("global", dst, "shared", src, size, bytes_=more[-1] if f.cp_mask else None)
 
