@@ -215,7 +215,7 @@ FORGETFUL = (
 
 
 def test_a_forgotten_wait_still_shows() -> None:
-    """A while after the copy was issued there is nothing of it yet, and a checked machine says so."""
+    """A while after the copy was issued none of it is there, and a checked machine says so."""
     text = kernel(FORGETFUL + READ, TOP)
     assert run(text, Machine())[:64] == [0] * 64
     with pytest.raises(VmFault, match="nothing makes it wait"):

@@ -1,4 +1,4 @@
-"""Constants, parameters and read-only copies: read by any way, written by none, in both evaluators."""
+"""Constants, parameters and read-only copies: any load reads them, no store writes them."""
 
 from __future__ import annotations
 

@@ -265,6 +265,6 @@ def _check_problem(problem: Problem, config: TmaConfig) -> None:
 
 
 def line(extent: int, bits: int) -> int:
-    """Elements of the longest swizzled line that divides an extent across K, else of the shortest."""
+    """Elements of the longest swizzled row that divides an extent, else of the shortest one."""
     least = 256 // bits
     return next((n for n in (4 * least, 2 * least) if extent % n == 0), least)

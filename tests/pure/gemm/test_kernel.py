@@ -1,4 +1,4 @@
-"""Kernel multistage as text: it parses back, keeps the rules, needs no more than sm_80, is shared."""
+"""Kernel multistage as text: it parses back, passes the checker, runs on sm_80, is shared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernel simt: its configurations, who computes what, and that no access meets another in its bank."""
+"""Kernel simt: its configurations, who computes what, and accesses without bank conflicts."""
 
 from __future__ import annotations
 

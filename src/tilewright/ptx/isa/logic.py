@@ -63,7 +63,7 @@ def shr(m: Primitives, f: Form, a: Value, n: Value) -> Value:
     target="sm_32",
 )
 def shf(m: Primitives, f: Form, a: Value, b: Value, n: Value) -> Value:
-    """Funnel shift of the 64 bits ``b:a``: the high word of a left, the low word of a right shift."""
+    """Funnel shift of the 64 bits ``b:a``: high word of a left shift, low word of a right one."""
     if f.mode == "wrap":
         n = m.and_(n, m.const(32, 31))
     else:
