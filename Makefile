@@ -1,7 +1,7 @@
 # make demo    a GEMM on this machine, checked against float64 (installs the core only; ≤ 20 s of CPU)
 # make test    the tests that need no more than this machine (≤ 10 min on two cores)
 # make test-all  the slow ones too; those that need a GPU run where there is one
-# make lint    ruff, and mypy on floors 0–2
+# make lint    ruff and mypy
 # make clean   remove environments and caches
 #
 # The environment is made by scripts/env.sh; PYTHON=… picks the interpreter, NO_UV=1 does without uv.
@@ -11,8 +11,6 @@ VENV ?= .venv-make/env
 PYTEST_ARGS ?=
 SPREAD ?= -n auto --maxprocesses 4
 DEMO ?= 512 512 512 --a f16 --b f16 --d f32
-
-floors := $(addprefix src/tilewright/,errors.py lazy.py trusted.py cache.py sources.py shows.py dtypes.py exact.py mufu.py target.py layout mma)
 
 parts = tests/gpu tests/pure tests/tools tests/vm/isa $(shell grep -l slow tests/vm/test_*.py)
 
@@ -35,7 +33,7 @@ test-all: test
 lint: test-env
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check --quiet .
-	$(VENV)/bin/mypy $(floors)
+	$(VENV)/bin/mypy src/tilewright
 
 core-env:
 	@scripts/env.sh $(VENV) core

@@ -24,9 +24,9 @@ from typing import NamedTuple
 import numpy as np
 
 import tilewright
-from tilewright.build import ptr, u32, u64
+from tilewright.builder import ptr, u32, u64
 from tilewright.layout import BankConflicts, Layout
-from tilewright.layout.access import LANES, Access, access
+from tilewright.layout.memory.access_pattern import LANES, Access, access
 
 WARPS, UNROLLED, LINE = 16, 8, 128
 BYTES = 40 * 1024

@@ -20,7 +20,7 @@ import torch
 
 from tilewright import cuda
 from tilewright.run import device
-from tilewright.run.copies import Move, prepare
+from tilewright.run.call.relayout import Move, prepare
 
 TYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 KINDS = ("lines", "back", "transposed", "strided", "two")

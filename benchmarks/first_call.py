@@ -26,7 +26,12 @@ from typing import Any
 import numpy as np
 
 SGEMM = Path(__file__).parents[1] / "tests" / "data" / "ptx" / "sgemm.ptx"
-HEAVY = ("llvmlite", "tilewright.build.builder", "tilewright.ptx.isa", "tilewright.gemm.tma")
+HEAVY = (
+    "llvmlite",
+    "tilewright.builder.builder",
+    "tilewright.ptx.isa",
+    "tilewright.gemm.tma.tma_kernel",
+)
 
 
 def vm_simt() -> Callable[[], object]:

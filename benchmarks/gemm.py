@@ -33,7 +33,7 @@ from compare.start import NAMES
 from compare.worker import Failure, Worker
 
 from tilewright import gemm
-from tilewright.run.median import FEWEST
+from tilewright.run.tuning.median_interval import FEWEST
 
 SECONDS = 90.0  # a row may take
 

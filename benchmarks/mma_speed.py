@@ -21,13 +21,13 @@ import numpy as np
 from tilewright import mma
 from tilewright.dtypes import dtype, encode
 from tilewright.mma import Instruction
-from tilewright.native.irtypes import POINTER
 from tilewright.native.jit import Jit
+from tilewright.native.llvm_types import POINTER
 from tilewright.vm import Machine
-from tilewright.vm.llvm_memory import counted
-from tilewright.vm.llvm_mma import OPERANDS, Emitter
-from tilewright.vm.llvm_mma_core import core
-from tilewright.vm.llvm_mma_plan import plan
+from tilewright.vm.llvm.vector_memory import counted
+from tilewright.vm.matrix.mma_core import core
+from tilewright.vm.matrix.mma_function import OPERANDS, Emitter
+from tilewright.vm.matrix.mma_plan import plan
 
 FEATURES = {"host": None, "avx2": "-avx512f,+avx2,+fma", "sse2": "-avx,-fma"}
 FORMS = """

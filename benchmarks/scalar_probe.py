@@ -34,7 +34,7 @@ from scalar_forms import Families, families
 from scalar_programs import Program
 from scalar_runs import on_gpu, on_vm, parted, reduced, values
 from tilewright import cuda
-from tilewright.vm.memory import Memory
+from tilewright.vm.state.global_memory import Memory
 
 MODULE = 100  # programs that are compiled together
 ROUND = 1600  # the most programs of a process

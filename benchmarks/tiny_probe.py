@@ -29,7 +29,7 @@ from scalar_runs import on_gpu, on_vm, values
 from tilewright import cuda
 from tilewright.dtypes import decode, encode
 from tilewright.ptx.isa import form
-from tilewright.vm.memory import Memory
+from tilewright.vm.state.global_memory import Memory
 
 Array = np.ndarray
 LETTER = {"f16": "h", "f16x2": "r", "f32": "r", "f64": "l"}

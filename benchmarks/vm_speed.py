@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 import tilewright
 from simt import kernel, store
 from tilewright.vm import Machine
-from tilewright.vm.library import Library
+from tilewright.vm.codegen.code_library import Library
 
 ROUNDS = 10_000
 TIMES = 4  # that a loop's body stands there

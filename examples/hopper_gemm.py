@@ -11,7 +11,7 @@ from ml_dtypes import bfloat16
 
 import tilewright
 from tilewright import mma
-from tilewright.build import Pipeline, ptr, tensor_map
+from tilewright.builder import Pipeline, ptr, tensor_map
 from tilewright.layout import LayoutRight, local_tile, make_tensor
 
 M, N, K = 128, 128, 64

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 
 import tilewright
-from tilewright.build import f32, ptr, u32
+from tilewright.builder import f32, ptr, u32
 
 
 def block_reduce(k, combine, value, scratch, warps):

@@ -9,7 +9,7 @@ import numpy as np
 
 import tilewright
 from tilewright import mma
-from tilewright.build import ptr
+from tilewright.builder import ptr
 from tilewright.layout import Layout, LayoutRight, local_tile, make_fragment_like, make_tensor
 
 TILE = 64, 64, 64

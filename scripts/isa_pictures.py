@@ -13,7 +13,7 @@ from typing import Any
 
 from tilewright.mma import MOVES, ROWS, Fragment, Instruction, Move, find
 from tilewright.view import draw_fragment, draw_instruction
-from tilewright.view.words import PUBLISHED
+from tilewright.view.instruction_text import PUBLISHED
 
 WIDTH = 8  # the N of wgmma that is drawn
 ORDER = ("a", "b", "c", "d", "metadata", "scale_a", "scale_b")

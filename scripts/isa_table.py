@@ -25,7 +25,7 @@ from tilewright.dtypes import dtype
 from tilewright.mma import GENERATIONS, MOVES, ROWS, Instruction, Move, instruction
 from tilewright.ptx.isa import ROWS as PTX_ROWS
 from tilewright.view import arithmetic_words
-from tilewright.view.words import PUBLISHED, needs_words
+from tilewright.view.instruction_text import PUBLISHED, needs_words
 
 PAGE = ROOT / "docs" / "isa.md"
 FOLDER = ROOT / "docs" / "isa"

@@ -12,9 +12,9 @@ import numpy as np
 import simt
 from tilewright.dtypes import decode, dtype, encode
 from tilewright.mma import TensorMap
-from tilewright.mma.map_rules import TYPES
-from tilewright.mma.tensor_copy import places
-from tilewright.vm.reductions import OPERATIONS
+from tilewright.mma.tensor_maps.tensor_map_rules import TYPES
+from tilewright.mma.tensor_maps.tma_copy import places
+from tilewright.vm.engine.async_reductions import OPERATIONS
 
 BYTES = 4096
 FLOATS = ("f16", "bf16", "f32", "f64")

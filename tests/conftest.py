@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.trusted import open_directory
+from tilewright.trusted_directory import open_directory
 
 TESTS = Path(__file__).parent
 

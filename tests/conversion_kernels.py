@@ -21,7 +21,7 @@ from hostile import Stream
 from tilewright import cuda
 from tilewright.ptx.isa import ROWS, form
 from tilewright.ptx.isa.row import find
-from tilewright.ptx.needs import lowest
+from tilewright.ptx.rules.requirements import lowest
 from tilewright.target import Target
 from tilewright.vm import Machine
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.run import device
-from tilewright.run.copies import Move, prepare
+from tilewright.run.call.relayout import Move, prepare
 
 POISON = 0xA5
 RNG = np.random.default_rng(1)

@@ -11,8 +11,8 @@ import numpy as np
 
 from corpus_table import CASES, Case, run, text
 from tilewright import cuda
-from tilewright.ptx import abi
-from tilewright.ptx.printer import print_module
+from tilewright.ptx import parameter_block
+from tilewright.ptx.syntax.printer import print_module
 from tilewright.vm import Machine
 
 for family in sorted(Path(__file__).parent.glob("corpus_*.py")):
@@ -77,7 +77,7 @@ class _OnGpu:
     def launch(self, entry: str, grid, block, args, *, shared=0, cluster=None) -> None:
         (function,) = (f for f in self.module.entries if f.name == entry)
         kernel = self.gpu.load(self.image)[entry]
-        packed = abi.layout(function).at(kernel.places).pack(args)
+        packed = parameter_block.layout(function).at(kernel.places).pack(args)
         self.gpu.launch(kernel, grid, block, packed, shared=shared, cluster=cluster)
         self.gpu.wait()
 

@@ -18,8 +18,8 @@ import simt
 from bulk_kernels import BYTES, FLOATS, PAIRS, difference, every_pair, to_global, to_tensor
 from tilewright.errors import CudaError, VmFault
 from tilewright.mma import TensorMap
-from tilewright.mma.map_rules import TYPES
-from tilewright.vm.reductions import OPERATIONS
+from tilewright.mma.tensor_maps.tensor_map_rules import TYPES
+from tilewright.vm.engine.async_reductions import OPERATIONS
 
 FILE = Path(__file__).parent / "data" / "reductions_sm_90a.npz"
 NO_INSTRUCTION = "CUDA_ERROR_ILLEGAL_INSTRUCTION"

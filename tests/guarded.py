@@ -15,7 +15,7 @@ import numpy as np
 import tilewright
 from resident import Resident
 from tilewright.dtypes import dtype
-from tilewright.run.device import Device
+from tilewright.run.devices.device import Device
 
 Array = np.ndarray[Any, Any]
 

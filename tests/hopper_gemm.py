@@ -15,7 +15,7 @@ import numpy as np
 from ml_dtypes import bfloat16
 
 from tilewright import mma
-from tilewright.build import Builder, Pointer, Traced, trace
+from tilewright.builder import Builder, Pointer, Traced, trace
 from tilewright.layout import local_tile
 from tilewright.mma import TensorMap
 from tilewright.ptx import Module

@@ -8,7 +8,7 @@ import numpy as np
 
 from tilewright.ptx.isa import form
 from tilewright.ptx.isa.compose import width_of
-from tilewright.vm.numpy_values import LANES, NumpyValues, integers, value
+from tilewright.vm.step.numpy_primitives import LANES, NumpyValues, integers, value
 
 
 class Machine(NumpyValues):

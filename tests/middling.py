@@ -1,12 +1,12 @@
 """f64 operands of middling size, which are rounded otherwise than to nearest by the error of that
-(``vm/llvm_directed.py``), and which try to break it.
+(``vm/llvm/directed_rounding.py``), and which try to break it.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from tilewright.vm.llvm_directed import LEAST, MOST
+from tilewright.vm.llvm.directed_rounding import LEAST, MOST
 
 COUNT = 32 * 150
 COUNTS = {"fadd": 2, "fmul": 2, "fdiv": 2, "fma": 3, "fsqrt": 1}  # operands

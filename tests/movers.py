@@ -14,7 +14,7 @@ from simt import both, kernel
 from tilewright import mma
 from tilewright.dtypes import dtype
 from tilewright.mma import Move
-from tilewright.ptx.needs import lowest
+from tilewright.ptx.rules.requirements import lowest
 
 IMAGE = 4096  # bytes of memory for each form
 BATCH = 10  # forms in a kernel
@@ -114,7 +114,7 @@ def bits_of(case: Case, image, order):
     """The bytes of an image that hold lines, one line after another, as (lines, bits)."""
     lines, elements = case.move.lines
     if not case.move.instruction:
-        rows = image.reshape(-1, mma.moves.LINE)[order[:lines]]
+        rows = image.reshape(-1, mma.fragment_moves.LINE)[order[:lines]]
     else:
         pitch = (case.stride or elements) * case.move.fragment.dtype.bits // 8
         rows = image[: lines * pitch].reshape(lines, pitch)

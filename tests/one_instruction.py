@@ -17,7 +17,7 @@ import hostile
 from tilewright import mma
 from tilewright.dtypes import dtype, pack
 from tilewright.mma import Descriptor, Instruction
-from tilewright.ptx.needs import lowest
+from tilewright.ptx.rules.requirements import lowest
 from tilewright.target import Target
 
 SHARED = 1024  # where the shared array begins on the hardware

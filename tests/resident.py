@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from tilewright import dtypes
-from tilewright.run import ArrayView, Kind, arrays, device, register
-from tilewright.run.device import Device
+from tilewright.run import ArrayView, Kind, device, register
+from tilewright.run.arrays import array_view
+from tilewright.run.devices.device import Device
 
 
 class Resident:
@@ -77,5 +78,5 @@ def registered(kind: Kind = KIND) -> Iterator[None]:
     try:
         yield
     finally:
-        arrays._REGISTERED.remove(entry)
-        arrays._BY_TYPE.pop(Resident, None)
+        array_view._REGISTERED.remove(entry)
+        array_view._BY_TYPE.pop(Resident, None)

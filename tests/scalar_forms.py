@@ -12,7 +12,7 @@ from functools import cache
 from tilewright.ptx.isa import ROWS, Form, OperandSpec, Row
 from tilewright.ptx.isa.row import Listed, find
 from tilewright.target import Target
-from tilewright.vm.later import awaited
+from tilewright.vm.program.unsupported import awaited
 
 Families = tuple[tuple[str, ...], ...]
 

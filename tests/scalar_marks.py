@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tilewright.ptx.isa import Form, OperandSpec
 from tilewright.ptx.isa.selectors import SELECTORS, marked
-from tilewright.ptx.operands import Operands
+from tilewright.ptx.syntax.operand_parser import Operands
 
 
 def with_marks(draw, f: Form, specs: Sequence[OperandSpec], given: list[str]) -> list[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from scalar_operands import THREADS
 from tilewright.ptx.isa import form
-from tilewright.ptx.needs import lowest
+from tilewright.ptx.rules.requirements import lowest
 
 WIDTH = {"p": 1, "c": 8, "h": 16, "r": 32, "l": 64, "q": 128}  # by a name's first letter
 

@@ -18,7 +18,7 @@ from scalar_programs import Program, Step, module, size, slots, words_of
 from tilewright import cuda
 from tilewright.ptx.isa import form
 from tilewright.vm import Machine
-from tilewright.vm.memory import Memory
+from tilewright.vm.state.global_memory import Memory
 
 Values = dict[str, np.ndarray]  # of each register (words, THREADS)
 Run = Callable[[Program, np.ndarray], np.ndarray]

@@ -11,7 +11,7 @@ import numpy as np
 import tilewright
 from tilewright.dtypes import dtype
 from tilewright.gemm import TmaConfig
-from tilewright.run.device import Device
+from tilewright.run.devices.device import Device
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from compare.rows import GROUPS, rows_of

@@ -15,8 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilewright.mma.map_rules import FILLS, INTERLEAVES, PROMOTIONS, SWIZZLES, TYPES
-from tilewright.mma.tensor_map import TensorMap
+from tilewright.mma.tensor_maps.tensor_map import TensorMap
+from tilewright.mma.tensor_maps.tensor_map_rules import (
+    FILLS,
+    INTERLEAVES,
+    PROMOTIONS,
+    SWIZZLES,
+    TYPES,
+)
 
 DATA = Path(__file__).parent / "data"
 MAPS = DATA / "tensor_maps.npz"

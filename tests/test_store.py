@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import conftest
-from tilewright import cache
+from tilewright import compile_cache
 
 
 def config(folder: Path | None) -> Any:
@@ -25,7 +25,7 @@ def config(folder: Path | None) -> Any:
 
 def test_it_is_not_among_the_users() -> None:
     given = Path(os.environ["TILEWRIGHT_CACHE_DIR"])
-    assert cache.default_path() == given != cache.home("XDG_CACHE_HOME", ".cache")
+    assert compile_cache.default_path() == given != compile_cache.home("XDG_CACHE_HOME", ".cache")
 
 
 def test_a_run_without_a_folder_that_can_be_trusted_has_a_temporary_one(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import tilewright
 from guarded import Asked, Lie
 from problems import matrix
 from tilewright.run import device
-from tilewright.run.device import Device
+from tilewright.run.devices.device import Device
 from tilewright.target import DEFAULT_DEVICE
 
 DIGESTS = Path(__file__).parent / "data" / "tma_sm_90a.json"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tilewright.ptx.needs import Need, problem
+from tilewright.ptx.rules.requirements import Need, problem
 from tilewright.target import FIRST_VERSION, Target, parse_version
 
 FOLDER = Path(__file__).parent / "data"

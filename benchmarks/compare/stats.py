@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from tilewright.run.median import Median
+from tilewright.run.tuning.median_interval import Median
 
 SLACK = 0.01  # under its figure that a row's lower bound may be
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from . import lazy, shows
+from . import lazy_imports, notebook_display
 
 __version__ = "0.1.0"
 
@@ -28,11 +28,11 @@ _HOMES = {
     "TilewrightError": "errors",
 }
 _MODULES = frozenset(
-    "errors dtypes target layout mma ptx build vm cuda gemm run view".split()  # in order of floor
+    "errors dtypes target layout mma ptx builder vm cuda gemm run view".split()  # in order of floor
 )
 
 if TYPE_CHECKING:  # `as` marks what is public
-    from . import build as build
+    from . import builder as builder
     from . import cuda as cuda
     from . import dtypes as dtypes
     from . import errors as errors
@@ -67,8 +67,8 @@ def __getattr__(name: str) -> object:
     return value
 
 
-lazy.provide("launcher", lambda: importlib.import_module(".run", __name__).launch)
-shows.load_with(lambda: importlib.import_module(".view", __name__))
+lazy_imports.provide("launcher", lambda: importlib.import_module(".run", __name__).launch)
+notebook_display.load_with(lambda: importlib.import_module(".view", __name__))
 
 
 def __dir__() -> list[str]:

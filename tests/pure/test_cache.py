@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import tilewright
 from examples import examples
-from tilewright.cache import Cache, CacheWarning, default_path
+from tilewright.compile_cache import Cache, CacheWarning, default_path
 
 SOURCE = str(Path(tilewright.__file__).parents[1])
 VALUE = bytes(range(256)) * 20
@@ -148,7 +148,7 @@ def run(code: str, *args: str, **more: object) -> subprocess.Popen[str]:
 
 HAMMER = """
 import hashlib, random, sys
-from tilewright.cache import Cache
+from tilewright.compile_cache import Cache
 cache, r = Cache(sys.argv[1], limit=60_000), random.Random(sys.argv[2])
 for _ in range(400):
     key = str(r.randrange(12))
@@ -170,7 +170,7 @@ def test_two_processes_at_once(tmp_path: Path) -> None:
 
 FULL = """
 import sys, warnings
-from tilewright.cache import Cache, CacheWarning
+from tilewright.compile_cache import Cache, CacheWarning
 cache = Cache(sys.argv[1])
 cache.put("cubin", "small", b"1")
 with warnings.catch_warnings(record=True) as said:
@@ -207,7 +207,7 @@ def test_an_unwritable_place_means_no_cache_and_one_warning(tmp_path: Path) -> N
 
 READ_ONLY = """
 import os, sys, warnings
-from tilewright.cache import Cache, CacheWarning
+from tilewright.compile_cache import Cache, CacheWarning
 os.chdir(sys.argv[1])
 Cache(".").put("cubin", "k", b"1")
 for where, _, names in os.walk("."):
@@ -238,7 +238,7 @@ def test_a_read_only_cache_is_still_read(tmp_path: Path) -> None:
 
 WRITE_ON = """
 import sys
-from tilewright.cache import Cache
+from tilewright.compile_cache import Cache
 cache, n = Cache(sys.argv[1]), 0
 while True:
     cache.put("cubin", "k", bytes([n % 256]) * 4_000_000)

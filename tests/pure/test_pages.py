@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pages
 from tilewright.ptx.isa import ROWS
-from tilewright.ptx.isa.near import OUTSIDE
+from tilewright.ptx.isa.nearest_opcode import OUTSIDE
 
 
 def test_layouts_are_as_shown() -> None:

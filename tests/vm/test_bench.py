@@ -13,9 +13,9 @@ import pytest
 from tilewright import gemm
 from tilewright.errors import DeviceError
 from tilewright.run import Plan, plan
-from tilewright.run.bench import Bench
-from tilewright.run.rivals import rivals
-from tilewright.run.tune import tune
+from tilewright.run.tuning.autotuner import tune
+from tilewright.run.tuning.config_benchmark import Bench
+from tilewright.run.tuning.search_space import rivals
 
 
 class Counter:

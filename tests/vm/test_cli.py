@@ -15,7 +15,7 @@ import pytest
 import tilewright
 from tilewright import ptx
 from tilewright.cli import main, parser
-from tilewright.cli.check import Case, verdict
+from tilewright.cli.product_check import Case, verdict
 
 TINY = ["--config", "32x32x32:1x1:2", "--device", "vm"]
 

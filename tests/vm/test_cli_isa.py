@@ -13,7 +13,7 @@ import pytest
 
 from tilewright import mma
 from tilewright.cli import main
-from tilewright.cli.forms import forms
+from tilewright.cli.form_search import forms
 from tilewright.ptx.isa import form
 from tilewright.view import draw_fragment, draw_instruction
 

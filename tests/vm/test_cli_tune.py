@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from tilewright.cli import main, parser
-from tilewright.cli.tune import cases, measure
+from tilewright.cli.commands.tune import cases, measure
 from tilewright.run import plan
-from tilewright.run.bench import Bench
-from tilewright.run.tuned import Results
+from tilewright.run.tuning.config_benchmark import Bench
+from tilewright.run.tuning.tuning_database import Results
 
 FAST = "tma:64x64x64:1:4/1x1@8"
 ASKED = ["tune", "64", "72", "80", "--device", "vm", "--configs", FAST]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from simt import both, kernel, launch, load, store, zeros
-from tilewright import cache, mma
+from tilewright import compile_cache, mma
 from tilewright.errors import VmFault
 from tilewright.vm import Machine
 
@@ -110,7 +110,7 @@ def entries(store: Store) -> int:
 
 
 def test_a_machine_keeps_code_in_the_cache_unless_told_otherwise():
-    assert Machine().store is Machine().library.store is cache.store()
+    assert Machine().store is Machine().library.store is compile_cache.store()
     assert Machine(store=False).library.store is None
     kept = Store()
     assert Machine(store=kept).library.store is kept

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simt import both, kernel, load, store, zeros
-from tilewright.ptx.specials import SPECIALS
+from tilewright.ptx.special_registers import SPECIALS
 from tilewright.vm import Machine
 
 LANES = np.arange(64, dtype=np.uint32)

@@ -22,7 +22,7 @@ from corpus_table import CASES, CORPUS, module, run
 from rows import every_row
 from tilewright.errors import TilewrightError, VmFault
 from tilewright.ptx import parse
-from tilewright.ptx.printer import print_module
+from tilewright.ptx.syntax.printer import print_module
 from tilewright.vm import Machine
 
 FAMILIES = (  # they fill the table

@@ -14,8 +14,8 @@ from simt import kernel
 from tilewright import ptx
 from tilewright.cli import main
 from tilewright.errors import PtxError
-from tilewright.vm.coverage import Need, coverage
-from tilewright.vm.program import build
+from tilewright.vm.program.coverage import Need, coverage
+from tilewright.vm.program.program import build
 
 PTX = ROOT / "tests" / "data" / "ptx"
 FILES = sorted([*PTX.glob("*.ptx"), *(ROOT / "tests" / "corpus").rglob("*.ptx")])

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cuda_programs import CC, PTX, RUNTIME, compiled, fatbinary, ran, shared, started
-from tilewright.cudart.library import library
+from tilewright.cudart.shim_library import library
 from tilewright.target import DEFAULT_DEVICE
 
 pytestmark = pytest.mark.skipif(CC is None, reason="no C compiler, or no Linux")

@@ -9,7 +9,7 @@ import pytest
 
 import simt
 from simt import at, kernel, launch, zeros
-from tilewright import cache
+from tilewright import compile_cache
 from tilewright.vm import Machine
 
 SAXPY = kernel(f"""
@@ -22,8 +22,10 @@ mov.u32 %r2, sm; mad.lo.u32 %r3, %t, 4, %r2; st.shared.u32 [%r3], %t; bar.sync 0
 setp.eq.u32 %p0, %t, 0;
 @%p0 cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%a0], [%r2], 128;
 cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;"""
-ASYNCHRONOUS = {"bulk", "checked", "cluster", "copies", "mbarrier", "products", "reductions",
-                "tensors", "warpgroup"}  # fmt: skip
+ASYNCHRONOUS = {
+    "bulk_copies", "checked", "cluster", "async_copies", "mbarrier_model", "wgmma_groups",
+    "async_reductions", "tensor_copies", "wgmma_operands",
+}  # fmt: skip
 
 
 class Store:
@@ -34,10 +36,10 @@ class Store:
     def get(self, kind: str, key: str) -> bytes | None:
         if self.closed:
             raise OSError("the store is closed")
-        return cache.store().get(kind, key)
+        return compile_cache.store().get(kind, key)
 
     def put(self, kind: str, key: str, value: bytes) -> None:
-        cache.store().put(kind, key, value)
+        compile_cache.store().put(kind, key, value)
 
 
 def fresh(**how) -> Machine:
@@ -56,7 +58,10 @@ def test_a_small_kernel_loads_nothing_that_is_asynchronous():
     saxpy(machine)
     loaded = machine.library.loaded
     assert not loaded & ASYNCHRONOUS
-    assert loaded == {"engine", "scheduler", "groups", "barriers", "access", "loads", "places"}
+    assert loaded == {
+        "engine_parts", "scheduler", "lane_groups", "cta_barriers", "memory_access",
+        "vector_access", "gather_scatter",
+    }  # fmt: skip
 
 
 def test_a_copy_s_parts_come_with_its_instruction():
@@ -68,14 +73,15 @@ def test_a_copy_s_parts_come_with_its_instruction():
     assert not machine.library.loaded & ASYNCHRONOUS
     machine = Machine(store=machine.store)
     launch(machine, kernel(BULK), [zeros()])
-    assert machine.library.loaded & ASYNCHRONOUS >= {"bulk", "reductions"}
-    assert not machine.library.loaded & {"tensors", "products", "warpgroup", "checked", "cluster"}
+    assert machine.library.loaded & ASYNCHRONOUS >= {"bulk_copies", "async_reductions"}
+    others = {"tensor_copies", "wgmma_groups", "wgmma_operands", "checked", "cluster"}
+    assert not machine.library.loaded & others
 
 
 def test_a_launch_s_shape_asks_for_parts():
     machine = fresh()
     saxpy(machine, cluster=2)
-    assert machine.library.loaded & ASYNCHRONOUS == {"cluster", "mbarrier"}
+    assert machine.library.loaded & ASYNCHRONOUS == {"cluster", "mbarrier_model"}
     machine = fresh(checked=True)
     saxpy(machine)
     assert machine.library.loaded & ASYNCHRONOUS == {"checked"}

@@ -16,9 +16,9 @@ from rows import every_row
 from simt import both, kernel
 from tilewright.ptx.isa import ROWS, Form, OperandSpec, form
 from tilewright.ptx.isa.row import Listed, find
-from tilewright.ptx.needs import lowest
+from tilewright.ptx.rules.requirements import lowest
 from tilewright.ptx.types import bits
-from tilewright.vm.later import awaited
+from tilewright.vm.program.unsupported import awaited
 
 WILD = Path(__file__).parents[1] / "data" / "opcodes_in_the_wild.txt"
 THREADS, BATCH, OF_A_ROW = 64, 20, 4

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tilewright import gemm
-from tilewright.gemm.estimate import terms
+from tilewright.gemm.cost_model import terms
 from tilewright.run import plan
 
 SIZES = 1000, 2200, 640

@@ -22,10 +22,10 @@ from tilewright import exact
 from tilewright.dtypes import dtype
 from tilewright.errors import ConfigError, DtypeError, ProblemError, TargetError
 from tilewright.gemm import Config, build
-from tilewright.gemm.config import F64_TABLE
+from tilewright.gemm.cp_async.multistage_config import F64_TABLE
 from tilewright.run import VmDevice
 from tilewright.vm import Machine
-from tilewright.vm.numpy_floats import quiet
+from tilewright.vm.step.numpy_floats import quiet
 from tma_cases import FEW
 
 Array = np.ndarray[Any, Any]

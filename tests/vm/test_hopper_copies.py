@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright.build import trace
+from tilewright.builder import trace
 from tilewright.mma import TensorMap
-from tilewright.mma.tensor_copy import load
+from tilewright.mma.tensor_maps.tma_copy import load
 from tilewright.vm import Machine
 
 MAP = "bytes 128 align 64"

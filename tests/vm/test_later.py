@@ -11,9 +11,9 @@ from simt import both, kernel, launch, store, zeros
 from tilewright.errors import PtxCheckError
 from tilewright.ptx.isa.primitives import Primitives
 from tilewright.vm import Machine
-from tilewright.vm.later import LATER
-from tilewright.vm.region import Region
-from tilewright.vm.step import Stepper
+from tilewright.vm.codegen.region import Region
+from tilewright.vm.program.unsupported import LATER
+from tilewright.vm.step.stepper import Stepper
 
 REFUSED = [
     "multimem.ld_reduce.global.add.f32 %f1, [%a0]",

@@ -15,8 +15,9 @@ import pytest
 import tilewright
 from resident import KIND, Resident, registered
 from tilewright.errors import LaunchError, ProblemError, TilewrightError
-from tilewright.run import VmDevice, arrays
-from tilewright.run.array_kind import ArrayView, Quick
+from tilewright.run import VmDevice
+from tilewright.run.arrays import array_view
+from tilewright.run.arrays.array_kind import ArrayView, Quick
 
 HOW: dict[str, Any] = {"config": "32x32x32:1x1:2", "device": "vm"}
 RNG = np.random.default_rng(7)
@@ -37,7 +38,7 @@ levels = SimpleNamespace(_current_level=-1)
 
 def quick(given: list[Any]) -> Quick:
     def fits(*others: Any) -> bool:
-        known = arrays.kind_of(given[0]).quick is quick  # else another test's
+        known = array_view.kind_of(given[0]).quick is quick  # else another test's
         return known and [getattr(x, "shape", None) for x in others] == [x.shape for x in given]
 
     def maker(shape: Any, dtype: str) -> Any:

@@ -22,9 +22,9 @@ import middling
 from tilewright.dtypes import ROUNDINGS, dtype
 from tilewright.errors import DtypeError
 from tilewright.native.jit import Jit
-from tilewright.vm.llvm_expr import LANES, lanes_of
-from tilewright.vm.llvm_values import LlvmValues
-from tilewright.vm.numpy_values import NumpyValues
+from tilewright.vm.llvm.expressions import LANES, lanes_of
+from tilewright.vm.llvm.llvm_primitives import LlvmValues
+from tilewright.vm.step.numpy_primitives import NumpyValues
 
 MASK = 0x8F0F37C1
 FEATURES = {

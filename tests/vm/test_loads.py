@@ -8,7 +8,8 @@ import pytest
 from rows import every_row
 from simt import kernel, launch
 from tilewright.errors import VmFault
-from tilewright.vm import Machine, codegen
+from tilewright.vm import Machine
+from tilewright.vm.codegen import module_codegen
 
 BYTES, FAR = 2048, 1 << 20
 RNG = np.random.default_rng(7)
@@ -40,7 +41,7 @@ SOME = [(kind, *g) for kind, (_, code) in KINDS.items() for g in (FEW if code el
 def parted(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make each block of ``LONG`` code a region."""
     if code:
-        monkeypatch.setattr(codegen, "REGION", 1)
+        monkeypatch.setattr(module_codegen, "REGION", 1)
 
 
 def body(space: str, size: int, count: int, guard: str) -> str:

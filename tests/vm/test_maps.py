@@ -10,8 +10,8 @@ import pytest
 import tilewright
 from resident import Resident, registered
 from tilewright import mma, tensor_map
-from tilewright.build import ptr
-from tilewright.build import tensor_map as map_
+from tilewright.builder import ptr
+from tilewright.builder import tensor_map as map_
 from tilewright.errors import (
     DeviceError,
     DtypeError,
@@ -21,7 +21,7 @@ from tilewright.errors import (
     ProblemError,
 )
 from tilewright.layout import Layout
-from tilewright.ptx.needs import module_needs
+from tilewright.ptx.rules.requirements import module_needs
 
 BOX = 16, 64
 X = np.arange(48 * 64, dtype=np.int16).reshape(48, 64)

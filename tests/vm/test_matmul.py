@@ -10,10 +10,10 @@ import pytest
 
 import tilewright
 from tilewright import gemm
-from tilewright.build import f32, ptr, u32
+from tilewright.builder import f32, ptr, u32
 from tilewright.errors import ConfigError, DeviceError, DtypeError, LaunchError, ProblemError
 from tilewright.run import VmDevice, device
-from tilewright.run.device import Device
+from tilewright.run.devices.device import Device
 
 Array = np.ndarray[Any, Any]
 

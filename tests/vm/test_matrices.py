@@ -17,7 +17,7 @@ from tilewright import mma
 from tilewright.errors import VmFault
 from tilewright.target import Target
 from tilewright.vm import Machine
-from tilewright.vm.llvm_mma_plan import plan
+from tilewright.vm.matrix.mma_plan import plan
 
 RNG = np.random.default_rng(5)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from copied import SIZES, Place, aligned, check, padded_to
 from examples import examples
 from tilewright.run import device
-from tilewright.run.copies import Move, prepare
+from tilewright.run.call.relayout import Move, prepare
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -73,7 +73,7 @@ def test_each_kind_runs_where_there_are_no_programmatic_launches() -> None:
 )
 def test_a_small_grid_goes_round(columns: int, strides: Any, monkeypatch: Any) -> None:
     for name in ("_MOST_Y", "_MOST_Z"):
-        monkeypatch.setattr(f"tilewright.run.copies.{name}", 1)
+        monkeypatch.setattr(f"tilewright.run.call.relayout.{name}", 1)
     shape = (3, 23, columns)
     check((Place(shape, strides, 1, 1), aligned(shape, 1)), padded=True)
 

@@ -12,8 +12,8 @@ import pytest
 
 from tilewright.errors import DeviceError
 from tilewright.vm import Machine
-from tilewright.vm.memory import ALIGN, QUARANTINE, Memory
-from tilewright.vm.state import GLOBAL_BASE
+from tilewright.vm.state.global_memory import ALIGN, QUARANTINE, Memory
+from tilewright.vm.state.records import GLOBAL_BASE
 
 
 def test_addresses_are_the_same_in_every_machine():

@@ -17,9 +17,9 @@ from tilewright.dtypes import encode
 from tilewright.errors import PtxCheckError
 from tilewright.mma import Instruction
 from tilewright.native.jit import Jit
-from tilewright.vm.llvm_mma import OPERANDS, Emitter, symbol
-from tilewright.vm.llvm_mma_decode import NARROW
-from tilewright.vm.llvm_mma_plan import columns, plan, scratch
+from tilewright.vm.matrix.mma_decode import NARROW
+from tilewright.vm.matrix.mma_function import OPERANDS, Emitter, symbol
+from tilewright.vm.matrix.mma_plan import columns, plan, scratch
 
 FEATURES = {"avx2": "-avx512f,+avx2,+fma", "sse2": "-avx,-fma"}  # the host's own: test_matrices
 CALL = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * len(OPERANDS))

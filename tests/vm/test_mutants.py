@@ -17,7 +17,7 @@ from tilewright import gemm
 from tilewright.dtypes import dtype
 from tilewright.errors import VmFault
 from tilewright.gemm import AnyConfig, Config, Lines, Problem, SimtConfig
-from tilewright.gemm.tma_config import TmaConfig
+from tilewright.gemm.tma.tma_config import TmaConfig
 from tilewright.ptx import Module, parse
 from tilewright.target import DEFAULT_DEVICE
 from tilewright.vm import Machine

@@ -8,10 +8,10 @@ import llvmlite.ir as ir
 import pytest
 
 from simt import kernel, load, run, store, zeros
-from tilewright.native.irtypes import I32, I64, POINTER
 from tilewright.native.jit import Jit
-from tilewright.native.language import Array, Ptr, Struct, i64, native, u8, u32
-from tilewright.native.record import Record
+from tilewright.native.llvm_types import I32, I64, POINTER
+from tilewright.native.native_language import Array, Ptr, Struct, i64, native, u8, u32
+from tilewright.native.native_record import Record
 from tilewright.native.translator import translate
 
 BASE = 7

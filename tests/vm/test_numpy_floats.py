@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tilewright.dtypes import DType, dtype
 from tilewright.errors import DtypeError
-from tilewright.vm.numpy_values import LANES, NumpyValues
+from tilewright.vm.step.numpy_primitives import LANES, NumpyValues
 
 M = NumpyValues()
 FORMATS = ("f16", "bf16", "f32", "f64")

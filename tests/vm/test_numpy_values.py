@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.vm.numpy_values import LANES, NumpyValues, integers, value
+from tilewright.vm.step.numpy_primitives import LANES, NumpyValues, integers, value
 
 M = NumpyValues()
 WIDTHS = (8, 16, 32, 64, 128)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tilewright
-from tilewright.build import CopyRing, Pipeline, ptr, u32
+from tilewright.builder import CopyRing, Pipeline, ptr, u32
 from tilewright.errors import KernelError, VmFault
 from tilewright.run import VmDevice
 

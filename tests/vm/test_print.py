@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 import tilewright
 from simt import kernel, launch, zeros
-from tilewright.build import f32, ptr, u32
+from tilewright.builder import f32, ptr, u32
 from tilewright.errors import PtxCheckError, PtxError, VmFault
-from tilewright.ptx.formats import FLOAT, argument_types, pieces
+from tilewright.ptx.printf_format import FLOAT, argument_types, pieces
 from tilewright.vm import Machine
-from tilewright.vm.output import LIMIT
-from tilewright.vm.printf import render
+from tilewright.vm.launch.print_buffer import LIMIT
+from tilewright.vm.launch.printf import render
 
 STEPPED = [pytest.param(None, id="compiled"), pytest.param(lambda s: None, id="stepped")]
 NVCC = (Path(__file__).parents[1] / "data" / "ptx" / "prints.ptx").read_text()

@@ -13,7 +13,7 @@ from guarded import check
 from resident import Resident, registered
 from rows import every_row
 from tilewright import vm
-from tilewright.build import trace
+from tilewright.builder import trace
 from tilewright.errors import LaunchError, VmFault
 from tilewright.run import VmDevice
 from tma_cases import ASKED, FEW

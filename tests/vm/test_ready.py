@@ -14,7 +14,7 @@ import pytest
 import tilewright
 from resident import KIND, Resident, registered
 from tilewright.errors import ProblemError
-from tilewright.run.arrays import ArrayView, Quick
+from tilewright.run.arrays.array_view import ArrayView, Quick
 from tilewright.vm import Machine
 
 TINY = "32x32x32:1x1:2"

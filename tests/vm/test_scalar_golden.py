@@ -7,7 +7,7 @@ from golden_scalar import COUNT, read
 from rows import every_row
 from scalar_draw import operands, program
 from scalar_runs import on_vm
-from tilewright.vm.memory import Memory
+from tilewright.vm.state.global_memory import Memory
 
 FAMILIES, DIGESTS = read()
 MEMORY, PART = Memory(), 50

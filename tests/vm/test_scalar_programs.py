@@ -16,7 +16,7 @@ from scalar_programs import WIDTH, Program, Step
 from scalar_runs import on_vm, parted, reduced, values
 from tilewright.ptx.isa import ROWS
 from tilewright.target import Target
-from tilewright.vm.memory import Memory
+from tilewright.vm.state.global_memory import Memory
 
 MEMORY = Memory()
 COPY = r"^(?:mov|xor)\.\w+ (%\w+), (%\w+)(?:, %zero_\w)?;$"

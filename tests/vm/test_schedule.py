@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from rows import every_row
-from tilewright.build import trace
+from tilewright.builder import trace
 from tilewright.gemm import TmaConfig, parse
-from tilewright.gemm.schedule import Schedule, place
+from tilewright.gemm.tma.tile_scheduler import Schedule, place
 from tilewright.vm import Machine
 
 Array = np.ndarray[Any, Any]

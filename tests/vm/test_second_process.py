@@ -13,17 +13,20 @@ import pytest
 
 import simt
 import tilewright
-from tilewright import cache
+from tilewright import compile_cache
 from tilewright.errors import VmFault
-from tilewright.run.device import KernelRef, VmDevice
+from tilewright.run.devices.device import KernelRef, VmDevice
 
 SRC = Path(__file__).parents[2] / "src"
 MAKERS = (
-    "tilewright.native.translator", "tilewright.ptx.isa", "tilewright.ptx.check",
-    "tilewright.mma.rows", "tilewright.build.builder", "tilewright.gemm.tma",
+    "tilewright.native.translator", "tilewright.ptx.isa", "tilewright.ptx.rules.checker",
+    "tilewright.mma.instruction_table", "tilewright.builder.builder",
+    "tilewright.gemm.tma.tma_kernel",
     *(f"tilewright.vm.{name}" for name in (
-        "engine", "codegen", "region", "llvm_values", "llvm_mma", "scheduler", "bulk", "places",
-        "program", "flatten", "analysis", "races", "report", "step", "externs",
+        "engine.engine_parts", "codegen.module_codegen", "codegen.region", "llvm.llvm_primitives",
+        "matrix.mma_function", "engine.scheduler", "engine.bulk_copies", "engine.gather_scatter",
+        "program.program", "program.flatten", "program.program_analysis", "check.race_detector",
+        "launch.fault_report", "step.stepper", "launch.host_functions",
     )),
 )  # fmt: skip
 ADD_ONE = simt.kernel(f"{simt.load('%r1')} add.u32 %r1, %r1, 1; {simt.store('%r1')}")
@@ -66,17 +69,18 @@ def modules(process: subprocess.Popen[str]) -> set[str]:
 def test_two_processes_fill_a_store_at_once_and_a_third_makes_nothing(tmp_path):
     both = [started(MACHINE, tmp_path) for _ in range(2)]
     imported = [modules(process) for process in both]
-    assert any("tilewright.vm.codegen" in found for found in imported)  # one may have been late
+    codegen = "tilewright.vm.codegen.module_codegen"
+    assert any(codegen in found for found in imported)  # one may have been late
     found = modules(started(MACHINE, tmp_path))
-    assert "tilewright.ptx.parser" in found
+    assert "tilewright.ptx.syntax.parser" in found
     assert found.isdisjoint(MAKERS)
 
 
-@pytest.mark.skipif(not cache.store().enabled, reason="nothing is kept")
+@pytest.mark.skipif(not compile_cache.store().enabled, reason="nothing is kept")
 def test_a_matmul_whose_kernel_is_kept_makes_nothing():
     modules(started(MATMUL))
     found = modules(started(MATMUL))
-    assert "tilewright.vm.launch" in found
+    assert "tilewright.vm.launch.launcher" in found
     assert found.isdisjoint([*MAKERS, "tilewright.ptx.tree"])
 
 
@@ -85,7 +89,7 @@ def mark(k, x):
     x[k.tid.x] = k.tid.x + 1
 
 
-@pytest.mark.skipif(not cache.store().enabled, reason="nothing is kept")
+@pytest.mark.skipif(not compile_cache.store().enabled, reason="nothing is kept")
 def test_a_kept_kernel_is_traced_for_its_faults_alone():
     traced, made = mark.trace(), []
     ref = KernelRef(f"mark {time.time_ns()}", lambda: made.append(traced) or traced)

@@ -18,9 +18,9 @@ from rows import every_row
 from tilewright import exact
 from tilewright.dtypes import dtype
 from tilewright.gemm import Problem, SimtConfig, build
-from tilewright.gemm.simt_config import TABLE as SIMT
+from tilewright.gemm.cp_async.simt_config import TABLE as SIMT
 from tilewright.vm import Machine
-from tilewright.vm.numpy_floats import quiet
+from tilewright.vm.step.numpy_floats import quiet
 
 F32 = dtype("f32")
 Array = np.ndarray[Any, Any]

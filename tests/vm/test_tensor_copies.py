@@ -7,8 +7,8 @@ import simt
 from rows import every_row
 from tilewright.errors import LayoutError, VmFault
 from tilewright.mma import Im2col, TensorMap
-from tilewright.mma.map_rules import TYPES
-from tilewright.mma.tensor_copy import load, places, store
+from tilewright.mma.tensor_maps.tensor_map_rules import TYPES
+from tilewright.mma.tensor_maps.tma_copy import load, places, store
 from tilewright.vm import Machine
 
 SIZE = 65536

@@ -22,7 +22,6 @@ from tilewright.layout import (
     LayoutRight,
     Swizzle,
     Tensor,
-    algorithm,
     composition,
     lazy_transform,
     local_partition,
@@ -32,6 +31,7 @@ from tilewright.layout import (
     make_layout,
     make_predicate,
     make_tensor,
+    tensor_algorithms,
     tile_to_shape,
 )
 from tilewright.mma import (
@@ -43,7 +43,7 @@ from tilewright.mma import (
     make_tiled_copy,
     make_tiled_copy_A,
     make_tiled_copy_B,
-    product,
+    matrix_product,
 )
 from tilewright.vm import Machine
 
@@ -100,7 +100,7 @@ def test_a_copy_moves_each_element(given: tuple[Layout, Layout], t: str) -> None
 
     x, y = numbers(t, one.cosize()), numbers(t, other.cosize(), 1)
     want = y.copy()
-    algorithm.copy(make_tensor(x, one), make_tensor(want, other))
+    tensor_algorithms.copy(make_tensor(x, one), make_tensor(want, other))
     assert same(run(body, x, y)[1], want)
 
 
@@ -121,7 +121,7 @@ def test_a_copy_converts(given: str, wanted: str) -> None:
     x = numbers(given, 24) if given[0] != "s" else numbers(given, 24) // 3
     y = np.zeros(24, dtype(wanted).numpy)
     want = y.copy()
-    algorithm.copy(make_tensor(x, shape), make_tensor(want, Layout(shape, strides)))
+    tensor_algorithms.copy(make_tensor(x, shape), make_tensor(want, Layout(shape, strides)))
     assert same(run(body, x, y)[1], want)
 
 
@@ -146,7 +146,7 @@ def test_fill_transform_and_axpby(t: str, beta: int) -> None:
 
     arrays = [numbers(t, 32, i) for i in range(3)]
     want = [a.copy() for a in arrays]
-    work(algorithm, *(make_tensor(a, layout) for a in want))
+    work(tensor_algorithms, *(make_tensor(a, layout) for a in want))
     assert all(map(same, run(body, *arrays), want))
 
 
@@ -256,7 +256,7 @@ def test_a_product_of_fragments(shape: str, names: str, t: str, of_c: str) -> No
     types = zip((t, t, of_c), layouts, strict=True)
     arrays = [numbers(x, layout.size(), i) for i, (x, layout) in enumerate(types)]
     want = [x.copy() for x in arrays]
-    product.gemm(mma, *map(make_tensor, want, layouts))
+    matrix_product.gemm(mma, *map(make_tensor, want, layouts))
     assert same(run(body, *arrays, block=mma.size)[2], want[2])
 
 
@@ -320,7 +320,7 @@ def test_through_shared_memory_by_tiled_copies(major: str) -> None:
     arrays = [numbers(t, 2048), numbers(t, 2048, 1), np.zeros(1024, np.float32)]
     want = np.zeros((32, 32), np.float32)
     a, b = (make_tensor(x, Layout((32, 64), line)) for x in arrays[:2])
-    product.gemm(mma, a, b, make_tensor(want))
+    matrix_product.gemm(mma, a, b, make_tensor(want))
     assert same(run(body, *arrays, block=128)[2], want)
 
 

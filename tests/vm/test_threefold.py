@@ -14,7 +14,7 @@ import tilewright
 from resident import Resident, registered
 from rows import every_row
 from tilewright.errors import ProblemError
-from tilewright.run.threefold import KEPT, laid_out
+from tilewright.run.call.tf32x3 import KEPT, laid_out
 
 SPECIAL = [0.0, -0.0, 1e-45, 1e-38, 1.0, 3.4e38, np.inf, -np.inf, np.nan]
 

@@ -15,11 +15,11 @@ from tilewright.mma import Descriptor
 from tilewright.ptx.isa import ROWS, Form, OperandSpec, form
 from tilewright.ptx.isa.convergence import MEMBERS, WARP, WHOLE, together
 from tilewright.ptx.isa.row import Listed, Row
-from tilewright.ptx.needs import lowest
+from tilewright.ptx.rules.requirements import lowest
 from tilewright.ptx.types import bits
 from tilewright.target import Target
 from tilewright.vm import Machine
-from tilewright.vm.later import awaited
+from tilewright.vm.program.unsupported import awaited
 
 STEPPED = (None, lambda step: None)
 FAMILIES = {"pred": "p", "f32": "f", "f64": "g"} | {8: "c", 16: "h", 32: "r", 64: "d", 128: "q"}

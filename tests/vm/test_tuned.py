@@ -12,8 +12,8 @@ import pytest
 import tilewright
 from tilewright import gemm
 from tilewright.run import device, plan
-from tilewright.run.result import Key, Result, digest
-from tilewright.run.tuned import Results
+from tilewright.run.tuning.tuning_database import Results
+from tilewright.run.tuning.tuning_result import Key, Result, digest
 
 CONFIG = "tma:64x64x64:1:3/1x1@8"
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from pure.build.test_unpack import CASES
 from rows import every_row
-from tilewright.build import trace
-from tilewright.build.unpack import stored
+from tilewright.builder import trace
+from tilewright.builder.values.unpack_integers import stored
 from tilewright.dtypes import decode, dtype, unpack
 from tilewright.vm import Machine
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from simt import both, kernel, launch, zeros
 from tilewright.ptx import link, parse
 from tilewright.vm import Machine
-from tilewright.vm.coverage import coverage
+from tilewright.vm.program.coverage import coverage
 
 REGISTERS = """.reg .v2 .u32 %v; .reg .v2 .f32 %vf; .reg .v2 .u16 %vh; .reg .v4 .u16 %qh;
   .reg .v4 .u32 %q; .reg .v2 .u64 %vd; .reg .b128 %bb;"""

@@ -12,7 +12,7 @@ import pytest
 import tilewright
 from rows import every_row
 from tilewright import mma
-from tilewright.build import registers_of
+from tilewright.builder import registers_of
 from tilewright.dtypes import dtype
 from tilewright.errors import VmFault
 from tilewright.layout import (

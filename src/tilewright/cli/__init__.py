@@ -16,12 +16,13 @@ from collections.abc import Sequence
 
 from .. import __version__
 from ..errors import TilewrightError
-from . import doctor, show
+from . import console
+from .commands import doctor
 
 try:
-    from . import build, coverage, draw, gemm, isa, kernels, layout, run, tune
+    from .commands import build, draw, gemm, isa, layout, plan, run, tune, vm
 except ImportError as missing:  # a dependency is broken: `tilewright doctor` says which
-    build = coverage = draw = gemm = isa = kernels = None  # type: ignore[assignment]
+    build = vm = draw = gemm = isa = plan = None  # type: ignore[assignment]
     layout = run = tune = None  # type: ignore[assignment]
     _BROKEN = str(missing)
 
@@ -35,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"tilewright {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
-    for module in (gemm, tune, kernels, build, run, coverage, isa, layout, draw):
+    for module in (gemm, tune, plan, build, run, vm, isa, layout, draw):
         if module is not None:
             module.add(commands)
     doctor.add(commands)
@@ -45,7 +46,9 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; its exit code."""
     if gemm is None and (arguments or sys.argv[1:])[:1] not in (["doctor"], ["--version"]):
-        show.error(f"tilewright can't start: {_BROKEN}", "`tilewright doctor` says what is missing")
+        console.error(
+            f"tilewright can't start: {_BROKEN}", "`tilewright doctor` says what is missing"
+        )
         return MISUSED
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # µ and × where the terminal has none
@@ -53,17 +56,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         given = parser().parse_args(arguments)
         with warnings.catch_warnings():
-            warnings.showwarning = show.warning
+            warnings.showwarning = console.warning
             return int(given.run(given))
     except TilewrightError as error:
-        show.error(str(error))
+        console.error(str(error))
         return MISUSED
     except (OSError, MemoryError) as error:
         if isinstance(error, BrokenPipeError):  # `tilewright ptx … | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
-        show.error(show.reason(error))
+        console.error(console.reason(error))
         return MISUSED
     except KeyboardInterrupt:
-        show.error("stopped")
+        console.error("stopped")
         return STOPPED

@@ -10,16 +10,16 @@ whether it can be used here. All else raises MissingPackage or DeviceError where
 
 from typing import TYPE_CHECKING
 
-from ..lazy import exports
+from ..lazy_imports import exports
 
 if TYPE_CHECKING:
     from .assembler import compile, compiler, target_of
     from .cubin import Cubin, Usage
-    from .device import Gpu, Loaded, Properties, devices, gpu, ordinal_of
     from .driver import available, version, why_not
-    from .launch import Bound, Function, Launch, Params
+    from .gpu import Gpu, Loaded, Properties, devices, gpu, ordinal_of
+    from .gpu_launch import Bound, Function, Launch, Params
+    from .graph_timing import Graph, Stream, Timing, in_turn, time_us
     from .stream import stream_handle
-    from .timing import Graph, Stream, Timing, in_turn, time_us
 
 __getattr__, __dir__ = exports(__name__, __file__)
 

@@ -20,8 +20,8 @@ from typing import Any
 from ..errors import CudaError, DeviceError, MissingPackage, TargetError
 from . import ptxas
 from .cubin import Cubin, assembler_error, text_of
-from .device import gpu
 from .driver import INSTALL, call, cu, error_of, nvjitlink, version
+from .gpu import gpu
 
 _TARGET = re.compile(r"^\s*\.target\s+(sm_\d+[af]?)", re.MULTILINE)
 _ALIGNED = re.compile(r"\.extern\s+\.shared\s+\.align\s+(?:32|64|128|256|512|\d{4,})\b")

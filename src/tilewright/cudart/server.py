@@ -21,9 +21,9 @@ from typing import Any
 
 from ..errors import DeviceError, TilewrightError
 from ..vm import Machine
-from ..vm.memory import Memory
-from .guest import LAUNCH, Answer, Guest, status
-from .library import NAMES, Keep, install
+from ..vm.state.global_memory import Memory
+from .guest_process import LAUNCH, Answer, Guest, status
+from .shim_library import NAMES, Keep, install
 
 VARIABLE = "TILEWRIGHT_CUDART"
 SIGNALLED = 128  # and the signal's number: the exit code, as shells say it

@@ -7,18 +7,18 @@
 
 from typing import TYPE_CHECKING
 
-from ..lazy import exports
+from ..lazy_imports import exports
 
 if TYPE_CHECKING:
-    from .arguments import Arguments, Kernel, Lines, Shape, Step
-    from .choose import check, choose, ranked
-    from .config import TABLE, Config
-    from .dispatch import arguments, build, kernels, parse, shape, steps, takes, workspace
-    from .estimate import AnyConfig
+    from .cost_model import AnyConfig
+    from .cp_async.multistage_config import TABLE, Config
+    from .cp_async.simt_config import SimtConfig
+    from .heuristic import check, choose, ranked
+    from .kernel_dispatch import arguments, build, kernels, parse, shape, steps, takes, workspace
+    from .kernel_launch import Arguments, Kernel, Lines, Shape, Step
     from .problem import Problem
     from .roofline import Roofline, roofline
-    from .simt_config import SimtConfig
-    from .tma_config import TmaConfig
+    from .tma.tma_config import TmaConfig
 
 __getattr__, __dir__ = exports(__name__, __file__)
 

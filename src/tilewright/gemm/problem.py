@@ -77,7 +77,7 @@ class Problem:
     def __post_init__(self) -> None:
         sizes = (("M", self.m), ("N", self.n), ("K", self.k), ("the batch", self.batch))
         for name, size in sizes:
-            if not mma.given.whole(size) or not 0 <= size < LIMIT:
+            if not mma.array_inputs.whole(size) or not 0 <= size < LIMIT:
                 said = f"{name} is {size!r}; it is a whole number, at least 0 and less than 2^31"
                 raise ProblemError(said)
         for name, given in (("a", self.a), ("b", self.b), ("d", self.d)):
@@ -108,7 +108,7 @@ class Problem:
         sizes = {"align_a": narrow, "align_b": narrow, "align_c": wide, "align_d": wide}
         for name, size in sizes.items():
             allowed, given = [n for n in ALIGNMENTS if n >= size], getattr(self, name)
-            if not mma.given.whole(given) or given not in allowed:
+            if not mma.array_inputs.whole(given) or given not in allowed:
                 raise ProblemError(f"{name} is {given!r:.60}; it is one of {allowed}")
 
     @property

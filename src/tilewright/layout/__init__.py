@@ -8,19 +8,40 @@ Names and argument orders are those of CuTe and pycute. Coordinates, strides and
 be dynamic: registers of a kernel, or NumPy arrays.
 """
 
-from tilewright.errors import LayoutError, raises
-from tilewright.layout.algebra import coalesce, composition, filter, filter_zeros, with_shape
-from tilewright.layout.algorithm import axpby, clear, copy, fill, transform
-from tilewright.layout.analysis import Analysis, analyze
-from tilewright.layout.arithmetic import Sum
-from tilewright.layout.banks import BankConflicts, Phase, bank_conflicts
-from tilewright.layout.basis import E, ScaledBasis
-from tilewright.layout.composed import ComposedLayout, Shifted, make_composed_layout
-from tilewright.layout.coordinate import crd2crd, crd2idx, idx2crd
-from tilewright.layout.engine import ArrayEngine, Coordinates, Mapped
-from tilewright.layout.explain import Explanation, explain
-from tilewright.layout.function import Answer, bijective, contiguous, injective, surjective
-from tilewright.layout.int_tuple import (
+from ..errors import LayoutError, raises
+from .algebra.composition import coalesce, composition, filter, filter_zeros, with_shape
+from .algebra.function_properties import Answer, bijective, contiguous, injective, surjective
+from .algebra.inverse import (
+    complement,
+    left_inverse,
+    max_alignment,
+    max_common_layout,
+    max_common_vector,
+    nullspace,
+    right_inverse,
+)
+from .algebra.layout_analysis import Analysis, analyze
+from .algebra.partition import inner_partition, local_partition, local_tile, outer_partition
+from .algebra.tiling import (
+    blocked_product,
+    domain_distribute,
+    flat_divide,
+    flat_product,
+    hier_unzip,
+    logical_divide,
+    logical_product,
+    raked_product,
+    tile_to_shape,
+    tiled_divide,
+    tiled_product,
+    zipped_divide,
+    zipped_product,
+)
+from .algebra.worked_steps import Explanation, explain
+from .composed_layout import ComposedLayout, Shifted, make_composed_layout
+from .coordinate import crd2crd, crd2idx, idx2crd
+from .engine import ArrayEngine, Coordinates, Mapped
+from .int_tuple import (
     Integer,
     IntTuple,
     ceil_div,
@@ -48,16 +69,7 @@ from tilewright.layout.int_tuple import (
     unflatten,
     weakly_congruent,
 )
-from tilewright.layout.inverse import (
-    complement,
-    left_inverse,
-    max_alignment,
-    max_common_layout,
-    max_common_vector,
-    nullspace,
-    right_inverse,
-)
-from tilewright.layout.layout import (
+from .layout import (
     Layout,
     LayoutBase,
     LayoutLeft,
@@ -70,7 +82,10 @@ from tilewright.layout.layout import (
     make_ordered_layout,
     slice_and_offset,
 )
-from tilewright.layout.modes import (
+from .memory.banks import BankConflicts, Phase, bank_conflicts
+from .memory.sectors import Coalescing, coalescing
+from .memory.vectorization import Vector, alignment, contiguous_run, widest_vector
+from .modes import (
     append,
     coshape,
     cosize,
@@ -84,17 +99,12 @@ from tilewright.layout.modes import (
     size,
     take,
 )
-from tilewright.layout.notation import parse
-from tilewright.layout.partition import (
-    inner_partition,
-    local_partition,
-    local_tile,
-    outer_partition,
-)
-from tilewright.layout.recast import downcast, upcast
-from tilewright.layout.sectors import Coalescing, coalescing
-from tilewright.layout.swizzle import Swizzle, shiftl, shiftr, swizzle_after
-from tilewright.layout.tensor import (
+from .notation import parse
+from .recast import downcast, upcast
+from .scaled_basis import E, ScaledBasis
+from .swizzle import Swizzle, shiftl, shiftr, swizzle_after
+from .symbolic import Sum
+from .tensor import (
     Tensor,
     lazy_transform,
     make_coord_tensor,
@@ -107,22 +117,7 @@ from tilewright.layout.tensor import (
     recast,
     recast_tensor,
 )
-from tilewright.layout.tiling import (
-    blocked_product,
-    domain_distribute,
-    flat_divide,
-    flat_product,
-    hier_unzip,
-    logical_divide,
-    logical_product,
-    raked_product,
-    tile_to_shape,
-    tiled_divide,
-    tiled_product,
-    zipped_divide,
-    zipped_product,
-)
-from tilewright.layout.vector import Vector, alignment, contiguous_run, widest_vector
+from .tensor_algorithms import axpby, clear, copy, fill, transform
 
 for name in (
     "ceil_div", "compact_col_major", "compact_row_major", "crd2idx", "domain_distribute",

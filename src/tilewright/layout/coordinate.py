@@ -12,17 +12,10 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any
 
-from tilewright.errors import LayoutError
-from tilewright.layout.arithmetic import Number, Sum, floordiv, is_power_of_two, mod, mul
-from tilewright.layout.basis import ScaledBasis, add_coordinates, has_basis
-from tilewright.layout.int_tuple import (
-    IntTuple,
-    congruent,
-    flatten,
-    prefix_product,
-    product,
-    text,
-)
+from ..errors import LayoutError
+from .int_tuple import IntTuple, congruent, flatten, prefix_product, product, text
+from .scaled_basis import ScaledBasis, add_coordinates, has_basis
+from .symbolic import Number, Sum, floordiv, is_power_of_two, mod, mul
 
 
 def coalesce_modes(shape: IntTuple, stride: IntTuple) -> tuple[list[Number], list[Number]]:

@@ -16,10 +16,10 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.dtypes import DType, from_numpy
-from tilewright.errors import LayoutError
-from tilewright.layout.basis import add_coordinates
-from tilewright.layout.int_tuple import IntTuple, text
+from ..dtypes import DType, from_numpy
+from ..errors import LayoutError
+from .int_tuple import IntTuple, text
+from .scaled_basis import add_coordinates
 
 
 @dataclass(frozen=True, slots=True, eq=False)

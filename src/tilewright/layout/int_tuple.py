@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from numbers import Integral
 from typing import Any, TypeAlias
 
-from tilewright.errors import LayoutError
-from tilewright.layout import arithmetic
-from tilewright.layout.arithmetic import Number, add, mul
-from tilewright.layout.basis import ScaledBasis
+from ..errors import LayoutError
+from . import symbolic
+from .scaled_basis import ScaledBasis
+from .symbolic import Number, add, mul
 
 IntTuple: TypeAlias = Any
 """A number, or a tuple of int tuples."""
@@ -234,7 +234,7 @@ def ceil_div(a: IntTuple, b: IntTuple) -> IntTuple:
     >>> ceil_div((3, 4), 5)
     (1, 2)
     """
-    return _divided(a, b, arithmetic.ceil_div, "ceil_div")
+    return _divided(a, b, symbolic.ceil_div, "ceil_div")
 
 
 def _divided(a: IntTuple, b: IntTuple, div: Callable[..., Number], what: str) -> IntTuple:
@@ -252,7 +252,7 @@ def _divided(a: IntTuple, b: IntTuple, div: Callable[..., Number], what: str) ->
 def _exact_div(a: Number, b: Number) -> Number:
     if a.__class__ is int and b.__class__ is int and (b == 0 or (a % b and (a == 0 or b % a))):
         raise LayoutError(f"shape_div: of {a} and {b} neither divides the other")
-    return arithmetic.ceil_div(a, b)
+    return symbolic.ceil_div(a, b)
 
 
 def prefix_product(a: IntTuple, init: IntTuple = 1) -> IntTuple:

@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.errors import LayoutError
-from tilewright.layout import int_tuple
-from tilewright.layout.arithmetic import Number, Sum, add, mul
-from tilewright.layout.basis import E, ScaledBasis, add_coordinates, has_basis
-from tilewright.layout.coordinate import coalesce_modes, crd2idx, idx2crd, offset_at, offset_of
-from tilewright.layout.int_tuple import (
+from ..errors import LayoutError
+from ..notebook_display import Shown
+from . import int_tuple
+from .coordinate import coalesce_modes, crd2idx, idx2crd, offset_at, offset_of
+from .int_tuple import (
     IntTuple,
     compact_col_major,
     compact_row_major,
@@ -36,8 +35,9 @@ from tilewright.layout.int_tuple import (
     text,
     weakly_congruent,
 )
-from tilewright.layout.notation import makes, parse
-from tilewright.shows import Shown
+from .notation import makes, parse
+from .scaled_basis import E, ScaledBasis, add_coordinates, has_basis
+from .symbolic import Number, Sum, add, mul
 
 _ = None
 """In a coordinate: keep this mode. ``layout(_, 3)`` is column 3."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.errors import LayoutError
-from tilewright.layout import int_tuple
-from tilewright.layout.arithmetic import Number
-from tilewright.layout.int_tuple import IntTuple, is_int, normalize, product
-from tilewright.layout.layout import Layout, make_layout
+from ..errors import LayoutError
+from . import int_tuple
+from .int_tuple import IntTuple, is_int, normalize, product
+from .layout import Layout, make_layout
+from .symbolic import Number
 
 
 def _held(x: Any) -> Any:

@@ -16,8 +16,8 @@ import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from tilewright.errors import LayoutError, Place
-from tilewright.layout.basis import ScaledBasis
+from ..errors import LayoutError, Place
+from .scaled_basis import ScaledBasis
 
 _TOKEN = re.compile(
     r"\s*(?:(Sw<(\d+),(\d+),(-?\d+)>)|(_?-?\d+(?:@\d+)*)|([(),:])|(o)(?!\w)|(\S))", re.ASCII

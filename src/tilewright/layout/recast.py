@@ -9,13 +9,13 @@ from __future__ import annotations
 from math import gcd
 from typing import Any
 
-from tilewright.errors import LayoutError
-from tilewright.layout.algebra import by_mode
-from tilewright.layout.arithmetic import floordiv, is_power_of_two, mul
-from tilewright.layout.composed import ComposedLayout, is_multiple
-from tilewright.layout.int_tuple import flatten, is_int, signum, unflatten
-from tilewright.layout.layout import Layout, make_layout
-from tilewright.layout.swizzle import Swizzle
+from ..errors import LayoutError
+from .algebra.composition import by_mode
+from .composed_layout import ComposedLayout, is_multiple
+from .int_tuple import flatten, is_int, signum, unflatten
+from .layout import Layout, make_layout
+from .swizzle import Swizzle
+from .symbolic import floordiv, is_power_of_two, mul
 
 
 def upcast(layout: Any, n: int) -> Any:

@@ -18,13 +18,13 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.errors import LayoutError
-from tilewright.layout.arithmetic import is_power_of_two
-from tilewright.layout.coordinate import coalesce_modes
-from tilewright.layout.int_tuple import is_int
-from tilewright.layout.layout import Layout
-from tilewright.layout.notation import makes
-from tilewright.shows import Shown
+from ..errors import LayoutError
+from ..notebook_display import Shown
+from .coordinate import coalesce_modes
+from .int_tuple import is_int
+from .layout import Layout
+from .notation import makes
+from .symbolic import is_power_of_two
 
 
 @makes("swizzle")

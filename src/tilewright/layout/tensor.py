@@ -20,15 +20,16 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from tilewright.dtypes import DType
-from tilewright.dtypes import dtype as as_dtype
-from tilewright.errors import LayoutError
-from tilewright.layout.arithmetic import Number, Sum, mul
-from tilewright.layout.composed import AnyLayout, ComposedLayout, inside, shifted
-from tilewright.layout.coordinate import crd2idx
-from tilewright.layout.engine import ArrayEngine, Coordinates, Mapped
-from tilewright.layout.function import layout_of
-from tilewright.layout.int_tuple import (
+from ..dtypes import DType
+from ..dtypes import dtype as as_dtype
+from ..errors import LayoutError
+from ..notebook_display import Shown
+from .algebra.function_properties import layout_of
+from .algebra.tiling import tiled_product
+from .composed_layout import AnyLayout, ComposedLayout, inside, shifted
+from .coordinate import crd2idx
+from .engine import ArrayEngine, Coordinates, Mapped
+from .int_tuple import (
     IntTuple,
     elem_less,
     flatten,
@@ -38,11 +39,10 @@ from tilewright.layout.int_tuple import (
     text,
     unflatten,
 )
-from tilewright.layout.layout import Layout, make_identity_layout, make_layout
-from tilewright.layout.recast import contiguous_mode
-from tilewright.layout.recast import recast as recast_layout
-from tilewright.layout.tiling import tiled_product
-from tilewright.shows import Shown
+from .layout import Layout, make_identity_layout, make_layout
+from .recast import contiguous_mode
+from .recast import recast as recast_layout
+from .symbolic import Number, Sum, mul
 
 _MOST, _AT_ONCE = 1 << 30, 1 << 22  # elements of an array that is made, and gathered at a time
 

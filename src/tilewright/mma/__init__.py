@@ -9,20 +9,23 @@ up for the threads of a block; ``make_smem_layout`` is what lies in shared memor
 
 from typing import TYPE_CHECKING
 
-from ..lazy import exports
+from ..lazy_imports import exports
 
 if TYPE_CHECKING:
-    from .arithmetic import OUTPUT, Arithmetic, Chain, Fused, Integers, Rounded
-    from .atom import CopyAtom, CpAsync, MmaAtom, UniversalCopy
-    from .descriptor import Descriptor
+    from .block_scales import Scaled
+    from .fragment_moves import MOVES, Move, find_move, ldmatrix, ldmatrix_rows, move
     from .fragments import Fragment
     from .generations import GENERATIONS, Generation, generation
     from .instruction import Instruction
-    from .moves import MOVES, Move, find_move, ldmatrix, ldmatrix_rows, move
-    from .product import gemm
-    from .rows import ROWS, catalogue, find, instruction, nearest
-    from .scaled import Scaled
-    from .shared import (
+    from .instruction_table import ROWS, catalogue, find, instruction, nearest
+    from .matrix_descriptor import Descriptor
+    from .matrix_product import gemm
+    from .mma_arithmetic import OUTPUT, Arithmetic, Chain, Fused, Integers, Rounded
+    from .sparse_metadata import compress, expand
+    from .tensor_maps.tensor_map import Im2col, TensorMap
+    from .tensor_maps.tma_boxes import Box, Boxes
+    from .tiles.atom import CopyAtom, CpAsync, MmaAtom, UniversalCopy
+    from .tiles.smem_layout import (
         DescriptorIterator,
         make_descriptor,
         make_descriptor_tensor,
@@ -30,10 +33,7 @@ if TYPE_CHECKING:
         make_smem_layout_atom,
         smem_selector,
     )
-    from .sparse import compress, expand
-    from .tensor_boxes import Box, Boxes
-    from .tensor_map import Im2col, TensorMap
-    from .tiled_copy import (
+    from .tiles.tiled_copy import (
         ThrCopy,
         TiledCopy,
         make_cotiled_copy,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         make_tiled_copy_S,
         make_tiled_copy_tv,
     )
-    from .tiled_mma import ThrMma, TiledMma, make_tiled_mma
+    from .tiles.tiled_mma import ThrMma, TiledMma, make_tiled_mma
 
 __getattr__, __dir__ = exports(__name__, __file__)
 

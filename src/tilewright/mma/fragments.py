@@ -27,8 +27,8 @@ import numpy.typing as npt
 from ..dtypes import DType, dtype, pack, unpack
 from ..errors import LayoutError
 from ..layout import Layout
-from ..shows import Shown
-from .given import codes, shaped, whole, words
+from ..notebook_display import Shown
+from .array_inputs import codes, shaped, whole, words
 
 Array = npt.NDArray[Any]
 

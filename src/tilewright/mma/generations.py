@@ -38,8 +38,8 @@ from typing import TYPE_CHECKING
 from ..dtypes import DType, dtype
 from ..errors import TargetError
 from ..target import Target
-from .arithmetic import Arithmetic, Chain, Fused, Integers, Rounded
-from .scaled import Scaled
+from .block_scales import Scaled
+from .mma_arithmetic import Arithmetic, Chain, Fused, Integers, Rounded
 
 if TYPE_CHECKING:
     from .instruction import Instruction

@@ -9,14 +9,14 @@ import numpy.typing as npt
 
 from ..dtypes import dtype
 from ..errors import LayoutError
-from ..shows import Shown
-from .arithmetic import Arithmetic
-from .available import DEFAULT_ARCH, Available, Need
+from ..notebook_display import Shown
+from .array_inputs import array, codes, shaped, whole
+from .availability import DEFAULT_ARCH, Available, Need
 from .fragments import Fragment
 from .generations import arithmetic
-from .given import array, codes, shaped, whole
-from .operands import chunk, operand
-from .sparse import positions
+from .mma_arithmetic import Arithmetic
+from .operand_fragments import chunk, operand
+from .sparse_metadata import positions
 
 Bits = npt.NDArray[Any]
 

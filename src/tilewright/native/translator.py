@@ -1,4 +1,4 @@
-"""Native functions become LLVM IR: ``language.py``'s subset of Python, read as an ``ast``.
+"""Native functions become LLVM IR: ``native_language.py``'s subset of Python, read as an ``ast``.
 
 ``if``, ``while``, ``for … in range``, ``break``, ``continue``, ``return``, integer and pointer
 expressions, calls of other native functions and of what is built in (the ``call_…`` methods below)
@@ -15,8 +15,8 @@ from typing import Any
 
 import llvmlite.ir as ir
 
-from .irtypes import I1, I8, I64, POINTER, call, declare, llvm_type, memcpy
-from .language import Array, Int, Native, Ptr, Struct, i64
+from .llvm_types import I1, I8, I64, POINTER, call, declare, llvm_type, memcpy
+from .native_language import Array, Int, Native, Ptr, Struct, i64
 
 
 def translate(module: ir.Module, functions: list[Native]) -> None:

@@ -7,15 +7,15 @@ The tree's nodes are in ``ptx.tree``, the instructions in ``ptx.isa``.
 
 from typing import TYPE_CHECKING
 
-from ..lazy import exports
+from ..lazy_imports import exports
 
 if TYPE_CHECKING:
-    from . import abi, tree
-    from .check import check, problems
-    from .link import link
-    from .needs import needs
-    from .parser import parse
-    from .printer import print_module, print_operand, print_statement
+    from . import parameter_block, tree
+    from .linker import link
+    from .rules.checker import check, problems
+    from .rules.requirements import needs
+    from .syntax.parser import parse
+    from .syntax.printer import print_module, print_operand, print_statement
     from .tree import Function, Module
 
 __getattr__, __dir__ = exports(__name__, __file__)
@@ -23,10 +23,10 @@ __getattr__, __dir__ = exports(__name__, __file__)
 __all__ = [
     "Function",
     "Module",
-    "abi",
     "check",
     "link",
     "needs",
+    "parameter_block",
     "parse",
     "print_module",
     "print_operand",

@@ -5,19 +5,19 @@
 
 from typing import TYPE_CHECKING
 
-from ..lazy import exports
+from ..lazy_imports import exports
 
 if TYPE_CHECKING:
-    from ..build import kernel
-    from ..cache import Cache, CacheWarning, store
-    from .arrays import ArrayView, Kind, register
-    from .built import load
-    from .device import CudaDevice, Device, VmDevice, device
-    from .launch import launch
-    from .maps import ArrayMap, tensor_map
-    from .matmul import matmul
-    from .plan import Plan, plan
-    from .tuned import TunedWarning, tuned
+    from ..builder import kernel
+    from ..compile_cache import Cache, CacheWarning, store
+    from .arrays.array_view import ArrayView, Kind, register
+    from .call.gemm_plan import Plan, plan
+    from .call.matmul import matmul
+    from .devices.device import CudaDevice, Device, VmDevice, device
+    from .devices.kernel_call import launch
+    from .devices.serialized_kernel import load
+    from .devices.tensor_map_argument import ArrayMap, tensor_map
+    from .tuning.tuning_database import TunedWarning, tuned
 
 __getattr__, __dir__ = exports(__name__, __file__)
 

@@ -6,17 +6,17 @@ In a notebook they show their pictures by themselves.
 
 from ..layout import ComposedLayout, Layout, Swizzle, Tensor
 from ..mma import CopyAtom, Fragment, Instruction, MmaAtom, TiledCopy, TiledMma
-from ..shows import draws
+from ..notebook_display import draws
 from .draw import draw
-from .fragment import draw_fragment
-from .instruction import draw_instruction
+from .fragment_picture import draw_fragment
+from .instruction_picture import draw_instruction
+from .instruction_text import arithmetic_words
 from .latex import latex, print_latex, print_latex_tv, tv_latex
-from .layout import draw_layout
-from .page import frame, page
-from .stage import Stage, Way
-from .text import layout_text, print_layout, tv_text
-from .tiled import draw_copy_atom, draw_tiled_copy, draw_tiled_mma, draw_tv
-from .words import arithmetic_words
+from .layout_picture import draw_layout
+from .layout_text import layout_text, print_layout, tv_text
+from .pages.gemm_stage import Stage, Way
+from .pages.html_page import frame, page
+from .tiled_picture import draw_copy_atom, draw_tiled_copy, draw_tiled_mma, draw_tv
 
 for _kind in (
     Layout, ComposedLayout, Swizzle, Tensor, Fragment, Instruction, MmaAtom, CopyAtom, TiledMma,

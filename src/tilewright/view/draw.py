@@ -8,10 +8,10 @@ from typing import Any
 from ..errors import LayoutError
 from ..layout import ComposedLayout, Layout, Swizzle, Tensor
 from ..mma import CopyAtom, Fragment, Instruction, MmaAtom, TiledCopy, TiledMma, make_tiled_mma
-from .fragment import draw_fragment
-from .instruction import draw_instruction
-from .layout import draw_layout
-from .tiled import draw_copy_atom, draw_tiled_copy, draw_tiled_mma
+from .fragment_picture import draw_fragment
+from .instruction_picture import draw_instruction
+from .layout_picture import draw_layout
+from .tiled_picture import draw_copy_atom, draw_tiled_copy, draw_tiled_mma
 
 
 @singledispatch

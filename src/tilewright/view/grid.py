@@ -14,8 +14,8 @@ from operator import mul
 
 import numpy as np
 
+from .cell_runs import Array, Runs, each
 from .palette import RANK
-from .runs import Array, Runs, each
 from .svg import FAINT, INK, LINE, Picture, text_width
 
 SIZE, AXIS = 9, 8  # of the text in cells and on the axes

@@ -18,12 +18,12 @@ import numpy as np
 
 from ..errors import LayoutError, raises
 from ..layout import ComposedLayout, IntTuple, Layout, Swizzle, Tensor
-from ..layout.composed import AnyLayout
+from ..layout.composed_layout import AnyLayout
 from ..mma import CopyAtom, Fragment, Instruction, MmaAtom, TiledCopy, TiledMma, make_tiled_mma
-from .cells import holders
+from .fragment_cells import holders
+from .layout_planes import plane
 from .palette import EIGHT
-from .plane import plane
-from .tiled import atom_fragment, copy_fragment, mma_fragment, tv_fragment
+from .tiled_picture import atom_fragment, copy_fragment, mma_fragment, tv_fragment
 
 At = tuple[int, int]  # row and column of a picture's first element
 

@@ -5,11 +5,11 @@
 
 from typing import TYPE_CHECKING
 
-from ..lazy import exports
+from ..lazy_imports import exports
 
 if TYPE_CHECKING:
     from .machine import STACK, Machine
-    from .step import Step
+    from .step.stepper import Step
 
 __getattr__, __dir__ = exports(__name__, __file__)
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from .. import cache, mma, ptx
+from .. import compile_cache, mma, ptx
 from ..errors import (
     DtypeError,
     LaunchError,
@@ -31,26 +31,27 @@ from ..errors import (
     TargetError,
     TilewrightError,
 )
-from ..lazy import deferred
+from ..lazy_imports import deferred
 from ..target import DEFAULT_DEVICE, Target
-from .arguments import packed, plain_bytes
-from .code import CompiledKernel
-from .collector import uncollected
-from .kernel import Kernel
-from .launch import Run, Setup, Watch
-from .library import Library, Store
-from .memory import Memory
-from .outline import Outline
-from .sizes import MAX_BLOCK, MAX_GRID, Dim, Dim3, cores, count, dims, sms
+from .codegen.block_code import CompiledKernel
+from .codegen.code_library import Library, Store
+from .codegen.gc_pause import uncollected
+from .codegen.loaded_kernel import Kernel
+from .launch.launch_arguments import packed, plain_bytes
+from .launch.launch_sizes import MAX_BLOCK, MAX_GRID, Dim, Dim3, cores, count, dims, sms
+from .launch.launcher import Run, Setup, Watch
+from .program.kernel_outline import Outline
+from .state.global_memory import Memory
 
 if TYPE_CHECKING:
     from ..ptx import tree
-    from . import callgraph, initial, step
-    from .step import Step
+    from .program import call_graph, initializers
+    from .step import stepper
+    from .step.stepper import Step
 else:
-    callgraph = deferred(".callgraph", __package__)
-    initial = deferred(".initial", __package__)
-    step = deferred(".step", __package__)
+    call_graph = deferred(".program.call_graph", __package__)
+    initializers = deferred(".program.initializers", __package__)
+    stepper = deferred(".step.stepper", __package__)
 
 MAX_CLUSTER = 16  # with more than the portable eight, hardware wants to be asked
 MAX_LOCAL = 512 * 1024  # bytes of local memory of a thread
@@ -108,7 +109,7 @@ class Machine:
         self.arch, self.seed = arch, count("seed", seed, 0)
         self.threads = cores() if threads is None else count("threads", threads, 1)
         self.features = features
-        self.store = cache.store() if store is None else store
+        self.store = compile_cache.store() if store is None else store
         self.step_limit = count("step_limit", step_limit, 0)
         self.memory = Memory() if memory is None else memory
         self.checked = bool(checked)
@@ -218,14 +219,14 @@ class Machine:
                 hint = "load takes several modules and links them"
                 why = f"{v.name} is extern, and no module has it"
                 raise PtxCheckError(why, place=module.place(v.pos), hint=hint)
-        sizes = {v.name: ptx.abi.extent(v)[0] for v in found}
+        sizes = {v.name: ptx.parameter_block.extent(v)[0] for v in found}
         addresses: dict[str, int] = {}
         try:
             for v in found:
                 addresses[v.name] = self.memory.allocate(sizes[v.name], v.space == "const")
             for v in (v for v in found if v.init):  # the others are zeros, as new memory is
-                known = callgraph.code_addresses(module) | addresses
-                for at, data in initial.initial_bytes(v, known):
+                known = call_graph.code_addresses(module) | addresses
+                for at, data in initializers.initial_bytes(v, known):
                     there = self.memory.bytes(addresses[v.name] + at, len(data))
                     there[:] = np.frombuffer(data, np.uint8)
         except TilewrightError:
@@ -282,8 +283,8 @@ class Machine:
             setup = self._setup(outline, grid, block, params, shared, cluster, wanted, early)
             run = Run(self.memory, kernel, outline, setup)
             if on_step is not None:
-                stepper = step.Stepper(kernel.program, self.library, self.arch, on_step)
-                run.execute(stepper, 1, watch)
+                evaluator = stepper.Stepper(kernel.program, self.library, self.arch, on_step)
+                run.execute(evaluator, 1, watch)
             else:
                 run.execute(self._compiled(entry), self.threads, watch)
 

@@ -7,7 +7,7 @@ from cluster_addresses import CLUSTER, expected, text
 from hopper_gemm import THREADS, M, N, arguments, gemm, given, on_machine
 from simt_gpu import on_gpu
 from tilewright import cuda
-from tilewright.ptx import abi
+from tilewright.ptx import parameter_block
 
 
 @pytest.mark.sm("sm_90a")
@@ -20,7 +20,7 @@ def test_a_gemm_is_the_machines(gpu, stages, cluster, size):
         gpu.upload(place, array.view(np.uint16))
     function = gpu.load(cuda.compile(traced.ptx, gpu.arch))["gemm"]
     grid, shared = (size[0] // M, size[1] // N), traced.dynamic_shared
-    params = abi.layout(traced.entry).pack(arguments(places, *size, cluster))
+    params = parameter_block.layout(traced.entry).pack(arguments(places, *size, cluster))
     for _ in range(3):
         gpu.launch(function, grid, THREADS, params, shared=shared, cluster=cluster)
     gpu.wait()

@@ -18,7 +18,7 @@ HEAD = """
 import sys
 import numpy as np
 import tilewright
-from tilewright.build import f16, f32, f64, ptr, u32, u64
+from tilewright.builder import f16, f32, f64, ptr, u32, u64
 from tilewright.errors import CudaError, VmFault
 """
 

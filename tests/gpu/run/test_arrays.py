@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tilewright import cuda
-from tilewright.run import arrays
-from tilewright.run.overlap import overlap
+from tilewright.run.arrays import array_view
+from tilewright.run.arrays.memory_overlap import overlap
 
 
 def torch_bf16() -> Any:
@@ -33,7 +33,7 @@ class Foreign:
 @pytest.mark.parametrize("make", [torch_bf16, cupy_f16])
 def test_a_view_and_its_cuts(make: Any, gpu: cuda.Gpu) -> None:
     a = make()
-    seen, cut = arrays.view(a), arrays.view(a[1:, ::2].T)
+    seen, cut = array_view.view(a), array_view.view(a[1:, ::2].T)
     assert seen[1:6] == ((4, 6), (6, 1), seen.dtype, "cuda:0", False)
     assert cut.address == seen.address + 12
     assert (cut.shape, cut.strides) == ((3, 3), (2, 6))
@@ -47,36 +47,36 @@ def test_a_view_and_its_cuts(make: Any, gpu: cuda.Gpu) -> None:
 @pytest.mark.parametrize("make", [torch_bf16, cupy_f16])
 def test_a_new_array_of_the_same_kind(make: Any) -> None:
     a = make()
-    made = arrays.empty_like_kind(a, (3, 5), "f32")
+    made = array_view.empty_like_kind(a, (3, 5), "f32")
     assert type(made) is type(a)
-    assert arrays.view(made)[1:6] == ((3, 5), (5, 1), "f32", "cuda:0", False)
+    assert array_view.view(made)[1:6] == ((3, 5), (5, 1), "f32", "cuda:0", False)
 
 
 def test_protocols_agree_with_the_library() -> None:
     cupy = pytest.importorskip("cupy")
     a = cupy_f16()[1:, ::2]
-    expected = arrays.view(a)[:6]
-    assert arrays.view(Foreign(a, "__cuda_array_interface__"))[:6] == expected
-    assert arrays.view(Foreign(a, "__dlpack__", "__dlpack_device__"))[:6] == expected
+    expected = array_view.view(a)[:6]
+    assert array_view.view(Foreign(a, "__cuda_array_interface__"))[:6] == expected
+    assert array_view.view(Foreign(a, "__dlpack__", "__dlpack_device__"))[:6] == expected
     cupy.cuda.get_current_stream().synchronize()
 
 
 def test_dlpack_of_a_torch_tensor() -> None:
     a = torch_bf16().t()
-    expected = arrays.view(a)[:6]
-    assert arrays.view(Foreign(a, "__dlpack__", "__dlpack_device__"))[:6] == expected
+    expected = array_view.view(a)[:6]
+    assert array_view.view(Foreign(a, "__dlpack__", "__dlpack_device__"))[:6] == expected
 
 
 def test_the_current_stream() -> None:
     torch = pytest.importorskip("torch")
     a = torch_bf16()
-    assert arrays.stream_of(a) == torch.cuda.current_stream().cuda_stream
+    assert array_view.stream_of(a) == torch.cuda.current_stream().cuda_stream
     with torch.cuda.stream(torch.cuda.Stream()) as _:
-        assert arrays.stream_of(a) == torch.cuda.current_stream().cuda_stream != 0
+        assert array_view.stream_of(a) == torch.cuda.current_stream().cuda_stream != 0
 
 
 def test_the_current_cupy_stream() -> None:
     cupy = pytest.importorskip("cupy")
     a = cupy_f16()
     with cupy.cuda.Stream() as side:
-        assert arrays.stream_of(a) == side.ptr != 0
+        assert array_view.stream_of(a) == side.ptr != 0

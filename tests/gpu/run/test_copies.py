@@ -7,7 +7,7 @@ import pytest
 
 from copied import RNG, SIZES, Place, aligned, check
 from tilewright.run import device
-from tilewright.run.copies import Move, prepare
+from tilewright.run.call.relayout import Move, prepare
 
 ON = "cuda"
 

@@ -13,7 +13,7 @@ from kernels import MAJORS
 from same_bits import laid, same_bits
 from same_bits import numbers as any_numbers
 from tilewright.gemm import Config
-from tilewright.gemm.config import F64_TABLE, SHAPES
+from tilewright.gemm.cp_async.multistage_config import F64_TABLE, SHAPES
 
 numbers = partial(any_numbers, "f64")
 

@@ -18,7 +18,7 @@ from resident import registered
 from tilewright.gemm import AnyConfig, Problem, ranked
 from tilewright.gemm.problem import TYPES
 from tilewright.run import VmDevice
-from tilewright.run.device import Device
+from tilewright.run.devices.device import Device
 from tma_cases import few
 
 pytestmark = pytest.mark.sm("sm_90a")

@@ -11,8 +11,8 @@ import tilewright
 from tilewright import gemm
 from tilewright.errors import ProblemError
 from tilewright.run import CudaDevice, device
-from tilewright.run.arrays import kind_of
-from tilewright.run.device import KernelRef
+from tilewright.run.arrays.array_view import kind_of
+from tilewright.run.devices.device import KernelRef
 
 torch = pytest.importorskip("torch")
 

@@ -12,7 +12,7 @@ from kernels import MAJORS
 from same_bits import laid, same_bits
 from same_bits import numbers as any_numbers
 from tilewright.gemm import SimtConfig
-from tilewright.gemm.simt_config import TABLE as SIMT
+from tilewright.gemm.cp_async.simt_config import TABLE as SIMT
 
 numbers = partial(any_numbers, "f32")
 

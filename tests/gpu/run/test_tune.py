@@ -8,9 +8,9 @@ import pytest
 
 from tilewright import cuda, gemm
 from tilewright.run import plan
-from tilewright.run.bench import Bench
-from tilewright.run.rivals import rivals
-from tilewright.run.tune import tune
+from tilewright.run.tuning.autotuner import tune
+from tilewright.run.tuning.config_benchmark import Bench
+from tilewright.run.tuning.search_space import rivals
 
 
 def bench(*sizes: int, **how: Any) -> Bench:

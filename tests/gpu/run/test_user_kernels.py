@@ -11,7 +11,7 @@ import pytest
 import tilewright
 from hopper_gemm import given
 from pages import ROOT
-from tilewright.build import ptr, tensor_map, u32
+from tilewright.builder import ptr, tensor_map, u32
 from tilewright.errors import LaunchError
 from vm.test_maps import neighbours
 from vm.test_wgmma_tensors import CASES, check

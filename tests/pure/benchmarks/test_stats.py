@@ -10,7 +10,7 @@ from compare.stats import Ratio, calls, geomean, spread, turn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.run.median import FEWEST, rank_of
+from tilewright.run.tuning.median_interval import FEWEST, rank_of
 
 RATIOS = st.lists(st.floats(0.1, 10), min_size=FEWEST, max_size=80)
 

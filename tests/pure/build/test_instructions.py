@@ -10,9 +10,9 @@ import pytest
 from pure.build.tracing import lines
 from rows import every_row
 from tilewright import mma
-from tilewright.build import f16, trace
+from tilewright.builder import f16, trace
 from tilewright.errors import KernelError
-from tilewright.ptx.specials import SPECIALS, Special
+from tilewright.ptx.special_registers import SPECIALS, Special
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 

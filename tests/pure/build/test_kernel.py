@@ -10,8 +10,8 @@ import pytest
 
 from pure.build.tracing import traced
 from rows import every_row
-from tilewright import lazy
-from tilewright.build import Traced, by_value, f32, kernel, ptr, set_launcher, trace, u32
+from tilewright import lazy_imports
+from tilewright.builder import Traced, by_value, f32, kernel, ptr, set_launcher, trace, u32
 from tilewright.errors import KernelError, TargetError, UnknownInstruction
 from tilewright.ptx import check, tree
 
@@ -123,7 +123,7 @@ def test_lines_lead_to_the_python_source() -> None:
 
 
 def test_launching_goes_through_what_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lazy, "_PROVIDED", {})  # of this test alone
+    monkeypatch.setattr(lazy_imports, "_PROVIDED", {})  # of this test alone
     with pytest.raises(KernelError, match="nothing here can launch"):
         scale[4](1, 2.0, 3, 4)
     calls = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pure.build.tracing import lines
-from tilewright.build import trace
+from tilewright.builder import trace
 from tilewright.errors import KernelError
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from pure.build.tracing import lines
 from rows import every_row
-from tilewright.build import kernel, trace
+from tilewright.builder import kernel, trace
 from tilewright.errors import KernelError
 
 ARRAY = {"x": "ptr f32"}

@@ -6,7 +6,7 @@ import pytest
 
 from pure.build.tracing import lines, traced
 from rows import every_row
-from tilewright.build import trace
+from tilewright.builder import trace
 from tilewright.errors import KernelError
 from tilewright.ptx import tree
 

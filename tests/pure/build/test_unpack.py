@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from examples import examples
 from pure.build.tracing import evaluate
 from rows import every_row
-from tilewright.build import Builder, trace
-from tilewright.build.unpack import Unpacking, interleaved_order, stored
+from tilewright.builder import Builder, trace
+from tilewright.builder.values.unpack_integers import Unpacking, interleaved_order, stored
 from tilewright.dtypes import decode, dtype, unpack
 from tilewright.errors import DtypeError, KernelError
 from tilewright.ptx import tree

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.build import kernel, ptr, trace
-from tilewright.build.builder import Builder
-from tilewright.build.params import by_value
+from tilewright.builder import kernel, ptr, trace
+from tilewright.builder.builder import Builder
+from tilewright.builder.kernel_parameters import by_value
 from tilewright.errors import KernelError, TilewrightError, UnknownName
 
 PARAMS = {"x": "ptr f32", "a": "f32", "i": "u32"}

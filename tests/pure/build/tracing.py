@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.build import Builder, Traced, trace
-from tilewright.build.params import parameters
+from tilewright.builder import Builder, Traced, trace
+from tilewright.builder.kernel_parameters import parameters
 from tilewright.ptx import check, parse, tree
 from tilewright.ptx.isa import OperandSpec, form
-from tilewright.ptx.printer import print_statement
-from tilewright.vm.numpy_values import NumpyValues, integers
+from tilewright.ptx.syntax.printer import print_statement
+from tilewright.vm.step.numpy_primitives import NumpyValues, integers
 
 M = NumpyValues()
 

@@ -24,7 +24,7 @@ from tilewright.gemm import (
     ranked,
     shape,
 )
-from tilewright.gemm.config import F64_TABLE, SHAPES, USUAL, accumulators
+from tilewright.gemm.cp_async.multistage_config import F64_TABLE, SHAPES, USUAL, accumulators
 from tilewright.target import DEVICES, Device, device
 
 PROBLEM = Problem(4096, 4096, 4096)

@@ -7,7 +7,7 @@ import pytest
 from kernels import BEST, MAJORS, MIDDLE, ODD, OTHER, WHOLE, posed
 from tilewright import ptx
 from tilewright.gemm import TABLE, Config, Problem, build
-from tilewright.gemm.ring import PARAMETERS
+from tilewright.gemm.cp_async.cp_async_mainloop import PARAMETERS
 
 CASES = {**{name: case for name, case in BEST.items() if "bf16" not in name}, **OTHER}
 

@@ -13,9 +13,9 @@ import pytest
 
 from rows import every_row
 from tilewright.gemm import TABLE
-from tilewright.gemm import operand as operand_module
-from tilewright.gemm.config import F64_TABLE
-from tilewright.gemm.operand import Operand
+from tilewright.gemm.cp_async import cp_async_operand as operand_module
+from tilewright.gemm.cp_async.cp_async_operand import Operand
+from tilewright.gemm.cp_async.multistage_config import F64_TABLE
 from tilewright.layout import make_tensor
 
 CHUNK = 8  # elements in 16 bytes

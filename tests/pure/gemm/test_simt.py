@@ -15,10 +15,10 @@ from rows import every_row
 from tilewright import ptx
 from tilewright.errors import ConfigError, TargetError
 from tilewright.gemm import Config, SimtConfig, TmaConfig, build, check, choose, parse, shape
-from tilewright.gemm import simt as kernel
-from tilewright.gemm.simt_config import TABLE as SIMT
+from tilewright.gemm.cp_async import simt as kernel
+from tilewright.gemm.cp_async.simt_config import TABLE as SIMT
 from tilewright.layout import Layout
-from tilewright.layout.banks import bank_conflicts
+from tilewright.layout.memory.banks import bank_conflicts
 from tilewright.target import DEVICES, device
 
 H200 = device("H200")

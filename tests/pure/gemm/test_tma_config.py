@@ -18,13 +18,13 @@ from tilewright.gemm import (
     build,
     check,
     choose,
-    finish,
     parse,
     ranked,
     shape,
     takes,
     workspace,
 )
+from tilewright.gemm.tma import splitk_reduction
 from tilewright.target import device
 
 H200 = device("H200")
@@ -200,9 +200,9 @@ def test_the_workspace_holds_every_part(config: TmaConfig, m: int, n: int) -> No
 @given(configs(), st.integers(1, 3000), st.integers(1, 3000))
 def test_the_second_kernels_ctas_are_as_many_on_each_sm(config: TmaConfig, m: int, n: int) -> None:
     problem, limits = Problem(m, n, 8), H200.limits
-    if not finish.workspace(problem, config, H200):
+    if not splitk_reduction.workspace(problem, config, H200):
         return
-    made = finish.shape(problem, config, H200)
+    made = splitk_reduction.shape(problem, config, H200)
     together = -(-made.grid[0] // H200.sms)
     taken = made.unused + limits.shared_reserved
     if together < 4:  # so many find room on one, and no more

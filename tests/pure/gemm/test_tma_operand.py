@@ -14,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.gemm import Problem, parse
-from tilewright.gemm import tma_operand as module
-from tilewright.gemm.schedule import place
-from tilewright.gemm.tma_epilogue import Way
-from tilewright.gemm.tma_operand import Matrix, Operand
+from tilewright.gemm.tma import tma_operand as module
+from tilewright.gemm.tma.tile_scheduler import place
+from tilewright.gemm.tma.tma_epilogue import Way
+from tilewright.gemm.tma.tma_operand import Matrix, Operand
 from tilewright.layout import parse as parse_layout
-from tilewright.mma import TensorMap, tensor_copy
+from tilewright.mma import TensorMap
+from tilewright.mma.tensor_maps import tma_copy
 
 Array = np.ndarray[Any, Any]
 
@@ -59,8 +60,8 @@ class AtOnce:
     def tma_load(
         self, there: int, map_: TensorMap, at: tuple[int, ...], barrier: Any, ctas: Any = None
     ) -> None:
-        tensor_copy.load(map_, self.memory, self.shared, at, start=there)
-        found = tensor_copy.places(map_, at, start=there)
+        tma_copy.load(map_, self.memory, self.shared, at, start=there)
+        found = tma_copy.places(map_, at, start=there)
         np.add.at(self.written, np.add.outer(found.shared.ravel(), np.arange(found.unit)), 1)
 
 
@@ -194,7 +195,7 @@ def test_a_part_leaves_by_copies_that_cover_it(d: str, text: str) -> None:
     map_ = way.map(Matrix(0, way.lines, way.length, way.length))
     for i in range(way.length // way.line):
         start = i * way.lines * way.swizzle
-        tensor_copy.store(map_, memory, shared, (i * way.line, 0), start=start)
+        tma_copy.store(map_, memory, shared, (i * way.line, 0), start=start)
     elements = f"u{way.size}"
     found = memory.view(elements).reshape(way.lines, way.length)
     part = found.T if turned else found

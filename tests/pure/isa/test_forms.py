@@ -17,8 +17,8 @@ import forms_convert
 import verdicts
 from forms import DECLARATIONS, MATRICES, line
 from tilewright import mma, ptx
-from tilewright.ptx.check import candidates
 from tilewright.ptx.isa.row import find
+from tilewright.ptx.rules.checker import candidates
 from verdicts import VERSIONS, Difference, Spans, Verdicts, within
 
 kept = cache(partial(Verdicts.load, MATRICES))

@@ -18,12 +18,12 @@ from forms import DECLARATIONS
 from forms_async import ASYNC, FIELDS, RESTRICTIONS, SPACES
 from forms_make import asynchronous
 from tilewright import ptx
-from tilewright.ptx.agree import wrong
-from tilewright.ptx.check import candidates
 from tilewright.ptx.isa import Form
 from tilewright.ptx.isa.row import find
-from tilewright.ptx.needs import statement_needs
-from tilewright.ptx.scope import Names
+from tilewright.ptx.rules.checker import candidates
+from tilewright.ptx.rules.operand_rules import wrong
+from tilewright.ptx.rules.requirements import statement_needs
+from tilewright.ptx.rules.scope import Names
 from tilewright.ptx.tree import Instruction, Pair, RegDecl
 from tilewright.target import parse_version
 from verdicts import TOP, Difference, Spans, Verdicts, within

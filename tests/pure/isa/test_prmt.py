@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.ptx.isa import form
-from tilewright.vm.numpy_values import NumpyValues
+from tilewright.vm.step.numpy_primitives import NumpyValues
 
 M = NumpyValues()
 # The bytes of {b, a} that make d, the highest first, for c[1:0] = 0 … 3 (PTX manual, prmt).

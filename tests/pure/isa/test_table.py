@@ -13,7 +13,7 @@ from tilewright.dtypes import dtype
 from tilewright.errors import UnknownInstruction
 from tilewright.ptx.isa import ROWS, Row, form, primitives
 from tilewright.ptx.isa.row import Listed, find
-from tilewright.ptx.needs import lowest
+from tilewright.ptx.rules.requirements import lowest
 from tilewright.ptx.tree import Imm, Reg, Vector
 from tilewright.target import Target
 

@@ -8,9 +8,9 @@ from pure.layout.strategies import compact_layouts, layouts, spread_layouts, val
 from pure.layout.symbol import Symbol
 from tilewright.errors import LayoutError
 from tilewright.layout import ComposedLayout, Layout, Swizzle
-from tilewright.layout.access import NOBODY, access
-from tilewright.layout.banks import bank_conflicts
-from tilewright.layout.sectors import coalescing
+from tilewright.layout.memory.access_pattern import NOBODY, access
+from tilewright.layout.memory.banks import bank_conflicts
+from tilewright.layout.memory.sectors import coalescing
 
 L = Layout
 TILE = L((128, 64), (64, 1))  # f16, K contiguous

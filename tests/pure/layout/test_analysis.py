@@ -10,9 +10,14 @@ from pure.layout.strategies import compact_layouts, layouts, spread_layouts, val
 from pure.layout.symbol import Symbol
 from tilewright.errors import LayoutError
 from tilewright.layout import ComposedLayout, Layout, Swizzle, left_inverse, right_inverse
-from tilewright.layout.analysis import analyze
-from tilewright.layout.function import bijective, contiguous, injective, surjective
-from tilewright.layout.vector import alignment, contiguous_run, widest_vector
+from tilewright.layout.algebra.function_properties import (
+    bijective,
+    contiguous,
+    injective,
+    surjective,
+)
+from tilewright.layout.algebra.layout_analysis import analyze
+from tilewright.layout.memory.vectorization import alignment, contiguous_run, widest_vector
 
 L = Layout
 N, M = Symbol("n"), Symbol("m")

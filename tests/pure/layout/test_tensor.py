@@ -40,7 +40,7 @@ from tilewright.layout import (
     size,
     zipped_divide,
 )
-from tilewright.layout.arithmetic import add
+from tilewright.layout.symbolic import add
 
 
 class Pointer:

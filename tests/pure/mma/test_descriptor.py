@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tilewright.errors import LayoutError
 from tilewright.mma import Descriptor
-from tilewright.mma.descriptor import MAJORS, SWIZZLES
+from tilewright.mma.matrix_descriptor import MAJORS, SWIZZLES
 
 SIXTEENS = st.integers(0, (1 << 14) - 1).map(lambda n: 16 * n)
 DESCRIPTORS = st.builds(

@@ -17,8 +17,8 @@ from tilewright.errors import (
     UnknownInstruction,
 )
 from tilewright.layout import ComposedLayout, Layout, Swizzle
-from tilewright.mma.nearest import reason
-from tilewright.mma.sparse import positions
+from tilewright.mma.nearest_form import reason
+from tilewright.mma.sparse_metadata import positions
 from tilewright.target import Target
 
 DENSE = mma.instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tilewright import mma
-from tilewright.mma.quadpair import lowered_sums
+from tilewright.mma.quadpair_arithmetic import lowered_sums
 
 GOLDEN = np.load(Path(__file__).parents[2] / "data" / "quadpair_sm_90a.npz")
 FORMS = sorted({name.partition("/")[0] for name in GOLDEN.files})

@@ -15,7 +15,7 @@ from examples import examples
 from tilewright.errors import LayoutError
 from tilewright.layout import parse
 from tilewright.mma import Boxes, TensorMap, make_smem_layout
-from tilewright.mma.tensor_copy import load, places, store
+from tilewright.mma.tensor_maps.tma_copy import load, places, store
 
 
 def each_byte(found) -> np.ndarray:

@@ -26,7 +26,7 @@ from tilewright.layout import (
     make_ordered_layout,
     size,
 )
-from tilewright.layout.arithmetic import add
+from tilewright.layout.symbolic import add
 from tilewright.mma import CopyAtom, CpAsync, MmaAtom, TiledMma, UniversalCopy
 
 ATOMS = {

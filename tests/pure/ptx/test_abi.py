@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.errors import LaunchError
-from tilewright.ptx import abi, parse
+from tilewright.ptx import parameter_block, parse
 from tilewright.ptx.tree import Function
 
 HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n"
@@ -39,23 +39,23 @@ MIXED = kernel(
 def test_an_open_array_is_as_long_as_its_values(declared: str, size: int) -> None:
     type_ = "" if declared[0] == "." else ".u32 "
     (variable,) = parse(f"{HEAD}.global {type_}{declared};").items
-    assert abi.extent(variable)[0] == size  # type: ignore[arg-type]
+    assert parameter_block.extent(variable)[0] == size  # type: ignore[arg-type]
 
 
 def test_offsets_follow_alignment() -> None:
-    block = abi.layout(MIXED)
+    block = parameter_block.layout(MIXED)
     assert [(p.offset, p.size) for p in block.parameters] == [
         (0, 8), (8, 4), (16, 20), (36, 1), (40, 8), (64, 128),
     ]  # fmt: skip
     assert (block.size, block.align) == (192, 64)
-    assert abi.layout(kernel("")).size == 0
+    assert parameter_block.layout(kernel("")).size == 0
 
 
 @given(st.lists(st.sampled_from(["u8", "u16", "b32", "f32", "u64", "f64"]), max_size=8))
 def test_parameters_never_overlap_and_are_aligned(types: list[str]) -> None:
     function = kernel(", ".join(f".param .{t} p{i}" for i, t in enumerate(types)))
     end = 0
-    for p in abi.layout(function).parameters:
+    for p in parameter_block.layout(function).parameters:
         assert p.offset >= end and p.offset % p.size == 0 and p.offset - end < p.size
         end = p.offset + p.size
 
@@ -63,7 +63,7 @@ def test_parameters_never_overlap_and_are_aligned(types: list[str]) -> None:
 def test_a_block_is_what_c_would_make_of_it() -> None:
     args = (1 << 40, -1 & 0xFFFFFFFF, b"s" * 20, True, 2.5, bytes(range(128)))
     expected = struct.pack("<QI4x20sB3xd16x128s", *args)
-    assert abi.pack(MIXED, args) == expected
+    assert parameter_block.pack(MIXED, args) == expected
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_block_is_what_c_would_make_of_it() -> None:
     ],
 )
 def test_values_that_fit(type_: str, value: object, data: bytes) -> None:
-    assert abi.pack(kernel(f".param .{type_} p"), [value]) == data
+    assert parameter_block.pack(kernel(f".param .{type_} p"), [value]) == data
 
 
 @pytest.mark.parametrize(
@@ -95,17 +95,17 @@ def test_values_that_fit(type_: str, value: object, data: bytes) -> None:
 )  # fmt: skip
 def test_values_that_don_t_fit_name_the_parameter(type_: str, value: object) -> None:
     with pytest.raises(LaunchError, match=rf"parameter some_p \(\.{type_}\)"):
-        abi.pack(kernel(f".param .{type_} some_p"), [value])
+        parameter_block.pack(kernel(f".param .{type_} some_p"), [value])
 
 
 def test_structs_take_bytes_of_their_size() -> None:
     with pytest.raises(LaunchError, match="20 raw bytes"):
-        abi.pack(kernel(".param .align 8 .b8 s[20]"), [1])
+        parameter_block.pack(kernel(".param .align 8 .b8 s[20]"), [1])
     with pytest.raises(LaunchError, match="takes 20"):
-        abi.pack(kernel(".param .align 8 .b8 s[20]"), [b"123"])
+        parameter_block.pack(kernel(".param .align 8 .b8 s[20]"), [b"123"])
 
 
 def test_the_number_of_arguments() -> None:
     with pytest.raises(LaunchError, match="6 parameters, 1 arguments") as caught:
-        abi.pack(MIXED, [1])
+        parameter_block.pack(MIXED, [1])
     assert "n: .u32 at 8" in str(caught.value)

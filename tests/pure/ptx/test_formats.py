@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.errors import PtxError
-from tilewright.ptx.formats import Conversion, argument_types, offsets, pieces
+from tilewright.ptx.printf_format import Conversion, argument_types, offsets, pieces
 
 C = {"b32": ctypes.c_int, "b64": ctypes.c_longlong, "f64": ctypes.c_double}
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.ptx.agree import wrong
+from tilewright.ptx.isa.operand_spec import Allowed, OperandSpec, signatures
 from tilewright.ptx.isa.row import Row, form
-from tilewright.ptx.isa.spec import Allowed, OperandSpec, signatures
-from tilewright.ptx.scope import Names
+from tilewright.ptx.rules.operand_rules import wrong
+from tilewright.ptx.rules.scope import Names
 from tilewright.ptx.tree import Imm, Operand, Vector
 
 

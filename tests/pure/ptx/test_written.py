@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tilewright import ptx
-from tilewright.ptx.written import written
+from tilewright.ptx.rules.written_parameters import written
 
 PARAMS = ".param .u64 x, .param .u64 y, .param .u32 n, .param .align 64 .b8 map[128]"
 HEAD = f"""

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from rows import every_row
 from tilewright import dtypes
 from tilewright.errors import DeviceError, DtypeError, MissingPackage, ProblemError
-from tilewright.run import arrays, dlpack
-from tilewright.run.arrays import ArrayView, view
-from tilewright.run.overlap import overlap, overlaps_itself
+from tilewright.run.arrays import array_view, dlpack
+from tilewright.run.arrays.array_view import ArrayView, view
+from tilewright.run.arrays.memory_overlap import overlap, overlaps_itself
 
 NAMES = ("f16", "bf16", "f32", "f64", "s8", "u8", "s32", "e4m3", "e5m2")
 
@@ -79,11 +79,11 @@ def test_what_is_no_array(bad: Any) -> None:
 
 
 def test_numpy_makes_its_kind() -> None:
-    made = arrays.empty_like_kind(np.zeros(1, np.float16), (2, 3), "bf16")
+    made = array_view.empty_like_kind(np.zeros(1, np.float16), (2, 3), "bf16")
     assert made.shape == (2, 3)
     assert made.dtype == ml_dtypes.bfloat16
     with pytest.raises(DtypeError):
-        arrays.empty_like_kind(made, (1,), "tf32")
+        array_view.empty_like_kind(made, (1,), "tf32")
 
 
 # --- DLPack ---
@@ -181,7 +181,7 @@ def test_a_refusal_to_export_is_ours() -> None:
     with pytest.raises(ProblemError, match="can't be exported"):
         view(Wrapped(numbers((2, 2), "bf16")))  # NumPy's DLPack has no bfloat16
     with pytest.raises(ProblemError, match="out="):
-        arrays.empty_like_kind(HandMade(), (2, 2), "f16")
+        array_view.empty_like_kind(HandMade(), (2, 2), "f16")
 
 
 # --- __cuda_array_interface__ ---
@@ -207,8 +207,8 @@ def test_the_cuda_array_interface() -> None:
     assert plain[:6] == (0x7000, (2, 3), (3, 1), "f16", "cuda:1", False)
     cut = view(OnGpu1(strides=(4, 8), typestr="<V2", data=(0x7000, True)))
     assert (cut.strides, cut.dtype, cut.readonly) == ((2, 4), "bf16", True)
-    assert arrays.stream_of(OnGpu1(stream=77)) == 77
-    assert arrays.stream_of(OnGpu1(stream=None)) == 0
+    assert array_view.stream_of(OnGpu1(stream=77)) == 77
+    assert array_view.stream_of(OnGpu1(stream=None)) == 0
     with pytest.raises(ProblemError, match="whole elements"):
         view(OnGpu1(strides=(3, 2)))
 
@@ -310,10 +310,10 @@ def test_torch_on_the_cpu(name: str) -> None:
         assert (seen.dtype, seen.device) == (name, "cpu")
         expected = cut.float().numpy().astype(dtypes.dtype(name).numpy)
         assert np.array_equal(read_through(seen), expected)
-    made = arrays.empty_like_kind(a, (2, 3), "bf16")
+    made = array_view.empty_like_kind(a, (2, 3), "bf16")
     assert made.dtype == torch.bfloat16
     assert tuple(made.shape) == (2, 3)
-    assert arrays.stream_of(a) == 0
+    assert array_view.stream_of(a) == 0
 
 
 def test_torch_tensors_without_plain_memory() -> None:

@@ -13,10 +13,10 @@ from rows import every_row
 from tilewright import dtypes
 from tilewright.cuda import Properties
 from tilewright.errors import DeviceError, DtypeError, ProblemError
-from tilewright.run.arrays import view
-from tilewright.run.asked import ask, check, check_overlap, format_name, place
-from tilewright.run.device import device, target_of
-from tilewright.run.scalars import scale
+from tilewright.run.arrays.array_view import view
+from tilewright.run.call.alpha_beta import scale
+from tilewright.run.call.request import ask, check, check_overlap, format_name, place
+from tilewright.run.devices.device import device, target_of
 from tilewright.target import DEVICES
 
 

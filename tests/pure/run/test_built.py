@@ -13,9 +13,9 @@ import pytest
 
 from tilewright import __version__, cuda, gemm
 from tilewright.errors import DeviceError
-from tilewright.ptx import abi
-from tilewright.run import built
-from tilewright.run.built import Built
+from tilewright.ptx import parameter_block
+from tilewright.run.devices import serialized_kernel
+from tilewright.run.devices.serialized_kernel import Built
 from tilewright.target import DEFAULT_DEVICE
 
 PROBLEM = gemm.Problem(512, 384, 256, "bf16", "bf16", "bf16", "k", "k")
@@ -30,7 +30,7 @@ def steps(problem: gemm.Problem, config: str) -> tuple[gemm.Step, ...]:
 @pytest.mark.parametrize("config", CONFIGS)
 def test_parameters_are_laid_out_without_tracing(config: str) -> None:
     for step in steps(PROBLEM, config):
-        layout = abi.layout(step.kernel.trace().entry)
+        layout = parameter_block.layout(step.kernel.trace().entry)
         assert len(step.arguments.block) == layout.size
         offsets = {p.name: p.offset for p in layout.parameters}
         named = {f"param_{x}" for x in "abcdw"} | {f"param_map_{x}" for x in "abcdw"}
@@ -67,14 +67,16 @@ def test_a_stack_of_any_count_is_one_kernel() -> None:
 def test_what_makes_another_kernel_makes_another_text(other: dict[str, object]) -> None:
     config = gemm.Config.parse("64x64x64:2x2:3")
     problem = replace(PROBLEM, **other)  # type: ignore[arg-type]
-    like = [gemm.multistage.shape_class(p, config) for p in (PROBLEM, problem)]
-    one, two = (gemm.Kernel(gemm.multistage.build, p, config) for p in like)
+    like = [gemm.cp_async.multistage.shape_class(p, config) for p in (PROBLEM, problem)]
+    one, two = (gemm.Kernel(gemm.cp_async.multistage.build, p, config) for p in like)
     assert str(one) != str(two)
 
 
 def test_a_kept_kernel_comes_back_whole() -> None:
-    built = Built("gemm_x", 1 << 16, cuda.Cubin(b"\x7fELF\0\1", "sm_90a", "log ×", "ptxas 13"))
-    assert Built.unpack(built.pack()) == built
+    serialized_kernel = Built(
+        "gemm_x", 1 << 16, cuda.Cubin(b"\x7fELF\0\1", "sm_90a", "log ×", "ptxas 13")
+    )
+    assert Built.unpack(serialized_kernel.pack()) == serialized_kernel
 
 
 def test_a_file_of_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,35 +84,41 @@ def test_a_file_of_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         ("sm_90a", str(step.kernel)): Built(f"k{i}", i, cuda.Cubin(b"\x7fELF" * i, "sm_90a"))
         for i, step in enumerate(steps(PROBLEM, CONFIGS[1]))
     }
-    (tmp_path / "k").write_bytes(built.pack(kernels))
-    assert built.read(tmp_path / "k") == kernels
-    monkeypatch.setattr(built, "_loaded", {})
+    (tmp_path / "k").write_bytes(serialized_kernel.pack(kernels))
+    assert serialized_kernel.read(tmp_path / "k") == kernels
+    monkeypatch.setattr(serialized_kernel, "_loaded", {})
     wanted = steps(PROBLEM.sized(64, 64, 64), CONFIGS[1])[1].kernel
-    assert built.loaded("sm_90a", str(wanted)) is None
-    assert built.load(tmp_path / "k") == 2
-    found = built.loaded("sm_90a", str(wanted))
-    assert found is not None and found.entry == "k1" and built.loaded("sm_80", str(wanted)) is None
+    assert serialized_kernel.loaded("sm_90a", str(wanted)) is None
+    assert serialized_kernel.load(tmp_path / "k") == 2
+    found = serialized_kernel.loaded("sm_90a", str(wanted))
+    assert (
+        found is not None
+        and found.entry == "k1"
+        and serialized_kernel.loaded("sm_80", str(wanted)) is None
+    )
 
 
 def test_files_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "k"
-    path.write_bytes(built.pack({("sm_90a", "x"): Built("k", 1, cuda.Cubin(b"\x7fELF", "sm_90a"))}))
+    path.write_bytes(
+        serialized_kernel.pack({("sm_90a", "x"): Built("k", 1, cuda.Cubin(b"\x7fELF", "sm_90a"))})
+    )
     data = path.read_bytes()
     for bad in (b"", b"text", data[:-1], data[:-1] + b"G", data.replace(b"sm_90a", b"sm_90b", 1)):
         path.write_bytes(bad)
         with pytest.raises(DeviceError, match="not a whole file of kernels"):
-            built.load(path)
+            serialized_kernel.load(path)
     path.write_bytes(data)
-    monkeypatch.setattr(built, "__version__", "99")
+    monkeypatch.setattr(serialized_kernel, "__version__", "99")
     with pytest.raises(DeviceError, match="this is 99"):
-        built.load(path)
+        serialized_kernel.load(path)
 
 
 def whole(head: Any, rest: bytes = b"") -> bytes:
     """A file whose checksum is right, whatever it says."""
     line = head if isinstance(head, bytes) else json.dumps(head).encode()
     body = line + b"\n" + rest
-    return built._MAGIC + hashlib.sha256(body).digest() + body
+    return serialized_kernel._MAGIC + hashlib.sha256(body).digest() + body
 
 
 def said(*entries: Any, version: Any = __version__) -> dict[str, Any]:
@@ -146,13 +154,13 @@ def test_a_bad_header_under_a_good_checksum(head: Any, rest: bytes, tmp_path: Pa
     file = tmp_path / "kernels"
     file.write_bytes(whole(head, rest))
     with pytest.raises(DeviceError, match="has a header that tilewright build does not write"):
-        built.load(file)
-    assert not built._loaded
+        serialized_kernel.load(file)
+    assert not serialized_kernel._loaded
     file.write_bytes(whole(said(["sm_90a", "k", len(GOOD)]), GOOD))
-    assert built.read(file)["sm_90a", "k"].pack() == GOOD
+    assert serialized_kernel.read(file)["sm_90a", "k"].pack() == GOOD
 
 
 @pytest.mark.parametrize("path", ["nowhere/kernels", ".", "a\0b", None, 5, b"kernels"])
 def test_a_file_that_can_not_be_read(path: Any) -> None:
     with pytest.raises(DeviceError, match=r"can't be read|must be a path, got"):
-        built.load(path)
+        serialized_kernel.load(path)

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from tilewright import cache
-from tilewright.run import VmDevice, planned, route, tuned_file
-from tilewright.run.asked import Asked
-from tilewright.run.launches import Launches
-from tilewright.run.placement import fresh
+from tilewright import compile_cache
+from tilewright.run import VmDevice
+from tilewright.run.call import dispatch, prepared_call
+from tilewright.run.call.launch_record import Launches
+from tilewright.run.call.matrix_layout import fresh
+from tilewright.run.call.request import Asked
+from tilewright.run.tuning import tuning_paths
 from tilewright.target import device as device_of
 
 
@@ -33,10 +35,10 @@ REQUESTS = {
 
 
 @pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> cache.Cache:
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> compile_cache.Cache:
     """A cache of this test alone."""
-    made = cache.Cache(tmp_path)
-    monkeypatch.setattr(route, "store", lambda: made)
+    made = compile_cache.Cache(tmp_path)
+    monkeypatch.setattr(prepared_call, "store", lambda: made)
     return made
 
 
@@ -45,33 +47,35 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> cache.Cache:
 def test_a_record_comes_back_whole(request_: Asked, gpu: str) -> None:
     if gpu == "A100" and request_.dtype == "s32":
         pytest.skip("8-bit types begin with Hopper")
-    made = planned.Planned(request_, device_of(gpu)).launches()
+    made = dispatch.Planned(request_, device_of(gpu)).launches()
     assert made.kernels and Launches.unpack(made.pack()) == made
 
 
-def test_a_second_process_plans_nothing(kept: cache.Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_process_plans_nothing(
+    kept: compile_cache.Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
     on = VmDevice()
-    first = [route.Route(r, on).launches for r in REQUESTS.values()]
+    first = [prepared_call.Route(r, on).launches for r in REQUESTS.values()]
 
     def refuse(*_: Any) -> None:
         raise AssertionError("planned again")
 
-    monkeypatch.setattr(planned, "Planned", refuse)
-    assert [route.Route(r, on).launches for r in REQUESTS.values()] == first
+    monkeypatch.setattr(dispatch, "Planned", refuse)
+    assert [prepared_call.Route(r, on).launches for r in REQUESTS.values()] == first
     with pytest.raises(AssertionError, match="planned again"):  # another target, configuration
-        route.Route(REQUESTS["tma"], VmDevice(device_of("A100")))
+        prepared_call.Route(REQUESTS["tma"], VmDevice(device_of("A100")))
     with pytest.raises(AssertionError, match="planned again"):
-        route.Route(REQUESTS["tma"], on, "tma:128x128x64:4:2")
+        prepared_call.Route(REQUESTS["tma"], on, "tma:128x128x64:4:2")
 
 
 def test_results_of_tuning_make_another_plan(
-    kept: cache.Cache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    kept: compile_cache.Cache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned.sqlite"))
-    before = tuned_file.state()
-    route.Route(REQUESTS["tma"], VmDevice())
+    before = tuning_paths.state()
+    prepared_call.Route(REQUESTS["tma"], VmDevice())
     entries = kept.info().entries
     (tmp_path / "tuned.sqlite").write_bytes(b"")  # a database without results
-    assert tuned_file.state() != before
-    route.Route(REQUESTS["tma"], VmDevice())
+    assert tuning_paths.state() != before
+    prepared_call.Route(REQUESTS["tma"], VmDevice())
     assert kept.info().entries == entries  # what was read was read before the change: not kept

@@ -7,8 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.run.arrays import view
-from tilewright.run.placement import Signature, compact, padded, placed, placed_by, signature
+from tilewright.run.arrays.array_view import view
+from tilewright.run.call.matrix_layout import (
+    Signature,
+    compact,
+    padded,
+    placed,
+    placed_by,
+    signature,
+)
 
 sizes = st.integers(0, 9)
 steps = st.integers(-3, 12)

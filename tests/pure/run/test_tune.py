@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from examples import examples
 from tilewright import gemm
 from tilewright.errors import ConfigError, CudaError
-from tilewright.run.rivals import neighbours, rivals
-from tilewright.run.tune import BOUT, FIELD, Outcome, tune
+from tilewright.run.tuning.autotuner import BOUT, FIELD, Outcome, tune
+from tilewright.run.tuning.search_space import neighbours, rivals
 from tilewright.target import DEFAULT_DEVICE, DEVICES
 
 PROBLEM = gemm.Problem(4096, 4096, 4096)

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 import tilewright
 from tilewright import gemm
 from tilewright.errors import ResultError
-from tilewright.run.result import Key, Result, digest, from_json, to_json
-from tilewright.run.tuned import ABSENT, SHIPPED, Results, TunedWarning, tuned
+from tilewright.run.tuning.tuning_database import ABSENT, SHIPPED, Results, TunedWarning, tuned
+from tilewright.run.tuning.tuning_result import Key, Result, digest, from_json, to_json
 from tilewright.target import DEFAULT_DEVICE, DEVICES
 
 README = Path(__file__).parents[3] / "README.md"
@@ -189,8 +189,8 @@ def test_a_place_that_is_none(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from dataclasses import replace
-from tilewright.run.result import from_json
-from tilewright.run.tuned import Results
+from tilewright.run.tuning.tuning_result import from_json
+from tilewright.run.tuning.tuning_database import Results
 (one,) = from_json(sys.stdin.read(), "stdin")
 for i in range(40):
     Results(sys.argv[1], None).put(replace(one, kernel=f"{sys.argv[2]}{i}"))

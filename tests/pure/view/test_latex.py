@@ -14,8 +14,8 @@ from pure.view.test_tiled import HALF, LOAD, VOLTA
 from tilewright.errors import LayoutError
 from tilewright.layout import Layout, make_identity_layout
 from tilewright.mma import MmaAtom, make_tiled_mma
-from tilewright.mma.atom import CpAsync
-from tilewright.mma.tiled_copy import CopyAtom, make_tiled_copy, make_tiled_copy_A
+from tilewright.mma.tiles.atom import CpAsync
+from tilewright.mma.tiles.tiled_copy import CopyAtom, make_tiled_copy, make_tiled_copy_A
 from tilewright.view import latex, print_latex, tv_latex
 
 NODE = re.compile(r"\\node\[fill=c(\d)\] at \((-?\d+),(-?\d+)\) \{(.*)\};")

@@ -19,8 +19,8 @@ from tilewright.errors import LayoutError
 from tilewright.layout import Layout, Swizzle, idx2crd, make_identity_layout, make_tensor
 from tilewright.layout.int_tuple import text
 from tilewright.view import draw_layout
-from tilewright.view.layout import CELLS, corner
-from tilewright.view.plane import plane
+from tilewright.view.layout_picture import CELLS, corner
+from tilewright.view.layout_planes import plane
 
 SAID = re.compile(r"(\S+): offset (-?\d+)(?:, inside (-?\d+))?(?:, bytes? (\d+)\S*, bank (\d+))?")
 RUN = re.compile(r"(\S+)(?: … (\S+))?: offset (-?\d+)(?:\.\.(-?\d+))?")

@@ -23,13 +23,13 @@ from pure.view.test_tiled import HALF, LOAD, VOLTA, WGMMA
 from tilewright.errors import LayoutError
 from tilewright.layout import Layout, Swizzle, make_identity_layout, make_tensor
 from tilewright.mma import CopyAtom, MmaAtom, TiledMma, make_tiled_mma
-from tilewright.mma.atom import CpAsync
-from tilewright.mma.shared import make_smem_layout
-from tilewright.mma.tiled_copy import make_tiled_copy, make_tiled_copy_A, make_tiled_copy_B
-from tilewright.mma.tiled_mma import SIDES
+from tilewright.mma.tiles.atom import CpAsync
+from tilewright.mma.tiles.smem_layout import make_smem_layout
+from tilewright.mma.tiles.tiled_copy import make_tiled_copy, make_tiled_copy_A, make_tiled_copy_B
+from tilewright.mma.tiles.tiled_mma import SIDES
 from tilewright.view import Stage, Way, page
-from tilewright.view.follow import followed, held, mma_fragment, sizes_of
-from tilewright.view.steps import Step
+from tilewright.view.pages.page_content import followed, held, mma_fragment, sizes_of
+from tilewright.view.pages.page_steps import Step
 
 SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 SWIZZLED = Layout.parse("Sw<3,3,3> o (64,64):(64,1)")

@@ -11,11 +11,11 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from tilewright import mma, shows
+from tilewright import mma, notebook_display
 from tilewright.errors import LayoutError
 from tilewright.mma import Fragment
 from tilewright.view import draw_fragment, draw_instruction
-from tilewright.view.cells import GRAINS, cells
+from tilewright.view.fragment_cells import GRAINS, cells
 from tilewright.view.palette import HUES, LANES
 from tilewright.view.svg import Picture, escape
 
@@ -189,9 +189,9 @@ def test_a_notebook_shows_instructions_and_fragments() -> None:
 
 
 def test_what_nobody_draws_has_no_picture() -> None:
-    class Plain(shows.Shown):
+    class Plain(notebook_display.Shown):
         pass
 
     assert Plain()._repr_svg_() is None
-    shows.draws(Plain)(lambda _: "<svg/>")
+    notebook_display.draws(Plain)(lambda _: "<svg/>")
     assert Plain()._repr_svg_() == "<svg/>"

@@ -16,8 +16,8 @@ from pure.view.pictures import overlaps, texts, titles
 from tilewright.errors import LayoutError
 from tilewright.layout import Layout, composition, make_identity_layout, make_tensor
 from tilewright.mma import ROWS, CopyAtom, Instruction, MmaAtom, TiledCopy, TiledMma, make_tiled_mma
-from tilewright.mma.atom import CpAsync, UniversalCopy
-from tilewright.mma.tiled_copy import make_tiled_copy, make_tiled_copy_A
+from tilewright.mma.tiles.atom import CpAsync, UniversalCopy
+from tilewright.mma.tiles.tiled_copy import make_tiled_copy, make_tiled_copy_A
 from tilewright.view import (
     draw,
     draw_copy_atom,

@@ -8,7 +8,7 @@ import pytest
 
 from tilewright import mma
 from tilewright.view import arithmetic_words
-from tilewright.view.words import metadata_words, needs_words, selector_words, status
+from tilewright.view.instruction_text import metadata_words, needs_words, selector_words, status
 
 START = "mma.sync.aligned."
 SCALED = "block_scale.scale_vec::{}.f32.{}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tilewright import cuda
-from tilewright.build import Kernel, f16, f32, f64, kernel, ptr, u32
+from tilewright.builder import Kernel, f16, f32, f64, kernel, ptr, u32
 
 pytest.importorskip("cuda.bindings.nvjitlink", reason="no cuda-bindings")
 if not cuda.compiler().startswith("nvJitLink"):

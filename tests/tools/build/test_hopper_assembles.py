@@ -12,7 +12,7 @@ import pytest
 from pages import ROOT
 from ptxas import assemble, ptxas
 from tilewright import mma
-from tilewright.build import Traced, ptr, trace
+from tilewright.builder import Traced, ptr, trace
 from tilewright.layout import make_fragment_like
 
 pytestmark = pytest.mark.skipif(ptxas() is None, reason="no ptxas")

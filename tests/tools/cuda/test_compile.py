@@ -7,7 +7,7 @@ import pytest
 from tilewright import cuda
 from tilewright.cuda.cubin import Cubin, Usage, extent, param_places
 from tilewright.errors import CudaError, DeviceError, TargetError
-from tilewright.ptx import abi, parse
+from tilewright.ptx import parameter_block, parse
 
 pytest.importorskip("cuda.bindings.nvjitlink", reason="no cuda-bindings")
 if not cuda.compiler().startswith("nvJitLink"):
@@ -134,7 +134,7 @@ def test_parameters_are_packed_where_the_kernel_has_them() -> None:
     text = f".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry f({params}) {{ ret; }}"
     places = param_places(cuda.compile(text, "sm_90").code, "f")
     assert places == [(0, 4), (0x280 - 0x210, 128), (0x300 - 0x210, 8)]  # 0x210: the block's
-    layout = abi.layout(parse(text).entries[0]).at([offset for offset, _ in places])
+    layout = parameter_block.layout(parse(text).entries[0]).at([offset for offset, _ in places])
     packed = layout.pack([1, bytes(128), 2])
     assert (len(packed), packed[0], packed[0x300 - 0x210]) == (248, 1, 2)
 

@@ -14,8 +14,8 @@ from kernels import BEST, MAJORS, ODD, OTHER, WHOLE, aligned, posed
 from ptxas import assemble, ptxas
 from rows import every_row
 from tilewright.gemm import Config, Problem, SimtConfig, build
-from tilewright.gemm.config import F64_TABLE
-from tilewright.gemm.simt_config import TABLE as SIMT
+from tilewright.gemm.cp_async.multistage_config import F64_TABLE
+from tilewright.gemm.cp_async.simt_config import TABLE as SIMT
 from tilewright.target import Target
 
 pytestmark = pytest.mark.skipif(ptxas() is None, reason="no ptxas")

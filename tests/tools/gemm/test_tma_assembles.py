@@ -11,7 +11,8 @@ import pytest
 
 from ptxas import assemble, ptxas
 from rows import every_row
-from tilewright.gemm import Problem, TmaConfig, build, finish, parse, ranked, takes
+from tilewright.gemm import Problem, TmaConfig, build, parse, ranked, takes
+from tilewright.gemm.tma import splitk_reduction
 from tilewright.target import device
 
 pytestmark = pytest.mark.skipif(ptxas() is None, reason="no ptxas")
@@ -43,7 +44,7 @@ def chosen(problem: Problem, size: tuple[int, int, int]) -> list[TmaConfig]:
 
 
 def check(problem: Problem, config: TmaConfig) -> None:
-    for kernel in (build, finish.build)[: 1 + (config.split > 1)]:
+    for kernel in (build, splitk_reduction.build)[: 1 + (config.split > 1)]:
         cubin = assemble(kernel(takes(problem, config), config).ptx, "sm_90a")
         assert not cubin.warnings, config
         assert not cubin.spills, config

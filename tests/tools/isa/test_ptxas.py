@@ -21,7 +21,7 @@ from rows import every_row
 from tilewright.ptx.isa import ROWS, Form, OperandSpec, Row
 from tilewright.ptx.isa.compose import width_of
 from tilewright.ptx.isa.row import Listed, find
-from tilewright.ptx.needs import lowest
+from tilewright.ptx.rules.requirements import lowest
 
 OLDEST = {"sm_75": "6.3", "sm_80": "7.0", "sm_86": "7.1", "sm_89": "7.8", "sm_90": "7.8"}
 OLDEST |= {"sm_100": "8.6", "sm_100a": "8.6"}  # target → the first PTX version that has it

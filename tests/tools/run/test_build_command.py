@@ -11,7 +11,7 @@ import pytest
 from ptxas import ptxas
 from tilewright import gemm
 from tilewright.cli import main
-from tilewright.run import built
+from tilewright.run.devices import serialized_kernel
 from tilewright.target import DEFAULT_DEVICE
 
 CONFIG = "tma:128x128x64:2:4"
@@ -33,7 +33,7 @@ def test_kernels_go_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "2 kernels" in capsys.readouterr().out
     problem = gemm.Problem(256, 384, 1024, "bf16", "bf16", "bf16", "k", "k")
     (wanted,) = gemm.kernels(problem, gemm.parse(CONFIG), DEFAULT_DEVICE)
-    kept = built.read(file)["sm_90a", str(wanted)]
+    kept = serialized_kernel.read(file)["sm_90a", str(wanted)]
     assert kept.cubin.code.startswith(b"\x7fELF") and kept.entry == wanted.trace().name
 
 
@@ -41,7 +41,7 @@ def test_kernels_go_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 def test_any_kernel_is_built_without_cuda(words: list[str], tmp_path: Path) -> None:
     file = tmp_path / "k"
     assert main(["build", "64", "64", "64", "--device", "vm", *words, "-o", str(file)]) == 0
-    assert len(built.read(file)) == 1
+    assert len(serialized_kernel.read(file)) == 1
 
 
 def test_a_file_stays_whole(
@@ -67,4 +67,4 @@ def test_builds_at_once_lose_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tilewright", *WORDS, "-o", str(file), "--layout"]
     running = [subprocess.Popen([*command, x]) for x in ("tn", "nt", "nn")]
     assert not any(process.wait(120) for process in running)
-    assert len(built.read(file)) == 3
+    assert len(serialized_kernel.read(file)) == 3

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ptxas import assemble, ptxas
-from tilewright.build import Traced
-from tilewright.run import copy_kernels as kernels
+from tilewright.builder import Traced
+from tilewright.run.call import relayout_kernels as kernels
 
 pytestmark = pytest.mark.skipif(ptxas() is None, reason="no ptxas")
 

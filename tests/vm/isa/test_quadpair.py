@@ -10,7 +10,7 @@ import pytest
 
 from tilewright import mma
 from tilewright.ptx.isa.quadpair import lowered
-from tilewright.vm.numpy_values import NumpyValues
+from tilewright.vm.step.numpy_primitives import NumpyValues
 
 GOLDEN = np.load(Path(__file__).parents[2] / "data" / "quadpair_sm_90a.npz")
 FORMS = sorted({name.partition("/")[0] for name in GOLDEN.files})

@@ -18,8 +18,8 @@ from scalar_marks import with_marks
 from scalar_operands import sample
 from tilewright.ptx.isa import Form, OperandSpec, form
 from tilewright.ptx.isa.selectors import marked
-from tilewright.ptx.operands import Operands
-from tilewright.vm.numpy_values import integers
+from tilewright.ptx.syntax.operand_parser import Operands
+from tilewright.vm.step.numpy_primitives import integers
 from video_manual import DEVIATIONS, video
 
 

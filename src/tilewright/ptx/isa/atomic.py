@@ -7,7 +7,7 @@ vector is combined element by element.
 from __future__ import annotations
 
 from .compose import width_of
-from .memory import CLUSTER, NEEDS, SCOPES, space_of
+from .load_store import CLUSTER, NEEDS, SCOPES, space_of
 from .primitives import Primitives, Value
 from .row import Form, Options, row
 

@@ -6,9 +6,9 @@ be asynchronous and tell an mbarrier beside it.
 
 from __future__ import annotations
 
-from .bulk import TX
 from .compose import width_of
-from .memory import CLUSTER, space_of
+from .cp_async_bulk import TX
+from .load_store import CLUSTER, space_of
 from .primitives import Primitives, Value
 from .row import Form, Options, row
 

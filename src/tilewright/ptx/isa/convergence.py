@@ -29,7 +29,7 @@ bar, barrier (.aligned or not)   The CTA's barrier waits for the threads of a wa
                                  does from sm_70 on: whoever stays away makes a deadlock, which is
                                  reported. Warps may take different ones (producers, consumers).
 wgmma.mma_async                  Also the four warps of its warpgroup execute the same products, in
-                                 the same groups (``vm/products.py``).
+                                 the same groups (``vm/engine/wgmma_groups.py``).
 setmaxnreg                       Its other three warps are not looked at: registers have no owner
                                  here.
 barrier.cluster without          Each thread by itself.

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from .memory import SCOPES
+from .load_store import SCOPES
 from .primitives import Primitives, Value
 from .row import Form, Options, row
 

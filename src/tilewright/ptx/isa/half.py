@@ -5,7 +5,7 @@ All of it rounds to nearest even, once. f16 may flush (``.ftz``) and saturate; b
 
 from __future__ import annotations
 
-from ...mma.tensor_copy import OUTSIDE
+from ...mma.tensor_maps.tma_copy import OUTSIDE
 from .compose import arithmetic, canonical, each, flip_sign, flush, magnitude
 from .floating import fextreme_form, mode
 from .primitives import Primitives, Value

@@ -7,7 +7,7 @@ completes is ``mbarrier_arrive`` without an arrival.
 
 from __future__ import annotations
 
-from .memory import CLUSTER, SHARED, scoped, space_of
+from .load_store import CLUSTER, SHARED, scoped, space_of
 from .primitives import Primitives, Value
 from .row import Form, Options, row
 

@@ -5,7 +5,7 @@ combines what they have.
 from __future__ import annotations
 
 from .compose import width_of
-from .memory import SCOPES, scoped
+from .load_store import SCOPES, scoped
 from .primitives import Primitives, Value
 from .row import Form, Need, Options, row
 

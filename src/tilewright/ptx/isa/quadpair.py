@@ -2,7 +2,7 @@
 
 Lane 16h + 4t + j has row 4h + j of the A of product t, and column 4h + j of its B (with the layouts
 that aren't so, a quad first transposes its 4×4 values). Each lane fetches the rows and columns
-that its part of D needs. The order of the sums is that of ``tilewright.mma.quadpair``.
+that its part of D needs. The order of the sums is that of ``tilewright.mma.quadpair_arithmetic``.
 """
 
 from __future__ import annotations

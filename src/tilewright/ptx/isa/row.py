@@ -62,10 +62,10 @@ from itertools import product
 from typing import Any
 
 from ...errors import UnknownInstruction
-from ...mma.nearest import closest, reason
+from ...mma.nearest_form import closest, reason
 from ..tree import Imm, Vector
-from .near import OUTSIDE, mended
-from .spec import OperandSpec, signatures
+from .nearest_opcode import OUTSIDE, mended
+from .operand_spec import OperandSpec, signatures
 
 Version = tuple[int, int]
 Need = tuple[str, str]  # (".version", ".target"), e.g. ("7.0", "sm_80")

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..tree import Negated, Operand, Selected
+from .operand_spec import OperandSpec
 from .row import Form
-from .spec import OperandSpec
 
 #: By the word in a row: one part of a register; two halves or four bytes of two registers, the
 #: highest first (ptxas takes ``.b1024`` for something else); the halves or bytes that are written.

@@ -1,0 +1,35 @@
+"""The kernel builder: write a kernel as a Python function, get a ``ptx.Module``.
+
+``kernel`` makes a kernel of a function; its first argument is a ``Builder``. Values are registers
+(``Reg``), variables (``Var``), pointers and register arrays; all of them are traced once, nothing
+runs while a kernel is built.
+"""
+
+from typing import TYPE_CHECKING
+
+from ..dtypes import DTYPES
+from ..lazy_imports import exports
+
+if TYPE_CHECKING:
+    from .builder import Builder
+    from .kernel_function import Kernel, Launcher, Options, Traced, kernel, set_launcher, trace
+    from .kernel_parameters import Param, by_value, ptr, tensor_map
+    from .operations.pipelines import CopyRing, Pipeline, Place, Turns
+    from .tensors.register_tensor import Rmem
+    from .tensors.tensor_copy import registers_of
+    from .values.address_terms import walk
+    from .values.pointer import Pointer
+    from .values.registers import Reg, Registers, Var
+
+__getattr__, __dir__ = exports(__name__, __file__)
+
+u32, u64, s32, s64 = (DTYPES[name] for name in ("u32", "u64", "s32", "s64"))
+f16, bf16, f32, f64 = (DTYPES[name] for name in ("f16", "bf16", "f32", "f64"))
+
+__all__ = [
+    "kernel", "trace", "Kernel", "Traced", "Options", "Launcher", "set_launcher",
+    "Builder", "Reg", "Var", "Registers", "Rmem", "Pointer", "registers_of", "walk",
+    "Param", "ptr", "by_value", "tensor_map",
+    "Pipeline", "Place", "CopyRing", "Turns",
+    "u32", "u64", "s32", "s64", "f16", "bf16", "f32", "f64",
+]  # fmt: skip

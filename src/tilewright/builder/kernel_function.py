@@ -1,0 +1,324 @@
+"""Kernels: a Python function, traced once for each choice of its static arguments, and launched.
+
+    @tilewright.kernel
+    def scale(k, n: "u32", a: "f32", x: "ptr f32", *, per_thread=4): …
+
+    scale.trace(per_thread=8).module          the PTX tree
+    scale[blocks, 256](n, 2.0, x)             a launch, where the arrays live
+
+Parameters after ``k`` are the device's, keyword-only ones are static. Launching belongs to a
+higher layer, which provides itself as ``launcher``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+from ..errors import KernelError, Place
+from ..lazy_imports import provide, provided
+from ..ptx import parameter_block, tree
+from ..ptx.rules.requirements import lowest, module_needs
+from ..ptx.rules.written_parameters import written
+from ..ptx.syntax.printer import print_module
+from .builder import Builder, dimensions
+from .kernel_parameters import Param, parameters
+from .operations.kernel_memory import DYNAMIC_SHARED
+from .source_location import kernel_error, misuse
+from .values.registers import whole
+
+_LEAST_TARGET = "sm_50"
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A traced kernel: its module, and what a launch must know."""
+
+    module: tree.Module = field(repr=False)
+    name: str
+    params: tuple[Param, ...]
+    block: tuple[int, int, int] | None
+    dynamic_shared: int
+    static_shared: int
+    cluster: tuple[int, int, int] | None = None
+
+    @property
+    def entry(self) -> tree.Function:
+        return self.module.functions[self.name]
+
+    @property
+    def target(self) -> str:
+        return self.module.target[0]
+
+    @property
+    def ptx(self) -> str:
+        """The module as text."""
+        return print_module(self.module)
+
+    @cached_property
+    def written(self) -> frozenset[int]:
+        """The numbers of the parameters through which the kernel may write."""
+        return written(self.entry)
+
+
+class Launcher(Protocol):
+    """Runs a traced kernel; ``args`` are as many as ``traced.params``."""
+
+    def __call__(
+        self,
+        traced: Traced,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        args: tuple[Any, ...],
+        *,
+        device: Any = None,
+        stream: Any = None,
+        programmatic: bool = False,
+    ) -> Any: ...
+
+
+def set_launcher(launcher: Launcher | None) -> None:
+    """Let ``kernel[grid, block](…)`` launch through this function (None: through nothing)."""
+    provide("launcher", None if launcher is None else lambda: launcher)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the decorator may say; ``k.launch_bounds`` and ``k.require`` say it from inside."""
+
+    name: str = ""
+    params: Mapping[str, Any] | None = None
+    block: Any = None
+    exact: bool = False
+    min_ctas: int = 0
+    max_registers: int = 0
+    target: str = ""
+    lines: bool = True
+    cluster: Any = None
+
+
+# --- tracing ----------------------------------------------------------------------------------
+
+
+def trace(
+    function: Callable[..., Any], static: Mapping[str, Any] | None = None, **options: Any
+) -> Traced:
+    """Trace a kernel function. ``static``: its keyword-only arguments; ``options``: ``Options``."""
+    made = _options(options)
+    return _trace(function, parameters(function, made.params), static or {}, made)
+
+
+def _trace(
+    function: Callable[..., Any],
+    params: tuple[Param, ...],
+    static: Mapping[str, Any],
+    options: Options,
+) -> Traced:
+    name = options.name or function.__name__
+    if not re.fullmatch(r"[A-Za-z_$][\w$]*", name, re.ASCII):
+        raise KernelError(f"{name!r} is not a name for a kernel", hint="letters, digits, _ and $")
+    size = parameter_block.laid_out(name, [p.variable() for p in params]).size
+    if size > parameter_block.MOST_BYTES:
+        most = parameter_block.MOST_BYTES
+        said = f"the parameters of {name} take {size} bytes; a kernel has at most {most}"
+        raise KernelError(said, hint="pass a pointer to what is long")
+    k = Builder(lines=options.lines)
+    k.launch_bounds(
+        options.block,
+        exact=options.exact,
+        min_ctas=options.min_ctas,
+        max_registers=options.max_registers,
+        cluster=options.cluster,
+    )
+    if options.target:
+        k.require(options.target)
+    try:
+        given = [p.load(k) for p in params]
+        with misuse():
+            result = function(k, *given, **static)
+        _check_result(function, result)
+        k.finish()
+    finally:
+        k.close()
+    shared = k.dynamic_bytes, k.static_bytes
+    return Traced(_module(k, name, params), name, params, k.block, *shared, k.cluster)
+
+
+def _check_result(function: Callable[..., Any], result: Any) -> None:
+    """A kernel returns nothing; a lambda can't help it."""
+    code = function.__code__
+    if result is not None and code.co_name != "<lambda>":
+        raise KernelError(
+            f"{function.__name__} returns {result!r}; a kernel returns nothing",
+            place=Place(code.co_filename, code.co_firstlineno),
+            hint="store results through a pointer",
+        )
+
+
+def _module(k: Builder, name: str, params: tuple[Param, ...]) -> tree.Module:
+    """The module, for the lowest PTX version and target that have all it uses and asks for."""
+    items: list[tree.Item] = [tree.File(index, file) for file, index in k.files.items()]
+    if k.dynamic_align:
+        dynamic = tree.Variable("shared", "b8", DYNAMIC_SHARED, (0,), k.dynamic_align)
+        items.append(replace(dynamic, linkage="extern"))
+    items += [*k.externs(), *k.texts(), _function(k, name, params)]
+    module = tree.Module(items=tuple(items))
+    asked = {("1.0", name) for name in (_LEAST_TARGET, *k.targets)}
+    version, target = lowest({*module_needs(module), *asked})
+    return replace(module, version=version, target=(target.name,))
+
+
+def _function(k: Builder, name: str, params: tuple[Param, ...]) -> tree.Function:
+    bounds = tuple(tree.Directive(d, tuple(map(str, n))) for d, n in k.bounds.items())
+    body = (*k.register_declarations(), *k.variables, *k.depots(), *k.prologue, *k.body)
+    return tree.Function(name, "entry", tuple(p.variable() for p in params), (), bounds, body)
+
+
+# --- kernels ----------------------------------------------------------------------------------
+
+
+class Kernel:
+    """A kernel function with its parameters; made by ``@kernel``."""
+
+    def __init__(self, function: Callable[..., Any], options: Options) -> None:
+        self.function = function
+        self.options = options
+        self.params = parameters(function, options.params)
+        self.__name__ = options.name or function.__name__
+        self.__doc__ = function.__doc__
+        code = function.__code__
+        first = code.co_argcount
+        self._statics = code.co_varnames[first : first + code.co_kwonlyargcount]
+        self._cache: dict[Any, Traced] = {}
+
+    def __repr__(self) -> str:
+        return f"kernel {self.__name__}({', '.join(map(str, self.params))})"
+
+    def trace(self, **static: Any) -> Traced:
+        """The kernel for these static arguments, traced once for each choice of them."""
+        static = {**(self.function.__kwdefaults__ or {}), **static}
+        key = tuple((name, type(static[name]), static[name]) for name in sorted(static))
+        try:
+            found = self._cache.get(key)
+        except TypeError:
+            raise self._error("static arguments must be hashable", f"given: {static!r}") from None
+        if found is None:
+            self._check_statics(static)
+            found = self._cache[key] = _trace(self.function, self.params, static, self.options)
+        return found
+
+    def _check_statics(self, static: Mapping[str, Any]) -> None:
+        unknown = sorted(set(static) - set(self._statics))
+        missing = sorted(set(self._statics) - set(static))
+        if unknown or missing:
+            what = (
+                f"no static argument {unknown[0]!r}" if unknown else f"{missing[0]!r} is not given"
+            )
+            known = ", ".join(self._statics) or "none"
+            raise self._error(
+                f"{self.__name__}: {what}", f"its static (keyword-only) arguments: {known}"
+            )
+
+    def _error(self, message: str, hint: str = "") -> KernelError:
+        code = self.function.__code__
+        return KernelError(message, place=Place(code.co_filename, code.co_firstlineno), hint=hint)
+
+    def __getitem__(self, launch: Any) -> Launch:
+        """``kernel[grid, block]``, or ``kernel[grid]`` where the kernel says its block.
+
+        Two numbers are a grid and a block, for Python gives ``kernel[(2, 4)]`` as ``kernel[2, 4]``;
+        a grid of two numbers alone is ``kernel[(2, 4), None]``.
+        """
+        grid, size = launch if isinstance(launch, tuple) and len(launch) == 2 else (launch, None)
+        block = dimensions(size) if size is not None else None
+        numbers = whole(grid) and whole(size)
+        return Launch(self, dimensions(grid), block, numbers)
+
+    def __call__(self, *args: Any, **static: Any) -> Any:
+        raise self._error(f"{self.__name__} is a kernel: it needs a grid", "kernel[grid, block](…)")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel with its grid and block; calling it launches. ``numbers``: it was given two."""
+
+    kernel: Kernel
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int] | None
+    numbers: bool
+
+    def __call__(
+        self,
+        *args: Any,
+        device: Any = None,
+        stream: Any = None,
+        programmatic: bool = False,
+        **static: Any,
+    ) -> Any:
+        """Launch with the device parameters ``args``; keywords are static arguments.
+
+        ``programmatic``: begin once all CTAs of the kernel before have called ``k.grid_launch`` or
+        ended, and wait for it in ``k.grid_wait``.
+        """
+        kernel = self.kernel
+        if len(args) != len(kernel.params):
+            takes = ", ".join(map(str, kernel.params)) or "nothing"
+            raise kernel._error(
+                f"{kernel.__name__} takes {takes}; {len(args)} arguments were given"
+            )
+        traced = kernel.trace(**static)
+        size = self._size(traced)
+        launcher: Launcher | None = provided("launcher")
+        if launcher is None:
+            raise kernel._error("nothing here can launch a kernel", "import tilewright, which can")
+        how: dict[str, Any] = {"device": device, "stream": stream, "programmatic": programmatic}
+        return launcher(traced, self.grid, size, args, **how)
+
+    def _size(self, traced: Traced) -> tuple[int, int, int]:
+        """The block: as it was given, or as the kernel says; KernelError where that is in doubt."""
+        name, size = self.kernel.__name__, self.block or traced.block
+        if size is None:
+            raise self.kernel._error(f"the block of {name} is not known", "kernel[grid, block](…)")
+        if self.numbers and traced.block not in (None, size):
+            grid, block = self.grid[0], size[0]
+            raise self.kernel._error(
+                f"{name}[{grid}, {block}]: the kernel says that its block is {traced.block}",
+                f"{name}[({grid}, {block}), None] has that grid, {name}[{grid}, ({block},)] a"
+                f" block of {block}",
+            )
+        return size
+
+
+def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Make a kernel of a Python function: ``@kernel`` or ``@kernel(block=256, target="sm_90a")``.
+
+    Options: ``name``; ``params`` (specifications by name, instead of annotations); ``block``
+    (``.maxntid``, with ``exact`` ``.reqntid``); ``cluster`` (``.reqnctapercluster``, and the grid
+    is a multiple of it); ``min_ctas``; ``max_registers``; ``target`` (at least); ``lines`` (False:
+    no ``.loc``).
+    """
+    made = _options(options)
+    if function is not None:
+        return Kernel(function, made)
+    return lambda given: Kernel(given, made)
+
+
+def _options(given: Mapping[str, Any]) -> Options:
+    """KernelError for an option that there is none of, or that is no such thing."""
+    known = [f.name for f in fields(Options)]
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"options are {', '.join(known)}"
+            raise kernel_error(f"a kernel has no option {name!r}", hint)
+    made = Options(**given)
+    for name, kind, what in (("name", str, "text"), ("target", str, "text, such as sm_90a")):
+        if not isinstance(getattr(made, name), kind):
+            raise kernel_error(f"{name} must be {what}, got {getattr(made, name)!r:.60}")
+    if made.params is not None and not isinstance(made.params, Mapping):
+        raise kernel_error(f"params must map names to types, got {made.params!r:.60}")
+    return made

@@ -1,0 +1,1 @@
+"""Operations of a kernel: control flow, memory, barriers, TMA, wgmma, pipelines."""

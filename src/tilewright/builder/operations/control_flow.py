@@ -1,0 +1,236 @@
+"""Control flow: loops and branches as Python's own ``for`` and ``with``.
+
+The kernel function runs once, so a Python ``for`` unrolls; ``k.range`` makes a loop of the device
+unless it is told to unroll. A branch takes a predicate and a ``with`` block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from ...dtypes import DType
+from ...errors import KernelError
+from ...ptx import tree
+from ..source_location import kernel_error, place
+from ..values.arithmetic import Arithmetic
+from ..values.registers import Reg, known, whole
+
+
+class Control(Arithmetic):
+    """Loops, branches and the kernel's end."""
+
+    def __init__(self, *, lines: bool = True) -> None:
+        super().__init__(lines=lines)
+        self._loops: list[tuple[str, str]] = []  # labels: (continue, break)
+        self._after_if: tuple[Any, tree.Statement | None] = (None, None)
+
+    # --- loops ---
+    def range(
+        self, lo: Any, hi: Any = None, step: Any = 1, *, unroll: bool | None = None, dtype: str = ""
+    ) -> Iterator[Any]:
+        """``for i in k.range(lo, hi, step)``, or ``k.range(hi)``: a loop of the device, ``i`` a
+        register.
+
+        The type is that of ``lo`` or ``hi``, else u32 (``dtype`` decides). A static step may be
+        negative (signed types); ``hi + step`` must fit the type. A variable ``hi`` or ``step`` is
+        read anew each turn; ``k.mov(n)`` is what it is before the loop. ``unroll=True`` traces the
+        body for each of static bounds, with ``i`` a Python int; ``unroll=False`` forbids ptxas to
+        unroll. Leave the loop with ``k.break_()``, not with ``break``.
+        """
+        lo, hi = (0, lo) if hi is None else (lo, hi)
+        for value in (lo, hi, step):
+            if not isinstance(value, Reg) and not whole(value):
+                raise kernel_error(f"a loop counts by whole numbers or registers, not {value!r}")
+        if not isinstance(step, Reg) and step == 0:
+            raise kernel_error("a loop with step 0 has no end", "k.while_ turns until it is left")
+        if unroll:
+            return self._unrolled(lo, hi, step)
+        return self._loop(lo, hi, step, self._loop_type(lo, hi, step, dtype), unroll)
+
+    def _unrolled(self, lo: Any, hi: Any, step: Any) -> Iterator[int]:
+        for value in (lo, hi, step):
+            if isinstance(value, Reg):
+                raise kernel_error(f"unroll=True needs static bounds; {value!r} is a register")
+        return iter(range(lo, hi, step))
+
+    def _loop_type(self, lo: Any, hi: Any, step: Any, dtype: str) -> DType:
+        regs = [v for v in (lo, hi, step) if isinstance(v, Reg)]
+        t = (
+            known(dtype)
+            if dtype
+            else regs[0].dtype
+            if regs
+            else known("u32" if step > 0 and lo >= 0 else "s32")
+        )
+        if t.kind not in ("int", "uint") or t.bits < 16:
+            raise kernel_error(f"a loop counts with integers, not with {t.name}")
+        for reg in regs:
+            if reg.dtype is not t:
+                raise kernel_error(
+                    f"a loop of {t.name} has a bound of {reg.dtype.name}", f".to({t.name!r})"
+                )
+        if not isinstance(step, Reg) and step < 0 and t.kind == "uint":
+            raise kernel_error(
+                f"a loop of {t.name} with step {step}", "count down with a signed type"
+            )
+        return t
+
+    def _loop(self, lo: Any, hi: Any, step: Any, t: DType, unroll: bool | None) -> Iterator[Reg]:
+        self._no_guard("a loop")
+        down = not isinstance(step, Reg) and step < 0
+        i = self.var(t, lo)
+        again, done, top = self.label("next"), self.label("done"), self.label("loop")
+        if isinstance(lo, Reg) or isinstance(hi, Reg):
+            self._branch(self.compare("le" if down else "ge", i, hi), done)
+        elif not range(lo, hi, step):
+            self._branch(None, done)
+        self.place_label(top)
+        if unroll is False:
+            self.body.append(tree.Directive("pragma", ('"nounroll"',)))
+        self._loops.append((again, done))
+        try:
+            with self.scope():
+                yield Reg(i.k, t, i.operand)
+        except GeneratorExit:
+            self._break(
+                "Python's break or return (or an exception) inside a loop of the device",
+                "k.break_() leaves it; unroll=True makes it a Python loop",
+            )
+            raise
+        self._loops.pop()
+        self.place_label(again)
+        self.add(i, step, into=i)
+        self._branch(self.compare("gt" if down else "lt", i, hi), top)
+        self.place_label(done)
+
+    @contextmanager
+    def while_(self, condition: Callable[[], Any]) -> Iterator[None]:
+        """``with k.while_(lambda: i < n)``: the condition is evaluated before each turn."""
+        if not callable(condition):
+            said = f"k.while_ must be given a function of its condition, got {condition!r:.60}"
+            raise kernel_error(said, "with k.while_(lambda: i < n)")
+        self._no_guard("a loop")
+        top, done = self.label("while"), self.label("done")
+        self.place_label(top)
+        self._branch(condition(), done, negated=True)
+        self._loops.append((top, done))
+        with self._closed("k.while_"):
+            yield
+        self._loops.pop()
+        self._branch(None, top)
+        self.place_label(done)
+
+    def break_(self, when: Any = None) -> None:
+        """Leave the innermost loop of the device (where ``when`` holds)."""
+        self._leave("k.break_()", 1, when)
+
+    def continue_(self, when: Any = None) -> None:
+        """Go on with the next turn of the innermost loop of the device (where ``when`` holds)."""
+        self._leave("k.continue_()", 0, when)
+
+    def _leave(self, what: str, which: int, when: Any) -> None:
+        if not self._loops:
+            raise kernel_error(f"{what} outside of a loop")
+        if when is None or isinstance(when, Reg):
+            self._branch(when, self._loops[-1][which])
+        elif self.decided(when):
+            self._branch(None, self._loops[-1][which])
+
+    # --- branches ---
+    @contextmanager
+    def if_(self, p: Any) -> Iterator[None]:
+        """A branch; ``with k.else_():`` may follow at once. A Python bool is decided now."""
+        if not isinstance(p, Reg):
+            with self._static(p):
+                yield
+            self._after_if = (self.decided(p), self.body[-1] if self.body else None)
+            return
+        self._no_guard("a branch")
+        otherwise = self.label("else")
+        self._branch(p, otherwise, negated=True)
+        with self._closed("k.if_"):
+            yield
+        self.place_label(otherwise)
+        self._after_if = (otherwise, self.body[-1])
+
+    @contextmanager
+    def else_(self) -> Iterator[None]:
+        """The other side of the ``k.if_`` just before."""
+        taken, last = self._after_if
+        if taken is None or (self.body[-1] if self.body else None) is not last:
+            raise kernel_error("k.else_() must follow its k.if_ at once")
+        self._after_if = (None, None)
+        if isinstance(taken, bool):
+            with self._static(not taken):
+                yield
+            return
+        end = self.label("endif")
+        self.body.pop()
+        self._branch(None, end)
+        self.place_label(taken)
+        with self._closed("k.else_"):
+            yield
+        self.place_label(end)
+
+    @contextmanager
+    def _closed(self, what: str) -> Iterator[None]:
+        """A block that must run to its end: one that an exception left breaks the kernel."""
+        try:
+            with self.scope():
+                yield
+        except BaseException as error:
+            if self._broken is None:
+                left = f"{type(error).__name__} left a {what} block"
+                self._break(left, "raise it outside of the block")
+            raise
+
+    def ret(self, when: Any = None) -> None:
+        """End this thread's kernel (where ``when`` holds)."""
+        if when is None or isinstance(when, Reg):
+            self.emit("ret", guard=when)
+        elif self.decided(when):
+            self.emit("ret")
+
+    def finish(self) -> None:
+        """Close the kernel: a last ``ret``, and an error that is still to be raised."""
+        if self._broken:
+            raise self._broken()
+        last = self.body[-1] if self.body else None
+        if not (isinstance(last, tree.Instruction) and last.opcode == "ret" and last.guard is None):
+            self._lines = False
+            self.emit("ret")
+
+    def close(self) -> None:
+        """The trace is over: what its registers would still emit goes nowhere."""
+        over = "a register or pointer of a trace that is over"
+        self._broken = partial(kernel_error, over, "make it in this kernel")
+
+    def _break(self, message: str, hint: str) -> None:
+        """Nothing can be emitted from now on: an error of this line says why, each time anew."""
+        self._broken = partial(KernelError, message, place=place(), hint=hint)
+
+    def _branch(self, p: Any, label: str, negated: bool = False) -> None:
+        """``bra`` to a label, where the predicate holds (or, ``negated``, does not)."""
+        if p is not None and not isinstance(p, Reg):
+            if self.decided(p) is negated:
+                return
+            p = None
+        if p is None:
+            self.emit("bra", label)
+            return
+        self.check_predicate(p)
+        self._no_guard("a conditional branch")
+        self._guard = tree.Guard(p.operand, negated)
+        try:
+            self.emit("bra", label)
+        finally:
+            self._guard = None
+
+    def _no_guard(self, what: str) -> None:
+        if self._guard is not None:
+            raise kernel_error(
+                f"{what} inside k.when", "k.when only predicates instructions; branch with k.if_"
+            )

@@ -1,0 +1,162 @@
+"""What threads do together: barriers, asynchronous copies, matrix instructions, shuffles and votes.
+
+Thin names over instructions that every kernel uses; each is one row of the instruction table, and
+any other row is there as ``k.ptx``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..emitter import Into
+from ..source_location import kernel_error
+from ..values.pointer import Pointer
+from ..values.registers import Reg, whole
+from ..values.value_conversions import Conversions
+from .kernel_memory import Memory
+
+_SHUFFLES = {"idx": 31, "up": 0, "down": 31, "bfly": 31}
+_VOTES = ("all", "any", "uni")
+FULL = 0xFFFFFFFF
+
+
+class Warp(Conversions, Memory):
+    """Instructions of warps and CTAs."""
+
+    def barrier(self, index: int = 0, threads: int | None = None) -> None:
+        """``bar.sync``: wait for all threads of the CTA, or for ``threads`` of them."""
+        self.emit("bar.sync", index, *(() if threads is None else (threads,)))
+
+    def barrier_arrive(self, index: int, threads: int) -> None:
+        """``bar.arrive``: count this warp among the ``threads`` of barrier ``index``, and go on."""
+        if whole(threads) and threads < 1:
+            raise kernel_error(f"bar.arrive counts towards 32 threads or more, not {threads}")
+        self.emit("bar.arrive", index, threads)
+
+    def syncwarp(self, mask: Any = FULL) -> None:
+        """Wait for the lanes of ``mask``; orders their memory accesses."""
+        self.emit("bar.warp.sync", mask)
+
+    # --- asynchronous copies ---
+    def cp_async(
+        self,
+        dst: Pointer,
+        src: Pointer,
+        size: int,
+        valid: Any = None,
+        cache: str = "",
+        *,
+        prefetch: str = "",
+    ) -> None:
+        """Copy ``size`` (4, 8, 16) bytes from global to shared memory.
+
+        ``valid`` says how many bytes are read, the rest is filled with zeros: a u32 register or a
+        number, or a predicate (all or none). ``cache``: ``cg`` (16 bytes only, its default) or
+        ``ca``; ``prefetch``: ``L2::128B``.
+        """
+        if size not in (4, 8, 16):
+            raise kernel_error(f"cp.async copies 4, 8 or 16 bytes, not {size}")
+        cache = cache or ("cg" if size == 16 else "ca")
+        if cache == "cg" and size != 16:
+            raise kernel_error(
+                f"cp.async.cg copies 16 bytes, not {size}", "cache='ca' copies 4, 8 or 16"
+            )
+        opcode = f"cp.async.{cache}.shared.global" + (f".{prefetch}" if prefetch else "")
+        if isinstance(valid, bool):
+            valid = None if valid else 0
+        elif isinstance(valid, Reg) and valid.dtype.name == "pred":
+            valid = self.select(valid, size, 0)
+        self.emit(opcode, dst, src, size, *(() if valid is None else (valid,)))
+
+    def cp_async_commit(self) -> None:
+        """Close the group of this thread's copies so far."""
+        self.emit("cp.async.commit_group")
+
+    def cp_async_wait(self, pending: int = 0) -> None:
+        """Wait until at most ``pending`` of this thread's newest groups are under way."""
+        check_pending(pending)
+        self.emit("cp.async.wait_group", pending)
+
+    # --- matrices ---
+    def ldmatrix(
+        self, ptr: Any, count: int = 4, trans: bool = False, *, into: Into = None
+    ) -> tuple[Reg, ...]:
+        """Load ``count`` (1, 2, 4) 8×8 matrices of 16-bit elements; rows' addresses come from
+        lanes 8i … 8i+7.
+
+        Always a tuple of b32 registers.
+        """
+        opcode = f"ldmatrix.sync.aligned.m8n8.x{count}{'.trans' if trans else ''}.shared.b16"
+        loaded = self.emit(opcode, ptr, into=into)
+        return loaded if isinstance(loaded, tuple) else (loaded,)
+
+    def stmatrix(self, ptr: Any, values: Sequence[Any], trans: bool = False) -> None:
+        """Store 1, 2 or 4 8×8 matrices of 16-bit elements, each lane a b32 register of each: the
+        reverse of ``ldmatrix``. For sm_90 and later.
+        """
+        if len(values) not in (1, 2, 4):
+            raise kernel_error(f"stmatrix stores 1, 2 or 4 matrices, not {len(values)}")
+        number = f"x{len(values)}{'.trans' if trans else ''}"
+        self.emit(f"stmatrix.sync.aligned.m8n8.{number}.shared.b16", ptr, tuple(values))
+
+    def movmatrix(self, value: Any, *, into: Into = None) -> Any:
+        """Transpose an 8×8 matrix of 16-bit elements, as ``ldmatrix`` gave it, among the lanes."""
+        return self.emit("movmatrix.sync.aligned.m8n8.trans.b16", value, into=into)
+
+    def mma(
+        self,
+        instruction: Any,
+        a: Sequence[Any],
+        b: Sequence[Any],
+        c: Sequence[Any],
+        *,
+        into: Into = None,
+    ) -> tuple[Reg, ...]:
+        """D = A·B + C on fragments. ``instruction`` is an opcode or a row of ``tilewright.mma``.
+
+        Returns new registers for D; ``into=c`` accumulates in place where ``c`` are variables.
+        """
+        opcode = instruction if isinstance(instruction, str) else instruction.opcode
+        return self.emit(opcode, tuple(a), tuple(b), tuple(c), into=into)
+
+    # --- lanes ---
+    def shfl(self, mode: str, value: Any, lane: Any, *, width: int = 32, mask: Any = FULL) -> Any:
+        """The value of another lane: ``idx`` of lane ``lane``, ``up``/``down`` by ``lane``,
+        ``bfly`` of lane xor ``lane``.
+
+        ``width`` (2 … 32) splits the warp. Outside of the part a lane gets its own value. 64-bit
+        values take two.
+        """
+        if mode not in _SHUFFLES or width not in (1, 2, 4, 8, 16, 32):
+            raise kernel_error(
+                f"shfl {mode!r} of width {width}", "idx, up, down or bfly; a power of two up to 32"
+            )
+        if not isinstance(value, Reg) or value.dtype.bits not in (32, 64):
+            raise kernel_error(f"shfl moves registers of 32 or 64 bits, not {value!r}")
+        if value.dtype.bits == 64:
+            halves = self.unpack(value, "b32")
+            moved = [self.shfl(mode, half, lane, width=width, mask=mask) for half in halves]
+            return self.emit("mov.b64", moved, like=value.dtype)
+        clamp = (32 - width) << 8 | _SHUFFLES[mode]
+        return self.emit(f"shfl.sync.{mode}.b32", value, lane, clamp, mask, like=value.dtype)
+
+    def vote(self, mode: str, p: Any, *, mask: Any = FULL) -> Reg:
+        """``all``, ``any`` or ``uni`` (all alike) over the lanes of ``mask``: a predicate."""
+        if mode not in _VOTES:
+            raise kernel_error(f"vote {mode!r}", "all, any or uni")
+        return self.emit(f"vote.sync.{mode}.pred", p, mask)
+
+    def ballot(self, p: Any, *, mask: Any = FULL) -> Reg:
+        """The lanes of ``mask`` whose predicate holds, as the bits of a u32."""
+        return self.emit("vote.sync.ballot.b32", p, mask, like="u32")
+
+    def activemask(self) -> Reg:
+        """The lanes that are active now, as the bits of a u32."""
+        return self.emit("activemask.b32", like="u32")
+
+
+def check_pending(pending: Any) -> None:
+    """That it is a number of groups, which is static."""
+    if not whole(pending) or pending < 0:
+        raise kernel_error(f"a wait is for a static number of groups, 0 or more, not {pending!r}")

@@ -1,0 +1,1 @@
+"""Tensors of a kernel: register tensors, copies, wgmma fragments."""

@@ -1,0 +1,193 @@
+"""What is done to all elements of tensors, and products of tensors; all of it unrolled.
+
+A thread's fragments are multiplied in the order that keeps an operand in its registers: one side
+stays, the other goes up and down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ...layout import Tensor, make_fragment_like, make_layout, prepend
+from ...mma import MmaAtom, TiledMma
+from ..source_location import kernel_error
+from ..values.pointer import Pointer
+from ..values.registers import Reg
+from .register_tensor import element
+from .tensor_copy import Copies
+from .wgmma_fragments import descriptors, fragment_of, products
+
+
+class Algorithms(Copies):
+    """CuTe's algorithms on tensors. Those on the host are ``tilewright.layout``'s and ``mma``'s."""
+
+    def fill(self, tensor: Tensor, value: Any) -> None:
+        """Write one value everywhere: a number, or a register."""
+        self.write(tensor, [value] * _count(tensor))
+
+    def clear(self, tensor: Tensor) -> None:
+        """Write zeros everywhere."""
+        self.fill(tensor, 0)
+
+    def transform(self, *tensors_and_function: Any) -> None:
+        """``transform(x, f)``: x = f(x); ``transform(x, …, y, f)``: y = f(x, …).
+
+        ``f`` takes an element of each in a register, and returns a register or a number; it
+        converts to y's format.
+        """
+        if len(tensors_and_function) < 2 or not callable(tensors_and_function[-1]):
+            raise kernel_error("transform takes tensors, and a function of their elements last")
+        *tensors, function = tensors_and_function
+        *sources, result = tensors if len(tensors) > 1 else tensors * 2
+        _same_size(*sources, result)
+        columns = zip(*map(self.values, sources), strict=True)
+        self.write(result, [function(*each) for each in columns])
+
+    def axpby(self, alpha: Any, x: Tensor, beta: Any, y: Tensor) -> None:
+        """y = alpha · x + beta · y, in x's format: alpha · x is rounded, then beta · y + that once
+        more. A beta that is 0 now does not read y.
+        """
+        if not isinstance(beta, Reg) and beta == 0:
+            self.transform(x, y, lambda a: alpha * a)
+            return
+
+        def scaled(a: Any, b: Any) -> Any:
+            return self.fma(beta, element(self, x.dtype, b), alpha * a)
+
+        self.transform(x, y, y, scaled)
+
+    # --- products ----------------------------------------------------------------------------
+
+    def make_fragment_A(self, parts: Tensor) -> Tensor:
+        """Of ``partition_A`` of a tensor in shared memory, ((M, K), RestM, RestK, …), the tensor
+        (1, RestM, RestK, …) of descriptors by which wgmma reads it: K-major, or MN-major for types
+        of 16 bits. LayoutError where its layout is no canonical one.
+        """
+        return descriptors(self, parts)
+
+    def make_fragment_B(self, parts: Tensor) -> Tensor:
+        """Of ``partition_B``, ((N, K), RestN, RestK, …), likewise."""
+        return descriptors(self, parts)
+
+    def descriptor(self, tile: Tensor) -> Reg:
+        """The descriptor (u64) of one instruction's operand, (M, K) or (N, K), in shared memory."""
+        made: Reg = descriptors(self, tile.map_layout(make_layout))[0]
+        return made
+
+    def gemm(self, *args: Any, accumulate: Any = True, signs: Sequence[int] = (1, 1)) -> None:
+        """D = A B + C of a thread's tensors: ``gemm(mma, d, a, b, c)``, or without ``d``, which is
+        ``c`` then; ``mma`` is an MmaAtom or TiledMma.
+
+        A (V, M, K), B (V, N, K), C and D (V, M, N), or without K, or V alone: an instruction for
+        each (m, n, k). Without ``mma``, A (M, K), B (N, K), C (M, N): an FMA for each. A and B in
+        memory are loaded first. Formats are those of ``mma``, or untyped bits (b16), or f32 for
+        tf32.
+
+        wgmma starts ``gemm(mma, a, b, c)``, between ``wgmma_fence`` and ``wgmma_commit``: A and B
+        are ``make_fragment_A`` and ``_B``, or A a fragment in registers where the atom has it so.
+        ``accumulate`` (False, True, a predicate): whether the first of K adds to C or overwrites
+        it; ``signs``: 1 or -1 for A and B.
+        """
+        mma = args[0] if args and not isinstance(args[0], Tensor) else None
+        tensors = args[1:] if mma is not None else args
+        if len(tensors) not in (3, 4) or not all(isinstance(t, Tensor) for t in tensors):
+            raise kernel_error("gemm takes (mma, d, a, b, c); d may be missing, and mma too")
+        d, a, b, c = tensors if len(tensors) == 4 else (tensors[2], *tensors)
+        atom = mma.atom if isinstance(mma, TiledMma) else mma
+        if isinstance(atom, MmaAtom) and atom.instruction.asynchronous:
+            if d is not c:
+                raise kernel_error("wgmma adds to C itself: gemm(mma, a, b, c)")
+            _check_modes(d, a, b, c)
+            products(self, atom, d, a, b, accumulate, signs)
+            return
+        if accumulate is not True or tuple(signs) != (1, 1):
+            raise kernel_error("accumulate= and signs= are wgmma's", "k.clear zeroes C")
+        if mma is None:
+            multiply = self._fma
+            d, a, b, c = (prepend(t) for t in (d, a, b, c))
+        else:
+            multiply = self._by(atom)
+        a, b = (self._in_registers(t) for t in (a, b))
+        _check_modes(d, a, b, c)
+        if len(a) == 1:
+            multiply(d, a, b, c)
+        for k in range(a.size(2)) if len(a) == 3 else (None,) * (len(a) == 2):
+            left, right = (t if k is None else t[None, None, k] for t in (a, b))
+            for m, n in reuse_order(left, right):
+                acc, start = d[None, m, n], (c if not k else d)[None, m, n]
+                multiply(acc, left[None, m], right[None, n], start)
+
+    def _by(self, atom: Any) -> Callable[..., None]:
+        if not isinstance(atom, MmaAtom):
+            raise kernel_error(f"gemm goes by an MmaAtom or TiledMma, not {atom!r}")
+        row = atom.instruction
+        if len(row.operands) != 4 or row.family != "mma":
+            raise kernel_error(
+                f"gemm has no operands for {row}: it is for mma.sync and wgmma of A, B and C",
+                "k.ptx emits any instruction",
+            )
+
+        def multiply(d: Tensor, a: Tensor, b: Tensor, c: Tensor) -> None:
+            self.mma(row, *(fragment_of(row, n, t) for n, t in zip("abc", (a, b, c), strict=True)),
+                     into=fragment_of(row, "d", d))  # fmt: skip
+
+        return multiply
+
+    def _fma(self, d: Tensor, a: Tensor, b: Tensor, c: Tensor) -> None:
+        self.write(d, [self.fma(*(self.values(t)[0] for t in (a, b, c)))])
+
+    def _in_registers(self, tensor: Tensor) -> Tensor:
+        if not isinstance(tensor.engine, Pointer):
+            return tensor
+        loaded = make_fragment_like(tensor)
+        self.copy(tensor, loaded)
+        return loaded
+
+
+def reuse_order(a: Tensor, b: Tensor) -> Iterator[tuple[int, int]]:
+    """(m, n) of (V, M) × (V, N) as CuTe goes through them, so that operands stay in registers.
+
+    Column after column, down one and up the next; row after row where A is of 8 bytes, or two rows
+    at once where A and B are of 4.
+    """
+    rows, columns = a.size(1), b.size(1)
+    sizes = tuple(t.size(0) * t.dtype.bits // 8 for t in (a, b))
+    if sizes in ((8, 8), (8, 4), (4, 4)):
+        step = 2 if sizes == (4, 4) else 1
+        for m in range(0, rows, step):
+            for n in _turning(columns, m // step):
+                yield from ((i, n) for i in range(m, min(m + step, rows)))
+    else:
+        for n in range(columns):
+            yield from ((m, n) for m in _turning(rows, n))
+
+
+def _turning(count: int, turn: int) -> range:
+    return range(count) if turn % 2 == 0 else range(count - 1, -1, -1)
+
+
+def _check_modes(d: Tensor, a: Tensor, b: Tensor, c: Tensor) -> None:
+    """That the modes of a product go together."""
+    of_c = 1 if len(a) == 1 else 3
+    shapes = f"A {a.layout.shape}, B {b.layout.shape}, C {c.layout.shape}, D {d.layout.shape}"
+    if len(a) != len(b) or len(a) > 3 or (len(c), len(d)) != (of_c, of_c):
+        raise kernel_error(f"gemm of {shapes}", "A (V,M,K), B (V,N,K), C and D (V,M,N)")
+    if of_c == 3:
+        pairs = [(a, 1, c, 1), (b, 1, c, 2), (d, 1, c, 1), (d, 2, c, 2)]
+        pairs += [(a, 2, b, 2)] if len(a) == 3 else []
+        if any(x.size(i) != y.size(j) for x, i, y, j in pairs):
+            raise kernel_error(f"gemm of {shapes}: the sizes of M, N or K differ")
+
+
+def _count(tensor: Any) -> int:
+    count = tensor.size() if isinstance(tensor, Tensor) else None
+    if count.__class__ is not int:
+        raise kernel_error(f"a tensor of static size is needed, not {tensor}")
+    return int(count)
+
+
+def _same_size(*tensors: Any) -> None:
+    if len({_count(t) for t in tensors}) != 1:
+        shapes = ", ".join(str(t.layout) for t in tensors)
+        raise kernel_error(f"tensors of {shapes}: they have as many elements")

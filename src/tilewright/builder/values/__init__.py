@@ -1,0 +1,1 @@
+"""Values of a kernel: registers, pointers, and arithmetic on them."""

@@ -1,0 +1,123 @@
+"""Addresses from offsets: an offset comes as a sum of terms, and each becomes one instruction.
+
+``moved`` is what a tensor asks of a pointer. What is static ends in the immediate of the access; a
+term's factor and the size of an element are multiplied now; 32-bit numbers widen on the way. Under
+a swizzle, bytes are swizzled instead of elements, so that nothing is left to be scaled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ...layout import Layout, Sum, Swizzle, Tensor, flatten
+from ...layout.symbolic import Term
+from ..source_location import kernel_error
+from .registers import Reg
+
+if TYPE_CHECKING:
+    from .pointer import Pointer
+
+
+def moved(pointer: Pointer, outside: Sum, outer: Any, inside: Sum | None) -> Pointer:
+    """The pointer ``outside`` + ``outer(inside)`` elements on."""
+    stays = all(not o.terms and o.static == 0 for o in (outside, inside or outside))
+    if pointer.dtype.bits < 8 and not stays:
+        raise kernel_error(
+            f"elements of {pointer.dtype} have no addresses of their own: no tensor of them moves",
+            "recast it to a type of bytes",
+        )
+    with pointer.k.sharing():
+        if inside is not None:
+            pointer = _through(pointer, outer, inside)
+        for term in outside.terms:
+            pointer = _term_on(pointer, term)
+        return pointer + outside.static
+
+
+def _through(pointer: Pointer, outer: Any, inside: Sum) -> Pointer:
+    """The pointer ``outer(inside)`` elements on."""
+    size = pointer.size
+    if not inside.terms:
+        return pointer + outer(inside.static)
+    if not isinstance(outer, Swizzle) or size & (size - 1):
+        return _term_on(pointer, Term(outer(inside.total()), 1, 1))
+    low = inside.static & (_lowest_bit(inside.unit | 1 << outer.base) - 1)  # stays where it is
+    offset = Sum((inside.static - low) * size)
+    for term in inside.terms:
+        offset.add(term.value, term.factor * size, term.unit // abs(term.factor))
+    swizzle = Swizzle(outer.bits, outer.base + size.bit_length() - 1, outer.shift)
+    whole = _lowest_bit(offset.unit | offset.static | 1 << swizzle.base)
+    return pointer.by_register(swizzle(offset.total()), 1, whole) + low
+
+
+def _lowest_bit(number: int) -> int:
+    return number & -number
+
+
+def _term_on(pointer: Pointer, term: Term) -> Pointer:
+    """The pointer a term's elements on: a number times what is static is multiplied on the way, a
+    stride in a register is scaled to bytes first, once for all that go by it.
+    """
+    value, factor, bytes_ = term.value, term.factor, term.unit * pointer.size
+    _check(value)
+    if isinstance(factor, Reg):
+        _check(factor)
+        value, factor = _product(pointer, value, factor), 1
+    elif value.dtype.bits < pointer.width:
+        factor *= pointer.size
+        if factor < 0 and value.dtype.kind == "uint":
+            value = value.to("u64")
+    elif pointer.width == 64:
+        value, factor = pointer.k.mul(value, factor * pointer.size), 1
+    else:
+        factor *= pointer.size
+    return pointer.by_register(value, factor, bytes_)
+
+
+def _product(pointer: Pointer, value: Reg, stride: Reg) -> Reg:
+    """A number times a stride, in bytes."""
+    k, kind = pointer.k, value.dtype.name
+    if value.dtype is stride.dtype and value.dtype.bits < pointer.width:
+        wide = k.emit(f"mul.wide.{kind}", value, stride, like=f"{kind[0]}{pointer.width}")
+        return k.mul(wide, pointer.size)
+    whole = f"u{pointer.width}"
+    return k.mul(_as(value, whole), k.mul(_as(stride, whole), pointer.size))
+
+
+def _as(value: Reg, kind: str) -> Reg:
+    """An integer widened by its own sign, as ``kind``."""
+    bits = int(kind[1:])
+    wide = value if value.dtype.bits == bits else value.to(f"{value.dtype.name[0]}{bits}")
+    return wide.view(kind)
+
+
+def _check(number: Any) -> None:
+    if not isinstance(number, Reg) or number.dtype.kind not in ("int", "uint"):
+        raise kernel_error(
+            f"{number!r} is not a coordinate or stride of memory",
+            "an int, or a u32, s32, u64, s64 register",
+        )
+
+
+def walk(tensor: Tensor) -> Iterator[Tensor]:
+    """Mode 0 of a tensor at each coordinate of mode 1.
+
+    Where a stride is dynamic, each address comes from one before: a register has the stride, and
+    not one for each of its multiples.
+    """
+    engine, layout = tensor.engine, tensor.layout
+    if not hasattr(engine, "moved") or not isinstance(layout, Layout) or layout.is_static():
+        yield from (tensor[None, i] for i in range(tensor.size(1)))
+        return
+    modes = list(zip(flatten(layout[1].shape), flatten(layout[1].stride), strict=True))
+    starts = [engine] * len(modes)  # for each mode: at its digit, the digits of those before at 0
+    digits = [0] * len(modes)
+    yield Tensor(engine, layout[0])
+    for _ in range(1, layout.size(1)):
+        i = next(i for i, (size, _) in enumerate(modes) if digits[i] < size - 1)
+        digits[: i + 1] = [*[0] * i, digits[i] + 1]
+        step = Sum()
+        step.add(modes[i][1])
+        starts[: i + 1] = [starts[i].moved(step)] * (i + 1)
+        yield Tensor(starts[i], layout[0])

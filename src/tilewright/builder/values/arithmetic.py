@@ -1,0 +1,223 @@
+"""Arithmetic: what Python's operators on registers mean in PTX.
+
+Integers wrap, ``*`` is ``mul.lo``; floats are always written with their rounding (``.rn``).
+Nothing is converted silently: both sides have one type, a Python number takes the register's.
+Identities (``x + 0``, ``x * 1``, ``x // 1``) cost nothing, powers of two become shifts and masks.
+"""
+
+from __future__ import annotations
+
+import operator
+from functools import lru_cache
+from typing import Any
+
+from ...dtypes import DTYPES
+from ..emitter import Into
+from ..source_location import kernel_error
+from .bits import Bits
+from .constants import (
+    WHOLE,
+    alike,
+    check_number,
+    checked_register,
+    differ,
+    move_type,
+    no_operator,
+    power_of_two,
+    static,
+)
+from .registers import Reg, whole
+
+_INTEGER_OPS = {"mul": "mul.lo", "fma": "mad.lo"}
+
+
+@lru_cache(maxsize=None)
+def _opcode(op: str, type_: str) -> str | None:
+    """The opcode of an arithmetic operation on a type, or None where PTX has none."""
+    t = DTYPES[type_]
+    if t.kind in WHOLE and t.bits >= 16:
+        return f"{_INTEGER_OPS.get(op, op)}.{t.name}"
+    if t.kind not in ("float", "packed") or t.bits < 16 or t.name == "tf32":
+        return None
+    if op in ("min", "max"):
+        return f"{op}.{t.name}"
+    rounded = op in ("add", "sub", "mul", "fma") or (op == "div" and t.name in ("f32", "f64"))
+    return f"{op}.rn.{t.name}" if rounded else None
+
+
+class Arithmetic(Bits):
+    """Operators on registers and Python numbers. ``into`` is a variable to write instead."""
+
+    def _compute(self, op: str, symbol: str, a: Any, b: Any, into: Into) -> Any:
+        t = self.common(symbol, a, b)
+        opcode = _opcode(op, t.name)
+        if opcode is None:
+            raise no_operator(symbol, t)
+        return self.emit(opcode, a, b, into=into, like=t)
+
+    # --- + - * / // % ---
+    def add(self, a: Any, b: Any, *, into: Any = None) -> Any:
+        if not isinstance(a, Reg):
+            if not isinstance(b, Reg):
+                return static("k.add", operator.add, a, b)
+            a, b = b, a
+        if not isinstance(b, Reg) and whole(b) and a.dtype.kind in WHOLE:
+            if b == 0:
+                return self.same(a, into)
+            if b < 0:
+                return self._compute("sub", "-", a, -b, into)
+        return self._compute("add", "+", a, b, into)
+
+    def sub(self, a: Any, b: Any, *, into: Any = None) -> Any:
+        if not isinstance(b, Reg):
+            if not isinstance(a, Reg):
+                return static("k.sub", operator.sub, a, b)
+            if whole(b) and a.dtype.kind in WHOLE:
+                return self.add(a, -b, into=into)
+        return self._compute("sub", "-", a, b, into)
+
+    def mul(self, a: Any, b: Any, *, into: Any = None) -> Any:
+        if not isinstance(a, Reg):
+            if not isinstance(b, Reg):
+                return static("k.mul", operator.mul, a, b)
+            a, b = b, a
+        if not isinstance(b, Reg) and whole(b) and a.dtype.kind in WHOLE:
+            if b == 0:
+                return self.same(0, into) if into is not None else 0
+            if b == 1:
+                return self.same(a, into)
+            if power_of_two(b):
+                return self.shl(a, int(b).bit_length() - 1, into=into)
+        return self._compute("mul", "*", a, b, into)
+
+    def truediv(self, a: Any, b: Any, *, into: Any = None) -> Any:
+        """``a / b`` of f32 or f64, correctly rounded."""
+        if not isinstance(a, Reg) and not isinstance(b, Reg):
+            return static("k.truediv", operator.truediv, a, b)
+        t = self.common("/", a, b)
+        if t.kind in WHOLE:
+            raise kernel_error(
+                f"/ divides floats, these are {t.name}",
+                "// and % of unsigned, k.div and k.rem of signed",
+            )
+        return self._compute("div", "/", a, b, into)
+
+    def floordiv(self, a: Any, b: Any, *, into: Any = None) -> Any:
+        """``a // b`` of unsigned integers; signed ones have ``k.div``."""
+        return self._divide("//", "div", a, b, into)
+
+    def mod(self, a: Any, b: Any, *, into: Any = None) -> Any:
+        """``a % b`` of unsigned integers. Signed ones have ``k.rem``."""
+        return self._divide("%", "rem", a, b, into)
+
+    def _divide(self, symbol: str, op: str, a: Any, b: Any, into: Any) -> Any:
+        if not isinstance(a, Reg) and not isinstance(b, Reg):
+            return static(symbol, operator.floordiv if op == "div" else operator.mod, a, b)
+        t = self.common(symbol, a, b)
+        if t.kind != "uint":
+            raise kernel_error(
+                f"{symbol} is for unsigned registers, these are {t.name}",
+                f"k.{op}(a, b) rounds toward zero; .view('u{t.bits}') where it is not negative",
+            )
+        if not isinstance(b, Reg):
+            if b <= 0:
+                raise kernel_error(f"{symbol} by {b}")
+            if power_of_two(b) and op == "div":
+                return self.shr(a, int(b).bit_length() - 1, into=into)
+            if power_of_two(b):
+                return self.and_(a, b - 1, into=into)
+        return self._compute(op, symbol, a, b, into)
+
+    def div(self, a: Any, b: Any, *, into: Any = None) -> Any:
+        """Integer quotient toward zero, signed or unsigned."""
+        return self._toward_zero("div", a, b, into)
+
+    def rem(self, a: Any, b: Any, *, into: Any = None) -> Any:
+        """The remainder of ``div``: it has the sign of ``a``."""
+        return self._toward_zero("rem", a, b, into)
+
+    def _toward_zero(self, op: str, a: Any, b: Any, into: Any) -> Any:
+        t = self.common(op, a, b)
+        if t.kind not in WHOLE:
+            raise kernel_error(f"k.{op} is for integers, these are {t.name}")
+        return (
+            self._divide("//", op, a, b, into)
+            if t.kind == "uint"
+            else self._compute(op, op, a, b, into)
+        )
+
+    def mad(self, a: Any, b: Any, c: Any, *, into: Any = None) -> Any:
+        """``a * b + c`` in one instruction: ``mad.lo``, or ``fma.rn`` (rounded once)."""
+        t = self.common("mad", a, b, c)
+        opcode = _opcode("fma", t.name)
+        if opcode is None:
+            raise no_operator("mad", t)
+        return self.emit(opcode, a, b, c, into=into, like=t)
+
+    fma = mad
+
+    def min(self, a: Any, b: Any, *, into: Any = None) -> Any:
+        return self._extreme("min", a, b, into)
+
+    def max(self, a: Any, b: Any, *, into: Any = None) -> Any:
+        return self._extreme("max", a, b, into)
+
+    def _extreme(self, op: str, a: Any, b: Any, into: Any) -> Any:
+        if not isinstance(a, Reg) and not isinstance(b, Reg):
+            return static(f"k.{op}", min if op == "min" else max, a, b)
+        return self._compute(op, op, a, b, into)
+
+    def neg(self, a: Reg) -> Reg:
+        checked_register("k.neg", a)
+        if a.dtype.kind == "uint":
+            return self.emit(f"sub.{a.dtype.name}", 0, a, like=a.dtype)
+        if a.dtype.kind not in ("int", "float", "packed"):
+            raise no_operator("-", a.dtype)
+        return self.emit(f"neg.{a.dtype.name}", a, like=a.dtype)
+
+    def abs(self, a: Reg) -> Reg:
+        checked_register("k.abs", a)
+        if a.dtype.kind == "uint":
+            return a
+        if a.dtype.kind not in ("int", "float", "packed"):
+            raise no_operator("abs", a.dtype)
+        return self.emit(f"abs.{a.dtype.name}", a, like=a.dtype)
+
+    # --- comparisons and choice ---
+    def compare(self, op: str, a: Any, b: Any, *, into: Any = None) -> Any:
+        """A predicate. ``op``: eq ne lt le gt ge; with a NaN only ``ne`` holds."""
+        if not isinstance(a, Reg):
+            checked_register("k.compare", b)
+            swapped = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}.get(op, op)
+            return self.compare(swapped, b, a, into=into)
+        if isinstance(b, Reg) and not alike(a.dtype, b.dtype, ordered=op not in ("eq", "ne")):
+            raise differ(op, a.dtype, b.dtype)
+        t = a.dtype
+        if not isinstance(b, Reg):
+            check_number(op, t, b)
+            if t.kind == "uint" and b < 0:
+                raise kernel_error(
+                    f"a {t.name} register is compared with {b}",
+                    "unsigned numbers are never negative",
+                )
+        if t.kind == "bits" and op not in ("eq", "ne"):
+            raise kernel_error(
+                f"{t.name} registers have no order", "say which with .view('u32') or .view('s32')"
+            )
+        if t.name == "pred":
+            both = self.xor(a, b)
+            return both if op == "ne" else self.not_(both)
+        op = "neu" if op == "ne" and t.kind == "float" else op
+        return self.emit(f"setp.{op}.{t.name}", a, b, into=into)
+
+    def select(self, p: Any, a: Any, b: Any, *, into: Any = None) -> Any:
+        """``a`` where the predicate holds, else ``b``; two numbers are u32 (or give ``into``)."""
+        if not isinstance(p, Reg):
+            return self.same(a if self.decided(p) else b, into)
+        self.check_predicate(p)
+        t = self.common("select", a, b) if isinstance(a, Reg) or isinstance(b, Reg) else None
+        t = t or (into.dtype if into is not None else DTYPES["u32"])
+        if t.name == "pred":
+            return self.or_(self.and_(p, a), self.and_(self.not_(p), b), into=into)
+        pair = [v if isinstance(v, Reg) else self.immediate(t, v) for v in (a, b)]
+        return self.emit(f"selp.{move_type(t)}", *pair, p, into=into, like=t)

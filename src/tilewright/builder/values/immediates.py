@@ -1,0 +1,56 @@
+"""Python's numbers as immediates: their bits in a format, and whether an instruction takes them."""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import Any
+
+from ...dtypes import DTYPES, DType, encode
+from ...ptx import tree
+from ..opcode_signature import Slot
+from ..source_location import kernel_error
+from .registers import whole
+
+
+def encode_number(t: DType, value: Any) -> int:
+    """The bits of a number in a float format (in both lanes of a packed one); it must fit."""
+    try:
+        number = float(value)
+    except OverflowError:
+        raise kernel_error(
+            f"an integer of {value.bit_length()} bits does not fit {t.name}"
+        ) from None
+    bits = _encoded(t.name, struct.pack("<d", number))
+    finite = number - number == 0
+    if finite and t.kind == "float" and (bits & ((1 << (t.bits - 1)) - 1)) > t.max_finite:
+        raise kernel_error(f"{value!r} does not fit {t.name}")
+    return bits
+
+
+@lru_cache(maxsize=4096)
+def _encoded(t: str, double: bytes) -> int:
+    """Keyed by the double's bytes: −0.0 and 0.0 are equal as numbers, NaNs never."""
+    (number,) = struct.unpack("<d", double)
+    return int(encode(t, [number] * 2 if DTYPES[t].kind == "packed" else number))
+
+
+def fit(t: DType, value: int) -> int:
+    """An integer as an immediate of a type: negative ones of unsigned and bit types wrap."""
+    low, high = -(1 << (t.bits - 1)), (1 << (t.bits - (t.kind == "int"))) - 1
+    if not low <= value <= high:
+        raise kernel_error(
+            f"{value} does not fit {t.name}", f"it holds {low if t.kind == 'int' else 0} … {high}"
+        )
+    return value & high if value < 0 and t.kind != "int" else value
+
+
+def check_immediates(opcode: str, slot: Slot, operand: tree.Operand, given: Any) -> None:
+    """That numbers, as they were given (not wrapped), are such as the instruction takes."""
+    items = operand.items if isinstance(operand, tree.Vector) else (operand,)
+    for item, allowed in zip(items, slot.allowed, strict=False):
+        if not isinstance(item, tree.Imm):
+            continue
+        if (given.__index__() if whole(given) else item.value) not in allowed:
+            wanted = allowed.described() or "a register"
+            raise kernel_error(f"{opcode}: operand {slot.name} is {wanted}, not {given!r}")

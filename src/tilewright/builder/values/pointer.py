@@ -1,0 +1,296 @@
+"""Pointers: an address with a state space and an element type.
+
+``p[i]`` loads, ``p[i] = v`` stores, ``p + i`` moves on by elements; what is static folds into the
+instruction's immediate offset, what is dynamic costs one multiply-add. That makes a pointer an
+engine for tensors. Alignment: what is static is checked, what is dynamic is trusted.
+"""
+
+from __future__ import annotations
+
+import operator
+from math import gcd
+from typing import TYPE_CHECKING, Any, NoReturn, Union
+
+from ...dtypes import DType
+from ...layout import Sum
+from ...ptx import tree
+from ..source_location import kernel_error
+from ..tensors.register_tensor import Rmem, rmem
+from .address_terms import moved
+from .registers import Reg, Var, known
+
+if TYPE_CHECKING:
+    from ..builder import Builder
+
+_MAX_VECTOR = 16  # bytes that one load or store moves
+
+
+def memory_type(t: DType) -> str:
+    """The type that a format is loaded and stored as: 16-bit floats and packed ones as bits."""
+    return t.name if t.kind in ("int", "uint") or t.name in ("f32", "f64") else f"b{max(8, t.bits)}"
+
+
+class Pointer:
+    """An address in a state space (``global``, ``shared``, ``local``, ``param``, ``const``; empty
+    is generic).
+
+    ``base`` is a register (32 bits wide in shared memory, else 64) or a variable's symbol,
+    ``offset`` static bytes, ``align`` the base's known alignment in bytes, or None; ``sure`` is
+    what of it is left when nothing dynamic is trusted.
+    """
+
+    __slots__ = ("align", "base", "dtype", "k", "offset", "space", "sure")
+    __array_ufunc__ = None  # numpy leaves operators to the pointer
+
+    def __init__(
+        self,
+        k: Builder,
+        space: str,
+        dtype: str | DType,
+        base: Union[Reg, tree.Symbol],
+        offset: int = 0,
+        align: int | None = None,
+        sure: int | None = None,
+    ) -> None:
+        self.k = k
+        self.space = space
+        self.dtype = known(dtype)
+        self.base = base
+        self.offset = offset
+        self.align = align
+        self.sure = sure or align or self.size
+
+    def __repr__(self) -> str:
+        base = self.base.operand.name if isinstance(self.base, Reg) else self.base.name
+        return f"{self.space or 'generic'} {self.dtype.name} [{base}{self.offset:+d}]"
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element."""
+        return max(8, self.dtype.bits) // 8
+
+    @property
+    def operand(self) -> tree.Address:
+        """The memory operand ``[base+offset]``."""
+        if isinstance(self.base, Reg):
+            return tree.Address(self.base.operand, self.offset)
+        return tree.Address(tree.Symbol(self.base.name), self.base.offset + self.offset)
+
+    @property
+    def width(self) -> int:
+        """Bits of an address in this space."""
+        return 32 if self.space.startswith("shared") else 64
+
+    # --- other pointers ---
+    def _with(self, base: Union[Reg, tree.Symbol], offset: int, multiple: int = 0) -> Pointer:
+        """From another base, a dynamic ``multiple`` of bytes away."""
+        sure = gcd(self.sure, multiple)
+        return Pointer(self.k, self.space, self.dtype, base, offset, self.align, sure)
+
+    def __add__(self, count: Any) -> Pointer:
+        if type(count) is int and not isinstance(self.base, Var):
+            return self._with(self.base, self.offset + count * self.size)
+        return self.add_bytes(count, self.size)
+
+    __radd__ = __add__
+
+    def __sub__(self, count: int) -> Pointer:
+        if isinstance(count, Reg):
+            raise kernel_error(
+                "a pointer moves back by a static count only", "add a negative one (s32, s64)"
+            )
+        return self + -_static(count)
+
+    def add_bytes(self, count: Any, scale: int = 1) -> Pointer:
+        """The pointer ``count * scale`` bytes on; from a variable, a copy of its value now."""
+        if not isinstance(count, Reg):
+            base = self.k.mov(self.base) if isinstance(self.base, Var) else self.base
+            return self._with(base, self.offset + _static(count) * scale)
+        return self.by_register(count, scale, scale)
+
+    def by_register(self, count: Reg, scale: int, multiple: int) -> Pointer:
+        """The pointer ``count * scale`` bytes on, known to be a ``multiple`` of bytes."""
+        return self._with(self.k.address_add(self._register(), count, scale), self.offset, multiple)
+
+    def cast(self, dtype: str | DType) -> Pointer:
+        """The same address, of elements of another type."""
+        t = known(dtype)
+        return Pointer(self.k, self.space, t, self.base, self.offset, self.align, self.sure)
+
+    def aligned(self, align: int) -> Pointer:
+        """The same address, which the caller knows to be a multiple of ``align`` bytes."""
+        return Pointer(self.k, self.space, self.dtype, self.address(), 0, align)
+
+    def address(self) -> Reg:
+        """The whole address in a register: 32 bits in shared memory, else 64."""
+        if isinstance(self.base, tree.Symbol):
+            return self.k.symbol_address(self.base, self.offset, self.width)
+        return self.k.add(self.base, self.offset)
+
+    def _register(self) -> Reg:
+        return (
+            self.base
+            if isinstance(self.base, Reg)
+            else self.k.symbol_address(self.base, 0, self.width)
+        )
+
+    @property
+    def alignment(self) -> int:
+        """Bytes that the address is known to be a multiple of, trusting nothing dynamic."""
+        return gcd(self.sure, self.offset)
+
+    # --- as an engine of tensors ---
+    def moved(self, outside: Sum, outer: Any = None, inside: Sum | None = None) -> Pointer:
+        """The pointer ``outside + outer(inside)`` elements on, in few instructions."""
+        return moved(self, outside, outer, inside)
+
+    def recast(self, dtype: DType) -> Pointer:
+        """The same address, of elements of another type, which fill whole bytes."""
+        if dtype.bits % 8 or self.dtype.bits % 8:
+            raise kernel_error(f"memory of {self.dtype} as {dtype}: an element has whole bytes")
+        return self.cast(dtype)
+
+    def like(self, count: int, dtype: DType) -> Rmem:
+        """Registers of this thread for ``count`` elements."""
+        return rmem(self.k, count, dtype)
+
+    # --- variables ---
+    def set(self, other: Pointer) -> None:
+        """Let a pointer variable (``k.var(pointer)``) point elsewhere."""
+        self.k.add(other._register(), other.offset - self.offset, into=self._variable())
+
+    def advance(self, count: Any) -> None:
+        """Move a pointer variable on by ``count`` elements."""
+        base = self._variable()
+        if isinstance(count, Reg) and count.dtype.bits == self.width:
+            self.k.address_add(base, self.k.mul(count, self.size), 1, into=base)
+        elif isinstance(count, Reg):
+            self.k.address_add(base, count, self.size, into=base)
+        else:
+            self.k.add(base, _static(count) * self.size, into=base)
+
+    def _variable(self) -> Var:
+        if not isinstance(self.base, Var):
+            raise kernel_error(f"{self!r} is not a variable", "make one with p = k.var(pointer)")
+        return self.base
+
+    # --- access ---
+    def _at(self, index: Any) -> Pointer:
+        if type(index) is int:
+            return self._with(self.base, self.offset + index * self.size) if index else self
+        return self + index
+
+    def __getitem__(self, index: Any) -> Reg:
+        return self._at(index)._load("", "", 1)
+
+    def __iter__(self) -> NoReturn:
+        raise kernel_error(f"{self!r} has no length to iterate over", "loop over its indices")
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._at(index)._store((value,), "", "", 1)
+
+    def load(
+        self, count: int = 1, *, index: Any = 0, order: str = "", cache: str = "", into: Any = None
+    ) -> tuple[Reg, ...]:
+        """Load ``count`` (1, 2, 4) consecutive elements at once, always as a tuple (of new
+        registers, or the variables ``into``).
+
+        ``order`` stands before the space: ``volatile``, ``relaxed.gpu``, ``acquire.sys``;
+        ``cache`` after it: ``nc``, ``cg``, ``nc.L1::no_allocate.L2::128B``.
+        """
+        loaded = self._at(index)._load(order, cache, count, into)
+        return (loaded,) if count == 1 else loaded
+
+    def store(self, values: Any, *, index: Any = 0, order: str = "", cache: str = "") -> None:
+        """Store one value, or 2 or 4 of them at once. ``order`` and ``cache`` as in ``load``."""
+        items = (values,) if _is_scalar(values) else tuple(values)
+        self._at(index)._store(items, order, cache, len(items))
+
+    def atomic(self, op: str, *values: Any, index: Any = 0, order: str = "", kind: str = "") -> Reg:
+        """Read, combine and write at once; returns the old value.
+
+        ``op``: add, min, max, inc, dec, and, or, xor, exch, cas (compare, then value). ``order``:
+        ``relaxed.gpu``, ``acq_rel.sys``, …. ``kind`` is the type to be written where the element's
+        own does not fit.
+        """
+        opcode = _dotted("atom", order, self.space, _atomic(op, self.dtype, kind))
+        return self.k.emit(opcode, self._at(index), *values, like=self.dtype)
+
+    def reduce(
+        self, op: str, value: Any, *, index: Any = 0, order: str = "", kind: str = ""
+    ) -> None:
+        """As ``atomic``, without the old value."""
+        self.k.emit(
+            _dotted("red", order, self.space, _atomic(op, self.dtype, kind)), self._at(index), value
+        )
+
+    def _opcode(self, name: str, order: str, cache: str, count: int) -> str:
+        needed = count * self.size
+        if count not in (1, 2, 4) or (needed > _MAX_VECTOR and count > 1):
+            raise kernel_error(
+                f"{count} elements of {self.dtype.name} can't be moved at once",
+                f"a vector has 2 or 4 elements and at most {_MAX_VECTOR} bytes",
+            )
+        if self.align is not None and gcd(self.align, self.offset) < needed:
+            have = gcd(self.align, self.offset)
+            raise kernel_error(
+                f"{self!r} is aligned to {have} bytes; {count} × {self.dtype.name} needs {needed}",
+                "ask for more (align=…), or say p.aligned(n) where you know it",
+            )
+        vector = f"v{count}" if count > 1 else ""
+        return _dotted(name, order, self.space, cache, vector, memory_type(self.dtype))
+
+    def _load(self, order: str, cache: str, count: int, into: Any = None) -> Any:
+        if into is not None and count == 1:
+            (into,) = into
+        opcode = self._opcode("ld", order, cache, count)
+        return self.k.emit(opcode, self, into=into, like=self.dtype)
+
+    def _store(self, values: tuple[Any, ...], order: str, cache: str, count: int) -> None:
+        for value in values:
+            if isinstance(value, Reg) and value.dtype is not self.dtype:
+                self._check_value(value.dtype)
+        fixed = [v if isinstance(v, Reg) else self.k.immediate(self.dtype, v) for v in values]
+        self.k.emit(
+            self._opcode("st", order, cache, count), self, fixed[0] if count == 1 else fixed
+        )
+
+    def _check_value(self, given: DType) -> None:
+        same = given.bits == self.dtype.bits and "bits" in (given.kind, self.dtype.kind)
+        whole = given.kind in ("int", "uint") and self.dtype.kind in ("int", "uint", "bits")
+        if not same and not (whole and given.bits == max(16, self.dtype.bits)):
+            raise kernel_error(
+                f"a {given.name} register can't be stored as {self.dtype.name}",
+                f"convert it: .to({self.dtype.name!r}), or the pointer: p.cast({given.name!r})",
+            )
+
+
+def _static(count: Any) -> int:
+    """A count of elements or bytes that is known now."""
+    try:
+        return operator.index(count)
+    except TypeError:
+        raise kernel_error(
+            f"{count!r} is not an index of a pointer", "an int, or a u32, s32, u64, s64 register"
+        ) from None
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, (Reg, int, float))
+
+
+def _dotted(*words: str) -> str:
+    return ".".join(filter(None, words))
+
+
+def _atomic(op: str, t: DType, kind: str) -> str:
+    """The operation and type of an atomic: bit operations and exchanges are typed as bits."""
+    if kind:
+        return f"{op}.{kind}"
+    if op in ("and", "or", "xor", "exch", "cas"):
+        return f"{op}.b{t.bits}"
+    if op == "add" and t.name in ("f16", "bf16", "f16x2", "bf16x2"):
+        return f"add.noftz.{t.name}"
+    if op == "add" and t.name == "s64":
+        return "add.u64"
+    return f"{op}.{t.name}"

@@ -1,0 +1,170 @@
+"""Packed integers to pairs of f16 or bf16: a few bit operations instead of conversions.
+
+The idea: a small integer put into the mantissa of a power of two *is* the sum of both. 0x6400 is
+1024 in f16, so 0x6400 | u is 1024 + u, and one exact subtraction leaves u. ``prmt`` puts the bytes
+there, or ``lop3`` in one step masks, inserts and flips: (word & mask) ^ magic. A conversion
+instruction runs at a quarter of their rate or less.
+
+A word's elements may be *interleaved*, so that a mask finds an even element in the lower half and
+the odd one that follows it in the upper half; ``stored`` makes such words of NumPy arrays:
+
+    8 bits, from the lowest:  e0 e2 e1 e3                4 bits:  e0 e2 e4 e6 e1 e3 e5 e7
+
+Signed elements are two's complement, or *biased*: 2^(bits − 1) added, so none is negative.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...dtypes import DType, dtype, encode, pack
+from ..source_location import kernel_error
+from .registers import Reg, known
+from .value_conversions import Conversions
+
+_SOURCES = ("u8", "s8", "u4", "s4")
+_DESTS = ("f16", "bf16")
+_ORDER = {8: (0, 2, 1, 3), 4: (0, 2, 4, 6, 1, 3, 5, 7)}
+_AND_XOR = 0x6A  # lop3's table of (a & b) ^ c
+
+
+def interleaved_order(source: str | DType) -> tuple[int, ...]:
+    """Which element each place of a word holds, from the lowest."""
+    return _ORDER[dtype(source).bits]
+
+
+def stored(
+    values: npt.ArrayLike, source: str, *, interleaved: bool = False, biased: bool = False
+) -> npt.NDArray[np.uint32]:
+    """Integers (…, n) as the words (…, n · bits / 32) that ``k.unpack_integers`` reads.
+
+    Numbers that the type does not hold wrap. DtypeError where n does not fill whole words.
+    """
+    t, codes = dtype(source), np.asarray(values)
+    if biased and t.kind == "int":
+        codes = codes + (1 << (t.bits - 1))
+    codes = np.asarray(encode(dtype(f"u{t.bits}"), codes.astype(np.int64)))
+    order = interleaved_order(t)
+    if interleaved and codes.shape[-1] % len(order) == 0:
+        codes = codes.reshape(*codes.shape[:-1], -1, len(order))[..., order].reshape(codes.shape)
+    return pack(f"u{t.bits}", codes, np.uint32)
+
+
+def _both(half: int) -> int:
+    return half << 16 | half
+
+
+class Unpacking(Conversions):
+    """Fast exact conversions of packed integers."""
+
+    def unpack_integers(
+        self,
+        word: Reg,
+        source: str | DType,
+        dest: str | DType = "f16",
+        *,
+        interleaved: bool = False,
+        biased: bool = False,
+    ) -> tuple[Reg, ...]:
+        """The elements of a 32-bit word (u8, s8, u4, s4) as pairs of f16 or bf16, exactly.
+
+        Pair i holds elements 2i (lower half) and 2i + 1, in whatever order the word has them.
+        Instructions for a word of 4 bytes or 8 nibbles (moves of constants apart):
+
+                            f16                  bf16 (sm_80)
+                            plain  interleaved   plain  interleaved
+            u8                4        4           10        9
+            s8 biased         4        4            8        7
+            s8                5        5            8        7
+            u4, s4 (both)    12        9           13       11
+        """
+        t, to = known(source), known(dest)
+        if t.name not in _SOURCES or to.name not in _DESTS or word.dtype.bits != 32:
+            raise kernel_error(
+                f"{word.dtype.name} as {t.name} can't be unpacked to {to.name}",
+                f"a 32-bit register of {', '.join(_SOURCES)} goes to {' or '.join(_DESTS)}",
+            )
+        if biased and t.kind != "int":
+            raise kernel_error(f"{t.name} has no bias", "biased=True is for s8 and s4")
+        half = 1 << (t.bits - 1)
+        signed = t.kind == "int"
+        zero, flip = half if signed else 0, half if signed and not biased else 0
+        unpack = {
+            ("f16", 8): self._bytes_to_f16,
+            ("bf16", 8): self._bytes_to_bf16,
+            ("f16", 4): self._nibbles_to_f16,
+            ("bf16", 4): self._nibbles_to_bf16,
+        }[to.name, t.bits]
+        return tuple(unpack(word, interleaved, zero, flip))
+
+    def _masked(self, word: Reg, mask: int, magic: int, like: str) -> Reg:
+        """(word & mask) ^ magic."""
+        made: Reg = self.emit("lop3.b32", word, mask, magic, _AND_XOR, like=like)
+        return made
+
+    def _bytes_to_f16(self, word: Reg, interleaved: bool, zero: int, flip: int) -> list[Reg]:
+        """Two prmt make 1024 + u of each; s8 first becomes biased."""
+        if flip:
+            word = self.emit("xor.b32", word, 0x80808080, like=word.dtype)
+        pairs = []
+        for select in (0x4240, 0x4341) if interleaved else (0x4140, 0x4342):
+            x = self.emit("prmt.b32", word, 0x64646464, select, like="f16x2")
+            pairs.append(self.emit("sub.rn.f16x2", x, 1024.0 + zero))
+        return pairs
+
+    def _bytes_to_bf16(self, word: Reg, interleaved: bool, zero: int, flip: int) -> list[Reg]:
+        """A bf16 holds only seven bits below 128: the eighth says which power is subtracted.
+
+        128 + (u & 127) less 128 or 256, as bit 7 says, is the two's complement; with the bit
+        flipped it is u − 128.
+        """
+        pairs = []
+        for i in range(2):
+            if not interleaved:
+                part = self.emit("prmt.b32", word, 0, (0x4140, 0x4342)[i], like="b32")
+            else:
+                part = self.emit("shr.b32", word, 8, like="b32") if i else word
+            low = self._masked(part, _both(0x7F), _both(0x4300), "bf16x2")
+            high = self._masked(part, _both(0x80), _both(0x4300 if flip else 0x4380), "bf16x2")
+            x = self.emit("fma.rn.bf16x2", high, -1.0, low)
+            pairs.append(x if zero else self.emit("fma.rn.bf16x2", x, 1.0, 128.0))
+        return pairs
+
+    def _nibbles_to_f16(self, word: Reg, interleaved: bool, zero: int, flip: int) -> list[Reg]:
+        """1024 + u of a lower nibble, 1024 + 16u of an upper one, which a factor undoes."""
+        pairs: list[Any] = []
+        if interleaved:
+            for part in (word, self.emit("shr.b32", word, 8, like="b32")):
+                x = self._masked(part, _both(0x0F), _both(0x6400 | flip), "f16x2")
+                pairs.append(self.emit("sub.rn.f16x2", x, 1024.0 + zero))
+                x = self._masked(part, _both(0xF0), _both(0x6400 | flip << 4), "f16x2")
+                pairs.append(self.emit("fma.rn.f16x2", x, 1 / 16, -64.0 - zero))
+            return pairs
+        factor = self._pair(1.0, 1 / 16)
+        offset = self._pair(-1024.0 - zero, -64.0 - zero)
+        for i in range(4):
+            part = self.emit("prmt.b32", word, word, 0x1111 * i, like="b32")
+            magic = (0x6400 | flip << 4) << 16 | 0x6400 | flip
+            x = self._masked(part, 0x00F0000F, magic, "f16x2")
+            pairs.append(self.emit("fma.rn.f16x2", x, factor, offset))
+        return pairs
+
+    def _pair(self, low: float, high: float) -> Reg:
+        bits = [int(encode("f16", x)) for x in (low, high)]
+        return self.constant(known("f16x2"), bits[1] << 16 | bits[0])
+
+    def _nibbles_to_bf16(self, word: Reg, interleaved: bool, zero: int, flip: int) -> list[Reg]:
+        """128 + u; every upper nibble is shifted down first."""
+        down = None if interleaved else self.emit("shr.b32", word, 4, like="b32")
+        pairs = []
+        for i in range(4):
+            if down is not None:
+                part = self.emit("prmt.b32", word, down, (4 + i) << 8 | i, like="b32")
+            else:
+                part = self.emit("shr.b32", word, 4 * i, like="b32") if i else word
+            x = self._masked(part, _both(0x0F), _both(0x4300 | flip), "bf16x2")
+            pairs.append(self.emit("fma.rn.bf16x2", x, 1.0, -128.0 - zero))
+        return pairs

@@ -1,0 +1,122 @@
+"""Conversions: a value in another format, the same bits under another type, halves packed into
+words.
+
+``to`` keeps the value as far as the format can hold it and always writes the rounding out;
+``view`` keeps the bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...dtypes import DType
+from ..source_location import kernel_error
+from .arithmetic import Arithmetic
+from .registers import CLASSES, Reg, known
+
+_WHOLE = ("int", "uint")
+_NATIVE = ("f16", "f32", "f64")
+_ROUNDINGS = ("rn", "rz", "rm", "rp")
+
+
+class Conversions(Arithmetic):
+    """Conversions of registers."""
+
+    def convert(
+        self, a: Reg, dtype: str | DType, rnd: str = "", *, sat: bool = False, ftz: bool = False
+    ) -> Reg:
+        """The value of ``a`` in another format. ``rnd``: rn (default), rz, rm, rp; to an integer
+        rz unless said.
+
+        Integers that narrow are truncated, or saturate with ``sat``; a predicate becomes 0 or 1
+        and a number a predicate by ``!= 0``. f16, bf16, f32 and f64 go to each other and to
+        integers.
+        """
+        t, given = known(dtype), a.dtype
+        if rnd and rnd not in _ROUNDINGS:
+            raise kernel_error(f"unknown rounding {rnd!r}", "rn, rz, rm or rp")
+        if t is given:
+            return self.same(a, None)
+        if t.name == "pred":
+            return self.compare("ne", a, 0)
+        if given.name == "pred":
+            return self._from_predicate(a, t)
+        if given.kind == "bits" or t.kind not in (*_WHOLE, "float") or t.bits < 8:
+            raise kernel_error(
+                f"{given.name} can't be converted to {t.name}", "view the bits with .view"
+            )
+        if given.kind in _WHOLE and t.kind in _WHOLE:
+            return self._integer(a, t, sat)
+        return self._float_convert(a, t, rnd, sat, ftz)
+
+    def _from_predicate(self, a: Reg, t: DType) -> Reg:
+        if t.kind == "float":
+            one, zero = self.const(t, 1.0), self.const(t, 0.0)
+            return self.select(a, one, zero)
+        wide = t if t.bits >= 16 else known("u16")
+        made = self.emit(f"selp.{wide.name}", 1, 0, a)
+        return made if wide is t else self.emit(f"cvt.{t.name}.{wide.name}", made)
+
+    def _integer(self, a: Reg, t: DType, sat: bool) -> Reg:
+        given = a.dtype
+        if t.bits == given.bits and t.bits >= 16 and not sat:
+            return self.view(a, t)
+        return self.emit(f"cvt{'.sat' if sat else ''}.{t.name}.{given.name}", a, like=t)
+
+    def _float_convert(self, a: Reg, t: DType, rnd: str, sat: bool, ftz: bool) -> Reg:
+        given = a.dtype
+        if given.name == "bf16" and t.name != "f32":
+            return self.convert(self.convert(a, "f32"), t, rnd, sat=sat, ftz=ftz)
+        if t.name == "bf16" and given.name not in ("f32",):
+            if given.name != "f16":
+                raise kernel_error(
+                    f"{given.name} to bf16 would round twice", "convert to f32 first, knowingly"
+                )
+            return self.convert(self.convert(a, "f32"), t, rnd, sat=sat)
+        if t.name not in (*_NATIVE, "bf16", "tf32") and t.kind not in _WHOLE:
+            raise kernel_error(
+                f"{given.name} can't be converted to {t.name} here",
+                "name the instruction: k.ptx.cvt",
+            )
+        words = [f".{_rounding(given, t, rnd)}", ".ftz" if ftz else "", ".sat" if sat else ""]
+        return self.emit(
+            f"cvt{''.join(w for w in words if w != '.')}.{t.name}.{given.name}", a, like=t
+        )
+
+    def view(self, a: Reg, dtype: str | DType) -> Reg:
+        """The bits of ``a`` as a type of the same size; a move where the register class changes,
+        else the same register: a view of a variable changes with it.
+        """
+        t = known(dtype)
+        if t.bits != a.dtype.bits or "pred" in (t.name, a.dtype.name):
+            hint = "their sizes differ; convert with .to"
+            raise kernel_error(f"the bits of {a.dtype.name} can't be viewed as {t.name}", hint)
+        if CLASSES[t.name] == CLASSES[a.dtype.name]:
+            return type(a)(a.k, t, a.operand)
+        return self.emit(f"mov.b{t.bits}", a, like=t)
+
+    def pack(self, dtype: str | DType, low: Any, high: Any, *, rnd: str = "rn") -> Reg:
+        """Two halves joined (f16 → f16x2), or two f32 rounded (``cvt.rn.f16x2.f32``)."""
+        t = known(dtype)
+        pair = [v.dtype for v in (low, high) if isinstance(v, Reg)]
+        if t.name in ("f16x2", "bf16x2") and all(p.name == "f32" for p in pair):
+            return self.emit(f"cvt.{rnd}.{t.name}.f32", high, low, like=t)
+        half = t.element or f"b{t.bits // 2}"
+        if any(2 * p.bits != t.bits for p in pair):
+            given = " and ".join(p.name for p in pair)
+            raise kernel_error(f"{given} can't be packed into {t.name}", f"it takes two {half}")
+        return self.emit(f"mov.b{t.bits}", [low, high], like=t)
+
+    def unpack(self, a: Reg, dtype: str | DType | None = None) -> tuple[Reg, Reg]:
+        """The low and the high half of a register; ``dtype`` is theirs (f16x2 → f16, b32 → b16)."""
+        t = known(dtype or a.dtype.element or f"b{a.dtype.bits // 2}")
+        return self.emit(f"mov.b{a.dtype.bits}", a, like=t, parts=2)
+
+
+def _rounding(given: DType, t: DType, rnd: str) -> str:
+    """The rounding that a conversion must be written with; empty where it is exact."""
+    if t.kind in _WHOLE:
+        return f"{rnd or 'rz'}i"
+    if given.kind in _WHOLE or t.bits < given.bits or t.name == "bf16":
+        return rnd or "rn"
+    return "rna" if t.name == "tf32" else ""

@@ -1,0 +1,311 @@
+"""The compile cache on disk: bytes by kind and key, which only ever make things faster.
+
+One file holds one entry, with a checksum over key and value. A file appears whole, by an atomic
+rename, so processes need no lock; one that is damaged in any way is deleted and made again. A disk
+that is full or may not be written means working without a cache, after one warning, not an error.
+
+Entries include machine code that will run, so every directory and file on the way to an entry must
+be ours alone to write (``trusted_directory.py``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+from .errors import warn
+from .trusted_directory import Directory, left_over, open_directory
+
+LIMIT = 1 << 30  # bytes
+OFF = ("off", "0", "no", "false")  # what an environment variable says
+_MAGIC = b"tilewright cache 1\n"
+_DIGEST = hashlib.sha256
+_DIGEST_BYTES = 32
+_TRIM_TO = 0.8  # of the limit: trimming reads the whole folder, so let it be rare
+_TRIM_AFTER = 0.1  # of the limit, written by one process
+_TRIMMED = ".trimmed"  # its time is that of the last trimming
+_FRESH = 3600.0  # seconds for which a use is not written down again, nor a strange file deleted
+_KIND = re.compile(r"[a-z0-9_-]+")
+
+
+class CacheWarning(RuntimeWarning):
+    """The cache can't be used; everything works, but compiles each time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """What the cache holds: for ``tilewright doctor``."""
+
+    path: Path | None
+    entries: int
+    bytes: int
+    limit: int
+
+
+def default_path() -> Path | None:
+    """Where the cache lives: see ``Cache``. None where it is off or there is no home folder."""
+    if os.environ.get("TILEWRIGHT_CACHE", "").lower() in OFF:
+        return None
+    if given := os.environ.get("TILEWRIGHT_CACHE_DIR"):
+        return Path(given)
+    return home("XDG_CACHE_HOME", ".cache")
+
+
+def home(variable: str, usual: str) -> Path | None:
+    """Our folder in the one that a variable of the XDG specification names, or in the user's usual
+    one; None where there is no home folder.
+    """
+    xdg = os.environ.get(variable, "")
+    if os.path.isabs(xdg):  # the specification ignores a relative one
+        return Path(xdg, "tilewright")
+    try:
+        return Path.home() / usual / "tilewright"
+    except RuntimeError:
+        return None
+
+
+class Cache:
+    """Bytes by (kind, key), kept below ``limit`` bytes by dropping what was longest unused.
+
+    ``path`` is, where not given, ``$TILEWRIGHT_CACHE_DIR``, ``$XDG_CACHE_HOME/tilewright`` or
+    ``~/.cache/tilewright``; ``TILEWRIGHT_CACHE=off`` keeps nothing. All threads may share one.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None, limit: int = LIMIT) -> None:
+        root = default_path() if path is None else Path(path)
+        self.limit = limit
+        self._root = root / "v1" if root is not None else None
+        self._open: Directory | None = None
+        self._may_write = True
+        self._written = 0  # bytes since the last look at the whole folder
+        self._lock = threading.Lock()
+        self._making: WeakValueDictionary[str, _Turn] = WeakValueDictionary()
+
+    # --- use
+
+    def get(self, kind: str, key: bytes | str) -> bytes | None:
+        """The value, or None where there is none that is whole."""
+        folder = self._folder()
+        if folder is None:
+            return None
+        first, name = _place(kind, key)
+        try:
+            with folder.sub(kind) as level, level.sub(first) as last:
+                data = last.read(name, _FRESH)
+                value = _unsealed(data, kind, key)
+                if value is None:
+                    last.remove(name)
+        except OSError:
+            return None
+        return value
+
+    def put(self, kind: str, key: bytes | str, value: bytes) -> None:
+        """Keep a value, replacing any older one."""
+        folder = self._folder()
+        if folder is None or not self._may_write:
+            return
+        data = _seal(value, kind, key)
+        first, name = _place(kind, key)
+        try:
+            try:
+                _write(folder, kind, first, name, data)
+            except FileNotFoundError:  # somebody has deleted the folder
+                folder = self._reopened()
+                if folder is not None:
+                    _write(folder, kind, first, name, data)
+        except OSError as error:
+            self._give_up(f"the cache {self._root} can't be written: {error}")
+            return
+        if folder is not None:
+            self._grown(folder, len(data))
+
+    def get_or_make(self, kind: str, key: bytes | str, make: Callable[[], bytes]) -> bytes:
+        """The value, made and kept where there is none; of many threads that ask, one makes it."""
+        name = f"{kind}/{_name(kind, key)}"
+        with self._lock:
+            turn = self._making.setdefault(name, _Turn())
+        with turn.lock:
+            value = self.get(kind, key)
+            if value is None:
+                value = make()
+                self.put(kind, key, value)
+        return value
+
+    @property
+    def enabled(self) -> bool:
+        """Whether anything can be found in it."""
+        return self._folder() is not None
+
+    def clear(self) -> None:
+        """Delete every entry."""
+        folder = self._folder()
+        for entry in _entries(folder) if folder is not None else ():
+            entry.remove()
+
+    def info(self) -> Info:
+        """Path (None: there is no cache), number of entries, bytes and limit."""
+        folder = self._folder()
+        sizes = [e.size for e in _entries(folder)] if folder is not None else []
+        path = self._root.parent if folder is not None and self._root is not None else None
+        return Info(path, len(sizes), sum(sizes), self.limit)
+
+    # --- care
+
+    def _folder(self) -> Directory | None:
+        """The entries' folder, opened on first use; None where there is no cache."""
+        if self._open is None and self._root is not None:
+            with self._lock:
+                self._open_root()
+        return self._open
+
+    def _open_root(self) -> None:
+        if self._open is None and self._root is not None:
+            try:
+                self._open = open_directory(self._root)
+            except OSError as error:
+                self._root = None
+                self._give_up(f"no cache: {error}")
+
+    def _reopened(self) -> Directory | None:
+        """Another folder in the place of one that was deleted (whose descriptor others may use)."""
+        with self._lock:
+            self._open = None
+        return self._folder()
+
+    def _give_up(self, why: str) -> None:
+        """Stop writing, and say so once."""
+        if self._may_write:
+            self._may_write = False
+            hint = "compiling each time; TILEWRIGHT_CACHE_DIR chooses another place"
+            warn(f"{why} ({hint})", CacheWarning)
+
+    def _grown(self, folder: Directory, size: int) -> None:
+        """Keep the folder below its limit: look at all of it once an hour, and where this process
+        alone has written much.
+        """
+        with self._lock:
+            first = self._written == 0
+            self._written += size
+            age = folder.age(_TRIMMED) if first else 0.0
+            if age is None or age > _FRESH or self._written > _TRIM_AFTER * self.limit:
+                self._written = 1
+                with suppress(OSError):  # a full disk
+                    folder.write(_TRIMMED, b"")
+                _trim(folder, self.limit)
+
+
+@cache
+def store() -> Cache:
+    """The compile cache of this process."""
+    return Cache()
+
+
+class _Turn:
+    """Whoever holds ``lock`` makes the value; the others find it made."""
+
+    __slots__ = ("__weakref__", "lock")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+# --- one entry ----------------------------------------------------------------------------------
+
+
+def _name(kind: str, key: bytes | str) -> str:
+    assert _KIND.fullmatch(kind), f"bad kind {kind!r}"
+    data = key.encode() if isinstance(key, str) else key
+    return _DIGEST(data).hexdigest()
+
+
+def _place(kind: str, key: bytes | str) -> tuple[str, str]:
+    """The folder within the kind's, and the name of the file."""
+    name = _name(kind, key)
+    return name[:2], name[2:]
+
+
+def _sum(value: bytes, kind: str, key: bytes | str) -> bytes:
+    return _DIGEST(f"{kind}/{_name(kind, key)}/".encode() + value).digest()
+
+
+def _seal(value: bytes, kind: str, key: bytes | str) -> bytes:
+    return _MAGIC + _sum(value, kind, key) + value
+
+
+def _unsealed(data: bytes, kind: str, key: bytes | str) -> bytes | None:
+    """The value in a file's bytes, or None where they are not what was written for this key."""
+    start = len(_MAGIC) + _DIGEST_BYTES
+    value = data[start:]
+    if data[:start] != _MAGIC + _sum(value, kind, key):
+        return None
+    return value
+
+
+def _write(folder: Directory, kind: str, first: str, name: str, data: bytes) -> None:
+    with folder.sub(kind, create=True) as level, level.sub(first, create=True) as last:
+        last.write(name, data)
+
+
+# --- the folder ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A file two levels below the folder."""
+
+    folder: Directory
+    place: tuple[str, str, str]
+    size: int
+    used: float
+
+    def remove(self) -> None:
+        kind, first, name = self.place
+        try:
+            with self.folder.sub(kind) as level, level.sub(first) as last:
+                last.remove(name)
+        except OSError:
+            return
+
+
+def _entries(folder: Directory) -> Iterator[_Entry]:
+    """All entries, half-written ones included; what vanishes or is not ours is passed over."""
+    for kind, level in _subs(folder):
+        for first, last in _subs(level):
+            for name, state in last:
+                if stat.S_ISREG(state.st_mode):
+                    yield _Entry(folder, (kind, first, name), state.st_size, state.st_mtime)
+
+
+def _subs(folder: Directory) -> Iterator[tuple[str, Directory]]:
+    for name, state in folder:
+        if stat.S_ISDIR(state.st_mode):
+            try:
+                sub = folder.sub(name)
+            except OSError:
+                continue
+            with sub:
+                yield name, sub
+
+
+def _trim(folder: Directory, limit: int) -> None:
+    """Delete what killed writers left and, above the limit, what was longest unused."""
+    entries = sorted(_entries(folder), key=lambda e: e.used, reverse=True)
+    full = sum(e.size for e in entries) > limit
+    room = int(limit * _TRIM_TO) if full else limit
+    now, kept = time.time(), 0
+    for entry in entries:
+        abandoned = left_over(entry.place[2]) and now - entry.used > _FRESH
+        if abandoned or kept + entry.size > room:
+            entry.remove()
+        else:
+            kept += entry.size

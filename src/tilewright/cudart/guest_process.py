@@ -1,0 +1,265 @@
+"""What one process asks of its virtual GPU, answered: modules, memory, launches, tensor maps.
+
+A request is a number and bytes, as ``shim/shim.h`` has them. An answer is bytes, or an ``Answer``
+with the number of a CUDA error.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import (
+    DeviceError,
+    LaunchError,
+    LayoutError,
+    PtxError,
+    TargetError,
+    TilewrightError,
+    VmFault,
+)  # fmt: skip
+from ..mma import TensorMap
+from ..mma.tensor_maps.tensor_map_rules import FILLS, INTERLEAVES, PROMOTIONS, SWIZZLES, TYPES
+from ..target import LANES, Target
+from ..vm import Machine
+from ..vm.state.global_memory import GLOBAL_BASE, Memory
+from . import fatbin
+from .device_properties import COUNT, attributes, device_of, properties
+
+INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONFIGURATION, INVALID_SYMBOL = 1, 2, 9, 13
+INVALID_FUNCTION, NO_IMAGE, INVALID_PTX, TIMEOUT, FAILED = 98, 209, 218, 702, 719
+_FAULTS = {
+    "out of bounds": 700, "use after free": 700, "misaligned": 716, "assertion": 710,
+    "step limit": TIMEOUT, "deadlock": TIMEOUT,
+}  # fmt: skip
+_STATUS: dict[type[TilewrightError], int] = {
+    LaunchError: INVALID_CONFIGURATION,
+    TargetError: NO_IMAGE,
+    PtxError: INVALID_PTX,
+    LayoutError: INVALID_VALUE,
+    DeviceError: INVALID_VALUE,
+}
+
+_MAP = struct.Struct("<II Q5Q5Q 5I5I 3i3i 4I")
+_LAUNCH = struct.Struct("<I3I3I3II")
+_OCCUPANCY = struct.Struct("<III3I")
+_FUNCTION = struct.Struct("<9I")
+
+
+class Answer(Exception):
+    """A request that ends with a CUDA error of this number, and has nothing more to say."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+@dataclass
+class Guest:
+    """One process: its memory, a file that it maps too, and what it loaded. ``machine`` makes a
+    machine with a memory (each module has its own: kernels of several may have one name), and
+    ``watch`` is called while a kernel runs.
+    """
+
+    machine: Callable[[Memory], Machine]
+    watch: Callable[[int, int], object]
+    modules: list[Machine] = field(default_factory=list)
+    functions: list[tuple[Machine, str]] = field(default_factory=list)
+    kinds: dict[int, int] = field(default_factory=dict)  # of what was allocated, by its address
+    printed: bytes = b""  # by the last launch
+    fault: int = 0  # the number of the CUDA error with which a kernel ended
+
+    def __post_init__(self) -> None:
+        self.file = os.memfd_create("tilewright", os.MFD_CLOEXEC)  # for the process, and closed
+        self.memory = Memory(file=self.file)
+        self.target = self.machine(self.memory).target
+
+    def answer(self, what: int, payload: bytes) -> bytes:
+        """The answer to a request. ``Answer`` or a typed error, for which ``status`` has a number,
+        where there is none.
+        """
+        if what >= len(_REQUESTS):
+            raise Answer(INVALID_VALUE)
+        return _REQUESTS[what](self, payload)
+
+    # --- the GPU ---
+
+    def hello(self, _: bytes) -> bytes:
+        device = device_of(self.target)
+        head = struct.pack("<QQ", GLOBAL_BASE, self.memory.size)
+        words = struct.pack(f"<{COUNT}i", *attributes(device))
+        return head + words + b"".join(properties(device, self.memory.size))
+
+    # --- code ---
+
+    def module(self, data: bytes) -> bytes:
+        machine = self.machine(self.memory)
+        machine.load(*self._texts(data))
+        self.modules.append(machine)
+        return struct.pack("<I", len(self.modules) - 1)
+
+    def _texts(self, data: bytes) -> list[str]:
+        """The PTX of fatbinaries, or the PTX itself."""
+        if data.startswith(fatbin.MAGIC.to_bytes(4, "little")):
+            return [fatbin.best_ptx(found, self.target) for found in fatbin.entries(data)]
+        if data.startswith(b"\x7fELF"):
+            raise TargetError("a module of machine code can't be run, only PTX")
+        return [data.decode(errors="replace")]
+
+    def _named(self, payload: bytes) -> tuple[Machine, str]:
+        number, name = struct.unpack("<I", payload[:4])[0], payload[4:].decode(errors="replace")
+        return self.modules[number], name
+
+    def function(self, payload: bytes) -> bytes:
+        machine, name = self._named(payload)
+        if name not in machine.kernels:
+            raise Answer(INVALID_FUNCTION)
+        kernel = machine.kernels[name]
+        program, limits = kernel.outline(machine.library), machine.target.limits
+        self.functions.append((machine, name))
+        compiled_for = Target.parse(kernel.module.target[0])
+        found = kernel.params.parameters
+        head = _FUNCTION.pack(
+            len(self.functions) - 1,
+            program.shared_bytes,
+            program.local_bytes,
+            program.max_threads or limits.threads_per_block,
+            max(limits.shared_per_block - program.shared_bytes, 0),
+            0,
+            compiled_for.number,
+            machine.target.number,
+            len(found),
+        )
+        return head + b"".join(struct.pack("<II", p.offset, p.size) for p in found)
+
+    def variable(self, payload: bytes) -> bytes:
+        machine, name = self._named(payload)
+        if name not in machine.variables:
+            raise Answer(INVALID_SYMBOL)
+        return struct.pack("<QQ", *machine.variables[name])
+
+    # --- memory ---
+
+    def allocate(self, payload: bytes) -> bytes:
+        size, kind = struct.unpack("<QQ", payload)
+        try:
+            address = self.memory.allocate(size)
+        except DeviceError:
+            raise Answer(OUT_OF_MEMORY) from None
+        self.kinds[address] = kind
+        return struct.pack("<Q", address)
+
+    def release(self, payload: bytes) -> bytes:
+        (address,) = struct.unpack("<Q", payload)
+        if self.kinds.pop(address, None) is None:
+            raise DeviceError(f"free of {address:#x}, which is not the start of an allocation")
+        self.memory.free(address)
+        return b""
+
+    def inside(self, payload: bytes) -> bytes:
+        self.memory.bytes(*struct.unpack("<QQ", payload))
+        return b""
+
+    def pointer(self, payload: bytes) -> bytes:
+        piece = self.memory.find(*struct.unpack("<Q", payload))
+        kind = self.kinds.get(piece.start, 2) if piece and piece.live else 0
+        return struct.pack("<Q", kind)
+
+    def free_memory(self, _: bytes) -> bytes:
+        used = sum(p.end - p.start for p in self.memory.pieces if p.live)
+        return struct.pack("<QQ", self.memory.size - used, self.memory.size)
+
+    # --- launches ---
+
+    def launch(self, payload: bytes) -> bytes:
+        """``launched``, which is so where this raises, too."""
+        self.printed = b""
+        number, *sizes, shared = _LAUNCH.unpack_from(payload)
+        machine, name = self.functions[number]
+        grid, block, cluster = sizes[:3], sizes[3:6], sizes[6:]
+        how: dict[str, Any] = {"cluster": cluster if any(cluster) else None, "watch": self.watch}
+        printed = io.StringIO()
+        if 0 in grid:
+            raise LaunchError(f"grid {tuple(grid)} has no CTAs")
+        try:
+            with redirect_stdout(printed):
+                machine.launch(name, grid, block, payload[_LAUNCH.size :], shared=shared, **how)
+        except VmFault as fault:
+            self.fault = status(fault)
+            raise
+        finally:
+            self.printed = printed.getvalue().encode()
+        return self.launched
+
+    @property
+    def launched(self) -> bytes:
+        """The answer to a launch: the fault so far, which counts for all that the process does from
+        then on, and what the kernel printed.
+        """
+        return struct.pack("<i", self.fault) + self.printed
+
+    def occupancy(self, payload: bytes) -> bytes:
+        """CTAs that are resident on an SM; of clusters, how many on all of them."""
+        number, threads, dynamic, *cluster = _OCCUPANCY.unpack(payload)
+        machine, name = self.functions[number]
+        limits = machine.target.limits
+        shared = machine.kernels[name].outline(machine.library).shared_bytes + dynamic
+        ctas = 0
+        if 0 < threads <= limits.threads_per_block and shared <= limits.shared_per_block:
+            by_threads = limits.threads_per_sm // (-(-threads // LANES) * LANES)
+            by_shared = limits.shared_per_sm // max(1, shared + limits.shared_reserved)
+            ctas = min(limits.blocks_per_sm, by_threads, by_shared)
+        if any(cluster):
+            ctas = ctas * device_of(self.target).sms // (cluster[0] * cluster[1] * cluster[2])
+        return struct.pack("<i", ctas)
+
+    # --- tensor maps ---
+
+    def tiled(self, payload: bytes) -> bytes:
+        tensor, box, _, options = _map(payload)
+        steps = options.pop("element_strides")
+        return TensorMap.tiled(*tensor, box[: len(steps)], steps, **options).encode()
+
+    def im2col(self, payload: bytes) -> bytes:
+        tensor, box, (lower, upper), options = _map(payload)
+        return TensorMap.im2col(*tensor, lower, upper, box[0], box[1], **options).encode()
+
+
+def _map(payload: bytes) -> tuple[Any, ...]:
+    """The tensor, box, corners and options of a tensor map that a program asks for. LayoutError for
+    a number that names nothing.
+    """
+    type_, rank, address, *rest = _MAP.unpack(payload)
+    dims, strides, box, steps = (rest[i : i + 5] for i in (0, 5, 10, 15))
+    corners = rest[20 : 20 + max(rank - 2, 0)], rest[23 : 23 + max(rank - 2, 0)]
+    if type_ >= len(TYPES) or not 1 <= rank <= 5:
+        raise LayoutError(f"no tensor map has {rank} dimensions of data type {type_}")
+    rows = {"interleave": INTERLEAVES, "swizzle": SWIZZLES, "l2_promotion": PROMOTIONS,
+            "oob_fill": FILLS}  # fmt: skip
+    options: dict[str, Any] = {"element_strides": steps[:rank]}
+    for (name, row), number in zip(rows.items(), rest[26:], strict=True):
+        if number >= len(row):
+            raise LayoutError(f"{number} is no {name} of a tensor map of sm_90")
+        options[name] = row[number]
+    tensor = (address, list(TYPES)[type_], dims[:rank], strides[: rank - 1])
+    return tensor, box, corners, options
+
+
+def status(error: TilewrightError) -> int:
+    """The number of the CUDA error that stands for a typed error."""
+    if isinstance(error, VmFault):
+        return _FAULTS.get(error.kind, FAILED)
+    return next((number for kind, number in _STATUS.items() if isinstance(error, kind)), FAILED)
+
+
+_REQUESTS = (
+    Guest.hello, Guest.module, Guest.function, Guest.variable, Guest.allocate, Guest.release,
+    Guest.inside, Guest.pointer, Guest.free_memory, Guest.launch, Guest.occupancy, Guest.tiled,
+    Guest.im2col,
+)  # fmt: skip
+LAUNCH = _REQUESTS.index(Guest.launch)

@@ -1,0 +1,269 @@
+"""The way out: D = α·acc + β·C, rounded once into D's format.
+
+Each warp lays 16 rows of its accumulators down in shared memory and takes them up again as whole
+16-byte pieces of rows, so that C is read and D written in full sectors; pairs of f64 are such
+pieces as they are. t = α·acc is rounded to f32, of f64 to f64 (exact for α = 1), then β·C + t is
+one FMA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from ...builder import Builder, Pointer, Reg, registers_of
+from ...layout import Layout, Tensor, idx2crd, local_tile, make_identity_tensor, make_tensor
+from ...mma import CopyAtom, TiledCopy, TiledMma, UniversalCopy, make_tiled_copy
+from ..problem import Problem
+from .multistage_config import PAD, WARP, Config
+
+VECTOR = {4: ".v4", 2: ".v2", 1: ""}  # by registers
+# How part of a piece is moved: (byte, bytes, predicate) of a whole move, and the elements, (byte,
+# predicate) each, that go singly where it would cross the matrix' edge.
+Move = tuple[int, int, Any, list[tuple[int, Any]]]
+
+
+@dataclass
+class Matrix:
+    """D or C within a kernel: a pointer to bytes, the leading dimension, the bytes that may be
+    moved at once.
+    """
+
+    pointer: Pointer
+    leading: Reg
+    align: int
+
+
+class Pieces:
+    """Writes D from registers of f32 or f64, and reads C, by *pieces*: 16 bytes of a row, a lane's
+    work at a time. ``full``: tiles cover D without a rest. ``begin`` comes first.
+    """
+
+    def __init__(
+        self, k: Builder, problem: Problem, full: bool, d: Matrix, c: Matrix | None
+    ) -> None:
+        self.k, self.problem, self.full = k, problem, full
+        self.d, self.c = d, c
+        self.size = problem.output.bits // 8
+        self.elements = 16 // self.size
+        self.word = max(self.size, 4)
+
+    def begin(self, limits: tuple[Reg, Reg], scale: tuple[Reg, Reg]) -> None:
+        """``limits``: M and N; ``scale``: α and β."""
+        self.limits, (self.alpha, self.beta) = limits, scale
+        self.use_c = self.beta != 0.0 if self.c else None
+
+    def tile(self, matrix: Matrix, tile: tuple[int, ...], first: tuple[Any, Any]) -> Tensor:
+        """D or C from an element on, as a tile of it lies there."""
+        layout = Layout(tile[:2], (matrix.leading, 1))
+        whole = make_tensor(matrix.pointer.cast(self.problem.d), layout)
+        return whole.domain_offset(first)
+
+    def piece(self, sums: list[Reg], at: Any, d: Pointer, c: Pointer | None) -> None:
+        """The piece of D where ``d`` points, and ``c``: it begins at the row and column ``at`` (or
+        None, where tiles cover D).
+        """
+        k = self.k
+        inside = left = None
+        if at is not None:
+            row, column = at
+            inside = row < self.limits[0]
+            left = self.limits[1].view("s32") - column.view("s32")
+        values = [self.alpha * v for v in sums]
+        if self.c is not None and c is not None:
+            old = self._read(c.cast("b8"), self.c.align, inside, left)
+            added = [k.fma(self.beta, before, v) for before, v in zip(old, values, strict=True)]
+            values = [k.select(self.use_c, s, v) for s, v in zip(added, values, strict=True)]
+        self._write(d.cast("b8"), self.d.align, self._words(values), inside, left)
+
+    # --- formats: a word is a register, of two 16-bit numbers, one f32 or one f64 ---
+
+    def _words(self, values: list[Reg]) -> list[Reg]:
+        """The values rounded into D's format, packed into words."""
+        if self.size == self.word:
+            return values
+        packed = self.problem.d + "x2"
+        pairs = zip(values[0::2], values[1::2], strict=True)
+        return [self.k.pack(packed, low, high).view("b32") for low, high in pairs]
+
+    def _numbers(self, words: list[Reg]) -> list[Reg]:
+        """C's values, those of 16 bits as f32."""
+        if self.size == self.word:
+            return [w.view(self.problem.d) for w in words]
+        halves = [h for w in words for h in self.k.unpack(w, self.problem.d)]
+        return [h.to("f32") for h in halves]
+
+    # --- memory ---
+
+    def _moves(self, align: int, inside: Any, left: Any) -> Iterator[Move]:
+        """The moves of a piece by ``align`` bytes at most."""
+        for byte in range(0, 16, align):
+            if self.full:
+                yield byte, align, True, []
+                continue
+            first, per = byte // self.size, align // self.size
+            whole = inside & (left >= first + per)
+            single = [
+                (byte + e * self.size, (inside & (left > first + e)) & ~whole)
+                for e in range(per - 1)
+            ]
+            yield byte, align, whole, single
+
+    def _read(self, at: Pointer, align: int, inside: Any, left: Any) -> list[Reg]:
+        """A piece of C; zeros outside of the matrix."""
+        k = self.k
+        wanted, bits = self.use_c, f"b{8 * self.word}"
+        words = [k.var(bits, 0) for _ in range(16 // self.word)]
+        for byte, width, whole, single in self._moves(align, inside, left):
+            with k.when(wanted if whole is True else whole & wanted):
+                if width == 2:
+                    self._read_half(at, words, byte)
+                else:
+                    targets = self._of(words, byte, width)
+                    vector = VECTOR[len(targets)]
+                    into = targets if vector else targets[0]
+                    k.emit(f"ld.global{vector}.{bits}", at.add_bytes(byte), into=into)
+            for place, there in single:
+                with k.when(there & wanted):
+                    if self.size == self.word:
+                        (into,) = self._of(words, place, self.word)
+                        k.emit(f"ld.global.{bits}", at.add_bytes(place), into=into)
+                    else:
+                        self._read_half(at, words, place)
+        return self._numbers(words)
+
+    def _of(self, words: list[Any], byte: int, width: int) -> list[Any]:
+        """The words that are ``width`` bytes of a piece."""
+        return words[byte // self.word : (byte + width) // self.word]
+
+    def _read_half(self, at: Pointer, words: list[Any], byte: int) -> None:
+        """One 16-bit number into its half of a word that is zero there."""
+        k = self.k
+        half = k.emit("ld.global.u16", at.add_bytes(byte))
+        wide = half.to("u32").view("b32") << (8 * (byte % 4))
+        k.or_(words[byte // 4], wide, into=words[byte // 4])
+
+    def _write(self, at: Pointer, align: int, words: list[Reg], inside: Any, left: Any) -> None:
+        k, bits = self.k, f"b{8 * self.word}"
+        words = [w.view(bits) for w in words]
+        for byte, width, whole, single in self._moves(align, inside, left):
+            with k.when(whole):
+                if width == 2:
+                    self._write_half(at, words, byte)
+                else:
+                    given = self._of(words, byte, width)
+                    vector = VECTOR[len(given)]
+                    value = given if vector else given[0]
+                    k.emit(f"st.global{vector}.{bits}", at.add_bytes(byte), value)
+            for place, there in single:
+                with k.when(there):
+                    if self.size == self.word:
+                        (value,) = self._of(words, place, self.word)
+                        k.emit(f"st.global.{bits}", at.add_bytes(place), value)
+                    else:
+                        self._write_half(at, words, place)
+
+    def _write_half(self, at: Pointer, words: list[Any], byte: int) -> None:
+        halves = self.k.unpack(words[byte // 4], "b16")
+        self.k.emit("st.global.b16", at.add_bytes(byte), halves[byte % 4 // 2])
+
+
+class Epilogue(Pieces):
+    """Writes a warp's accumulators out."""
+
+    def __init__(
+        self,
+        k: Builder,
+        problem: Problem,
+        config: Config,
+        mma: TiledMma,
+        d: Matrix,
+        c: Matrix | None,
+    ) -> None:
+        bm, bn, _ = config.tile
+        super().__init__(k, problem, problem.m % bm == 0 and problem.n % bn == 0, d, c)
+        self.config, self.mma = config, mma
+        self.columns = config.warp_tile[1]
+
+    def run(
+        self,
+        acc: Tensor,
+        shared: Pointer,
+        first: tuple[Reg, Reg],
+        limits: tuple[Reg, Reg],
+        scale: tuple[Reg, Reg],
+    ) -> None:
+        """Write the accumulators (values, 16 rows, 8 columns) of this thread, in a tile that begins
+        at ``first``.
+
+        ``shared``: free shared memory; ``limits``: M and N; ``scale``: α and β.
+        """
+        self.begin(limits, scale)
+        self.write(acc, shared, first)
+
+    def write(self, acc: Tensor, shared: Pointer, first: tuple[Reg, Reg]) -> None:
+        """Write them, through shared memory."""
+        k = self.k
+        staged = self._staged(shared)
+        laid = TiledMma(self.mma.atom).thr_slice(k.laneid).partition_C(staged)
+        pieces = self._pieces()
+        self.take, thread = pieces.atom, pieces.thr_slice(k.laneid)
+        taken = thread.partition_S(staged)
+        tile = self.config.tile
+        identity = make_identity_tensor(tile[:2]).domain_offset(first)
+        where = thread.partition_D(self._block(identity))
+        matrices = [
+            m and thread.partition_D(self._block(self.tile(m, tile, first)))
+            for m in (self.d, self.c)
+        ]
+        down, across = taken.size(1), taken.size(2)
+        for i in range(acc.size(1)):
+            k.syncwarp()
+            k.copy(acc[None, i, None], laid[None, 0, None])
+            k.syncwarp()
+            for row, column in product(range(down), range(across)):
+                piece = 0, i * down + row, column
+                self._piece(taken[None, row, column], where, matrices, piece)
+
+    def _staged(self, shared: Pointer) -> Tensor:
+        """16 rows of this warp's block on their way out, some room between them."""
+        pitch = self.columns + PAD
+        warps = self.config.threads // WARP
+        layout = Layout((16, self.columns, warps), (pitch, 1, 16 * pitch))
+        return make_tensor(shared.cast("f32"), layout)[None, None, self.k.warpid]
+
+    def _pieces(self) -> TiledCopy:
+        """How the lanes share the pieces: neighbours along the rows."""
+        per_row = min(WARP, self.columns // self.elements)
+        lanes = Layout((WARP // per_row, per_row), (per_row, 1))
+        atom = CopyAtom(UniversalCopy(32 * self.elements), "f32")
+        return make_tiled_copy(atom, lanes, Layout((1, self.elements)))
+
+    def _block(self, tile: Tensor) -> Tensor:
+        """This warp's block of a tile."""
+        warp = idx2crd(self.k.warpid, self.config.warps)
+        block: Tensor = local_tile(tile, self.config.warp_tile, warp)
+        return block
+
+    def _piece(self, staged: Tensor, where: Tensor, matrices: Any, piece: Any) -> None:
+        taken = self.k.make_rmem_tensor(self.elements, "f32")
+        self.k.copy(self.take, staged, taken)
+        d, c = (m and m.at(piece) for m in matrices)
+        self.piece(self.k.values(taken), None if self.full else where[piece], d, c)
+
+
+class Straight(Epilogue):
+    """Writes a thread's accumulators out of its registers: pairs of f64."""
+
+    def write(self, acc: Tensor, shared: Pointer, first: tuple[Reg, Reg]) -> None:
+        """Write them; each pair is a piece."""
+        thread, tile = self.mma.thr_slice(self.k.tid.x), self.config.tile
+        where = thread.partition_C(make_identity_tensor(tile[:2]).domain_offset(first))
+        matrices = [m and thread.partition_C(self.tile(m, tile, first)) for m in (self.d, self.c)]
+        pairs = range(0, acc.size(0), self.elements)
+        for i, j, v in product(range(acc.size(1)), range(acc.size(2)), pairs):
+            sums = list(registers_of(acc[None, i, j])[v : v + self.elements])
+            d, c = (m and m.at((v, i, j)) for m in matrices)
+            self.piece(sums, None if self.full else where[v, i, j], d, c)

@@ -1,0 +1,272 @@
+"""A ring of stages that cp.async fills: what kernels of this kind have in common.
+
+A CTA computes a tile. While the warps multiply one stage, the copies of the ``stages - 1`` after it
+are under way; and while they multiply a part of K, the fragments of the next part are on their way
+from shared memory:
+
+    for each tile of K:
+        for each part of it but the last:
+            multiply; meanwhile load the fragments of the following part
+                and start a share of the copies of tile + stages - 1
+        the last: multiply one half; wait for the next stage, barrier;
+            multiply the other, meanwhile load its first fragments
+
+What a fragment is, and how two are multiplied, a kernel's own class says.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain, islice
+from typing import Any
+
+from ...builder import Builder, Pointer, Reg, Traced, trace
+from ...target import Device
+from ..kernel_launch import Arguments, Lines
+from ..kernel_scalars import global_pointer, scalar
+from ..problem import Problem
+from ..tma.tile_scheduler import place
+from .cp_async_epilogue import Matrix
+from .cp_async_operand import Operand, Tile
+
+PARAMETERS = {
+    "a": "u64", "b": "u64", "c": "u64", "d": "u64",
+    "m": "u32", "n": "u32", "k_total": "u32",
+    "lda": "u64", "ldb": "u64", "ldc": "u64", "ldd": "u64",
+    "alpha": "f32", "beta": "f32", "alpha_ptr": "u64", "beta_ptr": "u64",
+    "apart_a": "u64", "apart_b": "u64", "apart_c": "u64", "apart_d": "u64",
+}  # fmt: skip
+
+
+def parameters(problem: Problem) -> dict[str, str]:
+    """Their names and types."""
+    return PARAMETERS | dict.fromkeys(("alpha", "beta"), problem.factors)
+
+
+def arguments(
+    problem: Problem, config: Any, lines: Mapping[str, Lines], device: Device
+) -> Arguments:
+    """The kernel's parameters for matrices that lie so."""
+    values = {"m": problem.m, "n": problem.n, "k_total": problem.k}
+    values |= {f"ld{name}": of.leading for name, of in lines.items()}
+    values |= {f"apart_{name}": of.apart for name, of in lines.items()}
+    return Arguments.of(parameters(problem), values, {x: (x,) for x in "abcd"})
+
+
+def shape_class(problem: Problem, config: Any) -> Problem:
+    """The problem that stands for all with the same kernel: only which sizes are multiples of the
+    tile matters, and whether there are several matrices.
+    """
+    pairs = zip((problem.m, problem.n, problem.k), config.tile, strict=True)
+    sizes = (tile if size % tile == 0 else tile + 1 for size, tile in pairs)
+    return replace(problem.sized(*sizes), batch=min(problem.batch, 2))
+
+
+def traced(body: Callable[..., Ring], name: str, problem: Problem, config: Any) -> Traced:
+    """The kernel whose CTAs each do what a ``body`` does."""
+
+    def kernel(
+        k: Any, a: Any, b: Any, c: Any, d: Any, m: Any, n: Any, k_total: Any,
+        lda: Any, ldb: Any, ldc: Any, ldd: Any,
+        alpha: Any, beta: Any, alpha_ptr: Any, beta_ptr: Any,
+        apart_a: Any, apart_b: Any, apart_c: Any, apart_d: Any,
+    ) -> None:  # fmt: skip
+        scale = scalar(k, alpha, alpha_ptr), scalar(k, beta, beta_ptr)
+        with k.sharing():
+            ring = body(k, problem, config, (m, n))
+            apart = apart_a, apart_b, apart_c, apart_d
+            index, (a, b, c, d) = ring.matrices((a, b, c, d), apart)
+            depth = k.select(scale[0] == 0.0, 0, k_total)
+            ring.inputs((a, lda), (b, ldb), depth, index)
+            d_matrix = Matrix(global_pointer(k, d), ldd, problem.align_d)
+            c_matrix = None
+            if problem.with_c:
+                c_matrix = Matrix(global_pointer(k, c), ldc, problem.align_c)
+            ring.run(d_matrix, c_matrix, scale)
+
+    bounds = {"block": config.threads, "min_ctas": config.ctas}
+    return trace(kernel, name=name, params=parameters(problem), lines=False, **bounds)
+
+
+def exhaust(steps: Iterator[None]) -> None:
+    """Do what is left of some steps."""
+    for _ in steps:
+        pass
+
+
+class Ring(ABC):
+    """The kernel's parts, in the order they run. ``a`` and ``b``: fragments of two parts of K each,
+    by turns; ``sums``: accumulators by A's and B's fragments.
+    """
+
+    part: int  # of K that a fragment holds
+    a: list[list[Any]]
+    b: list[list[Any]]
+    sums: list[list[Any]]
+
+    def __init__(
+        self,
+        k: Builder,
+        problem: Problem,
+        config: Any,
+        parts: tuple[Operand, ...],
+        shared: Pointer,
+        limits: tuple[Reg, Reg],
+    ) -> None:
+        self.k, self.problem, self.config = k, problem, config
+        self.parts, self.shared = parts, shared
+        self.limits = limits  # M and N
+        self.stage_bytes = sum(p.bytes for p in parts)
+        self.ring_bytes = self.stage_bytes * config.stages
+
+    @abstractmethod
+    def run(self, d: Matrix, c: Matrix | None, scale: tuple[Reg, Reg]) -> None:
+        """Compute this CTA's part of D; C is read where there is one."""
+
+    @abstractmethod
+    def partition(self) -> None:
+        """Let this thread's warp read its part of both operands."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Sums, all zero."""
+
+    @abstractmethod
+    def loads(self, part: int, stage: Any) -> Iterator[None]:
+        """Load the fragments of a part of K from the stage at byte ``stage`` into the buffer that
+        the products before do not read, what is needed first first.
+        """
+
+    @abstractmethod
+    def product(self, a: Any, b: Any, sums: Any) -> None:
+        """sums += a · b."""
+
+    def matrices(self, addresses: Any, apart: Any) -> tuple[Any, Any]:
+        """Which tile of its D this CTA computes, and where its A, B, C and D are."""
+        k, p = self.k, self.problem
+        if not p.batched:
+            return k.ctaid.x, addresses
+        rows, columns = self.counts()
+        area = rows * columns
+        matrix = (k.ctaid.x // area).to("u64")
+        sizes = [t.bits // 8 for t in (p.input, p.input, p.output, p.output)]
+        given = zip(addresses, apart, sizes, strict=True)
+        return k.ctaid.x % area, [x + matrix * between * size for x, between, size in given]
+
+    def inputs(self, a: tuple[Reg, Reg], b: tuple[Reg, Reg], depth: Reg, index: Any) -> None:
+        """Find the ``index``-th tile, this warp's part of it, and set up both operands, each an
+        address and a leading dimension.
+        """
+        k, config = self.k, self.config
+        bk = config.tile[2]
+        self.first = self.tile_at(index)
+        self.depth, self.steps = depth, (depth + (bk - 1)) // bk
+        self.tiles, offset = [], 0
+        given = zip(self.parts, (a, b), self.limits, self.first, strict=True)
+        for operand, (pointer, leading), limit, first in given:
+            at, source = self.shared + offset, global_pointer(k, pointer)
+            self.tiles.append(Tile(k, operand, source, leading, limit, depth, first, at))
+            offset += operand.bytes
+        self.partition()
+        self.chunks = sum(tile.count for tile in self.tiles)
+        self.write, self.read, self.first_k = (k.var("u32", 0) for _ in range(3))
+
+    def counts(self) -> tuple[Any, Any]:
+        """Rows and columns of tiles."""
+        bm, bn, _ = self.config.tile
+        return (self.limits[0] + (bm - 1)) // bm, (self.limits[1] + (bn - 1)) // bn
+
+    def tile_at(self, index: Any) -> tuple[Any, Any]:
+        """Where the ``index``-th tile begins: they go down groups of ``group`` rows of tiles, so
+        that neighbours share A and B in the L2.
+        """
+        bm, bn, _ = self.config.tile
+        row, column = place(self.k, index, *self.counts(), self.config.group)
+        return row * bm, column * bn
+
+    def begin(self, wanted: Any = True) -> None:
+        """Start the copies of a tile's first stages."""
+        for variable in (self.write, self.read, self.first_k):
+            variable.set(0)
+        for stage in range(self.config.stages - 1):
+            there = self.steps > stage
+            exhaust(self._copies(there if wanted is True else there & wanted))
+            self._commit()
+
+    def mainloop(self) -> None:
+        """The tile's sums."""
+        k, stages = self.k, self.config.stages
+        inner = self.config.tile[2] // self.part
+        self.clear()
+        k.cp_async_wait(stages - 2)
+        k.barrier()
+        exhaust(self._loads(0))
+        for step in k.range(0, self.steps):
+            copies = self._copies(step + (stages - 1) < self.steps)
+            for part in range(inner - 1):
+                self._multiply(part, self.meanwhile(part, inner - 1, copies))
+            exhaust(copies)
+            self._commit()
+            self._turn(inner - 1)
+
+    def meanwhile(self, part: int, parts: int, copies: Iterator[None]) -> Iterator[None]:
+        """What goes on while the ``part``-th of ``parts`` is multiplied: the next one's fragments
+        are loaded, and a share of the copies is started.
+        """
+        share = self.chunks * (part + 1) // parts - self.chunks * part // parts
+        return chain(self._loads(part + 1), islice(copies, share))
+
+    def _turn(self, part: int) -> None:
+        """The last part of a tile. The barrier that opens the next stage stands between two shares
+        of the products, so that there is work while warps wait for one another and for the first
+        fragments.
+        """
+        k = self.k
+        middle = len(self.b[part % 2]) // 2
+        self._multiply(part, iter(()), 0, middle)
+        k.cp_async_wait(self.config.stages - 2)
+        k.barrier()
+        self._advance(self.read)
+        self._multiply(part, self._loads(0), middle)
+
+    def _multiply(
+        self, part: int, meanwhile: Iterator[None], first: int = 0, last: int | None = None
+    ) -> None:
+        """The products of a part of K (of B's fragments ``first`` to ``last``), with a step of
+        ``meanwhile`` before each until there is none left.
+
+        All rows of A meet a column of B before the next one comes, up one column and down the
+        other: a tensor core that holds B still takes less power, and power is what limits large
+        products.
+        """
+        a, b = self.a[part % 2], self.b[part % 2]
+        rows = range(len(a))
+        for j in range(first, len(b) if last is None else last):
+            for i in rows if j % 2 == 0 else reversed(rows):
+                next(meanwhile, None)
+                self.product(a[i], b[j], self.sums[i][j])
+        exhaust(meanwhile)
+
+    def _loads(self, part: int) -> Iterator[None]:
+        return self.loads(part, self.k.mov(self.read))
+
+    def _copies(self, wanted: Any) -> Iterator[None]:
+        """The next tile's copies, if there is such a tile, a chunk for each ``next``."""
+        stage = self.k.mov(self.write)
+        return chain(*(tile.copy(self.first_k, stage, wanted) for tile in self.tiles))
+
+    def _commit(self) -> None:
+        """Close a tile's group, whether it exists or not, and go on to the next."""
+        k = self.k
+        k.cp_async_commit()
+        k.add(self.first_k, self.config.tile[2], into=self.first_k)
+        self._advance(self.write)
+
+    def _advance(self, stage: Any) -> None:
+        """To the next stage of the ring."""
+        k = self.k
+        k.add(stage, self.stage_bytes, into=stage)
+        with k.when(stage == self.ring_bytes):
+            k.mov(0, into=stage)

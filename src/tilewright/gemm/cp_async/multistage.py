@@ -1,0 +1,139 @@
+"""Kernel ``multistage``: cp.async into a ring of stages, mma.sync. For sm_80 and later.
+
+A CTA computes a tile, or (``persistent``) one after another, the next one's first copies under way
+while the last one is written out. The main loop is ``ring``'s, by the K of an instruction: 16 for
+f16 and bf16, whose fragments ldmatrix loads; 4, 8 or 16 for f64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from ...builder import Builder, Reg, Traced, registers_of
+from ...layout import Layout
+from ...mma import TiledMma, make_tiled_mma
+from ...target import Device
+from ..kernel_launch import Shape
+from ..problem import Problem
+from .cp_async_epilogue import Epilogue, Matrix, Straight
+from .cp_async_mainloop import Ring, arguments, shape_class, traced
+from .cp_async_operand import WIDE, Operand
+from .multistage_config import Config, opcode
+
+__all__ = ["arguments", "build", "shape", "shape_class"]
+
+
+def operands(problem: Problem, config: Config) -> tuple[Operand, Operand]:
+    """The stage: A and B as this configuration cuts them."""
+    bm, bn, bk = config.tile
+    full_k, threads = problem.k % bk == 0, config.threads
+
+    def operand(name: str, type_: str, size: int, tile: int, major: str, align: int) -> Operand:
+        contiguous, full = "k" if major == "k" else "mn", size % tile == 0
+        return Operand(name, type_, tile, bk, contiguous, align, full_k, full, threads)
+
+    return (
+        operand("a", problem.a, problem.m, bm, problem.a_major, problem.align_a),
+        operand("b", problem.b, problem.n, bn, problem.b_major, problem.align_b),
+    )
+
+
+def tiled_mma(problem: Problem, config: Config) -> TiledMma:
+    """Warps side by side, each with a block of its own of the CTA's tile."""
+    given = zip(config.mma, config.warps, config.warp_tile, strict=False)
+    blocks = tuple(Layout((m, warps, wm // m), (1, wm, m)) for m, warps, wm in given)
+    return make_tiled_mma(opcode(problem, config), config.warps, blocks)
+
+
+def build(problem: Problem, config: Config) -> Traced:
+    """The kernel for a problem and a configuration, traced once for all problems of its class."""
+    return _build(shape_class(problem, config), config)
+
+
+@lru_cache(maxsize=256)
+def _build(problem: Problem, config: Config) -> Traced:
+    bm, bn, bk = config.tile
+    name = f"gemm_{problem.a}_{problem.layout}_{problem.d}_{bm}x{bn}x{bk}"
+
+    return traced(Multistage, name, problem, config)
+
+
+def shape(problem: Problem, config: Config, device: Device) -> Shape:
+    """The launch: a CTA for each tile of D, or for each place that the device has."""
+    tiles = config.tiles(problem)
+    places = device.sms * config.resident(problem.input.bits, device.limits)
+    count = min(tiles, places) if config.persists(problem) else tiles
+    return Shape((count, 1, 1), (config.threads, 1, 1))
+
+
+class Multistage(Ring):
+    """Tile after tile, by fragments of an instruction's K."""
+
+    def __init__(
+        self, k: Builder, problem: Problem, config: Config, limits: tuple[Reg, Reg]
+    ) -> None:
+        shared = k.dynamic_shared(config.shared_bytes(problem.input.bits), 1024)
+        super().__init__(k, problem, config, operands(problem, config), shared, limits)
+        self.mma, self.part = tiled_mma(problem, config), config.mma[2]
+
+    def run(self, d: Matrix, c: Matrix | None, scale: tuple[Reg, Reg]) -> None:
+        """Compute this CTA's tile, or one after another; the next one's copies are under way while
+        the last one is written out.
+        """
+        k = self.k
+        out = Straight if self.problem.input.bits == WIDE else Epilogue
+        epilogue = out(k, self.problem, self.config, self.mma, d, c)
+        self.begin()
+        if not self.config.persists(self.problem):
+            self._sum()
+            self._write_out(epilogue, self.shared, self.first, scale)
+            return
+        staged = self.shared + self.ring_bytes
+        rows, columns = self.counts()
+        index, count = k.var(k.ctaid.x), rows * columns
+        first = [k.var(f) for f in self.first]
+        with k.while_(lambda: index < count):
+            self._sum()
+            done = [k.mov(f, into=k.var("u32")) for f in first]
+            index += k.nctaid.x
+            for variable, value in zip(first, self.tile_at(k.min(index, count - 1)), strict=True):
+                variable.set(value)
+            for tile, row in zip(self.tiles, first, strict=True):
+                tile.move_to(row)
+            self.begin(index < count)
+            self._write_out(epilogue, staged, done, scale)
+
+    def _sum(self) -> None:
+        """The main loop; then the ring is free for the tile's way out, or for the next one."""
+        self.mainloop()
+        self.k.cp_async_wait(0)
+        self.k.barrier()
+
+    def _write_out(self, epilogue: Epilogue, staged: Any, first: Any, scale: Any) -> None:
+        epilogue.run(self.acc, staged, tuple(first), self.limits, scale)
+
+    # --- fragments ---
+
+    def partition(self) -> None:
+        for tile in self.tiles:
+            tile.partition(self.mma)
+        self.a, self.b = (tile.fragments for tile in self.tiles)
+
+    def clear(self) -> None:
+        self.acc = self.k.make_rmem_tensor(
+            self.mma.partition_shape_C(self.config.tile[:2]), self.problem.sums
+        )
+        self.k.clear(self.acc)
+        rows, columns = range(self.acc.size(1)), range(self.acc.size(2))
+        self.sums = [[registers_of(self.acc[None, i, j]) for j in columns] for i in rows]
+
+    def loads(self, part: int, stage: Any) -> Iterator[None]:
+        a, b = (tile.load(part, stage) for tile in self.tiles)
+        yield next(b)
+        yield from a
+        yield from b
+
+    def product(self, a: Any, b: Any, sums: Any) -> None:
+        self.k.mma(self.mma.atom.instruction, a, b, sums, into=sums)

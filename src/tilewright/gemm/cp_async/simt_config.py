@@ -1,0 +1,153 @@
+"""How kernel ``simt`` does it: the shape of tiles, threads and stages.
+
+``simt:128x256x8:16x16:4`` is a CTA tile of 128×256, 8 of K at a time, 16×16 threads (8×16 of the
+tile each), 4 stages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...errors import ConfigError, TargetError
+from ...layout import Layout
+from ...target import Device, Limits
+from ..problem import Problem
+from .multistage_config import check_counts, check_kinds, check_tile, notation, numbers_of
+
+NEEDED = "sm_80"  # cp.async
+TYPE = "f32"
+VECTOR = 4  # elements that a thread loads at once
+LEAST = (16, 32, 8)  # a tile's M, N, K
+# A warp is 4×8 threads. Neighbours in one direction or the other have lane numbers that differ in
+# the lowest bit, or the one above: so wide loads of either operand take the fewest wavefronts.
+LANES = (4, 8)  # along M, along N
+_BITS = ((0, 1, 0, 2, 0), (1, 0, 2, 0, 4))  # along M, N: of each bit of the lane's number
+PAD = 4  # elements between lines in shared memory, of an operand that is turned on its way
+RESERVED = 28  # registers of a thread besides sums and fragments, at least
+
+_NOTATION = notation("simt:#x#x#:#x#:#(?:/#)?(?:@#)?")
+
+
+@dataclass(frozen=True, slots=True)
+class SimtConfig:
+    """Kernel ``simt``: cp.async into a ring of ``stages``, FFMA.
+
+    ``tile`` (M, N, K) of a CTA, ``block``: threads along M and along N, ``group``: how many rows of
+    tiles are walked together for the L2, ``ctas``: how many CTAs an SM should hold (the compiler's
+    register budget). Raises ConfigError.
+    """
+
+    tile: tuple[int, int, int]
+    block: tuple[int, int]
+    stages: int
+    group: int = 8
+    ctas: int = 1
+
+    def __post_init__(self) -> None:
+        check_kinds(self, tile=3, block=2, stages=0, group=0, ctas=0)
+        check_tile(self, LEAST)
+        for name, size, count, lanes in zip("MN", self.tile[:2], self.block, LANES, strict=True):
+            if count < lanes or count & (count - 1):
+                raise ConfigError(
+                    f"{self}: threads along {name} are a power of two from {lanes} on, not {count}"
+                )
+            if size < count * VECTOR:
+                raise ConfigError(f"{self}: {count} threads don't share {size} of {name} by 4s")
+        check_counts(self)
+
+    @classmethod
+    def parse(cls, text: str) -> SimtConfig:
+        """``simt:BMxBNxBK:TMxTN:STAGES``, then optionally ``/CTAS``, ``@GROUP``."""
+        found = numbers_of(_NOTATION, text, "simt:128x256x8:16x16:4")
+        bm, bn, bk, tm, tn, stages = (int(x) for x in found.groups()[:6])
+        return cls((bm, bn, bk), (tm, tn), stages, int(found[8] or 8), int(found[7] or 1))
+
+    def __str__(self) -> str:
+        tile, block = ("x".join(map(str, x)) for x in (self.tile, self.block))
+        return f"simt:{tile}:{block}:{self.stages}/{self.ctas}@{self.group}"
+
+    @property
+    def threads(self) -> int:
+        return self.block[0] * self.block[1]
+
+    @property
+    def thread_tile(self) -> tuple[int, int]:
+        """What of a tile a thread computes."""
+        return self.tile[0] // self.block[0], self.tile[1] // self.block[1]
+
+    def share(self, side: int) -> Layout:
+        """(thread, (4, vectors)) → row of the tile (``side`` 0), or column (1)."""
+        lanes, vectors = LANES[side], self.thread_tile[side] // VECTOR
+        warps = tuple(count // n for count, n in zip(self.block, LANES, strict=True))
+        step = lanes * VECTOR
+        between = tuple(step * vectors * (i == side) for i in range(2))
+        bits = tuple(VECTOR * bit for bit in _BITS[side])
+        threads = (2,) * len(bits)
+        return Layout(((threads, warps), (VECTOR, vectors)), ((bits, between), (1, step)))
+
+    def tiles(self, problem: Problem) -> int:
+        """Tiles of D, or of all of them."""
+        return -(-problem.m // self.tile[0]) * -(-problem.n // self.tile[1]) * problem.batch
+
+    @property
+    def accumulators(self) -> int:
+        """Accumulator registers of a thread."""
+        rows, columns = self.thread_tile
+        return rows * columns
+
+    @property
+    def registers(self) -> int:
+        """Registers of a thread, at least: sums, and fragments of two steps of K."""
+        return self.accumulators + 2 * sum(self.thread_tile) + RESERVED
+
+    @property
+    def shared_bytes(self) -> int:
+        """The ring, whichever way the operands lie."""
+        bm, bn, bk = self.tile
+        return self.stages * (bm + bn + 2 * PAD) * bk * 4
+
+    def resident(self, limits: Limits) -> int:
+        """CTAs that an SM holds: as many as it should, if their shared memory is there."""
+        room = limits.shared_per_sm // (self.shared_bytes + limits.shared_reserved)
+        return max(1, min(self.ctas, room))
+
+
+# From large to small; each thread's part as large as its registers allow, or more warps.
+TABLE: tuple[SimtConfig, ...] = (
+    SimtConfig((128, 256, 16), (16, 16), 3),
+    SimtConfig((256, 128, 16), (32, 8), 3),
+    SimtConfig((128, 256, 8), (16, 16), 4),
+    SimtConfig((128, 128, 16), (16, 16), 3, ctas=2),
+    SimtConfig((128, 64, 16), (16, 8), 3, ctas=4),
+    SimtConfig((64, 128, 16), (8, 16), 3, ctas=4),
+    SimtConfig((64, 64, 16), (16, 8), 4, ctas=4),
+    SimtConfig((32, 64, 16), (8, 8), 4, ctas=6),
+    SimtConfig((64, 32, 16), (8, 8), 4, ctas=6),
+    SimtConfig((16, 32, 16), (4, 8), 4, ctas=8),
+)
+
+
+def check(problem: Problem, config: SimtConfig, device: Device) -> None:
+    """Raises ConfigError where the configuration does not fit problem and device, TargetError where
+    none does.
+    """
+    if not device.target.runs(NEEDED):
+        raise TargetError(
+            f"simt needs {NEEDED} or later; {device.name} is {device.target}",
+            hint="device='vm' computes as a newer one",
+        )
+    if problem.a != TYPE:
+        raise TargetError(f"simt multiplies {TYPE}, not {problem.a}")
+    have, need = device.limits.shared_per_block, config.shared_bytes
+    if need > have:
+        raise ConfigError(
+            f"{config} needs {need} bytes of shared memory; {device.name} has {have} for a CTA",
+            hint="fewer stages or a smaller tile",
+        )
+    shared_out = device.limits.registers_per_sm // (config.threads * config.ctas)
+    have = min(shared_out, device.limits.registers_per_thread)
+    if config.registers > have:
+        raise ConfigError(
+            f"{config}: a thread takes {config.registers} registers and has {have}",
+            hint="more threads, or fewer CTAs on an SM",
+        )

@@ -1,0 +1,195 @@
+"""Which configuration for which problem: the least estimated time on the device, of all that are
+worth a thought.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import product
+
+from ..errors import ConfigError, TargetError
+from ..target import Device
+from .cost_model import AnyConfig, estimate
+from .cp_async import multistage_config as multistage
+from .cp_async import simt_config as simt
+from .cp_async.simt_config import SimtConfig
+from .problem import Problem, expect
+from .tma import tma_config as tma
+from .tma.tma_config import TmaConfig
+
+
+def choose(problem: Problem, device: Device) -> AnyConfig:
+    """The configuration with the least estimated time on the device.
+
+    Raises TargetError for a device that no kernel for this problem runs on.
+    """
+    expect(problem, device)
+    return ranked(problem, device)[0][1]
+
+
+def ranked(problem: Problem, device: Device) -> tuple[tuple[float, AnyConfig], ...]:
+    """All configurations that fit, the best first, each with its estimated seconds."""
+    expect(problem, device)
+    return _ranked(problem, device)
+
+
+@lru_cache(maxsize=256)
+def _ranked(problem: Problem, device: Device) -> tuple[tuple[float, AnyConfig], ...]:
+    fitting: list[tuple[float, AnyConfig]] = []
+    for config in candidates(problem, device):
+        try:
+            check(problem, config, device)
+        except (ConfigError, TargetError):
+            continue
+        fitting.append((estimate(problem, config, device), config))
+    if not fitting:
+        check(problem, table(problem, device)[-1], device)  # the reason
+        raise ConfigError(f"no configuration fits {problem} on {device.name}")
+    return tuple(sorted(fitting, key=lambda pair: pair[0]))
+
+
+def check(problem: Problem, config: AnyConfig, device: Device) -> None:
+    """Raises ConfigError where the configuration does not fit problem and device, TargetError where
+    none does.
+    """
+    expect(problem, device)
+    if not isinstance(config, AnyConfig):
+        raise ConfigError(f"config must be a configuration, got {config!r:.60}")
+    if isinstance(config, SimtConfig):
+        simt.check(problem, config, device)
+    elif problem.a == simt.TYPE:
+        raise TargetError(
+            f"{config}: tensor cores don't multiply {simt.TYPE} as it is",
+            hint="precision='tf32' rounds it to 10 bits of mantissa; or a configuration of simt",
+        )
+    elif isinstance(config, TmaConfig):
+        if problem.double:
+            raise TargetError(
+                f"{config}: wgmma does not multiply f64", hint="a configuration of multistage"
+            )
+        tma.check(tma.taken(problem), config, device)
+    else:
+        multistage.check(problem, config, device)
+
+
+def candidates(problem: Problem, device: Device) -> Iterator[AnyConfig]:
+    """What is worth a thought."""
+    by_wgmma = problem.a != simt.TYPE and not problem.double
+    if by_wgmma and device.target.runs(tma.NEEDED):
+        yield from _tma_candidates(problem, device)
+    yield from table(problem, device)
+
+
+def table(problem: Problem, device: Device) -> Sequence[AnyConfig]:
+    """Those that are written down for such problems."""
+    if not problem.double:
+        return simt.TABLE if problem.a == simt.TYPE else multistage.TABLE
+    if device.target.runs("sm_90"):
+        return multistage.F64_TABLE
+    return [replace(config, mma=(8, 8, 4)) for config in multistage.F64_TABLE]
+
+
+# --- candidates of tma --------------------------------------------------------------------------
+
+# (M, warpgroups that multiply, in turn): Ns of the tile
+TILES = {
+    (128, 2, True): (192, 176, 160, 144, 128),
+    (128, 2, False): (256, 192, 160, 128, 96, 64, 32),
+    (256, 2, False): (128,),
+    (64, 1, False): (256, 192, 128, 96, 80, 64, 32, 16),
+}
+CLUSTERS = ((1, 1), (2, 1), (1, 2))
+MORE_CLUSTERS = ((4, 1), (1, 4), (4, 2), (2, 4))  # where all tiles find a place at once
+WAVES = 3  # that tiles may be made to fill
+LEAST_STAGES, MOST_STAGES = 3, 12
+GROUP, GROUP_OF_8 = 8, 16  # rows of tiles walked together; of 8-bit inputs, which want most a time
+
+
+def _tma_candidates(problem: Problem, device: Device) -> Iterator[TmaConfig]:
+    """Tiles, either way round, clusters, cuts along K, with as many stages as fit."""
+    bits = problem.input.bits
+    least = tma.PROMOTED if problem.promoted else 8 * tma.LINE // bits
+    group = GROUP_OF_8 if bits == 8 else GROUP
+    for (bm, consumers, pingpong), swap in product(TILES, (False, True)):
+        rows, columns = (problem.n, problem.m) if swap else (problem.m, problem.n)
+        if bm >= 2 * rows and bm > 64:
+            continue
+        for bn in _widths(problem, device, (bm, consumers, pingpong), swap):
+            if bn >= 2 * columns and bn > 16:
+                continue
+            for depth in (least, 2 * least)[: 1 + (bm * bn < 128 * 128)]:
+                tile = (bm, bn, depth)
+                one = TmaConfig(tile, consumers, 2, (1, 1), pingpong, group=group, swap=swap)
+                fit: dict[tuple[bool, bool], int] = {}  # stages, by how K is cut
+                for cluster, split, tail in _variants(problem, one, device):
+                    cut = split > 1, tail
+                    if cut not in fit:
+                        fit[cut] = _stages(problem, replace(one, split=split, tail=tail), device)
+                    if fit[cut] >= LEAST_STAGES:
+                        yield TmaConfig(
+                            tile, consumers, fit[cut], cluster, pingpong, split, tail, group, swap
+                        )
+
+
+def _stages(problem: Problem, config: TmaConfig, device: Device) -> int:
+    """As many as fit; the configuration has two."""
+    left = device.limits.shared_per_block - config.shared_bytes(problem)
+    return min(MOST_STAGES, 2 + left // config.stage_bytes(problem.input.bits))
+
+
+def _widths(
+    problem: Problem, device: Device, frame: tuple[int, int, bool], swap: bool
+) -> Iterable[int]:
+    """Ns of tiles: those that are written down; narrower ones, where as many tiles still cover all;
+    and those of as many tiles as fill the device once, or a few times. Where there is a C, or D
+    does not leave by copies, their way out would take registers that their sums need.
+    """
+    if problem.with_c or tma.taken(problem).align_d < 16:
+        return TILES[frame]
+    rows, columns = (problem.n, problem.m) if swap else (problem.m, problem.n)
+    right = problem.a_major if swap else problem.b_major
+    eights = swap and right == "k" and problem.sums != "s32"
+    written, down = TILES[frame], max(1, -(-rows // frame[0]))
+    counts = [-(-columns // bn) for bn in written]
+    counts += [wave * device.sms // down for wave in range(1, WAVES + 1)]
+    low, high = min(written), max(written)
+    found = dict.fromkeys(written)
+    for each in (-(-columns // count) for count in counts if count):
+        # so does a wide tile's that leaves by eights
+        unit = 8 if eights and each <= 128 else 16
+        bn = -(-each // unit) * unit
+        if low <= bn <= high:
+            found[bn] = None
+    return found
+
+
+def _variants(
+    problem: Problem, config: TmaConfig, device: Device
+) -> Iterator[tuple[tuple[int, int], int, bool]]:
+    """Clusters, in how many parts K is cut so that each SM has something to do, and whether in the
+    last wave alone.
+    """
+    down, across = config.grid(problem)
+    most = min(tma.MOST_SPLIT, problem.k // (2 * config.tile[2]))
+    large = config.tile[0] * config.tile[1] >= 128 * 128
+    for cm, cn in CLUSTERS:
+        # small tiles, where each CTA of a cluster is needed for a side of D, and they do for all of
+        # it: then what is long is read once
+        if not (large or cm * cn == 1 or (down == cm if cm > 1 else across == cn)):
+            continue
+        yield (cm, cn), 1, False
+        pieces = -(-down // cm) * -(-across // cn) * problem.batch
+        places = tma.places(cm * cn, device)
+        full = places // max(pieces, 1)
+        for split in sorted({2, full // 2, full}):
+            if 2 <= split <= most and pieces * split <= places:
+                yield (cm, cn), split, False
+        for split in (2, 3):
+            if pieces > places and pieces % places * split <= places and split <= most:
+                yield (cm, cn), split, True
+    for cm, cn in MORE_CLUSTERS:
+        pieces = -(-down // cm) * -(-across // cn) * problem.batch
+        if cm <= down and cn <= across and pieces <= tma.places(cm * cn, device):
+            yield (cm, cn), 1, False

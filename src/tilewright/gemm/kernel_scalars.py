@@ -1,0 +1,23 @@
+"""What kernels do with their parameters alike: global addresses, α and β."""
+
+from __future__ import annotations
+
+from ..builder import Builder, Pointer, Reg
+
+
+def global_pointer(k: Builder, address: Reg) -> Pointer:
+    """A generic address as bytes of global memory."""
+    return k.pointer("global", "b8", k.emit("cvta.to.global.u64", address))
+
+
+def scalar(k: Builder, value: Reg, address: Reg, *, early: bool = False) -> Reg:
+    """α or β: the number given, or what lies at the address where there is one. ``early``: the
+    kernels before this one may not have ended yet.
+    """
+    chosen = k.var(value)
+    if early:
+        with k.if_(address != 0):
+            k.grid_wait()
+    with k.when(address != 0):
+        k.emit(f"ld.global.{value.dtype.name}", global_pointer(k, address), into=chosen)
+    return chosen

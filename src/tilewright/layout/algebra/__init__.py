@@ -1,0 +1,1 @@
+"""Layout algebra: composition, divides, products, inverses, and properties of a layout."""

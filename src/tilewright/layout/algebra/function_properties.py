@@ -1,0 +1,276 @@
+"""What a layout is as a function: injective, surjective, bijective, contiguous.
+
+All is decided from the modes, sorted by stride, and so costs the same for 2^60 elements as for 60:
+a mode that starts right behind what the modes below span continues them, one that starts farther
+leaves a gap, one that starts earlier may collide. Only under another function than a swizzle, or
+where modes overlap in too many ways, is the whole domain evaluated. What depends on a number that
+is dynamic is "not known", with the reason; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import LayoutError
+from ..composed_layout import AnyLayout, ComposedLayout
+from ..coordinate import idx2crd
+from ..int_tuple import flatten, text, unflatten
+from ..layout import Layout
+from ..scaled_basis import ScaledBasis
+from ..swizzle import Swizzle
+from ..symbolic import Number
+from .collision import Undecided, difference
+
+EVALUATED = 1 << 24
+"""The greatest domain that is evaluated where the modes decide nothing."""
+
+_FARTHEST = 1 << 54
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Yes, no, or not known (``None``), and why. As a bool, LayoutError where it is not known."""
+
+    known: bool | None
+    why: str = ""
+
+    def __bool__(self) -> bool:
+        if self.known is None:
+            raise LayoutError(f"not known: {self.why}")
+        return self.known
+
+    def __str__(self) -> str:
+        word = {True: "yes", False: "no", None: "not known"}[self.known]
+        return f"{word}: {self.why}" if self.why else word
+
+
+def layout_of(x: Any) -> AnyLayout:
+    """The layout or composed layout that is meant: itself, a tensor's, or a shape's."""
+    x = getattr(x, "layout", x)
+    if isinstance(x, (Layout, ComposedLayout)):
+        return x
+    if isinstance(x, Swizzle):
+        raise LayoutError(f"{x} has no domain; a layout under it has: composition({x}, layout)")
+    return Layout(x)
+
+
+def offsets_of(layout: AnyLayout, what: str) -> NDArray[np.int64]:
+    """The whole domain's offsets; LayoutError for one that is too large to evaluate, or dynamic."""
+    check_evaluable(layout, what)
+    return layout.indices()
+
+
+def check_evaluable(layout: AnyLayout, what: str) -> None:
+    """LayoutError unless the whole domain can be evaluated."""
+    if not layout.is_static():
+        raise LayoutError(f"{what} {layout} is not static")
+    if layout.size() > EVALUATED:
+        raise LayoutError(f"{what} {layout} has {layout.size()} elements, over {EVALUATED}")
+    if _bound(layout) > _FARTHEST:
+        raise LayoutError(f"{what} offsets of {layout} may be beyond {_FARTHEST}")
+
+
+def _bound(layout: AnyLayout) -> int:
+    """No offset of a static layout, and nothing on the way to one, is farther from 0."""
+    if isinstance(layout, Layout):
+        return int(layout.cosize())
+    inside: int = layout.inner.cosize() + abs(layout.offset)
+    if isinstance(layout.outer, Swizzle):
+        return 2 * inside + layout.outer.size()
+    steps: int = sum(map(abs, flatten(layout.outer.stride)))
+    return inside * steps
+
+
+# --- modes ---------------------------------------------------------------------------------------
+
+
+class _Place(NamedTuple):
+    """The modes that count in one place of an offset: all of them, but where strides are
+    coordinates. Places do not mix, so a layout is injective or surjective where each of them is.
+    """
+
+    name: tuple[int, ...]
+    static: list[tuple[int, int, int]]  # (number of the flat mode, size, stride); size > 1
+    loose: list[tuple[Number, Number]]  # (size, stride), of which one or both are dynamic
+
+    @classmethod
+    def all_of(cls, layout: Layout) -> list[_Place]:
+        found: dict[tuple[int, ...], _Place] = {}
+        modes = zip(flatten(layout.shape), flatten(layout.stride), strict=True)
+        for i, (s, d) in enumerate(modes):
+            if s.__class__ is int and s == 1:
+                continue
+            name, d = (d.mode, d.value) if isinstance(d, ScaledBasis) else ((), d)
+            place = found.setdefault(name, cls(name, [], []))
+            if s.__class__ is d.__class__ is int:
+                place.static.append((i, s, d))
+            else:
+                place.loose.append((s, d))
+        return list(found.values()) or [cls((), [], [])]
+
+    @property
+    def span(self) -> int:
+        """The greatest offset of the static modes less the lowest, and one."""
+        return 1 + sum((s - 1) * abs(d) for _, s, d in self.static)
+
+    @property
+    def lowest(self) -> int:
+        return sum((s - 1) * min(d, 0) for _, s, d in self.static)
+
+    def not_known(self) -> Answer:
+        s, d = self.loose[0]
+        what = f"size {s}" if d.__class__ is int else f"stride {d}"
+        return Answer(None, f"{what} is dynamic")
+
+    def empty(self, offset: int) -> Answer:
+        """No: nothing is at this offset."""
+        at = ScaledBasis(offset, self.name) if self.name else offset
+        return Answer(False, f"nothing is at {at}")
+
+
+def _all(answers: Iterable[Answer]) -> Answer:
+    """Yes where all are; else the first no, or the first that is not known."""
+    others = [a for a in answers if a.known is not True]
+    return next((a for a in others if a.known is False), next(iter(others), Answer(True)))
+
+
+def _by_values(layout: AnyLayout, decide: Callable[[AnyLayout, Any], Answer]) -> Answer:
+    """What the whole domain says, where it can be evaluated."""
+    try:
+        offsets = offsets_of(layout, "its modes do not decide, and")
+    except LayoutError as e:
+        return Answer(None, e.message)
+    return decide(layout, offsets)
+
+
+# --- injective -----------------------------------------------------------------------------------
+
+
+def injective(layout: Any) -> Answer:
+    """Whether no two coordinates have one offset; else two that have.
+
+    >>> print(injective(Layout((4, 2), (1, 3))))
+    no: (3,0) and (0,1) have one offset
+    """
+    layout = layout_of(layout)
+    if isinstance(layout, Layout):
+        return _all(_injective(layout, place) for place in _Place.all_of(layout))
+    inside = injective(layout.inner)
+    if isinstance(layout.outer, Swizzle) or inside.known is False:
+        return inside  # a swizzle is its own inverse: it takes no two numbers to one
+    return _by_values(layout, _no_repeat)
+
+
+def _injective(layout: Layout, place: _Place) -> Answer:
+    try:
+        found = difference([(s, d) for _, s, d in place.static])
+    except Undecided as e:
+        return Answer(None, str(e)) if place.name else _by_values(layout, _no_repeat)
+    if found is not None:
+        return _collision(layout, {i: x for (i, _, _), x in zip(place.static, found, strict=True)})
+    if not place.loose or (len(place.loose) == 1 and _beyond(place.loose[0][1], place.span)):
+        return Answer(True)
+    return place.not_known()
+
+
+def _beyond(stride: Number, span: int) -> bool:
+    """Whether a mode of any size is known to start beyond ``span`` offsets."""
+    return stride.__class__ is int and abs(stride) >= span
+
+
+def _collision(layout: Layout, digits: dict[int, int]) -> Answer:
+    """No: of the coordinates whose flat modes are ``digits`` apart, the two nearest to 0."""
+    apart = [digits.get(i, 0) for i in range(len(flatten(layout.shape)))]
+    ends = sorted(([max(sign * x, 0) for x in apart] for sign in (1, -1)), key=lambda c: c[::-1])
+    first, second = (text(unflatten(end, layout.shape)) for end in ends)
+    return Answer(False, f"{first} and {second} have one offset")
+
+
+def _no_repeat(layout: AnyLayout, offsets: NDArray[np.int64]) -> Answer:
+    ordered = np.sort(offsets)
+    again = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if not len(again):
+        return Answer(True)
+    both = np.flatnonzero(offsets == ordered[again[0]])[:2].tolist()
+    first, second = (text(idx2crd(i, layout.shape)) for i in both)
+    return Answer(False, f"{first} and {second} have one offset")
+
+
+# --- contiguous, surjective, bijective -----------------------------------------------------------
+
+
+def contiguous(layout: Any) -> Answer:
+    """Whether the offsets are a range, nothing left out; else what is left out.
+
+    >>> print(contiguous(Layout((2, 3), (1, 3))))
+    no: nothing is at 2
+    """
+    layout = layout_of(layout)
+    if isinstance(layout, Layout):
+        return _all(map(_contiguous, _Place.all_of(layout)))
+    if _permutes(layout) and contiguous(layout.inner).known:
+        return Answer(True)
+    return _by_values(layout, _no_gap)
+
+
+def _contiguous(place: _Place) -> Answer:
+    """Modes by ascending stride: each begins within, or right behind, what those below cover."""
+    covered = 1
+    for _, s, d in sorted(place.static, key=lambda m: abs(m[2])):
+        if abs(d) > covered:
+            return place.not_known() if place.loose else place.empty(place.lowest + covered)
+        covered += (s - 1) * abs(d)
+    if all(d.__class__ is int and abs(d) <= covered for _, d in place.loose):
+        return Answer(True)
+    return place.not_known()
+
+
+def _permutes(layout: ComposedLayout) -> bool:
+    """Whether the outer function is a swizzle that sees whole periods: those it only permutes."""
+    if not (isinstance(layout.outer, Swizzle) and layout.is_static()):
+        return False
+    place, period = _Place.all_of(layout.inner)[0], layout.outer.size()
+    return (layout.offset + place.lowest) % period == 0 and place.span % period == 0
+
+
+def _no_gap(_: AnyLayout, offsets: NDArray[np.int64]) -> Answer:
+    ordered = np.sort(offsets)
+    gaps = np.flatnonzero(np.diff(ordered) > 1)
+    return Answer(False, f"nothing is at {ordered[gaps[0]] + 1}") if len(gaps) else Answer(True)
+
+
+def surjective(layout: Any) -> Answer:
+    """Whether each offset of ``range(cosize(layout))`` is some coordinate's; else one that is not.
+
+    >>> print(surjective(Layout(4, 2)))
+    no: nothing is at 1
+    """
+    layout = layout_of(layout)
+    if isinstance(layout, Layout):
+        return _all(map(_surjective, _Place.all_of(layout)))
+    if _permutes(layout) and layout.offset == 0 and surjective(layout.inner).known:
+        return Answer(True)
+    return _by_values(layout, _covers)
+
+
+def _surjective(place: _Place) -> Answer:
+    if any(d.__class__ is int and d < 0 for _, d in place.loose):
+        return place.not_known()
+    return place.empty(place.lowest + place.span) if place.lowest < 0 else _contiguous(place)
+
+
+def _covers(layout: AnyLayout, offsets: NDArray[np.int64]) -> Answer:
+    ordered = np.sort(np.append(offsets[offsets >= 0], -1))
+    gaps = np.flatnonzero(np.diff(ordered) > 1)
+    first = ordered[gaps[0] if len(gaps) else -1] + 1
+    return Answer(True) if first == layout.cosize() else Answer(False, f"nothing is at {first}")
+
+
+def bijective(layout: Any) -> Answer:
+    """Whether each offset of ``range(cosize(layout))`` is exactly one coordinate's."""
+    return _all((injective(layout), surjective(layout)))

@@ -1,0 +1,1 @@
+"""Layouts as memory accesses: bank conflicts, sectors, coalescing, vector widths."""

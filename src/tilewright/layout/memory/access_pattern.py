@@ -1,0 +1,187 @@
+"""An access: what address each lane of each warp gives in each instruction that a layout needs.
+
+The layout says where in memory, in elements, a thread's value lies: mode 0 counts threads, the
+other modes values. Neighbouring values move in one instruction, a vector; 32 threads are a warp;
+and each instruction of each warp is one request to the memory. What requests cost, ``banks`` and
+``sectors`` count.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import LayoutError
+from ...target import LANES
+from ..algebra.function_properties import layout_of, offsets_of
+from ..composed_layout import AnyLayout
+from .vectorization import WIDEST, check_bits
+
+Array = NDArray[np.int64]
+
+LINE = 16
+"""Bytes at each address that ldmatrix and stmatrix take."""
+NOBODY = -1
+"""The address of a lane that takes no part."""
+
+_OP = re.compile(r"(ld|st)(?:|matrix\.x([124]))$")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Access:
+    """``addresses`` in bytes, (warps, instructions, lanes); NOBODY where a lane takes no part.
+
+    Each active lane moves ``width`` bytes, and its address is a multiple of them.
+    """
+
+    op: str
+    width: int
+    addresses: Array
+
+    @property
+    def loads(self) -> bool:
+        return self.op.startswith("ld")
+
+    @property
+    def matrix(self) -> bool:
+        """Whether the lanes give the addresses of lines: ldmatrix, stmatrix."""
+        return "matrix" in self.op
+
+    def requests(self) -> Array:
+        """The addresses as (requests, lanes), one warp's instructions after the other."""
+        return self.addresses.reshape(-1, LANES)
+
+    def __str__(self) -> str:
+        return f"{self.op} of {self.width} bytes, {count(len(self.requests()), 'request')}"
+
+
+def count(number: int, thing: str) -> str:
+    """``1 request``, ``2 requests``."""
+    return f"{number} {thing}{'s' * (number != 1)}"
+
+
+def access(
+    layout: Any, bits: int, vector: int | None = None, op: str = "ld", *, tv: Any = None
+) -> Access:
+    """The requests of a (thread, values …) layout of elements of ``bits`` bits.
+
+    ``vector`` is in bytes, or None for the widest that all threads can move at once. ``op``: ld, st
+    (of each thread's own values), or ldmatrix.x1, .x2, .x4, stmatrix.x1 … (the threads give the
+    lines of 16 bytes that matrices are made of; of a warp the first 8, 16 or all 32). With ``tv``,
+    (thread, value) → number of an element of ``layout``, the access is ``layout`` after ``tv``.
+
+    LayoutError where the layout is dynamic, where a vector's elements are not together or not
+    aligned, or where they lie below the memory's beginning.
+
+    >>> access(Layout((32, 4), (4, 1)), bits=32).width
+    16
+    """
+    check_bits(bits)
+    matched = _OP.match(str(op))
+    if matched is None:
+        raise LayoutError(
+            f"no access {op!r}", hint="ld, st, ldmatrix.x1, .x2, .x4, stmatrix.x1, .x2 and .x4 are"
+        )
+    offsets = _thread_offsets(layout, tv)
+    if offsets.min() < 0:
+        raise LayoutError(f"the offset {offsets.min()} lies below the memory's beginning")
+    if matched[2]:
+        vector = _line_width(vector, op)
+    width, starts = _vectors(offsets, bits, vector)
+    addresses = starts * bits // 8
+    return Access(op, width, _by_warp(addresses, 8 * int(matched[2] or 4), op))
+
+
+def _thread_offsets(layout: Any, tv: Any) -> Array:
+    """Offsets in elements, (threads, values)."""
+    whole = layout_of(layout)
+    picked = whole if tv is None else layout_of(tv)
+    offsets = offsets_of(picked, "an access:")
+    if tv is not None:
+        offsets = _after(whole, offsets, picked)
+    threads = picked.size(0) if len(picked) else 1
+    return offsets.reshape((threads, -1), order="F")
+
+
+def _after(layout: AnyLayout, numbers: Array, tv: AnyLayout) -> Array:
+    """The offsets of the layout's elements of these numbers."""
+    offsets = offsets_of(layout, "an access:")
+    if numbers.min() < 0 or numbers.max() >= len(offsets):
+        raise LayoutError(f"{tv} goes to element {numbers.max()}, and {layout} has {len(offsets)}")
+    picked: Array = offsets[numbers]
+    return picked
+
+
+def _line_width(vector: int | None, op: str) -> int:
+    if vector not in (None, LINE):
+        raise LayoutError(f"{op} moves lines of {LINE} bytes, not of {vector}")
+    return LINE
+
+
+# --- vectors -------------------------------------------------------------------------------------
+
+
+def _vectors(offsets: Array, bits: int, vector: int | None) -> tuple[int, Array]:
+    """(bytes of the vectors, the first offset of each: (threads, instructions))."""
+    if vector is not None:
+        if vector not in (1, 2, 4, 8, 16) or 8 * vector < bits:
+            raise LayoutError(f"{vector} bytes are no vector of elements of {bits} bits")
+        count = 8 * vector // bits
+        starts = _starts(offsets, count)
+        if starts is None:
+            raise LayoutError(_why_none(offsets, count, vector))
+        return vector, starts
+    width = WIDEST
+    while 8 * width >= bits and width >= 1:
+        starts = _starts(offsets, 8 * width // bits)
+        if starts is not None:
+            return width, starts
+        width //= 2
+    raise LayoutError(f"elements of {bits} bits that do not lie together in bytes can't be moved")
+
+
+def _starts(offsets: Array, count: int) -> Array | None:
+    """Where each thread's vectors of ``count`` elements begin; None where they are none.
+
+    A vector takes neighbours in the order of the values, or else of thread 0's memory.
+    """
+    values = offsets.shape[1]
+    if values % count:
+        return None
+    for order in (np.arange(values), np.argsort(offsets[0], kind="stable")):
+        groups = offsets[:, order].reshape(len(offsets), -1, count)
+        starts: Array = groups[:, :, 0]
+        if (starts % count == 0).all() and (groups == starts[..., None] + np.arange(count)).all():
+            return starts
+    return None
+
+
+def _why_none(offsets: Array, count: int, vector: int) -> str:
+    """What of the values' own order is no vector."""
+    if offsets.shape[1] % count:
+        return f"{offsets.shape[1]} values in a thread are no vectors of {count}, {vector} bytes"
+    groups = offsets.reshape(len(offsets), -1, count)
+    wrong = (groups[:, :, 0] % count != 0) | (np.diff(groups, axis=2) != 1).any(axis=2)
+    thread, group = np.argwhere(wrong)[0].tolist()
+    found = ", ".join(map(str, groups[thread, group].tolist()))
+    return (
+        f"thread {thread}'s values {group * count} to {group * count + count - 1} are at {found}:"
+        f" no vector of {count} elements, {vector} bytes"
+    )
+
+
+def _by_warp(addresses: Array, lanes: int, op: str) -> Array:
+    """(threads, instructions) as (warps, instructions, 32); lanes beyond ``lanes`` are nobody's."""
+    threads, instructions = addresses.shape
+    warps = -(-threads // LANES)
+    padded = np.full((warps * LANES, instructions), NOBODY, np.int64)
+    padded[:threads] = addresses
+    by_lane = padded.reshape(warps, LANES, instructions).transpose(0, 2, 1).copy()
+    if "matrix" in op and (by_lane[:, :, :lanes] == NOBODY).any():
+        raise LayoutError(f"{op} needs the addresses of {lanes} lanes of each warp, of {threads}")
+    by_lane[:, :, lanes:] = NOBODY
+    return by_lane

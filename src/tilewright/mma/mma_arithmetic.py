@@ -1,0 +1,282 @@
+"""What a tensor core computes, to the bit.
+
+Floats: one fused sum for each element of D. Products are exact. They and c are cut off, toward
+zero, at a common unit ``fraction`` bits below the largest exponent among them; these integers are
+added exactly, and the sum is rounded once. f64 is a chain of IEEE's fused multiply-adds; integers
+are exact, and wrap or are clamped. How an architecture does it is in ``generations``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..dtypes import DType, decode, dtype, encode, is_inf, is_nan, parts, round_to
+from ..exact import fma
+from .array_inputs import batch
+from .quadpair_arithmetic import lowered_sums
+
+Bits = npt.NDArray[Any]
+
+_QUIET = np.uint64(1 << 51)  # the bit of an f64 NaN that says so
+
+OUTPUT = {"f32": "rz", "f16": "rn"}  # type of D → rounding of the sum, on all generations
+
+NOWHERE = np.int64(-1 << 20)  # the leading place of a zero
+
+TILES_AT_ONCE = 256  # a block of tiles that stays in the cache
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """How one instruction computes on one architecture, given matrices of bits."""
+
+    a: DType
+    b: DType
+    c: DType
+    d: DType
+    verified: bool
+
+    def dot(
+        self,
+        a: Bits,
+        b: Bits,
+        c: Bits,
+        where: Bits | None = None,
+        scale_a: Bits | None = None,
+        scale_b: Bits | None = None,
+    ) -> Bits:
+        """D for A (…, M, K), B (…, K, N), C (…, M, N), all as bits; leading axes broadcast, or
+        it is a LayoutError.
+
+        ``where`` (…, M, K) has the row of B (then longer) that each element of sparse A meets.
+        """
+        given = [np.asarray(x) for x in (a, b, c, where, scale_a, scale_b) if x is not None]
+        shape = batch(*given)
+        flat = [np.broadcast_to(x, shape + x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in given]
+        made = np.empty((len(flat[0]), *c.shape[-2:]), self.d.storage)
+        for start in range(0, len(made), TILES_AT_ONCE):
+            block = [x[start : start + TILES_AT_ONCE] for x in flat]
+            made[start : start + TILES_AT_ONCE] = self._tiles(where is not None, *block)
+        return made.reshape(*shape, *c.shape[-2:])
+
+    def _tiles(self, sparse: bool, a: Bits, b: Bits, c: Bits, *more: Bits) -> Bits:
+        columns = np.swapaxes(b, -1, -2)[..., None, :, :]  # (…, 1 or M, N, K)
+        if sparse:
+            rows = more[0][..., None, :]
+            n = columns.shape[-2]
+            spread = (*rows.shape[:-2], n, rows.shape[-1])
+            index = np.broadcast_to(rows, spread)
+            columns = np.take_along_axis(
+                np.broadcast_to(columns, (*spread[:-1], columns.shape[-1])), index, -1
+            )
+        return self._sums(a[..., :, None, :], columns, c, *more[sparse:])
+
+    def _sums(self, a: Bits, b: Bits, c: Bits, *scales: Bits) -> Bits:
+        """D for A (…, M, 1, K), B (…, 1 or M, N, K), C (…, M, N)."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Integers(Arithmetic):
+    """Exact; the sum wraps at 32 bits or is clamped. One-bit products are ``operation``'s."""
+
+    clamped: bool = False
+    operation: str = ""
+
+    def _sums(self, a: Bits, b: Bits, c: Bits, *scales: Bits) -> Bits:
+        start = decode("s32", c).astype(np.int64)
+        if self.operation:
+            met = a ^ b if self.operation == "xor" else a & b
+            total = start + met.sum(-1, dtype=np.int64)
+        else:
+            left, right = decode(self.a, a), decode(self.b, b)
+            total = start + (left.astype(np.int64) * right).sum(-1)
+        if self.clamped:
+            total = np.clip(total, -(1 << 31), (1 << 31) - 1)
+        return np.asarray(total.astype(np.uint64).astype(np.uint32))
+
+
+@dataclass(frozen=True, slots=True)
+class Chain(Arithmetic):
+    """f64: fused multiply-adds in the order of k, each rounded.
+
+    A NaN stays itself, made quiet: an H200 takes B's before C's before A's.
+    """
+
+    rounding: str = "rn"
+
+    def _sums(self, a: Bits, b: Bits, c: Bits, *scales: Bits) -> Bits:
+        a, b = np.broadcast_arrays(a, b)
+        for k in range(a.shape[-1]):
+            x, y, z = a[..., k], b[..., k], c
+            c = fma("f64", x, y, z, self.rounding)
+            for operand in (x, z, y):
+                c = np.where(is_nan("f64", operand), operand | _QUIET, c)
+        return c
+
+
+@dataclass(frozen=True, slots=True)
+class Fused(Arithmetic):
+    """Fused sums: one for each of ``groups`` (columns of A), in turn.
+
+    A and B are converted to the type ``through`` first, if any. Each result is of type
+    ``sum_type`` with ``kept`` bits of mantissa. The first sum begins with c, or where not
+    ``begins`` with zero; c is added to the last then, rounded to nearest. The exponent that terms
+    are aligned to is never below ``least``.
+
+    c is converted to ``sum_type`` first, but where ``unconverted``: then the first sum takes it in
+    its own format, by whose least exponent a subnormal c is aligned. Where it ``saturates``, an
+    infinite result of the last sum becomes the largest finite number, and a NaN +0.
+    """
+
+    groups: tuple[tuple[int, ...], ...] = ()
+    fraction: int = 0
+    sum_type: str = "f32"
+    kept: int = 23
+    begins: bool = True
+    through: str = ""
+    least: int = 0
+    last: str = "rn"
+    unconverted: bool = False
+    saturates: bool = False
+
+    @property
+    def rounding(self) -> str:
+        return OUTPUT[self.sum_type]
+
+    def _sums(self, a: Bits, b: Bits, c: Bits, *scales: Bits) -> Bits:
+        sum_type = dtype(self.sum_type)
+        left, right = (Terms.of(*self._seen(t, x)) for t, x in ((self.a, a), (self.b, b)))
+        start = _converted(c, self.c, sum_type)
+        total = start if self.begins else np.zeros_like(start)
+        for number, group in enumerate(self.groups):
+            part = np.s_[..., list(group)]
+            products = left.at(part).times(right.at(part))
+            own = self.unconverted and number == 0
+            addend = Terms.of(self.c, c) if own else Terms.of(sum_type, total)
+            total = self.fuse(products.and_(addend.at(np.s_[..., None])))
+        if not self.begins:
+            total = _added(sum_type, total, start)
+        if self.saturates:
+            total = _saturated(sum_type, total)
+        return _converted(total, sum_type, self.d, self.last)
+
+    def fuse(self, t: Terms) -> Bits:
+        """One fused sum over the last axis."""
+        return self._specials(t, self._sum(t))
+
+    def _seen(self, t: DType, bits: Bits) -> tuple[DType, Bits]:
+        """An operand as the sums take it: a subnormal fp8 number is a normal f16 one."""
+        if not self.through:
+            return t, bits
+        wide = dtype(self.through)
+        return wide, _converted(bits, t, wide)
+
+    def _sum(self, t: Terms) -> Bits:
+        made_type = dtype(self.sum_type)
+        unit = np.maximum(t.lead.max(-1, keepdims=True), self.least) - self.fraction
+        cut = unit - t.exponent
+        size = t.significand >> np.clip(cut, 0, 63) << np.clip(-cut, 0, 63)
+        total = np.where(t.negative, -size, size).sum(-1)
+        args = (total < 0, np.abs(total), unit[..., 0], self.rounding, "inf")
+        made = round_to(made_type, *args)
+        if self.kept < made_type.mantissa:
+            low = made.dtype.type((1 << (made_type.mantissa - self.kept)) - 1)
+            made = made & ~low
+        return np.where(made == 1 << (made_type.bits - 1), made.dtype.type(0), made)  # no -0
+
+    def _specials(self, t: Terms, finite: Bits) -> Bits:
+        """Infinity and NaN as in IEEE: inf - inf and 0 * inf are NaN, any NaN the canonical one."""
+        if not (t.infinite.any() or t.nan.any()):
+            return finite
+        d = dtype(self.sum_type)
+        plus = (t.infinite & ~t.negative).any(-1)
+        minus = (t.infinite & t.negative).any(-1)
+        nan = t.nan.any(-1) | (plus & minus)
+        signs = np.uint64(1 << (d.bits - 1)) * minus.astype(np.uint64)
+        inf = (np.uint64(d.max_finite + 1) | signs).astype(finite.dtype)
+        made = np.where(plus | minus, inf, finite)
+        return np.where(nan, finite.dtype.type(d.nan), made)
+
+
+@dataclass(frozen=True, slots=True)
+class Rounded(Arithmetic):
+    """f32 additions, each rounded: what ptxas makes of f16's m8n8k4 from sm_80 on."""
+
+    def _sums(self, a: Bits, b: Bits, c: Bits, *scales: Bits) -> Bits:
+        return lowered_sums(a, b, c, self.c.name, self.d.name)
+
+
+def _converted(bits: Bits, source: DType, dest: DType, rounding: str = "rn") -> Bits:
+    """Rounded, NaNs canonical: what F2FP and HADD2.F32 do."""
+    if source == dest:
+        return bits
+    made = encode(dest, decode(source, bits), rounding)
+    return np.where(is_nan(source, bits), made.dtype.type(dest.nan), made)
+
+
+def _saturated(t: DType, bits: Bits) -> Bits:
+    """Infinities become the largest finite numbers, NaNs +0."""
+    sign = bits & bits.dtype.type(1 << (t.bits - 1))
+    finite: Bits = np.minimum(bits ^ sign, bits.dtype.type(t.max_finite)) | sign
+    return np.where(is_nan(t, bits), bits.dtype.type(0), finite)
+
+
+def _added(t: DType, x: Bits, y: Bits) -> Bits:
+    """IEEE's sum, to nearest, NaNs canonical: FADD and HADD2."""
+    one = np.full_like(x, encode(t, np.array(1.0)))
+    return fma(t.name, x, one, y)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Numbers (-1)^negative * significand * 2^exponent.
+
+    ``lead`` is the exponent that they are aligned by: a format's own, so that a subnormal's is the
+    least normal number's, a product's the sum of its factors'; a zero's is below all others.
+    """
+
+    negative: Bits
+    significand: Bits
+    exponent: Bits
+    lead: Bits
+    infinite: Bits
+    nan: Bits
+
+    @classmethod
+    def of(cls, t: DType, bits: Bits) -> Terms:
+        negative, significand, exponent = parts(t, bits)
+        lead = np.where(significand != 0, exponent + t.mantissa, NOWHERE)
+        return cls(negative, significand, exponent, lead, is_inf(t, bits), is_nan(t, bits))
+
+    def at(self, index: Any) -> Terms:
+        return Terms(*(field[index] for field in self._fields()))
+
+    def times(self, other: Terms) -> Terms:
+        zero = (self.significand == 0) & other.infinite | self.infinite & (other.significand == 0)
+        return Terms(
+            self.negative ^ other.negative,
+            self.significand * other.significand,
+            self.exponent + other.exponent,
+            self.lead + other.lead,
+            self.infinite | other.infinite,
+            self.nan | other.nan | zero,
+        )
+
+    def grouped(self, size: int) -> Terms:
+        """A last axis of each ``size`` neighbours."""
+        fields = np.broadcast_arrays(*self._fields())
+        return Terms(*(field.reshape(*field.shape[:-1], -1, size) for field in fields))
+
+    def and_(self, last: Terms) -> Terms:
+        both = zip(self._fields(), last._fields(), strict=True)
+        return Terms(*(np.concatenate(pair, axis=-1) for pair in both))
+
+    def _fields(self) -> tuple[Bits, ...]:
+        return (
+            self.negative, self.significand, self.exponent, self.lead, self.infinite, self.nan,
+        )  # fmt: skip

@@ -1,0 +1,191 @@
+"""What a tensor map may be: the element types of a tensor copy, and the driver's rules.
+
+The rules are those of cuTensorMapEncodeTiled and cuTensorMapEncodeIm2col as driver 13.0 keeps them
+on an H200: 73,727 maps, asked and answered. Where it differs from its documentation, it counts: a
+box is at most as large as shared memory, interleaved channels may have any swizzle, and a bounding
+box is compared in 32 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from ...dtypes import DType, dtype
+from ...errors import DtypeError, LayoutError
+from .. import matrix_descriptor
+from ..matrix_descriptor import PIECE
+from .tensor_map_fields import corners
+
+if TYPE_CHECKING:
+    from .tensor_map import Im2col, TensorMap
+
+# In bytes; a field holds the place in its row.
+INTERLEAVES = (0, 16, 32)
+SWIZZLES = tuple(sorted(matrix_descriptor.SWIZZLES))
+PROMOTIONS = (0, 64, 128, 256)
+FILLS = ("zero", "nan")
+
+# At most.
+RANK = 5  # dimensions
+EXTENT = 256  # elements of a box along one of them
+SHARED_MEMORY = 228 << 10  # bytes of a box
+
+
+class ElementType(NamedTuple):
+    """What a tensor copy knows of an element: the type field's ``code``, its bytes, whether a NaN
+    may fill it, and whether f32 is rounded to tf32 on the way.
+    """
+
+    code: int
+    bytes: int
+    floating: bool = False
+    rounded: bool = False
+
+
+# PTX's names (tensormap.replace.elemtype), in the order of CUtensorMapDataType.
+TYPES = {
+    "u8": ElementType(0, 1),
+    "u16": ElementType(1, 2),
+    "u32": ElementType(2, 4),
+    "s32": ElementType(3, 4),
+    "u64": ElementType(4, 8),
+    "s64": ElementType(5, 8),
+    "f16": ElementType(6, 2, floating=True),
+    "f32": ElementType(7, 4, floating=True),
+    "f64": ElementType(9, 8, floating=True),
+    "bf16": ElementType(10, 2, floating=True),
+    "f32.ftz": ElementType(8, 4, floating=True),
+    "tf32": ElementType(7, 4, floating=True, rounded=True),
+    "tf32.ftz": ElementType(8, 4, floating=True, rounded=True),
+}
+_BLACKWELL = ("b4x16", "b4x16_p64", "b6x16_p32", "b6p2x16")
+
+
+def element_type(type_: str | DType) -> str:
+    """The name in ``TYPES`` for elements of a number format: its own, or ``u8`` … ``u64``.
+
+    DtypeError for elements of less than a byte, or of more than eight.
+    """
+    name = str(type_).removeprefix(".")
+    if name in TYPES:
+        return name
+    if name in _BLACKWELL:
+        raise DtypeError(f"{name} is an element of sm_100's tensor maps, not of sm_90's")
+    found = dtype(type_)
+    if f"u{found.bits}" not in TYPES:
+        raise DtypeError(
+            f"tensor copies of sm_90 move elements of 1, 2, 4 and 8 bytes, and {found} has"
+            f" {found.bits} bits",
+            hint="smaller ones are moved as u8, several in one",
+        )
+    return f"u{found.bits}"
+
+
+def check(m: TensorMap) -> None:
+    """LayoutError, with the rule, where the driver would refuse a map."""
+    _check_options(m)
+    _check_lengths(m)
+    _check_tensor(m)
+    for i, step in enumerate(m.element_strides):
+        _within(f"element stride {i}", step, 1, 8)
+    if isinstance(m.box, tuple):
+        for i, extent in enumerate(m.box):
+            _within(f"box extent {i}", extent, 1, EXTENT)
+        _check_row(m, m.box[0])
+    else:
+        _check_pixels(m, m.box)
+        _check_row(m, m.box.channels)
+    if noted_bytes(m) > SHARED_MEMORY:
+        _refuse(f"a box has at most {SHARED_MEMORY} bytes, not {noted_bytes(m)}", m.box)
+
+
+def noted_bytes(m: TensorMap) -> int:
+    """The box's bytes as the driver counts them: steps that do not divide an extent round down."""
+    if isinstance(m.box, tuple):
+        steps = zip(m.box, m.element_strides, strict=True)
+        return m.element_bytes * prod(extent // step for extent, step in steps)
+    return m.element_bytes * m.box.channels * m.box.pixels
+
+
+def check_address(address: int, unit: int = PIECE, least: int = 0) -> int:
+    """The address; LayoutError unless it is a multiple of ``unit`` below 2^57."""
+    if address % unit or not least <= address < 1 << 57:
+        _refuse(f"the address is a multiple of {unit} below 2^57", f"{address:#x}")
+    return address
+
+
+def _check_options(m: TensorMap) -> None:
+    if m.dtype not in TYPES:
+        raise DtypeError(f"a tensor map's elements are {', '.join(TYPES)}, not {m.dtype!r}")
+    _one_of("interleave", m.interleave, INTERLEAVES)
+    _one_of("swizzle", m.swizzle, SWIZZLES)
+    _one_of("l2_promotion", m.l2_promotion, PROMOTIONS)
+    _one_of("oob_fill", m.oob_fill, FILLS)
+    if m.oob_fill == "nan" and not TYPES[m.dtype].floating:
+        _refuse("NaNs fill floating-point elements", m.dtype)
+
+
+def _check_lengths(m: TensorMap) -> None:
+    what, least = ("an interleaved map", 3) if m.interleave else ("a tensor map", 1)
+    if not isinstance(m.box, tuple):
+        what, least = "an im2col map", 3
+    if not least <= m.rank <= RANK:
+        _refuse(f"{what} has {least} to {RANK} dimensions", m.shape)
+    wanted: list[tuple[str, tuple[int, ...], int]] = [
+        ("strides", m.strides, m.rank - 1),
+        ("element_strides", m.element_strides, m.rank),
+    ]
+    if isinstance(m.box, tuple):
+        wanted.append(("box", m.box, m.rank))
+    else:
+        wanted += [("lower", m.box.lower, m.rank - 2), ("upper", m.box.upper, m.rank - 2)]
+    for name, values, count in wanted:
+        if len(values) != count:
+            _refuse(f"rank {m.rank} has {name} of length {count}", values)
+
+
+def _check_tensor(m: TensorMap) -> None:
+    unit = max(PIECE, m.interleave)
+    check_address(m.address, unit)
+    for i, size in enumerate(m.shape):
+        _within(f"size {i}", size, 1, 1 << 32)
+    for i, stride in enumerate(m.strides, 1):
+        if stride % unit or not 0 <= stride < 1 << 40:
+            _refuse(f"stride {i} is a multiple of {unit} bytes below 2^40", stride)
+
+
+def _check_pixels(m: TensorMap, box: Im2col) -> None:
+    _within("channels", box.channels, 1, EXTENT)
+    _within("pixels", box.pixels, 1, 1024)
+    limit = 1 << corners(m.rank)[0].width - 1
+    first = 0 if m.interleave else 1  # the dimension of W
+    for i, (lower, upper) in enumerate(zip(box.lower, box.upper, strict=True)):
+        _within(f"corner {i}", lower, -limit, limit - 1)
+        _within(f"corner {i}", upper, -limit, limit - 1)
+        end = (m.shape[first + i] + upper + (1 << 31)) % (1 << 32) - (1 << 31)
+        if end <= lower:
+            _refuse(f"the bounding box of dimension {first + i} is empty", (lower, end))
+
+
+def _check_row(m: TensorMap, elements: int) -> None:
+    row = elements * m.element_bytes
+    if row % PIECE:
+        _refuse(f"a row of the box is a multiple of {PIECE} bytes", row)
+    if m.swizzle and not m.interleave and row > m.swizzle:
+        _refuse(f"a row of the box is at most the {m.swizzle} bytes of its swizzle", row)
+
+
+def _within(what: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        _refuse(f"{what} is {least} … {most}", value)
+
+
+def _one_of(what: str, value: Any, allowed: Iterable[Any]) -> None:
+    if value not in allowed:
+        _refuse(f"{what} is one of {', '.join(map(str, allowed))}", value)
+
+
+def _refuse(rule: str, given: Any) -> NoReturn:
+    raise LayoutError(f"no tensor map: {rule}, not {given}")

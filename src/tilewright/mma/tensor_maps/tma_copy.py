@@ -1,0 +1,228 @@
+"""What one tensor copy does with a tensor map, as arithmetic: the specification of
+cp.async.bulk.tensor.
+
+``places`` says where each unit that is copied stands in global and in shared memory: an element, or
+where channels are interleaved a piece of 16 bytes. Each rule is an H200's (1,709 copies, byte by
+byte), also where the PTX manual is silent:
+
+    a box       steps through the tensor; an extent counts ⌈extent / step⌉ elements, the innermost
+                dimension always all. Its rows follow one another in shared memory, under a swizzle
+                each from a multiple of the swizzle's bytes on; there the swizzle permutes 16-byte
+                pieces by their addresses.
+    interleave  dimensions are W, H, D, slices of C, N; an element of dimension 0 is a slice of 16
+                or 32 bytes, and a copy takes one slice whatever the box says.
+    im2col      pixels are walked in W, H, D within the bounding box, then in N, from the base on;
+                the offsets are added to what is read, not to where the walk turns.
+    outside     an element outside of the tensor in any dimension is filled on the way to shared
+                memory, and not written on the way back, where 16-byte pieces count as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+from operator import add
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from ...dtypes import decode, encode
+from ...errors import LayoutError
+from ...layout import upcast
+from ..matrix_descriptor import PIECE, pattern
+from .tensor_map import Im2col, TensorMap
+from .tensor_map_fields import corners
+from .tensor_map_rules import TYPES
+from .tma_boxes import ALIGNMENT
+
+Array = npt.NDArray[Any]
+
+LONGEST = 1 << 31  # size of a dimension that the hardware takes; the driver encodes 2^32
+OUTSIDE = 0x7FF7  # the NaN of 16 bits that stands for an element outside
+FILLED = {"zero": bytes(2), "nan": OUTSIDE.to_bytes(2, "little")}  # what fills each 16 bits there
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Places:
+    """Where the units of a copy are, arrays with an axis for each dimension that is copied, the
+    innermost first: (box), or (channels, pixels).
+
+    ``source`` are bytes from the map's address, -1 for what is outside of the tensor; ``shared``
+    byte addresses in shared memory. A unit has ``unit`` bytes.
+    """
+
+    source: Array
+    shared: Array
+    unit: int
+
+    @property
+    def bytes(self) -> int:
+        """What completes a transaction: all that is copied, also what is outside."""
+        return self.unit * self.source.size
+
+
+def places(
+    m: TensorMap,
+    coordinates: Sequence[int],
+    offsets: Sequence[int] = (),
+    start: int = 0,
+    store: bool = False,
+) -> Places:
+    """The places of the copy at ``coordinates`` (im2col: with ``offsets`` of W, H, D) to or from
+    the address ``start`` of shared memory; to global memory where ``store``.
+
+    LayoutError where the hardware faults, and for offsets that PTX does not allow.
+    """
+    _check(m, coordinates, offsets, start, store)
+    rows = _rows(m, coordinates, offsets or (0,) * m.rank)
+    first = 0 if m.interleave else 1
+    strides = (m.interleave, *m.strides) if m.interleave else m.strides
+    inside = np.ones(rows[0].shape, bool) if rows else np.array(True)
+    origin = np.zeros(inside.shape, np.int64)
+    for at, size, stride in zip(rows, m.shape[first:], strides, strict=True):
+        inside &= (at >= 0) & (at < size)
+        origin += at * stride
+    units, within, unit = _row(m, coordinates[0], store)
+    source = np.where(np.logical_and.outer(within, inside), np.add.outer(units, origin), -1)
+    width = unit * len(units)
+    pitch = width if m.interleave else m.swizzle or width
+    order = np.arange(inside.size).reshape(inside.shape, order="F")
+    linear = np.add.outer(unit * np.arange(len(units)), start + pitch * order)
+    return Places(source, upcast(pattern(m.swizzle), 8)(linear), unit)
+
+
+def _check(
+    m: TensorMap, coordinates: Sequence[int], offsets: Sequence[int], start: int, store: bool
+) -> None:
+    """LayoutError for what the hardware answers with an illegal instruction or address."""
+    wanted = m.rank - 2 if isinstance(m.box, Im2col) and not store else 0
+    if len(coordinates) != m.rank or len(offsets) != wanted:
+        _refuse(f"it has {m.rank} coordinates and {wanted} offsets", (*coordinates, *offsets))
+    if start % ALIGNMENT:
+        _refuse(f"it begins at a multiple of {ALIGNMENT} in shared memory", start)
+    if max(m.shape) > LONGEST:
+        _refuse("the tensor has sizes up to 2^31", m.shape)
+    whole = PIECE // m.element_bytes
+    if not m.interleave and coordinates[0] % whole:
+        _refuse(f"coordinate 0 is a multiple of {whole}, of {PIECE} bytes", coordinates[0])
+    if store and min(coordinates) < 0:
+        _refuse("no coordinate is negative on the way to global memory", coordinates)
+    if isinstance(m.box, Im2col):
+        _check_base(m, m.box, coordinates, offsets, store)
+
+
+def _check_base(
+    m: TensorMap, box: Im2col, coordinates: Sequence[int], offsets: Sequence[int], store: bool
+) -> None:
+    most = (1 << corners(m.rank)[0].width) - 1
+    if not all(0 <= offset <= most for offset in offsets):
+        _refuse(f"offsets are 0 … {most}", offsets)
+    if store and (min(box.lower) < 0 or max(box.upper) > 0):
+        _refuse("the bounding box lies in the tensor on the way to global memory", box)
+    spatial = _spatial(m)
+    for i, lower, upper in zip(spatial, box.lower, box.upper, strict=True):
+        last = m.shape[i] - 1 + upper
+        if not lower <= coordinates[i] <= last:
+            _refuse(f"coordinate {i} lies in the bounding box, {lower} … {last}", coordinates[i])
+
+
+def _refuse(rule: str, given: Any) -> NoReturn:
+    raise LayoutError(f"no tensor copy: {rule}, not {given}")
+
+
+def _spatial(m: TensorMap) -> range:
+    """im2col's dimensions W, H, D."""
+    first = 0 if m.interleave else 1
+    return range(first, first + m.rank - 2)
+
+
+def _row(m: TensorMap, first: int, store: bool) -> tuple[Array, Array, int]:
+    """(bytes from the row's origin, whether inside, bytes of a unit) of what is contiguous."""
+    if m.interleave:
+        pieces = np.arange(0, m.interleave, PIECE)
+        return pieces, np.ones(len(pieces), bool), PIECE
+    count = m.box.channels if isinstance(m.box, Im2col) else m.box[0]
+    elements = first + np.arange(count)
+    decides = elements - elements % (PIECE // m.element_bytes) if store else elements
+    return elements * m.element_bytes, (decides >= 0) & (decides < m.shape[0]), m.element_bytes
+
+
+def _rows(m: TensorMap, coordinates: Sequence[int], offsets: Sequence[int]) -> list[Array]:
+    """The coordinates of each row, an array for each dimension but the contiguous one."""
+    if isinstance(m.box, Im2col):
+        walk = list(_pixels(m, m.box, coordinates, offsets))
+        return list(np.array(walk, np.int64).T)
+    first = 0 if m.interleave else 1
+    axes = []
+    for i in range(first, m.rank):
+        count = ceil(m.box[i] / m.element_strides[i])
+        if m.interleave and i == m.rank - 2:
+            count = 1
+        axes.append(coordinates[i] + m.element_strides[i] * np.arange(count))
+    return list(np.meshgrid(*axes, indexing="ij"))
+
+
+def _pixels(
+    m: TensorMap, box: Im2col, coordinates: Sequence[int], offsets: Sequence[int]
+) -> Iterator[tuple[int, ...]]:
+    """The coordinates of each pixel: W, H, D, (slice of C,) N."""
+    spatial = _spatial(m)
+    last = [m.shape[i] - 1 + upper for i, upper in zip(spatial, box.upper, strict=True)]
+    steps = [m.element_strides[i] for i in spatial]
+    base, image = [coordinates[i] for i in spatial], coordinates[-1]
+    slices = [coordinates[-2]] if m.interleave else []
+    for _ in range(box.pixels):
+        yield *map(add, base, offsets), *slices, image
+        for i, step in enumerate(steps):
+            base[i] += step
+            if base[i] <= last[i]:
+                break
+            base[i] = box.lower[i]
+        else:
+            image += m.element_strides[-1]
+
+
+# --- on memory ------------------------------------------------------------------------------------
+
+
+def load(
+    m: TensorMap,
+    memory: Array,
+    shared: Array,
+    coordinates: Sequence[int],
+    offsets: Sequence[int] = (),
+    start: int = 0,
+) -> None:
+    """The copy to ``shared`` memory, both as bytes (uint8); ``memory`` begins at the map's address.
+
+    f32 is rounded to the nearest tf32 where the map says so; ``.ftz`` leaves subnormals alone.
+    """
+    found = places(m, coordinates, offsets, start)
+    source, width = _bytes(found.source, found.unit), found.unit
+    inside = found.source.ravel() >= 0
+    units = np.tile(np.frombuffer(FILLED[m.oob_fill], np.uint8), (inside.size, width))[:, :width]
+    units[inside] = memory[source[inside]]
+    if TYPES[m.dtype].rounded:
+        units[inside] = _rounded(units[inside])
+    shared[_bytes(found.shared, width)] = units
+
+
+def store(
+    m: TensorMap, memory: Array, shared: Array, coordinates: Sequence[int], start: int = 0
+) -> None:
+    """The copy from ``shared`` memory, both as bytes (uint8)."""
+    found = places(m, coordinates, (), start, store=True)
+    inside = found.source.ravel() >= 0
+    target, source = _bytes(found.source, found.unit), _bytes(found.shared, found.unit)
+    memory[target[inside]] = shared[source[inside]]
+
+
+def _bytes(starts: Array, unit: int) -> Array:
+    """(units, bytes): where each byte of each unit is."""
+    return starts.reshape(-1, 1) + np.arange(unit)
+
+
+def _rounded(units: Array) -> Array:
+    return encode("tf32", decode("f32", units.view("<u4"))).astype("<u4").view(np.uint8)

@@ -1,0 +1,200 @@
+"""Layouts for shared memory that tensor cores read without bank conflicts, and wgmma's descriptors
+of them.
+
+A layout atom is 8 rows of 16, 32, 64 or 128 bytes (of K where ``K``-major, else of M or N), their
+16-byte pieces permuted by a swizzle; repeated to a shape it is what ldmatrix and wgmma like best:
+
+    K-major, 128 bytes, f16     Sw<3,3,3> o (8,64):(64,1)       CuTe's Layout_K_SW128_Atom
+    MN-major, 64 bytes, f16     Sw<2,3,3> o (32,8):(1,32)       CuTe's Layout_MN_SW64_Atom
+
+``make_descriptor`` goes the other way: from where a tile's elements stand to the fields that say
+so, or to the reason why none do. Places count elements from a multiple of the swizzle's period.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...dtypes import DType, dtype
+from ...errors import DtypeError, LayoutError
+from ...layout import IntTuple, Layout, LayoutLeft, Tensor, make_layout, tile_to_shape, upcast
+from ...layout.algebra.function_properties import layout_of
+from ...layout.composed_layout import AnyLayout, inside, make_swizzled
+from ...layout.int_tuple import is_static
+from ...layout.scaled_basis import has_basis
+from ...layout.symbolic import Number, add, is_power_of_two
+from ..array_inputs import whole
+from ..matrix_descriptor import PIECE, SWIZZLES, Descriptor, pattern, together
+
+
+def make_smem_layout_atom(type_: DType | str, major: str = "K", swizzle: int = 128) -> AnyLayout:
+    """The layout atom (M or N, K) → element for rows of ``swizzle`` bytes, 0 for no swizzle.
+
+    LayoutError for another major than ``K`` and ``MN`` or another swizzle; DtypeError for elements
+    whose bits are no power of two.
+    """
+    bits = _bits(type_)
+    return make_swizzled(upcast(pattern(swizzle), bits), together(bits, swizzle, major))
+
+
+def smem_selector(type_: DType | str, major: str, shape_mn_k: tuple[int, ...]) -> int:
+    """The widest swizzle whose atom divides a tile (M or N, K). LayoutError where none does."""
+    _check_tile(shape_mn_k)
+    for swizzle in sorted(SWIZZLES, reverse=True):
+        one = together(_bits(type_), swizzle, major)
+        if all(have % mode.size() == 0 for have, mode in zip(shape_mn_k, one, strict=False)):
+            return swizzle
+    raise LayoutError(
+        f"no {major}-major layout atom of {type_} divides {shape_mn_k}",
+        hint=f"the smallest is {together(_bits(type_), 0, major).shape}",
+    )
+
+
+def _check_tile(shape: object) -> None:
+    if not isinstance(shape, tuple):
+        raise LayoutError(f"a tile in shared memory is (M or N, K, …), not {shape!r}")
+
+
+def make_smem_layout(
+    type_: DType | str,
+    major: str,
+    shape: IntTuple,
+    swizzle: int | None = None,
+    order: Any = LayoutLeft,
+) -> AnyLayout:
+    """The atom repeated to a tile (M or N, K) or (M or N, K, stages), along its modes in ``order``.
+
+    The widest swizzle that fits, if none is named.
+    """
+    _check_tile(shape)
+    if swizzle is None:
+        swizzle = smem_selector(type_, major, shape[:2])
+    made: AnyLayout = tile_to_shape(make_smem_layout_atom(type_, major, swizzle), shape, order)
+    return made
+
+
+def _bits(type_: DType | str) -> int:
+    found = dtype(type_)
+    if not is_power_of_two(found.bits):
+        raise DtypeError(f"elements of {found.bits} bits ({found}) have no layout atom")
+    return found.bits
+
+
+# --- descriptors ----------------------------------------------------------------------------------
+
+
+def make_descriptor(
+    tile: AnyLayout | Tensor, type_: DType | str, major: str = "K", start: int = 0
+) -> Descriptor:
+    """The descriptor of one instruction's operand from where its elements (M or N, K) stand.
+
+    ``start`` is the byte address from which the layout counts (of a tensor, its layout's 0). The
+    layout alone says swizzle, leading and stride; they are tried against it on every element.
+    LayoutError with the reason where wgmma can't read it.
+    """
+    layout = layout_of(tile)
+    bits = _bits(type_)
+    if not whole(start):
+        raise LayoutError(f"a descriptor's start is a byte address, not {start!r}")
+    swizzle, first, inner = _parts(layout, bits)
+    base = _base_offset(swizzle, start)
+    if len(inner) != 2 or not inner.is_static() or has_basis(inner.stride):
+        raise LayoutError(f"a descriptor is of a static tile (M or N, K), not of {layout}")
+    where = start + first * bits // 8
+    try:
+        leading, stride = _fields(inner, bits, swizzle, major)
+        made = Descriptor(where, leading, stride, swizzle, base)
+        reads = made.offsets(bits, inner.size(0), inner.size(1), major)
+    except LayoutError as e:
+        raise LayoutError(f"{_not_canonical(layout, swizzle, major)}: {e.message}") from None
+    stands = inner.indices().reshape(reads.shape, order="F") * bits
+    wrong = np.argwhere(stands != reads)
+    if len(wrong):
+        row, column = (int(x) for x in wrong[0])
+        raise LayoutError(
+            f"{_not_canonical(layout, swizzle, major)}: ({row},{column}) stands at byte "
+            f"{stands[row, column] / 8:g}, and is read at {reads[row, column] / 8:g}",
+            hint=f"leading would be {leading}, stride {stride} bytes",
+        )
+    return made
+
+
+def _not_canonical(layout: AnyLayout, swizzle: int, major: str) -> str:
+    kind = f"swizzled by {swizzle} bytes" if swizzle else "without swizzle"
+    return f"{layout} is no canonical {major}-major layout {kind}"
+
+
+def _parts(layout: AnyLayout, bits: int) -> tuple[int, int, Layout]:
+    """(bytes of the swizzle, elements before the tile, the layout under the swizzle)."""
+    if isinstance(layout, Layout):
+        return 0, 0, layout
+    known = {upcast(pattern(size), bits): size for size in SWIZZLES if size}
+    if getattr(layout.outer, "bits", None) == 0:
+        known[layout.outer] = 0
+    if layout.outer not in known:
+        allowed = ", ".join(map(str, known))
+        raise LayoutError(
+            f"{layout.outer} is none of wgmma's swizzles of {bits}-bit elements: {allowed}"
+        )
+    if not is_static(layout.offset):
+        raise LayoutError(
+            f"a descriptor of {layout}: its offset is dynamic",
+            hint="make the descriptor of a tile at 0 and add what is dynamic, in 16 bytes",
+        )
+    return known[layout.outer], layout.offset, layout.inner
+
+
+def _base_offset(swizzle: int, start: int) -> int:
+    """Rows of 128 bytes from a multiple of the swizzle's period to ``start``."""
+    inside = start % (8 * swizzle) if swizzle else 0
+    if inside % 128:
+        raise LayoutError(f"a swizzled tile counts from a multiple of 128 bytes, not {start}")
+    return inside // 128
+
+
+def _fields(inner: Layout, bits: int, swizzle: int, major: str) -> tuple[int, int]:
+    """(leading, stride) in bytes: how far the next rows and columns are that belong together, 0
+    where there are none. Leading of K-major swizzled rows is 16, as CuTe has it.
+    """
+    one = together(bits, swizzle, major)
+    down = int(inner((one.size(0), 0))) * bits // 8 if inner.size(0) > one.size(0) else 0
+    on = int(inner((0, one.size(1)))) * bits // 8 if inner.size(1) > one.size(1) else 0
+    if major == "MN":
+        return (on, down) if swizzle == 0 else (down, on)
+    return on or (PIECE if swizzle else 0), down
+
+
+@dataclass(frozen=True, slots=True)
+class DescriptorIterator:
+    """The engine of a tensor of descriptors: ``bits``, moved by ``i`` times 16 bytes, is ``[i]``.
+
+    ``bits`` may be dynamic: a register with the static fields and an address.
+    """
+
+    bits: Number
+
+    def __getitem__(self, i: Number) -> Number:
+        return add(self.bits, i)
+
+    def __add__(self, i: Number) -> DescriptorIterator:
+        return DescriptorIterator(add(self.bits, i))
+
+    def __str__(self) -> str:
+        return "descriptor"
+
+
+def make_descriptor_tensor(
+    parts: AnyLayout | Tensor, type_: DType | str, major: str = "K", start: int = 0
+) -> Tensor:
+    """``partition_A`` or ``_B`` of an operand in shared memory, ((M,K), RestM, RestK, …), as a
+    tensor (1, RestM, RestK, …) of descriptors' bits: the first one's, its start moved on.
+    """
+    layout = layout_of(parts)
+    first = make_descriptor(layout[0], type_, major, start)
+    inner = inside(layout)
+    steps = upcast(inner, 8 * PIECE // _bits(type_))
+    moved = make_layout(Layout(1, 0), *list(steps)[1:])
+    return Tensor(DescriptorIterator(first.bits), moved)

@@ -1,0 +1,328 @@
+"""Several modules as one: what one declares ``.extern`` is what another has under that name.
+
+Names that a module keeps to itself (without ``.visible``, ``.weak`` or ``.common``) get others
+where two modules have the same. Of several ``.weak`` definitions one stays, and none beside a
+strong one; ``.common`` variables are one, as large as the largest, and so is dynamic shared memory,
+aligned as the most (PTX manual, "Linking Directives"). Positions point into the texts one after the
+other (``Module.parts``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..errors import PtxCheckError, PtxError
+from ..target import Target
+from . import parameter_block
+from .rules.scope import FAMILY
+from .syntax.parser import parse
+from .syntax.printer import print_module
+from .tree import (
+    Address,
+    Block,
+    Directive,
+    File,
+    Function,
+    Instruction,
+    Item,
+    Label,
+    Loc,
+    Masked,
+    Module,
+    RegDecl,
+    Section,
+    Statement,
+    Symbol,
+    Variable,
+    Vector,
+    expect_module,
+)
+
+STRENGTH = {"visible": 3, "weak": 2, "common": 1}
+Named = Function | Variable
+
+
+def link(modules: Sequence[Module]) -> Module:
+    """The module that all of them make together; one alone is itself.
+
+    Raises PtxCheckError, with the place, for a variable that none has, for what two have, and for
+    declarations that differ from what they mean; PtxError for modules of other address sizes, or
+    none at all.
+    """
+    if not isinstance(modules, Sequence):
+        raise PtxError(f"link takes a sequence of modules, got {type(modules).__name__}")
+    for module in modules:
+        expect_module(module)
+    if len(modules) == 1:
+        return modules[0]
+    texts = [m if m.source else parse(print_module(m), m.path) for m in modules]
+    if not texts:
+        raise PtxError("there is no module to link")
+    if len({m.address_size for m in texts}) != 1:
+        raise PtxError("modules with addresses of 32 and of 64 bits can't be linked")
+    return _Linker(texts).linked()
+
+
+class _Linker:
+    def __init__(self, modules: list[Module]) -> None:
+        self.source, self.parts, moved = "", [], []
+        taken = {i.name for m in modules for i in m.items if isinstance(i, Named) and _public(i)}
+        files = 0
+        for module in modules:
+            names = _fresh(module, taken)
+            start = len(self.source)
+            self.parts += [(start + at, path) for at, path in module.parts or ((0, module.path),)]
+            moved.append(_Mover(start, files, names).items(module.items))
+            self.source += module.source + "\n"
+            files += max(module.files, default=0)
+        self.modules = [replace(m, items=i) for m, i in zip(modules, moved, strict=True)]
+        self.items = [item for items in moved for item in items]
+
+    def linked(self) -> Module:
+        chosen: dict[str, Named] = {}
+        for item in self.items:
+            if isinstance(item, Named) and _defines(item):
+                chosen[item.name] = self.stronger(chosen.get(item.name), item)
+        for item in self.items:
+            if isinstance(item, Named) and item.name in chosen:
+                self.agree(item, chosen[item.name])
+            elif isinstance(item, Variable):
+                raise self.error(f"{item.name} is extern, and no module has it", item)
+        targets = (m.target for m in self.modules)
+        return Module(
+            version=max(m.version for m in self.modules),
+            target=max(filter(None, targets), key=lambda t: Target.parse(t[0]), default=()),
+            address_size=self.modules[0].address_size,
+            items=_ordered([*self.kept(chosen)]),
+            source=self.source,
+            path=self.modules[0].path,
+            parts=tuple(self.parts),
+        )
+
+    def stronger(self, one: Named | None, other: Named) -> Named:
+        """Which of two definitions stays."""
+        if one is None:
+            return other
+        a, b = _strength(one), _strength(other)
+        if a == b == STRENGTH["visible"]:
+            place = self.place(one)
+            raise self.error(f"{other.name} is defined twice, also at {place}", other)
+        if a == b == STRENGTH["common"]:
+            return max(one, other, key=parameter_block.extent)
+        return one if a >= b else other
+
+    def agree(self, item: Named, meant: Named) -> None:
+        """PtxCheckError where a declaration is of something else."""
+        if _shape(item) != _shape(meant) and not _within(item, meant):
+            what = "function" if isinstance(item, Function) else f".{item.space} variable"
+            place = self.place(meant)
+            raise self.error(f"{item.name} is another {what} at {place}", item)
+
+    def kept(self, chosen: Mapping[str, Named]) -> Iterator[Item]:
+        """All but what others stand for, and but repeated declarations."""
+        declared: set[str] = set()
+        for item in self.items:
+            if isinstance(item, Named) and item.name in chosen:
+                if item is chosen[item.name]:
+                    yield item
+            elif not isinstance(item, Named):
+                yield item
+            elif item.name not in declared:
+                declared.add(item.name)
+                yield item
+
+    def place(self, item: Named) -> Any:
+        return Module(source=self.source, parts=tuple(self.parts)).place(item.pos)
+
+    def error(self, message: str, item: Named) -> PtxCheckError:
+        return PtxCheckError(message, place=self.place(item))
+
+
+def _ordered(items: Sequence[Item]) -> tuple[Item, ...]:
+    """Each name before what uses it: functions are declared first, then come variables, those
+    before others whose addresses they begin with, then bodies, then what speaks of them.
+    """
+    functions = [i for i in items if isinstance(i, Function)]
+    files = [i for i in items if isinstance(i, File)]
+    rest = [i for i in items if not isinstance(i, Named | File)]
+    declared = [replace(f, body=None, directives=()) for f in functions if f.kind == "func"]
+    bodies = [f for f in functions if f.body is not None]
+    return (*files, *declared, *_by_address(items), *bodies, *rest)
+
+
+def _by_address(items: Sequence[Item]) -> Iterator[Variable]:
+    """The variables, each behind those that its initialiser names, unless they name each other."""
+    left = {i.name: i for i in items if isinstance(i, Variable)}
+    for name in list(left):
+        stack = [name] if name in left else []
+        while stack:
+            wanted = (n for n in _symbols(left[stack[-1]].init) if n in left and n not in stack)
+            if following := next(wanted, ""):
+                stack.append(following)
+            else:
+                yield left.pop(stack.pop())
+
+
+def _symbols(items: object) -> Iterator[str]:
+    """The names in an initialiser."""
+    if isinstance(items, Symbol):
+        yield items.name
+    elif isinstance(items, Masked):
+        yield items.symbol.name
+    elif isinstance(items, tuple):
+        for item in items:
+            yield from _symbols(item)
+
+
+def _public(item: Named) -> bool:
+    """Whether its name means the same in all modules."""
+    return item.linkage != "" or (isinstance(item, Function) and item.kind == "entry")
+
+
+def _defines(item: Named) -> bool:
+    if isinstance(item, Function):
+        return item.body is not None
+    return item.linkage != "extern" or item.space == "shared"
+
+
+def _strength(item: Named) -> int:
+    if not _defines(item):
+        return 0
+    return STRENGTH.get("common" if item.linkage == "extern" else item.linkage, STRENGTH["visible"])
+
+
+def _shape(item: Named) -> object:
+    """What a declaration must have of its definition."""
+    if isinstance(item, Function):
+        return item.kind, [
+            [parameter_block.extent(v) for v in side] for side in (item.results, item.params)
+        ]
+    return item.space, *parameter_block.extent(item)
+
+
+def _within(item: Named, meant: Named) -> bool:
+    """Whether a variable is a part of another: a declared array without a length is one of any, and
+    a common variable of a larger one.
+    """
+    if not isinstance(item, Variable) or not isinstance(meant, Variable):
+        return False
+    small = item.linkage == "common" and parameter_block.extent(item) <= parameter_block.extent(
+        meant
+    )
+    return item.space == meant.space and (small or 0 in item.dims)
+
+
+def _fresh(module: Module, taken: set[str]) -> dict[str, str]:
+    """Other names for what a module keeps to itself, where they are taken; then they are too."""
+    own = (i.name for i in module.items if isinstance(i, Named) and not _public(i))
+    found = {}
+    for name in dict.fromkeys(own):
+        fresh, number = name, 1
+        while fresh in taken:
+            fresh, number = f"{name}${number}", number + 1
+        taken.add(fresh)
+        if fresh != name:
+            found[name] = fresh
+    return found
+
+
+class _Mover:
+    """A module's tree elsewhere: positions behind ``start``, files behind ``files``, and what has
+    another name under it. A name that a scope declares is the scope's own from there on.
+    """
+
+    def __init__(self, start: int, files: int, names: Mapping[str, str]) -> None:
+        self.start, self.files, self.names = start, files, names
+
+    def at(self, item: Any, **changed: Any) -> Any:
+        pos = item.pos + self.start if item.pos >= 0 else item.pos
+        return replace(item, pos=pos, **changed)
+
+    def items(self, items: Sequence[Item]) -> tuple[Item, ...]:
+        return tuple(map(self.item, items))
+
+    def item(self, item: Item) -> Item:
+        if isinstance(item, Function):
+            return self.function(item)
+        if isinstance(item, Variable):
+            return self.variable(item, name=self.names.get(item.name, item.name))
+        if isinstance(item, File):
+            return self.at(item, index=item.index + self.files)
+        if isinstance(item, Directive):
+            return self.at(item, arguments=_renamed(item.arguments, self.names))
+        assert isinstance(item, Section)
+        return self.at(item)
+
+    def function(self, f: Function) -> Function:
+        inner = _hide(self.names, [v.name for v in (*f.results, *f.params)])
+        return self.at(
+            f,
+            name=self.names.get(f.name, f.name),
+            results=tuple(map(self.variable, f.results)),
+            params=tuple(map(self.variable, f.params)),
+            directives=tuple(map(self.at, f.directives)),
+            body=None if f.body is None else self.body(f.body, inner),
+        )
+
+    def variable(self, v: Variable, **changed: Any) -> Variable:
+        init = None if v.init is None else self.operand(v.init, self.names)
+        return self.at(v, init=init, **changed)
+
+    def body(self, body: Sequence[Statement], names: Mapping[str, str]) -> tuple[Statement, ...]:
+        labels = [s.name if isinstance(s, Label) else s.label for s in body if _labels(s)]
+        names, found = _hide(names, labels), []
+        for s in body:
+            found.append(self.statement(s, names))
+            if isinstance(s, Variable):
+                names = _hide(names, [s.name])
+            elif isinstance(s, RegDecl):
+                names = _hide(names, s.names, family=s.count is not None)
+        return tuple(found)
+
+    def statement(self, s: Statement, names: Mapping[str, str]) -> Statement:
+        if isinstance(s, Instruction):
+            return self.at(s, operands=self.operand(s.operands, names) if names else s.operands)
+        if isinstance(s, Block):
+            return self.at(s, body=self.body(s.body, names))
+        if isinstance(s, Loc):
+            return self.at(s, file=s.file + self.files)
+        if isinstance(s, Variable):
+            return self.variable(s)
+        if isinstance(s, Directive) and s.name == "calltargets":
+            return self.at(s, arguments=_renamed(s.arguments, names))
+        return self.at(s)
+
+    def operand(self, o: Any, names: Mapping[str, str]) -> Any:
+        """An operand or initialiser under its names."""
+        if isinstance(o, Symbol):
+            return replace(o, name=names.get(o.name, o.name))
+        if isinstance(o, Masked):
+            return replace(o, symbol=self.operand(o.symbol, names))
+        if isinstance(o, Address):
+            coords = None if o.coords is None else self.operand(o.coords, names)
+            return replace(o, base=self.operand(o.base, names), coords=coords)
+        if isinstance(o, Vector):
+            return replace(o, items=self.operand(o.items, names))
+        if isinstance(o, tuple):
+            return tuple(self.operand(item, names) for item in o)
+        return o
+
+
+def _renamed(words: Sequence[str], names: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(names.get(word, word) for word in words)
+
+
+def _labels(s: Statement) -> bool:
+    return isinstance(s, Label) or (isinstance(s, Directive) and bool(s.label))
+
+
+def _hide(
+    names: Mapping[str, str], hidden: Sequence[str], family: bool = False
+) -> Mapping[str, str]:
+    """The names without those that a scope declares, or without the members of its families."""
+    if family:
+        members = {n for n in names if (m := FAMILY.fullmatch(n)) and m[1] in hidden}
+        return {n: to for n, to in names.items() if n not in members}
+    return {n: to for n, to in names.items() if n not in hidden} if names else names

@@ -1,0 +1,1 @@
+"""The rules of PTX: checker, scopes, operand and call rules, version and target requirements."""

@@ -1,0 +1,337 @@
+"""Whether an operand fits what a row asks for: kind, register, type, width, state space.
+
+The rules of agreement are those that ptxas applies (PTX manual, "Operand Size Exceeding
+Instruction-Type Size"): ``.b`` goes with everything of its size, ``.u`` with ``.s``, a float with
+itself; a type that can't be declared (``bf16``, ``f16x2``, ``tf32``) lives in ``.b`` registers. A
+row with the effect ``relaxed`` (loads, stores, conversions) takes wider registers; one with
+``pack`` takes ``{a, b}`` for a scalar.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+
+from ..isa import Form, OperandSpec
+from ..isa.operand_spec import Allowed
+from ..isa.selectors import IN_WORDS, SELECTORS
+from ..special_registers import READERS, SPECIALS, WARP_SIZE, special, special_vector
+from ..syntax.printer import print_operand
+from ..tree import (
+    Address,
+    Directive,
+    FloatImm,
+    Function,
+    Imm,
+    Label,
+    Negated,
+    Not,
+    Operand,
+    Pair,
+    Reg,
+    Selected,
+    Sink,
+    Symbol,
+    Variable,
+    Vector,
+)
+from ..types import bits, kind
+from .scope import Names, Register
+
+_ADDRESSED = ("mov", "cvta", "mapa", "getctarank")  # a variable's name is its address there
+_SHORT = ("shared", "local", "const", "param")  # state spaces whose addresses fit 32 bits
+
+
+def agrees(want: str, have: str, relaxed: bool = False) -> bool:
+    """Whether a register of type ``have`` may stand where an instruction's type is ``want``."""
+    if want == have:
+        return True
+    wanted, given = kind(want), kind(have)
+    if "pred" in (wanted, given) or "opaque" in (wanted, given):
+        return False
+    if given == "float" and wanted == "float":
+        return False
+    if bits(have) != bits(want) and not (relaxed and bits(have) > bits(want)):
+        return False
+    if given == "packed":
+        return wanted == "bits"
+    return given in {"bits": ("bits", "int", "float"), "int": ("bits", "int")}.get(
+        wanted, ("bits",)
+    )
+
+
+def wrong(form: Form, spec: OperandSpec, operand: Operand, names: Names) -> str:
+    """Why an operand does not fit its place, or an empty string."""
+    if spec.kind == "address":
+        return _address(spec, operand, names)
+    if spec.kind == "map":
+        return _map(form, spec, operand, names)
+    if spec.kind == "sink":
+        return "" if isinstance(operand, Sink) else f"{_text(operand)}: only '_' can stand here"
+    if spec.kind == "imm":
+        return _immediates(spec, operand)
+    if spec.kind == "label":
+        return _label(operand, names)
+    if spec.kind in ("symbol", "any"):
+        return next(undeclared(operand, names), "")
+    if spec.count:
+        return _vector(form, spec, operand, names)
+    if isinstance(operand, Vector) and "pack" in form.effects:
+        return _packed(form, spec, operand, names)
+    if isinstance(operand, Vector) and spec.braces and len(operand.items) == 1:
+        operand = operand.items[0]
+    return _scalar(form, spec, spec.type, operand, names)
+
+
+def undeclared(operand: Operand, names: Names) -> Iterator[str]:
+    """A reason for each name in an operand that means nothing here."""
+    if isinstance(operand, Reg):
+        if names.register(operand.name) is None and special(operand.name) is None:
+            yield _unknown("register", operand.name, names)
+    elif isinstance(operand, Symbol):
+        if names.find(operand.name) is None and operand.name != WARP_SIZE:
+            yield _unknown("name", operand.name, names)
+    elif isinstance(operand, Vector):
+        for item in operand.items:
+            yield from undeclared(item, names)
+    elif isinstance(operand, Address):
+        yield from undeclared(operand.base, names)
+        for item in operand.coords or ():
+            yield from undeclared(item, names)
+    elif isinstance(operand, Not | Negated):
+        yield from undeclared(operand.operand, names)
+    elif isinstance(operand, Selected):
+        yield from undeclared(operand.reg, names)
+    elif isinstance(operand, Pair):
+        yield from undeclared(operand.first, names)
+        yield from undeclared(operand.second, names)
+
+
+def _unknown(what: str, name: str, names: Names) -> str:
+    close = difflib.get_close_matches(name, names.near(name), n=1)
+    return f"{what} {name} is not declared here" + (f" (did you mean {close[0]}?)" if close else "")
+
+
+def _text(operand: Operand) -> str:
+    return print_operand(operand)
+
+
+# --- immediates -------------------------------------------------------------------------------
+
+
+def _immediates(spec: OperandSpec, operand: Operand) -> str:
+    """One, or a vector of them, each of a value that is allowed."""
+    allowed: tuple[Allowed | None, ...] = spec.allowed or (None,) * max(1, spec.count)
+    if not spec.count:
+        return _immediate(operand, spec.name, allowed[0])
+    if not isinstance(operand, Vector) or len(operand.items) != spec.count:
+        return f"{_text(operand)}: a vector of {spec.count} integer constants is wanted"
+    pairs = zip(operand.items, allowed, strict=True)
+    return next(filter(None, (_immediate(item, spec.name, values) for item, values in pairs)), "")
+
+
+def _immediate(operand: Operand, name: str, allowed: Allowed | None) -> str:
+    if not isinstance(operand, Imm):
+        return f"{_text(operand)} must be an integer constant"
+    value = (operand.value + (1 << 63)) % (1 << 64) - (1 << 63)
+    if allowed is None or value in allowed:
+        return ""
+    return f"{_text(operand)}: {name} is {allowed.described() or 'a register'}"
+
+
+# --- values -----------------------------------------------------------------------------------
+
+
+def _scalar(form: Form, spec: OperandSpec, want: str, operand: Operand, names: Names) -> str:
+    """``want`` is the type: the spec's own, or that of one part of a packed value."""
+    if isinstance(operand, Reg):
+        return _register(form, spec, want, operand.name, names)
+    if isinstance(operand, Selected | Negated):
+        return _marked(form, spec, operand, names)
+    if isinstance(operand, Sink):
+        kept = "discard" in form.effects or spec.count or want != spec.type
+        allowed = spec.dest and not spec.both and kept
+        return "" if allowed else "'_' can't stand here"
+    if spec.dest:
+        return f"{_text(operand)} can't be a destination: a register is wanted"
+    if isinstance(operand, Not):
+        if want != "pred":
+            return f"{_text(operand)}: only a predicate can be negated with '!'"
+        return _register(form, spec, want, operand.operand.name, names)
+    if isinstance(operand, Imm):
+        if kind(want) not in ("bits", "int", "pred"):
+            return f"{_text(operand)} is an integer, {_article(want)} is wanted"
+        return _immediate(operand, spec.name, spec.allowed[0]) if spec.allowed else ""
+    if isinstance(operand, FloatImm):
+        return _float(want, operand)
+    if isinstance(operand, Symbol):
+        return _symbol(form, want, operand, names)
+    return f"{_text(operand)} can't stand here: {_article(want)} is wanted"
+
+
+def _marked(form: Form, spec: OperandSpec, operand: Selected | Negated, names: Names) -> str:
+    """A register with a selector or a sign."""
+    if isinstance(operand, Negated):
+        if not spec.minus:
+            return f"{_text(operand)}: no register can be negated here"
+        operand = operand.operand
+    if isinstance(operand, Selected):
+        if operand.selector not in SELECTORS.get(spec.part, ()):
+            words = IN_WORDS.get(spec.part, "no selector")
+            return f"{_text(operand)}: {words} can stand here"
+        operand = operand.reg
+    return _register(form, spec, spec.type, operand.name, names)
+
+
+def _article(want: str) -> str:
+    return f"a .{want} register or constant" if want in ("f32", "f64") else f"a .{want} register"
+
+
+def _register(form: Form, spec: OperandSpec, want: str, name: str, names: Names) -> str:
+    found = names.register(name)
+    if found is None:
+        return _special(form, spec, want, name, names)
+    if found.vector > 1:
+        return f"{name} is a vector of {found.vector}, a scalar is wanted"
+    return _typed(form, want, name, found)
+
+
+def _typed(form: Form, want: str, name: str, found: Register) -> str:
+    if agrees(want, found.type, "relaxed" in form.effects):
+        return ""
+    return f"register {name} is .{found.type}, {form.opcode} wants .{want} here"
+
+
+def _special(form: Form, spec: OperandSpec, want: str, name: str, names: Names) -> str:
+    row = SPECIALS[name] if spec.count and special_vector(name) else special(name)
+    if row is None:
+        return _unknown("register", name, names)
+    if spec.dest:
+        return f"{name} is a special register and can't be written"
+    if form.mnemonic not in READERS:
+        return f"special register {name} can only be read by {' and '.join(READERS)}"
+    fits = agrees(want, row.type) or (bits(want) in row.narrow and kind(want) in ("bits", "int"))
+    return "" if fits else f"special register {name} is .{row.type}, {form.opcode} wants .{want}"
+
+
+def _float(want: str, operand: FloatImm) -> str:
+    wanted = kind(want)
+    if wanted == "float":
+        return "" if want != "f16" else f"{_text(operand)}: .f16 operands can't be constants"
+    if wanted == "bits" and bits(want) == operand.width:
+        return ""
+    return f"{_text(operand)} is a {operand.width}-bit float, a .{want} value is wanted"
+
+
+def _symbol(form: Form, want: str, operand: Symbol, names: Names) -> str:
+    if operand.name == WARP_SIZE:
+        return "" if kind(want) in ("bits", "int") else f"{WARP_SIZE} is an integer"
+    found = names.find(operand.name)
+    if found is None:
+        return _unknown("name", operand.name, names)
+    if isinstance(found, Label | Directive):
+        return f"{operand.name} is a label, a .{want} value is wanted"
+    if form.mnemonic not in _ADDRESSED or form.to:
+        return f"{operand.name} is not a register: move its address into one with mov"
+    fits = kind(want) in ("bits", "int") and bits(want) in (32, 64)
+    return "" if fits else f"the address of {operand.name} needs a 32- or 64-bit integer"
+
+
+# --- vectors ----------------------------------------------------------------------------------
+
+
+def _vector(form: Form, spec: OperandSpec, operand: Operand, names: Names) -> str:
+    if isinstance(operand, Reg):
+        found = names.register(operand.name)
+        if found is not None and found.vector == spec.count > 1:
+            return _typed(form, spec.type, operand.name, found)
+        if found is None and special_vector(operand.name) == spec.count > 1:
+            return _special(form, spec, spec.type, operand.name, names)
+    if not isinstance(operand, Vector):
+        return next(
+            undeclared(operand, names), f"{_text(operand)}: a vector of {spec.count} is wanted"
+        )
+    if len(operand.items) != spec.count:
+        return f"{_text(operand)} has {len(operand.items)} elements, {spec.count} are wanted"
+    reasons = (_scalar(form, spec, spec.type, item, names) for item in operand.items)
+    return next(filter(None, reasons), "")
+
+
+def _packed(form: Form, spec: OperandSpec, operand: Vector, names: Names) -> str:
+    """``{a, b}`` for one scalar: equal parts that make up its width."""
+    whole, count = bits(spec.type), len(operand.items)
+    if count not in (2, 4, 8) or whole // count < 8:
+        return f"{_text(operand)}: .{spec.type} can't be split into {count}"
+    part = f"b{whole // count}"
+    return next(
+        filter(None, (_scalar(form, spec, part, item, names) for item in operand.items)), ""
+    )
+
+
+# --- addresses and labels ---------------------------------------------------------------------
+
+
+def _address(spec: OperandSpec, operand: Operand, names: Names) -> str:
+    if not isinstance(operand, Address):
+        return f"{_text(operand)}: an address in brackets is wanted"
+    if operand.coords is not None:
+        return f"{_text(operand)}: an address without coordinates is wanted"
+    reason = next(undeclared(operand, names), "")
+    space = "" if spec.space == "generic" else spec.space.partition("::")[0]
+    if reason:
+        return reason
+    if isinstance(operand.base, Reg):
+        return _pointer(operand.base.name, space, names)
+    if isinstance(operand.base, Imm):
+        return (
+            ""
+            if space in ("", "local")
+            else f"{_text(operand)}: a constant can't be a .{space} address"
+        )
+    found = names.find(operand.base.name)
+    if isinstance(found, Variable) and found.space != "reg":
+        fits = not space or found.space == space
+        return (
+            "" if fits else f"{found.name} is in .{found.space}, the instruction accesses .{space}"
+        )
+    return f"{operand.base.name} is not a variable"
+
+
+def _map(form: Form, spec: OperandSpec, operand: Operand, names: Names) -> str:
+    """A tensor map's address in a register, and coordinates."""
+    if not isinstance(operand, Address) or operand.coords is None:
+        return f"{_text(operand)}: a tensor map with coordinates in braces is wanted"
+    if not isinstance(operand.base, Reg) or operand.offset:
+        return f"{_text(operand)}: the address of a tensor map is a register without an offset"
+    if len(operand.coords) != spec.count:
+        given = len(operand.coords)
+        return f"{_text(operand)} has {given} coordinates, {spec.count} are wanted"
+    reasons = (_scalar(form, spec, spec.type, item, names) for item in operand.coords)
+    pointer = _pointer(operand.base.name, "", names)
+    return pointer or next(filter(None, reasons), "")
+
+
+def _pointer(name: str, space: str, names: Names) -> str:
+    found = names.register(name)
+    if found is None:
+        return f"special register {name} can't be an address"
+    if kind(found.type) not in ("bits", "int") or found.vector > 1:
+        return f"register {name} is .{found.type}, an address is an integer"
+    if bits(found.type) == 64 or (space in _SHORT and bits(found.type) >= 16):
+        return ""
+    return f"register {name} is .{found.type}, a .{space or 'generic'} address has 64 bits"
+
+
+def _label(operand: Operand, names: Names) -> str:
+    if not isinstance(operand, Symbol):
+        return f"{_text(operand)}: a label is wanted"
+    found = names.find(operand.name)
+    if found is None:
+        return _unknown("label", operand.name, names)
+    return "" if isinstance(found, Label) else f"{operand.name} is not a label"
+
+
+def is_function(operand: Operand, names: Names) -> Function | None:
+    """The function that an operand names, if it names one."""
+    found = names.find(operand.name) if isinstance(operand, Symbol) else None
+    return found if isinstance(found, Function) else None

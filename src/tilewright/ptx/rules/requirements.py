@@ -1,0 +1,193 @@
+"""What a module needs: the lowest ``.version`` and ``.target``, read from the rows.
+
+Each instruction's form, special register, declaration and directive asks for a PTX version and a
+target; a module needs what satisfies them all, and the version that its target itself requires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from ...errors import TargetError, UnknownInstruction
+from ...target import FIRST_VERSION, Target, Version, parse_version
+from .. import parameter_block
+from ..isa import form
+from ..special_registers import special
+from ..syntax import directives
+from ..tree import (
+    Block,
+    Directive,
+    Function,
+    Instruction,
+    Loc,
+    Module,
+    Not,
+    Reg,
+    RegDecl,
+    Statement,
+    Variable,
+    expect_module,
+)
+from .scope import Names
+
+Need = tuple[str, str]  # (".version", ".target")
+
+_TYPES: dict[str, Need] = {
+    "b128": ("8.3", "sm_70"),
+    "f64": ("1.0", "sm_13"),
+    "f16x2": ("4.2", "sm_53"),
+}
+
+
+def needs(module: Module) -> tuple[Version, str]:
+    """The lowest ``.version`` and ``.target``: ``((8, 0), "sm_90a")``.
+
+    TargetError where no target has all that the module uses, UnknownInstruction for an opcode
+    without a row, PtxError for what is no module.
+    """
+    expect_module(module)
+    version, target = lowest(module_needs(module))
+    return version, target.name
+
+
+def lowest(wanted: Iterable[Need]) -> tuple[Version, Target]:
+    """The lowest target that has all of this, and the lowest version in which it does."""
+    needed = set(wanted)
+    for target in _all_targets():
+        versions = [_lowest(need, target) for need in needed]
+        if None not in versions:
+            return max([target.first_version, *filter(None, versions)]), target
+    names = ", ".join(sorted({name.replace("|", " or ") for _, name in needed}))
+    raise TargetError(f"no target has what {names} have together")
+
+
+def _lowest(need: Need, target: Target) -> Version | None:
+    """The lowest version in which this target has what is needed, or None."""
+    fitting = [version for version, name in _alternatives(need) if target.runs(name)]
+    return min(fitting, default=None)
+
+
+@lru_cache(maxsize=None)
+def _alternatives(need: Need) -> tuple[tuple[Version, str], ...]:
+    """``("8.6|8.8", "sm_100a|sm_100f")`` one by one; one version may stand for all."""
+    versions, targets = need[0].split("|"), need[1].split("|")
+    versions = versions * len(targets) if len(versions) == 1 else versions
+    return tuple((parse_version(v), t) for v, t in zip(versions, targets, strict=True))
+
+
+@lru_cache(maxsize=None)
+def _all_targets() -> tuple[Target, ...]:
+    return tuple(sorted(map(Target.parse, FIRST_VERSION)))
+
+
+def module_needs(module: Module) -> Iterator[Need]:
+    """The needs of everything in a module, each once or more."""
+    if module.address_size == 64:
+        yield "2.3", "sm_20"
+    for item in module.items:
+        if isinstance(item, Function):
+            for directive in item.directives:
+                yield from statement_needs(directive)
+            for variable in (*item.params, *item.results):
+                yield from statement_needs(variable)
+            if (
+                item.kind == "entry"
+                and parameter_block.layout(item).size > parameter_block.MOST_BEFORE
+            ):
+                yield _dotted(parameter_block.LONGER_SINCE), "sm_10"
+            yield from _body_needs(item.body or ())
+        elif isinstance(item, Variable | Directive):
+            yield from statement_needs(item)
+
+
+def _body_needs(body: tuple[Statement, ...], outer: Names | None = None) -> Iterator[Need]:
+    names = Names(outer)
+    for statement in body:
+        if isinstance(statement, Block):
+            yield from _body_needs(statement.body, names)
+            continue
+        if isinstance(statement, RegDecl):
+            list(names.declare_registers(statement))
+        yield from statement_needs(statement, names)
+
+
+def statement_needs(statement: Statement, names: Names | None = None) -> Iterator[Need]:
+    """The needs of one statement; ``names`` tell which registers are predicates."""
+    if isinstance(statement, Instruction):
+        yield from opcode_needs(statement.opcode)
+        yield from _operand_needs(statement, names or Names())
+        if statement.opcode[:3] in ("mov", "cvt"):
+            for operand in statement.operands:
+                row = special(operand.name) if isinstance(operand, Reg) else None
+                if row is not None:
+                    yield row.ptx, row.target
+    elif isinstance(statement, RegDecl | Variable):
+        if statement.type in _TYPES:
+            yield _TYPES[statement.type]
+        if isinstance(statement, Variable) and ".ptr" in statement.qualifiers:
+            yield "2.2", "sm_20"
+    elif isinstance(statement, Directive) and statement.name in directives.NEEDS:
+        yield directives.NEEDS[statement.name]
+    elif isinstance(statement, Loc) and statement.attributes:
+        yield "7.2", "sm_10"
+
+
+def _operand_needs(i: Instruction, names: Names) -> Iterator[Need]:
+    """What single operands need beyond the form."""
+    found = form(i.opcode)
+    if not found.dated:
+        return
+
+    def is_predicate(operand: object) -> bool:
+        register = names.register(operand.name) if isinstance(operand, Reg) else None
+        return isinstance(operand, Not) or (register is not None and register.type == "pred")
+
+    specs = [s for s in found.signature(i.operands, is_predicate) or () if not s.second]
+    yield from (s.needs for s, _ in zip(specs, i.operands, strict=False) if s.needs)
+
+
+@lru_cache(maxsize=None)
+def opcode_needs(opcode: str) -> tuple[Need, ...]:
+    """What an opcode's form needs; UnknownInstruction where there is none."""
+    return tuple(form(opcode).needs())
+
+
+def opcode_problem(opcode: str, version: Version, target: Target | None) -> str:
+    """Why an opcode can't be used with this ``.version`` and ``.target``, or an empty string."""
+    try:
+        wanted = opcode_needs(opcode)
+    except UnknownInstruction:
+        return ""
+    return problem(opcode, wanted, version, target)
+
+
+def problem(what: str, wanted: Iterable[Need], version: Version, target: Target | None) -> str:
+    """Why something can't be used with this ``.version`` and ``.target``, or an empty string."""
+    for need in wanted:
+        choices = _alternatives(need)
+        here = [v for v, name in choices if target is None or target.runs(name)]
+        first = min(here or [v for v, _ in choices])
+        if first > version:
+            return f"{what} needs .version {_dotted(first)}, the module says {_dotted(version)}"
+        if not here:
+            names = " or ".join(name for _, name in choices)
+            return f"{what} needs .target {names}, the module says {target}"
+    return ""
+
+
+def gone(opcode: str, version: Version, target: Target | None) -> str:
+    """Why an opcode can't be used any more with this ``.version`` and ``.target``, or an empty
+    string.
+    """
+    found = form(opcode)
+    until, first = found.row.gone or (found.until, "")
+    if not until or version < parse_version(until):
+        return ""
+    if first and target and not target.runs(first):
+        return ""
+    return f"{opcode} is gone since .version {until}, the module says {_dotted(version)}"
+
+
+def _dotted(version: Version) -> str:
+    return f"{version[0]}.{version[1]}"

@@ -1,0 +1,119 @@
+"""Names and where they hold: registers, variables, labels and functions in nested scopes.
+
+Registers of a family (``.reg .b32 %r<100>``) are one entry. Labels hold in the whole of their
+scope, also before their place; registers and variables from their declaration on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..special_registers import component
+from ..tree import Directive, Function, Label, RegDecl, Statement, Variable
+
+FAMILY = re.compile(r"(.*?)(0|[1-9]\d{0,8})", re.ASCII)
+Named = RegDecl | Variable | Function | Label | Directive
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """What a register's name means: its type, and its vector length (1 for a scalar or a
+    component).
+    """
+
+    type: str
+    vector: int = 1
+
+
+class Names:
+    """The names of one scope; ``parent`` is the scope around it."""
+
+    def __init__(self, parent: Names | None = None) -> None:
+        self.parent = parent
+        self.names: dict[str, Named] = {}
+        self.families: dict[str, RegDecl] = {}
+        self._registers: dict[str, Register | None] = {}
+
+    def declare(self, name: str, what: Named) -> Named | None:
+        """Enter a name; returns what holds it in this scope already, if anything does."""
+        before = self.names.get(name) or self._member(name)
+        self._registers.clear()
+        self.names.setdefault(name, what)
+        return before
+
+    def declare_registers(self, decl: RegDecl) -> Iterator[str]:
+        """Enter the registers of a declaration; yields the names that this scope has already."""
+        for name in decl.names:
+            if decl.count is None:
+                if self.declare(name, decl):
+                    yield name
+                continue
+            before = self.families.get(name)
+            self._registers.clear()
+            self.families.setdefault(name, decl)
+            if before is not None:
+                yield f"{name}0"
+            yield from (old for old in self.names if self._member(old) is decl)
+
+    def labels(self, body: tuple[Statement, ...]) -> Iterator[tuple[str, Statement]]:
+        """Enter the labels of a scope's statements; yields those that are there twice."""
+        for statement in body:
+            if isinstance(statement, Label):
+                name = statement.name
+            elif isinstance(statement, Directive) and statement.label:
+                name = statement.label
+            else:
+                continue
+            if self.declare(name, statement):
+                yield name, statement
+
+    def find(self, name: str) -> Named | None:
+        """What a name means here: the innermost scope that has it decides."""
+        scope: Names | None = self
+        while scope is not None:
+            found = scope.names.get(name) or scope._member(name)
+            if found is not None:
+                return found
+            scope = scope.parent
+        return None
+
+    def register(self, name: str) -> Register | None:
+        """The register of a name, or of a vector's component such as ``%v.x``; None where there is
+        none.
+        """
+        try:
+            return self._registers[name]
+        except KeyError:
+            self._registers[name] = found = self._register(name)
+            return found
+
+    def _register(self, name: str) -> Register | None:
+        base, index = component(name)
+        found = self.find(base)
+        if isinstance(found, Variable) and found.space != "reg":
+            return None
+        if not isinstance(found, RegDecl | Variable):
+            return None
+        if index is None:
+            return Register(found.type, found.vector)
+        part = found.vector > 1 and 0 <= index < found.vector
+        return Register(found.type) if part else None
+
+    def _member(self, name: str) -> RegDecl | None:
+        family = FAMILY.fullmatch(name)
+        decl = self.families.get(family[1]) if family else None
+        if family is None or decl is None or decl.count is None:
+            return None
+        return decl if int(family[2]) < decl.count else None
+
+    def near(self, name: str) -> list[str]:
+        """All names in reach that begin like ``name``, for a hint."""
+        found: list[str] = []
+        scope: Names | None = self
+        while scope is not None:
+            found += scope.names
+            found += [f"{prefix}<{decl.count}>" for prefix, decl in scope.families.items()]
+            scope = scope.parent
+        return found

@@ -1,0 +1,140 @@
+"""Which parameters of a kernel lead to memory that it may write: so a launch need not run it to
+refuse an array that must not change.
+
+Pointers are followed through registers and memory, wherever control goes: ``taint`` has two bits
+for each parameter, one for its value and one for its own address. Too much may be found, never too
+little, as long as the memory that a kernel reads holds no pointers that others put there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..isa import OperandSpec
+from ..isa.row import find
+from ..system_functions import ASSERTFAIL, VPRINTF
+from ..tree import (
+    Address,
+    Function,
+    Instruction,
+    Negated,
+    Not,
+    Operand,
+    Pair,
+    Reg,
+    Selected,
+    Symbol,
+    Vector,
+)
+
+_READERS = {VPRINTF.name, ASSERTFAIL.name}  # functions that write nothing
+
+
+def written(function: Function) -> frozenset[int]:
+    """The numbers of the parameters through which the kernel may write: by stores, atomics and
+    copies, and by whatever a function does that gets such a pointer.
+    """
+    flow = _Flow(function)
+    code = list(function.instructions())
+    while sum(flow.step(i) for i in code):  # of all, not until the first
+        pass
+    return frozenset(i for i in range(len(function.params)) if flow.written >> 2 * i & 1)
+
+
+class _Flow:
+    """What may be where: in registers, in all of memory, in addresses that are written."""
+
+    def __init__(self, function: Function) -> None:
+        self.params = {p.name: 2 << 2 * i for i, p in enumerate(function.params)}
+        self.values = sum(bit >> 1 for bit in self.params.values())
+        self.registers: dict[str, int] = {}
+        self.memory = self.written = 0
+
+    def step(self, i: Instruction) -> bool:
+        """One instruction; whether anything new was found."""
+        before = self.memory, self.written
+        changed = self._run(i)
+        return changed or before != (self.memory, self.written)
+
+    def _run(self, i: Instruction) -> bool:
+        form = find(i.opcode)
+        specs = form.signature(i.operands) if form else None
+        if form is None or specs is None or "call" in form.effects:
+            return self._call(i)
+        pairs = list(zip([s for s in specs if not s.second], i.operands, strict=False))
+        touches = "memory" in form.effects
+        places = ("address", "map") if touches else ()  # what a load gives is not where it was
+        read = [(s, o) for s, o in pairs if s.kind not in places and (not s.dest or s.both)]
+        taint = self._of([o for s, o in read if s.type != "pred"])
+        if touches:
+            taint |= self._loaded(pairs)
+            if "reads" not in form.effects:
+                self._write(pairs)
+        return self._put([o for s, o in pairs if s.dest], taint)
+
+    def _write(self, pairs: list[tuple[OperandSpec, Operand]]) -> None:
+        for n, (spec, operand) in enumerate(pairs):
+            if spec.kind == "address" and spec.name != "src":
+                self.written |= self._of([operand]) & self.values
+            elif spec.kind == "map" and n == 0:
+                self.written |= (self._of([operand]) >> 1 | self.memory) & self.values
+            elif spec.kind not in ("address", "map"):
+                self.memory |= self._of([operand])
+
+    def _call(self, i: Instruction) -> bool:
+        """A function, or what no row has: it may write, keep and return all that it gets."""
+        callee = i.operands[1] if len(i.operands) > 1 else None
+        taint = self._of(i.operands) | self.memory
+        taint |= taint >> 1 & self.values  # what lies in a parameter whose address it has
+        if not (isinstance(callee, Symbol) and callee.name in _READERS):
+            self.written |= taint & self.values
+            self.memory |= taint
+        return self._put(i.operands[:1], taint)
+
+    def _loaded(self, pairs: list[tuple[OperandSpec, Operand]]) -> int:
+        """What memory holds, and the parameters that are read at their own addresses."""
+        places = [o for s, o in pairs if s.kind == "address"]
+        there = self._of(places) >> 1 & self.values
+        named = all(isinstance(o, Address) and isinstance(o.base, Symbol) for o in places)
+        return there if there and named else there | self.memory
+
+    def _of(self, operands: list[Operand] | tuple[Operand, ...]) -> int:
+        taint = 0
+        for part in _parts(operands):
+            if isinstance(part, Symbol):
+                taint |= self.params.get(part.name, 0)
+            else:
+                taint |= self.registers.get(_whole(part), 0)
+        return taint
+
+    def _put(self, operands: list[Operand] | tuple[Operand, ...], taint: int) -> bool:
+        changed = False
+        for part in _parts(operands):
+            if isinstance(part, Reg):
+                name = _whole(part)
+                known = self.registers.get(name, 0)
+                self.registers[name] = known | taint
+                changed |= known | taint != known
+        return changed
+
+
+def _whole(register: Reg) -> str:
+    """``%v`` of its component ``%v.y``."""
+    return register.name.partition(".")[0]
+
+
+def _parts(operands: list[Operand] | tuple[Operand, ...]) -> Iterator[Reg | Symbol]:
+    """The registers and names in operands."""
+    for o in operands:
+        if isinstance(o, Reg | Symbol):
+            yield o
+        elif isinstance(o, Address):
+            yield from _parts((o.base,))
+        elif isinstance(o, Vector):
+            yield from _parts(o.items)
+        elif isinstance(o, Pair):
+            yield from _parts((o.first, o.second))
+        elif isinstance(o, Not | Negated):
+            yield from _parts((o.operand,))
+        elif isinstance(o, Selected):
+            yield o.reg

@@ -1,0 +1,1 @@
+"""PTX text to tree and back: lexer, recursive-descent parser, printer."""

@@ -1,0 +1,1 @@
+"""Arrays of NumPy, torch, JAX and any DLPack library as one record."""

@@ -1,0 +1,64 @@
+"""Whether arrays share memory, told from addresses, shapes and strides alone."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .array_view import ArrayView
+
+_WORK = 10_000  # steps NumPy may take to decide; beyond, we say that arrays do overlap
+
+
+def _span(a: ArrayView) -> tuple[int, int]:
+    """First byte and end of the memory that the array touches."""
+    low = high = 0
+    for size, stride in zip(a.shape, a.strides, strict=True):
+        if stride < 0:
+            low += (size - 1) * stride
+        else:
+            high += (size - 1) * stride
+    itemsize = a.itemsize
+    return a.address + low * itemsize, a.address + (high + 1) * itemsize
+
+
+class _Shadow:
+    """NumPy's view of an address it never reads: it decides overlap by arithmetic alone."""
+
+    def __init__(self, a: ArrayView) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": a.shape,
+            "strides": tuple(s * a.itemsize for s in a.strides),
+            "typestr": f"|V{a.itemsize}",
+            "data": (a.address, True),
+        }
+
+
+def overlap(a: ArrayView, b: ArrayView) -> bool:
+    """Whether the two share a byte: exactly, except where that is too hard to tell (then true)."""
+    if a.device != b.device or 0 in a.shape or 0 in b.shape:
+        return False
+    (a_low, a_end), (b_low, b_end) = _span(a), _span(b)
+    if a_end <= b_low or b_end <= a_low:
+        return False
+    try:
+        shadows = np.asarray(_Shadow(a)), np.asarray(_Shadow(b))
+        return bool(np.shares_memory(*shadows, max_work=_WORK))  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
+
+
+def collision(a: ArrayView, b: ArrayView) -> tuple[int, int]:
+    """The bounds between which a's address less b's may make arrays like those two overlap."""
+    (a_low, a_end), (b_low, b_end) = (_span(v._replace(address=0)) for v in (a, b))
+    return b_low - a_end, b_end - a_low
+
+
+def overlaps_itself(a: ArrayView) -> bool:
+    """Whether two elements may share memory, as in a broadcast array (no fit result array)."""
+    reach = 0
+    for stride, size in sorted((abs(s), n) for s, n in zip(a.strides, a.shape, strict=True)):
+        if size > 1 and stride <= reach:
+            return 0 not in a.shape
+        reach += stride * (size - 1)
+    return False

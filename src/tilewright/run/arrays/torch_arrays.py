@@ -1,0 +1,138 @@
+"""torch tensors as arrays. torch is never imported here: ``kind`` takes the module that is there.
+
+A tensor has no array where torch knows more of it than its memory: a derivative that is to be
+taken, a view that negates, a transformation that wraps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+from ...errors import DtypeError, ProblemError
+from . import dlpack
+from .array_kind import ArrayView, Kind, Quick, Shape
+
+_NAMES = {
+    "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64",
+    "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float8_e8m0fnu": "ue8m0", "bool": "pred",
+    **{f"int{n}": f"s{n}" for n in (8, 16, 32, 64)},
+    **{f"uint{n}": f"u{n}" for n in (8, 16, 32, 64)},
+}  # fmt: skip
+
+
+def kind(torch: ModuleType) -> Kind:
+    """What torch's tensors can do."""
+    t = _Torch(torch)
+    return Kind("torch", t.view, t.empty, t.stream, t.quick, _written(torch))
+
+
+def _written(torch: ModuleType) -> Callable[[tuple[Any, ...]], object]:
+    """What tells autograd that memory of tensors was written. torch's compiled function is private
+    and takes tensors only since 2.7; its public one takes twice as long.
+    """
+    try:
+        compiled = torch._C._increment_version
+        compiled((torch.empty(0),))
+    except (AttributeError, TypeError, RuntimeError):
+        public = torch.autograd.graph.increment_version
+        return lambda tensors: [public(tensor) for tensor in tensors]
+    return compiled
+
+
+class _Devices(dict[Any, str]):
+    """``torch.device`` → "cpu" or "cuda:0", each worked out once."""
+
+    def __missing__(self, device: Any) -> str:
+        if device.type not in ("cpu", "cuda"):
+            raise ProblemError(f"a torch tensor on {device}: only cpu and cuda are supported")
+        name = "cpu" if device.type == "cpu" else f"cuda:{device.index or 0}"
+        self[device] = name
+        return name
+
+
+class _Torch:
+    def __init__(self, torch: ModuleType) -> None:
+        self.torch = torch
+        self.formats = {getattr(torch, t): f for t, f in _NAMES.items() if hasattr(torch, t)}
+        self.types = {f: t for t, f in self.formats.items()}
+        self.devices = _Devices()
+        self.levels = torch.autograd.forward_ad
+        self.raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+
+    def view(self, tensor: Any) -> ArrayView:
+        name = self.formats.get(tensor.dtype)
+        if name is None:
+            raise DtypeError(f"no number format for {tensor.dtype}")
+        if tensor.layout is not self.torch.strided or tensor.is_neg() or tensor.is_nested:
+            hint = "tensor.to_dense() or tensor.resolve_neg() gives a plain one"
+            what = f"a {tensor.layout}, nested or negated tensor is no plain tensor"
+            raise ProblemError(what, hint=hint)
+        self._check_derivatives(tensor)
+        device = self.devices[tensor.device]
+        try:
+            address = tensor.data_ptr()
+        except RuntimeError as error:
+            raise ProblemError(f"this torch tensor has no memory: {error}") from error
+        if not address and tensor.numel():
+            what = f"this torch tensor has no memory: it is a {type(tensor).__name__} at address 0"
+            raise ProblemError(what, hint="fake, zero and wrapped tensors have none")
+        return ArrayView(address, tuple(tensor.shape), tensor.stride(), name, device, False, tensor)
+
+    def _check_derivatives(self, tensor: Any) -> None:
+        """ProblemError for a tensor of which torch would take a derivative here."""
+        if tensor.requires_grad and self.torch.is_grad_enabled():
+            raise ProblemError(
+                "a torch tensor has requires_grad=True, and tilewright computes no gradients",
+                hint="tensor.detach(), or call it within torch.no_grad()",
+            )
+        if self.levels._current_level < 0 or self.torch.is_inference_mode_enabled():
+            return
+        if self.levels.unpack_dual(tensor).tangent is not None:
+            raise ProblemError(
+                "a torch tensor is a dual tensor, and tilewright computes no forward derivatives",
+                hint="torch.autograd.forward_ad.unpack_dual(tensor).primal has none",
+            )
+
+    def empty(self, tensor: Any, shape: Shape, dtype: str) -> Any:
+        if dtype not in self.types:
+            raise DtypeError(f"torch has no type for {dtype}")
+        return tensor.new_empty(shape, dtype=self.types[dtype], requires_grad=False)
+
+    def stream(self, tensor: Any) -> int:
+        raw_stream = self.raw_stream
+        return int(raw_stream(tensor.get_device())) if raw_stream and tensor.is_cuda else 0
+
+    # --- calls that are repeated ---
+
+    def quick(self, tensors: list[Any]) -> Quick | None:
+        """By what torch's compiled code compares and makes tensors with; that is private, and may
+        be missing.
+        """
+        on, torch = tensors[0].get_device(), self.torch
+        shapes, strides = [list(t.shape) for t in tensors], [list(t.stride()) for t in tensors]
+        fixed = {"dynamic_dims_sizes": shapes, "dynamic_dims_strides": strides}
+        try:
+            fits = torch._C._dynamo.guards.TensorGuards(*tensors, **fixed).check
+        except (AttributeError, TypeError):
+            return None
+        if self.raw_stream is None or on < 0 or not fits(*tensors):
+            return None
+        if any(t.requires_grad for t in tensors):
+            fits = self._without_gradients(fits)
+        stream, maker = partial(self.raw_stream, on), partial(self._maker, tensors[0].device)
+        return Quick(fits, torch.Tensor.data_ptr, stream, maker, self.levels)
+
+    def _without_gradients(self, fits: Callable[..., bool]) -> Callable[..., bool]:
+        """The same in ``no_grad`` alone, which torch does not compare."""
+        enabled = self.torch.is_grad_enabled
+        return lambda *tensors: not enabled() and fits(*tensors)
+
+    def _maker(self, device: Any, shape: Shape, dtype: str) -> Callable[[], Any]:
+        torch, layout, type_ = self.torch, (shape, dlpack.compact(shape)), self.types[dtype]
+        plain = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
+        if plain is not None and torch.cuda.device_count() == 1:  # it takes the current GPU
+            return partial(plain, *layout, type_)
+        return partial(torch.empty_strided, *layout, dtype=type_, device=device)

@@ -1,0 +1,1 @@
+"""A call of ``matmul``: request, layout, dispatch, launch, staging."""

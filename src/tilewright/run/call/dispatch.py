@@ -1,0 +1,156 @@
+"""From a request to its launches: the problem that is posed, the configuration, the matrices as the
+kernel takes them. A column-major result is posed as Dᵀ = Bᵀ Aᵀ. A matrix that the kernel can't read
+is copied first: to a contiguous index and a pitch that is a multiple of 16 bytes, in the order that
+its type needs.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from ... import gemm
+from ...errors import ConfigError, ProblemError
+from ...gemm.problem import BYTES, LIMIT
+from ...target import Device
+from ..tuning.tuning_database import tuned
+from .launch_record import Launch, Launches, Part
+from .matrix_layout import Placement, Signature, compact, fresh, padded, placed, placed_by
+from .request import TIMES, Asked, check
+
+if TYPE_CHECKING:
+    from ...builder import Traced
+
+
+class Planned:
+    """The plan of a request on a target. ``posed`` is the problem before what the kernel can't read
+    is copied, ``problem`` the one after; ``tuned`` the measured result that decided, if one did.
+    """
+
+    def __init__(self, asked: Asked, target: Device, config: Any = None) -> None:
+        check(asked)
+        depth = asked.sizes[2]
+        if asked.threefold and depth * TIMES >= LIMIT:
+            raise ProblemError(f"K is {depth}; with precision='tf32x3' it is less than 2^31 / 3")
+        self.asked, self.target = asked, target
+        self.uploaded = asked.a.device == "cpu"
+        self._d = asked.out or fresh(asked.shape, asked.dtype, asked.a.device)
+        places = self._places()
+        self.swapped = not places["d"].rows
+        self.posed = self._problem(places)
+        results = tuned()
+        self.tuned = results.find(self.posed, target) if config is None else None
+        self.tuned_state = results.state  # where ``config`` is None: what decided
+        chosen = config if self.tuned is None else self.tuned.config
+        self.config = _config(self.posed, chosen, target)
+        self.problem = gemm.takes(self.posed, self.config)
+        self.parts = self._parts(places)
+
+    @cached_property
+    def traced(self) -> Traced:
+        """The kernel."""
+        return gemm.build(self.problem, self.config)
+
+    @cached_property
+    def steps(self) -> tuple[gemm.Step, ...]:
+        """The kernels, their launch shapes and parameters."""
+        names = {"a": "b", "b": "a"} if self.swapped else {}
+        lines = {
+            names.get(x, x): gemm.Lines(part.leading, part.apart) for x, part in self.parts.items()
+        }
+        return gemm.steps(self.problem, self.config, lines, self.target)
+
+    def launches(self) -> Launches:
+        """What a call of this plan launches: nothing where D has no elements."""
+        steps = self.steps if 0 not in self.asked.shape else ()
+        kernels = tuple(Launch(str(s.kernel), s.shape, s.arguments) for s in steps)
+        workspace = gemm.workspace(self.problem, self.config, self.target)
+        return Launches(self.swapped, self.problem.sums, workspace, self.parts, kernels)
+
+    def _places(self) -> dict[str, Placement]:
+        """How each matrix lies, or is to lie once it is copied."""
+        asked = self.asked
+        found = {x: _place(s) for x, s in (("d", self._d), ("a", asked.a), ("b", asked.b))}
+        if asked.c is not None and asked.reads_c:
+            rows = found["d"].rows
+            other = compact(asked.c.shape, asked.c.itemsize, rows)
+            found["c"] = placed_by(asked.c, rows) or other
+        return found
+
+    def _problem(self, places: dict[str, Placement]) -> gemm.Problem:
+        asked, (m, n, k) = self.asked, self.asked.sizes
+        left, right = places["a"], places["b"]
+        k *= TIMES if asked.threefold else 1
+        (a, b), (a_major, b_major) = asked.formats, _majors(left.rows, right.rows)
+        if self.swapped:
+            m, n, a, b, left, right = n, m, b, a, right, left
+            a_major, b_major = _majors(not left.rows, not right.rows)
+        align_c = places["c"].align if "c" in places else 16
+        return gemm.Problem(
+            m, n, k, a, b, asked.dtype, a_major, b_major,
+            with_c=asked.reads_c, align_a=left.align, align_b=right.align,
+            align_c=align_c, align_d=places["d"].align,
+            batch=prod(asked.batch), fast=asked.fast and a in BYTES,
+        )  # fmt: skip
+
+    def _parts(self, places: dict[str, Placement]) -> dict[str, Part]:
+        """Each matrix as the kernel takes it, under the caller's letters."""
+        p, asked = self.problem, self.asked
+        rows = p.a_major == "k", p.b_major == "n"
+        aligns = p.align_a, p.align_b
+        if self.swapped:
+            rows, aligns = (p.b_major == "k", p.a_major == "m"), aligns[::-1]
+        given = {"a": asked.a, "b": asked.b, "c": asked.c, "d": self._d}
+        wanted = {"a": (rows[0], aligns[0]), "b": (rows[1], aligns[1])}
+        made = {}
+        for name, place in places.items():
+            s = given[name]
+            assert s is not None
+            times = TIMES if asked.threefold and name in "ab" else 1
+            made[name] = self._part(s, *wanted.get(name, (place.rows, place.align)), times)
+        return made
+
+    def _part(self, s: Signature, rows: bool, align: int, times: int) -> Part:
+        own = placed_by(s, rows)
+        if not self.uploaded and own is not None and own.align >= align and times == 1:
+            return Part(rows, own.leading, False, own.apart)
+        lines, length = s.shape[-2:] if rows else s.shape[:-3:-1]
+        leading = padded(length * times, s.itemsize, align)
+        return Part(rows, leading, True, leading * lines if len(s.shape) == 3 else 0, times)
+
+
+def _place(s: Signature) -> Placement:
+    """How a matrix lies, or its copy; an empty one, whose strides say nothing, lies one way."""
+    if 0 in s.shape:
+        return compact(s.shape, s.itemsize, rows=s.shape[-1] == 0)
+    return placed(s) or compact(s.shape, s.itemsize)
+
+
+def _majors(a_rows: bool, b_rows: bool) -> tuple[str, str]:
+    """What is contiguous in A and B."""
+    return "k" if a_rows else "m", "n" if b_rows else "k"
+
+
+def _config(problem: gemm.Problem, given: Any, target: Device) -> gemm.AnyConfig:
+    if given is None:
+        given = gemm.choose(problem, target)
+    elif isinstance(given, str):
+        given = gemm.parse(given)
+    if not isinstance(given, gemm.AnyConfig):
+        raise _no_config(given)
+    gemm.check(problem, given, target)
+    return given
+
+
+def refuse(asked: Asked, given: Any) -> None:
+    """Raise what is wrong with a request whose configuration cannot be hashed."""
+    check(asked)
+    raise _no_config(given) from None
+
+
+def _no_config(given: Any) -> ConfigError:
+    return ConfigError(
+        f"config is {given!r}, a {type(given).__name__}",
+        hint="give a gemm.Config or its text, 128x128x32:2x2:4; None chooses one",
+    )

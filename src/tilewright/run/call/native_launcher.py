@@ -1,0 +1,206 @@
+"""A call's last steps as machine code: see that addresses are aligned and apart, write them into
+the parameter blocks, start the kernels. In Python these take longer than all before them.
+
+``starter`` makes a built-in function ``start(address, …, stream)`` over a record of all that it
+needs. The code is the same for each, compiled once a process, and gives Python's lock back while
+the driver works.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from ...native.aligned_memory import aligned
+from ...native.compiled_function import compiled
+from ...native.native_language import Array, Ptr, Struct, i64, native, u64
+from ...native.native_record import Record
+
+WRONG, RAISES = -1, 0
+OTHER = -1  # what ``start`` says of addresses that make it another call
+MOST = 8  # addresses
+FAR = (1 << 63) - 1  # no two addresses differ by as much
+FASTCALL = 0x80  # METH_FASTCALL: a built-in function of (self, arguments, how many)
+STATUS = 0xFFFFFFFF  # the bits of a CUresult
+
+
+class Apart(Struct):
+    """Two addresses, by their numbers: what ``one`` less the ``other`` is not between."""
+
+    one = u64
+    other = u64
+    low = i64
+    high = i64
+
+
+class Write(Struct):
+    """Which address goes where."""
+
+    which = u64
+    place = Ptr(u64)
+
+
+class Step(Struct):
+    """``launch(config, kernel, None, extra)``, the stream written before, if ``current(&context)``
+    gives this ``context``; with a ``current`` of 0 always.
+    """
+
+    launch = u64
+    config = u64
+    kernel = u64
+    extra = u64
+    stream = Ptr(u64)
+    current = u64
+    context = u64
+
+
+class Call(Struct):
+    mask = u64  # of bits that are 0 in each address
+    addresses = u64
+    tests = u64
+    writes = u64
+    steps = u64
+    first_test = Ptr(Apart)
+    first_write = Ptr(Write)
+    first_step = Ptr(Step)
+    given = Array(u64, MOST)
+    context = u64
+    number = u64  # functions of Python's C API: as ``_PYTHON`` has them
+    outcome = u64
+    release = u64
+    acquire = u64
+
+
+# --- the machine code -------------------------------------------------------------------------
+
+
+@native
+def start(itself: i64, given: Ptr(u64), count: i64) -> i64:
+    """``start(address, …, stream)``: 0, OTHER, or 1 + the step that did not start."""
+    call = at(Call, at(u64, itself + PAYLOAD)[0])
+    if count != call.addresses + 1:
+        return indirect(call.outcome, OTHER)
+    bits = 0
+    for i in range(call.addresses):
+        call.given[i] = indirect(call.number, given[i])
+        if call.given[i] == WRONG:
+            return RAISES
+        bits |= call.given[i]
+    if bits & call.mask or near(call):
+        return indirect(call.outcome, OTHER)
+    stream = indirect(call.number, given[call.addresses])
+    if stream == WRONG:
+        return RAISES
+    for i in range(call.writes):
+        write = call.first_write + i
+        write.place[0] = call.given[write.which]
+    thread = indirect(call.release)
+    failed = launched(call, stream)
+    indirect(call.acquire, thread)
+    return indirect(call.outcome, failed)
+
+
+@native(inline=True)
+def near(call: Ptr(Call)) -> i64:
+    """Whether two addresses are so near that they make it another call."""
+    for i in range(call.tests):
+        test = call.first_test + i
+        if test.low < call.given[test.one] - call.given[test.other] < test.high:
+            return 1
+    return 0
+
+
+@native(inline=True)
+def launched(call: Ptr(Call), stream: i64) -> i64:
+    for i in range(call.steps):
+        step = call.first_step + i
+        step.stream[0] = stream
+        if step.current:
+            call.context = 0
+            indirect(step.current, address(call) + CONTEXT)
+            if call.context != step.context:
+                return i + 1
+        if indirect(step.launch, step.config, step.kernel, 0, step.extra) & STATUS:
+            return i + 1
+    return 0
+
+
+CONTEXT = Call.offset("context")
+PAYLOAD = bytes.__basicsize__ - 1  # where the bytes of a ``bytes`` object begin in it
+_PYTHON = {
+    "number": "PyLong_AsUnsignedLongLong",  # of a Python int; WRONG, and an error, for what is none
+    "outcome": "PyLong_FromLongLong",
+    "release": "PyEval_SaveThread",  # releases the GIL
+    "acquire": "PyEval_RestoreThread",
+}
+
+
+# --- from Python ------------------------------------------------------------------------------
+
+
+class _Method(ctypes.Structure):
+    """PyMethodDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p), ("code", ctypes.c_void_p), ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )  # fmt: skip
+
+
+class _Itself(bytes):
+    """The address of a ``Call``, which with all that it points to lives as long as this."""
+
+    held: Any
+
+
+@cache
+def _method() -> Any:
+    """The method's definition, its code compiled, and what makes a function of it."""
+    python = ctypes.pythonapi
+    code = compiled(start, (near, launched), "run.call.native_launcher")
+    method = _Method(b"start", code.address, FASTCALL, None)
+    kind = ctypes.PYFUNCTYPE(
+        ctypes.py_object, ctypes.POINTER(_Method), ctypes.py_object, ctypes.c_void_p
+    )
+    return method, kind(("PyCFunction_NewEx", python)), code
+
+
+def starter(
+    addresses: int,
+    align: int,
+    tests: Sequence[tuple[int, int, int, int]],
+    writes: Sequence[tuple[int, int]],
+    entries: Sequence[tuple[int, ...]],
+    held: Any,
+) -> Any:
+    """``start(address, …, stream)``: 0 once the kernels of ``entries`` have been started; OTHER if
+    the addresses are not multiples of ``align`` or some are not apart; else 1 + the number of the
+    first entry that was not started. ``tests``, ``writes`` and ``entries`` have the fields of
+    ``Apart``, ``Write`` and ``Step``. For one thread; it keeps ``held`` alive.
+    """
+    assert addresses <= MOST
+    lists = [(Apart, tests), (Write, writes), (Step, entries)]
+    call, places = Record(Call), [_placed(kind, rows) for kind, rows in lists]
+    call.mask, call.addresses = align - 1, addresses
+    call.tests, call.writes, call.steps = map(len, (tests, writes, entries))
+    call.first_test, call.first_write, call.first_step = (p.ctypes.data for p in places)
+    for name, function in _PYTHON.items():
+        pointer = ctypes.cast(getattr(ctypes.pythonapi, function), ctypes.c_void_p)
+        setattr(call, name, pointer.value)
+    itself = _Itself(call.address.to_bytes(8, sys.byteorder))
+    method, make, code = _method()
+    itself.held = call, places, held, method, code
+    return make(method, itself, None)
+
+
+def _placed(kind: type[Struct], rows: Sequence[tuple[int, ...]]) -> Any:
+    """Memory with a struct for each row, its fields in order."""
+    memory = aligned(max(len(rows), 1) * kind.size)
+    for i, row in enumerate(rows):
+        record = Record(kind, memory.ctypes.data + i * kind.size)
+        for name, value in zip(kind.fields, row, strict=True):
+            setattr(record, name, value)
+    return memory

@@ -1,0 +1,1 @@
+"""Devices: the virtual machine and GPUs behind one protocol; serialized kernels."""

@@ -1,0 +1,1 @@
+"""The autotuner: search space, benchmark, database of results."""

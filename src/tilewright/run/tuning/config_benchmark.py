@@ -1,0 +1,273 @@
+"""Configurations of one problem side by side on a device: assembled, checked, timed in turn.
+
+Arrays live on the device, as a program's do, so a call includes the copies of what a kernel can't
+read as it lies. What is timed is random and rotates past the L2. What is checked is whole numbers
+so small that their sums are exact: then every order of adding gives the same bits, those of the
+product itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from math import ceil
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ... import cuda, dtypes, gemm
+from ...errors import DeviceError
+from ..arrays.array_view import ArrayView
+from ..call import relayout
+from ..call.launch_record import Part
+from ..call.matmul import move
+from ..call.matrix_layout import ALIGN, Signature, fresh, padded
+from ..call.prepared_call import Route, Scale
+from ..call.request import Asked
+from ..call.staging import borrowed
+from ..devices.device import CudaDevice, Device
+
+Array = npt.NDArray[Any]
+Work = Callable[[int], object]  # starts work on the stream whose handle it is given
+
+_PAST_L2 = 3  # times its size
+_MOST_SETS = 256
+_MOST_CALLS = 400
+_REPLAY = 2e-3  # seconds of calls, at least, that are timed at once
+_ROWS = 16  # of D that are computed here, too
+_BACKGROUND = 0x7F  # each byte of D before a call: no sum is so large
+
+
+class Timer(Protocol):
+    """How long work takes. Only a GPU's clock tells."""
+
+    def record(self, work: Work) -> Any:
+        """The work, ready to be started again and again; it has a ``close``."""
+
+    def in_turn(self, recorded: Sequence[Any], rounds: int) -> list[list[float]]:
+        """Microseconds of each in each round, one right after the other."""
+
+
+class GraphTimer:
+    """By replays of CUDA graphs."""
+
+    def __init__(self, gpu: cuda.Gpu) -> None:
+        self._gpu = gpu
+
+    def record(self, work: Work) -> cuda.Graph:
+        return cuda.Graph(self._gpu, work)
+
+    def in_turn(self, recorded: Sequence[cuda.Graph], rounds: int) -> list[list[float]]:
+        return cuda.in_turn(recorded, rounds, owner=self._gpu)
+
+
+class Entry:
+    """A configuration on the bench."""
+
+    def __init__(self, way: Route) -> None:
+        self.way = way
+        self.recorded: Any = None
+
+
+class _Set(NamedTuple):
+    """Matrices on the device by name, and what A, B and C were made from."""
+
+    views: dict[str, ArrayView]
+    flat: dict[str, Array]
+
+
+class Bench:
+    """For what ``asked`` poses; use ``with``. ``timer`` None: the GPU's own clock, which needs one.
+
+    Raises DeviceError without a GPU.
+    """
+
+    def __init__(self, asked: Asked, device: Device, timer: Timer | None = None) -> None:
+        if timer is None:
+            if not isinstance(device, CudaDevice):
+                raise DeviceError(
+                    f"{device.name} can't tell how long a kernel takes",
+                    hint="tuning needs a GPU; times of the virtual machine say nothing of one",
+                )
+            timer = GraphTimer(device.gpu)
+        there = {x: s._replace(device=device.name) for x, s in asked.named()}
+        self.asked = asked._replace(**there)
+        self.device, self._timer = device, timer
+        self.problem = Route(self.asked, device).posed
+        self.heuristic = gemm.choose(self.problem, device.target)
+        self._stack = ExitStack()
+        self._rooms: dict[tuple[str, int], int] = {}
+
+    def __enter__(self) -> Bench:
+        with ExitStack() as stack:
+            self._addresses = stack.enter_context(borrowed(self.device))
+            rng = np.random.default_rng(0)
+            self._whole = self._made({x: _whole(s, rng) for x, s in self._inputs().items()})
+            data = {x: _normal(s, rng) for x, s in self._inputs().items()}
+            self._sets = [self._made(data) for _ in range(self._count())]
+            self._wanted = _product(self.asked, self._whole.flat)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: Any) -> bool | None:
+        return self._stack.__exit__(*error)
+
+    # --- the tuner's questions
+
+    def assemble(self, config: gemm.AnyConfig) -> Entry:
+        """The configuration, with its kernel's machine code made; any thread may ask."""
+        way = Route(self.asked, self.device, config)
+        if isinstance(self.device, CudaDevice):
+            self.device.assemble(way.traced)
+        return Entry(way)
+
+    def check(self, entry: Entry) -> bytes | None:
+        """A digest of the bits of D, to be compared with others'; None where rows of D that are
+        known are wrong.
+        """
+        view = self._whole.views["d"]
+        found = np.full((1, _span(view) * view.itemsize), _BACKGROUND, np.uint8)
+        found = found.view(f"u{view.itemsize}")
+        self.device.upload(view.address, found, found.size)
+        self._work(entry.way, self._whole.views)(0)
+        self.device.wait()
+        self.device.download(found, view.address, found.size)
+        d = _strided(found[0].view(dtypes.dtype(view.dtype).numpy), self._d)
+        if not all(np.array_equal(d[where], rows) for where, rows in self._wanted):
+            return None
+        return hashlib.blake2b(found.tobytes(), digest_size=16).digest()
+
+    def times(self, entries: Sequence[Entry], rounds: int) -> list[list[float]]:
+        """Microseconds a call, of each in each round."""
+        for entry in entries:
+            if entry.recorded is None:
+                entry.recorded = self._timer.record(self._rotation(entry.way))
+                self._stack.callback(entry.recorded.close)
+        taken = self._timer.in_turn([entry.recorded for entry in entries], rounds)
+        return [[us / self._calls for us in own] for own in taken]
+
+    # --- matrices
+
+    @property
+    def _d(self) -> Signature:
+        asked = self.asked
+        return asked.out or fresh(asked.shape, asked.dtype, self.device.name)
+
+    def _inputs(self) -> dict[str, Signature]:
+        asked = self.asked
+        given = {"a": asked.a, "b": asked.b}
+        return given | ({"c": asked.c} if asked.reads_c and asked.c is not None else {})
+
+    def _count(self) -> int:
+        every = sum(_span(s) * s.itemsize for s in (*self._inputs().values(), self._d))
+        return min(_MOST_SETS, _PAST_L2 * self.device.target.l2 // max(every, 1) + 1)
+
+    @property
+    def _calls(self) -> int:
+        """Of one replay."""
+        (seconds, _), *_ = gemm.ranked(self.problem, self.device.target)
+        return max(min(_MOST_CALLS, max(3, ceil(_REPLAY / seconds))), len(self._sets))
+
+    def _made(self, flat: dict[str, Array]) -> _Set:
+        views = {"d": self._placed(self._d)}
+        for name, s in self._inputs().items():
+            views[name] = view = self._placed(s)
+            bits = flat[name].view(f"u{s.itemsize}").reshape(1, -1)
+            self.device.upload(view.address, bits, bits.size)
+        return _Set(views, flat)
+
+    def _placed(self, s: Signature) -> ArrayView:
+        address = self._alloc(_span(s) * s.itemsize + ALIGN) + s.phase
+        return ArrayView(address, s.shape, s.strides, s.dtype, s.device, False, None)
+
+    def _alloc(self, count: int) -> int:
+        self._addresses.append(self.device.alloc(count))
+        return self._addresses[-1]
+
+    def _room(self, name: str, count: int) -> int:
+        """Memory that all configurations share, as a program's calls do."""
+        if (name, count) not in self._rooms:
+            self._rooms[name, count] = self._alloc(count)
+        return self._rooms[name, count]
+
+    def _temporary(self, name: str, view: ArrayView, part: Part) -> int:
+        count = padded(part.elements(view.shape), view.itemsize, ALIGN)
+        return self._room(name, count * view.itemsize)
+
+    # --- calls
+
+    def _rotation(self, way: Route) -> Work:
+        """A replay's calls, each with the next matrices."""
+        works = [self._work(way, s.views) for s in self._sets]
+
+        def run(stream: int) -> None:
+            for i in range(self._calls):
+                works[i % len(works)](stream)
+
+        return run
+
+    def _work(self, way: Route, views: dict[str, ArrayView]) -> Work:
+        """A call for these matrices: copies, kernels, and D's copy back."""
+        parts, lying = way.parts, [x for x in views if way.parts[x].copied]
+        at = {x: view.address for x, view in views.items()}
+        at |= {x: self._temporary(x, views[x], parts[x]) for x in lying}
+        inputs = [x for x in lying if x != "d"]
+        there = relayout.prepare(self.device, tuple(move(views[x], parts[x]) for x in inputs))
+        ends = [address for x in inputs for address in (views[x].address, at[x])]
+        d = tuple(move(views[x], parts[x], back=True) for x in lying if x == "d")
+        back = relayout.prepare(self.device, d)
+        space = self._room("w", way.workspace) if way.workspace else 0
+        scales = Scale(1.0), Scale(float(self.asked.reads_c))
+        given = at["a"], at["b"], at.get("c", 0), at["d"], space, scales
+
+        def work(stream: int) -> None:
+            there(ends, stream)
+            way.start(*given, stream)
+            back((at["d"], views["d"].address), stream)
+
+        return work
+
+
+# --- numbers ------------------------------------------------------------------------------------
+
+
+def _span(s: Signature | ArrayView) -> int:
+    """Elements of memory from a matrix' first to its last."""
+    return sum((n - 1) * step for n, step in zip(s.shape, s.strides, strict=True)) + 1
+
+
+def _strided(flat: Array, s: Signature) -> Array:
+    steps = tuple(step * s.itemsize for step in s.strides)
+    return np.ndarray(s.shape, flat.dtype, flat.view(f"u{s.itemsize}"), 0, steps)
+
+
+def _whole(s: Signature, rng: np.random.Generator) -> Array:
+    """-1, 0 and 1; 0 and 1 where there is no sign."""
+    made = rng.integers(0 if s.dtype == "u8" else -1, 2, _span(s), np.int8)
+    return made.astype(dtypes.dtype(s.dtype).numpy)
+
+
+def _normal(s: Signature, rng: np.random.Generator) -> Array:
+    """Normal numbers; of integers, any."""
+    numpy = np.dtype(dtypes.dtype(s.dtype).numpy)
+    if numpy.kind in "iu":
+        return np.frombuffer(rng.bytes(_span(s) * s.itemsize), numpy)
+    return rng.standard_normal(_span(s), np.float32).astype(numpy)
+
+
+def _product(asked: Asked, flat: dict[str, Array]) -> list[tuple[Any, Array]]:
+    """Rows of D, and where they are: some of the first matrix and of the last."""
+    a, b = _strided(flat["a"], asked.a), _strided(flat["b"], asked.b)
+    m, matrices = asked.sizes[0], {(0,), (-1,)} if asked.batch else {()}
+    rows = np.unique(np.linspace(0, m - 1, min(m, _ROWS)).astype(int))
+    wanted = []
+    for which in matrices:
+        where = (*which, rows)
+        d = a[where].astype(np.float32) @ b[which].astype(np.float32)
+        if "c" in flat:
+            assert asked.c is not None
+            d += _strided(flat["c"], asked.c)[where].astype(np.float32)
+        wanted.append((where, d.astype(dtypes.dtype(asked.dtype).numpy)))
+    return wanted

@@ -1,0 +1,38 @@
+"""Where results of tuning are kept, and a text that changes when they do."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ...compile_cache import OFF, home
+
+SHIPPED = Path(__file__).parent / "tuned.json"
+
+
+def place() -> Path | None:
+    """The user's database: ``$TILEWRIGHT_TUNED``, else ``$XDG_DATA_HOME/tilewright/tuned.sqlite``
+    or ``~/.local/share/tilewright/tuned.sqlite``; None where there is no home folder.
+    """
+    if given := os.environ.get("TILEWRIGHT_TUNED", ""):
+        return Path(given)
+    folder = home("XDG_DATA_HOME", ".local/share")
+    return folder and folder / "tuned.sqlite"
+
+
+def off() -> bool:
+    """Whether the environment says that no results are used, shipped ones neither."""
+    return os.environ.get("TILEWRIGHT_TUNED", "").lower() in OFF
+
+
+def state() -> str:
+    """Changes with the results that calls look up."""
+    return "off" if off() else " ".join(map(_state, (place(), SHIPPED)))
+
+
+def _state(file: Path | None) -> str:
+    try:
+        s = os.stat(file) if file is not None else None
+    except OSError:
+        s = None
+    return f"{file} {(s.st_ino, s.st_size, s.st_mtime_ns) if s is not None else None}"

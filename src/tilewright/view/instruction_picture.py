@@ -1,0 +1,88 @@
+"""A matrix instruction as its fragments stand in the product: A at the left, B above, C and D in
+the corner between them, metadata and scales beside what they belong to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import LayoutError
+from ..mma import Fragment, Instruction
+from .fragment_cells import GRAINS, cells, check_grain
+from .fragment_picture import fragment_grid, heading, paint_register
+from .grid import LEFT
+from .instruction_text import needs_words, status
+from .panel import SPACE, Panel, paint_product
+from .svg import FAINT, Picture, text_width
+
+NAMES = {"metadata": "metadata", "scale_a": "scales of A", "scale_b": "scales of B"}
+
+
+@dataclass(frozen=True, slots=True)
+class Operand(Panel):
+    """An operand of the picture, and its fragment: None in shared memory."""
+
+    fragment: Fragment | None
+
+
+def draw_instruction(i: Instruction, *, grain: str = "", hover: bool = True) -> str:
+    """The SVG of a matrix instruction's fragments; ``grain`` and ``hover`` as for a fragment.
+
+    LayoutError for what is no matrix instruction, and for another grain.
+    """
+    if not isinstance(i, Instruction):
+        raise LayoutError(f"a matrix instruction is drawn, not {i!r}")
+    check_grain(grain)
+    grain = grain or _grain(i)
+    to = Picture(i.opcode)
+    to.text(0, 13, i.opcode, 14, bold=True)
+    to.text(0, 29, f"{needs_words(i.needs, i.until)}; {status(i)}", 10, ink=FAINT)
+    left = [_operand(i, n, grain) for n in ("metadata", "scale_a", "a") if n in i.operands]
+    above = [_operand(i, n, grain) for n in ("b", "scale_b") if n in i.operands]
+    corner = _results(i, grain)
+    lower = paint_product(to, left, above, corner, 44, hover)
+    _registers(to, [o.fragment for o in (*left, *above, *corner)], lower + SPACE)
+    return to.render()
+
+
+def _in_registers(i: Instruction, name: str) -> Fragment | None:
+    """An operand's fragment; None for B of wgmma, which is in shared memory."""
+    return None if name == "b" and i.asynchronous else i.fragment(name)
+
+
+def _grain(i: Instruction) -> str:
+    """The finest grain that all of A, B, C and D are drawn with when each is drawn alone."""
+    found = [f for f in (_in_registers(i, name) for name in "abcd") if f is not None]
+    return max((cells(f).grain for f in found), key=GRAINS.index)
+
+
+def _operand(i: Instruction, name: str, grain: str, title: str = "") -> Operand:
+    title = title or NAMES.get(name, name.upper())
+    fragment = _in_registers(i, name)
+    if fragment is None:
+        size = "×".join(map(str, i.matrix_shape(name)))
+        return Operand((f"{title} {size} {getattr(i, name)}",), None, None)
+    if name in NAMES and grain == GRAINS[0]:
+        grain = GRAINS[1]  # metadata and scales are small change
+    return Operand(heading(fragment, title), fragment_grid(fragment, grain), fragment)
+
+
+def _results(i: Instruction, grain: str) -> list[Operand]:
+    """D and C, or both in one."""
+    if i.fragment("d") == i.fragment("c"):
+        return [_operand(i, "d", grain, "C and D")]
+    return [_operand(i, "d", grain), _operand(i, "c", grain)]
+
+
+def _registers(to: Picture, fragments: Sequence[Fragment | None], y: int) -> None:
+    """How registers are shared: a strip for each way, with the types that have it."""
+    ways: dict[tuple[int, int, int], list[Fragment]] = {}
+    for f in fragments:
+        if f is not None and f.word != f.dtype.bits:
+            ways.setdefault((f.bits, f.dtype.bits, f.low), []).append(f)
+    for sharing in ways.values():
+        types = ", ".join(dict.fromkeys(f.type for f in sharing))
+        to.text(0, y + 11.5, types, 10)
+        paint_register(to, sharing[0], max(LEFT, text_width(types, 10) + 8), y)
+        y += 36

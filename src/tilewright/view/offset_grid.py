@@ -1,0 +1,197 @@
+"""Grids of offsets: in each cell where an element lies, coloured by the piece of memory it is in.
+
+Lines separate the modes that rows and columns are nested in. A cell is one element, or a run of
+neighbours whose offsets follow one another in one piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
+
+import numpy as np
+
+from ..errors import LayoutError
+from ..layout import idx2crd
+from ..layout.int_tuple import IntTuple, flatten, text, unflatten
+from ..layout.memory.banks import BANKS, WORD
+from ..layout.memory.sectors import SECTOR
+from .cell_runs import Runs, each, plural, runs, singles, spans
+from .grid import Axis, Grid
+from .layout_planes import Array, Plane
+from .palette import EIGHT
+
+GRAINS = ("element", "run")
+MOST = 1 << 13  # elements, beyond which runs are drawn
+LINE = 32  # elements of one mode in a row
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What offsets count: elements of ``bits`` bits in memory of which ``piece`` bits have one
+    colour. ``banked`` memory has 32 banks.
+    """
+
+    bits: int
+    piece: int
+    banked: bool = False
+
+    def pieces(self, offset: Array) -> Array:
+        """The number of the piece that an element begins in."""
+        return offset * self.bits // self.piece
+
+    def banks(self, offset: Array, count: Array) -> tuple[Array, Array]:
+        """The first bank of ``count`` elements from an offset on, and how many they are in."""
+        word = 8 * WORD
+        low, high = offset * self.bits // word, ((offset + count) * self.bits - 1) // word
+        return low % BANKS, high - low + 1
+
+    def colours(self, offset: Array) -> list[str]:
+        return [EIGHT[k] for k in (self.pieces(offset) % len(EIGHT)).tolist()]
+
+
+def check_bits(bits: int) -> None:
+    """LayoutError for what is no size of an element, or 0, which is none."""
+    if bits.__class__ is not int or not 0 <= bits <= 1024:
+        raise LayoutError(f"an element has 1 to 1024 bits (0: no banks), not {bits!r}")
+
+
+COUNTED = Memory(1, 1)  # offsets and no more
+
+
+def shared(bits: int) -> Memory:
+    """Shared memory: a colour is 16 bytes, four banks."""
+    return Memory(bits, 128, banked=True)
+
+
+def global_memory(bits: int) -> Memory:
+    """Global memory: a colour is a sector."""
+    return Memory(bits, 8 * SECTOR)
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """One plane, ready to be cut into cells: (rows, columns) of numbers; ``crd`` of rows and
+    columns are columns of strings that, joined, are their coordinates.
+
+    Where ``there`` is False nothing is drawn: the end of the last line of a long mode.
+    """
+
+    rows: Axis
+    columns: Axis
+    before: Array
+    offsets: Array
+    there: Array
+    crd: Callable[[Array, Array], list[Iterable[str]]]
+
+
+def offset_grids(
+    shown: Plane, memory: Memory = COUNTED, grain: str = "", *, flat: bool = False
+) -> list[Grid]:
+    """The grid of each plane; ``flat`` for a layout of one mode, which is drawn in lines.
+
+    Without a grain, elements while they are few, and else runs.
+    """
+    grain = grain or GRAINS[shown.offsets.size > MOST]
+    sheets = [_lines(shown)] if flat else _sheets(shown)
+    grid = _coordinates if shown.counts else partial(_grid, memory, grain)
+    return [grid(sheet) for sheet in sheets]
+
+
+def axis(shape: IntTuple, count: int) -> Axis:
+    """The rows or columns of a mode."""
+    leaves = flatten(shape)
+    modes = [i for i, s in enumerate(leaves) if s > 1]
+    if len(modes) < 2:
+        return Axis(count)
+    inner, blocks = leaves[modes[0]], []
+    for i in range(0, count, inner):
+        crd = list(flatten(idx2crd(i, shape)))
+        crd[modes[0]] = "_"
+        blocks.append(text(unflatten(crd, shape)))
+    return Axis(count, tuple(leaves[i] for i in modes), tuple(blocks))
+
+
+def _sheets(shown: Plane) -> list[Sheet]:
+    axes = [axis(shown.mode(i), shown.shape[i]) for i in (1, 2)]
+    down, across = (np.array(shown.coordinates(i), object) for i in (1, 2))
+    whole = np.ones(shown.shape[1:], bool)
+
+    def coordinate(further: str, row: Array, column: Array) -> list[Iterable[str]]:
+        rows, columns = down[row].tolist(), across[column].tolist()
+        return [repeat("("), rows, repeat(","), columns, repeat(further)]
+
+    sheets = []
+    for name, before, offsets in zip(shown.names(), shown.before, shown.offsets, strict=True):
+        further = name.removeprefix("(_,_") or ")"
+        sheets.append(Sheet(*axes, before, offsets, whole, partial(coordinate, further)))
+    return sheets
+
+
+def _lines(shown: Plane) -> Sheet:
+    """One mode, in lines of at most ``LINE``."""
+    count, names = shown.shape[1], np.array(shown.coordinates(1), object)
+    wide = min(count, LINE)
+    rows = -(-count // wide)
+    index = np.arange(rows * wide).reshape(rows, wide)
+    at = np.minimum(index, count - 1)
+    before, offsets = (x[0, :, 0][at] for x in (shown.before, shown.offsets))
+    down = Axis(rows, labels=tuple(str(r * wide) for r in range(rows)))
+    across = Axis(wide, axis(shown.mode(1), count).modes)
+    there = index < count
+    return Sheet(down, across, before, offsets, there, lambda r, c: [names[r * wide + c].tolist()])
+
+
+def _grid(memory: Memory, grain: str, sheet: Sheet) -> Grid:
+    piece = memory.pieces(sheet.offsets)
+
+    def joined(down: bool) -> Array:
+        o, p, t = (x.T[None] if down else x[None] for x in (sheet.offsets, piece, sheet.there))
+        joins: Array = (np.diff(o) == 1) & (np.diff(p) == 0) & t[..., 1:]
+        return joins
+
+    cut = singles(*piece.shape) if grain == GRAINS[0] else runs(joined)
+    made = cut.where(lambda row, column: sheet.there[row, column])
+    first = sheet.offsets[made.row, made.column]
+    lines = [spans(first, made.length, "–")]
+    if memory.banked:
+        lines.append(["b" + at for at in spans(*memory.banks(first, made.length), "–")])
+    said = partial(_said, sheet, made, first, memory)
+    return Grid(1, sheet.rows, sheet.columns, made, memory.colours(first), tuple(lines), said)
+
+
+def _said(sheet: Sheet, made: Runs, first: Array, memory: Memory) -> list[Iterable[str]]:
+    """``(3,5): offset 205, inside 197, bytes 410..411, bank 6``."""
+    said = sheet.crd(made.row, made.column)
+    if made.longest > 1:
+        down, across = (n - 1 for n in made.spans)
+        said += [repeat(" … "), *sheet.crd(made.row + down, made.column + across)]
+    said += [repeat(": offset "), spans(first, made.length)]
+    before = sheet.before[made.row, made.column]
+    if (before != first).any():
+        said += [repeat(", inside "), spans(before, made.length)]
+    if memory.banked:
+        said += [repeat(", "), *_bytes(first, made.length, memory.bits)]
+        said += [repeat(", bank "), spans(*memory.banks(first, made.length))]
+    return said
+
+
+def _bytes(offset: Array, count: Array, bits: int) -> list[Iterable[str]]:
+    """``byte 6``, ``bytes 6..7``; ``bits 28..31`` of elements that are no bytes."""
+    what, size = ("byte", 8) if bits % 8 == 0 else ("bit", 1)
+    many = count * bits // size
+    return [each(lambda n: f"{plural(what, n)} ", many), spans(offset * bits // size, many)]
+
+
+def _coordinates(sheet: Sheet) -> Grid:
+    """Of a layout that maps to coordinates: those, each with its colour."""
+    made = singles(*sheet.offsets.shape).where(lambda row, column: sheet.there[row, column])
+    first = sheet.offsets[made.row, made.column]
+    colours = COUNTED.colours(np.unique(first, return_inverse=True)[1].ravel())
+
+    def said() -> list[Iterable[str]]:
+        return [*sheet.crd(made.row, made.column), repeat(" is mapped to "), first.tolist()]
+
+    return Grid(1, sheet.rows, sheet.columns, made, colours, (first.tolist(),), said)

@@ -1,0 +1,1 @@
+"""Interactive HTML pages: one element followed from step to step."""

@@ -1,0 +1,1 @@
+"""The checked mode: vector clocks and the race detector."""

@@ -1,0 +1,96 @@
+"""What runs a program's blocks on behalf of the scheduler: compiled regions, or a stepper.
+
+The scheduler looks a block's code up in ``table`` and calls it with the warp's frame. Python is
+called back through functions whose exceptions wait here for the launch to raise them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...lazy_imports import deferred
+from ...native.native_record import Record
+from ..program.kernel_outline import region_name
+from ..state.records import Warp
+from .code_library import CALL, Library
+from .loaded_kernel import Kernel
+
+if TYPE_CHECKING:
+    import llvmlite.binding as llvm
+
+    from . import module_codegen
+else:
+    module_codegen = deferred(".module_codegen", __package__)
+
+SMALL, LARGE = 1, 0  # levels of optimisation: of a kernel that is one region, and of others
+
+
+class Code:
+    """A program's blocks as callable code; ``table`` has an address for each block or 0."""
+
+    failed = 0  # what the callback returns after an exception
+
+    def __init__(self, library: Library, arch: str, blocks: int, frame_bytes: int) -> None:
+        self.library, self.arch = library, arch
+        self.frame_bytes = -(-frame_bytes // 64) * 64
+        self.table: npt.NDArray[np.int64] = np.zeros(blocks, np.int64)
+        self.errors: dict[int, BaseException] = {}
+        self._callback = self.called_back(self.enter, self.failed)
+        self.callback = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
+
+    def enter(self, warp: Record) -> int:
+        """What the scheduler calls: the code of the warp's block, or what running it gave."""
+        raise NotImplementedError
+
+    def called_back(self, function: Callable[[Record], int], failed: int) -> Any:
+        """A function of a warp as native code calls it; ``failed``: what that hears after an
+        exception, which waits here.
+        """
+
+        def called(address: int) -> int:
+            try:
+                return function(Record(Warp, address))
+            except BaseException as error:
+                self.errors[threading.get_ident()] = error
+                return failed
+
+        return CALL(called)
+
+    def error(self) -> BaseException | None:
+        """The exception that stopped this thread, if one did; it is forgotten here."""
+        return self.errors.pop(threading.get_ident(), None)
+
+
+class CompiledKernel(Code):
+    """A kernel's regions, compiled when first reached."""
+
+    def __init__(self, kernel: Kernel, library: Library, arch: str) -> None:
+        self.kernel, self.outline = kernel, kernel.outline(library)
+        self.regions: list[llvm.ResourceTracker] = []
+        super().__init__(library, arch, self.outline.blocks, self.outline.frame_bytes)
+
+    def enter(self, warp: Record) -> int:
+        """Compile the region that holds the warp's block; its address."""
+        regions = self.outline.regions
+        number = bisect_right(regions, warp.block, key=lambda region: region[0]) - 1
+        first, opcodes = regions[number]
+        last = regions[number + 1][0] if number + 1 < len(regions) else self.outline.blocks
+        key = f"{self.kernel.digest} {self.arch} {first}-{last}"
+        name = region_name(first)
+        region = self.library.function(
+            key,
+            name,
+            lambda: module_codegen.region(self.kernel.program, first, last, self.arch),
+            lambda name: module_codegen.matrix(name, opcodes, self.arch),
+            SMALL if len(regions) == 1 else LARGE,
+        )
+        self.regions.append(region)
+        self.table[first:last] = region[name]
+        return region[name]

@@ -1,0 +1,153 @@
+"""Compiled code's view of a warp's frame: fields of its records, areas of lanes, calls of native
+code. What the parts of a ``Region`` share.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import llvmlite.ir as ir
+
+from ...native.llvm_types import I8, I32, I64, POINTER, call
+from ...native.native_language import Native
+from ..llvm.llvm_primitives import LlvmValues
+from ..program.evaluator import Evaluator, Value
+from ..state.records import FAULT, Warp, Worker
+from ..state.special_fields import Field
+
+LANES = 32
+
+
+def lanes(width: int) -> ir.VectorType:
+    """The type of a register: 32 lanes of an integer."""
+    return ir.VectorType(ir.IntType(width), LANES)
+
+
+class Frame(LlvmValues, Evaluator):
+    """Emits where ``builder`` stands; ``warp`` points to the frame.
+
+    ``active_mask`` are the lanes that run the block, ``mask`` those whose guard holds too.
+    """
+
+    function: ir.Function
+    warp: ir.Value
+    active_mask: ir.Value
+    guard: Value | None
+    entry: ir.IRBuilder  # of the function's first block
+    places: dict[int, ir.Value]
+
+    @property
+    def b(self) -> ir.IRBuilder:
+        return self.builder
+
+    # --- records ---
+
+    def at(self, name: str, offset: int = 0) -> ir.Value:
+        """The address of a field of the warp, or of what lies ``offset`` bytes behind its start."""
+        return self.place(Warp.offset(name) + offset)
+
+    def place(self, offset: int) -> ir.Value:
+        """The address ``offset`` bytes behind the frame's start, made once for the region."""
+        if offset not in self.places:
+            self.places[offset] = self.entry.gep(self.warp, [I64(offset)], source_etype=I8)
+        return self.places[offset]
+
+    def peek(self, name: str, type_: ir.Type = I64) -> ir.Value:
+        return self.b.load(self.at(name), typ=type_)
+
+    def poke(self, name: str, value: ir.Value) -> None:
+        self.b.store(value, self.at(name))
+
+    def field(self, field: Field) -> Value:
+        record = self.peek(field.via, POINTER) if field.via else self.warp
+        offset = field.record.offset(field.name) + 4 * field.index
+        place = self.b.gep(record, [I64(offset)], source_etype=I8)
+        return self._splat(self.b.load(place, typ=I32))
+
+    def thread_index(self, axis: str) -> Value:
+        return self.line(f"tid_{axis}", 32)
+
+    def clock(self, ticks: int) -> Value:
+        self.poke("budget", self.b.sub(self.peek("budget"), I64(ticks)))
+        worker = self.peek("worker", POINTER)
+        place = self.b.gep(worker, [I64(Worker.offset("steps"))], source_etype=I8)
+        return self._splat(self.b.sub(self.b.load(place, typ=I64), self.peek("budget")))
+
+    def line(self, name: str, width: int, index: int = 0) -> Value:
+        """The ``index``-th register in an area of lanes."""
+        size = LANES * width // 8
+        place = self.at(name, index * size)
+        return self.b.load(place, typ=lanes(width), align=min(64, size))
+
+    def set_line(self, name: str, value: Value, index: int = 0) -> None:
+        size = LANES * self.width(value) // 8
+        self.b.store(value, self.at(name, index * size), align=min(64, size))
+
+    # --- masks ---
+
+    def word(self, p: Value) -> ir.Value:
+        """A predicate as 32 bits."""
+        return self.b.bitcast(p, I32)
+
+    def bits(self, word: ir.Value) -> Value:
+        """32 bits as a predicate."""
+        return self.b.bitcast(word, lanes(1))
+
+    def first(self, value: Value) -> ir.Value:
+        """The value in the first lane whose guard holds."""
+        lane = self.b.cttz(self.mask, ir.IntType(1)(0))
+        return self.b.extract_element(value, self.b.and_(lane, I32(LANES - 1)))
+
+    def carry(self) -> Value:
+        return self.bits(self.peek("carry", I32))
+
+    def set_carry(self, p: Value) -> None:
+        kept = self.b.and_(self.peek("carry", I32), self.b.not_(self.mask))
+        self.poke("carry", self.b.or_(kept, self.b.and_(self.word(p), self.mask)))
+
+    # --- code ---
+
+    def block_of(self, name: str = "") -> ir.Block:
+        return self.function.append_basic_block(name)
+
+    def returning(self, code: int) -> ir.Block:
+        block = self.block_of()
+        ir.IRBuilder(block).ret(I64(code))
+        return block
+
+    def fork(self, condition: ir.Value) -> tuple[ir.Block, ir.Block]:
+        """Blocks for where the condition holds and where it does not."""
+        yes, no = self.block_of(), self.block_of()
+        self.b.cbranch(condition, yes, no)
+        return yes, no
+
+    def either(self, *came: tuple[Value, ir.Block]) -> Value:
+        """The value of the block that control came from."""
+        phi = self.b.phi(came[0][0].type)
+        for value, block in came:
+            phi.add_incoming(value, block)
+        return phi
+
+    def is_(self, relation: str, a: ir.Value, b: int) -> ir.Value:
+        """A signed comparison of scalars with a number."""
+        return self.b.icmp_signed(relation, a, a.type(b))
+
+    def runtime(self, function: Native, *arguments: Any) -> ir.Value:
+        """Call native code with this warp; numbers are widened to 64 bits."""
+        given = [I64(a) if isinstance(a, int) else a for a in arguments]
+        wide = [self.b.zext(a, I64) if a.type == I32 else a for a in given]
+        return call(self.b, function, [self.warp, *wide])
+
+    def check(self, failed: ir.Value) -> None:
+        """Leave the region where native code reported a fault."""
+        following = self.block_of()
+        branch = self.b.cbranch(self.is_("!=", failed, 0), self.faulted, following)
+        branch.set_weights([1, 1000])
+        self.b.position_at_end(following)
+
+    @property
+    def faulted(self) -> ir.Block:
+        """The block that reports a fault; one for each region."""
+        if not hasattr(self, "_faulted"):
+            self._faulted = self.returning(FAULT)
+        return self._faulted

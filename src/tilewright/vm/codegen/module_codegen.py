@@ -1,0 +1,78 @@
+"""What the store does not have yet is made here: outlines of programs, LLVM modules of regions and
+matrix instructions. Nothing imports this before something is missing.
+"""
+
+from __future__ import annotations
+
+import llvmlite.ir as ir
+
+from ... import mma
+from ...ptx.isa import form
+from ..matrix.mma_function import Emitter, symbol
+from ..program.kernel_outline import Outline
+from ..program.program import Program
+from ..program.program_analysis import cooperates, reserves
+from .region import Region
+from .wgmma_function import Warpgroup
+
+REGION = 512  # operations in a region, unless one block has more
+FLIES = {"bulk", "mbarrier::complete_tx::bytes"}  # words of what needs flights
+
+
+def outline(p: Program) -> Outline:
+    """What a launch has to know of a program."""
+    starts = _starts(p)
+    ends = (*starts[1:], len(p.blocks))
+    words = [{*op.form.opcode.split(".")} for op in p.ops]
+    return Outline(
+        name=p.name,
+        shared_bytes=p.shared_bytes,
+        local_bytes=p.local_bytes,
+        takes_stack=p.takes_stack,
+        max_threads=p.max_threads,
+        exact_block=p.exact_block,
+        cluster=p.cluster,
+        divergent=p.divergent,
+        communicates=p.communicates,
+        cooperates=cooperates(p.ops),
+        reserves=reserves(p.ops),
+        calls=p.calls,
+        copies=any("async" in op.form.effects for op in p.ops),
+        flies=any(FLIES & found for found in words),
+        frame_bytes=p.frame_bytes,
+        blocks=len(p.blocks),
+        regions=tuple((s, _matrices(p, s, e)) for s, e in zip(starts, ends, strict=True)),
+    )
+
+
+def _starts(program: Program) -> list[int]:
+    """The first blocks of the regions."""
+    starts, size = [0], 0
+    for block in program.blocks:
+        if size and size + len(block.ops) > REGION:
+            starts.append(block.index)
+            size = 0
+        size += len(block.ops)
+    return starts
+
+
+def _matrices(program: Program, first: int, last: int) -> tuple[str, ...]:
+    """The opcodes of the matrix instructions in these blocks."""
+    forms = {op.form for block in program.blocks[first:last] for op in block.ops}
+    return tuple(sorted(f.opcode for f in forms if isinstance(f.entry, mma.Instruction)))
+
+
+def region(program: Program, first: int, last: int, arch: str) -> ir.Module:
+    """Blocks ``first`` … ``last - 1`` of a program."""
+    module = ir.Module(f"{program.name}.{first}")
+    Region(program, module, first, last, arch).compile()
+    return module
+
+
+def matrix(name: str, opcodes: tuple[str, ...], arch: str) -> ir.Module:
+    """The function of that name, which is one of these matrix instructions'."""
+    rows = [form(opcode).entry.on(arch) for opcode in opcodes]
+    row = {symbol(row): row for row in rows}[name]
+    module = ir.Module(name)
+    (Warpgroup if row.asynchronous else Emitter)(module, row).emit()
+    return module

@@ -1,0 +1,140 @@
+"""One function for each ``wgmma.mma_async``: a warp's operands become scratch, the core multiplies.
+
+    i64 f(ptr warp, ptr d, ptr a, ptr metadata, i64 mask, i64 scale_d, i64 how, i64 pc)
+
+``d``, ``a`` and ``metadata`` are registers of 32 lanes, ``d`` is written too; descriptors lie in
+the warp's ``addresses`` and ``addresses2``. ``how`` says what the immediates did (``warpgroup``).
+It returns 1 after a fault. A warp's part is an instruction of its own, of 16 rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import llvmlite.ir as ir
+
+from ...dtypes import dtype
+from ...mma import Instruction
+from ...native.llvm_types import I64, POINTER, declare
+from ...native.native_language import Native
+from ..engine import wgmma_operands as native
+from ..engine.wgmma_operands import FROM_SHARED, NEGATE, ROWS
+from ..llvm.vector_memory import at, counted, room, scaled
+from ..matrix.mma_core import core
+from ..matrix.mma_function import symbol
+from ..matrix.mma_plan import columns, element, plan
+from ..matrix.mma_registers import load, store
+from ..matrix.mma_sparse import expand
+
+LINE = 4 * 32  # bytes of a register of 32 lanes
+BLOCK = 8  # columns of D that its layout repeats after
+KIND = ir.FunctionType(I64, [POINTER] * 4 + [I64] * 4)
+
+
+def part(i: Instruction) -> Instruction:
+    """A warp's part of an instruction."""
+    return replace(i, m=ROWS)
+
+
+def stored(i: Instruction) -> int:
+    """Elements of a row of A as they lie in memory."""
+    return i.stored_k * dtype(i.a).bits // element(dtype(i.a))
+
+
+def shape(i: Instruction) -> int:
+    """What an instruction reads of shared memory, as ``products.issue`` wants it."""
+    return element(dtype(i.a)) << 48 | i.n << 32 | plan(part(i)).k << 16 | stored(i)
+
+
+class Warpgroup:
+    """Emits one instruction's function."""
+
+    def __init__(self, module: ir.Module, instruction: Instruction) -> None:
+        i = self.i = part(instruction)
+        self.module, self.plan = module, plan(i)
+        assert columns(i) == tuple(range(self.plan.k)), "shared memory is read in the order of k"
+        self.core = core(module, self.plan)
+        self.core.linkage = "internal"
+        self.function = ir.Function(module, KIND, symbol(instruction))
+        self.b = ir.IRBuilder(self.function.append_basic_block())
+        self.stored_k = stored(i)
+
+    def emit(self) -> ir.Function:
+        b, sizes = self.b, self.plan.bytes
+        warp, d, a, metadata, mask, scale_d, how, pc = self.function.args
+        self.warp, self.how, self.pc = warp, how, pc
+        areas = {name: room(b, size) for name, size in sizes.items()}
+        stored = room(b, sizes["a"]) if self.i.sparse else areas["a"]
+        codes = room(b, sizes["a"]) if self.i.sparse else stored
+        with b.if_then(b.icmp_unsigned("==", mask, I64(0))):
+            b.ret(I64(0))
+        self.check(native.prepare, mask, how, pc)
+        self.left(a, stored)
+        if self.i.sparse:
+            self.spread(stored, metadata, codes, areas["a"])
+        self.gather(native.gather_b, self.i.b, self.plan.n, self.plan.k, areas["b"])
+        self.start(scale_d, d, areas["c"])
+        b.call(self.core, [areas[x] for x in "abcd"])
+        with counted(b, self.plan.n // BLOCK) as block:
+            store(b, self.block, "d", self.columns(areas["d"], block), self.lines(d, block))
+        b.ret(I64(0))
+        return self.function
+
+    # --- calls ---
+
+    def call(self, function: Native, *arguments: ir.Value | int) -> ir.Value:
+        given = [I64(x) if isinstance(x, int) else x for x in arguments]
+        return self.b.call(declare(self.module, function), given)
+
+    def check(self, function: Native, *arguments: ir.Value | int) -> None:
+        """Call native code with the warp; leave after a fault."""
+        failed = self.b.icmp_unsigned("!=", self.call(function, self.warp, *arguments), I64(0))
+        with self.b.if_then(failed, likely=False):
+            self.b.ret(I64(1))
+
+    def gather(self, function: Native, type_: str, *size_and_place: ir.Value | int) -> None:
+        self.check(function, self.how, element(dtype(type_)), *size_and_place, self.pc)
+
+    def has(self, bit: int) -> ir.Value:
+        return self.b.icmp_unsigned("!=", self.b.and_(self.how, I64(bit)), I64(0))
+
+    # --- A ---
+
+    def left(self, registers: ir.Value, out: ir.Value) -> None:
+        """A as it is stored, negated where the product is to be; no bits that mean nothing."""
+        b, t = self.b, self.plan.how.a
+        with b.if_else(self.has(FROM_SHARED)) as (shared, held):
+            with shared:
+                self.gather(native.gather_a, self.i.a, self.stored_k, out)
+            with held:
+                load(b, self.i, "a", registers, out)
+        if t.kind == "float":
+            sign = b.select(self.has(NEGATE), I64(1 << (t.bits - 1)), I64(0))
+            self.call(native.change, out, ROWS * self.stored_k, -(1 << t.unused), sign)
+
+    def spread(self, stored: ir.Value, metadata: ir.Value, codes: ir.Value, out: ir.Value) -> None:
+        """Sparse A becomes dense."""
+        load(self.b, self.i, "metadata", metadata, codes)
+        self.check(native.selects_nothing, expand(self.b, self.i, stored, codes, out), self.pc)
+
+    # --- C and D ---
+
+    @property
+    def block(self) -> Instruction:
+        """The instruction on a block of columns."""
+        return replace(self.i, n=BLOCK)
+
+    def start(self, scale_d: ir.Value, registers: ir.Value, out: ir.Value) -> None:
+        """C from the registers, or zeros."""
+        b = self.b
+        with b.if_else(b.icmp_unsigned("!=", scale_d, I64(0))) as (given, zero):
+            with given, counted(b, self.plan.n // BLOCK) as block:
+                load(b, self.block, "c", self.lines(registers, block), self.columns(out, block))
+            with zero:
+                self.call(native.fill, out, ROWS * self.plan.n, 0)
+
+    def columns(self, area: ir.Value, block: ir.Value) -> ir.Value:
+        return at(self.b, area, scaled(self.b, block, 4 * ROWS * BLOCK))
+
+    def lines(self, registers: ir.Value, block: ir.Value) -> ir.Value:
+        return at(self.b, registers, scaled(self.b, block, LINE * self.block.fragment("d").count))

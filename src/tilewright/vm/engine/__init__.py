@@ -1,0 +1,1 @@
+"""The native engine: scheduler, memory access, barriers, and the asynchronous units."""

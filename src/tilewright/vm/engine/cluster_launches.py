@@ -1,0 +1,44 @@
+"""Clusters that have not begun, taken by those that run: ``clusterlaunchcontrol``, in native code.
+
+A response is four words: the place of the cluster's first CTA in the grid, and 1 where there was
+such a cluster, which then never begins.
+"""
+
+from __future__ import annotations
+
+from ...native.native_language import Ptr, i64, native, u32
+from ..state.records import Warp
+from .bulk_copies import VALUES, store_later
+
+WORDS = 4
+
+
+@native
+def claim(w: Ptr(Warp), lane: i64, words: Ptr(u32)) -> i64:
+    """The next cluster that this worker would begin, if there is one, is the lane's."""
+    k = w.worker
+    launch = w.launch
+    if k.next >= k.last:
+        for i in range(WORDS):
+            words[32 * i + lane] = 0
+        return 0
+    number = k.next // launch.cluster_size
+    words[lane] = number % launch.clusters[0] * launch.cluster[0]
+    words[32 + lane] = number // launch.clusters[0] % launch.clusters[1] * launch.cluster[1]
+    words[64 + lane] = number // (launch.clusters[0] * launch.clusters[1]) * launch.cluster[2]
+    words[96 + lane] = 1
+    k.next += launch.cluster_size
+    return 0
+
+
+@native
+def cancel(w: Ptr(Warp), mask: i64, everywhere: i64, pc: i64) -> i64:
+    """A request of each lane, answered at ``w.addresses``, or there in each CTA of the cluster,
+    when its mbarrier hears of it; 1 after a fault.
+    """
+    words = at(u32, address(w.operands + VALUES))
+    for lane in range(32):
+        w.operands[32 + lane] = (1 << w.launch.cluster_size) - 1 if everywhere != 0 else 0
+        if (mask >> lane & 1) != 0:
+            claim(w, lane, words)
+    return store_later(w, mask, 4, WORDS, 0, pc)

@@ -1,0 +1,231 @@
+"""Loads and stores of any places, a lane's value in each.
+
+Who calls has found them right: ``start + offset`` is in bounds for each lane of ``mask``. What a
+load gives the other lanes is not defined. Up to ``WINDOW`` bytes beyond a space may be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import llvmlite.ir as ir
+
+from ...native.llvm_types import I1, I32, I64, POINTER, declare
+from ...native.native_language import Lanes, Native, i64, native
+from ..llvm.expressions import LANES, Expr, lanes_of, nothing, slot, spill, splat
+from ..llvm.vector_memory import LINE, at, broadcast, fetch, joined, keep, room, shuffled, spread
+from ..state.records import WINDOW
+
+HALF = LANES // 2
+TURN = 128  # bytes that lanes store at a time
+ZIPPED = ((2, 2), (2, 4), (4, 2), (4, 4), (8, 2))  # sizes and counts of elements
+
+
+def _parts(module: ir.Module, function: Native) -> tuple[ir.IRBuilder, list[ir.Value]]:
+    made = declare(module, function)
+    return ir.IRBuilder(made.append_basic_block()), list(made.args)
+
+
+def _bits(b: ir.IRBuilder, mask: ir.Value) -> Expr:
+    return Expr(b, b.bitcast(b.trunc(mask, I32), lanes_of(1)))
+
+
+def _filled(b: ir.IRBuilder, given: ir.Value, mask: ir.Value) -> tuple[Expr, Expr]:
+    """The first lane's place; the places, of lanes that are not there the first one's."""
+    first = b.and_(b.trunc(b.cttz(mask, I1(0)), I32), I32(LANES - 1))
+    known = Expr(b, b.extract_element(given, first))
+    return known, _bits(b, mask).pick(Expr(b, given), spread(known, LANES))
+
+
+def _each(places: Expr, room_: ir.Value, at_: Callable[[Expr], Expr]) -> list[Expr]:
+    """What ``at_`` finds at the places, lane by lane; they go through memory."""
+    keep(places, room_, 0)
+    size = places.width // 8
+    element = ir.IntType(places.width)
+    return [at_(fetch(places.b, room_, lane * size, element)) for lane in range(LANES)]
+
+
+def _pick(size: int) -> Callable[[ir.Module, Native], None]:
+    element = ir.IntType(8 * size)
+
+    def emit(module: ir.Module, function: Native) -> None:
+        b, (start, given, mask) = _parts(module, function)
+        place, origin = slot(b, given.type), b.inttoptr(start, POINTER)
+        with b.if_then(b.icmp_unsigned("==", mask, I64(0))):
+            b.ret(splat(lanes_of(element), 0))
+        known, offsets = _filled(b, given, mask)
+        if size == 4 and "+avx512f" in getattr(module, "features", ""):  # else it takes as long
+            window = known & -WINDOW
+            inside = offsets - spread(window, LANES)
+            with b.if_then(_all(inside < WINDOW)):
+                b.ret(_permuted(b, at(b, origin, window.zext(64).v), inside >> 2).v)
+        else:
+            with b.if_then(_all(offsets.eq(spread(known, LANES)))):
+                b.ret(broadcast(b, origin, known.zext(64).v, element, LANES).v)
+        found = nothing(lanes_of(element))
+        each = _each(offsets, place, lambda x: fetch(b, origin, x.zext(64).v, element))
+        for lane, x in enumerate(each):
+            found = b.insert_element(found, x.v, I32(lane))
+        b.ret(found)
+
+    return emit
+
+
+def _pick_vectors(module: ir.Module) -> None:
+    b, (addresses, base, mask, out, which) = _parts(module, pick_vectors)
+    given, target = b.inttoptr(addresses, POINTER), b.inttoptr(out, POINTER)
+    place = slot(b, lanes_of(64))
+    with b.if_then(b.icmp_unsigned("==", mask, I64(0))):
+        b.ret(I64(1))
+    _, hosts = _filled(b, _hosts(b, base, fetch(b, given, 0, lanes_of(64))).v, mask)
+    for size, count in _switched(b, which):
+        type_ = ir.VectorType(ir.IntType(8 * size), count)
+
+        def at_host(x: Expr, type_: ir.Type = type_) -> Expr:
+            return fetch(b, b.inttoptr(x.v, POINTER), 0, type_)
+
+        whole = joined(_each(hosts, place, at_host))
+        for e in range(count):
+            keep(shuffled(whole, range(e, LANES * count, count)), target, e * LANES * size)
+        b.ret(I64(1))
+
+
+def _switched(b: ir.IRBuilder, which: ir.Value) -> Iterator[tuple[int, int]]:
+    """Emit what follows for each size and count that ``which`` may name."""
+    unknown = b.append_basic_block()
+    ir.IRBuilder(unknown).ret(I64(0))
+    switch = b.switch(which, unknown)
+    for size, count in ZIPPED:
+        case = b.append_basic_block()
+        switch.add_case(I64(size * 16 + count), case)
+        b.position_at_end(case)
+        yield size, count
+
+
+def _all(p: Expr) -> ir.Value:
+    return p.b.icmp_signed("==", p.b.bitcast(p.v, I32), I32(-1))
+
+
+def _permuted(b: ir.IRBuilder, start: ir.Value, index: Expr) -> Expr:
+    """Of 32 words at ``start`` those with these numbers: two vectors of 16 to choose from."""
+    words = ir.VectorType(I32, HALF)
+    low, high = (fetch(b, start, 64 * i, words) for i in range(2))
+    halves = []
+    for lanes in (range(HALF), range(HALF, LANES)):
+        part = shuffled(index, lanes)
+        near, far = _chosen(low, part & HALF - 1), _chosen(high, part & HALF - 1)
+        halves.append((part < HALF).pick(near, far))
+    return shuffled(halves[0], range(LANES), halves[1])
+
+
+def _chosen(words: Expr, index: Expr) -> Expr:
+    """One instruction, where the processor has it."""
+    b, found = words.b, nothing(words.type)
+    for lane in range(HALF):
+        word = b.extract_element(words.v, b.extract_element(index.v, I32(lane)))
+        found = b.insert_element(found, word, I32(lane))
+    return Expr(b, found)
+
+
+def _hosts(b: ir.IRBuilder, base: ir.Value, places: Expr) -> Expr:
+    return places.zext(64) + spread(Expr(b, base), LANES)
+
+
+def _aimed(b: ir.IRBuilder, hosts: Expr, mask: ir.Value) -> ir.Value:
+    """Room with where each lane stores; those that are not there where nobody looks."""
+    nowhere = spread(Expr(b, b.ptrtoint(room(b, LINE), I64)), LANES)
+    return spill(_bits(b, mask).pick(hosts, nowhere))
+
+
+def _put_each(hosts: ir.Value, value_of: Callable[[int], Expr], size: int) -> None:
+    """Turns of 128 bytes; of those of a turn in one place the lowest lane's stays."""
+    turn = min(LANES, TURN // size)
+    for first in range(0, LANES, turn):
+        for lane in reversed(range(first, first + turn)):
+            value = value_of(lane)
+            b = value.b
+            keep(value, b.inttoptr(fetch(b, hosts, 8 * lane, I64).v, POINTER), 0)
+
+
+def _put(size: int) -> Callable[[ir.Module, Native], None]:
+    element = ir.IntType(8 * size)
+
+    def emit(module: ir.Module, function: Native) -> None:
+        b, (start, offsets, values, mask) = _parts(module, function)
+        places = _aimed(b, _hosts(b, start, Expr(b, offsets)), mask)
+        given = spill(Expr(b, values))
+        _put_each(places, lambda lane: fetch(b, given, size * lane, element), size)
+        b.ret(I64(0))
+
+    return emit
+
+
+def _put_vectors(module: ir.Module) -> None:
+    b, (addresses, base, mask, given, which) = _parts(module, put_vectors)
+    to, source = b.inttoptr(addresses, POINTER), b.inttoptr(given, POINTER)
+    places = _aimed(b, _hosts(b, base, fetch(b, to, 0, lanes_of(64))), mask)
+    for size, count in _switched(b, which):
+        lanes = lanes_of(8 * size)
+        parts = joined([fetch(b, source, e * LANES * size, lanes) for e in range(count)])
+        each = [shuffled(parts, [e * LANES + lane for e in range(count)]) for lane in range(LANES)]
+        _put_each(places, each.__getitem__, size * count)
+        b.ret(I64(1))
+
+
+@native(emit=lambda m: _pick(1)(m, pick_8))
+def pick_8(start: i64, offsets: Lanes(32), mask: i64) -> Lanes(8):
+    """A byte for each lane."""
+
+
+@native(emit=lambda m: _pick(2)(m, pick_16))
+def pick_16(start: i64, offsets: Lanes(32), mask: i64) -> Lanes(16):
+    """Two."""
+
+
+@native(emit=lambda m: _pick(4)(m, pick_32))
+def pick_32(start: i64, offsets: Lanes(32), mask: i64) -> Lanes(32):
+    """Four; where all lie in one window of 128 bytes they only change places."""
+
+
+@native(emit=lambda m: _pick(8)(m, pick_64))
+def pick_64(start: i64, offsets: Lanes(32), mask: i64) -> Lanes(64):
+    """Eight."""
+
+
+@native(emit=lambda m: _put(1)(m, put_8))
+def put_8(start: i64, offsets: Lanes(32), values: Lanes(8), mask: i64) -> i64:
+    """A byte of each lane, in turns of 128 bytes; of those of a turn in one place the lowest lane's
+    stays (as on an H200: PTX does not say)."""
+
+
+@native(emit=lambda m: _put(2)(m, put_16))
+def put_16(start: i64, offsets: Lanes(32), values: Lanes(16), mask: i64) -> i64:
+    """Two."""
+
+
+@native(emit=lambda m: _put(4)(m, put_32))
+def put_32(start: i64, offsets: Lanes(32), values: Lanes(32), mask: i64) -> i64:
+    """Four."""
+
+
+@native(emit=lambda m: _put(8)(m, put_64))
+def put_64(start: i64, offsets: Lanes(32), values: Lanes(64), mask: i64) -> i64:
+    """Eight."""
+
+
+@native(emit=_pick_vectors, part="vectors")
+def pick_vectors(addresses: i64, base: i64, mask: i64, out: i64, which: i64) -> i64:
+    """``which % 16`` elements of ``which // 16`` bytes of each lane, to ``out`` as by ``unzip``.
+
+    The lanes' addresses lie at ``addresses``, host addresses are ``base`` more. 0 where ``which``
+    is not among ``ZIPPED``.
+    """
+
+
+@native(emit=_put_vectors, part="vectors")
+def put_vectors(addresses: i64, base: i64, mask: i64, given: i64, which: i64) -> i64:
+    """The reverse."""
+
+
+PICKS = {8: pick_8, 16: pick_16, 32: pick_32, 64: pick_64}
+PUTS = {8: put_8, 16: put_16, 32: put_32, 64: put_64}

@@ -1,0 +1,50 @@
+"""Calls of what lies outside of the machine: arguments out to the host, a result back.
+
+The lanes' arguments stand in the area ``operands``, 64 bits each; the host
+(``vm/launch/host_functions.py``) leaves its results in ``results``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...native.native_language import Ptr, i64, native, u8
+from ..program.evaluator import Evaluator, Value
+from ..state.records import GENERIC, Warp
+from .memory_access import resolve
+
+
+@native
+def call_outside(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
+    """Let the host do what operation ``pc`` calls, for these lanes; 1 after a fault."""
+    if mask == 0:
+        return 0
+    w.calling = mask
+    w.called = pc
+    return indirect(w.launch.outside, w)
+
+
+@native
+def text_length(w: Ptr(Warp), start: i64, most: i64, lane: i64, pc: i64) -> i64:
+    """The bytes of a text at a generic address, up to its 0 or ``most``; −1 after a fault."""
+    n = 0
+    while n != most:
+        host = resolve(w, GENERIC, start + n, 1, lane, pc)
+        if host == 0:
+            return -1
+        if at(u8, host)[0] == 0:
+            break
+        n += 1
+    return n
+
+
+class Calls(Evaluator):
+    """The primitive ``call``, for both evaluators; ``Asynchronous`` says what they provide."""
+
+    mask: Any
+
+    def call(self, callee: str, *arguments: Value) -> Value:
+        for i, value in enumerate(arguments):
+            self.set_line("operands", self.fit(value, 64), i)
+        self.check(self.runtime(call_outside, self.mask, self.op.pc))
+        return self.line("results", 64)

@@ -1,0 +1,81 @@
+"""The stack of each thread, in native code: it grows upward behind what a kernel has of local
+memory, to a limit of its own. ``alloca`` takes from it, and so do calls
+(``vm/program/activation_records.py``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...native.native_language import Ptr, i64, native, u8
+from ..program.evaluator import Evaluator, Value
+from ..state.lane_groups import fault
+from ..state.records import LOCAL, OVERFLOW, Warp
+from .memory_access import window
+
+FRESH = 0xFF  # what new memory holds, as other local memory does
+
+
+@native
+def allocate(w: Ptr(Warp), mask: i64, align: i64, pc: i64) -> i64:
+    """``w.addresses`` are sizes of these lanes and become addresses; 1 after a fault."""
+    static = w.launch.static_bytes
+    limit = w.launch.local_bytes - static
+    m = mask
+    while m != 0:
+        lane = lowest(m)
+        m = m & (m - 1)
+        size = w.addresses[lane]
+        start = (static + w.stack[lane] + align - 1) & -align
+        if size < 0 or size > limit or start - static > limit - size:
+            fault(w, OVERFLOW, pc, lane, size)
+            return 1
+        host = at(u8, window(w, LOCAL, lane) + start)
+        for i in range(size):
+            host[i] = FRESH
+        w.addresses[lane] = start
+        w.stack[lane] = start - static + size
+    return 0
+
+
+@native
+def stack_end(w: Ptr(Warp)) -> i64:
+    """``w.addresses`` become the ends of all lanes' stacks."""
+    for lane in range(32):
+        w.addresses[lane] = w.launch.static_bytes + w.stack[lane]
+    return 0
+
+
+@native
+def set_stack_end(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
+    """The stacks of these lanes end at ``w.addresses``; 1 after a fault: they never did."""
+    static = w.launch.static_bytes
+    m = mask
+    while m != 0:
+        lane = lowest(m)
+        m = m & (m - 1)
+        end = w.addresses[lane] - static
+        if end < 0 or end > w.stack[lane]:
+            fault(w, OVERFLOW, pc, lane, end)
+            return 1
+        w.stack[lane] = end
+    return 0
+
+
+class Stack(Evaluator):
+    """The primitives of ``alloca`` for both evaluators; ``Asynchronous`` says what they provide."""
+
+    mask: Any
+
+    def allocate(self, size: Value, align: int) -> Value:
+        self.set_line("addresses", size)
+        self.check(self.runtime(allocate, self.mask, align, self.op.pc))
+        return self.line("addresses", 64)
+
+    def stack_end(self) -> Value:
+        self.runtime(stack_end)
+        return self.line("addresses", 64)
+
+    def set_stack_end(self, address: Value) -> None:
+        self.set_line("addresses", address)
+        self.check(self.runtime(set_stack_end, self.mask, self.op.pc))

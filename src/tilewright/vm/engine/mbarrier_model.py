@@ -1,0 +1,328 @@
+"""mbarriers, in native code: 64 bits of shared memory that count arrivals and bytes, one phase
+after another.
+
+    63        the phase, even or odd
+    40 … 61   bytes that the phase still expects (fewer than 0: they came first)
+    20 … 39   arrivals that the next phase begins with
+     0 … 19   arrivals that this phase still misses
+
+What the hardware has in these bits it does not say; a program may only hand them back. A phase
+completes when nothing is missing; then whoever sleeps in the CTA looks again.
+"""
+
+from __future__ import annotations
+
+from ...native.native_language import Ptr, i64, native, u32, u64
+from ..check.race_detector import made_twice, new_barrier, used_barrier
+from ..check.vector_clocks import (  # fmt: skip
+    CLUSTER_DONE,
+    CLUSTER_OPEN,
+    acquire,
+    actors,
+    barrier_of,
+    join,
+    meeting,
+    phase_over,
+    release,
+)
+from ..state.lane_groups import fault, next_group
+from ..state.records import (  # fmt: skip
+    BAD_MBARRIER,
+    FAULT,
+    GONE,
+    JUMP,
+    READY,
+    RUNNING,
+    TOO_MANY_BYTES,
+    WAIT,
+    WAITING,
+    WRITES,
+    Cta,
+    Warp,
+)
+from .memory_access import CTA_BYTES, owner, resolve
+
+COUNT_BITS = 20
+MOST = (1 << COUNT_BITS) - 1  # arrivals, and bytes, of a phase
+BYTES = 2 * COUNT_BITS
+UNUSED = 1 << 62
+PHASE = 63
+INVALID = 0xFFFFFFFFFFFFFFFF
+
+
+# --- who sleeps -----------------------------------------------------------------------------------
+
+
+@native
+def wake(cta: Ptr(Cta)) -> i64:
+    """All that sleep in the CTA look again."""
+    cta.worker.events += 1
+    for i in range(cta.launch.warps):
+        w = at(Warp, cta.frames + i * cta.launch.frame_bytes)
+        if w.asleep != 0:
+            w.waiting = w.waiting & ~w.asleep
+            w.asleep = 0
+            if w.state == WAITING:
+                w.state = READY
+    return 0
+
+
+@native(deferred=True)
+def wake_late(cta: Ptr(Cta)) -> i64:
+    """All that sleep in the CTA hear that nothing has happened; whether any did."""
+    some = 0
+    for i in range(cta.launch.warps):
+        w = at(Warp, cta.frames + i * cta.launch.frame_bytes)
+        w.expired = w.asleep
+        some = some | w.asleep
+    if some != 0:
+        wake(cta)
+        cta.worker.events -= 1
+    return some
+
+
+@native
+def sleep(w: Ptr(Warp), block: i64) -> i64:
+    """The active lanes try ``block`` again when something has happened; what the region returns."""
+    w.asleep = w.asleep | w.active
+    w.waiting = w.waiting | w.active
+    w.block = block
+    if w.launch.divergent == 0:
+        return WAIT
+    w.pending[block] = w.pending[block] | w.active
+    return next_group(w)
+
+
+@native(inline=True)
+def expired(w: Ptr(Warp), mask: i64) -> i64:
+    """Whether these lanes slept until nothing else could happen; asked once."""
+    found = w.expired & mask
+    w.expired = w.expired & ~mask
+    return found
+
+
+# --- one barrier ----------------------------------------------------------------------------------
+
+
+@native
+def count(cta: Ptr(Cta), place: i64, arrivals: i64, dropped: i64, bytes_: i64) -> i64:
+    """Arrivals (of them ``dropped`` for good) come, and bytes are expected (or, below 0, come).
+
+    0, or the kind of fault where it is no barrier, or counts leave their range.
+    """
+    word = at(u64, place)
+    x = word[0]
+    missing = (x & MOST) - arrivals
+    next_ = (lshr(x, COUNT_BITS) & MOST) - dropped
+    expected = ((x << 2) >> (BYTES + 2)) + bytes_
+    if (x & UNUSED) != 0 or missing < 0 or missing > MOST or next_ < 0:
+        return BAD_MBARRIER
+    if expected > MOST or expected < -MOST:
+        return TOO_MANY_BYTES
+    phase = lshr(x, PHASE)
+    done = 0
+    if missing == 0 and expected == 0:
+        phase = phase ^ 1
+        missing = next_
+        done = 1
+    low = missing | next_ << COUNT_BITS | (expected & ((1 << 22) - 1)) << BYTES
+    word[0] = low | phase << PHASE
+    if done != 0 and cta.launch.checked != 0:
+        phase_over(cta, place - cta.shared)
+    if done != 0:
+        wake(cta)
+    return 0
+
+
+@native
+def used(w: Ptr(Warp), place: i64, lane: i64, pc: i64, arrives: i64) -> i64:
+    """A live barrier stands there and a thread uses it (1: arrives); 0 after a fault."""
+    if live(w, place, lane, pc) == 0:
+        return 0
+    if w.launch.checked == 0:
+        return 1
+    cta = owner(w, place)
+    if used_barrier(w, cta, place - cta.shared, lane, pc) != 0:
+        return 0
+    if arrives != 0:
+        release(w, meeting(cta, barrier_of(cta, place - cta.shared)))
+    return 1
+
+
+@native(inline=True)
+def found(w: Ptr(Warp), space: i64, lane: i64, pc: i64) -> i64:
+    """The host address of the lane's barrier, 0 after a fault."""
+    return resolve(w, space + WRITES, w.addresses[lane], 8, lane, pc)
+
+
+@native
+def init(w: Ptr(Warp), mask: i64, space: i64, counts: Ptr(u32), pc: i64) -> i64:
+    """``mbarrier.init``; 1 after a fault."""
+    m = mask
+    while m != 0:
+        lane = lowest(m)
+        m = m & (m - 1)
+        place = found(w, space, lane, pc)
+        if place == 0:
+            return 1
+        n = counts[lane]
+        if n == 0 or n > MOST:
+            w.worker.fault_value = n
+            fault(w, BAD_MBARRIER, pc, lane, w.addresses[lane])
+            return 1
+        cta = owner(w, place)
+        if w.launch.checked != 0 and (
+            made_twice(w, cta, place - cta.shared, lane, pc) != 0
+            or new_barrier(w, cta, place - cta.shared, lane, pc) != 0
+        ):
+            return 1
+        at(u64, place)[0] = n | n << COUNT_BITS
+    return 0
+
+
+@native
+def invalidate(w: Ptr(Warp), mask: i64, space: i64, pc: i64) -> i64:
+    """``mbarrier.inval``; 1 after a fault."""
+    m = mask
+    while m != 0:
+        lane = lowest(m)
+        m = m & (m - 1)
+        place = found(w, space, lane, pc)
+        if place == 0 or live(w, place, lane, pc) == 0:
+            return 1
+        cta = owner(w, place)
+        if w.launch.checked != 0 and new_barrier(w, cta, place - cta.shared, lane, pc) != 0:
+            return 1
+        at(u64, place)[0] = INVALID
+    return 0
+
+
+@native
+def live(w: Ptr(Warp), place: i64, lane: i64, pc: i64) -> i64:
+    """Whether a barrier stands there, in a CTA that still runs; a fault where not."""
+    x = at(u64, place)[0]
+    if owner(w, place).state != RUNNING:
+        return fault(w, GONE, pc, lane, w.addresses[lane])
+    if (x & UNUSED) != 0 or (x & ((1 << BYTES) - 1)) == 0:
+        w.worker.fault_value = x
+        return fault(w, BAD_MBARRIER, pc, lane, w.addresses[lane])
+    return 1
+
+
+@native
+def arrive(w: Ptr(Warp), mask: i64, space: i64, drop: i64, states: Ptr(u64), pc: i64) -> i64:
+    """Each lane arrives ``w.operands[lane]`` times after ``w.operands[32 + lane]`` more bytes are
+    expected (signed; less than 0: they are there). ``states`` get what the barrier was. 1 after a
+    fault.
+    """
+    m = mask
+    while m != 0:
+        lane = lowest(m)
+        m = m & (m - 1)
+        place = found(w, space, lane, pc)
+        if place == 0 or used(w, place, lane, pc, 1) == 0:
+            return 1
+        states[lane] = at(u64, place)[0]
+        n = w.operands[lane]
+        bytes_ = (w.operands[32 + lane] << 32) >> 32
+        wrong = count(owner(w, place), place, n, n * drop, bytes_)
+        if wrong != 0:
+            w.worker.fault_value = states[lane]
+            fault(w, wrong, pc, lane, w.addresses[lane])
+            return 1
+    return 0
+
+
+@native
+def look(
+    w: Ptr(Warp), mask: i64, space: i64, phases: Ptr(u64), sleeps: i64, out: Ptr(u32), pc: i64
+) -> i64:
+    """Whether the phase (in bit 63) of each lane is over. JUMP, FAULT, or WAIT: all have to sleep.
+
+    Lanes that have slept in vain hear that it is not.
+    """
+    done = 0
+    first = lowest(mask)
+    m = mask
+    while m != 0:
+        lane = lowest(m)
+        m = m & (m - 1)
+        place = found(w, space, lane, pc)
+        if place == 0 or used(w, place, lane, pc, 0) == 0:
+            return FAULT
+        over = lshr(at(u64, place)[0] ^ phases[lane], PHASE)
+        if over != 0 and w.launch.checked != 0:
+            cta = owner(w, place)
+            acquire(w, meeting(cta, barrier_of(cta, place - cta.shared) + 1))
+        out[lane] = over
+        done = done | over << lane
+    if done == 0 and mask != 0 and sleeps != 0 and expired(w, mask) == 0:
+        w.awaited = w.addresses[first]
+        return WAIT
+    w.expired = w.expired & ~mask
+    return JUMP
+
+
+# --- the barrier of a cluster ---------------------------------------------------------------------
+
+
+@native(part="cluster")
+def cluster_check(cta: Ptr(Cta)) -> i64:
+    """Open the cluster's barrier if all of its threads have come."""
+    head = at(Cta, cta.first)
+    if head.cluster_came == 0 or head.cluster_came < head.cluster_live:
+        return 0
+    head.cluster_came = 0
+    if cta.launch.checked != 0:
+        came = meeting(head, CLUSTER_OPEN)
+        join(meeting(head, CLUSTER_DONE), came, 2 * actors(head))
+    for rank in range(cta.launch.cluster_size):
+        c = at(Cta, cta.first + rank * CTA_BYTES)
+        for i in range(c.launch.warps):
+            at(Warp, c.frames + i * c.launch.frame_bytes).clustered = 0
+        wake(c)
+    return 1
+
+
+@native(part="cluster")
+def cluster_arrive(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
+    """``barrier.cluster.arrive``; 1 after a fault: a lane that arrived before has not waited."""
+    twice = w.due & mask
+    if twice != 0:
+        fault(w, BAD_MBARRIER, pc, lowest(twice), 0)
+        return 1
+    w.clustered = w.clustered | mask
+    w.due = w.due | mask
+    head = at(Cta, w.cta.first)
+    if mask != 0 and w.launch.checked != 0:
+        release(w, meeting(head, CLUSTER_OPEN))
+    head.cluster_came += popcount(mask)
+    return 0 * cluster_check(w.cta)
+
+
+@native(part="cluster")
+def cluster_wait(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
+    """``barrier.cluster.wait``: JUMP, or WAIT where it has not opened since these lanes arrived.
+    FAULT for a lane that has not.
+    """
+    if (mask & ~w.due) != 0:
+        fault(w, BAD_MBARRIER, pc, lowest(mask & ~w.due), 0)
+        return FAULT
+    if (w.clustered & mask) == 0:
+        w.due = w.due & ~mask
+        if mask != 0 and w.launch.checked != 0:
+            acquire(w, meeting(at(Cta, w.cta.first), CLUSTER_DONE))
+        return JUMP
+    w.expired = w.expired & ~mask
+    w.awaited = 0
+    return WAIT
+
+
+@native(part="cluster", deferred=True)
+def cluster_exit(w: Ptr(Warp), mask: i64) -> i64:
+    """Threads end: the cluster's barrier no longer waits for them."""
+    head = at(Cta, w.cta.first)
+    head.cluster_live -= popcount(mask)
+    head.cluster_came -= popcount(w.clustered & mask)
+    w.clustered = w.clustered & ~mask
+    return cluster_check(w.cta)

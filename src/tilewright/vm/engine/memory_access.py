@@ -1,0 +1,359 @@
+"""Memory, in native code: every access of every evaluator goes through these few functions.
+
+Each knows the warp, the lanes, the address, the bytes and the operation (``pc``), checks bounds,
+alignment and life, that nothing is written that is only to be read (``space`` is plus ``WRITES``
+where it writes), and reports a fault by returning 1. Addresses become host addresses here and
+nowhere else.
+"""
+
+from __future__ import annotations
+
+from ...native.native_language import Ptr, i64, native, u8, u16, u32, u64
+from ..check.race_detector import early, read, repeats, write
+from ..check.vector_clocks import LANE, order, step_of, touch, when_checked
+from ..state.lane_groups import fault
+from ..state.records import (  # fmt: skip
+    BAD_BULK,
+    FIXED,
+    FOUND,
+    FREED,
+    GENERIC,
+    GLOBAL,
+    GLOBAL_BASE,
+    GONE,
+    LOCAL,
+    MISALIGNED,
+    OUT_OF_BOUNDS,
+    PARAM,
+    RANK_SHIFT,
+    READ_ONLY,
+    RUNNING,
+    SHARED,
+    WINDOW_BITS,
+    WRITES,
+    Cta,
+    Warp,
+)
+
+OFFSET = (1 << WINDOW_BITS) - 1
+CTA_BYTES = Cta.size
+
+
+@native(inline=True)
+def move(target: i64, source: i64, size: i64) -> i64:
+    """Copy 1, 2, 4, 8, 16 or 32 bytes."""
+    if size == 4:
+        at(u32, target)[0] = at(u32, source)[0]
+    elif size == 2:
+        at(u16, target)[0] = at(u16, source)[0]
+    elif size == 1:
+        at(u8, target)[0] = at(u8, source)[0]
+    else:
+        for i in range(size // 8):
+            at(u64, target)[i] = at(u64, source)[i]
+    return 0
+
+
+# --- where an address lies ------------------------------------------------------------------------
+
+
+@native
+def look_up(w: Ptr(Warp), a: i64) -> i64:
+    """The allocation that begins at or before device address ``a`` becomes the worker's known one,
+    if it is live: 0, else the kind of fault.
+    """
+    launch = w.launch
+    low = 0
+    high = launch.allocation_count
+    while low < high:
+        middle = (low + high) // 2
+        if launch.allocations[middle].start <= a:
+            low = middle + 1
+        else:
+            high = middle
+    if low == 0:
+        return OUT_OF_BOUNDS
+    found = launch.allocations[low - 1]
+    if a >= found.end:
+        return OUT_OF_BOUNDS
+    if found.live == 0:
+        return FREED
+    w.worker.low = found.start
+    w.worker.high = found.end
+    w.worker.fixed = found.live == FIXED
+    return 0
+
+
+@native(inline=True)
+def remember(w: Ptr(Warp), space: i64, pc: i64) -> i64:
+    """The worker's known allocation is the one that operation ``pc`` looks at first next time."""
+    if space < WRITES:
+        w.worker.lows[pc % FOUND] = w.worker.low
+        w.worker.highs[pc % FOUND] = w.worker.high
+    elif w.worker.fixed == 0:
+        w.worker.lows[FOUND + pc % FOUND] = w.worker.low
+        w.worker.highs[FOUND + pc % FOUND] = w.worker.high
+    return 0
+
+
+@native
+def find_global(w: Ptr(Warp), a: i64, n: i64, lane: i64, pc: i64) -> i64:
+    """The host address of device address ``a``, all ``n`` bytes of it in one live allocation.
+
+    0 after a fault. Sums of addresses may wrap, so bounds are compared by differences.
+    """
+    kind = look_up(w, a)
+    if kind == 0 and a > w.worker.high - n:
+        kind = OUT_OF_BOUNDS
+    return w.launch.host + a if kind == 0 else fault(w, kind, pc, lane, a)
+
+
+@native
+def find_target(w: Ptr(Warp), a: i64, n: i64, lane: i64, pc: i64) -> i64:
+    """The same for bytes that are written."""
+    host = find_global(w, a, n, lane, pc)
+    if host != 0 and w.worker.fixed != 0:
+        return fault(w, READ_ONLY, pc, lane, a)
+    return host
+
+
+@native(inline=True)
+def window(w: Ptr(Warp), kind: i64, lane: i64) -> i64:
+    """The host address of a space's first byte, as this lane sees it; 0 where there is no such."""
+    if kind == SHARED:
+        return w.cta.shared
+    if kind == LOCAL:
+        return w.cta.local + (w.index * 32 + lane) * w.launch.local_bytes
+    if kind == PARAM:
+        return address(w.launch.params)
+    return 0
+
+
+@native(inline=True)
+def window_bytes(w: Ptr(Warp), kind: i64) -> i64:
+    if kind == SHARED:
+        return w.launch.shared_bytes
+    if kind == LOCAL:
+        return w.launch.local_bytes
+    return w.launch.param_bytes
+
+
+@native
+def elsewhere(w: Ptr(Warp), a: i64, offset: i64, n: i64, lane: i64, pc: i64) -> i64:
+    """The same for shared memory by rank within the cluster."""
+    rank = offset >> RANK_SHIFT
+    place = offset & ((1 << RANK_SHIFT) - 1)
+    if rank < 0 or rank >= w.launch.cluster_size or place > w.launch.shared_bytes - n:
+        return fault(w, OUT_OF_BOUNDS, pc, lane, a)
+    cta = at(Cta, w.cta.first + rank * CTA_BYTES)
+    if cta.state != RUNNING:
+        return fault(w, GONE, pc, lane, a)
+    return cta.shared + place
+
+
+@native
+def resolve(w: Ptr(Warp), space: i64, a: i64, n: i64, lane: i64, pc: i64) -> i64:
+    """The host address of ``n`` bytes at ``a`` in a state space, or 0 after a fault."""
+    if (a & (n - 1)) != 0:
+        return fault(w, MISALIGNED, pc, lane, a)
+    kind = space & (WRITES - 1)
+    if kind <= GLOBAL and a >= GLOBAL_BASE:
+        if space >= WRITES and w.worker.fixed != 0:
+            return find_target(w, a, n, lane, pc)
+        if a >= w.worker.low and a <= w.worker.high - n:
+            return w.launch.host + a
+        return find_global(w, a, n, lane, pc) if space < WRITES else find_target(w, a, n, lane, pc)
+    offset = a
+    if kind == GENERIC:
+        kind = lshr(a, WINDOW_BITS) + 1
+        offset = a & OFFSET
+    if kind == SHARED:
+        if offset >> RANK_SHIFT != w.cta.rank:
+            return elsewhere(w, a, offset, n, lane, pc)
+        offset = offset & ((1 << RANK_SHIFT) - 1)
+    base = window(w, kind, lane)
+    if base == 0 or offset < 0 or offset > window_bytes(w, kind) - n:
+        return fault(w, OUT_OF_BOUNDS, pc, lane, a)
+    if kind == PARAM and space >= WRITES:
+        return fault(w, READ_ONLY, pc, lane, a)
+    return base + offset
+
+
+@native
+def resolve_lanes(w: Ptr(Warp), mask: i64, space: i64, n: i64, pc: i64) -> i64:
+    """``w.addresses`` become host addresses for the lanes of ``mask``; 1 after a fault."""
+    if w.launch.checked != 0 and access(w, mask, space, n, 1, 0, pc) != 0:
+        return 1
+    m = mask
+    while m != 0:
+        lane = lowest(m)
+        m = m & (m - 1)
+        host = resolve(w, space, w.addresses[lane], n, lane, pc)
+        if host == 0:
+            return 1
+        w.addresses[lane] = host
+    return remember(w, space, pc)
+
+
+@native
+def store_zeros(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
+    """Zeros into shared memory, as many bytes as ``w.operands`` says; 1 after a fault."""
+    m = mask
+    while m != 0:
+        lane = lowest(m)
+        m = m & (m - 1)
+        a = w.addresses[lane]
+        n = at(i64, w.operands)[lane]
+        if n < 0 or (n & 7) != 0:
+            w.worker.fault_value = n
+            fault(w, BAD_BULK, pc, lane, a)
+            return 1
+        if n != 0:
+            host = resolve(w, SHARED, a, 8, lane, pc)
+            last = 0 if host == 0 else resolve(w, SHARED, a + n - 8, 8, lane, pc)
+            if last != 0 and last - host != n - 8:  # the end is in another CTA
+                last = fault(w, OUT_OF_BOUNDS, pc, lane, a)
+            if last == 0:
+                return 1
+            if w.launch.checked != 0:
+                mine = step_of(w, pc) | lane << LANE
+                cta = owner(w, host)
+                if write(w, cta, host - cta.shared, n, mine, lane) != 0:
+                    return 1
+            for i in range(n // 8):
+                at(u64, host)[i] = 0
+    return 0
+
+
+@native
+def reach(w: Ptr(Warp), mask: i64, space: i64, n: i64, pc: i64) -> i64:
+    """1 after the fault that an access of ``n`` bytes by the lanes of ``mask`` would be."""
+    m = mask
+    while m != 0:
+        lane = lowest(m)
+        m = m & (m - 1)
+        if resolve(w, space, w.addresses[lane], n, lane, pc) == 0:
+            return 1
+    return 0
+
+
+@native(inline=True)
+def window_of(w: Ptr(Warp), mask: i64, space: i64) -> i64:
+    """The space itself; of a generic access the one that its first lane's address lies in.
+
+    ``space`` is without ``WRITES``.
+    """
+    if space != GENERIC or mask == 0:
+        return space
+    a = w.addresses[lowest(mask)]
+    return GLOBAL if a >= GLOBAL_BASE else lshr(a, WINDOW_BITS) + 1
+
+
+@native(inline=True)
+def known(w: Ptr(Warp), mask: i64, space: i64, kind: i64, n: i64, pc: i64) -> i64:
+    """What to add to the lanes' addresses in a space, all of window ``kind``, to have host
+    addresses (``lane_stride`` for each lane besides), where all accesses of ``n`` bytes are right;
+    0 where anything needs a closer look (no fault).
+    """
+    low = (kind - 1) << WINDOW_BITS if (space & (WRITES - 1)) == GENERIC else 0
+    base = 0
+    high = 0
+    if kind == SHARED:
+        low = low + (w.cta.rank << RANK_SHIFT)
+        base = w.cta.shared - low
+        high = low + w.launch.shared_bytes
+    elif kind == LOCAL or (kind == PARAM and space < WRITES):
+        base = window(w, kind, 0) - low
+        high = low + window_bytes(w, kind)
+    elif kind == GLOBAL and mask != 0:
+        a = w.addresses[lowest(mask)]
+        if a < w.worker.low or a >= w.worker.high:
+            look_up(w, a)
+        remember(w, space, pc)
+        base = w.launch.host if space < WRITES or w.worker.fixed == 0 else 0
+        low = w.worker.low
+        high = w.worker.high
+    room = high - low - n
+    if base == 0 or room < 0:
+        return 0
+    wrong = 0
+    for lane in range(32):
+        a = w.addresses[lane]
+        bad = below(room, a - low) | (a & n - 1)
+        wrong = wrong | (bad & -((mask >> lane) & 1))
+    return base if wrong == 0 else 0
+
+
+@native
+def one_host(w: Ptr(Warp), mask: i64, space: i64, a: i64, n: i64, pc: i64) -> i64:
+    """The host address of what all lanes of ``mask`` read at ``a``, which is not in local memory; 0
+    after a fault. Where there are no lanes it is that of anything.
+    """
+    if mask == 0:
+        return address(w.results)
+    if w.launch.checked != 0:
+        for lane in range(32):
+            w.addresses[lane] = a
+        if access(w, mask, space, n, 1, 0, pc) != 0:
+            return 0
+    host = resolve(w, space, a, n, lowest(mask), pc)
+    remember(w, space, pc)
+    return host
+
+
+@native(inline=True)
+def lane_stride(w: Ptr(Warp), kind: i64) -> i64:
+    """How far apart the lanes' memory of a window lies."""
+    return w.launch.local_bytes if kind == LOCAL else 0
+
+
+# --- a checked launch -----------------------------------------------------------------------------
+
+
+@native
+def owner(w: Ptr(Warp), host: i64) -> Ptr(Cta):
+    """The CTA of the warp's cluster whose shared memory holds a host address."""
+    found = w.cta
+    for rank in range(w.launch.cluster_size):
+        cta = at(Cta, w.cta.first + rank * CTA_BYTES)
+        if host >= cta.shared and host < cta.shared + w.launch.shared_bytes:
+            found = cta
+    return found
+
+
+@when_checked
+def access(w: Ptr(Warp), mask: i64, space: i64, size: i64, count: i64, values: i64, pc: i64) -> i64:
+    """Each lane reads ``count`` elements of ``size`` bytes at its address, or writes them where
+    there are ``values``; 1 after a fault or a race."""
+    n = size * count
+    if (space & (WRITES - 1)) <= GLOBAL and w.launch.overlaps != 0 and w.launch.constant[pc] == 0:
+        m = mask
+        while m != 0:
+            lane = lowest(m)
+            m = m & (m - 1)
+            if w.addresses[lane] >= GLOBAL_BASE and early(w, w.addresses[lane], lane, pc) != 0:
+                return 1
+    if w.launch.strong[pc] != 0:
+        return order(w)
+    m = mask
+    while m != 0:
+        lane = lowest(m)
+        m = m & (m - 1)
+        host = resolve(w, space, w.addresses[lane], n, lane, pc)
+        if host == 0:
+            return 1
+        cta = owner(w, host)
+        place = host - cta.shared
+        if place >= 0 and place < w.launch.shared_bytes:
+            mine = step_of(w, pc) | lane << LANE
+            if cta.rank != w.cta.rank:
+                touch(cta, mine)
+            if values != 0:
+                first = at(u8, values + lane * size)
+                if repeats(cta, place, n, first, size, pc) == 0 and (
+                    write(w, cta, place, n, mine, lane) != 0
+                ):
+                    return 1
+            elif read(w, cta, place, n, mine, 0, lane) != 0:
+                return 1
+    return 0

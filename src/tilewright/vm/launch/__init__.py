@@ -1,0 +1,1 @@
+"""Launches: arguments, host threads, output, and reports of faults and deadlocks."""

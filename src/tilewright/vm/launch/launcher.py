@@ -1,0 +1,338 @@
+"""One launch: records filled in, CTAs dealt to host threads, what comes back made a result or an
+error.
+
+CTAs that don't communicate are dealt in small shares to several threads. Those that do are resident
+together, as many as a GPU would hold, and take turns in one thread.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ...lazy_imports import deferred
+from ...native.aligned_memory import aligned
+from ...native.native_language import Struct
+from ...native.native_record import Record
+from ...target import Limits
+from ..codegen.block_code import Code
+from ..codegen.loaded_kernel import Kernel
+from ..program.kernel_outline import Outline
+from ..state.global_memory import Memory
+from ..state.records import (  # fmt: skip
+    ALL,
+    FINISHED,
+    FLIGHTS,
+    QUEUE,
+    STOPPED,
+    WINDOW,
+    Allocation,
+    Copy,
+    Cta,
+    Flight,
+    Launch,
+    Warp,
+    Worker,
+)
+
+if TYPE_CHECKING:
+    from ..check import race_detector, vector_clocks
+    from ..program import program_analysis
+    from ..program.program import Program
+    from . import fault_report, host_functions
+else:
+    program_analysis = deferred("..program.program_analysis", __package__)
+    vector_clocks = deferred("..check.vector_clocks", __package__)
+    host_functions = deferred(".host_functions", __package__)
+    race_detector = deferred("..check.race_detector", __package__)
+    fault_report = deferred(".fault_report", __package__)
+
+SLICE = 20_000  # what a warp may spend in loops before it gives way
+NAP = 0.05  # seconds between looks at a launch under way
+SHARES = 8  # of CTAs for each host thread
+SEED_BITS = 62
+LINE = 64  # bytes of a cache; stacks an odd number of lines apart don't meet in it
+WORKSPACE = 64  # bytes in which the CTAs of a cooperative launch meet
+SMEM_UNIT, OLD_SMEM_UNIT = 128, 256  # bytes that shared memory comes in; before sm_80
+
+Dim3 = tuple[int, int, int]
+Watch = Callable[[int, int], object]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a launch is to be: its shape, packed parameters, dynamic shared memory, and on what."""
+
+    grid: Dim3
+    block: Dim3
+    params: bytes
+    shared: int
+    limits: Limits
+    sms: int
+    seed: int = 0
+    step_limit: int = 0
+    cluster: Dim3 = (1, 1, 1)
+    explicit: bool = False  # somebody asked for clusters
+    checked: bool = False
+    stack: int = 0  # bytes of each thread, where the kernel takes any
+    number: int = 0  # among the machine's launches
+    cooperative: bool = False  # all CTAs are there at once, and can wait for each other
+    programmatic: bool = False  # a GPU may begin it before the grid ahead has ended
+
+    @property
+    def cluster_size(self) -> int:
+        return math.prod(self.cluster)
+
+    @property
+    def ctas(self) -> int:
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    @property
+    def threads(self) -> int:
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def warps(self) -> int:
+        return -(-self.threads // 32)
+
+    def resident(self, shared_bytes: int) -> int:
+        """How many CTAs a GPU holds at once."""
+        limits = self.limits
+        memory = limits.shared_per_sm // max(1, shared_bytes + limits.shared_reserved)
+        threads = limits.threads_per_sm // (32 * self.warps)
+        ctas = self.sms * max(1, min(limits.blocks_per_sm, threads, memory))
+        return max(1, ctas // self.cluster_size) * self.cluster_size
+
+
+class Run:
+    """A launch under way."""
+
+    def __init__(self, memory: Memory, kernel: Kernel, outline: Outline, setup: Setup) -> None:
+        self.memory, self.kernel, self.outline, self.setup = memory, kernel, outline, setup
+        self.workspace = memory.allocate(WORKSPACE) if setup.cooperative else 0
+        self.table = memory.table()
+        self.params = aligned(len(setup.params) + WINDOW)
+        self.params[: len(setup.params)] = np.frombuffer(setup.params, np.uint8)
+        self.launch = self._launch()
+        self.lock = threading.Lock()
+        self.failures: list[tuple[int, BaseException]] = []
+
+    @property
+    def program(self) -> Program:
+        """Built where it is not yet: a launch needs it to name a fault, or to be checked."""
+        return self.kernel.program
+
+    def renew(self) -> None:
+        """Let the launch see what memory there is now; one host thread runs it."""
+        self.table = self.memory.table()
+        self.launch.allocations = self.table.ctypes.data
+        self.launch.allocation_count = len(self.table) // Allocation.size
+        for worker in self.workers:
+            worker.low = worker.high = worker.fixed = 0
+            worker.lows[:] = worker.highs[:] = 0
+
+    def _launch(self) -> Record:
+        r, p, s = Record(Launch), self.outline, self.setup
+        r.host = self.memory.host
+        r.allocations = self.table.ctypes.data
+        r.allocation_count = len(self.table) // Allocation.size
+        r.params, r.param_bytes = self.params.ctypes.data, len(s.params)
+        r.grid[:], r.block[:] = s.grid, s.block
+        r.threads, r.warps, r.sms = s.threads, s.warps, s.sms
+        r.shared_bytes, r.dynamic_bytes = p.shared_bytes + s.shared, s.shared
+        unit = SMEM_UNIT if s.limits.shared_reserved else OLD_SMEM_UNIT
+        r.total_smem = -(-r.shared_bytes // unit) * unit
+        r.aggregate_smem = r.shared_bytes + s.limits.shared_reserved  # 1000 + 1024: 2024 on an H200
+        if p.reserves:
+            low, size = -(-r.shared_bytes // unit) * unit, s.limits.shared_reserved
+            r.shared_bytes = low + size
+            r.reserved_smem[:] = low, low + size, size, low, low + size // 2
+        r.warp_slots, r.number = s.limits.threads_per_sm // 32, s.number
+        r.workspace[:] = self.workspace & ALL, self.workspace >> 32
+        stack = s.stack if p.takes_stack else 0
+        even = stack > 0 and (p.local_bytes + stack) // LINE % 2 == 0
+        r.static_bytes = p.local_bytes + LINE * even
+        r.local_bytes = r.static_bytes + stack
+        r.blocks, r.divergent = p.blocks, p.divergent
+        r.cluster[:], r.cluster_size, r.explicit = s.cluster, s.cluster_size, s.explicit
+        r.clusters[:] = [n // c for n, c in zip(s.grid, s.cluster, strict=True)]
+        r.seed, r.step_limit = s.seed % (1 << SEED_BITS), s.step_limit
+        r.slice = min(SLICE, s.step_limit or SLICE)
+        if s.checked:
+            self._check(r)
+        return r
+
+    def _check(self, r: Record) -> None:
+        """What a checked launch (``races``) knows of itself."""
+        ops = self.program.ops
+        self.strong = np.array(program_analysis.strong(ops), np.uint8)
+        self.constant = np.array(program_analysis.constant(ops), np.uint8)
+        r.checked, r.strong = 1, self.strong.ctypes.data
+        self.makes = np.array(program_analysis.makes_barriers(ops), np.uint8)
+        r.constant, r.makes = self.constant.ctypes.data, self.makes.ctypes.data
+        r.actors, r.overlaps = vector_clocks.KINDS * r.warps + FLIGHTS + 1, self.setup.programmatic
+        pieces = -(-r.shared_bytes // race_detector.PIECE)
+        r.shadow_room = pieces * race_detector.PIECE
+        r.shadow_bytes = r.shadow_room * 8 + pieces * race_detector.READERS * (8 + 2)
+
+    def execute(self, code: Code, threads: int, watch: Watch | None = None) -> None:
+        """Run all CTAs, then write what they printed. Raises VmFault; Ctrl-C stops the launch and
+        is raised.
+
+        ``watch`` hears now and then how many CTAs of how many were started; what it raises stops
+        the launch.
+        """
+        ctas = self.setup.ctas
+        if not ctas:
+            return
+        self.code, self.watch = code, watch
+        self.launch.frame_bytes = code.frame_bytes
+        self.launch.regions = code.table.ctypes.data
+        self.launch.compile = code.callback
+        outside = host_functions.Externs(self, code) if self.outline.calls else None
+        self.launch.outside = outside.callback if outside else 0
+        size = self.setup.cluster_size
+        resident, share = size, max(1, ctas // size // (threads * SHARES)) * size
+        if self.outline.communicates or self.setup.cooperative:
+            threads, share = 1, ctas
+            resident = min(ctas, self.setup.resident(self.outline.shared_bytes + self.setup.shared))
+        self.shares = iter(range(0, ctas, share))
+        self.share, self.done = share, 0
+        made = [self._worker(resident) for _ in range(min(threads, ctas // size))]
+        self.workers = [worker for worker, _ in made]
+        try:
+            for part in self._parts():
+                code.library.need(part)
+            self._join([threading.Thread(target=self._work, args=w, daemon=True) for w in made])
+        finally:
+            if self.workspace:
+                self.memory.free(self.workspace)
+            first = min(self.failures, key=lambda f: f[0], default=None)
+            if outside:
+                outside.output.flush(first[0] if first else None)
+        if first:
+            raise first[1]
+
+    def _parts(self) -> Iterator[str]:
+        """The parts of the engine that the shape of the launch asks for."""
+        yield "scheduler"
+        if self.setup.cluster_size > 1:
+            yield "cluster"
+        if self.setup.checked:
+            yield "checked"
+
+    def _join(self, threads: list[threading.Thread]) -> None:
+        """Wait in short naps, so that Ctrl-C is heard."""
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                alive = True
+                while alive:
+                    thread.join(NAP)
+                    alive = thread.is_alive()
+                    if self.watch:  # however short the launch was, once
+                        self.watch(self.done, self.setup.ctas)
+        except BaseException:
+            self.launch.stop = 1
+            while any(thread.is_alive() for thread in threads):  # they use this launch's memory
+                with suppress(KeyboardInterrupt):
+                    time.sleep(NAP / 10)
+            raise
+
+    # --- memory for CTAs ---
+
+    def _worker(self, resident: int) -> tuple[Record, list[npt.NDArray[np.uint8]]]:
+        """A worker with places for resident CTAs: records, frames, shared and local memory, copy
+        queues; and what holds them.
+        """
+        launch, warps = self.launch, self.setup.warps
+        copies, bulk = self.outline.copies, self.outline.flies
+        local = launch.local_bytes * 32 * warps
+        clocked = (warps + vector_clocks.CLOCKS) * launch.actors if launch.checked else 0
+        areas = [
+            _Area(resident, Cta.size),
+            _Area(resident * warps, launch.frame_bytes),
+            _Area(resident, -(-launch.shared_bytes // 64) * 64 + WINDOW),
+            _Area(resident, local + 64),
+            _Area(resident * warps if copies else 1, Copy.size * QUEUE),
+            _Area(resident if bulk else 1, Flight.size * FLIGHTS),
+            _Area(resident, clocked * launch.cluster_size * 8),
+            _Area(resident, launch.shadow_bytes),
+        ]
+        ctas, frames, shared, locals_, queues, flights, vectors, shadows = areas
+        worker = Record(Worker)
+        worker.launch, worker.resident, worker.ctas = launch.address, resident, ctas.address
+        ctas.fill(Cta, "worker", worker.address)
+        ctas.fill(Cta, "launch", launch.address)
+        ctas.fill(Cta, "shared", shared.addresses())
+        ctas.fill(Cta, "local", locals_.addresses())
+        ctas.fill(Cta, "frames", frames.addresses()[::warps])
+        ctas.fill(Cta, "flights", flights.addresses() if bulk else 0)
+        ctas.fill(Cta, "clocks", vectors.addresses())
+        ctas.fill(Cta, "shadow", shadows.addresses())
+        frames.fill(Warp, "queue", queues.addresses() if copies else 0)
+        return worker, [a.bytes for a in areas]
+
+    # --- a host thread ---
+
+    def _work(self, worker: Record, memory: object) -> None:
+        """Run share after share; ``memory`` is what the worker's records point to."""
+        try:
+            self.code.library.plain_floats()
+            for first, last in self._shares():
+                worker.first, worker.next, worker.last = first, first, last
+                result = self.code.library.run(worker.address)
+                if result == STOPPED:
+                    return
+                if result != FINISHED:
+                    raise self.code.error() or fault_report.fault(self, worker, result)
+        except BaseException as error:
+            self._fail(worker, error)
+
+    def _fail(self, worker: Record, error: BaseException) -> None:
+        """No later CTAs run; earlier ones do, so that the first fault is the same on any number of
+        cores.
+        """
+        with self.lock:
+            self.failures.append((worker.first, error))
+            self.shares = iter(())
+            for other in self.workers:
+                if other.first > worker.first:
+                    other.stop = 1
+
+    def _shares(self) -> Iterator[tuple[int, int]]:
+        """Ranges of CTAs until none is left."""
+        while True:
+            with self.lock:
+                first = next(self.shares, None)
+                if first is None:
+                    return
+                last = min(first + self.share, self.setup.ctas)
+                self.done = last
+            yield first, last
+
+
+class _Area:
+    """``count`` equal pieces of memory, zeros."""
+
+    def __init__(self, count: int, size: int) -> None:
+        self.count, self.size = count, size
+        self.bytes = aligned(count * size)
+        self.address = int(self.bytes.ctypes.data)
+
+    def addresses(self) -> npt.NDArray[np.int64]:
+        return self.address + np.arange(self.count, dtype=np.int64) * self.size
+
+    def fill(self, kind: type[Struct], name: str, value: object) -> None:
+        """Set a 64-bit field of the record at the head of each piece."""
+        words = self.bytes.view(np.int64).reshape(self.count, self.size // 8)
+        words[:, kind.offset(name) // 8] = value

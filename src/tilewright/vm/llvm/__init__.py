@@ -1,0 +1,1 @@
+"""LLVM IR for values: expressions, conversions, rounding, floating-point arithmetic."""

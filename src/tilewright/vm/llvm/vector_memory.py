@@ -1,0 +1,116 @@
+"""Vectors in memory, shuffles and counted loops: what matrix code needs beyond expressions.
+
+All is little: a pointer and a byte offset make a place, a place holds lanes of a number. Loops are
+written as ``with counted(b, n) as i``, and their body is emitted where the ``with`` has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import llvmlite.ir as ir
+
+from ...native.llvm_types import I8, I32, I64, POINTER
+from .expressions import DOUBLE, FLOAT, Expr, first_only, nothing
+
+LINE = 64  # bytes: areas begin at such, so that vectors load whole
+
+Offset = int | ir.Value
+
+
+def vector(element: ir.Type | int, lanes: int) -> ir.VectorType:
+    """So many lanes of an element (of an integer of so many bits)."""
+    return ir.VectorType(ir.IntType(element) if isinstance(element, int) else element, lanes)
+
+
+def bytes_of(element: ir.Type) -> int:
+    """The size of a number in memory."""
+    if isinstance(element, ir.IntType):
+        return int(element.width) // 8
+    return {FLOAT: 4, DOUBLE: 8}[element]
+
+
+def at(b: ir.IRBuilder, base: ir.Value, offset: Offset) -> ir.Value:
+    """The place ``offset`` bytes on."""
+    step = I64(offset) if isinstance(offset, int) else offset
+    return b.gep(base, [step], source_etype=I8, inbounds=True)
+
+
+def fetch(b: ir.IRBuilder, base: ir.Value, offset: Offset, type_: ir.Type) -> Expr:
+    """Load a number, or lanes of one; a place is only as aligned as one lane."""
+    element = type_.element if isinstance(type_, ir.VectorType) else type_
+    return Expr(b, b.load(at(b, base, offset), typ=type_, align=bytes_of(element)))
+
+
+def keep(value: Expr, base: ir.Value, offset: Offset) -> None:
+    """Store a number, or lanes of one."""
+    element = value.type.element if value.lanes else value.type
+    value.b.store(value.v, at(value.b, base, offset), align=bytes_of(element))
+
+
+def broadcast(
+    b: ir.IRBuilder, base: ir.Value, offset: Offset, element: ir.Type, lanes: int
+) -> Expr:
+    """Load one number into all lanes."""
+    return spread(fetch(b, base, offset, element), lanes)
+
+
+def spread(scalar: Expr, lanes: int) -> Expr:
+    """A number in all lanes."""
+    b, type_ = scalar.b, vector(scalar.type, lanes)
+    first = b.insert_element(nothing(type_), scalar.v, I32(0))
+    return Expr(b, b.shuffle_vector(first, nothing(type_), first_only(lanes)))
+
+
+def shuffled(x: Expr, lanes: Sequence[int], y: Expr | None = None) -> Expr:
+    """The lanes of ``x`` (``y``'s count on from its last) with these numbers."""
+    mask = ir.Constant(vector(32, len(lanes)), [int(lane) for lane in lanes])
+    other = y.v if y is not None else nothing(x.type)
+    return Expr(x.b, x.b.shuffle_vector(x.v, other, mask))
+
+
+def joined(parts: Sequence[Expr]) -> Expr:
+    """Vectors of one length, end to end; a power of two of them."""
+    parts = list(parts)
+    while len(parts) > 1:
+        count = 2 * parts[0].lanes
+        parts = [shuffled(x, range(count), y) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def room(b: ir.IRBuilder, size: int) -> ir.Value:
+    """So many bytes on the stack; ask for them before any loop."""
+    place = b.alloca(ir.ArrayType(I8, size))
+    place.align = LINE
+    place.type = POINTER
+    return place
+
+
+@contextmanager
+def counted(b: ir.IRBuilder, count: int) -> Iterator[ir.Value]:
+    """A loop over 0 … count − 1; just its body where that is once."""
+    if count == 1:
+        yield I64(0)
+        return
+    before, head, done = b.block, b.append_basic_block(), b.append_basic_block()
+    b.branch(head)
+    b.position_at_end(head)
+    index = b.phi(I64)
+    index.add_incoming(I64(0), before)
+    yield index
+    following = b.add(index, I64(1))
+    index.add_incoming(following, b.block)
+    b.cbranch(b.icmp_unsigned("<", following, I64(count)), head, done)
+    b.position_at_end(done)
+
+
+def scaled(b: ir.IRBuilder, index: ir.Value, by: int) -> ir.Value:
+    """``index * by``."""
+    return b.mul(index, I64(by))
+
+
+def any_of(p: Expr) -> ir.Value:
+    """Whether a predicate holds in any lane."""
+    word = ir.IntType(p.lanes)
+    return p.b.icmp_unsigned("!=", p.b.bitcast(p.v, word), word(0))

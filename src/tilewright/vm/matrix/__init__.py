@@ -1,0 +1,1 @@
+"""Matrix instructions as LLVM IR, with the bits of the hardware."""

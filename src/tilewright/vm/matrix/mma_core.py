@@ -1,0 +1,44 @@
+"""The compiled core of a matrix instruction: D = A B + C on scratch (see ``llvm_mma_plan``).
+
+``void core(ptr a, ptr b, ptr c, ptr d[, ptr scale_a, ptr scale_b])``. Elements are made ready once,
+then every vector of rows of D takes its sum over k. What a plan's arithmetic is made by is the
+table below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import llvmlite.ir as ir
+
+from ...mma import Arithmetic, Chain, Fused, Integers
+from ...mma.block_scales import Scaled
+from .mma_exact import BitCore, ChainCore, IntegerCore
+from .mma_floats import ScaledCore, float_core
+from .mma_loops import Core
+from .mma_plan import Plan
+
+
+def core(module: ir.Module, plan: Plan) -> ir.Function:
+    """Emit a plan's core into a module, once."""
+    if plan.name in module.globals:
+        return module.globals[plan.name]
+    return _KINDS[type(plan.how)](module, plan).emit()
+
+
+def compiled(how: Arithmetic) -> bool:
+    """Whether there is a core for it."""
+    return type(how) in _KINDS
+
+
+def _integers(module: ir.Module, plan: Plan) -> Core:
+    assert isinstance(plan.how, Integers)
+    return (BitCore if plan.how.operation else IntegerCore)(module, plan)
+
+
+_KINDS: dict[type[Arithmetic], Callable[[ir.Module, Plan], Core]] = {
+    Fused: float_core,
+    Scaled: ScaledCore,
+    Chain: ChainCore,
+    Integers: _integers,
+}

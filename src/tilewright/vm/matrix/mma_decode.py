@@ -1,0 +1,118 @@
+"""Elements made ready for exact sums: a value, and the power of two of its leading place.
+
+Both are floats, f32 where every product of two elements is normal and exact in it, else f64. A
+product's leading place is then the product of the powers, and zero, whose power is 0, can never
+have the largest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import llvmlite.ir as ir
+
+from ...dtypes import DType
+from ..llvm.expressions import DOUBLE, FLOAT, Expr
+from ..llvm.llvm_conversions import widened
+
+NOTHING = 1 << 12
+NARROW = 28
+SPARE = 100  # exponents from −100 to 100 leave f32 room for scaling
+
+
+def mark(t: DType) -> int:
+    """The word that says "not kept": no element's bits."""
+    if t.kind != "float":
+        return 0
+    return 1 if t.unused else 1 << 31
+
+
+@dataclass(frozen=True)
+class Range:
+    """The exponents that products of two formats can have."""
+
+    least: int  # of the leading place, normal or not
+    lowest: int  # of the last bit
+    most: int  # all products are below 2^most
+
+    @classmethod
+    def of(cls, a: DType, b: DType) -> Range:
+        least = a.least + b.least
+        top = [t.bias + (not t.has_inf) for t in (a, b)]
+        return cls(least, least - a.mantissa - b.mantissa, sum(top) + 2)
+
+    @classmethod
+    def within(cls, reach: int, a: DType, b: DType) -> Range:
+        """Of numbers whose exponents are from −reach to reach."""
+        return cls(-2 * reach, -2 * reach - a.mantissa - b.mantissa, 2 * reach + 2)
+
+    @property
+    def work(self) -> ir.Type:
+        """The float type that sums of them are made in."""
+        return FLOAT if self.lowest >= -SPARE and self.most <= SPARE else DOUBLE
+
+
+def outside(word: Expr, t: DType) -> Expr:
+    """Predicate: a number, not zero, whose exponent is not from −NARROW to NARROW."""
+    code = word >> t.unused & ((1 << (t.exponent + t.mantissa)) - 1)
+    steps = code - ((t.bias - NARROW) << t.mantissa)
+    return (steps >= (2 * NARROW + 1) << t.mantissa) & code.ne(0)
+
+
+@dataclass(frozen=True)
+class Element:
+    """``value`` and ``power`` of numbers, and the predicate ``special``: NaN or infinite."""
+
+    value: Expr
+    power: Expr
+    special: Expr
+
+
+def decode(word: Expr, t: DType, seen: DType, work: ir.Type) -> Element:
+    """Words of scratch, all lanes at once; a leading place is as of format ``seen``.
+
+    NaN and infinity count as 0: they are seen to apart.
+    """
+    code = word >> t.unused & ((1 << (t.exponent + t.mantissa)) - 1)
+    special = code > t.max_finite
+    live = code.ne(0) & ~special if t.has_nan else code.ne(0)
+    fields = (code << (23 - t.mantissa)) + ((127 - t.bias) << 23)
+    if t.bias != 127:  # a subnormal: read with a normal's hidden one, which is taken away again
+        hidden = (fields + (1 << 23)).float - 2.0**t.least
+        fields = (code < 1 << t.mantissa).pick(hidden.bits, fields)
+    sign = word << (32 - t.bits) & (1 << 31)
+    lead = (fields & (0xFF << 23)).umax((127 + seen.least) << 23)
+    value = live.pick(fields | sign, 0).float
+    power = live.pick(lead, 0).float
+    if work == DOUBLE:
+        return Element(value.to_double(), power.to_double(), special)
+    return Element(value, power, special)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A block scale, or the product of two: an f64, the exponent of its leading place (far down
+    for zero), and whether it is NaN.
+    """
+
+    value: Expr
+    lead: Expr
+    nan: Expr
+
+    @classmethod
+    def of(cls, word: Expr, t: DType) -> Scale:
+        code = word & ((1 << (t.exponent + t.mantissa)) - 1)
+        lead = (code >> t.mantissa).umax(int(t.subnormal)) - t.bias
+        if t.subnormal:
+            lead = code.eq(0).pick(-NOTHING, lead)
+        return cls(widened(code, t).float.to_double(), lead, code > t.max_finite)
+
+    def __mul__(self, other: Scale) -> Scale:
+        return Scale(self.value * other.value, self.lead + other.lead, self.nan | other.nan)
+
+
+def integer(word: Expr, t: DType) -> Expr:
+    """An integer as an f32, which holds sums of products of bytes exactly."""
+    if t.signed:
+        word = (word << (32 - t.bits)).sar(32 - t.bits)
+    return word.from_int(True, 32)

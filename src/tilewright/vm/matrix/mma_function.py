@@ -1,0 +1,74 @@
+"""One function for each matrix instruction of a warp: registers to scratch, the core, and back.
+
+    i64 f(ptr a, ptr b, ptr c, ptr d, ptr metadata, ptr scale_a, ptr scale_b)
+
+Operands are registers of 32 lanes in memory, 32 bits each (64 of f64); metadata and scales are in
+the lanes and bytes that selectors of 0 name. It returns 0, or a status of metadata that selects
+nothing (``llvm_mma_sparse``).
+"""
+
+from __future__ import annotations
+
+import llvmlite.ir as ir
+
+from ...errors import PtxCheckError
+from ...mma import Instruction
+from ...native.llvm_types import I64, POINTER
+from ..llvm.vector_memory import at, room
+from .mma_core import compiled, core
+from .mma_plan import plan, sides
+from .mma_registers import load, store
+from .mma_sparse import expand
+
+OPERANDS = ("a", "b", "c", "d", "metadata", "scale_a", "scale_b")
+KIND = ir.FunctionType(I64, [POINTER] * len(OPERANDS))
+
+
+def symbol(instruction: Instruction) -> str:
+    """The name of its function."""
+    plain = instruction.opcode.replace(".", "_").replace("::", "_")
+    return f"tw_{plain}_{instruction.arch}"
+
+
+class Emitter:
+    """Emits one instruction's function."""
+
+    def __init__(self, module: ir.Module, instruction: Instruction) -> None:
+        if not compiled(instruction.arithmetic):
+            raise PtxCheckError(
+                f"the virtual machine does not execute {instruction} as {instruction.arch} does"
+            )
+        self.i, self.plan = instruction, plan(instruction)
+        self.core = core(module, self.plan)
+        self.core.linkage = "internal"
+        self.function = ir.Function(module, KIND, symbol(instruction))
+        self.b = ir.IRBuilder(self.function.append_basic_block())
+        self.given = dict(zip(OPERANDS, self.function.args, strict=True))
+
+    def emit(self) -> ir.Function:
+        b, i, sizes = self.b, self.i, self.plan.bytes
+        areas = {name: room(b, i.tiles * size) for name, size in sizes.items()}
+        left, right = (areas[s] for s in sorted("ab", key=sides(i).index))
+        status = self.sparse(left) if i.sparse else I64(0)
+        if not i.sparse:
+            self.load("a", left)
+        self.load("b", right)
+        self.load("c", areas["c"])
+        scales = [self.load(x, areas[x]) for x in ("scale_a", "scale_b") if i.stype]
+        for tile in range(i.tiles):
+            starts = [at(b, areas[name], tile * sizes[name]) for name in "abcd"]
+            b.call(self.core, [*starts, *scales])
+        store(b, i, "d", areas["d"], self.given["d"])
+        b.ret(status)
+        return self.function
+
+    def load(self, name: str, area: ir.Value) -> ir.Value:
+        load(self.b, self.i, name, self.given[name], area)
+        return area
+
+    def sparse(self, out: ir.Value) -> ir.Value:
+        """A where it belongs; the status of its metadata."""
+        stored, codes = (room(self.b, self.plan.bytes["a"]) for _ in range(2))
+        self.load("a", stored)
+        self.load("metadata", codes)
+        return expand(self.b, self.i, stored, codes, out)

@@ -1,0 +1,108 @@
+"""The loops that every compiled product has: each vector of rows of D, in each column.
+
+A subclass has the arithmetic of one vector. A's elements come by the vector, B's one in all lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import llvmlite.ir as ir
+
+from ...native.llvm_types import I32, POINTER
+from ..llvm.expressions import Expr
+from ..llvm.vector_memory import (
+    Offset,
+    at,
+    broadcast,
+    bytes_of,
+    counted,
+    fetch,
+    keep,
+    room,
+    scaled,
+    vector,
+)
+from .mma_plan import Plan
+
+STEP = 16  # elements made ready at once
+Elements = Callable[[Offset], Expr]  # k → a vector
+
+
+class Core:
+    """Emits a plan's function; ``name`` is it, if not the plan's own."""
+
+    def __init__(self, module: ir.Module, plan: Plan, name: str = "") -> None:
+        self.module, self.plan = module, plan
+        kind = ir.FunctionType(ir.VoidType(), [POINTER] * (6 if plan.scales else 4))
+        self.function = ir.Function(module, kind, name or plan.name)
+        self.b = ir.IRBuilder(self.function.append_basic_block())
+        for argument in self.function.args:
+            argument.add_attribute("noalias")
+        self.a, self.bb, self.c, self.d = self.function.args[:4]
+
+    def emit(self) -> ir.Function:
+        plan, word = self.plan, ir.IntType(self.plan.word)
+        size = plan.word // 8
+        self.prepare()
+        with counted(self.b, plan.n) as n, counted(self.b, plan.m // plan.lanes) as block:
+            row = scaled(self.b, block, plan.lanes)
+            place = scaled(self.b, self.b.add(scaled(self.b, n, plan.m), row), size)
+            c = fetch(self.b, self.c, place, vector(word, plan.lanes))
+            keep(self.sums(row, n, c), self.d, place)
+        self.b.ret_void()
+        return self.function
+
+    def prepare(self) -> None:
+        """What is done once, before the loops."""
+
+    def sums(self, row: ir.Value, n: ir.Value, c: Expr) -> Expr:
+        """D of the vector of rows from ``row`` on, in column n."""
+        raise NotImplementedError
+
+    def room(self, count: int, type_: ir.Type) -> ir.Value:
+        return room(self.b, count * bytes_of(type_))
+
+    def left(self, area: ir.Value, row: ir.Value, type_: ir.Type, first: ir.Value) -> Elements:
+        """k → A's elements, of the vector of rows, at ``first`` + k."""
+        lanes = vector(type_, self.plan.lanes)
+        at_ = partial(fetch, self.b, type_=lanes)
+        return self._elements(area, row, self.plan.m, type_, first, at_)
+
+    def right(
+        self, area: ir.Value, n: ir.Value, type_: ir.Type, first: ir.Value, width: int = 0
+    ) -> Elements:
+        """k → B's element at ``first`` + k, in all lanes; rows of B are ``width`` apart."""
+        at_ = partial(broadcast, self.b, element=type_, lanes=self.plan.lanes)
+        return self._elements(area, n, width or self.plan.n, type_, first, at_)
+
+    def _elements(
+        self,
+        area: ir.Value,
+        index: ir.Value,
+        width: int,
+        type_: ir.Type,
+        first: ir.Value,
+        load: Callable[..., Expr],
+    ) -> Elements:
+        size = bytes_of(type_)
+        start = scaled(self.b, self.b.add(scaled(self.b, first, width), index), size)
+        base = at(self.b, area, start)
+        stride = width * size
+        return lambda k: load(base, k * stride if isinstance(k, int) else scaled(self.b, k, stride))
+
+    @contextmanager
+    def words(
+        self, area: ir.Value, rows: int, width: int, apart: int = 0
+    ) -> Iterator[tuple[ir.Value, Expr]]:
+        """A loop over words of scratch: where they go if rows are to be ``apart``, the words."""
+        if apart in (0, width):
+            rows, width = 1, rows * width
+        assert width % STEP == 0
+        with counted(self.b, rows) as row, counted(self.b, width // STEP) as i:
+            column = scaled(self.b, i, STEP)
+            index = self.b.add(scaled(self.b, row, width), column)
+            words = fetch(self.b, area, scaled(self.b, index, 4), vector(I32, STEP))
+            yield self.b.add(scaled(self.b, row, apart or width), column), words

@@ -1,0 +1,1 @@
+"""Programs: PTX modules flattened, inlined, analysed and cut into basic blocks."""

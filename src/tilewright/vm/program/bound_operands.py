@@ -1,0 +1,148 @@
+"""An instruction made ready to run: every operand one of a few small values, names resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ...ptx.isa import Form, OperandSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Reg:
+    """A register by number."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A constant: the bits of an immediate, or a variable's address."""
+
+    bits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """A special register."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Addr:
+    """An address: a register (or none) plus a constant. ``space`` is a variable's own."""
+
+    base: Reg | None
+    offset: int
+    space: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """The address of a shared variable, from the beginning of the CTA's own window."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """A register plus a constant: the address of a variable on the stack."""
+
+    base: Reg
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Vec:
+    """A vector of operands."""
+
+    items: tuple[Arg, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """A predicate register, negated."""
+
+    reg: Reg
+
+
+#: A label is its key, a list of branch targets several; None is a sink or an absent operand.
+Arg = Reg | Const | Special | Addr | Shared | Sum | Vec | Not | str | tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """A declared register: its name and type as written, its width in bits."""
+
+    name: str
+    type: str
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One instruction. ``dests`` and ``sources`` pair each operand with its specification.
+
+    ``resumed`` marks the second half of ``bar.red``: its result, once the barrier has opened.
+    """
+
+    pc: int
+    form: Form
+    dests: tuple[tuple[OperandSpec, Arg], ...]
+    sources: tuple[tuple[OperandSpec, Arg], ...]
+    guard: Reg | None
+    negated: bool
+    pos: int
+    resumed: bool = False
+
+    @property
+    def space(self) -> str:
+        """The state space of its first address: a variable's own, or the form's."""
+        for spec, arg in (*self.sources, *self.dests):
+            if isinstance(arg, Addr) and spec.kind == "address":
+                return arg.space or spec.space.partition("::")[0]
+        return ""
+
+    def reads(self) -> Iterator[int]:
+        """Registers whose old value counts: where there is a guard, those written too."""
+        if self.guard:
+            yield self.guard.index
+            yield from self.writes()
+        for _, arg in self.sources:
+            yield from registers(arg)
+        for _, arg in self.dests:
+            if isinstance(arg, Addr):
+                yield from registers(arg)
+
+    def writes(self) -> Iterator[int]:
+        for _, arg in self.dests:
+            if not isinstance(arg, Addr):
+                yield from registers(arg)
+
+
+def registers(arg: Arg) -> Iterator[int]:
+    """The numbers of the registers in an operand."""
+    if isinstance(arg, Reg):
+        yield arg.index
+    elif isinstance(arg, Not):
+        yield arg.reg.index
+    elif isinstance(arg, Addr | Sum) and arg.base:
+        yield arg.base.index
+    elif isinstance(arg, Vec):
+        for item in arg.items:
+            yield from registers(item)
+
+
+@dataclass(slots=True)
+class CodeBlock:
+    """Straight code. Control leaves by the last operation or falls through to the next block."""
+
+    index: int
+    ops: list[Op] = field(default_factory=list)
+
+    @property
+    def is_exit(self) -> bool:
+        """Nothing but ``ret`` or ``exit``: a branch to it is a guarded exit."""
+        first = self.ops[0] if self.ops else None
+        return first is None or (first.form.mnemonic in ("ret", "exit") and first.guard is None)

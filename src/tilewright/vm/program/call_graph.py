@@ -1,0 +1,229 @@
+"""Who calls whom in a module, and which functions can't stand inline: those that come back to
+themselves, those that take from the stack, and, where a kernel would get too long, the long ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from functools import cached_property
+
+from ...ptx import tree
+
+FIRST_ADDRESS, STEP = 16, 16  # of functions: numbers that a kernel can pass on and compare
+MOST = 1 << 17  # operations of a kernel with the functions that it calls
+LIMITS = (MOST, 1 << 8, 0)  # of a function inline: the first with which a kernel has MOST
+DEEPEST = 32  # calls within calls inline
+CALL = 16  # operations, about, of a call that is none inline
+
+
+def code_addresses(module: tree.Module) -> dict[str, int]:
+    """What the address of each function is."""
+    found = (f.name for f in module.functions.values() if f.kind == "func")
+    return {name: FIRST_ADDRESS + STEP * i for i, name in enumerate(found)}
+
+
+def reached(module: tree.Module, function: tree.Function) -> dict[str, tree.Function]:
+    """The functions with a body that a kernel may call, and those that they may."""
+    return CallGraph(module, function).functions
+
+
+def named(module: tree.Module, function: tree.Function) -> set[str]:
+    """What the code of a kernel, and of the functions that it calls, names."""
+    instructions = (i for f in code_of(module, function) for i in f.instructions())
+    return {n for i in instructions for o in i.operands for n in _symbols(o)}
+
+
+def code_of(module: tree.Module, function: tree.Function) -> tuple[tree.Function, ...]:
+    """A kernel and the functions that it calls."""
+    return (function, *reached(module, function).values())
+
+
+def _symbols(o: tree.Operand) -> Iterator[str]:
+    if isinstance(o, tree.Symbol):
+        yield o.name
+    elif isinstance(o, tree.Address):
+        yield from _symbols(o.base)
+        for item in o.coords or ():
+            yield from _symbols(item)
+    elif isinstance(o, tree.Vector):
+        for item in o.items:
+            yield from _symbols(item)
+
+
+def is_call(i: tree.Instruction) -> bool:
+    return i.opcode.partition(".")[0] == "call"
+
+
+class CallGraph:
+    """The functions that ``root`` reaches."""
+
+    def __init__(self, module: tree.Module, root: tree.Function) -> None:
+        self.module, self.root, self.known = module, root, module.functions
+        self.functions: dict[str, tree.Function] = {}
+        self.callees: dict[str, list[str]] = {}  # one for each call of each function
+        self.choices: dict[int, list[str]] = {}  # what each call through a register may mean
+        queue = [root]
+        while queue:
+            self._visit(queue.pop(), queue)
+
+    def _visit(self, function: tree.Function, queue: list[tree.Function]) -> None:
+        calls, bodies = filter(is_call, function.instructions()), self.known
+        names = (name for call in calls for name in self._called(function, call))
+        kept = [n for n in names if n in bodies and bodies[n].body is not None]
+        self.callees[function.name] = kept
+        for name in kept:
+            if name not in self.functions:
+                self.functions[name] = bodies[name]
+                queue.append(bodies[name])
+
+    def _called(self, function: tree.Function, call: tree.Instruction) -> list[str]:
+        callee = call.operands[1] if len(call.operands) > 1 else None
+        if isinstance(callee, tree.Symbol):
+            return [callee.name]
+        found = self._candidates(function, call) if isinstance(callee, tree.Reg) else []
+        self.choices[id(call)] = found
+        return found
+
+    # --- calls through registers ---
+
+    def _candidates(self, function: tree.Function, call: tree.Instruction) -> list[str]:
+        """What a call through a register may mean: functions with a body and as many operands, of
+        its ``.calltargets``, or, where it has none, any whose address is taken.
+        """
+        results, _, arguments, *rest = call.operands
+        listed = _targets(function, getattr(rest[0], "name", "")) if rest else None
+        among = listed or self.taken
+        counts = [len(results.items), len(arguments.items)]
+        return [
+            f.name
+            for f in self.known.values()
+            if f.name in among and f.body is not None and [len(f.results), len(f.params)] == counts
+        ]
+
+    @cached_property
+    def taken(self) -> set[str]:
+        """Names that stand where addresses do."""
+        found = set(_named([v.init for v in self.module.items if isinstance(v, tree.Variable)]))
+        for f in self.known.values():
+            code = (i for i in f.instructions() if not is_call(i))
+            found |= set(_named([o for i in code for o in i.operands]))
+        return found
+
+    # --- inline or not ---
+
+    @cached_property
+    def _cycles(self) -> dict[str, str]:
+        """For each function one that stands for all in its cycle (Kosaraju's way: callers of
+        callers, the last first).
+        """
+        callers = defaultdict(list)
+        for name, callees in self.callees.items():
+            for callee in callees:
+                callers[callee].append(name)
+        found: dict[str, str] = {}
+        for first in reversed(list(self._upward())):
+            queue = [first]
+            while queue:
+                name = queue.pop()
+                if name not in found:
+                    found[name] = first
+                    queue += callers[name]
+        return found
+
+    @cached_property
+    def _recursive(self) -> set[str]:
+        sizes = Counter(self._cycles.values())
+        large = {name for name, first in self._cycles.items() if sizes[first] > 1}
+        return large | {name for name, callees in self.callees.items() if name in callees}
+
+    def cycle(self, one: str, other: str) -> bool:
+        """Whether each of two functions may come to the other."""
+        return one in self._recursive and self._cycles[one] == self._cycles[other]
+
+    @cached_property
+    def separate(self) -> frozenset[str]:
+        """The functions that are called, where all others stand inline."""
+        found: frozenset[str] = frozenset()
+        for limit in LIMITS:
+            found, size = self._cut(limit)
+            if size <= MOST:
+                break
+        return found
+
+    def _cut(self, limit: int) -> tuple[frozenset[str], int]:
+        """The functions that are longer than ``limit`` or never inline, and the operations of all
+        code then.
+        """
+        sizes, depths = dict.fromkeys(self.functions, CALL), dict.fromkeys(self.functions, 0)
+        found, total = set(), 0
+        for name in self._upward():
+            callees = self.callees[name]
+            size = self._lengths[name] + sum(sizes[n] for n in callees)
+            depth = 1 + max((depths[n] for n in callees), default=0)
+            alone = name in self._recursive or name in self._taking
+            if name not in self.functions:
+                total += size
+            elif alone or size > limit or depth > DEEPEST:
+                found.add(name)
+                total += size
+            else:
+                sizes[name], depths[name] = size, depth
+        return frozenset(found), total
+
+    def _upward(self) -> Iterator[str]:
+        """Callees before their callers, as far as they don't call each other."""
+        seen, stack = {self.root.name}, [(self.root.name, iter(self.callees[self.root.name]))]
+        while stack:
+            name, rest = stack[-1]
+            following = next((n for n in rest if n not in seen), None)
+            if following is None:
+                stack.pop()
+                yield name
+            else:
+                seen.add(following)
+                stack.append((following, iter(self.callees[following])))
+
+    @cached_property
+    def _lengths(self) -> dict[str, int]:
+        code = {**self.functions, self.root.name: self.root}
+        return {name: sum(1 for _ in f.instructions()) for name, f in code.items()}
+
+    @cached_property
+    def _taking(self) -> set[str]:
+        """Functions whose end gives back what they took from the stack."""
+        found = (n for n, f in self.functions.items() for i in f.instructions() if _takes(i))
+        return set(found)
+
+    def order(self) -> list[tree.Function]:
+        """The separate functions, callees first."""
+        return [self.functions[n] for n in self._upward() if n in self.separate]
+
+
+def _takes(i: tree.Instruction) -> bool:
+    return i.opcode.partition(".")[0] == "alloca"
+
+
+def _targets(function: tree.Function, label: str) -> set[str]:
+    """The names of the ``.calltargets`` with that label."""
+    found = (d for d in _directives(function.body or ()) if d.name == "calltargets")
+    return {name for d in found if d.label == label for name in d.arguments}
+
+
+def _directives(body: tuple[tree.Statement, ...]) -> Iterator[tree.Directive]:
+    for s in body:
+        if isinstance(s, tree.Directive):
+            yield s
+        elif isinstance(s, tree.Block):
+            yield from _directives(s.body)
+
+
+def _named(items: object) -> Iterator[str]:
+    """The symbols in initialisers and operands, however they nest."""
+    if isinstance(items, tree.Symbol):
+        yield items.name
+    elif isinstance(items, tree.Masked):
+        yield from _named(items.symbol)
+    elif isinstance(items, tuple | list):
+        for item in items:
+            yield from _named(item)

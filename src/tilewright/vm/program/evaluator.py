@@ -1,0 +1,310 @@
+"""What both evaluators share: an operation's operands in, its meaning, its results out.
+
+A subclass provides the primitives and what the first methods below ask for: registers by number,
+fields of the warp's records.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ptx.isa import OperandSpec
+from ...ptx.isa.compose import FORMATS, fextreme, hand_on
+from ...ptx.isa.convergence import together
+from ...ptx.types import bits
+from ..state.records import ALL, GLOBAL_BASE, RANK_SHIFT, WINDOW_BITS, WINDOWS
+from ..state.special_fields import FIELDS, Field
+from .bound_operands import Addr, Arg, CodeBlock, Const, Not, Op, Reg, Shared, Special, Sum, Vec
+from .program import Program
+from .program_analysis import weight
+
+Value = Any
+
+VOTES = {"popc": 0, "or": 1, "and": 2}
+
+
+def width_of(type_: str) -> int:
+    """Bits of an operand's type; 32 where the row names none."""
+    return bits(type_) if type_ else 32
+
+
+class Evaluator:
+    """Runs operations through their rows' meanings. ``op`` is the one under way."""
+
+    program: Program
+    current: CodeBlock
+    op: Op
+
+    # --- what a subclass provides ---
+
+    def get(self, index: int) -> Value:
+        """The register's value, all 32 lanes."""
+        raise NotImplementedError
+
+    def put(self, index: int, value: Value) -> None:
+        """Set the register where the guard holds."""
+        raise NotImplementedError
+
+    def field(self, field: Field) -> Value:
+        """A record's field in every lane, 32 bits wide."""
+        raise NotImplementedError
+
+    def thread_index(self, axis: str) -> Value:
+        raise NotImplementedError
+
+    def clock(self, ticks: int) -> Value:
+        """So many operations later: what the warp has spent, 64 bits wide."""
+        raise NotImplementedError
+
+    def gather(self, rule: str) -> None:
+        """Wait for the lanes that execute the operation together (``convergence.py``); a fault
+        where one is missing.
+        """
+        raise NotImplementedError
+
+    def meet(self, sets: int) -> None:
+        """The operation uses these sets of registers: a fault where a product under way does."""
+        raise NotImplementedError
+
+    # --- operations ---
+
+    def operate(self, op: Op) -> None:
+        """Evaluate one operation."""
+        self.op = op
+        met = self.program.met.get(op.pc)
+        if met:
+            self.meet(met)
+        if rule := together(op.form):
+            self.gather(rule)
+        sources = (self.read(spec, arg) for spec, arg in op.sources)
+        results = op.form.row.meaning(self, op.form, *sources)
+        if not op.dests or results is None:
+            return
+        if not isinstance(results, tuple) or isinstance(op.dests[0][1], Vec):
+            results = (results,)
+        for (spec, arg), value in zip(op.dests, results, strict=False):
+            self.write(spec, arg, value)
+
+    def members(self) -> Value:
+        """The member masks of an operation that has such."""
+        return next(self.value(a, 32) for spec, a in self.op.sources if spec.name == "members")
+
+    @property
+    def member_mask(self) -> int | None:
+        """The one that a constant says."""
+        found = next(arg for spec, arg in self.op.sources if spec.name == "members")
+        return found.bits & ALL if isinstance(found, Const) else None
+
+    def read(self, spec: OperandSpec, arg: Arg) -> Any:
+        """A source operand as a meaning wants it."""
+        if spec.kind == "address":
+            return self.locate(arg)
+        if spec.kind == "map" and isinstance(arg, Vec):
+            place, *coordinates = arg.items
+            return self.locate(place), tuple(self.value(c, 32) for c in coordinates)
+        if spec.kind == "reg":
+            width = width_of(spec.type)
+            if isinstance(arg, Vec):
+                return tuple(self.value(item, width) for item in arg.items)
+            return self.value(arg, width)
+        if spec.kind == "imm" and isinstance(arg, Vec):
+            return tuple(item.bits if isinstance(item, Const) else item for item in arg.items)
+        return arg.bits if isinstance(arg, Const) else arg
+
+    def value(self, arg: Arg, width: int) -> Value:
+        if isinstance(arg, Reg):
+            return self.fit(self.get(arg.index), width)
+        if isinstance(arg, Const):
+            return self.const(width, arg.bits)
+        if isinstance(arg, Not):
+            return self.not_(self.get(arg.reg.index))
+        if isinstance(arg, Special):
+            return self.fit(self.special(arg.name), width)
+        if isinstance(arg, Addr):
+            return self.load(arg.space, self.locate(arg), width)[0]
+        if isinstance(arg, Shared):
+            return self.fit(self.own(arg.offset), width)
+        if isinstance(arg, Sum):
+            return self.fit(self.locate(Addr(arg.base, arg.offset)), width)
+        return None
+
+    def fit(self, value: Value, width: int) -> Value:
+        """Cut or zero-extended to ``width`` bits."""
+        have = self.width(value)
+        if have == width:
+            return value
+        return self.trunc(value, width) if have > width else self.zext(value, width)
+
+    def locate(self, a: Addr) -> Value:
+        """An address operand as 64 bits."""
+        if a.base is None:
+            return self.own(a.offset) if a.space == "shared" else self.const(64, a.offset)
+        base = self.get(a.base.index)
+        if a.offset:
+            width = self.width(base)  # a sum of 32 bits wraps there
+            base = self.add(base, self.const(width, a.offset % (1 << width)))
+        return self.fit(base, 64)
+
+    def own(self, offset: int) -> Value:
+        """An address in the CTA's own shared memory, in which is its rank."""
+        rank = self.fit(self.field(FIELDS["%cluster_ctarank"]), 64)
+        return self.add(self.shl(rank, self.const(32, RANK_SHIFT)), self.const(64, offset))
+
+    def space(self, name: str) -> str:
+        """The state space of an access: where the form names none, a variable's own. What a call
+        passes in ``.param`` lies in local memory."""
+        return self.op.space if name in ("", "param") else name
+
+    def write(self, spec: OperandSpec, arg: Arg, value: Any) -> None:
+        """A destination gets its value, extended by its type where the register is wider."""
+        if isinstance(arg, Vec):
+            if "pack" in self.op.form.effects:
+                value = self.split(value, width_of(spec.type))
+            for item, part in zip(arg.items, value, strict=True):
+                self.write(spec, item, part)
+        elif isinstance(arg, Reg):
+            width = self.program.registers[arg.index].width
+            if self.width(value) < width:
+                widen = self.sext if spec.type.startswith("s") else self.zext
+                value = widen(value, width)
+            self.put(arg.index, self.fit(value, width))
+        elif isinstance(arg, Addr):
+            self.store(arg.space, self.locate(arg), (self.fit(value, width_of(spec.type)),))
+
+    # --- special registers ---
+
+    def special(self, name: str) -> Value:
+        if name in FIELDS:
+            return self.field(FIELDS[name])
+        base, _, axis = name.partition(".")
+        if base == "%tid" and axis in "xyz":
+            return self.thread_index(axis)
+        if name == "%laneid":
+            return self.lane()
+        if base.startswith("%lanemask_"):
+            return self._lane_mask(base[-2:])
+        if is_clock(base):
+            return self._clock(base)
+        return self.const(32, 0)
+
+    def _lane_mask(self, relation: str) -> Value:
+        bit = self.shl(self.const(32, 1), self.lane())
+        below = self.sub(bit, self.const(32, 1))
+        if relation in ("eq", "lt"):
+            return bit if relation == "eq" else below
+        if relation == "ge":
+            return self.not_(below)
+        upto = self.or_(bit, below)
+        return upto if relation == "le" else self.not_(upto)
+
+    def _clock(self, base: str) -> Value:
+        now = self.clock(self._ticks())
+        if base in ("%clock64", "%globaltimer"):
+            return now
+        return self.split(now, 32)[base.endswith("hi")]
+
+    def _ticks(self) -> int:
+        """The weight of the operations since a clock was read in this block, or since its start:
+        what loops don't count. So the clock always rises, and is the same in every run.
+        """
+        ticks = 1
+        for op in self.current.ops:
+            if op is self.op:
+                break
+            ticks = 1 if _reads_clock(op) else ticks + weight(op)
+        return ticks
+
+    # --- primitives that are the same for both ---
+
+    def to_generic(self, space: str, address: Value) -> Value:
+        return self.add(address, self.const(64, WINDOWS.get(space, 0)))
+
+    def from_generic(self, space: str, address: Value) -> Value:
+        return self.sub(address, self.const(64, WINDOWS.get(space, 0)))
+
+    def in_space(self, space: str, address: Value) -> Value:
+        base = space.partition("::")[0]
+        if base not in WINDOWS:
+            return self.cmp("ge", address, self.const(64, GLOBAL_BASE))
+        high = self.lshr(address, self.const(32, WINDOW_BITS))
+        inside = self.cmp("eq", high, self.const(64, WINDOWS[base] >> WINDOW_BITS))
+        if space != "shared":
+            return inside
+        own = self.cmp("eq", self.rank_of(space, address), self.special("%cluster_ctarank"))
+        return self.and_(inside, own)
+
+    def nanosleep(self, a: Value) -> None:
+        """A warp that loops gives way at its branch."""
+
+    def ret(self) -> None:
+        self.exit()
+
+
+def is_clock(name: str) -> bool:
+    return "clock" in name or "timer" in name
+
+
+def _reads_clock(op: Op) -> bool:
+    return any(isinstance(arg, Special) and is_clock(arg.name) for _, arg in op.sources)
+
+
+def combine(
+    m: Any, op: str, type_: str, old: Value, operands: tuple[Value, ...], in_global: Value
+) -> Value:
+    """What an atomic operation leaves in memory; ``in_global`` says for each lane whether it is
+    global memory.
+    """
+    b = operands[0]
+    element = type_.partition("x")[0]
+    if element in FORMATS and m.width(old) > width_of(element):  # each of a pair or a vector
+        pairs = zip(*(m.split(v, width_of(element)) for v in (old, b)), strict=True)
+        return m.join(*(combine(m, op, element, x, (y,), in_global) for x, y in pairs))
+    if op == "add" and type_.startswith(("f", "bf")):
+        return _add_floats(m, type_, old, b, in_global)
+    if op in ("add", "and", "or", "xor"):
+        return {"add": m.add, "and": m.and_, "or": m.or_, "xor": m.xor}[op](old, b)
+    if op in ("min", "max") and type_ in FORMATS:
+        return fextreme(m, type_, op, old, b)
+    if op in ("min", "max"):
+        wins = m.cmp("lt" if op == "min" else "gt", b, old, type_.startswith("s"))
+        return m.select(wins, b, old)
+    if op == "exch":
+        return b
+    if op == "cas":
+        return m.select(m.cmp("eq", old, b), operands[1], old)
+    one, zero = m.const(m.width(b), 1), m.const(m.width(b), 0)
+    if op == "inc":
+        return m.select(m.cmp("ge", old, b), zero, m.add(old, one))
+    assert op == "dec", op
+    wrap = m.or_(m.cmp("eq", old, zero), m.cmp("gt", old, b))
+    return m.select(wrap, b, m.sub(old, one))
+
+
+def _add_floats(m: Any, type_: str, old: Value, b: Value, in_global: Value) -> Value:
+    """Rounded to nearest. In global memory, and there alone, an f32 sum flushes subnormals (PTX
+    manual, ``atom``).
+    """
+    if type_ == "f64":
+        return _add_doubles(m, old, b, in_global)
+    if type_ != "f32":
+        return m.fadd(type_, old, b)
+    x, y = (m.select(in_global, _flushed(m, v), v) for v in (old, b))
+    total = m.fadd(type_, x, y)
+    return m.select(in_global, _flushed(m, total), total)
+
+
+def _add_doubles(m: Any, old: Value, b: Value, in_global: Value) -> Value:
+    """As an H200: in global memory a NaN stays as it is, ``b`` before ``old``; elsewhere ptxas
+    writes a loop of ``DADD b, old`` and compare-and-swap, where one is made quiet, ``old`` first.
+    """
+    total = m.fadd("f64", old, b)
+    stays, comes = (m.fcmp("f64", "nan", v, v) for v in (old, b))
+    at_once = m.select(comes, b, m.select(stays, old, total))
+    return m.select(in_global, at_once, hand_on(m, "f64", total, old, b))
+
+
+def _flushed(m: Any, a: Value) -> Value:
+    """An f32 with subnormals as zeros of their sign."""
+    size = m.and_(a, m.const(32, 0x7FFFFFFF))
+    small = m.cmp("lt", size, m.const(32, 0x00800000))
+    return m.select(small, m.and_(a, m.const(32, 1 << 31)), a)

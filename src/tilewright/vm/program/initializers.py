@@ -1,0 +1,82 @@
+"""Literals as bits, and the bytes that a variable of a module begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from math import prod
+
+from ...dtypes import decode, encode
+from ...errors import PtxError
+from ...ptx import parameter_block, tree
+from ...ptx.types import bits, kind
+
+
+def initial_bytes(v: tree.Variable, addresses: Mapping[str, int]) -> Iterator[tuple[int, bytes]]:
+    """What a global or constant variable's initialiser says: offsets and bytes. The rest is zero,
+    and may be much.
+
+    ``addresses`` are the global variables' and functions'. Raises PtxError for the address of
+    anything else, and for values beyond the variable.
+    """
+    size, _ = parameter_block.extent(v)
+    element = bits(v.type) // 8
+    shape = (*v.dims, v.vector) if v.vector > 1 else v.dims
+    for place, values in _runs(v.init or (), shape, 0):
+        data = b"".join(n.to_bytes(element, "little") for n in _numbers(v, values, addresses))
+        if place * element + len(data) > size:
+            raise PtxError(f"{v.name} has {size} bytes, and its initialiser more")
+        yield place * element, data
+
+
+def _runs(
+    values: tuple[object, ...], shape: tuple[int, ...], start: int
+) -> Iterator[tuple[int, list[object]]]:
+    """Elements that follow one another, and the first one's place: inner braces begin a row."""
+    row = prod(shape[1:]) if shape else 1
+    place = start
+    for nested, group in groupby(values, lambda value: isinstance(value, tuple)):
+        run = list(group)
+        if nested:
+            for i, inner in enumerate(run):
+                yield from _runs(inner, shape[1:], place + i * row)  # type: ignore[arg-type]
+        else:
+            yield place, run
+        place += len(run) * (row if nested else 1)
+
+
+def _numbers(v: tree.Variable, values: list[object], addresses: Mapping[str, int]) -> list[int]:
+    """Each element as bits; there may be 100,000."""
+    mask = (1 << bits(v.type)) - 1
+    whole = kind(v.type) in ("int", "bits")
+    return [
+        (x.value if whole and type(x) is tree.Imm else _number(v, x, addresses)) & mask
+        for x in values
+    ]
+
+
+def _number(v: tree.Variable, value: object, addresses: Mapping[str, int]) -> int:
+    if isinstance(value, tree.Imm | tree.FloatImm):
+        return immediate(v.type, value)
+    if isinstance(value, tree.Masked):  # 0xFF00(x): the byte of the address under the mask
+        shift = (value.mask & -value.mask).bit_length() - 1
+        return (_number(v, value.symbol, addresses) & value.mask) >> shift
+    if isinstance(value, tree.Symbol) and value.name in addresses:
+        return addresses[value.name] + value.offset
+    name = value.name if isinstance(value, tree.Symbol) else value
+    why = "which is neither a global variable nor a function"
+    raise PtxError(f"{v.name} begins with the address of {name}, {why}")
+
+
+def immediate(type_: str, o: tree.Imm | tree.FloatImm) -> int:
+    """The bits of a literal where an operand or element of that type stands."""
+    what = kind(type_) if type_ else "int"
+    if isinstance(o, tree.Imm):
+        if what == "float":
+            return int(encode(type_, float(o.value)))
+        return int(o.value != 0) if what == "pred" else o.value
+    if what == "float" and bits(type_) != o.width:
+        return int(encode(type_, decode(f"f{o.width}", o.bits)))
+    if what == "bits" and bits(type_) == 32 and o.width == 64:  # a decimal literal
+        return int(encode("f32", decode("f64", o.bits)))
+    return o.bits

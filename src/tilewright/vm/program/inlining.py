@@ -1,0 +1,186 @@
+"""Calls of a module's own functions: the body stands in the place of each call.
+
+A ``.param`` variable of the caller is the callee's parameter itself; registers and constants are
+copied. A call through a register is one of the functions whose addresses the module takes: each is
+compared with. What calls itself has no end in this way and stands apart
+(``activation_records.py``), and so does what would grow without measure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...ptx import parameter_block, tree
+from .activation_records import RETURN
+from .bound_operands import Addr
+from .vector_operands import components
+
+if TYPE_CHECKING:
+    from .flatten import Flattener, Scope
+
+FORMAL, CHOSEN, WORD = "formal parameter", "chosen function", "passed bits"
+
+
+def inline(flat: Flattener, call: tree.Instruction, scope: Scope) -> bool:
+    """Put the called function's body here, or a call of one that stands apart; False for one that
+    has no body.
+    """
+    callee = call.operands[1]
+    end = flat.scope(scope)
+    end.names[RETURN] = end.label(RETURN)
+    if isinstance(callee, tree.Symbol):
+        function = flat.graph.known.get(callee.name)
+        if function is None or function.body is None:
+            return False
+        _skip(flat, call, end)
+        _enter(flat, call, function, end)
+    else:
+        _skip(flat, call, end)
+        _choose(flat, call, callee, end)
+    flat.labels.setdefault(len(flat.ops), []).append(end.names[RETURN])
+    return True
+
+
+def _skip(flat: Flattener, call: tree.Instruction, end: Scope) -> None:
+    if call.guard:
+        guard = replace(call.guard, negated=not call.guard.negated)
+        _emit(flat, call, end, "bra", tree.Symbol(RETURN), guard=guard)
+
+
+def _choose(flat: Flattener, call: tree.Instruction, callee: tree.Operand, end: Scope) -> None:
+    """Compare with each function's address; any other traps."""
+    for name in flat.graph.choices[id(call)]:
+        other = flat.scope(end)
+        other.names[CHOSEN] = flat.one(CHOSEN, "pred")
+        other.names["other"] = other.label("other")
+        address = tree.Imm(flat.functions[name])
+        _emit(flat, call, other, "setp.ne.u64", tree.Reg(CHOSEN), callee, address)
+        guard = tree.Guard(tree.Reg(CHOSEN))
+        _emit(flat, call, other, "bra", tree.Symbol("other"), guard=guard)
+        _enter(flat, call, flat.graph.known[name], end)
+        _emit(flat, call, end, "bra", tree.Symbol(RETURN))
+        flat.labels.setdefault(len(flat.ops), []).append(other.names["other"])
+    _emit(flat, call, end, "trap")
+
+
+def _enter(flat: Flattener, call: tree.Instruction, function: tree.Function, end: Scope) -> None:
+    results, _, arguments, *_ = call.operands
+    sides = ((function.results, results), (function.params, arguments))
+    if any(len(formals) != len(given.items) for formals, given in sides):
+        raise flat.error(f"{function.name} has other results or arguments", call.pos)
+    if flat.apart and function.name in flat.graph.separate:
+        flat.apart.place(call, function, end)
+    else:
+        _body(flat, call, function, end)
+
+
+def _body(flat: Flattener, call: tree.Instruction, function: tree.Function, end: Scope) -> None:
+    results, _, arguments, *_ = call.operands
+    inner, loc, local_end = flat.scope(flat.root), flat.loc, flat.local_end
+    inner.names[RETURN] = inner.label(RETURN)
+    for formal, given in zip(function.params, arguments.items, strict=True):
+        _bind(flat, call, formal, given, inner, end, into=True)
+    for formal, given in zip(function.results, results.items, strict=True):
+        _bind(flat, call, formal, given, inner, end, into=False)
+    flat.walk(function.body or (), inner)
+    flat.labels.setdefault(len(flat.ops), []).append(inner.names[RETURN])
+    flat.loc = loc
+    for formal, given in zip(function.results, results.items, strict=True):
+        in_place = isinstance(given, tree.Symbol) and formal.space != "reg"
+        if not in_place and not isinstance(given, tree.Sink):
+            _copy(flat, call, formal, given, (inner.names[formal.name], end), into=False)
+    flat.local_end = local_end  # its variables are no more
+
+
+def _bind(
+    flat: Flattener,
+    call: tree.Instruction,
+    formal: tree.Variable,
+    given: tree.Operand,
+    inner: Scope,
+    end: Scope,
+    into: bool,
+) -> None:
+    """Give a parameter or result its place: the caller's variable, or one of its own."""
+    found = flat.lookup(given.name, end, call.pos) if isinstance(given, tree.Symbol) else None
+    if isinstance(found, Addr) and formal.space != "reg":
+        inner.names[formal.name] = found
+        return
+    if formal.space == "reg":
+        inner.names[formal.name] = flat.register(formal.name, formal)
+    else:
+        flat.variable(inner, formal)
+    if into:
+        _copy(flat, call, formal, given, (inner.names[formal.name], end), into=True)
+
+
+def _copy(
+    flat: Flattener,
+    call: tree.Instruction,
+    formal: tree.Variable,
+    given: tree.Operand,
+    where: tuple[object, Scope],
+    into: bool,
+) -> None:
+    """An argument into a parameter, or a result into what is given for it. A vector, or what has
+    other elements than it, goes through a scalar register of as many bits.
+    """
+    meant, end = where
+    bridge = flat.scope(end)
+    bridge.names[FORMAL] = meant
+    type_ = f"b{8 * parameter_block.extent(formal)[0]}"
+    source, target = _place(meant, tree.Reg(FORMAL), tree.Symbol(FORMAL)), _given(flat, given, end)
+    if into:
+        source, target = target, source
+    if any(components(flat, o, bridge) for o in (source, target)):
+        bridge.names[WORD] = flat.one(WORD, type_)
+        _move(flat, call, bridge, type_, tree.Reg(WORD), source)
+        source = tree.Reg(WORD)
+    _move(flat, call, bridge, type_, target, source)
+
+
+def _place(meant: object, register: tree.Operand, variable: tree.Symbol) -> tree.Operand:
+    """How an operand is written: a variable is the memory at its address."""
+    return tree.Address(variable) if isinstance(meant, Addr) else register
+
+
+def _given(flat: Flattener, o: tree.Operand, scope: Scope) -> tree.Operand:
+    if not isinstance(o, tree.Symbol):
+        return o
+    return _place(flat.lookup(o.name, scope, -1), o, o)
+
+
+def _move(
+    flat: Flattener,
+    call: tree.Instruction,
+    scope: Scope,
+    type_: str,
+    target: tree.Operand,
+    source: tree.Operand,
+) -> None:
+    """One of the two may be in memory."""
+    opcode = "mov"
+    if isinstance(target, tree.Address):
+        opcode = "st.param"
+    elif isinstance(source, tree.Address):
+        opcode = "ld.param"
+    _emit(flat, call, scope, f"{opcode}.{type_}", target, source)
+
+
+def _emit(
+    flat: Flattener,
+    call: tree.Instruction,
+    scope: Scope,
+    opcode: str,
+    *operands: tree.Operand,
+    guard: tree.Guard | None = None,
+) -> None:
+    flat.instruction(tree.Instruction(opcode, operands, guard, call.pos), scope)
+
+
+def returned(s: tree.Instruction, scope: Scope) -> tree.Instruction:
+    """``ret`` of a function that stands inline: a branch to its end."""
+    if s.opcode in ("ret", "ret.uni") and scope.find(RETURN):
+        return replace(s, opcode="bra", operands=(tree.Symbol(RETURN),))
+    return s

@@ -1,0 +1,189 @@
+"""A kernel made ready to run: flat code cut into blocks, registers given places in the frame.
+
+Code is cut wherever control can leave, arrive or wait. A register that lives inside one block only
+needs no place in the frame; only the stepping evaluator gives it one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+
+from ...errors import Place
+from ...ptx import check, tree
+from ..state.records import Warp
+from .activation_records import Body
+from .basic_blocks import cut
+from .bound_operands import CodeBlock, Op, Register
+from .call_graph import reached
+from .flatten import Flattener
+from .program_analysis import (
+    communicates,
+    exposed,
+    is_divergent,
+    liveness,
+    places,
+    products,
+    varying,
+    weight,
+)
+
+
+@dataclass
+class Program:
+    """A kernel ready to run, for one module and one table of global addresses.
+
+    ``live`` are, for each block, the registers (a bit for each) that are read after it; ``slots``
+    their and all others' places in the frame, which has ``frame_bytes`` compiled and
+    ``full_frame_bytes`` when it is stepped through. ``varying`` are the registers that may differ
+    between a warp's lanes. ``used`` and ``met``: see ``products``.
+    ``bodies`` are the functions that stand apart, in order, and then the kernel's own, if there are
+    such, and ``activation`` is the register that has a lane's (``activation_records.py``).
+    """
+
+    name: str
+    module: tree.Module
+    registers: list[Register]
+    ops: list[Op]
+    blocks: list[CodeBlock]
+    targets: dict[str, int]
+    shared_bytes: int
+    local_bytes: int
+    max_threads: int
+    exact_block: tuple[int, ...]
+    cluster: tuple[int, ...]
+    divergent: bool
+    varying: Collection[int]
+    communicates: bool
+    live: list[int]
+    slots: list[int]
+    frame_bytes: int
+    full_frame_bytes: int
+    used: dict[int, int]
+    met: dict[int, int]
+    bodies: tuple[Body, ...]
+    activation: int
+    locs: dict[int, tree.Loc]
+
+    @cached_property
+    def calls(self) -> bool:
+        """Whether it calls what lies outside of the machine."""
+        return any("call" in op.form.effects for op in self.ops)
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        return [0, *accumulate(sum(weight(op) for op in b.ops) for b in self.blocks)]
+
+    @cached_property
+    def takes_stack(self) -> bool:
+        """Whether it takes memory while it runs: for calls, or by itself."""
+        return any(op.form.mnemonic == "alloca" for op in self.ops)
+
+    def cost(self, target: int, current: int) -> int:
+        """What going round a loop costs: the weight of blocks ``target`` to ``current``, of which
+        another function's don't count.
+        """
+        last = min(current, self._lasts[self._number(self.blocks[target])])
+        return max(1, self._ends[last + 1] - self._ends[target])
+
+    @cached_property
+    def _lasts(self) -> list[int]:
+        """The last block of each body."""
+        found = [len(self.blocks)] * max(1, len(self.bodies))
+        for block in self.blocks:
+            found[self._number(block)] = block.index
+        return found
+
+    def _number(self, block: CodeBlock) -> int:
+        """Which body a block belongs to."""
+        pc = block.ops[0].pc if block.ops else len(self.ops)
+        return max(0, bisect_right(self.bodies, pc, key=lambda b: b.first) - 1)
+
+    def body(self, pc: int) -> Body | None:
+        """What operation ``pc`` belongs to, where functions stand apart."""
+        before = bisect_right(self.bodies, pc, key=lambda b: b.first)
+        return self.bodies[before - 1] if before else None
+
+    def place(self, pc: int) -> Place | None:
+        """Where operation ``pc`` stands in the PTX text, or in the source by its ``.loc``."""
+        op = self.ops[pc]
+        if op.pos >= 0 and self.module.source:
+            return self.module.place(op.pos, len(op.form.opcode))
+        loc = self.locs.get(pc)
+        if loc is None:
+            return None
+        return Place(self.module.files.get(loc.file, "?"), loc.line, loc.column)
+
+
+def build(module: tree.Module, function: tree.Function, addresses: dict[str, int]) -> Program:
+    """The program of a kernel; ``addresses`` are those of the module's global variables.
+
+    Raises PtxCheckError or UnknownInstruction, with the place, for what the virtual machine can't
+    run. A module that has a text is checked against all the rules first, as far as the kernel goes.
+    """
+    if module.source:
+        check(only(module, {function.name, *reached(module, function)}))
+    flat = Flattener(module, function, addresses)
+    if flat.apart:
+        flat.apart.lower()
+    blocks, targets = cut(flat.ops, flat.labels, divergent=False)
+    exits = frozenset(label for label, index in targets.items() if blocks[index].is_exit)
+    differ = varying(flat.ops)
+    divergent = is_divergent(flat.ops, exits, differ)
+    if divergent:
+        blocks, targets = cut(flat.ops, flat.labels, divergent=True)
+    start = Warp.size + 4 * len(blocks)
+    used, met = products(flat.ops, bool(module.source))
+    slots, frame, full = places(flat.registers, exposed(blocks), start)
+    return Program(
+        name=function.name,
+        module=module,
+        registers=flat.registers,
+        ops=flat.ops,
+        blocks=blocks,
+        targets=targets,
+        shared_bytes=flat.shared.size,
+        local_bytes=-(-flat.local_bytes // 16) * 16,
+        max_threads=_max_threads(function),
+        exact_block=_threads(function, "reqntid"),
+        cluster=_threads(function, "reqnctapercluster"),
+        divergent=divergent,
+        varying=range(len(flat.registers)) if divergent else differ,
+        communicates=communicates(flat.ops),
+        live=liveness(blocks, targets),
+        slots=slots,
+        frame_bytes=frame,
+        full_frame_bytes=full,
+        used=used,
+        met=met,
+        bodies=flat.apart.all() if flat.apart else (),
+        activation=flat.apart.frame.index if flat.apart else -1,
+        locs=flat.locs,
+    )
+
+
+def only(module: tree.Module, kept: Collection[str]) -> tree.Module:
+    """The module without the bodies of other functions."""
+    items = (
+        replace(i, body=None) if isinstance(i, tree.Function) and i.name not in kept else i
+        for i in module.items
+    )
+    return replace(module, items=tuple(items))
+
+
+def _threads(function: tree.Function, name: str) -> tuple[int, ...]:
+    """The numbers of a directive such as ``.maxntid 128, 1, 1``; none where there is no such."""
+    for directive in function.directives:
+        if directive.name == name:
+            return tuple(int(word) for word in directive.arguments)
+    return ()
+
+
+def _max_threads(function: tree.Function) -> int:
+    product = 1
+    for count in _threads(function, "maxntid"):
+        product *= count
+    return product if _threads(function, "maxntid") else 0

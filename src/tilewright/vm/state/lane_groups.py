@@ -1,0 +1,146 @@
+"""Groups of lanes within a warp, in native code: who runs next, and who waits for whom.
+
+Lanes that part ways are *pending* at blocks. The group at the lowest block runs first, so that
+lanes meet again; a group that goes round a loop too often lets another go first for a while, each
+in turn, so every lane makes progress.
+"""
+
+from __future__ import annotations
+
+from ...native.native_language import Ptr, i64, native, u32
+from .records import DIVERGED, DONE, FAULT, HERE, JUMP, MISSING, NO_MEMBER, WAIT, Cta, Warp
+
+SPINS = 8000  # what a group may spend in a loop until another one is favoured
+STICKY = 1024  # choices for which it is
+
+
+@native
+def draw(cta: Ptr(Cta)) -> i64:
+    """The next number of the CTA's generator (xorshift), ≥ 0."""
+    x = cta.random
+    x = x ^ (x << 13)
+    x = x ^ lshr(x, 7)
+    x = x ^ (x << 17)
+    cta.random = x
+    return lshr(x, 1)
+
+
+@native
+def fault(w: Ptr(Warp), kind: i64, pc: i64, lane: i64, where: i64) -> i64:
+    """Record a fault; the first one stays. Returns 0."""
+    return fault_of(w.cta, w.index, kind, pc, lane, where)
+
+
+@native
+def fault_of(cta: Ptr(Cta), warp: i64, kind: i64, pc: i64, lane: i64, where: i64) -> i64:
+    """The same for what happens when no warp runs: a copy that lands."""
+    k = cta.worker
+    if k.fault == 0:
+        k.fault = kind
+        k.fault_pc = pc
+        k.fault_lane = lane
+        k.fault_address = where
+        k.fault_warp = warp
+        k.fault_cta = cta.linear
+    return 0
+
+
+@native
+def next_group(w: Ptr(Warp)) -> i64:
+    """Choose the lanes that run next and set ``active`` and ``block``.
+
+    WAIT where none can run, DONE where none is left, else JUMP. While a group is favoured the
+    search begins at the block that ran last instead of the first.
+    """
+    if w.live == 0:
+        return DONE
+    start = 0
+    if w.spin > SPINS:
+        w.spin = 0
+        w.sticky = STICKY
+        start = w.rotor
+    elif w.sticky > 0:
+        w.sticky -= 1
+        start = w.block
+    count = w.launch.blocks
+    free = ~w.waiting
+    for i in range(count):
+        b = start + i
+        if b >= count:
+            b -= count
+        m = w.pending[b] & free
+        if m != 0:
+            if w.sticky == STICKY:
+                w.rotor = b + 1
+            w.pending[b] = w.pending[b] & ~m
+            w.active = m
+            w.block = b
+            w.others = w.live & ~m
+            return JUMP
+    return WAIT
+
+
+@native
+def missing(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
+    """A fault (1): only these lanes execute what others of the warp must execute with them."""
+    w.worker.fault_value = w.live
+    fault(w, MISSING, pc, lowest(mask), mask)
+    return 1
+
+
+@native
+def agree(w: Ptr(Warp), mask: i64, members: Ptr(u32), pc: i64) -> i64:
+    """A fault (1) where a lane is not in its own member mask, or in that of a lane with another."""
+    m = mask
+    while m != 0:
+        lane = lowest(m)
+        m = m & (m - 1)
+        own = members[lane]
+        named = own & mask
+        bad = lane if (own >> lane & 1) == 0 else -1
+        while named != 0 and bad < 0:
+            other = lowest(named)
+            named = named & (named - 1)
+            if members[other] != own:
+                bad = other
+        if bad >= 0:
+            w.worker.fault_value = members[bad]
+            fault(w, NO_MEMBER, pc, bad, own)
+            return 1
+    return 0
+
+
+@native
+def await_members(w: Ptr(Warp), members: i64, block: i64, pc: i64) -> i64:
+    """A convergent operation at the start of ``block``: HERE where all of its live members are.
+
+    Else this group parks at the block and another runs (JUMP). Where all others sleep until an
+    mbarrier has news, it sleeps with them (WAIT). FAULT where nobody can come any more: all live
+    lanes are parked or at a barrier, and looking once more at each changed nothing.
+    """
+    missing = members & w.live & ~w.active
+    if missing == 0:
+        w.parked = w.parked & ~w.active
+        w.stuck = 0
+        return HERE
+    w.pending[block] = w.pending[block] | w.active
+    w.parked = w.parked | w.active
+    if (w.live & ~w.parked & ~w.waiting) == 0:
+        if w.asleep != 0:
+            w.asleep = w.asleep | w.parked
+            w.waiting = w.waiting | w.parked
+            w.parked = 0
+            return WAIT
+        if w.stuck != 0 or (w.parked & ~w.active & w.live) == 0:
+            fault(w, DIVERGED, pc, lowest(w.active), missing)
+            return FAULT
+        w.stuck = 1
+        w.parked = w.active
+    w.waiting = w.waiting | w.parked
+    next_group(w)
+    w.waiting = w.waiting & ~w.parked
+    meeting = w.pending[w.block] & w.parked
+    w.active = w.active | meeting
+    w.others = w.others & ~meeting
+    w.pending[w.block] = w.pending[w.block] & ~meeting
+    return JUMP

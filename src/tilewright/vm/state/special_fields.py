@@ -1,0 +1,61 @@
+"""Special registers that are simply read: fields of the machine's records.
+
+The others (``%laneid``, lane masks, clocks, ``%tid``) are in ``vm/program/evaluator.py``. What a
+real driver would fill in (``%pm`` and most of ``%envreg``) is 0. The part of shared memory that is
+the system's lies behind a CTA's own, where a kernel asks for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...native.native_language import Struct
+from .records import Cta, Launch, Warp
+
+AXES = "xyz"
+RESERVED = ("begin", "end", "cap", "0", "1")  # where parts of the reserved shared memory are
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of the warp's record or of one that it points to (``via``)."""
+
+    record: type[Struct]
+    name: str
+    via: str = ""
+    index: int = 0
+
+
+_CTA = {"%ctaid": "index", "%clusterid": "cluster_id", "%cluster_ctaid": "cluster_index"}
+_LAUNCH = {
+    "%nctaid": "grid",
+    "%nclusterid": "clusters",
+    "%cluster_nctaid": "cluster",
+    "%ntid": "block",
+}
+
+FIELDS: dict[str, Field] = {
+    "%warpid": Field(Warp, "index"),
+    "%smid": Field(Cta, "smid", "cta"),
+    **{
+        f"%reserved_smem_offset_{name}": Field(Launch, "reserved_smem", "launch", i)
+        for i, name in enumerate(RESERVED)
+    },
+    "%dynamic_smem_size": Field(Launch, "dynamic_bytes", "launch"),
+    "%total_smem_size": Field(Launch, "total_smem", "launch"),
+    "%aggr_smem_size": Field(Launch, "aggregate_smem", "launch"),
+    "%nwarpid": Field(Launch, "warp_slots", "launch"),
+    "%gridid": Field(Launch, "number", "launch"),
+    "%envreg1": Field(Launch, "workspace", "launch", 1),
+    "%envreg2": Field(Launch, "workspace", "launch", 0),
+    "%nsmid": Field(Launch, "sms", "launch"),
+    "%cluster_ctarank": Field(Cta, "rank", "cta"),
+    "%cluster_nctarank": Field(Launch, "cluster_size", "launch"),
+    "%is_explicit_cluster": Field(Launch, "explicit", "launch"),
+}
+for _i, _axis in enumerate(AXES):
+    FIELDS |= {f"{n}.{_axis}": Field(Cta, f, "cta", _i) for n, f in _CTA.items()}
+    FIELDS |= {f"{n}.{_axis}": Field(Launch, f, "launch", _i) for n, f in _LAUNCH.items()}
+
+#: Special registers that are the same in all lanes of a warp.
+UNIFORM = frozenset(FIELDS)
