@@ -21,7 +21,7 @@ from hostile import Stream
 from tilewright import cuda
 from tilewright.ptx.isa import ROWS, form
 from tilewright.ptx.isa.row import find
-from tilewright.ptx.rules.requirements import lowest
+from tilewright.ptx.rules.requirements import lowest_target
 from tilewright.target import Target
 from tilewright.vm import Machine
 
@@ -77,7 +77,7 @@ def registers(opcode: str) -> list[str]:
 def text(opcodes: list[str], target: str = "sm_90a") -> str:
     """The kernel's module."""
     needs = (need for opcode in opcodes for need in form(opcode).needs())
-    (major, minor), _ = lowest({("6.0", target), *needs})
+    (major, minor), _ = lowest_target({("6.0", target), *needs})
     lines = [HEAD.format(version=f"{major}.{minor}", target=target)]
     for opcode in opcodes:
         dest, *sources = registers(opcode)

@@ -14,7 +14,7 @@ from simt import both, kernel
 from tilewright import mma
 from tilewright.dtypes import dtype
 from tilewright.mma import Move
-from tilewright.ptx.rules.requirements import lowest
+from tilewright.ptx.rules.requirements import lowest_target
 
 IMAGE = 4096  # bytes of memory for each form
 BATCH = 10  # forms in a kernel
@@ -141,7 +141,9 @@ def run(cases: list[Case], images, registers, order, launch):
     ``order`` 32 lines.
     """
     arch = cases[0].move.arch
-    (major, minor), target = lowest({*(n for c in cases for n in _needs(c.move)), ("6.0", arch)})
+    (major, minor), target = lowest_target(
+        {*(n for c in cases for n in _needs(c.move)), ("6.0", arch)}
+    )
     count = len(cases) * IMAGE
     body = PROLOGUE.format(bytes=count)
     body += "\n".join(case.text(i) for i, case in enumerate(cases)) + EPILOGUE.format(bytes=count)

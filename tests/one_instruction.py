@@ -17,7 +17,7 @@ import hostile
 from tilewright import mma
 from tilewright.dtypes import dtype, pack
 from tilewright.mma import Descriptor, Instruction
-from tilewright.ptx.rules.requirements import lowest
+from tilewright.ptx.rules.requirements import lowest_target
 from tilewright.target import Target
 
 SHARED = 1024  # where the shared array begins on the hardware
@@ -131,7 +131,7 @@ class Case:
     @cached_property
     def ptx(self) -> str:
         versions, targets = zip(*self.i.needs, strict=True)
-        version, target = lowest({("6.0", "sm_70"), ("|".join(versions), "|".join(targets))})
+        version, target = lowest_target({("6.0", "sm_70"), ("|".join(versions), "|".join(targets))})
         if not self.i.until and Target.parse("sm_90a").runs(target):
             target, version = Target.parse("sm_90a"), max(version, (8, 0))
         fields = {

@@ -32,7 +32,7 @@ ELSEWHERE = {
 
 def left_out(row: Row) -> str:
     """Why no program has the row's forms; empty where they have them."""
-    if row.gone:
+    if row.removed:
         return "newer targets have it no more"
     if isinstance(row, Listed):
         return "matrices have tests of their own"
@@ -56,7 +56,7 @@ def fits(f: Form) -> bool:
 
 
 def _plain(spec: OperandSpec) -> bool:
-    return spec.kind in ("reg", "imm") and not spec.both
+    return spec.kind in ("reg", "imm") and not spec.read_write
 
 
 @cache

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from scalar_operands import THREADS
 from tilewright.ptx.isa import form
-from tilewright.ptx.rules.requirements import lowest
+from tilewright.ptx.rules.requirements import lowest_target
 
 WIDTH = {"p": 1, "c": 8, "h": 16, "r": 32, "l": 64, "q": 128}  # by a name's first letter
 
@@ -119,7 +119,7 @@ def module(programs: Sequence[Program]) -> str:
     (target,) = {p.target for p in programs}
     used = {o for p in programs for step in p.steps for o in step.opcode.split()}
     needs = {need for opcode in used for need in form(opcode).needs()}
-    (major, minor), _ = lowest({("6.0", target), *needs})
+    (major, minor), _ = lowest_target({("6.0", target), *needs})
     head = f".version {major}.{minor}\n.target {target}\n.address_size 64\n"
     return head + "\n".join(map(str, programs))
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tilewright.ptx.rules.requirements import Need, problem
+from tilewright.ptx.rules.requirements import Requirement, obstacle
 from tilewright.target import FIRST_VERSION, Target, parse_version
 
 FOLDER = Path(__file__).parent / "data"
@@ -51,7 +51,7 @@ class Family:
     def never(self) -> Spans:
         return ((0, 0),) * len(self.targets)
 
-    def spans(self, wanted: Iterable[Need], until: str = "") -> Spans:
+    def spans(self, wanted: Iterable[Requirement], until: str = "") -> Spans:
         """For each target the versions in which something with these needs may be used."""
         return _spans(self.targets, self.last, tuple(wanted), until)
 
@@ -63,7 +63,9 @@ class Family:
 
 
 @lru_cache(maxsize=None)
-def _spans(targets: tuple[str, ...], last: str, wanted: tuple[Need, ...], until: str) -> Spans:
+def _spans(
+    targets: tuple[str, ...], last: str, wanted: tuple[Requirement, ...], until: str
+) -> Spans:
     made = []
     for name in targets:
         target, top = Target.parse(name), min(parse_version(TOP.get(name, last)),
@@ -71,7 +73,7 @@ def _spans(targets: tuple[str, ...], last: str, wanted: tuple[Need, ...], until:
         found = [
             i for i, v in enumerate(map(parse_version, VERSIONS))
             if FIRST_VERSION[name] <= v <= top
-            and not problem("it", wanted, v, target)
+            and not obstacle("it", wanted, v, target)
             and not (until and v >= parse_version(until))
         ]  # fmt: skip
         made.append((found[0], found[-1] + 1) if found else (0, 0))

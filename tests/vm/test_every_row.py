@@ -16,7 +16,7 @@ from rows import every_row
 from simt import both, kernel
 from tilewright.ptx.isa import ROWS, Form, OperandSpec, form
 from tilewright.ptx.isa.row import Listed, find
-from tilewright.ptx.rules.requirements import lowest
+from tilewright.ptx.rules.requirements import lowest_target
 from tilewright.ptx.types import bits
 from tilewright.vm.program.unsupported import awaited
 
@@ -28,7 +28,7 @@ IMMEDIATE = 0x96  # of lop3: a xor b xor c
 
 def plain(f: Form) -> bool:
     """Whether it has results, neither touches memory nor steers, and runs on a target of today."""
-    if awaited(f.row.meaning) or f.row.gone:
+    if awaited(f.row.meaning) or f.row.removed:
         return False
     return not f.effects - {"relaxed", "pack"} and any(s.dest for s in f.signatures[0])
 
@@ -133,7 +133,7 @@ def batches() -> dict[tuple[str, str, str], list[str]]:
             continue
         operands_ = (spec.needs for specs in form(opcode).signatures for spec in specs)
         needs = {("7.8", "sm_90"), *form(opcode).needs(), *filter(None, operands_)}
-        (major, minor), target = lowest(needs)
+        (major, minor), target = lowest_target(needs)
         groups.setdefault((f"{major}.{minor}", target.name), []).append(opcode)
     return {
         (group[i], *key): group[i : i + BATCH]

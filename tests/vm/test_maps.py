@@ -21,7 +21,7 @@ from tilewright.errors import (
     ProblemError,
 )
 from tilewright.layout import Layout
-from tilewright.ptx.rules.requirements import module_needs
+from tilewright.ptx.rules.requirements import module_requirements
 
 BOX = 16, 64
 X = np.arange(48 * 64, dtype=np.int16).reshape(48, 64)
@@ -196,7 +196,7 @@ def test_a_kernel_says_its_cluster() -> None:
     assert x.tolist() == [1, 0, 3, 2]
     traced = neighbours.trace()
     assert ".reqnctapercluster 2, 1, 1\n" in traced.ptx and traced.cluster == (2, 1, 1)
-    assert ("7.8", "sm_90") in {(str(v), str(t)) for v, t in module_needs(traced.module)}
+    assert ("7.8", "sm_90") in {(str(v), str(t)) for v, t in module_requirements(traced.module)}
     with pytest.raises(LaunchError, match=r"whole clusters of \(2, 1, 1\)"):
         neighbours[3](x, device="vm")
     with pytest.raises(KernelError, match="positive numbers"):

@@ -16,7 +16,7 @@ import tilewright
 from simt import kernel, launch, zeros
 from tilewright.builder import f32, ptr, u32
 from tilewright.errors import PtxCheckError, PtxError, VmFault
-from tilewright.ptx.printf_format import FLOAT, argument_types, pieces
+from tilewright.ptx.printf_format import FLOAT, argument_types, parse_format
 from tilewright.vm import Machine
 from tilewright.vm.launch.print_buffer import LIMIT
 from tilewright.vm.launch.printf import render
@@ -47,7 +47,7 @@ def conversions(draw):
 @given(conversions(), st.integers(0, 2**64 - 1), st.floats() | SPECIAL)
 def test_a_conversion_is_what_the_c_library_makes_of_it(made, integer, real):
     format_, letter = made
-    (type_,) = argument_types(pieces(format_))
+    (type_,) = argument_types(parse_format(format_))
     if letter in FLOAT:
         given_, (bits,) = ctypes.c_double(real), struct.unpack("<Q", struct.pack("<d", real))
     elif letter == "s":
@@ -57,15 +57,17 @@ def test_a_conversion_is_what_the_c_library_makes_of_it(made, integer, real):
         given_ = (ctypes.c_uint32 if type_ == "b32" else ctypes.c_uint64)(bits)
     buffer = ctypes.create_string_buffer(1000)
     size = ctypes.CDLL(None).snprintf(buffer, ctypes.c_size_t(1000), format_, given_)
-    mine = render(pieces(format_), [bits], lambda _, most: b"hello"[: None if most < 0 else most])
+    mine = render(
+        parse_format(format_), [bits], lambda _, most: b"hello"[: None if most < 0 else most]
+    )
     assert mine == buffer.raw[:size]
 
 
 def test_a_width_that_is_an_argument():
-    found = pieces(b"%*d|%-*d|%.*f|%*d|")
+    found = parse_format(b"%*d|%-*d|%.*f|%*d|")
     values = [5, 1, 5, 2, 1, 0x3FF4000000000000, 2**32 - 4, 3]
     assert render(found, values, lambda a, m: b"") == b"    1|2    |1.2|3   |"
-    assert render(pieces(b"%s %.3s|%p"), [0, 0, 0], lambda a, m: b"") == b"(null) |(nil)"
+    assert render(parse_format(b"%s %.3s|%p"), [0, 0, 0], lambda a, m: b"") == b"(null) |(nil)"
 
 
 # --- kernels ---
@@ -279,13 +281,13 @@ WIDE = [
 @pytest.mark.parametrize(("format_", "values"), WIDE)
 def test_more_characters_than_a_launch_keeps_are_not_made(format_, values):
     with pytest.raises(PtxError, match="characters; a launch keeps 1048576"):
-        render(pieces(format_), values, lambda a, m: b"")
+        render(parse_format(format_), values, lambda a, m: b"")
 
 
 @pytest.mark.parametrize("format_", [b"%2147483648d", b"%.9" + b"9" * 5000 + b"f"])
 def test_a_width_is_an_int(format_):
     with pytest.raises(PtxError, match="must be at most 2147483647"):
-        pieces(format_)
+        parse_format(format_)
 
 
 def test_a_wide_print_and_an_endless_text_are_faults(capsys):

@@ -13,9 +13,9 @@ from simt import both, kernel, launch, store, zeros
 from tilewright.errors import UnknownInstruction, VmFault
 from tilewright.mma import Descriptor
 from tilewright.ptx.isa import ROWS, Form, OperandSpec, form
-from tilewright.ptx.isa.convergence import MEMBERS, WARP, WHOLE, together
+from tilewright.ptx.isa.convergence import MEMBERS, WARP, WHOLE, convergence_rule
 from tilewright.ptx.isa.row import Listed, Row
-from tilewright.ptx.rules.requirements import lowest
+from tilewright.ptx.rules.requirements import lowest_target
 from tilewright.ptx.types import bits
 from tilewright.target import Target
 from tilewright.vm import Machine
@@ -54,7 +54,7 @@ FORMS = {
     for rows in ROWS.values()
     for row in rows
     for f in sampled(row)
-    if (named(f) or together(f)) and not awaited(row.meaning) and not row.gone
+    if (named(f) or convergence_rule(f)) and not awaited(row.meaning) and not row.removed
 }
 BARRIERS = {o for o, f in FORMS.items() if "barrier" in f.effects}
 
@@ -87,7 +87,7 @@ def line(f: Form) -> str:
 
 def texts(f: Form) -> tuple[str, str]:
     """The module of an entry ``k`` with a body to come, and the architecture that runs it."""
-    version, target = lowest({("6.0", "sm_70"), *f.needs()})
+    version, target = lowest_target({("6.0", "sm_70"), *f.needs()})
     wide = ".reg .b128 q<8>;" if version >= (8, 3) else ""
     head = f".version {version[0]}.{version[1]}\n.target {target.name}\n.address_size 64\n"
     return f"{head}.visible .entry k()\n{{{wide}{REGISTERS}\nBODY\nret;\n}}\n", target.name
@@ -111,9 +111,9 @@ def test_every_instruction_that_says_sync_or_aligned_has_a_rule() -> None:
         *known.split(), "tensormap", "vote", "wgmma", "wmma"
     }  # fmt: skip
     for opcode, f in FORMS.items():
-        assert bool(together(f)) is (opcode not in BARRIERS), opcode
-        assert together(f) != MEMBERS or not {"aligned"} & set(opcode.split(".")), opcode
-    assert {together(f) for f in FORMS.values()} == {WHOLE, WARP, MEMBERS, ""}
+        assert bool(convergence_rule(f)) is (opcode not in BARRIERS), opcode
+        assert convergence_rule(f) != MEMBERS or not {"aligned"} & set(opcode.split(".")), opcode
+    assert {convergence_rule(f) for f in FORMS.values()} == {WHOLE, WARP, MEMBERS, ""}
 
 
 KINDS = {WHOLE: "divergence", WARP: "divergence", MEMBERS: "divergence", "": "deadlock"}
@@ -124,7 +124,7 @@ HALF_ALONE = "@half {}\nbar.sync 5;"
 
 def expect_half(f: Form, error: VmFault | None) -> None:
     assert error is not None, f.opcode
-    assert error.kind == KINDS[together(f)], (f.opcode, str(error))
+    assert error.kind == KINDS[convergence_rule(f)], (f.opcode, str(error))
     assert error.place is not None and f.opcode in str(error), str(error)
     assert (error.thread, error.block) == ((0, 0, 0), (0, 0, 0)), str(error)
 
@@ -156,7 +156,7 @@ def test_threads_that_have_exited_are_missing_where_a_matrix_is_spread_over_all(
     for opcode, f in FORMS.items():
         error = fault(f, f"@!half exit;\n{line(f)}")
         missing = error is not None and error.kind in ("divergence", "member mask")
-        assert missing is (together(f) == WHOLE), (opcode, str(error))
+        assert missing is (convergence_rule(f) == WHOLE), (opcode, str(error))
         assert not missing or "exited: 0xffff0000" in str(error)
 
 
@@ -165,7 +165,7 @@ def test_a_warp_that_the_block_does_not_fill_has_no_matrices() -> None:
     for opcode, f in FORMS.items():
         error = fault(f, second.format(line(f)), 48)
         missing = error is not None and error.kind in ("divergence", "member mask")
-        assert missing is (together(f) == WHOLE), (opcode, str(error))
+        assert missing is (convergence_rule(f) == WHOLE), (opcode, str(error))
         assert not missing or "has no threads for 0xffff0000" in str(error)
 
 

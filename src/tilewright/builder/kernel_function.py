@@ -22,8 +22,8 @@ from typing import Any, Protocol
 from ..errors import KernelError, Place
 from ..lazy_imports import provide, provided
 from ..ptx import parameter_block, tree
-from ..ptx.rules.requirements import lowest, module_needs
-from ..ptx.rules.written_parameters import written
+from ..ptx.rules.requirements import lowest_target, module_requirements
+from ..ptx.rules.written_parameters import written_parameters
 from ..ptx.syntax.printer import print_module
 from .builder import Builder, dimensions
 from .kernel_parameters import Param, parameters
@@ -62,7 +62,7 @@ class Traced:
     @cached_property
     def written(self) -> frozenset[int]:
         """The numbers of the parameters through which the kernel may write."""
-        return written(self.entry)
+        return written_parameters(self.entry)
 
 
 class Launcher(Protocol):
@@ -121,9 +121,9 @@ def _trace(
     name = options.name or function.__name__
     if not re.fullmatch(r"[A-Za-z_$][\w$]*", name, re.ASCII):
         raise KernelError(f"{name!r} is not a name for a kernel", hint="letters, digits, _ and $")
-    size = parameter_block.laid_out(name, [p.variable() for p in params]).size
-    if size > parameter_block.MOST_BYTES:
-        most = parameter_block.MOST_BYTES
+    size = parameter_block.layout_parameters(name, [p.variable() for p in params]).size
+    if size > parameter_block.MAX_BYTES:
+        most = parameter_block.MAX_BYTES
         said = f"the parameters of {name} take {size} bytes; a kernel has at most {most}"
         raise KernelError(said, hint="pass a pointer to what is long")
     k = Builder(lines=options.lines)
@@ -168,7 +168,7 @@ def _module(k: Builder, name: str, params: tuple[Param, ...]) -> tree.Module:
     items += [*k.externs(), *k.texts(), _function(k, name, params)]
     module = tree.Module(items=tuple(items))
     asked = {("1.0", name) for name in (_LEAST_TARGET, *k.targets)}
-    version, target = lowest({*module_needs(module), *asked})
+    version, target = lowest_target({*module_requirements(module), *asked})
     return replace(module, version=version, target=(target.name,))
 
 

@@ -135,12 +135,12 @@ def parameters(
     return tuple(_parameter(function, name, specs.get(name), place) for name in names)
 
 
-def block(specs: Mapping[str, Any]) -> parameter_block.Layout:
+def block(specs: Mapping[str, Any]) -> parameter_block.ParameterLayout:
     """The parameter block of a kernel whose parameters are these, by name, told without tracing."""
     given = {name: _parsed(spec, {}) for name, spec in specs.items()}
     found = [replace(param, name=name) for name, param in given.items() if param is not None]
     assert len(found) == len(specs)
-    return parameter_block.laid_out("", [param.variable() for param in found])
+    return parameter_block.layout_parameters("", [param.variable() for param in found])
 
 
 def _parameter(function: Callable[..., Any], name: str, spec: Any, place: Place) -> Param:

@@ -48,7 +48,7 @@ class Slot:
             spec.space,
             spec.optional,
             spec.second,
-            spec.both,
+            spec.read_write,
             frozenset(names),
             spec.allowed,
         )

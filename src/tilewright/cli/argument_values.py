@@ -62,14 +62,14 @@ class Given:
             if not isinstance(self._named(text), Placed):
                 raise LaunchError("that is no array")
 
-    def take_args(self, layout: parameter_block.Layout, texts: Sequence[str]) -> None:
+    def take_args(self, layout: parameter_block.ParameterLayout, texts: Sequence[str]) -> None:
         """What ``--arg`` says, as the bytes of each parameter."""
         for parameter, text in layout.each(texts):
             with _speaking_of(f"--arg {text}"):
                 value = self._named(text)
                 if isinstance(value, Placed):
-                    if not parameter.takes_address:
-                        raise LaunchError(f"{parameter.words} takes no address")
+                    if not parameter.is_address:
+                        raise LaunchError(f"{parameter.description} takes no address")
                     value = value.address
                 self.args.append(parameter.pack(value))
 

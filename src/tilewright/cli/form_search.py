@@ -19,7 +19,7 @@ from ..mma import Instruction
 from ..mma.nearest_form import closest
 from ..ptx.isa import ROWS, Form, Row
 from ..ptx.isa.row import Listed
-from ..ptx.rules.requirements import problem
+from ..ptx.rules.requirements import obstacle
 from ..target import Target, Version, parse_version
 
 BESIDE = ("ldmatrix", "stmatrix", "movmatrix", "cvt", "prmt")  # what brings and converts operands
@@ -50,7 +50,7 @@ class Wanted:
         """Why the target and version that are asked for have not got a form, or ""."""
         target = Target.parse(self.target) if self.target else None
         version = parse_version(self.version) if self.version else NEWEST
-        reason = problem(form.opcode, form.needs(), version, target)
+        reason = obstacle(form.opcode, form.needs(), version, target)
         if not reason and self.version and form.until and version >= parse_version(form.until):
             return f"{form.opcode} is gone since PTX {form.until}"
         return reason.replace(", the module says", ", not")
@@ -97,7 +97,7 @@ def forms(mnemonic: str) -> dict[str, Form]:
 def _legal(row: Row) -> Iterator[Form]:
     for opcode in row.opcodes():
         form = row.form(opcode)
-        if form is not None and not (row.where and row.where(form)):
+        if form is not None and not (row.constraint and row.constraint(form)):
             yield form
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import PtxCheckError, PtxError
 from ..target import Target
 from . import parameter_block
-from .rules.scope import FAMILY
+from .rules.symbol_table import FAMILY
 from .syntax.parser import parse
 from .syntax.printer import print_module
 from .tree import (
@@ -110,7 +110,7 @@ class _Linker:
             place = self.place(one)
             raise self.error(f"{other.name} is defined twice, also at {place}", other)
         if a == b == STRENGTH["common"]:
-            return max(one, other, key=parameter_block.extent)
+            return max(one, other, key=parameter_block.size_and_align)
         return one if a >= b else other
 
     def agree(self, item: Named, meant: Named) -> None:
@@ -197,9 +197,10 @@ def _shape(item: Named) -> object:
     """What a declaration must have of its definition."""
     if isinstance(item, Function):
         return item.kind, [
-            [parameter_block.extent(v) for v in side] for side in (item.results, item.params)
+            [parameter_block.size_and_align(v) for v in side]
+            for side in (item.results, item.params)
         ]
-    return item.space, *parameter_block.extent(item)
+    return item.space, *parameter_block.size_and_align(item)
 
 
 def _within(item: Named, meant: Named) -> bool:
@@ -208,9 +209,9 @@ def _within(item: Named, meant: Named) -> bool:
     """
     if not isinstance(item, Variable) or not isinstance(meant, Variable):
         return False
-    small = item.linkage == "common" and parameter_block.extent(item) <= parameter_block.extent(
-        meant
-    )
+    small = item.linkage == "common" and parameter_block.size_and_align(
+        item
+    ) <= parameter_block.size_and_align(meant)
     return item.space == meant.space and (small or 0 in item.dims)
 
 

@@ -20,8 +20,8 @@ from .types import bits, kind
 if TYPE_CHECKING:
     from .tree import Function, Variable
 
-MOST_BYTES = 32764  # of a kernel's parameters (PTX manual, "Kernel Function Parameters")
-MOST_BEFORE, LONGER_SINCE = 4352, (8, 1)  # and before that .version
+MAX_BYTES = 32764  # of a kernel's parameters (PTX manual, "Kernel Function Parameters")
+MAX_BYTES_BEFORE_8_1, MAX_BYTES_SINCE = 4352, (8, 1)  # and before that .version
 
 _FLOATS = {
     ("float", 2): "<e",
@@ -46,17 +46,20 @@ class Parameter:
     array: bool = False
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """How an error names it."""
         return f"parameter {self.name} (.{self.type})"
 
     @property
-    def takes_address(self) -> bool:
+    def is_address(self) -> bool:
         """Whether it has 64 bits that are no float."""
         return not self.array and self.size == 8 and kind(self.type) != "float"
 
     def pack(self, value: Any) -> bytes:
-        """Its bytes; LaunchError for what does not fit. ``Layout.pack`` says what may be given."""
+        """The bytes of ``value``; LaunchError where it does not fit.
+
+        ``ParameterLayout.pack`` lists the accepted types.
+        """
         return _bytes(self, value)
 
     def __str__(self) -> str:
@@ -64,7 +67,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ParameterLayout:
     """A kernel's parameter block: ``size`` is its bytes in all, ``align`` the largest alignment."""
 
     kernel: str
@@ -79,7 +82,7 @@ class Layout:
     def align(self) -> int:
         return max((p.align for p in self.parameters), default=1)
 
-    def at(self, places: Sequence[int]) -> Layout:
+    def at(self, places: Sequence[int]) -> ParameterLayout:
         """The block with its parameters at these offsets; itself where they are not as many.
 
         A GPU aligns parameters where they stand in its memory, not in their block.
@@ -87,7 +90,7 @@ class Layout:
         if len(places) != len(self.parameters):
             return self
         moved = [replace(p, offset=place) for p, place in zip(self.parameters, places, strict=True)]
-        return Layout(self.kernel, tuple(moved))
+        return ParameterLayout(self.kernel, tuple(moved))
 
     def each(self, args: Sequence[Any]) -> list[tuple[Parameter, Any]]:
         """Each parameter with its argument. LaunchError unless there are as many."""
@@ -109,22 +112,22 @@ class Layout:
         return bytes(block)
 
 
-def layout(function: Function) -> Layout:
+def layout(function: Function) -> ParameterLayout:
     """The parameter block of a kernel."""
-    return laid_out(function.name, function.params)
+    return layout_parameters(function.name, function.params)
 
 
-def laid_out(kernel: str, params: Iterable[Variable]) -> Layout:
+def layout_parameters(kernel: str, params: Iterable[Variable]) -> ParameterLayout:
     """The block of these parameters."""
     found: list[Parameter] = []
     offset = 0
     for variable in params:
-        size, align = extent(variable)
+        size, align = size_and_align(variable)
         offset = -(-offset // align) * align
         array = bool(variable.dims) or variable.vector > 1
         found.append(Parameter(variable.name, variable.type, offset, size, align, array))
         offset += size
-    return Layout(kernel, tuple(found))
+    return ParameterLayout(kernel, tuple(found))
 
 
 def pack(function: Function, args: Sequence[Any]) -> bytes:
@@ -132,7 +135,7 @@ def pack(function: Function, args: Sequence[Any]) -> bytes:
     return layout(function).pack(args)
 
 
-def extent(variable: Variable) -> tuple[int, int]:
+def size_and_align(variable: Variable) -> tuple[int, int]:
     """Bytes and alignment of a parameter or variable."""
     element = bits(variable.type) // 8 * variable.vector
     return element * prod(_shape(variable)), max(variable.align or element, 1)
@@ -196,4 +199,4 @@ def _float(p: Parameter, value: int | float) -> bytes:
 
 def _wrong(p: Parameter, value: Any, why: str) -> LaunchError:
     text = repr(value)
-    return LaunchError(f"{p.words} can't be {text[:60]}: {why}")
+    return LaunchError(f"{p.description} can't be {text[:60]}: {why}")

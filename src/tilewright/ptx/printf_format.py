@@ -17,8 +17,8 @@ from functools import lru_cache
 from ..errors import PtxError
 from .types import bits
 
-WHOLE, CHARACTER, FLOAT, TEXT, ADDRESS = "diouxX", "c", "eEfFgGaA", "s", "p"
-MOST_ARGUMENTS = 32  # CUDA's limit
+INTEGER, CHARACTER, FLOAT, TEXT, ADDRESS = "diouxX", "c", "eEfFgGaA", "s", "p"
+MAX_ARGUMENTS = 32  # CUDA's limit
 INT_MAX = 2**31 - 1  # a width and a precision are C's ints
 LENGTHS = ("", "h", "l", "ll")  # that CUDA documents; an H200 gets the arguments of hh j z t wrong
 
@@ -50,7 +50,7 @@ class Conversion:
         """Its argument's type in memory."""
         if self.letter in FLOAT:
             return "f64"
-        long = self.length in _LONG and self.letter in WHOLE
+        long = self.length in _LONG and self.letter in INTEGER
         return "b64" if long or self.letter in (TEXT, ADDRESS) else "b32"
 
     @property
@@ -59,18 +59,18 @@ class Conversion:
         return (*("b32" for given in (self.width, self.precision) if given == "*"), self.type)
 
 
-Piece = bytes | Conversion
+FormatItem = bytes | Conversion
 
 
 @lru_cache(maxsize=256)
-def pieces(format_: bytes) -> tuple[Piece, ...]:
+def parse_format(format_: bytes) -> tuple[FormatItem, ...]:
     """A format as its text and conversions (``%%`` is text). PtxError for what is no conversion."""
-    found: list[Piece] = []
+    found: list[FormatItem] = []
     done = 0
     while (at := format_.find(b"%", done)) >= 0:
         match = _CONVERSION.match(format_, at)
         letter = match["letter"].decode() if match else ""
-        if match is None or letter not in WHOLE + CHARACTER + FLOAT + TEXT + ADDRESS + "%":
+        if match is None or letter not in INTEGER + CHARACTER + FLOAT + TEXT + ADDRESS + "%":
             text = format_[at : at + 8].decode(errors="replace")
             hint = "conversions are d i o u x X c s p e E f F g G a A, and %% is a percent sign"
             raise PtxError(f"byte {at} of a format, {text!r}, begins no conversion", hint=hint)
@@ -86,7 +86,7 @@ def pieces(format_: bytes) -> tuple[Piece, ...]:
     return tuple(piece for piece in (*found, format_[done:]) if piece)
 
 
-def argument_types(format_: Sequence[Piece]) -> tuple[str, ...]:
+def argument_types(format_: Sequence[FormatItem]) -> tuple[str, ...]:
     """The types of a format's arguments in memory."""
     return tuple(t for piece in format_ if isinstance(piece, Conversion) for t in piece.types)
 

@@ -14,7 +14,7 @@ AXES = "xyzw"  # a vector's components; r, g, b, a are others for them
 
 
 @dataclass(frozen=True, slots=True)
-class Special:
+class SpecialRegister:
     """``%tid``: ``type`` is a component's, ``vector`` how many there are (1: none are named).
 
     ``narrow`` are other widths, in bits, that may be read, as older PTX declared them.
@@ -30,8 +30,10 @@ class Special:
 
 def _rows(
     names: str, type_: str, ptx: str, target: str = "sm_10", vector: int = 1, *narrow: int
-) -> list[Special]:
-    return [Special(f"%{name}", type_, vector, ptx, target, narrow) for name in names.split()]
+) -> list[SpecialRegister]:
+    return [
+        SpecialRegister(f"%{name}", type_, vector, ptx, target, narrow) for name in names.split()
+    ]
 
 
 _TABLE = [
@@ -64,7 +66,7 @@ _TABLE = [
 ]
 
 #: Special registers by name, without components.
-SPECIALS: dict[str, Special] = {row.name: row for row in _TABLE}
+SPECIALS: dict[str, SpecialRegister] = {row.name: row for row in _TABLE}
 
 #: Those that change while a thread runs: time, counters, and where it runs.
 VOLATILE = frozenset(
@@ -84,7 +86,7 @@ def component(name: str) -> tuple[str, int | None]:
     )
 
 
-def special(name: str) -> Special | None:
+def special(name: str) -> SpecialRegister | None:
     """The special register of a name such as ``%tid.x``, or None."""
     base, index = component(name)
     row = SPECIALS.get(base)
@@ -93,7 +95,7 @@ def special(name: str) -> Special | None:
     return row if index is None or 0 <= index < row.vector else None
 
 
-def special_vector(name: str) -> int:
+def special_vector_length(name: str) -> int:
     """How many components a special register has that is named as a whole (``%tid``); else 0."""
     row = SPECIALS.get(name)
     return row.vector if row and row.vector > 1 else 0

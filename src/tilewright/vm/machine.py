@@ -219,7 +219,7 @@ class Machine:
                 hint = "load takes several modules and links them"
                 why = f"{v.name} is extern, and no module has it"
                 raise PtxCheckError(why, place=module.place(v.pos), hint=hint)
-        sizes = {v.name: ptx.parameter_block.extent(v)[0] for v in found}
+        sizes = {v.name: ptx.parameter_block.size_and_align(v)[0] for v in found}
         addresses: dict[str, int] = {}
         try:
             for v in found:

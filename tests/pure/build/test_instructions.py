@@ -12,7 +12,7 @@ from rows import every_row
 from tilewright import mma
 from tilewright.builder import f16, trace
 from tilewright.errors import KernelError
-from tilewright.ptx.special_registers import SPECIALS, Special
+from tilewright.ptx.special_registers import SPECIALS, SpecialRegister
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 
@@ -230,7 +230,7 @@ CHANGING = "clock clock_hi clock64 globaltimer globaltimer_lo globaltimer_hi smi
 
 
 @every_row("row", SPECIALS.values(), ids=SPECIALS)
-def test_special_registers_are_read_once_or_each_time(row: Special) -> None:
+def test_special_registers_are_read_once_or_each_time(row: SpecialRegister) -> None:
     """Time, counters and where a thread runs change; all else is the same from the beginning."""
     name = row.name[1:] + ".x" * (row.vector > 1)
 

@@ -21,9 +21,9 @@ from tilewright import ptx
 from tilewright.ptx.isa import Form
 from tilewright.ptx.isa.row import find
 from tilewright.ptx.rules.checker import candidates
-from tilewright.ptx.rules.operand_rules import wrong
-from tilewright.ptx.rules.requirements import statement_needs
-from tilewright.ptx.rules.scope import Names
+from tilewright.ptx.rules.operand_rules import operand_error
+from tilewright.ptx.rules.requirements import statement_requirements
+from tilewright.ptx.rules.symbol_table import SymbolTable
 from tilewright.ptx.tree import Instruction, Pair, RegDecl
 from tilewright.target import parse_version
 from verdicts import TOP, Difference, Spans, Verdicts, within
@@ -34,17 +34,17 @@ HEAD = f".version 9.0\n.target sm_100a\n.address_size 64\n.entry k() {{ {DECLARA
 kept = cache(partial(Verdicts.load, ASYNC))
 
 
-def parsed(lines: list[str]) -> tuple[list[Instruction], Names]:
+def parsed(lines: list[str]) -> tuple[list[Instruction], SymbolTable]:
     """The instructions of these lines, and the registers they name."""
     body = ptx.parse(HEAD + "\n".join(lines) + "\n}\n").functions["k"].body or ()
-    names = Names()
+    names = SymbolTable()
     for s in body:
         if isinstance(s, RegDecl):
             assert not [*names.declare_registers(s)]
     return [s for s in body if isinstance(s, Instruction)], names
 
 
-def fits(found: Form, i: Instruction, names: Names) -> bool:
+def fits(found: Form, i: Instruction, names: SymbolTable) -> bool:
     """Whether some signature takes the operands."""
     operands = [o for o in i.operands if not isinstance(o, Pair)]
     for specs in candidates(found, len(i.operands)):
@@ -52,16 +52,16 @@ def fits(found: Form, i: Instruction, names: Names) -> bool:
         single = [s for n, s in enumerate(specs) if not s.second and n not in paired]
         if len(single) == len(operands):
             pairs = zip(single, operands, strict=True)
-            if not any(wrong(found, spec, operand, names) for spec, operand in pairs):
+            if not any(operand_error(found, spec, operand, names) for spec, operand in pairs):
                 return True
     return False
 
 
-def ours(i: Instruction, names: Names) -> Spans:
+def ours(i: Instruction, names: SymbolTable) -> Spans:
     found = find(i.opcode)
     if found is None or not fits(found, i, names):
         return ASYNC.never
-    return ASYNC.spans(statement_needs(i, names), found.until)
+    return ASYNC.spans(statement_requirements(i, names), found.until)
 
 
 def differences(numbers: Iterable[int]) -> Iterator[Difference]:

@@ -13,7 +13,7 @@ from tilewright.dtypes import dtype
 from tilewright.errors import UnknownInstruction
 from tilewright.ptx.isa import ROWS, Row, form, primitives
 from tilewright.ptx.isa.row import Listed, find
-from tilewright.ptx.rules.requirements import lowest
+from tilewright.ptx.rules.requirements import lowest_target
 from tilewright.ptx.tree import Imm, Reg, Vector
 from tilewright.target import Target
 
@@ -126,7 +126,7 @@ def highest(opcode: str) -> tuple[int, ...]:
     ],
 )
 def test_what_forms_need(opcode, ptx, target):
-    assert lowest(form(opcode).needs()) == (version(ptx), Target.parse(target))
+    assert lowest_target(form(opcode).needs()) == (version(ptx), Target.parse(target))
 
 
 @pytest.mark.parametrize(

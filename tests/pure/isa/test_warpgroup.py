@@ -144,4 +144,7 @@ def test_every_form_is_a_row_of_mma() -> None:
     assert listed == {r.opcode for r in mma.ROWS if r.asynchronous}
     for opcode in listed:
         f = form(opcode)
-        assert f.signatures[0][0].both and f.signatures[0][0].count == f.entry.fragment("d").count
+        assert (
+            f.signatures[0][0].read_write
+            and f.signatures[0][0].count == f.entry.fragment("d").count
+        )

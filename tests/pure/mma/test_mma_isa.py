@@ -6,7 +6,7 @@ from rows import every_row
 from tilewright import mma
 from tilewright.errors import UnknownInstruction
 from tilewright.ptx.isa import form
-from tilewright.ptx.isa.convergence import WHOLE, together
+from tilewright.ptx.isa.convergence import WHOLE, convergence_rule
 
 
 class Recorder:
@@ -32,7 +32,7 @@ def test_every_matrix_instruction_has_its_form(row):
     found = form(row.opcode)
     versions, targets = zip(*row.needs, strict=True)
     assert list(found.needs()) == [("|".join(versions), "|".join(targets))]
-    assert together(found) == WHOLE and found.until == row.until
+    assert convergence_rule(found) == WHOLE and found.until == row.until
     (specs,) = found.signatures
     assert [s.count for s in specs[:4]] == [row.fragment(x).count for x in "dabc"]
     assert [s.dest for s in specs] == [True] + [False] * (len(specs) - 1)

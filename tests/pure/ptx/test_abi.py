@@ -39,7 +39,7 @@ MIXED = kernel(
 def test_an_open_array_is_as_long_as_its_values(declared: str, size: int) -> None:
     type_ = "" if declared[0] == "." else ".u32 "
     (variable,) = parse(f"{HEAD}.global {type_}{declared};").items
-    assert parameter_block.extent(variable)[0] == size  # type: ignore[arg-type]
+    assert parameter_block.size_and_align(variable)[0] == size  # type: ignore[arg-type]
 
 
 def test_offsets_follow_alignment() -> None:

@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.errors import PtxError
-from tilewright.ptx.printf_format import Conversion, argument_types, offsets, pieces
+from tilewright.ptx.printf_format import Conversion, argument_types, offsets, parse_format
 
 C = {"b32": ctypes.c_int, "b64": ctypes.c_longlong, "f64": ctypes.c_double}
 
 
 def test_text_and_conversions():
     flagged = Conversion("-", "8", "3", "", "f")
-    assert pieces(b"100%% of %-8.3f|%*d%%\n") == (
+    assert parse_format(b"100%% of %-8.3f|%*d%%\n") == (
         b"100", b"%", b" of ", flagged, b"|", Conversion("", "*", None, "", "d"), b"%", b"\n",
     )  # fmt: skip
     assert str(flagged) == "%-8.3f"
-    assert pieces(b"") == ()
+    assert parse_format(b"") == ()
 
 
 @pytest.mark.parametrize(
@@ -33,13 +33,13 @@ def test_text_and_conversions():
     ],
 )
 def test_what_a_format_takes(format_, types):
-    assert argument_types(pieces(format_)) == types
+    assert argument_types(parse_format(format_)) == types
 
 
 @pytest.mark.parametrize("format_", [b"%", b"a %y", b"%n", b"50%", b"%5", b"%l", b"% 1\xc3"])
 def test_what_is_no_conversion(format_):
     with pytest.raises(PtxError, match="begins no conversion"):
-        pieces(format_)
+        parse_format(format_)
 
 
 @given(st.lists(st.sampled_from(list(C)), max_size=12))

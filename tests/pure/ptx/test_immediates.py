@@ -6,8 +6,8 @@ import pytest
 
 from tilewright.ptx.isa.operand_spec import Allowed, OperandSpec, signatures
 from tilewright.ptx.isa.row import Row, form
-from tilewright.ptx.rules.operand_rules import wrong
-from tilewright.ptx.rules.scope import Names
+from tilewright.ptx.rules.operand_rules import operand_error
+from tilewright.ptx.rules.symbol_table import SymbolTable
 from tilewright.ptx.tree import Imm, Operand, Vector
 
 
@@ -36,8 +36,8 @@ def test_values(text: str, count: int, good: list[int], bad: list[int]) -> None:
     s = spec(text)
     assert (s.count, str(s)) == (count, text)
     f = form("exit")
-    assert [wrong(f, s, Imm(v), Names()) for v in good] == [""] * len(good)
-    assert all(wrong(f, s, Imm(v), Names()) for v in bad)
+    assert [operand_error(f, s, Imm(v), SymbolTable()) for v in good] == [""] * len(good)
+    assert all(operand_error(f, s, Imm(v), SymbolTable()) for v in bad)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_values(text: str, count: int, good: list[int], bad: list[int]) -> None:
     ],
 )
 def test_messages(text: str, operand: Operand, message: str) -> None:
-    assert wrong(form("exit"), spec(text), operand, Names()) == message
+    assert operand_error(form("exit"), spec(text), operand, SymbolTable()) == message
 
 
 def test_values_as_written() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tilewright import ptx
-from tilewright.ptx.rules.written_parameters import written
+from tilewright.ptx.rules.written_parameters import written_parameters
 
 PARAMS = ".param .u64 x, .param .u64 y, .param .u32 n, .param .align 64 .b8 map[128]"
 HEAD = f"""
@@ -75,4 +75,4 @@ def test_what_may_be_written(name: str) -> None:
     module = ptx.parse(f"{HEAD}{body} ret; }}")
     ptx.check(module)
     kernel = module.functions["k"]
-    assert [kernel.params[i].name for i in sorted(written(kernel))] == expected.split()
+    assert [kernel.params[i].name for i in sorted(written_parameters(kernel))] == expected.split()

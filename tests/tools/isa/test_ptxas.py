@@ -21,7 +21,7 @@ from rows import every_row
 from tilewright.ptx.isa import ROWS, Form, OperandSpec, Row
 from tilewright.ptx.isa.compose import width_of
 from tilewright.ptx.isa.row import Listed, find
-from tilewright.ptx.rules.requirements import lowest
+from tilewright.ptx.rules.requirements import lowest_target
 
 OLDEST = {"sm_75": "6.3", "sm_80": "7.0", "sm_86": "7.1", "sm_89": "7.8", "sm_90": "7.8"}
 OLDEST |= {"sm_100": "8.6", "sm_100a": "8.6"}  # target → the first PTX version that has it
@@ -106,7 +106,9 @@ def number(version: str) -> tuple[int, ...]:
 
 def needed(f: Form, specs: tuple[OperandSpec, ...]) -> tuple[str, str]:
     """The version and target to assemble a form for: what it needs, from sm_75 on."""
-    version, target = lowest({("1.0", "sm_75"), *f.needs(), *(s.needs for s in specs if s.needs)})
+    version, target = lowest_target(
+        {("1.0", "sm_75"), *f.needs(), *(s.needs for s in specs if s.needs)}
+    )
     return f"{version[0]}.{version[1]}", target.name
 
 

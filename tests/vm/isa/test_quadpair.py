@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tilewright import mma
-from tilewright.ptx.isa.quadpair import lowered
+from tilewright.ptx.isa.quadpair import lower_m8n8k4
 from tilewright.vm.step.numpy_primitives import NumpyValues
 
 GOLDEN = np.load(Path(__file__).parents[2] / "data" / "quadpair_sm_90a.npz")
@@ -22,5 +22,5 @@ def test_shuffles_and_sums_give_the_h200s_bits(opcode: str) -> None:
     pairs = zip(GOLDEN[f"{opcode}/in"], GOLDEN[f"{opcode}/out"], strict=True)
     for given, expected in pairs:
         words = tuple(given.T)
-        made = lowered(NumpyValues(), form, words[:2], words[2:4], words[4:])
+        made = lower_m8n8k4(NumpyValues(), form, words[:2], words[2:4], words[4:])
         assert np.array_equal(np.array(made).T, expected)

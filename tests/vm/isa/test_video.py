@@ -17,8 +17,8 @@ from scalar_forms import families
 from scalar_marks import with_marks
 from scalar_operands import sample
 from tilewright.ptx.isa import Form, OperandSpec, form
-from tilewright.ptx.isa.selectors import marked
-from tilewright.ptx.syntax.operand_parser import Operands
+from tilewright.ptx.isa.selectors import with_selectors
+from tilewright.ptx.syntax.operand_parser import OperandParser
 from tilewright.vm.step.numpy_primitives import integers
 from video_manual import DEVIATIONS, video
 
@@ -33,7 +33,7 @@ def mnemonics() -> list[str]:
 
 
 def with_operands(f: Form, specs: Sequence[OperandSpec], texts: Sequence[str]) -> Form:
-    return marked(f, specs, [Operands("")[text] for text in texts])
+    return with_selectors(f, specs, [OperandParser("")[text] for text in texts])
 
 
 def drawn(mnemonic: str) -> Iterator[Form]:

@@ -18,13 +18,13 @@ from ...ptx.printf_format import (
     ADDRESS,
     CHARACTER,
     FLOAT,
+    INTEGER,
     LENGTHS,
-    MOST_ARGUMENTS,
+    MAX_ARGUMENTS,
     TEXT,
-    WHOLE,
     Conversion,
     offsets,
-    pieces,
+    parse_format,
 )
 from ...ptx.system_functions import ASSERTFAIL, VPRINTF
 from ...ptx.types import bits
@@ -172,7 +172,7 @@ class Printing(Control, Conversions):
     def _wanted(self, format_: str, values: Sequence[Any]) -> list[Wanted]:
         """What a format takes, which must be as many as the values."""
         try:
-            found = pieces(format_.encode())
+            found = parse_format(format_.encode())
         except PtxError as error:
             raise kernel_error(f"k.print: {error.message}", error.hint) from None
         conversions = [c for c in found if isinstance(c, Conversion)]
@@ -185,8 +185,8 @@ class Printing(Control, Conversions):
         if len(wanted) != len(values):
             counts = f"takes {len(wanted)} values, {len(values)} are given"
             raise kernel_error(f"k.print: {format_!r} {counts}")
-        if len(wanted) > MOST_ARGUMENTS:
-            most = f"CUDA prints at most {MOST_ARGUMENTS} at once"
+        if len(wanted) > MAX_ARGUMENTS:
+            most = f"CUDA prints at most {MAX_ARGUMENTS} at once"
             raise kernel_error(f"k.print: {len(wanted)} values; {most}")
         return wanted
 
@@ -216,9 +216,9 @@ class Printing(Control, Conversions):
             return self.convert(value, "f64")
         if letter in FLOAT and real(value):
             return float(value)
-        if letter in WHOLE + CHARACTER + ADDRESS and isinstance(value, Reg):
+        if letter in INTEGER + CHARACTER + ADDRESS and isinstance(value, Reg):
             return self._promoted_integer(wanted, value)
-        if letter in WHOLE + CHARACTER and whole(value):
+        if letter in INTEGER + CHARACTER and whole(value):
             return self.immediate(known(wanted.type), value)
         raise wanted.misfit(value)
 

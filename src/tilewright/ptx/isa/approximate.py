@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from .compose import FORMATS, each, flush, magnitude, tiny
+from .compose import FORMATS, elementwise, flush_subnormal, is_tiny, magnitude
 from .primitives import Primitives, Value
 from .row import Form, Options, row
 
@@ -51,7 +51,7 @@ def _rcp(m: Primitives, f: Form, a: Value) -> Value:
 def div(m: Primitives, f: Form, a: Value, b: Value) -> Value:
     """About a/b: a times about 1/b; ``full`` also keeps a divisor above 2**126 in range."""
     if f.ftz:
-        a, b = flush(m, "f32", a), flush(m, "f32", b)
+        a, b = flush_subnormal(m, "f32", a), flush_subnormal(m, "f32", b)
     else:
         small = _subnormal(m, b)
         a, b = _scale(m, a, small, UP24), _scale(m, b, small, UP24)
@@ -60,7 +60,9 @@ def div(m: Primitives, f: Form, a: Value, b: Value) -> Value:
         a, b = _scale(m, a, large, DOWN2), _scale(m, b, large, DOWN2)
     parts = a, m.approx("rcp", b)
     quotient = m.fmul("f32", *parts)
-    return flush(m, "f32", quotient, tiny(m, "f32", m.fmul, parts)) if f.ftz else quotient
+    return (
+        flush_subnormal(m, "f32", quotient, is_tiny(m, "f32", m.fmul, parts)) if f.ftz else quotient
+    )
 
 
 @row("sqrt.approx[.ftz].f32", "d:f32 = a:f32", ptx="1.4")
@@ -127,7 +129,7 @@ def narrow(m: Primitives, f: Form, a: Value) -> Value:
         beyond = m.fcmp("f32", "ge", near, m.const(32, F16_END))  # neither function is below −1
         return m.select(beyond, m.const(16, FORMATS["f16"].infinity), cut)
 
-    return each(m, f.T, one, a)
+    return elementwise(m, f.T, one, a)
 
 
 @row("rcp.approx.ftz.f64", "d:f64 = a:f64", ptx="2.1", target="sm_20")

@@ -38,7 +38,7 @@ BASE: Options = {
     "space": f"global {CLUSTER}",
     "hint": "L2::cache_hint",
     "effects": "memory",
-    "where": _hint_is_global,
+    "constraint": _hint_is_global,
 }
 A: Options = {**BASE, "sem": "relaxed acquire release acq_rel", "effects": "memory discard"}
 R: Options = {**BASE, "sem": "relaxed release"}

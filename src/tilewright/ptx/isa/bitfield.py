@@ -5,7 +5,7 @@ Positions and lengths that exceed the width are legal: fields are cut at the top
 
 from __future__ import annotations
 
-from .compose import ALL_ONES, extreme, low_mask, negative, signed, width_of
+from .compose import ALL_ONES, int_min_max, low_bits_mask, negative, signed, width_of
 from .primitives import Primitives, Value
 from .row import Form, row
 
@@ -73,14 +73,14 @@ def bfe(m: Primitives, f: Form, a: Value, pos: Value, length: Value) -> Value:
     """The field of ``len`` bits from bit ``pos`` up, zero- or sign-extended."""
     (pos, length), width = _field(m, f, pos, length), width_of(f.T)
     if not signed(f.T):
-        return m.and_(m.lshr(a, pos), low_mask(m, length, width))
+        return m.and_(m.lshr(a, pos), low_bits_mask(m, length, width))
     return _low_signed(m, m.ashr(a, pos), length, width)
 
 
 def _low_signed(m: Primitives, a: Value, n: Value, width: int) -> Value:
     """The lowest ``n`` bits of ``a``, sign-extended; all of it where ``n`` ≥ width, 0 where 0."""
     full = m.const(32, width)
-    up = m.sub(full, extreme(m, "min", n, full, False))
+    up = m.sub(full, int_min_max(m, "min", n, full, False))
     return m.select(m.cmp("eq", n, m.const(32, 0)), m.const(width, 0), m.ashr(m.shl(a, up), up))
 
 
@@ -88,7 +88,7 @@ def _low_signed(m: Primitives, a: Value, n: Value, width: int) -> Value:
 def bfi(m: Primitives, f: Form, a: Value, b: Value, pos: Value, length: Value) -> Value:
     """``b`` with ``len`` bits from bit ``pos`` up replaced by the lowest of ``a``."""
     pos, length = _field(m, f, pos, length)
-    mask = m.shl(low_mask(m, length, width_of(f.T)), pos)
+    mask = m.shl(low_bits_mask(m, length, width_of(f.T)), pos)
     return m.or_(m.and_(b, m.not_(mask)), m.and_(m.shl(a, pos), mask))
 
 
@@ -107,10 +107,10 @@ def _count(m: Primitives, f: Form, n: Value) -> Value:
 def szext(m: Primitives, f: Form, a: Value, n: Value) -> Value:
     """The lowest ``n`` bits, zero- or sign-extended."""
     n = _count(m, f, n)
-    return _low_signed(m, a, n, 32) if signed(f.T) else m.and_(a, low_mask(m, n, 32))
+    return _low_signed(m, a, n, 32) if signed(f.T) else m.and_(a, low_bits_mask(m, n, 32))
 
 
 @row("bmsk.{mode}.b32", "d:b32 = a:b32, b:b32", mode="clamp wrap", ptx="7.6", target="sm_70")
 def bmsk(m: Primitives, f: Form, a: Value, b: Value) -> Value:
     """A mask of ``b`` ones from bit ``a`` up."""
-    return m.shl(low_mask(m, _count(m, f, b), 32), _count(m, f, a))
+    return m.shl(low_bits_mask(m, _count(m, f, b), 32), _count(m, f, a))

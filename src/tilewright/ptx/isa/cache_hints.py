@@ -32,7 +32,7 @@ def discard(m: Primitives, f: Form, a: Value, size: int) -> None:
     """The data may be dropped without being written back; here they stay."""
 
 
-POLICY: Options = {"ptx": "7.4", "target": "sm_80", "lead": 1}
+POLICY: Options = {"ptx": "7.4", "target": "sm_80", "leading": 1}
 PRIMARY = "L2::evict_last L2::evict_normal L2::evict_first L2::evict_unchanged"
 SECONDARY = "L2::evict_first L2::evict_unchanged"
 POLICY_BITS = {"L2::evict_last": 0x14F0 << 48, "L2::evict_first": 0x12F0 << 48}

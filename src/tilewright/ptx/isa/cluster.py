@@ -18,7 +18,7 @@ HOPPER: Options = {"ptx": "7.8", "target": "sm_90"}
 # --- the cluster's barrier --------------------------------------------------------------------
 
 BARRIER: Options = {
-    **HOPPER, "lead": 2,
+    **HOPPER, "leading": 2,
     "needs": dict.fromkeys(("release", "relaxed", "acquire"), ("8.0", "sm_90")),
 }  # fmt: skip
 
@@ -56,7 +56,7 @@ def getctarank(m: Primitives, f: Form, a: Value) -> Value:
 
 # --- asynchronous stores and reductions -------------------------------------------------------
 
-ASYNC: Options = {"ptx": "8.1", "target": "sm_90", "effects": "memory async", "lead": 1}
+ASYNC: Options = {"ptx": "8.1", "target": "sm_90", "effects": "memory async", "leading": 1}
 STORED = "b32 b64 u32 u64 s32 s64 f32 f64"
 
 
@@ -66,7 +66,7 @@ def _fits(f: Form) -> str:
 
 
 @row(f"st.async[.weak][.{{space}}].{TX}[.{{vec}}].{{T}}", "[a:space], b:T*vec, [bar:space]",
-     space=CLUSTER, vec="v2 v4", T=STORED, where=_fits, **ASYNC)  # fmt: skip
+     space=CLUSTER, vec="v2 v4", T=STORED, constraint=_fits, **ASYNC)  # fmt: skip
 def st_async(
     m: Primitives, f: Form, a: Value, b: Value | tuple[Value, ...], barrier: Value
 ) -> None:
@@ -93,7 +93,7 @@ def _mmio(f: Form) -> str:
 
 MMIO: Options = {
     **ASYNC, "ptx": "8.7", "target": "sm_100", "scope": "gpu sys", "space": "global",
-    "where": _mmio,
+    "constraint": _mmio,
 }  # fmt: skip
 
 

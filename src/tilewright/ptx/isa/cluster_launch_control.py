@@ -11,7 +11,7 @@ from .load_store import space_of
 from .primitives import Primitives, Value
 from .row import Form, Options, row
 
-CLC: Options = {"ptx": "8.6", "target": "sm_100", "lead": 1}
+CLC: Options = {"ptx": "8.6", "target": "sm_100", "leading": 1}
 EVERYWHERE = "multicast::cluster::all"
 SOME = ("8.6|8.6|8.8|8.8|8.7|8.8", "sm_100a|sm_101a|sm_100f|sm_101f|sm_120a|sm_120f")
 

@@ -6,7 +6,7 @@ Bit types know ``eq`` and ``ne`` alone; ``lo ls hi hs`` are the orders of unsign
 
 from __future__ import annotations
 
-from .compose import FORMATS, flush, signed, width_of
+from .compose import FORMATS, flush_subnormal, signed, width_of
 from .primitives import Primitives, Value
 from .row import Form, Options, row
 
@@ -24,7 +24,7 @@ def compare(m: Primitives, f: Form, type_: str, a: Value, b: Value) -> Value:
     """The form's comparison of two values of a scalar type, as a predicate."""
     if type_ in FORMATS:
         if f.ftz:
-            a, b = flush(m, type_, a), flush(m, type_, b)
+            a, b = flush_subnormal(m, type_, a), flush_subnormal(m, type_, b)
         return m.fcmp(type_, f.cmp, a, b)
     return m.cmp(UNSIGNED_NAMES.get(f.cmp, f.cmp), a, b, signed(type_))
 
@@ -92,7 +92,9 @@ def _no_ftz(f: Form) -> str:
 @row("set.{cmp}[.{bool}].{D}.{A}", _set_operands, cmp=EQUALITY, A="b16 b32 b64", **SET)
 @row("set.{cmp}[.{bool}].{D}.{A}", _set_operands, cmp=SIGNED, A="s16 s32 s64", **SET)
 @row("set.{cmp}[.{bool}].{D}.{A}", _set_operands, cmp=UNSIGNED, A="u16 u32 u64", **SET)
-@row("set.{cmp}[.{bool}][.ftz].{D}.{A}", _set_operands, cmp=FLOAT, A="f32", where=_no_ftz, **SET)
+@row(
+    "set.{cmp}[.{bool}][.ftz].{D}.{A}", _set_operands, cmp=FLOAT, A="f32", constraint=_no_ftz, **SET
+)
 @row("set.{cmp}[.{bool}].{D}.{A}", _set_operands, cmp=FLOAT, A="f64", target="sm_13", **SET)
 @row(
     "set.{cmp}[.{bool}][.ftz].{D}.{A}",
@@ -172,5 +174,5 @@ def slct(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
 @row("slct[.ftz].{T}.f32", "d:T = a:T, b:T, c:f32", T=ANY)
 def slct_f32(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
     """``a`` where ``c`` ≥ ±0, else (a NaN too) ``b``."""
-    c = flush(m, "f32", c) if f.ftz else c
+    c = flush_subnormal(m, "f32", c) if f.ftz else c
     return m.select(m.fcmp("f32", "ge", c, m.const(32, 0)), a, b)

@@ -1,7 +1,7 @@
 """What the meanings of several rows share: flushing, saturation, signs, minima, packed types.
 
 Each is a small composition of primitives, and each knows a format by its bit patterns alone. A
-packed type (``f16x2``, ``f32x2``, ``u16x2``) is worked part by part with ``each``.
+packed type (``f16x2``, ``f32x2``, ``u16x2``) is worked part by part with ``elementwise``.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def signed(type_: str) -> bool:
     return type_[0] == "s"
 
 
-def each(m: Primitives, type_: str, fn: Callable[..., Value], *values: Value) -> Value:
+def elementwise(m: Primitives, type_: str, fn: Callable[..., Value], *values: Value) -> Value:
     """``fn(base type, *parts)`` once for a scalar type, for each part of a packed one."""
     base, packed, _ = type_.partition("x")
     if not packed:
@@ -71,12 +71,12 @@ def each(m: Primitives, type_: str, fn: Callable[..., Value], *values: Value) ->
 # --- integers ---------------------------------------------------------------------------------
 
 
-def low_mask(m: Primitives, n: Value, width: int) -> Value:
+def low_bits_mask(m: Primitives, n: Value, width: int) -> Value:
     """The lowest ``n`` bits set, all where ``n`` ≥ width."""
     return m.not_(m.shl(m.const(width, ALL_ONES), n))
 
 
-def extreme(m: Primitives, op: str, a: Value, b: Value, is_signed: bool) -> Value:
+def int_min_max(m: Primitives, op: str, a: Value, b: Value, is_signed: bool) -> Value:
     """``min`` or ``max`` of integers."""
     return m.select(m.cmp("lt" if op == "min" else "gt", a, b, is_signed), a, b)
 
@@ -104,13 +104,13 @@ def magnitude(m: Primitives, fmt: str, a: Value) -> Value:
     return m.and_(a, m.const(f.width, f.sign - 1))
 
 
-def canonical(m: Primitives, fmt: str, a: Value) -> Value:
+def canonical_nan(m: Primitives, fmt: str, a: Value) -> Value:
     """``a``, any NaN made the canonical one (as hardware's ``a + −0`` does)."""
     f = FORMATS[fmt]
     return m.select(m.fcmp(fmt, "nan", a, a), m.const(f.width, f.nan), a)
 
 
-def hand_on(m: Primitives, fmt: str, result: Value, *operands: Value) -> Value:
+def propagate_nan(m: Primitives, fmt: str, result: Value, *operands: Value) -> Value:
     """``result``, but of f64 the first operand that is a NaN, as the f64 unit hands it on: made
     quiet, its sign and the rest of its payload kept.
     """
@@ -122,7 +122,7 @@ def hand_on(m: Primitives, fmt: str, result: Value, *operands: Value) -> Value:
     return result
 
 
-def keep_nan(m: Primitives, source: str, dest: str, a: Value, result: Value) -> Value:
+def convert_nan(m: Primitives, source: str, dest: str, a: Value, result: Value) -> Value:
     """``result``, but where ``a`` is a NaN, that NaN as the f64 unit hands it on: its sign and the
     upper bits of its payload, made quiet.
     """
@@ -136,7 +136,7 @@ def keep_nan(m: Primitives, source: str, dest: str, a: Value, result: Value) -> 
     return m.select(m.fcmp(source, "nan", a, a), nan, result)
 
 
-def flush(m: Primitives, fmt: str, a: Value, small: Value | None = None) -> Value:
+def flush_subnormal(m: Primitives, fmt: str, a: Value, small: Value | None = None) -> Value:
     """``.ftz``: a subnormal, or what is ``small``, becomes the zero of its sign."""
     f = FORMATS[fmt]
     if small is None:
@@ -159,7 +159,7 @@ def relu(m: Primitives, fmt: str, a: Value) -> Value:
     return m.select(m.fcmp(fmt, "nan", a, a), m.const(f.width, f.nan), positive)
 
 
-def fextreme(m: Primitives, fmt: str, op: str, a: Value, b: Value, nan: bool = False) -> Value:
+def float_min_max(m: Primitives, fmt: str, op: str, a: Value, b: Value, nan: bool = False) -> Value:
     """Minimum or maximum with −0 < +0: a NaN loses to a number, or with ``nan`` wins. Of two f64
     NaNs it is ``b``.
     """
@@ -168,14 +168,14 @@ def fextreme(m: Primitives, fmt: str, op: str, a: Value, b: Value, nan: bool = F
     # Equal values differ in bits only as +0 and −0; "or" keeps the sign, "and" drops it.
     tie = m.or_(a, b) if op == "min" else m.and_(a, b)
     number = m.select(m.fcmp(fmt, "eq", a, b), tie, m.select(wins, a, b))
-    bad = hand_on(m, fmt, m.const(f.width, f.nan), b)
+    bad = propagate_nan(m, fmt, m.const(f.width, f.nan), b)
     a_nan, b_nan = m.fcmp(fmt, "nan", a, a), m.fcmp(fmt, "nan", b, b)
     if nan:
         return m.select(m.or_(a_nan, b_nan), bad, number)
     return m.select(a_nan, m.select(b_nan, bad, b), m.select(b_nan, a, number))
 
 
-def tiny(m: Primitives, fmt: str, fn: Callable[..., Value], parts: Sequence[Value]) -> Value:
+def is_tiny(m: Primitives, fmt: str, fn: Callable[..., Value], parts: Sequence[Value]) -> Value:
     """Whether a product, a quotient, or a product plus a third part, is below the least normal
     number when it is rounded as if there were no least exponent: what is twice as large is, by the
     same bits.
@@ -195,13 +195,13 @@ def arithmetic(
 
     def scalar(fmt: str, *parts: Value) -> Value:
         if f.ftz:
-            parts = tuple(flush(m, fmt, p) for p in parts)
+            parts = tuple(flush_subnormal(m, fmt, p) for p in parts)
         result = fn(fmt, *parts)
         if f.ftz:
-            small = tiny(m, fmt, fn, parts) if product else None
-            result = flush(m, fmt, result, small)
+            small = is_tiny(m, fmt, fn, parts) if product else None
+            result = flush_subnormal(m, fmt, result, small)
         if f.sat:
             result = saturate(m, fmt, result)
         return relu(m, fmt, result) if f.relu else result
 
-    return each(m, f.T, scalar, *values)
+    return elementwise(m, f.T, scalar, *values)

@@ -61,7 +61,7 @@ def nanosleep(m: Primitives, f: Form, time: Value) -> None:
     ptx="8.0|8.6|8.6|8.8|8.8|8.7|8.8",
     target="sm_90a|sm_100a|sm_101a|sm_100f|sm_101f|sm_120a|sm_120f",
     effects="convergent",
-    lead=1,
+    leading=1,
 )
 def setmaxnreg(m: Primitives, f: Form, count: int) -> None:
     """A warp gives registers back or takes more; here each has enough."""
@@ -89,15 +89,15 @@ FERMI: Options = {**OLD, "ptx": "2.0", "target": "sm_20"}
 INDEX, THREADS = "index:u32(0..15)", "threads:u32(0..:32)"
 
 
-@row("bar[.cta].sync", f"{INDEX}, {THREADS}?", lead=1, **OLD)
-@row("barrier[.cta].sync[.aligned]", f"{INDEX}, {THREADS}?", lead=1, **NEW)
+@row("bar[.cta].sync", f"{INDEX}, {THREADS}?", leading=1, **OLD)
+@row("barrier[.cta].sync[.aligned]", f"{INDEX}, {THREADS}?", leading=1, **NEW)
 def sync(m: Primitives, f: Form, index: Value, threads: Value | None = None) -> None:
     """Wait until ``threads`` threads (all of the CTA) have come to the barrier."""
     m.barrier(index, threads)
 
 
-@row("bar[.cta].arrive", f"{INDEX}, {THREADS}", lead=2, **FERMI)
-@row("barrier[.cta].arrive[.aligned]", f"{INDEX}, {THREADS}", lead=2, **NEW)
+@row("bar[.cta].arrive", f"{INDEX}, {THREADS}", leading=2, **FERMI)
+@row("barrier[.cta].arrive[.aligned]", f"{INDEX}, {THREADS}", leading=2, **NEW)
 def arrive(m: Primitives, f: Form, index: Value, threads: Value) -> None:
     """Count towards the barrier without waiting."""
     m.barrier(index, threads, arrive=True)
@@ -107,10 +107,10 @@ PREDICATE = f"d:pred = {INDEX}, c:pred / d:pred = {INDEX}, {THREADS}, c:pred"
 COUNT = PREDICATE.replace("d:pred", "d:u32")
 
 
-@row("bar[.cta].red.{op}.pred", PREDICATE, op="and or", lead=2, **FERMI)
-@row("bar[.cta].red.{op}.u32", COUNT, op="popc", lead=2, **FERMI)
-@row("barrier[.cta].red.{op}[.aligned].pred", PREDICATE, op="and or", lead=2, **NEW)
-@row("barrier[.cta].red.{op}[.aligned].u32", COUNT, op="popc", lead=2, **NEW)
+@row("bar[.cta].red.{op}.pred", PREDICATE, op="and or", leading=2, **FERMI)
+@row("bar[.cta].red.{op}.u32", COUNT, op="popc", leading=2, **FERMI)
+@row("barrier[.cta].red.{op}[.aligned].pred", PREDICATE, op="and or", leading=2, **NEW)
+@row("barrier[.cta].red.{op}[.aligned].u32", COUNT, op="popc", leading=2, **NEW)
 def reduce(m: Primitives, f: Form, index: Value, *rest: Value) -> Value:
     """``sync``, and the predicate over the threads: ``and``, ``or``, or how often it holds."""
     *threads, predicate = rest
@@ -118,7 +118,7 @@ def reduce(m: Primitives, f: Form, index: Value, *rest: Value) -> Value:
 
 
 @row("bar.warp.sync", "members:b32", ptx="6.0", target="sm_30", effects="convergent",
-     lead=1)  # fmt: skip
+     leading=1)  # fmt: skip
 def warp_sync(m: Primitives, f: Form, members: Value) -> None:
     """Wait for the lanes of the mask; memory is ordered among them."""
     m.fence("warp")

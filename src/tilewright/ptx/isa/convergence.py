@@ -50,7 +50,7 @@ WHOLE, WARP, MEMBERS = "whole warp", "warp", "members"
 
 
 @cache
-def together(f: Form) -> str:
+def convergence_rule(f: Form) -> str:
     """The rule of a form; an empty string where each thread executes it by itself."""
     if "convergent" not in f.effects or (_optional(f) and not f.aligned):
         return ""

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from .compose import (
     FORMATS,
-    canonical,
-    extreme,
-    flush,
-    keep_nan,
+    canonical_nan,
+    convert_nan,
+    flush_subnormal,
+    int_min_max,
     magnitude,
     saturate,
     signed,
@@ -49,7 +49,7 @@ def _sat_useful(f: Form) -> str:
     return ""
 
 
-@row("cvt[.sat].{D}.{A}", "d:D = a:A", D=INTS, A=INTS, where=_sat_useful, effects="relaxed")
+@row("cvt[.sat].{D}.{A}", "d:D = a:A", D=INTS, A=INTS, constraint=_sat_useful, effects="relaxed")
 def int_to_int(m: Primitives, f: Form, a: Value) -> Value:
     """Truncated or extended (by the source's sign); ``.sat`` clamps to the destination's range."""
     if f.sat:
@@ -64,9 +64,9 @@ def _clamp(m: Primitives, f: Form, a: Value) -> Value:
     (low, high), (least, most) = _bounds(f.A), _bounds(f.D)
     width, is_signed = width_of(f.A), signed(f.A)
     if least > low:
-        a = extreme(m, "max", a, m.const(width, least), is_signed)
+        a = int_min_max(m, "max", a, m.const(width, least), is_signed)
     if most < high:
-        a = extreme(m, "min", a, m.const(width, most), is_signed)
+        a = int_min_max(m, "min", a, m.const(width, most), is_signed)
     return a
 
 
@@ -98,7 +98,8 @@ def pack(m: Primitives, f: Form, a: Value, b: Value, c: Value | None = None) -> 
     low, high = (m.const(32, bound) for bound in _bounds(f.D))
     mask = m.const(32, (1 << bits) - 1)
     upper, lower = (
-        m.and_(extreme(m, "min", extreme(m, "max", x, low, True), high, True), mask) for x in (a, b)
+        m.and_(int_min_max(m, "min", int_min_max(m, "max", x, low, True), high, True), mask)
+        for x in (a, b)
     )
     packed = m.or_(m.shl(upper, m.const(32, bits)), lower)
     return packed if c is None else m.or_(packed, m.shl(c, m.const(32, 2 * bits)))
@@ -119,7 +120,7 @@ def _ftz_is_f32(f: Form) -> str:
     rnd=RND,
     D=FLOATS,
     A=INTS,
-    where=_ftz_is_f32,
+    constraint=_ftz_is_f32,
     **ANY,
 )
 @row("cvt.{rnd}.{D}.{A}", "d:D = a:A", rnd=RND, D="bf16", A=WIDER, **HOPPER)
@@ -135,13 +136,13 @@ def int_to_float(m: Primitives, f: Form, a: Value) -> Value:
     rnd=IRND,
     D=INTS,
     A=FLOATS,
-    where=_ftz_is_f32,
+    constraint=_ftz_is_f32,
     **ANY,
 )
 @row("cvt.{rnd}.{D}.{A}", "d:D = a:A", rnd=IRND, D=WIDER, A="bf16", **HOPPER)
 def float_to_int(m: Primitives, f: Form, a: Value) -> Value:
     """Rounded as written and clamped. A NaN gives 0, or 1 << (width − 1) from f64 or to 64 bits."""
-    a = flush(m, f.A, a) if f.ftz else a
+    a = flush_subnormal(m, f.A, a) if f.ftz else a
     width = width_of(f.D)
     result = m.f2i(f.A, a, width, signed(f.D), f.rnd[:2])
     if f.A != "f64" and width != 64:
@@ -159,7 +160,7 @@ def float_to_int(m: Primitives, f: Form, a: Value) -> Value:
     D=FLOATS,
     A=FLOATS,
     **ANY,
-    where=lambda f: _ftz_is_f32(f) or ("" if f.D == f.A else "the types differ"),
+    constraint=lambda f: _ftz_is_f32(f) or ("" if f.D == f.A else "the types differ"),
 )
 @row("cvt[.{rnd}].{D}.{A}", "d:D = a:A", rnd=IRND, D="bf16", A="bf16", **HOPPER)
 def to_same(m: Primitives, f: Form, a: Value) -> Value:
@@ -167,12 +168,12 @@ def to_same(m: Primitives, f: Form, a: Value) -> Value:
 
     Without one, f32 and f64 are copied; f16, bf16 and ``.ftz`` add −0, so a NaN is canonical.
     """
-    a = flush(m, f.A, a) if f.ftz else a
+    a = flush_subnormal(m, f.A, a) if f.ftz else a
     if f.rnd:
         whole = m.frint(f.A, a, f.rnd[:2])
-        a = keep_nan(m, f.A, f.A, a, whole) if f.A == "f64" else whole
+        a = convert_nan(m, f.A, f.A, a, whole) if f.A == "f64" else whole
     elif f.ftz or f.A in ("f16", "bf16"):
-        a = canonical(m, f.A, a)
+        a = canonical_nan(m, f.A, a)
     return saturate(m, f.A, a) if f.sat else a
 
 
@@ -194,10 +195,10 @@ def _widens(f: Form) -> str:
     rnd=RND,
     D="f16 f32",
     A="f32 f64",
-    where=_narrows,
+    constraint=_narrows,
     **ANY,
 )
-@row("cvt[.ftz][.sat].{D}.{A}", "d:D = a:A", D="f32 f64", A=FLOATS, where=_widens, **ANY)
+@row("cvt[.ftz][.sat].{D}.{A}", "d:D = a:A", D="f32 f64", A=FLOATS, constraint=_widens, **ANY)
 @row("cvt[.{rnd}].{D}.{A}", "d:D = a:A", rnd=RND, D="f64", A="bf16", **HOPPER)
 @row("cvt[.{rnd}].{D}.{A}", "d:D = a:A", rnd=RND, D="bf16", A="f16", **HOPPER)
 @row("cvt[.{rnd}].{D}.{A}", "d:D = a:A", rnd=RND, D="f16", A="bf16", **HOPPER)
@@ -210,10 +211,10 @@ def float_to_float(m: Primitives, f: Form, a: Value) -> Value:
     ptxas drops it; and an f32 result.
     """
     if f.ftz and f.A == "f32" and f.D != "f16":
-        a = canonical(m, "f32", flush(m, "f32", a))
+        a = canonical_nan(m, "f32", flush_subnormal(m, "f32", a))
     result = m.fcvt(f.A, f.D, a, f.rnd or "rn")
     if "f64" in (f.A, f.D):
-        result = keep_nan(m, f.A, f.D, a, result)
+        result = convert_nan(m, f.A, f.D, a, result)
     if f.ftz and f.D == "f32":
         result = _flush_tiny(m, f, a, result)
     return saturate(m, f.D, result) if f.sat else result
@@ -226,10 +227,10 @@ def _flush_tiny(m: Primitives, f: Form, a: Value, result: Value) -> Value:
     thresholds have it. Seen 2^64 times as large.
     """
     if f.A != "f64":
-        return flush(m, "f32", result)
+        return flush_subnormal(m, "f32", result)
     scaled = m.fcvt("f64", "f32", m.fmul("f64", a, m.const(64, (1023 + 64) << 52)), f.rnd)
-    tiny = m.cmp("lt", magnitude(m, "f32", scaled), m.const(32, (1 + 64) << 23))
-    return m.select(tiny, m.and_(result, m.const(32, FORMATS["f32"].sign)), result)
+    is_tiny = m.cmp("lt", magnitude(m, "f32", scaled), m.const(32, (1 + 64) << 23))
+    return m.select(is_tiny, m.and_(result, m.const(32, FORMATS["f32"].sign)), result)
 
 
 @row(
@@ -245,5 +246,5 @@ def _flush_tiny(m: Primitives, f: Form, a: Value, result: Value) -> Value:
 def widen_bf16(m: Primitives, f: Form, a: Value) -> Value:
     """The upper half of an f32, a NaN's bits too; with ``.ftz`` a conversion that knows NaNs."""
     if f.ftz:
-        return flush(m, "f32", m.fcvt("bf16", "f32", a))
+        return flush_subnormal(m, "f32", m.fcvt("bf16", "f32", a))
     return m.join(m.const(16, 0), a)

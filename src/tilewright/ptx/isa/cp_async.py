@@ -4,7 +4,7 @@ them.
 
 from __future__ import annotations
 
-from .compose import extreme
+from .compose import int_min_max
 from .load_store import NEEDS, PREFETCH, SHARED
 from .primitives import Primitives, Value
 from .row import Form, Options, row
@@ -29,7 +29,7 @@ def _operands(f: Form) -> str:
     prefetch=PREFETCH,
     effects="memory async",
     needs=NEEDS | dict.fromkeys(("ca", "cg", "shared::cta"), ("7.0", "sm_80")),
-    lead=1,
+    leading=1,
     **AMPERE,
 )
 def cp_async(m: Primitives, f: Form, dst: Value, src: Value, size: int, *rest: Value) -> None:
@@ -40,24 +40,26 @@ def cp_async(m: Primitives, f: Form, dst: Value, src: Value, size: int, *rest: V
         n = rest[0]
         ignored = m.width(n) == 1
         valid = (
-            m.select(n, m.const(32, 0), valid) if ignored else extreme(m, "min", n, valid, False)
+            m.select(n, m.const(32, 0), valid)
+            if ignored
+            else int_min_max(m, "min", n, valid, False)
         )
     m.cp_async(dst, src, size, valid)
 
 
-@row("cp.async.commit_group", "", effects="async", lead=2, **AMPERE)
+@row("cp.async.commit_group", "", effects="async", leading=2, **AMPERE)
 def commit_group(m: Primitives, f: Form) -> None:
     """The copies since the last commit become a group."""
     m.cp_async_commit()
 
 
-@row("cp.async.wait_group", "n:imm", effects="memory async", lead=2, **AMPERE)
+@row("cp.async.wait_group", "n:imm", effects="memory async", leading=2, **AMPERE)
 def wait_group(m: Primitives, f: Form, n: int) -> None:
     """Wait until at most the ``n`` newest groups are under way."""
     m.cp_async_wait(n)
 
 
-@row("cp.async.wait_all", "", effects="memory async", lead=2, **AMPERE)
+@row("cp.async.wait_all", "", effects="memory async", leading=2, **AMPERE)
 def wait_all(m: Primitives, f: Form) -> None:
     """Wait for all copies of this thread, committed or not."""
     m.cp_async_wait(-1)

@@ -28,7 +28,7 @@ def hinted(f: Form) -> str:
 
 # --- copies -----------------------------------------------------------------------------------
 
-COPY: Options = {**HOPPER, "lead": 2}
+COPY: Options = {**HOPPER, "leading": 2}
 
 
 def _into(f: Form) -> str:
@@ -63,7 +63,7 @@ def into_global(m: Primitives, f: Form, dst: Value, src: Value, size: Value, *mo
 
 
 @row("cp.async.bulk.prefetch.{level}.{space}[.{hint}]",
-     lambda f: f"[a:space], {SIZE}{hinted(f)}", level="L2", space="global", hint=HINT, lead=3,
+     lambda f: f"[a:space], {SIZE}{hinted(f)}", level="L2", space="global", hint=HINT, leading=3,
      **HOPPER | {"effects": "memory reads async"})  # fmt: skip
 def prefetch(m: Primitives, f: Form, a: Value, size: Value, policy: Value | None = None) -> None:
     """A hint to the cache; no effect on values."""
@@ -71,7 +71,7 @@ def prefetch(m: Primitives, f: Form, a: Value, size: Value, policy: Value | None
 
 # --- reductions -------------------------------------------------------------------------------
 
-REDUCE: Options = {**HOPPER, "lead": 3}
+REDUCE: Options = {**HOPPER, "leading": 3}
 INTO: Options = {**REDUCE, "DST": "shared::cluster", "SRC": "shared::cta"}
 REDUCE_INTO = f"cp.reduce.async.bulk.{{DST}}.{{SRC}}.{TX}.{{op}}.{{T}}"
 INTO_OPERANDS = f"[dst:DST], [src:SRC], {SIZE}, [bar:DST]"
@@ -112,13 +112,13 @@ def reduce_into_global(
 # --- groups -----------------------------------------------------------------------------------
 
 
-@row("cp.async.bulk.commit_group", "", lead=3, **HOPPER)
+@row("cp.async.bulk.commit_group", "", leading=3, **HOPPER)
 def commit_group(m: Primitives, f: Form) -> None:
     """This thread's bulk copies since the last commit become a group."""
     m.bulk_commit()
 
 
-@row("cp.async.bulk.wait_group[.{read}]", "n:imm", read="read", lead=3, **HOPPER)
+@row("cp.async.bulk.wait_group[.{read}]", "n:imm", read="read", leading=3, **HOPPER)
 def wait_group(m: Primitives, f: Form, n: int) -> None:
     """Wait until at most the ``n`` newest groups are under way, or still have to read."""
     m.bulk_wait(n, bool(f.read))

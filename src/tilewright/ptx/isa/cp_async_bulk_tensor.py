@@ -12,10 +12,10 @@ from typing import Any
 from .cp_async_bulk import HINT, TX, hinted
 from .load_store import SCOPES, space_of
 from .primitives import Primitives, Tensor, Value
-from .row import Form, Need, Options, row
+from .row import Form, Options, Requirement, row
 
 HOPPER: Options = {"ptx": "8.0", "target": "sm_90", "effects": "memory async"}
-BLACKWELL: Need = ("8.6|8.6|8.8|8.8", "sm_100a|sm_101a|sm_100f|sm_101f")
+BLACKWELL: Requirement = ("8.6|8.6|8.8|8.8", "sm_100a|sm_101a|sm_100f|sm_101f")
 DIMS = "1d 2d 3d 4d 5d"
 
 
@@ -47,8 +47,8 @@ def _offsets(f: Form) -> str:
 # --- into shared memory -----------------------------------------------------------------------
 
 LOAD: Options = {
-    **HOPPER, "dim": DIMS, "SRC": "global", "hint": HINT, "mode": "tile im2col", "where": _mode,
-    "lead": 3,
+    **HOPPER, "dim": DIMS, "SRC": "global", "hint": HINT, "mode": "tile im2col",
+    "constraint": _mode, "leading": 3,
 }  # fmt: skip
 CLUSTER: Options = {"DST": "shared::cluster", "multicast": "multicast::cluster"}
 SYNTAX = f"cp.async.bulk.tensor.{{dim}}.{{DST}}.{{SRC}}[.{{mode}}].{TX}"
@@ -81,13 +81,13 @@ def _newer(f: Form) -> str:
 
 MODES = "tile::gather4 im2col::w"
 NEWER: Options = {
-    **LOAD, "ptx": "8.6", "where": _newer, "mode": f"tile im2col {MODES} im2col::w::128",
+    **LOAD, "ptx": "8.6", "constraint": _newer, "mode": f"tile im2col {MODES} im2col::w::128",
     "cta_group": "cta_group::1 cta_group::2",
 }  # fmt: skip
-GROUPS: dict[str, Need] = dict.fromkeys(
+GROUPS: dict[str, Requirement] = dict.fromkeys(
     ("cta_group::1", "cta_group::2", "im2col::w::128"), BLACKWELL
 )
-EVERY: dict[str, Need] = GROUPS | dict.fromkeys(MODES.split(), BLACKWELL)
+EVERY: dict[str, Requirement] = GROUPS | dict.fromkeys(MODES.split(), BLACKWELL)
 
 
 @row(f"{SYNTAX}[.{{multicast}}][.{{cta_group}}][.{{hint}}]", _load, needs=EVERY, **CLUSTER,
@@ -113,7 +113,7 @@ def load_newer(
     lambda f: f"{_tensor(f)}{_offsets(f)}{hinted(f)}",
     level="L2",
     needs=EVERY,
-    **LOAD | {"mode": NEWER["mode"], "lead": 4, "effects": "memory reads async"},
+    **LOAD | {"mode": NEWER["mode"], "leading": 4, "effects": "memory reads async"},
 )
 def prefetch(m: Primitives, f: Form, tensor: Tensor, *more: Any) -> None:
     """A hint to the cache; no effect on values."""
@@ -121,11 +121,11 @@ def prefetch(m: Primitives, f: Form, tensor: Tensor, *more: Any) -> None:
 
 # --- out of shared memory ---------------------------------------------------------------------
 
-STORE: Options = {**HOPPER, "DST": "global", "SRC": "shared::cta", "hint": HINT, "lead": 3}
-BOX: Options = {**STORE, "dim": DIMS, "mode": "tile im2col_no_offs", "where": _mode}
+STORE: Options = {**HOPPER, "DST": "global", "SRC": "shared::cta", "hint": HINT, "leading": 3}
+BOX: Options = {**STORE, "dim": DIMS, "mode": "tile im2col_no_offs", "constraint": _mode}
 FOUR: Options = {**STORE, "ptx": BLACKWELL[0], "target": BLACKWELL[1], "dim": "2d",
                  "mode": "tile::scatter4"}  # fmt: skip
-OPERATIONS: Options = {"op": "add min max inc dec and or xor", "lead": 4}
+OPERATIONS: Options = {"op": "add min max inc dec and or xor", "leading": 4}
 OUT = "cp.async.bulk.tensor.{dim}.{DST}.{SRC}[.{mode}].bulk_group[.{hint}]"
 REDUCE = "cp.reduce.async.bulk.tensor.{dim}.{DST}.{SRC}.{op}[.{mode}].bulk_group[.{hint}]"
 
@@ -156,7 +156,7 @@ def scatter(m: Primitives, f: Form, tensor: Tensor, src: Value, policy: Any = No
 # --- the map ----------------------------------------------------------------------------------
 
 REPLACE: Options = {
-    "mode": "tile", "space": "global shared::cta", "effects": "memory", "lead": 1,
+    "mode": "tile", "space": "global shared::cta", "effects": "memory", "leading": 1,
     "ptx": "8.3|8.6|8.6|8.8|8.8|8.7|8.8",
     "target": "sm_90a|sm_100a|sm_101a|sm_100f|sm_101f|sm_120a|sm_120f",
 }  # fmt: skip
@@ -197,7 +197,7 @@ def replace(m: Primitives, f: Form, a: Value, *given: Any) -> None:
     ptx="8.3",
     target="sm_90",
     effects="memory convergent",
-    lead=1,
+    leading=1,
 )
 def cp_fenceproxy(m: Primitives, f: Form, dst: Value, src: Value, size: int) -> None:
     """Copy a tensor map to global memory, and order that against copies that read it there."""

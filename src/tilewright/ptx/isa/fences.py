@@ -56,19 +56,19 @@ def fence_some(m: Primitives, f: Form) -> None:
 # --- proxies ----------------------------------------------------------------------------------
 
 
-@row("membar.proxy.{proxy}", "", proxy="alias", lead=1, **ALIAS)
-@row("membar.proxy.{proxy}", "", proxy="async", lead=1, **HOPPER)
-@row("fence.proxy.{proxy}", "", proxy="alias", lead=1, **ALIAS)
+@row("membar.proxy.{proxy}", "", proxy="alias", leading=1, **ALIAS)
+@row("membar.proxy.{proxy}", "", proxy="async", leading=1, **HOPPER)
+@row("fence.proxy.{proxy}", "", proxy="alias", leading=1, **ALIAS)
 @row("fence.proxy.{proxy}[.{space}]", "", proxy="async",
-     space="global shared::cta shared::cluster", lead=1, **HOPPER)  # fmt: skip
+     space="global shared::cta shared::cluster", leading=1, **HOPPER)  # fmt: skip
 def fence_proxy(m: Primitives, f: Form) -> None:
     """Orders accesses through different proxies."""
     m.fence(f"proxy.{f.proxy}")
 
 
-@row("fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster", "", lead=1,
+@row("fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster", "", leading=1,
      **RESTRICTED)  # fmt: skip
-@row("fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster", "", lead=1,
+@row("fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster", "", leading=1,
      **RESTRICTED)  # fmt: skip
 def fence_proxy_some(m: Primitives, f: Form) -> None:
     """Orders the async proxy's and the generic proxy's accesses to some shared memory."""
@@ -76,7 +76,7 @@ def fence_proxy_some(m: Primitives, f: Form) -> None:
 
 
 MAPS: Options = {
-    "ptx": "8.3", "target": "sm_90", "effects": "memory reads", "scope": SCOPES, "lead": 1,
+    "ptx": "8.3", "target": "sm_90", "effects": "memory reads", "scope": SCOPES, "leading": 1,
 }  # fmt: skip
 
 

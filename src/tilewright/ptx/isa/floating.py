@@ -12,7 +12,16 @@ from __future__ import annotations
 
 from functools import reduce
 
-from .compose import FORMATS, arithmetic, canonical, fextreme, flip_sign, flush, hand_on, magnitude
+from .compose import (
+    FORMATS,
+    arithmetic,
+    canonical_nan,
+    flip_sign,
+    float_min_max,
+    flush_subnormal,
+    magnitude,
+    propagate_nan,
+)
 from .primitives import Primitives, Value
 from .row import Form, Options, row
 
@@ -34,7 +43,7 @@ def add(m: Primitives, f: Form, a: Value, b: Value) -> Value:
     """Sum, rounded once."""
 
     def one(fmt: str, x: Value, y: Value) -> Value:
-        return hand_on(m, fmt, m.fadd(fmt, x, y, mode(f)), y, x)
+        return propagate_nan(m, fmt, m.fadd(fmt, x, y, mode(f)), y, x)
 
     return arithmetic(m, f, one, a, b)
 
@@ -46,7 +55,7 @@ def sub(m: Primitives, f: Form, a: Value, b: Value) -> Value:
     """Difference, rounded once."""
 
     def one(fmt: str, x: Value, y: Value) -> Value:
-        return hand_on(m, fmt, m.fadd(fmt, x, flip_sign(m, fmt, y), mode(f)), y, x)
+        return propagate_nan(m, fmt, m.fadd(fmt, x, flip_sign(m, fmt, y), mode(f)), y, x)
 
     return arithmetic(m, f, one, a, b)
 
@@ -58,7 +67,7 @@ def mul(m: Primitives, f: Form, a: Value, b: Value) -> Value:
     """Product, rounded once."""
 
     def one(fmt: str, x: Value, y: Value) -> Value:
-        return hand_on(m, fmt, m.fmul(fmt, x, y, mode(f)), y, x)
+        return propagate_nan(m, fmt, m.fmul(fmt, x, y, mode(f)), y, x)
 
     return arithmetic(m, f, one, a, b, product=True)
 
@@ -76,7 +85,7 @@ def fma(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
     """Product plus ``c``, rounded once."""
 
     def one(fmt: str, x: Value, y: Value, z: Value) -> Value:
-        return hand_on(m, fmt, m.fma(fmt, x, y, z, f.rnd), y, z, x)
+        return propagate_nan(m, fmt, m.fma(fmt, x, y, z, f.rnd), y, z, x)
 
     return arithmetic(m, f, one, a, b, c, product=True)
 
@@ -91,9 +100,9 @@ def fma(m: Primitives, f: Form, a: Value, b: Value, c: Value) -> Value:
 def sign(m: Primitives, f: Form, a: Value) -> Value:
     """The sign flipped or cleared, but not a NaN's: ptxas makes an addition of it."""
     fmt = "f32" if f.f32 else "f64"
-    a = flush(m, fmt, a) if f.ftz else a
+    a = flush_subnormal(m, fmt, a) if f.ftz else a
     changed = flip_sign(m, fmt, a) if f.mnemonic == "neg" else magnitude(m, fmt, a)
-    return hand_on(m, fmt, canonical(m, fmt, changed), a)
+    return propagate_nan(m, fmt, canonical_nan(m, fmt, changed), a)
 
 
 MIN_MAX = {"NaN": ("7.0", "sm_80")}
@@ -115,7 +124,9 @@ def min_max_f32(m: Primitives, f: Form, *values: Value) -> Value:
 
     def one(fmt: str, *parts: Value) -> Value:
         first, *others = (magnitude(m, fmt, p) for p in parts) if f.abs else parts
-        return reduce(lambda x, y: fextreme(m, fmt, f.mnemonic, x, y, bool(f.NaN)), others, first)
+        return reduce(
+            lambda x, y: float_min_max(m, fmt, f.mnemonic, x, y, bool(f.NaN)), others, first
+        )
 
     return arithmetic(m, f, one, *values)
 
@@ -129,15 +140,17 @@ def min_max(m: Primitives, f: Form, a: Value, b: Value) -> Value:
 
     ``.xorsign.abs`` compares magnitudes and gives the result the product's sign.
     """
-    return arithmetic(m, f, lambda fmt, x, y: fextreme_form(m, f, fmt, x, y), a, b)
+    return arithmetic(m, f, lambda fmt, x, y: float_min_max_form(m, f, fmt, x, y), a, b)
 
 
-def fextreme_form(m: Primitives, f: Form, fmt: str, x: Value, y: Value) -> Value:
+def float_min_max_form(m: Primitives, f: Form, fmt: str, x: Value, y: Value) -> Value:
     """``min`` or ``max`` as the form's modifiers say."""
     if not f.xorsign:
-        return fextreme(m, fmt, f.mnemonic, x, y, bool(f.NaN))
+        return float_min_max(m, fmt, f.mnemonic, x, y, bool(f.NaN))
     sign_of_both = m.and_(m.xor(x, y), m.const(FORMATS[fmt].width, FORMATS[fmt].sign))
-    plain = fextreme(m, fmt, f.mnemonic, magnitude(m, fmt, x), magnitude(m, fmt, y), bool(f.NaN))
+    plain = float_min_max(
+        m, fmt, f.mnemonic, magnitude(m, fmt, x), magnitude(m, fmt, y), bool(f.NaN)
+    )
     return m.select(m.fcmp(fmt, "nan", plain, plain), plain, m.or_(plain, sign_of_both))
 
 
@@ -182,7 +195,7 @@ def div(m: Primitives, f: Form, a: Value, b: Value) -> Value:
     """Quotient, rounded once."""
 
     def one(fmt: str, x: Value, y: Value) -> Value:
-        return hand_on(m, fmt, m.fdiv(fmt, x, y, f.rnd), x, y)
+        return propagate_nan(m, fmt, m.fdiv(fmt, x, y, f.rnd), x, y)
 
     return arithmetic(m, f, one, a, b, product=True)
 
@@ -193,7 +206,7 @@ def rcp(m: Primitives, f: Form, a: Value) -> Value:
     """1/a, rounded once."""
 
     def quotient(fmt: str, one: Value, x: Value) -> Value:
-        return hand_on(m, fmt, m.fdiv(fmt, one, x, f.rnd), x)
+        return propagate_nan(m, fmt, m.fdiv(fmt, one, x, f.rnd), x)
 
     one = m.const(FORMATS[f.T].width, FORMATS[f.T].one)
     return arithmetic(m, f, quotient, one, a, product=True)
@@ -203,4 +216,4 @@ def rcp(m: Primitives, f: Form, a: Value) -> Value:
 @row("sqrt.{rnd}.{T}", "d:T = a:T", rnd=RND, T="f64", ptx="1.4", target="sm_13", needs=DIRECTED)
 def sqrt(m: Primitives, f: Form, a: Value) -> Value:
     """Square root, rounded once."""
-    return arithmetic(m, f, lambda fmt, x: hand_on(m, fmt, m.fsqrt(fmt, x, f.rnd), x), a)
+    return arithmetic(m, f, lambda fmt, x: propagate_nan(m, fmt, m.fsqrt(fmt, x, f.rnd), x), a)

@@ -6,8 +6,8 @@ All of it rounds to nearest even, once. f16 may flush (``.ftz``) and saturate; b
 from __future__ import annotations
 
 from ...mma.tensor_maps.tma_copy import OUTSIDE
-from .compose import arithmetic, canonical, each, flip_sign, flush, magnitude
-from .floating import fextreme_form, mode
+from .compose import arithmetic, canonical_nan, elementwise, flip_sign, flush_subnormal, magnitude
+from .floating import float_min_max_form, mode
 from .primitives import Primitives, Value
 from .row import Form, Options, row
 
@@ -70,11 +70,11 @@ def sign(m: Primitives, f: Form, a: Value) -> Value:
     """The sign flipped or cleared; a NaN becomes the canonical one."""
 
     def one(fmt: str, x: Value) -> Value:
-        x = flush(m, fmt, x) if f.ftz else x
+        x = flush_subnormal(m, fmt, x) if f.ftz else x
         changed = flip_sign(m, fmt, x) if f.mnemonic == "neg" else magnitude(m, fmt, x)
-        return canonical(m, fmt, changed)
+        return canonical_nan(m, fmt, changed)
 
-    return each(m, f.T, one, a)
+    return elementwise(m, f.T, one, a)
 
 
 XORSIGN: Options = {"ptx": "7.2", "target": "sm_86"}
@@ -90,7 +90,7 @@ XORSIGN: Options = {"ptx": "7.2", "target": "sm_86"}
 @row("max[.NaN].xorsign.abs.{T}", "d:T = a:T, b:T", T=BF16, **XORSIGN)
 def min_max(m: Primitives, f: Form, a: Value, b: Value) -> Value:
     """The smaller or larger, −0 below +0; a NaN loses to a number, with ``.NaN`` it wins."""
-    return arithmetic(m, f, lambda fmt, x, y: fextreme_form(m, f, fmt, x, y), a, b)
+    return arithmetic(m, f, lambda fmt, x, y: float_min_max_form(m, f, fmt, x, y), a, b)
 
 
 # --- mixed precision (Blackwell) --------------------------------------------------------------

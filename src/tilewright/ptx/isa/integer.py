@@ -5,7 +5,7 @@ Sums and products wrap unless ``.sat`` is written. A 16-bit pair (``u16x2``) is 
 
 from __future__ import annotations
 
-from .compose import each, extreme, negative, relu_int, signed, width_of
+from .compose import elementwise, int_min_max, negative, relu_int, signed, width_of
 from .primitives import Primitives, Value
 from .row import Form, row
 
@@ -20,7 +20,7 @@ NEW_PAIRS = {"u16x2": ("8.0", "sm_90"), "s16x2": ("8.0", "sm_90"), "relu": ("8.0
 @row("add.{T}", "d:T = a:T, b:T", T=f"{INTS} {PAIRS}", needs=NEW_PAIRS)
 def add(m: Primitives, f: Form, a: Value, b: Value) -> Value:
     """Sum, wrapping."""
-    return each(m, f.T, lambda _, x, y: m.add(x, y), a, b)
+    return elementwise(m, f.T, lambda _, x, y: m.add(x, y), a, b)
 
 
 @row("sub.{T}", "d:T = a:T, b:T", T=INTS)
@@ -39,7 +39,7 @@ def add_sat(m: Primitives, f: Form, a: Value, b: Value) -> Value:
 
 def _clamp(m: Primitives, wide: Value) -> Value:
     low, high = m.const(64, -(1 << 31)), m.const(64, (1 << 31) - 1)
-    return m.trunc(extreme(m, "min", extreme(m, "max", wide, low, True), high, True), 32)
+    return m.trunc(int_min_max(m, "min", int_min_max(m, "max", wide, low, True), high, True), 32)
 
 
 def _half(m: Primitives, f: Form, type_: str, a: Value, b: Value) -> Value:
@@ -219,10 +219,10 @@ def min_max(m: Primitives, f: Form, a: Value, b: Value) -> Value:
     """The smaller or larger; ``.relu`` makes a negative result zero."""
 
     def one(type_: str, x: Value, y: Value) -> Value:
-        result = extreme(m, f.mnemonic, x, y, signed(type_))
+        result = int_min_max(m, f.mnemonic, x, y, signed(type_))
         return relu_int(m, result) if f.relu else result
 
-    return each(m, f.T, one, a, b)
+    return elementwise(m, f.T, one, a, b)
 
 
 @row("sad.{T}", "d:T = a:T, b:T, c:T", T=INTS)

@@ -146,7 +146,7 @@ WIDE: Options = {
     "ptx": "8.8",
     "target": "sm_100",
     "needs": NEEDS,
-    "where": _wide,
+    "constraint": _wide,
 }
 
 
@@ -157,7 +157,7 @@ WIDE: Options = {
     vec="v2 v4 v8",
     T=TYPES,
     needs=NEEDS,
-    where=_plain,
+    constraint=_plain,
     **LOADS,
 )
 @row(LD, _ld_operands, **WIDE, **LOADS)
@@ -177,7 +177,7 @@ def ld(m: Primitives, f: Form, a: Value, policy: Value | None = None) -> Value |
     target="sm_20",
     effects="memory reads relaxed",
     needs=NEEDS,
-    where=_plain,
+    constraint=_plain,
 )
 def ldu(m: Primitives, f: Form, a: Value) -> Value | tuple[Value, ...]:
     """Load from an address that is the same in all lanes, read-only."""
@@ -191,7 +191,7 @@ def ldu(m: Primitives, f: Form, a: Value) -> Value | tuple[Value, ...]:
     vec="v2 v4 v8",
     T=TYPES,
     needs=NEEDS,
-    where=_plain,
+    constraint=_plain,
     **STORES,
 )
 @row(ST, _st_operands, **WIDE, **STORES)
@@ -203,7 +203,7 @@ def st(
 
 
 @row("st.bulk[.weak][.{space}]", "[a:space], size:u64(0..:8), value:imm(0)", space="shared::cta",
-     ptx="8.6", target="sm_100", effects="memory", lead=1)  # fmt: skip
+     ptx="8.6", target="sm_100", effects="memory", leading=1)  # fmt: skip
 def st_bulk(m: Primitives, f: Form, a: Value, size: Value, value: int) -> None:
     """Fill shared memory with zeros."""
     m.store_zeros(space_of(f), a, size)
@@ -229,7 +229,7 @@ CVTA: Options = {
 
 
 @row("cvta.{space}.{T}", "d:T = a:T", **CVTA)
-@row("cvta.to.{space}.{T}", "d:T = a:T", lead=1, **CVTA)
+@row("cvta.to.{space}.{T}", "d:T = a:T", leading=1, **CVTA)
 def cvta(m: Primitives, f: Form, a: Value) -> Value:
     """An address of a state space to a generic address, or with ``.to`` back."""
     convert = m.from_generic if f.to else m.to_generic
@@ -281,7 +281,7 @@ def _in_128_bits(f: Form) -> str:
     "d:T*vec = a:T*vec",
     vec="v2 v4",
     T="b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64",
-    where=_in_128_bits,
+    constraint=_in_128_bits,
 )
 def mov(m: Primitives, f: Form, a: Value | tuple[Value, ...]) -> Value:
     """A copy of a register, a special register, an immediate, or the address of a name.

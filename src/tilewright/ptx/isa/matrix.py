@@ -10,7 +10,7 @@ from typing import Any
 
 from ... import mma
 from .primitives import Primitives, Value
-from .quadpair import lowered
+from .quadpair import lower_m8n8k4
 from .row import Form, listed
 
 Values = tuple[Value, ...]
@@ -52,7 +52,7 @@ def mma_sync(m: Primitives, f: Form, a: Values, b: Values, c: Values, *more: Any
     """D = A B + C by the whole warp, each lane with its fragments."""
     i: mma.Instruction = f.entry
     if isinstance(i.on(m.arch).arithmetic, mma.Rounded):
-        return lowered(m, f, a, b, c)
+        return lower_m8n8k4(m, f, a, b, c)
     if not more:
         return m.mma(i, a, b, c)
     given = list(more)

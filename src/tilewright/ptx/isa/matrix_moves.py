@@ -37,7 +37,7 @@ def _family(name: str) -> tuple[tuple[mma.Move, ...], Callable[[str], mma.Move |
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class LaneInteger:
     """A lane value with the operators that layouts use; other operands are of its width or ints,
     divisors powers of two.
     """
@@ -45,30 +45,30 @@ class Number:
     m: Primitives
     value: Value
 
-    def _of(self, other: Number | int) -> Value:
-        if isinstance(other, Number):
+    def _of(self, other: LaneInteger | int) -> Value:
+        if isinstance(other, LaneInteger):
             return other.value
         return self.m.const(self.m.width(self.value), other)
 
-    def __add__(self, other: Number | int) -> Number:
-        return Number(self.m, self.m.add(self.value, self._of(other)))
+    def __add__(self, other: LaneInteger | int) -> LaneInteger:
+        return LaneInteger(self.m, self.m.add(self.value, self._of(other)))
 
-    def __mul__(self, other: Number | int) -> Number:
-        return Number(self.m, self.m.mul(self.value, self._of(other)))
+    def __mul__(self, other: LaneInteger | int) -> LaneInteger:
+        return LaneInteger(self.m, self.m.mul(self.value, self._of(other)))
 
-    def __and__(self, other: Number | int) -> Number:
-        return Number(self.m, self.m.and_(self.value, self._of(other)))
+    def __and__(self, other: LaneInteger | int) -> LaneInteger:
+        return LaneInteger(self.m, self.m.and_(self.value, self._of(other)))
 
-    def __floordiv__(self, other: int) -> Number:
+    def __floordiv__(self, other: int) -> LaneInteger:
         count = self.m.const(32, other.bit_length() - 1)
-        return Number(self.m, self.m.lshr(self.value, count))
+        return LaneInteger(self.m, self.m.lshr(self.value, count))
 
-    def __mod__(self, other: int) -> Number:
+    def __mod__(self, other: int) -> LaneInteger:
         return self & (other - 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FragmentAccess:
     """Values of a register that one access moves: the first one's line and place, and how many."""
 
     line: int
@@ -77,7 +77,7 @@ class Piece:
 
 
 @cache
-def pieces(move: mma.Move) -> tuple[tuple[Piece, ...], ...]:
+def accesses(move: mma.Move) -> tuple[tuple[FragmentAccess, ...], ...]:
     """Of each register, what thread 0 has in it; another thread's lines and places are further on,
     all by the same.
     """
@@ -90,7 +90,7 @@ def pieces(move: mma.Move) -> tuple[tuple[Piece, ...], ...]:
         size = per
         while not _neighbours(held, size):
             size //= 2
-        made.append(tuple(Piece(*held[i], size) for i in range(0, per, size)))
+        made.append(tuple(FragmentAccess(*held[i], size) for i in range(0, per, size)))
     return tuple(made)
 
 
@@ -99,9 +99,9 @@ def _neighbours(held: list[tuple[int, int]], size: int) -> bool:
                for i, at in enumerate(held))  # fmt: skip
 
 
-def _own(m: Primitives, move: mma.Move, width: int) -> tuple[Any, Any]:
+def _first_value(m: Primitives, move: mma.Move, width: int) -> tuple[Any, Any]:
     """The line and place of each thread's first value: numbers, of ``width`` bits if not 0."""
-    lane = Number(m, m.zext(m.lane(), width))
+    lane = LaneInteger(m, m.zext(m.lane(), width))
     line, place = (layout((lane, 0)) for layout in move.places())
     return line, place
 
@@ -116,16 +116,16 @@ def _bytes(move: mma.Move, elements: Any) -> Any:
 
 def _addresses(
     m: Primitives, f: Form, move: mma.Move, a: Value, stride: Value | None
-) -> Callable[[Piece], Value]:
+) -> Callable[[FragmentAccess], Value]:
     """The address of a piece; a fault where ``a`` or the stride is not aligned."""
-    leading: Any = move.leading if stride is None else Number(m, m.zext(stride, 64))
-    widest = max(piece.size * move.fragment.bits for held in pieces(move) for piece in held)
+    leading: Any = move.leading if stride is None else LaneInteger(m, m.zext(stride, 64))
+    widest = max(piece.size * move.fragment.bits for held in accesses(move) for piece in held)
     if widest < 8 * move.alignment:
         _expect_aligned(m, f, move, a, _bytes(move, leading))
-    line, place = _own(m, move, 64)
-    start = add(add(Number(m, a), _bytes(move, mul(line, leading))), _bytes(move, place))
+    line, place = _first_value(m, move, 64)
+    start = add(add(LaneInteger(m, a), _bytes(move, mul(line, leading))), _bytes(move, place))
 
-    def address(piece: Piece) -> Value:
+    def address(piece: FragmentAccess) -> Value:
         further = _bytes(move, mul(leading, piece.line))
         return add(add(start, further), _bytes(move, piece.place)).value
 
@@ -134,7 +134,7 @@ def _addresses(
 
 def _expect_aligned(m: Primitives, f: Form, move: mma.Move, a: Value, pitch: Any) -> None:
     """A load as wide as the alignment, of an address that is odd where the stride is."""
-    if isinstance(pitch, Number):
+    if isinstance(pitch, LaneInteger):
         a = m.or_(a, (pitch % move.pitch).value)
     width = min(move.alignment, 16)
     m.load(space_of(f), a, 8 * width, move.alignment // width)
@@ -155,11 +155,11 @@ def wmma_load(m: Primitives, f: Form, p: Value, stride: Value | None = None) -> 
     move: mma.Move = f.entry.on(m.arch)
     address = _addresses(m, f, move, p, stride)
     bits, made = move.fragment.bits, {}
-    for held in pieces(move):
+    for held in accesses(move):
         if held not in made:  # f16 operands are held twice
             loaded = (m.load(space_of(f), address(x), x.size * bits)[0] for x in held)
             made[held] = m.join(*loaded)
-    return tuple(made[held] for held in pieces(move))
+    return tuple(made[held] for held in accesses(move))
 
 
 @listed("wmma", "wmma.store.d.sync[.aligned].{layout}.{shape}[.{space}].{T}",
@@ -172,8 +172,10 @@ def wmma_store(m: Primitives, f: Form, p: Value, d: Values, stride: Value | None
         m.store(space_of(f), address(piece), (part,))
 
 
-def _parts(m: Primitives, move: mma.Move, registers: Values) -> Iterator[tuple[Value, Piece]]:
-    for register, held in zip(registers, pieces(move), strict=True):
+def _parts(
+    m: Primitives, move: mma.Move, registers: Values
+) -> Iterator[tuple[Value, FragmentAccess]]:
+    for register, held in zip(registers, accesses(move), strict=True):
         parts = m.split(register, move.fragment.word // len(held))
         yield from zip(parts, held, strict=True)
 
@@ -181,12 +183,12 @@ def _parts(m: Primitives, move: mma.Move, registers: Values) -> Iterator[tuple[V
 # --- ldmatrix, stmatrix, movmatrix ----------------------------------------------------------------
 
 
-def _lines(m: Primitives, move: mma.Move, a: Value) -> Callable[[Piece], Value]:
+def _lines(m: Primitives, move: mma.Move, a: Value) -> Callable[[FragmentAccess], Value]:
     """The address of a piece's line, from the lane that has it."""
-    first, _ = _own(m, move, 32)
+    first, _ = _first_value(m, move, 32)
     known: dict[int, Value] = {}
 
-    def line(piece: Piece) -> Value:
+    def line(piece: FragmentAccess) -> Value:
         if piece.line not in known:
             known[piece.line] = m.shuffle(a, (first + piece.line).value)
         return known[piece.line]
@@ -205,10 +207,10 @@ def ldmatrix(m: Primitives, f: Form, a: Value) -> Values:
     move: mma.Move = f.entry
     if move.shape == "m8n8":
         return m.ldmatrix(space_of(f), a, move.count, move.trans)
-    line, (_, place), lines = _lines(m, move, a), _own(m, move, 32), {}
+    line, (_, place), lines = _lines(m, move, a), _first_value(m, move, 32), {}
     bits, mask = move.fragment.dtype.bits, m.const(8, (1 << move.fragment.dtype.bits) - 1)
 
-    def element(piece: Piece, at: int) -> Value:
+    def element(piece: FragmentAccess, at: int) -> Value:
         if piece.line not in lines:
             lines[piece.line] = m.load(space_of(f), line(piece), 128)[0]
         moved = m.lshr(lines[piece.line], ((place + at) * bits).value)
@@ -216,7 +218,7 @@ def ldmatrix(m: Primitives, f: Form, a: Value) -> Values:
 
     return tuple(
         m.join(*(element(x, x.place + i) for x in held for i in range(x.size)))
-        for held in pieces(move)
+        for held in accesses(move)
     )
 
 
@@ -232,7 +234,7 @@ def stmatrix(m: Primitives, f: Form, a: Value, b: Values) -> None:
     if move.shape == "m8n8":
         m.stmatrix(space_of(f), a, b, move.trans)
         return
-    line, (_, place) = _lines(m, move, a), _own(m, move, 64)
+    line, (_, place) = _lines(m, move, a), _first_value(m, move, 64)
     checked = set()
     for part, piece in _parts(m, move, b):
         if piece.line not in checked:
@@ -249,7 +251,7 @@ def movmatrix(m: Primitives, f: Form, a: Value) -> Value:
     holder = composition(right_inverse(mma.ldmatrix(1).layout), f.entry.fragment.layout)
     halves = []
     for value in (0, 1):
-        whose = holder((Number(m, m.lane()), value))  # lane + 32 * which half
+        whose = holder((LaneInteger(m, m.lane()), value))  # lane + 32 * which half
         register = m.shuffle(a, whose.value)
         halves.append(m.trunc(m.lshr(register, (whose // 32 * 16).value), 16))
     return m.join(*halves)

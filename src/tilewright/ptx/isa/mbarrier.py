@@ -24,13 +24,13 @@ AMPERE: Options = {**HERE, "ptx": "7.0", "target": "sm_80"}
 HOPPER: Options = {**HERE, "ptx": "7.8", "target": "sm_90"}
 
 
-@row("mbarrier.init[.{space}].b64", "[a:space], count:u32", lead=1, **AMPERE)
+@row("mbarrier.init[.{space}].b64", "[a:space], count:u32", leading=1, **AMPERE)
 def init(m: Primitives, f: Form, a: Value, count: Value) -> None:
     """A new barrier, whose phases end after ``count`` arrivals."""
     m.mbarrier_init(space_of(f), a, count)
 
 
-@row("mbarrier.inval[.{space}].b64", "[a:space]", lead=1, **AMPERE)
+@row("mbarrier.inval[.{space}].b64", "[a:space]", leading=1, **AMPERE)
 def inval(m: Primitives, f: Form, a: Value) -> None:
     """The barrier is one no more; its memory may hold something else."""
     m.mbarrier_inval(space_of(f), a)
@@ -38,10 +38,10 @@ def inval(m: Primitives, f: Form, a: Value) -> None:
 
 # --- bytes and arrivals -----------------------------------------------------------------------
 
-SEM: Options = {"scope": "cta cluster", "where": scoped}
+SEM: Options = {"scope": "cta cluster", "constraint": scoped}
 BYTES: Options = {
     **SEM, "sem": "relaxed", "space": CLUSTER, "needs": {"shared::cta": NEEDS["shared::cta"]},
-    "ptx": "8.0", "target": "sm_90", "effects": "memory", "lead": 1,
+    "ptx": "8.0", "target": "sm_90", "effects": "memory", "leading": 1,
 }  # fmt: skip
 
 
@@ -67,13 +67,15 @@ COUNT = "count:u32(1..)"
 ORDER = "[.{sem}][.{scope}]"
 
 
-@row(f"mbarrier.{{verb}}{ORDER}[.{{space}}].b64", f"d:u64 = [a:space], {COUNT}@7.8/sm_90?", lead=1,
-     **ARRIVE)  # fmt: skip
-@row(f"mbarrier.{{verb}}{ORDER}.{{space}}.b64", f"_:sink = [a:space], {COUNT}?", lead=1, **REMOTE)
+@row(f"mbarrier.{{verb}}{ORDER}[.{{space}}].b64", f"d:u64 = [a:space], {COUNT}@7.8/sm_90?",
+     leading=1, **ARRIVE)  # fmt: skip
+@row(
+    f"mbarrier.{{verb}}{ORDER}.{{space}}.b64", f"_:sink = [a:space], {COUNT}?", leading=1, **REMOTE
+)
 @row(
     f"mbarrier.{{verb}}.noComplete{ORDER}[.{{space}}].b64",
     f"d:u64 = [a:space], {COUNT}",
-    lead=1,
+    leading=1,
     **{**ARRIVE, "sem": "release", "scope": "cta"},
 )
 def arrive(m: Primitives, f: Form, a: Value, count: Value | None = None) -> Value:
@@ -83,7 +85,7 @@ def arrive(m: Primitives, f: Form, a: Value, count: Value | None = None) -> Valu
     return m.mbarrier_arrive(space_of(f), a, one if count is None else count, none, drop)
 
 
-LATER: Options = {"ptx": "8.0", "target": "sm_90", "lead": 2}
+LATER: Options = {"ptx": "8.0", "target": "sm_90", "leading": 2}
 
 
 @row(f"mbarrier.{{verb}}.expect_tx{ORDER}[.{{space}}].b64", "d:u64 = [a:space], tx:u32",
@@ -95,7 +97,7 @@ def arrive_expect_tx(m: Primitives, f: Form, a: Value, tx: Value) -> Value:
     return m.mbarrier_arrive(space_of(f), a, m.const(32, 1), tx, f.verb == "arrive_drop")
 
 
-@row("cp.async.mbarrier.arrive[.{noinc}][.{space}].b64", "[a:space]", noinc="noinc", lead=3,
+@row("cp.async.mbarrier.arrive[.{noinc}][.{space}].b64", "[a:space]", noinc="noinc", leading=3,
      **AMPERE | {"effects": "memory async"})  # fmt: skip
 def arrive_after_copies(m: Primitives, f: Form, a: Value) -> None:
     """Arrive when this thread's copies so far are done; unless ``noinc``, the phase waits for it
@@ -110,25 +112,26 @@ WAIT: Options = {**SEM, "sem": "acquire relaxed"}
 TRY: Options = {**HOPPER, **WAIT, "effects": "memory waits"}
 
 
-@row(f"mbarrier.test_wait{ORDER}[.{{space}}].b64", "p:pred = [a:space], phase:u64", lead=1,
+@row(f"mbarrier.test_wait{ORDER}[.{{space}}].b64", "p:pred = [a:space], phase:u64", leading=1,
      **AMPERE, **WAIT)  # fmt: skip
 @row(f"mbarrier.test_wait.{{parity}}{ORDER}[.{{space}}].b64", "p:pred = [a:space], phase:u32(0 1)",
-     parity="parity", lead=2, **AMPERE | {"ptx": "7.1"}, **WAIT)  # fmt: skip
+     parity="parity", leading=2, **AMPERE | {"ptx": "7.1"}, **WAIT)  # fmt: skip
 def test_wait(m: Primitives, f: Form, a: Value, phase: Value) -> Value:
     """Has the phase of that state, or the last one of that parity, ended?"""
     return m.mbarrier_wait(space_of(f), a, phase, bool(f.parity), sleep=False)
 
 
 @row(f"mbarrier.try_wait{ORDER}[.{{space}}].b64", "p:pred = [a:space], phase:u64, time:u32?",
-     lead=1, **TRY)  # fmt: skip
+     leading=1, **TRY)  # fmt: skip
 @row(f"mbarrier.try_wait.{{parity}}{ORDER}[.{{space}}].b64",
-     "p:pred = [a:space], phase:u32(0 1), time:u32?", parity="parity", lead=2, **TRY)  # fmt: skip
+     "p:pred = [a:space], phase:u32(0 1), time:u32?", parity="parity", leading=2,
+     **TRY)  # fmt: skip
 def try_wait(m: Primitives, f: Form, a: Value, phase: Value, time: Value | None = None) -> Value:
     """``test_wait``, but a thread may sleep before it hears no, for about ``time`` nanoseconds."""
     return m.mbarrier_wait(space_of(f), a, phase, bool(f.parity), sleep=True, time=time)
 
 
-@row("mbarrier.pending_count.b64", "d:u32 = state:u64", ptx="7.0", target="sm_80", lead=1)
+@row("mbarrier.pending_count.b64", "d:u32 = state:u64", ptx="7.0", target="sm_80", leading=1)
 def pending_count(m: Primitives, f: Form, state: Value) -> Value:
     """How many arrivals were missing in a state."""
     return m.mbarrier_pending(state)

@@ -7,21 +7,21 @@ from __future__ import annotations
 from .compose import width_of
 from .load_store import SCOPES, scoped
 from .primitives import Primitives, Value
-from .row import Form, Need, Options, row
+from .row import Form, Options, Requirement, row
 
 FP8 = "e4m3 e4m3x2 e4m3x4 e5m2 e5m2x2 e5m2x4"
 HALVES = "f16 f16x2 bf16 bf16x2"
-NEW: Need = (
+NEW: Requirement = (
     "8.6|8.6|8.8|8.8|8.7|8.8", "sm_100a|sm_101a|sm_100f|sm_101f|sm_120a|sm_121a"
 )  # fmt: skip
-NEEDS: dict[str, Need] = {
+NEEDS: dict[str, Requirement] = {
     **{f"T={t}": NEW for t in FP8.split()},
     "acc::f16": NEW,
     "acc::f32": ("8.2", "sm_90"),
 }
 HOPPER: Options = {
     "ptx": "8.1", "target": "sm_90", "effects": "memory", "scope": SCOPES, "space": "global",
-    "needs": NEEDS, "lead": 1,
+    "needs": NEEDS, "leading": 1,
 }  # fmt: skip
 
 
@@ -40,8 +40,8 @@ def _floats(f: Form) -> str:
 LOAD = "multimem.ld_reduce[.{sem}][.{scope}][.{space}].{op}[.{acc}][.{vec}].{T}"
 LOADS: Options = {**HOPPER, "sem": "weak relaxed acquire", "effects": "memory reads"}
 PLAIN = LOAD.replace("[.{acc}][.{vec}]", "")
-OPS: Options = {**LOADS, "where": scoped}
-VECTORS: Options = {"vec": "v2 v4 v8", "where": _floats}
+OPS: Options = {**LOADS, "constraint": scoped}
+VECTORS: Options = {"vec": "v2 v4 v8", "constraint": _floats}
 
 
 @row(PLAIN, "d:T = [a:space]", op="min max", T="u32 s32 u64 s64", **OPS)
@@ -63,7 +63,7 @@ STORES: Options = {**HOPPER, "sem": "weak relaxed release"}
 
 
 @row(STORE.replace("[.{vec}]", ""), "[a:space], b:T", T="b32 b64 u32 u64 s32 s64 f64", **STORES,
-     where=scoped)  # fmt: skip
+     constraint=scoped)  # fmt: skip
 @row(STORE, "[a:space], b:T*vec", T=f"f32 {HALVES} {FP8}", **STORES, **VECTORS)
 def st(m: Primitives, f: Form, a: Value, b: Value | tuple[Value, ...]) -> None:
     """Store to all."""
@@ -74,9 +74,9 @@ RED = "multimem.red[.{sem}][.{scope}][.{space}].{op}.{T}"
 REDUCE: Options = {**HOPPER, "sem": "relaxed release"}
 
 
-@row(RED, "[a:space], b:T", op="min max", T="u32 s32 u64 s64", **REDUCE, where=scoped)
-@row(RED, "[a:space], b:T", op="add", T="u32 s32 u64 f64", **REDUCE, where=scoped)
-@row(RED, "[a:space], b:T", op="and or xor", T="b32 b64", **REDUCE, where=scoped)
+@row(RED, "[a:space], b:T", op="min max", T="u32 s32 u64 s64", **REDUCE, constraint=scoped)
+@row(RED, "[a:space], b:T", op="add", T="u32 s32 u64 f64", **REDUCE, constraint=scoped)
+@row(RED, "[a:space], b:T", op="and or xor", T="b32 b64", **REDUCE, constraint=scoped)
 @row(RED.replace(".{T}", "[.{vec}].{T}"), "[a:space], b:T*vec", op="add", T=f"f32 {HALVES}",
      **REDUCE, **VECTORS)  # fmt: skip
 @row(RED.replace(".{T}", ".{vec}.{T}"), "[a:space], b:T*vec", op="min max", T=HALVES,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ...dtypes import decode, dtype, encode
-from .compose import FORMATS, canonical, magnitude, relu
+from .compose import FORMATS, canonical_nan, magnitude, relu
 from .primitives import Primitives, Value
 from .row import Form, Options, row
 
@@ -168,7 +168,7 @@ def pair_to_narrow(m: Primitives, f: Form, a: Value) -> Value:
 def narrow_to_f16(m: Primitives, f: Form, a: Value) -> Value:
     """A pair of fp8, fp6 or fp4 to a pair of f16, exactly."""
     source = element(f.A)
-    wide = (canonical(m, "f16", m.fcvt(source, "f16", x)) for x in unpack(m, source, a))
+    wide = (canonical_nan(m, "f16", m.fcvt(source, "f16", x)) for x in unpack(m, source, a))
     return pack(m, "f16", *(relu(m, "f16", x) if f.relu else x for x in wide))
 
 

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from .row import Row
 
 
-OUTSIDE = {
+UNSUPPORTED_MNEMONICS = {
     **dict.fromkeys(("tex", "tld4", "txq", "istypep"), "there are no textures here"),
     **dict.fromkeys(("suld", "sust", "sured", "suq"), "there are no surfaces here"),
     "tcgen05": "there is no tensor memory here",
 }  # what PTX has and no row does
 
 
-def mended(opcode: str, rows: Iterable[Row]) -> list[str]:
+def similar_opcodes(opcode: str, rows: Iterable[Row]) -> list[str]:
     """Opcodes that the rows' slots allow, legal or not, which keep some of the words given."""
     mnemonic, *words = opcode.split(".")
     found = (

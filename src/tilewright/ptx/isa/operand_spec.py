@@ -45,7 +45,7 @@ class Allowed:
             last = int(high or 1 << 63) if dots else int(low)
             yield range(int(low), last + 1, int(step or 1))
 
-    def described(self) -> str:
+    def describe(self) -> str:
         """``0 or 1``, ``0 to 31``, ``0 or more``, ``24 to 256 in steps of 8``."""
         words = (w.replace(":", " in steps of ") for w in self.text.split())
         words = (re.sub(r"\.\.( |$)", r" or more\1", w).replace("..", " to ") for w in words)
@@ -69,18 +69,18 @@ class OperandSpec:
     dest: bool = False
     second: bool = False  # the q of p|q
     allowed: tuple[Allowed, ...] = ()
-    both: bool = False  # a destination that is read too
+    read_write: bool = False  # a destination that is read too
     needs: tuple[str, str] | None = None  # PTX version and target, beyond the form's
     braces: bool = False  # a scalar that may also be written {x}
-    part: str = ""  # which selectors may follow it (``selectors.SELECTORS``)
-    minus: bool = False  # a register that may be negated
+    selector: str = ""  # which selectors may follow it (``selectors.SELECTORS``)
+    negatable: bool = False  # a register that may be negated
 
     def __str__(self) -> str:
         if self.kind == "map":
             return f"[{self.name}, {{{self.count} x {self.type}}}]"
         known = {"address": f"[{self.name}]", "sink": "_"}
         text = known.get(self.kind, f"{self.name}:{self.type or self.kind}")
-        text = f"{'-' * self.minus}{text}{'.' * bool(self.part)}{self.part}"
+        text = f"{'-' * self.negatable}{text}{'.' * bool(self.selector)}{self.selector}"
         text += "".join(f"({values})" for values in self.allowed)
         count = f"*{self.count}" if self.count and not self.allowed else ""
         return text + count + ("?" if self.optional else "")
@@ -89,7 +89,7 @@ class OperandSpec:
 def signatures(f: Form) -> tuple[tuple[OperandSpec, ...], ...]:
     """What a form's row says of its operands: one signature for each alternative."""
     text = f.row.operands(f) if callable(f.row.operands) else f.row.operands
-    return tuple(_signature(f, part) for part in text.split(" / "))
+    return tuple(_signature(f, alternative) for alternative in text.split(" / "))
 
 
 def _signature(f: Form, text: str) -> tuple[OperandSpec, ...]:
@@ -100,7 +100,7 @@ def _signature(f: Form, text: str) -> tuple[OperandSpec, ...]:
 
 
 def _specs(f: Form, text: str, dest: bool) -> Iterator[OperandSpec]:
-    for group in filter(None, (part.strip() for part in text.split(","))):
+    for group in filter(None, (item.strip() for item in text.split(","))):
         for index, item in enumerate(group.split("|")):
             m = _SPEC.match(item.strip())
             assert m, f"bad operand {item!r} in row {f.row.syntax}"
@@ -125,9 +125,9 @@ def _spec(f: Form, m: re.Match[str], dest: bool, second: bool) -> OperandSpec:
         type_ = type_[0] + str(2 * int(type_[1:]))
     count = _count(f, m["count"])
     needs = (m["ptx"], m["target"]) if m["ptx"] else None
-    both, braces = bool(m["both"]), bool(m["count"]) and not count
+    read_write, braces = bool(m["both"]), bool(m["count"]) and not count
     return OperandSpec(
-        name, "reg", type_, count, "", optional, dest, second, allowed, both, needs, braces,
+        name, "reg", type_, count, "", optional, dest, second, allowed, read_write, needs, braces,
         m["part"] or "", bool(m["minus"]),
     )  # fmt: skip
 

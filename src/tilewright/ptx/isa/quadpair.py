@@ -13,14 +13,14 @@ from .row import Form
 Values = tuple[Value, ...]
 
 
-def lowered(m: Primitives, f: Form, a: Values, b: Values, c: Values) -> Values:
+def lower_m8n8k4(m: Primitives, f: Form, a: Values, b: Values, c: Values) -> Values:
     """D = A B + C for four pairs of quads; ``f.entry`` is the row of ``tilewright.mma``."""
     i = f.entry
-    rows = a if i.alayout == "row" else _transposed(m, a)
-    columns = b if i.blayout == "col" else _transposed(m, b)
+    rows = a if i.alayout == "row" else _transpose_quad(m, a)
+    columns = b if i.blayout == "col" else _transpose_quad(m, b)
     row_lanes, column_lanes = _row_lanes(m, i.d), _column_lanes(m, i.d)
-    left = [_widened(m, _fetched(m, rows, lane)) for lane in row_lanes]
-    right = [_widened(m, _fetched(m, columns, lane)) for lane in column_lanes]
+    left = [_to_f32(m, _shuffle(m, rows, lane)) for lane in row_lanes]
+    right = [_to_f32(m, _shuffle(m, columns, lane)) for lane in column_lanes]
     start = _start(m, i.c, i.d, c, row_lanes)
     if i.d == "f32":
         return tuple(
@@ -50,13 +50,13 @@ def _start(m: Primitives, c_type: str, d_type: str, c: Values, row_lanes: list[V
     if c_type == "f32":
         return c
     if d_type == "f16":
-        return _widened(m, c)
+        return _to_f32(m, c)
     upper = _bit(m, 1)
     made: list[Value] = []
     for half in (c[:2], c[2:]):
         for lane in row_lanes:
-            low, high = _fetched(m, half, lane)
-            made += _widened(m, (m.select(upper, high, low),))
+            low, high = _shuffle(m, half, lane)
+            made += _to_f32(m, (m.select(upper, high, low),))
     return tuple(made)
 
 
@@ -74,13 +74,13 @@ def _pairwise(m: Primitives, a: Values, b: Values, c: Value) -> Value:
     return m.fcvt("f32", "f16", c)
 
 
-def _transposed(m: Primitives, held: Values) -> Values:
+def _transpose_quad(m: Primitives, held: Values) -> Values:
     """Value j of the quad's four lanes, in order, for its lane j."""
     first = m.and_(m.lane(), m.const(32, ~3))
     upper, odd = _bit(m, 1), _bit(m, 0)
     made: list[Value] = []
     for k in range(4):
-        low, high = _fetched(m, held, m.or_(first, m.const(32, k)))
+        low, high = _shuffle(m, held, m.or_(first, m.const(32, k)))
         even_one, odd_one = m.split(m.select(upper, high, low), 16)
         made.append(m.select(odd, odd_one, even_one))
     return m.join(*made[:2]), m.join(*made[2:])
@@ -90,9 +90,9 @@ def _bit(m: Primitives, n: int) -> Value:
     return m.cmp("ne", m.and_(m.lane(), m.const(32, 1 << n)), m.const(32, 0))
 
 
-def _fetched(m: Primitives, held: Values, lane: Value) -> Values:
+def _shuffle(m: Primitives, held: Values, lane: Value) -> Values:
     return tuple(m.shuffle(x, lane) for x in held)
 
 
-def _widened(m: Primitives, held: Values) -> Values:
+def _to_f32(m: Primitives, held: Values) -> Values:
     return tuple(m.fcvt("f16", "f32", x) for word in held for x in m.split(word, 16))

@@ -15,8 +15,9 @@ Syntax: ``.word`` fixed, ``.{slot}`` one of the slot's choices, ``[.word]`` and 
 optional. A row may not need backtracking to be understood, but it is matched with it. The row's
 order of modifiers is the canonical one; as ptxas does, ``form`` takes another where no row has
 the order written (``ld.global.relaxed.gpu.u32``). Slots named in capitals keep their order: types
-among types, the state space ``DST`` before ``SRC``, ``FIRST`` before ``SECOND``. ``lead`` says how
-many slots belong to the instruction's name and come first (``mbarrier.arrive.expect_tx``: 2).
+among types, the state space ``DST`` before ``SRC``, ``FIRST`` before ``SECOND``. ``leading`` is the
+number of slots that belong to the instruction's name and come first (``mbarrier.arrive.expect_tx``:
+2).
 
 Operands, in order, destinations before the ``=``, alternatives between `` / ``:
 
@@ -64,20 +65,20 @@ from typing import Any
 from ...errors import UnknownInstruction
 from ...mma.nearest_form import closest, reason
 from ..tree import Imm, Vector
-from .nearest_opcode import OUTSIDE, mended
+from .nearest_opcode import UNSUPPORTED_MNEMONICS, similar_opcodes
 from .operand_spec import OperandSpec, signatures
 
 Version = tuple[int, int]
-Need = tuple[str, str]  # (".version", ".target"), e.g. ("7.0", "sm_80")
+Requirement = tuple[str, str]  # (".version", ".target"), e.g. ("7.0", "sm_80")
 
 Options = dict[str, Any]  # keyword arguments that several rows share
 
 _ORDERED = {"DST": "place", "SRC": "place", "FIRST": "priority", "SECOND": "priority"}
-_PIECE = re.compile(r"\[\.([^\]]+)\]|\.(\{\w+\}|[^.\[{]+)")
+_MODIFIER = re.compile(r"\[\.([^\]]+)\]|\.(\{\w+\}|[^.\[{]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class ModifierSlot:
     name: str
     choices: tuple[str, ...]
     optional: bool
@@ -100,17 +101,17 @@ class Row:
     meaning: Callable[..., Any]
     ptx: str
     target: str
-    needs: Mapping[str, Need]
+    needs: Mapping[str, Requirement]
     effects: frozenset[str]
-    where: Callable[[Form], str] | None
-    lead: int = 0
-    gone: Need | None = None
+    constraint: Callable[[Form], str] | None
+    leading: int = 0
+    removed: Requirement | None = None
 
     @cached_property
-    def slots(self) -> tuple[Slot, ...]:
+    def slots(self) -> tuple[ModifierSlot, ...]:
         """The modifiers in order, read from the syntax when first asked for: imports stay quick."""
-        pieces = _PIECE.finditer(self.syntax, len(self.mnemonic))
-        return tuple(_slot(piece, self.choices) for piece in pieces)
+        pieces = _MODIFIER.finditer(self.syntax, len(self.mnemonic))
+        return tuple(_modifier_slot(piece, self.choices) for piece in pieces)
 
     @property
     def doc(self) -> str:
@@ -120,7 +121,7 @@ class Row:
         """The slots' choices for these modifiers, in the row's order or in any; None: no match."""
         if ordered:
             return _match(self.slots, modifiers)
-        return _match_any(self.slots, modifiers, self.lead)
+        return _match_any(self.slots, modifiers, self.leading)
 
     def form(self, opcode: str, ordered: bool = True) -> Form | None:
         """The row's form with this opcode's modifiers, or None."""
@@ -139,7 +140,7 @@ class Listed(Row):
     """A row whose forms are the ``entries`` of another table, which ``find`` finds by opcode.
 
     An entry has ``opcode``, ``needs`` (alternatives), ``until`` and, if it touches memory,
-    ``space``; the row's operands, meaning and ``where`` read it as ``form.entry``.
+    ``space``; the row's operands, meaning and ``constraint`` read it as ``form.entry``.
     """
 
     entries: Sequence[Any] = ()
@@ -155,7 +156,7 @@ class Listed(Row):
         return (entry.opcode for entry in self.entries)
 
 
-def _match(slots: tuple[Slot, ...], words: tuple[str, ...]) -> dict[str, str] | None:
+def _match(slots: tuple[ModifierSlot, ...], words: tuple[str, ...]) -> dict[str, str] | None:
     if not slots:
         return {} if not words else None
     slot = slots[0]
@@ -166,13 +167,15 @@ def _match(slots: tuple[Slot, ...], words: tuple[str, ...]) -> dict[str, str] | 
     return _match(slots[1:], words) if slot.optional else None
 
 
-def _match_any(slots: tuple[Slot, ...], words: tuple[str, ...], lead: int) -> dict[str, str] | None:
-    """In any order, but the first ``lead`` come first, and slots of one kind keep theirs."""
-    if lead:
+def _match_any(
+    slots: tuple[ModifierSlot, ...], words: tuple[str, ...], leading: int
+) -> dict[str, str] | None:
+    """In any order, but the first ``leading`` come first, and slots of one kind keep theirs."""
+    if leading:
         slot, others = slots[0], slots[1:]
         if not words or words[0] not in slot.choices:
-            return _match_any(others, words, lead - 1) if slot.optional else None
-        rest = _match_any(others, words[1:], lead - 1)
+            return _match_any(others, words, leading - 1) if slot.optional else None
+        rest = _match_any(others, words[1:], leading - 1)
         return None if rest is None else {slot.name: words[0], **rest}
     if not words:
         return None if any(not s.optional for s in slots) else {}
@@ -212,7 +215,7 @@ class Form:
     def effects(self) -> frozenset[str]:
         return self.row.effects
 
-    def needs(self) -> Iterator[Need]:
+    def needs(self) -> Iterator[Requirement]:
         """What it needs: (PTX version, target) pairs, all of which must hold."""
         if self.entry is not None:
             versions, targets = zip(*self.entry.needs, strict=True)
@@ -225,14 +228,14 @@ class Form:
                 yield need
 
     @cached_property
-    def dated(self) -> bool:
+    def has_operand_requirements(self) -> bool:
         """Whether some operand needs more than the form itself."""
         return any(spec.needs for specs in self.signatures for spec in specs)
 
     @cached_property
-    def marks(self) -> bool:
+    def takes_selectors(self) -> bool:
         """Whether selectors or signs may stand at operands."""
-        return any(spec.part or spec.minus for specs in self.signatures for spec in specs)
+        return any(spec.selector or spec.negatable for specs in self.signatures for spec in specs)
 
     @property
     def until(self) -> str:
@@ -288,26 +291,26 @@ def row(
     *,
     ptx: str = "1.0",
     target: str = "sm_10",
-    needs: Mapping[str, Need] | None = None,
+    needs: Mapping[str, Requirement] | None = None,
     effects: str = "",
-    where: Callable[[Form], str] | None = None,
-    lead: int = 0,
-    gone: Need | None = None,
+    constraint: Callable[[Form], str] | None = None,
+    leading: int = 0,
+    removed: Requirement | None = None,
     **slots: str,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enter the decorated meaning into the table; the module's text explains the notation.
 
-    ``effects`` are words (the module's text lists them). ``where`` returns the reason why a form is
-    not legal, or "". Targets from ``gone[1]`` on have it no more from version ``gone[0]`` on. A
-    meaning may carry several rows.
+    ``effects`` are words (the module's text lists them). ``constraint`` returns the
+    reason why a form is not legal, or "". Version ``removed[0]`` removed it from the targets from
+    ``removed[1]`` on. A meaning may carry several rows.
     """
 
     def enter(meaning: Callable[..., Any]) -> Callable[..., Any]:
         mnemonic = syntax.partition(".")[0].partition("[")[0]
         words = frozenset(effects.split())
         new = Row(
-            mnemonic, syntax, slots, operands, meaning, ptx, target, needs or {}, words, where,
-            lead, gone,
+            mnemonic, syntax, slots, operands, meaning, ptx, target, needs or {}, words, constraint,
+            leading, removed,
         )  # fmt: skip
         ROWS.setdefault(mnemonic, []).append(new)
         return meaning
@@ -335,20 +338,20 @@ def listed(
     return enter
 
 
-def _slot(piece: re.Match[str], slots: Mapping[str, str]) -> Slot:
+def _modifier_slot(piece: re.Match[str], slots: Mapping[str, str]) -> ModifierSlot:
     optional = piece.group(1) is not None
     word = piece.group(1) or piece.group(2)
     if word.startswith("{"):
         name = word[1:-1]
-        return Slot(name, tuple(slots[name].split()), optional, False)
-    return Slot(word.replace("::", "__"), (word,), optional, True)
+        return ModifierSlot(name, tuple(slots[name].split()), optional, False)
+    return ModifierSlot(word.replace("::", "__"), (word,), optional, True)
 
 
 @cache
 def find(opcode: str) -> Form | None:
     """The form of an opcode, or None where no row has it."""
     for made in _forms(opcode):
-        if not (made.row.where and made.row.where(made)):
+        if not (made.row.constraint and made.row.constraint(made)):
             return replace(made, signatures=signatures(made))
     return None
 
@@ -375,11 +378,11 @@ def _forms(opcode: str) -> Iterator[Form]:
 
 def _reasons(opcode: str) -> Iterator[str]:
     for made in _forms(opcode):
-        if made.row.where:
-            yield made.row.where(made)
+        if made.row.constraint:
+            yield made.row.constraint(made)
     if known := _listed(opcode):
         yield reason(opcode, known)
-    if why := OUTSIDE.get(opcode.split(".")[0]):
+    if why := UNSUPPORTED_MNEMONICS.get(opcode.split(".")[0]):
         yield why
 
 
@@ -392,9 +395,11 @@ def _listed(opcode: str) -> list[str]:
 def _near(opcode: str) -> str:
     mnemonic = opcode.split(".")[0]
     rows = ROWS.get(mnemonic, [])
-    if known := _listed(opcode) or [o for o in mended(opcode, rows) if find(o)]:
+    if known := _listed(opcode) or [o for o in similar_opcodes(opcode, rows) if find(o)]:
         return f"nearest are {', '.join(closest(opcode, known))}"
     if rows:
         return "its forms are " + ", ".join(r.syntax for r in rows[:6])
-    close = difflib.get_close_matches(mnemonic, () if mnemonic in OUTSIDE else ROWS, n=3)
+    close = difflib.get_close_matches(
+        mnemonic, () if mnemonic in UNSUPPORTED_MNEMONICS else ROWS, n=3
+    )
     return "did you mean " + " or ".join(close) + "?" if close else ""

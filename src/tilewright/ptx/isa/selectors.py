@@ -1,7 +1,7 @@
 """Selectors: which bytes or halves of a register a video instruction takes or writes.
 
-They stand at operands (``%r1.b3``), and a sign may (``-%r1``). ``marked`` hands both to the meaning
-as choices of the form, under the manual's names: ``f.asel``, ``f.dsel``, ``f.aneg``.
+They follow operands (``%r1.b3``); a sign may precede them (``-%r1``). ``with_selectors`` passes
+both to the meaning as choices of the form, by the manual's names: ``f.asel``, ``f.dsel``, ``f.aneg``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SELECTORS = {
 }
 
 #: The same in words, for errors.
-IN_WORDS = {
+SELECTOR_DESCRIPTIONS = {
     "part": ".b0 to .b3, .h0 or .h1",
     "halves": ".h and two digits of 0 to 3",
     "bytes": ".b and four digits of 0 to 7, but not .b1024",
@@ -35,9 +35,9 @@ IN_WORDS = {
 }
 
 
-def marked(f: Form, specs: Sequence[OperandSpec], operands: Sequence[Operand]) -> Form:
+def with_selectors(f: Form, specs: Sequence[OperandSpec], operands: Sequence[Operand]) -> Form:
     """The form with what stands at these operands: ``asel`` ``b3``, ``aneg`` ``-``."""
-    if not f.marks:
+    if not f.takes_selectors:
         return f
     return replace(f, chosen={**f.chosen, **dict(_marks(specs, operands))})
 

@@ -9,7 +9,7 @@ bits below the field don't count, is what others measured on a B200 (mlc-ai/TIRx
 from __future__ import annotations
 
 from ...dtypes import dtype
-from .compose import extreme, magnitude, relu
+from .compose import int_min_max, magnitude, relu
 from .narrow import element, pack, unpack
 from .primitives import Primitives, Value
 from .row import Form, Options, row
@@ -68,7 +68,7 @@ def _random(m: Primitives, f: Form, dest: str, a: Value, random: Value, count: i
     a = relu(m, "f32", a) if f.relu else a
     code = _random_code(m, dest, magnitude(m, "f32", a), random, count)
     beyond = m.const(32, t.max_finite + (not f.satfinite))
-    code = extreme(m, "min", code, beyond, False)
+    code = int_min_max(m, "min", code, beyond, False)
     sign = m.lshr(m.and_(a, m.const(32, 1 << 31)), m.const(32, 32 - t.bits))
     nan = m.const(32, t.nan if t.has_nan else t.max_finite)
     code = m.select(m.fcmp("f32", "nan", a, a), nan, m.or_(code, sign))
@@ -84,7 +84,7 @@ def _random_code(m: Primitives, dest: str, size: Value, random: Value, count: in
     significand = m.or_(m.and_(size, m.const(32, (1 << 23) - 1)), hidden)
     least = m.const(32, 127 + t.least)
     shift = m.add(_excess(m, least, exponent), m.const(32, 23 - t.mantissa))
-    shift = extreme(m, "min", shift, m.const(32, 40), False)  # no carry reaches so far
+    shift = int_min_max(m, "min", shift, m.const(32, 40), False)  # no carry reaches so far
     spread = m.shl(m.zext(random, 64), m.sub(shift, m.const(32, count)))
     kept = m.trunc(m.lshr(m.add(m.zext(significand, 64), spread), shift), 32)
     return m.add(kept, m.shl(_excess(m, exponent, least), m.const(32, t.mantissa)))

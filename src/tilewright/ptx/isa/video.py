@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .compose import extreme, negative, signed
+from .compose import int_min_max, negative, signed
 from .primitives import Primitives, Value
 from .row import Form, Options, row
 
@@ -59,8 +59,8 @@ def _width(selector: str) -> int:
 def _clamp(m: Primitives, a: Value, type_: str, width: int) -> Value:
     """To the range of a signed or unsigned number of ``width`` bits."""
     low, high = (-1 << width - 1, (1 << width - 1) - 1) if signed(type_) else (0, (1 << width) - 1)
-    at_least = extreme(m, "max", a, m.const(m.width(a), low), True)
-    return extreme(m, "min", at_least, m.const(m.width(a), high), True)
+    at_least = int_min_max(m, "max", a, m.const(m.width(a), low), True)
+    return int_min_max(m, "min", at_least, m.const(m.width(a), high), True)
 
 
 def _low(m: Primitives, wide: Value) -> Value:
@@ -73,7 +73,7 @@ def _ended(m: Primitives, f: Form, type_: str, wide: Value, c: Value) -> Value:
     if f.op == "add":
         return m.add(m.trunc(wide, 32), c)
     if f.op:
-        wide = extreme(m, f.op, wide, _part(m, type_, c, ""), signed(type_))
+        wide = int_min_max(m, f.op, wide, _part(m, type_, c, ""), signed(type_))
     made = m.trunc(wide, 32)
     return _placed(m, f.dsel, made, c) if f.dsel else made
 
@@ -91,8 +91,8 @@ OPERATIONS: dict[str, Operation] = {
     "vadd": lambda m, a, b: m.add(a, b),
     "vsub": lambda m, a, b: m.sub(a, b),
     "vabsdiff": lambda m, a, b: _magnitude(m, m.sub(a, b)),
-    "vmin": lambda m, a, b: extreme(m, "min", a, b, True),
-    "vmax": lambda m, a, b: extreme(m, "max", a, b, True),
+    "vmin": lambda m, a, b: int_min_max(m, "min", a, b, True),
+    "vmax": lambda m, a, b: int_min_max(m, "max", a, b, True),
     "vavrg": lambda m, a, b: _average(m, m.add(a, b)),
 }
 
@@ -131,10 +131,10 @@ def arithmetic(m: Primitives, f: Form, a: Value, b: Value, c: Value = None) -> V
 def _saturated(m: Primitives, f: Form, wide: Value) -> Value:
     if f.dsel:
         limit = (1 << _width(f.dsel) - signed(f.D)) - 1
-        return extreme(m, "min", wide, m.const(64, limit), False)
+        return int_min_max(m, "min", wide, m.const(64, limit), False)
     if signed(f.D):
         return _clamp(m, wide, f.D, 32)
-    return extreme(m, "max", wide, m.const(64, 0), True)
+    return int_min_max(m, "max", wide, m.const(64, 0), True)
 
 
 def _shift(f: Form) -> str:
@@ -160,7 +160,7 @@ def shift(m: Primitives, f: Form, a: Value, b: Value, c: Value = None) -> Value:
 def _count(m: Primitives, f: Form, n: Value) -> Value:
     if f.mode == "wrap":
         return m.and_(n, m.const(32, 31))
-    return extreme(m, "min", n, m.const(32, 32), False)
+    return int_min_max(m, "min", n, m.const(32, 32), False)
 
 
 @row(
@@ -190,7 +190,7 @@ def _signs(f: Form) -> str:
     "vmad.{D}.{A}.{B}[.po][.sat][.{scale}]",
     "d:D = -a:A.part, -b:B.part, -c:D",
     scale="shr7 shr15",
-    where=_signs,
+    constraint=_signs,
     **TYPES,
     **FERMI,
 )
@@ -251,7 +251,7 @@ def _either(f: Form) -> str:
     return ".sat goes without .add" if f.sat and f.add else ""
 
 
-SIMD: Options = {"where": _either, **TYPES, **KEPLER}
+SIMD: Options = {"constraint": _either, **TYPES, **KEPLER}
 
 
 @row("vadd2.{D}.{A}.{B}[.sat][.add]", _pairs, **SIMD)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .compose import ALL_ONES, FORMATS, extreme, fextreme, magnitude, signed
+from .compose import ALL_ONES, FORMATS, float_min_max, int_min_max, magnitude, signed
 from .primitives import Primitives, Value
-from .row import Form, Need, Options, row
+from .row import Form, Options, Requirement, row
 
 VOLTA: Options = {"ptx": "6.0", "target": "sm_70", "effects": "convergent"}
-OLD: Need = ("6.4", "sm_70")  # what has no .sync is gone there
+OLD: Requirement = ("6.4", "sm_70")  # what has no .sync is gone there
 KEPLER: Options = {"ptx": "6.0", "target": "sm_30", "effects": "convergent"}
 
 
@@ -31,7 +31,7 @@ def _present(m: Primitives, members: Value | None) -> Value:
 )
 @row(
     "shfl.{mode}.b32", "d:b32|p:pred? = a:b32, b:b32, c:b32", mode="up down bfly idx",
-    ptx="3.0", target="sm_30", gone=OLD,
+    ptx="3.0", target="sm_30", removed=OLD,
 )  # fmt: skip
 def shfl(
     m: Primitives, f: Form, a: Value, b: Value, c: Value, members: Value | None = None
@@ -57,7 +57,14 @@ def shfl(
 
 
 @row("vote.sync.{mode}.pred", "d:pred = a:pred, members:b32", mode="all any uni", **KEPLER)
-@row("vote.{mode}.pred", "d:pred = a:pred", mode="all any uni", ptx="1.2", target="sm_12", gone=OLD)
+@row(
+    "vote.{mode}.pred",
+    "d:pred = a:pred",
+    mode="all any uni",
+    ptx="1.2",
+    target="sm_12",
+    removed=OLD,
+)
 def vote(m: Primitives, f: Form, a: Value, members: Value | None = None) -> Value:
     """Does the predicate hold in all, in any, or equally in all the members?"""
     here, zero = _present(m, members), m.const(32, 0)
@@ -69,7 +76,7 @@ def vote(m: Primitives, f: Form, a: Value, members: Value | None = None) -> Valu
 
 
 @row("vote.sync.ballot.b32", "d:b32 = a:pred, members:b32", **KEPLER)
-@row("vote.ballot.b32", "d:b32 = a:pred", ptx="2.0", target="sm_20", gone=OLD)
+@row("vote.ballot.b32", "d:b32 = a:pred", ptx="2.0", target="sm_20", removed=OLD)
 def ballot(m: Primitives, f: Form, a: Value, members: Value | None = None) -> Value:
     """The members' predicates, a bit for each lane."""
     return m.and_(m.ballot(a), _present(m, members))
@@ -126,7 +133,7 @@ def redux(m: Primitives, f: Form, a: Value, members: Value) -> Value:
     smallest = -(1 << 31) if is_signed else 0
     identity = {"min": largest, "max": smallest, "and": ALL_ONES}.get(f.op, 0)
     fn = {"add": m.add, "and": m.and_, "or": m.or_, "xor": m.xor}.get(
-        f.op, lambda x, y: extreme(m, f.op, x, y, is_signed)
+        f.op, lambda x, y: int_min_max(m, f.op, x, y, is_signed)
     )
     return _reduce(m, a, here, m.const(32, identity), fn)
 
@@ -146,7 +153,7 @@ def redux_f32(m: Primitives, f: Form, a: Value, members: Value) -> Value:
     nans = m.ballot(m.fcmp("f32", "nan", a, a))
     numbers = m.and_(here, m.not_(nans))
     identity = m.const(32, FORMATS["f32"].infinity | (1 << 31 if f.op == "max" else 0))
-    best = _reduce(m, a, numbers, identity, lambda x, y: fextreme(m, "f32", f.op, x, y))
+    best = _reduce(m, a, numbers, identity, lambda x, y: float_min_max(m, "f32", f.op, x, y))
     lost = numbers if not f.NaN else m.select(m.cmp("eq", numbers, here), here, m.const(32, 0))
     return m.select(m.cmp("eq", lost, m.const(32, 0)), m.const(32, FORMATS["f32"].nan), best)
 

@@ -15,7 +15,7 @@ from .primitives import Primitives, Value
 from .row import Form, Options, listed, row
 
 WGMMA = tuple(r for r in mma.ROWS if r.asynchronous)
-HOPPER: Options = {"ptx": "8.0", "target": "sm_90a", "effects": "convergent async", "lead": 1}
+HOPPER: Options = {"ptx": "8.0", "target": "sm_90a", "effects": "convergent async", "leading": 1}
 WAITS: Options = {**HOPPER, "effects": "convergent async waits"}
 SIGNS = "imm_scale_a:imm(-1 1), imm_scale_b:imm(-1 1)"
 

@@ -24,12 +24,12 @@ from ..tree import (
 )
 from ..types import bits, kind
 from .operand_rules import is_function, undeclared
-from .scope import Names, Register
+from .symbol_table import RegisterType, SymbolTable
 
 SPACES = ("param", "reg")
 
 
-def wrong_call(i: Instruction, names: Names) -> Iterator[tuple[int | None, str]]:
+def call_errors(i: Instruction, names: SymbolTable) -> Iterator[tuple[int | None, str]]:
     """(operand, reason) for what is wrong with a call."""
     if len(i.operands) < 3 or not all(isinstance(i.operands[n], Vector) for n in (0, 2)):
         yield None, "a call is (results), function, (arguments)"
@@ -49,7 +49,7 @@ def wrong_call(i: Instruction, names: Names) -> Iterator[tuple[int | None, str]]
 
 
 def _passed(
-    function: Function, operands: tuple[Operand, ...], names: Names
+    function: Function, operands: tuple[Operand, ...], names: SymbolTable
 ) -> Iterator[tuple[int, str]]:
     """What is wrong with the results and arguments of a call of a known function."""
     sides = ((0, "results", function.results), (2, "arguments", function.params))
@@ -66,14 +66,14 @@ def _passed(
             yield index, f"{function.name}: {reason}"
 
 
-def _misfit(item: Operand, formal: Variable, what: str, names: Names) -> str:
+def _misfit(item: Operand, formal: Variable, what: str, names: SymbolTable) -> str:
     """Why something can't be passed as a parameter, or an empty string."""
     text = print_operand(item)
     if isinstance(item, Sink):
         return "" if what == "results" else "'_' can't be an argument"
     if isinstance(item, Imm | FloatImm):
         return _unlike(item, formal)
-    wanted = parameter_block.extent(formal)
+    wanted = parameter_block.size_and_align(formal)
     given = _extent(item, names)
     if given is None:
         return f"{text} is neither a register nor a .param variable"
@@ -91,7 +91,7 @@ def _unlike(item: Imm | FloatImm, formal: Variable) -> str:
     """Why a constant can't be passed: for a vector it must have as many bits."""
     text, want = print_operand(item), kind(formal.type)
     width = item.width if isinstance(item, FloatImm) else 64
-    whole = 8 * parameter_block.extent(formal)[0]
+    whole = 8 * parameter_block.size_and_align(formal)[0]
     if formal.dims:
         return f"{text} can't be an array"
     if formal.vector > 1 or (want == "packed" and isinstance(item, FloatImm)):
@@ -102,7 +102,7 @@ def _unlike(item: Imm | FloatImm, formal: Variable) -> str:
     return "" if fits else f"{text} is {what}, {formal.name} is .{formal.type}"
 
 
-def _mixed(item: Operand, formal: Variable, names: Names) -> str:
+def _mixed(item: Operand, formal: Variable, names: SymbolTable) -> str:
     """Why the type of a register or variable does not go with a parameter's. A vector on either
     side goes with all of its size.
     """
@@ -111,7 +111,9 @@ def _mixed(item: Operand, formal: Variable, names: Names) -> str:
     found = names.register(item.name) if isinstance(item, Reg) else None
     if isinstance(item, Symbol):
         variable = names.find(item.name)
-        found = Register(variable.type, variable.vector) if isinstance(variable, Variable) else None
+        found = (
+            RegisterType(variable.type, variable.vector) if isinstance(variable, Variable) else None
+        )
     if found is None or formal.vector > 1 or found.vector > 1 or formal.dims:
         return ""
     if {kind(found.type), kind(formal.type)} == {"int", "float"}:
@@ -119,7 +121,7 @@ def _mixed(item: Operand, formal: Variable, names: Names) -> str:
     return ""
 
 
-def _extent(item: Operand, names: Names) -> tuple[int, int] | None:
+def _extent(item: Operand, names: SymbolTable) -> tuple[int, int] | None:
     """Bytes and alignment of a register or a ``.param`` variable."""
     if isinstance(item, Reg):
         found = names.register(item.name)
@@ -128,9 +130,9 @@ def _extent(item: Operand, names: Names) -> tuple[int, int] | None:
     variable = names.find(item.name) if isinstance(item, Symbol) and not item.offset else None
     if not isinstance(variable, Variable) or variable.space not in SPACES:
         return None
-    return parameter_block.extent(variable)
+    return parameter_block.size_and_align(variable)
 
 
-def _is_array(item: Operand, names: Names) -> bool:
+def _is_array(item: Operand, names: SymbolTable) -> bool:
     variable = names.find(item.name) if isinstance(item, Symbol) else None
     return isinstance(variable, Variable) and bool(variable.dims)

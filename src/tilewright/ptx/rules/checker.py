@@ -21,7 +21,7 @@ from ...errors import (
 from ...target import Target
 from .. import parameter_block
 from ..isa import Form, OperandSpec, form
-from ..isa.selectors import marked
+from ..isa.selectors import with_selectors
 from ..syntax import directives
 from ..syntax.parser import parse
 from ..syntax.printer import print_module, print_operand
@@ -42,12 +42,12 @@ from ..tree import (
     Variable,
     expect_module,
 )
-from .call_rules import wrong_call
-from .declaration_rules import wrong_declaration
-from .operand_rules import undeclared, wrong
-from .requirements import gone, statement_needs
-from .requirements import problem as target_problem
-from .scope import Names
+from .call_rules import call_errors
+from .declaration_rules import declaration_error
+from .operand_rules import operand_error, undeclared
+from .requirements import obstacle as target_obstacle
+from .requirements import removal, statement_requirements
+from .symbol_table import SymbolTable
 
 Specs = tuple[OperandSpec, ...]
 
@@ -89,7 +89,7 @@ def _with_source(module: Module) -> Module:
 class _Checker:
     def __init__(self, module: Module) -> None:
         self.module = module
-        self.names = Names()
+        self.names = SymbolTable()
         self.outdated: set[str] = set()
         self.target: Target | None = None
 
@@ -147,11 +147,11 @@ class _Checker:
     def _function(self, function: Function) -> Iterator[PtxError]:
         for directive in function.directives:
             yield from self._needs(directive)
-        for directive, reason in directives.wrong(function.directives):
+        for directive, reason in directives.directive_errors(function.directives):
             yield self._error(reason, directive.pos)
         yield from self._parameters(function)
         outer = self.names
-        self.names = Names(outer)
+        self.names = SymbolTable(outer)
         for parameter in (*function.results, *function.params):
             if parameter.name != "_" and self.names.declare(parameter.name, parameter):
                 yield self._error(f"parameter {parameter.name} is declared twice", parameter.pos)
@@ -164,9 +164,9 @@ class _Checker:
         """A kernel's have a limit."""
         size, version = parameter_block.layout(function).size, self.module.version
         most = (
-            parameter_block.MOST_BYTES
-            if version >= parameter_block.LONGER_SINCE
-            else parameter_block.MOST_BEFORE
+            parameter_block.MAX_BYTES
+            if version >= parameter_block.MAX_BYTES_SINCE
+            else parameter_block.MAX_BYTES_BEFORE_8_1
         )
         if function.kind == "entry" and size > most:
             what = f"the parameters of {function.name} take {size} bytes"
@@ -185,7 +185,7 @@ class _Checker:
             yield from self._instruction(statement)
         elif isinstance(statement, Block):
             outer = self.names
-            self.names = Names(outer)
+            self.names = SymbolTable(outer)
             yield from self._scope(statement.body)
             self.names = outer
             return
@@ -203,7 +203,7 @@ class _Checker:
         yield from self._needs(statement)
 
     def _declaration(self, item: Statement | Variable, kernel: bool = False) -> Iterator[PtxError]:
-        if isinstance(item, RegDecl | Variable) and (reason := wrong_declaration(item, kernel)):
+        if isinstance(item, RegDecl | Variable) and (reason := declaration_error(item, kernel)):
             yield self._error(reason, item.pos)
 
     def _needs(self, statement: Statement) -> Iterator[PtxError]:
@@ -212,16 +212,16 @@ class _Checker:
         if opcode in self.outdated:
             return
         try:
-            wanted = tuple(statement_needs(statement, self.names))
+            wanted = tuple(statement_requirements(statement, self.names))
         except UnknownInstruction:
             return
         if not wanted:
             return
         name = opcode or getattr(statement, "name", "this")
         what = opcode or (f".{name}" if isinstance(statement, Directive) else name)
-        reason = target_problem(what, wanted, self.module.version, self.target)
+        reason = target_obstacle(what, wanted, self.module.version, self.target)
         if opcode and not reason:
-            reason = gone(opcode, self.module.version, self.target)
+            reason = removal(opcode, self.module.version, self.target)
         if reason:
             self.outdated.add(opcode or name)
             yield self._error(reason, statement.pos)
@@ -236,7 +236,7 @@ class _Checker:
             yield UnknownInstruction(error.message, place=self._opcode_place(i), hint=error.hint)
             return
         if "call" in found.effects:
-            for index, reason in wrong_call(i, self.names):
+            for index, reason in call_errors(i, self.names):
                 yield self._error(reason, i.pos, index)
             return
         signatures = candidates(found, len(i.operands))
@@ -247,8 +247,8 @@ class _Checker:
         reasons, specs = min(tried, key=lambda one: len(one[0]))
         for index, reason in reasons:
             yield self._error(reason, i.pos, index)
-        if found.marks and found.row.where and not reasons:
-            if reason := found.row.where(marked(found, specs, i.operands)):
+        if found.takes_selectors and found.row.constraint and not reasons:
+            if reason := found.row.constraint(with_selectors(found, specs, i.operands)):
                 yield self._error(reason, i.pos, place=self._opcode_place(i))
 
     def _guard(self, reg: Reg) -> str:
@@ -269,7 +269,7 @@ class _Checker:
             if len(pair) == 1 or not isinstance(operand, Pair):
                 if isinstance(operand, Pair):
                     reason = f"{print_operand(operand)}: only one destination is wanted"
-                reason = reason or wrong(found, pair[0], operand, self.names)
+                reason = reason or operand_error(found, pair[0], operand, self.names)
             if reason:
                 yield index, reason
 
@@ -279,7 +279,9 @@ class _Checker:
             two = f"two destinations are wanted, as in {pair[0].name}|{pair[1].name}"
             return "" if pair[1].optional else f"{print_operand(operand)}: {two}"
         for spec, part in zip(pair, (operand.first, operand.second), strict=True):
-            if not isinstance(part, Sink) and (reason := wrong(found, spec, part, self.names)):
+            if not isinstance(part, Sink) and (
+                reason := operand_error(found, spec, part, self.names)
+            ):
                 return reason
         return ""
 

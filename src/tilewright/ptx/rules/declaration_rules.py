@@ -11,7 +11,7 @@ MOST_BITS = 128  # of a vector
 LENGTHS = (1, 2, 4)
 
 
-def wrong_declaration(d: RegDecl | Variable, kernel: bool = False) -> str:
+def declaration_error(d: RegDecl | Variable, kernel: bool = False) -> str:
     """Why it can't be declared, or an empty string. ``kernel``: it is a kernel's parameter."""
     if isinstance(d, RegDecl):
         return _wrong_type(d.type, d.vector, "reg", False)

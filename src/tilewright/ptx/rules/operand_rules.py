@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 from ..isa import Form, OperandSpec
 from ..isa.operand_spec import Allowed
-from ..isa.selectors import IN_WORDS, SELECTORS
-from ..special_registers import READERS, SPECIALS, WARP_SIZE, special, special_vector
+from ..isa.selectors import SELECTOR_DESCRIPTIONS, SELECTORS
+from ..special_registers import READERS, SPECIALS, WARP_SIZE, special, special_vector_length
 from ..syntax.printer import print_operand
 from ..tree import (
     Address,
@@ -36,13 +36,13 @@ from ..tree import (
     Vector,
 )
 from ..types import bits, kind
-from .scope import Names, Register
+from .symbol_table import RegisterType, SymbolTable
 
 _ADDRESSED = ("mov", "cvta", "mapa", "getctarank")  # a variable's name is its address there
 _SHORT = ("shared", "local", "const", "param")  # state spaces whose addresses fit 32 bits
 
 
-def agrees(want: str, have: str, relaxed: bool = False) -> bool:
+def is_compatible(want: str, have: str, relaxed: bool = False) -> bool:
     """Whether a register of type ``have`` may stand where an instruction's type is ``want``."""
     if want == have:
         return True
@@ -60,7 +60,7 @@ def agrees(want: str, have: str, relaxed: bool = False) -> bool:
     )
 
 
-def wrong(form: Form, spec: OperandSpec, operand: Operand, names: Names) -> str:
+def operand_error(form: Form, spec: OperandSpec, operand: Operand, names: SymbolTable) -> str:
     """Why an operand does not fit its place, or an empty string."""
     if spec.kind == "address":
         return _address(spec, operand, names)
@@ -83,7 +83,7 @@ def wrong(form: Form, spec: OperandSpec, operand: Operand, names: Names) -> str:
     return _scalar(form, spec, spec.type, operand, names)
 
 
-def undeclared(operand: Operand, names: Names) -> Iterator[str]:
+def undeclared(operand: Operand, names: SymbolTable) -> Iterator[str]:
     """A reason for each name in an operand that means nothing here."""
     if isinstance(operand, Reg):
         if names.register(operand.name) is None and special(operand.name) is None:
@@ -107,8 +107,8 @@ def undeclared(operand: Operand, names: Names) -> Iterator[str]:
         yield from undeclared(operand.second, names)
 
 
-def _unknown(what: str, name: str, names: Names) -> str:
-    close = difflib.get_close_matches(name, names.near(name), n=1)
+def _unknown(what: str, name: str, names: SymbolTable) -> str:
+    close = difflib.get_close_matches(name, names.visible_names(name), n=1)
     return f"{what} {name} is not declared here" + (f" (did you mean {close[0]}?)" if close else "")
 
 
@@ -136,13 +136,13 @@ def _immediate(operand: Operand, name: str, allowed: Allowed | None) -> str:
     value = (operand.value + (1 << 63)) % (1 << 64) - (1 << 63)
     if allowed is None or value in allowed:
         return ""
-    return f"{_text(operand)}: {name} is {allowed.described() or 'a register'}"
+    return f"{_text(operand)}: {name} is {allowed.describe() or 'a register'}"
 
 
 # --- values -----------------------------------------------------------------------------------
 
 
-def _scalar(form: Form, spec: OperandSpec, want: str, operand: Operand, names: Names) -> str:
+def _scalar(form: Form, spec: OperandSpec, want: str, operand: Operand, names: SymbolTable) -> str:
     """``want`` is the type: the spec's own, or that of one part of a packed value."""
     if isinstance(operand, Reg):
         return _register(form, spec, want, operand.name, names)
@@ -150,7 +150,7 @@ def _scalar(form: Form, spec: OperandSpec, want: str, operand: Operand, names: N
         return _marked(form, spec, operand, names)
     if isinstance(operand, Sink):
         kept = "discard" in form.effects or spec.count or want != spec.type
-        allowed = spec.dest and not spec.both and kept
+        allowed = spec.dest and not spec.read_write and kept
         return "" if allowed else "'_' can't stand here"
     if spec.dest:
         return f"{_text(operand)} can't be a destination: a register is wanted"
@@ -169,15 +169,15 @@ def _scalar(form: Form, spec: OperandSpec, want: str, operand: Operand, names: N
     return f"{_text(operand)} can't stand here: {_article(want)} is wanted"
 
 
-def _marked(form: Form, spec: OperandSpec, operand: Selected | Negated, names: Names) -> str:
+def _marked(form: Form, spec: OperandSpec, operand: Selected | Negated, names: SymbolTable) -> str:
     """A register with a selector or a sign."""
     if isinstance(operand, Negated):
-        if not spec.minus:
+        if not spec.negatable:
             return f"{_text(operand)}: no register can be negated here"
         operand = operand.operand
     if isinstance(operand, Selected):
-        if operand.selector not in SELECTORS.get(spec.part, ()):
-            words = IN_WORDS.get(spec.part, "no selector")
+        if operand.selector not in SELECTORS.get(spec.selector, ()):
+            words = SELECTOR_DESCRIPTIONS.get(spec.selector, "no selector")
             return f"{_text(operand)}: {words} can stand here"
         operand = operand.reg
     return _register(form, spec, spec.type, operand.name, names)
@@ -187,7 +187,7 @@ def _article(want: str) -> str:
     return f"a .{want} register or constant" if want in ("f32", "f64") else f"a .{want} register"
 
 
-def _register(form: Form, spec: OperandSpec, want: str, name: str, names: Names) -> str:
+def _register(form: Form, spec: OperandSpec, want: str, name: str, names: SymbolTable) -> str:
     found = names.register(name)
     if found is None:
         return _special(form, spec, want, name, names)
@@ -196,21 +196,23 @@ def _register(form: Form, spec: OperandSpec, want: str, name: str, names: Names)
     return _typed(form, want, name, found)
 
 
-def _typed(form: Form, want: str, name: str, found: Register) -> str:
-    if agrees(want, found.type, "relaxed" in form.effects):
+def _typed(form: Form, want: str, name: str, found: RegisterType) -> str:
+    if is_compatible(want, found.type, "relaxed" in form.effects):
         return ""
     return f"register {name} is .{found.type}, {form.opcode} wants .{want} here"
 
 
-def _special(form: Form, spec: OperandSpec, want: str, name: str, names: Names) -> str:
-    row = SPECIALS[name] if spec.count and special_vector(name) else special(name)
+def _special(form: Form, spec: OperandSpec, want: str, name: str, names: SymbolTable) -> str:
+    row = SPECIALS[name] if spec.count and special_vector_length(name) else special(name)
     if row is None:
         return _unknown("register", name, names)
     if spec.dest:
         return f"{name} is a special register and can't be written"
     if form.mnemonic not in READERS:
         return f"special register {name} can only be read by {' and '.join(READERS)}"
-    fits = agrees(want, row.type) or (bits(want) in row.narrow and kind(want) in ("bits", "int"))
+    fits = is_compatible(want, row.type) or (
+        bits(want) in row.narrow and kind(want) in ("bits", "int")
+    )
     return "" if fits else f"special register {name} is .{row.type}, {form.opcode} wants .{want}"
 
 
@@ -223,7 +225,7 @@ def _float(want: str, operand: FloatImm) -> str:
     return f"{_text(operand)} is a {operand.width}-bit float, a .{want} value is wanted"
 
 
-def _symbol(form: Form, want: str, operand: Symbol, names: Names) -> str:
+def _symbol(form: Form, want: str, operand: Symbol, names: SymbolTable) -> str:
     if operand.name == WARP_SIZE:
         return "" if kind(want) in ("bits", "int") else f"{WARP_SIZE} is an integer"
     found = names.find(operand.name)
@@ -240,12 +242,12 @@ def _symbol(form: Form, want: str, operand: Symbol, names: Names) -> str:
 # --- vectors ----------------------------------------------------------------------------------
 
 
-def _vector(form: Form, spec: OperandSpec, operand: Operand, names: Names) -> str:
+def _vector(form: Form, spec: OperandSpec, operand: Operand, names: SymbolTable) -> str:
     if isinstance(operand, Reg):
         found = names.register(operand.name)
         if found is not None and found.vector == spec.count > 1:
             return _typed(form, spec.type, operand.name, found)
-        if found is None and special_vector(operand.name) == spec.count > 1:
+        if found is None and special_vector_length(operand.name) == spec.count > 1:
             return _special(form, spec, spec.type, operand.name, names)
     if not isinstance(operand, Vector):
         return next(
@@ -257,7 +259,7 @@ def _vector(form: Form, spec: OperandSpec, operand: Operand, names: Names) -> st
     return next(filter(None, reasons), "")
 
 
-def _packed(form: Form, spec: OperandSpec, operand: Vector, names: Names) -> str:
+def _packed(form: Form, spec: OperandSpec, operand: Vector, names: SymbolTable) -> str:
     """``{a, b}`` for one scalar: equal parts that make up its width."""
     whole, count = bits(spec.type), len(operand.items)
     if count not in (2, 4, 8) or whole // count < 8:
@@ -271,7 +273,7 @@ def _packed(form: Form, spec: OperandSpec, operand: Vector, names: Names) -> str
 # --- addresses and labels ---------------------------------------------------------------------
 
 
-def _address(spec: OperandSpec, operand: Operand, names: Names) -> str:
+def _address(spec: OperandSpec, operand: Operand, names: SymbolTable) -> str:
     if not isinstance(operand, Address):
         return f"{_text(operand)}: an address in brackets is wanted"
     if operand.coords is not None:
@@ -297,7 +299,7 @@ def _address(spec: OperandSpec, operand: Operand, names: Names) -> str:
     return f"{operand.base.name} is not a variable"
 
 
-def _map(form: Form, spec: OperandSpec, operand: Operand, names: Names) -> str:
+def _map(form: Form, spec: OperandSpec, operand: Operand, names: SymbolTable) -> str:
     """A tensor map's address in a register, and coordinates."""
     if not isinstance(operand, Address) or operand.coords is None:
         return f"{_text(operand)}: a tensor map with coordinates in braces is wanted"
@@ -311,7 +313,7 @@ def _map(form: Form, spec: OperandSpec, operand: Operand, names: Names) -> str:
     return pointer or next(filter(None, reasons), "")
 
 
-def _pointer(name: str, space: str, names: Names) -> str:
+def _pointer(name: str, space: str, names: SymbolTable) -> str:
     found = names.register(name)
     if found is None:
         return f"special register {name} can't be an address"
@@ -322,7 +324,7 @@ def _pointer(name: str, space: str, names: Names) -> str:
     return f"register {name} is .{found.type}, a .{space or 'generic'} address has 64 bits"
 
 
-def _label(operand: Operand, names: Names) -> str:
+def _label(operand: Operand, names: SymbolTable) -> str:
     if not isinstance(operand, Symbol):
         return f"{_text(operand)}: a label is wanted"
     found = names.find(operand.name)
@@ -331,7 +333,7 @@ def _label(operand: Operand, names: Names) -> str:
     return "" if isinstance(found, Label) else f"{operand.name} is not a label"
 
 
-def is_function(operand: Operand, names: Names) -> Function | None:
+def is_function(operand: Operand, names: SymbolTable) -> Function | None:
     """The function that an operand names, if it names one."""
     found = names.find(operand.name) if isinstance(operand, Symbol) else None
     return found if isinstance(found, Function) else None

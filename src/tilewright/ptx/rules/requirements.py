@@ -29,11 +29,11 @@ from ..tree import (
     Variable,
     expect_module,
 )
-from .scope import Names
+from .symbol_table import SymbolTable
 
-Need = tuple[str, str]  # (".version", ".target")
+Requirement = tuple[str, str]  # (".version", ".target")
 
-_TYPES: dict[str, Need] = {
+_TYPES: dict[str, Requirement] = {
     "b128": ("8.3", "sm_70"),
     "f64": ("1.0", "sm_13"),
     "f16x2": ("4.2", "sm_53"),
@@ -47,29 +47,29 @@ def needs(module: Module) -> tuple[Version, str]:
     without a row, PtxError for what is no module.
     """
     expect_module(module)
-    version, target = lowest(module_needs(module))
+    version, target = lowest_target(module_requirements(module))
     return version, target.name
 
 
-def lowest(wanted: Iterable[Need]) -> tuple[Version, Target]:
+def lowest_target(wanted: Iterable[Requirement]) -> tuple[Version, Target]:
     """The lowest target that has all of this, and the lowest version in which it does."""
     needed = set(wanted)
     for target in _all_targets():
-        versions = [_lowest(need, target) for need in needed]
+        versions = [_lowest_version(need, target) for need in needed]
         if None not in versions:
             return max([target.first_version, *filter(None, versions)]), target
     names = ", ".join(sorted({name.replace("|", " or ") for _, name in needed}))
     raise TargetError(f"no target has what {names} have together")
 
 
-def _lowest(need: Need, target: Target) -> Version | None:
+def _lowest_version(need: Requirement, target: Target) -> Version | None:
     """The lowest version in which this target has what is needed, or None."""
     fitting = [version for version, name in _alternatives(need) if target.runs(name)]
     return min(fitting, default=None)
 
 
 @lru_cache(maxsize=None)
-def _alternatives(need: Need) -> tuple[tuple[Version, str], ...]:
+def _alternatives(need: Requirement) -> tuple[tuple[Version, str], ...]:
     """``("8.6|8.8", "sm_100a|sm_100f")`` one by one; one version may stand for all."""
     versions, targets = need[0].split("|"), need[1].split("|")
     versions = versions * len(targets) if len(versions) == 1 else versions
@@ -81,42 +81,46 @@ def _all_targets() -> tuple[Target, ...]:
     return tuple(sorted(map(Target.parse, FIRST_VERSION)))
 
 
-def module_needs(module: Module) -> Iterator[Need]:
+def module_requirements(module: Module) -> Iterator[Requirement]:
     """The needs of everything in a module, each once or more."""
     if module.address_size == 64:
         yield "2.3", "sm_20"
     for item in module.items:
         if isinstance(item, Function):
             for directive in item.directives:
-                yield from statement_needs(directive)
+                yield from statement_requirements(directive)
             for variable in (*item.params, *item.results):
-                yield from statement_needs(variable)
+                yield from statement_requirements(variable)
             if (
                 item.kind == "entry"
-                and parameter_block.layout(item).size > parameter_block.MOST_BEFORE
+                and parameter_block.layout(item).size > parameter_block.MAX_BYTES_BEFORE_8_1
             ):
-                yield _dotted(parameter_block.LONGER_SINCE), "sm_10"
+                yield _dotted(parameter_block.MAX_BYTES_SINCE), "sm_10"
             yield from _body_needs(item.body or ())
         elif isinstance(item, Variable | Directive):
-            yield from statement_needs(item)
+            yield from statement_requirements(item)
 
 
-def _body_needs(body: tuple[Statement, ...], outer: Names | None = None) -> Iterator[Need]:
-    names = Names(outer)
+def _body_needs(
+    body: tuple[Statement, ...], outer: SymbolTable | None = None
+) -> Iterator[Requirement]:
+    names = SymbolTable(outer)
     for statement in body:
         if isinstance(statement, Block):
             yield from _body_needs(statement.body, names)
             continue
         if isinstance(statement, RegDecl):
             list(names.declare_registers(statement))
-        yield from statement_needs(statement, names)
+        yield from statement_requirements(statement, names)
 
 
-def statement_needs(statement: Statement, names: Names | None = None) -> Iterator[Need]:
+def statement_requirements(
+    statement: Statement, names: SymbolTable | None = None
+) -> Iterator[Requirement]:
     """The needs of one statement; ``names`` tell which registers are predicates."""
     if isinstance(statement, Instruction):
-        yield from opcode_needs(statement.opcode)
-        yield from _operand_needs(statement, names or Names())
+        yield from opcode_requirements(statement.opcode)
+        yield from _operand_needs(statement, names or SymbolTable())
         if statement.opcode[:3] in ("mov", "cvt"):
             for operand in statement.operands:
                 row = special(operand.name) if isinstance(operand, Reg) else None
@@ -133,10 +137,10 @@ def statement_needs(statement: Statement, names: Names | None = None) -> Iterato
         yield "7.2", "sm_10"
 
 
-def _operand_needs(i: Instruction, names: Names) -> Iterator[Need]:
+def _operand_needs(i: Instruction, names: SymbolTable) -> Iterator[Requirement]:
     """What single operands need beyond the form."""
     found = form(i.opcode)
-    if not found.dated:
+    if not found.has_operand_requirements:
         return
 
     def is_predicate(operand: object) -> bool:
@@ -148,21 +152,23 @@ def _operand_needs(i: Instruction, names: Names) -> Iterator[Need]:
 
 
 @lru_cache(maxsize=None)
-def opcode_needs(opcode: str) -> tuple[Need, ...]:
+def opcode_requirements(opcode: str) -> tuple[Requirement, ...]:
     """What an opcode's form needs; UnknownInstruction where there is none."""
     return tuple(form(opcode).needs())
 
 
-def opcode_problem(opcode: str, version: Version, target: Target | None) -> str:
+def opcode_obstacle(opcode: str, version: Version, target: Target | None) -> str:
     """Why an opcode can't be used with this ``.version`` and ``.target``, or an empty string."""
     try:
-        wanted = opcode_needs(opcode)
+        wanted = opcode_requirements(opcode)
     except UnknownInstruction:
         return ""
-    return problem(opcode, wanted, version, target)
+    return obstacle(opcode, wanted, version, target)
 
 
-def problem(what: str, wanted: Iterable[Need], version: Version, target: Target | None) -> str:
+def obstacle(
+    what: str, wanted: Iterable[Requirement], version: Version, target: Target | None
+) -> str:
     """Why something can't be used with this ``.version`` and ``.target``, or an empty string."""
     for need in wanted:
         choices = _alternatives(need)
@@ -176,12 +182,12 @@ def problem(what: str, wanted: Iterable[Need], version: Version, target: Target 
     return ""
 
 
-def gone(opcode: str, version: Version, target: Target | None) -> str:
+def removal(opcode: str, version: Version, target: Target | None) -> str:
     """Why an opcode can't be used any more with this ``.version`` and ``.target``, or an empty
     string.
     """
     found = form(opcode)
-    until, first = found.row.gone or (found.until, "")
+    until, first = found.row.removed or (found.until, "")
     if not until or version < parse_version(until):
         return ""
     if first and target and not target.runs(first):

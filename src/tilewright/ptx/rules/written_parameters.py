@@ -30,18 +30,18 @@ from ..tree import (
 _READERS = {VPRINTF.name, ASSERTFAIL.name}  # functions that write nothing
 
 
-def written(function: Function) -> frozenset[int]:
+def written_parameters(function: Function) -> frozenset[int]:
     """The numbers of the parameters through which the kernel may write: by stores, atomics and
     copies, and by whatever a function does that gets such a pointer.
     """
-    flow = _Flow(function)
+    flow = _TaintAnalysis(function)
     code = list(function.instructions())
     while sum(flow.step(i) for i in code):  # of all, not until the first
         pass
     return frozenset(i for i in range(len(function.params)) if flow.written >> 2 * i & 1)
 
 
-class _Flow:
+class _TaintAnalysis:
     """What may be where: in registers, in all of memory, in addresses that are written."""
 
     def __init__(self, function: Function) -> None:
@@ -64,61 +64,61 @@ class _Flow:
         pairs = list(zip([s for s in specs if not s.second], i.operands, strict=False))
         touches = "memory" in form.effects
         places = ("address", "map") if touches else ()  # what a load gives is not where it was
-        read = [(s, o) for s, o in pairs if s.kind not in places and (not s.dest or s.both)]
-        taint = self._of([o for s, o in read if s.type != "pred"])
+        read = [(s, o) for s, o in pairs if s.kind not in places and (not s.dest or s.read_write)]
+        taint = self._taint([o for s, o in read if s.type != "pred"])
         if touches:
             taint |= self._loaded(pairs)
             if "reads" not in form.effects:
                 self._write(pairs)
-        return self._put([o for s, o in pairs if s.dest], taint)
+        return self._assign([o for s, o in pairs if s.dest], taint)
 
     def _write(self, pairs: list[tuple[OperandSpec, Operand]]) -> None:
         for n, (spec, operand) in enumerate(pairs):
             if spec.kind == "address" and spec.name != "src":
-                self.written |= self._of([operand]) & self.values
+                self.written |= self._taint([operand]) & self.values
             elif spec.kind == "map" and n == 0:
-                self.written |= (self._of([operand]) >> 1 | self.memory) & self.values
+                self.written |= (self._taint([operand]) >> 1 | self.memory) & self.values
             elif spec.kind not in ("address", "map"):
-                self.memory |= self._of([operand])
+                self.memory |= self._taint([operand])
 
     def _call(self, i: Instruction) -> bool:
         """A function, or what no row has: it may write, keep and return all that it gets."""
         callee = i.operands[1] if len(i.operands) > 1 else None
-        taint = self._of(i.operands) | self.memory
+        taint = self._taint(i.operands) | self.memory
         taint |= taint >> 1 & self.values  # what lies in a parameter whose address it has
         if not (isinstance(callee, Symbol) and callee.name in _READERS):
             self.written |= taint & self.values
             self.memory |= taint
-        return self._put(i.operands[:1], taint)
+        return self._assign(i.operands[:1], taint)
 
     def _loaded(self, pairs: list[tuple[OperandSpec, Operand]]) -> int:
         """What memory holds, and the parameters that are read at their own addresses."""
         places = [o for s, o in pairs if s.kind == "address"]
-        there = self._of(places) >> 1 & self.values
+        there = self._taint(places) >> 1 & self.values
         named = all(isinstance(o, Address) and isinstance(o.base, Symbol) for o in places)
         return there if there and named else there | self.memory
 
-    def _of(self, operands: list[Operand] | tuple[Operand, ...]) -> int:
+    def _taint(self, operands: list[Operand] | tuple[Operand, ...]) -> int:
         taint = 0
         for part in _parts(operands):
             if isinstance(part, Symbol):
                 taint |= self.params.get(part.name, 0)
             else:
-                taint |= self.registers.get(_whole(part), 0)
+                taint |= self.registers.get(_register_name(part), 0)
         return taint
 
-    def _put(self, operands: list[Operand] | tuple[Operand, ...], taint: int) -> bool:
+    def _assign(self, operands: list[Operand] | tuple[Operand, ...], taint: int) -> bool:
         changed = False
         for part in _parts(operands):
             if isinstance(part, Reg):
-                name = _whole(part)
+                name = _register_name(part)
                 known = self.registers.get(name, 0)
                 self.registers[name] = known | taint
                 changed |= known | taint != known
         return changed
 
 
-def _whole(register: Reg) -> str:
+def _register_name(register: Reg) -> str:
     """``%v`` of its component ``%v.y``."""
     return register.name.partition(".")[0]
 

@@ -18,7 +18,7 @@ from .lexer import Cursor
 
 Constant = Imm | FloatImm
 
-_DEEPEST = 16  # parentheses and signs within one another
+_MAX_DEPTH = 16  # parentheses and signs within one another
 _RANKS = (
     ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", "<=", ">", ">="),
     ("<<", ">>"), ("+", "-"), ("*", "/", "%"),
@@ -53,18 +53,18 @@ def constant(cursor: Cursor, depth: int = 0) -> Constant:
     return yes if _number(value) else no
 
 
-def constant_integer(cursor: Cursor, what: str = "an integer") -> int:
+def constant_integer(cursor: Cursor, describe: str = "an integer") -> int:
     """Parse a constant expression that must be an integer."""
     start = cursor.start
     value = constant(cursor)
     if not isinstance(value, Imm):
-        cursor.fail(f"expected {what}, not a floating-point number", start)
+        cursor.fail(f"expected {describe}, not a floating-point number", start)
     return value.value
 
 
 def _deeper(cursor: Cursor, depth: int) -> int:
-    if depth >= _DEEPEST:
-        cursor.fail(f"a constant expression nested more than {_DEEPEST} deep")
+    if depth >= _MAX_DEPTH:
+        cursor.fail(f"a constant expression nested more than {_MAX_DEPTH} deep")
     return depth + 1
 
 
@@ -101,7 +101,7 @@ def _unary(cursor: Cursor, depth: int) -> Constant:
         if sign in "!~" and not isinstance(value, Imm):
             cursor.fail(f"{sign!r} needs an integer", start)
         return _signed(sign, value)
-    cursor.fail(f"expected a number, not {cursor.what()}")
+    cursor.fail(f"expected a number, not {cursor.describe()}")
 
 
 def _parenthesis(cursor: Cursor, depth: int) -> Constant:

@@ -17,7 +17,7 @@ from .constant_expressions import constant, constant_integer
 from .directives import SPACES, unknown
 from .lexer import Cursor, integer
 
-_NESTED = 16  # braces within one another in an initialiser
+_MAX_DEPTH = 16  # braces within one another in an initialiser
 _FLAT = re.compile(r"\{\s*+((?:-?\w++\s*+,\s*+)*+-?\w++)\s*+\}", re.ASCII)
 _NUMBER = re.compile(r"-?\d\w*", re.ASCII)
 
@@ -66,7 +66,7 @@ def parameters(cursor: Cursor) -> tuple[Variable, ...]:
     while cursor.value != ")":
         start = cursor.start
         if cursor.value not in (".param", ".reg"):
-            cursor.fail(f"expected .param or .reg, not {cursor.what()}")
+            cursor.fail(f"expected .param or .reg, not {cursor.describe()}")
         space, type_, align, vector, qualifiers = _head(cursor)
         name = cursor.name("a parameter's name")
         dims = _dims(cursor)
@@ -99,11 +99,11 @@ def _head(cursor: Cursor) -> tuple[str, str, int | None, int, tuple[str, ...]]:
         elif re.fullmatch(r"\.v[248]", word) and not type_:
             vector = _vector(cursor)
         elif type_:
-            cursor.fail(f"expected a name, not {cursor.what()}")
+            cursor.fail(f"expected a name, not {cursor.describe()}")
         else:
             type_ = _type(cursor)
     if not type_:
-        cursor.fail(f"expected a type, not {cursor.what()}")
+        cursor.fail(f"expected a type, not {cursor.describe()}")
     return space, type_, align, vector, tuple(qualifiers)
 
 
@@ -114,7 +114,7 @@ def _attribute(cursor: Cursor) -> str:
     words = []
     while cursor.value != ")":
         if cursor.kind not in ("directive", "int") and cursor.value not in ("(", ","):
-            cursor.fail(f"expected an attribute, not {cursor.what()}")
+            cursor.fail(f"expected an attribute, not {cursor.describe()}")
         words.append(cursor.advance())
         if words[-1] == "(":
             while cursor.kind == "int" or cursor.value == ",":
@@ -141,17 +141,17 @@ def _vector(cursor: Cursor) -> int:
 
 def _type(cursor: Cursor) -> str:
     if cursor.kind != "directive":
-        cursor.fail(f"expected a type, not {cursor.what()}")
+        cursor.fail(f"expected a type, not {cursor.describe()}")
     if cursor.value[1:] not in DECLARED:
         unknown(cursor, tuple(DECLARED), "here: a type is wanted")
     return cursor.advance()[1:]
 
 
-def _positive(cursor: Cursor, what: str) -> int:
+def _positive(cursor: Cursor, describe: str) -> int:
     start = cursor.start
-    value = constant_integer(cursor, what) if cursor.value == "(" else cursor.integer(what)
+    value = constant_integer(cursor, describe) if cursor.value == "(" else cursor.integer(describe)
     if value <= 0:
-        cursor.fail(f"{what} must be positive", start)
+        cursor.fail(f"{describe} must be positive", start)
     return value
 
 
@@ -171,13 +171,13 @@ def _initialiser(cursor: Cursor, braces: bool) -> tuple[object, ...]:
     if cursor.value == "{":
         return _list(cursor, 0)
     if braces:
-        cursor.fail(f"expected '{{' to begin an array's values, not {cursor.what()}")
+        cursor.fail(f"expected '{{' to begin an array's values, not {cursor.describe()}")
     return (_element(cursor),)
 
 
 def _list(cursor: Cursor, depth: int) -> tuple[object, ...]:
-    if depth >= _NESTED:
-        cursor.fail(f"an initialiser nested more than {_NESTED} deep")
+    if depth >= _MAX_DEPTH:
+        cursor.fail(f"an initialiser nested more than {_MAX_DEPTH} deep")
     flat = _flat(cursor)
     if flat is not None:
         return flat

@@ -68,11 +68,11 @@ def arguments(cursor: Cursor, until_directive: bool = False) -> tuple[str, ...]:
             continue
         words = _joined(words, _nested(cursor, closing))
     if found and not words:
-        cursor.fail(f"expected an argument after ',', not {cursor.what()}")
+        cursor.fail(f"expected an argument after ',', not {cursor.describe()}")
     return (*found, words) if words else ()
 
 
-def wrong(given: Sequence[Directive]) -> Iterator[tuple[Directive, str]]:
+def directive_errors(given: Sequence[Directive]) -> Iterator[tuple[Directive, str]]:
     """What is wrong with a function's directives, by themselves and together (PTX manual,
     "Performance-Tuning Directives" and "Cluster Dimension Directives").
     """

@@ -55,10 +55,10 @@ class Cursor:
         elif self.start == len(self.text):
             self.kind, self.value, self.end = "end", "", self.start
         else:
-            self._no_token()
+            self._fail_at_character()
         return taken
 
-    def _no_token(self) -> NoReturn:
+    def _fail_at_character(self) -> NoReturn:
         rest = self.text[self.start : self.start + 2]
         self.value, self.end = rest[0], self.start + 1
         known = {"/*": "this comment is never closed", '"': "this string is never closed"}
@@ -78,27 +78,27 @@ class Cursor:
     def expect(self, value: str, after: str = "") -> None:
         """Step over ``value``; anything else is an error."""
         if not self.accept(value):
-            self.fail(f"expected {value!r}{' ' + after if after else ''}, not {self.what()}")
+            self.fail(f"expected {value!r}{' ' + after if after else ''}, not {self.describe()}")
 
-    def take(self, kind: str, what: str) -> str:
-        """Step over a token of a kind and return it; ``what`` names it in the error."""
+    def take(self, kind: str, describe: str) -> str:
+        """Step over a token of a kind and return it; ``describe`` names it in the error."""
         if self.kind != kind:
-            self.fail(f"expected {what}, not {self.what()}")
+            self.fail(f"expected {describe}, not {self.describe()}")
         return self.advance()
 
-    def name(self, what: str = "a name") -> str:
+    def name(self, describe: str = "a name") -> str:
         """Step over a plain name: a word without dots."""
         if self.kind == "word" and ("." in self.value or ":" in self.value):
-            self.fail(f"expected {what}, not {self.what()}")
-        return self.take("word", what)
+            self.fail(f"expected {describe}, not {self.describe()}")
+        return self.take("word", describe)
 
-    def integer(self, what: str = "an integer") -> int:
+    def integer(self, describe: str = "an integer") -> int:
         if self.kind == "int" and integer(self.value) is None:
             self.fail("an integer of at most 64 bits is wanted here")
-        return integer(self.take("int", what)) or 0
+        return integer(self.take("int", describe)) or 0
 
     # --- errors ---
-    def what(self) -> str:
+    def describe(self) -> str:
         """The next token in words."""
         return "the end of the text" if self.kind == "end" else repr(self.value)
 

@@ -1,6 +1,6 @@
 """Operands: text to value, each distinct text parsed once.
 
-Compilers repeat a few thousand operands many times, so ``Operands`` is a dictionary from an
+Compilers repeat a few thousand operands many times, so ``OperandParser`` is a dictionary from an
 operand's text to its value whose missing entries parse themselves. A name without ``%`` means a
 register where ``.reg`` has declared one in an enclosing scope and a symbol elsewhere; texts with
 such names live in the scope's own dictionary.
@@ -25,12 +25,12 @@ _SELECTOR = re.compile(r"[bh]\d+", re.ASCII)
 _SINK = Sink()
 
 
-class Scope:
+class RegisterScope:
     """The registers without ``%`` that one ``{ }`` declares, and its parent's."""
 
     __slots__ = ("families", "names", "parent", "seen")
 
-    def __init__(self, parent: Scope | None = None) -> None:
+    def __init__(self, parent: RegisterScope | None = None) -> None:
         self.parent = parent
         self.names: set[str] = set()
         self.families: dict[str, int] = {}
@@ -50,7 +50,7 @@ class Scope:
     def has(self, name: str) -> bool:
         """Whether the name is a register here."""
         family = _FAMILY.fullmatch(name)
-        scope: Scope | None = self
+        scope: RegisterScope | None = self
         while scope is not None:
             if name in scope.names:
                 return True
@@ -60,13 +60,13 @@ class Scope:
         return False
 
 
-class Operands(dict[str, Operand]):
+class OperandParser(dict[str, Operand]):
     """Operand values by their text; ``scope`` is where plain names are looked up."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
         self.path = path
-        self.scope = Scope()
+        self.scope = RegisterScope()
         self._plain = False  # the operand being parsed depends on the scope
 
     def __missing__(self, text: str) -> Operand:
@@ -91,7 +91,7 @@ class Operands(dict[str, Operand]):
         self._plain = False
         value = self.operand(cursor)
         if cursor.kind != "end":
-            cursor.fail(f"unexpected {cursor.what()} after an operand")
+            cursor.fail(f"unexpected {cursor.describe()} after an operand")
         if self._plain:
             self.scope.seen[text] = value
         else:
@@ -123,7 +123,7 @@ class Operands(dict[str, Operand]):
             return self._changed(cursor)
         if cursor.kind in ("int", "float") or value in ("-", "~", "(", "+"):
             return constant(cursor)
-        cursor.fail(f"expected an operand, not {cursor.what()}")
+        cursor.fail(f"expected an operand, not {cursor.describe()}")
 
     def _warp_size(self, cursor: Cursor) -> Operand:
         """``WARP_SZ`` stays a name where it is not part of an expression."""
@@ -154,7 +154,7 @@ class Operands(dict[str, Operand]):
         if cursor.value == "|":
             cursor.advance()
             if cursor.kind != "word":
-                cursor.fail(f"expected a register after '|', not {cursor.what()}")
+                cursor.fail(f"expected a register after '|', not {cursor.describe()}")
             return Pair(first, self._name(cursor))
         if cursor.value in ("+", "-") and isinstance(first, Symbol):
             return Symbol(first.name, self._offset(cursor))

@@ -12,8 +12,8 @@ from ...errors import PtxSyntaxError
 from ..tree import Directive, File, Function, Item, Module, Section, Statement
 from . import directives
 from .declarations import parameters, variables
-from .operand_parser import Scope
-from .statements import Body
+from .operand_parser import RegisterScope
+from .statements import StatementParser
 
 _VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})(?![\w.])")
 _SECTION = re.compile(r'(?:[^}/"]++|//[^\n]*+|/(?!/)|"[^"\n]*+")*+\}')
@@ -23,10 +23,10 @@ def parse(text: str, path: str = "<ptx>") -> Module:
     """The module that a PTX text says. PtxSyntaxError, with line and caret, where it says none."""
     if not isinstance(text, str):
         raise PtxSyntaxError(f"PTX is text, not {type(text).__name__}", hint="decode bytes first")
-    return _Parser(text, path).module()
+    return _ModuleParser(text, path).module()
 
 
-class _Parser(Body):
+class _ModuleParser(StatementParser):
     def module(self) -> Module:
         self.cursor.seek(0)
         version, target, size = self._header()
@@ -38,11 +38,11 @@ class _Parser(Body):
     def _header(self) -> tuple[tuple[int, int], tuple[str, ...], int]:
         cursor = self.cursor
         if cursor.value != ".version":
-            cursor.fail(f"a module begins with .version, not with {cursor.what()}")
+            cursor.fail(f"a module begins with .version, not with {cursor.describe()}")
         found = _VERSION.match(self.text, self.after(cursor))
         if found is None:
             cursor.advance()
-            cursor.fail(f"expected a version such as 8.5, not {cursor.what()}")
+            cursor.fail(f"expected a version such as 8.5, not {cursor.describe()}")
         cursor.seek(found.end())
         cursor.expect(".target", "after .version")
         target = [cursor.name("a target such as sm_90a")]
@@ -65,7 +65,9 @@ class _Parser(Body):
         elif word in directives.SPACES and word not in ("reg", "local", "param"):
             yield from variables(cursor, linkage, pos)
         elif linkage:
-            cursor.fail(f"expected a function or variable after .{linkage}, not {cursor.what()}")
+            cursor.fail(
+                f"expected a function or variable after .{linkage}, not {cursor.describe()}"
+            )
         elif word == "file":
             yield self._file(pos)
         elif word == "section":
@@ -83,7 +85,7 @@ class _Parser(Body):
             )
             directives.unknown(cursor, allowed, "at the level of the module")
         else:
-            cursor.fail(f"expected a function, a variable or a directive, not {cursor.what()}")
+            cursor.fail(f"expected a function, a variable or a directive, not {cursor.describe()}")
 
     def _file(self, pos: int) -> File:
         cursor = self.cursor
@@ -102,7 +104,7 @@ class _Parser(Body):
             "directive" if cursor.kind == "directive" else "word", "a section's name"
         )
         if cursor.value != "{":
-            cursor.fail(f"expected '{{' after a section's name, not {cursor.what()}")
+            cursor.fail(f"expected '{{' after a section's name, not {cursor.describe()}")
         body = _SECTION.match(self.text, cursor.end)
         if body is None:
             cursor.fail("this section is never closed")
@@ -121,7 +123,7 @@ class _Parser(Body):
         heads = (*attributes, *self._function_directives())
         body: tuple[Statement, ...] | None = None
         if cursor.value == "{":
-            self.operands.scope = Scope()
+            self.operands.scope = RegisterScope()
             inputs = [p.name for p in (*results, *params) if p.space == "reg"]
             self.operands.scope.declare(tuple(inputs), None)
             body = self.body()
@@ -139,7 +141,7 @@ class _Parser(Body):
         while True:
             depth += {"(": 1, ")": -1}.get(cursor.value, 0)
             if cursor.kind == "end" or depth < 0 or not (depth or words):
-                cursor.fail(f"expected an attribute in parentheses, not {cursor.what()}")
+                cursor.fail(f"expected an attribute in parentheses, not {cursor.describe()}")
             words += cursor.advance()
             if not depth:
                 break

@@ -30,9 +30,9 @@ from ..tree import (
 from . import directives
 from .declarations import registers, variables
 from .lexer import NAME, SPACE, Cursor
-from .operand_parser import Operands, Scope
+from .operand_parser import OperandParser, RegisterScope
 
-DEEPEST = 64  # scopes within one another
+MAX_DEPTH = 64  # scopes within one another
 
 _OPCODE = r"[a-z][a-z0-9_]*+(?:(?:\.|::)\w++)*+"
 _PLAIN = re.compile(
@@ -47,7 +47,7 @@ _LOC = re.compile(
 )
 
 
-class Body:
+class StatementParser:
     """A text being parsed, and how its statements are."""
 
     def __init__(self, text: str, path: str = "<ptx>") -> None:
@@ -55,7 +55,7 @@ class Body:
         self.path = path
         self.cursor = Cursor("", path)
         self.cursor.text = text
-        self.operands = Operands(path)
+        self.operands = OperandParser(path)
         self.guards: dict[str, Guard] = {}
         self.opcodes: dict[str, str] = {}
         self.spans: list[tuple[int, int]] = []
@@ -68,10 +68,10 @@ class Body:
             pos = self._fast(pos, open_[-1][1])
             cursor = self.cursor
             if cursor.value == "{":
-                if len(open_) > DEEPEST:
-                    cursor.fail(f"scopes nested more than {DEEPEST} deep")
+                if len(open_) > MAX_DEPTH:
+                    cursor.fail(f"scopes nested more than {MAX_DEPTH} deep")
                 open_.append((cursor.start, []))
-                self.operands.scope = Scope(self.operands.scope)
+                self.operands.scope = RegisterScope(self.operands.scope)
                 pos = cursor.end
             elif cursor.value == "}":
                 start, statements = open_.pop()
@@ -79,7 +79,7 @@ class Body:
                 if not open_:
                     cursor.advance()
                     return tuple(statements)
-                self.operands.scope = self.operands.scope.parent or Scope()
+                self.operands.scope = self.operands.scope.parent or RegisterScope()
                 open_[-1][1].append(Block(tuple(statements), start))
             else:
                 open_[-1][1].extend(self._statement())
@@ -128,7 +128,7 @@ class Body:
         elif cursor.kind == "word" or cursor.value == "@":
             yield self.instruction()
         else:
-            cursor.fail(f"expected a statement, not {cursor.what()}")
+            cursor.fail(f"expected a statement, not {cursor.describe()}")
 
     def _is_label(self) -> bool:
         after = self.after(self.cursor)
@@ -165,7 +165,7 @@ class Body:
             negated = cursor.accept("!")
             guard = Guard(Reg(cursor.take("word", "a predicate register")), negated)
         if cursor.kind != "word" or not _OPCODE_ONLY.fullmatch(cursor.value):
-            cursor.fail(f"expected an instruction, not {cursor.what()}")
+            cursor.fail(f"expected an instruction, not {cursor.describe()}")
         opcode = cursor.advance()
         while cursor.kind == "directive":
             opcode += cursor.advance()
@@ -193,7 +193,7 @@ class Body:
         cursor = self.cursor
         results = self._parenthesis(",") if cursor.value == "(" else self._nothing()
         if cursor.kind != "word":
-            cursor.fail(f"expected the function to call, not {cursor.what()}")
+            cursor.fail(f"expected the function to call, not {cursor.describe()}")
         callee = self._spanned()
         comma = cursor.accept(",")
         if comma and cursor.value == "(":
@@ -246,7 +246,7 @@ def operand_spans(text: str, pos: int) -> list[tuple[int, int]]:
     A call's are, as in the tree, results, callee, arguments and prototype. For error messages, so
     it never fails: what can't be found is left out.
     """
-    parser = Body(text)
+    parser = StatementParser(text)
     try:
         parser.cursor.seek(pos)
         parser.instruction()

@@ -55,7 +55,7 @@ class Kernel:
     def unpack(cls, data: bytes, source: Callable[[], tree.Module]) -> Kernel:
         name, target, digest, params = json.loads(data)
         made = cls(name, source, {})
-        layout = ptx.parameter_block.Layout(
+        layout = ptx.parameter_block.ParameterLayout(
             name, tuple(ptx.parameter_block.Parameter(*p) for p in params)
         )
         vars(made).update(target=target, digest=digest, params=layout)
@@ -75,7 +75,7 @@ class Kernel:
         return self.module.target[0] if self.module.target else ""
 
     @cached_property
-    def params(self) -> parameter_block.Layout:
+    def params(self) -> parameter_block.ParameterLayout:
         return ptx.parameter_block.layout(self.function)
 
     @cached_property

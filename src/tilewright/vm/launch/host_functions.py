@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ...errors import Place, PtxError, VmFault
 from ...native.native_language import u64
 from ...native.native_record import Record, view
-from ...ptx.printf_format import argument_types, offsets, pieces
+from ...ptx.printf_format import argument_types, offsets, parse_format
 from ...ptx.system_functions import EXTERNS
 from ...ptx.types import bits
 from ..codegen.block_code import Code
@@ -68,7 +68,7 @@ class Externs:
         """How many arguments there were."""
         if not format_:
             return NO_FORMAT % (1 << 64)
-        found = pieces(lane.text(format_))
+        found = parse_format(lane.text(format_))
         types = argument_types(found)
         places, _ = offsets(types)
         sizes = (bits(t) // 8 for t in types)

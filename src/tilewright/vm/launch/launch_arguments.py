@@ -31,7 +31,7 @@ WORK = 10_000  # steps that NumPy may take to tell whether two arrays overlap
 
 @contextmanager
 def packed(
-    machine: Machine, layout: parameter_block.Layout, args: Sequence[object] | bytes
+    machine: Machine, layout: parameter_block.ParameterLayout, args: Sequence[object] | bytes
 ) -> Iterator[bytes]:
     """The parameter block, while arrays among the arguments are on the machine. They have what is
     there when all ended well, those that can be written.
@@ -51,7 +51,7 @@ def packed(
         arrays.free()
 
 
-def _whole(layout: parameter_block.Layout, block: bytes) -> bytes:
+def _whole(layout: parameter_block.ParameterLayout, block: bytes) -> bytes:
     if len(block) != layout.size:
         raise LaunchError(
             f"{layout.kernel} takes {layout.size} bytes of parameters, not {len(block)}",
@@ -69,11 +69,13 @@ def _plain(p: parameter_block.Parameter, value: object, arrays: _Arrays) -> obje
         if len(encoded) != p.size:
             why = f"it takes {p.size} bytes, a map has {len(encoded)}"
             hint = "upload the bytes of its encode() where a kernel takes the address of a map"
-            raise LaunchError(f"{p.words} can't be a tensor map: {why}", hint=hint)
+            raise LaunchError(f"{p.description} can't be a tensor map: {why}", hint=hint)
         return encoded
     if isinstance(value, np.ndarray):
-        if not p.takes_address:
-            raise LaunchError(f"{p.words} can't be an array of {value.dtype}: it takes no address")
+        if not p.is_address:
+            raise LaunchError(
+                f"{p.description} can't be an array of {value.dtype}: it takes no address"
+            )
         return arrays.address(value)
     return value
 

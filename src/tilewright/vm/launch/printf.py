@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 
 from ...errors import PtxError
-from ...ptx.printf_format import ADDRESS, CHARACTER, FLOAT, TEXT, WHOLE, Conversion, Piece
+from ...ptx.printf_format import ADDRESS, CHARACTER, FLOAT, INTEGER, TEXT, Conversion, FormatItem
 from .print_buffer import LIMIT
 
 _LENGTHS = {"hh": 8, "h": 16, "": 32, "L": 32}
@@ -19,7 +19,7 @@ _FRACTION = 52  # bits of a double
 Reader = Callable[[int, int], bytes]
 
 
-def render(format_: Sequence[Piece], arguments: Sequence[int], text: Reader) -> bytes:
+def render(format_: Sequence[FormatItem], arguments: Sequence[int], text: Reader) -> bytes:
     """The text. ``text(address, most)`` reads what a ``%s`` points to (``most`` −1: no limit).
 
     PtxError for a conversion to more characters than a launch keeps.
@@ -87,7 +87,7 @@ def _plus(negative: bool, flags: str) -> str:
 
 def _whole(c: Conversion, flags: str, precision: int | None, value: int) -> tuple[str, str]:
     """Sign or 0x, and digits, of an integer or an address."""
-    width = _LENGTHS.get(c.length, 64) if c.letter in WHOLE else 64
+    width = _LENGTHS.get(c.length, 64) if c.letter in INTEGER else 64
     signed = c.letter in "di"
     number = _signed(value, width) if signed else value & (1 << width) - 1
     prefix = _plus(number < 0, flags) if signed or c.letter == ADDRESS else ""

@@ -144,7 +144,7 @@ class Apart:
         """A parameter's or result's place; one that is a register has both."""
         places = self.flat.scope(None)
         self.flat.variable(places, replace(v, space="param"))
-        formal = Formal(places.names[v.name], *parameter_block.extent(v))
+        formal = Formal(places.names[v.name], *parameter_block.size_and_align(v))
         inner.names[v.name] = formal.place
         if v.space == "reg":
             inner.names[v.name] = self.flat.register(v.name, v)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...ptx.isa.convergence import together
+from ...ptx.isa.convergence import convergence_rule
 from .bound_operands import CodeBlock, Op
 
 MAX_BLOCK = 256  # operations; a longer stretch of straight code is cut
@@ -27,7 +27,7 @@ def cut(
     for index, op in enumerate(ops):
         if index in labels or len(blocks[-1].ops) >= MAX_BLOCK:
             fresh()
-        if "waits" in op.form.effects or (divergent and together(op.form)):
+        if "waits" in op.form.effects or (divergent and convergence_rule(op.form)):
             fresh()
         targets |= dict.fromkeys(labels.get(index, ()), len(blocks) - 1)
         blocks[-1].ops.append(op)

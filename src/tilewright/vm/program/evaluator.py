@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...ptx.isa import OperandSpec
-from ...ptx.isa.compose import FORMATS, fextreme, hand_on
-from ...ptx.isa.convergence import together
+from ...ptx.isa.compose import FORMATS, float_min_max, propagate_nan
+from ...ptx.isa.convergence import convergence_rule
 from ...ptx.types import bits
 from ..state.records import ALL, GLOBAL_BASE, RANK_SHIFT, WINDOW_BITS, WINDOWS
 from ..state.special_fields import FIELDS, Field
@@ -74,7 +74,7 @@ class Evaluator:
         met = self.program.met.get(op.pc)
         if met:
             self.meet(met)
-        if rule := together(op.form):
+        if rule := convergence_rule(op.form):
             self.gather(rule)
         sources = (self.read(spec, arg) for spec, arg in op.sources)
         results = op.form.row.meaning(self, op.form, *sources)
@@ -264,7 +264,7 @@ def combine(
     if op in ("add", "and", "or", "xor"):
         return {"add": m.add, "and": m.and_, "or": m.or_, "xor": m.xor}[op](old, b)
     if op in ("min", "max") and type_ in FORMATS:
-        return fextreme(m, type_, op, old, b)
+        return float_min_max(m, type_, op, old, b)
     if op in ("min", "max"):
         wins = m.cmp("lt" if op == "min" else "gt", b, old, type_.startswith("s"))
         return m.select(wins, b, old)
@@ -300,7 +300,7 @@ def _add_doubles(m: Any, old: Value, b: Value, in_global: Value) -> Value:
     total = m.fadd("f64", old, b)
     stays, comes = (m.fcmp("f64", "nan", v, v) for v in (old, b))
     at_once = m.select(comes, b, m.select(stays, old, total))
-    return m.select(in_global, at_once, hand_on(m, "f64", total, old, b))
+    return m.select(in_global, at_once, propagate_nan(m, "f64", total, old, b))
 
 
 def _flushed(m: Any, a: Value) -> Value:

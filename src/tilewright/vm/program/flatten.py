@@ -14,9 +14,9 @@ from typing import Any
 from ...errors import Place, PtxCheckError, UnknownInstruction
 from ...ptx import parameter_block, tree
 from ...ptx.isa import Form, OperandSpec, form
-from ...ptx.isa.convergence import MEMBERS, together
-from ...ptx.isa.selectors import marked
-from ...ptx.special_registers import AXES, WARP_SIZE, component, special, special_vector
+from ...ptx.isa.convergence import MEMBERS, convergence_rule
+from ...ptx.isa.selectors import with_selectors
+from ...ptx.special_registers import AXES, WARP_SIZE, component, special, special_vector_length
 from ...ptx.types import bits
 from .activation_records import Apart
 from .bound_operands import Addr, Arg, Const, Not, Op, Reg, Register, Shared, Special, Sum, Vec
@@ -83,12 +83,12 @@ class SharedMemory:
         self.offsets: dict[int, int] = {}
         for v in found:
             if not _is_dynamic(v):
-                size, align = parameter_block.extent(v)
+                size, align = parameter_block.size_and_align(v)
                 self.offsets[id(v)] = -(-self.size // align) * align
                 self.size = self.offsets[id(v)] + size
         dynamic = [v for v in found if _is_dynamic(v)]
         if dynamic:
-            align = max(DYNAMIC_ALIGN, *(parameter_block.extent(v)[1] for v in dynamic))
+            align = max(DYNAMIC_ALIGN, *(parameter_block.size_and_align(v)[1] for v in dynamic))
             self.size = -(-self.size // align) * align
         self.offsets |= {id(v): self.size for v in dynamic}
 
@@ -186,7 +186,7 @@ class Flattener:
         if v.space == "shared":
             scope.names[v.name] = Addr(None, self.shared.offsets[id(v)], "shared")
         elif v.space in ("local", "param"):  # a .param of a body is what a call passes
-            size, align = parameter_block.extent(v)
+            size, align = parameter_block.size_and_align(v)
             start = -(-self.local_end // align) * align
             self.local_end = start + size
             self.local_bytes = max(self.local_bytes, self.local_end)
@@ -220,17 +220,17 @@ class Flattener:
                 return
             call_outside(self, s, f, self.scope(scope))
             return
-        if s.guard and together(f) == MEMBERS:
+        if s.guard and convergence_rule(f) == MEMBERS:
             self.branch_around(s, s.guard, scope)
             return
         s = spelled(self, s, scope)
         specs = f.signature(s.operands, lambda o: self.is_predicate(o, scope))
         if specs is None:
             raise self.error(f"{s.opcode} does not take {len(s.operands)} operands", s.pos)
-        f = marked(f, specs, s.operands)
+        f = with_selectors(f, specs, s.operands)
         pairs = [(p, self.argument(p, o, scope, s.pos)) for p, o in _spread(specs, s.operands)]
         dests = tuple(p for p in pairs if p[0].dest)
-        sources = tuple(p for p in pairs if not p[0].dest or p[0].both)
+        sources = tuple(p for p in pairs if not p[0].dest or p[0].read_write)
         self.append(s, f, dests, sources, scope)
 
     def branch_around(self, s: tree.Instruction, guard: tree.Guard, scope: Scope) -> None:
@@ -280,7 +280,7 @@ class Flattener:
         base, index = component(name)
         found = scope.find(base)
         if found is None:
-            if vector := special_vector(name):
+            if vector := special_vector_length(name):
                 return Vec(tuple(Special(f"{base}.{c}") for c in AXES[:vector]))
             if special(name):
                 return Special(base if index is None else f"{base}.{AXES[index]}")

@@ -19,7 +19,7 @@ def initial_bytes(v: tree.Variable, addresses: Mapping[str, int]) -> Iterator[tu
     ``addresses`` are the global variables' and functions'. Raises PtxError for the address of
     anything else, and for values beyond the variable.
     """
-    size, _ = parameter_block.extent(v)
+    size, _ = parameter_block.size_and_align(v)
     element = bits(v.type) // 8
     shape = (*v.dims, v.vector) if v.vector > 1 else v.dims
     for place, values in _runs(v.init or (), shape, 0):

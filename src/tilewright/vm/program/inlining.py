@@ -129,7 +129,7 @@ def _copy(
     meant, end = where
     bridge = flat.scope(end)
     bridge.names[FORMAL] = meant
-    type_ = f"b{8 * parameter_block.extent(formal)[0]}"
+    type_ = f"b{8 * parameter_block.size_and_align(formal)[0]}"
     source, target = _place(meant, tree.Reg(FORMAL), tree.Symbol(FORMAL)), _given(flat, given, end)
     if into:
         source, target = target, source

@@ -66,5 +66,6 @@ def _check_declared(flat: Flattener, function: tree.Function, pos: int) -> None:
 
 def _sizes(function: tree.Function) -> list[list[tuple[int, int]]]:
     return [
-        [parameter_block.extent(v) for v in side] for side in (function.results, function.params)
+        [parameter_block.size_and_align(v) for v in side]
+        for side in (function.results, function.params)
     ]

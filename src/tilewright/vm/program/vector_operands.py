@@ -39,7 +39,7 @@ def components(flat: Flattener, o: tree.Operand, scope: Scope) -> tree.Vector | 
 
 def whole_type(formal: tree.Variable) -> str:
     """The type of a constant that is passed for a parameter: of a vector, as many bits."""
-    return f"b{8 * parameter_block.extent(formal)[0]}" if formal.vector > 1 else formal.type
+    return f"b{8 * parameter_block.size_and_align(formal)[0]}" if formal.vector > 1 else formal.type
 
 
 def scalars(

@@ -14,11 +14,11 @@ from ..special_registers import component
 from ..tree import Directive, Function, Label, RegDecl, Statement, Variable
 
 FAMILY = re.compile(r"(.*?)(0|[1-9]\d{0,8})", re.ASCII)
-Named = RegDecl | Variable | Function | Label | Directive
+Symbols = RegDecl | Variable | Function | Label | Directive
 
 
 @dataclass(frozen=True, slots=True)
-class Register:
+class RegisterType:
     """What a register's name means: its type, and its vector length (1 for a scalar or a
     component).
     """
@@ -27,16 +27,16 @@ class Register:
     vector: int = 1
 
 
-class Names:
+class SymbolTable:
     """The names of one scope; ``parent`` is the scope around it."""
 
-    def __init__(self, parent: Names | None = None) -> None:
+    def __init__(self, parent: SymbolTable | None = None) -> None:
         self.parent = parent
-        self.names: dict[str, Named] = {}
+        self.names: dict[str, Symbols] = {}
         self.families: dict[str, RegDecl] = {}
-        self._registers: dict[str, Register | None] = {}
+        self._registers: dict[str, RegisterType | None] = {}
 
-    def declare(self, name: str, what: Named) -> Named | None:
+    def declare(self, name: str, what: Symbols) -> Symbols | None:
         """Enter a name; returns what holds it in this scope already, if anything does."""
         before = self.names.get(name) or self._member(name)
         self._registers.clear()
@@ -69,9 +69,9 @@ class Names:
             if self.declare(name, statement):
                 yield name, statement
 
-    def find(self, name: str) -> Named | None:
+    def find(self, name: str) -> Symbols | None:
         """What a name means here: the innermost scope that has it decides."""
-        scope: Names | None = self
+        scope: SymbolTable | None = self
         while scope is not None:
             found = scope.names.get(name) or scope._member(name)
             if found is not None:
@@ -79,7 +79,7 @@ class Names:
             scope = scope.parent
         return None
 
-    def register(self, name: str) -> Register | None:
+    def register(self, name: str) -> RegisterType | None:
         """The register of a name, or of a vector's component such as ``%v.x``; None where there is
         none.
         """
@@ -89,7 +89,7 @@ class Names:
             self._registers[name] = found = self._register(name)
             return found
 
-    def _register(self, name: str) -> Register | None:
+    def _register(self, name: str) -> RegisterType | None:
         base, index = component(name)
         found = self.find(base)
         if isinstance(found, Variable) and found.space != "reg":
@@ -97,9 +97,9 @@ class Names:
         if not isinstance(found, RegDecl | Variable):
             return None
         if index is None:
-            return Register(found.type, found.vector)
+            return RegisterType(found.type, found.vector)
         part = found.vector > 1 and 0 <= index < found.vector
-        return Register(found.type) if part else None
+        return RegisterType(found.type) if part else None
 
     def _member(self, name: str) -> RegDecl | None:
         family = FAMILY.fullmatch(name)
@@ -108,10 +108,10 @@ class Names:
             return None
         return decl if int(family[2]) < decl.count else None
 
-    def near(self, name: str) -> list[str]:
+    def visible_names(self, name: str) -> list[str]:
         """All names in reach that begin like ``name``, for a hint."""
         found: list[str] = []
-        scope: Names | None = self
+        scope: SymbolTable | None = self
         while scope is not None:
             found += scope.names
             found += [f"{prefix}<{decl.count}>" for prefix, decl in scope.families.items()]
