@@ -1,7 +1,7 @@
 """Selectors: which bytes or halves of a register a video instruction takes or writes.
 
 They follow operands (``%r1.b3``); a sign may precede them (``-%r1``). ``with_selectors`` passes
-both to the meaning as choices of the form, by the manual's names: ``f.asel``, ``f.dsel``, ``f.aneg``.
+both to the meaning as choices of the form, by the names in the manual: ``f.asel``, ``f.aneg``.
 """
 
 from __future__ import annotations
