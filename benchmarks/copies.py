@@ -20,7 +20,7 @@ import torch
 
 from tilewright import cuda
 from tilewright.run import device
-from tilewright.run.call.relayout import Move, prepare
+from tilewright.run.call.relayout import RelayoutSpec, prepare
 
 TYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 KINDS = ("lines", "back", "transposed", "strided", "two")
@@ -89,7 +89,7 @@ def pair(kind: str, size: int, shape: tuple[int, int]) -> Pair:
 def ours(pairs: list[Pair], kind: str) -> Work:
     """One launch, prepared."""
     moves = tuple(
-        Move(tuple(s.shape), s.element_size(), s.stride(), t.stride(), kind != "back")
+        RelayoutSpec(tuple(s.shape), s.element_size(), s.stride(), t.stride(), kind != "back")
         for s, t in pairs
     )
     start = prepare(device("cuda"), moves)

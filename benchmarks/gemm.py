@@ -33,7 +33,7 @@ from compare.start import NAMES
 from compare.worker import Failure, Worker
 
 from tilewright import gemm
-from tilewright.run.tuning.median_interval import FEWEST
+from tilewright.run.tuning.median_interval import MIN_SAMPLES
 
 SECONDS = 90.0  # a row may take
 
@@ -153,8 +153,8 @@ def configs_of(text: str) -> list[str | None]:
 
 def pairs_of(text: str) -> int:
     pairs = int(text)
-    if pairs < FEWEST:
-        raise argparse.ArgumentTypeError(f"at least {FEWEST} pairs have bounds")
+    if pairs < MIN_SAMPLES:
+        raise argparse.ArgumentTypeError(f"at least {MIN_SAMPLES} pairs have bounds")
     return pairs
 
 

@@ -41,7 +41,7 @@ class Found(NamedTuple):
     first: str = ""
 
 
-def run(case: one_instruction.Case, loaded: cuda.Loaded, tiles: one_instruction.Tiles):
+def run(case: one_instruction.Case, loaded: cuda.LoadedModule, tiles: one_instruction.Tiles):
     """D's bits for these tiles as this GPU returns them."""
     gpu = cuda.gpu()
     given = tiles.words()

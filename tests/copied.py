@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.run import device
-from tilewright.run.call.relayout import Move, prepare
+from tilewright.run.call.relayout import RelayoutSpec, prepare
 
 POISON = 0xA5
 RNG = np.random.default_rng(1)
@@ -63,7 +63,7 @@ def check(*pairs: tuple[Place, Place], padded: bool = False) -> None:
         target.view(around)[:] = source.view(given)
         expected.append(around)
         strides = (tuple(s // x.size for s in x.steps) for x in (source, target))
-        moves.append(Move(source.shape, source.size, *strides, padded))
+        moves.append(RelayoutSpec(source.shape, source.size, *strides, padded))
         addresses += [source.address, target.address]
     prepare(pairs[0][0].on, tuple(moves))(addresses)
     for (source, target), around in zip(pairs, expected, strict=True):

@@ -13,20 +13,20 @@ from typing import Any
 import numpy as np
 
 from tilewright import dtypes
-from tilewright.run import ArrayView, Kind, device, register
+from tilewright.run import ArrayKind, ArrayView, device, register
 from tilewright.run.arrays import array_view
-from tilewright.run.devices.device import Device
+from tilewright.run.devices.device import ExecutionDevice
 
 
 class Resident:
     """A strided array in the memory of ``on``."""
 
-    def __init__(self, view: ArrayView, on: Device) -> None:
+    def __init__(self, view: ArrayView, on: ExecutionDevice) -> None:
         self.memory, self.on = view, on
         self.shape = view.shape
 
     @classmethod
-    def of(cls, array: Any, on: Device | None = None) -> Resident:
+    def of(cls, array: Any, on: ExecutionDevice | None = None) -> Resident:
         """A compact copy of a NumPy array on the device."""
         made = cls.empty(array.shape, dtypes.from_numpy(array.dtype).name, on)
         bits = np.ascontiguousarray(array).view(f"u{array.itemsize}")
@@ -34,7 +34,9 @@ class Resident:
         return made
 
     @classmethod
-    def empty(cls, shape: tuple[int, ...], dtype: str, on: Device | None = None) -> Resident:
+    def empty(
+        cls, shape: tuple[int, ...], dtype: str, on: ExecutionDevice | None = None
+    ) -> Resident:
         on = on or device("vm")
         strides = tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
         address = on.alloc(prod(shape) * dtypes.dtype(dtype).bits // 8)
@@ -63,7 +65,7 @@ class Resident:
         raise BufferError("the virtual machine's memory is its own")
 
 
-KIND = Kind(
+KIND = ArrayKind(
     "resident",
     lambda x: x.memory._replace(owner=x),
     lambda x, shape, dtype: Resident.empty(shape, dtype, x.on),
@@ -72,7 +74,7 @@ KIND = Kind(
 
 
 @contextmanager
-def registered(kind: Kind = KIND) -> Iterator[None]:
+def registered(kind: ArrayKind = KIND) -> Iterator[None]:
     entry = (lambda cls: issubclass(cls, Resident)), kind
     register(*entry)
     try:

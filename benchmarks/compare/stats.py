@@ -11,12 +11,12 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from tilewright.run.tuning.median_interval import Median
+from tilewright.run.tuning.median_interval import MedianInterval
 
 SLACK = 0.01  # under its figure that a row's lower bound may be
 
 
-class Ratio(Median):
+class Ratio(MedianInterval):
     """The median of ratios and its 95 % bounds."""
 
     def holds(self, figure: float) -> bool:

@@ -24,7 +24,7 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from .errors import warn
-from .trusted_directory import Directory, left_over, open_directory
+from .trusted_directory import Directory, is_abandoned, open_directory
 
 LIMIT = 1 << 30  # bytes
 OFF = ("off", "0", "no", "false")  # what an environment variable says
@@ -43,7 +43,7 @@ class CacheWarning(RuntimeWarning):
 
 
 @dataclass(frozen=True, slots=True)
-class Info:
+class CacheInfo:
     """What the cache holds: for ``tilewright doctor``."""
 
     path: Path | None
@@ -152,12 +152,12 @@ class Cache:
         for entry in _entries(folder) if folder is not None else ():
             entry.remove()
 
-    def info(self) -> Info:
+    def info(self) -> CacheInfo:
         """Path (None: there is no cache), number of entries, bytes and limit."""
         folder = self._folder()
         sizes = [e.size for e in _entries(folder)] if folder is not None else []
         path = self._root.parent if folder is not None and self._root is not None else None
-        return Info(path, len(sizes), sum(sizes), self.limit)
+        return CacheInfo(path, len(sizes), sum(sizes), self.limit)
 
     # --- care
 
@@ -304,7 +304,7 @@ def _trim(folder: Directory, limit: int) -> None:
     room = int(limit * _TRIM_TO) if full else limit
     now, kept = time.time(), 0
     for entry in entries:
-        abandoned = left_over(entry.place[2]) and now - entry.used > _FRESH
+        abandoned = is_abandoned(entry.place[2]) and now - entry.used > _FRESH
         if abandoned or kept + entry.size > room:
             entry.remove()
         else:

@@ -22,7 +22,7 @@ _NEW = ".new-"
 _LINKS = 40  # symbolic links on the way to a directory, at most
 
 
-class Untrusted(OSError):
+class UntrustedDirectoryError(OSError):
     """Another user may write here."""
 
 
@@ -63,7 +63,7 @@ class Directory:
         found = Directory(self.path / name, handle)
         if not _own(os.fstat(handle)):
             found.close()
-            raise Untrusted(f"others may write to {found.path}")
+            raise UntrustedDirectoryError(f"others may write to {found.path}")
         return found
 
     def read(self, name: str, fresh: float) -> bytes:
@@ -75,7 +75,7 @@ class Directory:
         with open(handle, "rb") as file:
             state = os.fstat(handle)
             if not stat.S_ISREG(state.st_mode) or (self._handle is not None and not _own(state)):
-                raise Untrusted(f"others may write to {self.path / name}")
+                raise UntrustedDirectoryError(f"others may write to {self.path / name}")
             data = file.read()
             if _age(state) > fresh:
                 with suppress(OSError):
@@ -119,7 +119,7 @@ class Directory:
                 yield name, os.stat(place, follow_symlinks=False, **at)
 
 
-def left_over(name: str) -> bool:
+def is_abandoned(name: str) -> bool:
     """Whether a file is one that a killed ``write`` left."""
     return name.startswith(_NEW)
 
@@ -136,7 +136,7 @@ def open_directory(path: Path) -> Directory:
     found = _walk(Path(os.path.abspath(path)))
     if not _own(os.fstat(found._handle or 0)):
         found.close()
-        raise Untrusted(f"others may write to {found.path}")
+        raise UntrustedDirectoryError(f"others may write to {found.path}")
     return found
 
 
@@ -183,7 +183,7 @@ def _link(here: Directory, name: str) -> Path | None:
     if not stat.S_ISLNK(state.st_mode):
         return None
     if state.st_uid not in (0, os.geteuid()):
-        raise Untrusted(f"{here.path / name} is another user's symbolic link")
+        raise UntrustedDirectoryError(f"{here.path / name} is another user's symbolic link")
     return Path(os.readlink(name, dir_fd=here._handle))
 
 
@@ -192,7 +192,7 @@ def _check_above(directory: Directory) -> None:
     s = os.fstat(directory._handle or 0)
     others = s.st_mode & 0o022 and not s.st_mode & stat.S_ISVTX
     if s.st_uid not in (0, os.geteuid()) or others:
-        raise Untrusted(f"others may write to {directory.path}")
+        raise UntrustedDirectoryError(f"others may write to {directory.path}")
 
 
 def _own(state: os.stat_result) -> bool:

@@ -14,8 +14,8 @@ from tilewright import gemm
 from tilewright.errors import DeviceError
 from tilewright.run import Plan, plan
 from tilewright.run.tuning.autotuner import tune
-from tilewright.run.tuning.config_benchmark import Bench
-from tilewright.run.tuning.search_space import rivals
+from tilewright.run.tuning.config_benchmark import ConfigBenchmark
+from tilewright.run.tuning.search_space import candidates
 
 
 class Counter:
@@ -39,9 +39,9 @@ class Counter:
         return [[float(10 * i + 10)] * rounds for i, _ in enumerate(recorded)]
 
 
-def bench(found: Plan) -> Bench:
-    assert found.asked is not None
-    return Bench(found.asked, found.device, Counter())
+def bench(found: Plan) -> ConfigBenchmark:
+    assert found.request is not None
+    return ConfigBenchmark(found.request, found.device, Counter())
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,13 @@ def test_all_configurations_give_the_same_bits(given: dict[str, Any], most: int)
     found = plan(75, 101 if odd else 112, 173 if odd else 192, device="vm", **given)
     with bench(found) as there:
         assert there.heuristic == gemm.choose(there.problem, found.device.target)
-        every = rivals(there.problem, found.device.target)
+        every = candidates(there.problem, found.device.target)
         some = every[:: max(16, -(-len(every) // most))]
         bits = {there.check(there.assemble(config)) for config in some}
         assert len(some) > 1 and len(bits) == 1 and None not in bits
 
 
-class Spoiled(Bench):
+class Spoiled(ConfigBenchmark):
     """Its kernel leaves one element of D as it was, or writes one beside it."""
 
     spoil = 0
@@ -85,8 +85,8 @@ class Spoiled(Bench):
 def test_a_wrong_element_is_seen() -> None:
     """In a row that is known it is wrong; elsewhere the bits are not the others'."""
     found = plan(64, 64, 64, device="vm")
-    assert found.asked is not None
-    with Spoiled(found.asked, found.device, Counter()) as there:
+    assert found.request is not None
+    with Spoiled(found.request, found.device, Counter()) as there:
         entry = there.assemble(there.heuristic)
         assert there.check(entry) is None
         there.spoil = 64
@@ -110,7 +110,7 @@ def test_the_tuner_on_this_bench() -> None:
     """The second of a pair takes twice as long here, so the heuristic's choice stays."""
     found = plan(64, 64, 64, device="vm")
     with bench(found) as there:
-        result = tune(there, rivals(there.problem, found.device.target)[:4], 30.0)
+        result = tune(there, candidates(there.problem, found.device.target)[:4], 30.0)
         assert result.chosen.config == there.heuristic and not result.failed
         kept = result.result(there.problem, found.device.target, "none")
         assert kept.holds(there.problem, found.device.target)
@@ -120,6 +120,6 @@ def test_the_tuner_on_this_bench() -> None:
 
 def test_times_of_the_machine_are_refused() -> None:
     found = plan(64, 64, 64, device="vm")
-    assert found.asked is not None
+    assert found.request is not None
     with pytest.raises(DeviceError, match="tuning needs a GPU"):
-        Bench(found.asked, found.device)
+        ConfigBenchmark(found.request, found.device)

@@ -14,8 +14,8 @@ import pytest
 from tilewright.cli import main, parser
 from tilewright.cli.commands.tune import cases, measure
 from tilewright.run import plan
-from tilewright.run.tuning.config_benchmark import Bench
-from tilewright.run.tuning.tuning_database import Results
+from tilewright.run.tuning.config_benchmark import ConfigBenchmark
+from tilewright.run.tuning.tuning_database import TuningDatabase
 
 FAST = "tma:64x64x64:1:4/1x1@8"
 ASKED = ["tune", "64", "72", "80", "--device", "vm", "--configs", FAST]
@@ -40,17 +40,20 @@ def given(*words: str) -> argparse.Namespace:
 
 def test_it_measures_keeps_and_tells(capsys: Any, tmp_path: Path) -> None:
     found = plan(64, 72, 80, layout="tn", device="vm")
-    results = Results(tmp_path / "tuned", None)
-    assert found.asked is not None
-    bench = Bench(found.asked, found.device, Sure())
+    results = TuningDatabase(tmp_path / "tuned", None)
+    assert found.request is not None
+    bench = ConfigBenchmark(found.request, found.device, Sure())
     assert measure(bench, given(*ASKED), results) == "sure"
     out = capsys.readouterr().out
     assert f"chosen    {FAST}" in out
     assert f"2.000 times (2.000 to 2.000) as fast as the heuristic's choice, {found.config}" in out
-    again = Results(tmp_path / "tuned", None)
-    kept = again.find(found.posed, found.device.target)
+    again = TuningDatabase(tmp_path / "tuned", None)
+    kept = again.find(found.original_problem, found.device.target)
     assert kept is not None and (kept.config, kept.heuristic) == (FAST, str(found.config))
-    assert measure(Bench(found.asked, found.device, Sure()), given(*ASKED), again) == "known"
+    assert (
+        measure(ConfigBenchmark(found.request, found.device, Sure()), given(*ASKED), again)
+        == "known"
+    )
     assert f"known     {FAST}, " in capsys.readouterr().out
 
 
@@ -62,7 +65,7 @@ def test_results_go_from_one_database_to_another(capsys: Any, tmp_path: Path) ->
     assert one["config"] == FAST
     assert main(["tune", "--results", second, "--import", file]) == 0
     assert "1 results" in capsys.readouterr().out
-    assert list(Results(second, None)) == list(Results(first, None))
+    assert list(TuningDatabase(second, None)) == list(TuningDatabase(first, None))
 
 
 def test_a_file_of_shapes_takes_the_options_it_does_not_have(tmp_path: Path) -> None:

@@ -42,9 +42,9 @@ def test_the_configuration_and_its_launch(config: str, words: str) -> None:
 @pytest.mark.parametrize("sizes", [(4096, 4096, 4096), (128, 128, 65536), (300, 200, 101)])
 def test_the_reason_is_the_estimate(sizes: tuple[int, int, int], dtype: str, on: str) -> None:
     found = plan(*sizes, dtype=dtype, device=on)
-    order = gemm.ranked(found.posed, found.device.target)
+    order = gemm.ranked(found.original_problem, found.device.target)
     assert order[0][1] == found.config
-    parts = terms(found.posed, found.config, found.device.target)
+    parts = terms(found.original_problem, found.config, found.device.target)
     assert max(parts.values()) <= order[0][0] <= sum(parts.values()) * 2
     text = " ".join(found.explain().split())
     assert f"of {len(order)} that fit" in text and f"next is {order[1][1]}" in text

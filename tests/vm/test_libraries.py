@@ -17,7 +17,7 @@ from resident import KIND, Resident, registered
 from tilewright.errors import LaunchError, ProblemError, TilewrightError
 from tilewright.run import VmDevice
 from tilewright.run.arrays import array_view
-from tilewright.run.arrays.array_kind import ArrayView, Quick
+from tilewright.run.arrays.array_kind import ArrayView, FastArrayOps
 
 HOW: dict[str, Any] = {"config": "32x32x32:1x1:2", "device": "vm"}
 RNG = np.random.default_rng(7)
@@ -36,7 +36,7 @@ heard: list[Any] = []
 levels = SimpleNamespace(_current_level=-1)
 
 
-def quick(given: list[Any]) -> Quick:
+def quick(given: list[Any]) -> FastArrayOps:
     def fits(*others: Any) -> bool:
         known = array_view.kind_of(given[0]).quick is quick  # else another test's
         return known and [getattr(x, "shape", None) for x in others] == [x.shape for x in given]
@@ -44,13 +44,13 @@ def quick(given: list[Any]) -> Quick:
     def maker(shape: Any, dtype: str) -> Any:
         return lambda: Resident.empty(shape, dtype)
 
-    return Quick(fits, lambda x: x.memory.address, lambda: 0, maker, levels)
+    return FastArrayOps(fits, lambda x: x.memory.address, lambda: 0, maker, levels)
 
 
 @pytest.fixture
 def told() -> Iterator[list[Any]]:
     heard.clear()
-    with registered(replace(KIND, wrote=lambda given: heard.extend(given), quick=quick)):
+    with registered(replace(KIND, mark_written=lambda given: heard.extend(given), quick=quick)):
         yield heard
 
 

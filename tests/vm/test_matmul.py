@@ -13,7 +13,7 @@ from tilewright import gemm
 from tilewright.builder import f32, ptr, u32
 from tilewright.errors import ConfigError, DeviceError, DtypeError, LaunchError, ProblemError
 from tilewright.run import VmDevice, device
-from tilewright.run.devices.device import Device
+from tilewright.run.devices.device import ExecutionDevice
 
 Array = np.ndarray[Any, Any]
 
@@ -350,7 +350,7 @@ def test_arguments_that_do_not_fit_their_parameters() -> None:
 
 def test_devices_by_name() -> None:
     assert device("vm") is device("vm") and device("vm").target.name == "H200"
-    a100: Device = device("vm:A100")
+    a100: ExecutionDevice = device("vm:A100")
     assert a100.name == "vm:A100" and device(a100) is a100
 
 

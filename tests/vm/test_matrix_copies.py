@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from copied import SIZES, Place, aligned, check, padded_to
 from examples import examples
 from tilewright.run import device
-from tilewright.run.call.relayout import Move, prepare
+from tilewright.run.call.relayout import RelayoutSpec, prepare
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -51,13 +51,13 @@ def test_several_moves_are_one_launch_where_lines_stay_lines() -> None:
     check(
         *((Place(s, (s[1] + 1, 1), size, size), aligned(s, size)) for s, size in moves), padded=True
     )
-    moves = tuple(Move((9, 9), 2, (9, 1), (16, 1), True) for _ in range(3))
+    moves = tuple(RelayoutSpec((9, 9), 2, (9, 1), (16, 1), True) for _ in range(3))
     assert len(prepare(device("vm"), moves)._launches) == 1
 
 
 def test_a_job_whose_vectors_can_not_be_counted_is_cut() -> None:
     lines = 1 << 20  # of 2048 vectors: 2³¹
-    move = Move((lines, 1 << 14), 2, (1 << 14, 1), (1 << 14, 1), True)
+    move = RelayoutSpec((lines, 1 << 14), 2, (1 << 14, 1), (1 << 14, 1), True)
     (launch,) = prepare(device("vm"), (move,))._launches
     assert [slot.more for slot in launch.slots] == [0, 0] + 2 * [(lines - 1) << 15]
 

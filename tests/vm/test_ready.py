@@ -14,7 +14,7 @@ import pytest
 import tilewright
 from resident import KIND, Resident, registered
 from tilewright.errors import ProblemError
-from tilewright.run.arrays.array_view import ArrayView, Quick
+from tilewright.run.arrays.array_view import ArrayView, FastArrayOps
 from tilewright.vm import Machine
 
 TINY = "32x32x32:1x1:2"
@@ -33,7 +33,7 @@ def like(array: Any) -> Any:
     return isinstance(array, Resident) and array.memory._replace(address=0, owner=None)
 
 
-def quick(given: list[Resident]) -> Quick:
+def quick(given: list[Resident]) -> FastArrayOps:
     known = [like(x) for x in given]
 
     def fits(*others: Any) -> bool:
@@ -42,7 +42,7 @@ def quick(given: list[Resident]) -> Quick:
     def maker(shape: Any, dtype: str) -> Any:
         return lambda: Resident.empty(shape, dtype)
 
-    return Quick(fits, lambda x: x.memory.address, lambda: 0, maker)
+    return FastArrayOps(fits, lambda x: x.memory.address, lambda: 0, maker)
 
 
 @pytest.fixture(autouse=True, scope="module")

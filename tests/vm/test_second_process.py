@@ -15,7 +15,7 @@ import simt
 import tilewright
 from tilewright import compile_cache
 from tilewright.errors import VmFault
-from tilewright.run.devices.device import KernelRef, VmDevice
+from tilewright.run.devices.device import KernelSource, VmDevice
 
 SRC = Path(__file__).parents[2] / "src"
 MAKERS = (
@@ -92,7 +92,7 @@ def mark(k, x):
 @pytest.mark.skipif(not compile_cache.store().enabled, reason="nothing is kept")
 def test_a_kept_kernel_is_traced_for_its_faults_alone():
     traced, made = mark.trace(), []
-    ref = KernelRef(f"mark {time.time_ns()}", lambda: made.append(traced) or traced)
+    ref = KernelSource(f"mark {time.time_ns()}", lambda: made.append(traced) or traced)
     for _ in range(2):  # devices
         device = VmDevice()
         (machine, entry), _ = device.kernel(ref)

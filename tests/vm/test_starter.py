@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.run.call.native_launcher import FAR, OTHER, starter
+from tilewright.run.call.native_launcher import FAR, OTHER, native_launcher
 
 LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 4)
 CURRENT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.POINTER(ctypes.c_uint64))
@@ -46,7 +46,7 @@ class Driver:
 def test_addresses_are_written_and_kernels_started_in_order() -> None:
     driver = Driver()
     writes = [(1, driver.place(0)), (0, driver.place(1)), (1, driver.place(2))]
-    start = starter(2, 16, [], writes, [driver.entry(10), driver.entry(20)], driver)
+    start = native_launcher(2, 16, [], writes, [driver.entry(10), driver.entry(20)], driver)
     me = threading.get_ident()
     for a, b, stream in ((HIGH, HIGH + 16, 0), (16, 2**63 + 32, 2**48 + 1)):
         driver.asked.clear()
@@ -66,7 +66,7 @@ def test_addresses_are_written_and_kernels_started_in_order() -> None:
 def test_another_call_starts_nothing(wrong: tuple[int, ...]) -> None:
     driver = Driver()
     apart = [(0, 1, -128, 64)]
-    start = starter(2, 16, apart, [(0, driver.place(0))], [driver.entry(10)], driver)
+    start = native_launcher(2, 16, apart, [(0, driver.place(0))], [driver.entry(10)], driver)
     assert start(*wrong) == OTHER and not driver.asked and not driver.room.any()
     assert start(HIGH, HIGH + 128, 0) == start(HIGH, HIGH - 64, 0) == 0
     assert [asked[4] for asked in driver.asked] == [HIGH, HIGH]
@@ -75,14 +75,14 @@ def test_another_call_starts_nothing(wrong: tuple[int, ...]) -> None:
 def test_addresses_that_must_be_the_same() -> None:
     driver = Driver()
     same = [(0, 1, 0, FAR), (0, 1, -FAR, 0)]
-    start = starter(2, 16, same, [], [driver.entry(10)], driver)
+    start = native_launcher(2, 16, same, [], [driver.entry(10)], driver)
     assert start(HIGH, HIGH, 0) == 0
     assert start(HIGH, HIGH + 16, 0) == start(HIGH, HIGH - 16, 0) == OTHER
 
 
 def test_the_step_that_fails_is_named() -> None:
     driver, other = Driver(), Driver()
-    start = starter(0, 16, [], [], [driver.entry(10), other.entry(20)], (driver, other))
+    start = native_launcher(0, 16, [], [], [driver.entry(10), other.entry(20)], (driver, other))
     other.status = 0x1_0000_0000  # a CUresult has 32 bits, above them is anything
     assert start(5) == 0
     other.status = 719
@@ -93,7 +93,7 @@ def test_the_step_that_fails_is_named() -> None:
 
 def test_what_is_no_address_is_an_error() -> None:
     driver = Driver()
-    start = starter(1, 16, [], [], [driver.entry(10)], driver)
+    start = native_launcher(1, 16, [], [], [driver.entry(10)], driver)
     for wrong in (None, "a", 1.0, -16, 1 << 64):
         for given in ((wrong, 0), (16, wrong)):
             with pytest.raises((TypeError, OverflowError)):
@@ -104,7 +104,7 @@ def test_what_is_no_address_is_an_error() -> None:
 def test_it_keeps_what_it_needs_and_no_more() -> None:
     driver = Driver()
     gone = weakref.ref(driver)
-    start = starter(1, 16, [], [(0, driver.place(0))], [driver.entry(10)], driver)
+    start = native_launcher(1, 16, [], [(0, driver.place(0))], [driver.entry(10)], driver)
     del driver
     gc.collect()
     assert start(HIGH, 0) == 0 and gone() is not None
@@ -122,7 +122,7 @@ def test_another_thread_works_while_the_driver_does() -> None:
             return 0 if done.wait(20) else 1
 
     waits = Waits()
-    start = starter(0, 16, [], [], [waits.entry(10)], waits)
+    start = native_launcher(0, 16, [], [], [waits.entry(10)], waits)
     other = threading.Thread(target=lambda: (there.wait(20), done.set()))
     other.start()
     assert start(0) == 0

@@ -14,17 +14,18 @@ from ..lazy_imports import exports
 
 if TYPE_CHECKING:
     from .assembler import compile, compiler, target_of
-    from .cubin import Cubin, Usage
+    from .cubin import Cubin, KernelUsage
     from .driver import available, version, why_not
-    from .gpu import Gpu, Loaded, Properties, devices, gpu, ordinal_of
-    from .gpu_launch import Bound, Function, Launch, Params
+    from .gpu import Gpu, LoadedModule, Properties, devices, gpu, ordinal_of
+    from .gpu_launch import BoundCudaLaunch, CudaFunction, CudaLaunch, ParamBlock
     from .graph_timing import Graph, Stream, Timing, in_turn, time_us
     from .stream import stream_handle
 
 __getattr__, __dir__ = exports(__name__, __file__)
 
 __all__ = [
-    "Bound", "Cubin", "Function", "Gpu", "Graph", "Launch", "Loaded", "Params", "Properties",
-    "Stream", "Timing", "Usage", "available", "compile", "compiler", "devices", "gpu", "in_turn",
-    "ordinal_of", "stream_handle", "target_of", "time_us", "version", "why_not",
+    "BoundCudaLaunch", "Cubin", "CudaFunction", "CudaLaunch", "Gpu", "Graph", "KernelUsage",
+    "LoadedModule", "ParamBlock", "Properties", "Stream", "Timing", "available", "compile",
+    "compiler", "devices", "gpu", "in_turn", "ordinal_of", "stream_handle", "target_of", "time_us",
+    "version", "why_not",
 ]  # fmt: skip

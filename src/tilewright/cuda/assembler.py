@@ -56,7 +56,7 @@ def compile(
     text = ptx.decode() if isinstance(ptx, bytes) else ptx
     text = text.rstrip("\0")
     arch = arch or target_of(text)
-    options = Options(contract, lineinfo, max_registers, file)
+    options = AssemblerOptions(contract, lineinfo, max_registers, file)
     linkers = with_nvjitlink, with_driver, with_ptxas
     first, *others = (with_ptxas, on_load) if _is_whole(text) else linkers
     unsuited: MissingPackage | DeviceError
@@ -116,7 +116,7 @@ def compiler(ptx: str = "") -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class AssemblerOptions:
     """The caller's wishes, in each assembler's own words."""
 
     contract: bool
@@ -171,7 +171,7 @@ class Options:
 # --- ptxas --------------------------------------------------------------------------------------
 
 
-def with_ptxas(ptx: str, arch: str, options: Options) -> Cubin:
+def with_ptxas(ptx: str, arch: str, options: AssemblerOptions) -> Cubin:
     program = ptxas.find(_newest())
     status, code, log = program(ptx, options.ptxas(arch))
     if status:
@@ -202,7 +202,7 @@ def _usable_nvjitlink() -> Any:
     return module
 
 
-def with_nvjitlink(ptx: str, arch: str, options: Options) -> Cubin:
+def with_nvjitlink(ptx: str, arch: str, options: AssemblerOptions) -> Cubin:
     module = _usable_nvjitlink()
     words = options.nvjitlink(arch)
     try:
@@ -250,7 +250,7 @@ def _others_may(error: CudaError) -> bool:
 # --- the driver -------------------------------------------------------------------------------
 
 
-def with_driver(ptx: str, arch: str, options: Options) -> Cubin:
+def with_driver(ptx: str, arch: str, options: AssemblerOptions) -> Cubin:
     if not options.contract:
         raise MissingPackage("the driver's assembler always contracts mul + add", hint=INSTALL)
     info, errors = bytearray(_LOG_BYTES), bytearray(_LOG_BYTES)
@@ -269,9 +269,9 @@ def with_driver(ptx: str, arch: str, options: Options) -> Cubin:
     return Cubin(code, arch, text_of(info), _driver())
 
 
-def on_load(ptx: str, arch: str, options: Options) -> Cubin:
+def on_load(ptx: str, arch: str, options: AssemblerOptions) -> Cubin:
     """The PTX itself, for the driver to assemble as a whole program when it is loaded."""
-    if options != Options(True, False, None, options.file):
+    if options != AssemblerOptions(True, False, None, options.file):
         raise MissingPackage("the driver takes no options for PTX that it loads", hint=ptxas.HINT)
     return Cubin(ptx.encode(), arch, "", _driver(whole=True))
 

@@ -27,7 +27,7 @@ _FATAL = re.compile(r"(?:fatal|error)\s*:\s*(.+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class KernelUsage:
     """What one kernel takes: registers a thread, and bytes a thread of stack and spill traffic."""
 
     entry: str
@@ -55,7 +55,7 @@ class Cubin:
         return not self.code.startswith(_ELF)
 
     @property
-    def usage(self) -> tuple[Usage, ...]:
+    def usage(self) -> tuple[KernelUsage, ...]:
         """One record for each kernel that the log tells of."""
         return tuple(_usages(self.log))
 
@@ -88,8 +88,8 @@ class Cubin:
         return cls(bytes(data[end:]), arch, log, compiler)
 
 
-def _usages(log: str) -> list[Usage]:
-    found: list[Usage] = []
+def _usages(log: str) -> list[KernelUsage]:
+    found: list[KernelUsage] = []
     entry, frame = "", (0, 0, 0)
     for line in log.splitlines():
         if m := _ENTRY.search(line):
@@ -98,7 +98,7 @@ def _usages(log: str) -> list[Usage]:
             frame = (int(m[1]), int(m[2]), int(m[3]))
         elif (m := _REGISTERS.search(line)) and entry:
             local = int(m[2] or 0)  # all that a short report says of stack and spills
-            found.append(Usage(entry, int(m[1]), max(frame[0], local), *frame[1:]))
+            found.append(KernelUsage(entry, int(m[1]), max(frame[0], local), *frame[1:]))
             entry = ""
     return found
 

@@ -20,7 +20,7 @@ import numpy as np
 from ..errors import CudaError, DeviceError, LaunchError
 from .cubin import Cubin, assembler_error, param_places, text_of
 from .driver import call, check, cu
-from .gpu_launch import Function, Launch, Params, dim3
+from .gpu_launch import CudaFunction, CudaLaunch, ParamBlock, dim3
 from .stream import stream_handle
 
 _ARCHITECTURE_SPECIFIC = (9, 0)  # from here on, sm_90a code is what a device runs best
@@ -213,23 +213,23 @@ class Gpu:
 
     # --- kernels
 
-    def load(self, image: Cubin | bytes) -> Loaded:
+    def load(self, image: Cubin | bytes) -> LoadedModule:
         """Load a cubin, or PTX that the driver assembles, into this GPU.
 
         Raises CudaError with the loader's log where it can't be, for PTX with the line of it.
         """
-        return Loaded(self, image if isinstance(image, Cubin) else Cubin(image, self.arch))
+        return LoadedModule(self, image if isinstance(image, Cubin) else Cubin(image, self.arch))
 
     def prepare(
         self,
-        function: Function,
+        function: CudaFunction,
         grid: int | tuple[int, ...],
         block: int | tuple[int, ...],
         *,
         shared: int = 0,
         cluster: int | tuple[int, ...] | None = None,
         programmatic: bool = False,
-    ) -> Launch:
+    ) -> CudaLaunch:
         """A launch checked and packed once, for calling often: ``launch(params, stream)``.
 
         A ``programmatic`` one may begin before the kernel ahead of it in the stream has ended: the
@@ -238,14 +238,14 @@ class Gpu:
         """
         ctas = None if cluster is None else dim3(cluster, "cluster")
         sizes = dim3(grid, "grid"), dim3(block, "block")
-        return Launch(self, function, *sizes, shared, ctas, programmatic)
+        return CudaLaunch(self, function, *sizes, shared, ctas, programmatic)
 
     def launch(
         self,
-        function: Function,
+        function: CudaFunction,
         grid: int | tuple[int, ...],
         block: int | tuple[int, ...],
-        params: Params | bytes = b"",
+        params: ParamBlock | bytes = b"",
         *,
         shared: int = 0,
         stream: Any = None,
@@ -255,7 +255,7 @@ class Gpu:
         self.prepare(function, grid, block, shared=shared, cluster=cluster)(params, stream)
 
 
-class Loaded:
+class LoadedModule:
     """A module in a GPU's context; ``loaded["gemm"]`` is its kernel.
 
     It stays loaded until ``close`` (or the end of a ``with``), which waits for the GPU first. It is
@@ -264,19 +264,19 @@ class Loaded:
 
     def __init__(self, owner: Gpu, image: Cubin) -> None:
         self.gpu = owner
-        self._functions: dict[str, Function] = {}
+        self._functions: dict[str, CudaFunction] = {}
         self._lock = threading.Lock()
         load = _assemble if image.is_ptx else _load
         self._module: Any
         self._module, self.image = load(owner, image)
 
-    def __getitem__(self, entry: str) -> Function:
+    def __getitem__(self, entry: str) -> CudaFunction:
         with self._lock:
             if entry not in self._functions:
                 self._functions[entry] = self._get(entry)
             return self._functions[entry]
 
-    def _get(self, entry: str) -> Function:
+    def _get(self, entry: str) -> CudaFunction:
         if self._module is None:
             raise DeviceError(f"kernel {entry!r}: its module was closed")
         with self.gpu.active():
@@ -284,7 +284,7 @@ class Loaded:
             handle = call("cuModuleGetFunction", self._module, entry.encode(), doing=doing)
             image, limit = self.image, self.gpu.shared_limit
             params = _param_places(handle) if image.is_ptx else param_places(image.code, entry)
-            return Function(handle, entry, limit, params, image.warnings)
+            return CudaFunction(handle, entry, limit, params, image.warnings)
 
     def close(self) -> None:
         """Wait for the GPU, then unload; calling twice is harmless."""
@@ -296,7 +296,7 @@ class Loaded:
             with self.gpu.active():
                 call("cuModuleUnload", module, doing="unloading a module")
 
-    def __enter__(self) -> Loaded:
+    def __enter__(self) -> LoadedModule:
         return self
 
     def __exit__(

@@ -3,7 +3,7 @@
 All that a launch needs besides parameters and stream is checked and packed when it is prepared; a
 call then allocates nothing and waits for nothing, so it may stand in a CUDA graph's capture.
 Parameters go as one packed block (``CU_LAUNCH_PARAM_BUFFER_POINTER``), each where the kernel has it
-(``Function.places``): mostly at its own alignment, after the gap that tensor maps ask for.
+(``CudaFunction.places``): mostly at its own alignment, after the gap that tensor maps ask for.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WRONG_CONTEXT = {"CUDA_ERROR_INVALID_CONTEXT", "CUDA_ERROR_INVALID_HANDLE"}
 _thread = threading.local()
 
 
-class Host(Protocol):
+class LaunchContext(Protocol):
     """What a launch asks of its GPU."""
 
     shared_limit: int
@@ -46,7 +46,7 @@ class Host(Protocol):
     def is_current(self) -> bool: ...
 
 
-class Params:
+class ParamBlock:
     """A kernel's parameters, ``size`` bytes after ``lead`` others, to be written in place through
     ``view``.
 
@@ -70,19 +70,19 @@ class Params:
             self.view[:] = data
 
     @classmethod
-    def of(cls, data: bytes | bytearray | memoryview, lead: int = 0) -> Params:
+    def of(cls, data: bytes | bytearray | memoryview, lead: int = 0) -> ParamBlock:
         """This thread's block for so many bytes, filled with ``data``."""
-        blocks: dict[tuple[int, int], Params] = _thread.__dict__.setdefault("blocks", {})
+        blocks: dict[tuple[int, int], ParamBlock] = _thread.__dict__.setdefault("blocks", {})
         size = len(data)
         block = blocks.get((size, lead))
         if block is None:
-            block = blocks[size, lead] = Params(size, lead=lead)
+            block = blocks[size, lead] = ParamBlock(size, lead=lead)
         if size:
             block.view[:] = data
         return block
 
 
-class Function:
+class CudaFunction:
     """A kernel loaded into a GPU's context, with what it takes."""
 
     def __init__(
@@ -143,7 +143,7 @@ def _attribute(handle: Any, name: str) -> int:
     return int(call("cuFuncGetAttribute", getattr(names, f"CU_FUNC_ATTRIBUTE_{name}"), handle))
 
 
-class Launch:
+class CudaLaunch:
     """A kernel with grid, block, shared memory, cluster: ``launch(params, stream)`` starts it.
 
     ``programmatic``: even before the kernel ahead of it in the stream has ended.
@@ -151,8 +151,8 @@ class Launch:
 
     def __init__(
         self,
-        host: Host,
-        function: Function,
+        host: LaunchContext,
+        function: CudaFunction,
         grid: Dim3,
         block: Dim3,
         shared: int = 0,
@@ -171,19 +171,19 @@ class Launch:
         self.empty = not (grid[0] and grid[1] and grid[2])
         self._own = threading.local()
 
-    def __call__(self, params: Params | bytes, stream: Any = 0) -> None:
+    def __call__(self, params: ParamBlock | bytes, stream: Any = 0) -> None:
         """Start the kernel on ``stream``; it runs asynchronously. An empty grid starts nothing.
 
         Raises CudaError where the driver refuses; a fault inside the kernel shows at the next wait.
         """
-        if type(params) is not Params:
-            params = Params.of(params)  # type: ignore[arg-type]
+        if type(params) is not ParamBlock:
+            params = ParamBlock.of(params)  # type: ignore[arg-type]
         if type(stream) is not int:
             stream = stream_handle(stream)
         if params.size != self.function.param_bytes:
             self._check_params(params.size)
         if params.lead != self.function.param_lead:
-            params = Params.of(params.view, self.function.param_lead)
+            params = ParamBlock.of(params.view, self.function.param_lead)
         own = self._own
         try:
             config = own.config
@@ -194,10 +194,10 @@ class Launch:
             own.stream = config.hStream = stream
         self.start(partial(cu().cuLaunchKernelEx, config, self.function.handle, None, params.extra))
 
-    def bind(self, data: bytes | bytearray) -> Bound:
+    def bind(self, data: bytes | bytearray) -> BoundCudaLaunch:
         """The launch with parameters of its own, at first ``data``."""
         self._check_params(len(data))
-        return Bound(self, data)
+        return BoundCudaLaunch(self, data)
 
     def start(self, start: Callable[[], Any]) -> None:
         """Call the driver with our context current; for an empty grid, not at all."""
@@ -262,7 +262,7 @@ class Launch:
         return error_of(cu(), status, f"launching {self.function.name!r} ({what})")
 
 
-class Bound:
+class BoundCudaLaunch:
     """A launch with parameters of its own, to be written in place through ``view``: for one thread.
 
     ``entry`` is what machine code needs to start it: the addresses of ``cuLaunchKernelEx``, of its
@@ -272,10 +272,10 @@ class Bound:
 
     __slots__ = ("_config", "_go", "_launch", "_params", "entry", "view")
 
-    def __init__(self, launch: Launch, data: bytes | bytearray) -> None:
+    def __init__(self, launch: CudaLaunch, data: bytes | bytearray) -> None:
         function, host = launch.function, launch.host
         self._launch = launch
-        self._params = Params(len(data), bytes(data), function.param_lead)
+        self._params = ParamBlock(len(data), bytes(data), function.param_lead)
         self.view = self._params.view
         self._config = launch.configured()
         config, extra = int(self._config.getPtr()), self._params.extra
@@ -286,7 +286,7 @@ class Bound:
         )  # fmt: skip
 
     def start(self, stream: int) -> None:
-        """Start the kernel, as ``Launch`` does."""
+        """Start the kernel, as ``CudaLaunch`` does."""
         self._config.hStream = stream
         self._launch.start(self._go)
 
@@ -301,7 +301,12 @@ def dim3(size: int | tuple[int, ...], what: str) -> Dim3:
 
 
 def _check(
-    host: Host, function: Function, grid: Dim3, block: Dim3, shared: int, cluster: Dim3 | None
+    host: LaunchContext,
+    function: CudaFunction,
+    grid: Dim3,
+    block: Dim3,
+    shared: int,
+    cluster: Dim3 | None,
 ) -> None:
     if any(not 0 <= g <= most for g, most in zip(grid, MAX_GRID, strict=True)):
         raise LaunchError(f"grid {grid} is not within {MAX_GRID}")

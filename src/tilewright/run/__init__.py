@@ -1,6 +1,8 @@
-"""Running: one ``Device`` over the virtual machine and the GPU, arrays of any library, plans.
+"""Running GEMMs and kernels: calls, plans, devices, arrays of any library, the autotuner.
 
-``matmul`` is the call, ``plan`` what it would do, ``device`` where.
+Subpackages: ``arrays`` (array libraries), ``devices`` (virtual machine and GPU behind one
+protocol), ``call`` (``matmul`` and ``plan``, a pipeline request → layout → dispatch → launch →
+staging) and ``tuning`` (the autotuner and its database).
 """
 
 from typing import TYPE_CHECKING
@@ -10,21 +12,21 @@ from ..lazy_imports import exports
 if TYPE_CHECKING:
     from ..builder import kernel
     from ..compile_cache import Cache, CacheWarning, store
-    from .arrays.array_view import ArrayView, Kind, register
+    from .arrays.array_view import ArrayKind, ArrayView, register
     from .call.gemm_plan import Plan, plan
     from .call.matmul import matmul
-    from .devices.device import CudaDevice, Device, VmDevice, device
+    from .devices.device import CudaDevice, ExecutionDevice, VmDevice, device
     from .devices.kernel_call import launch
     from .devices.serialized_kernel import load
     from .devices.tensor_map_argument import ArrayMap, tensor_map
-    from .tuning.tuning_database import TunedWarning, tuned
+    from .tuning.tuning_database import TuningWarning, tuning_database
 
 __getattr__, __dir__ = exports(__name__, __file__)
 
 __all__ = [
     "matmul", "plan", "Plan", "kernel", "launch", "tensor_map", "ArrayMap", "load",
-    "Device", "VmDevice", "CudaDevice", "device",
-    "ArrayView", "Kind", "register",
+    "ExecutionDevice", "VmDevice", "CudaDevice", "device",
+    "ArrayView", "ArrayKind", "register",
     "Cache", "CacheWarning", "store",
-    "TunedWarning", "tuned",
+    "TuningWarning", "tuning_database",
 ]  # fmt: skip

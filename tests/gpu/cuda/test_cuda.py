@@ -80,7 +80,7 @@ BAD = ADD.replace("add.s32 %r7, %r6, %r1;", "add.s32 %r7, %a1, %r1;")
 
 
 @pytest.fixture(scope="module")
-def add() -> cuda.Function:
+def add() -> cuda.CudaFunction:
     gpu = cuda.gpu()
     return gpu.load(cuda.compile(ADD, gpu.arch))["add"]
 
@@ -147,7 +147,7 @@ def test_an_address_of_nobody() -> None:
 
 @pytest.mark.parametrize("way", ["with_nvjitlink", "with_driver"])
 def test_both_assemblers(gpu: cuda.Gpu, memory: int, way: str) -> None:
-    options = assembler.Options(True, False, None, "my.ptx")
+    options = assembler.AssemblerOptions(True, False, None, "my.ptx")
     make = getattr(assembler, way)
     cubin = make(ADD, gpu.arch, options)
     assert cubin.code[:4] == b"\x7fELF"
@@ -181,9 +181,9 @@ def test_a_kernel_that_is_not_there_or_closed(gpu: cuda.Gpu) -> None:
 # --- launch ---
 
 
-def test_params_in_place_and_as_bytes(gpu: cuda.Gpu, memory: int, add: cuda.Function) -> None:
+def test_params_in_place_and_as_bytes(gpu: cuda.Gpu, memory: int, add: cuda.CudaFunction) -> None:
     launch = gpu.prepare(add, (2, 1, 1), (4, 1, 1))
-    params = cuda.Params(12)
+    params = cuda.ParamBlock(12)
     for step in (1, 10):
         struct.pack_into("<QI", params.view, 0, memory, step)
         launch(params)
@@ -191,20 +191,22 @@ def test_params_in_place_and_as_bytes(gpu: cuda.Gpu, memory: int, add: cuda.Func
     assert read(gpu, memory, 9) == [111] * 8 + [0]
 
 
-def test_an_empty_grid_starts_nothing(gpu: cuda.Gpu, memory: int, add: cuda.Function) -> None:
+def test_an_empty_grid_starts_nothing(gpu: cuda.Gpu, memory: int, add: cuda.CudaFunction) -> None:
     gpu.launch(add, (0, 1, 1), 4, packed(memory, 1))
     assert read(gpu, memory, 1) == [0]
 
 
 @pytest.mark.parametrize("shared", [0, 4096, 48 * 1024, 64 * 1024, -1])
-def test_dynamic_shared_memory(gpu: cuda.Gpu, memory: int, add: cuda.Function, shared: int) -> None:
+def test_dynamic_shared_memory(
+    gpu: cuda.Gpu, memory: int, add: cuda.CudaFunction, shared: int
+) -> None:
     bytes_ = shared if shared >= 0 else gpu.shared_limit
     gpu.launch(add, 1, 32, packed(memory, 3), shared=bytes_)
     assert read(gpu, memory, 32) == [3] * 32
     assert add.occupancy(32, bytes_) >= 1
 
 
-def test_launches_that_are_refused(gpu: cuda.Gpu, memory: int, add: cuda.Function) -> None:
+def test_launches_that_are_refused(gpu: cuda.Gpu, memory: int, add: cuda.CudaFunction) -> None:
     with pytest.raises(LaunchError, match="12 bytes of parameters, not 8"):
         gpu.launch(add, 1, 32, bytes(8))
     with pytest.raises(LaunchError, match="block"):
@@ -235,7 +237,7 @@ def test_clusters(gpu: cuda.Gpu, memory: int, ctas: int) -> None:
 # --- streams, threads, graphs ---
 
 
-def test_streams_of_all_makes(gpu: cuda.Gpu, memory: int, add: cuda.Function) -> None:
+def test_streams_of_all_makes(gpu: cuda.Gpu, memory: int, add: cuda.CudaFunction) -> None:
     gpu.wait()
     with cuda.Stream(gpu) as own:
         for stream in (None, 0, own, own.handle):
@@ -244,7 +246,7 @@ def test_streams_of_all_makes(gpu: cuda.Gpu, memory: int, add: cuda.Function) ->
     assert read(gpu, memory, 4) == [4] * 4
 
 
-def test_a_torch_stream_and_tensor(gpu: cuda.Gpu, add: cuda.Function) -> None:
+def test_a_torch_stream_and_tensor(gpu: cuda.Gpu, add: cuda.CudaFunction) -> None:
     torch = pytest.importorskip("torch")
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
@@ -253,7 +255,7 @@ def test_a_torch_stream_and_tensor(gpu: cuda.Gpu, add: cuda.Function) -> None:
         assert tensor.tolist() == [9] * 64
 
 
-def test_a_cupy_stream_and_array(gpu: cuda.Gpu, add: cuda.Function) -> None:
+def test_a_cupy_stream_and_array(gpu: cuda.Gpu, add: cuda.CudaFunction) -> None:
     cupy = pytest.importorskip("cupy")
     with cupy.cuda.Stream(non_blocking=True) as side:
         array = cupy.zeros(64, dtype=cupy.int32)
@@ -261,7 +263,7 @@ def test_a_cupy_stream_and_array(gpu: cuda.Gpu, add: cuda.Function) -> None:
         assert array.get().tolist() == [9] * 64
 
 
-def test_threads_without_a_context(gpu: cuda.Gpu, memory: int, add: cuda.Function) -> None:
+def test_threads_without_a_context(gpu: cuda.Gpu, memory: int, add: cuda.CudaFunction) -> None:
     launch = gpu.prepare(add, 1, 32)
     failed: list[BaseException] = []
 
@@ -281,7 +283,7 @@ def test_threads_without_a_context(gpu: cuda.Gpu, memory: int, add: cuda.Functio
     assert read(gpu, memory, 128) == [50 * (n + 1) for n in range(4) for _ in range(32)]
 
 
-def test_a_graph_captures_and_replays(gpu: cuda.Gpu, memory: int, add: cuda.Function) -> None:
+def test_a_graph_captures_and_replays(gpu: cuda.Gpu, memory: int, add: cuda.CudaFunction) -> None:
     launch = gpu.prepare(add, 1, 4)
     gpu.wait()
     graph = cuda.Graph(gpu, lambda stream: launch(packed(memory, 2), stream), calls=3)
@@ -303,7 +305,7 @@ def test_an_error_in_a_capture_leaves_the_gpu_well(gpu: cuda.Gpu, memory: int) -
 
 
 @pytest.mark.parametrize("graph", [True, False])
-def test_timing(gpu: cuda.Gpu, memory: int, add: cuda.Function, graph: bool) -> None:
+def test_timing(gpu: cuda.Gpu, memory: int, add: cuda.CudaFunction, graph: bool) -> None:
     launch = gpu.prepare(add, 1, 32)
     timing = cuda.time_us(lambda s: launch(packed(memory, 1), s), calls=5, replays=8, graph=graph)
     assert len(timing.samples) == 8
@@ -311,9 +313,9 @@ def test_timing(gpu: cuda.Gpu, memory: int, add: cuda.Function, graph: bool) -> 
 
 
 def test_a_prepared_launch_is_cheap(
-    gpu: cuda.Gpu, memory: int, add: cuda.Function, record_property: object
+    gpu: cuda.Gpu, memory: int, add: cuda.CudaFunction, record_property: object
 ) -> None:
-    launch, params = gpu.prepare(add, 1, 32), cuda.Params(12, packed(memory, 1))
+    launch, params = gpu.prepare(add, 1, 32), cuda.ParamBlock(12, packed(memory, 1))
     best = float("inf")
     for _ in range(20):
         start = time.perf_counter()
@@ -325,7 +327,7 @@ def test_a_prepared_launch_is_cheap(
     assert best < 10e-6  # 2.8 µs is cuda-bindings' own floor
 
 
-def test_another_gpu_that_is_current_stays_so(memory: int, add: cuda.Function) -> None:
+def test_another_gpu_that_is_current_stays_so(memory: int, add: cuda.CudaFunction) -> None:
     if len(cuda.devices()) < 2:
         pytest.skip("needs two GPUs")
     first, second = cuda.gpu(0), cuda.gpu(1)

@@ -58,7 +58,7 @@ AGAIN:
 
 
 def assembled(way: str, ptx: str) -> cuda.Cubin:
-    options = assembler.Options(True, False, None, "my.ptx")
+    options = assembler.AssemblerOptions(True, False, None, "my.ptx")
     try:
         return getattr(assembler, way)(ptx, "sm_90a", options)
     except TilewrightError as error:

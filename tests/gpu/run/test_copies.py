@@ -7,7 +7,7 @@ import pytest
 
 from copied import RNG, SIZES, Place, aligned, check
 from tilewright.run import device
-from tilewright.run.call.relayout import Move, prepare
+from tilewright.run.call.relayout import RelayoutSpec, prepare
 
 ON = "cuda"
 
@@ -43,7 +43,7 @@ def test_one_waits_for_the_one_before(shape: tuple[int, int]) -> None:
     places[0].write(given)
     for i in range(20):
         source, target = places[i % 3], places[(i + 1) % 3]
-        move = Move(shape, 2, strides[i % 3], strides[(i + 1) % 3])
+        move = RelayoutSpec(shape, 2, strides[i % 3], strides[(i + 1) % 3])
         prepare(on, (move,))((source.address, target.address))
     last = places[20 % 3]
     np.testing.assert_array_equal(last.view(last.read()), places[0].view(given))

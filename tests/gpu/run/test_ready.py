@@ -12,7 +12,7 @@ from tilewright import gemm
 from tilewright.errors import ProblemError
 from tilewright.run import CudaDevice, device
 from tilewright.run.arrays.array_view import kind_of
-from tilewright.run.devices.device import KernelRef
+from tilewright.run.devices.device import KernelSource
 
 torch = pytest.importorskip("torch")
 
@@ -149,7 +149,7 @@ def test_a_kernel_that_was_built_is_not_traced_again() -> None:
     problem = gemm.Problem(64, 64, 64, "f16", "f16", "f16", "k", "n")
     lines = {name: gemm.Lines(64) for name in "abd"}
     step = gemm.steps(problem, gemm.choose(problem, on.target), lines, on.target)[0]
-    ref = KernelRef(str(step.kernel), step.kernel.trace)
+    ref = KernelSource(str(step.kernel), step.kernel.trace)
     function, shared = on.kernel(ref)
 
     def refuses() -> Any:

@@ -9,14 +9,14 @@ import pytest
 from tilewright import cuda, gemm
 from tilewright.run import plan
 from tilewright.run.tuning.autotuner import tune
-from tilewright.run.tuning.config_benchmark import Bench
-from tilewright.run.tuning.search_space import rivals
+from tilewright.run.tuning.config_benchmark import ConfigBenchmark
+from tilewright.run.tuning.search_space import candidates
 
 
-def bench(*sizes: int, **how: Any) -> Bench:
+def bench(*sizes: int, **how: Any) -> ConfigBenchmark:
     found = plan(*sizes, device="cuda", **how)
-    assert found.asked is not None
-    return Bench(found.asked, found.device)
+    assert found.request is not None
+    return ConfigBenchmark(found.request, found.device)
 
 
 def test_twenty_calls_take_longer_than_one() -> None:
@@ -44,7 +44,7 @@ def test_twenty_calls_take_longer_than_one() -> None:
 @pytest.mark.sm("sm_90a")
 def test_all_configurations_give_the_same_bits(how: dict[str, Any]) -> None:
     with bench(700, 904, 1200, **how) as there:
-        configs = rivals(there.problem, there.device.target)[::5]
+        configs = candidates(there.problem, there.device.target)[::5]
         bits = {str(config): there.check(there.assemble(config)) for config in configs}
     assert len(set(bits.values())) == 1 and None not in bits.values(), bits
 
@@ -54,7 +54,7 @@ def test_a_search() -> None:
     """The slowest of all is not what is chosen, and what is chosen is no slower than usual."""
     with bench(1024, 1024, 1024, dtype="bf16") as there:
         slow = gemm.parse("tma:64x16x64:1:3")
-        configs = [*rivals(there.problem, there.device.target)[:8], slow]
+        configs = [*candidates(there.problem, there.device.target)[:8], slow]
         found = tune(there, configs, 20.0)
     assert not found.failed and len(found.standings) == len(configs)
     assert found.chosen.config != slow == found.standings[-1].config

@@ -10,9 +10,9 @@ from compare.stats import Ratio, calls, geomean, spread, turn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.run.tuning.median_interval import FEWEST, rank_of
+from tilewright.run.tuning.median_interval import MIN_SAMPLES, rank_of
 
-RATIOS = st.lists(st.floats(0.1, 10), min_size=FEWEST, max_size=80)
+RATIOS = st.lists(st.floats(0.1, 10), min_size=MIN_SAMPLES, max_size=80)
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_ranks_are_those_of_the_tables(count: int, rank: int) -> None:
     assert rank_of(count) == rank
 
 
-@given(st.integers(FEWEST, 300))
+@given(st.integers(MIN_SAMPLES, 300))
 def test_the_rank_is_the_greatest_that_covers(count: int) -> None:
     def missed(rank: int) -> float:
         return 2 * sum(math.comb(count, i) for i in range(rank)) / 2**count

@@ -15,7 +15,7 @@ from tilewright.cuda import Properties
 from tilewright.errors import DeviceError, DtypeError, ProblemError
 from tilewright.run.arrays.array_view import view
 from tilewright.run.call.alpha_beta import scale
-from tilewright.run.call.request import ask, check, check_overlap, format_name, place
+from tilewright.run.call.request import ask, check, check_output_overlap, format_name, place
 from tilewright.run.devices.device import device, target_of
 from tilewright.target import DEVICES
 
@@ -27,7 +27,7 @@ def checked(
     place(*views)
     check(ask(*views, dtype, c is not None, precision))  # type: ignore[arg-type]
     if out is not None:
-        check_overlap(*views)  # type: ignore[arg-type]
+        check_output_overlap(*views)  # type: ignore[arg-type]
 
 
 def half(*shape: int) -> np.ndarray[Any, Any]:

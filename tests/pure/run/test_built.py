@@ -15,7 +15,7 @@ from tilewright import __version__, cuda, gemm
 from tilewright.errors import DeviceError
 from tilewright.ptx import parameter_block
 from tilewright.run.devices import serialized_kernel
-from tilewright.run.devices.serialized_kernel import Built
+from tilewright.run.devices.serialized_kernel import SerializedKernel
 from tilewright.target import DEFAULT_DEVICE
 
 PROBLEM = gemm.Problem(512, 384, 256, "bf16", "bf16", "bf16", "k", "k")
@@ -73,15 +73,17 @@ def test_what_makes_another_kernel_makes_another_text(other: dict[str, object]) 
 
 
 def test_a_kept_kernel_comes_back_whole() -> None:
-    serialized_kernel = Built(
+    serialized_kernel = SerializedKernel(
         "gemm_x", 1 << 16, cuda.Cubin(b"\x7fELF\0\1", "sm_90a", "log ×", "ptxas 13")
     )
-    assert Built.unpack(serialized_kernel.pack()) == serialized_kernel
+    assert SerializedKernel.unpack(serialized_kernel.pack()) == serialized_kernel
 
 
 def test_a_file_of_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = {
-        ("sm_90a", str(step.kernel)): Built(f"k{i}", i, cuda.Cubin(b"\x7fELF" * i, "sm_90a"))
+        ("sm_90a", str(step.kernel)): SerializedKernel(
+            f"k{i}", i, cuda.Cubin(b"\x7fELF" * i, "sm_90a")
+        )
         for i, step in enumerate(steps(PROBLEM, CONFIGS[1]))
     }
     (tmp_path / "k").write_bytes(serialized_kernel.pack(kernels))
@@ -101,7 +103,9 @@ def test_a_file_of_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_files_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "k"
     path.write_bytes(
-        serialized_kernel.pack({("sm_90a", "x"): Built("k", 1, cuda.Cubin(b"\x7fELF", "sm_90a"))})
+        serialized_kernel.pack(
+            {("sm_90a", "x"): SerializedKernel("k", 1, cuda.Cubin(b"\x7fELF", "sm_90a"))}
+        )
     )
     data = path.read_bytes()
     for bad in (b"", b"text", data[:-1], data[:-1] + b"G", data.replace(b"sm_90a", b"sm_90b", 1)):
@@ -125,7 +129,7 @@ def said(*entries: Any, version: Any = __version__) -> dict[str, Any]:
     return {"version": version, "kernels": list(entries)}
 
 
-GOOD = Built("k", 0, cuda.Cubin(b"\x7fELF", "sm_90a")).pack()
+GOOD = SerializedKernel("k", 0, cuda.Cubin(b"\x7fELF", "sm_90a")).pack()
 BAD_HEADS = {
     "no JSON": (b"{", b""),
     "no text": (b"\xff\xfe", b""),

@@ -10,27 +10,27 @@ import pytest
 from tilewright import compile_cache
 from tilewright.run import VmDevice
 from tilewright.run.call import dispatch, prepared_call
-from tilewright.run.call.launch_record import Launches
+from tilewright.run.call.call_record import CallRecord
 from tilewright.run.call.matrix_layout import fresh
-from tilewright.run.call.request import Asked
+from tilewright.run.call.request import Request
 from tilewright.run.tuning import tuning_paths
 from tilewright.target import device as device_of
 
 
-def asked(m: int, n: int, k: int, dtype: str = "f16", batch: tuple[int, ...] = ()) -> Asked:
+def request(m: int, n: int, k: int, dtype: str = "f16", batch: tuple[int, ...] = ()) -> Request:
     a, b = fresh((*batch, m, k), dtype, "cpu"), fresh((*batch, k, n), dtype, "cpu")
-    return Asked(a, b, None, None, {"s8": "s32"}.get(dtype, dtype))
+    return Request(a, b, None, None, {"s8": "s32"}.get(dtype, dtype))
 
 
 REQUESTS = {
-    "tma": asked(512, 384, 256),
-    "split-K": asked(128, 128, 16384, "bf16"),
-    "batched, padded": asked(33, 65, 17, batch=(3,)),
-    "column-major": asked(64, 64, 64)._replace(
+    "tma": request(512, 384, 256),
+    "split-K": request(128, 128, 16384, "bf16"),
+    "batched, padded": request(33, 65, 17, batch=(3,)),
+    "column-major": request(64, 64, 64)._replace(
         out=fresh((64, 64), "f16", "cpu")._replace(strides=(1, 64))
     ),
-    "simt": asked(100, 50, 30, "f32"),
-    "integers": asked(64, 96, 128, "s8"),
+    "simt": request(100, 50, 30, "f32"),
+    "integers": request(64, 96, 128, "s8"),
 }
 
 
@@ -44,28 +44,28 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> compile_cache.Cache
 
 @pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
 @pytest.mark.parametrize("gpu", ["H200", "A100"])
-def test_a_record_comes_back_whole(request_: Asked, gpu: str) -> None:
+def test_a_record_comes_back_whole(request_: Request, gpu: str) -> None:
     if gpu == "A100" and request_.dtype == "s32":
         pytest.skip("8-bit types begin with Hopper")
-    made = dispatch.Planned(request_, device_of(gpu)).launches()
-    assert made.kernels and Launches.unpack(made.pack()) == made
+    made = dispatch.Dispatch(request_, device_of(gpu)).launches()
+    assert made.kernels and CallRecord.unpack(made.pack()) == made
 
 
 def test_a_second_process_plans_nothing(
     kept: compile_cache.Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on = VmDevice()
-    first = [prepared_call.Route(r, on).launches for r in REQUESTS.values()]
+    first = [prepared_call.PreparedCall(r, on).launches for r in REQUESTS.values()]
 
     def refuse(*_: Any) -> None:
         raise AssertionError("planned again")
 
-    monkeypatch.setattr(dispatch, "Planned", refuse)
-    assert [prepared_call.Route(r, on).launches for r in REQUESTS.values()] == first
+    monkeypatch.setattr(dispatch, "Dispatch", refuse)
+    assert [prepared_call.PreparedCall(r, on).launches for r in REQUESTS.values()] == first
     with pytest.raises(AssertionError, match="planned again"):  # another target, configuration
-        prepared_call.Route(REQUESTS["tma"], VmDevice(device_of("A100")))
+        prepared_call.PreparedCall(REQUESTS["tma"], VmDevice(device_of("A100")))
     with pytest.raises(AssertionError, match="planned again"):
-        prepared_call.Route(REQUESTS["tma"], on, "tma:128x128x64:4:2")
+        prepared_call.PreparedCall(REQUESTS["tma"], on, "tma:128x128x64:4:2")
 
 
 def test_results_of_tuning_make_another_plan(
@@ -73,9 +73,9 @@ def test_results_of_tuning_make_another_plan(
 ) -> None:
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned.sqlite"))
     before = tuning_paths.state()
-    prepared_call.Route(REQUESTS["tma"], VmDevice())
+    prepared_call.PreparedCall(REQUESTS["tma"], VmDevice())
     entries = kept.info().entries
     (tmp_path / "tuned.sqlite").write_bytes(b"")  # a database without results
     assert tuning_paths.state() != before
-    prepared_call.Route(REQUESTS["tma"], VmDevice())
+    prepared_call.PreparedCall(REQUESTS["tma"], VmDevice())
     assert kept.info().entries == entries  # what was read was read before the change: not kept

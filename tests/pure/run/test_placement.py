@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from tilewright.run.arrays.array_view import view
 from tilewright.run.call.matrix_layout import (
-    Signature,
+    ArraySignature,
     compact,
+    layout_with_order,
     padded,
     placed,
-    placed_by,
     signature,
 )
 
@@ -23,14 +23,14 @@ phases = st.integers(0, 7).map(lambda n: 2 * n)
 
 
 @st.composite
-def signatures(draw: st.DrawFn, ranks: tuple[int, ...] = (2, 3)) -> Signature:
+def signatures(draw: st.DrawFn, ranks: tuple[int, ...] = (2, 3)) -> ArraySignature:
     rank = draw(st.sampled_from(ranks))
     shape, strides = (tuple(draw(x) for _ in range(rank)) for x in (sizes, steps))
-    return Signature(shape, strides, "f16", "cpu", draw(phases))
+    return ArraySignature(shape, strides, "f16", "cpu", draw(phases))
 
 
 @given(signatures())
-def test_a_placement_finds_every_element(s: Signature) -> None:
+def test_a_placement_finds_every_element(s: ArraySignature) -> None:
     p = placed(s)
     if p is None:
         return
@@ -42,7 +42,7 @@ def test_a_placement_finds_every_element(s: Signature) -> None:
 
 
 @given(signatures())
-def test_the_alignment_divides_every_line(s: Signature) -> None:
+def test_the_alignment_divides_every_line(s: ArraySignature) -> None:
     p = placed(s)
     if p is not None:
         assert p.align in (2, 4, 8, 16)
@@ -50,7 +50,7 @@ def test_the_alignment_divides_every_line(s: Signature) -> None:
 
 
 @given(signatures(ranks=(2,)))
-def test_only_a_matrix_without_a_contiguous_index_is_copied(s: Signature) -> None:
+def test_only_a_matrix_without_a_contiguous_index_is_copied(s: ArraySignature) -> None:
     able = [
         (length <= 1 or within == 1) and (lines <= 1 or length == 0 or between >= 0)
         for lines, length, between, within in (
@@ -62,9 +62,9 @@ def test_only_a_matrix_without_a_contiguous_index_is_copied(s: Signature) -> Non
 
 
 @given(signatures(ranks=(3,)))
-def test_a_stack_lies_as_its_first_matrix_does(s: Signature) -> None:
+def test_a_stack_lies_as_its_first_matrix_does(s: ArraySignature) -> None:
     """But one that walks backwards, or shares one matrix, is copied."""
-    first = Signature(s.shape[1:], s.strides[1:], s.dtype, s.device, s.phase)
+    first = ArraySignature(s.shape[1:], s.strides[1:], s.dtype, s.device, s.phase)
     in_place = s.shape[0] <= 1 or s.strides[0] > 0
     assert (placed(s) is not None) == (in_place and placed(first) is not None)
 
@@ -96,7 +96,7 @@ def test_elements_that_are_not_aligned_are_copied() -> None:
 
 def test_either_order_can_be_asked_for() -> None:
     s = signature(view(np.zeros((4, 8), np.float16)))
-    assert placed_by(s, True) is not None and placed_by(s, False) is None
+    assert layout_with_order(s, True) is not None and layout_with_order(s, False) is None
 
 
 @given(sizes, st.sampled_from([1, 2, 4]), st.sampled_from([2, 4, 8, 16]))

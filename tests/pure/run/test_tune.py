@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from examples import examples
 from tilewright import gemm
 from tilewright.errors import ConfigError, CudaError
-from tilewright.run.tuning.autotuner import BOUT, FIELD, Outcome, tune
-from tilewright.run.tuning.search_space import neighbours, rivals
+from tilewright.run.tuning.autotuner import BOUT, FIELD, TuningOutcome, tune
+from tilewright.run.tuning.search_space import candidates, neighbours
 from tilewright.target import DEFAULT_DEVICE, DEVICES
 
 PROBLEM = gemm.Problem(4096, 4096, 4096)
@@ -67,7 +67,7 @@ class Laboratory:
                 self.seconds += own[-1] * 1e-5  # ten calls
         return taken
 
-    def tune(self, budget: float = 60.0) -> Outcome:
+    def tune(self, budget: float = 60.0) -> TuningOutcome:
         return tune(self, list(self.us), budget, clock=self.clock)
 
 
@@ -144,7 +144,7 @@ def test_rivals_fit_and_the_heuristic_is_the_first(
     sizes: tuple[int, int, int], device: str
 ) -> None:
     problem, on = PROBLEM.sized(*sizes), DEVICES[device]
-    found = rivals(problem, on)
+    found = candidates(problem, on)
     assert found[0] == gemm.choose(problem, on)
     assert 10 <= len(found) == len(set(found)) <= 120
     for config in found:
@@ -164,6 +164,6 @@ def test_neighbours_differ_in_one_thing() -> None:
 def test_f64_s_rivals_have_other_instructions() -> None:
     """Those that go with the same tile: m16n8k16 would take 32 of K."""
     problem = gemm.Problem(4096, 4096, 4096, "f64", "f64", "f64")
-    found = rivals(problem, DEFAULT_DEVICE)
+    found = candidates(problem, DEFAULT_DEVICE)
     assert {x.mma for x in found} == {(8, 8, 4), (16, 8, 4), (16, 8, 8)}
     assert {x.persistent for x in found} == {False, True}

@@ -19,8 +19,14 @@ from hypothesis import strategies as st
 import tilewright
 from tilewright import gemm
 from tilewright.errors import ResultError
-from tilewright.run.tuning.tuning_database import ABSENT, SHIPPED, Results, TunedWarning, tuned
-from tilewright.run.tuning.tuning_result import Key, Result, digest, from_json, to_json
+from tilewright.run.tuning.tuning_database import (
+    ABSENT,
+    SHIPPED,
+    TuningDatabase,
+    TuningWarning,
+    tuning_database,
+)
+from tilewright.run.tuning.tuning_result import TuningKey, TuningResult, digest, from_json, to_json
 from tilewright.target import DEFAULT_DEVICE, DEVICES
 
 TUNING_PAGE = Path(__file__).parents[3] / "docs" / "gemm.md"
@@ -29,11 +35,11 @@ PROBLEM = gemm.Problem(256, 256, 256)
 CONFIG = "tma:64x64x64:1:3/1x1@8"
 
 
-def result(problem: gemm.Problem = PROBLEM, config: str = CONFIG, **other: object) -> Result:
+def result(problem: gemm.Problem = PROBLEM, config: str = CONFIG, **other: object) -> TuningResult:
     kernel = digest(problem, gemm.parse(config))
     numbers = {"us": 5.0, "margin": 0.1, "heuristic": "64x64x64:2x2:4", "heuristic_us": 6.0}
     told = {"kernel": kernel, "config": config, "date": "2025-01-01T00:00:00", "driver": "13.0"}
-    return Result(**Key.of(problem, DEFAULT_DEVICE)._asdict(), **numbers | told | other)
+    return TuningResult(**TuningKey.of(problem, DEFAULT_DEVICE)._asdict(), **numbers | told | other)
 
 
 @pytest.fixture
@@ -42,8 +48,8 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_another_process_finds_what_was_put(path: Path) -> None:
-    Results(path, None).put(result())
-    assert Results(path, None).find(PROBLEM, DEFAULT_DEVICE) == result()
+    TuningDatabase(path, None).put(result())
+    assert TuningDatabase(path, None).find(PROBLEM, DEFAULT_DEVICE) == result()
 
 
 @pytest.mark.parametrize(
@@ -51,13 +57,13 @@ def test_another_process_finds_what_was_put(path: Path) -> None:
     [{"m": 257}, {"align_a": 8}, {"with_c": True}, {"b_major": "n"}, {"batch": 2}, {"d": "f32"}],
 )
 def test_another_problem_has_none(path: Path, other: dict[str, object]) -> None:
-    results = Results(path, None)
+    results = TuningDatabase(path, None)
     results.put(result())
     assert results.find(replace(PROBLEM, **other), DEFAULT_DEVICE) is None
 
 
 def test_another_device_has_none(path: Path) -> None:
-    results = Results(path, None)
+    results = TuningDatabase(path, None)
     results.put(result())
     assert results.find(PROBLEM, replace(DEFAULT_DEVICE, sms=114)) is None
     assert results.find(PROBLEM, DEVICES["H100"]) is None
@@ -69,26 +75,26 @@ def test_another_device_has_none(path: Path) -> None:
     ids=["another kernel", "does not fit", "is none"],
 )
 def test_what_does_not_hold_any_more_is_passed_over(path: Path, other: dict[str, str]) -> None:
-    results = Results(path, None)
+    results = TuningDatabase(path, None)
     results.put(result(), replace(result(), date="2026-01-01T00:00:00", **{"kernel": "1"} | other))
     assert results.find(PROBLEM, DEFAULT_DEVICE) == result()
 
 
 def test_the_newest_stays(path: Path) -> None:
     new, old = result(us=4.0, date="2025-01-02T00:00:00"), result()
-    Results(path, None).put(new)
-    Results(path, None).put(old)
-    assert list(Results(path, None)) == [new]
+    TuningDatabase(path, None).put(new)
+    TuningDatabase(path, None).put(old)
+    assert list(TuningDatabase(path, None)) == [new]
 
 
 def test_what_was_shipped_comes_last(path: Path, tmp_path: Path) -> None:
     shipped = tmp_path / "shipped.json"
     other = gemm.Problem(512, 512, 512)
     shipped.write_text(to_json([result(us=1.0), result(other)]))
-    results = Results(path, shipped)
+    results = TuningDatabase(path, shipped)
     assert results.find(PROBLEM, DEFAULT_DEVICE) == result(us=1.0)
-    Results(path, None).put(result())
-    results = Results(path, shipped)
+    TuningDatabase(path, None).put(result())
+    results = TuningDatabase(path, shipped)
     assert results.find(PROBLEM, DEFAULT_DEVICE) == result()
     assert results.find(other, DEFAULT_DEVICE) == result(other)
 
@@ -97,33 +103,35 @@ def test_what_is_shipped_holds_for_the_kernels_of_today() -> None:
     """Where it doesn't, it has no effect: measure again (``tilewright tune``), or take it out."""
     for r in from_json(SHIPPED.read_text(encoding="utf-8"), SHIPPED.name):
         problem = gemm.Problem(**json.loads(r.problem))
-        assert Key.of(problem, DEFAULT_DEVICE) == r.key and r.holds(problem, DEFAULT_DEVICE), r
+        assert TuningKey.of(problem, DEFAULT_DEVICE) == r.key and r.holds(
+            problem, DEFAULT_DEVICE
+        ), r
 
 
 # --- the disk -----------------------------------------------------------------------------------
 
 
 def test_nothing_is_made_by_looking(path: Path) -> None:
-    assert Results(path, None).find(PROBLEM, DEFAULT_DEVICE) is None
+    assert TuningDatabase(path, None).find(PROBLEM, DEFAULT_DEVICE) is None
     assert not path.parent.exists()
 
 
 @pytest.mark.parametrize("how", ["garbage", "truncated", "flipped"])
 def test_a_damaged_file_is_kept_under_another_name(path: Path, how: str) -> None:
-    Results(path, None).put(*(result(kernel=f"{i:016}") for i in range(200)))
+    TuningDatabase(path, None).put(*(result(kernel=f"{i:016}") for i in range(200)))
     whole = path.read_bytes()
     damaged = {
         "garbage": b"garbage" * 1000, "truncated": whole[: len(whole) // 2],
         "flipped": whole[:4096] + bytes(255 - x for x in whole[4096:]),
     }[how]  # fmt: skip
     path.write_bytes(damaged)
-    with pytest.warns(TunedWarning, match="can't be read") as said:
-        assert Results(path, None).find(PROBLEM, DEFAULT_DEVICE) is None
+    with pytest.warns(TuningWarning, match="can't be read") as said:
+        assert TuningDatabase(path, None).find(PROBLEM, DEFAULT_DEVICE) is None
     assert said[0].filename == __file__  # not a line of the package
-    with pytest.warns(TunedWarning, match="was damaged"), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "the results of tuning", TunedWarning)
-        Results(path, None).put(result())
-    assert list(Results(path, None)) == [result()]
+    with pytest.warns(TuningWarning, match="was damaged"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the results of tuning", TuningWarning)
+        TuningDatabase(path, None).put(result())
+    assert list(TuningDatabase(path, None)) == [result()]
     (kept,) = path.parent.glob("*.damaged-*")
     assert kept.read_bytes() == damaged
 
@@ -131,15 +139,20 @@ def test_a_damaged_file_is_kept_under_another_name(path: Path, how: str) -> None
 def test_a_survey_tells_own_results_from_shipped_ones(path: Path, tmp_path: Path) -> None:
     shipped = tmp_path / "shipped.json"
     shipped.write_text(to_json([result(), result(config="tma:64x64x64:1:4/1x1@8")]))
-    results = Results(path, shipped)
+    results = TuningDatabase(path, shipped)
     assert results.survey() == (0, ABSENT, 2, "") and not path.parent.exists()
     results.put(result())
-    assert results.survey() == (1, "", 2, "") and Results(None, None).survey() == (0, ABSENT, 0, "")
+    assert results.survey() == (1, "", 2, "") and TuningDatabase(None, None).survey() == (
+        0,
+        ABSENT,
+        0,
+        "",
+    )
     path.write_bytes(b"garbage" * 1000)
     assert results.survey() == (0, "file is not a database", 2, "")
     shipped.write_text("{")
     assert results.survey()[2] == 0 and "holds no results of tuning" in results.survey().broken
-    assert "open" in Results(tmp_path, None).survey().lacks  # a folder
+    assert "open" in TuningDatabase(tmp_path, None).survey().lacks  # a folder
 
 
 def test_the_readme_says_how_many_are_shipped() -> None:
@@ -152,37 +165,37 @@ def test_the_readme_says_how_many_are_shipped() -> None:
 
 @pytest.mark.parametrize("pragma", ["user_version = 2", "application_id = 7"])
 def test_what_is_not_of_this_form_is_left_alone(path: Path, pragma: str) -> None:
-    Results(path, None).put(result())
+    TuningDatabase(path, None).put(result())
     with sqlite3.connect(path) as database:
         database.execute(f"PRAGMA {pragma}")
     database.close()
-    before, results = path.read_bytes(), Results(path, None)
-    with pytest.warns(TunedWarning, match="can't be read"):
+    before, results = path.read_bytes(), TuningDatabase(path, None)
+    with pytest.warns(TuningWarning, match="can't be read"):
         assert results.find(PROBLEM, DEFAULT_DEVICE) is None
-    with pytest.warns(TunedWarning, match="can't be kept"):
+    with pytest.warns(TuningWarning, match="can't be kept"):
         results.put(result())
     assert path.read_bytes() == before
     assert results.find(PROBLEM, DEFAULT_DEVICE) == result()  # in this process
 
 
 def test_a_full_disk_leaves_what_was_there(path: Path) -> None:
-    Results(path, None).put(result())
+    TuningDatabase(path, None).put(result())
     many = [result(kernel=f"{i:016}") for i in range(1000)]
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
     try:
-        with pytest.warns(TunedWarning, match="can't be kept"):
-            Results(path, None).put(*many)
+        with pytest.warns(TuningWarning, match="can't be kept"):
+            TuningDatabase(path, None).put(*many)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert list(Results(path, None)) == [result()]
+    assert list(TuningDatabase(path, None)) == [result()]
 
 
 def test_a_place_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    results = Results(tmp_path / "file" / "tuned.sqlite", None)
+    results = TuningDatabase(tmp_path / "file" / "tuned.sqlite", None)
     assert results.find(PROBLEM, DEFAULT_DEVICE) is None
-    with pytest.warns(TunedWarning, match="can't be kept"):
+    with pytest.warns(TuningWarning, match="can't be kept"):
         assert not results.put(result())
 
 
@@ -190,10 +203,10 @@ WRITER = """
 import sys
 from dataclasses import replace
 from tilewright.run.tuning.tuning_result import from_json
-from tilewright.run.tuning.tuning_database import Results
+from tilewright.run.tuning.tuning_database import TuningDatabase
 (one,) = from_json(sys.stdin.read(), "stdin")
 for i in range(40):
-    Results(sys.argv[1], None).put(replace(one, kernel=f"{sys.argv[2]}{i}"))
+    TuningDatabase(sys.argv[1], None).put(replace(one, kernel=f"{sys.argv[2]}{i}"))
 """
 
 
@@ -212,7 +225,9 @@ def test_processes_write_together(path: Path, before: bytes) -> None:
         process.stdin.write(to_json([result()]))
         process.stdin.close()
     assert not any(process.wait(60) for process in running)
-    assert {r.kernel for r in Results(path, None)} == {f"{x}{i}" for x in "abc" for i in range(40)}
+    assert {r.kernel for r in TuningDatabase(path, None)} == {
+        f"{x}{i}" for x in "abc" for i in range(40)
+    }
     assert len(list(path.parent.glob("*.damaged-*"))) == bool(before)
 
 
@@ -250,9 +265,9 @@ def test_what_is_no_result_is_refused(text: str) -> None:
 
 def test_the_place_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "t"))
-    assert tuned().path == tmp_path / "t" and tuned() is tuned()
+    assert tuning_database().path == tmp_path / "t" and tuning_database() is tuning_database()
     monkeypatch.setenv("TILEWRIGHT_TUNED", "off")
-    assert tuned().path is None and not list(tuned())
+    assert tuning_database().path is None and not list(tuning_database())
     monkeypatch.delenv("TILEWRIGHT_TUNED")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    assert str(tuned().path).endswith("tilewright/tuned.sqlite")
+    assert str(tuning_database().path).endswith("tilewright/tuned.sqlite")

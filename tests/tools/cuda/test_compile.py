@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tilewright import cuda
-from tilewright.cuda.cubin import Cubin, Usage, extent, param_places
+from tilewright.cuda.cubin import Cubin, KernelUsage, extent, param_places
 from tilewright.errors import CudaError, DeviceError, TargetError
 from tilewright.ptx import parameter_block, parse
 
@@ -141,4 +141,4 @@ def test_parameters_are_packed_where_the_kernel_has_them() -> None:
 
 def test_a_short_report_tells_registers_and_local_memory() -> None:
     log = "info : Function properties for 'f':\ninfo : used 14 registers, 0 stack, 8 bytes lmem\n"
-    assert Cubin(b"", "sm_90a", log).usage == (Usage("f", 14, 8),)
+    assert Cubin(b"", "sm_90a", log).usage == (KernelUsage("f", 14, 8),)

@@ -26,7 +26,7 @@ PLAIN = """.version 8.0
 }
 """
 PTX = PLAIN.replace("    ret;", "    setmaxnreg.dec.sync.aligned.u32 24;\n    ret;")
-OPTIONS = assembler.Options(True, False, None, "my.ptx")
+OPTIONS = assembler.AssemblerOptions(True, False, None, "my.ptx")
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_code_for_linking_warns_that_it_is(program: str) -> None:
 
 
 def test_options_reach_it(program: str) -> None:
-    options = assembler.Options(False, True, 64, "my.ptx")
+    options = assembler.AssemblerOptions(False, True, 64, "my.ptx")
     assert assembler.with_ptxas(PLAIN, "sm_90a", options).code.count(b".debug_line")
 
 

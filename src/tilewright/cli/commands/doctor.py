@@ -22,11 +22,11 @@ from .. import console
 try:
     from ... import run
     from ...native import jit
-    from ...run import VmDevice, tuned
+    from ...run import VmDevice, tuning_database
     from ...run.tuning.tuning_database import ABSENT
     from ...vm import Machine
 except ImportError as missing:
-    run = jit = VmDevice = Machine = tuned = ABSENT = None  # type: ignore[assignment]
+    run = jit = VmDevice = Machine = tuning_database = ABSENT = None  # type: ignore[assignment]
     _BROKEN = str(missing)
 
 _CORE = ("numpy", "ml_dtypes", "llvmlite", "rich")
@@ -148,7 +148,7 @@ def _tuned() -> Iterator[Finding]:
     """What this user has tuned, and what came with the package."""
     if run is None:
         return
-    results = tuned()
+    results = tuning_database()
     found = results.survey()
     if results.path is None and not found.shipped:
         yield Finding("tuned", "off")

@@ -13,11 +13,11 @@ from typing import Any
 
 from ... import cuda, gemm
 from ...errors import CudaError, ProblemError, ResultError, TilewrightError
-from ...run.tuning.autotuner import Outcome, tune
-from ...run.tuning.config_benchmark import Bench
-from ...run.tuning.search_space import rivals
-from ...run.tuning.tuning_database import Results, tuned
-from ...run.tuning.tuning_result import Result, from_json, to_json
+from ...run.tuning.autotuner import TuningOutcome, tune
+from ...run.tuning.config_benchmark import ConfigBenchmark
+from ...run.tuning.search_space import candidates
+from ...run.tuning.tuning_database import TuningDatabase, tuning_database
+from ...run.tuning.tuning_result import TuningResult, from_json, to_json
 from .. import console
 from ..gemm_options import add_problem, add_sizes, plan_of
 from ..output_files import write
@@ -68,7 +68,8 @@ def run(given: argparse.Namespace) -> int:
     """Tune one problem after another; 130 where Ctrl-C ended it, 2 where one could not be. No more
     follow where a kernel's fault has taken the GPU.
     """
-    results = Results(given.results or tuned().path, None)  # without those that were shipped
+    path = given.results or tuning_database().path
+    results = TuningDatabase(path, None)  # without the shipped results
     if given.export:
         write(given.export, to_json(results))
         return 0
@@ -80,7 +81,7 @@ def run(given: argparse.Namespace) -> int:
     for case in list(cases(given)):
         try:
             plan = plan_of(case, case.sizes, with_c=case.c, batch=case.batch, fast_accum=case.fast)
-            ended = measure(Bench(plan.asked, plan.device), case, results)
+            ended = measure(ConfigBenchmark(plan.request, plan.device), case, results)
         except TilewrightError as error:
             console.error(str(error))
             if isinstance(error, CudaError) and error.fatal:
@@ -92,7 +93,7 @@ def run(given: argparse.Namespace) -> int:
     return code
 
 
-def _import(name: str, results: Results) -> int:
+def _import(name: str, results: TuningDatabase) -> int:
     found = from_json(_text(name), name)
     if not results.put(*found):
         return 2
@@ -133,7 +134,7 @@ def _words(line: str, where: str) -> list[str]:
         raise ProblemError(f"{where}: {error}") from None
 
 
-def measure(bench: Bench, given: argparse.Namespace, results: Results) -> str:
+def measure(bench: ConfigBenchmark, given: argparse.Namespace, results: TuningDatabase) -> str:
     """Tune a problem; why it ended."""
     problem, target = bench.problem, bench.device.target
     console.row("problem", str(problem))
@@ -141,7 +142,7 @@ def measure(bench: Bench, given: argparse.Namespace, results: Results) -> str:
     if known is not None and not given.force:
         console.row("known", f"{_said(known)}; --force measures again")
         return "known"
-    configs = rivals(problem, target)
+    configs = candidates(problem, target)
     if given.configs:
         configs = [bench.heuristic, *map(gemm.parse, given.configs.split(","))]
     with bench, console.progress("") as watch:
@@ -155,11 +156,11 @@ def _driver() -> str:
     return "CUDA {}.{}".format(*cuda.version()) if cuda.available() else "none"
 
 
-def _said(known: Result) -> str:
+def _said(known: TuningResult) -> str:
     return f"{known.config}, {known.us:.4g} ± {known.margin:.2g} µs, measured {known.date[:10]}"
 
 
-def report(found: Outcome, problem: gemm.Problem) -> None:
+def report(found: TuningOutcome, problem: gemm.Problem) -> None:
     """The table, what was chosen, how much faster it is, and what was wrong."""
     gain, usual = found.gain, found.heuristic
     rows = [

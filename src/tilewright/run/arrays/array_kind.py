@@ -1,7 +1,7 @@
-"""What is known of an array, and of the library that it comes from: plain records.
+"""Records that describe an array's memory and an array library's operations.
 
-``arrays`` finds the ``Kind`` of an array by its type; ``torch_arrays`` and ``jax_arrays`` are those
-of libraries with rules of their own.
+``array_view.kind_of`` finds the ``ArrayKind`` of an array by its type. ``torch_arrays`` and
+``jax_arrays`` define the kinds of those two libraries.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ArrayView(NamedTuple):
         return max(1, dtypes.dtype(self.dtype).bits // 8)
 
 
-class Quick(NamedTuple):
+class FastArrayOps(NamedTuple):
     """A library's short ways, for arrays that are like certain ones on a GPU."""
 
     fits: Callable[..., bool]
@@ -52,20 +52,20 @@ class Quick(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Kind:
+class ArrayKind:
     """What one library's arrays can do: see the functions of ``arrays`` of the same names.
     ``quick`` is for calls that are repeated; it may be None, and so may its result.
 
-    ``wrote((array, …))`` tells the library that a kernel has been started that writes the arrays.
-    ``finish(like, made)`` makes an array of the library of what ``empty(like, …)`` gave, for a
-    library whose own arrays can't be written and which does not know the stream: the caller waits
-    for the kernel first.
+    ``mark_written((array, …))`` tells the library that a kernel has been started that writes the
+    arrays. ``finish(like, made)`` makes an array of the library of what ``empty(like, …)`` gave,
+    for a library whose own arrays can't be written and which does not know the stream: the caller
+    waits for the kernel first.
     """
 
     name: str
     view: Callable[[Any], ArrayView]
     empty: Callable[[Any, Shape, str], Any]
     stream: Callable[[Any], int]
-    quick: Callable[[list[Any]], Quick | None] | None = None
-    wrote: Callable[[tuple[Any, ...]], object] | None = None
+    quick: Callable[[list[Any]], FastArrayOps | None] | None = None
+    mark_written: Callable[[tuple[Any, ...]], object] | None = None
     finish: Callable[[Any, Any], Any] | None = None

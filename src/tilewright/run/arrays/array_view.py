@@ -1,9 +1,9 @@
-"""Arrays of any library as one plain record: address, shape, strides, type, device.
+"""Array views: an array of any library as address, shape, strides, type and device.
 
-A ``Kind`` is what a library's arrays can do for us: be viewed, be made, name their current stream.
-It is found once for each Python type. NumPy, torch, JAX and CuPy have their own; all others come in
-by ``__cuda_array_interface__`` or DLPack. No library is imported here: where there is an array of
-it, it is in ``sys.modules``.
+An ``ArrayKind`` holds the operations of one library: view an array, allocate one, return the
+current stream. It is looked up once for each Python type. NumPy, torch, JAX and CuPy have kinds of
+their own; all other arrays are read through ``__cuda_array_interface__`` or DLPack. No library is
+imported here: if a program has an array of a library, that library is in ``sys.modules``.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ import numpy as np
 from ... import cuda, dtypes
 from ...errors import DtypeError, ProblemError
 from . import dlpack, jax_arrays, torch_arrays
-from .array_kind import ArrayView, Kind, Quick, Shape
+from .array_kind import ArrayKind, ArrayView, FastArrayOps, Shape
 
 __all__ = [
-    "ArrayView", "Kind", "Quick", "Shape", "bits", "empty_like_kind", "is_array", "kind_of",
-    "register", "stream_of", "view", "wrote",
+    "ArrayView", "ArrayKind", "FastArrayOps", "Shape", "bits", "empty_like_kind", "is_array",
+    "kind_of", "mark_written", "register", "stream_of", "view",
 ]  # fmt: skip
 
-_BY_TYPE: dict[type, Kind] = {}
-_REGISTERED: list[tuple[Callable[[type], bool], Kind]] = []
+_BY_TYPE: dict[type, ArrayKind] = {}
+_REGISTERED: list[tuple[Callable[[type], bool], ArrayKind]] = []
 
 
-def register(owns: Callable[[type], bool], kind: Kind) -> None:
+def register(owns: Callable[[type], bool], kind: ArrayKind) -> None:
     """Let a higher floor bring its library's kind, for the types of which ``owns`` is true."""
     _REGISTERED.insert(0, (owns, kind))
     _BY_TYPE.clear()
@@ -42,7 +42,7 @@ def is_array(given: Any) -> bool:
     return hasattr(given, "__dlpack__") or hasattr(given, "__cuda_array_interface__")
 
 
-def kind_of(array: Any) -> Kind:
+def kind_of(array: Any) -> ArrayKind:
     """The array's kind. Raises ProblemError for what is no array."""
     kind = _BY_TYPE.get(type(array))
     if kind is None:
@@ -71,17 +71,17 @@ def stream_of(array: Any) -> int:
     return kind_of(array).stream(array)
 
 
-def wrote(given: Iterable[Any]) -> None:
+def mark_written(given: Iterable[Any]) -> None:
     """Tell their libraries that these arrays are written: by a kernel that was started, or here.
     Who owns memory and is no array is passed over.
     """
     for array in given:
-        told = kind_of(array).wrote if is_array(array) else None
+        told = kind_of(array).mark_written if is_array(array) else None
         if told is not None:
             told((array,))
 
 
-def _find(array: Any) -> Kind:
+def _find(array: Any) -> ArrayKind:
     cls = type(array)
     for owns, kind in _REGISTERED:
         if owns(cls):
@@ -148,12 +148,12 @@ def _no_stream(_: Any) -> int:
     return 0
 
 
-NUMPY = Kind("numpy", _numpy_view, _numpy_empty, _no_stream)
+NUMPY = ArrayKind("numpy", _numpy_view, _numpy_empty, _no_stream)
 
 # --- CuPy ---------------------------------------------------------------------------------------
 
 
-def _cupy(cupy: ModuleType) -> Kind:
+def _cupy(cupy: ModuleType) -> ArrayKind:
     def view(array: Any) -> ArrayView:
         strides = _elements(array.strides, array.itemsize)
         name, device = _numpy_name(array.dtype), f"cuda:{array.device.id}"
@@ -170,7 +170,7 @@ def _cupy(cupy: ModuleType) -> Kind:
         with array.device:
             return int(cupy.cuda.get_current_stream().ptr)
 
-    return Kind("cupy", view, empty, stream)
+    return ArrayKind("cupy", view, empty, stream)
 
 
 _LIBRARIES = (
@@ -235,7 +235,7 @@ def _foreign_stream(array: Any) -> int:
     return int((interface and interface.get("stream")) or 0)
 
 
-FOREIGN = Kind("foreign", _foreign_view, _foreign_empty, _foreign_stream)
+FOREIGN = ArrayKind("foreign", _foreign_view, _foreign_empty, _foreign_stream)
 
 # --- memory -------------------------------------------------------------------------------------
 

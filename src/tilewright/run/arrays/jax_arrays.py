@@ -15,7 +15,7 @@ import numpy as np
 from ... import dtypes
 from ...errors import DtypeError, ProblemError
 from . import dlpack
-from .array_kind import ArrayView, Kind, Shape
+from .array_kind import ArrayKind, ArrayView, Shape
 
 
 class _Made(NamedTuple):
@@ -30,7 +30,7 @@ class _Made(NamedTuple):
         return self.array.__dlpack_device__()
 
 
-def kind(jax: ModuleType) -> Kind:
+def kind(jax: ModuleType) -> ArrayKind:
     """What JAX's arrays can do."""
 
     def view(array: Any) -> ArrayView:
@@ -60,4 +60,4 @@ def kind(jax: ModuleType) -> Kind:
         (device,) = array.devices()
         return jax.device_put(made, device if array.committed else None)
 
-    return Kind("jax", view, empty, lambda _: 0, finish=finish)
+    return ArrayKind("jax", view, empty, lambda _: 0, finish=finish)

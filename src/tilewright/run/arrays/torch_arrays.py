@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import DtypeError, ProblemError
 from . import dlpack
-from .array_kind import ArrayView, Kind, Quick, Shape
+from .array_kind import ArrayKind, ArrayView, FastArrayOps, Shape
 
 _NAMES = {
     "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64",
@@ -23,10 +23,10 @@ _NAMES = {
 }  # fmt: skip
 
 
-def kind(torch: ModuleType) -> Kind:
+def kind(torch: ModuleType) -> ArrayKind:
     """What torch's tensors can do."""
     t = _Torch(torch)
-    return Kind("torch", t.view, t.empty, t.stream, t.quick, _written(torch))
+    return ArrayKind("torch", t.view, t.empty, t.stream, t.quick, _written(torch))
 
 
 def _written(torch: ModuleType) -> Callable[[tuple[Any, ...]], object]:
@@ -107,7 +107,7 @@ class _Torch:
 
     # --- calls that are repeated ---
 
-    def quick(self, tensors: list[Any]) -> Quick | None:
+    def quick(self, tensors: list[Any]) -> FastArrayOps | None:
         """By what torch's compiled code compares and makes tensors with; that is private, and may
         be missing.
         """
@@ -123,7 +123,7 @@ class _Torch:
         if any(t.requires_grad for t in tensors):
             fits = self._without_gradients(fits)
         stream, maker = partial(self.raw_stream, on), partial(self._maker, tensors[0].device)
-        return Quick(fits, torch.Tensor.data_ptr, stream, maker, self.levels)
+        return FastArrayOps(fits, torch.Tensor.data_ptr, stream, maker, self.levels)
 
     def _without_gradients(self, fits: Callable[..., bool]) -> Callable[..., bool]:
         """The same in ``no_grad`` alone, which torch does not compare."""

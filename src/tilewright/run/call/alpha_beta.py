@@ -15,12 +15,12 @@ import numpy as np
 from ... import dtypes
 from ...errors import DeviceError, DtypeError, ProblemError
 from ..arrays import array_view
-from .prepared_call import Scale, Scales
+from .prepared_call import ScaleFactor, ScaleFactors
 
 _ROUNDED = {"f32": struct.Struct("<f"), "f64": struct.Struct("<d")}
 
 
-def scale(name: str, given: Any, device: str, dtype: str = "f32") -> Scale:
+def scale(name: str, given: Any, device: str, dtype: str = "f32") -> ScaleFactor:
     """The factor of this name for arrays on ``device``, rounded to ``dtype``, f32 or f64, where it
     is a number.
 
@@ -28,23 +28,23 @@ def scale(name: str, given: Any, device: str, dtype: str = "f32") -> Scale:
     not of that type, or not where the matrices are.
     """
     if type(given) is float or type(given) is int:
-        return Scale(_rounded(name, given, dtype))
+        return ScaleFactor(_rounded(name, given, dtype))
     if isinstance(given, np.generic) or not array_view.is_array(given):
-        return Scale(_number(name, given, dtype))
+        return ScaleFactor(_number(name, given, dtype))
     view = array_view.view(given)
     if prod(view.shape) != 1:
         raise ProblemError(f"{name} has shape {view.shape}; it is a number or one element")
     if view.device == "cpu":
         only = given.item() if hasattr(given, "item") else _only(view)
-        return Scale(_number(name, only, dtype))
+        return ScaleFactor(_number(name, only, dtype))
     if view.device != device:
         raise DeviceError(f"{name} is on {view.device}, the matrices are on {device}")
     if view.dtype != dtype:
         raise DtypeError(f"{name} on the GPU is {view.dtype}; {dtype} is what the kernel reads")
-    return Scale(1.0, view.address)
+    return ScaleFactor(1.0, view.address)
 
 
-def both(alpha: Any, beta: Any, device: str, dtype: str) -> Scales:
+def both(alpha: Any, beta: Any, device: str, dtype: str) -> ScaleFactors:
     """α and β."""
     return scale("alpha", alpha, device, dtype), scale("beta", beta, device, dtype)
 

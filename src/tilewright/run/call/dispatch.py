@@ -14,37 +14,46 @@ from ... import gemm
 from ...errors import ConfigError, ProblemError
 from ...gemm.problem import BYTES, LIMIT
 from ...target import Device
-from ..tuning.tuning_database import tuned
-from .launch_record import Launch, Launches, Part
-from .matrix_layout import Placement, Signature, compact, fresh, padded, placed, placed_by
-from .request import TIMES, Asked, check
+from ..tuning.tuning_database import tuning_database
+from .call_record import CallRecord, KernelRecord, OperandLayout
+from .matrix_layout import (
+    ArraySignature,
+    MatrixLayout,
+    compact,
+    fresh,
+    layout_with_order,
+    padded,
+    placed,
+)
+from .request import TF32X3_TERMS, Request, check
 
 if TYPE_CHECKING:
     from ...builder import Traced
 
 
-class Planned:
-    """The plan of a request on a target. ``posed`` is the problem before what the kernel can't read
-    is copied, ``problem`` the one after; ``tuned`` the measured result that decided, if one did.
+class Dispatch:
+    """The plan of a request on a target. ``original_problem`` is the problem before what the kernel
+    can't read is copied, ``problem`` the one after; ``tuning_result`` the measured result that
+    decided, if one did.
     """
 
-    def __init__(self, asked: Asked, target: Device, config: Any = None) -> None:
-        check(asked)
-        depth = asked.sizes[2]
-        if asked.threefold and depth * TIMES >= LIMIT:
+    def __init__(self, request: Request, target: Device, config: Any = None) -> None:
+        check(request)
+        depth = request.sizes[2]
+        if request.threefold and depth * TF32X3_TERMS >= LIMIT:
             raise ProblemError(f"K is {depth}; with precision='tf32x3' it is less than 2^31 / 3")
-        self.asked, self.target = asked, target
-        self.uploaded = asked.a.device == "cpu"
-        self._d = asked.out or fresh(asked.shape, asked.dtype, asked.a.device)
+        self.request, self.target = request, target
+        self.uploaded = request.a.device == "cpu"
+        self._d = request.out or fresh(request.shape, request.dtype, request.a.device)
         places = self._places()
         self.swapped = not places["d"].rows
-        self.posed = self._problem(places)
-        results = tuned()
-        self.tuned = results.find(self.posed, target) if config is None else None
+        self.original_problem = self._problem(places)
+        results = tuning_database()
+        self.tuning_result = results.find(self.original_problem, target) if config is None else None
         self.tuned_state = results.state  # where ``config`` is None: what decided
-        chosen = config if self.tuned is None else self.tuned.config
-        self.config = _config(self.posed, chosen, target)
-        self.problem = gemm.takes(self.posed, self.config)
+        chosen = config if self.tuning_result is None else self.tuning_result.config
+        self.config = _config(self.original_problem, chosen, target)
+        self.problem = gemm.takes(self.original_problem, self.config)
         self.parts = self._parts(places)
 
     @cached_property
@@ -61,66 +70,68 @@ class Planned:
         }
         return gemm.steps(self.problem, self.config, lines, self.target)
 
-    def launches(self) -> Launches:
+    def launches(self) -> CallRecord:
         """What a call of this plan launches: nothing where D has no elements."""
-        steps = self.steps if 0 not in self.asked.shape else ()
-        kernels = tuple(Launch(str(s.kernel), s.shape, s.arguments) for s in steps)
+        steps = self.steps if 0 not in self.request.shape else ()
+        kernels = tuple(KernelRecord(str(s.kernel), s.shape, s.arguments) for s in steps)
         workspace = gemm.workspace(self.problem, self.config, self.target)
-        return Launches(self.swapped, self.problem.sums, workspace, self.parts, kernels)
+        return CallRecord(self.swapped, self.problem.sums, workspace, self.parts, kernels)
 
-    def _places(self) -> dict[str, Placement]:
+    def _places(self) -> dict[str, MatrixLayout]:
         """How each matrix lies, or is to lie once it is copied."""
-        asked = self.asked
-        found = {x: _place(s) for x, s in (("d", self._d), ("a", asked.a), ("b", asked.b))}
-        if asked.c is not None and asked.reads_c:
+        request = self.request
+        found = {x: _place(s) for x, s in (("d", self._d), ("a", request.a), ("b", request.b))}
+        if request.c is not None and request.reads_c:
             rows = found["d"].rows
-            other = compact(asked.c.shape, asked.c.itemsize, rows)
-            found["c"] = placed_by(asked.c, rows) or other
+            other = compact(request.c.shape, request.c.itemsize, rows)
+            found["c"] = layout_with_order(request.c, rows) or other
         return found
 
-    def _problem(self, places: dict[str, Placement]) -> gemm.Problem:
-        asked, (m, n, k) = self.asked, self.asked.sizes
+    def _problem(self, places: dict[str, MatrixLayout]) -> gemm.Problem:
+        request, (m, n, k) = self.request, self.request.sizes
         left, right = places["a"], places["b"]
-        k *= TIMES if asked.threefold else 1
-        (a, b), (a_major, b_major) = asked.formats, _majors(left.rows, right.rows)
+        k *= TF32X3_TERMS if request.threefold else 1
+        (a, b), (a_major, b_major) = request.formats, _majors(left.rows, right.rows)
         if self.swapped:
             m, n, a, b, left, right = n, m, b, a, right, left
             a_major, b_major = _majors(not left.rows, not right.rows)
         align_c = places["c"].align if "c" in places else 16
         return gemm.Problem(
-            m, n, k, a, b, asked.dtype, a_major, b_major,
-            with_c=asked.reads_c, align_a=left.align, align_b=right.align,
+            m, n, k, a, b, request.dtype, a_major, b_major,
+            with_c=request.reads_c, align_a=left.align, align_b=right.align,
             align_c=align_c, align_d=places["d"].align,
-            batch=prod(asked.batch), fast=asked.fast and a in BYTES,
+            batch=prod(request.batch), fast=request.fast and a in BYTES,
         )  # fmt: skip
 
-    def _parts(self, places: dict[str, Placement]) -> dict[str, Part]:
+    def _parts(self, places: dict[str, MatrixLayout]) -> dict[str, OperandLayout]:
         """Each matrix as the kernel takes it, under the caller's letters."""
-        p, asked = self.problem, self.asked
+        p, request = self.problem, self.request
         rows = p.a_major == "k", p.b_major == "n"
         aligns = p.align_a, p.align_b
         if self.swapped:
             rows, aligns = (p.b_major == "k", p.a_major == "m"), aligns[::-1]
-        given = {"a": asked.a, "b": asked.b, "c": asked.c, "d": self._d}
+        given = {"a": request.a, "b": request.b, "c": request.c, "d": self._d}
         wanted = {"a": (rows[0], aligns[0]), "b": (rows[1], aligns[1])}
         made = {}
         for name, place in places.items():
             s = given[name]
             assert s is not None
-            times = TIMES if asked.threefold and name in "ab" else 1
+            times = TF32X3_TERMS if request.threefold and name in "ab" else 1
             made[name] = self._part(s, *wanted.get(name, (place.rows, place.align)), times)
         return made
 
-    def _part(self, s: Signature, rows: bool, align: int, times: int) -> Part:
-        own = placed_by(s, rows)
+    def _part(self, s: ArraySignature, rows: bool, align: int, times: int) -> OperandLayout:
+        own = layout_with_order(s, rows)
         if not self.uploaded and own is not None and own.align >= align and times == 1:
-            return Part(rows, own.leading, False, own.apart)
+            return OperandLayout(rows, own.leading, False, own.apart)
         lines, length = s.shape[-2:] if rows else s.shape[:-3:-1]
         leading = padded(length * times, s.itemsize, align)
-        return Part(rows, leading, True, leading * lines if len(s.shape) == 3 else 0, times)
+        return OperandLayout(
+            rows, leading, True, leading * lines if len(s.shape) == 3 else 0, times
+        )
 
 
-def _place(s: Signature) -> Placement:
+def _place(s: ArraySignature) -> MatrixLayout:
     """How a matrix lies, or its copy; an empty one, whose strides say nothing, lies one way."""
     if 0 in s.shape:
         return compact(s.shape, s.itemsize, rows=s.shape[-1] == 0)
@@ -143,9 +154,9 @@ def _config(problem: gemm.Problem, given: Any, target: Device) -> gemm.AnyConfig
     return given
 
 
-def refuse(asked: Asked, given: Any) -> None:
+def refuse(request: Request, given: Any) -> None:
     """Raise what is wrong with a request whose configuration cannot be hashed."""
-    check(asked)
+    check(request)
     raise _no_config(given) from None
 
 

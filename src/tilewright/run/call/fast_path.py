@@ -1,9 +1,10 @@
-"""A call that was made once, made again: its arrays are like the first ones', and no more is asked.
+"""The fast path: repeats a call for arrays with the signature of an earlier call's arrays.
 
-All that decides a call's kernel is compared at once, by the array library itself. What is left is
-to see that addresses are aligned and ``out`` is apart, to write them into parameter blocks that are
-otherwise ready, and to start: ``starter``'s machine code. Around that each step counts, so it is
-written out for the call as a Python function without what only others would need (``_text``):
+The array library itself compares everything that decides the kernel. The remaining steps run as
+machine code (``native_launcher``): check that addresses are aligned and that ``out`` does not
+overlap an input, write the addresses into prepared parameter blocks, launch. The Python around it
+is generated for each call signature, so that it holds only the steps that this signature needs
+(``_source``; ``benchmarks/call_overhead.py`` measures what both gain):
 
     def ready(a, b, c, out, alpha, beta):
         if not (c is None and fits(a, b, out)):
@@ -13,7 +14,7 @@ written out for the call as a Python function without what only others would nee
         failed = start(address(a), address(b), address(out), stream())
         return out if not failed or again(failed, stream()) else None
 
-What does not fit goes the long way through ``prepare``, which tells what is wrong, if anything is.
+Any other call takes the slow path through ``matmul.prepare``, which also reports errors.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ from ... import gemm
 from ..arrays import array_view
 from ..arrays.array_view import ArrayView
 from ..arrays.memory_overlap import collision
-from ..devices.device import Bound
+from ..devices.device import BoundLaunch
 from .alpha_beta import both
 from .matrix_layout import ALIGN
-from .native_launcher import FAR, OTHER, starter
-from .prepared_call import Route, Slots
+from .native_launcher import FAR, OTHER, native_launcher
+from .prepared_call import AddressSlots, PreparedCall
 
-Ready = Callable[[Any, Any, Any, Any, Any, Any], Any]
+FastCall = Callable[[Any, Any, Any, Any, Any, Any], Any]
 """``ready(a, b, c, out, alpha, beta)`` is the result, or None where it is another call. For one
 thread: its parameter blocks are its own. It keeps no array alive.
 """
 
-Steps = list[tuple[Bound, Slots, gemm.Arguments]]
-Apart = tuple[int, int, int, int]  # as ``starter`` has it
+Steps = list[tuple[BoundLaunch, AddressSlots, gemm.Arguments]]
+OverlapBounds = tuple[int, int, int, int]  # as ``native_launcher`` has it
 
 _ARRAYS = "a", "b", "c", "out"
 _ADDRESSES = *_ARRAYS, "space"  # in the order of a kernel's slots
@@ -54,9 +55,9 @@ class Known(threading.local):
     """A thread's calls by what is cheap to tell of them, the last first."""
 
     def __init__(self) -> None:
-        self.calls: dict[Any, list[Ready]] = {}
+        self.calls: dict[Any, list[FastCall]] = {}
 
-    def add(self, key: Any, ready: Ready) -> None:
+    def add(self, key: Any, ready: FastCall) -> None:
         """Remember a call."""
         if len(self.calls) >= _MOST:
             self.calls.clear()
@@ -65,7 +66,7 @@ class Known(threading.local):
         del alike[_CHAIN:]
 
 
-def ready_for(way: Route, a: Any, b: Any, c: Any, out: Any) -> Ready | None:
+def fast_call_for(way: PreparedCall, a: Any, b: Any, c: Any, out: Any) -> FastCall | None:
     """For calls like the one with these arrays; None where such go the long way."""
     there = {n: x for n, x in zip(_ARRAYS, (a, b, c, out), strict=True) if x is not None}
     kind = array_view.kind_of(a)
@@ -91,15 +92,18 @@ def ready_for(way: Route, a: Any, b: Any, c: Any, out: Any) -> Ready | None:
     bounds = [bound for bound, _, _ in steps]
     names = {
         "fits": quick.fits, "address": quick.address, "stream": quick.stream,
-        "new_out": quick.maker(way.asked.shape, way.asked.dtype),
+        "new_out": quick.maker(way.request.shape, way.request.dtype),
         "new_space": quick.maker((space,), views["a"].dtype),
         "last": _Last(way, [(bound.view, given) for bound, _, given in steps]),
-        "start": starter(
+        "start": native_launcher(
             len(given), ALIGN, tests, _writes(steps, given), [b.entry for b in bounds], bounds
         ),
-        "again": partial(_again, bounds), "levels": quick.levels, "wrote": kind.wrote,
+        "again": partial(_again, bounds), "levels": quick.levels, "mark_written": kind.mark_written,
     }  # fmt: skip
-    exec(_compiled(_text(twins, made, quick.levels is not None, kind.wrote is not None)), names)
+    exec(
+        _compiled(_text(twins, made, quick.levels is not None, kind.mark_written is not None)),
+        names,
+    )
     return names["ready"]
 
 
@@ -113,7 +117,7 @@ def _writes(steps: Steps, given: list[str]) -> list[tuple[int, int]]:
     ]
 
 
-def _again(bounds: list[Bound], failed: int, stream: int) -> bool:
+def _again(bounds: list[BoundLaunch], failed: int, stream: int) -> bool:
     """Start what machine code has not, or raise what is wrong; false where it is another call."""
     if failed == OTHER:
         return False
@@ -125,16 +129,16 @@ def _again(bounds: list[Bound], failed: int, stream: int) -> bool:
 class _Last:
     """The factors in the parameter blocks: the numbers that were written last, or None."""
 
-    def __init__(self, way: Route, blocks: list[tuple[memoryview, Any]]) -> None:
+    def __init__(self, way: PreparedCall, blocks: list[tuple[memoryview, Any]]) -> None:
         self._way, self._blocks = way, blocks
         self.alpha: Any = None
         self.beta: Any = None
 
     def write(self, alpha: Any, beta: Any) -> bool:
         """Write others; false where the kernel is another with this β."""
-        asked = self._way.asked
-        scales = both(alpha, beta, asked.a.device, asked.factors)
-        if bool(scales[1].address or scales[1].value) is not asked.reads_c:
+        request = self._way.request
+        scales = both(alpha, beta, request.a.device, request.factors)
+        if bool(scales[1].address or scales[1].value) is not request.reads_c:
             return False
         self._way.check(scales)
         for view, arguments in self._blocks:
@@ -144,12 +148,12 @@ class _Last:
         return True
 
 
-def _apart(views: dict[str, ArrayView], given: list[str]) -> list[Apart] | None:
+def _apart(views: dict[str, ArrayView], given: list[str]) -> list[OverlapBounds] | None:
     """Tests that find whether ``out`` overlaps what is read, as far as first and last bytes tell;
     None where they would find it here.
     """
     out = views.get("out")
-    tests: list[Apart] = []
+    tests: list[OverlapBounds] = []
     for name in views.keys() - {"out"} if out is not None else ():
         view, pair = views[name], (given.index(name), given.index("out"))
         if name == "c" and view._replace(owner=out.owner) == out:
@@ -179,7 +183,7 @@ def _text(twins: dict[str, str], made: list[str], levels: bool, told: bool) -> s
         "    return None",
         *(f"{name} = new_{name}()" for name in made),
         f"failed = start({addresses}, stream())",
-        *["wrote((out,))"] * (told and "out" in twins),
+        *["mark_written((out,))"] * (told and "out" in twins),
         "return out if not failed or again(failed, stream()) else None",
     ]
     body = "\n    ".join(lines)

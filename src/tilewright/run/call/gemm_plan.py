@@ -20,16 +20,16 @@ from ... import gemm
 from ...builder import Traced
 from ...errors import DeviceError, DtypeError, ProblemError, TargetError
 from ..arrays import array_view
-from ..devices.device import Device
+from ..devices.device import ExecutionDevice
 from ..devices.device import device as named_device
-from ..tuning.tuning_result import Result
-from .fast_path import Ready
-from .matmul import How, call, prepare, runs_on
-from .matrix_layout import Signature, fresh
+from ..tuning.tuning_result import TuningResult
+from .fast_path import FastCall
+from .matmul import How, call, device_for_arrays, prepare
+from .matrix_layout import ArraySignature, fresh
 from .plan_report import explain
-from .prepared_call import Route, route
-from .request import Asked, ask, format_name, place, result_of
-from .staging import Uploaded
+from .prepared_call import PreparedCall, route
+from .request import Request, ask, format_name, place, result_of
+from .staging import StagedCall
 
 LAYOUTS = ("nn", "nt", "tn", "tt")
 
@@ -37,7 +37,7 @@ LAYOUTS = ("nn", "nt", "tn", "tt")
 class _Last(threading.local):
     """A thread's last call."""
 
-    ready: Ready | None = None
+    ready: FastCall | None = None
 
 
 @dataclass(frozen=True)
@@ -46,29 +46,33 @@ class Plan:
     time (None where the device's peak rates are not known), and the ``device``.
 
     A plan whose result is column-major poses Dᵀ = Bᵀ Aᵀ: its problem's M and N are exchanged.
-    ``tuned`` is what was measured, where that decided; ``posed`` the problem before what the kernel
-    can't read as it lies is copied.
+    ``tuning_result`` is what was measured, where that decided; ``original_problem`` the problem
+    before what the kernel can't read as it lies is copied.
     """
 
     problem: gemm.Problem
     config: gemm.AnyConfig
-    device: Device
+    device: ExecutionDevice
     traced: Traced = field(repr=False, compare=False)
-    chosen: bool = True  # the configuration, by gemm.choose or by ``tuned``
-    asked: Asked | None = field(default=None, repr=False, compare=False)
-    tuned: Result | None = field(default=None, repr=False, compare=False)
-    posed: gemm.Problem | None = field(default=None, repr=False, compare=False)
+    chosen: bool = True  # the configuration, by gemm.choose or by ``tuning_result``
+    request: Request | None = field(default=None, repr=False, compare=False)
+    tuning_result: TuningResult | None = field(default=None, repr=False, compare=False)
+    original_problem: gemm.Problem | None = field(default=None, repr=False, compare=False)
     _last: _Last = field(default_factory=_Last, init=False, repr=False, compare=False)
 
     @classmethod
-    def of(cls, way: Route, config: Any) -> Plan:
-        more = {"asked": way.asked, "tuned": way.tuned, "posed": way.posed}
+    def of(cls, way: PreparedCall, config: Any) -> Plan:
+        more = {
+            "request": way.request,
+            "tuning_result": way.tuning_result,
+            "original_problem": way.original_problem,
+        }
         return cls(way.problem, way.config, way.device, way.traced, config is None, **more)
 
     @property
     def _how(self) -> How:
-        assert self.asked is not None
-        return self.asked.precision, self.asked.fast
+        assert self.request is not None
+        return self.request.precision, self.request.fast
 
     @property
     def ptx(self) -> str:
@@ -104,7 +108,7 @@ class Plan:
 
     def upload(
         self, a: Any, b: Any, *, c: Any = None, alpha: Any = 1.0, beta: Any = 0.0, out: Any
-    ) -> Uploaded:
+    ) -> StagedCall:
         """The matrices of arrays on the CPU in device memory, to be multiplied there repeatedly.
 
         >>> with p.upload(a, b, out=d) as there: there.start(); there.download()
@@ -113,7 +117,7 @@ class Plan:
         way, views, scales, _ = prepare(a, b, c, alpha, beta, out, None, where, config, self._how)
         if not way.uploaded:
             raise DeviceError(f"the arrays are on {way.device.name} already", hint="plan.run")
-        return Uploaded(way, views, *scales)
+        return StagedCall(way, views, *scales)
 
     def explain(self) -> str:
         """What the kernel is and why, in a person's words and numbers."""
@@ -154,10 +158,10 @@ def plan(
                 said = f"dtype is {dtype!r} and precision {precision!r}"
                 raise DtypeError(said, hint="tf32 is that of both, f32 with precision='tf32'")
             types, precision = ("f32", "f32"), "tf32"
-        asked = _of_sizes(
+        request = _of_sizes(
             sizes, types, "tt" if layout is None else layout, bool(c), out_dtype, batch
         )
-        asked = asked._replace(precision=precision, fast=bool(fast_accum))
+        request = request._replace(precision=precision, fast=bool(fast_accum))
         on = named_device(device)
     elif (len(sizes), len(what)) == (0, 2):
         given = {"dtype": dtype, "layout": layout, "batch": batch}
@@ -166,12 +170,12 @@ def plan(
                 raise ProblemError(f"{name} is {value!r}, but the arrays say that themselves")
         others = [None if x is None else array_view.view(x) for x in (c, out)]
         views = [*map(array_view.view, what), *others]
-        on = runs_on(place(*views), device)
-        asked = ask(*views, out_dtype, c is not None, precision, fast_accum)
+        on = device_for_arrays(place(*views), device)
+        request = ask(*views, out_dtype, c is not None, precision, fast_accum)
     else:
         kinds = ", ".join(type(x).__name__ for x in what) or "nothing"
         raise ProblemError(f"plan takes three sizes or two arrays, not {kinds}")
-    return Plan.of(route(asked, on, config), config)
+    return Plan.of(route(request, on, config), config)
 
 
 def _types(dtype: Any) -> tuple[Any, Any]:
@@ -184,7 +188,7 @@ def _types(dtype: Any) -> tuple[Any, Any]:
 
 def _of_sizes(
     sizes: Any, types: tuple[Any, Any], layout: str, with_c: bool, out_dtype: Any, batch: int | None
-) -> Asked:
+) -> Request:
     m, n, k = sizes
     if min(sizes) < 0:
         raise ProblemError(f"{m}×{n}×{k}: sizes are at least 0")
@@ -201,11 +205,11 @@ def _of_sizes(
         for shape, given, letter in zip(((m, k), (k, n)), formats, layout, strict=True)
     )
     d = fresh((*stack, m, n), result, "cpu")
-    return Asked(a, b, d if with_c else None, None, result, with_c)
+    return Request(a, b, d if with_c else None, None, result, with_c)
 
 
-def _matrix(shape: tuple[int, ...], dtype: str, rows: bool) -> Signature:
+def _matrix(shape: tuple[int, ...], dtype: str, rows: bool) -> ArraySignature:
     if rows:
         return fresh(shape, dtype, "cpu")
     turned = fresh((*shape[:-2], shape[-1], shape[-2]), dtype, "cpu").strides
-    return Signature(shape, (*turned[:-2], turned[-1], turned[-2]), dtype, "cpu", 0)
+    return ArraySignature(shape, (*turned[:-2], turned[-1], turned[-2]), dtype, "cpu", 0)

@@ -16,14 +16,14 @@ from ...errors import DeviceError, ProblemError
 from ...lazy_imports import deferred
 from ..arrays import array_view
 from ..arrays.array_view import ArrayView
-from ..devices.device import Device, device
+from ..devices.device import ExecutionDevice, device
 from .alpha_beta import both
-from .fast_path import Known, Ready, ready_for
-from .launch_record import Part
+from .call_record import OperandLayout
+from .fast_path import FastCall, Known, fast_call_for
 from .matrix_layout import ALIGN, padded
-from .prepared_call import Route, Scale, route
-from .request import ask, check_overlap, place
-from .staging import Uploaded, Views
+from .prepared_call import PreparedCall, ScaleFactor, route
+from .request import ask, check_output_overlap, place
+from .staging import StagedCall, Views
 
 if TYPE_CHECKING:
     from . import relayout, tf32x3
@@ -99,7 +99,7 @@ def matmul(
 def call(
     a: Any, b: Any, c: Any, alpha: Any, beta: Any, out: Any, out_dtype: Any, where: Any,
     config: Any, how: How, problem: gemm.Problem | None = None,
-) -> tuple[Any, Ready | None]:  # fmt: skip
+) -> tuple[Any, FastCall | None]:  # fmt: skip
     """``matmul`` the long way, and a short one for calls like it, where there is one. Where
     ``problem`` is given, the arrays must pose just that one.
     """
@@ -109,20 +109,20 @@ def call(
         raise ProblemError(said, hint=f"planned and now: {_differences(problem, way.problem)}")
     ready = None
     if way.uploaded or 0 in views[3].shape:
-        with Uploaded(way, views, *scales) as there:
+        with StagedCall(way, views, *scales) as there:
             there.start()
             there.download()
     else:
-        stream = stream_for(way.device, a, b, c, out)
+        stream = stream_for_arrays(way.device, a, b, c, out)
         _run_in_place(way, views, *scales, stream)
-        array_view.wrote([d])
+        array_view.mark_written([d])
         settle(way.device, stream, (a, b, c, alpha, beta))
-        ready = ready_for(way, a, b, c, out)
+        ready = fast_call_for(way, a, b, c, out)
     finish = array_view.kind_of(a).finish
     return d if out is not None or finish is None else finish(a, d), ready
 
 
-def settle(on: Device, stream: int, given: Iterable[Any]) -> None:
+def settle(on: ExecutionDevice, stream: int, given: Iterable[Any]) -> None:
     """Wait for the stream where a library among those of the arrays given does not know it."""
     if any(array_view.is_array(x) and array_view.kind_of(x).finish is not None for x in given):
         on.wait(stream)
@@ -136,48 +136,50 @@ def _differences(one: gemm.Problem, other: gemm.Problem) -> str:
 def prepare(
     a: Any, b: Any, c: Any, alpha: Any, beta: Any, out: Any, out_dtype: Any, where: Any,
     config: Any, how: How,
-) -> tuple[Route, Views, tuple[Scale, Scale], Any]:  # fmt: skip
+) -> tuple[PreparedCall, Views, tuple[ScaleFactor, ScaleFactor], Any]:  # fmt: skip
     """All that is known before anything runs: the route, the views, α and β, and the result."""
     kind = array_view.kind_of(a)
     va, vb = kind.view(a), array_view.view(b)
     vc = None if c is None else array_view.view(c)
     vo = None if out is None else array_view.view(out)
     here = place(va, vb, vc, vo)
-    asked = ask(va, vb, vc, vo, out_dtype, False, *how)
-    scales = both(alpha, beta, here, asked.factors)
+    request = ask(va, vb, vc, vo, out_dtype, False, *how)
+    scales = both(alpha, beta, here, request.factors)
     reads_c = bool(scales[1].address or scales[1].value)
     if reads_c and vc is None:
         raise ProblemError("beta is not 0, and there is no c", hint="c=out adds to out in place")
-    asked = asked._replace(reads_c=reads_c)
-    way = route(asked, runs_on(here, where), config)
+    request = request._replace(reads_c=reads_c)
+    way = route(request, device_for_arrays(here, where), config)
     way.check(scales)
     if vo is None:
-        out = kind.empty(a, asked.shape, asked.dtype)
+        out = kind.empty(a, request.shape, request.dtype)
         vo = array_view.view(out)
     else:
-        check_overlap(va, vb, vc, vo)
+        check_output_overlap(va, vb, vc, vo)
     return way, (va, vb, vc if reads_c else None, vo), scales, out
 
 
-def runs_on(here: str, where: Any) -> Device:
+def device_for_arrays(here: str, where: Any) -> ExecutionDevice:
     """The device for arrays that are ``here``, where the caller asks for ``where``."""
     if here == "cpu":
         return device(where)
     if where is None or str(where) in ("auto", "cuda", here):
         return device(here)
-    asked = device(where)
-    if asked.name != here:
+    request = device(where)
+    if request.name != here:
         raise DeviceError(
             f"the arrays are on {here}, and device={where!r} is asked for",
             hint="arrays on a GPU are multiplied there; copy them to the CPU or the other GPU",
         )
-    return asked
+    return request
 
 
 # --- on the GPU: in place -----------------------------------------------------------------------
 
 
-def _run_in_place(way: Route, views: Views, alpha: Scale, beta: Scale, stream: int) -> None:
+def _run_in_place(
+    way: PreparedCall, views: Views, alpha: ScaleFactor, beta: ScaleFactor, stream: int
+) -> None:
     va, vb, vc, vo = views
     kept: list[Any] = []  # copies live until the kernel is started; their library knows the stream
     parts = way.parts
@@ -204,26 +206,26 @@ def _run_in_place(way: Route, views: Views, alpha: Scale, beta: Scale, stream: i
         relayout.prepare(way.device, (move(vo, part, back=True),))((d, vo.address), stream)
 
 
-def _triple(name: str, view: ArrayView, part: Part) -> tf32x3.Triple:
+def _triple(name: str, view: ArrayView, part: OperandLayout) -> tf32x3.SplitShape:
     """A or B, K laid out three times."""
     stack = (1, *view.shape)[-3:]
     apart, *steps = (0, *view.strides)[-3:]
     lines = (stack[1], stack[2]) if part.rows else (stack[2], stack[1])
     source = (apart, *(steps if part.rows else steps[::-1]))
-    return tf32x3.Triple(name, (stack[0], *lines), source, part.leading, part.apart)
+    return tf32x3.SplitShape(name, (stack[0], *lines), source, part.leading, part.apart)
 
 
-def move(view: ArrayView, part: Part, back: bool = False) -> relayout.Move:
+def move(view: ArrayView, part: OperandLayout, back: bool = False) -> relayout.RelayoutSpec:
     """A matrix or stack to its temporary place, or ``back``."""
     size, shape = view.itemsize, view.shape
     there = (part.apart, *part.strides)[-len(shape) :]
     if back:
-        return relayout.Move(shape, size, there, view.strides)
+        return relayout.RelayoutSpec(shape, size, there, view.strides)
     aligned = not (part.leading | part.apart) * size % ALIGN
-    return relayout.Move(shape, size, view.strides, there, aligned)
+    return relayout.RelayoutSpec(shape, size, view.strides, there, aligned)
 
 
-def _temporary(view: ArrayView, part: Part, kept: list[Any]) -> int:
+def _temporary(view: ArrayView, part: OperandLayout, kept: list[Any]) -> int:
     """Memory for a copy, from the array's own library, which frees it in the stream's order."""
     count = padded(part.elements(view.shape), view.itemsize, 16)
     try:
@@ -241,7 +243,7 @@ def _space(view: ArrayView, count: int, kept: list[Any]) -> int:
     return array_view.view(made).address
 
 
-def stream_for(on: Device, first: Any, *others: Any) -> int:
+def stream_for_arrays(on: ExecutionDevice, first: Any, *others: Any) -> int:
     """The stream of ``first``'s library; what other libraries work on elsewhere is waited for."""
     stream = array_view.stream_of(first)
     for other in others:

@@ -16,7 +16,7 @@ ALIGN = 16  # bytes: the widest copy
 L2_LINE = 128
 
 
-class Placement(NamedTuple):
+class MatrixLayout(NamedTuple):
     """``rows``: whether rows are contiguous, else columns. ``leading`` counts elements from one
     line to the next, ``apart`` from one matrix of a stack to the next; ``align`` is the bytes (16
     to 1) that divide the address and both.
@@ -28,7 +28,7 @@ class Placement(NamedTuple):
     apart: int = 0
 
 
-class Signature(NamedTuple):
+class ArraySignature(NamedTuple):
     """All of a view that a kernel's choice depends on: its address only modulo 16."""
 
     shape: tuple[int, ...]
@@ -42,18 +42,18 @@ class Signature(NamedTuple):
         return max(1, dtypes.dtype(self.dtype).bits // 8)
 
 
-def signature(view: ArrayView) -> Signature:
+def signature(view: ArrayView) -> ArraySignature:
     """The signature of an array's memory."""
-    return Signature(view.shape, view.strides, view.dtype, view.device, view.address % ALIGN)
+    return ArraySignature(view.shape, view.strides, view.dtype, view.device, view.address % ALIGN)
 
 
-def placed(s: Signature) -> Placement | None:
+def placed(s: ArraySignature) -> MatrixLayout | None:
     """The better placement of a matrix, rows before columns; None where it must be copied."""
-    candidates = [placed_by(s, rows) for rows in (True, False)]
+    candidates = [layout_with_order(s, rows) for rows in (True, False)]
     return max(filter(None, candidates), key=lambda p: p.align, default=None)
 
 
-def placed_by(s: Signature, rows: bool) -> Placement | None:
+def layout_with_order(s: ArraySignature, rows: bool) -> MatrixLayout | None:
     """The placement with rows (else columns) contiguous; None where it must be copied."""
     lines, length = s.shape[-2:] if rows else s.shape[:-3:-1]
     between, within = s.strides[-2:] if rows else s.strides[:-3:-1]
@@ -66,14 +66,14 @@ def placed_by(s: Signature, rows: bool) -> Placement | None:
     apart = s.strides[0] if len(s.shape) == 3 and s.shape[0] > 1 else 0
     if apart < 0 or (len(s.shape) == 3 and s.shape[0] > 1 and apart == 0):
         return None
-    return Placement(rows, between, _divisor(s.phase | (between | apart) * s.itemsize), apart)
+    return MatrixLayout(rows, between, _divisor(s.phase | (between | apart) * s.itemsize), apart)
 
 
-def compact(shape: tuple[int, ...], itemsize: int, rows: bool = True) -> Placement:
+def compact(shape: tuple[int, ...], itemsize: int, rows: bool = True) -> MatrixLayout:
     """The placement of a fresh copy: lines begin at multiples of 128 bytes."""
     lines, length = shape[-2:] if rows else shape[:-3:-1]
     leading = padded(length, itemsize, ALIGN)
-    return Placement(rows, leading, ALIGN, leading * lines if len(shape) == 3 else 0)
+    return MatrixLayout(rows, leading, ALIGN, leading * lines if len(shape) == 3 else 0)
 
 
 def padded(length: int, itemsize: int, align: int) -> int:
@@ -89,10 +89,10 @@ def _divisor(number: int) -> int:
     return (number | ALIGN) & -(number | ALIGN)
 
 
-def fresh(shape: tuple[int, ...], dtype: str, device: str) -> Signature:
+def fresh(shape: tuple[int, ...], dtype: str, device: str) -> ArraySignature:
     """The signature of a new array: row-major, aligned."""
     rows, columns = shape[-2:]
     strides = (max(columns, 1), 1)
     if len(shape) == 3:
         strides = (max(rows, 1) * strides[0], *strides)
-    return Signature(shape, strides, dtype, device, 0)
+    return ArraySignature(shape, strides, dtype, device, 0)

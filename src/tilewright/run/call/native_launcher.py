@@ -1,9 +1,9 @@
-"""A call's last steps as machine code: see that addresses are aligned and apart, write them into
-the parameter blocks, start the kernels. In Python these take longer than all before them.
+"""The last steps of a fast call as machine code.
 
-``starter`` makes a built-in function ``start(address, …, stream)`` over a record of all that it
-needs. The code is the same for each, compiled once a process, and gives Python's lock back while
-the driver works.
+``native_launcher`` returns a built-in function ``start(address, …, stream)``. It checks that
+addresses are aligned and do not overlap, writes them into the parameter blocks and launches the
+kernels. Its machine code is compiled once a process; each function points to its own
+``LauncherState``. It releases the GIL while the driver launches.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FASTCALL = 0x80  # METH_FASTCALL: a built-in function of (self, arguments, how m
 STATUS = 0xFFFFFFFF  # the bits of a CUresult
 
 
-class Apart(Struct):
+class OverlapTest(Struct):
     """Two addresses, by their numbers: what ``one`` less the ``other`` is not between."""
 
     one = u64
@@ -36,14 +36,14 @@ class Apart(Struct):
     high = i64
 
 
-class Write(Struct):
+class AddressWrite(Struct):
     """Which address goes where."""
 
     which = u64
     place = Ptr(u64)
 
 
-class Step(Struct):
+class LaunchStep(Struct):
     """``launch(config, kernel, None, extra)``, the stream written before, if ``current(&context)``
     gives this ``context``; with a ``current`` of 0 always.
     """
@@ -57,15 +57,15 @@ class Step(Struct):
     context = u64
 
 
-class Call(Struct):
+class LauncherState(Struct):
     mask = u64  # of bits that are 0 in each address
     addresses = u64
     tests = u64
     writes = u64
     steps = u64
-    first_test = Ptr(Apart)
-    first_write = Ptr(Write)
-    first_step = Ptr(Step)
+    first_test = Ptr(OverlapTest)
+    first_write = Ptr(AddressWrite)
+    first_step = Ptr(LaunchStep)
     given = Array(u64, MOST)
     context = u64
     number = u64  # functions of Python's C API: as ``_PYTHON`` has them
@@ -80,7 +80,7 @@ class Call(Struct):
 @native
 def start(itself: i64, given: Ptr(u64), count: i64) -> i64:
     """``start(address, …, stream)``: 0, OTHER, or 1 + the step that did not start."""
-    call = at(Call, at(u64, itself + PAYLOAD)[0])
+    call = at(LauncherState, at(u64, itself + PAYLOAD)[0])
     if count != call.addresses + 1:
         return indirect(call.outcome, OTHER)
     bits = 0
@@ -104,7 +104,7 @@ def start(itself: i64, given: Ptr(u64), count: i64) -> i64:
 
 
 @native(inline=True)
-def near(call: Ptr(Call)) -> i64:
+def near(call: Ptr(LauncherState)) -> i64:
     """Whether two addresses are so near that they make it another call."""
     for i in range(call.tests):
         test = call.first_test + i
@@ -114,7 +114,7 @@ def near(call: Ptr(Call)) -> i64:
 
 
 @native(inline=True)
-def launched(call: Ptr(Call), stream: i64) -> i64:
+def launched(call: Ptr(LauncherState), stream: i64) -> i64:
     for i in range(call.steps):
         step = call.first_step + i
         step.stream[0] = stream
@@ -128,7 +128,7 @@ def launched(call: Ptr(Call), stream: i64) -> i64:
     return 0
 
 
-CONTEXT = Call.offset("context")
+CONTEXT = LauncherState.offset("context")
 PAYLOAD = bytes.__basicsize__ - 1  # where the bytes of a ``bytes`` object begin in it
 _PYTHON = {
     "number": "PyLong_AsUnsignedLongLong",  # of a Python int; WRONG, and an error, for what is none
@@ -151,7 +151,7 @@ class _Method(ctypes.Structure):
 
 
 class _Itself(bytes):
-    """The address of a ``Call``, which with all that it points to lives as long as this."""
+    """The address of a ``LauncherState``; ``held`` keeps it and all that it points to alive."""
 
     held: Any
 
@@ -168,7 +168,7 @@ def _method() -> Any:
     return method, kind(("PyCFunction_NewEx", python)), code
 
 
-def starter(
+def native_launcher(
     addresses: int,
     align: int,
     tests: Sequence[tuple[int, int, int, int]],
@@ -179,11 +179,11 @@ def starter(
     """``start(address, …, stream)``: 0 once the kernels of ``entries`` have been started; OTHER if
     the addresses are not multiples of ``align`` or some are not apart; else 1 + the number of the
     first entry that was not started. ``tests``, ``writes`` and ``entries`` have the fields of
-    ``Apart``, ``Write`` and ``Step``. For one thread; it keeps ``held`` alive.
+    ``OverlapTest``, ``AddressWrite`` and ``LaunchStep``. For one thread; it keeps ``held`` alive.
     """
     assert addresses <= MOST
-    lists = [(Apart, tests), (Write, writes), (Step, entries)]
-    call, places = Record(Call), [_placed(kind, rows) for kind, rows in lists]
+    lists = [(OverlapTest, tests), (AddressWrite, writes), (LaunchStep, entries)]
+    call, places = Record(LauncherState), [_placed(kind, rows) for kind, rows in lists]
     call.mask, call.addresses = align - 1, addresses
     call.tests, call.writes, call.steps = map(len, (tests, writes, entries))
     call.first_test, call.first_write, call.first_step = (p.ctypes.data for p in places)

@@ -154,7 +154,7 @@ def ctas_per_sm(plan: Plan) -> int:
     """CTAs that an SM holds at once, as far as is known (registers: what the plan asks for)."""
     limits, config, traced = plan.device.target.limits, plan.config, plan.traced
     if isinstance(plan.device, CudaDevice):
-        function: cuda.Function = plan.device.compile(traced)
+        function: cuda.CudaFunction = plan.device.compile(traced)
         with plan.device.gpu.active():
             return max(function.occupancy(config.threads, traced.dynamic_shared), 1)
     shared = traced.dynamic_shared + traced.static_shared + limits.shared_reserved
@@ -180,7 +180,7 @@ def _floor(plan: Plan) -> Lines:
 def _reason(plan: Plan) -> Lines:
     if not plan.chosen:
         return [("why", "this configuration was asked for")]
-    if (found := plan.tuned) is not None:
+    if (found := plan.tuning_result) is not None:
         other = "the heuristic's choice too"
         if found.heuristic != found.config:
             other = f"the heuristic's choice, {found.heuristic}, was {found.heuristic_us:.4g} µs"
@@ -193,7 +193,7 @@ def _reason(plan: Plan) -> Lines:
 
 def _estimated(plan: Plan) -> Lines:
     """Why the heuristic takes it: the terms of its estimate, and what comes next."""
-    target, problem = plan.device.target, plan.posed or plan.problem
+    target, problem = plan.device.target, plan.original_problem or plan.problem
     (seconds, _), *others = order = gemm.ranked(problem, target)
     parts = sorted(terms(problem, plan.config, target).items(), key=lambda x: x[1], reverse=True)
     told = [f"{name} {_time(part)}" for name, part in parts if part > seconds / 100]

@@ -1,7 +1,8 @@
-"""From a request to kernels that are ready to launch.
+"""Stage 4 of a call, launch: kernels loaded on the device, launched at given addresses.
 
-A ``Route`` is made once for all calls that are alike; a call then packs addresses and two factors
-and launches. What it launches (``launch_record.py``) is planned once, and kept on disk.
+A ``PreparedCall`` is made once for each request, device and configuration. A call then packs
+addresses, α and β into parameter blocks and launches. What it launches (``CallRecord``) is computed
+by ``dispatch`` once and read from the compile cache after that.
 """
 
 from __future__ import annotations
@@ -13,45 +14,45 @@ from ...compile_cache import store
 from ...errors import ProblemError
 from ...lazy_imports import deferred
 from ...source_key import source_key
-from ..devices.device import Bound, Device, KernelRef, Start
+from ..devices.device import BoundLaunch, ExecutionDevice, KernelSource, PreparedLaunch
 from ..tuning.tuning_paths import state
-from .launch_record import Launches, Part
+from .call_record import CallRecord, OperandLayout
 from .matrix_layout import ALIGN
-from .request import Asked
+from .request import Request
 
 if TYPE_CHECKING:
     from ... import gemm
     from ...builder import Traced
-    from ..tuning.tuning_result import Result
+    from ..tuning.tuning_result import TuningResult
     from . import dispatch
 else:
     dispatch = deferred(".dispatch", __package__)
 
 
-class Scale(NamedTuple):
+class ScaleFactor(NamedTuple):
     """A factor: a number, or the address of one on the device."""
 
     value: float
     address: int = 0
 
 
-Scales = tuple[Scale, Scale]  # α, β
-Slots = tuple[tuple[int, int], ...]  # which 8 bytes of a parameter block, which address
+ScaleFactors = tuple[ScaleFactor, ScaleFactor]  # α, β
+AddressSlots = tuple[tuple[int, int], ...]  # which 8 bytes of a parameter block, which address
 
 
-class Route:
+class PreparedCall:
     """How a call is run. ``uploaded``: the arrays are on the CPU and go to device memory, with the
     alignment that they have here, so that the kernel is the one that would read them.
     """
 
-    def __init__(self, asked: Asked, device: Device, config: Any = None) -> None:
-        self.asked, self.device, self._given = asked, device, config
-        self.uploaded = asked.a.device == "cpu"
+    def __init__(self, request: Request, device: ExecutionDevice, config: Any = None) -> None:
+        self.request, self.device, self._given = request, device, config
+        self.uploaded = request.a.device == "cpu"
         self.launches = self._launches()
-        self.parts: dict[str, Part] = self.launches.parts
+        self.parts: dict[str, OperandLayout] = self.launches.parts
         self.swapped, self.workspace = self.launches.swapped, self.launches.workspace
 
-    def _launches(self) -> Launches:
+    def _launches(self) -> CallRecord:
         """From the disk, or planned. The key has the state of the tuning results that the plan was
         made with.
         """
@@ -59,34 +60,34 @@ class Route:
         if not isinstance(self._given, str | None) or not store().enabled:
             return self.planned.launches()
         source = source_key("run.call.dispatch")
-        key = f"{source}\n{before}\n{self.asked!r}\n{self.device.target!r}\n{self._given}"
+        key = f"{source}\n{before}\n{self.request!r}\n{self.device.target!r}\n{self._given}"
         if (kept := store().get("launches", key)) is not None:
-            return Launches.unpack(kept)
+            return CallRecord.unpack(kept)
         made = self.planned.launches()
         if before in ("", self.planned.tuned_state):
             store().put("launches", key, made.pack())
         return made
 
     @cached_property
-    def planned(self) -> dispatch.Planned:
+    def planned(self) -> dispatch.Dispatch:
         """The plan: made again where its launches were found on disk."""
-        return dispatch.Planned(self.asked, self.device.target, self._given)
+        return dispatch.Dispatch(self.request, self.device.target, self._given)
 
     @property
     def problem(self) -> gemm.Problem:
         return self.planned.problem
 
     @property
-    def posed(self) -> gemm.Problem:
-        return self.planned.posed
+    def original_problem(self) -> gemm.Problem:
+        return self.planned.original_problem
 
     @property
     def config(self) -> gemm.AnyConfig:
         return self.planned.config
 
     @property
-    def tuned(self) -> Result | None:
-        return self.planned.tuned
+    def tuning_result(self) -> TuningResult | None:
+        return self.planned.tuning_result
 
     @cached_property
     def traced(self) -> Traced:
@@ -94,11 +95,11 @@ class Route:
         return self.planned.traced
 
     @cached_property
-    def _steps(self) -> tuple[tuple[Start, gemm.Arguments], ...]:
+    def _steps(self) -> tuple[tuple[PreparedLaunch, gemm.Arguments], ...]:
         """The kernels on the device, ready, and their parameters."""
         made = []
         for i, launch in enumerate(self.launches.kernels):
-            kernel = KernelRef(launch.kernel, partial(self._kernel, i))
+            kernel = KernelSource(launch.kernel, partial(self._kernel, i))
             executable, shared = self.device.kernel(kernel)
             grid, block, cluster, programmatic, unused = launch.shape
             more = {"cluster": cluster, "programmatic": programmatic}
@@ -110,7 +111,7 @@ class Route:
         return self.planned.steps[i].kernel.trace()
 
     def start(
-        self, a: int, b: int, c: int, d: int, workspace: int, scales: Scales, stream: int
+        self, a: int, b: int, c: int, d: int, workspace: int, scales: ScaleFactors, stream: int
     ) -> None:
         """Start it all for matrices at these addresses."""
         nowhere = d & -ALIGN  # for what is not read: a tensor map wants an address, and aligned
@@ -119,12 +120,12 @@ class Route:
         for start, arguments in self._steps:
             start(arguments.pack(places, scales), stream)
 
-    def check(self, scales: Scales) -> None:
+    def check(self, scales: ScaleFactors) -> None:
         """Raises ProblemError for factors that this accumulator can't have."""
         if self.launches.accumulator == "s32":
             _check_whole(*scales)
 
-    def bind(self) -> list[tuple[Bound, Slots, gemm.Arguments]]:
+    def bind(self) -> list[tuple[BoundLaunch, AddressSlots, gemm.Arguments]]:
         """The kernels with parameter blocks of their own, for one thread, and where the addresses
         of the caller's A, B, C, D and of a workspace are to be written.
         """
@@ -135,7 +136,7 @@ class Route:
         ]
 
 
-def _check_whole(alpha: Scale, beta: Scale) -> None:
+def _check_whole(alpha: ScaleFactor, beta: ScaleFactor) -> None:
     """Sums of integers are not scaled: α is 1 (or 0), β is 0 or 1."""
     for name, factor in (("alpha", alpha), ("beta", beta)):
         if factor.address or factor.value not in (0.0, 1.0):
@@ -143,20 +144,20 @@ def _check_whole(alpha: Scale, beta: Scale) -> None:
             raise ProblemError(f"{name} is {given}; with a result of s32 it is the number 0 or 1")
 
 
-_KNOWN: dict[Any, Route] = {}
+_KNOWN: dict[Any, PreparedCall] = {}
 _MOST = 1024
 
 
-def route(asked: Asked, device: Device, config: Any = None) -> Route:
+def route(request: Request, device: ExecutionDevice, config: Any = None) -> PreparedCall:
     """The route for a call, made once for all that are alike."""
-    key = asked, device, config
+    key = request, device, config
     try:
         found = _KNOWN.get(key)
     except TypeError:  # a list, a dict, an array: what has no hash
-        dispatch.refuse(asked, config)
+        dispatch.refuse(request, config)
         raise
     if found is None:
-        found = Route(asked, device, config)
+        found = PreparedCall(request, device, config)
         if len(_KNOWN) >= _MOST:
             _KNOWN.clear()
         _KNOWN[key] = found

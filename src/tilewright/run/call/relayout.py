@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ...builder import Traced
 from ...ptx import parameter_block
-from ..devices.device import Device, Dim3, Start
+from ..devices.device import Dim3, ExecutionDevice, PreparedLaunch
 from . import relayout_kernels as kernels
 from .relayout_kernels import CTAS, JOB, JOB_BYTES, MOST_JOBS, THREADS, VECTOR
 
@@ -22,7 +22,7 @@ _MOST_Y = _MOST_Z = 65535
 _MOST_COUNT = 1 << 31  # vectors of a job, bytes of a line
 
 
-class Move(NamedTuple):
+class RelayoutSpec(NamedTuple):
     """A matrix, or a stack of them, to be copied. ``shape`` and strides are of the one or the
     other, strides in elements. ``padded``: the target's lines begin at multiples of 16 bytes and
     may be written up to the next one.
@@ -73,12 +73,12 @@ class _Slot(NamedTuple):
 
 
 class _Launch(NamedTuple):
-    start: Start
+    start: PreparedLaunch
     block: bytes
     slots: tuple[_Slot, ...]
 
 
-class Copies:
+class RelayoutLaunches:
     """Prepared moves: ``start(addresses, stream)``, the first move's source and target, the next's
     ….
     """
@@ -95,7 +95,7 @@ class Copies:
 
 
 @lru_cache(1024)
-def prepare(device: Device, moves: tuple[Move, ...]) -> Copies:
+def prepare(device: ExecutionDevice, moves: tuple[RelayoutSpec, ...]) -> RelayoutLaunches:
     """The launches for these moves, none of which reads what another writes."""
     lines: list[_Way] = []
     launches = []
@@ -112,10 +112,10 @@ def prepare(device: Device, moves: tuple[Move, ...]) -> Copies:
         else:
             nearest = min(by_rows, by_columns, key=lambda w: abs(w.target.within))
             launches.append(_strided(device, nearest))
-    return Copies((*_all_lines(device, lines), *launches))
+    return RelayoutLaunches((*_all_lines(device, lines), *launches))
 
 
-def _way(index: int, move: Move, rows: bool) -> _Way:
+def _way(index: int, move: RelayoutSpec, rows: bool) -> _Way:
     """A move whose lines are the rows, or the columns."""
     size, turn = move.itemsize, 1 if rows else -1
     lines, length = move.shape[-2:][::turn]
@@ -137,12 +137,12 @@ def _turns(way: _Way) -> bool:
     return way.source.between == way.size == way.target.within
 
 
-def _programmatic(device: Device) -> bool:
+def _programmatic(device: ExecutionDevice) -> bool:
     return device.target.target.runs("sm_90")
 
 
 def _prepared(
-    device: Device, traced: Traced, grid: Dim3, block: Dim3, values: dict[str, Any],
+    device: ExecutionDevice, traced: Traced, grid: Dim3, block: Dim3, values: dict[str, Any],
     slots: Sequence[_Slot],
 ) -> _Launch:  # fmt: skip
     start = device.prepare(device.compile(traced), grid, block, programmatic=_programmatic(device))
@@ -155,7 +155,7 @@ def _prepared(
 Job = tuple[dict[str, int], tuple[_Slot, _Slot]]
 
 
-def _all_lines(device: Device, ways: list[_Way]) -> Iterator[_Launch]:
+def _all_lines(device: ExecutionDevice, ways: list[_Way]) -> Iterator[_Launch]:
     """As few launches as may be: of jobs with as many matrices."""
     for count in dict.fromkeys(way.count for way in ways):
         jobs = [job for way in ways if way.count == count for job in _jobs(way)]
@@ -182,7 +182,7 @@ def _jobs(way: _Way) -> Iterator[Job]:
         yield job, (source, _Slot(8, 2 * way.move + 1, first * way.target.between))
 
 
-def _lines(device: Device, jobs: Sequence[Job], count: int) -> _Launch:
+def _lines(device: ExecutionDevice, jobs: Sequence[Job], count: int) -> _Launch:
     """One launch of several jobs: each has its share of the CTAs that run at once."""
     at_once = device.target.sms * CTAS
     shared = max(at_once // min(count, at_once), len(jobs))
@@ -212,7 +212,7 @@ def _packed(job: dict[str, int]) -> bytes:
 # --- one move, one launch -----------------------------------------------------------------------
 
 
-def _transposed(device: Device, way: _Way) -> _Launch:
+def _transposed(device: ExecutionDevice, way: _Way) -> _Launch:
     """The target's lines are counted by the index that is contiguous in the source."""
     traced = kernels.transposed(way.size, _programmatic(device))
     wide, across = kernels.tile(way.size)
@@ -230,7 +230,7 @@ def _transposed(device: Device, way: _Way) -> _Launch:
     return _prepared(device, traced, grid, (THREADS, 1, 1), values, slots)
 
 
-def _strided(device: Device, way: _Way) -> _Launch:
+def _strided(device: ExecutionDevice, way: _Way) -> _Launch:
     traced = kernels.strided(way.size, _programmatic(device))
     values = {"rows": way.lines, "columns": way.length, "count": way.count}
     for name, end in (("source", way.source), ("target", way.target)):

@@ -1,7 +1,7 @@
 """What a call of ``matmul`` asks, and whether it may: ranks, shapes, types, places.
 
 Everything here depends on signatures alone, so it is looked at once for all calls that are alike;
-what depends on addresses (overlap) is ``check_overlap``, for each call that gives ``out``.
+what depends on addresses (overlap) is ``check_output_overlap``, for each call that gives ``out``.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from ...errors import DeviceError, DtypeError, ProblemError
 from ...gemm.problem import TYPES, Problem, factors_of
 from ..arrays.array_view import ArrayView
 from ..arrays.memory_overlap import overlap, overlaps_itself
-from .matrix_layout import Signature, signature
+from .matrix_layout import ArraySignature, signature
 
-TIMES = 3  # products of tf32 that stand for one of f32
+TF32X3_TERMS = 3  # products of tf32 that stand for one of f32
 PRECISIONS = ("ieee", "tf32", "tf32x3")  # of f32 inputs
 _AS_MATRIX = "a vector is a matrix of one row, x[None, :], or of one column, x[:, None]"
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     """D = α A B + β C, by signatures. ``out`` None: a fresh D; ``dtype`` is D's; ``reads_c``: C is
     there and β is not the number 0. ``precision`` is of f32 inputs, ``fast`` of sums of 8-bit ones.
     """
 
-    a: Signature
-    b: Signature
-    c: Signature | None
-    out: Signature | None
+    a: ArraySignature
+    b: ArraySignature
+    c: ArraySignature | None
+    out: ArraySignature | None
     dtype: str
     reads_c: bool = False
     precision: str = "ieee"
@@ -67,7 +67,7 @@ class Asked(NamedTuple):
         """The format of α and β."""
         return factors_of(self.dtype)
 
-    def named(self) -> list[tuple[str, Signature]]:
+    def named(self) -> list[tuple[str, ArraySignature]]:
         """The arrays that are there, with their names."""
         fields = (("a", self.a), ("b", self.b), ("c", self.c), ("out", self.out))
         return [(name, s) for name, s in fields if s is not None]
@@ -82,7 +82,7 @@ def ask(
     reads_c: bool,
     precision: str = "ieee",
     fast: bool = False,
-) -> Asked:
+) -> Request:
     """What a call with these arrays asks; ``dtype`` None is out's type, or what the inputs give."""
     if not isinstance(fast, int | np.bool_):
         raise ProblemError(f"fast_accum must be True or False, got {fast!r:.60}")
@@ -90,7 +90,7 @@ def ask(
         result = format_name(dtype)
     else:
         result = out.dtype if out is not None else result_of(a.dtype)
-    return Asked(
+    return Request(
         signature(a),
         signature(b),
         None if c is None else signature(c),
@@ -107,50 +107,52 @@ def result_of(dtype: str) -> str:
     return TYPES[dtype][1][0] if dtype in TYPES else dtype
 
 
-def check(asked: Asked) -> None:
+def check(request: Request) -> None:
     """Raises ProblemError and DtypeError for what can't be multiplied."""
-    for name, s in asked.named():
+    for name, s in request.named():
         if len(s.shape) not in (2, 3):
             count = f"{len(s.shape)} dimension{'s' * (len(s.shape) != 1)}"
             hint = _AS_MATRIX if len(s.shape) < 2 else "reshape it to a stack of matrices"
             what = "a matrix has 2, a stack of them 3"
             raise ProblemError(f"{name} has {count}, {s.shape}; {what}", hint=hint)
-    _check_types(asked)
-    a, b = asked.a.shape, asked.b.shape
+    _check_types(request)
+    a, b = request.a.shape, request.b.shape
     if a[-1] != b[-2]:
         raise ProblemError(
-            f"a is {_shape(asked.a)} and b is {_shape(asked.b)}: "
+            f"a is {_shape(request.a)} and b is {_shape(request.b)}: "
             f"a has {a[-1]} columns, b has {b[-2]} rows; they must be as many"
         )
     if a[:-2] != b[:-2]:
         raise ProblemError(
-            f"a is {_shape(asked.a)} and b is {_shape(asked.b)}: both are matrices, or as many",
+            f"a is {_shape(request.a)} and b is {_shape(request.b)}: both are matrices, or as many",
             hint="expand the one (a stack's stride may be 0), or reshape the other to a matrix",
         )
-    Problem(*asked.sizes)  # refuses sizes by their letters, which a column-major D exchanges later
-    for name, s in (("c", asked.c), ("out", asked.out)):
-        if s is not None and s.shape != asked.shape:
-            shown = "×".join(map(str, asked.shape))
+    Problem(
+        *request.sizes
+    )  # refuses sizes by their letters, which a column-major D exchanges later
+    for name, s in (("c", request.c), ("out", request.out)):
+        if s is not None and s.shape != request.shape:
+            shown = "×".join(map(str, request.shape))
             raise ProblemError(f"{name} is {_shape(s)}; the product is {shown}")
-        if s is not None and s.dtype != asked.dtype:
+        if s is not None and s.dtype != request.dtype:
             raise DtypeError(
-                f"{name} is {s.dtype}; the result is {asked.dtype}",
+                f"{name} is {s.dtype}; the result is {request.dtype}",
                 hint=f"give {name} that type, or out_dtype={s.dtype!r}",
             )
-    if asked.out is not None and overlaps_itself(asked.out):  # type: ignore[arg-type]
-        raise ProblemError(f"out's elements share memory: its strides are {asked.out.strides}")
+    if request.out is not None and overlaps_itself(request.out):  # type: ignore[arg-type]
+        raise ProblemError(f"out's elements share memory: its strides are {request.out.strides}")
 
 
-def _shape(s: Signature) -> str:
+def _shape(s: ArraySignature) -> str:
     return "×".join(map(str, s.shape))
 
 
-def _check_types(asked: Asked) -> None:
-    left, right = asked.a.dtype, asked.b.dtype
-    if not isinstance(asked.precision, str) or asked.precision not in PRECISIONS:
+def _check_types(request: Request) -> None:
+    left, right = request.a.dtype, request.b.dtype
+    if not isinstance(request.precision, str) or request.precision not in PRECISIONS:
         allowed = ", ".join(map(repr, PRECISIONS))
-        raise DtypeError(f"precision is {asked.precision!r}; it is one of {allowed}")
-    a, b = asked.formats
+        raise DtypeError(f"precision is {request.precision!r}; it is one of {allowed}")
+    a, b = request.formats
     known = {"tf32": "f32 (as tf32)"}
     for name, given, t in (("a", left, a), ("b", right, b)):
         if t not in TYPES:
@@ -164,11 +166,11 @@ def _check_types(asked: Asked) -> None:
         allowed = " or ".join(known.get(x, x) for x in partners)
         hint = f"convert b to {partners[0]}, or a"
         raise DtypeError(f"a is {left} and b is {right}; with {left} goes {allowed}", hint=hint)
-    if asked.dtype not in results:
+    if request.dtype not in results:
         raise DtypeError(
-            f"a result of {asked.dtype} from {left} is not supported; {' and '.join(results)} are"
+            f"a result of {request.dtype} from {left} is not supported; {' and '.join(results)} are"
             if len(results) > 1
-            else f"a result of {asked.dtype} from {left} is not supported; {results[0]} is"
+            else f"a result of {request.dtype} from {left} is not supported; {results[0]} is"
         )
 
 
@@ -208,7 +210,7 @@ def format_name(given: Any, name: str = "out_dtype") -> str:
         ) from None
 
 
-def check_overlap(a: ArrayView, b: ArrayView, c: ArrayView | None, out: ArrayView) -> None:
+def check_output_overlap(a: ArrayView, b: ArrayView, c: ArrayView | None, out: ArrayView) -> None:
     """Raises ProblemError where ``out`` can't be written while the others are read."""
     if out.readonly:
         hint = "without out= the result is a new array; JAX's arrays never change"

@@ -13,9 +13,9 @@ from ...errors import DeviceError
 from ...lazy_imports import deferred
 from ..arrays import array_view
 from ..arrays.array_view import ArrayView
-from ..devices.device import Device
-from .launch_record import Part
-from .prepared_call import Route, Scale
+from ..devices.device import ExecutionDevice
+from .call_record import OperandLayout
+from .prepared_call import PreparedCall, ScaleFactor
 
 if TYPE_CHECKING:
     from . import tf32x3
@@ -26,7 +26,7 @@ Views = tuple[ArrayView, ArrayView, ArrayView | None, ArrayView]  # A, B, C wher
 
 
 @contextmanager
-def borrowed(on: Device) -> Iterator[list[int]]:
+def device_allocations(on: ExecutionDevice) -> Iterator[list[int]]:
     """Addresses put into the list are freed at the end; an error before goes before theirs."""
     addresses: list[int] = []
     try:
@@ -41,19 +41,21 @@ def borrowed(on: Device) -> Iterator[list[int]]:
             stack.callback(on.free, address)
 
 
-class Uploaded:
+class StagedCall:
     """``with Uploaded(…) as there: there.start(); there.download()``. ``start`` may be repeated.
     Where D has no elements nothing is done.
     """
 
-    def __init__(self, way: Route, views: Views, alpha: Scale, beta: Scale) -> None:
+    def __init__(
+        self, way: PreparedCall, views: Views, alpha: ScaleFactor, beta: ScaleFactor
+    ) -> None:
         self.way, self.views, self.scales = way, views, (alpha, beta)
         self._empty = 0 in views[3].shape
         self._stack = ExitStack()
 
-    def __enter__(self) -> Uploaded:
+    def __enter__(self) -> StagedCall:
         with ExitStack() as stack:  # an error while uploading frees what was uploaded
-            self._addresses = stack.enter_context(borrowed(self.way.device))
+            self._addresses = stack.enter_context(device_allocations(self.way.device))
             if not self._empty:
                 self._upload()
             self._stack = stack.pop_all()
@@ -73,7 +75,7 @@ class Uploaded:
         space = self._space(way.workspace) if way.workspace else 0
         self._given = *inputs, c, self._d, space, scales
 
-    def _room(self, view: ArrayView, part: Part) -> int:
+    def _room(self, view: ArrayView, part: OperandLayout) -> int:
         return self._space(part.elements(view.shape) * view.itemsize)
 
     def _space(self, count: int) -> int:
@@ -81,7 +83,7 @@ class Uploaded:
         self._addresses.append(address)
         return address
 
-    def _up(self, view: ArrayView, part: Part, name: str = "c") -> int:
+    def _up(self, view: ArrayView, part: OperandLayout, name: str = "c") -> int:
         address = self._room(view, part)
         for offset, lines in _matrices(view, part):
             if part.times > 1:
@@ -99,10 +101,10 @@ class Uploaded:
         vo, part = self.views[3], self.way.parts["d"]
         for offset, lines in () if self._empty else _matrices(vo, part):
             self.way.device.download(lines, self._d + offset, part.leading)
-        array_view.wrote([vo.owner])
+        array_view.mark_written([vo.owner])
 
 
-def _matrices(view: ArrayView, part: Part) -> Iterator[tuple[int, Any]]:
+def _matrices(view: ArrayView, part: OperandLayout) -> Iterator[tuple[int, Any]]:
     """Each matrix of a stack, its lines as rows, and where it begins there, in bytes."""
     bits = array_view.bits(view)
     stack = bits if bits.ndim == 3 else bits[None]

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ...builder import Builder, Traced, trace
 from ...ptx import parameter_block
-from ..devices.device import Device
+from ..devices.device import ExecutionDevice
 
 LOW = {"a": (False, False, True), "b": (False, True, False)}  # for each time, which part
 KEPT = ~0x1FFF & 0xFFFFFFFF  # of 32 bits, those of a tf32
@@ -26,7 +26,7 @@ BLOCK = (32, 8, 1)
 _MOST_Y = 65535
 
 
-class Triple(NamedTuple):
+class SplitShape(NamedTuple):
     """A matrix, or a stack: ``shape`` (stack, lines, K) and strides of the source in elements; the
     target's ``leading``, and elements from matrix to matrix.
     """
@@ -49,7 +49,7 @@ def laid_out(name: str, lines: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]
 
 
 @lru_cache(maxsize=256)
-def prepare(device: Device, triple: Triple) -> Callable[[Sequence[int], int], None]:
+def prepare(device: ExecutionDevice, triple: SplitShape) -> Callable[[Sequence[int], int], None]:
     """A launch: ``start((source, target), stream)``."""
     programmatic = device.target.target.runs("sm_90")
     traced = _traced(triple.name, programmatic)

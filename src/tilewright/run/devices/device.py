@@ -21,7 +21,7 @@ from ... import cuda, target, vm
 from ...compile_cache import store
 from ...errors import DeviceError, TargetError
 from ...source_key import source_key
-from .serialized_kernel import Built, loaded, source
+from .serialized_kernel import SerializedKernel, loaded, source
 
 if TYPE_CHECKING:
     from ...builder import Traced
@@ -34,9 +34,9 @@ _LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 4)
 _ON_VM = "device='vm' runs the same kernel, to the same bits, on the CPU"
 
 
-class Bound(Protocol):
+class BoundLaunch(Protocol):
     """A launch with parameters of its own, for one thread: ``view`` is them, to be written;
-    ``entry`` what ``starter`` needs of it.
+    ``entry`` what ``native_launcher`` needs of it.
     """
 
     view: memoryview
@@ -46,24 +46,24 @@ class Bound(Protocol):
         """Start the kernel."""
 
 
-class Start(Protocol):
+class PreparedLaunch(Protocol):
     """A launch, checked."""
 
     def __call__(self, params: bytes, stream: int) -> None:
         """Start the kernel with this parameter block."""
 
-    def bind(self, data: bytes) -> Bound:
+    def bind(self, data: bytes) -> BoundLaunch:
         """The launch with such a block of its own."""
 
 
-class KernelRef(NamedTuple):
+class KernelSource(NamedTuple):
     """A kernel by its ``text``, all that decides it; ``trace()`` makes it."""
 
     text: str
     trace: Callable[[], Traced]
 
 
-class Device(Protocol):
+class ExecutionDevice(Protocol):
     """Where a kernel runs."""
 
     @property
@@ -89,7 +89,7 @@ class Device(Protocol):
     def compile(self, traced: Traced) -> Any:
         """The executable of a traced kernel, made once."""
 
-    def kernel(self, kernel: KernelRef) -> tuple[Any, int]:
+    def kernel(self, kernel: KernelSource) -> tuple[Any, int]:
         """The executable of a GEMM's kernel, made once, and its bytes of dynamic shared memory."""
 
     def prepare(
@@ -101,7 +101,7 @@ class Device(Protocol):
         *,
         cluster: Dim3 | None = None,
         programmatic: bool = False,
-    ) -> Start:
+    ) -> PreparedLaunch:
         """A launch, to be started once or often.
 
         ``programmatic``: it may begin before the kernel ahead of it has ended, and waits itself.
@@ -178,13 +178,13 @@ class VmDevice:
         machine.load(traced.module)
         return machine, traced.name
 
-    def kernel(self, kernel: KernelRef) -> tuple[Any, int]:
+    def kernel(self, kernel: KernelSource) -> tuple[Any, int]:
         with self._lock:
             if kernel.text not in self._kernels:
                 self._kernels[kernel.text] = self._kernel(kernel)
             return self._kernels[kernel.text]
 
-    def _kernel(self, kernel: KernelRef) -> tuple[Any, int]:
+    def _kernel(self, kernel: KernelSource) -> tuple[Any, int]:
         """From the cache, by what decides the kernel: it is traced where code of it is missing."""
         key = f"{source_key('gemm', 'vm.codegen.loaded_kernel')}\n{kernel.text}"
         kept = store().get("vm-kernel", key)
@@ -224,7 +224,7 @@ class VmDevice:
         *,
         cluster: Dim3 | None = None,
         programmatic: bool = False,  # launches here begin when the one ahead has ended
-    ) -> Start:
+    ) -> PreparedLaunch:
         machine, entry = executable
         more: dict[str, Any] = {"shared": shared, "cluster": cluster, "watch": self.watch}
         more["programmatic"] = programmatic
@@ -243,7 +243,7 @@ class _VmStart:
     def __call__(self, params: bytes, stream: int = 0) -> None:
         self._run(params)
 
-    def bind(self, data: bytes) -> Bound:
+    def bind(self, data: bytes) -> BoundLaunch:
         return _VmBound(self._run, memoryview(bytearray(data)))
 
 
@@ -284,35 +284,37 @@ class CudaDevice:
         self.target = target_of(gpu.properties)
         self.alloc, self.free = gpu.alloc, gpu.free
         self.compile = _Once(self._load)
-        self._kernels: dict[str, tuple[cuda.Function, int]] = {}
+        self._kernels: dict[str, tuple[cuda.CudaFunction, int]] = {}
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<{self.name}: {self.gpu.name}>"
 
-    def _load(self, traced: Traced) -> cuda.Function:
+    def _load(self, traced: Traced) -> cuda.CudaFunction:
         return self.gpu.load(self.assemble(traced))[traced.name]
 
-    def kernel(self, kernel: KernelRef) -> tuple[cuda.Function, int]:
+    def kernel(self, kernel: KernelSource) -> tuple[cuda.CudaFunction, int]:
         with self._lock:
             if kernel.text not in self._kernels:
                 built = self._built(kernel)
                 self._kernels[kernel.text] = self.gpu.load(built.cubin)[built.entry], built.shared
             return self._kernels[kernel.text]
 
-    def _built(self, kernel: KernelRef) -> Built:
+    def _built(self, kernel: KernelSource) -> SerializedKernel:
         """The kernel's machine code, by what decides it; it is traced where it is not there."""
         if built := loaded(self.gpu.arch, kernel.text):
             return built
 
         def make() -> bytes:
             traced = kernel.trace()
-            return Built(traced.name, traced.dynamic_shared, self.assemble(traced)).pack()
+            return SerializedKernel(
+                traced.name, traced.dynamic_shared, self.assemble(traced)
+            ).pack()
 
         # an older driver can't load what newer tools made
         tools = f"CUDA {cuda.version()}, {os.environ.get('TILEWRIGHT_PTXAS', '')}"
         key = f"{self.gpu.arch}\n{tools}\n{source()}\n{kernel.text}"
-        return Built.unpack(store().get_or_make("kernel", key, make))
+        return SerializedKernel.unpack(store().get_or_make("kernel", key, make))
 
     def assemble(self, traced: Traced) -> cuda.Cubin:
         """Machine code, from the cache where it is there."""
@@ -351,7 +353,7 @@ class CudaDevice:
         *,
         cluster: Dim3 | None = None,
         programmatic: bool = False,
-    ) -> Start:
+    ) -> PreparedLaunch:
         more: dict[str, Any] = {"cluster": cluster, "programmatic": programmatic}
         return self.gpu.prepare(executable, grid, block, shared=shared, **more)
 
@@ -373,10 +375,10 @@ def target_of(properties: cuda.Properties) -> target.Device:
 # --- by name ----------------------------------------------------------------------------------
 
 
-def device(name: Any = "auto") -> Device:
+def device(name: Any = "auto") -> ExecutionDevice:
     """The device of a name: ``auto``, ``vm``, ``vm:A100``, ``cuda``, ``cuda:1``; None is ``auto``.
 
-    A ``Device`` is itself. Raises DeviceError, with the reason, where there is no such one.
+    An ``ExecutionDevice`` is returned unchanged. Raises DeviceError if there is no such device.
     """
     if name is None or str(name) == "auto":
         return _cuda(None) if cuda.available() else _vm("")

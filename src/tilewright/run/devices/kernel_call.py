@@ -20,9 +20,9 @@ from ..arrays import array_view
 from ..arrays.array_view import ArrayView
 from ..arrays.dlpack import compact
 from ..arrays.memory_overlap import overlap
-from ..call.matmul import runs_on, settle, stream_for
-from ..call.staging import borrowed
-from .device import Device, Dim3
+from ..call.matmul import device_for_arrays, settle, stream_for_arrays
+from ..call.staging import device_allocations
+from .device import Dim3, ExecutionDevice
 from .device import device as named_device
 from .tensor_map_argument import ArrayMap
 
@@ -109,7 +109,7 @@ def _view(param: Param, given: Any) -> ArrayView:
 
 
 def _start(
-    on: Device, traced: Traced, grid: Dim3, block: Dim3, args: tuple[Any, ...],
+    on: ExecutionDevice, traced: Traced, grid: Dim3, block: Dim3, args: tuple[Any, ...],
     addresses: dict[int, int], stream: int, programmatic: bool,
 ) -> None:  # fmt: skip
     shared, cluster, made = traced.dynamic_shared, traced.cluster, on.compile(traced)
@@ -117,7 +117,7 @@ def _start(
     params = parameter_block.layout(traced.entry).at(places).pack(_values(args, addresses))
     more: dict[str, Any] = {"cluster": cluster, "programmatic": programmatic}
     on.prepare(made, grid, block, shared, **more)(params, stream)
-    array_view.wrote(_array(args[i]) for i in traced.written)
+    array_view.mark_written(_array(args[i]) for i in traced.written)
 
 
 def _values(args: tuple[Any, ...], addresses: dict[int, int]) -> list[Any]:
@@ -134,13 +134,13 @@ def _in_place(
     traced: Traced, grid: Dim3, block: Dim3, args: tuple[Any, ...], views: dict[int, ArrayView],
     where: Any, stream: Any, programmatic: bool,
 ) -> None:  # fmt: skip
-    on = runs_on(next(iter(views.values())).device, where)
+    on = device_for_arrays(next(iter(views.values())).device, where)
     for i, view in views.items():
         align = traced.params[i].align or view.itemsize
         if traced.params[i].pointer and view.address % align:
             raise LaunchError(f"{traced.params[i]}: {view.address:#x} is no multiple of {align}")
     given = [_array(args[i]) for i in views]
-    handle = stream_for(on, *given) if stream is None else stream_handle(stream)
+    handle = stream_for_arrays(on, *given) if stream is None else stream_handle(stream)
     addresses = {i: view.address for i, view in views.items()}
     _start(on, traced, grid, block, args, addresses, handle, programmatic)
     settle(on, handle, given)
@@ -156,7 +156,7 @@ def _uploaded(
     where: Any, stream: Any, programmatic: bool,
 ) -> None:  # fmt: skip
     on, handle = named_device(where), stream_handle(stream)
-    with borrowed(on) as borrowings:
+    with device_allocations(on) as borrowings:
         there: dict[tuple[int, tuple[int, ...], str], tuple[int, ArrayView, Any]] = {}
         addresses = {}
         for i, view in views.items():

@@ -21,7 +21,7 @@ from ...source_key import source_key
 
 
 @dataclass(frozen=True)
-class Built:
+class SerializedKernel:
     """A kernel: its ``entry`` in the ``cubin``, and the bytes of ``shared`` memory of a launch."""
 
     entry: str
@@ -29,12 +29,12 @@ class Built:
     cubin: cuda.Cubin
 
     def pack(self) -> bytes:
-        """All of it as bytes; ``Built.unpack`` is the inverse."""
+        """All of it as bytes; ``SerializedKernel.unpack`` is the inverse."""
         head = json.dumps([self.entry, self.shared]).encode()
         return len(head).to_bytes(4, "little") + head + self.cubin.pack()
 
     @classmethod
-    def unpack(cls, data: bytes) -> Built:
+    def unpack(cls, data: bytes) -> SerializedKernel:
         """LookupError, TypeError or ValueError for bytes that ``pack`` does not make."""
         end = 4 + int.from_bytes(data[:4], "little")
         entry, shared = json.loads(data[4:end])
@@ -43,19 +43,19 @@ class Built:
         return cls(entry, shared, cuda.Cubin.unpack(data[end:]))
 
 
-def build(kernel: gemm.Kernel, arch: str) -> Built:
+def build(kernel: gemm.Kernel, arch: str) -> SerializedKernel:
     """Trace and assemble a kernel. MissingPackage where there is no assembler but the driver's."""
     traced = kernel.trace()
     cubin = cuda.compile(traced.ptx, arch)
     if cubin.is_ptx:
         why = "only the driver could assemble this kernel here"
         raise MissingPackage(why, hint=cuda.ptxas.HINT)
-    return Built(traced.name, traced.dynamic_shared, cubin)
+    return SerializedKernel(traced.name, traced.dynamic_shared, cubin)
 
 
 # --- files --------------------------------------------------------------------------------------
 
-Kernels = dict[tuple[str, str], Built]  # by architecture and the kernel's text
+Kernels = dict[tuple[str, str], SerializedKernel]  # by architecture and the kernel's text
 
 _MAGIC = b"tilewright kernels 1\n"
 _loaded: Kernels = {}
@@ -113,7 +113,7 @@ def _kernels(entries: list[Any], rest: bytes) -> Kernels:
         known = type(arch) is type(name) is str and type(size) is int
         if not known or not 0 <= size <= len(rest):
             raise ValueError(f"the entry {entry!r:.80}")
-        found[arch, name], rest = Built.unpack(rest[:size]), rest[size:]
+        found[arch, name], rest = SerializedKernel.unpack(rest[:size]), rest[size:]
     if rest:
         raise ValueError(f"{len(rest)} bytes of no entry")
     return found
@@ -130,7 +130,7 @@ def load(path: str | os.PathLike[str]) -> int:
     return len(found)
 
 
-def loaded(arch: str, kernel: str) -> Built | None:
+def loaded(arch: str, kernel: str) -> SerializedKernel | None:
     """The kernel of this text from a file that was loaded, if one had it."""
     return _loaded.get((arch, kernel)) if _loaded else None
 

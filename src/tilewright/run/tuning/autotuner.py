@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, Protocol
 
 from ... import gemm, target
 from ...errors import ConfigError, CudaError, TilewrightError
-from .median_interval import FEWEST, Median
-from .tuning_result import Key, Result, digest
+from .median_interval import MIN_SAMPLES, MedianInterval
+from .tuning_result import TuningKey, TuningResult, digest
 
 BOUT = 8  # rounds
 MOST_BOUTS = 24
@@ -31,8 +31,8 @@ Times = list[list[float]]
 Watch = Callable[[int, int, str], object]  # how much is done, of how much, and of what
 
 
-class Bench(Protocol):
-    """Where configurations are measured: ``run.bench.Bench``."""
+class Benchmark(Protocol):
+    """Where configurations are measured: ``run.bench.Benchmark``."""
 
     def assemble(self, config: gemm.AnyConfig) -> Any:
         """The configuration, to be asked about; called in several threads."""
@@ -44,49 +44,49 @@ class Bench(Protocol):
         """Microseconds a call, ``[entry][round]``, one right after the other."""
 
 
-class Standing(NamedTuple):
+class ConfigTiming(NamedTuple):
     """A configuration's time in microseconds, and how many times as long it takes as the chosen."""
 
     config: gemm.AnyConfig
-    us: Median
-    ratio: Median
+    us: MedianInterval
+    ratio: MedianInterval
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TuningOutcome:
     """What was found: the ``chosen`` and the ``heuristic``'s, all that were measured (the best
     first), what ``failed`` and why, how long it took in ``seconds``, and why it ended.
     """
 
-    chosen: Standing
-    heuristic: Standing
-    standings: tuple[Standing, ...]
+    chosen: ConfigTiming
+    heuristic: ConfigTiming
+    standings: tuple[ConfigTiming, ...]
     failed: tuple[tuple[gemm.AnyConfig, str], ...]
     seconds: float
     ended: str
 
     @property
-    def gain(self) -> Median:
+    def gain(self) -> MedianInterval:
         """How many times as long the heuristic's choice takes."""
         return self.heuristic.ratio
 
-    def result(self, problem: gemm.Problem, device: target.Device, driver: str) -> Result:
+    def result(self, problem: gemm.Problem, device: target.Device, driver: str) -> TuningResult:
         """The record to be kept."""
         config, us, _ = self.chosen
         usual = str(self.heuristic.config), self.heuristic.us.median
         now = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
-        kernel, key = digest(problem, config), Key.of(problem, device)
-        return Result(*key, kernel, str(config), us.median, us.margin, *usual, now, driver)
+        kernel, key = digest(problem, config), TuningKey.of(problem, device)
+        return TuningResult(*key, kernel, str(config), us.median, us.margin, *usual, now, driver)
 
 
 def tune(
-    bench: Bench,
+    bench: Benchmark,
     configs: Sequence[gemm.AnyConfig],
     budget: float,
     *,
     watch: Watch = lambda *_: None,
     clock: Callable[[], float] = time.monotonic,
-) -> Outcome:
+) -> TuningOutcome:
     """Measure configurations for about ``budget`` seconds; the first is the heuristic's choice,
     which stays where none is surely faster.
 
@@ -100,7 +100,7 @@ def tune(
 
 @dataclass
 class _Search:
-    bench: Bench
+    bench: Benchmark
     configs: tuple[gemm.AnyConfig, ...]
     clock: Callable[[], float]
     deadline: float
@@ -144,7 +144,7 @@ class _Search:
         if bits is None:
             raise ConfigError(f"{config}, the heuristic's choice, gives wrong results")
         self.bits[config] = bits
-        (own,) = self.bench.times([entry], FEWEST)
+        (own,) = self.bench.times([entry], MIN_SAMPLES)
         self.heats[config] = own, own
 
     def _heats(self, futures: dict[gemm.AnyConfig, Future[Any]], end: float) -> None:
@@ -167,7 +167,7 @@ class _Search:
             if bits is None:
                 self.failed[config] = "its result is wrong"
                 return
-            usual, own = self.bench.times([self.entries[self.heuristic], entry], FEWEST)
+            usual, own = self.bench.times([self.entries[self.heuristic], entry], MIN_SAMPLES)
         except TilewrightError as error:
             if isinstance(error, CudaError) and error.fatal:
                 error.message = f"{config}: {error.message}"
@@ -202,7 +202,9 @@ class _Search:
         self.ended = "a tie"
 
     def _best(self, most: int) -> list[gemm.AnyConfig]:
-        score = {x: Median.of(_ratios(own, usual)) for x, (usual, own) in self.heats.items()}
+        score = {
+            x: MedianInterval.of(_ratios(own, usual)) for x, (usual, own) in self.heats.items()
+        }
         return sorted(score, key=lambda x: score[x].median)[:most]
 
     def _bout(self, field: dict[gemm.AnyConfig, None]) -> None:
@@ -212,29 +214,29 @@ class _Search:
 
     def _left(self, field: list[gemm.AnyConfig], most: int) -> list[gemm.AnyConfig]:
         """The leader, and who may yet be as fast, the best of them."""
-        order = sorted(field, key=lambda x: Median.of(self.bouts[x]).median)
+        order = sorted(field, key=lambda x: MedianInterval.of(self.bouts[x]).median)
         lead = self.bouts[order[0]]
-        close = [x for x in order[1:] if Median.of(_ratios(self.bouts[x], lead)).low <= 1]
+        close = [x for x in order[1:] if MedianInterval.of(_ratios(self.bouts[x], lead)).low <= 1]
         return [order[0], *close][:most]
 
     # --- the outcome
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> TuningOutcome:
         usual = self.heuristic
         last = max(map(len, self.bouts.values()), default=0)
         field = [x for x, own in self.bouts.items() if len(own) == last] or self._best(1)
-        chosen = min(field, key=lambda x: Median.of(self._pair(x, usual)[0]).median)
-        if Median.of(_ratios(*reversed(self._pair(chosen, usual)))).low <= 1:
+        chosen = min(field, key=lambda x: MedianInterval.of(self._pair(x, usual)[0]).median)
+        if MedianInterval.of(_ratios(*reversed(self._pair(chosen, usual)))).low <= 1:
             chosen = usual
         standings = {x: self._standing(x, chosen) for x in self.heats}
         order = sorted(standings.values(), key=lambda s: (s.config != chosen, s.ratio.median))
         failed, seconds = tuple(self.failed.items()), self.clock() - self.start
         given = standings[chosen], standings[usual], tuple(order), failed, seconds
-        return Outcome(*given, self.ended)
+        return TuningOutcome(*given, self.ended)
 
-    def _standing(self, config: gemm.AnyConfig, chosen: gemm.AnyConfig) -> Standing:
+    def _standing(self, config: gemm.AnyConfig, chosen: gemm.AnyConfig) -> ConfigTiming:
         own, other = self._pair(config, chosen)
-        return Standing(config, Median.of(own), Median.of(_ratios(own, other)))
+        return ConfigTiming(config, MedianInterval.of(own), MedianInterval.of(_ratios(own, other)))
 
     def _pair(self, one: gemm.AnyConfig, other: gemm.AnyConfig) -> tuple[list[float], list[float]]:
         """Times of two in the same rounds, as many as there are; where there are none, the second's
@@ -245,7 +247,7 @@ class _Search:
             first, second = (list(x) for x in zip(*pairs, strict=True))
             return first, second
         usual, own = self.heats[one]
-        share = Median.of(_ratios(self.heats[other][1], self.heats[other][0])).median
+        share = MedianInterval.of(_ratios(self.heats[other][1], self.heats[other][0])).median
         return own, [us * share for us in usual]
 
 
@@ -255,7 +257,7 @@ def _ratios(ones: Sequence[float], others: Sequence[float]) -> list[float]:
 
 @contextmanager
 def _assembling(
-    bench: Bench, configs: Sequence[gemm.AnyConfig]
+    bench: Benchmark, configs: Sequence[gemm.AnyConfig]
 ) -> Iterator[dict[gemm.AnyConfig, Future[Any]]]:
     """All are being assembled, in their order; what is not at the end is left."""
     pool = ThreadPoolExecutor(ASSEMBLERS)

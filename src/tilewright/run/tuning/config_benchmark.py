@@ -21,13 +21,13 @@ from ... import cuda, dtypes, gemm
 from ...errors import DeviceError
 from ..arrays.array_view import ArrayView
 from ..call import relayout
-from ..call.launch_record import Part
+from ..call.call_record import OperandLayout
 from ..call.matmul import move
-from ..call.matrix_layout import ALIGN, Signature, fresh, padded
-from ..call.prepared_call import Route, Scale
-from ..call.request import Asked
-from ..call.staging import borrowed
-from ..devices.device import CudaDevice, Device
+from ..call.matrix_layout import ALIGN, ArraySignature, fresh, padded
+from ..call.prepared_call import PreparedCall, ScaleFactor
+from ..call.request import Request
+from ..call.staging import device_allocations
+from ..devices.device import CudaDevice, ExecutionDevice
 
 Array = npt.NDArray[Any]
 Work = Callable[[int], object]  # starts work on the stream whose handle it is given
@@ -63,10 +63,10 @@ class GraphTimer:
         return cuda.in_turn(recorded, rounds, owner=self._gpu)
 
 
-class Entry:
+class AssembledConfig:
     """A configuration on the bench."""
 
-    def __init__(self, way: Route) -> None:
+    def __init__(self, way: PreparedCall) -> None:
         self.way = way
         self.recorded: Any = None
 
@@ -78,13 +78,16 @@ class _Set(NamedTuple):
     flat: dict[str, Array]
 
 
-class Bench:
-    """For what ``asked`` poses; use ``with``. ``timer`` None: the GPU's own clock, which needs one.
+class ConfigBenchmark:
+    """For what ``request`` poses; use ``with``. ``timer`` None: the GPU's own clock, which needs
+    one.
 
     Raises DeviceError without a GPU.
     """
 
-    def __init__(self, asked: Asked, device: Device, timer: Timer | None = None) -> None:
+    def __init__(
+        self, request: Request, device: ExecutionDevice, timer: Timer | None = None
+    ) -> None:
         if timer is None:
             if not isinstance(device, CudaDevice):
                 raise DeviceError(
@@ -92,22 +95,22 @@ class Bench:
                     hint="tuning needs a GPU; times of the virtual machine say nothing of one",
                 )
             timer = GraphTimer(device.gpu)
-        there = {x: s._replace(device=device.name) for x, s in asked.named()}
-        self.asked = asked._replace(**there)
+        there = {x: s._replace(device=device.name) for x, s in request.named()}
+        self.request = request._replace(**there)
         self.device, self._timer = device, timer
-        self.problem = Route(self.asked, device).posed
+        self.problem = PreparedCall(self.request, device).original_problem
         self.heuristic = gemm.choose(self.problem, device.target)
         self._stack = ExitStack()
         self._rooms: dict[tuple[str, int], int] = {}
 
-    def __enter__(self) -> Bench:
+    def __enter__(self) -> ConfigBenchmark:
         with ExitStack() as stack:
-            self._addresses = stack.enter_context(borrowed(self.device))
+            self._addresses = stack.enter_context(device_allocations(self.device))
             rng = np.random.default_rng(0)
             self._whole = self._made({x: _whole(s, rng) for x, s in self._inputs().items()})
             data = {x: _normal(s, rng) for x, s in self._inputs().items()}
             self._sets = [self._made(data) for _ in range(self._count())]
-            self._wanted = _product(self.asked, self._whole.flat)
+            self._wanted = _product(self.request, self._whole.flat)
             self._stack = stack.pop_all()
         return self
 
@@ -116,14 +119,14 @@ class Bench:
 
     # --- the tuner's questions
 
-    def assemble(self, config: gemm.AnyConfig) -> Entry:
+    def assemble(self, config: gemm.AnyConfig) -> AssembledConfig:
         """The configuration, with its kernel's machine code made; any thread may ask."""
-        way = Route(self.asked, self.device, config)
+        way = PreparedCall(self.request, self.device, config)
         if isinstance(self.device, CudaDevice):
             self.device.assemble(way.traced)
-        return Entry(way)
+        return AssembledConfig(way)
 
-    def check(self, entry: Entry) -> bytes | None:
+    def check(self, entry: AssembledConfig) -> bytes | None:
         """A digest of the bits of D, to be compared with others'; None where rows of D that are
         known are wrong.
         """
@@ -139,7 +142,7 @@ class Bench:
             return None
         return hashlib.blake2b(found.tobytes(), digest_size=16).digest()
 
-    def times(self, entries: Sequence[Entry], rounds: int) -> list[list[float]]:
+    def times(self, entries: Sequence[AssembledConfig], rounds: int) -> list[list[float]]:
         """Microseconds a call, of each in each round."""
         for entry in entries:
             if entry.recorded is None:
@@ -151,14 +154,14 @@ class Bench:
     # --- matrices
 
     @property
-    def _d(self) -> Signature:
-        asked = self.asked
-        return asked.out or fresh(asked.shape, asked.dtype, self.device.name)
+    def _d(self) -> ArraySignature:
+        request = self.request
+        return request.out or fresh(request.shape, request.dtype, self.device.name)
 
-    def _inputs(self) -> dict[str, Signature]:
-        asked = self.asked
-        given = {"a": asked.a, "b": asked.b}
-        return given | ({"c": asked.c} if asked.reads_c and asked.c is not None else {})
+    def _inputs(self) -> dict[str, ArraySignature]:
+        request = self.request
+        given = {"a": request.a, "b": request.b}
+        return given | ({"c": request.c} if request.reads_c and request.c is not None else {})
 
     def _count(self) -> int:
         every = sum(_span(s) * s.itemsize for s in (*self._inputs().values(), self._d))
@@ -178,7 +181,7 @@ class Bench:
             self.device.upload(view.address, bits, bits.size)
         return _Set(views, flat)
 
-    def _placed(self, s: Signature) -> ArrayView:
+    def _placed(self, s: ArraySignature) -> ArrayView:
         address = self._alloc(_span(s) * s.itemsize + ALIGN) + s.phase
         return ArrayView(address, s.shape, s.strides, s.dtype, s.device, False, None)
 
@@ -192,13 +195,13 @@ class Bench:
             self._rooms[name, count] = self._alloc(count)
         return self._rooms[name, count]
 
-    def _temporary(self, name: str, view: ArrayView, part: Part) -> int:
+    def _temporary(self, name: str, view: ArrayView, part: OperandLayout) -> int:
         count = padded(part.elements(view.shape), view.itemsize, ALIGN)
         return self._room(name, count * view.itemsize)
 
     # --- calls
 
-    def _rotation(self, way: Route) -> Work:
+    def _rotation(self, way: PreparedCall) -> Work:
         """A replay's calls, each with the next matrices."""
         works = [self._work(way, s.views) for s in self._sets]
 
@@ -208,7 +211,7 @@ class Bench:
 
         return run
 
-    def _work(self, way: Route, views: dict[str, ArrayView]) -> Work:
+    def _work(self, way: PreparedCall, views: dict[str, ArrayView]) -> Work:
         """A call for these matrices: copies, kernels, and D's copy back."""
         parts, lying = way.parts, [x for x in views if way.parts[x].copied]
         at = {x: view.address for x, view in views.items()}
@@ -219,7 +222,7 @@ class Bench:
         d = tuple(move(views[x], parts[x], back=True) for x in lying if x == "d")
         back = relayout.prepare(self.device, d)
         space = self._room("w", way.workspace) if way.workspace else 0
-        scales = Scale(1.0), Scale(float(self.asked.reads_c))
+        scales = ScaleFactor(1.0), ScaleFactor(float(self.request.reads_c))
         given = at["a"], at["b"], at.get("c", 0), at["d"], space, scales
 
         def work(stream: int) -> None:
@@ -233,23 +236,23 @@ class Bench:
 # --- numbers ------------------------------------------------------------------------------------
 
 
-def _span(s: Signature | ArrayView) -> int:
+def _span(s: ArraySignature | ArrayView) -> int:
     """Elements of memory from a matrix' first to its last."""
     return sum((n - 1) * step for n, step in zip(s.shape, s.strides, strict=True)) + 1
 
 
-def _strided(flat: Array, s: Signature) -> Array:
+def _strided(flat: Array, s: ArraySignature) -> Array:
     steps = tuple(step * s.itemsize for step in s.strides)
     return np.ndarray(s.shape, flat.dtype, flat.view(f"u{s.itemsize}"), 0, steps)
 
 
-def _whole(s: Signature, rng: np.random.Generator) -> Array:
+def _whole(s: ArraySignature, rng: np.random.Generator) -> Array:
     """-1, 0 and 1; 0 and 1 where there is no sign."""
     made = rng.integers(0 if s.dtype == "u8" else -1, 2, _span(s), np.int8)
     return made.astype(dtypes.dtype(s.dtype).numpy)
 
 
-def _normal(s: Signature, rng: np.random.Generator) -> Array:
+def _normal(s: ArraySignature, rng: np.random.Generator) -> Array:
     """Normal numbers; of integers, any."""
     numpy = np.dtype(dtypes.dtype(s.dtype).numpy)
     if numpy.kind in "iu":
@@ -257,17 +260,17 @@ def _normal(s: Signature, rng: np.random.Generator) -> Array:
     return rng.standard_normal(_span(s), np.float32).astype(numpy)
 
 
-def _product(asked: Asked, flat: dict[str, Array]) -> list[tuple[Any, Array]]:
+def _product(request: Request, flat: dict[str, Array]) -> list[tuple[Any, Array]]:
     """Rows of D, and where they are: some of the first matrix and of the last."""
-    a, b = _strided(flat["a"], asked.a), _strided(flat["b"], asked.b)
-    m, matrices = asked.sizes[0], {(0,), (-1,)} if asked.batch else {()}
+    a, b = _strided(flat["a"], request.a), _strided(flat["b"], request.b)
+    m, matrices = request.sizes[0], {(0,), (-1,)} if request.batch else {()}
     rows = np.unique(np.linspace(0, m - 1, min(m, _ROWS)).astype(int))
     wanted = []
     for which in matrices:
         where = (*which, rows)
         d = a[where].astype(np.float32) @ b[which].astype(np.float32)
         if "c" in flat:
-            assert asked.c is not None
-            d += _strided(flat["c"], asked.c)[where].astype(np.float32)
-        wanted.append((where, d.astype(dtypes.dtype(asked.dtype).numpy)))
+            assert request.c is not None
+            d += _strided(flat["c"], request.c)[where].astype(np.float32)
+        wanted.append((where, d.astype(dtypes.dtype(request.dtype).numpy)))
     return wanted

@@ -10,10 +10,10 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-FEWEST = 6  # values, for bounds of 95 %
+MIN_SAMPLES = 6  # values, for bounds of 95 %
 
 
-class Median(NamedTuple):
+class MedianInterval(NamedTuple):
     """A median and its 95 % bounds."""
 
     median: float
@@ -21,7 +21,7 @@ class Median(NamedTuple):
     high: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Median:
+    def of(cls, values: Sequence[float]) -> MedianInterval:
         """ValueError for fewer than six."""
         rank = rank_of(len(values))
         ordered = sorted(values)
@@ -42,5 +42,5 @@ def rank_of(count: int) -> int:
         rank += 1
         below += math.comb(count, rank)
     if not rank:
-        raise ValueError(f"{count} values have no bounds of 95 %; {FEWEST} are the fewest")
+        raise ValueError(f"{count} values have no bounds of 95 %; {MIN_SAMPLES} are the fewest")
     return rank

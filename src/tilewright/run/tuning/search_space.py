@@ -17,7 +17,7 @@ GROUPS = 4, 8, 16
 CLUSTERS = (1, 1), (2, 1), (1, 2)
 
 
-def rivals(problem: gemm.Problem, device: target.Device) -> list[gemm.AnyConfig]:
+def candidates(problem: gemm.Problem, device: target.Device) -> list[gemm.AnyConfig]:
     """Configurations that fit, each once: by estimate (so the heuristic's choice is the first),
     then their neighbours. Raises as ``gemm.choose`` does.
     """

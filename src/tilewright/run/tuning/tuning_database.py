@@ -23,16 +23,16 @@ from ... import gemm, target
 from ...errors import ResultError, warn
 from . import tuning_paths
 from .tuning_paths import SHIPPED
-from .tuning_result import Key, Result, from_json
+from .tuning_result import TuningKey, TuningResult, from_json
 
 _MARK = 0x74696C65  # says that a database is ours: "tile"
 _SCHEMA = 1
 _WAIT = 30.0  # seconds for another process to end its writing
-_NAMES = [f.name for f in fields(Result)]
+_NAMES = [f.name for f in fields(TuningResult)]
 _KEY = "problem, device, arch, sms, kernel"
 _COLUMNS = ", ".join(
     f"{f.name} { ({'int': 'INTEGER', 'float': 'REAL'}.get(str(f.type), 'TEXT')) } NOT NULL"
-    for f in fields(Result)
+    for f in fields(TuningResult)
 )
 _CREATE = f"CREATE TABLE IF NOT EXISTS tuned ({_COLUMNS}, PRIMARY KEY ({_KEY})) WITHOUT ROWID"
 _PUT = (
@@ -43,7 +43,7 @@ _PUT = (
 )
 
 
-class TunedWarning(RuntimeWarning):
+class TuningWarning(RuntimeWarning):
     """Results of tuning can't be read or kept; the heuristic's choice is used."""
 
 
@@ -54,7 +54,7 @@ class _Foreign(Exception):
 ABSENT = "absent"
 
 
-class Survey(NamedTuple):
+class DatabaseSummary(NamedTuple):
     """How many results are the user's own and how many shipped; ``lacks`` and ``broken``: why there
     are none, ``ABSENT`` where there is no database.
     """
@@ -65,17 +65,17 @@ class Survey(NamedTuple):
     broken: str
 
 
-def tuned() -> Results:
+def tuning_database() -> TuningDatabase:
     """The results that calls look up: those at ``tuned_file.place``, and the shipped ones."""
     return _opened(None, None) if tuning_paths.off() else _opened(tuning_paths.place(), SHIPPED)
 
 
 @cache
-def _opened(path: Path | None, shipped: Path | None) -> Results:
-    return Results(path, shipped)
+def _opened(path: Path | None, shipped: Path | None) -> TuningDatabase:
+    return TuningDatabase(path, shipped)
 
 
-class Results:
+class TuningDatabase:
     """Results in the database ``path``, and behind them those of ``shipped``, which is only read.
     Either may be absent, and None. ``state`` is ``tuned_file.state()`` when they were read; None
     before that, and once results were added in this process.
@@ -85,22 +85,22 @@ class Results:
         self.path = None if path is None else Path(path)
         self._shipped = shipped
         self._lock = threading.RLock()
-        self._known: dict[Key, tuple[Result, ...]] | None = None
+        self._known: dict[TuningKey, tuple[TuningResult, ...]] | None = None
         self.state: str | None = None
 
-    def find(self, problem: gemm.Problem, device: target.Device) -> Result | None:
+    def find(self, problem: gemm.Problem, device: target.Device) -> TuningResult | None:
         """The newest result for just this problem on such a device that still holds."""
         known = self._all()
         if not known:
             return None
-        found = known.get(Key.of(problem, device), ())
+        found = known.get(TuningKey.of(problem, device), ())
         return next((r for r in found if r.holds(problem, device)), None)
 
-    def __iter__(self) -> Iterator[Result]:
+    def __iter__(self) -> Iterator[TuningResult]:
         """All of them, those that no longer hold too."""
         return iter([r for found in self._all().values() for r in found])
 
-    def put(self, *results: Result) -> bool:
+    def put(self, *results: TuningResult) -> bool:
         """Keep results; of those for one kernel and problem the newest stays. Whether they are in
         the database: a warning says why not.
         """
@@ -115,7 +115,7 @@ class Results:
 
     # --- reading
 
-    def _all(self) -> dict[Key, tuple[Result, ...]]:
+    def _all(self) -> dict[TuningKey, tuple[TuningResult, ...]]:
         if self._known is None:
             with self._lock:
                 if self._known is None:
@@ -123,24 +123,24 @@ class Results:
                     self._known = _by_key([*self._own(), *self._given()])
         return self._known
 
-    def survey(self) -> Survey:
+    def survey(self) -> DatabaseSummary:
         """What there is now, without a warning."""
         (own, lacks), (shipped, broken) = self._in_database(), self._in_package()
-        return Survey(len(own), lacks, len(shipped), broken)
+        return DatabaseSummary(len(own), lacks, len(shipped), broken)
 
-    def _own(self) -> list[Result]:
+    def _own(self) -> list[TuningResult]:
         found, lacks = self._in_database()
         if lacks not in ("", ABSENT):
             _warn(f"the results of tuning in {self.path} can't be read: {lacks}")
         return found
 
-    def _given(self) -> tuple[Result, ...]:
+    def _given(self) -> tuple[TuningResult, ...]:
         found, lacks = self._in_package()
         if lacks:
             _warn(f"the results that were shipped can't be read: {lacks}")
         return found
 
-    def _in_database(self) -> tuple[list[Result], str]:
+    def _in_database(self) -> tuple[list[TuningResult], str]:
         """The user's results, or why there are none."""
         try:
             if self.path is None or not (self.path.exists() or self.path.is_symlink()):
@@ -150,7 +150,7 @@ class Results:
         except (OSError, ValueError, sqlite3.Error, _Foreign, ResultError) as error:
             return [], str(error)
 
-    def _in_package(self) -> tuple[tuple[Result, ...], str]:
+    def _in_package(self) -> tuple[tuple[TuningResult, ...], str]:
         """The shipped results, or why there are none."""
         if self._shipped is None or not os.path.exists(self._shipped):
             return (), ""
@@ -161,7 +161,7 @@ class Results:
 
     # --- writing
 
-    def _write(self, results: Iterable[Result]) -> bool:
+    def _write(self, results: Iterable[TuningResult]) -> bool:
         if self.path is None:
             _warn("no place to keep results of tuning: TILEWRIGHT_TUNED names a file")
             return False
@@ -182,11 +182,11 @@ class Results:
 
 
 def _warn(text: str) -> None:
-    warn(text, TunedWarning)
+    warn(text, TuningWarning)
 
 
-def _by_key(results: Iterable[Result]) -> dict[Key, tuple[Result, ...]]:
-    made: dict[Key, tuple[Result, ...]] = {}
+def _by_key(results: Iterable[TuningResult]) -> dict[TuningKey, tuple[TuningResult, ...]]:
+    made: dict[TuningKey, tuple[TuningResult, ...]] = {}
     for r in results:
         others = made.get(r.key, ())
         if all(x.kernel != r.kernel for x in others):
@@ -226,10 +226,10 @@ def _make(database: sqlite3.Connection) -> None:
     database.execute(_CREATE)
 
 
-def _read(database: sqlite3.Connection) -> list[Result]:
+def _read(database: sqlite3.Connection) -> list[TuningResult]:
     """The newest first."""
     rows = database.execute(f"SELECT {', '.join(_NAMES)} FROM tuned ORDER BY date DESC")
-    return [Result.of(dict(zip(_NAMES, row, strict=True))) for row in rows]
+    return [TuningResult.of(dict(zip(_NAMES, row, strict=True))) for row in rows]
 
 
 _DAMAGED = {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}

@@ -26,7 +26,7 @@ _LONGEST, _MOST_SMS = 1e12, 1 << 20  # what a result may say
 _DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 
 
-class Key(NamedTuple):
+class TuningKey(NamedTuple):
     """What a result is of: a problem, and a device by name, target and number of SMs."""
 
     problem: str
@@ -35,7 +35,7 @@ class Key(NamedTuple):
     sms: int
 
     @classmethod
-    def of(cls, problem: gemm.Problem, device: target.Device) -> Key:
+    def of(cls, problem: gemm.Problem, device: target.Device) -> TuningKey:
         """The problem is what differs from a plain one, as JSON."""
         given = {f.name: (getattr(problem, f.name), f.default) for f in fields(problem)}
         told = {name: x for name, (x, usual) in given.items() if usual is MISSING or x != usual}
@@ -43,7 +43,7 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class TuningResult:
     """The configuration that was fastest: ``us`` microseconds, give or take ``margin`` (95 %), and
     ``heuristic``, what ``gemm.choose`` took then. ``kernel``: the digest of its text; ``date`` in
     UTC, ``2025-06-30T12:00:00``.
@@ -63,7 +63,7 @@ class Result:
     driver: str
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Result:
+    def of(cls, given: Mapping[str, Any]) -> TuningResult:
         """A record from names and values. Raises ResultError for what is none."""
         names = {f.name for f in fields(cls)}
         if not isinstance(given, Mapping) or given.keys() != names:
@@ -84,8 +84,8 @@ class Result:
         return made
 
     @property
-    def key(self) -> Key:
-        return Key(self.problem, self.device, self.arch, self.sms)
+    def key(self) -> TuningKey:
+        return TuningKey(self.problem, self.device, self.arch, self.sms)
 
     def holds(self, problem: gemm.Problem, device: target.Device) -> bool:
         """Whether the configuration still fits, and still makes the kernel that was measured."""
@@ -107,14 +107,14 @@ def digest(problem: gemm.Problem, config: gemm.AnyConfig) -> str:
     return store().get_or_make("digest", f"{source()}\n{given!r}\n{config!r}", make).decode()
 
 
-def to_json(results: Iterable[Result]) -> str:
+def to_json(results: Iterable[TuningResult]) -> str:
     """Results as text: a line each, in one order."""
     ordered = sorted(results, key=lambda r: (r.device, r.sms, r.problem, r.kernel))
     lines = ",\n".join(json.dumps(asdict(r)) for r in ordered)
     return f'{{"format": "{_FORMAT}", "version": {_VERSION}, "results": [\n{lines}\n]}}\n'
 
 
-def from_json(text: str, name: str) -> tuple[Result, ...]:
+def from_json(text: str, name: str) -> tuple[TuningResult, ...]:
     """The inverse; ``name`` is the file's. Raises ResultError."""
     try:
         given = json.loads(text)
@@ -123,4 +123,4 @@ def from_json(text: str, name: str) -> tuple[Result, ...]:
         raise ResultError(f"{name} holds no results of tuning: {error!r}") from None
     if head != (_FORMAT, _VERSION):
         raise ResultError(f"{name} is {head[0]!r}, version {head[1]}, not {_FORMAT!r}, {_VERSION}")
-    return tuple(map(Result.of, results))
+    return tuple(map(TuningResult.of, results))

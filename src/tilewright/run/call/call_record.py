@@ -1,6 +1,6 @@
 """What a call launches, as a record that can be kept on disk.
 
-``Launches`` holds all that a call needs besides addresses and factors: the layout of each matrix,
+``CallRecord`` holds all that a call needs besides addresses and factors: the layout of each matrix,
 grids, parameter blocks, and the kernels by name. A call that finds its record chooses no
 configuration and imports neither ``gemm``'s kernels nor the builder.
 """
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ...gemm.kernel_launch import Arguments, Shape
 
 
-class Part(NamedTuple):
+class OperandLayout(NamedTuple):
     """One matrix as the kernel sees it, or a stack. ``rows``: rows are its lines, else columns;
     ``leading``: elements from line to line; ``copied``: it lies otherwise, and is copied to be so;
     ``apart``: elements from matrix to matrix; ``times``: how often K is laid out in a line.
@@ -44,7 +44,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Launch:
+class KernelRecord:
     """One kernel of a call: ``kernel`` is its text (``str`` of a ``gemm.Kernel``)."""
 
     kernel: str
@@ -53,7 +53,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Launches:
+class CallRecord:
     """All kernels of a call, one after another. ``swapped``: they compute Dᵀ = Bᵀ Aᵀ;
     ``accumulator`` is the accumulator's type, ``workspace`` the bytes of device memory that the
     call takes besides its matrices.
@@ -62,17 +62,17 @@ class Launches:
     swapped: bool
     accumulator: str
     workspace: int
-    parts: dict[str, Part]
-    kernels: tuple[Launch, ...]
+    parts: dict[str, OperandLayout]
+    kernels: tuple[KernelRecord, ...]
 
     def pack(self) -> bytes:
-        """The record as bytes; ``Launches.unpack`` is the inverse."""
+        """The record as bytes; ``CallRecord.unpack`` is the inverse."""
         return json.dumps(asdict(self), default=_hex).encode()
 
     @classmethod
-    def unpack(cls, data: bytes) -> Launches:
+    def unpack(cls, data: bytes) -> CallRecord:
         given = json.loads(data)
-        given["parts"] = {name: Part(*part) for name, part in given["parts"].items()}
+        given["parts"] = {name: OperandLayout(*part) for name, part in given["parts"].items()}
         given["kernels"] = tuple(_launch(k) for k in given["kernels"])
         return cls(**given)
 
@@ -81,10 +81,10 @@ def _hex(value: bytes) -> str:
     return value.hex()
 
 
-def _launch(given: dict[str, Any]) -> Launch:
+def _launch(given: dict[str, Any]) -> KernelRecord:
     grid, block, cluster, *others = given["shape"]
     shape = Shape(tuple(grid), tuple(block), cluster and tuple(cluster), *others)
     of = given["arguments"]
     slots, scales = (tuple(map(tuple, of[name])) for name in ("slots", "scales"))
     arguments = Arguments(bytes.fromhex(of["block"]), slots, scales, of["factor"])
-    return Launch(given["kernel"], shape, arguments)
+    return KernelRecord(given["kernel"], shape, arguments)
