@@ -26,7 +26,7 @@ from tilewright.native.llvm_types import POINTER
 from tilewright.vm import Machine
 from tilewright.vm.llvm.vector_memory import counted
 from tilewright.vm.matrix.mma_core import core
-from tilewright.vm.matrix.mma_function import OPERANDS, Emitter
+from tilewright.vm.matrix.mma_function import OPERANDS, MmaFunction
 from tilewright.vm.matrix.mma_plan import plan
 
 FEATURES = {"host": None, "avx2": "-avx512f,+avx2,+fma", "sse2": "-avx,-fma"}
@@ -109,7 +109,7 @@ def median(run: Callable[[], object], rounds: int, clock: Callable[[], float]) -
 
 def function_time(jit: Jit, i: Instruction, rounds: int) -> float:
     module = ir.Module("function")
-    loop = repeated(jit, module, Emitter(module, i).emit())
+    loop = repeated(jit, module, MmaFunction(module, i).emit())
     held = {n: i.fragment(n) for n in OPERANDS if n in i.operands}
     places = {n: room(f.count * f.threads * f.word // 8, f.word) for n, f in held.items()}
     for n in "abc":

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
+from tilewright.vm.program.unsupported import awaited
+
 from tilewright.ptx.isa import ROWS, Form, OperandSpec, Row
 from tilewright.ptx.isa.row import Listed, find
 from tilewright.target import Target
-from tilewright.vm.program.unsupported import awaited
 
 Families = tuple[tuple[str, ...], ...]
 

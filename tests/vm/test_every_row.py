@@ -11,6 +11,7 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+from tilewright.vm.program.unsupported import awaited
 
 from rows import every_row
 from simt import both, kernel
@@ -18,7 +19,6 @@ from tilewright.ptx.isa import ROWS, Form, OperandSpec, form
 from tilewright.ptx.isa.row import Listed, find
 from tilewright.ptx.rules.requirements import lowest_target
 from tilewright.ptx.types import bits
-from tilewright.vm.program.unsupported import awaited
 
 WILD = Path(__file__).parents[1] / "data" / "opcodes_in_the_wild.txt"
 THREADS, BATCH, OF_A_ROW = 64, 20, 4

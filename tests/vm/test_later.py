@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tilewright.vm.program.unsupported import LATER
 
 from simt import both, kernel, launch, store, zeros
 from tilewright.errors import PtxCheckError
 from tilewright.ptx.isa.primitives import Primitives
 from tilewright.vm import Machine
 from tilewright.vm.codegen.region import Region
-from tilewright.vm.program.unsupported import LATER
 from tilewright.vm.step.stepper import Stepper
 
 REFUSED = [

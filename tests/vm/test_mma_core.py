@@ -18,7 +18,7 @@ from tilewright.errors import PtxCheckError
 from tilewright.mma import Instruction
 from tilewright.native.jit import Jit
 from tilewright.vm.matrix.mma_decode import NARROW
-from tilewright.vm.matrix.mma_function import OPERANDS, Emitter, symbol
+from tilewright.vm.matrix.mma_function import OPERANDS, MmaFunction, symbol
 from tilewright.vm.matrix.mma_plan import columns, plan, scratch
 
 FEATURES = {"avx2": "-avx512f,+avx2,+fma", "sse2": "-avx,-fma"}  # the host's own: test_matrices
@@ -64,7 +64,7 @@ def jit(features: str) -> Jit:
 
 def compiled(i: Instruction, features: str) -> object:
     module = ir.Module(symbol(i))
-    Emitter(module, i).emit()
+    MmaFunction(module, i).emit()
     loaded = jit(features).load(jit(features).compile(module), [symbol(i)])
     function = CALL(loaded[symbol(i)])
     function.loaded = loaded
@@ -160,4 +160,4 @@ def test_scratch_has_each_element_once(name):
 def test_what_ptxas_lowers_has_no_function():
     i = mma.instruction(SUMS["volta"][0], "sm_90a")
     with pytest.raises(PtxCheckError, match=r"m8n8k4\.row\.col\.f32\.f16\.f16\.f32 as sm_90a"):
-        Emitter(ir.Module(), i)
+        MmaFunction(ir.Module(), i)

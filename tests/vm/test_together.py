@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from tilewright.vm.program.unsupported import awaited
 
 from simt import both, kernel, launch, store, zeros
 from tilewright.errors import UnknownInstruction, VmFault
@@ -19,7 +20,6 @@ from tilewright.ptx.rules.requirements import lowest_target
 from tilewright.ptx.types import bits
 from tilewright.target import Target
 from tilewright.vm import Machine
-from tilewright.vm.program.unsupported import awaited
 
 STEPPED = (None, lambda step: None)
 FAMILIES = {"pred": "p", "f32": "f", "f64": "g"} | {8: "c", 16: "h", 32: "r", 64: "d", 128: "q"}

@@ -120,7 +120,7 @@ class Guest:
         if name not in machine.kernels:
             raise Answer(INVALID_FUNCTION)
         kernel = machine.kernels[name]
-        program, limits = kernel.outline(machine.library), machine.target.limits
+        program, limits = kernel.metadata(machine.library), machine.target.limits
         self.functions.append((machine, name))
         compiled_for = Target.parse(kernel.module.target[0])
         found = kernel.params.parameters
@@ -208,7 +208,7 @@ class Guest:
         number, threads, dynamic, *cluster = _OCCUPANCY.unpack(payload)
         machine, name = self.functions[number]
         limits = machine.target.limits
-        shared = machine.kernels[name].outline(machine.library).shared_bytes + dynamic
+        shared = machine.kernels[name].metadata(machine.library).shared_bytes + dynamic
         ctas = 0
         if 0 < threads <= limits.threads_per_block and shared <= limits.shared_per_block:
             by_threads = limits.threads_per_sm // (-(-threads // LANES) * LANES)

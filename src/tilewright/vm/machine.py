@@ -36,11 +36,11 @@ from ..target import DEFAULT_DEVICE, Target
 from .codegen.block_code import CompiledKernel
 from .codegen.code_library import Library, Store
 from .codegen.gc_pause import uncollected
-from .codegen.loaded_kernel import Kernel
+from .codegen.loaded_kernel import LoadedKernel
 from .launch.launch_arguments import packed, plain_bytes
 from .launch.launch_sizes import MAX_BLOCK, MAX_GRID, Dim, Dim3, cores, count, dims, sms
 from .launch.launcher import Run, Setup, Watch
-from .program.kernel_outline import Outline
+from .program.kernel_metadata import KernelMetadata
 from .state.global_memory import Memory
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Machine:
         self.stack = -(-count("stack", stack, 0) // 16) * 16
         if heap is not None:
             self.memory.heap.limit = count("heap", heap, 0)
-        self.kernels: dict[str, Kernel] = {}
+        self.kernels: dict[str, LoadedKernel] = {}
         self.compiled: dict[str, CompiledKernel] = {}
         self._numbers = itertools.count(1)
         self.variables: dict[str, tuple[int, int]] = {}
@@ -187,11 +187,11 @@ class Machine:
                 raise PtxError(f"a kernel {entry.name!r} is loaded already")
         addresses = self._place(module)
         for entry in module.entries:
-            self.kernels[entry.name] = Kernel(entry.name, module, addresses)
+            self.kernels[entry.name] = LoadedKernel(entry.name, module, addresses)
         return module
 
-    def add(self, kernel: Kernel) -> None:
-        """Make a kernel launchable whose module is not read yet (``Kernel.unpack``)."""
+    def add(self, kernel: LoadedKernel) -> None:
+        """Make a kernel launchable whose module is not read yet (``LoadedKernel.unpack``)."""
         self._runs(kernel.target)
         self.kernels[kernel.name] = kernel
 
@@ -276,12 +276,12 @@ class Machine:
             if given is not None and not callable(given):
                 raise LaunchError(f"{name} must be a function, got {given!r:.80}")
         kernel = self.kernels[entry]
-        outline = kernel.outline(self.library)
+        metadata = kernel.metadata(self.library)
         with packed(self, kernel.params, args) as params:
-            wanted = outline.cooperates if cooperative is None else bool(cooperative)
+            wanted = metadata.uses_grid_barrier if cooperative is None else bool(cooperative)
             early = bool(programmatic)
-            setup = self._setup(outline, grid, block, params, shared, cluster, wanted, early)
-            run = Run(self.memory, kernel, outline, setup)
+            setup = self._setup(metadata, grid, block, params, shared, cluster, wanted, early)
+            run = Run(self.memory, kernel, metadata, setup)
             if on_step is not None:
                 evaluator = stepper.Stepper(kernel.program, self.library, self.arch, on_step)
                 run.execute(evaluator, 1, watch)
@@ -295,7 +295,7 @@ class Machine:
 
     def _setup(
         self,
-        kernel: Outline,
+        kernel: KernelMetadata,
         grid: Dim,
         block: Dim,
         params: bytes,
@@ -321,7 +321,7 @@ class Machine:
             )
         return setup
 
-    def _cluster(self, kernel: Outline, grid: Dim3, given: Dim | None) -> tuple[Dim3, bool]:
+    def _cluster(self, kernel: KernelMetadata, grid: Dim3, given: Dim | None) -> tuple[Dim3, bool]:
         """The CTAs of a cluster, and whether anybody said so."""
         own = (*kernel.cluster, 1, 1)[:3] if kernel.cluster else None
         if given is None and own is None:
@@ -338,7 +338,7 @@ class Machine:
             raise LaunchError(f"grid {grid} is not made of whole clusters of {ctas}")
         return ctas, True
 
-    def _fits(self, kernel: Outline, block: Dim3, shared: int) -> None:
+    def _fits(self, kernel: KernelMetadata, block: Dim3, shared: int) -> None:
         limits = self.target.limits
         threads = block[0] * block[1] * block[2]
         most = kernel.max_threads or limits.threads_per_block
@@ -349,7 +349,7 @@ class Machine:
         exact = (*kernel.exact_block, 1, 1)[:3]
         if kernel.exact_block and block != exact:
             raise LaunchError(f"kernel {kernel.name!r} needs blocks of {exact}, not {block}")
-        local = kernel.local_bytes + (self.stack if kernel.takes_stack else 0)
+        local = kernel.local_bytes + (self.stack if kernel.uses_dynamic_stack else 0)
         if local > MAX_LOCAL:
             raise LaunchError(
                 f"kernel {kernel.name!r} has {local} bytes of local memory; a "

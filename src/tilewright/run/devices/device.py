@@ -196,7 +196,9 @@ class VmDevice:
                 store().put("vm-kernel", key, head + machine.kernels[entry].pack())
             return (machine, entry), traced.dynamic_shared
         machine = self._machine(self._home.memory)
-        found = vm.codegen.loaded_kernel.Kernel.unpack(kept[4:], lambda: kernel.trace().module)
+        found = vm.codegen.loaded_kernel.LoadedKernel.unpack(
+            kept[4:], lambda: kernel.trace().module
+        )
         machine.add(found)
         return (machine, found.name), int.from_bytes(kept[:4], "little")
 

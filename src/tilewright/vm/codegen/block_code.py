@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from ...lazy_imports import deferred
 from ...native.native_record import Record
-from ..program.kernel_outline import region_name
+from ..program.kernel_metadata import region_name
 from ..state.records import Warp
 from .code_library import CALL, Library
-from .loaded_kernel import Kernel
+from .loaded_kernel import LoadedKernel
 
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
@@ -32,7 +32,7 @@ else:
 SMALL, LARGE = 1, 0  # levels of optimisation: of a kernel that is one region, and of others
 
 
-class Code:
+class BlockCode:
     """A program's blocks as callable code; ``table`` has an address for each block or 0."""
 
     failed = 0  # what the callback returns after an exception
@@ -42,14 +42,14 @@ class Code:
         self.frame_bytes = -(-frame_bytes // 64) * 64
         self.table: npt.NDArray[np.int64] = np.zeros(blocks, np.int64)
         self.errors: dict[int, BaseException] = {}
-        self._callback = self.called_back(self.enter, self.failed)
+        self._callback = self.make_callback(self.run_block, self.failed)
         self.callback = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
 
-    def enter(self, warp: Record) -> int:
+    def run_block(self, warp: Record) -> int:
         """What the scheduler calls: the code of the warp's block, or what running it gave."""
         raise NotImplementedError
 
-    def called_back(self, function: Callable[[Record], int], failed: int) -> Any:
+    def make_callback(self, function: Callable[[Record], int], failed: int) -> Any:
         """A function of a warp as native code calls it; ``failed``: what that hears after an
         exception, which waits here.
         """
@@ -68,20 +68,20 @@ class Code:
         return self.errors.pop(threading.get_ident(), None)
 
 
-class CompiledKernel(Code):
+class CompiledKernel(BlockCode):
     """A kernel's regions, compiled when first reached."""
 
-    def __init__(self, kernel: Kernel, library: Library, arch: str) -> None:
-        self.kernel, self.outline = kernel, kernel.outline(library)
+    def __init__(self, kernel: LoadedKernel, library: Library, arch: str) -> None:
+        self.kernel, self.metadata = kernel, kernel.metadata(library)
         self.regions: list[llvm.ResourceTracker] = []
-        super().__init__(library, arch, self.outline.blocks, self.outline.frame_bytes)
+        super().__init__(library, arch, self.metadata.blocks, self.metadata.frame_bytes)
 
-    def enter(self, warp: Record) -> int:
+    def run_block(self, warp: Record) -> int:
         """Compile the region that holds the warp's block; its address."""
-        regions = self.outline.regions
+        regions = self.metadata.regions
         number = bisect_right(regions, warp.block, key=lambda region: region[0]) - 1
         first, opcodes = regions[number]
-        last = regions[number + 1][0] if number + 1 < len(regions) else self.outline.blocks
+        last = regions[number + 1][0] if number + 1 < len(regions) else self.metadata.blocks
         key = f"{self.kernel.digest} {self.arch} {first}-{last}"
         name = region_name(first)
         region = self.library.function(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ... import ptx
 from ...lazy_imports import deferred
-from ..program.kernel_outline import Outline
+from ..program.kernel_metadata import KernelMetadata
 from .code_library import Library
 from .gc_pause import uncollected
 
@@ -30,7 +30,7 @@ else:
     program = deferred("..program.program", __package__)
 
 
-class Kernel:
+class LoadedKernel:
     """The kernel ``name`` of a module, or of one that a function makes when it is first wanted.
     ``addresses`` are those of the module's global variables.
     """
@@ -42,7 +42,7 @@ class Kernel:
         addresses: dict[str, int],
     ) -> None:
         self.name, self._source, self.addresses = name, source, addresses
-        self._outline: Outline | None = None
+        self._outline: KernelMetadata | None = None
 
     def pack(self) -> bytes:
         """What a launch needs of a kernel without global variables while its code is in the store.
@@ -52,7 +52,7 @@ class Kernel:
         return json.dumps([self.name, self.target, self.digest, params]).encode()
 
     @classmethod
-    def unpack(cls, data: bytes, source: Callable[[], tree.Module]) -> Kernel:
+    def unpack(cls, data: bytes, source: Callable[[], tree.Module]) -> LoadedKernel:
         name, target, digest, params = json.loads(data)
         made = cls(name, source, {})
         layout = ptx.parameter_block.ParameterLayout(
@@ -89,15 +89,15 @@ class Kernel:
         """What its machine code depends on, but for the architecture: of all addresses those that
         it names.
         """
-        names = call_graph.named(self.module, self.function) if self.addresses else ()
+        names = call_graph.referenced_symbols(self.module, self.function) if self.addresses else ()
         found = sorted((n, a) for n, a in self.addresses.items() if n in names)
         source = self.module.source or f"built\n{ptx.print_module(self.module)}"
         return hashlib.sha256(f"{self.name}\n{found}\n{source}".encode()).hexdigest()
 
-    def outline(self, library: Library) -> Outline:
+    def metadata(self, library: Library) -> KernelMetadata:
         """From the library's store, or of the program."""
         if self._outline is None:
             name = f"{self.digest} outline"
-            made = library.kept(name, lambda: module_codegen.outline(self.program).packed())
-            self._outline = Outline.unpacked(made)
+            made = library.kept(name, lambda: module_codegen.metadata(self.program).to_bytes())
+            self._outline = KernelMetadata.from_bytes(made)
         return self._outline

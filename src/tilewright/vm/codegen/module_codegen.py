@@ -8,37 +8,37 @@ import llvmlite.ir as ir
 
 from ... import mma
 from ...ptx.isa import form
-from ..matrix.mma_function import Emitter, symbol
-from ..program.kernel_outline import Outline
+from ..matrix.mma_function import MmaFunction, symbol
+from ..program.kernel_metadata import KernelMetadata
 from ..program.program import Program
-from ..program.program_analysis import cooperates, reserves
+from ..program.program_analysis import reads_reserved_smem, uses_grid_barrier
 from .region import Region
-from .wgmma_function import Warpgroup
+from .wgmma_function import WgmmaFunction
 
 REGION = 512  # operations in a region, unless one block has more
 FLIES = {"bulk", "mbarrier::complete_tx::bytes"}  # words of what needs flights
 
 
-def outline(p: Program) -> Outline:
+def metadata(p: Program) -> KernelMetadata:
     """What a launch has to know of a program."""
     starts = _starts(p)
     ends = (*starts[1:], len(p.blocks))
     words = [{*op.form.opcode.split(".")} for op in p.ops]
-    return Outline(
+    return KernelMetadata(
         name=p.name,
         shared_bytes=p.shared_bytes,
         local_bytes=p.local_bytes,
-        takes_stack=p.takes_stack,
+        uses_dynamic_stack=p.uses_dynamic_stack,
         max_threads=p.max_threads,
         exact_block=p.exact_block,
         cluster=p.cluster,
         divergent=p.divergent,
-        communicates=p.communicates,
-        cooperates=cooperates(p.ops),
-        reserves=reserves(p.ops),
-        calls=p.calls,
-        copies=any("async" in op.form.effects for op in p.ops),
-        flies=any(FLIES & found for found in words),
+        communicates_across_ctas=p.communicates_across_ctas,
+        uses_grid_barrier=uses_grid_barrier(p.ops),
+        reads_reserved_smem=reads_reserved_smem(p.ops),
+        calls_host_functions=p.calls_host_functions,
+        uses_cp_async=any("async" in op.form.effects for op in p.ops),
+        uses_bulk_copies=any(FLIES & found for found in words),
         frame_bytes=p.frame_bytes,
         blocks=len(p.blocks),
         regions=tuple((s, _matrices(p, s, e)) for s, e in zip(starts, ends, strict=True)),
@@ -74,5 +74,5 @@ def matrix(name: str, opcodes: tuple[str, ...], arch: str) -> ir.Module:
     rows = [form(opcode).entry.on(arch) for opcode in opcodes]
     row = {symbol(row): row for row in rows}[name]
     module = ir.Module(name)
-    (Warpgroup if row.asynchronous else Emitter)(module, row).emit()
+    (WgmmaFunction if row.asynchronous else MmaFunction)(module, row).emit()
     return module

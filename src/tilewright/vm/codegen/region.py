@@ -17,7 +17,7 @@ from ..engine.host_calls import Calls
 from ..engine.local_stack import Stack
 from ..program.bound_operands import CodeBlock, Op
 from ..program.evaluator import Value
-from ..program.kernel_outline import region_name
+from ..program.kernel_metadata import region_name
 from ..program.program import Program
 from .frame_access import lanes
 from .region_control import Control

@@ -58,7 +58,7 @@ class Products(MemoryAccess):
         name = symbol(row)
         function = self.module.globals.get(name) or ir.Function(self.module, KIND, name)
         self.check(self.b.call(function, [self.warp, *starts, *wide]))
-        used = self.program.used[self.op.pc]
+        used = self.program.wgmma_sets[self.op.pc]
         adds, size = wide[1], shape(row)
         self.check(self.runtime(wgmma_groups.issue, self.mask, used, adds, how, size, self.op.pc))
         self.settled = 0

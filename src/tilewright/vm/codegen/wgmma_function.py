@@ -46,7 +46,7 @@ def shape(i: Instruction) -> int:
     return element(dtype(i.a)) << 48 | i.n << 32 | plan(part(i)).k << 16 | stored(i)
 
 
-class Warpgroup:
+class WgmmaFunction:
     """Emits one instruction's function."""
 
     def __init__(self, module: ir.Module, instruction: Instruction) -> None:

@@ -82,7 +82,7 @@ class Asynchronous(Evaluator):
 
     def spare(self, space: str, address: Value, size: int) -> None:
         """A fault where what is to be written belongs to a product under way."""
-        if self.program.used and self.space(space) in ("", "shared"):
+        if self.program.wgmma_sets and self.space(space) in ("", "shared"):
             self.set_line("addresses", address)
             how = (SPACES[self.space(space)], size, self.op.pc)
             self.check(self.runtime(wgmma_groups.spoils, self.mask, *how))

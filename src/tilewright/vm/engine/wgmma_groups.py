@@ -9,7 +9,7 @@ from __future__ import annotations
 from ...native.native_language import Ptr, i64, native
 from ..check.race_detector import PRODUCT, read
 from ..check.vector_clocks import issued, mark, touch, waited, when_checked
-from ..program.program_analysis import HALF
+from ..program.program_analysis import SETS_PER_KIND
 from ..state.lane_groups import fault
 from ..state.records import (  # fmt: skip
     BAD_FENCE,
@@ -40,7 +40,7 @@ from .wgmma_operands import (  # fmt: skip
 )
 
 LINE, ATOM = 128, 8 * 128 + 128  # bytes that a swizzle stays in, and eight rows of them
-SUMS = (1 << HALF) - 1  # the sets of registers that are sums
+SUMS = (1 << SETS_PER_KIND) - 1  # the sets of registers that are sums
 REGISTERS = -1  # what a fault has for an address where registers were used
 OTHER_PRODUCT, OTHER_OPERANDS, NO_PRODUCT, EXITED = range(1, 5)  # what another warp has
 PLAIN = 4  # bits of an offset in a row that is not swizzled

@@ -15,7 +15,7 @@ from ..check.vector_clocks import ACTOR, OPERATION
 from ..engine import tensor_copies, wgmma_groups
 from ..engine.mbarrier_model import MOST
 from ..engine.wgmma_operands import RESERVED
-from ..program.activation_records import HEAD
+from ..program.activation_records import FRAME_HEADER
 from ..program.bound_operands import Op
 from ..state.records import (  # fmt: skip
     ALL,
@@ -108,7 +108,7 @@ def _what(run: Run, worker: Record, op: Op, address: int) -> str:
         rule = f"0 to 15, for a multiple of 32 threads up to {threads}, all asking for as many"
         return f"{opcode} of barrier {address}; barriers are {rule}"
     if code == BAD_INDEX:
-        body = run.program.body(op.pc)
+        body = run.program.function_at(op.pc)
         if body and op.pc == body.last - 1:
             return f"{body.name} has lost the way back: its activation has been written over"
         return f"{opcode} with an index beyond its targets"
@@ -303,7 +303,10 @@ def _overflow(run: Run, worker: Record, op: Op) -> str:
     if op.form.mnemonic == "stackrestore":
         return f"{op.form.opcode} to where the stack never ended"
     limit = run.launch.local_bytes - run.launch.static_bytes
-    callee = next((b.name for b in run.program.bodies if op.pc in b.sites.values()), "alloca")
+    callee = next(
+        (b.name for b in run.program.out_of_line_functions if op.pc in b.call_sites.values()),
+        "alloca",
+    )
     callers = Counter(_callers(run, worker, op))
     often = ", ".join(f"{name} {n} times" for name, n in callers.most_common(SHOWN))
     deep = f", {callers.total()} calls deep: {often}" if callers else ""
@@ -318,10 +321,10 @@ def _callers(run: Run, worker: Record, op: Op) -> Iterator[str]:
     cta = next(c for c in ctas(worker) if c.state and c.linear == worker.fault_cta)
     warp = Record(Warp, cta.frames + worker.fault_warp * run.launch.frame_bytes)
     local = cta.local + (warp.index * 32 + lane) * run.launch.local_bytes
-    body, last = program.body(op.pc), run.launch.local_bytes - HEAD
+    body, last = program.function_at(op.pc), run.launch.local_bytes - FRAME_HEADER
     at = int(view(warp.address + program.slots[program.activation], u64, 32)[lane]) if body else 0
     while body and body.name and at <= last:
         yield body.name
         caller, number = (int(n) for n in view(local + at, u64, 2))
-        site, last = body.sites.get(number % (1 << 32)), at - HEAD
-        body, at = program.body(site) if site is not None else None, caller
+        site, last = body.call_sites.get(number % (1 << 32)), at - FRAME_HEADER
+        body, at = program.function_at(site) if site is not None else None, caller

@@ -16,10 +16,10 @@ from ...native.native_record import Record, view
 from ...ptx.printf_format import argument_types, offsets, parse_format
 from ...ptx.system_functions import EXTERNS
 from ...ptx.types import bits
-from ..codegen.block_code import Code
+from ..codegen.block_code import BlockCode
 from ..engine.host_calls import text_length
 from ..engine.memory_access import resolve
-from ..program.program_analysis import HEAP
+from ..program.program_analysis import HEAP_FUNCTIONS
 from ..state.records import GENERIC, Cta, Warp, Worker
 from ..step.step_memory import Fault, lanes_of
 from .fault_report import index
@@ -35,7 +35,7 @@ NO_FORMAT = -1  # what CUDA's printf returns of a null format
 class Externs:
     """The functions outside of one launch; ``callback`` is the address that its warps call."""
 
-    def __init__(self, run: Run, code: Code) -> None:
+    def __init__(self, run: Run, code: BlockCode) -> None:
         self.run, self.library = run, code.library
         self.output = Output()
         self._functions = {
@@ -45,7 +45,7 @@ class Externs:
             "free": self._free,
         }
         assert self._functions.keys() == EXTERNS.keys()
-        self._callback = code.called_back(self._call, 1)
+        self._callback = code.make_callback(self._call, 1)
         self.callback = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
 
     def _call(self, warp: Record) -> int:
@@ -60,7 +60,7 @@ class Externs:
                 results[number] = lane.call(name, self._functions[name], *values)
         except Fault:
             return 1
-        if name in HEAP:
+        if name in HEAP_FUNCTIONS:
             self.run.renew()
         return 0
 

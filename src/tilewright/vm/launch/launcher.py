@@ -23,9 +23,9 @@ from ...native.aligned_memory import aligned
 from ...native.native_language import Struct
 from ...native.native_record import Record
 from ...target import Limits
-from ..codegen.block_code import Code
-from ..codegen.loaded_kernel import Kernel
-from ..program.kernel_outline import Outline
+from ..codegen.block_code import BlockCode
+from ..codegen.loaded_kernel import LoadedKernel
+from ..program.kernel_metadata import KernelMetadata
 from ..state.global_memory import Memory
 from ..state.records import (  # fmt: skip
     ALL,
@@ -115,8 +115,10 @@ class Setup:
 class Run:
     """A launch under way."""
 
-    def __init__(self, memory: Memory, kernel: Kernel, outline: Outline, setup: Setup) -> None:
-        self.memory, self.kernel, self.outline, self.setup = memory, kernel, outline, setup
+    def __init__(
+        self, memory: Memory, kernel: LoadedKernel, metadata: KernelMetadata, setup: Setup
+    ) -> None:
+        self.memory, self.kernel, self.metadata, self.setup = memory, kernel, metadata, setup
         self.workspace = memory.allocate(WORKSPACE) if setup.cooperative else 0
         self.table = memory.table()
         self.params = aligned(len(setup.params) + WINDOW)
@@ -140,7 +142,7 @@ class Run:
             worker.lows[:] = worker.highs[:] = 0
 
     def _launch(self) -> Record:
-        r, p, s = Record(Launch), self.outline, self.setup
+        r, p, s = Record(Launch), self.metadata, self.setup
         r.host = self.memory.host
         r.allocations = self.table.ctypes.data
         r.allocation_count = len(self.table) // Allocation.size
@@ -151,13 +153,13 @@ class Run:
         unit = SMEM_UNIT if s.limits.shared_reserved else OLD_SMEM_UNIT
         r.total_smem = -(-r.shared_bytes // unit) * unit
         r.aggregate_smem = r.shared_bytes + s.limits.shared_reserved  # 1000 + 1024: 2024 on an H200
-        if p.reserves:
+        if p.reads_reserved_smem:
             low, size = -(-r.shared_bytes // unit) * unit, s.limits.shared_reserved
             r.shared_bytes = low + size
             r.reserved_smem[:] = low, low + size, size, low, low + size // 2
         r.warp_slots, r.number = s.limits.threads_per_sm // 32, s.number
         r.workspace[:] = self.workspace & ALL, self.workspace >> 32
-        stack = s.stack if p.takes_stack else 0
+        stack = s.stack if p.uses_dynamic_stack else 0
         even = stack > 0 and (p.local_bytes + stack) // LINE % 2 == 0
         r.static_bytes = p.local_bytes + LINE * even
         r.local_bytes = r.static_bytes + stack
@@ -173,17 +175,17 @@ class Run:
     def _check(self, r: Record) -> None:
         """What a checked launch (``races``) knows of itself."""
         ops = self.program.ops
-        self.strong = np.array(program_analysis.strong(ops), np.uint8)
-        self.constant = np.array(program_analysis.constant(ops), np.uint8)
+        self.strong = np.array(program_analysis.strong_operations(ops), np.uint8)
+        self.constant = np.array(program_analysis.constant_loads(ops), np.uint8)
         r.checked, r.strong = 1, self.strong.ctypes.data
-        self.makes = np.array(program_analysis.makes_barriers(ops), np.uint8)
+        self.makes = np.array(program_analysis.mbarrier_inits(ops), np.uint8)
         r.constant, r.makes = self.constant.ctypes.data, self.makes.ctypes.data
         r.actors, r.overlaps = vector_clocks.KINDS * r.warps + FLIGHTS + 1, self.setup.programmatic
         pieces = -(-r.shared_bytes // race_detector.PIECE)
         r.shadow_room = pieces * race_detector.PIECE
         r.shadow_bytes = r.shadow_room * 8 + pieces * race_detector.READERS * (8 + 2)
 
-    def execute(self, code: Code, threads: int, watch: Watch | None = None) -> None:
+    def execute(self, code: BlockCode, threads: int, watch: Watch | None = None) -> None:
         """Run all CTAs, then write what they printed. Raises VmFault; Ctrl-C stops the launch and
         is raised.
 
@@ -197,13 +199,15 @@ class Run:
         self.launch.frame_bytes = code.frame_bytes
         self.launch.regions = code.table.ctypes.data
         self.launch.compile = code.callback
-        outside = host_functions.Externs(self, code) if self.outline.calls else None
+        outside = host_functions.Externs(self, code) if self.metadata.calls_host_functions else None
         self.launch.outside = outside.callback if outside else 0
         size = self.setup.cluster_size
         resident, share = size, max(1, ctas // size // (threads * SHARES)) * size
-        if self.outline.communicates or self.setup.cooperative:
+        if self.metadata.communicates_across_ctas or self.setup.cooperative:
             threads, share = 1, ctas
-            resident = min(ctas, self.setup.resident(self.outline.shared_bytes + self.setup.shared))
+            resident = min(
+                ctas, self.setup.resident(self.metadata.shared_bytes + self.setup.shared)
+            )
         self.shares = iter(range(0, ctas, share))
         self.share, self.done = share, 0
         made = [self._worker(resident) for _ in range(min(threads, ctas // size))]
@@ -255,7 +259,7 @@ class Run:
         queues; and what holds them.
         """
         launch, warps = self.launch, self.setup.warps
-        copies, bulk = self.outline.copies, self.outline.flies
+        copies, bulk = self.metadata.uses_cp_async, self.metadata.uses_bulk_copies
         local = launch.local_bytes * 32 * warps
         clocked = (warps + vector_clocks.CLOCKS) * launch.actors if launch.checked else 0
         areas = [

@@ -16,10 +16,10 @@ from ...mma.block_scales import Scaled
 from .mma_exact import BitCore, ChainCore, IntegerCore
 from .mma_floats import ScaledCore, float_core
 from .mma_loops import Core
-from .mma_plan import Plan
+from .mma_plan import MmaPlan
 
 
-def core(module: ir.Module, plan: Plan) -> ir.Function:
+def core(module: ir.Module, plan: MmaPlan) -> ir.Function:
     """Emit a plan's core into a module, once."""
     if plan.name in module.globals:
         return module.globals[plan.name]
@@ -31,12 +31,12 @@ def compiled(how: Arithmetic) -> bool:
     return type(how) in _KINDS
 
 
-def _integers(module: ir.Module, plan: Plan) -> Core:
+def _integers(module: ir.Module, plan: MmaPlan) -> Core:
     assert isinstance(plan.how, Integers)
     return (BitCore if plan.how.operation else IntegerCore)(module, plan)
 
 
-_KINDS: dict[type[Arithmetic], Callable[[ir.Module, Plan], Core]] = {
+_KINDS: dict[type[Arithmetic], Callable[[ir.Module, MmaPlan], Core]] = {
     Fused: float_core,
     Scaled: ScaledCore,
     Chain: ChainCore,

@@ -90,7 +90,7 @@ def decode(word: Expr, t: DType, seen: DType, work: ir.Type) -> Element:
 
 
 @dataclass(frozen=True)
-class Scale:
+class BlockScale:
     """A block scale, or the product of two: an f64, the exponent of its leading place (far down
     for zero), and whether it is NaN.
     """
@@ -100,15 +100,15 @@ class Scale:
     nan: Expr
 
     @classmethod
-    def of(cls, word: Expr, t: DType) -> Scale:
+    def of(cls, word: Expr, t: DType) -> BlockScale:
         code = word & ((1 << (t.exponent + t.mantissa)) - 1)
         lead = (code >> t.mantissa).umax(int(t.subnormal)) - t.bias
         if t.subnormal:
             lead = code.eq(0).pick(-NOTHING, lead)
         return cls(widened(code, t).float.to_double(), lead, code > t.max_finite)
 
-    def __mul__(self, other: Scale) -> Scale:
-        return Scale(self.value * other.value, self.lead + other.lead, self.nan | other.nan)
+    def __mul__(self, other: BlockScale) -> BlockScale:
+        return BlockScale(self.value * other.value, self.lead + other.lead, self.nan | other.nan)
 
 
 def integer(word: Expr, t: DType) -> Expr:

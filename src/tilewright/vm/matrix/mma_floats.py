@@ -19,10 +19,10 @@ from ..llvm.float_arithmetic import arithmetic
 from ..llvm.llvm_conversions import convert, widen
 from ..llvm.rounding import storage
 from ..llvm.vector_memory import any_of, bytes_of, counted, keep, scaled, spread, vector
-from .mma_decode import NARROW, Range, Scale, decode, mark, outside
+from .mma_decode import NARROW, BlockScale, Range, decode, mark, outside
 from .mma_fused import BIAS, NOWHERE, FusedSum, Term, chained, merged
 from .mma_loops import STEP, Core
-from .mma_plan import Plan
+from .mma_plan import MmaPlan
 
 ALIASED = 512  # rows that many bytes apart, or a multiple, share few of a cache's sets
 
@@ -31,7 +31,7 @@ class FusedCore(Core):
     """Sums of floats. NaN and infinity are rare: one test finds them."""
 
     def __init__(
-        self, module: ir.Module, plan: Plan, name: str = "", range_: Range | None = None
+        self, module: ir.Module, plan: MmaPlan, name: str = "", range_: Range | None = None
     ) -> None:
         super().__init__(module, plan, name)
         how = plan.how.fused if isinstance(plan.how, Scaled) else plan.how
@@ -159,7 +159,7 @@ class WideCore(Core):
         return self.function
 
 
-def float_core(module: ir.Module, plan: Plan) -> Core:
+def float_core(module: ir.Module, plan: MmaPlan) -> Core:
     """What makes a plan's fused sums."""
     assert isinstance(plan.how, Fused)
     wide = FusedSum(plan.how, plan.k).range.work != FLOAT
@@ -175,7 +175,7 @@ class ScaledCore(FusedCore):
         left = self.left(self.function.args[4], row, I32, I64(0))
         right = self.right(self.function.args[5], n, I32, I64(0))
         self.scales = [
-            Scale.of(left(s), how.stype) * Scale.of(right(s), how.stype)
+            BlockScale.of(left(s), how.stype) * BlockScale.of(right(s), how.stype)
             for s in range(self.plan.scales)
         ]
         made = super().sums(row, n, c)

@@ -30,7 +30,7 @@ def symbol(instruction: Instruction) -> str:
     return f"tw_{plain}_{instruction.arch}"
 
 
-class Emitter:
+class MmaFunction:
     """Emits one instruction's function."""
 
     def __init__(self, module: ir.Module, instruction: Instruction) -> None:

@@ -25,7 +25,7 @@ from ..llvm.vector_memory import (
     scaled,
     vector,
 )
-from .mma_plan import Plan
+from .mma_plan import MmaPlan
 
 STEP = 16  # elements made ready at once
 Elements = Callable[[Offset], Expr]  # k → a vector
@@ -34,7 +34,7 @@ Elements = Callable[[Offset], Expr]  # k → a vector
 class Core:
     """Emits a plan's function; ``name`` is it, if not the plan's own."""
 
-    def __init__(self, module: ir.Module, plan: Plan, name: str = "") -> None:
+    def __init__(self, module: ir.Module, plan: MmaPlan, name: str = "") -> None:
         self.module, self.plan = module, plan
         kind = ir.FunctionType(ir.VoidType(), [POINTER] * (6 if plan.scales else 4))
         self.function = ir.Function(module, kind, name or plan.name)

@@ -29,7 +29,7 @@ Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Plan:
+class MmaPlan:
     """D (m×n) of A (m×k) and B (k×n), their k in ``groups`` equal runs, each a sum of its own.
 
     ``sparse``: A holds marks where nothing was kept, at least in half of its places. ``scales``:
@@ -75,13 +75,13 @@ def sides(i: Instruction) -> str:
 
 
 @cache
-def plan(i: Instruction) -> Plan:
+def plan(i: Instruction) -> MmaPlan:
     """The plan of one of an instruction's ``tiles``."""
     how, m, n = _shared(i.arithmetic), i.m, i.n
     if sides(i) == "ba":
         how, m, n = replace(how, a=how.b, b=how.a), n, m
     groups = len(i.arithmetic.groups) if isinstance(i.arithmetic, Fused) else 1
-    return Plan(how, m, n, len(columns(i)), groups, i.sparse, i.scales)
+    return MmaPlan(how, m, n, len(columns(i)), groups, i.sparse, i.scales)
 
 
 def _shared(how: Arithmetic) -> Arithmetic:

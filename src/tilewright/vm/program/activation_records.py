@@ -19,31 +19,31 @@ from typing import TYPE_CHECKING
 from ...ptx import parameter_block, tree
 from ...ptx.isa import OperandSpec
 from .basic_blocks import cut
-from .bound_operands import Addr, Arg, Op, Reg, Vec
+from .bound_operands import AddressOperand, BoundOperand, Op, RegOperand, VectorOperand
 from .program_analysis import liveness
 from .vector_operands import whole_type
 
 if TYPE_CHECKING:
-    from .flatten import Flattener, Scope
+    from .flatten import Flattener, NameScope
 
-HEAD = 16
-RETURN = "end of the call"
-NEW, NEW_NUMBER = (tree.Address(tree.Reg("new"), at) for at in (0, 8))
+FRAME_HEADER = 16
+END_LABEL = "end of the call"
+NEW_FRAME, NEW_CALL_NUMBER = (tree.Address(tree.Reg("new"), at) for at in (0, 8))
 
 
 @dataclass(frozen=True)
-class Formal:
+class ParameterSlot:
     """A parameter or result: its place in an activation, its bytes and their alignment."""
 
-    place: Addr
+    address: AddressOperand
     size: int
     align: int
 
-    def of(self, activation: Reg) -> Formal:
+    def in_frame(self, activation: RegOperand) -> ParameterSlot:
         """The same of another activation than the one that runs."""
-        return replace(self, place=replace(self.place, base=activation))
+        return replace(self, address=replace(self.address, base=activation))
 
-    def pieces(self) -> Iterator[tuple[int, int]]:
+    def chunks(self) -> Iterator[tuple[int, int]]:
         """Where each piece begins, of 8 bytes at most, and its bytes."""
         at, step = 0, min(self.align, 8)
         while at < self.size:
@@ -54,12 +54,12 @@ class Formal:
 
 
 @dataclass
-class Body:
-    """A function in the flat code, or the kernel: operations ``first`` to ``last``, of an
-    activation of ``frame`` bytes in which saved registers end at ``saves``.
+class OutOfLineFunction:
+    """A function that is not inlined, or the kernel: operations ``first`` to ``last`` (exclusive).
 
-    For each call's number: the operation that begins the activation (``sites``) and the label that
-    is the way back.
+    Its activation record has ``frame`` bytes; saved registers end at offset ``saved_end``.
+    ``call_sites`` has, by call number, the operation that allocates the record, and
+    ``return_labels`` the label behind the call.
     """
 
     name: str
@@ -68,68 +68,77 @@ class Body:
     first: int = 0
     last: int = 0
     registers: range = range(0)
-    params: list[Formal] = field(default_factory=list)
-    results: list[Formal] = field(default_factory=list)
-    frame: int = HEAD
-    align: int = HEAD
-    saves: int = 0
-    sites: dict[int, int] = field(default_factory=dict)
-    ways_back: list[str] = field(default_factory=list)
+    params: list[ParameterSlot] = field(default_factory=list)
+    results: list[ParameterSlot] = field(default_factory=list)
+    frame: int = FRAME_HEADER
+    align: int = FRAME_HEADER
+    saved_end: int = 0
+    call_sites: dict[int, int] = field(default_factory=dict)
+    return_labels: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Call:
+class CallSite:
     """A call of a body: its number among those, and the registers that it saves, with places."""
 
-    callee: Body
+    callee: OutOfLineFunction
     number: int
-    saved: list[tuple[Reg, int]]
+    saved: list[tuple[RegOperand, int]]
 
 
-class Apart:
+class OutOfLineCalls:
     """The bodies that stand apart in the code that a ``Flattener`` makes."""
 
     def __init__(self, flat: Flattener) -> None:
         self.flat = flat
-        self.frame, self.new = flat.one("own activation", "b64"), flat.one("new activation", "b64")
-        self.word, self.number = flat.one("a word", "b64"), flat.one("call's number", "b32")
-        self.bodies = {f.name: Body(f.name, f"{f.name}#apart", f.pos) for f in flat.graph.order()}
-        self.kernel = Body("", "kernel#apart")
+        self.frame_register, self.callee_frame = (
+            flat.new_register("own activation", "b64"),
+            flat.new_register("new activation", "b64"),
+        )
+        self.scratch, self.call_number = (
+            flat.new_register("a word", "b64"),
+            flat.new_register("call's number", "b32"),
+        )
+        self.by_name = {
+            f.name: OutOfLineFunction(f.name, f"{f.name}#apart", f.pos)
+            for f in flat.graph.out_of_line_postorder()
+        }
+        self.kernel = OutOfLineFunction("", "kernel#apart")
 
-    def walk(self) -> None:
+    def emit_functions(self) -> None:
         """All bodies, with a way past them; the kernel's own is to follow."""
         self.emit(-1, "mov.b64", tree.Reg("frame"), tree.Imm(0))
         self.emit(-1, "bra", tree.Symbol("kernel"), kernel=self.kernel.label)
-        for f in self.flat.graph.order():
-            self.body(f, self.bodies[f.name])
-        self.begin(self.kernel)
+        for f in self.flat.graph.out_of_line_postorder():
+            self.emit_function(f, self.by_name[f.name])
+        self.begin_function(self.kernel)
 
-    def all(self) -> tuple[Body, ...]:
+    def functions(self) -> tuple[OutOfLineFunction, ...]:
         """In the order of the code."""
-        return (*self.bodies.values(), self.kernel)
+        return (*self.by_name.values(), self.kernel)
 
-    def begin(self, body: Body) -> None:
+    def begin_function(self, body: OutOfLineFunction) -> None:
         body.first = len(self.flat.ops)
         self.label(body.label)
 
-    def emit(self, pos: int, opcode: str, *operands: tree.Operand, **names: Arg) -> None:
+    def emit(self, pos: int, opcode: str, *operands: tree.Operand, **names: BoundOperand) -> None:
         scope = self.flat.scope(None)
-        scope.names |= {"frame": self.frame, "new": self.new, **names}
+        scope.names |= {"frame": self.frame_register, "new": self.callee_frame, **names}
         self.flat.instruction(tree.Instruction(opcode, operands, None, pos), scope)
 
     # --- first all is flattened as it stands ---
 
-    def body(self, function: tree.Function, body: Body) -> None:
+    def emit_function(self, function: tree.Function, body: OutOfLineFunction) -> None:
         flat, low = self.flat, len(self.flat.registers)
-        flat.base, flat.local_align = self.frame, HEAD
-        flat.local_bytes = flat.local_end = HEAD
-        self.begin(body)
+        flat.base, flat.local_align = self.frame_register, FRAME_HEADER
+        flat.local_bytes = flat.local_end = FRAME_HEADER
+        self.begin_function(body)
         inner = flat.scope(flat.root)
-        inner.names[RETURN] = inner.label(RETURN)
-        body.params = [self.formal(v, inner, into=True) for v in function.params]
-        body.results = [self.formal(v, inner, into=False) for v in function.results]
+        inner.names[END_LABEL] = inner.label(END_LABEL)
+        body.params = [self.parameter_slot(v, inner, into=True) for v in function.params]
+        body.results = [self.parameter_slot(v, inner, into=False) for v in function.results]
         flat.walk(function.body or (), flat.scope(inner))
-        self.label(inner.names[RETURN])
+        self.label(inner.names[END_LABEL])
         for v, formal in zip(function.results, body.results, strict=True):
             if v.space == "reg":
                 self.copy(body.pos, inner.names[v.name], formal, into=True)
@@ -140,19 +149,19 @@ class Apart:
         flat.base, flat.loc = None, None
         flat.local_bytes = flat.local_end = 0
 
-    def formal(self, v: tree.Variable, inner: Scope, into: bool) -> Formal:
+    def parameter_slot(self, v: tree.Variable, inner: NameScope, into: bool) -> ParameterSlot:
         """A parameter's or result's place; one that is a register has both."""
         places = self.flat.scope(None)
         self.flat.variable(places, replace(v, space="param"))
-        formal = Formal(places.names[v.name], *parameter_block.size_and_align(v))
-        inner.names[v.name] = formal.place
+        formal = ParameterSlot(places.names[v.name], *parameter_block.size_and_align(v))
+        inner.names[v.name] = formal.address
         if v.space == "reg":
             inner.names[v.name] = self.flat.register(v.name, v)
             if into:
                 self.copy(v.pos, inner.names[v.name], formal, into=False)
         return formal
 
-    def place(self, call: tree.Instruction, function: tree.Function, scope: Scope) -> None:
+    def emit_call(self, call: tree.Instruction, function: tree.Function, scope: NameScope) -> None:
         """A call as one operation, until ``lower``."""
         sides = []
         for formals, index, dest in ((function.results, 0, True), (function.params, 2, False)):
@@ -160,7 +169,9 @@ class Apart:
             assert isinstance(given, tree.Vector)
             specs = [OperandSpec(v.name, "reg", whole_type(v), dest=dest) for v in formals]
             pairs = zip(specs, given.items, strict=True)
-            sides.append(tuple((s, self.flat.passed(s, o, scope, call.pos)) for s, o in pairs))
+            sides.append(
+                tuple((s, self.flat.call_operand(s, o, scope, call.pos)) for s, o in pairs)
+            )
         callee = (OperandSpec("callee", "symbol"), function.name)
         plain = replace(call, guard=None)
         self.flat.append(plain, self.flat.form(call), sides[0], (callee, *sides[1]), scope)
@@ -169,21 +180,21 @@ class Apart:
 
     def lower(self) -> None:
         """Write the flat code anew."""
-        flat, calls = self.flat, self.calls()
+        flat, calls = self.flat, self.find_call_sites()
         ops, labels, locs = flat.ops, flat.labels, flat.locs
         flat.ops, flat.labels, flat.locs = [], {}, {}
-        firsts = {body.first: body for body in self.all()}
-        ends = {body.last - 1: body for body in self.bodies.values()}
+        firsts = {body.first: body for body in self.functions()}
+        ends = {body.last - 1: body for body in self.by_name.values()}
         for index, op in enumerate(ops):
             flat.loc = locs.get(index)
             self.label(*labels.get(index, ()))
             if index in firsts:
                 firsts[index].first = len(flat.ops)
             if index in ends:
-                self.way_back(ends[index])
+                self.lower_return(ends[index])
                 ends[index].last = len(flat.ops)
             elif index in calls:
-                self.call(op, calls[index])
+                self.lower_call(op, calls[index])
             else:
                 if flat.loc:
                     flat.locs[len(flat.ops)] = flat.loc
@@ -195,76 +206,82 @@ class Apart:
         if names:
             self.flat.labels.setdefault(len(self.flat.ops), []).extend(names)
 
-    def calls(self) -> dict[int, Call]:
+    def find_call_sites(self) -> dict[int, CallSite]:
         """All calls, by their operations' numbers; activations grow by what they save."""
         found = {}
         blocks, targets = cut(self.flat.ops, self.flat.labels, divergent=False)
         for block, live in zip(blocks, liveness(blocks, targets), strict=True):
             for op in reversed(block.ops):
                 name = op.sources[0][1] if "call" in op.form.effects else None
-                if callee := self.bodies.get(str(name)):
-                    found[op.pc] = Call(callee, len(callee.ways_back), self.saved(op, callee, live))
-                    callee.ways_back.append(f"{callee.label}{len(callee.ways_back)}")
+                if callee := self.by_name.get(str(name)):
+                    found[op.pc] = CallSite(
+                        callee, len(callee.return_labels), self.registers_to_save(op, callee, live)
+                    )
+                    callee.return_labels.append(f"{callee.label}{len(callee.return_labels)}")
                 live = live_before(op, live)
-        for body in self.bodies.values():
-            body.frame = -(-max(body.frame, body.saves) // body.align) * body.align
+        for body in self.by_name.values():
+            body.frame = -(-max(body.frame, body.saved_end) // body.align) * body.align
         return found
 
-    def saved(self, op: Op, callee: Body, live: int) -> list[tuple[Reg, int]]:
+    def registers_to_save(
+        self, op: Op, callee: OutOfLineFunction, live: int
+    ) -> list[tuple[RegOperand, int]]:
         """The registers of the caller's activation that are read after a call that may come back to
         its function, each with its place, the widest first.
         """
-        caller = next((b for b in self.bodies.values() if b.first <= op.pc < b.last), None)
-        if caller is None or not self.flat.graph.cycle(caller.name, callee.name):
+        caller = next((b for b in self.by_name.values() if b.first <= op.pc < b.last), None)
+        if caller is None or not self.flat.graph.in_same_cycle(caller.name, callee.name):
             return []
         own = set(op.writes())
         wanted = [r for r in caller.registers if live >> r & 1 and r not in own]
-        found, end = [], -(-caller.frame // HEAD) * HEAD
-        for r in sorted(wanted, key=self.bytes, reverse=True):
-            found.append((Reg(r), end))
-            end += self.bytes(r)
-        caller.saves = max(caller.saves, end)
+        found, end = [], -(-caller.frame // FRAME_HEADER) * FRAME_HEADER
+        for r in sorted(wanted, key=self.save_size, reverse=True):
+            found.append((RegOperand(r), end))
+            end += self.save_size(r)
+        caller.saved_end = max(caller.saved_end, end)
         return found
 
-    def bytes(self, register: int) -> int:
+    def save_size(self, register: int) -> int:
         """What a register takes when it is saved; a predicate is a word."""
         width = self.flat.registers[register].width
         return width // 8 if width > 1 else 4
 
-    def call(self, op: Op, call: Call) -> None:
+    def lower_call(self, op: Op, call: CallSite) -> None:
         pos, callee = op.pos, call.callee
         for register, at in call.saved:
             self.save(pos, register, at)
         size, align = tree.Imm(callee.frame), tree.Imm(callee.align)
-        callee.sites[call.number] = len(self.flat.ops)
+        callee.call_sites[call.number] = len(self.flat.ops)
         self.emit(pos, "alloca.u64", tree.Reg("new"), size, align)
-        self.emit(pos, "st.local.b64", NEW, tree.Reg("frame"))
-        self.emit(pos, "st.local.b32", NEW_NUMBER, tree.Imm(call.number))
+        self.emit(pos, "st.local.b64", NEW_FRAME, tree.Reg("frame"))
+        self.emit(pos, "st.local.b32", NEW_CALL_NUMBER, tree.Imm(call.number))
         for (_, given), formal in zip(op.sources[1:], callee.params, strict=True):
-            self.copy(pos, given, formal.of(self.new), into=True)
+            self.copy(pos, given, formal.in_frame(self.callee_frame), into=True)
         self.emit(pos, "mov.b64", tree.Reg("frame"), tree.Reg("new"))
         self.emit(pos, "bra", tree.Symbol("callee"), callee=callee.label)
-        self.label(callee.ways_back[call.number])
+        self.label(callee.return_labels[call.number])
         for register, at in call.saved:
             self.restore(pos, register, at)
         for (_, given), formal in zip(op.dests, callee.results, strict=True):
-            self.copy(pos, given, formal.of(self.new), into=False)
+            self.copy(pos, given, formal.in_frame(self.callee_frame), into=False)
 
-    def way_back(self, body: Body) -> None:
+    def lower_return(self, body: OutOfLineFunction) -> None:
         """The activation that ends stays in ``new``, and what it holds in its place, until the
         caller has its results.
         """
         self.emit(body.pos, "mov.b64", tree.Reg("new"), tree.Reg("frame"))
-        self.emit(body.pos, "ld.local.b32", tree.Reg("number"), NEW_NUMBER, number=self.number)
-        self.emit(body.pos, "ld.local.b64", tree.Reg("frame"), NEW)
+        self.emit(
+            body.pos, "ld.local.b32", tree.Reg("number"), NEW_CALL_NUMBER, number=self.call_number
+        )
+        self.emit(body.pos, "ld.local.b64", tree.Reg("frame"), NEW_FRAME)
         self.emit(body.pos, "stackrestore.u64", tree.Reg("new"))
-        ways = tuple(body.ways_back)
+        ways = tuple(body.return_labels)
         operands = tree.Reg("number"), tree.Symbol("ways")
-        self.emit(body.pos, "brx.idx", *operands, number=self.number, ways=ways)
+        self.emit(body.pos, "brx.idx", *operands, number=self.call_number, ways=ways)
 
-    def save(self, pos: int, register: Reg, at: int) -> None:
+    def save(self, pos: int, register: RegOperand, at: int) -> None:
         place, width = tree.Address(tree.Reg("frame"), at), self.width(register)
-        names = {"x": register, "word": self.word}
+        names = {"x": register, "word": self.scratch}
         if width > 1:
             self.emit(pos, f"st.local.b{width}", place, tree.Reg("x"), **names)
             return
@@ -272,35 +289,35 @@ class Apart:
         self.emit(pos, "selp.b64", word, tree.Imm(1), tree.Imm(0), tree.Reg("x"), **names)
         self.emit(pos, "st.local.b32", place, word, **names)
 
-    def restore(self, pos: int, register: Reg, at: int) -> None:
+    def restore(self, pos: int, register: RegOperand, at: int) -> None:
         place, width = tree.Address(tree.Reg("frame"), at), self.width(register)
-        names = {"x": register, "word": self.word}
+        names = {"x": register, "word": self.scratch}
         if width > 1:
             self.emit(pos, f"ld.local.b{width}", tree.Reg("x"), place, **names)
             return
         self.emit(pos, "ld.local.b32", tree.Reg("word"), place, **names)
         self.emit(pos, "setp.ne.b64", tree.Reg("x"), tree.Reg("word"), tree.Imm(0), **names)
 
-    def width(self, register: Reg) -> int:
+    def width(self, register: RegOperand) -> int:
         return self.flat.registers[register.index].width
 
-    def copy(self, pos: int, x: Arg, formal: Formal, into: bool) -> None:
+    def copy(self, pos: int, x: BoundOperand, formal: ParameterSlot, into: bool) -> None:
         """A register, constant or variable into a parameter or result, or out of one."""
-        if isinstance(x, Addr):
+        if isinstance(x, AddressOperand):
             self.copy_variable(pos, x, formal, into)
         elif x is not None:
             place, value = tree.Address(tree.Symbol("formal")), tree.Reg("x")
             type_ = f"b{8 * formal.size}"
-            if isinstance(x, Vec):
+            if isinstance(x, VectorOperand):
                 type_ = f"v{len(x.items)}.b{8 * formal.size // len(x.items)}"
             opcode = f"{'st' if into else 'ld'}.local.{type_}"
             operands = (place, value) if into else (value, place)
-            self.emit(pos, opcode, *operands, formal=formal.place, x=x)
+            self.emit(pos, opcode, *operands, formal=formal.address, x=x)
 
-    def copy_variable(self, pos: int, x: Addr, formal: Formal, into: bool) -> None:
-        source, target = (x, formal.place) if into else (formal.place, x)
-        names = {"source": source, "target": target, "word": self.word}
-        for at, size in formal.pieces():
+    def copy_variable(self, pos: int, x: AddressOperand, formal: ParameterSlot, into: bool) -> None:
+        source, target = (x, formal.address) if into else (formal.address, x)
+        names = {"source": source, "target": target, "word": self.scratch}
+        for at, size in formal.chunks():
             type_, word = f"b{8 * size}", tree.Reg("word")
             self.emit(pos, f"ld.{type_}", word, tree.Address(tree.Symbol("source"), at), **names)
             self.emit(pos, f"st.{type_}", tree.Address(tree.Symbol("target"), at), word, **names)

@@ -9,70 +9,82 @@ from ...ptx.isa import Form, OperandSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Reg:
+class RegOperand:
     """A register by number."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
-class Const:
+class ConstOperand:
     """A constant: the bits of an immediate, or a variable's address."""
 
     bits: int
 
 
 @dataclass(frozen=True, slots=True)
-class Special:
+class SpecialOperand:
     """A special register."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Addr:
+class AddressOperand:
     """An address: a register (or none) plus a constant. ``space`` is a variable's own."""
 
-    base: Reg | None
+    base: RegOperand | None
     offset: int
     space: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedAddress:
     """The address of a shared variable, from the beginning of the CTA's own window."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
+class StackAddress:
     """A register plus a constant: the address of a variable on the stack."""
 
-    base: Reg
+    base: RegOperand
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class Vec:
+class VectorOperand:
     """A vector of operands."""
 
-    items: tuple[Arg, ...]
+    items: tuple[BoundOperand, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class NotOperand:
     """A predicate register, negated."""
 
-    reg: Reg
+    reg: RegOperand
 
 
 #: A label is its key, a list of branch targets several; None is a sink or an absent operand.
-Arg = Reg | Const | Special | Addr | Shared | Sum | Vec | Not | str | tuple[str, ...] | None
+BoundOperand = (
+    RegOperand
+    | ConstOperand
+    | SpecialOperand
+    | AddressOperand
+    | SharedAddress
+    | StackAddress
+    | VectorOperand
+    | NotOperand
+    | str
+    | tuple[str, ...]
+    | None
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Register:
+class VirtualRegister:
     """A declared register: its name and type as written, its width in bits."""
 
     name: str
@@ -89,9 +101,9 @@ class Op:
 
     pc: int
     form: Form
-    dests: tuple[tuple[OperandSpec, Arg], ...]
-    sources: tuple[tuple[OperandSpec, Arg], ...]
-    guard: Reg | None
+    dests: tuple[tuple[OperandSpec, BoundOperand], ...]
+    sources: tuple[tuple[OperandSpec, BoundOperand], ...]
+    guard: RegOperand | None
     negated: bool
     pos: int
     resumed: bool = False
@@ -100,7 +112,7 @@ class Op:
     def space(self) -> str:
         """The state space of its first address: a variable's own, or the form's."""
         for spec, arg in (*self.sources, *self.dests):
-            if isinstance(arg, Addr) and spec.kind == "address":
+            if isinstance(arg, AddressOperand) and spec.kind == "address":
                 return arg.space or spec.space.partition("::")[0]
         return ""
 
@@ -112,24 +124,24 @@ class Op:
         for _, arg in self.sources:
             yield from registers(arg)
         for _, arg in self.dests:
-            if isinstance(arg, Addr):
+            if isinstance(arg, AddressOperand):
                 yield from registers(arg)
 
     def writes(self) -> Iterator[int]:
         for _, arg in self.dests:
-            if not isinstance(arg, Addr):
+            if not isinstance(arg, AddressOperand):
                 yield from registers(arg)
 
 
-def registers(arg: Arg) -> Iterator[int]:
+def registers(arg: BoundOperand) -> Iterator[int]:
     """The numbers of the registers in an operand."""
-    if isinstance(arg, Reg):
+    if isinstance(arg, RegOperand):
         yield arg.index
-    elif isinstance(arg, Not):
+    elif isinstance(arg, NotOperand):
         yield arg.reg.index
-    elif isinstance(arg, Addr | Sum) and arg.base:
+    elif isinstance(arg, AddressOperand | StackAddress) and arg.base:
         yield arg.base.index
-    elif isinstance(arg, Vec):
+    elif isinstance(arg, VectorOperand):
         for item in arg.items:
             yield from registers(item)
 

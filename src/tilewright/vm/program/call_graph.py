@@ -10,33 +10,42 @@ from functools import cached_property
 
 from ...ptx import tree
 
-FIRST_ADDRESS, STEP = 16, 16  # of functions: numbers that a kernel can pass on and compare
-MOST = 1 << 17  # operations of a kernel with the functions that it calls
-LIMITS = (MOST, 1 << 8, 0)  # of a function inline: the first with which a kernel has MOST
-DEEPEST = 32  # calls within calls inline
-CALL = 16  # operations, about, of a call that is none inline
+FIRST_FUNCTION_ADDRESS, FUNCTION_ADDRESS_STRIDE = (
+    16,
+    16,
+)  # of functions: numbers that a kernel can pass on and compare
+MAX_OPERATIONS = 1 << 17  # operations of a kernel with the functions that it calls
+INLINE_LIMITS = (
+    MAX_OPERATIONS,
+    1 << 8,
+    0,
+)  # of a function inline: the first with which a kernel has MOST
+MAX_INLINE_DEPTH = 32  # calls within calls inline
+CALL_COST = 16  # operations, about, of a call that is none inline
 
 
 def code_addresses(module: tree.Module) -> dict[str, int]:
     """What the address of each function is."""
     found = (f.name for f in module.functions.values() if f.kind == "func")
-    return {name: FIRST_ADDRESS + STEP * i for i, name in enumerate(found)}
+    return {
+        name: FIRST_FUNCTION_ADDRESS + FUNCTION_ADDRESS_STRIDE * i for i, name in enumerate(found)
+    }
 
 
-def reached(module: tree.Module, function: tree.Function) -> dict[str, tree.Function]:
+def reachable_functions(module: tree.Module, function: tree.Function) -> dict[str, tree.Function]:
     """The functions with a body that a kernel may call, and those that they may."""
     return CallGraph(module, function).functions
 
 
-def named(module: tree.Module, function: tree.Function) -> set[str]:
+def referenced_symbols(module: tree.Module, function: tree.Function) -> set[str]:
     """What the code of a kernel, and of the functions that it calls, names."""
-    instructions = (i for f in code_of(module, function) for i in f.instructions())
+    instructions = (i for f in reachable_code(module, function) for i in f.instructions())
     return {n for i in instructions for o in i.operands for n in _symbols(o)}
 
 
-def code_of(module: tree.Module, function: tree.Function) -> tuple[tree.Function, ...]:
+def reachable_code(module: tree.Module, function: tree.Function) -> tuple[tree.Function, ...]:
     """A kernel and the functions that it calls."""
-    return (function, *reached(module, function).values())
+    return (function, *reachable_functions(module, function).values())
 
 
 def _symbols(o: tree.Operand) -> Iterator[str]:
@@ -59,17 +68,19 @@ class CallGraph:
     """The functions that ``root`` reaches."""
 
     def __init__(self, module: tree.Module, root: tree.Function) -> None:
-        self.module, self.root, self.known = module, root, module.functions
+        self.module, self.root, self.all_functions = module, root, module.functions
         self.functions: dict[str, tree.Function] = {}
         self.callees: dict[str, list[str]] = {}  # one for each call of each function
-        self.choices: dict[int, list[str]] = {}  # what each call through a register may mean
+        self.indirect_targets: dict[
+            int, list[str]
+        ] = {}  # what each call through a register may mean
         queue = [root]
         while queue:
             self._visit(queue.pop(), queue)
 
     def _visit(self, function: tree.Function, queue: list[tree.Function]) -> None:
-        calls, bodies = filter(is_call, function.instructions()), self.known
-        names = (name for call in calls for name in self._called(function, call))
+        calls, bodies = filter(is_call, function.instructions()), self.all_functions
+        names = (name for call in calls for name in self._callee_names(function, call))
         kept = [n for n in names if n in bodies and bodies[n].body is not None]
         self.callees[function.name] = kept
         for name in kept:
@@ -77,37 +88,39 @@ class CallGraph:
                 self.functions[name] = bodies[name]
                 queue.append(bodies[name])
 
-    def _called(self, function: tree.Function, call: tree.Instruction) -> list[str]:
+    def _callee_names(self, function: tree.Function, call: tree.Instruction) -> list[str]:
         callee = call.operands[1] if len(call.operands) > 1 else None
         if isinstance(callee, tree.Symbol):
             return [callee.name]
-        found = self._candidates(function, call) if isinstance(callee, tree.Reg) else []
-        self.choices[id(call)] = found
+        found = self._indirect_candidates(function, call) if isinstance(callee, tree.Reg) else []
+        self.indirect_targets[id(call)] = found
         return found
 
     # --- calls through registers ---
 
-    def _candidates(self, function: tree.Function, call: tree.Instruction) -> list[str]:
+    def _indirect_candidates(self, function: tree.Function, call: tree.Instruction) -> list[str]:
         """What a call through a register may mean: functions with a body and as many operands, of
         its ``.calltargets``, or, where it has none, any whose address is taken.
         """
         results, _, arguments, *rest = call.operands
         listed = _targets(function, getattr(rest[0], "name", "")) if rest else None
-        among = listed or self.taken
+        among = listed or self.address_taken
         counts = [len(results.items), len(arguments.items)]
         return [
             f.name
-            for f in self.known.values()
+            for f in self.all_functions.values()
             if f.name in among and f.body is not None and [len(f.results), len(f.params)] == counts
         ]
 
     @cached_property
-    def taken(self) -> set[str]:
+    def address_taken(self) -> set[str]:
         """Names that stand where addresses do."""
-        found = set(_named([v.init for v in self.module.items if isinstance(v, tree.Variable)]))
-        for f in self.known.values():
+        found = set(
+            _symbols_in([v.init for v in self.module.items if isinstance(v, tree.Variable)])
+        )
+        for f in self.all_functions.values():
             code = (i for i in f.instructions() if not is_call(i))
-            found |= set(_named([o for i in code for o in i.operands]))
+            found |= set(_symbols_in([o for i in code for o in i.operands]))
         return found
 
     # --- inline or not ---
@@ -122,7 +135,7 @@ class CallGraph:
             for callee in callees:
                 callers[callee].append(name)
         found: dict[str, str] = {}
-        for first in reversed(list(self._upward())):
+        for first in reversed(list(self._postorder())):
             queue = [first]
             while queue:
                 name = queue.pop()
@@ -137,41 +150,41 @@ class CallGraph:
         large = {name for name, first in self._cycles.items() if sizes[first] > 1}
         return large | {name for name, callees in self.callees.items() if name in callees}
 
-    def cycle(self, one: str, other: str) -> bool:
+    def in_same_cycle(self, one: str, other: str) -> bool:
         """Whether each of two functions may come to the other."""
         return one in self._recursive and self._cycles[one] == self._cycles[other]
 
     @cached_property
-    def separate(self) -> frozenset[str]:
+    def out_of_line(self) -> frozenset[str]:
         """The functions that are called, where all others stand inline."""
         found: frozenset[str] = frozenset()
-        for limit in LIMITS:
-            found, size = self._cut(limit)
-            if size <= MOST:
+        for limit in INLINE_LIMITS:
+            found, size = self._partition(limit)
+            if size <= MAX_OPERATIONS:
                 break
         return found
 
-    def _cut(self, limit: int) -> tuple[frozenset[str], int]:
+    def _partition(self, limit: int) -> tuple[frozenset[str], int]:
         """The functions that are longer than ``limit`` or never inline, and the operations of all
         code then.
         """
-        sizes, depths = dict.fromkeys(self.functions, CALL), dict.fromkeys(self.functions, 0)
+        sizes, depths = dict.fromkeys(self.functions, CALL_COST), dict.fromkeys(self.functions, 0)
         found, total = set(), 0
-        for name in self._upward():
+        for name in self._postorder():
             callees = self.callees[name]
-            size = self._lengths[name] + sum(sizes[n] for n in callees)
+            size = self._instruction_counts[name] + sum(sizes[n] for n in callees)
             depth = 1 + max((depths[n] for n in callees), default=0)
-            alone = name in self._recursive or name in self._taking
+            alone = name in self._recursive or name in self._stack_allocating
             if name not in self.functions:
                 total += size
-            elif alone or size > limit or depth > DEEPEST:
+            elif alone or size > limit or depth > MAX_INLINE_DEPTH:
                 found.add(name)
                 total += size
             else:
                 sizes[name], depths[name] = size, depth
         return frozenset(found), total
 
-    def _upward(self) -> Iterator[str]:
+    def _postorder(self) -> Iterator[str]:
         """Callees before their callers, as far as they don't call each other."""
         seen, stack = {self.root.name}, [(self.root.name, iter(self.callees[self.root.name]))]
         while stack:
@@ -185,22 +198,24 @@ class CallGraph:
                 stack.append((following, iter(self.callees[following])))
 
     @cached_property
-    def _lengths(self) -> dict[str, int]:
+    def _instruction_counts(self) -> dict[str, int]:
         code = {**self.functions, self.root.name: self.root}
         return {name: sum(1 for _ in f.instructions()) for name, f in code.items()}
 
     @cached_property
-    def _taking(self) -> set[str]:
+    def _stack_allocating(self) -> set[str]:
         """Functions whose end gives back what they took from the stack."""
-        found = (n for n, f in self.functions.items() for i in f.instructions() if _takes(i))
+        found = (
+            n for n, f in self.functions.items() for i in f.instructions() if _allocates_stack(i)
+        )
         return set(found)
 
-    def order(self) -> list[tree.Function]:
+    def out_of_line_postorder(self) -> list[tree.Function]:
         """The separate functions, callees first."""
-        return [self.functions[n] for n in self._upward() if n in self.separate]
+        return [self.functions[n] for n in self._postorder() if n in self.out_of_line]
 
 
-def _takes(i: tree.Instruction) -> bool:
+def _allocates_stack(i: tree.Instruction) -> bool:
     return i.opcode.partition(".")[0] == "alloca"
 
 
@@ -218,12 +233,12 @@ def _directives(body: tuple[tree.Statement, ...]) -> Iterator[tree.Directive]:
             yield from _directives(s.body)
 
 
-def _named(items: object) -> Iterator[str]:
+def _symbols_in(items: object) -> Iterator[str]:
     """The symbols in initialisers and operands, however they nest."""
     if isinstance(items, tree.Symbol):
         yield items.name
     elif isinstance(items, tree.Masked):
-        yield from _named(items.symbol)
+        yield from _symbols_in(items.symbol)
     elif isinstance(items, tuple | list):
         for item in items:
-            yield from _named(item)
+            yield from _symbols_in(item)

@@ -13,8 +13,8 @@ from itertools import accumulate
 
 from ...errors import Place, PtxError
 from ...ptx import parse, print_module, problems, tree
-from .call_graph import reached
-from .flatten import Flattener, Scope
+from .call_graph import reachable_functions
+from .flatten import Flattener, NameScope
 from .program import only
 
 
@@ -41,7 +41,9 @@ def coverage(module: tree.Module) -> Coverage:
     """
     module = module if module.source else parse(print_module(module))
     roots = module.entries or tuple(module.functions.values())
-    code = {f.name: f for root in roots for f in (root, *reached(module, root).values())}
+    code = {
+        f.name: f for root in roots for f in (root, *reachable_functions(module, root).values())
+    }
     instructions = sorted((i for f in code.values() for i in f.instructions()), key=lambda i: i.pos)
     refused, others = _judged(only(module, code), [i.pos for i in instructions])
     for root in roots:
@@ -110,7 +112,7 @@ class _Survey(Flattener):
         placed = (v for v in module.items if isinstance(v, tree.Variable) and v.space != "shared")
         super().__init__(module, kernel, {v.name: 0 for v in placed})
 
-    def instruction(self, s: tree.Instruction, scope: Scope) -> None:
+    def instruction(self, s: tree.Instruction, scope: NameScope) -> None:
         if s.pos in self.refused:
             return
         try:

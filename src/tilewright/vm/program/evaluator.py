@@ -14,7 +14,19 @@ from ...ptx.isa.convergence import convergence_rule
 from ...ptx.types import bits
 from ..state.records import ALL, GLOBAL_BASE, RANK_SHIFT, WINDOW_BITS, WINDOWS
 from ..state.special_fields import FIELDS, Field
-from .bound_operands import Addr, Arg, CodeBlock, Const, Not, Op, Reg, Shared, Special, Sum, Vec
+from .bound_operands import (
+    AddressOperand,
+    BoundOperand,
+    CodeBlock,
+    ConstOperand,
+    NotOperand,
+    Op,
+    RegOperand,
+    SharedAddress,
+    SpecialOperand,
+    StackAddress,
+    VectorOperand,
+)
 from .program import Program
 from .program_analysis import weight
 
@@ -71,7 +83,7 @@ class Evaluator:
     def operate(self, op: Op) -> None:
         """Evaluate one operation."""
         self.op = op
-        met = self.program.met.get(op.pc)
+        met = self.program.touched_sets.get(op.pc)
         if met:
             self.meet(met)
         if rule := convergence_rule(op.form):
@@ -80,7 +92,7 @@ class Evaluator:
         results = op.form.row.meaning(self, op.form, *sources)
         if not op.dests or results is None:
             return
-        if not isinstance(results, tuple) or isinstance(op.dests[0][1], Vec):
+        if not isinstance(results, tuple) or isinstance(op.dests[0][1], VectorOperand):
             results = (results,)
         for (spec, arg), value in zip(op.dests, results, strict=False):
             self.write(spec, arg, value)
@@ -93,39 +105,41 @@ class Evaluator:
     def member_mask(self) -> int | None:
         """The one that a constant says."""
         found = next(arg for spec, arg in self.op.sources if spec.name == "members")
-        return found.bits & ALL if isinstance(found, Const) else None
+        return found.bits & ALL if isinstance(found, ConstOperand) else None
 
-    def read(self, spec: OperandSpec, arg: Arg) -> Any:
+    def read(self, spec: OperandSpec, arg: BoundOperand) -> Any:
         """A source operand as a meaning wants it."""
         if spec.kind == "address":
             return self.locate(arg)
-        if spec.kind == "map" and isinstance(arg, Vec):
+        if spec.kind == "map" and isinstance(arg, VectorOperand):
             place, *coordinates = arg.items
             return self.locate(place), tuple(self.value(c, 32) for c in coordinates)
         if spec.kind == "reg":
             width = width_of(spec.type)
-            if isinstance(arg, Vec):
+            if isinstance(arg, VectorOperand):
                 return tuple(self.value(item, width) for item in arg.items)
             return self.value(arg, width)
-        if spec.kind == "imm" and isinstance(arg, Vec):
-            return tuple(item.bits if isinstance(item, Const) else item for item in arg.items)
-        return arg.bits if isinstance(arg, Const) else arg
+        if spec.kind == "imm" and isinstance(arg, VectorOperand):
+            return tuple(
+                item.bits if isinstance(item, ConstOperand) else item for item in arg.items
+            )
+        return arg.bits if isinstance(arg, ConstOperand) else arg
 
-    def value(self, arg: Arg, width: int) -> Value:
-        if isinstance(arg, Reg):
+    def value(self, arg: BoundOperand, width: int) -> Value:
+        if isinstance(arg, RegOperand):
             return self.fit(self.get(arg.index), width)
-        if isinstance(arg, Const):
+        if isinstance(arg, ConstOperand):
             return self.const(width, arg.bits)
-        if isinstance(arg, Not):
+        if isinstance(arg, NotOperand):
             return self.not_(self.get(arg.reg.index))
-        if isinstance(arg, Special):
+        if isinstance(arg, SpecialOperand):
             return self.fit(self.special(arg.name), width)
-        if isinstance(arg, Addr):
+        if isinstance(arg, AddressOperand):
             return self.load(arg.space, self.locate(arg), width)[0]
-        if isinstance(arg, Shared):
+        if isinstance(arg, SharedAddress):
             return self.fit(self.own(arg.offset), width)
-        if isinstance(arg, Sum):
-            return self.fit(self.locate(Addr(arg.base, arg.offset)), width)
+        if isinstance(arg, StackAddress):
+            return self.fit(self.locate(AddressOperand(arg.base, arg.offset)), width)
         return None
 
     def fit(self, value: Value, width: int) -> Value:
@@ -135,7 +149,7 @@ class Evaluator:
             return value
         return self.trunc(value, width) if have > width else self.zext(value, width)
 
-    def locate(self, a: Addr) -> Value:
+    def locate(self, a: AddressOperand) -> Value:
         """An address operand as 64 bits."""
         if a.base is None:
             return self.own(a.offset) if a.space == "shared" else self.const(64, a.offset)
@@ -155,20 +169,20 @@ class Evaluator:
         passes in ``.param`` lies in local memory."""
         return self.op.space if name in ("", "param") else name
 
-    def write(self, spec: OperandSpec, arg: Arg, value: Any) -> None:
+    def write(self, spec: OperandSpec, arg: BoundOperand, value: Any) -> None:
         """A destination gets its value, extended by its type where the register is wider."""
-        if isinstance(arg, Vec):
+        if isinstance(arg, VectorOperand):
             if "pack" in self.op.form.effects:
                 value = self.split(value, width_of(spec.type))
             for item, part in zip(arg.items, value, strict=True):
                 self.write(spec, item, part)
-        elif isinstance(arg, Reg):
+        elif isinstance(arg, RegOperand):
             width = self.program.registers[arg.index].width
             if self.width(value) < width:
                 widen = self.sext if spec.type.startswith("s") else self.zext
                 value = widen(value, width)
             self.put(arg.index, self.fit(value, width))
-        elif isinstance(arg, Addr):
+        elif isinstance(arg, AddressOperand):
             self.store(arg.space, self.locate(arg), (self.fit(value, width_of(spec.type)),))
 
     # --- special registers ---
@@ -245,7 +259,7 @@ def is_clock(name: str) -> bool:
 
 
 def _reads_clock(op: Op) -> bool:
-    return any(isinstance(arg, Special) and is_clock(arg.name) for _, arg in op.sources)
+    return any(isinstance(arg, SpecialOperand) and is_clock(arg.name) for _, arg in op.sources)
 
 
 def combine(

@@ -18,20 +18,32 @@ from ...ptx.isa.convergence import MEMBERS, convergence_rule
 from ...ptx.isa.selectors import with_selectors
 from ...ptx.special_registers import AXES, WARP_SIZE, component, special, special_vector_length
 from ...ptx.types import bits
-from .activation_records import Apart
-from .bound_operands import Addr, Arg, Const, Not, Op, Reg, Register, Shared, Special, Sum, Vec
-from .call_graph import CallGraph, code_addresses, code_of, named
+from .activation_records import OutOfLineCalls
+from .bound_operands import (
+    AddressOperand,
+    BoundOperand,
+    ConstOperand,
+    NotOperand,
+    Op,
+    RegOperand,
+    SharedAddress,
+    SpecialOperand,
+    StackAddress,
+    VectorOperand,
+    VirtualRegister,
+)
+from .call_graph import CallGraph, code_addresses, reachable_code, referenced_symbols
 from .initializers import immediate
 from .inlining import inline, returned
 from .system_calls import call_outside
-from .unsupported import awaited
+from .unsupported_primitives import unsupported_primitives_of
 from .vector_operands import spelled
 
 _FAMILY = re.compile(r"(.*?)(\d+)")
 DYNAMIC_ALIGN = 16
 PAST = "past a guarded operation"
 
-Operands = tuple[tuple[OperandSpec, Arg], ...]
+Operands = tuple[tuple[OperandSpec, BoundOperand], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +53,12 @@ class _Family:
     declared: tree.RegDecl
 
 
-class Scope:
+class NameScope:
     """Names of one ``{ }``, looked up outward. What a name means: Reg, Vec, Addr, Special, Const, a
     label's key (str) or the keys of a list of branch targets.
     """
 
-    def __init__(self, number: int, outer: Scope | None = None) -> None:
+    def __init__(self, number: int, outer: NameScope | None = None) -> None:
         self.number, self.outer = number, outer
         self.names: dict[str, Any] = {}
         self.families: dict[str, _Family] = {}
@@ -54,9 +66,9 @@ class Scope:
     def label(self, name: str) -> str:
         return f"{name}#{self.number}"
 
-    def find(self, name: str) -> tuple[Scope, Any] | None:
+    def find(self, name: str) -> tuple[NameScope, Any] | None:
         """The scope that has the name and what it means there."""
-        scope: Scope | None = self
+        scope: NameScope | None = self
         member = _FAMILY.fullmatch(name)
         while scope:
             if name in scope.names:
@@ -75,7 +87,7 @@ class SharedMemory:
     """
 
     def __init__(self, module: tree.Module, function: tree.Function) -> None:
-        code, names = code_of(module, function), named(module, function)
+        code, names = reachable_code(module, function), referenced_symbols(module, function)
         top = (v for v in module.items if isinstance(v, tree.Variable) and v.name in names)
         own = (v for f in code for v in _variables(f.body or ()))
         found = [v for v in (*top, *own) if v.space == "shared"]
@@ -114,7 +126,7 @@ class Flattener:
         self, module: tree.Module, function: tree.Function, addresses: dict[str, int]
     ) -> None:
         self.module = module
-        self.registers: list[Register] = []
+        self.registers: list[VirtualRegister] = []
         self.ops: list[Op] = []
         self.labels: dict[int, list[str]] = {}
         self.locs: dict[int, tree.Loc] = {}
@@ -122,26 +134,26 @@ class Flattener:
         self.local_bytes = self.local_end = 0
         self.scopes = 0
         self.vectors = False  # whether some register is a vector
-        self.base: Reg | None = None  # what local variables lie behind
+        self.base: RegOperand | None = None  # what local variables lie behind
         self.local_align = 1
         self.shared = SharedMemory(module, function)
         self.graph = CallGraph(module, function)
         self.functions = code_addresses(module)
         self.root = root = self.scope(None)
-        root.names |= {name: Const(address) for name, address in self.functions.items()}
+        root.names |= {name: ConstOperand(address) for name, address in self.functions.items()}
         for name, address in addresses.items():
-            root.names[name] = Addr(None, address, "global")
+            root.names[name] = AddressOperand(None, address, "global")
         for item in module.items:
             if isinstance(item, tree.Variable) and id(item) in self.shared.offsets:
                 self.variable(root, item)
-        self.apart = Apart(self) if self.graph.separate else None
-        if self.apart:
-            self.apart.walk()
+        self.out_of_line = OutOfLineCalls(self) if self.graph.out_of_line else None
+        if self.out_of_line:
+            self.out_of_line.emit_functions()
         own = self.scope(root)
         for formal, parameter in zip(
             function.params, parameter_block.layout(function).parameters, strict=True
         ):
-            place = Addr(None, parameter.offset, "param")
+            place = AddressOperand(None, parameter.offset, "param")
             is_register = formal.space == "reg"  # of a function that ``coverage`` walks by itself
             own.names[formal.name] = self.register(formal.name, formal) if is_register else place
         self.walk(function.body or (), self.scope(own))
@@ -154,11 +166,11 @@ class Flattener:
 
     # --- statements ---
 
-    def scope(self, outer: Scope | None) -> Scope:
+    def scope(self, outer: NameScope | None) -> NameScope:
         self.scopes += 1
-        return Scope(self.scopes, outer)
+        return NameScope(self.scopes, outer)
 
-    def walk(self, body: tuple[tree.Statement, ...], scope: Scope) -> None:
+    def walk(self, body: tuple[tree.Statement, ...], scope: NameScope) -> None:
         for s in body:
             if isinstance(s, tree.Label):
                 scope.names[s.name] = scope.label(s.name)
@@ -168,7 +180,7 @@ class Flattener:
         for s in body:
             self.statement(s, scope)
 
-    def statement(self, s: tree.Statement, scope: Scope) -> None:
+    def statement(self, s: tree.Statement, scope: NameScope) -> None:
         if isinstance(s, tree.Instruction):
             self.instruction(s, scope)
         elif isinstance(s, tree.Label):
@@ -182,18 +194,18 @@ class Flattener:
         elif isinstance(s, tree.Loc):
             self.loc = s
 
-    def variable(self, scope: Scope, v: tree.Variable) -> None:
+    def variable(self, scope: NameScope, v: tree.Variable) -> None:
         if v.space == "shared":
-            scope.names[v.name] = Addr(None, self.shared.offsets[id(v)], "shared")
+            scope.names[v.name] = AddressOperand(None, self.shared.offsets[id(v)], "shared")
         elif v.space in ("local", "param"):  # a .param of a body is what a call passes
             size, align = parameter_block.size_and_align(v)
             start = -(-self.local_end // align) * align
             self.local_end = start + size
             self.local_bytes = max(self.local_bytes, self.local_end)
             self.local_align = max(self.local_align, align)
-            scope.names[v.name] = Addr(self.base, start, "local")
+            scope.names[v.name] = AddressOperand(self.base, start, "local")
 
-    def declare(self, d: tree.RegDecl, scope: Scope) -> None:
+    def declare(self, d: tree.RegDecl, scope: NameScope) -> None:
         self.vectors |= d.vector > 1
         for name in d.names:
             if d.count is None:
@@ -201,18 +213,20 @@ class Flattener:
             else:
                 scope.families[name] = _Family(d)
 
-    def register(self, name: str, d: tree.RegDecl | tree.Variable) -> Reg | Vec:
+    def register(self, name: str, d: tree.RegDecl | tree.Variable) -> RegOperand | VectorOperand:
         """A register as declared, or a parameter or result that is one."""
         if d.vector > 1:
             self.vectors = True
-            return Vec(tuple(self.one(f"{name}.{c}", d.type) for c in AXES[: d.vector]))
-        return self.one(name, d.type)
+            return VectorOperand(
+                tuple(self.new_register(f"{name}.{c}", d.type) for c in AXES[: d.vector])
+            )
+        return self.new_register(name, d.type)
 
-    def one(self, name: str, type_: str) -> Reg:
-        self.registers.append(Register(name, type_, bits(type_)))
-        return Reg(len(self.registers) - 1)
+    def new_register(self, name: str, type_: str) -> RegOperand:
+        self.registers.append(VirtualRegister(name, type_, bits(type_)))
+        return RegOperand(len(self.registers) - 1)
 
-    def instruction(self, s: tree.Instruction, scope: Scope) -> None:
+    def instruction(self, s: tree.Instruction, scope: NameScope) -> None:
         s = returned(s, scope)
         f = self.form(s)
         if "call" in f.effects:
@@ -233,7 +247,7 @@ class Flattener:
         sources = tuple(p for p in pairs if not p[0].dest or p[0].read_write)
         self.append(s, f, dests, sources, scope)
 
-    def branch_around(self, s: tree.Instruction, guard: tree.Guard, scope: Scope) -> None:
+    def branch_around(self, s: tree.Instruction, guard: tree.Guard, scope: NameScope) -> None:
         """A guarded operation of the lanes of a member mask: those whose guard does not hold go on,
         and the others wait for them as for any lanes that are elsewhere.
         """
@@ -245,7 +259,7 @@ class Flattener:
         self.labels.setdefault(len(self.ops), []).append(inner.names[PAST])
 
     def append(
-        self, s: tree.Instruction, f: Form, dests: Operands, sources: Operands, scope: Scope
+        self, s: tree.Instruction, f: Form, dests: Operands, sources: Operands, scope: NameScope
     ) -> None:
         guard = self.lookup(s.guard.reg.name, scope, s.pos) if s.guard else None
         if self.loc:
@@ -253,9 +267,11 @@ class Flattener:
         negated = bool(s.guard and s.guard.negated)
         self.ops.append(Op(len(self.ops), f, dests, sources, guard, negated, s.pos))
 
-    def passed(self, spec: OperandSpec, o: tree.Operand, scope: Scope, pos: int) -> Arg:
+    def call_operand(
+        self, spec: OperandSpec, o: tree.Operand, scope: NameScope, pos: int
+    ) -> BoundOperand:
         found = self.lookup(o.name, scope, pos) if isinstance(o, tree.Symbol) else None
-        return found if isinstance(found, Addr) else self.argument(spec, o, scope, pos)
+        return found if isinstance(found, AddressOperand) else self.argument(spec, o, scope, pos)
 
     def form(self, s: tree.Instruction) -> Form:
         try:
@@ -263,38 +279,40 @@ class Flattener:
         except UnknownInstruction as error:
             place = self.place(s.pos)
             raise UnknownInstruction(error.message, place=place, hint=error.hint) from None
-        if awaited(found.row.meaning):
+        if unsupported_primitives_of(found.row.meaning):
             raise self.error(f"the virtual machine does not run {s.opcode} yet", s.pos)
         return found
 
     # --- operands ---
 
-    def is_predicate(self, operand: object, scope: Scope) -> bool:
+    def is_predicate(self, operand: object, scope: NameScope) -> bool:
         if isinstance(operand, tree.Not):
             return True
         found = self.lookup(operand.name, scope, -1) if isinstance(operand, tree.Reg) else None
-        return isinstance(found, Reg) and self.registers[found.index].width == 1
+        return isinstance(found, RegOperand) and self.registers[found.index].width == 1
 
-    def lookup(self, name: str, scope: Scope, pos: int) -> Any:
+    def lookup(self, name: str, scope: NameScope, pos: int) -> Any:
         """What a name means here."""
         base, index = component(name)
         found = scope.find(base)
         if found is None:
             if vector := special_vector_length(name):
-                return Vec(tuple(Special(f"{base}.{c}") for c in AXES[:vector]))
+                return VectorOperand(tuple(SpecialOperand(f"{base}.{c}") for c in AXES[:vector]))
             if special(name):
-                return Special(base if index is None else f"{base}.{AXES[index]}")
+                return SpecialOperand(base if index is None else f"{base}.{AXES[index]}")
             if name == WARP_SIZE:
-                return Const(32)
+                return ConstOperand(32)
             raise self.error(f"{name} is not declared", pos)
         home, meaning = found
         if isinstance(meaning, _Family):
             meaning = home.names[base] = self.register(base, meaning.declared)
-        if index is not None and isinstance(meaning, Vec):
+        if index is not None and isinstance(meaning, VectorOperand):
             return meaning.items[index]
         return meaning
 
-    def argument(self, spec: OperandSpec, o: tree.Operand, scope: Scope, pos: int) -> Arg:
+    def argument(
+        self, spec: OperandSpec, o: tree.Operand, scope: NameScope, pos: int
+    ) -> BoundOperand:
         if isinstance(o, tree.Negated):  # as the form says, and which part
             o = o.operand
         if isinstance(o, tree.Selected):
@@ -302,32 +320,36 @@ class Flattener:
         if isinstance(o, tree.Reg | tree.Symbol):
             offset = o.offset if isinstance(o, tree.Symbol) else 0
             found = self.lookup(o.name, scope, pos)
-            if not isinstance(found, Addr):
+            if not isinstance(found, AddressOperand):
                 return found
             if found.base:
-                return Sum(found.base, found.offset + offset)
-            return (Shared if found.space == "shared" else Const)(found.offset + offset)
+                return StackAddress(found.base, found.offset + offset)
+            return (SharedAddress if found.space == "shared" else ConstOperand)(
+                found.offset + offset
+            )
         if isinstance(o, tree.Imm | tree.FloatImm):
-            return Const(immediate(spec.type, o))
+            return ConstOperand(immediate(spec.type, o))
         if isinstance(o, tree.Address):
             place = self.address(o, scope, pos)
             if not o.coords:
                 return place
-            return Vec((place, *(self.argument(spec, c, scope, pos) for c in o.coords)))
+            return VectorOperand((place, *(self.argument(spec, c, scope, pos) for c in o.coords)))
         if isinstance(o, tree.Vector):
             if spec.braces:
                 return self.argument(spec, o.items[0], scope, pos)
-            return Vec(tuple(self.argument(spec, item, scope, pos) for item in o.items))
-        return Not(self.lookup(o.operand.name, scope, pos)) if isinstance(o, tree.Not) else None
+            return VectorOperand(tuple(self.argument(spec, item, scope, pos) for item in o.items))
+        return (
+            NotOperand(self.lookup(o.operand.name, scope, pos)) if isinstance(o, tree.Not) else None
+        )
 
-    def address(self, o: tree.Address, scope: Scope, pos: int) -> Addr:
+    def address(self, o: tree.Address, scope: NameScope, pos: int) -> AddressOperand:
         if isinstance(o.base, tree.Imm):
-            return Addr(None, o.base.value + o.offset)
+            return AddressOperand(None, o.base.value + o.offset)
         found = self.lookup(o.base.name, scope, pos)
         offset = o.offset + (o.base.offset if isinstance(o.base, tree.Symbol) else 0)
-        if isinstance(found, Addr):
+        if isinstance(found, AddressOperand):
             return replace(found, offset=found.offset + offset)
-        return Addr(found, offset)
+        return AddressOperand(found, offset)
 
 
 def _spread(

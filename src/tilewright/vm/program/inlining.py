@@ -12,25 +12,25 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...ptx import parameter_block, tree
-from .activation_records import RETURN
-from .bound_operands import Addr
+from .activation_records import END_LABEL
+from .bound_operands import AddressOperand
 from .vector_operands import components
 
 if TYPE_CHECKING:
-    from .flatten import Flattener, Scope
+    from .flatten import Flattener, NameScope
 
 FORMAL, CHOSEN, WORD = "formal parameter", "chosen function", "passed bits"
 
 
-def inline(flat: Flattener, call: tree.Instruction, scope: Scope) -> bool:
+def inline(flat: Flattener, call: tree.Instruction, scope: NameScope) -> bool:
     """Put the called function's body here, or a call of one that stands apart; False for one that
     has no body.
     """
     callee = call.operands[1]
     end = flat.scope(scope)
-    end.names[RETURN] = end.label(RETURN)
+    end.names[END_LABEL] = end.label(END_LABEL)
     if isinstance(callee, tree.Symbol):
-        function = flat.graph.known.get(callee.name)
+        function = flat.graph.all_functions.get(callee.name)
         if function is None or function.body is None:
             return False
         _skip(flat, call, end)
@@ -38,53 +38,55 @@ def inline(flat: Flattener, call: tree.Instruction, scope: Scope) -> bool:
     else:
         _skip(flat, call, end)
         _choose(flat, call, callee, end)
-    flat.labels.setdefault(len(flat.ops), []).append(end.names[RETURN])
+    flat.labels.setdefault(len(flat.ops), []).append(end.names[END_LABEL])
     return True
 
 
-def _skip(flat: Flattener, call: tree.Instruction, end: Scope) -> None:
+def _skip(flat: Flattener, call: tree.Instruction, end: NameScope) -> None:
     if call.guard:
         guard = replace(call.guard, negated=not call.guard.negated)
-        _emit(flat, call, end, "bra", tree.Symbol(RETURN), guard=guard)
+        _emit(flat, call, end, "bra", tree.Symbol(END_LABEL), guard=guard)
 
 
-def _choose(flat: Flattener, call: tree.Instruction, callee: tree.Operand, end: Scope) -> None:
+def _choose(flat: Flattener, call: tree.Instruction, callee: tree.Operand, end: NameScope) -> None:
     """Compare with each function's address; any other traps."""
-    for name in flat.graph.choices[id(call)]:
+    for name in flat.graph.indirect_targets[id(call)]:
         other = flat.scope(end)
-        other.names[CHOSEN] = flat.one(CHOSEN, "pred")
+        other.names[CHOSEN] = flat.new_register(CHOSEN, "pred")
         other.names["other"] = other.label("other")
         address = tree.Imm(flat.functions[name])
         _emit(flat, call, other, "setp.ne.u64", tree.Reg(CHOSEN), callee, address)
         guard = tree.Guard(tree.Reg(CHOSEN))
         _emit(flat, call, other, "bra", tree.Symbol("other"), guard=guard)
-        _enter(flat, call, flat.graph.known[name], end)
-        _emit(flat, call, end, "bra", tree.Symbol(RETURN))
+        _enter(flat, call, flat.graph.all_functions[name], end)
+        _emit(flat, call, end, "bra", tree.Symbol(END_LABEL))
         flat.labels.setdefault(len(flat.ops), []).append(other.names["other"])
     _emit(flat, call, end, "trap")
 
 
-def _enter(flat: Flattener, call: tree.Instruction, function: tree.Function, end: Scope) -> None:
+def _enter(
+    flat: Flattener, call: tree.Instruction, function: tree.Function, end: NameScope
+) -> None:
     results, _, arguments, *_ = call.operands
     sides = ((function.results, results), (function.params, arguments))
     if any(len(formals) != len(given.items) for formals, given in sides):
         raise flat.error(f"{function.name} has other results or arguments", call.pos)
-    if flat.apart and function.name in flat.graph.separate:
-        flat.apart.place(call, function, end)
+    if flat.out_of_line and function.name in flat.graph.out_of_line:
+        flat.out_of_line.emit_call(call, function, end)
     else:
         _body(flat, call, function, end)
 
 
-def _body(flat: Flattener, call: tree.Instruction, function: tree.Function, end: Scope) -> None:
+def _body(flat: Flattener, call: tree.Instruction, function: tree.Function, end: NameScope) -> None:
     results, _, arguments, *_ = call.operands
     inner, loc, local_end = flat.scope(flat.root), flat.loc, flat.local_end
-    inner.names[RETURN] = inner.label(RETURN)
+    inner.names[END_LABEL] = inner.label(END_LABEL)
     for formal, given in zip(function.params, arguments.items, strict=True):
         _bind(flat, call, formal, given, inner, end, into=True)
     for formal, given in zip(function.results, results.items, strict=True):
         _bind(flat, call, formal, given, inner, end, into=False)
     flat.walk(function.body or (), inner)
-    flat.labels.setdefault(len(flat.ops), []).append(inner.names[RETURN])
+    flat.labels.setdefault(len(flat.ops), []).append(inner.names[END_LABEL])
     flat.loc = loc
     for formal, given in zip(function.results, results.items, strict=True):
         in_place = isinstance(given, tree.Symbol) and formal.space != "reg"
@@ -98,13 +100,13 @@ def _bind(
     call: tree.Instruction,
     formal: tree.Variable,
     given: tree.Operand,
-    inner: Scope,
-    end: Scope,
+    inner: NameScope,
+    end: NameScope,
     into: bool,
 ) -> None:
     """Give a parameter or result its place: the caller's variable, or one of its own."""
     found = flat.lookup(given.name, end, call.pos) if isinstance(given, tree.Symbol) else None
-    if isinstance(found, Addr) and formal.space != "reg":
+    if isinstance(found, AddressOperand) and formal.space != "reg":
         inner.names[formal.name] = found
         return
     if formal.space == "reg":
@@ -120,7 +122,7 @@ def _copy(
     call: tree.Instruction,
     formal: tree.Variable,
     given: tree.Operand,
-    where: tuple[object, Scope],
+    where: tuple[object, NameScope],
     into: bool,
 ) -> None:
     """An argument into a parameter, or a result into what is given for it. A vector, or what has
@@ -134,7 +136,7 @@ def _copy(
     if into:
         source, target = target, source
     if any(components(flat, o, bridge) for o in (source, target)):
-        bridge.names[WORD] = flat.one(WORD, type_)
+        bridge.names[WORD] = flat.new_register(WORD, type_)
         _move(flat, call, bridge, type_, tree.Reg(WORD), source)
         source = tree.Reg(WORD)
     _move(flat, call, bridge, type_, target, source)
@@ -142,10 +144,10 @@ def _copy(
 
 def _place(meant: object, register: tree.Operand, variable: tree.Symbol) -> tree.Operand:
     """How an operand is written: a variable is the memory at its address."""
-    return tree.Address(variable) if isinstance(meant, Addr) else register
+    return tree.Address(variable) if isinstance(meant, AddressOperand) else register
 
 
-def _given(flat: Flattener, o: tree.Operand, scope: Scope) -> tree.Operand:
+def _given(flat: Flattener, o: tree.Operand, scope: NameScope) -> tree.Operand:
     if not isinstance(o, tree.Symbol):
         return o
     return _place(flat.lookup(o.name, scope, -1), o, o)
@@ -154,7 +156,7 @@ def _given(flat: Flattener, o: tree.Operand, scope: Scope) -> tree.Operand:
 def _move(
     flat: Flattener,
     call: tree.Instruction,
-    scope: Scope,
+    scope: NameScope,
     type_: str,
     target: tree.Operand,
     source: tree.Operand,
@@ -171,7 +173,7 @@ def _move(
 def _emit(
     flat: Flattener,
     call: tree.Instruction,
-    scope: Scope,
+    scope: NameScope,
     opcode: str,
     *operands: tree.Operand,
     guard: tree.Guard | None = None,
@@ -179,8 +181,8 @@ def _emit(
     flat.instruction(tree.Instruction(opcode, operands, guard, call.pos), scope)
 
 
-def returned(s: tree.Instruction, scope: Scope) -> tree.Instruction:
+def returned(s: tree.Instruction, scope: NameScope) -> tree.Instruction:
     """``ret`` of a function that stands inline: a branch to its end."""
-    if s.opcode in ("ret", "ret.uni") and scope.find(RETURN):
-        return replace(s, opcode="bra", operands=(tree.Symbol(RETURN),))
+    if s.opcode in ("ret", "ret.uni") and scope.find(END_LABEL):
+        return replace(s, opcode="bra", operands=(tree.Symbol(END_LABEL),))
     return s

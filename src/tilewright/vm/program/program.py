@@ -15,38 +15,40 @@ from itertools import accumulate
 from ...errors import Place
 from ...ptx import check, tree
 from ..state.records import Warp
-from .activation_records import Body
+from .activation_records import OutOfLineFunction
 from .basic_blocks import cut
-from .bound_operands import CodeBlock, Op, Register
-from .call_graph import reached
+from .bound_operands import CodeBlock, Op, VirtualRegister
+from .call_graph import reachable_functions
 from .flatten import Flattener
 from .program_analysis import (
-    communicates,
-    exposed,
+    assign_slots,
+    communicates_across_ctas,
     is_divergent,
+    live_in_registers,
     liveness,
-    places,
-    products,
     varying,
     weight,
+    wgmma_register_sets,
 )
 
 
 @dataclass
 class Program:
-    """A kernel ready to run, for one module and one table of global addresses.
+    """A flattened kernel, bound to one module and one table of global addresses.
 
-    ``live`` are, for each block, the registers (a bit for each) that are read after it; ``slots``
-    their and all others' places in the frame, which has ``frame_bytes`` compiled and
-    ``full_frame_bytes`` when it is stepped through. ``varying`` are the registers that may differ
-    between a warp's lanes. ``used`` and ``met``: see ``products``.
-    ``bodies`` are the functions that stand apart, in order, and then the kernel's own, if there are
-    such, and ``activation`` is the register that has a lane's (``activation_records.py``).
+    ``live``: for each block, the registers (one bit each) that are live at its end.
+    ``slots``: each register's offset in the warp's frame. A frame has ``frame_bytes`` for compiled
+    code and ``full_frame_bytes`` for the stepping evaluator.
+    ``varying``: the registers that may differ between the lanes of a warp.
+    ``wgmma_sets`` and ``touched_sets``: see ``wgmma_register_sets``.
+    ``out_of_line_functions``: the functions that are not inlined, in code order, then the kernel
+    itself; empty where every call is inlined. ``activation``: the register that holds the address
+    of a lane's activation record (``activation_records.py``), or -1.
     """
 
     name: str
     module: tree.Module
-    registers: list[Register]
+    registers: list[VirtualRegister]
     ops: list[Op]
     blocks: list[CodeBlock]
     targets: dict[str, int]
@@ -57,19 +59,19 @@ class Program:
     cluster: tuple[int, ...]
     divergent: bool
     varying: Collection[int]
-    communicates: bool
+    communicates_across_ctas: bool
     live: list[int]
     slots: list[int]
     frame_bytes: int
     full_frame_bytes: int
-    used: dict[int, int]
-    met: dict[int, int]
-    bodies: tuple[Body, ...]
+    wgmma_sets: dict[int, int]
+    touched_sets: dict[int, int]
+    out_of_line_functions: tuple[OutOfLineFunction, ...]
     activation: int
     locs: dict[int, tree.Loc]
 
     @cached_property
-    def calls(self) -> bool:
+    def calls_host_functions(self) -> bool:
         """Whether it calls what lies outside of the machine."""
         return any("call" in op.form.effects for op in self.ops)
 
@@ -78,7 +80,7 @@ class Program:
         return [0, *accumulate(sum(weight(op) for op in b.ops) for b in self.blocks)]
 
     @cached_property
-    def takes_stack(self) -> bool:
+    def uses_dynamic_stack(self) -> bool:
         """Whether it takes memory while it runs: for calls, or by itself."""
         return any(op.form.mnemonic == "alloca" for op in self.ops)
 
@@ -92,7 +94,7 @@ class Program:
     @cached_property
     def _lasts(self) -> list[int]:
         """The last block of each body."""
-        found = [len(self.blocks)] * max(1, len(self.bodies))
+        found = [len(self.blocks)] * max(1, len(self.out_of_line_functions))
         for block in self.blocks:
             found[self._number(block)] = block.index
         return found
@@ -100,12 +102,12 @@ class Program:
     def _number(self, block: CodeBlock) -> int:
         """Which body a block belongs to."""
         pc = block.ops[0].pc if block.ops else len(self.ops)
-        return max(0, bisect_right(self.bodies, pc, key=lambda b: b.first) - 1)
+        return max(0, bisect_right(self.out_of_line_functions, pc, key=lambda b: b.first) - 1)
 
-    def body(self, pc: int) -> Body | None:
+    def function_at(self, pc: int) -> OutOfLineFunction | None:
         """What operation ``pc`` belongs to, where functions stand apart."""
-        before = bisect_right(self.bodies, pc, key=lambda b: b.first)
-        return self.bodies[before - 1] if before else None
+        before = bisect_right(self.out_of_line_functions, pc, key=lambda b: b.first)
+        return self.out_of_line_functions[before - 1] if before else None
 
     def place(self, pc: int) -> Place | None:
         """Where operation ``pc`` stands in the PTX text, or in the source by its ``.loc``."""
@@ -125,10 +127,10 @@ def build(module: tree.Module, function: tree.Function, addresses: dict[str, int
     run. A module that has a text is checked against all the rules first, as far as the kernel goes.
     """
     if module.source:
-        check(only(module, {function.name, *reached(module, function)}))
+        check(only(module, {function.name, *reachable_functions(module, function)}))
     flat = Flattener(module, function, addresses)
-    if flat.apart:
-        flat.apart.lower()
+    if flat.out_of_line:
+        flat.out_of_line.lower()
     blocks, targets = cut(flat.ops, flat.labels, divergent=False)
     exits = frozenset(label for label, index in targets.items() if blocks[index].is_exit)
     differ = varying(flat.ops)
@@ -136,8 +138,8 @@ def build(module: tree.Module, function: tree.Function, addresses: dict[str, int
     if divergent:
         blocks, targets = cut(flat.ops, flat.labels, divergent=True)
     start = Warp.size + 4 * len(blocks)
-    used, met = products(flat.ops, bool(module.source))
-    slots, frame, full = places(flat.registers, exposed(blocks), start)
+    wgmma_sets, touched_sets = wgmma_register_sets(flat.ops, bool(module.source))
+    slots, frame, full = assign_slots(flat.registers, live_in_registers(blocks), start)
     return Program(
         name=function.name,
         module=module,
@@ -152,15 +154,15 @@ def build(module: tree.Module, function: tree.Function, addresses: dict[str, int
         cluster=_threads(function, "reqnctapercluster"),
         divergent=divergent,
         varying=range(len(flat.registers)) if divergent else differ,
-        communicates=communicates(flat.ops),
+        communicates_across_ctas=communicates_across_ctas(flat.ops),
         live=liveness(blocks, targets),
         slots=slots,
         frame_bytes=frame,
         full_frame_bytes=full,
-        used=used,
-        met=met,
-        bodies=flat.apart.all() if flat.apart else (),
-        activation=flat.apart.frame.index if flat.apart else -1,
+        wgmma_sets=wgmma_sets,
+        touched_sets=touched_sets,
+        out_of_line_functions=flat.out_of_line.functions() if flat.out_of_line else (),
+        activation=flat.out_of_line.frame_register.index if flat.out_of_line else -1,
         locs=flat.locs,
     )
 

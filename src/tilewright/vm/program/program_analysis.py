@@ -9,18 +9,27 @@ from functools import reduce
 from operator import or_
 
 from ..state.special_fields import UNIFORM
-from .bound_operands import Addr, Arg, CodeBlock, Op, Register, Special, Vec, registers
+from .bound_operands import (
+    AddressOperand,
+    BoundOperand,
+    CodeBlock,
+    Op,
+    SpecialOperand,
+    VectorOperand,
+    VirtualRegister,
+    registers,
+)
 
 # Results that differ between lanes, or may, though the operands are the same.
-VARIANT = frozenset(
+LANE_VARIANT = frozenset(
     "atom shfl ldmatrix mma wmma wgmma movmatrix match elect addc subc madc call"
     " alloca stacksave".split()
 )
 ATOMICS = ("atom", "red")
 STRONG = frozenset("acquire release acq_rel relaxed volatile mmio cv".split())
-MEETING = ("%envreg1", "%envreg2")
-HEAP = ("malloc", "free")
-STEERS = frozenset({"branch", "barrier", "waits"})
+GRID_BARRIER_REGISTERS = ("%envreg1", "%envreg2")
+HEAP_FUNCTIONS = ("malloc", "free")
+CONTROL_EFFECTS = frozenset({"branch", "barrier", "waits"})
 # What an operation costs, about as it takes time; a loop that looks at a flag gives way soon.
 WEIGHTS = {
     "mma": 16,
@@ -32,9 +41,9 @@ WEIGHTS = {
     "call": 1000,
     "nanosleep": 2000,
 }
-LOOKS = frozenset({"ld", "atom"})
-LOOK = 500
-HALF = 30  # bits for sets of registers: of sums, and as many of factors
+POLLING = frozenset({"ld", "atom"})
+POLL_WEIGHT = 500
+SETS_PER_KIND = 30  # bits for sets of registers: of sums, and as many of factors
 
 
 def is_divergent(ops: Sequence[Op], exits: frozenset[str], varying: set[int]) -> bool:
@@ -44,7 +53,7 @@ def is_divergent(ops: Sequence[Op], exits: frozenset[str], varying: set[int]) ->
     for op in ops:
         if op.form.mnemonic == "brx":
             return True
-        if not op.form.effects & STEERS or any(arg in exits for _, arg in op.sources):
+        if not op.form.effects & CONTROL_EFFECTS or any(arg in exits for _, arg in op.sources):
             continue
         if op.guard and op.guard.index in varying:
             return True
@@ -72,53 +81,53 @@ def _loads(op: Op) -> bool:
 
 
 def _varies(op: Op, varying: set[int]) -> bool:
-    if op.form.mnemonic in VARIANT or op.form.mnemonic in ATOMICS:
+    if op.form.mnemonic in LANE_VARIANT or op.form.mnemonic in ATOMICS:
         return True
     if any(_differs(arg) for _, arg in op.sources):
         return True
     return any(i in varying for i in op.reads())
 
 
-def _differs(arg: Arg) -> bool:
+def _differs(arg: BoundOperand) -> bool:
     """An operand that is no register and yet not the same in all lanes."""
-    if isinstance(arg, Vec):
+    if isinstance(arg, VectorOperand):
         return any(_differs(item) for item in arg.items)
-    if isinstance(arg, Addr):
+    if isinstance(arg, AddressOperand):
         return arg.space == "local"
-    return isinstance(arg, Special) and arg.name not in UNIFORM
+    return isinstance(arg, SpecialOperand) and arg.name not in UNIFORM
 
 
 def weight(op: Op) -> int:
     """What an operation costs of a warp's budget."""
     words = op.form.opcode.split(".")
-    looks = words[0] in LOOKS and (STRONG | {"cas", "exch"}) & set(words)
+    looks = words[0] in POLLING and (STRONG | {"cas", "exch"}) & set(words)
     if looks or words[:2] == ["mbarrier", "test_wait"]:
-        return LOOK
+        return POLL_WEIGHT
     return WEIGHTS.get(op.form.mnemonic, 1)
 
 
-def strong(ops: Sequence[Op]) -> list[bool]:
+def strong_operations(ops: Sequence[Op]) -> list[bool]:
     """Of each operation whether it may order others' accesses to memory: if atomic or strong."""
     words = (op.form.opcode.split(".") for op in ops)
     return [found[0] in ATOMICS or bool(STRONG & set(found)) for found in words]
 
 
-def constant(ops: Sequence[Op]) -> list[bool]:
+def constant_loads(ops: Sequence[Op]) -> list[bool]:
     """Of each operation whether it reads constants, which no grid writes."""
     return ["const" in op.form.opcode.split(".") for op in ops]
 
 
-def makes_barriers(ops: Sequence[Op]) -> list[bool]:
+def mbarrier_inits(ops: Sequence[Op]) -> list[bool]:
     """Of each operation whether it initialises mbarriers."""
     return [op.form.opcode.split(".")[:2] == ["mbarrier", "init"] for op in ops]
 
 
-def cooperates(ops: Sequence[Op]) -> bool:
+def uses_grid_barrier(ops: Sequence[Op]) -> bool:
     """Whether it asks where the CTAs of a cooperative launch meet."""
-    return any(name in MEETING for name in _specials(ops))
+    return any(name in GRID_BARRIER_REGISTERS for name in _specials(ops))
 
 
-def reserves(ops: Sequence[Op]) -> bool:
+def reads_reserved_smem(ops: Sequence[Op]) -> bool:
     """Whether it asks where the system's part of shared memory is, as cooperative groups of several
     warps do.
     """
@@ -126,14 +135,14 @@ def reserves(ops: Sequence[Op]) -> bool:
 
 
 def _specials(ops: Sequence[Op]) -> Iterator[str]:
-    return (arg.name for op in ops for _, arg in op.sources if isinstance(arg, Special))
+    return (arg.name for op in ops for _, arg in op.sources if isinstance(arg, SpecialOperand))
 
 
-def communicates(ops: Sequence[Op]) -> bool:
+def communicates_across_ctas(ops: Sequence[Op]) -> bool:
     """Whether CTAs may talk to each other through global memory."""
     for op in ops:
         words = op.form.opcode.split(".")
-        if words[0] == "call" and op.sources[0][1] in HEAP:
+        if words[0] == "call" and op.sources[0][1] in HEAP_FUNCTIONS:
             return True
         if words[:2] == ["cp", "reduce"] and "global" in words:
             return True
@@ -146,7 +155,7 @@ def communicates(ops: Sequence[Op]) -> bool:
     return False
 
 
-def products(ops: Sequence[Op], text: bool) -> tuple[dict[int, int], dict[int, int]]:
+def wgmma_register_sets(ops: Sequence[Op], text: bool) -> tuple[dict[int, int], dict[int, int]]:
     """The registers of asynchronous products, in sets that have none in common.
 
     (what each product uses, what each other operation meets), by the operation's number: a bit for
@@ -155,24 +164,24 @@ def products(ops: Sequence[Op], text: bool) -> tuple[dict[int, int], dict[int, i
     made of a variable that changes from turn to turn, and hands on what nobody touches yet.
     """
     found = [op for op in ops if op.form.mnemonic == "wgmma" and op.dests]
-    sums, factors = Sets(), Sets()
-    used = {}
+    sums, factors = RegisterSets(), RegisterSets()
+    wgmma_sets = {}
     for op in found:
         own = set(op.writes())
         sums.add(own)
-        given = (arg for _, arg in op.sources if isinstance(arg, Vec))
+        given = (arg for _, arg in op.sources if isinstance(arg, VectorOperand))
         factors.add({i for arg in given for i in registers(arg)} - own)
     for op in found:
-        used[op.pc] = sums.bits(op.writes()) | factors.bits(op.reads()) << HALF
-    met = {}
+        wgmma_sets[op.pc] = sums.bits(op.writes()) | factors.bits(op.reads()) << SETS_PER_KIND
+    touched_sets = {}
     for op in ops if found else ():
         if op.form.mnemonic not in (("mov", "wgmma") if text else ("wgmma",)):
             both = sums.bits(op.writes()) | sums.bits(op.reads())
-            met[op.pc] = both | factors.bits(op.writes()) << HALF
-    return used, met
+            touched_sets[op.pc] = both | factors.bits(op.writes()) << SETS_PER_KIND
+    return wgmma_sets, touched_sets
 
 
-class Sets:
+class RegisterSets:
     """Sets of registers, those with one in common as one; each a bit, the last for all further."""
 
     def __init__(self) -> None:
@@ -187,7 +196,9 @@ class Sets:
 
     def bits(self, indices: Iterable[int]) -> int:
         given = set(indices)
-        return reduce(or_, (1 << min(i, HALF - 1) for i, s in enumerate(self.sets) if s & given), 0)
+        return reduce(
+            or_, (1 << min(i, SETS_PER_KIND - 1) for i, s in enumerate(self.sets) if s & given), 0
+        )
 
 
 def liveness(blocks: Sequence[CodeBlock], targets: Mapping[str, int]) -> list[int]:
@@ -206,22 +217,22 @@ def liveness(blocks: Sequence[CodeBlock], targets: Mapping[str, int]) -> list[in
     return end
 
 
-def exposed(blocks: Sequence[CodeBlock]) -> int:
+def live_in_registers(blocks: Sequence[CodeBlock]) -> int:
     """Registers that some block reads before it writes them: they need a place in the frame."""
     return reduce(or_, (_uses(block)[0] for block in blocks), 0)
 
 
 def _uses(block: CodeBlock) -> tuple[int, int]:
     """Registers read before they are written, and registers written."""
-    used = written = 0
+    wgmma_sets = written = 0
     for op in block.ops:
         for index in op.reads():
-            used |= ~written & 1 << index
+            wgmma_sets |= ~written & 1 << index
         if "barrier" in op.form.effects and not op.resumed:
             continue  # bar.red writes when the barrier has opened
         for index in op.writes():
             written |= 1 << index
-    return used, written
+    return wgmma_sets, written
 
 
 def _successors(block: CodeBlock, count: int, targets: Mapping[str, int]) -> list[int]:
@@ -240,7 +251,9 @@ def _successors(block: CodeBlock, count: int, targets: Mapping[str, int]) -> lis
     return found
 
 
-def places(registers: Sequence[Register], kept: set[int], start: int) -> tuple[list[int], int, int]:
+def assign_slots(
+    registers: Sequence[VirtualRegister], kept: set[int], start: int
+) -> tuple[list[int], int, int]:
     """Offsets in the frame: first what is ``kept``, then the rest, for stepping only.
 
     Also where each of the two ends.

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from ...ptx import parameter_block, tree
 from ...ptx.isa import Form, OperandSpec
 from ...ptx.system_functions import EXTERNS
-from .bound_operands import Arg
+from .bound_operands import BoundOperand
 from .vector_operands import scalars
 
 if TYPE_CHECKING:
-    from .flatten import Flattener, Scope
+    from .flatten import Flattener, NameScope
 
-Operands = tuple[tuple[OperandSpec, Arg], ...]
+Operands = tuple[tuple[OperandSpec, BoundOperand], ...]
 
 
-def call_outside(flat: Flattener, s: tree.Instruction, f: Form, scope: Scope) -> None:
+def call_outside(flat: Flattener, s: tree.Instruction, f: Form, scope: NameScope) -> None:
     """The operation of a call, in a scope of its own; vectors are passed as scalars of as many
     bits. PtxCheckError where there is no such function, or the module declares it differently.
     """
@@ -33,7 +33,7 @@ def call_outside(flat: Flattener, s: tree.Instruction, f: Form, scope: Scope) ->
         flat.instruction(replace(s, opcode=f"mov.{type_}", operands=(vector, word)), scope)
 
 
-def _passed(flat: Flattener, s: tree.Instruction, scope: Scope) -> tuple[Operands, Operands]:
+def _passed(flat: Flattener, s: tree.Instruction, scope: NameScope) -> tuple[Operands, Operands]:
     """Results and sources of a call, each typed as the function has it: the callee's name, then
     the arguments. A ``.param`` variable stands there as its address.
     """
@@ -50,13 +50,13 @@ def _passed(flat: Flattener, s: tree.Instruction, scope: Scope) -> tuple[Operand
         assert isinstance(given, tree.Vector)
         specs = [OperandSpec(p.name, "reg", p.type, dest=dest) for p in formals]
         pairs = zip(specs, given.items, strict=True)
-        found.append(tuple((p, flat.passed(p, o, scope, s.pos)) for p, o in pairs))
+        found.append(tuple((p, flat.call_operand(p, o, scope, s.pos)) for p, o in pairs))
     return found[0], ((OperandSpec("callee", "symbol"), function.name), *found[1])
 
 
 def _check_declared(flat: Flattener, function: tree.Function, pos: int) -> None:
     """PtxCheckError where the module declares one of the machine's functions as another."""
-    declared = flat.graph.known.get(function.name)
+    declared = flat.graph.all_functions.get(function.name)
     if declared is None or _sizes(declared) != _sizes(function):
         takes = ", ".join(f".{p.type}" for p in function.params)
         gives = ", ".join(f".{p.type}" for p in function.results) or "nothing"

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from ...ptx import parameter_block, tree
 from ...ptx.special_registers import AXES
-from .bound_operands import Vec
+from .bound_operands import VectorOperand
 
 if TYPE_CHECKING:
-    from .flatten import Flattener, Scope
+    from .flatten import Flattener, NameScope
 
 
-def spelled(flat: Flattener, s: tree.Instruction, scope: Scope) -> tree.Instruction:
+def spelled(flat: Flattener, s: tree.Instruction, scope: NameScope) -> tree.Instruction:
     """The instruction with the components of each vector register in place of its name: a row's
     signatures differ by the number of elements that are written.
     """
@@ -27,12 +27,12 @@ def spelled(flat: Flattener, s: tree.Instruction, scope: Scope) -> tree.Instruct
     return s if written == s.operands else replace(s, operands=written)
 
 
-def components(flat: Flattener, o: tree.Operand, scope: Scope) -> tree.Vector | None:
+def components(flat: Flattener, o: tree.Operand, scope: NameScope) -> tree.Vector | None:
     """``{%v.x, %v.y}`` for ``%v``; None for what is not a vector register."""
     if not flat.vectors or not isinstance(o, tree.Reg) or not scope.find(o.name):
         return None
     found = flat.lookup(o.name, scope, -1)
-    if not isinstance(found, Vec):
+    if not isinstance(found, VectorOperand):
         return None
     return tree.Vector(tuple(tree.Reg(f"{o.name}.{c}") for c in AXES[: len(found.items)]))
 
@@ -43,7 +43,7 @@ def whole_type(formal: tree.Variable) -> str:
 
 
 def scalars(
-    flat: Flattener, operands: tree.Vector, scope: Scope
+    flat: Flattener, operands: tree.Vector, scope: NameScope
 ) -> tuple[tree.Vector, list[tuple[str, tree.Operand, tree.Operand]]]:
     """Operands of a call with a scalar register, which ``scope`` gets, for each vector register;
     and for each of those its type, the scalar and the vector.
@@ -51,10 +51,10 @@ def scalars(
     written, made = [], []
     for o in operands.items:
         found = flat.lookup(o.name, scope, -1) if components(flat, o, scope) else None
-        if isinstance(found, Vec):
+        if isinstance(found, VectorOperand):
             type_ = f"b{sum(flat.registers[item.index].width for item in found.items)}"
             word = tree.Reg(f"passed bits {len(flat.registers)}")
-            scope.names[word.name] = flat.one(word.name, type_)
+            scope.names[word.name] = flat.new_register(word.name, type_)
             made.append((type_, word, o))
             o = word
         written.append(o)

@@ -62,7 +62,7 @@ class SteppedProducts(SteppedMemory):
         where = self._positions(i, *metadata) if metadata is not None else None
         made = i.arithmetic.dot(left, right, start, where)
         how = FROM_SHARED * shared | TRANS_A * trans_a | TRANS_B * trans_b
-        used = self.program.used[self.op.pc]
+        used = self.program.wgmma_sets[self.op.pc]
         size = shape(instruction.on(self.arch))
         self.checked(
             wgmma_groups.issue, self.mask, used, int(scale_d[first]), how, size, self.op.pc

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ...native.native_language import u32
 from ...native.native_record import Record, view
 from ...ptx.isa.convergence import MEMBERS, WHOLE
-from ..codegen.block_code import Code
+from ..codegen.block_code import BlockCode
 from ..codegen.code_library import Library
 from ..engine import cta_barriers, mbarrier_model
 from ..engine.async_evaluator import Asynchronous
@@ -76,7 +76,7 @@ class _Left(Exception):
         self.code = code
 
 
-class Stepper(SteppedProducts, Asynchronous, Calls, Stack, Code):
+class Stepper(SteppedProducts, Asynchronous, Calls, Stack, BlockCode):
     """Runs blocks on behalf of the scheduler, which calls it back for each."""
 
     failed = FAULT
@@ -93,7 +93,7 @@ class Stepper(SteppedProducts, Asynchronous, Calls, Stack, Code):
         self.on_step = on_step
         self.table[:] = self.callback
 
-    def enter(self, warp: Record) -> int:
+    def run_block(self, warp: Record) -> int:
         self.warp = warp
         if Record(Launch, warp.launch).stop:
             return YIELD

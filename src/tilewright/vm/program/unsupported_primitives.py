@@ -1,7 +1,7 @@
 """What no evaluator has yet: primitives whose instructions are refused before a kernel runs.
 
 Which ones a meaning needs is read from its code, and that of the functions it calls: a primitive
-that an evaluator gains leaves ``LATER``, and no list of instructions has to follow.
+that an evaluator gains leaves ``UNSUPPORTED``, and no list of instructions has to follow.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any
 
-LATER = frozenset({
+UNSUPPORTED = frozenset({
     "multimem_load", "multimem_reduce", "multimem_store",
     "tensor_load_sm100", "tensor_scatter",
 })  # fmt: skip
 
 
 @lru_cache(maxsize=None)
-def awaited(meaning: Callable[..., Any]) -> frozenset[str]:
-    """The primitives of ``LATER`` that a row's meaning uses."""
+def unsupported_primitives_of(meaning: Callable[..., Any]) -> frozenset[str]:
+    """The primitives of ``UNSUPPORTED`` that a row's meaning uses."""
     seen: set[Any] = set()
-    return LATER & frozenset(_names(meaning, seen))
+    return UNSUPPORTED & frozenset(_names(meaning, seen))
 
 
 def _names(function: Any, seen: set[Any]) -> Iterator[str]:
