@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from tilewright.vm.program.unsupported import awaited
-
 from tilewright.ptx.isa import ROWS, Form, OperandSpec, Row
 from tilewright.ptx.isa.row import Listed, find
 from tilewright.target import Target
+from tilewright.vm.program.unsupported_primitives import unsupported_primitives_of
 
 Families = tuple[tuple[str, ...], ...]
 
@@ -37,7 +36,7 @@ def left_out(row: Row) -> str:
         return "newer targets have it no more"
     if isinstance(row, Listed):
         return "matrices have tests of their own"
-    if row.effects - HARMLESS or awaited(row.meaning):
+    if row.effects - HARMLESS or unsupported_primitives_of(row.meaning):
         return "touches memory, steers or waits"
     return ELSEWHERE.get(row.mnemonic, "")
 

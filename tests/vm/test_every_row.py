@@ -11,7 +11,6 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-from tilewright.vm.program.unsupported import awaited
 
 from rows import every_row
 from simt import both, kernel
@@ -19,6 +18,7 @@ from tilewright.ptx.isa import ROWS, Form, OperandSpec, form
 from tilewright.ptx.isa.row import Listed, find
 from tilewright.ptx.rules.requirements import lowest_target
 from tilewright.ptx.types import bits
+from tilewright.vm.program.unsupported_primitives import unsupported_primitives_of
 
 WILD = Path(__file__).parents[1] / "data" / "opcodes_in_the_wild.txt"
 THREADS, BATCH, OF_A_ROW = 64, 20, 4
@@ -28,7 +28,7 @@ IMMEDIATE = 0x96  # of lop3: a xor b xor c
 
 def plain(f: Form) -> bool:
     """Whether it has results, neither touches memory nor steers, and runs on a target of today."""
-    if awaited(f.row.meaning) or f.row.removed:
+    if unsupported_primitives_of(f.row.meaning) or f.row.removed:
         return False
     return not f.effects - {"relaxed", "pack"} and any(s.dest for s in f.signatures[0])
 

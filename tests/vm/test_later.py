@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tilewright.vm.program.unsupported import LATER
 
 from simt import both, kernel, launch, store, zeros
 from tilewright.errors import PtxCheckError
 from tilewright.ptx.isa.primitives import Primitives
 from tilewright.vm import Machine
 from tilewright.vm.codegen.region import Region
+from tilewright.vm.program.unsupported_primitives import UNSUPPORTED
 from tilewright.vm.step.stepper import Stepper
 
 REFUSED = [
@@ -25,7 +25,7 @@ REFUSED = [
 def test_what_waits_is_what_the_evaluators_lack():
     primitives = {name for name in vars(Primitives) if not name.startswith("_")}
     lacking = {n for n in primitives if not (hasattr(Region, n) and hasattr(Stepper, n))}
-    assert lacking == LATER
+    assert lacking == UNSUPPORTED
 
 
 @pytest.mark.parametrize("line", REFUSED)

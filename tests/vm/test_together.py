@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from tilewright.vm.program.unsupported import awaited
 
 from simt import both, kernel, launch, store, zeros
 from tilewright.errors import UnknownInstruction, VmFault
@@ -20,6 +19,7 @@ from tilewright.ptx.rules.requirements import lowest_target
 from tilewright.ptx.types import bits
 from tilewright.target import Target
 from tilewright.vm import Machine
+from tilewright.vm.program.unsupported_primitives import unsupported_primitives_of
 
 STEPPED = (None, lambda step: None)
 FAMILIES = {"pred": "p", "f32": "f", "f64": "g"} | {8: "c", 16: "h", 32: "r", 64: "d", 128: "q"}
@@ -54,7 +54,9 @@ FORMS = {
     for rows in ROWS.values()
     for row in rows
     for f in sampled(row)
-    if (named(f) or convergence_rule(f)) and not awaited(row.meaning) and not row.removed
+    if (named(f) or convergence_rule(f))
+    and not unsupported_primitives_of(row.meaning)
+    and not row.removed
 }
 BARRIERS = {o for o, f in FORMS.items() if "barrier" in f.effects}
 
