@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import os
 import pkgutil
+import pydoc
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 import tilewright
 from rows import every_row
 
+ROOT = Path(__file__).parents[1]
 FRESH = """
 import sys, time
 start = time.perf_counter()
@@ -54,18 +56,47 @@ def declared() -> dict[str, str]:
     }
 
 
-def test_type_checkers_see_the_lazy_names() -> None:
-    assert declared() == tilewright._HOMES | dict.fromkeys(tilewright._MODULES, "")
+def test_the_public_names_are_those_that_type_checkers_see() -> None:
+    assert sorted(declared()) == sorted(tilewright.__all__)
 
 
-@every_row("name", [*tilewright._HOMES, *sorted(tilewright._MODULES)])
-def test_lazy_names_are_found(name: str) -> None:
-    home = f"tilewright.{tilewright._HOMES.get(name, name)}"
-    spec = importlib.util.find_spec(home)
-    if spec is None or spec.origin is None:
-        pytest.skip(f"{home} is not built yet")
-    assert getattr(tilewright, name) is not None
+@every_row("name", tilewright.__all__)
+def test_public_names_are_found(name: str) -> None:
+    value = getattr(tilewright, name)
+    if module := declared()[name]:
+        home = importlib.import_module(f"tilewright.{module}")
+        assert value is getattr(home, name)
+    else:
+        assert value is importlib.import_module(f"tilewright.{name}")
     assert name in dir(tilewright)
+
+
+def test_help_lists_the_public_functions() -> None:
+    text = pydoc.plain(pydoc.render_doc(tilewright))
+    assert all(f"{name}(" in text for name in ("matmul", "plan", "kernel", "tensor_map", "load"))
+
+
+TYPED = """
+import numpy as np
+import tilewright
+
+reveal_type(tilewright.matmul)
+reveal_type(tilewright.plan(1, 2, 3))
+d = tilewright.matmul(np.zeros((2, 2), np.float16), np.zeros((2, 2), np.float16))
+tilewright.matmul(d)
+"""
+
+
+def test_mypy_sees_the_types_of_the_public_functions(tmp_path: Path) -> None:
+    api = pytest.importorskip("mypy.api")
+    file = tmp_path / "typed.py"
+    file.write_text(TYPED)
+    options = ["--strict", f"--cache-dir={tmp_path}", str(file)]
+    said, _, _ = api.run([*options, "--config-file", str(ROOT / "pyproject.toml")])
+    assert 'Revealed type is "def (a: Any, b: Any, *, c: Any' in said
+    assert 'Plan"' in said
+    assert "typed.py:8: error: Missing positional argument" in said
+    assert said.count("error:") == 1, said
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

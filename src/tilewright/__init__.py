@@ -1,8 +1,12 @@
 """tilewright: GEMM on NVIDIA tensor cores from Python down to the bits, with a PTX virtual machine.
 
-Everything is fetched when first named, so that ``import tilewright`` costs next to nothing and
-needs nothing optional. ``_HOMES`` says where each name lives; the block for type checkers repeats
-it, and ``tests/test_import.py`` holds the two together.
+    tilewright.matmul(a, b)      D = α A B + β C, on a GPU or on the virtual machine
+    tilewright.plan(…)           which kernel a call runs, and why
+    @tilewright.kernel           a kernel of your own, traced to PTX
+    tilewright.load(file)        kernels that ``tilewright build`` serialized
+
+Every name is imported when it is first read, so ``import tilewright`` takes a few milliseconds and
+needs no optional package.
 """
 
 from __future__ import annotations
@@ -11,25 +15,6 @@ import importlib
 from typing import TYPE_CHECKING
 
 from . import lazy_imports, notebook_display
-
-__version__ = "0.1.0"
-
-_HOMES = {
-    "matmul": "run",
-    "plan": "run",
-    "Plan": "run",
-    "Problem": "gemm",
-    "Config": "gemm",
-    "kernel": "run",
-    "tensor_map": "run",
-    "load": "run",
-    "Layout": "layout",
-    "Swizzle": "layout",
-    "TilewrightError": "errors",
-}
-_MODULES = frozenset(
-    "errors dtypes target layout mma ptx builder vm cuda gemm run view".split()  # in order of floor
-)
 
 if TYPE_CHECKING:  # `as` marks what is public
     from . import builder as builder
@@ -56,20 +41,17 @@ if TYPE_CHECKING:  # `as` marks what is public
     from .run import plan as plan
     from .run import tensor_map as tensor_map
 
+__version__ = "0.1.0"
 
-def __getattr__(name: str) -> object:
-    if name in _MODULES:
-        return importlib.import_module(f".{name}", __name__)
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
-    globals()[name] = value
-    return value
+__all__ = [
+    "matmul", "plan", "Plan", "Problem", "Config",
+    "kernel", "tensor_map", "load",
+    "Layout", "Swizzle", "TilewrightError",
+    "builder", "cuda", "dtypes", "errors", "gemm", "layout", "mma", "ptx", "run", "target", "view",
+    "vm",
+]  # fmt: skip
 
+__getattr__, __dir__ = lazy_imports.exports(__name__, __file__)
 
 lazy_imports.provide("launcher", lambda: importlib.import_module(".run", __name__).launch)
 notebook_display.load_with(lambda: importlib.import_module(".view", __name__))
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, *_MODULES})
