@@ -1,4 +1,4 @@
-"""D = A·Bᵀ on Hopper: tensor copies into a ring of stages, wgmma, a cluster; no address by hand.
+"""D = A·Bᵀ on Hopper: TMA copies into a pipeline of stages, wgmma, a cluster; no address by hand.
 
 A CTA computes a tile of D: one warp brings tiles of A and B, two warpgroups multiply them. The two
 CTAs of a cluster share B, each brings half of it to both.  python examples/hopper_gemm.py [vm|cuda]
@@ -11,11 +11,11 @@ from ml_dtypes import bfloat16
 
 import tilewright
 from tilewright import mma
-from tilewright.builder import Pipeline, ptr, tensor_map
+from tilewright.builder import PipelineTmaAsync, ptr, tensor_map
 from tilewright.layout import LayoutRight, local_tile, make_tensor
 
 M, N, K = 128, 128, 64
-STAGES, CTAS = 4, 2  # of the ring, of a cluster
+STAGES, CTAS = 4, 2  # of the pipeline, of a cluster
 PART = N // CTAS  # rows of B that a CTA brings
 BYTES = (M + N) * K * 2  # of a stage
 MMA = mma.make_tiled_mma("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", (2, 1, 1))
@@ -27,28 +27,29 @@ def hopper_gemm(k, a: tensor_map, b: tensor_map, d: ptr("bf16", align=16), *, sh
     """A (M, K), B (N, K), D (M, N) row-major, whole tiles; their rows are a multiple of CTAS."""
     m, n, depth = shape
     stages = [k.make_smem_tensor(layout, "bf16", dynamic=True) for layout in SHARED]
-    ring = Pipeline(k, STAGES, releases=MMA.size // 128 * CTAS)
+    pipeline = PipelineTmaAsync(k, STAGES, consumer_arrivals=MMA.size // 128 * CTAS)
     with k.if_(k.tid.x == 0):
-        ring.init()
+        pipeline.init()
         k.fence_mbarrier_init()
     k.cluster_sync()
     with k.if_(k.warpid == MMA.size // 32):
         with k.if_(k.elect()):
-            produce(k, ring, stages, (a, b), depth // K)
+            produce(k, pipeline, stages, (a, b), depth // K)
         k.syncwarp()
     with k.else_():
-        acc = consume(k, ring, stages, depth // K)
+        acc = consume(k, pipeline, stages, depth // K)
         tile = local_tile(make_tensor(d, (m, n), LayoutRight), (M, N), (k.ctaid.x, k.ctaid.y))
         k.copy(acc, MMA.thr_slice(k.tid.x).partition_C(tile))
     k.cluster_sync()  # no CTA ends while the other sends to it
 
 
-def produce(k, ring, stages, maps, steps):
+def produce(k, pipeline, stages, maps, steps):
     """One thread: bring A's tile and a part of B's, step by step of K."""
-    at, row, column, part = ring.producer(), k.ctaid.x * M, k.ctaid.y * N, k.cluster_rank * PART
+    at = pipeline.make_producer_state()
+    row, column, part = k.ctaid.x * M, k.ctaid.y * N, k.cluster_rank * PART
     for step in k.range(steps):
-        ring.acquire(at)
-        full = ring.commit(at, BYTES)
+        pipeline.producer_acquire(at)
+        full = pipeline.producer_expect_transaction(at, BYTES)
         a, b = (tile[None, None, at.stage] for tile in stages)
         k.tma_load(a, maps[0], (step * K, row), full)
         own = local_tile(b, (PART, K), (k.cluster_rank, 0))
@@ -56,22 +57,22 @@ def produce(k, ring, stages, maps, steps):
         at.advance()
 
 
-def consume(k, ring, stages, steps):
+def consume(k, pipeline, stages, steps):
     """A warpgroup: multiply its rows of each stage, then free it in all CTAs that fill it."""
     thread = MMA.thr_slice(k.shfl("idx", k.warpid >> 2, 0) * 128)  # the same in all of a warp
     a = k.make_fragment_A(thread.partition_A(stages[0]))
     b = k.make_fragment_B(thread.partition_B(stages[1]))
     acc = k.make_rmem_tensor(MMA.partition_shape_C((M, N)), "f32")
-    at, lane = ring.consumer(), k.tid.x & 127
+    at, lane = pipeline.make_consumer_state(), k.tid.x & 127
     for step in k.range(steps):
-        ring.wait(at)
+        pipeline.consumer_wait(at)
         k.wgmma_fence()
         left, right = (t[None, None, None, at.stage] for t in (a, b))
         k.gemm(MMA, left, right, acc, accumulate=step != 0)
         k.wgmma_commit()
         k.wgmma_wait()
         with k.when(lane < CTAS):
-            ring.release(at.stage, rank=lane)
+            pipeline.consumer_release(at.stage, rank=lane)
         at.advance()
     return acc
 

@@ -1,5 +1,5 @@
-"""Rings that cp.async fills, by groups and by mbarriers: every stage is read whole, in whatever
-order copies land.
+"""Pipelines that cp.async fills, with commit groups and with mbarriers: every stage is read whole,
+in any order of completion.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tilewright
-from tilewright.builder import CopyRing, Pipeline, ptr, u32
+from tilewright.builder import MultistagePipeline, PipelineCpAsync, ptr, u32
 from tilewright.errors import KernelError, VmFault
 from tilewright.run import VmDevice
 
@@ -22,45 +22,48 @@ S32 = ptr("s32")
 @tilewright.kernel(block=THREADS)
 def by_groups(k: Any, x: S32, y: S32, steps: u32, *, stages: int) -> None:
     """Each thread adds up what others copied."""
-    ring, tiles = CopyRing(k, stages), k.shared("s32", THREADS * stages)
+    pipeline, tiles = MultistagePipeline(k, stages), k.shared("s32", THREADS * stages)
 
     def bring(step: Any, stage: Any) -> None:
         with k.when(step < steps):
             k.cp_async(tiles + (stage * THREADS + k.tid.x), x + (step * THREADS + k.tid.x), 4)
-        ring.commit()
+        pipeline.commit()
 
     for stage in range(stages - 1):
         bring(k.const("u32", stage), stage)
     total = k.var("s32", 0)
     for step in k.range(steps):
-        ring.wait()
-        bring(step + (stages - 1), ring.write)
-        total += tiles[ring.read * THREADS + (k.tid.x + step) % THREADS]
-        ring.release()
+        pipeline.wait()
+        bring(step + (stages - 1), pipeline.write)
+        total += tiles[pipeline.read * THREADS + (k.tid.x + step) % THREADS]
+        pipeline.release()
     y[k.tid.x] = total
 
 
 @tilewright.kernel(block=2 * THREADS)
 def by_barriers(k: Any, x: S32, y: S32, steps: u32, *, stages: int) -> None:
     """Half of the threads copy, the others add up."""
-    ring, tiles = Pipeline(k, stages, THREADS, commits=THREADS), k.shared("s32", THREADS * stages)
+    pipeline, tiles = (
+        PipelineCpAsync(k, stages, THREADS, THREADS),
+        k.shared("s32", THREADS * stages),
+    )
     thread = k.tid.x % THREADS
     with k.if_(k.tid.x == 0):
-        ring.init()
+        pipeline.init()
     k.barrier()
     with k.if_(k.tid.x < THREADS):
-        at = ring.producer()
+        at = pipeline.make_producer_state()
         for step in k.range(steps):
-            ring.acquire(at)
+            pipeline.producer_acquire(at)
             k.cp_async(tiles + (at.stage * THREADS + thread), x + (step * THREADS + thread), 4)
-            ring.commit_copies(at)
+            pipeline.producer_commit(at)
             at.advance()
     with k.else_():
-        at, total = ring.consumer(), k.var("s32", 0)
+        at, total = pipeline.make_consumer_state(), k.var("s32", 0)
         for step in k.range(steps):
-            ring.wait(at)
+            pipeline.consumer_wait(at)
             total += tiles[at.stage * THREADS + (thread + step) % THREADS]
-            ring.release(at.stage)
+            pipeline.consumer_release(at.stage)
             at.advance()
         y[thread] = total
 
@@ -111,8 +114,8 @@ def test_who_arrives_counts_towards_some() -> None:
         kernel.trace()
 
 
-def test_a_ring_of_one_stage_has_nothing_under_way() -> None:
-    with pytest.raises(KernelError, match="two stages at least"):
+def test_a_multistage_pipeline_needs_two_stages() -> None:
+    with pytest.raises(KernelError, match="must have at least 2 stages"):
         by_groups.trace(stages=1)
 
 

@@ -47,18 +47,18 @@ def run(
 
 def read(k: Any, a: Any, b: Any) -> None:
     x = a[k.tid.x]
-    k.grid_wait()
+    k.wait_on_dependent_grids()
     b[k.tid.x] = x
 
 
 def write(k: Any, a: Any, b: Any) -> None:
     b[k.tid.x] = 1.0
-    k.grid_wait()
+    k.wait_on_dependent_grids()
 
 
 def add(k: Any, a: Any, b: Any) -> None:
     b.atomic("add", 1.0)
-    k.grid_wait()
+    k.wait_on_dependent_grids()
 
 
 def never(k: Any, a: Any, b: Any) -> None:
@@ -67,7 +67,7 @@ def never(k: Any, a: Any, b: Any) -> None:
 
 def another_warp(k: Any, a: Any, b: Any) -> None:
     with k.if_(k.tid.x < 32):
-        k.grid_wait()
+        k.wait_on_dependent_grids()
     b[k.tid.x] = a[k.tid.x]
 
 
@@ -78,7 +78,7 @@ def copied(k: Any, a: Any, b: Any) -> None:
     k.cp_async_commit()
     k.cp_async_wait(0)
     k.barrier()
-    k.grid_wait()
+    k.wait_on_dependent_grids()
     b[k.tid.x] = there[k.tid.x]
 
 
@@ -91,7 +91,7 @@ def brought(k: Any, a: Any, b: Any) -> None:
         k.bulk_load(there, a, 256, full)
     k.barrier()
     k.mbarrier_wait(full, 0)
-    k.grid_wait()
+    k.wait_on_dependent_grids()
     b[k.tid.x] = there[k.tid.x]
 
 
@@ -104,7 +104,7 @@ def sent(k: Any, a: Any, b: Any) -> None:
         k.bulk_store(b, there, 256)
         k.bulk_commit()
         k.bulk_wait(0)
-    k.grid_wait()
+    k.wait_on_dependent_grids()
 
 
 TOO_EARLY = read, write, add, never, another_warp, copied, brought, sent
@@ -124,14 +124,14 @@ def test_without_overlap_nothing_is_early(kernel: Kernel) -> None:
 
 
 def waited(k: Any, a: Any, b: Any) -> None:
-    k.grid_wait()
+    k.wait_on_dependent_grids()
     b[k.tid.x] = a[k.tid.x]
 
 
 def told(k: Any, a: Any, b: Any) -> None:
     """One warp waits, and a barrier tells the other."""
     with k.if_(k.tid.x < 32):
-        k.grid_wait()
+        k.wait_on_dependent_grids()
     k.barrier()
     b[k.tid.x] = a[k.tid.x]
 
@@ -139,7 +139,7 @@ def told(k: Any, a: Any, b: Any) -> None:
 def told_elsewhere(k: Any, a: Any, b: Any) -> None:
     """One CTA of a cluster waits."""
     with k.if_(k.cluster_rank == 0):
-        k.grid_wait()
+        k.wait_on_dependent_grids()
     k.cluster_sync()
     b[k.tid.x] = a[k.tid.x]
 

@@ -7,7 +7,7 @@ import numpy as np
 from pure.build.test_unpack import CASES
 from rows import every_row
 from tilewright.builder import trace
-from tilewright.builder.values.unpack_integers import stored
+from tilewright.builder.values.unpack_integers import pack_integers
 from tilewright.dtypes import decode, dtype, unpack
 from tilewright.vm import Machine
 
@@ -21,7 +21,7 @@ def test_every_element_in_every_place(source, dest, interleaved, biased):
     pairs = np.arange(1 << (2 * t.bits))  # any two elements
     two = np.stack([decode(t, pairs & (1 << t.bits) - 1), decode(t, pairs >> t.bits)])
     values = np.stack([np.roll(two[i % 2], i * 77) for i in range(per_word)], axis=-1)
-    words = stored(values, source, interleaved=interleaved, biased=biased)
+    words = pack_integers(values, source, interleaved=interleaved, biased=biased)
 
     def body(k, given, made):
         i = k.mad(k.ctaid.x, BLOCK, k.tid.x)

@@ -12,7 +12,7 @@ import pytest
 import tilewright
 from rows import every_row
 from tilewright import mma
-from tilewright.builder import registers_of
+from tilewright.builder import fragment_registers
 from tilewright.dtypes import dtype
 from tilewright.errors import VmFault
 from tilewright.layout import (
@@ -131,7 +131,7 @@ def test_copies_of_a_product_s_registers_wait_for_it(use: Any, right: bool) -> N
         k.wgmma_fence()
         k.gemm(tiled, left, k.make_fragment_B(thread.partition_B(b)), acc, accumulate=False)
         k.wgmma_commit()
-        use(k, registers_of(left), registers_of(acc))
+        use(k, fragment_registers(left), fragment_registers(acc))
         k.wgmma_wait()
         k.copy(acc, out)
 

@@ -12,12 +12,28 @@ from ..lazy_imports import exports
 
 if TYPE_CHECKING:
     from .builder import Builder
-    from .kernel_function import Kernel, Launcher, Options, Traced, kernel, set_launcher, trace
+    from .kernel_function import (
+        Kernel,
+        KernelOptions,
+        Launcher,
+        Traced,
+        kernel,
+        set_launcher,
+        trace,
+    )
     from .kernel_parameters import Param, by_value, ptr, tensor_map
-    from .operations.pipelines import CopyRing, Pipeline, Place, Turns
-    from .tensors.register_tensor import Rmem
-    from .tensors.tensor_copy import registers_of
-    from .values.address_terms import walk
+    from .operations.pipelines import (
+        MbarrierPipeline,
+        MultistagePipeline,
+        OrderedSequenceBarrier,
+        PipelineAsync,
+        PipelineCpAsync,
+        PipelineState,
+        PipelineTmaAsync,
+    )
+    from .tensors.register_memory import RegisterMemory
+    from .tensors.tensor_copy import fragment_registers
+    from .values.address_terms import iterate_slices
     from .values.pointer import Pointer
     from .values.registers import Reg, Registers, Var
 
@@ -27,9 +43,11 @@ u32, u64, s32, s64 = (DTYPES[name] for name in ("u32", "u64", "s32", "s64"))
 f16, bf16, f32, f64 = (DTYPES[name] for name in ("f16", "bf16", "f32", "f64"))
 
 __all__ = [
-    "kernel", "trace", "Kernel", "Traced", "Options", "Launcher", "set_launcher",
-    "Builder", "Reg", "Var", "Registers", "Rmem", "Pointer", "registers_of", "walk",
+    "kernel", "trace", "Kernel", "Traced", "KernelOptions", "Launcher", "set_launcher",
+    "Builder", "Reg", "Var", "Registers", "RegisterMemory", "Pointer",
+    "fragment_registers", "iterate_slices",
     "Param", "ptr", "by_value", "tensor_map",
-    "Pipeline", "Place", "CopyRing", "Turns",
+    "MbarrierPipeline", "MultistagePipeline", "OrderedSequenceBarrier",
+    "PipelineAsync", "PipelineCpAsync", "PipelineState", "PipelineTmaAsync",
     "u32", "u64", "s32", "s64", "f16", "bf16", "f32", "f64",
 ]  # fmt: skip

@@ -16,12 +16,12 @@ from ..ptx.isa import ROWS
 from ..ptx.special_registers import SPECIALS, VOLATILE, special
 from ..target import Target
 from .opcode_namespace import Opcode
-from .operations.hopper_operations import Hopper
-from .operations.kernel_printing import Printing
-from .source_location import kernel_error, place
-from .tensors.tensor_operations import Algorithms
-from .values.registers import Reg, whole
-from .values.unpack_integers import Unpacking
+from .operations.hopper_operations import HopperOperations
+from .operations.kernel_printing import KernelPrinting
+from .source_location import current_location, kernel_error
+from .tensors.tensor_operations import TensorOperations
+from .values.registers import Reg, is_integer
+from .values.unpack_integers import IntegerUnpacking
 
 
 class Vector3:
@@ -44,7 +44,7 @@ class Vector3:
         return self._k.special(f"{self._name}.z")
 
 
-class Builder(Algorithms, Unpacking, Hopper, Printing):
+class Builder(TensorOperations, IntegerUnpacking, HopperOperations, KernelPrinting):
     """Builds one kernel. Its methods emit instructions at the end of the kernel's body.
 
     ``k.tid``, ``k.ntid``, ``k.ctaid``, ``k.nctaid`` have ``.x .y .z`` (u32); ``k.laneid``;
@@ -67,7 +67,9 @@ class Builder(Algorithms, Unpacking, Hopper, Printing):
         """Only for names that there are none of: an error with what may be meant."""
         if name.startswith("_"):
             raise AttributeError(name)
-        raise UnknownName(f"the builder has no k.{name}", place=place(), hint=_meant(name))
+        raise UnknownName(
+            f"the builder has no k.{name}", place=current_location(), hint=_meant(name)
+        )
 
     def special(self, name: str) -> Reg:
         """A special register, ``tid.x`` or ``clock64``: what never changes is read once, time,
@@ -80,7 +82,7 @@ class Builder(Algorithms, Unpacking, Hopper, Printing):
         source = tree.Reg(f"%{name}")
         if row.name in VOLATILE:
             return self.emit(f"mov.{kind}", source)
-        return self.keep(source, f"mov.{kind}", source)
+        return self.emit_once(source, f"mov.{kind}", source)
 
     @property
     def laneid(self) -> Reg:
@@ -89,10 +91,10 @@ class Builder(Algorithms, Unpacking, Hopper, Printing):
     @property
     def warpid(self) -> Reg:
         """The warp's index in its CTA: the linear thread index / 32."""
-        kept = self._kept.get("warpid")
+        kept = self._prologue_values.get("warpid")
         if kept is None:
             with self.in_prologue():
-                kept = self._kept["warpid"] = self.thread >> 5
+                kept = self._prologue_values["warpid"] = self.thread >> 5
         return kept
 
     @property
@@ -100,11 +102,11 @@ class Builder(Algorithms, Unpacking, Hopper, Printing):
         """The linear thread index in the CTA (``tid.x`` where the block is declared 1-D)."""
         if self.block is not None and self.block[1:] == (1, 1):
             return self.tid.x
-        kept = self._kept.get("thread")
+        kept = self._prologue_values.get("thread")
         if kept is None:
             with self.in_prologue():
                 above = self.mad(self.tid.z, self.ntid.y, self.tid.y)
-                kept = self._kept["thread"] = self.mad(above, self.ntid.x, self.tid.x)
+                kept = self._prologue_values["thread"] = self.mad(above, self.ntid.x, self.tid.x)
         return kept
 
     def launch_bounds(
@@ -128,7 +130,7 @@ class Builder(Algorithms, Unpacking, Hopper, Printing):
             self.cluster = self.bounds["reqnctapercluster"] = dimensions(cluster)
 
     def _bound(self, name: str, directive: str, given: Any) -> None:
-        if not whole(given) or given < 0:
+        if not is_integer(given) or given < 0:
             raise kernel_error(f"{name} is a positive number, or 0 for none, not {given!r}")
         if given:
             self.bounds[directive] = (operator.index(given),)
@@ -141,7 +143,7 @@ class Builder(Algorithms, Unpacking, Hopper, Printing):
 def dimensions(size: Any) -> tuple[int, int, int]:
     """A grid, block or cluster as three numbers: 128, (128,), (16, 8), (16, 8, 1) are all right."""
     given = tuple(size) if isinstance(size, (tuple, list)) else (size,)
-    good = (whole(n) and not isinstance(n, bool) and n > 0 for n in given)
+    good = (is_integer(n) and not isinstance(n, bool) and n > 0 for n in given)
     if not 1 <= len(given) <= 3 or not all(good):
         raise kernel_error(f"a grid or block is one to three positive numbers, not {size!r}")
     x, y, z = (*map(operator.index, given), 1, 1)[:3]

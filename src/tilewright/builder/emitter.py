@@ -18,13 +18,30 @@ import numpy as np
 from ..dtypes import DTYPES, DType
 from ..errors import KernelError, UnknownInstruction
 from ..ptx import tree
-from .opcode_signature import Signature, Slot, lookup, mismatch
-from .source_location import kernel_error, place, user_frame
-from .values.immediates import check_immediates, encode_number, fit
+from .opcode_signature import OpcodeSignature, OperandSlot, lookup, operand_mismatch
+from .source_location import current_location, kernel_error, user_frame
+from .values.immediates import check_immediates, encode_float, wrap_integer
 from .values.pointer import Pointer
-from .values.registers import CLASSES, Reg, Registers, Var, foreign, known, real, whole
+from .values.registers import (
+    CLASSES,
+    Reg,
+    Registers,
+    Var,
+    checked_dtype,
+    is_integer,
+    is_real,
+    other_trace_error,
+)
 
-_READY = (tree.Reg, tree.Imm, tree.FloatImm, tree.Symbol, tree.Vector, tree.Sink, tree.Address)
+_TREE_OPERANDS = (
+    tree.Reg,
+    tree.Imm,
+    tree.FloatImm,
+    tree.Symbol,
+    tree.Vector,
+    tree.Sink,
+    tree.Address,
+)
 
 PRED = DTYPES["pred"]
 
@@ -39,13 +56,13 @@ class Emitter:
         self.prologue: list[tree.Statement] = []
         self.files: dict[str, int] = {}
         self._counts: dict[str, int] = {}
-        self._guard: tree.Guard | None = None
-        self._guard_reg: Reg | None = None
-        self._lines = lines
+        self.guard: tree.Guard | None = None
+        self.guard_register: Reg | None = None
+        self.line_info = lines
         self._last_line: tuple[str, int] | None = None
-        self._kept: dict[Any, Reg] = {}
+        self._prologue_values: dict[Any, Reg] = {}
         self._labels = 0
-        self._broken: Callable[[], KernelError] | None = None
+        self.failure: Callable[[], KernelError] | None = None
 
     # --- one instruction ---
     def emit(
@@ -54,46 +71,46 @@ class Emitter:
         *args: Any,
         into: Into = None,
         guard: Any = None,
-        like: str | DType | None = None,
+        dtype: str | DType | None = None,
         pair: bool = False,
-        parts: int = 0,
+        vector: int = 0,
     ) -> Any:
         """Emit an instruction; returns its destination: a Reg, a tuple for a vector or a pair, or
         None.
 
         ``args`` are its sources: registers, numbers, pointers, (register, byte offset) for an
         address, sequences for vectors, names for labels. ``into`` gives variables to write instead
-        of new registers; ``guard`` is a predicate; ``like`` the type of the new registers where
+        of new registers; ``guard`` is a predicate; ``dtype`` the type of the new registers where
         the opcode says only how many bits; ``pair`` asks for the optional second destination
-        (``p|q``), ``parts`` for a destination vector where that is a choice (``mov``).
+        (``p|q``), ``vector`` for a destination vector where that is a choice (``mov``).
         """
-        if self._broken is not None:
-            raise self._broken()
+        if self.failure is not None:
+            raise self.failure()
         if not isinstance(opcode, str):
             raise kernel_error(f"an opcode must be text, such as add.u32, got {opcode!r:.60}")
         try:
             signatures = lookup(opcode)
         except UnknownInstruction as error:
-            error.place = place()
+            error.place = current_location()
             raise
         if guard is not None:
-            options = {"into": into, "like": like, "pair": pair, "parts": parts}
+            options = {"into": into, "dtype": dtype, "pair": pair, "vector": vector}
             return self._guarded(guard, opcode, args, options)
-        if parts:
-            signatures = tuple(s for s in signatures if s.dests and s.dests[0].count == parts)
+        if vector:
+            signatures = tuple(s for s in signatures if s.dests and s.dests[0].count == vector)
         signature, sources = self._bind(opcode, signatures, args)
         if into is None:
             for slot in signature.dests:
                 if slot.both:
                     raise kernel_error(f"{opcode} reads {slot.name} too", "into= variables")
-            dests, results = self._allocate(signature.all_dests if pair else signature.dests, like)
+            dests, results = self._allocate(signature.all_dests if pair else signature.dests, dtype)
         else:
             dests, results = self._assign(
                 opcode, signature.all_dests if pair else signature.dests, into
             )
-        if self._lines:
+        if self.line_info:
             self._mark_line()
-        self.body.append(tree.Instruction(opcode, (*dests, *sources), self._guard))
+        self.body.append(tree.Instruction(opcode, (*dests, *sources), self.guard))
         return results
 
     def _guarded(
@@ -123,17 +140,17 @@ class Emitter:
                 yield
             return
         self.check_predicate(p)
-        before = self._guard, self._guard_reg
-        if self._guard_reg is not None:
-            outer, self._guard = self._guard_reg, None
+        before = self.guard, self.guard_register
+        if self.guard_register is not None:
+            outer, self.guard = self.guard_register, None
             p = self.emit("and.pred", outer, p)
-        self._guard, self._guard_reg = tree.Guard(p.operand), p
+        self.guard, self.guard_register = tree.Guard(p.operand), p
         try:
             yield
         finally:
-            self._guard, self._guard_reg = before
+            self.guard, self.guard_register = before
 
-    def decided(self, condition: Any) -> bool:
+    def static_condition(self, condition: Any) -> bool:
         """A condition that is decided while the kernel is traced: Python's or NumPy's bool."""
         if not isinstance(condition, bool | np.bool_):
             what = f"a condition must be a predicate or a Python bool, got {condition!r:.60}"
@@ -142,7 +159,7 @@ class Emitter:
 
     @contextmanager
     def _static(self, condition: Any) -> Iterator[None]:
-        kept, self.body = self.body, self.body if self.decided(condition) else []
+        kept, self.body = self.body, self.body if self.static_condition(condition) else []
         try:
             yield
         finally:
@@ -152,12 +169,12 @@ class Emitter:
         if not isinstance(p, Reg) or p.dtype.name != "pred":
             raise kernel_error(f"{p!r} is not a predicate", "compare it: x != 0")
         if p.k is not self:
-            raise foreign(p)
+            raise other_trace_error(p)
 
     # --- sources ---
     def _bind(
-        self, opcode: str, signatures: tuple[Signature, ...], args: tuple[Any, ...]
-    ) -> tuple[Signature, list[tree.Operand]]:
+        self, opcode: str, signatures: tuple[OpcodeSignature, ...], args: tuple[Any, ...]
+    ) -> tuple[OpcodeSignature, list[tree.Operand]]:
         """The first signature that takes these arguments, and the operands they become."""
         failure: KernelError | None = None
         count = len(args)
@@ -177,9 +194,9 @@ class Emitter:
         allowed = " or ".join(map(str, signatures))
         raise kernel_error(f"{opcode} takes {allowed}; {count} operands were given")
 
-    def _source(self, opcode: str, slot: Slot, value: Any) -> tree.Operand:
+    def _source(self, opcode: str, slot: OperandSlot, value: Any) -> tree.Operand:
         if isinstance(value, (Reg, Pointer)) and value.k is not self:
-            raise foreign(value)
+            raise other_trace_error(value)
         if slot.kind == "map":
             return _tensor(opcode, slot, value)
         if slot.count:
@@ -187,16 +204,16 @@ class Emitter:
         if slot.kind == "reg":
             if isinstance(value, Reg):
                 if value.dtype.name not in slot.accepted:
-                    raise mismatch(opcode, slot, value)
+                    raise operand_mismatch(opcode, slot, value)
                 return value.operand
             if isinstance(value, Pointer):
                 return self._source(opcode, slot, value.address())
-            return value if isinstance(value, _READY) else self.immediate(slot.dtype, value)
+            return value if isinstance(value, _TREE_OPERANDS) else self.immediate(slot.dtype, value)
         if slot.kind == "address":
             return self._address(opcode, slot, value)
         return self._name(opcode, slot, value)
 
-    def _vector(self, opcode: str, slot: Slot, value: Any) -> tree.Operand:
+    def _vector(self, opcode: str, slot: OperandSlot, value: Any) -> tree.Operand:
         if isinstance(value, tree.Vector):
             return value
         if not isinstance(value, (tuple, list, Registers)) or len(value) != slot.count:
@@ -208,16 +225,18 @@ class Emitter:
         items = []
         for item in value:
             if not isinstance(item, Reg):
-                items.append(item if isinstance(item, _READY) else self.immediate(slot.dtype, item))
+                items.append(
+                    item if isinstance(item, _TREE_OPERANDS) else self.immediate(slot.dtype, item)
+                )
             elif item.dtype.name in accepted:
                 if item.k is not self:
-                    raise foreign(item)
+                    raise other_trace_error(item)
                 items.append(item.operand)
             else:
-                raise mismatch(opcode, slot, item)
+                raise operand_mismatch(opcode, slot, item)
         return tree.Vector(tuple(items))
 
-    def _address(self, opcode: str, slot: Slot, value: Any) -> tree.Operand:
+    def _address(self, opcode: str, slot: OperandSlot, value: Any) -> tree.Operand:
         if isinstance(value, Pointer):
             if value.space.split("::")[0] != slot.space.split("::")[0]:
                 raise kernel_error(
@@ -228,7 +247,7 @@ class Emitter:
             return value.operand
         if _moved_on(value):
             if value[0].k is not self:
-                raise foreign(value[0])
+                raise other_trace_error(value[0])
             return tree.Address(value[0].operand, value[1].__index__())
         if isinstance(value, Reg) and value.dtype.bits in (32, 64):
             return tree.Address(value.operand)
@@ -239,8 +258,8 @@ class Emitter:
             "give a pointer, a register, or (register, byte offset)",
         )
 
-    def _name(self, opcode: str, slot: Slot, value: Any) -> tree.Operand:
-        if isinstance(value, _READY):
+    def _name(self, opcode: str, slot: OperandSlot, value: Any) -> tree.Operand:
+        if isinstance(value, _TREE_OPERANDS):
             return value
         if slot.kind != "imm":
             if isinstance(value, str):
@@ -254,7 +273,7 @@ class Emitter:
                 )
             if isinstance(value, Reg) and slot.kind == "any":
                 return value.operand
-        if whole(value):
+        if is_integer(value):
             return tree.Imm(value.__index__())
         raise kernel_error(f"{opcode}: operand {slot.name} is {slot.kind}, not {value!r}")
 
@@ -265,14 +284,14 @@ class Emitter:
             return self._float(t, value)
         if t.name == "pred":
             return self.constant(t, int(bool(value))).operand
-        if whole(value):
-            return tree.Imm(fit(t, value.__index__()))
+        if is_integer(value):
+            return tree.Imm(wrap_integer(t, value.__index__()))
         raise kernel_error(f"{value!r} is not a value of type {t.name}")
 
     def _float(self, t: DType, value: Any) -> tree.Operand:
-        if not real(value):
+        if not is_real(value):
             raise kernel_error(f"{value!r} is not a value of type {t.name}")
-        bits = encode_number(t, value)
+        bits = encode_float(t, value)
         if t.name in ("f32", "f64"):
             return tree.FloatImm(bits, t.bits)
         return self.constant(t, bits).operand
@@ -280,25 +299,30 @@ class Emitter:
     def constant(self, t: DType, bits: int) -> Reg:
         """A register of the prologue that holds these bits, one for each value."""
         opcode = "mov.pred" if t.name == "pred" else f"mov.b{max(16, t.bits)}"
-        return self.keep((t.name, bits), opcode, tree.Imm(bits), like=t)
+        return self.emit_once((t.name, bits), opcode, tree.Imm(bits), dtype=t)
 
-    def keep(self, key: Any, opcode: str, *args: Any, like: str | DType | None = None) -> Reg:
+    def emit_once(self, key: Any, opcode: str, *args: Any, dtype: str | DType | None = None) -> Reg:
         """The result of an instruction of the prologue, emitted once for each ``key``."""
-        found = self._kept.get(key)
+        found = self._prologue_values.get(key)
         if found is None:
             with self.in_prologue():
-                found = self._kept[key] = self.emit(opcode, *args, like=like)
+                found = self._prologue_values[key] = self.emit(opcode, *args, dtype=dtype)
         return found
 
     @contextmanager
     def in_prologue(self) -> Iterator[None]:
         """Emit before the body, unguarded and without line marks."""
-        state = self.body, self._guard, self._guard_reg, self._lines
-        self.body, self._guard, self._guard_reg, self._lines = self.prologue, None, None, False
+        state = self.body, self.guard, self.guard_register, self.line_info
+        self.body, self.guard, self.guard_register, self.line_info = (
+            self.prologue,
+            None,
+            None,
+            False,
+        )
         try:
             yield
         finally:
-            self.body, self._guard, self._guard_reg, self._lines = state
+            self.body, self.guard, self.guard_register, self.line_info = state
 
     # --- destinations ---
     def register(self, t: DType, variable: bool = False) -> Reg:
@@ -308,10 +332,10 @@ class Emitter:
         return (Var if variable else Reg)(self, t, tree.Reg(f"{prefix}{count}"))
 
     def _allocate(
-        self, slots: tuple[Slot, ...], like: str | DType | None
+        self, slots: tuple[OperandSlot, ...], dtype: str | DType | None
     ) -> tuple[list[tree.Operand], Any]:
         """New registers for the destinations: their operands, and what the caller gets."""
-        forced = known(like) if like is not None else None
+        forced = checked_dtype(dtype) if dtype is not None else None
         made: list[Any] = []
         if slots and slots[0].kind == "sink":
             return [tree.Sink()], None
@@ -326,7 +350,7 @@ class Emitter:
         return _dest_operands(slots, made), tuple(made) or None
 
     def _assign(
-        self, opcode: str, slots: tuple[Slot, ...], into: Any
+        self, opcode: str, slots: tuple[OperandSlot, ...], into: Any
     ) -> tuple[list[tree.Operand], Any]:
         """The caller's variables as destinations, checked."""
         given = [into] if len(slots) == 1 else list(into)
@@ -346,9 +370,9 @@ class Emitter:
                         f"{opcode}: into= takes variables, not {reg!r}", "make one with k.var"
                     )
                 if reg.k is not self:
-                    raise foreign(reg)
+                    raise other_trace_error(reg)
                 if reg.dtype.name not in slot.accepted:
-                    raise mismatch(opcode, slot, reg)
+                    raise operand_mismatch(opcode, slot, reg)
             made.append(regs if slot.count else target)
         return _dest_operands(slots, made), made[0] if len(made) == 1 else tuple(made)
 
@@ -368,7 +392,7 @@ class Emitter:
                 yield tree.RegDecl(declared, (prefix,), count + 1)
 
 
-def _dest_operands(slots: tuple[Slot, ...], targets: list[Any]) -> list[tree.Operand]:
+def _dest_operands(slots: tuple[OperandSlot, ...], targets: list[Any]) -> list[tree.Operand]:
     operands: list[tree.Operand] = []
     for slot, target in zip(slots, targets, strict=True):
         operand = tree.Vector(tuple(r.operand for r in target)) if slot.count else target.operand
@@ -378,7 +402,7 @@ def _dest_operands(slots: tuple[Slot, ...], targets: list[Any]) -> list[tree.Ope
     return operands
 
 
-def _tensor(opcode: str, slot: Slot, value: Any) -> tree.Address:
+def _tensor(opcode: str, slot: OperandSlot, value: Any) -> tree.Address:
     """A tensor map's address with coordinates, as ``k.tensor_address`` gives it."""
     if not isinstance(value, tree.Address) or len(value.coords or ()) != slot.count:
         wanted = f"a tensor map's address with {slot.count} coordinates"
@@ -389,4 +413,4 @@ def _tensor(opcode: str, slot: Slot, value: Any) -> tree.Address:
 def _moved_on(value: Any) -> bool:
     """Whether a value is (register, byte offset)."""
     pair = isinstance(value, tuple) and len(value) == 2
-    return pair and isinstance(value[0], Reg) and whole(value[1])
+    return pair and isinstance(value[0], Reg) and is_integer(value[1])

@@ -28,8 +28,8 @@ from ..ptx.syntax.printer import print_module
 from .builder import Builder, dimensions
 from .kernel_parameters import Param, parameters
 from .operations.kernel_memory import DYNAMIC_SHARED
-from .source_location import kernel_error, misuse
-from .values.registers import whole
+from .source_location import kernel_error, user_errors
+from .values.registers import is_integer
 
 _LEAST_TARGET = "sm_50"
 
@@ -87,7 +87,7 @@ def set_launcher(launcher: Launcher | None) -> None:
 
 
 @dataclass(frozen=True)
-class Options:
+class KernelOptions:
     """What the decorator may say; ``k.launch_bounds`` and ``k.require`` say it from inside."""
 
     name: str = ""
@@ -107,7 +107,10 @@ class Options:
 def trace(
     function: Callable[..., Any], static: Mapping[str, Any] | None = None, **options: Any
 ) -> Traced:
-    """Trace a kernel function. ``static``: its keyword-only arguments; ``options``: ``Options``."""
+    """Trace a kernel function with the keyword-only arguments ``static``.
+
+    ``options`` are the fields of ``KernelOptions``.
+    """
     made = _options(options)
     return _trace(function, parameters(function, made.params), static or {}, made)
 
@@ -116,7 +119,7 @@ def _trace(
     function: Callable[..., Any],
     params: tuple[Param, ...],
     static: Mapping[str, Any],
-    options: Options,
+    options: KernelOptions,
 ) -> Traced:
     name = options.name or function.__name__
     if not re.fullmatch(r"[A-Za-z_$][\w$]*", name, re.ASCII):
@@ -138,7 +141,7 @@ def _trace(
         k.require(options.target)
     try:
         given = [p.load(k) for p in params]
-        with misuse():
+        with user_errors():
             result = function(k, *given, **static)
         _check_result(function, result)
         k.finish()
@@ -184,7 +187,7 @@ def _function(k: Builder, name: str, params: tuple[Param, ...]) -> tree.Function
 class Kernel:
     """A kernel function with its parameters; made by ``@kernel``."""
 
-    def __init__(self, function: Callable[..., Any], options: Options) -> None:
+    def __init__(self, function: Callable[..., Any], options: KernelOptions) -> None:
         self.function = function
         self.options = options
         self.params = parameters(function, options.params)
@@ -218,16 +221,16 @@ class Kernel:
             what = (
                 f"no static argument {unknown[0]!r}" if unknown else f"{missing[0]!r} is not given"
             )
-            known = ", ".join(self._statics) or "none"
+            names = ", ".join(self._statics) or "none"
             raise self._error(
-                f"{self.__name__}: {what}", f"its static (keyword-only) arguments: {known}"
+                f"{self.__name__}: {what}", f"its static (keyword-only) arguments: {names}"
             )
 
     def _error(self, message: str, hint: str = "") -> KernelError:
         code = self.function.__code__
         return KernelError(message, place=Place(code.co_filename, code.co_firstlineno), hint=hint)
 
-    def __getitem__(self, launch: Any) -> Launch:
+    def __getitem__(self, launch: Any) -> ConfiguredKernel:
         """``kernel[grid, block]``, or ``kernel[grid]`` where the kernel says its block.
 
         Two numbers are a grid and a block, for Python gives ``kernel[(2, 4)]`` as ``kernel[2, 4]``;
@@ -235,15 +238,15 @@ class Kernel:
         """
         grid, size = launch if isinstance(launch, tuple) and len(launch) == 2 else (launch, None)
         block = dimensions(size) if size is not None else None
-        numbers = whole(grid) and whole(size)
-        return Launch(self, dimensions(grid), block, numbers)
+        numbers = is_integer(grid) and is_integer(size)
+        return ConfiguredKernel(self, dimensions(grid), block, numbers)
 
     def __call__(self, *args: Any, **static: Any) -> Any:
         raise self._error(f"{self.__name__} is a kernel: it needs a grid", "kernel[grid, block](…)")
 
 
 @dataclass(frozen=True)
-class Launch:
+class ConfiguredKernel:
     """A kernel with its grid and block; calling it launches. ``numbers``: it was given two."""
 
     kernel: Kernel
@@ -261,8 +264,9 @@ class Launch:
     ) -> Any:
         """Launch with the device parameters ``args``; keywords are static arguments.
 
-        ``programmatic``: begin once all CTAs of the kernel before have called ``k.grid_launch`` or
-        ended, and wait for it in ``k.grid_wait``.
+        ``programmatic``: programmatic dependent launch. The grid starts once all CTAs of the
+        previous kernel have called ``k.launch_dependent_grids`` or exited, and waits for that
+        kernel in ``k.wait_on_dependent_grids``.
         """
         kernel = self.kernel
         if len(args) != len(kernel.params):
@@ -307,15 +311,15 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     return lambda given: Kernel(given, made)
 
 
-def _options(given: Mapping[str, Any]) -> Options:
+def _options(given: Mapping[str, Any]) -> KernelOptions:
     """KernelError for an option that there is none of, or that is no such thing."""
-    known = [f.name for f in fields(Options)]
+    names = [f.name for f in fields(KernelOptions)]
     for name in given:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"options are {', '.join(known)}"
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"options are {', '.join(names)}"
             raise kernel_error(f"a kernel has no option {name!r}", hint)
-    made = Options(**given)
+    made = KernelOptions(**given)
     for name, kind, what in (("name", str, "text"), ("target", str, "text, such as sm_90a")):
         if not isinstance(getattr(made, name), kind):
             raise kernel_error(f"{name} must be {what}, got {getattr(made, name)!r:.60}")

@@ -20,7 +20,7 @@ from ..errors import DtypeError, KernelError, Place
 from ..ptx import parameter_block, tree
 from .source_location import kernel_error
 from .values.pointer import Pointer, memory_type
-from .values.registers import Reg, whole
+from .values.registers import Reg, is_integer
 
 if TYPE_CHECKING:
     from .builder import Builder
@@ -73,10 +73,12 @@ class Param:
             return Pointer(k, "param", "b8", where, 0, self.align)
         address = tree.Address(where)
         if not self.pointer:
-            return k.keep(self, f"ld.param.{memory_type(self.dtype)}", address, like=self.dtype)
-        base = k.keep(self, "ld.param.u64", address)
+            return k.emit_once(
+                self, f"ld.param.{memory_type(self.dtype)}", address, dtype=self.dtype
+            )
+        base = k.emit_once(self, "ld.param.u64", address)
         if self.space:
-            base = k.keep((self, "cvta"), f"cvta.to.{self.space}.u64", base)
+            base = k.emit_once((self, "cvta"), f"cvta.to.{self.space}.u64", base)
         return Pointer(k, self.space, self.dtype, base, 0, self.align)
 
 
@@ -89,13 +91,13 @@ def ptr(to: str | DType, *, align: int | None = None, space: str = "global") -> 
 def by_value(count: int, align: int = 64) -> Param:
     """Bytes passed by value."""
     _check_align(align)
-    if not whole(count) or count < 1:
+    if not is_integer(count) or count < 1:
         raise kernel_error(f"a parameter must have at least one byte, got {count!r:.60}")
     return Param("", DTYPES["b8"], False, align, count)
 
 
 def _check_align(align: Any) -> None:
-    if align is not None and not (whole(align) and align > 0 and align & (align - 1) == 0):
+    if align is not None and not (is_integer(align) and align > 0 and align & (align - 1) == 0):
         raise kernel_error(f"align must be a power of two in bytes, got {align!r:.60}")
 
 
@@ -128,9 +130,9 @@ def parameters(
         )
     for name in given or {}:
         if name not in names:
-            known = ", ".join(names) or "none"
+            allowed = ", ".join(names) or "none"
             message = f"{function.__name__} has no parameter {name!r}"
-            raise KernelError(message, place=place, hint=f"its parameters: {known}")
+            raise KernelError(message, place=place, hint=f"its parameters: {allowed}")
     specs = {**function.__annotations__, **(given or {})}
     return tuple(_parameter(function, name, specs.get(name), place) for name in names)
 

@@ -19,7 +19,7 @@ from .values.registers import Reg, accepts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Slot:
+class OperandSlot:
     """One operand. ``accepted``: formats of registers it takes; ``count``: vector length or 0;
     ``both``: a destination that is read too; ``allowed``: the immediates it may be, where not any,
     for each of a vector.
@@ -37,7 +37,7 @@ class Slot:
     allowed: tuple[Allowed, ...] = ()
 
     @classmethod
-    def of(cls, spec: OperandSpec, relaxed: bool) -> Slot:
+    def of(cls, spec: OperandSpec, relaxed: bool) -> OperandSlot:
         t = dtype(spec.type) if spec.type else None
         names = (d.name for d in DTYPES.values() if t is not None and accepts(t, d, relaxed))
         return cls(
@@ -61,21 +61,21 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Signature:
+class OpcodeSignature:
     """A form's operands. ``least`` sources must be given; ``dests`` are the required ones;
     ``limited`` are the sources that may not be any immediate, by their place.
     """
 
-    dests: tuple[Slot, ...]
-    all_dests: tuple[Slot, ...]
-    sources: tuple[Slot, ...]
+    dests: tuple[OperandSlot, ...]
+    all_dests: tuple[OperandSlot, ...]
+    sources: tuple[OperandSlot, ...]
     least: int
     limited: tuple[int, ...]
 
     @classmethod
-    def of(cls, specs: tuple[OperandSpec, ...], relaxed: bool) -> Signature:
-        dests = tuple(Slot.of(s, relaxed) for s in specs if s.dest)
-        sources = tuple(Slot.of(s, relaxed) for s in specs if not s.dest)
+    def of(cls, specs: tuple[OperandSpec, ...], relaxed: bool) -> OpcodeSignature:
+        dests = tuple(OperandSlot.of(s, relaxed) for s in specs if s.dest)
+        sources = tuple(OperandSlot.of(s, relaxed) for s in specs if not s.dest)
         required = tuple(s for s in dests if not s.optional)
         limited = tuple(i for i, s in enumerate(sources) if s.allowed)
         return cls(required, dests, sources, sum(not s.optional for s in sources), limited)
@@ -85,14 +85,14 @@ class Signature:
 
 
 @lru_cache(maxsize=None)
-def lookup(opcode: str) -> tuple[Signature, ...]:
+def lookup(opcode: str) -> tuple[OpcodeSignature, ...]:
     """The signatures of an opcode's form. Raises UnknownInstruction."""
     found = form(opcode)
     relaxed = "relaxed" in found.effects  # registers may be larger than the type
-    return tuple(Signature.of(specs, relaxed) for specs in found.signatures)
+    return tuple(OpcodeSignature.of(specs, relaxed) for specs in found.signatures)
 
 
-def mismatch(opcode: str, slot: Slot, given: Reg) -> KernelError:
+def operand_mismatch(opcode: str, slot: OperandSlot, given: Reg) -> KernelError:
     """The error of a register whose type an operand does not take."""
     wanted = slot.dtype
     return kernel_error(

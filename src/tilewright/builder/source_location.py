@@ -42,7 +42,7 @@ def user_frame() -> FrameType | None:
     return frame
 
 
-def place() -> Place | None:
+def current_location() -> Place | None:
     """Where the user's code stands now, with the source text of the expression."""
     frame = user_frame()
     return None if frame is None else _place_in(frame, frame.f_lineno, frame.f_lasti)
@@ -60,7 +60,7 @@ def _place_in(frame: FrameType, line: int, instruction: int) -> Place:
 
 
 @contextlib.contextmanager
-def misuse() -> Iterator[None]:
+def user_errors() -> Iterator[None]:
     """What the builder's own code raises while a kernel is traced is the user's mistake: a
     KernelError at the user's line.
     """
@@ -85,4 +85,4 @@ def _calls(tb: TracebackType | None) -> Iterator[TracebackType]:
 
 def kernel_error(message: str, hint: str = "") -> KernelError:
     """A KernelError at the user's line, to be raised."""
-    return KernelError(message, place=place(), hint=hint)
+    return KernelError(message, place=current_location(), hint=hint)

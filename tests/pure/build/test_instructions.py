@@ -182,7 +182,7 @@ def test_in_place_operators_write_the_variable() -> None:
 def test_pairs_of_destinations() -> None:
     def body(k, a):
         _, q = k.ptx.setp.lt.u32(a, 3, pair=True)
-        value, inside = k.emit("shfl.sync.down.b32", a, 1, 31, -1, pair=True, like="u32")
+        value, inside = k.emit("shfl.sync.down.b32", a, 1, 31, -1, pair=True, dtype="u32")
         with k.when(inside):
             k.select(q, value, a)
 

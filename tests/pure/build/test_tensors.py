@@ -202,7 +202,7 @@ def test_an_instruction_for_each_part_of_mode_0() -> None:
 
 def test_what_a_loop_needs_is_computed_before_it() -> None:
     def body(k: Any, n: Any) -> None:
-        with k.sharing():
+        with k.eliminate_common_subexpressions():
             first = n * 12
             for i in k.range(n):
                 held = i * 12 + first
@@ -218,7 +218,7 @@ def test_what_a_loop_needs_is_computed_before_it() -> None:
 def test_a_variable_is_never_shared() -> None:
     def body(k: Any, n: Any) -> None:
         v = k.var(n)
-        with k.sharing(), k.when(n > 1):
+        with k.eliminate_common_subexpressions(), k.when(n > 1):
             assert v + 1 is not v + 1
             assert n + 1 is not n + 1  # the first holds for some lanes only
 

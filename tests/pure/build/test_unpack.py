@@ -14,7 +14,11 @@ from examples import examples
 from pure.build.tracing import evaluate
 from rows import every_row
 from tilewright.builder import Builder, trace
-from tilewright.builder.values.unpack_integers import Unpacking, interleaved_order, stored
+from tilewright.builder.values.unpack_integers import (
+    IntegerUnpacking,
+    interleaved_order,
+    pack_integers,
+)
 from tilewright.dtypes import decode, dtype, unpack
 from tilewright.errors import DtypeError, KernelError
 from tilewright.ptx import tree
@@ -48,7 +52,7 @@ def test_each_element_is_its_number(source, dest, interleaved, biased):
         return k.unpack_integers(w, source, dest, interleaved=interleaved, biased=biased)
 
     for row in values:
-        (word,) = stored(row, source, interleaved=interleaved, biased=biased).tolist()
+        (word,) = pack_integers(row, source, interleaved=interleaved, biased=biased).tolist()
         pairs = np.array(evaluate(body, ["u32"], [word]), np.uint32)
         np.testing.assert_array_equal(decode(dest, unpack(dest, pairs)), row)
 
@@ -58,7 +62,7 @@ def test_the_cost_is_what_the_docs_say(case):
     source, dest, interleaved, biased = case
     name = "u4, s4 (both)" if source[1:] == "4" else source + " biased" * biased
     found = re.search(
-        rf"{re.escape(name)} +(\d+) +(\d+) +(\d+) +(\d+)", Unpacking.unpack_integers.__doc__
+        rf"{re.escape(name)} +(\d+) +(\d+) +(\d+) +(\d+)", IntegerUnpacking.unpack_integers.__doc__
     )
     costs = {("f16", False): 1, ("f16", True): 2, ("bf16", False): 3, ("bf16", True): 4}
     assert count(*case) == int(found[costs[dest, interleaved]])
@@ -70,7 +74,7 @@ def test_words_hold_the_elements_in_the_stated_order(case, values):
     source, _, interleaved, biased = case
     t = dtype(source)
     values = [abs(v) for v in values] if source[0] == "u" else values
-    words = stored(values, source, interleaved=interleaved, biased=biased)
+    words = pack_integers(values, source, interleaved=interleaved, biased=biased)
     codes = unpack(f"u{t.bits}", words).astype(int)
     order = interleaved_order(source) if interleaved else range(32 // t.bits)
     for place, code in enumerate(codes.tolist()):
@@ -92,4 +96,4 @@ def test_what_is_asked_wrongly():
         with pytest.raises(KernelError):
             wrong()
     with pytest.raises(DtypeError):
-        stored([1, 2, 3], "u8")
+        pack_integers([1, 2, 3], "u8")

@@ -235,7 +235,7 @@ def test_a_copy_moves_every_element_once(copy, tiles):
     assert all(target((i % shape[0], i // shape[0])) == j for i, j in moved.items())
 
 
-def registers_of(copy, tensor, side):
+def fragment_registers(copy, tensor, side):
     """[thread][register] of the values that threads have of a matrix."""
     parts = [getattr(copy.thr_slice(t), f"partition_{side}")(tensor) for t in range(32)]
     return np.array([offsets(part) for part in parts])
@@ -250,7 +250,7 @@ def test_matrix_moves_meet_their_partitions(move):
     tile = Layout((lines, length), (length, 1))
     copy = mma.make_tiled_copy_tv(atom, _of_lines(atom, lines, length), (lines, length))
     tensor = Tensor(Place(), tile)
-    given_lines, held = registers_of(copy, tensor, "S"), registers_of(copy, tensor, "D")
+    given_lines, held = fragment_registers(copy, tensor, "S"), fragment_registers(copy, tensor, "D")
     if not move.loads:
         given_lines, held = held, given_lines
     kept = (1 << min(bits, move.fragment.dtype.bits)) - 1

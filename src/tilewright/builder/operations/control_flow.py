@@ -14,12 +14,12 @@ from typing import Any
 from ...dtypes import DType
 from ...errors import KernelError
 from ...ptx import tree
-from ..source_location import kernel_error, place
-from ..values.arithmetic import Arithmetic
-from ..values.registers import Reg, known, whole
+from ..source_location import current_location, kernel_error
+from ..values.arithmetic import ArithmeticOperations
+from ..values.registers import Reg, checked_dtype, is_integer
 
 
-class Control(Arithmetic):
+class ControlFlow(ArithmeticOperations):
     """Loops, branches and the kernel's end."""
 
     def __init__(self, *, lines: bool = True) -> None:
@@ -42,7 +42,7 @@ class Control(Arithmetic):
         """
         lo, hi = (0, lo) if hi is None else (lo, hi)
         for value in (lo, hi, step):
-            if not isinstance(value, Reg) and not whole(value):
+            if not isinstance(value, Reg) and not is_integer(value):
                 raise kernel_error(f"a loop counts by whole numbers or registers, not {value!r}")
         if not isinstance(step, Reg) and step == 0:
             raise kernel_error("a loop with step 0 has no end", "k.while_ turns until it is left")
@@ -59,11 +59,11 @@ class Control(Arithmetic):
     def _loop_type(self, lo: Any, hi: Any, step: Any, dtype: str) -> DType:
         regs = [v for v in (lo, hi, step) if isinstance(v, Reg)]
         t = (
-            known(dtype)
+            checked_dtype(dtype)
             if dtype
             else regs[0].dtype
             if regs
-            else known("u32" if step > 0 and lo >= 0 else "s32")
+            else checked_dtype("u32" if step > 0 and lo >= 0 else "s32")
         )
         if t.kind not in ("int", "uint") or t.bits < 16:
             raise kernel_error(f"a loop counts with integers, not with {t.name}")
@@ -136,7 +136,7 @@ class Control(Arithmetic):
             raise kernel_error(f"{what} outside of a loop")
         if when is None or isinstance(when, Reg):
             self._branch(when, self._loops[-1][which])
-        elif self.decided(when):
+        elif self.static_condition(when):
             self._branch(None, self._loops[-1][which])
 
     # --- branches ---
@@ -146,7 +146,7 @@ class Control(Arithmetic):
         if not isinstance(p, Reg):
             with self._static(p):
                 yield
-            self._after_if = (self.decided(p), self.body[-1] if self.body else None)
+            self._after_if = (self.static_condition(p), self.body[-1] if self.body else None)
             return
         self._no_guard("a branch")
         otherwise = self.label("else")
@@ -182,7 +182,7 @@ class Control(Arithmetic):
             with self.scope():
                 yield
         except BaseException as error:
-            if self._broken is None:
+            if self.failure is None:
                 left = f"{type(error).__name__} left a {what} block"
                 self._break(left, "raise it outside of the block")
             raise
@@ -191,31 +191,31 @@ class Control(Arithmetic):
         """End this thread's kernel (where ``when`` holds)."""
         if when is None or isinstance(when, Reg):
             self.emit("ret", guard=when)
-        elif self.decided(when):
+        elif self.static_condition(when):
             self.emit("ret")
 
     def finish(self) -> None:
         """Close the kernel: a last ``ret``, and an error that is still to be raised."""
-        if self._broken:
-            raise self._broken()
+        if self.failure:
+            raise self.failure()
         last = self.body[-1] if self.body else None
         if not (isinstance(last, tree.Instruction) and last.opcode == "ret" and last.guard is None):
-            self._lines = False
+            self.line_info = False
             self.emit("ret")
 
     def close(self) -> None:
         """The trace is over: what its registers would still emit goes nowhere."""
         over = "a register or pointer of a trace that is over"
-        self._broken = partial(kernel_error, over, "make it in this kernel")
+        self.failure = partial(kernel_error, over, "make it in this kernel")
 
     def _break(self, message: str, hint: str) -> None:
         """Nothing can be emitted from now on: an error of this line says why, each time anew."""
-        self._broken = partial(KernelError, message, place=place(), hint=hint)
+        self.failure = partial(KernelError, message, place=current_location(), hint=hint)
 
     def _branch(self, p: Any, label: str, negated: bool = False) -> None:
         """``bra`` to a label, where the predicate holds (or, ``negated``, does not)."""
         if p is not None and not isinstance(p, Reg):
-            if self.decided(p) is negated:
+            if self.static_condition(p) is negated:
                 return
             p = None
         if p is None:
@@ -223,14 +223,14 @@ class Control(Arithmetic):
             return
         self.check_predicate(p)
         self._no_guard("a conditional branch")
-        self._guard = tree.Guard(p.operand, negated)
+        self.guard = tree.Guard(p.operand, negated)
         try:
             self.emit("bra", label)
         finally:
-            self._guard = None
+            self.guard = None
 
     def _no_guard(self, what: str) -> None:
-        if self._guard is not None:
+        if self.guard is not None:
             raise kernel_error(
                 f"{what} inside k.when", "k.when only predicates instructions; branch with k.if_"
             )

@@ -21,15 +21,15 @@ from ...ptx import tree
 from ..source_location import kernel_error
 from ..tensors.wgmma_fragments import check_start
 from ..values.pointer import Pointer
-from ..values.registers import Reg, foreign, whole
-from .control_flow import Control
+from ..values.registers import Reg, is_integer, other_trace_error
+from .control_flow import ControlFlow
 from .warp_operations import FULL, check_pending
 
 TX = "mbarrier::complete_tx::bytes"
 COUNTS = 1 << 20  # what an mbarrier's fields hold
 
 
-class Hopper(Control):
+class HopperOperations(ControlFlow):
     """Instructions of sm_90 and sm_90a."""
 
     # --- mbarriers ---
@@ -211,7 +211,7 @@ class Hopper(Control):
         if c.dtype.bits != 32 or c.dtype.kind not in ("int", "uint"):
             raise kernel_error(f"a coordinate has 32 bits, not {c.dtype.name}")
         if c.k is not self:
-            raise foreign(c)
+            raise other_trace_error(c)
         return c.operand
 
     def map_address(self, tensor_map: Any) -> Reg:
@@ -223,7 +223,7 @@ class Hopper(Control):
         address = tensor_map.address()
         if not tensor_map.space:
             return address
-        return self.keep((address, "generic"), f"cvta.{tensor_map.space}.u64", address)
+        return self.emit_once((address, "generic"), f"cvta.{tensor_map.space}.u64", address)
 
     # --- products ---
 
@@ -250,8 +250,8 @@ class Hopper(Control):
         immediates = (*signs, *flags) if of_half else signs
         if "s32" in opcode.split("."):
             immediates = ()
-        whole = accumulate if isinstance(accumulate, Reg) else int(bool(accumulate))
-        self.emit(opcode, a if shared else tuple(a), b, whole, *immediates, into=tuple(d))
+        scale_d = accumulate if isinstance(accumulate, Reg) else int(bool(accumulate))
+        self.emit(opcode, a if shared else tuple(a), b, scale_d, *immediates, into=tuple(d))
 
     def wgmma_fence(self) -> None:
         """Registers written before are there for the products that follow."""
@@ -296,7 +296,7 @@ class Hopper(Control):
         """The warpgroup's threads give registers back, or wait until they have more."""
         self.emit(f"setmaxnreg.{'inc' if inc else 'dec'}.sync.aligned.u32", count)
 
-    def grid_wait(self) -> None:
+    def wait_on_dependent_grids(self) -> None:
         """Until the grids before this one have ended, and what they wrote is seen.
 
         In a block of its own (there is always a CTA): else ptxas moves it up, before what was to be
@@ -305,14 +305,14 @@ class Hopper(Control):
         with self.if_(self.special("nctaid.x") != 0):
             self.emit("griddepcontrol.wait")
 
-    def grid_launch(self) -> None:
+    def launch_dependent_grids(self) -> None:
         """The grid after this one may begin."""
         self.emit("griddepcontrol.launch_dependents")
 
 
 def _within(what: str, given: Any, least: int) -> None:
     """That a number, where it is one, is what an mbarrier counts to."""
-    if whole(given) and not least <= given < COUNTS:
+    if is_integer(given) and not least <= given < COUNTS:
         raise kernel_error(f"{what} are {least} to {COUNTS - 1}, not {given}")
 
 
@@ -325,7 +325,7 @@ def _coordinates(given: Any) -> tuple[Any, ...]:
     if not 1 <= len(found) <= 5:
         raise kernel_error(f"a tensor has one to five coordinates, not {len(found)}")
     for c in found:
-        if not isinstance(c, Reg) and not whole(c):
+        if not isinstance(c, Reg) and not is_integer(c):
             raise kernel_error(f"a coordinate is a whole number or a register, not {c!r}")
     return found
 

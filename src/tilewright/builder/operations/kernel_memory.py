@@ -13,15 +13,15 @@ from typing import Any
 from ...dtypes import DType
 from ...ptx import tree
 from ..source_location import kernel_error
-from ..values.arithmetic import Arithmetic
+from ..values.arithmetic import ArithmeticOperations
 from ..values.pointer import Pointer
-from ..values.registers import Reg, Registers, foreign, known, whole
+from ..values.registers import Reg, Registers, checked_dtype, is_integer, other_trace_error
 
 STATIC_SHARED_LIMIT = 48 * 1024  # bytes that a kernel may declare; more is asked for at the launch
 DYNAMIC_SHARED = "dynamic_shared"
 
 
-class Memory(Arithmetic):
+class KernelMemory(ArithmeticOperations):
     """Variables in shared memory, registers in arrays, addresses."""
 
     def __init__(self, *, lines: bool = True) -> None:
@@ -35,7 +35,7 @@ class Memory(Arithmetic):
         self, dtype: str | DType, count: Any = 1, *, align: int | None = None, name: str = ""
     ) -> Pointer:
         """A static array of ``count`` elements (a number, or a layout: its cosize)."""
-        t = known(dtype)
+        t = checked_dtype(dtype)
         size = _elements(count) * t.bits // 8
         align = _alignment(align, t)
         name = name or f"shared_{len(self.variables)}"
@@ -52,11 +52,11 @@ class Memory(Arithmetic):
 
     def dynamic_shared(self, size: int, align: int = 128, *, dtype: str | DType = "b8") -> Pointer:
         """The next ``size`` bytes of dynamic shared memory, as a pointer to ``dtype``."""
-        if not whole(size) or size < 0:
+        if not is_integer(size) or size < 0:
             raise kernel_error(
                 f"the size of shared memory is a static number of bytes, not {size!r}"
             )
-        align = _alignment(align, known(dtype))
+        align = _alignment(align, checked_dtype(dtype))
         offset = -(-self.dynamic_bytes // align) * align
         self.dynamic_bytes = offset + operator.index(size)
         self.dynamic_align = max(self.dynamic_align, align)
@@ -67,7 +67,9 @@ class Memory(Arithmetic):
         """An array of register variables (``count``: a number, or a layout: its cosize); ``[i]`` is
         a variable, ``k.mov`` of it its value now.
         """
-        return Registers(tuple(self.var(known(dtype), init) for _ in range(_elements(count))))
+        return Registers(
+            tuple(self.var(checked_dtype(dtype), init) for _ in range(_elements(count)))
+        )
 
     def pointer(
         self, space: str, dtype: str | DType, address: Reg, *, align: int | None = None
@@ -75,7 +77,7 @@ class Memory(Arithmetic):
         """A pointer from an address in a register."""
         made = Pointer(self, space, dtype, address, 0, align)
         if address.k is not self:
-            raise foreign(address)
+            raise other_trace_error(address)
         if address.dtype.bits != made.width or address.dtype.kind not in ("uint", "int", "bits"):
             raise kernel_error(
                 f"an address in {space or 'generic'} space has {made.width} bits, not {address!r}"
@@ -86,17 +88,17 @@ class Memory(Arithmetic):
     def symbol_address(self, symbol: tree.Symbol, offset: int, width: int) -> Reg:
         """The address of a variable in a register of the prologue."""
         full = tree.Symbol(symbol.name, symbol.offset + offset)
-        return self.keep(full, f"mov.u{width}", full)
+        return self.emit_once(full, f"mov.u{width}", full)
 
     def address_add(self, base: Reg, count: Reg, scale: int, *, into: Any = None) -> Reg:
         """``base + count * scale`` as an address: one multiply-add, widening where need be."""
         self._check_index(base, count)
         t = count.dtype
         if t.bits < base.dtype.bits:
-            return self.emit(f"mad.wide.{t.name}", count, scale, base, into=into, like=base.dtype)
+            return self.emit(f"mad.wide.{t.name}", count, scale, base, into=into, dtype=base.dtype)
         if scale == 1:
-            return self.emit(f"add.{t.name}", base, count, into=into, like=base.dtype)
-        return self.emit(f"mad.lo.{t.name}", count, scale, base, into=into, like=base.dtype)
+            return self.emit(f"add.{t.name}", base, count, into=into, dtype=base.dtype)
+        return self.emit(f"mad.lo.{t.name}", count, scale, base, into=into, dtype=base.dtype)
 
     def _check_index(self, base: Reg, count: Reg) -> None:
         t, bits = count.dtype, base.dtype.bits
@@ -114,7 +116,7 @@ class Memory(Arithmetic):
 def _elements(count: Any) -> int:
     cosize = getattr(count, "cosize", None)
     size = cosize() if callable(cosize) else count
-    if not whole(size) or size < 0:
+    if not is_integer(size) or size < 0:
         raise kernel_error(f"the size of an array is a static number or a layout, not {size!r}")
     return operator.index(size)
 
@@ -123,6 +125,6 @@ def _alignment(align: int | None, t: DType) -> int:
     least = max(1, t.bits // 8)
     if align is None:
         return least
-    if not whole(align) or align < 1 or align & (align - 1):
+    if not is_integer(align) or align < 1 or align & (align - 1):
         raise kernel_error(f"an alignment is a power of two, not {align!r}")
     return max(operator.index(align), least)

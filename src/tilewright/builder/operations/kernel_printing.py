@@ -30,15 +30,15 @@ from ...ptx.system_functions import ASSERTFAIL, VPRINTF
 from ...ptx.types import bits
 from ..source_location import kernel_error, user_frame
 from ..values.pointer import Pointer
-from ..values.registers import Reg, foreign, known, real, whole
-from ..values.value_conversions import Conversions
-from .control_flow import Control
+from ..values.registers import Reg, checked_dtype, is_integer, is_real, other_trace_error
+from ..values.value_conversions import ConversionOperations
+from .control_flow import ControlFlow
 
 DEPOT = "print_depot"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PrintArgument:
     """One value that a format takes: by what conversion, as what letter (``d`` for a ``*``), and
     its type in memory.
     """
@@ -61,13 +61,13 @@ class Wanted:
         return kernel_error(f"k.print: {self.conversion} takes {what}, not {value!r}", hint)
 
 
-def _wanted_by(c: Conversion) -> Iterator[Wanted]:
+def _wanted_by(c: Conversion) -> Iterator[PrintArgument]:
     """What a conversion takes: a number for each ``*``, then its own."""
     for n, type_ in enumerate(c.types, 1):
-        yield Wanted(c, c.letter if n == len(c.types) else "d", type_)
+        yield PrintArgument(c, c.letter if n == len(c.types) else "d", type_)
 
 
-class Printing(Control, Conversions):
+class KernelPrinting(ControlFlow, ConversionOperations):
     """``k.print`` and ``k.assert_``."""
 
     def __init__(self, *, lines: bool = True) -> None:
@@ -102,7 +102,7 @@ class Printing(Control, Conversions):
         said = _encoded("a message", message)
         if isinstance(condition, Reg):
             self.check_predicate(condition)
-        elif self.decided(condition):
+        elif self.static_condition(condition):
             return
         with self._branched(), self._past(condition):
             self._assertion_failed(said)
@@ -126,16 +126,16 @@ class Printing(Control, Conversions):
     @contextmanager
     def _branched(self) -> Iterator[None]:
         """Inside of ``k.when``, a branch: a call is for all threads that come to it."""
-        p, state = self._guard_reg, (self._guard, self._guard_reg)
+        p, state = self.guard_register, (self.guard, self.guard_register)
         if p is None:
             yield
             return
-        self._guard = self._guard_reg = None
+        self.guard = self.guard_register = None
         try:
             with self._past(p, negated=True):
                 yield
         finally:
-            self._guard, self._guard_reg = state
+            self.guard, self.guard_register = state
 
     @contextmanager
     def _past(self, p: Any, negated: bool = False) -> Iterator[None]:
@@ -148,7 +148,7 @@ class Printing(Control, Conversions):
 
     def _call(self, function: tree.Function, *arguments: Any) -> None:
         self._externs[function.name] = function
-        results = [self.register(known(v.type)).operand for v in function.results]
+        results = [self.register(checked_dtype(v.type)).operand for v in function.results]
         pairs = zip(function.params, arguments, strict=True)
         given = (a.operand if isinstance(a, Reg) else tree.Imm(a) for _, a in pairs)
         callee = tree.Symbol(function.name)
@@ -169,7 +169,7 @@ class Printing(Control, Conversions):
         return self.emit("cvta.global.u64", self.emit("mov.u64", tree.Symbol(name)))
 
     # --- values ---
-    def _wanted(self, format_: str, values: Sequence[Any]) -> list[Wanted]:
+    def _wanted(self, format_: str, values: Sequence[Any]) -> list[PrintArgument]:
         """What a format takes, which must be as many as the values."""
         try:
             found = parse_format(format_.encode())
@@ -190,7 +190,7 @@ class Printing(Control, Conversions):
             raise kernel_error(f"k.print: {len(wanted)} values; {most}")
         return wanted
 
-    def _laid_out(self, wanted: Sequence[Wanted], values: Sequence[Any]) -> Any:
+    def _laid_out(self, wanted: Sequence[PrintArgument], values: Sequence[Any]) -> Any:
         """The generic address of the values in local memory; 0 where there are none."""
         places, size = offsets([w.type for w in wanted])
         if not size:
@@ -201,11 +201,11 @@ class Printing(Control, Conversions):
             self.emit(f"st.local.{w.type}", tree.Address(tree.Symbol(DEPOT), at), promoted)
         return self.emit("cvta.local.u64", self.emit("mov.u64", tree.Symbol(DEPOT)))
 
-    def _promoted(self, wanted: Wanted, value: Any) -> Any:
+    def _promoted(self, wanted: PrintArgument, value: Any) -> Any:
         """A value as it lies in memory: a register of that size, or a number."""
         letter = wanted.letter
         if isinstance(value, Reg | Pointer) and value.k is not self:
-            raise foreign(value)
+            raise other_trace_error(value)
         if letter == TEXT and isinstance(value, str):
             return self._text_address(_encoded("a text", value))
         if isinstance(value, Pointer) and (
@@ -214,15 +214,15 @@ class Printing(Control, Conversions):
             return self._generic_address(value)
         if letter in FLOAT and isinstance(value, Reg) and value.dtype.kind == "float":
             return self.convert(value, "f64")
-        if letter in FLOAT and real(value):
+        if letter in FLOAT and is_real(value):
             return float(value)
         if letter in INTEGER + CHARACTER + ADDRESS and isinstance(value, Reg):
             return self._promoted_integer(wanted, value)
-        if letter in INTEGER + CHARACTER and whole(value):
-            return self.immediate(known(wanted.type), value)
+        if letter in INTEGER + CHARACTER and is_integer(value):
+            return self.immediate(checked_dtype(wanted.type), value)
         raise wanted.misfit(value)
 
-    def _promoted_integer(self, wanted: Wanted, value: Reg) -> Reg:
+    def _promoted_integer(self, wanted: PrintArgument, value: Reg) -> Reg:
         """Of 32 bits if it has less, signed or not as it is."""
         t = value.dtype
         if t.name != "pred" and t.kind not in ("int", "uint", "bits"):

@@ -1,12 +1,13 @@
-"""Rings of stages in shared memory that one side fills and another empties.
+"""Pipelines: circular buffers of stages in shared memory, with CUTLASS's interface.
 
-    producer                                consumer
-        acquire   wait until it is empty        wait      until it is full
-        commit    its bytes will land           release   it is empty again, wherever it is filled
+    producer                                        consumer
+        producer_acquire   wait until empty             consumer_wait      wait until full
+        producer_commit    mark full                    consumer_release   mark empty
 
-Each side keeps its ``Place`` in the ring. In a ``Pipeline`` an mbarrier for each stage and
-direction carries the news; a ``CopyRing`` is that of one CTA whose threads all copy (cp.async) and
-all read. ``Turns`` are for two that use a ring in alternation.
+Each side keeps a ``PipelineState``: a stage and a phase. ``PipelineTmaAsync`` (TMA),
+``PipelineCpAsync`` (cp.async) and ``PipelineAsync`` (plain stores) synchronise through a full and
+an empty mbarrier for each stage. ``MultistagePipeline`` is the buffer of an sm_80 mainloop, without
+mbarriers. ``OrderedSequenceBarrier`` alternates two consumer warpgroups (pingpong).
 """
 
 from __future__ import annotations
@@ -22,112 +23,132 @@ if TYPE_CHECKING:
 WARPS = 4  # of a warpgroup
 
 
-class Place:
-    """Where a side stands in the ring: the stage's number, and the phase of its barriers."""
+class PipelineState:
+    """A position in the circular buffer: the stage's index and the parity of its phase."""
 
     def __init__(self, k: Builder, stages: int, phase: int) -> None:
         self.k, self.stages = k, stages
         self.stage, self.phase = k.var("u32", 0), k.var("u32", phase)
 
     def advance(self) -> None:
-        """To the next stage."""
+        """Go to the next stage."""
         k = self.k
         k.add(self.stage, 1, into=self.stage)
         with k.when(self.stage == self.stages):
             k.mov(0, into=self.stage)
             k.xor(self.phase, 1, into=self.phase)
 
-    def skip(self, count: Any) -> None:
-        """Over ``count`` stages, which another uses."""
+    def advance_by(self, count: Any) -> None:
+        """Skip ``count`` stages, which another warpgroup uses."""
         k = self.k
         total = self.stage + count
-        turns = total // self.stages
-        k.sub(total, turns * self.stages, into=self.stage)
-        k.xor(self.phase, turns & 1, into=self.phase)
+        wraps = total // self.stages
+        k.sub(total, wraps * self.stages, into=self.stage)
+        k.xor(self.phase, wraps & 1, into=self.phase)
 
 
-class Pipeline:
-    """``stages`` of a ring. ``releases`` arrivals make a stage empty; ``commits``, and the bytes
-    that they announce, full.
+class MbarrierPipeline:
+    """Full and empty mbarriers for each of ``stages``: what the pipelines below share.
 
-    The producer is a thread that starts tensor copies (one commit), or the threads that copy by
-    cp.async (as many commits as threads).
+    A stage becomes full after ``producer_arrivals`` and all expected bytes, and empty after
+    ``consumer_arrivals``.
     """
 
-    def __init__(self, k: Builder, stages: int, releases: int, commits: int = 1) -> None:
-        self.k, self.stages, self.releases, self.commits = k, stages, releases, commits
+    def __init__(
+        self, k: Builder, stages: int, consumer_arrivals: int, producer_arrivals: int = 1
+    ) -> None:
+        self.k, self.stages = k, stages
+        self.consumer_arrivals, self.producer_arrivals = consumer_arrivals, producer_arrivals
         self.full = k.dynamic_shared(16 * stages, 8, dtype="b64")
         self.empty = self.full + stages
 
     def init(self) -> None:
-        """By one thread, before a fence and a barrier."""
+        """Initialise the mbarriers. One thread calls it; a fence and a CTA barrier must follow."""
         for stage in range(self.stages):
-            self.k.mbarrier_init(self.full + stage, self.commits)
-            self.k.mbarrier_init(self.empty + stage, self.releases)
+            self.k.mbarrier_init(self.full + stage, self.producer_arrivals)
+            self.k.mbarrier_init(self.empty + stage, self.consumer_arrivals)
 
-    def producer(self) -> Place:
-        """At the first stage, which is empty from the beginning."""
-        return Place(self.k, self.stages, 1)
+    def make_producer_state(self) -> PipelineState:
+        """The producer's start state: stage 0; all stages count as empty."""
+        return PipelineState(self.k, self.stages, 1)
 
-    def consumer(self) -> Place:
-        """At the first stage, which is not full yet."""
-        return Place(self.k, self.stages, 0)
+    def make_consumer_state(self) -> PipelineState:
+        """The consumer's start state: stage 0; no stage is full."""
+        return PipelineState(self.k, self.stages, 0)
 
-    def acquire(self, place: Place) -> None:
+    def producer_acquire(self, state: PipelineState) -> None:
         """Wait until the stage is empty."""
-        self.k.mbarrier_wait(self.empty + place.stage, place.phase)
+        self.k.mbarrier_wait(self.empty + state.stage, state.phase)
 
-    def commit(self, place: Place, size: Any) -> Pointer:
-        """``size`` bytes will land; the barrier that tensor and bulk copies tell of them."""
-        barrier = self.full + place.stage
-        self.k.mbarrier_arrive(barrier, bytes=size)
-        return barrier
-
-    def commit_copies(self, place: Place) -> None:
-        """By each thread that copies: the stage is full when its ``cp_async`` so far have landed.
-        What wgmma reads of them needs a ``fence_async`` after ``wait``, too.
-        """
-        self.k.cp_async_mbarrier_arrive(self.full + place.stage, noinc=True)
-
-    def wait(self, place: Place) -> None:
+    def consumer_wait(self, state: PipelineState) -> None:
         """Wait until the stage is full."""
-        self.k.mbarrier_wait(self.full + place.stage, place.phase)
+        self.k.mbarrier_wait(self.full + state.stage, state.phase)
 
-    def release(self, stage: Any, rank: Any = None) -> None:
-        """One arrival, here or at the cluster's CTA of that rank."""
+    def consumer_release(self, stage: Any, rank: Any = None) -> None:
+        """Arrive at the empty barrier of a stage, here or in the cluster's CTA ``rank``."""
         self.k.mbarrier_arrive(self.empty + stage, rank=rank)
 
 
-class CopyRing:
-    """``stages`` of a ring that all threads of a CTA fill by ``cp_async`` and all read: groups of
-    copies and the CTA's barrier carry the news, for sm_80 and later.
+class PipelineAsync(MbarrierPipeline):
+    """The producer threads write the stage with ordinary stores."""
 
-        ring = CopyRing(k, stages)
-        for stage in range(stages - 1):       # the first ones
-            …copies to stage…; ring.commit()
+    def producer_commit(self, state: PipelineState) -> None:
+        """Arrive at the stage's full barrier."""
+        self.k.mbarrier_arrive(self.full + state.stage)
+
+
+class PipelineTmaAsync(MbarrierPipeline):
+    """One producer thread issues TMA or bulk copies, which complete transactions on the full
+    barrier.
+    """
+
+    def producer_expect_transaction(self, state: PipelineState, bytes: Any) -> Pointer:
+        """Arrive and expect ``bytes``; returns the barrier to pass to the copies."""
+        barrier = self.full + state.stage
+        self.k.mbarrier_arrive(barrier, bytes=bytes)
+        return barrier
+
+
+class PipelineCpAsync(MbarrierPipeline):
+    """The producer threads copy with ``cp.async``; ``producer_arrivals`` is their number."""
+
+    def producer_commit(self, state: PipelineState) -> None:
+        """Arrive when this thread's prior ``cp_async`` copies complete. Each producer thread calls
+        it. Before wgmma reads the stage, the consumer also needs ``fence_async`` after the wait.
+        """
+        self.k.cp_async_mbarrier_arrive(self.full + state.stage, noinc=True)
+
+
+class MultistagePipeline:
+    """Multistage buffer in which all threads of a CTA copy (``cp_async``) and read: commit groups
+    and the CTA barrier synchronise. For sm_80 and later.
+
+        pipeline = MultistagePipeline(k, stages)
+        for stage in range(stages - 1):       # prologue
+            …copies to stage…; pipeline.commit()
         for step in k.range(steps):
-            ring.wait()                       # ring.read is full, ring.write empty, for all threads
-            …copies to ring.write of step + stages - 1, if there is such a step…; ring.commit()
-            …products of ring.read…; ring.release()
+            pipeline.wait()                   # stage pipeline.read is full, pipeline.write empty
+            …copies of step + stages - 1 to pipeline.write, if it exists…; pipeline.commit()
+            …multiply stage pipeline.read…; pipeline.release()
     """
 
     def __init__(self, k: Builder, stages: int) -> None:
         if stages < 2:
-            raise kernel_error(f"a ring of copies has two stages at least, not {stages!r}")
+            raise kernel_error(f"a multistage pipeline must have at least 2 stages, got {stages!r}")
         self.k, self.stages = k, stages
         self.read, self.write = k.var("u32", 0), k.var("u32", stages - 1)
 
     def commit(self) -> None:
-        """This thread's copies since the last commit are one stage's, none too."""
+        """Commit this thread's copies since the last commit (or none) as one stage's group."""
         self.k.cp_async_commit()
 
     def wait(self) -> None:
-        """Until the oldest stage is full, and the one before it is read."""
+        """Wait until the oldest stage is full and the previous one is no longer read."""
         self.k.cp_async_wait(self.stages - 2)
         self.k.barrier()
 
     def release(self) -> None:
-        """This thread has read the stage: on to the next."""
+        """Release the stage that this thread has read, and advance."""
         k = self.k
         k.mov(self.read, into=self.write)
         k.add(self.read, 1, into=self.read)
@@ -135,12 +156,13 @@ class CopyRing:
             k.mov(0, into=self.read)
 
 
-class Turns:
-    """Two that take turns: ``wait`` for one's own, ``pass_on`` to the other. ``index``: 0 or 1.
+class OrderedSequenceBarrier:
+    """Orders two warpgroups: each calls ``wait`` before its section and ``arrive`` after it.
+    ``index``: 0 or 1, the warpgroup's position in the order.
 
-    A phase's parity tells it from its neighbours alone. So who skips stages that the other uses
-    must not look at them before the other has seen them full, and every warp passes its turn on:
-    one left behind would miss that it came, and came again.
+    A wait tells a phase from its neighbours by its parity alone. So a warpgroup that skips stages
+    must not look at them before the other warpgroup has seen them full, and every warp must arrive:
+    a warp that lags two phases behind would miss its own.
     """
 
     def __init__(self, k: Builder, index: Any) -> None:
@@ -148,19 +170,19 @@ class Turns:
         self.barriers = k.dynamic_shared(16, 8, dtype="b64")
 
     def init(self) -> None:
-        """By one thread, before a fence and a barrier."""
+        """Initialise the mbarriers. One thread calls it; a fence and a CTA barrier must follow."""
         for i in range(2):
             self.k.mbarrier_init(self.barriers + i, WARPS)
 
-    def begin(self) -> None:
-        """The first one's turn is now, the second's after it."""
+    def start(self) -> None:
+        """Set the start phase: warpgroup 0 goes first."""
         self.phase = self.k.var(1 - self.index)
 
     def wait(self) -> None:
-        """Until it is this one's turn."""
+        """Wait for this warpgroup's turn."""
         self.k.mbarrier_wait(self.barriers + self.index, self.phase)
         self.k.xor(self.phase, 1, into=self.phase)
 
-    def pass_on(self) -> None:
-        """By a thread of each warp."""
+    def arrive(self) -> None:
+        """Signal the other warpgroup. One thread of each warp calls it."""
         self.k.mbarrier_arrive(self.barriers + (1 - self.index))

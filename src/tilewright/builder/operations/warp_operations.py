@@ -12,16 +12,16 @@ from typing import Any
 from ..emitter import Into
 from ..source_location import kernel_error
 from ..values.pointer import Pointer
-from ..values.registers import Reg, whole
-from ..values.value_conversions import Conversions
-from .kernel_memory import Memory
+from ..values.registers import Reg, is_integer
+from ..values.value_conversions import ConversionOperations
+from .kernel_memory import KernelMemory
 
 _SHUFFLES = {"idx": 31, "up": 0, "down": 31, "bfly": 31}
 _VOTES = ("all", "any", "uni")
 FULL = 0xFFFFFFFF
 
 
-class Warp(Conversions, Memory):
+class WarpOperations(ConversionOperations, KernelMemory):
     """Instructions of warps and CTAs."""
 
     def barrier(self, index: int = 0, threads: int | None = None) -> None:
@@ -30,7 +30,7 @@ class Warp(Conversions, Memory):
 
     def barrier_arrive(self, index: int, threads: int) -> None:
         """``bar.arrive``: count this warp among the ``threads`` of barrier ``index``, and go on."""
-        if whole(threads) and threads < 1:
+        if is_integer(threads) and threads < 1:
             raise kernel_error(f"bar.arrive counts towards 32 threads or more, not {threads}")
         self.emit("bar.arrive", index, threads)
 
@@ -137,9 +137,9 @@ class Warp(Conversions, Memory):
         if value.dtype.bits == 64:
             halves = self.unpack(value, "b32")
             moved = [self.shfl(mode, half, lane, width=width, mask=mask) for half in halves]
-            return self.emit("mov.b64", moved, like=value.dtype)
+            return self.emit("mov.b64", moved, dtype=value.dtype)
         clamp = (32 - width) << 8 | _SHUFFLES[mode]
-        return self.emit(f"shfl.sync.{mode}.b32", value, lane, clamp, mask, like=value.dtype)
+        return self.emit(f"shfl.sync.{mode}.b32", value, lane, clamp, mask, dtype=value.dtype)
 
     def vote(self, mode: str, p: Any, *, mask: Any = FULL) -> Reg:
         """``all``, ``any`` or ``uni`` (all alike) over the lanes of ``mask``: a predicate."""
@@ -149,14 +149,14 @@ class Warp(Conversions, Memory):
 
     def ballot(self, p: Any, *, mask: Any = FULL) -> Reg:
         """The lanes of ``mask`` whose predicate holds, as the bits of a u32."""
-        return self.emit("vote.sync.ballot.b32", p, mask, like="u32")
+        return self.emit("vote.sync.ballot.b32", p, mask, dtype="u32")
 
     def activemask(self) -> Reg:
         """The lanes that are active now, as the bits of a u32."""
-        return self.emit("activemask.b32", like="u32")
+        return self.emit("activemask.b32", dtype="u32")
 
 
 def check_pending(pending: Any) -> None:
     """That it is a number of groups, which is static."""
-    if not whole(pending) or pending < 0:
+    if not is_integer(pending) or pending < 0:
         raise kernel_error(f"a wait is for a static number of groups, 0 or more, not {pending!r}")

@@ -17,14 +17,14 @@ from ...layout.composed_layout import inside
 from ...layout.memory.vectorization import contiguous_run
 from ...mma import CopyAtom, CpAsync, Move, TiledCopy, UniversalCopy
 from ..source_location import kernel_error
-from ..values.address_terms import walk
+from ..values.address_terms import iterate_slices
 from ..values.pointer import Pointer
-from ..values.registers import known
-from .register_tensor import Rmem, element, rmem
-from .tensor_elements import Elements
+from ..values.registers import checked_dtype
+from .register_memory import RegisterMemory, convert_element, make_register_memory
+from .tensor_elements import TensorElements
 
 
-class Copies(Elements):
+class TensorCopies(TensorElements):
     """Tensors in registers and shared memory, and copies of tensors."""
 
     def make_rmem_tensor(self, layout: Any, dtype: str | DType) -> Tensor:
@@ -35,7 +35,7 @@ class Copies(Elements):
         count = made.cosize()
         if count.__class__ is not int:
             raise kernel_error(f"registers are as many as a static layout says, not {made}")
-        return Tensor(rmem(self, count, known(dtype)), made)
+        return Tensor(make_register_memory(self, count, checked_dtype(dtype)), made)
 
     def make_smem_tensor(
         self, layout: Any, dtype: str | DType, *, align: int | None = None, dynamic: bool = False
@@ -46,7 +46,7 @@ class Copies(Elements):
         A tensor copy of one without a swizzle needs 128.
         """
         made = layout if hasattr(layout, "map_layout") else Layout(layout)
-        t = known(dtype)
+        t = checked_dtype(dtype)
         strides = flatten(inside(made).stride)
         if any(d.__class__ is ScaledBasis or (d.__class__ is int and d < 0) for d in strides):
             raise kernel_error(f"shared memory begins at its first element: not as {made} has it")
@@ -93,17 +93,17 @@ class Copies(Elements):
             self._copy_if(pred, src, dst)
         elif _overlap(src, dst):
             self.write(dst, self.values(src))
-        elif isinstance(src.engine, (Pointer, Rmem)) and src.dtype.name == dst.dtype.name:
+        elif isinstance(src.engine, (Pointer, RegisterMemory)) and src.dtype.name == dst.dtype.name:
             self.move(src, dst)
         else:
             self.write(dst, self.values(src))
 
     def _copy_if(self, pred: Tensor, src: Tensor, dst: Tensor) -> None:
         for i in range(dst.size()):
-            with self.sharing():
+            with self.eliminate_common_subexpressions():
                 wanted, source, target = pred[i], src.at(i), dst.at(i)
             with self.when(wanted):
-                target[0] = element(self, dst.dtype, source[0])
+                target[0] = convert_element(self, dst.dtype, source[0])
 
     # --- by an atom --------------------------------------------------------------------------
 
@@ -118,9 +118,9 @@ class Copies(Elements):
         if src.size() * atom.layout_dst.size(1) != dst.size() * atom.layout_src.size(1):
             raise kernel_error(f"copy of {src.layout} to {dst.layout}: as many instructions each")
         conditions = (_conditions(*c, src.size(1)) for c in ((pred, True), (valid, None)))
-        moves = zip(walk(src), walk(dst), *conditions, strict=False)
+        moves = zip(iterate_slices(src), iterate_slices(dst), *conditions, strict=False)
         for source, target, wanted, exists in moves:
-            with self.sharing():
+            with self.eliminate_common_subexpressions():
                 wanted, exists = wanted(), exists()
             self._instruction(atom.op, source, target, wanted, exists)
 
@@ -128,7 +128,7 @@ class Copies(Elements):
         if isinstance(op, Move):
             self._matrices(op, src, dst, wanted)
             return
-        with self.sharing():
+        with self.eliminate_common_subexpressions():
             source, target = src.at(0), dst.at(0)
         if isinstance(op, UniversalCopy):
             with self.when(wanted):
@@ -143,12 +143,12 @@ class Copies(Elements):
         if op.family == "movmatrix":
             _require(op, src.engine, "registers", dst.engine, "registers")
             with self.when(wanted):
-                self.movmatrix(registers_of(src)[0], into=registers_of(dst)[0])
+                self.movmatrix(fragment_registers(src)[0], into=fragment_registers(dst)[0])
             return
         memory, held = (src, dst) if op.loads else (dst, src)
         _require(op, memory.engine, "shared", held.engine, "registers")
-        words = registers_of(held)
-        with self.sharing():
+        words = fragment_registers(held)
+        with self.eliminate_common_subexpressions():
             place = memory.at(0)
         one = words if len(words) > 1 else words[0]
         with self.when(wanted):
@@ -161,10 +161,10 @@ class Copies(Elements):
 # --- what a copy is made of -----------------------------------------------------------------------
 
 
-def registers_of(tensor: Tensor) -> tuple[Any, ...]:
+def fragment_registers(tensor: Tensor) -> tuple[Any, ...]:
     """The registers that a tensor fills, in order. KernelError where it does not fill them so."""
     engine, layout = tensor.engine, tensor.layout
-    if not isinstance(engine, Rmem):
+    if not isinstance(engine, RegisterMemory):
         raise kernel_error(f"an instruction takes registers; {tensor} is in memory")
     offsets = [layout(i) for i in range(layout.size())]
     starts = offsets[:: engine.per]
@@ -179,7 +179,11 @@ def registers_of(tensor: Tensor) -> tuple[Any, ...]:
 def _overlap(src: Tensor, dst: Tensor) -> bool:
     """Whether a register is to be read and written."""
     one, other = src.engine, dst.engine
-    if not (isinstance(one, Rmem) and isinstance(other, Rmem) and one.words is other.words):
+    if not (
+        isinstance(one, RegisterMemory)
+        and isinstance(other, RegisterMemory)
+        and one.words is other.words
+    ):
         return False
     read, written = (
         {(t.engine.position + t.layout(i)) // t.engine.per for i in range(t.size())}
@@ -206,7 +210,7 @@ def _by_instruction(atom: CopyAtom, tensor: Tensor, side: Layout, what: str) -> 
             f"{size(tensor, 0)} of {tensor.dtype}",
             "partition it with the TiledCopy, or retile it",
         )
-    in_registers = isinstance(atom.op, Move) and isinstance(tensor.engine, Rmem)
+    in_registers = isinstance(atom.op, Move) and isinstance(tensor.engine, RegisterMemory)
     if not in_registers and contiguous_run(made.layout[0]) != count:
         raise kernel_error(
             f"{atom.op} moves {count} neighbours; those of the {what}, {made.layout[0]}, are none"

@@ -24,17 +24,23 @@ from ...layout import (
 )
 from ...layout.composed_layout import inside
 from ...layout.memory.vectorization import alignment
-from ..operations.warp_operations import Warp
+from ..operations.warp_operations import WarpOperations
 from ..source_location import kernel_error
-from ..values.address_terms import walk
+from ..values.address_terms import iterate_slices
 from ..values.pointer import Pointer
 from ..values.registers import Var
-from .register_tensor import Rmem, extract, joined, rmem, word_of
+from .register_memory import (
+    RegisterMemory,
+    extract_element,
+    make_register_memory,
+    pack_elements,
+    register_format,
+)
 
 _WIDEST = 128  # bits that one load or store moves
 
 
-class Elements(Warp):
+class TensorElements(WarpOperations):
     """Reading and writing whole tensors."""
 
     def values(self, tensor: Tensor) -> list[Any]:
@@ -43,7 +49,7 @@ class Elements(Warp):
             loaded = make_fragment_like(tensor)
             self.move(tensor, loaded)
             tensor = loaded
-        if not isinstance(tensor.engine, Rmem):
+        if not isinstance(tensor.engine, RegisterMemory):
             return list(tensor.elements())
         engine, halves = tensor.engine, {}
         found = []
@@ -54,7 +60,7 @@ class Elements(Warp):
                     halves[word] = self.unpack(word, engine.dtype)
                 found.append(halves[word][place])
             else:
-                found.append(extract(word, engine.dtype, place))
+                found.append(extract_element(word, engine.dtype, place))
         return found
 
     def write(self, tensor: Tensor, values: Sequence[Any]) -> None:
@@ -64,7 +70,7 @@ class Elements(Warp):
             layout = make_fragment_like(tensor.layout)
             self.move(Tensor(self._packed(tensor.dtype, layout, values), layout), tensor)
             return
-        if not isinstance(engine, Rmem):
+        if not isinstance(engine, RegisterMemory):
             raise kernel_error(f"{tensor} has no memory to write to")
         given: dict[Any, dict[int, Any]] = {}
         written = set()
@@ -78,14 +84,16 @@ class Elements(Warp):
         for word, parts in given.items():
             engine.write_word(word, parts)
 
-    def _packed(self, dtype: DType, layout: Layout, values: Sequence[Any]) -> Rmem:
+    def _packed(self, dtype: DType, layout: Layout, values: Sequence[Any]) -> RegisterMemory:
         """Registers with these values in a layout without gaps."""
-        per, _ = word_of(dtype)
+        per, _ = register_format(dtype)
         given: list[dict[int, Any]] = [{} for _ in range(-(-layout.cosize() // per))]
         for i, value in enumerate(values):
             place = layout(i)
             given[place // per][place % per] = value
-        return Rmem(tuple(joined(self, dtype, p) for p in given), dtype, layout.cosize())
+        return RegisterMemory(
+            tuple(pack_elements(self, dtype, p) for p in given), dtype, layout.cosize()
+        )
 
     # --- moves -------------------------------------------------------------------------------
 
@@ -93,14 +101,14 @@ class Elements(Warp):
         """Copy between memory and registers, of tensors of one format, by vectors."""
         src, dst = _once(src, dst)
         count, parts = _by_vectors(src, dst)
-        for one, other in zip(*map(walk, parts), strict=True):
+        for one, other in zip(*map(iterate_slices, parts), strict=True):
             self.move_bits(one.at(0), other.at(0), count * src.dtype.bits)
 
     def move_bits(self, src: Any, dst: Any, bits: int) -> None:
         """Move so many bits from one engine to the other, in as few instructions as they need."""
         count = bits // src.dtype.bits
         if isinstance(src, Pointer) and isinstance(dst, Pointer):
-            held = rmem(self, count, src.dtype)
+            held = make_register_memory(self, count, src.dtype)
             self._load(src, held, count)
             self._store(held, dst, count)
         elif isinstance(src, Pointer):
@@ -110,24 +118,24 @@ class Elements(Warp):
         else:
             self._between_registers(src, dst, count)
 
-    def _load(self, src: Pointer, dst: Rmem, count: int) -> None:
-        if not dst.holds_whole(count):
+    def _load(self, src: Pointer, dst: RegisterMemory, count: int) -> None:
+        if not dst.is_register_aligned(count):
             for i in range(count):
                 dst[i] = src[i]
             return
         for i, words in _parts(dst.registers(count)):
             src.cast(words[0].dtype).load(len(words), index=i, into=words)
 
-    def _store(self, src: Rmem, dst: Pointer, count: int) -> None:
-        if not src.holds_whole(count):
+    def _store(self, src: RegisterMemory, dst: Pointer, count: int) -> None:
+        if not src.is_register_aligned(count):
             for i in range(count):
                 dst[i] = src[i]
             return
         for i, words in _parts(src.registers(count)):
             dst.cast(words[0].dtype).store(words, index=i)
 
-    def _between_registers(self, src: Rmem, dst: Rmem, count: int) -> None:
-        if src.holds_whole(count) and dst.holds_whole(count):
+    def _between_registers(self, src: RegisterMemory, dst: RegisterMemory, count: int) -> None:
+        if src.is_register_aligned(count) and dst.is_register_aligned(count):
             for one, other in zip(src.registers(count), dst.registers(count), strict=True):
                 other.set(one if one.dtype is other.dtype else one.view(other.dtype))
             return
@@ -165,7 +173,7 @@ def _by_vectors(src: Tensor, dst: Tensor) -> tuple[int, tuple[Tensor, Tensor]]:
 def _aligned(divided: Tensor, count: int) -> bool:
     """Whether each vector is known to begin at a multiple of its size."""
     engine, between = divided.engine, alignment(divided.layout[1])
-    if isinstance(engine, Rmem):
+    if isinstance(engine, RegisterMemory):
         return bool(count % engine.per == 0 and gcd(between, engine.position) % engine.per == 0)
     return bool(gcd(between, 8 * engine.alignment // divided.dtype.bits) % count == 0)
 

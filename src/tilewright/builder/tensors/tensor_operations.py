@@ -14,12 +14,12 @@ from ...mma import MmaAtom, TiledMma
 from ..source_location import kernel_error
 from ..values.pointer import Pointer
 from ..values.registers import Reg
-from .register_tensor import element
-from .tensor_copy import Copies
+from .register_memory import convert_element
+from .tensor_copy import TensorCopies
 from .wgmma_fragments import descriptors, fragment_of, products
 
 
-class Algorithms(Copies):
+class TensorOperations(TensorCopies):
     """CuTe's algorithms on tensors. Those on the host are ``tilewright.layout``'s and ``mma``'s."""
 
     def fill(self, tensor: Tensor, value: Any) -> None:
@@ -53,7 +53,7 @@ class Algorithms(Copies):
             return
 
         def scaled(a: Any, b: Any) -> Any:
-            return self.fma(beta, element(self, x.dtype, b), alpha * a)
+            return self.fma(beta, convert_element(self, x.dtype, b), alpha * a)
 
         self.transform(x, y, y, scaled)
 

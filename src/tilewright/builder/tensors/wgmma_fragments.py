@@ -21,7 +21,7 @@ from ...mma import Descriptor, MmaAtom, make_descriptor_tensor
 from ..source_location import kernel_error
 from ..values.pointer import Pointer
 from ..values.registers import Reg
-from .tensor_copy import registers_of
+from .tensor_copy import fragment_registers
 
 _START = (1 << 14) - 1  # the field for the address, in 16 bytes
 
@@ -43,7 +43,7 @@ class Descriptors:
     def moved(self, outside: Sum) -> Descriptors:
         """So many times 16 bytes on."""
         base = self.base
-        with self.k.sharing():
+        with self.k.eliminate_common_subexpressions():
             for value, factor, _ in outside.terms:
                 if value.dtype.bits < base.dtype.bits:
                     base = self.k.address_add(base, value, factor)
@@ -59,7 +59,7 @@ class Descriptors:
         return f"descriptor of {self.rows}×{self.columns} {self.dtype}, {self.major}-major"
 
 
-def start_address(address: Reg) -> Reg:
+def descriptor_start(address: Reg) -> Reg:
     """A descriptor of nothing but an address in the CTA's own shared memory. Above 2^24 an address
     has the CTA's rank in its cluster, which would be in the next field.
     """
@@ -93,7 +93,7 @@ def descriptors(k: Any, parts: Tensor) -> Tensor:
     made = make_descriptor_tensor(layout, parts.dtype, major)
     bits = int(made.engine.bits)
     check_start(engine, 16, Descriptor.parse(bits).swizzle, "wgmma reads")
-    base = start_address(engine.address()) | bits & ~_START
+    base = descriptor_start(engine.address()) | bits & ~_START
     found = Descriptors(k, base, parts.dtype, rows, columns, major, bits & _START)
     return Tensor(found, made.layout)
 
@@ -179,7 +179,7 @@ def fragment_of(row: Any, name: str, tensor: Tensor) -> tuple[Any, ...]:
             f"{tensor.layout} of {have} is given",
             f"k.copy converts to a tensor of {wanted}" if tensor.size() == fragment.values else "",
         )
-    return registers_of(tensor)
+    return fragment_registers(tensor)
 
 
 def _goes_as(wanted: DType, bits: int, have: DType) -> bool:

@@ -27,7 +27,7 @@ def moved(pointer: Pointer, outside: Sum, outer: Any, inside: Sum | None) -> Poi
             f"elements of {pointer.dtype} have no addresses of their own: no tensor of them moves",
             "recast it to a type of bytes",
         )
-    with pointer.k.sharing():
+    with pointer.k.eliminate_common_subexpressions():
         if inside is not None:
             pointer = _through(pointer, outer, inside)
         for term in outside.terms:
@@ -47,8 +47,8 @@ def _through(pointer: Pointer, outer: Any, inside: Sum) -> Pointer:
     for term in inside.terms:
         offset.add(term.value, term.factor * size, term.unit // abs(term.factor))
     swizzle = Swizzle(outer.bits, outer.base + size.bit_length() - 1, outer.shift)
-    whole = _lowest_bit(offset.unit | offset.static | 1 << swizzle.base)
-    return pointer.by_register(swizzle(offset.total()), 1, whole) + low
+    multiple = _lowest_bit(offset.unit | offset.static | 1 << swizzle.base)
+    return pointer.by_register(swizzle(offset.total()), 1, multiple) + low
 
 
 def _lowest_bit(number: int) -> int:
@@ -79,10 +79,10 @@ def _product(pointer: Pointer, value: Reg, stride: Reg) -> Reg:
     """A number times a stride, in bytes."""
     k, kind = pointer.k, value.dtype.name
     if value.dtype is stride.dtype and value.dtype.bits < pointer.width:
-        wide = k.emit(f"mul.wide.{kind}", value, stride, like=f"{kind[0]}{pointer.width}")
+        wide = k.emit(f"mul.wide.{kind}", value, stride, dtype=f"{kind[0]}{pointer.width}")
         return k.mul(wide, pointer.size)
-    whole = f"u{pointer.width}"
-    return k.mul(_as(value, whole), k.mul(_as(stride, whole), pointer.size))
+    wide = f"u{pointer.width}"
+    return k.mul(_as(value, wide), k.mul(_as(stride, wide), pointer.size))
 
 
 def _as(value: Reg, kind: str) -> Reg:
@@ -100,7 +100,7 @@ def _check(number: Any) -> None:
         )
 
 
-def walk(tensor: Tensor) -> Iterator[Tensor]:
+def iterate_slices(tensor: Tensor) -> Iterator[Tensor]:
     """Mode 0 of a tensor at each coordinate of mode 1.
 
     Where a stride is dynamic, each address comes from one before: a register has the stride, and

@@ -14,19 +14,19 @@ from typing import Any
 from ...dtypes import DTYPES
 from ..emitter import Into
 from ..source_location import kernel_error
-from .bits import Bits
-from .constants import (
-    WHOLE,
-    alike,
+from .bitwise import BitwiseOperations
+from .registers import Reg, is_integer
+from .variables import (
+    INTEGER_KINDS,
     check_number,
-    checked_register,
-    differ,
+    compatible,
+    fold_constants,
     move_type,
-    no_operator,
     power_of_two,
-    static,
+    require_register,
+    type_mismatch,
+    unsupported_operator,
 )
-from .registers import Reg, whole
 
 _INTEGER_OPS = {"mul": "mul.lo", "fma": "mad.lo"}
 
@@ -35,7 +35,7 @@ _INTEGER_OPS = {"mul": "mul.lo", "fma": "mad.lo"}
 def _opcode(op: str, type_: str) -> str | None:
     """The opcode of an arithmetic operation on a type, or None where PTX has none."""
     t = DTYPES[type_]
-    if t.kind in WHOLE and t.bits >= 16:
+    if t.kind in INTEGER_KINDS and t.bits >= 16:
         return f"{_INTEGER_OPS.get(op, op)}.{t.name}"
     if t.kind not in ("float", "packed") or t.bits < 16 or t.name == "tf32":
         return None
@@ -45,25 +45,25 @@ def _opcode(op: str, type_: str) -> str | None:
     return f"{op}.rn.{t.name}" if rounded else None
 
 
-class Arithmetic(Bits):
+class ArithmeticOperations(BitwiseOperations):
     """Operators on registers and Python numbers. ``into`` is a variable to write instead."""
 
     def _compute(self, op: str, symbol: str, a: Any, b: Any, into: Into) -> Any:
-        t = self.common(symbol, a, b)
+        t = self.common_type(symbol, a, b)
         opcode = _opcode(op, t.name)
         if opcode is None:
-            raise no_operator(symbol, t)
-        return self.emit(opcode, a, b, into=into, like=t)
+            raise unsupported_operator(symbol, t)
+        return self.emit(opcode, a, b, into=into, dtype=t)
 
     # --- + - * / // % ---
     def add(self, a: Any, b: Any, *, into: Any = None) -> Any:
         if not isinstance(a, Reg):
             if not isinstance(b, Reg):
-                return static("k.add", operator.add, a, b)
+                return fold_constants("k.add", operator.add, a, b)
             a, b = b, a
-        if not isinstance(b, Reg) and whole(b) and a.dtype.kind in WHOLE:
+        if not isinstance(b, Reg) and is_integer(b) and a.dtype.kind in INTEGER_KINDS:
             if b == 0:
-                return self.same(a, into)
+                return self.as_result(a, into)
             if b < 0:
                 return self._compute("sub", "-", a, -b, into)
         return self._compute("add", "+", a, b, into)
@@ -71,21 +71,21 @@ class Arithmetic(Bits):
     def sub(self, a: Any, b: Any, *, into: Any = None) -> Any:
         if not isinstance(b, Reg):
             if not isinstance(a, Reg):
-                return static("k.sub", operator.sub, a, b)
-            if whole(b) and a.dtype.kind in WHOLE:
+                return fold_constants("k.sub", operator.sub, a, b)
+            if is_integer(b) and a.dtype.kind in INTEGER_KINDS:
                 return self.add(a, -b, into=into)
         return self._compute("sub", "-", a, b, into)
 
     def mul(self, a: Any, b: Any, *, into: Any = None) -> Any:
         if not isinstance(a, Reg):
             if not isinstance(b, Reg):
-                return static("k.mul", operator.mul, a, b)
+                return fold_constants("k.mul", operator.mul, a, b)
             a, b = b, a
-        if not isinstance(b, Reg) and whole(b) and a.dtype.kind in WHOLE:
+        if not isinstance(b, Reg) and is_integer(b) and a.dtype.kind in INTEGER_KINDS:
             if b == 0:
-                return self.same(0, into) if into is not None else 0
+                return self.as_result(0, into) if into is not None else 0
             if b == 1:
-                return self.same(a, into)
+                return self.as_result(a, into)
             if power_of_two(b):
                 return self.shl(a, int(b).bit_length() - 1, into=into)
         return self._compute("mul", "*", a, b, into)
@@ -93,9 +93,9 @@ class Arithmetic(Bits):
     def truediv(self, a: Any, b: Any, *, into: Any = None) -> Any:
         """``a / b`` of f32 or f64, correctly rounded."""
         if not isinstance(a, Reg) and not isinstance(b, Reg):
-            return static("k.truediv", operator.truediv, a, b)
-        t = self.common("/", a, b)
-        if t.kind in WHOLE:
+            return fold_constants("k.truediv", operator.truediv, a, b)
+        t = self.common_type("/", a, b)
+        if t.kind in INTEGER_KINDS:
             raise kernel_error(
                 f"/ divides floats, these are {t.name}",
                 "// and % of unsigned, k.div and k.rem of signed",
@@ -112,8 +112,8 @@ class Arithmetic(Bits):
 
     def _divide(self, symbol: str, op: str, a: Any, b: Any, into: Any) -> Any:
         if not isinstance(a, Reg) and not isinstance(b, Reg):
-            return static(symbol, operator.floordiv if op == "div" else operator.mod, a, b)
-        t = self.common(symbol, a, b)
+            return fold_constants(symbol, operator.floordiv if op == "div" else operator.mod, a, b)
+        t = self.common_type(symbol, a, b)
         if t.kind != "uint":
             raise kernel_error(
                 f"{symbol} is for unsigned registers, these are {t.name}",
@@ -137,8 +137,8 @@ class Arithmetic(Bits):
         return self._toward_zero("rem", a, b, into)
 
     def _toward_zero(self, op: str, a: Any, b: Any, into: Any) -> Any:
-        t = self.common(op, a, b)
-        if t.kind not in WHOLE:
+        t = self.common_type(op, a, b)
+        if t.kind not in INTEGER_KINDS:
             raise kernel_error(f"k.{op} is for integers, these are {t.name}")
         return (
             self._divide("//", op, a, b, into)
@@ -148,11 +148,11 @@ class Arithmetic(Bits):
 
     def mad(self, a: Any, b: Any, c: Any, *, into: Any = None) -> Any:
         """``a * b + c`` in one instruction: ``mad.lo``, or ``fma.rn`` (rounded once)."""
-        t = self.common("mad", a, b, c)
+        t = self.common_type("mad", a, b, c)
         opcode = _opcode("fma", t.name)
         if opcode is None:
-            raise no_operator("mad", t)
-        return self.emit(opcode, a, b, c, into=into, like=t)
+            raise unsupported_operator("mad", t)
+        return self.emit(opcode, a, b, c, into=into, dtype=t)
 
     fma = mad
 
@@ -164,34 +164,34 @@ class Arithmetic(Bits):
 
     def _extreme(self, op: str, a: Any, b: Any, into: Any) -> Any:
         if not isinstance(a, Reg) and not isinstance(b, Reg):
-            return static(f"k.{op}", min if op == "min" else max, a, b)
+            return fold_constants(f"k.{op}", min if op == "min" else max, a, b)
         return self._compute(op, op, a, b, into)
 
     def neg(self, a: Reg) -> Reg:
-        checked_register("k.neg", a)
+        require_register("k.neg", a)
         if a.dtype.kind == "uint":
-            return self.emit(f"sub.{a.dtype.name}", 0, a, like=a.dtype)
+            return self.emit(f"sub.{a.dtype.name}", 0, a, dtype=a.dtype)
         if a.dtype.kind not in ("int", "float", "packed"):
-            raise no_operator("-", a.dtype)
-        return self.emit(f"neg.{a.dtype.name}", a, like=a.dtype)
+            raise unsupported_operator("-", a.dtype)
+        return self.emit(f"neg.{a.dtype.name}", a, dtype=a.dtype)
 
     def abs(self, a: Reg) -> Reg:
-        checked_register("k.abs", a)
+        require_register("k.abs", a)
         if a.dtype.kind == "uint":
             return a
         if a.dtype.kind not in ("int", "float", "packed"):
-            raise no_operator("abs", a.dtype)
-        return self.emit(f"abs.{a.dtype.name}", a, like=a.dtype)
+            raise unsupported_operator("abs", a.dtype)
+        return self.emit(f"abs.{a.dtype.name}", a, dtype=a.dtype)
 
     # --- comparisons and choice ---
     def compare(self, op: str, a: Any, b: Any, *, into: Any = None) -> Any:
         """A predicate. ``op``: eq ne lt le gt ge; with a NaN only ``ne`` holds."""
         if not isinstance(a, Reg):
-            checked_register("k.compare", b)
+            require_register("k.compare", b)
             swapped = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}.get(op, op)
             return self.compare(swapped, b, a, into=into)
-        if isinstance(b, Reg) and not alike(a.dtype, b.dtype, ordered=op not in ("eq", "ne")):
-            raise differ(op, a.dtype, b.dtype)
+        if isinstance(b, Reg) and not compatible(a.dtype, b.dtype, ordered=op not in ("eq", "ne")):
+            raise type_mismatch(op, a.dtype, b.dtype)
         t = a.dtype
         if not isinstance(b, Reg):
             check_number(op, t, b)
@@ -213,11 +213,11 @@ class Arithmetic(Bits):
     def select(self, p: Any, a: Any, b: Any, *, into: Any = None) -> Any:
         """``a`` where the predicate holds, else ``b``; two numbers are u32 (or give ``into``)."""
         if not isinstance(p, Reg):
-            return self.same(a if self.decided(p) else b, into)
+            return self.as_result(a if self.static_condition(p) else b, into)
         self.check_predicate(p)
-        t = self.common("select", a, b) if isinstance(a, Reg) or isinstance(b, Reg) else None
+        t = self.common_type("select", a, b) if isinstance(a, Reg) or isinstance(b, Reg) else None
         t = t or (into.dtype if into is not None else DTYPES["u32"])
         if t.name == "pred":
             return self.or_(self.and_(p, a), self.and_(self.not_(p), b), into=into)
         pair = [v if isinstance(v, Reg) else self.immediate(t, v) for v in (a, b)]
-        return self.emit(f"selp.{move_type(t)}", *pair, p, into=into, like=t)
+        return self.emit(f"selp.{move_type(t)}", *pair, p, into=into, dtype=t)

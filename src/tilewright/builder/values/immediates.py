@@ -8,12 +8,12 @@ from typing import Any
 
 from ...dtypes import DTYPES, DType, encode
 from ...ptx import tree
-from ..opcode_signature import Slot
+from ..opcode_signature import OperandSlot
 from ..source_location import kernel_error
-from .registers import whole
+from .registers import is_integer
 
 
-def encode_number(t: DType, value: Any) -> int:
+def encode_float(t: DType, value: Any) -> int:
     """The bits of a number in a float format (in both lanes of a packed one); it must fit."""
     try:
         number = float(value)
@@ -35,7 +35,7 @@ def _encoded(t: str, double: bytes) -> int:
     return int(encode(t, [number] * 2 if DTYPES[t].kind == "packed" else number))
 
 
-def fit(t: DType, value: int) -> int:
+def wrap_integer(t: DType, value: int) -> int:
     """An integer as an immediate of a type: negative ones of unsigned and bit types wrap."""
     low, high = -(1 << (t.bits - 1)), (1 << (t.bits - (t.kind == "int"))) - 1
     if not low <= value <= high:
@@ -45,12 +45,12 @@ def fit(t: DType, value: int) -> int:
     return value & high if value < 0 and t.kind != "int" else value
 
 
-def check_immediates(opcode: str, slot: Slot, operand: tree.Operand, given: Any) -> None:
+def check_immediates(opcode: str, slot: OperandSlot, operand: tree.Operand, given: Any) -> None:
     """That numbers, as they were given (not wrapped), are such as the instruction takes."""
     items = operand.items if isinstance(operand, tree.Vector) else (operand,)
     for item, allowed in zip(items, slot.allowed, strict=False):
         if not isinstance(item, tree.Imm):
             continue
-        if (given.__index__() if whole(given) else item.value) not in allowed:
+        if (given.__index__() if is_integer(given) else item.value) not in allowed:
             wanted = allowed.described() or "a register"
             raise kernel_error(f"{opcode}: operand {slot.name} is {wanted}, not {given!r}")

@@ -15,9 +15,9 @@ from ...dtypes import DType
 from ...layout import Sum
 from ...ptx import tree
 from ..source_location import kernel_error
-from ..tensors.register_tensor import Rmem, rmem
+from ..tensors.register_memory import RegisterMemory, make_register_memory
 from .address_terms import moved
-from .registers import Reg, Var, known
+from .registers import Reg, Var, checked_dtype
 
 if TYPE_CHECKING:
     from ..builder import Builder
@@ -54,7 +54,7 @@ class Pointer:
     ) -> None:
         self.k = k
         self.space = space
-        self.dtype = known(dtype)
+        self.dtype = checked_dtype(dtype)
         self.base = base
         self.offset = offset
         self.align = align
@@ -114,7 +114,7 @@ class Pointer:
 
     def cast(self, dtype: str | DType) -> Pointer:
         """The same address, of elements of another type."""
-        t = known(dtype)
+        t = checked_dtype(dtype)
         return Pointer(self.k, self.space, t, self.base, self.offset, self.align, self.sure)
 
     def aligned(self, align: int) -> Pointer:
@@ -150,9 +150,9 @@ class Pointer:
             raise kernel_error(f"memory of {self.dtype} as {dtype}: an element has whole bytes")
         return self.cast(dtype)
 
-    def like(self, count: int, dtype: DType) -> Rmem:
+    def like(self, count: int, dtype: DType) -> RegisterMemory:
         """Registers of this thread for ``count`` elements."""
-        return rmem(self.k, count, dtype)
+        return make_register_memory(self.k, count, dtype)
 
     # --- variables ---
     def set(self, other: Pointer) -> None:
@@ -214,7 +214,7 @@ class Pointer:
         own does not fit.
         """
         opcode = _dotted("atom", order, self.space, _atomic(op, self.dtype, kind))
-        return self.k.emit(opcode, self._at(index), *values, like=self.dtype)
+        return self.k.emit(opcode, self._at(index), *values, dtype=self.dtype)
 
     def reduce(
         self, op: str, value: Any, *, index: Any = 0, order: str = "", kind: str = ""
@@ -244,7 +244,7 @@ class Pointer:
         if into is not None and count == 1:
             (into,) = into
         opcode = self._opcode("ld", order, cache, count)
-        return self.k.emit(opcode, self, into=into, like=self.dtype)
+        return self.k.emit(opcode, self, into=into, dtype=self.dtype)
 
     def _store(self, values: tuple[Any, ...], order: str, cache: str, count: int) -> None:
         for value in values:
@@ -257,8 +257,8 @@ class Pointer:
 
     def _check_value(self, given: DType) -> None:
         same = given.bits == self.dtype.bits and "bits" in (given.kind, self.dtype.kind)
-        whole = given.kind in ("int", "uint") and self.dtype.kind in ("int", "uint", "bits")
-        if not same and not (whole and given.bits == max(16, self.dtype.bits)):
+        integers = given.kind in ("int", "uint") and self.dtype.kind in ("int", "uint", "bits")
+        if not same and not (integers and given.bits == max(16, self.dtype.bits)):
             raise kernel_error(
                 f"a {given.name} register can't be stored as {self.dtype.name}",
                 f"convert it: .to({self.dtype.name!r}), or the pointer: p.cast({given.name!r})",

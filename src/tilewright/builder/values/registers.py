@@ -56,7 +56,7 @@ def register_class(t: DType) -> tuple[str, str]:
 CLASSES = {name: register_class(t) for name, t in DTYPES.items()}
 
 
-def known(name: str | DType) -> DType:
+def checked_dtype(name: str | DType) -> DType:
     """The format of a name; an unknown one is a KernelError at the user's line."""
     if isinstance(name, DType):
         return name
@@ -84,7 +84,7 @@ def accepts(wanted: DType, given: DType, widened: bool = False) -> bool:
     return wanted.kind in _INTEGER and given.kind in _INTEGER
 
 
-def whole(value: Any) -> bool:
+def is_integer(value: Any) -> bool:
     """Whether a value is a Python whole number (numpy's scalars too, its arrays not)."""
     if isinstance(value, (int, Reg)):
         return isinstance(value, int)
@@ -95,7 +95,7 @@ def whole(value: Any) -> bool:
     return True
 
 
-def real(value: Any) -> bool:
+def is_real(value: Any) -> bool:
     """Whether a value is a Python number that a float format may hold."""
     if isinstance(value, (int, float)):
         return True
@@ -103,7 +103,7 @@ def real(value: Any) -> bool:
     return scalar and not isinstance(value, Reg)
 
 
-def foreign(value: Any) -> KernelError:
+def other_trace_error(value: Any) -> KernelError:
     """The error of a register or pointer of one trace that is used in another."""
     return kernel_error(
         f"{value!r} belongs to another trace", "make it in this kernel, or pass it as a parameter"
@@ -355,7 +355,7 @@ class Registers:
         return f"Registers({self.dtype.name}, {len(self)})"
 
     def _at(self, index: int, end: int) -> int:
-        if not whole(index):
+        if not is_integer(index):
             raise kernel_error(
                 f"registers have no addresses: their index is static, not {index!r}", "unroll"
             )

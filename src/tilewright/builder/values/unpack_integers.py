@@ -6,7 +6,7 @@ there, or ``lop3`` in one step masks, inserts and flips: (word & mask) ^ magic. 
 instruction runs at a quarter of their rate or less.
 
 A word's elements may be *interleaved*, so that a mask finds an even element in the lower half and
-the odd one that follows it in the upper half; ``stored`` makes such words of NumPy arrays:
+the odd one that follows it in the upper half; ``pack_integers`` makes such words of NumPy arrays:
 
     8 bits, from the lowest:  e0 e2 e1 e3                4 bits:  e0 e2 e4 e6 e1 e3 e5 e7
 
@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from ...dtypes import DType, dtype, encode, pack
 from ..source_location import kernel_error
-from .registers import Reg, known
-from .value_conversions import Conversions
+from .registers import Reg, checked_dtype
+from .value_conversions import ConversionOperations
 
 _SOURCES = ("u8", "s8", "u4", "s4")
 _DESTS = ("f16", "bf16")
@@ -36,7 +36,7 @@ def interleaved_order(source: str | DType) -> tuple[int, ...]:
     return _ORDER[dtype(source).bits]
 
 
-def stored(
+def pack_integers(
     values: npt.ArrayLike, source: str, *, interleaved: bool = False, biased: bool = False
 ) -> npt.NDArray[np.uint32]:
     """Integers (…, n) as the words (…, n · bits / 32) that ``k.unpack_integers`` reads.
@@ -57,7 +57,7 @@ def _both(half: int) -> int:
     return half << 16 | half
 
 
-class Unpacking(Conversions):
+class IntegerUnpacking(ConversionOperations):
     """Fast exact conversions of packed integers."""
 
     def unpack_integers(
@@ -81,7 +81,7 @@ class Unpacking(Conversions):
             s8                5        5            8        7
             u4, s4 (both)    12        9           13       11
         """
-        t, to = known(source), known(dest)
+        t, to = checked_dtype(source), checked_dtype(dest)
         if t.name not in _SOURCES or to.name not in _DESTS or word.dtype.bits != 32:
             raise kernel_error(
                 f"{word.dtype.name} as {t.name} can't be unpacked to {to.name}",
@@ -100,18 +100,18 @@ class Unpacking(Conversions):
         }[to.name, t.bits]
         return tuple(unpack(word, interleaved, zero, flip))
 
-    def _masked(self, word: Reg, mask: int, magic: int, like: str) -> Reg:
+    def _masked(self, word: Reg, mask: int, magic: int, dtype: str) -> Reg:
         """(word & mask) ^ magic."""
-        made: Reg = self.emit("lop3.b32", word, mask, magic, _AND_XOR, like=like)
+        made: Reg = self.emit("lop3.b32", word, mask, magic, _AND_XOR, dtype=dtype)
         return made
 
     def _bytes_to_f16(self, word: Reg, interleaved: bool, zero: int, flip: int) -> list[Reg]:
         """Two prmt make 1024 + u of each; s8 first becomes biased."""
         if flip:
-            word = self.emit("xor.b32", word, 0x80808080, like=word.dtype)
+            word = self.emit("xor.b32", word, 0x80808080, dtype=word.dtype)
         pairs = []
         for select in (0x4240, 0x4341) if interleaved else (0x4140, 0x4342):
-            x = self.emit("prmt.b32", word, 0x64646464, select, like="f16x2")
+            x = self.emit("prmt.b32", word, 0x64646464, select, dtype="f16x2")
             pairs.append(self.emit("sub.rn.f16x2", x, 1024.0 + zero))
         return pairs
 
@@ -124,9 +124,9 @@ class Unpacking(Conversions):
         pairs = []
         for i in range(2):
             if not interleaved:
-                part = self.emit("prmt.b32", word, 0, (0x4140, 0x4342)[i], like="b32")
+                part = self.emit("prmt.b32", word, 0, (0x4140, 0x4342)[i], dtype="b32")
             else:
-                part = self.emit("shr.b32", word, 8, like="b32") if i else word
+                part = self.emit("shr.b32", word, 8, dtype="b32") if i else word
             low = self._masked(part, _both(0x7F), _both(0x4300), "bf16x2")
             high = self._masked(part, _both(0x80), _both(0x4300 if flip else 0x4380), "bf16x2")
             x = self.emit("fma.rn.bf16x2", high, -1.0, low)
@@ -137,7 +137,7 @@ class Unpacking(Conversions):
         """1024 + u of a lower nibble, 1024 + 16u of an upper one, which a factor undoes."""
         pairs: list[Any] = []
         if interleaved:
-            for part in (word, self.emit("shr.b32", word, 8, like="b32")):
+            for part in (word, self.emit("shr.b32", word, 8, dtype="b32")):
                 x = self._masked(part, _both(0x0F), _both(0x6400 | flip), "f16x2")
                 pairs.append(self.emit("sub.rn.f16x2", x, 1024.0 + zero))
                 x = self._masked(part, _both(0xF0), _both(0x6400 | flip << 4), "f16x2")
@@ -146,7 +146,7 @@ class Unpacking(Conversions):
         factor = self._pair(1.0, 1 / 16)
         offset = self._pair(-1024.0 - zero, -64.0 - zero)
         for i in range(4):
-            part = self.emit("prmt.b32", word, word, 0x1111 * i, like="b32")
+            part = self.emit("prmt.b32", word, word, 0x1111 * i, dtype="b32")
             magic = (0x6400 | flip << 4) << 16 | 0x6400 | flip
             x = self._masked(part, 0x00F0000F, magic, "f16x2")
             pairs.append(self.emit("fma.rn.f16x2", x, factor, offset))
@@ -154,17 +154,17 @@ class Unpacking(Conversions):
 
     def _pair(self, low: float, high: float) -> Reg:
         bits = [int(encode("f16", x)) for x in (low, high)]
-        return self.constant(known("f16x2"), bits[1] << 16 | bits[0])
+        return self.constant(checked_dtype("f16x2"), bits[1] << 16 | bits[0])
 
     def _nibbles_to_bf16(self, word: Reg, interleaved: bool, zero: int, flip: int) -> list[Reg]:
         """128 + u; every upper nibble is shifted down first."""
-        down = None if interleaved else self.emit("shr.b32", word, 4, like="b32")
+        down = None if interleaved else self.emit("shr.b32", word, 4, dtype="b32")
         pairs = []
         for i in range(4):
             if down is not None:
-                part = self.emit("prmt.b32", word, down, (4 + i) << 8 | i, like="b32")
+                part = self.emit("prmt.b32", word, down, (4 + i) << 8 | i, dtype="b32")
             else:
-                part = self.emit("shr.b32", word, 4 * i, like="b32") if i else word
+                part = self.emit("shr.b32", word, 4 * i, dtype="b32") if i else word
             x = self._masked(part, _both(0x0F), _both(0x4300 | flip), "bf16x2")
             pairs.append(self.emit("fma.rn.bf16x2", x, 1.0, -128.0 - zero))
         return pairs

@@ -11,15 +11,15 @@ from typing import Any
 
 from ...dtypes import DType
 from ..source_location import kernel_error
-from .arithmetic import Arithmetic
-from .registers import CLASSES, Reg, known
+from .arithmetic import ArithmeticOperations
+from .registers import CLASSES, Reg, checked_dtype
 
-_WHOLE = ("int", "uint")
+_INTEGER_KINDS = ("int", "uint")
 _NATIVE = ("f16", "f32", "f64")
 _ROUNDINGS = ("rn", "rz", "rm", "rp")
 
 
-class Conversions(Arithmetic):
+class ConversionOperations(ArithmeticOperations):
     """Conversions of registers."""
 
     def convert(
@@ -32,20 +32,20 @@ class Conversions(Arithmetic):
         and a number a predicate by ``!= 0``. f16, bf16, f32 and f64 go to each other and to
         integers.
         """
-        t, given = known(dtype), a.dtype
+        t, given = checked_dtype(dtype), a.dtype
         if rnd and rnd not in _ROUNDINGS:
             raise kernel_error(f"unknown rounding {rnd!r}", "rn, rz, rm or rp")
         if t is given:
-            return self.same(a, None)
+            return self.as_result(a, None)
         if t.name == "pred":
             return self.compare("ne", a, 0)
         if given.name == "pred":
             return self._from_predicate(a, t)
-        if given.kind == "bits" or t.kind not in (*_WHOLE, "float") or t.bits < 8:
+        if given.kind == "bits" or t.kind not in (*_INTEGER_KINDS, "float") or t.bits < 8:
             raise kernel_error(
                 f"{given.name} can't be converted to {t.name}", "view the bits with .view"
             )
-        if given.kind in _WHOLE and t.kind in _WHOLE:
+        if given.kind in _INTEGER_KINDS and t.kind in _INTEGER_KINDS:
             return self._integer(a, t, sat)
         return self._float_convert(a, t, rnd, sat, ftz)
 
@@ -53,7 +53,7 @@ class Conversions(Arithmetic):
         if t.kind == "float":
             one, zero = self.const(t, 1.0), self.const(t, 0.0)
             return self.select(a, one, zero)
-        wide = t if t.bits >= 16 else known("u16")
+        wide = t if t.bits >= 16 else checked_dtype("u16")
         made = self.emit(f"selp.{wide.name}", 1, 0, a)
         return made if wide is t else self.emit(f"cvt.{t.name}.{wide.name}", made)
 
@@ -61,7 +61,7 @@ class Conversions(Arithmetic):
         given = a.dtype
         if t.bits == given.bits and t.bits >= 16 and not sat:
             return self.view(a, t)
-        return self.emit(f"cvt{'.sat' if sat else ''}.{t.name}.{given.name}", a, like=t)
+        return self.emit(f"cvt{'.sat' if sat else ''}.{t.name}.{given.name}", a, dtype=t)
 
     def _float_convert(self, a: Reg, t: DType, rnd: str, sat: bool, ftz: bool) -> Reg:
         given = a.dtype
@@ -73,50 +73,50 @@ class Conversions(Arithmetic):
                     f"{given.name} to bf16 would round twice", "convert to f32 first, knowingly"
                 )
             return self.convert(self.convert(a, "f32"), t, rnd, sat=sat)
-        if t.name not in (*_NATIVE, "bf16", "tf32") and t.kind not in _WHOLE:
+        if t.name not in (*_NATIVE, "bf16", "tf32") and t.kind not in _INTEGER_KINDS:
             raise kernel_error(
                 f"{given.name} can't be converted to {t.name} here",
                 "name the instruction: k.ptx.cvt",
             )
         words = [f".{_rounding(given, t, rnd)}", ".ftz" if ftz else "", ".sat" if sat else ""]
         return self.emit(
-            f"cvt{''.join(w for w in words if w != '.')}.{t.name}.{given.name}", a, like=t
+            f"cvt{''.join(w for w in words if w != '.')}.{t.name}.{given.name}", a, dtype=t
         )
 
     def view(self, a: Reg, dtype: str | DType) -> Reg:
         """The bits of ``a`` as a type of the same size; a move where the register class changes,
         else the same register: a view of a variable changes with it.
         """
-        t = known(dtype)
+        t = checked_dtype(dtype)
         if t.bits != a.dtype.bits or "pred" in (t.name, a.dtype.name):
             hint = "their sizes differ; convert with .to"
             raise kernel_error(f"the bits of {a.dtype.name} can't be viewed as {t.name}", hint)
         if CLASSES[t.name] == CLASSES[a.dtype.name]:
             return type(a)(a.k, t, a.operand)
-        return self.emit(f"mov.b{t.bits}", a, like=t)
+        return self.emit(f"mov.b{t.bits}", a, dtype=t)
 
     def pack(self, dtype: str | DType, low: Any, high: Any, *, rnd: str = "rn") -> Reg:
         """Two halves joined (f16 → f16x2), or two f32 rounded (``cvt.rn.f16x2.f32``)."""
-        t = known(dtype)
+        t = checked_dtype(dtype)
         pair = [v.dtype for v in (low, high) if isinstance(v, Reg)]
         if t.name in ("f16x2", "bf16x2") and all(p.name == "f32" for p in pair):
-            return self.emit(f"cvt.{rnd}.{t.name}.f32", high, low, like=t)
+            return self.emit(f"cvt.{rnd}.{t.name}.f32", high, low, dtype=t)
         half = t.element or f"b{t.bits // 2}"
         if any(2 * p.bits != t.bits for p in pair):
             given = " and ".join(p.name for p in pair)
             raise kernel_error(f"{given} can't be packed into {t.name}", f"it takes two {half}")
-        return self.emit(f"mov.b{t.bits}", [low, high], like=t)
+        return self.emit(f"mov.b{t.bits}", [low, high], dtype=t)
 
     def unpack(self, a: Reg, dtype: str | DType | None = None) -> tuple[Reg, Reg]:
         """The low and the high half of a register; ``dtype`` is theirs (f16x2 → f16, b32 → b16)."""
-        t = known(dtype or a.dtype.element or f"b{a.dtype.bits // 2}")
-        return self.emit(f"mov.b{a.dtype.bits}", a, like=t, parts=2)
+        t = checked_dtype(dtype or a.dtype.element or f"b{a.dtype.bits // 2}")
+        return self.emit(f"mov.b{a.dtype.bits}", a, dtype=t, vector=2)
 
 
 def _rounding(given: DType, t: DType, rnd: str) -> str:
     """The rounding that a conversion must be written with; empty where it is exact."""
-    if t.kind in _WHOLE:
+    if t.kind in _INTEGER_KINDS:
         return f"{rnd or 'rz'}i"
-    if given.kind in _WHOLE or t.bits < given.bits or t.name == "bf16":
+    if given.kind in _INTEGER_KINDS or t.bits < given.bits or t.name == "bf16":
         return rnd or "rn"
     return "rna" if t.name == "tf32" else ""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from ...builder import Builder, Pointer, Reg, registers_of
+from ...builder import Builder, Pointer, Reg, fragment_registers
 from ...layout import Layout, Tensor, idx2crd, local_tile, make_identity_tensor, make_tensor
 from ...mma import CopyAtom, TiledCopy, TiledMma, UniversalCopy, make_tiled_copy
 from ..problem import Problem
@@ -264,6 +264,6 @@ class Straight(Epilogue):
         matrices = [m and thread.partition_C(self.tile(m, tile, first)) for m in (self.d, self.c)]
         pairs = range(0, acc.size(0), self.elements)
         for i, j, v in product(range(acc.size(1)), range(acc.size(2)), pairs):
-            sums = list(registers_of(acc[None, i, j])[v : v + self.elements])
+            sums = list(fragment_registers(acc[None, i, j])[v : v + self.elements])
             d, c = (m and m.at((v, i, j)) for m in matrices)
             self.piece(sums, None if self.full else where[v, i, j], d, c)

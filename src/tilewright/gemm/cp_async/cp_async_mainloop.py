@@ -74,7 +74,7 @@ def traced(body: Callable[..., Ring], name: str, problem: Problem, config: Any) 
         apart_a: Any, apart_b: Any, apart_c: Any, apart_d: Any,
     ) -> None:  # fmt: skip
         scale = scalar(k, alpha, alpha_ptr), scalar(k, beta, beta_ptr)
-        with k.sharing():
+        with k.eliminate_common_subexpressions():
             ring = body(k, problem, config, (m, n))
             apart = apart_a, apart_b, apart_c, apart_d
             index, (a, b, c, d) = ring.matrices((a, b, c, d), apart)

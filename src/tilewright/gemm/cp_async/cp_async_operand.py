@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ...builder import Builder, Pointer, Reg, registers_of, walk
+from ...builder import Builder, Pointer, Reg, fragment_registers, iterate_slices
 from ...dtypes import dtype
 from ...layout import (
     ComposedLayout,
@@ -216,7 +216,7 @@ class Tile:
             self._copy_in_loop(source, stage, wanted, depth_left)
             yield
         else:
-            chunks = zip(walk(source), self.places, self.inside, strict=True)
+            chunks = zip(iterate_slices(source), self.places, self.inside, strict=True)
             for i, (chunk, place, inside) in enumerate(chunks):
                 valid = self._valid(inside, self._depth_inside(self.where[0, i], depth_left))
                 there = Tensor(place.add_bytes(stage), self.chunk)
@@ -230,7 +230,7 @@ class Tile:
         batches = k.select(wanted, -(-self.count // BATCH), 0)
         for number in k.range(0, batches, unroll=False):
             held = []
-            for index, chunk in enumerate(walk(source[None, (None, number)])):
+            for index, chunk in enumerate(iterate_slices(source[None, (None, number)])):
                 crd = (0, (index, number))
                 at = self.where[crd]
                 there = Tensor(self.target.at(crd).add_bytes(stage), self.chunk)
@@ -295,7 +295,8 @@ class Tile:
         held = k.make_rmem_tensor(shape((operand.extent, 2 * part)), operand.type)
         self.loads, self.loaded = load.atom, thread.retile(held)
         self.fragments = [
-            [registers_of(held[None, i, half]) for i in range(held.size(1))] for half in range(2)
+            [fragment_registers(held[None, i, half]) for i in range(held.size(1))]
+            for half in range(2)
         ]
 
     def load(self, step: int, stage: Any) -> Iterator[None]:

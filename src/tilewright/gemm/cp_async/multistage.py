@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from ...builder import Builder, Reg, Traced, registers_of
+from ...builder import Builder, Reg, Traced, fragment_registers
 from ...layout import Layout
 from ...mma import TiledMma, make_tiled_mma
 from ...target import Device
@@ -127,7 +127,7 @@ class Multistage(Ring):
         )
         self.k.clear(self.acc)
         rows, columns = range(self.acc.size(1)), range(self.acc.size(2))
-        self.sums = [[registers_of(self.acc[None, i, j]) for j in columns] for i in rows]
+        self.sums = [[fragment_registers(self.acc[None, i, j]) for j in columns] for i in rows]
 
     def loads(self, part: int, stage: Any) -> Iterator[None]:
         a, b = (tile.load(part, stage) for tile in self.tiles)

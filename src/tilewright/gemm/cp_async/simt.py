@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import product
 from typing import Any
 
-from ...builder import Builder, Reg, Traced, registers_of
+from ...builder import Builder, Reg, Traced, fragment_registers
 from ...layout import Layout, Tensor, composition, make_layout, make_tensor
 from ...mma import CopyAtom, UniversalCopy
 from ...target import Device
@@ -118,13 +118,15 @@ class Simt(Ring):
             self.lines.append([[mine.at(((0, v), i)) for v in vectors] for i in depth])
             held.append(self.k.make_rmem_tensor((VECTOR, len(vectors), 2), TYPE))
         self.held = held
-        self.a, self.b = ([registers_of(x[None, None, half]) for half in range(2)] for x in held)
+        self.a, self.b = (
+            [fragment_registers(x[None, None, half]) for half in range(2)] for x in held
+        )
 
     def clear(self) -> None:
         rows, columns = self.config.thread_tile
         acc = self.k.make_rmem_tensor(Layout((columns, rows)), TYPE)
         self.k.clear(acc)
-        self.sums = [list(registers_of(acc[None, i])) for i in range(rows)]
+        self.sums = [list(fragment_registers(acc[None, i])) for i in range(rows)]
 
     def loads(self, part: int, stage: Any) -> Iterator[None]:
         wide = CopyAtom(UniversalCopy(32 * VECTOR), TYPE)

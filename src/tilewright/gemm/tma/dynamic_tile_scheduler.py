@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from ...builder import Builder, Pipeline, Traced, trace
+from ...builder import Builder, PipelineAsync, Traced, trace
 from ..kernel_launch import Arguments, Shape
 from ..kernel_scalars import global_pointer
 from .tile_scheduler import Schedule, Work
@@ -30,7 +30,7 @@ class Queue:
     def __init__(self, k: Builder, config: TmaConfig) -> None:
         self.slots = k.dynamic_shared(4 * SLOTS, 16, dtype="u32")
         takers = 1 if config.pingpong else config.consumers
-        self.ring = Pipeline(k, SLOTS, WARPS * takers)
+        self.ring = PipelineAsync(k, SLOTS, WARPS * takers)
 
 
 class Dynamic(Schedule):
@@ -43,13 +43,13 @@ class Dynamic(Schedule):
 
     def produce(self, do: Callable[[Work, Any], None]) -> None:
         k, ring = self.k, self.ring
-        at, index = ring.producer(), k.var("u32")
-        k.grid_wait()
+        at, index = ring.make_producer_state(), k.var("u32")
+        k.wait_on_dependent_grids()
 
         def pass_on() -> None:
-            ring.acquire(at)
+            ring.producer_acquire(at)
             (self.slots + at.stage).store(index)
-            k.mbarrier_arrive(ring.full + at.stage)
+            ring.producer_commit(at)
             at.advance()
 
         def take() -> None:
@@ -65,17 +65,17 @@ class Dynamic(Schedule):
 
     def walk(self, do: Callable[[Work, Any], None], first: Any = 0, turns: int = 1) -> None:
         k, ring = self.k, self.ring
-        at, index = ring.consumer(), k.var("u32")
+        at, index = ring.make_consumer_state(), k.var("u32")
         if turns > 1:
             with k.if_(first == 1):
                 at.advance()
 
         def take() -> None:
-            ring.wait(at)
+            ring.consumer_wait(at)
             index.set((self.slots + at.stage).load(1)[0])
             k.syncwarp()
             with k.when(k.laneid == 0):
-                ring.release(at.stage)
+                ring.consumer_release(at.stage)
             for _ in range(turns):
                 at.advance()
 
@@ -96,8 +96,8 @@ def build(*_: Any) -> Traced:
 @cache
 def _build() -> Traced:
     def kernel(k: Builder, w: Any) -> None:
-        k.grid_wait()
-        k.grid_launch()
+        k.wait_on_dependent_grids()
+        k.launch_dependent_grids()
         global_pointer(k, w).cast("u32").store(0)
 
     return trace(kernel, name="gemm_counter", params=PARAMETERS, lines=False, block=1)

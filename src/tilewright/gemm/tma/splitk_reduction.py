@@ -99,7 +99,7 @@ def _build(problem: Problem, config: TmaConfig) -> Traced:
     ) -> None:  # fmt: skip
         body = Finish(k, problem, config, (m, n))
         body.begin(global_pointer(k, w), whole)
-        k.grid_wait()
+        k.wait_on_dependent_grids()
         scale = scalar(k, alpha, alpha_ptr), scalar(k, beta, beta_ptr)
         outputs = (global_pointer(k, d), ldd, apart_d), (global_pointer(k, c), ldc, apart_c)
         body.run(outputs, scale)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ...builder import Builder, Pointer, registers_of
+from ...builder import Builder, Pointer, fragment_registers
 from ...dtypes import DType, dtype
 from ...layout import ComposedLayout, Tensor, make_tensor
 from ...mma import (
@@ -217,7 +217,7 @@ class Epilogue:
         """A thread's numbers, converted, to their places."""
         k, way = self.k, self.way
         held = self._held()
-        words = registers_of(held)
+        words = fragment_registers(held)
         if way.size == 2:
             pairs = zip(words, values[0::2], values[1::2], strict=True)
             for word, low, high in pairs:
@@ -229,7 +229,7 @@ class Epilogue:
 
     def _between(self, held: Tensor, tile: Tensor, *, loads: bool) -> None:
         k, way = self.k, self.way
-        with k.sharing():
+        with k.eliminate_common_subexpressions():
             if way.size == 2:
                 copy = way.matrices("ldmatrix" if loads else "stmatrix")
                 thread = copy.thr_slice(self.thread)

@@ -23,7 +23,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
-from ...builder import Builder, Pipeline, Traced, Turns, trace
+from ...builder import Builder, OrderedSequenceBarrier, PipelineTmaAsync, Traced, trace
 from ...target import Device
 from ..kernel_launch import Arguments, Lines, Shape
 from ..kernel_scalars import global_pointer, scalar
@@ -172,10 +172,10 @@ class Tma:
         self.at_right = k.dynamic_shared(stages * self.right.bytes, 1024).address()
         self.staged = k.dynamic_shared(config.staged_bytes(problem.output.bits), 1024).address()
         fills = 1 if config.pingpong else config.consumers
-        self.pipeline = Pipeline(k, stages, fills * (cm + cn - 1))
+        self.pipeline = PipelineTmaAsync(k, stages, fills * (cm + cn - 1))
         self.c_barriers = k.dynamic_shared(8 * config.consumers, 8, dtype="b64")
         self.warpgroup = k.shfl("idx", k.tid.x >> 7, 0)
-        self.turns = Turns(k, self.warpgroup - 1) if config.pingpong else None
+        self.turns = OrderedSequenceBarrier(k, self.warpgroup - 1) if config.pingpong else None
         self.queue = Queue(k, config) if config.dynamic else None
 
     def begin(self, maps: Maps) -> None:
@@ -198,7 +198,7 @@ class Tma:
             k.cluster_sync()
         else:
             k.barrier()
-        k.grid_launch()
+        k.launch_dependent_grids()
 
     def sizes(
         self, limits: tuple[Any, Any], depth: Any, batches: Any, whole: Any, counter: Any
@@ -236,7 +236,7 @@ class Tma:
         k, config = self.k, self.config
         (cm, cn), bk = config.cluster, config.tile[2]
         down, across = self.schedule.down, self.schedule.across
-        at = self.pipeline.producer()
+        at = self.pipeline.make_producer_state()
         m, n = self.limits[::-1] if config.swap else self.limits
         to_left = to_right = None
         if cn > 1:
@@ -249,10 +249,10 @@ class Tma:
             map_left, bytes_left = self.left.source(k, left_maps, work.row, m)
             map_right, bytes_right = self.right.source(k, right_maps, work.column, n)
             size = bytes_left + bytes_right
-            k.grid_wait()
+            k.wait_on_dependent_grids()
             for step in k.range(0, k.max(work.steps, 1), unroll=False):
-                self.pipeline.acquire(at)
-                full = self.pipeline.commit(at, size)
+                self.pipeline.producer_acquire(at)
+                full = self.pipeline.producer_expect_transaction(at, size)
                 left = self.at_left + at.stage * self.left.bytes
                 right = self.at_right + at.stage * self.right.bytes
                 first_k, batch = step * bk + begin, work.batch
@@ -267,16 +267,16 @@ class Tma:
 
     def _consume(self, outputs: tuple[Target, Target], scale: Any) -> None:
         k, config = self.k, self.config
-        k.grid_wait()
+        k.wait_on_dependent_grids()
         self.consumer = self.warpgroup - 1 if config.consumers > 1 else k.const("u32", 0)
         own = 0 if config.pingpong else self.consumer * config.rows
-        at = self.pipeline.consumer()
+        at = self.pipeline.make_consumer_state()
         mainloop = (Promoted if self.problem.promoted else Mainloop)(self, at)
         ways = self._ways_out(outputs, scale)
         if self.turns:
-            self.turns.begin()
+            self.turns.start()
             with k.if_(self.consumer == 1):
-                at.skip(k.max(self.schedule.first_steps(), 1))
+                at.advance_by(k.max(self.schedule.first_steps(), 1))
 
         def piece(work: Work, following: Any) -> None:
             if self.turns:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...builder import Place
-from ...builder.tensors.wgmma_fragments import start_address
+from ...builder import PipelineState
+from ...builder.tensors.wgmma_fragments import descriptor_start
 from .tma_config import ROWS, WARPGROUP, alternates
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Chain(NamedTuple):
 class Mainloop:
     """A warpgroup's products over K: ``run`` gives the sums of its blocks of rows."""
 
-    def __init__(self, body: Tma, at: Place) -> None:
+    def __init__(self, body: Tma, at: PipelineState) -> None:
         self.k, self.body, self.at = body.k, body, at
         config, problem = body.config, body.problem
         k, left, right, n = self.k, body.left, body.right, config.tile[1]
@@ -40,8 +40,8 @@ class Mainloop:
         form = f"k{32 // left.size}.{self.kind}.{'.'.join(types)}"
         self.opcode = f"wgmma.mma_async.sync.aligned.m64n{{}}{form}"
         self.flags = (int(left.major == "MN"), int(right.major == "MN"))
-        self.first_left = start_address(body.at_left) | left.bits(ROWS)
-        self.first_right = start_address(body.at_right) | right.bits(n)
+        self.first_left = descriptor_start(body.at_left) | left.bits(ROWS)
+        self.first_right = descriptor_start(body.at_right) | right.bits(n)
         if config.consumers > 1 and not config.pingpong:
             own = body.consumer * (left.start(config.rows, 0) >> 4)
             self.first_left = self.first_left + own.to("u64")
@@ -61,7 +61,7 @@ class Mainloop:
         k, body, at = self.k, self.body, self.at
         for step in k.range(0, steps, unroll=False):
             later = step != 0
-            body.pipeline.wait(at)
+            body.pipeline.consumer_wait(at)
             k.wgmma_fence()
             self._products(self.chains, later)
             k.wgmma_commit()
@@ -79,8 +79,8 @@ class Mainloop:
         k, body = self.k, self.body
         if body.turns:
             with k.when(k.tid.x & 31 == 0):
-                body.turns.pass_on()
-            self.at.skip(k.max(following, 1))
+                body.turns.arrive()
+            self.at.advance_by(k.max(following, 1))
 
     def _products(self, chains: list[Chain], accumulate: Any) -> None:
         """Those of a stage."""
@@ -109,7 +109,7 @@ class Mainloop:
 
             def here(stage: Any, when: Any) -> None:
                 with k.when(chosen if when is None else chosen & when):
-                    body.pipeline.release(stage)
+                    body.pipeline.consumer_release(stage)
 
             return here
         down, across = body.schedule.down, body.schedule.across
@@ -195,7 +195,7 @@ class Promoted(Mainloop):
     def _issue(self, index: int) -> None:
         k = self.k
         if self.by_stage or index == 0:
-            self.body.pipeline.wait(self.at)
+            self.body.pipeline.consumer_wait(self.at)
         k.wgmma_fence()
         self._products(self.sets[index], False)
         k.wgmma_commit()

@@ -1,9 +1,9 @@
-"""Values that are computed once: equal operations on equal registers, while a kernel shares them.
+"""Common-subexpression elimination while a kernel is traced.
 
-Cutting tensors up asks for the same digits of a thread's number and the same offsets over and over.
-Inside ``k.sharing()`` an operation that was emitted before, where it still holds, is not emitted
-again: its register is returned. It holds to the end of the block that it stands in (a loop's body,
-a branch), so what was asked for before a loop is not computed in it.
+Partitioning tensors computes the same thread digits and the same offsets many times. Inside
+``k.eliminate_common_subexpressions()``, an operation that was already emitted and still dominates
+the current position is not emitted again: its register is returned. A result is valid until the end
+of the block that contains it (a loop's body, a branch).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PURE = frozenset("add sub mul mad shl shr and or xor not min max cvt setp selp"
 Key = tuple[Any, ...]
 
 
-class Sharing(Emitter):
+class CommonSubexpressions(Emitter):
     """The operations that hold where the kernel stands."""
 
     def __init__(self, *, lines: bool = True) -> None:
@@ -35,14 +35,14 @@ class Sharing(Emitter):
             if key in scope:
                 return scope[key]
         result = super().emit(opcode, *args, **options)
-        if self._guard is None:
+        if self.guard is None:
             self._scopes[-1][key] = result
         return result
 
     emit.__doc__ = Emitter.emit.__doc__
 
     @contextmanager
-    def sharing(self, wanted: bool = True) -> Iterator[None]:
+    def eliminate_common_subexpressions(self, wanted: bool = True) -> Iterator[None]:
         """Emit equal operations once inside."""
         before, self._shares = self._shares, wanted
         try:
@@ -62,7 +62,7 @@ class Sharing(Emitter):
     @contextmanager
     def in_prologue(self) -> Iterator[None]:
         """Emit before the body, unguarded and without line marks."""
-        with self.sharing(False), super().in_prologue():
+        with self.eliminate_common_subexpressions(False), super().in_prologue():
             yield
 
     @contextmanager
@@ -77,7 +77,7 @@ class Sharing(Emitter):
         words = opcode.split(".")
         if words[0] not in _PURE or "cc" in words or _own(options):
             return None
-        key: list[Any] = [opcode, str(options.get("like"))]
+        key: list[Any] = [opcode, str(options.get("dtype"))]
         for arg in args:
             if isinstance(arg, Reg) and not isinstance(arg, Var):
                 key.append(arg.operand.name)
@@ -93,4 +93,4 @@ def _own(options: dict[str, Any]) -> bool:
     result.
     """
     given = options.get("into"), options.get("guard")
-    return any(x is not None for x in given) or bool(options.get("pair") or options.get("parts"))
+    return any(x is not None for x in given) or bool(options.get("pair") or options.get("vector"))

@@ -16,12 +16,12 @@ from typing import Any
 
 from ...dtypes import DTYPES, DType
 from ..source_location import kernel_error
-from ..values.registers import Reg, Var, whole
+from ..values.registers import Reg, Var, is_integer
 
 _WIDTHS = (4, 8, 16, 32, 64)
 
 
-class Rmem:
+class RegisterMemory:
     """``count`` elements of ``dtype`` in the registers ``words``, seen from ``position`` on. The
     words are variables, unless nothing will be written to them.
     """
@@ -48,12 +48,12 @@ class Rmem:
         """Elements of a register."""
         return max(1, self.words[0].dtype.bits // self.dtype.bits)
 
-    def __add__(self, offset: Any) -> Rmem:
-        return Rmem(self.words, self.dtype, self.count, self.position + _static(offset))
+    def __add__(self, offset: Any) -> RegisterMemory:
+        return RegisterMemory(self.words, self.dtype, self.count, self.position + _static(offset))
 
     def __getitem__(self, offset: int) -> Reg:
         word, place = self.place(offset)
-        return extract(word, self.dtype, place)
+        return extract_element(word, self.dtype, place)
 
     def __setitem__(self, offset: int, value: Any) -> None:
         word, place = self.place(offset)
@@ -63,7 +63,7 @@ class Rmem:
         """Write values at places of a word, converted; its other elements stay."""
         last = self.words[-1] is word and self.count % self.per
         kept = set(range(last or self.per)) - values.keys()
-        joined(self.k, self.dtype, values, word, keep=bool(kept))
+        pack_elements(self.k, self.dtype, values, word, keep=bool(kept))
 
     def place(self, offset: int) -> tuple[Any, int]:
         """The word that an element is in, and where."""
@@ -72,13 +72,13 @@ class Rmem:
             raise kernel_error(f"element {index} of {self.count} in registers")
         return self.words[index // self.per], index % self.per
 
-    def holds_whole(self, count: int) -> bool:
+    def is_register_aligned(self, count: int) -> bool:
         """Whether ``count`` elements from here on are whole registers."""
         return self.position % self.per == 0 and count % self.per == 0
 
     def registers(self, count: int) -> tuple[Any, ...]:
         """The whole registers of ``count`` elements from here on."""
-        if not self.holds_whole(count):
+        if not self.is_register_aligned(count):
             raise kernel_error(
                 f"{count} elements of {self.dtype} from {self.position} on are no whole registers",
                 f"a register holds {self.per}",
@@ -87,7 +87,7 @@ class Rmem:
         first = self.position // self.per
         return self.words[first : first + count // self.per]
 
-    def recast(self, dtype: DType) -> Rmem:
+    def recast(self, dtype: DType) -> RegisterMemory:
         """The same registers as elements of another format."""
         old, word = self.dtype.bits, self.words[0].dtype.bits
         if dtype.bits > word or dtype.bits not in _WIDTHS:
@@ -97,22 +97,22 @@ class Rmem:
                 f"recast to {dtype}: element {self.position} of {self.dtype} is within one"
             )
         count, position = (n * old // dtype.bits for n in (self.count, self.position))
-        return Rmem(self.words, dtype, count, position)
+        return RegisterMemory(self.words, dtype, count, position)
 
-    def like(self, count: int, dtype: DType) -> Rmem:
+    def like(self, count: int, dtype: DType) -> RegisterMemory:
         """New registers for ``count`` elements."""
-        return rmem(self.k, count, dtype)
+        return make_register_memory(self.k, count, dtype)
 
 
 def _static(offset: Any) -> int:
-    if not whole(offset):
+    if not is_integer(offset):
         raise kernel_error(
             f"registers have no addresses: their index is static, not {offset!r}", "unroll"
         )
     return operator.index(offset)
 
 
-def word_of(dtype: DType) -> tuple[int, DType]:
+def register_format(dtype: DType) -> tuple[int, DType]:
     """(elements of a register, the register's format)."""
     if dtype.name == "pred" or dtype.bits in (32, 64):
         return 1, dtype
@@ -121,16 +121,16 @@ def word_of(dtype: DType) -> tuple[int, DType]:
     return 32 // dtype.bits, DTYPES["b32"]
 
 
-def rmem(k: Any, count: int, dtype: DType) -> Rmem:
+def make_register_memory(k: Any, count: int, dtype: DType) -> RegisterMemory:
     """New registers for ``count`` elements; nothing is in them yet."""
-    per, word = word_of(dtype)
-    return Rmem(tuple(k.var(word) for _ in range(-(-count // per))), dtype, count)
+    per, word = register_format(dtype)
+    return RegisterMemory(tuple(k.var(word) for _ in range(-(-count // per))), dtype, count)
 
 
 # --- words and their elements ---------------------------------------------------------------------
 
 
-def extract(word: Reg, dtype: DType, place: int) -> Reg:
+def extract_element(word: Reg, dtype: DType, place: int) -> Reg:
     """An element of a word."""
     k, bits = word.k, dtype.bits
     if bits == word.dtype.bits:
@@ -140,31 +140,31 @@ def extract(word: Reg, dtype: DType, place: int) -> Reg:
     low = k.view(word, "u32") >> (bits * place)
     if bits < 8:
         low = low & ((1 << bits) - 1)
-    made: Reg = k.emit("cvt.u16.u32", low, like=dtype)
+    made: Reg = k.emit("cvt.u16.u32", low, dtype=dtype)
     return made
 
 
-def joined(
+def pack_elements(
     k: Any, dtype: DType, parts: dict[int, Any], into: Var | None = None, keep: bool = False
 ) -> Any:
     """The word of these values by their places, converted, written to ``into`` where that is given;
     with ``keep`` its other places stay as they are there.
     """
-    per, word = word_of(dtype)
+    per, word = register_format(dtype)
     if len(parts) == 2 == per and _rounds_pairs(dtype, parts.values()):
-        return k.emit(f"cvt.rn.{dtype.name}x2.f32", parts[1], parts[0], into=into, like=word)
+        return k.emit(f"cvt.rn.{dtype.name}x2.f32", parts[1], parts[0], into=into, dtype=word)
     if per == 1 and into is not None and into.dtype is dtype and not isinstance(parts[0], Reg):
         return k.mov(parts[0], into=into)
-    held = {place: element(k, dtype, value) for place, value in parts.items()}
+    held = {place: convert_element(k, dtype, value) for place, value in parts.items()}
     if per == 1:
-        return k.same(_viewed(held[0], into.dtype if into is not None else word), into)
+        return k.as_result(_viewed(held[0], into.dtype if into is not None else word), into)
     if per == 2:
         rest = k.unpack(into, dtype) if keep else (held[min(held)],) * 2
         pair = [held.get(i, rest[i]) for i in range(2)]
-        return k.emit("mov.b32", pair, into=into, like=word)
+        return k.emit("mov.b32", pair, into=into, dtype=word)
     result = into if keep else k.mov(0, dtype=word, into=into)
     for place, value in held.items():
-        wide = k.emit("cvt.u32.u16", Reg(k, DTYPES["u16"], value.operand), like=word)
+        wide = k.emit("cvt.u32.u16", Reg(k, DTYPES["u16"], value.operand), dtype=word)
         result = k.emit("bfi.b32", wide, result, dtype.bits * place, dtype.bits, into=into)
     return result
 
@@ -179,7 +179,7 @@ def _rounds_pairs(dtype: DType, values: Iterable[Any]) -> bool:
     return floats and dtype.name in ("f16", "bf16")
 
 
-def element(k: Any, dtype: DType, value: Any) -> Reg:
+def convert_element(k: Any, dtype: DType, value: Any) -> Reg:
     """A number or register as an element: converted, or where either is untyped bits, as it is."""
     if not isinstance(value, Reg):
         made: Reg = k.const(dtype, value)

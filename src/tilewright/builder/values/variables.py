@@ -13,18 +13,18 @@ from ...dtypes import DType
 from ...errors import KernelError
 from ...ptx import tree
 from ..source_location import kernel_error
-from .registers import Reg, Var, known, real, whole
-from .subexpressions import Sharing
+from .common_subexpressions import CommonSubexpressions
+from .registers import Reg, Var, checked_dtype, is_integer, is_real
 
-WHOLE = ("int", "uint")
+INTEGER_KINDS = ("int", "uint")
 
 
-class Values(Sharing):
+class Variables(CommonSubexpressions):
     """Constants, variables, copies."""
 
     def const(self, dtype: str | DType, value: Any) -> Reg:
         """A register that holds a number."""
-        t = known(dtype)
+        t = checked_dtype(dtype)
         if t.kind in ("packed", "pred") or (t.kind == "float" and t.bits == 16):
             held = self.immediate(t, value)
             return Reg(self, t, held)
@@ -35,7 +35,7 @@ class Values(Sharing):
         ``k.var(pointer)``.
         """
         if isinstance(value, (str, DType)):
-            made = self.register(known(value), variable=True)
+            made = self.register(checked_dtype(value), variable=True)
             if init is not None:
                 self.mov(init, into=made)
             return made
@@ -53,7 +53,7 @@ class Values(Sharing):
         t = (
             into.dtype
             if into is not None
-            else known(dtype)
+            else checked_dtype(dtype)
             if dtype
             else getattr(value, "dtype", None)
         )
@@ -61,52 +61,54 @@ class Values(Sharing):
             return into
         if t is None:
             raise kernel_error(f"the type of {value!r} is not known", "give dtype=")
-        if isinstance(value, Reg) and not alike(t, value.dtype):
-            raise differ("=", t, value.dtype)
+        if isinstance(value, Reg) and not compatible(t, value.dtype):
+            raise type_mismatch("=", t, value.dtype)
         source = value if isinstance(value, Reg) else self.immediate(t, value)
         if isinstance(source, tree.Reg) and into is None:
             return Reg(self, t, source)
-        return self.emit(f"mov.{move_type(t)}", source, into=into, like=t)
+        return self.emit(f"mov.{move_type(t)}", source, into=into, dtype=t)
 
-    def same(self, value: Any, into: Any) -> Any:
+    def as_result(self, value: Any, into: Any) -> Any:
         """``value`` as a result: itself, a copy of a variable, or assigned to ``into``."""
         if into is not None:
             return self.mov(value, into=into)
         return self.mov(value) if isinstance(value, Var) else value
 
-    def common(self, symbol: str, *values: Any) -> DType:
+    def common_type(self, symbol: str, *values: Any) -> DType:
         """The one type of the registers among ``values``."""
         regs = [v for v in values if isinstance(v, Reg)]
         if not regs:
-            raise no_register(symbol, *values)
+            raise register_expected(symbol, *values)
         first = regs[0].dtype
         for reg in regs[1:]:
             if reg.dtype is not first:
-                raise differ(symbol, first, reg.dtype)
+                raise type_mismatch(symbol, first, reg.dtype)
         for value in values:
             if not isinstance(value, Reg):
                 check_number(symbol, first, value)
         return first
 
 
-def no_register(symbol: str, *values: Any) -> KernelError:
+def register_expected(symbol: str, *values: Any) -> KernelError:
     """The error of an operation without any register."""
     shown = ", ".join(f"{value!r:.60}" for value in values)
     hint = "k.const('u32', n) makes a register of a number; Python computes with numbers alone"
     return kernel_error(f"{symbol} must be given a register, got {shown}", hint)
 
 
-def checked_register(symbol: str, value: Any) -> Reg:
+def require_register(symbol: str, value: Any) -> Reg:
     """The value, which must be a register."""
     if not isinstance(value, Reg):
-        raise no_register(symbol, value)
+        raise register_expected(symbol, value)
     return value
 
 
-def static(symbol: str, operation: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+def fold_constants(symbol: str, operation: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     """What Python makes of two numbers, or of a pointer and one."""
-    if any(isinstance(x, str | bytes) or not (real(x) or hasattr(x, "add_bytes")) for x in (a, b)):
-        raise no_register(symbol, a, b)
+    if any(
+        isinstance(x, str | bytes) or not (is_real(x) or hasattr(x, "add_bytes")) for x in (a, b)
+    ):
+        raise register_expected(symbol, a, b)
     try:
         return operation(a, b)
     except (ArithmeticError, TypeError, ValueError) as error:
@@ -119,11 +121,11 @@ def power_of_two(value: int) -> bool:
 
 def move_type(t: DType) -> str:
     """The type that moves and choices of a format are written with."""
-    own = t.name in ("f32", "f64", "pred") or (t.kind in WHOLE and t.bits >= 16)
+    own = t.name in ("f32", "f64", "pred") or (t.kind in INTEGER_KINDS and t.bits >= 16)
     return t.name if own else f"b{max(16, t.bits)}"
 
 
-def alike(a: DType, b: DType, ordered: bool = False) -> bool:
+def compatible(a: DType, b: DType, ordered: bool = False) -> bool:
     """Whether bits and moves may mix two types: the same, or untyped bits of the same size."""
     return a is b or (not ordered and a.bits == b.bits and "bits" in (a.kind, b.kind))
 
@@ -132,21 +134,21 @@ def check_number(symbol: str, t: DType, value: Any) -> None:
     if t.name == "pred":
         good = isinstance(value, bool)
     elif t.kind in ("float", "packed"):
-        good = real(value)
+        good = is_real(value)
     else:
-        good = whole(value)
+        good = is_integer(value)
     if not good:
         raise kernel_error(f"{symbol}: {value!r} does not go with a {t.name} register")
 
 
-def differ(symbol: str, a: DType, b: DType) -> KernelError:
+def type_mismatch(symbol: str, a: DType, b: DType) -> KernelError:
     how = f".view({a.name!r}) takes the bits as they are, " if a.bits == b.bits else ""
     return kernel_error(
         f"{a.name} {symbol} {b.name}: the types differ", f"{how}.to({a.name!r}) converts the value"
     )
 
 
-def no_operator(symbol: str, t: DType) -> KernelError:
+def unsupported_operator(symbol: str, t: DType) -> KernelError:
     small = "widen it with .to('u32')" if t.bits < 16 else "say what the bits are with .view('u32')"
     hint = small if t.kind != "float" else "convert it to f32, or name the instruction: k.ptx"
     return kernel_error(f"PTX has no {symbol} for {t.name}", hint)
