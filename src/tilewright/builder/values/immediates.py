@@ -52,5 +52,5 @@ def check_immediates(opcode: str, slot: OperandSlot, operand: tree.Operand, give
         if not isinstance(item, tree.Imm):
             continue
         if (given.__index__() if is_integer(given) else item.value) not in allowed:
-            wanted = allowed.described() or "a register"
+            wanted = allowed.describe() or "a register"
             raise kernel_error(f"{opcode}: operand {slot.name} is {wanted}, not {given!r}")
