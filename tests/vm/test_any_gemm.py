@@ -14,11 +14,13 @@ from examples import examples
 from guarded import Asked, Lie, check
 from resident import registered
 from tilewright.gemm import AnyConfig, Problem, ranked
-from tilewright.gemm.problem import TYPES
+from tilewright.gemm.problem import SUPPORTED_TYPES
 from tilewright.run import VmDevice
 from tilewright.target import DEFAULT_DEVICE
 
-PAIRS = [(a, b, d) for a, (others, results) in TYPES.items() for b in others for d in results]
+PAIRS = [
+    (a, b, d) for a, (others, results) in SUPPORTED_TYPES.items() for b in others for d in results
+]
 STORED = [t for t in PAIRS if t[0] != "tf32"]  # which is f32, and asked for by its precision
 WHOLE = (1.0, 0.0)  # factors of sums of integers
 

@@ -32,7 +32,7 @@ def test_the_configuration_and_its_launch(config: str, words: str) -> None:
     text = found.explain()
     assert words in text and "this configuration was asked for" in text
     waves, at_once = (float(x) for x in re.findall(r"waves +([\d.]+) of (\d+) CTAs", text)[0])
-    (launched, _, _), *_ = gemm.shape(found.problem, found.config, found.device.target)
+    (launched, _, _), *_ = gemm.launch_shape(found.problem, found.config, found.device.target)
     pieces = waves * at_once
     want = pieces if isinstance(found.config, gemm.Config) else min(pieces, at_once)
     assert abs(launched - want) <= 0.005 * at_once  # waves are told to a hundredth

@@ -17,7 +17,7 @@ from kernels import MAJORS, aligned, posed
 from rows import every_row
 from tilewright.dtypes import dtype
 from tilewright.errors import VmFault
-from tilewright.gemm import TABLE, Config, Problem, build, shape
+from tilewright.gemm import TABLE, Config, Problem, build, launch_shape
 from tilewright.ptx import tree
 from tilewright.vm import Machine
 
@@ -51,7 +51,7 @@ def product(
     sizes = problem.m, problem.n, problem.k
     leading = a.shape[1], b.shape[1], problem.n, problem.n
     args = [*places, *sizes, *leading, 1.0, 0.5, 0, 0, 0, 0, 0, 0]
-    grid = ctas or shape(problem, config).grid
+    grid = ctas or launch_shape(problem, config).grid
     how: dict[str, Any] = {"shared": traced.dynamic_shared, "on_step": on_step}
     m.launch(traced.name, grid, traced.block, args, **how)
     return m.download(places[3], like=c)

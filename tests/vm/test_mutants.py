@@ -16,7 +16,7 @@ from rows import every_row
 from tilewright import gemm
 from tilewright.dtypes import dtype
 from tilewright.errors import VmFault
-from tilewright.gemm import AnyConfig, Config, Lines, Problem, SimtConfig
+from tilewright.gemm import AnyConfig, Config, MatrixStrides, Problem, SimtConfig
 from tilewright.gemm.tma.tma_config import TmaConfig
 from tilewright.ptx import Module, parse
 from tilewright.target import DEFAULT_DEVICE
@@ -44,9 +44,14 @@ def shipped(
     shapes = zip(((m, k), (n, k), (m, n)), kinds, strict=True)
     a, b, c = (rng.standard_normal(s).astype(kind) for s, kind in shapes)
     places = tuple(machine.upload(x) for x in (a, b, c, np.full_like(c, np.nan)))
-    lines = {"a": Lines(k), "b": Lines(k), "c": Lines(n), "d": Lines(n)}
-    block = gemm.arguments(problem, config, lines).pack((*places, 0), ((1.0, 0), (0.5, 0)))
-    traced, shape = gemm.build(problem, config), gemm.shape(problem, config, FEW)
+    lines = {
+        "a": MatrixStrides(k),
+        "b": MatrixStrides(k),
+        "c": MatrixStrides(n),
+        "d": MatrixStrides(n),
+    }
+    block = gemm.kernel_arguments(problem, config, lines).pack((*places, 0), ((1.0, 0), (0.5, 0)))
+    traced, shape = gemm.build(problem, config), gemm.launch_shape(problem, config, FEW)
     machine.load(module or traced.module)
     how = {"shared": traced.dynamic_shared, "cluster": shape.cluster}
     how["programmatic"] = shape.programmatic

@@ -11,7 +11,7 @@ import pytest
 from rows import every_row
 from tilewright.builder import trace
 from tilewright.gemm import TmaConfig, parse
-from tilewright.gemm.tma.tile_scheduler import Schedule, place
+from tilewright.gemm.tma.tile_scheduler import TileScheduler, tile_coordinates
 from tilewright.vm import Machine
 
 Array = np.ndarray[Any, Any]
@@ -36,7 +36,9 @@ def run(body: Any, count: int) -> Array:
 @every_row(("rows", "columns"), [(1, 1), (4, 8), (7, 5), (16, 2)])
 def test_tiles_go_down_groups_of_rows(rows: int, columns: int, group: int) -> None:
     def body(k: Any, index: Any) -> Any:
-        return place(k, index, k.mov(k.const("u32", rows)), k.mov(k.const("u32", columns)), group)
+        return tile_coordinates(
+            k, index, k.mov(k.const("u32", rows)), k.mov(k.const("u32", columns)), group
+        )
 
     want = [
         (row, column)
@@ -55,7 +57,7 @@ def test_parts_of_k_follow_one_another(steps: int, split: int) -> None:
 
     def body(k: Any, index: Any) -> Any:
         one, depth = k.mov(k.const("u32", 1)), k.mov(k.const("u32", steps))
-        work = Schedule(k, config, one, one, depth, None, k.mov(k.const("u32", 0))).work(index)
+        work = TileScheduler(k, config, one, one, depth, None, k.mov(k.const("u32", 0))).work(index)
         return work.first, work.steps
 
     got = run(body, split).tolist()
@@ -72,7 +74,7 @@ def test_the_same_part_of_all_tiles_comes_first(config: str, whole: int) -> None
 
     def body(k: Any, index: Any) -> Any:
         m, n, depth = (k.mov(k.const("u32", x)) for x in (64, 16 * 6, 9))
-        schedule = Schedule(k, made, m, n, depth, None, k.mov(k.const("u32", whole)))
+        schedule = TileScheduler(k, made, m, n, depth, None, k.mov(k.const("u32", whole)))
         work = schedule.work(index)
         return work.column, work.part.view("u32")
 

@@ -48,7 +48,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "gemm.build": lambda x: gemm.build(x, gemm.parse("32x32x32:1x1:2")),
     "gemm.build of": lambda x: gemm.build(PROBLEM, x),
     "gemm.roofline": lambda x: gemm.roofline(x, target.DEFAULT_DEVICE),
-    "gemm.workspace": lambda x: gemm.workspace(x, gemm.parse("32x32x32:1x1:2")),
+    "gemm.workspace_bytes": lambda x: gemm.workspace_bytes(x, gemm.parse("32x32x32:1x1:2")),
     "dtype": dtypes.dtype,
     "target.device": target.device,
     "targets_of": lambda x: target.targets_of(None if isinstance(x, tuple) else x),

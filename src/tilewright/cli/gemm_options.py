@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from ..gemm.problem import TYPES
+from ..gemm.problem import SUPPORTED_TYPES
 from ..run import Plan, plan
 from ..run.call.gemm_plan import LAYOUTS
 
@@ -34,7 +34,7 @@ def add_sizes(to: argparse.ArgumentParser) -> None:
 
 def add_problem(to: argparse.ArgumentParser) -> None:
     """The options of a problem, without its sizes."""
-    types = f"A's type (default: f16): {', '.join(TYPES)}"
+    types = f"A's type (default: f16): {', '.join(SUPPORTED_TYPES)}"
     to.add_argument("--a", default="f16", metavar="TYPE", help=types)
     to.add_argument("--b", default=None, metavar="TYPE", help="B's type (default: A's)")
     to.add_argument(

@@ -1,8 +1,9 @@
 """GEMM: a problem and a configuration become a kernel.
 
-``choose`` picks a configuration, ``build`` traces the kernel, ``shape`` says how it is launched and
-``arguments`` with what. Nothing here runs anything. A configuration's class names the kernel:
-``Config`` is ``multistage``, ``TmaConfig`` is ``tma``, ``SimtConfig`` is ``simt``.
+``choose`` picks a configuration, ``build`` traces the kernel, ``launch_shape`` gives the launch's
+grid, block and cluster, ``kernel_arguments`` its parameter block. Nothing here runs anything. The
+class of the configuration selects the kernel: ``Config`` is ``multistage``, ``TmaConfig`` is
+``tma``, ``SimtConfig`` is ``simt``.
 """
 
 from typing import TYPE_CHECKING
@@ -14,8 +15,23 @@ if TYPE_CHECKING:
     from .cp_async.multistage_config import TABLE, Config
     from .cp_async.simt_config import SimtConfig
     from .heuristic import check, choose, ranked
-    from .kernel_dispatch import arguments, build, kernels, parse, shape, steps, takes, workspace
-    from .kernel_launch import Arguments, Kernel, Lines, Shape, Step
+    from .kernel_dispatch import (
+        build,
+        kernel_arguments,
+        kernels,
+        launch_shape,
+        launches,
+        parse,
+        relayout_problem,
+        workspace_bytes,
+    )
+    from .kernel_launch import (
+        GemmKernel,
+        KernelArguments,
+        KernelLaunch,
+        LaunchShape,
+        MatrixStrides,
+    )
     from .problem import Problem
     from .roofline import Roofline, roofline
     from .tma.tma_config import TmaConfig
@@ -23,8 +39,8 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = exports(__name__, __file__)
 
 __all__ = [
-    "TABLE", "AnyConfig", "Arguments", "Config", "Kernel", "Lines", "Problem", "Roofline", "Shape",
-    "SimtConfig", "Step", "TmaConfig",
-    "arguments", "build", "check", "choose", "kernels", "parse", "ranked", "roofline", "shape",
-    "steps", "takes", "workspace",
+    "TABLE", "AnyConfig", "Config", "GemmKernel", "KernelArguments", "KernelLaunch", "LaunchShape",
+    "MatrixStrides", "Problem", "Roofline", "SimtConfig", "TmaConfig",
+    "build", "check", "choose", "kernel_arguments", "kernels", "launch_shape", "launches", "parse",
+    "ranked", "relayout_problem", "roofline", "workspace_bytes",
 ]  # fmt: skip

@@ -19,7 +19,7 @@ from .roofline import f64_per_cycle
 from .tma import tma_config as tma
 from .tma.tma_config import TmaConfig
 from .tma.tma_kernel import operands
-from .tma.tma_operand import Operand
+from .tma.tma_operand import TmaOperand
 
 AnyConfig = Config | TmaConfig | SimtConfig
 
@@ -65,7 +65,7 @@ def _multistage_time(problem: Problem, config: Config, device: Device) -> float:
 def _multistage_terms(problem: Problem, config: Config, device: Device) -> dict[str, float]:
     """Waves of CTAs, each as long as its products, barriers and ends take."""
     bm, bn, bk = config.tile
-    tiles, double = config.tiles(problem), problem.double
+    tiles, double = config.tiles(problem), problem.is_f64
     together = min(
         config.resident(problem.input.bits, device.limits), max(1, -(-tiles // device.sms))
     )
@@ -202,7 +202,11 @@ def _tma_terms(problem: Problem, config: TmaConfig, device: Device) -> dict[str,
 
 
 def _work(problem: Problem, config: TmaConfig, device: Device) -> _Work:
-    pieces, places, split = config.pieces(problem), config.places(device), config.split
+    pieces, places, split = (
+        config.cluster_tiles(problem),
+        config.resident_clusters(device),
+        config.split,
+    )
     steps = max(1, ceil(problem.k / config.tile[2]))
     if split == 1:
         ends = ceil(pieces / places)
@@ -221,7 +225,7 @@ def _end(config: TmaConfig, work: _Work) -> float:
     times = (1 + sums) * (SHORT if bn % 32 and not config.swap else 1.0)
     if config.pingpong:  # one warpgroup does it, while the other multiplies if it has a tile
         times *= 2.0 if work.ends == 1 else NARROW if bn % 64 else TURN
-    parts = config.parts(16)  # as of most types
+    parts = config.epilogue_tiles(16)  # as of most types
     return TILE + (ELEMENTS * bm * bn + PART * parts) * times
 
 
@@ -251,13 +255,13 @@ def _limit(problem: Problem, device: Device, steps: float) -> float:
 
 def _moved(problem: Problem, config: TmaConfig, work: _Work) -> float:
     """Bytes that memory moves: matrices, parts, and some of what several tiles read."""
-    (bm, bn, _), (down, across) = config.tile, config.grid(problem)
+    (bm, bn, _), (down, across) = config.tile, config.tile_grid(problem)
     m, n = (problem.n, problem.m) if config.swap else (problem.m, problem.n)
     again = sum(size for size, readers in ((m, across), (n, down)) if readers > 1)
     read = REREAD * again * problem.k * problem.input.bits / 8 * problem.batch
     if work.pieces <= work.places:
         read *= AT_ONCE
-    bursts = SHORT_BURSTS if config.tile[2] * problem.input.bits <= 8 * tma.LINE else 1.0
+    bursts = SHORT_BURSTS if config.tile[2] * problem.input.bits <= 8 * tma.SWIZZLE_BYTES else 1.0
     return (problem.bytes + read) * bursts + work.parts * bm * bn * 4
 
 
@@ -289,7 +293,7 @@ def _step_terms(problem: Problem, config: TmaConfig) -> tuple[float, ...]:
     """
     bits = problem.input.bits
     (bm, bn, bk), size = config.tile, config.tile[2] * bits / 8
-    count = bm // tma.ROWS * bk * bits // (8 * 32)  # instructions, of 32 bytes of K
+    count = bm // tma.WGMMA_ROWS * bk * bits // (8 * 32)  # instructions, of 32 bytes of K
     promotion = PROMOTION * bm * bn / 128 if problem.promoted else 0.0
     sides = _sides(problem, config)
     beyond = sum(_beyond(problem.k, side) for side in sides)
@@ -307,11 +311,11 @@ class _Side(NamedTuple):
 
     name: str
     rows: int
-    operand: Operand
+    operand: TmaOperand
 
 
 def _sides(problem: Problem, config: TmaConfig) -> tuple[_Side, _Side]:
-    left, right = operands(tma.taken(problem), config)
+    left, right = operands(tma.relayout_problem(problem), config)
     a, b = ("a", problem.m), ("b", problem.n)
     one, other = (b, a) if config.swap else (a, b)
     return _Side(*one, left), _Side(*other, right)
@@ -336,7 +340,11 @@ def _requests(problem: Problem, side: _Side) -> float:
     """
     operand, pitch = side.operand, _pitch(problem, side.name)
     size = operand.size
-    line = tma.LINE if operand.major == "K" else tma.line(operand.extent, 8 * size) * size
+    line = (
+        tma.SWIZZLE_BYTES
+        if operand.major == "K"
+        else tma.swizzle_elements(operand.extent, 8 * size) * size
+    )
     crossing = max(0, line - pitch) / (128 - pitch) if pitch < 128 else 0.0
     return operand.bytes / operand.sharers / line * (1 + (STRADDLES[pitch] - 1) * crossing)
 
@@ -355,7 +363,7 @@ def _pitch(problem: Problem, name: str) -> int:
 def _is_copied(problem: Problem, name: str) -> bool:
     """Whether tensor copies can't read A or B as it lies."""
     major = f"{name}_major"
-    turned = getattr(problem, major) != getattr(tma.taken(problem), major)
+    turned = getattr(problem, major) != getattr(tma.relayout_problem(problem), major)
     return turned or getattr(problem, f"align_{name}") < 16
 
 

@@ -15,7 +15,7 @@ from .cost_model import AnyConfig, estimate
 from .cp_async import multistage_config as multistage
 from .cp_async import simt_config as simt
 from .cp_async.simt_config import SimtConfig
-from .problem import Problem, expect
+from .problem import Problem, validate
 from .tma import tma_config as tma
 from .tma.tma_config import TmaConfig
 
@@ -25,13 +25,13 @@ def choose(problem: Problem, device: Device) -> AnyConfig:
 
     Raises TargetError for a device that no kernel for this problem runs on.
     """
-    expect(problem, device)
+    validate(problem, device)
     return ranked(problem, device)[0][1]
 
 
 def ranked(problem: Problem, device: Device) -> tuple[tuple[float, AnyConfig], ...]:
     """All configurations that fit, the best first, each with its estimated seconds."""
-    expect(problem, device)
+    validate(problem, device)
     return _ranked(problem, device)
 
 
@@ -54,7 +54,7 @@ def check(problem: Problem, config: AnyConfig, device: Device) -> None:
     """Raises ConfigError where the configuration does not fit problem and device, TargetError where
     none does.
     """
-    expect(problem, device)
+    validate(problem, device)
     if not isinstance(config, AnyConfig):
         raise ConfigError(f"config must be a configuration, got {config!r:.60}")
     if isinstance(config, SimtConfig):
@@ -65,26 +65,26 @@ def check(problem: Problem, config: AnyConfig, device: Device) -> None:
             hint="precision='tf32' rounds it to 10 bits of mantissa; or a configuration of simt",
         )
     elif isinstance(config, TmaConfig):
-        if problem.double:
+        if problem.is_f64:
             raise TargetError(
                 f"{config}: wgmma does not multiply f64", hint="a configuration of multistage"
             )
-        tma.check(tma.taken(problem), config, device)
+        tma.check(tma.relayout_problem(problem), config, device)
     else:
         multistage.check(problem, config, device)
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[AnyConfig]:
     """What is worth a thought."""
-    by_wgmma = problem.a != simt.TYPE and not problem.double
-    if by_wgmma and device.target.runs(tma.NEEDED):
+    by_wgmma = problem.a != simt.TYPE and not problem.is_f64
+    if by_wgmma and device.target.runs(tma.REQUIRED_TARGET):
         yield from _tma_candidates(problem, device)
     yield from table(problem, device)
 
 
 def table(problem: Problem, device: Device) -> Sequence[AnyConfig]:
     """Those that are written down for such problems."""
-    if not problem.double:
+    if not problem.is_f64:
         return simt.TABLE if problem.a == simt.TYPE else multistage.TABLE
     if device.target.runs("sm_90"):
         return multistage.F64_TABLE
@@ -110,7 +110,7 @@ GROUP, GROUP_OF_8 = 8, 16  # rows of tiles walked together; of 8-bit inputs, whi
 def _tma_candidates(problem: Problem, device: Device) -> Iterator[TmaConfig]:
     """Tiles, either way round, clusters, cuts along K, with as many stages as fit."""
     bits = problem.input.bits
-    least = tma.PROMOTED if problem.promoted else 8 * tma.LINE // bits
+    least = tma.PROMOTION_K if problem.promoted else 8 * tma.SWIZZLE_BYTES // bits
     group = GROUP_OF_8 if bits == 8 else GROUP
     for (bm, consumers, pingpong), swap in product(TILES, (False, True)):
         rows, columns = (problem.n, problem.m) if swap else (problem.m, problem.n)
@@ -146,11 +146,11 @@ def _widths(
     and those of as many tiles as fill the device once, or a few times. Where there is a C, or D
     does not leave by copies, their way out would take registers that their sums need.
     """
-    if problem.with_c or tma.taken(problem).align_d < 16:
+    if problem.with_c or tma.relayout_problem(problem).align_d < 16:
         return TILES[frame]
     rows, columns = (problem.n, problem.m) if swap else (problem.m, problem.n)
     right = problem.a_major if swap else problem.b_major
-    eights = swap and right == "k" and problem.sums != "s32"
+    eights = swap and right == "k" and problem.accumulator_type != "s32"
     written, down = TILES[frame], max(1, -(-rows // frame[0]))
     counts = [-(-columns // bn) for bn in written]
     counts += [wave * device.sms // down for wave in range(1, WAVES + 1)]
@@ -171,8 +171,8 @@ def _variants(
     """Clusters, in how many parts K is cut so that each SM has something to do, and whether in the
     last wave alone.
     """
-    down, across = config.grid(problem)
-    most = min(tma.MOST_SPLIT, problem.k // (2 * config.tile[2]))
+    down, across = config.tile_grid(problem)
+    most = min(tma.MAX_SPLIT, problem.k // (2 * config.tile[2]))
     large = config.tile[0] * config.tile[1] >= 128 * 128
     for cm, cn in CLUSTERS:
         # small tiles, where each CTA of a cluster is needed for a side of D, and they do for all of
@@ -181,7 +181,7 @@ def _variants(
             continue
         yield (cm, cn), 1, False
         pieces = -(-down // cm) * -(-across // cn) * problem.batch
-        places = tma.places(cm * cn, device)
+        places = tma.resident_clusters(cm * cn, device)
         full = places // max(pieces, 1)
         for split in sorted({2, full // 2, full}):
             if 2 <= split <= most and pieces * split <= places:
@@ -191,5 +191,5 @@ def _variants(
                 yield (cm, cn), split, True
     for cm, cn in MORE_CLUSTERS:
         pieces = -(-down // cm) * -(-across // cn) * problem.batch
-        if cm <= down and cn <= across and pieces <= tma.places(cm * cn, device):
+        if cm <= down and cn <= across and pieces <= tma.resident_clusters(cm * cn, device):
             yield (cm, cn), 1, False

@@ -1,114 +1,150 @@
-"""Configurations, launches and kernels of a problem, for whichever kernel a configuration names.
+"""Kernel dispatch: the class of a configuration selects the kernel.
 
-A configuration's class names the kernel: ``Config`` is ``multistage``, ``TmaConfig`` is ``tma``,
-``SimtConfig`` is ``simt``.
+``Config`` selects ``multistage``, ``TmaConfig`` selects ``tma``, ``SimtConfig`` selects ``simt``.
+Split-K adds a reduction kernel after ``tma``; a dynamic tile scheduler adds a kernel before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from ..builder import Traced
 from ..errors import ConfigError
 from ..target import DEFAULT_DEVICE, Device
 from .cost_model import AnyConfig
-from .cp_async import multistage, simt
+from .cp_async import cp_async_mainloop, multistage, simt
 from .cp_async.multistage_config import Config
 from .cp_async.simt_config import SimtConfig
-from .kernel_launch import Arguments, Kernel, Lines, Shape, Step
-from .problem import Problem, expect
-from .tma import dynamic_tile_scheduler, splitk_reduction, tma_kernel
-from .tma.tma_config import TmaConfig, taken
+from .kernel_launch import GemmKernel, KernelArguments, KernelLaunch, LaunchShape, MatrixStrides
+from .problem import Problem, validate
+from .tma import dynamic_tile_scheduler, splitk_reduction, tma_config, tma_kernel
+from .tma.tma_config import TmaConfig
+
+Strides = Mapping[str, MatrixStrides]
+
+
+class KernelDefinition(NamedTuple):
+    """The functions that define a kernel; each takes the kernel's own class of configuration."""
+
+    build: Callable[[Problem, Any], Traced]
+    launch_shape: Callable[[Problem, Any, Device], LaunchShape]
+    kernel_arguments: Callable[[Problem, Any, Strides, Device], KernelArguments]
+    problem_class: Callable[[Problem, Any], Problem]
+
+
+MULTISTAGE = KernelDefinition(
+    multistage.build,
+    multistage.launch_shape,
+    cp_async_mainloop.kernel_arguments,
+    cp_async_mainloop.problem_class,
+)
+SIMT = MULTISTAGE._replace(build=simt.build, launch_shape=simt.launch_shape)
+TMA = KernelDefinition(
+    tma_kernel.build, tma_kernel.launch_shape, tma_kernel.kernel_arguments, tma_kernel.problem_class
+)
+COUNTER_RESET = TMA._replace(
+    build=dynamic_tile_scheduler.build,
+    launch_shape=dynamic_tile_scheduler.launch_shape,
+    kernel_arguments=dynamic_tile_scheduler.kernel_arguments,
+)
+SPLITK_REDUCTION = TMA._replace(
+    build=splitk_reduction.build,
+    launch_shape=splitk_reduction.launch_shape,
+    kernel_arguments=splitk_reduction.kernel_arguments,
+)
 
 
 def parse(text: str) -> AnyConfig:
-    """A configuration from its text: ``128x128x32:2x2:4``, ``64x64x16:2x2:4:m8n8k4``,
+    """Parse a configuration: ``128x128x32:2x2:4``, ``64x64x16:2x2:4:m8n8k4``,
     ``tma:128x256x64:2:4/2x1``, ``simt:128x256x8:16x16:4``.
     """
     if not isinstance(text, str):
-        raise ConfigError(f"{text!r} is no configuration's text", hint="128x128x32:2x2:4")
-    kinds = {"tma": TmaConfig, "simt": SimtConfig}
-    return kinds.get(text.partition(":")[0], Config).parse(text)
+        raise ConfigError(f"a configuration must be text, got {text!r}", hint="128x128x32:2x2:4")
+    kind = text.partition(":")[0]
+    if kind == "tma":
+        return TmaConfig.parse(text)
+    return SimtConfig.parse(text) if kind == "simt" else Config.parse(text)
 
 
 def build(problem: Problem, config: AnyConfig) -> Traced:
-    """The kernel for a problem and a configuration, traced once for all that it serves."""
-    expect(problem)
-    return _kernel(config).build(problem, config)
+    """Trace the kernel, once for all problems of the same class."""
+    validate(problem)
+    return _definition(config).build(problem, config)
 
 
-def shape(problem: Problem, config: AnyConfig, device: Device = DEFAULT_DEVICE) -> Shape:
+def launch_shape(
+    problem: Problem, config: AnyConfig, device: Device = DEFAULT_DEVICE
+) -> LaunchShape:
     """Grid, block and cluster of the launch."""
-    expect(problem, device)
-    return _kernel(config).shape(problem, config, device)
+    validate(problem, device)
+    return _definition(config).launch_shape(problem, config, device)
 
 
-def arguments(
-    problem: Problem,
-    config: AnyConfig,
-    lines: Mapping[str, Lines],
-    device: Device = DEFAULT_DEVICE,
-) -> Arguments:
-    """The kernel's parameters, but for addresses and factors, for matrices ``a``, ``b``, ``d`` (and
-    ``c``) that lie as ``lines`` says.
+def kernel_arguments(
+    problem: Problem, config: AnyConfig, strides: Strides, device: Device = DEFAULT_DEVICE
+) -> KernelArguments:
+    """The parameter block for matrices ``a``, ``b``, ``d`` (and ``c``) with these strides; the
+    addresses, α and β are written later.
     """
-    return _kernel(config).arguments(problem, config, lines, device)
+    return _definition(config).kernel_arguments(problem, config, strides, device)
 
 
-def steps(
-    problem: Problem,
-    config: AnyConfig,
-    lines: Mapping[str, Lines],
-    device: Device = DEFAULT_DEVICE,
-) -> tuple[Step, ...]:
-    """The kernels that do it, one after another: where K is cut, a second one adds up the parts;
-    where tiles come by a counter, one before sets it to zero.
+def launches(
+    problem: Problem, config: AnyConfig, strides: Strides, device: Device = DEFAULT_DEVICE
+) -> tuple[KernelLaunch, ...]:
+    """The launches of a GEMM in order. With split-K, the split-K reduction is the last; with a
+    dynamic tile scheduler, the first resets its counter.
     """
-    given = problem, config, lines, device
     return tuple(
-        Step(kernel, module.shape(problem, config, device), module.arguments(*given))
-        for module, kernel in _modules(problem, config, device)
+        KernelLaunch(
+            GemmKernel(kernel.build, kernel.problem_class(problem, config), config),
+            kernel.launch_shape(problem, config, device),
+            kernel.kernel_arguments(problem, config, strides, device),
+        )
+        for kernel in _definitions(problem, config, device)
     )
 
 
 def kernels(
     problem: Problem, config: AnyConfig, device: Device = DEFAULT_DEVICE
-) -> tuple[Kernel, ...]:
-    """The kernels of ``steps``, not traced yet."""
-    return tuple(kernel for _, kernel in _modules(problem, config, device))
-
-
-def _modules(problem: Problem, config: AnyConfig, device: Device) -> list[tuple[Any, Kernel]]:
-    """The kernels, each with the module that it is from."""
-    expect(problem, device)
-    main = _kernel(config)
-    like, found = main.shape_class(problem, config), [main]
-    if isinstance(config, TmaConfig):
-        before = [dynamic_tile_scheduler] if config.dynamic else []
-        after = [splitk_reduction] if splitk_reduction.workspace(problem, config, device) else []
-        found = [*before, main, *after]
-    return [(module, Kernel(module.build, like, config)) for module in found]
-
-
-def workspace(problem: Problem, config: AnyConfig, device: Device = DEFAULT_DEVICE) -> int:
-    """Bytes of memory that a call takes besides its matrices."""
-    expect(problem, device)
-    if not isinstance(config, TmaConfig):
-        return 0
-    return splitk_reduction.workspace(problem, config, device) + dynamic_tile_scheduler.workspace(
-        config
+) -> tuple[GemmKernel, ...]:
+    """The kernels of ``launches``, not traced yet."""
+    return tuple(
+        GemmKernel(kernel.build, kernel.problem_class(problem, config), config)
+        for kernel in _definitions(problem, config, device)
     )
 
 
-def takes(problem: Problem, config: AnyConfig) -> Problem:
-    """The problem as the kernel takes it: what lies otherwise is to be copied first."""
-    expect(problem)
-    return taken(problem) if isinstance(config, TmaConfig) else problem
+def workspace_bytes(problem: Problem, config: AnyConfig, device: Device = DEFAULT_DEVICE) -> int:
+    """Bytes of device memory that a call needs besides its matrices."""
+    validate(problem, device)
+    if not isinstance(config, TmaConfig):
+        return 0
+    counter = dynamic_tile_scheduler.workspace_bytes(config)
+    return splitk_reduction.workspace_bytes(problem, config, device) + counter
 
 
-def _kernel(config: Any) -> Any:
-    for kind, kernel in ((Config, multistage), (TmaConfig, tma_kernel), (SimtConfig, simt)):
+def relayout_problem(problem: Problem, config: AnyConfig) -> Problem:
+    """The problem after relayout: with the layouts and alignments that the kernel supports."""
+    validate(problem)
+    return tma_config.relayout_problem(problem) if isinstance(config, TmaConfig) else problem
+
+
+def _definitions(problem: Problem, config: AnyConfig, device: Device) -> list[KernelDefinition]:
+    """The kernels of a GEMM, in launch order."""
+    validate(problem, device)
+    found = [_definition(config)]
+    if isinstance(config, TmaConfig):
+        if config.dynamic:
+            found.insert(0, COUNTER_RESET)
+        if splitk_reduction.workspace_bytes(problem, config, device):
+            found.append(SPLITK_REDUCTION)
+    return found
+
+
+def _definition(config: object) -> KernelDefinition:
+    for kind, kernel in ((Config, MULTISTAGE), (TmaConfig, TMA), (SimtConfig, SIMT)):
         if isinstance(config, kind):
             return kernel
-    raise ConfigError(f"{config!r} is no configuration")
+    raise ConfigError(f"config must be a Config, TmaConfig or SimtConfig, got {config!r:.60}")

@@ -1,7 +1,7 @@
 """A kernel's parameter block: what a problem decides is written once, what a call decides into it.
 
-``Lines`` says how a matrix lies: elements from line to line, from matrix to matrix. Addresses stand
-where a pointer is, or in the first eight bytes of a tensor map.
+``MatrixStrides`` holds the strides of a matrix in elements. An address is written where a pointer
+parameter is, or into the first eight bytes of a tensor map.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ADDRESS = struct.Struct("<Q")
 _FACTORS = {"f32": struct.Struct("<f"), "f64": struct.Struct("<d")}
 
 
-class Shape(NamedTuple):
+class LaunchShape(NamedTuple):
     """A launch: CTAs, threads of each, CTAs of a cluster; ``programmatic``: the kernel itself waits
     for those ahead of it; ``unused``: bytes of shared memory that a CTA gets besides its own, so
     that fewer share an SM.
@@ -34,7 +34,7 @@ class Shape(NamedTuple):
     unused: int = 0
 
 
-class Lines(NamedTuple):
+class MatrixStrides(NamedTuple):
     """Elements from line to line of a matrix, and from matrix to matrix of a batch."""
 
     leading: int
@@ -42,7 +42,7 @@ class Lines(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Arguments:
+class KernelArguments:
     """The parameter block of one kernel. ``slots`` are the places where the addresses of A, B, C, D
     and a workspace W are written: (which 8 bytes of the block, which of the five). ``scales`` are
     the offsets of α and of its address, then those of β, numbers of type ``factor``.
@@ -59,7 +59,7 @@ class Arguments:
         types: Mapping[str, str],
         values: Mapping[str, Any],
         places: Mapping[str, tuple[str, ...]],
-    ) -> Arguments:
+    ) -> KernelArguments:
         """Parameters of these types and values, by name; ``places`` names the parameters that take
         the address of ``a``, ``b``, ``c``, ``d`` or ``w``.
         """
@@ -89,7 +89,7 @@ class Arguments:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class GemmKernel:
     """A kernel that is traced when somebody has to see it. Its text is all that decides it."""
 
     build: Callable[[Problem, Any], Traced]
@@ -104,9 +104,9 @@ class Kernel:
         return f"{self.build.__module__}.build({self.problem!r}, {self.config!r})"
 
 
-class Step(NamedTuple):
+class KernelLaunch(NamedTuple):
     """One kernel of a GEMM."""
 
-    kernel: Kernel
-    shape: Shape
-    arguments: Arguments
+    kernel: GemmKernel
+    shape: LaunchShape
+    arguments: KernelArguments

@@ -15,24 +15,24 @@ from ..dtypes import DTYPES, DType
 from ..errors import DtypeError, ProblemError, TargetError
 from ..target import DEFAULT_DEVICE, Device
 
-BYTES = ("e4m3", "e5m2")
+FP8 = ("e4m3", "e5m2")
 # By A's format: the formats that B may have, and those that D may have, D's own default first.
-TYPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+SUPPORTED_TYPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "f16": (("f16",), ("f16", "f32")),
     "bf16": (("bf16",), ("bf16", "f32")),
     "f32": (("f32",), ("f32",)),
     "f64": (("f64",), ("f64",)),
     "tf32": (("tf32",), ("f32",)),
-    "e4m3": (BYTES, ("bf16", "f16", "f32")),
-    "e5m2": (BYTES, ("bf16", "f16", "f32")),
+    "e4m3": (FP8, ("bf16", "f16", "f32")),
+    "e5m2": (FP8, ("bf16", "f16", "f32")),
     "s8": (("s8", "u8"), ("s32",)),
     "u8": (("s8", "u8"), ("s32",)),
 }
 ALIGNMENTS = (16, 8, 4, 2, 1)
-LIMIT = 2**31
+SIZE_LIMIT = 2**31
 
 
-def expect(problem: object, device: object = DEFAULT_DEVICE) -> None:
+def validate(problem: object, device: object = DEFAULT_DEVICE) -> None:
     """ProblemError for what is no problem, TargetError for what is no device."""
     if not isinstance(problem, Problem):
         hint = "gemm.Problem(m, n, k) makes one"
@@ -42,7 +42,7 @@ def expect(problem: object, device: object = DEFAULT_DEVICE) -> None:
         raise TargetError(f"device must be a target.Device, got {device!r:.60}", hint=hint)
 
 
-def factors_of(d: str) -> str:
+def scalar_type_of(d: str) -> str:
     """The format of α and β where D has this one."""
     return "f64" if d == "f64" else "f32"
 
@@ -77,7 +77,7 @@ class Problem:
     def __post_init__(self) -> None:
         sizes = (("M", self.m), ("N", self.n), ("K", self.k), ("the batch", self.batch))
         for name, size in sizes:
-            if not mma.array_inputs.whole(size) or not 0 <= size < LIMIT:
+            if not mma.array_inputs.whole(size) or not 0 <= size < SIZE_LIMIT:
                 said = f"{name} is {size!r}; it is a whole number, at least 0 and less than 2^31"
                 raise ProblemError(said)
         for name, given in (("a", self.a), ("b", self.b), ("d", self.d)):
@@ -89,9 +89,11 @@ class Problem:
         for name, flag in (("with_c", self.with_c), ("fast", self.fast)):
             if not isinstance(flag, bool | np.bool_):
                 raise ProblemError(f"{name} must be True or False, got {flag!r:.60}")
-        right, results = TYPES.get(self.a, ((), ()))
+        right, results = SUPPORTED_TYPES.get(self.a, ((), ()))
         if self.b not in right:
-            allowed = ", ".join(f"{a} × {b}" for a, (right, _) in TYPES.items() for b in right)
+            allowed = ", ".join(
+                f"{a} × {b}" for a, (right, _) in SUPPORTED_TYPES.items() for b in right
+            )
             raise DtypeError(f"A of {self.a} times B of {self.b} is not supported; {allowed} are")
         if self.d not in results:
             raise DtypeError(
@@ -120,24 +122,24 @@ class Problem:
         return DTYPES[self.d]
 
     @property
-    def sums(self) -> str:
+    def accumulator_type(self) -> str:
         """The format of a tensor core's sums."""
         return self.d if self.d in ("s32", "f64") else "f32"
 
     @property
-    def double(self) -> bool:
+    def is_f64(self) -> bool:
         """Whether all of it is f64."""
         return self.d == "f64"
 
     @property
-    def factors(self) -> str:
+    def scalar_type(self) -> str:
         """The format of α and β."""
-        return factors_of(self.d)
+        return scalar_type_of(self.d)
 
     @property
     def promoted(self) -> bool:
         """Whether these are added up in f32 apart."""
-        return self.a in BYTES and not self.fast
+        return self.a in FP8 and not self.fast
 
     @property
     def batched(self) -> bool:
@@ -159,7 +161,7 @@ class Problem:
         outputs = self.m * self.n * self.output.bits * (2 if self.with_c else 1)
         return (inputs + outputs) // 8 * self.batch
 
-    def sized(self, m: int, n: int, k: int) -> Problem:
+    def with_sizes(self, m: int, n: int, k: int) -> Problem:
         """The same with other sizes."""
         return replace(self, m=m, n=n, k=k)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..errors import TargetError
 from ..target import Device
-from .problem import Problem, expect
+from .problem import Problem, validate
 
 # Dense f16/bf16 products with f32 sums of an SM in a cycle, by compute capability: vendors'
 # whitepapers. Elements of half the bits go twice as fast, tf32 half as fast.
@@ -47,14 +47,14 @@ def roofline(problem: Problem, device: Device) -> Roofline:
 
     Raises TargetError for a device whose rates are not known.
     """
-    expect(problem, device)
+    validate(problem, device)
     if device.name not in RATES:
         known = ", ".join(RATES)
         raise TargetError(
             f"the peak rates of {device.name!r} are not known", hint=f"they are for {known}"
         )
     clock, bandwidth = RATES[device.name]
-    if problem.double:
+    if problem.is_f64:
         rate: float = f64_per_cycle(device)
     elif problem.a == "f32":
         rate = FFMA_PER_CYCLE[_capability(device)]

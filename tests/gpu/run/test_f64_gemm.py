@@ -13,7 +13,7 @@ from kernels import MAJORS
 from same_bits import laid, same_bits
 from same_bits import numbers as any_numbers
 from tilewright.gemm import Config
-from tilewright.gemm.cp_async.multistage_config import F64_TABLE, SHAPES
+from tilewright.gemm.cp_async.multistage_config import F64_TABLE, MMA_SHAPES
 
 numbers = partial(any_numbers, "f64")
 
@@ -25,7 +25,7 @@ def test_every_configuration_and_layout(layout: str, config: Config) -> None:
     assert same_bits(a, b, config=config)
 
 
-@pytest.mark.parametrize("shape", SHAPES["f64"], ids=str)
+@pytest.mark.parametrize("shape", MMA_SHAPES["f64"], ids=str)
 @pytest.mark.parametrize("layout", MAJORS)
 def test_every_instruction(layout: str, shape: Any) -> None:
     a, b = laid(numbers(70, 50, hostile=0.01), numbers(50, 130), layout)

@@ -16,7 +16,7 @@ from guarded import Asked, Lie, check
 from problems import matrix
 from resident import registered
 from tilewright.gemm import AnyConfig, Problem, ranked
-from tilewright.gemm.problem import TYPES
+from tilewright.gemm.problem import SUPPORTED_TYPES
 from tilewright.run import VmDevice
 from tilewright.run.devices.device import Device
 from tma_cases import few
@@ -26,7 +26,9 @@ pytestmark = pytest.mark.sm("sm_90a")
 LARGEST = 5000
 PARTS, EACH = 40, 50
 COMPARED, SMALL = 5, 1 << 20  # of each part so many, with fewer products, on a virtual machine too
-PAIRS = [(a, b, d) for a, (others, results) in TYPES.items() for b in others for d in results]
+PAIRS = [
+    (a, b, d) for a, (others, results) in SUPPORTED_TYPES.items() for b in others for d in results
+]
 
 
 @pytest.fixture(autouse=True, scope="module")

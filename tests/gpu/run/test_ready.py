@@ -147,8 +147,8 @@ def test_a_kernel_that_was_built_is_not_traced_again() -> None:
     on = device("cuda")
     assert isinstance(on, CudaDevice)
     problem = gemm.Problem(64, 64, 64, "f16", "f16", "f16", "k", "n")
-    lines = {name: gemm.Lines(64) for name in "abd"}
-    step = gemm.steps(problem, gemm.choose(problem, on.target), lines, on.target)[0]
+    lines = {name: gemm.MatrixStrides(64) for name in "abd"}
+    step = gemm.launches(problem, gemm.choose(problem, on.target), lines, on.target)[0]
     ref = KernelSource(str(step.kernel), step.kernel.trace)
     function, shared = on.kernel(ref)
 

@@ -14,17 +14,22 @@ from tilewright.errors import ConfigError, TargetError
 from tilewright.gemm import (
     TABLE,
     Config,
+    LaunchShape,
     Problem,
-    Shape,
     SimtConfig,
     TmaConfig,
     check,
     choose,
+    launch_shape,
     parse,
     ranked,
-    shape,
 )
-from tilewright.gemm.cp_async.multistage_config import F64_TABLE, SHAPES, USUAL, accumulators
+from tilewright.gemm.cp_async.multistage_config import (
+    DEFAULT_MMA,
+    F64_TABLE,
+    MMA_SHAPES,
+    accumulator_registers,
+)
 from tilewright.target import DEVICES, Device, device
 
 PROBLEM = Problem(4096, 4096, 4096)
@@ -39,7 +44,7 @@ def configs(draw: Any) -> Config:
     tile = wm * power(4, 7), wn * power(4, 7), power(5, 7)
     number = st.integers(1, 40)
     stages, persistent = draw(st.integers(2, 16)), draw(st.booleans())
-    shape = draw(st.sampled_from([*SHAPES["f64"], USUAL]))
+    shape = draw(st.sampled_from([*MMA_SHAPES["f64"], DEFAULT_MMA]))
     return Config(tile, (wm, wn), stages, draw(number), draw(number), persistent, shape)
 
 
@@ -85,7 +90,11 @@ def test_what_is_no_configuration(text: str, says: str) -> None:
 
 def test_a_warp_s_share() -> None:
     config = Config.parse("128x64x32:4x1:3")
-    assert (config.threads, config.warp_tile, accumulators(PROBLEM, config)) == (128, (32, 64), 64)
+    assert (config.threads, config.warp_tile, accumulator_registers(PROBLEM, config)) == (
+        128,
+        (32, 64),
+        64,
+    )
     assert config.shared_bytes(16) == 3 * (128 + 64) * 32 * 2
 
 
@@ -125,7 +134,7 @@ def test_what_fits_exactly() -> None:
 
 def test_f64_takes_twice_the_registers_and_is_not_staged() -> None:
     config = Config.parse("128x64x16:4x1:3:m16n8k4")
-    assert accumulators(Problem(8, 8, 8, "f64", "f64", "f64"), config) == 128
+    assert accumulator_registers(Problem(8, 8, 8, "f64", "f64", "f64"), config) == 128
     assert config.shared_bytes(64) == 3 * (128 + 64) * 16 * 8
 
 
@@ -219,8 +228,8 @@ def test_the_grid_covers_d(config: Config, m: int, n: int) -> None:
     bm, bn, _ = config.tile
     rows, columns = len(range(0, m, bm)), len(range(0, n, bn))
     once = replace(config, persistent=False)
-    made = shape(Problem(m, n, 8), once)
-    assert made == Shape((rows * columns, 1, 1), (config.threads, 1, 1))
+    made = launch_shape(Problem(m, n, 8), once)
+    assert made == LaunchShape((rows * columns, 1, 1), (config.threads, 1, 1))
 
 
 @given(configs(), st.integers(0, 99), st.integers(0, 99))
@@ -228,9 +237,9 @@ def test_persistent_ctas_are_as_many_as_there_is_room_for(config: Config, i: int
     config, h200 = replace(config, persistent=True), device("H200")
     problem = Problem(i * config.tile[0], j * config.tile[1], 8)
     places = h200.sms * config.resident(16, h200.limits)
-    assert shape(problem, config, h200).grid == (min(i * j, places), 1, 1)
-    more = problem.sized(problem.m + 1, problem.n, 8)
-    assert shape(more, config).grid == ((i + 1) * j, 1, 1)
+    assert launch_shape(problem, config, h200).grid == (min(i * j, places), 1, 1)
+    more = problem.with_sizes(problem.m + 1, problem.n, 8)
+    assert launch_shape(more, config).grid == ((i + 1) * j, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -251,5 +260,5 @@ def test_what_is_not_made_of_numbers(kind: Any, fields: tuple[Any, ...], says: s
 
 @pytest.mark.parametrize("text", [None, 3, b"tma:64x64x64:1:4"])
 def test_what_is_no_text(text: Any) -> None:
-    with pytest.raises(ConfigError, match="is no configuration's text"):
+    with pytest.raises(ConfigError, match="a configuration must be text"):
         parse(text)

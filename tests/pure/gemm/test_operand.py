@@ -14,7 +14,7 @@ import pytest
 from rows import every_row
 from tilewright.gemm import TABLE
 from tilewright.gemm.cp_async import cp_async_operand as operand_module
-from tilewright.gemm.cp_async.cp_async_operand import Operand
+from tilewright.gemm.cp_async.cp_async_operand import CpAsyncOperand
 from tilewright.gemm.cp_async.multistage_config import F64_TABLE
 from tilewright.layout import make_tensor
 
@@ -24,11 +24,11 @@ EXTENTS = sorted({size for c in TABLE for size in c.tile[:2]})
 TILES = [(extent, depth) for extent in EXTENTS for depth in (32, 64, 128)]
 
 
-def operand(extent: int, depth: int, contiguous: str, threads: int = 128) -> Operand:
-    return Operand("a", "f16", extent, depth, contiguous, 16, True, True, threads)
+def operand(extent: int, depth: int, contiguous: str, threads: int = 128) -> CpAsyncOperand:
+    return CpAsyncOperand("a", "f16", extent, depth, contiguous, 16, True, True, threads)
 
 
-def offsets(tile: Operand) -> np.ndarray:
+def offsets(tile: CpAsyncOperand) -> np.ndarray:
     """The element of shared memory for (row, k)."""
     layout = tile.layout
     rows, depths = range(tile.extent), range(tile.depth)
@@ -39,17 +39,17 @@ def groups(elements: np.ndarray) -> np.ndarray:
     return elements // CHUNK % GROUPS
 
 
-Tile = tuple[Operand, np.ndarray]
+OperandTile = tuple[CpAsyncOperand, np.ndarray]
 
 
 @cache
-def tiles() -> list[Tile]:
+def tiles() -> list[OperandTile]:
     """Of every size, contiguous either way."""
     made = [operand(*shape, contiguous) for shape in TILES for contiguous in ("k", "mn")]
     return [(tile, offsets(tile)) for tile in made]
 
 
-def named(tile: Tile) -> str:
+def named(tile: OperandTile) -> str:
     return f"{tile[0].extent}x{tile[0].depth}-{tile[0].contiguous}"
 
 
@@ -57,14 +57,14 @@ every_tile = every_row("tile", tiles, ids=named)
 
 
 @every_tile
-def test_each_element_has_its_own_place(tile: Tile) -> None:
+def test_each_element_has_its_own_place(tile: OperandTile) -> None:
     made, where = tile
     assert np.array_equal(np.sort(where, axis=None), np.arange(made.extent * made.depth))
     assert made.bytes == where.size * made.size
 
 
 @every_tile
-def test_sixteen_bytes_stay_together(tile: Tile) -> None:
+def test_sixteen_bytes_stay_together(tile: OperandTile) -> None:
     made, where = tile
     lines = where if made.contiguous == "k" else where.T
     chunks = lines.reshape(-1, CHUNK)
@@ -73,7 +73,7 @@ def test_sixteen_bytes_stay_together(tile: Tile) -> None:
 
 
 @every_tile
-def test_ldmatrix_reads_meet_in_no_bank(tile: Tile) -> None:
+def test_ldmatrix_reads_meet_in_no_bank(tile: OperandTile) -> None:
     """The eight lines of every 8×8 matrix, whatever its place."""
     made, where = tile
     lines = where if made.contiguous == "k" else where.T
@@ -83,7 +83,7 @@ def test_ldmatrix_reads_meet_in_no_bank(tile: Tile) -> None:
 
 @every_tile
 @every_row("threads", sorted({c.threads for c in TABLE}))
-def test_copies_write_all_and_meet_in_no_bank(tile: Tile, threads: int) -> None:
+def test_copies_write_all_and_meet_in_no_bank(tile: OperandTile, threads: int) -> None:
     """Eight neighbouring threads write 16 bytes each; together, all write the tile once."""
     made, _ = tile
     made = operand(made.extent, made.depth, made.contiguous, threads)
@@ -109,8 +109,8 @@ def test_what_the_module_shows() -> None:
 WIDE = sorted({(size, c.tile[2]) for c in F64_TABLE for size in c.tile[:2]})
 
 
-def double(extent: int, depth: int, contiguous: str, align: int = 16) -> Operand:
-    return Operand("a", "f64", extent, depth, contiguous, align, True, True, 128)
+def double(extent: int, depth: int, contiguous: str, align: int = 16) -> CpAsyncOperand:
+    return CpAsyncOperand("a", "f64", extent, depth, contiguous, align, True, True, 128)
 
 
 @pytest.mark.parametrize("contiguous", ["k", "mn"])

@@ -46,7 +46,7 @@ def test_operations_and_bytes() -> None:
     assert problem.flops == 2 * 3 * 5 * 7
     assert problem.bytes == 2 * (3 * 7 + 7 * 5 + 3 * 5)
     assert replace(problem, d="f32", with_c=True).bytes == 2 * (3 * 7 + 7 * 5) + 4 * 2 * 3 * 5
-    assert problem.sized(1, 2, 3) == Problem(1, 2, 3)
+    assert problem.with_sizes(1, 2, 3) == Problem(1, 2, 3)
 
 
 @pytest.mark.parametrize("name", DEVICES)

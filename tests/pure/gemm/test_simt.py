@@ -14,7 +14,7 @@ from kernels import MAJORS, posed
 from rows import every_row
 from tilewright import ptx
 from tilewright.errors import ConfigError, TargetError
-from tilewright.gemm import Config, SimtConfig, TmaConfig, build, check, choose, parse, shape
+from tilewright.gemm import Config, SimtConfig, TmaConfig, build, check, choose, launch_shape, parse
 from tilewright.gemm.cp_async import simt as kernel
 from tilewright.gemm.cp_async.simt_config import TABLE as SIMT
 from tilewright.layout import Layout
@@ -136,7 +136,7 @@ def test_a_configuration_for_every_device_that_can(name: str, size: int) -> None
 def test_large_products_get_large_tiles_and_small_ones_many() -> None:
     large, small = (choose(posed((n,) * 3, "tt", "f32"), H200) for n in (4096, 512))
     assert large.tile[0] * large.tile[1] == 128 * 256
-    assert shape(posed((512,) * 3, "tt", "f32"), small).grid[0] >= 128
+    assert launch_shape(posed((512,) * 3, "tt", "f32"), small).grid[0] >= 128
 
 
 # --- the kernel as text -------------------------------------------------------------------------
@@ -165,5 +165,5 @@ def test_one_kernel_serves_all_sizes_of_a_kind() -> None:
 def test_every_product_is_an_fma_that_rounds_and_keeps_subnormals() -> None:
     config = replace(SIMT[-1], tile=(16, 32, 8))
     text = build(posed((16, 32, 8), "tn", "f32"), config).ptx
-    assert text.count("fma.rn.f32") == 8 * config.accumulators
+    assert text.count("fma.rn.f32") == 8 * config.accumulator_registers
     assert "ftz" not in text

@@ -18,11 +18,11 @@ from tilewright.gemm import (
     build,
     check,
     choose,
+    launch_shape,
     parse,
     ranked,
-    shape,
-    takes,
-    workspace,
+    relayout_problem,
+    workspace_bytes,
 )
 from tilewright.gemm.tma import splitk_reduction
 from tilewright.target import device
@@ -151,18 +151,18 @@ def test_what_is_copied_first() -> None:
     """Unaligned inputs, and 8- and 32-bit ones that do not lie along K."""
     config = parse("tma:64x64x64:1:2")
     odd = replace(PROBLEM, a_major="m", b_major="n", align_a=2, align_b=8)
-    assert takes(odd, config) == replace(odd, align_a=16, align_b=16)
+    assert relayout_problem(odd, config) == replace(odd, align_a=16, align_b=16)
     for more in (E4M3, S8, {"a": "tf32", "b": "tf32", "d": "f32"}):
-        taken = takes(replace(PROBLEM, a_major="m", b_major="n", **more), config)
+        taken = relayout_problem(replace(PROBLEM, a_major="m", b_major="n", **more), config)
         assert (taken.a_major, taken.b_major) == ("k", "k")
     multistage = Config((64, 64, 64), (2, 2), 3)
-    assert takes(odd, multistage) == odd
+    assert relayout_problem(odd, multistage) == odd
 
 
 @given(st.integers(0, 99), st.sampled_from(["f16", "f32"]), st.sampled_from([16, 8, 4]))
 def test_d_leaves_by_copies_where_its_lines_end_with_16_bytes(n: int, d: str, align: int) -> None:
     problem = Problem(64, n, 64, d=d, align_d=align)
-    taken = takes(problem, parse("tma:64x64x64:1:2")).align_d
+    taken = relayout_problem(problem, parse("tma:64x64x64:1:2")).align_d
     assert (taken == 16) == (align == 16 and n * problem.output.bits % 128 == 0)
     assert align % taken == 0 and n * problem.output.bits // 8 % taken == 0
 
@@ -174,14 +174,14 @@ def test_d_leaves_by_copies_where_its_lines_end_with_16_bytes(n: int, d: str, al
 def test_ctas_are_as_many_as_there_is_work_and_room_for(
     config: TmaConfig, m: int, n: int, batch: int
 ) -> None:
-    made = shape(Problem(m, n, 8, batch=batch), config, H200)
+    made = launch_shape(Problem(m, n, 8, batch=batch), config, H200)
     (bm, bn, _), (cm, cn) = config.tile, config.cluster
     down, across = (n, m) if config.swap else (m, n)
     tiles = len(range(0, down, bm * cm)) * len(range(0, across, bn * cn)) * batch
     if config.split > 1:
-        cut = tiles % config.places(H200) if config.tail else tiles
+        cut = tiles % config.resident_clusters(H200) if config.tail else tiles
         tiles += cut * (config.split - 1)
-    assert made.grid[0] == min(tiles, config.places(H200)) * config.ctas <= 132
+    assert made.grid[0] == min(tiles, config.resident_clusters(H200)) * config.ctas <= 132
     assert made.block == (config.threads, 1, 1) and made.programmatic
     assert made.cluster == ((config.ctas, 1, 1) if config.ctas > 1 else None)
 
@@ -189,20 +189,26 @@ def test_ctas_are_as_many_as_there_is_work_and_room_for(
 @given(configs(), st.integers(1, 3000), st.integers(1, 3000))
 def test_the_workspace_holds_every_part(config: TmaConfig, m: int, n: int) -> None:
     problem = Problem(m, n, 8)
-    pieces = config.pieces(problem)
-    cut = 0 if config.split == 1 else pieces % config.places(H200) if config.tail else pieces
-    assert config.whole(problem, H200) + cut == pieces
+    pieces = config.cluster_tiles(problem)
+    cut = (
+        0
+        if config.split == 1
+        else pieces % config.resident_clusters(H200)
+        if config.tail
+        else pieces
+    )
+    assert config.unsplit_tiles(problem, H200) + cut == pieces
     area = config.ctas * config.tile[0] * config.tile[1]
     counter = 16 * config.dynamic
-    assert workspace(problem, config, H200) == cut * config.split * area * 4 + counter
+    assert workspace_bytes(problem, config, H200) == cut * config.split * area * 4 + counter
 
 
 @given(configs(), st.integers(1, 3000), st.integers(1, 3000))
 def test_the_second_kernels_ctas_are_as_many_on_each_sm(config: TmaConfig, m: int, n: int) -> None:
     problem, limits = Problem(m, n, 8), H200.limits
-    if not splitk_reduction.workspace(problem, config, H200):
+    if not splitk_reduction.workspace_bytes(problem, config, H200):
         return
-    made = splitk_reduction.shape(problem, config, H200)
+    made = splitk_reduction.launch_shape(problem, config, H200)
     together = -(-made.grid[0] // H200.sms)
     taken = made.unused + limits.shared_reserved
     if together < 4:  # so many find room on one, and no more
@@ -253,7 +259,9 @@ def test_clusters_of_four_and_more_are_for_what_finds_a_place_at_once() -> None:
     for size in (100, 300, 1000, 4096):
         for _, config in ranked(replace(problem, m=size), H200):
             if isinstance(config, TmaConfig) and config.ctas > 2:
-                assert config.pieces(replace(problem, m=size)) <= config.places(H200)
+                assert config.cluster_tiles(replace(problem, m=size)) <= config.resident_clusters(
+                    H200
+                )
 
 
 @pytest.mark.parametrize(("m", "width"), [(72, 72), (208, 104)], ids=["one", "two"])

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from tilewright.gemm import Problem, parse
 from tilewright.gemm.tma import tma_operand as module
-from tilewright.gemm.tma.tile_scheduler import place
-from tilewright.gemm.tma.tma_epilogue import Way
-from tilewright.gemm.tma.tma_operand import Matrix, Operand
+from tilewright.gemm.tma.tile_scheduler import tile_coordinates
+from tilewright.gemm.tma.tma_epilogue import EpilogueTile
+from tilewright.gemm.tma.tma_operand import GlobalMatrix, TmaOperand
 from tilewright.layout import parse as parse_layout
 from tilewright.mma import TensorMap
 from tilewright.mma.tensor_maps import tma_copy
@@ -36,7 +36,7 @@ TILES = [
 
 @dataclass
 class AtOnce:
-    """The words in which ``Operand.load`` speaks to the builder, done at once on NumPy.
+    """The words in which ``TmaOperand.load`` speaks to the builder, done at once on NumPy.
 
     ``shared`` counts how often each byte was written.
     """
@@ -66,7 +66,7 @@ class AtOnce:
 
 
 def brought(
-    tile: Operand,
+    tile: TmaOperand,
     count: int,
     depth: int,
     corner: tuple[int, int],
@@ -83,7 +83,7 @@ def brought(
         numbers = numbers.astype(np.float32)
     stacked = (stack, lines * leading) if batch is not None else ()
     done = AtOnce(numbers.view(np.uint8).ravel(), np.full(tile.bytes, 0xEE, np.uint8))
-    matrix = Matrix(0, lines, length, leading, *stacked)
+    matrix = GlobalMatrix(0, lines, length, leading, *stacked)
     map_ = tile.edge(matrix) if at_edge else tile.map(matrix)
     for share in range(tile.sharers):
         tile.load(done, 0, map_, (*corner, batch), None, share)  # type: ignore[arg-type]
@@ -96,7 +96,7 @@ def brought(
 
 @pytest.mark.parametrize("given", TILES, ids=str)
 def test_each_element_is_brought_once_and_stands_where_the_layout_says(given: Any) -> None:
-    tile = Operand(*given)
+    tile = TmaOperand(*given)
     for corner in ((0, 0), (tile.extent, 2 * tile.depth)):
         ends = corner[0] + tile.extent + 3, corner[1] + tile.depth + 5
         matrix, found, done = brought(tile, *ends, corner)
@@ -108,7 +108,7 @@ def test_each_element_is_brought_once_and_stands_where_the_layout_says(given: An
 
 @pytest.mark.parametrize("given", TILES[::3], ids=str)
 def test_zeros_stand_for_what_lies_beyond_the_edges(given: Any) -> None:
-    tile = Operand(*given)
+    tile = TmaOperand(*given)
     rows, depth = tile.extent - 5, tile.depth - 3
     matrix, found, done = brought(tile, rows, depth, (0, 0))
     assert np.array_equal(found[:rows, :depth], matrix[0])
@@ -116,9 +116,9 @@ def test_zeros_stand_for_what_lies_beyond_the_edges(given: Any) -> None:
     assert (done.written == 1).all()
 
 
-@pytest.mark.parametrize("given", [t for t in TILES if Operand(*t).narrows], ids=str)
+@pytest.mark.parametrize("given", [t for t in TILES if TmaOperand(*t).narrows], ids=str)
 def test_the_last_tile_s_map_brings_its_rows_and_no_zeros(given: Any) -> None:
-    tile, builder = Operand(*given), AtOnce(np.zeros(0), np.zeros(0))
+    tile, builder = TmaOperand(*given), AtOnce(np.zeros(0), np.zeros(0))
     for rows in (1, tile.extent - 5, 2 * tile.extent, 3 * tile.extent - 5):
         corner = (rows - 1) // tile.extent * tile.extent
         map_, size = tile.source(builder, ("whole", "edge"), corner, rows)  # type: ignore[arg-type]
@@ -131,13 +131,13 @@ def test_the_last_tile_s_map_brings_its_rows_and_no_zeros(given: Any) -> None:
 def test_before_the_first_of_k_there_is_nothing() -> None:
     """Where there is no step along K, the kernel brings one from there."""
     for each in TILES[::2]:
-        _, found, _ = brought(Operand(*each), 300, 300, (0, -(1 << 16)))
+        _, found, _ = brought(TmaOperand(*each), 300, 300, (0, -(1 << 16)))
         assert not found.any()
 
 
 def test_a_stack_s_matrix() -> None:
     for each in (TILES[0], TILES[9]):
-        tile = Operand(*each)
+        tile = TmaOperand(*each)
         matrices, found, _ = brought(tile, tile.extent, tile.depth, (0, 0), batch=1)
         assert np.array_equal(found, matrices[1]) and not np.array_equal(found, matrices[0])
 
@@ -145,7 +145,7 @@ def test_a_stack_s_matrix() -> None:
 @pytest.mark.parametrize("given", TILES, ids=str)
 def test_a_descriptor_may_start_at_every_part(given: Any) -> None:
     """A block of rows by an instruction's K lies as the first one does, from its own start on."""
-    tile = Operand(*given)
+    tile = TmaOperand(*given)
     inner, deep = tile.layout.inner, module.WGMMA_K // tile.size
     block = 64 if tile.extent % 64 == 0 else tile.extent
     for row in range(0, tile.extent, block):
@@ -161,7 +161,7 @@ def test_a_descriptor_may_start_at_every_part(given: Any) -> None:
 
 def test_what_the_module_shows() -> None:
     for contiguous in ("k", "mn"):
-        layout = Operand("bf16", 128, 64, contiguous).layout
+        layout = TmaOperand("bf16", 128, 64, contiguous).layout
         (shown,) = re.findall(rf"{contiguous[0].upper()}-major, .*(Sw<.*?)  ", module.__doc__ or "")
         assert all(layout(i, j) == parse_layout(shown)(i, j) for i, j in np.ndindex(128, 64))
 
@@ -182,7 +182,7 @@ def test_a_part_leaves_by_copies_that_cover_it(d: str, text: str) -> None:
     """
     config = parse(text)
     inputs = "f16" if d == "f16" else "bf16"
-    way = Way.of(Problem(8, 8, 8, inputs, inputs, d), config)  # type: ignore[arg-type]
+    way = EpilogueTile.of(Problem(8, 8, 8, inputs, inputs, d), config)  # type: ignore[arg-type]
     shape = (64, way.width)
     assert config.tile[1] % way.width == 0
     places = {int(way.layout(r, c)) for r in range(shape[0]) for c in range(shape[1])}
@@ -192,7 +192,7 @@ def test_a_part_leaves_by_copies_that_cover_it(d: str, text: str) -> None:
     assert way.length % way.line == 0 and way.line * way.size == way.swizzle
     memory = np.zeros(way.bytes, np.uint8)
     shared = np.random.default_rng(0).integers(0, 256, way.bytes, np.uint8)
-    map_ = way.map(Matrix(0, way.lines, way.length, way.length))
+    map_ = way.map(GlobalMatrix(0, way.lines, way.length, way.length))
     for i in range(way.length // way.line):
         start = i * way.lines * way.swizzle
         tma_copy.store(map_, memory, shared, (i * way.line, 0), start=start)
@@ -209,7 +209,7 @@ def test_a_part_leaves_by_copies_that_cover_it(d: str, text: str) -> None:
 @given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 30))
 def test_each_tile_has_one_number(rows: int, columns: int, group: int) -> None:
     k: Any = SimpleNamespace(min=min)
-    walked = [place(k, i, rows, columns, group) for i in range(rows * columns)]
+    walked = [tile_coordinates(k, i, rows, columns, group) for i in range(rows * columns)]
     assert sorted(walked) == [(i, j) for i in range(rows) for j in range(columns)]
     for (r, c), (s, d) in pairwise(walked):
         assert (s, d) == (r + 1, c) or (s % group == 0 and (d == c + 1 or d == 0))

@@ -19,12 +19,12 @@ from tilewright.run.devices.serialized_kernel import SerializedKernel
 from tilewright.target import DEFAULT_DEVICE
 
 PROBLEM = gemm.Problem(512, 384, 256, "bf16", "bf16", "bf16", "k", "k")
-LINES = {"a": gemm.Lines(256), "b": gemm.Lines(256), "d": gemm.Lines(384)}
+LINES = {"a": gemm.MatrixStrides(256), "b": gemm.MatrixStrides(256), "d": gemm.MatrixStrides(384)}
 CONFIGS = "tma:128x128x64:2:4", "tma:64x64x64:1:3*2", "64x64x64:2x2:3"
 
 
-def steps(problem: gemm.Problem, config: str) -> tuple[gemm.Step, ...]:
-    return gemm.steps(problem, gemm.parse(config), LINES, DEFAULT_DEVICE)
+def steps(problem: gemm.Problem, config: str) -> tuple[gemm.KernelLaunch, ...]:
+    return gemm.launches(problem, gemm.parse(config), LINES, DEFAULT_DEVICE)
 
 
 @pytest.mark.parametrize("config", CONFIGS)
@@ -43,13 +43,13 @@ def test_parameters_are_laid_out_without_tracing(config: str) -> None:
 @pytest.mark.parametrize("config", CONFIGS)
 def test_one_text_is_one_kernel(config: str) -> None:
     """The next problem is as much a multiple of the tile."""
-    larger = PROBLEM.sized(1024, 768, 1024)
+    larger = PROBLEM.with_sizes(1024, 768, 1024)
     for one, other in zip(steps(PROBLEM, config), steps(larger, config), strict=True):
         assert str(one.kernel) == str(other.kernel) and one.kernel == other.kernel
         assert gemm_ptx(one, PROBLEM) == gemm_ptx(other, larger)
 
 
-def gemm_ptx(step: gemm.Step, problem: gemm.Problem) -> str:
+def gemm_ptx(step: gemm.KernelLaunch, problem: gemm.Problem) -> str:
     """Traced for the problem itself, not for the one that stands for it."""
     return sys.modules[step.kernel.build.__module__]._build(problem, step.kernel.config).ptx
 
@@ -67,8 +67,8 @@ def test_a_stack_of_any_count_is_one_kernel() -> None:
 def test_what_makes_another_kernel_makes_another_text(other: dict[str, object]) -> None:
     config = gemm.Config.parse("64x64x64:2x2:3")
     problem = replace(PROBLEM, **other)  # type: ignore[arg-type]
-    like = [gemm.cp_async.multistage.shape_class(p, config) for p in (PROBLEM, problem)]
-    one, two = (gemm.Kernel(gemm.cp_async.multistage.build, p, config) for p in like)
+    like = [gemm.cp_async.cp_async_mainloop.problem_class(p, config) for p in (PROBLEM, problem)]
+    one, two = (gemm.GemmKernel(gemm.cp_async.multistage.build, p, config) for p in like)
     assert str(one) != str(two)
 
 
@@ -89,7 +89,7 @@ def test_a_file_of_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     (tmp_path / "k").write_bytes(serialized_kernel.pack(kernels))
     assert serialized_kernel.read(tmp_path / "k") == kernels
     monkeypatch.setattr(serialized_kernel, "_loaded", {})
-    wanted = steps(PROBLEM.sized(64, 64, 64), CONFIGS[1])[1].kernel
+    wanted = steps(PROBLEM.with_sizes(64, 64, 64), CONFIGS[1])[1].kernel
     assert serialized_kernel.loaded("sm_90a", str(wanted)) is None
     assert serialized_kernel.load(tmp_path / "k") == 2
     found = serialized_kernel.loaded("sm_90a", str(wanted))

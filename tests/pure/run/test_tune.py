@@ -143,7 +143,7 @@ def test_the_time_is_kept(budget: float) -> None:
 def test_rivals_fit_and_the_heuristic_is_the_first(
     sizes: tuple[int, int, int], device: str
 ) -> None:
-    problem, on = PROBLEM.sized(*sizes), DEVICES[device]
+    problem, on = PROBLEM.with_sizes(*sizes), DEVICES[device]
     found = candidates(problem, on)
     assert found[0] == gemm.choose(problem, on)
     assert 10 <= len(found) == len(set(found)) <= 120

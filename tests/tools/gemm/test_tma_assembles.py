@@ -11,7 +11,7 @@ import pytest
 
 from ptxas import assemble, ptxas
 from rows import every_row
-from tilewright.gemm import Problem, TmaConfig, build, parse, ranked, takes
+from tilewright.gemm import Problem, TmaConfig, build, parse, ranked, relayout_problem
 from tilewright.gemm.tma import splitk_reduction
 from tilewright.target import device
 
@@ -40,12 +40,12 @@ SIZES = (
 
 def chosen(problem: Problem, size: tuple[int, int, int]) -> list[TmaConfig]:
     """For a size, the best first."""
-    return [c for _, c in ranked(problem.sized(*size), H200) if isinstance(c, TmaConfig)]
+    return [c for _, c in ranked(problem.with_sizes(*size), H200) if isinstance(c, TmaConfig)]
 
 
 def check(problem: Problem, config: TmaConfig) -> None:
     for kernel in (build, splitk_reduction.build)[: 1 + (config.split > 1)]:
-        cubin = assemble(kernel(takes(problem, config), config).ptx, "sm_90a")
+        cubin = assemble(kernel(relayout_problem(problem, config), config).ptx, "sm_90a")
         assert not cubin.warnings, config
         assert not cubin.spills, config
 

@@ -26,7 +26,7 @@ Move = tuple[int, int, Any, list[tuple[int, Any]]]
 
 
 @dataclass
-class Matrix:
+class OutputMatrix:
     """D or C within a kernel: a pointer to bytes, the leading dimension, the bytes that may be
     moved at once.
     """
@@ -36,13 +36,13 @@ class Matrix:
     align: int
 
 
-class Pieces:
+class VectorEpilogue:
     """Writes D from registers of f32 or f64, and reads C, by *pieces*: 16 bytes of a row, a lane's
     work at a time. ``full``: tiles cover D without a rest. ``begin`` comes first.
     """
 
     def __init__(
-        self, k: Builder, problem: Problem, full: bool, d: Matrix, c: Matrix | None
+        self, k: Builder, problem: Problem, full: bool, d: OutputMatrix, c: OutputMatrix | None
     ) -> None:
         self.k, self.problem, self.full = k, problem, full
         self.d, self.c = d, c
@@ -55,7 +55,7 @@ class Pieces:
         self.limits, (self.alpha, self.beta) = limits, scale
         self.use_c = self.beta != 0.0 if self.c else None
 
-    def tile(self, matrix: Matrix, tile: tuple[int, ...], first: tuple[Any, Any]) -> Tensor:
+    def tile(self, matrix: OutputMatrix, tile: tuple[int, ...], first: tuple[Any, Any]) -> Tensor:
         """D or C from an element on, as a tile of it lies there."""
         layout = Layout(tile[:2], (matrix.leading, 1))
         whole = make_tensor(matrix.pointer.cast(self.problem.d), layout)
@@ -170,7 +170,7 @@ class Pieces:
         self.k.emit("st.global.b16", at.add_bytes(byte), halves[byte % 4 // 2])
 
 
-class Epilogue(Pieces):
+class StagedEpilogue(VectorEpilogue):
     """Writes a warp's accumulators out."""
 
     def __init__(
@@ -179,8 +179,8 @@ class Epilogue(Pieces):
         problem: Problem,
         config: Config,
         mma: TiledMma,
-        d: Matrix,
-        c: Matrix | None,
+        d: OutputMatrix,
+        c: OutputMatrix | None,
     ) -> None:
         bm, bn, _ = config.tile
         super().__init__(k, problem, problem.m % bm == 0 and problem.n % bn == 0, d, c)
@@ -254,7 +254,7 @@ class Epilogue(Pieces):
         self.piece(self.k.values(taken), None if self.full else where[piece], d, c)
 
 
-class Straight(Epilogue):
+class DirectEpilogue(StagedEpilogue):
     """Writes a thread's accumulators out of its registers: pairs of f64."""
 
     def write(self, acc: Tensor, shared: Pointer, first: tuple[Reg, Reg]) -> None:

@@ -24,12 +24,12 @@ from typing import Any
 
 from ...builder import Builder, Pointer, Reg, Traced, trace
 from ...target import Device
-from ..kernel_launch import Arguments, Lines
+from ..kernel_launch import KernelArguments, MatrixStrides
 from ..kernel_scalars import global_pointer, scalar
 from ..problem import Problem
-from ..tma.tile_scheduler import place
-from .cp_async_epilogue import Matrix
-from .cp_async_operand import Operand, Tile
+from ..tma.tile_scheduler import tile_coordinates
+from .cp_async_epilogue import OutputMatrix
+from .cp_async_operand import CpAsyncOperand, OperandTile
 
 PARAMETERS = {
     "a": "u64", "b": "u64", "c": "u64", "d": "u64",
@@ -42,29 +42,31 @@ PARAMETERS = {
 
 def parameters(problem: Problem) -> dict[str, str]:
     """Their names and types."""
-    return PARAMETERS | dict.fromkeys(("alpha", "beta"), problem.factors)
+    return PARAMETERS | dict.fromkeys(("alpha", "beta"), problem.scalar_type)
 
 
-def arguments(
-    problem: Problem, config: Any, lines: Mapping[str, Lines], device: Device
-) -> Arguments:
+def kernel_arguments(
+    problem: Problem, config: Any, lines: Mapping[str, MatrixStrides], device: Device
+) -> KernelArguments:
     """The kernel's parameters for matrices that lie so."""
     values = {"m": problem.m, "n": problem.n, "k_total": problem.k}
     values |= {f"ld{name}": of.leading for name, of in lines.items()}
     values |= {f"apart_{name}": of.apart for name, of in lines.items()}
-    return Arguments.of(parameters(problem), values, {x: (x,) for x in "abcd"})
+    return KernelArguments.of(parameters(problem), values, {x: (x,) for x in "abcd"})
 
 
-def shape_class(problem: Problem, config: Any) -> Problem:
+def problem_class(problem: Problem, config: Any) -> Problem:
     """The problem that stands for all with the same kernel: only which sizes are multiples of the
     tile matters, and whether there are several matrices.
     """
     pairs = zip((problem.m, problem.n, problem.k), config.tile, strict=True)
     sizes = (tile if size % tile == 0 else tile + 1 for size, tile in pairs)
-    return replace(problem.sized(*sizes), batch=min(problem.batch, 2))
+    return replace(problem.with_sizes(*sizes), batch=min(problem.batch, 2))
 
 
-def traced(body: Callable[..., Ring], name: str, problem: Problem, config: Any) -> Traced:
+def traced(
+    body: Callable[..., CpAsyncMainloop], name: str, problem: Problem, config: Any
+) -> Traced:
     """The kernel whose CTAs each do what a ``body`` does."""
 
     def kernel(
@@ -80,10 +82,10 @@ def traced(body: Callable[..., Ring], name: str, problem: Problem, config: Any) 
             index, (a, b, c, d) = ring.matrices((a, b, c, d), apart)
             depth = k.select(scale[0] == 0.0, 0, k_total)
             ring.inputs((a, lda), (b, ldb), depth, index)
-            d_matrix = Matrix(global_pointer(k, d), ldd, problem.align_d)
+            d_matrix = OutputMatrix(global_pointer(k, d), ldd, problem.align_d)
             c_matrix = None
             if problem.with_c:
-                c_matrix = Matrix(global_pointer(k, c), ldc, problem.align_c)
+                c_matrix = OutputMatrix(global_pointer(k, c), ldc, problem.align_c)
             ring.run(d_matrix, c_matrix, scale)
 
     bounds = {"block": config.threads, "min_ctas": config.ctas}
@@ -96,7 +98,7 @@ def exhaust(steps: Iterator[None]) -> None:
         pass
 
 
-class Ring(ABC):
+class CpAsyncMainloop(ABC):
     """The kernel's parts, in the order they run. ``a`` and ``b``: fragments of two parts of K each,
     by turns; ``sums``: accumulators by A's and B's fragments.
     """
@@ -111,7 +113,7 @@ class Ring(ABC):
         k: Builder,
         problem: Problem,
         config: Any,
-        parts: tuple[Operand, ...],
+        parts: tuple[CpAsyncOperand, ...],
         shared: Pointer,
         limits: tuple[Reg, Reg],
     ) -> None:
@@ -122,7 +124,7 @@ class Ring(ABC):
         self.ring_bytes = self.stage_bytes * config.stages
 
     @abstractmethod
-    def run(self, d: Matrix, c: Matrix | None, scale: tuple[Reg, Reg]) -> None:
+    def run(self, d: OutputMatrix, c: OutputMatrix | None, scale: tuple[Reg, Reg]) -> None:
         """Compute this CTA's part of D; C is read where there is one."""
 
     @abstractmethod
@@ -167,7 +169,7 @@ class Ring(ABC):
         given = zip(self.parts, (a, b), self.limits, self.first, strict=True)
         for operand, (pointer, leading), limit, first in given:
             at, source = self.shared + offset, global_pointer(k, pointer)
-            self.tiles.append(Tile(k, operand, source, leading, limit, depth, first, at))
+            self.tiles.append(OperandTile(k, operand, source, leading, limit, depth, first, at))
             offset += operand.bytes
         self.partition()
         self.chunks = sum(tile.count for tile in self.tiles)
@@ -183,7 +185,7 @@ class Ring(ABC):
         that neighbours share A and B in the L2.
         """
         bm, bn, _ = self.config.tile
-        row, column = place(self.k, index, *self.counts(), self.config.group)
+        row, column = tile_coordinates(self.k, index, *self.counts(), self.config.group)
         return row * bm, column * bn
 
     def begin(self, wanted: Any = True) -> None:

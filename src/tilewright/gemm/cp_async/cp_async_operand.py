@@ -55,7 +55,7 @@ BATCH = 16  # copies of a thread that are written out; more go round a loop
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class CpAsyncOperand:
     """One operand's share of a stage.
 
     ``contiguous``: ``k`` or ``mn``. ``align``: bytes of its copies. ``full_k``, ``full_mn``: the
@@ -141,7 +141,7 @@ class Operand:
         return self.extent * self.depth // self.chunk // self.copy.size
 
 
-class Tile:
+class OperandTile:
     """An operand within a kernel: its copies from global memory, its fragments.
 
     The matrix is ``rows`` × ``depth`` elements at ``source``, its lines ``leading`` apart;
@@ -151,7 +151,7 @@ class Tile:
     def __init__(
         self,
         k: Builder,
-        operand: Operand,
+        operand: CpAsyncOperand,
         source: Pointer,
         leading: Reg,
         rows: Reg,

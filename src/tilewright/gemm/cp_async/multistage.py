@@ -15,24 +15,24 @@ from ...builder import Builder, Reg, Traced, fragment_registers
 from ...layout import Layout
 from ...mma import TiledMma, make_tiled_mma
 from ...target import Device
-from ..kernel_launch import Shape
+from ..kernel_launch import LaunchShape
 from ..problem import Problem
-from .cp_async_epilogue import Epilogue, Matrix, Straight
-from .cp_async_mainloop import Ring, arguments, shape_class, traced
-from .cp_async_operand import WIDE, Operand
+from .cp_async_epilogue import DirectEpilogue, OutputMatrix, StagedEpilogue
+from .cp_async_mainloop import CpAsyncMainloop, problem_class, traced
+from .cp_async_operand import WIDE, CpAsyncOperand
 from .multistage_config import Config, opcode
 
-__all__ = ["arguments", "build", "shape", "shape_class"]
 
-
-def operands(problem: Problem, config: Config) -> tuple[Operand, Operand]:
+def operands(problem: Problem, config: Config) -> tuple[CpAsyncOperand, CpAsyncOperand]:
     """The stage: A and B as this configuration cuts them."""
     bm, bn, bk = config.tile
     full_k, threads = problem.k % bk == 0, config.threads
 
-    def operand(name: str, type_: str, size: int, tile: int, major: str, align: int) -> Operand:
+    def operand(
+        name: str, type_: str, size: int, tile: int, major: str, align: int
+    ) -> CpAsyncOperand:
         contiguous, full = "k" if major == "k" else "mn", size % tile == 0
-        return Operand(name, type_, tile, bk, contiguous, align, full_k, full, threads)
+        return CpAsyncOperand(name, type_, tile, bk, contiguous, align, full_k, full, threads)
 
     return (
         operand("a", problem.a, problem.m, bm, problem.a_major, problem.align_a),
@@ -49,7 +49,7 @@ def tiled_mma(problem: Problem, config: Config) -> TiledMma:
 
 def build(problem: Problem, config: Config) -> Traced:
     """The kernel for a problem and a configuration, traced once for all problems of its class."""
-    return _build(shape_class(problem, config), config)
+    return _build(problem_class(problem, config), config)
 
 
 @lru_cache(maxsize=256)
@@ -57,18 +57,18 @@ def _build(problem: Problem, config: Config) -> Traced:
     bm, bn, bk = config.tile
     name = f"gemm_{problem.a}_{problem.layout}_{problem.d}_{bm}x{bn}x{bk}"
 
-    return traced(Multistage, name, problem, config)
+    return traced(MultistageKernel, name, problem, config)
 
 
-def shape(problem: Problem, config: Config, device: Device) -> Shape:
+def launch_shape(problem: Problem, config: Config, device: Device) -> LaunchShape:
     """The launch: a CTA for each tile of D, or for each place that the device has."""
     tiles = config.tiles(problem)
     places = device.sms * config.resident(problem.input.bits, device.limits)
-    count = min(tiles, places) if config.persists(problem) else tiles
-    return Shape((count, 1, 1), (config.threads, 1, 1))
+    count = min(tiles, places) if config.is_persistent(problem) else tiles
+    return LaunchShape((count, 1, 1), (config.threads, 1, 1))
 
 
-class Multistage(Ring):
+class MultistageKernel(CpAsyncMainloop):
     """Tile after tile, by fragments of an instruction's K."""
 
     def __init__(
@@ -78,15 +78,15 @@ class Multistage(Ring):
         super().__init__(k, problem, config, operands(problem, config), shared, limits)
         self.mma, self.part = tiled_mma(problem, config), config.mma[2]
 
-    def run(self, d: Matrix, c: Matrix | None, scale: tuple[Reg, Reg]) -> None:
+    def run(self, d: OutputMatrix, c: OutputMatrix | None, scale: tuple[Reg, Reg]) -> None:
         """Compute this CTA's tile, or one after another; the next one's copies are under way while
         the last one is written out.
         """
         k = self.k
-        out = Straight if self.problem.input.bits == WIDE else Epilogue
+        out = DirectEpilogue if self.problem.input.bits == WIDE else StagedEpilogue
         epilogue = out(k, self.problem, self.config, self.mma, d, c)
         self.begin()
-        if not self.config.persists(self.problem):
+        if not self.config.is_persistent(self.problem):
             self._sum()
             self._write_out(epilogue, self.shared, self.first, scale)
             return
@@ -111,7 +111,7 @@ class Multistage(Ring):
         self.k.cp_async_wait(0)
         self.k.barrier()
 
-    def _write_out(self, epilogue: Epilogue, staged: Any, first: Any, scale: Any) -> None:
+    def _write_out(self, epilogue: StagedEpilogue, staged: Any, first: Any, scale: Any) -> None:
         epilogue.run(self.acc, staged, tuple(first), self.limits, scale)
 
     # --- fragments ---
@@ -123,7 +123,7 @@ class Multistage(Ring):
 
     def clear(self) -> None:
         self.acc = self.k.make_rmem_tensor(
-            self.mma.partition_shape_C(self.config.tile[:2]), self.problem.sums
+            self.mma.partition_shape_C(self.config.tile[:2]), self.problem.accumulator_type
         )
         self.k.clear(self.acc)
         rows, columns = range(self.acc.size(1)), range(self.acc.size(2))

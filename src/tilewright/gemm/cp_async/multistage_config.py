@@ -15,20 +15,20 @@ from ...errors import ConfigError, TargetError
 from ...mma import instruction
 from ...mma.array_inputs import whole
 from ...target import Device, Limits
-from ..problem import LIMIT, Problem
+from ..problem import SIZE_LIMIT, Problem
 
-Shape = tuple[int, int, int]
-USUAL: Shape = (16, 8, 16)  # of mma.sync
+MmaShape = tuple[int, int, int]
+DEFAULT_MMA: MmaShape = (16, 8, 16)  # of mma.sync
 # By A's format, the shapes of mma.sync that multiply it.
-SHAPES: dict[str, tuple[Shape, ...]] = {
-    "f16": (USUAL,),
-    "bf16": (USUAL,),
-    "f64": ((8, 8, 4), (16, 8, 4), (16, 8, 8), USUAL),
+MMA_SHAPES: dict[str, tuple[MmaShape, ...]] = {
+    "f16": (DEFAULT_MMA,),
+    "bf16": (DEFAULT_MMA,),
+    "f64": ((8, 8, 4), (16, 8, 4), (16, 8, 8), DEFAULT_MMA),
 }
 WARP = 32
-NEEDED = "sm_80"  # cp.async, and mma.sync of the least shapes
-LEAST = (16, 16, 16)  # a tile's M, N, K; of K, two instructions
-STAGED = 16  # rows of a warp's result that are staged at once
+REQUIRED_TARGET = "sm_80"  # cp.async, and mma.sync of the least shapes
+MIN_TILE = (16, 16, 16)  # a tile's M, N, K; of K, two instructions
+STAGED_ROWS = 16  # rows of a warp's result that are staged at once
 PAD = 8  # elements between these, against bank conflicts
 
 # --- what the configurations of all kernels have in common ----------------------------------------
@@ -58,7 +58,7 @@ def check_kinds(config: Any, **lengths: int) -> None:
             raise ConfigError(f"{name} of {type(config).__name__} is {given!r}; it is {wanted}")
 
 
-def check_tile(config: Any, least: Shape) -> None:
+def check_tile(config: Any, least: MmaShape) -> None:
     """Raises ConfigError for a side that is no power of two from ``least`` on."""
     for name, size, smallest in zip("MNK", config.tile, least, strict=True):
         if size < smallest or size & (size - 1):
@@ -78,7 +78,7 @@ def check_counts(config: Any) -> None:
 
 def check_group(config: Any) -> None:
     """Raises ConfigError for a group of rows of tiles that the kernel can't count."""
-    if not 1 <= config.group < LIMIT:
+    if not 1 <= config.group < SIZE_LIMIT:
         raise ConfigError(f"{config}: a group is at least 1 row of tiles, and less than 2^31")
 
 
@@ -98,19 +98,19 @@ class Config:
     out. Raises ConfigError.
     """
 
-    tile: Shape
+    tile: MmaShape
     warps: tuple[int, int]
     stages: int
     group: int = 8
     ctas: int = 1
     persistent: bool = False
-    mma: Shape = USUAL
+    mma: MmaShape = DEFAULT_MMA
 
     def __post_init__(self) -> None:
         check_kinds(self, tile=3, warps=2, stages=0, group=0, ctas=0, mma=3)
-        if not any(self.mma in shapes for shapes in SHAPES.values()):
+        if not any(self.mma in shapes for shapes in MMA_SHAPES.values()):
             raise ConfigError(f"{self}: mma.sync of no format that is multiplied has this shape")
-        check_tile(self, (*LEAST[:2], max(LEAST[2], 2 * self.mma[2])))
+        check_tile(self, (*MIN_TILE[:2], max(MIN_TILE[2], 2 * self.mma[2])))
         for what, size, count in zip(("rows", "columns"), self.tile[:2], self.warps, strict=True):
             if count < 1 or size % count or (size // count) % 16:
                 raise ConfigError(f"{self}: {count} warps don't share {size} {what} by 16s")
@@ -124,13 +124,13 @@ class Config:
         found = numbers_of(_NOTATION, text, "128x128x32:2x2:4")
         bm, bn, bk, wm, wn, stages = (int(x) for x in found.groups()[:6])
         group, ctas = int(found[9] or 8), int(found[8] or 1)
-        m, n, k = (int(x or y) for x, y in zip(found.groups()[9:], USUAL, strict=True))
+        m, n, k = (int(x or y) for x, y in zip(found.groups()[9:], DEFAULT_MMA, strict=True))
         return cls((bm, bn, bk), (wm, wn), stages, group, ctas, bool(found[7]), (m, n, k))
 
     def __str__(self) -> str:
         tile, warps = ("x".join(map(str, x)) for x in (self.tile, self.warps))
         stages = f"{self.stages}{'p' if self.persistent else ''}"
-        shape = "" if self.mma == USUAL else f":{self.mma_name}"
+        shape = "" if self.mma == DEFAULT_MMA else f":{self.mma_name}"
         return f"{tile}:{warps}:{stages}/{self.ctas}@{self.group}{shape}"
 
     @property
@@ -151,21 +151,21 @@ class Config:
         bm, bn, bk = self.tile
         return (bm + bn) * bk * bits // 8
 
-    def staged_bytes(self, bits: int) -> int:
+    def epilogue_bytes(self, bits: int) -> int:
         """16 rows of each warp's result on their way out; f64 leaves from registers."""
         wm, wn = self.warps
-        return wm * wn * STAGED * (self.warp_tile[1] + PAD) * 4 if bits < 64 else 0
+        return wm * wn * STAGED_ROWS * (self.warp_tile[1] + PAD) * 4 if bits < 64 else 0
 
     def shared_bytes(self, bits: int) -> int:
         """The ring and the staged result, one in the other's place unless both are needed."""
-        ring, staged = self.stages * self.stage_bytes(bits), self.staged_bytes(bits)
+        ring, staged = self.stages * self.stage_bytes(bits), self.epilogue_bytes(bits)
         return ring + staged if self.persistent else max(ring, staged)
 
     def tiles(self, problem: Problem) -> int:
         """Tiles of D, or of all of them."""
         return -(-problem.m // self.tile[0]) * -(-problem.n // self.tile[1]) * problem.batch
 
-    def persists(self, problem: Problem) -> bool:
+    def is_persistent(self, problem: Problem) -> bool:
         """Whether a CTA computes more than one tile of this problem."""
         rest = problem.m % self.tile[0] or problem.n % self.tile[1]
         return self.persistent and not rest and not problem.batched
@@ -210,14 +210,14 @@ def check(problem: Problem, config: Config, device: Device) -> None:
     """Raises ConfigError where the configuration does not fit problem and device, TargetError where
     none does.
     """
-    if not device.target.runs(NEEDED):
+    if not device.target.runs(REQUIRED_TARGET):
         raise TargetError(
-            f"multistage needs {NEEDED} or later; {device.name} is {device.target}",
+            f"multistage needs {REQUIRED_TARGET} or later; {device.name} is {device.target}",
             hint="device='vm' computes as a newer one",
         )
-    if problem.a not in SHAPES:
+    if problem.a not in MMA_SHAPES:
         raise TargetError(
-            f"multistage multiplies {', '.join(SHAPES)}, not {problem.a}",
+            f"multistage multiplies {', '.join(MMA_SHAPES)}, not {problem.a}",
             hint="tma does, on sm_90a",
         )
     _check_shape(problem, config, device)
@@ -229,7 +229,7 @@ def check(problem: Problem, config: Config, device: Device) -> None:
         )
     shared_out = device.limits.registers_per_sm // (config.threads * config.ctas)
     have = min(shared_out, device.limits.registers_per_thread)
-    need = accumulators(problem, config)
+    need = accumulator_registers(problem, config)
     if need >= have:
         raise ConfigError(
             f"{config}: its accumulators alone take {need} of a thread's {have} registers",
@@ -238,7 +238,7 @@ def check(problem: Problem, config: Config, device: Device) -> None:
 
 
 def _check_shape(problem: Problem, config: Config, device: Device) -> None:
-    shapes = SHAPES[problem.a]
+    shapes = MMA_SHAPES[problem.a]
     if config.mma not in shapes:
         known = ", ".join("m{}n{}k{}".format(*shape) for shape in shapes)
         raise ConfigError(f"{config}: {problem.a} is multiplied by {known}")
@@ -253,11 +253,11 @@ def _check_shape(problem: Problem, config: Config, device: Device) -> None:
 
 def opcode(problem: Problem, config: Config) -> str:
     """The matrix instruction."""
-    types = f"{problem.sums}.{problem.a}.{problem.b}.{problem.sums}"
+    types = f"{problem.accumulator_type}.{problem.a}.{problem.b}.{problem.accumulator_type}"
     return f"mma.sync.aligned.{config.mma_name}.row.col.{types}"
 
 
-def accumulators(problem: Problem, config: Config) -> int:
+def accumulator_registers(problem: Problem, config: Config) -> int:
     """Accumulator registers of a thread."""
     wm, wn = config.warp_tile
-    return wm * wn // WARP * (1 + problem.double)
+    return wm * wn // WARP * (1 + problem.is_f64)

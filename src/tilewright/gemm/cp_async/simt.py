@@ -20,19 +20,17 @@ from ...builder import Builder, Reg, Traced, fragment_registers
 from ...layout import Layout, Tensor, composition, make_layout, make_tensor
 from ...mma import CopyAtom, UniversalCopy
 from ...target import Device
-from ..kernel_launch import Shape
+from ..kernel_launch import LaunchShape
 from ..problem import Problem
-from .cp_async_epilogue import Matrix, Pieces
-from .cp_async_mainloop import Ring, arguments, exhaust, shape_class, traced
-from .cp_async_operand import Operand
+from .cp_async_epilogue import OutputMatrix, VectorEpilogue
+from .cp_async_mainloop import CpAsyncMainloop, exhaust, problem_class, traced
+from .cp_async_operand import CpAsyncOperand
 from .simt_config import PAD, TYPE, VECTOR, SimtConfig
-
-__all__ = ["arguments", "build", "shape", "shape_class"]
 
 TURNED = 8  # neighbours along K that neighbouring threads copy: a sector of 32 bytes
 
 
-class Lined(Operand):
+class SimtOperand(CpAsyncOperand):
     """An operand in lines of M or N, one for each k."""
 
     __slots__ = ()
@@ -61,16 +59,16 @@ class Lined(Operand):
         return min(super().line, most)
 
 
-def operands(problem: Problem, config: SimtConfig) -> tuple[Lined, Lined]:
+def operands(problem: Problem, config: SimtConfig) -> tuple[SimtOperand, SimtOperand]:
     """The stage: A and B as this configuration cuts them."""
     bm, bn, bk = config.tile
     full_k = problem.k % bk == 0
 
-    def operand(name: str, size: int, tile: int, major: str, align: int) -> Lined:
+    def operand(name: str, size: int, tile: int, major: str, align: int) -> SimtOperand:
         turned = major == "k"
         contiguous, align = ("k", 4) if turned else ("mn", align)
         full = size % tile == 0
-        return Lined(name, TYPE, tile, bk, contiguous, align, full_k, full, config.threads)
+        return SimtOperand(name, TYPE, tile, bk, contiguous, align, full_k, full, config.threads)
 
     return (
         operand("a", problem.m, bm, problem.a_major, problem.align_a),
@@ -80,7 +78,7 @@ def operands(problem: Problem, config: SimtConfig) -> tuple[Lined, Lined]:
 
 def build(problem: Problem, config: SimtConfig) -> Traced:
     """The kernel for a problem and a configuration, traced once for all problems of its class."""
-    return _build(shape_class(problem, config), config)
+    return _build(problem_class(problem, config), config)
 
 
 @lru_cache(maxsize=256)
@@ -88,15 +86,15 @@ def _build(problem: Problem, config: SimtConfig) -> Traced:
     bm, bn, bk = config.tile
     name = f"simt_{problem.a}_{problem.layout}_{bm}x{bn}x{bk}"
 
-    return traced(Simt, name, problem, config)
+    return traced(SimtKernel, name, problem, config)
 
 
-def shape(problem: Problem, config: SimtConfig, device: Device) -> Shape:
+def launch_shape(problem: Problem, config: SimtConfig, device: Device) -> LaunchShape:
     """The launch: a CTA for each tile of each D."""
-    return Shape((config.tiles(problem), 1, 1), (config.threads, 1, 1))
+    return LaunchShape((config.tiles(problem), 1, 1), (config.threads, 1, 1))
 
 
-class Simt(Ring):
+class SimtKernel(CpAsyncMainloop):
     """A tile, by fragments of 1 of K: registers, FFMA."""
 
     part = 1
@@ -149,17 +147,17 @@ class Simt(Ring):
 
     # --- the way out ---
 
-    def run(self, d: Matrix, c: Matrix | None, scale: tuple[Reg, Reg]) -> None:
+    def run(self, d: OutputMatrix, c: OutputMatrix | None, scale: tuple[Reg, Reg]) -> None:
         self.begin()
         self.mainloop()
         self.write_out(d, c, scale)
 
-    def write_out(self, d: Matrix, c: Matrix | None, scale: tuple[Reg, Reg]) -> None:
+    def write_out(self, d: OutputMatrix, c: OutputMatrix | None, scale: tuple[Reg, Reg]) -> None:
         """D = α·sums + β·C, each thread its own rows, 4 columns at a time."""
         k, config, problem = self.k, self.config, self.problem
         bm, bn, _ = config.tile
         full = problem.m % bm == 0 and problem.n % bn == 0
-        out = Pieces(k, problem, full, d, c)
+        out = VectorEpilogue(k, problem, full, d, c)
         out.begin(self.limits, scale)
         shares = [config.share(side) for side in range(2)]
         first = tuple(f + s[0](k.tid.x) for f, s in zip(self.first, shares, strict=True))

@@ -14,16 +14,16 @@ from ...target import Device, Limits
 from ..problem import Problem
 from .multistage_config import check_counts, check_kinds, check_tile, notation, numbers_of
 
-NEEDED = "sm_80"  # cp.async
+REQUIRED_TARGET = "sm_80"  # cp.async
 TYPE = "f32"
 VECTOR = 4  # elements that a thread loads at once
-LEAST = (16, 32, 8)  # a tile's M, N, K
+MIN_TILE = (16, 32, 8)  # a tile's M, N, K
 # A warp is 4×8 threads. Neighbours in one direction or the other have lane numbers that differ in
 # the lowest bit, or the one above: so wide loads of either operand take the fewest wavefronts.
 LANES = (4, 8)  # along M, along N
 _BITS = ((0, 1, 0, 2, 0), (1, 0, 2, 0, 4))  # along M, N: of each bit of the lane's number
 PAD = 4  # elements between lines in shared memory, of an operand that is turned on its way
-RESERVED = 28  # registers of a thread besides sums and fragments, at least
+OTHER_REGISTERS = 28  # registers of a thread besides sums and fragments, at least
 
 _NOTATION = notation("simt:#x#x#:#x#:#(?:/#)?(?:@#)?")
 
@@ -45,7 +45,7 @@ class SimtConfig:
 
     def __post_init__(self) -> None:
         check_kinds(self, tile=3, block=2, stages=0, group=0, ctas=0)
-        check_tile(self, LEAST)
+        check_tile(self, MIN_TILE)
         for name, size, count, lanes in zip("MN", self.tile[:2], self.block, LANES, strict=True):
             if count < lanes or count & (count - 1):
                 raise ConfigError(
@@ -90,7 +90,7 @@ class SimtConfig:
         return -(-problem.m // self.tile[0]) * -(-problem.n // self.tile[1]) * problem.batch
 
     @property
-    def accumulators(self) -> int:
+    def accumulator_registers(self) -> int:
         """Accumulator registers of a thread."""
         rows, columns = self.thread_tile
         return rows * columns
@@ -98,7 +98,7 @@ class SimtConfig:
     @property
     def registers(self) -> int:
         """Registers of a thread, at least: sums, and fragments of two steps of K."""
-        return self.accumulators + 2 * sum(self.thread_tile) + RESERVED
+        return self.accumulator_registers + 2 * sum(self.thread_tile) + OTHER_REGISTERS
 
     @property
     def shared_bytes(self) -> int:
@@ -131,9 +131,9 @@ def check(problem: Problem, config: SimtConfig, device: Device) -> None:
     """Raises ConfigError where the configuration does not fit problem and device, TargetError where
     none does.
     """
-    if not device.target.runs(NEEDED):
+    if not device.target.runs(REQUIRED_TARGET):
         raise TargetError(
-            f"simt needs {NEEDED} or later; {device.name} is {device.target}",
+            f"simt needs {REQUIRED_TARGET} or later; {device.name} is {device.target}",
             hint="device='vm' computes as a newer one",
         )
     if problem.a != TYPE:

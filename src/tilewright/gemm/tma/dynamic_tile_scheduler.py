@@ -13,9 +13,9 @@ from functools import cache
 from typing import Any
 
 from ...builder import Builder, PipelineAsync, Traced, trace
-from ..kernel_launch import Arguments, Shape
+from ..kernel_launch import KernelArguments, LaunchShape
 from ..kernel_scalars import global_pointer
-from .tile_scheduler import Schedule, Work
+from .tile_scheduler import TileScheduler, WorkTileInfo
 from .tma_config import TmaConfig
 
 COUNTER_BYTES = 16
@@ -24,7 +24,7 @@ WARPS = 4  # of a warpgroup
 PARAMETERS = {"w": "u64"}
 
 
-class Queue:
+class TileQueue:
     """Tiles' numbers on their way from the warp that copies to those that multiply."""
 
     def __init__(self, k: Builder, config: TmaConfig) -> None:
@@ -33,15 +33,15 @@ class Queue:
         self.ring = PipelineAsync(k, SLOTS, WARPS * takers)
 
 
-class Dynamic(Schedule):
+class DynamicTileScheduler(TileScheduler):
     """A schedule whose tiles come from a counter, at the address ``counter``."""
 
-    def __init__(self, queue: Queue, counter: Any, k: Builder, *given: Any) -> None:
+    def __init__(self, queue: TileQueue, counter: Any, k: Builder, *given: Any) -> None:
         super().__init__(k, *given)
         self.slots, self.ring = queue.slots, queue.ring
         self.counter = global_pointer(k, counter).cast("u32")
 
-    def produce(self, do: Callable[[Work, Any], None]) -> None:
+    def produce(self, do: Callable[[WorkTileInfo, Any], None]) -> None:
         k, ring = self.k, self.ring
         at, index = ring.make_producer_state(), k.var("u32")
         k.wait_on_dependent_grids()
@@ -63,7 +63,7 @@ class Dynamic(Schedule):
         if self.config.pingpong:  # the other warpgroup ends, too
             pass_on()
 
-    def walk(self, do: Callable[[Work, Any], None], first: Any = 0, turns: int = 1) -> None:
+    def walk(self, do: Callable[[WorkTileInfo, Any], None], first: Any = 0, turns: int = 1) -> None:
         k, ring = self.k, self.ring
         at, index = ring.make_consumer_state(), k.var("u32")
         if turns > 1:
@@ -103,16 +103,16 @@ def _build() -> Traced:
     return trace(kernel, name="gemm_counter", params=PARAMETERS, lines=False, block=1)
 
 
-def shape(*_: Any) -> Shape:
+def launch_shape(*_: Any) -> LaunchShape:
     """One thread."""
-    return Shape((1, 1, 1), (1, 1, 1), None, True)
+    return LaunchShape((1, 1, 1), (1, 1, 1), None, True)
 
 
-def arguments(*_: Any) -> Arguments:
+def kernel_arguments(*_: Any) -> KernelArguments:
     """Where the counter is."""
-    return Arguments.of(PARAMETERS, {}, {"w": ("w",)})
+    return KernelArguments.of(PARAMETERS, {}, {"w": ("w",)})
 
 
-def workspace(config: TmaConfig) -> int:
+def workspace_bytes(config: TmaConfig) -> int:
     """Bytes of the counter."""
     return COUNTER_BYTES if config.dynamic else 0

@@ -16,10 +16,10 @@ from typing import Any
 from ...builder import Builder, Traced, trace
 from ...dtypes import dtype
 from ...target import Device
-from ..kernel_launch import Arguments, Lines, Shape
+from ..kernel_launch import KernelArguments, LaunchShape, MatrixStrides
 from ..kernel_scalars import global_pointer, scalar
 from ..problem import Problem
-from .tile_scheduler import place
+from .tile_scheduler import tile_coordinates
 from .tma_config import TmaConfig
 
 THREADS = 256
@@ -40,14 +40,14 @@ def tile_of(config: TmaConfig) -> tuple[int, int]:
     return (bn, bm) if config.swap else (bm, bn)
 
 
-def workspace(problem: Problem, config: TmaConfig, device: Device) -> int:
+def workspace_bytes(problem: Problem, config: TmaConfig, device: Device) -> int:
     """Bytes for the parts."""
     return _cut(problem, config, device) * config.split * config.tile[0] * config.tile[1] * 4
 
 
 def _cut(problem: Problem, config: TmaConfig, device: Device) -> int:
     """Tiles of which there are parts."""
-    return (config.pieces(problem) - config.whole(problem, device)) * config.ctas
+    return (config.cluster_tiles(problem) - config.unsplit_tiles(problem, device)) * config.ctas
 
 
 def _chunks(config: TmaConfig) -> int:
@@ -55,7 +55,7 @@ def _chunks(config: TmaConfig) -> int:
     return -(-config.tile[0] * config.tile[1] // (THREADS * VECTOR))
 
 
-def shape(problem: Problem, config: TmaConfig, device: Device) -> Shape:
+def launch_shape(problem: Problem, config: TmaConfig, device: Device) -> LaunchShape:
     """The launch: some CTAs for each tile that was cut, as many on one SM as on another. The SMs
     that the first kernel leaves first would take more, but for shared memory.
     """
@@ -64,22 +64,22 @@ def shape(problem: Problem, config: TmaConfig, device: Device) -> Shape:
     if together < CTAS:
         share = limits.shared_per_sm // together - limits.shared_reserved
         unused = min(share, limits.shared_per_block) & -SHARED_UNIT
-    return Shape((ctas, 1, 1), (THREADS, 1, 1), None, True, unused)
+    return LaunchShape((ctas, 1, 1), (THREADS, 1, 1), None, True, unused)
 
 
-def arguments(
-    problem: Problem, config: TmaConfig, lines: dict[str, Lines], device: Device
-) -> Arguments:
+def kernel_arguments(
+    problem: Problem, config: TmaConfig, lines: dict[str, MatrixStrides], device: Device
+) -> KernelArguments:
     """The kernel's parameters for D and C that lie so."""
     values = {
         "m": problem.m, "n": problem.n, "batches": problem.batch,
-        "whole": config.whole(problem, device),
+        "whole": config.unsplit_tiles(problem, device),
     }  # fmt: skip
     for name in "cd":
         if name in lines:
             values |= {f"ld{name}": lines[name].leading, f"apart_{name}": lines[name].apart}
     places = {"a": (), "b": (), "c": ("c",), "d": ("d",), "w": ("w",)}
-    return Arguments.of(PARAMETERS, values, places)
+    return KernelArguments.of(PARAMETERS, values, places)
 
 
 def build(problem: Problem, config: TmaConfig) -> Traced:
@@ -97,7 +97,7 @@ def _build(problem: Problem, config: TmaConfig) -> Traced:
         m: Any, n: Any, whole: Any, batches: Any,
         alpha: Any, beta: Any, alpha_ptr: Any, beta_ptr: Any,
     ) -> None:  # fmt: skip
-        body = Finish(k, problem, config, (m, n))
+        body = SplitKReduction(k, problem, config, (m, n))
         body.begin(global_pointer(k, w), whole)
         k.wait_on_dependent_grids()
         scale = scalar(k, alpha, alpha_ptr), scalar(k, beta, beta_ptr)
@@ -108,7 +108,7 @@ def _build(problem: Problem, config: TmaConfig) -> Traced:
     return trace(kernel, name=name, params=PARAMETERS, lines=False, **shape)
 
 
-class Finish:
+class SplitKReduction:
     """The kernel's parts."""
 
     def __init__(self, k: Builder, problem: Problem, config: TmaConfig, limits: Any) -> None:
@@ -127,7 +127,9 @@ class Finish:
         self.inside = vector < self.size // VECTOR
         vector = k.select(self.inside, vector, 0)
         line, along = vector // (columns // VECTOR), vector % (columns // VECTOR) * VECTOR
-        self.parts = w.cast(self.problem.sums).aligned(16) + (base + (vector * VECTOR).to("u64"))
+        self.parts = w.cast(self.problem.accumulator_type).aligned(16) + (
+            base + (vector * VECTOR).to("u64")
+        )
         self.place = row + line, column + along, batch
 
     def run(self, outputs: Any, scale: Any) -> None:
@@ -146,7 +148,7 @@ class Finish:
         batch = None
         if self.problem.batched:
             batch, piece = piece // (down * across), piece % (down * across)
-        row, column = place(k, piece, down, across, config.group)
+        row, column = tile_coordinates(k, piece, down, across, config.group)
         corner = (row * cm + rank % cm) * bm, (column * cn + rank // cm) * bn
         return (*(corner[::-1] if config.swap else corner), batch)
 
@@ -166,7 +168,7 @@ class Finish:
     def _write(self, sums: list[Any], place_: Any, inside: Any, outputs: Any) -> None:
         k, p = self.k, self.problem
         _, column, _ = place_
-        whole = p.sums == "s32"
+        whole = p.accumulator_type == "s32"
         values = sums if whole else [self.alpha * v for v in sums]
         (d, ldd, apart_d), (c, ldc, apart_c) = outputs
         there = self._at(d, ldd, apart_d, place_)

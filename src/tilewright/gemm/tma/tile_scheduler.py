@@ -13,7 +13,9 @@ from ...builder import Builder
 from .tma_config import TmaConfig
 
 
-def place(k: Builder, index: Any, rows: Any, columns: Any, group: int) -> tuple[Any, Any]:
+def tile_coordinates(
+    k: Builder, index: Any, rows: Any, columns: Any, group: int
+) -> tuple[Any, Any]:
     """(row, column) of the ``index``-th of rows × columns tiles, by groups of rows."""
     in_group = columns * (k.min(rows, group) if group > 1 else 1)  # more would pass 2^32
     number, within = index // in_group, index % in_group
@@ -22,7 +24,7 @@ def place(k: Builder, index: Any, rows: Any, columns: Any, group: int) -> tuple[
     return first + within % height, within // height
 
 
-class Work(NamedTuple):
+class WorkTileInfo(NamedTuple):
     """A piece of work: the tile that begins at (``row``, ``column``) of D's ``batch``-th, ``steps``
     of K from the ``first`` on. ``part``: where its sums go, if they are not all; -1 if they are.
     """
@@ -35,7 +37,7 @@ class Work(NamedTuple):
     part: Any
 
 
-class Schedule:
+class TileScheduler:
     """A CTA's work, one piece after another, strided by the number of places on the machine.
 
     ``m``, ``n``: of the product, ``steps`` along its K. ``whole``: pieces that come first and are
@@ -61,7 +63,7 @@ class Schedule:
         self.down, self.across = (self.rank % cm, self.rank // cm) if cm * cn > 1 else (0, 0)
         self.every = k.nctaid.x // config.ctas
 
-    def walk(self, do: Callable[[Work, Any], None], first: Any = 0, turns: int = 1) -> None:
+    def walk(self, do: Callable[[WorkTileInfo, Any], None], first: Any = 0, turns: int = 1) -> None:
         """``do(work, steps of the next piece of this CTA)``, from its ``first`` on, each of
         ``turns`` in turn.
         """
@@ -72,14 +74,14 @@ class Schedule:
             do(self.work(index), following)
             index += self.every * turns
 
-    def produce(self, do: Callable[[Work, Any], None]) -> None:
+    def produce(self, do: Callable[[WorkTileInfo, Any], None]) -> None:
         """The same for the warp that copies: all pieces."""
         self.walk(do)
 
-    def work(self, index: Any) -> Work:
+    def work(self, index: Any) -> WorkTileInfo:
         """The ``index``-th piece of all."""
         tile, first, steps, part = self._cut(index)
-        return Work(*self._place(tile), first, steps, part)
+        return WorkTileInfo(*self._place(tile), first, steps, part)
 
     def first_steps(self) -> Any:
         """Steps of this CTA's first piece."""
@@ -112,7 +114,7 @@ class Schedule:
         batch = None
         if self.batches is not None:
             batch, tile = tile // self.area, tile % self.area
-        row, column = place(k, tile, self.rows, self.columns, config.group)
+        row, column = tile_coordinates(k, tile, self.rows, self.columns, config.group)
         if cm * cn > 1:
             row, column = row * cm + self.down, column * cn + self.across
         return row * bm, column * bn, batch

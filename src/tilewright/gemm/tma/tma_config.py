@@ -17,18 +17,18 @@ from ...target import Device
 from ..cp_async.multistage_config import check_group, check_kinds, notation, numbers_of
 from ..problem import Problem
 
-NEEDED = "sm_90a"
+REQUIRED_TARGET = "sm_90a"
 WARPGROUP = 128
-ROWS = 64  # of D that a wgmma computes
-BUFFERS = 2  # of each warpgroup for parts of D on their way out
-AT_ONCE = 3  # parts at most that have one each, and leave together
-LINE = 128  # bytes of the longest swizzled line
-PROMOTED = 128  # of K, after which fast sums of 8-bit floats are added up in f32
+WGMMA_ROWS = 64  # of D that a wgmma computes
+EPILOGUE_BUFFERS = 2  # of each warpgroup for parts of D on their way out
+MAX_STORED_TOGETHER = 3  # parts at most that have one each, and leave together
+SWIZZLE_BYTES = 128  # bytes of the longest swizzled line
+PROMOTION_K = 128  # of K, after which fast sums of 8-bit floats are added up in f32
 # registers of a thread for sums, and what C or the edge of a line takes of them, by how many
 # warpgroups multiply
-MOST_SUMS = {1: (208, 72), 2: (208, 72), 3: (96, 16)}
-MOST_SPLIT = 64
-RESERVED = 1024  # bytes of shared memory for barriers, at most
+MAX_ACCUMULATOR_REGISTERS = {1: (208, 72), 2: (208, 72), 3: (96, 16)}
+MAX_SPLIT = 64
+BARRIER_BYTES = 1024  # bytes of shared memory for barriers, at most
 
 _NOTATION = notation("tma:#x#x#:#(p?):#(d?)(?:/#x#)?(?:([*+])#)?(?:@#)?(~?)")
 
@@ -62,8 +62,8 @@ class TmaConfig:
         bm, bn, bk = self.tile
         if not 1 <= self.consumers <= 3 or (self.pingpong and self.consumers != 2):
             raise ConfigError(f"{self}: one to three warpgroups multiply; pingpong takes two")
-        if bm < ROWS or bm % (ROWS * (1 if self.pingpong else self.consumers)):
-            raise ConfigError(f"{self}: each warpgroup multiplies a multiple of {ROWS} rows")
+        if bm < WGMMA_ROWS or bm % (WGMMA_ROWS * (1 if self.pingpong else self.consumers)):
+            raise ConfigError(f"{self}: each warpgroup multiplies a multiple of {WGMMA_ROWS} rows")
         if not 8 <= bn <= 256 or bn % 8:
             raise ConfigError(f"{self}: the tile's N is a multiple of 8 up to 256, not {bn}")
         if bk < 1 or bk & (bk - 1) or not 2 <= self.stages <= 32:
@@ -71,8 +71,8 @@ class TmaConfig:
         check_group(self)
         if any(side < 1 or side & (side - 1) for side in self.cluster):
             raise ConfigError(f"{self}: a cluster's sides are powers of two, not {self.cluster}")
-        if not 1 <= self.split <= MOST_SPLIT:
-            raise ConfigError(f"{self}: K is cut in 1 to {MOST_SPLIT} parts, not {self.split}")
+        if not 1 <= self.split <= MAX_SPLIT:
+            raise ConfigError(f"{self}: K is cut in 1 to {MAX_SPLIT} parts, not {self.split}")
         if self.dynamic and (self.split > 1 or self.ctas > 1):
             raise ConfigError(f"{self}: dynamic tiles are whole ones, of CTAs without clusters")
         if self.tail and self.split == 1:
@@ -110,7 +110,7 @@ class TmaConfig:
         return self.cluster[0] * self.cluster[1]
 
     @property
-    def rows(self) -> int:
+    def warpgroup_rows(self) -> int:
         """Rows of D that a warpgroup computes at a time."""
         return self.tile[0] // (1 if self.pingpong else self.consumers)
 
@@ -119,64 +119,75 @@ class TmaConfig:
         bm, bn, bk = self.tile
         return (bm + bn) * bk * bits // 8
 
-    def width(self, bits: int) -> int:
+    def epilogue_width(self, bits: int) -> int:
         """Of D's ``bits``: columns that leave at a time; lines of 32 to 128 bytes, or (swapped) so
         many lines of 64.
         """
         widths = (64, 32, 16, 8) if self.swap or bits == 16 else (32, 16, 8)
         return next(w for w in widths if self.tile[1] % w == 0)
 
-    def staged_bytes(self, bits: int) -> int:
+    def epilogue_bytes(self, bits: int) -> int:
         """D on its way out, or sums of 32 bits that a second kernel adds up."""
         all_bits = {32} if self.split > 1 and not self.tail else {bits, 32} if self.tail else {bits}
-        size = max(self.buffers(b) * ROWS * self.width(b) * b // 8 for b in all_bits)
+        size = max(
+            self.epilogue_buffers(b) * WGMMA_ROWS * self.epilogue_width(b) * b // 8
+            for b in all_bits
+        )
         return self.consumers * -(-size // 1024) * 1024
 
-    def parts(self, bits: int) -> int:
+    def epilogue_tiles(self, bits: int) -> int:
         """Parts in which a warpgroup's D leaves."""
-        return self.accumulators * WARPGROUP // (ROWS * self.width(bits))
+        return self.accumulator_registers * WARPGROUP // (WGMMA_ROWS * self.epilogue_width(bits))
 
-    def at_once(self, bits: int) -> bool:
+    def stores_together(self, bits: int) -> bool:
         """Whether all parts leave together: few, where nothing else hides the way out."""
-        return self.consumers > 1 and not self.pingpong and self.parts(bits) <= AT_ONCE
+        return (
+            self.consumers > 1
+            and not self.pingpong
+            and self.epilogue_tiles(bits) <= MAX_STORED_TOGETHER
+        )
 
-    def buffers(self, bits: int) -> int:
+    def epilogue_buffers(self, bits: int) -> int:
         """For parts of D on their way out."""
-        return max(BUFFERS, self.parts(bits)) if self.at_once(bits) else BUFFERS
+        return (
+            max(EPILOGUE_BUFFERS, self.epilogue_tiles(bits))
+            if self.stores_together(bits)
+            else EPILOGUE_BUFFERS
+        )
 
-    def places(self, device: Device) -> int:
+    def resident_clusters(self, device: Device) -> int:
         """Clusters that find a place on the device at once."""
-        return places(self.ctas, device)
+        return resident_clusters(self.ctas, device)
 
-    def grid(self, problem: Problem) -> tuple[int, int]:
+    def tile_grid(self, problem: Problem) -> tuple[int, int]:
         """Pieces along the tiles' M and N: tiles, or the blocks of them that clusters take."""
         (bm, bn, _), (cm, cn) = self.tile, self.cluster
         m, n = (problem.n, problem.m) if self.swap else (problem.m, problem.n)
         return -(-m // (bm * cm)), -(-n // (bn * cn))
 
-    def pieces(self, problem: Problem) -> int:
+    def cluster_tiles(self, problem: Problem) -> int:
         """All pieces of D, of a stack of them."""
-        down, across = self.grid(problem)
+        down, across = self.tile_grid(problem)
         return down * across * problem.batch
 
-    def whole(self, problem: Problem, device: Device) -> int:
+    def unsplit_tiles(self, problem: Problem, device: Device) -> int:
         """Pieces that are not cut along K."""
-        pieces, places = self.pieces(problem), self.places(device)
+        pieces, places = self.cluster_tiles(problem), self.resident_clusters(device)
         if self.split == 1:
             return pieces
         return pieces // places * places if self.tail else 0
 
     def shared_bytes(self, problem: Problem) -> int:
         ring = self.stages * self.stage_bytes(problem.input.bits)
-        return ring + self.staged_bytes(problem.output.bits) + RESERVED
+        return ring + self.epilogue_bytes(problem.output.bits) + BARRIER_BYTES
 
     @property
-    def accumulators(self) -> int:
+    def accumulator_registers(self) -> int:
         """Accumulator registers of a thread."""
-        return self.rows * self.tile[1] // WARPGROUP
+        return self.warpgroup_rows * self.tile[1] // WARPGROUP
 
 
-def places(ctas: int, device: Device) -> int:
+def resident_clusters(ctas: int, device: Device) -> int:
     """Clusters of so many CTAs that find a place on the device at once. Those of 4 and more leave
     some SMs empty: on an H200's 132 there is room for 66 of 2, 30 of 4, 15 of 8.
     """
@@ -185,7 +196,7 @@ def places(ctas: int, device: Device) -> int:
 
 
 @lru_cache(maxsize=256)
-def taken(problem: Problem) -> Problem:
+def relayout_problem(problem: Problem) -> Problem:
     """The problem as tensor copies and wgmma take it: A and B aligned, and 8- and 32-bit ones along
     K. What lies otherwise is copied first. D's alignment counts the end of its lines, too: a copy
     writes 16 bytes or nothing, and what follows a line is not D's.
@@ -199,8 +210,8 @@ def check(problem: Problem, config: TmaConfig, device: Device) -> None:
     """Raises ConfigError where the configuration does not fit problem and device, TargetError where
     none does.
     """
-    if not device.target.runs(NEEDED):
-        raise TargetError(f"tma needs {NEEDED}; {device.name} is {device.target}")
+    if not device.target.runs(REQUIRED_TARGET):
+        raise TargetError(f"tma needs {REQUIRED_TARGET}; {device.name} is {device.target}")
     _check_problem(problem, config)
     have, need = device.limits.shared_per_block, config.shared_bytes(problem)
     if need > have:
@@ -208,7 +219,10 @@ def check(problem: Problem, config: TmaConfig, device: Device) -> None:
             f"{config} needs {need} bytes of shared memory; {device.name} has {have} for a CTA",
             hint="fewer stages or a smaller tile",
         )
-    most, sums = _most_sums(problem, config), config.accumulators * (1 + problem.promoted)
+    most, sums = (
+        _max_accumulator_registers(problem, config),
+        config.accumulator_registers * (1 + problem.promoted),
+    )
     if sums > most:
         raise ConfigError(
             f"{config}: a thread's sums take {sums} registers, {most} at most for {problem}",
@@ -218,17 +232,17 @@ def check(problem: Problem, config: TmaConfig, device: Device) -> None:
         raise ConfigError(f"{config}: a cluster has at most {device.limits.cluster} CTAs")
 
 
-def alternates(problem: Problem, config: TmaConfig) -> bool:
+def has_two_accumulator_sets(problem: Problem, config: TmaConfig) -> bool:
     """Whether a thread has registers for fast sums of two stages beside what they add up to."""
-    return 3 * config.accumulators <= _most_sums(problem, config)
+    return 3 * config.accumulator_registers <= _max_accumulator_registers(problem, config)
 
 
-def _most_sums(problem: Problem, config: TmaConfig) -> int:
+def _max_accumulator_registers(problem: Problem, config: TmaConfig) -> int:
     """Registers of a thread that are left for sums: the way out takes more of them where there is a
     C, or where D's lines begin at less than 16 bytes.
     """
     aligned = min(problem.align_d, problem.align_c if problem.with_c else 16) == 16
-    most, taken = MOST_SUMS[config.consumers]
+    most, taken = MAX_ACCUMULATOR_REGISTERS[config.consumers]
     if config.split > 1 and not config.tail:  # another kernel writes D
         return most
     wide = 16 if problem.with_c and problem.output.bits == 32 else 0
@@ -241,18 +255,20 @@ def _check_problem(problem: Problem, config: TmaConfig) -> None:
         raise ConfigError(f"{config}: tensor copies want lines of A and B at multiples of 16 bytes")
     if bits != 16 and (problem.a_major != "k" or problem.b_major != "k"):
         raise ConfigError(f"{config}: wgmma reads {problem.a} along K alone")
-    if problem.sums == "s32" and bn not in INTEGER_N:
+    if problem.accumulator_type == "s32" and bn not in INTEGER_N:
         raise ConfigError(f"{config}: N of integers is 8, 24 or a multiple of 16, not {bn}")
-    if problem.promoted and bk != PROMOTED:
-        raise ConfigError(f"{config}: the tile's K is {PROMOTED} for {problem.a}, or sums are fast")
-    if bk * bits < 8 * LINE:
-        least = 8 * LINE // bits
+    if problem.promoted and bk != PROMOTION_K:
+        raise ConfigError(
+            f"{config}: the tile's K is {PROMOTION_K} for {problem.a}, or sums are fast"
+        )
+    if bk * bits < 8 * SWIZZLE_BYTES:
+        least = 8 * SWIZZLE_BYTES // bits
         raise ConfigError(f"{config}: the tile's K is {least} at least for {problem.a}")
     majors = problem.a_major, problem.b_major
     left, right = majors[::-1] if config.swap else majors
     sides = ("M", bm, left, config.cluster[1]), ("N", bn, right, config.cluster[0])
     for side, extent, major, sharers in sides:
-        unit = sharers * (8 if major == "k" else line(extent, bits))
+        unit = sharers * (8 if major == "k" else swizzle_elements(extent, bits))
         if extent % unit:
             by = f", shared by {sharers} CTAs" if sharers > 1 else ""
             what = f"the tile's {side}, {extent}, is no multiple of {unit}"
@@ -260,11 +276,11 @@ def _check_problem(problem: Problem, config: TmaConfig) -> None:
         lines = extent // sharers if major == "k" else bk
         if lines > EXTENT:
             raise ConfigError(f"{config}: a copy brings {EXTENT} lines at most, not {lines}")
-    if not config.swap and bn * problem.output.bits % (8 * LINE // 4):
+    if not config.swap and bn * problem.output.bits % (8 * SWIZZLE_BYTES // 4):
         raise ConfigError(f"{config}: a tile's columns of D leave by 32 bytes")
 
 
-def line(extent: int, bits: int) -> int:
+def swizzle_elements(extent: int, bits: int) -> int:
     """Elements of the longest swizzled row that divides an extent, else of the shortest one."""
     least = 256 // bits
     return next((n for n in (4 * least, 2 * least) if extent % n == 0), least)

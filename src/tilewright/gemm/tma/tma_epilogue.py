@@ -27,16 +27,16 @@ from ...mma import (
     make_tiled_mma,
 )
 from ..problem import Problem
-from .tma_config import ROWS, WARPGROUP, TmaConfig
-from .tma_operand import Matrix
+from .tma_config import WARPGROUP, WGMMA_ROWS, TmaConfig
+from .tma_operand import GlobalMatrix
 
 SUMS = "wgmma.mma_async.sync.aligned.m64n{}k16.f32.f16.f16"  # where sums stand is one for all types
 
 
 @dataclass(frozen=True)
-class Way:
-    """How D leaves: in parts of ``ROWS`` rows by ``width`` columns of ``columns``. ``swap``: it is
-    Dᵀ that is computed, a part's columns are D's rows.
+class EpilogueTile:
+    """Tile in which a warpgroup stores D: 64 rows (of a wgmma) by ``width`` of the ``columns``
+    columns. ``swap``: the kernel computes Dᵀ, so the tile's columns are rows of D.
     """
 
     type: DType
@@ -52,25 +52,38 @@ class Way:
     scaled: bool = True
 
     @classmethod
-    def of(cls, problem: Problem, config: TmaConfig) -> Way:
+    def of(cls, problem: Problem, config: TmaConfig) -> EpilogueTile:
         copied = problem.align_d == 16 and (problem.align_c == 16 or not problem.with_c)
         out, columns = problem.output, config.tile[1]
-        width = config.width(out.bits)
+        width = config.epilogue_width(out.bits)
         align = min(problem.align_d, problem.align_c if problem.with_c else 16)
-        with_c, buffers = problem.with_c, config.buffers(out.bits)
-        at_once = copied and not with_c and config.at_once(out.bits)
+        with_c, buffers = problem.with_c, config.epilogue_buffers(out.bits)
+        at_once = copied and not with_c and config.stores_together(out.bits)
         return cls(
-            out, problem.sums, width, columns, config.swap, with_c, copied, buffers, at_once, align
+            out,
+            problem.accumulator_type,
+            width,
+            columns,
+            config.swap,
+            with_c,
+            copied,
+            buffers,
+            at_once,
+            align,
         )
 
     @classmethod
-    def of_sums(cls, problem: Problem, config: TmaConfig) -> Way:
+    def of_sums(cls, problem: Problem, config: TmaConfig) -> EpilogueTile:
         """For sums over a part of K, as they are."""
-        kind, width = dtype(problem.sums), config.width(32)
-        columns, buffers, at_once = config.tile[1], config.buffers(32), config.at_once(32)
+        kind, width = dtype(problem.accumulator_type), config.epilogue_width(32)
+        columns, buffers, at_once = (
+            config.tile[1],
+            config.epilogue_buffers(32),
+            config.stores_together(32),
+        )
         return cls(
-            kind, problem.sums, width, columns, config.swap, False, True, buffers, at_once,
-            scaled=False,
+            kind, problem.accumulator_type, width, columns, config.swap, False, True, buffers,
+            at_once, scaled=False,
         )  # fmt: skip
 
     @property
@@ -81,13 +94,13 @@ class Way:
     @property
     def bytes(self) -> int:
         """Bytes of a part."""
-        return ROWS * self.width * self.size
+        return WGMMA_ROWS * self.width * self.size
 
     @cached_property
     def layout(self) -> ComposedLayout:
         """A part in shared memory: (row, column) → element."""
         major, order = ("MN", (1, 0)) if self.swap else ("K", (0, 1))
-        made = make_smem_layout(self.type, major, (ROWS, self.width), order=order)
+        made = make_smem_layout(self.type, major, (WGMMA_ROWS, self.width), order=order)
         assert isinstance(made, ComposedLayout)
         return made
 
@@ -98,19 +111,19 @@ class Way:
     @property
     def lines(self) -> int:
         """Rows of D in a part."""
-        return self.width if self.swap else ROWS
+        return self.width if self.swap else WGMMA_ROWS
 
     @property
     def length(self) -> int:
         """Elements of each."""
-        return ROWS if self.swap else self.width
+        return WGMMA_ROWS if self.swap else self.width
 
     @property
     def line(self) -> int:
         """Elements of them that one copy takes."""
         return self.swizzle // self.size
 
-    def map(self, matrix: Matrix) -> TensorMap:
+    def map(self, matrix: GlobalMatrix) -> TensorMap:
         """The map with which D leaves and C comes."""
         return matrix.map(self.type.name, (self.line, self.lines), self.swizzle)
 
@@ -128,7 +141,7 @@ class Way:
 
 
 @dataclass
-class Target:
+class OutputTensor:
     """D or C in a kernel: its map, or a pointer to its bytes, where its lines and matrices are."""
 
     map: Any
@@ -137,14 +150,14 @@ class Target:
     apart: Any
 
 
-class Epilogue:
+class TmaEpilogue:
     """Writes a warpgroup's sums out. ``shared``: the address of its own buffers, ``index``: its
     number; ``limits``: rows and columns of D; ``barriers``: where C's arrival is told.
     """
 
     def __init__(
-        self, k: Builder, way: Way, shared: Any, index: Any, d: Target, c: Target, scale: Any,
-        limits: Any, barriers: Pointer,
+        self, k: Builder, way: EpilogueTile, shared: Any, index: Any, d: OutputTensor,
+        c: OutputTensor, scale: Any, limits: Any, barriers: Pointer,
     ) -> None:  # fmt: skip
         self.k, self.way, self.d, self.c, self.index = k, way, d, c, index
         self.alpha, self.beta = scale
@@ -162,7 +175,7 @@ class Epilogue:
         self.k.emit("bar.sync", self.index + 1, WARPGROUP)
 
     def run(self, acc: list[list[Any]], row: Any, column: Any, batch: Any) -> None:
-        """Write the sums of blocks of ``ROWS`` rows, the first at (``row``, ``column``)."""
+        """Write the sums of blocks of ``WGMMA_ROWS`` rows, the first at (``row``, ``column``)."""
         way = self.way
         numbers = range(len(acc) * (way.columns // way.width))
         for group in [numbers] if way.at_once else [[number] for number in numbers]:
@@ -174,7 +187,7 @@ class Epilogue:
         """A part's sums, and its place in D."""
         way, per = self.way, self.way.width // 2  # sums of a thread
         block, part = divmod(number, way.columns // way.width)
-        corner = row + block * ROWS, column + part * way.width
+        corner = row + block * WGMMA_ROWS, column + part * way.width
         place = corner if way.swap else corner[::-1]  # along D's rows, across them
         return acc[block][part * per : part * per + per], (*place, batch)
 
@@ -210,7 +223,7 @@ class Epilogue:
     # --- registers and shared memory ---
 
     def _held(self) -> Tensor:
-        shape = self.way.mma.partition_shape_C((ROWS, self.way.width))
+        shape = self.way.mma.partition_shape_C((WGMMA_ROWS, self.way.width))
         return self.k.make_rmem_tensor(shape, self.way.type)
 
     def _lay(self, values: list[Any], tile: Tensor) -> None:
@@ -276,7 +289,7 @@ class Epilogue:
 
     # --- shared and global memory ---
 
-    def _copies(self, tile: Tensor, matrix: Target, place: Any, barrier: Any) -> None:
+    def _copies(self, tile: Tensor, matrix: OutputTensor, place: Any, barrier: Any) -> None:
         """A part by tensor copies: out, or in where there is a barrier."""
         k, way = self.k, self.way
         along, across, batch = place
@@ -289,7 +302,7 @@ class Epilogue:
             else:
                 k.tma_load(here, matrix.map, at, barrier)
 
-    def _move(self, tile: Tensor, matrix: Target, place: Any, *, out: bool) -> None:
+    def _move(self, tile: Tensor, matrix: OutputTensor, place: Any, *, out: bool) -> None:
         """A part by threads, a warp along a row of D: as many neighbours at once as lie together in
         memory, and singly where they cross D's edge.
         """

@@ -25,16 +25,16 @@ from typing import Any
 
 from ...builder import Builder, OrderedSequenceBarrier, PipelineTmaAsync, Traced, trace
 from ...target import Device
-from ..kernel_launch import Arguments, Lines, Shape
+from ..kernel_launch import KernelArguments, LaunchShape, MatrixStrides
 from ..kernel_scalars import global_pointer, scalar
 from ..problem import Problem
-from .dynamic_tile_scheduler import Dynamic, Queue
+from .dynamic_tile_scheduler import DynamicTileScheduler, TileQueue
 from .splitk_reduction import tile_of
-from .tile_scheduler import Schedule, Work
+from .tile_scheduler import TileScheduler, WorkTileInfo
 from .tma_config import TmaConfig
-from .tma_epilogue import Epilogue, Target, Way
-from .tma_mainloop import Mainloop, Promoted
-from .tma_operand import Matrix, Operand
+from .tma_epilogue import EpilogueTile, OutputTensor, TmaEpilogue
+from .tma_mainloop import PromotedMainloop, WgmmaMainloop
+from .tma_operand import GlobalMatrix, TmaOperand
 
 MAP = "bytes 128 align 64"
 PARAMETERS = {
@@ -52,18 +52,18 @@ STAND_IN = 1 << 20  # for an address in a map that none is written to yet
 BEYOND = (1 << 32) - (1 << 16)  # along K, before the first element: copies bring zeros
 
 
-def operands(problem: Problem, config: TmaConfig) -> tuple[Operand, Operand]:
+def operands(problem: Problem, config: TmaConfig) -> tuple[TmaOperand, TmaOperand]:
     """What stands left and right in the products: A and B, or with ``swap`` Bᵀ and Aᵀ."""
     (bm, bn, bk), (cm, cn) = config.tile, config.cluster
     given = [(problem.a, problem.a_major), (problem.b, problem.b_major)]
     (left, left_major), (right, right_major) = given[::-1] if config.swap else given
     return (
-        Operand(left, bm, bk, "k" if left_major == "k" else "mn", cn),
-        Operand(right, bn, bk, "k" if right_major == "k" else "mn", cm),
+        TmaOperand(left, bm, bk, "k" if left_major == "k" else "mn", cn),
+        TmaOperand(right, bn, bk, "k" if right_major == "k" else "mn", cm),
     )
 
 
-def shape_class(problem: Problem, config: TmaConfig) -> Problem:
+def problem_class(problem: Problem, config: TmaConfig) -> Problem:
     """The problem that stands for all with the same kernel: sizes don't matter to it, only whether
     there are several matrices.
     """
@@ -72,7 +72,7 @@ def shape_class(problem: Problem, config: TmaConfig) -> Problem:
 
 def build(problem: Problem, config: TmaConfig) -> Traced:
     """The kernel for a problem and a configuration, traced once for all problems of its class."""
-    return _build(shape_class(problem, config), config)
+    return _build(problem_class(problem, config), config)
 
 
 @lru_cache(maxsize=256)
@@ -87,7 +87,7 @@ def _build(problem: Problem, config: TmaConfig) -> Traced:
         m: Any, n: Any, k_total: Any, batches: Any, whole: Any, counter: Any,
         alpha: Any, beta: Any, alpha_ptr: Any, beta_ptr: Any,
     ) -> None:  # fmt: skip
-        body, maps = Tma(k, problem, config), ((map_a, edge_a), (map_b, edge_b))
+        body, maps = TmaKernel(k, problem, config), ((map_a, edge_a), (map_b, edge_b))
         body.begin(maps)
         scale = (
             scalar(k, alpha, alpha_ptr, early=True), scalar(k, beta, beta_ptr, early=True)
@@ -95,9 +95,9 @@ def _build(problem: Problem, config: TmaConfig) -> Traced:
         depth = k.select(scale[0] == 0.0, 0, k_total)
         body.sizes((m, n), depth, batches if problem.batched else None, whole, counter)
         outputs = (
-            Target(map_d, global_pointer(k, d), ldd, apart_d),
-            Target(map_c, global_pointer(k, c), ldc, apart_c),
-            Target(map_w, None, None, None),
+            OutputTensor(map_d, global_pointer(k, d), ldd, apart_d),
+            OutputTensor(map_c, global_pointer(k, c), ldc, apart_c),
+            OutputTensor(map_w, None, None, None),
         )
         body.run(maps, outputs, scale)
 
@@ -105,14 +105,19 @@ def _build(problem: Problem, config: TmaConfig) -> Traced:
     return trace(kernel, name=name, params=PARAMETERS, lines=False, **bounds)
 
 
-def arguments(
-    problem: Problem, config: TmaConfig, lines: Mapping[str, Lines], device: Device
-) -> Arguments:
+def kernel_arguments(
+    problem: Problem, config: TmaConfig, lines: Mapping[str, MatrixStrides], device: Device
+) -> KernelArguments:
     """The kernel's parameters for matrices that lie so; maps hold a stand-in for the address."""
-    way, sums = Way.of(problem, config), Way.of_sums(problem, config)
+    way, sums = EpilogueTile.of(problem, config), EpilogueTile.of_sums(problem, config)
     parts = operands(problem, config)
     left, right = parts[::-1] if config.swap else parts
-    m, n, depth, whole = problem.m, problem.n, max(problem.k, 1), config.whole(problem, device)
+    m, n, depth, whole = (
+        problem.m,
+        problem.n,
+        max(problem.k, 1),
+        config.unsplit_tiles(problem, device),
+    )
     shapes = {
         "a": (m, depth) if problem.a_major == "k" else (depth, m),
         "b": (n, depth) if problem.b_major == "k" else (depth, n),
@@ -120,7 +125,7 @@ def arguments(
     }  # fmt: skip
     inputs = {"a": left, "b": right}
     edges = {name: of for name, of in inputs.items() if of.narrows}
-    readers: dict[str, Operand | Way] = {**inputs}
+    readers: dict[str, TmaOperand | EpilogueTile] = {**inputs}
     if way.copied:
         readers |= {"c": way, "d": way}
     values: dict[str, Any] = {f"map_{name}": bytes(128) for name in "abcdw"}
@@ -129,16 +134,16 @@ def arguments(
     for name, of in lines.items():
         if name in readers:
             stack = (problem.batch, of.apart) if problem.batched else ()
-            matrix = Matrix(STAND_IN, *shapes[name], of.leading, *stack)
+            matrix = GlobalMatrix(STAND_IN, *shapes[name], of.leading, *stack)
             values[f"map_{name}"] = readers[name].map(matrix).encode()
         if name in edges:
             values[f"edge_{name}"] = edges[name].edge(matrix).encode()
         if name in "cd":
             values |= {f"ld{name}": of.leading, f"apart_{name}": of.apart}
-    cut = (config.pieces(problem) - whole) * config.ctas * config.split
+    cut = (config.cluster_tiles(problem) - whole) * config.ctas * config.split
     if config.split > 1 and cut:
         rows, columns = tile_of(config)
-        matrix = Matrix(STAND_IN, rows, columns, columns, cut, rows * columns)
+        matrix = GlobalMatrix(STAND_IN, rows, columns, columns, cut, rows * columns)
         values["map_w"] = sums.map(matrix).encode()
     places: dict[str, tuple[str, ...]] = {name: (f"map_{name}",) for name in "abw"}
     for name in edges:
@@ -146,37 +151,40 @@ def arguments(
     if config.dynamic:
         places["w"] = ("counter",)
     places |= {name: (f"map_{name}" if way.copied else name,) for name in "cd"}
-    return Arguments.of(PARAMETERS, values, places)
+    return KernelArguments.of(PARAMETERS, values, places)
 
 
-def shape(problem: Problem, config: TmaConfig, device: Device) -> Shape:
+def launch_shape(problem: Problem, config: TmaConfig, device: Device) -> LaunchShape:
     """The launch: a cluster for each block of tiles, or for each place that the device has."""
-    pieces = config.pieces(problem)
+    pieces = config.cluster_tiles(problem)
     if config.split > 1:
-        whole = config.whole(problem, device)
+        whole = config.unsplit_tiles(problem, device)
         pieces = whole + (pieces - whole) * config.split
-    clusters = min(pieces, config.places(device))
+    clusters = min(pieces, config.resident_clusters(device))
     cluster = (config.ctas, 1, 1) if config.ctas > 1 else None
-    return Shape((clusters * config.ctas, 1, 1), (config.threads, 1, 1), cluster, True)
+    return LaunchShape((clusters * config.ctas, 1, 1), (config.threads, 1, 1), cluster, True)
 
 
-class Tma:
+class TmaKernel:
     """The kernel's parts, in the order they run."""
 
     def __init__(self, k: Builder, problem: Problem, config: TmaConfig) -> None:
         self.k, self.problem, self.config = k, problem, config
         self.left, self.right = operands(problem, config)
-        self.way, self.way_of_sums = Way.of(problem, config), Way.of_sums(problem, config)
+        self.way, self.way_of_sums = (
+            EpilogueTile.of(problem, config),
+            EpilogueTile.of_sums(problem, config),
+        )
         stages, (cm, cn) = config.stages, config.cluster
         self.at_left = k.dynamic_shared(stages * self.left.bytes, 1024).address()
         self.at_right = k.dynamic_shared(stages * self.right.bytes, 1024).address()
-        self.staged = k.dynamic_shared(config.staged_bytes(problem.output.bits), 1024).address()
+        self.staged = k.dynamic_shared(config.epilogue_bytes(problem.output.bits), 1024).address()
         fills = 1 if config.pingpong else config.consumers
         self.pipeline = PipelineTmaAsync(k, stages, fills * (cm + cn - 1))
         self.c_barriers = k.dynamic_shared(8 * config.consumers, 8, dtype="b64")
         self.warpgroup = k.shfl("idx", k.tid.x >> 7, 0)
         self.turns = OrderedSequenceBarrier(k, self.warpgroup - 1) if config.pingpong else None
-        self.queue = Queue(k, config) if config.dynamic else None
+        self.queue = TileQueue(k, config) if config.dynamic else None
 
     def begin(self, maps: Maps) -> None:
         """Barriers are ready. The kernels before may still run: who touches global memory waits for
@@ -208,11 +216,13 @@ class Tma:
         self.limits = limits
         m, n = limits[::-1] if config.swap else limits
         steps = (depth + (config.tile[2] - 1)) // config.tile[2]
-        self.schedule = Schedule(k, config, m, n, steps, batches, whole)
+        self.schedule = TileScheduler(k, config, m, n, steps, batches, whole)
         if self.queue:
-            self.schedule = Dynamic(self.queue, counter, k, config, m, n, steps, batches, whole)
+            self.schedule = DynamicTileScheduler(
+                self.queue, counter, k, config, m, n, steps, batches, whole
+            )
 
-    def run(self, maps: Maps, outputs: tuple[Target, Target], scale: Any) -> None:
+    def run(self, maps: Maps, outputs: tuple[OutputTensor, OutputTensor], scale: Any) -> None:
         """Each warpgroup does its own."""
         k, config = self.k, self.config
         registers = REGISTERS.get(config.consumers)
@@ -244,7 +254,7 @@ class Tma:
         if cm > 1:
             to_right = (k.const("u32", (1 << cm) - 1) << (across * cm)).to("u16")
 
-        def piece(work: Work, _: Any) -> None:
+        def piece(work: WorkTileInfo, _: Any) -> None:
             begin = k.select(work.steps == 0, BEYOND, work.first * bk)
             map_left, bytes_left = self.left.source(k, left_maps, work.row, m)
             map_right, bytes_right = self.right.source(k, right_maps, work.column, n)
@@ -265,20 +275,20 @@ class Tma:
 
     # --- the warpgroups that multiply ---
 
-    def _consume(self, outputs: tuple[Target, Target], scale: Any) -> None:
+    def _consume(self, outputs: tuple[OutputTensor, OutputTensor], scale: Any) -> None:
         k, config = self.k, self.config
         k.wait_on_dependent_grids()
         self.consumer = self.warpgroup - 1 if config.consumers > 1 else k.const("u32", 0)
-        own = 0 if config.pingpong else self.consumer * config.rows
+        own = 0 if config.pingpong else self.consumer * config.warpgroup_rows
         at = self.pipeline.make_consumer_state()
-        mainloop = (Promoted if self.problem.promoted else Mainloop)(self, at)
+        mainloop = (PromotedMainloop if self.problem.promoted else WgmmaMainloop)(self, at)
         ways = self._ways_out(outputs, scale)
         if self.turns:
             self.turns.start()
             with k.if_(self.consumer == 1):
                 at.advance_by(k.max(self.schedule.first_steps(), 1))
 
-        def piece(work: Work, following: Any) -> None:
+        def piece(work: WorkTileInfo, following: Any) -> None:
             if self.turns:
                 self.turns.wait()
             sums = mainloop.run(k.max(work.steps, 1), following)
@@ -297,18 +307,20 @@ class Tma:
         for way in ways if config.tail else ways[config.split > 1 :]:
             way.end()
 
-    def _ways_out(self, outputs: tuple[Target, ...], scale: Any) -> tuple[Epilogue, Epilogue]:
+    def _ways_out(
+        self, outputs: tuple[OutputTensor, ...], scale: Any
+    ) -> tuple[TmaEpilogue, TmaEpilogue]:
         """Of D, and of the sums of a part of K."""
         d, c, w = outputs
         staging = self._staging()
         barrier = self.c_barriers + self.consumer
         more = scale, self.limits, barrier
         return (
-            Epilogue(self.k, self.way, staging, self.consumer, d, c, *more),
-            Epilogue(self.k, self.way_of_sums, staging, self.consumer, w, c, *more),
+            TmaEpilogue(self.k, self.way, staging, self.consumer, d, c, *more),
+            TmaEpilogue(self.k, self.way_of_sums, staging, self.consumer, w, c, *more),
         )
 
     def _staging(self) -> Any:
         """Where this warpgroup's D leaves from."""
-        size = self.config.staged_bytes(self.problem.output.bits) // self.config.consumers
+        size = self.config.epilogue_bytes(self.problem.output.bits) // self.config.consumers
         return self.staged + self.consumer * size

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...builder import PipelineState
 from ...builder.tensors.wgmma_fragments import descriptor_start
-from .tma_config import ROWS, WARPGROUP, alternates
+from .tma_config import WARPGROUP, WGMMA_ROWS, has_two_accumulator_sets
 
 if TYPE_CHECKING:
-    from .tma_kernel import Tma
+    from .tma_kernel import TmaKernel
 
 
-class Chain(NamedTuple):
+class AccumulatorTile(NamedTuple):
     """What wgmmas one after another compute: ``columns`` from ``column`` on of a block of rows."""
 
     sums: list[Any]
@@ -26,24 +26,24 @@ class Chain(NamedTuple):
     columns: int
 
 
-class Mainloop:
+class WgmmaMainloop:
     """A warpgroup's products over K: ``run`` gives the sums of its blocks of rows."""
 
-    def __init__(self, body: Tma, at: PipelineState) -> None:
+    def __init__(self, body: TmaKernel, at: PipelineState) -> None:
         self.k, self.body, self.at = body.k, body, at
         config, problem = body.config, body.problem
         k, left, right, n = self.k, body.left, body.right, config.tile[1]
-        self.blocks = range(config.rows // ROWS)
-        self.kind = problem.sums
+        self.blocks = range(config.warpgroup_rows // WGMMA_ROWS)
+        self.kind = problem.accumulator_type
         self._registers()
         types = [problem.b, problem.a] if config.swap else [problem.a, problem.b]
         form = f"k{32 // left.size}.{self.kind}.{'.'.join(types)}"
         self.opcode = f"wgmma.mma_async.sync.aligned.m64n{{}}{form}"
         self.flags = (int(left.major == "MN"), int(right.major == "MN"))
-        self.first_left = descriptor_start(body.at_left) | left.bits(ROWS)
+        self.first_left = descriptor_start(body.at_left) | left.bits(WGMMA_ROWS)
         self.first_right = descriptor_start(body.at_right) | right.bits(n)
         if config.consumers > 1 and not config.pingpong:
-            own = body.consumer * (left.start(config.rows, 0) >> 4)
+            own = body.consumer * (left.start(config.warpgroup_rows, 0) >> 4)
             self.first_left = self.first_left + own.to("u64")
         self.release = self._releaser()
         self.previous = k.var("u32", 0)
@@ -51,10 +51,13 @@ class Mainloop:
     def _registers(self) -> None:
         self.chains = self._whole()
 
-    def _whole(self) -> list[Chain]:
+    def _whole(self) -> list[AccumulatorTile]:
         """Registers for the sums of all blocks."""
         n = self.body.config.tile[1]
-        return [Chain(list(self.k.array(self.kind, n // 2)), block, 0, n) for block in self.blocks]
+        return [
+            AccumulatorTile(list(self.k.array(self.kind, n // 2)), block, 0, n)
+            for block in self.blocks
+        ]
 
     def run(self, steps: Any, following: Any) -> list[list[Any]]:
         """``following``: steps that the other warpgroup takes before this one's next."""
@@ -82,7 +85,7 @@ class Mainloop:
                 body.turns.arrive()
             self.at.advance_by(k.max(following, 1))
 
-    def _products(self, chains: list[Chain], accumulate: Any) -> None:
+    def _products(self, chains: list[AccumulatorTile], accumulate: Any) -> None:
         """Those of a stage."""
         k, left, right, at = self.k, self.body.left, self.body.right, self.at
         a = self.first_left + (at.stage * (left.bytes >> 4)).to("u64")
@@ -93,7 +96,7 @@ class Mainloop:
                 k.wgmma(
                     self.opcode.format(columns),
                     sums,
-                    a + (left.start(block * ROWS, first_k) >> 4),
+                    a + (left.start(block * WGMMA_ROWS, first_k) >> 4),
                     b + (right.start(column, first_k) >> 4),
                     accumulate=True if piece else accumulate,
                     trans=self.flags,
@@ -127,7 +130,7 @@ class Mainloop:
         return there
 
 
-class Promoted(Mainloop):
+class PromotedMainloop(WgmmaMainloop):
     """The same where a stage's sums are fast and are added up in f32: two sets of registers take
     turns, the tensor cores are at one while the other is added. They hold the sums of stage after
     stage, or where registers don't do for that, of either half of the blocks or columns.
@@ -136,7 +139,7 @@ class Promoted(Mainloop):
     def _registers(self) -> None:
         config = self.body.config
         n = config.tile[1]
-        self.by_stage = alternates(self.body.problem, config)
+        self.by_stage = has_two_accumulator_sets(self.body.problem, config)
         whole = self._whole()
         if self.by_stage:
             self.sets = [whole, self._whole()]
@@ -146,8 +149,9 @@ class Promoted(Mainloop):
             low = n // 16 * 8
             sums = whole[0].sums
             self.sets = [
-                [Chain(sums[: low // 2], 0, 0, low)], [Chain(sums[low // 2 :], 0, low, n - low)],
-            ]  # fmt: skip
+                [AccumulatorTile(sums[: low // 2], 0, 0, low)],
+                [AccumulatorTile(sums[low // 2 :], 0, low, n - low)],
+            ]
         self.total = [list(self.k.array("f32", n // 2)) for _ in self.blocks]
 
     def run(self, steps: Any, following: Any) -> list[list[Any]]:

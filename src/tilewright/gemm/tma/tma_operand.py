@@ -25,7 +25,7 @@ PROMOTION = 128  # bytes that a miss brings to the L2; 256 costs where lines str
 
 
 @dataclass(frozen=True)
-class Matrix:
+class GlobalMatrix:
     """A matrix in global memory: lines ``leading`` elements apart, ``length`` long; ``batches`` of
     them, ``apart`` elements from one to the next.
     """
@@ -50,7 +50,7 @@ class Matrix:
 
 
 @dataclass(frozen=True)
-class Operand:
+class TmaOperand:
     """``contiguous``: ``k`` or ``mn``. ``sharers``: CTAs of a cluster that want the same tile; each
     brings its part to all.
     """
@@ -98,7 +98,7 @@ class Operand:
         """Lines that a copy brings."""
         return self.extent // self.sharers if self.major == "K" else self.depth
 
-    def map(self, matrix: Matrix) -> TensorMap:
+    def map(self, matrix: GlobalMatrix) -> TensorMap:
         """The map with which ``load`` copies."""
         return matrix.map(self.type, (self.line, self.lines), self.swizzle)
 
@@ -109,7 +109,7 @@ class Operand:
         """
         return self.major == "K" and self.sharers == 1
 
-    def edge(self, matrix: Matrix) -> TensorMap:
+    def edge(self, matrix: GlobalMatrix) -> TensorMap:
         """The last tile's map, where it has one."""
         return matrix.map(self.type, (self.line, self.last(max(1, matrix.count))), self.swizzle)
 

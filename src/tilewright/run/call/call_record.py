@@ -11,7 +11,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from ...gemm.kernel_launch import Arguments, Shape
+from ...gemm.kernel_launch import KernelArguments, LaunchShape
 
 
 class OperandLayout(NamedTuple):
@@ -45,11 +45,11 @@ class OperandLayout(NamedTuple):
 
 @dataclass(frozen=True)
 class KernelRecord:
-    """One kernel of a call: ``kernel`` is its text (``str`` of a ``gemm.Kernel``)."""
+    """One kernel of a call: ``kernel`` is its text (``str`` of a ``gemm.GemmKernel``)."""
 
     kernel: str
-    shape: Shape
-    arguments: Arguments
+    shape: LaunchShape
+    arguments: KernelArguments
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ def _hex(value: bytes) -> str:
 
 def _launch(given: dict[str, Any]) -> KernelRecord:
     grid, block, cluster, *others = given["shape"]
-    shape = Shape(tuple(grid), tuple(block), cluster and tuple(cluster), *others)
+    shape = LaunchShape(tuple(grid), tuple(block), cluster and tuple(cluster), *others)
     of = given["arguments"]
     slots, scales = (tuple(map(tuple, of[name])) for name in ("slots", "scales"))
-    arguments = Arguments(bytes.fromhex(of["block"]), slots, scales, of["factor"])
+    arguments = KernelArguments(bytes.fromhex(of["block"]), slots, scales, of["factor"])
     return KernelRecord(given["kernel"], shape, arguments)

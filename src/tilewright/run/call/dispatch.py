@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import gemm
 from ...errors import ConfigError, ProblemError
-from ...gemm.problem import BYTES, LIMIT
+from ...gemm.problem import FP8, SIZE_LIMIT
 from ...target import Device
 from ..tuning.tuning_database import tuning_database
 from .call_record import CallRecord, KernelRecord, OperandLayout
@@ -40,7 +40,7 @@ class Dispatch:
     def __init__(self, request: Request, target: Device, config: Any = None) -> None:
         check(request)
         depth = request.sizes[2]
-        if request.threefold and depth * TF32X3_TERMS >= LIMIT:
+        if request.threefold and depth * TF32X3_TERMS >= SIZE_LIMIT:
             raise ProblemError(f"K is {depth}; with precision='tf32x3' it is less than 2^31 / 3")
         self.request, self.target = request, target
         self.uploaded = request.a.device == "cpu"
@@ -53,7 +53,7 @@ class Dispatch:
         self.tuned_state = results.state  # where ``config`` is None: what decided
         chosen = config if self.tuning_result is None else self.tuning_result.config
         self.config = _config(self.original_problem, chosen, target)
-        self.problem = gemm.takes(self.original_problem, self.config)
+        self.problem = gemm.relayout_problem(self.original_problem, self.config)
         self.parts = self._parts(places)
 
     @cached_property
@@ -62,20 +62,23 @@ class Dispatch:
         return gemm.build(self.problem, self.config)
 
     @cached_property
-    def steps(self) -> tuple[gemm.Step, ...]:
+    def steps(self) -> tuple[gemm.KernelLaunch, ...]:
         """The kernels, their launch shapes and parameters."""
         names = {"a": "b", "b": "a"} if self.swapped else {}
         lines = {
-            names.get(x, x): gemm.Lines(part.leading, part.apart) for x, part in self.parts.items()
+            names.get(x, x): gemm.MatrixStrides(part.leading, part.apart)
+            for x, part in self.parts.items()
         }
-        return gemm.steps(self.problem, self.config, lines, self.target)
+        return gemm.launches(self.problem, self.config, lines, self.target)
 
     def launches(self) -> CallRecord:
         """What a call of this plan launches: nothing where D has no elements."""
         steps = self.steps if 0 not in self.request.shape else ()
         kernels = tuple(KernelRecord(str(s.kernel), s.shape, s.arguments) for s in steps)
-        workspace = gemm.workspace(self.problem, self.config, self.target)
-        return CallRecord(self.swapped, self.problem.sums, workspace, self.parts, kernels)
+        workspace = gemm.workspace_bytes(self.problem, self.config, self.target)
+        return CallRecord(
+            self.swapped, self.problem.accumulator_type, workspace, self.parts, kernels
+        )
 
     def _places(self) -> dict[str, MatrixLayout]:
         """How each matrix lies, or is to lie once it is copied."""
@@ -100,7 +103,7 @@ class Dispatch:
             m, n, k, a, b, request.dtype, a_major, b_major,
             with_c=request.reads_c, align_a=left.align, align_b=right.align,
             align_c=align_c, align_d=places["d"].align,
-            batch=prod(request.batch), fast=request.fast and a in BYTES,
+            batch=prod(request.batch), fast=request.fast and a in FP8,
         )  # fmt: skip
 
     def _parts(self, places: dict[str, MatrixLayout]) -> dict[str, OperandLayout]:

@@ -42,7 +42,7 @@ FastCall = Callable[[Any, Any, Any, Any, Any, Any], Any]
 thread: its parameter blocks are its own. It keeps no array alive.
 """
 
-Steps = list[tuple[BoundLaunch, AddressSlots, gemm.Arguments]]
+Steps = list[tuple[BoundLaunch, AddressSlots, gemm.KernelArguments]]
 OverlapBounds = tuple[int, int, int, int]  # as ``native_launcher`` has it
 
 _ARRAYS = "a", "b", "c", "out"

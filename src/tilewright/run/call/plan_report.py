@@ -80,7 +80,7 @@ def _threads(plan: Plan) -> tuple[str, ...]:
 
 def _warpgroups(config: gemm.TmaConfig, bits: int) -> tuple[str, ...]:
     count = _count(config.consumers, "warpgroup")
-    rows, (_, bn, _), (cm, cn) = config.rows, config.tile, config.cluster
+    rows, (_, bn, _), (cm, cn) = config.warpgroup_rows, config.tile, config.cluster
     how = "take a tile each, in turn" if config.pingpong else f"of {rows} rows"
     lines = [
         f"{count} {how}, wgmma m64n{bn}k{256 // bits}; one that copies ({config.threads} threads)"
@@ -113,7 +113,9 @@ def _sums(plan: Plan) -> int:
     p, config = plan.problem, plan.config
     is_first = isinstance(config, gemm.Config)
     return (
-        gemm.cp_async.multistage_config.accumulators(p, config) if is_first else config.accumulators
+        gemm.cp_async.multistage_config.accumulator_registers(p, config)
+        if is_first
+        else config.accumulator_registers
     )
 
 
@@ -141,13 +143,13 @@ def _pieces(plan: Plan, tiles: int) -> tuple[int, int]:
     p, target, config = plan.problem, plan.device.target, plan.config
     if not isinstance(config, gemm.TmaConfig):
         return tiles, target.sms * ctas_per_sm(plan)
-    whole = config.whole(p, target)
+    whole = config.unsplit_tiles(p, target)
     pieces = whole + (tiles - whole) * config.split
     if config.ctas > 1:  # a cluster takes as many, some outside D
         (bm, bn, _), (cm, cn) = config.tile, config.cluster
         m, n = (p.n, p.m) if config.swap else (p.m, p.n)
         pieces = -(-m // (bm * cm)) * -(-n // (bn * cn)) * config.ctas * p.batch
-    return pieces, config.places(target) * config.ctas
+    return pieces, config.resident_clusters(target) * config.ctas
 
 
 def ctas_per_sm(plan: Plan) -> int:

@@ -95,7 +95,7 @@ class PreparedCall:
         return self.planned.traced
 
     @cached_property
-    def _steps(self) -> tuple[tuple[PreparedLaunch, gemm.Arguments], ...]:
+    def _steps(self) -> tuple[tuple[PreparedLaunch, gemm.KernelArguments], ...]:
         """The kernels on the device, ready, and their parameters."""
         made = []
         for i, launch in enumerate(self.launches.kernels):
@@ -125,7 +125,7 @@ class PreparedCall:
         if self.launches.accumulator == "s32":
             _check_whole(*scales)
 
-    def bind(self) -> list[tuple[BoundLaunch, AddressSlots, gemm.Arguments]]:
+    def bind(self) -> list[tuple[BoundLaunch, AddressSlots, gemm.KernelArguments]]:
         """The kernels with parameter blocks of their own, for one thread, and where the addresses
         of the caller's A, B, C, D and of a workspace are to be written.
         """

@@ -12,7 +12,7 @@ import numpy as np
 
 from ... import dtypes
 from ...errors import DeviceError, DtypeError, ProblemError
-from ...gemm.problem import TYPES, Problem, factors_of
+from ...gemm.problem import SUPPORTED_TYPES, Problem, scalar_type_of
 from ..arrays.array_view import ArrayView
 from ..arrays.memory_overlap import overlap, overlaps_itself
 from .matrix_layout import ArraySignature, signature
@@ -65,7 +65,7 @@ class Request(NamedTuple):
     @property
     def factors(self) -> str:
         """The format of α and β."""
-        return factors_of(self.dtype)
+        return scalar_type_of(self.dtype)
 
     def named(self) -> list[tuple[str, ArraySignature]]:
         """The arrays that are there, with their names."""
@@ -104,7 +104,7 @@ def ask(
 
 def result_of(dtype: str) -> str:
     """D's format where nobody names one: the inputs', bf16 for 8-bit floats, s32 for integers."""
-    return TYPES[dtype][1][0] if dtype in TYPES else dtype
+    return SUPPORTED_TYPES[dtype][1][0] if dtype in SUPPORTED_TYPES else dtype
 
 
 def check(request: Request) -> None:
@@ -155,13 +155,13 @@ def _check_types(request: Request) -> None:
     a, b = request.formats
     known = {"tf32": "f32 (as tf32)"}
     for name, given, t in (("a", left, a), ("b", right, b)):
-        if t not in TYPES:
-            allowed = ", ".join(known.get(x, x) for x in TYPES)
+        if t not in SUPPORTED_TYPES:
+            allowed = ", ".join(known.get(x, x) for x in SUPPORTED_TYPES)
             raise DtypeError(
                 f"{name} is {given}, which matmul does not support; {allowed} are",
-                hint=_supported(name, given, TYPES.get(a) if name == "b" else None),
+                hint=_supported(name, given, SUPPORTED_TYPES.get(a) if name == "b" else None),
             )
-    partners, results = TYPES[a]
+    partners, results = SUPPORTED_TYPES[a]
     if b not in partners:
         allowed = " or ".join(known.get(x, x) for x in partners)
         hint = f"convert b to {partners[0]}, or a"

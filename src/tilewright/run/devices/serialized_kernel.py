@@ -43,7 +43,7 @@ class SerializedKernel:
         return cls(entry, shared, cuda.Cubin.unpack(data[end:]))
 
 
-def build(kernel: gemm.Kernel, arch: str) -> SerializedKernel:
+def build(kernel: gemm.GemmKernel, arch: str) -> SerializedKernel:
     """Trace and assemble a kernel. MissingPackage where there is no assembler but the driver's."""
     traced = kernel.trace()
     cubin = cuda.compile(traced.ptx, arch)

@@ -99,7 +99,7 @@ class TuningResult:
 
 def digest(problem: gemm.Problem, config: gemm.AnyConfig) -> str:
     """Names the kernel's text, which is not made again where this package made it before."""
-    given = gemm.takes(problem, config)
+    given = gemm.relayout_problem(problem, config)
 
     def make() -> bytes:
         return hashlib.sha256(gemm.build(given, config).ptx.encode()).hexdigest()[:16].encode()
