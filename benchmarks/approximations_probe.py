@@ -14,10 +14,10 @@ import re
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-import simt
-from golden_approximations import BLOCKS, FORMS, checksums, write
-from simt_gpu import on_gpu
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
+from golden.golden_approximations import BLOCKS, FORMS, checksums, write
+from ptx_kernels import simt
+from ptx_kernels.simt_gpu import on_gpu
 
 
 def main() -> int:

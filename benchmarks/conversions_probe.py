@@ -20,10 +20,10 @@ import numpy as np
 
 from tilewright import cuda
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-import golden_conversions
-from conversion_kernels import BLOCK, batches, differences, on_gpu, on_vm, planes, text
-from hostile import Stream
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
+from golden import golden_conversions
+from ptx_kernels.conversion_kernels import BLOCK, batches, differences, on_gpu, on_vm, planes, text
+from references.hostile import Stream
 
 
 def probe(batch: list[str], inputs: np.ndarray, arch: str):

@@ -25,10 +25,10 @@ import numpy as np
 from tilewright import cuda, mma
 from tilewright.errors import TilewrightError
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-import golden_matrix
-import one_instruction
-from hostile import kinds
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
+from golden import golden_matrix
+from ptx_kernels import one_instruction
+from references.hostile import kinds
 
 
 class Found(NamedTuple):

@@ -16,10 +16,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-import simt
-from golden_reductions import CASES, left, told, write
-from simt_gpu import on_gpu
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
+from golden.golden_reductions import CASES, left, told, write
+from ptx_kernels import simt
+from ptx_kernels.simt_gpu import on_gpu
 from tilewright.errors import CudaError
 
 PROCESSES = 8

@@ -26,13 +26,13 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-import golden_scalar
-from golden_matrix import digest
-from scalar_draw import operands, program
-from scalar_forms import Families, families
-from scalar_programs import Program
-from scalar_runs import on_gpu, on_vm, parted, reduced, values
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
+from golden import golden_scalar
+from golden.golden_matrix import digest
+from scalar.scalar_draw import operands, program
+from scalar.scalar_forms import Families, families
+from scalar.scalar_programs import Program
+from scalar.scalar_runs import on_gpu, on_vm, parted, reduced, values
 from tilewright import cuda
 from tilewright.vm.state.global_memory import Memory
 

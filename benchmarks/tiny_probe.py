@@ -20,12 +20,12 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from hostile import Stream
-from scalar_forms import families
-from scalar_operands import FIELDS, THREADS
-from scalar_programs import Program, Step
-from scalar_runs import on_gpu, on_vm, values
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
+from references.hostile import Stream
+from scalar.scalar_forms import families
+from scalar.scalar_operands import FIELDS, THREADS
+from scalar.scalar_programs import Program, Step
+from scalar.scalar_runs import on_gpu, on_vm, values
 from tilewright import cuda
 from tilewright.dtypes import decode, encode
 from tilewright.ptx.isa import form

@@ -25,12 +25,12 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "corpus"))
 import vm_speed
 
-from corpus_table import CORPUS
-from simt import kernel
+from corpus_cases.table import CORPUS
+from ptx_kernels.simt import kernel
 from tilewright import ptx
 from tilewright.vm import Machine
 

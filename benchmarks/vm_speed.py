@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 import tilewright
-from simt import kernel, store
+from ptx_kernels.simt import kernel, store
 from tilewright.vm import Machine
 from tilewright.vm.codegen.code_library import Library
 

@@ -1,25 +1,29 @@
-"""What a folder of tests needs, and what to do where it is absent.
+"""Markers, fixtures of the GPU, and the settings of a test run.
 
-``tests/gpu`` is marked ``gpu`` and skipped without a driver; ``tests/tools`` is marked ``tools``.
-What was tuned on a machine is no matter of its tests, and what they compile is kept apart from the
-user's: in pytest's cache, for all workers and the next run, or where TILEWRIGHT_CACHE_DIR says.
+Tests marked ``gpu`` are skipped without a CUDA driver; ``@pytest.mark.sm("sm_90a")`` requires a GPU
+of that architecture. Results of tuning on this machine are ignored. The compile cache is separate
+from the user's: in pytest's cache, or where TILEWRIGHT_CACHE_DIR says. Hypothesis tries as many
+examples as ``examples`` says, where a test sets no number.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import tempfile
+from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
-from tilewright.trusted_directory import open_directory
-
-TESTS = Path(__file__).parent
+from cache_folder import choose_cache_folder
+from examples import examples
+from tilewright import cuda
 
 os.environ["TILEWRIGHT_TUNED"] = "off"
+
+settings.register_profile("examples", examples(100))
+settings.load_profile("examples")
 
 
 @cache
@@ -36,35 +40,31 @@ def gpu_count() -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the store of compiled code; workers and other processes find it in the environment."""
-    if "TILEWRIGHT_CACHE_DIR" not in os.environ:
-        os.environ["TILEWRIGHT_CACHE_DIR"] = str(kept_by(config) or temporary(config))
-
-
-def kept_by(config: pytest.Config) -> Path | None:
-    """A folder of pytest's cache; None where there is no such cache, or others may write to it."""
-    cache: pytest.Cache | None = getattr(config, "cache", None)
-    if cache is None:
-        return None
-    folder = cache.mkdir("compiled")
-    try:
-        open_directory(folder).close()
-    except OSError:
-        return None
-    return folder
-
-
-def temporary(config: pytest.Config) -> Path:
-    """A folder that is removed when the run ends."""
-    folder = tempfile.TemporaryDirectory(prefix="tilewright-tests-")
-    config.add_cleanup(folder.cleanup)
-    return Path(folder.name)
+    choose_cache_folder(config)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
-        if folder in ("gpu", "tools"):
-            item.add_marker(folder)
         if item.get_closest_marker("gpu") and not gpu_count():
             item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU"))
+
+
+@pytest.fixture(autouse=True)
+def _required_architecture(request: pytest.FixtureRequest) -> None:
+    marker = request.node.get_closest_marker("sm")
+    if marker and cuda.gpu().arch not in marker.args:
+        pytest.skip(f"needs {' or '.join(marker.args)}, not {cuda.gpu().arch}")
+
+
+@pytest.fixture
+def gpu() -> cuda.Gpu:
+    return cuda.gpu()
+
+
+@pytest.fixture
+def memory(gpu: cuda.Gpu) -> Iterator[int]:
+    """64 KiB of zeros."""
+    address = gpu.alloc(1 << 16)
+    gpu.memset(address, 0, 1 << 16)
+    yield address
+    gpu.free(address)

@@ -6,38 +6,42 @@ from contextlib import nullcontext
 
 import pytest
 
-import corpus_elements
-import corpus_hopper
-import corpus_language
-import corpus_memory
-import corpus_numbers
-import corpus_plain
-import corpus_products
-import corpus_triton_across
-import corpus_triton_elements
-import corpus_triton_hopper
-import corpus_triton_networks
-import corpus_triton_products
-from corpus_table import CASES, CORPUS, module, run
+from corpus_cases import (
+    elements,
+    hopper,
+    language,
+    memory,
+    numbers,
+    plain,
+    products,
+    triton_across,
+    triton_elements,
+    triton_hopper,
+    triton_networks,
+    triton_products,
+)
+from corpus_cases.table import CASES, CORPUS, module, run
 from rows import every_row
 from tilewright.errors import TilewrightError, VmFault
 from tilewright.ptx import parse
 from tilewright.ptx.syntax.printer import print_module
 from tilewright.vm import Machine
 
+pytestmark = pytest.mark.vm
+
 FAMILIES = (  # they fill the table
-    corpus_elements,
-    corpus_hopper,
-    corpus_language,
-    corpus_memory,
-    corpus_numbers,
-    corpus_plain,
-    corpus_products,
-    corpus_triton_across,
-    corpus_triton_elements,
-    corpus_triton_hopper,
-    corpus_triton_networks,
-    corpus_triton_products,
+    elements,
+    hopper,
+    language,
+    memory,
+    numbers,
+    plain,
+    products,
+    triton_across,
+    triton_elements,
+    triton_hopper,
+    triton_networks,
+    triton_products,
 )
 FILES = sorted(str(p.relative_to(CORPUS).with_suffix("")) for p in CORPUS.rglob("*.ptx"))
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ptx_fuzz import fuzz, run
+from ptx_text.ptx_fuzz import fuzz, run
+
+pytestmark = pytest.mark.vm
 
 
 def test_texts_gone_wrong() -> None:

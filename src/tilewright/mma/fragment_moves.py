@@ -6,7 +6,7 @@ one every ``stride`` elements; ldmatrix's and stmatrix's lines of 16 bytes, each
 its own. The fragment says which thread has which element of which line. ``ptx/isa/moves`` computes
 addresses from the same layouts.
 
-What sm_90a has is as an H200 has it (``tests/gpu/isa/test_moves.py``). What needs sm_100a is
+What sm_90a has is as an H200 has it (``test_matrix_moves_gpu``). What needs sm_100a is
 published, not verified: by the PTX manual and CUTLASS's layouts of it.
 """
 

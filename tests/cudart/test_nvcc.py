@@ -1,0 +1,54 @@
+"""A program that nvcc made runs, however it was made: with the runtime linked in or as a library,
+of one file or linked on the device, with streams of each thread, however its PTX is compressed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cuda_programs import DATA, ran
+
+NVCC = shutil.which("nvcc")
+pytestmark = [pytest.mark.tools, pytest.mark.skipif(NVCC is None, reason="no nvcc")]
+
+LINES = ["too much: cudaErrorInvalidValue", "of 256", "of 256", "254.5 256.5 512 1",
+         "3 of 233472, sm_90, 132 SMs", "780"]  # fmt: skip
+WAYS = {
+    "linked in": [],
+    "library": ["-cudart", "shared", "--compress-mode=speed"],
+    "linked on the device": ["-rdc=true", "-DSPLIT", "part.cu"],
+    "streams of threads": ["--default-stream", "per-thread"],
+}
+
+
+def made(folder: Path, *options: str) -> Path:
+    program = folder / "example"
+    sources = [str(DATA / o) if o.endswith(".cu") else o for o in ("example.cu", *options)]
+    arch = [] if "-gencode" in options else ["-arch=sm_90a"]
+    subprocess.run([str(NVCC), *arch, "-o", str(program), *sources], check=True)
+    return program
+
+
+@pytest.mark.parametrize("way", [
+    "linked in", "linked on the device", pytest.param("library", marks=pytest.mark.slow),
+    pytest.param("streams of threads", marks=pytest.mark.slow),
+])  # fmt: skip
+def test_it_runs(way: str, tmp_path: Path, capfd: Any) -> None:
+    ended = ran(capfd, made(tmp_path, *WAYS[way]))
+    assert ended.lines == LINES
+    assert ended.code == 4 and "bytes of dynamic shared memory, not 60000" in ended.errors
+
+
+def test_without_its_symbols_it_is_refused(tmp_path: Path, capfd: Any) -> None:
+    program = made(tmp_path, "-Xlinker", "-s")
+    assert "its symbols are stripped" in ran(capfd, program).errors
+
+
+def test_without_ptx_it_is_refused(tmp_path: Path, capfd: Any) -> None:
+    program = made(tmp_path, "-gencode", "arch=compute_80,code=sm_80")
+    assert "there is machine code for sm_80" in ran(capfd, program).errors

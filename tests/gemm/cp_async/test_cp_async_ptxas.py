@@ -1,0 +1,70 @@
+"""NVIDIA's assembler takes every kernel of the table for every architecture, without spills where
+tiles are whole.
+
+A few of each kind run always; every kernel for every architecture is slow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gemm_cases.kernels import BEST, MAJORS, ODD, OTHER, WHOLE, aligned, posed
+from ptxas import assemble, ptxas
+from rows import every_row
+from tilewright.gemm import Config, Problem, SimtConfig, build
+from tilewright.gemm.cp_async.multistage_config import F64_TABLE
+from tilewright.gemm.cp_async.simt_config import TABLE as SIMT
+from tilewright.target import Target
+
+pytestmark = [pytest.mark.tools, pytest.mark.skipif(ptxas() is None, reason="no ptxas")]
+
+ARCHES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+ALL = BEST | OTHER
+FEW = 64  # bytes a thread that a kernel with edges, C and small copies may spill
+
+
+@every_row("arch", ARCHES, parts=23)
+@every_row("name", ALL)
+def test_it_assembles_without_spills(name: str, arch: str) -> None:
+    problem, config = ALL[name]
+    traced = build(problem, config)
+    cubin = assemble(traced.ptx, arch)
+    usage = {u.entry: u for u in cubin.usage}[traced.name]
+    assert usage.spill_stores <= (FEW if name in OTHER else 0)
+    # As many CTAs as the configuration asks for: registers come in eights.
+    assert -(-usage.registers // 8) * 8 * config.threads * config.ctas <= 65536
+
+
+def whole_and_odd(type_: str, *align: int) -> dict[str, Problem]:
+    """Whole tiles and edges, with what is turned and what is not."""
+    whole = {layout: posed(WHOLE, layout, type_) for layout in MAJORS}
+    odd = {"with_c": True, "batch": 2, **aligned(*align)}
+    return whole | {f"odd {x}": posed(ODD, x, type_, **odd) for x in ("tn", "nt")}
+
+
+def check(problem: Problem, config: SimtConfig | Config, arch: str) -> None:
+    (usage,) = assemble(build(problem, config).ptx, arch).usage
+    assert not usage.spill_stores
+    assert -(-usage.registers // 8) * 8 * config.threads * config.ctas <= 65536
+
+
+SINGLE, DOUBLE = whole_and_odd("f32", 4, 8, 4, 8), whole_and_odd("f64", 8, 8, 8, 8)
+
+
+@every_row("arch", ARCHES, parts=29)
+@every_row("problem", SINGLE)
+@every_row("config", SIMT, ids=str)
+def test_simt_assembles_without_spills(arch: str, problem: str, config: SimtConfig) -> None:
+    check(SINGLE[problem], config, arch)
+
+
+@every_row("arch", ARCHES, parts=29)
+@every_row("problem", DOUBLE)
+@every_row("config", F64_TABLE, ids=str)
+def test_f64_assembles_without_spills(arch: str, problem: str, config: Config) -> None:
+    """By the instruction that the architecture has."""
+    if not Target.parse(arch).runs("sm_90"):
+        config = replace(config, mma=(8, 8, 4))
+    check(DOUBLE[problem], config, arch)

@@ -1,0 +1,169 @@
+"""f32 products on the virtual machine: each element's bits are a chain's of FMAs, k ascending.
+
+The reference is that chain in exact arithmetic, so it holds whatever the inputs are: NaNs,
+infinities, subnormals, zeros of both signs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+from gemm_cases.kernels import MAJORS
+from references.hostile import Source
+from rows import every_row
+from tilewright import exact
+from tilewright.dtypes import dtype
+from tilewright.gemm import Problem, SimtConfig, build
+from tilewright.gemm.cp_async.simt_config import TABLE as SIMT
+from tilewright.vm import Machine
+from tilewright.vm.step.numpy_floats import quiet
+
+pytestmark = pytest.mark.vm
+
+F32 = dtype("f32")
+Array = np.ndarray[Any, Any]
+SMALL = "simt:16x32x8:4x8:3"
+
+
+def chain(a: Array, b: Array, alpha: float = 1.0, beta: float = 0.0, c: Any = None) -> Array:
+    """The bits of D."""
+    one, two = (np.ascontiguousarray(x).view(np.uint32) for x in (a, b))
+    sums = np.zeros((a.shape[0], b.shape[1]), np.uint32)
+    shape = sums.shape
+    for k in range(a.shape[1] if alpha else 0):
+        left, right = (np.broadcast_to(x, shape) for x in (one[:, k, None], two[None, k]))
+        sums = exact.fma("f32", left, right, sums)
+    with quiet():
+        scaled = exact.canonical("f32", (np.float32(alpha) * sums.view(np.float32)).view(np.uint32))
+    if not beta:
+        return scaled
+    factor = np.broadcast_to(np.float32(beta).view(np.uint32), shape)
+    return exact.fma("f32", factor, np.ascontiguousarray(c).view(np.uint32), scaled)
+
+
+def numbers(shape: tuple[int, ...], seed: int = 0) -> Array:
+    return np.random.default_rng((*shape, seed)).standard_normal(shape, np.float32)
+
+
+def laid(x: Array, letter: str) -> Array:
+    """The same matrix, row- or column-major."""
+    return np.ascontiguousarray(x) if letter == "t" else np.asfortranarray(x)
+
+
+def product(a: Array, b: Array, **options: Any) -> Array:
+    d = tilewright.matmul(a, b, **{"device": "vm", "config": SMALL} | options)
+    assert d.dtype == np.float32
+    return np.ascontiguousarray(d).view(np.uint32)
+
+
+# --- all that a kernel can have to do -----------------------------------------------------------
+
+
+@every_row("layout", MAJORS, parts=5)
+@every_row("sizes", [(32, 64, 24), (21, 39, 19), (1, 33, 8), (17, 1, 9)])
+def test_the_bits_of_every_layout_and_edge(sizes: tuple[int, int, int], layout: str) -> None:
+    m, n, k = sizes
+    a, b, c = numbers((m, k)), numbers((k, n)), numbers((m, n))
+    options = {"c": c, "alpha": 0.75, "beta": -1.25}
+    want = chain(a, b, **options)
+    assert np.array_equal(product(laid(a, layout[0]), laid(b, layout[1]), **options), want)
+
+
+@pytest.mark.parametrize("pad", [1, 2, 4])
+@pytest.mark.parametrize("letter", "tn")
+def test_views_of_any_alignment(letter: str, pad: int) -> None:
+    """Lines 4, 8 and 16 bytes apart, of A, B, C and D."""
+
+    def view(x: Array) -> Array:
+        lines = x if letter == "t" else x.T
+        room = np.zeros((lines.shape[0], lines.shape[1] + pad), np.float32)
+        room[:, pad:] = lines
+        return room[:, pad:] if letter == "t" else room[:, pad:].T
+
+    a, b, c = numbers((20, 24)), numbers((24, 36)), numbers((20, 36))
+    d = view(np.full_like(c, np.nan))
+    options = {"c": view(c), "beta": 0.5}
+    tilewright.matmul(view(a), view(b), out=d, device="vm", config=SMALL, **options)
+    assert np.array_equal(np.ascontiguousarray(d).view(np.uint32), chain(a, b, **options))
+
+
+@every_row("config", SIMT, ids=str, parts=3)
+def test_no_configuration_changes_a_bit(config: SimtConfig) -> None:
+    a, b = numbers((70, 40)), numbers((40, 130))
+    assert np.array_equal(product(a, b.T.copy().T, config=config), product(a, b))
+
+
+@pytest.mark.parametrize("depth", [0, 1, 7, 8, 9, 16, 50])
+def test_any_depth_against_the_ring(depth: int) -> None:
+    a, b = numbers((16, depth)), numbers((depth, 32))
+    assert np.array_equal(product(a, b, config="simt:16x32x8:4x8:5"), chain(a, b))
+
+
+def test_a_stack_of_products() -> None:
+    a, b, c = numbers((3, 18, 10)), numbers((3, 10, 40)), numbers((3, 18, 40))
+    d = product(a, b.swapaxes(1, 2).copy().swapaxes(1, 2), c=c, beta=2.0)
+    for i in range(3):
+        assert np.array_equal(d[i], chain(a[i], b[i], beta=2.0, c=c[i]))
+
+
+def test_an_alpha_of_zero_reads_neither_a_nor_b() -> None:
+    a, b, c = np.full((16, 8), np.nan, np.float32), numbers((8, 32)), numbers((16, 32))
+    assert np.array_equal(product(a, b, c=c, alpha=0.0, beta=2.0), (2 * c).view(np.uint32))
+    assert not product(a, b, alpha=0.0).any()
+
+
+def test_without_a_configuration_f32_is_ieee_s() -> None:
+    a, b = numbers((40, 30)), numbers((30, 50))
+    plan = tilewright.plan(a, b, device="vm")
+    assert isinstance(plan.config, SimtConfig) and plan.problem.a == "f32"
+    assert np.array_equal(product(a, b, config=None), chain(a, b))
+
+
+# --- hostile numbers ----------------------------------------------------------------------------
+
+
+@every_row("sort", ["uniform", "special", "subnormal", "zero", "largest"])
+def test_hostile_numbers(sort: str) -> None:
+    rng = np.random.default_rng(7)
+    source = Source(rng, F32)
+
+    def matrix(*shape: int) -> Array:
+        odd = np.asarray(getattr(source, sort)(shape), np.uint32)
+        ordinary = np.asarray(source.normal(shape), np.uint32)
+        return np.where(rng.random(shape) < 0.15, odd, ordinary).view(np.float32)
+
+    a, b, c = matrix(16, 12), matrix(12, 32), matrix(16, 32)
+    options = {"c": c, "alpha": -1.5, "beta": 1.0}
+    assert np.array_equal(product(a, b, **options), chain(a, b, **options))
+
+
+def test_subnormals_stay() -> None:
+    a, b = np.full((16, 8), 2.0**-75, np.float32), np.full((8, 32), 2.0**-70, np.float32)
+    assert (product(a, b) == 8 * 2**4).all()
+
+
+# --- order --------------------------------------------------------------------------------------
+
+
+def test_no_order_of_warps_and_copies_changes_a_bit_and_nothing_races() -> None:
+    a, b = numbers((64, 40)), numbers((40, 64))
+    results = set()
+    for machine in (*(Machine(seed=s) for s in range(5)), Machine(checked=True)):
+        results.add(launched(machine, a, b))
+    assert results == {chain(a, b).tobytes()}
+
+
+def launched(machine: Machine, a: Array, b: Array) -> bytes:
+    """D's bytes, by four warps of one CTA."""
+    config = SimtConfig((64, 64, 8), (8, 16), 3)
+    traced = build(Problem(64, 64, 40, "f32", "f32", "f32", "k", "n"), config)
+    machine.load(traced.module)
+    d = np.full((64, 64), np.nan, np.float32)
+    places = [machine.upload(x) for x in (a, b, d, d)]
+    args = [*places, 64, 64, 40, 40, 64, 64, 64, 1.0, 0.0, 0, 0, 0, 0, 0, 0]
+    machine.launch(traced.name, 1, traced.block, args, shared=traced.dynamic_shared)
+    return machine.download(places[3], like=d).tobytes()

@@ -1,0 +1,169 @@
+"""Kernel simt: its configurations, who computes what, and accesses without bank conflicts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gemm_cases.kernels import MAJORS, posed
+from rows import every_row
+from tilewright import ptx
+from tilewright.errors import ConfigError, TargetError
+from tilewright.gemm import Config, SimtConfig, TmaConfig, build, check, choose, launch_shape, parse
+from tilewright.gemm.cp_async import simt as kernel
+from tilewright.gemm.cp_async.simt_config import TABLE as SIMT
+from tilewright.layout import Layout
+from tilewright.layout.memory.banks import bank_conflicts
+from tilewright.target import DEVICES, device
+
+H200 = device("H200")
+
+
+@st.composite
+def configs(draw: Any) -> SimtConfig:
+    def power(low: int, high: int) -> int:
+        return int(2 ** draw(st.integers(low, high)))
+
+    block = power(2, 5), power(3, 5)
+    tile = block[0] * power(2, 4), block[1] * power(2, 4), power(3, 6)
+    tile = max(tile[0], 16), max(tile[1], 32), tile[2]
+    number = st.integers(1, 40)
+    return SimtConfig(tile, block, draw(st.integers(2, 16)), draw(number), draw(number))
+
+
+@given(configs())
+def test_text_and_back(config: SimtConfig) -> None:
+    assert parse(str(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("simt", "no configuration"),
+        ("simt:128x256:16x16:4", "no configuration"),
+        ("simt:8x32x8:4x8:4", "the tile's M is a power of two from 16 on, not 8"),
+        ("simt:64x96x8:8x8:4", "N is a power of two from 32 on, not 96"),
+        ("simt:64x64x4:8x8:4", "K is a power of two from 8 on, not 4"),
+        ("simt:64x64x8:2x8:4", "threads along M are a power of two from 4 on, not 2"),
+        ("simt:64x64x8:8x12:4", "threads along N are a power of two from 8 on, not 12"),
+        ("simt:64x64x8:32x8:4", "32 threads don't share 64 of M by 4s"),
+        ("simt:64x64x8:8x8:1", "2 to 16 stages"),
+        ("simt:256x256x8:64x64:2", "at most 1024 threads"),
+        ("simt:64x64x8:8x8:2@0", "a group is at least 1"),
+        ("simt:64x64x8:8x8:2@4294967296", "less than 2.31"),
+    ],
+)
+def test_what_is_no_configuration(text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        parse(text)
+
+
+# --- who computes what --------------------------------------------------------------------------
+
+
+@given(configs())
+def test_each_element_has_one_thread(config: SimtConfig) -> None:
+    rows, columns = (config.share(side).indices() for side in range(2))
+    for share, size in ((rows, config.tile[0]), (columns, config.tile[1])):
+        assert np.array_equal(np.unique(share), np.arange(size))
+    rows, columns = (x.reshape(config.threads, -1, order="F") for x in (rows, columns))
+    elements = rows[:, :, None] * config.tile[1] + columns[:, None, :]
+    assert np.array_equal(np.sort(elements, axis=None), np.arange(np.prod(config.tile[:2])))
+
+
+@every_row("layout", ["tn", "nt"])
+@every_row("config", SIMT, ids=str)
+def test_accesses_to_shared_memory_meet_in_no_bank(config: SimtConfig, layout: str) -> None:
+    """A load of 16 bytes takes two wavefronts, the least; a copy of 4 bytes, turned, takes one."""
+    problem = posed((1, 1, 1), layout, "f32")
+    for side, operand in enumerate(kernel.operands(problem, config)):
+        loads = bank_conflicts(operand.lines(config.share(side)), 32, 16)
+        assert (loads.wavefronts == 2).all()
+        copies = bank_conflicts(operand.copy.tidfrg_D(operand.layout), 32, operand.align, "st")
+        assert copies.conflicts == 0
+        assert copies.access.width == (4 if layout == "tn" else 16)
+
+
+@pytest.mark.parametrize("config", SIMT, ids=str)
+def test_lines_without_room_between_them_would_meet(config: SimtConfig) -> None:
+    operand, _ = kernel.operands(posed((1, 1, 1), "tn", "f32"), config)
+    packed = Layout((operand.extent, operand.depth))
+    assert bank_conflicts(operand.copy.tidfrg_D(packed), 32, 4, "st").conflicts
+
+
+# --- what fits, and what is chosen --------------------------------------------------------------
+
+
+def test_f32_is_simt_s_and_nothing_else_is() -> None:
+    f32, f16 = posed((64, 64, 64), "tn", "f32"), posed((64, 64, 64))
+    for config in (Config((64, 64, 64), (2, 2), 3), TmaConfig((64, 64, 64), 1)):
+        with pytest.raises(TargetError, match="tensor cores don't multiply f32"):
+            check(f32, config, H200)
+    with pytest.raises(TargetError, match="simt multiplies f32, not f16"):
+        check(f16, SIMT[0], H200)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("simt:128x256x64:16x16:4", "bytes of shared memory"),
+        ("simt:256x256x8:16x16:3", "a thread takes"),
+        ("simt:128x128x8:16x16:3/4", "fewer CTAs on an SM"),
+    ],
+)
+def test_what_does_not_fit(text: str, says: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        check(posed((64, 64, 64), "tn", "f32"), parse(text), H200)
+    assert says in str(error.value)
+
+
+@every_row("name", DEVICES)
+@every_row("size", [1, 100, 1000, 4096])
+def test_a_configuration_for_every_device_that_can(name: str, size: int) -> None:
+    problem, on = posed((size,) * 3, "tt", "f32"), device(name)
+    if on.target.runs("sm_80"):
+        check(problem, choose(problem, on), on)
+    else:
+        with pytest.raises(TargetError, match="simt needs sm_80"):
+            choose(problem, on)
+
+
+def test_large_products_get_large_tiles_and_small_ones_many() -> None:
+    large, small = (choose(posed((n,) * 3, "tt", "f32"), H200) for n in (4096, 512))
+    assert large.tile[0] * large.tile[1] == 128 * 256
+    assert launch_shape(posed((512,) * 3, "tt", "f32"), small).grid[0] >= 128
+
+
+# --- the kernel as text -------------------------------------------------------------------------
+
+ODD = {"with_c": True, "align_a": 4, "align_b": 8, "align_c": 4, "align_d": 8, "batch": 3}
+
+
+@pytest.mark.parametrize("layout", MAJORS)
+@pytest.mark.parametrize("odd", [False, True], ids=["whole", "odd"])
+def test_it_reads_back_and_needs_no_more_than_sm_80(layout: str, odd: bool) -> None:
+    sizes = (500, 510, 499) if odd else (512, 512, 512)
+    traced = build(posed(sizes, layout, "f32", **(ODD if odd else {})), SIMT[-1])
+    module = ptx.parse(traced.ptx)
+    assert module == traced.module
+    ptx.check(module)
+    assert traced.target == "sm_80"
+
+
+def test_one_kernel_serves_all_sizes_of_a_kind() -> None:
+    one = build(posed((128, 256, 64), "tn", "f32", batch=2), SIMT[0])
+    assert one is build(posed((512, 1024, 4096), "tn", "f32", batch=7), SIMT[0])
+    assert one is not build(posed((512, 1024, 4096), "tn", "f32"), SIMT[0])
+    assert one is not build(posed((512, 1000, 4096), "tn", "f32", batch=7), SIMT[0])
+
+
+def test_every_product_is_an_fma_that_rounds_and_keeps_subnormals() -> None:
+    config = replace(SIMT[-1], tile=(16, 32, 8))
+    text = build(posed((16, 32, 8), "tn", "f32"), config).ptx
+    assert text.count("fma.rn.f32") == 8 * config.accumulator_registers
+    assert "ftz" not in text

@@ -1,0 +1,77 @@
+"""Problems, the floor under their time, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gemm_cases.kernels import MAJORS, posed
+from tilewright.errors import DtypeError, ProblemError, TargetError
+from tilewright.gemm import Problem, roofline
+from tilewright.target import DEVICES, device
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "says"),
+    [
+        ({"m": -1}, ProblemError, "M is -1"),
+        ({"m": "8"}, ProblemError, "M is '8'; it is a whole number"),
+        ({"n": 8.0}, ProblemError, r"N is 8\.0; it is a whole number"),
+        ({"k": 2**31}, ProblemError, "K is 2147483648"),
+        ({"a": "f64"}, DtypeError, "A of f64 times B of f16"),
+        ({"b": "bf16"}, DtypeError, "A of f16 times B of bf16"),
+        ({"d": "bf16"}, DtypeError, "a result of bf16 from f16"),
+        ({"a_major": "n"}, ProblemError, "k- or m-major"),
+        ({"b_major": "m"}, ProblemError, "k- or n-major"),
+        ({"align_a": 1}, ProblemError, "align_a is 1"),
+        ({"align_c": 32}, ProblemError, "align_c is 32"),
+        ({"d": "f32", "align_d": 2}, ProblemError, r"align_d is 2; it is one of \[16, 8, 4\]"),
+    ],
+)
+def test_what_cant_be_posed(given: dict[str, Any], error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        replace(Problem(8, 8, 8), **given)
+
+
+def test_the_layout_has_blas_s_name() -> None:
+    for name in MAJORS:
+        assert posed((8, 8, 8), name).layout == name
+    assert str(posed((3, 4, 5), "tt", "bf16", d="f32", with_c=True)) == "3×4×5 bf16 TT → f32 + C"
+
+
+def test_operations_and_bytes() -> None:
+    problem = Problem(3, 5, 7)
+    assert problem.flops == 2 * 3 * 5 * 7
+    assert problem.bytes == 2 * (3 * 7 + 7 * 5 + 3 * 5)
+    assert replace(problem, d="f32", with_c=True).bytes == 2 * (3 * 7 + 7 * 5) + 4 * 2 * 3 * 5
+    assert problem.with_sizes(1, 2, 3) == Problem(1, 2, 3)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_the_floor_of_every_device(name: str) -> None:
+    large, skinny = (roofline(Problem(*s), device(name)) for s in ((8192,) * 3, (1, 8192, 8192)))
+    assert (large.bound_by, skinny.bound_by) == ("arithmetic", "memory")
+    assert large.seconds > skinny.seconds > 0
+    assert large.seconds == large.compute and skinny.seconds == skinny.memory
+
+
+def test_the_floor_of_an_h200() -> None:
+    """Dense bf16: 989 TFLOP/s, says its data sheet."""
+    problem = Problem(8192, 8192, 8192, "bf16", "bf16", "bf16")
+    assert problem.flops / roofline(problem, device("H200")).seconds == pytest.approx(989e12, 0.01)
+
+
+def test_unknown_rates_are_a_typed_error() -> None:
+    with pytest.raises(TargetError, match="peak rates of 'GH200' are not known"):
+        roofline(Problem(8, 8, 8), replace(device("H200"), name="GH200"))
+
+
+def test_the_roof_is_higher_for_narrow_elements() -> None:
+    """An H200's published peaks: 989 TFLOP/s, 1979 of 8 bits, 495 of tf32."""
+    types = ("bf16", "bf16", 989), ("e4m3", "bf16", 1979), ("s8", "s32", 1979), ("tf32", "f32", 495)
+    for a, d, tera in types:
+        problem = Problem(8192, 8192, 8192, a, a, d)
+        floor = roofline(problem, device("H200"))
+        assert problem.flops / floor.compute == pytest.approx(tera * 1e12, rel=0.01)

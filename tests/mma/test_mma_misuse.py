@@ -1,0 +1,244 @@
+"""What a hostile reader tried on ``mma``: each a typed error that says what is wanted, or right."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from references import hostile
+from rows import every_row
+from tilewright import mma
+from tilewright.dtypes import decode, dtype
+from tilewright.errors import (
+    DtypeError,
+    LayoutError,
+    TargetError,
+    TilewrightError,
+    UnknownInstruction,
+)
+from tilewright.layout import ComposedLayout, Layout, Swizzle
+from tilewright.mma.nearest_form import reason
+from tilewright.mma.sparse_metadata import positions
+from tilewright.target import Target
+
+DENSE = mma.instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+SPARSE = mma.instruction("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
+SCALED = mma.instruction(
+    "mma.sync.aligned.m16n8k64.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
+)
+BITS = mma.instruction("mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.xor.popc")
+NIBBLES = mma.instruction("mma.sync.aligned.m8n8k32.row.col.s32.s4.s4.s32")
+LOAD = mma.move("wmma.load.a.sync.aligned.row.m16n16k16.f16")
+STORE = mma.move("wmma.store.d.sync.aligned.row.m16n16k16.f16")
+
+
+def matrices(row):
+    """An operand each, as bits."""
+    made = dict(zip("abc", hostile.tiles(row, hostile.kinds(row)[0], 1), strict=True))
+    return {name: x[0] for name, x in {**made, **hostile.extras(row, 1)}.items()}
+
+
+def registers(row):
+    return {name: row.fragment(name).registers(x) for name, x in matrices(row).items()}
+
+
+NONSENSE = (
+    None, 1.5, "x", b"x", len, [[1, 2], [3]], {}, {1}, 1 << 100,
+    np.zeros(0), np.zeros(16, np.float16), np.full((16, 16), None), np.full((16, 16), -1),
+    np.full((32, 4), 1.5), np.full((32, 4), "x"), np.zeros((16, 16), complex),
+    np.zeros((16, 16), [("x", "i4")]),
+)  # fmt: skip
+
+
+def uses():
+    """What takes an argument, by name."""
+    yield "instruction", mma.instruction
+    yield "its target", lambda x: mma.instruction(DENSE.opcode, x)
+    yield "move", mma.move
+    yield "a move's target", lambda x: mma.move(LOAD.opcode, x)
+    yield "catalogue", mma.catalogue
+    yield "generation", mma.generation
+    yield "ldmatrix", mma.ldmatrix
+    yield "trans", lambda x: mma.ldmatrix(1, x)
+    yield "ldmatrix_rows", mma.ldmatrix_rows
+    yield "fragment", DENSE.fragment
+    yield "extent", DENSE.extent
+    yield "matrix_shape", SPARSE.matrix_shape
+    yield "on", SPARSE.on
+    yield "runs_on", DENSE.runs_on
+    yield "in_version", lambda x: DENSE.in_version("8.0", x)
+    yield "copies", SCALED.copies
+    yield "registers", DENSE.fragment("c").registers
+    yield "matrix", DENSE.fragment("b").matrix
+    yield "copy", lambda x: SPARSE.fragment("metadata").matrix(np.zeros((32, 1), np.uint32), x)
+    yield "load", LOAD
+    yield "store", STORE
+    yield "compress", lambda x: mma.compress(SPARSE, x)
+    yield "compress for", lambda x: mma.compress(x, np.zeros((16, 32), np.uint16))
+    yield "expand", lambda x: mma.expand(SPARSE, x, matrices(SPARSE)["metadata"])
+    yield "expand by", lambda x: mma.expand(SPARSE, matrices(SPARSE)["a"], x)
+    yield "expand for", lambda x: mma.expand(x, matrices(SPARSE)["a"], np.zeros((16, 16), int))
+    yield "positions", lambda x: positions(x, (2, 4), False)
+    for row in (DENSE, SPARSE, SCALED):
+        for name in row.operands[1:]:
+            yield f"{name} of {row}", partial(called, row, matrices(row), name)
+            yield f"{name} executed by {row}", partial(called, row.execute, registers(row), name)
+        yield f"selectors of {row}", partial(called, row.execute, registers(row), "selectors")
+
+
+def called(what, operands, name, x):
+    return what(**operands | {name: x})
+
+
+USES = dict(uses())
+
+
+@every_row("use", USES)
+@every_row("given", NONSENSE, ids=lambda x: type(x).__name__)
+def test_nonsense_is_a_typed_error(use, given):
+    with pytest.raises(TilewrightError):
+        USES[use](given)
+
+
+def test_metadata_and_scales_are_there_where_they_are_wanted():
+    for row, name in ((SPARSE, "metadata"), (SCALED, "scale_a"), (SCALED, "scale_b")):
+        for what, operands in ((row, matrices(row)), (row.execute, registers(row))):
+            with pytest.raises(LayoutError, match=f"needs {name}"):
+                called(what, operands, name, None)
+    for name in ("metadata", "scale_a", "scale_b"):
+        for what, operands in ((DENSE, matrices(DENSE)), (DENSE.execute, registers(DENSE))):
+            with pytest.raises(LayoutError, match=f"has no {name}"):
+                called(what, operands, name, np.zeros((32, 1), np.uint32))
+
+
+@pytest.mark.parametrize(
+    ("row", "code"), [(BITS, 3), (NIBBLES, 200), (SCALED, 31)], ids=["b1", "s4", "e2m1"]
+)
+def test_a_code_has_no_more_bits_than_its_type(row, code):
+    given, size = matrices(row), dtype(row.a).bits
+    given["a"][1, 2] = code
+    said = f"a code of {row.a} has {size} bits, {code:#x} is given"
+    with pytest.raises(DtypeError, match=said):
+        row(**given)
+    with pytest.raises(DtypeError, match=said):
+        row.fragment("a").registers(given["a"])
+
+
+def test_registers_are_integers_of_their_size():
+    fragment = DENSE.fragment("c")
+    held = fragment.registers(matrices(DENSE)["c"])
+    for same in (held.view(np.int32), held.astype(np.int64), held.astype(">u4"), held.tolist()):
+        assert np.array_equal(fragment.matrix(same), fragment.matrix(held))
+    for value in (1 << 32, -(1 << 31) - 1):
+        with pytest.raises(DtypeError, match=f"a register has 32 bits, {value:#x} is given"):
+            fragment.matrix(np.full(held.shape, value))
+
+
+def test_truths_are_bits():
+    """b1 has NumPy's bool as its type: D is of NumPy's type then."""
+    given = matrices(BITS)
+    typed = {name: x.astype(bool) for name, x in given.items() if name != "c"}
+    made = BITS(**typed, c=given["c"].view(np.int32))
+    assert made.dtype == np.int32 and np.array_equal(made.view(np.uint32), BITS(**given))
+    fragment = BITS.fragment("a")
+    assert np.array_equal(fragment.registers(typed["a"]), fragment.registers(given["a"]))
+
+
+def test_a_type_that_numpy_lacks_is_bits_alone():
+    row = mma.instruction("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32")
+    with pytest.raises(DtypeError, match="a matrix of tf32 is its bits as uint32, not float32"):
+        row(**matrices(row) | {"a": np.zeros((16, 8), np.float32)})
+
+
+def test_batches_broadcast_or_are_refused():
+    a, b, c = hostile.tiles(DENSE, "random_normal", 3)
+    with pytest.raises(LayoutError, match=r"batches of \(2,\), \(3,\) do not broadcast"):
+        DENSE(a[:2], b, c)
+    assert np.array_equal(DENSE(a[0], b, c[:1]), DENSE(a[[0] * 3], b, c[[0] * 3]))
+    kept, metadata = matrices(SPARSE)["a"], hostile.extras(SPARSE, 2)["metadata"]
+    assert mma.expand(SPARSE, kept, metadata).shape == (2, 16, 32)
+    with pytest.raises(LayoutError, match="do not broadcast"):
+        mma.expand(SPARSE, np.stack([kept] * 3), metadata)
+
+
+def test_what_finds_rows_says_what_it_takes():
+    with pytest.raises(UnknownInstruction, match=r"has no 'type'\n.*its fields are a, alayout, "):
+        mma.catalogue(type="f16")
+    with pytest.raises(UnknownInstruction, match="k is text or a number, not None"):
+        mma.catalogue(k=None)
+    with pytest.raises(UnknownInstruction, match="an opcode is text, not int"):
+        mma.find(5)
+    with pytest.raises(UnknownInstruction, match="an opcode is text, not list"):
+        mma.find_move([])
+    with pytest.raises(TargetError, match="a target is text like sm_90a, not int"):
+        mma.generation(90)
+    assert mma.instruction(DENSE.opcode, Target.parse("sm_80")).arch == "sm_80"
+
+
+def test_selectors_are_a_tuple_of_integers():
+    with pytest.raises(LayoutError, match="selectors are a tuple of integers, not int"):
+        SPARSE.copies(1)
+    with pytest.raises(LayoutError, match=r"selector of .* is one of \(0, 1\), not 1.0"):
+        SPARSE.execute(**registers(SPARSE), selectors=(1.0,))
+    assert SPARSE.copies((np.int64(1),)) == {"metadata": 1}
+
+
+def test_metadata_are_integers():
+    given = matrices(SPARSE)
+    with pytest.raises(DtypeError, match="indices of metadata are integers, not float64"):
+        SPARSE(**given | {"metadata": given["metadata"] + 0.5})
+    with pytest.raises(LayoutError, match="no sparse A"):
+        mma.expand(DENSE, given["a"], given["metadata"])
+
+
+@pytest.mark.parametrize("type_", ["f16", "tf32", "s8", "u4", "e4m3"])
+def test_what_was_compressed_expands_again(type_):
+    """Also where it is of NumPy's type: codes are kept as they are."""
+    row = next(i for i in mma.ROWS if i.family == "mma.sp" and i.a == type_)
+    made = {name: x[0] for name, x in hostile.extras(row, 1).items()}
+    kept = hostile.tiles(row, hostile.kinds(row)[0], 1)[0][0]
+    dense = mma.expand(row, kept, **made)
+    again = mma.expand(row, *mma.compress(row, dense))
+    assert np.array_equal(decode(type_, again), decode(type_, dense))
+    if type_ != "tf32":
+        typed = mma.compress(row, dense.view(dtype(type_).numpy))
+        assert np.array_equal(typed[0].view(dense.dtype), mma.compress(row, dense)[0])
+    with pytest.raises(DtypeError, match=f"a matrix of {type_} is"):
+        mma.compress(row, dense.astype(complex))
+
+
+def test_reasons():
+    known = [row.opcode for row in mma.ROWS]
+    assert reason("", known) == reason("add.f32", known) == "it begins with mma or wmma or wgmma"
+    assert reason("mma..sync", known) == "a modifier is empty"
+    assert reason("mma.sync.x", known) == "mma has no .x"
+    assert reason(DENSE.opcode.replace(".aligned", ""), known) == ".aligned is missing"
+    assert reason("mma.sync", []) == ""
+
+
+COPY = mma.CopyAtom(mma.UniversalCopy(32), "f16")
+PRODUCT = mma.TiledMma(mma.MmaAtom(DENSE.opcode), (2, 2, 1))
+TILED = mma.make_tiled_copy(COPY, Layout((16, 8), (8, 1)), Layout((1, 8)))
+TILING = {
+    mma.TiledCopy: (COPY, TILED.layout_tv_tiled, TILED.tiler_mn),
+    mma.make_tiled_copy: (COPY, Layout((16, 8), (8, 1)), Layout((1, 8))),
+    mma.make_tiled_copy_tv: (COPY, TILED.layout_tv_tiled, TILED.tiler_mn),
+    mma.make_cotiled_copy: (COPY, Layout((32, 8), (8, 1)), Layout((8, 32))),
+    mma.make_tiled_copy_A: (COPY, PRODUCT),
+    mma.make_tiled_copy_C_atom: (COPY, PRODUCT),
+    mma.make_tiled_copy_S: (COPY, TILED),
+    mma.make_tiled_copy_D: (COPY, TILED),
+}
+
+
+@pytest.mark.parametrize("make", TILING, ids=lambda f: f.__name__)
+def test_a_tiling_is_of_atoms_layouts_and_tilings(make):
+    made = make(*TILING[make])
+    assert isinstance(made, mma.TiledCopy)
+    composed = ComposedLayout(Swizzle(1, 0, 3), 0, Layout((16, 8)))
+    for place in range(len(TILING[make])):
+        for wrong in (None, 5, "x", (3, "a"), np.zeros(3), composed):
+            given = list(TILING[make])
+            given[place] = wrong
+            with pytest.raises(LayoutError):
+                make(*given)

@@ -1,0 +1,65 @@
+"""The printer: parse(print(m)) == m for every tree, and what its text looks like."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given
+
+from examples import examples
+from ptx_text import ptx_strategies as some
+from ptx_text.ptx_wild import FILES, WILD
+from tilewright.errors import PtxError
+from tilewright.ptx import (
+    check,
+    needs,
+    parse,
+    print_module,
+    print_operand,
+    print_statement,
+    problems,
+)
+from tilewright.ptx.tree import Function, Imm, Instruction, Label, Module, Reg, RegDecl, Variable
+
+SAMPLES = {"wild": WILD, **FILES}
+
+
+@examples(200, suppress_health_check=list(HealthCheck))
+@given(some.modules)
+def test_every_tree_comes_back(module: Module) -> None:
+    assert parse(print_module(module)) == module
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_wild_text_comes_back(name: str) -> None:
+    module = parse(SAMPLES[name])
+    text = print_module(module)
+    assert parse(text) == module
+    assert print_module(parse(text)) == text
+
+
+def test_the_text_looks_like_nvcc() -> None:
+    add = Instruction("add.s32", (Reg("%r1"), Reg("%r2"), Imm(5)))
+    body = (RegDecl("b32", ("%r",), 3), Label("$L"), add, Instruction("ret"))
+    kernel = Function("k", "entry", (Variable("param", "u64", "k_param_0"),), body=body)
+    assert print_module(Module((8, 0), ("sm_90a",), items=(kernel,))) == (
+        ".version 8.0\n.target sm_90a\n.address_size 64\n\n"
+        ".visible .entry k(\n\t.param .u64 k_param_0\n)\n{\n"
+        "\t.reg .b32 \t%r<3>;\n$L:\n\tadd.s32 \t%r1, %r2, 5;\n\tret;\n}\n\n"
+    )
+    assert print_statement(add) == "add.s32 \t%r1, %r2, 5;"
+
+
+@pytest.mark.parametrize("use", [check, problems, needs, print_module])
+@pytest.mark.parametrize("given", ["ret;", None, 5, Label("L")], ids=lambda x: type(x).__name__)
+def test_what_is_no_module_is_refused(use, given) -> None:
+    with pytest.raises(PtxError, match=f"a ptx.Module is wanted, not {type(given).__name__}\n"):
+        use(given)
+
+
+def test_what_is_no_node_is_refused() -> None:
+    with pytest.raises(PtxError, match="int is no node of"):
+        print_module(Module(items=(5,)))
+    with pytest.raises(PtxError, match="str is no node of"):
+        print_statement("ret;")
+    with pytest.raises(PtxError, match="Function is no node of"):
+        print_operand(Function("f"))

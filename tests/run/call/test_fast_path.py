@@ -1,0 +1,219 @@
+"""A call that is repeated goes a short way, to the same result, and only where it may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright
+from gemm_cases.resident import KIND, Resident, registered
+from tilewright.errors import ProblemError
+from tilewright.run.arrays.array_view import ArrayView, FastArrayOps
+from tilewright.vm import Machine
+
+pytestmark = pytest.mark.vm
+
+TINY = "32x32x32:1x1:2"
+SPLIT = "tma:64x64x64:1:2*2"
+M, N, K = 48, 32, 64
+
+seen: list[Any] = []  # arrays that went the long way
+
+
+def view(array: Resident) -> ArrayView:
+    seen.append(array)
+    return KIND.view(array)
+
+
+def like(array: Any) -> Any:
+    return isinstance(array, Resident) and array.memory._replace(address=0, owner=None)
+
+
+def quick(given: list[Resident]) -> FastArrayOps:
+    known = [like(x) for x in given]
+
+    def fits(*others: Any) -> bool:
+        return len({id(x) for x in others}) == len(known) and [*map(like, others)] == known
+
+    def maker(shape: Any, dtype: str) -> Any:
+        return lambda: Resident.empty(shape, dtype)
+
+    return FastArrayOps(fits, lambda x: x.memory.address, lambda: 0, maker)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def known() -> Iterator[None]:
+    kind = replace(KIND, view=view, quick=quick)
+    with registered(kind):
+        yield
+
+
+def matrices(seed: int, *shapes: tuple[int, ...], dtype: Any = np.float16) -> list[Any]:
+    rng = np.random.default_rng(seed)
+    return [rng.integers(-4, 5, shape).astype(dtype) for shape in shapes]
+
+
+def exact(a: Any, b: Any) -> Any:
+    return a.astype(np.float32) @ b.astype(np.float32)
+
+
+def product(a: Any, b: Any, **options: Any) -> tuple[Any, bool]:
+    """The result, and whether the way was short."""
+    seen.clear()
+    d = tilewright.matmul(a, b, config=TINY, **options)
+    return d.numpy(), not seen
+
+
+def test_the_second_call_of_a_kind_goes_the_short_way() -> None:
+    for number in range(3):
+        a, b = matrices(number, (M, K), (K, N))
+        d, short = product(Resident.of(a), Resident.of(b), out_dtype="f32")
+        assert np.array_equal(d, exact(a, b)) and short is (number > 0)
+
+
+def test_what_a_launch_raises_is_raised_and_nothing_runs_again(monkeypatch: Any) -> None:
+    a, b = (Resident.of(x) for x in matrices(5, (M, K), (K, N)))
+    for _ in range(2):
+        product(a, b, out_dtype="f32")
+    launches: list[Any] = []
+
+    def interrupted(*given: Any) -> None:
+        launches.append(given)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Machine, "_compiled", interrupted)
+        product(a, b, out_dtype="f32")
+    assert len(launches) == 1
+    assert product(a, b, out_dtype="f32")[1]
+
+
+def test_forms_of_one_shape_alternate() -> None:
+    a, b = matrices(1, (K, K), (K, N))
+    forms = [
+        (Resident.of(a), Resident.of(b)),
+        (Resident.of(np.ascontiguousarray(a.T)).T, Resident.of(b)),
+        (Resident.of(a), Resident.of(np.ascontiguousarray(b.T)).T),
+        (Resident.of(a).cut((K, K), (K, 1)), Resident.of(np.pad(b, ((0, 0), (0, 8)))).cut(
+            (K, N), (N + 8, 1))),
+    ]  # fmt: skip
+    for round_ in range(2):
+        for x, y in forms:
+            out = Resident.empty((K, N), "f32")
+            d, short = product(x, y, out=out)
+            assert np.array_equal(d, exact(a, b)) and short is (round_ > 0)
+
+
+def test_other_types_are_another_call() -> None:
+    for dtype in (np.float16, np.float16, ml_dtypes.bfloat16, np.float16, ml_dtypes.bfloat16):
+        a, b = matrices(2, (M, K), (K, N), dtype=dtype)
+        d, _ = product(Resident.of(a), Resident.of(b))
+        assert np.array_equal(d.astype(np.float32), exact(a, b))
+
+
+def test_addresses_off_16_bytes_go_the_long_way() -> None:
+    wide = matrices(3, (M, K + 8))[0]
+    (b,) = matrices(4, (K, N))
+    for offset in (0, 0, 3, 8):
+        a = Resident.of(wide).cut((M, K), (K + 8, 1), offset)
+        d, short = product(a, Resident.of(b), out_dtype="f32")
+        assert np.array_equal(d, exact(wide[:, offset : offset + K], b))
+        assert not (short and offset == 3)
+
+
+def test_out_stays_apart() -> None:
+    a, b = matrices(5, (K, K), (K, K))
+    x, y, d = Resident.of(a), Resident.of(b), Resident.empty((K, K), "f16")
+    for out in (d, d, Resident.empty((K, K), "f16")):
+        assert np.array_equal(product(x, y, out=out)[0], exact(a, b))
+    for out in (x, y, x.cut((K, K), (K, 1))):
+        with pytest.raises(ProblemError, match="out shares memory with"):
+            product(x, y, out=out)
+
+
+def test_columns_of_one_array_go_the_long_way_and_right() -> None:
+    """Their ranges overlap, they don't."""
+    (whole,) = matrices(6, (K, 3 * K))
+    for _ in range(2):
+        there = Resident.of(whole)
+        x, y, out = (there.cut((K, K), (3 * K, 1), i * K) for i in range(3))
+        d, short = product(x, y, out=out)
+        assert np.array_equal(d, exact(whole[:, :K], whole[:, K : 2 * K])) and not short
+
+
+def test_adding_in_place() -> None:
+    a, b, c = matrices(7, (M, K), (K, N), (M, N))
+    x, y, d = Resident.of(a), Resident.of(b), Resident.of(c.astype(np.float32))
+    for times in (1, 2, 3):
+        seen_d, short = product(x, y, c=d, beta=1.0, out=d)
+        assert np.array_equal(seen_d, c + times * exact(a, b)) and short is (times > 1)
+    other = Resident.of(c.astype(np.float32))
+    for _ in range(2):
+        assert np.array_equal(product(x, y, c=other, beta=1.0, out=d)[0], c + exact(a, b))
+    assert np.array_equal(product(x, y, c=d, beta=1.0, out=d)[0], c + 2 * exact(a, b))
+
+
+def test_one_array_twice() -> None:
+    a, b = matrices(8, (K, K), (K, K))
+    for first, second in ((a, a), (b, b), (a, b), (b, b), (a, b)):
+        x = Resident.of(first)
+        y = x if second is first else Resident.of(second)
+        assert np.array_equal(product(x, y, out_dtype="f32")[0], exact(first, second))
+
+
+def test_factors_change() -> None:
+    a, b, c = matrices(9, (M, K), (K, N), (M, N))
+    x, y, z = Resident.of(a), Resident.of(b), Resident.of(c.astype(np.float32))
+    there = Resident.of(np.array([0.5], np.float32))
+    on_cpu = np.array(2.0)
+    pairs = (1.0, 0.0), (2, 0.0), (2, 1.5), (there, 1.5), (on_cpu, 1.5), (2, 0), (1, 1)
+    for alpha, beta in pairs:
+        d, _ = product(x, y, c=z, alpha=alpha, beta=beta, out_dtype="f32")
+        factor = 0.5 if alpha is there else float(alpha)
+        assert np.array_equal(d, factor * exact(a, b) + beta * c)
+    on_cpu[()] = 4.0
+    d, _ = product(x, y, c=z, alpha=on_cpu, beta=1.5, out_dtype="f32")
+    assert np.array_equal(d, 4 * exact(a, b) + 1.5 * c)
+    with pytest.raises(ProblemError, match="beta is not 0"):
+        product(x, y, beta=1.0, out_dtype="f32")
+    with pytest.raises(ProblemError, match="alpha is"):
+        product(x, y, c=z, alpha="1", beta=1.0, out_dtype="f32")
+
+
+def test_a_plan_takes_what_fits_it() -> None:
+    a, b = matrices(10, (M, K), (K, N))
+    x, y, out = Resident.of(a), Resident.of(b), Resident.empty((M, N), "f32")
+    plan = tilewright.plan(x, y, out=out, config=TINY)
+    for number in range(3):
+        seen.clear()
+        assert plan.run(x, y, out=out) is out
+        assert np.array_equal(out.numpy(), exact(a, b)) and (not seen) is (number > 0)
+    with pytest.raises(ProblemError, match="the plan is for"):
+        plan.run(x, Resident.of(np.ascontiguousarray(b.T)).T, out=out)
+    with pytest.raises(ProblemError, match="is not an array"):
+        plan.run(x, None, out=out)
+
+
+def test_a_workspace_and_two_kernels() -> None:
+    a, b = matrices(11, (64, 512), (512, 64))
+    for number in range(2):
+        seen.clear()
+        d = tilewright.matmul(Resident.of(a), Resident.of(b), out_dtype="f32", config=SPLIT)
+        assert np.array_equal(d.numpy(), exact(a, b)) and (not seen) is (number > 0)
+
+
+def test_threads_have_blocks_of_their_own() -> None:
+    def work(thread: int) -> None:
+        for i in range(10):
+            a, b = matrices(100 * thread + i, (M, K), (K, N))
+            d = tilewright.matmul(Resident.of(a), Resident.of(b), out_dtype="f32", config=TINY)
+            assert np.array_equal(d.numpy(), exact(a, b))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))

@@ -1,0 +1,64 @@
+"""A plan in words: its numbers are the launch's and the estimate's."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tilewright import gemm
+from tilewright.gemm.cost_model import terms
+from tilewright.run import plan
+
+pytestmark = pytest.mark.vm
+
+SIZES = 1000, 2200, 640
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ("128x128x64:2x2:3/2", "2×2 warps of 64×64 (128 threads)"),
+        ("tma:128x256x64:2:4", "2 warpgroups of 64 rows, wgmma m64n256k16; one that copies"),
+        ("tma:128x128x64:2p:4", "2 warpgroups take a tile each, in turn"),
+        ("tma:64x256x64:1:4~", "CTA tile 64×256 of Dᵀ"),
+        ("tma:128x128x64:2:4/2x1", "clusters of 2×1 CTAs, which share what they load"),
+        ("tma:128x128x64:2:4/2x2", "clusters of 2×2 CTAs"),
+        ("tma:128x128x64:2:4d", "tiles by a counter of all CTAs"),
+        ("tma:128x128x64:2:4*3", "K of each tile is cut in 3; a second kernel"),
+        ("tma:128x128x64:2:4+3", "K of the last wave's tiles is cut in 3"),
+    ],
+)
+def test_the_configuration_and_its_launch(config: str, words: str) -> None:
+    found = plan(*SIZES, dtype="bf16", device="vm", config=config)
+    text = found.explain()
+    assert words in text and "this configuration was asked for" in text
+    waves, at_once = (float(x) for x in re.findall(r"waves +([\d.]+) of (\d+) CTAs", text)[0])
+    (launched, _, _), *_ = gemm.launch_shape(found.problem, found.config, found.device.target)
+    pieces = waves * at_once
+    want = pieces if isinstance(found.config, gemm.Config) else min(pieces, at_once)
+    assert abs(launched - want) <= 0.005 * at_once  # waves are told to a hundredth
+
+
+@pytest.mark.parametrize(("dtype", "on"), [("bf16", "vm"), ("bf16", "vm:A100"), ("e4m3", "vm")])
+@pytest.mark.parametrize("sizes", [(4096, 4096, 4096), (128, 128, 65536), (300, 200, 101)])
+def test_the_reason_is_the_estimate(sizes: tuple[int, int, int], dtype: str, on: str) -> None:
+    found = plan(*sizes, dtype=dtype, device=on)
+    order = gemm.ranked(found.original_problem, found.device.target)
+    assert order[0][1] == found.config
+    parts = terms(found.original_problem, found.config, found.device.target)
+    assert max(parts.values()) <= order[0][0] <= sum(parts.values()) * 2
+    text = " ".join(found.explain().split())
+    assert f"of {len(order)} that fit" in text and f"next is {order[1][1]}" in text
+    name, _ = max(parts.items(), key=lambda part: part[1])
+    assert f"that fit: {name} " in text
+
+
+def test_threads_of_simt() -> None:
+    found = plan(500, 600, 700, dtype="f32", device="vm", config="simt:128x64x16:16x8:3/4")
+    assert "16×8 threads of 8×8, fma.rn.f32" in found.explain()
+
+
+def test_what_must_be_copied_is_told() -> None:
+    assert "copies 2.0" in plan(300, 200, 101, device="vm").explain()
+    assert "copies 2.0" not in plan(300, 200, 104, device="vm").explain()

@@ -1,0 +1,24 @@
+"""NVIDIA's assembler takes the copying kernels, without spills, for several CTAs an SM."""
+
+from __future__ import annotations
+
+import pytest
+
+from ptxas import assemble, ptxas
+from tilewright.builder import Traced
+from tilewright.run.call import relayout_kernels as kernels
+
+pytestmark = [pytest.mark.tools, pytest.mark.skipif(ptxas() is None, reason="no ptxas")]
+
+SIZES = (1, 2, 4, 8)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_90a"])
+def test_they_assemble_without_spills(arch: str) -> None:
+    programmatic = arch != "sm_80"
+    made: list[Traced] = [kernels.lines(programmatic)]
+    made += [kernels.transposed(size, programmatic) for size in SIZES]
+    made += [kernels.strided(size, programmatic) for size in SIZES]
+    for traced in made:
+        cubin = assemble(traced.ptx, arch)
+        assert cubin.spills == 0 and cubin.registers <= 80, traced.name

@@ -1,0 +1,35 @@
+"""Pages and pictures under docs/ are what their scripts make of the package as it is."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+MADE = {"isa": "scripts/isa_table.py", "layouts": "scripts/layout_pictures.py"}
+BYTES = {"isa": 1_500_000, "layouts": 300_000}  # of pictures, at most
+
+
+@pytest.mark.parametrize("script", MADE.values())
+def test_what_is_made_is_up_to_date(script: str) -> None:
+    command = [sys.executable, "-B", script, "--check"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert not ran.stderr
+    assert ran.returncode == 0, f"run {script}; it would change:\n{ran.stdout}"
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_every_picture_is_linked(name: str) -> None:
+    page = (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    linked = set(re.findall(rf"\({name}/([\w-]+\.svg)\)", page))
+    assert linked == {path.name for path in (DOCS / name).glob("*.svg")}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_the_pictures_are_not_too_many(name: str) -> None:
+    assert sum(path.stat().st_size for path in (DOCS / name).glob("*.svg")) < BYTES[name]

@@ -1,0 +1,193 @@
+"""A checked machine names what touches global memory while the grid before may still run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+from gemm_cases.guarded import check
+from gemm_cases.resident import Resident, registered
+from gemm_cases.tma_cases import ASKED, FEW
+from rows import every_row
+from tilewright import vm
+from tilewright.builder import trace
+from tilewright.errors import LaunchError, VmFault
+from tilewright.run import VmDevice
+
+pytestmark = pytest.mark.vm
+
+Kernel = Callable[[Any, Any, Any], None]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def known() -> Iterator[None]:
+    with registered():
+        yield
+
+
+def run(
+    kernel: Kernel, *, programmatic: bool = True, ctas: int = 1, checked: bool = True,
+    stepped: bool = False,
+) -> Any:  # fmt: skip
+    """B, of 64 zeros, and A of 64 numbers; a cluster of ``ctas`` with 64 threads each. ``stepped``:
+    by the NumPy evaluator.
+    """
+    params = dict.fromkeys("ab", "ptr f32 align 16")
+    traced = trace(kernel, name="f", params=params, block=64)
+    machine = vm.Machine("sm_90a", checked=checked)
+    machine.load(traced.module)
+    a, b = machine.upload(np.arange(64, dtype="f4")), machine.upload(np.zeros(64, "f4"))
+    watch = (lambda _: None) if stepped else None
+    given = "f", ctas, 64, [a, b]
+    machine.launch(*given, cluster=ctas, programmatic=programmatic, on_step=watch)
+    return machine.download(b, np.zeros(64, "f4"))
+
+
+def read(k: Any, a: Any, b: Any) -> None:
+    x = a[k.tid.x]
+    k.wait_on_dependent_grids()
+    b[k.tid.x] = x
+
+
+def write(k: Any, a: Any, b: Any) -> None:
+    b[k.tid.x] = 1.0
+    k.wait_on_dependent_grids()
+
+
+def add(k: Any, a: Any, b: Any) -> None:
+    b.atomic("add", 1.0)
+    k.wait_on_dependent_grids()
+
+
+def never(k: Any, a: Any, b: Any) -> None:
+    b[k.tid.x] = a[k.tid.x]
+
+
+def another_warp(k: Any, a: Any, b: Any) -> None:
+    with k.if_(k.tid.x < 32):
+        k.wait_on_dependent_grids()
+    b[k.tid.x] = a[k.tid.x]
+
+
+def copied(k: Any, a: Any, b: Any) -> None:
+    there = k.shared("f32", 64, align=16)
+    with k.if_(k.tid.x < 16):
+        k.cp_async(there + k.tid.x * 4, a.aligned(16) + k.tid.x * 4, 16)
+    k.cp_async_commit()
+    k.cp_async_wait(0)
+    k.barrier()
+    k.wait_on_dependent_grids()
+    b[k.tid.x] = there[k.tid.x]
+
+
+def brought(k: Any, a: Any, b: Any) -> None:
+    there, full = k.shared("f32", 64, align=16), k.shared("b64", 1)
+    with k.if_(k.tid.x == 0):
+        k.mbarrier_init(full, 1)
+        k.fence_mbarrier_init()
+        k.mbarrier_arrive(full, bytes=256)
+        k.bulk_load(there, a, 256, full)
+    k.barrier()
+    k.mbarrier_wait(full, 0)
+    k.wait_on_dependent_grids()
+    b[k.tid.x] = there[k.tid.x]
+
+
+def sent(k: Any, a: Any, b: Any) -> None:
+    there = k.shared("f32", 64, align=16)
+    there[k.tid.x] = 1.0
+    k.fence_async()
+    k.barrier()
+    with k.if_(k.tid.x == 0):
+        k.bulk_store(b, there, 256)
+        k.bulk_commit()
+        k.bulk_wait(0)
+    k.wait_on_dependent_grids()
+
+
+TOO_EARLY = read, write, add, never, another_warp, copied, brought, sent
+
+
+@pytest.mark.parametrize("stepped", [False, True])
+@pytest.mark.parametrize("kernel", TOO_EARLY)
+def test_what_comes_too_early_is_named(kernel: Kernel, stepped: bool) -> None:
+    with pytest.raises(VmFault, match=r"no griddepcontrol.wait") as found:
+        run(kernel, stepped=stepped)
+    assert found.value.kind == "early" and found.value.place is not None
+
+
+@pytest.mark.parametrize("kernel", TOO_EARLY)
+def test_without_overlap_nothing_is_early(kernel: Kernel) -> None:
+    assert run(kernel, programmatic=False).tolist() == run(kernel, checked=False).tolist()
+
+
+def waited(k: Any, a: Any, b: Any) -> None:
+    k.wait_on_dependent_grids()
+    b[k.tid.x] = a[k.tid.x]
+
+
+def told(k: Any, a: Any, b: Any) -> None:
+    """One warp waits, and a barrier tells the other."""
+    with k.if_(k.tid.x < 32):
+        k.wait_on_dependent_grids()
+    k.barrier()
+    b[k.tid.x] = a[k.tid.x]
+
+
+def told_elsewhere(k: Any, a: Any, b: Any) -> None:
+    """One CTA of a cluster waits."""
+    with k.if_(k.cluster_rank == 0):
+        k.wait_on_dependent_grids()
+    k.cluster_sync()
+    b[k.tid.x] = a[k.tid.x]
+
+
+@pytest.mark.parametrize(("kernel", "ctas"), [(waited, 1), (told, 1), (told_elsewhere, 2)])
+def test_who_has_waited_or_heard_of_it_may(kernel: Kernel, ctas: int) -> None:
+    assert run(kernel, ctas=ctas).tolist() == list(range(64))
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_launch_of_arrays_says_so_too(early: bool) -> None:
+    kernel = tilewright.kernel(params=dict.fromkeys("ab", "ptr f32"), block=64)(read)
+    a, b = np.arange(64, dtype="f4"), np.zeros(64, "f4")
+    on = VmDevice(checked=True)
+    if early:
+        with pytest.raises(VmFault, match=r"no griddepcontrol.wait"):
+            kernel[1](a, b, device=on, programmatic=True)
+    else:
+        kernel[1](a, b, device=on)
+        np.testing.assert_array_equal(a, b)
+
+
+def test_programmatic_launches_are_hopper_s() -> None:
+    machine = vm.Machine("sm_80")
+    machine.load(".version 8.0\n.target sm_80\n.address_size 64\n.entry f(){ ret; }")
+    with pytest.raises(LaunchError, match="begin with sm_90; this is sm_80"):
+        machine.launch("f", 1, 32, programmatic=True)
+
+
+EACH = (
+    "one warpgroup", "pingpong", "two side by side", "by a counter", "K in two",
+    "the last wave's K", "tf32, copied", "e4m3, halves of columns", "a stack", "nothing aligned",
+)  # fmt: skip
+
+
+@every_row("name", EACH, parts=4)
+def test_no_kernel_of_a_product_is_early(name: str) -> None:
+    config, asked = ASKED[name]
+    check(asked, VmDevice(FEW, checked=True), config)
+
+
+@pytest.mark.parametrize("config", ["tma:64x64x64:1:2", "tma:64x64x64:1:2*2"])
+def test_nor_is_a_factor_in_memory(config: str) -> None:
+    on = VmDevice(FEW, checked=True)
+    a, b = np.ones((70, 128), "f2"), np.ones((128, 80), "f2")
+    alpha = Resident.of(np.full((), 2.0, "f4"), on)
+    places = Resident.of(a, on), Resident.of(b, on)
+    made = tilewright.matmul(*places, alpha=alpha, out_dtype="f32", device=on, config=config)
+    assert (made.numpy() == 256).all()

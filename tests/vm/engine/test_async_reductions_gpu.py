@@ -1,0 +1,99 @@
+"""Bulk and tensor reductions, asynchronous stores and arrivals on a GPU: the machine's bits.
+
+Each element is combined once, so there is one order, and NaNs, subnormals and zeros of both signs
+are among the operands.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from golden.golden_reductions import CASES, left, told
+from ptx_kernels import simt
+from ptx_kernels.async_kernels import (
+    ARRIVALS,
+    REDUCTIONS,
+    SPACES,
+    STORES,
+    copied,
+    reducing,
+    sent,
+    storing,
+)
+from ptx_kernels.bulk_kernels import (
+    INTO_SHARED,
+    MAPS,
+    PAIRS,
+    REPLACED,
+    STORED,
+    check_tensor,
+    operands,
+    same,
+    to_global,
+    to_neighbour,
+)
+from ptx_kernels.simt_gpu import on_gpu
+from tilewright.mma import TensorMap
+
+pytestmark = [pytest.mark.gpu, pytest.mark.sm("sm_90a")]
+TILED = {type_: TensorMap.tiled(0, type_, *of, swizzle=swizzle) for type_, *of, swizzle in MAPS}
+PIXELS = TensorMap.im2col(0, "f32", (16, 5, 4, 2), (64, 320, 1280), (0, 0), (0, 0), 8, 20)
+
+
+def check(text, buffers, **shape) -> None:
+    made = (run(text, buffers, **shape)[0] for run in (on_gpu, simt.run))
+    same(*made, *buffers)
+
+
+@pytest.fixture(scope="module")
+def found():
+    """What cases leave. Where there is no such instruction a process ends: many at once."""
+    with ThreadPoolExecutor(8) as threads:
+        yield {case: threads.submit(left, case, on_gpu) for case in CASES}
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_reduction_is_the_machines(case, found):
+    said = told(case, found[case].result(), left(case, simt.run))
+    assert not said, said
+
+
+@pytest.mark.parametrize(("op", "type_"), PAIRS)
+def test_a_reduction_into_global_memory(op, type_):
+    check(to_global(op, type_), operands(op, type_))
+
+
+@pytest.mark.parametrize(("op", "type_"), INTO_SHARED)
+def test_a_reduction_into_a_neighbour(op, type_):
+    check(to_neighbour(op, type_), operands(op, type_), grid=2, cluster=2)
+
+
+@pytest.mark.parametrize(("op", "type_"), [(op, t) for op, t in PAIRS if t in TILED])
+@pytest.mark.parametrize("says", [STORED, REPLACED], ids=["stored", "replaced"])
+def test_a_reduction_into_a_tensor(op, type_, says):
+    m = TILED[type_]
+    for coordinates in ([0] * m.rank, [n // 2 // 8 * 8 for n in m.shape]):
+        check_tensor(type_, m, op, coordinates, on_gpu, says)
+
+
+def test_a_reduction_into_pixels():
+    check_tensor("f32", PIXELS, "add", [8, 3, 2, 0], on_gpu)
+
+
+@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize("type_", STORES)
+def test_stores_of_registers(space, type_):
+    check(storing(space, type_), sent(6), grid=6, cluster=3)
+
+
+@pytest.mark.parametrize(("op", "type_"), REDUCTIONS)
+def test_reductions_of_registers(op, type_):
+    buffers = [x % 5 if op in ("inc", "dec") else x for x in sent(2)]
+    check(reducing(op, type_), buffers, grid=2, cluster=2)
+
+
+@pytest.mark.parametrize("how", ARRIVALS)
+def test_arrivals_behind_copies(how):
+    given = np.arange(256, dtype=np.uint32)
+    check(copied(how), [np.zeros_like(given), given], block=64)

@@ -1,0 +1,89 @@
+"""What a wgmma under way reads nobody may overwrite, by whatever; what lies beside it is free."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ptx_kernels import simt
+from tilewright.errors import VmFault
+from tilewright.mma import Descriptor
+from tilewright.vm import Machine
+
+pytestmark = pytest.mark.vm
+
+BYTES, M, N, K = 40960, 64, 64, 16
+OPCODE = f"wgmma.mma_async.sync.aligned.m{M}n{N}k{K}.f32.f16.f16"
+SUMS = "{" + ", ".join(f"%d{i}" for i in range(32)) + "}"
+COMMIT, WAIT = "wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 0;"
+
+
+def kernel(body: str, trans: tuple[int, int] = (0, 0)) -> str:
+    """A product of the descriptors at %a0, ``body`` once all warps have it under way; %r9 = %n0 is
+    a place in shared memory, %p0 holds in thread 0.
+    """
+    return simt.kernel(
+        f""".reg .f32 %d<32>; .reg .b64 %da, %db; mov.u32 %r2, sm; add.u32 %r9, %r2, %n0;
+        setp.eq.u32 %p0, %t, 0; ld.global.v2.b64 {{%da, %db}}, [%a0]; cvt.u64.u32 %rd9, %r9;
+        cvta.shared.u64 %rd9, %rd9;
+        {" ".join(f"mov.f32 %d{i}, 0f00000000;" for i in range(32))} wgmma.fence.sync.aligned;
+        {OPCODE} {SUMS}, %da, %db, 1, 1, 1, {trans[0]}, {trans[1]}; bar.sync 0;
+        {body} {COMMIT} {WAIT}""",
+        f".shared .align 1024 .b8 sm[{BYTES}];",
+    )
+
+
+def descriptor(rng) -> Descriptor:
+    far = (int(16 * rng.integers(1, 130)) for _ in range(2))
+    start, swizzle = int(16 * rng.integers(640)), int(rng.choice([0, 32, 64, 128]))
+    return Descriptor(start, *far, swizzle, int(rng.integers(8)) if swizzle else 0)
+
+
+def pieces(d: Descriptor, rows: int, trans: int) -> set[int]:
+    """The 16-byte pieces that an operand has."""
+    places = d.addresses(16, rows, K, "MN" if trans else "K")
+    return set((places // 128).ravel().tolist())
+
+
+@pytest.mark.parametrize("trans", [(0, 0), (1, 1), (0, 1)])
+def test_exactly_what_it_reads_is_kept(trans):
+    rng, machine = np.random.default_rng(trans), Machine()
+    machine.load(kernel("@%p0 st.shared.u8 [%r9], %r2;", trans))
+    for _ in range(200):
+        a, b = descriptor(rng), descriptor(rng)
+        own = pieces(a, M, trans[0]) | pieces(b, N, trans[1])
+        if max(own) >= BYTES // 16:
+            continue
+        near = int(rng.choice(list(own))) + int(rng.integers(-3, 4))
+        place = 16 * min(max(near, 0), BYTES // 16 - 1) + int(rng.integers(16))
+        words = machine.upload(np.array([a.bits, b.bits], np.uint64))
+        arguments = [words, 0, 0, 0, 0, 0, place, 0, 0, 0]
+        if place // 16 in own:
+            with pytest.raises(VmFault, match="overwrites what is read by the wgmma"):
+                machine.launch("k", 1, 128, arguments)
+        else:
+            machine.launch("k", 1, 128, arguments)
+
+
+WRITES = {
+    "st.shared": "@%p0 st.shared.v2.u32 [%r9], {%r2, %r2};",
+    "st": "@%p0 st.u32 [%rd9], %r2;",
+    "atom": "@%p0 atom.shared.add.u32 %r8, [%r9], 1;",
+    "red": "@%p0 red.add.u32 [%rd9], 1;",
+    "cp.async": "@%p0 cp.async.ca.shared.global [%r9], [%a0], 16; cp.async.wait_all;",
+    "stmatrix": "@%q stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r9], {%r2};",
+}
+WORDS = [np.array([Descriptor(0, 128, 256).bits, Descriptor(16384, 128, 256).bits], np.uint64)]
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_whatever_writes(name):
+    write = WRITES[name]
+    if "%q" in write:
+        write = ".reg .pred %q; setp.lt.u32 %q, %t, 32; " + write
+    for on_step in (None, lambda step: None):
+        with pytest.raises(VmFault, match="overwrites what is read by the wgmma") as caught:
+            simt.launch(Machine(), kernel(write), WORDS, [16400], block=128, on_step=on_step)
+        assert caught.value.kind == "in flight" and caught.value.place is not None
+    simt.run(kernel(f"{COMMIT} {WAIT} bar.sync 0; {write}"), WORDS, [16400], block=128)
+    simt.run(kernel(write), WORDS, [32768], block=128)

@@ -1,0 +1,123 @@
+"""What can't be loaded or launched: typed errors before anything runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from ptx_kernels.simt import kernel, run, zeros
+from tilewright.errors import (
+    LaunchError,
+    PtxCheckError,
+    PtxError,
+    PtxSyntaxError,
+    TargetError,
+    UnknownInstruction,
+)
+from tilewright.vm import Machine
+
+pytestmark = pytest.mark.vm
+
+
+def test_an_unknown_instruction_shows_before_anything_runs():
+    machine = Machine()
+    fine = kernel("st.global.u32 [%a0], 2;").partition(".address_size 64")[2]
+    bad = kernel("st.global.u32 [%a0], 1; foo.bar.u32 %r2, %r3;")
+    machine.load(bad + fine.replace(" k(", " fine("))
+    place = machine.upload(zeros())
+    with pytest.raises(UnknownInstruction, match=r"foo\.bar\.u32") as caught:
+        machine.launch("k", 1, 32, [place, *[0] * 9])
+    assert caught.value.place is not None and "^" in str(caught.value)
+    assert not machine.download(place, zeros()).any()
+    machine.launch("fine", 1, 32, [place, *[0] * 9])
+    assert machine.download(place, zeros())[0] == 2
+
+
+def test_a_missing_function_shows_when_its_kernel_is_launched():
+    machine = Machine()
+    text = kernel("call f, ();", ".extern .func f();")
+    machine.load(text)
+    with pytest.raises(PtxCheckError, match="f has no body in this module") as caught:
+        machine.launch("k", 1, 1, [0] * 10)
+    assert caught.value.place is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("nonsense", PtxSyntaxError),
+        (".version 8.0\n.target sm_90a\n.visible .entry k() { add.u32 %r1 %r2; }", PtxSyntaxError),
+        (".version 8.0\n.target sm_100a\n.entry k() { ret; }", TargetError),
+        (".version 8.0\n.target sm_90a\n.extern .global .u32 x;", PtxError),
+        (".version 8.0\n.target sm_90a\n.global .u64 x = y;", PtxError),
+        (17, PtxError),
+    ],
+)
+def test_modules_that_cannot_be_loaded(text, error):
+    with pytest.raises(error):
+        Machine().load(text)
+
+
+def test_a_kernel_is_loaded_once():
+    machine = Machine()
+    machine.load(kernel(""))
+    with pytest.raises(PtxError, match="'k' is loaded already"):
+        machine.load(kernel(""))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("add.u32 %r2, %r3;", "operand"),
+        ("add.u32 %r2, %r3, %nothing;", "not declared"),
+        ("add.u32 %r64, %r3, %r4;", "not declared"),
+        ("add.u32 %r2, %f3, %r4;", "%f3"),
+        ("bra NOWHERE;", "NOWHERE"),
+        ("ld.global.u32 %r2, [nowhere];", "nowhere"),
+    ],
+)
+def test_code_that_breaks_the_rules(body, message):
+    with pytest.raises(PtxError, match=message) as caught:
+        run(kernel(body))
+    assert caught.value.place is not None
+
+
+@pytest.mark.parametrize(
+    ("shape", "args"),
+    [
+        ({"grid": 1, "block": 0}, None),
+        ({"grid": 1, "block": 1025}, None),
+        ({"grid": 1, "block": (32, 32, 2)}, None),
+        ({"grid": 1, "block": (1, 1, 65)}, None),
+        ({"grid": -1, "block": 1}, None),
+        ({"grid": (1, 65536), "block": 1}, None),
+        ({"grid": (1, 1, 1, 1), "block": 1}, None),
+        ({"grid": 1.5, "block": 1}, None),
+        ({"grid": 1, "block": "32"}, None),
+        ({"grid": 1, "block": 1, "shared": 228 * 1024}, None),
+        ({"grid": 1, "block": 1, "shared": -1}, None),
+        ({"grid": 1, "block": 1}, [0] * 9),
+        ({"grid": 1, "block": 1}, [0] * 9 + ["x"]),
+        ({"grid": 1, "block": 1}, [0] * 9 + [2**32]),
+        ({"grid": 1, "block": 1}, [0] * 9 + [1.5]),
+        ({"grid": 1, "block": 1}, b"123"),
+    ],
+)
+def test_launches_that_are_refused(shape, args):
+    machine = Machine()
+    machine.load(kernel(""))
+    with pytest.raises(LaunchError):
+        machine.launch("k", args=[0] * 10 if args is None else args, **shape)
+
+
+def test_a_kernels_own_bounds():
+    machine = Machine()
+    machine.load(kernel("", directives=".maxntid 64, 2, 1"))
+    machine.launch("k", 1, 128, [0] * 10)
+    with pytest.raises(LaunchError, match="128"):
+        machine.launch("k", 1, 129, [0] * 10)
+    machine.load(kernel("", directives=".reqntid 8, 4").replace(" k(", " exact("))
+    machine.launch("exact", 1, (8, 4), [0] * 10)
+    with pytest.raises(LaunchError, match=r"\(8, 4, 1\)"):
+        machine.launch("exact", 1, 32, [0] * 10)
+    with pytest.raises(LaunchError, match=r"no kernel 'other'.* k, exact"):
+        machine.launch("other", 1, 1)

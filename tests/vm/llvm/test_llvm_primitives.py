@@ -1,0 +1,343 @@
+"""Compiled primitives give the bits of the NumPy evaluator, with any vector instructions.
+
+Each case is a function over primitives; the same function is compiled by LLVM and evaluated by
+NumPy, on hostile operands (all pairs of special numbers, halfway cases) and random ones.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import llvmlite.binding as llvm
+import llvmlite.ir as ir
+import numpy as np
+import pytest
+
+from references import f64_operands
+from tilewright.dtypes import ROUNDINGS, dtype
+from tilewright.errors import DtypeError
+from tilewright.native.jit import Jit
+from tilewright.vm.llvm.expressions import LANES, lanes_of
+from tilewright.vm.llvm.llvm_primitives import LlvmValues
+from tilewright.vm.step.numpy_primitives import NumpyValues
+
+pytestmark = pytest.mark.vm
+
+MASK = 0x8F0F37C1
+FEATURES = {
+    "avx512": "+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx512cd,+fma,+avx2",
+    "avx2": "-avx512f,+avx2,+fma",
+    "sse2": "-avx,-fma",
+}
+CORE = ("f16", "bf16", "f32", "f64")
+SMALL = ("tf32", "e4m3", "e5m2", "e2m1", "e2m3", "e3m2", "ue8m0", "ue4m3")
+ORDERED = ("eq", "ne", "lt", "le", "gt", "ge")
+WIDTHS = (1, 8, 16, 32, 64, 128)
+Meaning = Callable[..., object]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A meaning over primitives; a kind of operand is a format's name or a width."""
+
+    name: str
+    kinds: tuple[str | int, ...]
+    meaning: Meaning
+
+
+# --- operands ---------------------------------------------------------------------------------
+
+
+def width_of(kind: str | int) -> int:
+    return kind if isinstance(kind, int) else max(8, dtype(kind).bits)
+
+
+def storage(width: int) -> np.dtype:
+    return np.dtype({1: "?", 128: object}.get(width, f"u{width // 8}"))
+
+
+def special(kind: str | int) -> list[int]:
+    """Bits that are trouble."""
+    width = width_of(kind)
+    if isinstance(kind, int):
+        ends = [0, 1, 2, 3, 5, 7, 1 << (width - 1)]
+        ends += [(1 << k) for k in (4, 5, 6, 7, 23, 24, 25, 31, 32, 52, 53, 54, 63) if k < width]
+        return sorted({e + d & (1 << width) - 1 for e in ends for d in (-1, 0, 1)})
+    t = dtype(kind)
+    one, step = t.bias << t.mantissa, 1 << t.mantissa
+    codes = [0, 1, 2, 3, step >> 1, step - 1, step, step + 1]  # subnormals and the least normal
+    codes += [one - step, one - 1, one, one + 1, one + step // 2, one + step]  # around ½ and 1
+    codes += [one + step + step // 2]  # 3
+    codes += [one + step * e + 1 for e in (t.mantissa, t.mantissa + 1)]  # around the integers' end
+    codes += [t.max_finite + d for d in (-1, 0, 1, 2)] + [-1]  # around infinity, and the last NaN
+    top = (1 << (t.exponent + t.mantissa)) - 1
+    codes = [min(c & top, top) << t.unused for c in codes]
+    signs = (0, 1 << (t.bits - 1)) if t.signed else (0,)
+    return sorted({c | s for c in codes for s in signs})
+
+
+def random(kind: str | int, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Random bits; every other one such that sums interact and ties happen."""
+    width = width_of(kind)
+    words = rng.integers(0, 1 << 64, (2, count), dtype=np.uint64).astype(object)
+    bits = (words[0] << 64 | words[1]) & (1 << width) - 1
+    plain = near_ties(width, bits, rng) if isinstance(kind, int) else near_one(kind, bits, rng)
+    bits = bits if isinstance(kind, int) else bits & (1 << dtype(kind).bits) - 1
+    return np.where(np.arange(count) % 2 == 0, bits, plain).astype(storage(width))
+
+
+def near_ties(width: int, bits: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Integers a bit longer than a float's significand, and their neighbours, of any size."""
+    length = rng.choice([2, 9, 12, 25, 54], len(bits)).astype(object)
+    ones = bits % (1 << length) | 1 | 1 << length - 1
+    moved = ones << rng.integers(0, width, len(bits)).astype(object)
+    return (moved + rng.integers(-1, 2, len(bits)).astype(object)) & (1 << width) - 1
+
+
+def near_one(kind: str, bits: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Numbers around one, many of them short."""
+    t, count = dtype(kind), len(bits)
+    codes = (t.bias << t.mantissa) + rng.integers(-6 << t.mantissa, 6 << t.mantissa, count)
+    codes = np.clip(codes, 0, t.max_finite) & -(1 << rng.integers(0, t.mantissa + 1, count))
+    sign = (bits & 1) << (t.bits - 1) if t.signed else 0
+    return codes.astype(object) << t.unused | sign
+
+
+def halfway(kind: str, dest: str, rng: np.random.Generator) -> np.ndarray:
+    """Numbers of a wide format on, just below and above the steps and half steps of another."""
+    t, d = dtype(kind), dtype(dest)
+    if t.mantissa <= d.mantissa:
+        return np.zeros(0, storage(width_of(kind)))
+    fields = np.arange(d.least - d.mantissa - 3, d.bias + 3) + t.bias
+    fields = np.clip(np.concatenate([fields[:40], fields[-40:]]), 0, (1 << t.exponent) - 2)
+    unit = 1 << (t.mantissa - d.mantissa - 1)
+    steps = rng.integers(0, 1 << (d.mantissa + 1), (4, len(fields))) * unit
+    codes = ((fields << t.mantissa) + steps)[..., None] + np.array([-1, 0, 1])
+    codes = np.maximum(codes, 0).ravel()
+    sign = rng.integers(0, 2, codes.size).astype(object) << (t.bits - 1)
+    return ((codes.astype(object) << t.unused) | sign).astype(storage(width_of(kind)))
+
+
+def operands(case: Case) -> list[np.ndarray]:
+    """All tuples of special bits (a sample where that is too many), then random ones."""
+    rng = np.random.default_rng(zlib.crc32(case.name.encode()))
+    if case.name.startswith("middling"):
+        return f64_operands.operands(case.name.split(".")[1], rng)
+    every = [special(kind) for kind in case.kinds]
+    if len(every) == 3:
+        every = [rng.permutation(np.array(e, object))[:9].tolist() for e in every]
+    fixed = zip(*itertools.product(*every), strict=True)
+    made = []
+    for kind, bits in zip(case.kinds, fixed, strict=True):
+        parts = [np.array(bits, object), random(kind, 600, rng)]
+        if case.name.startswith("fcvt"):
+            parts.append(halfway(str(kind), case.name.split(".")[2], rng))
+        made.append(np.concatenate([p.astype(storage(width_of(kind))) for p in parts]))
+    return [np.resize(m, -(-len(m) // LANES) * LANES) for m in made]
+
+
+# --- the cases --------------------------------------------------------------------------------
+
+
+def case(
+    name: str, kinds: tuple[str | int, ...], op: str, *last: object, first: object = None
+) -> Case:
+    """A single primitive: ``m.op(first?, *operands, *last)``."""
+    before = () if first is None else (first,)
+    return Case(name, kinds, lambda m, *x: getattr(m, op)(*before, *x, *last))
+
+
+def integer_cases() -> Iterator[Case]:
+    for w in (8, 16, 32, 64):
+        for op in ("add", "sub", "mul", "and_", "or_", "xor"):
+            yield case(f"{op}.{w}", (w, w), op)
+        for op, signed in itertools.product(("mul_high", "div", "rem"), (False, True)):
+            yield case(f"{op}.{signed}.{w}", (w, w), op, signed)
+        for op in ("not_", "popc", "clz", "brev"):
+            yield case(f"{op}.{w}", (w,), op)
+        for op in ("shl", "lshr", "ashr"):
+            yield case(f"{op}.{w}", (w, 32), op)
+        for op, signed in itertools.product(ORDERED, (False, True)):
+            yield case(f"cmp.{op}.{signed}.{w}", (w, w), "cmp", signed, first=op)
+
+
+def lane_cases() -> Iterator[Case]:
+    yield Case("const", (32,), lambda m, a: m.add(a, m.const(32, -7)))
+    yield Case("select.1", (1, 1, 1), lambda m, p, a, b: m.select(p, m.not_(a), b))
+    yield case("select.64", (1, 64, 64), "select")
+    yield Case("xor.128", (128, 128), lambda m, a, b: m.xor(a, m.not_(m.add(a, b))))
+    yield Case("lane", (32,), lambda m, a: m.add(a, m.lane()))
+    yield Case("active", (32,), lambda m, a: m.xor(a, m.active()))
+    yield case("ballot", (1,), "ballot")
+    for w in WIDTHS:
+        yield case(f"shuffle.{w}", (w, 32), "shuffle")
+    for w, v in itertools.combinations(WIDTHS, 2):
+        yield case(f"zext.{w}.{v}", (w,), "zext", v)
+        yield case(f"sext.{w}.{v}", (w,), "sext", v)
+        yield case(f"trunc.{v}.{w}", (v,), "trunc", w)
+        if w > 1:
+            yield Case(f"split.{v}.{w}", (v,), lambda m, a, w=w: m.join(*m.split(a, w)[::-1]))
+
+
+def arithmetic_cases() -> Iterator[Case]:
+    for fmt, rnd in itertools.product(CORE, ROUNDINGS):
+        for op, count in (("fadd", 2), ("fmul", 2), ("fdiv", 2), ("fma", 3), ("fsqrt", 1)):
+            yield case(f"{op}.{fmt}.{rnd}", (fmt,) * count, op, rnd, first=fmt)
+        yield case(f"frint.{fmt}.{rnd}", (fmt,), "frint", rnd, first=fmt)
+    for fmt, op in itertools.product(CORE, (*ORDERED, *(f"{o}u" for o in ORDERED), "num", "nan")):
+        yield Case(f"fcmp.{fmt}.{op}", (fmt, fmt), lambda m, a, b, f=fmt, o=op: m.fcmp(f, o, a, b))
+    for name in ("rcp", "rsqrt", "sqrt", "ex2", "lg2", "sin", "cos", "tanh"):
+        yield case(f"approx.{name}", ("f32",), "approx", first=name)
+
+
+def directed_cases() -> Iterator[Case]:
+    for (op, count), rnd in itertools.product(f64_operands.COUNTS.items(), ("rz", "rm", "rp")):
+        yield case(f"middling.{op}.{rnd}", ("f64",) * count, op, rnd, first="f64")
+
+
+def format_cases() -> Iterator[Case]:
+    for source, dest, rnd in itertools.product(CORE + SMALL, CORE + SMALL, ROUNDINGS):
+        if source in CORE or (dest in CORE and rnd == "rn"):
+            name = f"fcvt.{source}.{dest}.{rnd}"
+            yield Case(name, (source,), lambda m, a, s=source, d=dest, r=rnd: m.fcvt(s, d, a, r))
+
+
+def conversion_cases() -> Iterator[Case]:
+    for fmt, rnd, w, signed in itertools.product(CORE, ROUNDINGS, (8, 16, 32, 64), (False, True)):
+        yield case(f"i2f.{w}.{signed}.{fmt}.{rnd}", (w,), "i2f", signed, fmt, rnd)
+        yield case(f"f2i.{fmt}.{w}.{signed}.{rnd}", (fmt,), "f2i", w, signed, rnd, first=fmt)
+
+
+GROUPS = {
+    "integers": integer_cases,
+    "lanes": lane_cases,
+    "arithmetic": arithmetic_cases,
+    "directed": directed_cases,
+    "formats": format_cases,
+    "conversions": conversion_cases,
+}
+
+
+# --- the harness ------------------------------------------------------------------------------
+
+
+def emit(module: ir.Module, case: Case, name: str) -> int:
+    """A function (vectors, out, in …) that runs the case over arrays; the width of its result."""
+    i64, pointers = ir.IntType(64), [ir.PointerType()] * (len(case.kinds) + 1)
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [i64, *pointers]), name)
+    entry, loop, done = (function.append_basic_block() for _ in range(3))
+    ir.IRBuilder(entry).branch(loop)
+    b = ir.IRBuilder(loop)
+    index = b.phi(i64)
+    index.add_incoming(i64(0), entry)
+    values = LlvmValues(b, module, ir.IntType(32)(MASK))
+    loaded = []
+    for place, kind in zip(function.args[2:], case.kinds, strict=True):
+        memory = lanes_of(max(8, width_of(kind)))
+        raw = b.load(b.gep(place, [index], source_etype=memory), typ=memory, align=1)
+        loaded.append(values.trunc(raw, width_of(kind)))
+    result = case.meaning(values, *loaded)
+    width = values.width(result)
+    result = values.zext(result, max(8, width))
+    b.store(result, b.gep(function.args[1], [index], source_etype=result.type), align=1)
+    following = b.add(index, i64(1))
+    index.add_incoming(following, b.block)
+    b.cbranch(b.icmp_unsigned("<", following, function.args[0]), loop, done)
+    ir.IRBuilder(done).ret_void()
+    return width
+
+
+def to_memory(a: np.ndarray) -> bytes:
+    return b"".join(x.to_bytes(16, "little") for x in a) if a.dtype == object else a.tobytes()
+
+
+def from_memory(raw: bytes, width: int) -> np.ndarray:
+    if width < 128:
+        return np.frombuffer(raw, storage(width))
+    parts = (raw[i : i + 16] for i in range(0, len(raw), 16))
+    return np.array([int.from_bytes(p, "little") for p in parts], object)
+
+
+def run(address: int, width: int, arrays: list[np.ndarray]) -> np.ndarray:
+    """The compiled case at ``address`` over these arrays."""
+    function = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * (len(arrays) + 1))
+    size = len(arrays[0])
+    out = ctypes.create_string_buffer(size * max(1, width // 8))
+    inputs = [ctypes.create_string_buffer(to_memory(a)) for a in arrays]
+    function(address)(size // LANES, *map(ctypes.addressof, [out, *inputs]))
+    return from_memory(out.raw, width)
+
+
+class Wide(NumpyValues):
+    """The NumPy evaluator; whatever treats all lanes alike takes many vectors at once."""
+
+    mask = MASK
+
+
+LANE_BY_LANE = ("const", "lane", "active", "ballot", "shuffle")
+
+
+@cache
+def expected(group: str) -> dict[str, tuple[list[np.ndarray], np.ndarray]]:
+    """For each case its operands and NumPy's answer."""
+    values, made = Wide(), {}
+    for each in GROUPS[group]():
+        arrays = operands(each)
+        size = len(arrays[0])
+        step = LANES if each.name.split(".")[0] in LANE_BY_LANE else size
+        slices = ([a[i : i + step] for a in arrays] for i in range(0, size, step))
+        made[each.name] = arrays, np.concatenate([each.meaning(values, *x) for x in slices])
+    return made
+
+
+def available(features: str) -> bool:
+    host = llvm.get_host_cpu_features()
+    return all(host.get(f[1:]) for f in features.split(",") if f[0] == "+")
+
+
+def differences(group: str, features: str, share: slice) -> Iterator[str]:
+    cases, jit, module = list(GROUPS[group]())[share], Jit(features), ir.Module("test")
+    symbols = [f"case{i}" for i in range(len(cases))]
+    widths = [emit(module, each, symbol) for each, symbol in zip(cases, symbols, strict=True)]
+    addresses = jit.load(jit.compile(module), symbols)
+    for each, symbol, width in zip(cases, symbols, widths, strict=True):
+        arrays, want = expected(group)[each.name]
+        got = run(addresses[symbol], width, arrays)
+        assert got.dtype == want.dtype, each.name
+        wrong = np.flatnonzero(got != want)
+        for i in wrong[:1]:
+            given = ", ".join(hex(a[i]) for a in arrays)
+            what = f"{int(got[i]):#x}, not {int(want[i]):#x}"
+            yield f"{each.name}: {len(wrong)} of {len(got)}; of {given} it makes {what}"
+
+
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("processor", FEATURES)
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_compiled_bits_are_numpys(group: str, processor: str, every: bool) -> None:
+    """Every other case on one of the processors, or all on all of them."""
+    if not available(FEATURES[processor]):
+        pytest.skip(f"this machine has no {processor}")
+    share = slice(None if every else list(FEATURES).index(processor), None, 1 if every else 6)
+    wrong = list(differences(group, FEATURES[processor], share))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_module_holds_a_helper_once() -> None:
+    module = ir.Module("test")
+    for name in ("one", "two"):
+        emit(module, Case(name, ("f32",), lambda m, a: m.fcvt("f32", "f16", a)), name)
+    assert str(module).count("define internal") == 1
+
+
+def test_unknown_formats_and_roundings_are_typed_errors() -> None:
+    function = ir.Function(ir.Module("test"), ir.FunctionType(ir.VoidType(), []), "f")
+    m = LlvmValues(ir.IRBuilder(function.append_basic_block()), function.module, ir.IntType(32)(0))
+    for bad in (("f32", "s8", "rn"), ("f32", "f16", "ru"), ("f17", "f16", "rn")):
+        with pytest.raises(DtypeError):
+            m.fcvt(bad[0], bad[1], m.const(32, 0), bad[2])
