@@ -19,7 +19,7 @@ from gemm_cases.tma_cases import few
 from tilewright.gemm import AnyConfig, Problem, ranked
 from tilewright.gemm.problem import SUPPORTED_TYPES
 from tilewright.run import VmDevice
-from tilewright.run.devices.device import Device
+from tilewright.run.devices.device import ExecutionDevice
 
 pytestmark = [pytest.mark.gpu, pytest.mark.sm("sm_90a")]
 
@@ -69,7 +69,7 @@ def product(draw: random.Random, largest: int = LARGEST) -> Asked:
 class Pick:
     """The configuration that is chosen, or any that fits."""
 
-    def __init__(self, draw: random.Random, on: Device) -> None:
+    def __init__(self, draw: random.Random, on: ExecutionDevice) -> None:
         self.place, self.on, self.taken = draw.choice((0.0, draw.random())), on, ""
 
     def __call__(self, problem: Problem) -> AnyConfig:
@@ -110,7 +110,7 @@ def test_the_machines_bits(part: int) -> None:
         assert here == there, (asked, pick.taken)
 
 
-def multiplied(asked: Asked, on: Device, pick: Pick, seed: int) -> bytes:
+def multiplied(asked: Asked, on: ExecutionDevice, pick: Pick, seed: int) -> bytes:
     rng, (m, n, k) = np.random.default_rng(seed), asked.sizes
     given = asked.numbers(rng)
     if asked.types[2] != "s32":

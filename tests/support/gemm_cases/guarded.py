@@ -15,7 +15,7 @@ import numpy as np
 import tilewright
 from gemm_cases.resident import Resident
 from tilewright.dtypes import dtype
-from tilewright.run.devices.device import Device
+from tilewright.run.devices.device import ExecutionDevice
 
 Array = np.ndarray[Any, Any]
 
@@ -69,7 +69,7 @@ class Asked:
         return made
 
 
-def check(asked: Asked, on: Device, config: Any, seed: int = 0) -> None:
+def check(asked: Asked, on: ExecutionDevice, config: Any, seed: int = 0) -> None:
     """Multiply, and compare all of the memory in which D lies. ``config`` may be a function of the
     problem that the arrays pose.
     """
@@ -101,7 +101,7 @@ def check(asked: Asked, on: Device, config: Any, seed: int = 0) -> None:
     assert np.array_equal(after[0], memory), "bytes beside D were written"
 
 
-def _resident(memory: Array, view: Array, name: str, on: Device) -> Resident:
+def _resident(memory: Array, view: Array, name: str, on: ExecutionDevice) -> Resident:
     """The same part of the same memory on the device."""
     numbers = dtype(name).numpy
     whole = Resident.of(memory.view(numbers), on)

@@ -11,7 +11,7 @@ import numpy as np
 import tilewright
 from tilewright.dtypes import dtype
 from tilewright.gemm import TmaConfig
-from tilewright.run.devices.device import Device
+from tilewright.run.devices.device import ExecutionDevice
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 from compare.rows import GROUPS, rows_of
@@ -51,7 +51,7 @@ def numbers(rng: np.random.Generator, shape: tuple[int, int], type_: str, letter
     return made if letter == "t" else np.asfortranarray(made)
 
 
-def product(way: Way, on: Device) -> bytes:
+def product(way: Way, on: ExecutionDevice) -> bytes:
     """D as the device computes it."""
     rng = np.random.default_rng(0)
     m, n, k = 264, 400, way.config.tile[2] * 8 - 16

@@ -20,7 +20,7 @@ import tilewright
 from gemm_cases.guarded import Asked, Lie
 from gemm_cases.problems import matrix
 from tilewright.run import device
-from tilewright.run.devices.device import Device
+from tilewright.run.devices.device import ExecutionDevice
 from tilewright.target import DEFAULT_DEVICE
 
 DIGESTS = Path(__file__).parents[2] / "data" / "tma_sm_90a.json"
@@ -112,14 +112,14 @@ ASKED: dict[str, tuple[str, Asked]] = {
 }  # fmt: skip
 
 
-def few(sms: int) -> Device:
+def few(sms: int) -> ExecutionDevice:
     """The GPU, asked to do with so many of its SMs."""
     made: Any = copy(device("cuda"))
     made.target = replace(made.target, sms=sms)
     return made  # type: ignore[no-any-return]
 
 
-def digest(name: str, sort: str, on: Device) -> str:
+def digest(name: str, sort: str, on: ExecutionDevice) -> str:
     """SHA-256 of D of one sort of numbers as the device computes it."""
     config, asked = ASKED[name]
     rng, (m, n, k) = np.random.default_rng(0), asked.sizes
