@@ -13,7 +13,7 @@ from tilewright.ptx.isa.primitives import Primitives
 from tilewright.vm import Machine
 from tilewright.vm.codegen.region import Region
 from tilewright.vm.program.unsupported_primitives import UNSUPPORTED
-from tilewright.vm.step.stepper import Stepper
+from tilewright.vm.step.stepper import SteppingEvaluator
 
 pytestmark = pytest.mark.vm
 
@@ -26,7 +26,7 @@ REFUSED = [
 
 def test_what_waits_is_what_the_evaluators_lack():
     primitives = {name for name in vars(Primitives) if not name.startswith("_")}
-    lacking = {n for n in primitives if not (hasattr(Region, n) and hasattr(Stepper, n))}
+    lacking = {n for n in primitives if not (hasattr(Region, n) and hasattr(SteppingEvaluator, n))}
     assert lacking == UNSUPPORTED
 
 

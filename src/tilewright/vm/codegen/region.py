@@ -11,57 +11,76 @@ from __future__ import annotations
 
 import llvmlite.ir as ir
 
-from ...native.llvm_types import I32, I64, POINTER
+from ...native.llvm_types import I32
 from ..engine.async_evaluator import Asynchronous
 from ..engine.host_calls import Calls
 from ..engine.local_stack import Stack
 from ..program.bound_operands import CodeBlock, Op
 from ..program.evaluator import Value
 from ..program.kernel_metadata import region_name
+from ..program.primitive_parts import composed_of
 from ..program.program import Program
-from .frame_access import lanes
-from .region_control import Control
-from .region_wgmma import Products
+from .region_context import RegionContext
+from .region_control import ControlFlow
+from .region_fast_memory import FastMemory
+from .region_matrix import MatrixInstructions
+from .region_memory import MemoryAccess
+from .region_registers import RegionRegisters
+from .region_wgmma import WgmmaInstructions
 
 
-class Region(Control, Products, Asynchronous, Calls, Stack):
+@composed_of(
+    control=ControlFlow,
+    memory=MemoryAccess,
+    matrix=MatrixInstructions,
+    wgmma_instructions=WgmmaInstructions,
+    asynchronous=Asynchronous,
+    host_calls=Calls,
+    stack=Stack,
+)
+class Region(RegionContext):
     """Compiles blocks ``first`` … ``last - 1`` of a program into one function of ``module``."""
 
     def __init__(
         self, program: Program, module: ir.Module, first: int, last: int, arch: str
     ) -> None:
-        self.program, self.module, self.arch = program, module, arch
-        self.small = last - first == len(program.blocks)
-        self.function = ir.Function(module, ir.FunctionType(I64, [POINTER]), region_name(first))
-        self.warp = self.function.args[0]
-        self.entry, self.places, self.once_made = ir.IRBuilder(self.block_of("entry")), {}, {}
-        self.heads = {i: self.block_of(f"block{i}") for i in range(first, last)}
-        super().__init__(ir.IRBuilder(self.entry.block), module, I32(0))
+        super().__init__(program, module, region_name(first), arch)
+        heads = {i: self.block_of(f"block{i}") for i in range(first, last)}
+        self.registers = RegionRegisters(self)
+        self.control = ControlFlow(self, self.registers, heads)
+        self.fast_memory = FastMemory(self, self.registers, last - first == len(program.blocks))
+        self.memory = MemoryAccess(self, self.fast_memory)
+        self.matrix = MatrixInstructions(self, self.fast_memory)
+        self.wgmma_instructions = WgmmaInstructions(self, self.control, self.matrix)
+        self.asynchronous, self.host_calls, self.stack = (
+            Asynchronous(self),
+            Calls(self),
+            Stack(self),
+        )
 
     def compile(self) -> None:
-        for index in self.heads:
+        for index in self.control.heads:
             self.block(self.program.blocks[index])
-        self.entry.branch(self.switch)
+        self.entry.branch(self.control.switch)
 
     def block(self, block: CodeBlock) -> None:
-        self.current, self.ended = block, False
-        self.values: dict[int, Value] = {}
-        self.dirty: dict[int, None] = {}
-        self.even: dict[int, Value] = {}
-        self.b.position_at_end(self.heads[block.index])
+        self.current = block
+        self.registers.begin_block()
+        self.control.begin_block()
+        self.wgmma_instructions.begin_block()
+        self.b.position_at_end(self.control.heads[block.index])
         self.active_mask = self.peek("active", I32)
-        self.settled, self.gathered = 0, False
         for op in block.ops:
             self.prepare(op)
             self.operate(op)
-        if self.ended:
+        if self.control.ended:
             return
         self.guard = None
-        self.flush()
+        self.registers.flush()
         if block.index + 1 < len(self.program.blocks):
-            self.goto(block.index + 1)
+            self.control.goto(block.index + 1)
         else:
-            self.leave(self.active_mask, None)
+            self.control.leave(self.active_mask, None)
 
     def prepare(self, op: Op) -> None:
         """Guard and mask of an operation."""
@@ -72,53 +91,36 @@ class Region(Control, Products, Asynchronous, Calls, Stack):
                 self.guard = self.b.not_(self.guard)
             self.mask = self.b.and_(self.active_mask, self.word(self.guard))
 
-    def fence(self, kind: str) -> None:
-        with self.b.if_then(self.checked, likely=False):
-            super().fence(kind)
-
-    # --- registers ---
-
-    def slot(self, index: int) -> ir.Value:
-        return self.place(self.program.slots[index])
-
-    def load_slot(self, index: int) -> Value:
-        width = self.program.registers[index].width
-        if width == 1:
-            return self.bits(self.b.load(self.slot(index), typ=I32))
-        return self.b.load(self.slot(index), typ=lanes(width), align=min(64, 4 * width))
-
-    def store_slot(self, index: int, value: Value) -> None:
-        width = self.program.registers[index].width
-        if width == 1:
-            self.b.store(self.word(value), self.slot(index))
-        else:
-            self.b.store(value, self.slot(index), align=min(64, 4 * width))
+    # --- what the evaluator and the parts need of one part ---
 
     def get(self, index: int) -> Value:
-        if index not in self.values:
-            self.know(index, self.load_slot(index))
-        return self.values[index]
+        return self.registers.get(index)
 
     def put(self, index: int, value: Value) -> None:
-        if self.guard is not None:
-            value = self.b.select(self.guard, value, self.get(index))
-        self.know(index, value)
-        if self.program.live[self.current.index] >> index & 1:
-            self.dirty[index] = None
+        self.registers.put(index, value)
 
-    def know(self, index: int, value: Value) -> None:
-        self.values[index] = value
-        if index not in self.program.varying:
-            self.even[id(value)] = value
+    def own(self, offset: int) -> Value:
+        return self.fast_memory.own(offset)
 
-    def flush(self) -> None:
-        """Write what this block changed back to the frame."""
-        if not self.dirty:
-            return
-        active = self.bits(self.active_mask) if self.program.divergent else None
-        for index in self.dirty:
-            value = self.values[index]
-            if active is not None:
-                value = self.b.select(active, value, self.load_slot(index))
-            self.store_slot(index, value)
-        self.dirty.clear()
+    def gather(self, rule: str) -> None:
+        self.control.gather(rule)
+
+    def meet(self, sets: int) -> None:
+        self.wgmma_instructions.meet(sets)
+
+    def sleep_unless(self, code: ir.Value) -> None:
+        self.control.sleep_unless(code)
+
+    # --- primitives of more than one part ---
+
+    def store(self, space: str, address: Value, values: tuple[Value, ...]) -> None:
+        self.asynchronous.spare(space, address, self.width(values[0]) // 8 * len(values))
+        self.memory.store(space, address, values)
+
+    def atomic(self, space: str, op: str, type_: str, address: Value, *operands: Value) -> Value:
+        self.asynchronous.spare(space, address, self.width(operands[0]) // 8)
+        return self.memory.atomic(space, op, type_, address, *operands)
+
+    def fence(self, kind: str) -> None:
+        with self.b.if_then(self.fast_memory.checked, likely=False):
+            self.asynchronous.fence(kind)

@@ -19,8 +19,9 @@ from ..llvm.expressions import Expr, Text
 from ..llvm.llvm_primitives import FIRST
 from ..llvm.vector_memory import fetch, keep, spread
 from ..program.evaluator import Value
-from ..state.records import FOUND, RANK_SHIFT, SPACES, Cta, Launch, Worker
-from .frame_access import LANES, Frame, lanes
+from ..state.records import FOUND, RANK_SHIFT, Cta, Launch, Worker
+from .region_context import LANES, RegionContext, RegionPart, lanes
+from .region_registers import RegionRegisters
 
 ELEMENTS = (1, 2, 4, 8)  # bytes
 SUMS = {"add": "add", "sub": "sub", "mul": "mul", "shl": "shl", "and": "and_", "or": "or_"}
@@ -49,27 +50,28 @@ class Spot:
     host: ir.Value
 
 
-class Direct(Frame):
+class FastMemory(RegionPart):
     """``even`` has the values that are one in all lanes, each by its ``id``. Only in a ``small``
     kernel do lanes' places get code where they are needed: it takes LLVM time.
     """
 
-    small: bool
-    once_made: dict[str, ir.Value]
-    even: dict[int, Value]
+    def __init__(self, m: RegionContext, registers: RegionRegisters, small: bool) -> None:
+        super().__init__(m)
+        self.registers, self.small = registers, small
+        self.once_made: dict[str, ir.Value] = {}
 
     # --- what a launch does not change ---
 
     def once(self, name: str, make: Callable[[ir.IRBuilder], ir.Value]) -> ir.Value:
         """A value made where the region is entered."""
         if name not in self.once_made:
-            self.once_made[name] = make(self.entry)
+            self.once_made[name] = make(self.m.entry)
         return self.once_made[name]
 
     def fixed(self, record: type[Launch] | type[Cta], name: str) -> ir.Value:
         """A number of the warp's launch or CTA."""
         via = "launch" if record is Launch else "cta"
-        head = self.once(via, lambda b: b.load(self.at(via), typ=POINTER))
+        head = self.once(via, lambda b: b.load(self.m.at(via), typ=POINTER))
         at = I64(record.offset(name))
         return self.once(
             f"{via}.{name}", lambda b: b.load(b.gep(head, [at], source_etype=I8), typ=I64)
@@ -88,7 +90,7 @@ class Direct(Frame):
         return self.once("low", lambda b: b.shl(rank, I64(RANK_SHIFT)))
 
     def own(self, offset: int) -> Value:
-        return self._splat(self.b.add(self.own_low, I64(offset)))
+        return self.m._splat(self.b.add(self.own_low, I64(offset)))
 
     # --- where an access lies ---
 
@@ -103,8 +105,8 @@ class Direct(Frame):
         if space == "param":
             start, size = self.fixed(Launch, "params"), self.fixed(Launch, "param_bytes")
             return Window(space, start, I64(0), size)
-        worker = self.once("worker", lambda b: b.load(self.at("worker"), typ=POINTER))
-        at = 8 * (self.op.pc % FOUND + FOUND * writes)
+        worker = self.once("worker", lambda b: b.load(self.m.at("worker"), typ=POINTER))
+        at = 8 * (self.m.pc % FOUND + FOUND * writes)
         fields = (I64(Worker.offset(name) + at) for name in ("lows", "highs"))
         low, high = (self.b.load(self.b.gep(worker, [f], source_etype=I8), typ=I64) for f in fields)
         start = self.b.add(self.fixed(Launch, "host"), low)
@@ -125,7 +127,7 @@ class Direct(Frame):
     ) -> Spot | None:
         """Where ``count`` elements of ``size`` bytes of each lane lie; None where it needs that
         closer look anyway."""
-        place = self.space(space)
+        place = self.m.space(space)
         window = self.window(place, writes) if self.small and size in ELEMENTS else None
         if window is None or (count > 1 and (size, count) not in gather_scatter.ZIPPED):
             return None
@@ -148,39 +150,41 @@ class Direct(Frame):
     @property
     def whole(self) -> ir.Value:
         """Whether all 32 lanes are there."""
-        return self.is_("==", self.mask, -1)
+        return self.m.is_("==", self.m.mask, -1)
 
     def one_host(self, space: str, address: Value, size: int) -> ir.Value | None:
         """Where the ``size`` bytes lie that all lanes read, if that is known to be one place."""
-        one = self.one(address) if self.space(space) and not size & size - 1 else None
-        window = self.window(self.space(space)) if one is not None else None
+        one = self.one(address) if self.m.space(space) and not size & size - 1 else None
+        window = self.window(self.m.space(space)) if one is not None else None
         if window is None or one is None:
             return None
         inside, near = self.reached(window, one, size, size)
         before = self.b.block
-        closer, done = self.block_of(), self.block_of()
+        closer, done = self.m.block_of(), self.m.block_of()
         self.b.cbranch(self.b.and_(self.whole, inside), done, closer).set_weights([1000, 1])
         self.b.position_at_end(closer)
-        common = (self._space(space), self.wide(self.first(narrow(address))), size, self.op.pc)
-        found = self.runtime(memory_access.one_host, self.mask, *common)
-        self.check(self.is_("==", found, 0))
+        common = (
+            self.m.space_code(space),
+            self.wide(self.m.first(narrow(address))),
+            size,
+            self.m.pc,
+        )
+        found = self.m.runtime(memory_access.one_host, self.m.mask, *common)
+        self.m.check(self.m.is_("==", found, 0))
         far, went = self.b.inttoptr(found, POINTER), self.b.block
         self.b.branch(done)
         self.b.position_at_end(done)
-        return self.either((near, before), (far, went))
-
-    def _space(self, name: str) -> int:
-        return SPACES[self.space(name)]
+        return self.m.either((near, before), (far, went))
 
     def apart(self, window: Window, address: Value, unit: int) -> tuple[ir.Value, Value]:
         """Whether the access of each lane, of ``unit`` bytes, is right by itself, and how far from
         the window's start it lies."""
-        width, limit = self.width(address), Expr(self.b, self.room(window, unit, unit))
+        width, limit = self.m.width(address), Expr(self.b, self.room(window, unit, unit))
         limit = limit.umin(1 << 32 - unit.bit_length())
         low, limit = (spread(x.resize(width), LANES) for x in (Expr(self.b, window.low), limit))
         offsets = Expr(self.b, address) - low
-        inside = self.word((turned(offsets, unit) < limit).v)
-        right = self.is_("==", self.b.or_(inside, self.b.not_(self.mask)), -1)
+        inside = self.m.word((turned(offsets, unit) < limit).v)
+        right = self.m.is_("==", self.b.or_(inside, self.b.not_(self.m.mask)), -1)
         return right, offsets.resize(32).v
 
     def short(self, window: Window, address: Value) -> Value:
@@ -191,21 +195,21 @@ class Direct(Frame):
         """The first lane's address; whether the others' follow one another, ``span`` apart."""
         first = self.b.extract_element(address, I32(0))
         steps = ir.Constant(address.type, [span * lane for lane in range(LANES)])
-        same = self.b.icmp_unsigned("==", address, self.b.add(self._splat(first), steps))
-        return first, self.is_("==", self.word(same), -1)
+        same = self.b.icmp_unsigned("==", address, self.b.add(self.m._splat(first), steps))
+        return first, self.m.is_("==", self.m.word(same), -1)
 
     def wide(self, scalar: ir.Value) -> ir.Value:
         return scalar if scalar.type == I64 else self.b.zext(scalar, I64)
 
     def show(self, address: Value) -> None:
         """Addresses to where native code finds them; made 64 bits wide here, where few come."""
-        self.set_line("addresses", self.zext(narrow(address), 64))
+        self.m.set_line("addresses", self.m.zext(narrow(address), 64))
 
     def one(self, value: Value) -> ir.Value | None:
         """What all lanes hold, where they are all there and that is known to be one."""
         if isinstance(value, Text):
             return value.type.element(value.whole)
-        if self.even.get(id(value)) is value:
+        if self.registers.even.get(id(value)) is value:
             return self.b.extract_element(value, I32(0))
         if isinstance(value, ir.ShuffleVector) and value.operands[2] is FIRST:
             return value.operands[0].operands[1]
@@ -228,31 +232,31 @@ class Direct(Frame):
     def load_at(self, spot: Spot, width: int, count: int) -> list[Value]:
         if count == 1:
             return [fetch(self.b, spot.host, 0, lanes(width)).v]
-        self.rearrange(vector_access.unzip, self.at("results"), spot.host, width // 8, count)
-        return [self.line("results", width, e) for e in range(count)]
+        self.rearrange(vector_access.unzip, self.m.at("results"), spot.host, width // 8, count)
+        return [self.m.line("results", width, e) for e in range(count)]
 
     def store_at(self, spot: Spot, values: tuple[Value, ...]) -> None:
         if len(values) == 1:
             keep(Expr(self.b, values[0]), spot.host, 0)
             return
         for e, value in enumerate(values):
-            self.set_line("operands", value, e)
-        size = self.width(values[0]) // 8
-        self.rearrange(vector_access.zip_, spot.host, self.at("operands"), size, len(values))
+            self.m.set_line("operands", value, e)
+        size = self.m.width(values[0]) // 8
+        self.rearrange(vector_access.zip_, spot.host, self.m.at("operands"), size, len(values))
 
     def load_apart(self, spot: Spot, offsets: Value, width: int) -> Value:
-        pick = declare(self.module, gather_scatter.PICKS[width])
-        return self.b.call(pick, [spot.window.start, offsets, self.b.zext(self.mask, I64)])
+        pick = declare(self.m.module, gather_scatter.PICKS[width])
+        return self.b.call(pick, [spot.window.start, offsets, self.b.zext(self.m.mask, I64)])
 
     def store_apart(self, spot: Spot, offsets: Value, value: Value) -> None:
-        put = declare(self.module, gather_scatter.PUTS[self.width(value)])
-        self.b.call(put, [spot.window.start, offsets, value, self.b.zext(self.mask, I64)])
+        put = declare(self.m.module, gather_scatter.PUTS[self.m.width(value)])
+        self.b.call(put, [spot.window.start, offsets, value, self.b.zext(self.m.mask, I64)])
 
     def rearrange(
         self, how: Native, target: ir.Value, source: ir.Value, size: int, count: int
     ) -> None:
         given = [self.b.ptrtoint(p, I64) for p in (target, source)]
-        self.b.call(declare(self.module, how), [*given, I64(size * 16 + count)])
+        self.b.call(declare(self.m.module, how), [*given, I64(size * 16 + count)])
 
 
 def turned(x: Expr, unit: int) -> Expr:

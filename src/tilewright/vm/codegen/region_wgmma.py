@@ -13,17 +13,25 @@ from ..engine.wgmma_operands import FROM_SHARED, NEGATE, TRANS_A, TRANS_B
 from ..llvm.vector_memory import at, room
 from ..matrix.mma_function import symbol
 from ..program.evaluator import Value
-from .frame_access import lanes
-from .region_memory import MemoryAccess
+from .region_context import RegionContext, RegionPart, lanes
+from .region_control import ControlFlow
+from .region_matrix import MatrixInstructions
 from .wgmma_function import KIND, LINE, part, shape
 
 MOST = 128 + 4 + 1  # registers of D, of A, and metadata
 
 
-class Products(MemoryAccess):
+class WgmmaInstructions(RegionPart):
     """What a region makes of a warpgroup's products."""
 
-    settled: int  # sets of registers that no product under way has, as the block has found
+    def __init__(self, m: RegionContext, control: ControlFlow, matrix: MatrixInstructions) -> None:
+        super().__init__(m)
+        self.control, self.matrix = control, matrix
+        self.settled = 0  # register sets that the block has found not in flight
+        self._registers: ir.Value | None = None
+
+    def begin_block(self) -> None:
+        self.settled = 0
 
     def wgmma(
         self,
@@ -41,11 +49,13 @@ class Products(MemoryAccess):
         """Computed at once and under way until its group was waited for (``products``)."""
         shared = not isinstance(a, tuple)
         how = FROM_SHARED * shared | TRANS_A * trans_a | TRANS_B * trans_b | NEGATE * negate
-        row = instruction.on(self.arch)
+        row = instruction.on(self.m.arch)
         if shared:
-            self.set_line("addresses", a)
-        self.set_line("addresses2", b_desc)
-        indices = () if metadata is None else (self._selected(part(row), "metadata", *metadata),)
+            self.m.set_line("addresses", a)
+        self.m.set_line("addresses2", b_desc)
+        indices = (
+            () if metadata is None else (self.matrix.selected(part(row), "metadata", *metadata),)
+        )
         groups = (d, () if shared else a, indices)
         starts, index = [], 0
         for group in groups:
@@ -53,44 +63,38 @@ class Products(MemoryAccess):
             for value in group:
                 self.b.store(value, self.register(index), align=64)
                 index += 1
-        scalars = [self.mask, self.first(scale_d), I64(how), I64(self.op.pc)]
+        scalars = [self.m.mask, self.m.first(scale_d), I64(how), I64(self.m.pc)]
         wide = [self.b.zext(x, I64) if x.type != I64 else x for x in scalars]
         name = symbol(row)
-        function = self.module.globals.get(name) or ir.Function(self.module, KIND, name)
-        self.check(self.b.call(function, [self.warp, *starts, *wide]))
-        used = self.program.wgmma_sets[self.op.pc]
+        function = self.m.module.globals.get(name) or ir.Function(self.m.module, KIND, name)
+        self.m.check(self.b.call(function, [self.m.warp, *starts, *wide]))
+        used = self.m.program.wgmma_sets[self.m.pc]
         adds, size = wide[1], shape(row)
-        self.check(self.runtime(wgmma_groups.issue, self.mask, used, adds, how, size, self.op.pc))
+        self.m.call_checked(wgmma_groups.issue, self.m.mask, used, adds, how, size, self.m.pc)
         self.settled = 0
         return tuple(self.b.load(self.register(i), typ=lanes(32), align=64) for i in range(len(d)))
 
-    def store(self, space: str, address: Value, values: tuple[Value, ...]) -> None:
-        self.spare(space, address, self.width(values[0]) // 8 * len(values))
-        super().store(space, address, values)
-
-    def atomic(self, space: str, op: str, type_: str, address: Value, *operands: Value) -> Value:
-        self.spare(space, address, self.width(operands[0]) // 8)
-        return super().atomic(space, op, type_, address, *operands)
-
     def wgmma_fence(self) -> None:
-        self.sleep_unless(self.runtime(wgmma_groups.fence, self.mask))
+        self.control.sleep_unless(self.m.runtime(wgmma_groups.fence, self.m.mask))
 
     def wgmma_commit(self) -> None:
-        self.runtime(wgmma_groups.commit, self.mask)
+        self.m.runtime(wgmma_groups.commit, self.m.mask)
 
     def wgmma_wait(self, pending: int) -> None:
-        self.sleep_unless(self.runtime(wgmma_groups.await_, self.mask, pending, self.op.pc))
+        self.control.sleep_unless(
+            self.m.runtime(wgmma_groups.await_, self.m.mask, pending, self.m.pc)
+        )
 
     def meet(self, sets: int) -> None:
         """Asked once in a block, as long as no product is issued."""
         if not sets & ~self.settled:
             return
-        if self.guard is None:
+        if self.m.guard is None:
             self.settled |= sets
-        held = self.b.and_(self.peek("in_flight"), I64(sets))
-        some, none = self.fork(self.is_("!=", held, 0))
+        held = self.b.and_(self.m.peek("in_flight"), I64(sets))
+        some, none = self.m.fork(self.m.is_("!=", held, 0))
         self.b.position_at_end(some)
-        self.check(self.runtime(wgmma_groups.touched, self.mask, sets, self.op.pc))
+        self.m.call_checked(wgmma_groups.touched, self.m.mask, sets, self.m.pc)
         self.b.branch(none)
         self.b.position_at_end(none)
 
@@ -100,6 +104,6 @@ class Products(MemoryAccess):
     @property
     def registers(self) -> ir.Value:
         """The area; one for each region."""
-        if not hasattr(self, "_registers"):
-            self._registers = room(self.entry, MOST * LINE)
+        if self._registers is None:
+            self._registers = room(self.m.entry, MOST * LINE)
         return self._registers

@@ -7,10 +7,7 @@ leave it (``sleep_unless``) and try it again later.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...mma.tensor_maps import tensor_map_fields
-from ...native.native_language import Native
 from ...ptx.isa.primitives import Tensor
 from ..check import vector_clocks
 from ..program.evaluator import Evaluator, Value
@@ -46,74 +43,46 @@ class _Number:
         return self.m.zext(self.value, 64)
 
 
-class Asynchronous(Evaluator):
+class Asynchronous:
     """Primitives of ``mbarrier``, ``bulk`` and clusters."""
 
-    mask: Any
-
-    # --- what an evaluator provides ---
-
-    def set_line(self, name: str, value: Value, index: int = 0) -> None:
-        """Lanes into an area, as its ``index``-th register of that width."""
-        raise NotImplementedError
-
-    def line(self, name: str, width: int, index: int = 0) -> Value:
-        raise NotImplementedError
-
-    def at(self, name: str, offset: int = 0) -> Any:
-        """The address of an area."""
-        raise NotImplementedError
-
-    def runtime(self, function: Native, *arguments: Any) -> Any:
-        """Call native code with this warp."""
-        raise NotImplementedError
-
-    def check(self, failed: Any) -> None:
-        """Leave after a fault: where what native code returned is not 0."""
-        raise NotImplementedError
-
-    def sleep_unless(self, code: Any) -> None:
-        """Go on where ``code`` is JUMP. After FAULT leave; after WAIT sleep until something has
-        happened, and begin the block again.
-        """
-        raise NotImplementedError
+    def __init__(self, m: Evaluator) -> None:
+        self.m = m
 
     # --- products ---
 
     def spare(self, space: str, address: Value, size: int) -> None:
         """A fault where what is to be written belongs to a product under way."""
-        if self.program.wgmma_sets and self.space(space) in ("", "shared"):
-            self.set_line("addresses", address)
-            how = (SPACES[self.space(space)], size, self.op.pc)
-            self.check(self.runtime(wgmma_groups.spoils, self.mask, *how))
+        if self.m.program.wgmma_sets and self.m.space(space) in ("", "shared"):
+            self.m.set_line("addresses", address)
+            how = (SPACES[self.m.space(space)], size, self.m.pc)
+            self.m.call_checked(wgmma_groups.spoils, self.m.mask, *how)
 
     # --- mbarriers ---
 
     def mbarrier_init(self, space: str, address: Value, count: Value) -> None:
-        self.set_line("addresses", address)
-        self.set_line("operands", count)
-        space_ = SPACES[self.space(space)]
-        self.check(
-            self.runtime(mbarrier_model.init, self.mask, space_, self.at("operands"), self.op.pc)
+        self.m.set_line("addresses", address)
+        self.m.set_line("operands", count)
+        space_ = SPACES[self.m.space(space)]
+        self.m.call_checked(
+            mbarrier_model.init, self.m.mask, space_, self.m.at("operands"), self.m.pc
         )
 
     def mbarrier_inval(self, space: str, address: Value) -> None:
-        self.set_line("addresses", address)
-        self.check(
-            self.runtime(
-                mbarrier_model.invalidate, self.mask, SPACES[self.space(space)], self.op.pc
-            )
+        self.m.set_line("addresses", address)
+        self.m.call_checked(
+            mbarrier_model.invalidate, self.m.mask, SPACES[self.m.space(space)], self.m.pc
         )
 
     def mbarrier_arrive(
         self, space: str, address: Value, count: Value, tx: Value, drop: bool = False
     ) -> Value:
-        self.set_line("addresses", address)
-        self.set_line("operands", count)
-        self.set_line("operands", tx, 1)
-        how = (SPACES[self.space(space)], int(drop), self.at("results"), self.op.pc)
-        self.check(self.runtime(mbarrier_model.arrive, self.mask, *how))
-        return self.line("results", 64)
+        self.m.set_line("addresses", address)
+        self.m.set_line("operands", count)
+        self.m.set_line("operands", tx, 1)
+        how = (SPACES[self.m.space(space)], int(drop), self.m.at("results"), self.m.pc)
+        self.m.call_checked(mbarrier_model.arrive, self.m.mask, *how)
+        return self.m.line("results", 64)
 
     def mbarrier_wait(
         self,
@@ -127,18 +96,18 @@ class Asynchronous(Evaluator):
     ) -> Value:
         """How long a thread sleeps is not measured: until something happens, or nothing can."""
         if parity:
-            phase = self.shl(self.zext(phase, 64), self.const(32, mbarrier_model.PHASE))
-        self.set_line("addresses", address)
-        self.set_line("operands", phase)
-        areas = (self.at("operands"), int(sleep), self.at("results"))
-        code = self.runtime(
-            mbarrier_model.look, self.mask, SPACES[self.space(space)], *areas, self.op.pc
+            phase = self.m.shl(self.m.zext(phase, 64), self.m.const(32, mbarrier_model.PHASE))
+        self.m.set_line("addresses", address)
+        self.m.set_line("operands", phase)
+        areas = (self.m.at("operands"), int(sleep), self.m.at("results"))
+        code = self.m.runtime(
+            mbarrier_model.look, self.m.mask, SPACES[self.m.space(space)], *areas, self.m.pc
         )
-        self.sleep_unless(code)
-        return self.cmp("ne", self.line("results", 32), self.const(32, 0))
+        self.m.sleep_unless(code)
+        return self.m.cmp("ne", self.m.line("results", 32), self.m.const(32, 0))
 
     def mbarrier_pending(self, state: Value) -> Value:
-        return self.and_(self.trunc(state, 32), self.const(32, mbarrier_model.MOST))
+        return self.m.and_(self.m.trunc(state, 32), self.m.const(32, mbarrier_model.MOST))
 
     # --- bulk copies ---
 
@@ -154,16 +123,16 @@ class Asynchronous(Evaluator):
         ctas: Value | None = None,
         bytes_: Value | None = None,
     ) -> None:
-        self.set_line("addresses", dst)
-        self.set_line("addresses2", src)
-        self.set_line("operands", size)
+        self.m.set_line("addresses", dst)
+        self.m.set_line("addresses2", src)
+        self.m.set_line("operands", size)
         if to == "global":
-            chosen = self.const(32, 0xFFFF) if bytes_ is None else self.zext(bytes_, 32)
-            self.set_line("operands", chosen, 1)
-            self.check(self.runtime(bulk_copies.copy_out, self.mask, 0, self.op.pc))
+            chosen = self.m.const(32, 0xFFFF) if bytes_ is None else self.m.zext(bytes_, 32)
+            self.m.set_line("operands", chosen, 1)
+            self.m.call_checked(bulk_copies.copy_out, self.m.mask, 0, self.m.pc)
             return
         self.aim(barrier, ctas)
-        self.check(self.runtime(bulk_copies.copy_in, self.mask, SPACES[source], 0, self.op.pc))
+        self.m.call_checked(bulk_copies.copy_in, self.m.mask, SPACES[source], 0, self.m.pc)
 
     def bulk_reduce(
         self,
@@ -176,30 +145,28 @@ class Asynchronous(Evaluator):
         barrier: Value | None = None,
     ) -> None:
         which = async_reductions.number(op, type_)
-        self.runtime(async_reductions.prepare_reductions)
-        self.set_line("addresses", dst)
-        self.set_line("addresses2", src)
-        self.set_line("operands", size)
+        self.m.runtime(async_reductions.prepare_reductions)
+        self.m.set_line("addresses", dst)
+        self.m.set_line("addresses2", src)
+        self.m.set_line("operands", size)
         if to == "global":
-            self.check(self.runtime(bulk_copies.copy_out, self.mask, which, self.op.pc))
+            self.m.call_checked(bulk_copies.copy_out, self.m.mask, which, self.m.pc)
             return
         self.aim(barrier, None)
-        self.check(
-            self.runtime(bulk_copies.copy_in, self.mask, SPACES["shared"], which, self.op.pc)
-        )
+        self.m.call_checked(bulk_copies.copy_in, self.m.mask, SPACES["shared"], which, self.m.pc)
 
     def aim(self, barrier: Value, ctas: Value | None) -> None:
         """Which CTAs a copy goes to (none: the one of its target), and the barriers it tells."""
-        chosen = self.const(32, 0) if ctas is None else self.zext(ctas, 32)
-        self.set_line("operands", chosen, 1)
-        self.set_line("operands", barrier, bulk_copies.LIST // 64)
+        chosen = self.m.const(32, 0) if ctas is None else self.m.zext(ctas, 32)
+        self.m.set_line("operands", chosen, 1)
+        self.m.set_line("operands", barrier, bulk_copies.LIST // 64)
 
     def bulk_commit(self) -> None:
-        self.runtime(bulk_copies.commit_bulk, self.mask)
+        self.m.runtime(bulk_copies.commit_bulk, self.m.mask)
 
     def bulk_wait(self, pending: int, read: bool) -> None:
         """A copy is read when it lands, so both waits are one."""
-        self.check(self.runtime(bulk_copies.wait_bulk, self.mask, pending))
+        self.m.call_checked(bulk_copies.wait_bulk, self.m.mask, pending)
 
     # --- stores and reductions from registers ---
 
@@ -212,37 +179,37 @@ class Asynchronous(Evaluator):
         op: str,
         type_: str,
     ) -> None:
-        if not self.space(space):
-            address, barrier = (self.from_generic("shared", a) for a in (address, barrier))
-        size = self.width(values[0]) // 8
-        self.set_line("addresses", address)
+        if not self.m.space(space):
+            address, barrier = (self.m.from_generic("shared", a) for a in (address, barrier))
+        size = self.m.width(values[0]) // 8
+        self.m.set_line("addresses", address)
         self.aim(barrier, None)
         for i, value in enumerate(values):
-            self.set_line("operands", value, 4 * bulk_copies.VALUES // (32 * size) + i)
+            self.m.set_line("operands", value, 4 * bulk_copies.VALUES // (32 * size) + i)
         which = async_reductions.number(op, type_) if op else 0
         if which:
-            self.runtime(async_reductions.prepare_reductions)
-        how = (size, len(values), which, self.op.pc)
-        self.check(self.runtime(bulk_copies.store_later, self.mask, *how))
+            self.m.runtime(async_reductions.prepare_reductions)
+        how = (size, len(values), which, self.m.pc)
+        self.m.call_checked(bulk_copies.store_later, self.m.mask, *how)
 
     def cancel_cluster(self, space: str, address: Value, barrier: Value, everywhere: bool) -> None:
-        if not self.space(space):
-            address, barrier = (self.from_generic("shared", a) for a in (address, barrier))
-        self.set_line("addresses", address)
+        if not self.m.space(space):
+            address, barrier = (self.m.from_generic("shared", a) for a in (address, barrier))
+        self.m.set_line("addresses", address)
         self.aim(barrier, None)
-        self.check(self.runtime(cluster_launches.cancel, self.mask, int(everywhere), self.op.pc))
+        self.m.call_checked(cluster_launches.cancel, self.m.mask, int(everywhere), self.m.pc)
 
     def store_zeros(self, space: str, address: Value, size: Value) -> None:
-        if not self.space(space):
-            address = self.from_generic("shared", address)
-        self.set_line("addresses", address)
-        self.set_line("operands", size)
-        self.check(self.runtime(memory_access.store_zeros, self.mask, self.op.pc))
+        if not self.m.space(space):
+            address = self.m.from_generic("shared", address)
+        self.m.set_line("addresses", address)
+        self.m.set_line("operands", size)
+        self.m.call_checked(memory_access.store_zeros, self.m.mask, self.m.pc)
 
     def cp_async_arrive(self, space: str, address: Value, counted: bool) -> None:
-        self.set_line("addresses", address)
-        how = (SPACES[self.space(space)], int(counted), self.op.pc)
-        self.check(self.runtime(async_copies.arrive_async, self.mask, *how))
+        self.m.set_line("addresses", address)
+        how = (SPACES[self.m.space(space)], int(counted), self.m.pc)
+        self.m.call_checked(async_copies.arrive_async, self.m.mask, *how)
 
     # --- tensor copies ---
 
@@ -255,71 +222,71 @@ class Asynchronous(Evaluator):
         barrier: Value,
         ctas: Value | None,
     ) -> None:
-        self.set_line("addresses", dst)
+        self.m.set_line("addresses", dst)
         self.aim(barrier, ctas)
         for i in range(3):
-            offset = self.zext(offsets[i], 32) if i < len(offsets) else self.const(32, 0)
-            self.set_line("operands", offset, tensor_copies.OFFSETS + i)
+            offset = self.m.zext(offsets[i], 32) if i < len(offsets) else self.m.const(32, 0)
+            self.m.set_line("operands", offset, tensor_copies.OFFSETS + i)
         how = self._box(tensor, mode)
-        self.check(self.runtime(bulk_copies.load_box, self.mask, how, self.op.pc))
+        self.m.call_checked(bulk_copies.load_box, self.m.mask, how, self.m.pc)
 
     def tensor_store(self, tensor: Tensor, src: Value, mode: str) -> None:
         self._out(tensor, src, mode, 0)
 
     def tensor_reduce(self, tensor: Tensor, src: Value, mode: str, op: str) -> None:
-        self.runtime(async_reductions.prepare_reductions)
+        self.m.runtime(async_reductions.prepare_reductions)
         self._out(tensor, src, mode, async_reductions.number(op))
 
     def _out(self, tensor: Tensor, src: Value, mode: str, reduction: int) -> None:
-        self.set_line("addresses", src)
+        self.m.set_line("addresses", src)
         for i in range(3):
-            self.set_line("operands", self.const(32, 0), tensor_copies.OFFSETS + i)
+            self.m.set_line("operands", self.m.const(32, 0), tensor_copies.OFFSETS + i)
         how = self._box(tensor, mode)
-        self.check(self.runtime(bulk_copies.store_box, self.mask, how, reduction, self.op.pc))
+        self.m.call_checked(bulk_copies.store_box, self.m.mask, how, reduction, self.m.pc)
 
     def _box(self, tensor: Tensor, mode: str) -> int:
         """Lays out map and coordinates; what ``tensors.box_of`` is to know of them."""
         address, coordinates = tensor
-        self.set_line("addresses2", address)
+        self.m.set_line("addresses2", address)
         for i, c in enumerate(coordinates):
-            self.set_line("operands", c, tensor_copies.COORDINATES + i)
+            self.m.set_line("operands", c, tensor_copies.COORDINATES + i)
         return len(coordinates) | (mode != "tile") << 3
 
     def tensor_map_replace(
         self, space: str, address: Value, field: str, ordinal: int, value: Value | int
     ) -> None:
-        self.set_line("addresses", address)
-        given = value if isinstance(value, int) else _Number(self, value)
+        self.m.set_line("addresses", address)
+        given = value if isinstance(value, int) else _Number(self.m, value)
         for one, number in tensor_map_fields.written(field, given, ordinal):
-            bits = self.const(64, number) if isinstance(number, int) else number.wide()
-            self.set_line("operands", bits)
-            how = (SPACES[self.space(space)], one.low, one.width, self.op.pc)
-            self.check(self.runtime(tensor_copies.put_field, self.mask, *how))
+            bits = self.m.const(64, number) if isinstance(number, int) else number.wide()
+            self.m.set_line("operands", bits)
+            how = (SPACES[self.m.space(space)], one.low, one.width, self.m.pc)
+            self.m.call_checked(tensor_copies.put_field, self.m.mask, *how)
 
     # --- fences ---
 
     def fence(self, kind: str) -> None:
         """Accesses happen in order here; a checked launch wants to see what says that they do."""
-        if kind == "proxy.async" or "mbarrier_init" in self.op.form.opcode:
-            self.runtime(vector_clocks.proxy_fence, self.mask)
+        if kind == "proxy.async" or "mbarrier_init" in self.m.op.form.opcode:
+            self.m.runtime(vector_clocks.proxy_fence, self.m.mask)
         elif kind == "warp":
-            self.runtime(vector_clocks.lanes_fence, self.mask)
+            self.m.runtime(vector_clocks.lanes_fence, self.m.mask)
         elif kind == "grid":
-            self.runtime(vector_clocks.grid_fence, self.mask)
+            self.m.runtime(vector_clocks.grid_fence, self.m.mask)
 
     # --- clusters ---
 
     def map_rank(self, space: str, address: Value, rank: Value) -> Value:
-        place = self.and_(address, self.const(64, PLACE))
-        window = self.and_(address, self.const(64, WINDOW))
-        high = self.shl(self.zext(rank, 64), self.const(32, RANK_SHIFT))
-        return self.or_(self.or_(window, place), high)
+        place = self.m.and_(address, self.m.const(64, PLACE))
+        window = self.m.and_(address, self.m.const(64, WINDOW))
+        high = self.m.shl(self.m.zext(rank, 64), self.m.const(32, RANK_SHIFT))
+        return self.m.or_(self.m.or_(window, place), high)
 
     def rank_of(self, space: str, address: Value) -> Value:
-        return self.lshr(self.trunc(address, 32), self.const(32, RANK_SHIFT))
+        return self.m.lshr(self.m.trunc(address, 32), self.m.const(32, RANK_SHIFT))
 
     def cluster_arrive(self, kind: str) -> None:
-        self.check(self.runtime(mbarrier_model.cluster_arrive, self.mask, self.op.pc))
+        self.m.call_checked(mbarrier_model.cluster_arrive, self.m.mask, self.m.pc)
 
     def cluster_wait(self) -> None:
-        self.sleep_unless(self.runtime(mbarrier_model.cluster_wait, self.mask, self.op.pc))
+        self.m.sleep_unless(self.m.runtime(mbarrier_model.cluster_wait, self.m.mask, self.m.pc))

@@ -6,8 +6,6 @@ The lanes' arguments stand in the area ``operands``, 64 bits each; the host
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...native.native_language import Ptr, i64, native, u8
 from ..program.evaluator import Evaluator, Value
 from ..state.records import GENERIC, Warp
@@ -38,13 +36,14 @@ def text_length(w: Ptr(Warp), start: i64, most: i64, lane: i64, pc: i64) -> i64:
     return n
 
 
-class Calls(Evaluator):
+class Calls:
     """The primitive ``call``, for both evaluators; ``Asynchronous`` says what they provide."""
 
-    mask: Any
+    def __init__(self, m: Evaluator) -> None:
+        self.m = m
 
     def call(self, callee: str, *arguments: Value) -> Value:
         for i, value in enumerate(arguments):
-            self.set_line("operands", self.fit(value, 64), i)
-        self.check(self.runtime(call_outside, self.mask, self.op.pc))
-        return self.line("results", 64)
+            self.m.set_line("operands", self.m.fit(value, 64), i)
+        self.m.call_checked(call_outside, self.m.mask, self.m.pc)
+        return self.m.line("results", 64)

@@ -5,8 +5,6 @@ memory, to a limit of its own. ``alloca`` takes from it, and so do calls
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...native.native_language import Ptr, i64, native, u8
 from ..program.evaluator import Evaluator, Value
 from ..state.lane_groups import fault
@@ -62,20 +60,21 @@ def set_stack_end(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
     return 0
 
 
-class Stack(Evaluator):
+class Stack:
     """The primitives of ``alloca`` for both evaluators; ``Asynchronous`` says what they provide."""
 
-    mask: Any
+    def __init__(self, m: Evaluator) -> None:
+        self.m = m
 
     def allocate(self, size: Value, align: int) -> Value:
-        self.set_line("addresses", size)
-        self.check(self.runtime(allocate, self.mask, align, self.op.pc))
-        return self.line("addresses", 64)
+        self.m.set_line("addresses", size)
+        self.m.call_checked(allocate, self.m.mask, align, self.m.pc)
+        return self.m.line("addresses", 64)
 
     def stack_end(self) -> Value:
-        self.runtime(stack_end)
-        return self.line("addresses", 64)
+        self.m.runtime(stack_end)
+        return self.m.line("addresses", 64)
 
     def set_stack_end(self, address: Value) -> None:
-        self.set_line("addresses", address)
-        self.check(self.runtime(set_stack_end, self.mask, self.op.pc))
+        self.m.set_line("addresses", address)
+        self.m.call_checked(set_stack_end, self.m.mask, self.m.pc)

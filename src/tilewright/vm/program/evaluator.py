@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...native.native_language import Native
 from ...ptx.isa import OperandSpec
 from ...ptx.isa.compose import FORMATS, float_min_max, propagate_nan
 from ...ptx.isa.convergence import convergence_rule
 from ...ptx.types import bits
-from ..state.records import ALL, GLOBAL_BASE, RANK_SHIFT, WINDOW_BITS, WINDOWS
+from ..state.records import ALL, GLOBAL_BASE, RANK_SHIFT, SPACES, WINDOW_BITS, WINDOWS
 from ..state.special_fields import FIELDS, Field
 from .bound_operands import (
     AddressOperand,
@@ -46,6 +47,7 @@ class Evaluator:
     program: Program
     current: CodeBlock
     op: Op
+    mask: Any  # the active lanes whose guard holds
 
     # --- what a subclass provides ---
 
@@ -78,7 +80,44 @@ class Evaluator:
         """The operation uses these sets of registers: a fault where a product under way does."""
         raise NotImplementedError
 
+    # --- the warp's frame ---
+
+    def line(self, name: str, width: int, index: int = 0) -> Value:
+        """Load the ``index``-th register of ``width`` bits from an area of the frame."""
+        raise NotImplementedError
+
+    def set_line(self, name: str, value: Value, index: int = 0) -> None:
+        """Store a register to an area of the frame, as its ``index``-th of that width."""
+        raise NotImplementedError
+
+    def at(self, name: str, offset: int = 0) -> Any:
+        """The address of an area of the frame."""
+        raise NotImplementedError
+
+    def runtime(self, function: Native, *arguments: Any) -> Any:
+        """Call native code with this warp."""
+        raise NotImplementedError
+
+    def check(self, failed: Any) -> None:
+        """Leave with a fault where ``failed``, what native code returned, is not 0."""
+        raise NotImplementedError
+
+    def call_checked(self, function: Native, *arguments: Any) -> None:
+        """Call native code that returns whether it reported a fault; leave if it did."""
+        self.check(self.runtime(function, *arguments))
+
+    def sleep_unless(self, code: Any) -> None:
+        """Continue where ``code`` is JUMP. Leave after FAULT; after WAIT suspend the lanes, which
+        execute the block again when they are resumed.
+        """
+        raise NotImplementedError
+
     # --- operations ---
+
+    @property
+    def pc(self) -> int:
+        """The index of the operation that is being evaluated."""
+        return self.op.pc
 
     def operate(self, op: Op) -> None:
         """Evaluate one operation."""
@@ -168,6 +207,10 @@ class Evaluator:
         """The state space of an access: where the form names none, a variable's own. What a call
         passes in ``.param`` lies in local memory."""
         return self.op.space if name in ("", "param") else name
+
+    def space_code(self, name: str) -> int:
+        """The number by which native code knows the state space of an access."""
+        return SPACES[self.space(name)]
 
     def write(self, spec: OperandSpec, arg: BoundOperand, value: Any) -> None:
         """A destination gets its value, extended by its type where the register is wider."""

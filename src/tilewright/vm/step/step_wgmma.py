@@ -18,13 +18,19 @@ from ..engine import wgmma_groups, wgmma_operands
 from ..engine.wgmma_operands import FROM_SHARED, PIECE, ROWS, TRANS_A, TRANS_B
 from ..state import lane_groups
 from ..state.records import OUT_OF_BOUNDS, WARPS, Cta, Launch
-from .step_memory import Fault, Lanes, SteppedMemory, lanes_of
+from .step_context import Fault, Lanes, StepContext, StepPart, lanes_of
+from .step_control import StepControl
+from .step_matrix import StepMatrix
 
 Bits = npt.NDArray[Any]
 
 
-class SteppedProducts(SteppedMemory):
+class StepWgmma(StepPart):
     """Evaluates warpgroup products for the warp whose record is ``warp``."""
+
+    def __init__(self, m: StepContext, control: StepControl, matrix: StepMatrix) -> None:
+        super().__init__(m)
+        self.control, self.matrix = control, matrix
 
     def wgmma(
         self,
@@ -40,15 +46,15 @@ class SteppedProducts(SteppedMemory):
         metadata: tuple[Lanes, int] | None,
     ) -> tuple[Lanes, ...]:
         """Computed at once and under way until waited for, as in compiled code."""
-        if self.mask == 0:
+        if self.m.mask == 0:
             return d
-        i, first = part(instruction.on(self.arch)), int(np.flatnonzero(lanes_of(self.mask))[0])
+        i, first = part(instruction.on(self.m.arch)), int(np.flatnonzero(lanes_of(self.m.mask))[0])
         shared = not isinstance(a, tuple)
-        self.warp.addresses[:] = a if shared else 0
-        self.warp.addresses2[:] = b_desc
-        self.checked(wgmma_operands.prepare, self.mask, FROM_SHARED * shared, self.op.pc)
+        self.m.warp.addresses[:] = a if shared else 0
+        self.m.warp.addresses2[:] = b_desc
+        self.m.call_checked(wgmma_operands.prepare, self.m.mask, FROM_SHARED * shared, self.m.pc)
         if shared:
-            rows = slice(self.warp.index % WARPS * ROWS, (self.warp.index % WARPS + 1) * ROWS)
+            rows = slice(self.m.warp.index % WARPS * ROWS, (self.m.warp.index % WARPS + 1) * ROWS)
             whole = (instruction.m, i.stored_k)
             left = self._operand(int(a[first]), i.a, whole, trans_a, rows)
         else:
@@ -62,32 +68,26 @@ class SteppedProducts(SteppedMemory):
         where = self._positions(i, *metadata) if metadata is not None else None
         made = i.arithmetic.dot(left, right, start, where)
         how = FROM_SHARED * shared | TRANS_A * trans_a | TRANS_B * trans_b
-        used = self.program.wgmma_sets[self.op.pc]
-        size = shape(instruction.on(self.arch))
-        self.checked(
-            wgmma_groups.issue, self.mask, used, int(scale_d[first]), how, size, self.op.pc
+        used = self.m.program.wgmma_sets[self.m.pc]
+        size = shape(instruction.on(self.m.arch))
+        self.m.call_checked(
+            wgmma_groups.issue, self.m.mask, used, int(scale_d[first]), how, size, self.m.pc
         )
         return tuple(i.fragment("d").registers(made).T)
 
-    def store(self, space: str, address: Lanes, values: tuple[Lanes, ...]) -> None:
-        self.spare(space, address, self.width(values[0]) // 8 * len(values))
-        super().store(space, address, values)
-
-    def atomic(self, space: str, op: str, type_: str, address: Lanes, *operands: Lanes) -> Lanes:
-        self.spare(space, address, self.width(operands[0]) // 8)
-        return super().atomic(space, op, type_, address, *operands)
-
     def wgmma_fence(self) -> None:
-        self.sleep_unless(self.native(wgmma_groups.fence, self.mask))
+        self.control.sleep_unless(self.m.runtime(wgmma_groups.fence, self.m.mask))
 
     def wgmma_commit(self) -> None:
-        self.native(wgmma_groups.commit, self.mask)
+        self.m.runtime(wgmma_groups.commit, self.m.mask)
 
     def wgmma_wait(self, pending: int) -> None:
-        self.sleep_unless(self.native(wgmma_groups.await_, self.mask, pending, self.op.pc))
+        self.control.sleep_unless(
+            self.m.runtime(wgmma_groups.await_, self.m.mask, pending, self.m.pc)
+        )
 
     def meet(self, sets: int) -> None:
-        self.checked(wgmma_groups.touched, self.mask, sets, self.op.pc)
+        self.m.call_checked(wgmma_groups.touched, self.m.mask, sets, self.m.pc)
 
     def _matrix(
         self, i: Instruction, name: str, registers: tuple[Lanes, ...], copy: int = 0
@@ -97,7 +97,7 @@ class SteppedProducts(SteppedMemory):
 
     def _positions(self, i: Instruction, register: Lanes, selector: int) -> Bits:
         codes = self._matrix(i, "metadata", (register,), selector)
-        self.selects(i, codes)
+        self.matrix.selects(i, codes)
         return positions(codes, chunk(i.a), i.ordered)
 
     def _operand(
@@ -106,11 +106,11 @@ class SteppedProducts(SteppedMemory):
         """The bits of these rows of a matrix in shared memory."""
         size = dtype(type_).bits
         places = Descriptor.parse(bits).addresses(size, *shape, "MN" if trans else "K")[rows]
-        launch, cta = Record(Launch, self.warp.launch), Record(Cta, self.warp.cta)
+        launch, cta = Record(Launch, self.m.warp.launch), Record(Cta, self.m.warp.cta)
         pieces = (places.T if trans else places).reshape(-1) // 8 // PIECE * PIECE
         beyond = pieces[pieces > launch.shared_bytes - PIECE]
         if beyond.size:
-            self.native(lane_groups.fault, OUT_OF_BOUNDS, self.op.pc, 0, int(beyond[0]))
+            self.m.runtime(lane_groups.fault, OUT_OF_BOUNDS, self.m.pc, 0, int(beyond[0]))
             raise Fault
         memory = view(cta.shared, u8, launch.shared_bytes)
         if size == 1:

@@ -4,6 +4,7 @@ code. What the parts of a ``Region`` share.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import llvmlite.ir as ir
@@ -12,6 +13,7 @@ from ...native.llvm_types import I8, I32, I64, POINTER, call
 from ...native.native_language import Native
 from ..llvm.llvm_primitives import LlvmValues
 from ..program.evaluator import Evaluator, Value
+from ..program.program import Program
 from ..state.records import FAULT, Warp, Worker
 from ..state.special_fields import Field
 
@@ -23,18 +25,24 @@ def lanes(width: int) -> ir.VectorType:
     return ir.VectorType(ir.IntType(width), LANES)
 
 
-class Frame(LlvmValues, Evaluator):
+class RegionContext(LlvmValues, Evaluator):
     """Emits where ``builder`` stands; ``warp`` points to the frame.
 
     ``active_mask`` are the lanes that run the block, ``mask`` those whose guard holds too.
     """
 
-    function: ir.Function
     warp: ir.Value
     active_mask: ir.Value
     guard: Value | None
-    entry: ir.IRBuilder  # of the function's first block
-    places: dict[int, ir.Value]
+
+    def __init__(self, program: Program, module: ir.Module, name: str, arch: str) -> None:
+        self.program, self.arch = program, arch
+        self.function = ir.Function(module, ir.FunctionType(I64, [POINTER]), name)
+        self.warp = self.function.args[0]
+        self.entry = ir.IRBuilder(self.function.append_basic_block("entry"))
+        self.places: dict[int, ir.Value] = {}
+        self._faulted: ir.Block | None = None
+        super().__init__(ir.IRBuilder(self.entry.block), module, I32(0))
 
     @property
     def b(self) -> ir.IRBuilder:
@@ -82,6 +90,16 @@ class Frame(LlvmValues, Evaluator):
     def set_line(self, name: str, value: Value, index: int = 0) -> None:
         size = LANES * self.width(value) // 8
         self.b.store(value, self.at(name, index * size), align=min(64, size))
+
+    def store_registers(self, name: str, *groups: tuple[Value, ...]) -> Iterator[ir.Value]:
+        """Registers in an area, one after the other; where each group begins."""
+        offset = 0
+        for group in groups:
+            yield self.at(name, offset)
+            for value in group:
+                self.b.store(value, self.at(name, offset), align=64)
+                offset += LANES * self.width(value) // 8
+        assert offset <= Warp.fields[name][1].size, f"more registers than {name} holds"
 
     # --- masks ---
 
@@ -148,6 +166,17 @@ class Frame(LlvmValues, Evaluator):
     @property
     def faulted(self) -> ir.Block:
         """The block that reports a fault; one for each region."""
-        if not hasattr(self, "_faulted"):
+        if self._faulted is None:
             self._faulted = self.returning(FAULT)
         return self._faulted
+
+
+class RegionPart:
+    """A part of a region: emits one family of primitives where the builder of ``m`` stands."""
+
+    def __init__(self, m: RegionContext) -> None:
+        self.m = m
+
+    @property
+    def b(self) -> ir.IRBuilder:
+        return self.m.builder

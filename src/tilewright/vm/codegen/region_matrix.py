@@ -1,0 +1,79 @@
+"""Matrix instructions in compiled code: registers pass through the areas of the frame."""
+
+from __future__ import annotations
+
+import llvmlite.ir as ir
+
+from ...mma import Instruction
+from ...native.llvm_types import I64
+from ..engine import ldmatrix_stmatrix, wgmma_operands
+from ..llvm.expressions import Expr
+from ..llvm.vector_memory import shuffled
+from ..matrix.mma_function import KIND, symbol
+from ..matrix.mma_plan import selected
+from ..program.evaluator import Value
+from .region_context import RegionContext, RegionPart
+from .region_fast_memory import FastMemory
+
+
+class MatrixInstructions(RegionPart):
+    """The primitives of ``ldmatrix``, ``stmatrix``, ``mma`` and ``wmma``."""
+
+    def __init__(self, m: RegionContext, fast: FastMemory) -> None:
+        super().__init__(m)
+        self.fast = fast
+
+    def ldmatrix(self, space: str, address: Value, count: int, trans: bool) -> tuple[Value, ...]:
+        self.m.set_line("addresses", address)
+        where = (self.m.mask, self.m.space_code(space))
+        arguments = (*where, int(trans), self.m.at("results"), count, self.m.pc)
+        self.m.call_checked(ldmatrix_stmatrix.load_matrix, *arguments)
+        return tuple(self.m.line("results", 32, i) for i in range(count))
+
+    def stmatrix(self, space: str, address: Value, values: tuple[Value, ...], trans: bool) -> None:
+        self.fast.show(address)
+        for i, value in enumerate(values):
+            self.m.set_line("operands", value, i)
+        arguments = (
+            self.m.mask,
+            self.m.space_code(space),
+            int(trans),
+            self.m.at("operands"),
+            len(values),
+        )
+        self.m.call_checked(ldmatrix_stmatrix.store_matrix, *arguments, self.m.pc)
+
+    def mma(
+        self,
+        instruction: Instruction,
+        a: tuple[Value, ...],
+        b: tuple[Value, ...],
+        c: tuple[Value, ...],
+        metadata: Value | None = None,
+        selectors: tuple[int, ...] = (),
+        scale_a: Value | None = None,
+        scale_b: Value | None = None,
+    ) -> tuple[Value, ...]:
+        row = instruction.on(self.m.arch)
+        extra = {"metadata": metadata, "scale_a": scale_a, "scale_b": scale_b}
+        async_copies = row.copies(selectors)
+        held = {"a": a, "b": b, "c": c, "d": ()} | {
+            name: () if x is None else (self.selected(row, name, x, async_copies.get(name, 0)),)
+            for name, x in extra.items()
+        }
+        starts = dict(zip(held, self.m.store_registers("operands", *held.values()), strict=True))
+        starts["d"] = self.m.at("results")
+        name = symbol(row)
+        function = self.m.module.globals.get(name) or ir.Function(self.m.module, KIND, name)
+        status = self.b.call(function, list(starts.values()))
+        if row.sparse:
+            status = self.b.select(self.m.is_("!=", self.m.mask, 0), status, I64(0))
+            self.m.call_checked(wgmma_operands.selects_nothing, status, self.m.pc)
+        d = row.fragment("d")
+        return tuple(self.m.line("results", d.word, i) for i in range(d.count))
+
+    def selected(self, row: Instruction, name: str, value: Value, copy: int) -> Value:
+        """Metadata or scales where copy 0 of them is."""
+        lanes_, shift = selected(row, name, copy)
+        moved = shuffled(Expr(self.b, value), lanes_)
+        return (moved >> shift if shift else moved).v

@@ -1,0 +1,163 @@
+"""Control flow of the stepping evaluator: branches, divergent lanes, exits, barriers.
+
+It makes the same choices as compiled code (``codegen/region_control.py``).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...native.native_language import u32
+from ...native.native_record import view
+from ...ptx.isa.convergence import MEMBERS, WHOLE
+from ..engine import cta_barriers, mbarrier_model
+from ..program.evaluator import VOTES
+from ..state import lane_groups
+from ..state.records import ALL, BAD_INDEX, DONE, FAULT, HERE, TRAP, WAIT, YIELD
+from .step_context import Fault, Lanes, StepPart, lanes_of, word_of
+
+
+class Left(Exception):
+    """Control left the block; ``code`` is what the region returns."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class StepControl(StepPart):
+    """The primitives that steer threads; each ends the block by ``Left``, or returns."""
+
+    # --- going on elsewhere ---
+
+    def goto(self, target: int) -> None:
+        """The active lanes go on at block ``target``."""
+        if self.m.program.divergent and self.m.warp.others:
+            self.scatter([(target, self.m.warp.active)])
+        self.m.warp.block = target
+        if target <= self.m.current.index and self.spend(target):
+            raise Left(YIELD)
+        raise Left(0)
+
+    def spend(self, target: int) -> bool:
+        """A loop costs budget; whether that is spent."""
+        self.m.warp.budget -= self.m.program.cost(target, self.m.current.index)
+        return self.m.warp.budget < 0
+
+    def scatter(self, parts: list[tuple[int, int]]) -> None:
+        """Lanes pend at several blocks, and a group is chosen anew."""
+        for target, mask in parts:
+            self.pend(target, mask)
+        self.m.warp.block = self.m.current.index
+        first = min(target for target, _ in parts)
+        if first <= self.m.current.index:
+            self.m.warp.spin += self.m.program.cost(first, self.m.current.index)
+            if self.spend(first):
+                self.m.warp.active = 0  # all are pending already
+                raise Left(YIELD)
+        raise Left(self.m.runtime(lane_groups.next_group))
+
+    def pend(self, target: int, mask: int) -> None:
+        view(self.m.warp.pending, u32, len(self.m.program.blocks))[target] |= np.uint32(mask)
+
+    def rest(self) -> int:
+        """The active lanes whose guard does not hold."""
+        return self.m.active_mask & ~self.m.mask
+
+    # --- branches and exits ---
+
+    def branch(self, label: str) -> None:
+        target, follow = self.m.program.targets[label], self.m.current.index + 1
+        if self.m.guard is not None and self.m.program.blocks[target].is_exit:
+            self.leave(follow)
+        if self.m.mask in (self.m.active_mask, 0):
+            self.goto(target if self.m.mask else follow)
+        self.scatter([(target, self.m.mask), (follow, self.rest())])
+
+    def branch_index(self, index: Lanes, targets: tuple[str, ...]) -> None:
+        self.stop_if(self.m.mask & word_of(index >= len(targets)), BAD_INDEX)
+        chosen = (self.m.mask & word_of(index == number) for number in range(len(targets)))
+        parts = [(self.m.program.targets[t], mask) for t, mask in zip(targets, chosen, strict=True)]
+        if self.m.guard is not None:
+            parts.append((self.m.current.index + 1, self.rest()))
+        self.scatter(parts)
+
+    def exit(self) -> None:
+        self.leave(self.m.current.index + 1)
+
+    def leave(self, follow: int) -> None:
+        if self.m.runtime(cta_barriers.lanes_exit, self.m.mask) == DONE:
+            raise Left(DONE)
+        if self.m.program.divergent and self.m.warp.active == 0:
+            raise Left(self.m.runtime(lane_groups.next_group))
+        self.goto(follow)
+
+    def trap(self, why: str) -> None:
+        self.stop_if(self.m.mask, TRAP)
+
+    def stop_if(self, mask: int, fault: int) -> None:
+        if mask:
+            self.m.runtime(lane_groups.fault, fault, self.m.pc, _lowest(mask), 0)
+            raise Fault
+
+    # --- waiting ---
+
+    def sleep_unless(self, code: int) -> None:
+        if code == FAULT:
+            raise Fault
+        if code == WAIT:
+            raise Left(self.m.runtime(mbarrier_model.sleep, self.m.current.index))
+
+    def barrier_reduce(self, index: Lanes, threads: Lanes | None, op: str, p: Lanes) -> Lanes:
+        if not self.m.op.resumed:
+            self.barrier(index, threads, votes=p)
+        word = self.m.runtime(cta_barriers.barrier_result, self._first(index), VOTES[op])
+        return self.m.const(32 if op == "popc" else 1, word)
+
+    def barrier(
+        self,
+        index: Lanes,
+        threads: Lanes | None,
+        arrive: bool = False,
+        votes: Lanes | None = None,
+    ) -> None:
+        count = 0 if threads is None else self._first(threads)
+        ayes = 0 if votes is None else self.m.mask & word_of(votes)
+        follow = self.m.current.index + 1
+        if self.m.mask == 0:
+            self.goto(follow)
+        if self.m.guard is not None and self.m.program.divergent:
+            self.pend(follow, self.rest())
+            self.m.warp.active = self.m.mask
+            self.m.warp.others |= self.rest()
+        code = self.m.runtime(
+            cta_barriers.barrier, self._first(index), count, arrive, ayes, follow, self.m.pc
+        )
+        if arrive and not code:
+            self.goto(follow)
+        raise Left(code)
+
+    def gather(self, rule: str) -> None:
+        if not self.m.mask:
+            return
+        members = self.m.members() if rule == MEMBERS else self.m.const(32, ALL)
+        if self.m.program.divergent and self.m.warp.others:
+            wanted = int(np.bitwise_or.reduce(members[lanes_of(self.m.mask)]))
+            code = self.m.runtime(
+                lane_groups.await_members, wanted, self.m.current.index, self.m.pc
+            )
+            if code != HERE:
+                raise Left(code)
+        if rule == MEMBERS:
+            self.m.set_line("operands", members)
+            self.m.call_checked(lane_groups.agree, self.m.mask, self.m.at("operands"), self.m.pc)
+        elif self.m.mask != (ALL if rule == WHOLE else self.m.active_mask):
+            self.m.call_checked(lane_groups.missing, self.m.mask, self.m.pc)
+
+    def _first(self, value: Lanes) -> int:
+        """The value in the first lane whose guard holds."""
+        return int(value[_lowest(self.m.mask) if self.m.mask else 0])
+
+
+def _lowest(mask: int) -> int:
+    return (mask & -mask).bit_length() - 1
