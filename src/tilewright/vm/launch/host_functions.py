@@ -21,7 +21,7 @@ from ..engine.host_calls import text_length
 from ..engine.memory_access import resolve
 from ..program.program_analysis import HEAP_FUNCTIONS
 from ..state.records import GENERIC, Cta, Warp, Worker
-from ..step.step_memory import Fault, lanes_of
+from ..step.step_context import Fault, lanes_of
 from .fault_report import index
 from .print_buffer import LIMIT, Output
 from .printf import render
