@@ -20,7 +20,7 @@ import numpy as np
 
 from tilewright import mma
 from tilewright.dtypes import dtype, encode
-from tilewright.mma import Instruction
+from tilewright.mma import MmaInstruction
 from tilewright.native.jit import Jit
 from tilewright.native.llvm_types import POINTER
 from tilewright.vm import Machine
@@ -107,7 +107,7 @@ def median(run: Callable[[], object], rounds: int, clock: Callable[[], float]) -
     return statistics.median(taken)
 
 
-def function_time(jit: Jit, i: Instruction, rounds: int) -> float:
+def function_time(jit: Jit, i: MmaInstruction, rounds: int) -> float:
     module = ir.Module("function")
     loop = repeated(jit, module, MmaFunction(module, i).emit())
     held = {n: i.fragment(n) for n in OPERANDS if n in i.operands}
@@ -122,7 +122,7 @@ def function_time(jit: Jit, i: Instruction, rounds: int) -> float:
     return median(lambda: loop(*pointers), rounds, time.thread_time) / CALLS
 
 
-def core_time(jit: Jit, i: Instruction, rounds: int) -> float:
+def core_time(jit: Jit, i: MmaInstruction, rounds: int) -> float:
     module, made = ir.Module("core"), plan(i)
     loop = repeated(jit, module, core(module, made))
     places = [room(made.bytes[n], made.word) for n in "abcd"]
@@ -141,7 +141,7 @@ def immediate(f: mma.Fragment) -> str:
     return {"f32": "0f{:08X}", "f64": "0d{:016X}"}.get(f.type, "0x{:08X}").format(word)
 
 
-def kernel_time(features: str | None, i: Instruction, rounds: int) -> float:
+def kernel_time(features: str | None, i: MmaInstruction, rounds: int) -> float:
     names = {n: [f"%{n}{r}" for r in range(i.fragment(n).count)] for n in i.operands if n != "d"}
     declared, start, body = [], [], []
     for n, registers in names.items():

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from tilewright.mma import MOVES, ROWS, Fragment, Instruction, Move, find
+from tilewright.mma import FRAGMENT_MOVES, ROWS, Fragment, FragmentMove, MmaInstruction, find
 from tilewright.view import draw_fragment, draw_instruction
 from tilewright.view.instruction_text import PUBLISHED
 
@@ -49,12 +49,12 @@ def look(f: Fragment) -> tuple[Any, ...]:
     return f.shape, f.layout, f.transposed, f.tiles, f.bits, f.dtype.bits, f.low
 
 
-def drawn(i: Instruction) -> Instruction:
+def drawn(i: MmaInstruction) -> MmaInstruction:
     """The form that is drawn for this one: another N, perhaps."""
     return replace(i, n=WIDTH) if i.asynchronous else i
 
 
-def fragments_of(i: Instruction) -> dict[str, Fragment]:
+def fragments_of(i: MmaInstruction) -> dict[str, Fragment]:
     """Those that are in registers; C where it is not as D."""
     in_shared = "b" if i.asynchronous else ""
     found = {name: drawn(i).fragment(name) for name in i.operands if name != in_shared}
@@ -86,12 +86,12 @@ def used() -> Iterator[tuple[str, str, Fragment, bool]]:
     for i in ROWS:
         for name, fragment in fragments_of(i).items():
             yield f"{i.family} {drawn(i).shape}", name, fragment, i.verified
-    for m in MOVES:
+    for m in FRAGMENT_MOVES:
         if m.instruction is None and most(m) is m:
             yield m.opcode, "matrices", m.fragment, m.verified
 
 
-def links(group: list[Instruction]) -> str:
+def links(group: list[MmaInstruction]) -> str:
     """``[A](…) [B](…) [C, D](…)``; where types lie differently, each with its own."""
     made = []
     for name in ORDER:
@@ -107,7 +107,7 @@ def links(group: list[Instruction]) -> str:
     return " ".join(made)
 
 
-def move_link(m: Move) -> str:
+def move_link(m: FragmentMove) -> str:
     """The picture of what is moved, as many matrices as may be; of wmma, see its products."""
     if m.instruction:
         return ""
@@ -115,18 +115,18 @@ def move_link(m: Move) -> str:
     return f"[{label}](isa/{pictures()[look(most(m).fragment)].file})"
 
 
-def most(m: Move) -> Move:
+def most(m: FragmentMove) -> FragmentMove:
     """The form like this one that moves the most."""
     return _most()[_kind(m)]
 
 
-def _kind(m: Move) -> Any:
+def _kind(m: FragmentMove) -> Any:
     return m.family, m.shape, m.type, m.trans, m.operand, m.layout, m.aligned
 
 
 @cache
-def _most() -> dict[Any, Move]:
-    return {_kind(m): m for m in sorted(MOVES, key=lambda m: m.count)}
+def _most() -> dict[Any, FragmentMove]:
+    return {_kind(m): m for m in sorted(FRAGMENT_MOVES, key=lambda m: m.count)}
 
 
 def all_pictures() -> dict[str, str]:

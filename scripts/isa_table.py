@@ -22,7 +22,14 @@ from isa_pictures import all_pictures, links, move_link
 from made import ROOT, keep
 
 from tilewright.dtypes import dtype
-from tilewright.mma import GENERATIONS, MOVES, ROWS, Instruction, Move, instruction
+from tilewright.mma import (
+    FRAGMENT_MOVES,
+    GENERATIONS,
+    ROWS,
+    FragmentMove,
+    MmaInstruction,
+    instruction,
+)
 from tilewright.ptx.isa import ROWS as PTX_ROWS
 from tilewright.view import arithmetic_words
 from tilewright.view.instruction_text import PUBLISHED, needs_words
@@ -69,7 +76,7 @@ AXES: dict[str, Axis] = {
 }
 
 
-def kin(i: Instruction) -> Any:
+def kin(i: MmaInstruction) -> Any:
     """What the forms of a line have in common."""
     sized = (i.m, i.k) if i.asynchronous else (i.m, i.n, i.k)
     spelled = i.opcode.split(".")[:3]
@@ -110,7 +117,7 @@ def instruction_table(family: str) -> str:
     return table(head, (instruction_line(group) for group in lines(rows, kin, AXES)))
 
 
-def instruction_line(group: list[Instruction]) -> tuple[str, ...]:
+def instruction_line(group: list[MmaInstruction]) -> tuple[str, ...]:
     i = group[0]
     shape = f"m{i.m}n`N`k{i.k}, N = {numbers([j.n for j in group])}" if i.asynchronous else i.shape
     a, b = types_of(group)
@@ -132,7 +139,7 @@ def numbers(values: Iterable[int]) -> str:
     return ", ".join(map(str, ordered[: begin + 2])) + f", … {ordered[-1]}"
 
 
-def types_of(group: list[Instruction]) -> tuple[str, str]:
+def types_of(group: list[MmaInstruction]) -> tuple[str, str]:
     pairs = list(dict.fromkeys((i.a, i.b) for i in group))
     a, b = (list(dict.fromkeys(column)) for column in zip(*pairs, strict=True))
     if all(x == y for x, y in pairs):
@@ -143,7 +150,7 @@ def types_of(group: list[Instruction]) -> tuple[str, str]:
     return ", ".join(a), ", ".join(b) + f" ({len(pairs)} pairs)" * partial
 
 
-def modifiers(group: list[Instruction]) -> str:
+def modifiers(group: list[MmaInstruction]) -> str:
     """``[.satfinite]``, ``.row.col``: what the forms differ in, what is optional in brackets."""
     i = group[0]
     said = []
@@ -183,18 +190,18 @@ MOVE_AXES: dict[str, Axis] = {
 
 
 def move_table() -> str:
-    plain = {replace(m, needs=(), space=""): m.needs for m in MOVES if not m.space}
+    plain = {replace(m, needs=(), space=""): m.needs for m in FRAGMENT_MOVES if not m.space}
 
-    def common(m: Move) -> Any:
+    def common(m: FragmentMove) -> Any:
         since = plain[replace(m, needs=(), space="")]  # ::cta is later, as the page says
         return m.family, m.type, m.trans, m.formats, m.until, m.aligned, m.verified, since
 
     head = ("instruction", "shapes", "type", "operands", "modifiers", "since", "checked", "forms",
             "fragment")  # fmt: skip
-    return table(head, map(move_line, lines(MOVES, common, MOVE_AXES)))
+    return table(head, map(move_line, lines(FRAGMENT_MOVES, common, MOVE_AXES)))
 
 
-def move_line(group: list[Move]) -> tuple[str, ...]:
+def move_line(group: list[FragmentMove]) -> tuple[str, ...]:
     m = group[0]
     number = optional([f"x{j.count}" for j in group], ".{}")
     words = [] if m.instruction or m.family == "movmatrix" else [number]

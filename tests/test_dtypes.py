@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from tilewright.dtypes import (
     DTYPES,
     decode,
+    decompose,
     dtype,
     encode,
     from_numpy,
     is_inf,
     is_nan,
     pack,
-    parts,
     round_to,
     unpack,
 )
@@ -117,7 +117,7 @@ def test_a_number_far_below_the_last_bit_is_less_than_half_of_it():
 def test_double_keeps_every_bit(x):
     bits = struct.unpack("<Q", struct.pack("<d", x))[0]
     assert int(encode("f64", x)) == bits
-    negative, significand, exponent = parts("f64", bits)
+    negative, significand, exponent = decompose("f64", bits)
     if not np.isinf(x):
         number = Fraction(int(significand)) * Fraction(2) ** int(exponent)
         assert (-number if negative else number) == Fraction(x)
@@ -187,4 +187,4 @@ def test_names():
     with pytest.raises(DtypeError, match="do not fill"):
         pack("f16", [1])
     with pytest.raises(DtypeError, match="not a floating-point format"):
-        parts("s8", 1)
+        decompose("s8", 1)

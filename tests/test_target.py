@@ -12,7 +12,7 @@ from tilewright.target import (
     FIRST_VERSION,
     LIMITS,
     Target,
-    device,
+    device_spec,
     lowest_version_for,
     parse_version,
     targets_of,
@@ -68,9 +68,9 @@ def test_an_sm_holds_at_least_one_block() -> None:
 
 
 def test_the_default_device_is_the_h200() -> None:
-    h200 = device("H200")
+    h200 = device_spec("H200")
     assert h200 is DEFAULT_DEVICE
     assert (h200.target.name, h200.sms, h200.l2) == ("sm_90a", 132, 60 * 2**20)
     assert h200.limits.shared_per_block == 227 * 1024
     with pytest.raises(TargetError, match="H200"):
-        device("H300")
+        device_spec("H300")

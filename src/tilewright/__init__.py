@@ -54,4 +54,4 @@ __all__ = [
 __getattr__, __dir__ = lazy_imports.exports(__name__, __file__)
 
 lazy_imports.provide("launcher", lambda: importlib.import_module(".run", __name__).launch)
-notebook_display.load_with(lambda: importlib.import_module(".view", __name__))
+notebook_display.register_loader(lambda: importlib.import_module(".view", __name__))

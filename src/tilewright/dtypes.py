@@ -1,9 +1,9 @@
-"""Number formats, from b1 to f64: what their bits mean, exactly, and how a number becomes bits.
+"""Number formats from b1 to f64: exact decoding, encoding with rounding, and packing.
 
-A format is a row (``DType``). Floating point rests on one split and one join: ``parts`` takes bits
-apart into (-1)^negative * significand * 2^exponent with integers, ``round_to`` rounds such a number
-into any format. ``decode`` and ``encode`` are these two with NumPy numbers at the other end. All is
-vectorised; a value's bits are an unsigned integer.
+A format is a row (``DType``). Floating point is built on two functions: ``decompose`` splits bits
+into the integers of (-1)^negative * significand * 2^exponent, and ``round_to`` rounds such a number
+to any format. ``decode`` and ``encode`` convert bits to and from NumPy numbers. All functions are
+vectorized; the bits of a value are an unsigned integer.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def from_numpy(given: npt.DTypeLike) -> DType:
 # --- bits to numbers --------------------------------------------------------------------------
 
 
-class Parts(NamedTuple):
+class FloatParts(NamedTuple):
     """A number as integers: (-1)^negative * significand * 2^exponent."""
 
     negative: npt.NDArray[np.bool_]
@@ -241,7 +241,7 @@ def is_negative(t: str | DType, bits: npt.ArrayLike) -> npt.NDArray[np.bool_]:
     return (codes >> np.uint64(t.bits - 1) & np.uint64(1)).astype(bool) & t.signed
 
 
-def parts(t: str | DType, bits: npt.ArrayLike) -> Parts:
+def decompose(t: str | DType, bits: npt.ArrayLike) -> FloatParts:
     """A float's bits as integers; the significand has ``mantissa`` + 1 bits, fewer if subnormal.
 
     A subnormal's (and a zero's) exponent is that of the least normal number. Infinities and NaNs
@@ -254,7 +254,7 @@ def parts(t: str | DType, bits: npt.ArrayLike) -> Parts:
     significand = (codes & ((1 << t.mantissa) - 1)) | (normal.astype(np.int64) << t.mantissa)
     first = 1 if t.subnormal else 0
     exponent = np.maximum(field, first) - (t.bias + t.mantissa)
-    return Parts(is_negative(t, bits), significand, exponent)
+    return FloatParts(is_negative(t, bits), significand, exponent)
 
 
 def decode(t: str | DType, bits: npt.ArrayLike) -> Array:
@@ -268,7 +268,7 @@ def decode(t: str | DType, bits: npt.ArrayLike) -> Array:
             return codes
         spare = np.int64(64 - t.bits)
         return codes.astype(np.int64) << spare >> spare
-    negative, significand, exponent = parts(t, bits)
+    negative, significand, exponent = decompose(t, bits)
     with np.errstate(over="ignore"):  # the parts of a NaN may be any
         value = np.ldexp(significand.astype(np.float64), exponent.astype(np.int32))
     value = np.where(is_inf(t, bits), np.inf, np.where(is_nan(t, bits), np.nan, value))
@@ -394,7 +394,7 @@ def encode(
         size = given.astype(np.uint64)
         return round_to(t, negative, np.where(negative, -size, size), 0, rounding, overflow)
     bits = given.astype(np.float64).view(np.uint64)
-    made = round_to(t, *parts("f64", bits), rounding, overflow)
+    made = round_to(t, *decompose("f64", bits), rounding, overflow)
     end = t.max_finite + ((t.has_inf or t.has_nan) and not satfinite)
     infinite = _signed(t, is_negative("f64", bits), np.full(bits.shape, end))
     made = np.where(is_inf("f64", bits), infinite, made)

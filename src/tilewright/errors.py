@@ -28,7 +28,7 @@ def warn(text: str, category: type[Warning]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceLocation:
     """A position in a source text: 1-based line and column, the line's text, and its file."""
 
     file: str = "<ptx>"
@@ -38,7 +38,7 @@ class Place:
     width: int = 1
 
     @classmethod
-    def at(cls, source: str, offset: int, file: str = "<ptx>", width: int = 1) -> Place:
+    def at(cls, source: str, offset: int, file: str = "<ptx>", width: int = 1) -> SourceLocation:
         """The place of the character ``source[offset]``."""
         start = source.rfind("\n", 0, offset) + 1
         end = source.find("\n", offset)
@@ -66,7 +66,9 @@ class TilewrightError(Exception):
     ``place`` is where in the PTX or Python source, ``hint`` says what would be right.
     """
 
-    def __init__(self, message: str, *, place: Place | None = None, hint: str = "") -> None:
+    def __init__(
+        self, message: str, *, place: SourceLocation | None = None, hint: str = ""
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.place = place
@@ -197,7 +199,7 @@ class VmFault(DeviceError):
         address: int | None = None,
         thread: tuple[int, int, int] | None = None,
         block: tuple[int, int, int] | None = None,
-        place: Place | None = None,
+        place: SourceLocation | None = None,
         hint: str = "",
     ) -> None:
         super().__init__(message, place=place, hint=hint)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .dtypes import decode, dtype, encode, is_nan, parts, round_to
+from .dtypes import decode, decompose, dtype, encode, is_nan, round_to
 
 Lanes = npt.NDArray[Any]
 
@@ -32,7 +32,7 @@ class Exact(NamedTuple):
     @classmethod
     def of(cls, fmt: str, bits: Lanes) -> Exact:
         """The numbers that bits mean (of infinities and NaNs: something finite)."""
-        negative, significand, exponent = parts(fmt, bits)
+        negative, significand, exponent = decompose(fmt, bits)
         return cls(negative, significand.astype(object), exponent.astype(object))
 
     def scaled(self, exponent: Lanes) -> Lanes:

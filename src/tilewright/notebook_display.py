@@ -1,8 +1,8 @@
-"""What a value shows in a notebook: a picture (``_repr_svg_``), or a page that answers to the mouse
-(``_repr_html_``). A higher floor draws them.
+"""Notebook display: a picture (``_repr_svg_``) or an interactive page (``_repr_html_``) of a value.
 
-A class that can be drawn is a ``Shown``. ``view`` enters who draws it, with ``draws``; the package
-says with ``load_with`` how to fetch ``view``, so that nothing is loaded before a picture is wanted.
+A class that can be drawn derives from ``Drawable``. A higher layer, ``view``, registers the
+functions that draw with ``register_renderer``. The package passes the import of ``view`` to
+``register_loader``, so that it is imported only when the first picture is displayed.
 """
 
 from __future__ import annotations
@@ -13,47 +13,51 @@ from typing import Any, TypeVar
 from .errors import LayoutError
 
 T = TypeVar("T")
-Artist = Callable[[Any], str]
+Renderer = Callable[[Any], str]
 
-_ARTISTS: dict[tuple[str, type], Artist] = {}
+_RENDERERS: dict[tuple[str, type], Renderer] = {}
 _LOADERS: list[Callable[[], object]] = []
 
 
-def draws(kind: type[T], form: str = "svg") -> Callable[[Callable[[T], str]], Callable[[T], str]]:
-    """Enter the decorated function: it gives the SVG (or ``html``) of a ``kind``."""
+def register_renderer(
+    kind: type[T], form: str = "svg"
+) -> Callable[[Callable[[T], str]], Callable[[T], str]]:
+    """Decorator: the function returns the SVG (or ``html``) text of a value of type ``kind``."""
 
-    def enter(artist: Callable[[T], str]) -> Callable[[T], str]:
-        _ARTISTS[form, kind] = artist
-        return artist
+    def register(renderer: Callable[[T], str]) -> Callable[[T], str]:
+        _RENDERERS[form, kind] = renderer
+        return renderer
 
-    return enter
+    return register
 
 
-def load_with(load: Callable[[], object]) -> None:
-    """``load`` is called once, before the first picture: it brings the artists."""
+def register_loader(load: Callable[[], object]) -> None:
+    """``load`` is called once, before the first picture; it imports the modules that register
+    renderers.
+    """
     _LOADERS.append(load)
 
 
-def shown(value: object, form: str) -> str | None:
-    """A value in a form; None where nobody draws it so, or where it has nothing to draw: a layout
-    of numbers that are not known.
+def render(value: object, form: str) -> str | None:
+    """The text of a value in ``form``. None where no renderer is registered, or where the renderer
+    raises LayoutError, as for a layout with dynamic numbers.
     """
     while _LOADERS:
         _LOADERS.pop()()
-    artist = _ARTISTS.get((form, type(value)))
+    renderer = _RENDERERS.get((form, type(value)))
     try:
-        return artist(value) if artist else None
+        return renderer(value) if renderer else None
     except LayoutError:
         return None
 
 
-class Shown:
-    """A value with a picture, where somebody draws it."""
+class Drawable:
+    """Base of the classes that notebooks display as a picture, where a renderer is registered."""
 
     __slots__ = ()
 
     def _repr_svg_(self) -> str | None:
-        return shown(self, "svg")
+        return render(self, "svg")
 
     def _repr_html_(self) -> str | None:
-        return shown(self, "html")
+        return render(self, "html")

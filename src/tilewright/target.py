@@ -169,7 +169,7 @@ def targets_of(version: Version) -> tuple[Target, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class DeviceSpec:
     """A GPU by name: its target, number of SMs, bytes of L2 cache."""
 
     name: str
@@ -182,8 +182,8 @@ class Device:
         return self.target.limits
 
 
-DEVICES: dict[str, Device] = {
-    name: Device(name, _parse(target), sms, l2 * KB * KB)
+DEVICES: dict[str, DeviceSpec] = {
+    name: DeviceSpec(name, _parse(target), sms, l2 * KB * KB)
     for name, target, sms, l2 in (
         ("V100", "sm_70", 80, 6),
         ("T4", "sm_75", 40, 4),
@@ -202,8 +202,8 @@ DEVICES: dict[str, Device] = {
 DEFAULT_DEVICE = DEVICES["H200"]
 
 
-def device(name: str) -> Device:
-    """A named GPU: ``device("H200")``. TargetError where the name is unknown."""
+def device_spec(name: str) -> DeviceSpec:
+    """A named GPU: ``device_spec("H200")``. TargetError where the name is unknown."""
     given: object = name
     if not isinstance(given, str) or given not in DEVICES:
         raise TargetError(f"unknown device {name!r:.60}", hint=f"devices are {', '.join(DEVICES)}")

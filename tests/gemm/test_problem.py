@@ -10,7 +10,7 @@ import pytest
 from gemm_cases.kernels import MAJORS, posed
 from tilewright.errors import DtypeError, ProblemError, TargetError
 from tilewright.gemm import Problem, roofline
-from tilewright.target import DEVICES, device
+from tilewright.target import DEVICES, device_spec
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,9 @@ def test_operations_and_bytes() -> None:
 
 @pytest.mark.parametrize("name", DEVICES)
 def test_the_floor_of_every_device(name: str) -> None:
-    large, skinny = (roofline(Problem(*s), device(name)) for s in ((8192,) * 3, (1, 8192, 8192)))
+    large, skinny = (
+        roofline(Problem(*s), device_spec(name)) for s in ((8192,) * 3, (1, 8192, 8192))
+    )
     assert (large.bound_by, skinny.bound_by) == ("arithmetic", "memory")
     assert large.seconds > skinny.seconds > 0
     assert large.seconds == large.compute and skinny.seconds == skinny.memory
@@ -60,12 +62,14 @@ def test_the_floor_of_every_device(name: str) -> None:
 def test_the_floor_of_an_h200() -> None:
     """Dense bf16: 989 TFLOP/s, says its data sheet."""
     problem = Problem(8192, 8192, 8192, "bf16", "bf16", "bf16")
-    assert problem.flops / roofline(problem, device("H200")).seconds == pytest.approx(989e12, 0.01)
+    assert problem.flops / roofline(problem, device_spec("H200")).seconds == pytest.approx(
+        989e12, 0.01
+    )
 
 
 def test_unknown_rates_are_a_typed_error() -> None:
     with pytest.raises(TargetError, match="peak rates of 'GH200' are not known"):
-        roofline(Problem(8, 8, 8), replace(device("H200"), name="GH200"))
+        roofline(Problem(8, 8, 8), replace(device_spec("H200"), name="GH200"))
 
 
 def test_the_roof_is_higher_for_narrow_elements() -> None:
@@ -73,5 +77,5 @@ def test_the_roof_is_higher_for_narrow_elements() -> None:
     types = ("bf16", "bf16", 989), ("e4m3", "bf16", 1979), ("s8", "s32", 1979), ("tf32", "f32", 495)
     for a, d, tera in types:
         problem = Problem(8192, 8192, 8192, a, a, d)
-        floor = roofline(problem, device("H200"))
+        floor = roofline(problem, device_spec("H200"))
         assert problem.flops / floor.compute == pytest.approx(tera * 1e12, rel=0.01)

@@ -11,14 +11,14 @@ import pytest
 
 from tilewright import mma
 from tilewright.errors import LayoutError, TargetError, UnknownInstruction
-from tilewright.mma.fragments import accumulator, operand_a
+from tilewright.mma.fragments import a_fragment, accumulator_fragment
 from tilewright.ptx.isa import form
 
 DATA = np.load(Path(__file__).parents[1] / "data" / "moves_sm_90a.npz")
 RNG = np.random.default_rng(7)
 ARCHS = ("sm_70", "sm_72", "sm_75", "sm_80", "sm_90a", "sm_120a")
-LOADS = [m for m in mma.MOVES if m.family == "wmma.load" and m.aligned and not m.space]
-STORES = [m for m in mma.MOVES if m.family == "wmma.store" and m.aligned and not m.space]
+LOADS = [m for m in mma.FRAGMENT_MOVES if m.family == "wmma.load" and m.aligned and not m.space]
+STORES = [m for m in mma.FRAGMENT_MOVES if m.family == "wmma.store" and m.aligned and not m.space]
 
 # shape: A row, A col, B row, B col, C row, C col (spec 000, "default stride")
 STRIDES = {
@@ -44,7 +44,7 @@ def random_lines(move):
 
 def test_how_many_there_are():
     """As ptxas counts them: 488 of wmma (and 108 old ones without .aligned), 82 of the others."""
-    families = Counter((m.family, m.aligned) for m in mma.MOVES)
+    families = Counter((m.family, m.aligned) for m in mma.FRAGMENT_MOVES)
     assert families == {
         ("wmma.load", True): 368, ("wmma.load", False): 72,
         ("wmma.store", True): 120, ("wmma.store", False): 36,
@@ -54,20 +54,20 @@ def test_how_many_there_are():
 
 @pytest.mark.parametrize("which", range(8))
 def test_an_opcode_names_its_move_and_its_row(which):
-    for move in mma.MOVES[which::8]:
+    for move in mma.FRAGMENT_MOVES[which::8]:
         found = form(move.opcode)
-        assert found.entry is mma.find_move(move.opcode) is move
+        assert found.entry is mma.find_fragment_move(move.opcode) is move
         assert list(found.needs()) == [tuple("|".join(x) for x in zip(*move.needs, strict=True))]
         register = next(s for s in found.signatures[0] if s.kind == "reg")
         assert max(1, register.count) == move.registers
 
 
 def test_modifiers_stand_in_any_order():
-    move = mma.move("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16")
-    assert mma.find_move("ldmatrix.sync.aligned.x4.trans.m8n8.b16.shared") is move
+    move = mma.fragment_move("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16")
+    assert mma.find_fragment_move("ldmatrix.sync.aligned.x4.trans.m8n8.b16.shared") is move
     packed = "ldmatrix.sync.aligned.m8n16.x1.shared.{}"
-    assert mma.find_move(packed.format("b8x16.b4x16_p64"))
-    assert not mma.find_move(packed.format("b4x16_p64.b8x16"))
+    assert mma.find_fragment_move(packed.format("b8x16.b4x16_p64"))
+    assert not mma.find_fragment_move(packed.format("b4x16_p64.b8x16"))
 
 
 @pytest.mark.parametrize(
@@ -85,16 +85,16 @@ def test_modifiers_stand_in_any_order():
     ],
 )
 def test_since_when(opcode, since):
-    move = mma.move(opcode, since.split()[1])
+    move = mma.fragment_move(opcode, since.split()[1])
     assert f"{move.ptx} {move.target}" == since
 
 
 def test_families_of_targets_have_what_one_of_them_has():
-    move = mma.move("stmatrix.sync.aligned.m16n8.x2.trans.b8", "sm_120a")
+    move = mma.fragment_move("stmatrix.sync.aligned.m16n8.x2.trans.b8", "sm_120a")
     assert move.in_version("8.6", "sm_100a") and move.in_version("8.8", "sm_103a")
     assert not move.in_version("8.7", "sm_121a") and move.in_version("8.8", "sm_121a")
     assert not move.runs_on("sm_100") and not move.runs_on("sm_90a")
-    old = mma.move("wmma.load.a.sync.row.m8n32k16.f16", "sm_70")
+    old = mma.fragment_move("wmma.load.a.sync.row.m8n32k16.f16", "sm_70")
     assert old.in_version("6.1", "sm_70") and not old.in_version("6.3", "sm_70")
 
 
@@ -110,7 +110,7 @@ def test_default_strides(shape):
 
 def test_alignment_is_the_fragments_size():
     def bytes_of(opcode):
-        return mma.move(opcode).alignment, mma.move(opcode).pitch
+        return mma.fragment_move(opcode).alignment, mma.fragment_move(opcode).pitch
 
     assert bytes_of("wmma.load.a.sync.aligned.row.m16n16k16.f16") == (32, 16)
     assert bytes_of("wmma.load.c.sync.aligned.row.m16n16k16.f16") == (16, 16)
@@ -127,14 +127,14 @@ def test_wmma_is_as_an_h200_has_it():
     ends = np.cumsum(DATA["sizes"], dtype=int)
     shown = np.split(DATA["places"], ends[:-1], axis=1)
     for opcode, places in zip(DATA["opcodes"], shown, strict=True):
-        move = mma.move(str(opcode))
+        move = mma.fragment_move(str(opcode))
         line, place = (x.indices().reshape((32, -1), order="F") for x in move.places())
         np.testing.assert_array_equal(line * move.leading + place, places, err_msg=opcode)
 
 
 def test_movmatrix_is_as_an_h200_has_it():
     given, made = DATA["movmatrix"]
-    move = mma.move("movmatrix.sync.aligned.m8n8.trans.b16")
+    move = mma.fragment_move("movmatrix.sync.aligned.m8n8.trans.b16")
     np.testing.assert_array_equal(move(given[..., None])[..., 0], made)
 
 
@@ -145,7 +145,7 @@ def test_movmatrix_is_as_an_h200_has_it():
 def test_rows_and_columns_of_one_matrix_are_the_same_fragment(arch):
     """But for f16 A and B before Turing, where the layout is part of the fragment."""
     for move in (m.on(arch) for m in LOADS if m.layout == "row" and m.runs_on(arch)):
-        other = mma.find_move(move.opcode.replace(".row.", ".col."))
+        other = mma.find_fragment_move(move.opcode.replace(".row.", ".col."))
         if other is None:
             continue
         lines, other = random_lines(move), other.on(arch)
@@ -166,7 +166,7 @@ def test_a_load_gives_the_fragment_that_wmma_takes(arch):
 @pytest.mark.parametrize("arch", ARCHS)
 def test_a_store_undoes_a_load(arch):
     for store in (m.on(arch) for m in STORES if m.runs_on(arch)):
-        load = mma.find_move(store.opcode.replace("store.d", "load.c")).on(arch)
+        load = mma.find_fragment_move(store.opcode.replace("store.d", "load.c")).on(arch)
         lines = random_lines(load)
         assert np.array_equal(store(load(lines)), lines)
 
@@ -180,7 +180,7 @@ def test_longer_lines_are_a_stride():
 
 def test_places_are_the_fragments():
     """The layouts that addresses come from say what the fragment's own say."""
-    for move in (m.on(arch) for m in mma.MOVES for arch in ARCHS if m.runs_on(arch)):
+    for move in (m.on(arch) for m in mma.FRAGMENT_MOVES for arch in ARCHS if m.runs_on(arch)):
         line, place = move.places()
         lines, elements = move.lines
         index = np.arange(lines * elements).reshape(lines, elements)
@@ -193,17 +193,19 @@ def test_places_are_the_fragments():
 @pytest.mark.parametrize("count", (1, 2, 4))
 @pytest.mark.parametrize("trans", ("", ".trans"))
 def test_stmatrix_undoes_ldmatrix(count, trans):
-    load = mma.move(f"ldmatrix.sync.aligned.m8n8.x{count}{trans}.b16")
-    store = mma.move(f"stmatrix.sync.aligned.m8n8.x{count}{trans}.b16")
+    load = mma.fragment_move(f"ldmatrix.sync.aligned.m8n8.x{count}{trans}.b16")
+    store = mma.fragment_move(f"stmatrix.sync.aligned.m8n8.x{count}{trans}.b16")
     lines = random_lines(load)
     assert np.array_equal(store(load(lines)), lines)
 
 
 def test_movmatrix_twice_is_nothing():
-    move = mma.move("movmatrix.sync.aligned.m8n8.trans.b16")
+    move = mma.fragment_move("movmatrix.sync.aligned.m8n8.trans.b16")
     held = RNG.integers(0, 2**32, (5, 32, 1), np.uint32)
     assert np.array_equal(move(move(held)), held) and not np.array_equal(move(held), held)
-    plain, turned = (mma.move(f"ldmatrix.sync.aligned.m8n8.x1{t}.b16") for t in ("", ".trans"))
+    plain, turned = (
+        mma.fragment_move(f"ldmatrix.sync.aligned.m8n8.x1{t}.b16") for t in ("", ".trans")
+    )
     lines = random_lines(plain)
     assert np.array_equal(move(plain(lines)), turned(lines))
 
@@ -213,13 +215,13 @@ def test_the_byte_forms_fit_the_products_of_bytes():
     packed fp4 comes in the low bits, where the product wants it in the middle ones.
     """
     a = RNG.integers(0, 256, (16, 16), np.uint8)
-    load = mma.move("ldmatrix.sync.aligned.m16n16.x1.trans.b8", "sm_100a")
-    assert np.array_equal(load(a.T), operand_a("e4m3", 16, 16).registers(a))
-    store = mma.move("stmatrix.sync.aligned.m16n8.x1.trans.b8", "sm_100a")
+    load = mma.fragment_move("ldmatrix.sync.aligned.m16n16.x1.trans.b8", "sm_100a")
+    assert np.array_equal(load(a.T), a_fragment("e4m3", 16, 16).registers(a))
+    store = mma.fragment_move("stmatrix.sync.aligned.m16n8.x1.trans.b8", "sm_100a")
     d = a[:, :8]
-    assert np.array_equal(store(accumulator("b8", 16, 8).registers(d)), d.T)
+    assert np.array_equal(store(accumulator_fragment("b8", 16, 8).registers(d)), d.T)
     product = mma.instruction("mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e2m1.f32")
-    load = mma.move("ldmatrix.sync.aligned.m8n16.x4.b8x16.b4x16_p64", "sm_120a")
+    load = mma.fragment_move("ldmatrix.sync.aligned.m8n16.x4.b8x16.b4x16_p64", "sm_120a")
     a = RNG.integers(0, 16, (16, 32), np.uint8)
     blocks = np.concatenate([a[:8, :16], a[8:, :16], a[:8, 16:], a[8:, 16:]])
     assert np.array_equal(load(blocks) << 2, product.fragment("a").registers(a))
@@ -229,17 +231,17 @@ def test_the_byte_forms_fit_the_products_of_bytes():
 
 
 def test_errors_name_what_is_right():
-    load = mma.move("wmma.load.a.sync.aligned.row.m16n16k16.f16")
+    load = mma.fragment_move("wmma.load.a.sync.aligned.row.m16n16k16.f16")
     with pytest.raises(LayoutError, match=re.escape("loads (16, 16), not (16, 8)")):
         load(np.zeros((16, 8), np.uint16))
     with pytest.raises(LayoutError, match=re.escape("loads (8, 8), not (8, 16)")):
-        mma.move("ldmatrix.sync.aligned.m8n8.x1.b16")(np.zeros((8, 16), np.uint16))
+        mma.fragment_move("ldmatrix.sync.aligned.m8n8.x1.b16")(np.zeros((8, 16), np.uint16))
     with pytest.raises(LayoutError, match="registers are"):
-        mma.move("stmatrix.sync.aligned.m8n8.x2.b16")(np.zeros((32, 1), np.uint32))
+        mma.fragment_move("stmatrix.sync.aligned.m8n8.x2.b16")(np.zeros((32, 1), np.uint32))
     with pytest.raises(UnknownInstruction, match=r"nearest are .*m8n8\.x4"):
-        mma.move("ldmatrix.sync.aligned.m8n8.x3.shared.b16")
+        mma.fragment_move("ldmatrix.sync.aligned.m8n8.x3.shared.b16")
     with pytest.raises(TargetError, match="needs sm_90, not sm_80"):
-        mma.move("stmatrix.sync.aligned.m8n8.x1.b16", "sm_80")
+        mma.fragment_move("stmatrix.sync.aligned.m8n8.x1.b16", "sm_80")
     with pytest.raises(UnknownInstruction):  # A of four-bit integers is row-major
         form("wmma.load.a.sync.aligned.col.m8n8k32.s4")
     with pytest.raises(UnknownInstruction):  # .trans is mandatory

@@ -8,7 +8,7 @@ from rows import every_row
 from tilewright import mma
 from tilewright.errors import LayoutError
 from tilewright.layout import Layout
-from tilewright.mma.fragments import accumulator, operand_a, operand_b
+from tilewright.mma.fragments import a_fragment, accumulator_fragment, b_fragment
 
 # The formulas of the manual's "Matrix Fragments for mma" sections: (lane, i) → (row, col).
 
@@ -53,17 +53,17 @@ def a_8x4_of_f64(lane, i):
 
 
 CASES = {
-    "A m16n8k8 f16": (operand_a("f16", 16, 8), a_16x8_of_16_bits),
-    "A m16n8k16 bf16": (operand_a("bf16", 16, 16), a_16x16_of_16_bits),
-    "B m16n8k8 f16": (operand_b("f16", 8, 8), b_8x8_of_16_bits),
-    "B m16n8k16 f16": (operand_b("f16", 8, 16), b_16x8_of_16_bits),
-    "C f32": (accumulator("f32", 16, 8), c_16x8),
-    "D f16": (accumulator("f16", 16, 8), c_16x8),
+    "A m16n8k8 f16": (a_fragment("f16", 16, 8), a_16x8_of_16_bits),
+    "A m16n8k16 bf16": (a_fragment("bf16", 16, 16), a_16x16_of_16_bits),
+    "B m16n8k8 f16": (b_fragment("f16", 8, 8), b_8x8_of_16_bits),
+    "B m16n8k16 f16": (b_fragment("f16", 8, 16), b_16x8_of_16_bits),
+    "C f32": (accumulator_fragment("f32", 16, 8), c_16x8),
+    "D f16": (accumulator_fragment("f16", 16, 8), c_16x8),
     # the same rule holds for what later rows need
-    "A m16n8k8 tf32": (operand_a("tf32", 16, 8), a_16x8_of_tf32),
-    "A m16n8k32 s8": (operand_a("s8", 16, 32), a_16x32_of_8_bits),
-    "A m16n8k64 s4": (operand_a("s4", 16, 64), a_16x64_of_4_bits),
-    "A m8n8k4 f64": (operand_a("f64", 8, 4), a_8x4_of_f64),
+    "A m16n8k8 tf32": (a_fragment("tf32", 16, 8), a_16x8_of_tf32),
+    "A m16n8k32 s8": (a_fragment("s8", 16, 32), a_16x32_of_8_bits),
+    "A m16n8k64 s4": (a_fragment("s4", 16, 64), a_16x64_of_4_bits),
+    "A m8n8k4 f64": (a_fragment("f64", 8, 4), a_8x4_of_f64),
 }
 
 
@@ -163,7 +163,7 @@ def test_ldmatrix_loads_the_fragments_of_mma():
 
 
 def test_wrong_shapes_are_refused():
-    fragment = operand_b("f16", 8, 16)
+    fragment = b_fragment("f16", 8, 16)
     with pytest.raises(LayoutError, match=r"\(16, 8\), not \(8, 16\)"):
         fragment.registers(np.zeros((8, 16), np.uint16))
     with pytest.raises(LayoutError, match=r"\(32, 2\), not \(32, 4\)"):

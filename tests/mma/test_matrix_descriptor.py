@@ -6,19 +6,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.errors import LayoutError
-from tilewright.mma import Descriptor
+from tilewright.mma import MatrixDescriptor
 from tilewright.mma.matrix_descriptor import MAJORS, SWIZZLES
 
 SIXTEENS = st.integers(0, (1 << 14) - 1).map(lambda n: 16 * n)
 DESCRIPTORS = st.builds(
-    Descriptor, SIXTEENS, SIXTEENS, SIXTEENS, st.sampled_from(sorted(SWIZZLES)), st.integers(0, 7)
+    MatrixDescriptor,
+    SIXTEENS,
+    SIXTEENS,
+    SIXTEENS,
+    st.sampled_from(sorted(SWIZZLES)),
+    st.integers(0, 7),
 )
 
 
 @given(DESCRIPTORS)
 def test_bits_and_fields_are_inverse(d):
-    assert Descriptor.parse(d.bits) == d
-    assert Descriptor.parse(d.bits | 1 << 14 | 1 << 63 >> 8) == d  # bits that mean nothing
+    assert MatrixDescriptor.parse(d.bits) == d
+    assert MatrixDescriptor.parse(d.bits | 1 << 14 | 1 << 63 >> 8) == d  # bits that mean nothing
 
 
 def address(d, bits, row, column, major):
@@ -50,21 +55,27 @@ def test_addresses_are_the_manuals(d, form):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Descriptor("x"), "start is a multiple of 16 below 262144, not 'x'"),
-        (lambda: Descriptor(0, 8), "leading is a multiple of 16 below 262144, not 8"),
-        (lambda: Descriptor(0, 0, 1 << 18), "stride is a multiple of 16 below 262144, not 262144"),
-        (lambda: Descriptor(0, swizzle=16), r"swizzle is one of \[0, 32, 64, 128\] bytes, not 16"),
-        (lambda: Descriptor(0, base_offset=8), "base_offset is 0 … 7, not 8"),
-        (lambda: Descriptor.parse("a"), "a number of 64 bits, not 'a'"),
-        (lambda: Descriptor.parse(-1), "a number of 64 bits, not -1"),
-        (lambda: Descriptor(0).layout(16, 12, 16), "rows are a multiple of 8, not 12"),
-        (lambda: Descriptor(0).layout(16, 8, 12), "columns are a multiple of 8, not 12"),
-        (lambda: Descriptor(0).layout(16, 8, 0), "columns are a multiple of 8, not 0"),
-        (lambda: Descriptor(0).layout(4, 8, 64), r"have one of \(1, 8, 16, 32\) bits, not 4"),
-        (lambda: Descriptor(0).layout(8, 16, 32, "MN"), "have 16 where MN-major bits, not 8"),
-        (lambda: Descriptor(0).layout(16, 8, 16, "N"), "major is K or MN, not 'N'"),
+        (lambda: MatrixDescriptor("x"), "start is a multiple of 16 below 262144, not 'x'"),
+        (lambda: MatrixDescriptor(0, 8), "leading is a multiple of 16 below 262144, not 8"),
         (
-            lambda: Descriptor(0, swizzle=64).layout(16, 8, 40),
+            lambda: MatrixDescriptor(0, 0, 1 << 18),
+            "stride is a multiple of 16 below 262144, not 262144",
+        ),
+        (
+            lambda: MatrixDescriptor(0, swizzle=16),
+            r"swizzle is one of \[0, 32, 64, 128\] bytes, not 16",
+        ),
+        (lambda: MatrixDescriptor(0, base_offset=8), "base_offset is 0 … 7, not 8"),
+        (lambda: MatrixDescriptor.parse("a"), "a number of 64 bits, not 'a'"),
+        (lambda: MatrixDescriptor.parse(-1), "a number of 64 bits, not -1"),
+        (lambda: MatrixDescriptor(0).layout(16, 12, 16), "rows are a multiple of 8, not 12"),
+        (lambda: MatrixDescriptor(0).layout(16, 8, 12), "columns are a multiple of 8, not 12"),
+        (lambda: MatrixDescriptor(0).layout(16, 8, 0), "columns are a multiple of 8, not 0"),
+        (lambda: MatrixDescriptor(0).layout(4, 8, 64), r"have one of \(1, 8, 16, 32\) bits, not 4"),
+        (lambda: MatrixDescriptor(0).layout(8, 16, 32, "MN"), "have 16 where MN-major bits, not 8"),
+        (lambda: MatrixDescriptor(0).layout(16, 8, 16, "N"), "major is K or MN, not 'N'"),
+        (
+            lambda: MatrixDescriptor(0, swizzle=64).layout(16, 8, 40),
             "40 columns are more than the 32 of a swizzled row, and no multiple",
         ),
     ],
@@ -75,7 +86,7 @@ def test_refused(make, message):
 
 
 def test_a_layout_is_of_bits():
-    d = Descriptor(0, leading=4096, stride=1024, swizzle=128)
+    d = MatrixDescriptor(0, leading=4096, stride=1024, swizzle=128)
     k, mn = (d.layout(16, 64, 128, major) for major in MAJORS)
     assert str(k) == "((8,8),(64,2)):((1024,8192),(16,32768))"
     assert str(mn) == "((64,1),(8,16)):((16,32768),(1024,8192))"

@@ -17,8 +17,8 @@ from tilewright.errors import (
     UnknownInstruction,
 )
 from tilewright.layout import ComposedLayout, Layout, Swizzle
-from tilewright.mma.nearest_form import reason
-from tilewright.mma.sparse_metadata import positions
+from tilewright.mma.nearest_form import mismatch_reason
+from tilewright.mma.sparse_metadata import dense_columns
 from tilewright.target import Target
 
 DENSE = mma.instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
@@ -28,8 +28,8 @@ SCALED = mma.instruction(
 )
 BITS = mma.instruction("mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.xor.popc")
 NIBBLES = mma.instruction("mma.sync.aligned.m8n8k32.row.col.s32.s4.s4.s32")
-LOAD = mma.move("wmma.load.a.sync.aligned.row.m16n16k16.f16")
-STORE = mma.move("wmma.store.d.sync.aligned.row.m16n16k16.f16")
+LOAD = mma.fragment_move("wmma.load.a.sync.aligned.row.m16n16k16.f16")
+STORE = mma.fragment_move("wmma.store.d.sync.aligned.row.m16n16k16.f16")
 
 
 def matrices(row):
@@ -54,8 +54,8 @@ def uses():
     """What takes an argument, by name."""
     yield "instruction", mma.instruction
     yield "its target", lambda x: mma.instruction(DENSE.opcode, x)
-    yield "move", mma.move
-    yield "a move's target", lambda x: mma.move(LOAD.opcode, x)
+    yield "move", mma.fragment_move
+    yield "a move's target", lambda x: mma.fragment_move(LOAD.opcode, x)
     yield "catalogue", mma.catalogue
     yield "generation", mma.generation
     yield "ldmatrix", mma.ldmatrix
@@ -78,7 +78,7 @@ def uses():
     yield "expand", lambda x: mma.expand(SPARSE, x, matrices(SPARSE)["metadata"])
     yield "expand by", lambda x: mma.expand(SPARSE, matrices(SPARSE)["a"], x)
     yield "expand for", lambda x: mma.expand(x, matrices(SPARSE)["a"], np.zeros((16, 16), int))
-    yield "positions", lambda x: positions(x, (2, 4), False)
+    yield "positions", lambda x: dense_columns(x, (2, 4), False)
     for row in (DENSE, SPARSE, SCALED):
         for name in row.operands[1:]:
             yield f"{name} of {row}", partial(called, row, matrices(row), name)
@@ -169,7 +169,7 @@ def test_what_finds_rows_says_what_it_takes():
     with pytest.raises(UnknownInstruction, match="an opcode is text, not int"):
         mma.find(5)
     with pytest.raises(UnknownInstruction, match="an opcode is text, not list"):
-        mma.find_move([])
+        mma.find_fragment_move([])
     with pytest.raises(TargetError, match="a target is text like sm_90a, not int"):
         mma.generation(90)
     assert mma.instruction(DENSE.opcode, Target.parse("sm_80")).arch == "sm_80"
@@ -209,11 +209,15 @@ def test_what_was_compressed_expands_again(type_):
 
 def test_reasons():
     known = [row.opcode for row in mma.ROWS]
-    assert reason("", known) == reason("add.f32", known) == "it begins with mma or wmma or wgmma"
-    assert reason("mma..sync", known) == "a modifier is empty"
-    assert reason("mma.sync.x", known) == "mma has no .x"
-    assert reason(DENSE.opcode.replace(".aligned", ""), known) == ".aligned is missing"
-    assert reason("mma.sync", []) == ""
+    assert (
+        mismatch_reason("", known)
+        == mismatch_reason("add.f32", known)
+        == "it begins with mma or wmma or wgmma"
+    )
+    assert mismatch_reason("mma..sync", known) == "a modifier is empty"
+    assert mismatch_reason("mma.sync.x", known) == "mma has no .x"
+    assert mismatch_reason(DENSE.opcode.replace(".aligned", ""), known) == ".aligned is missing"
+    assert mismatch_reason("mma.sync", []) == ""
 
 
 COPY = mma.CopyAtom(mma.UniversalCopy(32), "f16")

@@ -52,7 +52,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "gemm.roofline": lambda x: gemm.roofline(x, target.DEFAULT_DEVICE),
     "gemm.workspace_bytes": lambda x: gemm.workspace_bytes(x, gemm.parse("32x32x32:1x1:2")),
     "dtype": dtypes.dtype,
-    "target.device": target.device,
+    "target.device_spec": target.device_spec,
     "targets_of": lambda x: target.targets_of(None if isinstance(x, tuple) else x),
     "run.device": run.device,
     "VmDevice": run.VmDevice,

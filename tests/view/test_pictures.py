@@ -189,9 +189,9 @@ def test_a_notebook_shows_instructions_and_fragments() -> None:
 
 
 def test_what_nobody_draws_has_no_picture() -> None:
-    class Plain(notebook_display.Shown):
+    class Plain(notebook_display.Drawable):
         pass
 
     assert Plain()._repr_svg_() is None
-    notebook_display.draws(Plain)(lambda _: "<svg/>")
+    notebook_display.register_renderer(Plain)(lambda _: "<svg/>")
     assert Plain()._repr_svg_() == "<svg/>"

@@ -15,7 +15,15 @@ from layout_strategies import compact_layouts
 from pictures import HALF, LOAD, VOLTA, WGMMA, overlaps, texts, titles
 from tilewright.errors import LayoutError
 from tilewright.layout import Layout, composition, make_identity_layout, make_tensor
-from tilewright.mma import ROWS, CopyAtom, Instruction, MmaAtom, TiledCopy, TiledMma, make_tiled_mma
+from tilewright.mma import (
+    ROWS,
+    CopyAtom,
+    MmaAtom,
+    MmaInstruction,
+    TiledCopy,
+    TiledMma,
+    make_tiled_mma,
+)
 from tilewright.mma.tiles.atom import CpAsync, UniversalCopy
 from tilewright.mma.tiles.tiled_copy import make_tiled_copy, make_tiled_copy_A
 from tilewright.view import (
@@ -95,7 +103,7 @@ def test_products(tiled: TiledMma) -> None:
 
 
 @pytest.mark.parametrize("i", ROWS[::97], ids=str)
-def test_any_instruction(i: Instruction) -> None:
+def test_any_instruction(i: MmaInstruction) -> None:
     svg = draw(MmaAtom(i))
     assert not overlaps(svg)
     assert f"C {i.m}×{i.n}" in texts(svg)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Protocol
 
-from ..errors import KernelError, Place
+from ..errors import KernelError, SourceLocation
 from ..lazy_imports import provide, provided
 from ..ptx import parameter_block, tree
 from ..ptx.rules.requirements import lowest_target, module_requirements
@@ -157,7 +157,7 @@ def _check_result(function: Callable[..., Any], result: Any) -> None:
     if result is not None and code.co_name != "<lambda>":
         raise KernelError(
             f"{function.__name__} returns {result!r}; a kernel returns nothing",
-            place=Place(code.co_filename, code.co_firstlineno),
+            place=SourceLocation(code.co_filename, code.co_firstlineno),
             hint="store results through a pointer",
         )
 
@@ -228,7 +228,9 @@ class Kernel:
 
     def _error(self, message: str, hint: str = "") -> KernelError:
         code = self.function.__code__
-        return KernelError(message, place=Place(code.co_filename, code.co_firstlineno), hint=hint)
+        return KernelError(
+            message, place=SourceLocation(code.co_filename, code.co_firstlineno), hint=hint
+        )
 
     def __getitem__(self, launch: Any) -> ConfiguredKernel:
         """``kernel[grid, block]``, or ``kernel[grid]`` where the kernel says its block.

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..dtypes import DTYPES, DType, dtype
-from ..errors import DtypeError, KernelError, Place
+from ..errors import DtypeError, KernelError, SourceLocation
 from ..ptx import parameter_block, tree
 from .source_location import kernel_error
 from .values.pointer import Pointer, memory_type
@@ -113,7 +113,7 @@ def parameters(
         raise KernelError(f"{function!r} is not a Python function", hint="@kernel on a def")
     code = function.__code__
     names = code.co_varnames[1 : code.co_argcount]
-    place = Place(code.co_filename, code.co_firstlineno)
+    place = SourceLocation(code.co_filename, code.co_firstlineno)
     if code.co_flags & _SUSPENDS:
         raise KernelError(
             f"{function.__name__} is a generator or async: a kernel runs through when traced",
@@ -145,7 +145,7 @@ def block(specs: Mapping[str, Any]) -> parameter_block.ParameterLayout:
     return parameter_block.layout_parameters("", [param.variable() for param in found])
 
 
-def _parameter(function: Callable[..., Any], name: str, spec: Any, place: Place) -> Param:
+def _parameter(function: Callable[..., Any], name: str, spec: Any, place: SourceLocation) -> Param:
     try:
         found = _parsed(spec, function.__globals__)
     except (DtypeError, KernelError) as error:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType, TracebackType
 
-from ..errors import KernelError, Place, TilewrightError
+from ..errors import KernelError, SourceLocation, TilewrightError
 
 _PACKAGE = Path(__file__).parents[1]
 _ROOMS = "builder", "layout", "mma", "ptx"
@@ -42,21 +42,21 @@ def user_frame() -> FrameType | None:
     return frame
 
 
-def current_location() -> Place | None:
+def current_location() -> SourceLocation | None:
     """Where the user's code stands now, with the source text of the expression."""
     frame = user_frame()
     return None if frame is None else _place_in(frame, frame.f_lineno, frame.f_lasti)
 
 
-def _place_in(frame: FrameType, line: int, instruction: int) -> Place:
+def _place_in(frame: FrameType, line: int, instruction: int) -> SourceLocation:
     file = frame.f_code.co_filename
     text = linecache.getline(file, line, frame.f_globals).rstrip("\n")
     start, last, first, end = list(frame.f_code.co_positions())[instruction // 2]
     if start != line or first is None or end is None:
-        return Place(file, line, 0, text)
+        return SourceLocation(file, line, 0, text)
     first = len(text.encode()[:first].decode(errors="ignore"))
     end = len(text.encode()[:end].decode(errors="ignore")) if last == line else len(text)
-    return Place(file, line, first + 1, text, max(1, end - first))
+    return SourceLocation(file, line, first + 1, text, max(1, end - first))
 
 
 @contextlib.contextmanager

@@ -15,8 +15,8 @@ from math import prod
 
 from ..dtypes import dtype
 from ..errors import UnknownInstruction
-from ..mma import Instruction
-from ..mma.nearest_form import closest
+from ..mma import MmaInstruction
+from ..mma.nearest_form import closest_opcodes
 from ..ptx.isa import ROWS, Form, Row
 from ..ptx.isa.row import Listed
 from ..ptx.rules.requirements import obstacle
@@ -68,7 +68,7 @@ class Wanted:
 
 def _types(form: Form) -> Iterable[str]:
     i = form.entry
-    if isinstance(i, Instruction):
+    if isinstance(i, MmaInstruction):
         return i.a, i.b, i.c, i.d, i.stype
     return form.opcode.split(".")
 
@@ -152,7 +152,7 @@ def nearest(opcode: str) -> str:
     mnemonic = opcode.split(".")[0]
     if mnemonic not in mnemonics():
         return ""
-    return f"nearest are {', '.join(closest(opcode, forms(mnemonic)))}"
+    return f"nearest are {', '.join(closest_opcodes(opcode, forms(mnemonic)))}"
 
 
 def on(form: Form, target: str) -> Form:

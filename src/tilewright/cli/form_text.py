@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..mma import Fragment, Instruction, generation
+from ..mma import Fragment, MmaInstruction, generation
 from ..ptx.isa import Form, Row
 from ..target import Target, parse_version
 from ..view.fragment_picture import held, rule
@@ -49,7 +49,7 @@ def _on(each: list[Need], target: str) -> list[Need]:
 def explained(form: Form) -> Iterator[tuple[str, str]]:
     """Lines: what they are about, and what there is to say."""
     yield "form", form.opcode
-    if isinstance(form.entry, Instruction):
+    if isinstance(form.entry, MmaInstruction):
         yield from _instruction(form, form.entry)
         return
     yield "does", said_by(form.row)
@@ -85,7 +85,7 @@ def _operands(form: Form) -> Iterator[tuple[str, str]]:
         yield "operands", f"{to} = {sources}" if to else sources
 
 
-def _instruction(form: Form, i: Instruction) -> Iterator[tuple[str, str]]:
+def _instruction(form: Form, i: MmaInstruction) -> Iterator[tuple[str, str]]:
     many = f"{i.tiles} times " if i.tiles > 1 else ""
     yield "computes", f"{many}D = A B + C, {i.m}×{i.n} from {i.k} products each"
     scaled = f", scales {i.stype} ({i.scales} a row of A and column of B)" if i.stype else ""
@@ -104,7 +104,7 @@ def _instruction(form: Form, i: Instruction) -> Iterator[tuple[str, str]]:
         yield "arithmetic", text
 
 
-def fragments(i: Instruction) -> dict[str, Fragment | None]:
+def fragments(i: MmaInstruction) -> dict[str, Fragment | None]:
     """The fragment of each operand; None for what is in shared memory: B of wgmma."""
     return {
         name: None if i.asynchronous and name == "b" else i.fragment(name) for name in i.operands
@@ -119,7 +119,7 @@ def facts(form: Form, full: bool = False) -> dict[str, Any]:
         made["until"] = form.until
     if i is not None:
         made |= {"family": i.family, "arch": i.arch, "verified": i.verified}
-    if not isinstance(i, Instruction):
+    if not isinstance(i, MmaInstruction):
         if i is not None and full:
             made["operands"] = {i.operand or "d": _fragment(i.fragment)}
         return {**made, "row": form.row.syntax, "does": said_by(form.row)}

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..errors import CudaError, Place
+from ..errors import CudaError, SourceLocation
 
 # Of .nv.info: an entry whose value follows; size and place of all parameters; one parameter
 # (EIATTR_KPARAM_INFO): its index, its ordinal and offset, its size in the upper 14 bits.
@@ -127,12 +127,14 @@ def assembler_error(log: str, ptx: str, file: str, *, code: int = 0, name: str =
     return error
 
 
-def _place(ptx: str, line: int, file: str) -> Place:
+def _place(ptx: str, line: int, file: str) -> SourceLocation:
     """The place of a whole line of PTX, without its indentation."""
     lines = ptx.splitlines()
     text = lines[line - 1].expandtabs() if 0 < line <= len(lines) else ""
     body = text.strip()
-    return Place(file, line, len(text) - len(text.lstrip()) + 1, text.rstrip(), max(1, len(body)))
+    return SourceLocation(
+        file, line, len(text) - len(text.lstrip()) + 1, text.rstrip(), max(1, len(body))
+    )
 
 
 def param_places(code: bytes, entry: str) -> list[tuple[int, int]] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from ..target import DEFAULT_DEVICE, DEVICES, Device, Target
+from ..target import DEFAULT_DEVICE, DEVICES, DeviceSpec, Target
 
 COUNT = 160  # numbers of attributes
 SIZES = (1008, 1032)  # of cudaDeviceProp in CUDA 13 and 12
@@ -31,13 +31,15 @@ _LONGS = """
 _MEMORY = (288, 288)  # the bytes of global memory
 
 
-def device_of(target: Target) -> Device:
+def device_of(target: Target) -> DeviceSpec:
     """The GPU that a machine of this architecture is said to be."""
     alike = (d for d in (DEFAULT_DEVICE, *DEVICES.values()) if d.target.number == target.number)
-    return next(alike, Device(f"GPU of {target}", target, DEFAULT_DEVICE.sms, DEFAULT_DEVICE.l2))
+    return next(
+        alike, DeviceSpec(f"GPU of {target}", target, DEFAULT_DEVICE.sms, DEFAULT_DEVICE.l2)
+    )
 
 
-def attributes(device: Device) -> list[int]:
+def attributes(device: DeviceSpec) -> list[int]:
     """The attributes by number, 0 where the answer is no or none."""
     limits, target = device.limits, device.target
     cluster = int(limits.cluster > 1)
@@ -55,7 +57,7 @@ def attributes(device: Device) -> list[int]:
     return [known.get(number, 0) for number in range(COUNT)]
 
 
-def properties(device: Device, memory: int) -> tuple[bytes, bytes]:
+def properties(device: DeviceSpec, memory: int) -> tuple[bytes, bytes]:
     """``cudaDeviceProp`` of CUDA 13 and of 12, for so many bytes of memory."""
     values = attributes(device)
     layouts = tuple(bytearray(size) for size in SIZES)

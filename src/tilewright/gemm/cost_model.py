@@ -10,7 +10,7 @@ from functools import lru_cache
 from math import ceil
 from typing import NamedTuple
 
-from ..target import Device
+from ..target import DeviceSpec
 from .cp_async import simt_config as simt
 from .cp_async.multistage_config import Config
 from .cp_async.simt_config import SimtConfig
@@ -24,7 +24,7 @@ from .tma.tma_operand import TmaOperand
 AnyConfig = Config | TmaConfig | SimtConfig
 
 
-def estimate(problem: Problem, config: AnyConfig, device: Device) -> float:
+def estimate(problem: Problem, config: AnyConfig, device: DeviceSpec) -> float:
     """Seconds on the device, about."""
     if isinstance(config, TmaConfig):
         return _tma_time(problem, config, device)
@@ -33,7 +33,7 @@ def estimate(problem: Problem, config: AnyConfig, device: Device) -> float:
     return _multistage_time(problem, config, device)
 
 
-def terms(problem: Problem, config: AnyConfig, device: Device) -> dict[str, float]:
+def terms(problem: Problem, config: AnyConfig, device: DeviceSpec) -> dict[str, float]:
     """What the estimate is made of: the seconds that each would take alone. Several at once take
     about the longest of them. Empty where it has no parts.
     """
@@ -58,11 +58,11 @@ STEP = 40_000  # products of an SM in the time that a stage's barrier takes
 ENDS = 3_000_000  # and in the time of a tile's first copies and its way out
 
 
-def _multistage_time(problem: Problem, config: Config, device: Device) -> float:
+def _multistage_time(problem: Problem, config: Config, device: DeviceSpec) -> float:
     return sum(_multistage_terms(problem, config, device).values())
 
 
-def _multistage_terms(problem: Problem, config: Config, device: Device) -> dict[str, float]:
+def _multistage_terms(problem: Problem, config: Config, device: DeviceSpec) -> dict[str, float]:
     """Waves of CTAs, each as long as its products, barriers and ends take."""
     bm, bn, bk = config.tile
     tiles, double = config.tiles(problem), problem.is_f64
@@ -93,14 +93,14 @@ HIDDEN = 8  # warps of an SM that hide what an instruction waits for
 BEGIN = 3000  # cycles of a tile's first copies and its way out
 
 
-def _simt_time(problem: Problem, config: SimtConfig, device: Device) -> float:
+def _simt_time(problem: Problem, config: SimtConfig, device: DeviceSpec) -> float:
     """Waves of CTAs, or all that memory must move."""
     of = _simt_terms(problem, config, device)
     busy = max(of["instructions"], of["loads"])
     return of["launches"] + max(busy + of["ends of tiles"], of["memory"])
 
 
-def _simt_terms(problem: Problem, config: SimtConfig, device: Device) -> dict[str, float]:
+def _simt_terms(problem: Problem, config: SimtConfig, device: DeviceSpec) -> dict[str, float]:
     """A CTA takes as long as it issues instructions, or as its operands take from the L2."""
     tiles = config.tiles(problem)
     together = min(config.resident(device.limits), max(1, ceil(tiles / device.sms)))
@@ -170,7 +170,7 @@ class _Work(NamedTuple):
     places: int
 
 
-def _tma_time(problem: Problem, config: TmaConfig, device: Device) -> float:
+def _tma_time(problem: Problem, config: TmaConfig, device: DeviceSpec) -> float:
     """Each SM's steps and ends of tiles, or all that memory must move."""
     work = _work(problem, config, device)
     steps = _steps(problem, config, work)
@@ -181,7 +181,7 @@ def _tma_time(problem: Problem, config: TmaConfig, device: Device) -> float:
     return (busy**4 + least**4) ** 0.25 + _copies(problem) + launches
 
 
-def _tma_terms(problem: Problem, config: TmaConfig, device: Device) -> dict[str, float]:
+def _tma_terms(problem: Problem, config: TmaConfig, device: DeviceSpec) -> dict[str, float]:
     work = _work(problem, config, device)
     products, reads, loads, requests, waits = (
         cycles * work.steps * CYCLE for cycles in _step_terms(problem, config)
@@ -201,7 +201,7 @@ def _tma_terms(problem: Problem, config: TmaConfig, device: Device) -> dict[str,
     }
 
 
-def _work(problem: Problem, config: TmaConfig, device: Device) -> _Work:
+def _work(problem: Problem, config: TmaConfig, device: DeviceSpec) -> _Work:
     pieces, places, split = (
         config.cluster_tiles(problem),
         config.resident_clusters(device),
@@ -244,7 +244,7 @@ def _steps(problem: Problem, config: TmaConfig, work: _Work) -> float:
     return work.steps * _step(problem, config) * CYCLE * _power(config, work)
 
 
-def _limit(problem: Problem, device: Device, steps: float) -> float:
+def _limit(problem: Problem, device: DeviceSpec, steps: float) -> float:
     """Seconds of the products at the rate that power allows in the long run. Steps that would be
     faster lose half of that: the clock falls, and with it the voltage.
     """

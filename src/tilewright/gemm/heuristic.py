@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import product
 
 from ..errors import ConfigError, TargetError
-from ..target import Device
+from ..target import DeviceSpec
 from .cost_model import AnyConfig, estimate
 from .cp_async import multistage_config as multistage
 from .cp_async import simt_config as simt
@@ -20,7 +20,7 @@ from .tma import tma_config as tma
 from .tma.tma_config import TmaConfig
 
 
-def choose(problem: Problem, device: Device) -> AnyConfig:
+def choose(problem: Problem, device: DeviceSpec) -> AnyConfig:
     """The configuration with the least estimated time on the device.
 
     Raises TargetError for a device that no kernel for this problem runs on.
@@ -29,14 +29,14 @@ def choose(problem: Problem, device: Device) -> AnyConfig:
     return ranked(problem, device)[0][1]
 
 
-def ranked(problem: Problem, device: Device) -> tuple[tuple[float, AnyConfig], ...]:
+def ranked(problem: Problem, device: DeviceSpec) -> tuple[tuple[float, AnyConfig], ...]:
     """All configurations that fit, the best first, each with its estimated seconds."""
     validate(problem, device)
     return _ranked(problem, device)
 
 
 @lru_cache(maxsize=256)
-def _ranked(problem: Problem, device: Device) -> tuple[tuple[float, AnyConfig], ...]:
+def _ranked(problem: Problem, device: DeviceSpec) -> tuple[tuple[float, AnyConfig], ...]:
     fitting: list[tuple[float, AnyConfig]] = []
     for config in candidates(problem, device):
         try:
@@ -50,7 +50,7 @@ def _ranked(problem: Problem, device: Device) -> tuple[tuple[float, AnyConfig], 
     return tuple(sorted(fitting, key=lambda pair: pair[0]))
 
 
-def check(problem: Problem, config: AnyConfig, device: Device) -> None:
+def check(problem: Problem, config: AnyConfig, device: DeviceSpec) -> None:
     """Raises ConfigError where the configuration does not fit problem and device, TargetError where
     none does.
     """
@@ -74,7 +74,7 @@ def check(problem: Problem, config: AnyConfig, device: Device) -> None:
         multistage.check(problem, config, device)
 
 
-def candidates(problem: Problem, device: Device) -> Iterator[AnyConfig]:
+def candidates(problem: Problem, device: DeviceSpec) -> Iterator[AnyConfig]:
     """What is worth a thought."""
     by_wgmma = problem.a != simt.TYPE and not problem.is_f64
     if by_wgmma and device.target.runs(tma.REQUIRED_TARGET):
@@ -82,7 +82,7 @@ def candidates(problem: Problem, device: Device) -> Iterator[AnyConfig]:
     yield from table(problem, device)
 
 
-def table(problem: Problem, device: Device) -> Sequence[AnyConfig]:
+def table(problem: Problem, device: DeviceSpec) -> Sequence[AnyConfig]:
     """Those that are written down for such problems."""
     if not problem.is_f64:
         return simt.TABLE if problem.a == simt.TYPE else multistage.TABLE
@@ -107,7 +107,7 @@ LEAST_STAGES, MOST_STAGES = 3, 12
 GROUP, GROUP_OF_8 = 8, 16  # rows of tiles walked together; of 8-bit inputs, which want most a time
 
 
-def _tma_candidates(problem: Problem, device: Device) -> Iterator[TmaConfig]:
+def _tma_candidates(problem: Problem, device: DeviceSpec) -> Iterator[TmaConfig]:
     """Tiles, either way round, clusters, cuts along K, with as many stages as fit."""
     bits = problem.input.bits
     least = tma.PROMOTION_K if problem.promoted else 8 * tma.SWIZZLE_BYTES // bits
@@ -133,14 +133,14 @@ def _tma_candidates(problem: Problem, device: Device) -> Iterator[TmaConfig]:
                         )
 
 
-def _stages(problem: Problem, config: TmaConfig, device: Device) -> int:
+def _stages(problem: Problem, config: TmaConfig, device: DeviceSpec) -> int:
     """As many as fit; the configuration has two."""
     left = device.limits.shared_per_block - config.shared_bytes(problem)
     return min(MOST_STAGES, 2 + left // config.stage_bytes(problem.input.bits))
 
 
 def _widths(
-    problem: Problem, device: Device, frame: tuple[int, int, bool], swap: bool
+    problem: Problem, device: DeviceSpec, frame: tuple[int, int, bool], swap: bool
 ) -> Iterable[int]:
     """Ns of tiles: those that are written down; narrower ones, where as many tiles still cover all;
     and those of as many tiles as fill the device once, or a few times. Where there is a C, or D
@@ -166,7 +166,7 @@ def _widths(
 
 
 def _variants(
-    problem: Problem, config: TmaConfig, device: Device
+    problem: Problem, config: TmaConfig, device: DeviceSpec
 ) -> Iterator[tuple[tuple[int, int], int, bool]]:
     """Clusters, in how many parts K is cut so that each SM has something to do, and whether in the
     last wave alone.

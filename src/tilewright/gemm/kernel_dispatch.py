@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ..builder import Traced
 from ..errors import ConfigError
-from ..target import DEFAULT_DEVICE, Device
+from ..target import DEFAULT_DEVICE, DeviceSpec
 from .cost_model import AnyConfig
 from .cp_async import cp_async_mainloop, multistage, simt
 from .cp_async.multistage_config import Config
@@ -28,8 +28,8 @@ class KernelDefinition(NamedTuple):
     """The functions that define a kernel; each takes the kernel's own class of configuration."""
 
     build: Callable[[Problem, Any], Traced]
-    launch_shape: Callable[[Problem, Any, Device], LaunchShape]
-    kernel_arguments: Callable[[Problem, Any, Strides, Device], KernelArguments]
+    launch_shape: Callable[[Problem, Any, DeviceSpec], LaunchShape]
+    kernel_arguments: Callable[[Problem, Any, Strides, DeviceSpec], KernelArguments]
     problem_class: Callable[[Problem, Any], Problem]
 
 
@@ -74,7 +74,7 @@ def build(problem: Problem, config: AnyConfig) -> Traced:
 
 
 def launch_shape(
-    problem: Problem, config: AnyConfig, device: Device = DEFAULT_DEVICE
+    problem: Problem, config: AnyConfig, device: DeviceSpec = DEFAULT_DEVICE
 ) -> LaunchShape:
     """Grid, block and cluster of the launch."""
     validate(problem, device)
@@ -82,7 +82,7 @@ def launch_shape(
 
 
 def kernel_arguments(
-    problem: Problem, config: AnyConfig, strides: Strides, device: Device = DEFAULT_DEVICE
+    problem: Problem, config: AnyConfig, strides: Strides, device: DeviceSpec = DEFAULT_DEVICE
 ) -> KernelArguments:
     """The parameter block for matrices ``a``, ``b``, ``d`` (and ``c``) with these strides; the
     addresses, α and β are written later.
@@ -91,7 +91,7 @@ def kernel_arguments(
 
 
 def launches(
-    problem: Problem, config: AnyConfig, strides: Strides, device: Device = DEFAULT_DEVICE
+    problem: Problem, config: AnyConfig, strides: Strides, device: DeviceSpec = DEFAULT_DEVICE
 ) -> tuple[KernelLaunch, ...]:
     """The launches of a GEMM in order. With split-K, the split-K reduction is the last; with a
     dynamic tile scheduler, the first resets its counter.
@@ -107,7 +107,7 @@ def launches(
 
 
 def kernels(
-    problem: Problem, config: AnyConfig, device: Device = DEFAULT_DEVICE
+    problem: Problem, config: AnyConfig, device: DeviceSpec = DEFAULT_DEVICE
 ) -> tuple[GemmKernel, ...]:
     """The kernels of ``launches``, not traced yet."""
     return tuple(
@@ -116,7 +116,9 @@ def kernels(
     )
 
 
-def workspace_bytes(problem: Problem, config: AnyConfig, device: Device = DEFAULT_DEVICE) -> int:
+def workspace_bytes(
+    problem: Problem, config: AnyConfig, device: DeviceSpec = DEFAULT_DEVICE
+) -> int:
     """Bytes of device memory that a call needs besides its matrices."""
     validate(problem, device)
     if not isinstance(config, TmaConfig):
@@ -131,7 +133,7 @@ def relayout_problem(problem: Problem, config: AnyConfig) -> Problem:
     return tma_config.relayout_problem(problem) if isinstance(config, TmaConfig) else problem
 
 
-def _definitions(problem: Problem, config: AnyConfig, device: Device) -> list[KernelDefinition]:
+def _definitions(problem: Problem, config: AnyConfig, device: DeviceSpec) -> list[KernelDefinition]:
     """The kernels of a GEMM, in launch order."""
     validate(problem, device)
     found = [_definition(config)]

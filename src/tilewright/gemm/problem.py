@@ -13,7 +13,7 @@ import numpy as np
 from .. import mma
 from ..dtypes import DTYPES, DType
 from ..errors import DtypeError, ProblemError, TargetError
-from ..target import DEFAULT_DEVICE, Device
+from ..target import DEFAULT_DEVICE, DeviceSpec
 
 FP8 = ("e4m3", "e5m2")
 # By A's format: the formats that B may have, and those that D may have, D's own default first.
@@ -37,9 +37,9 @@ def validate(problem: object, device: object = DEFAULT_DEVICE) -> None:
     if not isinstance(problem, Problem):
         hint = "gemm.Problem(m, n, k) makes one"
         raise ProblemError(f"problem must be a gemm.Problem, got {problem!r:.60}", hint=hint)
-    if not isinstance(device, Device):
-        hint = 'target.device("H200") is one'
-        raise TargetError(f"device must be a target.Device, got {device!r:.60}", hint=hint)
+    if not isinstance(device, DeviceSpec):
+        hint = 'target.device_spec("H200") is one'
+        raise TargetError(f"device must be a target.DeviceSpec, got {device!r:.60}", hint=hint)
 
 
 def scalar_type_of(d: str) -> str:
@@ -77,7 +77,7 @@ class Problem:
     def __post_init__(self) -> None:
         sizes = (("M", self.m), ("N", self.n), ("K", self.k), ("the batch", self.batch))
         for name, size in sizes:
-            if not mma.array_inputs.whole(size) or not 0 <= size < SIZE_LIMIT:
+            if not mma.array_inputs.is_integer(size) or not 0 <= size < SIZE_LIMIT:
                 said = f"{name} is {size!r}; it is a whole number, at least 0 and less than 2^31"
                 raise ProblemError(said)
         for name, given in (("a", self.a), ("b", self.b), ("d", self.d)):
@@ -110,7 +110,7 @@ class Problem:
         sizes = {"align_a": narrow, "align_b": narrow, "align_c": wide, "align_d": wide}
         for name, size in sizes.items():
             allowed, given = [n for n in ALIGNMENTS if n >= size], getattr(self, name)
-            if not mma.array_inputs.whole(given) or given not in allowed:
+            if not mma.array_inputs.is_integer(given) or given not in allowed:
                 raise ProblemError(f"{name} is {given!r:.60}; it is one of {allowed}")
 
     @property

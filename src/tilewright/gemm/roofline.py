@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import TargetError
-from ..target import Device
+from ..target import DeviceSpec
 from .problem import Problem, validate
 
 # Dense f16/bf16 products with f32 sums of an SM in a cycle, by compute capability: vendors'
@@ -42,7 +42,7 @@ class Roofline:
         return "arithmetic" if self.compute >= self.memory else "memory"
 
 
-def roofline(problem: Problem, device: Device) -> Roofline:
+def roofline(problem: Problem, device: DeviceSpec) -> Roofline:
     """The floor of a problem on a device, by published peak rates.
 
     Raises TargetError for a device whose rates are not known.
@@ -65,10 +65,10 @@ def roofline(problem: Problem, device: Device) -> Roofline:
     return Roofline(problem.flops / flops, memory, intensity)
 
 
-def f64_per_cycle(device: Device) -> int:
+def f64_per_cycle(device: DeviceSpec) -> int:
     """Operations in f64 of an SM in a cycle."""
     return F64_PER_CYCLE[_capability(device)]
 
 
-def _capability(device: Device) -> int:
+def _capability(device: DeviceSpec) -> int:
     return max(n for n in FLOPS_PER_CYCLE if n <= device.target.number)

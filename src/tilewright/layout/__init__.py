@@ -10,7 +10,13 @@ be dynamic: registers of a kernel, or NumPy arrays.
 
 from ..errors import LayoutError, raises
 from .algebra.composition import coalesce, composition, filter, filter_zeros, with_shape
-from .algebra.function_properties import Answer, bijective, contiguous, injective, surjective
+from .algebra.function_properties import (
+    LayoutProperty,
+    bijective,
+    contiguous,
+    injective,
+    surjective,
+)
 from .algebra.inverse import (
     complement,
     left_inverse,
@@ -84,7 +90,7 @@ from .layout import (
 )
 from .memory.banks import BankConflicts, Phase, bank_conflicts
 from .memory.sectors import Coalescing, coalescing
-from .memory.vectorization import Vector, alignment, contiguous_run, widest_vector
+from .memory.vectorization import VectorAccess, alignment, contiguous_run, widest_vector
 from .modes import (
     append,
     coshape,
@@ -103,7 +109,7 @@ from .notation import parse
 from .recast import downcast, upcast
 from .scaled_basis import E, ScaledBasis
 from .swizzle import Swizzle, shiftl, shiftr, swizzle_after
-from .symbolic import Sum
+from .symbolic import OffsetSum
 from .tensor import (
     Tensor,
     lazy_transform,
@@ -130,7 +136,7 @@ del name
 
 __all__ = [
     "Analysis",
-    "Answer",
+    "LayoutProperty",
     "ArrayEngine",
     "BankConflicts",
     "Coalescing",
@@ -148,10 +154,10 @@ __all__ = [
     "Phase",
     "ScaledBasis",
     "Shifted",
-    "Sum",
+    "OffsetSum",
     "Swizzle",
     "Tensor",
-    "Vector",
+    "VectorAccess",
     "_",
     "alignment",
     "analyze",

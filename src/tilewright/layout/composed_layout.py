@@ -24,7 +24,7 @@ from .layout import Layout, LayoutBase, slice_and_offset
 from .notation import makes
 from .scaled_basis import has_basis
 from .swizzle import Swizzle
-from .symbolic import Number, Sum, add, floordiv, is_power_of_two, mul
+from .symbolic import Number, OffsetSum, add, floordiv, is_power_of_two, mul
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def is_multiple(offset: Number | Shifted, n: int) -> bool:
     return bool(offset.__class__ is int and offset % n == 0)
 
 
-def shifted(offset: Sum) -> int | Shifted:
+def shifted(offset: OffsetSum) -> int | Shifted:
     """An offset as a composed layout keeps it: its dynamic terms are added up."""
     if not offset.terms:
         return offset.static
@@ -73,7 +73,7 @@ class ComposedLayout(LayoutBase):
     offset: Any
     inner: Layout
 
-    def _start(self, crd: IntTuple) -> Sum:
+    def _start(self, crd: IntTuple) -> OffsetSum:
         """Offset and coordinate together, before the outer function."""
         result = self.inner.offset(crd)
         if isinstance(self.offset, Shifted):
@@ -83,12 +83,12 @@ class ComposedLayout(LayoutBase):
             result.add(self.offset)
         return result
 
-    def _split(self, total: Sum) -> tuple[Sum, Sum]:
+    def _split(self, total: OffsetSum) -> tuple[OffsetSum, OffsetSum]:
         if not isinstance(self.outer, Swizzle):
-            return total, Sum()
+            return total, OffsetSum()
         return total.split(self.outer.size())
 
-    def parts(self, crd: IntTuple) -> tuple[Sum, Sum]:
+    def parts(self, crd: IntTuple) -> tuple[OffsetSum, OffsetSum]:
         """(what the outer function sees of a coordinate's offset, what it only passes on)."""
         return self._split(self._start(crd))
 

@@ -1,9 +1,9 @@
 """Coordinates to offsets and back.
 
-A coordinate of a shape is a number (counted with the first mode fastest), or a tuple with a
-coordinate for each mode. Its offset is the inner product with the strides. ``offset_of`` does all
-of it: static parts are added up in Python, dynamic parts become the terms of a ``Sum``, with as
-few operations as the layout allows. A number beyond the shape's size runs on in the last mode, as
+A coordinate of a shape is a linear index (the first mode varies fastest) or a tuple with a
+coordinate for each mode. Its offset is the inner product with the strides. ``offset_of`` computes
+it: static parts are folded in Python, dynamic parts become the terms of an ``OffsetSum``, with as
+few operations as the layout allows. An index beyond the shape's size continues in the last mode, as
 in CuTe.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import LayoutError
 from .int_tuple import IntTuple, congruent, flatten, prefix_product, product, text
 from .scaled_basis import ScaledBasis, add_coordinates, has_basis
-from .symbolic import Number, Sum, floordiv, is_power_of_two, mod, mul
+from .symbolic import Number, OffsetSum, floordiv, is_power_of_two, mod, mul
 
 
 def coalesce_modes(shape: IntTuple, stride: IntTuple) -> tuple[list[Number], list[Number]]:
@@ -66,7 +66,7 @@ def offset_at(crd: IntTuple, shape: IntTuple, stride: IntTuple) -> Number:
         return offset
     if has_basis(stride):
         return _coordinate_of(crd, shape, stride)
-    result = Sum()
+    result = OffsetSum()
     offset_of(crd, shape, stride, result)
     return result.total()
 
@@ -136,7 +136,7 @@ def _number_static(index: int, shape: IntTuple, stride: IntTuple) -> int | None:
     return offset
 
 
-def offset_of(crd: IntTuple, shape: IntTuple, stride: IntTuple, result: Sum) -> None:
+def offset_of(crd: IntTuple, shape: IntTuple, stride: IntTuple, result: OffsetSum) -> None:
     """Add the offset of a coordinate to ``result``."""
     if crd.__class__ is int:
         if stride.__class__ is tuple:
@@ -157,7 +157,9 @@ def offset_of(crd: IntTuple, shape: IntTuple, stride: IntTuple, result: Sum) -> 
             _dynamic_index(crd, shape, stride, result)
 
 
-def _static_index(index: int, shapes: tuple[Any, ...], strides: tuple[Any, ...], out: Sum) -> None:
+def _static_index(
+    index: int, shapes: tuple[Any, ...], strides: tuple[Any, ...], out: OffsetSum
+) -> None:
     last = len(shapes) - 1
     for i, (s, d) in enumerate(zip(shapes, strides, strict=True)):
         if index.__class__ is int and index == 0:
@@ -170,7 +172,7 @@ def _static_index(index: int, shapes: tuple[Any, ...], strides: tuple[Any, ...],
         index = floordiv(index, s) if i < last else 0
 
 
-def _dynamic_index(index: Any, shape: IntTuple, stride: IntTuple, out: Sum) -> None:
+def _dynamic_index(index: Any, shape: IntTuple, stride: IntTuple, out: OffsetSum) -> None:
     """Terms ``(index // place % s) * d`` of the coalesced modes.
 
     Power-of-two modes whose strides stand in one ratio to their places move together: ``(index &

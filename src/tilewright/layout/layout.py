@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import LayoutError
-from ..notebook_display import Shown
+from ..notebook_display import Drawable
 from . import int_tuple
 from .coordinate import coalesce_modes, crd2idx, idx2crd, offset_at, offset_of
 from .int_tuple import (
@@ -37,7 +37,7 @@ from .int_tuple import (
 )
 from .notation import makes, parse
 from .scaled_basis import E, ScaledBasis, add_coordinates, has_basis
-from .symbolic import Number, Sum, add, mul
+from .symbolic import Number, OffsetSum, add, mul
 
 _ = None
 """In a coordinate: keep this mode. ``layout(_, 3)`` is column 3."""
@@ -46,7 +46,7 @@ MOST_INDICES = 1 << 27
 """The most offsets that are listed at once."""
 
 
-class LayoutBase(Shown):
+class LayoutBase(Drawable):
     """What a layout and a composed layout are."""
 
     __slots__ = ()
@@ -105,9 +105,11 @@ class Layout(LayoutBase):
             return Layout.of(slice_(coordinate, self.shape), slice_(coordinate, self.stride))
         return offset_at(coordinate, self.shape, self.stride)
 
-    def offset(self, crd: IntTuple) -> Sum:
-        """A coordinate's offset as a ``Sum``: static part and terms apart. ``None`` counts as 0."""
-        result = Sum()
+    def offset(self, crd: IntTuple) -> OffsetSum:
+        """The offset of a coordinate as an ``OffsetSum``: the static part and the dynamic terms
+        separately. ``None`` counts as 0.
+        """
+        result = OffsetSum()
         offset_of(crd, self.shape, self.stride, result)
         return result
 

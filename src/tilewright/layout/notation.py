@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from ..errors import LayoutError, Place
+from ..errors import LayoutError, SourceLocation
 from .scaled_basis import ScaledBasis
 
 _TOKEN = re.compile(
@@ -134,8 +134,8 @@ class _Reader:
         token = self._token()
         return len(self.text) if token is None else token.start(token.lastindex or 0)
 
-    def _place(self, at: int) -> Place:
-        return Place.at(self.text, at, "layout")
+    def _place(self, at: int) -> SourceLocation:
+        return SourceLocation.at(self.text, at, "layout")
 
     def _refuse(self, what: str, at: int | None = None) -> NoReturn:
         at = self._here() if at is None else at

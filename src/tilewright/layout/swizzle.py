@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import LayoutError
-from ..notebook_display import Shown
+from ..notebook_display import Drawable
 from .coordinate import coalesce_modes
 from .int_tuple import is_int
 from .layout import Layout
@@ -29,7 +29,7 @@ from .symbolic import is_power_of_two
 
 @makes("swizzle")
 @dataclass(frozen=True, slots=True)
-class Swizzle(Shown):
+class Swizzle(Drawable):
     """``Sw<bits,base,shift>``; a negative ``shift`` takes the bits from below.
 
     Callable on ints, dynamic values and integer arrays. LayoutError unless bits, base ≥ 0 and

@@ -5,7 +5,7 @@ of the kernel builder, a NumPy array). The one idea: what is known is folded her
 reaches a dynamic object only where it must, always on the operator's left side, and powers of two
 stay ``//`` and ``%``.
 
-A ``Sum`` is an offset in the making: its static part, and dynamic terms that nothing has been
+A ``OffsetSum`` is an offset in the making: its static part, and dynamic terms that nothing has been
 emitted for yet. Each term knows a number that divides it; a swizzle uses that to leave alone what
 it can't change.
 """
@@ -87,7 +87,7 @@ class Term(NamedTuple):
     unit: int
 
 
-class Sum:
+class OffsetSum:
     """``static`` plus the dynamic ``terms``, in the order in which they came."""
 
     __slots__ = ("static", "terms")
@@ -123,9 +123,12 @@ class Sum:
         """All of it; the static part is added last, where an address takes it as an immediate."""
         return add(self.dynamic(), self.static) if self.terms else self.static
 
-    def split(self, period: int) -> tuple[Sum, Sum]:
+    def split(self, period: int) -> tuple[OffsetSum, OffsetSum]:
         """(the rest, the part that is a multiple of ``period``)."""
-        inside, outside = Sum(self.static % period), Sum(self.static - self.static % period)
+        inside, outside = (
+            OffsetSum(self.static % period),
+            OffsetSum(self.static - self.static % period),
+        )
         for term in self.terms:
             (outside if term.unit % period == 0 else inside).terms.append(term)
         return inside, outside

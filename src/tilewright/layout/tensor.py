@@ -1,9 +1,9 @@
-"""A tensor: data and a layout. ``t[crd]`` is ``engine[layout(crd)]``.
+"""A tensor: an engine (the data) and a layout. ``t[crd]`` is ``engine[layout(crd)]``.
 
-Cutting a tensor up never moves data: a tile is the engine moved to its first element, and the
-layout of what is left. Coordinates may be dynamic everywhere. An engine that makes addresses
-(a kernel's pointer) is given an offset as a ``Sum``, nothing of it computed yet, and what of it
-goes through a swizzle: ``moved(outside, swizzle, inside)``.
+Slicing and tiling never move data: a tile is the engine advanced to its first element, with the
+layout of the remaining modes. Coordinates may be dynamic everywhere. An engine that computes
+addresses (a kernel's pointer) receives an offset as an ``OffsetSum``, for which no instruction has
+been emitted yet, and the part that goes through a swizzle: ``moved(outside, swizzle, inside)``.
 
     >>> t = make_tensor(np.arange(32), (4, 8))
     >>> int(t[1, 2]), [int(x) for x in t[1, None].elements()]
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ..dtypes import DType
 from ..dtypes import dtype as as_dtype
 from ..errors import LayoutError
-from ..notebook_display import Shown
+from ..notebook_display import Drawable
 from .algebra.function_properties import layout_of
 from .algebra.tiling import tiled_product
 from .composed_layout import AnyLayout, ComposedLayout, inside, shifted
@@ -42,13 +42,13 @@ from .int_tuple import (
 from .layout import Layout, make_identity_layout, make_layout
 from .recast import contiguous_mode
 from .recast import recast as recast_layout
-from .symbolic import Number, Sum, mul
+from .symbolic import Number, OffsetSum, mul
 
 _MOST, _AT_ONCE = 1 << 30, 1 << 22  # elements of an array that is made, and gathered at a time
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tensor(Shown):
+class Tensor(Drawable):
     """An engine read through a layout: ``t[i, j]``, ``t[i, j] = x``, slices ``t[i, None]``.
 
     As a tuple it is its modes; ``elements()`` are its elements, which ``np.asarray`` gathers.
@@ -179,7 +179,7 @@ class Tensor(Shown):
         return f"{self.engine} o {self.layout}"
 
 
-def _by(engine: Any, offset: Sum) -> Any:
+def _by(engine: Any, offset: OffsetSum) -> Any:
     """The engine moved by an offset."""
     if not offset.terms and offset.static == 0:
         return engine

@@ -1,10 +1,11 @@
-"""The matrix instructions as mathematics: shapes and types, fragments, arithmetic to the bit.
+"""The matrix instructions as mathematics: shapes and types, fragments, bit-exact arithmetic.
 
-``instruction(opcode, arch)`` gives one, ``catalogue`` them all; ``compress`` and ``expand`` are
-sparse A and its metadata; ``move`` gives an instruction that loads, stores or transposes fragments.
-``MmaAtom`` and ``CopyAtom`` are instructions as layouts, ``TiledMma`` and ``TiledCopy`` cut tensors
-up for the threads of a block; ``make_smem_layout`` is what lies in shared memory for them, and
-``TensorMap`` tells tensor copies how to bring it there.
+``instruction(opcode, arch)`` returns one instruction, ``catalogue`` lists all. ``compress`` and
+``expand`` convert sparse A and its metadata. ``fragment_move`` returns an instruction that loads,
+stores or transposes fragments (ldmatrix, stmatrix, movmatrix, wmma.load, wmma.store). ``MmaAtom``
+and ``CopyAtom`` describe instructions by layouts; ``TiledMma`` and ``TiledCopy`` partition tensors
+over the threads of a CTA. ``make_smem_layout`` builds shared-memory layouts for them,
+``MatrixDescriptor`` is the operand of wgmma, and ``TensorMap`` the descriptor of TMA copies.
 """
 
 from typing import TYPE_CHECKING
@@ -12,18 +13,32 @@ from typing import TYPE_CHECKING
 from ..lazy_imports import exports
 
 if TYPE_CHECKING:
-    from .block_scales import Scaled
-    from .fragment_moves import MOVES, Move, find_move, ldmatrix, ldmatrix_rows, move
+    from .block_scales import BlockScaledDotAdd
+    from .fragment_moves import (
+        FRAGMENT_MOVES,
+        FragmentMove,
+        find_fragment_move,
+        fragment_move,
+        ldmatrix,
+        ldmatrix_rows,
+    )
     from .fragments import Fragment
-    from .generations import GENERATIONS, Generation, generation
-    from .instruction import Instruction
+    from .generations import GENERATIONS, TensorCoreGeneration, generation
+    from .instruction import MmaInstruction
     from .instruction_table import ROWS, catalogue, find, instruction, nearest
-    from .matrix_descriptor import Descriptor
+    from .matrix_descriptor import MatrixDescriptor
     from .matrix_product import gemm
-    from .mma_arithmetic import OUTPUT, Arithmetic, Chain, Fused, Integers, Rounded
+    from .mma_arithmetic import (
+        OUTPUT_ROUNDING,
+        Arithmetic,
+        FmaChain,
+        FusedDotAdd,
+        IntegerDotAdd,
+        LoweredDotAdd,
+    )
     from .sparse_metadata import compress, expand
     from .tensor_maps.tensor_map import Im2col, TensorMap
-    from .tensor_maps.tma_boxes import Box, Boxes
+    from .tensor_maps.tma_boxes import TmaBox, TmaTiling
     from .tiles.atom import CopyAtom, CpAsync, MmaAtom, UniversalCopy
     from .tiles.smem_layout import (
         DescriptorIterator,
@@ -52,17 +67,17 @@ __getattr__, __dir__ = exports(__name__, __file__)
 
 __all__ = [
     "ROWS",
-    "Instruction",
+    "MmaInstruction",
     "instruction",
     "catalogue",
     "find",
     "nearest",
     "Fragment",
-    "Descriptor",
-    "MOVES",
-    "Move",
-    "move",
-    "find_move",
+    "MatrixDescriptor",
+    "FRAGMENT_MOVES",
+    "FragmentMove",
+    "fragment_move",
+    "find_fragment_move",
     "ldmatrix",
     "ldmatrix_rows",
     "compress",
@@ -94,16 +109,16 @@ __all__ = [
     "DescriptorIterator",
     "TensorMap",
     "Im2col",
-    "Boxes",
-    "Box",
+    "TmaTiling",
+    "TmaBox",
     "Arithmetic",
-    "Chain",
-    "Fused",
-    "Integers",
-    "Rounded",
-    "Scaled",
+    "FmaChain",
+    "FusedDotAdd",
+    "IntegerDotAdd",
+    "LoweredDotAdd",
+    "BlockScaledDotAdd",
     "GENERATIONS",
-    "OUTPUT",
-    "Generation",
+    "OUTPUT_ROUNDING",
+    "TensorCoreGeneration",
     "generation",
 ]

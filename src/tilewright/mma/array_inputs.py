@@ -17,7 +17,7 @@ from ..errors import DtypeError, LayoutError
 Bits = npt.NDArray[Any]
 
 
-def array(given: npt.ArrayLike) -> Bits:
+def as_array(given: npt.ArrayLike) -> Bits:
     """``given`` as an array, of whatever type. LayoutError where its rows differ in length."""
     try:
         return np.asarray(given)
@@ -25,12 +25,12 @@ def array(given: npt.ArrayLike) -> Bits:
         raise LayoutError(f"a {type(given).__name__} is no array: {error}") from None
 
 
-def codes(given: npt.ArrayLike, t: DType) -> Bits:
+def as_codes(given: npt.ArrayLike, t: DType) -> Bits:
     """A matrix of ``t`` as codes: it is given so, or of NumPy's type for ``t`` (bool for b1).
 
     Raises DtypeError for another type, and for a code of more bits than ``t`` has.
     """
-    x = array(given)
+    x = as_array(given)
     if x.dtype != t.storage:
         numbers = _numbers(t)
         if x.dtype not in numbers:
@@ -50,25 +50,25 @@ def _numbers(t: DType) -> list[np.dtype[Any]]:
         return []
 
 
-def whole(given: object) -> bool:
+def is_integer(given: object) -> bool:
     """Whether it is an integer, Python's or NumPy's."""
     return isinstance(given, int | np.integer)
 
 
-def integers(given: npt.ArrayLike, what: str) -> Bits:
+def as_integers(given: npt.ArrayLike, what: str) -> Bits:
     """An array of integers of any size. DtypeError, saying ``what`` they are, for another."""
-    x = array(given)
+    x = as_array(given)
     if x.dtype.kind not in "iu":
         raise DtypeError(f"{what} are integers, not {x.dtype}")
     return x
 
 
-def words(given: npt.ArrayLike, size: int) -> Bits:
+def as_registers(given: npt.ArrayLike, size: int) -> Bits:
     """Registers of ``size`` bits, as unsigned integers; a negative one is its two's complement.
 
     Raises DtypeError for what is no integer, or is one of more bits.
     """
-    x = integers(given, "registers")
+    x = as_integers(given, "registers")
     return _fitting(x, size, "a register").astype(f"u{size // 8}", copy=False)
 
 
@@ -80,14 +80,14 @@ def _fitting(x: Bits, bits: int, what: str) -> Bits:
     return x
 
 
-def shaped(x: Bits, shape: tuple[int, ...], what: str) -> Bits:
+def require_shape(x: Bits, shape: tuple[int, ...], what: str) -> Bits:
     """``x`` (…, *shape). LayoutError, saying ``what`` it is, where the last axes are others."""
     if x.shape[-len(shape) :] != shape:
         raise LayoutError(f"{what} {shape}, not {x.shape}")
     return x
 
 
-def batch(*arrays: Bits) -> tuple[int, ...]:
+def batch_shape(*arrays: Bits) -> tuple[int, ...]:
     """What the axes before the last two broadcast to. LayoutError where they don't."""
     leading = [x.shape[:-2] for x in arrays]
     try:

@@ -12,17 +12,17 @@ from ..target import Target, parse_version
 
 DEFAULT_ARCH = "sm_90a"
 
-Need = tuple[str, str]  # (".version", ".target"), both the lowest
+Requirement = tuple[str, str]  # (".version", ".target"), both the lowest
 
 
-class Available:
+class TargetRequirements:
     """Mixed into a row with ``needs``, alternatives of which any one will do, ``until``, the first
     PTX version that has it no more, and ``arch``, the architecture as which it is seen.
     """
 
     __slots__ = ()
 
-    needs: tuple[Need, ...]
+    needs: tuple[Requirement, ...]
     until: str
     arch: str
 

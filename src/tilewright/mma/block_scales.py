@@ -23,37 +23,37 @@ import numpy as np
 import numpy.typing as npt
 
 from ..dtypes import DType
-from .mma_arithmetic import NOWHERE, Arithmetic, Fused, Terms
+from .mma_arithmetic import NOWHERE, Arithmetic, FloatTerms, FusedDotAdd
 
 Bits = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Scaled(Arithmetic):
+class BlockScaledDotAdd(Arithmetic):
     """One fused sum of scaled terms: c and the sums, exact, of ``group`` products each.
 
     ``fused`` is the same without scales; ``stype`` is the format of the scales.
     """
 
-    fused: Fused
+    fused: FusedDotAdd
     stype: DType
     group: int = 1
 
     def _sums(self, a: Bits, b: Bits, c: Bits, *scales: Bits) -> Bits:
         scale_a, scale_b = scales  # (…, M, s) and (…, s, N)
-        left = Terms.of(self.stype, scale_a[..., :, None, :])
-        right = Terms.of(self.stype, np.swapaxes(scale_b, -1, -2)[..., None, :, :])
+        left = FloatTerms.of(self.stype, scale_a[..., :, None, :])
+        right = FloatTerms.of(self.stype, np.swapaxes(scale_b, -1, -2)[..., None, :, :])
         factors = left.times(right)
-        terms = Terms.of(self.a, a).times(Terms.of(self.b, b))
+        terms = FloatTerms.of(self.a, a).times(FloatTerms.of(self.b, b))
         if self.group > 1:
             terms = _summed(terms, self.group)
         count, blocks = terms.lead.shape[-1], factors.lead.shape[-1]
         block = np.arange(count) * blocks // count
         scaled = terms.times(factors.at(np.s_[..., block]))
-        return self.fused.fuse(scaled.and_(Terms.of(self.c, c).at(np.s_[..., None])))
+        return self.fused.fuse(scaled.and_(FloatTerms.of(self.c, c).at(np.s_[..., None])))
 
 
-def _summed(products: Terms, size: int) -> Terms:
+def _summed(products: FloatTerms, size: int) -> FloatTerms:
     """The exact sums of each ``size`` neighbours, of finite numbers. They leave the alignment to
     their scales: the leading place is 2^0's, or none where all are zero.
     """
@@ -62,7 +62,7 @@ def _summed(products: Terms, size: int) -> Terms:
     steps = groups.significand << (groups.exponent - low)
     total = np.where(groups.negative, -steps, steps).sum(-1)
     live = (groups.significand != 0).any(-1)
-    return Terms(
+    return FloatTerms(
         negative=total < 0,
         significand=np.abs(total),
         exponent=np.full_like(total, low),

@@ -6,7 +6,7 @@ one every ``stride`` elements; ldmatrix's and stmatrix's lines of 16 bytes, each
 its own. The fragment says which thread has which element of which line. ``ptx/isa/moves`` computes
 addresses from the same layouts.
 
-What sm_90a has is as an H200 has it (``test_matrix_moves_gpu``). What needs sm_100a is
+What sm_90a has is as an H200 has it (``tests/gpu/isa/test_moves.py``). What needs sm_100a is
 published, not verified: by the PTX manual and CUTLASS's layouts of it.
 """
 
@@ -25,16 +25,16 @@ import numpy.typing as npt
 from ..errors import LayoutError, UnknownInstruction
 from ..layout import Layout, composition
 from ..target import Target, parse_version
-from .array_inputs import array, whole
-from .availability import DEFAULT_ARCH, Available, Need
-from .fragments import Fragment, spread
-from .instruction import Instruction
+from .array_inputs import as_array, is_integer
+from .availability import DEFAULT_ARCH, Requirement, TargetRequirements
+from .fragments import Fragment, fragment_layout
+from .instruction import MmaInstruction
 from .instruction_table import ROWS
-from .nearest_form import closest, words
+from .nearest_form import closest_opcodes, opcode_parts
 
 Bits = npt.NDArray[Any]
 
-LINE = 16  # bytes of a line of ldmatrix and stmatrix
+ROW_BYTES = 16  # bytes of a line of ldmatrix and stmatrix
 PITCH = 16  # bytes that the stride of wmma is a multiple of, or the fragment where that is smaller
 
 
@@ -42,7 +42,7 @@ PITCH = 16  # bytes that the stride of wmma is a multiple of, or the fragment wh
 
 
 @cache
-def matrices(shape: str, count: int, trans: bool, type_: str) -> Fragment:
+def matrix_fragment(shape: str, count: int, trans: bool, type_: str) -> Fragment:
     """``count`` matrices as their lines lie in memory, one matrix atop the next.
 
     Thread 4g + q holds of matrix i, 16-bit elements (m8n8) or bytes (the others):
@@ -55,15 +55,17 @@ def matrices(shape: str, count: int, trans: bool, type_: str) -> Fragment:
     """
     rows = count * (16 if shape == "m16n16" else 8)
     if shape == "m8n8" and not trans:
-        return Fragment(type_, rows, 8, spread(((4, 2 * rows), (8, 1)), ((2, rows), (count, 8))))
+        return Fragment(
+            type_, rows, 8, fragment_layout(((4, 2 * rows), (8, 1)), ((2, rows), (count, 8)))
+        )
     if shape == "m8n8":
-        return Fragment(type_, rows, 8, spread(((4, 2), (8, rows)), ((2, 1), (count, 8))))
+        return Fragment(type_, rows, 8, fragment_layout(((4, 2), (8, rows)), ((2, 1), (count, 8))))
     if shape == "m16n16":
-        layout = spread(((4, 4), (8, rows)), ((4, 1), (2, 8 * rows), (count, 16)))
+        layout = fragment_layout(((4, 4), (8, rows)), ((4, 1), (2, 8 * rows), (count, 16)))
     elif shape == "m8n16":
-        layout = spread(((4, 4 * rows), (8, 1)), ((4, rows), (count, 8)))
+        layout = fragment_layout(((4, 4 * rows), (8, 1)), ((4, rows), (count, 8)))
     else:
-        layout = spread(((4, 2), (8, rows)), ((2, 1), (2, 8 * rows), (count, 8)))
+        layout = fragment_layout(((4, 2), (8, rows)), ((2, 1), (2, 8 * rows), (count, 8)))
     return Fragment(type_, rows, 16, layout, container=8 if type_ in ("b4", "b6") else 0)
 
 
@@ -73,11 +75,11 @@ def ldmatrix(count: int, trans: bool = False) -> Fragment:
     Row r of the 8 * count is read from lane r's address. Register i is matrix i: thread 4g + q
     holds elements 2q and 2q + 1 of its row g, or of its column g with ``trans``.
     """
-    if not whole(count) or count not in (1, 2, 4):
+    if not is_integer(count) or count not in (1, 2, 4):
         raise LayoutError(f"ldmatrix loads 1, 2 or 4 matrices, not {count}")
     if not isinstance(trans, bool):
         raise LayoutError(f"trans is True or False, not {trans!r}")
-    return matrices("m8n8", count, trans, "b16")
+    return matrix_fragment("m8n8", count, trans, "b16")
 
 
 def ldmatrix_rows(count: int) -> Layout:
@@ -89,7 +91,7 @@ def ldmatrix_rows(count: int) -> Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Move(Available):
+class FragmentMove(TargetRequirements):
     """One form of ``family`` wmma.load, wmma.store, ldmatrix, stmatrix or movmatrix.
 
     ``operand`` (a, b, c, d) and ``layout`` (row, col) are wmma's, whose ``instruction`` is one that
@@ -100,7 +102,7 @@ class Move(Available):
     family: str
     shape: str
     type: str
-    needs: tuple[Need, ...]
+    needs: tuple[Requirement, ...]
     operand: str = ""
     layout: str = ""
     space: str = ""
@@ -109,7 +111,7 @@ class Move(Available):
     formats: tuple[str, ...] = ()
     aligned: bool = True  # wmma's oldest spelling has no .aligned
     until: str = ""
-    instruction: Instruction | None = field(default=None, repr=False)
+    instruction: MmaInstruction | None = field(default=None, repr=False)
     arch: str = DEFAULT_ARCH
 
     @property
@@ -142,7 +144,7 @@ class Move(Available):
         """Who holds what: wmma's is the instruction's own; else rows are the lines in memory."""
         if self.instruction:
             return self.instruction.on(self.arch).fragment(self.operand)
-        return matrices(self.shape, self.count, self.trans, self.type)
+        return matrix_fragment(self.shape, self.count, self.trans, self.type)
 
     @property
     def registers(self) -> int:
@@ -173,8 +175,8 @@ class Move(Available):
         What LDSM reads it reads in whole lines: an H200 faults below 16.
         """
         if self.instruction:
-            return max(self.registers * self.fragment.word // 8, LINE * self._by_lines)
-        return 1 if self.family == "movmatrix" else LINE
+            return max(self.registers * self.fragment.word // 8, ROW_BYTES * self._by_lines)
+        return 1 if self.family == "movmatrix" else ROW_BYTES
 
     @property
     def _by_lines(self) -> bool:
@@ -206,7 +208,7 @@ class Move(Available):
             return self.fragment.registers(ldmatrix(1).matrix(given))
         if not self.loads:
             return self._turned(self.fragment.matrix(given))
-        lines = array(given)
+        lines = as_array(given)
         count, leading = self.lines
         longer = lines.ndim > 1 and lines.shape[-2] == count and lines.shape[-1] >= leading
         if not longer or (lines.shape[-1] > leading and not self.instruction):
@@ -229,16 +231,16 @@ def _places(fragment: Fragment, upright: bool) -> tuple[Layout, Layout]:
 
 WINDOW = "shared::cta"  # a spelling of .shared since PTX 7.8
 SPACES = ("", "global", "shared", WINDOW)
-BLACKWELL: tuple[Need, ...] = (
+BLACKWELL: tuple[Requirement, ...] = (
     ("8.6", "sm_100a"), ("8.6", "sm_101a"), ("8.7", "sm_120a"),
     ("8.8", "sm_100f"), ("8.8", "sm_101f"), ("8.8", "sm_120f"),
 )  # fmt: skip
 PACKED = {"b6": ("b8x16", "b6x16_p32"), "b4": ("b8x16", "b4x16_p64")}
 
 
-def _operands() -> dict[tuple[str, str, str, str, bool], Instruction]:
+def _operands() -> dict[tuple[str, str, str, str, bool], MmaInstruction]:
     """(operand, shape, type, layout, aligned) of wmma → the oldest instruction that has it."""
-    found: dict[tuple[str, str, str, str, bool], Instruction] = {}
+    found: dict[tuple[str, str, str, str, bool], MmaInstruction] = {}
     either = tuple(product("cd", ("row", "col")))
     rows = [i for i in ROWS if i.family == "wmma" and not i.satfinite]
     # ptxas moves f32 accumulators of these two as well, though nothing computes with them.
@@ -250,69 +252,75 @@ def _operands() -> dict[tuple[str, str, str, str, bool], Instruction]:
     return found
 
 
-def _wmma() -> Iterator[Move]:
+def _wmma() -> Iterator[FragmentMove]:
     for (operand, shape, type_, layout, aligned), i in _operands().items():
         family = "wmma.store" if operand == "d" else "wmma.load"
         for space in SPACES if aligned else SPACES[:3]:
             needs = _since(i.needs, space)
-            yield Move(
+            yield FragmentMove(
                 family, shape, type_, needs, operand, layout, space,
                 aligned=aligned, until=i.until, instruction=i,
             )  # fmt: skip
 
 
-def _since(needs: tuple[Need, ...], space: str) -> tuple[Need, ...]:
+def _since(needs: tuple[Requirement, ...], space: str) -> tuple[Requirement, ...]:
     if space != WINDOW:
         return needs
     return tuple((max(version, "7.8", key=parse_version), target) for version, target in needs)
 
 
-def _matrix() -> Iterator[Move]:
+def _matrix() -> Iterator[FragmentMove]:
     turing, hopper = (("6.5", "sm_75"),), (("7.8", "sm_90"),)
     for space, count in product(("", "shared", WINDOW), (1, 2, 4)):
         more: dict[str, Any] = {"space": space, "count": count}
         for trans in (False, True):
-            yield Move("ldmatrix", "m8n8", "b16", _since(turing, space), trans=trans, **more)
-            yield Move("stmatrix", "m8n8", "b16", hopper, trans=trans, **more)
+            yield FragmentMove(
+                "ldmatrix", "m8n8", "b16", _since(turing, space), trans=trans, **more
+            )
+            yield FragmentMove("stmatrix", "m8n8", "b16", hopper, trans=trans, **more)
         more["arch"] = BLACKWELL[0][1]
-        yield Move("stmatrix", "m16n8", "b8", BLACKWELL, trans=True, **more)
+        yield FragmentMove("stmatrix", "m16n8", "b8", BLACKWELL, trans=True, **more)
         for type_ in PACKED:
-            yield Move("ldmatrix", "m8n16", type_, BLACKWELL, formats=PACKED[type_], **more)
+            yield FragmentMove("ldmatrix", "m8n16", type_, BLACKWELL, formats=PACKED[type_], **more)
         for type_ in ("b8", *PACKED) if count < 4 else ():
             formats = PACKED.get(type_, ())
-            yield Move("ldmatrix", "m16n16", type_, BLACKWELL, trans=True, formats=formats, **more)
-    yield Move("movmatrix", "m8n8", "b16", (("7.8", "sm_75"),), trans=True)
+            yield FragmentMove(
+                "ldmatrix", "m16n16", type_, BLACKWELL, trans=True, formats=formats, **more
+            )
+    yield FragmentMove("movmatrix", "m8n8", "b16", (("7.8", "sm_75"),), trans=True)
 
 
-MOVES: tuple[Move, ...] = (*_wmma(), *_matrix())
+FRAGMENT_MOVES: tuple[FragmentMove, ...] = (*_wmma(), *_matrix())
 
 _FORMAT = re.compile(r"b\dx16")
 
 
 def _key(opcode: str) -> tuple[object, ...]:
     """What names a form: its first words and its formats in order, the other words in any."""
-    given = words(opcode)
+    given = opcode_parts(opcode)
     head = 3 if given[0] == "wmma" else 1
     formats = tuple(word for word in given if _FORMAT.match(word))
     return tuple(given[:head]), formats, tuple(sorted(given[head:]))
 
 
-_BY_KEY = {_key(move.opcode): move for move in MOVES}
+_BY_KEY = {_key(fragment_move.opcode): fragment_move for fragment_move in FRAGMENT_MOVES}
 
 
-def find_move(opcode: str) -> Move | None:
+def find_fragment_move(opcode: str) -> FragmentMove | None:
     """The move of an opcode, its modifiers in any order, or None."""
     return _BY_KEY.get(_key(opcode))
 
 
-def move(opcode: str, arch: Target | str = "") -> Move:
+def fragment_move(opcode: str, arch: Target | str = "") -> FragmentMove:
     """The move of an opcode as ``arch`` has it: if not given, as an H200, or as the first target
     that has the form.
 
     Raises UnknownInstruction, naming the nearest, and TargetError where ``arch`` has not got it.
     """
-    found = find_move(opcode)
+    found = find_fragment_move(opcode)
     if found is None:
-        hint = f"nearest are {', '.join(closest(opcode, (m.opcode for m in MOVES)))}"
+        hint = (
+            f"nearest are {', '.join(closest_opcodes(opcode, (m.opcode for m in FRAGMENT_MOVES)))}"
+        )
         raise UnknownInstruction(f"no instruction {opcode!r} moves fragments", hint=hint)
     return found.asked_on(arch)

@@ -27,8 +27,8 @@ import numpy.typing as npt
 from ..dtypes import DType, dtype, pack, unpack
 from ..errors import LayoutError
 from ..layout import Layout
-from ..notebook_display import Shown
-from .array_inputs import codes, shaped, whole, words
+from ..notebook_display import Drawable
+from .array_inputs import as_codes, as_registers, is_integer, require_shape
 
 Array = npt.NDArray[Any]
 
@@ -36,7 +36,7 @@ Modes = tuple[tuple[int, int], ...]  # (shape, stride) pairs
 
 
 @dataclass(frozen=True, slots=True)
-class Fragment(Shown):
+class Fragment(Drawable):
     """One operand of a matrix instruction, spread over a warp (or the 128 threads of a warpgroup).
 
     ``layout`` maps (thread, value) to row + rows * column of a ``rows`` × ``columns`` matrix of
@@ -113,7 +113,7 @@ class Fragment(Shown):
         The matrix is of the type's NumPy type (bool for b1), or is bits as unsigned integers.
         Raises LayoutError and DtypeError.
         """
-        bits = shaped(codes(matrix, self.dtype), self.shape, "the matrix is")
+        bits = require_shape(as_codes(matrix, self.dtype), self.shape, "the matrix is")
         held: Array = bits[(..., *self.coordinates())]  # type: ignore[arg-type]
         if self.container:
             held = held << self.low
@@ -125,9 +125,9 @@ class Fragment(Shown):
         Where several hold an element, ``copy`` says whose to take: values count before threads.
         Raises LayoutError and DtypeError.
         """
-        held = words(registers, self.word)
-        shaped(held, (self.threads, self.count), "the registers are")
-        if not whole(copy) or not 0 <= copy < self.copies:
+        held = as_registers(registers, self.word)
+        require_shape(held, (self.threads, self.count), "the registers are")
+        if not is_integer(copy) or not 0 <= copy < self.copies:
             raise LayoutError(f"there are {self.copies} copies, the first is 0; {copy} is none")
         values = unpack(self._stored, held)
         if self.container:
@@ -164,13 +164,15 @@ def _mode(modes: Modes) -> tuple[Any, Any]:
     return shape, stride
 
 
-def spread(threads: Modes, values: Modes) -> Layout:
+def fragment_layout(threads: Modes, values: Modes) -> Layout:
     """The layout of these (shape, stride) modes, those of one element left out."""
     (ts, td), (vs, vd) = _mode(threads), _mode(values)
     return Layout((ts, vs), (td, vd))
 
 
-def quads(rows: int, columns: int, run: int, *, halves: bool = False, warps: int = 1) -> Layout:
+def quad_layout(
+    rows: int, columns: int, run: int, *, halves: bool = False, warps: int = 1
+) -> Layout:
     """The rule of this module: ``run`` neighbours in a thread, then 8 rows down, then 4 runs on,
     then 16 rows down (``halves`` puts 8 rows down last instead). Warps take 16 rows each.
     """
@@ -179,27 +181,27 @@ def quads(rows: int, columns: int, run: int, *, halves: bool = False, warps: int
     down, further = (min(2, per_warp // 8), 8), (max(1, per_warp // 16), 16)
     values = (on, down, further) if halves else (down, on, further)
     threads = ((4, run * rows), (8, 1), (warps, 16))
-    return spread(threads, ((run, rows), *values))
+    return fragment_layout(threads, ((run, rows), *values))
 
 
-def run_of(type_: str) -> int:
+def elements_per_register(type_: str) -> int:
     """Elements of a row that a register holds."""
     return max(1, 32 // dtype(type_).bits)
 
 
 @cache
-def operand_a(type_: str, m: int, k: int) -> Fragment:
+def a_fragment(type_: str, m: int, k: int) -> Fragment:
     """A of mma.sync, M×K."""
-    return Fragment(type_, m, k, quads(m, k, run_of(type_)))
+    return Fragment(type_, m, k, quad_layout(m, k, elements_per_register(type_)))
 
 
 @cache
-def operand_b(type_: str, n: int, k: int) -> Fragment:
+def b_fragment(type_: str, n: int, k: int) -> Fragment:
     """B of mma.sync, as N×K."""
-    return Fragment(type_, n, k, quads(n, k, run_of(type_)), transposed=True)
+    return Fragment(type_, n, k, quad_layout(n, k, elements_per_register(type_)), transposed=True)
 
 
 @cache
-def accumulator(type_: str, m: int, n: int) -> Fragment:
+def accumulator_fragment(type_: str, m: int, n: int) -> Fragment:
     """C and D of mma.sync, M×N."""
-    return Fragment(type_, m, n, quads(m, n, 2))
+    return Fragment(type_, m, n, quad_layout(m, n, 2))

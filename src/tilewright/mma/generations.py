@@ -38,17 +38,17 @@ from typing import TYPE_CHECKING
 from ..dtypes import DType, dtype
 from ..errors import TargetError
 from ..target import Target
-from .block_scales import Scaled
-from .mma_arithmetic import Arithmetic, Chain, Fused, Integers, Rounded
+from .block_scales import BlockScaledDotAdd
+from .mma_arithmetic import Arithmetic, FmaChain, FusedDotAdd, IntegerDotAdd, LoweredDotAdd
 
 if TYPE_CHECKING:
-    from .instruction import Instruction
+    from .instruction import MmaInstruction
 
 Groups = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class TensorCoreGeneration:
     """The facts of one family of tensor cores.
 
     ``first`` is its lowest compute capability (90 for sm_90), ``fraction`` the bits kept below
@@ -74,25 +74,25 @@ class Generation:
         return (4 if sum_type == "f16" else -108) - self.fraction
 
 
-VOLTA = Generation("Volta", 70, fraction=23, width=64)
+VOLTA = TensorCoreGeneration("Volta", 70, fraction=23, width=64)
 
 # sm_86 has the machine code of sm_80, and an A2 its bits. sm_103 and sm_110 have sm_100's, without
 # fp8, fp6 and fp4 of their own in mma.sync; sm_120 and sm_121 have these: QMMA and OMMA.
 GENERATIONS = (
     VOLTA,
-    Generation("Turing", 75, fraction=24, width=128),
-    Generation("Ampere", 80, fraction=24, width=128),
-    Generation("Ada", 89, fraction=24, width=128, fp8="native", fp8_fraction=13),
-    Generation("Hopper", 90, 25, 256, fp8="f16", fp8_fraction=13, source="H200"),
-    Generation("Blackwell", 100, fraction=25, width=256, fp8="f16"),
-    Generation("Blackwell", 120, fraction=25, width=256, fp8="native", fp8_fraction=25),
+    TensorCoreGeneration("Turing", 75, fraction=24, width=128),
+    TensorCoreGeneration("Ampere", 80, fraction=24, width=128),
+    TensorCoreGeneration("Ada", 89, fraction=24, width=128, fp8="native", fp8_fraction=13),
+    TensorCoreGeneration("Hopper", 90, 25, 256, fp8="f16", fp8_fraction=13, source="H200"),
+    TensorCoreGeneration("Blackwell", 100, fraction=25, width=256, fp8="f16"),
+    TensorCoreGeneration("Blackwell", 120, fraction=25, width=256, fp8="native", fp8_fraction=25),
 )
 
 # mxf4 and mxf4nvf4: products summed exactly before scaling, bits kept, and the least exponent.
 FP4_GROUP, FP4_FRACTION, FP4_LEAST = 16, 35, -139
 
 
-def generation(arch: str) -> Generation:
+def generation(arch: str) -> TensorCoreGeneration:
     """The tensor cores of an architecture such as ``sm_90a``. TargetError where it has none."""
     known = [g for g in GENERATIONS if g.first <= Target.parse(arch).number]
     if not known:
@@ -102,41 +102,41 @@ def generation(arch: str) -> Generation:
 
 
 @cache
-def arithmetic(i: Instruction) -> Arithmetic:
+def arithmetic(i: MmaInstruction) -> Arithmetic:
     """The arithmetic of an instruction on its architecture. TargetError where it has none."""
     facts = _facts(i)
     if not i.runs_on(i.arch):
         raise TargetError(f"{i.opcode} needs {i.wanted}, not {i.arch}")
     types, verified = _types(i), facts.source != "published"
     if i.d == "s32":
-        return Integers(*types, verified, i.satfinite, i.operation)
+        return IntegerDotAdd(*types, verified, i.satfinite, i.operation)
     if i.d == "f64":  # IEEE's, but which NaN stays was seen on an H200 alone
-        return Chain(*types, verified, i.rounding or "rn")
+        return FmaChain(*types, verified, i.rounding or "rn")
     if i.tiles > 1 and facts is not VOLTA:
-        return Rounded(*types, verified)
+        return LoweredDotAdd(*types, verified)
     if i.stype:
         group = 1 if i.kind == "mxf8f6f4" else FP4_GROUP
-        return Scaled(*types, verified, _fused(i, facts), dtype(i.stype), group)
+        return BlockScaledDotAdd(*types, verified, _fused(i, facts), dtype(i.stype), group)
     return _fused(i, facts)
 
 
-def _facts(i: Instruction) -> Generation:
+def _facts(i: MmaInstruction) -> TensorCoreGeneration:
     """The facts that an instruction computes by: HMMA.884 has Volta's on sm_75 too."""
     own = generation(i.arch)
     return VOLTA if i.tiles > 1 and own.first < 80 else own
 
 
-def _types(i: Instruction) -> tuple[DType, DType, DType, DType]:
+def _types(i: MmaInstruction) -> tuple[DType, DType, DType, DType]:
     return dtype(i.a), dtype(i.b), dtype(i.c), dtype(i.d)
 
 
-def _fused(i: Instruction, facts: Generation) -> Fused:
+def _fused(i: MmaInstruction, facts: TensorCoreGeneration) -> FusedDotAdd:
     sum_type = "f32" if "f32" in (i.c, i.d) else "f16"
     fraction = facts.fraction if _bits(i) > 8 or _of_f16(i, facts) else facts.fp8_fraction
     least = facts.least(sum_type)
     if _bits(i) == 4:
         fraction, least = FP4_FRACTION, FP4_LEAST
-    return Fused(
+    return FusedDotAdd(
         *_types(i),
         facts.source != "published",
         _groups(i, facts),
@@ -152,17 +152,17 @@ def _fused(i: Instruction, facts: Generation) -> Fused:
     )
 
 
-def _bits(i: Instruction) -> int:
+def _bits(i: MmaInstruction) -> int:
     """Bits that an element takes in registers: fp6 and fp4 are in bytes but for mxf4's kinds."""
     return 8 if i.kind in ("f8f6f4", "mxf8f6f4") else dtype(i.a).bits
 
 
-def _of_f16(i: Instruction, facts: Generation) -> bool:
+def _of_f16(i: MmaInstruction, facts: TensorCoreGeneration) -> bool:
     """Whether ptxas makes f16 products of it: of the bytes 0 and 1 of registers, then 2 and 3."""
     return facts.fp8 == "f16" and _bits(i) == 8 and not i.asynchronous
 
 
-def _groups(i: Instruction, facts: Generation) -> Groups:
+def _groups(i: MmaInstruction, facts: TensorCoreGeneration) -> Groups:
     """The columns of stored A that each fused sum takes."""
     columns = range(i.stored_k)
     if _of_f16(i, facts):

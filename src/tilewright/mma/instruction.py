@@ -9,20 +9,20 @@ import numpy.typing as npt
 
 from ..dtypes import dtype
 from ..errors import LayoutError
-from ..notebook_display import Shown
-from .array_inputs import array, codes, shaped, whole
-from .availability import DEFAULT_ARCH, Available, Need
+from ..notebook_display import Drawable
+from .array_inputs import as_array, as_codes, is_integer, require_shape
+from .availability import DEFAULT_ARCH, Requirement, TargetRequirements
 from .fragments import Fragment
 from .generations import arithmetic
 from .mma_arithmetic import Arithmetic
-from .operand_fragments import chunk, operand
-from .sparse_metadata import positions
+from .operand_fragments import operand_fragment, sparsity_pattern
+from .sparse_metadata import dense_columns
 
 Bits = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction(Available, Shown):
+class MmaInstruction(TargetRequirements, Drawable):
     """D = A B + C: A (M×K) of type ``a``, B (K×N) of ``b``, C of ``c``, D of ``d`` (M×N).
 
     ``family`` is ``mma``, ``mma.sp``, ``wmma``, ``wgmma`` or ``wgmma.sp``; the fields after the
@@ -39,7 +39,7 @@ class Instruction(Available, Shown):
     a: str
     b: str
     c: str
-    needs: tuple[Need, ...]
+    needs: tuple[Requirement, ...]
     alayout: str = "row"
     blayout: str = "col"
     satfinite: bool = False
@@ -86,13 +86,13 @@ class Instruction(Available, Shown):
     @property
     def stored_k(self) -> int:
         """Elements in a stored row of A: K, or what sparsity leaves of it."""
-        kept, of = chunk(self.a, self.kind)
+        kept, of = sparsity_pattern(self.a, self.kind)
         return self.k * kept // of if self.sparse else self.k
 
     @property
     def metadata_columns(self) -> int:
         """Indices for each row of sparse A: one for each element kept, or for each pair."""
-        kept, of = chunk(self.a, self.kind)
+        kept, of = sparsity_pattern(self.a, self.kind)
         return self.stored_k // 2 if (kept, of) == (4, 8) else self.stored_k
 
     @property
@@ -114,7 +114,7 @@ class Instruction(Available, Shown):
         ``scale_b``. LayoutError where the instruction has none such in registers.
         """
         self._expect_operand(name, self.operands)
-        return operand(self, name)
+        return operand_fragment(self, name)
 
     @property
     def arithmetic(self) -> Arithmetic:
@@ -145,7 +145,7 @@ class Instruction(Available, Shown):
         that selects nothing.
         """
         more = self._extras(metadata=metadata, scale_a=scale_a, scale_b=scale_b)
-        given = {"a": array(a), "b": array(b), "c": array(c), **more}
+        given = {"a": as_array(a), "b": as_array(b), "c": as_array(c), **more}
         plain = all(given[name].dtype == dtype(getattr(self, name)).storage for name in "abc")
         made = self._dot(**{name: self._matrix(name, x) for name, x in given.items()})
         return made if plain else made.view(dtype(self.d).numpy)
@@ -184,7 +184,7 @@ class Instruction(Available, Shown):
             raise LayoutError(f"{self.opcode} has {wanted} selectors, not {len(selectors)}")
         allowed = self.selector_values()
         for value, (name, values) in zip(selectors, allowed.items(), strict=True):
-            if not whole(value) or value not in values:
+            if not is_integer(value) or value not in values:
                 raise LayoutError(f"{name} of {self.opcode} is one of {values}, not {value}")
         made = {"metadata": selectors[0]} if self.sparse else {}
         if self.stype:
@@ -226,13 +226,13 @@ class Instruction(Available, Shown):
             if (name in self.operands) != (x is not None):
                 verb = "needs" if x is None else "has no"
                 raise LayoutError(f"{self.opcode} {verb} {name}")
-        return {name: array(x) for name, x in given.items() if x is not None}
+        return {name: as_array(x) for name, x in given.items() if x is not None}
 
     def _matrix(self, name: str, x: Bits) -> Bits:
         """An operand as codes, of the shape that is wanted; metadata is looked at in ``sparse``."""
         if name != "metadata":
-            x = codes(x, dtype(getattr(self, name) if name in "abc" else self.stype))
-        return shaped(x, self.matrix_shape(name), f"{name.upper()} of {self.opcode} is")
+            x = as_codes(x, dtype(getattr(self, name) if name in "abc" else self.stype))
+        return require_shape(x, self.matrix_shape(name), f"{name.upper()} of {self.opcode} is")
 
     def _dot(
         self,
@@ -245,7 +245,7 @@ class Instruction(Available, Shown):
     ) -> Bits:
         where = None
         if metadata is not None:
-            where = positions(metadata, chunk(self.a, self.kind), self.ordered)
+            where = dense_columns(metadata, sparsity_pattern(self.a, self.kind), self.ordered)
         return self.arithmetic.dot(a, b, c, where, scale_a, scale_b)
 
 
@@ -253,7 +253,7 @@ def _dotted(*words: str) -> str:
     return ".".join(word for word in words if word)
 
 
-def _mma_opcode(i: Instruction) -> str:
+def _mma_opcode(i: MmaInstruction) -> str:
     scaled = ("block_scale", i.scale_vec and f"scale_vec::{i.scale_vec}") if i.stype else ()
     popc = (i.operation, "popc") if i.operation else ()
     name = "mma" if not i.sparse else "mma.sp::ordered_metadata" if i.ordered else "mma.sp"
@@ -264,7 +264,7 @@ def _mma_opcode(i: Instruction) -> str:
     )  # fmt: skip
 
 
-def _wmma_opcode(i: Instruction) -> str:
+def _wmma_opcode(i: MmaInstruction) -> str:
     popc = (i.operation, "popc") if i.operation else ()
     types = (i.d, i.c) if i.a == "f16" else (i.d, i.a, i.b, i.c)
     return _dotted(
@@ -273,7 +273,7 @@ def _wmma_opcode(i: Instruction) -> str:
     )  # fmt: skip
 
 
-def _wgmma_opcode(i: Instruction) -> str:
+def _wgmma_opcode(i: MmaInstruction) -> str:
     popc = (i.operation, "popc") if i.operation else ()
     return _dotted(
         "wgmma.mma_async", "sp" * i.sparse, "sync.aligned", i.shape, "satfinite" * i.satfinite,

@@ -19,10 +19,10 @@ from typing import Any
 
 from ..errors import UnknownInstruction
 from ..target import Target
-from .array_inputs import whole
-from .availability import DEFAULT_ARCH, Need
-from .instruction import Instruction
-from .nearest_form import closest, reason, words
+from .array_inputs import is_integer
+from .availability import DEFAULT_ARCH, Requirement
+from .instruction import MmaInstruction
+from .nearest_form import closest_opcodes, mismatch_reason, opcode_parts
 
 Types = tuple[str, str, str, str]  # of D, A, B, C
 Layouts = tuple[tuple[str, str], ...]  # of A and B
@@ -35,12 +35,12 @@ SMALL = ("e4m3", "e5m2", "e3m2", "e2m3", "e2m1")
 KINDS = ("f8f6f4", "mxf8f6f4", "mxf4", "mxf4nvf4")
 
 
-def _needs(text: str) -> tuple[Need, ...]:
+def _needs(text: str) -> tuple[Requirement, ...]:
     """``"8.7 sm_120a | 8.8 sm_120f"``: alternatives."""
     return tuple((one.split()[0], one.split()[1]) for one in text.split("|"))
 
 
-def _computes_as(needs: tuple[Need, ...]) -> str:
+def _computes_as(needs: tuple[Requirement, ...]) -> str:
     """Hopper, or where it has not got the form, the first target that has."""
     has = any(Target.parse(DEFAULT_ARCH).runs(target) for _, target in needs)
     return DEFAULT_ARCH if has else needs[0][1]
@@ -58,7 +58,7 @@ def _family(
     needs: str,
     layouts: Layouts = ROW_COL,
     **more: Any,
-) -> list[Instruction]:
+) -> list[MmaInstruction]:
     """Rows for all shapes, all types (d, a, b, c), all layouts, and all values of ``more``."""
     many = {name: value for name, value in more.items() if isinstance(value, tuple)}
     one = {name: value for name, value in more.items() if not isinstance(value, tuple)}
@@ -69,7 +69,7 @@ def _family(
         for chosen in product(*many.values()):
             fields = {**one, **dict(zip(many, chosen, strict=True)), "arch": arch}
             made.append(
-                Instruction(
+                MmaInstruction(
                     family, *_sizes(shape), *type_, alternatives, alayout, blayout, **fields
                 )
             )
@@ -90,7 +90,7 @@ ROUNDINGS = ("", "rn", "rz", "rm", "rp")
 OLD_F16 = [("f16", "f16", "f16", "f16"), ("f32", "f16", "f16", "f16"), ("f32", "f16", "f16", "f32")]
 
 
-def _dense() -> list[Instruction]:
+def _dense() -> list[MmaInstruction]:
     b1 = [("s32", "b1", "b1", "s32")]
     return [
         *_family("mma", "m8n8k4", OLD_F16, "6.4 sm_70", ANY_LAYOUT),
@@ -116,7 +116,7 @@ def _dense() -> list[Instruction]:
     ]  # fmt: skip
 
 
-def _sparse() -> list[Instruction]:
+def _sparse() -> list[MmaInstruction]:
     made = []
     for ordered, old, fp8 in ((False, "7.1 sm_80", "8.4 sm_89"), (True, "8.5 sm_80", "8.5 sm_89")):
         for shapes, types in (
@@ -142,7 +142,7 @@ def _earlier(needs: str) -> str:
     return needs.replace("8.7 sm_10", "8.6 sm_10")
 
 
-def _kinds() -> list[Instruction]:
+def _kinds() -> list[MmaInstruction]:
     """What names its kind, without scales: fp8 with fp6 and fp4, and fp8 once more.
 
     The manual has f8f6f4 alone here; ptxas takes any kind for fp8 and makes the same of them all.
@@ -165,7 +165,7 @@ def _kinds() -> list[Instruction]:
     ]
 
 
-def _scaled() -> list[Instruction]:
+def _scaled() -> list[MmaInstruction]:
     """Block scales. Sparse mxf4 and mxf4nvf4 are of sm_120a and sm_121a alone; the manual says so
     of dense ones too, ptxas does not.
     """
@@ -190,7 +190,7 @@ def _scaled() -> list[Instruction]:
 WMMA = "m16n16k16 m8n32k16 m32n8k16"
 
 
-def _warp() -> list[Instruction]:
+def _warp() -> list[MmaInstruction]:
     """wmma.mma. f16 could do without .aligned before PTX 6.3, and be saturated before 6.5."""
     f16 = [(d, "f16", "f16", c) for d, c in product(("f16", "f32"), repeat=2)]
     saturated = {"satfinite": True, "until": "6.5"}
@@ -220,7 +220,7 @@ EVERY_N = tuple(range(8, 257, 8))
 INTEGER_N = (8, 16, 24, *range(32, 257, 16))
 
 
-def _warpgroup() -> list[Instruction]:
+def _warpgroup() -> list[MmaInstruction]:
     made = []
     for family, first, mixed, twice in (("wgmma", "8.0", "8.4", 1), ("wgmma.sp", "8.2", "8.4", 2)):
 
@@ -242,7 +242,7 @@ def _warpgroup() -> list[Instruction]:
     return [*made, *_family("wgmma", wide, b1, "8.0 sm_90a", operation="and")]
 
 
-ROWS: tuple[Instruction, ...] = (
+ROWS: tuple[MmaInstruction, ...] = (
     *_dense(),
     *_sparse(),
     *_kinds(),
@@ -265,7 +265,7 @@ def _key(opcode: str) -> Key | None:
     """What names a form: its types in order, its layouts in order, the other words in any. None
     where a word is repeated.
     """
-    mnemonic, *modifiers = words(opcode)
+    mnemonic, *modifiers = opcode_parts(opcode)
     types = tuple(w for w in modifiers if _TYPE.match(w))
     layouts = tuple(w for w in modifiers if w in _LAYOUTS)
     others = [w for w in modifiers if w not in types and w not in layouts]
@@ -279,7 +279,7 @@ def _key(opcode: str) -> Key | None:
 _BY_KEY = {_key(row.opcode): row for row in ROWS}
 
 
-def find(opcode: str) -> Instruction | None:
+def find(opcode: str) -> MmaInstruction | None:
     """The row of an opcode, its modifiers in any order (types and layouts in theirs), or None.
 
     As ptxas has it what is done comes first (``wmma.mma``, ``wgmma.mma_async``), popc after its
@@ -299,7 +299,7 @@ def _placed(family: str, modifiers: list[str]) -> bool:
     return modifiers[0] == first and operation < modifiers.index("popc")
 
 
-def instruction(opcode: str, arch: Target | str = "") -> Instruction:
+def instruction(opcode: str, arch: Target | str = "") -> MmaInstruction:
     """The row of an opcode, computing as ``arch`` does: if not given, as an H200, or as the first
     target that has the form.
 
@@ -307,7 +307,7 @@ def instruction(opcode: str, arch: Target | str = "") -> Instruction:
     """
     row = find(opcode)
     if row is None:
-        why = reason(opcode, (r.opcode for r in ROWS))
+        why = mismatch_reason(opcode, (r.opcode for r in ROWS))
         hint = f"nearest are {nearest(opcode)}"
         raise UnknownInstruction(f"no matrix instruction {opcode!r}: {why}", hint=hint)
     return row.asked_on(arch)
@@ -315,18 +315,18 @@ def instruction(opcode: str, arch: Target | str = "") -> Instruction:
 
 def nearest(opcode: str) -> str:
     """The opcodes most like this one."""
-    return ", ".join(closest(opcode, (row.opcode for row in ROWS)))
+    return ", ".join(closest_opcodes(opcode, (row.opcode for row in ROWS)))
 
 
 # what rows are chosen by
 _FIELDS = tuple(
     name
-    for name in dir(Instruction)
+    for name in dir(MmaInstruction)
     if not name.startswith("_") and isinstance(getattr(ROWS[0], name), str | int)
 )
 
 
-def catalogue(arch: Target | str = "", **fields: object) -> tuple[Instruction, ...]:
+def catalogue(arch: Target | str = "", **fields: object) -> tuple[MmaInstruction, ...]:
     """The rows that ``arch`` has, with these fields: ``catalogue("sm_80", a="f16", k=16)``.
 
     Raises UnknownInstruction for a field that they have not, or that is neither text nor a number.
@@ -335,7 +335,7 @@ def catalogue(arch: Target | str = "", **fields: object) -> tuple[Instruction, .
         if name not in _FIELDS:
             hint = f"its fields are {', '.join(_FIELDS)}"
             raise UnknownInstruction(f"a matrix instruction has no {name!r}", hint=hint)
-        if not isinstance(value, str) and not whole(value):
+        if not isinstance(value, str) and not is_integer(value):
             raise UnknownInstruction(f"{name} is text or a number, not {value!r}")
     target = None if isinstance(arch, str) and not arch else Target.parse(arch)
     rows = [r for r in ROWS if target is None or r.runs_on(target)]

@@ -22,7 +22,7 @@ from ..layout import Layout, Swizzle, make_layout
 SWIZZLES = {0: 0, 128: 1, 64: 2, 32: 3}  # bytes of a swizzled row → the field's value
 WIDTHS = (1, 8, 16, 32)  # bits of an element
 MAJORS = ("K", "MN")
-PIECE = 16  # bytes that a swizzle keeps together, and a core matrix has in a row
+CHUNK_BYTES = 16  # bytes that a swizzle keeps together, and a core matrix has in a row
 _LIMIT = 1 << 18  # bytes that 14 bits count in sixteens
 
 
@@ -30,25 +30,25 @@ def _is_number(x: Any) -> bool:
     return isinstance(x, Integral)
 
 
-def pattern(swizzle: int) -> Swizzle:
+def swizzle_pattern(swizzle: int) -> Swizzle:
     """The permutation of bits' addresses that belongs to rows of ``swizzle`` bytes."""
     if not _is_number(swizzle) or swizzle not in SWIZZLES:
         raise LayoutError(f"swizzle is one of {sorted(SWIZZLES)} bytes, not {swizzle!r}")
     return Swizzle(swizzle.bit_length() - 5 if swizzle else 0, 7, 3)
 
 
-def together(element_bits: int, swizzle: int, major: str) -> Layout:
+def swizzle_atom(element_bits: int, swizzle: int, major: str) -> Layout:
     """The (row, column) → element of what belongs together: 8 rows (columns where MN-major) of a
     core matrix, or as long as the swizzle says.
     """
     if major.__class__ is not str or major not in MAJORS:
         raise LayoutError(f"major is K or MN, not {major!r}")
-    length = 8 * (swizzle or PIECE) // element_bits
+    length = 8 * (swizzle or CHUNK_BYTES) // element_bits
     return Layout((8, length), (length, 1)) if major == "K" else Layout((length, 8), (1, length))
 
 
 @dataclass(frozen=True, slots=True)
-class Descriptor:
+class MatrixDescriptor:
     """Where an operand stands: bytes in shared memory, all multiples of 16 below 2^18.
 
     ``swizzle`` is 0, 32, 64 or 128 bytes; ``base_offset`` (0 … 7) is for swizzled operands whose
@@ -66,7 +66,7 @@ class Descriptor:
             value = getattr(self, name)
             if not _is_number(value) or value % 16 or not 0 <= value < _LIMIT:
                 raise LayoutError(f"{name} is a multiple of 16 below {_LIMIT}, not {value!r}")
-        pattern(self.swizzle)
+        swizzle_pattern(self.swizzle)
         if self.base_offset not in range(8):
             raise LayoutError(f"base_offset is 0 … 7, not {self.base_offset!r}")
 
@@ -78,7 +78,7 @@ class Descriptor:
         return sum(value << low for value, low in (*fields, *more))
 
     @classmethod
-    def parse(cls, bits: int) -> Descriptor:
+    def parse(cls, bits: int) -> MatrixDescriptor:
         """The fields of a 64-bit operand; bits that mean nothing are ignored."""
         if not _is_number(bits) or not 0 <= bits < 1 << 64:
             raise LayoutError(f"a descriptor is a number of 64 bits, not {bits!r}")
@@ -94,7 +94,7 @@ class Descriptor:
         elements of 16 bits (MN-major), and of what belongs together where it is longer.
         """
         self._check(element_bits, rows, columns, major)
-        one = together(element_bits, self.swizzle, major)
+        one = swizzle_atom(element_bits, self.swizzle, major)
         along, across = self.leading, self.stride
         if major == "MN" and self.swizzle == 0:
             along, across = across, along
@@ -110,8 +110,8 @@ class Descriptor:
         if element_bits not in WIDTHS or (major == "MN" and element_bits != 16):
             allowed = "16 where MN-major" if major == "MN" else f"one of {WIDTHS}"
             raise LayoutError(f"wgmma's elements have {allowed} bits, not {element_bits!r}")
-        wide = together(element_bits, self.swizzle, major).size(1)
-        unit = 8 * PIECE // element_bits if major == "K" else 8
+        wide = swizzle_atom(element_bits, self.swizzle, major).size(1)
+        unit = 8 * CHUNK_BYTES // element_bits if major == "K" else 8
         for what, extent, least in (("rows", rows, 8), ("columns", columns, unit)):
             if not _is_number(extent) or extent < 1 or extent % least:
                 raise LayoutError(f"{what} are a multiple of {least}, not {extent!r}")
@@ -133,5 +133,5 @@ class Descriptor:
         """(rows, columns) → the bit address of each element in shared memory, swizzled."""
         first = self.base_offset << 10  # where the pattern begins, in bits
         linear = 8 * self.start + self.offsets(element_bits, rows, columns, major)
-        swizzled: npt.NDArray[Any] = pattern(self.swizzle)(linear - first)
+        swizzled: npt.NDArray[Any] = swizzle_pattern(self.swizzle)(linear - first)
         return swizzled + first

@@ -14,7 +14,7 @@ from ..dtypes import dtype
 from ..errors import LayoutError
 from ..layout import Tensor
 from ..layout.tensor import check_tensors
-from .array_inputs import Bits, codes
+from .array_inputs import Bits, as_codes
 from .tiles.atom import MmaAtom
 from .tiles.tiled_mma import TiledMma
 
@@ -22,9 +22,10 @@ from .tiles.tiled_mma import TiledMma
 def gemm(mma: MmaAtom | TiledMma, *tensors: Tensor) -> None:
     """D = A B + C of NumPy tensors: ``gemm(mma, d, a, b, c)``, or without ``d``, which is ``c``.
 
-    A (M, K), B (N, K), C and D (M, N), whole multiples of the instruction's shape, or of the
-    TiledMma's tile; LayoutError where they are not, and for an instruction with more operands. They
-    are numbers or codes (``mma.given``), of tf32 those of f32 too; DtypeError for another format.
+    A (M, K), B (N, K), C and D (M, N) are multiples of the instruction's shape, or of the
+    TiledMma's tile. Elements are numbers or codes (``mma.array_inputs``); tf32 also takes f32.
+    Raises LayoutError for other shapes and for an instruction with more operands, DtypeError for
+    another format.
     """
     if len(tensors) not in (3, 4):
         raise LayoutError("gemm takes (mma, d, a, b, c), or (mma, a, b, c)")
@@ -66,7 +67,7 @@ def _check(d: Tensor, a: Tensor, b: Tensor, c: Tensor, tile: tuple[int, int, int
 def _codes(tensor: Tensor, type_: str) -> Bits:
     t, values = dtype(type_), tensor.to_numpy()
     as_registers = t.name == "tf32" and values.dtype == np.float32
-    return codes(values.view(t.storage) if as_registers else values, t)
+    return as_codes(values.view(t.storage) if as_registers else values, t)
 
 
 def _tiles(matrix: Bits, rows: int, columns: int) -> Bits:

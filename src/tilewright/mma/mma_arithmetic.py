@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..dtypes import DType, decode, dtype, encode, is_inf, is_nan, parts, round_to
+from ..dtypes import DType, decode, decompose, dtype, encode, is_inf, is_nan, round_to
 from ..exact import fma
-from .array_inputs import batch
+from .array_inputs import batch_shape
 from .quadpair_arithmetic import lowered_sums
 
 Bits = npt.NDArray[Any]
 
 _QUIET = np.uint64(1 << 51)  # the bit of an f64 NaN that says so
 
-OUTPUT = {"f32": "rz", "f16": "rn"}  # type of D → rounding of the sum, on all generations
+OUTPUT_ROUNDING = {"f32": "rz", "f16": "rn"}  # type of D → rounding of the sum, on all generations
 
 NOWHERE = np.int64(-1 << 20)  # the leading place of a zero
 
@@ -55,7 +55,7 @@ class Arithmetic:
         ``where`` (…, M, K) has the row of B (then longer) that each element of sparse A meets.
         """
         given = [np.asarray(x) for x in (a, b, c, where, scale_a, scale_b) if x is not None]
-        shape = batch(*given)
+        shape = batch_shape(*given)
         flat = [np.broadcast_to(x, shape + x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in given]
         made = np.empty((len(flat[0]), *c.shape[-2:]), self.d.storage)
         for start in range(0, len(made), TILES_AT_ONCE):
@@ -81,7 +81,7 @@ class Arithmetic:
 
 
 @dataclass(frozen=True, slots=True)
-class Integers(Arithmetic):
+class IntegerDotAdd(Arithmetic):
     """Exact; the sum wraps at 32 bits or is clamped. One-bit products are ``operation``'s."""
 
     clamped: bool = False
@@ -101,7 +101,7 @@ class Integers(Arithmetic):
 
 
 @dataclass(frozen=True, slots=True)
-class Chain(Arithmetic):
+class FmaChain(Arithmetic):
     """f64: fused multiply-adds in the order of k, each rounded.
 
     A NaN stays itself, made quiet: an H200 takes B's before C's before A's.
@@ -120,7 +120,7 @@ class Chain(Arithmetic):
 
 
 @dataclass(frozen=True, slots=True)
-class Fused(Arithmetic):
+class FusedDotAdd(Arithmetic):
     """Fused sums: one for each of ``groups`` (columns of A), in turn.
 
     A and B are converted to the type ``through`` first, if any. Each result is of type
@@ -146,18 +146,18 @@ class Fused(Arithmetic):
 
     @property
     def rounding(self) -> str:
-        return OUTPUT[self.sum_type]
+        return OUTPUT_ROUNDING[self.sum_type]
 
     def _sums(self, a: Bits, b: Bits, c: Bits, *scales: Bits) -> Bits:
         sum_type = dtype(self.sum_type)
-        left, right = (Terms.of(*self._seen(t, x)) for t, x in ((self.a, a), (self.b, b)))
+        left, right = (FloatTerms.of(*self._seen(t, x)) for t, x in ((self.a, a), (self.b, b)))
         start = _converted(c, self.c, sum_type)
         total = start if self.begins else np.zeros_like(start)
         for number, group in enumerate(self.groups):
             part = np.s_[..., list(group)]
             products = left.at(part).times(right.at(part))
             own = self.unconverted and number == 0
-            addend = Terms.of(self.c, c) if own else Terms.of(sum_type, total)
+            addend = FloatTerms.of(self.c, c) if own else FloatTerms.of(sum_type, total)
             total = self.fuse(products.and_(addend.at(np.s_[..., None])))
         if not self.begins:
             total = _added(sum_type, total, start)
@@ -165,7 +165,7 @@ class Fused(Arithmetic):
             total = _saturated(sum_type, total)
         return _converted(total, sum_type, self.d, self.last)
 
-    def fuse(self, t: Terms) -> Bits:
+    def fuse(self, t: FloatTerms) -> Bits:
         """One fused sum over the last axis."""
         return self._specials(t, self._sum(t))
 
@@ -176,7 +176,7 @@ class Fused(Arithmetic):
         wide = dtype(self.through)
         return wide, _converted(bits, t, wide)
 
-    def _sum(self, t: Terms) -> Bits:
+    def _sum(self, t: FloatTerms) -> Bits:
         made_type = dtype(self.sum_type)
         unit = np.maximum(t.lead.max(-1, keepdims=True), self.least) - self.fraction
         cut = unit - t.exponent
@@ -189,7 +189,7 @@ class Fused(Arithmetic):
             made = made & ~low
         return np.where(made == 1 << (made_type.bits - 1), made.dtype.type(0), made)  # no -0
 
-    def _specials(self, t: Terms, finite: Bits) -> Bits:
+    def _specials(self, t: FloatTerms, finite: Bits) -> Bits:
         """Infinity and NaN as in IEEE: inf - inf and 0 * inf are NaN, any NaN the canonical one."""
         if not (t.infinite.any() or t.nan.any()):
             return finite
@@ -204,7 +204,7 @@ class Fused(Arithmetic):
 
 
 @dataclass(frozen=True, slots=True)
-class Rounded(Arithmetic):
+class LoweredDotAdd(Arithmetic):
     """f32 additions, each rounded: what ptxas makes of f16's m8n8k4 from sm_80 on."""
 
     def _sums(self, a: Bits, b: Bits, c: Bits, *scales: Bits) -> Bits:
@@ -233,7 +233,7 @@ def _added(t: DType, x: Bits, y: Bits) -> Bits:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class FloatTerms:
     """Numbers (-1)^negative * significand * 2^exponent.
 
     ``lead`` is the exponent that they are aligned by: a format's own, so that a subnormal's is the
@@ -248,17 +248,17 @@ class Terms:
     nan: Bits
 
     @classmethod
-    def of(cls, t: DType, bits: Bits) -> Terms:
-        negative, significand, exponent = parts(t, bits)
+    def of(cls, t: DType, bits: Bits) -> FloatTerms:
+        negative, significand, exponent = decompose(t, bits)
         lead = np.where(significand != 0, exponent + t.mantissa, NOWHERE)
         return cls(negative, significand, exponent, lead, is_inf(t, bits), is_nan(t, bits))
 
-    def at(self, index: Any) -> Terms:
-        return Terms(*(field[index] for field in self._fields()))
+    def at(self, index: Any) -> FloatTerms:
+        return FloatTerms(*(field[index] for field in self._fields()))
 
-    def times(self, other: Terms) -> Terms:
+    def times(self, other: FloatTerms) -> FloatTerms:
         zero = (self.significand == 0) & other.infinite | self.infinite & (other.significand == 0)
-        return Terms(
+        return FloatTerms(
             self.negative ^ other.negative,
             self.significand * other.significand,
             self.exponent + other.exponent,
@@ -267,14 +267,14 @@ class Terms:
             self.nan | other.nan | zero,
         )
 
-    def grouped(self, size: int) -> Terms:
+    def grouped(self, size: int) -> FloatTerms:
         """A last axis of each ``size`` neighbours."""
         fields = np.broadcast_arrays(*self._fields())
-        return Terms(*(field.reshape(*field.shape[:-1], -1, size) for field in fields))
+        return FloatTerms(*(field.reshape(*field.shape[:-1], -1, size) for field in fields))
 
-    def and_(self, last: Terms) -> Terms:
+    def and_(self, last: FloatTerms) -> FloatTerms:
         both = zip(self._fields(), last._fields(), strict=True)
-        return Terms(*(np.concatenate(pair, axis=-1) for pair in both))
+        return FloatTerms(*(np.concatenate(pair, axis=-1) for pair in both))
 
     def _fields(self) -> tuple[Bits, ...]:
         return (

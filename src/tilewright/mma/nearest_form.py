@@ -11,16 +11,16 @@ from ..errors import UnknownInstruction
 _FEW = 40  # that share most modifiers; of these the most alike in order are taken
 
 
-def words(opcode: str) -> list[str]:
+def opcode_parts(opcode: str) -> list[str]:
     """The mnemonic and the modifiers. UnknownInstruction for what is no text."""
     if not isinstance(opcode, str):
         raise UnknownInstruction(f"an opcode is text, not {type(opcode).__name__}")
     return opcode.split(".")
 
 
-def closest(opcode: str, known: Iterable[str], count: int = 3) -> list[str]:
+def closest_opcodes(opcode: str, known: Iterable[str], count: int = 3) -> list[str]:
     """The known opcodes with most modifiers in common, those in the same order first."""
-    given = Counter(words(opcode))
+    given = Counter(opcode_parts(opcode))
     scored = sorted(known, key=lambda other: -_common(given, other))[:_FEW]
     return sorted(scored, key=lambda other: -_alike(opcode, other))[:count]
 
@@ -34,11 +34,11 @@ def _alike(opcode: str, other: str) -> float:
     return SequenceMatcher(None, opcode.split("."), other.split("."), autojunk=False).ratio()
 
 
-def reason(opcode: str, known: Iterable[str]) -> str:
+def mismatch_reason(opcode: str, known: Iterable[str]) -> str:
     """Why an opcode is none of these: a modifier that none has, or one that does not go with the
     others, or one that is missing; empty where that can't be said in a few words.
     """
-    mnemonic, *modifiers = words(opcode)
+    mnemonic, *modifiers = opcode_parts(opcode)
     every = list(known)
     if not every:
         return ""
@@ -50,7 +50,7 @@ def reason(opcode: str, known: Iterable[str]) -> str:
     used = {word for other in every for word in other.split(".")}
     if strange := [word for word in modifiers if word not in used]:
         return f"{mnemonic} has no .{' and no .'.join(strange)}"
-    given, wanted = Counter(modifiers), Counter(closest(opcode, every, 1)[0].split(".")[1:])
+    given, wanted = Counter(modifiers), Counter(closest_opcodes(opcode, every, 1)[0].split(".")[1:])
     excess, lacking = list((given - wanted).elements()), list((wanted - given).elements())
     if excess and lacking:
         return f".{', .'.join(excess)} does not go with the rest; .{', .'.join(lacking)} would"

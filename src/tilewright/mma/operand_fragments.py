@@ -1,4 +1,4 @@
-"""The fragment of each operand of each instruction: ``operand(instruction, "a")``.
+"""The fragment of each operand of each instruction: ``operand_fragment(instruction, "a")``.
 
 mma.sync, wgmma and wmma share the quad rule of ``fragments``. Their own: m8n8k4 of f16, four
 products at once on pairs of quads; wmma's second copy of f16 operands, and its m8n32, which is
@@ -16,15 +16,24 @@ from ..dtypes import dtype
 from ..errors import LayoutError
 from ..layout import Layout
 from ..target import Target
-from .fragments import Fragment, Modes, accumulator, operand_a, operand_b, quads, run_of, spread
+from .fragments import (
+    Fragment,
+    Modes,
+    a_fragment,
+    accumulator_fragment,
+    b_fragment,
+    elements_per_register,
+    fragment_layout,
+    quad_layout,
+)
 
 if TYPE_CHECKING:
-    from .instruction import Instruction
+    from .instruction import MmaInstruction
 
 CHUNK = {"tf32": (1, 2), "s4": (4, 8), "u4": (4, 8), "e2m1": (4, 8)}  # kept, of how many; or (2, 4)
 
 
-def chunk(type_: str, kind: str = "") -> tuple[int, int]:
+def sparsity_pattern(type_: str, kind: str = "") -> tuple[int, int]:
     """Elements kept of each chunk of a row of sparse A, and the chunk's length.
 
     (4, 8) keeps pairs of neighbours. An element in a container of 8 bits counts as an 8-bit one.
@@ -38,7 +47,7 @@ def code_bits(kept_of: tuple[int, int]) -> int:
 
 
 @cache
-def operand(i: Instruction, name: str) -> Fragment:
+def operand_fragment(i: MmaInstruction, name: str) -> Fragment:
     """The fragment of ``a``, ``b``, ``c``, ``d``, ``metadata``, ``scale_a`` or ``scale_b``."""
     if name in ("metadata", "scale_a", "scale_b"):
         return {"metadata": _metadata, "scale_a": _scale_a, "scale_b": _scale_b}[name](i)
@@ -48,7 +57,9 @@ def operand(i: Instruction, name: str) -> Fragment:
         return _wmma(i, name)
     if i.asynchronous:
         return _warpgroup(i, name)
-    made = {"a": operand_a, "b": operand_b, "c": accumulator, "d": accumulator}[name]
+    made = {"a": a_fragment, "b": b_fragment, "c": accumulator_fragment, "d": accumulator_fragment}[
+        name
+    ]
     type_, rows, columns = i.extent(name)
     if name in "ab" and i.kind in ("f8f6f4", "mxf8f6f4"):
         return _in_bytes(type_, rows, columns, name == "b")
@@ -59,36 +70,38 @@ def _in_bytes(type_: str, rows: int, columns: int, transposed: bool) -> Fragment
     """fp8, and fp6 and fp4 in bytes: fp6 in the low bits, fp4 in the middle four."""
     bits = dtype(type_).bits
     container, low = (0, 0) if bits == 8 else (8, 2 if bits == 4 else 0)
-    return Fragment(type_, rows, columns, quads(rows, columns, 4), transposed, 1, container, low)
+    return Fragment(
+        type_, rows, columns, quad_layout(rows, columns, 4), transposed, 1, container, low
+    )
 
 
-def _warpgroup(i: Instruction, name: str) -> Fragment:
+def _warpgroup(i: MmaInstruction, name: str) -> Fragment:
     type_, rows, columns = i.extent(name)
     if name == "b":
-        raise LayoutError(f"B of {i.opcode} is in shared memory", hint="see mma.Descriptor")
-    run = run_of(type_) if name == "a" else 2
-    return Fragment(type_, rows, columns, quads(rows, columns, run, warps=i.m // 16))
+        raise LayoutError(f"B of {i.opcode} is in shared memory", hint="see mma.MatrixDescriptor")
+    run = elements_per_register(type_) if name == "a" else 2
+    return Fragment(type_, rows, columns, quad_layout(rows, columns, run, warps=i.m // 16))
 
 
-def _quad_pair(i: Instruction, name: str) -> Fragment:
+def _quad_pair(i: MmaInstruction, name: str) -> Fragment:
     """m8n8k4 of f16: lane 16h + 4t + j is thread j of half h of product t."""
     rows, columns = i.extent(name)[1:]
     tile: Modes = ((4, rows * columns),)
     row_major = {"a": i.alayout == "row", "b": i.blayout == "col"}
     if name in row_major:  # B is N×K: its columns are rows here
         own, on = (1, rows) if row_major[name] else (rows, 1)
-        layout = spread(((4, own), *tile, (2, 4)), ((4, on),))
+        layout = fragment_layout(((4, own), *tile, (2, 4)), ((4, on),))
         return Fragment("f16", rows, columns, layout, name == "b", tiles=4)
     type_ = i.extent(name)[0]
     if type_ == "f16":
-        layout = spread(((4, 1), *tile, (2, 4)), ((8, rows),))
+        layout = fragment_layout(((4, 1), *tile, (2, 4)), ((8, rows),))
     else:
         lane = ((2, 1), (2, 2 * rows), *tile, (2, 4))
-        layout = spread(lane, ((2, rows), (2, 2), (2, 4 * rows)))
+        layout = fragment_layout(lane, ((2, rows), (2, 2), (2, 4 * rows)))
     return Fragment(type_, rows, columns, layout, tiles=4)
 
 
-def _wmma(i: Instruction, name: str) -> Fragment:
+def _wmma(i: MmaInstruction, name: str) -> Fragment:
     old = Target.parse(i.arch).number < 75
     if old and i.a == "f16":
         return _volta(i, name)
@@ -96,19 +109,21 @@ def _wmma(i: Instruction, name: str) -> Fragment:
     if name in "cd":
         swapped = rows == 8 and columns == 32 and not (i.a in ("s8", "u8") and _before_ampere(i))
         if swapped:  # the product's transpose
-            return Fragment(type_, columns, rows, quads(columns, rows, 2), transposed=True)
-        return accumulator(type_, rows, columns)
-    plain = quads(rows, columns, run_of(type_), halves=name == "b" and i.n < 32)
+            return Fragment(type_, columns, rows, quad_layout(columns, rows, 2), transposed=True)
+        return accumulator_fragment(type_, rows, columns)
+    plain = quad_layout(
+        rows, columns, elements_per_register(type_), halves=name == "b" and i.n < 32
+    )
     copies = 512 // (rows * columns) if type_ == "f16" else 1
     layout = _repeated(plain, copies) if copies > 1 else plain
     return Fragment(type_, rows, columns, layout, transposed=name == "b")
 
 
-def _before_ampere(i: Instruction) -> bool:
+def _before_ampere(i: MmaInstruction) -> bool:
     return Target.parse(i.arch).number < 80
 
 
-def _volta(i: Instruction, name: str) -> Fragment:
+def _volta(i: MmaInstruction, name: str) -> Fragment:
     """f16 wmma of sm_70 and sm_72: four m8n8k4, whose 8×8 tiles lane bits 2 and 3 choose.
 
     Found by running the address arithmetic of ptxas's machine code; no such GPU confirmed it.
@@ -127,7 +142,7 @@ def _volta(i: Instruction, name: str) -> Fragment:
         own = ((4, 1),) if along else ((4, rows),)
         held = ((16, rows),) if along else ((4, 1), (4, 4 * rows))
     chosen = tuple((2, size * step.get(side, 0)) for side, size in tiles)
-    layout = spread((*own, *chosen, (2, 4)), held)
+    layout = fragment_layout((*own, *chosen, (2, 4)), held)
     return Fragment(type_, rows, columns, layout, transposed=name == "b")
 
 
@@ -137,14 +152,14 @@ def _repeated(layout: Layout, copies: int) -> Layout:
     return Layout((threads.shape, (values.shape, copies)), (threads.stride, (values.stride, 0)))
 
 
-def _metadata(i: Instruction) -> Fragment:
+def _metadata(i: MmaInstruction) -> Fragment:
     """Indices of the kept elements of A, M × codes, as the threads of a quad may provide them.
 
     A register has 32 bits of them. 16- and 32-bit types: 16 bits of row g, then 16 of row g + 8;
     a second thread has the next 16 of each. Narrower types: 32 of row g, a second thread 32 of row
     g + 8, the next two the next 32. Whichever threads of the quad are left hold copies.
     """
-    bits = code_bits(chunk(i.a, i.kind))
+    bits = code_bits(sparsity_pattern(i.a, i.kind))
     codes, warps = i.metadata_columns, i.m // 16
     if dtype(i.a).bits > 8:
         per = 16 // bits
@@ -154,19 +169,21 @@ def _metadata(i: Instruction) -> Fragment:
         per = 32 // bits
         quad = ((2, 8), (codes // per, per * i.m), (2 * per // codes, 0))
         values = ((per, i.m),)
-    layout = spread((*quad, (8, 1), (warps, 16)), values)
+    layout = fragment_layout((*quad, (8, 1), (warps, 16)), values)
     return Fragment(f"b{bits}", i.m, codes, layout)
 
 
-def _scale_a(i: Instruction) -> Fragment:
+def _scale_a(i: MmaInstruction) -> Fragment:
     """M × scales in a row: thread 2t and 2t + 1 of a quad have rows g and g + 8."""
     scales = i.scales
     threads = ((2, 8), (2, 0), (8, 1))
-    return Fragment(i.stype, i.m, scales, spread(threads, ((scales, i.m), (4 // scales, 0))))
+    return Fragment(
+        i.stype, i.m, scales, fragment_layout(threads, ((scales, i.m), (4 // scales, 0)))
+    )
 
 
-def _scale_b(i: Instruction) -> Fragment:
+def _scale_b(i: MmaInstruction) -> Fragment:
     """N × scales in a column, from thread t of quad g."""
     scales = i.scales
-    layout = spread(((4, 0), (8, 1)), ((scales, i.n), (4 // scales, 0)))
+    layout = fragment_layout(((4, 0), (8, 1)), ((scales, i.n), (4 // scales, 0)))
     return Fragment(i.stype, i.n, scales, layout, transposed=True)

@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from ..dtypes import decode, dtype
 from ..errors import LayoutError, MetadataError
-from .array_inputs import array, batch, codes, integers, shaped
-from .operand_fragments import chunk
+from .array_inputs import as_array, as_codes, as_integers, batch_shape, require_shape
+from .operand_fragments import sparsity_pattern
 
 if TYPE_CHECKING:
-    from .instruction import Instruction
+    from .instruction import MmaInstruction
 
 Bits = npt.NDArray[Any]
 
@@ -27,14 +27,14 @@ FIRST, SECOND = 0b0100, 0b1110  # which of two tf32 numbers
 ORDERED = (0b0100, 0b1000, 0b1001, 0b1100, 0b1101, 0b1110)
 
 
-def positions(metadata: npt.ArrayLike, kept_of: tuple[int, int], ordered: bool) -> Bits:
+def dense_columns(metadata: npt.ArrayLike, kept_of: tuple[int, int], ordered: bool) -> Bits:
     """The column of dense A that each stored element came from: (…, M, stored K).
 
     MetadataError where two indices of a chunk are the same, or stand in the wrong order for
     ``ordered`` metadata, or are none of tf32's two. LayoutError, DtypeError for what is no matrix
     of integers, or has half a chunk.
     """
-    found = integers(metadata, "indices of metadata").astype(np.int64)
+    found = as_integers(metadata, "indices of metadata").astype(np.int64)
     if found.ndim < 2 or (kept_of != (1, 2) and found.shape[-1] % 2):
         raise LayoutError(f"metadata is (…, M, codes), for whole chunks, not {found.shape}")
     if kept_of == (1, 2):
@@ -64,7 +64,7 @@ def _refuse(wrong: Bits, found: Bits, allowed: str, step: int) -> None:
     )
 
 
-def compress(i: Instruction, dense: npt.ArrayLike) -> tuple[Bits, Bits]:
+def compress(i: MmaInstruction, dense: npt.ArrayLike) -> tuple[Bits, Bits]:
     """(what is kept, its metadata) of A (…, M, K), of A's NumPy type or its bits.
 
     Elements that are not zero are kept where they stand in order; chunks with fewer keep the
@@ -72,9 +72,9 @@ def compress(i: Instruction, dense: npt.ArrayLike) -> tuple[Bits, Bits]:
     DtypeError.
     """
     kept, of, width = _chunks(i)
-    a = shaped(array(dense), (i.m, i.k), f"dense A of {i.opcode} is")
+    a = require_shape(as_array(dense), (i.m, i.k), f"dense A of {i.opcode} is")
     wide = a.reshape(*a.shape[:-1], i.k // (of * width), of, width)
-    live = (decode(i.a, codes(wide, dtype(i.a))) != 0).any(-1)
+    live = (decode(i.a, as_codes(wide, dtype(i.a))) != 0).any(-1)
     excess = np.argwhere(live.sum(-1) > kept)
     if len(excess):
         *_, row, number = excess[0].tolist()
@@ -90,25 +90,27 @@ def compress(i: Instruction, dense: npt.ArrayLike) -> tuple[Bits, Bits]:
     return values.reshape(*a.shape[:-1], -1), where.reshape(*a.shape[:-1], -1).astype(np.uint8)
 
 
-def expand(i: Instruction, values: npt.ArrayLike, metadata: npt.ArrayLike) -> Bits:
+def expand(i: MmaInstruction, values: npt.ArrayLike, metadata: npt.ArrayLike) -> Bits:
     """Dense A (…, M, K) from what is kept of it, of A's NumPy type or its bits, and its metadata.
 
     Leading axes broadcast. Raises MetadataError, LayoutError and DtypeError.
     """
     _chunks(i)
-    stored = shaped(array(values), (i.m, i.stored_k), f"stored A of {i.opcode} is")
-    codes(stored, dtype(i.a))
-    said = shaped(array(metadata), (i.m, i.metadata_columns), f"metadata of {i.opcode} is")
-    where = positions(said, chunk(i.a, i.kind), i.ordered)
-    shape = (*batch(stored, where), i.m, i.stored_k)
+    stored = require_shape(as_array(values), (i.m, i.stored_k), f"stored A of {i.opcode} is")
+    as_codes(stored, dtype(i.a))
+    said = require_shape(
+        as_array(metadata), (i.m, i.metadata_columns), f"metadata of {i.opcode} is"
+    )
+    where = dense_columns(said, sparsity_pattern(i.a, i.kind), i.ordered)
+    shape = (*batch_shape(stored, where), i.m, i.stored_k)
     dense = np.zeros((*shape[:-1], i.k), stored.dtype)
     np.put_along_axis(dense, np.broadcast_to(where, shape), np.broadcast_to(stored, shape), -1)
     return dense
 
 
-def _chunks(i: Instruction) -> tuple[int, int, int]:
+def _chunks(i: MmaInstruction) -> tuple[int, int, int]:
     """(kept, of, width): pairs of 4-bit elements count as one of width 2."""
     if not getattr(i, "sparse", False):
         raise LayoutError(f"{i} has no sparse A", hint="mma.sp and wgmma.mma_async.sp have")
-    kept, of = chunk(i.a, i.kind)
+    kept, of = sparsity_pattern(i.a, i.kind)
     return (2, 4, 2) if (kept, of) == (4, 8) else (kept, of, 1)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Union
 
-from ..errors import Place, PtxError
+from ..errors import PtxError, SourceLocation
 
 # --- operands ---------------------------------------------------------------------------------
 
@@ -297,16 +297,16 @@ class Module:
     path: str = field(default="<ptx>", compare=False)
     parts: tuple[tuple[int, str], ...] = field(default=(), compare=False, repr=False)
 
-    def place(self, pos: int, width: int = 1) -> Place | None:
+    def place(self, pos: int, width: int = 1) -> SourceLocation | None:
         """Where a position stands; None for that of what was built."""
         if pos < 0 or not self.source:
             return None
         last = bisect_right(self.parts, pos, key=lambda part: part[0]) - 1
         if last < 0:
-            return Place.at(self.source, pos, self.path, width)
+            return SourceLocation.at(self.source, pos, self.path, width)
         start, path = self.parts[last]
         end = self.parts[last + 1][0] if last + 1 < len(self.parts) else len(self.source)
-        return Place.at(self.source[start:end], pos - start, path, width)
+        return SourceLocation.at(self.source[start:end], pos - start, path, width)
 
     @property
     def functions(self) -> dict[str, Function]:

@@ -5,8 +5,8 @@ In a notebook they show their pictures by themselves.
 """
 
 from ..layout import ComposedLayout, Layout, Swizzle, Tensor
-from ..mma import CopyAtom, Fragment, Instruction, MmaAtom, TiledCopy, TiledMma
-from ..notebook_display import draws
+from ..mma import CopyAtom, Fragment, MmaAtom, MmaInstruction, TiledCopy, TiledMma
+from ..notebook_display import register_renderer
 from .draw import draw
 from .fragment_picture import draw_fragment
 from .instruction_picture import draw_instruction
@@ -14,21 +14,21 @@ from .instruction_text import arithmetic_words
 from .latex import latex, print_latex, print_latex_tv, tv_latex
 from .layout_picture import draw_layout
 from .layout_text import layout_text, print_layout, tv_text
-from .pages.gemm_stage import Stage, Way
+from .pages.gemm_stage import OperandPath, Stage
 from .pages.html_page import frame, page
 from .tiled_picture import draw_copy_atom, draw_tiled_copy, draw_tiled_mma, draw_tv
 
 for _kind in (
-    Layout, ComposedLayout, Swizzle, Tensor, Fragment, Instruction, MmaAtom, CopyAtom, TiledMma,
+    Layout, ComposedLayout, Swizzle, Tensor, Fragment, MmaInstruction, MmaAtom, CopyAtom, TiledMma,
     TiledCopy,
 ):  # fmt: skip
-    draws(_kind)(draw)
+    register_renderer(_kind)(draw)
 for _kind in (ComposedLayout, TiledMma, TiledCopy, Stage):
-    draws(_kind, "html")(frame)
+    register_renderer(_kind, "html")(frame)
 
 __all__ = [
     "Stage",
-    "Way",
+    "OperandPath",
     "draw",
     "draw_copy_atom",
     "draw_fragment",

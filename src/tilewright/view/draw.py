@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import LayoutError
 from ..layout import ComposedLayout, Layout, Swizzle, Tensor
-from ..mma import CopyAtom, Fragment, Instruction, MmaAtom, TiledCopy, TiledMma, make_tiled_mma
+from ..mma import CopyAtom, Fragment, MmaAtom, MmaInstruction, TiledCopy, TiledMma, make_tiled_mma
 from .fragment_picture import draw_fragment
 from .instruction_picture import draw_instruction
 from .layout_picture import draw_layout
@@ -33,7 +33,7 @@ draw.register(TiledCopy, draw_tiled_copy)
 
 
 @draw.register
-def _(given: Instruction, title: str = "", **how: Any) -> str:
+def _(given: MmaInstruction, title: str = "", **how: Any) -> str:
     return draw_instruction(given, **how)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import LayoutError
-from ..mma import Fragment, Instruction
+from ..mma import Fragment, MmaInstruction
 from .fragment_cells import GRAINS, cells, check_grain
 from .fragment_picture import fragment_grid, heading, paint_register
 from .grid import LEFT
@@ -20,18 +20,18 @@ NAMES = {"metadata": "metadata", "scale_a": "scales of A", "scale_b": "scales of
 
 
 @dataclass(frozen=True, slots=True)
-class Operand(Panel):
+class OperandPanel(Panel):
     """An operand of the picture, and its fragment: None in shared memory."""
 
     fragment: Fragment | None
 
 
-def draw_instruction(i: Instruction, *, grain: str = "", hover: bool = True) -> str:
+def draw_instruction(i: MmaInstruction, *, grain: str = "", hover: bool = True) -> str:
     """The SVG of a matrix instruction's fragments; ``grain`` and ``hover`` as for a fragment.
 
     LayoutError for what is no matrix instruction, and for another grain.
     """
-    if not isinstance(i, Instruction):
+    if not isinstance(i, MmaInstruction):
         raise LayoutError(f"a matrix instruction is drawn, not {i!r}")
     check_grain(grain)
     grain = grain or _grain(i)
@@ -46,29 +46,29 @@ def draw_instruction(i: Instruction, *, grain: str = "", hover: bool = True) -> 
     return to.render()
 
 
-def _in_registers(i: Instruction, name: str) -> Fragment | None:
+def _in_registers(i: MmaInstruction, name: str) -> Fragment | None:
     """An operand's fragment; None for B of wgmma, which is in shared memory."""
     return None if name == "b" and i.asynchronous else i.fragment(name)
 
 
-def _grain(i: Instruction) -> str:
+def _grain(i: MmaInstruction) -> str:
     """The finest grain that all of A, B, C and D are drawn with when each is drawn alone."""
     found = [f for f in (_in_registers(i, name) for name in "abcd") if f is not None]
     return max((cells(f).grain for f in found), key=GRAINS.index)
 
 
-def _operand(i: Instruction, name: str, grain: str, title: str = "") -> Operand:
+def _operand(i: MmaInstruction, name: str, grain: str, title: str = "") -> OperandPanel:
     title = title or NAMES.get(name, name.upper())
     fragment = _in_registers(i, name)
     if fragment is None:
         size = "×".join(map(str, i.matrix_shape(name)))
-        return Operand((f"{title} {size} {getattr(i, name)}",), None, None)
+        return OperandPanel((f"{title} {size} {getattr(i, name)}",), None, None)
     if name in NAMES and grain == GRAINS[0]:
         grain = GRAINS[1]  # metadata and scales are small change
-    return Operand(heading(fragment, title), fragment_grid(fragment, grain), fragment)
+    return OperandPanel(heading(fragment, title), fragment_grid(fragment, grain), fragment)
 
 
-def _results(i: Instruction, grain: str) -> list[Operand]:
+def _results(i: MmaInstruction, grain: str) -> list[OperandPanel]:
     """D and C, or both in one."""
     if i.fragment("d") == i.fragment("c"):
         return [_operand(i, "d", grain, "C and D")]

@@ -7,9 +7,17 @@ from functools import singledispatch
 
 from ..dtypes import dtype
 from ..errors import UnknownInstruction, raises
-from ..mma import Arithmetic, Chain, Fused, Instruction, Integers, Rounded, Scaled
-from ..mma.availability import Need
-from ..mma.operand_fragments import chunk, code_bits
+from ..mma import (
+    Arithmetic,
+    BlockScaledDotAdd,
+    FmaChain,
+    FusedDotAdd,
+    IntegerDotAdd,
+    LoweredDotAdd,
+    MmaInstruction,
+)
+from ..mma.availability import Requirement
+from ..mma.operand_fragments import code_bits, sparsity_pattern
 from ..mma.sparse_metadata import FIRST, ORDERED, SECOND
 
 PUBLISHED = "published, not verified"
@@ -21,7 +29,7 @@ ROUNDING = {
 OPERATION = {"xor": "the bits that differ", "and": "the bits that are one in both"}
 
 
-def needs_words(needs: Iterable[Need], until: str = "") -> str:
+def needs_words(needs: Iterable[Requirement], until: str = "") -> str:
     """``PTX 7.0 for sm_80 and later``; ``PTX 8.7 for sm_120a; 8.8 for sm_120f``."""
     by_version: dict[str, list[str]] = {}
     for ptx, target in needs:
@@ -33,13 +41,13 @@ def needs_words(needs: Iterable[Need], until: str = "") -> str:
     return said + (f", until {until}" if until else "")
 
 
-def status(i: Instruction) -> str:
+def status(i: MmaInstruction) -> str:
     """Whether hardware confirmed its bits: ``bits on sm_90a: verified``."""
     return f"bits on {i.arch}: {'verified' if i.verified else PUBLISHED}"
 
 
 @raises(UnknownInstruction)
-def arithmetic_words(i: Instruction) -> tuple[str, ...]:
+def arithmetic_words(i: MmaInstruction) -> tuple[str, ...]:
     """What one element of D is, step by step, on the instruction's architecture."""
     return _said(i.arithmetic)
 
@@ -50,7 +58,7 @@ def _said(how: Arithmetic) -> tuple[str, ...]:
 
 
 @_said.register
-def _(how: Integers) -> tuple[str, ...]:
+def _(how: IntegerDotAdd) -> tuple[str, ...]:
     ends = "is clamped to s32" if how.clamped else "wraps at 32 bits"
     if how.operation:
         return (f"exact: c and the number of {OPERATION[how.operation]}; the sum {ends}",)
@@ -58,7 +66,7 @@ def _(how: Integers) -> tuple[str, ...]:
 
 
 @_said.register
-def _(how: Chain) -> tuple[str, ...]:
+def _(how: FmaChain) -> tuple[str, ...]:
     return (
         "a chain of fused multiply-adds that begins with c, in the order of k",
         f"each is rounded {ROUNDING[how.rounding]}; a NaN stays itself, made quiet",
@@ -66,7 +74,7 @@ def _(how: Chain) -> tuple[str, ...]:
 
 
 @_said.register
-def _(how: Fused) -> tuple[str, ...]:
+def _(how: FusedDotAdd) -> tuple[str, ...]:
     count, size = len(how.groups), len(how.groups[0])
     first = "c" if how.begins else "zero"
     sums = f"one fused sum of {first} and {size} products"
@@ -80,7 +88,7 @@ def _(how: Fused) -> tuple[str, ...]:
     return (*through, sums, "products are exact", *_rounded(how))
 
 
-def _rounded(how: Fused) -> tuple[str, ...]:
+def _rounded(how: FusedDotAdd) -> tuple[str, ...]:
     """How a fused sum is aligned and rounded, and what becomes of the last."""
     made = dtype(how.sum_type)
     kept = f" with {how.kept} bits of mantissa" if how.kept < made.mantissa else ""
@@ -101,7 +109,7 @@ def _rounded(how: Fused) -> tuple[str, ...]:
 
 
 @_said.register
-def _(how: Scaled) -> tuple[str, ...]:
+def _(how: BlockScaledDotAdd) -> tuple[str, ...]:
     count = sum(map(len, how.fused.groups))
     if how.group == 1:
         scaled = f"each product is exact, and multiplied by its two scales ({how.stype})"
@@ -115,7 +123,7 @@ def _(how: Scaled) -> tuple[str, ...]:
 
 
 @_said.register
-def _(how: Rounded) -> tuple[str, ...]:
+def _(how: LoweredDotAdd) -> tuple[str, ...]:
     order = "the products in the order of k from +0, then c"
     if how.d.name == "f16":
         order = "c, then the sum of the first two products, then that of the last two; then to f16"
@@ -130,11 +138,11 @@ def _columns(group: tuple[int, ...]) -> str:
     return ", ".join(map(str, group[:4])) + (", …" if len(group) > 4 else "")
 
 
-def metadata_words(i: Instruction) -> tuple[str, ...]:
+def metadata_words(i: MmaInstruction) -> tuple[str, ...]:
     """How the metadata of sparse A says which elements are kept; nothing for dense A."""
     if not i.sparse:
         return ()
-    kept, of = chunk(i.a, i.kind)
+    kept, of = sparsity_pattern(i.a, i.kind)
     bits = code_bits((kept, of))
     if (kept, of) == (1, 2):
         rule = f"{FIRST:#06b} (the first) or {SECOND:#06b} (the second), nothing else"
@@ -146,7 +154,7 @@ def metadata_words(i: Instruction) -> tuple[str, ...]:
     return (f"A keeps {what} of a row, an index of {bits} bits says where each stood: {rule}",)
 
 
-def selector_words(i: Instruction) -> tuple[str, ...]:
+def selector_words(i: MmaInstruction) -> tuple[str, ...]:
     """The immediates that say which threads provide metadata and scales, and what they may be."""
     return tuple(
         f"{name}: {', '.join(map(str, values))}" for name, values in i.selector_values().items()

@@ -19,7 +19,7 @@ import numpy as np
 from ..errors import LayoutError, raises
 from ..layout import ComposedLayout, IntTuple, Layout, Swizzle, Tensor
 from ..layout.composed_layout import AnyLayout
-from ..mma import CopyAtom, Fragment, Instruction, MmaAtom, TiledCopy, TiledMma, make_tiled_mma
+from ..mma import CopyAtom, Fragment, MmaAtom, MmaInstruction, TiledCopy, TiledMma, make_tiled_mma
 from .fragment_cells import holders
 from .layout_planes import plane
 from .palette import EIGHT
@@ -88,7 +88,7 @@ def _(given: Any) -> str:
 
 
 @latex.register(MmaAtom)
-@latex.register(Instruction)
+@latex.register(MmaInstruction)
 def _(given: Any) -> str:
     return latex(make_tiled_mma(given))
 

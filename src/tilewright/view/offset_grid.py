@@ -29,7 +29,7 @@ LINE = 32  # elements of one mode in a row
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryUnits:
     """What offsets count: elements of ``bits`` bits in memory of which ``piece`` bits have one
     colour. ``banked`` memory has 32 banks.
     """
@@ -58,17 +58,17 @@ def check_bits(bits: int) -> None:
         raise LayoutError(f"an element has 1 to 1024 bits (0: no banks), not {bits!r}")
 
 
-COUNTED = Memory(1, 1)  # offsets and no more
+COUNTED = MemoryUnits(1, 1)  # offsets and no more
 
 
-def shared(bits: int) -> Memory:
+def shared(bits: int) -> MemoryUnits:
     """Shared memory: a colour is 16 bytes, four banks."""
-    return Memory(bits, 128, banked=True)
+    return MemoryUnits(bits, 128, banked=True)
 
 
-def global_memory(bits: int) -> Memory:
+def global_memory(bits: int) -> MemoryUnits:
     """Global memory: a colour is a sector."""
-    return Memory(bits, 8 * SECTOR)
+    return MemoryUnits(bits, 8 * SECTOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Sheet:
 
 
 def offset_grids(
-    shown: Plane, memory: Memory = COUNTED, grain: str = "", *, flat: bool = False
+    shown: Plane, memory: MemoryUnits = COUNTED, grain: str = "", *, flat: bool = False
 ) -> list[Grid]:
     """The grid of each plane; ``flat`` for a layout of one mode, which is drawn in lines.
 
@@ -144,7 +144,7 @@ def _lines(shown: Plane) -> Sheet:
     return Sheet(down, across, before, offsets, there, lambda r, c: [names[r * wide + c].tolist()])
 
 
-def _grid(memory: Memory, grain: str, sheet: Sheet) -> Grid:
+def _grid(memory: MemoryUnits, grain: str, sheet: Sheet) -> Grid:
     piece = memory.pieces(sheet.offsets)
 
     def joined(down: bool) -> Array:
@@ -162,7 +162,7 @@ def _grid(memory: Memory, grain: str, sheet: Sheet) -> Grid:
     return Grid(1, sheet.rows, sheet.columns, made, memory.colours(first), tuple(lines), said)
 
 
-def _said(sheet: Sheet, made: Runs, first: Array, memory: Memory) -> list[Iterable[str]]:
+def _said(sheet: Sheet, made: Runs, first: Array, memory: MemoryUnits) -> list[Iterable[str]]:
     """``(3,5): offset 205, inside 197, bytes 410..411, bank 6``."""
     said = sheet.crd(made.row, made.column)
     if made.longest > 1:

@@ -16,7 +16,7 @@ from ..errors import LayoutError, raises
 from ..layout import IntTuple, Layout, composition, product_each, size
 from ..layout.composed_layout import inside
 from ..layout.scaled_basis import has_basis
-from ..mma import CopyAtom, Fragment, Move, TiledCopy, TiledMma
+from ..mma import CopyAtom, Fragment, FragmentMove, TiledCopy, TiledMma
 from ..mma.tiles.tiled_mma import SIDES
 from .cell_runs import plural
 from .fragment_cells import GRAINS, MOST, VALUES, cells, check_grain
@@ -176,7 +176,7 @@ def copy_fragment(copy: TiledCopy, side: str) -> Fragment:
 def atom_fragment(atom: CopyAtom, layout: Layout) -> Fragment:
     """A side of an atom, by thread and value, its values in rows."""
     count = max(atom.layout_src.cosize(), atom.layout_dst.cosize())
-    row = min(count, LINE_BITS // atom.dtype.bits) if isinstance(atom.op, Move) else count
+    row = min(count, LINE_BITS // atom.dtype.bits) if isinstance(atom.op, FragmentMove) else count
     return tv_fragment(layout, (row, count // row), atom.dtype.name, transposed=True)
 
 

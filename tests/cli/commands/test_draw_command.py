@@ -15,10 +15,10 @@ from tilewright.mma import (
     CpAsync,
     MmaAtom,
     UniversalCopy,
+    fragment_move,
     instruction,
     make_tiled_copy,
     make_tiled_mma,
-    move,
 )
 from tilewright.view import draw, draw_tv, latex, layout_text, page, tv_text
 
@@ -37,8 +37,8 @@ DRAWN = {
     ("Sw<3,4,3>",): Swizzle(3, 4, 3),
     ("Sw<2,1,3> o 2 o (4,8):(8,1)",): Layout.parse("Sw<2,1,3> o 2 o (4,8):(8,1)"),
     (HALF,): instruction(HALF),
-    (LOAD,): CopyAtom(move(LOAD), "b16"),
-    (FRAGMENT,): move(FRAGMENT).fragment,
+    (LOAD,): CopyAtom(fragment_move(LOAD), "b16"),
+    (FRAGMENT,): fragment_move(FRAGMENT).fragment,
     ("--mma", HALF, "--atoms", "2,2,1", "--permutation", "32", "_", "16"): TILED,
     ("--mma", HALF, "--atoms", "(2,2,1):(2,1,0)"): make_tiled_mma(
         HALF, Layout((2, 2, 1), (2, 1, 0))
@@ -77,7 +77,7 @@ def test_text_on_the_terminal(capsys: Any) -> None:
     assert said(capsys, "(4,8):(8,1)") == (0, layout_text(Layout((4, 8), (8, 1))), "")
     assert said(capsys, "--mma", HALF)[1] == f"{make_tiled_mma(HALF)}\n"
     assert said(capsys, HALF)[1] == f"{MmaAtom(HALF)}\n"
-    fragment = move(FRAGMENT).fragment
+    fragment = fragment_move(FRAGMENT).fragment
     assert said(capsys, FRAGMENT)[1] == tv_text(fragment.layout, (16, 16))
 
 

@@ -30,7 +30,7 @@ from tilewright.gemm.cp_async.multistage_config import (
     MMA_SHAPES,
     accumulator_registers,
 )
-from tilewright.target import DEVICES, Device, device
+from tilewright.target import DEVICES, DeviceSpec, device_spec
 
 PROBLEM = Problem(4096, 4096, 4096)
 
@@ -123,12 +123,12 @@ def test_a_persistent_cta_needs_room_for_both() -> None:
 )
 def test_what_does_not_fit(text: str, name: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        check(PROBLEM, Config.parse(text), device(name))
+        check(PROBLEM, Config.parse(text), device_spec(name))
 
 
 def test_what_fits_exactly() -> None:
-    room = device("H200").limits.shared_per_block
-    check(PROBLEM, Config.parse("128x128x64:2x2:7"), device("H200"))
+    room = device_spec("H200").limits.shared_per_block
+    check(PROBLEM, Config.parse("128x128x64:2x2:7"), device_spec("H200"))
     assert Config.parse("128x128x64:2x2:7").shared_bytes(16) <= room
 
 
@@ -158,14 +158,16 @@ ABLE = {name: gpu for name, gpu in DEVICES.items() if gpu.target.runs("sm_80")}
 
 @every_row("gpu", ABLE.values(), ids=ABLE)
 @every_row("sizes", SIZES.values(), ids=SIZES)
-def test_the_chosen_one_fits(sizes: tuple[int, int, int], gpu: Device) -> None:
+def test_the_chosen_one_fits(sizes: tuple[int, int, int], gpu: DeviceSpec) -> None:
     problem = Problem(*sizes)
     check(problem, choose(problem, gpu), gpu)
 
 
 @every_row("gpu", ABLE.values(), ids=ABLE)
 @every_row("sizes", SIZES.values(), ids=SIZES)
-def test_f64_s_fits_and_has_the_gpu_s_instruction(sizes: tuple[int, int, int], gpu: Device) -> None:
+def test_f64_s_fits_and_has_the_gpu_s_instruction(
+    sizes: tuple[int, int, int], gpu: DeviceSpec
+) -> None:
     problem = Problem(*sizes, "f64", "f64", "f64", align_a=8, batch=3)
     chosen = choose(problem, gpu)
     check(problem, chosen, gpu)
@@ -174,20 +176,20 @@ def test_f64_s_fits_and_has_the_gpu_s_instruction(sizes: tuple[int, int, int], g
 
 
 def test_large_f64_takes_the_large_tile_skinny_a_small_one() -> None:
-    h200 = device("H200")
+    h200 = device_spec("H200")
     for sizes in ((2048,) * 3, (4096,) * 3, (8192,) * 3):
         assert choose(Problem(*sizes, "f64", "f64", "f64"), h200) == F64_TABLE[0]
     assert best(Problem(16, 8192, 8192, "f64", "f64", "f64"), h200).tile[0] == 16
 
 
 @pytest.mark.parametrize("gpu", [g for n, g in DEVICES.items() if n not in ABLE], ids=str)
-def test_an_old_device_has_none(gpu: Device) -> None:
+def test_an_old_device_has_none(gpu: DeviceSpec) -> None:
     for ask in (choose, lambda p, g: check(p, TABLE[-1], g)):
         with pytest.raises(TargetError, match=f"multistage needs sm_80 or later; {gpu.name}"):
             ask(PROBLEM, gpu)
 
 
-def best(problem: Problem, gpu: Device) -> Config:
+def best(problem: Problem, gpu: DeviceSpec) -> Config:
     """The first of this kernel's, where another kernel's may be before it."""
     return next(c for _, c in ranked(problem, gpu) if isinstance(c, Config))
 
@@ -195,7 +197,7 @@ def best(problem: Problem, gpu: Device) -> Config:
 @pytest.mark.parametrize("name", ["H200", "A100", "RTX 4090"])
 def test_the_chosen_one_suits_the_shape(name: str) -> None:
     def tile(key: str) -> tuple[int, int, int]:
-        return best(Problem(*SIZES[key]), device(name)).tile
+        return best(Problem(*SIZES[key]), device_spec(name)).tile
 
     assert tile("huge")[0] * tile("huge")[1] >= 128 * 128
     assert tile("one row")[0] <= 64 and tile("one column")[1] <= 64
@@ -204,18 +206,20 @@ def test_the_chosen_one_suits_the_shape(name: str) -> None:
 
 def test_an_h200_wastes_little_of_a_skinny_product() -> None:
     for key, axis in (("one row", 0), ("sixteen rows", 0), ("one column", 1)):
-        assert best(Problem(*SIZES[key]), device("H200")).tile[axis] == 16
+        assert best(Problem(*SIZES[key]), device_spec("H200")).tile[axis] == 16
 
 
 def test_a_larger_problem_never_takes_a_smaller_tile() -> None:
-    chosen = [best(Problem(n, n, n), device("H200")).tile for n in (64, 256, 1024, 4096, 16384)]
+    chosen = [
+        best(Problem(n, n, n), device_spec("H200")).tile for n in (64, 256, 1024, 4096, 16384)
+    ]
     areas = [m * n for m, n, _ in chosen]
     assert areas == sorted(areas)
 
 
 def test_ctas_count_as_far_as_their_shared_memory_goes() -> None:
     config = Config.parse("128x128x64:2x2:3/2")  # 96 KB
-    room = {n: config.resident(16, device(n).limits) for n in ("H200", "A100", "RTX 4090")}
+    room = {n: config.resident(16, device_spec(n).limits) for n in ("H200", "A100", "RTX 4090")}
     assert room == {"H200": 2, "A100": 1, "RTX 4090": 1}
     assert all(1 <= c.resident(16, g.limits) <= c.ctas for c in TABLE for g in DEVICES.values())
 
@@ -234,7 +238,7 @@ def test_the_grid_covers_d(config: Config, m: int, n: int) -> None:
 
 @given(configs(), st.integers(0, 99), st.integers(0, 99))
 def test_persistent_ctas_are_as_many_as_there_is_room_for(config: Config, i: int, j: int) -> None:
-    config, h200 = replace(config, persistent=True), device("H200")
+    config, h200 = replace(config, persistent=True), device_spec("H200")
     problem = Problem(i * config.tile[0], j * config.tile[1], 8)
     places = h200.sms * config.resident(16, h200.limits)
     assert launch_shape(problem, config, h200).grid == (min(i * j, places), 1, 1)

@@ -19,9 +19,9 @@ from tilewright.gemm.cp_async import simt as kernel
 from tilewright.gemm.cp_async.simt_config import TABLE as SIMT
 from tilewright.layout import Layout
 from tilewright.layout.memory.banks import bank_conflicts
-from tilewright.target import DEVICES, device
+from tilewright.target import DEVICES, device_spec
 
-H200 = device("H200")
+H200 = device_spec("H200")
 
 
 @st.composite
@@ -125,7 +125,7 @@ def test_what_does_not_fit(text: str, says: str) -> None:
 @every_row("name", DEVICES)
 @every_row("size", [1, 100, 1000, 4096])
 def test_a_configuration_for_every_device_that_can(name: str, size: int) -> None:
-    problem, on = posed((size,) * 3, "tt", "f32"), device(name)
+    problem, on = posed((size,) * 3, "tt", "f32"), device_spec(name)
     if on.target.runs("sm_80"):
         check(problem, choose(problem, on), on)
     else:

@@ -25,9 +25,9 @@ from tilewright.gemm import (
     workspace_bytes,
 )
 from tilewright.gemm.tma import splitk_reduction
-from tilewright.target import device
+from tilewright.target import device_spec
 
-H200 = device("H200")
+H200 = device_spec("H200")
 PROBLEM = Problem(4096, 4096, 4096, "bf16", "bf16", "bf16")
 
 
@@ -129,7 +129,7 @@ def test_what_does_not_fit(text: str, more: dict[str, Any], says: str) -> None:
 @pytest.mark.parametrize("name", ["A100", "RTX 4090", "B200"])
 def test_it_is_for_sm_90a_alone(name: str) -> None:
     with pytest.raises(TargetError, match=f"tma needs sm_90a; {name} is"):
-        check(PROBLEM, parse("tma:64x64x64:1:2"), device(name))
+        check(PROBLEM, parse("tma:64x64x64:1:2"), device_spec(name))
 
 
 def test_what_fits_exactly() -> None:

@@ -61,7 +61,7 @@ class AtOnce:
         self, there: int, map_: TensorMap, at: tuple[int, ...], barrier: Any, ctas: Any = None
     ) -> None:
         tma_copy.load(map_, self.memory, self.shared, at, start=there)
-        found = tma_copy.places(map_, at, start=there)
+        found = tma_copy.copy_addresses(map_, at, start=there)
         np.add.at(self.written, np.add.outer(found.shared.ravel(), np.arange(found.unit)), 1)
 
 

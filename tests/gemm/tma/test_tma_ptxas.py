@@ -13,11 +13,11 @@ from ptxas import assemble, ptxas
 from rows import every_row
 from tilewright.gemm import Problem, TmaConfig, build, parse, ranked, relayout_problem
 from tilewright.gemm.tma import splitk_reduction
-from tilewright.target import device
+from tilewright.target import device_spec
 
 pytestmark = [pytest.mark.tools, pytest.mark.skipif(ptxas() is None, reason="no ptxas")]
 
-H200 = device("H200")
+H200 = device_spec("H200")
 BF16 = Problem(4096, 4096, 4096, "bf16", "bf16", "bf16")
 KINDS = {
     "bf16": BF16,

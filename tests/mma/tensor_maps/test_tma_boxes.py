@@ -7,7 +7,7 @@ import pytest
 
 from tilewright.errors import DtypeError, LayoutError
 from tilewright.layout import Layout, make_tensor, parse
-from tilewright.mma import Boxes, TensorMap, make_smem_layout
+from tilewright.mma import TensorMap, TmaTiling, make_smem_layout
 
 K = "(1000,512):(512,1)"
 MN = "(1000,512):(1,1000)"
@@ -49,7 +49,7 @@ CUTE = [
 @pytest.mark.parametrize("case", CUTE, ids=str)
 def test_maps_are_cutes(case):
     bits, tensor, shared, tile, sizes, strides, box = case
-    found = Boxes.of(parse(tensor), parse(shared), bits, tile)
+    found = TmaTiling.of(parse(tensor), parse(shared), bits, tile)
     assert found.shape == sizes
     assert found.strides == tuple(stride * bits // 8 for stride in strides)
     assert found.box == box
@@ -57,7 +57,7 @@ def test_maps_are_cutes(case):
 
 def test_a_tile_wider_than_a_swizzled_row_is_several_boxes():
     tile = make_smem_layout("f16", "K", (128, 128))
-    found = Boxes.of(parse(K), tile, 16)
+    found = TmaTiling.of(parse(K), tile, 16)
     assert [(part.coordinates, part.offset) for part in found.parts] == [
         ((0, 0), 0), ((64, 0), 128 * 128),
     ]  # fmt: skip
@@ -75,7 +75,7 @@ TILES = [
 def test_boxes_bring_every_element_to_its_place(tensor, major, swizzle, shape):
     """A box's elements, in order, follow one another in the unswizzled shared tile."""
     tensor, shared = parse(tensor), make_smem_layout("f16", major, shape, swizzle)
-    found = Boxes.of(tensor, shared, 16, shape)
+    found = TmaTiling.of(tensor, shared, 16, shape)
     inner = getattr(shared, "inner", shared)
     stands = {}  # coordinate in the map → byte in shared memory
     for index in np.ndindex(shape):
@@ -89,7 +89,7 @@ def test_boxes_bring_every_element_to_its_place(tensor, major, swizzle, shape):
 
 
 def test_extents_beyond_256_are_cut():
-    found = Boxes.of(Layout((1024, 64), (64, 1)), Layout((512, 64), (64, 1)), 16)
+    found = TmaTiling.of(Layout((1024, 64), (64, 1)), Layout((512, 64), (64, 1)), 16)
     assert found.box == (64, 256)
     assert [part.coordinates for part in found.parts] == [(0, 0), (0, 256)]
 
@@ -117,4 +117,4 @@ def test_a_map_of_a_tensor_has_its_type():
 )
 def test_what_no_box_does_is_refused(tensor, shared, says):
     with pytest.raises(LayoutError, match=says):
-        Boxes.of(parse(tensor), parse(shared), 16)
+        TmaTiling.of(parse(tensor), parse(shared), 16)

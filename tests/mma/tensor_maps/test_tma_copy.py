@@ -14,8 +14,8 @@ import tensor_maps
 from examples import examples
 from tilewright.errors import LayoutError
 from tilewright.layout import parse
-from tilewright.mma import Boxes, TensorMap, make_smem_layout
-from tilewright.mma.tensor_maps.tma_copy import load, places, store
+from tilewright.mma import TensorMap, TmaTiling, make_smem_layout
+from tilewright.mma.tensor_maps.tma_copy import copy_addresses, load, store
 
 
 def each_byte(found) -> np.ndarray:
@@ -32,7 +32,7 @@ def test_copies_are_an_h200s_byte_by_byte():
     for copy in tensor_maps.copies():
         where = (str(copy.map), copy.coordinates, copy.offsets, copy.start, copy.store)
         try:
-            found = places(copy.map, copy.coordinates, copy.offsets, copy.start, copy.store)
+            found = copy_addresses(copy.map, copy.coordinates, copy.offsets, copy.start, copy.store)
         except LayoutError:
             found = None
         seen[copy.store, found is None] += 1
@@ -106,7 +106,7 @@ def copies_of_boxes(draw):
 @given(copies_of_boxes())
 def test_places_are_those_of_loops(copy):
     m, coordinates, start = copy
-    found = places(m, coordinates, start=start)
+    found = copy_addresses(m, coordinates, start=start)
     pairs = zip(found.shared.ravel("F").tolist(), found.source.ravel("F").tolist(), strict=True)
     assert list(pairs) == list(tiled(m, coordinates, start))
     assert found.bytes == m.element_bytes * found.source.size
@@ -134,7 +134,7 @@ def test_boxes_fill_a_tile_as_its_layout_says(swizzle, shape):
     matrix = np.arange(100 * 144, dtype=np.uint16).reshape(100, 144)
     tensor, tile = parse("(100,144):(144,1)"), make_smem_layout("f16", "K", shape, swizzle)
     m, shared = TensorMap.of(tensor, tile, "u16"), np.zeros(2 * shape[0] * shape[1], np.uint8)
-    for box in Boxes.of(tensor, tile, 16).parts:
+    for box in TmaTiling.of(tensor, tile, 16).parts:
         load(m, matrix.view(np.uint8).ravel(), shared, box.coordinates, start=box.offset)
     filled = shared.view(np.uint16)[tile.indices()].reshape(shape, order="F")
     assert (filled == matrix[: shape[0], : shape[1]]).all()
@@ -176,5 +176,5 @@ IMAGE = TensorMap.im2col(0, "u8", (16, 7, 5, 2), (16, 112, 560), (-1, 0), (0, -1
 )  # fmt: skip
 def test_what_the_hardware_refuses(m, where, says):
     with pytest.raises(LayoutError) as e:
-        places(m, **where)
+        copy_addresses(m, **where)
     assert says in e.value.message

@@ -88,7 +88,7 @@ def test_arch_is_the_instructions():
     assert hash(MmaAtom(wmma)) == hash(new)
 
 
-MATRIX = [m for m in mma.MOVES if not m.instruction]
+MATRIX = [m for m in mma.FRAGMENT_MOVES if not m.instruction]
 
 
 @every_row("move", MATRIX, ids=str)

@@ -23,7 +23,7 @@ from tilewright.layout import (
     zipped_divide,
 )
 from tilewright.mma import (
-    Descriptor,
+    MatrixDescriptor,
     MmaAtom,
     TiledMma,
     make_descriptor,
@@ -98,7 +98,7 @@ def test_a_descriptor_reads_what_was_laid_out(case, rows_of_128):
     for i in range(whole.size(0) // m):
         for j in range(whole.size(1) // k):
             made = make_descriptor(tile_at(tiles, (i, j)), type_, major, base)
-            assert Descriptor.parse(made.bits) == made
+            assert MatrixDescriptor.parse(made.bits) == made
             wanted = where[i * m : i * m + m, j * k : j * k + k]
             assert np.array_equal(made.addresses(bits, m, k, major), wanted)
 
@@ -135,7 +135,7 @@ def test_a_tensor_of_descriptors_moves_their_start(major, swizzle, operand, atom
     first, step = one.thr_vmnk[side], atoms[side - 1]
     for m, k, stage in np.ndindex(made.size(1), made.size(2), 2):
         rows, columns = 64 * (first + step * m), 16 * k
-        read = Descriptor.parse(made[0, m, k, stage]).addresses(16, 64, 16, major)
+        read = MatrixDescriptor.parse(made[0, m, k, stage]).addresses(16, 64, 16, major)
         wanted = where[rows : rows + 64, columns : columns + 16, stage]
         assert np.array_equal(read, wanted)
 

@@ -205,8 +205,8 @@ def test_stored_sparse_A_is_cut_as_the_dense_one():
 
 # --- copies ---------------------------------------------------------------------------------------
 
-LOADS = [m for m in mma.MOVES if m.family == "ldmatrix" and m.space == "shared"]
-STORES = [m for m in mma.MOVES if m.family == "stmatrix" and m.space == "shared"]
+LOADS = [m for m in mma.FRAGMENT_MOVES if m.family == "ldmatrix" and m.space == "shared"]
+STORES = [m for m in mma.FRAGMENT_MOVES if m.family == "stmatrix" and m.space == "shared"]
 
 
 @st.composite

@@ -14,7 +14,7 @@ from ptx_kernels.simt import kernel, launch, store, zeros
 from rows import every_row
 from tilewright import mma
 from tilewright.errors import VmFault
-from tilewright.mma import Move
+from tilewright.mma import FragmentMove
 from tilewright.vm import Machine
 
 pytestmark = pytest.mark.vm
@@ -23,11 +23,11 @@ A = "{%r10, %r11, %r12, %r13, %r14, %r15, %r16, %r17}"
 STEPPED = [pytest.param(None, id="compiled"), pytest.param(lambda s: None, id="stepped")]
 
 
-def volta(move: Move) -> bool:
+def volta(move: FragmentMove) -> bool:
     return bool(move.instruction) and move.instruction.a == "f16"
 
 
-def turing(move: Move) -> bool:
+def turing(move: FragmentMove) -> bool:
     return move.type == "s32" and move.shape == "m8n32k16"
 
 
@@ -43,10 +43,10 @@ def test_a_move_does_what_its_row_says(batch):
 def test_every_way_is_tried():
     tried = [case for batch in BATCHES for case in batch]
     assert {c.move.space for c in tried} == {"", "global", "shared", "shared::cta"}
-    assert {c.move.family for c in tried} == {m.family for m in mma.MOVES}
+    assert {c.move.family for c in tried} == {m.family for m in mma.FRAGMENT_MOVES}
     assert {(c.constant, c.stride > 0) for c in tried} == {(0, 0), (0, 1), (1, 1)}
     shown = {matters(c.move) for c in tried}
-    assert all(matters(m) in shown for m in mma.MOVES)
+    assert all(matters(m) in shown for m in mma.FRAGMENT_MOVES)
 
 
 def test_the_spelling_without_aligned():

@@ -14,7 +14,7 @@ from tilewright.run.call.call_record import CallRecord
 from tilewright.run.call.matrix_layout import fresh
 from tilewright.run.call.request import Request
 from tilewright.run.tuning import tuning_paths
-from tilewright.target import device as device_of
+from tilewright.target import device_spec as device_of
 
 
 def request(m: int, n: int, k: int, dtype: str = "f16", batch: tuple[int, ...] = ()) -> Request:

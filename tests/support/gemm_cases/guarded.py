@@ -46,7 +46,7 @@ class Lie:
 
 @dataclass(frozen=True)
 class Asked:
-    """M, N, K; formats of A, B and D; how A, B, C and D lie; a stack of ``batch``."""
+    """M, N, K; formats of A, B and D; how A, B, C and D lie; a stack of ``batch_shape``."""
 
     sizes: tuple[int, int, int]
     types: tuple[str, str, str]

@@ -13,7 +13,7 @@ from ptx_kernels import simt
 from tilewright.dtypes import decode, dtype, encode
 from tilewright.mma import TensorMap
 from tilewright.mma.tensor_maps.tensor_map_rules import TYPES
-from tilewright.mma.tensor_maps.tma_copy import places
+from tilewright.mma.tensor_maps.tma_copy import copy_addresses
 from tilewright.vm.engine.async_reductions import OPERATIONS
 
 BYTES = 4096
@@ -219,7 +219,7 @@ def check_tensor(type_: str, m: TensorMap, op: str, coordinates, launch=simt.bot
     spans = [(n - 1) * s for n, s in zip(m.shape[1:], m.strides, strict=True)]
     there = operands(op, type_, -(-(sum(spans) // size + m.shape[0]) // 64) * 64)[0]
     comes = operands(op, type_, seed=1)[1]
-    found = places(m, coordinates, store=True)
+    found = copy_addresses(m, coordinates, store=True)
     inside = found.source >= 0
     to, source = (x[inside] // size for x in (found.source, found.shared))
     came = np.zeros_like(there)

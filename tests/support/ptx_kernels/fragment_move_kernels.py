@@ -13,7 +13,7 @@ import numpy as np
 from ptx_kernels.simt import both, kernel
 from tilewright import mma
 from tilewright.dtypes import dtype
-from tilewright.mma import Move
+from tilewright.mma import FragmentMove
 from tilewright.ptx.rules.requirements import lowest_target
 
 IMAGE = 4096  # bytes of memory for each form
@@ -40,7 +40,7 @@ add.u32 %r3, %r3, 512; setp.lt.u32 %p0, %r3, {bytes}; @%p0 bra M;
 class Case:
     """A form, with a stride for wmma's: 0 leaves it out, ``constant`` writes it as an immediate."""
 
-    move: Move
+    move: FragmentMove
     stride: int = 0
     constant: bool = False
 
@@ -80,7 +80,7 @@ class Case:
         return f"{text} mov.u32 %s, {self.stride};"
 
 
-def matters(move: Move):
+def matters(move: FragmentMove):
     """What addresses depend on."""
     f = move.fragment
     form = move.family, move.shape, move.trans, move.count
@@ -89,8 +89,8 @@ def matters(move: Move):
 
 def cases(arch: str) -> list[Case]:
     """Of moves that are alike one, each time in another space and with another stride."""
-    groups: dict[object, list[Move]] = {}
-    for move in (m.on(arch) for m in mma.MOVES if m.arch == arch or arch != "sm_100a"):
+    groups: dict[object, list[FragmentMove]] = {}
+    for move in (m.on(arch) for m in mma.FRAGMENT_MOVES if m.arch == arch or arch != "sm_100a"):
         if move.in_version("8.8", arch):
             groups.setdefault(matters(move), []).append(move)
     made = []
@@ -155,7 +155,7 @@ def run(cases: list[Case], images, registers, order, launch):
     return made, images, after
 
 
-def _needs(move: Move):
+def _needs(move: FragmentMove):
     versions, targets = zip(*move.needs, strict=True)
     return [("|".join(versions), "|".join(targets))]
 

@@ -16,7 +16,7 @@ import numpy as np
 from references import hostile
 from tilewright import mma
 from tilewright.dtypes import dtype, pack
-from tilewright.mma import Descriptor, Instruction
+from tilewright.mma import MatrixDescriptor, MmaInstruction
 from tilewright.ptx.rules.requirements import lowest_target
 from tilewright.target import Target
 
@@ -76,7 +76,7 @@ add.u64 %in, %in, {past};
 class Case:
     """One instruction and what else its operands say."""
 
-    i: Instruction
+    i: MmaInstruction
     selectors: tuple[int, ...] = ()
     registers: bool = False  # wgmma: A from registers
     transposed: tuple[int, int] = (0, 0)
@@ -227,7 +227,7 @@ class Case:
         head[:, 4] = rng.random(count) < 0.8
         return Tiles(self, a, b, c, hostile.extras(i, count, seed), head, shared)
 
-    def descriptor(self, rng: hostile.Stream, side: int) -> Descriptor:
+    def descriptor(self, rng: hostile.Stream, side: int) -> MatrixDescriptor:
         """Any swizzle, strides and base offset, within the shared array."""
         i, turned = self.i, self.transposed[side]
         swizzle = int(rng.choice(np.array([0, 32, 64, 128]), ()))
@@ -240,9 +240,9 @@ class Case:
         leading, stride = (16 * int(x) for x in rng.integers(1, min(far, 64), 2))
         if swizzle and rng.random(()) < 0.5 and 8 * swizzle * steps < 24000:
             leading, stride = 8 * swizzle, 8 * swizzle
-        return Descriptor(start, leading, stride, swizzle, offset)
+        return MatrixDescriptor(start, leading, stride, swizzle, offset)
 
-    def _found(self, words: np.ndarray, where: Descriptor, side: int) -> np.ndarray:
+    def _found(self, words: np.ndarray, where: MatrixDescriptor, side: int) -> np.ndarray:
         i = self.i
         bits = dtype(i.b if side else i.a).bits
         shape = (i.n, i.k) if side else (i.m, i.stored_k)
@@ -323,7 +323,7 @@ def _move(type_: str, register: str, at: int, threads: int, load: bool) -> list[
     return [f"mov.b64 {{%lo, %hi}}, {register};", *pair]
 
 
-def cases(i: Instruction) -> list[Case]:
+def cases(i: MmaInstruction) -> list[Case]:
     """The variants of an instruction: every selector, and of wgmma operands' places and signs."""
     if not i.asynchronous:
         if not i.selector_values():

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright import mma
 from tilewright.dtypes import encode
-from tilewright.mma import Instruction
+from tilewright.mma import MmaInstruction
 
 INF, NAN = float("inf"), float("nan")
 MAX_F32, MAX_F16 = 2.0**128 - 2.0**104, 65504.0
@@ -28,7 +28,7 @@ class Case(NamedTuple):
     d: float
 
     @property
-    def instruction(self) -> Instruction:
+    def instruction(self) -> MmaInstruction:
         return mma.instruction(self.opcode, self.arch)
 
     def tiles(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

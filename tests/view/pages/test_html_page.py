@@ -26,9 +26,9 @@ from tilewright.mma.tiles.atom import CpAsync
 from tilewright.mma.tiles.smem_layout import make_smem_layout
 from tilewright.mma.tiles.tiled_copy import make_tiled_copy, make_tiled_copy_A, make_tiled_copy_B
 from tilewright.mma.tiles.tiled_mma import SIDES
-from tilewright.view import Stage, Way, page
+from tilewright.view import OperandPath, Stage, page
 from tilewright.view.pages.page_content import followed, held, mma_fragment, sizes_of
-from tilewright.view.pages.page_steps import Step
+from tilewright.view.pages.page_steps import PageStep
 
 SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 SWIZZLED = Layout.parse("Sw<3,3,3> o (64,64):(64,1)")
@@ -36,8 +36,8 @@ MMA = make_tiled_mma(HALF, (2, 2, 1), (32, 32, 16))
 COPY = make_tiled_copy(CopyAtom(CpAsync(16), "f16"), Layout((32, 4), (4, 1)), Layout((1, 8)))
 
 
-def way(smem: Any, load: Any) -> Way:
-    return Way(Layout((128, 32), (4096, 1)), COPY, smem, load(LOAD, MMA))
+def way(smem: Any, load: Any) -> OperandPath:
+    return OperandPath(Layout((128, 32), (4096, 1)), COPY, smem, load(LOAD, MMA))
 
 
 def stage(smem: Any = None) -> Stage:
@@ -45,7 +45,7 @@ def stage(smem: Any = None) -> Stage:
     return Stage(MMA, way(smem, make_tiled_copy_A), way(smem, make_tiled_copy_B))
 
 
-def cells(step: Step) -> dict[int, tuple[str, ...]]:
+def cells(step: PageStep) -> dict[int, tuple[str, ...]]:
     """Place → the texts of the cell there."""
     r, columns, found = step.grid.runs, step.grid.columns.count, {}
     for i, (row, column, n) in enumerate(zip(r.row, r.column, r.length, strict=True)):
@@ -61,7 +61,7 @@ def within(text: str, coordinates: list[int]) -> bool:
     return all(int(s[0]) <= c <= int(s[-1]) for s, c in zip(spans, coordinates, strict=True))
 
 
-def coordinates(step: Step) -> list[list[int]]:
+def coordinates(step: PageStep) -> list[list[int]]:
     return np.array(step.tile.coordinates()).T.tolist()
 
 
@@ -210,8 +210,8 @@ def test_a_stage_with_conflicts_says_so() -> None:
 def test_wgmma_reads_shared_memory() -> None:
     tiled = make_tiled_mma(MmaAtom(WGMMA), (2, 1, 1))
     smem = make_smem_layout("f16", "K", (128, 32))
-    b = Way(Layout((32, 32), (4096, 1)), COPY, make_smem_layout("f16", "K", (32, 32)))
-    steps = followed(Stage(tiled, Way(Layout((128, 32), (4096, 1)), COPY, smem), b)).steps
+    b = OperandPath(Layout((32, 32), (4096, 1)), COPY, make_smem_layout("f16", "K", (32, 32)))
+    steps = followed(Stage(tiled, OperandPath(Layout((128, 32), (4096, 1)), COPY, smem), b)).steps
     assert [s.title for s in steps if s.group == "A"][-2:] == ["memory", "in the instruction"]
     assert "reads it as A({row},{column})" in [s for s in steps if s.group == "A"][-1].says
 
@@ -246,11 +246,14 @@ def test_a_notebook_shows_pages() -> None:
         (lambda: page(Layout((1024, 1024))), "1048576 elements, and a page follows 16384"),
         (lambda: page(Layout(4), bits=-3), "1 to 1024 bits"),
         (lambda: page(Layout(4, 1 << 60)), "counts up to 4503599627370496"),
-        (lambda: Way(Layout((64, 32)), COPY, Layout((32, 64))), "a way is of one tile"),
-        (lambda: Way(Layout((64, 32, 2)), COPY, Layout((64, 32, 2))), "a way is of one tile"),
+        (lambda: OperandPath(Layout((64, 32)), COPY, Layout((32, 64))), "a way is of one tile"),
+        (
+            lambda: OperandPath(Layout((64, 32, 2)), COPY, Layout((64, 32, 2))),
+            "a way is of one tile",
+        ),
         (
             lambda: Stage(MMA, way(Layout((128, 32)), make_tiled_copy_A),
-                          Way(Layout((128, 64)), COPY, Layout((128, 64)))),
+                          OperandPath(Layout((128, 64)), COPY, Layout((128, 64)))),
             "K differs",
         ),
     ],

@@ -11,7 +11,7 @@ import pytest
 
 from ptx_kernels.simt import both, kernel, launch, store, zeros
 from tilewright.errors import UnknownInstruction, VmFault
-from tilewright.mma import Descriptor
+from tilewright.mma import MatrixDescriptor
 from tilewright.ptx.isa import ROWS, Form, OperandSpec, form
 from tilewright.ptx.isa.convergence import MEMBERS, WARP, WHOLE, convergence_rule
 from tilewright.ptx.isa.row import Listed, Row
@@ -263,7 +263,7 @@ WARPGROUPS = {
     "a warp has ended": (f"@%last exit; {ONE} {END}", "has exited and has not committed"),
     "half of a warp": (f"setp.ge.u32 %p1, %lane, 16; @%p1 {ONE} {END}", "lanes 0xffff0000 alone"),
 }  # fmt: skip
-WORDS = np.array([Descriptor(at, 128, 256).bits for at in (0, 2048, 4096)], np.uint64)
+WORDS = np.array([MatrixDescriptor(at, 128, 256).bits for at in (0, 2048, 4096)], np.uint64)
 
 
 @pytest.mark.parametrize("seed", [0, 3])

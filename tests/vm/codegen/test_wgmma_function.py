@@ -14,7 +14,7 @@ from references.hostile import kinds
 from rows import every_row
 from tilewright import mma
 from tilewright.errors import VmFault
-from tilewright.mma import Descriptor
+from tilewright.mma import MatrixDescriptor
 from tilewright.vm import Machine
 
 pytestmark = pytest.mark.vm
@@ -25,7 +25,7 @@ NS = (64, 8, 24, 256, 104)
 @cache
 def sample() -> list[Case]:
     """Every other variant of an instruction of each type, their N in turn."""
-    found: dict[object, list[mma.Instruction]] = {}
+    found: dict[object, list[mma.MmaInstruction]] = {}
     for i in mma.ROWS:
         if i.asynchronous and i.n in NS:
             found.setdefault((i.family, i.d, i.a, i.b, i.satfinite), []).append(i)
@@ -79,12 +79,14 @@ def test_stepped_bits_are_the_h200s(case: Case, golden) -> None:
 OPCODE = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
 ROW = mma.instruction(OPCODE)
 D = "{%d0, %d1, %d2, %d3}"
-A = [Descriptor(2048 * n, leading=128, stride=256) for n in range(4)]
-B = [Descriptor(8192 + 256 * n, leading=128, stride=256) for n in range(2)]
+A = [MatrixDescriptor(2048 * n, leading=128, stride=256) for n in range(4)]
+B = [MatrixDescriptor(8192 + 256 * n, leading=128, stride=256) for n in range(2)]
 BYTES = 8192 + 1024
 
 
-def both(body: str, matrices: dict[Descriptor, np.ndarray], warpgroups_: int = 1) -> np.ndarray:
+def both(
+    body: str, matrices: dict[MatrixDescriptor, np.ndarray], warpgroups_: int = 1
+) -> np.ndarray:
     """D (warpgroup, 64, 8) of a kernel that multiplies: matrices stand where descriptors say,
     D's registers begin as 0.
     """
@@ -146,7 +148,7 @@ def test_the_results_of_a_group_are_there_after_its_wait() -> None:
 def test_steps_of_32_bytes_go_through_a_swizzled_tile() -> None:
     """Rows of 128 bytes, k = 64: the start advances, the pattern stays where it is."""
     a, b = numbers(3, 64, 64), numbers(4, 8, 64)
-    da, db = (Descriptor(start, 16, 1024, 128) for start in (0, 8192))
+    da, db = (MatrixDescriptor(start, 16, 1024, 128) for start in (0, 8192))
     body = f"mov.b64 %da0, {da.bits}; mov.b64 %db0, {db.bits};"
     for step in range(4):
         body += multiply(D, "%da0", "%db0", str(int(step > 0)))
@@ -181,7 +183,7 @@ def test_one_warpgroup_may_leave_it_to_the_other(branch: bool) -> None:
 
 WAITED = "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
 STRAY = B[0].bits | 1 << 14
-BEYOND = Descriptor(BYTES - 128, leading=128, stride=256).bits
+BEYOND = MatrixDescriptor(BYTES - 128, leading=128, stride=256).bits
 
 
 def kernel_of(body: str) -> str:
@@ -273,7 +275,7 @@ def test_less_than_a_warpgroup() -> None:
 
 def test_a_fault_in_the_rows_of_the_last_warp_is_its_own() -> None:
     """Each warp reads its own rows of A; the last one's lie beyond."""
-    start = Descriptor(BYTES - 2048 + 256, leading=128, stride=256)
+    start = MatrixDescriptor(BYTES - 2048 + 256, leading=128, stride=256)
     error = faults(f"mov.b64 %da, {start.bits};" + multiply(D, "%da", "%db"))
     assert error.thread is not None and error.thread[0] // 32 == 3
 

@@ -8,7 +8,7 @@ from rows import every_row
 from tilewright.errors import LayoutError, VmFault
 from tilewright.mma import Im2col, TensorMap
 from tilewright.mma.tensor_maps.tensor_map_rules import TYPES
-from tilewright.mma.tensor_maps.tma_copy import load, places, store
+from tilewright.mma.tensor_maps.tma_copy import copy_addresses, load, store
 from tilewright.vm import Machine
 
 pytestmark = pytest.mark.vm
@@ -100,7 +100,7 @@ def random_case(rng):
         walks = isinstance(m.box, Im2col) and not stores
         offsets = rng.integers(0, 4, m.rank - 2).tolist() if walks else []
         try:
-            found = places(m, c, offsets, 0, stores)
+            found = copy_addresses(m, c, offsets, 0, stores)
         except LayoutError:
             continue
         if found.shared.max(initial=0) + found.unit <= SIZE:

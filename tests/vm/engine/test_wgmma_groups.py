@@ -7,7 +7,7 @@ import pytest
 
 from ptx_kernels import simt
 from tilewright.errors import VmFault
-from tilewright.mma import Descriptor
+from tilewright.mma import MatrixDescriptor
 from tilewright.vm import Machine
 
 pytestmark = pytest.mark.vm
@@ -33,13 +33,13 @@ def kernel(body: str, trans: tuple[int, int] = (0, 0)) -> str:
     )
 
 
-def descriptor(rng) -> Descriptor:
+def descriptor(rng) -> MatrixDescriptor:
     far = (int(16 * rng.integers(1, 130)) for _ in range(2))
     start, swizzle = int(16 * rng.integers(640)), int(rng.choice([0, 32, 64, 128]))
-    return Descriptor(start, *far, swizzle, int(rng.integers(8)) if swizzle else 0)
+    return MatrixDescriptor(start, *far, swizzle, int(rng.integers(8)) if swizzle else 0)
 
 
-def pieces(d: Descriptor, rows: int, trans: int) -> set[int]:
+def pieces(d: MatrixDescriptor, rows: int, trans: int) -> set[int]:
     """The 16-byte pieces that an operand has."""
     places = d.addresses(16, rows, K, "MN" if trans else "K")
     return set((places // 128).ravel().tolist())
@@ -73,7 +73,11 @@ WRITES = {
     "cp.async": "@%p0 cp.async.ca.shared.global [%r9], [%a0], 16; cp.async.wait_all;",
     "stmatrix": "@%q stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r9], {%r2};",
 }
-WORDS = [np.array([Descriptor(0, 128, 256).bits, Descriptor(16384, 128, 256).bits], np.uint64)]
+WORDS = [
+    np.array(
+        [MatrixDescriptor(0, 128, 256).bits, MatrixDescriptor(16384, 128, 256).bits], np.uint64
+    )
+]
 
 
 @pytest.mark.parametrize("name", WRITES)

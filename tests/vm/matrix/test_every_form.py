@@ -21,9 +21,9 @@ pytestmark = pytest.mark.vm
 TARGETS = ("sm_90a", "sm_120a", "sm_100a", "sm_70", "sm_72", "sm_75")
 
 
-def groups() -> dict[str, list[mma.Instruction]]:
+def groups() -> dict[str, list[mma.MmaInstruction]]:
     """The forms by family and types."""
-    made: dict[str, list[mma.Instruction]] = {}
+    made: dict[str, list[mma.MmaInstruction]] = {}
     for i in mma.ROWS:
         made.setdefault(f"{i.family} {i.kind} {i.stype} {i.a} {i.d}", []).append(i)
     return made
@@ -32,7 +32,7 @@ def groups() -> dict[str, list[mma.Instruction]]:
 GROUPS = groups()
 
 
-def check(i: mma.Instruction) -> None:
+def check(i: mma.MmaInstruction) -> None:
     """As an architecture that has it computes it."""
     arch = next(t for t in TARGETS if i.runs_on(t) and not (i.until and t == "sm_90a"))
     chosen = zlib.crc32(i.opcode.encode())

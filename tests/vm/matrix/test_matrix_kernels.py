@@ -57,7 +57,7 @@ def launched(case: Case, words: np.ndarray, machine: Machine, arch="sm_90a", **h
 
 def one_of_each(arch: str) -> list[Case]:
     """The largest instruction of each type and family, with its last selectors."""
-    found: dict[object, mma.Instruction] = {}
+    found: dict[object, mma.MmaInstruction] = {}
     for i in mma.catalogue(arch):
         if summed(i):
             rounded = i.rounding not in ("", "rn")
@@ -83,8 +83,8 @@ def elsewhere() -> Iterator[tuple[str, Case]]:
                 yield arch, Case(replace(case.i, needs=needs), case.selectors)
 
 
-def summed(i: mma.Instruction) -> bool:
-    return not (i.asynchronous or isinstance(i.arithmetic, mma.Rounded))
+def summed(i: mma.MmaInstruction) -> bool:
+    return not (i.asynchronous or isinstance(i.arithmetic, mma.LoweredDotAdd))
 
 
 @every_row(("arch", "case"), elsewhere, ids=str, parts=6)

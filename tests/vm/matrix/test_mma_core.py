@@ -15,7 +15,7 @@ from rows import every_row
 from tilewright import mma
 from tilewright.dtypes import encode
 from tilewright.errors import PtxCheckError
-from tilewright.mma import Instruction
+from tilewright.mma import MmaInstruction
 from tilewright.native.jit import Jit
 from tilewright.vm.matrix.mma_decode import NARROW
 from tilewright.vm.matrix.mma_function import OPERANDS, MmaFunction, symbol
@@ -64,7 +64,7 @@ def jit(features: str) -> Jit:
     return Jit(FEATURES[features])
 
 
-def compiled(i: Instruction, features: str) -> object:
+def compiled(i: MmaInstruction, features: str) -> object:
     module = ir.Module(symbol(i))
     MmaFunction(module, i).emit()
     loaded = jit(features).load(jit(features).compile(module), [symbol(i)])
@@ -83,7 +83,7 @@ def lines(registers: np.ndarray) -> np.ndarray:
     return place
 
 
-def run(function, i: Instruction, tiles: Tiles) -> np.ndarray:
+def run(function, i: MmaInstruction, tiles: Tiles) -> np.ndarray:
     """D of each tile."""
     given = {"a": tiles.a, "b": tiles.b, "c": tiles.c, "d": np.zeros_like(tiles.expected())}
     given |= tiles.extras

@@ -15,7 +15,7 @@ from ...dtypes import DTYPES
 from ...layout import Layout, Tensor, product_each
 from ...layout.composed_layout import AnyLayout, inside
 from ...layout.symbolic import add
-from ...mma import Boxes
+from ...mma import TmaTiling
 from ...mma.tensor_maps.tma_boxes import ALIGNMENT
 from ...ptx import tree
 from ..source_location import kernel_error
@@ -339,7 +339,7 @@ def _boxes(
         return
     if not isinstance(tile.engine, Pointer) or not tile.engine.space.startswith("shared"):
         raise kernel_error(f"a tensor copy goes to and from shared memory, not {tile}")
-    boxes = Boxes.of(_whole(tile.layout), tile.layout, tile.dtype.bits)
+    boxes = TmaTiling.of(_whole(tile.layout), tile.layout, tile.dtype.bits)
     check_start(tile.engine, ALIGNMENT, boxes.swizzle, "a tensor copy moves")
     for box in boxes.parts:
         moved = [add(c, n) for c, n in zip(coordinates, box.coordinates, strict=False)]

@@ -15,7 +15,7 @@ from ...dtypes import DType
 from ...layout import Layout, ScaledBasis, Tensor, flatten, group_modes, make_layout, size
 from ...layout.composed_layout import inside
 from ...layout.memory.vectorization import contiguous_run
-from ...mma import CopyAtom, CpAsync, Move, TiledCopy, UniversalCopy
+from ...mma import CopyAtom, CpAsync, FragmentMove, TiledCopy, UniversalCopy
 from ..source_location import kernel_error
 from ..values.address_terms import iterate_slices
 from ..values.pointer import Pointer
@@ -125,7 +125,7 @@ class TensorCopies(TensorElements):
             self._instruction(atom.op, source, target, wanted, exists)
 
     def _instruction(self, op: Any, src: Tensor, dst: Tensor, wanted: Any, exists: Any) -> None:
-        if isinstance(op, Move):
+        if isinstance(op, FragmentMove):
             self._matrices(op, src, dst, wanted)
             return
         with self.eliminate_common_subexpressions():
@@ -138,7 +138,7 @@ class TensorCopies(TensorElements):
         with self.when(wanted):
             self.cp_async(target, source, op.bytes, exists, op.cache)
 
-    def _matrices(self, op: Move, src: Tensor, dst: Tensor, wanted: Any) -> None:
+    def _matrices(self, op: FragmentMove, src: Tensor, dst: Tensor, wanted: Any) -> None:
         """ldmatrix, stmatrix, movmatrix; all lanes take part."""
         if op.family == "movmatrix":
             _require(op, src.engine, "registers", dst.engine, "registers")
@@ -210,7 +210,7 @@ def _by_instruction(atom: CopyAtom, tensor: Tensor, side: Layout, what: str) -> 
             f"{size(tensor, 0)} of {tensor.dtype}",
             "partition it with the TiledCopy, or retile it",
         )
-    in_registers = isinstance(atom.op, Move) and isinstance(tensor.engine, RegisterMemory)
+    in_registers = isinstance(atom.op, FragmentMove) and isinstance(tensor.engine, RegisterMemory)
     if not in_registers and contiguous_run(made.layout[0]) != count:
         raise kernel_error(
             f"{atom.op} moves {count} neighbours; those of the {what}, {made.layout[0]}, are none"
@@ -236,7 +236,7 @@ def _require(op: Any, src: Any, source: str, dst: Any, target: str) -> None:
             raise kernel_error(f"{op} {verb} {wanted}, and this is {space or 'a generic address'}")
 
 
-def _shared(op: Move) -> str:
+def _shared(op: FragmentMove) -> str:
     """The opcode for addresses of shared memory."""
     words = op.opcode.split(".")
     return op.opcode if op.space else ".".join([*words[:-1], "shared", words[-1]])

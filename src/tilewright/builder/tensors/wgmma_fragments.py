@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...dtypes import DType, dtype
-from ...layout import ComposedLayout, Sum, Tensor, append
+from ...layout import ComposedLayout, OffsetSum, Tensor, append
 from ...layout.composed_layout import inside
 from ...layout.int_tuple import is_static
 from ...layout.symbolic import mul
-from ...mma import Descriptor, MmaAtom, make_descriptor_tensor
+from ...mma import MatrixDescriptor, MmaAtom, make_descriptor_tensor
 from ..source_location import kernel_error
 from ..values.pointer import Pointer
 from ..values.registers import Reg
@@ -40,7 +40,7 @@ class Descriptors:
     major: str
     offset: int = 0
 
-    def moved(self, outside: Sum) -> Descriptors:
+    def moved(self, outside: OffsetSum) -> Descriptors:
         """So many times 16 bytes on."""
         base = self.base
         with self.k.eliminate_common_subexpressions():
@@ -92,7 +92,7 @@ def descriptors(k: Any, parts: Tensor) -> Tensor:
     major = "MN" if rows > 1 and tile((1, 0)) == 1 else "K"
     made = make_descriptor_tensor(layout, parts.dtype, major)
     bits = int(made.engine.bits)
-    check_start(engine, 16, Descriptor.parse(bits).swizzle, "wgmma reads")
+    check_start(engine, 16, MatrixDescriptor.parse(bits).swizzle, "wgmma reads")
     base = descriptor_start(engine.address()) | bits & ~_START
     found = Descriptors(k, base, parts.dtype, rows, columns, major, bits & _START)
     return Tensor(found, made.layout)

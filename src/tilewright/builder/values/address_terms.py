@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ...layout import Layout, Sum, Swizzle, Tensor, flatten
+from ...layout import Layout, OffsetSum, Swizzle, Tensor, flatten
 from ...layout.symbolic import Term
 from ..source_location import kernel_error
 from .registers import Reg
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .pointer import Pointer
 
 
-def moved(pointer: Pointer, outside: Sum, outer: Any, inside: Sum | None) -> Pointer:
+def moved(pointer: Pointer, outside: OffsetSum, outer: Any, inside: OffsetSum | None) -> Pointer:
     """The pointer ``outside`` + ``outer(inside)`` elements on."""
     stays = all(not o.terms and o.static == 0 for o in (outside, inside or outside))
     if pointer.dtype.bits < 8 and not stays:
@@ -35,7 +35,7 @@ def moved(pointer: Pointer, outside: Sum, outer: Any, inside: Sum | None) -> Poi
         return pointer + outside.static
 
 
-def _through(pointer: Pointer, outer: Any, inside: Sum) -> Pointer:
+def _through(pointer: Pointer, outer: Any, inside: OffsetSum) -> Pointer:
     """The pointer ``outer(inside)`` elements on."""
     size = pointer.size
     if not inside.terms:
@@ -43,7 +43,7 @@ def _through(pointer: Pointer, outer: Any, inside: Sum) -> Pointer:
     if not isinstance(outer, Swizzle) or size & (size - 1):
         return _term_on(pointer, Term(outer(inside.total()), 1, 1))
     low = inside.static & (_lowest_bit(inside.unit | 1 << outer.base) - 1)  # stays where it is
-    offset = Sum((inside.static - low) * size)
+    offset = OffsetSum((inside.static - low) * size)
     for term in inside.terms:
         offset.add(term.value, term.factor * size, term.unit // abs(term.factor))
     swizzle = Swizzle(outer.bits, outer.base + size.bit_length() - 1, outer.shift)
@@ -117,7 +117,7 @@ def iterate_slices(tensor: Tensor) -> Iterator[Tensor]:
     for _ in range(1, layout.size(1)):
         i = next(i for i, (size, _) in enumerate(modes) if digits[i] < size - 1)
         digits[: i + 1] = [*[0] * i, digits[i] + 1]
-        step = Sum()
+        step = OffsetSum()
         step.add(modes[i][1])
         starts[: i + 1] = [starts[i].moved(step)] * (i + 1)
         yield Tensor(starts[i], layout[0])

@@ -12,7 +12,7 @@ from math import gcd
 from typing import TYPE_CHECKING, Any, NoReturn, Union
 
 from ...dtypes import DType
-from ...layout import Sum
+from ...layout import OffsetSum
 from ...ptx import tree
 from ..source_location import kernel_error
 from ..tensors.register_memory import RegisterMemory, make_register_memory
@@ -140,7 +140,9 @@ class Pointer:
         return gcd(self.sure, self.offset)
 
     # --- as an engine of tensors ---
-    def moved(self, outside: Sum, outer: Any = None, inside: Sum | None = None) -> Pointer:
+    def moved(
+        self, outside: OffsetSum, outer: Any = None, inside: OffsetSum | None = None
+    ) -> Pointer:
         """The pointer ``outside + outer(inside)`` elements on, in few instructions."""
         return moved(self, outside, outer, inside)
 

@@ -13,10 +13,10 @@ from ...mma import (
     CopyAtom,
     CpAsync,
     Fragment,
-    Instruction,
     MmaAtom,
+    MmaInstruction,
     UniversalCopy,
-    find_move,
+    find_fragment_move,
     make_tiled_copy,
     make_tiled_mma,
 )
@@ -112,7 +112,7 @@ def _made(given: argparse.Namespace, form: str) -> str:
 def _text(thing: Any) -> str:
     if isinstance(thing, Fragment):
         return tv_text(thing.layout, (thing.rows, thing.columns))
-    return f"{MmaAtom(thing) if isinstance(thing, Instruction) else thing}\n"
+    return f"{MmaAtom(thing) if isinstance(thing, MmaInstruction) else thing}\n"
 
 
 def _tv(layout: Any, tile: Any, title: str, form: str) -> str:
@@ -135,7 +135,7 @@ def _thing(given: argparse.Namespace) -> Any:
         return _copy(given)
     if not _OPCODE.match(given.text):
         return Layout.parse(given.text)
-    move = find_move(given.text.strip())
+    move = find_fragment_move(given.text.strip())
     if move is None:
         return find_instruction(given.text.strip())
     return move.fragment if move.instruction else CopyAtom(move, move.type)

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from ...errors import LayoutError, TargetError, TilewrightError, UnknownInstruction
-from ...mma import Instruction
+from ...mma import MmaInstruction
 from ...ptx.isa import ROWS, Form, Row, form
 from ...ptx.isa.row import Listed
 from ...view import draw_fragment, draw_instruction
@@ -108,7 +108,7 @@ def _picture(found: Form, operand: str | None) -> str:
     i = found.entry
     if i is None:
         raise LayoutError(f"{found.opcode} has no fragments to draw", hint=f"{EXAMPLE} has")
-    if isinstance(i, Instruction):
+    if isinstance(i, MmaInstruction):
         if not operand:
             return draw_instruction(i)
         return draw_fragment(i.fragment(operand), i.opcode, name=operand)
@@ -163,7 +163,7 @@ def _bits(found: Form) -> str:
 
 def _nothing(given: argparse.Namespace) -> None:
     """Say what there is of the name."""
-    entries = [f.entry for f in named(given.name, Wanted()) if isinstance(f.entry, Instruction)]
+    entries = [f.entry for f in named(given.name, Wanted()) if isinstance(f.entry, MmaInstruction)]
     there_are = {
         "shapes": {i.shape for i in entries if not i.asynchronous},
         "types": {t for i in entries for t in (i.a, i.b, i.c, i.d)},

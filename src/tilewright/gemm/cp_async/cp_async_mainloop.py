@@ -23,7 +23,7 @@ from itertools import chain, islice
 from typing import Any
 
 from ...builder import Builder, Pointer, Reg, Traced, trace
-from ...target import Device
+from ...target import DeviceSpec
 from ..kernel_launch import KernelArguments, MatrixStrides
 from ..kernel_scalars import global_pointer, scalar
 from ..problem import Problem
@@ -46,7 +46,7 @@ def parameters(problem: Problem) -> dict[str, str]:
 
 
 def kernel_arguments(
-    problem: Problem, config: Any, lines: Mapping[str, MatrixStrides], device: Device
+    problem: Problem, config: Any, lines: Mapping[str, MatrixStrides], device: DeviceSpec
 ) -> KernelArguments:
     """The kernel's parameters for matrices that lie so."""
     values = {"m": problem.m, "n": problem.n, "k_total": problem.k}

@@ -14,7 +14,7 @@ from typing import Any
 from ...builder import Builder, Reg, Traced, fragment_registers
 from ...layout import Layout
 from ...mma import TiledMma, make_tiled_mma
-from ...target import Device
+from ...target import DeviceSpec
 from ..kernel_launch import LaunchShape
 from ..problem import Problem
 from .cp_async_epilogue import DirectEpilogue, OutputMatrix, StagedEpilogue
@@ -60,7 +60,7 @@ def _build(problem: Problem, config: Config) -> Traced:
     return traced(MultistageKernel, name, problem, config)
 
 
-def launch_shape(problem: Problem, config: Config, device: Device) -> LaunchShape:
+def launch_shape(problem: Problem, config: Config, device: DeviceSpec) -> LaunchShape:
     """The launch: a CTA for each tile of D, or for each place that the device has."""
     tiles = config.tiles(problem)
     places = device.sms * config.resident(problem.input.bits, device.limits)

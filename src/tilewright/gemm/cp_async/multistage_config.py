@@ -13,8 +13,8 @@ from typing import Any
 
 from ...errors import ConfigError, TargetError
 from ...mma import instruction
-from ...mma.array_inputs import whole
-from ...target import Device, Limits
+from ...mma.array_inputs import is_integer
+from ...target import DeviceSpec, Limits
 from ..problem import SIZE_LIMIT, Problem
 
 MmaShape = tuple[int, int, int]
@@ -53,7 +53,7 @@ def check_kinds(config: Any, **lengths: int) -> None:
         given = getattr(config, name)
         numbers = given if isinstance(given, tuple) else (given,)
         fits = len(numbers) == length if length else numbers is not given
-        if not fits or ({*map(type, numbers)} != {int} and not all(map(whole, numbers))):
+        if not fits or ({*map(type, numbers)} != {int} and not all(map(is_integer, numbers))):
             wanted = f"a tuple of {length} whole numbers" if length else "a whole number"
             raise ConfigError(f"{name} of {type(config).__name__} is {given!r}; it is {wanted}")
 
@@ -206,7 +206,7 @@ F64_TABLE: tuple[Config, ...] = (
 )
 
 
-def check(problem: Problem, config: Config, device: Device) -> None:
+def check(problem: Problem, config: Config, device: DeviceSpec) -> None:
     """Raises ConfigError where the configuration does not fit problem and device, TargetError where
     none does.
     """
@@ -237,7 +237,7 @@ def check(problem: Problem, config: Config, device: Device) -> None:
         )
 
 
-def _check_shape(problem: Problem, config: Config, device: Device) -> None:
+def _check_shape(problem: Problem, config: Config, device: DeviceSpec) -> None:
     shapes = MMA_SHAPES[problem.a]
     if config.mma not in shapes:
         known = ", ".join("m{}n{}k{}".format(*shape) for shape in shapes)

@@ -19,7 +19,7 @@ from typing import Any
 from ...builder import Builder, Reg, Traced, fragment_registers
 from ...layout import Layout, Tensor, composition, make_layout, make_tensor
 from ...mma import CopyAtom, UniversalCopy
-from ...target import Device
+from ...target import DeviceSpec
 from ..kernel_launch import LaunchShape
 from ..problem import Problem
 from .cp_async_epilogue import OutputMatrix, VectorEpilogue
@@ -89,7 +89,7 @@ def _build(problem: Problem, config: SimtConfig) -> Traced:
     return traced(SimtKernel, name, problem, config)
 
 
-def launch_shape(problem: Problem, config: SimtConfig, device: Device) -> LaunchShape:
+def launch_shape(problem: Problem, config: SimtConfig, device: DeviceSpec) -> LaunchShape:
     """The launch: a CTA for each tile of each D."""
     return LaunchShape((config.tiles(problem), 1, 1), (config.threads, 1, 1))
 

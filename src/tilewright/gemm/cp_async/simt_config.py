@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ...errors import ConfigError, TargetError
 from ...layout import Layout
-from ...target import Device, Limits
+from ...target import DeviceSpec, Limits
 from ..problem import Problem
 from .multistage_config import check_counts, check_kinds, check_tile, notation, numbers_of
 
@@ -127,7 +127,7 @@ TABLE: tuple[SimtConfig, ...] = (
 )
 
 
-def check(problem: Problem, config: SimtConfig, device: Device) -> None:
+def check(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
     """Raises ConfigError where the configuration does not fit problem and device, TargetError where
     none does.
     """

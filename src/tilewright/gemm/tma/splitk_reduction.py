@@ -15,7 +15,7 @@ from typing import Any
 
 from ...builder import Builder, Traced, trace
 from ...dtypes import dtype
-from ...target import Device
+from ...target import DeviceSpec
 from ..kernel_launch import KernelArguments, LaunchShape, MatrixStrides
 from ..kernel_scalars import global_pointer, scalar
 from ..problem import Problem
@@ -40,12 +40,12 @@ def tile_of(config: TmaConfig) -> tuple[int, int]:
     return (bn, bm) if config.swap else (bm, bn)
 
 
-def workspace_bytes(problem: Problem, config: TmaConfig, device: Device) -> int:
+def workspace_bytes(problem: Problem, config: TmaConfig, device: DeviceSpec) -> int:
     """Bytes for the parts."""
     return _cut(problem, config, device) * config.split * config.tile[0] * config.tile[1] * 4
 
 
-def _cut(problem: Problem, config: TmaConfig, device: Device) -> int:
+def _cut(problem: Problem, config: TmaConfig, device: DeviceSpec) -> int:
     """Tiles of which there are parts."""
     return (config.cluster_tiles(problem) - config.unsplit_tiles(problem, device)) * config.ctas
 
@@ -55,7 +55,7 @@ def _chunks(config: TmaConfig) -> int:
     return -(-config.tile[0] * config.tile[1] // (THREADS * VECTOR))
 
 
-def launch_shape(problem: Problem, config: TmaConfig, device: Device) -> LaunchShape:
+def launch_shape(problem: Problem, config: TmaConfig, device: DeviceSpec) -> LaunchShape:
     """The launch: some CTAs for each tile that was cut, as many on one SM as on another. The SMs
     that the first kernel leaves first would take more, but for shared memory.
     """
@@ -68,7 +68,7 @@ def launch_shape(problem: Problem, config: TmaConfig, device: Device) -> LaunchS
 
 
 def kernel_arguments(
-    problem: Problem, config: TmaConfig, lines: dict[str, MatrixStrides], device: Device
+    problem: Problem, config: TmaConfig, lines: dict[str, MatrixStrides], device: DeviceSpec
 ) -> KernelArguments:
     """The kernel's parameters for D and C that lie so."""
     values = {

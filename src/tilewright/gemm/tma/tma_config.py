@@ -13,7 +13,7 @@ from math import gcd
 from ...errors import ConfigError, TargetError
 from ...mma.instruction_table import INTEGER_N
 from ...mma.tensor_maps.tensor_map_rules import EXTENT
-from ...target import Device
+from ...target import DeviceSpec
 from ..cp_async.multistage_config import check_group, check_kinds, notation, numbers_of
 from ..problem import Problem
 
@@ -155,7 +155,7 @@ class TmaConfig:
             else EPILOGUE_BUFFERS
         )
 
-    def resident_clusters(self, device: Device) -> int:
+    def resident_clusters(self, device: DeviceSpec) -> int:
         """Clusters that find a place on the device at once."""
         return resident_clusters(self.ctas, device)
 
@@ -170,7 +170,7 @@ class TmaConfig:
         down, across = self.tile_grid(problem)
         return down * across * problem.batch
 
-    def unsplit_tiles(self, problem: Problem, device: Device) -> int:
+    def unsplit_tiles(self, problem: Problem, device: DeviceSpec) -> int:
         """Pieces that are not cut along K."""
         pieces, places = self.cluster_tiles(problem), self.resident_clusters(device)
         if self.split == 1:
@@ -187,7 +187,7 @@ class TmaConfig:
         return self.warpgroup_rows * self.tile[1] // WARPGROUP
 
 
-def resident_clusters(ctas: int, device: Device) -> int:
+def resident_clusters(ctas: int, device: DeviceSpec) -> int:
     """Clusters of so many CTAs that find a place on the device at once. Those of 4 and more leave
     some SMs empty: on an H200's 132 there is room for 66 of 2, 30 of 4, 15 of 8.
     """
@@ -206,7 +206,7 @@ def relayout_problem(problem: Problem) -> Problem:
     return replace(problem, align_a=16, align_b=16, align_d=align_d, **majors)
 
 
-def check(problem: Problem, config: TmaConfig, device: Device) -> None:
+def check(problem: Problem, config: TmaConfig, device: DeviceSpec) -> None:
     """Raises ConfigError where the configuration does not fit problem and device, TargetError where
     none does.
     """

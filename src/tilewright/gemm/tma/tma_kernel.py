@@ -24,7 +24,7 @@ from itertools import chain
 from typing import Any
 
 from ...builder import Builder, OrderedSequenceBarrier, PipelineTmaAsync, Traced, trace
-from ...target import Device
+from ...target import DeviceSpec
 from ..kernel_launch import KernelArguments, LaunchShape, MatrixStrides
 from ..kernel_scalars import global_pointer, scalar
 from ..problem import Problem
@@ -106,7 +106,7 @@ def _build(problem: Problem, config: TmaConfig) -> Traced:
 
 
 def kernel_arguments(
-    problem: Problem, config: TmaConfig, lines: Mapping[str, MatrixStrides], device: Device
+    problem: Problem, config: TmaConfig, lines: Mapping[str, MatrixStrides], device: DeviceSpec
 ) -> KernelArguments:
     """The kernel's parameters for matrices that lie so; maps hold a stand-in for the address."""
     way, sums = EpilogueTile.of(problem, config), EpilogueTile.of_sums(problem, config)
@@ -154,7 +154,7 @@ def kernel_arguments(
     return KernelArguments.of(PARAMETERS, values, places)
 
 
-def launch_shape(problem: Problem, config: TmaConfig, device: Device) -> LaunchShape:
+def launch_shape(problem: Problem, config: TmaConfig, device: DeviceSpec) -> LaunchShape:
     """The launch: a cluster for each block of tiles, or for each place that the device has."""
     pieces = config.cluster_tiles(problem)
     if config.split > 1:

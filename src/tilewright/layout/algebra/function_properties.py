@@ -33,7 +33,7 @@ _FARTHEST = 1 << 54
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class LayoutProperty:
     """Yes, no, or not known (``None``), and why. As a bool, LayoutError where it is not known."""
 
     known: bool | None
@@ -122,36 +122,38 @@ class _Place(NamedTuple):
     def lowest(self) -> int:
         return sum((s - 1) * min(d, 0) for _, s, d in self.static)
 
-    def not_known(self) -> Answer:
+    def not_known(self) -> LayoutProperty:
         s, d = self.loose[0]
         what = f"size {s}" if d.__class__ is int else f"stride {d}"
-        return Answer(None, f"{what} is dynamic")
+        return LayoutProperty(None, f"{what} is dynamic")
 
-    def empty(self, offset: int) -> Answer:
+    def empty(self, offset: int) -> LayoutProperty:
         """No: nothing is at this offset."""
         at = ScaledBasis(offset, self.name) if self.name else offset
-        return Answer(False, f"nothing is at {at}")
+        return LayoutProperty(False, f"nothing is at {at}")
 
 
-def _all(answers: Iterable[Answer]) -> Answer:
+def _all(answers: Iterable[LayoutProperty]) -> LayoutProperty:
     """Yes where all are; else the first no, or the first that is not known."""
     others = [a for a in answers if a.known is not True]
-    return next((a for a in others if a.known is False), next(iter(others), Answer(True)))
+    return next((a for a in others if a.known is False), next(iter(others), LayoutProperty(True)))
 
 
-def _by_values(layout: AnyLayout, decide: Callable[[AnyLayout, Any], Answer]) -> Answer:
+def _by_values(
+    layout: AnyLayout, decide: Callable[[AnyLayout, Any], LayoutProperty]
+) -> LayoutProperty:
     """What the whole domain says, where it can be evaluated."""
     try:
         offsets = offsets_of(layout, "its modes do not decide, and")
     except LayoutError as e:
-        return Answer(None, e.message)
+        return LayoutProperty(None, e.message)
     return decide(layout, offsets)
 
 
 # --- injective -----------------------------------------------------------------------------------
 
 
-def injective(layout: Any) -> Answer:
+def injective(layout: Any) -> LayoutProperty:
     """Whether no two coordinates have one offset; else two that have.
 
     >>> print(injective(Layout((4, 2), (1, 3))))
@@ -166,15 +168,15 @@ def injective(layout: Any) -> Answer:
     return _by_values(layout, _no_repeat)
 
 
-def _injective(layout: Layout, place: _Place) -> Answer:
+def _injective(layout: Layout, place: _Place) -> LayoutProperty:
     try:
         found = difference([(s, d) for _, s, d in place.static])
     except Undecided as e:
-        return Answer(None, str(e)) if place.name else _by_values(layout, _no_repeat)
+        return LayoutProperty(None, str(e)) if place.name else _by_values(layout, _no_repeat)
     if found is not None:
         return _collision(layout, {i: x for (i, _, _), x in zip(place.static, found, strict=True)})
     if not place.loose or (len(place.loose) == 1 and _beyond(place.loose[0][1], place.span)):
-        return Answer(True)
+        return LayoutProperty(True)
     return place.not_known()
 
 
@@ -183,28 +185,28 @@ def _beyond(stride: Number, span: int) -> bool:
     return stride.__class__ is int and abs(stride) >= span
 
 
-def _collision(layout: Layout, digits: dict[int, int]) -> Answer:
+def _collision(layout: Layout, digits: dict[int, int]) -> LayoutProperty:
     """No: of the coordinates whose flat modes are ``digits`` apart, the two nearest to 0."""
     apart = [digits.get(i, 0) for i in range(len(flatten(layout.shape)))]
     ends = sorted(([max(sign * x, 0) for x in apart] for sign in (1, -1)), key=lambda c: c[::-1])
     first, second = (text(unflatten(end, layout.shape)) for end in ends)
-    return Answer(False, f"{first} and {second} have one offset")
+    return LayoutProperty(False, f"{first} and {second} have one offset")
 
 
-def _no_repeat(layout: AnyLayout, offsets: NDArray[np.int64]) -> Answer:
+def _no_repeat(layout: AnyLayout, offsets: NDArray[np.int64]) -> LayoutProperty:
     ordered = np.sort(offsets)
     again = np.flatnonzero(ordered[1:] == ordered[:-1])
     if not len(again):
-        return Answer(True)
+        return LayoutProperty(True)
     both = np.flatnonzero(offsets == ordered[again[0]])[:2].tolist()
     first, second = (text(idx2crd(i, layout.shape)) for i in both)
-    return Answer(False, f"{first} and {second} have one offset")
+    return LayoutProperty(False, f"{first} and {second} have one offset")
 
 
 # --- contiguous, surjective, bijective -----------------------------------------------------------
 
 
-def contiguous(layout: Any) -> Answer:
+def contiguous(layout: Any) -> LayoutProperty:
     """Whether the offsets are a range, nothing left out; else what is left out.
 
     >>> print(contiguous(Layout((2, 3), (1, 3))))
@@ -214,11 +216,11 @@ def contiguous(layout: Any) -> Answer:
     if isinstance(layout, Layout):
         return _all(map(_contiguous, _Place.all_of(layout)))
     if _permutes(layout) and contiguous(layout.inner).known:
-        return Answer(True)
+        return LayoutProperty(True)
     return _by_values(layout, _no_gap)
 
 
-def _contiguous(place: _Place) -> Answer:
+def _contiguous(place: _Place) -> LayoutProperty:
     """Modes by ascending stride: each begins within, or right behind, what those below cover."""
     covered = 1
     for _, s, d in sorted(place.static, key=lambda m: abs(m[2])):
@@ -226,7 +228,7 @@ def _contiguous(place: _Place) -> Answer:
             return place.not_known() if place.loose else place.empty(place.lowest + covered)
         covered += (s - 1) * abs(d)
     if all(d.__class__ is int and abs(d) <= covered for _, d in place.loose):
-        return Answer(True)
+        return LayoutProperty(True)
     return place.not_known()
 
 
@@ -238,13 +240,17 @@ def _permutes(layout: ComposedLayout) -> bool:
     return (layout.offset + place.lowest) % period == 0 and place.span % period == 0
 
 
-def _no_gap(_: AnyLayout, offsets: NDArray[np.int64]) -> Answer:
+def _no_gap(_: AnyLayout, offsets: NDArray[np.int64]) -> LayoutProperty:
     ordered = np.sort(offsets)
     gaps = np.flatnonzero(np.diff(ordered) > 1)
-    return Answer(False, f"nothing is at {ordered[gaps[0]] + 1}") if len(gaps) else Answer(True)
+    return (
+        LayoutProperty(False, f"nothing is at {ordered[gaps[0]] + 1}")
+        if len(gaps)
+        else LayoutProperty(True)
+    )
 
 
-def surjective(layout: Any) -> Answer:
+def surjective(layout: Any) -> LayoutProperty:
     """Whether each offset of ``range(cosize(layout))`` is some coordinate's; else one that is not.
 
     >>> print(surjective(Layout(4, 2)))
@@ -254,23 +260,27 @@ def surjective(layout: Any) -> Answer:
     if isinstance(layout, Layout):
         return _all(map(_surjective, _Place.all_of(layout)))
     if _permutes(layout) and layout.offset == 0 and surjective(layout.inner).known:
-        return Answer(True)
+        return LayoutProperty(True)
     return _by_values(layout, _covers)
 
 
-def _surjective(place: _Place) -> Answer:
+def _surjective(place: _Place) -> LayoutProperty:
     if any(d.__class__ is int and d < 0 for _, d in place.loose):
         return place.not_known()
     return place.empty(place.lowest + place.span) if place.lowest < 0 else _contiguous(place)
 
 
-def _covers(layout: AnyLayout, offsets: NDArray[np.int64]) -> Answer:
+def _covers(layout: AnyLayout, offsets: NDArray[np.int64]) -> LayoutProperty:
     ordered = np.sort(np.append(offsets[offsets >= 0], -1))
     gaps = np.flatnonzero(np.diff(ordered) > 1)
     first = ordered[gaps[0] if len(gaps) else -1] + 1
-    return Answer(True) if first == layout.cosize() else Answer(False, f"nothing is at {first}")
+    return (
+        LayoutProperty(True)
+        if first == layout.cosize()
+        else LayoutProperty(False, f"nothing is at {first}")
+    )
 
 
-def bijective(layout: Any) -> Answer:
+def bijective(layout: Any) -> LayoutProperty:
     """Whether each offset of ``range(cosize(layout))`` is exactly one coordinate's."""
     return _all((injective(layout), surjective(layout)))

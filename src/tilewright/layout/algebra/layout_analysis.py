@@ -21,11 +21,11 @@ from typing import Any
 from ...errors import LayoutError
 from ..composed_layout import AnyLayout, ComposedLayout, inside
 from ..int_tuple import flatten, is_static, text
-from ..memory.vectorization import Vector, alignment, contiguous_run, widest_vector
+from ..memory.vectorization import VectorAccess, alignment, contiguous_run, widest_vector
 from ..scaled_basis import has_basis
 from ..symbolic import Number
 from .function_properties import (
-    Answer,
+    LayoutProperty,
     bijective,
     check_evaluable,
     contiguous,
@@ -87,15 +87,15 @@ class Analysis:
     """
 
     layout: AnyLayout
-    injective: Answer
-    surjective: Answer
-    bijective: Answer
-    contiguous: Answer
+    injective: LayoutProperty
+    surjective: LayoutProperty
+    bijective: LayoutProperty
+    contiguous: LayoutProperty
     right: Inverse
     left: Inverse
     runs: tuple[Number, ...] = ()
     alignment: int = 1
-    vector: Vector | None = None
+    vector: VectorAccess | None = None
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """What there is to say, and of what."""

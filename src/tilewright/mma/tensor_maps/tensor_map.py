@@ -22,9 +22,9 @@ from ...dtypes import DType
 from ...errors import DtypeError, LayoutError
 from ...layout import ComposedLayout, IntTuple, Layout, Tensor
 from ...layout.int_tuple import text
-from ..array_inputs import whole
+from ..array_inputs import is_integer
 from . import tensor_map_fields as at
-from .tensor_map_fields import Field
+from .tensor_map_fields import TensorMapField
 from .tensor_map_rules import (
     FILLS,
     INTERLEAVES,
@@ -36,7 +36,7 @@ from .tensor_map_rules import (
     element_type,
     noted_bytes,
 )
-from .tma_boxes import Boxes
+from .tma_boxes import TmaTiling
 
 BYTES = 128  # of a tensor map
 _READ = 64  # of them that the hardware reads; the driver's notes follow
@@ -142,7 +142,7 @@ class TensorMap:
         oob_fill: str = "zero",
     ) -> TensorMap:
         """The map with which copies bring tiles of a tensor to ``shared`` memory (CuTe's
-        make_tma_copy); ``Boxes.of`` the same layouts says at which coordinates each copy is.
+        make_tma_copy); ``TmaTiling.of`` the same layouts says at which coordinates each copy is.
 
         ``dtype`` is that of the tensor, where it has one. LayoutError where no box fills the tile.
         """
@@ -152,7 +152,7 @@ class TensorMap:
                 raise DtypeError(f"the map of a layout, {layout}, needs the dtype of its elements")
             dtype = tensor.dtype
         type_ = element_type(dtype)
-        found = Boxes.of(layout, shared, 8 * TYPES[type_].bytes, tile)
+        found = TmaTiling.of(layout, shared, 8 * TYPES[type_].bytes, tile)
         return cls.tiled(
             address,
             type_,
@@ -231,7 +231,7 @@ def _check_kinds(m: TensorMap) -> None:
         taken = (box.lower, box.upper, (box.channels, box.pixels))
     sizes = (m.address, m.interleave, m.swizzle, m.l2_promotion)
     for given in (sizes, m.shape, m.strides, m.element_strides, *taken):
-        all_whole = isinstance(given, tuple) and all(map(whole, given))
+        all_whole = isinstance(given, tuple) and all(map(is_integer, given))
         _expect(all_whole, "is of tuples of whole numbers", given)
 
 
@@ -241,7 +241,7 @@ def _expect(holds: bool, rule: str, given: object) -> None:
 
 
 def _int(value: Any) -> int:
-    _expect(whole(value), "is of whole numbers", value)
+    _expect(is_integer(value), "is of whole numbers", value)
     return index(value)
 
 
@@ -253,7 +253,7 @@ def _ints(values: Any) -> tuple[int, ...]:
 # --- bits -----------------------------------------------------------------------------------------
 
 
-def _fields(m: TensorMap) -> Iterator[tuple[Field, Iterable[int]]]:
+def _fields(m: TensorMap) -> Iterator[tuple[TensorMapField, Iterable[int]]]:
     row = TYPES[m.dtype]
     yield at.ADDRESS, [m.address]
     yield at.IM2COL, [isinstance(m.box, Im2col)]
@@ -281,7 +281,7 @@ def _fields(m: TensorMap) -> Iterator[tuple[Field, Iterable[int]]]:
 
 
 def _read(bits: int) -> TensorMap:
-    def one(field: Field) -> int:
+    def one(field: TensorMapField) -> int:
         return field.get(bits)[0]
 
     rank, im2col = one(at.RANK) + 1, one(at.IM2COL)
@@ -308,7 +308,7 @@ def _read(bits: int) -> TensorMap:
     )
 
 
-def _more(field: Field, bits: int, count: int) -> tuple[int, ...]:
+def _more(field: TensorMapField, bits: int, count: int) -> tuple[int, ...]:
     """The first ``count`` numbers, one more than what stands there."""
     return tuple(x + 1 for x in field.get(bits)[:count])
 

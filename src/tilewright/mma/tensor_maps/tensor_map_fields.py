@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from ...errors import LayoutError
 
 
-class Field(NamedTuple):
+class TensorMapField(NamedTuple):
     """``entries`` numbers of ``width`` bits, the first from bit ``low`` on."""
 
     low: int
@@ -38,36 +38,36 @@ class Field(NamedTuple):
         mask = (1 << self.width) - 1
         return [bits >> self.low + i * self.width & mask for i in range(self.entries)]
 
-    def at(self, i: int) -> Field:
+    def at(self, i: int) -> TensorMapField:
         """Number ``i`` alone."""
         if not 0 <= i < self.entries:
             raise LayoutError(f"this field of a tensor map has {self.entries} entries, and no {i}")
-        return Field(self.low + i * self.width, self.width)
+        return TensorMapField(self.low + i * self.width, self.width)
 
 
-ADDRESS = Field(0, 64)
-IM2COL = Field(64, 1)
-RANK = Field(68, 3)
-TYPE = Field(71, 4)
-INTERLEAVE = Field(75, 2)
-SWIZZLE = Field(77, 2)
-FILL = Field(79, 1)
-ROUNDED = Field(80, 1)  # to tf32
-PROMOTION = Field(81, 2)
-STRIDE = Field(96, 32, 4)
-STRIDE_TOP = Field(224, 4, 4)
-SIZE = Field(256, 32, 5)
-STEP = Field(416, 3, 5)
-EXTENT = Field(440, 8, 5)
-PIXELS = Field(480, 10)
-NOTED_BYTES = Field(512, 32)
-NOTED_PERIOD = Field(576, 16)
+ADDRESS = TensorMapField(0, 64)
+IM2COL = TensorMapField(64, 1)
+RANK = TensorMapField(68, 3)
+TYPE = TensorMapField(71, 4)
+INTERLEAVE = TensorMapField(75, 2)
+SWIZZLE = TensorMapField(77, 2)
+FILL = TensorMapField(79, 1)
+ROUNDED = TensorMapField(80, 1)  # to tf32
+PROMOTION = TensorMapField(81, 2)
+STRIDE = TensorMapField(96, 32, 4)
+STRIDE_TOP = TensorMapField(224, 4, 4)
+SIZE = TensorMapField(256, 32, 5)
+STEP = TensorMapField(416, 3, 5)
+EXTENT = TensorMapField(440, 8, 5)
+PIXELS = TensorMapField(480, 10)
+NOTED_BYTES = TensorMapField(512, 32)
+NOTED_PERIOD = TensorMapField(576, 16)
 
 
-def corners(rank: int) -> tuple[Field, Field]:
+def corners(rank: int) -> tuple[TensorMapField, TensorMapField]:
     """The lower and upper corners of im2col's bounding box, signed; the more, the narrower."""
     width = {3: 16, 4: 8, 5: 5}[rank]
-    return Field(448, width, rank - 2), Field(464, width, rank - 2)
+    return TensorMapField(448, width, rank - 2), TensorMapField(464, width, rank - 2)
 
 
 # --- tensormap.replace ----------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def replace(encoded: bytes, field: str, value: int, ordinal: int = 0) -> bytes:
     return bits.to_bytes(len(encoded), "little")
 
 
-Written = list[tuple[Field, Any]]
+Written = list[tuple[TensorMapField, Any]]
 
 
 def written(field: str, value: Any, ordinal: int = 0) -> Written:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from ...dtypes import DType, dtype
 from ...errors import DtypeError, LayoutError
 from .. import matrix_descriptor
-from ..matrix_descriptor import PIECE
+from ..matrix_descriptor import CHUNK_BYTES
 from .tensor_map_fields import corners
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def noted_bytes(m: TensorMap) -> int:
     return m.element_bytes * m.box.channels * m.box.pixels
 
 
-def check_address(address: int, unit: int = PIECE, least: int = 0) -> int:
+def check_address(address: int, unit: int = CHUNK_BYTES, least: int = 0) -> int:
     """The address; LayoutError unless it is a multiple of ``unit`` below 2^57."""
     if address % unit or not least <= address < 1 << 57:
         _refuse(f"the address is a multiple of {unit} below 2^57", f"{address:#x}")
@@ -147,7 +147,7 @@ def _check_lengths(m: TensorMap) -> None:
 
 
 def _check_tensor(m: TensorMap) -> None:
-    unit = max(PIECE, m.interleave)
+    unit = max(CHUNK_BYTES, m.interleave)
     check_address(m.address, unit)
     for i, size in enumerate(m.shape):
         _within(f"size {i}", size, 1, 1 << 32)
@@ -171,8 +171,8 @@ def _check_pixels(m: TensorMap, box: Im2col) -> None:
 
 def _check_row(m: TensorMap, elements: int) -> None:
     row = elements * m.element_bytes
-    if row % PIECE:
-        _refuse(f"a row of the box is a multiple of {PIECE} bytes", row)
+    if row % CHUNK_BYTES:
+        _refuse(f"a row of the box is a multiple of {CHUNK_BYTES} bytes", row)
     if m.swizzle and not m.interleave and row > m.swizzle:
         _refuse(f"a row of the box is at most the {m.swizzle} bytes of its swizzle", row)
 

@@ -36,14 +36,14 @@ from ...layout.algebra.function_properties import layout_of
 from ...layout.composed_layout import AnyLayout
 from ...layout.int_tuple import text, unflatten
 from ...layout.scaled_basis import ScaledBasis, add_coordinates, has_basis
-from ..matrix_descriptor import SWIZZLES, pattern
+from ..matrix_descriptor import SWIZZLES, swizzle_pattern
 from .tensor_map_rules import EXTENT, RANK
 
 ALIGNMENT = 128  # bytes, of a box in shared memory
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class TmaBox:
     """One copy's share of a tile: its ``coordinates`` in the tensor map, from the tile's, and the
     bytes from the tile's start in shared memory.
     """
@@ -52,7 +52,7 @@ class Box:
     offset: int
 
 
-class Mode(NamedTuple):
+class TensorMode(NamedTuple):
     """A mode of the tensor: its place in the nested shape, size and stride in elements."""
 
     path: tuple[int, ...]
@@ -61,11 +61,11 @@ class Mode(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Dimension:
+class MapDimension:
     """A dimension of the map: the box's extent, and the modes that it runs over."""
 
     extent: int
-    modes: tuple[Mode, ...]
+    modes: tuple[TensorMode, ...]
 
     @property
     def stride(self) -> int:
@@ -79,7 +79,7 @@ class Dimension:
 
 
 @dataclass(frozen=True, slots=True)
-class Boxes:
+class TmaTiling:
     """A tensor map's ``shape``, ``strides`` (bytes), ``box``, ``swizzle``; the ``parts`` of a tile.
 
     ``coordinates`` takes a coordinate of the tensor to that in the map (CuTe's get_tma_tensor).
@@ -90,12 +90,12 @@ class Boxes:
     box: tuple[int, ...]
     swizzle: int
     coordinates: Layout
-    parts: tuple[Box, ...]
+    parts: tuple[TmaBox, ...]
 
     @classmethod
     def of(
         cls, tensor: AnyLayout, shared: AnyLayout, bits: int, tile: IntTuple | None = None
-    ) -> Boxes:
+    ) -> TmaTiling:
         """How a ``tile`` of a tensor of ``bits``-bit elements gets from global to ``shared``
         memory, where it stands from a multiple of the swizzle's period on.
 
@@ -117,7 +117,7 @@ class Boxes:
         if values.size() != inner.size():
             raise LayoutError(f"a tile of {values.size()} elements does not fill {shared}")
         paths = [unit.mode for unit in flatten(identity.stride)]
-        modes = list(map(Mode, paths, flatten(tensor.shape), flatten(tensor.stride)))
+        modes = list(map(TensorMode, paths, flatten(tensor.shape), flatten(tensor.stride)))
         ahead = coalesce(composition(values, right_inverse(inner)))
         box = list(_box(ahead, modes, 8 * swizzle // bits))
         if not box or box[0].stride != 1:
@@ -147,7 +147,7 @@ def _without_swizzle(shared: AnyLayout, bits: int) -> tuple[int, Layout]:
     """(bytes of the swizzle, the layout under it)."""
     if isinstance(shared, Layout):
         return 0, shared
-    known = {upcast(pattern(size), bits): size for size in SWIZZLES}
+    known = {upcast(swizzle_pattern(size), bits): size for size in SWIZZLES}
     if shared.outer not in known or shared.offset != 0:
         allowed = ", ".join(map(str, known))
         raise LayoutError(
@@ -157,7 +157,7 @@ def _without_swizzle(shared: AnyLayout, bits: int) -> tuple[int, Layout]:
     return known[shared.outer], shared.inner
 
 
-def _box(ahead: Layout, modes: list[Mode], row: int) -> Iterator[Dimension]:
+def _box(ahead: Layout, modes: list[TensorMode], row: int) -> Iterator[MapDimension]:
     """The dimensions of the box, from what follows in shared memory: offset → coordinate.
 
     A dimension begins at a mode's first element and goes through it in steps of one. ``row`` is how
@@ -169,28 +169,28 @@ def _box(ahead: Layout, modes: list[Mode], row: int) -> Iterator[Dimension]:
         if not isinstance(unit, ScaledBasis) or unit.value != 1:
             return
         extent = next(n for n in range(min(size, limit), 0, -1) if size % n == 0)
-        yield Dimension(extent, (by_path[unit.mode],))
+        yield MapDimension(extent, (by_path[unit.mode],))
         if extent < size or (limit == row and extent < row):
             return
         row, limit = 0, EXTENT
 
 
-def _with_others(box: list[Dimension], modes: list[Mode]) -> list[Dimension]:
+def _with_others(box: list[MapDimension], modes: list[TensorMode]) -> list[MapDimension]:
     """The dimensions of the map: the box's, and the other modes with an extent of 1; those that do
     not fit are the last one together.
     """
     taken = {mode for dimension in box for mode in dimension.modes}
     others = [m for m in modes if m not in taken and m.size > 1 and m.stride != 0]
-    every = box + [Dimension(1, (mode,)) for mode in others]
+    every = box + [MapDimension(1, (mode,)) for mode in others]
     if len(every) <= RANK:
         return every
     if len(box) >= RANK:
         raise LayoutError(f"a box has at most {RANK} dimensions, and {len(box)} are needed here")
-    last = Dimension(1, tuple(m for d in every[RANK - 1 :] for m in d.modes))
+    last = MapDimension(1, tuple(m for d in every[RANK - 1 :] for m in d.modes))
     return [*every[: RANK - 1], last]
 
 
-def _coordinates(tensor: Layout, dimensions: list[Dimension]) -> Layout:
+def _coordinates(tensor: Layout, dimensions: list[MapDimension]) -> Layout:
     """The tensor's coordinate → the map's."""
     strides: dict[tuple[int, ...], ScaledBasis] = {}
     for i, dimension in enumerate(dimensions):
@@ -201,7 +201,7 @@ def _coordinates(tensor: Layout, dimensions: list[Dimension]) -> Layout:
     return Layout(tensor.shape, unflatten([strides.get(u.mode, 0) for u in units], tensor.shape))
 
 
-def _parts(inner: Layout, coordinates: Layout, box: tuple[int, ...], bits: int) -> Iterator[Box]:
+def _parts(inner: Layout, coordinates: Layout, box: tuple[int, ...], bits: int) -> Iterator[TmaBox]:
     """The boxes of a tile as they follow in shared memory; ``coordinates`` are those of its places
     in the map.
     """
@@ -218,4 +218,4 @@ def _parts(inner: Layout, coordinates: Layout, box: tuple[int, ...], bits: int) 
                 f"a box of {text(box)} in {inner} would begin at byte {offset}, and a tensor copy"
                 f" writes from a multiple of {ALIGNMENT} on"
             )
-        yield Box(add_coordinates(origin, coordinates(start)), offset)
+        yield TmaBox(add_coordinates(origin, coordinates(start)), offset)

@@ -1,20 +1,19 @@
-"""What one tensor copy does with a tensor map, as arithmetic: the specification of
-cp.async.bulk.tensor.
+"""The semantics of a TMA copy (cp.async.bulk.tensor) of a tensor map, as arithmetic.
 
-``places`` says where each unit that is copied stands in global and in shared memory: an element, or
-where channels are interleaved a piece of 16 bytes. Each rule is an H200's (1,709 copies, byte by
-byte), also where the PTX manual is silent:
+``copy_addresses`` returns the global and the shared address of each unit copied: an element, or 16
+bytes where channels are interleaved. Each rule was measured on an H200 (1,709 copies, compared byte
+by byte), also where the PTX manual is silent:
 
-    a box       steps through the tensor; an extent counts ⌈extent / step⌉ elements, the innermost
-                dimension always all. Its rows follow one another in shared memory, under a swizzle
-                each from a multiple of the swizzle's bytes on; there the swizzle permutes 16-byte
-                pieces by their addresses.
+    box         steps through the tensor by the element strides: an extent covers ⌈extent / step⌉
+                elements, the innermost dimension always all. Rows are consecutive in shared memory;
+                with a swizzle each row begins at a multiple of the swizzle's bytes, and the swizzle
+                permutes 16-byte chunks by their addresses.
     interleave  dimensions are W, H, D, slices of C, N; an element of dimension 0 is a slice of 16
-                or 32 bytes, and a copy takes one slice whatever the box says.
-    im2col      pixels are walked in W, H, D within the bounding box, then in N, from the base on;
-                the offsets are added to what is read, not to where the walk turns.
-    outside     an element outside of the tensor in any dimension is filled on the way to shared
-                memory, and not written on the way back, where 16-byte pieces count as a whole.
+                or 32 bytes, and a copy takes one slice regardless of the box.
+    im2col      pixels are traversed in W, H, D within the bounding box, then in N, starting at the
+                base; the offsets are added to the coordinates read, not to the traversal.
+    outside     a load fills an element outside of the tensor in any dimension; a store does not
+                write it. A store decides for 16-byte chunks as a whole.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ import numpy.typing as npt
 from ...dtypes import decode, encode
 from ...errors import LayoutError
 from ...layout import upcast
-from ..matrix_descriptor import PIECE, pattern
+from ..matrix_descriptor import CHUNK_BYTES, swizzle_pattern
 from .tensor_map import Im2col, TensorMap
 from .tensor_map_fields import corners
 from .tensor_map_rules import TYPES
@@ -45,7 +44,7 @@ FILLED = {"zero": bytes(2), "nan": OUTSIDE.to_bytes(2, "little")}  # what fills 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Places:
+class CopyAddresses:
     """Where the units of a copy are, arrays with an axis for each dimension that is copied, the
     innermost first: (box), or (channels, pixels).
 
@@ -63,13 +62,13 @@ class Places:
         return self.unit * self.source.size
 
 
-def places(
+def copy_addresses(
     m: TensorMap,
     coordinates: Sequence[int],
     offsets: Sequence[int] = (),
     start: int = 0,
     store: bool = False,
-) -> Places:
+) -> CopyAddresses:
     """The places of the copy at ``coordinates`` (im2col: with ``offsets`` of W, H, D) to or from
     the address ``start`` of shared memory; to global memory where ``store``.
 
@@ -90,7 +89,7 @@ def places(
     pitch = width if m.interleave else m.swizzle or width
     order = np.arange(inside.size).reshape(inside.shape, order="F")
     linear = np.add.outer(unit * np.arange(len(units)), start + pitch * order)
-    return Places(source, upcast(pattern(m.swizzle), 8)(linear), unit)
+    return CopyAddresses(source, upcast(swizzle_pattern(m.swizzle), 8)(linear), unit)
 
 
 def _check(
@@ -104,9 +103,9 @@ def _check(
         _refuse(f"it begins at a multiple of {ALIGNMENT} in shared memory", start)
     if max(m.shape) > LONGEST:
         _refuse("the tensor has sizes up to 2^31", m.shape)
-    whole = PIECE // m.element_bytes
+    whole = CHUNK_BYTES // m.element_bytes
     if not m.interleave and coordinates[0] % whole:
-        _refuse(f"coordinate 0 is a multiple of {whole}, of {PIECE} bytes", coordinates[0])
+        _refuse(f"coordinate 0 is a multiple of {whole}, of {CHUNK_BYTES} bytes", coordinates[0])
     if store and min(coordinates) < 0:
         _refuse("no coordinate is negative on the way to global memory", coordinates)
     if isinstance(m.box, Im2col):
@@ -141,11 +140,11 @@ def _spatial(m: TensorMap) -> range:
 def _row(m: TensorMap, first: int, store: bool) -> tuple[Array, Array, int]:
     """(bytes from the row's origin, whether inside, bytes of a unit) of what is contiguous."""
     if m.interleave:
-        pieces = np.arange(0, m.interleave, PIECE)
-        return pieces, np.ones(len(pieces), bool), PIECE
+        pieces = np.arange(0, m.interleave, CHUNK_BYTES)
+        return pieces, np.ones(len(pieces), bool), CHUNK_BYTES
     count = m.box.channels if isinstance(m.box, Im2col) else m.box[0]
     elements = first + np.arange(count)
-    decides = elements - elements % (PIECE // m.element_bytes) if store else elements
+    decides = elements - elements % (CHUNK_BYTES // m.element_bytes) if store else elements
     return elements * m.element_bytes, (decides >= 0) & (decides < m.shape[0]), m.element_bytes
 
 
@@ -199,7 +198,7 @@ def load(
 
     f32 is rounded to the nearest tf32 where the map says so; ``.ftz`` leaves subnormals alone.
     """
-    found = places(m, coordinates, offsets, start)
+    found = copy_addresses(m, coordinates, offsets, start)
     source, width = _bytes(found.source, found.unit), found.unit
     inside = found.source.ravel() >= 0
     units = np.tile(np.frombuffer(FILLED[m.oob_fill], np.uint8), (inside.size, width))[:, :width]
@@ -213,7 +212,7 @@ def store(
     m: TensorMap, memory: Array, shared: Array, coordinates: Sequence[int], start: int = 0
 ) -> None:
     """The copy from ``shared`` memory, both as bytes (uint8)."""
-    found = places(m, coordinates, (), start, store=True)
+    found = copy_addresses(m, coordinates, (), start, store=True)
     inside = found.source.ravel() >= 0
     target, source = _bytes(found.source, found.unit), _bytes(found.shared, found.unit)
     memory[target[inside]] = shared[source[inside]]

@@ -19,30 +19,32 @@ from ...dtypes import DType
 from ...dtypes import dtype as find_dtype
 from ...errors import DtypeError, LayoutError
 from ...layout import Layout, coalesce, composition, filter, make_layout, upcast
-from ...notebook_display import Shown
+from ...notebook_display import Drawable
 from ...target import LANES
-from ..fragment_moves import LINE, Move, ldmatrix, move
+from ..fragment_moves import ROW_BYTES, FragmentMove, fragment_move, ldmatrix
 from ..fragments import Fragment
-from ..instruction import Instruction
+from ..instruction import MmaInstruction
 from ..instruction_table import instruction as find_instruction
 
 QUAD_PAIR = Layout((4, 2), (1, 16))  # of m8n8k4 of f16: the threads of the first of its 4 products
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class MmaAtom(Shown):
+class MmaAtom(Drawable):
     """A matrix instruction: a row of the catalogue, or its opcode; as ``arch`` has it, if given.
 
     ``a_src`` says where wgmma takes A from, ``smem`` or ``rmem`` (registers); all others have it
     in registers.
     """
 
-    instruction: Instruction
+    instruction: MmaInstruction
     a_src: str
 
-    def __init__(self, instruction: Instruction | str, a_src: str = "", *, arch: str = "") -> None:
+    def __init__(
+        self, instruction: MmaInstruction | str, a_src: str = "", *, arch: str = ""
+    ) -> None:
         row = find_instruction(instruction, arch) if isinstance(instruction, str) else instruction
-        if not isinstance(row, Instruction):
+        if not isinstance(row, MmaInstruction):
             raise LayoutError(f"an MmaAtom is of an Instruction or its opcode, not of {row!r}")
         allowed = ("smem", "rmem") if row.asynchronous else ("rmem",)
         if a_src not in ("", *allowed):
@@ -93,7 +95,7 @@ class MmaAtom(Shown):
         return self.layout("scale_b")
 
     def layout(self, name: str) -> Layout:
-        """(thread, value) → place of an operand, named as ``Instruction.fragment`` names it.
+        """(thread, value) → place of an operand, named as ``MmaInstruction.fragment`` names it.
 
         What is stored once for several columns (an element of sparse A, an index, a scale) is a
         value for each of them: as many places, at the same place of what is stored.
@@ -128,7 +130,7 @@ def _layout(atom: MmaAtom, name: str) -> Layout:
     return _spread(fragment, layout, rows, columns)
 
 
-def _extent(i: Instruction, name: str) -> tuple[int, int]:
+def _extent(i: MmaInstruction, name: str) -> tuple[int, int]:
     """Rows and columns of an operand as the mathematics has it, B turned."""
     if name in ("c", "d"):
         return i.m, i.n
@@ -195,11 +197,11 @@ class CpAsync:
         return f"cp.async.{self.cache} of {self.bytes} bytes"
 
 
-CopyOp = UniversalCopy | CpAsync | Move
+CopyOp = UniversalCopy | CpAsync | FragmentMove
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class CopyAtom(Shown):
+class CopyAtom(Drawable):
     """What one instruction copies, in values of ``dtype``: a plain copy, a cp.async, or a Move of
     ldmatrix, stmatrix or movmatrix (or its opcode); as ``arch`` has it, if given.
 
@@ -211,7 +213,7 @@ class CopyAtom(Shown):
     dtype: DType
 
     def __init__(self, op: CopyOp | str, dtype: DType | str, *, arch: str = "") -> None:
-        found = move(op, arch) if isinstance(op, str) else op
+        found = fragment_move(op, arch) if isinstance(op, str) else op
         if not isinstance(found, CopyOp):
             raise LayoutError(f"a CopyAtom is of a UniversalCopy, a CpAsync or a Move, not {op!r}")
         object.__setattr__(self, "op", found)
@@ -220,7 +222,7 @@ class CopyAtom(Shown):
 
     @property
     def thr_id(self) -> Layout:
-        return Layout(LANES if isinstance(self.op, Move) else 1, 1)
+        return Layout(LANES if isinstance(self.op, FragmentMove) else 1, 1)
 
     @property
     def layout_src(self) -> Layout:
@@ -235,7 +237,7 @@ class CopyAtom(Shown):
     @property
     def layout_ref(self) -> Layout:
         """The one of the two that tilers speak of: registers, where they are one side alone."""
-        loads = isinstance(self.op, Move) and self.op.family != "stmatrix"
+        loads = isinstance(self.op, FragmentMove) and self.op.family != "stmatrix"
         return self.layout_dst if loads else self.layout_src
 
     def __str__(self) -> str:
@@ -267,7 +269,7 @@ def _in_values(op: CopyOp, bits: Layout, type_: DType) -> Layout:
 
 def _bits(op: CopyOp) -> tuple[Layout, Layout]:
     """(thread, bit) → bit, of what is read and what is written."""
-    if not isinstance(op, Move):
+    if not isinstance(op, FragmentMove):
         one = Layout((1, op.bits))
         return one, one
     if op.instruction:
@@ -276,14 +278,14 @@ def _bits(op: CopyOp) -> tuple[Layout, Layout]:
     if op.family == "movmatrix":
         return _in_registers(ldmatrix(1)), registers
     lines = op.fragment.rows
-    given = Layout(((lines, LANES // lines), 8 * LINE), ((8 * LINE, 0), 1))
+    given = Layout(((lines, LANES // lines), 8 * ROW_BYTES), ((8 * ROW_BYTES, 0), 1))
     memory = coalesce(given, (1, 1)) if lines == LANES else given
     return (memory, registers) if op.loads else (registers, memory)
 
 
 def _in_registers(f: Fragment) -> Layout:
     """(thread, bit) → bit of the lines, of 16 bytes each."""
-    lines = composition(Layout((f.rows, f.columns), (8 * LINE, f.bits)), f.layout)
+    lines = composition(Layout((f.rows, f.columns), (8 * ROW_BYTES, f.bits)), f.layout)
     bits = make_layout(lines[0], make_layout(Layout(f.bits, 1), lines[1]))
     merged: Layout = coalesce(bits, (1, 1))
     return merged

@@ -26,8 +26,14 @@ from ...layout.composed_layout import AnyLayout, inside, make_swizzled
 from ...layout.int_tuple import is_static
 from ...layout.scaled_basis import has_basis
 from ...layout.symbolic import Number, add, is_power_of_two
-from ..array_inputs import whole
-from ..matrix_descriptor import PIECE, SWIZZLES, Descriptor, pattern, together
+from ..array_inputs import is_integer
+from ..matrix_descriptor import (
+    CHUNK_BYTES,
+    SWIZZLES,
+    MatrixDescriptor,
+    swizzle_atom,
+    swizzle_pattern,
+)
 
 
 def make_smem_layout_atom(type_: DType | str, major: str = "K", swizzle: int = 128) -> AnyLayout:
@@ -37,19 +43,19 @@ def make_smem_layout_atom(type_: DType | str, major: str = "K", swizzle: int = 1
     whose bits are no power of two.
     """
     bits = _bits(type_)
-    return make_swizzled(upcast(pattern(swizzle), bits), together(bits, swizzle, major))
+    return make_swizzled(upcast(swizzle_pattern(swizzle), bits), swizzle_atom(bits, swizzle, major))
 
 
 def smem_selector(type_: DType | str, major: str, shape_mn_k: tuple[int, ...]) -> int:
     """The widest swizzle whose atom divides a tile (M or N, K). LayoutError where none does."""
     _check_tile(shape_mn_k)
     for swizzle in sorted(SWIZZLES, reverse=True):
-        one = together(_bits(type_), swizzle, major)
+        one = swizzle_atom(_bits(type_), swizzle, major)
         if all(have % mode.size() == 0 for have, mode in zip(shape_mn_k, one, strict=False)):
             return swizzle
     raise LayoutError(
         f"no {major}-major layout atom of {type_} divides {shape_mn_k}",
-        hint=f"the smallest is {together(_bits(type_), 0, major).shape}",
+        hint=f"the smallest is {swizzle_atom(_bits(type_), 0, major).shape}",
     )
 
 
@@ -88,7 +94,7 @@ def _bits(type_: DType | str) -> int:
 
 def make_descriptor(
     tile: AnyLayout | Tensor, type_: DType | str, major: str = "K", start: int = 0
-) -> Descriptor:
+) -> MatrixDescriptor:
     """The descriptor of one instruction's operand from where its elements (M or N, K) stand.
 
     ``start`` is the byte address from which the layout counts (of a tensor, its layout's 0). The
@@ -97,7 +103,7 @@ def make_descriptor(
     """
     layout = layout_of(tile)
     bits = _bits(type_)
-    if not whole(start):
+    if not is_integer(start):
         raise LayoutError(f"a descriptor's start is a byte address, not {start!r}")
     swizzle, first, inner = _parts(layout, bits)
     base = _base_offset(swizzle, start)
@@ -106,7 +112,7 @@ def make_descriptor(
     where = start + first * bits // 8
     try:
         leading, stride = _fields(inner, bits, swizzle, major)
-        made = Descriptor(where, leading, stride, swizzle, base)
+        made = MatrixDescriptor(where, leading, stride, swizzle, base)
         reads = made.offsets(bits, inner.size(0), inner.size(1), major)
     except LayoutError as e:
         raise LayoutError(f"{_not_canonical(layout, swizzle, major)}: {e.message}") from None
@@ -131,7 +137,7 @@ def _parts(layout: AnyLayout, bits: int) -> tuple[int, int, Layout]:
     """(bytes of the swizzle, elements before the tile, the layout under the swizzle)."""
     if isinstance(layout, Layout):
         return 0, 0, layout
-    known = {upcast(pattern(size), bits): size for size in SWIZZLES if size}
+    known = {upcast(swizzle_pattern(size), bits): size for size in SWIZZLES if size}
     if getattr(layout.outer, "bits", None) == 0:
         known[layout.outer] = 0
     if layout.outer not in known:
@@ -159,12 +165,12 @@ def _fields(inner: Layout, bits: int, swizzle: int, major: str) -> tuple[int, in
     """(leading, stride) in bytes: how far the next rows and columns are that belong together, 0
     where there are none. Leading of K-major swizzled rows is 16, as CuTe has it.
     """
-    one = together(bits, swizzle, major)
+    one = swizzle_atom(bits, swizzle, major)
     down = int(inner((one.size(0), 0))) * bits // 8 if inner.size(0) > one.size(0) else 0
     on = int(inner((0, one.size(1)))) * bits // 8 if inner.size(1) > one.size(1) else 0
     if major == "MN":
         return (on, down) if swizzle == 0 else (down, on)
-    return on or (PIECE if swizzle else 0), down
+    return on or (CHUNK_BYTES if swizzle else 0), down
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +201,6 @@ def make_descriptor_tensor(
     layout = layout_of(parts)
     first = make_descriptor(layout[0], type_, major, start)
     inner = inside(layout)
-    steps = upcast(inner, 8 * PIECE // _bits(type_))
+    steps = upcast(inner, 8 * CHUNK_BYTES // _bits(type_))
     moved = make_layout(Layout(1, 0), *list(steps)[1:])
     return Tensor(DescriptorIterator(first.bits), moved)

@@ -36,7 +36,7 @@ from ...layout import (
 from ...layout import filter as filtered
 from ...layout.algebra.partition import sliced
 from ...layout.symbolic import Number
-from ...notebook_display import Shown
+from ...notebook_display import Drawable
 from .atom import CopyAtom
 from .tiled_mma import TiledMma, check_thread, check_whole
 
@@ -44,7 +44,7 @@ ONE_VALUE = Layout(1)
 
 
 @dataclass(frozen=True, slots=True)
-class TiledCopy(Shown):
+class TiledCopy(Drawable):
     """An atom tiled over the threads and values of ``layout_tv_tiled``, in a tile ``tiler_mn``.
 
     LayoutError where threads or values are no whole number of the atom's, or outside of the tile.

@@ -33,16 +33,16 @@ from ...layout import (
 )
 from ...layout.algebra.partition import sliced
 from ...layout.symbolic import Number
-from ...notebook_display import Shown
+from ...notebook_display import Drawable
 from ...target import LANES
-from ..instruction import Instruction
+from ..instruction import MmaInstruction
 from .atom import MmaAtom
 
 SIDES = {"A": (0, 2), "B": (1, 2), "C": (0, 1)}  # operand → which two of M, N, K
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class TiledMma(Shown):
+class TiledMma(Drawable):
     """An atom tiled over threads by ``atom_layout_mnk``, (m,n,k) → the atom's number, or a shape.
 
     A permutation is None (as many as the atoms cover), a size, or a layout that says in which order
@@ -262,7 +262,7 @@ def check_whole(tensor: Any, tiles: tuple[int, ...], what: str, names: str = "")
 
 
 def make_tiled_mma(
-    atom: MmaAtom | Instruction | str,
+    atom: MmaAtom | MmaInstruction | str,
     atom_layout_mnk: Layout | IntTuple = (1, 1, 1),
     permutation_mnk: tuple[Any, ...] = (None, None, None),
 ) -> TiledMma:

@@ -19,7 +19,7 @@ MMA = tuple(r for r in mma.ROWS if r.family in ("mma", "mma.sp"))
 WMMA = tuple(r for r in mma.ROWS if r.family == "wmma")
 
 
-def operand(i: mma.Instruction, name: str) -> str:
+def operand(i: mma.MmaInstruction, name: str) -> str:
     """``c:f32*4``; a register that holds several values, or tf32, is b32."""
     fragment = i.fragment(name)
     plain = fragment.bits == fragment.word and fragment.type != "tf32"
@@ -27,7 +27,7 @@ def operand(i: mma.Instruction, name: str) -> str:
 
 
 def _operands(f: Form) -> str:
-    i: mma.Instruction = f.entry
+    i: mma.MmaInstruction = f.entry
     d, *sources = (operand(i, name) for name in "dabc")
     if i.sparse:
         sources += ["metadata:b32", _selectors(i, "selector")]
@@ -38,7 +38,7 @@ def _operands(f: Form) -> str:
     return f"{d} = {', '.join(sources)}"
 
 
-def _selectors(i: mma.Instruction, *names: str) -> str:
+def _selectors(i: mma.MmaInstruction, *names: str) -> str:
     """``selector:imm(0 1)``; of several a vector: ``byte_id_a:imm(0 2)(0 1)``."""
     allowed = i.selector_values()
     values = (" ".join(map(str, allowed[name])) for name in names)
@@ -50,8 +50,8 @@ def _selectors(i: mma.Instruction, *names: str) -> str:
         _operands, MMA, mma.find, "convergent whole")  # fmt: skip
 def mma_sync(m: Primitives, f: Form, a: Values, b: Values, c: Values, *more: Any) -> Values:
     """D = A B + C by the whole warp, each lane with its fragments."""
-    i: mma.Instruction = f.entry
-    if isinstance(i.on(m.arch).arithmetic, mma.Rounded):
+    i: mma.MmaInstruction = f.entry
+    if isinstance(i.on(m.arch).arithmetic, mma.LoweredDotAdd):
         return lower_m8n8k4(m, f, a, b, c)
     if not more:
         return m.mma(i, a, b, c)

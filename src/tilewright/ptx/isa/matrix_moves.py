@@ -1,8 +1,8 @@
 """What moves fragments: ``wmma.load``, ``wmma.store``, ``ldmatrix``, ``stmatrix``, ``movmatrix``.
 
-Forms, fragments, versions and alignment come from ``mma.MOVES``. An address is evaluated from the
-fragment's layouts: for thread and value the line and the place in the line, then as many values at
-once as are neighbours in memory and share a register.
+Forms, fragments, versions and alignment come from ``mma.FRAGMENT_MOVES``. An address is evaluated
+from the fragment's layouts: for thread and value the line and the place in the line, then as many
+values at once as are neighbours in memory and share a register.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ from .row import Form, listed
 EFFECTS, LOADS = "convergent whole memory", "convergent whole memory reads"
 
 
-def _family(name: str) -> tuple[tuple[mma.Move, ...], Callable[[str], mma.Move | None]]:
+def _family(
+    name: str,
+) -> tuple[tuple[mma.FragmentMove, ...], Callable[[str], mma.FragmentMove | None]]:
     """The moves of a family, and what finds one."""
 
-    def find(opcode: str) -> mma.Move | None:
-        found = mma.find_move(opcode)
+    def find(opcode: str) -> mma.FragmentMove | None:
+        found = mma.find_fragment_move(opcode)
         return found if found and found.family == name else None
 
-    return tuple(move for move in mma.MOVES if move.family == name), find
+    return tuple(move for move in mma.FRAGMENT_MOVES if move.family == name), find
 
 
 # --- addresses ------------------------------------------------------------------------------------
@@ -77,7 +79,7 @@ class FragmentAccess:
 
 
 @cache
-def accesses(move: mma.Move) -> tuple[tuple[FragmentAccess, ...], ...]:
+def accesses(move: mma.FragmentMove) -> tuple[tuple[FragmentAccess, ...], ...]:
     """Of each register, what thread 0 has in it; another thread's lines and places are further on,
     all by the same.
     """
@@ -99,14 +101,14 @@ def _neighbours(held: list[tuple[int, int]], size: int) -> bool:
                for i, at in enumerate(held))  # fmt: skip
 
 
-def _first_value(m: Primitives, move: mma.Move, width: int) -> tuple[Any, Any]:
+def _first_value(m: Primitives, move: mma.FragmentMove, width: int) -> tuple[Any, Any]:
     """The line and place of each thread's first value: numbers, of ``width`` bits if not 0."""
     lane = LaneInteger(m, m.zext(m.lane(), width))
     line, place = (layout((lane, 0)) for layout in move.places())
     return line, place
 
 
-def _bytes(move: mma.Move, elements: Any) -> Any:
+def _bytes(move: mma.FragmentMove, elements: Any) -> Any:
     bits = move.fragment.bits
     return mul(elements, bits // 8) if bits >= 8 else floordiv(elements, 8 // bits)
 
@@ -115,7 +117,7 @@ def _bytes(move: mma.Move, elements: Any) -> Any:
 
 
 def _addresses(
-    m: Primitives, f: Form, move: mma.Move, a: Value, stride: Value | None
+    m: Primitives, f: Form, move: mma.FragmentMove, a: Value, stride: Value | None
 ) -> Callable[[FragmentAccess], Value]:
     """The address of a piece; a fault where ``a`` or the stride is not aligned."""
     leading: Any = move.leading if stride is None else LaneInteger(m, m.zext(stride, 64))
@@ -132,7 +134,7 @@ def _addresses(
     return address
 
 
-def _expect_aligned(m: Primitives, f: Form, move: mma.Move, a: Value, pitch: Any) -> None:
+def _expect_aligned(m: Primitives, f: Form, move: mma.FragmentMove, a: Value, pitch: Any) -> None:
     """A load as wide as the alignment, of an address that is odd where the stride is."""
     if isinstance(pitch, LaneInteger):
         a = m.or_(a, (pitch % move.pitch).value)
@@ -141,7 +143,7 @@ def _expect_aligned(m: Primitives, f: Form, move: mma.Move, a: Value, pitch: Any
 
 
 def _wmma_operands(f: Form) -> str:
-    move: mma.Move = f.entry
+    move: mma.FragmentMove = f.entry
     assert move.instruction
     held = operand(move.instruction, move.operand)
     first = f"{held} = [p:space]" if move.loads else f"[p:space], {held}"
@@ -152,7 +154,7 @@ def _wmma_operands(f: Form) -> str:
         _wmma_operands, *_family("wmma.load"), LOADS)  # fmt: skip
 def wmma_load(m: Primitives, f: Form, p: Value, stride: Value | None = None) -> Values:
     """Load a matrix for ``wmma.mma``: lines from ``p`` on, one every ``stride`` elements."""
-    move: mma.Move = f.entry.on(m.arch)
+    move: mma.FragmentMove = f.entry.on(m.arch)
     address = _addresses(m, f, move, p, stride)
     bits, made = move.fragment.bits, {}
     for held in accesses(move):
@@ -166,14 +168,14 @@ def wmma_load(m: Primitives, f: Form, p: Value, stride: Value | None = None) -> 
         _wmma_operands, *_family("wmma.store"), EFFECTS)  # fmt: skip
 def wmma_store(m: Primitives, f: Form, p: Value, d: Values, stride: Value | None = None) -> None:
     """Store what ``wmma.mma`` gave: lines from ``p`` on, one every ``stride`` elements."""
-    move: mma.Move = f.entry.on(m.arch)
+    move: mma.FragmentMove = f.entry.on(m.arch)
     address = _addresses(m, f, move, p, stride)
     for part, piece in _parts(m, move, d):
         m.store(space_of(f), address(piece), (part,))
 
 
 def _parts(
-    m: Primitives, move: mma.Move, registers: Values
+    m: Primitives, move: mma.FragmentMove, registers: Values
 ) -> Iterator[tuple[Value, FragmentAccess]]:
     for register, held in zip(registers, accesses(move), strict=True):
         parts = m.split(register, move.fragment.word // len(held))
@@ -183,7 +185,7 @@ def _parts(
 # --- ldmatrix, stmatrix, movmatrix ----------------------------------------------------------------
 
 
-def _lines(m: Primitives, move: mma.Move, a: Value) -> Callable[[FragmentAccess], Value]:
+def _lines(m: Primitives, move: mma.FragmentMove, a: Value) -> Callable[[FragmentAccess], Value]:
     """The address of a piece's line, from the lane that has it."""
     first, _ = _first_value(m, move, 32)
     known: dict[int, Value] = {}
@@ -204,7 +206,7 @@ def _load_operands(f: Form) -> str:
         _load_operands, *_family("ldmatrix"), LOADS)  # fmt: skip
 def ldmatrix(m: Primitives, f: Form, a: Value) -> Values:
     """Load matrices from lines of 16 bytes, lane i's ``a`` the address of line i."""
-    move: mma.Move = f.entry
+    move: mma.FragmentMove = f.entry
     if move.shape == "m8n8":
         return m.ldmatrix(space_of(f), a, move.count, move.trans)
     line, (_, place), lines = _lines(m, move, a), _first_value(m, move, 32), {}
@@ -230,7 +232,7 @@ def _store_operands(f: Form) -> str:
         _store_operands, *_family("stmatrix"), EFFECTS)  # fmt: skip
 def stmatrix(m: Primitives, f: Form, a: Value, b: Values) -> None:
     """Store matrices to lines of 16 bytes, lane i's ``a`` the address of line i."""
-    move: mma.Move = f.entry
+    move: mma.FragmentMove = f.entry
     if move.shape == "m8n8":
         m.stmatrix(space_of(f), a, b, move.trans)
         return

@@ -63,7 +63,7 @@ from itertools import product
 from typing import Any
 
 from ...errors import UnknownInstruction
-from ...mma.nearest_form import closest, reason
+from ...mma.nearest_form import closest_opcodes, mismatch_reason
 from ..tree import Imm, Vector
 from .nearest_opcode import UNSUPPORTED_MNEMONICS, similar_opcodes
 from .operand_spec import OperandSpec, signatures
@@ -381,7 +381,7 @@ def _reasons(opcode: str) -> Iterator[str]:
         if made.row.constraint:
             yield made.row.constraint(made)
     if known := _listed(opcode):
-        yield reason(opcode, known)
+        yield mismatch_reason(opcode, known)
     if why := UNSUPPORTED_MNEMONICS.get(opcode.split(".")[0]):
         yield why
 
@@ -396,7 +396,7 @@ def _near(opcode: str) -> str:
     mnemonic = opcode.split(".")[0]
     rows = ROWS.get(mnemonic, [])
     if known := _listed(opcode) or [o for o in similar_opcodes(opcode, rows) if find(o)]:
-        return f"nearest are {', '.join(closest(opcode, known))}"
+        return f"nearest are {', '.join(closest_opcodes(opcode, known))}"
     if rows:
         return "its forms are " + ", ".join(r.syntax for r in rows[:6])
     close = difflib.get_close_matches(

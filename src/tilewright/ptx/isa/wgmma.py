@@ -1,7 +1,7 @@
 """``wgmma``: matrix products by a warpgroup, four warps whose first has a number that 4 divides.
 
 A comes from registers or shared memory, B from shared memory, each through a 64-bit descriptor
-(``mma.Descriptor``); D is read and written. Forms, operands' counts and selectors come from
+(``mma.MatrixDescriptor``); D is read and written. Forms, operands' counts and selectors come from
 ``mma.ROWS``. ptxas judges immediates by value, and takes one for ``scale_d`` too.
 """
 
@@ -21,7 +21,7 @@ SIGNS = "imm_scale_a:imm(-1 1), imm_scale_b:imm(-1 1)"
 
 
 def _operands(f: Form) -> str:
-    i: mma.Instruction = f.entry
+    i: mma.MmaInstruction = f.entry
     d = operand(i, "d")
     middle = ["b_desc:u64", *_sparse(i), "scale_d:pred(0 1)"]
     from_registers = [operand(i, "a"), *middle]
@@ -35,7 +35,7 @@ def _operands(f: Form) -> str:
     return " / ".join(f"+{d} = {', '.join(x)}" for x in (from_registers, from_shared))
 
 
-def _sparse(i: mma.Instruction) -> list[str]:
+def _sparse(i: mma.MmaInstruction) -> list[str]:
     if not i.sparse:
         return []
     values = i.selector_values()["selector"]
@@ -52,7 +52,7 @@ def mma_async(
     ``imm_scale_a`` and ``imm_scale_b`` of −1 negate, ``imm_trans_a`` and ``imm_trans_b`` of 1 say
     that the operand in shared memory is MN-major.
     """
-    i: mma.Instruction = f.entry
+    i: mma.MmaInstruction = f.entry
     given = list(more)
     metadata = (given.pop(0), given.pop(0)) if i.sparse else None
     scale_d, *immediates = given

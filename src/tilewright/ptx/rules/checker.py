@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from ...errors import (
-    Place,
     PtxCheckError,
     PtxError,
     PtxSyntaxError,
+    SourceLocation,
     TargetError,
     UnknownInstruction,
 )
@@ -287,11 +287,15 @@ class _Checker:
 
     # --- places ---
     def _error(
-        self, message: str, pos: int, operand: int | None = None, place: Place | None = None
+        self,
+        message: str,
+        pos: int,
+        operand: int | None = None,
+        place: SourceLocation | None = None,
     ) -> PtxCheckError:
         return PtxCheckError(message, place=place or self._place(pos, operand))
 
-    def _place(self, pos: int, operand: int | None) -> Place | None:
+    def _place(self, pos: int, operand: int | None) -> SourceLocation | None:
         source = self.module.source
         if pos < 0 or not source:
             return None
@@ -301,7 +305,7 @@ class _Checker:
             return self.module.place(start, end - start)
         return self.module.place(pos)
 
-    def _opcode_place(self, i: Instruction) -> Place | None:
+    def _opcode_place(self, i: Instruction) -> SourceLocation | None:
         source = self.module.source
         at = source.find(i.opcode, i.pos) if source and i.pos >= 0 else -1
         return self.module.place(at, len(i.opcode)) if at >= 0 else self._place(i.pos, None)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import NoReturn
 
-from ...errors import Place, PtxSyntaxError
+from ...errors import PtxSyntaxError, SourceLocation
 
 SPACE = r"(?:\s++|//[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/)*+"
 NAME = r"(?:[A-Za-z_$]|%[\w$])[\w$]*+"
@@ -106,7 +106,9 @@ class Cursor:
         """Raise a PtxSyntaxError at the next token, or at ``offset``."""
         at = self.start if offset is None else offset
         width = max(1, min(self.end - self.start, 40)) if offset is None else 1
-        raise PtxSyntaxError(message, place=Place.at(self.text, at, self.path, width), hint=hint)
+        raise PtxSyntaxError(
+            message, place=SourceLocation.at(self.text, at, self.path, width), hint=hint
+        )
 
 
 def integer(literal: str) -> int | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ... import gemm
 from ...errors import ConfigError, ProblemError
 from ...gemm.problem import FP8, SIZE_LIMIT
-from ...target import Device
+from ...target import DeviceSpec
 from ..tuning.tuning_database import tuning_database
 from .call_record import CallRecord, KernelRecord, OperandLayout
 from .matrix_layout import (
@@ -37,7 +37,7 @@ class Dispatch:
     decided, if one did.
     """
 
-    def __init__(self, request: Request, target: Device, config: Any = None) -> None:
+    def __init__(self, request: Request, target: DeviceSpec, config: Any = None) -> None:
         check(request)
         depth = request.sizes[2]
         if request.threefold and depth * TF32X3_TERMS >= SIZE_LIMIT:
@@ -146,7 +146,7 @@ def _majors(a_rows: bool, b_rows: bool) -> tuple[str, str]:
     return "k" if a_rows else "m", "n" if b_rows else "k"
 
 
-def _config(problem: gemm.Problem, given: Any, target: Device) -> gemm.AnyConfig:
+def _config(problem: gemm.Problem, given: Any, target: DeviceSpec) -> gemm.AnyConfig:
     if given is None:
         given = gemm.choose(problem, target)
     elif isinstance(given, str):

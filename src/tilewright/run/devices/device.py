@@ -71,7 +71,7 @@ class ExecutionDevice(Protocol):
         """As ``device()`` takes it: ``vm``, ``cuda:0``."""
 
     @property
-    def target(self) -> target.Device:
+    def target(self) -> target.DeviceSpec:
         """What a configuration is chosen for."""
 
     def alloc(self, nbytes: int) -> int:
@@ -142,7 +142,7 @@ class VmDevice:
 
     def __init__(
         self,
-        like: target.Device = target.DEFAULT_DEVICE,
+        like: target.DeviceSpec = target.DEFAULT_DEVICE,
         *,
         seed: int = 0,
         threads: int | None = None,
@@ -150,9 +150,9 @@ class VmDevice:
         checked: bool = False,
         step_limit: int = 0,
     ) -> None:
-        if not isinstance(like, target.Device):
-            hint = 'target.device("A100") is one; device("vm:A100") takes a name'
-            raise DeviceError(f"like must be a target.Device, got {like!r:.60}", hint=hint)
+        if not isinstance(like, target.DeviceSpec):
+            hint = 'target.device_spec("A100") is one; device("vm:A100") takes a name'
+            raise DeviceError(f"like must be a target.DeviceSpec, got {like!r:.60}", hint=hint)
         self.target = like
         self.name = "vm" if like == target.DEFAULT_DEVICE else f"vm:{like.name}"
         self.watch = watch
@@ -363,7 +363,7 @@ class CudaDevice:
         self.gpu.wait(stream)
 
 
-def target_of(properties: cuda.Properties) -> target.Device:
+def target_of(properties: cuda.Properties) -> target.DeviceSpec:
     """A GPU as a target: the row of its name, so that it and the virtual machine choose alike."""
     found = target.Target.parse(properties.arch)
     words = re.split(r"[\s-]+", properties.name)
@@ -371,7 +371,7 @@ def target_of(properties: cuda.Properties) -> target.Device:
         named = all(word in words for word in row.name.split())
         if named and row.target == found and row.sms == properties.sms:
             return row
-    return target.Device(properties.name, found, properties.sms, properties.l2)
+    return target.DeviceSpec(properties.name, found, properties.sms, properties.l2)
 
 
 # --- by name ----------------------------------------------------------------------------------
@@ -403,7 +403,7 @@ def _vm(like: str) -> VmDevice:
     if not like:
         return VmDevice()
     try:
-        return VmDevice(target.device(like))
+        return VmDevice(target.device_spec(like))
     except TargetError as error:
         raise DeviceError(f"no virtual machine like {like!r}", hint=error.hint) from error
 

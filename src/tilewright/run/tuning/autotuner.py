@@ -70,7 +70,7 @@ class TuningOutcome:
         """How many times as long the heuristic's choice takes."""
         return self.heuristic.ratio
 
-    def result(self, problem: gemm.Problem, device: target.Device, driver: str) -> TuningResult:
+    def result(self, problem: gemm.Problem, device: target.DeviceSpec, driver: str) -> TuningResult:
         """The record to be kept."""
         config, us, _ = self.chosen
         usual = str(self.heuristic.config), self.heuristic.us.median

@@ -17,7 +17,7 @@ GROUPS = 4, 8, 16
 CLUSTERS = (1, 1), (2, 1), (1, 2)
 
 
-def candidates(problem: gemm.Problem, device: target.Device) -> list[gemm.AnyConfig]:
+def candidates(problem: gemm.Problem, device: target.DeviceSpec) -> list[gemm.AnyConfig]:
     """Configurations that fit, each once: by estimate (so the heuristic's choice is the first),
     then their neighbours. Raises as ``gemm.choose`` does.
     """
@@ -52,7 +52,7 @@ def _changes(config: gemm.AnyConfig) -> Iterator[dict[str, Any]]:
         yield {"split": split, "tail": config.tail and split > 1}
 
 
-def _fits(problem: gemm.Problem, config: gemm.AnyConfig, device: target.Device) -> bool:
+def _fits(problem: gemm.Problem, config: gemm.AnyConfig, device: target.DeviceSpec) -> bool:
     try:
         gemm.check(problem, config, device)
     except (ConfigError, TargetError):

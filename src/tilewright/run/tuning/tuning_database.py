@@ -88,7 +88,7 @@ class TuningDatabase:
         self._known: dict[TuningKey, tuple[TuningResult, ...]] | None = None
         self.state: str | None = None
 
-    def find(self, problem: gemm.Problem, device: target.Device) -> TuningResult | None:
+    def find(self, problem: gemm.Problem, device: target.DeviceSpec) -> TuningResult | None:
         """The newest result for just this problem on such a device that still holds."""
         known = self._all()
         if not known:

@@ -35,7 +35,7 @@ class TuningKey(NamedTuple):
     sms: int
 
     @classmethod
-    def of(cls, problem: gemm.Problem, device: target.Device) -> TuningKey:
+    def of(cls, problem: gemm.Problem, device: target.DeviceSpec) -> TuningKey:
         """The problem is what differs from a plain one, as JSON."""
         given = {f.name: (getattr(problem, f.name), f.default) for f in fields(problem)}
         told = {name: x for name, (x, usual) in given.items() if usual is MISSING or x != usual}
@@ -87,7 +87,7 @@ class TuningResult:
     def key(self) -> TuningKey:
         return TuningKey(self.problem, self.device, self.arch, self.sms)
 
-    def holds(self, problem: gemm.Problem, device: target.Device) -> bool:
+    def holds(self, problem: gemm.Problem, device: target.DeviceSpec) -> bool:
         """Whether the configuration still fits, and still makes the kernel that was measured."""
         try:
             config = gemm.parse(self.config)

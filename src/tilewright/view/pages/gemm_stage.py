@@ -15,8 +15,8 @@ from ...dtypes import DType
 from ...errors import LayoutError
 from ...layout import Layout, bank_conflicts, coalescing, make_layout
 from ...layout.composed_layout import AnyLayout
-from ...mma import Fragment, Move, TiledCopy, TiledMma
-from ...notebook_display import Shown
+from ...mma import Fragment, FragmentMove, TiledCopy, TiledMma
+from ...notebook_display import Drawable
 from ..cell_runs import cut
 from ..grid import Axis, Grid
 from ..layout_planes import as_layout, plane, size_of
@@ -33,11 +33,11 @@ from .page_content import (
     layout_steps,
     operand_steps,
 )
-from .page_steps import Step, Tile, holder_facts, holder_step, offset_step, on_tile
+from .page_steps import PageStep, PageTile, holder_facts, holder_step, offset_step, on_tile
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class OperandPath:
     """How an operand's tile comes to the tensor cores.
 
     ``gmem`` and ``smem`` are its layouts in global and shared memory, (M, K) or (N, K), in
@@ -68,15 +68,15 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage(Shown):
+class Stage(Drawable):
     """One k-tile of a GEMM: its instructions, and the ways of A and B.
 
     LayoutError where A and B have not the same K.
     """
 
     mma: TiledMma
-    a: Way
-    b: Way
+    a: OperandPath
+    b: OperandPath
 
     def __post_init__(self) -> None:
         if self.a.sizes[1] != self.b.sizes[1]:
@@ -91,8 +91,8 @@ def _(given: Stage, bits: int = 0) -> Followed:
     return Followed(str(given.mma.atom.instruction), about, [*steps, _result(given.mma, m, n)])
 
 
-def _way_steps(stage: Stage, name: str, way: Way) -> list[Step]:
-    tile, bits = Tile(NAMES[name], way.sizes), way.dtype.bits
+def _way_steps(stage: Stage, name: str, way: OperandPath) -> list[PageStep]:
+    tile, bits = PageTile(NAMES[name], way.sizes), way.dtype.bits
     crd = ",".join(f"{{{x}}}" for x in tile.names)
     says = f"{way.gmem} maps ({crd}) to {{offset}}: byte {{byte}}, in sector {{piece}} of 32 bytes"
     sides = {side: _whole(way.copy, side, way.sizes) for side in "SD"}
@@ -110,14 +110,14 @@ def _way_steps(stage: Stage, name: str, way: Way) -> list[Step]:
     return [*steps, *operand_steps(stage.mma, name, way.sizes)]
 
 
-def _load_steps(name: str, tile: Tile, way: Way) -> list[Step]:
+def _load_steps(name: str, tile: PageTile, way: OperandPath) -> list[PageStep]:
     """Who reads shared memory; of ldmatrix, who gives the addresses of its lines."""
     if way.load is None:
         return []
     source, op = _whole(way.load, "S", way.sizes), way.load.atom.op
     says = "thread {thread} (warp {warp}, lane {lane}) reads it as its value {value}"
     asked: tuple[int | None, str]
-    if isinstance(op, Move):
+    if isinstance(op, FragmentMove):
         says = "lane {lane} of warp {warp} gives the address of the line that it is in"
         asked = (None, f"{op.family}.x{op.count}")
     else:
@@ -143,9 +143,9 @@ def _whole(copy: TiledCopy, side: str, sizes: tuple[int, int]) -> Fragment:
     return tv_fragment(layout, sizes, copy.atom.dtype.name)
 
 
-def _result(tiled: TiledMma, m: int, n: int) -> Step:
+def _result(tiled: TiledMma, m: int, n: int) -> PageStep:
     """C: a colour for each warp, lines around what an instruction computes."""
-    tile = Tile(NAMES["C"], (m, n))
+    tile = PageTile(NAMES["C"], (m, n))
     found = held(tiled, "C", tile.sizes)
     facts = holder_facts(found.thread, found.value) | {
         "first": found.rest[0], "second": found.rest[1], "others": found.thread * 0,
@@ -160,4 +160,4 @@ def _result(tiled: TiledMma, m: int, n: int) -> Step:
     grid = Grid(1, *sides, made, colours, (), list)
     says = HELD + ", of instruction ({first},{second})"
     about = "a colour for each warp; what is marked is what the element contributes to"
-    return Step("C", "who accumulates what", about, tile, grid, on_tile(tile), says, facts)
+    return PageStep("C", "who accumulates what", about, tile, grid, on_tile(tile), says, facts)

@@ -26,7 +26,7 @@ from ..layout_planes import Array
 from ..offset_grid import check_bits
 from ..svg import Picture, escape
 from .page_content import Followed, followed
-from .page_steps import Step
+from .page_steps import PageStep
 
 KEYS = (
     "← → steps; shift with an arrow: the next element; a click pins the element under the mouse, "
@@ -84,7 +84,7 @@ class Pack:
         return {"numbers": b64encode(compress(more.tobytes(), 9)).decode(), "wide": wide}
 
 
-def _facts(step: Step, pack: Pack) -> dict[str, Any]:
+def _facts(step: PageStep, pack: Pack) -> dict[str, Any]:
     """A step as the script has it."""
     shown = shortened(step.grid)
     used = set(re.findall(r"{(\w+)}", step.says))
@@ -106,7 +106,7 @@ def _start(found: Followed) -> dict[str, int]:
     return {n: min(at, s - 1) for n, s, at in zip(tile.names, tile.sizes, START, strict=False)}
 
 
-def _picture(step: Step) -> str:
+def _picture(step: PageStep) -> str:
     to = Picture()
     shown = shortened(step.grid)
     paint_brief(to, shown, element_of(shown))
@@ -163,12 +163,12 @@ def _document(title: str, found: Followed, data: str) -> str:
 """
 
 
-def _section(number: int, step: Step) -> str:
+def _section(number: int, step: PageStep) -> str:
     head = f"<h2>{number}. {escape(step.heading)}</h2><p>{escape(step.about)}</p>"
     picture = f'<div class="picture">{_picture(step)}</div>'
     return f'<section id="step-{number}">{head}{picture}</section>'
 
 
-def _entry(number: int, step: Step) -> str:
+def _entry(number: int, step: PageStep) -> str:
     name = f"{number}. {escape(step.heading)}"
     return f'<li><a href="#step-{number}">{name}</a><p></p></li>'

@@ -17,7 +17,7 @@ import numpy as np
 from ...errors import LayoutError
 from ...layout import ComposedLayout, Layout, Swizzle, Tensor, group_modes
 from ...layout.composed_layout import AnyLayout, inside
-from ...mma import CopyAtom, Fragment, Instruction, MmaAtom, TiledCopy, TiledMma, make_tiled_mma
+from ...mma import CopyAtom, Fragment, MmaAtom, MmaInstruction, TiledCopy, TiledMma, make_tiled_mma
 from ...mma.tiles.tiled_mma import SIDES
 from ..fragment_cells import GRAINS, VALUES
 from ..fragment_picture import fragment_grid
@@ -25,8 +25,8 @@ from ..layout_planes import Array, Plane, as_layout, plane, size_of
 from ..offset_grid import COUNTED, offset_grids, shared
 from ..tiled_picture import atom_fragment, copy_fragment, in_shared_memory, mma_fragment
 from .page_steps import (
-    Step,
-    Tile,
+    PageStep,
+    PageTile,
     holder_facts,
     holder_step,
     memory_step,
@@ -47,7 +47,7 @@ class Followed:
 
     title: str
     about: str
-    steps: Sequence[Step]
+    steps: Sequence[PageStep]
 
 
 @singledispatch
@@ -76,12 +76,12 @@ def _(given: Any, bits: int = 0) -> Followed:
     if shown.counts:
         says = f"{layout} maps it to a coordinate"
         grid = offset_grids(shown, flat=len(layout) == 1)[0]
-        step = Step("", "coordinates", str(layout), tile, grid, on_tile(tile), says, {})
+        step = PageStep("", "coordinates", str(layout), tile, grid, on_tile(tile), says, {})
         return Followed(title, _sizes(tile), [step])
     return Followed(title, _sizes(tile), layout_steps("", layout, tile, bits))
 
 
-def tile_of_layout(layout: AnyLayout, names: tuple[str, str] = ("i", "j")) -> Tile:
+def tile_of_layout(layout: AnyLayout, names: tuple[str, str] = ("i", "j")) -> PageTile:
     """The tile that a layout has, its further modes counted with the second."""
     planes, rows, columns = size_of(layout)
     if planes * rows * columns > ELEMENTS:
@@ -90,8 +90,8 @@ def tile_of_layout(layout: AnyLayout, names: tuple[str, str] = ("i", "j")) -> Ti
             hint="follow a tile of it: composition(layout, (128, 64)), say",
         )
     if len(layout) == 1:
-        return Tile(names[:1], (rows,))
-    return Tile(names, (rows, columns * planes))
+        return PageTile(names[:1], (rows,))
+    return PageTile(names, (rows, columns * planes))
 
 
 def _flat(layout: AnyLayout) -> Plane:
@@ -100,8 +100,8 @@ def _flat(layout: AnyLayout) -> Plane:
 
 
 def layout_steps(
-    group: str, layout: AnyLayout, tile: Tile, bits: int, *, before: bool = True
-) -> list[Step]:
+    group: str, layout: AnyLayout, tile: PageTile, bits: int, *, before: bool = True
+) -> list[PageStep]:
     """Where a layout puts a tile's elements: ``before`` the swizzle, after it, line of memory."""
     shown = _flat(layout)
     memory = shared(bits) if bits else COUNTED
@@ -127,8 +127,8 @@ def layout_steps(
 
 
 def _outer_step(
-    group: str, layout: ComposedLayout, tile: Tile, shown: Plane, memory: Any, where: str
-) -> Step:
+    group: str, layout: ComposedLayout, tile: PageTile, shown: Plane, memory: Any, where: str
+) -> PageStep:
     outer = layout.outer
     if not isinstance(outer, Swizzle) or outer.bits == 0:
         says = f"{outer} maps {{before}} to {{offset}}{where}"
@@ -148,7 +148,7 @@ def _bits(mask: int) -> str:
     return str(low) if low == high else f"{high}–{low}"
 
 
-def _sizes(tile: Tile) -> str:
+def _sizes(tile: PageTile) -> str:
     return "×".join(map(str, tile.sizes)) + f" elements, named {', '.join(tile.names)}"
 
 
@@ -169,7 +169,7 @@ def _(given: MmaAtom, bits: int = 0) -> Followed:
 
 
 @followed.register
-def _(given: Instruction, bits: int = 0) -> Followed:
+def _(given: MmaInstruction, bits: int = 0) -> Followed:
     return followed(make_tiled_mma(given))
 
 
@@ -217,9 +217,9 @@ def held(tiled: TiledMma, name: str, sizes: tuple[int, int]) -> Held:
     )  # fmt: skip
 
 
-def operand_steps(tiled: TiledMma, name: str, sizes: tuple[int, int]) -> list[Step]:
+def operand_steps(tiled: TiledMma, name: str, sizes: tuple[int, int]) -> list[PageStep]:
     """An operand in the registers of its threads, and in the instruction."""
-    tile = Tile(NAMES[name], sizes)
+    tile = PageTile(NAMES[name], sizes)
     found = held(tiled, name, sizes)
     if in_shared_memory(tiled, name):
         return [_instruction_step(tiled, name, tile, found, "reads")]
@@ -232,7 +232,7 @@ def operand_steps(tiled: TiledMma, name: str, sizes: tuple[int, int]) -> list[St
     ]
 
 
-def _register_step(tiled: TiledMma, name: str, tile: Tile, found: Held, about: str) -> Step:
+def _register_step(tiled: TiledMma, name: str, tile: PageTile, found: Held, about: str) -> PageStep:
     """Registers: where in them a value is, if each of the instruction's values is stored."""
     stored = tiled.atom.instruction.fragment("d" if name == "C" else name.lower())
     facts = holder_facts(found.thread, found.value)
@@ -249,7 +249,9 @@ def _register_step(tiled: TiledMma, name: str, tile: Tile, found: Held, about: s
     return register_step(name, "in registers", about, tile, found.elements, per, says, facts)
 
 
-def _instruction_step(tiled: TiledMma, name: str, tile: Tile, found: Held, verb: str) -> Step:
+def _instruction_step(
+    tiled: TiledMma, name: str, tile: PageTile, found: Held, verb: str
+) -> PageStep:
     """Where in the instruction's operand an element is, and in which instruction."""
     one = TiledMma(tiled.atom)
     fragment = mma_fragment(one, name)
@@ -264,7 +266,7 @@ def _instruction_step(tiled: TiledMma, name: str, tile: Tile, found: Held, verb:
     grid = fragment_grid(fragment, GRAINS[-1] * (verb == "reads"), VALUES)
     places = (crd[0] * fragment.shape[-1] + crd[1])[:, None]
     opcode = tiled.atom.instruction.opcode
-    return Step(name, "in the instruction", opcode, tile, grid, places, says, facts)
+    return PageStep(name, "in the instruction", opcode, tile, grid, places, says, facts)
 
 
 @followed.register
@@ -272,7 +274,7 @@ def _(given: Fragment, bits: int = 0) -> Followed:
     """A (thread, value) layout over its matrix."""
     if given.tiles > 1:
         raise LayoutError(f"a page follows one matrix, and {given.layout} is over {given.tiles}")
-    tile = Tile(("i", "j"), (given.rows, given.columns))
+    tile = PageTile(("i", "j"), (given.rows, given.columns))
     per = max(1, given.word // given.bits)
     first = holder_step("", "who holds what", str(given.layout), tile, given, HELD)
     facts = {name: first.facts[name] for name in ("thread", "value")}
@@ -288,12 +290,12 @@ def _(given: Fragment, bits: int = 0) -> Followed:
 @followed.register
 def _(given: TiledCopy, bits: int = 0) -> Followed:
     sides = {side: copy_fragment(given, side) for side in "SD"}
-    tile = Tile(("i", "j"), (sides["S"].rows, sides["S"].columns))
+    tile = PageTile(("i", "j"), (sides["S"].rows, sides["S"].columns))
     about = f"a tile of {'×'.join(map(str, tile.sizes))} {given.atom.dtype} by {given.size} threads"
     return Followed(str(given.atom.op), about, copy_steps("", tile, sides))
 
 
-def copy_steps(group: str, tile: Tile, sides: dict[str, Fragment]) -> list[Step]:
+def copy_steps(group: str, tile: PageTile, sides: dict[str, Fragment]) -> list[PageStep]:
     """Who reads what and who writes what: one step where that is the same."""
     read = "thread {thread} (warp {warp}, lane {lane}) reads it as its value {value}"
     written = "thread {thread} (warp {warp}, lane {lane}) writes it as its value {value}"
@@ -314,6 +316,6 @@ def _(given: CopyAtom, bits: int = 0) -> Followed:
         side: atom_fragment(given, layout)
         for side, layout in (("S", given.layout_src), ("D", given.layout_dst))
     }
-    tile = Tile(("i", "j"), (sides["S"].rows, sides["S"].columns))
+    tile = PageTile(("i", "j"), (sides["S"].rows, sides["S"].columns))
     about = f"values of {given.dtype}, 16 bytes or all of them a row"
     return Followed(str(given.op), about, copy_steps("", tile, sides))

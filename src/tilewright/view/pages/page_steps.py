@@ -22,7 +22,7 @@ from ..fragment_cells import GRAINS, VALUES, holders
 from ..fragment_picture import fragment_grid
 from ..grid import Axis, Grid
 from ..layout_planes import Array, Plane
-from ..offset_grid import LINE, Memory, offset_grids
+from ..offset_grid import LINE, MemoryUnits, offset_grids
 from ..palette import LANES
 
 NOWHERE = -1
@@ -31,8 +31,8 @@ RUNS = 1 << 10  # elements, beyond which runs are drawn
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
-    """Coordinates and their sizes: ``Tile(("m", "k"), (128, 32))``."""
+class PageTile:
+    """Coordinates and their sizes: ``PageTile(("m", "k"), (128, 32))``."""
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]
@@ -47,7 +47,7 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PageStep:
     """One picture of a page, and what is said of an element in it.
 
     ``group`` names the operand, where there are several.
@@ -59,7 +59,7 @@ class Step:
     group: str
     title: str
     about: str
-    tile: Tile
+    tile: PageTile
     grid: Grid
     places: Array
     says: str
@@ -76,8 +76,8 @@ class Step:
 
 
 def offset_step(
-    group: str, title: str, about: str, tile: Tile, shown: Plane, memory: Memory, says: str
-) -> Step:
+    group: str, title: str, about: str, tile: PageTile, shown: Plane, memory: MemoryUnits, says: str
+) -> PageStep:
     """Where a layout puts each element, on the tile itself."""
     flat = len(tile.sizes) == 1
     grain = "run" if tile.size > RUNS and memory.piece > 1 else ""
@@ -89,10 +89,10 @@ def offset_step(
         facts["piece"] = memory.pieces(offset)
     if memory.banked:
         facts["bank"] = memory.banks(offset, offset * 0 + 1)[0]
-    return Step(group, title, about, tile, grid, on_tile(tile), says, facts)
+    return PageStep(group, title, about, tile, grid, on_tile(tile), says, facts)
 
 
-def on_tile(tile: Tile, *, transposed: bool = False) -> Array:
+def on_tile(tile: PageTile, *, transposed: bool = False) -> Array:
     """Places where rows and columns are the tile's own; one mode is drawn in lines."""
     if transposed or len(tile.sizes) == 1:
         return np.arange(tile.size)[:, None]
@@ -116,8 +116,14 @@ def swizzle_facts(swizzle: Swizzle, before: Array) -> dict[str, Array]:
 
 
 def memory_step(
-    group: str, title: str, about: str, tile: Tile, offset: Array, memory: Memory, says: str
-) -> Step:
+    group: str,
+    title: str,
+    about: str,
+    tile: PageTile,
+    offset: Array,
+    memory: MemoryUnits,
+    says: str,
+) -> PageStep:
     """Memory line by line, and which element stands where; ``line`` and ``at`` are its place."""
     whole = memory.piece > 1 and 8 * WAVEFRONT % memory.bits == 0
     wide = 8 * WAVEFRONT // memory.bits if whole else LINE
@@ -135,7 +141,9 @@ def memory_step(
         tile, held, memory.pieces(offsets), lambda r, c: memory.colours(offsets[r, c]),
         rows, _columns(memory, wide),
     )  # fmt: skip
-    return Step(group, title, about, tile, grid, place[:, None], says, {"line": line, "at": column})
+    return PageStep(
+        group, title, about, tile, grid, place[:, None], says, {"line": line, "at": column}
+    )
 
 
 def _first(place: Array, size: int) -> Array:
@@ -146,7 +154,7 @@ def _first(place: Array, size: int) -> Array:
     return held
 
 
-def _columns(memory: Memory, wide: int) -> Axis:
+def _columns(memory: MemoryUnits, wide: int) -> Axis:
     """Elements of a line, under the banks that they are in."""
     together = memory.piece // memory.bits
     if not memory.banked or together < 1 or wide % together:
@@ -156,7 +164,7 @@ def _columns(memory: Memory, wide: int) -> Axis:
 
 
 def element_grid(
-    tile: Tile,
+    tile: PageTile,
     held: Array,
     kind: Array,
     colours: Callable[[Array, Array], list[str]],
@@ -183,8 +191,8 @@ def element_grid(
 
 
 def holder_step(
-    group: str, title: str, about: str, tile: Tile, fragment: Fragment, says: str
-) -> Step:
+    group: str, title: str, about: str, tile: PageTile, fragment: Fragment, says: str
+) -> PageStep:
     """Who holds each element, on the tile itself: ``thread``, ``value``, ``warp``, ``lane``, and
     how many ``others`` hold it too.
     """
@@ -196,7 +204,7 @@ def holder_step(
     facts = holder_facts(thread[:, 0], value[:, 0]) | {"others": (thread >= 0).sum(1) - 1}
     grid = fragment_grid(fragment, grain, VALUES)
     places = on_tile(tile, transposed=fragment.transposed)
-    return Step(group, title, about, tile, grid, places, says, facts)
+    return PageStep(group, title, about, tile, grid, places, says, facts)
 
 
 def holder_facts(thread: Array, value: Array) -> dict[str, Array]:
@@ -204,9 +212,9 @@ def holder_facts(thread: Array, value: Array) -> dict[str, Array]:
 
 
 def register_step(
-    group: str, title: str, about: str, tile: Tile, held: Array, per: int, says: str,
+    group: str, title: str, about: str, tile: PageTile, held: Array, per: int, says: str,
     facts: dict[str, Array],
-) -> Step:  # fmt: skip
+) -> PageStep:  # fmt: skip
     """Registers: a row for each thread, its values side by side; ``per`` of them share a register.
 
     ``held`` (threads, values) are the elements.
@@ -224,7 +232,7 @@ def register_step(
     grid = element_grid(
         tile, held, registers, lambda r, c: [LANES[t % 32] for t in r.tolist()], rows, columns
     )
-    return Step(group, title, about, tile, grid, places, says, facts)
+    return PageStep(group, title, about, tile, grid, places, says, facts)
 
 
 def _registers(values: int, per: int) -> Axis:

@@ -59,7 +59,7 @@ def _starts(program: Program) -> list[int]:
 def _matrices(program: Program, first: int, last: int) -> tuple[str, ...]:
     """The opcodes of the matrix instructions in these blocks."""
     forms = {op.form for block in program.blocks[first:last] for op in block.ops}
-    return tuple(sorted(f.opcode for f in forms if isinstance(f.entry, mma.Instruction)))
+    return tuple(sorted(f.opcode for f in forms if isinstance(f.entry, mma.MmaInstruction)))
 
 
 def region(program: Program, first: int, last: int, arch: str) -> ir.Module:

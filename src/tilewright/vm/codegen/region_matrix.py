@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import llvmlite.ir as ir
 
-from ...mma import Instruction
+from ...mma import MmaInstruction
 from ...native.llvm_types import I64
 from ..engine import ldmatrix_stmatrix, wgmma_operands
 from ..llvm.expressions import Expr
@@ -45,7 +45,7 @@ class MatrixInstructions(RegionPart):
 
     def mma(
         self,
-        instruction: Instruction,
+        instruction: MmaInstruction,
         a: tuple[Value, ...],
         b: tuple[Value, ...],
         c: tuple[Value, ...],
@@ -72,7 +72,7 @@ class MatrixInstructions(RegionPart):
         d = row.fragment("d")
         return tuple(self.m.line("results", d.word, i) for i in range(d.count))
 
-    def selected(self, row: Instruction, name: str, value: Value, copy: int) -> Value:
+    def selected(self, row: MmaInstruction, name: str, value: Value, copy: int) -> Value:
         """Metadata or scales where copy 0 of them is."""
         lanes_, shift = selected(row, name, copy)
         moved = shuffled(Expr(self.b, value), lanes_)

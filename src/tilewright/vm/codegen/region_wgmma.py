@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import llvmlite.ir as ir
 
-from ...mma import Instruction
+from ...mma import MmaInstruction
 from ...native.llvm_types import I64
 from ..engine import wgmma_groups
 from ..engine.wgmma_operands import FROM_SHARED, NEGATE, TRANS_A, TRANS_B
@@ -35,7 +35,7 @@ class WgmmaInstructions(RegionPart):
 
     def wgmma(
         self,
-        instruction: Instruction,
+        instruction: MmaInstruction,
         d: tuple[Value, ...],
         a: Value | tuple[Value, ...],
         b_desc: Value,

@@ -14,7 +14,7 @@ from dataclasses import replace
 import llvmlite.ir as ir
 
 from ...dtypes import dtype
-from ...mma import Instruction
+from ...mma import MmaInstruction
 from ...native.llvm_types import I64, POINTER, declare
 from ...native.native_language import Native
 from ..engine import wgmma_operands as native
@@ -31,17 +31,17 @@ BLOCK = 8  # columns of D that its layout repeats after
 KIND = ir.FunctionType(I64, [POINTER] * 4 + [I64] * 4)
 
 
-def part(i: Instruction) -> Instruction:
+def part(i: MmaInstruction) -> MmaInstruction:
     """A warp's part of an instruction."""
     return replace(i, m=ROWS)
 
 
-def stored(i: Instruction) -> int:
+def stored(i: MmaInstruction) -> int:
     """Elements of a row of A as they lie in memory."""
     return i.stored_k * dtype(i.a).bits // element(dtype(i.a))
 
 
-def shape(i: Instruction) -> int:
+def shape(i: MmaInstruction) -> int:
     """What an instruction reads of shared memory, as ``products.issue`` wants it."""
     return element(dtype(i.a)) << 48 | i.n << 32 | plan(part(i)).k << 16 | stored(i)
 
@@ -49,7 +49,7 @@ def shape(i: Instruction) -> int:
 class WgmmaFunction:
     """Emits one instruction's function."""
 
-    def __init__(self, module: ir.Module, instruction: Instruction) -> None:
+    def __init__(self, module: ir.Module, instruction: MmaInstruction) -> None:
         i = self.i = part(instruction)
         self.module, self.plan = module, plan(i)
         assert columns(i) == tuple(range(self.plan.k)), "shared memory is read in the order of k"
@@ -120,7 +120,7 @@ class WgmmaFunction:
     # --- C and D ---
 
     @property
-    def block(self) -> Instruction:
+    def block(self) -> MmaInstruction:
         """The instruction on a block of columns."""
         return replace(self.i, n=BLOCK)
 

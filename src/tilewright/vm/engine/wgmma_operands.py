@@ -2,12 +2,12 @@
 
 A warp takes its own 16 rows of A and all of B. Scratch is as ``llvm_mma_plan`` has it: words of one
 element, ``A[k][m]`` and ``B[k][n]``. Shared memory is read in the pieces that swizzles move, 16
-bytes each; ``mma.Descriptor`` says where they stand, and ``gather`` is its rule once more.
+bytes each; ``mma.MatrixDescriptor`` says where they stand, and ``gather`` is its rule once more.
 """
 
 from __future__ import annotations
 
-from ...mma.matrix_descriptor import Descriptor
+from ...mma.matrix_descriptor import MatrixDescriptor
 from ...native.native_language import Ptr, i64, native, u8, u16, u32, u64
 from ..matrix.mma_sparse import CODE
 from ..state.lane_groups import fault
@@ -17,7 +17,7 @@ ROWS = 16  # of a warp
 PIECE = 16  # bytes
 FROM_SHARED, TRANS_A, TRANS_B, NEGATE = 1, 2, 4, 8  # bits of ``how``
 _MOST = (1 << 18) - PIECE
-RESERVED = (1 << 64) - 1 ^ Descriptor(_MOST, _MOST, _MOST, 32, 7).bits
+RESERVED = (1 << 64) - 1 ^ MatrixDescriptor(_MOST, _MOST, _MOST, 32, 7).bits
 
 
 @native

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ...errors import Place, VmFault
+from ...errors import SourceLocation, VmFault
 from ...native.native_language import u32, u64
 from ...native.native_record import Record, view
 from ..engine.mbarrier_model import MOST
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SHOWN = 8  # different waits that are listed
 
 Dim3 = tuple[int, int, int]
-State = tuple[int, str, Place | None]  # which lanes, what they do, where
+State = tuple[int, str, SourceLocation | None]  # which lanes, what they do, where
 Where = tuple[int, Dim3, State]  # of which warp and block
 
 
@@ -108,7 +108,7 @@ def _warps(run: Run, worker: Record) -> Iterator[tuple[int, Dim3, Record]]:
                 yield w, index(cta.linear, run.setup.grid), warp
 
 
-def _place(run: Run, op: Op | None) -> Place | None:
+def _place(run: Run, op: Op | None) -> SourceLocation | None:
     return run.program.place(op.pc) if op else None
 
 

@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ...errors import Place, PtxError, VmFault
+from ...errors import PtxError, SourceLocation, VmFault
 from ...native.native_language import u64
 from ...native.native_record import Record, view
 from ...ptx.printf_format import argument_types, offsets, parse_format
@@ -84,7 +84,7 @@ class Externs:
         said, where, of = (lane.text(a).decode(errors="replace") for a in (message, file, function))
         who = f"block: [{_joined(lane.block)}], thread: [{_joined(lane.thread)}]"
         text = f"{of}: {who} Assertion `{said}` failed."
-        raise lane.fault(text, "assertion", Place(where, line))
+        raise lane.fault(text, "assertion", SourceLocation(where, line))
 
     def _malloc(self, lane: _Lane, size: int) -> int:
         """New memory is all ones, as other that nobody has written."""
@@ -141,7 +141,7 @@ class _Lane:
             raise Fault
         return ctypes.string_at(host, size)
 
-    def fault(self, message: str, kind: str, place: Place | None = None) -> VmFault:
+    def fault(self, message: str, kind: str, place: SourceLocation | None = None) -> VmFault:
         place = place or self.run.program.place(self.warp.called)
         return VmFault(message, kind=kind, thread=self.thread, block=self.block, place=place)
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import llvmlite.ir as ir
 
-from ...mma import Arithmetic, Chain, Fused, Integers
-from ...mma.block_scales import Scaled
+from ...mma import Arithmetic, FmaChain, FusedDotAdd, IntegerDotAdd
+from ...mma.block_scales import BlockScaledDotAdd
 from .mma_exact import BitCore, ChainCore, IntegerCore
 from .mma_floats import ScaledCore, float_core
 from .mma_loops import Core
@@ -32,13 +32,13 @@ def compiled(how: Arithmetic) -> bool:
 
 
 def _integers(module: ir.Module, plan: MmaPlan) -> Core:
-    assert isinstance(plan.how, Integers)
+    assert isinstance(plan.how, IntegerDotAdd)
     return (BitCore if plan.how.operation else IntegerCore)(module, plan)
 
 
 _KINDS: dict[type[Arithmetic], Callable[[ir.Module, MmaPlan], Core]] = {
-    Fused: float_core,
-    Scaled: ScaledCore,
-    Chain: ChainCore,
-    Integers: _integers,
+    FusedDotAdd: float_core,
+    BlockScaledDotAdd: ScaledCore,
+    FmaChain: ChainCore,
+    IntegerDotAdd: _integers,
 }

@@ -6,7 +6,7 @@ from functools import reduce
 
 import llvmlite.ir as ir
 
-from ...mma import Arithmetic, Chain, Integers
+from ...mma import Arithmetic, FmaChain, IntegerDotAdd
 from ...native.llvm_types import I32, I64
 from ..llvm.expressions import FLOAT, Expr
 from ..llvm.float_arithmetic import arithmetic
@@ -49,7 +49,7 @@ class BitCore(Core):
 
     def sums(self, row: ir.Value, n: ir.Value, c: Expr) -> Expr:
         how = self.plan.how
-        assert isinstance(how, Integers)
+        assert isinstance(how, IntegerDotAdd)
         meet = Expr.__xor__ if how.operation == "xor" else Expr.__and__
         a, b = self.left(self.a, row, I32, I64(0)), self.right(self.bb, n, I32, I64(0))
         counts = (meet(a(k), b(k)).intrinsic("ctpop") for k in range(self.plan.k))
@@ -58,7 +58,7 @@ class BitCore(Core):
 
 def accumulate(how: Arithmetic, c: Expr, total: Expr) -> Expr:
     """c + total, wrapping or clamped."""
-    assert isinstance(how, Integers)
+    assert isinstance(how, IntegerDotAdd)
     return c.intrinsic("sadd.sat", total) if how.clamped else c + total
 
 
@@ -67,7 +67,7 @@ class ChainCore(Core):
 
     def prepare(self) -> None:
         how = self.plan.how
-        assert isinstance(how, Chain)
+        assert isinstance(how, FmaChain)
         self.rounding = how.rounding
         self.total = self.b.alloca(vector(I64, self.plan.lanes))
 

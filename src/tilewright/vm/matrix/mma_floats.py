@@ -11,8 +11,8 @@ from functools import reduce
 import llvmlite.ir as ir
 
 from ...dtypes import DType, dtype
-from ...mma import Fused
-from ...mma.block_scales import Scaled
+from ...mma import FusedDotAdd
+from ...mma.block_scales import BlockScaledDotAdd
 from ...native.llvm_types import I32, I64
 from ..llvm.expressions import DOUBLE, FLOAT, Expr
 from ..llvm.float_arithmetic import arithmetic
@@ -34,8 +34,8 @@ class FusedCore(Core):
         self, module: ir.Module, plan: MmaPlan, name: str = "", range_: Range | None = None
     ) -> None:
         super().__init__(module, plan, name)
-        how = plan.how.fused if isinstance(plan.how, Scaled) else plan.how
-        assert isinstance(how, Fused)
+        how = plan.how.fused if isinstance(plan.how, BlockScaledDotAdd) else plan.how
+        assert isinstance(how, FusedDotAdd)
         self.how, self.size = how, plan.k // plan.groups
         self.least_c: Expr | None = None  # of the sum that is being emitted
         self.sum = FusedSum(how, self.size // 2 if plan.sparse else self.size, range_)
@@ -140,7 +140,7 @@ class WideCore(Core):
 
     def emit(self) -> ir.Function:
         b, plan, how = self.b, self.plan, self.plan.how
-        assert isinstance(how, Fused)
+        assert isinstance(how, FusedDotAdd)
         flags = b.alloca(vector(I32, STEP))
         b.store(ir.Constant(vector(I32, STEP), None), flags)
         for area, t, width in ((self.a, how.a, plan.m), (self.bb, how.b, plan.n)):
@@ -161,7 +161,7 @@ class WideCore(Core):
 
 def float_core(module: ir.Module, plan: MmaPlan) -> Core:
     """What makes a plan's fused sums."""
-    assert isinstance(plan.how, Fused)
+    assert isinstance(plan.how, FusedDotAdd)
     wide = FusedSum(plan.how, plan.k).range.work != FLOAT
     return WideCore(module, plan) if wide else FusedCore(module, plan)
 
@@ -171,7 +171,7 @@ class ScaledCore(FusedCore):
 
     def sums(self, row: ir.Value, n: ir.Value, c: Expr) -> Expr:
         how = self.plan.how
-        assert isinstance(how, Scaled)
+        assert isinstance(how, BlockScaledDotAdd)
         left = self.left(self.function.args[4], row, I32, I64(0))
         right = self.right(self.function.args[5], n, I32, I64(0))
         self.scales = [
@@ -184,7 +184,7 @@ class ScaledCore(FusedCore):
 
     def fused(self, powers: Term, values: Term, c: Expr) -> Expr:
         how = self.plan.how
-        assert isinstance(how, Scaled)
+        assert isinstance(how, BlockScaledDotAdd)
         if how.group == 1:
             (scale,) = self.scales
             return self.sum(self.size, powers, values, c, scale.lead)
@@ -209,7 +209,7 @@ class ScaledCore(FusedCore):
     def step(self) -> int:
         """Places of k in a group, those where nothing was kept included."""
         how = self.plan.how
-        assert isinstance(how, Scaled)
+        assert isinstance(how, BlockScaledDotAdd)
         return how.group * (2 if self.plan.sparse else 1)
 
     def _sum(self, terms: Term, group: int) -> Expr:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import llvmlite.ir as ir
 
 from ...errors import PtxCheckError
-from ...mma import Instruction
+from ...mma import MmaInstruction
 from ...native.llvm_types import I64, POINTER
 from ..llvm.vector_memory import at, room
 from .mma_core import compiled, core
@@ -24,7 +24,7 @@ OPERANDS = ("a", "b", "c", "d", "metadata", "scale_a", "scale_b")
 KIND = ir.FunctionType(I64, [POINTER] * len(OPERANDS))
 
 
-def symbol(instruction: Instruction) -> str:
+def symbol(instruction: MmaInstruction) -> str:
     """The name of its function."""
     plain = instruction.opcode.replace(".", "_").replace("::", "_")
     return f"tw_{plain}_{instruction.arch}"
@@ -33,7 +33,7 @@ def symbol(instruction: Instruction) -> str:
 class MmaFunction:
     """Emits one instruction's function."""
 
-    def __init__(self, module: ir.Module, instruction: Instruction) -> None:
+    def __init__(self, module: ir.Module, instruction: MmaInstruction) -> None:
         if not compiled(instruction.arithmetic):
             raise PtxCheckError(
                 f"the virtual machine does not execute {instruction} as {instruction.arch} does"

@@ -16,7 +16,7 @@ from functools import reduce
 import llvmlite.ir as ir
 
 from ...dtypes import DType, dtype
-from ...mma import Fused
+from ...mma import FusedDotAdd
 from ..llvm.expressions import FLOAT, Expr
 from ..llvm.llvm_conversions import widened
 from ..llvm.rounding import F32
@@ -35,7 +35,7 @@ Term = Callable[[int], tuple[Expr, Expr]]  # k → elements of A and B
 class FusedSum:
     """How vectors of a plan's sums are made. ``count``: products in each that aren't zero."""
 
-    how: Fused
+    how: FusedDotAdd
     count: int
     known: Range | None = None  # of the products, where it is less than what the formats have
 

@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...dtypes import DType
-from ...mma import Arithmetic, Fragment, Fused, Instruction
-from ...mma.block_scales import Scaled
-from ...mma.operand_fragments import chunk
+from ...mma import Arithmetic, Fragment, FusedDotAdd, MmaInstruction
+from ...mma.block_scales import BlockScaledDotAdd
+from ...mma.operand_fragments import sparsity_pattern
 
 Places = npt.NDArray[np.int64]
 
@@ -69,38 +69,38 @@ class MmaPlan:
 
 
 @cache
-def sides(i: Instruction) -> str:
+def sides(i: MmaInstruction) -> str:
     """``ab``, or ``ba`` where the accumulators hold the transpose of D, made as BᵀAᵀ."""
     return "ba" if i.fragment("d").transposed else "ab"
 
 
 @cache
-def plan(i: Instruction) -> MmaPlan:
+def plan(i: MmaInstruction) -> MmaPlan:
     """The plan of one of an instruction's ``tiles``."""
     how, m, n = _shared(i.arithmetic), i.m, i.n
     if sides(i) == "ba":
         how, m, n = replace(how, a=how.b, b=how.a), n, m
-    groups = len(i.arithmetic.groups) if isinstance(i.arithmetic, Fused) else 1
+    groups = len(i.arithmetic.groups) if isinstance(i.arithmetic, FusedDotAdd) else 1
     return MmaPlan(how, m, n, len(columns(i)), groups, i.sparse, i.scales)
 
 
 def _shared(how: Arithmetic) -> Arithmetic:
     """Without what makes no other code."""
     how = replace(how, verified=True)
-    if isinstance(how, Scaled):
+    if isinstance(how, BlockScaledDotAdd):
         return replace(how, fused=replace(how.fused, verified=True, groups=()))
-    return replace(how, groups=()) if isinstance(how, Fused) else how
+    return replace(how, groups=()) if isinstance(how, FusedDotAdd) else how
 
 
 @cache
-def columns(i: Instruction) -> tuple[int, ...]:
+def columns(i: MmaInstruction) -> tuple[int, ...]:
     """[place in scratch]: which k stands there (of b1: which 32 of them).
 
     A fused sum's columns stand together. Within one, those that stand at the same place of B's
     registers do, for vectors of them to move at once.
     """
     total = i.k // 32 if i.a == "b1" else i.k
-    kept, of = chunk(i.a, i.kind) if i.sparse else (1, 1)
+    kept, of = sparsity_pattern(i.a, i.kind) if i.sparse else (1, 1)
     number = {k // kept: g for g, ks in enumerate(_sums(i)) for k in ks}
     group = {k: number.get(k // of, 0) for k in range(total)}
     first: dict[int, int] = {}
@@ -111,15 +111,15 @@ def columns(i: Instruction) -> tuple[int, ...]:
     return tuple(sorted(range(total), key=lambda k: (group[k], first.get(k, 0), k)))
 
 
-def _sums(i: Instruction) -> Sequence[Sequence[int]]:
+def _sums(i: MmaInstruction) -> Sequence[Sequence[int]]:
     """The columns of stored A that are summed before anything else happens to them."""
     how, stored = i.arithmetic, range(i.stored_k)
-    if isinstance(how, Scaled):
+    if isinstance(how, BlockScaledDotAdd):
         return [stored[k : k + how.group] for k in stored[:: how.group] if how.group > 1]
-    return how.groups if isinstance(how, Fused) else ()
+    return how.groups if isinstance(how, FusedDotAdd) else ()
 
 
-def stored_columns(i: Instruction) -> tuple[int, ...]:
+def stored_columns(i: MmaInstruction) -> tuple[int, ...]:
     """As ``columns``, of A in registers: sparse A has its own, in their order."""
     return tuple(range(i.stored_k)) if i.sparse else columns(i)
 
@@ -134,7 +134,7 @@ def element(t: DType) -> int:
     return 32 if t.name == "b1" else t.bits
 
 
-def places(i: Instruction, name: str, place: Callable[[Any, Any], Any]) -> Places:
+def places(i: MmaInstruction, name: str, place: Callable[[Any, Any], Any]) -> Places:
     """``place(row, column)`` of the operand as the mathematics has it: [thread][value]; of b1 its
     words instead of bits, of several tiles the coordinates in one.
     """
@@ -147,7 +147,7 @@ def places(i: Instruction, name: str, place: Callable[[Any, Any], Any]) -> Place
 
 
 @cache
-def scratch(i: Instruction, name: str) -> Places:
+def scratch(i: MmaInstruction, name: str) -> Places:
     """The place in scratch of each (thread, value) of an operand's fragment."""
     tile = i.fragment(name).coordinates()[0] if i.tiles > 1 else 0
     m, n = i.m, i.n
@@ -167,7 +167,7 @@ def scratch(i: Instruction, name: str) -> Places:
 
 
 @cache
-def scratch_of_copy(i: Instruction, name: str, copy: int) -> Places:
+def scratch_of_copy(i: MmaInstruction, name: str, copy: int) -> Places:
     """``scratch``, each place only once, −1 elsewhere: where several hold an element, that copy."""
     where = scratch(i, name)
     flat = where.reshape(-1)
@@ -178,7 +178,7 @@ def scratch_of_copy(i: Instruction, name: str, copy: int) -> Places:
 
 
 @cache
-def selected(i: Instruction, name: str, copy: int) -> tuple[tuple[int, ...], int]:
+def selected(i: MmaInstruction, name: str, copy: int) -> tuple[tuple[int, ...], int]:
     """How a copy of metadata or scales comes to where copy 0 is: for each lane which one's
     register to take, and by how many bits to shift it right.
     """

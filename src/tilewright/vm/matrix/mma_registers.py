@@ -13,7 +13,7 @@ from functools import reduce
 import llvmlite.ir as ir
 import numpy as np
 
-from ...mma import Fragment, Instruction
+from ...mma import Fragment, MmaInstruction
 from ..llvm.expressions import LANES, Expr
 from ..llvm.vector_memory import fetch, joined, keep, shuffled, vector
 from .mma_plan import Places, element, per_word, scratch, scratch_of_copy
@@ -22,7 +22,7 @@ Register = tuple[int, Places]  # (number in memory, [value][lane] → place)
 
 
 def load(
-    b: ir.IRBuilder, i: Instruction, name: str, lines: ir.Value, out: ir.Value, copy: int = 0
+    b: ir.IRBuilder, i: MmaInstruction, name: str, lines: ir.Value, out: ir.Value, copy: int = 0
 ) -> None:
     """An operand's registers at ``lines`` to its scratch. Where several hold an element, ``copy``
     says whose to take.
@@ -46,7 +46,7 @@ def load(
             _scatter(moved if last else moved & live, place[list(order)], out)
 
 
-def store(b: ir.IRBuilder, i: Instruction, name: str, area: ir.Value, lines: ir.Value) -> None:
+def store(b: ir.IRBuilder, i: MmaInstruction, name: str, area: ir.Value, lines: ir.Value) -> None:
     """The inverse: scratch to registers."""
     fragment = i.fragment(name)
     bits, word = element(fragment.dtype), fragment.word

@@ -12,8 +12,8 @@ from functools import reduce
 import llvmlite.ir as ir
 
 from ...dtypes import dtype
-from ...mma import Instruction
-from ...mma.operand_fragments import chunk
+from ...mma import MmaInstruction
+from ...mma.operand_fragments import sparsity_pattern
 from ...mma.sparse_metadata import FIRST, SECOND
 from ...native.llvm_types import I32, I64
 from ..llvm.expressions import Expr
@@ -25,10 +25,10 @@ CODE = 8  # a status is 1 + the row of invalid metadata, and from this bit on th
 
 
 def expand(
-    b: ir.IRBuilder, i: Instruction, stored: ir.Value, codes: ir.Value, out: ir.Value
+    b: ir.IRBuilder, i: MmaInstruction, stored: ir.Value, codes: ir.Value, out: ir.Value
 ) -> ir.Value:
     """Emit it; the status: 0, or which row's metadata selects nothing."""
-    kept, of = chunk(i.a, i.kind)
+    kept, of = sparsity_pattern(i.a, i.kind)
     rows = vector(I32, i.m)
     ranks = {k: place for place, k in enumerate(columns(i))}
     indices = i.metadata_columns * of // i.k

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from ...errors import Place, PtxError
+from ...errors import PtxError, SourceLocation
 from ...ptx import parse, print_module, problems, tree
 from .call_graph import reachable_functions
 from .flatten import Flattener, NameScope
@@ -91,7 +91,7 @@ class _Finder:
             return None
         return self.starts[before]
 
-    def _offset(self, place: Place) -> int | None:
+    def _offset(self, place: SourceLocation) -> int | None:
         """Where in the source a place is, in whichever of a linked module's parts."""
         for start, _ in self.module.parts or ((0, ""),):
             first = bisect_right(self.lines, start) - 1

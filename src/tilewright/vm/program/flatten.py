@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...errors import Place, PtxCheckError, UnknownInstruction
+from ...errors import PtxCheckError, SourceLocation, UnknownInstruction
 from ...ptx import parameter_block, tree
 from ...ptx.isa import Form, OperandSpec, form
 from ...ptx.isa.convergence import MEMBERS, convergence_rule
@@ -161,7 +161,7 @@ class Flattener:
     def error(self, message: str, pos: int, hint: str = "") -> PtxCheckError:
         return PtxCheckError(message, place=self.place(pos), hint=hint)
 
-    def place(self, pos: int) -> Place | None:
+    def place(self, pos: int) -> SourceLocation | None:
         return self.module.place(pos)
 
     # --- statements ---

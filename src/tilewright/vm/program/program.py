@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 
-from ...errors import Place
+from ...errors import SourceLocation
 from ...ptx import check, tree
 from ..state.records import Warp
 from .activation_records import OutOfLineFunction
@@ -109,7 +109,7 @@ class Program:
         before = bisect_right(self.out_of_line_functions, pc, key=lambda b: b.first)
         return self.out_of_line_functions[before - 1] if before else None
 
-    def place(self, pc: int) -> Place | None:
+    def place(self, pc: int) -> SourceLocation | None:
         """Where operation ``pc`` stands in the PTX text, or in the source by its ``.loc``."""
         op = self.ops[pc]
         if op.pos >= 0 and self.module.source:
@@ -117,7 +117,7 @@ class Program:
         loc = self.locs.get(pc)
         if loc is None:
             return None
-        return Place(self.module.files.get(loc.file, "?"), loc.line, loc.column)
+        return SourceLocation(self.module.files.get(loc.file, "?"), loc.line, loc.column)
 
 
 def build(module: tree.Module, function: tree.Function, addresses: dict[str, int]) -> Program:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ...errors import MetadataError
-from ...mma import Instruction, ldmatrix
-from ...mma.operand_fragments import chunk
-from ...mma.sparse_metadata import positions
+from ...mma import MmaInstruction, ldmatrix
+from ...mma.operand_fragments import sparsity_pattern
+from ...mma.sparse_metadata import dense_columns
 from ...native.native_language import u64
 from ...native.native_record import view
 from ..engine import ldmatrix_stmatrix, wgmma_operands
@@ -47,7 +47,7 @@ class StepMatrix(StepPart):
 
     def mma(
         self,
-        instruction: Instruction,
+        instruction: MmaInstruction,
         a: tuple[Lanes, ...],
         b: tuple[Lanes, ...],
         c: tuple[Lanes, ...],
@@ -68,11 +68,11 @@ class StepMatrix(StepPart):
             self.selects(row, row.fragment("metadata").matrix(extra["metadata"], copy))
         return tuple(row.execute(*operands, selectors=selectors, **extra).T)
 
-    def selects(self, row: Instruction, codes: Lanes) -> None:
+    def selects(self, row: MmaInstruction, codes: Lanes) -> None:
         """A fault where a row's metadata selects nothing."""
         for number, some in enumerate(codes):
             try:
-                positions(some[None], chunk(row.a, row.kind), row.ordered)
+                dense_columns(some[None], sparsity_pattern(row.a, row.kind), row.ordered)
             except MetadataError as error:
                 status = number + 1 | int(error.message.split()[1], 2) << CODE
                 self.m.call_checked(wgmma_operands.selects_nothing, status, self.m.pc)

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...dtypes import dtype
-from ...mma import Descriptor, Instruction
-from ...mma.operand_fragments import chunk
-from ...mma.sparse_metadata import positions
+from ...mma import MatrixDescriptor, MmaInstruction
+from ...mma.operand_fragments import sparsity_pattern
+from ...mma.sparse_metadata import dense_columns
 from ...native.native_language import u8
 from ...native.native_record import Record, view
 from ..codegen.wgmma_function import part, shape
@@ -34,7 +34,7 @@ class StepWgmma(StepPart):
 
     def wgmma(
         self,
-        instruction: Instruction,
+        instruction: MmaInstruction,
         d: tuple[Lanes, ...],
         a: Lanes | tuple[Lanes, ...],
         b_desc: Lanes,
@@ -90,22 +90,22 @@ class StepWgmma(StepPart):
         self.m.call_checked(wgmma_groups.touched, self.m.mask, sets, self.m.pc)
 
     def _matrix(
-        self, i: Instruction, name: str, registers: tuple[Lanes, ...], copy: int = 0
+        self, i: MmaInstruction, name: str, registers: tuple[Lanes, ...], copy: int = 0
     ) -> Bits:
         """An operand in registers."""
         return i.fragment(name).matrix(np.stack(registers, axis=-1), copy)
 
-    def _positions(self, i: Instruction, register: Lanes, selector: int) -> Bits:
+    def _positions(self, i: MmaInstruction, register: Lanes, selector: int) -> Bits:
         codes = self._matrix(i, "metadata", (register,), selector)
         self.matrix.selects(i, codes)
-        return positions(codes, chunk(i.a), i.ordered)
+        return dense_columns(codes, sparsity_pattern(i.a), i.ordered)
 
     def _operand(
         self, bits: int, type_: str, shape: tuple[int, int], trans: bool, rows: slice = slice(None)
     ) -> Bits:
         """The bits of these rows of a matrix in shared memory."""
         size = dtype(type_).bits
-        places = Descriptor.parse(bits).addresses(size, *shape, "MN" if trans else "K")[rows]
+        places = MatrixDescriptor.parse(bits).addresses(size, *shape, "MN" if trans else "K")[rows]
         launch, cta = Record(Launch, self.m.warp.launch), Record(Cta, self.m.warp.cta)
         pieces = (places.T if trans else places).reshape(-1) // 8 // PIECE * PIECE
         beyond = pieces[pieces > launch.shared_bytes - PIECE]
