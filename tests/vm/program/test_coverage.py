@@ -14,7 +14,7 @@ from rows import every_row
 from tilewright import ptx
 from tilewright.cli import main
 from tilewright.errors import PtxError
-from tilewright.vm.program.coverage import Need, coverage
+from tilewright.vm.program.coverage import InstructionUse, coverage
 from tilewright.vm.program.program import build
 
 pytestmark = pytest.mark.vm
@@ -106,7 +106,7 @@ def test_only_some_of_a_form() -> None:
 def test_a_module_without_text() -> None:
     module = replace(ptx.parse(kernel(HEAD + REFUSED["ad.u32"])), source="")
     found = coverage(module).needs
-    assert Need("ret", 1) in found and [need.opcode for need in found if need.refused] == ["ad.u32"]
+    assert InstructionUse("ret", 1) in found and [need.opcode for need in found if need.refused] == ["ad.u32"]
 
 
 def test_the_command_adds_files_up(capsys: Any, tmp_path: Path) -> None:

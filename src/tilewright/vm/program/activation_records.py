@@ -14,17 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from ...ptx import parameter_block, tree
 from ...ptx.isa import OperandSpec
 from .basic_blocks import cut
 from .bound_operands import AddressOperand, BoundOperand, Op, RegOperand, VectorOperand
+from .flat_code import FlatCode, NameScope
 from .program_analysis import liveness
-from .vector_operands import whole_type
-
-if TYPE_CHECKING:
-    from .flatten import Flattener, NameScope
+from .vector_operands import packed_type
 
 FRAME_HEADER = 16
 END_LABEL = "end of the call"
@@ -87,9 +84,9 @@ class CallSite:
 
 
 class OutOfLineCalls:
-    """The bodies that stand apart in the code that a ``Flattener`` makes."""
+    """The bodies that stand apart in the code that a ``FlatCode`` makes."""
 
-    def __init__(self, flat: Flattener) -> None:
+    def __init__(self, flat: FlatCode) -> None:
         self.flat = flat
         self.frame_register, self.callee_frame = (
             flat.new_register("own activation", "b64"),
@@ -167,7 +164,7 @@ class OutOfLineCalls:
         for formals, index, dest in ((function.results, 0, True), (function.params, 2, False)):
             given = call.operands[index]
             assert isinstance(given, tree.Vector)
-            specs = [OperandSpec(v.name, "reg", whole_type(v), dest=dest) for v in formals]
+            specs = [OperandSpec(v.name, "reg", packed_type(v), dest=dest) for v in formals]
             pairs = zip(specs, given.items, strict=True)
             sides.append(
                 tuple((s, self.flat.call_operand(s, o, scope, call.pos)) for s, o in pairs)

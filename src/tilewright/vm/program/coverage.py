@@ -19,7 +19,7 @@ from .program import only
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class InstructionUse:
     """A form of an instruction, how often it stands in a module, and why it is refused where."""
 
     opcode: str
@@ -31,7 +31,7 @@ class Need:
 class Coverage:
     """A module's forms by name, and what is wrong beside its instructions."""
 
-    needs: tuple[Need, ...]
+    needs: tuple[InstructionUse, ...]
     others: tuple[PtxError, ...] = ()
 
 
@@ -45,10 +45,10 @@ def coverage(module: tree.Module) -> Coverage:
         f.name: f for root in roots for f in (root, *reachable_functions(module, root).values())
     }
     instructions = sorted((i for f in code.values() for i in f.instructions()), key=lambda i: i.pos)
-    refused, others = _judged(only(module, code), [i.pos for i in instructions])
+    refused, others = _checker_errors(only(module, code), [i.pos for i in instructions])
     for root in roots:
         try:
-            _Survey(module, root, refused)
+            _CoverageFlattener(module, root, refused)
         except PtxError as error:  # the checker's, too: a directive names what is not there
             others.append(error)
     reasons = defaultdict(list)
@@ -56,14 +56,18 @@ def coverage(module: tree.Module) -> Coverage:
         if i.pos in refused:
             reasons[i.opcode].append(refused[i.pos])
     counts = sorted(Counter(i.opcode for i in instructions).items())
-    return Coverage(tuple(Need(n, c, tuple(reasons[n])) for n, c in counts), tuple(others))
+    return Coverage(
+        tuple(InstructionUse(n, c, tuple(reasons[n])) for n, c in counts), tuple(others)
+    )
 
 
-def _judged(module: tree.Module, starts: list[int]) -> tuple[dict[int, PtxError], list[PtxError]]:
+def _checker_errors(
+    module: tree.Module, starts: list[int]
+) -> tuple[dict[int, PtxError], list[PtxError]]:
     """What the checker refuses: instructions by their position, and all else."""
     refused: dict[int, PtxError] = {}
     others = []
-    where = _Finder(module, starts)
+    where = _InstructionFinder(module, starts)
     for error in problems(module):
         pos = where.instruction(error)
         if pos is None:
@@ -73,7 +77,7 @@ def _judged(module: tree.Module, starts: list[int]) -> tuple[dict[int, PtxError]
     return refused, others
 
 
-class _Finder:
+class _InstructionFinder:
     """Instructions by the place of an error."""
 
     def __init__(self, module: tree.Module, starts: list[int]) -> None:
@@ -101,7 +105,7 @@ class _Finder:
         return None
 
 
-class _Survey(Flattener):
+class _CoverageFlattener(Flattener):
     """Walks on behind what is refused, and adds it to the rest."""
 
     def __init__(

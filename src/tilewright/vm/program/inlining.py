@@ -9,20 +9,19 @@ compared with. What calls itself has no end in this way and stands apart
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ...ptx import parameter_block, tree
-from .activation_records import END_LABEL
+from .activation_records import END_LABEL, OutOfLineCalls
 from .bound_operands import AddressOperand
-from .vector_operands import components
-
-if TYPE_CHECKING:
-    from .flatten import Flattener, NameScope
+from .flat_code import FlatCode, NameScope
+from .vector_operands import vector_components
 
 FORMAL, CHOSEN, WORD = "formal parameter", "chosen function", "passed bits"
 
 
-def inline(flat: Flattener, call: tree.Instruction, scope: NameScope) -> bool:
+def inline(
+    flat: FlatCode, out_of_line: OutOfLineCalls | None, call: tree.Instruction, scope: NameScope
+) -> bool:
     """Put the called function's body here, or a call of one that stands apart; False for one that
     has no body.
     """
@@ -33,22 +32,28 @@ def inline(flat: Flattener, call: tree.Instruction, scope: NameScope) -> bool:
         function = flat.graph.all_functions.get(callee.name)
         if function is None or function.body is None:
             return False
-        _skip(flat, call, end)
-        _enter(flat, call, function, end)
+        _emit_guard_branch(flat, call, end)
+        _emit_callee(flat, out_of_line, call, function, end)
     else:
-        _skip(flat, call, end)
-        _choose(flat, call, callee, end)
+        _emit_guard_branch(flat, call, end)
+        _dispatch_indirect(flat, out_of_line, call, callee, end)
     flat.labels.setdefault(len(flat.ops), []).append(end.names[END_LABEL])
     return True
 
 
-def _skip(flat: Flattener, call: tree.Instruction, end: NameScope) -> None:
+def _emit_guard_branch(flat: FlatCode, call: tree.Instruction, end: NameScope) -> None:
     if call.guard:
         guard = replace(call.guard, negated=not call.guard.negated)
         _emit(flat, call, end, "bra", tree.Symbol(END_LABEL), guard=guard)
 
 
-def _choose(flat: Flattener, call: tree.Instruction, callee: tree.Operand, end: NameScope) -> None:
+def _dispatch_indirect(
+    flat: FlatCode,
+    out_of_line: OutOfLineCalls | None,
+    call: tree.Instruction,
+    callee: tree.Operand,
+    end: NameScope,
+) -> None:
     """Compare with each function's address; any other traps."""
     for name in flat.graph.indirect_targets[id(call)]:
         other = flat.scope(end)
@@ -58,45 +63,51 @@ def _choose(flat: Flattener, call: tree.Instruction, callee: tree.Operand, end: 
         _emit(flat, call, other, "setp.ne.u64", tree.Reg(CHOSEN), callee, address)
         guard = tree.Guard(tree.Reg(CHOSEN))
         _emit(flat, call, other, "bra", tree.Symbol("other"), guard=guard)
-        _enter(flat, call, flat.graph.all_functions[name], end)
+        _emit_callee(flat, out_of_line, call, flat.graph.all_functions[name], end)
         _emit(flat, call, end, "bra", tree.Symbol(END_LABEL))
         flat.labels.setdefault(len(flat.ops), []).append(other.names["other"])
     _emit(flat, call, end, "trap")
 
 
-def _enter(
-    flat: Flattener, call: tree.Instruction, function: tree.Function, end: NameScope
+def _emit_callee(
+    flat: FlatCode,
+    out_of_line: OutOfLineCalls | None,
+    call: tree.Instruction,
+    function: tree.Function,
+    end: NameScope,
 ) -> None:
     results, _, arguments, *_ = call.operands
     sides = ((function.results, results), (function.params, arguments))
     if any(len(formals) != len(given.items) for formals, given in sides):
         raise flat.error(f"{function.name} has other results or arguments", call.pos)
-    if flat.out_of_line and function.name in flat.graph.out_of_line:
-        flat.out_of_line.emit_call(call, function, end)
+    if out_of_line and function.name in flat.graph.out_of_line:
+        out_of_line.emit_call(call, function, end)
     else:
-        _body(flat, call, function, end)
+        _inline_body(flat, call, function, end)
 
 
-def _body(flat: Flattener, call: tree.Instruction, function: tree.Function, end: NameScope) -> None:
+def _inline_body(
+    flat: FlatCode, call: tree.Instruction, function: tree.Function, end: NameScope
+) -> None:
     results, _, arguments, *_ = call.operands
     inner, loc, local_end = flat.scope(flat.root), flat.loc, flat.local_end
     inner.names[END_LABEL] = inner.label(END_LABEL)
     for formal, given in zip(function.params, arguments.items, strict=True):
-        _bind(flat, call, formal, given, inner, end, into=True)
+        _bind_parameter(flat, call, formal, given, inner, end, into=True)
     for formal, given in zip(function.results, results.items, strict=True):
-        _bind(flat, call, formal, given, inner, end, into=False)
+        _bind_parameter(flat, call, formal, given, inner, end, into=False)
     flat.walk(function.body or (), inner)
     flat.labels.setdefault(len(flat.ops), []).append(inner.names[END_LABEL])
     flat.loc = loc
     for formal, given in zip(function.results, results.items, strict=True):
         in_place = isinstance(given, tree.Symbol) and formal.space != "reg"
         if not in_place and not isinstance(given, tree.Sink):
-            _copy(flat, call, formal, given, (inner.names[formal.name], end), into=False)
+            _copy_parameter(flat, call, formal, given, (inner.names[formal.name], end), into=False)
     flat.local_end = local_end  # its variables are no more
 
 
-def _bind(
-    flat: Flattener,
+def _bind_parameter(
+    flat: FlatCode,
     call: tree.Instruction,
     formal: tree.Variable,
     given: tree.Operand,
@@ -114,11 +125,11 @@ def _bind(
     else:
         flat.variable(inner, formal)
     if into:
-        _copy(flat, call, formal, given, (inner.names[formal.name], end), into=True)
+        _copy_parameter(flat, call, formal, given, (inner.names[formal.name], end), into=True)
 
 
-def _copy(
-    flat: Flattener,
+def _copy_parameter(
+    flat: FlatCode,
     call: tree.Instruction,
     formal: tree.Variable,
     given: tree.Operand,
@@ -132,10 +143,13 @@ def _copy(
     bridge = flat.scope(end)
     bridge.names[FORMAL] = meant
     type_ = f"b{8 * parameter_block.size_and_align(formal)[0]}"
-    source, target = _place(meant, tree.Reg(FORMAL), tree.Symbol(FORMAL)), _given(flat, given, end)
+    source, target = (
+        _place(meant, tree.Reg(FORMAL), tree.Symbol(FORMAL)),
+        _operand_of(flat, given, end),
+    )
     if into:
         source, target = target, source
-    if any(components(flat, o, bridge) for o in (source, target)):
+    if any(vector_components(flat, o, bridge) for o in (source, target)):
         bridge.names[WORD] = flat.new_register(WORD, type_)
         _move(flat, call, bridge, type_, tree.Reg(WORD), source)
         source = tree.Reg(WORD)
@@ -147,14 +161,14 @@ def _place(meant: object, register: tree.Operand, variable: tree.Symbol) -> tree
     return tree.Address(variable) if isinstance(meant, AddressOperand) else register
 
 
-def _given(flat: Flattener, o: tree.Operand, scope: NameScope) -> tree.Operand:
+def _operand_of(flat: FlatCode, o: tree.Operand, scope: NameScope) -> tree.Operand:
     if not isinstance(o, tree.Symbol):
         return o
     return _place(flat.lookup(o.name, scope, -1), o, o)
 
 
 def _move(
-    flat: Flattener,
+    flat: FlatCode,
     call: tree.Instruction,
     scope: NameScope,
     type_: str,
@@ -171,7 +185,7 @@ def _move(
 
 
 def _emit(
-    flat: Flattener,
+    flat: FlatCode,
     call: tree.Instruction,
     scope: NameScope,
     opcode: str,
@@ -181,7 +195,7 @@ def _emit(
     flat.instruction(tree.Instruction(opcode, operands, guard, call.pos), scope)
 
 
-def returned(s: tree.Instruction, scope: NameScope) -> tree.Instruction:
+def lower_ret(s: tree.Instruction, scope: NameScope) -> tree.Instruction:
     """``ret`` of a function that stands inline: a branch to its end."""
     if s.opcode in ("ret", "ret.uni") and scope.find(END_LABEL):
         return replace(s, opcode="bra", operands=(tree.Symbol(END_LABEL),))

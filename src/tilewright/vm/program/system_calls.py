@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ...ptx import parameter_block, tree
 from ...ptx.isa import Form, OperandSpec
 from ...ptx.system_functions import EXTERNS
-from .bound_operands import BoundOperand
-from .vector_operands import scalars
-
-if TYPE_CHECKING:
-    from .flatten import Flattener, NameScope
-
-Operands = tuple[tuple[OperandSpec, BoundOperand], ...]
+from .flat_code import FlatCode, NameScope, Operands
+from .vector_operands import pack_vectors
 
 
-def call_outside(flat: Flattener, s: tree.Instruction, f: Form, scope: NameScope) -> None:
+def call_system_function(flat: FlatCode, s: tree.Instruction, f: Form, scope: NameScope) -> None:
     """The operation of a call, in a scope of its own; vectors are passed as scalars of as many
     bits. PtxCheckError where there is no such function, or the module declares it differently.
     """
     results, callee, arguments, *_ = s.operands
     assert isinstance(results, tree.Vector) and isinstance(arguments, tree.Vector)
-    given, before = scalars(flat, arguments, scope)
-    taken, after = scalars(flat, results, scope)
+    given, before = pack_vectors(flat, arguments, scope)
+    taken, after = pack_vectors(flat, results, scope)
     for type_, word, vector in before:
         flat.instruction(replace(s, opcode=f"mov.{type_}", operands=(word, vector)), scope)
     call = replace(s, operands=(taken, callee, given))
@@ -33,7 +27,7 @@ def call_outside(flat: Flattener, s: tree.Instruction, f: Form, scope: NameScope
         flat.instruction(replace(s, opcode=f"mov.{type_}", operands=(vector, word)), scope)
 
 
-def _passed(flat: Flattener, s: tree.Instruction, scope: NameScope) -> tuple[Operands, Operands]:
+def _passed(flat: FlatCode, s: tree.Instruction, scope: NameScope) -> tuple[Operands, Operands]:
     """Results and sources of a call, each typed as the function has it: the callee's name, then
     the arguments. A ``.param`` variable stands there as its address.
     """
@@ -54,7 +48,7 @@ def _passed(flat: Flattener, s: tree.Instruction, scope: NameScope) -> tuple[Ope
     return found[0], ((OperandSpec("callee", "symbol"), function.name), *found[1])
 
 
-def _check_declared(flat: Flattener, function: tree.Function, pos: int) -> None:
+def _check_declared(flat: FlatCode, function: tree.Function, pos: int) -> None:
     """PtxCheckError where the module declares one of the machine's functions as another."""
     declared = flat.graph.all_functions.get(function.name)
     if declared is None or _sizes(declared) != _sizes(function):

@@ -7,27 +7,24 @@ scalar as large as the vector (ptxas compares bytes). Such a copy goes through o
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ...ptx import parameter_block, tree
 from ...ptx.special_registers import AXES
 from .bound_operands import VectorOperand
-
-if TYPE_CHECKING:
-    from .flatten import Flattener, NameScope
+from .flat_code import FlatCode, NameScope
 
 
-def spelled(flat: Flattener, s: tree.Instruction, scope: NameScope) -> tree.Instruction:
+def expand_vectors(flat: FlatCode, s: tree.Instruction, scope: NameScope) -> tree.Instruction:
     """The instruction with the components of each vector register in place of its name: a row's
     signatures differ by the number of elements that are written.
     """
     if not flat.vectors:
         return s
-    written = tuple(components(flat, o, scope) or o for o in s.operands)
+    written = tuple(vector_components(flat, o, scope) or o for o in s.operands)
     return s if written == s.operands else replace(s, operands=written)
 
 
-def components(flat: Flattener, o: tree.Operand, scope: NameScope) -> tree.Vector | None:
+def vector_components(flat: FlatCode, o: tree.Operand, scope: NameScope) -> tree.Vector | None:
     """``{%v.x, %v.y}`` for ``%v``; None for what is not a vector register."""
     if not flat.vectors or not isinstance(o, tree.Reg) or not scope.find(o.name):
         return None
@@ -37,20 +34,20 @@ def components(flat: Flattener, o: tree.Operand, scope: NameScope) -> tree.Vecto
     return tree.Vector(tuple(tree.Reg(f"{o.name}.{c}") for c in AXES[: len(found.items)]))
 
 
-def whole_type(formal: tree.Variable) -> str:
+def packed_type(formal: tree.Variable) -> str:
     """The type of a constant that is passed for a parameter: of a vector, as many bits."""
     return f"b{8 * parameter_block.size_and_align(formal)[0]}" if formal.vector > 1 else formal.type
 
 
-def scalars(
-    flat: Flattener, operands: tree.Vector, scope: NameScope
+def pack_vectors(
+    flat: FlatCode, operands: tree.Vector, scope: NameScope
 ) -> tuple[tree.Vector, list[tuple[str, tree.Operand, tree.Operand]]]:
     """Operands of a call with a scalar register, which ``scope`` gets, for each vector register;
     and for each of those its type, the scalar and the vector.
     """
     written, made = [], []
     for o in operands.items:
-        found = flat.lookup(o.name, scope, -1) if components(flat, o, scope) else None
+        found = flat.lookup(o.name, scope, -1) if vector_components(flat, o, scope) else None
         if isinstance(found, VectorOperand):
             type_ = f"b{sum(flat.registers[item.index].width for item in found.items)}"
             word = tree.Reg(f"passed bits {len(flat.registers)}")
