@@ -106,7 +106,9 @@ def test_only_some_of_a_form() -> None:
 def test_a_module_without_text() -> None:
     module = replace(ptx.parse(kernel(HEAD + REFUSED["ad.u32"])), source="")
     found = coverage(module).needs
-    assert InstructionUse("ret", 1) in found and [need.opcode for need in found if need.refused] == ["ad.u32"]
+    assert InstructionUse("ret", 1) in found and [
+        need.opcode for need in found if need.refused
+    ] == ["ad.u32"]
 
 
 def test_the_command_adds_files_up(capsys: Any, tmp_path: Path) -> None:

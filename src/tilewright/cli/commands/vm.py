@@ -9,7 +9,7 @@ from typing import Any
 
 from ...errors import PtxError
 from ...ptx import link
-from ...vm.program.coverage import Need, coverage
+from ...vm.program.coverage import InstructionUse, coverage
 from .. import console
 from ..ptx_source import read
 from ..text_table import table
@@ -40,7 +40,7 @@ def run(given: argparse.Namespace) -> int:
 
 def _list(given: argparse.Namespace) -> int:
     """List what all files need; 1 where something is refused, 2 where a file can't be read."""
-    needs: dict[str, Need] = {}
+    needs: dict[str, InstructionUse] = {}
     others: list[PtxError] = []
     code = 0
     for names in [given.coverage] if given.linked else [[name] for name in given.coverage]:
@@ -52,14 +52,14 @@ def _list(given: argparse.Namespace) -> int:
             continue
         others += found.others
         for need in found.needs:
-            known = needs.get(need.opcode, Need(need.opcode, 0))
+            known = needs.get(need.opcode, InstructionUse(need.opcode, 0))
             refused = known.refused + need.refused
-            needs[need.opcode] = Need(need.opcode, known.count + need.count, refused)
+            needs[need.opcode] = InstructionUse(need.opcode, known.count + need.count, refused)
     _report([needs[opcode] for opcode in sorted(needs)], others)
     return code or int(bool(others) or any(need.refused for need in needs.values()))
 
 
-def _report(needs: list[Need], others: list[PtxError]) -> None:
+def _report(needs: list[InstructionUse], others: list[PtxError]) -> None:
     rows = [(need.opcode, str(need.count), *_runs(need)) for need in needs]
     table(("form", "count", "runs", "refused at"), rows)
     for error in (*others, *(need.refused[0] for need in needs if need.refused)):
@@ -70,7 +70,7 @@ def _report(needs: list[Need], others: list[PtxError]) -> None:
     console.row("runs", of, "red" if others or forms < len(needs) else "green")
 
 
-def _runs(need: Need) -> tuple[str, str]:
+def _runs(need: InstructionUse) -> tuple[str, str]:
     """Whether it runs, and the first line of those where it does not."""
     if not need.refused:
         return "yes", ""
