@@ -18,7 +18,7 @@ from ..errors import UnknownInstruction
 from ..mma import MmaInstruction
 from ..mma.nearest_form import closest_opcodes
 from ..ptx.isa import ROWS, Form, Row
-from ..ptx.isa.row import Listed
+from ..ptx.isa.row import ListedRow
 from ..ptx.rules.requirements import obstacle
 from ..target import Target, Version, parse_version
 
@@ -82,7 +82,7 @@ def forms(mnemonic: str) -> dict[str, Form]:
     """Every legal form of an instruction by opcode. UnknownInstruction where they are too many."""
     made: dict[str, Form] = {}
     for row in ROWS.get(mnemonic, ()):
-        if not isinstance(row, Listed):
+        if not isinstance(row, ListedRow):
             count = prod(len(s.choices) + s.optional for s in row.slots)
             if count > MOST:
                 raise UnknownInstruction(
@@ -103,7 +103,7 @@ def _legal(row: Row) -> Iterator[Form]:
 
 def mnemonics() -> tuple[str, ...]:
     """The matrix instructions and those that bring and convert their operands."""
-    listed = [name for name, rows in ROWS.items() if any(isinstance(r, Listed) for r in rows)]
+    listed = [name for name, rows in ROWS.items() if any(isinstance(r, ListedRow) for r in rows)]
     return tuple(dict.fromkeys([*listed, *(name for name in BESIDE if name in ROWS)]))
 
 

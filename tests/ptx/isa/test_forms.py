@@ -17,7 +17,7 @@ from ptx_forms import forms_convert, verdicts
 from ptx_forms.forms import DECLARATIONS, MATRICES, line
 from ptx_forms.verdicts import VERSIONS, Difference, Spans, Verdicts, within
 from tilewright import mma, ptx
-from tilewright.ptx.isa.row import find
+from tilewright.ptx.isa.lookup import find
 from tilewright.ptx.rules.checker import candidates
 
 kept = cache(partial(Verdicts.load, MATRICES))

@@ -20,7 +20,7 @@ from ptx_forms.forms_make import asynchronous
 from ptx_forms.verdicts import TOP, Difference, Spans, Verdicts, within
 from tilewright import ptx
 from tilewright.ptx.isa import Form
-from tilewright.ptx.isa.row import find
+from tilewright.ptx.isa.lookup import find
 from tilewright.ptx.rules.checker import candidates
 from tilewright.ptx.rules.operand_rules import operand_error
 from tilewright.ptx.rules.requirements import statement_requirements

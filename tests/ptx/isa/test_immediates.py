@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.ptx.isa.operand_spec import Allowed, OperandSpec, signatures
-from tilewright.ptx.isa.row import Row, form
+from tilewright.ptx.isa.lookup import form
+from tilewright.ptx.isa.operand_spec import Allowed, OperandSpec, parse_signatures
 from tilewright.ptx.rules.operand_rules import operand_error
 from tilewright.ptx.rules.symbol_table import SymbolTable
 from tilewright.ptx.tree import Imm, Operand, Vector
@@ -13,10 +13,7 @@ from tilewright.ptx.tree import Imm, Operand, Vector
 
 def spec(text: str) -> OperandSpec:
     """The one operand of a row with this text."""
-    row = Row("made", "made", {}, text, lambda: None, "1.0", "sm_10", {}, frozenset(), None)
-    made = row.form("made")
-    assert made is not None
-    return signatures(made)[0][0]
+    return parse_signatures(text, {})[0][0]
 
 
 @pytest.mark.parametrize(

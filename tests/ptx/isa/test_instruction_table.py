@@ -12,7 +12,8 @@ from rows import every_row
 from tilewright.dtypes import dtype
 from tilewright.errors import UnknownInstruction
 from tilewright.ptx.isa import ROWS, Row, form, primitives
-from tilewright.ptx.isa.row import Listed, find
+from tilewright.ptx.isa.lookup import find
+from tilewright.ptx.isa.row import ListedRow
 from tilewright.ptx.rules.requirements import lowest_target
 from tilewright.ptx.tree import Imm, Reg, Vector
 from tilewright.target import Target
@@ -28,7 +29,7 @@ IDS = [r.syntax for r in ALL]
 
 def some_form(r: Row):
     """A legal form of the row: the first that its ``where`` lets pass."""
-    if isinstance(r, Listed):
+    if isinstance(r, ListedRow):
         return form(next(r.opcodes()))
     plain = ".".join([r.mnemonic, *(s.choices[0] for s in r.slots if not s.optional)])
     full = ".".join([r.mnemonic, *(s.choices[0] for s in r.slots)])

@@ -20,7 +20,8 @@ from ptxas import ptxas
 from rows import every_row
 from tilewright.ptx.isa import ROWS, Form, OperandSpec, Row
 from tilewright.ptx.isa.compose import width_of
-from tilewright.ptx.isa.row import Listed, find
+from tilewright.ptx.isa.lookup import find
+from tilewright.ptx.isa.row import ListedRow
 from tilewright.ptx.rules.requirements import lowest_target
 
 pytestmark = pytest.mark.tools
@@ -119,7 +120,7 @@ def samples() -> dict[tuple[str, str], set[str]]:
     """Lines by the version and target to assemble them for."""
     groups: dict[tuple[str, str], set[str]] = {}
     for r in itertools.chain.from_iterable(ROWS.values()):
-        if r.mnemonic in ELSEWHERE or isinstance(r, Listed):
+        if r.mnemonic in ELSEWHERE or isinstance(r, ListedRow):
             continue
         for f in sample(r):
             if f.space == "param::func" or (f.mnemonic == "st" and f.space == "param"):

@@ -29,7 +29,8 @@ from ptx_forms import forms, forms_async
 from ptx_forms.verdicts import VERSIONS, Family, Span, Verdicts, digest
 from tilewright import mma
 from tilewright.ptx.isa import ROWS, Row
-from tilewright.ptx.isa.row import Listed, find
+from tilewright.ptx.isa.lookup import find
+from tilewright.ptx.isa.row import ListedRow
 from tilewright.target import FIRST_VERSION, parse_version
 
 CHUNK, KERNELS = 2000, 48
@@ -248,7 +249,7 @@ def matrices() -> set[str]:
 
 def asynchronous() -> set[str]:
     """The opcodes of our rows; of plain accesses those to a cluster's shared memory."""
-    rows = (r for some in ROWS.values() for r in some if not isinstance(r, Listed))
+    rows = (r for some in ROWS.values() for r in some if not isinstance(r, ListedRow))
     return {o for r in rows for o in _opcodes(r) if find(o)}
 
 

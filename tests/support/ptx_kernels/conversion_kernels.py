@@ -20,7 +20,7 @@ from references.conversions import FORMATS, decode, encode, expected, is_integer
 from references.hostile import Stream
 from tilewright import cuda
 from tilewright.ptx.isa import ROWS, form
-from tilewright.ptx.isa.row import find
+from tilewright.ptx.isa.lookup import find
 from tilewright.ptx.rules.requirements import lowest_target
 from tilewright.target import Target
 from tilewright.vm import Machine

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from functools import cache
 
 from tilewright.ptx.isa import ROWS, Form, OperandSpec, Row
-from tilewright.ptx.isa.row import Listed, find
+from tilewright.ptx.isa.lookup import find
+from tilewright.ptx.isa.row import ListedRow
 from tilewright.target import Target
-from tilewright.vm.program.unsupported_primitives import unsupported_primitives_of
+from tilewright.vm.program.unsupported_features import UNSUPPORTED_FEATURES
 
 Families = tuple[tuple[str, ...], ...]
 
@@ -34,9 +35,9 @@ def left_out(row: Row) -> str:
     """Why no program has the row's forms; empty where they have them."""
     if row.removed:
         return "newer targets have it no more"
-    if isinstance(row, Listed):
+    if isinstance(row, ListedRow):
         return "matrices have tests of their own"
-    if row.effects - HARMLESS or unsupported_primitives_of(row.meaning):
+    if row.effects - HARMLESS or row.features & UNSUPPORTED_FEATURES:
         return "touches memory, steers or waits"
     return ELSEWHERE.get(row.mnemonic, "")
 

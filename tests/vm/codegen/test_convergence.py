@@ -14,12 +14,12 @@ from tilewright.errors import UnknownInstruction, VmFault
 from tilewright.mma import MatrixDescriptor
 from tilewright.ptx.isa import ROWS, Form, OperandSpec, form
 from tilewright.ptx.isa.convergence import MEMBERS, WARP, WHOLE, convergence_rule
-from tilewright.ptx.isa.row import Listed, Row
+from tilewright.ptx.isa.row import ListedRow, Row
 from tilewright.ptx.rules.requirements import lowest_target
 from tilewright.ptx.types import bits
 from tilewright.target import Target
 from tilewright.vm import Machine
-from tilewright.vm.program.unsupported_primitives import unsupported_primitives_of
+from tilewright.vm.program.unsupported_features import UNSUPPORTED_FEATURES
 
 pytestmark = pytest.mark.vm
 
@@ -39,7 +39,7 @@ def named(f: Form) -> bool:
 
 def sampled(row: Row) -> Iterator[Form]:
     """A form of a row as short, and one as long, as can be; of a table the first and last."""
-    if isinstance(row, Listed):
+    if isinstance(row, ListedRow):
         opcodes = list(row.opcodes())
         yield from map(form, (opcodes[0], opcodes[-1]))
         return
@@ -57,7 +57,7 @@ FORMS = {
     for row in rows
     for f in sampled(row)
     if (named(f) or convergence_rule(f))
-    and not unsupported_primitives_of(row.meaning)
+    and not row.features & UNSUPPORTED_FEATURES
     and not row.removed
 }
 BARRIERS = {o for o, f in FORMS.items() if "barrier" in f.effects}

@@ -16,10 +16,11 @@ import pytest
 from ptx_kernels.simt import both, kernel
 from rows import every_row
 from tilewright.ptx.isa import ROWS, Form, OperandSpec, form
-from tilewright.ptx.isa.row import Listed, find
+from tilewright.ptx.isa.lookup import find
+from tilewright.ptx.isa.row import ListedRow
 from tilewright.ptx.rules.requirements import lowest_target
 from tilewright.ptx.types import bits
-from tilewright.vm.program.unsupported_primitives import unsupported_primitives_of
+from tilewright.vm.program.unsupported_features import UNSUPPORTED_FEATURES
 
 pytestmark = pytest.mark.vm
 
@@ -31,7 +32,7 @@ IMMEDIATE = 0x96  # of lop3: a xor b xor c
 
 def plain(f: Form) -> bool:
     """Whether it has results, neither touches memory nor steers, and runs on a target of today."""
-    if unsupported_primitives_of(f.row.meaning) or f.row.removed:
+    if f.features & UNSUPPORTED_FEATURES or f.row.removed:
         return False
     return not f.effects - {"relaxed", "pack"} and any(s.dest for s in f.signatures[0])
 
@@ -39,7 +40,7 @@ def plain(f: Form) -> bool:
 def of_rows() -> list[str]:
     """A few legal forms of each row."""
     found = []
-    for row in (r for rows in ROWS.values() for r in rows if not isinstance(r, Listed)):
+    for row in (r for rows in ROWS.values() for r in rows if not isinstance(r, ListedRow)):
         rng = np.random.default_rng(zlib.crc32(row.syntax.encode()))
         for _ in range(OF_A_ROW):
             words = [row.mnemonic]

@@ -1,18 +1,21 @@
-"""Instructions that nothing runs yet are refused before a kernel begins; hints, fences and what
-else moves no data run.
-"""
+"""Unsupported instructions are refused before launch; hints and fences change no value."""
 
 from __future__ import annotations
+
+import dis
+from collections.abc import Iterator
+from types import CodeType, FunctionType
 
 import numpy as np
 import pytest
 
 from ptx_kernels.simt import both, kernel, launch, store, zeros
 from tilewright.errors import PtxCheckError
+from tilewright.ptx.isa import ROWS
 from tilewright.ptx.isa.primitives import Primitives
 from tilewright.vm import Machine
 from tilewright.vm.codegen.region import Region
-from tilewright.vm.program.unsupported_primitives import UNSUPPORTED
+from tilewright.vm.program.unsupported_features import UNSUPPORTED_FEATURES
 from tilewright.vm.step.stepper import SteppingEvaluator
 
 pytestmark = pytest.mark.vm
@@ -24,10 +27,62 @@ REFUSED = [
 ]
 
 
-def test_what_waits_is_what_the_evaluators_lack():
-    primitives = {name for name in vars(Primitives) if not name.startswith("_")}
-    lacking = {n for n in primitives if not (hasattr(Region, n) and hasattr(SteppingEvaluator, n))}
-    assert lacking == UNSUPPORTED
+#: The primitives that only instructions with a feature use.
+FEATURES = {
+    "bulk_copy": {
+        "bulk_copy", "bulk_reduce", "bulk_commit", "bulk_wait", "tensor_load", "tensor_store",
+        "tensor_reduce", "tensor_load_sm100", "tensor_scatter", "store_async", "cancel_cluster",
+    },
+    "tensor_copy_sm100": {"tensor_load_sm100", "tensor_scatter"},
+    "multimem": {"multimem_load", "multimem_reduce", "multimem_store"},
+}  # fmt: skip
+#: Instructions that name a unit and have no effect on values.
+HINTS = "cp.async.bulk.prefetch"
+
+
+def primitives() -> set[str]:
+    return {name for name in vars(Primitives) if not name.startswith("_")}
+
+
+def used(meaning) -> set[str]:
+    """The primitives that a meaning uses, itself or in functions of its module."""
+    attributes, functions = set(), [meaning]
+    seen = {meaning}
+    while functions:
+        function = functions.pop()
+        steps = list(instructions(function.__code__))
+        attributes |= {i.argval for i in steps if i.opname in ("LOAD_ATTR", "LOAD_METHOD")}
+        named = (function.__globals__.get(i.argval) for i in steps if i.opname == "LOAD_GLOBAL")
+        called = {f for f in named if isinstance(f, FunctionType)} - seen
+        functions += called
+        seen |= called
+    return attributes & primitives()
+
+
+def instructions(code: CodeType) -> Iterator[dis.Instruction]:
+    """The byte code of a function and of the functions inside it."""
+    yield from dis.get_instructions(code)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from instructions(constant)
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_rows_declare_the_features_whose_primitives_they_use(feature):
+    rows = [r for rows in ROWS.values() for r in rows if not r.syntax.startswith(HINTS)]
+    declaring = {r.syntax for r in rows if feature in r.features}
+    assert declaring == {r.syntax for r in rows if used(r.meaning) & FEATURES[feature]} != set()
+
+
+def test_no_row_declares_another_feature():
+    assert {f for rows in ROWS.values() for r in rows for f in r.features} == set(FEATURES)
+
+
+def test_unsupported_features_are_those_whose_primitives_an_evaluator_lacks():
+    lacking = {
+        n for n in primitives() if not (hasattr(Region, n) and hasattr(SteppingEvaluator, n))
+    }
+    assert lacking == set().union(*(FEATURES[feature] for feature in UNSUPPORTED_FEATURES))
 
 
 @pytest.mark.parametrize("line", REFUSED)
@@ -36,7 +91,7 @@ def test_it_is_refused_with_its_place(line, on_step):
     text = kernel(f"{store('%t')}\n{line};").replace(".version 8.6", ".version 8.8")
     with pytest.raises(PtxCheckError) as caught:
         launch(Machine(), text, [zeros()], on_step=on_step)
-    assert f"does not run {line.split()[0]} yet" in caught.value.message
+    assert f"does not support {line.split()[0]}" in caught.value.message
     assert caught.value.place.text == f"{line};"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from ...errors import LayoutError, TargetError, TilewrightError, UnknownInstruction
 from ...mma import MmaInstruction
 from ...ptx.isa import ROWS, Form, Row, form
-from ...ptx.isa.row import Listed
+from ...ptx.isa.row import ListedRow
 from ...view import draw_fragment, draw_instruction
 from ...view.instruction_text import PUBLISHED
 from .. import console
@@ -64,7 +64,7 @@ def run(given: argparse.Namespace) -> int:
         return _count(given, wanted)
     if not given.name and not wanted and not given.json:
         return _overview()
-    if given.name in ROWS and not any(isinstance(row, Listed) for row in ROWS[given.name]):
+    if given.name in ROWS and not any(isinstance(row, ListedRow) for row in ROWS[given.name]):
         return _rows(given, wanted)
     return _forms(given, wanted)
 

@@ -34,8 +34,9 @@ from . import (
     warp_exchange,
     wgmma,
 )
+from .lookup import form
 from .operand_spec import OperandSpec
-from .row import ROWS, Form, Row, form
+from .row import ROWS, Form, Row
 
 __all__ = [
     "ROWS",

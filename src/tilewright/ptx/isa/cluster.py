@@ -57,6 +57,7 @@ def getctarank(m: Primitives, f: Form, a: Value) -> Value:
 # --- asynchronous stores and reductions -------------------------------------------------------
 
 ASYNC: Options = {"ptx": "8.1", "target": "sm_90", "effects": "memory async", "leading": 1}
+BULK: Options = {**ASYNC, "features": "bulk_copy"}
 STORED = "b32 b64 u32 u64 s32 s64 f32 f64"
 
 
@@ -66,7 +67,7 @@ def _fits(f: Form) -> str:
 
 
 @row(f"st.async[.weak][.{{space}}].{TX}[.{{vec}}].{{T}}", "[a:space], b:T*vec, [bar:space]",
-     space=CLUSTER, vec="v2 v4", T=STORED, constraint=_fits, **ASYNC)  # fmt: skip
+     space=CLUSTER, vec="v2 v4", T=STORED, constraint=_fits, **BULK)  # fmt: skip
 def st_async(
     m: Primitives, f: Form, a: Value, b: Value | tuple[Value, ...], barrier: Value
 ) -> None:
@@ -75,7 +76,7 @@ def st_async(
 
 
 RED = f"red.async.{{sem}}.{{scope}}[.{{space}}].{TX}.{{op}}.{{T}}"
-REDUCE: Options = {**ASYNC, "sem": "relaxed", "scope": "cluster", "space": "shared::cluster"}
+REDUCE: Options = {**BULK, "sem": "relaxed", "scope": "cluster", "space": "shared::cluster"}
 
 
 @row(RED, "[a:space], b:T, [bar:space]", op="inc dec", T="u32", **REDUCE)

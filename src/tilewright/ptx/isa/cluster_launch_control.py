@@ -17,7 +17,7 @@ SOME = ("8.6|8.6|8.8|8.8|8.7|8.8", "sm_100a|sm_101a|sm_100f|sm_101f|sm_120a|sm_1
 
 
 @row(f"clusterlaunchcontrol.try_cancel.async[.{{space}}].{TX}[.{EVERYWHERE}].b128",
-     "[a:space], [bar:space]", space="shared::cta", effects="memory async",
+     "[a:space], [bar:space]", space="shared::cta", effects="memory async", features="bulk_copy",
      needs={EVERYWHERE: SOME}, **CLC)  # fmt: skip
 def try_cancel(m: Primitives, f: Form, a: Value, barrier: Value) -> None:
     """Ask for the work of a cluster that has not begun; the answer comes to shared memory."""

@@ -41,10 +41,8 @@ griddepcontrol
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .row import Form
+from .row import Form
 
 WHOLE, WARP, MEMBERS = "whole warp", "warp", "members"
 

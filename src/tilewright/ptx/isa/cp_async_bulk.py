@@ -11,7 +11,9 @@ from typing import Any
 from .primitives import Primitives, Value
 from .row import Form, Options, row
 
-HOPPER: Options = {"ptx": "8.0", "target": "sm_90", "effects": "memory async"}
+HOPPER: Options = {
+    "ptx": "8.0", "target": "sm_90", "effects": "memory async", "features": "bulk_copy",
+}  # fmt: skip
 SIZE = "size:u32(0..1048560:16)"
 TX, HINT = "mbarrier::complete_tx::bytes", "L2::cache_hint"
 

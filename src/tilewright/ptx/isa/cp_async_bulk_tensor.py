@@ -14,7 +14,9 @@ from .load_store import SCOPES, space_of
 from .primitives import Primitives, Tensor, Value
 from .row import Form, Options, Requirement, row
 
-HOPPER: Options = {"ptx": "8.0", "target": "sm_90", "effects": "memory async"}
+HOPPER: Options = {
+    "ptx": "8.0", "target": "sm_90", "effects": "memory async", "features": "bulk_copy",
+}  # fmt: skip
 BLACKWELL: Requirement = ("8.6|8.6|8.8|8.8", "sm_100a|sm_101a|sm_100f|sm_101f")
 DIMS = "1d 2d 3d 4d 5d"
 
@@ -82,7 +84,7 @@ def _newer(f: Form) -> str:
 MODES = "tile::gather4 im2col::w"
 NEWER: Options = {
     **LOAD, "ptx": "8.6", "constraint": _newer, "mode": f"tile im2col {MODES} im2col::w::128",
-    "cta_group": "cta_group::1 cta_group::2",
+    "cta_group": "cta_group::1 cta_group::2", "features": "bulk_copy tensor_copy_sm100",
 }  # fmt: skip
 GROUPS: dict[str, Requirement] = dict.fromkeys(
     ("cta_group::1", "cta_group::2", "im2col::w::128"), BLACKWELL
@@ -124,7 +126,7 @@ def prefetch(m: Primitives, f: Form, tensor: Tensor, *more: Any) -> None:
 STORE: Options = {**HOPPER, "DST": "global", "SRC": "shared::cta", "hint": HINT, "leading": 3}
 BOX: Options = {**STORE, "dim": DIMS, "mode": "tile im2col_no_offs", "constraint": _mode}
 FOUR: Options = {**STORE, "ptx": BLACKWELL[0], "target": BLACKWELL[1], "dim": "2d",
-                 "mode": "tile::scatter4"}  # fmt: skip
+                 "mode": "tile::scatter4", "features": "bulk_copy tensor_copy_sm100"}  # fmt: skip
 OPERATIONS: Options = {"op": "add min max inc dec and or xor", "leading": 4}
 OUT = "cp.async.bulk.tensor.{dim}.{DST}.{SRC}[.{mode}].bulk_group[.{hint}]"
 REDUCE = "cp.reduce.async.bulk.tensor.{dim}.{DST}.{SRC}.{op}[.{mode}].bulk_group[.{hint}]"

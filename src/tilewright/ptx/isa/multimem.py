@@ -21,7 +21,7 @@ NEEDS: dict[str, Requirement] = {
 }
 HOPPER: Options = {
     "ptx": "8.1", "target": "sm_90", "effects": "memory", "scope": SCOPES, "space": "global",
-    "needs": NEEDS, "leading": 1,
+    "needs": NEEDS, "leading": 1, "features": "multimem",
 }  # fmt: skip
 
 

@@ -1,50 +1,51 @@
-"""Opcodes like one that no row has, for error messages: what its words make of each row, with one
-modifier more or less.
-"""
+"""Legal-looking opcodes similar to an unknown one, for the hints of error messages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .row import Row
+from .row import Row
 
-
+#: Instructions of PTX that no row has, with the reason.
 UNSUPPORTED_MNEMONICS = {
     **dict.fromkeys(("tex", "tld4", "txq", "istypep"), "there are no textures here"),
     **dict.fromkeys(("suld", "sust", "sured", "suq"), "there are no surfaces here"),
     "tcgen05": "there is no tensor memory here",
-}  # what PTX has and no row does
+}
 
 
 def similar_opcodes(opcode: str, rows: Iterable[Row]) -> list[str]:
-    """Opcodes that the rows' slots allow, legal or not, which keep some of the words given."""
-    mnemonic, *words = opcode.split(".")
-    found = (
-        ".".join([mnemonic, *filter(None, made)])
-        for row in rows
-        if (start := _filled(row, words))
-        for made in (start, *_changed(row, start))
-    )
-    return list(dict.fromkeys(found))
+    """Opcodes that the rows' slots allow and that share modifiers with ``opcode``.
 
-
-def _filled(row: Row, words: list[str]) -> list[str]:
-    """A word for each slot: one given, or the first where there must be one; nothing where no word
-    given fits.
+    Each row is filled with the given modifiers; then one optional modifier is added or dropped. The
+    results may violate the row's constraint.
     """
-    left, made = list(words), []
+    mnemonic, *modifiers = opcode.split(".")
+    similar = (
+        ".".join([mnemonic, *filter(None, words)])
+        for row in rows
+        if (start := _filled(row, modifiers))
+        for words in (start, *_variants(row, start))
+    )
+    return list(dict.fromkeys(similar))
+
+
+def _filled(row: Row, modifiers: list[str]) -> list[str]:
+    """A word for each slot: a given modifier, or the first choice of a mandatory slot.
+
+    Empty where no given modifier matches a slot.
+    """
+    left, words = list(modifiers), []
     for slot in row.slots:
         word = next((w for w in left if w in slot.choices), "")
         if word:
             left.remove(word)
-        made.append(word or ("" if slot.optional else slot.choices[0]))
-    return made if len(left) < len(words) else []
+        words.append(word or ("" if slot.optional else slot.choices[0]))
+    return words if len(left) < len(modifiers) else []
 
 
-def _changed(row: Row, start: list[str]) -> Iterator[list[str]]:
-    """The same with an optional word dropped, or added."""
+def _variants(row: Row, start: list[str]) -> Iterator[list[str]]:
+    """The words with one optional modifier dropped or added."""
     for index, slot in enumerate(row.slots):
         if slot.optional:
             other = "" if start[index] else slot.choices[0]

@@ -1,27 +1,23 @@
-"""Operands as a row writes them, ``d:T*vec`` or ``n:imm(0 1)``, and as all others read them.
+"""Operand specifications: the notation of the rows (``d:T*vec``, ``n:imm(0 1)``), parsed.
 
-``row.py`` explains the notation. A form's choices fill in what the row leaves open: types, lengths
-of vectors, state spaces.
+``row.py`` explains the notation. A form's modifiers determine what the row leaves open: types,
+vector lengths, state spaces.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .row import Form
 
 _SPEC = re.compile(
-    r"(?P<open>\[)?(?P<both>\+)?(?P<minus>-)?(?P<name>\w+):(?P<double>2)?(?P<type>\w*)"
-    r"(?:\.(?P<part>\w+))?"
+    r"(?P<open>\[)?(?P<read_write>\+)?(?P<negatable>-)?(?P<name>\w+):(?P<double>2)?(?P<type>\w*)"
+    r"(?:\.(?P<selector>\w+))?"
     r"(?P<allowed>(?:\([-.:\d ]*\))*)(?:\*(?P<count>\w+))?(?P<close>\])?"
     r"(?:@(?P<ptx>[\d.]+)/(?P<target>\w+))?(?P<opt>\?)?$"
 )
 _VALUES = re.compile(r"\(([^)]*)\)")
-_FLIPPED_KINDS = {"imm", "label", "symbol", "any"}
+_UNTYPED = {"imm", "label", "symbol", "any"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,55 +82,69 @@ class OperandSpec:
         return text + count + ("?" if self.optional else "")
 
 
-def signatures(f: Form) -> tuple[tuple[OperandSpec, ...], ...]:
-    """What a form's row says of its operands: one signature for each alternative."""
-    text = f.row.operands(f) if callable(f.row.operands) else f.row.operands
-    return tuple(_signature(f, alternative) for alternative in text.split(" / "))
+Signature = tuple[OperandSpec, ...]
 
 
-def _signature(f: Form, text: str) -> tuple[OperandSpec, ...]:
+def parse_signatures(text: str, choices: Mapping[str, str]) -> tuple[Signature, ...]:
+    """The signatures that a row's operands denote: one for each alternative.
+
+    ``choices`` maps each slot of the row to the form's modifier, or to "" where it is absent.
+    """
+    return tuple(_signature(choices, alternative) for alternative in text.split(" / "))
+
+
+def _signature(choices: Mapping[str, str], text: str) -> Signature:
     left, equals, right = text.partition("=")
     if not equals:
         left, right = "", text
-    return tuple(_specs(f, left, True)) + tuple(_specs(f, right, False))
+    return tuple(_specs(choices, left, True)) + tuple(_specs(choices, right, False))
 
 
-def _specs(f: Form, text: str, dest: bool) -> Iterator[OperandSpec]:
+def _specs(choices: Mapping[str, str], text: str, dest: bool) -> Iterator[OperandSpec]:
     for group in filter(None, (item.strip() for item in text.split(","))):
         for index, item in enumerate(group.split("|")):
             m = _SPEC.match(item.strip())
-            assert m, f"bad operand {item!r} in row {f.row.syntax}"
-            yield _spec(f, m, dest, second=index > 0)
+            assert m, f"bad operand {item!r} in a row"
+            yield _spec(choices, m, dest, second=index > 0)
 
 
-def _spec(f: Form, m: re.Match[str], dest: bool, second: bool) -> OperandSpec:
+def _spec(choices: Mapping[str, str], m: re.Match[str], dest: bool, second: bool) -> OperandSpec:
     name, kind, optional = m["name"], m["type"], bool(m["opt"])
     allowed = tuple(map(Allowed, _VALUES.findall(m["allowed"])))
     if kind == "sink":
         return OperandSpec(name, kind, dest=True)
     if kind == "map":
-        return OperandSpec(name, kind, "s32", _count(f, m["count"]))
+        return OperandSpec(name, kind, "s32", _count(choices, m["count"]))
     if m["open"]:
-        space = f.chosen.get(kind, "" if any(s.name == kind for s in f.row.slots) else kind)
+        space = choices.get(kind, kind)
         return OperandSpec(name, "address", space=space, optional=optional)
-    if kind in _FLIPPED_KINDS:
-        count = len(allowed) if len(allowed) > 1 else _count(f, m["count"])
+    if kind in _UNTYPED:
+        count = len(allowed) if len(allowed) > 1 else _count(choices, m["count"])
         return OperandSpec(name, kind, "", count, optional=optional, allowed=allowed)
-    type_ = f.chosen.get(kind, kind)
+    type_ = choices.get(kind) or kind
     if m["double"]:
         type_ = type_[0] + str(2 * int(type_[1:]))
-    count = _count(f, m["count"])
-    needs = (m["ptx"], m["target"]) if m["ptx"] else None
-    read_write, braces = bool(m["both"]), bool(m["count"]) and not count
+    count = _count(choices, m["count"])
     return OperandSpec(
-        name, "reg", type_, count, "", optional, dest, second, allowed, read_write, needs, braces,
-        m["part"] or "", bool(m["minus"]),
-    )  # fmt: skip
+        name,
+        "reg",
+        type_,
+        count,
+        optional=optional,
+        dest=dest,
+        second=second,
+        allowed=allowed,
+        read_write=bool(m["read_write"]),
+        needs=(m["ptx"], m["target"]) if m["ptx"] else None,
+        braces=bool(m["count"]) and not count,
+        selector=m["selector"] or "",
+        negatable=bool(m["negatable"]),
+    )
 
 
-def _count(f: Form, word: str | None) -> int:
+def _count(choices: Mapping[str, str], word: str | None) -> int:
     if not word:
         return 0
     if word.isdigit():
         return int(word)
-    return int((f.chosen.get(word) or "v0")[1:])
+    return int((choices.get(word) or "v0")[1:])

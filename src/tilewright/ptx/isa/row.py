@@ -1,4 +1,4 @@
-"""The row: one instruction of PTX with all that anybody needs to know of it.
+"""A row is one instruction of PTX: syntax, operands, requirements and meaning.
 
 A row is written once, in the notation of the PTX manual, above the function that is its meaning:
 
@@ -7,78 +7,83 @@ A row is written once, in the notation of the PTX manual, above the function tha
         \"\"\"Saturating signed addition.\"\"\"
         ...
 
-``m`` is an evaluator (``primitives.Primitives``), ``f`` the form (the row with modifiers chosen:
-``f.T == "s32"``, ``f.sat`` true or false), then the source operands; what it returns goes to the
-destinations.
+``m`` is an evaluator (``primitives.Primitives``), ``f`` the form (the row with its modifiers
+chosen: ``f.T == "s32"``, ``f.sat`` true or false). The source operands follow; the results go to
+the destinations.
 
-Syntax: ``.word`` fixed, ``.{slot}`` one of the slot's choices, ``[.word]`` and ``[.{slot}]``
-optional. A row may not need backtracking to be understood, but it is matched with it. The row's
-order of modifiers is the canonical one; as ptxas does, ``form`` takes another where no row has
-the order written (``ld.global.relaxed.gpu.u32``). Slots named in capitals keep their order: types
-among types, the state space ``DST`` before ``SRC``, ``FIRST`` before ``SECOND``. ``leading`` is the
-number of slots that belong to the instruction's name and come first (``mbarrier.arrive.expect_tx``:
-2).
+Syntax: ``.word`` is fixed, ``.{slot}`` is one of the slot's choices, ``[.word]`` and ``[.{slot}]``
+are optional. The row's order of modifiers is the canonical one. As ptxas does, ``form`` also
+accepts another order where no row has the order written (``ld.global.relaxed.gpu.u32``). Slots
+named in capitals keep their order: types among types, the state space ``DST`` before ``SRC``,
+``FIRST`` before ``SECOND``. ``leading`` is the number of slots that belong to the instruction's
+name and come first (``mbarrier.arrive.expect_tx``: 2).
 
 Operands, in order, destinations before the ``=``, alternatives between `` / ``:
 
-    d:T         register of the slot's type (a source: or an immediate), or of a literal: ``a:u32``
-    d:2T        of twice that width
-    +d:T        a destination that is read too: it comes first among the sources
-    d:T*vec     a vector as long as slot ``vec`` says (``v4`` → 4, absent → a scalar, which may be
+    d:T         register of the slot's type, or of a literal type (``a:u32``); a source may also be
+                an immediate
+    d:2T        register of twice that width
+    +d:T        destination that is also read: it comes first among the sources
+    d:T*vec     vector whose length slot ``vec`` gives (``v4`` → 4; absent → a scalar, which may be
                 written ``{d}``); ``a:b32*4``
     p:pred|q:pred?   one or two destinations
-    [a:space]   an address in the slot's (or a literal) state space; empty is generic
-    [t:map*3]   a tensor map's generic address with three coordinates: ``[%rd1, {%r1, %r2, %r3}]``
-    n:imm       an integer immediate;  L:label, F:symbol, s:any  names
-    n:imm(0 1)  one that may have these values (``0..31``, ``0..``: all from 0 on, ``0..64:8``: by
-                eights); a vector of two: ``ids:imm(0 2)(0..3)``; ``p:pred(0 1)``: a register or
-                these; ``c:b32()``: no immediate
-    c:T?        optional; ``c:u32@7.8/sm_90?``: one that needs more than the rest
-    _:sink      a destination that must be ``_``
-    -a:T.part   a register that may be negated, with one of the ``SELECTORS`` of that name
+    [a:space]   address in the slot's (or a literal) state space; empty is generic
+    [t:map*3]   generic address of a tensor map, and three coordinates: ``[%rd1, {%r1, %r2, %r3}]``
+    n:imm       integer immediate;  L:label, F:symbol, s:any  names
+    n:imm(0 1)  immediate with one of these values (``0..31``; ``0..``: all from 0 on; ``0..64:8``:
+                in steps of 8); a vector of two: ``ids:imm(0 2)(0..3)``; ``p:pred(0 1)``: a register
+                or one of these; ``c:b32()``: no immediate
+    c:T?        optional; ``c:u32@7.8/sm_90?``: an operand with requirements of its own
+    _:sink      destination that must be ``_``
+    -a:T.part   register that may be negated, with one of the ``SELECTORS`` of that name
 
 Effects are words: ``branch``, ``call``, ``exit``, ``barrier``, ``convergent`` (threads execute it
-together, with ``whole`` all 32: ``convergence.py``), ``waits`` (is tried again until something has
-happened), ``memory`` (and ``reads``: it is only read; else written at all addresses but a ``src``,
-or by a map that is first), ``async``; ``discard``: the result may be ``_``; ``relaxed``: registers
-may be wider than the types; ``pack`` (``mov.b64 {lo, hi}, d``): for a vector destination the
-meaning still returns one value, whose parts, the lowest first, are the vector.
+together; with ``whole``, all 32: ``convergence.py``), ``waits`` (is retried until a condition
+holds), ``memory`` (with ``reads`` it only reads; otherwise it writes at every address but ``src``,
+or through a map that is the first operand), ``async``; ``discard``: the result may be ``_``;
+``relaxed``: registers may be wider than the types; ``pack`` (``mov.b64 {lo, hi}, d``): for a vector
+destination the meaning still returns one value, whose parts, the lowest first, are the vector.
 
-What a form needs (lowest PTX version, lowest target) is the maximum of the row's own and of what
-``needs`` says for each modifier chosen. Alternatives are written ``("8.7", "sm_100a|sm_120a")``,
-or with a version each, ``("8.6|8.8", "sm_100a|sm_100f")``: any one is enough.
+Features are the units of the machine that an instruction uses beyond registers, memory and
+arithmetic. An evaluator declares the ones it lacks and refuses such instructions before launch:
 
-Where a table elsewhere lists the forms (the matrix instructions), a ``listed`` row stands for it:
-its forms carry their ``entry`` there.
+    bulk_copy           the bulk-copy engine: copies that complete on an mbarrier or in bulk groups
+    tensor_copy_sm100   the tensor-copy modes that sm_100 added: gather4, scatter4, im2col::w, pairs
+    multimem            multicast memory of several GPUs
+
+The requirements of a form (lowest PTX version, lowest target) are the maximum of the row's own and
+of what ``needs`` gives for each modifier chosen. Alternatives are written ``("8.7",
+"sm_100a|sm_120a")``, or with a version each, ``("8.6|8.8", "sm_100a|sm_100f")``: any one suffices.
+
+Where another table lists the forms (the matrix instructions), a ``listed`` row stands for it: its
+forms carry the table's ``entry``.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from typing import Any
 
-from ...errors import UnknownInstruction
-from ...mma.nearest_form import closest_opcodes, mismatch_reason
 from ..tree import Imm, Vector
-from .nearest_opcode import UNSUPPORTED_MNEMONICS, similar_opcodes
-from .operand_spec import OperandSpec, signatures
+from .operand_spec import OperandSpec, Signature
 
 Version = tuple[int, int]
 Requirement = tuple[str, str]  # (".version", ".target"), e.g. ("7.0", "sm_80")
-
+Meaning = Callable[..., Any]
 Options = dict[str, Any]  # keyword arguments that several rows share
 
-_ORDERED = {"DST": "place", "SRC": "place", "FIRST": "priority", "SECOND": "priority"}
+_ORDERED = {"DST": "space", "SRC": "space", "FIRST": "priority", "SECOND": "priority"}
 _MODIFIER = re.compile(r"\[\.([^\]]+)\]|\.(\{\w+\}|[^.\[{]+)")
 
 
 @dataclass(frozen=True, slots=True)
 class ModifierSlot:
+    """One position in a row's syntax: a fixed word (``literal``) or one of several ``choices``."""
+
     name: str
     choices: tuple[str, ...]
     optional: bool
@@ -86,32 +91,35 @@ class ModifierSlot:
 
     @property
     def kind(self) -> str:
-        """What it keeps its order with: ``place``, ``priority``, ``type`` or nothing."""
+        """The kind of slots among which it keeps its order: ``space``, ``priority``, ``type`` or
+        none.
+        """
         return _ORDERED.get(self.name, "type" if self.name.isupper() else "")
 
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """An instruction as written with ``@row``; see the module's text."""
+    """An instruction as written with ``@row``; the module's docstring explains the fields."""
 
     mnemonic: str
     syntax: str
     choices: Mapping[str, str]
     operands: str | Callable[[Form], str]
-    meaning: Callable[..., Any]
-    ptx: str
-    target: str
-    needs: Mapping[str, Requirement]
-    effects: frozenset[str]
-    constraint: Callable[[Form], str] | None
+    meaning: Meaning
+    ptx: str = "1.0"
+    target: str = "sm_10"
+    needs: Mapping[str, Requirement] = field(default_factory=dict)
+    effects: frozenset[str] = frozenset()
+    features: frozenset[str] = frozenset()
+    constraint: Callable[[Form], str] | None = None
     leading: int = 0
     removed: Requirement | None = None
 
     @cached_property
     def slots(self) -> tuple[ModifierSlot, ...]:
-        """The modifiers in order, read from the syntax when first asked for: imports stay quick."""
-        pieces = _MODIFIER.finditer(self.syntax, len(self.mnemonic))
-        return tuple(_modifier_slot(piece, self.choices) for piece in pieces)
+        """The modifiers in order, parsed from the syntax on first use so that imports stay fast."""
+        modifiers = _MODIFIER.finditer(self.syntax, len(self.mnemonic))
+        return tuple(_modifier_slot(modifier, self.choices) for modifier in modifiers)
 
     @property
     def doc(self) -> str:
@@ -136,16 +144,19 @@ class Row:
 
 
 @dataclass(frozen=True, eq=False)
-class Listed(Row):
-    """A row whose forms are the ``entries`` of another table, which ``find`` finds by opcode.
+class ListedRow(Row):
+    """A row whose forms are the ``entries`` of another table, which ``find`` looks up by opcode.
 
-    An entry has ``opcode``, ``needs`` (alternatives), ``until`` and, if it touches memory,
-    ``space``; the row's operands, meaning and ``constraint`` read it as ``form.entry``.
+    An entry has ``opcode``, ``needs`` (alternatives), ``until`` and, if it accesses memory,
+    ``space``; the row's operands and meaning read it as ``form.entry``.
     """
 
     entries: Sequence[Any] = ()
     find: Callable[[str], Any] = lambda opcode: None
-    slots = ()  # type: ignore[assignment]
+
+    @cached_property
+    def slots(self) -> tuple[ModifierSlot, ...]:
+        return ()
 
     def form(self, opcode: str, ordered: bool = True) -> Form | None:
         entry = self.find(opcode)
@@ -154,6 +165,15 @@ class Listed(Row):
 
     def opcodes(self) -> Iterator[str]:
         return (entry.opcode for entry in self.entries)
+
+
+def _modifier_slot(modifier: re.Match[str], slots: Mapping[str, str]) -> ModifierSlot:
+    optional = modifier.group(1) is not None
+    word = modifier.group(1) or modifier.group(2)
+    if word.startswith("{"):
+        name = word[1:-1]
+        return ModifierSlot(name, tuple(slots[name].split()), optional, False)
+    return ModifierSlot(word.replace("::", "__"), (word,), optional, True)
 
 
 def _match(slots: tuple[ModifierSlot, ...], words: tuple[str, ...]) -> dict[str, str] | None:
@@ -170,7 +190,7 @@ def _match(slots: tuple[ModifierSlot, ...], words: tuple[str, ...]) -> dict[str,
 def _match_any(
     slots: tuple[ModifierSlot, ...], words: tuple[str, ...], leading: int
 ) -> dict[str, str] | None:
-    """In any order, but the first ``leading`` come first, and slots of one kind keep theirs."""
+    """Match in any order, but the ``leading`` slots come first, and slots of one kind in order."""
     if leading:
         slot, others = slots[0], slots[1:]
         if not words or words[0] not in slot.choices:
@@ -199,8 +219,8 @@ class Form:
     row: Row
     opcode: str
     chosen: Mapping[str, str]
-    signatures: tuple[tuple[OperandSpec, ...], ...] = ()
-    entry: Any = None  # of a listed row: the table's own
+    signatures: tuple[Signature, ...] = ()
+    entry: Any = None  # of a listed row: the table's entry
 
     def __getattr__(self, name: str) -> str:
         if name.startswith("__"):
@@ -215,60 +235,71 @@ class Form:
     def effects(self) -> frozenset[str]:
         return self.row.effects
 
+    @property
+    def features(self) -> frozenset[str]:
+        return self.row.features
+
+    @cached_property
+    def modifiers(self) -> frozenset[str]:
+        """The modifiers as written."""
+        return frozenset(self.opcode.split(".")[1:])
+
     def needs(self) -> Iterator[Requirement]:
-        """What it needs: (PTX version, target) pairs, all of which must hold."""
+        """The form's requirements: (PTX version, target) pairs, all of which must hold."""
         if self.entry is not None:
             versions, targets = zip(*self.entry.needs, strict=True)
             yield "|".join(versions), "|".join(targets)
             return
         yield self.row.ptx, self.row.target
+        needs = self.row.needs
         for slot, choice in self.chosen.items():
-            need = self.row.needs.get(choice) or self.row.needs.get(f"{slot}={choice}")
+            need = needs.get(choice) or needs.get(f"{slot}={choice}")
             if need:
                 yield need
 
     @cached_property
     def has_operand_requirements(self) -> bool:
-        """Whether some operand needs more than the form itself."""
+        """Whether some operand has requirements beyond the form's."""
         return any(spec.needs for specs in self.signatures for spec in specs)
 
     @cached_property
     def takes_selectors(self) -> bool:
-        """Whether selectors or signs may stand at operands."""
+        """Whether operands may carry selectors or signs."""
         return any(spec.selector or spec.negatable for specs in self.signatures for spec in specs)
 
     @property
     def until(self) -> str:
-        """The first PTX version that has it no more, or an empty string."""
-        return self.entry.until if self.entry is not None else ""
+        """The first PTX version without the form, or an empty string."""
+        return str(self.entry.until) if self.entry is not None else ""
 
     def signature(
         self, operands: int | Sequence[object], is_predicate: Callable[[object], bool] | None = None
-    ) -> tuple[OperandSpec, ...] | None:
-        """The signature for these operands of the tree, or this many (``p|q`` is one), or None.
+    ) -> Signature | None:
+        """The signature that accepts these operands of the tree, or this number of them, or None.
 
-        Where several take as many, the first whose vectors are as long and, if ``is_predicate`` is
-        given to tell, whose predicates stand where the given ones do; else the first.
+        ``p|q`` counts as one. Of several candidates the first is chosen whose vectors have the
+        given lengths and, with ``is_predicate``, whose predicates are where the given ones are;
+        otherwise the first of all.
         """
         count = operands if isinstance(operands, int) else len(operands)
-        fitting = [specs for specs in self.signatures if _takes(specs, count)]
-        if len(fitting) > 1 and not isinstance(operands, int):
-            best = (s for s in fitting if _fits(s, operands, is_predicate))
-            return next(best, fitting[0])
-        return fitting[0] if fitting else None
+        candidates = [specs for specs in self.signatures if _accepts_count(specs, count)]
+        if len(candidates) > 1 and not isinstance(operands, int):
+            best = (s for s in candidates if _accepts(s, operands, is_predicate))
+            return next(best, candidates[0])
+        return candidates[0] if candidates else None
 
 
-def _visible(specs: tuple[OperandSpec, ...]) -> list[OperandSpec]:
+def _visible(specs: Signature) -> list[OperandSpec]:
     return [s for s in specs if not s.second]
 
 
-def _takes(specs: tuple[OperandSpec, ...], count: int) -> bool:
+def _accepts_count(specs: Signature, count: int) -> bool:
     visible = _visible(specs)
     return sum(not s.optional for s in visible) <= count <= len(visible)
 
 
-def _fits(
-    specs: tuple[OperandSpec, ...],
+def _accepts(
+    specs: Signature,
     operands: Sequence[object],
     is_predicate: Callable[[object], bool] | None,
 ) -> bool:
@@ -282,6 +313,7 @@ def _fits(
     return True
 
 
+#: All rows by mnemonic. Importing ``ptx.isa`` enters every row.
 ROWS: dict[str, list[Row]] = {}
 
 
@@ -293,26 +325,28 @@ def row(
     target: str = "sm_10",
     needs: Mapping[str, Requirement] | None = None,
     effects: str = "",
+    features: str = "",
     constraint: Callable[[Form], str] | None = None,
     leading: int = 0,
     removed: Requirement | None = None,
     **slots: str,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enter the decorated meaning into the table; the module's text explains the notation.
+) -> Callable[[Meaning], Meaning]:
+    """Enter the decorated meaning into the table; the module's docstring explains the notation.
 
-    ``effects`` are words (the module's text lists them). ``constraint`` returns the
-    reason why a form is not legal, or "". Version ``removed[0]`` removed it from the targets from
-    ``removed[1]`` on. A meaning may carry several rows.
+    ``effects`` and ``features`` are words. ``constraint`` returns the reason why a form is not
+    legal, or "". PTX version ``removed[0]`` removed the form from the targets from ``removed[1]``
+    on. A meaning may carry several rows.
     """
 
-    def enter(meaning: Callable[..., Any]) -> Callable[..., Any]:
+    def enter(meaning: Meaning) -> Meaning:
         mnemonic = syntax.partition(".")[0].partition("[")[0]
-        words = frozenset(effects.split())
-        new = Row(
-            mnemonic, syntax, slots, operands, meaning, ptx, target, needs or {}, words, constraint,
-            leading, removed,
+        ROWS.setdefault(mnemonic, []).append(
+            Row(
+                mnemonic, syntax, slots, operands, meaning, ptx, target, needs or {},
+                frozenset(effects.split()), frozenset(features.split()), constraint, leading,
+                removed,
+            )
         )  # fmt: skip
-        ROWS.setdefault(mnemonic, []).append(new)
         return meaning
 
     return enter
@@ -325,81 +359,15 @@ def listed(
     entries: Sequence[Any],
     find: Callable[[str], Any],
     effects: str,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """``row`` for the forms that another table lists; ``Listed`` says what an entry is."""
+) -> Callable[[Meaning], Meaning]:
+    """``row`` for the forms that another table lists; ``ListedRow`` describes an entry."""
 
-    def enter(meaning: Callable[..., Any]) -> Callable[..., Any]:
+    def enter(meaning: Meaning) -> Meaning:
         words = frozenset(effects.split())
-        base = (mnemonic, syntax, {}, operands, meaning, "1.0", "sm_10", {}, words, None)
-        new = Listed(*base, entries=entries, find=find)
+        new = ListedRow(
+            mnemonic, syntax, {}, operands, meaning, effects=words, entries=entries, find=find
+        )
         ROWS.setdefault(mnemonic, []).append(new)
         return meaning
 
     return enter
-
-
-def _modifier_slot(piece: re.Match[str], slots: Mapping[str, str]) -> ModifierSlot:
-    optional = piece.group(1) is not None
-    word = piece.group(1) or piece.group(2)
-    if word.startswith("{"):
-        name = word[1:-1]
-        return ModifierSlot(name, tuple(slots[name].split()), optional, False)
-    return ModifierSlot(word.replace("::", "__"), (word,), optional, True)
-
-
-@cache
-def find(opcode: str) -> Form | None:
-    """The form of an opcode, or None where no row has it."""
-    for made in _forms(opcode):
-        if not (made.row.constraint and made.row.constraint(made)):
-            return replace(made, signatures=signatures(made))
-    return None
-
-
-def form(opcode: str) -> Form:
-    """The form of an opcode such as ``fma.rn.f32``.
-
-    Raises UnknownInstruction, with the reason and the nearest forms, where no row has it.
-    """
-    found = find(opcode)
-    if found is None:
-        reasons = dict.fromkeys(f": {why}" for why in _reasons(opcode))
-        raise UnknownInstruction(f"no instruction {opcode!r}{''.join(reasons)}", hint=_near(opcode))
-    return found
-
-
-def _forms(opcode: str) -> Iterator[Form]:
-    """What the rows make of an opcode, their own order of modifiers first."""
-    for ordered in (True, False):
-        for candidate in ROWS.get(opcode.split(".")[0], ()):
-            if (made := candidate.form(opcode, ordered)) is not None:
-                yield made
-
-
-def _reasons(opcode: str) -> Iterator[str]:
-    for made in _forms(opcode):
-        if made.row.constraint:
-            yield made.row.constraint(made)
-    if known := _listed(opcode):
-        yield mismatch_reason(opcode, known)
-    if why := UNSUPPORTED_MNEMONICS.get(opcode.split(".")[0]):
-        yield why
-
-
-def _listed(opcode: str) -> list[str]:
-    """The opcodes that listed rows have for this mnemonic."""
-    rows = [r for r in ROWS.get(opcode.split(".")[0], ()) if isinstance(r, Listed)]
-    return [known for r in rows for known in r.opcodes()]
-
-
-def _near(opcode: str) -> str:
-    mnemonic = opcode.split(".")[0]
-    rows = ROWS.get(mnemonic, [])
-    if known := _listed(opcode) or [o for o in similar_opcodes(opcode, rows) if find(o)]:
-        return f"nearest are {', '.join(closest_opcodes(opcode, known))}"
-    if rows:
-        return "its forms are " + ", ".join(r.syntax for r in rows[:6])
-    close = difflib.get_close_matches(
-        mnemonic, () if mnemonic in UNSUPPORTED_MNEMONICS else ROWS, n=3
-    )
-    return "did you mean " + " or ".join(close) + "?" if close else ""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..isa import OperandSpec
-from ..isa.row import find
+from ..isa.lookup import find
 from ..system_functions import ASSERTFAIL, VPRINTF
 from ..tree import (
     Address,

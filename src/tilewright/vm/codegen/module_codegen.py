@@ -16,14 +16,12 @@ from .region import Region
 from .wgmma_function import WgmmaFunction
 
 REGION = 512  # operations in a region, unless one block has more
-FLIES = {"bulk", "mbarrier::complete_tx::bytes"}  # words of what needs flights
 
 
 def metadata(p: Program) -> KernelMetadata:
     """What a launch has to know of a program."""
     starts = _starts(p)
     ends = (*starts[1:], len(p.blocks))
-    words = [{*op.form.opcode.split(".")} for op in p.ops]
     return KernelMetadata(
         name=p.name,
         shared_bytes=p.shared_bytes,
@@ -38,7 +36,7 @@ def metadata(p: Program) -> KernelMetadata:
         reads_reserved_smem=reads_reserved_smem(p.ops),
         calls_host_functions=p.calls_host_functions,
         uses_cp_async=any("async" in op.form.effects for op in p.ops),
-        uses_bulk_copies=any(FLIES & found for found in words),
+        uses_bulk_copies=any("bulk_copy" in op.form.features for op in p.ops),
         frame_bytes=p.frame_bytes,
         blocks=len(p.blocks),
         regions=tuple((s, _matrices(p, s, e)) for s, e in zip(starts, ends, strict=True)),

@@ -27,7 +27,7 @@ from .bound_operands import (
 )
 from .call_graph import CallGraph, code_addresses, reachable_code, referenced_symbols
 from .initializers import immediate
-from .unsupported_primitives import unsupported_primitives_of
+from .unsupported_features import UNSUPPORTED_FEATURES
 
 _FAMILY = re.compile(r"(.*?)(\d+)")
 DYNAMIC_ALIGN = 16
@@ -232,8 +232,8 @@ class FlatCode:
         except UnknownInstruction as error:
             place = self.place(s.pos)
             raise UnknownInstruction(error.message, place=place, hint=error.hint) from None
-        if unsupported_primitives_of(found.row.meaning):
-            raise self.error(f"the virtual machine does not run {s.opcode} yet", s.pos)
+        if found.features & UNSUPPORTED_FEATURES:
+            raise self.error(f"the virtual machine does not support {s.opcode}", s.pos)
         return found
 
     # --- operands ---

@@ -99,27 +99,26 @@ def _differs(arg: BoundOperand) -> bool:
 
 def weight(op: Op) -> int:
     """What an operation costs of a warp's budget."""
-    words = op.form.opcode.split(".")
-    looks = words[0] in POLLING and (STRONG | {"cas", "exch"}) & set(words)
-    if looks or words[:2] == ["mbarrier", "test_wait"]:
+    form = op.form
+    polls = form.mnemonic in POLLING and (STRONG | {"cas", "exch"}) & form.modifiers
+    if polls or (form.mnemonic == "mbarrier" and "test_wait" in form.modifiers):
         return POLL_WEIGHT
     return WEIGHTS.get(op.form.mnemonic, 1)
 
 
 def strong_operations(ops: Sequence[Op]) -> list[bool]:
     """Of each operation whether it may order others' accesses to memory: if atomic or strong."""
-    words = (op.form.opcode.split(".") for op in ops)
-    return [found[0] in ATOMICS or bool(STRONG & set(found)) for found in words]
+    return [op.form.mnemonic in ATOMICS or bool(STRONG & op.form.modifiers) for op in ops]
 
 
 def constant_loads(ops: Sequence[Op]) -> list[bool]:
     """Of each operation whether it reads constants, which no grid writes."""
-    return ["const" in op.form.opcode.split(".") for op in ops]
+    return ["const" in op.form.modifiers for op in ops]
 
 
 def mbarrier_inits(ops: Sequence[Op]) -> list[bool]:
     """Of each operation whether it initialises mbarriers."""
-    return [op.form.opcode.split(".")[:2] == ["mbarrier", "init"] for op in ops]
+    return [op.form.mnemonic == "mbarrier" and "init" in op.form.modifiers for op in ops]
 
 
 def uses_grid_barrier(ops: Sequence[Op]) -> bool:
@@ -141,16 +140,16 @@ def _specials(ops: Sequence[Op]) -> Iterator[str]:
 def communicates_across_ctas(ops: Sequence[Op]) -> bool:
     """Whether CTAs may talk to each other through global memory."""
     for op in ops:
-        words = op.form.opcode.split(".")
-        if words[0] == "call" and op.sources[0][1] in HEAP_FUNCTIONS:
+        mnemonic, modifiers = op.form.mnemonic, op.form.modifiers
+        if mnemonic == "call" and op.sources[0][1] in HEAP_FUNCTIONS:
             return True
-        if words[:2] == ["cp", "reduce"] and "global" in words:
+        if mnemonic == "cp" and {"reduce", "global"} <= modifiers:
             return True
-        if words[0] == "clusterlaunchcontrol":
+        if mnemonic == "clusterlaunchcontrol":
             return True
-        if "shared" in words or "shared::cta" in words:
+        if modifiers & {"shared", "shared::cta"}:
             continue
-        if words[0] in ATOMICS or (words[0] in ("ld", "st") and STRONG & set(words)):
+        if mnemonic in ATOMICS or (mnemonic in ("ld", "st") and STRONG & modifiers):
             return True
     return False
 
