@@ -1,7 +1,7 @@
 """Features of instructions (``ptx.isa.row``) that no evaluator of the virtual machine provides.
 
 A kernel that contains an instruction with such a feature is refused before launch. An evaluator
-that gains the primitives of a feature removes the feature here; ``tests/vm/program/test_unsupported.py`` compares
+that gains the primitives of a feature removes the feature here. The tests of this module compare
 the rows' declarations with the primitives that their meanings use.
 """
 
