@@ -53,7 +53,7 @@ def produce(k, pipeline, stages, maps, steps):
         a, b = (tile[None, None, at.stage] for tile in stages)
         k.tma_load(a, maps[0], (step * K, row), full)
         own = local_tile(b, (PART, K), (k.cluster_rank, 0))
-        k.tma_load(own, maps[1], (step * K, column + part), full, ctas=(1 << CTAS) - 1)
+        k.tma_load(own, maps[1], (step * K, column + part), full, multicast_mask=(1 << CTAS) - 1)
         at.advance()
 
 

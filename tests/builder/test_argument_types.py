@@ -102,7 +102,7 @@ SAID = {
     ),
     "a condition must be a predicate or a Python bool, got 2": lambda k, a: k.ret(2),
     "a condition must be a predicate or a Python bool, got 0": lambda k, a: k.select(0, a, a),
-    "is not a predicate": lambda k, a: branch(k, a),
+    "expected a predicate": lambda k, a: branch(k, a),
     "an opcode must be text": lambda k, a: k.emit(5),
     "descriptor can't take what it was given: AttributeError": lambda k, a: k.descriptor(5),
 }

@@ -153,10 +153,10 @@ def test_launching_goes_through_what_is_registered(monkeypatch: pytest.MonkeyPat
     [
         (lambda: scale(1), "needs a grid"),
         (lambda: scale[4](1), "1 arguments were given"),
-        (lambda: scale[0], "positive numbers"),
+        (lambda: scale[0], "positive integers"),
         (lambda: scale[(4, 2)](1, 2.0, 3, 4), r"says .* block is \(64, 2, 1\)\n.*\(4, 2\), None\]"),
-        (lambda: scale[1, 2.5], "positive numbers"),
-        (lambda: scale[np.float64(4)], "positive numbers"),
+        (lambda: scale[1, 2.5], "positive integers"),
+        (lambda: scale[np.float64(4)], "positive integers"),
         (
             lambda: scale[np.int64(1), np.int64(32)](1, 2.0, 3, 4),
             r"scale\[1, 32\]: the kernel says",
@@ -198,7 +198,7 @@ BAD = {
     "bits": (lambda k, x: x.view("b32") + 1, "no \\+ for b32"),
     "order": (lambda k, x: x.view("b32") < 1, "no order"),
     "small": (lambda k, x: x.to("u8") + 1, "no \\+ for u8"),
-    "condition": (lambda k, x: k.if_(x).__enter__(), "is not a predicate"),
+    "condition": (lambda k, x: k.if_(x).__enter__(), "expected a predicate"),
     "else": (lambda k, x: k.else_().__enter__(), "must follow its k.if_"),
     "loop guard": (lambda k, x: _loop_in_when(k, x), "a loop inside k.when"),
     "break": (lambda k, x: k.break_(), "outside of a loop"),
@@ -251,7 +251,9 @@ def test_an_unknown_instruction_names_the_line_and_its_neighbours() -> None:
 @pytest.mark.parametrize("bound", ["min_ctas", "max_registers"])
 @pytest.mark.parametrize("number", [1.5, -1, "2", None])
 def test_a_bound_of_a_launch_is_a_number(bound: str, number: Any) -> None:
-    with pytest.raises(KernelError, match=f"{bound} is a positive number, or 0 for none, not"):
+    with pytest.raises(
+        KernelError, match=f"{bound} must be a positive integer, or 0 for no bound, got"
+    ):
         trace(lambda k: None, name="f", **{bound: number})
 
 

@@ -40,11 +40,11 @@ def lines(body: Callable[..., Any], *types: str) -> list[str]:
 
 def evaluate(body: Callable[..., Any], types: Sequence[str], values: Sequence[int]) -> list[int]:
     """The registers that ``body(k, …)`` returns, run in straight line for these parameters."""
-    k = Builder(lines=False)
+    k = Builder(line_info=False)
     params = parameters(body, specs(body, types))
     results = body(k, *[p.load(k) for p in params])
     machine = Machine({p.symbol: value for p, value in zip(params, values, strict=True)})
-    for instruction in (*k.prologue, *k.body):
+    for instruction in (*k.emitter.prologue, *k.emitter.body):
         machine.step(instruction)
     return [r if isinstance(r, int) else machine.number(r.operand) for r in results]
 

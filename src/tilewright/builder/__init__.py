@@ -31,10 +31,10 @@ if TYPE_CHECKING:
         PipelineState,
         PipelineTmaAsync,
     )
-    from .tensors.register_memory import RegisterMemory
     from .tensors.tensor_copy import fragment_registers
     from .values.address_terms import iterate_slices
     from .values.pointer import Pointer
+    from .values.register_memory import RegisterMemory
     from .values.registers import Reg, Registers, Var
 
 __getattr__, __dir__ = exports(__name__, __file__)

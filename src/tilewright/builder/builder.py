@@ -1,190 +1,278 @@
-"""The builder, ``k``: what a kernel function is given to write its kernel with.
+"""The builder, ``k``: the first argument of a kernel function.
 
-It is the sum of its parts, each a file: emission of instructions, arithmetic, conversions, memory,
-control flow, what warps do together, prints; and the names of special registers, which are here.
+It is composed of parts, one class in each file: the emitter, special registers, arithmetic,
+conversions, memory, control flow, warp operations, Hopper's operations, printing and tensors. A
+part receives the parts that it uses; ``forward`` makes its methods the builder's.
 """
 
 from __future__ import annotations
 
-import difflib
-import operator
-from typing import Any
+from typing import Any, TypeVar, overload
 
+from ..dtypes import DType
 from ..errors import UnknownName
-from ..ptx import tree
-from ..ptx.isa import ROWS
-from ..ptx.special_registers import SPECIALS, VOLATILE, special
-from ..target import Target
+from .emitter import Emitter
+from .forward import forward
+from .launch_bounds import LaunchBounds
 from .opcode_namespace import Opcode
-from .operations.hopper_operations import HopperOperations
+from .operations.arithmetic import ArithmeticOperations
+from .operations.bitwise import BitwiseOperations
+from .operations.bulk_copy import BulkCopies
+from .operations.cluster_operations import ClusterOperations
+from .operations.control_flow import ControlFlow
+from .operations.kernel_memory import KernelMemory
 from .operations.kernel_printing import KernelPrinting
-from .source_location import current_location, kernel_error
+from .operations.mbarrier_operations import MbarrierOperations
+from .operations.special_registers import SpecialRegisters, Vector3
+from .operations.tma_operations import TmaOperations
+from .operations.unpack_integers import IntegerUnpacking
+from .operations.value_conversions import ConversionOperations
+from .operations.variables import Variables
+from .operations.warp_operations import WarpOperations
+from .operations.wgmma_operations import WgmmaOperations
+from .source_location import current_location
+from .suggestions import suggest
+from .tensors.tensor_copy import TensorCopies
+from .tensors.tensor_elements import TensorElements
 from .tensors.tensor_operations import TensorOperations
-from .values.registers import Reg, is_integer
-from .values.unpack_integers import IntegerUnpacking
+from .values.pointer import Pointer
+from .values.registers import Reg, Scalar, Var
+
+PartType = TypeVar("PartType")
 
 
-class Vector3:
-    """A special register with components: ``k.tid.x``."""
+class Builder:
+    """Builds one kernel: its methods append instructions to the kernel's body.
 
-    def __init__(self, k: Builder, name: str) -> None:
-        self._k = k
-        self._name = name
-
-    @property
-    def x(self) -> Reg:
-        return self._k.special(f"{self._name}.x")
-
-    @property
-    def y(self) -> Reg:
-        return self._k.special(f"{self._name}.y")
-
-    @property
-    def z(self) -> Reg:
-        return self._k.special(f"{self._name}.z")
-
-
-class Builder(TensorOperations, IntegerUnpacking, HopperOperations, KernelPrinting):
-    """Builds one kernel. Its methods emit instructions at the end of the kernel's body.
-
-    ``k.tid``, ``k.ntid``, ``k.ctaid``, ``k.nctaid`` have ``.x .y .z`` (u32); ``k.laneid``;
-    ``k.warpid``, counted from the linear thread index; ``k.ptx`` spells any instruction.
+    ``k.tid``, ``k.ntid``, ``k.ctaid`` and ``k.nctaid`` have ``.x .y .z`` (u32). ``k.ptx`` emits any
+    instruction by its name.
     """
 
-    def __init__(self, *, lines: bool = True) -> None:
-        super().__init__(lines=lines)
-        self.ptx = Opcode(self)
-        self.tid = Vector3(self, "tid")
-        self.ntid = Vector3(self, "ntid")
-        self.ctaid = Vector3(self, "ctaid")
-        self.nctaid = Vector3(self, "nctaid")
-        self.block: tuple[int, int, int] | None = None
-        self.cluster: tuple[int, int, int] | None = None
-        self.bounds: dict[str, tuple[int, ...]] = {}
-        self.targets: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        """Only for names that there are none of: an error with what may be meant."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        raise UnknownName(
-            f"the builder has no k.{name}", place=current_location(), hint=_meant(name)
+    def __init__(self, *, line_info: bool = True) -> None:
+        self._parts: dict[str, Any] = {}
+        self.emitter = emitter = self._add(Emitter(self, line_info=line_info))
+        self.bounds = self._add(LaunchBounds())
+        self.variables = variables = self._add(Variables(emitter))
+        bitwise = self._add(BitwiseOperations(emitter, variables))
+        arithmetic = self._add(ArithmeticOperations(emitter, variables, bitwise))
+        conversions = self._add(ConversionOperations(emitter, variables, arithmetic))
+        self._add(IntegerUnpacking(emitter))
+        self.memory = self._add(KernelMemory(emitter, variables))
+        self.control = self._add(ControlFlow(emitter, variables, arithmetic))
+        self.special_registers = self._add(SpecialRegisters(emitter, arithmetic, self.bounds))
+        self.printing = self._add(KernelPrinting(emitter, conversions, self.control))
+        warp = self._add(WarpOperations(emitter, arithmetic, conversions))
+        wgmma = self._add_hopper()
+        elements = self._add(TensorElements(emitter, variables, conversions))
+        copies = self._add(TensorCopies(emitter, self.memory, warp, elements))
+        self._add(TensorOperations(emitter, arithmetic, warp, elements, copies, wgmma))
+        self.ptx = Opcode(emitter)
+        self.tid, self.ntid, self.ctaid, self.nctaid = (
+            Vector3(self.special_registers, name) for name in ("tid", "ntid", "ctaid", "nctaid")
         )
 
-    def special(self, name: str) -> Reg:
-        """A special register, ``tid.x`` or ``clock64``: what never changes is read once, time,
-        counters, ``smid`` and ``warpid`` each time.
+    def _add_hopper(self) -> WgmmaOperations:
+        emitter = self.emitter
+        cluster = self._add(ClusterOperations(emitter, self.control, self.special_registers))
+        self._add(MbarrierOperations(emitter, self.control, cluster))
+        self._add(BulkCopies(emitter))
+        self._add(TmaOperations(emitter))
+        return self._add(WgmmaOperations(emitter))
+
+    def _add(self, part: PartType) -> PartType:
+        self._parts[type(part).__name__] = part
+        return part
+
+    @overload
+    def var(self, value: str | DType, init: Scalar | None = None) -> Var: ...
+    @overload
+    def var(self, value: Reg) -> Var: ...
+    @overload
+    def var(self, value: Pointer) -> Pointer: ...
+    def var(self, value: str | DType | Reg | Pointer, init: Scalar | None = None) -> Any:
+        """A variable: ``k.var("u32", 0)``, ``k.var("f32")`` (undefined until set), ``k.var(reg)``,
+        ``k.var(pointer)``.
         """
-        row = special(f"%{name}")
-        if row is None:
-            raise kernel_error(f"no special register {name!r}; there are {_names()}")
-        kind = row.type.replace("b", "u") if row.type != "pred" else row.type
-        source = tree.Reg(f"%{name}")
-        if row.name in VOLATILE:
-            return self.emit(f"mov.{kind}", source)
-        return self.emit_once(source, f"mov.{kind}", source)
+        return self.variables.var(value, init)
+
+    def __getattr__(self, name: str) -> Any:
+        """Raises UnknownName, with a suggestion; Python calls it for unknown names only."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        hint = suggest(name, dir(self))
+        raise UnknownName(f"the builder has no k.{name}", place=current_location(), hint=hint)
 
     @property
     def laneid(self) -> Reg:
-        return self.special("laneid")
+        """The lane's index in its warp."""
+        return self.special_registers.laneid
 
     @property
     def warpid(self) -> Reg:
         """The warp's index in its CTA: the linear thread index / 32."""
-        kept = self._prologue_values.get("warpid")
-        if kept is None:
-            with self.in_prologue():
-                kept = self._prologue_values["warpid"] = self.thread >> 5
-        return kept
+        return self.special_registers.warpid
 
     @property
     def thread(self) -> Reg:
         """The linear thread index in the CTA (``tid.x`` where the block is declared 1-D)."""
-        if self.block is not None and self.block[1:] == (1, 1):
-            return self.tid.x
-        kept = self._prologue_values.get("thread")
-        if kept is None:
-            with self.in_prologue():
-                above = self.mad(self.tid.z, self.ntid.y, self.tid.y)
-                kept = self._prologue_values["thread"] = self.mad(above, self.ntid.x, self.tid.x)
-        return kept
+        return self.special_registers.thread
 
-    def launch_bounds(
-        self,
-        block: Any = None,
-        *,
-        exact: bool = False,
-        min_ctas: int = 0,
-        max_registers: int = 0,
-        cluster: Any = None,
-    ) -> None:
-        """What the kernel promises of its launch: the block (``.maxntid``; ``exact``:
-        ``.reqntid``), how many CTAs should fit an SM (``.minnctapersm``), how many registers a
-        thread may take (``.maxnreg``), the CTAs of a cluster (``.reqnctapercluster``)."""
-        if block is not None:
-            self.block = dimensions(block)
-            self.bounds["reqntid" if exact else "maxntid"] = self.block
-        self._bound("min_ctas", "minnctapersm", min_ctas)
-        self._bound("max_registers", "maxnreg", max_registers)
-        if cluster is not None:
-            self.cluster = self.bounds["reqnctapercluster"] = dimensions(cluster)
+    @property
+    def cluster_rank(self) -> Reg:
+        """The CTA's rank in its cluster."""
+        return self.special_registers.special("cluster_ctarank")
 
-    def _bound(self, name: str, directive: str, given: Any) -> None:
-        if not is_integer(given) or given < 0:
-            raise kernel_error(f"{name} is a positive number, or 0 for none, not {given!r}")
-        if given:
-            self.bounds[directive] = (operator.index(given),)
+    # --- Launch bounds and target ---
+    launch_bounds = forward(LaunchBounds.launch_bounds)
+    require = forward(LaunchBounds.require)
 
-    def require(self, target: str) -> None:
-        """Ask for a target beyond what the instructions need: ``sm_90a``."""
-        self.targets.append(Target.parse(target).name)
+    # --- Instructions, predication and labels ---
+    emit = forward(Emitter.emit)
+    compute = forward(Emitter.compute)
+    when = forward(Emitter.when)
+    label = forward(Emitter.label)
+    place_label = forward(Emitter.place_label)
+    in_prologue = forward(Emitter.in_prologue)
+    eliminate_common_subexpressions = forward(Emitter.eliminate_common_subexpressions)
+    immediate = forward(Emitter.immediate)
+    constant = forward(Emitter.constant)
+    emit_once = forward(Emitter.emit_once)
+    check_predicate = forward(Emitter.check_predicate)
+    static_condition = forward(Emitter.static_condition)
 
+    # --- Special registers ---
+    special = forward(SpecialRegisters.special)
 
-def dimensions(size: Any) -> tuple[int, int, int]:
-    """A grid, block or cluster as three numbers: 128, (128,), (16, 8), (16, 8, 1) are all right."""
-    given = tuple(size) if isinstance(size, (tuple, list)) else (size,)
-    good = (is_integer(n) and not isinstance(n, bool) and n > 0 for n in given)
-    if not 1 <= len(given) <= 3 or not all(good):
-        raise kernel_error(f"a grid or block is one to three positive numbers, not {size!r}")
-    x, y, z = (*map(operator.index, given), 1, 1)[:3]
-    return x, y, z
+    # --- Constants, variables and copies ---
+    const = forward(Variables.const)
+    mov = forward(Variables.mov)
+    as_result = forward(Variables.as_result)
 
+    # --- Arithmetic and comparisons ---
+    add = forward(ArithmeticOperations.add)
+    sub = forward(ArithmeticOperations.sub)
+    mul = forward(ArithmeticOperations.mul)
+    truediv = forward(ArithmeticOperations.truediv)
+    floordiv = forward(ArithmeticOperations.floordiv)
+    mod = forward(ArithmeticOperations.mod)
+    div = forward(ArithmeticOperations.div)
+    rem = forward(ArithmeticOperations.rem)
+    mad = forward(ArithmeticOperations.mad)
+    fma = forward(ArithmeticOperations.fma)
+    min = forward(ArithmeticOperations.min)
+    max = forward(ArithmeticOperations.max)
+    neg = forward(ArithmeticOperations.neg)
+    abs = forward(ArithmeticOperations.abs)
+    compare = forward(ArithmeticOperations.compare)
+    select = forward(ArithmeticOperations.select)
 
-_ELSEWHERE = {  # names of CUDA, Triton and NumPy, and what they are here
-    "exp": "k.ptx.ex2.approx.f32(x * 1.4426950408889634), a power of 2",
-    "exp2": "k.ptx.ex2.approx.f32(x)",
-    "log": "k.ptx.lg2.approx.f32(x) * 0.6931471805599453, of a logarithm to base 2",
-    "log2": "k.ptx.lg2.approx.f32(x)",
-    "where": "k.select(p, a, b)",
-    "maximum": "k.max(a, b)",
-    "minimum": "k.min(a, b)",
-    "threadIdx": "k.tid",
-    "blockIdx": "k.ctaid",
-    "blockDim": "k.ntid",
-    "gridDim": "k.nctaid",
-    "program_id": "k.ctaid.x",
-    "syncthreads": "k.barrier()",
-    "printf": "k.print(format, ...)",
-    "load": "pointer[index]",
-    "store": "pointer[index] = value",
-    "atomic_add": "k.ptx.atom.global_.add.f32(pointer, x)",
-    "atomicAdd": "k.ptx.atom.global_.add.f32(pointer, x)",
-    "dot": "k.mma, or k.gemm of tiles",
-}
+    # --- Bitwise operations ---
+    and_ = forward(BitwiseOperations.and_)
+    or_ = forward(BitwiseOperations.or_)
+    xor = forward(BitwiseOperations.xor)
+    not_ = forward(BitwiseOperations.not_)
+    shl = forward(BitwiseOperations.shl)
+    shr = forward(BitwiseOperations.shr)
 
+    # --- Conversions ---
+    convert = forward(ConversionOperations.convert)
+    view = forward(ConversionOperations.view)
+    pack = forward(ConversionOperations.pack)
+    unpack = forward(ConversionOperations.unpack)
+    unpack_integers = forward(IntegerUnpacking.unpack_integers)
 
-def _meant(name: str) -> str:
-    """What somebody may mean by a name that there is none of."""
-    if name in _ELSEWHERE:
-        return _ELSEWHERE[name]
-    own = [n for n in dir(Builder) if not n.startswith("_")] + ["tid", "ntid", "ctaid", "nctaid"]
-    if name in ROWS:
-        return f"k.ptx spells instructions: {ROWS[name][0].syntax}"
-    if close := difflib.get_close_matches(name, own, n=3, cutoff=0.7):
-        return "did you mean " + " or ".join(f"k.{n}" for n in close) + "?"
-    return "k.ptx spells any instruction: k.ptx.mad.lo.s32(a, b, c)"
+    # --- Memory and addresses ---
+    shared = forward(KernelMemory.shared)
+    dynamic_shared = forward(KernelMemory.dynamic_shared)
+    array = forward(KernelMemory.array)
+    pointer = forward(KernelMemory.pointer)
+    symbol_address = forward(KernelMemory.symbol_address)
+    address_add = forward(KernelMemory.address_add)
 
+    # --- Control flow ---
+    range = forward(ControlFlow.range)
+    while_ = forward(ControlFlow.while_)
+    break_ = forward(ControlFlow.break_)
+    continue_ = forward(ControlFlow.continue_)
+    if_ = forward(ControlFlow.if_)
+    else_ = forward(ControlFlow.else_)
+    ret = forward(ControlFlow.ret)
+    branch = forward(ControlFlow.branch)
 
-def _names() -> str:
-    """The special registers, as ``k.special`` takes them."""
-    return ", ".join(f"{n[1:]}.x" if row.vector > 1 else n[1:] for n, row in SPECIALS.items())
+    # --- Warps and CTAs ---
+    barrier = forward(WarpOperations.barrier)
+    barrier_arrive = forward(WarpOperations.barrier_arrive)
+    syncwarp = forward(WarpOperations.syncwarp)
+    cp_async = forward(WarpOperations.cp_async)
+    cp_async_commit = forward(WarpOperations.cp_async_commit)
+    cp_async_wait = forward(WarpOperations.cp_async_wait)
+    ldmatrix = forward(WarpOperations.ldmatrix)
+    stmatrix = forward(WarpOperations.stmatrix)
+    movmatrix = forward(WarpOperations.movmatrix)
+    mma = forward(WarpOperations.mma)
+    shfl = forward(WarpOperations.shfl)
+    vote = forward(WarpOperations.vote)
+    ballot = forward(WarpOperations.ballot)
+    activemask = forward(WarpOperations.activemask)
+
+    # --- Mbarriers ---
+    mbarrier_init = forward(MbarrierOperations.mbarrier_init)
+    fence_mbarrier_init = forward(MbarrierOperations.fence_mbarrier_init)
+    mbarrier_arrive = forward(MbarrierOperations.mbarrier_arrive)
+    mbarrier_try_wait = forward(MbarrierOperations.mbarrier_try_wait)
+    mbarrier_wait = forward(MbarrierOperations.mbarrier_wait)
+    cp_async_mbarrier_arrive = forward(MbarrierOperations.cp_async_mbarrier_arrive)
+
+    # --- TMA ---
+    tma_load = forward(TmaOperations.tma_load)
+    tma_store = forward(TmaOperations.tma_store)
+    tma_reduce = forward(TmaOperations.tma_reduce)
+    tma_prefetch = forward(TmaOperations.tma_prefetch)
+    tma_prefetch_map = forward(TmaOperations.tma_prefetch_map)
+    tensor_address = forward(TmaOperations.tensor_address)
+    map_address = forward(TmaOperations.map_address)
+
+    # --- Bulk copies ---
+    bulk_load = forward(BulkCopies.bulk_load)
+    bulk_store = forward(BulkCopies.bulk_store)
+    bulk_reduce = forward(BulkCopies.bulk_reduce)
+    bulk_commit = forward(BulkCopies.bulk_commit)
+    bulk_wait = forward(BulkCopies.bulk_wait)
+    fence_async = forward(BulkCopies.fence_async)
+
+    # --- wgmma ---
+    wgmma = forward(WgmmaOperations.wgmma)
+    wgmma_fence = forward(WgmmaOperations.wgmma_fence)
+    wgmma_commit = forward(WgmmaOperations.wgmma_commit)
+    wgmma_wait = forward(WgmmaOperations.wgmma_wait)
+
+    # --- Clusters, warpgroups and grids ---
+    mapa = forward(ClusterOperations.mapa)
+    cluster_arrive = forward(ClusterOperations.cluster_arrive)
+    cluster_wait = forward(ClusterOperations.cluster_wait)
+    cluster_sync = forward(ClusterOperations.cluster_sync)
+    elect = forward(ClusterOperations.elect)
+    setmaxnreg = forward(ClusterOperations.setmaxnreg)
+    wait_on_dependent_grids = forward(ClusterOperations.wait_on_dependent_grids)
+    launch_dependent_grids = forward(ClusterOperations.launch_dependent_grids)
+
+    # --- Printing and assertions ---
+    print = forward(KernelPrinting.print)
+    assert_ = forward(KernelPrinting.assert_)
+
+    # --- Tensors ---
+    values = forward(TensorElements.values)
+    write = forward(TensorElements.write)
+    move = forward(TensorElements.move)
+    move_bits = forward(TensorElements.move_bits)
+    make_rmem_tensor = forward(TensorCopies.make_rmem_tensor)
+    make_smem_tensor = forward(TensorCopies.make_smem_tensor)
+    copy = forward(TensorCopies.copy)
+    fill = forward(TensorOperations.fill)
+    clear = forward(TensorOperations.clear)
+    transform = forward(TensorOperations.transform)
+    axpby = forward(TensorOperations.axpby)
+    make_fragment_A = forward(TensorOperations.make_fragment_A)
+    make_fragment_B = forward(TensorOperations.make_fragment_B)
+    descriptor = forward(TensorOperations.descriptor)
+    gemm = forward(TensorOperations.gemm)

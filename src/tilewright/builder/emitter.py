@@ -1,89 +1,112 @@
-"""The emitter: from an opcode and Python values to one instruction of the tree.
+"""The emitter: turns an opcode and Python values into one instruction of the PTX tree.
 
-Everything the builder makes passes through ``emit``. It looks the opcode's form up in the
-instruction table, takes the form's signature as the truth about operands, converts each value to
-what the signature asks, allocates the destination registers, and hands them back. What is the same
-for the whole kernel (addresses of parameters, special registers, constants that PTX has no
-immediates for) goes to a prologue before the body.
+Every instruction of the builder passes through ``emit``. It looks up the opcode's signatures in the
+instruction table, converts each argument to an operand, allocates the destination registers, and
+returns them. Values that are the same for the whole kernel (parameter addresses, special registers,
+constants without a PTX immediate) are computed in a prologue before the body.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
 from ..dtypes import DTYPES, DType
 from ..errors import KernelError, UnknownInstruction
 from ..ptx import tree
-from .opcode_signature import OpcodeSignature, OperandSlot, lookup, operand_mismatch
+from .common_subexpressions import SubexpressionCache, subexpression_key
+from .opcode_signature import OperandSlot, lookup, operand_mismatch
+from .operand_binding import OperandBinding
 from .source_location import current_location, kernel_error, user_frame
-from .values.immediates import check_immediates, encode_float, wrap_integer
-from .values.pointer import Pointer
+from .values.immediates import encode_float, wrap_integer
+from .values.register_class import CLASSES, checked_dtype
 from .values.registers import (
-    CLASSES,
+    Destination,
+    Operations,
     Reg,
-    Registers,
     Var,
-    checked_dtype,
     is_integer,
     is_real,
     other_trace_error,
 )
 
-_TREE_OPERANDS = (
-    tree.Reg,
-    tree.Imm,
-    tree.FloatImm,
-    tree.Symbol,
-    tree.Vector,
-    tree.Sink,
-    tree.Address,
-)
-
 PRED = DTYPES["pred"]
-
-Into = Union[Reg, Sequence[Reg], None]
 
 
 class Emitter:
-    """The statements of a kernel under construction, and its registers."""
+    """The statements and registers of a kernel under construction.
 
-    def __init__(self, *, lines: bool = True) -> None:
+    ``k`` is the builder that the kernel's registers refer to.
+    """
+
+    def __init__(self, k: Operations, *, line_info: bool = True) -> None:
+        self.k = k
         self.body: list[tree.Statement] = []
         self.prologue: list[tree.Statement] = []
         self.files: dict[str, int] = {}
-        self._counts: dict[str, int] = {}
         self.guard: tree.Guard | None = None
         self.guard_register: Reg | None = None
-        self.line_info = lines
+        self.line_info = line_info
+        self.failure: Callable[[], KernelError] | None = None  # set: nothing can be emitted
+        self.subexpressions = SubexpressionCache()
+        self.operands = OperandBinding(k, self.immediate)
+        self._register_counts: dict[str, int] = {}
         self._last_line: tuple[str, int] | None = None
-        self._prologue_values: dict[Any, Reg] = {}
-        self._labels = 0
-        self.failure: Callable[[], KernelError] | None = None
+        self._prologue_values: dict[object, Reg] = {}
+        self._label_count = 0
 
     # --- one instruction ---
     def emit(
         self,
         opcode: str,
         *args: Any,
-        into: Into = None,
-        guard: Any = None,
+        into: Destination = None,
+        guard: Reg | bool | None = None,
         dtype: str | DType | None = None,
         pair: bool = False,
         vector: int = 0,
     ) -> Any:
-        """Emit an instruction; returns its destination: a Reg, a tuple for a vector or a pair, or
-        None.
+        """Emit an instruction. Returns its destination: a Reg, a tuple of them for a vector or a
+        pair, or None.
 
-        ``args`` are its sources: registers, numbers, pointers, (register, byte offset) for an
+        ``args`` are the sources: registers, numbers, pointers, (register, byte offset) for an
         address, sequences for vectors, names for labels. ``into`` gives variables to write instead
-        of new registers; ``guard`` is a predicate; ``dtype`` the type of the new registers where
-        the opcode says only how many bits; ``pair`` asks for the optional second destination
-        (``p|q``), ``vector`` for a destination vector where that is a choice (``mov``).
+        of new registers; ``guard`` is a predicate; ``dtype`` is the type of the new registers where
+        the opcode defines only their size; ``pair`` requests the optional second destination
+        (``p|q``), ``vector`` a destination vector of that length (``mov``).
         """
+        key = None
+        if self.subexpressions.enabled and into is None and guard is None and not (pair or vector):
+            key = subexpression_key(opcode, args, dtype)
+        if key is None:
+            return self._emit(opcode, args, into, guard, dtype, pair, vector)
+        result = self.subexpressions.find(key)
+        if result is None:
+            result = self._emit(opcode, args, None, None, dtype, False, 0)
+            if self.guard is None:
+                self.subexpressions.add(key, result)
+        return result
+
+    def compute(
+        self, opcode: str, *args: Any, dtype: str | DType | None = None, into: Destination = None
+    ) -> Reg:
+        """``emit`` of an instruction with one destination register."""
+        result: Reg = self.emit(opcode, *args, dtype=dtype, into=into)
+        return result
+
+    def _emit(
+        self,
+        opcode: str,
+        args: tuple[Any, ...],
+        into: Destination,
+        guard: Reg | bool | None,
+        dtype: str | DType | None,
+        pair: bool,
+        vector: int,
+    ) -> Any:
         if self.failure is not None:
             raise self.failure()
         if not isinstance(opcode, str):
@@ -94,30 +117,23 @@ class Emitter:
             error.place = current_location()
             raise
         if guard is not None:
-            options = {"into": into, "dtype": dtype, "pair": pair, "vector": vector}
-            return self._guarded(guard, opcode, args, options)
+            with self.when(guard):
+                return self.emit(opcode, *args, into=into, dtype=dtype, pair=pair, vector=vector)
         if vector:
             signatures = tuple(s for s in signatures if s.dests and s.dests[0].count == vector)
-        signature, sources = self._bind(opcode, signatures, args)
+        signature, sources = self.operands.bind(opcode, signatures, args)
+        slots = signature.all_dests if pair else signature.dests
         if into is None:
             for slot in signature.dests:
-                if slot.both:
-                    raise kernel_error(f"{opcode} reads {slot.name} too", "into= variables")
-            dests, results = self._allocate(signature.all_dests if pair else signature.dests, dtype)
+                if slot.read_write:
+                    raise kernel_error(f"{opcode} also reads {slot.name}", "pass into=variables")
+            dests, results = self._allocate(slots, dtype)
         else:
-            dests, results = self._assign(
-                opcode, signature.all_dests if pair else signature.dests, into
-            )
+            dests, results = self._assign(opcode, slots, into)
         if self.line_info:
             self._mark_line()
         self.body.append(tree.Instruction(opcode, (*dests, *sources), self.guard))
         return results
-
-    def _guarded(
-        self, guard: Any, opcode: str, args: tuple[Any, ...], options: dict[str, Any]
-    ) -> Any:
-        with self.when(guard):
-            return self.emit(opcode, *args, **options)
 
     def _mark_line(self) -> None:
         frame = user_frame()
@@ -131,166 +147,73 @@ class Emitter:
 
     # --- guards ---
     @contextmanager
-    def when(self, p: Any) -> Iterator[None]:
-        """Predicate every instruction inside with ``p``, without a branch. What is computed inside
-        is undefined where ``p`` does not hold. A Python bool is decided now: False drops what is
-        inside."""
+    def when(self, p: Reg | bool) -> Iterator[None]:
+        """Predicate every instruction of the block with ``p``, without a branch. Results of the
+        block are undefined where ``p`` does not hold. A Python bool is decided while the kernel is
+        traced: False drops the block."""
         if not isinstance(p, Reg):
-            with self._static(p):
+            with self.static_branch(p):
                 yield
             return
         self.check_predicate(p)
         before = self.guard, self.guard_register
         if self.guard_register is not None:
             outer, self.guard = self.guard_register, None
-            p = self.emit("and.pred", outer, p)
+            p = self.compute("and.pred", outer, p)
         self.guard, self.guard_register = tree.Guard(p.operand), p
         try:
             yield
         finally:
             self.guard, self.guard_register = before
 
-    def static_condition(self, condition: Any) -> bool:
-        """A condition that is decided while the kernel is traced: Python's or NumPy's bool."""
+    def static_condition(self, condition: object) -> bool:
+        """A condition that is known while the kernel is traced: Python's or NumPy's bool."""
         if not isinstance(condition, bool | np.bool_):
             what = f"a condition must be a predicate or a Python bool, got {condition!r:.60}"
-            raise kernel_error(what, "compare it: x != 0; bool(n) decides now")
+            raise kernel_error(what, "compare it: x != 0; bool(n) is static")
         return bool(condition)
 
     @contextmanager
-    def _static(self, condition: Any) -> Iterator[None]:
-        kept, self.body = self.body, self.body if self.static_condition(condition) else []
-        try:
-            yield
-        finally:
-            self.body = kept
+    def static_branch(self, condition: object) -> Iterator[None]:
+        """A block that is emitted where a static condition holds, and dropped otherwise."""
+        with self.scope():
+            body, self.body = self.body, self.body if self.static_condition(condition) else []
+            try:
+                yield
+            finally:
+                self.body = body
 
-    def check_predicate(self, p: Any) -> None:
+    def check_predicate(self, p: object) -> None:
+        """KernelError where ``p`` is not a predicate of this kernel."""
         if not isinstance(p, Reg) or p.dtype.name != "pred":
-            raise kernel_error(f"{p!r} is not a predicate", "compare it: x != 0")
-        if p.k is not self:
+            raise kernel_error(f"expected a predicate, got {p!r}", "compare it: x != 0")
+        if p.k is not self.k:
             raise other_trace_error(p)
 
-    # --- sources ---
-    def _bind(
-        self, opcode: str, signatures: tuple[OpcodeSignature, ...], args: tuple[Any, ...]
-    ) -> tuple[OpcodeSignature, list[tree.Operand]]:
-        """The first signature that takes these arguments, and the operands they become."""
-        failure: KernelError | None = None
-        count = len(args)
-        for signature in signatures:
-            if signature.least <= count <= len(signature.sources):
-                try:
-                    pairs = zip(signature.sources, args, strict=False)
-                    made = [self._source(opcode, slot, value) for slot, value in pairs]
-                    for i in signature.limited:
-                        if i < count:
-                            check_immediates(opcode, signature.sources[i], made[i], args[i])
-                    return signature, made
-                except KernelError as error:
-                    failure = failure or error
-        if failure is not None:
-            raise failure
-        allowed = " or ".join(map(str, signatures))
-        raise kernel_error(f"{opcode} takes {allowed}; {count} operands were given")
+    def eliminate_common_subexpressions(self, enabled: bool = True) -> Any:
+        """A block in which equal operations on equal registers are emitted once."""
+        return self.subexpressions.enable(enabled)
 
-    def _source(self, opcode: str, slot: OperandSlot, value: Any) -> tree.Operand:
-        if isinstance(value, (Reg, Pointer)) and value.k is not self:
-            raise other_trace_error(value)
-        if slot.kind == "map":
-            return _tensor(opcode, slot, value)
-        if slot.count:
-            return self._vector(opcode, slot, value)
-        if slot.kind == "reg":
-            if isinstance(value, Reg):
-                if value.dtype.name not in slot.accepted:
-                    raise operand_mismatch(opcode, slot, value)
-                return value.operand
-            if isinstance(value, Pointer):
-                return self._source(opcode, slot, value.address())
-            return value if isinstance(value, _TREE_OPERANDS) else self.immediate(slot.dtype, value)
-        if slot.kind == "address":
-            return self._address(opcode, slot, value)
-        return self._name(opcode, slot, value)
+    def scope(self) -> Any:
+        """A block outside of which the registers computed in it are not reused."""
+        return self.subexpressions.scope()
 
-    def _vector(self, opcode: str, slot: OperandSlot, value: Any) -> tree.Operand:
-        if isinstance(value, tree.Vector):
-            return value
-        if not isinstance(value, (tuple, list, Registers)) or len(value) != slot.count:
-            size = f"{len(value)} values" if hasattr(value, "__len__") else repr(value)
-            raise kernel_error(
-                f"{opcode}: operand {slot.name} is a vector of {slot.count}, not {size}"
-            )
-        accepted = slot.accepted
-        items = []
-        for item in value:
-            if not isinstance(item, Reg):
-                items.append(
-                    item if isinstance(item, _TREE_OPERANDS) else self.immediate(slot.dtype, item)
-                )
-            elif item.dtype.name in accepted:
-                if item.k is not self:
-                    raise other_trace_error(item)
-                items.append(item.operand)
-            else:
-                raise operand_mismatch(opcode, slot, item)
-        return tree.Vector(tuple(items))
-
-    def _address(self, opcode: str, slot: OperandSlot, value: Any) -> tree.Operand:
-        if isinstance(value, Pointer):
-            if value.space.split("::")[0] != slot.space.split("::")[0]:
-                raise kernel_error(
-                    f"{opcode}: operand [{slot.name}] is a {slot.space or 'generic'} address, "
-                    f"the pointer is {value.space or 'generic'}",
-                    "name the state space in the opcode, or convert the address with cvta",
-                )
-            return value.operand
-        if _moved_on(value):
-            if value[0].k is not self:
-                raise other_trace_error(value[0])
-            return tree.Address(value[0].operand, value[1].__index__())
-        if isinstance(value, Reg) and value.dtype.bits in (32, 64):
-            return tree.Address(value.operand)
-        if isinstance(value, tree.Address):
-            return value
-        raise kernel_error(
-            f"{opcode}: operand [{slot.name}] is an address, not {value!r}",
-            "give a pointer, a register, or (register, byte offset)",
-        )
-
-    def _name(self, opcode: str, slot: OperandSlot, value: Any) -> tree.Operand:
-        if isinstance(value, _TREE_OPERANDS):
-            return value
-        if slot.kind != "imm":
-            if isinstance(value, str):
-                return tree.Symbol(value)
-            if isinstance(value, Pointer):
-                base = value.base
-                return (
-                    tree.Symbol(base.name, base.offset + value.offset)
-                    if isinstance(base, tree.Symbol)
-                    else base.operand
-                )
-            if isinstance(value, Reg) and slot.kind == "any":
-                return value.operand
-        if is_integer(value):
-            return tree.Imm(value.__index__())
-        raise kernel_error(f"{opcode}: operand {slot.name} is {slot.kind}, not {value!r}")
-
-    # --- immediates ---
-    def immediate(self, t: Any, value: Any) -> tree.Operand:
-        """A Python number as an operand; a prologue's register where PTX has no immediate."""
+    # --- immediates and the prologue ---
+    def immediate(self, t: DType | None, value: Any) -> tree.Operand:
+        """A Python number as an operand; a register of the prologue where PTX has no immediate."""
+        if t is None:
+            raise kernel_error(f"the operand takes no number, got {value!r}")
         if t.kind in ("float", "packed"):
             return self._float(t, value)
         if t.name == "pred":
             return self.constant(t, int(bool(value))).operand
         if is_integer(value):
             return tree.Imm(wrap_integer(t, value.__index__()))
-        raise kernel_error(f"{value!r} is not a value of type {t.name}")
+        raise kernel_error(f"expected a value of type {t.name}, got {value!r}")
 
     def _float(self, t: DType, value: Any) -> tree.Operand:
         if not is_real(value):
-            raise kernel_error(f"{value!r} is not a value of type {t.name}")
+            raise kernel_error(f"expected a value of type {t.name}, got {value!r}")
         bits = encode_float(t, value)
         if t.name in ("f32", "f64"):
             return tree.FloatImm(bits, t.bits)
@@ -301,98 +224,117 @@ class Emitter:
         opcode = "mov.pred" if t.name == "pred" else f"mov.b{max(16, t.bits)}"
         return self.emit_once((t.name, bits), opcode, tree.Imm(bits), dtype=t)
 
-    def emit_once(self, key: Any, opcode: str, *args: Any, dtype: str | DType | None = None) -> Reg:
+    def emit_once(
+        self, key: object, opcode: str, *args: Any, dtype: str | DType | None = None
+    ) -> Reg:
         """The result of an instruction of the prologue, emitted once for each ``key``."""
-        found = self._prologue_values.get(key)
-        if found is None:
+        register = self._prologue_values.get(key)
+        if register is None:
             with self.in_prologue():
-                found = self._prologue_values[key] = self.emit(opcode, *args, dtype=dtype)
-        return found
+                register = self._prologue_values[key] = self.compute(opcode, *args, dtype=dtype)
+        return register
+
+    def compute_once(self, key: object, function: Callable[[], Reg]) -> Reg:
+        """The result of ``function``, which emits into the prologue once for each ``key``."""
+        register = self._prologue_values.get(key)
+        if register is None:
+            with self.in_prologue():
+                register = self._prologue_values[key] = function()
+        return register
 
     @contextmanager
     def in_prologue(self) -> Iterator[None]:
-        """Emit before the body, unguarded and without line marks."""
+        """Emit before the body, unguarded and without line information."""
         state = self.body, self.guard, self.guard_register, self.line_info
-        self.body, self.guard, self.guard_register, self.line_info = (
-            self.prologue,
-            None,
-            None,
-            False,
-        )
-        try:
-            yield
-        finally:
-            self.body, self.guard, self.guard_register, self.line_info = state
+        with self.subexpressions.enable(False):
+            self.body, self.guard, self.guard_register = self.prologue, None, None
+            self.line_info = False
+            try:
+                yield
+            finally:
+                self.body, self.guard, self.guard_register, self.line_info = state
 
     # --- destinations ---
-    def register(self, t: DType, variable: bool = False) -> Reg:
-        """A new register of a format."""
+    def register(self, t: DType) -> Reg:
+        """A new register of a type."""
+        return Reg(self.k, t, self._new_register(t))
+
+    def variable(self, t: DType) -> Var:
+        """A new register that may be written more than once."""
+        return Var(self.k, t, self._new_register(t))
+
+    def _new_register(self, t: DType) -> tree.Reg:
         _, prefix = CLASSES[t.name]
-        count = self._counts[prefix] = self._counts.get(prefix, 0) + 1
-        return (Var if variable else Reg)(self, t, tree.Reg(f"{prefix}{count}"))
+        count = self._register_counts[prefix] = self._register_counts.get(prefix, 0) + 1
+        return tree.Reg(f"{prefix}{count}")
 
     def _allocate(
         self, slots: tuple[OperandSlot, ...], dtype: str | DType | None
     ) -> tuple[list[tree.Operand], Any]:
-        """New registers for the destinations: their operands, and what the caller gets."""
+        """New registers for the destinations: their operands, and the caller's result."""
         forced = checked_dtype(dtype) if dtype is not None else None
-        made: list[Any] = []
+        results: list[Any] = []
         if slots and slots[0].kind == "sink":
             return [tree.Sink()], None
         for slot in slots:
             t: Any = slot.dtype if forced is None or slot.dtype is PRED else forced
             count = slot.count
-            made.append(
+            results.append(
                 tuple(self.register(t) for _ in range(count)) if count else self.register(t)
             )
-        if len(made) == 1:
-            return _dest_operands(slots, made), made[0]
-        return _dest_operands(slots, made), tuple(made) or None
+        if len(results) == 1:
+            return _destination_operands(slots, results), results[0]
+        return _destination_operands(slots, results), tuple(results) or None
 
     def _assign(
         self, opcode: str, slots: tuple[OperandSlot, ...], into: Any
     ) -> tuple[list[tree.Operand], Any]:
         """The caller's variables as destinations, checked."""
-        given = [into] if len(slots) == 1 else list(into)
-        if len(given) != len(slots):
+        targets = [into] if len(slots) == 1 else list(into)
+        if len(targets) != len(slots):
             raise kernel_error(
-                f"{opcode} has {len(slots)} destinations; {len(given)} variables were given"
+                f"{opcode}: into= must have {len(slots)} variables, got {len(targets)}"
             )
-        made: list[Any] = []
-        for slot, target in zip(slots, given, strict=True):
-            regs = tuple(target) if slot.count else (target,)
-            if len(regs) != max(1, slot.count):
-                have = f"{len(regs)} variables were given"
-                raise kernel_error(f"{opcode}: {slot.name} is a vector of {slot.count}; {have}")
-            for reg in regs:
-                if not isinstance(reg, Var):
-                    raise kernel_error(
-                        f"{opcode}: into= takes variables, not {reg!r}", "make one with k.var"
-                    )
-                if reg.k is not self:
-                    raise other_trace_error(reg)
-                if reg.dtype.name not in slot.accepted:
-                    raise operand_mismatch(opcode, slot, reg)
-            made.append(regs if slot.count else target)
-        return _dest_operands(slots, made), made[0] if len(made) == 1 else tuple(made)
+        results: list[Any] = []
+        for slot, target in zip(slots, targets, strict=True):
+            variables = tuple(target) if slot.count else (target,)
+            if len(variables) != max(1, slot.count):
+                what = f"{opcode}: {slot.name} must be a vector of {slot.count} variables"
+                raise kernel_error(f"{what}, got {len(variables)}")
+            for variable in variables:
+                self._check_variable(opcode, slot, variable)
+            results.append(variables if slot.count else target)
+        return _destination_operands(slots, results), results[0] if len(results) == 1 else tuple(
+            results
+        )
 
-    # --- labels, names, declarations ---
+    def _check_variable(self, opcode: str, slot: OperandSlot, variable: object) -> None:
+        if not isinstance(variable, Var):
+            what = f"{opcode}: into= must be variables, got {variable!r}"
+            raise kernel_error(what, "make one with k.var")
+        if variable.k is not self.k:
+            raise other_trace_error(variable)
+        if variable.dtype.name not in slot.accepted:
+            raise operand_mismatch(opcode, slot, variable)
+
+    # --- labels and declarations ---
     def label(self, stem: str) -> str:
-        """A new label's name."""
-        self._labels += 1
-        return f"${stem}_{self._labels}"
+        """The name of a new label."""
+        self._label_count += 1
+        return f"${stem}_{self._label_count}"
 
     def place_label(self, name: str) -> None:
+        """Put a label at the current position."""
         self.body.append(tree.Label(name))
 
     def register_declarations(self) -> Iterator[tree.RegDecl]:
-        """One ``.reg`` line for each class of registers that was used."""
+        """One ``.reg`` declaration for each register class in use."""
         for declared, prefix in dict.fromkeys(CLASSES.values()):
-            if count := self._counts.get(prefix):
+            if count := self._register_counts.get(prefix):
                 yield tree.RegDecl(declared, (prefix,), count + 1)
 
 
-def _dest_operands(slots: tuple[OperandSlot, ...], targets: list[Any]) -> list[tree.Operand]:
+def _destination_operands(slots: tuple[OperandSlot, ...], targets: list[Any]) -> list[tree.Operand]:
     operands: list[tree.Operand] = []
     for slot, target in zip(slots, targets, strict=True):
         operand = tree.Vector(tuple(r.operand for r in target)) if slot.count else target.operand
@@ -400,17 +342,3 @@ def _dest_operands(slots: tuple[OperandSlot, ...], targets: list[Any]) -> list[t
             operand = tree.Pair(operands.pop(), operand)
         operands.append(operand)
     return operands
-
-
-def _tensor(opcode: str, slot: OperandSlot, value: Any) -> tree.Address:
-    """A tensor map's address with coordinates, as ``k.tensor_address`` gives it."""
-    if not isinstance(value, tree.Address) or len(value.coords or ()) != slot.count:
-        wanted = f"a tensor map's address with {slot.count} coordinates"
-        raise kernel_error(f"{opcode}: operand {slot.name} is {wanted}, not {value!r}")
-    return value
-
-
-def _moved_on(value: Any) -> bool:
-    """Whether a value is (register, byte offset)."""
-    pair = isinstance(value, tuple) and len(value) == 2
-    return pair and isinstance(value[0], Reg) and is_integer(value[1])

@@ -25,8 +25,9 @@ from ..ptx import parameter_block, tree
 from ..ptx.rules.requirements import lowest_target, module_requirements
 from ..ptx.rules.written_parameters import written_parameters
 from ..ptx.syntax.printer import print_module
-from .builder import Builder, dimensions
+from .builder import Builder
 from .kernel_parameters import Param, parameters
+from .launch_bounds import dimensions
 from .operations.kernel_memory import DYNAMIC_SHARED
 from .source_location import kernel_error, user_errors
 from .values.registers import is_integer
@@ -129,7 +130,7 @@ def _trace(
         most = parameter_block.MAX_BYTES
         said = f"the parameters of {name} take {size} bytes; a kernel has at most {most}"
         raise KernelError(said, hint="pass a pointer to what is long")
-    k = Builder(lines=options.lines)
+    k = Builder(line_info=options.lines)
     k.launch_bounds(
         options.block,
         exact=options.exact,
@@ -144,11 +145,11 @@ def _trace(
         with user_errors():
             result = function(k, *given, **static)
         _check_result(function, result)
-        k.finish()
+        k.control.finish()
     finally:
-        k.close()
-    shared = k.dynamic_bytes, k.static_bytes
-    return Traced(_module(k, name, params), name, params, k.block, *shared, k.cluster)
+        k.control.close()
+    shared = k.memory.dynamic_bytes, k.memory.static_bytes
+    return Traced(_module(k, name, params), name, params, k.bounds.block, *shared, k.bounds.cluster)
 
 
 def _check_result(function: Callable[..., Any], result: Any) -> None:
@@ -164,20 +165,26 @@ def _check_result(function: Callable[..., Any], result: Any) -> None:
 
 def _module(k: Builder, name: str, params: tuple[Param, ...]) -> tree.Module:
     """The module, for the lowest PTX version and target that have all it uses and asks for."""
-    items: list[tree.Item] = [tree.File(index, file) for file, index in k.files.items()]
-    if k.dynamic_align:
-        dynamic = tree.Variable("shared", "b8", DYNAMIC_SHARED, (0,), k.dynamic_align)
+    items: list[tree.Item] = [tree.File(index, file) for file, index in k.emitter.files.items()]
+    if k.memory.dynamic_align:
+        dynamic = tree.Variable("shared", "b8", DYNAMIC_SHARED, (0,), k.memory.dynamic_align)
         items.append(replace(dynamic, linkage="extern"))
-    items += [*k.externs(), *k.texts(), _function(k, name, params)]
+    items += [*k.printing.externs(), *k.printing.texts(), _function(k, name, params)]
     module = tree.Module(items=tuple(items))
-    asked = {("1.0", name) for name in (_LEAST_TARGET, *k.targets)}
+    asked = {("1.0", name) for name in (_LEAST_TARGET, *k.bounds.targets)}
     version, target = lowest_target({*module_requirements(module), *asked})
     return replace(module, version=version, target=(target.name,))
 
 
 def _function(k: Builder, name: str, params: tuple[Param, ...]) -> tree.Function:
-    bounds = tuple(tree.Directive(d, tuple(map(str, n))) for d, n in k.bounds.items())
-    body = (*k.register_declarations(), *k.variables, *k.depots(), *k.prologue, *k.body)
+    bounds = tuple(tree.Directive(d, tuple(map(str, n))) for d, n in k.bounds.directives.items())
+    e = k.emitter
+    declarations: list[tree.Statement] = [
+        *e.register_declarations(),
+        *k.memory.variables,
+        *k.printing.depots(),
+    ]
+    body = (*declarations, *e.prologue, *e.body)
     return tree.Function(name, "entry", tuple(p.variable() for p in params), (), bounds, body)
 
 

@@ -15,14 +15,17 @@ from ..errors import KernelError
 from ..ptx.isa import OperandSpec, form
 from ..ptx.isa.operand_spec import Allowed
 from .source_location import kernel_error
-from .values.registers import Reg, accepts
+from .values.register_class import accepts
+from .values.registers import Reg
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OperandSlot:
-    """One operand. ``accepted``: formats of registers it takes; ``count``: vector length or 0;
-    ``both``: a destination that is read too; ``allowed``: the immediates it may be, where not any,
-    for each of a vector.
+    """One operand of a signature.
+
+    ``accepted``: the register types it takes; ``count``: the vector length, or 0; ``read_write``: a
+    destination that is also read; ``allowed``: the permitted immediates of each element, where
+    they are restricted.
     """
 
     name: str
@@ -32,7 +35,7 @@ class OperandSlot:
     space: str
     optional: bool
     second: bool
-    both: bool
+    read_write: bool
     accepted: frozenset[str]
     allowed: tuple[Allowed, ...] = ()
 

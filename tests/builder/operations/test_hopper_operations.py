@@ -31,7 +31,7 @@ def test_tensor_copies() -> None:
     def body(k, m, p, buf, bar):
         x = k.var("s32", 3)
         k.tma_load(buf, m, (0, x, 2), bar, im2col=(1,))
-        k.tma_load(buf, m, (0, 1, 2, 3), bar, im2col=(1, k.var("u16", 2)), ctas=3)
+        k.tma_load(buf, m, (0, 1, 2, 3), bar, im2col=(1, k.var("u16", 2)), multicast_mask=3)
         k.tma_reduce(m, (0, x), buf)
         k.tma_reduce(m, (0,), buf, "max")
         k.tma_prefetch(m, (0, x))
@@ -52,7 +52,7 @@ def test_tensor_copies() -> None:
 def test_bulk_copies() -> None:
     def body(k, m, p, buf, bar):
         k.bulk_load(buf, p, 1024, bar)
-        k.bulk_load(buf, p, 1024, bar, ctas=3)
+        k.bulk_load(buf, p, 1024, bar, multicast_mask=3)
         k.bulk_store(p, buf, 1024)
         k.bulk_reduce(p, buf, 1024)
         k.bulk_reduce(p, buf.cast("s32"), 512, "min")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from examples import examples
 from rows import every_row
 from tilewright.builder import Builder, trace
-from tilewright.builder.values.unpack_integers import (
+from tilewright.builder.operations.unpack_integers import (
     IntegerUnpacking,
     interleaved_order,
     pack_integers,
@@ -77,7 +77,7 @@ def test_words_hold_the_elements_in_the_stated_order(case, values):
 
 
 def test_what_is_asked_wrongly():
-    k = Builder(lines=False)
+    k = Builder(line_info=False)
     word, half = k.const("u32", 0), k.const("u16", 0)
     for wrong in (
         lambda: k.unpack_integers(half, "u8"),

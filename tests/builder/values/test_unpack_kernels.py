@@ -7,7 +7,7 @@ import pytest
 
 from rows import every_row
 from tilewright.builder import trace
-from tilewright.builder.values.unpack_integers import pack_integers
+from tilewright.builder.operations.unpack_integers import pack_integers
 from tilewright.dtypes import decode, dtype, unpack
 from tilewright.vm import Machine
 from unpack_cases import CASES

@@ -189,7 +189,7 @@ def test_a_kernel_says_its_cluster() -> None:
     assert ("7.8", "sm_90") in {(str(v), str(t)) for v, t in module_requirements(traced.module)}
     with pytest.raises(LaunchError, match=r"whole clusters of \(2, 1, 1\)"):
         neighbours[3](x, device="vm")
-    with pytest.raises(KernelError, match="positive numbers"):
+    with pytest.raises(KernelError, match="positive integers"):
         tilewright.kernel(lambda k: None, name="f", cluster=0).trace()
 
 

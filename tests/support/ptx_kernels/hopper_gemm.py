@@ -102,7 +102,7 @@ def _produce(shared: Shared, cluster: int, a, b, steps) -> None:
             k.mbarrier_arrive(bar, bytes=BYTES_A + BYTES_B)
             k.tma_load(shared.at(shared.a + ring.stage * BYTES_A), map_a, (step * K, row), bar)
             place = shared.at(shared.b + ring.stage * BYTES_B + rank * (part * K * 2))
-            k.tma_load(place, map_b, (step * K, column + rank * part), bar, ctas=ctas)
+            k.tma_load(place, map_b, (step * K, column + rank * part), bar, multicast_mask=ctas)
         ring.advance()
 
 

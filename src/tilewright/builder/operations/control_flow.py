@@ -6,7 +6,7 @@ unless it is told to unroll. A branch takes a predicate and a ``with`` block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -14,16 +14,23 @@ from typing import Any
 from ...dtypes import DType
 from ...errors import KernelError
 from ...ptx import tree
+from ..emitter import Emitter
+from ..operations.variables import Variables
 from ..source_location import current_location, kernel_error
-from ..values.arithmetic import ArithmeticOperations
-from ..values.registers import Reg, checked_dtype, is_integer
+from ..values.register_class import checked_dtype
+from ..values.registers import Reg, is_integer
+from .arithmetic import ArithmeticOperations
 
 
-class ControlFlow(ArithmeticOperations):
+class ControlFlow:
     """Loops, branches and the kernel's end."""
 
-    def __init__(self, *, lines: bool = True) -> None:
-        super().__init__(lines=lines)
+    def __init__(
+        self, emitter: Emitter, variables: Variables, arithmetic: ArithmeticOperations
+    ) -> None:
+        self._emitter = emitter
+        self._variables = variables
+        self._arithmetic = arithmetic
         self._loops: list[tuple[str, str]] = []  # labels: (continue, break)
         self._after_if: tuple[Any, tree.Statement | None] = (None, None)
 
@@ -79,20 +86,24 @@ class ControlFlow(ArithmeticOperations):
         return t
 
     def _loop(self, lo: Any, hi: Any, step: Any, t: DType, unroll: bool | None) -> Iterator[Reg]:
-        self._no_guard("a loop")
+        self.check_unguarded("a loop")
         down = not isinstance(step, Reg) and step < 0
-        i = self.var(t, lo)
-        again, done, top = self.label("next"), self.label("done"), self.label("loop")
+        i = self._variables.var(t, lo)
+        again, done, top = (
+            self._emitter.label("next"),
+            self._emitter.label("done"),
+            self._emitter.label("loop"),
+        )
         if isinstance(lo, Reg) or isinstance(hi, Reg):
-            self._branch(self.compare("le" if down else "ge", i, hi), done)
+            self.branch(self._arithmetic.compare("le" if down else "ge", i, hi), done)
         elif not range(lo, hi, step):
-            self._branch(None, done)
-        self.place_label(top)
+            self.branch(None, done)
+        self._emitter.place_label(top)
         if unroll is False:
-            self.body.append(tree.Directive("pragma", ('"nounroll"',)))
+            self._emitter.body.append(tree.Directive("pragma", ('"nounroll"',)))
         self._loops.append((again, done))
         try:
-            with self.scope():
+            with self._emitter.scope():
                 yield Reg(i.k, t, i.operand)
         except GeneratorExit:
             self._break(
@@ -101,27 +112,27 @@ class ControlFlow(ArithmeticOperations):
             )
             raise
         self._loops.pop()
-        self.place_label(again)
-        self.add(i, step, into=i)
-        self._branch(self.compare("gt" if down else "lt", i, hi), top)
-        self.place_label(done)
+        self._emitter.place_label(again)
+        self._arithmetic.add(i, step, into=i)
+        self.branch(self._arithmetic.compare("gt" if down else "lt", i, hi), top)
+        self._emitter.place_label(done)
 
     @contextmanager
-    def while_(self, condition: Callable[[], Any]) -> Iterator[None]:
+    def while_(self, condition: Any) -> Iterator[None]:
         """``with k.while_(lambda: i < n)``: the condition is evaluated before each turn."""
         if not callable(condition):
             said = f"k.while_ must be given a function of its condition, got {condition!r:.60}"
             raise kernel_error(said, "with k.while_(lambda: i < n)")
-        self._no_guard("a loop")
-        top, done = self.label("while"), self.label("done")
-        self.place_label(top)
-        self._branch(condition(), done, negated=True)
+        self.check_unguarded("a loop")
+        top, done = self._emitter.label("while"), self._emitter.label("done")
+        self._emitter.place_label(top)
+        self.branch(condition(), done, negated=True)
         self._loops.append((top, done))
         with self._closed("k.while_"):
             yield
         self._loops.pop()
-        self._branch(None, top)
-        self.place_label(done)
+        self.branch(None, top)
+        self._emitter.place_label(done)
 
     def break_(self, when: Any = None) -> None:
         """Leave the innermost loop of the device (where ``when`` holds)."""
@@ -135,54 +146,57 @@ class ControlFlow(ArithmeticOperations):
         if not self._loops:
             raise kernel_error(f"{what} outside of a loop")
         if when is None or isinstance(when, Reg):
-            self._branch(when, self._loops[-1][which])
-        elif self.static_condition(when):
-            self._branch(None, self._loops[-1][which])
+            self.branch(when, self._loops[-1][which])
+        elif self._emitter.static_condition(when):
+            self.branch(None, self._loops[-1][which])
 
     # --- branches ---
     @contextmanager
     def if_(self, p: Any) -> Iterator[None]:
         """A branch; ``with k.else_():`` may follow at once. A Python bool is decided now."""
         if not isinstance(p, Reg):
-            with self._static(p):
+            with self._emitter.static_branch(p):
                 yield
-            self._after_if = (self.static_condition(p), self.body[-1] if self.body else None)
+            self._after_if = (
+                self._emitter.static_condition(p),
+                self._emitter.body[-1] if self._emitter.body else None,
+            )
             return
-        self._no_guard("a branch")
-        otherwise = self.label("else")
-        self._branch(p, otherwise, negated=True)
+        self.check_unguarded("a branch")
+        otherwise = self._emitter.label("else")
+        self.branch(p, otherwise, negated=True)
         with self._closed("k.if_"):
             yield
-        self.place_label(otherwise)
-        self._after_if = (otherwise, self.body[-1])
+        self._emitter.place_label(otherwise)
+        self._after_if = (otherwise, self._emitter.body[-1])
 
     @contextmanager
     def else_(self) -> Iterator[None]:
         """The other side of the ``k.if_`` just before."""
         taken, last = self._after_if
-        if taken is None or (self.body[-1] if self.body else None) is not last:
+        if taken is None or (self._emitter.body[-1] if self._emitter.body else None) is not last:
             raise kernel_error("k.else_() must follow its k.if_ at once")
         self._after_if = (None, None)
         if isinstance(taken, bool):
-            with self._static(not taken):
+            with self._emitter.static_branch(not taken):
                 yield
             return
-        end = self.label("endif")
-        self.body.pop()
-        self._branch(None, end)
-        self.place_label(taken)
+        end = self._emitter.label("endif")
+        self._emitter.body.pop()
+        self.branch(None, end)
+        self._emitter.place_label(taken)
         with self._closed("k.else_"):
             yield
-        self.place_label(end)
+        self._emitter.place_label(end)
 
     @contextmanager
     def _closed(self, what: str) -> Iterator[None]:
         """A block that must run to its end: one that an exception left breaks the kernel."""
         try:
-            with self.scope():
+            with self._emitter.scope():
                 yield
         except BaseException as error:
-            if self.failure is None:
+            if self._emitter.failure is None:
                 left = f"{type(error).__name__} left a {what} block"
                 self._break(left, "raise it outside of the block")
             raise
@@ -190,47 +204,47 @@ class ControlFlow(ArithmeticOperations):
     def ret(self, when: Any = None) -> None:
         """End this thread's kernel (where ``when`` holds)."""
         if when is None or isinstance(when, Reg):
-            self.emit("ret", guard=when)
-        elif self.static_condition(when):
-            self.emit("ret")
+            self._emitter.emit("ret", guard=when)
+        elif self._emitter.static_condition(when):
+            self._emitter.emit("ret")
 
     def finish(self) -> None:
         """Close the kernel: a last ``ret``, and an error that is still to be raised."""
-        if self.failure:
-            raise self.failure()
-        last = self.body[-1] if self.body else None
+        if self._emitter.failure:
+            raise self._emitter.failure()
+        last = self._emitter.body[-1] if self._emitter.body else None
         if not (isinstance(last, tree.Instruction) and last.opcode == "ret" and last.guard is None):
-            self.line_info = False
-            self.emit("ret")
+            self._emitter.line_info = False
+            self._emitter.emit("ret")
 
     def close(self) -> None:
         """The trace is over: what its registers would still emit goes nowhere."""
         over = "a register or pointer of a trace that is over"
-        self.failure = partial(kernel_error, over, "make it in this kernel")
+        self._emitter.failure = partial(kernel_error, over, "make it in this kernel")
 
     def _break(self, message: str, hint: str) -> None:
         """Nothing can be emitted from now on: an error of this line says why, each time anew."""
-        self.failure = partial(KernelError, message, place=current_location(), hint=hint)
+        self._emitter.failure = partial(KernelError, message, place=current_location(), hint=hint)
 
-    def _branch(self, p: Any, label: str, negated: bool = False) -> None:
+    def branch(self, p: Any, label: str, negated: bool = False) -> None:
         """``bra`` to a label, where the predicate holds (or, ``negated``, does not)."""
         if p is not None and not isinstance(p, Reg):
-            if self.static_condition(p) is negated:
+            if self._emitter.static_condition(p) is negated:
                 return
             p = None
         if p is None:
-            self.emit("bra", label)
+            self._emitter.emit("bra", label)
             return
-        self.check_predicate(p)
-        self._no_guard("a conditional branch")
-        self.guard = tree.Guard(p.operand, negated)
+        self._emitter.check_predicate(p)
+        self.check_unguarded("a conditional branch")
+        self._emitter.guard = tree.Guard(p.operand, negated)
         try:
-            self.emit("bra", label)
+            self._emitter.emit("bra", label)
         finally:
-            self.guard = None
+            self._emitter.guard = None
 
-    def _no_guard(self, what: str) -> None:
-        if self.guard is not None:
+    def check_unguarded(self, what: str) -> None:
+        if self._emitter.guard is not None:
             raise kernel_error(
                 f"{what} inside k.when", "k.when only predicates instructions; branch with k.if_"
             )

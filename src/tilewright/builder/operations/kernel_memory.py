@@ -12,20 +12,23 @@ from typing import Any
 
 from ...dtypes import DType
 from ...ptx import tree
+from ..emitter import Emitter
+from ..operations.variables import Variables
 from ..source_location import kernel_error
-from ..values.arithmetic import ArithmeticOperations
 from ..values.pointer import Pointer
-from ..values.registers import Reg, Registers, checked_dtype, is_integer, other_trace_error
+from ..values.register_class import checked_dtype
+from ..values.registers import Reg, Registers, is_integer, other_trace_error
 
 STATIC_SHARED_LIMIT = 48 * 1024  # bytes that a kernel may declare; more is asked for at the launch
 DYNAMIC_SHARED = "dynamic_shared"
 
 
-class KernelMemory(ArithmeticOperations):
+class KernelMemory:
     """Variables in shared memory, registers in arrays, addresses."""
 
-    def __init__(self, *, lines: bool = True) -> None:
-        super().__init__(lines=lines)
+    def __init__(self, emitter: Emitter, variables: Variables) -> None:
+        self._emitter = emitter
+        self._variables = variables
         self.variables: list[tree.Variable] = []
         self.static_bytes = 0
         self.dynamic_bytes = 0
@@ -48,7 +51,7 @@ class KernelMemory(ArithmeticOperations):
                 "take k.dynamic_shared(bytes)",
             )
         self.variables.append(tree.Variable("shared", "b8", name, (size,), align))
-        return Pointer(self, "shared", t, tree.Symbol(name), 0, align)
+        return Pointer(self._emitter.k, "shared", t, tree.Symbol(name), 0, align)
 
     def dynamic_shared(self, size: int, align: int = 128, *, dtype: str | DType = "b8") -> Pointer:
         """The next ``size`` bytes of dynamic shared memory, as a pointer to ``dtype``."""
@@ -61,22 +64,22 @@ class KernelMemory(ArithmeticOperations):
         self.dynamic_bytes = offset + operator.index(size)
         self.dynamic_align = max(self.dynamic_align, align)
         symbol = tree.Symbol(DYNAMIC_SHARED)
-        return Pointer(self, "shared", dtype, symbol, offset, align)
+        return Pointer(self._emitter.k, "shared", dtype, symbol, offset, align)
 
     def array(self, dtype: str | DType, count: Any, init: Any = None) -> Registers:
         """An array of register variables (``count``: a number, or a layout: its cosize); ``[i]`` is
         a variable, ``k.mov`` of it its value now.
         """
         return Registers(
-            tuple(self.var(checked_dtype(dtype), init) for _ in range(_elements(count)))
+            tuple(self._variables.var(checked_dtype(dtype), init) for _ in range(_elements(count)))
         )
 
     def pointer(
         self, space: str, dtype: str | DType, address: Reg, *, align: int | None = None
     ) -> Pointer:
         """A pointer from an address in a register."""
-        made = Pointer(self, space, dtype, address, 0, align)
-        if address.k is not self:
+        made = Pointer(self._emitter.k, space, dtype, address, 0, align)
+        if address.k is not self._emitter.k:
             raise other_trace_error(address)
         if address.dtype.bits != made.width or address.dtype.kind not in ("uint", "int", "bits"):
             raise kernel_error(
@@ -88,17 +91,21 @@ class KernelMemory(ArithmeticOperations):
     def symbol_address(self, symbol: tree.Symbol, offset: int, width: int) -> Reg:
         """The address of a variable in a register of the prologue."""
         full = tree.Symbol(symbol.name, symbol.offset + offset)
-        return self.emit_once(full, f"mov.u{width}", full)
+        return self._emitter.emit_once(full, f"mov.u{width}", full)
 
     def address_add(self, base: Reg, count: Reg, scale: int, *, into: Any = None) -> Reg:
         """``base + count * scale`` as an address: one multiply-add, widening where need be."""
         self._check_index(base, count)
         t = count.dtype
         if t.bits < base.dtype.bits:
-            return self.emit(f"mad.wide.{t.name}", count, scale, base, into=into, dtype=base.dtype)
+            return self._emitter.compute(
+                f"mad.wide.{t.name}", count, scale, base, into=into, dtype=base.dtype
+            )
         if scale == 1:
-            return self.emit(f"add.{t.name}", base, count, into=into, dtype=base.dtype)
-        return self.emit(f"mad.lo.{t.name}", count, scale, base, into=into, dtype=base.dtype)
+            return self._emitter.compute(f"add.{t.name}", base, count, into=into, dtype=base.dtype)
+        return self._emitter.compute(
+            f"mad.lo.{t.name}", count, scale, base, into=into, dtype=base.dtype
+        )
 
     def _check_index(self, base: Reg, count: Reg) -> None:
         t, bits = count.dtype, base.dtype.bits

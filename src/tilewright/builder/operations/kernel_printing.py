@@ -28,11 +28,13 @@ from ...ptx.printf_format import (
 )
 from ...ptx.system_functions import ASSERTFAIL, VPRINTF
 from ...ptx.types import bits
+from ..emitter import Emitter
 from ..source_location import kernel_error, user_frame
 from ..values.pointer import Pointer
-from ..values.registers import Reg, checked_dtype, is_integer, is_real, other_trace_error
-from ..values.value_conversions import ConversionOperations
+from ..values.register_class import checked_dtype
+from ..values.registers import Reg, is_integer, is_real, other_trace_error
 from .control_flow import ControlFlow
+from .value_conversions import ConversionOperations
 
 DEPOT = "print_depot"
 
@@ -67,11 +69,15 @@ def _wanted_by(c: Conversion) -> Iterator[PrintArgument]:
         yield PrintArgument(c, c.letter if n == len(c.types) else "d", type_)
 
 
-class KernelPrinting(ControlFlow, ConversionOperations):
+class KernelPrinting:
     """``k.print`` and ``k.assert_``."""
 
-    def __init__(self, *, lines: bool = True) -> None:
-        super().__init__(lines=lines)
+    def __init__(
+        self, emitter: Emitter, conversions: ConversionOperations, control: ControlFlow
+    ) -> None:
+        self._emitter = emitter
+        self._conversions = conversions
+        self._control = control
         self._texts: dict[bytes, str] = {}
         self._externs: dict[str, tree.Function] = {}
         self._depot_bytes = 0
@@ -101,8 +107,8 @@ class KernelPrinting(ControlFlow, ConversionOperations):
         """
         said = _encoded("a message", message)
         if isinstance(condition, Reg):
-            self.check_predicate(condition)
-        elif self.static_condition(condition):
+            self._emitter.check_predicate(condition)
+        elif self._emitter.static_condition(condition):
             return
         with self._branched(), self._past(condition):
             self._assertion_failed(said)
@@ -126,33 +132,35 @@ class KernelPrinting(ControlFlow, ConversionOperations):
     @contextmanager
     def _branched(self) -> Iterator[None]:
         """Inside of ``k.when``, a branch: a call is for all threads that come to it."""
-        p, state = self.guard_register, (self.guard, self.guard_register)
+        p, state = self._emitter.guard_register, (self._emitter.guard, self._emitter.guard_register)
         if p is None:
             yield
             return
-        self.guard = self.guard_register = None
+        self._emitter.guard = self._emitter.guard_register = None
         try:
             with self._past(p, negated=True):
                 yield
         finally:
-            self.guard, self.guard_register = state
+            self._emitter.guard, self._emitter.guard_register = state
 
     @contextmanager
     def _past(self, p: Any, negated: bool = False) -> Iterator[None]:
         """A branch past what is inside, where ``p`` holds (or, ``negated``, does not)."""
-        past = self.label("past")
-        self._branch(p, past, negated)
-        with self.scope():
+        past = self._emitter.label("past")
+        self._control.branch(p, past, negated)
+        with self._emitter.scope():
             yield
-        self.place_label(past)
+        self._emitter.place_label(past)
 
     def _call(self, function: tree.Function, *arguments: Any) -> None:
         self._externs[function.name] = function
-        results = [self.register(checked_dtype(v.type)).operand for v in function.results]
+        results = [self._emitter.register(checked_dtype(v.type)).operand for v in function.results]
         pairs = zip(function.params, arguments, strict=True)
         given = (a.operand if isinstance(a, Reg) else tree.Imm(a) for _, a in pairs)
         callee = tree.Symbol(function.name)
-        self.emit("call.uni", tree.Vector(tuple(results)), callee, tree.Vector(tuple(given)))
+        self._emitter.emit(
+            "call.uni", tree.Vector(tuple(results)), callee, tree.Vector(tuple(given))
+        )
 
     def _assertion_failed(self, message: bytes) -> None:
         frame = user_frame()
@@ -166,7 +174,9 @@ class KernelPrinting(ControlFlow, ConversionOperations):
         """The generic address of a text."""
         count = len(self._texts)
         name = self._texts.setdefault(text, f"$str${count}" if count else "$str")
-        return self.emit("cvta.global.u64", self.emit("mov.u64", tree.Symbol(name)))
+        return self._emitter.compute(
+            "cvta.global.u64", self._emitter.emit("mov.u64", tree.Symbol(name))
+        )
 
     # --- values ---
     def _wanted(self, format_: str, values: Sequence[Any]) -> list[PrintArgument]:
@@ -198,13 +208,15 @@ class KernelPrinting(ControlFlow, ConversionOperations):
         self._depot_bytes = max(self._depot_bytes, size)
         for w, value, at in zip(wanted, values, places, strict=True):
             promoted = self._promoted(w, value)
-            self.emit(f"st.local.{w.type}", tree.Address(tree.Symbol(DEPOT), at), promoted)
-        return self.emit("cvta.local.u64", self.emit("mov.u64", tree.Symbol(DEPOT)))
+            self._emitter.emit(f"st.local.{w.type}", tree.Address(tree.Symbol(DEPOT), at), promoted)
+        return self._emitter.emit(
+            "cvta.local.u64", self._emitter.emit("mov.u64", tree.Symbol(DEPOT))
+        )
 
     def _promoted(self, wanted: PrintArgument, value: Any) -> Any:
         """A value as it lies in memory: a register of that size, or a number."""
         letter = wanted.letter
-        if isinstance(value, Reg | Pointer) and value.k is not self:
+        if isinstance(value, Reg | Pointer) and value.k is not self._emitter.k:
             raise other_trace_error(value)
         if letter == TEXT and isinstance(value, str):
             return self._text_address(_encoded("a text", value))
@@ -213,13 +225,13 @@ class KernelPrinting(ControlFlow, ConversionOperations):
         ):
             return self._generic_address(value)
         if letter in FLOAT and isinstance(value, Reg) and value.dtype.kind == "float":
-            return self.convert(value, "f64")
+            return self._conversions.convert(value, "f64")
         if letter in FLOAT and is_real(value):
             return float(value)
         if letter in INTEGER + CHARACTER + ADDRESS and isinstance(value, Reg):
             return self._promoted_integer(wanted, value)
         if letter in INTEGER + CHARACTER and is_integer(value):
-            return self.immediate(checked_dtype(wanted.type), value)
+            return self._emitter.immediate(checked_dtype(wanted.type), value)
         raise wanted.misfit(value)
 
     def _promoted_integer(self, wanted: PrintArgument, value: Reg) -> Reg:
@@ -228,17 +240,17 @@ class KernelPrinting(ControlFlow, ConversionOperations):
         if t.name != "pred" and t.kind not in ("int", "uint", "bits"):
             raise wanted.misfit(value)
         if t.kind == "bits" and 8 <= t.bits < 32:
-            value = self.view(value, f"u{t.bits}")
+            value = self._conversions.view(value, f"u{t.bits}")
         if t.bits < 32:
-            value = self.convert(value, "s32" if t.kind == "int" else "u32")
+            value = self._conversions.convert(value, "s32" if t.kind == "int" else "u32")
         if value.dtype.bits != bits(wanted.type):
             raise wanted.misfit(value)
         return value
 
     def _generic_address(self, pointer: Pointer) -> Reg:
         address = pointer.address()
-        wide = self.convert(address, "u64") if address.dtype.bits == 32 else address
-        return self.emit(f"cvta.{pointer.space}.u64", wide) if pointer.space else wide
+        wide = self._conversions.convert(address, "u64") if address.dtype.bits == 32 else address
+        return self._emitter.emit(f"cvta.{pointer.space}.u64", wide) if pointer.space else wide
 
 
 def _encoded(what: str, text: Any) -> bytes:

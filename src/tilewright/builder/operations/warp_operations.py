@@ -9,34 +9,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..emitter import Into
+from ..emitter import Emitter
+from ..operations.arithmetic import ArithmeticOperations
 from ..source_location import kernel_error
 from ..values.pointer import Pointer
-from ..values.registers import Reg, is_integer
-from ..values.value_conversions import ConversionOperations
-from .kernel_memory import KernelMemory
+from ..values.registers import Destination, Reg, Var, is_integer
+from .value_conversions import ConversionOperations
 
 _SHUFFLES = {"idx": 31, "up": 0, "down": 31, "bfly": 31}
 _VOTES = ("all", "any", "uni")
 FULL = 0xFFFFFFFF
 
 
-class WarpOperations(ConversionOperations, KernelMemory):
+class WarpOperations:
     """Instructions of warps and CTAs."""
+
+    def __init__(
+        self, emitter: Emitter, arithmetic: ArithmeticOperations, conversions: ConversionOperations
+    ) -> None:
+        self._emitter = emitter
+        self._arithmetic = arithmetic
+        self._conversions = conversions
 
     def barrier(self, index: int = 0, threads: int | None = None) -> None:
         """``bar.sync``: wait for all threads of the CTA, or for ``threads`` of them."""
-        self.emit("bar.sync", index, *(() if threads is None else (threads,)))
+        self._emitter.emit("bar.sync", index, *(() if threads is None else (threads,)))
 
     def barrier_arrive(self, index: int, threads: int) -> None:
         """``bar.arrive``: count this warp among the ``threads`` of barrier ``index``, and go on."""
         if is_integer(threads) and threads < 1:
             raise kernel_error(f"bar.arrive counts towards 32 threads or more, not {threads}")
-        self.emit("bar.arrive", index, threads)
+        self._emitter.emit("bar.arrive", index, threads)
 
     def syncwarp(self, mask: Any = FULL) -> None:
         """Wait for the lanes of ``mask``; orders their memory accesses."""
-        self.emit("bar.warp.sync", mask)
+        self._emitter.emit("bar.warp.sync", mask)
 
     # --- asynchronous copies ---
     def cp_async(
@@ -66,21 +73,21 @@ class WarpOperations(ConversionOperations, KernelMemory):
         if isinstance(valid, bool):
             valid = None if valid else 0
         elif isinstance(valid, Reg) and valid.dtype.name == "pred":
-            valid = self.select(valid, size, 0)
-        self.emit(opcode, dst, src, size, *(() if valid is None else (valid,)))
+            valid = self._arithmetic.select(valid, size, 0)
+        self._emitter.emit(opcode, dst, src, size, *(() if valid is None else (valid,)))
 
     def cp_async_commit(self) -> None:
         """Close the group of this thread's copies so far."""
-        self.emit("cp.async.commit_group")
+        self._emitter.emit("cp.async.commit_group")
 
     def cp_async_wait(self, pending: int = 0) -> None:
         """Wait until at most ``pending`` of this thread's newest groups are under way."""
         check_pending(pending)
-        self.emit("cp.async.wait_group", pending)
+        self._emitter.emit("cp.async.wait_group", pending)
 
     # --- matrices ---
     def ldmatrix(
-        self, ptr: Any, count: int = 4, trans: bool = False, *, into: Into = None
+        self, ptr: Any, count: int = 4, trans: bool = False, *, into: Destination = None
     ) -> tuple[Reg, ...]:
         """Load ``count`` (1, 2, 4) 8×8 matrices of 16-bit elements; rows' addresses come from
         lanes 8i … 8i+7.
@@ -88,7 +95,7 @@ class WarpOperations(ConversionOperations, KernelMemory):
         Always a tuple of b32 registers.
         """
         opcode = f"ldmatrix.sync.aligned.m8n8.x{count}{'.trans' if trans else ''}.shared.b16"
-        loaded = self.emit(opcode, ptr, into=into)
+        loaded = self._emitter.emit(opcode, ptr, into=into)
         return loaded if isinstance(loaded, tuple) else (loaded,)
 
     def stmatrix(self, ptr: Any, values: Sequence[Any], trans: bool = False) -> None:
@@ -98,11 +105,11 @@ class WarpOperations(ConversionOperations, KernelMemory):
         if len(values) not in (1, 2, 4):
             raise kernel_error(f"stmatrix stores 1, 2 or 4 matrices, not {len(values)}")
         number = f"x{len(values)}{'.trans' if trans else ''}"
-        self.emit(f"stmatrix.sync.aligned.m8n8.{number}.shared.b16", ptr, tuple(values))
+        self._emitter.emit(f"stmatrix.sync.aligned.m8n8.{number}.shared.b16", ptr, tuple(values))
 
-    def movmatrix(self, value: Any, *, into: Into = None) -> Any:
+    def movmatrix(self, value: Any, *, into: Var | None = None) -> Reg:
         """Transpose an 8×8 matrix of 16-bit elements, as ``ldmatrix`` gave it, among the lanes."""
-        return self.emit("movmatrix.sync.aligned.m8n8.trans.b16", value, into=into)
+        return self._emitter.compute("movmatrix.sync.aligned.m8n8.trans.b16", value, into=into)
 
     def mma(
         self,
@@ -111,14 +118,15 @@ class WarpOperations(ConversionOperations, KernelMemory):
         b: Sequence[Any],
         c: Sequence[Any],
         *,
-        into: Into = None,
+        into: Destination = None,
     ) -> tuple[Reg, ...]:
         """D = A·B + C on fragments. ``instruction`` is an opcode or a row of ``tilewright.mma``.
 
         Returns new registers for D; ``into=c`` accumulates in place where ``c`` are variables.
         """
         opcode = instruction if isinstance(instruction, str) else instruction.opcode
-        return self.emit(opcode, tuple(a), tuple(b), tuple(c), into=into)
+        d: tuple[Reg, ...] = self._emitter.emit(opcode, tuple(a), tuple(b), tuple(c), into=into)
+        return d
 
     # --- lanes ---
     def shfl(self, mode: str, value: Any, lane: Any, *, width: int = 32, mask: Any = FULL) -> Any:
@@ -135,25 +143,27 @@ class WarpOperations(ConversionOperations, KernelMemory):
         if not isinstance(value, Reg) or value.dtype.bits not in (32, 64):
             raise kernel_error(f"shfl moves registers of 32 or 64 bits, not {value!r}")
         if value.dtype.bits == 64:
-            halves = self.unpack(value, "b32")
+            halves = self._conversions.unpack(value, "b32")
             moved = [self.shfl(mode, half, lane, width=width, mask=mask) for half in halves]
-            return self.emit("mov.b64", moved, dtype=value.dtype)
+            return self._emitter.emit("mov.b64", moved, dtype=value.dtype)
         clamp = (32 - width) << 8 | _SHUFFLES[mode]
-        return self.emit(f"shfl.sync.{mode}.b32", value, lane, clamp, mask, dtype=value.dtype)
+        return self._emitter.emit(
+            f"shfl.sync.{mode}.b32", value, lane, clamp, mask, dtype=value.dtype
+        )
 
     def vote(self, mode: str, p: Any, *, mask: Any = FULL) -> Reg:
         """``all``, ``any`` or ``uni`` (all alike) over the lanes of ``mask``: a predicate."""
         if mode not in _VOTES:
             raise kernel_error(f"vote {mode!r}", "all, any or uni")
-        return self.emit(f"vote.sync.{mode}.pred", p, mask)
+        return self._emitter.compute(f"vote.sync.{mode}.pred", p, mask)
 
     def ballot(self, p: Any, *, mask: Any = FULL) -> Reg:
         """The lanes of ``mask`` whose predicate holds, as the bits of a u32."""
-        return self.emit("vote.sync.ballot.b32", p, mask, dtype="u32")
+        return self._emitter.compute("vote.sync.ballot.b32", p, mask, dtype="u32")
 
     def activemask(self) -> Reg:
         """The lanes that are active now, as the bits of a u32."""
-        return self.emit("activemask.b32", dtype="u32")
+        return self._emitter.compute("activemask.b32", dtype="u32")
 
 
 def check_pending(pending: Any) -> None:

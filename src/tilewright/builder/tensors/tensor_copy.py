@@ -16,16 +16,27 @@ from ...layout import Layout, ScaledBasis, Tensor, flatten, group_modes, make_la
 from ...layout.composed_layout import inside
 from ...layout.memory.vectorization import contiguous_run
 from ...mma import CopyAtom, CpAsync, FragmentMove, TiledCopy, UniversalCopy
+from ..emitter import Emitter
+from ..operations.kernel_memory import KernelMemory
+from ..operations.warp_operations import WarpOperations
 from ..source_location import kernel_error
 from ..values.address_terms import iterate_slices
 from ..values.pointer import Pointer
-from ..values.registers import checked_dtype
-from .register_memory import RegisterMemory, convert_element, make_register_memory
+from ..values.register_class import checked_dtype
+from ..values.register_memory import RegisterMemory, convert_element, make_register_memory
 from .tensor_elements import TensorElements
 
 
-class TensorCopies(TensorElements):
+class TensorCopies:
     """Tensors in registers and shared memory, and copies of tensors."""
+
+    def __init__(
+        self, emitter: Emitter, memory: KernelMemory, warp: WarpOperations, elements: TensorElements
+    ) -> None:
+        self._emitter = emitter
+        self._memory = memory
+        self._warp = warp
+        self._elements = elements
 
     def make_rmem_tensor(self, layout: Any, dtype: str | DType) -> Tensor:
         """A tensor in new registers, packed; of a layout, or a shape. An element of 32 or 64 bits
@@ -35,7 +46,7 @@ class TensorCopies(TensorElements):
         count = made.cosize()
         if count.__class__ is not int:
             raise kernel_error(f"registers are as many as a static layout says, not {made}")
-        return Tensor(make_register_memory(self, count, checked_dtype(dtype)), made)
+        return Tensor(make_register_memory(self._emitter.k, count, checked_dtype(dtype)), made)
 
     def make_smem_tensor(
         self, layout: Any, dtype: str | DType, *, align: int | None = None, dynamic: bool = False
@@ -54,9 +65,9 @@ class TensorCopies(TensorElements):
             outer = getattr(made, "outer", None)
             align = max(16, outer.size() * t.bits // 8 if outer is not None else 1)
         if dynamic:
-            place = self.dynamic_shared(made.cosize() * t.bits // 8, align, dtype=t)
+            place = self._memory.dynamic_shared(made.cosize() * t.bits // 8, align, dtype=t)
         else:
-            place = self.shared(t, made, align=align)
+            place = self._memory.shared(t, made, align=align)
         return Tensor(place, made)
 
     def copy(self, *args: Any, pred: Any = None, valid: Any = None) -> None:
@@ -87,23 +98,23 @@ class TensorCopies(TensorElements):
                 f"copy of {src.layout} to {dst.layout}: both have one static number of elements"
             )
         if pred is not None and not isinstance(pred, Tensor):
-            with self.when(pred):
+            with self._emitter.when(pred):
                 self._copy_plain(src, dst, None)
         elif pred is not None:
             self._copy_if(pred, src, dst)
         elif _overlap(src, dst):
-            self.write(dst, self.values(src))
+            self._elements.write(dst, self._elements.values(src))
         elif isinstance(src.engine, (Pointer, RegisterMemory)) and src.dtype.name == dst.dtype.name:
-            self.move(src, dst)
+            self._elements.move(src, dst)
         else:
-            self.write(dst, self.values(src))
+            self._elements.write(dst, self._elements.values(src))
 
     def _copy_if(self, pred: Tensor, src: Tensor, dst: Tensor) -> None:
         for i in range(dst.size()):
-            with self.eliminate_common_subexpressions():
+            with self._emitter.eliminate_common_subexpressions():
                 wanted, source, target = pred[i], src.at(i), dst.at(i)
-            with self.when(wanted):
-                target[0] = convert_element(self, dst.dtype, source[0])
+            with self._emitter.when(wanted):
+                target[0] = convert_element(self._emitter.k, dst.dtype, source[0])
 
     # --- by an atom --------------------------------------------------------------------------
 
@@ -117,10 +128,13 @@ class TensorCopies(TensorElements):
         dst = _by_instruction(atom, dst, atom.layout_dst, "destination")
         if src.size() * atom.layout_dst.size(1) != dst.size() * atom.layout_src.size(1):
             raise kernel_error(f"copy of {src.layout} to {dst.layout}: as many instructions each")
-        conditions = (_conditions(*c, src.size(1)) for c in ((pred, True), (valid, None)))
+        conditions = (
+            _conditions(given, default, src.size(1))
+            for given, default in ((pred, True), (valid, None))
+        )
         moves = zip(iterate_slices(src), iterate_slices(dst), *conditions, strict=False)
         for source, target, wanted, exists in moves:
-            with self.eliminate_common_subexpressions():
+            with self._emitter.eliminate_common_subexpressions():
                 wanted, exists = wanted(), exists()
             self._instruction(atom.op, source, target, wanted, exists)
 
@@ -128,34 +142,34 @@ class TensorCopies(TensorElements):
         if isinstance(op, FragmentMove):
             self._matrices(op, src, dst, wanted)
             return
-        with self.eliminate_common_subexpressions():
+        with self._emitter.eliminate_common_subexpressions():
             source, target = src.at(0), dst.at(0)
         if isinstance(op, UniversalCopy):
-            with self.when(wanted):
-                self.move_bits(source, target, op.bits)
+            with self._emitter.when(wanted):
+                self._elements.move_bits(source, target, op.bits)
             return
         _require(op, source, "global", target, "shared")
-        with self.when(wanted):
-            self.cp_async(target, source, op.bytes, exists, op.cache)
+        with self._emitter.when(wanted):
+            self._warp.cp_async(target, source, op.bytes, exists, op.cache)
 
     def _matrices(self, op: FragmentMove, src: Tensor, dst: Tensor, wanted: Any) -> None:
         """ldmatrix, stmatrix, movmatrix; all lanes take part."""
         if op.family == "movmatrix":
             _require(op, src.engine, "registers", dst.engine, "registers")
-            with self.when(wanted):
-                self.movmatrix(fragment_registers(src)[0], into=fragment_registers(dst)[0])
+            with self._emitter.when(wanted):
+                self._warp.movmatrix(fragment_registers(src)[0], into=fragment_registers(dst)[0])
             return
         memory, held = (src, dst) if op.loads else (dst, src)
         _require(op, memory.engine, "shared", held.engine, "registers")
         words = fragment_registers(held)
-        with self.eliminate_common_subexpressions():
+        with self._emitter.eliminate_common_subexpressions():
             place = memory.at(0)
         one = words if len(words) > 1 else words[0]
-        with self.when(wanted):
+        with self._emitter.when(wanted):
             if op.loads:
-                self.emit(_shared(op), place, into=one)
+                self._emitter.emit(_shared(op), place, into=one)
             else:
-                self.emit(_shared(op), place, one)
+                self._emitter.emit(_shared(op), place, one)
 
 
 # --- what a copy is made of -----------------------------------------------------------------------

@@ -24,24 +24,33 @@ from ...layout import (
 )
 from ...layout.composed_layout import inside
 from ...layout.memory.vectorization import alignment
-from ..operations.warp_operations import WarpOperations
+from ..emitter import Emitter
+from ..operations.value_conversions import ConversionOperations
+from ..operations.variables import Variables
 from ..source_location import kernel_error
 from ..values.address_terms import iterate_slices
 from ..values.pointer import Pointer
-from ..values.registers import Var
-from .register_memory import (
+from ..values.register_memory import (
     RegisterMemory,
     extract_element,
     make_register_memory,
     pack_elements,
     register_format,
 )
+from ..values.registers import Var
 
 _WIDEST = 128  # bits that one load or store moves
 
 
-class TensorElements(WarpOperations):
+class TensorElements:
     """Reading and writing whole tensors."""
+
+    def __init__(
+        self, emitter: Emitter, variables: Variables, conversions: ConversionOperations
+    ) -> None:
+        self._emitter = emitter
+        self._variables = variables
+        self._conversions = conversions
 
     def values(self, tensor: Tensor) -> list[Any]:
         """The elements of a tensor in order, each in a register."""
@@ -57,7 +66,7 @@ class TensorElements(WarpOperations):
             word, place = engine.place(tensor.layout(i))
             if 2 * engine.dtype.bits == word.dtype.bits:  # both at once
                 if word not in halves:
-                    halves[word] = self.unpack(word, engine.dtype)
+                    halves[word] = self._conversions.unpack(word, engine.dtype)
                 found.append(halves[word][place])
             else:
                 found.append(extract_element(word, engine.dtype, place))
@@ -78,7 +87,7 @@ class TensorElements(WarpOperations):
             word, place = engine.place(tensor.layout(i))
             own = word.operand
             if isinstance(value, Var) and value.operand != own and value.operand in written:
-                value = self.mov(value)  # what it holds before all is written
+                value = self._variables.mov(value)  # what it holds before all is written
             written.add(own)
             given.setdefault(word, {})[place] = value
         for word, parts in given.items():
@@ -92,7 +101,7 @@ class TensorElements(WarpOperations):
             place = layout(i)
             given[place // per][place % per] = value
         return RegisterMemory(
-            tuple(pack_elements(self, dtype, p) for p in given), dtype, layout.cosize()
+            tuple(pack_elements(self._emitter.k, dtype, p) for p in given), dtype, layout.cosize()
         )
 
     # --- moves -------------------------------------------------------------------------------
@@ -108,7 +117,7 @@ class TensorElements(WarpOperations):
         """Move so many bits from one engine to the other, in as few instructions as they need."""
         count = bits // src.dtype.bits
         if isinstance(src, Pointer) and isinstance(dst, Pointer):
-            held = make_register_memory(self, count, src.dtype)
+            held = make_register_memory(self._emitter.k, count, src.dtype)
             self._load(src, held, count)
             self._store(held, dst, count)
         elif isinstance(src, Pointer):

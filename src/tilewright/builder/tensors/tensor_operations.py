@@ -6,25 +6,46 @@ stays, the other goes up and down.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...layout import Tensor, make_fragment_like, make_layout, prepend
 from ...mma import MmaAtom, TiledMma
+from ..emitter import Emitter
+from ..operations.arithmetic import ArithmeticOperations
+from ..operations.warp_operations import WarpOperations
+from ..operations.wgmma_operations import WgmmaOperations
 from ..source_location import kernel_error
+from ..tensors.tensor_elements import TensorElements
 from ..values.pointer import Pointer
+from ..values.register_memory import convert_element
 from ..values.registers import Reg
-from .register_memory import convert_element
 from .tensor_copy import TensorCopies
 from .wgmma_fragments import descriptors, fragment_of, products
 
 
-class TensorOperations(TensorCopies):
+class TensorOperations:
     """CuTe's algorithms on tensors. Those on the host are ``tilewright.layout``'s and ``mma``'s."""
+
+    def __init__(
+        self,
+        emitter: Emitter,
+        arithmetic: ArithmeticOperations,
+        warp: WarpOperations,
+        elements: TensorElements,
+        copies: TensorCopies,
+        wgmma: WgmmaOperations,
+    ) -> None:
+        self._emitter = emitter
+        self._arithmetic = arithmetic
+        self._warp = warp
+        self._elements = elements
+        self._copies = copies
+        self._wgmma = wgmma
 
     def fill(self, tensor: Tensor, value: Any) -> None:
         """Write one value everywhere: a number, or a register."""
-        self.write(tensor, [value] * _count(tensor))
+        self._elements.write(tensor, [value] * _count(tensor))
 
     def clear(self, tensor: Tensor) -> None:
         """Write zeros everywhere."""
@@ -41,8 +62,8 @@ class TensorOperations(TensorCopies):
         *tensors, function = tensors_and_function
         *sources, result = tensors if len(tensors) > 1 else tensors * 2
         _same_size(*sources, result)
-        columns = zip(*map(self.values, sources), strict=True)
-        self.write(result, [function(*each) for each in columns])
+        columns = zip(*map(self._elements.values, sources), strict=True)
+        self._elements.write(result, [function(*each) for each in columns])
 
     def axpby(self, alpha: Any, x: Tensor, beta: Any, y: Tensor) -> None:
         """y = alpha · x + beta · y, in x's format: alpha · x is rounded, then beta · y + that once
@@ -53,7 +74,9 @@ class TensorOperations(TensorCopies):
             return
 
         def scaled(a: Any, b: Any) -> Any:
-            return self.fma(beta, convert_element(self, x.dtype, b), alpha * a)
+            return self._arithmetic.fma(
+                beta, convert_element(self._emitter.k, x.dtype, b), alpha * a
+            )
 
         self.transform(x, y, y, scaled)
 
@@ -64,18 +87,18 @@ class TensorOperations(TensorCopies):
         (1, RestM, RestK, …) of descriptors by which wgmma reads it: K-major, or MN-major for types
         of 16 bits. LayoutError where its layout is no canonical one.
         """
-        return descriptors(self, parts)
+        return descriptors(self._emitter.k, parts)
 
     def make_fragment_B(self, parts: Tensor) -> Tensor:
         """Of ``partition_B``, ((N, K), RestN, RestK, …), likewise."""
-        return descriptors(self, parts)
+        return descriptors(self._emitter.k, parts)
 
     def descriptor(self, tile: Tensor) -> Reg:
         """The descriptor (u64) of one instruction's operand, (M, K) or (N, K), in shared memory."""
-        made: Reg = descriptors(self, tile.map_layout(make_layout))[0]
-        return made
+        descriptor: Reg = descriptors(self._emitter.k, tile.map_layout(make_layout))[0]
+        return descriptor
 
-    def gemm(self, *args: Any, accumulate: Any = True, signs: Sequence[int] = (1, 1)) -> None:
+    def gemm(self, *args: Any, accumulate: Any = True, signs: tuple[int, int] = (1, 1)) -> None:
         """D = A B + C of a thread's tensors: ``gemm(mma, d, a, b, c)``, or without ``d``, which is
         ``c`` then; ``mma`` is an MmaAtom or TiledMma.
 
@@ -99,7 +122,7 @@ class TensorOperations(TensorCopies):
             if d is not c:
                 raise kernel_error("wgmma adds to C itself: gemm(mma, a, b, c)")
             _check_modes(d, a, b, c)
-            products(self, atom, d, a, b, accumulate, signs)
+            products(self._wgmma, atom, d, a, b, accumulate, signs)
             return
         if accumulate is not True or tuple(signs) != (1, 1):
             raise kernel_error("accumulate= and signs= are wgmma's", "k.clear zeroes C")
@@ -129,19 +152,22 @@ class TensorOperations(TensorCopies):
             )
 
         def multiply(d: Tensor, a: Tensor, b: Tensor, c: Tensor) -> None:
-            self.mma(row, *(fragment_of(row, n, t) for n, t in zip("abc", (a, b, c), strict=True)),
-                     into=fragment_of(row, "d", d))  # fmt: skip
+            operands = zip("abc", (a, b, c), strict=True)
+            sources = (fragment_of(row, name, tensor) for name, tensor in operands)
+            self._warp.mma(row, *sources, into=fragment_of(row, "d", d))
 
         return multiply
 
     def _fma(self, d: Tensor, a: Tensor, b: Tensor, c: Tensor) -> None:
-        self.write(d, [self.fma(*(self.values(t)[0] for t in (a, b, c)))])
+        self._elements.write(
+            d, [self._arithmetic.fma(*(self._elements.values(t)[0] for t in (a, b, c)))]
+        )
 
     def _in_registers(self, tensor: Tensor) -> Tensor:
         if not isinstance(tensor.engine, Pointer):
             return tensor
-        loaded = make_fragment_like(tensor)
-        self.copy(tensor, loaded)
+        loaded: Tensor = make_fragment_like(tensor)
+        self._copies.copy(tensor, loaded)
         return loaded
 
 

@@ -8,7 +8,6 @@ the hardware swizzles addresses, so a descriptor moves within a swizzle, too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,9 +17,10 @@ from ...layout.composed_layout import inside
 from ...layout.int_tuple import is_static
 from ...layout.symbolic import mul
 from ...mma import MatrixDescriptor, MmaAtom, make_descriptor_tensor
+from ..operations.wgmma_operations import WgmmaOperations
 from ..source_location import kernel_error
-from ..values.pointer import Pointer
-from ..values.registers import Reg
+from ..values.pointer import Pointer, check_start
+from ..values.registers import Operations, Reg
 from .tensor_copy import fragment_registers
 
 _START = (1 << 14) - 1  # the field for the address, in 16 bytes
@@ -32,7 +32,7 @@ class Descriptors:
     16 bytes. Each is of ``rows`` (M or N) × ``columns`` (K) elements, ``major``: K or MN.
     """
 
-    k: Any
+    k: Operations
     base: Reg
     dtype: DType
     rows: int
@@ -52,8 +52,7 @@ class Descriptors:
         return replace(self, base=base, offset=self.offset + outside.static)
 
     def __getitem__(self, i: int) -> Reg:
-        made: Reg = self.k.add(self.base, self.offset + i)
-        return made
+        return self.k.add(self.base, self.offset + i)
 
     def __str__(self) -> str:
         return f"descriptor of {self.rows}×{self.columns} {self.dtype}, {self.major}-major"
@@ -63,11 +62,10 @@ def descriptor_start(address: Reg) -> Reg:
     """A descriptor of nothing but an address in the CTA's own shared memory. Above 2^24 an address
     has the CTA's rank in its cluster, which would be in the next field.
     """
-    found: Reg = (address >> 4 & _START).to("u64")
-    return found
+    return (address >> 4 & _START).to("u64")
 
 
-def descriptors(k: Any, parts: Tensor) -> Tensor:
+def descriptors(k: Operations, parts: Tensor) -> Tensor:
     """The descriptors of ((M or N, K), …) in shared memory. LayoutError where a layout is none that
     wgmma reads.
     """
@@ -98,29 +96,22 @@ def descriptors(k: Any, parts: Tensor) -> Tensor:
     return Tensor(found, made.layout)
 
 
-def check_start(engine: Pointer, least: int, swizzle: int, verb: str) -> None:
-    """That a tile in shared memory begins where hardware takes it: addresses are swizzled, so under
-    a swizzle at a multiple of its period, else of ``least`` bytes.
-    """
-    least = 8 * swizzle or least
-    if engine.alignment % least:
-        raise kernel_error(
-            f"{engine!r} is known to begin at a multiple of {engine.alignment} bytes; what {verb}"
-            f"{f' under a swizzle of {swizzle}' if swizzle else ''} begins at one of {least}",
-            f"k.make_smem_tensor(…, align={least}), k.dynamic_shared(size, {least}), or"
-            f" p.aligned({least}) where you know it",
-        )
-
-
 def products(
-    k: Any, atom: MmaAtom, d: Tensor, a: Tensor, b: Tensor, accumulate: Any, signs: Sequence[int]
+    wgmma: WgmmaOperations,
+    atom: MmaAtom,
+    d: Tensor,
+    a: Tensor,
+    b: Tensor,
+    accumulate: Any,
+    signs: tuple[int, int],
 ) -> None:
     """D += A B of (V, M, K) and (V, N, K), started; the first of K as ``accumulate`` says."""
     row = atom.instruction
     if row.family != "wgmma":
         raise kernel_error(f"gemm has no operands for {row}", "k.wgmma emits it")
-    if not set(signs) <= {1, -1} or len(signs) != 2 or (row.d == "s32" and tuple(signs) != (1, 1)):
-        raise kernel_error(f"signs of {row} are 1 or -1 for A and B, 1 for integers, not {signs}")
+    if not set(signs) <= {1, -1} or (row.d == "s32" and signs != (1, 1)):
+        what = f"signs of {row} must be 1 or -1 for A and B, 1 for integers, got {signs}"
+        raise kernel_error(what)
     a_shared = atom.a_src == "smem"
     _check(row, "a", a, a_shared)
     _check(row, "b", b, True)
@@ -133,9 +124,9 @@ def products(
         )
         for m, one in enumerate(left):
             for n, other in enumerate(right):
-                k.wgmma(
+                wgmma.wgmma(
                     row, _operand(row, "d", d[None, m, n]), one, other,
-                    accumulate=True if step else accumulate, signs=tuple(signs), trans=flags,
+                    accumulate=True if step else accumulate, signs=signs, trans=flags,
                 )  # fmt: skip
 
 

@@ -8,18 +8,35 @@ a swizzle, bytes are swizzled instead of elements, so that nothing is left to be
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, Self, TypeVar
 
+from ...dtypes import DType
 from ...layout import Layout, OffsetSum, Swizzle, Tensor, flatten
 from ...layout.symbolic import Term
 from ..source_location import kernel_error
-from .registers import Reg
-
-if TYPE_CHECKING:
-    from .pointer import Pointer
+from .registers import Operations, Reg
 
 
-def moved(pointer: Pointer, outside: OffsetSum, outer: Any, inside: OffsetSum | None) -> Pointer:
+class Address(Protocol):
+    """What this module needs of a pointer."""
+
+    k: Operations
+    dtype: DType
+
+    @property
+    def size(self) -> int: ...
+    @property
+    def width(self) -> int: ...
+    def add_bytes(self, count: Any, scale: int = 1) -> Self: ...
+    def by_register(self, count: Reg, scale: int, multiple: int) -> Self: ...
+
+
+AddressType = TypeVar("AddressType", bound=Address)
+
+
+def moved(
+    pointer: AddressType, outside: OffsetSum, outer: Any, inside: OffsetSum | None
+) -> AddressType:
     """The pointer ``outside`` + ``outer(inside)`` elements on."""
     stays = all(not o.terms and o.static == 0 for o in (outside, inside or outside))
     if pointer.dtype.bits < 8 and not stays:
@@ -32,14 +49,14 @@ def moved(pointer: Pointer, outside: OffsetSum, outer: Any, inside: OffsetSum | 
             pointer = _through(pointer, outer, inside)
         for term in outside.terms:
             pointer = _term_on(pointer, term)
-        return pointer + outside.static
+        return pointer.add_bytes(outside.static, pointer.size)
 
 
-def _through(pointer: Pointer, outer: Any, inside: OffsetSum) -> Pointer:
+def _through(pointer: AddressType, outer: Any, inside: OffsetSum) -> AddressType:
     """The pointer ``outer(inside)`` elements on."""
     size = pointer.size
     if not inside.terms:
-        return pointer + outer(inside.static)
+        return pointer.add_bytes(outer(inside.static), size)
     if not isinstance(outer, Swizzle) or size & (size - 1):
         return _term_on(pointer, Term(outer(inside.total()), 1, 1))
     low = inside.static & (_lowest_bit(inside.unit | 1 << outer.base) - 1)  # stays where it is
@@ -48,14 +65,14 @@ def _through(pointer: Pointer, outer: Any, inside: OffsetSum) -> Pointer:
         offset.add(term.value, term.factor * size, term.unit // abs(term.factor))
     swizzle = Swizzle(outer.bits, outer.base + size.bit_length() - 1, outer.shift)
     multiple = _lowest_bit(offset.unit | offset.static | 1 << swizzle.base)
-    return pointer.by_register(swizzle(offset.total()), 1, multiple) + low
+    return pointer.by_register(swizzle(offset.total()), 1, multiple).add_bytes(low, size)
 
 
 def _lowest_bit(number: int) -> int:
     return number & -number
 
 
-def _term_on(pointer: Pointer, term: Term) -> Pointer:
+def _term_on(pointer: AddressType, term: Term) -> AddressType:
     """The pointer a term's elements on: a number times what is static is multiplied on the way, a
     stride in a register is scaled to bytes first, once for all that go by it.
     """
@@ -75,7 +92,7 @@ def _term_on(pointer: Pointer, term: Term) -> Pointer:
     return pointer.by_register(value, factor, bytes_)
 
 
-def _product(pointer: Pointer, value: Reg, stride: Reg) -> Reg:
+def _product(pointer: Address, value: Reg, stride: Reg) -> Reg:
     """A number times a stride, in bytes."""
     k, kind = pointer.k, value.dtype.name
     if value.dtype is stride.dtype and value.dtype.bits < pointer.width:

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import operator
 from math import gcd
-from typing import TYPE_CHECKING, Any, NoReturn, Union
+from typing import Any, NoReturn, Union
 
 from ...dtypes import DType
 from ...layout import OffsetSum
 from ...ptx import tree
 from ..source_location import kernel_error
-from ..tensors.register_memory import RegisterMemory, make_register_memory
+from ..values.register_memory import RegisterMemory, make_register_memory
 from .address_terms import moved
-from .registers import Reg, Var, checked_dtype
-
-if TYPE_CHECKING:
-    from ..builder import Builder
+from .register_class import checked_dtype
+from .registers import Operations, Reg, Var
 
 _MAX_VECTOR = 16  # bytes that one load or store moves
 
@@ -44,7 +42,7 @@ class Pointer:
 
     def __init__(
         self,
-        k: Builder,
+        k: Operations,
         space: str,
         dtype: str | DType,
         base: Union[Reg, tree.Symbol],
@@ -94,7 +92,7 @@ class Pointer:
 
     __radd__ = __add__
 
-    def __sub__(self, count: int) -> Pointer:
+    def __sub__(self, count: Any) -> Pointer:
         if isinstance(count, Reg):
             raise kernel_error(
                 "a pointer moves back by a static count only", "add a negative one (s32, s64)"
@@ -180,10 +178,11 @@ class Pointer:
     def _at(self, index: Any) -> Pointer:
         if type(index) is int:
             return self._with(self.base, self.offset + index * self.size) if index else self
-        return self + index
+        return self.__add__(index)
 
     def __getitem__(self, index: Any) -> Reg:
-        return self._at(index)._load("", "", 1)
+        loaded: Reg = self._at(index)._load("", "", 1)
+        return loaded
 
     def __iter__(self) -> NoReturn:
         raise kernel_error(f"{self!r} has no length to iterate over", "loop over its indices")
@@ -216,7 +215,7 @@ class Pointer:
         own does not fit.
         """
         opcode = _dotted("atom", order, self.space, _atomic(op, self.dtype, kind))
-        return self.k.emit(opcode, self._at(index), *values, dtype=self.dtype)
+        return self.k.compute(opcode, self._at(index), *values, dtype=self.dtype)
 
     def reduce(
         self, op: str, value: Any, *, index: Any = 0, order: str = "", kind: str = ""
@@ -296,3 +295,17 @@ def _atomic(op: str, t: DType, kind: str) -> str:
     if op == "add" and t.name == "s64":
         return "add.u64"
     return f"{op}.{t.name}"
+
+
+def check_start(engine: Pointer, least: int, swizzle: int, verb: str) -> None:
+    """That a tile in shared memory begins where hardware takes it: addresses are swizzled, so under
+    a swizzle at a multiple of its period, else of ``least`` bytes.
+    """
+    least = 8 * swizzle or least
+    if engine.alignment % least:
+        raise kernel_error(
+            f"{engine!r} is known to begin at a multiple of {engine.alignment} bytes; what {verb}"
+            f"{f' under a swizzle of {swizzle}' if swizzle else ''} begins at one of {least}",
+            f"k.make_smem_tensor(…, align={least}), k.dynamic_shared(size, {least}), or"
+            f" p.aligned({least}) where you know it",
+        )

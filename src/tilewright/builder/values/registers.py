@@ -10,19 +10,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from contextlib import AbstractContextManager
+from typing import Any, NoReturn, Protocol, TypeGuard, Union
 
-from ...dtypes import DTYPES, DType
-from ...dtypes import dtype as as_dtype
-from ...errors import DtypeError, KernelError
+from ...dtypes import DType
+from ...errors import KernelError
 from ...ptx import tree
 from ..source_location import kernel_error
 
-if TYPE_CHECKING:
-    from ..builder import Builder
-
-_BY_SIZE = ((16, "b16", "%rs"), (32, "b32", "%r"), (64, "b64", "%rd"), (128, "b128", "%rq"))
-_INTEGER = frozenset(("int", "uint", "bits"))
 _UFUNCS = {  # NumPy's operators: a register's methods, on the left and on the right
     "add": ("__add__", "__radd__"),
     "subtract": ("__sub__", "__rsub__"),
@@ -44,58 +39,84 @@ _UFUNCS = {  # NumPy's operators: a register's methods, on the left and on the r
 }
 
 
-def register_class(t: DType) -> tuple[str, str]:
-    """Declared type and name prefix of registers for a format, as nvcc has them: b32, %r."""
-    if t.name == "pred":
-        return "pred", "%p"
-    if t.name in ("f32", "f64"):
-        return t.name, {"f32": "%f", "f64": "%fd"}[t.name]
-    return next((declared, prefix) for size, declared, prefix in _BY_SIZE if t.bits <= size)
+Scalar = Union["Reg", int, float]
+"""A register or a Python number."""
+
+Destination = Union["Var", "Registers", tuple["Var", ...], list["Var"], None]
+"""Variables that an instruction writes; None for new registers."""
 
 
-CLASSES = {name: register_class(t) for name, t in DTYPES.items()}
+class Operations(Protocol):
+    """What registers, pointers and register memory need of the builder that made them.
 
-
-def checked_dtype(name: str | DType) -> DType:
-    """The format of a name; an unknown one is a KernelError at the user's line."""
-    if isinstance(name, DType):
-        return name
-    try:
-        return as_dtype(name)
-    except DtypeError as error:
-        raise kernel_error(error.message, error.hint) from None
-
-
-def accepts(wanted: DType, given: DType, widened: bool = False) -> bool:
-    """Whether an operand of type ``wanted`` may be a register of type ``given``.
-
-    PTX's rule: bit types go with everything of their size, signed with unsigned, floats only with
-    themselves. ``widened``: the register may be larger, as loads, stores and conversions allow.
+    ``Builder`` implements it; the modules of values are below the builder and don't import it.
     """
-    if wanted.name == given.name:
-        return True
-    if (wanted.name == "pred") != (given.name == "pred"):
-        return False
-    if wanted.bits != given.bits:
-        fits = widened and wanted.bits < given.bits and wanted.kind in _INTEGER
-        return fits and given.kind in _INTEGER
-    if "bits" in (wanted.kind, given.kind) or wanted.name == "tf32":
-        return True
-    return wanted.kind in _INTEGER and given.kind in _INTEGER
+
+    def emit(
+        self,
+        opcode: str,
+        *args: Any,
+        into: Destination = None,
+        guard: Reg | bool | None = None,
+        dtype: str | DType | None = None,
+        pair: bool = False,
+        vector: int = 0,
+    ) -> Any: ...
+    def compute(
+        self, opcode: str, *args: Any, dtype: str | DType | None = None, into: Destination = None
+    ) -> Reg: ...
+    def immediate(self, t: DType | None, value: Any) -> tree.Operand: ...
+    def eliminate_common_subexpressions(
+        self, enabled: bool = True
+    ) -> AbstractContextManager[None]: ...
+
+    # --- values ---
+    def const(self, dtype: str | DType, value: Any) -> Reg: ...
+    def var(self, value: Any, init: Any = None) -> Any: ...
+    def mov(
+        self, value: Scalar, *, dtype: str | DType | None = None, into: Var | None = None
+    ) -> Reg: ...
+    def as_result(self, value: Scalar, into: Var | None) -> Reg: ...
+    def convert(
+        self, a: Reg, dtype: str | DType, rnd: str = "", *, sat: bool = False, ftz: bool = False
+    ) -> Reg: ...
+    def view(self, a: Reg, dtype: str | DType) -> Reg: ...
+    def unpack(self, a: Reg, dtype: str | DType | None = None) -> tuple[Reg, Reg]: ...
+
+    # --- arithmetic ---
+    def add(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg: ...
+    def sub(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg: ...
+    def mul(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg: ...
+    def truediv(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg: ...
+    def floordiv(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg: ...
+    def mod(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg: ...
+    def neg(self, a: Reg) -> Reg: ...
+    def abs(self, a: Reg) -> Reg: ...
+    def compare(self, op: str, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg: ...
+    def and_(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg: ...
+    def or_(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg: ...
+    def xor(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg: ...
+    def not_(self, a: Reg | bool) -> Reg: ...
+    def shl(self, a: Scalar, n: Scalar, *, into: Var | None = None) -> Reg: ...
+    def shr(self, a: Scalar, n: Scalar, *, into: Var | None = None) -> Reg: ...
+
+    # --- addresses ---
+    def symbol_address(self, symbol: tree.Symbol, offset: int, width: int) -> Reg: ...
+    def address_add(self, base: Reg, count: Reg, scale: int, *, into: Var | None = None) -> Reg: ...
 
 
-def is_integer(value: Any) -> bool:
+def is_integer(value: object) -> TypeGuard[int]:
     """Whether a value is a Python whole number (numpy's scalars too, its arrays not)."""
     if isinstance(value, (int, Reg)):
         return isinstance(value, int)
     try:
-        operator.index(value)
+        operator.index(value)  # type: ignore[arg-type]  # that is what is tested
     except TypeError:
         return False
     return True
 
 
-def is_real(value: Any) -> bool:
+def is_real(value: object) -> TypeGuard[float]:
     """Whether a value is a Python number that a float format may hold."""
     if isinstance(value, (int, float)):
         return True
@@ -120,7 +141,7 @@ class Reg:
 
     __slots__ = ("dtype", "k", "operand")
 
-    def __init__(self, k: Builder, dtype: DType, operand: tree.Reg) -> None:
+    def __init__(self, k: Operations, dtype: DType, operand: tree.Reg) -> None:
         self.k = k
         self.dtype = dtype
         self.operand = operand
@@ -137,43 +158,43 @@ class Reg:
         return self.k.view(self, dtype)
 
     # --- arithmetic ---
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: Scalar) -> Reg:
         return self.k.add(self, other)
 
-    def __radd__(self, other: Any) -> Any:
+    def __radd__(self, other: Scalar) -> Reg:
         return self.k.add(other, self)
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: Scalar) -> Reg:
         return self.k.sub(self, other)
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: Scalar) -> Reg:
         return self.k.sub(other, self)
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: Scalar) -> Reg:
         return self.k.mul(self, other)
 
-    def __rmul__(self, other: Any) -> Any:
+    def __rmul__(self, other: Scalar) -> Reg:
         return self.k.mul(other, self)
 
-    def __truediv__(self, other: Any) -> Any:
+    def __truediv__(self, other: Scalar) -> Reg:
         return self.k.truediv(self, other)
 
-    def __rtruediv__(self, other: Any) -> Any:
+    def __rtruediv__(self, other: Scalar) -> Reg:
         return self.k.truediv(other, self)
 
-    def __floordiv__(self, other: Any) -> Any:
+    def __floordiv__(self, other: Scalar) -> Reg:
         return self.k.floordiv(self, other)
 
-    def __rfloordiv__(self, other: Any) -> Any:
+    def __rfloordiv__(self, other: Scalar) -> Reg:
         return self.k.floordiv(other, self)
 
-    def __mod__(self, other: Any) -> Any:
+    def __mod__(self, other: Scalar) -> Reg:
         return self.k.mod(self, other)
 
-    def __rmod__(self, other: Any) -> Any:
+    def __rmod__(self, other: Scalar) -> Reg:
         return self.k.mod(other, self)
 
-    def __divmod__(self, other: Any) -> Any:
+    def __divmod__(self, other: Scalar) -> tuple[Reg, Reg]:
         return self.k.floordiv(self, other), self.k.mod(self, other)
 
     def __neg__(self) -> Reg:
@@ -186,25 +207,25 @@ class Reg:
         return self.k.abs(self)
 
     # --- bits ---
-    def __lshift__(self, other: Any) -> Any:
+    def __lshift__(self, other: Scalar) -> Reg:
         return self.k.shl(self, other)
 
-    def __rlshift__(self, other: Any) -> Any:
+    def __rlshift__(self, other: Scalar) -> Reg:
         return self.k.shl(other, self)
 
-    def __rshift__(self, other: Any) -> Any:
+    def __rshift__(self, other: Scalar) -> Reg:
         return self.k.shr(self, other)
 
-    def __rrshift__(self, other: Any) -> Any:
+    def __rrshift__(self, other: Scalar) -> Reg:
         return self.k.shr(other, self)
 
-    def __and__(self, other: Any) -> Any:
+    def __and__(self, other: Scalar) -> Reg:
         return self.k.and_(self, other)
 
-    def __or__(self, other: Any) -> Any:
+    def __or__(self, other: Scalar) -> Reg:
         return self.k.or_(self, other)
 
-    def __xor__(self, other: Any) -> Any:
+    def __xor__(self, other: Scalar) -> Reg:
         return self.k.xor(self, other)
 
     __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
@@ -213,22 +234,22 @@ class Reg:
         return self.k.not_(self)
 
     # --- comparisons: predicates ---
-    def __lt__(self, other: Any) -> Any:
+    def __lt__(self, other: Scalar) -> Reg:
         return self.k.compare("lt", self, other)
 
-    def __le__(self, other: Any) -> Any:
+    def __le__(self, other: Scalar) -> Reg:
         return self.k.compare("le", self, other)
 
-    def __gt__(self, other: Any) -> Any:
+    def __gt__(self, other: Scalar) -> Reg:
         return self.k.compare("gt", self, other)
 
-    def __ge__(self, other: Any) -> Any:
+    def __ge__(self, other: Scalar) -> Reg:
         return self.k.compare("ge", self, other)
 
-    def __eq__(self, other: Any) -> Any:
+    def __eq__(self, other: Any) -> Reg:  # type: ignore[override]
         return NotImplemented if other is None else self.k.compare("eq", self, other)
 
-    def __ne__(self, other: Any) -> Any:
+    def __ne__(self, other: Any) -> Reg:  # type: ignore[override]
         return NotImplemented if other is None else self.k.compare("ne", self, other)
 
     __hash__ = object.__hash__
@@ -278,42 +299,53 @@ class Var(Reg):
 
     __slots__ = ()
 
-    def set(self, value: Any) -> None:
+    def set(self, value: Scalar) -> None:
         """Assign a register of the same type, or a number."""
         self.k.mov(value, into=self)
 
-    def __iadd__(self, other: Any) -> Var:
-        return self.k.add(self, other, into=self)
+    def __iadd__(self, other: Scalar) -> Var:
+        self.k.add(self, other, into=self)
+        return self
 
-    def __isub__(self, other: Any) -> Var:
-        return self.k.sub(self, other, into=self)
+    def __isub__(self, other: Scalar) -> Var:
+        self.k.sub(self, other, into=self)
+        return self
 
-    def __imul__(self, other: Any) -> Var:
-        return self.k.mul(self, other, into=self)
+    def __imul__(self, other: Scalar) -> Var:
+        self.k.mul(self, other, into=self)
+        return self
 
-    def __itruediv__(self, other: Any) -> Var:
-        return self.k.truediv(self, other, into=self)
+    def __itruediv__(self, other: Scalar) -> Var:
+        self.k.truediv(self, other, into=self)
+        return self
 
-    def __ifloordiv__(self, other: Any) -> Var:
-        return self.k.floordiv(self, other, into=self)
+    def __ifloordiv__(self, other: Scalar) -> Var:
+        self.k.floordiv(self, other, into=self)
+        return self
 
-    def __imod__(self, other: Any) -> Var:
-        return self.k.mod(self, other, into=self)
+    def __imod__(self, other: Scalar) -> Var:
+        self.k.mod(self, other, into=self)
+        return self
 
-    def __ilshift__(self, other: Any) -> Var:
-        return self.k.shl(self, other, into=self)
+    def __ilshift__(self, other: Scalar) -> Var:
+        self.k.shl(self, other, into=self)
+        return self
 
-    def __irshift__(self, other: Any) -> Var:
-        return self.k.shr(self, other, into=self)
+    def __irshift__(self, other: Scalar) -> Var:
+        self.k.shr(self, other, into=self)
+        return self
 
-    def __iand__(self, other: Any) -> Var:
-        return self.k.and_(self, other, into=self)
+    def __iand__(self, other: Scalar) -> Var:
+        self.k.and_(self, other, into=self)
+        return self
 
-    def __ior__(self, other: Any) -> Var:
-        return self.k.or_(self, other, into=self)
+    def __ior__(self, other: Scalar) -> Var:
+        self.k.or_(self, other, into=self)
+        return self
 
-    def __ixor__(self, other: Any) -> Var:
-        return self.k.xor(self, other, into=self)
+    def __ixor__(self, other: Scalar) -> Var:
+        self.k.xor(self, other, into=self)
+        return self
 
 
 class Registers:

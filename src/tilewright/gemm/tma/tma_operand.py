@@ -148,7 +148,7 @@ class TmaOperand:
             along = i * self.line
             at = (_plus(first_k, along), row) if self.major == "K" else (_plus(row, along), first_k)
             target = k.pointer("shared", "b8", there) + i * column
-            k.tma_load(target, map_, (*at, *more), barrier, ctas=ctas)
+            k.tma_load(target, map_, (*at, *more), barrier, multicast_mask=ctas)
 
     # --- descriptors ---
 

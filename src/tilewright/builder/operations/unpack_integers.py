@@ -21,9 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...dtypes import DType, dtype, encode, pack
+from ..emitter import Emitter
 from ..source_location import kernel_error
-from .registers import Reg, checked_dtype
-from .value_conversions import ConversionOperations
+from ..values.register_class import checked_dtype
+from ..values.registers import Reg
 
 _SOURCES = ("u8", "s8", "u4", "s4")
 _DESTS = ("f16", "bf16")
@@ -57,8 +58,11 @@ def _both(half: int) -> int:
     return half << 16 | half
 
 
-class IntegerUnpacking(ConversionOperations):
+class IntegerUnpacking:
     """Fast exact conversions of packed integers."""
+
+    def __init__(self, emitter: Emitter) -> None:
+        self._emitter = emitter
 
     def unpack_integers(
         self,
@@ -102,17 +106,17 @@ class IntegerUnpacking(ConversionOperations):
 
     def _masked(self, word: Reg, mask: int, magic: int, dtype: str) -> Reg:
         """(word & mask) ^ magic."""
-        made: Reg = self.emit("lop3.b32", word, mask, magic, _AND_XOR, dtype=dtype)
+        made: Reg = self._emitter.compute("lop3.b32", word, mask, magic, _AND_XOR, dtype=dtype)
         return made
 
     def _bytes_to_f16(self, word: Reg, interleaved: bool, zero: int, flip: int) -> list[Reg]:
         """Two prmt make 1024 + u of each; s8 first becomes biased."""
         if flip:
-            word = self.emit("xor.b32", word, 0x80808080, dtype=word.dtype)
+            word = self._emitter.compute("xor.b32", word, 0x80808080, dtype=word.dtype)
         pairs = []
         for select in (0x4240, 0x4341) if interleaved else (0x4140, 0x4342):
-            x = self.emit("prmt.b32", word, 0x64646464, select, dtype="f16x2")
-            pairs.append(self.emit("sub.rn.f16x2", x, 1024.0 + zero))
+            x = self._emitter.compute("prmt.b32", word, 0x64646464, select, dtype="f16x2")
+            pairs.append(self._emitter.compute("sub.rn.f16x2", x, 1024.0 + zero))
         return pairs
 
     def _bytes_to_bf16(self, word: Reg, interleaved: bool, zero: int, flip: int) -> list[Reg]:
@@ -124,47 +128,47 @@ class IntegerUnpacking(ConversionOperations):
         pairs = []
         for i in range(2):
             if not interleaved:
-                part = self.emit("prmt.b32", word, 0, (0x4140, 0x4342)[i], dtype="b32")
+                part = self._emitter.compute("prmt.b32", word, 0, (0x4140, 0x4342)[i], dtype="b32")
             else:
-                part = self.emit("shr.b32", word, 8, dtype="b32") if i else word
+                part = self._emitter.compute("shr.b32", word, 8, dtype="b32") if i else word
             low = self._masked(part, _both(0x7F), _both(0x4300), "bf16x2")
             high = self._masked(part, _both(0x80), _both(0x4300 if flip else 0x4380), "bf16x2")
-            x = self.emit("fma.rn.bf16x2", high, -1.0, low)
-            pairs.append(x if zero else self.emit("fma.rn.bf16x2", x, 1.0, 128.0))
+            x = self._emitter.compute("fma.rn.bf16x2", high, -1.0, low)
+            pairs.append(x if zero else self._emitter.compute("fma.rn.bf16x2", x, 1.0, 128.0))
         return pairs
 
     def _nibbles_to_f16(self, word: Reg, interleaved: bool, zero: int, flip: int) -> list[Reg]:
         """1024 + u of a lower nibble, 1024 + 16u of an upper one, which a factor undoes."""
         pairs: list[Any] = []
         if interleaved:
-            for part in (word, self.emit("shr.b32", word, 8, dtype="b32")):
+            for part in (word, self._emitter.compute("shr.b32", word, 8, dtype="b32")):
                 x = self._masked(part, _both(0x0F), _both(0x6400 | flip), "f16x2")
-                pairs.append(self.emit("sub.rn.f16x2", x, 1024.0 + zero))
+                pairs.append(self._emitter.compute("sub.rn.f16x2", x, 1024.0 + zero))
                 x = self._masked(part, _both(0xF0), _both(0x6400 | flip << 4), "f16x2")
-                pairs.append(self.emit("fma.rn.f16x2", x, 1 / 16, -64.0 - zero))
+                pairs.append(self._emitter.compute("fma.rn.f16x2", x, 1 / 16, -64.0 - zero))
             return pairs
         factor = self._pair(1.0, 1 / 16)
         offset = self._pair(-1024.0 - zero, -64.0 - zero)
         for i in range(4):
-            part = self.emit("prmt.b32", word, word, 0x1111 * i, dtype="b32")
+            part = self._emitter.compute("prmt.b32", word, word, 0x1111 * i, dtype="b32")
             magic = (0x6400 | flip << 4) << 16 | 0x6400 | flip
             x = self._masked(part, 0x00F0000F, magic, "f16x2")
-            pairs.append(self.emit("fma.rn.f16x2", x, factor, offset))
+            pairs.append(self._emitter.compute("fma.rn.f16x2", x, factor, offset))
         return pairs
 
     def _pair(self, low: float, high: float) -> Reg:
         bits = [int(encode("f16", x)) for x in (low, high)]
-        return self.constant(checked_dtype("f16x2"), bits[1] << 16 | bits[0])
+        return self._emitter.constant(checked_dtype("f16x2"), bits[1] << 16 | bits[0])
 
     def _nibbles_to_bf16(self, word: Reg, interleaved: bool, zero: int, flip: int) -> list[Reg]:
         """128 + u; every upper nibble is shifted down first."""
-        down = None if interleaved else self.emit("shr.b32", word, 4, dtype="b32")
+        down = None if interleaved else self._emitter.compute("shr.b32", word, 4, dtype="b32")
         pairs = []
         for i in range(4):
             if down is not None:
-                part = self.emit("prmt.b32", word, down, (4 + i) << 8 | i, dtype="b32")
+                part = self._emitter.compute("prmt.b32", word, down, (4 + i) << 8 | i, dtype="b32")
             else:
-                part = self.emit("shr.b32", word, 4 * i, dtype="b32") if i else word
+                part = self._emitter.compute("shr.b32", word, 4 * i, dtype="b32") if i else word
             x = self._masked(part, _both(0x0F), _both(0x4300 | flip), "bf16x2")
-            pairs.append(self.emit("fma.rn.bf16x2", x, 1.0, -128.0 - zero))
+            pairs.append(self._emitter.compute("fma.rn.bf16x2", x, 1.0, -128.0 - zero))
         return pairs

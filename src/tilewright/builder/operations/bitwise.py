@@ -6,8 +6,9 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from ..emitter import Emitter
 from ..source_location import kernel_error
-from .registers import Reg, is_integer
+from ..values.registers import Reg, Scalar, Var, is_integer
 from .variables import (
     Variables,
     check_number,
@@ -27,19 +28,23 @@ _PYTHON: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-class BitwiseOperations(Variables):
+class BitwiseOperations:
     """Bitwise operators. Identities (``x & -1``, ``x | 0``, ``x << 0``) cost nothing."""
 
-    def and_(self, a: Any, b: Any, *, into: Any = None) -> Any:
+    def __init__(self, emitter: Emitter, variables: Variables) -> None:
+        self._emitter = emitter
+        self._variables = variables
+
+    def and_(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg:
         return self._bitwise("and", "&", a, b, into)
 
-    def or_(self, a: Any, b: Any, *, into: Any = None) -> Any:
+    def or_(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg:
         return self._bitwise("or", "|", a, b, into)
 
-    def xor(self, a: Any, b: Any, *, into: Any = None) -> Any:
+    def xor(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg:
         return self._bitwise("xor", "^", a, b, into)
 
-    def _bitwise(self, op: str, symbol: str, a: Any, b: Any, into: Any) -> Any:
+    def _bitwise(self, op: str, symbol: str, a: Scalar, b: Scalar, into: Var | None) -> Reg:
         if not isinstance(a, Reg):
             if not isinstance(b, Reg):
                 return fold_constants(symbol, _PYTHON[op], a, b)
@@ -56,42 +61,42 @@ class BitwiseOperations(Variables):
                 return folded
         if t.kind not in (*_BITS, "pred"):
             raise unsupported_operator(symbol, t)
-        return self.emit(
+        return self._emitter.compute(
             f"{op}.{'pred' if t.name == 'pred' else f'b{t.bits}'}", a, b, into=into, dtype=t
         )
 
-    def _fold_bits(self, op: str, a: Reg, b: int, into: Any) -> Any:
+    def _fold_bits(self, op: str, a: Reg, b: int, into: Var | None) -> Reg | None:
         """The result where ``b`` is all zeros or all ones, else None."""
         ones = (1 << a.dtype.bits) - 1
         b &= ones
         if b == 0:
             zero = False if a.dtype.name == "pred" else 0
-            return self.as_result(zero if op == "and" else a, into)
+            return self._variables.as_result(zero if op == "and" else a, into)
         if b != ones:
             return None
         if op == "and":
-            return self.as_result(a, into)
+            return self._variables.as_result(a, into)
         if op == "xor":
-            return self.as_result(self.not_(a), into)
-        return self.as_result(True, into) if a.dtype.name == "pred" else None
+            return self._variables.as_result(self.not_(a), into)
+        return self._variables.as_result(True, into) if a.dtype.name == "pred" else None
 
-    def not_(self, a: Any) -> Any:
+    def not_(self, a: Reg | bool) -> Reg:
         if not isinstance(a, Reg):
-            return not self.static_condition(a)
+            return fold_constants("~", operator.ne, self._emitter.static_condition(a), True)
         if a.dtype.kind not in (*_BITS, "pred"):
             raise unsupported_operator("~", a.dtype)
-        return self.emit(
+        return self._emitter.compute(
             "not.pred" if a.dtype.name == "pred" else f"not.b{a.dtype.bits}", a, dtype=a.dtype
         )
 
-    def shl(self, a: Any, n: Any, *, into: Any = None) -> Any:
+    def shl(self, a: Scalar, n: Scalar, *, into: Var | None = None) -> Reg:
         return self._shift("shl", "<<", a, n, into)
 
-    def shr(self, a: Any, n: Any, *, into: Any = None) -> Any:
+    def shr(self, a: Scalar, n: Scalar, *, into: Var | None = None) -> Reg:
         """Signed registers keep their sign."""
         return self._shift("shr", ">>", a, n, into)
 
-    def _shift(self, op: str, symbol: str, a: Any, n: Any, into: Any) -> Any:
+    def _shift(self, op: str, symbol: str, a: Scalar, n: Scalar, into: Var | None) -> Reg:
         if not isinstance(n, Reg):
             if not isinstance(a, Reg):
                 return fold_constants(symbol, _PYTHON[op], a, n)
@@ -99,11 +104,11 @@ class BitwiseOperations(Variables):
                 said = f"a shift must be by a whole number or a register, got {n!r:.60}"
                 raise kernel_error(said)
             if n == 0:
-                return self.as_result(a, into)
+                return self._variables.as_result(a, into)
             if not 0 < n < a.dtype.bits:
                 raise kernel_error(f"a shift of {a.dtype.name} by {n}", f"0 … {a.dtype.bits - 1}")
-        t = a.dtype if isinstance(a, Reg) else n.dtype
+        t = next(value.dtype for value in (a, n) if isinstance(value, Reg))
         if t.kind not in _BITS or t.bits < 16:
             raise unsupported_operator(symbol, t)
         kind = t.name if op == "shr" else f"b{t.bits}"
-        return self.emit(f"{op}.{kind}", a, n, into=into, dtype=t)
+        return self._emitter.compute(f"{op}.{kind}", a, n, into=into, dtype=t)

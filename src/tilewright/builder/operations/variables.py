@@ -12,22 +12,27 @@ from typing import Any
 from ...dtypes import DType
 from ...errors import KernelError
 from ...ptx import tree
+from ..emitter import Emitter
 from ..source_location import kernel_error
-from .common_subexpressions import CommonSubexpressions
-from .registers import Reg, Var, checked_dtype, is_integer, is_real
+from ..values.register_class import checked_dtype
+from ..values.registers import Reg, Scalar, Var, is_integer, is_real
 
 INTEGER_KINDS = ("int", "uint")
 
 
-class Variables(CommonSubexpressions):
+class Variables:
     """Constants, variables, copies."""
+
+    def __init__(self, emitter: Emitter) -> None:
+        self._emitter = emitter
 
     def const(self, dtype: str | DType, value: Any) -> Reg:
         """A register that holds a number."""
         t = checked_dtype(dtype)
         if t.kind in ("packed", "pred") or (t.kind == "float" and t.bits == 16):
-            held = self.immediate(t, value)
-            return Reg(self, t, held)
+            operand = self._emitter.immediate(t, value)
+            assert isinstance(operand, tree.Reg), "PTX has no immediate of these types"
+            return Reg(self._emitter.k, t, operand)
         return self.mov(value, dtype=t)
 
     def var(self, value: Any, init: Any = None) -> Any:
@@ -35,12 +40,12 @@ class Variables(CommonSubexpressions):
         ``k.var(pointer)``.
         """
         if isinstance(value, (str, DType)):
-            made = self.register(checked_dtype(value), variable=True)
+            made = self._emitter.variable(checked_dtype(value))
             if init is not None:
                 self.mov(init, into=made)
             return made
         if isinstance(value, Reg):
-            return self.mov(value, into=self.register(value.dtype, variable=True))
+            return self.mov(value, into=self._emitter.variable(value.dtype))
         if hasattr(value, "add_bytes"):
             base = self.var(value._register())
             return value._with(base, value.offset)
@@ -48,7 +53,9 @@ class Variables(CommonSubexpressions):
             f"a variable is made from a type, a register or a pointer, not {value!r}"
         )
 
-    def mov(self, value: Any, *, dtype: str | DType | None = None, into: Any = None) -> Reg:
+    def mov(
+        self, value: Scalar, *, dtype: str | DType | None = None, into: Var | None = None
+    ) -> Reg:
         """A copy of a register (a variable's value now) or of a number, which needs ``dtype``."""
         t = (
             into.dtype
@@ -63,16 +70,18 @@ class Variables(CommonSubexpressions):
             raise kernel_error(f"the type of {value!r} is not known", "give dtype=")
         if isinstance(value, Reg) and not compatible(t, value.dtype):
             raise type_mismatch("=", t, value.dtype)
-        source = value if isinstance(value, Reg) else self.immediate(t, value)
+        source = value if isinstance(value, Reg) else self._emitter.immediate(t, value)
         if isinstance(source, tree.Reg) and into is None:
-            return Reg(self, t, source)
-        return self.emit(f"mov.{move_type(t)}", source, into=into, dtype=t)
+            return Reg(self._emitter.k, t, source)
+        return self._emitter.compute(f"mov.{move_type(t)}", source, into=into, dtype=t)
 
-    def as_result(self, value: Any, into: Any) -> Any:
+    def as_result(self, value: Scalar, into: Var | None) -> Reg:
         """``value`` as a result: itself, a copy of a variable, or assigned to ``into``."""
         if into is not None:
             return self.mov(value, into=into)
-        return self.mov(value) if isinstance(value, Var) else value
+        if isinstance(value, Var):
+            return self.mov(value)
+        return value  # type: ignore[return-value]  # what folds to a number stays one
 
     def common_type(self, symbol: str, *values: Any) -> DType:
         """The one type of the registers among ``values``."""
@@ -103,16 +112,20 @@ def require_register(symbol: str, value: Any) -> Reg:
     return value
 
 
-def fold_constants(symbol: str, operation: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
-    """What Python makes of two numbers, or of a pointer and one."""
+def fold_constants(symbol: str, operation: Callable[[Any, Any], Any], a: Any, b: Any) -> Reg:
+    """The result of Python's operation on two numbers, or on a pointer and a number.
+
+    It is a number or a pointer. The declared type is that of the operation on registers.
+    """
     if any(
         isinstance(x, str | bytes) or not (is_real(x) or hasattr(x, "add_bytes")) for x in (a, b)
     ):
         raise register_expected(symbol, a, b)
     try:
-        return operation(a, b)
+        result: Reg = operation(a, b)
     except (ArithmeticError, TypeError, ValueError) as error:
         raise kernel_error(f"{symbol} of {a!r:.60} and {b!r:.60}: {error}") from error
+    return result
 
 
 def power_of_two(value: int) -> bool:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import operator
 from functools import lru_cache
-from typing import Any
 
 from ...dtypes import DTYPES
-from ..emitter import Into
+from ..emitter import Emitter
+from ..operations.variables import Variables
 from ..source_location import kernel_error
+from ..values.registers import Reg, Scalar, Var, is_integer
 from .bitwise import BitwiseOperations
-from .registers import Reg, is_integer
 from .variables import (
     INTEGER_KINDS,
     check_number,
@@ -45,30 +45,35 @@ def _opcode(op: str, type_: str) -> str | None:
     return f"{op}.rn.{t.name}" if rounded else None
 
 
-class ArithmeticOperations(BitwiseOperations):
+class ArithmeticOperations:
     """Operators on registers and Python numbers. ``into`` is a variable to write instead."""
 
-    def _compute(self, op: str, symbol: str, a: Any, b: Any, into: Into) -> Any:
-        t = self.common_type(symbol, a, b)
+    def __init__(self, emitter: Emitter, variables: Variables, bitwise: BitwiseOperations) -> None:
+        self._emitter = emitter
+        self._variables = variables
+        self._bitwise = bitwise
+
+    def _compute(self, op: str, symbol: str, a: Scalar, b: Scalar, into: Var | None) -> Reg:
+        t = self._variables.common_type(symbol, a, b)
         opcode = _opcode(op, t.name)
         if opcode is None:
             raise unsupported_operator(symbol, t)
-        return self.emit(opcode, a, b, into=into, dtype=t)
+        return self._emitter.compute(opcode, a, b, into=into, dtype=t)
 
     # --- + - * / // % ---
-    def add(self, a: Any, b: Any, *, into: Any = None) -> Any:
+    def add(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg:
         if not isinstance(a, Reg):
             if not isinstance(b, Reg):
                 return fold_constants("k.add", operator.add, a, b)
             a, b = b, a
         if not isinstance(b, Reg) and is_integer(b) and a.dtype.kind in INTEGER_KINDS:
             if b == 0:
-                return self.as_result(a, into)
+                return self._variables.as_result(a, into)
             if b < 0:
                 return self._compute("sub", "-", a, -b, into)
         return self._compute("add", "+", a, b, into)
 
-    def sub(self, a: Any, b: Any, *, into: Any = None) -> Any:
+    def sub(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg:
         if not isinstance(b, Reg):
             if not isinstance(a, Reg):
                 return fold_constants("k.sub", operator.sub, a, b)
@@ -76,25 +81,25 @@ class ArithmeticOperations(BitwiseOperations):
                 return self.add(a, -b, into=into)
         return self._compute("sub", "-", a, b, into)
 
-    def mul(self, a: Any, b: Any, *, into: Any = None) -> Any:
+    def mul(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg:
         if not isinstance(a, Reg):
             if not isinstance(b, Reg):
                 return fold_constants("k.mul", operator.mul, a, b)
             a, b = b, a
         if not isinstance(b, Reg) and is_integer(b) and a.dtype.kind in INTEGER_KINDS:
             if b == 0:
-                return self.as_result(0, into) if into is not None else 0
+                return self._variables.as_result(0, into)
             if b == 1:
-                return self.as_result(a, into)
+                return self._variables.as_result(a, into)
             if power_of_two(b):
-                return self.shl(a, int(b).bit_length() - 1, into=into)
+                return self._bitwise.shl(a, int(b).bit_length() - 1, into=into)
         return self._compute("mul", "*", a, b, into)
 
-    def truediv(self, a: Any, b: Any, *, into: Any = None) -> Any:
+    def truediv(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg:
         """``a / b`` of f32 or f64, correctly rounded."""
         if not isinstance(a, Reg) and not isinstance(b, Reg):
             return fold_constants("k.truediv", operator.truediv, a, b)
-        t = self.common_type("/", a, b)
+        t = self._variables.common_type("/", a, b)
         if t.kind in INTEGER_KINDS:
             raise kernel_error(
                 f"/ divides floats, these are {t.name}",
@@ -102,18 +107,18 @@ class ArithmeticOperations(BitwiseOperations):
             )
         return self._compute("div", "/", a, b, into)
 
-    def floordiv(self, a: Any, b: Any, *, into: Any = None) -> Any:
+    def floordiv(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg:
         """``a // b`` of unsigned integers; signed ones have ``k.div``."""
         return self._divide("//", "div", a, b, into)
 
-    def mod(self, a: Any, b: Any, *, into: Any = None) -> Any:
+    def mod(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg:
         """``a % b`` of unsigned integers. Signed ones have ``k.rem``."""
         return self._divide("%", "rem", a, b, into)
 
-    def _divide(self, symbol: str, op: str, a: Any, b: Any, into: Any) -> Any:
+    def _divide(self, symbol: str, op: str, a: Scalar, b: Scalar, into: Var | None) -> Reg:
         if not isinstance(a, Reg) and not isinstance(b, Reg):
             return fold_constants(symbol, operator.floordiv if op == "div" else operator.mod, a, b)
-        t = self.common_type(symbol, a, b)
+        t = self._variables.common_type(symbol, a, b)
         if t.kind != "uint":
             raise kernel_error(
                 f"{symbol} is for unsigned registers, these are {t.name}",
@@ -122,22 +127,22 @@ class ArithmeticOperations(BitwiseOperations):
         if not isinstance(b, Reg):
             if b <= 0:
                 raise kernel_error(f"{symbol} by {b}")
-            if power_of_two(b) and op == "div":
-                return self.shr(a, int(b).bit_length() - 1, into=into)
-            if power_of_two(b):
-                return self.and_(a, b - 1, into=into)
+            if power_of_two(int(b)) and op == "div":
+                return self._bitwise.shr(a, int(b).bit_length() - 1, into=into)
+            if power_of_two(int(b)):
+                return self._bitwise.and_(a, b - 1, into=into)
         return self._compute(op, symbol, a, b, into)
 
-    def div(self, a: Any, b: Any, *, into: Any = None) -> Any:
+    def div(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg:
         """Integer quotient toward zero, signed or unsigned."""
         return self._toward_zero("div", a, b, into)
 
-    def rem(self, a: Any, b: Any, *, into: Any = None) -> Any:
+    def rem(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg:
         """The remainder of ``div``: it has the sign of ``a``."""
         return self._toward_zero("rem", a, b, into)
 
-    def _toward_zero(self, op: str, a: Any, b: Any, into: Any) -> Any:
-        t = self.common_type(op, a, b)
+    def _toward_zero(self, op: str, a: Scalar, b: Scalar, into: Var | None) -> Reg:
+        t = self._variables.common_type(op, a, b)
         if t.kind not in INTEGER_KINDS:
             raise kernel_error(f"k.{op} is for integers, these are {t.name}")
         return (
@@ -146,23 +151,23 @@ class ArithmeticOperations(BitwiseOperations):
             else self._compute(op, op, a, b, into)
         )
 
-    def mad(self, a: Any, b: Any, c: Any, *, into: Any = None) -> Any:
+    def mad(self, a: Scalar, b: Scalar, c: Scalar, *, into: Var | None = None) -> Reg:
         """``a * b + c`` in one instruction: ``mad.lo``, or ``fma.rn`` (rounded once)."""
-        t = self.common_type("mad", a, b, c)
+        t = self._variables.common_type("mad", a, b, c)
         opcode = _opcode("fma", t.name)
         if opcode is None:
             raise unsupported_operator("mad", t)
-        return self.emit(opcode, a, b, c, into=into, dtype=t)
+        return self._emitter.compute(opcode, a, b, c, into=into, dtype=t)
 
     fma = mad
 
-    def min(self, a: Any, b: Any, *, into: Any = None) -> Any:
+    def min(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg:
         return self._extreme("min", a, b, into)
 
-    def max(self, a: Any, b: Any, *, into: Any = None) -> Any:
+    def max(self, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg:
         return self._extreme("max", a, b, into)
 
-    def _extreme(self, op: str, a: Any, b: Any, into: Any) -> Any:
+    def _extreme(self, op: str, a: Scalar, b: Scalar, into: Var | None) -> Reg:
         if not isinstance(a, Reg) and not isinstance(b, Reg):
             return fold_constants(f"k.{op}", min if op == "min" else max, a, b)
         return self._compute(op, op, a, b, into)
@@ -170,10 +175,10 @@ class ArithmeticOperations(BitwiseOperations):
     def neg(self, a: Reg) -> Reg:
         require_register("k.neg", a)
         if a.dtype.kind == "uint":
-            return self.emit(f"sub.{a.dtype.name}", 0, a, dtype=a.dtype)
+            return self._emitter.compute(f"sub.{a.dtype.name}", 0, a, dtype=a.dtype)
         if a.dtype.kind not in ("int", "float", "packed"):
             raise unsupported_operator("-", a.dtype)
-        return self.emit(f"neg.{a.dtype.name}", a, dtype=a.dtype)
+        return self._emitter.compute(f"neg.{a.dtype.name}", a, dtype=a.dtype)
 
     def abs(self, a: Reg) -> Reg:
         require_register("k.abs", a)
@@ -181,10 +186,10 @@ class ArithmeticOperations(BitwiseOperations):
             return a
         if a.dtype.kind not in ("int", "float", "packed"):
             raise unsupported_operator("abs", a.dtype)
-        return self.emit(f"abs.{a.dtype.name}", a, dtype=a.dtype)
+        return self._emitter.compute(f"abs.{a.dtype.name}", a, dtype=a.dtype)
 
     # --- comparisons and choice ---
-    def compare(self, op: str, a: Any, b: Any, *, into: Any = None) -> Any:
+    def compare(self, op: str, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg:
         """A predicate. ``op``: eq ne lt le gt ge; with a NaN only ``ne`` holds."""
         if not isinstance(a, Reg):
             require_register("k.compare", b)
@@ -205,19 +210,25 @@ class ArithmeticOperations(BitwiseOperations):
                 f"{t.name} registers have no order", "say which with .view('u32') or .view('s32')"
             )
         if t.name == "pred":
-            both = self.xor(a, b)
-            return both if op == "ne" else self.not_(both)
+            both = self._bitwise.xor(a, b)
+            return both if op == "ne" else self._bitwise.not_(both)
         op = "neu" if op == "ne" and t.kind == "float" else op
-        return self.emit(f"setp.{op}.{t.name}", a, b, into=into)
+        return self._emitter.compute(f"setp.{op}.{t.name}", a, b, into=into)
 
-    def select(self, p: Any, a: Any, b: Any, *, into: Any = None) -> Any:
+    def select(self, p: Reg | bool, a: Scalar, b: Scalar, *, into: Var | None = None) -> Reg:
         """``a`` where the predicate holds, else ``b``; two numbers are u32 (or give ``into``)."""
         if not isinstance(p, Reg):
-            return self.as_result(a if self.static_condition(p) else b, into)
-        self.check_predicate(p)
-        t = self.common_type("select", a, b) if isinstance(a, Reg) or isinstance(b, Reg) else None
+            return self._variables.as_result(a if self._emitter.static_condition(p) else b, into)
+        self._emitter.check_predicate(p)
+        t = (
+            self._variables.common_type("select", a, b)
+            if isinstance(a, Reg) or isinstance(b, Reg)
+            else None
+        )
         t = t or (into.dtype if into is not None else DTYPES["u32"])
         if t.name == "pred":
-            return self.or_(self.and_(p, a), self.and_(self.not_(p), b), into=into)
-        pair = [v if isinstance(v, Reg) else self.immediate(t, v) for v in (a, b)]
-        return self.emit(f"selp.{move_type(t)}", *pair, p, into=into, dtype=t)
+            return self._bitwise.or_(
+                self._bitwise.and_(p, a), self._bitwise.and_(self._bitwise.not_(p), b), into=into
+            )
+        pair = [v if isinstance(v, Reg) else self._emitter.immediate(t, v) for v in (a, b)]
+        return self._emitter.compute(f"selp.{move_type(t)}", *pair, p, into=into, dtype=t)

@@ -10,17 +10,27 @@ from __future__ import annotations
 from typing import Any
 
 from ...dtypes import DType
+from ..emitter import Emitter
+from ..operations.variables import Variables
 from ..source_location import kernel_error
+from ..values.register_class import CLASSES, checked_dtype
+from ..values.registers import Reg
 from .arithmetic import ArithmeticOperations
-from .registers import CLASSES, Reg, checked_dtype
 
 _INTEGER_KINDS = ("int", "uint")
 _NATIVE = ("f16", "f32", "f64")
 _ROUNDINGS = ("rn", "rz", "rm", "rp")
 
 
-class ConversionOperations(ArithmeticOperations):
+class ConversionOperations:
     """Conversions of registers."""
+
+    def __init__(
+        self, emitter: Emitter, variables: Variables, arithmetic: ArithmeticOperations
+    ) -> None:
+        self._emitter = emitter
+        self._variables = variables
+        self._arithmetic = arithmetic
 
     def convert(
         self, a: Reg, dtype: str | DType, rnd: str = "", *, sat: bool = False, ftz: bool = False
@@ -36,9 +46,9 @@ class ConversionOperations(ArithmeticOperations):
         if rnd and rnd not in _ROUNDINGS:
             raise kernel_error(f"unknown rounding {rnd!r}", "rn, rz, rm or rp")
         if t is given:
-            return self.as_result(a, None)
+            return self._variables.as_result(a, None)
         if t.name == "pred":
-            return self.compare("ne", a, 0)
+            return self._arithmetic.compare("ne", a, 0)
         if given.name == "pred":
             return self._from_predicate(a, t)
         if given.kind == "bits" or t.kind not in (*_INTEGER_KINDS, "float") or t.bits < 8:
@@ -51,17 +61,19 @@ class ConversionOperations(ArithmeticOperations):
 
     def _from_predicate(self, a: Reg, t: DType) -> Reg:
         if t.kind == "float":
-            one, zero = self.const(t, 1.0), self.const(t, 0.0)
-            return self.select(a, one, zero)
+            one, zero = self._variables.const(t, 1.0), self._variables.const(t, 0.0)
+            return self._arithmetic.select(a, one, zero)
         wide = t if t.bits >= 16 else checked_dtype("u16")
-        made = self.emit(f"selp.{wide.name}", 1, 0, a)
-        return made if wide is t else self.emit(f"cvt.{t.name}.{wide.name}", made)
+        made = self._emitter.compute(f"selp.{wide.name}", 1, 0, a)
+        return made if wide is t else self._emitter.compute(f"cvt.{t.name}.{wide.name}", made)
 
     def _integer(self, a: Reg, t: DType, sat: bool) -> Reg:
         given = a.dtype
         if t.bits == given.bits and t.bits >= 16 and not sat:
             return self.view(a, t)
-        return self.emit(f"cvt{'.sat' if sat else ''}.{t.name}.{given.name}", a, dtype=t)
+        return self._emitter.compute(
+            f"cvt{'.sat' if sat else ''}.{t.name}.{given.name}", a, dtype=t
+        )
 
     def _float_convert(self, a: Reg, t: DType, rnd: str, sat: bool, ftz: bool) -> Reg:
         given = a.dtype
@@ -79,7 +91,7 @@ class ConversionOperations(ArithmeticOperations):
                 "name the instruction: k.ptx.cvt",
             )
         words = [f".{_rounding(given, t, rnd)}", ".ftz" if ftz else "", ".sat" if sat else ""]
-        return self.emit(
+        return self._emitter.compute(
             f"cvt{''.join(w for w in words if w != '.')}.{t.name}.{given.name}", a, dtype=t
         )
 
@@ -93,24 +105,25 @@ class ConversionOperations(ArithmeticOperations):
             raise kernel_error(f"the bits of {a.dtype.name} can't be viewed as {t.name}", hint)
         if CLASSES[t.name] == CLASSES[a.dtype.name]:
             return type(a)(a.k, t, a.operand)
-        return self.emit(f"mov.b{t.bits}", a, dtype=t)
+        return self._emitter.compute(f"mov.b{t.bits}", a, dtype=t)
 
     def pack(self, dtype: str | DType, low: Any, high: Any, *, rnd: str = "rn") -> Reg:
         """Two halves joined (f16 → f16x2), or two f32 rounded (``cvt.rn.f16x2.f32``)."""
         t = checked_dtype(dtype)
         pair = [v.dtype for v in (low, high) if isinstance(v, Reg)]
         if t.name in ("f16x2", "bf16x2") and all(p.name == "f32" for p in pair):
-            return self.emit(f"cvt.{rnd}.{t.name}.f32", high, low, dtype=t)
+            return self._emitter.compute(f"cvt.{rnd}.{t.name}.f32", high, low, dtype=t)
         half = t.element or f"b{t.bits // 2}"
         if any(2 * p.bits != t.bits for p in pair):
             given = " and ".join(p.name for p in pair)
             raise kernel_error(f"{given} can't be packed into {t.name}", f"it takes two {half}")
-        return self.emit(f"mov.b{t.bits}", [low, high], dtype=t)
+        return self._emitter.compute(f"mov.b{t.bits}", [low, high], dtype=t)
 
     def unpack(self, a: Reg, dtype: str | DType | None = None) -> tuple[Reg, Reg]:
         """The low and the high half of a register; ``dtype`` is theirs (f16x2 → f16, b32 → b16)."""
         t = checked_dtype(dtype or a.dtype.element or f"b{a.dtype.bits // 2}")
-        return self.emit(f"mov.b{a.dtype.bits}", a, dtype=t, vector=2)
+        low, high = self._emitter.emit(f"mov.b{a.dtype.bits}", a, dtype=t, vector=2)
+        return low, high
 
 
 def _rounding(given: DType, t: DType, rnd: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ...dtypes import DTYPES, DType
 from ..source_location import kernel_error
-from ..values.registers import Reg, Var, is_integer
+from .registers import Operations, Reg, Var, is_integer
 
 _WIDTHS = (4, 8, 16, 32, 64)
 
@@ -29,7 +29,7 @@ class RegisterMemory:
     __slots__ = ("count", "dtype", "position", "words")
     __array_ufunc__ = None  # numpy leaves operators to the registers
 
-    def __init__(self, words: tuple[Any, ...], dtype: DType, count: int, position: int = 0) -> None:
+    def __init__(self, words: tuple[Reg, ...], dtype: DType, count: int, position: int = 0) -> None:
         self.words = words
         self.dtype = dtype
         self.count = count
@@ -40,7 +40,7 @@ class RegisterMemory:
         return f"{self.dtype}[{self.count}]{start}"
 
     @property
-    def k(self) -> Any:
+    def k(self) -> Operations:
         return self.words[0].k
 
     @property
@@ -121,7 +121,7 @@ def register_format(dtype: DType) -> tuple[int, DType]:
     return 32 // dtype.bits, DTYPES["b32"]
 
 
-def make_register_memory(k: Any, count: int, dtype: DType) -> RegisterMemory:
+def make_register_memory(k: Operations, count: int, dtype: DType) -> RegisterMemory:
     """New registers for ``count`` elements; nothing is in them yet."""
     per, word = register_format(dtype)
     return RegisterMemory(tuple(k.var(word) for _ in range(-(-count // per))), dtype, count)
@@ -140,12 +140,12 @@ def extract_element(word: Reg, dtype: DType, place: int) -> Reg:
     low = k.view(word, "u32") >> (bits * place)
     if bits < 8:
         low = low & ((1 << bits) - 1)
-    made: Reg = k.emit("cvt.u16.u32", low, dtype=dtype)
+    made: Reg = k.compute("cvt.u16.u32", low, dtype=dtype)
     return made
 
 
 def pack_elements(
-    k: Any, dtype: DType, parts: dict[int, Any], into: Var | None = None, keep: bool = False
+    k: Operations, dtype: DType, parts: dict[int, Any], into: Var | None = None, keep: bool = False
 ) -> Any:
     """The word of these values by their places, converted, written to ``into`` where that is given;
     with ``keep`` its other places stay as they are there.
@@ -159,7 +159,7 @@ def pack_elements(
     if per == 1:
         return k.as_result(_viewed(held[0], into.dtype if into is not None else word), into)
     if per == 2:
-        rest = k.unpack(into, dtype) if keep else (held[min(held)],) * 2
+        rest = k.unpack(into, dtype) if keep and into is not None else (held[min(held)],) * 2
         pair = [held.get(i, rest[i]) for i in range(2)]
         return k.emit("mov.b32", pair, into=into, dtype=word)
     result = into if keep else k.mov(0, dtype=word, into=into)
@@ -179,7 +179,7 @@ def _rounds_pairs(dtype: DType, values: Iterable[Any]) -> bool:
     return floats and dtype.name in ("f16", "bf16")
 
 
-def convert_element(k: Any, dtype: DType, value: Any) -> Reg:
+def convert_element(k: Operations, dtype: DType, value: Any) -> Reg:
     """A number or register as an element: converted, or where either is untyped bits, as it is."""
     if not isinstance(value, Reg):
         made: Reg = k.const(dtype, value)

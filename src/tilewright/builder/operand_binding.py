@@ -1,0 +1,160 @@
+"""Operand binding: the arguments of an instruction become operands of the PTX tree.
+
+The signatures of the opcode define what each argument may be; the first signature that accepts all
+arguments is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..dtypes import DType
+from ..errors import KernelError
+from ..ptx import tree
+from .opcode_signature import OpcodeSignature, OperandSlot, operand_mismatch
+from .source_location import kernel_error
+from .values.immediates import check_immediates
+from .values.pointer import Pointer
+from .values.registers import Operations, Reg, Registers, is_integer, other_trace_error
+
+_TREE_OPERANDS = (
+    tree.Reg,
+    tree.Imm,
+    tree.FloatImm,
+    tree.Symbol,
+    tree.Vector,
+    tree.Sink,
+    tree.Address,
+)
+
+
+class OperandBinding:
+    """Converts arguments to operands. ``immediate`` converts a Python number."""
+
+    def __init__(
+        self, k: Operations, immediate: Callable[[DType | None, Any], tree.Operand]
+    ) -> None:
+        self._k = k
+        self._immediate = immediate
+
+    def bind(
+        self, opcode: str, signatures: tuple[OpcodeSignature, ...], args: tuple[Any, ...]
+    ) -> tuple[OpcodeSignature, list[tree.Operand]]:
+        """The first signature that takes these arguments, and the operands they become."""
+        failure: KernelError | None = None
+        count = len(args)
+        for signature in signatures:
+            if signature.least <= count <= len(signature.sources):
+                try:
+                    pairs = zip(signature.sources, args, strict=False)
+                    made = [self._source(opcode, slot, value) for slot, value in pairs]
+                    for i in signature.limited:
+                        if i < count:
+                            check_immediates(opcode, signature.sources[i], made[i], args[i])
+                    return signature, made
+                except KernelError as error:
+                    failure = failure or error
+        if failure is not None:
+            raise failure
+        allowed = " or ".join(map(str, signatures))
+        raise kernel_error(f"{opcode} takes {allowed}; {count} operands were given")
+
+    def _source(self, opcode: str, slot: OperandSlot, value: Any) -> tree.Operand:
+        if isinstance(value, (Reg, Pointer)) and value.k is not self._k:
+            raise other_trace_error(value)
+        if slot.kind == "map":
+            return _tensor(opcode, slot, value)
+        if slot.count:
+            return self._vector(opcode, slot, value)
+        if slot.kind == "reg":
+            if isinstance(value, Reg):
+                if value.dtype.name not in slot.accepted:
+                    raise operand_mismatch(opcode, slot, value)
+                return value.operand
+            if isinstance(value, Pointer):
+                return self._source(opcode, slot, value.address())
+            return (
+                value if isinstance(value, _TREE_OPERANDS) else self._immediate(slot.dtype, value)
+            )
+        if slot.kind == "address":
+            return self._address(opcode, slot, value)
+        return self._name(opcode, slot, value)
+
+    def _vector(self, opcode: str, slot: OperandSlot, value: Any) -> tree.Operand:
+        if isinstance(value, tree.Vector):
+            return value
+        if not isinstance(value, (tuple, list, Registers)) or len(value) != slot.count:
+            size = f"{len(value)} values" if hasattr(value, "__len__") else repr(value)
+            raise kernel_error(
+                f"{opcode}: operand {slot.name} is a vector of {slot.count}, not {size}"
+            )
+        accepted = slot.accepted
+        items = []
+        for item in value:
+            if not isinstance(item, Reg):
+                items.append(
+                    item if isinstance(item, _TREE_OPERANDS) else self._immediate(slot.dtype, item)
+                )
+            elif item.dtype.name in accepted:
+                if item.k is not self._k:
+                    raise other_trace_error(item)
+                items.append(item.operand)
+            else:
+                raise operand_mismatch(opcode, slot, item)
+        return tree.Vector(tuple(items))
+
+    def _address(self, opcode: str, slot: OperandSlot, value: Any) -> tree.Operand:
+        if isinstance(value, Pointer):
+            if value.space.split("::")[0] != slot.space.split("::")[0]:
+                raise kernel_error(
+                    f"{opcode}: operand [{slot.name}] is a {slot.space or 'generic'} address, "
+                    f"the pointer is {value.space or 'generic'}",
+                    "name the state space in the opcode, or convert the address with cvta",
+                )
+            return value.operand
+        if _moved_on(value):
+            if value[0].k is not self._k:
+                raise other_trace_error(value[0])
+            return tree.Address(value[0].operand, value[1].__index__())
+        if isinstance(value, Reg) and value.dtype.bits in (32, 64):
+            return tree.Address(value.operand)
+        if isinstance(value, tree.Address):
+            return value
+        raise kernel_error(
+            f"{opcode}: operand [{slot.name}] is an address, not {value!r}",
+            "give a pointer, a register, or (register, byte offset)",
+        )
+
+    def _name(self, opcode: str, slot: OperandSlot, value: Any) -> tree.Operand:
+        if isinstance(value, _TREE_OPERANDS):
+            return value
+        if slot.kind != "imm":
+            if isinstance(value, str):
+                return tree.Symbol(value)
+            if isinstance(value, Pointer):
+                base = value.base
+                return (
+                    tree.Symbol(base.name, base.offset + value.offset)
+                    if isinstance(base, tree.Symbol)
+                    else base.operand
+                )
+            if isinstance(value, Reg) and slot.kind == "any":
+                return value.operand
+        if is_integer(value):
+            return tree.Imm(value.__index__())
+        raise kernel_error(f"{opcode}: operand {slot.name} is {slot.kind}, not {value!r}")
+
+
+def _tensor(opcode: str, slot: OperandSlot, value: Any) -> tree.Address:
+    """A tensor map's address with coordinates, as ``k.tensor_address`` gives it."""
+    if not isinstance(value, tree.Address) or len(value.coords or ()) != slot.count:
+        wanted = f"a tensor map's address with {slot.count} coordinates"
+        raise kernel_error(f"{opcode}: operand {slot.name} is {wanted}, not {value!r}")
+    return value
+
+
+def _moved_on(value: Any) -> bool:
+    """Whether a value is (register, byte offset)."""
+    pair = isinstance(value, tuple) and len(value) == 2
+    return pair and isinstance(value[0], Reg) and is_integer(value[1])

@@ -1,0 +1,60 @@
+"""Clusters, elected threads, register budgets and dependent grids (sm_90)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..emitter import Emitter
+from ..values.pointer import Pointer
+from ..values.registers import Reg
+from .control_flow import ControlFlow
+from .special_registers import SpecialRegisters
+from .warp_operations import FULL
+
+
+class ClusterOperations:
+    """Instructions of clusters, warpgroups and grids."""
+
+    def __init__(self, emitter: Emitter, control: ControlFlow, special: SpecialRegisters) -> None:
+        self._emitter = emitter
+        self._control = control
+        self._special = special
+
+    def mapa(self, address: Any, rank: Any) -> Reg:
+        """The same place in the shared memory of the cluster's CTA of that rank, 32 bits."""
+        place = address.address() if isinstance(address, Pointer) else address
+        return self._emitter.compute("mapa.shared::cluster.u32", place, rank)
+
+    def cluster_arrive(self) -> None:
+        self._emitter.emit("barrier.cluster.arrive.release.aligned")
+
+    def cluster_wait(self) -> None:
+        self._emitter.emit("barrier.cluster.wait.acquire.aligned")
+
+    def cluster_sync(self) -> None:
+        """A barrier of all threads of the cluster."""
+        self.cluster_arrive()
+        self.cluster_wait()
+
+    def elect(self) -> Reg:
+        """A predicate that holds in one lane of the (whole) warp."""
+        _, elected = self._emitter.emit("elect.sync", FULL, pair=True)
+        result: Reg = elected
+        return result
+
+    def setmaxnreg(self, count: int, *, inc: bool) -> None:
+        """The warpgroup's threads give registers back, or wait until they have more."""
+        self._emitter.emit(f"setmaxnreg.{'inc' if inc else 'dec'}.sync.aligned.u32", count)
+
+    def wait_on_dependent_grids(self) -> None:
+        """Until the grids before this one have ended, and what they wrote is seen.
+
+        In a block of its own (there is always a CTA): else ptxas moves it up, before what was to be
+        done while they run.
+        """
+        with self._control.if_(self._special.special("nctaid.x") != 0):
+            self._emitter.emit("griddepcontrol.wait")
+
+    def launch_dependent_grids(self) -> None:
+        """The grid after this one may begin."""
+        self._emitter.emit("griddepcontrol.launch_dependents")

@@ -1,0 +1,70 @@
+"""Mbarriers: the synchronisation objects of asynchronous copies and pipelines (sm_90)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..emitter import Emitter
+from ..source_location import kernel_error
+from ..values.registers import Reg, is_integer
+from .cluster_operations import ClusterOperations
+from .control_flow import ControlFlow
+
+COUNTS = 1 << 20  # the range of an mbarrier's pending and transaction counts
+
+
+class MbarrierOperations:
+    """mbarrier instructions."""
+
+    def __init__(self, emitter: Emitter, control: ControlFlow, cluster: ClusterOperations) -> None:
+        self._emitter = emitter
+        self._control = control
+        self._cluster = cluster
+
+    def mbarrier_init(self, barrier: Any, count: Any) -> None:
+        """A barrier at ``barrier`` (8 bytes of shared memory): its phases end after ``count``
+        arrivals. Others see it after ``fence_mbarrier_init`` and a barrier of the CTA or cluster.
+        """
+        _within("the arrivals of an mbarrier's phase", count, 1)
+        self._emitter.emit("mbarrier.init.shared::cta.b64", barrier, count)
+
+    def fence_mbarrier_init(self) -> None:
+        """What was initialised is seen by asynchronous copies and by the cluster."""
+        self._emitter.emit("fence.mbarrier_init.release.cluster")
+
+    def mbarrier_arrive(self, barrier: Any, *, bytes: Any = None, rank: Any = None) -> None:
+        """Arrive once; after ``bytes`` more are expected. ``rank``: at the same barrier of the
+        cluster's CTA of that rank.
+        """
+        if bytes is not None:
+            _within("the bytes that an mbarrier expects", bytes, 0)
+        more = () if bytes is None else (bytes,)
+        what = "arrive" if bytes is None else "arrive.expect_tx"
+        if rank is None:
+            self._emitter.emit(f"mbarrier.{what}.shared::cta.b64", barrier, *more)
+        else:
+            there = self._cluster.mapa(barrier, rank)
+            self._emitter.emit(f"mbarrier.{what}.release.cluster.shared::cluster.b64", there, *more)
+
+    def mbarrier_try_wait(self, barrier: Any, parity: Any) -> Reg:
+        """Whether the phase of that parity has ended (a thread may sleep a while first)."""
+        return self._emitter.compute("mbarrier.try_wait.parity.shared::cta.b64", barrier, parity)
+
+    def mbarrier_wait(self, barrier: Any, parity: Any) -> None:
+        """Wait until the phase of that parity (0 or 1) has ended."""
+        again = self._emitter.label("wait")
+        self._emitter.place_label(again)
+        ended = self.mbarrier_try_wait(barrier, parity)
+        self._control.branch(ended, again, negated=True)
+
+    def cp_async_mbarrier_arrive(self, barrier: Any, *, noinc: bool = False) -> None:
+        """Arrive when this thread's ``cp_async`` copies so far have landed. The phase waits for it
+        beyond the arrivals that the barrier was made with, or (``noinc``) as one of them.
+        """
+        self._emitter.emit(f"cp.async.mbarrier.arrive{'.noinc' * noinc}.shared::cta.b64", barrier)
+
+
+def _within(what: str, given: Any, least: int) -> None:
+    """That a number, where it is one, is what an mbarrier counts to."""
+    if is_integer(given) and not least <= given < COUNTS:
+        raise kernel_error(f"{what} are {least} to {COUNTS - 1}, not {given}")
