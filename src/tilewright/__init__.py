@@ -15,6 +15,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from . import lazy_imports, notebook_display
+from .version import __version__ as __version__
 
 if TYPE_CHECKING:  # `as` marks what is public
     from . import builder as builder
@@ -40,8 +41,6 @@ if TYPE_CHECKING:  # `as` marks what is public
     from .run import matmul as matmul
     from .run import plan as plan
     from .run import tensor_map as tensor_map
-
-__version__ = "0.1.0"
 
 __all__ = [
     "matmul", "plan", "Plan", "Problem", "Config",

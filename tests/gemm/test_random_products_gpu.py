@@ -19,7 +19,7 @@ from gemm_cases.tma_cases import few
 from tilewright.gemm import AnyConfig, Problem, ranked
 from tilewright.gemm.problem import SUPPORTED_TYPES
 from tilewright.run import VmDevice
-from tilewright.run.devices.device import ExecutionDevice
+from tilewright.run.devices.device_protocol import ExecutionDevice
 
 pytestmark = [pytest.mark.gpu, pytest.mark.sm("sm_90a")]
 

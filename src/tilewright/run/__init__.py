@@ -14,11 +14,14 @@ if TYPE_CHECKING:
     from ..compile_cache import Cache, CacheWarning, store
     from .arrays.array_view import ArrayKind, ArrayView, register
     from .call.gemm_plan import Plan, plan
+    from .call.kernel_call import launch
     from .call.matmul import matmul
-    from .devices.device import CudaDevice, ExecutionDevice, VmDevice, device
-    from .devices.kernel_call import launch
+    from .devices.cuda_device import CudaDevice
+    from .devices.device import device
+    from .devices.device_protocol import ExecutionDevice
     from .devices.serialized_kernel import load
     from .devices.tensor_map_argument import ArrayMap, tensor_map
+    from .devices.vm_device import VmDevice
     from .tuning.tuning_database import TuningWarning, tuning_database
 
 __getattr__, __dir__ = exports(__name__, __file__)

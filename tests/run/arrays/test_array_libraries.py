@@ -38,21 +38,23 @@ heard: list[Any] = []
 levels = SimpleNamespace(_current_level=-1)
 
 
-def quick(given: list[Any]) -> FastArrayOps:
+def fast_ops(given: list[Any]) -> FastArrayOps:
     def fits(*others: Any) -> bool:
-        known = array_view.kind_of(given[0]).quick is quick  # else another test's
+        known = array_view.kind_of(given[0]).fast_ops is fast_ops  # else another test's
         return known and [getattr(x, "shape", None) for x in others] == [x.shape for x in given]
 
-    def maker(shape: Any, dtype: str) -> Any:
+    def allocator(shape: Any, dtype: str) -> Any:
         return lambda: Resident.empty(shape, dtype)
 
-    return FastArrayOps(fits, lambda x: x.memory.address, lambda: 0, maker, levels)
+    return FastArrayOps(fits, lambda x: x.memory.address, lambda: 0, allocator, levels)
 
 
 @pytest.fixture
 def told() -> Iterator[list[Any]]:
     heard.clear()
-    with registered(replace(KIND, mark_written=lambda given: heard.extend(given), quick=quick)):
+    with registered(
+        replace(KIND, mark_written=lambda given: heard.extend(given), fast_ops=fast_ops)
+    ):
         yield heard
 
 
@@ -73,7 +75,7 @@ def test_a_call_within_a_derivative_goes_the_long_way(told: list[Any], monkeypat
         return KIND.view(array)
 
     a, b = Resident.of(A), Resident.of(B)
-    with registered(replace(KIND, view=view, quick=quick)):
+    with registered(replace(KIND, view=view, fast_ops=fast_ops)):
         for _ in range(2):
             tilewright.matmul(a, b, config=HOW["config"])
         monkeypatch.setattr(levels, "_current_level", 0)
@@ -104,7 +106,7 @@ def test_what_must_not_change_is_no_result() -> None:
     a, b, c = Resident.of(A), Resident.of(B), Resident.of(D * 0)
     x = Resident.of(np.zeros(32, np.float32))
     with registered(replace(KIND, view=immutable)):
-        with pytest.raises(ProblemError, match="out is read-only"):
+        with pytest.raises(ProblemError, match="out must be writable"):
             tilewright.matmul(a, b, out=c, config=HOW["config"])
         with pytest.raises(LaunchError, match="y: ptr f32: plus_one writes to it"):
             plus_one[1](x, x)
@@ -209,7 +211,7 @@ def test_jax_arrays_come_out_and_never_change(jax: Any) -> None:
     assert isinstance(none, jax.Array) and none.shape == (0, 32)
 
     kept = np.asarray(d).copy()
-    with pytest.raises(ProblemError, match="out is read-only"):
+    with pytest.raises(ProblemError, match="out must be writable"):
         tilewright.matmul(a, b, out=d, **HOW)
     x = jax.numpy.zeros(32, "float32")
     with pytest.raises(LaunchError, match="read-only"):

@@ -25,5 +25,5 @@ def test_products_are_new_arrays_on_the_gpu() -> None:
         assert np.array_equal(d, x.astype(float) @ y.astype(float))
         twice = tilewright.matmul(a, b, c=d, beta=1.0)
         assert np.array_equal(twice, 2 * np.asarray(d))
-    with pytest.raises(ProblemError, match="out is read-only"):
+    with pytest.raises(ProblemError, match="out must be writable"):
         tilewright.matmul(a, b, out=d)

@@ -12,7 +12,7 @@ from tilewright import gemm
 from tilewright.errors import ProblemError
 from tilewright.run import CudaDevice, device
 from tilewright.run.arrays.array_view import kind_of
-from tilewright.run.devices.device import KernelSource
+from tilewright.run.devices.device_protocol import KernelSource
 
 torch = pytest.importorskip("torch")
 
@@ -69,10 +69,12 @@ def test_torch_hears_of_what_is_written() -> None:
 def test_torch_tells_tensors_apart() -> None:
     """What ``fits`` of a kind is for; without it each call goes the long way."""
     a, b = whole(96, 64), whole(64, 96)
-    quick = kind_of(a).quick([a, b])  # type: ignore[misc]
-    assert quick is not None and quick.fits(a, b) and quick.fits(whole(96, 64), whole(64, 96))
+    fast_ops = kind_of(a).fast_ops([a, b])  # type: ignore[misc]
+    assert (
+        fast_ops is not None and fast_ops.fits(a, b) and fast_ops.fits(whole(96, 64), whole(64, 96))
+    )
     others = a[:64], a.bfloat16(), a.cpu(), b.t(), torch._neg_view(a), torch.nn.Parameter(a), None
-    assert not any(quick.fits(x, b) for x in others)
+    assert not any(fast_ops.fits(x, b) for x in others)
 
 
 def test_streams_and_threads() -> None:

@@ -11,14 +11,17 @@ from tilewright import compile_cache
 from tilewright.run import VmDevice
 from tilewright.run.call import dispatch, prepared_call
 from tilewright.run.call.call_record import CallRecord
-from tilewright.run.call.matrix_layout import fresh
+from tilewright.run.call.matrix_layout import contiguous_signature
 from tilewright.run.call.request import Request
 from tilewright.run.tuning import tuning_paths
 from tilewright.target import device_spec as device_of
 
 
 def request(m: int, n: int, k: int, dtype: str = "f16", batch: tuple[int, ...] = ()) -> Request:
-    a, b = fresh((*batch, m, k), dtype, "cpu"), fresh((*batch, k, n), dtype, "cpu")
+    a, b = (
+        contiguous_signature((*batch, m, k), dtype, "cpu"),
+        contiguous_signature((*batch, k, n), dtype, "cpu"),
+    )
     return Request(a, b, None, None, {"s8": "s32"}.get(dtype, dtype))
 
 
@@ -27,7 +30,7 @@ REQUESTS = {
     "split-K": request(128, 128, 16384, "bf16"),
     "batched, padded": request(33, 65, 17, batch=(3,)),
     "column-major": request(64, 64, 64)._replace(
-        out=fresh((64, 64), "f16", "cpu")._replace(strides=(1, 64))
+        out=contiguous_signature((64, 64), "f16", "cpu")._replace(strides=(1, 64))
     ),
     "simt": request(100, 50, 30, "f32"),
     "integers": request(64, 96, 128, "s8"),
@@ -47,7 +50,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> compile_cache.Cache
 def test_a_record_comes_back_whole(request_: Request, gpu: str) -> None:
     if gpu == "A100" and request_.dtype == "s32":
         pytest.skip("8-bit types begin with Hopper")
-    made = dispatch.Dispatch(request_, device_of(gpu)).launches()
+    made = dispatch.Dispatch(request_, device_of(gpu)).record()
     assert made.kernels and CallRecord.unpack(made.pack()) == made
 
 
@@ -55,13 +58,13 @@ def test_a_second_process_plans_nothing(
     kept: compile_cache.Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on = VmDevice()
-    first = [prepared_call.PreparedCall(r, on).launches for r in REQUESTS.values()]
+    first = [prepared_call.PreparedCall(r, on).record for r in REQUESTS.values()]
 
     def refuse(*_: Any) -> None:
         raise AssertionError("planned again")
 
     monkeypatch.setattr(dispatch, "Dispatch", refuse)
-    assert [prepared_call.PreparedCall(r, on).launches for r in REQUESTS.values()] == first
+    assert [prepared_call.PreparedCall(r, on).record for r in REQUESTS.values()] == first
     with pytest.raises(AssertionError, match="planned again"):  # another target, configuration
         prepared_call.PreparedCall(REQUESTS["tma"], VmDevice(device_of("A100")))
     with pytest.raises(AssertionError, match="planned again"):
@@ -72,10 +75,10 @@ def test_results_of_tuning_make_another_plan(
     kept: compile_cache.Cache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned.sqlite"))
-    before = tuning_paths.state()
+    before = tuning_paths.results_state()
     prepared_call.PreparedCall(REQUESTS["tma"], VmDevice())
     entries = kept.info().entries
     (tmp_path / "tuned.sqlite").write_bytes(b"")  # a database without results
-    assert tuning_paths.state() != before
+    assert tuning_paths.results_state() != before
     prepared_call.PreparedCall(REQUESTS["tma"], VmDevice())
     assert kept.info().entries == entries  # what was read was read before the change: not kept

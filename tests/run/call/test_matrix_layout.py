@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from tilewright.run.arrays.array_view import view
 from tilewright.run.call.matrix_layout import (
     ArraySignature,
-    compact,
+    copy_layout,
     layout_with_order,
-    padded,
-    placed,
-    signature,
+    padded_leading_dim,
+    readable_layout,
+    signature_of,
 )
 
 sizes = st.integers(0, 9)
@@ -31,22 +31,24 @@ def signatures(draw: st.DrawFn, ranks: tuple[int, ...] = (2, 3)) -> ArraySignatu
 
 @given(signatures())
 def test_a_placement_finds_every_element(s: ArraySignature) -> None:
-    p = placed(s)
+    p = readable_layout(s)
     if p is None:
         return
     stack, strides = (1, *s.shape)[-3:], (0, *s.strides)[-3:]
     for n, i, j in np.ndindex(stack):
-        line, along = (i, j) if p.rows else (j, i)
-        at = n * p.apart + line * p.leading + along
+        line, along = (i, j) if p.row_major else (j, i)
+        at = n * p.batch_stride + line * p.leading_dim + along
         assert at == n * strides[0] + i * strides[1] + j * strides[2]
 
 
 @given(signatures())
 def test_the_alignment_divides_every_line(s: ArraySignature) -> None:
-    p = placed(s)
+    p = readable_layout(s)
     if p is not None:
         assert p.align in (2, 4, 8, 16)
-        assert not any(byte % p.align for byte in (s.phase, p.leading * 2, p.apart * 2))
+        assert not any(
+            byte % p.align for byte in (s.misalignment, p.leading_dim * 2, p.batch_stride * 2)
+        )
 
 
 @given(signatures(ranks=(2,)))
@@ -58,19 +60,19 @@ def test_only_a_matrix_without_a_contiguous_index_is_copied(s: ArraySignature) -
             (*s.shape[::-1], *s.strides[::-1]),
         )
     ]
-    assert (placed(s) is not None) == any(able)
+    assert (readable_layout(s) is not None) == any(able)
 
 
 @given(signatures(ranks=(3,)))
 def test_a_stack_lies_as_its_first_matrix_does(s: ArraySignature) -> None:
     """But one that walks backwards, or shares one matrix, is copied."""
-    first = ArraySignature(s.shape[1:], s.strides[1:], s.dtype, s.device, s.phase)
+    first = ArraySignature(s.shape[1:], s.strides[1:], s.dtype, s.device, s.misalignment)
     in_place = s.shape[0] <= 1 or s.strides[0] > 0
-    assert (placed(s) is not None) == (in_place and placed(first) is not None)
+    assert (readable_layout(s) is not None) == (in_place and readable_layout(first) is not None)
 
 
 @pytest.mark.parametrize(
-    ("cut", "rows", "leading", "align"),
+    ("cut", "row_major", "leading_dim", "align"),
     [
         (lambda a: a, True, 24, 16),
         (lambda a: a.T, False, 24, 16),
@@ -82,32 +84,32 @@ def test_a_stack_lies_as_its_first_matrix_does(s: ArraySignature) -> None:
         (lambda a: np.broadcast_to(a[0], (7, 24)), True, 0, 16),
     ],
 )
-def test_placements_of_views(cut: object, rows: bool, leading: int, align: int) -> None:
+def test_placements_of_views(cut: object, row_major: bool, leading_dim: int, align: int) -> None:
     whole = np.zeros((16, 24), np.float16)
     assert whole.ctypes.data % 16 == 0
-    found = placed(signature(view(cut(whole))))  # type: ignore[operator]
-    assert found == (rows, leading, align, 0)
+    found = readable_layout(signature_of(view(cut(whole))))  # type: ignore[operator]
+    assert found == (row_major, leading_dim, align, 0)
 
 
 def test_elements_that_are_not_aligned_are_copied() -> None:
     odd = np.zeros(65, np.uint8)[1:].view(np.float16).reshape(4, 8)
-    assert placed(signature(view(odd))) is None
+    assert readable_layout(signature_of(view(odd))) is None
 
 
 def test_either_order_can_be_asked_for() -> None:
-    s = signature(view(np.zeros((4, 8), np.float16)))
+    s = signature_of(view(np.zeros((4, 8), np.float16)))
     assert layout_with_order(s, True) is not None and layout_with_order(s, False) is None
 
 
 @given(sizes, st.sampled_from([1, 2, 4]), st.sampled_from([2, 4, 8, 16]))
 def test_padded_lines_stay_aligned(length: int, itemsize: int, align: int) -> None:
-    leading = padded(length, itemsize, align)
-    assert leading >= max(length, 1) and leading * itemsize % min(align, 4) == 0
-    assert (leading * itemsize) % align == 0 or align < itemsize
-    assert leading - length <= max((128 if align == 16 else align) // itemsize, 1)
+    leading_dim = padded_leading_dim(length, itemsize, align)
+    assert leading_dim >= max(length, 1) and leading_dim * itemsize % min(align, 4) == 0
+    assert (leading_dim * itemsize) % align == 0 or align < itemsize
+    assert leading_dim - length <= max((128 if align == 16 else align) // itemsize, 1)
 
 
 def test_a_copy_has_lines_at_multiples_of_128_bytes() -> None:
-    assert compact((3, 5), 2) == (True, 64, 16, 0)
-    assert compact((3, 5), 4, rows=False) == (False, 32, 16, 0)
-    assert compact((7, 3, 5), 1) == (True, 128, 16, 384)
+    assert copy_layout((3, 5), 2) == (True, 64, 16, 0)
+    assert copy_layout((3, 5), 4, row_major=False) == (False, 32, 16, 0)
+    assert copy_layout((7, 3, 5), 1) == (True, 128, 16, 384)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.run.call.native_launcher import FAR, OTHER, native_launcher
+from tilewright.run.call.native_launcher import MAX_DISTANCE, NOT_THIS_CALL, native_launcher
 
 pytestmark = pytest.mark.vm
 
@@ -39,15 +39,15 @@ class Driver:
 
     def entry(self, number: int, stream: int = 3) -> tuple[int, ...]:
         launch, current = (ctypes.cast(c, ctypes.c_void_p).value for c in self.code)
-        return launch, number, number + 1, number + 2, self.place(stream), current, 7
+        return launch, number, number + 1, number + 2, self.target(stream), current, 7
 
-    def place(self, word: int) -> int:
+    def target(self, word: int) -> int:
         return self.room.ctypes.data + 8 * word
 
 
 def test_addresses_are_written_and_kernels_started_in_order() -> None:
     driver = Driver()
-    writes = [(1, driver.place(0)), (0, driver.place(1)), (1, driver.place(2))]
+    writes = [(1, driver.target(0)), (0, driver.target(1)), (1, driver.target(2))]
     start = native_launcher(2, 16, [], writes, [driver.entry(10), driver.entry(20)], driver)
     me = threading.get_ident()
     for a, b, stream in ((HIGH, HIGH + 16, 0), (16, 2**63 + 32, 2**48 + 1)):
@@ -68,18 +68,18 @@ def test_addresses_are_written_and_kernels_started_in_order() -> None:
 def test_another_call_starts_nothing(wrong: tuple[int, ...]) -> None:
     driver = Driver()
     apart = [(0, 1, -128, 64)]
-    start = native_launcher(2, 16, apart, [(0, driver.place(0))], [driver.entry(10)], driver)
-    assert start(*wrong) == OTHER and not driver.asked and not driver.room.any()
+    start = native_launcher(2, 16, apart, [(0, driver.target(0))], [driver.entry(10)], driver)
+    assert start(*wrong) == NOT_THIS_CALL and not driver.asked and not driver.room.any()
     assert start(HIGH, HIGH + 128, 0) == start(HIGH, HIGH - 64, 0) == 0
     assert [asked[4] for asked in driver.asked] == [HIGH, HIGH]
 
 
 def test_addresses_that_must_be_the_same() -> None:
     driver = Driver()
-    same = [(0, 1, 0, FAR), (0, 1, -FAR, 0)]
+    same = [(0, 1, 0, MAX_DISTANCE), (0, 1, -MAX_DISTANCE, 0)]
     start = native_launcher(2, 16, same, [], [driver.entry(10)], driver)
     assert start(HIGH, HIGH, 0) == 0
-    assert start(HIGH, HIGH + 16, 0) == start(HIGH, HIGH - 16, 0) == OTHER
+    assert start(HIGH, HIGH + 16, 0) == start(HIGH, HIGH - 16, 0) == NOT_THIS_CALL
 
 
 def test_the_step_that_fails_is_named() -> None:
@@ -106,7 +106,7 @@ def test_what_is_no_address_is_an_error() -> None:
 def test_it_keeps_what_it_needs_and_no_more() -> None:
     driver = Driver()
     gone = weakref.ref(driver)
-    start = native_launcher(1, 16, [], [(0, driver.place(0))], [driver.entry(10)], driver)
+    start = native_launcher(1, 16, [], [(0, driver.target(0))], [driver.entry(10)], driver)
     del driver
     gc.collect()
     assert start(HIGH, 0) == 0 and gone() is not None

@@ -14,9 +14,16 @@ from tilewright import dtypes
 from tilewright.cuda import Properties
 from tilewright.errors import DeviceError, DtypeError, ProblemError
 from tilewright.run.arrays.array_view import view
-from tilewright.run.call.alpha_beta import scale
-from tilewright.run.call.request import ask, check, check_output_overlap, format_name, place
-from tilewright.run.devices.device import device, target_of
+from tilewright.run.call.alpha_beta import scale_factor
+from tilewright.run.call.request import (
+    check_output_overlap,
+    check_request,
+    common_device,
+    format_name,
+    make_request,
+)
+from tilewright.run.devices.cuda_device import target_of
+from tilewright.run.devices.device import device
 from tilewright.target import DEVICES
 
 
@@ -24,8 +31,8 @@ def checked(
     a: Any, b: Any, c: Any = None, out: Any = None, dtype: Any = None, precision: str = "ieee"
 ) -> None:
     views = [None if x is None else view(x) for x in (a, b, c, out)]
-    place(*views)
-    check(ask(*views, dtype, c is not None, precision))  # type: ignore[arg-type]
+    common_device(*views)
+    check_request(make_request(*views, dtype, c is not None, precision))  # type: ignore[arg-type]
     if out is not None:
         check_output_overlap(*views)  # type: ignore[arg-type]
 
@@ -43,124 +50,148 @@ def single(*shape: int) -> np.ndarray[Any, Any]:
 
 
 BAD = {
-    "a vector": (lambda: checked(half(4), half(4, 4)), ProblemError, "1 dimension.*x\\[None"),
+    "a vector": (lambda: checked(half(4), half(4, 4)), ProblemError, "must be 2-D.*x\\[None"),
     "a stack": (
         lambda: checked(half(4, 4), half(2, 4, 4)),
         ProblemError,
-        "a is 4×4 and b is 2×4×4: both are matrices, or as many.*expand the one",
+        "stacks of equal length, got a 4×4 and b 2×4×4.*expand one",
     ),
     "two stacks": (
         lambda: checked(half(3, 4, 4), half(2, 4, 4)),
         ProblemError,
-        "a is 3×4×4 and b is 2×4×4",
+        "got a 3×4×4 and b 2×4×4",
     ),
     "a stack of stacks": (
         lambda: checked(half(2, 2, 4, 4), half(2, 2, 4, 4)),
         ProblemError,
-        r"a has 4 dimensions, \(2, 2, 4, 4\).*reshape it to a stack",
+        r"got shape \(2, 2, 4, 4\).*reshape it to a stack",
     ),
     "one out for a stack": (
         lambda: checked(half(2, 4, 4), half(2, 4, 4), out=half(4, 4)),
         ProblemError,
-        "out is 4×4; the product is 2×4×4",
+        "out must have the product's shape 2×4×4, got 4×4",
     ),
     "out's stack shares memory": (
         lambda: checked(half(2, 4, 4), half(2, 4, 4), out=wide(2, 4, 4)),
         ProblemError,
-        "out's elements share memory",
+        "out must have distinct elements",
     ),
-    "K differs": (lambda: checked(half(3, 4), half(5, 6)), ProblemError, "a is 3×4 and b is 5×6"),
+    "K differs": (lambda: checked(half(3, 4), half(5, 6)), ProblemError, "got a 3×4 and b 5×6"),
     "f32's result": (
         lambda: checked(single(4, 4), single(4, 4), dtype="f16"),
         DtypeError,
-        "a result of f16 from f32 is not supported; f32 is",
+        "the result of f32 inputs must be f32, got f16",
     ),
     "precision": (
         lambda: checked(single(4, 4), single(4, 4), precision="fast"),
         DtypeError,
-        "precision is 'fast'; it is one of 'ieee', 'tf32'",
+        "precision must be one of 'ieee', 'tf32', 'tf32x3', got 'fast'",
     ),
     "tf32's result": (
         lambda: checked(single(4, 4), single(4, 4), dtype="f16", precision="tf32"),
         DtypeError,
-        "a result of f16 from f32 is not supported; f32 is",
+        "the result of f32 inputs must be f32, got f16",
     ),
     "f32 and f16": (
         lambda: checked(single(4, 4), half(4, 4), precision="tf32"),
         DtypeError,
-        r"a is f32 and b is f16; with f32 goes f32 \(as tf32\)",
+        r"b must be f32 \(as tf32\) if a is f32, got f16",
     ),
     "e4m3 and s8": (
         lambda: checked(half(4, 4).astype(ml_dtypes.float8_e4m3fn), np.zeros((4, 4), np.int8)),
         DtypeError,
-        "a is e4m3 and b is s8; with e4m3 goes e4m3 or e5m2",
+        "b must be e4m3 or e5m2 if a is e4m3, got s8",
     ),
     "a result of bytes": (
         lambda: checked(*[half(4, 4).astype(ml_dtypes.float8_e5m2)] * 2, dtype="e5m2"),
         DtypeError,
-        "a result of e5m2 from e5m2 is not supported; bf16 and f16 and f32 are",
+        "the result of e5m2 inputs must be bf16 or f16 or f32, got e5m2",
     ),
     "a float from integers": (
         lambda: checked(*[np.zeros((4, 4), np.uint8)] * 2, dtype="f32"),
         DtypeError,
-        "a result of f32 from u8 is not supported; s32 is",
+        "the result of u8 inputs must be s32, got f32",
     ),
-    "f64": (lambda: checked(half(4, 4), np.zeros((4, 4))), DtypeError, "b is f64; with f16 goes"),
+    "f64": (
+        lambda: checked(half(4, 4), np.zeros((4, 4))),
+        DtypeError,
+        "b must be f16 if a is f16, got f64",
+    ),
     "mixed": (
         lambda: checked(half(4, 4), half(4, 4).astype(ml_dtypes.bfloat16)),
         DtypeError,
-        "a is f16 and b is bf16",
+        "b must be f16 if a is f16, got bf16",
     ),
     "result type": (
         lambda: checked(half(4, 4), half(4, 4), dtype="bf16"),
         DtypeError,
-        "bf16 from f16 is not supported; f16 and f32 are",
+        "must be f16 or f32, got bf16",
     ),
     "out shape": (
         lambda: checked(half(3, 4), half(4, 5), out=half(5, 3)),
         ProblemError,
-        "out is 5×3; the product is 3×5",
+        "out must have the product's shape 3×5, got 5×3",
     ),
     "out type": (
         lambda: checked(half(3, 4), half(4, 5), out=single(3, 5), dtype="f16"),
         DtypeError,
-        "out is f32; the result is f16",
+        "out must have the result's type f16, got f32",
     ),
-    "c type": (lambda: checked(half(3, 4), half(4, 5), c=single(3, 5)), DtypeError, "c is f32"),
-    "c shape": (lambda: checked(half(3, 4), half(4, 5), c=half(1, 5)), ProblemError, "c is 1×5"),
+    "c type": (
+        lambda: checked(half(3, 4), half(4, 5), c=single(3, 5)),
+        DtypeError,
+        "c must have.*got f32",
+    ),
+    "c shape": (
+        lambda: checked(half(3, 4), half(4, 5), c=half(1, 5)),
+        ProblemError,
+        "c must have.*got 1×5",
+    ),
     "no format": (lambda: format_name("f17"), DtypeError, "f17"),
     "no type": (lambda: format_name(object()), DtypeError, "out_dtype"),
-    "alpha's type": (lambda: scale("alpha", "2", "cpu"), ProblemError, "alpha is '2', a str"),
-    "alpha's size": (lambda: scale("alpha", half(2), "cpu"), ProblemError, "one element"),
-    "alpha's range": (lambda: scale("alpha", 1e60, "cpu"), ProblemError, "out of f32's range"),
-    "alpha's bits": (
-        lambda: scale("alpha", 10**5000, "cpu"),
+    "alpha's type": (
+        lambda: scale_factor("alpha", "2", "cpu"),
         ProblemError,
-        "int of 16610 bits.*f32",
+        "alpha must be a real number, got '2'",
+    ),
+    "alpha's size": (lambda: scale_factor("alpha", half(2), "cpu"), ProblemError, "one element"),
+    "alpha's range": (
+        lambda: scale_factor("alpha", 1e60, "cpu"),
+        ProblemError,
+        "in the range of f32",
+    ),
+    "alpha's bits": (
+        lambda: scale_factor("alpha", 10**5000, "cpu"),
+        ProblemError,
+        "f32.*int of 16610 bits",
     ),
     "alpha's fraction": (
-        lambda: scale("alpha", Fraction(10**400), "cpu"),
+        lambda: scale_factor("alpha", Fraction(10**400), "cpu"),
         ProblemError,
-        "out of f32's range",
+        "in the range of f32",
     ),
     "NumPy's range": (
-        lambda: scale("alpha", np.float64(1e300), "cpu"),
+        lambda: scale_factor("alpha", np.float64(1e300), "cpu"),
         ProblemError,
-        "out of f32's range",
+        "in the range of f32",
     ),
     "f64's range": (
-        lambda: scale("alpha", 10**400, "cpu", "f64"),
+        lambda: scale_factor("alpha", 10**400, "cpu", "f64"),
         ProblemError,
-        "int of 1329 bits.*f64",
+        "f64.*int of 1329 bits",
     ),
     "NumPy's complex": (
-        lambda: scale("beta", np.complex128(2 + 1j), "cpu"),
+        lambda: scale_factor("beta", np.complex128(2 + 1j), "cpu"),
         ProblemError,
         "a real number",
     ),
-    "NumPy's text": (lambda: scale("beta", np.str_("3"), "cpu"), ProblemError, "a real number"),
+    "NumPy's text": (
+        lambda: scale_factor("beta", np.str_("3"), "cpu"),
+        ProblemError,
+        "a real number",
+    ),
     "NumPy's time": (
-        lambda: scale("beta", np.timedelta64(3, "s"), "cpu"),
+        lambda: scale_factor("beta", np.timedelta64(3, "s"), "cpu"),
         ProblemError,
         "a real number",
     ),
@@ -170,7 +201,7 @@ BAD = {
         ProblemError,
         "N is 2147483648",
     ),
-    "complex": (lambda: scale("beta", 1j, "cpu"), ProblemError, "a real number"),
+    "complex": (lambda: scale_factor("beta", 1j, "cpu"), ProblemError, "a real number"),
     "device": (lambda: device("tpu"), DeviceError, "unknown device 'tpu'"),
     "cpu": (lambda: device("cpu"), DeviceError, "'vm' is what runs on the CPU"),
     "virtual": (lambda: device("vm:A1"), DeviceError, "no virtual machine like 'A1'"),
@@ -191,7 +222,7 @@ def test_out_must_not_be_what_is_read() -> None:
         "b": (a, whole[2:6, 2:6], None),
         "c without": (a, b, whole[1:5, :4]),
     }.items():
-        with pytest.raises(ProblemError, match=f"out shares memory with {name}"):
+        with pytest.raises(ProblemError, match=f"out must not share memory with {name}"):
             checked(*arrays, out=whole[:4, :4])
     checked(a, b, c, out=c)
     checked(whole[:4, :4], b, out=whole[:4, 4:])  # side by side
@@ -200,19 +231,19 @@ def test_out_must_not_be_what_is_read() -> None:
 def test_out_must_be_writable_and_not_overlap_itself() -> None:
     frozen = half(4, 4)
     frozen.flags.writeable = False
-    with pytest.raises(ProblemError, match="out is read-only"):
+    with pytest.raises(ProblemError, match="out must be writable"):
         checked(half(4, 4), half(4, 4), out=frozen)
     row = np.lib.stride_tricks.as_strided(half(4), (4, 4), (0, 2))
-    with pytest.raises(ProblemError, match="out's elements share memory"):
+    with pytest.raises(ProblemError, match="out must have distinct elements"):
         checked(half(4, 4), half(4, 4), out=row)
 
 
 def test_arrays_are_on_one_device() -> None:
     here = view(half(4, 4))
     there = here._replace(device="cuda:1")
-    with pytest.raises(DeviceError, match="a is on cpu and b on cuda:1"):
-        place(here, there, None, None)
-    assert place(there, there, None, there) == "cuda:1"
+    with pytest.raises(DeviceError, match="b must be on cpu.*got b on cuda:1"):
+        common_device(here, there, None, None)
+    assert common_device(there, there, None, there) == "cuda:1"
 
 
 @pytest.mark.parametrize(
@@ -226,13 +257,13 @@ def test_a_format_by_any_name(given: Any) -> None:
     "given", [2, 2.0, np.float16(2), ml_dtypes.bfloat16(2), np.array([[2]]), np.float64(2)]
 )
 def test_a_factor_by_any_number(given: Any) -> None:
-    assert scale("alpha", given, "cpu") == (2.0, 0)
+    assert scale_factor("alpha", given, "cpu") == (2.0, 0)
 
 
 def test_factors_are_rounded_to_f32() -> None:
-    assert scale("alpha", 0.1, "cpu").value == float(np.float32(0.1))
-    assert scale("alpha", 1e-60, "cpu").value == 0.0
-    assert scale("alpha", 1e-60, "cpu", "f64").value == 1e-60
+    assert scale_factor("alpha", 0.1, "cpu").value == float(np.float32(0.1))
+    assert scale_factor("alpha", 1e-60, "cpu").value == 0.0
+    assert scale_factor("alpha", 1e-60, "cpu", "f64").value == 1e-60
 
 
 def test_a_gpu_is_chosen_for_like_its_row() -> None:
@@ -243,14 +274,17 @@ def test_a_gpu_is_chosen_for_like_its_row() -> None:
 
 
 HINTS = {  # by the types of a and b: what fits
-    ("int32", "int32"): "convert a to s8 where its values fit .sums are s32., or to f64, where",
-    ("uint16", "uint16"): "convert a to u8 where its values fit",
-    ("bool", "bool"): "convert a to u8, which has all its values; sums are s32",
-    (ml_dtypes.int4, ml_dtypes.int4): "convert a to s8, which has all its values",
-    (ml_dtypes.float4_e2m1fn,) * 2: "convert a to f16, which has all its values",
+    (
+        "int32",
+        "int32",
+    ): "convert a to s8 if its values fit .the accumulator is s32., or to f64, where",
+    ("uint16", "uint16"): "convert a to u8 if its values fit",
+    ("bool", "bool"): "convert a to u8, which holds all its values; the accumulator is s32",
+    (ml_dtypes.int4, ml_dtypes.int4): "convert a to s8, which holds all its values",
+    (ml_dtypes.float4_e2m1fn,) * 2: "convert a to f16, which holds all its values",
     (ml_dtypes.float8_e8m0fnu,) * 2: "convert a to f32",
-    ("float16", "int32"): "convert b to f16, which goes with a",
-    ("int8", "int32"): "convert b to s8, which goes with a",
+    ("float16", "int32"): "convert b to f16, which can be multiplied with a",
+    ("int8", "int32"): "convert b to s8, which can be multiplied with a",
     ("float16", "float32"): "convert b to f16, or a",
 }
 

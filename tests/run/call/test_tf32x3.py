@@ -14,7 +14,7 @@ import tilewright
 from gemm_cases.resident import Resident, registered
 from rows import every_row
 from tilewright.errors import ProblemError
-from tilewright.run.call.tf32x3 import KEPT, laid_out
+from tilewright.run.call.tf32x3 import KEPT, split_on_host
 
 pytestmark = pytest.mark.vm
 
@@ -35,7 +35,7 @@ def matrices(*shapes: tuple[int, ...]) -> list[Any]:
 @given(arrays(np.uint32, (2, 9)))
 def test_high_and_low_are_the_number(bits: Any) -> None:
     """Exactly, where it is finite; high parts have no bits that tf32 drops."""
-    high, again, low = np.split(laid_out("a", bits).view(np.float32), 3, axis=1)
+    high, again, low = np.split(split_on_host("a", bits).view(np.float32), 3, axis=1)
     x = bits.view(np.float32)
     finite = np.isfinite(x)
     assert (high.view(np.uint32) == again.view(np.uint32)).all()
@@ -43,7 +43,9 @@ def test_high_and_low_are_the_number(bits: Any) -> None:
     assert not (high[finite].view(np.uint32) & ~np.uint32(KEPT)).any()
     assert np.array_equal(np.isnan(high), np.isnan(x)) and np.isfinite(low).all()
     for place, part in enumerate((high, low, high)):
-        assert np.array_equal(laid_out("b", bits)[:, 9 * place : 9 * place + 9], part.view("u4"))
+        assert np.array_equal(
+            split_on_host("b", bits)[:, 9 * place : 9 * place + 9], part.view("u4")
+        )
 
 
 @every_row(("m", "n", "k"), [(70, 33, 41), (1, 200, 300), (128, 64, 1), (8, 8, 0)], parts=3)
@@ -72,5 +74,5 @@ def test_matrices_on_the_device_are_laid_out_there() -> None:
 
 def test_k_is_named_as_it_was_given() -> None:
     a = np.broadcast_to(np.float32(0), (1, 2**30))
-    with pytest.raises(ProblemError, match=r"K is 1073741824; .* less than 2\^31 / 3"):
+    with pytest.raises(ProblemError, match=r"K must be less than 2\^31 / 3.*got 1073741824"):
         tilewright.matmul(a, a.T, precision="tf32x3", device="vm")

@@ -15,7 +15,7 @@ import numpy as np
 import tilewright
 from gemm_cases.resident import Resident
 from tilewright.dtypes import dtype
-from tilewright.run.devices.device import ExecutionDevice
+from tilewright.run.devices.device_protocol import ExecutionDevice
 
 Array = np.ndarray[Any, Any]
 

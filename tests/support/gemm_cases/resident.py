@@ -15,7 +15,7 @@ import numpy as np
 from tilewright import dtypes
 from tilewright.run import ArrayKind, ArrayView, device, register
 from tilewright.run.arrays import array_view
-from tilewright.run.devices.device import ExecutionDevice
+from tilewright.run.devices.device_protocol import ExecutionDevice
 
 
 class Resident:

@@ -11,7 +11,7 @@ import numpy as np
 import tilewright
 from tilewright.dtypes import dtype
 from tilewright.gemm import TmaConfig
-from tilewright.run.devices.device import ExecutionDevice
+from tilewright.run.devices.device_protocol import ExecutionDevice
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 from compare.rows import GROUPS, rows_of

@@ -20,7 +20,7 @@ import tilewright
 from gemm_cases.guarded import Asked, Lie
 from gemm_cases.problems import matrix
 from tilewright.run import device
-from tilewright.run.devices.device import ExecutionDevice
+from tilewright.run.devices.device_protocol import ExecutionDevice
 from tilewright.target import DEFAULT_DEVICE
 
 DIGESTS = Path(__file__).parents[2] / "data" / "tma_sm_90a.json"

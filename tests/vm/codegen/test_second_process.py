@@ -15,7 +15,8 @@ import tilewright
 from ptx_kernels import simt
 from tilewright import compile_cache
 from tilewright.errors import VmFault
-from tilewright.run.devices.device import KernelSource, VmDevice
+from tilewright.run.devices.device_protocol import KernelSource
+from tilewright.run.devices.vm_device import VmDevice
 
 pytestmark = pytest.mark.vm
 

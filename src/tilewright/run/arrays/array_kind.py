@@ -44,7 +44,7 @@ class FastArrayOps(NamedTuple):
     """Whether others, no two the same, are so in turn: type, shape, strides, format, device."""
     address: Callable[[Any], int]
     stream: Callable[[], int]
-    maker: Callable[[Shape, str], Callable[[], Any]]
+    allocator: Callable[[Shape, str], Callable[[], Any]]
     """What makes row-major arrays of this shape and format there."""
     levels: Any = None
     """Where the library has forward-mode derivatives: its ``_current_level`` is negative outside of
@@ -54,7 +54,7 @@ class FastArrayOps(NamedTuple):
 @dataclass(frozen=True)
 class ArrayKind:
     """What one library's arrays can do: see the functions of ``arrays`` of the same names.
-    ``quick`` is for calls that are repeated; it may be None, and so may its result.
+    ``fast_ops`` is for calls that are repeated; it may be None, and so may its result.
 
     ``mark_written((array, …))`` tells the library that a kernel has been started that writes the
     arrays. ``finish(like, made)`` makes an array of the library of what ``empty(like, …)`` gave,
@@ -66,6 +66,6 @@ class ArrayKind:
     view: Callable[[Any], ArrayView]
     empty: Callable[[Any, Shape, str], Any]
     stream: Callable[[Any], int]
-    quick: Callable[[list[Any]], FastArrayOps | None] | None = None
+    fast_ops: Callable[[list[Any]], FastArrayOps | None] | None = None
     mark_written: Callable[[tuple[Any, ...]], object] | None = None
     finish: Callable[[Any, Any], Any] | None = None

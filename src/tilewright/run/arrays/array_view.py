@@ -193,7 +193,7 @@ def _foreign_view(array: Any) -> ArrayView:
         what = f"{type(array).__name__}.__cuda_array_interface__ is malformed: {error!r}"
         raise ProblemError(what) from error
     name = _interface_dtype(array, given)
-    steps = dlpack.compact(shape) if strides is None else _elements(strides, given.itemsize)
+    steps = dlpack.compact_strides(shape) if strides is None else _elements(strides, given.itemsize)
     device = _interface_device(array, address)
     return ArrayView(address, shape, steps, name, device, readonly, array)
 

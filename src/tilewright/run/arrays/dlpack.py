@@ -94,7 +94,7 @@ def read(array: Any) -> Exported:
         ) from error
     tensor, flags = _opened(capsule)
     shape = tuple(tensor.shape[: tensor.ndim])
-    strides = tuple(tensor.strides[: tensor.ndim]) if tensor.strides else compact(shape)
+    strides = tuple(tensor.strides[: tensor.ndim]) if tensor.strides else compact_strides(shape)
     return Exported(
         (tensor.data or 0) + tensor.byte_offset,
         shape,
@@ -106,7 +106,7 @@ def read(array: Any) -> Exported:
     )
 
 
-def compact(shape: tuple[int, ...]) -> tuple[int, ...]:
+def compact_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """The strides of a row-major array without gaps: ``(2, 3, 4)`` → ``(12, 4, 1)``."""
     strides, step = [], 1
     for size in reversed(shape):

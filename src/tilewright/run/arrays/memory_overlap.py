@@ -48,7 +48,7 @@ def overlap(a: ArrayView, b: ArrayView) -> bool:
         return True
 
 
-def collision(a: ArrayView, b: ArrayView) -> tuple[int, int]:
+def overlap_bounds(a: ArrayView, b: ArrayView) -> tuple[int, int]:
     """The bounds between which a's address less b's may make arrays like those two overlap."""
     (a_low, a_end), (b_low, b_end) = (_span(v._replace(address=0)) for v in (a, b))
     return b_low - a_end, b_end - a_low

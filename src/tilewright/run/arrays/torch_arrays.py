@@ -26,7 +26,7 @@ _NAMES = {
 def kind(torch: ModuleType) -> ArrayKind:
     """What torch's tensors can do."""
     t = _Torch(torch)
-    return ArrayKind("torch", t.view, t.empty, t.stream, t.quick, _written(torch))
+    return ArrayKind("torch", t.view, t.empty, t.stream, t.fast_ops, _written(torch))
 
 
 def _written(torch: ModuleType) -> Callable[[tuple[Any, ...]], object]:
@@ -107,7 +107,7 @@ class _Torch:
 
     # --- calls that are repeated ---
 
-    def quick(self, tensors: list[Any]) -> FastArrayOps | None:
+    def fast_ops(self, tensors: list[Any]) -> FastArrayOps | None:
         """By what torch's compiled code compares and makes tensors with; that is private, and may
         be missing.
         """
@@ -122,8 +122,8 @@ class _Torch:
             return None
         if any(t.requires_grad for t in tensors):
             fits = self._without_gradients(fits)
-        stream, maker = partial(self.raw_stream, on), partial(self._maker, tensors[0].device)
-        return FastArrayOps(fits, torch.Tensor.data_ptr, stream, maker, self.levels)
+        stream, allocator = partial(self.raw_stream, on), partial(self._maker, tensors[0].device)
+        return FastArrayOps(fits, torch.Tensor.data_ptr, stream, allocator, self.levels)
 
     def _without_gradients(self, fits: Callable[..., bool]) -> Callable[..., bool]:
         """The same in ``no_grad`` alone, which torch does not compare."""
@@ -131,7 +131,7 @@ class _Torch:
         return lambda *tensors: not enabled() and fits(*tensors)
 
     def _maker(self, device: Any, shape: Shape, dtype: str) -> Callable[[], Any]:
-        torch, layout, type_ = self.torch, (shape, dlpack.compact(shape)), self.types[dtype]
+        torch, layout, type_ = self.torch, (shape, dlpack.compact_strides(shape)), self.types[dtype]
         plain = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
         if plain is not None and torch.cuda.device_count() == 1:  # it takes the current GPU
             return partial(plain, *layout, type_)

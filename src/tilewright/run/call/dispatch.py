@@ -1,7 +1,8 @@
-"""From a request to its launches: the problem that is posed, the configuration, the matrices as the
-kernel takes them. A column-major result is posed as Dᵀ = Bᵀ Aᵀ. A matrix that the kernel can't read
-is copied first: to a contiguous index and a pitch that is a multiple of 16 bytes, in the order that
-its type needs.
+"""Stage 3 of a call, dispatch: the GEMM problem, its configuration, and the kernels to launch.
+
+A column-major result is computed as Dᵀ = Bᵀ Aᵀ. A matrix that the kernel can't read is first copied
+to a layout with a contiguous index in the order that its type needs and a leading dimension that is
+a multiple of 16 bytes.
 """
 
 from __future__ import annotations
@@ -15,156 +16,166 @@ from ...errors import ConfigError, ProblemError
 from ...gemm.problem import FP8, SIZE_LIMIT
 from ...target import DeviceSpec
 from ..tuning.tuning_database import tuning_database
-from .call_record import CallRecord, KernelRecord, OperandLayout
+from .call_record import CallRecord, KernelRecord
 from .matrix_layout import (
     ArraySignature,
     MatrixLayout,
-    compact,
-    fresh,
+    OperandLayout,
+    contiguous_signature,
+    copy_layout,
     layout_with_order,
-    padded,
-    placed,
+    padded_leading_dim,
+    readable_layout,
 )
-from .request import TF32X3_TERMS, Request, check
+from .request import TF32X3_TERMS, Request, check_request
 
 if TYPE_CHECKING:
     from ...builder import Traced
 
 
 class Dispatch:
-    """The plan of a request on a target. ``original_problem`` is the problem before what the kernel
-    can't read is copied, ``problem`` the one after; ``tuning_result`` the measured result that
-    decided, if one did.
+    """The kernels for a request on a target.
+
+    ``original_problem`` describes the matrices before any copies and ``problem`` after them.
+    ``tuning_result`` is the benchmark result that chose the configuration, if one did.
     """
 
     def __init__(self, request: Request, target: DeviceSpec, config: Any = None) -> None:
-        check(request)
-        depth = request.sizes[2]
-        if request.threefold and depth * TF32X3_TERMS >= SIZE_LIMIT:
-            raise ProblemError(f"K is {depth}; with precision='tf32x3' it is less than 2^31 / 3")
+        check_request(request)
+        depth = request.mnk[2]
+        if request.is_tf32x3 and depth * TF32X3_TERMS >= SIZE_LIMIT:
+            raise ProblemError(f"K must be less than 2^31 / 3 with precision='tf32x3', got {depth}")
         self.request, self.target = request, target
-        self.uploaded = request.a.device == "cpu"
-        self._d = request.out or fresh(request.shape, request.dtype, request.a.device)
-        places = self._places()
-        self.swapped = not places["d"].rows
-        self.original_problem = self._problem(places)
-        results = tuning_database()
-        self.tuning_result = results.find(self.original_problem, target) if config is None else None
-        self.tuned_state = results.state  # where ``config`` is None: what decided
+        self.staged = request.a.device == "cpu"
+        self._d = request.out or contiguous_signature(
+            request.output_shape, request.dtype, request.a.device
+        )
+        layouts = self._matrix_layouts()
+        self.swapped = not layouts["d"].row_major
+        self.original_problem = self._problem(layouts)
+        database = tuning_database()
+        self.tuning_result = (
+            database.find(self.original_problem, target) if config is None else None
+        )
+        self.tuning_state = database.state
         chosen = config if self.tuning_result is None else self.tuning_result.config
         self.config = _config(self.original_problem, chosen, target)
         self.problem = gemm.relayout_problem(self.original_problem, self.config)
-        self.parts = self._parts(places)
+        self.layouts = self._operand_layouts(layouts)
 
     @cached_property
     def traced(self) -> Traced:
-        """The kernel."""
+        """The traced GEMM kernel."""
         return gemm.build(self.problem, self.config)
 
     @cached_property
     def steps(self) -> tuple[gemm.KernelLaunch, ...]:
         """The kernels, their launch shapes and parameters."""
         names = {"a": "b", "b": "a"} if self.swapped else {}
-        lines = {
-            names.get(x, x): gemm.MatrixStrides(part.leading, part.apart)
-            for x, part in self.parts.items()
+        strides = {
+            names.get(x, x): gemm.MatrixStrides(layout.leading_dim, layout.batch_stride)
+            for x, layout in self.layouts.items()
         }
-        return gemm.launches(self.problem, self.config, lines, self.target)
+        return gemm.launches(self.problem, self.config, strides, self.target)
 
-    def launches(self) -> CallRecord:
-        """What a call of this plan launches: nothing where D has no elements."""
-        steps = self.steps if 0 not in self.request.shape else ()
+    def record(self) -> CallRecord:
+        """What a call launches: no kernels if D has no elements."""
+        steps = self.steps if 0 not in self.request.output_shape else ()
         kernels = tuple(KernelRecord(str(s.kernel), s.shape, s.arguments) for s in steps)
         workspace = gemm.workspace_bytes(self.problem, self.config, self.target)
         return CallRecord(
-            self.swapped, self.problem.accumulator_type, workspace, self.parts, kernels
+            self.swapped, self.problem.accumulator_type, workspace, self.layouts, kernels
         )
 
-    def _places(self) -> dict[str, MatrixLayout]:
-        """How each matrix lies, or is to lie once it is copied."""
+    def _matrix_layouts(self) -> dict[str, MatrixLayout]:
+        """The layout of each matrix, or of its copy if the kernel can't read it."""
         request = self.request
-        found = {x: _place(s) for x, s in (("d", self._d), ("a", request.a), ("b", request.b))}
+        layouts = {
+            x: _layout_or_copy(s) for x, s in (("d", self._d), ("a", request.a), ("b", request.b))
+        }
         if request.c is not None and request.reads_c:
-            rows = found["d"].rows
-            other = compact(request.c.shape, request.c.itemsize, rows)
-            found["c"] = layout_with_order(request.c, rows) or other
-        return found
+            row_major = layouts["d"].row_major
+            copied = copy_layout(request.c.shape, request.c.itemsize, row_major)
+            layouts["c"] = layout_with_order(request.c, row_major) or copied
+        return layouts
 
-    def _problem(self, places: dict[str, MatrixLayout]) -> gemm.Problem:
-        request, (m, n, k) = self.request, self.request.sizes
-        left, right = places["a"], places["b"]
-        k *= TF32X3_TERMS if request.threefold else 1
-        (a, b), (a_major, b_major) = request.formats, _majors(left.rows, right.rows)
+    def _problem(self, layouts: dict[str, MatrixLayout]) -> gemm.Problem:
+        request, (m, n, k) = self.request, self.request.mnk
+        left, right = layouts["a"], layouts["b"]
+        k *= TF32X3_TERMS if request.is_tf32x3 else 1
+        (a, b), (a_major, b_major) = request.mma_dtypes, _majors(left.row_major, right.row_major)
         if self.swapped:
             m, n, a, b, left, right = n, m, b, a, right, left
-            a_major, b_major = _majors(not left.rows, not right.rows)
-        align_c = places["c"].align if "c" in places else 16
+            a_major, b_major = _majors(not left.row_major, not right.row_major)
+        align_c = layouts["c"].align if "c" in layouts else 16
         return gemm.Problem(
             m, n, k, a, b, request.dtype, a_major, b_major,
             with_c=request.reads_c, align_a=left.align, align_b=right.align,
-            align_c=align_c, align_d=places["d"].align,
-            batch=prod(request.batch), fast=request.fast and a in FP8,
+            align_c=align_c, align_d=layouts["d"].align,
+            batch=prod(request.batch), fast=request.fast_accum and a in FP8,
         )  # fmt: skip
 
-    def _parts(self, places: dict[str, MatrixLayout]) -> dict[str, OperandLayout]:
-        """Each matrix as the kernel takes it, under the caller's letters."""
+    def _operand_layouts(self, layouts: dict[str, MatrixLayout]) -> dict[str, OperandLayout]:
+        """Each matrix as the kernel reads it, under the caller's letters."""
         p, request = self.problem, self.request
-        rows = p.a_major == "k", p.b_major == "n"
+        row_major = p.a_major == "k", p.b_major == "n"
         aligns = p.align_a, p.align_b
         if self.swapped:
-            rows, aligns = (p.b_major == "k", p.a_major == "m"), aligns[::-1]
-        given = {"a": request.a, "b": request.b, "c": request.c, "d": self._d}
-        wanted = {"a": (rows[0], aligns[0]), "b": (rows[1], aligns[1])}
-        made = {}
-        for name, place in places.items():
-            s = given[name]
+            row_major, aligns = (p.b_major == "k", p.a_major == "m"), aligns[::-1]
+        signatures = {"a": request.a, "b": request.b, "c": request.c, "d": self._d}
+        required = {"a": (row_major[0], aligns[0]), "b": (row_major[1], aligns[1])}
+        operands = {}
+        for name, layout in layouts.items():
+            s = signatures[name]
             assert s is not None
-            times = TF32X3_TERMS if request.threefold and name in "ab" else 1
-            made[name] = self._part(s, *wanted.get(name, (place.rows, place.align)), times)
-        return made
+            k_repeats = TF32X3_TERMS if request.is_tf32x3 and name in "ab" else 1
+            order, align = required.get(name, (layout.row_major, layout.align))
+            operands[name] = self._operand_layout(s, order, align, k_repeats)
+        return operands
 
-    def _part(self, s: ArraySignature, rows: bool, align: int, times: int) -> OperandLayout:
-        own = layout_with_order(s, rows)
-        if not self.uploaded and own is not None and own.align >= align and times == 1:
-            return OperandLayout(rows, own.leading, False, own.apart)
-        lines, length = s.shape[-2:] if rows else s.shape[:-3:-1]
-        leading = padded(length * times, s.itemsize, align)
-        return OperandLayout(
-            rows, leading, True, leading * lines if len(s.shape) == 3 else 0, times
-        )
+    def _operand_layout(
+        self, s: ArraySignature, row_major: bool, align: int, k_repeats: int
+    ) -> OperandLayout:
+        own = layout_with_order(s, row_major)
+        if not self.staged and own is not None and own.align >= align and k_repeats == 1:
+            return OperandLayout(row_major, own.leading_dim, False, own.batch_stride)
+        rows, length = s.shape[-2:] if row_major else s.shape[:-3:-1]
+        leading_dim = padded_leading_dim(length * k_repeats, s.itemsize, align)
+        batch_stride = leading_dim * rows if len(s.shape) == 3 else 0
+        return OperandLayout(row_major, leading_dim, True, batch_stride, k_repeats)
 
 
-def _place(s: ArraySignature) -> MatrixLayout:
-    """How a matrix lies, or its copy; an empty one, whose strides say nothing, lies one way."""
+def _layout_or_copy(s: ArraySignature) -> MatrixLayout:
+    """The layout of a matrix, or of its copy; the strides of an empty matrix don't matter."""
     if 0 in s.shape:
-        return compact(s.shape, s.itemsize, rows=s.shape[-1] == 0)
-    return placed(s) or compact(s.shape, s.itemsize)
+        return copy_layout(s.shape, s.itemsize, row_major=s.shape[-1] == 0)
+    return readable_layout(s) or copy_layout(s.shape, s.itemsize)
 
 
-def _majors(a_rows: bool, b_rows: bool) -> tuple[str, str]:
-    """What is contiguous in A and B."""
-    return "k" if a_rows else "m", "n" if b_rows else "k"
+def _majors(a_row_major: bool, b_row_major: bool) -> tuple[str, str]:
+    """The contiguous dimensions of A and B."""
+    return "k" if a_row_major else "m", "n" if b_row_major else "k"
 
 
-def _config(problem: gemm.Problem, given: Any, target: DeviceSpec) -> gemm.AnyConfig:
-    if given is None:
-        given = gemm.choose(problem, target)
-    elif isinstance(given, str):
-        given = gemm.parse(given)
-    if not isinstance(given, gemm.AnyConfig):
-        raise _no_config(given)
-    gemm.check(problem, given, target)
-    return given
+def _config(problem: gemm.Problem, config: Any, target: DeviceSpec) -> gemm.AnyConfig:
+    if config is None:
+        config = gemm.choose(problem, target)
+    elif isinstance(config, str):
+        config = gemm.parse(config)
+    if not isinstance(config, gemm.AnyConfig):
+        raise _config_type_error(config)
+    gemm.check(problem, config, target)
+    return config
 
 
-def refuse(request: Request, given: Any) -> None:
-    """Raise what is wrong with a request whose configuration cannot be hashed."""
-    check(request)
-    raise _no_config(given) from None
+def raise_unhashable_config(request: Request, config: Any) -> None:
+    """Raise the error of a request with an unhashable ``config``, which is no configuration."""
+    check_request(request)
+    raise _config_type_error(config) from None
 
 
-def _no_config(given: Any) -> ConfigError:
+def _config_type_error(config: Any) -> ConfigError:
     return ConfigError(
-        f"config is {given!r}, a {type(given).__name__}",
-        hint="give a gemm.Config or its text, 128x128x32:2x2:4; None chooses one",
+        f"config must be a gemm.Config or its text, got {config!r} ({type(config).__name__})",
+        hint="for example config='128x128x32:2x2:4'; None chooses one",
     )

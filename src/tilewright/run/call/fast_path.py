@@ -1,18 +1,18 @@
-"""The fast path: repeats a call for arrays with the signature of an earlier call's arrays.
+"""The fast path: repeats a call for arrays with the signatures of an earlier call's arrays.
 
 The array library itself compares everything that decides the kernel. The remaining steps run as
 machine code (``native_launcher``): check that addresses are aligned and that ``out`` does not
 overlap an input, write the addresses into prepared parameter blocks, launch. The Python around it
-is generated for each call signature, so that it holds only the steps that this signature needs
-(``_source``; ``benchmarks/call_overhead.py`` measures what both gain):
+is generated for each call signature, so that it holds only the steps that this signature needs.
+``benchmarks/call_overhead.py`` measures what both gain. The generated function (``_source``):
 
-    def ready(a, b, c, out, alpha, beta):
+    def fast_call(a, b, c, out, alpha, beta):
         if not (c is None and fits(a, b, out)):
             return None
-        if (alpha is not last.alpha or beta is not last.beta) and not last.write(alpha, beta):
+        if (alpha is not scales.alpha or beta is not scales.beta) and not scales.write(alpha, beta):
             return None
         failed = start(address(a), address(b), address(out), stream())
-        return out if not failed or again(failed, stream()) else None
+        return out if not failed or relaunch(failed, stream()) else None
 
 Any other call takes the slow path through ``matmul.prepare``, which also reports errors.
 """
@@ -27,169 +27,193 @@ from typing import Any
 
 import numpy as np
 
-from ... import gemm
 from ..arrays import array_view
+from ..arrays.array_kind import ArrayKind, FastArrayOps
 from ..arrays.array_view import ArrayView
-from ..arrays.memory_overlap import collision
-from ..devices.device import BoundLaunch
-from .alpha_beta import both
-from .matrix_layout import ALIGN
-from .native_launcher import FAR, OTHER, native_launcher
-from .prepared_call import AddressSlots, PreparedCall
+from ..arrays.memory_overlap import overlap_bounds
+from .alpha_beta import alpha_and_beta
+from .matrix_layout import MAX_ALIGN
+from .native_launcher import MAX_DISTANCE, NOT_THIS_CALL, native_launcher
+from .prepared_call import BoundKernel, PreparedCall
 
 FastCall = Callable[[Any, Any, Any, Any, Any, Any], Any]
-"""``ready(a, b, c, out, alpha, beta)`` is the result, or None where it is another call. For one
-thread: its parameter blocks are its own. It keeps no array alive.
+"""``fast_call(a, b, c, out, alpha, beta)``: the result, or None if it is not this call.
+
+It may be used by one thread only, which owns its parameter blocks. It keeps no array alive.
 """
 
-Steps = list[tuple[BoundLaunch, AddressSlots, gemm.KernelArguments]]
-OverlapBounds = tuple[int, int, int, int]  # as ``native_launcher`` has it
+OverlapTest = tuple[int, int, int, int]  # the fields of ``native_launcher.OverlapTest``
 
 _ARRAYS = "a", "b", "c", "out"
-_ADDRESSES = *_ARRAYS, "space"  # in the order of a kernel's slots
-_MOST = 1024  # kinds of calls that a thread remembers
-_CHAIN = 8  # of those, how many of which what is cheap to tell is the same
+_ADDRESSES = *_ARRAYS, "space"  # in the order of ``prepared_call.Addresses``
+_MAX_KEYS = 1024  # keys that a thread remembers
+_MAX_PER_KEY = 8  # fast calls for one key
 
 
-class Known(threading.local):
-    """A thread's calls by what is cheap to tell of them, the last first."""
+class CallCache(threading.local):
+    """A thread's fast calls by a key that is cheap to compute, the latest first."""
 
     def __init__(self) -> None:
-        self.calls: dict[Any, list[FastCall]] = {}
+        self.by_key: dict[Any, list[FastCall]] = {}
 
-    def add(self, key: Any, ready: FastCall) -> None:
-        """Remember a call."""
-        if len(self.calls) >= _MOST:
-            self.calls.clear()
-        alike = self.calls.setdefault(key, [])
-        alike.insert(0, ready)
-        del alike[_CHAIN:]
+    def add(self, key: Any, fast_call: FastCall) -> None:
+        """Remember a fast call."""
+        if len(self.by_key) >= _MAX_KEYS:
+            self.by_key.clear()
+        calls = self.by_key.setdefault(key, [])
+        calls.insert(0, fast_call)
+        del calls[_MAX_PER_KEY:]
 
 
-def fast_call_for(way: PreparedCall, a: Any, b: Any, c: Any, out: Any) -> FastCall | None:
-    """For calls like the one with these arrays; None where such go the long way."""
-    there = {n: x for n, x in zip(_ARRAYS, (a, b, c, out), strict=True) if x is not None}
+def fast_call_for(prepared: PreparedCall, a: Any, b: Any, c: Any, out: Any) -> FastCall | None:
+    """The fast path for calls like the one with these arrays; None if they need the slow path."""
+    arrays = {n: x for n, x in zip(_ARRAYS, (a, b, c, out), strict=True) if x is not None}
     kind = array_view.kind_of(a)
-    if kind.quick is None or any(part.copied for part in way.parts.values()):
+    if kind.fast_ops is None or any(layout.copied for layout in prepared.layouts.values()):
         return None
-    if any(array_view.kind_of(x) is not kind for x in there.values()):
-        return None  # their libraries may work on several streams
-    views = {name: kind.view(x) for name, x in there.items()}
-    if any(v.address % ALIGN or not v.address for v in views.values()):
+    if any(array_view.kind_of(x) is not kind for x in arrays.values()):
+        return None  # the libraries may use different streams
+    views = {name: kind.view(x) for name, x in arrays.items()}
+    if any(v.address % MAX_ALIGN or not v.address for v in views.values()):
         return None
-    first = {id(x): name for name, x in reversed(there.items())}
-    twins = {name: first[id(x)] for name, x in there.items()}
-    quick = kind.quick([there[name] for name, twin in twins.items() if name == twin])
-    if quick is None:
+    first = {id(x): name for name, x in reversed(arrays.items())}
+    same_as = {name: first[id(x)] for name, x in arrays.items()}
+    ops = kind.fast_ops([arrays[name] for name, other in same_as.items() if name == other])
+    if ops is None:
         return None
-    space = -(-way.workspace // views["a"].itemsize)
-    made = ["out"] * ("out" not in there) + ["space"] * (space > 0)
-    given = [*there, *made]
-    tests = _apart(views, given)
+    return _generate(prepared, kind, ops, views, same_as)
+
+
+def _generate(
+    prepared: PreparedCall,
+    kind: ArrayKind,
+    ops: FastArrayOps,
+    views: dict[str, ArrayView],
+    same_as: dict[str, str],
+) -> FastCall | None:
+    """The fast call; None if an input's memory lies within the bounds in which it overlaps out."""
+    space = -(-prepared.workspace // views["a"].itemsize)
+    allocated = ["out"] * ("out" not in views) + ["space"] * (space > 0)
+    order = [*views, *allocated]
+    tests = _overlap_tests(views, order)
     if tests is None:
         return None
-    steps = way.bind()
-    bounds = [bound for bound, _, _ in steps]
+    kernels = prepared.bind()
+    request = prepared.request
     names = {
-        "fits": quick.fits, "address": quick.address, "stream": quick.stream,
-        "new_out": quick.maker(way.request.shape, way.request.dtype),
-        "new_space": quick.maker((space,), views["a"].dtype),
-        "last": _Last(way, [(bound.view, given) for bound, _, given in steps]),
+        "fits": ops.fits, "address": ops.address, "stream": ops.stream,
+        "new_out": ops.allocator(request.output_shape, request.dtype),
+        "new_space": ops.allocator((space,), views["a"].dtype),
+        "scales": _ScaleState(prepared, kernels),
         "start": native_launcher(
-            len(given), ALIGN, tests, _writes(steps, given), [b.entry for b in bounds], bounds
+            len(order), MAX_ALIGN, tests, _address_writes(kernels, order),
+            [kernel.launch.entry for kernel in kernels], kernels,
         ),
-        "again": partial(_again, bounds), "levels": quick.levels, "mark_written": kind.mark_written,
+        "relaunch": partial(_relaunch, kernels),
+        "levels": ops.levels, "mark_written": kind.mark_written,
     }  # fmt: skip
-    exec(
-        _compiled(_text(twins, made, quick.levels is not None, kind.mark_written is not None)),
-        names,
-    )
-    return names["ready"]
+    source = _source(same_as, allocated, ops.levels is not None, kind.mark_written is not None)
+    exec(_compiled(source), names)
+    fast_call: FastCall = names["fast_call"]
+    return fast_call
 
 
-def _writes(steps: Steps, given: list[str]) -> list[tuple[int, int]]:
-    """Which of the addresses given goes where."""
+def _address_writes(kernels: list[BoundKernel], order: list[str]) -> list[tuple[int, int]]:
+    """(which of the addresses in ``order``, the address to write it to)."""
     return [
-        (given.index(_ADDRESSES[which]), np.frombuffer(bound.view, np.uint8).ctypes.data + 8 * word)
-        for bound, slots, _ in steps
-        for word, which in slots
-        if _ADDRESSES[which] in given
+        (
+            order.index(_ADDRESSES[field]),
+            np.frombuffer(kernel.launch.view, np.uint8).ctypes.data + 8 * word,
+        )
+        for kernel in kernels
+        for word, field in kernel.slots
+        if _ADDRESSES[field] in order
     ]
 
 
-def _again(bounds: list[BoundLaunch], failed: int, stream: int) -> bool:
-    """Start what machine code has not, or raise what is wrong; false where it is another call."""
-    if failed == OTHER:
+def _relaunch(kernels: list[BoundKernel], failed: int, stream: int) -> bool:
+    """Launch from kernel number ``failed`` (from 1) on, or raise the driver's error.
+
+    Returns False for NOT_THIS_CALL.
+    """
+    if failed == NOT_THIS_CALL:
         return False
-    for bound in bounds[failed - 1 :]:
-        bound.start(stream)
+    for kernel in kernels[failed - 1 :]:
+        kernel.launch.start(stream)
     return True
 
 
-class _Last:
-    """The factors in the parameter blocks: the numbers that were written last, or None."""
+class _ScaleState:
+    """The numbers α and β that the parameter blocks hold; None if they must be written again."""
 
-    def __init__(self, way: PreparedCall, blocks: list[tuple[memoryview, Any]]) -> None:
-        self._way, self._blocks = way, blocks
+    def __init__(self, prepared: PreparedCall, kernels: list[BoundKernel]) -> None:
+        self._prepared, self._kernels = prepared, kernels
         self.alpha: Any = None
         self.beta: Any = None
 
     def write(self, alpha: Any, beta: Any) -> bool:
-        """Write others; false where the kernel is another with this β."""
-        request = self._way.request
-        scales = both(alpha, beta, request.a.device, request.factors)
+        """Write other factors; False if this β needs another kernel."""
+        request = self._prepared.request
+        scales = alpha_and_beta(alpha, beta, request.a.device, request.scale_dtype)
         if bool(scales[1].address or scales[1].value) is not request.reads_c:
             return False
-        self._way.check(scales)
-        for view, arguments in self._blocks:
-            arguments.scale(view, scales)
+        self._prepared.check_scales(scales)
+        for kernel in self._kernels:
+            kernel.arguments.scale(kernel.launch.view, scales)
         numbers = type(alpha) in (float, int) and type(beta) in (float, int)
         self.alpha, self.beta = (alpha, beta) if numbers else (None, None)  # an array may change
         return True
 
 
-def _apart(views: dict[str, ArrayView], given: list[str]) -> list[OverlapBounds] | None:
-    """Tests that find whether ``out`` overlaps what is read, as far as first and last bytes tell;
-    None where they would find it here.
+def _overlap_tests(views: dict[str, ArrayView], order: list[str]) -> list[OverlapTest] | None:
+    """Tests on address differences that find whether ``out`` may overlap an input.
+
+    They compare first and last bytes only. None if they report an overlap for these arrays.
     """
     out = views.get("out")
-    tests: list[OverlapBounds] = []
-    for name in views.keys() - {"out"} if out is not None else ():
-        view, pair = views[name], (given.index(name), given.index("out"))
+    if out is None:
+        return []
+    tests: list[OverlapTest] = []
+    for name in views.keys() - {"out"}:
+        view, pair = views[name], (order.index(name), order.index("out"))
         if name == "c" and view._replace(owner=out.owner) == out:
-            tests += (*pair, 0, FAR), (*pair, -FAR, 0)
+            tests += (*pair, 0, MAX_DISTANCE), (*pair, -MAX_DISTANCE, 0)
             continue
-        low, high = collision(view, out)
+        low, high = overlap_bounds(view, out)
         if low < view.address - out.address < high:
             return None
         tests.append((*pair, low, high))
     return tests
 
 
-def _text(twins: dict[str, str], made: list[str], levels: bool, told: bool) -> str:
-    """The function. ``twins``: each array that is there, and by which name it is compared: its own,
-    or another's where one array is given twice; ``made``: what is made here; ``levels``: whether
-    there are derivatives to look for; ``told``: whether the library hears that ``out`` is written.
+def _source(same_as: dict[str, str], allocated: list[str], levels: bool, marks: bool) -> str:
+    """The text of the function.
+
+    ``same_as``: for each array of the call the name under which it is compared, which is another's
+    if one array is passed twice. ``allocated``: the arrays that the call allocates. ``levels``:
+    whether the library has forward-mode derivatives. ``marks``: whether it records writes.
     """
-    known = ["levels._current_level < 0"] * levels
-    known += [f"{name} is None" for name in _ARRAYS if name not in twins]
-    known += [f"{name} is {twin}" for name, twin in twins.items() if name != twin]
-    known += [f"fits({', '.join(name for name, twin in twins.items() if name == twin)})"]
-    addresses = ", ".join(f"address({name})" for name in (*twins, *made))
+    conditions = ["levels._current_level < 0"] * levels
+    conditions += [f"{name} is None" for name in _ARRAYS if name not in same_as]
+    conditions += [f"{name} is {other}" for name, other in same_as.items() if name != other]
+    distinct = ", ".join(name for name, other in same_as.items() if name == other)
+    conditions += [f"fits({distinct})"]
+    addresses = ", ".join(f"address({name})" for name in (*same_as, *allocated))
     lines = [
-        f"if not ({' and '.join(known)}):",
+        f"if not ({' and '.join(conditions)}):",
         "    return None",
-        "if (alpha is not last.alpha or beta is not last.beta) and not last.write(alpha, beta):",
+        "if (alpha is not scales.alpha or beta is not scales.beta)"
+        " and not scales.write(alpha, beta):",
         "    return None",
-        *(f"{name} = new_{name}()" for name in made),
+        *(f"{name} = new_{name}()" for name in allocated),
         f"failed = start({addresses}, stream())",
-        *["mark_written((out,))"] * (told and "out" in twins),
-        "return out if not failed or again(failed, stream()) else None",
+        *["mark_written((out,))"] * (marks and "out" in same_as),
+        "return out if not failed or relaunch(failed, stream()) else None",
     ]
     body = "\n    ".join(lines)
-    return f"def ready(a, b, c, out, alpha, beta):\n    {body}\n"
+    return f"def fast_call(a, b, c, out, alpha, beta):\n    {body}\n"
 
 
 @lru_cache
-def _compiled(text: str) -> CodeType:
-    return compile(text, "<ready>", "exec")
+def _compiled(source: str) -> CodeType:
+    return compile(source, "<fast_call>", "exec")

@@ -20,59 +20,70 @@ from ... import gemm
 from ...builder import Traced
 from ...errors import DeviceError, DtypeError, ProblemError, TargetError
 from ..arrays import array_view
-from ..devices.device import ExecutionDevice
-from ..devices.device import device as named_device
+from ..devices.array_placement import device_for_arrays
+from ..devices.device import device as device_by_name
+from ..devices.device_protocol import ExecutionDevice
 from ..tuning.tuning_result import TuningResult
 from .fast_path import FastCall
-from .matmul import How, call, device_for_arrays, prepare
-from .matrix_layout import ArraySignature, fresh
+from .matmul import MatmulArguments, MatmulOptions, prepare, slow_call
+from .matrix_layout import ArraySignature, contiguous_signature
 from .plan_report import explain
-from .prepared_call import PreparedCall, route
-from .request import Request, ask, format_name, place, result_of
+from .prepared_call import PreparedCall, prepare_call
+from .request import Request, common_device, default_result, format_name, make_request
 from .staging import StagedCall
 
 LAYOUTS = ("nn", "nt", "tn", "tt")
 
 
-class _Last(threading.local):
-    """A thread's last call."""
+class _LastCall(threading.local):
+    """A thread's last fast call."""
 
-    ready: FastCall | None = None
+    fast_call: FastCall | None = None
 
 
 @dataclass(frozen=True)
 class Plan:
-    """``problem``, the ``config`` chosen for it, the kernel's ``ptx``, the ``roofline`` under its
-    time (None where the device's peak rates are not known), and the ``device``.
+    """What ``matmul`` would run for a problem, and why.
 
-    A plan whose result is column-major poses Dᵀ = Bᵀ Aᵀ: its problem's M and N are exchanged.
-    ``tuning_result`` is what was measured, where that decided; ``original_problem`` the problem
-    before what the kernel can't read as it lies is copied.
+    ``problem``, the ``config`` for it, the kernel's ``ptx``, the ``roofline`` bound of its time
+    (None if the device's peak rates are unknown), and the ``device``. ``chosen``: the configuration
+    was chosen by the autotuner's database (``tuning_result``) or by ``gemm.choose``.
+
+    If the result is column-major, the plan computes Dᵀ = Bᵀ Aᵀ and its problem's M and N are
+    swapped. ``original_problem`` describes the matrices before those that the kernel can't read are
+    copied.
     """
 
     problem: gemm.Problem
     config: gemm.AnyConfig
     device: ExecutionDevice
     traced: Traced = field(repr=False, compare=False)
-    chosen: bool = True  # the configuration, by gemm.choose or by ``tuning_result``
+    chosen: bool = True
     request: Request | None = field(default=None, repr=False, compare=False)
     tuning_result: TuningResult | None = field(default=None, repr=False, compare=False)
     original_problem: gemm.Problem | None = field(default=None, repr=False, compare=False)
-    _last: _Last = field(default_factory=_Last, init=False, repr=False, compare=False)
+    _last: _LastCall = field(default_factory=_LastCall, init=False, repr=False, compare=False)
 
     @classmethod
-    def of(cls, way: PreparedCall, config: Any) -> Plan:
-        more = {
-            "request": way.request,
-            "tuning_result": way.tuning_result,
-            "original_problem": way.original_problem,
-        }
-        return cls(way.problem, way.config, way.device, way.traced, config is None, **more)
+    def of(cls, prepared: PreparedCall, config: Any) -> Plan:
+        """The plan of a prepared call; ``config`` is what the caller passed."""
+        return cls(
+            prepared.problem,
+            prepared.config,
+            prepared.device,
+            prepared.traced,
+            config is None,
+            prepared.request,
+            prepared.tuning_result,
+            prepared.original_problem,
+        )
 
-    @property
-    def _how(self) -> How:
-        assert self.request is not None
-        return self.request.precision, self.request.fast
+    def _options(self, out_dtype: Any = None) -> MatmulOptions:
+        request = self.request
+        assert request is not None
+        return MatmulOptions(
+            out_dtype, request.precision, request.fast_accum, self.device, self.config
+        )
 
     @property
     def ptx(self) -> str:
@@ -81,7 +92,7 @@ class Plan:
 
     @property
     def roofline(self) -> gemm.Roofline | None:
-        """The floor under the time on the device (for the virtual machine: on what it is like)."""
+        """The roofline bound on the device (for the virtual machine: on the GPU it models)."""
         try:
             return gemm.roofline(self.problem, self.device.target)
         except TargetError:
@@ -90,37 +101,39 @@ class Plan:
     def run(
         self, a: Any, b: Any, *, c: Any = None, alpha: Any = 1.0, beta: Any = 0.0, out: Any = None
     ) -> Any:
-        """``matmul`` with this plan's kernel, for arrays that pose its problem.
+        """``matmul`` with this plan's kernel.
 
-        Raises ProblemError where they pose another, in sizes, layout, types or alignment.
+        Raises ProblemError if the arrays pose another problem, by sizes, layouts, types or
+        alignment.
         """
-        ready = self._last.ready
-        if ready is not None:
-            done = ready(a, b, c, out, alpha, beta)
-            if done is not None:
-                return done
-        out_dtype = self.problem.d if out is None else None
-        how = self.device, self.config, self._how
-        done, ready = call(a, b, c, alpha, beta, out, out_dtype, *how, self.problem)
-        if ready is not None:
-            self._last.ready = ready
-        return done
+        fast_call = self._last.fast_call
+        if fast_call is not None:
+            result = fast_call(a, b, c, out, alpha, beta)
+            if result is not None:
+                return result
+        options = self._options(self.problem.d if out is None else None)
+        arguments = MatmulArguments(a, b, c, out, alpha, beta)
+        result, fast_call = slow_call(arguments, options, self.problem)
+        if fast_call is not None:
+            self._last.fast_call = fast_call
+        return result
 
     def upload(
         self, a: Any, b: Any, *, c: Any = None, alpha: Any = 1.0, beta: Any = 0.0, out: Any
     ) -> StagedCall:
         """The matrices of arrays on the CPU in device memory, to be multiplied there repeatedly.
 
-        >>> with p.upload(a, b, out=d) as there: there.start(); there.download()
+        >>> with p.upload(a, b, out=d) as call: call.start(); call.download()
         """
-        where, config = self.device, self.config
-        way, views, scales, _ = prepare(a, b, c, alpha, beta, out, None, where, config, self._how)
-        if not way.uploaded:
-            raise DeviceError(f"the arrays are on {way.device.name} already", hint="plan.run")
-        return StagedCall(way, views, *scales)
+        arguments = MatmulArguments(a, b, c, out, alpha, beta)
+        prepared, views, scales, _ = prepare(arguments, self._options())
+        if not prepared.staged:
+            on = prepared.device.name
+            raise DeviceError(f"the arrays must be on the CPU, got arrays on {on}", hint="plan.run")
+        return StagedCall(prepared, views, scales)
 
     def explain(self) -> str:
-        """What the kernel is and why, in a person's words and numbers."""
+        """What the kernel is, what bounds its time, and why this configuration was chosen."""
         return explain(self)
 
 
@@ -139,77 +152,89 @@ def plan(
 ) -> Plan:
     """The plan for ``plan(m, n, k)`` or for arrays, ``plan(a, b)``; nothing runs.
 
-    With sizes, ``dtype`` is the inputs' type (f16 unless said; ``"e4m3,e5m2"`` where they differ;
-    ``"tf32"`` is f32 with that precision), ``layout`` BLAS's name for how they lie (``t``: row-
-    major, ``n``: column-major; NumPy's own order, ``tt``, unless said), ``batch`` how many there
-    are, and ``c=True`` adds a C; arrays say all that themselves. The rest is as in ``matmul``.
-    Raises as ``matmul`` does.
+    With sizes, ``dtype`` is the inputs' type (default f16; ``"e4m3,e5m2"`` for two types;
+    ``"tf32"`` is f32 with that precision) and ``layout`` is BLAS's name of A's and B's layouts
+    (``t``: row-major, ``n``: column-major; default ``tt``). ``batch`` is the number of products,
+    and ``c=True`` adds a C. With arrays, these follow from the arrays. The other arguments and the
+    errors are those of ``matmul``.
     """
     sizes = [int(size) for size in what if isinstance(size, Integral)]
     if (len(sizes), len(what)) == (3, 3):
-        if c is not None and not isinstance(c, bool | np.bool_) and not array_view.is_array(c):
-            raise ProblemError(f"c must be True or False where sizes are given, got {c!r:.60}")
-        if out is not None or getattr(c, "shape", ()):
-            hint = "c=True adds a C, out_dtype is D's type"
-            raise ProblemError("sizes pose the problem, and c or out is an array", hint=hint)
-        types = _types("f16" if dtype is None else dtype)
-        if isinstance(dtype, str) and "tf32" in types:
-            if types != ("tf32", "tf32") or precision not in ("ieee", "tf32"):
-                said = f"dtype is {dtype!r} and precision {precision!r}"
-                raise DtypeError(said, hint="tf32 is that of both, f32 with precision='tf32'")
-            types, precision = ("f32", "f32"), "tf32"
-        request = _of_sizes(
-            sizes, types, "tt" if layout is None else layout, bool(c), out_dtype, batch
+        request = _request_of_sizes(
+            sizes, dtype, layout, c, out, out_dtype, batch, precision, fast_accum
         )
-        request = request._replace(precision=precision, fast=bool(fast_accum))
-        on = named_device(device)
+        on = device_by_name(device)
     elif (len(sizes), len(what)) == (0, 2):
-        given = {"dtype": dtype, "layout": layout, "batch": batch}
-        for name, value in given.items():
+        for name, value in {"dtype": dtype, "layout": layout, "batch": batch}.items():
             if value is not None:
-                raise ProblemError(f"{name} is {value!r}, but the arrays say that themselves")
-        others = [None if x is None else array_view.view(x) for x in (c, out)]
-        views = [*map(array_view.view, what), *others]
-        on = device_for_arrays(place(*views), device)
-        request = ask(*views, out_dtype, c is not None, precision, fast_accum)
+                raise ProblemError(f"{name} must not be given with arrays, got {value!r}")
+        a, b = map(array_view.view, what)
+        vc, vd = (None if x is None else array_view.view(x) for x in (c, out))
+        on = device_for_arrays(common_device(a, b, vc, vd), device)
+        request = make_request(a, b, vc, vd, out_dtype, c is not None, precision, fast_accum)
     else:
-        kinds = ", ".join(type(x).__name__ for x in what) or "nothing"
-        raise ProblemError(f"plan takes three sizes or two arrays, not {kinds}")
-    return Plan.of(route(request, on, config), config)
+        types = ", ".join(type(x).__name__ for x in what) or "nothing"
+        raise ProblemError(f"plan takes three sizes or two arrays, got {types}")
+    return Plan.of(prepare_call(request, on, config), config)
 
 
-def _types(dtype: Any) -> tuple[Any, Any]:
-    """A's and B's, as they were given."""
-    named = [x.strip() for x in dtype.split(",")] if isinstance(dtype, str) else [dtype]
-    if len(named) > 2:
-        raise DtypeError(f"dtype is {dtype!r}; it is A's format, or A's and B's")
-    return named[0], named[-1]
+def _request_of_sizes(
+    sizes: list[int], dtype: Any, layout: str | None, c: Any, out: Any, out_dtype: Any,
+    batch: int | None, precision: str, fast_accum: bool,
+) -> Request:  # fmt: skip
+    if c is not None and not isinstance(c, bool | np.bool_) and not array_view.is_array(c):
+        raise ProblemError(f"c must be True or False if sizes are given, got {c!r:.60}")
+    if out is not None or getattr(c, "shape", ()):
+        hint = "c=True adds a C, out_dtype is D's type"
+        raise ProblemError("c and out must not be arrays if sizes are given", hint=hint)
+    types = _input_types("f16" if dtype is None else dtype)
+    if isinstance(dtype, str) and "tf32" in types:
+        if types != ("tf32", "tf32") or precision not in ("ieee", "tf32"):
+            what = f"dtype 'tf32' must be that of both inputs, got {dtype!r}, {precision!r}"
+            raise DtypeError(what, hint="it is f32 with precision='tf32'")
+        types, precision = ("f32", "f32"), "tf32"
+    order = "tt" if layout is None else layout
+    request = _contiguous_request(sizes, types, order, bool(c), out_dtype, batch)
+    return request._replace(precision=precision, fast_accum=bool(fast_accum))
 
 
-def _of_sizes(
-    sizes: Any, types: tuple[Any, Any], layout: str, with_c: bool, out_dtype: Any, batch: int | None
+def _input_types(dtype: Any) -> tuple[Any, Any]:
+    """A's and B's types, as the caller wrote them."""
+    names = [x.strip() for x in dtype.split(",")] if isinstance(dtype, str) else [dtype]
+    if len(names) > 2:
+        raise DtypeError(f"dtype must be one format, or A's and B's, got {dtype!r}")
+    return names[0], names[-1]
+
+
+def _contiguous_request(
+    sizes: list[int],
+    types: tuple[Any, Any],
+    layout: str,
+    with_c: bool,
+    out_dtype: Any,
+    batch: int | None,
 ) -> Request:
     m, n, k = sizes
     if min(sizes) < 0:
-        raise ProblemError(f"{m}×{n}×{k}: sizes are at least 0")
+        raise ProblemError(f"sizes must be at least 0, got {m}×{n}×{k}")
     if not isinstance(batch, int | None):
-        raise ProblemError(f"batch is {batch!r}; it is a number of products, or None")
+        raise ProblemError(f"batch must be a number of products or None, got {batch!r}")
     if str(layout).lower() not in LAYOUTS:
-        known = ", ".join(LAYOUTS)
-        raise ProblemError(f"unknown layout {layout!r}", hint=f"A's and B's in one of {known}")
+        raise ProblemError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
     formats = format_name(types[0], "dtype"), format_name(types[1], "dtype")
-    result = result_of(formats[0]) if out_dtype is None else format_name(out_dtype)
+    result = default_result(formats[0]) if out_dtype is None else format_name(out_dtype)
     stack = () if batch is None else (batch,)
     a, b = (
-        _matrix((*stack, *shape), given, letter.lower() == "t")
-        for shape, given, letter in zip(((m, k), (k, n)), formats, layout, strict=True)
+        _signature((*stack, *shape), dtype, letter.lower() == "t")
+        for shape, dtype, letter in zip(((m, k), (k, n)), formats, layout, strict=True)
     )
-    d = fresh((*stack, m, n), result, "cpu")
+    d = contiguous_signature((*stack, m, n), result, "cpu")
     return Request(a, b, d if with_c else None, None, result, with_c)
 
 
-def _matrix(shape: tuple[int, ...], dtype: str, rows: bool) -> ArraySignature:
-    if rows:
-        return fresh(shape, dtype, "cpu")
-    turned = fresh((*shape[:-2], shape[-1], shape[-2]), dtype, "cpu").strides
-    return ArraySignature(shape, (*turned[:-2], turned[-1], turned[-2]), dtype, "cpu", 0)
+def _signature(shape: tuple[int, ...], dtype: str, row_major: bool) -> ArraySignature:
+    if row_major:
+        return contiguous_signature(shape, dtype, "cpu")
+    transposed = (*shape[:-2], shape[-1], shape[-2])
+    strides = contiguous_signature(transposed, dtype, "cpu").strides
+    return ArraySignature(shape, (*strides[:-2], strides[-1], strides[-2]), dtype, "cpu", 0)

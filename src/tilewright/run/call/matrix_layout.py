@@ -1,8 +1,7 @@
-"""How a matrix lies in memory, as a kernel can read it: which index is contiguous, how far apart
-the lines are, what divides their addresses.
+"""Stage 2 of a call, layout: how each matrix is stored, and how a kernel can read it.
 
-    (m,k):(k,1)   rows are contiguous      (m,k):(1,m)   columns are
-    (1,k):(s,1)   one line: any distance   (m,k):(2k,2)  neither: it must be copied first
+(m,k):(k,1)   rows are contiguous         (m,k):(1,m)   columns are contiguous
+(1,k):(s,1)   one row: any row stride     (m,k):(2k,2)  neither: the matrix must be copied first
 """
 
 from __future__ import annotations
@@ -12,87 +11,133 @@ from typing import NamedTuple
 from ... import dtypes
 from ..arrays.array_view import ArrayView
 
-ALIGN = 16  # bytes: the widest copy
+MAX_ALIGN = 16  # bytes of the widest copy
 L2_LINE = 128
 
 
+class OperandViews(NamedTuple):
+    """The arrays of a call; ``c`` is None if the call does not read C."""
+
+    a: ArrayView
+    b: ArrayView
+    c: ArrayView | None
+    d: ArrayView
+
+
 class MatrixLayout(NamedTuple):
-    """``rows``: whether rows are contiguous, else columns. ``leading`` counts elements from one
-    line to the next, ``apart`` from one matrix of a stack to the next; ``align`` is the bytes (16
-    to 1) that divide the address and both.
+    """A layout that a kernel can read.
+
+    ``row_major``: rows are contiguous, else columns. ``leading_dim`` is the leading dimension and
+    ``batch_stride`` the distance of two matrices of a stack, both in elements. ``align`` (16 to 1)
+    divides the address and both distances in bytes.
     """
 
-    rows: bool
-    leading: int
+    row_major: bool
+    leading_dim: int
     align: int
-    apart: int = 0
+    batch_stride: int = 0
 
 
 class ArraySignature(NamedTuple):
-    """All of a view that a kernel's choice depends on: its address only modulo 16."""
+    """What decides the kernel about an array. ``misalignment`` is its address modulo 16."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: str
     device: str
-    phase: int
+    misalignment: int
 
     @property
     def itemsize(self) -> int:
         return max(1, dtypes.dtype(self.dtype).bits // 8)
 
 
-def signature(view: ArrayView) -> ArraySignature:
-    """The signature of an array's memory."""
-    return ArraySignature(view.shape, view.strides, view.dtype, view.device, view.address % ALIGN)
+class OperandLayout(NamedTuple):
+    """The layout in which a kernel reads a matrix or a stack of matrices.
+
+    ``copied``: the matrix is first copied to this layout. ``leading_dim`` and ``batch_stride``
+    count elements. ``k_repeats``: how many times the K extent is stored in a row (3 for 3xTF32).
+    """
+
+    row_major: bool
+    leading_dim: int
+    copied: bool
+    batch_stride: int = 0
+    k_repeats: int = 1
+
+    def major_extents(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """Number and length of the contiguous rows (columns) of a matrix of this shape."""
+        return (shape[-2], shape[-1]) if self.row_major else (shape[-1], shape[-2])
+
+    def elements(self, shape: tuple[int, ...]) -> int:
+        """Number of elements from the first to the last one of the stack, padding included."""
+        count, length = self.major_extents(shape)
+        stack = shape[0] if len(shape) == 3 else 1
+        last = (stack - 1) * self.batch_stride + (count - 1) * self.leading_dim
+        return max(last + length * self.k_repeats, 0)
+
+    @property
+    def strides(self) -> tuple[int, int]:
+        """The strides of one matrix, in elements."""
+        return (self.leading_dim, 1) if self.row_major else (1, self.leading_dim)
 
 
-def placed(s: ArraySignature) -> MatrixLayout | None:
-    """The better placement of a matrix, rows before columns; None where it must be copied."""
-    candidates = [layout_with_order(s, rows) for rows in (True, False)]
+def signature_of(view: ArrayView) -> ArraySignature:
+    """The signature of an array."""
+    misalignment = view.address % MAX_ALIGN
+    return ArraySignature(view.shape, view.strides, view.dtype, view.device, misalignment)
+
+
+def readable_layout(s: ArraySignature) -> MatrixLayout | None:
+    """The better aligned layout of a matrix, row-major if equal; None if it must be copied."""
+    candidates = [layout_with_order(s, row_major) for row_major in (True, False)]
     return max(filter(None, candidates), key=lambda p: p.align, default=None)
 
 
-def layout_with_order(s: ArraySignature, rows: bool) -> MatrixLayout | None:
-    """The placement with rows (else columns) contiguous; None where it must be copied."""
-    lines, length = s.shape[-2:] if rows else s.shape[:-3:-1]
-    between, within = s.strides[-2:] if rows else s.strides[:-3:-1]
-    if s.phase % s.itemsize:
-        return None  # its elements themselves are not aligned
-    if lines <= 1 or length == 0:  # one line at most, and nothing is read beyond its end
-        between = padded(length, s.itemsize, ALIGN)
-    if (length > 1 and within != 1) or between < 0:
+def layout_with_order(s: ArraySignature, row_major: bool) -> MatrixLayout | None:
+    """The row-major (else column-major) layout of a matrix; None if it must be copied."""
+    rows, length = s.shape[-2:] if row_major else s.shape[:-3:-1]
+    leading_dim, step = s.strides[-2:] if row_major else s.strides[:-3:-1]
+    if s.misalignment % s.itemsize:
         return None
-    apart = s.strides[0] if len(s.shape) == 3 and s.shape[0] > 1 else 0
-    if apart < 0 or (len(s.shape) == 3 and s.shape[0] > 1 and apart == 0):
+    if rows <= 1 or length == 0:  # the stride between rows is never used
+        leading_dim = padded_leading_dim(length, s.itemsize, MAX_ALIGN)
+    if (length > 1 and step != 1) or leading_dim < 0:
         return None
-    return MatrixLayout(rows, between, _divisor(s.phase | (between | apart) * s.itemsize), apart)
+    batch_stride = s.strides[0] if len(s.shape) == 3 and s.shape[0] > 1 else 0
+    if batch_stride < 0 or (len(s.shape) == 3 and s.shape[0] > 1 and batch_stride == 0):
+        return None
+    align = _divisor(s.misalignment | (leading_dim | batch_stride) * s.itemsize)
+    return MatrixLayout(row_major, leading_dim, align, batch_stride)
 
 
-def compact(shape: tuple[int, ...], itemsize: int, rows: bool = True) -> MatrixLayout:
-    """The placement of a fresh copy: lines begin at multiples of 128 bytes."""
-    lines, length = shape[-2:] if rows else shape[:-3:-1]
-    leading = padded(length, itemsize, ALIGN)
-    return MatrixLayout(rows, leading, ALIGN, leading * lines if len(shape) == 3 else 0)
+def copy_layout(shape: tuple[int, ...], itemsize: int, row_major: bool = True) -> MatrixLayout:
+    """The layout of a fresh copy, whose rows (columns) start at multiples of 128 bytes."""
+    rows, length = shape[-2:] if row_major else shape[:-3:-1]
+    leading_dim = padded_leading_dim(length, itemsize, MAX_ALIGN)
+    return MatrixLayout(
+        row_major, leading_dim, MAX_ALIGN, leading_dim * rows if len(shape) == 3 else 0
+    )
 
 
-def padded(length: int, itemsize: int, align: int) -> int:
-    """The least leading dimension for lines of this length that keeps the alignment; where that is
-    the best there is, each begins at a line of the L2, which tensor copies like.
+def padded_leading_dim(length: int, itemsize: int, align: int) -> int:
+    """The least leading dimension for rows of this length that keeps the alignment.
+
+    With 16-byte alignment each row starts at an L2 cache line, which makes tensor copies faster.
     """
-    step = max((L2_LINE if align == ALIGN else align) // itemsize, 1)
+    step = max((L2_LINE if align == MAX_ALIGN else align) // itemsize, 1)
     return max(-(-length // step), 1) * step
 
 
 def _divisor(number: int) -> int:
-    """The largest power of two, 16 at most, that divides the number."""
-    return (number | ALIGN) & -(number | ALIGN)
+    """The largest power of two, at most 16, that divides the number."""
+    return (number | MAX_ALIGN) & -(number | MAX_ALIGN)
 
 
-def fresh(shape: tuple[int, ...], dtype: str, device: str) -> ArraySignature:
-    """The signature of a new array: row-major, aligned."""
+def contiguous_signature(shape: tuple[int, ...], dtype: str, device: str) -> ArraySignature:
+    """The signature of a new array: row-major, without padding, aligned."""
     rows, columns = shape[-2:]
-    strides = (max(columns, 1), 1)
+    strides: tuple[int, ...] = (max(columns, 1), 1)
     if len(shape) == 3:
         strides = (max(rows, 1) * strides[0], *strides)
     return ArraySignature(shape, strides, dtype, device, 0)

@@ -19,10 +19,10 @@ from ...native.compiled_function import compiled
 from ...native.native_language import Array, Ptr, Struct, i64, native, u64
 from ...native.native_record import Record
 
-WRONG, RAISES = -1, 0
-OTHER = -1  # what ``start`` says of addresses that make it another call
-MOST = 8  # addresses
-FAR = (1 << 63) - 1  # no two addresses differ by as much
+CONVERSION_ERROR, ERROR_SET = -1, 0
+NOT_THIS_CALL = -1  # what ``start`` says of addresses that make it another call
+MAX_ADDRESSES = 8  # addresses
+MAX_DISTANCE = (1 << 63) - 1  # no two addresses differ by as much
 FASTCALL = 0x80  # METH_FASTCALL: a built-in function of (self, arguments, how many)
 STATUS = 0xFFFFFFFF  # the bits of a CUresult
 
@@ -40,7 +40,7 @@ class AddressWrite(Struct):
     """Which address goes where."""
 
     which = u64
-    place = Ptr(u64)
+    target = Ptr(u64)
 
 
 class LaunchStep(Struct):
@@ -66,7 +66,7 @@ class LauncherState(Struct):
     first_test = Ptr(OverlapTest)
     first_write = Ptr(AddressWrite)
     first_step = Ptr(LaunchStep)
-    given = Array(u64, MOST)
+    given = Array(u64, MAX_ADDRESSES)
     context = u64
     number = u64  # functions of Python's C API: as ``_PYTHON`` has them
     outcome = u64
@@ -82,29 +82,29 @@ def start(itself: i64, given: Ptr(u64), count: i64) -> i64:
     """``start(address, …, stream)``: 0, OTHER, or 1 + the step that did not start."""
     call = at(LauncherState, at(u64, itself + PAYLOAD)[0])
     if count != call.addresses + 1:
-        return indirect(call.outcome, OTHER)
+        return indirect(call.outcome, NOT_THIS_CALL)
     bits = 0
     for i in range(call.addresses):
         call.given[i] = indirect(call.number, given[i])
-        if call.given[i] == WRONG:
-            return RAISES
+        if call.given[i] == CONVERSION_ERROR:
+            return ERROR_SET
         bits |= call.given[i]
-    if bits & call.mask or near(call):
-        return indirect(call.outcome, OTHER)
+    if bits & call.mask or overlapping(call):
+        return indirect(call.outcome, NOT_THIS_CALL)
     stream = indirect(call.number, given[call.addresses])
-    if stream == WRONG:
-        return RAISES
+    if stream == CONVERSION_ERROR:
+        return ERROR_SET
     for i in range(call.writes):
         write = call.first_write + i
-        write.place[0] = call.given[write.which]
+        write.target[0] = call.given[write.which]
     thread = indirect(call.release)
-    failed = launched(call, stream)
+    failed = launch_all(call, stream)
     indirect(call.acquire, thread)
     return indirect(call.outcome, failed)
 
 
 @native(inline=True)
-def near(call: Ptr(LauncherState)) -> i64:
+def overlapping(call: Ptr(LauncherState)) -> i64:
     """Whether two addresses are so near that they make it another call."""
     for i in range(call.tests):
         test = call.first_test + i
@@ -114,7 +114,7 @@ def near(call: Ptr(LauncherState)) -> i64:
 
 
 @native(inline=True)
-def launched(call: Ptr(LauncherState), stream: i64) -> i64:
+def launch_all(call: Ptr(LauncherState), stream: i64) -> i64:
     for i in range(call.steps):
         step = call.first_step + i
         step.stream[0] = stream
@@ -150,7 +150,7 @@ class _Method(ctypes.Structure):
     )  # fmt: skip
 
 
-class _Itself(bytes):
+class _StateHolder(bytes):
     """The address of a ``LauncherState``; ``held`` keeps it and all that it points to alive."""
 
     held: Any
@@ -160,7 +160,7 @@ class _Itself(bytes):
 def _method() -> Any:
     """The method's definition, its code compiled, and what makes a function of it."""
     python = ctypes.pythonapi
-    code = compiled(start, (near, launched), "run.call.native_launcher")
+    code = compiled(start, (overlapping, launch_all), "run.call.native_launcher")
     method = _Method(b"start", code.address, FASTCALL, None)
     kind = ctypes.PYFUNCTYPE(
         ctypes.py_object, ctypes.POINTER(_Method), ctypes.py_object, ctypes.c_void_p
@@ -181,22 +181,22 @@ def native_launcher(
     first entry that was not started. ``tests``, ``writes`` and ``entries`` have the fields of
     ``OverlapTest``, ``AddressWrite`` and ``LaunchStep``. For one thread; it keeps ``held`` alive.
     """
-    assert addresses <= MOST
+    assert addresses <= MAX_ADDRESSES
     lists = [(OverlapTest, tests), (AddressWrite, writes), (LaunchStep, entries)]
-    call, places = Record(LauncherState), [_placed(kind, rows) for kind, rows in lists]
+    call, places = Record(LauncherState), [_struct_array(kind, rows) for kind, rows in lists]
     call.mask, call.addresses = align - 1, addresses
     call.tests, call.writes, call.steps = map(len, (tests, writes, entries))
     call.first_test, call.first_write, call.first_step = (p.ctypes.data for p in places)
     for name, function in _PYTHON.items():
         pointer = ctypes.cast(getattr(ctypes.pythonapi, function), ctypes.c_void_p)
         setattr(call, name, pointer.value)
-    itself = _Itself(call.address.to_bytes(8, sys.byteorder))
+    itself = _StateHolder(call.address.to_bytes(8, sys.byteorder))
     method, make, code = _method()
     itself.held = call, places, held, method, code
     return make(method, itself, None)
 
 
-def _placed(kind: type[Struct], rows: Sequence[tuple[int, ...]]) -> Any:
+def _struct_array(kind: type[Struct], rows: Sequence[tuple[int, ...]]) -> Any:
     """Memory with a struct for each row, its fields in order."""
     memory = aligned(max(len(rows), 1) * kind.size)
     for i, row in enumerate(rows):

@@ -1,25 +1,46 @@
-"""A plan in words: what the kernel is, how well it fits the device, what bounds its time, and why.
+"""A plan in words: its kernel, how well it fits the device, what bounds its time, and why.
 
-Numbers follow from problem, configuration and target; registers are known once the GPU's assembler
-has seen the kernel.
+Numbers follow from problem, configuration and target; register counts are known once the GPU's
+assembler has compiled the kernel.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ... import cuda, gemm
+from ...builder import Traced
 from ...gemm.cost_model import terms
 from ...target import Target
-from ..devices.device import CudaDevice
+from ..devices.cuda_device import CudaDevice
+from ..devices.device_protocol import ExecutionDevice
+from ..tuning.tuning_result import TuningResult
 
-if TYPE_CHECKING:
-    from .gemm_plan import Plan
+
+class PlanFacts(Protocol):
+    """What the report reads of a ``gemm_plan.Plan``."""
+
+    @property
+    def problem(self) -> gemm.Problem: ...
+    @property
+    def original_problem(self) -> gemm.Problem | None: ...
+    @property
+    def config(self) -> gemm.AnyConfig: ...
+    @property
+    def chosen(self) -> bool: ...
+    @property
+    def tuning_result(self) -> TuningResult | None: ...
+    @property
+    def traced(self) -> Traced: ...
+    @property
+    def device(self) -> ExecutionDevice: ...
+    @property
+    def roofline(self) -> gemm.Roofline | None: ...
 
 
-def explain(plan: Plan) -> str:
+def explain(plan: PlanFacts) -> str:
     """The whole text."""
-    sections = (_problem, _kernel, _fit, _floor, _reason)
+    sections = (_problem, _kernel, _fit, _roofline, _reason)
     width = 11
     lines = []
     for section in sections:
@@ -31,7 +52,7 @@ def explain(plan: Plan) -> str:
 Lines = list[tuple[str, str]]
 
 
-def _problem(plan: Plan) -> Lines:
+def _problem(plan: PlanFacts) -> Lines:
     p = plan.problem
     aligned = {"A": p.align_a, "B": p.align_b, "D": p.align_d}
     if p.with_c:
@@ -49,7 +70,7 @@ def _order(rows: bool) -> str:
     return "row-major" if rows else "column-major"
 
 
-def _kernel(plan: Plan) -> Lines:
+def _kernel(plan: PlanFacts) -> Lines:
     config, traced = plan.config, plan.traced
     bm, bn, bk = config.tile
     shared = traced.dynamic_shared + traced.static_shared
@@ -65,7 +86,7 @@ def _kernel(plan: Plan) -> Lines:
     ]
 
 
-def _threads(plan: Plan) -> tuple[str, ...]:
+def _threads(plan: PlanFacts) -> tuple[str, ...]:
     """Who computes what of a tile."""
     config = plan.config
     if isinstance(config, gemm.TmaConfig):
@@ -95,21 +116,21 @@ def _warpgroups(config: gemm.TmaConfig, bits: int) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _warnings(plan: Plan) -> tuple[str, ...]:
+def _warnings(plan: PlanFacts) -> tuple[str, ...]:
     """What the assembler says costs speed; nothing where none has seen the kernel."""
     on_gpu = isinstance(plan.device, CudaDevice)
     return plan.device.compile(plan.traced).warnings if on_gpu else ()
 
 
-def _registers(plan: Plan) -> str:
+def _registers(plan: PlanFacts) -> str:
     if isinstance(plan.device, CudaDevice):
         function = plan.device.compile(plan.traced)
         spilled = f", {function.local} bytes of local memory" if function.local else ""
         return f"{function.registers} registers a thread{spilled}"
-    return f"{_sums(plan)} registers a thread for the sums alone"
+    return f"{_accumulator_registers(plan)} registers a thread for the sums alone"
 
 
-def _sums(plan: Plan) -> int:
+def _accumulator_registers(plan: PlanFacts) -> int:
     p, config = plan.problem, plan.config
     is_first = isinstance(config, gemm.Config)
     return (
@@ -119,13 +140,13 @@ def _sums(plan: Plan) -> int:
     )
 
 
-def _fit(plan: Plan) -> Lines:
+def _fit(plan: PlanFacts) -> Lines:
     p, target, config = plan.problem, plan.device.target, plan.config
     bm, bn, _ = config.tile
     m, n = (p.n, p.m) if isinstance(config, gemm.TmaConfig) and config.swap else (p.m, p.n)
     tiles = -(-m // bm) * -(-n // bn) * p.batch
     useful = m * n * p.batch / (tiles * bm * bn) if tiles else 0.0
-    pieces, at_once = _pieces(plan, tiles)
+    pieces, at_once = _work_tiles(plan, tiles)
     waves = pieces / at_once
     full = waves / -(-pieces // at_once) if pieces else 0.0
     parts = f", in {pieces:,} pieces" if pieces > tiles else ""
@@ -138,7 +159,7 @@ def _fit(plan: Plan) -> Lines:
     ]
 
 
-def _pieces(plan: Plan, tiles: int) -> tuple[int, int]:
+def _work_tiles(plan: PlanFacts, tiles: int) -> tuple[int, int]:
     """Pieces of work, and how many CTAs take one each at once."""
     p, target, config = plan.problem, plan.device.target, plan.config
     if not isinstance(config, gemm.TmaConfig):
@@ -152,7 +173,7 @@ def _pieces(plan: Plan, tiles: int) -> tuple[int, int]:
     return pieces, config.resident_clusters(target) * config.ctas
 
 
-def ctas_per_sm(plan: Plan) -> int:
+def ctas_per_sm(plan: PlanFacts) -> int:
     """CTAs that an SM holds at once, as far as is known (registers: what the plan asks for)."""
     limits, config, traced = plan.device.target.limits, plan.config, plan.traced
     if isinstance(plan.device, CudaDevice):
@@ -162,24 +183,26 @@ def ctas_per_sm(plan: Plan) -> int:
     shared = traced.dynamic_shared + traced.static_shared + limits.shared_reserved
     by_threads = limits.threads_per_sm // config.threads
     most = min(limits.shared_per_sm // shared, by_threads, limits.blocks_per_sm)
-    by_registers = limits.registers_per_sm // (config.threads * min(255, _sums(plan) + 64))
+    by_registers = limits.registers_per_sm // (
+        config.threads * min(255, _accumulator_registers(plan) + 64)
+    )
     return max(1, min(most, max(by_registers, config.ctas)))
 
 
-def _floor(plan: Plan) -> Lines:
-    floor = plan.roofline
-    if floor is None:
+def _roofline(plan: PlanFacts) -> Lines:
+    roofline = plan.roofline
+    if roofline is None:
         return [("floor", f"the peak rates of {plan.device.target.name} are not known")]
-    seconds = floor.seconds
+    seconds = roofline.seconds
     rate = f" ({_si(plan.problem.flops / seconds)}flop/s)" if seconds else ""
     return [
-        ("intensity", f"{floor.intensity:.1f} flop for each byte of memory"),
-        ("floor", f"{_time(seconds)} at the peak rates{rate}, bound by {floor.bound_by}"),
-        ("", f"arithmetic {_time(floor.compute)}, memory {_time(floor.memory)}"),
+        ("intensity", f"{roofline.intensity:.1f} flop for each byte of memory"),
+        ("floor", f"{_time(seconds)} at the peak rates{rate}, bound by {roofline.bound_by}"),
+        ("", f"arithmetic {_time(roofline.compute)}, memory {_time(roofline.memory)}"),
     ]
 
 
-def _reason(plan: Plan) -> Lines:
+def _reason(plan: PlanFacts) -> Lines:
     if not plan.chosen:
         return [("why", "this configuration was asked for")]
     if (found := plan.tuning_result) is not None:
@@ -193,7 +216,7 @@ def _reason(plan: Plan) -> Lines:
     return _estimated(plan)
 
 
-def _estimated(plan: Plan) -> Lines:
+def _estimated(plan: PlanFacts) -> Lines:
     """Why the heuristic takes it: the terms of its estimate, and what comes next."""
     target, problem = plan.device.target, plan.original_problem or plan.problem
     (seconds, _), *others = order = gemm.ranked(problem, target)

@@ -14,10 +14,11 @@ from ...compile_cache import store
 from ...errors import ProblemError
 from ...lazy_imports import deferred
 from ...source_key import source_key
-from ..devices.device import BoundLaunch, ExecutionDevice, KernelSource, PreparedLaunch
-from ..tuning.tuning_paths import state
-from .call_record import CallRecord, OperandLayout
-from .matrix_layout import ALIGN
+from ..devices.device_protocol import BoundLaunch, ExecutionDevice, KernelSource, PreparedLaunch
+from ..tuning.tuning_paths import results_state
+from .alpha_beta import ScaleFactor, ScaleFactors
+from .call_record import CallRecord
+from .matrix_layout import MAX_ALIGN, OperandLayout
 from .request import Request
 
 if TYPE_CHECKING:
@@ -29,136 +30,151 @@ else:
     dispatch = deferred(".dispatch", __package__)
 
 
-class ScaleFactor(NamedTuple):
-    """A factor: a number, or the address of one on the device."""
+class Addresses(NamedTuple):
+    """Device addresses of a call's matrices and workspace; 0 for what the kernel does not read."""
 
-    value: float
-    address: int = 0
+    a: int
+    b: int
+    c: int
+    d: int
+    workspace: int = 0
 
 
-ScaleFactors = tuple[ScaleFactor, ScaleFactor]  # α, β
-AddressSlots = tuple[tuple[int, int], ...]  # which 8 bytes of a parameter block, which address
+AddressSlots = tuple[tuple[int, int], ...]
+"""(which 8 bytes of a parameter block, which field of ``Addresses``)."""
+
+
+class BoundKernel(NamedTuple):
+    """A kernel with a parameter block of its own, and where its addresses are written."""
+
+    launch: BoundLaunch
+    slots: AddressSlots
+    arguments: gemm.KernelArguments
 
 
 class PreparedCall:
-    """How a call is run. ``uploaded``: the arrays are on the CPU and go to device memory, with the
-    alignment that they have here, so that the kernel is the one that would read them.
+    """The kernels of a request, ready to launch.
+
+    ``staged``: the arrays are on the CPU and are copied to device memory. They keep their
+    alignment, so the kernel is the one that would read them in place.
     """
 
     def __init__(self, request: Request, device: ExecutionDevice, config: Any = None) -> None:
-        self.request, self.device, self._given = request, device, config
-        self.uploaded = request.a.device == "cpu"
-        self.launches = self._launches()
-        self.parts: dict[str, OperandLayout] = self.launches.parts
-        self.swapped, self.workspace = self.launches.swapped, self.launches.workspace
+        self.request, self.device, self._config = request, device, config
+        self.staged = request.a.device == "cpu"
+        self.record = self._record()
+        self.layouts: dict[str, OperandLayout] = self.record.layouts
+        self.swapped, self.workspace = self.record.swapped, self.record.workspace
 
-    def _launches(self) -> CallRecord:
-        """From the disk, or planned. The key has the state of the tuning results that the plan was
-        made with.
-        """
-        before = state() if self._given is None else ""
-        if not isinstance(self._given, str | None) or not store().enabled:
-            return self.planned.launches()
+    def _record(self) -> CallRecord:
+        """From the compile cache, keyed by the tuning database's state too, or dispatched."""
+        before = results_state() if self._config is None else ""
+        if not isinstance(self._config, str | None) or not store().enabled:
+            return self.dispatched.record()
         source = source_key("run.call.dispatch")
-        key = f"{source}\n{before}\n{self.request!r}\n{self.device.target!r}\n{self._given}"
-        if (kept := store().get("launches", key)) is not None:
-            return CallRecord.unpack(kept)
-        made = self.planned.launches()
-        if before in ("", self.planned.tuned_state):
-            store().put("launches", key, made.pack())
-        return made
+        key = f"{source}\n{before}\n{self.request!r}\n{self.device.target!r}\n{self._config}"
+        if (cached := store().get("launches", key)) is not None:
+            return CallRecord.unpack(cached)
+        record = self.dispatched.record()
+        if before in ("", self.dispatched.tuning_state):
+            store().put("launches", key, record.pack())
+        return record
 
     @cached_property
-    def planned(self) -> dispatch.Dispatch:
-        """The plan: made again where its launches were found on disk."""
-        return dispatch.Dispatch(self.request, self.device.target, self._given)
+    def dispatched(self) -> dispatch.Dispatch:
+        """The dispatch; not computed for a call whose record is in the compile cache."""
+        return dispatch.Dispatch(self.request, self.device.target, self._config)
 
     @property
     def problem(self) -> gemm.Problem:
-        return self.planned.problem
+        return self.dispatched.problem
 
     @property
     def original_problem(self) -> gemm.Problem:
-        return self.planned.original_problem
+        return self.dispatched.original_problem
 
     @property
     def config(self) -> gemm.AnyConfig:
-        return self.planned.config
+        return self.dispatched.config
 
     @property
     def tuning_result(self) -> TuningResult | None:
-        return self.planned.tuning_result
+        return self.dispatched.tuning_result
 
-    @cached_property
+    @property
     def traced(self) -> Traced:
-        """The kernel."""
-        return self.planned.traced
+        """The traced GEMM kernel."""
+        return self.dispatched.traced
 
     @cached_property
-    def _steps(self) -> tuple[tuple[PreparedLaunch, gemm.KernelArguments], ...]:
-        """The kernels on the device, ready, and their parameters."""
-        made = []
-        for i, launch in enumerate(self.launches.kernels):
-            kernel = KernelSource(launch.kernel, partial(self._kernel, i))
-            executable, shared = self.device.kernel(kernel)
-            grid, block, cluster, programmatic, unused = launch.shape
-            more = {"cluster": cluster, "programmatic": programmatic}
-            start = self.device.prepare(executable, grid, block, shared + unused, **more)
-            made.append((start, launch.arguments))
-        return tuple(made)
+    def _kernels(self) -> tuple[tuple[PreparedLaunch, gemm.KernelArguments], ...]:
+        """The kernels, loaded on the device, and their parameters."""
+        kernels = []
+        for i, record in enumerate(self.record.kernels):
+            source = KernelSource(record.kernel, partial(self._trace, i))
+            executable, shared = self.device.kernel(source)
+            grid, block, cluster, programmatic, unused = record.shape
+            launch = self.device.prepare(
+                executable, grid, block, shared + unused, cluster=cluster, programmatic=programmatic
+            )
+            kernels.append((launch, record.arguments))
+        return tuple(kernels)
 
-    def _kernel(self, i: int) -> Traced:
-        return self.planned.steps[i].kernel.trace()
+    def _trace(self, i: int) -> Traced:
+        return self.dispatched.steps[i].kernel.trace()
 
-    def start(
-        self, a: int, b: int, c: int, d: int, workspace: int, scales: ScaleFactors, stream: int
-    ) -> None:
-        """Start it all for matrices at these addresses."""
-        nowhere = d & -ALIGN  # for what is not read: a tensor map wants an address, and aligned
-        a, b = a or nowhere, b or nowhere
-        places = (b, a, c, d, workspace) if self.swapped else (a, b, c, d, workspace)
-        for start, arguments in self._steps:
-            start(arguments.pack(places, scales), stream)
+    def launch(self, at: Addresses, scales: ScaleFactors, stream: int) -> None:
+        """Launch all kernels for matrices at these addresses."""
+        # a tensor map needs an aligned address even for a matrix that is not read
+        unread = at.d & -MAX_ALIGN
+        a, b = at.a or unread, at.b or unread
+        ab = (b, a) if self.swapped else (a, b)
+        for launch, arguments in self._kernels:
+            launch(arguments.pack((*ab, at.c, at.d, at.workspace), scales), stream)
 
-    def check(self, scales: ScaleFactors) -> None:
-        """Raises ProblemError for factors that this accumulator can't have."""
-        if self.launches.accumulator == "s32":
-            _check_whole(*scales)
+    def check_scales(self, scales: ScaleFactors) -> None:
+        """Raise ProblemError for factors that an s32 accumulator can't have."""
+        if self.record.accumulator == "s32":
+            _check_integer_scales(*scales)
 
-    def bind(self) -> list[tuple[BoundLaunch, AddressSlots, gemm.KernelArguments]]:
-        """The kernels with parameter blocks of their own, for one thread, and where the addresses
-        of the caller's A, B, C, D and of a workspace are to be written.
+    def bind(self) -> list[BoundKernel]:
+        """The kernels with parameter blocks of their own, for one thread.
+
+        The slots name the caller's A and B, also where the kernel swaps them.
         """
-        turned = (1, 0, 2, 3, 4) if self.swapped else range(5)
+        field = (1, 0, 2, 3, 4) if self.swapped else range(5)
         return [
-            (start.bind(bytes(given.block)), tuple((w, turned[i]) for w, i in given.slots), given)
-            for start, given in self._steps
+            BoundKernel(
+                launch.bind(bytes(arguments.block)),
+                tuple((word, field[i]) for word, i in arguments.slots),
+                arguments,
+            )
+            for launch, arguments in self._kernels
         ]
 
 
-def _check_whole(alpha: ScaleFactor, beta: ScaleFactor) -> None:
-    """Sums of integers are not scaled: α is 1 (or 0), β is 0 or 1."""
+def _check_integer_scales(alpha: ScaleFactor, beta: ScaleFactor) -> None:
     for name, factor in (("alpha", alpha), ("beta", beta)):
         if factor.address or factor.value not in (0.0, 1.0):
-            given = "on the GPU" if factor.address else f"{factor.value:g}"
-            raise ProblemError(f"{name} is {given}; with a result of s32 it is the number 0 or 1")
+            shown = "one on the GPU" if factor.address else f"{factor.value:g}"
+            raise ProblemError(f"{name} must be the number 0 or 1 for an s32 result, got {shown}")
 
 
-_KNOWN: dict[Any, PreparedCall] = {}
-_MOST = 1024
+_PREPARED: dict[Any, PreparedCall] = {}
+_MAX_PREPARED = 1024
 
 
-def route(request: Request, device: ExecutionDevice, config: Any = None) -> PreparedCall:
-    """The route for a call, made once for all that are alike."""
+def prepare_call(request: Request, device: ExecutionDevice, config: Any = None) -> PreparedCall:
+    """The prepared call of a request, made once."""
     key = request, device, config
     try:
-        found = _KNOWN.get(key)
-    except TypeError:  # a list, a dict, an array: what has no hash
-        dispatch.refuse(request, config)
+        prepared = _PREPARED.get(key)
+    except TypeError:  # a list, a dict, an array: not hashable
+        dispatch.raise_unhashable_config(request, config)
         raise
-    if found is None:
-        found = PreparedCall(request, device, config)
-        if len(_KNOWN) >= _MOST:
-            _KNOWN.clear()
-        _KNOWN[key] = found
-    return found
+    if prepared is None:
+        prepared = PreparedCall(request, device, config)
+        if len(_PREPARED) >= _MAX_PREPARED:
+            _PREPARED.clear()
+        _PREPARED[key] = prepared
+    return prepared

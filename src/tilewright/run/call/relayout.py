@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ...builder import Traced
 from ...ptx import parameter_block
-from ..devices.device import Dim3, ExecutionDevice, PreparedLaunch
+from ..devices.device_protocol import Dim3, ExecutionDevice, PreparedLaunch
 from . import relayout_kernels as kernels
 from .relayout_kernels import CTAS, JOB, JOB_BYTES, MOST_JOBS, THREADS, VECTOR
 

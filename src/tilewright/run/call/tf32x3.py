@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ...builder import Builder, Traced, trace
 from ...ptx import parameter_block
-from ..devices.device import ExecutionDevice
+from ..devices.device_protocol import ExecutionDevice
 
 LOW = {"a": (False, False, True), "b": (False, True, False)}  # for each time, which part
 KEPT = ~0x1FFF & 0xFFFFFFFF  # of 32 bits, those of a tf32
@@ -38,7 +38,7 @@ class SplitShape(NamedTuple):
     apart: int
 
 
-def laid_out(name: str, lines: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+def split_on_host(name: str, lines: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
     """(lines, K) → (lines, 3 K), of f32 as bits."""
     x = np.ascontiguousarray(lines).view(np.float32)
     with np.errstate(invalid="ignore"):

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ... import __version__, cuda, gemm
+from ... import cuda, gemm
 from ...errors import DeviceError, MissingPackage
 from ...source_key import source_key
+from ...version import __version__
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,19 @@ from ... import cuda, dtypes, gemm
 from ...errors import DeviceError
 from ..arrays.array_view import ArrayView
 from ..call import relayout
-from ..call.call_record import OperandLayout
-from ..call.matmul import move
-from ..call.matrix_layout import ALIGN, ArraySignature, fresh, padded
-from ..call.prepared_call import PreparedCall, ScaleFactor
+from ..call.alpha_beta import ScaleFactor
+from ..call.in_place import relayout_spec
+from ..call.matrix_layout import (
+    MAX_ALIGN,
+    ArraySignature,
+    OperandLayout,
+    contiguous_signature,
+    padded_leading_dim,
+)
+from ..call.prepared_call import Addresses, PreparedCall
 from ..call.request import Request
-from ..call.staging import device_allocations
-from ..devices.device import CudaDevice, ExecutionDevice
+from ..devices.cuda_device import CudaDevice
+from ..devices.device_protocol import ExecutionDevice, device_allocations
 
 Array = npt.NDArray[Any]
 Work = Callable[[int], object]  # starts work on the stream whose handle it is given
@@ -66,8 +72,8 @@ class GraphTimer:
 class AssembledConfig:
     """A configuration on the bench."""
 
-    def __init__(self, way: PreparedCall) -> None:
-        self.way = way
+    def __init__(self, prepared: PreparedCall) -> None:
+        self.prepared = prepared
         self.recorded: Any = None
 
 
@@ -95,7 +101,7 @@ class ConfigBenchmark:
                     hint="tuning needs a GPU; times of the virtual machine say nothing of one",
                 )
             timer = GraphTimer(device.gpu)
-        there = {x: s._replace(device=device.name) for x, s in request.named()}
+        there = {x: s._replace(device=device.name) for x, s in request.arrays()}
         self.request = request._replace(**there)
         self.device, self._timer = device, timer
         self.problem = PreparedCall(self.request, device).original_problem
@@ -121,10 +127,10 @@ class ConfigBenchmark:
 
     def assemble(self, config: gemm.AnyConfig) -> AssembledConfig:
         """The configuration, with its kernel's machine code made; any thread may ask."""
-        way = PreparedCall(self.request, self.device, config)
+        prepared = PreparedCall(self.request, self.device, config)
         if isinstance(self.device, CudaDevice):
-            self.device.assemble(way.traced)
-        return AssembledConfig(way)
+            self.device.assemble(prepared.traced)
+        return AssembledConfig(prepared)
 
     def check(self, entry: AssembledConfig) -> bytes | None:
         """A digest of the bits of D, to be compared with others'; None where rows of D that are
@@ -134,7 +140,7 @@ class ConfigBenchmark:
         found = np.full((1, _span(view) * view.itemsize), _BACKGROUND, np.uint8)
         found = found.view(f"u{view.itemsize}")
         self.device.upload(view.address, found, found.size)
-        self._work(entry.way, self._whole.views)(0)
+        self._work(entry.prepared, self._whole.views)(0)
         self.device.wait()
         self.device.download(found, view.address, found.size)
         d = _strided(found[0].view(dtypes.dtype(view.dtype).numpy), self._d)
@@ -146,7 +152,7 @@ class ConfigBenchmark:
         """Microseconds a call, of each in each round."""
         for entry in entries:
             if entry.recorded is None:
-                entry.recorded = self._timer.record(self._rotation(entry.way))
+                entry.recorded = self._timer.record(self._rotation(entry.prepared))
                 self._stack.callback(entry.recorded.close)
         taken = self._timer.in_turn([entry.recorded for entry in entries], rounds)
         return [[us / self._calls for us in own] for own in taken]
@@ -156,7 +162,9 @@ class ConfigBenchmark:
     @property
     def _d(self) -> ArraySignature:
         request = self.request
-        return request.out or fresh(request.shape, request.dtype, self.device.name)
+        return request.out or contiguous_signature(
+            request.output_shape, request.dtype, self.device.name
+        )
 
     def _inputs(self) -> dict[str, ArraySignature]:
         request = self.request
@@ -182,7 +190,7 @@ class ConfigBenchmark:
         return _Set(views, flat)
 
     def _placed(self, s: ArraySignature) -> ArrayView:
-        address = self._alloc(_span(s) * s.itemsize + ALIGN) + s.phase
+        address = self._alloc(_span(s) * s.itemsize + MAX_ALIGN) + s.misalignment
         return ArrayView(address, s.shape, s.strides, s.dtype, s.device, False, None)
 
     def _alloc(self, count: int) -> int:
@@ -196,14 +204,14 @@ class ConfigBenchmark:
         return self._rooms[name, count]
 
     def _temporary(self, name: str, view: ArrayView, part: OperandLayout) -> int:
-        count = padded(part.elements(view.shape), view.itemsize, ALIGN)
+        count = padded_leading_dim(part.elements(view.shape), view.itemsize, MAX_ALIGN)
         return self._room(name, count * view.itemsize)
 
     # --- calls
 
-    def _rotation(self, way: PreparedCall) -> Work:
+    def _rotation(self, prepared: PreparedCall) -> Work:
         """A replay's calls, each with the next matrices."""
-        works = [self._work(way, s.views) for s in self._sets]
+        works = [self._work(prepared, s.views) for s in self._sets]
 
         def run(stream: int) -> None:
             for i in range(self._calls):
@@ -211,23 +219,25 @@ class ConfigBenchmark:
 
         return run
 
-    def _work(self, way: PreparedCall, views: dict[str, ArrayView]) -> Work:
+    def _work(self, prepared: PreparedCall, views: dict[str, ArrayView]) -> Work:
         """A call for these matrices: copies, kernels, and D's copy back."""
-        parts, lying = way.parts, [x for x in views if way.parts[x].copied]
+        parts, lying = prepared.layouts, [x for x in views if prepared.layouts[x].copied]
         at = {x: view.address for x, view in views.items()}
         at |= {x: self._temporary(x, views[x], parts[x]) for x in lying}
         inputs = [x for x in lying if x != "d"]
-        there = relayout.prepare(self.device, tuple(move(views[x], parts[x]) for x in inputs))
+        there = relayout.prepare(
+            self.device, tuple(relayout_spec(views[x], parts[x]) for x in inputs)
+        )
         ends = [address for x in inputs for address in (views[x].address, at[x])]
-        d = tuple(move(views[x], parts[x], back=True) for x in lying if x == "d")
+        d = tuple(relayout_spec(views[x], parts[x], back=True) for x in lying if x == "d")
         back = relayout.prepare(self.device, d)
-        space = self._room("w", way.workspace) if way.workspace else 0
+        space = self._room("w", prepared.workspace) if prepared.workspace else 0
         scales = ScaleFactor(1.0), ScaleFactor(float(self.request.reads_c))
-        given = at["a"], at["b"], at.get("c", 0), at["d"], space, scales
+        given = Addresses(at["a"], at["b"], at.get("c", 0), at["d"], space)
 
         def work(stream: int) -> None:
             there(ends, stream)
-            way.start(*given, stream)
+            prepared.launch(given, scales, stream)
             back((at["d"], views["d"].address), stream)
 
         return work
@@ -263,7 +273,7 @@ def _normal(s: ArraySignature, rng: np.random.Generator) -> Array:
 def _product(request: Request, flat: dict[str, Array]) -> list[tuple[Any, Array]]:
     """Rows of D, and where they are: some of the first matrix and of the last."""
     a, b = _strided(flat["a"], request.a), _strided(flat["b"], request.b)
-    m, matrices = request.sizes[0], {(0,), (-1,)} if request.batch else {()}
+    m, matrices = request.mnk[0], {(0,), (-1,)} if request.batch else {()}
     rows = np.unique(np.linspace(0, m - 1, min(m, _ROWS)).astype(int))
     wanted = []
     for which in matrices:

@@ -66,8 +66,14 @@ class DatabaseSummary(NamedTuple):
 
 
 def tuning_database() -> TuningDatabase:
-    """The results that calls look up: those at ``tuned_file.place``, and the shipped ones."""
-    return _opened(None, None) if tuning_paths.off() else _opened(tuning_paths.place(), SHIPPED)
+    """The results that calls look up: those at ``tuning_paths.database_path``, and the shipped
+    ones.
+    """
+    return (
+        _opened(None, None)
+        if tuning_paths.tuning_disabled()
+        else _opened(tuning_paths.database_path(), SHIPPED)
+    )
 
 
 @cache
@@ -77,8 +83,8 @@ def _opened(path: Path | None, shipped: Path | None) -> TuningDatabase:
 
 class TuningDatabase:
     """Results in the database ``path``, and behind them those of ``shipped``, which is only read.
-    Either may be absent, and None. ``state`` is ``tuned_file.state()`` when they were read; None
-    before that, and once results were added in this process.
+    Either may be absent, and None. ``state`` is ``tuning_paths.results_state()`` when they were
+    read; None before that, and once results were added in this process.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, shipped: Path | None = SHIPPED) -> None:
@@ -119,7 +125,7 @@ class TuningDatabase:
         if self._known is None:
             with self._lock:
                 if self._known is None:
-                    self.state = tuning_paths.state()
+                    self.state = tuning_paths.results_state()
                     self._known = _by_key([*self._own(), *self._given()])
         return self._known
 

@@ -10,7 +10,7 @@ from ...compile_cache import OFF, home
 SHIPPED = Path(__file__).parent / "tuned.json"
 
 
-def place() -> Path | None:
+def database_path() -> Path | None:
     """The user's database: ``$TILEWRIGHT_TUNED``, else ``$XDG_DATA_HOME/tilewright/tuned.sqlite``
     or ``~/.local/share/tilewright/tuned.sqlite``; None where there is no home folder.
     """
@@ -20,14 +20,14 @@ def place() -> Path | None:
     return folder and folder / "tuned.sqlite"
 
 
-def off() -> bool:
+def tuning_disabled() -> bool:
     """Whether the environment says that no results are used, shipped ones neither."""
     return os.environ.get("TILEWRIGHT_TUNED", "").lower() in OFF
 
 
-def state() -> str:
+def results_state() -> str:
     """Changes with the results that calls look up."""
-    return "off" if off() else " ".join(map(_state, (place(), SHIPPED)))
+    return "off" if tuning_disabled() else " ".join(map(_state, (database_path(), SHIPPED)))
 
 
 def _state(file: Path | None) -> str:

@@ -18,13 +18,16 @@ from ...mma.tensor_maps.tensor_map import BYTES
 from ...ptx import parameter_block
 from ..arrays import array_view
 from ..arrays.array_view import ArrayView
-from ..arrays.dlpack import compact
+from ..arrays.dlpack import compact_strides
 from ..arrays.memory_overlap import overlap
-from ..call.matmul import device_for_arrays, settle, stream_for_arrays
-from ..call.staging import device_allocations
-from .device import Dim3, ExecutionDevice
-from .device import device as named_device
-from .tensor_map_argument import ArrayMap
+from ..devices.array_placement import (
+    device_for_arrays,
+    stream_for_arrays,
+    wait_for_hidden_streams,
+)
+from ..devices.device import device as named_device
+from ..devices.device_protocol import Dim3, ExecutionDevice, device_allocations
+from ..devices.tensor_map_argument import ArrayMap
 
 
 def launch(
@@ -143,7 +146,7 @@ def _in_place(
     handle = stream_for_arrays(on, *given) if stream is None else stream_handle(stream)
     addresses = {i: view.address for i, view in views.items()}
     _start(on, traced, grid, block, args, addresses, handle, programmatic)
-    settle(on, handle, given)
+    wait_for_hidden_streams(on, handle, given)
 
 
 def _array(given: Any) -> Any:
@@ -181,9 +184,9 @@ def _uploaded(
 def _flat(param: Param, view: ArrayView) -> Any:
     """A dense array's memory as one line, in the order in which it lies."""
     bits = array_view.bits(view)
-    if prod(view.shape) and view.strides != compact(view.shape):
+    if prod(view.shape) and view.strides != compact_strides(view.shape):
         bits = bits.T
-        if view.strides[::-1] != compact(view.shape[::-1]):
+        if view.strides[::-1] != compact_strides(view.shape[::-1]):
             raise LaunchError(
                 f"{param}: an array of shape {view.shape} and strides {view.strides} is "
                 "not contiguous",

@@ -1,0 +1,115 @@
+"""An NVIDIA GPU as a device."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ... import cuda, target
+from ...compile_cache import store
+from .device_protocol import Dim3, KernelSource, Matrix, PerKernelCache, PreparedLaunch
+from .serialized_kernel import SerializedKernel, loaded, source
+
+if TYPE_CHECKING:
+    from ...builder import Traced
+
+
+class CudaDevice:
+    """An NVIDIA GPU; ``gpu`` is what `tilewright.cuda` knows of it."""
+
+    def __init__(self, gpu: cuda.Gpu) -> None:
+        self.gpu = gpu
+        self.name = f"cuda:{gpu.ordinal}"
+        self.target = target_of(gpu.properties)
+        self.alloc, self.free = gpu.alloc, gpu.free
+        self.compile = PerKernelCache(self._load)
+        self._kernels: dict[str, tuple[cuda.CudaFunction, int]] = {}
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.gpu.name}>"
+
+    def _load(self, traced: Traced) -> cuda.CudaFunction:
+        return self.gpu.load(self.assemble(traced))[traced.name]
+
+    def kernel(self, kernel: KernelSource) -> tuple[cuda.CudaFunction, int]:
+        with self._lock:
+            if kernel.text not in self._kernels:
+                built = self._built(kernel)
+                self._kernels[kernel.text] = self.gpu.load(built.cubin)[built.entry], built.shared
+            return self._kernels[kernel.text]
+
+    def _built(self, kernel: KernelSource) -> SerializedKernel:
+        """The kernel's machine code, by what decides it; it is traced where it is not there."""
+        if built := loaded(self.gpu.arch, kernel.text):
+            return built
+
+        def make() -> bytes:
+            traced = kernel.trace()
+            return SerializedKernel(
+                traced.name, traced.dynamic_shared, self.assemble(traced)
+            ).pack()
+
+        # an older driver can't load what newer tools made
+        tools = f"CUDA {cuda.version()}, {os.environ.get('TILEWRIGHT_PTXAS', '')}"
+        key = f"{self.gpu.arch}\n{tools}\n{source()}\n{kernel.text}"
+        return SerializedKernel.unpack(store().get_or_make("kernel", key, make))
+
+    def assemble(self, traced: Traced) -> cuda.Cubin:
+        """Machine code, from the cache where it is there."""
+        ptx, arch = traced.ptx, self.gpu.arch
+        key = f"{arch}\n{cuda.compiler(ptx)}\n{ptx}"
+        return cuda.Cubin.unpack(
+            store().get_or_make("cubin", key, lambda: cuda.compile(ptx, arch).pack())
+        )
+
+    def upload(self, address: int, matrix: Matrix, pitch: int) -> None:
+        if matrix.size:
+            rows, columns = matrix.shape
+            staged = matrix
+            if pitch != columns or not matrix.flags.c_contiguous:
+                staged = np.zeros((rows, pitch), matrix.dtype)
+                staged[:, :columns] = matrix
+                staged = staged.reshape(-1)[: (rows - 1) * pitch + columns]
+            self.gpu.upload(address, staged)
+
+    def download(self, matrix: Matrix, address: int, pitch: int) -> None:
+        if matrix.size:
+            rows, columns = matrix.shape
+            if pitch == columns and matrix.flags.c_contiguous:
+                self.gpu.download(matrix, address)
+                return
+            staged = np.empty(rows * pitch, matrix.dtype)
+            self.gpu.download(staged[: (rows - 1) * pitch + columns], address)
+            matrix[:] = staged.reshape(rows, pitch)[:, :columns]
+
+    def prepare(
+        self,
+        executable: Any,
+        grid: Dim3,
+        block: Dim3,
+        shared: int = 0,
+        *,
+        cluster: Dim3 | None = None,
+        programmatic: bool = False,
+    ) -> PreparedLaunch:
+        more: dict[str, Any] = {"cluster": cluster, "programmatic": programmatic}
+        return self.gpu.prepare(executable, grid, block, shared=shared, **more)
+
+    def wait(self, stream: int = 0) -> None:
+        self.gpu.wait(stream)
+
+
+def target_of(properties: cuda.Properties) -> target.DeviceSpec:
+    """A GPU as a target: the row of its name, so that it and the virtual machine choose alike."""
+    found = target.Target.parse(properties.arch)
+    words = re.split(r"[\s-]+", properties.name)
+    for row in target.DEVICES.values():
+        named = all(word in words for word in row.name.split())
+        if named and row.target == found and row.sms == properties.sms:
+            return row
+    return target.DeviceSpec(properties.name, found, properties.sms, properties.l2)
