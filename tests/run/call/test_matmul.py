@@ -286,7 +286,7 @@ def test_a_plan_takes_sizes_or_arrays() -> None:
             tilewright.plan(4, 4, 4, layout=letters)
     assert tilewright.plan(4, 4, 4, c=np.True_).problem.with_c
     for wrong in ("q7", "e4m3,e5m2,s8", 3):
-        with pytest.raises(DtypeError, match=r"^dtype is "):
+        with pytest.raises(DtypeError, match=r"^dtype must be "):
             tilewright.plan(4, 4, 4, dtype=wrong)
 
 

@@ -128,9 +128,11 @@ def test_factors_on_the_device_are_f32_and_there() -> None:
 
 
 def test_arrays_stay_on_their_device() -> None:
-    with pytest.raises(DeviceError, match="b must be on vm.*got b on cpu"):
+    with pytest.raises(DeviceError, match=r"b must be on vm.*got b on cpu"):
         product(Resident.of(A), B)
-    with pytest.raises(DeviceError, match="the arrays are on vm, and device='vm:A100'"):
+    with pytest.raises(
+        DeviceError, match="device must be 'vm', where the arrays are, got 'vm:A100'"
+    ):
         product(Resident.of(A), Resident.of(B), device="vm:A100")
 
 

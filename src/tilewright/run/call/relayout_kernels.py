@@ -49,8 +49,8 @@ JOB_BYTES = sum(_SIZES[t] for t in JOB.values())
 def _wait(k: Builder, programmatic: bool) -> None:
     """Let the next kernel set itself up, and wait for those before."""
     if programmatic:
-        k.grid_launch()
-        k.grid_wait()
+        k.launch_dependent_grids()
+        k.wait_on_dependent_grids()
 
 
 def _global(k: Builder, dtype: str, address: Reg) -> Pointer:

@@ -85,8 +85,8 @@ def _kernel(
 ) -> None:  # fmt: skip
     """An element for each thread, which walks on where the grid ends."""
     if programmatic:
-        k.grid_launch()
-        k.grid_wait()
+        k.launch_dependent_grids()
+        k.wait_on_dependent_grids()
     column = k.ctaid.x * BLOCK[0] + k.tid.x
     with k.if_(column < depth):
         for matrix in k.range(k.ctaid.z, stack, k.nctaid.z):
