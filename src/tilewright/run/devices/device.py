@@ -45,7 +45,7 @@ def _vm(like: str) -> VmDevice:
     if not like:
         return VmDevice()
     try:
-        return VmDevice(target.device(like))
+        return VmDevice(target.device_spec(like))
     except TargetError as error:
         raise DeviceError(f"no virtual machine like {like!r}", hint=error.hint) from error
 

@@ -50,7 +50,7 @@ class VmDevice:
         step_limit: int = 0,
     ) -> None:
         if not isinstance(like, target.DeviceSpec):
-            hint = 'target.device("A100") is one; device("vm:A100") takes a name'
+            hint = 'target.device_spec("A100") is one; device("vm:A100") takes a name'
             raise DeviceError(f"like must be a target.DeviceSpec, got {like!r:.60}", hint=hint)
         self.target = like
         self.name = "vm" if like == target.DEFAULT_DEVICE else f"vm:{like.name}"
