@@ -15,7 +15,7 @@ import pytest
 import tilewright
 from tilewright import ptx
 from tilewright.cli import main, parser
-from tilewright.cli.product_check import Case, verdict
+from tilewright.cli.product_check import GemmOperands, check_product
 
 pytestmark = pytest.mark.vm
 
@@ -53,19 +53,19 @@ def test_a_missing_product_is_seen() -> None:
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((256, 256)).astype(np.float16) for _ in range(2))
     d = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)
-    assert verdict(Case(a, b, d), "f32", rng).right
+    assert check_product(GemmOperands(a, b, d), "f32", rng).passed
     d[7, 9] -= np.float32(a[7, 0] * b[0, 9])
-    found = verdict(Case(a, b, d), "f32", rng)
-    assert not found.right and found.where == (7, 9)
+    found = check_product(GemmOperands(a, b, d), "f32", rng)
+    assert not found.passed and found.location == (7, 9)
     d[7, 9] = np.nan
-    assert not verdict(Case(a, b, d), "f32", rng).right
+    assert not check_product(GemmOperands(a, b, d), "f32", rng).passed
 
 
 def test_a_large_result_is_sampled() -> None:
     rng = np.random.default_rng(0)
     a, b, d = np.zeros((4096, 1024)), np.zeros((1024, 1024)), np.zeros((4096, 1024), np.float32)
-    found = verdict(Case(a, b, d), "f32", rng)
-    assert found.right and "256 of 4096 rows × 1024 of 1024 columns" in found.looked_at
+    found = check_product(GemmOperands(a, b, d), "f32", rng)
+    assert found.passed and "256 of 4096 rows × 1024 of 1024 columns" in found.checked_elements
 
 
 def test_plan_explains(capsys: Any) -> None:
@@ -101,7 +101,7 @@ def test_ptx_points_at_what_is_wrong(capsys: Any, tmp_path: Path, line: str, wor
 
 MISUSE = {
     "no such file": (("ptx", "/no/such/file"), "/no/such/file: No such file"),
-    "two sizes": (("ptx", "4", "4"), "three sizes or one file"),
+    "two sizes": (("ptx", "4", "4"), "ptx takes M N K or one file"),
     "a type": (("gemm", "4", "4", "4", "--a", "s32"), "not support"),
     "two types": (("gemm", "4", "4", "4", "--a", "f16", "--b", "bf16"), "with f16 goes f16"),
     "a configuration": (("gemm", "4", "4", "4", "--config", "big"), "written as 128x128x32"),
@@ -122,8 +122,11 @@ UNPARSED = {
     "no sizes": (("gemm",), "required: M, N, K"),
     "no K": (("gemm", "1", "2"), "required: K"),
     "no K to plan": (("plan", "1", "2"), "required: K"),
-    "alpha": (("gemm", "1", "2", "3", "--alpha", "nan"), "alpha: a finite number, not 'nan'"),
-    "beta": (("gemm", "1", "2", "3", "--beta", "inf"), "beta: a finite number, not 'inf'"),
+    "alpha": (
+        ("gemm", "1", "2", "3", "--alpha", "nan"),
+        "must be a finite number, got 'nan'",
+    ),
+    "beta": (("gemm", "1", "2", "3", "--beta", "inf"), "beta: must be a finite number, got 'inf'"),
 }
 
 
@@ -154,7 +157,7 @@ def test_doctor_reports(capsys: Any) -> None:
 @pytest.mark.parametrize(
     ("content", "words", "missing"),
     [
-        (None, "absent, nothing was tuned here; 25 results shipped", False),
+        (None, "absent, no tuning results yet; 25 results shipped", False),
         (b"", "0 results; 25 results shipped", False),
         (b"no database", "can't be read (file is not a database)", True),
     ],
@@ -246,9 +249,9 @@ def test_what_overflows_is_right(words: str, capsys: pytest.CaptureFixture[str])
 def test_infinity_is_no_excuse() -> None:
     a, rng = np.ones((4, 4), np.float16), np.random.default_rng(0)
     d = np.full((4, 4), np.inf, np.float16)
-    assert not verdict(Case(a, a, d), "f16", rng).right
-    assert verdict(Case(a, a, d, alpha=1e5), "f16", rng).right
-    assert not verdict(Case(a, a, -d, alpha=1e5), "f16", rng).right
+    assert not check_product(GemmOperands(a, a, d), "f16", rng).passed
+    assert check_product(GemmOperands(a, a, d, alpha=1e5), "f16", rng).passed
+    assert not check_product(GemmOperands(a, a, -d, alpha=1e5), "f16", rng).passed
 
 
 @pytest.mark.parametrize(
@@ -257,7 +260,7 @@ def test_infinity_is_no_excuse() -> None:
 def test_numbers_that_are_none(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(words.split())
-    assert ", not '" in capsys.readouterr().err
+    assert ", got '" in capsys.readouterr().err
 
 
 def test_a_terminal_that_knows_no_greek() -> None:

@@ -45,4 +45,4 @@ def test_one_without_ptx(tmp_path: Path, capsys: Any) -> None:
     file = tmp_path / "program"
     file.write_bytes(HEAD)
     assert main(["vm", "--coverage", str(file)]) == 2
-    assert f"{file} is a program without PTX" in capsys.readouterr().err
+    assert f"{file} is an executable without PTX" in capsys.readouterr().err

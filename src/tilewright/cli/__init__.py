@@ -1,8 +1,7 @@
-"""The command ``tilewright``: multiply and check, tune, show and build kernels, check and run PTX,
-explain instructions and layouts, draw them, look at this machine.
+"""The command ``tilewright``: run and check GEMMs, tune, print and build kernels, check and run
+PTX, explain and draw instructions and layouts, diagnose the installation.
 
-A typed error is one message on stderr and exit code 2; a wrong result is exit code 1; Ctrl-C stops
-at once with 130.
+Exit codes: 2 for a typed error, with one message on stderr; 1 for a wrong result; 130 for Ctrl-C.
 """
 
 from __future__ import annotations
@@ -13,60 +12,60 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from types import ModuleType
 
 from .. import __version__
 from ..errors import TilewrightError
 from . import console
 from .commands import doctor
 
+_COMMANDS: tuple[ModuleType, ...]
 try:
     from .commands import build, draw, gemm, isa, layout, plan, run, tune, vm
-except ImportError as missing:  # a dependency is broken: `tilewright doctor` says which
-    build = vm = draw = gemm = isa = plan = None  # type: ignore[assignment]
-    layout = run = tune = None  # type: ignore[assignment]
-    _BROKEN = str(missing)
 
-WRONG, MISUSED, STOPPED = 1, 2, 130
+    _COMMANDS, _IMPORT_ERROR = (gemm, tune, plan, build, run, vm, isa, layout, draw), ""
+except ImportError as missing:  # a dependency is broken; `tilewright doctor` still runs
+    _COMMANDS, _IMPORT_ERROR = (), str(missing)
+
+USAGE_ERROR, INTERRUPTED = 2, 130
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command's grammar."""
+    """The argument parser with all subcommands."""
     top = argparse.ArgumentParser(
         "tilewright", description="GEMM on NVIDIA tensor cores, from Python down to the bits"
     )
     top.add_argument("--version", action="version", version=f"tilewright {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
-    for module in (gemm, tune, plan, build, run, vm, isa, layout, draw):
-        if module is not None:
-            module.add(commands)
-    doctor.add(commands)
+    for module in (*_COMMANDS, doctor):
+        module.add(commands)
     return top
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; its exit code."""
-    if gemm is None and (arguments or sys.argv[1:])[:1] not in (["doctor"], ["--version"]):
+    """Run the command and return its exit code."""
+    if _IMPORT_ERROR and (arguments or sys.argv[1:])[:1] not in (["doctor"], ["--version"]):
         console.error(
-            f"tilewright can't start: {_BROKEN}", "`tilewright doctor` says what is missing"
+            f"tilewright can't start: {_IMPORT_ERROR}", "`tilewright doctor` lists what is missing"
         )
-        return MISUSED
+        return USAGE_ERROR
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # µ and × where the terminal has none
+        if isinstance(stream, io.TextIOWrapper):  # terminals whose encoding lacks µ and ×
             stream.reconfigure(errors="replace")
     try:
-        given = parser().parse_args(arguments)
+        options = parser().parse_args(arguments)
         with warnings.catch_warnings():
             warnings.showwarning = console.warning
-            return int(given.run(given))
+            return int(options.run(options))
     except TilewrightError as error:
         console.error(str(error))
-        return MISUSED
+        return USAGE_ERROR
     except (OSError, MemoryError) as error:
         if isinstance(error, BrokenPipeError):  # `tilewright ptx … | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
-        console.error(console.reason(error))
-        return MISUSED
+        console.error(console.error_text(error))
+        return USAGE_ERROR
     except KeyboardInterrupt:
         console.error("stopped")
-        return STOPPED
+        return INTERRUPTED

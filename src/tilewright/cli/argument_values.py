@@ -1,8 +1,7 @@
-"""What ``--arg NAME=…`` gives a kernel: arrays, numbers, tensor maps, bytes; and ``--array`` for
-its maps to be of.
+"""Parses the values of ``--arg NAME=…`` (arrays, numbers, tensor maps, bytes) and of
+``--array NAME=…`` (arrays that only tensor maps refer to).
 
-Arrays lie in the virtual machine's memory from the beginning: what they hold after the launch is
-what the kernel left.
+Arrays are allocated in the virtual machine's memory, so after the launch they hold the results.
 """
 
 from __future__ import annotations
@@ -24,193 +23,199 @@ from ..run import tensor_map
 from ..vm import Machine
 from .random_inputs import normal
 
-KINDS = """\
-zeros:f32:1024x1024 (or ones, arange, random: normal numbers), x.npy (x.npy:bf16 says of what type
-its elements are), u32:1024, s64:-1, f32:0.5, bytes:00ff (a structure), or
-map:NAME:box=64x64:swizzle=128 (and type=, l2=, fill=), the tensor map of an earlier array"""
+ARGUMENT_SYNTAX = """\
+zeros:f32:1024x1024 (or ones, arange, random: normal numbers), x.npy (x.npy:bf16 sets the type of
+its elements), u32:1024, s64:-1, f32:0.5, bytes:00ff (a structure), or
+map:NAME:box=64x64:swizzle=128 (and type=, l2=, fill=), a tensor map of an earlier array"""
 
 _FILLS = ("zeros", "ones", "arange", "random")
 _FILE = re.compile(r"(.+\.npy)(?::(\w+))?")
 _NUMBERS = ("float", "int", "uint")
-_MAP = {"box": "box", "swizzle": "swizzle", "type": "dtype", "l2": "l2_promotion",
+_MAP_OPTIONS = {"box": "box", "swizzle": "swizzle", "type": "dtype", "l2": "l2_promotion",
         "fill": "oob_fill"}  # fmt: skip
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Placed:
-    """An array in the machine's memory."""
+class MachineArray:
+    """An array in the virtual machine's memory."""
 
     array: Array
     type: DType
     address: int
 
 
-class Given:
-    """The arguments of a launch in their order, and all arrays by name."""
+class CommandLineArguments:
+    """The packed arguments of a launch in order, and all arrays by name."""
 
     def __init__(self, machine: Machine, seed: int) -> None:
         self.machine, self.rng = machine, np.random.default_rng(seed)
         self.args: list[bytes] = []
-        self.arrays: dict[str, Placed] = {}
+        self.arrays: dict[str, MachineArray] = {}
         self.names: set[str] = set()
 
-    def take_array(self, text: str) -> None:
-        """What ``--array`` says."""
-        with _speaking_of(f"--array {text}"):
-            if not isinstance(self._named(text), Placed):
-                raise LaunchError("that is no array")
+    def add_array(self, text: str) -> None:
+        """Parse and allocate the array of an ``--array`` option."""
+        with _error_prefix(f"--array {text}"):
+            if not isinstance(self._parse_assignment(text), MachineArray):
+                raise LaunchError("must be an array")
 
-    def take_args(self, layout: parameter_block.ParameterLayout, texts: Sequence[str]) -> None:
-        """What ``--arg`` says, as the bytes of each parameter."""
+    def add_arguments(self, layout: parameter_block.ParameterLayout, texts: Sequence[str]) -> None:
+        """Parse the ``--arg`` options and pack each value for its parameter."""
         for parameter, text in layout.each(texts):
-            with _speaking_of(f"--arg {text}"):
-                value = self._named(text)
-                if isinstance(value, Placed):
+            with _error_prefix(f"--arg {text}"):
+                value = self._parse_assignment(text)
+                if isinstance(value, MachineArray):
                     if not parameter.is_address:
-                        raise LaunchError(f"{parameter.description} takes no address")
+                        raise LaunchError(f"{parameter.description} must be a number, got an array")
                     value = value.address
                 self.args.append(parameter.pack(value))
 
-    def _named(self, text: str) -> object:
+    def _parse_assignment(self, text: str) -> object:
         name, _, what = text.partition("=")
         if not name.isidentifier() or not what:
-            raise _unknown("this is not NAME=WHAT")
+            raise _unknown_value("must be NAME=VALUE")
         if name in self.names:
-            raise LaunchError(f"{name} is there already")
+            raise LaunchError(f"{name} is already defined")
         self.names.add(name)
-        value = self._value(what)
-        if isinstance(value, Placed):
+        value = self._parse_value(what)
+        if isinstance(value, MachineArray):
             self.arrays[name] = value
         return value
 
-    def _value(self, what: str) -> object:
+    def _parse_value(self, what: str) -> object:
         kind, *rest = what.split(":")
         if kind in _FILLS:
-            return self._filled(kind, rest)
+            return self._parse_fill(kind, rest)
         if found := _FILE.fullmatch(what):
-            return self._loaded(*found.groups())
+            return self._load_npy(*found.groups())
         if kind == "map":
-            return self._map(rest)
+            return self._parse_tensor_map(rest)
         if kind == "bytes":
-            return _bytes("".join(rest))
+            return _parse_bytes("".join(rest))
         if len(rest) == 1:
-            return _number(kind, rest[0])
-        raise _unknown(f"{what} is nothing that a kernel can be given")
+            return _parse_scalar(kind, rest[0])
+        raise _unknown_value(f"{what} is not a valid argument")
 
     # --- arrays ---
 
-    def _filled(self, kind: str, rest: list[str]) -> Placed:
+    def _parse_fill(self, kind: str, rest: list[str]) -> MachineArray:
         if len(rest) != 2:
-            raise LaunchError(f"an array has a type and a shape, as {kind}:f32:64x64")
-        t, shape = dtype(rest[0]), _sizes(rest[1])
-        placed = self._placed(t, shape)
+            raise LaunchError(f"an array needs a type and a shape, for example {kind}:f32:64x64")
+        t, shape = dtype(rest[0]), _parse_shape(rest[1])
+        machine_array = self._allocate(t, shape)
         if kind == "random":
-            placed.array[...] = normal(self.rng, shape, t)
+            machine_array.array[...] = normal(self.rng, shape, t)
         elif kind == "arange":
-            placed.array[...] = np.arange(placed.array.size).reshape(shape)
+            machine_array.array[...] = np.arange(machine_array.array.size).reshape(shape)
         elif kind == "ones":
-            placed.array[...] = 1
-        return placed
+            machine_array.array[...] = 1
+        return machine_array
 
-    def _loaded(self, file: str, type_: str | None) -> Placed:
+    def _load_npy(self, file: str, type_: str | None) -> MachineArray:
         try:
             with open(file, "rb") as data:
                 found = np.lib.format.read_array(data, allow_pickle=False)
         except (ValueError, EOFError) as error:
-            raise LaunchError(f"{file} is no array that NumPy can read: {error}") from None
+            raise LaunchError(f"NumPy can't read an array from {file}: {error}") from None
         t = from_numpy(found.dtype) if type_ is None else dtype(type_)
         if t.numpy.itemsize != found.dtype.itemsize:
-            raise DtypeError(f"its elements have {found.dtype.itemsize} bytes, those of {t} do not")
-        placed = self._placed(t, found.shape)
-        placed.array[...] = np.ascontiguousarray(found).view(t.numpy).reshape(found.shape)
-        return placed
+            raise DtypeError(
+                f"elements of {t} have {t.numpy.itemsize} bytes, got {found.dtype.itemsize} bytes"
+            )
+        machine_array = self._allocate(t, found.shape)
+        machine_array.array[...] = np.ascontiguousarray(found).view(t.numpy).reshape(found.shape)
+        return machine_array
 
-    def _placed(self, t: DType, shape: tuple[int, ...]) -> Placed:
-        """Zeros. DeviceError where the machine has no room."""
+    def _allocate(self, t: DType, shape: tuple[int, ...]) -> MachineArray:
+        """Allocate an array of zeros. Raises DeviceError if the machine's memory is full."""
         size = prod(shape) * t.numpy.itemsize
         address = self.machine.alloc(size)
         flat = self.machine.memory.bytes(address, size).view(t.numpy)
         try:
-            return Placed(flat.reshape(shape), t, address)
-        except (ValueError, OverflowError) as error:  # 0 of too many
-            raise LaunchError(f"NumPy has no array of this shape: {error}") from None
+            return MachineArray(flat.reshape(shape), t, address)
+        except (ValueError, OverflowError) as error:  # an empty array of a huge extent
+            raise LaunchError(f"NumPy does not support this shape: {error}") from None
 
     # --- tensor maps ---
 
-    def _map(self, rest: list[str]) -> bytes:
-        of, *words = rest or [""]
-        if of not in self.arrays:
-            there = ", ".join(self.arrays) or "none yet"
-            raise LaunchError(f"there is no array {of!r} to have a map of; there are: {there}")
+    def _parse_tensor_map(self, rest: list[str]) -> bytes:
+        name, *words = rest or [""]
+        if name not in self.arrays:
+            known = ", ".join(self.arrays) or "none yet"
+            raise LaunchError(f"no array {name!r} for a tensor map; arrays are: {known}")
         options: dict[str, Any] = {}
         for word in words:
             key, _, value = word.partition("=")
-            if key not in _MAP:
-                raise LaunchError(f"a map has no {key!r}; it has {', '.join(_MAP)}")
-            options[_MAP[key]] = value
+            if key not in _MAP_OPTIONS:
+                raise LaunchError(
+                    f"a tensor map has no option {key!r}; options are {', '.join(_MAP_OPTIONS)}"
+                )
+            options[_MAP_OPTIONS[key]] = value
         if "box" not in options:
-            raise LaunchError("a map has a box, as box=64x64: what one copy takes of the array")
-        options["box"] = _sizes(options["box"])
+            raise LaunchError(
+                "a tensor map needs the box that one copy transfers, for example box=64x64"
+            )
+        options["box"] = _parse_shape(options["box"])
         for key in ("swizzle", "l2_promotion"):
             if key in options:
-                options[key] = _whole(options[key])
-        placed = self.arrays[of]
-        return tensor_map(placed.array, **options).at(placed.address)
+                options[key] = _parse_int(options[key])
+        machine_array = self.arrays[name]
+        return tensor_map(machine_array.array, **options).at(machine_array.address)
 
 
 @contextmanager
-def _speaking_of(what: str) -> Iterator[None]:
-    """Errors begin with what they speak of."""
+def _error_prefix(what: str) -> Iterator[None]:
+    """Prefix the messages of errors with the option that caused them."""
     try:
         yield
     except TilewrightError as error:
         raise type(error)(f"{what}: {error.message}", hint=error.hint) from None
 
 
-def _unknown(message: str) -> LaunchError:
-    return LaunchError(message, hint=f"it may be {' '.join(KINDS.split())}")
+def _unknown_value(message: str) -> LaunchError:
+    return LaunchError(message, hint=f"valid values are {' '.join(ARGUMENT_SYNTAX.split())}")
 
 
-def _sizes(text: str) -> tuple[int, ...]:
-    """``64x128`` as numbers."""
+def _parse_shape(text: str) -> tuple[int, ...]:
+    """Parse extents, for example ``64x128``."""
     words = text.split("x")
     if not all(word.isascii() and word.isdecimal() and len(word) < 20 for word in words):
-        raise LaunchError(f"{text!r} are no sizes, as 64x128")
+        raise LaunchError(f"a shape must be extents, for example 64x128, got {text!r}")
     return tuple(map(int, words))
 
 
-def _bytes(text: str) -> bytes:
+def _parse_bytes(text: str) -> bytes:
     try:
         return bytes.fromhex(text)
     except ValueError:
-        raise LaunchError(f"{text!r} are no bytes, as 00ff17") from None
+        raise LaunchError(f"bytes must be hexadecimal, for example 00ff17, got {text!r}") from None
 
 
-def _whole(text: str) -> int:
+def _parse_int(text: str) -> int:
     try:
         return int(text, 0)
     except ValueError:
-        raise LaunchError(f"{text!r} is no whole number") from None
+        raise LaunchError(f"must be an integer, got {text!r}") from None
 
 
-def _number(type_: str, text: str) -> Any:
-    """A NumPy scalar of a format. LaunchError where it has no such number."""
+def _parse_scalar(type_: str, text: str) -> Any:
+    """A NumPy scalar of a number format. Raises LaunchError if the number does not fit it."""
     if type_ not in DTYPES or DTYPES[type_].kind not in _NUMBERS:
-        raise _unknown(f"{type_} is no type of a number")
+        raise _unknown_value(f"{type_} is not a scalar type")
     t = DTYPES[type_]
     if t.kind != "float":
-        value, (low, high) = _whole(text), t.range
+        value, (low, high) = _parse_int(text), t.range
         if not low <= value <= high:
-            raise LaunchError(f"{t} has numbers from {low} to {high}")
+            raise LaunchError(f"{t} must be from {low} to {high}, got {value}")
         return t.numpy.type(value)
     try:
         exact = float(text)
     except ValueError:
-        raise LaunchError(f"{text!r} is no number") from None
+        raise LaunchError(f"must be a number, got {text!r}") from None
     with np.errstate(over="ignore"):
         made = t.numpy.type(exact)
     if np.isfinite(exact) and not np.isfinite(float(made)):
-        raise LaunchError(f"{text} is out of {t}'s range")
+        raise LaunchError(f"{text} is out of range for {t}")
     return made

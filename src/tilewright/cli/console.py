@@ -1,4 +1,4 @@
-"""How the command speaks: results on stdout, everything else on stderr, colours where they help."""
+"""Console output: results on stdout, errors, warnings and progress on stderr."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-_WIDTH = 10  # of the names
+_WIDTH = 10  # of the name column
 
 
 def _console(stream: Any) -> Console:
@@ -19,39 +19,39 @@ def _console(stream: Any) -> Console:
 
 
 def row(name: str, text: str, style: str = "", width: int = _WIDTH) -> None:
-    """A line of a result: a name and what there is to say."""
+    """Print one line of a result: a name and a text."""
     _console(sys.stdout).print(Text(f"{name:<{width - 1}} ", "bold") + Text(text, style))
 
 
-def seconds(given: float) -> str:
-    """A time in the unit that suits it."""
-    if given >= 1:
-        return f"{given:.3g} s"
-    return f"{given * 1e3:.3g} ms" if given >= 1e-3 else f"{given * 1e6:.3g} µs"
+def format_seconds(duration: float) -> str:
+    """A duration in s, ms or µs."""
+    if duration >= 1:
+        return f"{duration:.3g} s"
+    return f"{duration * 1e3:.3g} ms" if duration >= 1e-3 else f"{duration * 1e6:.3g} µs"
 
 
 def error(message: str, hint: str = "") -> None:
-    """An error, with its hint, as one message."""
+    """Print an error and its hint as one message."""
     hinted = f"{message}\n  hint: {hint}" if hint else message
     _console(sys.stderr).print(Text("error: ", "bold red") + Text(hinted))
 
 
-def reason(error: Exception) -> str:
-    """What an error says, in the words of the command."""
+def error_text(error: Exception) -> str:
+    """The message of an exception; of an OSError the file name and the reason."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return str(error) or "there is not enough memory"
 
 
 def warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """A warning; in place of ``warnings.showwarning``."""
+    """Print a warning; replaces ``warnings.showwarning``."""
     _console(sys.stderr).print(Text("warning: ", "bold yellow") + Text(str(message)))
 
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[..., None]]:
-    """A bar on a terminal's stderr: call what comes with how much of how much is done, and of what,
-    where that changes.
+    """Show a progress bar on stderr if it is a terminal. The yielded function takes the numbers of
+    completed and of all units, and a description where it changes.
     """
     console = _console(sys.stderr)
     columns = (
@@ -65,7 +65,7 @@ def progress(what: str) -> Iterator[Callable[..., None]]:
     with bar:
         task = bar.add_task(what, total=None, visible=False)
 
-        def update(done: int, total: int, of: str = what) -> None:
-            bar.update(task, completed=done, total=total, description=of, visible=True)
+        def update(done: int, total: int, description: str = what) -> None:
+            bar.update(task, completed=done, total=total, description=description, visible=True)
 
         yield update

@@ -1,7 +1,7 @@
-"""Which forms of which instructions there are: found by name, filtered, counted.
+"""Finds, filters and counts the legal forms of PTX instructions.
 
-Everything is read from ``ptx.isa.ROWS``. Of an instruction with few modifiers each legal form is a
-``Form``; the matrix instructions' forms carry their row of ``mma`` (``form.entry``).
+The only source is ``ptx.isa.ROWS``. Each legal form of an instruction with few modifiers is a
+``Form``; a form of a matrix instruction refers to its row in ``mma`` (``form.entry``).
 """
 
 from __future__ import annotations
@@ -22,14 +22,20 @@ from ..ptx.isa.row import ListedRow
 from ..ptx.rules.requirements import obstacle
 from ..target import Target, Version, parse_version
 
-BESIDE = ("ldmatrix", "stmatrix", "movmatrix", "cvt", "prmt")  # what brings and converts operands
-MOST = 100_000  # combinations of modifiers that are tried
+OPERAND_INSTRUCTIONS = (
+    "ldmatrix",
+    "stmatrix",
+    "movmatrix",
+    "cvt",
+    "prmt",
+)  # move and convert operands
+MAX_COMBINATIONS = 100_000  # of modifiers; instructions with more are listed by row
 NEWEST: Version = (99, 0)
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What the options ask for; what is empty is not asked."""
+class FormFilter:
+    """The filter options of the command; an empty field does not filter."""
 
     target: str = ""
     version: str = ""
@@ -38,31 +44,31 @@ class Wanted:
     kind: str = ""
 
     def __post_init__(self) -> None:
-        """TargetError and DtypeError for what does not exist."""
+        """Raises TargetError and DtypeError for unknown names."""
         for name in self.types:
             dtype(name)
         _ = self.target and Target.parse(self.target), self.version and parse_version(self.version)
 
     def __bool__(self) -> bool:
-        return self != Wanted()
+        return self != FormFilter()
 
-    def why_not(self, form: Form) -> str:
-        """Why the target and version that are asked for have not got a form, or ""."""
+    def unsupported_reason(self, form: Form) -> str:
+        """Why the selected target or PTX version does not support a form; "" if it does."""
         target = Target.parse(self.target) if self.target else None
         version = parse_version(self.version) if self.version else NEWEST
         reason = obstacle(form.opcode, form.needs(), version, target)
         if not reason and self.version and form.until and version >= parse_version(form.until):
-            return f"{form.opcode} is gone since PTX {form.until}"
+            return f"{form.opcode} was removed in PTX {form.until}"
         return reason.replace(", the module says", ", not")
 
-    def has(self, form: Form) -> bool:
-        """Whether a form is what is asked for."""
+    def matches(self, form: Form) -> bool:
+        """Whether a form passes the filter."""
         words = form.opcode.split(".")
         return (
             (not self.shape or self.shape in words)
             and (not self.kind or f"kind::{self.kind}" in words)
             and all(any(_is_type(t, word) for word in _types(form)) for t in self.types)
-            and not self.why_not(form)
+            and not self.unsupported_reason(form)
         )
 
 
@@ -79,19 +85,19 @@ def _is_type(name: str, word: str) -> bool:
 
 @cache
 def forms(mnemonic: str) -> dict[str, Form]:
-    """Every legal form of an instruction by opcode. UnknownInstruction where they are too many."""
-    made: dict[str, Form] = {}
+    """All legal forms of an instruction by opcode. Raises UnknownInstruction for too many forms."""
+    result: dict[str, Form] = {}
     for row in ROWS.get(mnemonic, ()):
         if not isinstance(row, ListedRow):
             count = prod(len(s.choices) + s.optional for s in row.slots)
-            if count > MOST:
+            if count > MAX_COMBINATIONS:
                 raise UnknownInstruction(
-                    f"{mnemonic} has {count:,} combinations of modifiers, too many to try",
-                    hint="without --count its rows are listed",
+                    f"{mnemonic} has {count:,} combinations of modifiers, too many to enumerate",
+                    hint="omit --count to list its rows",
                 )
         for form in _legal(row):
-            made.setdefault(form.opcode, form)
-    return made
+            result.setdefault(form.opcode, form)
+    return result
 
 
 def _legal(row: Row) -> Iterator[Form]:
@@ -102,64 +108,72 @@ def _legal(row: Row) -> Iterator[Form]:
 
 
 def mnemonics() -> tuple[str, ...]:
-    """The matrix instructions and those that bring and convert their operands."""
+    """The matrix instructions and those that move and convert their operands."""
     listed = [name for name, rows in ROWS.items() if any(isinstance(r, ListedRow) for r in rows)]
-    return tuple(dict.fromkeys([*listed, *(name for name in BESIDE if name in ROWS)]))
+    return tuple(dict.fromkeys([*listed, *(name for name in OPERAND_INSTRUCTIONS if name in ROWS)]))
 
 
 def family(form: Form) -> str:
-    """``mma.sp``, ``wmma.load``, ``cvt``: how forms are grouped and counted."""
+    """The family that forms are grouped by: ``mma.sp``, ``wmma.load``, ``cvt``."""
     if form.entry is not None:
         return str(form.entry.family)
     stem, sync, _ = form.opcode.partition(".sync")
     return ".".join(stem.split(".")[:2]) if sync else form.mnemonic
 
 
-def named(name: str, wanted: Wanted) -> list[Form]:
-    """The forms of a family, or whose opcode begins with these words, and that are wanted."""
+def find_forms(name: str, form_filter: FormFilter) -> list[Form]:
+    """The forms of a family, or with this opcode prefix, that pass the filter."""
     known = [name.split(".")[0]] if name else mnemonics()
-    found = [form for mnemonic in known for form in forms(mnemonic).values() if is_of(form, name)]
-    return [form for form in found if wanted.has(form)]
+    found = [
+        form for mnemonic in known for form in forms(mnemonic).values() if belongs_to(form, name)
+    ]
+    return [form for form in found if form_filter.matches(form)]
 
 
-def is_of(form: Form, name: str) -> bool:
-    """Whether a form is of the family ``name``, or its opcode begins with the words of it."""
+def belongs_to(form: Form, name: str) -> bool:
+    """Whether ``name`` is the family of a form or a prefix of its opcode."""
     begins = re.match(re.escape(name) + r"(\.|::|$)", form.opcode) is not None
     return not name or family(form) == name or begins
 
 
-def is_name(name: str) -> bool:
-    """Whether this names several forms: a family, or the first words of opcodes."""
+def names_several_forms(name: str) -> bool:
+    """Whether ``name`` is a family or an opcode prefix, and not one opcode."""
     mnemonic = name.split(".")[0]
     if name in ROWS:
         return True
     if mnemonic not in mnemonics() or name in forms(mnemonic):
         return False
-    return any(is_of(form, name) for form in forms(mnemonic).values())
+    return any(belongs_to(form, name) for form in forms(mnemonic).values())
 
 
-def rows_of(mnemonic: str, wanted: Wanted) -> list[Row]:
-    """The rows of an instruction that have a wanted form; of many forms, that may have one."""
+def rows_of(mnemonic: str, form_filter: FormFilter) -> list[Row]:
+    """The rows of an instruction with a form that passes the filter; if the forms are too many to
+    enumerate, the rows that the target and version support.
+    """
     try:
-        found = {id(form.row) for form in forms(mnemonic).values() if wanted.has(form)}
+        found = {id(form.row) for form in forms(mnemonic).values() if form_filter.matches(form)}
     except UnknownInstruction:
-        return [row for row in ROWS[mnemonic] if not wanted.why_not(Form(row, mnemonic, {}))]
+        return [
+            row
+            for row in ROWS[mnemonic]
+            if not form_filter.unsupported_reason(Form(row, mnemonic, {}))
+        ]
     return [row for row in ROWS[mnemonic] if id(row) in found]
 
 
-def nearest(opcode: str) -> str:
-    """The legal opcodes most like this one, as a hint; of other instructions nothing."""
+def nearest_hint(opcode: str) -> str:
+    """A hint with the most similar legal opcodes; "" for instructions without enumerated forms."""
     mnemonic = opcode.split(".")[0]
     if mnemonic not in mnemonics():
         return ""
     return f"nearest are {', '.join(closest_opcodes(opcode, forms(mnemonic)))}"
 
 
-def on(form: Form, target: str) -> Form:
-    """The form as a target has it; without one, as it is."""
+def for_target(form: Form, target: str) -> Form:
+    """The form as ``target`` executes it; unchanged without a target."""
     return replace(form, entry=form.entry.on(target)) if target and form.entry else form
 
 
-def counted(found: Iterable[Form]) -> Counter[str]:
-    """How many there are of each family."""
+def count_by_family(found: Iterable[Form]) -> Counter[str]:
+    """The number of forms in each family."""
     return Counter(map(family, found))

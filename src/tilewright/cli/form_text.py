@@ -1,4 +1,4 @@
-"""A form in words and as facts for programs: what it is, needs, takes and computes."""
+"""Describes an instruction form as text and JSON: requirements, operands, fragments, arithmetic."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ from ..view.instruction_text import (
     status,
 )
 
-Need = tuple[str, str]
+VersionAndTarget = tuple[str, str]
 
 
-def alternatives(form: Form) -> list[list[Need]]:
-    """What a form needs: all of these, of each any one."""
-    made = []
+def alternatives(form: Form) -> list[list[VersionAndTarget]]:
+    """The requirements of a form: every inner list is a requirement, met by any of its entries."""
+    result = []
     for versions, targets in dict.fromkeys(form.needs()):
         names = targets.split("|")
         each = versions.split("|")
         each = each * len(names) if len(each) == 1 else each
-        made.append(list(zip(each, names, strict=True)))
-    return [need for need in made if need != [("1.0", "sm_10")]] or made
+        result.append(list(zip(each, names, strict=True)))
+    return [need for need in result if need != [("1.0", "sm_10")]] or result
 
 
-def needs_of(form: Form, target: str = "") -> tuple[str, str]:
-    """The PTX version and the targets that have a form, shortly; of a target its first version."""
+def requirements_summary(form: Form, target: str = "") -> tuple[str, str]:
+    """The first PTX version and the targets of a form; for one target, its first version."""
     chosen = [n for each in alternatives(form) for n in _on(each, target)]
     first = max((min(_on(e, target))[0] for e in alternatives(form)), key=parse_version)
     names = [target] if target else list(dict.fromkeys(name for _, name in chosen))
     return first + (f", until {form.until}" if form.until else ""), " ".join(names)
 
 
-def _on(each: list[Need], target: str) -> list[Need]:
-    """Those of some alternatives that serve a target, the lowest version first."""
+def _on(each: list[VersionAndTarget], target: str) -> list[VersionAndTarget]:
+    """The alternatives that a target meets, lowest version first."""
     found = [n for n in each if not target or Target.parse(target).runs(n[1])]
     return sorted(found, key=lambda need: parse_version(need[0]))
 
 
-def explained(form: Form) -> Iterator[tuple[str, str]]:
-    """Lines: what they are about, and what there is to say."""
+def description_rows(form: Form) -> Iterator[tuple[str, str]]:
+    """Pairs of a label and a text."""
     yield "form", form.opcode
     if isinstance(form.entry, MmaInstruction):
         yield from _instruction(form, form.entry)
         return
-    yield "does", said_by(form.row)
+    yield "does", row_description(form.row)
     yield "row", form.row.syntax
     yield from _needs(form)
     yield from _operands(form)
@@ -61,15 +61,15 @@ def explained(form: Form) -> Iterator[tuple[str, str]]:
 
 
 def _move(move: Any) -> Iterator[tuple[str, str]]:
-    """A form that moves a fragment."""
+    """The rows of a form that loads or stores a fragment."""
     lines, length = move.lines
     yield "memory", f"{lines} lines of {length} {move.type}, at multiples of {move.alignment} bytes"
     yield "fragment", f"{held(move.fragment)}, {rule(move.fragment)}"
     yield "checked", f"verified on {move.arch}" if move.verified else PUBLISHED
 
 
-def said_by(row: Row) -> str:
-    """What a row's meaning says of itself."""
+def row_description(row: Row) -> str:
+    """The description of a row's semantics."""
     return " ".join(row.doc.replace("``", "").split())
 
 
@@ -105,32 +105,32 @@ def _instruction(form: Form, i: MmaInstruction) -> Iterator[tuple[str, str]]:
 
 
 def fragments(i: MmaInstruction) -> dict[str, Fragment | None]:
-    """The fragment of each operand; None for what is in shared memory: B of wgmma."""
+    """The fragment of each operand; None for an operand in shared memory (B of wgmma)."""
     return {
         name: None if i.asynchronous and name == "b" else i.fragment(name) for name in i.operands
     }
 
 
 def facts(form: Form, full: bool = False) -> dict[str, Any]:
-    """A form for programs; ``full`` adds fragments and words."""
+    """A form as JSON data; ``full`` adds fragments, selectors and arithmetic."""
     i = form.entry
-    made: dict[str, Any] = {"opcode": form.opcode, "needs": alternatives(form)}
+    result: dict[str, Any] = {"opcode": form.opcode, "needs": alternatives(form)}
     if form.until:
-        made["until"] = form.until
+        result["until"] = form.until
     if i is not None:
-        made |= {"family": i.family, "arch": i.arch, "verified": i.verified}
+        result |= {"family": i.family, "arch": i.arch, "verified": i.verified}
     if not isinstance(i, MmaInstruction):
         if i is not None and full:
-            made["operands"] = {i.operand or "d": _fragment(i.fragment)}
-        return {**made, "row": form.row.syntax, "does": said_by(form.row)}
-    made |= {"shape": [i.m, i.n, i.k], "types": {name: getattr(i, name) for name in "abcd"}}
+            result["operands"] = {i.operand or "d": _fragment(i.fragment)}
+        return {**result, "row": form.row.syntax, "does": row_description(form.row)}
+    result |= {"shape": [i.m, i.n, i.k], "types": {name: getattr(i, name) for name in "abcd"}}
     if full:
-        made["operands"] = {
+        result["operands"] = {
             name: None if f is None else _fragment(f) for name, f in fragments(i).items()
         }
-        made["selectors"] = {name: list(v) for name, v in i.selector_values().items()}
-        made["arithmetic"] = list(arithmetic_words(i))
-    return made
+        result["selectors"] = {name: list(v) for name, v in i.selector_values().items()}
+        result["arithmetic"] = list(arithmetic_words(i))
+    return result
 
 
 def _fragment(f: Fragment) -> dict[str, Any]:

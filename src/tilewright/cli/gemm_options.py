@@ -1,4 +1,4 @@
-"""The options that say which GEMM: sizes, types, layout, device, configuration."""
+"""Command-line options of a GEMM: sizes, types, layout, device, configuration."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..run import Plan, plan
 from ..run.call.gemm_plan import LAYOUTS
 
 
-def whole(least: int) -> Callable[[str], int]:
-    """The type of an option that is a whole number, so much at least."""
+def int_at_least(least: int) -> Callable[[str], int]:
+    """An argparse type: an integer that is at least ``least``."""
 
     def parsed(text: str) -> int:
         try:
@@ -20,20 +20,22 @@ def whole(least: int) -> Callable[[str], int]:
         except ValueError:
             value = least - 1
         if value < least:
-            raise argparse.ArgumentTypeError(f"a whole number from {least} on, not {text!r}")
+            raise argparse.ArgumentTypeError(
+                f"must be an integer of at least {least}, got {text!r}"
+            )
         return value
 
     return parsed
 
 
-def add_sizes(to: argparse.ArgumentParser) -> None:
-    """``sizes``: M, N and K, each an argument of its own, so that a missing one is named."""
+def add_size_arguments(to: argparse.ArgumentParser) -> None:
+    """Add M, N and K as separate positional arguments, so that argparse names a missing one."""
     for letter in "MNK":
         to.add_argument("sizes", action="append", type=int, metavar=letter)
 
 
-def add_problem(to: argparse.ArgumentParser) -> None:
-    """The options of a problem, without its sizes."""
+def add_problem_options(to: argparse.ArgumentParser) -> None:
+    """Add the options of a problem except its sizes."""
     types = f"A's type (default: f16): {', '.join(SUPPORTED_TYPES)}"
     to.add_argument("--a", default="f16", metavar="TYPE", help=types)
     to.add_argument("--b", default=None, metavar="TYPE", help="B's type (default: A's)")
@@ -46,24 +48,24 @@ def add_problem(to: argparse.ArgumentParser) -> None:
         default="tn",
         type=str.lower,
         choices=LAYOUTS,
-        help="how A and B lie, as BLAS says it: t row-major, n column-major (default: tn)",
+        help="layouts of A and B, as in BLAS: t row-major, n column-major (default: tn)",
     )
     to.add_argument(
         "--device", default="auto", help="auto (default), vm, vm:A100, …, cuda, cuda:1, …"
     )
 
 
-def add_config(to: argparse.ArgumentParser) -> None:
-    """The option that names the kernel's configuration."""
-    to.add_argument("--config", default=None, help="configuration, as tma:128x128x64:2p:5")
+def add_config_option(to: argparse.ArgumentParser) -> None:
+    """Add the option that sets the kernel's configuration."""
+    to.add_argument("--config", default=None, help="configuration, for example tma:128x128x64:2p:5")
 
 
-def plan_of(
-    given: argparse.Namespace, sizes: list[int], *, with_c: bool = False, **more: Any
+def plan_from_options(
+    options: argparse.Namespace, sizes: list[int], *, with_c: bool = False, **more: Any
 ) -> Plan:
-    """The plan that the options ask for, and ``more`` of what ``plan`` takes."""
-    if "config" in given:
-        more["config"] = given.config
-    types = given.a if given.b in (None, given.a) else f"{given.a},{given.b}"
-    wanted: dict[str, Any] = {"dtype": types, "layout": given.layout, "out_dtype": given.d}
-    return plan(*sizes, **wanted, c=with_c, device=given.device, **more)
+    """The plan for the options; ``more`` is passed on to ``plan``."""
+    if "config" in options:
+        more["config"] = options.config
+    types = options.a if options.b in (None, options.a) else f"{options.a},{options.b}"
+    wanted: dict[str, Any] = {"dtype": types, "layout": options.layout, "out_dtype": options.d}
+    return plan(*sizes, **wanted, c=with_c, device=options.device, **more)

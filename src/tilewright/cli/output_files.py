@@ -1,4 +1,4 @@
-"""Files that the command writes: whole or not at all."""
+"""Atomic writes of output files."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ except ImportError:  # Windows
 
 
 def write(name: str, data: str | bytes) -> None:
-    """Write a file in one step, so that nobody sees half of it; ``-`` is standard output for text.
+    """Write a file atomically; ``-`` is standard output for text.
 
-    TilewrightError where it can't be written, or is something else than a file: a device, a pipe.
+    Raises TilewrightError if it can't be written or is not a regular file (a device, a pipe).
     """
     if name == "-" and isinstance(data, str):
         sys.stdout.write(data)
         sys.stdout.flush()
         return
-    with _named(name):
-        _replace(_place(name), data.encode() if isinstance(data, str) else data)
+    with _write_errors(name):
+        _replace(_writable_path(name), data.encode() if isinstance(data, str) else data)
 
 
 @contextmanager
-def alone(name: str) -> Iterator[None]:
-    """Commands that change a file one after another: who comes second waits. Its folder is locked,
-    where the system can do that.
+def exclusive_lock(name: str) -> Iterator[None]:
+    """Hold an exclusive lock on the folder of a file, so that two commands update the file in
+    turn. Does nothing on systems without ``flock``.
     """
-    with _named(name):
-        folder = os.open(_place(name).parent, os.O_RDONLY)
+    with _write_errors(name):
+        folder = os.open(_writable_path(name).parent, os.O_RDONLY)
     try:
         if fcntl is not None:
             fcntl.flock(folder, fcntl.LOCK_EX)
@@ -44,18 +44,18 @@ def alone(name: str) -> Iterator[None]:
         os.close(folder)
 
 
-def check(name: str) -> None:
-    """Raise what ``write`` would, as far as can be told before there is anything to write."""
-    with _named(name):
-        folder = _place(name).parent
+def check_writable(name: str) -> None:
+    """Raise the error that ``write`` would raise, before there is data to write."""
+    with _write_errors(name):
+        folder = _writable_path(name).parent
         if not folder.is_dir():
-            raise FileNotFoundError(None, f"there is no folder {folder}")
+            raise FileNotFoundError(None, f"folder {folder} does not exist")
         if not os.access(folder, os.W_OK):
-            raise PermissionError(None, f"nothing can be written in {folder}")
+            raise PermissionError(None, f"folder {folder} is not writable")
 
 
 @contextmanager
-def _named(name: str) -> Iterator[None]:
+def _write_errors(name: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
@@ -63,14 +63,18 @@ def _named(name: str) -> Iterator[None]:
         raise TilewrightError(f"can't write {name!r}: {reason}") from None
 
 
-def _place(name: str) -> Path:
+def _writable_path(name: str) -> Path:
     path = Path(os.path.realpath(name))
     if path.is_dir() or not name or name.endswith(os.sep):
-        raise TilewrightError(f"{name or 'nothing'} is no file", hint="name one in a folder")
+        raise TilewrightError(
+            f"output must be a file, got {name!r}", hint="name a file, not a folder"
+        )
     if path.exists() and not path.is_file():
-        raise TilewrightError(f"{name} is no plain file", hint="- writes to standard output")
+        raise TilewrightError(
+            f"output must be a regular file, got {name}", hint="- writes to standard output"
+        )
     if path.exists() and not os.access(path, os.W_OK):
-        raise PermissionError(None, "it is read-only")
+        raise PermissionError(None, "the file is read-only")
     return path
 
 

@@ -1,4 +1,4 @@
-"""PTX that the command reads: from text files, and out of CUDA programs."""
+"""Reads PTX from text files and from CUDA executables."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ _PROGRAM = b"\x7fELF"
 
 
 def read(name: str) -> ptx.Module:
-    """The module of a file (-: stdin); of a program that nvcc made, all of its modules as one. Of
-    the PTX for several architectures it is that for the highest.
+    """Read the module in a file (``-``: stdin). The modules of an executable are linked to one; of
+    PTX for several architectures, that of the highest architecture is taken.
 
-    OSError, PtxSyntaxError with the place, PtxError for a program without PTX.
+    Raises OSError, PtxSyntaxError with the location, and PtxError for an executable without PTX.
     """
-    given = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    if not given.startswith(_PROGRAM):
-        return ptx.parse(given.decode(errors="replace"), name)
-    found = [entries for entries in in_program(given) if any(e.is_ptx for e in entries)]
+    data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    if not data.startswith(_PROGRAM):
+        return ptx.parse(data.decode(errors="replace"), name)
+    found = [entries for entries in in_program(data) if any(e.is_ptx for e in entries)]
     if not found:
-        raise PtxError(f"{name} is a program without PTX", hint="nvcc -arch=sm_90a puts it in")
+        raise PtxError(
+            f"{name} is an executable without PTX", hint="compile it with nvcc -arch=sm_90a"
+        )
     return ptx.link([ptx.parse(best_ptx(entries), name) for entries in found])

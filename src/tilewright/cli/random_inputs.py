@@ -1,4 +1,4 @@
-"""Random numbers for kernels to work on."""
+"""Random input matrices."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from ..dtypes import DType
 
 
 def normal(rng: np.random.Generator, shape: tuple[int, ...], t: DType) -> npt.NDArray[Any]:
-    """Normal numbers of a format, of f32's precision or f64's. Integers have a deviation of 30 and
-    eight bits; those without a sign lie around 128.
+    """Normally distributed numbers for a number format, as f32 or f64. Integers have a standard
+    deviation of 30 and fit 8 bits; unsigned integers have a mean of 128.
     """
     drawn: Any = np.float64 if t.name == "f64" else np.float32
-    numbers = rng.standard_normal(shape, dtype=drawn)
+    numbers: npt.NDArray[Any] = rng.standard_normal(shape, dtype=drawn)
     if t.kind in ("int", "uint"):
         low, high = t.range
         numbers = np.rint(numbers * 30)
         if t.kind == "uint":
-            return np.clip(np.abs(numbers + 128), 0, min(high, 255))
-        return np.clip(numbers, max(low, -128), min(high, 127))
+            numbers = np.abs(numbers + 128)
+        bounds = (0, 255) if t.kind == "uint" else (-128, 127)
+        np.clip(numbers, max(low, bounds[0]), min(high, bounds[1]), out=numbers)
     return numbers

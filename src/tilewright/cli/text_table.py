@@ -1,4 +1,4 @@
-"""A table on stdout: columns as wide as what is in them, a line for each row, never cut off."""
+"""Prints tables on stdout: one line per row, never truncated."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.text import Text
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows below their headings; columns that are empty in all rows are left out."""
-    used = [k for k in range(len(head)) if any(row[k] for row in rows)]
-    widths = [max(len(line[k]) for line in (head, *rows)) for k in used]
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a header and rows; a column that is empty in every row is omitted."""
+    used = [k for k in range(len(header)) if any(row[k] for row in rows)]
+    widths = [max(len(line[k]) for line in (header, *rows)) for k in used]
     console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
-    console.print(_line([head[k] for k in used], widths, "bold"))
+    console.print(_line([header[k] for k in used], widths, "bold"))
     for row in rows:
         console.print(_line([row[k] for k in used], widths))
 

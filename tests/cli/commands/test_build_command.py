@@ -51,7 +51,7 @@ def test_a_file_stays_whole(
     assert main([*WORDS, "-o", str(file)]) == 0
     before = file.read_bytes()
     assert main([*WORDS, "-o", str(tmp_path)]) == 2
-    assert "is no file" in capsys.readouterr().err
+    assert "output must be a file" in capsys.readouterr().err
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")

@@ -150,11 +150,11 @@ def test_drawing_is_all_or_nothing(capsys: Any, tmp_path: Path) -> None:
     (tmp_path / "kept.svg").write_text("kept")
     (tmp_path / "plain").write_text("")
     wrong = {
-        str(tmp_path): "is no file",
+        str(tmp_path): "output must be a file",
         str(tmp_path / "none" / "a.svg"): "No such file or directory",
         str(tmp_path / "plain" / "a.svg"): "Not a directory",
-        os.devnull: "is no plain file",
-        "": "nothing is no file",
+        os.devnull: "output must be a regular file",
+        "": "output must be a file, got ''",
         "a\0b": "can't write 'a\\x00b'",
     }
     for name, words in wrong.items():
@@ -193,7 +193,7 @@ MISUSE = {
     "a version": (("mma", "--version", "8"), "versions look like 8.5"),
     "a type": (("mma", "--type", "f12"), "unknown number format 'f12'"),
     "nothing such": (("mma", "--type", "e3m2", "--target", "sm_90"), "types are b1, bf16"),
-    "no row such": (("cvt", "--type", "e4m3", "--target", "sm_80"), "no cvt is as asked"),
+    "no row such": (("cvt", "--type", "e4m3", "--target", "sm_80"), "no form of cvt matches"),
     "an operand alone": ((HALF, "--operand", "a"), "add --draw FILE"),
     "an operand that is not there": (
         (HALF, "--draw", "-", "--operand", "metadata"), "has operands d, a, b, c, not 'metadata'",
@@ -204,7 +204,7 @@ MISUSE = {
     ),
     "no opcode to draw": (("mma", "--draw", "x.svg"), f"tilewright isa {HALF} --draw x.svg"),
     "nothing to draw": (("add.u32", "--draw", "-"), "add.u32 has no fragments to draw"),
-    "too many": (("ld", "--count"), "too many to try"),
+    "too many": (("ld", "--count"), "too many to enumerate"),
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tilewright.cli import main, parser
-from tilewright.cli.commands.tune import cases, measure
+from tilewright.cli.commands.tune import measure, tuning_problems
 from tilewright.run import plan
 from tilewright.run.tuning.config_benchmark import ConfigBenchmark
 from tilewright.run.tuning.tuning_database import TuningDatabase
@@ -73,7 +73,9 @@ def test_results_go_from_one_database_to_another(capsys: Any, tmp_path: Path) ->
 def test_a_file_of_shapes_takes_the_options_it_does_not_have(tmp_path: Path) -> None:
     file = tmp_path / "shapes"
     file.write_text("1 2 3\n\n# none\n4 5 6 --a e4m3 --layout nn --batch 2 # four\n")
-    one, other = cases(given("tune", "--shapes", str(file), "--a", "bf16", "--budget", "5"))
+    one, other = tuning_problems(
+        given("tune", "--shapes", str(file), "--a", "bf16", "--budget", "5")
+    )
     assert (one.sizes, one.a, one.layout, one.batch) == ([1, 2, 3], "bf16", "tn", None)
     assert (other.sizes, other.a, other.layout, other.batch) == ([4, 5, 6], "e4m3", "nn", 2)
     assert one.budget == other.budget == 5.0
@@ -104,8 +106,8 @@ def test_there_must_be_a_place(capsys: Any) -> None:
     ("option", "data", "said"),
     [
         ("--shapes", b'8 8 8 "abc', ":1: No closing quotation"),
-        ("--shapes", b"\xff\xfe", "is no text in UTF-8"),
-        ("--import", b"\xff\xfe", "is no text in UTF-8"),
+        ("--shapes", b"\xff\xfe", "must be UTF-8 text"),
+        ("--import", b"\xff\xfe", "must be UTF-8 text"),
         ("--import", b"[" * 100_000, "holds no results of tuning"),
     ],
 )

@@ -180,15 +180,10 @@ def run(count: int, seed: int) -> int:
     """So many launches, each round in a process of its own; how many rounds ended otherwise."""
     wrong = 0
     for number in range(seed, seed + -(-count // ROUND)):
-        word = [
-            sys.executable,
-            "-m",
-            "ptx_text.ptx_fuzz",
-            "round",
-            str(min(count, ROUND)),
-            str(number),
-        ]
-        done = subprocess.run(word, stdout=subprocess.DEVNULL, env=os.environ, check=False)
+        words = ["-m", "ptx_text.ptx_fuzz", "round", str(min(count, ROUND)), str(number)]
+        env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        command = [sys.executable, *words]
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, env=env, check=False)
         if done.returncode:
             wrong += 1
             sys.stdout.write(f"round {number} ended with {done.returncode}\n")

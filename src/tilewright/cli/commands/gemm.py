@@ -1,4 +1,4 @@
-"""``tilewright gemm``: random matrices, multiplied, checked against float64, and timed."""
+"""``tilewright gemm``: multiply random matrices, check the result against float64, and time it."""
 
 from __future__ import annotations
 
@@ -16,58 +16,68 @@ import numpy as np
 from ... import cuda, dtypes
 from ...run import CudaDevice, Plan, VmDevice
 from .. import console
-from ..gemm_options import add_config, add_problem, add_sizes, plan_of, whole
-from ..product_check import Case, verdict
+from ..gemm_options import (
+    add_config_option,
+    add_problem_options,
+    add_size_arguments,
+    int_at_least,
+    plan_from_options,
+)
+from ..product_check import GemmOperands, check_product
 from ..random_inputs import normal
 
 
 def add(commands: Any) -> None:
-    """Add the command to the grammar."""
+    """Add the subcommand to the parser."""
     command = commands.add_parser(
         "gemm",
         help="multiply random matrices, check the result, report error and time",
         description="D = alpha A B + beta C of random matrices, checked against float64",
     )
-    add_sizes(command)
-    add_problem(command)
-    add_config(command)
+    add_size_arguments(command)
+    add_problem_options(command)
+    add_config_option(command)
     command.add_argument("--alpha", type=_finite, default=1.0)
-    command.add_argument("--beta", type=_finite, default=0.0, help="not 0: there is a C")
-    command.add_argument("--seed", type=whole(0), default=0, help="of the random numbers (0)")
-    command.add_argument("--repeat", type=whole(1), default=3, help="runs to time (default: 3)")
+    command.add_argument("--beta", type=_finite, default=0.0, help="if not 0, C is an operand")
+    command.add_argument(
+        "--seed", type=int_at_least(0), default=0, help="seed of the random numbers (0)"
+    )
+    command.add_argument(
+        "--repeat", type=int_at_least(1), default=3, help="number of timed runs (default: 3)"
+    )
     command.set_defaults(run=run)
 
 
 def _finite(text: str) -> float:
-    """A factor whose product float64 can judge."""
+    """An argparse type: a finite number."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"a finite number, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a finite number, got {text!r}")
     return value
 
 
-def run(given: argparse.Namespace) -> int:
-    """Do it all; 1 where the result is wrong."""
-    plan = plan_of(given, given.sizes, with_c=given.beta != 0)
-    console.row("problem", _title(plan, given))
+def run(options: argparse.Namespace) -> int:
+    """Multiply, check and time; 1 if the result is wrong."""
+    plan = plan_from_options(options, options.sizes, with_c=options.beta != 0)
+    console.row("problem", _title(plan, options))
     console.row("device", _device(plan))
     console.row("kernel", f"{plan.traced.name}, configuration {plan.config}")
-    case = _filled(plan, given)
-    times = _multiply(plan, case, given.repeat)
+    operands = _random_operands(plan, options)
+    times = _multiply(plan, operands, options.repeat)
     _report_time(plan, times)
-    console.row("bits", f"{hashlib.sha256(case.d.tobytes()).hexdigest()[:16]} (SHA-256 of D)")
-    return _report_check(plan, case)
+    console.row("bits", f"{hashlib.sha256(operands.d.tobytes()).hexdigest()[:16]} (SHA-256 of D)")
+    return _report_check(plan, operands)
 
 
-# --- what --------------------------------------------------------------------------------------
+# --- problem and operands ----------------------------------------------------------------------
 
 
-def _title(plan: Plan, given: argparse.Namespace) -> str:
-    c = f", alpha {given.alpha:g}" if given.alpha != 1 else ""
-    return f"{plan.problem}{c}" + (f", beta {given.beta:g}" if given.beta else "")
+def _title(plan: Plan, options: argparse.Namespace) -> str:
+    c = f", alpha {options.alpha:g}" if options.alpha != 1 else ""
+    return f"{plan.problem}{c}" + (f", beta {options.beta:g}" if options.beta else "")
 
 
 def _device(plan: Plan) -> str:
@@ -79,10 +89,10 @@ def _device(plan: Plan) -> str:
     return f"{on.name}, the virtual machine on this CPU, as {like}{why}"
 
 
-def _filled(plan: Plan, given: argparse.Namespace) -> Case:
-    """Normal random numbers, the same for each device and layout."""
-    rng = np.random.default_rng(given.seed)
-    m, n, k = given.sizes
+def _random_operands(plan: Plan, options: argparse.Namespace) -> GemmOperands:
+    """Normally distributed operands, the same for each device and layout."""
+    rng = np.random.default_rng(options.seed)
+    m, n, k = options.sizes
 
     def matrix(rows: int, columns: int, type_: str, row_major: bool = True) -> Any:
         t = dtypes.dtype("f32" if type_ == "tf32" else type_)
@@ -93,44 +103,48 @@ def _filled(plan: Plan, given: argparse.Namespace) -> Case:
     a, b = matrix(m, k, p.a, p.a_major == "k"), matrix(k, n, p.b, p.b_major == "n")
     c = matrix(m, n, p.d) if p.with_c else None
     d = np.empty((m, n), dtypes.dtype(p.d).numpy)
-    return Case(a, b, d, c, given.alpha, given.beta, p.a == "tf32")
+    return GemmOperands(a, b, d, c, options.alpha, options.beta, p.a == "tf32")
 
 
-# --- how fast ----------------------------------------------------------------------------------
+# --- timing ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of the first run, with compiling, and of each run after it."""
+    """Seconds of the first run, including compilation, and of each later run."""
 
     first: float
     runs: tuple[float, ...]
 
 
-def _multiply(plan: Plan, case: Case, repeat: int) -> Times:
-    if not case.d.size:
+def _multiply(plan: Plan, operands: GemmOperands, repeat: int) -> Times:
+    if not operands.d.size:
         return Times(0.0, (0.0,))
-    scales = {"alpha": case.alpha, "beta": case.beta}
-    with plan.upload(case.a, case.b, c=case.c, out=case.d, **scales) as there, _watched(plan):
-        first = _seconds(lambda: (there.start(), plan.device.wait()))
+    scales = {"alpha": operands.alpha, "beta": operands.beta}
+    with (
+        plan.upload(operands.a, operands.b, c=operands.c, out=operands.d, **scales) as launch,
+        _progress(plan),
+    ):
+        first = _seconds(launch.start, plan.device.wait)
         if isinstance(plan.device, CudaDevice):
-            timing = cuda.time_us(there.start, owner=plan.device.gpu, replays=repeat)
+            timing = cuda.time_us(launch.start, owner=plan.device.gpu, replays=repeat)
             runs = tuple(us * 1e-6 for us in timing.samples)
         else:
-            runs = tuple(_seconds(there.start) for _ in range(repeat))
-        there.download()
+            runs = tuple(_seconds(launch.start) for _ in range(repeat))
+        launch.download()
     return Times(first, runs)
 
 
-def _seconds(work: Callable[[], object]) -> float:
+def _seconds(*work: Callable[[], object]) -> float:
     start = time.perf_counter()
-    work()
+    for step in work:
+        step()
     return time.perf_counter() - start
 
 
 @contextmanager
-def _watched(plan: Plan) -> Iterator[None]:
-    """Show the progress of the virtual machine."""
+def _progress(plan: Plan) -> Iterator[None]:
+    """Show a progress bar for runs of the virtual machine."""
     on = plan.device
     if not isinstance(on, VmDevice):
         yield
@@ -146,27 +160,31 @@ def _watched(plan: Plan) -> Iterator[None]:
 def _report_time(plan: Plan, times: Times) -> None:
     best = min(times.runs)
     runs = "run" if len(times.runs) == 1 else f"best of {len(times.runs)} runs"
-    first = f"the first, with compiling, {console.seconds(times.first)}"
-    console.row("time", f"{console.seconds(best)} ({runs}; {first})")
+    first = f"the first, with compiling, {console.format_seconds(times.first)}"
+    console.row("time", f"{console.format_seconds(best)} ({runs}; {first})")
     if best > 0:
         rate = plan.problem.flops / best / 1e9
         rated = f"{rate / 1e3:.4g} TFLOP/s" if rate >= 100 else f"{rate:.3g} GFLOP/s"
-        floor = plan.roofline if isinstance(plan.device, CudaDevice) else None
-        share = f", {floor.seconds / best:.0%} of the roofline" if floor else ""
+        roofline = plan.roofline if isinstance(plan.device, CudaDevice) else None
+        share = f", {roofline.seconds / best:.0%} of the roofline" if roofline else ""
         console.row("rate", f"{rated}{share}")
 
 
-# --- how right ---------------------------------------------------------------------------------
+# --- check -------------------------------------------------------------------------------------
 
 
-def _report_check(plan: Plan, case: Case) -> int:
-    found = verdict(case, plan.problem.d, np.random.default_rng(1))
-    console.row("checked", f"{found.looked_at}, against float64")
-    console.row("error", f"{found.error:.3g} at most, {found.bound:.3g} allowed there")
-    if found.right:
-        console.row("result", f"right (at most {found.share:.0%} of what is allowed)", "green")
+def _report_check(plan: Plan, operands: GemmOperands) -> int:
+    result = check_product(operands, plan.problem.d, np.random.default_rng(1))
+    console.row("checked", f"{result.checked_elements}, against float64")
+    console.row("error", f"{result.error:.3g} at most, {result.bound:.3g} allowed there")
+    if result.passed:
+        console.row(
+            "result", f"right (at most {result.worst_ratio:.0%} of what is allowed)", "green"
+        )
         return 0
-    row, column = found.where
+    row, column = result.location
     where = f"row {row}, column {column}"
-    console.row("result", f"WRONG: {found.share:.3g} times what is allowed at {where}", "bold red")
+    console.row(
+        "result", f"WRONG: {result.worst_ratio:.3g} times what is allowed at {where}", "bold red"
+    )
     return 1

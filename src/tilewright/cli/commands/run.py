@@ -1,4 +1,4 @@
-"""``tilewright run``: a kernel of a PTX file, run on the virtual machine."""
+"""``tilewright run``: run a kernel of a PTX file on the virtual machine."""
 
 from __future__ import annotations
 
@@ -16,43 +16,49 @@ from ...ptx import parameter_block
 from ...target import DEFAULT_DEVICE, Target
 from ...vm import STACK, Machine
 from .. import console, output_files
-from ..argument_values import KINDS, Given, Placed
+from ..argument_values import ARGUMENT_SYNTAX, CommandLineArguments, MachineArray
 from ..ptx_source import read
 
-_NAMES = 10  # columns, at least
+_MIN_NAME_WIDTH = 10
 
 
 def add(commands: Any) -> None:
-    """Add the command to the grammar."""
+    """Add the subcommand to the parser."""
     command = commands.add_parser(
         "run",
         help="run a kernel of a PTX file on the virtual machine",
-        description="run a kernel of a PTX file (-: stdin), or of several that are linked, on the "
-        "virtual machine, and say what its arrays hold afterwards",
+        description="run a kernel of one PTX file (-: stdin), or of several linked files, on the "
+        "virtual machine, and summarize its arrays after the launch",
     )
     option = command.add_argument
     option("files", metavar="FILE", nargs="+")
-    option("--entry", metavar="NAME", help="the kernel, where the file has several")
-    option("--grid", type=_dims, required=True, metavar="X[,Y[,Z]]", help="CTAs")
-    option("--block", type=_dims, required=True, metavar="X[,Y[,Z]]", help="threads of a CTA")
-    option("--cluster", type=_dims, metavar="X[,Y[,Z]]", help="CTAs of a cluster")
+    option("--entry", metavar="NAME", help="name of the kernel, if the file has several")
+    option("--grid", type=_dims, required=True, metavar="X[,Y[,Z]]", help="CTAs of the grid")
+    option("--block", type=_dims, required=True, metavar="X[,Y[,Z]]", help="threads per CTA")
+    option("--cluster", type=_dims, metavar="X[,Y[,Z]]", help="CTAs per cluster")
     option("--shared", type=int, default=0, metavar="BYTES", help="dynamic shared memory")
-    option("--arch", help=f"as what GPU (default: {DEFAULT_DEVICE.target}, or as the file wants)")
-    option("--seed", type=int, default=0, help="of random numbers, and of the order of warps (0)")
+    option("--arch", help=f"architecture (default: {DEFAULT_DEVICE.target}, or that of the file)")
+    option(
+        "--seed", type=int, default=0, help="seed of random numbers and of the order of warps (0)"
+    )
     option("--stack", type=int, default=STACK, metavar="BYTES",
-           help="of each thread, for functions that call themselves (%(default)s)")  # fmt: skip
-    option("--checked", action="store_true", help="refuse what only luck makes right: races, …")
+           help="call stack per thread, for recursive functions (%(default)s)")  # fmt: skip
+    option(
+        "--checked",
+        action="store_true",
+        help="report data races and other undefined behaviour as errors",
+    )
     option(
         "--arg", action="append", default=[], metavar="NAME=WHAT",
-        help=f"an argument, in the order of the kernel's parameters: {KINDS}",
+        help=f"an argument, in the order of the kernel's parameters: {ARGUMENT_SYNTAX}",
     )  # fmt: skip
     option(
         "--array", action="append", default=[], metavar="NAME=WHAT",
-        help="an array that is no argument, for maps of it",
+        help="an array for tensor maps that is not an argument itself",
     )  # fmt: skip
     option(
         "--save", action="append", default=[], metavar="NAME=FILE",
-        help="write an array to a .npy file afterwards",
+        help="write an array to a .npy file after the launch",
     )  # fmt: skip
     command.set_defaults(run=run)
 
@@ -61,86 +67,88 @@ def _dims(text: str) -> tuple[int, ...]:
     try:
         return tuple(map(int, text.split(",")))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"one to three whole numbers, not {text!r}") from None
+        raise argparse.ArgumentTypeError(f"must be one to three integers, got {text!r}") from None
 
 
-def run(given: argparse.Namespace) -> int:
-    """Load, launch, report, save."""
-    module = ptx.link([read(file) for file in given.files])
-    entry = _entry(module, given.entry)
-    arch = given.arch or _arch(module)
-    how = {"checked": given.checked, "stack": given.stack}
-    machine = Machine(arch, given.seed, **how)
+def run(options: argparse.Namespace) -> int:
+    """Load the module, launch the kernel, print and save its arrays."""
+    module = ptx.link([read(file) for file in options.files])
+    entry = _find_entry(module, options.entry)
+    arch = options.arch or _default_arch(module)
+    kwargs = {"checked": options.checked, "stack": options.stack}
+    machine = Machine(arch, options.seed, **kwargs)
     machine.load(module)
-    arguments = Given(machine, given.seed)
-    for text in given.array:
-        arguments.take_array(text)
-    arguments.take_args(parameter_block.layout(entry), given.arg)
-    saves = [_save(text, arguments) for text in given.save]
-    console.row("entry", f"{entry.name} of {' and '.join(given.files)}")
+    arguments = CommandLineArguments(machine, options.seed)
+    for text in options.array:
+        arguments.add_array(text)
+    arguments.add_arguments(parameter_block.layout(entry), options.arg)
+    saves = [_parse_save(text, arguments) for text in options.save]
+    console.row("entry", f"{entry.name} of {' and '.join(options.files)}")
     console.row("device", f"the virtual machine on this CPU, as {arch}")
-    console.row("launch", _launch_text(given))
+    console.row("launch", _launch_text(options))
     start = time.perf_counter()
     with console.progress("CTAs") as watch:
-        shape: dict[str, Any] = {"shared": given.shared, "cluster": given.cluster}
-        machine.launch(entry.name, given.grid, given.block, arguments.args, watch=watch, **shape)
-    console.row("time", f"{console.seconds(time.perf_counter() - start)}, with compiling")
-    width = max([_NAMES, *(len(name) + 1 for name in arguments.arrays)])
-    for name, placed in arguments.arrays.items():
-        console.row(name, _words(placed), width=width)
-    for file, placed in saves:
+        shape: dict[str, Any] = {"shared": options.shared, "cluster": options.cluster}
+        machine.launch(
+            entry.name, options.grid, options.block, arguments.args, watch=watch, **shape
+        )
+    console.row("time", f"{console.format_seconds(time.perf_counter() - start)}, with compiling")
+    width = max([_MIN_NAME_WIDTH, *(len(name) + 1 for name in arguments.arrays)])
+    for name, machine_array in arguments.arrays.items():
+        console.row(name, _summary(machine_array), width=width)
+    for file, machine_array in saves:
         data = io.BytesIO()
-        np.save(data, placed.array, allow_pickle=False)
+        np.save(data, machine_array.array, allow_pickle=False)
         output_files.write(file, data.getvalue())
     return 0
 
 
-def _entry(module: ptx.Module, name: str | None) -> ptx.Function:
+def _find_entry(module: ptx.Module, name: str | None) -> ptx.Function:
     found = {entry.name: entry for entry in module.entries}
-    there = ", ".join(found) or "none"
+    known = ", ".join(found) or "none"
     if name is None and len(found) == 1:
         return next(iter(found.values()))
     if name is None:
-        raise LaunchError(f"{module.path} has {len(found)} kernels: {there}", hint="--entry NAME")
+        raise LaunchError(f"{module.path} has {len(found)} kernels: {known}", hint="--entry NAME")
     if name not in found:
-        raise LaunchError(f"{module.path} has no kernel {name!r}; it has: {there}")
+        raise LaunchError(f"{module.path} has no kernel {name!r}; it has: {known}")
     return found[name]
 
 
-def _arch(module: ptx.Module) -> str:
-    """The default GPU where it runs the module, else the one that the module is for."""
+def _default_arch(module: ptx.Module) -> str:
+    """The default GPU if it runs the module, otherwise the target of the module."""
     usual = DEFAULT_DEVICE.target
     return usual.name if usual.runs(module.target[0]) else Target.parse(module.target[0]).name
 
 
-def _save(text: str, arguments: Given) -> tuple[str, Placed]:
+def _parse_save(text: str, arguments: CommandLineArguments) -> tuple[str, MachineArray]:
     name, _, file = text.partition("=")
     if name not in arguments.arrays or not file:
-        there = ", ".join(arguments.arrays) or "none"
-        raise LaunchError(f"--save {text} is not NAME=FILE of an array; there are: {there}")
-    output_files.check(file)
+        known = ", ".join(arguments.arrays) or "none"
+        raise LaunchError(f"--save must be NAME=FILE of an array, got {text}; arrays are: {known}")
+    output_files.check_writable(file)
     return file, arguments.arrays[name]
 
 
-# --- words -------------------------------------------------------------------------------------
+# --- report ------------------------------------------------------------------------------------
 
 
-def _launch_text(given: argparse.Namespace) -> str:
-    words = [f"grid {_by(given.grid)}", f"block {_by(given.block)}"]
-    if given.cluster:
-        words.append(f"clusters of {_by(given.cluster)}")
-    if given.shared:
-        words.append(f"{given.shared} bytes of dynamic shared memory")
-    return ", ".join([*words, f"seed {given.seed}", *["checked"] * given.checked])
+def _launch_text(options: argparse.Namespace) -> str:
+    words = [f"grid {_by(options.grid)}", f"block {_by(options.block)}"]
+    if options.cluster:
+        words.append(f"clusters of {_by(options.cluster)}")
+    if options.shared:
+        words.append(f"{options.shared} bytes of dynamic shared memory")
+    return ", ".join([*words, f"seed {options.seed}", *["checked"] * options.checked])
 
 
 def _by(sizes: tuple[int, ...]) -> str:
     return "×".join(map(str, sizes))
 
 
-def _words(placed: Placed) -> str:
-    """Type, shape, least, largest and mean of the numbers, the NaNs, a digest of the bits."""
-    array, t = placed.array, placed.type
+def _summary(machine_array: MachineArray) -> str:
+    """Type, shape, minimum, maximum and mean of an array, its NaNs, and a digest of its bits."""
+    array, t = machine_array.array, machine_array.type
     words = [f"{t} {_by(array.shape)}".rstrip()]
     numbers = array.astype({"float": np.float64, "int": np.int64}.get(t.kind, np.uint64)).ravel()
     nans = int(np.isnan(numbers).sum())

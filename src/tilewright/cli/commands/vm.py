@@ -1,5 +1,5 @@
-"""``tilewright vm``: whether the virtual machine runs what PTX files need; and CUDA programs on it
-(``cudart``).
+"""``tilewright vm``: report whether the virtual machine supports PTX files, or run a CUDA program
+on it (``cudart``).
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from . import cudart
 
 
 def add(commands: Any) -> None:
-    """Add the command to the grammar."""
+    """Add the subcommand to the parser."""
     command = commands.add_parser(
         "vm",
-        help="which instructions PTX files need, and whether the virtual machine runs them; or run "
-        "a CUDA program",
-        description="list the instructions of PTX files, how often each stands there, and whether "
-        "the virtual machine runs it (1 where it does not run all); or run a CUDA program",
-        allow_abbrev=False,  # a program's --c=3 is not short for --checked
+        help="list the instructions of PTX files that the virtual machine supports; or run a CUDA "
+        "program",
+        description="list the instructions of PTX files, their counts, and whether the virtual "
+        "machine supports them (exit code 1 if not all); or run a CUDA program",
+        allow_abbrev=False,  # the option --c=3 of a program is not --checked
     )
-    ways = command.add_mutually_exclusive_group(required=True)
-    ways.add_argument("--coverage", nargs="+", metavar="FILE", help="- is stdin")
+    modes = command.add_mutually_exclusive_group(required=True)
+    modes.add_argument("--coverage", nargs="+", metavar="FILE", help="- is stdin")
     command.add_argument("--linked", action="store_true", help="the files are parts of one program")
-    cudart.add(command, ways)
+    cudart.add(command, modes)
     command.set_defaults(run=run)
 
 
-def run(given: argparse.Namespace) -> int:
-    """Do what is asked for."""
-    return _list(given) if given.coverage else cudart.run(given)
+def run(options: argparse.Namespace) -> int:
+    """Report coverage, or run a program."""
+    return _coverage(options) if options.coverage else cudart.run(options)
 
 
-def _list(given: argparse.Namespace) -> int:
-    """List what all files need; 1 where something is refused, 2 where a file can't be read."""
+def _coverage(options: argparse.Namespace) -> int:
+    """Print the coverage of all files; 1 if something is unsupported, 2 if a file can't be read."""
     needs: dict[str, InstructionUse] = {}
     others: list[PtxError] = []
     code = 0
-    for names in [given.coverage] if given.linked else [[name] for name in given.coverage]:
+    for names in [options.coverage] if options.linked else [[name] for name in options.coverage]:
         try:
             found = coverage(link([read(name) for name in names]))
         except (PtxError, OSError) as error:
-            console.error(console.reason(error))
+            console.error(console.error_text(error))
             code = 2
             continue
         others += found.others
@@ -60,7 +60,7 @@ def _list(given: argparse.Namespace) -> int:
 
 
 def _report(needs: list[InstructionUse], others: list[PtxError]) -> None:
-    rows = [(need.opcode, str(need.count), *_runs(need)) for need in needs]
+    rows = [(need.opcode, str(need.count), *_support(need)) for need in needs]
     table(("form", "count", "runs", "refused at"), rows)
     for error in (*others, *(need.refused[0] for need in needs if need.refused)):
         console.error(str(error))
@@ -70,8 +70,8 @@ def _report(needs: list[InstructionUse], others: list[PtxError]) -> None:
     console.row("runs", of, "red" if others or forms < len(needs) else "green")
 
 
-def _runs(need: InstructionUse) -> tuple[str, str]:
-    """Whether it runs, and the first line of those where it does not."""
+def _support(need: InstructionUse) -> tuple[str, str]:
+    """Whether a form is supported, and the first location where it is not."""
     if not need.refused:
         return "yes", ""
     some = f"{need.count - len(need.refused)} of {need.count}"
