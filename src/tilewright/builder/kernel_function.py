@@ -26,7 +26,7 @@ from ..ptx.rules.requirements import lowest_target, module_requirements
 from ..ptx.rules.written_parameters import written_parameters
 from ..ptx.syntax.printer import print_module
 from .builder import Builder
-from .kernel_parameters import Param, parameters
+from .kernel_parameters import Param, declared, parameters
 from .launch_bounds import dimensions
 from .operations.kernel_memory import DYNAMIC_SHARED
 from .source_location import kernel_error, user_errors
@@ -114,6 +114,13 @@ def trace(
     """
     made = _options(options)
     return _trace(function, parameters(function, made.params), static or {}, made)
+
+
+def trace_declared(
+    function: Callable[..., None], params: Mapping[str, Any], **options: Any
+) -> Traced:
+    """Trace ``function(k, *values)``, whose parameters ``params`` declares by name and type."""
+    return _trace(function, declared(params), {}, _options(options))
 
 
 def _trace(

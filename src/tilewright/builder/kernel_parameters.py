@@ -137,12 +137,17 @@ def parameters(
     return tuple(_parameter(function, name, specs.get(name), place) for name in names)
 
 
-def block(specs: Mapping[str, Any]) -> parameter_block.ParameterLayout:
-    """The parameter block of a kernel whose parameters are these, by name, told without tracing."""
-    given = {name: _parsed(spec, {}) for name, spec in specs.items()}
-    found = [replace(param, name=name) for name, param in given.items() if param is not None]
+def declared(specs: Mapping[str, Any]) -> tuple[Param, ...]:
+    """Parameters declared by name and type, without a Python signature."""
+    parsed = {name: _parsed(spec, {}) for name, spec in specs.items()}
+    found = [replace(param, name=name) for name, param in parsed.items() if param is not None]
     assert len(found) == len(specs)
-    return parameter_block.layout_parameters("", [param.variable() for param in found])
+    return tuple(found)
+
+
+def block(specs: Mapping[str, Any]) -> parameter_block.ParameterLayout:
+    """The layout of the parameter block of a kernel with these declared parameters."""
+    return parameter_block.layout_parameters("", [p.variable() for p in declared(specs)])
 
 
 def _parameter(function: Callable[..., Any], name: str, spec: Any, place: SourceLocation) -> Param:

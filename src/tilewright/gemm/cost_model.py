@@ -18,8 +18,7 @@ from .problem import Problem
 from .roofline import f64_per_cycle
 from .tma import tma_config as tma
 from .tma.tma_config import TmaConfig
-from .tma.tma_kernel import operands
-from .tma.tma_operand import TmaOperand
+from .tma.tma_operand import TmaOperand, operands
 
 AnyConfig = Config | TmaConfig | SimtConfig
 
@@ -328,7 +327,7 @@ def _beyond(k: int, side: _Side) -> float:
     """
     rows, operand = side.rows, side.operand
     own, filled = operand.extent / operand.sharers, 0.0
-    if not operand.narrows:
+    if not operand.has_edge_map:
         filled = -rows % operand.extent / operand.sharers / max(1, -(-rows // operand.extent))
     rest = -k % operand.depth
     return filled + (own - filled) * rest / max(1, k + rest)

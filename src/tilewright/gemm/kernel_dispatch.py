@@ -18,7 +18,7 @@ from .cp_async.multistage_config import Config
 from .cp_async.simt_config import SimtConfig
 from .kernel_launch import GemmKernel, KernelArguments, KernelLaunch, LaunchShape, MatrixStrides
 from .problem import Problem, validate
-from .tma import dynamic_tile_scheduler, splitk_reduction, tma_config, tma_kernel
+from .tma import dynamic_tile_scheduler, splitk_reduction, tma_arguments, tma_config, tma_kernel
 from .tma.tma_config import TmaConfig
 
 Strides = Mapping[str, MatrixStrides]
@@ -41,7 +41,10 @@ MULTISTAGE = KernelDefinition(
 )
 SIMT = MULTISTAGE._replace(build=simt.build, launch_shape=simt.launch_shape)
 TMA = KernelDefinition(
-    tma_kernel.build, tma_kernel.launch_shape, tma_kernel.kernel_arguments, tma_kernel.problem_class
+    tma_kernel.build,
+    tma_kernel.launch_shape,
+    tma_arguments.kernel_arguments,
+    tma_kernel.problem_class,
 )
 COUNTER_RESET = TMA._replace(
     build=dynamic_tile_scheduler.build,

@@ -1,30 +1,32 @@
-"""A kernel's parameter block: what a problem decides is written once, what a call decides into it.
+"""Launches of a GEMM: grid, parameter block, kernel.
 
-``MatrixStrides`` holds the strides of a matrix in elements. An address is written where a pointer
-parameter is, or into the first eight bytes of a tensor map.
+The problem determines the parameter block once; each call writes addresses, α and β into a copy.
+An address is written into a pointer parameter, or into the first eight bytes of a tensor map.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from .. import builder
 
 if TYPE_CHECKING:
     from ..builder import Traced
     from .problem import Problem
 
+MATRICES = "abcdw"  # A, B, C, D and the workspace, as slots number them
+ADDRESS_BYTES = 8
 _ADDRESS = struct.Struct("<Q")
-_FACTORS = {"f32": struct.Struct("<f"), "f64": struct.Struct("<d")}
+_SCALARS = {"f32": struct.Struct("<f"), "f64": struct.Struct("<d")}
 
 
 class LaunchShape(NamedTuple):
-    """A launch: CTAs, threads of each, CTAs of a cluster; ``programmatic``: the kernel itself waits
-    for those ahead of it; ``unused``: bytes of shared memory that a CTA gets besides its own, so
-    that fewer share an SM.
+    """Grid, block (threads of a CTA) and cluster of a launch.
+
+    ``programmatic``: programmatic dependent launch, the kernel itself waits for the grids it
+    depends on. ``unused``: bytes of shared memory that a CTA gets besides its own, which lowers the
+    occupancy.
     """
 
     grid: tuple[int, int, int]
@@ -35,17 +37,18 @@ class LaunchShape(NamedTuple):
 
 
 class MatrixStrides(NamedTuple):
-    """Elements from line to line of a matrix, and from matrix to matrix of a batch."""
+    """Strides in elements: the leading dimension, and from matrix to matrix of a batch."""
 
     leading: int
-    apart: int = 0
+    batch: int = 0
 
 
 @dataclass(frozen=True)
 class KernelArguments:
-    """The parameter block of one kernel. ``slots`` are the places where the addresses of A, B, C, D
-    and a workspace W are written: (which 8 bytes of the block, which of the five). ``scales`` are
-    the offsets of α and of its address, then those of β, numbers of type ``factor``.
+    """The parameter block of one kernel, and where a call writes into it.
+
+    ``slots``: (index of 8 bytes in the block, index in ``MATRICES``) of each address. ``scales``:
+    byte offsets of α and of its pointer, then of β and its pointer, numbers of type ``factor``.
     """
 
     block: bytes
@@ -53,51 +56,31 @@ class KernelArguments:
     scales: tuple[tuple[int, int], ...]
     factor: str
 
-    @classmethod
-    def of(
-        cls,
-        types: Mapping[str, str],
-        values: Mapping[str, Any],
-        places: Mapping[str, tuple[str, ...]],
-    ) -> KernelArguments:
-        """Parameters of these types and values, by name; ``places`` names the parameters that take
-        the address of ``a``, ``b``, ``c``, ``d`` or ``w``.
-        """
-        layout = builder.kernel_parameters.block(types)
-        offsets = {n: p.offset for n, p in zip(types, layout.parameters, strict=True)}
-        named = [(n, i) for i, x in enumerate("abcdw") for n in places.get(x, ())]
-        return cls(
-            layout.pack([values.get(name, 0) for name in types]),
-            tuple((offsets[n] // _ADDRESS.size, i) for n, i in named),
-            tuple((offsets[n], offsets[f"{n}_ptr"]) for n in ("alpha", "beta") if n in offsets),
-            types.get("alpha", "f32"),
-        )
-
-    def pack(self, addresses: tuple[int, int, int, int, int], scales: Any) -> bytearray:
-        """The block for A, B, C, D and W at these addresses, and these factors."""
+    def pack(self, addresses: Sequence[int], scales: Sequence[tuple[float, int]]) -> bytearray:
+        """The block with these addresses of A, B, C, D and the workspace, and with α and β."""
         block = bytearray(self.block)
         for word, which in self.slots:
-            _ADDRESS.pack_into(block, word * _ADDRESS.size, addresses[which])
+            _ADDRESS.pack_into(block, word * ADDRESS_BYTES, addresses[which])
         self.scale(block, scales)
         return block
 
-    def scale(self, block: bytearray | memoryview, scales: Any) -> None:
-        """Write (α, β), each a number and the address of one (0: the number counts)."""
+    def scale(self, block: bytearray | memoryview, scales: Sequence[tuple[float, int]]) -> None:
+        """Write α and β, each a number and the device address of one (0: use the number)."""
         for (value, address), (number, pointer) in zip(scales, self.scales, strict=False):
-            _FACTORS[self.factor].pack_into(block, number, value)
+            _SCALARS[self.factor].pack_into(block, number, value)
             _ADDRESS.pack_into(block, pointer, address)
 
 
 @dataclass(frozen=True)
 class GemmKernel:
-    """A kernel that is traced when somebody has to see it. Its text is all that decides it."""
+    """A kernel that is traced on demand. Its text (``str``) identifies it in caches."""
 
     build: Callable[[Problem, Any], Traced]
-    problem: Problem  # the one that stands for all with this kernel
+    problem: Problem  # represents all problems that share the kernel
     config: Any
 
     def trace(self) -> Traced:
-        """The kernel."""
+        """Trace the kernel."""
         return self.build(self.problem, self.config)
 
     def __str__(self) -> str:
@@ -105,7 +88,7 @@ class GemmKernel:
 
 
 class KernelLaunch(NamedTuple):
-    """One kernel of a GEMM."""
+    """One kernel launch of a GEMM."""
 
     kernel: GemmKernel
     shape: LaunchShape

@@ -7,7 +7,7 @@ import pytest
 from gemm_cases.kernels import BEST, MAJORS, MIDDLE, ODD, OTHER, WHOLE, posed
 from tilewright import ptx
 from tilewright.gemm import TABLE, Config, Problem, build
-from tilewright.gemm.cp_async.cp_async_mainloop import PARAMETERS
+from tilewright.gemm.cp_async.cp_async_mainloop import CpAsyncParameters
 
 CASES = {**{name: case for name, case in BEST.items() if "bf16" not in name}, **OTHER}
 
@@ -36,13 +36,13 @@ def test_f64_needs_what_its_instruction_needs(shape: str, target: str) -> None:
     assert traced.module.target == (target,)
     assert traced.dynamic_shared == 3 * 64 * 16 * 8
     types = {p.name: p.dtype.name for p in traced.params}
-    assert types == PARAMETERS | {"alpha": "f64", "beta": "f64"}
+    assert types == CpAsyncParameters.types("f64")
 
 
 @pytest.mark.parametrize("config", TABLE, ids=str)
 def test_what_a_launch_must_know(config: Config) -> None:
     traced = build(posed(WHOLE), config)
-    assert [p.name for p in traced.params] == list(PARAMETERS)
+    assert [p.name for p in traced.params] == list(CpAsyncParameters.types())
     assert traced.block == (config.threads, 1, 1)
     assert traced.dynamic_shared == config.shared_bytes(16)
     assert {d.name: d.arguments for d in traced.entry.directives} == {

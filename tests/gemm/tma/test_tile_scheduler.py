@@ -11,7 +11,8 @@ import pytest
 from rows import every_row
 from tilewright.builder import trace
 from tilewright.gemm import TmaConfig, parse
-from tilewright.gemm.tma.tile_scheduler import TileScheduler, tile_coordinates
+from tilewright.gemm.rasterization import tile_coordinates
+from tilewright.gemm.tma.tile_scheduler import TileScheduler
 from tilewright.vm import Machine
 
 pytestmark = pytest.mark.vm
@@ -59,8 +60,10 @@ def test_parts_of_k_follow_one_another(steps: int, split: int) -> None:
 
     def body(k: Any, index: Any) -> Any:
         one, depth = k.mov(k.const("u32", 1)), k.mov(k.const("u32", steps))
-        work = TileScheduler(k, config, one, one, depth, None, k.mov(k.const("u32", 0))).work(index)
-        return work.first, work.steps
+        work = TileScheduler(k, config, one, one, depth, None, k.mov(k.const("u32", 0))).work_tile(
+            index
+        )
+        return work.first_k_block, work.k_blocks
 
     got = run(body, split).tolist()
     places = [steps * i // split for i in range(split + 1)]
@@ -77,8 +80,8 @@ def test_the_same_part_of_all_tiles_comes_first(config: str, whole: int) -> None
     def body(k: Any, index: Any) -> Any:
         m, n, depth = (k.mov(k.const("u32", x)) for x in (64, 16 * 6, 9))
         schedule = TileScheduler(k, made, m, n, depth, None, k.mov(k.const("u32", whole)))
-        work = schedule.work(index)
-        return work.column, work.part.view("u32")
+        work = schedule.work_tile(index)
+        return work.column, work.partial.view("u32")
 
     cut = range(whole, 6)
     parts = [[16 * tile, (tile - whole) * 3 + part] for part in range(3) for tile in cut]

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.gemm import Problem, parse
+from tilewright.gemm.rasterization import tile_coordinates
 from tilewright.gemm.tma import tma_operand as module
-from tilewright.gemm.tma.tile_scheduler import tile_coordinates
 from tilewright.gemm.tma.tma_epilogue import EpilogueTile
 from tilewright.gemm.tma.tma_operand import GlobalMatrix, TmaOperand
 from tilewright.layout import parse as parse_layout
@@ -84,7 +84,7 @@ def brought(
     stacked = (stack, lines * leading) if batch is not None else ()
     done = AtOnce(numbers.view(np.uint8).ravel(), np.full(tile.bytes, 0xEE, np.uint8))
     matrix = GlobalMatrix(0, lines, length, leading, *stacked)
-    map_ = tile.edge(matrix) if at_edge else tile.map(matrix)
+    map_ = tile.edge_map(matrix) if at_edge else tile.map(matrix)
     for share in range(tile.sharers):
         tile.load(done, 0, map_, (*corner, batch), None, share)  # type: ignore[arg-type]
     layout = tile.layout
@@ -116,12 +116,12 @@ def test_zeros_stand_for_what_lies_beyond_the_edges(given: Any) -> None:
     assert (done.written == 1).all()
 
 
-@pytest.mark.parametrize("given", [t for t in TILES if TmaOperand(*t).narrows], ids=str)
+@pytest.mark.parametrize("given", [t for t in TILES if TmaOperand(*t).has_edge_map], ids=str)
 def test_the_last_tile_s_map_brings_its_rows_and_no_zeros(given: Any) -> None:
     tile, builder = TmaOperand(*given), AtOnce(np.zeros(0), np.zeros(0))
     for rows in (1, tile.extent - 5, 2 * tile.extent, 3 * tile.extent - 5):
         corner = (rows - 1) // tile.extent * tile.extent
-        map_, size = tile.source(builder, ("whole", "edge"), corner, rows)  # type: ignore[arg-type]
+        map_, size = tile.map_and_bytes(builder, ("whole", "edge"), corner, rows)  # type: ignore[arg-type]
         matrix, found, done = brought(tile, rows, tile.depth, (corner, 0), at_edge=map_ == "edge")
         here = rows - corner
         assert np.array_equal(found[:here], matrix[0, corner:])
@@ -149,14 +149,14 @@ def test_a_descriptor_may_start_at_every_part(given: Any) -> None:
     inner, deep = tile.layout.inner, module.WGMMA_K // tile.size
     block = 64 if tile.extent % 64 == 0 else tile.extent
     for row in range(0, tile.extent, block):
-        for part in range(tile.steps):
-            start = tile.start(row, part * deep)
+        for part in range(tile.wgmmas_per_stage):
+            start = tile.byte_offset(row, part * deep)
             assert start % 16 == 0 and start < 1 << 18
             for r, k in ((0, 0), (1, 0), (8, 1), (block - 1, deep - 1)):
                 here = inner((row + r, part * deep + k)) * tile.size
                 assert here == start + inner((r, k)) * tile.size
-    assert tile.steps * deep == tile.depth
-    assert tile.bits(block) & 0x3FFF == 0  # the start is the kernel's to fill in
+    assert tile.wgmmas_per_stage * deep == tile.depth
+    assert tile.descriptor_bits(block) & 0x3FFF == 0  # the start is the kernel's to fill in
 
 
 def test_what_the_module_shows() -> None:
@@ -188,16 +188,16 @@ def test_a_part_leaves_by_copies_that_cover_it(d: str, text: str) -> None:
     places = {int(way.layout(r, c)) for r in range(shape[0]) for c in range(shape[1])}
     assert places == set(range(64 * way.width))
     turned = config.swap  # type: ignore[union-attr]
-    assert (way.lines, way.length) == (shape[::-1] if turned else shape)
-    assert way.length % way.line == 0 and way.line * way.size == way.swizzle
+    assert (way.d_rows, way.d_columns) == (shape[::-1] if turned else shape)
+    assert way.d_columns % way.copy_columns == 0 and way.copy_columns * way.size == way.swizzle
     memory = np.zeros(way.bytes, np.uint8)
     shared = np.random.default_rng(0).integers(0, 256, way.bytes, np.uint8)
-    map_ = way.map(GlobalMatrix(0, way.lines, way.length, way.length))
-    for i in range(way.length // way.line):
-        start = i * way.lines * way.swizzle
-        tma_copy.store(map_, memory, shared, (i * way.line, 0), start=start)
+    map_ = way.map(GlobalMatrix(0, way.d_rows, way.d_columns, way.d_columns))
+    for i in range(way.d_columns // way.copy_columns):
+        start = i * way.d_rows * way.swizzle
+        tma_copy.store(map_, memory, shared, (i * way.copy_columns, 0), start=start)
     elements = f"u{way.size}"
-    found = memory.view(elements).reshape(way.lines, way.length)
+    found = memory.view(elements).reshape(way.d_rows, way.d_columns)
     part = found.T if turned else found
     want = [[shared.view(elements)[way.layout(r, c)] for c in range(shape[1])] for r in range(64)]
     assert np.array_equal(part, want)

@@ -34,7 +34,7 @@ def test_parameters_are_laid_out_without_tracing(config: str) -> None:
         assert len(step.arguments.block) == layout.size
         offsets = {p.name: p.offset for p in layout.parameters}
         named = {f"param_{x}" for x in "abcdw"} | {f"param_map_{x}" for x in "abcdw"}
-        named |= {"param_edge_a", "param_edge_b"}
+        named |= {"param_edge_a", "param_edge_b", "param_workspace", "param_map_workspace"}
         assert {word * 8 for word, _ in step.arguments.slots} <= {
             offset for name, offset in offsets.items() if name in named
         }

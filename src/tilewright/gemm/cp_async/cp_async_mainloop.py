@@ -18,41 +18,54 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
 
-from ...builder import Builder, Pointer, Reg, Traced, trace
+from ...builder import Builder, Pointer, Reg, Traced
 from ...target import DeviceSpec
 from ..kernel_launch import KernelArguments, MatrixStrides
 from ..kernel_scalars import global_pointer, scalar
+from ..parameter_declaration import KernelParameters, parameter
 from ..problem import Problem
-from ..tma.tile_scheduler import tile_coordinates
+from ..rasterization import tile_coordinates
 from .cp_async_epilogue import OutputMatrix
 from .cp_async_operand import CpAsyncOperand, OperandTile
 
-PARAMETERS = {
-    "a": "u64", "b": "u64", "c": "u64", "d": "u64",
-    "m": "u32", "n": "u32", "k_total": "u32",
-    "lda": "u64", "ldb": "u64", "ldc": "u64", "ldd": "u64",
-    "alpha": "f32", "beta": "f32", "alpha_ptr": "u64", "beta_ptr": "u64",
-    "apart_a": "u64", "apart_b": "u64", "apart_c": "u64", "apart_d": "u64",
-}  # fmt: skip
 
+@dataclass(frozen=True)
+class CpAsyncParameters(KernelParameters):
+    """Parameters of the kernels ``multistage`` and ``simt``."""
 
-def parameters(problem: Problem) -> dict[str, str]:
-    """Their names and types."""
-    return PARAMETERS | dict.fromkeys(("alpha", "beta"), problem.scalar_type)
+    a: Reg = parameter("u64", address="a")
+    b: Reg = parameter("u64", address="b")
+    c: Reg = parameter("u64", address="c")
+    d: Reg = parameter("u64", address="d")
+    m: Reg = parameter("u32")
+    n: Reg = parameter("u32")
+    k: Reg = parameter("u32")
+    lda: Reg = parameter("u64")
+    ldb: Reg = parameter("u64")
+    ldc: Reg = parameter("u64")
+    ldd: Reg = parameter("u64")
+    alpha: Reg = parameter("f32")
+    beta: Reg = parameter("f32")
+    alpha_ptr: Reg = parameter("u64")
+    beta_ptr: Reg = parameter("u64")
+    batch_stride_a: Reg = parameter("u64")
+    batch_stride_b: Reg = parameter("u64")
+    batch_stride_c: Reg = parameter("u64")
+    batch_stride_d: Reg = parameter("u64")
 
 
 def kernel_arguments(
-    problem: Problem, config: Any, lines: Mapping[str, MatrixStrides], device: DeviceSpec
+    problem: Problem, config: Any, strides: Mapping[str, MatrixStrides], device: DeviceSpec
 ) -> KernelArguments:
-    """The kernel's parameters for matrices that lie so."""
-    values = {"m": problem.m, "n": problem.n, "k_total": problem.k}
-    values |= {f"ld{name}": of.leading for name, of in lines.items()}
-    values |= {f"apart_{name}": of.apart for name, of in lines.items()}
-    return KernelArguments.of(parameters(problem), values, {x: (x,) for x in "abcd"})
+    """The parameter block for matrices with these strides."""
+    values = {"m": problem.m, "n": problem.n, "k": problem.k}
+    values |= {f"ld{name}": stride.leading for name, stride in strides.items()}
+    values |= {f"batch_stride_{name}": stride.batch for name, stride in strides.items()}
+    return CpAsyncParameters.pack(values, problem.scalar_type)
 
 
 def problem_class(problem: Problem, config: Any) -> Problem:
@@ -65,31 +78,29 @@ def problem_class(problem: Problem, config: Any) -> Problem:
 
 
 def traced(
-    body: Callable[..., CpAsyncMainloop], name: str, problem: Problem, config: Any
+    mainloop: Callable[[Builder, Problem, Any, tuple[Reg, Reg]], CpAsyncMainloop],
+    name: str,
+    problem: Problem,
+    config: Any,
 ) -> Traced:
-    """The kernel whose CTAs each do what a ``body`` does."""
+    """Trace the kernel whose CTAs run this mainloop and its epilogue."""
 
-    def kernel(
-        k: Any, a: Any, b: Any, c: Any, d: Any, m: Any, n: Any, k_total: Any,
-        lda: Any, ldb: Any, ldc: Any, ldd: Any,
-        alpha: Any, beta: Any, alpha_ptr: Any, beta_ptr: Any,
-        apart_a: Any, apart_b: Any, apart_c: Any, apart_d: Any,
-    ) -> None:  # fmt: skip
-        scale = scalar(k, alpha, alpha_ptr), scalar(k, beta, beta_ptr)
+    def kernel(k: Builder, p: CpAsyncParameters) -> None:
+        alpha, beta = scalar(k, p.alpha, p.alpha_ptr), scalar(k, p.beta, p.beta_ptr)
         with k.eliminate_common_subexpressions():
-            ring = body(k, problem, config, (m, n))
-            apart = apart_a, apart_b, apart_c, apart_d
-            index, (a, b, c, d) = ring.matrices((a, b, c, d), apart)
-            depth = k.select(scale[0] == 0.0, 0, k_total)
-            ring.inputs((a, lda), (b, ldb), depth, index)
-            d_matrix = OutputMatrix(global_pointer(k, d), ldd, problem.align_d)
+            body = mainloop(k, problem, config, (p.m, p.n))
+            strides = p.batch_stride_a, p.batch_stride_b, p.batch_stride_c, p.batch_stride_d
+            index, (a, b, c, d) = body.matrices((p.a, p.b, p.c, p.d), strides)
+            depth = k.select(alpha == 0.0, 0, p.k)
+            body.inputs((a, p.lda), (b, p.ldb), depth, index)
+            d_matrix = OutputMatrix(global_pointer(k, d), p.ldd, problem.align_d)
             c_matrix = None
             if problem.with_c:
-                c_matrix = OutputMatrix(global_pointer(k, c), ldc, problem.align_c)
-            ring.run(d_matrix, c_matrix, scale)
+                c_matrix = OutputMatrix(global_pointer(k, c), p.ldc, problem.align_c)
+            body.run(d_matrix, c_matrix, (alpha, beta))
 
     bounds = {"block": config.threads, "min_ctas": config.ctas}
-    return trace(kernel, name=name, params=parameters(problem), lines=False, **bounds)
+    return CpAsyncParameters.trace(kernel, name, problem.scalar_type, **bounds)
 
 
 def exhaust(steps: Iterator[None]) -> None:

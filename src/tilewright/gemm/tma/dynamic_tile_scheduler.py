@@ -1,116 +1,127 @@
-"""Tiles by a counter: which CTA computes which is decided while the kernel runs.
+"""Dynamic tile scheduler: CTAs take work tiles from an atomic counter while the kernel runs.
 
-A CTA that is late, because others share the machine, takes fewer tiles. The warp that copies takes
-the next number from a counter in global memory and passes it on through a ring of slots in shared
-memory; a number beyond the last tile ends the CTA. Which bits come out does not depend on it. A
-kernel of one thread sets the counter to zero first.
+A CTA that runs late, because other kernels share the GPU, processes fewer tiles. The producer warp
+increments a counter in global memory and passes the index to the consumers through a pipeline of
+slots in shared memory; an index beyond the last tile ends the CTA. The bits of D do not depend on
+the order. A kernel of one thread resets the counter before each GEMM.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ...builder import Builder, PipelineAsync, Traced, trace
+from ...builder import Builder, PipelineAsync, Reg, Traced
 from ..kernel_launch import KernelArguments, LaunchShape
 from ..kernel_scalars import global_pointer
-from .tile_scheduler import TileScheduler, WorkTileInfo
+from ..parameter_declaration import KernelParameters, parameter
+from .tile_scheduler import ProcessTile, TileScheduler
 from .tma_config import TmaConfig
 
 COUNTER_BYTES = 16
-SLOTS = 4  # even, so that warpgroups that take turns have slots of their own
+SLOTS = 4  # even, so that pingpong warpgroups have slots of their own
 WARPS = 4  # of a warpgroup
-PARAMETERS = {"w": "u64"}
 
 
 class TileQueue:
-    """Tiles' numbers on their way from the warp that copies to those that multiply."""
+    """Pipeline of tile indices from the producer warp to the consumer warpgroups."""
 
     def __init__(self, k: Builder, config: TmaConfig) -> None:
         self.slots = k.dynamic_shared(4 * SLOTS, 16, dtype="u32")
-        takers = 1 if config.pingpong else config.consumers
-        self.ring = PipelineAsync(k, SLOTS, WARPS * takers)
+        readers = 1 if config.pingpong else config.consumers
+        self.pipeline = PipelineAsync(k, SLOTS, WARPS * readers)
 
 
 class DynamicTileScheduler(TileScheduler):
-    """A schedule whose tiles come from a counter, at the address ``counter``."""
+    """Tile scheduler with an atomic counter at the address ``counter``."""
 
-    def __init__(self, queue: TileQueue, counter: Any, k: Builder, *given: Any) -> None:
-        super().__init__(k, *given)
-        self.slots, self.ring = queue.slots, queue.ring
+    def __init__(
+        self, queue: TileQueue, counter: Any, k: Builder, config: TmaConfig, *sizes: Any
+    ) -> None:
+        super().__init__(k, config, *sizes)
+        self.slots, self.pipeline = queue.slots, queue.pipeline
         self.counter = global_pointer(k, counter).cast("u32")
 
-    def produce(self, do: Callable[[WorkTileInfo, Any], None]) -> None:
-        k, ring = self.k, self.ring
-        at, index = ring.make_producer_state(), k.var("u32")
+    def for_each_tile_of_producer(self, process: ProcessTile) -> None:
+        """The loop of the producer warp: take an index, publish it, process its tile."""
+        k, pipeline = self.k, self.pipeline
+        state, index = pipeline.make_producer_state(), k.var("u32")
         k.wait_on_dependent_grids()
 
-        def pass_on() -> None:
-            ring.producer_acquire(at)
-            (self.slots + at.stage).store(index)
-            ring.producer_commit(at)
-            at.advance()
+        def publish() -> None:
+            pipeline.producer_acquire(state)
+            (self.slots + state.stage).store(index)
+            pipeline.producer_commit(state)
+            state.advance()
 
         def take() -> None:
             index.set(self.counter.atomic("add", 1))
-            pass_on()
+            publish()
 
         take()
         with k.while_(lambda: index < self.count):
-            do(self.work(index), None)
+            process(self.work_tile(index), None)
             take()
-        if self.config.pingpong:  # the other warpgroup ends, too
-            pass_on()
+        if self.config.pingpong:  # ends the other warpgroup, too
+            publish()
 
-    def walk(self, do: Callable[[WorkTileInfo, Any], None], first: Any = 0, turns: int = 1) -> None:
-        k, ring = self.k, self.ring
-        at, index = ring.make_consumer_state(), k.var("u32")
-        if turns > 1:
+    def for_each_tile(self, process: ProcessTile, first: Any = 0, groups: int = 1) -> None:
+        """The loop of a consumer warpgroup, over the indices that the producer publishes."""
+        k, pipeline = self.k, self.pipeline
+        state, index = pipeline.make_consumer_state(), k.var("u32")
+        if groups > 1:
             with k.if_(first == 1):
-                at.advance()
+                state.advance()
 
         def take() -> None:
-            ring.consumer_wait(at)
-            index.set((self.slots + at.stage).load(1)[0])
+            pipeline.consumer_wait(state)
+            index.set((self.slots + state.stage).load(1)[0])
             k.syncwarp()
             with k.when(k.laneid == 0):
-                ring.consumer_release(at.stage)
-            for _ in range(turns):
-                at.advance()
+                pipeline.consumer_release(state.stage)
+            for _ in range(groups):
+                state.advance()
 
         take()
         with k.while_(lambda: index < self.count):
-            do(self.work(index), self.steps)
+            process(self.work_tile(index), self.k_blocks)
             take()
 
 
-# --- the kernel before --------------------------------------------------------------------------
+# --- the kernel that resets the counter ---------------------------------------------------------
 
 
-def build(*_: Any) -> Traced:
-    """The kernel that sets the counter to zero; it is one for all problems."""
+@dataclass(frozen=True)
+class CounterParameters(KernelParameters):
+    """The counter's address."""
+
+    counter: Reg = parameter("u64", address="w")
+
+
+def build(*_: object) -> Traced:
+    """The kernel that resets the counter, the same for all problems."""
     return _build()
 
 
 @cache
 def _build() -> Traced:
-    def kernel(k: Builder, w: Any) -> None:
+    def kernel(k: Builder, p: CounterParameters) -> None:
         k.wait_on_dependent_grids()
         k.launch_dependent_grids()
-        global_pointer(k, w).cast("u32").store(0)
+        global_pointer(k, p.counter).cast("u32").store(0)
 
-    return trace(kernel, name="gemm_counter", params=PARAMETERS, lines=False, block=1)
+    return CounterParameters.trace(kernel, "gemm_counter", block=1)
 
 
-def launch_shape(*_: Any) -> LaunchShape:
+def launch_shape(*_: object) -> LaunchShape:
     """One thread."""
     return LaunchShape((1, 1, 1), (1, 1, 1), None, True)
 
 
-def kernel_arguments(*_: Any) -> KernelArguments:
-    """Where the counter is."""
-    return KernelArguments.of(PARAMETERS, {}, {"w": ("w",)})
+def kernel_arguments(*_: object) -> KernelArguments:
+    """The counter's address is the workspace's."""
+    return CounterParameters.pack({})
 
 
 def workspace_bytes(config: TmaConfig) -> int:

@@ -1,199 +1,230 @@
-"""The second kernel of a GEMM that was cut along K: D = α Σ parts + β C, in the order of K.
+"""Split-K reduction: the kernel after a split-K GEMM. D = α Σ partials + β C, summed in order of K.
 
-The parts of a tile lie in a workspace as the tile lies in D, line after line. A CTA takes some
-lines of a tile; a thread four neighbours of a line at a time. It does not let the next
-kernel begin early, as others do: that one's CTAs would take SMs as they get free, and neighbours
-in D, who ask the L2 for the same lines at once, would no longer stand side by side.
+The workspace holds the partial accumulators of a tile as the tile lies in D, row after row. A CTA
+reduces some rows of a tile, a thread four neighbours of a row at a time. The kernel does not
+launch dependent grids early, as the others do: the CTAs of the next kernel would start on SMs as
+they become free, and neighbours in D, which read the same lines of the L2 at once, would no longer
+run at the same time.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
-from ...builder import Builder, Traced, trace
+from ...builder import Builder, Pointer, Reg, Traced
 from ...dtypes import dtype
 from ...target import DeviceSpec
 from ..kernel_launch import KernelArguments, LaunchShape, MatrixStrides
 from ..kernel_scalars import global_pointer, scalar
+from ..parameter_declaration import KernelParameters, parameter
 from ..problem import Problem
-from .tile_scheduler import tile_coordinates
+from ..rasterization import tile_coordinates
 from .tma_config import TmaConfig
 
 THREADS = 256
-CTAS = 4  # on an SM at least: leaves registers for all loads at once
-VECTOR = 4  # sums that a thread loads at once
-SHARED_UNIT = 128  # bytes: shared memory is handed out so
-TOGETHER = 8  # loads of a thread that are under way at once
-PARAMETERS = {
-    "w": "u64", "c": "u64", "d": "u64", "ldc": "u64", "ldd": "u64", "apart_c": "u64",
-    "apart_d": "u64", "m": "u32", "n": "u32", "whole": "u32", "batches": "u32",
-    "alpha": "f32", "beta": "f32", "alpha_ptr": "u64", "beta_ptr": "u64",
-}  # fmt: skip
+MIN_CTAS = 4  # resident on an SM: leaves registers for all loads in flight
+VECTOR = 4  # accumulators per load
+SHARED_UNIT = 128  # bytes: allocation granularity of shared memory
+LOADS_IN_FLIGHT = 8  # of a thread
 
 
-def tile_of(config: TmaConfig) -> tuple[int, int]:
+@dataclass(frozen=True)
+class SplitKParameters(KernelParameters):
+    """``full_tiles``: tiles that are not split along K; their D is already stored."""
+
+    workspace: Reg = parameter("u64", address="w")
+    c: Reg = parameter("u64", address="c")
+    d: Reg = parameter("u64", address="d")
+    ldc: Reg = parameter("u64")
+    ldd: Reg = parameter("u64")
+    batch_stride_c: Reg = parameter("u64")
+    batch_stride_d: Reg = parameter("u64")
+    m: Reg = parameter("u32")
+    n: Reg = parameter("u32")
+    full_tiles: Reg = parameter("u32")
+    batches: Reg = parameter("u32")
+    alpha: Reg = parameter("f32")
+    beta: Reg = parameter("f32")
+    alpha_ptr: Reg = parameter("u64")
+    beta_ptr: Reg = parameter("u64")
+
+
+def d_tile(config: TmaConfig) -> tuple[int, int]:
     """Rows and columns of D in a tile."""
     bm, bn, _ = config.tile
     return (bn, bm) if config.swap else (bm, bn)
 
 
 def workspace_bytes(problem: Problem, config: TmaConfig, device: DeviceSpec) -> int:
-    """Bytes for the parts."""
-    return _cut(problem, config, device) * config.split * config.tile[0] * config.tile[1] * 4
+    """Bytes of the workspace: the partial accumulators of all split tiles."""
+    tile = config.tile[0] * config.tile[1] * 4
+    return _split_tiles(problem, config, device) * config.split * tile
 
 
-def _cut(problem: Problem, config: TmaConfig, device: DeviceSpec) -> int:
-    """Tiles of which there are parts."""
+def _split_tiles(problem: Problem, config: TmaConfig, device: DeviceSpec) -> int:
+    """The number of tiles that are split along K."""
     return (config.cluster_tiles(problem) - config.unsplit_tiles(problem, device)) * config.ctas
 
 
-def _chunks(config: TmaConfig) -> int:
-    """CTAs of a tile."""
+def _ctas_per_tile(config: TmaConfig) -> int:
     return -(-config.tile[0] * config.tile[1] // (THREADS * VECTOR))
 
 
 def launch_shape(problem: Problem, config: TmaConfig, device: DeviceSpec) -> LaunchShape:
-    """The launch: some CTAs for each tile that was cut, as many on one SM as on another. The SMs
-    that the first kernel leaves first would take more, but for shared memory.
+    """Some CTAs for each split tile, equally many on each SM: unused shared memory limits the
+    occupancy, else the SMs on which the GEMM kernel ends first would take more of them.
     """
-    ctas, limits, unused = _cut(problem, config, device) * _chunks(config), device.limits, 0
-    together = -(-ctas // device.sms)
-    if together < CTAS:
-        share = limits.shared_per_sm // together - limits.shared_reserved
+    ctas = _split_tiles(problem, config, device) * _ctas_per_tile(config)
+    limits, unused = device.limits, 0
+    resident = -(-ctas // device.sms)
+    if resident < MIN_CTAS:
+        share = limits.shared_per_sm // resident - limits.shared_reserved
         unused = min(share, limits.shared_per_block) & -SHARED_UNIT
     return LaunchShape((ctas, 1, 1), (THREADS, 1, 1), None, True, unused)
 
 
 def kernel_arguments(
-    problem: Problem, config: TmaConfig, lines: dict[str, MatrixStrides], device: DeviceSpec
+    problem: Problem, config: TmaConfig, strides: Mapping[str, MatrixStrides], device: DeviceSpec
 ) -> KernelArguments:
-    """The kernel's parameters for D and C that lie so."""
-    values = {
+    """The parameter block for C and D with these strides."""
+    values: dict[str, object] = {
         "m": problem.m, "n": problem.n, "batches": problem.batch,
-        "whole": config.unsplit_tiles(problem, device),
+        "full_tiles": config.unsplit_tiles(problem, device),
     }  # fmt: skip
     for name in "cd":
-        if name in lines:
-            values |= {f"ld{name}": lines[name].leading, f"apart_{name}": lines[name].apart}
-    places = {"a": (), "b": (), "c": ("c",), "d": ("d",), "w": ("w",)}
-    return KernelArguments.of(PARAMETERS, values, places)
+        if name in strides:
+            stride = strides[name]
+            values |= {f"ld{name}": stride.leading, f"batch_stride_{name}": stride.batch}
+    return SplitKParameters.pack(values)
 
 
 def build(problem: Problem, config: TmaConfig) -> Traced:
-    """The kernel; sizes don't matter to it, only whether there are several matrices."""
+    """Trace the kernel; sizes are parameters, except whether the problem is batched."""
     return _build(replace(problem, m=1, n=1, k=1, batch=min(problem.batch, 2)), config)
 
 
 @lru_cache(maxsize=256)
 def _build(problem: Problem, config: TmaConfig) -> Traced:
-    rows, columns = tile_of(config)
+    rows, columns = d_tile(config)
     name = f"gemm_finish_{problem.d}_{rows}x{columns}_{config.split}"
 
-    def kernel(
-        k: Any, w: Any, c: Any, d: Any, ldc: Any, ldd: Any, apart_c: Any, apart_d: Any,
-        m: Any, n: Any, whole: Any, batches: Any,
-        alpha: Any, beta: Any, alpha_ptr: Any, beta_ptr: Any,
-    ) -> None:  # fmt: skip
-        body = SplitKReduction(k, problem, config, (m, n))
-        body.begin(global_pointer(k, w), whole)
-        k.wait_on_dependent_grids()
-        scale = scalar(k, alpha, alpha_ptr), scalar(k, beta, beta_ptr)
-        outputs = (global_pointer(k, d), ldd, apart_d), (global_pointer(k, c), ldc, apart_c)
-        body.run(outputs, scale)
+    def kernel(k: Builder, p: SplitKParameters) -> None:
+        SplitKReduction(k, problem, config, p).run()
 
-    shape = {"block": THREADS, "min_ctas": CTAS}
-    return trace(kernel, name=name, params=PARAMETERS, lines=False, **shape)
+    return SplitKParameters.trace(kernel, name, block=THREADS, min_ctas=MIN_CTAS)
+
+
+class StridedMatrix(NamedTuple):
+    """C or D in the kernel: its first element, the leading dimension, the batch stride."""
+
+    pointer: Pointer
+    leading: Reg
+    batch_stride: Reg
 
 
 class SplitKReduction:
-    """The kernel's parts."""
+    """The body of the kernel; ``run`` emits it."""
 
-    def __init__(self, k: Builder, problem: Problem, config: TmaConfig, limits: Any) -> None:
-        self.k, self.problem, self.config, self.limits = k, problem, config, limits
-        self.type, self.size = dtype(problem.d), prod(tile_of(config))
+    def __init__(
+        self, k: Builder, problem: Problem, config: TmaConfig, p: SplitKParameters
+    ) -> None:
+        self.k, self.problem, self.config, self.parameters = k, problem, config, p
+        self.type, self.size = dtype(problem.d), prod(d_tile(config))
 
-    def begin(self, w: Any, whole: Any) -> None:
-        """This thread's vector: where the first part of it lies, its place in D, if it exists."""
+    def run(self) -> None:
+        """Emit the kernel."""
+        k, p = self.k, self.parameters
+        self._locate(global_pointer(k, p.workspace))
+        k.wait_on_dependent_grids()
+        self.alpha, self.beta = scalar(k, p.alpha, p.alpha_ptr), scalar(k, p.beta, p.beta_ptr)
+        d = StridedMatrix(global_pointer(k, p.d), p.ldd, p.batch_stride_d)
+        c = StridedMatrix(global_pointer(k, p.c), p.ldc, p.batch_stride_c)
+        accumulators = self._sum(self.partials, self.config.ctas * self.size)
+        exists = self.inside & (self.position[0] < p.m)
+        self._store(accumulators, exists, d, c)
+
+    def _locate(self, workspace: Pointer) -> None:
+        """This thread's vector: its first partial accumulators, its position in D, whether it is
+        inside the tile.
+        """
         k, config = self.k, self.config
-        columns, chunks = tile_of(config)[1], _chunks(config)
+        columns, chunks = d_tile(config)[1], _ctas_per_tile(config)
         number, chunk = k.ctaid.x // chunks, k.ctaid.x % chunks
-        piece, rank = number // config.ctas, number % config.ctas
-        row, column, batch = self._corner(whole + piece, rank)
-        base = (piece * (config.split * config.ctas) + rank).to("u64") * self.size
+        tile, rank = number // config.ctas, number % config.ctas
+        row, column, batch = self._corner(self.parameters.full_tiles + tile, rank)
+        base = (tile * (config.split * config.ctas) + rank).to("u64") * self.size
         vector = chunk * THREADS + k.tid.x
         self.inside = vector < self.size // VECTOR
         vector = k.select(self.inside, vector, 0)
         line, along = vector // (columns // VECTOR), vector % (columns // VECTOR) * VECTOR
-        self.parts = w.cast(self.problem.accumulator_type).aligned(16) + (
-            base + (vector * VECTOR).to("u64")
-        )
-        self.place = row + line, column + along, batch
+        first = workspace.cast(self.problem.accumulator_type).aligned(16)
+        self.partials = first + (base + (vector * VECTOR).to("u64"))
+        self.position = row + line, column + along, batch
 
-    def run(self, outputs: Any, scale: Any) -> None:
-        """Add up, and write."""
-        self.alpha, self.beta = scale
-        sums = self._sum(self.parts, self.config.ctas * self.size)
-        exists = self.inside & (self.place[0] < self.limits[0])
-        self._write(sums, self.place, exists, outputs)
-
-    def _corner(self, piece: Any, rank: Any) -> tuple[Any, Any, Any]:
-        """Where a CTA's tile of a piece begins in D, and in which of a stack."""
-        k, config = self.k, self.config
+    def _corner(self, tile: Any, rank: Any) -> tuple[Any, Any, Any]:
+        """(row, column, batch) of D where the tile of a CTA of the cluster begins."""
+        k, config, p = self.k, self.config, self.parameters
         (bm, bn, _), (cm, cn) = config.tile, config.cluster
-        m, n = self.limits[::-1] if config.swap else self.limits
-        down, across = (m + (bm * cm - 1)) // (bm * cm), (n + (bn * cn - 1)) // (bn * cn)
+        m, n = (p.n, p.m) if config.swap else (p.m, p.n)
+        rows, columns = (m + (bm * cm - 1)) // (bm * cm), (n + (bn * cn - 1)) // (bn * cn)
         batch = None
         if self.problem.batched:
-            batch, piece = piece // (down * across), piece % (down * across)
-        row, column = tile_coordinates(k, piece, down, across, config.group)
+            batch, tile = tile // (rows * columns), tile % (rows * columns)
+        row, column = tile_coordinates(k, tile, rows, columns, config.group)
         corner = (row * cm + rank % cm) * bm, (column * cn + rank // cm) * bn
         return (*(corner[::-1] if config.swap else corner), batch)
 
-    def _sum(self, parts: Any, apart: int) -> list[Any]:
-        """The first part and the others, one after another, so many sums apart."""
+    def _sum(self, partials: Any, stride: int) -> list[Any]:
+        """Add the partial accumulators in order of K, ``stride`` elements from one to the next."""
         total: list[Any] = []
-        for first in range(0, self.config.split, TOGETHER):
-            count = min(TOGETHER, self.config.split - first)
+        for first in range(0, self.config.split, LOADS_IN_FLIGHT):
+            count = min(LOADS_IN_FLIGHT, self.config.split - first)
             loaded = [
-                parts.add_bytes((first + i) * apart * 4).aligned(16).load(VECTOR)
+                partials.add_bytes((first + i) * stride * 4).aligned(16).load(VECTOR)
                 for i in range(count)
             ]
             for values in loaded:
                 total = [a + b for a, b in zip(total, values, strict=True)] if total else [*values]
         return total
 
-    def _write(self, sums: list[Any], place_: Any, inside: Any, outputs: Any) -> None:
-        k, p = self.k, self.problem
-        _, column, _ = place_
-        whole = p.accumulator_type == "s32"
-        values = sums if whole else [self.alpha * v for v in sums]
-        (d, ldd, apart_d), (c, ldc, apart_c) = outputs
-        there = self._at(d, ldd, apart_d, place_)
-        before = self._at(c, ldc, apart_c, place_) if p.with_c else None
+    def _store(
+        self, accumulators: list[Any], inside: Any, d: StridedMatrix, c: StridedMatrix
+    ) -> None:
+        """Scale, add β·C, round and store the vector, element by element at unaligned rows."""
+        k, problem = self.k, self.problem
+        integer = problem.accumulator_type == "s32"
+        values = accumulators if integer else [self.alpha * v for v in accumulators]
+        target = self._address(d)
+        old = self._address(c) if problem.with_c else None
         size = self.type.bits // 8
-        together = VECTOR if p.align_d >= VECTOR * size else 1  # lines' ends are as well aligned
-        for first in range(0, VECTOR, together):
-            with k.if_(inside & (column + first < self.limits[1])):
+        count = VECTOR if problem.align_d >= VECTOR * size else 1  # row ends are aligned alike
+        for first in range(0, VECTOR, count):
+            with k.if_(inside & (self.position[1] + first < self.parameters.n)):
                 made = []
-                for i in range(first, first + together):
-                    result = values[i]
-                    if before is not None:
-                        result = k.var(values[i])
-                        with k.if_(self.beta != 0.0):
-                            old = before[i]
-                            old = old if old.dtype.name in ("f32", "s32") else old.to("f32")
-                            total = result + old if whole else k.fma(self.beta, old, result)
-                            result.set(total)
-                    t = self.type.name
-                    made.append(result if t in ("f32", "s32") else result.to(t))
-                there.aligned(together * size).store(made, index=first)
+                for i in range(first, first + count):
+                    result = values[i] if old is None else self._with_c(values[i], old, i)
+                    same = self.type.name in ("f32", "s32")
+                    made.append(result if same else result.to(self.type.name))
+                target.aligned(count * size).store(made, index=first)
 
-    def _at(self, pointer: Any, leading: Any, apart: Any, place_: Any) -> Any:
-        row, column, batch = place_
-        offset = row.to("u64") * leading + column.to("u64")
+    def _with_c(self, value: Any, c: Any, index: int) -> Any:
+        """The value plus β times an element of C, which is read where β is not 0."""
+        k, result = self.k, self.k.var(value)
+        with k.if_(self.beta != 0.0):
+            old = c[index]
+            old = old if old.dtype.name in ("f32", "s32") else old.to("f32")
+            integer = self.problem.accumulator_type == "s32"
+            result.set(result + old if integer else k.fma(self.beta, old, result))
+        return result
+
+    def _address(self, matrix: StridedMatrix) -> Any:
+        """This thread's first element of C or D."""
+        row, column, batch = self.position
+        offset = row.to("u64") * matrix.leading + column.to("u64")
         if batch is not None:
-            offset = offset + batch.to("u64") * apart
-        return pointer.cast(self.type) + offset
+            offset = offset + batch.to("u64") * matrix.batch_stride
+        return matrix.pointer.cast(self.type) + offset

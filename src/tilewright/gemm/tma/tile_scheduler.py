@@ -1,7 +1,7 @@
-"""Which tile of D comes when.
+"""Tile scheduler: which work tiles a CTA processes, in which order (static persistent).
 
-Tiles are walked down a group of rows, then on to the next column: neighbours in time share A and B
-in the L2. A cluster takes a block of tiles, ``cluster`` of them; CTA after CTA of it one each.
+Rasterization goes down a group of rows of tiles, then to the next column, so that CTAs that run at
+the same time share A and B in the L2. A cluster processes a block of tiles, one for each CTA.
 """
 
 from __future__ import annotations
@@ -10,104 +10,104 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ...builder import Builder
+from ..rasterization import tile_coordinates
 from .tma_config import TmaConfig
 
 
-def tile_coordinates(
-    k: Builder, index: Any, rows: Any, columns: Any, group: int
-) -> tuple[Any, Any]:
-    """(row, column) of the ``index``-th of rows × columns tiles, by groups of rows."""
-    in_group = columns * (k.min(rows, group) if group > 1 else 1)  # more would pass 2^32
-    number, within = index // in_group, index % in_group
-    first = number * group
-    height = k.min(rows - first, group)
-    return first + within % height, within // height
-
-
 class WorkTileInfo(NamedTuple):
-    """A piece of work: the tile that begins at (``row``, ``column``) of D's ``batch``-th, ``steps``
-    of K from the ``first`` on. ``part``: where its sums go, if they are not all; -1 if they are.
+    """A work tile: the tile at (``row``, ``column``) of matrix ``batch`` of D, and the range of
+    ``k_blocks`` k-blocks from ``first_k_block`` on. ``partial``: the index in the workspace where
+    its accumulators go, or -1 if the range is all of K.
     """
 
     row: Any
     column: Any
     batch: Any
-    first: Any
-    steps: Any
-    part: Any
+    first_k_block: Any
+    k_blocks: Any
+    partial: Any
+
+
+ProcessTile = Callable[[WorkTileInfo, Any], None]
 
 
 class TileScheduler:
-    """A CTA's work, one piece after another, strided by the number of places on the machine.
+    """Static persistent tile scheduler: cluster i processes work tiles i, i + G, i + 2G, …, where G
+    is the number of resident clusters.
 
-    ``m``, ``n``: of the product, ``steps`` along its K. ``whole``: pieces that come first and are
-    not cut; ``cut``: the others, 1 at least. ``down``, ``across``: where in the cluster the CTA is.
+    ``m``, ``n``: extents of the product; ``k_blocks``: along its K; ``batches``: None if there is
+    one matrix. ``full_tiles``: tiles (of clusters) that are not split along K; they come first.
     """
 
     def __init__(
-        self, k: Builder, config: TmaConfig, m: Any, n: Any, steps: Any, batches: Any, whole: Any
-    ) -> None:
-        self.k, self.config, self.batches, self.steps = k, config, batches, steps
+        self, k: Builder, config: TmaConfig, m: Any, n: Any, k_blocks: Any, batches: Any,
+        full_tiles: Any,
+    ) -> None:  # fmt: skip
+        self.k, self.config, self.batches, self.k_blocks = k, config, batches, k_blocks
         bm, bn, _ = config.tile
         cm, cn = config.cluster
         self.rows = (m + (bm * cm - 1)) // (bm * cm)
         self.columns = (n + (bn * cn - 1)) // (bn * cn)
         self.area = self.rows * self.columns
         self.count = self.area if batches is None else self.area * batches
-        self.whole = whole if config.split > 1 else None
-        if self.whole is not None:
-            cut = self.count - whole
-            self.count = whole + cut * config.split
-            self.cut = k.max(cut, 1)
+        self.full_tiles = full_tiles if config.split > 1 else None
+        if self.full_tiles is not None:
+            split_tiles = self.count - full_tiles
+            self.count = full_tiles + split_tiles * config.split
+            self.split_tiles = k.max(split_tiles, 1)
         self.rank = k.cluster_rank if config.ctas > 1 else 0
-        self.down, self.across = (self.rank % cm, self.rank // cm) if cm * cn > 1 else (0, 0)
-        self.every = k.nctaid.x // config.ctas
+        multiple = config.ctas > 1
+        self.rank_m, self.rank_n = (self.rank % cm, self.rank // cm) if multiple else (0, 0)
+        self.resident_clusters = k.nctaid.x // config.ctas
 
-    def walk(self, do: Callable[[WorkTileInfo, Any], None], first: Any = 0, turns: int = 1) -> None:
-        """``do(work, steps of the next piece of this CTA)``, from its ``first`` on, each of
-        ``turns`` in turn.
+    def for_each_tile(self, process: ProcessTile, first: Any = 0, groups: int = 1) -> None:
+        """Call ``process(work tile, k-blocks of the next work tile)`` in a loop. ``groups``
+        warpgroups take the work tiles alternately; ``first`` is the index of this one.
         """
         k = self.k
-        index = k.var(k.ctaid.x // self.config.ctas + first * self.every)
+        index = k.var(k.ctaid.x // self.config.ctas + first * self.resident_clusters)
         with k.while_(lambda: index < self.count):
-            following = self._cut(index + self.every)[2] if turns > 1 else None
-            do(self.work(index), following)
-            index += self.every * turns
+            next_k_blocks = None
+            if groups > 1:
+                next_k_blocks = self._split(index + self.resident_clusters)[2]
+            process(self.work_tile(index), next_k_blocks)
+            index += self.resident_clusters * groups
 
-    def produce(self, do: Callable[[WorkTileInfo, Any], None]) -> None:
-        """The same for the warp that copies: all pieces."""
-        self.walk(do)
+    def for_each_tile_of_producer(self, process: ProcessTile) -> None:
+        """The loop of the producer warp: all work tiles of the CTA."""
+        self.for_each_tile(process)
 
-    def work(self, index: Any) -> WorkTileInfo:
-        """The ``index``-th piece of all."""
-        tile, first, steps, part = self._cut(index)
-        return WorkTileInfo(*self._place(tile), first, steps, part)
+    def work_tile(self, index: Any) -> WorkTileInfo:
+        """The work tile of this index."""
+        tile, first, k_blocks, partial = self._split(index)
+        return WorkTileInfo(*self._coordinates(tile), first, k_blocks, partial)
 
-    def first_steps(self) -> Any:
-        """Steps of this CTA's first piece."""
-        return self._cut(self.k.ctaid.x // self.config.ctas)[2]
+    def first_tile_k_blocks(self) -> Any:
+        """The k-blocks of this CTA's first work tile."""
+        return self._split(self.k.ctaid.x // self.config.ctas)[2]
 
-    def _cut(self, index: Any) -> tuple[Any, Any, Any, Any]:
-        """(tile, first step, steps, part) of the ``index``-th piece of all. The same part of all
-        tiles comes first: neighbours in time read the same of A and B.
+    def _split(self, index: Any) -> tuple[Any, Any, Any, Any]:
+        """(tile, first k-block, k-blocks, partial) of a work tile. The first split of all tiles
+        precedes the second of any: CTAs that run at the same time read the same range of K.
         """
         k, split = self.k, self.config.split
-        if self.whole is None:
-            return k.mov(index), 0, self.steps, None
-        is_part = index >= self.whole
-        beyond = k.select(is_part, index - self.whole, 0)
-        number, within = beyond % self.cut, beyond // self.cut
-        part = (number * split + within) * self.config.ctas + self.rank
-        each, more = self.steps // split, self.steps % split  # steps · split may pass 2^32
-        first, end = (each * i + more * i // split for i in (within, within + 1))
+        if self.full_tiles is None:
+            return k.mov(index), 0, self.k_blocks, None
+        is_partial = index >= self.full_tiles
+        beyond = k.select(is_partial, index - self.full_tiles, 0)
+        number, which = beyond % self.split_tiles, beyond // self.split_tiles
+        partial = (number * split + which) * self.config.ctas + self.rank
+        each, more = self.k_blocks // split, self.k_blocks % split  # k_blocks · split may pass 2^32
+        first, end = (each * i + more * i // split for i in (which, which + 1))
         return (
-            k.select(is_part, self.whole + number, index),
-            k.select(is_part, first, 0),
-            k.select(is_part, end - first, self.steps),
-            k.select(is_part, part.view("s32"), -1),
+            k.select(is_partial, self.full_tiles + number, index),
+            k.select(is_partial, first, 0),
+            k.select(is_partial, end - first, self.k_blocks),
+            k.select(is_partial, partial.view("s32"), -1),
         )
 
-    def _place(self, tile: Any) -> tuple[Any, Any, Any]:
+    def _coordinates(self, tile: Any) -> tuple[Any, Any, Any]:
+        """(row, column, batch) where this CTA's tile begins."""
         k, config = self.k, self.config
         bm, bn, _ = config.tile
         cm, cn = config.cluster
@@ -116,5 +116,5 @@ class TileScheduler:
             batch, tile = tile // self.area, tile % self.area
         row, column = tile_coordinates(k, tile, self.rows, self.columns, config.group)
         if cm * cn > 1:
-            row, column = row * cm + self.down, column * cn + self.across
+            row, column = row * cm + self.rank_m, column * cn + self.rank_n
         return row * bm, column * bn, batch

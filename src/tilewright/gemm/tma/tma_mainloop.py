@@ -1,171 +1,185 @@
-"""The main loop of kernel ``tma``: a warpgroup's products over K, of stages that copies fill.
+"""Consumer mainloop of kernel ``tma``: a warpgroup's wgmmas over the k-blocks of a work tile.
 
-A stage's products start when it is full; when those of the stage before have ended, that one is
-free again, at all CTAs that fill it. Fast sums of 8-bit floats are added up in f32 stage by stage,
-while the tensor cores are at the next ones.
+The wgmmas of a stage are issued when it is full; when those of the stage before have completed,
+that stage is released to all CTAs that fill it. Promoted accumulation adds the tensor core's
+accumulators of 8-bit floats in f32 k-block by k-block, while the tensor core works on the next.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from ...builder import PipelineState
+from ...builder import Builder, OrderedSequenceBarrier, PipelineState
 from ...builder.tensors.wgmma_fragments import descriptor_start
-from .tma_config import WARPGROUP, WGMMA_ROWS, has_two_accumulator_sets
-
-if TYPE_CHECKING:
-    from .tma_kernel import TmaKernel
+from ..problem import Problem
+from .tile_scheduler import TileScheduler
+from .tma_config import WARPGROUP, WGMMA_ROWS, TmaConfig, has_two_accumulator_sets
+from .tma_producer import SharedStages
 
 
 class AccumulatorTile(NamedTuple):
-    """What wgmmas one after another compute: ``columns`` from ``column`` on of a block of rows."""
+    """The accumulator of a chain of wgmmas: ``columns`` from ``column`` on of a 64-row block."""
 
-    sums: list[Any]
+    registers: list[Any]
     block: int
     column: int
     columns: int
 
 
 class WgmmaMainloop:
-    """A warpgroup's products over K: ``run`` gives the sums of its blocks of rows."""
+    """The mainloop; ``run`` returns the accumulators of the 64-row blocks.
 
-    def __init__(self, body: TmaKernel, at: PipelineState) -> None:
-        self.k, self.body, self.at = body.k, body, at
-        config, problem = body.config, body.problem
-        k, left, right, n = self.k, body.left, body.right, config.tile[1]
+    ``consumer``: the index of the warpgroup. ``order``: with pingpong, the barrier that orders the
+    warpgroups' mainloops. ``state``: the consumer's position in the pipeline.
+    """
+
+    def __init__(
+        self, k: Builder, problem: Problem, config: TmaConfig, stages: SharedStages,
+        scheduler: TileScheduler, consumer: Any, order: OrderedSequenceBarrier | None,
+        state: PipelineState,
+    ) -> None:  # fmt: skip
+        self.k, self.problem, self.config, self.stages = k, problem, config, stages
+        self.scheduler, self.order, self.state = scheduler, order, state
+        left, right = stages.left, stages.right
         self.blocks = range(config.warpgroup_rows // WGMMA_ROWS)
-        self.kind = problem.accumulator_type
-        self._registers()
+        self._allocate()
         types = [problem.b, problem.a] if config.swap else [problem.a, problem.b]
-        form = f"k{32 // left.size}.{self.kind}.{'.'.join(types)}"
+        form = f"k{32 // left.size}.{problem.accumulator_type}.{'.'.join(types)}"
         self.opcode = f"wgmma.mma_async.sync.aligned.m64n{{}}{form}"
-        self.flags = (int(left.major == "MN"), int(right.major == "MN"))
-        self.first_left = descriptor_start(body.at_left) | left.bits(WGMMA_ROWS)
-        self.first_right = descriptor_start(body.at_right) | right.bits(n)
+        self.transposed = (int(left.major == "MN"), int(right.major == "MN"))
+        left_bits, right_bits = (
+            left.descriptor_bits(WGMMA_ROWS),
+            right.descriptor_bits(config.tile[1]),
+        )
+        self.left_descriptor = descriptor_start(stages.left_address) | left_bits
+        self.right_descriptor = descriptor_start(stages.right_address) | right_bits
         if config.consumers > 1 and not config.pingpong:
-            own = body.consumer * (left.start(config.warpgroup_rows, 0) >> 4)
-            self.first_left = self.first_left + own.to("u64")
-        self.release = self._releaser()
-        self.previous = k.var("u32", 0)
+            own = consumer * (left.byte_offset(config.warpgroup_rows, 0) >> 4)
+            self.left_descriptor = self.left_descriptor + own.to("u64")
+        self.release = self._release_function()
+        self.previous = k.var("u32", 0)  # the stage of the wgmmas before
 
-    def _registers(self) -> None:
-        self.chains = self._whole()
+    def _allocate(self) -> None:
+        """Allocate the accumulator registers."""
+        self.tiles = self._accumulator_tiles()
 
-    def _whole(self) -> list[AccumulatorTile]:
-        """Registers for the sums of all blocks."""
-        n = self.body.config.tile[1]
+    def _accumulator_tiles(self) -> list[AccumulatorTile]:
+        n = self.config.tile[1]
+        kind = self.problem.accumulator_type
         return [
-            AccumulatorTile(list(self.k.array(self.kind, n // 2)), block, 0, n)
-            for block in self.blocks
+            AccumulatorTile(list(self.k.array(kind, n // 2)), block, 0, n) for block in self.blocks
         ]
 
-    def run(self, steps: Any, following: Any) -> list[list[Any]]:
-        """``following``: steps that the other warpgroup takes before this one's next."""
-        k, body, at = self.k, self.body, self.at
-        for step in k.range(0, steps, unroll=False):
-            later = step != 0
-            body.pipeline.consumer_wait(at)
+    def run(self, k_blocks: Any, next_k_blocks: Any) -> list[list[Any]]:
+        """Multiply ``k_blocks`` k-blocks. ``next_k_blocks``: with pingpong, those of the other
+        warpgroup's work tile, which comes next.
+        """
+        k, state = self.k, self.state
+        for block in k.range(0, k_blocks, unroll=False):
+            accumulate = block != 0
+            self.stages.pipeline.consumer_wait(state)
             k.wgmma_fence()
-            self._products(self.chains, later)
+            self._issue_wgmmas(self.tiles, accumulate)
             k.wgmma_commit()
             k.wgmma_wait(1)
-            self.release(self.previous, later)
-            k.mov(at.stage, into=self.previous)
-            at.advance()
-        self._pass_turn(following)
+            self.release(self.previous, accumulate)
+            k.mov(state.stage, into=self.previous)
+            state.advance()
+        self._arrive(next_k_blocks)
         k.wgmma_wait(0)
         self.release(self.previous, None)
-        return [chain.sums for chain in self.chains]
+        return [tile.registers for tile in self.tiles]
 
-    def _pass_turn(self, following: Any) -> None:
-        """To the other warpgroup, where they take turns."""
-        k, body = self.k, self.body
-        if body.turns:
+    def _arrive(self, next_k_blocks: Any) -> None:
+        """With pingpong, let the other warpgroup's mainloop start, and skip its stages."""
+        k = self.k
+        if self.order:
             with k.when(k.tid.x & 31 == 0):
-                body.turns.arrive()
-            self.at.advance_by(k.max(following, 1))
+                self.order.arrive()
+            self.state.advance_by(k.max(next_k_blocks, 1))
 
-    def _products(self, chains: list[AccumulatorTile], accumulate: Any) -> None:
-        """Those of a stage."""
-        k, left, right, at = self.k, self.body.left, self.body.right, self.at
-        a = self.first_left + (at.stage * (left.bytes >> 4)).to("u64")
-        b = self.first_right + (at.stage * (right.bytes >> 4)).to("u64")
-        for piece in range(left.steps):
-            first_k = piece * 32 // left.size
-            for sums, block, column, columns in chains:
+    def _issue_wgmmas(self, tiles: list[AccumulatorTile], accumulate: Any) -> None:
+        """Issue the wgmmas of the current stage."""
+        k, left, right, stage = self.k, self.stages.left, self.stages.right, self.state.stage
+        a = self.left_descriptor + (stage * (left.bytes >> 4)).to("u64")
+        b = self.right_descriptor + (stage * (right.bytes >> 4)).to("u64")
+        for i in range(left.wgmmas_per_stage):
+            first_k = i * 32 // left.size
+            for registers, block, column, columns in tiles:
                 k.wgmma(
                     self.opcode.format(columns),
-                    sums,
-                    a + (left.start(block * WGMMA_ROWS, first_k) >> 4),
-                    b + (right.start(column, first_k) >> 4),
-                    accumulate=True if piece else accumulate,
-                    trans=self.flags,
+                    registers,
+                    a + (left.byte_offset(block * WGMMA_ROWS, first_k) >> 4),
+                    b + (right.byte_offset(column, first_k) >> 4),
+                    accumulate=True if i else accumulate,
+                    trans=self.transposed,
                 )
 
-    def _releaser(self) -> Any:
-        """``release(stage, when)``: a thread for each CTA that fills our stages."""
-        k, body = self.k, self.body
-        cm, cn = body.config.cluster
+    def _release_function(self) -> Callable[[Any, Any], None]:
+        """``release(stage, when)``: one thread arrives for each CTA that fills our stages."""
+        k, pipeline = self.k, self.stages.pipeline
+        cm, cn = self.config.cluster
         lane = k.tid.x & (WARPGROUP - 1)
         if cm * cn == 1:
             chosen = lane == 0
 
-            def here(stage: Any, when: Any) -> None:
+            def release_here(stage: Any, when: Any) -> None:
                 with k.when(chosen if when is None else chosen & when):
-                    body.pipeline.consumer_release(stage)
+                    pipeline.consumer_release(stage)
 
-            return here
-        down, across = body.schedule.down, body.schedule.across
+            return release_here
+        rank_m, rank_n = self.scheduler.rank_m, self.scheduler.rank_n
         other = lane - cn
-        other = other + k.select(other >= down, 1, 0)
-        peer = k.select(lane < cn, down + lane * cm, other + across * cm)
+        other = other + k.select(other >= rank_m, 1, 0)
+        peer = k.select(lane < cn, rank_m + lane * cm, other + rank_n * cm)
         chosen = lane < cm + cn - 1
-        empty = k.mapa(body.pipeline.empty, k.select(chosen, peer, 0))
+        empty = k.mapa(pipeline.empty, k.select(chosen, peer, 0))
 
-        def there(stage: Any, when: Any) -> None:
+        def release_in_cluster(stage: Any, when: Any) -> None:
             opcode = "mbarrier.arrive.shared::cluster.b64"
             with k.when(chosen if when is None else chosen & when):
                 k.emit(opcode, (empty + stage * 8, 0))
 
-        return there
+        return release_in_cluster
 
 
 class PromotedMainloop(WgmmaMainloop):
-    """The same where a stage's sums are fast and are added up in f32: two sets of registers take
-    turns, the tensor cores are at one while the other is added. They hold the sums of stage after
-    stage, or where registers don't do for that, of either half of the blocks or columns.
+    """The mainloop with promotion to f32: two accumulator sets alternate, the tensor core writes
+    one while the other is added to the total. The sets hold whole stages alternately
+    (``by_stage``), or, where the registers do not suffice, either half of the blocks or columns.
     """
 
-    def _registers(self) -> None:
-        config = self.body.config
+    def _allocate(self) -> None:
+        config = self.config
         n = config.tile[1]
-        self.by_stage = has_two_accumulator_sets(self.body.problem, config)
-        whole = self._whole()
+        self.by_stage = has_two_accumulator_sets(self.problem, config)
+        tiles = self._accumulator_tiles()
         if self.by_stage:
-            self.sets = [whole, self._whole()]
-        elif len(whole) > 1:
-            self.sets = [whole[::2], whole[1::2]]
+            self.sets = [tiles, self._accumulator_tiles()]
+        elif len(tiles) > 1:
+            self.sets = [tiles[::2], tiles[1::2]]
         else:
             low = n // 16 * 8
-            sums = whole[0].sums
+            registers = tiles[0].registers
             self.sets = [
-                [AccumulatorTile(sums[: low // 2], 0, 0, low)],
-                [AccumulatorTile(sums[low // 2 :], 0, low, n - low)],
+                [AccumulatorTile(registers[: low // 2], 0, 0, low)],
+                [AccumulatorTile(registers[low // 2 :], 0, low, n - low)],
             ]
         self.total = [list(self.k.array("f32", n // 2)) for _ in self.blocks]
 
-    def run(self, steps: Any, following: Any) -> list[list[Any]]:
+    def run(self, k_blocks: Any, next_k_blocks: Any) -> list[list[Any]]:
         k = self.k
         for total in self.total:
             for t in total:
                 t.set(0.0)
         self._issue(0)
-        self._move_on(0)
-        # Two ways to the end, each with its own wait: of one wait behind all products ptxas makes
-        # the end of one long stage, in which sums must not be read, and serialises wgmma (C7514).
-        even = (steps & 1) == 0
+        self._advance(0)
+        # The drain has two branches, each with its own wait: from one wait after all wgmmas ptxas
+        # concludes that the accumulators are read within the stage, and serializes wgmma (C7514).
+        even = (k_blocks & 1) == 0
         if self.by_stage:
-            for _ in k.range(0, (steps - 1) >> 1, unroll=False):
+            for _ in k.range(0, (k_blocks - 1) >> 1, unroll=False):
                 self._next(1)
                 self._next(0)
             with k.if_(even):
@@ -175,22 +189,22 @@ class PromotedMainloop(WgmmaMainloop):
                 self._finish(0)
         else:
             self._next(1)
-            for _ in k.range(1, steps, unroll=False):
+            for _ in k.range(1, k_blocks, unroll=False):
                 self._next(0)
                 self._next(1)
             with k.if_(even):
                 self._finish(1)
             with k.else_():
                 self._finish(1)
-        self._pass_turn(following)
+        self._arrive(next_k_blocks)
         return self.total
 
     def _next(self, index: int) -> None:
-        """Start one set's products, add up the other's, which have ended meanwhile."""
+        """Issue the wgmmas of one set; add the other set, which has completed meanwhile."""
         self._issue(index)
         self.k.wgmma_wait(1)
         self._add(1 - index)
-        self._move_on(index)
+        self._advance(index)
 
     def _finish(self, index: int) -> None:
         self.k.wgmma_wait(0)
@@ -199,22 +213,22 @@ class PromotedMainloop(WgmmaMainloop):
     def _issue(self, index: int) -> None:
         k = self.k
         if self.by_stage or index == 0:
-            self.body.pipeline.consumer_wait(self.at)
+            self.stages.pipeline.consumer_wait(self.state)
         k.wgmma_fence()
-        self._products(self.sets[index], False)
+        self._issue_wgmmas(self.sets[index], False)
         k.wgmma_commit()
 
     def _add(self, index: int) -> None:
-        """A set's sums to the totals; what it read is free, if it was the last of its stage."""
+        """Add a set to the total; release its stage if the set was the last to read it."""
         if self.by_stage or index == 1:
             self.release(self.previous, None)
-        for sums, block, column, columns in self.sets[index]:
+        for registers, block, column, columns in self.sets[index]:
             total = self.total[block][column // 2 : (column + columns) // 2]
-            for t, s in zip(total, sums, strict=True):
+            for t, s in zip(total, registers, strict=True):
                 self.k.add(t, s, into=t)
 
-    def _move_on(self, index: int) -> None:
-        """To the next stage, if that was all of this one's products."""
+    def _advance(self, index: int) -> None:
+        """Go to the next stage if all wgmmas of this one are issued."""
         if self.by_stage or index == 1:
-            self.k.mov(self.at.stage, into=self.previous)
-            self.at.advance()
+            self.k.mov(self.state.stage, into=self.previous)
+            self.state.advance()

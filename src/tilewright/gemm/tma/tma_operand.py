@@ -1,9 +1,8 @@
-"""A and B of kernel ``tma``: where a tile lies in shared memory, the copies that bring it there,
-the descriptors by which wgmma reads it.
+"""Operands A and B of kernel ``tma``: shared memory layout, tensor copies, wgmma descriptors.
 
-A tile of ``extent`` rows (M of A, N of B) by ``depth`` of K stands in columns of swizzled lines: a
-line is up to 128 bytes along the contiguous index, a column is all lines at one place of it, and
-one copy brings a column, or a CTA's share of it.
+A stage holds a tile of ``extent`` rows (M of A, N of B) by ``depth`` along K, in columns of
+swizzled lines: a line is up to 128 bytes along the contiguous dimension, a column is all lines at
+one offset along it. One tensor copy loads a column, or a CTA's share of it.
 
     K-major, 128 × 64 bf16      Sw<3,3,3> o (128,64):(64,1)            one column of 128 lines
     M-major, 128 × 64 bf16      Sw<3,3,3> o ((64,2),64):((1,4096),64)  two columns of 64 lines
@@ -19,15 +18,17 @@ from ...builder import Builder, Pointer
 from ...dtypes import dtype
 from ...layout import ComposedLayout, local_tile
 from ...mma import TensorMap, make_descriptor, make_smem_layout
+from ..problem import Problem
+from .tma_config import TmaConfig
 
-WGMMA_K = 32  # bytes of K that an instruction multiplies
-PROMOTION = 128  # bytes that a miss brings to the L2; 256 costs where lines straddle
+WGMMA_K = 32  # bytes of K per wgmma
+PROMOTION = 128  # bytes that an L2 miss fetches; 256 is slower where lines straddle
 
 
 @dataclass(frozen=True)
 class GlobalMatrix:
-    """A matrix in global memory: lines ``leading`` elements apart, ``length`` long; ``batches`` of
-    them, ``apart`` elements from one to the next.
+    """A matrix in global memory: ``count`` lines of ``length`` elements, ``leading`` elements from
+    line to line; ``batches`` of them (0: not batched), ``batch_stride`` elements apart.
     """
 
     address: int
@@ -35,15 +36,16 @@ class GlobalMatrix:
     length: int
     leading: int
     batches: int = 0
-    apart: int = 0
+    batch_stride: int = 0
 
     def map(self, type_: str, box: tuple[int, ...], swizzle: int) -> TensorMap:
-        """What copies boxes (along a line, lines) of it."""
+        """The tensor map that copies boxes of (elements of a line, lines)."""
         size = dtype(type_).bits // 8
         shape: tuple[int, ...] = (self.length, self.count)
         strides: tuple[int, ...] = (self.leading * size,)
         if self.batches:
-            shape, strides, box = (*shape, self.batches), (*strides, self.apart * size), (*box, 1)
+            shape, box = (*shape, self.batches), (*box, 1)
+            strides = (*strides, self.batch_stride * size)
         return TensorMap.tiled(
             self.address, type_, shape, strides, box, swizzle=swizzle, l2_promotion=PROMOTION
         )
@@ -51,8 +53,8 @@ class GlobalMatrix:
 
 @dataclass(frozen=True)
 class TmaOperand:
-    """``contiguous``: ``k`` or ``mn``. ``sharers``: CTAs of a cluster that want the same tile; each
-    brings its part to all.
+    """One operand of a stage. ``contiguous``: ``k`` or ``mn``. ``sharers``: CTAs of the cluster
+    that read the same tile; each loads its share and multicasts it to all.
     """
 
     type: str
@@ -73,6 +75,7 @@ class TmaOperand:
 
     @property
     def major(self) -> str:
+        """``K`` or ``MN``, as wgmma descriptors name it."""
         return "K" if self.contiguous == "k" else "MN"
 
     @cached_property
@@ -89,83 +92,108 @@ class TmaOperand:
         return 16 << self.layout.outer.bits
 
     @property
-    def line(self) -> int:
+    def line_elements(self) -> int:
         """Elements of a line."""
         return self.swizzle // self.size
 
     @property
-    def lines(self) -> int:
-        """Lines that a copy brings."""
+    def lines_per_copy(self) -> int:
+        """Lines that one tensor copy loads."""
         return self.extent // self.sharers if self.major == "K" else self.depth
 
     def map(self, matrix: GlobalMatrix) -> TensorMap:
-        """The map with which ``load`` copies."""
-        return matrix.map(self.type, (self.line, self.lines), self.swizzle)
+        """The tensor map that ``load`` uses."""
+        return matrix.map(self.type, (self.line_elements, self.lines_per_copy), self.swizzle)
 
     @property
-    def narrows(self) -> bool:
-        """Whether the last tile has a map of its own, which brings only the rows that there are:
-        copies write zeros for those beyond at a third of their pace, and D shows nothing of them.
+    def has_edge_map(self) -> bool:
+        """Whether the last tile has a tensor map of its own, with a box of the existing rows only:
+        copies fill out-of-bounds rows with zeros at a third of their speed, and D does not depend
+        on them.
         """
         return self.major == "K" and self.sharers == 1
 
-    def edge(self, matrix: GlobalMatrix) -> TensorMap:
-        """The last tile's map, where it has one."""
-        return matrix.map(self.type, (self.line, self.last(max(1, matrix.count))), self.swizzle)
+    def edge_map(self, matrix: GlobalMatrix) -> TensorMap:
+        """The tensor map of the last tile."""
+        rows = self.last_tile_rows(max(1, matrix.count))
+        return matrix.map(self.type, (self.line_elements, rows), self.swizzle)
 
-    def last(self, rows: Any) -> Any:
-        """Of so many rows, those of the last tile."""
+    def last_tile_rows(self, rows: Any) -> Any:
+        """The rows of the last tile of a matrix of ``rows`` rows."""
         return (rows - 1) % self.extent + 1
 
     # --- copies ---
 
-    def source(self, k: Builder, maps: tuple[Any, Any], row: Any, rows: Any) -> tuple[Any, Any]:
-        """The map for the tile from ``row`` of all ``rows`` on, and the bytes that it brings."""
-        if not self.narrows:
+    def map_and_bytes(
+        self, k: Builder, maps: tuple[Any, Any], row: Any, rows: Any
+    ) -> tuple[Any, Any]:
+        """The tensor map for the tile that begins at ``row`` of ``rows``, and the bytes of a stage
+        that it loads (the transaction count).
+        """
+        if not self.has_edge_map:
             return maps[0], self.bytes
         at_edge = row + self.extent > rows
-        count = k.select(at_edge, self.last(rows), self.extent)
-        whole, edge = (k.map_address(map_) for map_ in maps)
-        return k.select(at_edge, edge, whole), count * (self.depth * self.size)
+        count = k.select(at_edge, self.last_tile_rows(rows), self.extent)
+        full, edge = (k.map_address(map_) for map_ in maps)
+        return k.select(at_edge, edge, full), count * (self.depth * self.size)
 
     def load(
-        self, k: Builder, there: Any, map_: Any, place: tuple[Any, Any, Any], barrier: Pointer,
-        share: Any = 0, ctas: Any = None,
+        self, k: Builder, target: Any, map_: Any, coordinates: tuple[Any, Any, Any],
+        barrier: Pointer, share: Any = 0, multicast: Any = None,
     ) -> None:  # fmt: skip
-        """Bring this CTA's share of the tile at ``place`` (row, k, batch) to ``there``."""
-        row, first_k, batch = place
+        """Issue the copies of this CTA's share of the tile at ``coordinates`` (row, k, batch) to
+        the shared address ``target``. ``multicast``: mask of the CTAs that receive it.
+        """
+        row, first_k, batch = coordinates
         more = () if batch is None else (batch,)
         column = self.swizzle * (self.extent if self.major == "K" else self.depth)
-        shared = self.sharers > 1
-        if self.major == "K":
-            count, own, rows = self.depth // self.line, self.lines * self.swizzle, self.lines
-        else:
-            count = self.extent // self.line // self.sharers
-            own, rows = count * column, count * self.line
-        if shared:
-            there, row = there + share * own, row + share * rows
+        count, share_bytes, share_rows = self._share(column)
+        if self.sharers > 1:
+            target, row = target + share * share_bytes, row + share * share_rows
         for i in range(count):
-            along = i * self.line
-            at = (_plus(first_k, along), row) if self.major == "K" else (_plus(row, along), first_k)
-            target = k.pointer("shared", "b8", there) + i * column
-            k.tma_load(target, map_, (*at, *more), barrier, multicast_mask=ctas)
+            offset = i * self.line_elements
+            at = (_plus(first_k, offset), row)
+            if self.major == "MN":
+                at = (_plus(row, offset), first_k)
+            there = k.pointer("shared", "b8", target) + i * column
+            k.tma_load(there, map_, (*at, *more), barrier, multicast_mask=multicast)
+
+    def _share(self, column: int) -> tuple[int, int, int]:
+        """(copies, bytes, rows) of a CTA's share of the tile."""
+        if self.major == "K":
+            lines = self.lines_per_copy
+            return self.depth // self.line_elements, lines * self.swizzle, lines
+        count = self.extent // self.line_elements // self.sharers
+        return count, count * column, count * self.line_elements
 
     # --- descriptors ---
 
-    def start(self, row: int, k: int) -> int:
-        """Bytes from the tile's beginning to (row, k), before the swizzle."""
+    def byte_offset(self, row: int, k: int) -> int:
+        """Bytes from the start of the tile to (row, k), before the swizzle."""
         offset: int = self.layout.inner((row, k))
         return offset * self.size
 
-    def bits(self, rows: int) -> int:
-        """The descriptor's word of so many rows by an instruction's K, its start left out."""
-        part = local_tile(self.layout, (rows, WGMMA_K // self.size), (0, 0))
-        return make_descriptor(part, self.type, self.major).bits
+    def descriptor_bits(self, rows: int) -> int:
+        """The wgmma descriptor of ``rows`` rows by the K of an instruction, start address 0."""
+        tile = local_tile(self.layout, (rows, WGMMA_K // self.size), (0, 0))
+        return make_descriptor(tile, self.type, self.major).bits
 
     @property
-    def steps(self) -> int:
-        """Instructions along a stage's K."""
+    def wgmmas_per_stage(self) -> int:
+        """Instructions along the K of a stage."""
         return self.depth * self.size // WGMMA_K
+
+
+def operands(problem: Problem, config: TmaConfig) -> tuple[TmaOperand, TmaOperand]:
+    """The left and right operand of wgmma: A and B, or with ``swap`` Bᵀ and Aᵀ."""
+    (bm, bn, bk), (cm, cn) = config.tile, config.cluster
+    left, right = (problem.a, problem.a_major), (problem.b, problem.b_major)
+    if config.swap:
+        left, right = right, left
+    return (
+        TmaOperand(left[0], bm, bk, "k" if left[1] == "k" else "mn", cn),
+        TmaOperand(right[0], bn, bk, "k" if right[1] == "k" else "mn", cm),
+    )
 
 
 def _plus(x: Any, n: int) -> Any:

@@ -1,0 +1,88 @@
+"""Kernel parameters, declared once as the fields of a dataclass.
+
+The fields give the PTX signature, the values that the traced kernel receives (an instance of the
+class), the layout of the parameter block, and the slots where a call writes addresses:
+
+    @dataclass(frozen=True)
+    class CounterParameters(KernelParameters):
+        counter: Reg = parameter("u64", address="w")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, TypeVar
+
+from ..builder import Builder, Traced, kernel_parameters
+from ..builder.kernel_function import trace_declared
+from .kernel_launch import ADDRESS_BYTES, MATRICES, KernelArguments
+
+TENSOR_MAP = "bytes 128 align 64"
+EMPTY_MAP = bytes(128)
+
+P = TypeVar("P", bound="KernelParameters")
+
+
+def parameter(type_: str, *, address: str = "") -> Any:
+    """Declare a parameter. ``address``: the matrix (``a`` … ``d``, ``w`` for the workspace) whose
+    address a call writes into it, or into the first eight bytes of a tensor map.
+    """
+    return field(metadata={"type": type_, "address": address})
+
+
+@dataclass(frozen=True)
+class KernelParameters:
+    """Base of the parameters of a kernel."""
+
+    @classmethod
+    def types(cls, scalar_type: str = "f32") -> dict[str, str]:
+        """The type of each parameter; α and β have ``scalar_type``."""
+        scalars = {"alpha": scalar_type, "beta": scalar_type}
+        return {f.name: scalars.get(f.name, f.metadata["type"]) for f in _declared(cls)}
+
+    @classmethod
+    def trace(
+        cls: type[P],
+        kernel: Callable[[Builder, P], None],
+        name: str,
+        scalar_type: str = "f32",
+        **bounds: int,
+    ) -> Traced:
+        """Trace a kernel with these parameters. ``bounds``: its launch bounds."""
+
+        def function(k: Builder, *values: Any) -> None:
+            kernel(k, cls(*values))
+
+        return trace_declared(function, cls.types(scalar_type), name=name, lines=False, **bounds)
+
+    @classmethod
+    def pack(
+        cls,
+        values: Mapping[str, object],
+        scalar_type: str = "f32",
+        without_address: Collection[str] = (),
+    ) -> KernelArguments:
+        """The parameter block with these values, 0 where there is none. No address is written into
+        the parameters ``without_address``.
+        """
+        types = cls.types(scalar_type)
+        layout = kernel_parameters.block(types)
+        offsets = {n: p.offset for n, p in zip(types, layout.parameters, strict=True)}
+        addressed = [
+            (f.name, i)
+            for i, matrix in enumerate(MATRICES)
+            for f in _declared(cls)
+            if f.metadata["address"] == matrix and f.name not in without_address
+        ]
+        empty = {name: EMPTY_MAP if type_ == TENSOR_MAP else 0 for name, type_ in types.items()}
+        return KernelArguments(
+            layout.pack([values.get(name, empty[name]) for name in types]),
+            tuple((offsets[name] // ADDRESS_BYTES, i) for name, i in addressed),
+            tuple((offsets[n], offsets[f"{n}_ptr"]) for n in ("alpha", "beta") if n in offsets),
+            types.get("alpha", "f32"),
+        )
+
+
+def _declared(cls: type[KernelParameters]) -> tuple[Field[Any], ...]:
+    return fields(cls)

@@ -1,0 +1,112 @@
+"""Parameters of kernel ``tma``, and their values for a problem: tensor maps, strides, sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...builder import Pointer, Reg
+from ...target import DeviceSpec
+from ..kernel_launch import KernelArguments, MatrixStrides
+from ..parameter_declaration import TENSOR_MAP, KernelParameters, parameter
+from ..problem import Problem
+from .splitk_reduction import d_tile
+from .tma_config import TmaConfig
+from .tma_epilogue import EpilogueTile
+from .tma_operand import GlobalMatrix, TmaOperand, operands
+
+PLACEHOLDER = 1 << 20  # the address in a tensor map before a call writes one
+
+
+@dataclass(frozen=True)
+class TmaParameters(KernelParameters):
+    """``edge_*``: tensor maps of the last tile along M or N. ``full_tiles``: tiles that are not
+    split along K. ``counter``: of the dynamic tile scheduler.
+    """
+
+    map_a: Pointer = parameter(TENSOR_MAP, address="a")
+    map_b: Pointer = parameter(TENSOR_MAP, address="b")
+    map_c: Pointer = parameter(TENSOR_MAP, address="c")
+    map_d: Pointer = parameter(TENSOR_MAP, address="d")
+    map_workspace: Pointer = parameter(TENSOR_MAP, address="w")
+    edge_a: Pointer = parameter(TENSOR_MAP, address="a")
+    edge_b: Pointer = parameter(TENSOR_MAP, address="b")
+    c: Reg = parameter("u64", address="c")
+    d: Reg = parameter("u64", address="d")
+    ldc: Reg = parameter("u64")
+    ldd: Reg = parameter("u64")
+    batch_stride_c: Reg = parameter("u64")
+    batch_stride_d: Reg = parameter("u64")
+    m: Reg = parameter("u32")
+    n: Reg = parameter("u32")
+    k: Reg = parameter("u32")
+    batches: Reg = parameter("u32")
+    full_tiles: Reg = parameter("u32")
+    counter: Reg = parameter("u64", address="w")
+    alpha: Reg = parameter("f32")
+    beta: Reg = parameter("f32")
+    alpha_ptr: Reg = parameter("u64")
+    beta_ptr: Reg = parameter("u64")
+
+
+def kernel_arguments(
+    problem: Problem, config: TmaConfig, strides: Mapping[str, MatrixStrides], device: DeviceSpec
+) -> KernelArguments:
+    """The parameter block for matrices with these strides."""
+    left, right = operands(problem, config)
+    a, b = (right, left) if config.swap else (left, right)
+    inputs = {"a": a, "b": b}
+    tile = EpilogueTile.of(problem, config)
+    values: dict[str, object] = {
+        "m": problem.m, "n": problem.n, "k": problem.k, "batches": problem.batch,
+        "full_tiles": config.unsplit_tiles(problem, device),
+    }  # fmt: skip
+    for name, stride in strides.items():
+        matrix = _global_matrix(problem, name, stride)
+        if name in inputs:
+            values |= _input_maps(name, inputs[name], matrix)
+            continue
+        if tile.by_tma:
+            values[f"map_{name}"] = tile.map(matrix).encode()
+        values |= {f"ld{name}": stride.leading, f"batch_stride_{name}": stride.batch}
+    values |= _workspace_map(problem, config, device)
+    return TmaParameters.pack(values, without_address=_unaddressed(inputs, tile, config))
+
+
+def _global_matrix(problem: Problem, name: str, strides: MatrixStrides) -> GlobalMatrix:
+    m, n, k = problem.m, problem.n, max(problem.k, 1)
+    count, length = {
+        "a": (m, k) if problem.a_major == "k" else (k, m),
+        "b": (n, k) if problem.b_major == "k" else (k, n),
+        "c": (m, n),
+        "d": (m, n),
+    }[name]
+    batches = (problem.batch, strides.batch) if problem.batched else (0, 0)
+    return GlobalMatrix(PLACEHOLDER, count, length, strides.leading, *batches)
+
+
+def _input_maps(name: str, operand: TmaOperand, matrix: GlobalMatrix) -> dict[str, bytes]:
+    maps = {f"map_{name}": operand.map(matrix).encode()}
+    if operand.has_edge_map:
+        maps[f"edge_{name}"] = operand.edge_map(matrix).encode()
+    return maps
+
+
+def _workspace_map(problem: Problem, config: TmaConfig, device: DeviceSpec) -> dict[str, bytes]:
+    """The tensor map of the partial accumulators of split-K."""
+    tiles = config.cluster_tiles(problem) - config.unsplit_tiles(problem, device)
+    if config.split == 1 or not tiles:
+        return {}
+    rows, columns = d_tile(config)
+    partials = tiles * config.ctas * config.split
+    matrix = GlobalMatrix(PLACEHOLDER, rows, columns, columns, partials, rows * columns)
+    return {"map_workspace": EpilogueTile.of_partials(problem, config).map(matrix).encode()}
+
+
+def _unaddressed(
+    inputs: Mapping[str, TmaOperand], tile: EpilogueTile, config: TmaConfig
+) -> set[str]:
+    """The parameters that this kernel does not read, so that a call writes no address there."""
+    unread = {f"edge_{name}" for name, operand in inputs.items() if not operand.has_edge_map}
+    unread |= {"c", "d"} if tile.by_tma else {"map_c", "map_d"}
+    return unread | {"map_workspace" if config.dynamic else "counter"}
