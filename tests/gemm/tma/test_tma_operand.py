@@ -121,7 +121,8 @@ def test_the_last_tile_s_map_brings_its_rows_and_no_zeros(given: Any) -> None:
     tile, builder = TmaOperand(*given), AtOnce(np.zeros(0), np.zeros(0))
     for rows in (1, tile.extent - 5, 2 * tile.extent, 3 * tile.extent - 5):
         corner = (rows - 1) // tile.extent * tile.extent
-        map_, size = tile.map_and_bytes(builder, ("whole", "edge"), corner, rows)  # type: ignore[arg-type]
+        maps: Any = "whole", "edge"
+        map_, size = tile.map_and_bytes(builder, maps, corner, rows)  # type: ignore[arg-type]
         matrix, found, done = brought(tile, rows, tile.depth, (corner, 0), at_edge=map_ == "edge")
         here = rows - corner
         assert np.array_equal(found[:here], matrix[0, corner:])
