@@ -58,7 +58,12 @@ class AtOnce:
         return map_
 
     def tma_load(
-        self, there: int, map_: TensorMap, at: tuple[int, ...], barrier: Any, ctas: Any = None
+        self,
+        there: int,
+        map_: TensorMap,
+        at: tuple[int, ...],
+        barrier: Any,
+        multicast_mask: Any = None,
     ) -> None:
         tma_copy.load(map_, self.memory, self.shared, at, start=there)
         found = tma_copy.copy_addresses(map_, at, start=there)
