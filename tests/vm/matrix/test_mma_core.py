@@ -76,9 +76,9 @@ def compiled(i: MmaInstruction, features: str) -> object:
 def lines(registers: np.ndarray) -> np.ndarray:
     """(32, count) registers as lines of lanes, at a multiple of 64 bytes."""
     held = np.ascontiguousarray(registers.T)
-    room = np.zeros(held.nbytes + 64, np.uint8)
-    start = -room.ctypes.data % 64
-    place = room[start : start + held.nbytes].view(held.dtype).reshape(held.shape)
+    stack_buffer = np.zeros(held.nbytes + 64, np.uint8)
+    start = -stack_buffer.ctypes.data % 64
+    place = stack_buffer[start : start + held.nbytes].view(held.dtype).reshape(held.shape)
     place[:] = held
     return place
 

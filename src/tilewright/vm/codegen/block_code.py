@@ -1,7 +1,7 @@
-"""What runs a program's blocks on behalf of the scheduler: compiled regions, or a stepper.
+"""Executable code of a program's basic blocks: compiled regions, or the stepping evaluator.
 
-The scheduler looks a block's code up in ``table`` and calls it with the warp's frame. Python is
-called back through functions whose exceptions wait here for the launch to raise them.
+The scheduler looks a block's address up in ``table`` and calls it with the warp's frame. Exceptions
+of Python callbacks are stored until the launch raises them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SMALL, LARGE = 1, 0  # levels of optimisation: of a kernel that is one region, a
 class BlockCode:
     """A program's blocks as callable code; ``table`` has an address for each block or 0."""
 
-    failed = 0  # what the callback returns after an exception
+    failed = 0  # returned by the callback after an exception
 
     def __init__(self, library: Library, arch: str, blocks: int, frame_bytes: int) -> None:
         self.library, self.arch = library, arch
@@ -46,12 +46,12 @@ class BlockCode:
         self.callback = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
 
     def run_block(self, warp: Record) -> int:
-        """What the scheduler calls: the code of the warp's block, or what running it gave."""
+        """Called by the scheduler; returns the address of the warp's block, or its exit code."""
         raise NotImplementedError
 
     def make_callback(self, function: Callable[[Record], int], failed: int) -> Any:
-        """A function of a warp as native code calls it; ``failed``: what that hears after an
-        exception, which waits here.
+        """A native callback that calls ``function`` with a warp. An exception is stored
+        until the launch raises it; the callback then returns ``failed``.
         """
 
         def called(address: int) -> int:
@@ -64,7 +64,7 @@ class BlockCode:
         return CALL(called)
 
     def error(self) -> BaseException | None:
-        """The exception that stopped this thread, if one did; it is forgotten here."""
+        """Remove and return the exception that stopped this thread, or None."""
         return self.errors.pop(threading.get_ident(), None)
 
 

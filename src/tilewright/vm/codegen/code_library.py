@@ -73,9 +73,9 @@ class Library:
         slots = [slot for names in self.parts.values() for slot in names.values() if slot]
         self.slots = {slot: ctypes.c_int64() for slot in slots}
         self.jit.share({slot: ctypes.addressof(cell) for slot, cell in self.slots.items()})
-        nothing = self.address("tw_nothing")
+        poison = self.address("tw_nothing")
         for cell in self.slots.values():
-            cell.value = nothing
+            cell.value = poison
 
     @cached_property
     def run(self) -> Callable[[int], int]:

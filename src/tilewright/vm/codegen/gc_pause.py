@@ -1,4 +1,4 @@
-"""Python's cyclic collector, held off while much is made that stays."""
+"""Pauses Python's cyclic garbage collector during bulk allocation."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _was_on = False
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """No cyclic collections in here, nor in other threads meanwhile: hundreds of thousands of new
-    objects make the collector walk all old ones again and again, for nothing.
+    """Disable cyclic garbage collection, in all threads. Code generation allocates hundreds of
+    thousands of long-lived objects, for which the collector would traverse the heap repeatedly.
     """
     global _holding, _was_on
     with _lock:

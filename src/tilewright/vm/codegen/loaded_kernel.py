@@ -1,8 +1,8 @@
-"""A loaded kernel: what a launch has to know of it, and what is made of it when it is wanted.
+"""A loaded kernel, whose program and metadata are computed on demand.
 
-The second time that a process meets a kernel neither its instructions are checked nor its program
-built: its outline lies in the store beside its regions. The program is built for what is not there,
-for stepping, and to say where a fault stands.
+When a process meets a kernel that is in the store, its instructions are not checked and its program
+is not built: the metadata are stored beside the compiled regions. The program is built for a region
+that is missing, for stepping, and to locate a fault.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What the store does not have yet is made here: outlines of programs, LLVM modules of regions and
-matrix instructions. Nothing imports this before something is missing.
+"""Generates what the store does not have: kernel metadata, LLVM modules of regions and of matrix
+instructions. Imported only after a cache miss.
 """
 
 from __future__ import annotations

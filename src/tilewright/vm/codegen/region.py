@@ -1,10 +1,11 @@
-"""Blocks become machine code: the compiled evaluator.
+"""The compiled evaluator: basic blocks are lowered to LLVM IR.
 
-A region is one LLVM function over a run of a kernel's blocks: ``i64 region(ptr warp)`` goes on at
-``warp.block`` until the warp must wait, ends, faults, or leaves for another region. Inside a block
-registers are LLVM values; what crosses blocks is read from the frame at its first use, and what is
-still to be read is written back at the block's end. In a kernel whose branches are all uniform the
-masks cost nothing; otherwise a write keeps the lanes that are elsewhere.
+A region is one LLVM function over consecutive blocks of a kernel: ``i64 region(ptr warp)``
+continues at ``warp.block`` until the warp waits, exits, faults, or branches to another region.
+Within a block registers are LLVM values. A register that is live across blocks is loaded from its
+slot in the warp's frame at its first use and stored at the end of the block. In a kernel whose
+branches are all warp-uniform the execution masks cost nothing; otherwise a store to a slot
+preserves the inactive lanes.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Region(RegionContext):
         self, program: Program, module: ir.Module, first: int, last: int, arch: str
     ) -> None:
         super().__init__(program, module, region_name(first), arch)
-        heads = {i: self.block_of(f"block{i}") for i in range(first, last)}
+        heads = {i: self.new_block(f"block{i}") for i in range(first, last)}
         self.registers = RegionRegisters(self)
         self.control = ControlFlow(self, self.registers, heads)
         self.fast_memory = FastMemory(self, self.registers, last - first == len(program.blocks))
@@ -69,7 +70,7 @@ class Region(RegionContext):
         self.control.begin_block()
         self.wgmma_instructions.begin_block()
         self.b.position_at_end(self.control.heads[block.index])
-        self.active_mask = self.peek("active", I32)
+        self.active_mask = self.load_field("active", I32)
         for op in block.ops:
             self.prepare(op)
             self.operate(op)
@@ -83,13 +84,13 @@ class Region(RegionContext):
             self.control.leave(self.active_mask, None)
 
     def prepare(self, op: Op) -> None:
-        """Guard and mask of an operation."""
+        """Set the guard and the execution mask of an operation."""
         self.guard, self.mask = None, self.active_mask
         if op.guard:
             self.guard = self.get(op.guard.index)
             if op.negated:
                 self.guard = self.b.not_(self.guard)
-            self.mask = self.b.and_(self.active_mask, self.word(self.guard))
+            self.mask = self.b.and_(self.active_mask, self.to_mask(self.guard))
 
     # --- what the evaluator and the parts need of one part ---
 
@@ -99,14 +100,14 @@ class Region(RegionContext):
     def put(self, index: int, value: Value) -> None:
         self.registers.put(index, value)
 
-    def own(self, offset: int) -> Value:
-        return self.fast_memory.own(offset)
+    def shared_address(self, offset: int) -> Value:
+        return self.fast_memory.shared_address(offset)
 
     def gather(self, rule: str) -> None:
         self.control.gather(rule)
 
-    def meet(self, sets: int) -> None:
-        self.wgmma_instructions.meet(sets)
+    def check_wgmma_registers(self, sets: int) -> None:
+        self.wgmma_instructions.check_wgmma_registers(sets)
 
     def sleep_unless(self, code: ir.Value) -> None:
         self.control.sleep_unless(code)
@@ -114,11 +115,13 @@ class Region(RegionContext):
     # --- primitives of more than one part ---
 
     def store(self, space: str, address: Value, values: tuple[Value, ...]) -> None:
-        self.asynchronous.spare(space, address, self.width(values[0]) // 8 * len(values))
+        self.asynchronous.check_wgmma_memory(
+            space, address, self.width(values[0]) // 8 * len(values)
+        )
         self.memory.store(space, address, values)
 
     def atomic(self, space: str, op: str, type_: str, address: Value, *operands: Value) -> Value:
-        self.asynchronous.spare(space, address, self.width(operands[0]) // 8)
+        self.asynchronous.check_wgmma_memory(space, address, self.width(operands[0]) // 8)
         return self.memory.atomic(space, op, type_, address, *operands)
 
     def fence(self, kind: str) -> None:

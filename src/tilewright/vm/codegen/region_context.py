@@ -60,34 +60,34 @@ class RegionContext(LlvmValues, Evaluator):
             self.places[offset] = self.entry.gep(self.warp, [I64(offset)], source_etype=I8)
         return self.places[offset]
 
-    def peek(self, name: str, type_: ir.Type = I64) -> ir.Value:
+    def load_field(self, name: str, type_: ir.Type = I64) -> ir.Value:
         return self.b.load(self.at(name), typ=type_)
 
-    def poke(self, name: str, value: ir.Value) -> None:
+    def store_field(self, name: str, value: ir.Value) -> None:
         self.b.store(value, self.at(name))
 
     def field(self, field: Field) -> Value:
-        record = self.peek(field.via, POINTER) if field.via else self.warp
+        record = self.load_field(field.via, POINTER) if field.via else self.warp
         offset = field.record.offset(field.name) + 4 * field.index
         place = self.b.gep(record, [I64(offset)], source_etype=I8)
         return self._splat(self.b.load(place, typ=I32))
 
     def thread_index(self, axis: str) -> Value:
-        return self.line(f"tid_{axis}", 32)
+        return self.load_area(f"tid_{axis}", 32)
 
     def clock(self, ticks: int) -> Value:
-        self.poke("budget", self.b.sub(self.peek("budget"), I64(ticks)))
-        worker = self.peek("worker", POINTER)
+        self.store_field("budget", self.b.sub(self.load_field("budget"), I64(ticks)))
+        worker = self.load_field("worker", POINTER)
         place = self.b.gep(worker, [I64(Worker.offset("steps"))], source_etype=I8)
-        return self._splat(self.b.sub(self.b.load(place, typ=I64), self.peek("budget")))
+        return self._splat(self.b.sub(self.b.load(place, typ=I64), self.load_field("budget")))
 
-    def line(self, name: str, width: int, index: int = 0) -> Value:
+    def load_area(self, name: str, width: int, index: int = 0) -> Value:
         """The ``index``-th register in an area of lanes."""
         size = LANES * width // 8
         place = self.at(name, index * size)
         return self.b.load(place, typ=lanes(width), align=min(64, size))
 
-    def set_line(self, name: str, value: Value, index: int = 0) -> None:
+    def store_area(self, name: str, value: Value, index: int = 0) -> None:
         size = LANES * self.width(value) // 8
         self.b.store(value, self.at(name, index * size), align=min(64, size))
 
@@ -103,7 +103,7 @@ class RegionContext(LlvmValues, Evaluator):
 
     # --- masks ---
 
-    def word(self, p: Value) -> ir.Value:
+    def to_mask(self, p: Value) -> ir.Value:
         """A predicate as 32 bits."""
         return self.b.bitcast(p, I32)
 
@@ -117,40 +117,40 @@ class RegionContext(LlvmValues, Evaluator):
         return self.b.extract_element(value, self.b.and_(lane, I32(LANES - 1)))
 
     def carry(self) -> Value:
-        return self.bits(self.peek("carry", I32))
+        return self.bits(self.load_field("carry", I32))
 
     def set_carry(self, p: Value) -> None:
-        kept = self.b.and_(self.peek("carry", I32), self.b.not_(self.mask))
-        self.poke("carry", self.b.or_(kept, self.b.and_(self.word(p), self.mask)))
+        kept = self.b.and_(self.load_field("carry", I32), self.b.not_(self.mask))
+        self.store_field("carry", self.b.or_(kept, self.b.and_(self.to_mask(p), self.mask)))
 
     # --- code ---
 
-    def block_of(self, name: str = "") -> ir.Block:
+    def new_block(self, name: str = "") -> ir.Block:
         return self.function.append_basic_block(name)
 
-    def returning(self, code: int) -> ir.Block:
-        block = self.block_of()
+    def return_block(self, code: int) -> ir.Block:
+        block = self.new_block()
         ir.IRBuilder(block).ret(I64(code))
         return block
 
-    def fork(self, condition: ir.Value) -> tuple[ir.Block, ir.Block]:
+    def branch_if(self, condition: ir.Value) -> tuple[ir.Block, ir.Block]:
         """Blocks for where the condition holds and where it does not."""
-        yes, no = self.block_of(), self.block_of()
+        yes, no = self.new_block(), self.new_block()
         self.b.cbranch(condition, yes, no)
         return yes, no
 
-    def either(self, *came: tuple[Value, ir.Block]) -> Value:
+    def phi_of(self, *came: tuple[Value, ir.Block]) -> Value:
         """The value of the block that control came from."""
         phi = self.b.phi(came[0][0].type)
         for value, block in came:
             phi.add_incoming(value, block)
         return phi
 
-    def is_(self, relation: str, a: ir.Value, b: int) -> ir.Value:
+    def compare(self, relation: str, a: ir.Value, b: int) -> ir.Value:
         """A signed comparison of scalars with a number."""
         return self.b.icmp_signed(relation, a, a.type(b))
 
-    def runtime(self, function: Native, *arguments: Any) -> ir.Value:
+    def call_native(self, function: Native, *arguments: Any) -> ir.Value:
         """Call native code with this warp; numbers are widened to 64 bits."""
         given = [I64(a) if isinstance(a, int) else a for a in arguments]
         wide = [self.b.zext(a, I64) if a.type == I32 else a for a in given]
@@ -158,8 +158,8 @@ class RegionContext(LlvmValues, Evaluator):
 
     def check(self, failed: ir.Value) -> None:
         """Leave the region where native code reported a fault."""
-        following = self.block_of()
-        branch = self.b.cbranch(self.is_("!=", failed, 0), self.faulted, following)
+        following = self.new_block()
+        branch = self.b.cbranch(self.compare("!=", failed, 0), self.faulted, following)
         branch.set_weights([1, 1000])
         self.b.position_at_end(following)
 
@@ -167,7 +167,7 @@ class RegionContext(LlvmValues, Evaluator):
     def faulted(self) -> ir.Block:
         """The block that reports a fault; one for each region."""
         if self._faulted is None:
-            self._faulted = self.returning(FAULT)
+            self._faulted = self.return_block(FAULT)
         return self._faulted
 
 

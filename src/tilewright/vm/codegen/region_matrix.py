@@ -24,16 +24,16 @@ class MatrixInstructions(RegionPart):
         self.fast = fast
 
     def ldmatrix(self, space: str, address: Value, count: int, trans: bool) -> tuple[Value, ...]:
-        self.m.set_line("addresses", address)
+        self.m.store_area("addresses", address)
         where = (self.m.mask, self.m.space_code(space))
         arguments = (*where, int(trans), self.m.at("results"), count, self.m.pc)
         self.m.call_checked(ldmatrix_stmatrix.load_matrix, *arguments)
-        return tuple(self.m.line("results", 32, i) for i in range(count))
+        return tuple(self.m.load_area("results", 32, i) for i in range(count))
 
     def stmatrix(self, space: str, address: Value, values: tuple[Value, ...], trans: bool) -> None:
-        self.fast.show(address)
+        self.fast.store_addresses(address)
         for i, value in enumerate(values):
-            self.m.set_line("operands", value, i)
+            self.m.store_area("operands", value, i)
         arguments = (
             self.m.mask,
             self.m.space_code(space),
@@ -67,10 +67,10 @@ class MatrixInstructions(RegionPart):
         function = self.m.module.globals.get(name) or ir.Function(self.m.module, KIND, name)
         status = self.b.call(function, list(starts.values()))
         if row.sparse:
-            status = self.b.select(self.m.is_("!=", self.m.mask, 0), status, I64(0))
+            status = self.b.select(self.m.compare("!=", self.m.mask, 0), status, I64(0))
             self.m.call_checked(wgmma_operands.selects_nothing, status, self.m.pc)
         d = row.fragment("d")
-        return tuple(self.m.line("results", d.word, i) for i in range(d.count))
+        return tuple(self.m.load_area("results", d.word, i) for i in range(d.count))
 
     def selected(self, row: MmaInstruction, name: str, value: Value, copy: int) -> Value:
         """Metadata or scales where copy 0 of them is."""

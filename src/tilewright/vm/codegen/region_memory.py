@@ -1,6 +1,7 @@
-"""Memory in compiled code: registers go through the frame's areas to native code and back.
+"""Memory instructions in compiled code.
 
-Addresses lie in ``addresses``, what is stored in ``operands``, what was loaded in ``results``.
+Registers are passed to and from native code in areas of the warp's frame: addresses in
+``addresses``, stored values in ``operands``, loaded values in ``results``.
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ from ..llvm.llvm_primitives import Scalars
 from ..program.evaluator import Value, combine
 from ..state.records import WRITES
 from .region_context import RegionContext, RegionPart
-from .region_fast_memory import ELEMENTS, FastMemory, Spot
+from .region_fast_memory import ELEMENTS, FastMemory, VectorAccess
 
 I16 = ir.IntType(16)
 
 
 class MemoryAccess(RegionPart):
-    """What a region makes of the primitives that touch memory, and of matrix instructions."""
+    """Loads, stores, atomics and ``cp.async``."""
 
     def __init__(self, m: RegionContext, fast: FastMemory) -> None:
         super().__init__(m)
         self.fast = fast
 
     def load(self, space: str, address: Value, width: int, count: int = 1) -> tuple[Value, ...]:
-        host = self.fast.one_host(space, address, width // 8 * count)
+        host = self.fast.uniform_address(space, address, width // 8 * count)
         if host is not None:
             return self.fast.load_one(host, width, count)
-        spot = self.fast.spot(space, address, width // 8, count)
+        spot = self.fast.vector_access_of(space, address, width // 8, count)
         if spot is None:
             return tuple(self._load(space, address, width, count))
         with self.b.if_else(spot.right, likely=True) as (then, otherwise):
@@ -40,23 +41,23 @@ class MemoryAccess(RegionPart):
                 near, came = self.fast.load_at(spot, width, count), self.b.block
             with otherwise:
                 far, went = self._load_apart(spot, space, address, width, count), self.b.block
-        return tuple(self.m.either((x, came), (y, went)) for x, y in zip(near, far, strict=True))
+        return tuple(self.m.phi_of((x, came), (y, went)) for x, y in zip(near, far, strict=True))
 
     def _load_apart(
-        self, spot: Spot, space: str, address: Value, width: int, count: int
+        self, spot: VectorAccess, space: str, address: Value, width: int, count: int
     ) -> list[Value]:
         if count > 1:
             return self._load(space, address, width, count)
-        right, offsets = self.fast.apart(spot.window, spot.addresses, spot.unit)
+        right, offsets = self.fast.lane_offsets(spot.window, spot.addresses, spot.unit)
         with self.b.if_else(right, likely=True) as (then, otherwise):
             with then:
                 near, came = self.fast.load_apart(spot, offsets, width), self.b.block
             with otherwise:
                 (far,), went = self._load(space, address, width, count), self.b.block
-        return [self.m.either((near, came), (far, went))]
+        return [self.m.phi_of((near, came), (far, went))]
 
     def _load(self, space: str, address: Value, width: int, count: int) -> list[Value]:
-        self.fast.show(address)
+        self.fast.store_addresses(address)
         common = (self.m.mask, self.m.space_code(space), self.m.at("results"))
         if width == 32 and count == 1:
             self.m.call_checked(vector_access.load_32, *common, self.m.pc)
@@ -64,10 +65,10 @@ class MemoryAccess(RegionPart):
             self.m.call_checked(vector_access.load_32s, *common, count, self.m.pc)
         else:
             self.m.call_checked(vector_access.load_n, *common, width // 8, count, self.m.pc)
-        return [self.m.line("results", width, e) for e in range(count)]
+        return [self.m.load_area("results", width, e) for e in range(count)]
 
     def store(self, space: str, address: Value, values: tuple[Value, ...]) -> None:
-        spot = self.fast.spot(
+        spot = self.fast.vector_access_of(
             space, address, self.m.width(values[0]) // 8, len(values), writes=True
         )
         if spot is None:
@@ -80,12 +81,12 @@ class MemoryAccess(RegionPart):
                 self._store_apart(spot, space, address, values)
 
     def _store_apart(
-        self, spot: Spot, space: str, address: Value, values: tuple[Value, ...]
+        self, spot: VectorAccess, space: str, address: Value, values: tuple[Value, ...]
     ) -> None:
         if len(values) > 1:
             self._store(space, address, values)
             return
-        right, offsets = self.fast.apart(spot.window, spot.addresses, spot.unit)
+        right, offsets = self.fast.lane_offsets(spot.window, spot.addresses, spot.unit)
         with self.b.if_else(right, likely=True) as (then, otherwise):
             with then:
                 self.fast.store_apart(spot, offsets, values[0])
@@ -93,9 +94,9 @@ class MemoryAccess(RegionPart):
                 self._store(space, address, values)
 
     def _store(self, space: str, address: Value, values: tuple[Value, ...]) -> None:
-        self.fast.show(address)
+        self.fast.store_addresses(address)
         for e, value in enumerate(values):
-            self.m.set_line("operands", value, e)
+            self.m.store_area("operands", value, e)
         size = self.m.width(values[0]) // 8
         common = (self.m.mask, self.m.space_code(space), self.m.at("operands"))
         if size == 4 and len(values) == 1:
@@ -106,7 +107,7 @@ class MemoryAccess(RegionPart):
             self.m.call_checked(vector_access.store_n, *common, size, len(values), self.m.pc)
 
     def reach(self, space: str, address: Value, width: int) -> None:
-        self.m.set_line("addresses", address)
+        self.m.store_area("addresses", address)
         common = (self.m.mask, self.m.space_code(space), width // 8)
         self.m.call_checked(memory_access.reach, *common, self.m.pc)
 
@@ -122,22 +123,22 @@ class MemoryAccess(RegionPart):
         self._resolve(space, address, width // 8)
         places = list(self.m.store_registers("operands", *((o,) for o in operands)))
         entry = self.b.block
-        head, body, done = (self.m.block_of() for _ in range(3))
+        head, body, done = (self.m.new_block() for _ in range(3))
         self.b.branch(head)
         self.b.position_at_end(head)
         left = self.b.phi(I32)
         left.add_incoming(self.m.mask, entry)
-        self.b.cbranch(self.m.is_("!=", left, 0), body, done)
+        self.b.cbranch(self.m.compare("!=", left, 0), body, done)
         self.b.position_at_end(body)
         if type_.startswith(("f16", "bf16")):
             new = partial(combine, self.m, op, type_, operands=operands, in_global=in_global)
             went = self._together(left, width, new)
         else:
-            went = self._alone(left, width, op, type_, places, self.m.word(in_global))
+            went = self._alone(left, width, op, type_, places, self.m.to_mask(in_global))
         left.add_incoming(self.b.and_(left, self.b.not_(went)), self.b.block)
         self.b.branch(head)
         self.b.position_at_end(done)
-        return self.m.line("results", width)
+        return self.m.load_area("results", width)
 
     def _resolve(self, space: str, address: Value, size: int) -> None:
         """Host addresses to ``addresses``."""
@@ -148,16 +149,16 @@ class MemoryAccess(RegionPart):
         if window is None:
             self._resolve_lanes(space, address, size)
             return
-        right, offsets = self.fast.apart(window, self.fast.short(window, address), size)
+        right, offsets = self.fast.lane_offsets(window, self.fast.short(window, address), size)
         with self.b.if_else(right, likely=True) as (then, otherwise):
             with then:
                 hosts = self.b.add(self.m._splat(window.start), self.m.zext(offsets, 64))
-                self.m.set_line("addresses", hosts)
+                self.m.store_area("addresses", hosts)
             with otherwise:
                 self._resolve_lanes(space, address, size)
 
     def _resolve_lanes(self, space: str, address: Value, size: int) -> None:
-        self.fast.show(address)
+        self.fast.store_addresses(address)
         common = (self.m.mask, self.m.space_code(space) + WRITES, size)
         self.m.call_checked(memory_access.resolve_lanes, *common, self.m.pc)
 
@@ -180,25 +181,25 @@ class MemoryAccess(RegionPart):
         old = self.b.load(target, typ=element)
         if self.m.op.dests:
             self.b.store(old, self.b.gep(self.m.at("results"), [lane], source_etype=element))
-        there = self.m.is_("!=", self.b.and_(in_global, bit), 0)
+        there = self.m.compare("!=", self.b.and_(in_global, bit), 0)
         one = Scalars(self.b, self.m.module, bit)
         self.b.store(combine(one, op, type_, old, given, there), target)
         return bit
 
     def _together(self, left: ir.Value, width: int, new: Callable[..., Value]) -> ir.Value:
         """Lanes that have no place in common; their bits."""
-        went = self.b.trunc(self.m.runtime(vector_access.at_once, left), I32)
-        self.m.runtime(vector_access.take, went, width // 8)
-        self.m.set_line("operands", new(self.m.line("results", width)))
-        self.m.runtime(vector_access.give, went, width // 8)
+        went = self.b.trunc(self.m.call_native(vector_access.at_once, left), I32)
+        self.m.call_native(vector_access.take, went, width // 8)
+        self.m.store_area("operands", new(self.m.load_area("results", width)))
+        self.m.call_native(vector_access.give, went, width // 8)
         return went
 
     # --- cp.async ---
 
     def cp_async(self, shared: Value, global_: Value, size: int, valid: Value) -> None:
-        self.m.set_line("addresses", shared)
-        self.m.set_line("addresses2", global_)
-        self.m.set_line("operands", valid)
+        self.m.store_area("addresses", shared)
+        self.m.store_area("addresses2", global_)
+        self.m.store_area("operands", valid)
         arguments = (self.m.mask, size, self.m.at("operands"), self.m.pc)
         self.m.call_checked(async_copies.copy_async, *arguments)
 

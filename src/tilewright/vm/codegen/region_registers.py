@@ -13,7 +13,7 @@ class RegionRegisters(RegionPart):
     """Registers of the block that is being compiled.
 
     ``values`` are those that the block has read or written, ``dirty`` those to write back at its
-    end, ``even`` the values that are equal in all lanes, by their ``id``.
+    end, ``uniform`` the values that are equal in all lanes, by their ``id``.
     """
 
     def __init__(self, m: RegionContext) -> None:
@@ -23,7 +23,7 @@ class RegionRegisters(RegionPart):
     def begin_block(self) -> None:
         self.values: dict[int, Value] = {}
         self.dirty: dict[int, None] = {}
-        self.even: dict[int, Value] = {}
+        self.uniform: dict[int, Value] = {}
 
     def slot(self, index: int) -> ir.Value:
         return self.m.place(self.m.program.slots[index])
@@ -37,26 +37,26 @@ class RegionRegisters(RegionPart):
     def store_slot(self, index: int, value: Value) -> None:
         width = self.m.program.registers[index].width
         if width == 1:
-            self.b.store(self.m.word(value), self.slot(index))
+            self.b.store(self.m.to_mask(value), self.slot(index))
         else:
             self.b.store(value, self.slot(index), align=min(64, 4 * width))
 
     def get(self, index: int) -> Value:
         if index not in self.values:
-            self.know(index, self.load_slot(index))
+            self.define_register(index, self.load_slot(index))
         return self.values[index]
 
     def put(self, index: int, value: Value) -> None:
         if self.m.guard is not None:
             value = self.b.select(self.m.guard, value, self.get(index))
-        self.know(index, value)
+        self.define_register(index, value)
         if self.m.program.live[self.m.current.index] >> index & 1:
             self.dirty[index] = None
 
-    def know(self, index: int, value: Value) -> None:
+    def define_register(self, index: int, value: Value) -> None:
         self.values[index] = value
         if index not in self.m.program.varying:
-            self.even[id(value)] = value
+            self.uniform[id(value)] = value
 
     def flush(self) -> None:
         """Write what this block changed back to the frame."""

@@ -1,6 +1,4 @@
-"""``wgmma`` in compiled code: registers go through an area of the stack to the instruction's
-function and back.
-"""
+"""``wgmma`` in compiled code: registers are passed on the stack to the instruction's function."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from ...mma import MmaInstruction
 from ...native.llvm_types import I64
 from ..engine import wgmma_groups
 from ..engine.wgmma_operands import FROM_SHARED, NEGATE, TRANS_A, TRANS_B
-from ..llvm.vector_memory import at, room
+from ..llvm.vector_memory import at, stack_buffer
 from ..matrix.mma_function import symbol
 from ..program.evaluator import Value
 from .region_context import RegionContext, RegionPart, lanes
@@ -22,16 +20,16 @@ MOST = 128 + 4 + 1  # registers of D, of A, and metadata
 
 
 class WgmmaInstructions(RegionPart):
-    """What a region makes of a warpgroup's products."""
+    """The primitives of ``wgmma``."""
 
     def __init__(self, m: RegionContext, control: ControlFlow, matrix: MatrixInstructions) -> None:
         super().__init__(m)
         self.control, self.matrix = control, matrix
-        self.settled = 0  # register sets that the block has found not in flight
+        self.checked_sets = 0  # register sets that the block has found not in flight
         self._registers: ir.Value | None = None
 
     def begin_block(self) -> None:
-        self.settled = 0
+        self.checked_sets = 0
 
     def wgmma(
         self,
@@ -46,13 +44,13 @@ class WgmmaInstructions(RegionPart):
         trans_b: bool,
         metadata: tuple[Value, int] | None,
     ) -> tuple[Value, ...]:
-        """Computed at once and under way until its group was waited for (``products``)."""
+        """Computed when issued; its registers are in flight until its group has been waited for."""
         shared = not isinstance(a, tuple)
         how = FROM_SHARED * shared | TRANS_A * trans_a | TRANS_B * trans_b | NEGATE * negate
         row = instruction.on(self.m.arch)
         if shared:
-            self.m.set_line("addresses", a)
-        self.m.set_line("addresses2", b_desc)
+            self.m.store_area("addresses", a)
+        self.m.store_area("addresses2", b_desc)
         indices = (
             () if metadata is None else (self.matrix.selected(part(row), "metadata", *metadata),)
         )
@@ -71,28 +69,28 @@ class WgmmaInstructions(RegionPart):
         used = self.m.program.wgmma_sets[self.m.pc]
         adds, size = wide[1], shape(row)
         self.m.call_checked(wgmma_groups.issue, self.m.mask, used, adds, how, size, self.m.pc)
-        self.settled = 0
+        self.checked_sets = 0
         return tuple(self.b.load(self.register(i), typ=lanes(32), align=64) for i in range(len(d)))
 
     def wgmma_fence(self) -> None:
-        self.control.sleep_unless(self.m.runtime(wgmma_groups.fence, self.m.mask))
+        self.control.sleep_unless(self.m.call_native(wgmma_groups.fence, self.m.mask))
 
     def wgmma_commit(self) -> None:
-        self.m.runtime(wgmma_groups.commit, self.m.mask)
+        self.m.call_native(wgmma_groups.commit, self.m.mask)
 
     def wgmma_wait(self, pending: int) -> None:
         self.control.sleep_unless(
-            self.m.runtime(wgmma_groups.await_, self.m.mask, pending, self.m.pc)
+            self.m.call_native(wgmma_groups.await_, self.m.mask, pending, self.m.pc)
         )
 
-    def meet(self, sets: int) -> None:
-        """Asked once in a block, as long as no product is issued."""
-        if not sets & ~self.settled:
+    def check_wgmma_registers(self, sets: int) -> None:
+        """Checked once in a block until a ``wgmma`` is issued."""
+        if not sets & ~self.checked_sets:
             return
         if self.m.guard is None:
-            self.settled |= sets
-        held = self.b.and_(self.m.peek("in_flight"), I64(sets))
-        some, none = self.m.fork(self.m.is_("!=", held, 0))
+            self.checked_sets |= sets
+        held = self.b.and_(self.m.load_field("in_flight"), I64(sets))
+        some, none = self.m.branch_if(self.m.compare("!=", held, 0))
         self.b.position_at_end(some)
         self.m.call_checked(wgmma_groups.touched, self.m.mask, sets, self.m.pc)
         self.b.branch(none)
@@ -103,7 +101,7 @@ class WgmmaInstructions(RegionPart):
 
     @property
     def registers(self) -> ir.Value:
-        """The area; one for each region."""
+        """The stack buffer of registers; one for each region."""
         if self._registers is None:
-            self._registers = room(self.m.entry, MOST * LINE)
+            self._registers = stack_buffer(self.m.entry, MOST * LINE)
         return self._registers

@@ -19,7 +19,7 @@ from ...native.llvm_types import I64, POINTER, declare
 from ...native.native_language import Native
 from ..engine import wgmma_operands as native
 from ..engine.wgmma_operands import FROM_SHARED, NEGATE, ROWS
-from ..llvm.vector_memory import at, counted, room, scaled
+from ..llvm.vector_memory import at, counted_loop, scaled, stack_buffer
 from ..matrix.mma_core import core
 from ..matrix.mma_function import symbol
 from ..matrix.mma_plan import columns, element, plan
@@ -63,19 +63,19 @@ class WgmmaFunction:
         b, sizes = self.b, self.plan.bytes
         warp, d, a, metadata, mask, scale_d, how, pc = self.function.args
         self.warp, self.how, self.pc = warp, how, pc
-        areas = {name: room(b, size) for name, size in sizes.items()}
-        stored = room(b, sizes["a"]) if self.i.sparse else areas["a"]
-        codes = room(b, sizes["a"]) if self.i.sparse else stored
+        areas = {name: stack_buffer(b, size) for name, size in sizes.items()}
+        stored = stack_buffer(b, sizes["a"]) if self.i.sparse else areas["a"]
+        codes = stack_buffer(b, sizes["a"]) if self.i.sparse else stored
         with b.if_then(b.icmp_unsigned("==", mask, I64(0))):
             b.ret(I64(0))
         self.check(native.prepare, mask, how, pc)
         self.left(a, stored)
         if self.i.sparse:
-            self.spread(stored, metadata, codes, areas["a"])
+            self.expand_sparse(stored, metadata, codes, areas["a"])
         self.gather(native.gather_b, self.i.b, self.plan.n, self.plan.k, areas["b"])
         self.start(scale_d, d, areas["c"])
         b.call(self.core, [areas[x] for x in "abcd"])
-        with counted(b, self.plan.n // BLOCK) as block:
+        with counted_loop(b, self.plan.n // BLOCK) as block:
             store(b, self.block, "d", self.columns(areas["d"], block), self.lines(d, block))
         b.ret(I64(0))
         return self.function
@@ -112,7 +112,9 @@ class WgmmaFunction:
             sign = b.select(self.has(NEGATE), I64(1 << (t.bits - 1)), I64(0))
             self.call(native.change, out, ROWS * self.stored_k, -(1 << t.unused), sign)
 
-    def spread(self, stored: ir.Value, metadata: ir.Value, codes: ir.Value, out: ir.Value) -> None:
+    def expand_sparse(
+        self, stored: ir.Value, metadata: ir.Value, codes: ir.Value, out: ir.Value
+    ) -> None:
         """Sparse A becomes dense."""
         load(self.b, self.i, "metadata", metadata, codes)
         self.check(native.selects_nothing, expand(self.b, self.i, stored, codes, out), self.pc)
@@ -128,7 +130,7 @@ class WgmmaFunction:
         """C from the registers, or zeros."""
         b = self.b
         with b.if_else(b.icmp_unsigned("!=", scale_d, I64(0))) as (given, zero):
-            with given, counted(b, self.plan.n // BLOCK) as block:
+            with given, counted_loop(b, self.plan.n // BLOCK) as block:
                 load(b, self.block, "c", self.lines(registers, block), self.columns(out, block))
             with zero:
                 self.call(native.fill, out, ROWS * self.plan.n, 0)

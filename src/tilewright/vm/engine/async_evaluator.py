@@ -1,8 +1,8 @@
-"""What is asynchronous, for both evaluators: mbarriers, bulk copies, clusters.
+"""The primitives of asynchronous instructions: mbarriers, bulk and tensor copies, clusters.
 
-An evaluator lays lanes out in the areas of its warp's frame (``set_line``) and calls the native
-code that does it all (``runtime``, ``check``). What waits begins a block: lanes that have to sleep
-leave it (``sleep_unless``) and try it again later.
+Both evaluators use them. A primitive stores its operands to areas of the warp's frame
+(``store_area``) and calls native code (``call_native``). An operation that may wait begins a basic
+block: ``sleep_unless`` suspends its lanes, which execute the block again when they are resumed.
 """
 
 from __future__ import annotations
@@ -51,25 +51,25 @@ class Asynchronous:
 
     # --- products ---
 
-    def spare(self, space: str, address: Value, size: int) -> None:
+    def check_wgmma_memory(self, space: str, address: Value, size: int) -> None:
         """A fault where what is to be written belongs to a product under way."""
         if self.m.program.wgmma_sets and self.m.space(space) in ("", "shared"):
-            self.m.set_line("addresses", address)
+            self.m.store_area("addresses", address)
             how = (SPACES[self.m.space(space)], size, self.m.pc)
             self.m.call_checked(wgmma_groups.spoils, self.m.mask, *how)
 
     # --- mbarriers ---
 
     def mbarrier_init(self, space: str, address: Value, count: Value) -> None:
-        self.m.set_line("addresses", address)
-        self.m.set_line("operands", count)
+        self.m.store_area("addresses", address)
+        self.m.store_area("operands", count)
         space_ = SPACES[self.m.space(space)]
         self.m.call_checked(
             mbarrier_model.init, self.m.mask, space_, self.m.at("operands"), self.m.pc
         )
 
     def mbarrier_inval(self, space: str, address: Value) -> None:
-        self.m.set_line("addresses", address)
+        self.m.store_area("addresses", address)
         self.m.call_checked(
             mbarrier_model.invalidate, self.m.mask, SPACES[self.m.space(space)], self.m.pc
         )
@@ -77,12 +77,12 @@ class Asynchronous:
     def mbarrier_arrive(
         self, space: str, address: Value, count: Value, tx: Value, drop: bool = False
     ) -> Value:
-        self.m.set_line("addresses", address)
-        self.m.set_line("operands", count)
-        self.m.set_line("operands", tx, 1)
+        self.m.store_area("addresses", address)
+        self.m.store_area("operands", count)
+        self.m.store_area("operands", tx, 1)
         how = (SPACES[self.m.space(space)], int(drop), self.m.at("results"), self.m.pc)
         self.m.call_checked(mbarrier_model.arrive, self.m.mask, *how)
-        return self.m.line("results", 64)
+        return self.m.load_area("results", 64)
 
     def mbarrier_wait(
         self,
@@ -97,14 +97,14 @@ class Asynchronous:
         """How long a thread sleeps is not measured: until something happens, or nothing can."""
         if parity:
             phase = self.m.shl(self.m.zext(phase, 64), self.m.const(32, mbarrier_model.PHASE))
-        self.m.set_line("addresses", address)
-        self.m.set_line("operands", phase)
+        self.m.store_area("addresses", address)
+        self.m.store_area("operands", phase)
         areas = (self.m.at("operands"), int(sleep), self.m.at("results"))
-        code = self.m.runtime(
+        code = self.m.call_native(
             mbarrier_model.look, self.m.mask, SPACES[self.m.space(space)], *areas, self.m.pc
         )
         self.m.sleep_unless(code)
-        return self.m.cmp("ne", self.m.line("results", 32), self.m.const(32, 0))
+        return self.m.cmp("ne", self.m.load_area("results", 32), self.m.const(32, 0))
 
     def mbarrier_pending(self, state: Value) -> Value:
         return self.m.and_(self.m.trunc(state, 32), self.m.const(32, mbarrier_model.MOST))
@@ -123,12 +123,12 @@ class Asynchronous:
         ctas: Value | None = None,
         bytes_: Value | None = None,
     ) -> None:
-        self.m.set_line("addresses", dst)
-        self.m.set_line("addresses2", src)
-        self.m.set_line("operands", size)
+        self.m.store_area("addresses", dst)
+        self.m.store_area("addresses2", src)
+        self.m.store_area("operands", size)
         if to == "global":
             chosen = self.m.const(32, 0xFFFF) if bytes_ is None else self.m.zext(bytes_, 32)
-            self.m.set_line("operands", chosen, 1)
+            self.m.store_area("operands", chosen, 1)
             self.m.call_checked(bulk_copies.copy_out, self.m.mask, 0, self.m.pc)
             return
         self.aim(barrier, ctas)
@@ -145,10 +145,10 @@ class Asynchronous:
         barrier: Value | None = None,
     ) -> None:
         which = async_reductions.number(op, type_)
-        self.m.runtime(async_reductions.prepare_reductions)
-        self.m.set_line("addresses", dst)
-        self.m.set_line("addresses2", src)
-        self.m.set_line("operands", size)
+        self.m.call_native(async_reductions.prepare_reductions)
+        self.m.store_area("addresses", dst)
+        self.m.store_area("addresses2", src)
+        self.m.store_area("operands", size)
         if to == "global":
             self.m.call_checked(bulk_copies.copy_out, self.m.mask, which, self.m.pc)
             return
@@ -158,11 +158,11 @@ class Asynchronous:
     def aim(self, barrier: Value, ctas: Value | None) -> None:
         """Which CTAs a copy goes to (none: the one of its target), and the barriers it tells."""
         chosen = self.m.const(32, 0) if ctas is None else self.m.zext(ctas, 32)
-        self.m.set_line("operands", chosen, 1)
-        self.m.set_line("operands", barrier, bulk_copies.LIST // 64)
+        self.m.store_area("operands", chosen, 1)
+        self.m.store_area("operands", barrier, bulk_copies.LIST // 64)
 
     def bulk_commit(self) -> None:
-        self.m.runtime(bulk_copies.commit_bulk, self.m.mask)
+        self.m.call_native(bulk_copies.commit_bulk, self.m.mask)
 
     def bulk_wait(self, pending: int, read: bool) -> None:
         """A copy is read when it lands, so both waits are one."""
@@ -182,32 +182,32 @@ class Asynchronous:
         if not self.m.space(space):
             address, barrier = (self.m.from_generic("shared", a) for a in (address, barrier))
         size = self.m.width(values[0]) // 8
-        self.m.set_line("addresses", address)
+        self.m.store_area("addresses", address)
         self.aim(barrier, None)
         for i, value in enumerate(values):
-            self.m.set_line("operands", value, 4 * bulk_copies.VALUES // (32 * size) + i)
+            self.m.store_area("operands", value, 4 * bulk_copies.VALUES // (32 * size) + i)
         which = async_reductions.number(op, type_) if op else 0
         if which:
-            self.m.runtime(async_reductions.prepare_reductions)
+            self.m.call_native(async_reductions.prepare_reductions)
         how = (size, len(values), which, self.m.pc)
         self.m.call_checked(bulk_copies.store_later, self.m.mask, *how)
 
     def cancel_cluster(self, space: str, address: Value, barrier: Value, everywhere: bool) -> None:
         if not self.m.space(space):
             address, barrier = (self.m.from_generic("shared", a) for a in (address, barrier))
-        self.m.set_line("addresses", address)
+        self.m.store_area("addresses", address)
         self.aim(barrier, None)
         self.m.call_checked(cluster_launches.cancel, self.m.mask, int(everywhere), self.m.pc)
 
     def store_zeros(self, space: str, address: Value, size: Value) -> None:
         if not self.m.space(space):
             address = self.m.from_generic("shared", address)
-        self.m.set_line("addresses", address)
-        self.m.set_line("operands", size)
+        self.m.store_area("addresses", address)
+        self.m.store_area("operands", size)
         self.m.call_checked(memory_access.store_zeros, self.m.mask, self.m.pc)
 
     def cp_async_arrive(self, space: str, address: Value, counted: bool) -> None:
-        self.m.set_line("addresses", address)
+        self.m.store_area("addresses", address)
         how = (SPACES[self.m.space(space)], int(counted), self.m.pc)
         self.m.call_checked(async_copies.arrive_async, self.m.mask, *how)
 
@@ -222,11 +222,11 @@ class Asynchronous:
         barrier: Value,
         ctas: Value | None,
     ) -> None:
-        self.m.set_line("addresses", dst)
+        self.m.store_area("addresses", dst)
         self.aim(barrier, ctas)
         for i in range(3):
             offset = self.m.zext(offsets[i], 32) if i < len(offsets) else self.m.const(32, 0)
-            self.m.set_line("operands", offset, tensor_copies.OFFSETS + i)
+            self.m.store_area("operands", offset, tensor_copies.OFFSETS + i)
         how = self._box(tensor, mode)
         self.m.call_checked(bulk_copies.load_box, self.m.mask, how, self.m.pc)
 
@@ -234,32 +234,32 @@ class Asynchronous:
         self._out(tensor, src, mode, 0)
 
     def tensor_reduce(self, tensor: Tensor, src: Value, mode: str, op: str) -> None:
-        self.m.runtime(async_reductions.prepare_reductions)
+        self.m.call_native(async_reductions.prepare_reductions)
         self._out(tensor, src, mode, async_reductions.number(op))
 
     def _out(self, tensor: Tensor, src: Value, mode: str, reduction: int) -> None:
-        self.m.set_line("addresses", src)
+        self.m.store_area("addresses", src)
         for i in range(3):
-            self.m.set_line("operands", self.m.const(32, 0), tensor_copies.OFFSETS + i)
+            self.m.store_area("operands", self.m.const(32, 0), tensor_copies.OFFSETS + i)
         how = self._box(tensor, mode)
         self.m.call_checked(bulk_copies.store_box, self.m.mask, how, reduction, self.m.pc)
 
     def _box(self, tensor: Tensor, mode: str) -> int:
         """Lays out map and coordinates; what ``tensors.box_of`` is to know of them."""
         address, coordinates = tensor
-        self.m.set_line("addresses2", address)
+        self.m.store_area("addresses2", address)
         for i, c in enumerate(coordinates):
-            self.m.set_line("operands", c, tensor_copies.COORDINATES + i)
+            self.m.store_area("operands", c, tensor_copies.COORDINATES + i)
         return len(coordinates) | (mode != "tile") << 3
 
     def tensor_map_replace(
         self, space: str, address: Value, field: str, ordinal: int, value: Value | int
     ) -> None:
-        self.m.set_line("addresses", address)
+        self.m.store_area("addresses", address)
         given = value if isinstance(value, int) else _Number(self.m, value)
         for one, number in tensor_map_fields.written(field, given, ordinal):
             bits = self.m.const(64, number) if isinstance(number, int) else number.wide()
-            self.m.set_line("operands", bits)
+            self.m.store_area("operands", bits)
             how = (SPACES[self.m.space(space)], one.low, one.width, self.m.pc)
             self.m.call_checked(tensor_copies.put_field, self.m.mask, *how)
 
@@ -268,11 +268,11 @@ class Asynchronous:
     def fence(self, kind: str) -> None:
         """Accesses happen in order here; a checked launch wants to see what says that they do."""
         if kind == "proxy.async" or "mbarrier_init" in self.m.op.form.opcode:
-            self.m.runtime(vector_clocks.proxy_fence, self.m.mask)
+            self.m.call_native(vector_clocks.proxy_fence, self.m.mask)
         elif kind == "warp":
-            self.m.runtime(vector_clocks.lanes_fence, self.m.mask)
+            self.m.call_native(vector_clocks.lanes_fence, self.m.mask)
         elif kind == "grid":
-            self.m.runtime(vector_clocks.grid_fence, self.m.mask)
+            self.m.call_native(vector_clocks.grid_fence, self.m.mask)
 
     # --- clusters ---
 
@@ -289,4 +289,4 @@ class Asynchronous:
         self.m.call_checked(mbarrier_model.cluster_arrive, self.m.mask, self.m.pc)
 
     def cluster_wait(self) -> None:
-        self.m.sleep_unless(self.m.runtime(mbarrier_model.cluster_wait, self.m.mask, self.m.pc))
+        self.m.sleep_unless(self.m.call_native(mbarrier_model.cluster_wait, self.m.mask, self.m.pc))

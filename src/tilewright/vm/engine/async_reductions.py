@@ -18,7 +18,7 @@ from ...native.llvm_types import I32, I64, POINTER, declare, memcpy
 from ...native.native_language import Ptr, i64, native
 from ..llvm.expressions import LANES, lanes_of
 from ..llvm.llvm_primitives import LlvmValues
-from ..llvm.vector_memory import room
+from ..llvm.vector_memory import stack_buffer
 from ..program.evaluator import combine
 from ..state.records import ALL, Warp
 
@@ -65,7 +65,7 @@ def _emit(module: ir.Module) -> None:
     function = declare(module, reduce)
     which, target, source, size = function.args
     b = ir.IRBuilder(function.append_basic_block())
-    old, new = (room(b, LANES * LARGEST) for _ in range(2))
+    old, new = (stack_buffer(b, LANES * LARGEST) for _ in range(2))
     unknown, done = (function.append_basic_block() for _ in range(2))
     here, there = (b.inttoptr(a, POINTER) for a in (target, source))
     memcpy(b, old, here, size)

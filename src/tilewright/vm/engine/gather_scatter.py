@@ -12,8 +12,18 @@ import llvmlite.ir as ir
 
 from ...native.llvm_types import I1, I32, I64, POINTER, declare
 from ...native.native_language import Lanes, Native, i64, native
-from ..llvm.expressions import LANES, Expr, lanes_of, nothing, slot, spill, splat
-from ..llvm.vector_memory import LINE, at, broadcast, fetch, joined, keep, room, shuffled, spread
+from ..llvm.expressions import LANES, Expr, lanes_of, poison, slot, spill, splat
+from ..llvm.vector_memory import (
+    LINE,
+    at,
+    broadcast,
+    broadcast_scalar,
+    joined,
+    load_vector,
+    shuffled,
+    stack_buffer,
+    store_vector,
+)
 from ..state.records import WINDOW
 
 HALF = LANES // 2
@@ -34,15 +44,15 @@ def _filled(b: ir.IRBuilder, given: ir.Value, mask: ir.Value) -> tuple[Expr, Exp
     """The first lane's place; the places, of lanes that are not there the first one's."""
     first = b.and_(b.trunc(b.cttz(mask, I1(0)), I32), I32(LANES - 1))
     known = Expr(b, b.extract_element(given, first))
-    return known, _bits(b, mask).pick(Expr(b, given), spread(known, LANES))
+    return known, _bits(b, mask).pick(Expr(b, given), broadcast_scalar(known, LANES))
 
 
 def _each(places: Expr, room_: ir.Value, at_: Callable[[Expr], Expr]) -> list[Expr]:
     """What ``at_`` finds at the places, lane by lane; they go through memory."""
-    keep(places, room_, 0)
+    store_vector(places, room_, 0)
     size = places.width // 8
     element = ir.IntType(places.width)
-    return [at_(fetch(places.b, room_, lane * size, element)) for lane in range(LANES)]
+    return [at_(load_vector(places.b, room_, lane * size, element)) for lane in range(LANES)]
 
 
 def _pick(size: int) -> Callable[[ir.Module, Native], None]:
@@ -56,14 +66,14 @@ def _pick(size: int) -> Callable[[ir.Module, Native], None]:
         known, offsets = _filled(b, given, mask)
         if size == 4 and "+avx512f" in getattr(module, "features", ""):  # else it takes as long
             window = known & -WINDOW
-            inside = offsets - spread(window, LANES)
+            inside = offsets - broadcast_scalar(window, LANES)
             with b.if_then(_all(inside < WINDOW)):
                 b.ret(_permuted(b, at(b, origin, window.zext(64).v), inside >> 2).v)
         else:
-            with b.if_then(_all(offsets.eq(spread(known, LANES)))):
+            with b.if_then(_all(offsets.eq(broadcast_scalar(known, LANES)))):
                 b.ret(broadcast(b, origin, known.zext(64).v, element, LANES).v)
-        found = nothing(lanes_of(element))
-        each = _each(offsets, place, lambda x: fetch(b, origin, x.zext(64).v, element))
+        found = poison(lanes_of(element))
+        each = _each(offsets, place, lambda x: load_vector(b, origin, x.zext(64).v, element))
         for lane, x in enumerate(each):
             found = b.insert_element(found, x.v, I32(lane))
         b.ret(found)
@@ -77,16 +87,16 @@ def _pick_vectors(module: ir.Module) -> None:
     place = slot(b, lanes_of(64))
     with b.if_then(b.icmp_unsigned("==", mask, I64(0))):
         b.ret(I64(1))
-    _, hosts = _filled(b, _hosts(b, base, fetch(b, given, 0, lanes_of(64))).v, mask)
+    _, hosts = _filled(b, _hosts(b, base, load_vector(b, given, 0, lanes_of(64))).v, mask)
     for size, count in _switched(b, which):
         type_ = ir.VectorType(ir.IntType(8 * size), count)
 
         def at_host(x: Expr, type_: ir.Type = type_) -> Expr:
-            return fetch(b, b.inttoptr(x.v, POINTER), 0, type_)
+            return load_vector(b, b.inttoptr(x.v, POINTER), 0, type_)
 
         whole = joined(_each(hosts, place, at_host))
         for e in range(count):
-            keep(shuffled(whole, range(e, LANES * count, count)), target, e * LANES * size)
+            store_vector(shuffled(whole, range(e, LANES * count, count)), target, e * LANES * size)
         b.ret(I64(1))
 
 
@@ -109,7 +119,7 @@ def _all(p: Expr) -> ir.Value:
 def _permuted(b: ir.IRBuilder, start: ir.Value, index: Expr) -> Expr:
     """Of 32 words at ``start`` those with these numbers: two vectors of 16 to choose from."""
     words = ir.VectorType(I32, HALF)
-    low, high = (fetch(b, start, 64 * i, words) for i in range(2))
+    low, high = (load_vector(b, start, 64 * i, words) for i in range(2))
     halves = []
     for lanes in (range(HALF), range(HALF, LANES)):
         part = shuffled(index, lanes)
@@ -120,7 +130,7 @@ def _permuted(b: ir.IRBuilder, start: ir.Value, index: Expr) -> Expr:
 
 def _chosen(words: Expr, index: Expr) -> Expr:
     """One instruction, where the processor has it."""
-    b, found = words.b, nothing(words.type)
+    b, found = words.b, poison(words.type)
     for lane in range(HALF):
         word = b.extract_element(words.v, b.extract_element(index.v, I32(lane)))
         found = b.insert_element(found, word, I32(lane))
@@ -128,12 +138,12 @@ def _chosen(words: Expr, index: Expr) -> Expr:
 
 
 def _hosts(b: ir.IRBuilder, base: ir.Value, places: Expr) -> Expr:
-    return places.zext(64) + spread(Expr(b, base), LANES)
+    return places.zext(64) + broadcast_scalar(Expr(b, base), LANES)
 
 
 def _aimed(b: ir.IRBuilder, hosts: Expr, mask: ir.Value) -> ir.Value:
     """Room with where each lane stores; those that are not there where nobody looks."""
-    nowhere = spread(Expr(b, b.ptrtoint(room(b, LINE), I64)), LANES)
+    nowhere = broadcast_scalar(Expr(b, b.ptrtoint(stack_buffer(b, LINE), I64)), LANES)
     return spill(_bits(b, mask).pick(hosts, nowhere))
 
 
@@ -144,7 +154,7 @@ def _put_each(hosts: ir.Value, value_of: Callable[[int], Expr], size: int) -> No
         for lane in reversed(range(first, first + turn)):
             value = value_of(lane)
             b = value.b
-            keep(value, b.inttoptr(fetch(b, hosts, 8 * lane, I64).v, POINTER), 0)
+            store_vector(value, b.inttoptr(load_vector(b, hosts, 8 * lane, I64).v, POINTER), 0)
 
 
 def _put(size: int) -> Callable[[ir.Module, Native], None]:
@@ -154,7 +164,7 @@ def _put(size: int) -> Callable[[ir.Module, Native], None]:
         b, (start, offsets, values, mask) = _parts(module, function)
         places = _aimed(b, _hosts(b, start, Expr(b, offsets)), mask)
         given = spill(Expr(b, values))
-        _put_each(places, lambda lane: fetch(b, given, size * lane, element), size)
+        _put_each(places, lambda lane: load_vector(b, given, size * lane, element), size)
         b.ret(I64(0))
 
     return emit
@@ -163,10 +173,10 @@ def _put(size: int) -> Callable[[ir.Module, Native], None]:
 def _put_vectors(module: ir.Module) -> None:
     b, (addresses, base, mask, given, which) = _parts(module, put_vectors)
     to, source = b.inttoptr(addresses, POINTER), b.inttoptr(given, POINTER)
-    places = _aimed(b, _hosts(b, base, fetch(b, to, 0, lanes_of(64))), mask)
+    places = _aimed(b, _hosts(b, base, load_vector(b, to, 0, lanes_of(64))), mask)
     for size, count in _switched(b, which):
         lanes = lanes_of(8 * size)
-        parts = joined([fetch(b, source, e * LANES * size, lanes) for e in range(count)])
+        parts = joined([load_vector(b, source, e * LANES * size, lanes) for e in range(count)])
         each = [shuffled(parts, [e * LANES + lane for e in range(count)]) for lane in range(LANES)]
         _put_each(places, each.__getitem__, size * count)
         b.ret(I64(1))

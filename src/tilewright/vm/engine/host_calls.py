@@ -44,6 +44,6 @@ class Calls:
 
     def call(self, callee: str, *arguments: Value) -> Value:
         for i, value in enumerate(arguments):
-            self.m.set_line("operands", self.m.fit(value, 64), i)
+            self.m.store_area("operands", self.m.fit(value, 64), i)
         self.m.call_checked(call_outside, self.m.mask, self.m.pc)
-        return self.m.line("results", 64)
+        return self.m.load_area("results", 64)

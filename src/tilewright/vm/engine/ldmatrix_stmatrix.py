@@ -8,7 +8,7 @@ import llvmlite.ir as ir
 
 from ... import mma
 from ...native.native_language import Ptr, i64, native, u8
-from ..llvm.vector_memory import fetch, keep, shuffled
+from ..llvm.vector_memory import load_vector, shuffled, store_vector
 from ..state.records import ALL, WRITES, Warp
 from .memory_access import access, known, lane_stride, move, reach, resolve, window_of
 from .vector_access import cases, store_any
@@ -19,8 +19,8 @@ def _arrange(trans: int, back: bool) -> Callable[..., None]:
     def emit(b: ir.IRBuilder, target: ir.Value, source: ir.Value) -> None:
         rows, columns = mma.ldmatrix(1, bool(trans)).coordinates()
         order = (rows * 8 + columns).reshape(-1)
-        matrix = fetch(b, source, 0, ir.VectorType(ir.IntType(16), 64))
-        keep(shuffled(matrix, order.argsort() if back else order), target, 0)
+        matrix = load_vector(b, source, 0, ir.VectorType(ir.IntType(16), 64))
+        store_vector(shuffled(matrix, order.argsort() if back else order), target, 0)
 
     return emit
 

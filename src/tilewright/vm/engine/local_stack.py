@@ -67,14 +67,14 @@ class Stack:
         self.m = m
 
     def allocate(self, size: Value, align: int) -> Value:
-        self.m.set_line("addresses", size)
+        self.m.store_area("addresses", size)
         self.m.call_checked(allocate, self.m.mask, align, self.m.pc)
-        return self.m.line("addresses", 64)
+        return self.m.load_area("addresses", 64)
 
     def stack_end(self) -> Value:
-        self.m.runtime(stack_end)
-        return self.m.line("addresses", 64)
+        self.m.call_native(stack_end)
+        return self.m.load_area("addresses", 64)
 
     def set_stack_end(self, address: Value) -> None:
-        self.m.set_line("addresses", address)
+        self.m.store_area("addresses", address)
         self.m.call_checked(set_stack_end, self.m.mask, self.m.pc)

@@ -14,7 +14,7 @@ import llvmlite.ir as ir
 from ...native.llvm_types import I32, I64, POINTER, declare
 from ...native.native_language import Native, Ptr, i64, native, u8, u32, u64
 from ..llvm.expressions import LANES, Expr
-from ..llvm.vector_memory import fetch, joined, keep, shuffled
+from ..llvm.vector_memory import joined, load_vector, shuffled, store_vector
 from ..state.records import ALL, WRITES, Warp
 from .gather_scatter import ZIPPED, pick_vectors, put_vectors
 from .memory_access import access, known, lane_stride, move, resolve, window_of
@@ -41,10 +41,10 @@ def cases(
 
 def _unzip(size: int, count: int) -> Callable[..., None]:
     def emit(b: ir.IRBuilder, target: ir.Value, source: ir.Value) -> None:
-        whole = fetch(b, source, 0, ir.VectorType(ir.IntType(8 * size), LANES * count))
+        whole = load_vector(b, source, 0, ir.VectorType(ir.IntType(8 * size), LANES * count))
         for e in range(count):
             part = shuffled(whole, range(e, LANES * count, count))
-            keep(part, target, e * LANES * size)
+            store_vector(part, target, e * LANES * size)
 
     return emit
 
@@ -52,9 +52,9 @@ def _unzip(size: int, count: int) -> Callable[..., None]:
 def _zip(size: int, count: int) -> Callable[..., None]:
     def emit(b: ir.IRBuilder, target: ir.Value, source: ir.Value) -> None:
         lanes = ir.VectorType(ir.IntType(8 * size), LANES)
-        parts = joined([fetch(b, source, e * LANES * size, lanes) for e in range(count)])
+        parts = joined([load_vector(b, source, e * LANES * size, lanes) for e in range(count)])
         order = [i % count * LANES + i // count for i in range(LANES * count)]
-        keep(shuffled(parts, order), target, 0)
+        store_vector(shuffled(parts, order), target, 0)
 
     return emit
 
@@ -64,9 +64,9 @@ def _gather(size: int) -> Callable[..., None]:
         element = ir.IntType(8 * size)
         found = ir.Constant(ir.VectorType(element, LANES), ir.Undefined)
         for lane in range(LANES):
-            place = b.inttoptr(fetch(b, source, lane * 8, I64).v, POINTER)
-            found = b.insert_element(found, fetch(b, place, 0, element).v, I32(lane))
-        keep(Expr(b, found), target, 0)
+            place = b.inttoptr(load_vector(b, source, lane * 8, I64).v, POINTER)
+            found = b.insert_element(found, load_vector(b, place, 0, element).v, I32(lane))
+        store_vector(Expr(b, found), target, 0)
 
     return emit
 

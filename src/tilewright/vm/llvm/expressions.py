@@ -45,7 +45,7 @@ def width_of(type_: ir.Type) -> int:
     return element.width if isinstance(element, ir.IntType) else _FLOAT_WIDTHS[str(element)]
 
 
-class Text(ir.Constant):
+class TextConstant(ir.Constant):
     """A constant of any type, as LLVM writes it; ``whole`` is its value if an integer."""
 
     def __init__(self, type_: ir.Type, text: str, whole: int | None) -> None:
@@ -59,14 +59,14 @@ class Text(ir.Constant):
         return self.text
 
 
-def nothing(type_: ir.Type) -> Text:
+def poison(type_: ir.Type) -> TextConstant:
     """A value that nobody looks at."""
-    return Text(type_, "poison", None)
+    return TextConstant(type_, "poison", None)
 
 
-def first_only(lanes: int) -> Text:
+def first_only(lanes: int) -> TextConstant:
     """The order of lanes, for a shuffle, that has the first one everywhere."""
-    return Text(ir.VectorType(ir.IntType(32), lanes), "zeroinitializer", 0)
+    return TextConstant(ir.VectorType(ir.IntType(32), lanes), "zeroinitializer", 0)
 
 
 def splat(type_: ir.Type, value: int | float) -> ir.Constant:
@@ -79,7 +79,7 @@ def splat(type_: ir.Type, value: int | float) -> ir.Constant:
         text = "0x" + struct.pack(">d", value).hex()  # LLVM writes a float as the double it equals
     if isinstance(type_, ir.VectorType):
         text = f"splat ({element} {text})"
-    return Text(type_, text, bits)
+    return TextConstant(type_, text, bits)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

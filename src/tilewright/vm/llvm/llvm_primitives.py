@@ -22,11 +22,11 @@ from . import llvm_mufu
 from .expressions import (
     LANES,
     Expr,
-    Text,
+    TextConstant,
     first_only,
     lanes_of,
     lanewise,
-    nothing,
+    poison,
     shared,
     spill,
     splat,
@@ -240,15 +240,15 @@ class LlvmValues:
     def _splat(self, a: ir.Value) -> Value:
         """A scalar in every lane."""
         type_ = lanes_of(a.type)
-        first = self.builder.insert_element(nothing(type_), a, I32(0))
-        return self.builder.shuffle_vector(first, nothing(type_), FIRST)
+        first = self.builder.insert_element(poison(type_), a, I32(0))
+        return self.builder.shuffle_vector(first, poison(type_), FIRST)
 
     def shuffle(self, a: Value, lane: Value) -> Value:
         width = self.width(a)
         if width == 128:
             low, high = self._halves(a)
             return self._pair(self.shuffle(low, lane), self.shuffle(high, lane))
-        if isinstance(lane, Text):  # one lane's value in all: needs no memory
+        if isinstance(lane, TextConstant):  # one lane's value in all: needs no memory
             return self._splat(self.builder.extract_element(a, I32(lane.whole % LANES)))
         wide = self._x(a).resize(max(width, 32))
         name = f"tw.shuffle.{wide.width}"

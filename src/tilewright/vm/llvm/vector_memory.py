@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import llvmlite.ir as ir
 
 from ...native.llvm_types import I8, I32, I64, POINTER
-from .expressions import DOUBLE, FLOAT, Expr, first_only, nothing
+from .expressions import DOUBLE, FLOAT, Expr, first_only, poison
 
 LINE = 64  # bytes: areas begin at such, so that vectors load whole
 
@@ -37,13 +37,13 @@ def at(b: ir.IRBuilder, base: ir.Value, offset: Offset) -> ir.Value:
     return b.gep(base, [step], source_etype=I8, inbounds=True)
 
 
-def fetch(b: ir.IRBuilder, base: ir.Value, offset: Offset, type_: ir.Type) -> Expr:
+def load_vector(b: ir.IRBuilder, base: ir.Value, offset: Offset, type_: ir.Type) -> Expr:
     """Load a number, or lanes of one; a place is only as aligned as one lane."""
     element = type_.element if isinstance(type_, ir.VectorType) else type_
     return Expr(b, b.load(at(b, base, offset), typ=type_, align=bytes_of(element)))
 
 
-def keep(value: Expr, base: ir.Value, offset: Offset) -> None:
+def store_vector(value: Expr, base: ir.Value, offset: Offset) -> None:
     """Store a number, or lanes of one."""
     element = value.type.element if value.lanes else value.type
     value.b.store(value.v, at(value.b, base, offset), align=bytes_of(element))
@@ -53,20 +53,20 @@ def broadcast(
     b: ir.IRBuilder, base: ir.Value, offset: Offset, element: ir.Type, lanes: int
 ) -> Expr:
     """Load one number into all lanes."""
-    return spread(fetch(b, base, offset, element), lanes)
+    return broadcast_scalar(load_vector(b, base, offset, element), lanes)
 
 
-def spread(scalar: Expr, lanes: int) -> Expr:
+def broadcast_scalar(scalar: Expr, lanes: int) -> Expr:
     """A number in all lanes."""
     b, type_ = scalar.b, vector(scalar.type, lanes)
-    first = b.insert_element(nothing(type_), scalar.v, I32(0))
-    return Expr(b, b.shuffle_vector(first, nothing(type_), first_only(lanes)))
+    first = b.insert_element(poison(type_), scalar.v, I32(0))
+    return Expr(b, b.shuffle_vector(first, poison(type_), first_only(lanes)))
 
 
 def shuffled(x: Expr, lanes: Sequence[int], y: Expr | None = None) -> Expr:
     """The lanes of ``x`` (``y``'s count on from its last) with these numbers."""
     mask = ir.Constant(vector(32, len(lanes)), [int(lane) for lane in lanes])
-    other = y.v if y is not None else nothing(x.type)
+    other = y.v if y is not None else poison(x.type)
     return Expr(x.b, x.b.shuffle_vector(x.v, other, mask))
 
 
@@ -79,7 +79,7 @@ def joined(parts: Sequence[Expr]) -> Expr:
     return parts[0]
 
 
-def room(b: ir.IRBuilder, size: int) -> ir.Value:
+def stack_buffer(b: ir.IRBuilder, size: int) -> ir.Value:
     """So many bytes on the stack; ask for them before any loop."""
     place = b.alloca(ir.ArrayType(I8, size))
     place.align = LINE
@@ -88,7 +88,7 @@ def room(b: ir.IRBuilder, size: int) -> ir.Value:
 
 
 @contextmanager
-def counted(b: ir.IRBuilder, count: int) -> Iterator[ir.Value]:
+def counted_loop(b: ir.IRBuilder, count: int) -> Iterator[ir.Value]:
     """A loop over 0 … count − 1; just its body where that is once."""
     if count == 1:
         yield I64(0)

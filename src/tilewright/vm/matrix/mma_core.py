@@ -15,7 +15,7 @@ from ...mma import Arithmetic, FmaChain, FusedDotAdd, IntegerDotAdd
 from ...mma.block_scales import BlockScaledDotAdd
 from .mma_exact import BitCore, ChainCore, IntegerCore
 from .mma_floats import ScaledCore, float_core
-from .mma_loops import Core
+from .mma_loops import MmaCore
 from .mma_plan import MmaPlan
 
 
@@ -31,12 +31,12 @@ def compiled(how: Arithmetic) -> bool:
     return type(how) in _KINDS
 
 
-def _integers(module: ir.Module, plan: MmaPlan) -> Core:
+def _integers(module: ir.Module, plan: MmaPlan) -> MmaCore:
     assert isinstance(plan.how, IntegerDotAdd)
     return (BitCore if plan.how.operation else IntegerCore)(module, plan)
 
 
-_KINDS: dict[type[Arithmetic], Callable[[ir.Module, MmaPlan], Core]] = {
+_KINDS: dict[type[Arithmetic], Callable[[ir.Module, MmaPlan], MmaCore]] = {
     FusedDotAdd: float_core,
     BlockScaledDotAdd: ScaledCore,
     FmaChain: ChainCore,

@@ -15,12 +15,12 @@ from ...dtypes import DType
 from ..llvm.expressions import DOUBLE, FLOAT, Expr
 from ..llvm.llvm_conversions import widened
 
-NOTHING = 1 << 12
+ZERO_EXPONENT = 1 << 12
 NARROW = 28
 SPARE = 100  # exponents from −100 to 100 leave f32 room for scaling
 
 
-def mark(t: DType) -> int:
+def sparse_marker(t: DType) -> int:
     """The word that says "not kept": no element's bits."""
     if t.kind != "float":
         return 0
@@ -104,7 +104,7 @@ class BlockScale:
         code = word & ((1 << (t.exponent + t.mantissa)) - 1)
         lead = (code >> t.mantissa).umax(int(t.subnormal)) - t.bias
         if t.subnormal:
-            lead = code.eq(0).pick(-NOTHING, lead)
+            lead = code.eq(0).pick(-ZERO_EXPONENT, lead)
         return cls(widened(code, t).float.to_double(), lead, code > t.max_finite)
 
     def __mul__(self, other: BlockScale) -> BlockScale:

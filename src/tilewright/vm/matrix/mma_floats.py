@@ -18,16 +18,24 @@ from ..llvm.expressions import DOUBLE, FLOAT, Expr
 from ..llvm.float_arithmetic import arithmetic
 from ..llvm.llvm_conversions import convert, widen
 from ..llvm.rounding import storage
-from ..llvm.vector_memory import any_of, bytes_of, counted, keep, scaled, spread, vector
-from .mma_decode import NARROW, BlockScale, Range, decode, mark, outside
+from ..llvm.vector_memory import (
+    any_of,
+    broadcast_scalar,
+    bytes_of,
+    counted_loop,
+    scaled,
+    store_vector,
+    vector,
+)
+from .mma_decode import NARROW, BlockScale, Range, decode, outside, sparse_marker
 from .mma_fused import BIAS, NOWHERE, FusedSum, Term, chained, merged
-from .mma_loops import STEP, Core
+from .mma_loops import STEP, MmaCore
 from .mma_plan import MmaPlan
 
 ALIASED = 512  # rows that many bytes apart, or a multiple, share few of a cache's sets
 
 
-class FusedCore(Core):
+class FusedCore(MmaCore):
     """Sums of floats. NaN and infinity are rare: one test finds them."""
 
     def __init__(
@@ -46,7 +54,10 @@ class FusedCore(Core):
         aliased = plan.n * bytes_of(self.work) % ALIASED == 0
         self.apart = {"a": plan.m, "b": plan.n + STEP * aliased}
         self.values, self.powers = (
-            {side: self.room(apart * plan.k, self.work) for side, apart in self.apart.items()}
+            {
+                side: self.stack_buffer(apart * plan.k, self.work)
+                for side, apart in self.apart.items()
+            }
             for _ in "vp"
         )
         self.flags = self.b.alloca(vector(I32, STEP))
@@ -61,16 +72,16 @@ class FusedCore(Core):
         with self.words(area, self.plan.k, width, self.apart[side]) as (index, words):
             made = decode(words, t, self.sum.seen(t), self.work)
             place = scaled(self.b, index, bytes_of(self.work))
-            keep(made.value, self.values[side], place)
-            keep(made.power, self.powers[side], place)
+            store_vector(made.value, self.values[side], place)
+            store_vector(made.power, self.powers[side], place)
             flags = Expr(self.b, self.b.load(self.flags)) | made.special.zext(32)
             self.b.store(flags.v, self.flags)
 
-    def sums(self, row: ir.Value, n: ir.Value, c: Expr) -> Expr:
+    def dot_add(self, row: ir.Value, n: ir.Value, c: Expr) -> Expr:
         how, b, sum_type = self.how, self.b, dtype(self.how.sum_type)
         start = converted(c, how.c, sum_type)
         b.store((start if how.begins else start.const(0)).v, self.total)
-        with counted(b, self.plan.groups) as group:
+        with counted_loop(b, self.plan.groups) as group:
             total = Expr(b, b.load(self.total))
             self.least_c = self._least_c(group) if how.unconverted else None
             b.store(self.one(row, n, scaled(b, group, self.size), total).v, self.total)
@@ -87,7 +98,9 @@ class FusedCore(Core):
         """
         own, later = (t.least + BIAS for t in (self.how.c, self.sum.sum_type))
         first = self.b.icmp_unsigned("==", group, I64(0))
-        return spread(Expr(self.b, self.b.select(first, I32(own), I32(later))), self.plan.lanes)
+        return broadcast_scalar(
+            Expr(self.b, self.b.select(first, I32(own), I32(later))), self.plan.lanes
+        )
 
     def one(self, row: ir.Value, n: ir.Value, first: ir.Value, c: Expr) -> Expr:
         """One fused sum, specials included."""
@@ -118,11 +131,11 @@ class FusedCore(Core):
         b, t, how = self.b, self.sum.sum_type, self.how
         x, y = self.left(self.a, row, I32, first), self.right(self.bb, n, I32, first)
         b.store(self._wide(c, t).v, self.odd)
-        with counted(b, self.size) as k:
+        with counted_loop(b, self.size) as k:
             left = x(k)
             term = self._wide(left, how.a) * self._wide(y(k), how.b)
             if self.plan.sparse:  # what was not kept meets nothing
-                term = left.eq(mark(how.a)).pick(0.0, term)
+                term = left.eq(sparse_marker(how.a)).pick(0.0, term)
             b.store((Expr(b, b.load(self.odd)) + term).v, self.odd)
         total = Expr(b, b.load(self.odd))
         negative = total.negative.pick(1 << (t.bits - 1), made.const(0))
@@ -135,7 +148,7 @@ class FusedCore(Core):
         return value.to_double() if self.work == DOUBLE else value
 
 
-class WideCore(Core):
+class WideCore(MmaCore):
     """Sums that need f64's exponents, or not: two cores, and the test which will do."""
 
     def emit(self) -> ir.Function:
@@ -159,7 +172,7 @@ class WideCore(Core):
         return self.function
 
 
-def float_core(module: ir.Module, plan: MmaPlan) -> Core:
+def float_core(module: ir.Module, plan: MmaPlan) -> MmaCore:
     """What makes a plan's fused sums."""
     assert isinstance(plan.how, FusedDotAdd)
     wide = FusedSum(plan.how, plan.k).range.work != FLOAT
@@ -169,7 +182,7 @@ def float_core(module: ir.Module, plan: MmaPlan) -> Core:
 class ScaledCore(FusedCore):
     """Fused sums of scaled terms: of products, or of exact sums of a ``group`` of them."""
 
-    def sums(self, row: ir.Value, n: ir.Value, c: Expr) -> Expr:
+    def dot_add(self, row: ir.Value, n: ir.Value, c: Expr) -> Expr:
         how = self.plan.how
         assert isinstance(how, BlockScaledDotAdd)
         left = self.left(self.function.args[4], row, I32, I64(0))
@@ -178,7 +191,7 @@ class ScaledCore(FusedCore):
             BlockScale.of(left(s), how.stype) * BlockScale.of(right(s), how.stype)
             for s in range(self.plan.scales)
         ]
-        made = super().sums(row, n, c)
+        made = super().dot_add(row, n, c)
         wrong = reduce(Expr.__or__, (s.nan for s in self.scales))
         return wrong.pick(how.d.nan, made)
 

@@ -14,7 +14,7 @@ import llvmlite.ir as ir
 from ...errors import PtxCheckError
 from ...mma import MmaInstruction
 from ...native.llvm_types import I64, POINTER
-from ..llvm.vector_memory import at, room
+from ..llvm.vector_memory import at, stack_buffer
 from .mma_core import compiled, core
 from .mma_plan import plan, sides
 from .mma_registers import load, store
@@ -43,11 +43,11 @@ class MmaFunction:
         self.core.linkage = "internal"
         self.function = ir.Function(module, KIND, symbol(instruction))
         self.b = ir.IRBuilder(self.function.append_basic_block())
-        self.given = dict(zip(OPERANDS, self.function.args, strict=True))
+        self.operand_pointers = dict(zip(OPERANDS, self.function.args, strict=True))
 
     def emit(self) -> ir.Function:
         b, i, sizes = self.b, self.i, self.plan.bytes
-        areas = {name: room(b, i.tiles * size) for name, size in sizes.items()}
+        areas = {name: stack_buffer(b, i.tiles * size) for name, size in sizes.items()}
         left, right = (areas[s] for s in sorted("ab", key=sides(i).index))
         status = self.sparse(left) if i.sparse else I64(0)
         if not i.sparse:
@@ -58,17 +58,17 @@ class MmaFunction:
         for tile in range(i.tiles):
             starts = [at(b, areas[name], tile * sizes[name]) for name in "abcd"]
             b.call(self.core, [*starts, *scales])
-        store(b, i, "d", areas["d"], self.given["d"])
+        store(b, i, "d", areas["d"], self.operand_pointers["d"])
         b.ret(status)
         return self.function
 
     def load(self, name: str, area: ir.Value) -> ir.Value:
-        load(self.b, self.i, name, self.given[name], area)
+        load(self.b, self.i, name, self.operand_pointers[name], area)
         return area
 
     def sparse(self, out: ir.Value) -> ir.Value:
         """A where it belongs; the status of its metadata."""
-        stored, codes = (room(self.b, self.plan.bytes["a"]) for _ in range(2))
+        stored, codes = (stack_buffer(self.b, self.plan.bytes["a"]) for _ in range(2))
         self.load("a", stored)
         self.load("metadata", codes)
         return expand(self.b, self.i, stored, codes, out)

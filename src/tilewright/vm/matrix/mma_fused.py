@@ -119,8 +119,8 @@ class FusedSum:
     def _products(self, ks: int, values: Term, top: Expr) -> Expr:
         """The sum of all products in units of the last bit kept, as f64."""
         scale = self._scale(top)
-        room = 1 << (31 - self.how.fraction - 2)  # as many fit 32 bits
-        step = ks if self.count <= room else room
+        stack_buffer = 1 << (31 - self.how.fraction - 2)  # as many fit 32 bits
+        step = ks if self.count <= stack_buffer else stack_buffer
         made = []
         for first in range(0, ks, step):
             some = map(values, range(first, min(ks, first + step)))

@@ -18,11 +18,11 @@ from ..llvm.vector_memory import (
     at,
     broadcast,
     bytes_of,
-    counted,
-    fetch,
-    keep,
-    room,
+    counted_loop,
+    load_vector,
     scaled,
+    stack_buffer,
+    store_vector,
     vector,
 )
 from .mma_plan import MmaPlan
@@ -31,7 +31,7 @@ STEP = 16  # elements made ready at once
 Elements = Callable[[Offset], Expr]  # k → a vector
 
 
-class Core:
+class MmaCore:
     """Emits a plan's function; ``name`` is it, if not the plan's own."""
 
     def __init__(self, module: ir.Module, plan: MmaPlan, name: str = "") -> None:
@@ -47,28 +47,28 @@ class Core:
         plan, word = self.plan, ir.IntType(self.plan.word)
         size = plan.word // 8
         self.prepare()
-        with counted(self.b, plan.n) as n, counted(self.b, plan.m // plan.lanes) as block:
+        with counted_loop(self.b, plan.n) as n, counted_loop(self.b, plan.m // plan.lanes) as block:
             row = scaled(self.b, block, plan.lanes)
             place = scaled(self.b, self.b.add(scaled(self.b, n, plan.m), row), size)
-            c = fetch(self.b, self.c, place, vector(word, plan.lanes))
-            keep(self.sums(row, n, c), self.d, place)
+            c = load_vector(self.b, self.c, place, vector(word, plan.lanes))
+            store_vector(self.dot_add(row, n, c), self.d, place)
         self.b.ret_void()
         return self.function
 
     def prepare(self) -> None:
         """What is done once, before the loops."""
 
-    def sums(self, row: ir.Value, n: ir.Value, c: Expr) -> Expr:
+    def dot_add(self, row: ir.Value, n: ir.Value, c: Expr) -> Expr:
         """D of the vector of rows from ``row`` on, in column n."""
         raise NotImplementedError
 
-    def room(self, count: int, type_: ir.Type) -> ir.Value:
-        return room(self.b, count * bytes_of(type_))
+    def stack_buffer(self, count: int, type_: ir.Type) -> ir.Value:
+        return stack_buffer(self.b, count * bytes_of(type_))
 
     def left(self, area: ir.Value, row: ir.Value, type_: ir.Type, first: ir.Value) -> Elements:
         """k → A's elements, of the vector of rows, at ``first`` + k."""
         lanes = vector(type_, self.plan.lanes)
-        at_ = partial(fetch, self.b, type_=lanes)
+        at_ = partial(load_vector, self.b, type_=lanes)
         return self._elements(area, row, self.plan.m, type_, first, at_)
 
     def right(
@@ -101,8 +101,8 @@ class Core:
         if apart in (0, width):
             rows, width = 1, rows * width
         assert width % STEP == 0
-        with counted(self.b, rows) as row, counted(self.b, width // STEP) as i:
+        with counted_loop(self.b, rows) as row, counted_loop(self.b, width // STEP) as i:
             column = scaled(self.b, i, STEP)
             index = self.b.add(scaled(self.b, row, width), column)
-            words = fetch(self.b, area, scaled(self.b, index, 4), vector(I32, STEP))
+            words = load_vector(self.b, area, scaled(self.b, index, 4), vector(I32, STEP))
             yield self.b.add(scaled(self.b, row, apart or width), column), words

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...mma import Fragment, MmaInstruction
 from ..llvm.expressions import LANES, Expr
-from ..llvm.vector_memory import fetch, joined, keep, shuffled, vector
+from ..llvm.vector_memory import joined, load_vector, shuffled, store_vector, vector
 from .mma_plan import Places, element, per_word, scratch, scratch_of_copy
 
 Register = tuple[int, Places]  # (number in memory, [value][lane] → place)
@@ -33,7 +33,7 @@ def load(
     live = (1 << bits) - (1 << fragment.dtype.unused)
     where = scratch_of_copy(i, name, copy)
     for number, places in _registers(fragment, where):
-        line = fetch(b, lines, number * LANES * word // 8, vector(word, LANES))
+        line = load_vector(b, lines, number * LANES * word // 8, vector(word, LANES))
         orders: dict[tuple[int, ...], Expr] = {}
         for value, place in enumerate(places):
             order = tuple(int(x) for x in np.argsort(place, kind="stable") if place[x] >= 0)
@@ -58,7 +58,7 @@ def store(b: ir.IRBuilder, i: MmaInstruction, name: str, area: ir.Value, lines: 
             moved = held if lanes == list(_PLAIN) and held.lanes == LANES else shuffled(held, lanes)
             parts.append(moved << (value * bits) if value else moved)
         line = reduce(Expr.__or__, parts)
-        keep(line, lines, number * LANES * word // 8)
+        store_vector(line, lines, number * LANES * word // 8)
 
 
 _PLAIN = tuple(range(LANES))
@@ -80,7 +80,7 @@ def _scatter(values: Expr, place: Places, out: ir.Value) -> None:
     for first in range(0, len(place), length):
         some = range(first, first + length)
         run = values if length == values.lanes else shuffled(values, some)
-        keep(run, out, int(place[first]) * size)
+        store_vector(run, out, int(place[first]) * size)
 
 
 def _gather(
@@ -88,7 +88,7 @@ def _gather(
 ) -> tuple[Expr, dict[int, int]]:
     """Words at places, and where each place came to lie."""
     length = _run(place)
-    runs = [fetch(b, area, int(p) * word // 8, vector(word, length)) for p in place[::length]]
+    runs = [load_vector(b, area, int(p) * word // 8, vector(word, length)) for p in place[::length]]
     return joined(runs), {int(p): n for n, p in enumerate(place)}
 
 

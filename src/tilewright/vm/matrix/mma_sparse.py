@@ -17,8 +17,8 @@ from ...mma.operand_fragments import sparsity_pattern
 from ...mma.sparse_metadata import FIRST, SECOND
 from ...native.llvm_types import I32, I64
 from ..llvm.expressions import Expr
-from ..llvm.vector_memory import any_of, fetch, keep, vector
-from .mma_decode import mark
+from ..llvm.vector_memory import any_of, load_vector, store_vector, vector
+from .mma_decode import sparse_marker
 from .mma_plan import columns
 
 CODE = 8  # a status is 1 + the row of invalid metadata, and from this bit on the metadata
@@ -36,24 +36,24 @@ def expand(
     for number in range(i.k // of):
 
         def line(area: ir.Value, index: int) -> Expr:
-            return fetch(b, area, index * i.m * 4, rows)
+            return load_vector(b, area, index * i.m * 4, rows)
 
         values = [line(stored, number * kept + v) for v in range(kept)]
         code = [line(codes, number * indices + v) for v in range(indices)]
-        for column, value in enumerate(_chunk(values, code, of, mark(dtype(i.a)))):
-            keep(value, out, ranks[number * of + column] * i.m * 4)
+        for column, value in enumerate(_chunk(values, code, of, sparse_marker(dtype(i.a)))):
+            store_vector(value, out, ranks[number * of + column] * i.m * 4)
         wrong = wrong.umax(_wrong(code, i.ordered))
     return _status(wrong)
 
 
-def _chunk(values: Sequence[Expr], code: Sequence[Expr], of: int, nothing: int) -> list[Expr]:
+def _chunk(values: Sequence[Expr], code: Sequence[Expr], of: int, poison: int) -> list[Expr]:
     """The columns of one chunk."""
     width = len(values) // len(code)
     made = []
     for column in range(of):
         place, part = divmod(column, width)
         wanted = (FIRST, SECOND)[place] if of == 2 else place
-        value = values[0].const(nothing)
+        value = values[0].const(poison)
         for number, one in enumerate(code):
             value = one.eq(wanted).pick(values[number * width + part], value)
         made.append(value)

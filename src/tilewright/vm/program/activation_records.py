@@ -1,13 +1,13 @@
-"""Calls of functions that stand apart: their bodies exist once, before the kernel's own code, and
-each call of a lane has an activation on that lane's stack.
+"""Calls that are not inlined: each lane has activation records on its own stack.
 
-     0  the caller's activation
-     8  the number of the call, among all of that function
-    16  parameters, results, local variables; then the registers that its own calls must not lose
+     0  address of the caller's activation record
+     8  call number, which selects the return label
+    16  parameters, results, local variables, then registers saved across calls
 
-A call lays the arguments there and branches to the body, and the body's end branches by the number
-of the call; it is plain PTX from there on. What may come back to a function saves its registers.
-Bodies stand callees first, so that lanes that are deeper run first, and the others meet them.
+A call stores the arguments to a new record and branches to the function, whose end branches by the
+call number (``brx.idx``); both are plain PTX operations. A function that may be re-entered saves
+its registers. Callees precede their callers in the code, so that the deeper lanes run first and the
+others reconverge with them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Flat code cut into blocks: wherever control can leave, arrive or wait."""
+"""Divides flat code into basic blocks, which end where control can leave, arrive or wait."""
 
 from __future__ import annotations
 

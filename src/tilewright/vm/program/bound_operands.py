@@ -1,4 +1,4 @@
-"""An instruction made ready to run: every operand one of a few small values, names resolved."""
+"""Operations with bound operands: registers by number, addresses resolved."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Who calls whom in a module, and which functions can't stand inline: those that come back to
-themselves, those that take from the stack, and, where a kernel would get too long, the long ones.
+"""The call graph of a kernel, and the choice of functions that are not inlined: recursive
+functions, functions that allocate from the stack, and long ones where the kernel would get too
+long.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What both evaluators share: an operation's operands in, its meaning, its results out.
+"""The base of both evaluators: reads operands, evaluates the meaning, writes results.
 
-A subclass provides the primitives and what the first methods below ask for: registers by number,
-fields of the warp's records.
+A subclass provides the primitives and the methods under "what a subclass provides".
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def width_of(type_: str) -> int:
 
 
 class Evaluator:
-    """Runs operations through their rows' meanings. ``op`` is the one under way."""
+    """Evaluates operations by the meanings of their rows. ``op`` is the current operation."""
 
     program: Program
     current: CodeBlock
@@ -76,17 +75,17 @@ class Evaluator:
         """
         raise NotImplementedError
 
-    def meet(self, sets: int) -> None:
+    def check_wgmma_registers(self, sets: int) -> None:
         """The operation uses these sets of registers: a fault where a product under way does."""
         raise NotImplementedError
 
     # --- the warp's frame ---
 
-    def line(self, name: str, width: int, index: int = 0) -> Value:
+    def load_area(self, name: str, width: int, index: int = 0) -> Value:
         """Load the ``index``-th register of ``width`` bits from an area of the frame."""
         raise NotImplementedError
 
-    def set_line(self, name: str, value: Value, index: int = 0) -> None:
+    def store_area(self, name: str, value: Value, index: int = 0) -> None:
         """Store a register to an area of the frame, as its ``index``-th of that width."""
         raise NotImplementedError
 
@@ -94,7 +93,7 @@ class Evaluator:
         """The address of an area of the frame."""
         raise NotImplementedError
 
-    def runtime(self, function: Native, *arguments: Any) -> Any:
+    def call_native(self, function: Native, *arguments: Any) -> Any:
         """Call native code with this warp."""
         raise NotImplementedError
 
@@ -104,7 +103,7 @@ class Evaluator:
 
     def call_checked(self, function: Native, *arguments: Any) -> None:
         """Call native code that returns whether it reported a fault; leave if it did."""
-        self.check(self.runtime(function, *arguments))
+        self.check(self.call_native(function, *arguments))
 
     def sleep_unless(self, code: Any) -> None:
         """Continue where ``code`` is JUMP. Leave after FAULT; after WAIT suspend the lanes, which
@@ -124,7 +123,7 @@ class Evaluator:
         self.op = op
         met = self.program.touched_sets.get(op.pc)
         if met:
-            self.meet(met)
+            self.check_wgmma_registers(met)
         if rule := convergence_rule(op.form):
             self.gather(rule)
         sources = (self.read(spec, arg) for spec, arg in op.sources)
@@ -176,7 +175,7 @@ class Evaluator:
         if isinstance(arg, AddressOperand):
             return self.load(arg.space, self.locate(arg), width)[0]
         if isinstance(arg, SharedAddress):
-            return self.fit(self.own(arg.offset), width)
+            return self.fit(self.shared_address(arg.offset), width)
         if isinstance(arg, StackAddress):
             return self.fit(self.locate(AddressOperand(arg.base, arg.offset)), width)
         return None
@@ -191,14 +190,16 @@ class Evaluator:
     def locate(self, a: AddressOperand) -> Value:
         """An address operand as 64 bits."""
         if a.base is None:
-            return self.own(a.offset) if a.space == "shared" else self.const(64, a.offset)
+            return (
+                self.shared_address(a.offset) if a.space == "shared" else self.const(64, a.offset)
+            )
         base = self.get(a.base.index)
         if a.offset:
             width = self.width(base)  # a sum of 32 bits wraps there
             base = self.add(base, self.const(width, a.offset % (1 << width)))
         return self.fit(base, 64)
 
-    def own(self, offset: int) -> Value:
+    def shared_address(self, offset: int) -> Value:
         """An address in the CTA's own shared memory, in which is its rank."""
         rank = self.fit(self.field(FIELDS["%cluster_ctarank"]), 64)
         return self.add(self.shl(rank, self.const(32, RANK_SHIFT)), self.const(64, offset))

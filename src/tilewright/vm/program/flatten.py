@@ -1,7 +1,7 @@
-"""A function's body as a flat list of operations: names resolved, nested scopes gone.
+"""Flattens a function: nested scopes become one list of operations with resolved names.
 
-One walk over the tree. Registers are numbered as they are first used; shared variables were placed
-before (only those that the function names), local ones are placed as they come.
+One pass over the tree. Registers are numbered at their first use. Shared variables are allocated
+beforehand (only those that the kernel references), local variables as they are declared.
 """
 
 from __future__ import annotations

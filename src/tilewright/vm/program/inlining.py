@@ -1,9 +1,9 @@
-"""Calls of a module's own functions: the body stands in the place of each call.
+"""Inlines calls of the module's own functions.
 
 A ``.param`` variable of the caller is the callee's parameter itself; registers and constants are
-copied. A call through a register is one of the functions whose addresses the module takes: each is
-compared with. What calls itself has no end in this way and stands apart
-(``activation_records.py``), and so does what would grow without measure.
+copied. An indirect call compares the register with the address of each possible callee. Recursive
+functions, and those that would make the kernel too long, are not inlined
+(``activation_records.py``).
 """
 
 from __future__ import annotations

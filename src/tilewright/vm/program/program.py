@@ -1,7 +1,7 @@
-"""A kernel made ready to run: flat code cut into blocks, registers given places in the frame.
+"""A kernel that is ready to execute: basic blocks, and a slot in the frame for each register.
 
-Code is cut wherever control can leave, arrive or wait. A register that lives inside one block only
-needs no place in the frame; only the stepping evaluator gives it one.
+A register that is live only inside one block needs no slot in compiled code; the stepping evaluator
+gives every register one.
 """
 
 from __future__ import annotations

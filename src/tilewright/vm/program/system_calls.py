@@ -1,4 +1,4 @@
-"""Calls of functions that the machine provides (``ptx/system_functions.py``): one op each."""
+"""Calls of system functions (``ptx/system_functions.py``): one operation each."""
 
 from __future__ import annotations
 

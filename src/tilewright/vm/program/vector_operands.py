@@ -1,7 +1,7 @@
-"""Vector registers as operands: the name ``%v`` stands for ``{%v.x, %v.y}``.
+"""Vector registers as operands: ``%v`` is expanded to ``{%v.x, %v.y}``.
 
 A call passes bits: an argument may be a register of another type, a vector of other elements, or a
-scalar as large as the vector (ptxas compares bytes). Such a copy goes through one scalar register.
+scalar of the vector's size (ptxas compares sizes). Such a copy goes through one scalar register.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class StepContext(NumpyValues, Evaluator):
 
     # --- native code ---
 
-    def runtime(self, function: Native, *arguments: int) -> int:
+    def call_native(self, function: Native, *arguments: int) -> int:
         return self.library.call(function, self.warp.address, *arguments)
 
     def check(self, failed: int) -> None:
@@ -94,11 +94,11 @@ class StepContext(NumpyValues, Evaluator):
         """The address of an area of the frame."""
         return int(self.warp.address + Warp.offset(name) + offset)
 
-    def set_line(self, name: str, value: Lanes, index: int = 0) -> None:
+    def store_area(self, name: str, value: Lanes, index: int = 0) -> None:
         width = self.width(value)
         write_lanes(self.at(name, index * 4 * width), value, width)
 
-    def line(self, name: str, width: int, index: int = 0) -> Lanes:
+    def load_area(self, name: str, width: int, index: int = 0) -> Lanes:
         return read_lanes(self.at(name, index * 4 * width), width)
 
 

@@ -55,7 +55,7 @@ class StepControl(StepPart):
             if self.spend(first):
                 self.m.warp.active = 0  # all are pending already
                 raise Left(YIELD)
-        raise Left(self.m.runtime(lane_groups.next_group))
+        raise Left(self.m.call_native(lane_groups.next_group))
 
     def pend(self, target: int, mask: int) -> None:
         view(self.m.warp.pending, u32, len(self.m.program.blocks))[target] |= np.uint32(mask)
@@ -86,10 +86,10 @@ class StepControl(StepPart):
         self.leave(self.m.current.index + 1)
 
     def leave(self, follow: int) -> None:
-        if self.m.runtime(cta_barriers.lanes_exit, self.m.mask) == DONE:
+        if self.m.call_native(cta_barriers.lanes_exit, self.m.mask) == DONE:
             raise Left(DONE)
         if self.m.program.divergent and self.m.warp.active == 0:
-            raise Left(self.m.runtime(lane_groups.next_group))
+            raise Left(self.m.call_native(lane_groups.next_group))
         self.goto(follow)
 
     def trap(self, why: str) -> None:
@@ -97,7 +97,7 @@ class StepControl(StepPart):
 
     def stop_if(self, mask: int, fault: int) -> None:
         if mask:
-            self.m.runtime(lane_groups.fault, fault, self.m.pc, _lowest(mask), 0)
+            self.m.call_native(lane_groups.fault, fault, self.m.pc, _lowest(mask), 0)
             raise Fault
 
     # --- waiting ---
@@ -106,12 +106,12 @@ class StepControl(StepPart):
         if code == FAULT:
             raise Fault
         if code == WAIT:
-            raise Left(self.m.runtime(mbarrier_model.sleep, self.m.current.index))
+            raise Left(self.m.call_native(mbarrier_model.sleep, self.m.current.index))
 
     def barrier_reduce(self, index: Lanes, threads: Lanes | None, op: str, p: Lanes) -> Lanes:
         if not self.m.op.resumed:
             self.barrier(index, threads, votes=p)
-        word = self.m.runtime(cta_barriers.barrier_result, self._first(index), VOTES[op])
+        word = self.m.call_native(cta_barriers.barrier_result, self._first(index), VOTES[op])
         return self.m.const(32 if op == "popc" else 1, word)
 
     def barrier(
@@ -130,7 +130,7 @@ class StepControl(StepPart):
             self.pend(follow, self.rest())
             self.m.warp.active = self.m.mask
             self.m.warp.others |= self.rest()
-        code = self.m.runtime(
+        code = self.m.call_native(
             cta_barriers.barrier, self._first(index), count, arrive, ayes, follow, self.m.pc
         )
         if arrive and not code:
@@ -143,13 +143,13 @@ class StepControl(StepPart):
         members = self.m.members() if rule == MEMBERS else self.m.const(32, ALL)
         if self.m.program.divergent and self.m.warp.others:
             wanted = int(np.bitwise_or.reduce(members[lanes_of(self.m.mask)]))
-            code = self.m.runtime(
+            code = self.m.call_native(
                 lane_groups.await_members, wanted, self.m.current.index, self.m.pc
             )
             if code != HERE:
                 raise Left(code)
         if rule == MEMBERS:
-            self.m.set_line("operands", members)
+            self.m.store_area("operands", members)
             self.m.call_checked(lane_groups.agree, self.m.mask, self.m.at("operands"), self.m.pc)
         elif self.m.mask != (ALL if rule == WHOLE else self.m.active_mask):
             self.m.call_checked(lane_groups.missing, self.m.mask, self.m.pc)

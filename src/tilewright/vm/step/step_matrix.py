@@ -35,7 +35,7 @@ class StepMatrix(StepPart):
     def stmatrix(self, space: str, address: Lanes, values: tuple[Lanes, ...], trans: bool) -> None:
         self.m.warp.addresses[:] = address
         for i, value in enumerate(values):
-            self.m.set_line("operands", value, i)
+            self.m.store_area("operands", value, i)
         arguments = (
             self.m.mask,
             self.m.space_code(space),

@@ -76,17 +76,17 @@ class StepWgmma(StepPart):
         return tuple(i.fragment("d").registers(made).T)
 
     def wgmma_fence(self) -> None:
-        self.control.sleep_unless(self.m.runtime(wgmma_groups.fence, self.m.mask))
+        self.control.sleep_unless(self.m.call_native(wgmma_groups.fence, self.m.mask))
 
     def wgmma_commit(self) -> None:
-        self.m.runtime(wgmma_groups.commit, self.m.mask)
+        self.m.call_native(wgmma_groups.commit, self.m.mask)
 
     def wgmma_wait(self, pending: int) -> None:
         self.control.sleep_unless(
-            self.m.runtime(wgmma_groups.await_, self.m.mask, pending, self.m.pc)
+            self.m.call_native(wgmma_groups.await_, self.m.mask, pending, self.m.pc)
         )
 
-    def meet(self, sets: int) -> None:
+    def check_wgmma_registers(self, sets: int) -> None:
         self.m.call_checked(wgmma_groups.touched, self.m.mask, sets, self.m.pc)
 
     def _matrix(
@@ -110,7 +110,7 @@ class StepWgmma(StepPart):
         pieces = (places.T if trans else places).reshape(-1) // 8 // PIECE * PIECE
         beyond = pieces[pieces > launch.shared_bytes - PIECE]
         if beyond.size:
-            self.m.runtime(lane_groups.fault, OUT_OF_BOUNDS, self.m.pc, 0, int(beyond[0]))
+            self.m.call_native(lane_groups.fault, OUT_OF_BOUNDS, self.m.pc, 0, int(beyond[0]))
             raise Fault
         memory = view(cta.shared, u8, launch.shared_bytes)
         if size == 1:

@@ -1,7 +1,7 @@
-"""The stepping evaluator: one instruction at a time in NumPy, every register of every lane to see.
+"""The stepping evaluator: one instruction at a time in NumPy, with every register visible.
 
-The scheduler, barriers and bounds checks are the compiled ones; only what a region would do is done
-here, from the same rows. It is the specification in doubt, and what a debugger stands on.
+The scheduler, barriers and bounds checks are the compiled ones; only the work of a region is done
+here, from the same rows. It is the reference of the compiled evaluator and the base of a debugger.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class SteppingEvaluator(StepContext):
     def gather(self, rule: str) -> None:
         self.control.gather(rule)
 
-    def meet(self, sets: int) -> None:
-        self.wgmma_instructions.meet(sets)
+    def check_wgmma_registers(self, sets: int) -> None:
+        self.wgmma_instructions.check_wgmma_registers(sets)
 
     def sleep_unless(self, code: int) -> None:
         self.control.sleep_unless(code)
@@ -119,11 +119,13 @@ class SteppingEvaluator(StepContext):
     # --- primitives of more than one part ---
 
     def store(self, space: str, address: Lanes, values: tuple[Lanes, ...]) -> None:
-        self.asynchronous.spare(space, address, self.width(values[0]) // 8 * len(values))
+        self.asynchronous.check_wgmma_memory(
+            space, address, self.width(values[0]) // 8 * len(values)
+        )
         self.memory.store(space, address, values)
 
     def atomic(self, space: str, op: str, type_: str, address: Lanes, *operands: Lanes) -> Lanes:
-        self.asynchronous.spare(space, address, self.width(operands[0]) // 8)
+        self.asynchronous.check_wgmma_memory(space, address, self.width(operands[0]) // 8)
         return self.memory.atomic(space, op, type_, address, *operands)
 
 
