@@ -7,11 +7,11 @@ runs while a kernel is built.
 
 from typing import TYPE_CHECKING
 
-from ..dtypes import DTYPES
 from ..lazy_imports import exports
 
 if TYPE_CHECKING:
     from .builder import Builder
+    from .kernel_annotations import bf16, f16, f32, f64, ptr, s32, s64, u32, u64
     from .kernel_function import (
         Kernel,
         KernelOptions,
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         set_launcher,
         trace,
     )
-    from .kernel_parameters import Param, by_value, ptr, tensor_map
+    from .kernel_parameters import Param, by_value, tensor_map
     from .operations.pipelines import (
         MbarrierPipeline,
         MultistagePipeline,
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from .values.registers import Reg, Registers, Var
 
 __getattr__, __dir__ = exports(__name__, __file__)
-
-u32, u64, s32, s64 = (DTYPES[name] for name in ("u32", "u64", "s32", "s64"))
-f16, bf16, f32, f64 = (DTYPES[name] for name in ("f16", "bf16", "f32", "f64"))
 
 __all__ = [
     "kernel", "trace", "Kernel", "Traced", "KernelOptions", "Launcher", "set_launcher",

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
 from ..errors import KernelError, SourceLocation
 from ..lazy_imports import provide, provided
@@ -313,7 +313,23 @@ class ConfiguredKernel:
         return size
 
 
-def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+@overload
+def kernel(function: Callable[..., None]) -> Kernel: ...
+@overload
+def kernel(
+    function: None = None,
+    *,
+    name: str = "",
+    params: Mapping[str, Any] | None = None,
+    block: Any = None,
+    exact: bool = False,
+    min_ctas: int = 0,
+    max_registers: int = 0,
+    target: str = "",
+    lines: bool = True,
+    cluster: Any = None,
+) -> Callable[[Callable[..., None]], Kernel]: ...
+def kernel(function: Callable[..., None] | None = None, **options: Any) -> Any:
     """Make a kernel of a Python function: ``@kernel`` or ``@kernel(block=256, target="sm_90a")``.
 
     Options: ``name``; ``params`` (specifications by name, instead of annotations); ``block``

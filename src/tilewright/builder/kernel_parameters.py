@@ -82,8 +82,8 @@ class Param:
         return Pointer(k, self.space, self.dtype, base, 0, self.align)
 
 
-def ptr(to: str | DType, *, align: int | None = None, space: str = "global") -> Param:
-    """A pointer to a number format; ``align`` is what the caller promises of it, in bytes."""
+def pointer_parameter(to: str | DType, *, align: int | None = None, space: str = "global") -> Param:
+    """A pointer to elements of a type; ``align`` is the caller's promise, in bytes."""
     _check_align(align)
     return Param("", dtype(to), True, align, space=space)
 
@@ -174,6 +174,8 @@ def _parsed(spec: Any, names: Mapping[str, Any]) -> Param | None:
         return spec
     if isinstance(spec, DType):
         return Param("", spec)
+    if metadata := getattr(spec, "__metadata__", ()):  # of typing.Annotated
+        return _parsed(metadata[0], names)
     if not isinstance(spec, str):
         return None
     text = spec.strip("\"' ")
