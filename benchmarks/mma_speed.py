@@ -19,10 +19,11 @@ import llvmlite.ir as ir
 import numpy as np
 
 from tilewright import mma
-from tilewright.dtypes import dtype, encode
+from tilewright.dtypes import dtype
 from tilewright.mma import MmaInstruction
 from tilewright.native.jit import Jit
 from tilewright.native.llvm_types import POINTER
+from tilewright.number_conversion import encode
 from tilewright.vm import Machine
 from tilewright.vm.llvm.vector_memory import counted
 from tilewright.vm.matrix.mma_core import core

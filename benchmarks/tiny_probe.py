@@ -27,7 +27,7 @@ from scalar.scalar_operands import FIELDS, THREADS
 from scalar.scalar_programs import Program, Step
 from scalar.scalar_runs import on_gpu, on_vm, values
 from tilewright import cuda
-from tilewright.dtypes import decode, encode
+from tilewright.number_conversion import decode, encode
 from tilewright.ptx.isa import form
 from tilewright.vm.state.global_memory import Memory
 

@@ -8,20 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.dtypes import (
-    DTYPES,
-    decode,
-    decompose,
-    dtype,
-    encode,
-    from_numpy,
-    is_inf,
-    is_nan,
-    pack,
-    round_to,
-    unpack,
-)
+from tilewright.bit_packing import pack, unpack
+from tilewright.dtypes import DTYPES, dtype, from_numpy
 from tilewright.errors import DtypeError
+from tilewright.number_conversion import decode, decompose, encode, is_inf, is_nan, round_to
 
 FLOATS = [t for t in DTYPES.values() if t.kind == "float"]
 SMALL = [t for t in FLOATS if t.bits <= 16]

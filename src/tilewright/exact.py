@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .dtypes import decode, decompose, dtype, encode, is_nan, round_to
+from .dtypes import dtype
+from .number_conversion import decode, decompose, encode, is_nan, round_to
 
 Lanes = npt.NDArray[Any]
 

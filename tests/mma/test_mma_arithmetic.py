@@ -11,8 +11,8 @@ import pytest
 from references import hmma_cases, hostile
 from rows import every_row
 from tilewright import mma
-from tilewright.dtypes import encode
 from tilewright.errors import DtypeError, LayoutError, TargetError, UnknownInstruction
+from tilewright.number_conversion import encode
 
 
 def bits(name, *values):

@@ -8,7 +8,7 @@ import pytest
 from references import hostile
 from rows import every_row
 from tilewright import mma
-from tilewright.dtypes import decode, dtype
+from tilewright.dtypes import dtype
 from tilewright.errors import (
     DtypeError,
     LayoutError,
@@ -19,6 +19,7 @@ from tilewright.errors import (
 from tilewright.layout import ComposedLayout, Layout, Swizzle
 from tilewright.mma.nearest_form import mismatch_reason
 from tilewright.mma.sparse_metadata import dense_columns
+from tilewright.number_conversion import decode
 from tilewright.target import Target
 
 DENSE = mma.instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")

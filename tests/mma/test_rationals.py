@@ -14,8 +14,9 @@ import pytest
 from references import hostile, rationals
 from rows import every_row
 from tilewright import mma
-from tilewright.dtypes import dtype, encode
+from tilewright.dtypes import dtype
 from tilewright.errors import DtypeError, LayoutError, TargetError, UnknownInstruction
+from tilewright.number_conversion import encode
 
 ELEMENTS = 6  # of D, for each kind of tiles
 KINDS = 2  # of tiles, for each form: all have their turn

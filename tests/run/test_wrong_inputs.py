@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tilewright
-from tilewright import dtypes, gemm, layout, ptx, run, target, view
+from tilewright import bit_packing, dtypes, gemm, layout, number_conversion, ptx, run, target, view
 from tilewright.errors import DtypeError, TilewrightError
 from tilewright.vm import Machine
 
@@ -91,19 +91,19 @@ def test_nonsense_is_a_typed_error() -> None:
 
 
 NUMBERS: dict[str, Callable[[], Any]] = {
-    "a fraction for bits": lambda: dtypes.decode("f16", 1.5),
-    "None for bits": lambda: dtypes.is_nan("f16", None),
-    "text for bits": lambda: dtypes.decode("f16", "x"),
-    "a long integer for bits": lambda: dtypes.decode("f16", 10**400),
-    "None for a number": lambda: dtypes.encode("f16", None),
-    "text for a number": lambda: dtypes.encode("f16", "x"),
-    "a complex number": lambda: dtypes.encode("f32", 1j),
-    "a number beyond all": lambda: dtypes.encode("f64", 10**400),
-    "a list for the rounding": lambda: dtypes.encode("f16", 1.0, []),
-    "a number that is packed": lambda: dtypes.pack("s4", 5),
-    "fractions that are packed": lambda: dtypes.pack("s4", [1.5] * 8),
-    "objects that are unpacked": lambda: dtypes.unpack("s4", [None]),
-    "words of no type": lambda: dtypes.pack("s4", [1] * 8, "nothing"),
+    "a fraction for bits": lambda: number_conversion.decode("f16", 1.5),
+    "None for bits": lambda: number_conversion.is_nan("f16", None),
+    "text for bits": lambda: number_conversion.decode("f16", "x"),
+    "a long integer for bits": lambda: number_conversion.decode("f16", 10**400),
+    "None for a number": lambda: number_conversion.encode("f16", None),
+    "text for a number": lambda: number_conversion.encode("f16", "x"),
+    "a complex number": lambda: number_conversion.encode("f32", 1j),
+    "a number beyond all": lambda: number_conversion.encode("f64", 10**400),
+    "a list for the rounding": lambda: number_conversion.encode("f16", 1.0, []),
+    "a number that is packed": lambda: bit_packing.pack("s4", 5),
+    "fractions that are packed": lambda: bit_packing.pack("s4", [1.5] * 8),
+    "objects that are unpacked": lambda: bit_packing.unpack("s4", [None]),
+    "words of no type": lambda: bit_packing.pack("s4", [1] * 8, "nothing"),
     "a type of None": lambda: dtypes.from_numpy(None),
     "a type of 5": lambda: dtypes.from_numpy(5),
 }
@@ -116,10 +116,15 @@ def test_numbers_and_bits_that_are_none(name: str) -> None:
 
 
 def test_numbers_and_bits_stay_what_they_were() -> None:
-    assert dtypes.decode("f16", []).size == 0 and dtypes.encode("f16", []).size == 0
-    assert dtypes.decode("f16", -1) != dtypes.decode("f16", -1)  # all ones: a NaN
-    assert dtypes.decode("f16", True) == 2.0**-24
-    assert dtypes.encode("f64", 2**70) == dtypes.encode("f64", 2.0**70)
+    assert (
+        number_conversion.decode("f16", []).size == 0
+        and number_conversion.encode("f16", []).size == 0
+    )
+    assert number_conversion.decode("f16", -1) != number_conversion.decode(
+        "f16", -1
+    )  # all ones: a NaN
+    assert number_conversion.decode("f16", True) == 2.0**-24
+    assert number_conversion.encode("f64", 2**70) == number_conversion.encode("f64", 2.0**70)
     assert dtypes.from_numpy(bool).name == "pred"
 
 

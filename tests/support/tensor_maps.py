@@ -16,13 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.mma.tensor_maps.tensor_map import TensorMap
-from tilewright.mma.tensor_maps.tensor_map_rules import (
-    FILLS,
-    INTERLEAVES,
-    PROMOTIONS,
-    SWIZZLES,
-    TYPES,
-)
+from tilewright.mma.tensor_maps.tensor_map_parameters import TYPES
+from tilewright.mma.tensor_maps.tensor_map_rules import FILLS, INTERLEAVES, PROMOTIONS, SWIZZLES
 
 DATA = Path(__file__).parents[1] / "data"
 MAPS = DATA / "tensor_maps.npz"

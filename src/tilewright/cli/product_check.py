@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes
+from .. import dtypes, number_conversion
 
 _STEP = 16
 _UNIT = 2.0**-23
@@ -95,7 +95,7 @@ def _overflows(got: Any, exact: Any, allowed: Any, t: dtypes.DType) -> Any:
     """Where D is infinite and its exact value may be beyond the type's largest finite number."""
     if t.kind == "int":
         return np.zeros(got.shape, bool)
-    largest = float(dtypes.decode(t, t.max_finite))
+    largest = float(number_conversion.decode(t, t.max_finite))
     return np.isinf(got) & (np.sign(got) == np.sign(exact)) & (np.abs(exact) + allowed > largest)
 
 

@@ -24,7 +24,8 @@ from ..errors import (
     VmFault,
 )  # fmt: skip
 from ..mma import TensorMap
-from ..mma.tensor_maps.tensor_map_rules import FILLS, INTERLEAVES, PROMOTIONS, SWIZZLES, TYPES
+from ..mma.tensor_maps.tensor_map_parameters import TYPES
+from ..mma.tensor_maps.tensor_map_rules import FILLS, INTERLEAVES, PROMOTIONS, SWIZZLES
 from ..target import LANES, Target
 from ..vm import Machine
 from ..vm.state.global_memory import GLOBAL_BASE, Memory

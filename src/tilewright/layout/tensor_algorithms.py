@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import exact
-from ..dtypes import DType, decode, encode, from_numpy
+from ..dtypes import DType, from_numpy
 from ..errors import LayoutError
+from ..number_conversion import decode, encode
 from .engine import ArrayEngine
 from .tensor import Tensor, check_tensors
 

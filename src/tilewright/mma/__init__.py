@@ -37,7 +37,8 @@ if TYPE_CHECKING:
         LoweredDotAdd,
     )
     from .sparse_metadata import compress, expand
-    from .tensor_maps.tensor_map import Im2col, TensorMap
+    from .tensor_maps.tensor_map import TensorMap
+    from .tensor_maps.tensor_map_parameters import Im2col
     from .tensor_maps.tma_boxes import TmaBox, TmaTiling
     from .tiles.atom import CopyAtom, CpAsync, MmaAtom, UniversalCopy
     from .tiles.smem_layout import (

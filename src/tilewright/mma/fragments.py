@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..dtypes import DType, dtype, pack, unpack
+from ..bit_packing import pack, unpack
+from ..dtypes import DType, dtype
 from ..errors import LayoutError
 from ..layout import Layout
 from ..notebook_display import Drawable

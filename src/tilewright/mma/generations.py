@@ -33,16 +33,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
 from ..dtypes import DType, dtype
 from ..errors import TargetError
 from ..target import Target
 from .block_scales import BlockScaledDotAdd
+from .instruction_form import MmaForm
 from .mma_arithmetic import Arithmetic, FmaChain, FusedDotAdd, IntegerDotAdd, LoweredDotAdd
-
-if TYPE_CHECKING:
-    from .instruction import MmaInstruction
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -102,7 +99,7 @@ def generation(arch: str) -> TensorCoreGeneration:
 
 
 @cache
-def arithmetic(i: MmaInstruction) -> Arithmetic:
+def arithmetic(i: MmaForm) -> Arithmetic:
     """The arithmetic of an instruction on its architecture. TargetError where it has none."""
     facts = _facts(i)
     if not i.runs_on(i.arch):
@@ -120,17 +117,17 @@ def arithmetic(i: MmaInstruction) -> Arithmetic:
     return _fused(i, facts)
 
 
-def _facts(i: MmaInstruction) -> TensorCoreGeneration:
+def _facts(i: MmaForm) -> TensorCoreGeneration:
     """The facts that an instruction computes by: HMMA.884 has Volta's on sm_75 too."""
     own = generation(i.arch)
     return VOLTA if i.tiles > 1 and own.first < 80 else own
 
 
-def _types(i: MmaInstruction) -> tuple[DType, DType, DType, DType]:
+def _types(i: MmaForm) -> tuple[DType, DType, DType, DType]:
     return dtype(i.a), dtype(i.b), dtype(i.c), dtype(i.d)
 
 
-def _fused(i: MmaInstruction, facts: TensorCoreGeneration) -> FusedDotAdd:
+def _fused(i: MmaForm, facts: TensorCoreGeneration) -> FusedDotAdd:
     sum_type = "f32" if "f32" in (i.c, i.d) else "f16"
     fraction = facts.fraction if _bits(i) > 8 or _of_f16(i, facts) else facts.fp8_fraction
     least = facts.least(sum_type)
@@ -142,27 +139,27 @@ def _fused(i: MmaInstruction, facts: TensorCoreGeneration) -> FusedDotAdd:
         _groups(i, facts),
         fraction,
         sum_type,
-        kept=min(fraction, dtype(sum_type).mantissa),
-        begins=not _of_f16(i, facts),
-        through="f16" if _of_f16(i, facts) else "",
-        least=least,
-        last="rz" if i.satfinite and facts.first >= 80 else "rn",
-        unconverted=facts is VOLTA and i.c != sum_type,
-        saturates=i.satfinite and facts.first < 80,
+        mantissa_bits=min(fraction, dtype(sum_type).mantissa),
+        starts_with_c=not _of_f16(i, facts),
+        operand_type="f16" if _of_f16(i, facts) else "",
+        min_exponent=least,
+        final_rounding="rz" if i.satfinite and facts.first >= 80 else "rn",
+        keeps_c_format=facts is VOLTA and i.c != sum_type,
+        saturate=i.satfinite and facts.first < 80,
     )
 
 
-def _bits(i: MmaInstruction) -> int:
+def _bits(i: MmaForm) -> int:
     """Bits that an element takes in registers: fp6 and fp4 are in bytes but for mxf4's kinds."""
     return 8 if i.kind in ("f8f6f4", "mxf8f6f4") else dtype(i.a).bits
 
 
-def _of_f16(i: MmaInstruction, facts: TensorCoreGeneration) -> bool:
+def _of_f16(i: MmaForm, facts: TensorCoreGeneration) -> bool:
     """Whether ptxas makes f16 products of it: of the bytes 0 and 1 of registers, then 2 and 3."""
     return facts.fp8 == "f16" and _bits(i) == 8 and not i.asynchronous
 
 
-def _groups(i: MmaInstruction, facts: TensorCoreGeneration) -> Groups:
+def _groups(i: MmaForm, facts: TensorCoreGeneration) -> Groups:
     """The columns of stored A that each fused sum takes."""
     columns = range(i.stored_k)
     if _of_f16(i, facts):

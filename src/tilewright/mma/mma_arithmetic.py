@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..dtypes import DType, decode, decompose, dtype, encode, is_inf, is_nan, round_to
+from ..dtypes import DType, dtype
 from ..exact import fma
+from ..number_conversion import decode, decompose, encode, is_inf, is_nan, round_to
 from .array_inputs import batch_shape
 from .quadpair_arithmetic import lowered_sums
 
@@ -121,28 +122,29 @@ class FmaChain(Arithmetic):
 
 @dataclass(frozen=True, slots=True)
 class FusedDotAdd(Arithmetic):
-    """Fused sums: one for each of ``groups`` (columns of A), in turn.
+    """Fused dot product and addition: one fused sum for each of ``groups`` (columns of A), in turn.
 
-    A and B are converted to the type ``through`` first, if any. Each result is of type
-    ``sum_type`` with ``kept`` bits of mantissa. The first sum begins with c, or where not
-    ``begins`` with zero; c is added to the last then, rounded to nearest. The exponent that terms
-    are aligned to is never below ``least``.
+    A and B are first converted to ``operand_type``, if any. Each sum has type ``sum_type`` with
+    ``mantissa_bits`` bits of mantissa. The first sum starts with c; where ``starts_with_c`` is
+    False it starts with zero, and c is added to the last sum, rounded to nearest. Terms are
+    aligned to an exponent of at least ``min_exponent``.
 
-    c is converted to ``sum_type`` first, but where ``unconverted``: then the first sum takes it in
-    its own format, by whose least exponent a subnormal c is aligned. Where it ``saturates``, an
-    infinite result of the last sum becomes the largest finite number, and a NaN +0.
+    c is first converted to ``sum_type``. Where ``keeps_c_format``, the first sum takes c in its own
+    format instead, and a subnormal c is aligned by that format's least exponent. Where
+    ``saturate``, an infinite result of the last sum becomes the largest finite number, and a NaN
+    becomes +0.
     """
 
     groups: tuple[tuple[int, ...], ...] = ()
-    fraction: int = 0
+    fraction_bits: int = 0
     sum_type: str = "f32"
-    kept: int = 23
-    begins: bool = True
-    through: str = ""
-    least: int = 0
-    last: str = "rn"
-    unconverted: bool = False
-    saturates: bool = False
+    mantissa_bits: int = 23
+    starts_with_c: bool = True
+    operand_type: str = ""
+    min_exponent: int = 0
+    final_rounding: str = "rn"
+    keeps_c_format: bool = False
+    saturate: bool = False
 
     @property
     def rounding(self) -> str:
@@ -152,18 +154,18 @@ class FusedDotAdd(Arithmetic):
         sum_type = dtype(self.sum_type)
         left, right = (FloatTerms.of(*self._seen(t, x)) for t, x in ((self.a, a), (self.b, b)))
         start = _converted(c, self.c, sum_type)
-        total = start if self.begins else np.zeros_like(start)
+        total = start if self.starts_with_c else np.zeros_like(start)
         for number, group in enumerate(self.groups):
             part = np.s_[..., list(group)]
             products = left.at(part).times(right.at(part))
-            own = self.unconverted and number == 0
+            own = self.keeps_c_format and number == 0
             addend = FloatTerms.of(self.c, c) if own else FloatTerms.of(sum_type, total)
             total = self.fuse(products.and_(addend.at(np.s_[..., None])))
-        if not self.begins:
+        if not self.starts_with_c:
             total = _added(sum_type, total, start)
-        if self.saturates:
+        if self.saturate:
             total = _saturated(sum_type, total)
-        return _converted(total, sum_type, self.d, self.last)
+        return _converted(total, sum_type, self.d, self.final_rounding)
 
     def fuse(self, t: FloatTerms) -> Bits:
         """One fused sum over the last axis."""
@@ -171,21 +173,21 @@ class FusedDotAdd(Arithmetic):
 
     def _seen(self, t: DType, bits: Bits) -> tuple[DType, Bits]:
         """An operand as the sums take it: a subnormal fp8 number is a normal f16 one."""
-        if not self.through:
+        if not self.operand_type:
             return t, bits
-        wide = dtype(self.through)
+        wide = dtype(self.operand_type)
         return wide, _converted(bits, t, wide)
 
     def _sum(self, t: FloatTerms) -> Bits:
         made_type = dtype(self.sum_type)
-        unit = np.maximum(t.lead.max(-1, keepdims=True), self.least) - self.fraction
+        unit = np.maximum(t.lead.max(-1, keepdims=True), self.min_exponent) - self.fraction_bits
         cut = unit - t.exponent
         size = t.significand >> np.clip(cut, 0, 63) << np.clip(-cut, 0, 63)
         total = np.where(t.negative, -size, size).sum(-1)
         args = (total < 0, np.abs(total), unit[..., 0], self.rounding, "inf")
         made = round_to(made_type, *args)
-        if self.kept < made_type.mantissa:
-            low = made.dtype.type((1 << (made_type.mantissa - self.kept)) - 1)
+        if self.mantissa_bits < made_type.mantissa:
+            low = made.dtype.type((1 << (made_type.mantissa - self.mantissa_bits)) - 1)
             made = made & ~low
         return np.where(made == 1 << (made_type.bits - 1), made.dtype.type(0), made)  # no -0
 

@@ -10,7 +10,6 @@ for sm_75 to sm_120 has the same; sm_70 and sm_72 have their own.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
 
 from ..dtypes import dtype
 from ..errors import LayoutError
@@ -26,28 +25,12 @@ from .fragments import (
     fragment_layout,
     quad_layout,
 )
-
-if TYPE_CHECKING:
-    from .instruction import MmaInstruction
-
-CHUNK = {"tf32": (1, 2), "s4": (4, 8), "u4": (4, 8), "e2m1": (4, 8)}  # kept, of how many; or (2, 4)
-
-
-def sparsity_pattern(type_: str, kind: str = "") -> tuple[int, int]:
-    """Elements kept of each chunk of a row of sparse A, and the chunk's length.
-
-    (4, 8) keeps pairs of neighbours. An element in a container of 8 bits counts as an 8-bit one.
-    """
-    return (2, 4) if kind in ("f8f6f4", "mxf8f6f4") else CHUNK.get(type_, (2, 4))
-
-
-def code_bits(kept_of: tuple[int, int]) -> int:
-    """Bits of metadata for each index: 4 for the one of two, 2 for one of four (or a pair of 4)."""
-    return 4 if kept_of == (1, 2) else 2
+from .instruction_form import MmaForm
+from .sparsity import code_bits, sparsity_pattern
 
 
 @cache
-def operand_fragment(i: MmaInstruction, name: str) -> Fragment:
+def operand_fragment(i: MmaForm, name: str) -> Fragment:
     """The fragment of ``a``, ``b``, ``c``, ``d``, ``metadata``, ``scale_a`` or ``scale_b``."""
     if name in ("metadata", "scale_a", "scale_b"):
         return {"metadata": _metadata, "scale_a": _scale_a, "scale_b": _scale_b}[name](i)
@@ -75,7 +58,7 @@ def _in_bytes(type_: str, rows: int, columns: int, transposed: bool) -> Fragment
     )
 
 
-def _warpgroup(i: MmaInstruction, name: str) -> Fragment:
+def _warpgroup(i: MmaForm, name: str) -> Fragment:
     type_, rows, columns = i.extent(name)
     if name == "b":
         raise LayoutError(f"B of {i.opcode} is in shared memory", hint="see mma.MatrixDescriptor")
@@ -83,7 +66,7 @@ def _warpgroup(i: MmaInstruction, name: str) -> Fragment:
     return Fragment(type_, rows, columns, quad_layout(rows, columns, run, warps=i.m // 16))
 
 
-def _quad_pair(i: MmaInstruction, name: str) -> Fragment:
+def _quad_pair(i: MmaForm, name: str) -> Fragment:
     """m8n8k4 of f16: lane 16h + 4t + j is thread j of half h of product t."""
     rows, columns = i.extent(name)[1:]
     tile: Modes = ((4, rows * columns),)
@@ -101,7 +84,7 @@ def _quad_pair(i: MmaInstruction, name: str) -> Fragment:
     return Fragment(type_, rows, columns, layout, tiles=4)
 
 
-def _wmma(i: MmaInstruction, name: str) -> Fragment:
+def _wmma(i: MmaForm, name: str) -> Fragment:
     old = Target.parse(i.arch).number < 75
     if old and i.a == "f16":
         return _volta(i, name)
@@ -119,11 +102,11 @@ def _wmma(i: MmaInstruction, name: str) -> Fragment:
     return Fragment(type_, rows, columns, layout, transposed=name == "b")
 
 
-def _before_ampere(i: MmaInstruction) -> bool:
+def _before_ampere(i: MmaForm) -> bool:
     return Target.parse(i.arch).number < 80
 
 
-def _volta(i: MmaInstruction, name: str) -> Fragment:
+def _volta(i: MmaForm, name: str) -> Fragment:
     """f16 wmma of sm_70 and sm_72: four m8n8k4, whose 8×8 tiles lane bits 2 and 3 choose.
 
     Found by running the address arithmetic of ptxas's machine code; no such GPU confirmed it.
@@ -152,7 +135,7 @@ def _repeated(layout: Layout, copies: int) -> Layout:
     return Layout((threads.shape, (values.shape, copies)), (threads.stride, (values.stride, 0)))
 
 
-def _metadata(i: MmaInstruction) -> Fragment:
+def _metadata(i: MmaForm) -> Fragment:
     """Indices of the kept elements of A, M × codes, as the threads of a quad may provide them.
 
     A register has 32 bits of them. 16- and 32-bit types: 16 bits of row g, then 16 of row g + 8;
@@ -173,7 +156,7 @@ def _metadata(i: MmaInstruction) -> Fragment:
     return Fragment(f"b{bits}", i.m, codes, layout)
 
 
-def _scale_a(i: MmaInstruction) -> Fragment:
+def _scale_a(i: MmaForm) -> Fragment:
     """M × scales in a row: thread 2t and 2t + 1 of a quad have rows g and g + 8."""
     scales = i.scales
     threads = ((2, 8), (2, 0), (8, 1))
@@ -182,7 +165,7 @@ def _scale_a(i: MmaInstruction) -> Fragment:
     )
 
 
-def _scale_b(i: MmaInstruction) -> Fragment:
+def _scale_b(i: MmaForm) -> Fragment:
     """N × scales in a column, from thread t of quad g."""
     scales = i.scales
     layout = fragment_layout(((4, 0), (8, 1)), ((scales, i.n), (4 // scales, 0)))

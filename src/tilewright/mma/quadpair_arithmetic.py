@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..dtypes import decode, encode
 from ..exact import quiet
+from ..number_conversion import decode, encode
 
 Bits = npt.NDArray[Any]
 

@@ -8,18 +8,17 @@ pair of a 4-bit type), the lowest first.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..dtypes import decode, dtype
+from ..dtypes import dtype
 from ..errors import LayoutError, MetadataError
+from ..number_conversion import decode
 from .array_inputs import as_array, as_codes, as_integers, batch_shape, require_shape
-from .operand_fragments import sparsity_pattern
-
-if TYPE_CHECKING:
-    from .instruction import MmaInstruction
+from .instruction_form import MmaForm
+from .sparsity import sparsity_pattern
 
 Bits = npt.NDArray[Any]
 
@@ -64,7 +63,7 @@ def _refuse(wrong: Bits, found: Bits, allowed: str, step: int) -> None:
     )
 
 
-def compress(i: MmaInstruction, dense: npt.ArrayLike) -> tuple[Bits, Bits]:
+def compress(i: MmaForm, dense: npt.ArrayLike) -> tuple[Bits, Bits]:
     """(what is kept, its metadata) of A (…, M, K), of A's NumPy type or its bits.
 
     Elements that are not zero are kept where they stand in order; chunks with fewer keep the
@@ -90,7 +89,7 @@ def compress(i: MmaInstruction, dense: npt.ArrayLike) -> tuple[Bits, Bits]:
     return values.reshape(*a.shape[:-1], -1), where.reshape(*a.shape[:-1], -1).astype(np.uint8)
 
 
-def expand(i: MmaInstruction, values: npt.ArrayLike, metadata: npt.ArrayLike) -> Bits:
+def expand(i: MmaForm, values: npt.ArrayLike, metadata: npt.ArrayLike) -> Bits:
     """Dense A (…, M, K) from what is kept of it, of A's NumPy type or its bits, and its metadata.
 
     Leading axes broadcast. Raises MetadataError, LayoutError and DtypeError.
@@ -108,7 +107,7 @@ def expand(i: MmaInstruction, values: npt.ArrayLike, metadata: npt.ArrayLike) ->
     return dense
 
 
-def _chunks(i: MmaInstruction) -> tuple[int, int, int]:
+def _chunks(i: MmaForm) -> tuple[int, int, int]:
     """(kept, of, width): pairs of 4-bit elements count as one of width 2."""
     if not getattr(i, "sparse", False):
         raise LayoutError(f"{i} has no sparse A", hint="mma.sp and wgmma.mma_async.sp have")

@@ -17,8 +17,8 @@ from ..mma import (
     MmaInstruction,
 )
 from ..mma.availability import Requirement
-from ..mma.operand_fragments import code_bits, sparsity_pattern
 from ..mma.sparse_metadata import FIRST, ORDERED, SECOND
+from ..mma.sparsity import code_bits, sparsity_pattern
 
 PUBLISHED = "published, not verified"
 
@@ -76,7 +76,7 @@ def _(how: FmaChain) -> tuple[str, ...]:
 @_said.register
 def _(how: FusedDotAdd) -> tuple[str, ...]:
     count, size = len(how.groups), len(how.groups[0])
-    first = "c" if how.begins else "zero"
+    first = "c" if how.starts_with_c else "zero"
     sums = f"one fused sum of {first} and {size} products"
     if count > 1:
         which = "; ".join(_columns(group) for group in how.groups[:2]) + "; …" * (count > 2)
@@ -84,27 +84,29 @@ def _(how: FusedDotAdd) -> tuple[str, ...]:
             f"{count} fused sums in turn, of {size} products each (k = {which}): the first begins "
         )
         sums += f"with {first}, the others with the result before"
-    through = (f"A and B are converted to {how.through} first",) if how.through else ()
+    through = (f"A and B are converted to {how.operand_type} first",) if how.operand_type else ()
     return (*through, sums, "products are exact", *_rounded(how))
 
 
 def _rounded(how: FusedDotAdd) -> tuple[str, ...]:
     """How a fused sum is aligned and rounded, and what becomes of the last."""
     made = dtype(how.sum_type)
-    kept = f" with {how.kept} bits of mantissa" if how.kept < made.mantissa else ""
+    kept = (
+        f" with {how.mantissa_bits} bits of mantissa" if how.mantissa_bits < made.mantissa else ""
+    )
     steps = [
-        f"all terms are cut off, toward zero, {how.fraction} bits below the largest exponent, "
-        f"which counts as {how.least} at least, and added exactly",
+        f"all terms are cut off, toward zero, {how.fraction_bits} bits below the largest exponent, "
+        f"which counts as {how.min_exponent} at least, and added exactly",
         f"each sum is rounded {ROUNDING[how.rounding]} to {made.name}{kept}",
     ]
-    if how.unconverted:
+    if how.keeps_c_format:
         steps.insert(1, f"a subnormal c has the exponent {how.c.least}, the least one of {how.c}")
-    if how.saturates:
+    if how.saturate:
         steps.append("an infinity then becomes the largest finite number, a NaN +0")
-    if not how.begins:
+    if not how.starts_with_c:
         steps.append(f"c is added at the end, in {made.name}, rounded {ROUNDING['rn']}")
     if how.d != made:
-        steps.append(f"that is rounded {ROUNDING[how.last]} to {how.d}")
+        steps.append(f"that is rounded {ROUNDING[how.final_rounding]} to {how.d}")
     return tuple(steps)
 
 

@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 
 from examples import examples
 from rows import every_row
+from tilewright.bit_packing import unpack
 from tilewright.builder import Builder, trace
 from tilewright.builder.operations.unpack_integers import (
     IntegerUnpacking,
     interleaved_order,
     pack_integers,
 )
-from tilewright.dtypes import decode, dtype, unpack
+from tilewright.dtypes import dtype
 from tilewright.errors import DtypeError, KernelError
+from tilewright.number_conversion import decode
 from tilewright.ptx import tree
 from tracing import evaluate
 from unpack_cases import CASES

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from rows import every_row
+from tilewright.bit_packing import unpack
 from tilewright.builder import trace
 from tilewright.builder.operations.unpack_integers import pack_integers
-from tilewright.dtypes import decode, dtype, unpack
+from tilewright.dtypes import dtype
+from tilewright.number_conversion import decode
 from tilewright.vm import Machine
 from unpack_cases import CASES
 

@@ -19,8 +19,8 @@ from gemm_cases.guarded import Asked, check
 from gemm_cases.resident import Resident, registered
 from gemm_cases.tma_cases import ASKED, DIGESTS, FEW, HALF, SORTS, digest, lies
 from rows import every_row
-from tilewright.dtypes import decode, encode
 from tilewright.errors import ConfigError, DtypeError, LayoutError, ProblemError, TargetError
+from tilewright.number_conversion import decode, encode
 from tilewright.run import VmDevice
 
 pytestmark = pytest.mark.vm

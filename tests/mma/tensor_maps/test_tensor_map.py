@@ -15,7 +15,7 @@ import tensor_maps
 from tilewright.errors import DtypeError, LayoutError, TilewrightError
 from tilewright.mma import TensorMap
 from tilewright.mma.tensor_maps.tensor_map_fields import replace
-from tilewright.mma.tensor_maps.tensor_map_rules import TYPES
+from tilewright.mma.tensor_maps.tensor_map_parameters import TYPES
 
 A = TensorMap.tiled(0x7F0000000000, "f16", (1024, 512), (2048,), (64, 128), swizzle=128)
 IMAGE = TensorMap.im2col(

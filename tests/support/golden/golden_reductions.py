@@ -26,7 +26,7 @@ from ptx_kernels.bulk_kernels import (
 )
 from tilewright.errors import CudaError, VmFault
 from tilewright.mma import TensorMap
-from tilewright.mma.tensor_maps.tensor_map_rules import TYPES
+from tilewright.mma.tensor_maps.tensor_map_parameters import TYPES
 from tilewright.vm.engine.async_reductions import OPERATIONS
 
 FILE = Path(__file__).parents[2] / "data" / "reductions_sm_90a.npz"

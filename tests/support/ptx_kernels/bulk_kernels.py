@@ -10,10 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from ptx_kernels import simt
-from tilewright.dtypes import decode, dtype, encode
+from tilewright.dtypes import dtype
 from tilewright.mma import TensorMap
-from tilewright.mma.tensor_maps.tensor_map_rules import TYPES
+from tilewright.mma.tensor_maps.tensor_map_parameters import TYPES
 from tilewright.mma.tensor_maps.tma_copy import copy_addresses
+from tilewright.number_conversion import decode, encode
 from tilewright.vm.engine.async_reductions import OPERATIONS
 
 BYTES = 4096

@@ -15,7 +15,8 @@ import numpy as np
 
 from references import hostile
 from tilewright import mma
-from tilewright.dtypes import dtype, pack
+from tilewright.bit_packing import pack
+from tilewright.dtypes import dtype
 from tilewright.mma import MatrixDescriptor, MmaInstruction
 from tilewright.ptx.rules.requirements import lowest_target
 from tilewright.target import Target

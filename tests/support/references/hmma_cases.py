@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright import mma
-from tilewright.dtypes import encode
 from tilewright.mma import MmaInstruction
+from tilewright.number_conversion import encode
 
 INF, NAN = float("inf"), float("nan")
 MAX_F32, MAX_F16 = 2.0**128 - 2.0**104, 65504.0

@@ -12,7 +12,8 @@ import hashlib
 
 import numpy as np
 
-from tilewright.dtypes import DType, decode, dtype, encode
+from tilewright.dtypes import DType, dtype
+from tilewright.number_conversion import decode, encode
 
 
 class Stream:

@@ -7,7 +7,7 @@ from ptx_kernels import simt
 from rows import every_row
 from tilewright.errors import LayoutError, VmFault
 from tilewright.mma import Im2col, TensorMap
-from tilewright.mma.tensor_maps.tensor_map_rules import TYPES
+from tilewright.mma.tensor_maps.tensor_map_parameters import TYPES
 from tilewright.mma.tensor_maps.tma_copy import copy_addresses, load, store
 from tilewright.vm import Machine
 

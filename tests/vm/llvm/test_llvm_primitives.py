@@ -19,9 +19,10 @@ import numpy as np
 import pytest
 
 from references import f64_operands
-from tilewright.dtypes import ROUNDINGS, dtype
+from tilewright.dtypes import dtype
 from tilewright.errors import DtypeError
 from tilewright.native.jit import Jit
+from tilewright.number_conversion import ROUNDINGS
 from tilewright.vm.llvm.expressions import LANES, lanes_of
 from tilewright.vm.llvm.llvm_primitives import LlvmValues
 from tilewright.vm.step.numpy_primitives import NumpyValues

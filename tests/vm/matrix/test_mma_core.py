@@ -13,10 +13,10 @@ from ptx_kernels.one_instruction import Case, Tiles
 from references import hostile
 from rows import every_row
 from tilewright import mma
-from tilewright.dtypes import encode
 from tilewright.errors import PtxCheckError
 from tilewright.mma import MmaInstruction
 from tilewright.native.jit import Jit
+from tilewright.number_conversion import encode
 from tilewright.vm.matrix.mma_decode import NARROW
 from tilewright.vm.matrix.mma_function import OPERANDS, MmaFunction, symbol
 from tilewright.vm.matrix.mma_plan import columns, plan, scratch

@@ -20,7 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...dtypes import DType, dtype, encode, pack
+from ...bit_packing import pack
+from ...dtypes import DType, dtype
+from ...number_conversion import encode
 from ..emitter import Emitter
 from ..source_location import kernel_error
 from ..values.register_class import checked_dtype

@@ -6,7 +6,8 @@ import struct
 from functools import lru_cache
 from typing import Any
 
-from ...dtypes import DTYPES, DType, encode
+from ...dtypes import DTYPES, DType
+from ...number_conversion import encode
 from ...ptx import tree
 from ..opcode_signature import OperandSlot
 from ..source_location import kernel_error

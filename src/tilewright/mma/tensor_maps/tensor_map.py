@@ -25,15 +25,14 @@ from ...layout.int_tuple import text
 from ..array_inputs import is_integer
 from . import tensor_map_fields as at
 from .tensor_map_fields import TensorMapField
+from .tensor_map_parameters import TYPES, Im2col, TensorMapParameters, element_type
 from .tensor_map_rules import (
     FILLS,
     INTERLEAVES,
     PROMOTIONS,
     SWIZZLES,
-    TYPES,
     check,
     check_address,
-    element_type,
     noted_bytes,
 )
 from .tma_boxes import TmaTiling
@@ -44,42 +43,13 @@ _NAMES = {(row.code, row.rounded): name for name, row in TYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Im2col:
-    """What an im2col copy takes: ``channels`` of ``pixels`` that follow one another in W, H, D, N.
-
-    ``lower`` and ``upper`` are the corners of the bounding box in which a filter's base moves, one
-    entry for each of W, H, D: from the tensor's first pixel, and from its last (PTX ISA, 5.5.4).
-    """
-
-    lower: tuple[int, ...]
-    upper: tuple[int, ...]
-    channels: int
-    pixels: int
-
-    def __str__(self) -> str:
-        corners = f"{text(self.lower)}…{text(self.upper)}"
-        return f"im2col {corners}, {self.channels} channels of {self.pixels} pixels"
-
-
-@dataclass(frozen=True, slots=True)
-class TensorMap:
+class TensorMap(TensorMapParameters):
     """A tensor map. LayoutError, naming the rule, where the driver would refuse it.
 
     ``dtype`` is a name in ``TYPES``. ``strides`` are of dimension 1 and up. ``element_strides``
     step through the tensor, ``interleave`` is 0, 16 or 32 bytes, ``swizzle`` 0, 32, 64 or 128,
     ``l2_promotion`` 0, 64, 128 or 256; ``oob_fill`` is ``zero`` or ``nan``.
     """
-
-    address: int
-    dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    box: tuple[int, ...] | Im2col
-    element_strides: tuple[int, ...]
-    interleave: int = 0
-    swizzle: int = 0
-    l2_promotion: int = 0
-    oob_fill: str = "zero"
 
     def __post_init__(self) -> None:
         _check_kinds(self)
@@ -163,14 +133,6 @@ class TensorMap:
             l2_promotion=l2_promotion,
             oob_fill=oob_fill,
         )
-
-    @property
-    def rank(self) -> int:
-        return len(self.shape)
-
-    @property
-    def element_bytes(self) -> int:
-        return TYPES[self.dtype].bytes
 
     def encode(self) -> bytes:
         """The 128 bytes."""

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
-from ...dtypes import DType, dtype
 from ...errors import DtypeError, LayoutError
 from .. import matrix_descriptor
 from ..matrix_descriptor import CHUNK_BYTES
 from .tensor_map_fields import corners
-
-if TYPE_CHECKING:
-    from .tensor_map import Im2col, TensorMap
+from .tensor_map_parameters import TYPES, Im2col, TensorMapParameters
 
 # In bytes; a field holds the place in its row.
 INTERLEAVES = (0, 16, 32)
@@ -33,57 +30,7 @@ EXTENT = 256  # elements of a box along one of them
 SHARED_MEMORY = 228 << 10  # bytes of a box
 
 
-class ElementType(NamedTuple):
-    """What a tensor copy knows of an element: the type field's ``code``, its bytes, whether a NaN
-    may fill it, and whether f32 is rounded to tf32 on the way.
-    """
-
-    code: int
-    bytes: int
-    floating: bool = False
-    rounded: bool = False
-
-
-# PTX's names (tensormap.replace.elemtype), in the order of CUtensorMapDataType.
-TYPES = {
-    "u8": ElementType(0, 1),
-    "u16": ElementType(1, 2),
-    "u32": ElementType(2, 4),
-    "s32": ElementType(3, 4),
-    "u64": ElementType(4, 8),
-    "s64": ElementType(5, 8),
-    "f16": ElementType(6, 2, floating=True),
-    "f32": ElementType(7, 4, floating=True),
-    "f64": ElementType(9, 8, floating=True),
-    "bf16": ElementType(10, 2, floating=True),
-    "f32.ftz": ElementType(8, 4, floating=True),
-    "tf32": ElementType(7, 4, floating=True, rounded=True),
-    "tf32.ftz": ElementType(8, 4, floating=True, rounded=True),
-}
-_BLACKWELL = ("b4x16", "b4x16_p64", "b6x16_p32", "b6p2x16")
-
-
-def element_type(type_: str | DType) -> str:
-    """The name in ``TYPES`` for elements of a number format: its own, or ``u8`` … ``u64``.
-
-    DtypeError for elements of less than a byte, or of more than eight.
-    """
-    name = str(type_).removeprefix(".")
-    if name in TYPES:
-        return name
-    if name in _BLACKWELL:
-        raise DtypeError(f"{name} is an element of sm_100's tensor maps, not of sm_90's")
-    found = dtype(type_)
-    if f"u{found.bits}" not in TYPES:
-        raise DtypeError(
-            f"tensor copies of sm_90 move elements of 1, 2, 4 and 8 bytes, and {found} has"
-            f" {found.bits} bits",
-            hint="smaller ones are moved as u8, several in one",
-        )
-    return f"u{found.bits}"
-
-
-def check(m: TensorMap) -> None:
+def check(m: TensorMapParameters) -> None:
     """LayoutError, with the rule, where the driver would refuse a map."""
     _check_options(m)
     _check_lengths(m)
@@ -101,7 +48,7 @@ def check(m: TensorMap) -> None:
         _refuse(f"a box has at most {SHARED_MEMORY} bytes, not {noted_bytes(m)}", m.box)
 
 
-def noted_bytes(m: TensorMap) -> int:
+def noted_bytes(m: TensorMapParameters) -> int:
     """The box's bytes as the driver counts them: steps that do not divide an extent round down."""
     if isinstance(m.box, tuple):
         steps = zip(m.box, m.element_strides, strict=True)
@@ -116,7 +63,7 @@ def check_address(address: int, unit: int = CHUNK_BYTES, least: int = 0) -> int:
     return address
 
 
-def _check_options(m: TensorMap) -> None:
+def _check_options(m: TensorMapParameters) -> None:
     if m.dtype not in TYPES:
         raise DtypeError(f"a tensor map's elements are {', '.join(TYPES)}, not {m.dtype!r}")
     _one_of("interleave", m.interleave, INTERLEAVES)
@@ -127,7 +74,7 @@ def _check_options(m: TensorMap) -> None:
         _refuse("NaNs fill floating-point elements", m.dtype)
 
 
-def _check_lengths(m: TensorMap) -> None:
+def _check_lengths(m: TensorMapParameters) -> None:
     what, least = ("an interleaved map", 3) if m.interleave else ("a tensor map", 1)
     if not isinstance(m.box, tuple):
         what, least = "an im2col map", 3
@@ -146,7 +93,7 @@ def _check_lengths(m: TensorMap) -> None:
             _refuse(f"rank {m.rank} has {name} of length {count}", values)
 
 
-def _check_tensor(m: TensorMap) -> None:
+def _check_tensor(m: TensorMapParameters) -> None:
     unit = max(CHUNK_BYTES, m.interleave)
     check_address(m.address, unit)
     for i, size in enumerate(m.shape):
@@ -156,7 +103,7 @@ def _check_tensor(m: TensorMap) -> None:
             _refuse(f"stride {i} is a multiple of {unit} bytes below 2^40", stride)
 
 
-def _check_pixels(m: TensorMap, box: Im2col) -> None:
+def _check_pixels(m: TensorMapParameters, box: Im2col) -> None:
     _within("channels", box.channels, 1, EXTENT)
     _within("pixels", box.pixels, 1, 1024)
     limit = 1 << corners(m.rank)[0].width - 1
@@ -169,7 +116,7 @@ def _check_pixels(m: TensorMap, box: Im2col) -> None:
             _refuse(f"the bounding box of dimension {first + i} is empty", (lower, end))
 
 
-def _check_row(m: TensorMap, elements: int) -> None:
+def _check_row(m: TensorMapParameters, elements: int) -> None:
     row = elements * m.element_bytes
     if row % CHUNK_BYTES:
         _refuse(f"a row of the box is a multiple of {CHUNK_BYTES} bytes", row)

@@ -27,13 +27,13 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from ...dtypes import decode, encode
 from ...errors import LayoutError
 from ...layout import upcast
+from ...number_conversion import decode, encode
 from ..matrix_descriptor import CHUNK_BYTES, swizzle_pattern
-from .tensor_map import Im2col, TensorMap
+from .tensor_map import TensorMap
 from .tensor_map_fields import corners
-from .tensor_map_rules import TYPES
+from .tensor_map_parameters import TYPES, Im2col
 from .tma_boxes import ALIGNMENT
 
 Array = npt.NDArray[Any]

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ...dtypes import decode, dtype, encode
+from ...dtypes import dtype
+from ...number_conversion import decode, encode
 from .compose import FORMATS, canonical_nan, magnitude, relu
 from .primitives import Primitives, Value
 from .row import Form, Options, row

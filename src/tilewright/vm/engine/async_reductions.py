@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import llvmlite.ir as ir
 
-from ...mma.tensor_maps.tensor_map_rules import TYPES
+from ...mma.tensor_maps.tensor_map_parameters import TYPES
 from ...native.llvm_types import I32, I64, POINTER, declare, memcpy
 from ...native.native_language import Ptr, i64, native
 from ..llvm.expressions import LANES, lanes_of

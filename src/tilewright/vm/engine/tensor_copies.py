@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...dtypes import decode, encode
 from ...mma.tensor_maps import tensor_map_fields as fields
 from ...mma.tensor_maps.tma_copy import FILLED, LONGEST
 from ...native.native_language import Ptr, i64, native, u8, u32, u64
+from ...number_conversion import decode, encode
 from ..check.race_detector import early
 from ..state.lane_groups import fault
 from ..state.records import (

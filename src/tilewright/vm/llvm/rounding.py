@@ -1,8 +1,8 @@
 """Rounding, as every conversion ends: a significand shifted out, an overflow replaced.
 
-The modes are those of ``dtypes.ROUNDINGS``: ``rn`` nearest even, ``rz`` toward zero, ``rm``
-down, ``rp`` up, ``rna`` nearest away. A magnitude's *code* is its exponent and mantissa fields
-as one integer: it grows with the magnitude, and a carry out of the mantissa lands in the
+The modes are those of ``number_conversion.ROUNDINGS``: ``rn`` nearest even, ``rz`` toward zero,
+``rm`` down, ``rp`` up, ``rna`` nearest away. A magnitude's *code* is its exponent and mantissa
+fields as one integer: it grows with the magnitude, and a carry out of the mantissa lands in the
 exponent, where it belongs.
 """
 
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ...dtypes import ROUNDINGS, DType, dtype
+from ...dtypes import DType, dtype
 from ...errors import DtypeError
+from ...number_conversion import ROUNDINGS
 from .expressions import Expr, Operand
 
 F32, F64 = dtype("f32"), dtype("f64")
@@ -71,5 +72,5 @@ def overflowed(code: Expr, t: DType, rnd: str, negative: Expr) -> Expr:
 
 
 def infinity_of(t: DType) -> int:
-    """The code of infinity, or of what stands for it (``dtypes.round_to``)."""
+    """The code of infinity, or of what stands for it (``number_conversion.round_to``)."""
     return t.max_finite + (t.has_inf or t.has_nan)

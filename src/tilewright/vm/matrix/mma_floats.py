@@ -80,17 +80,17 @@ class FusedCore(MmaCore):
     def dot_add(self, row: ir.Value, n: ir.Value, c: Expr) -> Expr:
         how, b, sum_type = self.how, self.b, dtype(self.how.sum_type)
         start = converted(c, how.c, sum_type)
-        b.store((start if how.begins else start.const(0)).v, self.total)
+        b.store((start if how.starts_with_c else start.const(0)).v, self.total)
         with counted_loop(b, self.plan.groups) as group:
             total = Expr(b, b.load(self.total))
-            self.least_c = self._least_c(group) if how.unconverted else None
+            self.least_c = self._least_c(group) if how.keeps_c_format else None
             b.store(self.one(row, n, scaled(b, group, self.size), total).v, self.total)
         total = Expr(b, b.load(self.total))
-        if not how.begins:
+        if not how.starts_with_c:
             total = added(sum_type, total, start)
-        if how.saturates:
+        if how.saturate:
             total = saturated(sum_type, total)
-        return converted(total, sum_type, how.d, how.last)
+        return converted(total, sum_type, how.d, how.final_rounding)
 
     def _least_c(self, group: ir.Value) -> Expr:
         """The least exponent that c is aligned by: in the first sum, which takes c unconverted,

@@ -45,7 +45,7 @@ class FusedSum:
 
     def seen(self, t: DType) -> DType:
         """The format that an operand's leading places are of."""
-        return dtype(self.how.through) if self.how.through else t
+        return dtype(self.how.operand_type) if self.how.operand_type else t
 
     @property
     def sum_type(self) -> DType:
@@ -75,11 +75,11 @@ class FusedSum:
     def top(self, lead: Expr, c: Expr, least_c: Expr | None = None) -> Expr:
         """The exponent that all is aligned to."""
         of_c = self._lead(c, least_c)
-        return lead.intrinsic("smax", of_c).intrinsic("smax", self.how.least + BIAS)
+        return lead.intrinsic("smax", of_c).intrinsic("smax", self.how.min_exponent + BIAS)
 
     def rounded(self, total: Expr, top: Expr) -> Expr:
         """The bits of a sum in units of the last bit kept."""
-        unit = (top.sext(64) + (BIAS64 - BIAS - self.how.fraction)) << 52
+        unit = (top.sext(64) + (BIAS64 - BIAS - self.how.fraction_bits)) << 52
         made = total * unit.float
         return self._to_f32(made) if self.sum_type == F32 else self._to_f16(made)
 
@@ -102,14 +102,14 @@ class FusedSum:
 
     def scale(self, top: Expr) -> Expr:
         """2^fraction / top as f64."""
-        return (((BIAS64 + BIAS + self.how.fraction) - top.sext(64)) << 52).float
+        return (((BIAS64 + BIAS + self.how.fraction_bits) - top.sext(64)) << 52).float
 
     def _scale(self, top: Expr) -> Expr:
         """The same in the type that products are made in.
 
         f32 can't hold all of them; beyond these bounds products are all zero, or cut to it.
         """
-        f = self.how.fraction
+        f = self.how.fraction_bits
         if self.range.work != FLOAT:
             return self.scale(top)
         low, high = self.range.least + BIAS, self.range.most + f + BIAS
@@ -119,7 +119,7 @@ class FusedSum:
     def _products(self, ks: int, values: Term, top: Expr) -> Expr:
         """The sum of all products in units of the last bit kept, as f64."""
         scale = self._scale(top)
-        stack_buffer = 1 << (31 - self.how.fraction - 2)  # as many fit 32 bits
+        stack_buffer = 1 << (31 - self.how.fraction_bits - 2)  # as many fit 32 bits
         step = ks if self.count <= stack_buffer else stack_buffer
         made = []
         for first in range(0, ks, step):
@@ -131,7 +131,7 @@ class FusedSum:
     def addend(self, c: Expr, top: Expr) -> Expr:
         """c in units of the last bit kept, as f64."""
         value = c if self.sum_type == F32 else widened(c, self.sum_type)
-        return self.cut(value.float.to_double() * self.scale(top), self.how.fraction + 1)
+        return self.cut(value.float.to_double() * self.scale(top), self.how.fraction_bits + 1)
 
     def cut(self, x: Expr, bits: int) -> Expr:
         """An f64 below 2^bits without its fraction."""
@@ -141,13 +141,13 @@ class FusedSum:
 
     def _to_f32(self, total: Expr) -> Expr:
         """Toward zero, ``kept`` bits; overflow is infinity. Subnormals are rare: behind a test."""
-        b, cut = total.b, 52 - self.how.kept
+        b, cut = total.b, 52 - self.how.mantissa_bits
         bits = (total.bits & -(1 << cut)).float.to_float().bits
         small = (total.bits & (SIGN64 - 1)) - 1 < ((BIAS64 - BIAS + 1) << 52) - 1
         before = b.block
         with b.if_then(any_of(small), likely=False):
             steps = (total * 2.0**149).to_int(True, 32)
-            there = small.pick(_signed(steps, self.how.kept), bits)
+            there = small.pick(_signed(steps, self.how.mantissa_bits), bits)
             inside = b.block
         return merged(bits, before, there, inside)
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from ...dtypes import DType
 from ...mma import Arithmetic, Fragment, FusedDotAdd, MmaInstruction
 from ...mma.block_scales import BlockScaledDotAdd
-from ...mma.operand_fragments import sparsity_pattern
+from ...mma.sparsity import sparsity_pattern
 
 Places = npt.NDArray[np.int64]
 

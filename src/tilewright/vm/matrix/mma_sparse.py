@@ -13,8 +13,8 @@ import llvmlite.ir as ir
 
 from ...dtypes import dtype
 from ...mma import MmaInstruction
-from ...mma.operand_fragments import sparsity_pattern
 from ...mma.sparse_metadata import FIRST, SECOND
+from ...mma.sparsity import sparsity_pattern
 from ...native.llvm_types import I32, I64
 from ..llvm.expressions import Expr
 from ..llvm.vector_memory import any_of, load_vector, store_vector, vector

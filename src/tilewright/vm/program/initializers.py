@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from math import prod
 
-from ...dtypes import decode, encode
 from ...errors import PtxError
+from ...number_conversion import decode, encode
 from ...ptx import parameter_block, tree
 from ...ptx.types import bits, kind
 

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ... import exact, mufu
-from ...dtypes import decode, encode, is_nan
 from ...errors import DtypeError
 from ...exact import Exact, canonical, product, quiet, quotient, root, rounded, settled, total
+from ...number_conversion import decode, encode, is_nan
 
 Lanes = npt.NDArray[Any]
 

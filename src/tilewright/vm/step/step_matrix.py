@@ -6,8 +6,8 @@ import numpy as np
 
 from ...errors import MetadataError
 from ...mma import MmaInstruction, ldmatrix
-from ...mma.operand_fragments import sparsity_pattern
 from ...mma.sparse_metadata import dense_columns
+from ...mma.sparsity import sparsity_pattern
 from ...native.native_language import u64
 from ...native.native_record import view
 from ..engine import ldmatrix_stmatrix, wgmma_operands

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from ...dtypes import dtype
 from ...mma import MatrixDescriptor, MmaInstruction
-from ...mma.operand_fragments import sparsity_pattern
 from ...mma.sparse_metadata import dense_columns
+from ...mma.sparsity import sparsity_pattern
 from ...native.native_language import u8
 from ...native.native_record import Record, view
 from ..codegen.wgmma_function import part, shape

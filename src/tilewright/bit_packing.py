@@ -1,0 +1,73 @@
+"""Packing of values into words (registers), and of lanes into one value of a packed format."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .dtypes import DType, dtype
+from .errors import DtypeError
+
+Array = npt.NDArray[Any]
+
+
+def pack(t: str | DType, codes: npt.ArrayLike, word: npt.DTypeLike = np.uint32) -> Array:
+    """Values' bits, one an element, into words, the first in the lowest bits.
+
+    (…, n) → (…, n * bits / word's bits). Raises DtypeError where they don't fill whole words.
+    """
+    t, codes, made = dtype(t), np.asarray(codes), _word(word)
+    if not codes.ndim or (codes.dtype.kind not in "iub" and codes.size):
+        raise DtypeError(f"pack takes an array of integers, got {codes.dtype} of {codes.shape}")
+    count, size = codes.shape[-1], 8 * made.itemsize
+    if count * t.bits % size:
+        raise DtypeError(f"{count} values of {t.name} do not fill words of {size} bits")
+    if t.bits in (8, 16, 32, 64):
+        return np.ascontiguousarray(codes.astype(t.storage)).view(made)
+    single = codes[..., None].astype(np.uint8) >> np.arange(t.bits, dtype=np.uint8) & 1
+    flat = single.reshape(*codes.shape[:-1], count * t.bits)
+    return np.ascontiguousarray(np.packbits(flat, axis=-1, bitorder="little")).view(made)
+
+
+def _word(given: npt.DTypeLike) -> np.dtype[Any]:
+    try:
+        return np.dtype(given)
+    except (TypeError, ValueError) as error:
+        raise DtypeError(f"a word must be a type of NumPy, got {given!r:.60}") from error
+
+
+def unpack(t: str | DType, words: npt.ArrayLike) -> Array:
+    """The inverse of ``pack``: words into values' bits, one an element."""
+    t, words = dtype(t), np.ascontiguousarray(words)
+    if words.dtype.kind in "OUS":
+        raise DtypeError(f"unpack takes an array of words, got {words.dtype}")
+    total = words.shape[-1] * words.dtype.itemsize * 8
+    if total % t.bits:
+        raise DtypeError(f"{total} bits are not a whole number of {t.name} values")
+    if t.bits in (8, 16, 32, 64):
+        return words.view(t.storage)
+    single = np.unpackbits(words.view(np.uint8), axis=-1, bitorder="little")
+    split = single.reshape(*words.shape[:-1], total // t.bits, t.bits)
+    return np.asarray((split << np.arange(t.bits, dtype=np.uint8)).sum(-1, dtype=np.uint8))
+
+
+def pack_lanes(t: str | DType, codes: npt.ArrayLike) -> Array:
+    """The lanes of a packed format (last axis) into one value: (…, 2) → (…)."""
+    t, codes = dtype(t), np.asarray(codes)
+    if codes.shape[-1:] != (t.lanes,):
+        raise DtypeError(f"{t.name} packs {t.lanes} values, not an array of shape {codes.shape}")
+    step = t.bits // t.lanes
+    shifts = np.arange(t.lanes, dtype=np.uint64) * np.uint64(step)
+    joined = np.bitwise_or.reduce(codes.astype(np.uint64) << shifts, axis=-1)
+    return np.asarray(joined, t.storage)
+
+
+def unpack_lanes(t: str | DType, values: npt.ArrayLike) -> Array:
+    """The lanes of a packed format: (…) → (…, 2)."""
+    t = dtype(t)
+    element, step = dtype(t.element), t.bits // t.lanes
+    shifts = np.arange(t.lanes, dtype=np.uint64) * np.uint64(step)
+    lanes = np.asarray(values).astype(np.uint64)[..., None] >> shifts
+    return (lanes & np.uint64((1 << element.bits) - 1)).astype(element.storage)
