@@ -1,6 +1,4 @@
-"""Compiled code's view of a warp's frame: fields of its records, areas of lanes, calls of native
-code. What the parts of a ``Region`` share.
-"""
+"""What the parts of a ``Region`` share: the builder, the warp's frame, calls of native code."""
 
 from __future__ import annotations
 
@@ -175,8 +173,4 @@ class RegionPart:
     """A part of a region: emits one family of primitives where the builder of ``m`` stands."""
 
     def __init__(self, m: RegionContext) -> None:
-        self.m = m
-
-    @property
-    def b(self) -> ir.IRBuilder:
-        return self.m.builder
+        self.m, self.b = m, m.builder

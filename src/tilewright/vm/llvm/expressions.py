@@ -31,7 +31,7 @@ def int_type(width: int) -> ir.Type:
 
 
 def lanes_of(element: ir.Type | int) -> ir.Type:
-    """The type of 32 lanes of an element (of an integer of so many bits)."""
+    """A vector type of 32 elements (an int: an integer of that width)."""
     return ir.VectorType(ir.IntType(element) if isinstance(element, int) else element, LANES)
 
 
@@ -60,12 +60,12 @@ class TextConstant(ir.Constant):
 
 
 def poison(type_: ir.Type) -> TextConstant:
-    """A value that nobody looks at."""
+    """A poison value of a type."""
     return TextConstant(type_, "poison", None)
 
 
 def first_only(lanes: int) -> TextConstant:
-    """The order of lanes, for a shuffle, that has the first one everywhere."""
+    """The shuffle mask that broadcasts lane 0."""
     return TextConstant(ir.VectorType(ir.IntType(32), lanes), "zeroinitializer", 0)
 
 

@@ -20,7 +20,7 @@ Offset = int | ir.Value
 
 
 def vector(element: ir.Type | int, lanes: int) -> ir.VectorType:
-    """So many lanes of an element (of an integer of so many bits)."""
+    """A vector type of ``lanes`` elements (an int: an integer of that width)."""
     return ir.VectorType(ir.IntType(element) if isinstance(element, int) else element, lanes)
 
 
@@ -32,7 +32,7 @@ def bytes_of(element: ir.Type) -> int:
 
 
 def at(b: ir.IRBuilder, base: ir.Value, offset: Offset) -> ir.Value:
-    """The place ``offset`` bytes on."""
+    """The address ``offset`` bytes behind ``base``."""
     step = I64(offset) if isinstance(offset, int) else offset
     return b.gep(base, [step], source_etype=I8, inbounds=True)
 
@@ -57,7 +57,7 @@ def broadcast(
 
 
 def broadcast_scalar(scalar: Expr, lanes: int) -> Expr:
-    """A number in all lanes."""
+    """Broadcast a scalar to all lanes."""
     b, type_ = scalar.b, vector(scalar.type, lanes)
     first = b.insert_element(poison(type_), scalar.v, I32(0))
     return Expr(b, b.shuffle_vector(first, poison(type_), first_only(lanes)))
@@ -80,7 +80,7 @@ def joined(parts: Sequence[Expr]) -> Expr:
 
 
 def stack_buffer(b: ir.IRBuilder, size: int) -> ir.Value:
-    """So many bytes on the stack; ask for them before any loop."""
+    """A buffer of ``size`` bytes on the stack; allocate it before any loop."""
     place = b.alloca(ir.ArrayType(I8, size))
     place.align = LINE
     place.type = POINTER
@@ -89,7 +89,7 @@ def stack_buffer(b: ir.IRBuilder, size: int) -> ir.Value:
 
 @contextmanager
 def counted_loop(b: ir.IRBuilder, count: int) -> Iterator[ir.Value]:
-    """A loop over 0 … count − 1; just its body where that is once."""
+    """A loop over 0 … count − 1; only its body where ``count`` is 1."""
     if count == 1:
         yield I64(0)
         return

@@ -1,6 +1,4 @@
-"""What can be known of a kernel before it runs: whether warps can split, whether CTAs communicate,
-which registers outlive a block and where they lie in the frame.
-"""
+"""Static analyses of a kernel: divergence, communication between CTAs, liveness, frame slots."""
 
 from __future__ import annotations
 
@@ -61,7 +59,7 @@ def is_divergent(ops: Sequence[Op], exits: frozenset[str], varying: set[int]) ->
 
 
 def varying(ops: Sequence[Op]) -> set[int]:
-    """Registers whose value may differ between the lanes of a warp that stays whole."""
+    """Registers that may not be warp-uniform, in a warp that does not diverge."""
     local = any(op.form.mnemonic == "cvta" and op.form.space == "local" for op in ops)
     spaces = ("local", "") if local else ("local",)  # an address is a place in each lane
     found = {i for op in ops if _loads(op) and op.form.space in spaces for i in op.writes()}
@@ -89,7 +87,7 @@ def _varies(op: Op, varying: set[int]) -> bool:
 
 
 def _differs(arg: BoundOperand) -> bool:
-    """An operand that is no register and yet not the same in all lanes."""
+    """Whether an operand that is not a register differs between lanes."""
     if isinstance(arg, VectorOperand):
         return any(_differs(item) for item in arg.items)
     if isinstance(arg, AddressOperand):
@@ -98,7 +96,7 @@ def _differs(arg: BoundOperand) -> bool:
 
 
 def weight(op: Op) -> int:
-    """What an operation costs of a warp's budget."""
+    """The cost of an operation in steps of a warp's budget."""
     form = op.form
     polls = form.mnemonic in POLLING and (STRONG | {"cas", "exch"}) & form.modifiers
     if polls or (form.mnemonic == "mbarrier" and "test_wait" in form.modifiers):
@@ -107,7 +105,7 @@ def weight(op: Op) -> int:
 
 
 def strong_operations(ops: Sequence[Op]) -> list[bool]:
-    """Of each operation whether it may order others' accesses to memory: if atomic or strong."""
+    """For each operation: whether it is atomic or strong, and so may order other accesses."""
     return [op.form.mnemonic in ATOMICS or bool(STRONG & op.form.modifiers) for op in ops]
 
 
@@ -122,7 +120,7 @@ def mbarrier_inits(ops: Sequence[Op]) -> list[bool]:
 
 
 def uses_grid_barrier(ops: Sequence[Op]) -> bool:
-    """Whether it asks where the CTAs of a cooperative launch meet."""
+    """Whether the kernel reads the address of the barrier of a cooperative launch."""
     return any(name in GRID_BARRIER_REGISTERS for name in _specials(ops))
 
 
