@@ -7,6 +7,7 @@ import pytest
 from ptxas import assemble, ptxas
 from tilewright.builder import Traced
 from tilewright.run.call import relayout_kernels as kernels
+from tilewright.run.call import transpose_kernel
 
 pytestmark = [pytest.mark.tools, pytest.mark.skipif(ptxas() is None, reason="no ptxas")]
 
@@ -17,7 +18,7 @@ SIZES = (1, 2, 4, 8)
 def test_they_assemble_without_spills(arch: str) -> None:
     programmatic = arch != "sm_80"
     made: list[Traced] = [kernels.lines(programmatic)]
-    made += [kernels.transposed(size, programmatic) for size in SIZES]
+    made += [transpose_kernel.transposed(size, programmatic) for size in SIZES]
     made += [kernels.strided(size, programmatic) for size in SIZES]
     for traced in made:
         cubin = assemble(traced.ptx, arch)

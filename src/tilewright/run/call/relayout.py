@@ -16,6 +16,7 @@ from ...builder import Traced
 from ...ptx import parameter_block
 from ..devices.device_protocol import Dim3, ExecutionDevice, PreparedLaunch
 from . import relayout_kernels as kernels
+from . import transpose_kernel
 from .relayout_kernels import CTAS, JOB, JOB_BYTES, MOST_JOBS, THREADS, VECTOR
 
 _MOST_Y = _MOST_Z = 65535
@@ -214,8 +215,8 @@ def _packed(job: dict[str, int]) -> bytes:
 
 def _transposed(device: ExecutionDevice, way: _Way) -> _Launch:
     """The target's lines are counted by the index that is contiguous in the source."""
-    traced = kernels.transposed(way.size, _programmatic(device))
-    wide, across = kernels.tile(way.size)
+    traced = transpose_kernel.transposed(way.size, _programmatic(device))
+    wide, across = transpose_kernel.tile(way.size)
     turned = _End(way.source.between, way.source.within, way.source.apart)
     values = {
         "length": way.lines, "lines": way.length, "count": way.count,
