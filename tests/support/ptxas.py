@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import tempfile
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -28,3 +30,11 @@ def assemble(ptx: str, arch: str) -> Cubin:
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         return Cubin(made.read_bytes(), arch, done.stdout + done.stderr, "ptxas")
+
+
+@cache
+def ptxas_version() -> str:
+    """Its version, like ``13.0.88``."""
+    said = subprocess.run([str(ptxas()), "--version"], capture_output=True, text=True).stdout
+    found = re.search(r"V(\d+\.\d+\.\d+)", said)
+    return found[1] if found else ""

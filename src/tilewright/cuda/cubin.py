@@ -146,7 +146,7 @@ def param_places(code: bytes, entry: str) -> list[tuple[int, int]] | None:
     that begins at 0 does not ask for, or none where that asks for one.
     """
     try:
-        info = dict(_sections(code)).get(f".nv.info.{entry}", b"")
+        info = dict(sections(code)).get(f".nv.info.{entry}", b"")
         found = list(_attributes(info))
     except struct.error:
         return None
@@ -172,7 +172,7 @@ def is_whole(code: bytes) -> bool:
     return max(programs + size * count, sections + each * number) <= len(code)
 
 
-def _sections(code: bytes) -> Iterator[tuple[str, bytes]]:
+def sections(code: bytes) -> Iterator[tuple[str, bytes]]:
     """An ELF file's sections by name."""
     (start,) = struct.unpack_from("<Q", code, 0x28)
     size, count, names = struct.unpack_from("<HHH", code, 0x3A)
