@@ -13,7 +13,16 @@ from typing import Any
 
 import pytest
 
-from cuda_programs import CC, PTX, RUNTIME, compiled, fatbinary, ran, shared, started
+from cuda_programs import (
+    CC,
+    PTX,
+    RUNTIME,
+    compiled,
+    fatbinary,
+    run_program,
+    running_program,
+    shared,
+)
 from tilewright.cudart.shim_library import library
 from tilewright.target import DEFAULT_DEVICE
 
@@ -43,14 +52,14 @@ def either(
 
 
 def test_products(either: Path, capfd: Any) -> None:
-    ended = ran(capfd, either, "products")
+    ended = run_program(capfd, either, "products")
     told = [f"{what} {OK}" for what in ("managed", "malloc", "scale", "scale", "copy")]
     assert ended.lines == [*told, "0.5 198.5 147.25 50, 150 calls", f"free {OK}"]
     assert (ended.code, ended.errors) == (0, "")
 
 
 def test_misuse_is_cudas_error_and_its_reason(either: Path, capfd: Any) -> None:
-    ended = ran(capfd, either, "misuse")
+    ended = run_program(capfd, either, "misuse")
     assert dict(line.split() for line in ended.lines) == {
         "outside": "cudaErrorInvalidValue",
         "swapped": "cudaErrorInvalidValue",
@@ -71,11 +80,11 @@ def test_misuse_is_cudas_error_and_its_reason(either: Path, capfd: Any) -> None:
 
 
 def test_what_kernels_print_comes_when_the_host_waits(program: Path, capfd: Any) -> None:
-    assert ran(capfd, program, "prints").lines == ["launched 1", "1", "launched 2", "2"]
+    assert run_program(capfd, program, "prints").lines == ["launched 1", "1", "launched 2", "2"]
 
 
 def test_a_fault_stays(either: Path, capfd: Any) -> None:
-    ended = ran(capfd, either, "fault", 7)
+    ended = run_program(capfd, either, "fault", 7)
     assert ended.lines == [f"{w} cudaErrorIllegalAddress" for w in ("launch", "wait", "after")]
     assert ended.code == 7 and ended.errors.count("out of bounds: ") == 1
     assert "ld.global.f32 \t%v, [%x]" in ended.errors.replace(" %v", " \t%v")
@@ -84,25 +93,25 @@ def test_a_fault_stays(either: Path, capfd: Any) -> None:
 def test_options_reach_the_machine(program: Path, capfd: Any) -> None:
     for arch, sms in ((DEFAULT_DEVICE.target.name, DEFAULT_DEVICE.sms), ("sm_86", 72)):
         said = f"{sms} SMs, PTX for sm_80 on {arch.rstrip('a')}"
-        assert ran(capfd, program, "device", options=("--arch", arch)).lines == [said]
-    ended = ran(capfd, program, "spin", options=("--step-limit", "100000"))
+        assert run_program(capfd, program, "device", options=("--arch", arch)).lines == [said]
+    ended = run_program(capfd, program, "spin", options=("--step-limit", "100000"))
     assert ended.lines == ["spinning", "spin cudaErrorLaunchTimeout"]
     assert "operations in loops" in ended.errors
 
 
 def test_an_architecture_without_ptx(program: Path, capfd: Any) -> None:
-    ended = ran(capfd, program, "spin", options=("--arch", "sm_75"))
+    ended = run_program(capfd, program, "spin", options=("--arch", "sm_75"))
     assert "spin cudaErrorNoKernelImageForDevice" in ended.lines
     assert "no PTX that sm_75 runs; there is PTX for sm_80" in ended.errors
 
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_the_exit_code_is_the_programs(program: Path, code: int, capfd: Any) -> None:
-    assert ran(capfd, program, "", code).code == code
+    assert run_program(capfd, program, "", code).code == code
 
 
 def test_a_crash_is_told_and_has_the_shells_code(program: Path, capfd: Any) -> None:
-    ended = ran(capfd, program, "abort")
+    ended = run_program(capfd, program, "abort")
     assert (
         ended.code == 128 + signal.SIGABRT
         and f"ended by signal {signal.SIGABRT} (Aborted)" in ended.errors
@@ -110,20 +119,22 @@ def test_a_crash_is_told_and_has_the_shells_code(program: Path, capfd: Any) -> N
 
 
 def test_a_fork_after_the_first_call_has_no_gpu(program: Path, capfd: Any) -> None:
-    assert ran(capfd, program, "forks").lines == [
+    assert run_program(capfd, program, "forks").lines == [
         f"parent {OK}",
         "child cudaErrorInitializationError",
     ]
 
 
 def test_each_process_of_a_script_has_its_own(program: Path, capfd: Any) -> None:
-    ended = ran(capfd, "sh", "-c", f"{program} products && {program} products; {program} '' 5")
+    ended = run_program(
+        capfd, "sh", "-c", f"{program} products && {program} products; {program} '' 5"
+    )
     assert ended.lines.count("0.5 198.5 147.25 50, 150 calls") == 2 and ended.code == 5
 
 
 @pytest.mark.parametrize("whom", ["all", "us"])
 def test_control_c_stops_a_kernel(program: Path, whom: str) -> None:
-    with started(program, "spin") as process:
+    with running_program(program, "spin") as process:
         assert process.stdout is not None and process.stdout.readline() == "spinning\n"
         began = time.monotonic()
         (os.killpg if whom == "all" else os.kill)(process.pid, signal.SIGINT)
@@ -135,7 +146,7 @@ def test_control_c_stops_a_kernel(program: Path, whom: str) -> None:
 def test_a_program_that_is_killed_ends_its_kernel(program: Path, capfd: Any) -> None:
     told = f"{program}.told"
     script = f"{program} spin > {told} & read word < {told}; kill -9 $!; echo killed"
-    ended = ran(capfd, "sh", "-c", f"mkfifo {told}; {script}; rm {told}")
+    ended = run_program(capfd, "sh", "-c", f"mkfifo {told}; {script}; rm {told}")
     assert (ended.code, ended.lines) == (0, ["killed"])
 
 
@@ -143,7 +154,7 @@ def test_the_drivers_api(tmp_path: Path, capfd: Any) -> None:
     (tmp_path / "kernels.ptx").write_text(PTX)
     driver = library(lambda kind, key, make: make())
     program = compiled(tmp_path, "driver", *shared(tmp_path, "libcuda.so.1", driver))
-    ended = ran(capfd, program, tmp_path / "kernels.ptx", BOX)
+    ended = run_program(capfd, program, tmp_path / "kernels.ptx", BOX)
     assert ended.lines == [
         "init CUDA_SUCCESS",
         f"{DEFAULT_DEVICE.name} (tilewright's virtual machine)",
@@ -169,13 +180,13 @@ def test_the_drivers_api(tmp_path: Path, capfd: Any) -> None:
 
 
 def test_what_can_not_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
-    ended = ran(capfd, tmp_path / "nothing")
+    ended = run_program(capfd, tmp_path / "nothing")
     assert ended.code == 2 and "can't be run: No such file" in ended.errors
-    assert ran(capfd).code == 2
+    assert run_program(capfd).code == 2
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("TILEWRIGHT_CACHE", "off")
-    ended = ran(capfd, sys.executable, "-c", "")
+    ended = run_program(capfd, sys.executable, "-c", "")
     assert ended.code == 2 and "C compiler" in ended.errors
     monkeypatch.setenv("CC", f"{sys.executable} -c raise --")
-    ended = ran(capfd, sys.executable, "-c", "")
+    ended = run_program(capfd, sys.executable, "-c", "")
     assert ended.code == 2 and "failed:" in ended.errors

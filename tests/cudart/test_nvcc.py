@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cuda_programs import DATA, ran
+from cuda_programs import DATA, run_program
 
 NVCC = shutil.which("nvcc")
 pytestmark = [pytest.mark.tools, pytest.mark.skipif(NVCC is None, reason="no nvcc")]
@@ -39,16 +39,16 @@ def made(folder: Path, *options: str) -> Path:
     pytest.param("streams of threads", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_it_runs(way: str, tmp_path: Path, capfd: Any) -> None:
-    ended = ran(capfd, made(tmp_path, *WAYS[way]))
+    ended = run_program(capfd, made(tmp_path, *WAYS[way]))
     assert ended.lines == LINES
     assert ended.code == 4 and "bytes of dynamic shared memory, not 60000" in ended.errors
 
 
 def test_without_its_symbols_it_is_refused(tmp_path: Path, capfd: Any) -> None:
     program = made(tmp_path, "-Xlinker", "-s")
-    assert "its symbols are stripped" in ran(capfd, program).errors
+    assert "its symbols are stripped" in run_program(capfd, program).errors
 
 
 def test_without_ptx_it_is_refused(tmp_path: Path, capfd: Any) -> None:
     program = made(tmp_path, "-gencode", "arch=compute_80,code=sm_80")
-    assert "there is machine code for sm_80" in ran(capfd, program).errors
+    assert "there is machine code for sm_80" in run_program(capfd, program).errors

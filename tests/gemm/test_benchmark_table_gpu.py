@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemm_cases.table_cases import Way, product, ways
+from gemm_cases.table_cases import KernelVariant, kernel_variants, product
 from gemm_cases.tma_cases import FEW, few
 from rows import every_row
 from tilewright.run import VmDevice
@@ -14,6 +14,6 @@ pytestmark = pytest.mark.gpu
 
 @pytest.mark.sm("sm_90a")
 @pytest.mark.timeout(900)
-@every_row("way", ways, ids=str)
-def test_the_bits_are_a_virtual_machine_s(way: Way) -> None:
-    assert product(way, few(FEW.sms)) == product(way, VmDevice(FEW))
+@every_row("way", kernel_variants, ids=str)
+def test_the_bits_are_a_virtual_machine_s(variant: KernelVariant) -> None:
+    assert product(variant, few(FEW.sms)) == product(variant, VmDevice(FEW))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gemm_cases.kernels import MAJORS, posed
+from gemm_cases.kernels import MAJORS, make_problem
 from tilewright.errors import DtypeError, ProblemError, TargetError
 from tilewright.gemm import Problem, roofline
 from tilewright.target import DEVICES, device_spec
@@ -37,8 +37,11 @@ def test_what_cant_be_posed(given: dict[str, Any], error: type[Exception], says:
 
 def test_the_layout_has_blas_s_name() -> None:
     for name in MAJORS:
-        assert posed((8, 8, 8), name).layout == name
-    assert str(posed((3, 4, 5), "tt", "bf16", d="f32", with_c=True)) == "3×4×5 bf16 TT → f32 + C"
+        assert make_problem((8, 8, 8), name).layout == name
+    assert (
+        str(make_problem((3, 4, 5), "tt", "bf16", d="f32", with_c=True))
+        == "3×4×5 bf16 TT → f32 + C"
+    )
 
 
 def test_operations_and_bytes() -> None:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from examples import examples
-from gemm_cases.guarded import Asked, Lie, check
+from gemm_cases.guarded import GemmCase, OperandLayout, check
 from gemm_cases.resident import registered
 from tilewright.gemm import AnyConfig, Problem, ranked
 from tilewright.gemm.problem import SUPPORTED_TYPES
@@ -28,20 +28,20 @@ WHOLE = (1.0, 0.0)  # factors of sums of integers
 
 sizes = st.one_of(st.integers(1, 20), st.integers(1, 300), st.sampled_from([64, 128, 192, 256]))
 paddings = st.one_of(st.just(0), st.sampled_from([8, 16, 32]), st.integers(0, 9))
-lies = st.builds(Lie, st.sampled_from("tn"), paddings, paddings, paddings)
+layouts = st.builds(OperandLayout, st.sampled_from("tn"), paddings, paddings, paddings)
 
 
 @st.composite
-def products(draw: Any) -> Asked:
+def products(draw: Any) -> GemmCase:
     types = draw(st.sampled_from(STORED))
     integers = types[2] == "s32"
     alpha = draw(st.sampled_from(WHOLE if integers else (1.0, 1.0, -0.5, 2.0, 0.0)))
     beta = draw(st.sampled_from(WHOLE if integers else (0.0, 0.0, 1.0, -2.0)))
     depth = draw(st.one_of(sizes, st.integers(0, 700)))
     batch = draw(st.sampled_from([None, None, None, 1, 2, 3]))
-    lie = draw(st.tuples(lies, lies, lies, lies))
+    lie = draw(st.tuples(layouts, layouts, layouts, layouts))
     shape = draw(sizes), draw(sizes), depth
-    return Asked(shape, types, lie, alpha, beta, batch, draw(st.booleans()))
+    return GemmCase(shape, types, lie, alpha, beta, batch, draw(st.booleans()))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -54,11 +54,11 @@ def known() -> Iterator[None]:
 @pytest.mark.timeout(900)
 @examples(200, suppress_health_check=[HealthCheck.too_slow])
 @given(products(), st.integers(0, 10**6), st.sampled_from([1, 2, 3, 5, 132]), st.integers(0, 9))
-def test_any_product(asked: Asked, choice: int, sms: int, seed: int) -> None:
+def test_any_product(gemm_case: GemmCase, choice: int, sms: int, seed: int) -> None:
     on = VmDevice(replace(DEFAULT_DEVICE, name="other", sms=sms), seed=seed)
 
     def config(problem: Problem) -> AnyConfig:
         fitting = ranked(problem, on.target)
         return fitting[choice % len(fitting)][1]
 
-    check(asked, on, config, seed)
+    check(gemm_case, on, config, seed)

@@ -66,7 +66,9 @@ class Ended:
     errors: str
 
 
-def ran(capfd: pytest.CaptureFixture[str], *words: object, options: tuple[str, ...] = ()) -> Ended:
+def run_program(
+    capfd: pytest.CaptureFixture[str], *words: object, options: tuple[str, ...] = ()
+) -> Ended:
     """What a program printed, and its exit code."""
     capfd.readouterr()
     code = main(["vm", *options, "--cudart", *map(str, words)])
@@ -82,7 +84,7 @@ sys.exit(main())
 
 
 @contextmanager
-def started(*words: object) -> Iterator[subprocess.Popen[str]]:
+def running_program(*words: object) -> Iterator[subprocess.Popen[str]]:
     """A program under way in a process of its own, the leader of a group as in a terminal; all of
     the group ends with the ``with``.
     """

@@ -9,7 +9,7 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 
-from corpus_cases.on_gpu import CASES, on_gpu, on_vm, why_not
+from corpus_cases.on_gpu import CASES, on_gpu, on_vm, skip_reason
 from tilewright.errors import CudaError
 
 pytestmark = pytest.mark.gpu
@@ -37,7 +37,7 @@ def process():
 @pytest.mark.sm("sm_90a")
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[str(c) for c in CASES])
 def test_a_kernel_gives_the_virtual_machines_bits(number, process):
-    if reason := why_not(CASES[number]):
+    if reason := skip_reason(CASES[number]):
         pytest.skip(reason)
     theirs, ours = process(number), on_vm(number)
     for mine, other in zip(ours, theirs, strict=True):

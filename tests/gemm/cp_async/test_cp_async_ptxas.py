@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from gemm_cases.kernels import BEST, MAJORS, ODD, OTHER, WHOLE, aligned, posed
+from gemm_cases.kernels import BEST, MAJORS, ODD, OTHER, WHOLE, aligned, make_problem
 from ptxas import assemble, ptxas
 from rows import every_row
 from tilewright.gemm import Config, Problem, SimtConfig, build
@@ -39,9 +39,9 @@ def test_it_assembles_without_spills(name: str, arch: str) -> None:
 
 def whole_and_odd(type_: str, *align: int) -> dict[str, Problem]:
     """Whole tiles and edges, with what is turned and what is not."""
-    whole = {layout: posed(WHOLE, layout, type_) for layout in MAJORS}
+    whole = {layout: make_problem(WHOLE, layout, type_) for layout in MAJORS}
     odd = {"with_c": True, "batch": 2, **aligned(*align)}
-    return whole | {f"odd {x}": posed(ODD, x, type_, **odd) for x in ("tn", "nt")}
+    return whole | {f"odd {x}": make_problem(ODD, x, type_, **odd) for x in ("tn", "nt")}
 
 
 def check(problem: Problem, config: SimtConfig | Config, arch: str) -> None:

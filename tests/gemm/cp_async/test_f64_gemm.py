@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import tilewright
-from gemm_cases.guarded import Asked, Lie, check
-from gemm_cases.kernels import MAJORS, posed
+from gemm_cases.guarded import GemmCase, OperandLayout, check
+from gemm_cases.kernels import MAJORS, make_problem
 from gemm_cases.resident import Resident, registered
 from gemm_cases.tma_cases import FEW
 from references.hostile import Source, Stream
@@ -112,22 +112,37 @@ def test_any_depth_against_the_ring(depth: int) -> None:
 
 
 CASES = {
-    "one element apart": Asked((20, 36, 24), TYPES, (Lie("t", 1, 1),) * 4, 1.0, 2.0),
-    "columns, D too": Asked((37, 21, 40), TYPES, (Lie("n", 1),) * 4, -0.5, 1.0),
-    "aligned lines": Asked((33, 30, 18), TYPES, (Lie("n", 2), Lie("t"), Lie("t", 3), Lie("t", 2))),
-    "C alone at 8 bytes": Asked((33, 34, 16), TYPES, (Lie(), Lie(), Lie("t", 1), Lie()), beta=-1.0),
-    "a stack": Asked((18, 40, 10), TYPES, (Lie("t", gap=3), Lie("n"), Lie(), Lie("t", 1)), 2.0,
-                     -1.0, 3),
-    "no K": Asked((18, 40, 0), TYPES, beta=1.0),
-    "nothing of A and B": Asked((18, 40, 9), TYPES, alpha=0.0, beta=1.0),
-    "nothing of C": Asked((32, 32, 32), TYPES, alpha=0.0),
-}  # fmt: skip
+    "one element apart": GemmCase((20, 36, 24), TYPES, (OperandLayout("t", 1, 1),) * 4, 1.0, 2.0),
+    "columns, D too": GemmCase((37, 21, 40), TYPES, (OperandLayout("n", 1),) * 4, -0.5, 1.0),
+    "aligned lines": GemmCase(
+        (33, 30, 18),
+        TYPES,
+        (OperandLayout("n", 2), OperandLayout("t"), OperandLayout("t", 3), OperandLayout("t", 2)),
+    ),
+    "C alone at 8 bytes": GemmCase(
+        (33, 34, 16),
+        TYPES,
+        (OperandLayout(), OperandLayout(), OperandLayout("t", 1), OperandLayout()),
+        beta=-1.0,
+    ),
+    "a stack": GemmCase(
+        (18, 40, 10),
+        TYPES,
+        (OperandLayout("t", gap=3), OperandLayout("n"), OperandLayout(), OperandLayout("t", 1)),
+        2.0,
+        -1.0,
+        3,
+    ),
+    "no K": GemmCase((18, 40, 0), TYPES, beta=1.0),
+    "nothing of A and B": GemmCase((18, 40, 9), TYPES, alpha=0.0, beta=1.0),
+    "nothing of C": GemmCase((32, 32, 32), TYPES, alpha=0.0),
+}
 
 
 @every_row("config", [SMALL, "32x16x16:1x1:2p:m8n8k4"], parts=3)
 @every_row("asked", CASES.values(), ids=CASES)
-def test_nothing_beside_d_is_written(config: str, asked: Asked) -> None:
-    check(asked, VmDevice(FEW), config)
+def test_nothing_beside_d_is_written(config: str, gemm_case: GemmCase) -> None:
+    check(gemm_case, VmDevice(FEW), config)
 
 
 def test_a_stack_of_products() -> None:
@@ -211,7 +226,9 @@ def test_no_order_of_warps_and_copies_changes_a_bit_and_nothing_races(layout: st
 
 def launched(machine: Machine, a: Array, b: Array, layout: str) -> bytes:
     """D's bytes, by four warps of one CTA."""
-    traced = build(posed((64, 64, 40), layout, "f64"), Config.parse("64x64x16:2x2:3:m16n8k4"))
+    traced = build(
+        make_problem((64, 64, 40), layout, "f64"), Config.parse("64x64x16:2x2:3:m16n8k4")
+    )
     machine.load(traced.module)
     d = np.full((64, 64), np.nan)
     lines = a if layout[0] == "t" else a.T, b if layout[1] == "t" else b.T

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tilewright
-from gemm_cases.kernels import MAJORS, aligned, posed
+from gemm_cases.kernels import MAJORS, aligned, make_problem
 from rows import every_row
 from tilewright.dtypes import dtype
 from tilewright.errors import VmFault
@@ -76,14 +76,14 @@ def assert_close(d: Array, problem: Problem) -> None:
 @every_row("layout", MAJORS, parts=3)
 @every_row("sizes", [(64, 64, 128), (72, 40, 88)], ids=["whole", "edges"])
 def test_a_small_product(sizes: tuple[int, int, int], layout: str) -> None:
-    problem = posed(sizes, layout, d="f32", with_c=True)
+    problem = make_problem(sizes, layout, d="f32", with_c=True)
     assert_close(product(problem, Config.parse("32x32x32:1x2:3")), problem)
 
 
 @every_row("config", TABLE, ids=str, parts=3)
 def test_every_configuration_of_the_table(config: Config) -> None:
     bm, bn, bk = config.tile
-    problem = posed((bm, bn, 3 * bk), "tn", "bf16", d="f32")
+    problem = make_problem((bm, bn, 3 * bk), "tn", "bf16", d="f32")
     assert_close(product(problem, config), problem)
 
 
@@ -103,7 +103,7 @@ def test_a_stack_of_products_on_an_a100(type_: str) -> None:
 @pytest.mark.parametrize("depth", [0, 1, 31, 32, 33, 64, 200])
 def test_any_depth_against_the_ring(depth: int) -> None:
     """Fewer steps than stages, as many, more."""
-    problem = posed((32, 32, depth), "nt", d="f32", with_c=True)
+    problem = make_problem((32, 32, depth), "nt", d="f32", with_c=True)
     d = product(problem, Config.parse("32x32x32:1x1:4"))
     assert (np.abs(d - exact(problem)) < 1e-4).all()
 
@@ -124,7 +124,7 @@ def test_uncommon_shapes_of_a_tile(text: str, sizes: tuple[int, int, int], narro
     m, n, k = sizes
     k = k if narrow else -(-k // 8) * 8
     rest = aligned(2, 2, 4, 4) if narrow else {}
-    problem = posed((m, n, k), "tn", d="f32", with_c=True, **rest)
+    problem = make_problem((m, n, k), "tn", d="f32", with_c=True, **rest)
     assert_close(product(problem, Config.parse(text)), problem)
 
 
@@ -149,7 +149,7 @@ def test_each_tile_is_done_once(rows: int, columns: int, group: int, persistent:
 @pytest.mark.parametrize("depth", [32, 160])
 def test_persistent_ctas_go_from_tile_to_tile(depth: int, ctas: int) -> None:
     """Twelve tiles, by fewer CTAs and as many."""
-    problem, config = posed((96, 128, depth), "tt", d="f32"), Config.parse("32x32x32:2x1:3p")
+    problem, config = make_problem((96, 128, depth), "tt", d="f32"), Config.parse("32x32x32:2x1:3p")
     once = replace(config, persistent=False)
     d = product(problem, config, ctas=ctas)
     assert np.array_equal(d, product(problem, once))
@@ -158,7 +158,7 @@ def test_persistent_ctas_go_from_tile_to_tile(depth: int, ctas: int) -> None:
 
 # --- the same bits ------------------------------------------------------------------------------
 
-ONE_TILE = posed((16, 64, 64), d="f32"), Config.parse("16x64x32:1x2:2")
+ONE_TILE = make_problem((16, 64, 64), d="f32"), Config.parse("16x64x32:1x2:2")
 
 
 def test_both_evaluators_give_the_same_bits() -> None:
@@ -168,7 +168,7 @@ def test_both_evaluators_give_the_same_bits() -> None:
 
 
 def test_no_order_of_warps_and_copies_changes_a_bit() -> None:
-    problem, config = posed((64, 64, 160), "tt"), Config.parse("64x64x32:2x2:3")
+    problem, config = make_problem((64, 64, 160), "tt"), Config.parse("64x64x32:2x2:3")
     results = {product(problem, config, machine=Machine(seed=s)).tobytes() for s in range(20)}
     assert len(results) == 1
 
@@ -189,7 +189,7 @@ def without(module: tree.Module, opcode: str, index: int) -> tree.Module:
 @pytest.mark.parametrize("index", [0, 1], ids=["before the loop", "in the loop"])
 @pytest.mark.parametrize("opcode", ["cp.async.wait_group", "bar.sync"])
 def test_a_missing_wait_shows(opcode: str, index: int) -> None:
-    problem, config = posed((64, 64, 160)), Config.parse("64x64x32:2x2:3")
+    problem, config = make_problem((64, 64, 160)), Config.parse("64x64x32:2x2:3")
     module = build(problem, config).module
     broken = without(module, opcode, index)
     right = product(problem, config)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemm_cases.kernels import MAJORS, posed
+from gemm_cases.kernels import MAJORS, make_problem
 from rows import every_row
 from tilewright import ptx
 from tilewright.errors import ConfigError, TargetError
@@ -80,7 +80,7 @@ def test_each_element_has_one_thread(config: SimtConfig) -> None:
 @every_row("config", SIMT, ids=str)
 def test_accesses_to_shared_memory_meet_in_no_bank(config: SimtConfig, layout: str) -> None:
     """A load of 16 bytes takes two wavefronts, the least; a copy of 4 bytes, turned, takes one."""
-    problem = posed((1, 1, 1), layout, "f32")
+    problem = make_problem((1, 1, 1), layout, "f32")
     for side, operand in enumerate(kernel.operands(problem, config)):
         loads = bank_conflicts(operand.lines(config.share(side)), 32, 16)
         assert (loads.wavefronts == 2).all()
@@ -91,7 +91,7 @@ def test_accesses_to_shared_memory_meet_in_no_bank(config: SimtConfig, layout: s
 
 @pytest.mark.parametrize("config", SIMT, ids=str)
 def test_lines_without_room_between_them_would_meet(config: SimtConfig) -> None:
-    operand, _ = kernel.operands(posed((1, 1, 1), "tn", "f32"), config)
+    operand, _ = kernel.operands(make_problem((1, 1, 1), "tn", "f32"), config)
     packed = Layout((operand.extent, operand.depth))
     assert bank_conflicts(operand.copy.tidfrg_D(packed), 32, 4, "st").conflicts
 
@@ -100,7 +100,7 @@ def test_lines_without_room_between_them_would_meet(config: SimtConfig) -> None:
 
 
 def test_f32_is_simt_s_and_nothing_else_is() -> None:
-    f32, f16 = posed((64, 64, 64), "tn", "f32"), posed((64, 64, 64))
+    f32, f16 = make_problem((64, 64, 64), "tn", "f32"), make_problem((64, 64, 64))
     for config in (Config((64, 64, 64), (2, 2), 3), TmaConfig((64, 64, 64), 1)):
         with pytest.raises(TargetError, match="tensor cores don't multiply f32"):
             check(f32, config, H200)
@@ -118,14 +118,14 @@ def test_f32_is_simt_s_and_nothing_else_is() -> None:
 )
 def test_what_does_not_fit(text: str, says: str) -> None:
     with pytest.raises(ConfigError) as error:
-        check(posed((64, 64, 64), "tn", "f32"), parse(text), H200)
+        check(make_problem((64, 64, 64), "tn", "f32"), parse(text), H200)
     assert says in str(error.value)
 
 
 @every_row("name", DEVICES)
 @every_row("size", [1, 100, 1000, 4096])
 def test_a_configuration_for_every_device_that_can(name: str, size: int) -> None:
-    problem, on = posed((size,) * 3, "tt", "f32"), device_spec(name)
+    problem, on = make_problem((size,) * 3, "tt", "f32"), device_spec(name)
     if on.target.runs("sm_80"):
         check(problem, choose(problem, on), on)
     else:
@@ -134,9 +134,9 @@ def test_a_configuration_for_every_device_that_can(name: str, size: int) -> None
 
 
 def test_large_products_get_large_tiles_and_small_ones_many() -> None:
-    large, small = (choose(posed((n,) * 3, "tt", "f32"), H200) for n in (4096, 512))
+    large, small = (choose(make_problem((n,) * 3, "tt", "f32"), H200) for n in (4096, 512))
     assert large.tile[0] * large.tile[1] == 128 * 256
-    assert launch_shape(posed((512,) * 3, "tt", "f32"), small).grid[0] >= 128
+    assert launch_shape(make_problem((512,) * 3, "tt", "f32"), small).grid[0] >= 128
 
 
 # --- the kernel as text -------------------------------------------------------------------------
@@ -148,7 +148,7 @@ ODD = {"with_c": True, "align_a": 4, "align_b": 8, "align_c": 4, "align_d": 8, "
 @pytest.mark.parametrize("odd", [False, True], ids=["whole", "odd"])
 def test_it_reads_back_and_needs_no_more_than_sm_80(layout: str, odd: bool) -> None:
     sizes = (500, 510, 499) if odd else (512, 512, 512)
-    traced = build(posed(sizes, layout, "f32", **(ODD if odd else {})), SIMT[-1])
+    traced = build(make_problem(sizes, layout, "f32", **(ODD if odd else {})), SIMT[-1])
     module = ptx.parse(traced.ptx)
     assert module == traced.module
     ptx.check(module)
@@ -156,14 +156,14 @@ def test_it_reads_back_and_needs_no_more_than_sm_80(layout: str, odd: bool) -> N
 
 
 def test_one_kernel_serves_all_sizes_of_a_kind() -> None:
-    one = build(posed((128, 256, 64), "tn", "f32", batch=2), SIMT[0])
-    assert one is build(posed((512, 1024, 4096), "tn", "f32", batch=7), SIMT[0])
-    assert one is not build(posed((512, 1024, 4096), "tn", "f32"), SIMT[0])
-    assert one is not build(posed((512, 1000, 4096), "tn", "f32", batch=7), SIMT[0])
+    one = build(make_problem((128, 256, 64), "tn", "f32", batch=2), SIMT[0])
+    assert one is build(make_problem((512, 1024, 4096), "tn", "f32", batch=7), SIMT[0])
+    assert one is not build(make_problem((512, 1024, 4096), "tn", "f32"), SIMT[0])
+    assert one is not build(make_problem((512, 1000, 4096), "tn", "f32", batch=7), SIMT[0])
 
 
 def test_every_product_is_an_fma_that_rounds_and_keeps_subnormals() -> None:
     config = replace(SIMT[-1], tile=(16, 32, 8))
-    text = build(posed((16, 32, 8), "tn", "f32"), config).ptx
+    text = build(make_problem((16, 32, 8), "tn", "f32"), config).ptx
     assert text.count("fma.rn.f32") == 8 * config.accumulator_registers
     assert "ftz" not in text

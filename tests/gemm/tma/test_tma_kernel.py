@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import tilewright
-from gemm_cases.guarded import Asked, check
+from gemm_cases.guarded import GemmCase, check
 from gemm_cases.resident import Resident, registered
-from gemm_cases.tma_cases import ASKED, DIGESTS, FEW, HALF, SORTS, digest, lies
+from gemm_cases.tma_cases import ASKED, DIGESTS, FEW, HALF, SORTS, digest, layouts
 from rows import every_row
 from tilewright.errors import ConfigError, DtypeError, LayoutError, ProblemError, TargetError
 from tilewright.number_conversion import decode, encode
@@ -52,9 +52,9 @@ def some(cases: Iterable[Any], slow: Container[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("name", some(ASKED, SLOW))
 def test_d_is_exact_and_nothing_else_is_written(name: str) -> None:
-    config, asked = ASKED[name]
+    config, gemm_case = ASKED[name]
     for seed in range(3):
-        check(asked, VmDevice(FEW, seed=seed), config, seed)
+        check(gemm_case, VmDevice(FEW, seed=seed), config, seed)
 
 
 @pytest.mark.parametrize("name", some(ASKED, SLOW))
@@ -70,19 +70,19 @@ ROUND = "tma:64x32x64:1:2", "tma:64x32x64:1:2~"
 @every_row("config", ROUND, parts=3)
 @every_row("layout", ["nn", "nt", "tn", "tt"])
 def test_layouts(config: str, layout: str) -> None:
-    check(Asked((70, 50, 130), HALF, lies(f"{layout}tt", pad=8)), VmDevice(FEW), config)
+    check(GemmCase((70, 50, 130), HALF, layouts(f"{layout}tt", pad=8)), VmDevice(FEW), config)
 
 
 @every_row("config", ["tma:64x16x64:1:3~", "tma:64x16x64:1:3*3"], parts=3)
 @every_row("sizes", [(1, 1, 1), (1, 300, 70), (300, 1, 70), (1, 1, 700)])
 def test_vectors(config: str, sizes: tuple[int, int, int]) -> None:
-    check(Asked(sizes, HALF, beta=1.0), VmDevice(FEW), config)
+    check(GemmCase(sizes, HALF, beta=1.0), VmDevice(FEW), config)
 
 
 @pytest.mark.parametrize("depth", [1, 63, 64, 65, 128, 320, 700])
 def test_any_depth_against_the_ring(depth: int) -> None:
     for config in ("tma:64x16x64:1:3", "tma:64x16x64:2p:3", "tma:64x16x64:1:3*3"):
-        check(Asked((130, 40, depth), ("f16", "f16", "f32")), VmDevice(FEW), config)
+        check(GemmCase((130, 40, depth), ("f16", "f16", "f32")), VmDevice(FEW), config)
 
 
 @every_row("config", [
@@ -108,7 +108,7 @@ def test_each_tile_is_done_once(tiles: tuple[int, int], config: str) -> None:
 def test_a_clusters_tile_may_lie_beyond_whole_tiles(tiles: tuple[int, int], config: str) -> None:
     m, n = (64, 16)[:: -1 if config.endswith("~") else 1]
     sizes = tiles[0] * m, tiles[1] * n, 128
-    check(Asked(sizes, HALF, lies("tntt")), VmDevice(FEW), config)
+    check(GemmCase(sizes, HALF, layouts("tntt")), VmDevice(FEW), config)
 
 
 @every_row("n", [5, 61, 62, 66], parts=11)
@@ -118,8 +118,8 @@ def test_of_a_cut_k_no_neighbour_beyond_a_lines_end_is_written(
     n: int, pad: int, config: str
 ) -> None:
     """The second kernel stores four at once, where lines' ends allow."""
-    asked = Asked((65, n, 200), HALF, lies("tntt", pad=pad), beta=float(pad == 2))
-    check(asked, VmDevice(FEW), config)
+    gemm_case = GemmCase((65, n, 200), HALF, layouts("tntt", pad=pad), beta=float(pad == 2))
+    check(gemm_case, VmDevice(FEW), config)
 
 
 # --- lines that lie in one another --------------------------------------------------------------

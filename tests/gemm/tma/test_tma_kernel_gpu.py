@@ -23,9 +23,9 @@ def known() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", ASKED)
 def test_d_is_exact_and_nothing_else_is_written(name: str) -> None:
-    config, asked = ASKED[name]
+    config, gemm_case = ASKED[name]
     for seed in range(3):
-        check(asked, few(FEW.sms), config, seed)
+        check(gemm_case, few(FEW.sms), config, seed)
 
 
 @pytest.mark.parametrize("sort", SORTS)

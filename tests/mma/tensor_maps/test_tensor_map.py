@@ -139,7 +139,7 @@ def test_im2cols_rules():
 @pytest.mark.parametrize("wrong", [None, 1.5, "x", (3, "a"), np.zeros(2), ...], ids=repr)
 def test_a_map_is_of_whole_numbers_and_names(wrong):
     for field in fields(TensorMap):
-        with pytest.raises(TilewrightError):
+        with pytest.raises(TilewrightError, match=r"tensor map|number format"):
             with_field(A, **{field.name: wrong})
     with pytest.raises(LayoutError, match="a tensor map is of whole numbers, not"):
         TensorMap.replace_address(A.encode(), wrong)

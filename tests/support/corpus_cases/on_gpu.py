@@ -20,7 +20,7 @@ for family in sorted(Path(__file__).parent.glob("*.py")):
         import_module(f"corpus_cases.{family.stem}")
 
 
-def why_not(case: Case) -> str:
+def skip_reason(case: Case) -> str:
     """Why a case can't run on a GPU as it runs on the virtual machine; or nothing."""
     if case.linked:
         return "it is linked from several files"
@@ -33,7 +33,7 @@ def why_not(case: Case) -> str:
     return ""
 
 
-class _Kept(Machine):
+class _DownloadRecorder(Machine):
     """The virtual machine; it keeps what is downloaded."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class _OnGpu:
 
 
 def on_vm(number: int) -> list[np.ndarray]:
-    machine = _Kept()
+    machine = _DownloadRecorder()
     run(CASES[number], machine)
     return machine.kept
 

@@ -8,24 +8,24 @@ import numpy as np
 from ml_dtypes import bfloat16, float8_e4m3fn, float8_e5m2
 
 from corpus_cases.table import Gives, normal, whole, words
-from corpus_cases.triton_table import of_triton
+from corpus_cases.triton_table import triton_case
 
 F32, F16 = np.float32, np.float16
 
 
-@of_triton("add", grid=3)
+@triton_case("add", grid=3)
 def add(rng):
     x, y = normal(rng, 2, 1300)
     return [x, y, Gives(x + y), 1300]
 
 
-@of_triton("add_sm_80", grid=3, kernel="add")
+@triton_case("add_sm_80", grid=3, kernel="add")
 def add_halves(rng):
     x, y = normal(rng, 2, 1296, dtype=F16)
     return [x, y, Gives(x + y), 1296]
 
 
-@of_triton(grid=2)
+@triton_case(grid=2)
 def dropout(rng):
     x, seed, p = normal(rng, 300), 0x123456789ABCDEF, F32(0.25)
     drawn = _philox(seed, np.arange(300, dtype=np.uint64))
@@ -48,7 +48,7 @@ def _philox(seed: int, first: np.ndarray) -> list[np.ndarray]:
     return [v.astype(np.uint32) for v in (a, b, c, d)]
 
 
-@of_triton(grid=2)
+@triton_case(grid=2)
 def functions(rng):
     x, y = 3 * normal(rng, 200), np.exp(normal(rng, 200))
     u, v = x.astype(float), y.astype(float)
@@ -58,14 +58,14 @@ def functions(rng):
     return [x, y, Gives(np.array(rows), np.zeros((10, 200), F32), near=1e-6), 200]
 
 
-@of_triton()
+@triton_case()
 def wide_functions(rng):
     x = normal(rng, 64, dtype=float)
     rows = np.array([np.exp(x), np.cbrt(x), 1 / np.sqrt(np.abs(x)), x / (x * x + 3)])
     return [x, Gives(rows, near=1e-15)]
 
 
-@of_triton()
+@triton_case()
 def quick_functions(rng):
     x = np.exp(normal(rng, 128))
     u = x.astype(float)
@@ -74,7 +74,7 @@ def quick_functions(rng):
     return [x, Gives(np.array(rows), np.zeros((8, 128), F32), near=1e-6)]
 
 
-@of_triton(grid=2)
+@triton_case(grid=2)
 def integers(rng):
     x, y = words(rng, 2, 200, dtype=np.int32)
     y >>= rng.integers(0, 31, 200, np.int32)
@@ -101,7 +101,7 @@ def _towards_zero(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.abs(a) // np.abs(b) * np.sign(a) * np.sign(b)
 
 
-@of_triton("conversions", "conversions_sm_80")
+@triton_case("conversions", "conversions_sm_80")
 def conversions(rng):
     x = (normal(rng, 256) * np.exp(3 * normal(rng, 256))).astype(F32)
     through = [x.astype(t).astype(F32) for t in (F16, bfloat16, float8_e5m2)]
@@ -112,21 +112,21 @@ def conversions(rng):
     return [x, Gives(np.array([*rows, x.astype(bfloat16).astype(F32).astype(float8_e5m2)], F32))]
 
 
-@of_triton()
+@triton_case()
 def e4m3(rng):
     x = (normal(rng, 256) * np.exp(2 * normal(rng, 256))).astype(F32)
     small = np.clip(x, -448, 448).astype(float8_e4m3fn)
     return [x, Gives(small.view(np.uint8)), Gives(2 * small.astype(F16))]
 
 
-@of_triton(grid=2)
+@triton_case(grid=2)
 def packed_asm(rng):
     x, y = words(rng, 2, 700, dtype=np.uint8)
     apart = np.abs(x.astype(int) - y)
     return [x, y, Gives(np.array([apart, (x & 15) + (y & 15)], np.uint8)), 700]
 
 
-@of_triton(grid=40)
+@triton_case(grid=40)
 def collatz():
     return [
         np.arange(1, 41, dtype=np.int64),
@@ -138,7 +138,7 @@ def _steps(n: int) -> int:
     return 0 if n == 1 else 1 + _steps(3 * n + 1 if n % 2 else n // 2)
 
 
-@of_triton(grid=16)
+@triton_case(grid=16)
 def mandelbrot():
     at = np.arange(2048)
     cx, cy = at % 64 * 0.03125 - 1.5, at // 64 * 0.0625 - 1
@@ -153,12 +153,12 @@ def mandelbrot():
 TOLD = "".join(f"pid (0, 0, 0) idx ({i:2}) value: {i}\n" for i in range(32))
 
 
-@of_triton(says=TOLD)
+@triton_case(says=TOLD)
 def told():
     x = np.arange(32, dtype=np.int32)
     return [Gives(x + 1, x)]
 
 
-@of_triton("told", kernel="told", fails="a value is too large")
+@triton_case("told", kernel="told", fails="a value is too large")
 def told_too_large(rng):
     return [whole(rng, 32, high=99)]

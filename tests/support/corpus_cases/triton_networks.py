@@ -6,7 +6,7 @@ import numpy as np
 from ml_dtypes import bfloat16
 
 from corpus_cases.table import Gives, normal
-from corpus_cases.triton_table import of_triton
+from corpus_cases.triton_table import triton_case
 
 F32, F16 = np.float32, np.float16
 
@@ -21,19 +21,19 @@ def _near(expected, dtype, near):
     return Gives(expected, np.zeros(expected.shape, dtype), near)
 
 
-@of_triton(grid=5)
+@triton_case(grid=5)
 def softmax(rng):
     x = 3 * normal(rng, 5, 200)
     return [x, _near(_softmax(x.astype(float)), F32, 1e-6), 200]
 
 
-@of_triton("softmax_sm_80", kernel="softmax", grid=3)
+@triton_case("softmax_sm_80", kernel="softmax", grid=3)
 def wide_softmax(rng):
     x = (3 * normal(rng, 3, 592)).astype(bfloat16)
     return [x, _near(_softmax(x.astype(float)), bfloat16, 2e-3), 592]
 
 
-@of_triton(grid=4)
+@triton_case(grid=4)
 def layer_norm(rng):
     x, (weight, bias) = (2 * normal(rng, 4, 300) + 1).astype(F16), normal(rng, 2, 300)
     u = x.astype(float)
@@ -43,7 +43,7 @@ def layer_norm(rng):
     return [x, weight, bias, _near(out, F16, 1e-3), *kept, 300]
 
 
-@of_triton(grid=6)
+@triton_case(grid=6)
 def layer_norm_backward(rng):
     x, dy = normal(rng, 2, 6, 112)
     weight, mean, scale = normal(rng, 112), x.mean(1), 1 / x.std(1)
@@ -54,7 +54,7 @@ def layer_norm_backward(rng):
     return [x, dy, weight, mean, scale, *outs, 112]
 
 
-@of_triton(grid=5)
+@triton_case(grid=5)
 def cross_entropy(rng):
     x, labels = (3 * normal(rng, 5, 400)).astype(F16), rng.integers(0, 400, 5)
     chance, row = _softmax(x.astype(float)), np.arange(5)
@@ -64,7 +64,7 @@ def cross_entropy(rng):
     return [x, labels, loss, _near(slope, F16, 1e-3), 400]
 
 
-@of_triton(grid=7)
+@triton_case(grid=7)
 def rotary(rng):
     x, angle = normal(rng, 7, 4, 2, 32).astype(bfloat16), normal(rng, 7, 32)
     c, s, u = np.cos(angle), np.sin(angle), x.astype(float)
@@ -89,14 +89,14 @@ def of_attention(name: str, length: int, grid: tuple[int, ...], **how) -> None:
         return [*qkv, _near(out, F16, 3e-3), _near(log, F32, 1e-3), length, F32(0.25)]
 
     make.__name__ = name
-    of_triton(name, kernel="attention", grid=grid)(make)
+    triton_case(name, kernel="attention", grid=grid)(make)
 
 
 of_attention("attention", 90, (2, 2))
 of_attention("attention_sm_80", 80, (3, 2), causal=True)
 
 
-@of_triton(grid=2)
+@triton_case(grid=2)
 def attention_backward(rng):
     q, k, v, do = (normal(rng, 64, 32).astype(F16) for _ in range(4))
     exact = [x.astype(float)[None] for x in (q, k, v, do)]

@@ -6,7 +6,7 @@ import numpy as np
 from ml_dtypes import bfloat16, float4_e2m1fn, float8_e4m3fn, float8_e5m2
 
 from corpus_cases.table import Gives, normal, whole, words
-from corpus_cases.triton_table import of_triton
+from corpus_cases.triton_table import triton_case
 
 F32, F16 = np.float32, np.float16
 
@@ -22,7 +22,7 @@ def gemm(*names: str, a, out, m=64, n=64, k=96, near=0.0, tiles=(64, 64)) -> Non
 
     for name in names:
         make.__name__ = name
-        of_triton(name, kernel="gemm", grid=(m // tiles[0], n // tiles[1]))(make)
+        triton_case(name, kernel="gemm", grid=(m // tiles[0], n // tiles[1]))(make)
 
 
 gemm("gemm_f16_sm_80", "gemm_f16_halves", a=F16, out=F16, m=128)
@@ -38,13 +38,13 @@ gemm("gemm_s8_sm_80", a=np.int8, out=np.int32, m=128)
 gemm("gemm_s8", a=np.int8, out=np.int32, n=128, k=160)
 
 
-@of_triton()
+@triton_case()
 def batched(rng):
     a, b = whole(rng, 4, 32, 48, dtype=F16), whole(rng, 4, 48, 32, dtype=F16)
     return [a, b, Gives(a.astype(F32) @ b.astype(F32)), 48]
 
 
-@of_triton(grid=(9, 3))
+@triton_case(grid=(9, 3))
 def split_k(rng):
     m, n, k = 70, 90, 150
     a, b = whole(rng, m, k, dtype=F16), whole(rng, k, n, dtype=F16)
@@ -62,14 +62,14 @@ def of_w4(name: str, m: int) -> None:
         return [x, packed, scales.astype(F16), Gives((x @ weights.T).astype(F16)), 192]
 
     make.__name__ = name
-    of_triton(name, kernel="w4", grid=2)(make)
+    triton_case(name, kernel="w4", grid=2)(make)
 
 
 of_w4("w4", 16)
 of_w4("w4_sm_80", 32)
 
 
-@of_triton()
+@triton_case()
 def w8(rng):
     x, w = whole(rng, 64, 128, dtype=bfloat16), words(rng, 64, 128, dtype=np.int8)
     scales = 2.0 ** whole(rng, 64, low=-3, high=3)
@@ -87,7 +87,7 @@ def of_scaled(name: str, type_, pack) -> None:
         return [pack(a), exponents[0], small, exponents[1], Gives((x @ y).astype(F32))]
 
     make.__name__ = name
-    of_triton(name, kernel="scaled")(make)
+    triton_case(name, kernel="scaled")(make)
 
 
 def _pairs(a):
@@ -98,7 +98,7 @@ of_scaled("scaled_e4m3", float8_e4m3fn, lambda a: a)
 of_scaled("scaled_e2m1", float4_e2m1fn, _pairs)
 
 
-@of_triton(grid=3)
+@triton_case(grid=3)
 def grouped(rng):
     sizes, n, k = np.array([40, 0, 33], np.int32), 64, 64
     a, b = whole(rng, 73, k, dtype=F16), whole(rng, 3, k, n, dtype=F16)

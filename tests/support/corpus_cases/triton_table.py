@@ -1,4 +1,4 @@
-"""The corpus's table of what Triton compiled: ``of_triton`` in the place of ``case``.
+"""The corpus's table of what Triton compiled: ``triton_case`` in the place of ``case``.
 
 A PTX file's first line says how Triton launches it. Its parameters end with two pointers, to
 scratch memory of the launch and to a profiler's; a tensor descriptor is a tensor map, the sizes and
@@ -29,7 +29,7 @@ class Described:
     type: str
 
 
-def of_triton(*names: str, grid: int | tuple[int, ...] = 1, kernel: str = "", **how: Any):
+def triton_case(*names: str, grid: int | tuple[int, ...] = 1, kernel: str = "", **how: Any):
     """Put a kernel into the table, once for each PTX file in ``corpus/triton`` that has it."""
 
     def put(make: Callable) -> Callable:

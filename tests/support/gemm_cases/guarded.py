@@ -1,8 +1,8 @@
-"""Products in device memory of which every byte is known.
+"""GEMMs in device memory whose every byte is known.
 
-A, B, C and D lie as asked among random bytes; their elements are small integers, so that D is exact
-in whatever order sums are made. ``check`` multiplies in place: D must be what it is, and nothing
-beside it may have changed. What a factor of 0 makes unread is NaN.
+A, B, C and D have the layouts of the case, surrounded by random bytes. Their elements are small
+integers, so D is exact in any order of accumulation. ``check`` multiplies in place: D must be exact
+and no other byte may change. Operands that a factor of 0 leaves unread are NaN.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Lie:
-    """Row-major (``t``) or column-major (``n``), lines ``pad`` elements longer than need be,
-    ``before`` elements before the first, ``gap`` more between the matrices of a stack.
+class OperandLayout:
+    """Row-major (``t``) or column-major (``n``), a leading dimension with ``pad`` extra elements,
+    ``before`` elements before the first, ``gap`` extra elements between the matrices of a batch.
     """
 
     major: str = "t"
@@ -45,12 +45,14 @@ class Lie:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """M, N, K; formats of A, B and D; how A, B, C and D lie; a stack of ``batch_shape``."""
+class GemmCase:
+    """M, N, K; number formats of A, B and D; layouts of A, B, C and D; the batch size."""
 
     sizes: tuple[int, int, int]
     types: tuple[str, str, str]
-    lies: tuple[Lie, Lie, Lie, Lie] = (Lie(),) * 4
+    layouts: tuple[OperandLayout, OperandLayout, OperandLayout, OperandLayout] = (
+        OperandLayout(),
+    ) * 4
     alpha: float = 1.0
     beta: float = 0.0
     batch: int | None = None
@@ -69,29 +71,29 @@ class Asked:
         return made
 
 
-def check(asked: Asked, on: ExecutionDevice, config: Any, seed: int = 0) -> None:
+def check(gemm_case: GemmCase, on: ExecutionDevice, config: Any, seed: int = 0) -> None:
     """Multiply, and compare all of the memory in which D lies. ``config`` may be a function of the
     problem that the arrays pose.
     """
     rng = np.random.default_rng(seed)
-    given = asked.numbers(rng)
+    given = gemm_case.numbers(rng)
     a, b, c = (x.astype(np.float64) for x in given)
-    want = asked.alpha * (a @ b) if asked.alpha else np.zeros(c.shape)
-    want = (want + asked.beta * c).astype(given[2].dtype)
-    for i, factor in enumerate((asked.alpha, asked.alpha, asked.beta)):
+    want = gemm_case.alpha * (a @ b) if gemm_case.alpha else np.zeros(c.shape)
+    want = (want + gemm_case.beta * c).astype(given[2].dtype)
+    for i, factor in enumerate((gemm_case.alpha, gemm_case.alpha, gemm_case.beta)):
         if not factor and given[i].dtype.kind not in "iu":
             given[i] = np.full_like(given[i], np.nan)
-    placed = [lie.place(x, rng) for lie, x in zip(asked.lies, (*given, want), strict=True)]
+    placed = [lie.place(x, rng) for lie, x in zip(gemm_case.layouts, (*given, want), strict=True)]
     memory, view = placed[3]
     view[...] = rng.integers(0, 256, view.nbytes, np.uint8).view(view.dtype).reshape(view.shape)
     x, y, z, out = (_resident(whole, part, name, on) for (whole, part), name in zip(
-        placed, (*asked.types, asked.types[2]), strict=True))  # fmt: skip
+        placed, (*gemm_case.types, gemm_case.types[2]), strict=True))  # fmt: skip
     how: dict[str, Any] = {
-        "out": out, "device": on, "precision": asked.precision, "fast_accum": asked.fast,
+        "out": out, "device": on, "precision": gemm_case.precision, "fast_accum": gemm_case.fast,
     }  # fmt: skip
     if callable(config):
-        config = config(tilewright.plan(x, y, c=z if asked.beta else None, **how).problem)
-    tilewright.matmul(x, y, c=z, alpha=asked.alpha, beta=asked.beta, config=config, **how)
+        config = config(tilewright.plan(x, y, c=z if gemm_case.beta else None, **how).problem)
+    tilewright.matmul(x, y, c=z, alpha=gemm_case.alpha, beta=gemm_case.beta, config=config, **how)
     got = out.numpy().astype(np.float64)
     assert np.array_equal(got, want.astype(np.float64))
     view[...] = out.numpy().view(view.dtype)

@@ -16,7 +16,7 @@ ODD = (500, 510, 499)  # of none
 Sizes = tuple[int, int, int]
 
 
-def posed(sizes: Sizes, layout: str = "tn", type_: str = "f16", **rest: Any) -> Problem:
+def make_problem(sizes: Sizes, layout: str = "tn", type_: str = "f16", **rest: Any) -> Problem:
     """A problem by its layout's name; D is of the inputs' type where ``d`` does not say."""
     a_major, b_major = MAJORS[layout]
     return Problem(*sizes, type_, type_, rest.pop("d", type_), a_major, b_major, **rest)
@@ -28,7 +28,7 @@ def aligned(a: int, b: int, c: int, d: int) -> dict[str, int]:
 
 #: Every configuration and layout at its best: whole tiles, 16-byte copies.
 BEST: dict[str, tuple[Problem, Config]] = {
-    f"{type_}-{layout}-{config}": (posed(WHOLE, layout, type_), config)
+    f"{type_}-{layout}-{config}": (make_problem(WHOLE, layout, type_), config)
     for type_ in ("f16", "bf16")
     for layout in MAJORS
     for config in TABLE
@@ -42,10 +42,10 @@ OTHER: dict[str, tuple[Problem, Config]] = {
     f"{name}-{config}": (problem, config)
     for config in SOME
     for name, problem in {
-        "edges": posed(ODD, "nt"),
-        "C": posed(WHOLE, "tn", with_c=True),
-        "f32": posed(ODD, "tn", "bf16", d="f32", with_c=True, **aligned(8, 4, 4, 8)),
-        "halves": posed(ODD, "nn", "bf16", with_c=True, **aligned(8, 16, 2, 4)),
-        "elements": posed(ODD, "tt", with_c=True, **aligned(2, 2, 8, 2)),
+        "edges": make_problem(ODD, "nt"),
+        "C": make_problem(WHOLE, "tn", with_c=True),
+        "f32": make_problem(ODD, "tn", "bf16", d="f32", with_c=True, **aligned(8, 4, 4, 8)),
+        "halves": make_problem(ODD, "nn", "bf16", with_c=True, **aligned(8, 16, 2, 4)),
+        "elements": make_problem(ODD, "tt", with_c=True, **aligned(2, 2, 8, 2)),
     }.items()
 }

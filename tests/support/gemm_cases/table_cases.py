@@ -1,4 +1,4 @@
-"""What is chosen for the benchmark's table, as products small enough for a virtual machine."""
+"""The kernels of the benchmark's table, with problems small enough for the virtual machine."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 from compare.rows import GROUPS, rows_of
 
 
-class Way(NamedTuple):
-    """All that makes a row's kernel, besides sizes."""
+class KernelVariant(NamedTuple):
+    """Everything that selects the kernel of a row, except the sizes."""
 
     config: TmaConfig
     type: str
@@ -30,14 +30,14 @@ class Way(NamedTuple):
         return f"{self.config} {self.type} {self.layout}{' fast' * self.fast}"
 
 
-def ways() -> list[Way]:
-    """Of all rows that kernel tma has."""
+def kernel_variants() -> list[KernelVariant]:
+    """The variants of all rows that use kernel ``tma``."""
     found = {}
     for row in (row for name in GROUPS if name not in ("f32", "random") for row in rows_of(name)):
         how: dict[str, Any] = {"out_dtype": row.result, "fast_accum": row.fast, "device": "vm:H200"}
         plan = tilewright.plan(row.m, row.n, row.k, dtype=row.type, layout=row.layout, **how)
         assert isinstance(plan.config, TmaConfig)
-        found[Way(plan.config, row.type, row.result, row.layout, row.fast)] = None
+        found[KernelVariant(plan.config, row.type, row.result, row.layout, row.fast)] = None
     return list(found)
 
 
@@ -51,16 +51,16 @@ def numbers(rng: np.random.Generator, shape: tuple[int, int], type_: str, letter
     return made if letter == "t" else np.asfortranarray(made)
 
 
-def product(way: Way, on: ExecutionDevice) -> bytes:
+def product(variant: KernelVariant, on: ExecutionDevice) -> bytes:
     """D as the device computes it."""
     rng = np.random.default_rng(0)
-    m, n, k = 264, 400, way.config.tile[2] * 8 - 16
+    m, n, k = 264, 400, variant.config.tile[2] * 8 - 16
     a, b = (
-        numbers(rng, shape, way.type, letter)
-        for shape, letter in zip(((m, k), (k, n)), way.layout, strict=True)
+        numbers(rng, shape, variant.type, letter)
+        for shape, letter in zip(((m, k), (k, n)), variant.layout, strict=True)
     )
     made = tilewright.matmul(
-        a, b, out_dtype=way.result, fast_accum=way.fast, config=way.config, device=on,
-        precision="tf32" if way.type == "tf32" else "ieee",
+        a, b, out_dtype=variant.result, fast_accum=variant.fast, config=variant.config, device=on,
+        precision="tf32" if variant.type == "tf32" else "ieee",
     )  # fmt: skip
     return bytes(made.tobytes())

@@ -165,7 +165,7 @@ def scalar(f: Form, bits: int) -> int:
     if f.rounding == "rna":
         return tf32_away(bits, "satfinite" in f)
     if keeps_nan(f) and decode(f.source, bits)[1] is NAN:
-        return saturated(f, handed_on(f, bits))
+        return saturated(f, propagated_nan(f, bits))
     if f.dest == f.source:
         return same(f, bits)
     number = flushed(f, decode(f.source, bits)) if f.dest != "f16" else decode(f.source, bits)
@@ -179,7 +179,7 @@ def keeps_nan(f: Form) -> bool:
     return "f64" in (f.dest, f.source) and bool(f.rounding or f.dest != f.source)
 
 
-def handed_on(f: Form, bits: int) -> int:
+def propagated_nan(f: Form, bits: int) -> int:
     """A NaN's sign, the highest bit of the payload set, and those of its others there is room for;
     ``.ftz`` multiplies an f32 by 1 first."""
     s, d = FORMATS[f.source], FORMATS[f.dest]

@@ -13,7 +13,7 @@ COUNTS = {"fadd": 2, "fmul": 2, "fdiv": 2, "fma": 3, "fsqrt": 1}  # operands
 FLOAT = np.float64
 
 
-def middling(rng: np.random.Generator, count: int) -> np.ndarray:
+def mid_range(rng: np.random.Generator, count: int) -> np.ndarray:
     """Any significands, many of them short, of any exponent in range; its ends too."""
     length = rng.choice([1, 2, 12, 26, 27, 53], count)
     ones = np.floor(rng.random(count) * 2.0**length) + 2.0**length
@@ -33,7 +33,7 @@ def steps(rng: np.random.Generator, a: np.ndarray) -> np.ndarray:
 
 def operands(op: str, rng: np.random.Generator) -> list[np.ndarray]:
     """Random ones; then such that the result is exact, a tie, or nothing is left of it; zeros."""
-    a, b, c = (middling(rng, COUNT) for _ in range(3))
+    a, b, c = (mid_range(rng, COUNT) for _ in range(3))
     related = slice(0, COUNT, 2)
     if op == "fadd":
         scale = 2.0 ** rng.choice([0, 0, -52, -53, -54, -106], COUNT)

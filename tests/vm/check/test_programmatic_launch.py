@@ -179,8 +179,8 @@ EACH = (
 
 @every_row("name", EACH, parts=4)
 def test_no_kernel_of_a_product_is_early(name: str) -> None:
-    config, asked = ASKED[name]
-    check(asked, VmDevice(FEW, checked=True), config)
+    config, gemm_case = ASKED[name]
+    check(gemm_case, VmDevice(FEW, checked=True), config)
 
 
 @pytest.mark.parametrize("config", ["tma:64x64x64:1:2", "tma:64x64x64:1:2*2"])
