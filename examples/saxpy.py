@@ -8,13 +8,13 @@ import sys
 import numpy as np
 
 import tilewright
-from tilewright.builder import f32, ptr, u32
+from tilewright.builder import Builder, f32, ptr, u32
 
 THREADS = 256
 
 
 @tilewright.kernel(block=THREADS)
-def saxpy(k, n: u32, a: f32, x: ptr(f32), y: ptr(f32)):
+def saxpy(k: Builder, n: u32, a: f32, x: ptr[f32], y: ptr[f32]) -> None:
     """One element for each thread."""
     i = k.ctaid.x * THREADS + k.tid.x
     with k.if_(i < n):

@@ -199,7 +199,7 @@ BAD = {
     "declared less": (lambda k, p: k.shared("f32", 8).load(2), "is aligned to 4 bytes"),
     "value": (lambda k, p: p.__setitem__(0, k.const("f32", 1)), "can't be stored as f64"),
     "number": (lambda k, p: k.shared("u8").__setitem__(0, 256), "256 does not fit u8"),
-    "index": (lambda k, p: p[k.const("f32", 1)], "an index is u32"),
+    "index": (lambda k, p: p[k.const("f32", 1)], "an index must be u32"),
     "wide index": (lambda k, p: k.shared("f32", 4)[k.const("u64", 1)], "32-bit addresses"),
     "space": (lambda k, p: k.emit("ld.shared.f64", p), "is a shared address"),
     "count": (lambda k, p: k.shared("f32", k.tid.x), "a static number or a layout"),

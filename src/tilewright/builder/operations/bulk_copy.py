@@ -28,8 +28,8 @@ class BulkCopies:
         multicast_mask: Any = None,
         cache_hint: Any = None,
     ) -> None:
-        """Copy ``bytes`` of global memory to shared memory, all multiples of 16; ``barrier`` hears
-        of them. ``multicast_mask`` as for ``tma_load``.
+        """Copy ``bytes`` of global memory to shared memory, all multiples of 16; the bytes
+        complete as a transaction of ``barrier``. ``multicast_mask`` as for ``tma_load``.
         """
         words = ["cp.async.bulk.shared::cluster.global", TX]
         emit_bulk_copy(self._emitter, words, (dst, src, bytes, barrier), multicast_mask, cache_hint)
@@ -64,16 +64,17 @@ class BulkCopies:
             self._emitter.emit(opcode, dst, src, bytes, barrier)
 
     def bulk_commit(self) -> None:
-        """This thread's bulk copies since the last commit become a group."""
+        """Commit this thread's bulk copies since the last commit as a bulk group."""
         self._emitter.emit("cp.async.bulk.commit_group")
 
     def bulk_wait(self, pending: int = 0, *, read: bool = False) -> None:
-        """Until at most ``pending`` groups are under way (``read``: still read shared memory)."""
+        """Wait until at most ``pending`` bulk groups are in flight (``read``: until the others have
+        read their sources)."""
         check_pending(pending)
         self._emitter.emit(f"cp.async.bulk.wait_group{'.read' * read}", pending)
 
     def fence_async(self) -> None:
-        """What threads wrote to shared memory is seen by asynchronous copies and products."""
+        """Make generic-proxy writes to shared memory visible to the async proxy (TMA, wgmma)."""
         self._emitter.emit("fence.proxy.async.shared::cta")
 
 

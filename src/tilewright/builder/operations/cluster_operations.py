@@ -21,7 +21,7 @@ class ClusterOperations:
         self._special = special
 
     def mapa(self, address: Any, rank: Any) -> Reg:
-        """The same place in the shared memory of the cluster's CTA of that rank, 32 bits."""
+        """The 32-bit address of the same shared-memory location in the cluster's CTA ``rank``."""
         place = address.address() if isinstance(address, Pointer) else address
         return self._emitter.compute("mapa.shared::cluster.u32", place, rank)
 
@@ -43,18 +43,18 @@ class ClusterOperations:
         return result
 
     def setmaxnreg(self, count: int, *, inc: bool) -> None:
-        """The warpgroup's threads give registers back, or wait until they have more."""
+        """Set the warpgroup's register budget per thread: release registers, or wait for more."""
         self._emitter.emit(f"setmaxnreg.{'inc' if inc else 'dec'}.sync.aligned.u32", count)
 
     def wait_on_dependent_grids(self) -> None:
-        """Until the grids before this one have ended, and what they wrote is seen.
+        """Wait until the prerequisite grids have completed and their writes are visible.
 
-        In a block of its own (there is always a CTA): else ptxas moves it up, before what was to be
-        done while they run.
+        The instruction is in a branch that is always taken: otherwise ptxas moves it above the work
+        that should overlap with the prerequisite grids.
         """
         with self._control.if_(self._special.special("nctaid.x") != 0):
             self._emitter.emit("griddepcontrol.wait")
 
     def launch_dependent_grids(self) -> None:
-        """The grid after this one may begin."""
+        """Allow the dependent grid to launch."""
         self._emitter.emit("griddepcontrol.launch_dependents")

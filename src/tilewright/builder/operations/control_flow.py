@@ -50,7 +50,7 @@ class ControlFlow:
         lo, hi = (0, lo) if hi is None else (lo, hi)
         for value in (lo, hi, step):
             if not isinstance(value, Reg) and not is_integer(value):
-                raise kernel_error(f"a loop counts by whole numbers or registers, not {value!r}")
+                raise kernel_error(f"loop bounds must be integers or registers, got {value!r}")
         if not isinstance(step, Reg) and step == 0:
             raise kernel_error("a loop with step 0 has no end", "k.while_ turns until it is left")
         if unroll:
@@ -73,7 +73,7 @@ class ControlFlow:
             else checked_dtype("u32" if step > 0 and lo >= 0 else "s32")
         )
         if t.kind not in ("int", "uint") or t.bits < 16:
-            raise kernel_error(f"a loop counts with integers, not with {t.name}")
+            raise kernel_error(f"the type of a loop must be an integer type, got {t.name}")
         for reg in regs:
             if reg.dtype is not t:
                 raise kernel_error(

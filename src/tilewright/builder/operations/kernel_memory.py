@@ -57,7 +57,7 @@ class KernelMemory:
         """The next ``size`` bytes of dynamic shared memory, as a pointer to ``dtype``."""
         if not is_integer(size) or size < 0:
             raise kernel_error(
-                f"the size of shared memory is a static number of bytes, not {size!r}"
+                f"the size of shared memory must be a static number of bytes, got {size!r}"
             )
         align = _alignment(align, checked_dtype(dtype))
         offset = -(-self.dynamic_bytes // align) * align
@@ -111,7 +111,7 @@ class KernelMemory:
         t, bits = count.dtype, base.dtype.bits
         if t.kind not in ("int", "uint") or t.bits < 32:
             raise kernel_error(
-                f"an index is u32, s32, u64 or s64, not {t.name}", "convert it with .to('u32')"
+                f"an index must be u32, s32, u64 or s64, got {t.name}", "convert it with .to('u32')"
             )
         if t.bits > bits:
             raise kernel_error(
@@ -124,7 +124,9 @@ def _elements(count: Any) -> int:
     cosize = getattr(count, "cosize", None)
     size = cosize() if callable(cosize) else count
     if not is_integer(size) or size < 0:
-        raise kernel_error(f"the size of an array is a static number or a layout, not {size!r}")
+        raise kernel_error(
+            f"the size of an array must be a static number or a layout, got {size!r}"
+        )
     return operator.index(size)
 
 
@@ -133,5 +135,5 @@ def _alignment(align: int | None, t: DType) -> int:
     if align is None:
         return least
     if not is_integer(align) or align < 1 or align & (align - 1):
-        raise kernel_error(f"an alignment is a power of two, not {align!r}")
+        raise kernel_error(f"an alignment must be a power of two, got {align!r}")
     return max(operator.index(align), least)

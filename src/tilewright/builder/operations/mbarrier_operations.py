@@ -22,19 +22,20 @@ class MbarrierOperations:
         self._cluster = cluster
 
     def mbarrier_init(self, barrier: Any, count: Any) -> None:
-        """A barrier at ``barrier`` (8 bytes of shared memory): its phases end after ``count``
-        arrivals. Others see it after ``fence_mbarrier_init`` and a barrier of the CTA or cluster.
+        """Initialise an mbarrier at ``barrier`` (8 bytes of shared memory): a phase completes after
+        ``count`` arrivals. Other threads see it after ``fence_mbarrier_init`` and a barrier of the
+        CTA or cluster.
         """
         _within("the arrivals of an mbarrier's phase", count, 1)
         self._emitter.emit("mbarrier.init.shared::cta.b64", barrier, count)
 
     def fence_mbarrier_init(self) -> None:
-        """What was initialised is seen by asynchronous copies and by the cluster."""
+        """Make initialised mbarriers visible to asynchronous copies and to the cluster."""
         self._emitter.emit("fence.mbarrier_init.release.cluster")
 
     def mbarrier_arrive(self, barrier: Any, *, bytes: Any = None, rank: Any = None) -> None:
-        """Arrive once; after ``bytes`` more are expected. ``rank``: at the same barrier of the
-        cluster's CTA of that rank.
+        """Arrive once; ``bytes`` first raises the expected transaction count. ``rank``: arrive at
+        the same mbarrier of the cluster's CTA of that rank.
         """
         if bytes is not None:
             _within("the bytes that an mbarrier expects", bytes, 0)
@@ -47,19 +48,19 @@ class MbarrierOperations:
             self._emitter.emit(f"mbarrier.{what}.release.cluster.shared::cluster.b64", there, *more)
 
     def mbarrier_try_wait(self, barrier: Any, parity: Any) -> Reg:
-        """Whether the phase of that parity has ended (a thread may sleep a while first)."""
+        """Whether the phase of that parity has completed; the thread may be suspended meanwhile."""
         return self._emitter.compute("mbarrier.try_wait.parity.shared::cta.b64", barrier, parity)
 
     def mbarrier_wait(self, barrier: Any, parity: Any) -> None:
-        """Wait until the phase of that parity (0 or 1) has ended."""
+        """Wait until the phase of that parity (0 or 1) has completed."""
         again = self._emitter.label("wait")
         self._emitter.place_label(again)
         ended = self.mbarrier_try_wait(barrier, parity)
         self._control.branch(ended, again, negated=True)
 
     def cp_async_mbarrier_arrive(self, barrier: Any, *, noinc: bool = False) -> None:
-        """Arrive when this thread's ``cp_async`` copies so far have landed. The phase waits for it
-        beyond the arrivals that the barrier was made with, or (``noinc``) as one of them.
+        """Arrive when this thread's ``cp_async`` copies so far have completed. The arrival
+        is added to the pending count of the phase, or (``noinc``) is one of its ``count``.
         """
         self._emitter.emit(f"cp.async.mbarrier.arrive{'.noinc' * noinc}.shared::cta.b64", barrier)
 

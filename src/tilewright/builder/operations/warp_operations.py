@@ -63,7 +63,7 @@ class WarpOperations:
         ``ca``; ``prefetch``: ``L2::128B``.
         """
         if size not in (4, 8, 16):
-            raise kernel_error(f"cp.async copies 4, 8 or 16 bytes, not {size}")
+            raise kernel_error(f"the size of cp.async must be 4, 8 or 16 bytes, got {size}")
         cache = cache or ("cg" if size == 16 else "ca")
         if cache == "cg" and size != 16:
             raise kernel_error(
@@ -77,11 +77,11 @@ class WarpOperations:
         self._emitter.emit(opcode, dst, src, size, *(() if valid is None else (valid,)))
 
     def cp_async_commit(self) -> None:
-        """Close the group of this thread's copies so far."""
+        """Commit this thread's copies since the last commit as a group."""
         self._emitter.emit("cp.async.commit_group")
 
     def cp_async_wait(self, pending: int = 0) -> None:
-        """Wait until at most ``pending`` of this thread's newest groups are under way."""
+        """Wait until at most ``pending`` of this thread's newest groups are in flight."""
         check_pending(pending)
         self._emitter.emit("cp.async.wait_group", pending)
 
@@ -103,7 +103,7 @@ class WarpOperations:
         reverse of ``ldmatrix``. For sm_90 and later.
         """
         if len(values) not in (1, 2, 4):
-            raise kernel_error(f"stmatrix stores 1, 2 or 4 matrices, not {len(values)}")
+            raise kernel_error(f"stmatrix must store 1, 2 or 4 matrices, got {len(values)}")
         number = f"x{len(values)}{'.trans' if trans else ''}"
         self._emitter.emit(f"stmatrix.sync.aligned.m8n8.{number}.shared.b16", ptr, tuple(values))
 
@@ -141,7 +141,7 @@ class WarpOperations:
                 f"shfl {mode!r} of width {width}", "idx, up, down or bfly; a power of two up to 32"
             )
         if not isinstance(value, Reg) or value.dtype.bits not in (32, 64):
-            raise kernel_error(f"shfl moves registers of 32 or 64 bits, not {value!r}")
+            raise kernel_error(f"shfl must move a register of 32 or 64 bits, got {value!r}")
         if value.dtype.bits == 64:
             halves = self._conversions.unpack(value, "b32")
             moved = [self.shfl(mode, half, lane, width=width, mask=mask) for half in halves]
@@ -169,4 +169,6 @@ class WarpOperations:
 def check_pending(pending: Any) -> None:
     """That it is a number of groups, which is static."""
     if not is_integer(pending) or pending < 0:
-        raise kernel_error(f"a wait is for a static number of groups, 0 or more, not {pending!r}")
+        raise kernel_error(
+            f"the number of pending groups must be a static integer of at least 0, got {pending!r}"
+        )

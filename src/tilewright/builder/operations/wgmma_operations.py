@@ -26,7 +26,8 @@ class WgmmaOperations:
         signs: tuple[int, int] = (1, 1),
         trans: tuple[int, ...] | None = None,
     ) -> None:
-        """D = A B, or A B + D where ``accumulate``, by the four warps of a warpgroup, later.
+        """D = A B, or A B + D where ``accumulate``, asynchronously, by the four warps of
+        a warpgroup.
 
         ``d`` are variables; ``a`` a descriptor (u64) or fragments, ``b`` a descriptor. ``trans``
         says which operands in shared memory are MN-major (16-bit types only).
@@ -44,13 +45,13 @@ class WgmmaOperations:
         )
 
     def wgmma_fence(self) -> None:
-        """Registers written before are there for the products that follow."""
+        """Order prior register accesses before the wgmma instructions that follow."""
         self._emitter.emit("wgmma.fence.sync.aligned")
 
     def wgmma_commit(self) -> None:
-        """The products since the last commit become a group."""
+        """Commit the wgmma instructions since the last commit as a group."""
         self._emitter.emit("wgmma.commit_group.sync.aligned")
 
     def wgmma_wait(self, pending: int = 0) -> None:
-        """Until at most ``pending`` groups of products are under way."""
+        """Wait until at most ``pending`` wgmma groups are in flight."""
         self._emitter.emit("wgmma.wait_group.sync.aligned", pending)
