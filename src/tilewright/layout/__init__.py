@@ -90,7 +90,7 @@ from .layout import (
 )
 from .memory.banks import BankConflicts, Phase, bank_conflicts
 from .memory.sectors import Coalescing, coalescing
-from .memory.vectorization import VectorAccess, alignment, contiguous_run, widest_vector
+from .memory.vectorization import WidestVector, alignment, contiguous_run, widest_vector
 from .modes import (
     append,
     coshape,
@@ -157,7 +157,7 @@ __all__ = [
     "OffsetSum",
     "Swizzle",
     "Tensor",
-    "VectorAccess",
+    "WidestVector",
     "_",
     "alignment",
     "analyze",

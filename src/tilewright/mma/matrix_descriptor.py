@@ -1,10 +1,11 @@
-"""The matrix descriptor of wgmma: 64 bits that say where in shared memory an operand stands.
+"""The matrix descriptor (wgmma descriptor): 64 bits that locate an operand in shared memory.
 
-An operand is made of core matrices, 8 rows of 16 bytes. ``K``-major: a row's K elements follow one
-another; ``MN``-major (16-bit types alone, "transposed" in PTX): a column's do. Without a swizzle a
-core matrix is 128 bytes in a row and ``leading``, ``stride`` say how far the next one is, along K
-and along MN; with one, 8 rows of 32, 64 or 128 bytes belong together, their 16-byte pieces
-permuted: address bits from 4 up are XORed with those from 7 up.
+An operand consists of core matrices, 8 rows of 16 bytes. In a ``K``-major operand the K elements of
+a row are contiguous, in an ``MN``-major one (16-bit types only, "transposed" in PTX) those of a
+column. Without a swizzle a core matrix is 128 contiguous bytes, and ``leading`` and ``stride`` are
+the byte offsets to the next one along K and along MN. With a swizzle, 8 rows of 32, 64 or 128 bytes
+form a swizzle atom whose 16-byte chunks are permuted: address bits from 4 up are XORed with those
+from 7 up.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from typing import Any
 from ...errors import LayoutError
 from ..composed_layout import AnyLayout, ComposedLayout, inside
 from ..int_tuple import flatten, is_static, text
-from ..memory.vectorization import VectorAccess, alignment, contiguous_run, widest_vector
+from ..memory.vectorization import WidestVector, alignment, contiguous_run, widest_vector
 from ..scaled_basis import has_basis
 from ..symbolic import Number
 from .function_properties import (
@@ -95,7 +95,7 @@ class Analysis:
     left: Inverse
     runs: tuple[Number, ...] = ()
     alignment: int = 1
-    vector: VectorAccess | None = None
+    vector: WidestVector | None = None
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """What there is to say, and of what."""

@@ -83,7 +83,7 @@ def contiguous_run(layout: Any) -> Number:
 
 
 @dataclass(frozen=True, slots=True)
-class VectorAccess:
+class WidestVector:
     """The widest vector: ``elements`` of ``bits`` bits, and ``why`` it is not wider."""
 
     elements: int
@@ -101,7 +101,7 @@ class VectorAccess:
         return f"{size}, {self.elements} {many} of {self.bits} bits: {self.why}"
 
 
-def widest_vector(layout: Any, bits: int) -> VectorAccess:
+def widest_vector(layout: Any, bits: int) -> WidestVector:
     """The widest vector in which all elements can be moved: contiguous, aligned where the memory
     is, a power of two, at most 16 bytes. LayoutError unless ``bits`` is a power of two up to 128.
 
@@ -119,7 +119,7 @@ def widest_vector(layout: Any, bits: int) -> VectorAccess:
         low = _low_bit(_unit(offset))
         limits.append((low, f"the offset {offset} is known to be a multiple of {low}"))
     elements, why = min(limits, key=lambda limit: limit[0])
-    return VectorAccess(elements, bits, why)
+    return WidestVector(elements, bits, why)
 
 
 def _low_bit(n: int) -> int:

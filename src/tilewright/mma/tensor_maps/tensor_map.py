@@ -1,5 +1,5 @@
-"""Tensor maps: the 128 bytes that tell Hopper's tensor copies where a tensor stands in global
-memory and what one copy takes of it. Made and read here bit for bit as the CUDA driver does.
+"""Tensor-map encoding: the 128-byte descriptor of a tensor in global memory, and of the box that
+one TMA copy transfers. Encoded and decoded bit for bit as by the CUDA driver.
 
 Dimensions are in the driver's order, the innermost first. Strides are bytes; the innermost
 dimension's is not said, its elements lie together. What a copy takes is a box of elements, or
