@@ -1,17 +1,17 @@
-"""Several modules as one: what one declares ``.extern`` is what another has under that name.
+"""The linker: combines modules and resolves ``.extern`` declarations by name.
 
-Names that a module keeps to itself (without ``.visible``, ``.weak`` or ``.common``) get others
-where two modules have the same. Of several ``.weak`` definitions one stays, and none beside a
-strong one; ``.common`` variables are one, as large as the largest, and so is dynamic shared memory,
-aligned as the most (PTX manual, "Linking Directives"). Positions point into the texts one after the
-other (``Module.parts``).
+Names that are local to a module (without ``.visible``, ``.weak`` or ``.common``) are renamed where
+two modules use the same one. Of several ``.weak`` definitions one is kept, and none beside a strong
+one. ``.common`` variables are merged into the largest; so is dynamic shared memory, with the
+largest alignment (PTX manual, "Linking Directives"). Positions are offsets into the concatenated
+texts (``Module.parts``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import PtxCheckError, PtxError
 from ..target import Target
@@ -40,16 +40,17 @@ from .tree import (
     expect_module,
 )
 
+_Node = TypeVar("_Node", bound=Item | Statement)
 STRENGTH = {"visible": 3, "weak": 2, "common": 1}
 Named = Function | Variable
 
 
 def link(modules: Sequence[Module]) -> Module:
-    """The module that all of them make together; one alone is itself.
+    """Link modules into one; a single module is returned unchanged.
 
-    Raises PtxCheckError, with the place, for a variable that none has, for what two have, and for
-    declarations that differ from what they mean; PtxError for modules of other address sizes, or
-    none at all.
+    Raises PtxCheckError, with the place in the source, for an undefined variable, a duplicate
+    definition, and a declaration that differs from its definition; PtxError for an empty sequence
+    or different address sizes.
     """
     if not isinstance(modules, Sequence):
         raise PtxError(f"link takes a sequence of modules, got {type(modules).__name__}")
@@ -59,9 +60,9 @@ def link(modules: Sequence[Module]) -> Module:
         return modules[0]
     texts = [m if m.source else parse(print_module(m), m.path) for m in modules]
     if not texts:
-        raise PtxError("there is no module to link")
+        raise PtxError("link requires at least one module, got none")
     if len({m.address_size for m in texts}) != 1:
-        raise PtxError("modules with addresses of 32 and of 64 bits can't be linked")
+        raise PtxError("modules must have the same .address_size, got 32 and 64")
     return _Linker(texts).linked()
 
 
@@ -74,7 +75,7 @@ class _Linker:
             names = _fresh(module, taken)
             start = len(self.source)
             self.parts += [(start + at, path) for at, path in module.parts or ((0, module.path),)]
-            moved.append(_Mover(start, files, names).items(module.items))
+            moved.append(_Relocator(start, files, names).items(module.items))
             self.source += module.source + "\n"
             files += max(module.files, default=0)
         self.modules = [replace(m, items=i) for m, i in zip(modules, moved, strict=True)]
@@ -87,22 +88,22 @@ class _Linker:
                 chosen[item.name] = self.stronger(chosen.get(item.name), item)
         for item in self.items:
             if isinstance(item, Named) and item.name in chosen:
-                self.agree(item, chosen[item.name])
+                self.check_agrees(item, chosen[item.name])
             elif isinstance(item, Variable):
-                raise self.error(f"{item.name} is extern, and no module has it", item)
+                raise self.error(f"{item.name} is extern, but no module defines it", item)
         targets = (m.target for m in self.modules)
         return Module(
             version=max(m.version for m in self.modules),
             target=max(filter(None, targets), key=lambda t: Target.parse(t[0]), default=()),
             address_size=self.modules[0].address_size,
-            items=_ordered([*self.kept(chosen)]),
+            items=_ordered([*self.surviving_items(chosen)]),
             source=self.source,
             path=self.modules[0].path,
             parts=tuple(self.parts),
         )
 
     def stronger(self, one: Named | None, other: Named) -> Named:
-        """Which of two definitions stays."""
+        """The definition that wins."""
         if one is None:
             return other
         a, b = _strength(one), _strength(other)
@@ -110,18 +111,19 @@ class _Linker:
             place = self.place(one)
             raise self.error(f"{other.name} is defined twice, also at {place}", other)
         if a == b == STRENGTH["common"]:
+            assert isinstance(one, Variable) and isinstance(other, Variable)
             return max(one, other, key=parameter_block.size_and_align)
         return one if a >= b else other
 
-    def agree(self, item: Named, meant: Named) -> None:
-        """PtxCheckError where a declaration is of something else."""
+    def check_agrees(self, item: Named, meant: Named) -> None:
+        """Raise PtxCheckError where a declaration differs from its definition."""
         if _shape(item) != _shape(meant) and not _within(item, meant):
             what = "function" if isinstance(item, Function) else f".{item.space} variable"
             place = self.place(meant)
-            raise self.error(f"{item.name} is another {what} at {place}", item)
+            raise self.error(f"{item.name} is declared as a different {what} at {place}", item)
 
-    def kept(self, chosen: Mapping[str, Named]) -> Iterator[Item]:
-        """All but what others stand for, and but repeated declarations."""
+    def surviving_items(self, chosen: Mapping[str, Named]) -> Iterator[Item]:
+        """The items without overridden definitions and repeated declarations."""
         declared: set[str] = set()
         for item in self.items:
             if isinstance(item, Named) and item.name in chosen:
@@ -141,8 +143,8 @@ class _Linker:
 
 
 def _ordered(items: Sequence[Item]) -> tuple[Item, ...]:
-    """Each name before what uses it: functions are declared first, then come variables, those
-    before others whose addresses they begin with, then bodies, then what speaks of them.
+    """Each name before its uses: files, function declarations, variables (each after those whose
+    addresses its initialiser contains), bodies, then the other directives.
     """
     functions = [i for i in items if isinstance(i, Function)]
     files = [i for i in items if isinstance(i, File)]
@@ -153,7 +155,7 @@ def _ordered(items: Sequence[Item]) -> tuple[Item, ...]:
 
 
 def _by_address(items: Sequence[Item]) -> Iterator[Variable]:
-    """The variables, each behind those that its initialiser names, unless they name each other."""
+    """The variables, each after those that its initialiser names, except in a cycle."""
     left = {i.name: i for i in items if isinstance(i, Variable)}
     for name in list(left):
         stack = [name] if name in left else []
@@ -177,7 +179,7 @@ def _symbols(items: object) -> Iterator[str]:
 
 
 def _public(item: Named) -> bool:
-    """Whether its name means the same in all modules."""
+    """Whether its name has linkage across modules."""
     return item.linkage != "" or (isinstance(item, Function) and item.kind == "entry")
 
 
@@ -194,7 +196,7 @@ def _strength(item: Named) -> int:
 
 
 def _shape(item: Named) -> object:
-    """What a declaration must have of its definition."""
+    """What a declaration and its definition must have in common."""
     if isinstance(item, Function):
         return item.kind, [
             [parameter_block.size_and_align(v) for v in side]
@@ -204,8 +206,8 @@ def _shape(item: Named) -> object:
 
 
 def _within(item: Named, meant: Named) -> bool:
-    """Whether a variable is a part of another: a declared array without a length is one of any, and
-    a common variable of a larger one.
+    """Whether a declared variable may denote a larger one: an array without a length any array, a
+    common variable any variable at least as large.
     """
     if not isinstance(item, Variable) or not isinstance(meant, Variable):
         return False
@@ -216,7 +218,7 @@ def _within(item: Named, meant: Named) -> bool:
 
 
 def _fresh(module: Module, taken: set[str]) -> dict[str, str]:
-    """Other names for what a module keeps to itself, where they are taken; then they are too."""
+    """New names for a module's local items whose names are taken; adds all names to ``taken``."""
     own = (i.name for i in module.items if isinstance(i, Named) and not _public(i))
     found = {}
     for name in dict.fromkeys(own):
@@ -229,15 +231,15 @@ def _fresh(module: Module, taken: set[str]) -> dict[str, str]:
     return found
 
 
-class _Mover:
-    """A module's tree elsewhere: positions behind ``start``, files behind ``files``, and what has
-    another name under it. A name that a scope declares is the scope's own from there on.
+class _Relocator:
+    """Copies a module's tree: adds ``start`` to positions and ``files`` to file numbers, renames by
+    ``names``. A declaration in an inner scope hides the name from there on.
     """
 
     def __init__(self, start: int, files: int, names: Mapping[str, str]) -> None:
         self.start, self.files, self.names = start, files, names
 
-    def at(self, item: Any, **changed: Any) -> Any:
+    def at(self, item: _Node, **changed: Any) -> _Node:
         pos = item.pos + self.start if item.pos >= 0 else item.pos
         return replace(item, pos=pos, **changed)
 
@@ -272,7 +274,7 @@ class _Mover:
         return self.at(v, init=init, **changed)
 
     def body(self, body: Sequence[Statement], names: Mapping[str, str]) -> tuple[Statement, ...]:
-        labels = [s.name if isinstance(s, Label) else s.label for s in body if _labels(s)]
+        labels = [name for s in body if (name := _label(s))]
         names, found = _hide(names, labels), []
         for s in body:
             found.append(self.statement(s, names))
@@ -296,7 +298,7 @@ class _Mover:
         return self.at(s)
 
     def operand(self, o: Any, names: Mapping[str, str]) -> Any:
-        """An operand or initialiser under its names."""
+        """An operand or initialiser with its symbols renamed."""
         if isinstance(o, Symbol):
             return replace(o, name=names.get(o.name, o.name))
         if isinstance(o, Masked):
@@ -315,8 +317,11 @@ def _renamed(words: Sequence[str], names: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(names.get(word, word) for word in words)
 
 
-def _labels(s: Statement) -> bool:
-    return isinstance(s, Label) or (isinstance(s, Directive) and bool(s.label))
+def _label(s: Statement) -> str:
+    """The label that a statement defines, or an empty string."""
+    if isinstance(s, Label):
+        return s.name
+    return s.label if isinstance(s, Directive) else ""
 
 
 def _hide(

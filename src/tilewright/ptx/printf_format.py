@@ -75,13 +75,13 @@ def parse_format(format_: bytes) -> tuple[FormatItem, ...]:
             hint = "conversions are d i o u x X c s p e E f F g G a A, and %% is a percent sign"
             raise PtxError(f"byte {at} of a format, {text!r}, begins no conversion", hint=hint)
         found.append(format_[done:at])
-        words = [(match[n] or b"").decode() for n in ("flags", "width", "length", "letter")]
+        flags, width, length = ((match[n] or b"").decode() for n in ("flags", "width", "length"))
         precision = match["precision"]
         given = None if precision is None else precision.decode()
-        for name, digits in (("width", words[1]), ("precision", given or "")):
+        for name, digits in (("width", width), ("precision", given or "")):
             if digits not in ("", "*") and (len(digits) > 10 or int(digits) > INT_MAX):
                 raise PtxError(f"the {name} at byte {at} of a format must be at most {INT_MAX}")
-        found.append(b"%" if letter == "%" else Conversion(*words[:2], given, *words[2:]))
+        found.append(b"%" if letter == "%" else Conversion(flags, width, given, length, letter))
         done = match.end()
     return tuple(piece for piece in (*found, format_[done:]) if piece)
 

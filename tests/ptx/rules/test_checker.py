@@ -141,8 +141,8 @@ BAD = {
     "call %rd0;": (6, "needs a prototype"),
     "t: .branchtargets nowhere;": (1, "nowhere is not declared"),
     "vadd.s32.s32.s32 %r0, %r1.b4, %r2;": (23, "%r1.b4: .b0 to .b3, .h0 or .h1 can stand"),
-    "vadd.s32.s32.s32 %r0.b0, %r1, %r2;": (18, "%r0.b0: no selector can stand here"),
-    "vadd.s32.s32.s32.min %r0.b0, %r1, %r2, 1;": (22, "%r0.b0: no selector can stand here"),
+    "vadd.s32.s32.s32 %r0.b0, %r1, %r2;": (18, "%r0.b0: expected no selector"),
+    "vadd.s32.s32.s32.min %r0.b0, %r1, %r2, 1;": (22, "%r0.b0: expected no selector"),
     "vadd.s32.s32.s32 %r0, -%r1, %r2;": (23, "no register can be negated here"),
     "vadd.s32.s32.s32 %r0, %r1.x, %r2;": (23, "%r1.x is not declared"),
     "vadd.s32.s32.s32 %r0, %f1.b0, %r2;": (23, "%f1 is .f32"),
@@ -153,7 +153,7 @@ BAD = {
     "vadd4.s32.s32.s32 %r0, %r1, 5, %r3;": (29, "5"),
     "vmad.s32.s32.s32 %r0, -%r1, %r2, -%r3;": (1, "either the product or c"),
     "vmad.s32.s32.s32.po %r0, %r1, %r2, -%r3;": (1, "no negated c"),
-    "add.s32 %r0, %r1.b0, 1;": (14, "%r1.b0: no selector can stand here"),
+    "add.s32 %r0, %r1.b0, 1;": (14, "%r1.b0: expected no selector"),
     "add.s32 %r0, -%r1, 1;": (14, "no register can be negated here"),
 }
 

@@ -106,6 +106,8 @@ def _mixed(item: Operand, formal: Variable, names: SymbolTable) -> str:
     """Why the type of a register or variable does not go with a parameter's. A vector on either
     side goes with all of its size.
     """
+    if not isinstance(item, Reg | Symbol):
+        return ""
     if isinstance(item, Reg) and "." in item.name:
         return f"{item.name} is a component: only whole registers can be passed"
     found = names.register(item.name) if isinstance(item, Reg) else None
@@ -127,7 +129,9 @@ def _extent(item: Operand, names: SymbolTable) -> tuple[int, int] | None:
         found = names.register(item.name)
         size = bits(found.type) // 8 * found.vector if found else 0
         return (size, size) if size else None
-    variable = names.find(item.name) if isinstance(item, Symbol) and not item.offset else None
+    if not isinstance(item, Symbol) or item.offset:
+        return None
+    variable = names.find(item.name)
     if not isinstance(variable, Variable) or variable.space not in SPACES:
         return None
     return parameter_block.size_and_align(variable)

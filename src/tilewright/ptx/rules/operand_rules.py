@@ -171,16 +171,15 @@ def _scalar(form: Form, spec: OperandSpec, want: str, operand: Operand, names: S
 
 def _marked(form: Form, spec: OperandSpec, operand: Selected | Negated, names: SymbolTable) -> str:
     """A register with a selector or a sign."""
-    if isinstance(operand, Negated):
-        if not spec.negatable:
-            return f"{_text(operand)}: no register can be negated here"
-        operand = operand.operand
-    if isinstance(operand, Selected):
-        if operand.selector not in SELECTORS.get(spec.selector, ()):
-            words = SELECTOR_DESCRIPTIONS.get(spec.selector, "no selector")
-            return f"{_text(operand)}: {words} can stand here"
-        operand = operand.reg
-    return _register(form, spec, spec.type, operand.name, names)
+    if isinstance(operand, Negated) and not spec.negatable:
+        return f"{_text(operand)}: no register can be negated here"
+    plain = operand.operand if isinstance(operand, Negated) else operand
+    if isinstance(plain, Reg):
+        return _register(form, spec, spec.type, plain.name, names)
+    if plain.selector not in SELECTORS.get(spec.selector, ()):
+        expected = SELECTOR_DESCRIPTIONS.get(spec.selector, "no selector")
+        return f"{_text(plain)}: expected {expected}"
+    return _register(form, spec, spec.type, plain.reg.name, names)
 
 
 def _article(want: str) -> str:

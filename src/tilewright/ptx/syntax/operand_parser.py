@@ -118,7 +118,7 @@ class OperandParser(dict[str, Operand]):
         if value == "[":
             return self._address(cursor)
         if value == "{":
-            return Vector(self.items(cursor, "{", "}"))
+            return Vector(self.operand_list(cursor, "{", "}"))
         if value in ("!", "-"):
             return self._changed(cursor)
         if cursor.kind in ("int", "float") or value in ("-", "~", "(", "+"):
@@ -132,7 +132,7 @@ class OperandParser(dict[str, Operand]):
         alone = cursor.text[start : cursor.start].split() == [WARP_SIZE]
         return Symbol(WARP_SIZE) if alone else value
 
-    def items(self, cursor: Cursor, opening: str, closing: str) -> tuple[Operand, ...]:
+    def operand_list(self, cursor: Cursor, opening: str, closing: str) -> tuple[Operand, ...]:
         """Parse ``{a, b}`` or, for a call, ``(a, b)``, which alone may be empty."""
         cursor.expect(opening)
         found: list[Operand] = []
@@ -214,10 +214,10 @@ class OperandParser(dict[str, Operand]):
 
     def _coords(self, cursor: Cursor) -> tuple[Operand, ...]:
         if cursor.value == "{":
-            return self.items(cursor, "{", "}")
+            return self.operand_list(cursor, "{", "}")
         sampler = self.operand(cursor)
         cursor.expect(",", "after the sampler")
-        return sampler, Vector(self.items(cursor, "{", "}"))
+        return sampler, Vector(self.operand_list(cursor, "{", "}"))
 
     def _offset(self, cursor: Cursor) -> int:
         if cursor.value == "-":

@@ -206,7 +206,7 @@ class StatementParser:
 
     def _parenthesis(self, after: str) -> Vector:
         start = self.cursor.start
-        value = Vector(self.operands.items(self.cursor, "(", ")"))
+        value = Vector(self.operands.operand_list(self.cursor, "(", ")"))
         self.spans.append((start, self.cursor.last))
         if after:
             self.cursor.expect(after)
