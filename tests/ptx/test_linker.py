@@ -129,7 +129,7 @@ def test_dynamic_shared_memory_is_one():
         (GIVES + ".visible .entry k() { }", "k is defined twice, also at a.ptx:8:1", "b.ptx:13:1"),
         (
             GIVES.replace("shared_one = 9", "shared_one[2] = {9}"),
-            r"another \.global variable",
+            r"a different \.global variable",
             "a.ptx:4:1",
         ),
         (
@@ -139,7 +139,7 @@ def test_dynamic_shared_memory_is_one():
         ),
         (
             GIVES.replace(".global .b32 shared", ".const .b32 shared"),
-            r"another \.global",
+            r"a different \.global",
             "a.ptx:4",
         ),
     ],

@@ -1,4 +1,4 @@
-"""The parameter block of a kernel: where each parameter lies, and Python values as its bytes.
+"""The parameter block of a kernel: the offset of each parameter, and Python values packed to bytes.
 
 Parameters follow one another, each at the next multiple of its alignment (its element's size unless
 ``.align`` says more). A launch on either device copies this block.

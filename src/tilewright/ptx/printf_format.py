@@ -1,4 +1,4 @@
-"""What a ``printf`` format asks for, and how ``vprintf`` finds its arguments in memory.
+"""``printf`` formats: their conversions, and the layout of ``vprintf``'s argument buffer.
 
 A format is text and conversions (``%-8.3f``). Each conversion takes an argument as C promotes it:
 ``b32`` for integers up to 32 bits, ``b64`` for longer ones and addresses, ``f64`` for floats; they
@@ -64,7 +64,7 @@ FormatItem = bytes | Conversion
 
 @lru_cache(maxsize=256)
 def parse_format(format_: bytes) -> tuple[FormatItem, ...]:
-    """A format as its text and conversions (``%%`` is text). PtxError for what is no conversion."""
+    """A format as its text and conversions (``%%`` is text). PtxError for an invalid conversion."""
     found: list[FormatItem] = []
     done = 0
     while (at := format_.find(b"%", done)) >= 0:
@@ -92,7 +92,7 @@ def argument_types(format_: Sequence[FormatItem]) -> tuple[str, ...]:
 
 
 def offsets(types: Sequence[str]) -> tuple[tuple[int, ...], int]:
-    """Where each argument lies, in bytes, and the size of all."""
+    """The byte offset of each argument, and the size of the buffer."""
     found: list[int] = []
     end = 0
     for type_ in types:

@@ -1,8 +1,7 @@
-"""The PTX module tree: what the parser and the builder make, and all others read.
+"""The PTX module tree, which the parser and the builder produce and all other parts read.
 
-Every node is a frozen value. Two trees are equal when they say the same, wherever in a text they
-stood: positions (``pos``, an offset into the module's source) take no part in comparison, so
-``parse(print(m)) == m`` is a plain comparison.
+Every node is a frozen value. Positions (``pos``, an offset into the module's source) do not take
+part in comparison, so ``parse(print(m)) == m`` is a plain comparison.
 """
 
 from __future__ import annotations
@@ -118,7 +117,7 @@ class Negated:
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """``_``: a result that nobody wants."""
+    """``_``: a discarded result."""
 
 
 Operand = Union[Reg, Imm, FloatImm, Symbol, Address, Vector, Pair, Not, Selected, Negated, Sink]
@@ -298,7 +297,7 @@ class Module:
     parts: tuple[tuple[int, str], ...] = field(default=(), compare=False, repr=False)
 
     def place(self, pos: int, width: int = 1) -> SourceLocation | None:
-        """Where a position stands; None for that of what was built."""
+        """The place of a position in its source file; None in a module without text."""
         if pos < 0 or not self.source:
             return None
         last = bisect_right(self.parts, pos, key=lambda part: part[0]) - 1
@@ -337,7 +336,7 @@ class Module:
 
 
 def expect_module(given: object) -> None:
-    """PtxError for what is no module."""
+    """Raise PtxError unless ``given`` is a Module."""
     if not isinstance(given, Module):
-        hint = "ptx.parse makes one of a text"
-        raise PtxError(f"a ptx.Module is wanted, not {type(given).__name__}", hint=hint)
+        hint = "ptx.parse returns one"
+        raise PtxError(f"expected a ptx.Module, got {type(given).__name__}", hint=hint)

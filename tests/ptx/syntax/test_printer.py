@@ -52,7 +52,7 @@ def test_the_text_looks_like_nvcc() -> None:
 @pytest.mark.parametrize("use", [check, problems, needs, print_module])
 @pytest.mark.parametrize("given", ["ret;", None, 5, Label("L")], ids=lambda x: type(x).__name__)
 def test_what_is_no_module_is_refused(use, given) -> None:
-    with pytest.raises(PtxError, match=f"a ptx.Module is wanted, not {type(given).__name__}\n"):
+    with pytest.raises(PtxError, match=f"expected a ptx.Module, got {type(given).__name__}\n"):
         use(given)
 
 

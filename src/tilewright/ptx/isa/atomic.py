@@ -1,6 +1,6 @@
 """``atom`` and ``red``: read, combine and write one element as one act.
 
-The lanes of a warp act in order of lane. A ``red`` is an ``atom`` whose old value nobody wants. A
+The lanes of a warp act in order of lane. A ``red`` is an ``atom`` without a result. A
 vector is combined element by element.
 """
 

@@ -1,7 +1,7 @@
-"""Clusters: CTAs that reach each other's shared memory, and wait for one another.
+"""Clusters: distributed shared memory and the cluster barrier.
 
 ``mapa`` turns an address of this CTA into the same place of another; a store or reduction there may
-be asynchronous and tell an mbarrier beside it.
+be asynchronous and complete on an mbarrier there.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _fits(f: Form) -> str:
 def st_async(
     m: Primitives, f: Form, a: Value, b: Value | tuple[Value, ...], barrier: Value
 ) -> None:
-    """Store later, and tell the mbarrier."""
+    """Store asynchronously; completes on the mbarrier."""
     m.store_async(space_of(f), a, tuple(b) if f.vec else (b,), barrier, "", f.T)
 
 
@@ -84,7 +84,7 @@ REDUCE: Options = {**BULK, "sem": "relaxed", "scope": "cluster", "space": "share
 @row(RED, "[a:space], b:T, [bar:space]", op="add", T="u32 s32 u64 s64", **REDUCE)
 @row(RED, "[a:space], b:T, [bar:space]", op="and or xor", T="b32", **REDUCE)
 def red_async(m: Primitives, f: Form, a: Value, b: Value, barrier: Value) -> None:
-    """Combine ``b`` into memory later, and tell the mbarrier."""
+    """Combine ``b`` into memory asynchronously; completes on the mbarrier."""
     m.store_async(space_of(f), a, (b,), barrier, f.op, f.T)
 
 
@@ -101,7 +101,7 @@ MMIO: Options = {
 @row("st.async[.mmio].release.{scope}[.{space}].{T}", "[a:space], b:T",
      T=f"b8 b16 u8 u16 s8 s16 {STORED}", **MMIO)  # fmt: skip
 def st_async_global(m: Primitives, f: Form, a: Value, b: Value) -> None:
-    """Store to global memory; at once is soon enough."""
+    """Store to global memory; here it completes at once."""
     m.store(f.space, a, (b,))
 
 
@@ -113,5 +113,5 @@ RED_GLOBAL = "red.async[.mmio].release.{scope}[.{space}].{op}.{T}"
 @row(RED_GLOBAL, "[a:space], b:T", op="inc dec", T="u32", **MMIO)
 @row(RED_GLOBAL, "[a:space], b:T", op="and or xor", T="b32", **MMIO)
 def red_async_global(m: Primitives, f: Form, a: Value, b: Value) -> None:
-    """Combine ``b`` into global memory; at once is soon enough."""
+    """Combine ``b`` into global memory; here it completes at once."""
     m.atomic(f.space, f.op, f.T, a, b)

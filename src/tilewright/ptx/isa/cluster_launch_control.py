@@ -1,7 +1,7 @@
-"""Work of clusters that have not begun, for those that run: ``clusterlaunchcontrol``.
+"""``clusterlaunchcontrol``: a running cluster takes over the work of one that has not started.
 
-A request is answered in shared memory, when the mbarrier hears of it; the answer is opaque, and
-``query_cancel`` reads it.
+The response is written to shared memory and completes on the mbarrier. It is opaque;
+``query_cancel`` decodes it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SOME = ("8.6|8.6|8.8|8.8|8.7|8.8", "sm_100a|sm_101a|sm_100f|sm_101f|sm_120a|sm_1
      "[a:space], [bar:space]", space="shared::cta", effects="memory async", features="bulk_copy",
      needs={EVERYWHERE: SOME}, **CLC)  # fmt: skip
 def try_cancel(m: Primitives, f: Form, a: Value, barrier: Value) -> None:
-    """Ask for the work of a cluster that has not begun; the answer comes to shared memory."""
+    """Request the work of a cluster that has not started; the response goes to shared memory."""
     m.cancel_cluster(space_of(f), a, barrier, bool(f.multicast__cluster__all))
 
 
@@ -29,13 +29,13 @@ QUERY = "clusterlaunchcontrol.query_cancel"
 
 @row(f"{QUERY}.is_canceled.pred.b128", "p:pred = answer:b128", **CLC)
 def is_canceled(m: Primitives, f: Form, answer: Value) -> Value:
-    """Whether there was such a cluster: its work is one's own now."""
+    """Whether a cluster was cancelled: the caller does its work."""
     return m.cmp("ne", m.split(answer, 32)[3], m.const(32, 0))
 
 
 @row(f"{QUERY}.get_first_ctaid.v4.b32.b128", "d:b32*4 = answer:b128", **CLC)
 def first_ctaid(m: Primitives, f: Form, answer: Value) -> tuple[Value, ...]:
-    """The place of its first CTA in the grid; the fourth word says nothing."""
+    """The ``ctaid`` of its first CTA; the fourth word is undefined."""
     return tuple(m.split(answer, 32))
 
 

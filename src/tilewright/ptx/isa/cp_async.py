@@ -1,6 +1,4 @@
-"""``cp.async``: copies from global to shared memory that end some time before the wait that covers
-them.
-"""
+"""``cp.async``: asynchronous copies from global to shared memory, and waits for them."""
 
 from __future__ import annotations
 
@@ -55,7 +53,7 @@ def commit_group(m: Primitives, f: Form) -> None:
 
 @row("cp.async.wait_group", "n:imm", effects="memory async", leading=2, **AMPERE)
 def wait_group(m: Primitives, f: Form, n: int) -> None:
-    """Wait until at most the ``n`` newest groups are under way."""
+    """Wait until at most the ``n`` newest groups are in flight."""
     m.cp_async_wait(n)
 
 

@@ -1,7 +1,7 @@
 """Bulk copies: rows of 16 bytes between global and shared memory, and between CTAs' shared memory.
 
-They end some time later: those into shared memory tell an mbarrier how many bytes came, those out
-of it belong to their thread's bulk groups. A reduction combines with what is there.
+They are asynchronous: copies into shared memory complete on an mbarrier (its transaction count),
+copies out of it belong to their thread's bulk groups. A reduction combines with the destination.
 """
 
 from __future__ import annotations
@@ -122,5 +122,5 @@ def commit_group(m: Primitives, f: Form) -> None:
 
 @row("cp.async.bulk.wait_group[.{read}]", "n:imm", read="read", leading=3, **HOPPER)
 def wait_group(m: Primitives, f: Form, n: int) -> None:
-    """Wait until at most the ``n`` newest groups are under way, or still have to read."""
+    """Wait until at most the ``n`` newest groups are in flight, or have not read their source."""
     m.bulk_wait(n, bool(f.read))

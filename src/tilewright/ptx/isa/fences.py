@@ -1,6 +1,6 @@
-"""Fences: between this thread's accesses, between proxies, and for objects just made.
+"""Fences: memory order within a thread, between proxies, and for initialised objects.
 
-``m.fence`` hears what kind it is; ordering is the evaluators' own.
+``m.fence`` receives the kind of fence; the evaluators implement the ordering.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""mbarriers: objects in shared memory that count arrivals and bytes, one phase after another.
+"""mbarriers: objects in shared memory that count arrivals and transaction bytes, phase by phase.
 
-A phase ends when no arrival and no byte is missing. Whoever arrives gets the phase's state, to wait
-for its end with; a barrier of another CTA gives none (``_``). What an instruction expects or
-completes is ``mbarrier_arrive`` without an arrival.
+A phase completes when its pending count and its transaction count are zero. An arrival returns the
+phase's state, which a wait takes; an arrival at another CTA's barrier returns none (``_``).
+``expect_tx`` and ``complete_tx`` are ``mbarrier_arrive`` without an arrival.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def init(m: Primitives, f: Form, a: Value, count: Value) -> None:
 
 @row("mbarrier.inval[.{space}].b64", "[a:space]", leading=1, **AMPERE)
 def inval(m: Primitives, f: Form, a: Value) -> None:
-    """The barrier is one no more; its memory may hold something else."""
+    """Invalidate the barrier; its memory may be reused."""
     m.mbarrier_inval(space_of(f), a)
 
 
@@ -47,13 +47,13 @@ BYTES: Options = {
 
 @row("mbarrier.expect_tx[.{sem}][.{scope}][.{space}].b64", "[a:space], tx:u32", **BYTES)
 def expect_tx(m: Primitives, f: Form, a: Value, tx: Value) -> None:
-    """The phase ends ``tx`` bytes later."""
+    """Increase the phase's transaction count by ``tx`` bytes."""
     m.mbarrier_arrive(space_of(f), a, m.const(32, 0), tx)
 
 
 @row("mbarrier.complete_tx[.{sem}][.{scope}][.{space}].b64", "[a:space], tx:u32", **BYTES)
 def complete_tx(m: Primitives, f: Form, a: Value, tx: Value) -> None:
-    """As though an asynchronous copy had brought ``tx`` bytes."""
+    """Decrease the phase's transaction count, as a copy of ``tx`` bytes does."""
     zero = m.const(32, 0)
     m.mbarrier_arrive(space_of(f), a, zero, m.sub(zero, tx))
 
@@ -127,11 +127,11 @@ def test_wait(m: Primitives, f: Form, a: Value, phase: Value) -> Value:
      "p:pred = [a:space], phase:u32(0 1), time:u32?", parity="parity", leading=2,
      **TRY)  # fmt: skip
 def try_wait(m: Primitives, f: Form, a: Value, phase: Value, time: Value | None = None) -> Value:
-    """``test_wait``, but a thread may sleep before it hears no, for about ``time`` nanoseconds."""
+    """``test_wait`` that may suspend the thread for about ``time`` nanoseconds."""
     return m.mbarrier_wait(space_of(f), a, phase, bool(f.parity), sleep=True, time=time)
 
 
 @row("mbarrier.pending_count.b64", "d:u32 = state:u64", ptx="7.0", target="sm_80", leading=1)
 def pending_count(m: Primitives, f: Form, state: Value) -> Value:
-    """How many arrivals were missing in a state."""
+    """The pending count of a state."""
     return m.mbarrier_pending(state)

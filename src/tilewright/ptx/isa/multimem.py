@@ -1,6 +1,4 @@
-"""``multimem``: one address for the memory of several GPUs. A store goes to all of them, a load
-combines what they have.
-"""
+"""``multimem``: multicast memory of several GPUs. A store writes all copies; a load reduces."""
 
 from __future__ import annotations
 
@@ -53,7 +51,7 @@ VECTORS: Options = {"vec": "v2 v4 v8", "constraint": _floats}
 @row(LOAD.replace("[.{acc}]", ""), "d:T*vec = [a:space]", op="min max", T=f"{HALVES} {FP8}",
      **LOADS, **VECTORS)  # fmt: skip
 def ld_reduce(m: Primitives, f: Form, a: Value) -> Value | tuple[Value, ...]:
-    """Load from all, combined."""
+    """Load from all copies and reduce."""
     found = m.multimem_load(f.op, f.T, a, width_of(f.T), _length(f), f.acc.rpartition(":")[2])
     return found if f.vec else found[0]
 
@@ -66,7 +64,7 @@ STORES: Options = {**HOPPER, "sem": "weak relaxed release"}
      constraint=scoped)  # fmt: skip
 @row(STORE, "[a:space], b:T*vec", T=f"f32 {HALVES} {FP8}", **STORES, **VECTORS)
 def st(m: Primitives, f: Form, a: Value, b: Value | tuple[Value, ...]) -> None:
-    """Store to all."""
+    """Store to all copies."""
     m.multimem_store(a, tuple(b) if f.vec else (b,))
 
 
@@ -82,5 +80,5 @@ REDUCE: Options = {**HOPPER, "sem": "relaxed release"}
 @row(RED.replace(".{T}", ".{vec}.{T}"), "[a:space], b:T*vec", op="min max", T=HALVES,
      **REDUCE, **VECTORS)  # fmt: skip
 def red(m: Primitives, f: Form, a: Value, b: Value | tuple[Value, ...]) -> None:
-    """Combine into all."""
+    """Combine into all copies."""
     m.multimem_reduce(f.op, f.T, a, tuple(b) if f.vec else (b,))

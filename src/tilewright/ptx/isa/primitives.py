@@ -155,7 +155,7 @@ class Primitives(Protocol):
 
     def cp_async_commit(self) -> None: ...
     def cp_async_wait(self, pending: int) -> None:
-        """Until at most ``pending`` of this thread's newest groups are under way;
+        """Until at most ``pending`` of this thread's newest groups are in flight;
         −1: until none is, and no copy that was not committed either."""
 
     def cp_async_arrive(self, space: str, address: Value, counted: bool) -> None:
@@ -210,7 +210,7 @@ class Primitives(Protocol):
 
     def wgmma_commit(self) -> None: ...
     def wgmma_wait(self, pending: int) -> None:
-        """Until at most ``pending`` of this warp's newest groups are under way."""
+        """Until at most ``pending`` of this warp's newest groups are in flight."""
 
     # --- mbarriers (acts) ---
     # ``space``: shared (of any CTA of the cluster) or "" for generic. A state is 64 bits wide.
@@ -234,17 +234,17 @@ class Primitives(Protocol):
         sleep: bool,
         time: Value | None = None,
     ) -> Value:
-        """Predicate: the phase has ended that a state (or, 32 bits wide, its ``parity``) tells of.
-        With ``sleep`` a thread may wait for that, about ``time`` nanoseconds, before it hears no.
+        """Predicate: the phase of a state (or, 32 bits wide, of its ``parity``) has completed.
+        With ``sleep`` a thread may be suspended about ``time`` nanoseconds before it is false.
         """
 
     def mbarrier_pending(self, state: Value) -> Value:
-        """The arrivals that a state misses, 32 bits wide."""
+        """The pending count of a state, 32 bits wide."""
 
     # --- bulk and tensor copies (act) ---
-    # They land later. Those into shared memory then tell the mbarrier at ``barrier``; the others
-    # belong to their thread's groups. ``ctas``: a bit for each CTA of the cluster that gets a copy,
-    # where target and barrier are in its memory (16 bits wide).
+    # They are asynchronous. Copies into shared memory complete on the mbarrier at ``barrier``; the
+    # others belong to their thread's groups. ``ctas``: a bit for each CTA of the cluster that gets
+    # a copy, where target and barrier are in its memory (16 bits wide).
     def bulk_copy(
         self,
         to: str,
@@ -274,7 +274,7 @@ class Primitives(Protocol):
 
     def bulk_commit(self) -> None: ...
     def bulk_wait(self, pending: int, read: bool) -> None:
-        """Until at most ``pending`` of this thread's newest groups are under way; ``read``: until
+        """Until at most ``pending`` of this thread's newest groups are in flight; ``read``: until
         the others have read what they copy."""
 
     def tensor_load(
@@ -326,8 +326,8 @@ class Primitives(Protocol):
         op: str,
         type_: str,
     ) -> None:
-        """Store to shared memory of the cluster, or combine by ``op``, later; then tell the
-        mbarrier how many bytes came. ``space``: shared, or "" for generic."""
+        """Store to shared memory of the cluster, or combine by ``op``, asynchronously;
+        completes on the mbarrier. ``space``: shared, or "" for generic."""
 
     def store_zeros(self, space: str, address: Value, size: Value) -> None:
         """``size`` bytes (64 bits wide) of shared memory become zero. ``space``: as above."""
@@ -336,7 +336,7 @@ class Primitives(Protocol):
     def cancel_cluster(self, space: str, address: Value, barrier: Value, everywhere: bool) -> None:
         """Take a cluster that has not begun off the launch, and store four words later: its first
         CTA's place in the grid and 1, or zeros where there is none; to the address in each CTA of
-        one's own cluster if ``everywhere``. The mbarrier hears of 16 bytes.
+        one's own cluster if ``everywhere``. The mbarrier's transaction count drops by 16 bytes.
         """
 
     def map_rank(self, space: str, address: Value, rank: Value) -> Value:

@@ -1,6 +1,6 @@
 """Among the lanes of a warp: ``shfl``, ``vote``, ``match``, ``redux``, ``elect``.
 
-Each waits for the lanes of its member mask and then speaks of those of them that are there.
+Each waits for the lanes of its member mask and then operates on those that have not exited.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .primitives import Primitives, Value
 from .row import Form, Options, Requirement, row
 
 VOLTA: Options = {"ptx": "6.0", "target": "sm_70", "effects": "convergent"}
-OLD: Requirement = ("6.4", "sm_70")  # what has no .sync is gone there
+OLD: Requirement = ("6.4", "sm_70")  # forms without .sync are removed there
 KEPLER: Options = {"ptx": "6.0", "target": "sm_30", "effects": "convergent"}
 
 

@@ -47,7 +47,7 @@ def _sparse(i: mma.MmaInstruction) -> list[str]:
 def mma_async(
     m: Primitives, f: Form, d: Values, a: Value | Values, b_desc: Value, *more: Any
 ) -> Values:
-    """D = A B, or A B + D where ``scale_d``, by four warps; done when its group was waited for.
+    """D = A B, or A B + D where ``scale_d``, by four warps; complete after its group's wait.
 
     ``imm_scale_a`` and ``imm_scale_b`` of −1 negate, ``imm_trans_a`` and ``imm_trans_b`` of 1 say
     that the operand in shared memory is MN-major.
@@ -68,17 +68,17 @@ def mma_async(
 
 @row("wgmma.fence.sync.aligned", "", **WAITS)
 def fence(m: Primitives, f: Form) -> None:
-    """Registers written before are there for the products that follow."""
+    """Order earlier register accesses before the products that follow."""
     m.wgmma_fence()
 
 
 @row("wgmma.commit_group.sync.aligned", "", **HOPPER)
 def commit_group(m: Primitives, f: Form) -> None:
-    """The warp's products since the last commit become a group."""
+    """Commit the warp's products since the last commit as a group."""
     m.wgmma_commit()
 
 
 @row("wgmma.wait_group.sync.aligned", "n:imm(0..)", **WAITS)
 def wait_group(m: Primitives, f: Form, n: int) -> None:
-    """Wait until at most the ``n`` newest groups are under way."""
+    """Wait until at most the ``n`` newest groups are in flight."""
     m.wgmma_wait(n)

@@ -1,4 +1,4 @@
-"""The checker: whether a module keeps the rules of PTX, statement by statement.
+"""The checker: validates a module against the rules of PTX, statement by statement.
 
 It walks the tree once with the names that hold at each point, asks each instruction's row what it
 takes (``operand_rules.py``) and needs (``requirements.py``), and keeps what is wrong as errors with
@@ -55,14 +55,14 @@ Specs = tuple[OperandSpec, ...]
 def check(module: Module) -> None:
     """Raise the first of a module's problems: PtxCheckError or UnknownInstruction, with a caret.
 
-    PtxError for what is no module.
+    PtxError for anything but a module.
     """
     for error in _errors(module):
         raise error
 
 
 def problems(module: Module) -> list[PtxError]:
-    """All that is wrong with a module, in the order of the text. PtxError for what is none."""
+    """All errors in a module, in source order. PtxError for anything but a module."""
     return list(_errors(module))
 
 

@@ -1,4 +1,4 @@
-"""Whether an operand fits what a row asks for: kind, register, type, width, state space.
+"""Whether an operand matches its specification in a row: kind, register, type, width, state space.
 
 The rules of agreement are those that ptxas applies (PTX manual, "Operand Size Exceeding
 Instruction-Type Size"): ``.b`` goes with everything of its size, ``.u`` with ``.s``, a float with
@@ -61,7 +61,7 @@ def is_compatible(want: str, have: str, relaxed: bool = False) -> bool:
 
 
 def operand_error(form: Form, spec: OperandSpec, operand: Operand, names: SymbolTable) -> str:
-    """Why an operand does not fit its place, or an empty string."""
+    """Why an operand does not match its specification, or an empty string."""
     if spec.kind == "address":
         return _address(spec, operand, names)
     if spec.kind == "map":

@@ -1,7 +1,7 @@
-"""What a module needs: the lowest ``.version`` and ``.target``, read from the rows.
+"""The requirements of a module: the lowest ``.version`` and ``.target``, read from the rows.
 
-Each instruction's form, special register, declaration and directive asks for a PTX version and a
-target; a module needs what satisfies them all, and the version that its target itself requires.
+Each instruction's form, special register, declaration and directive requires a PTX version and a
+target. A module requires what satisfies them all, and the version that its target itself requires.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def needs(module: Module) -> tuple[Version, str]:
     """The lowest ``.version`` and ``.target``: ``((8, 0), "sm_90a")``.
 
     TargetError where no target has all that the module uses, UnknownInstruction for an opcode
-    without a row, PtxError for what is no module.
+    without a row, PtxError for anything but a module.
     """
     expect_module(module)
     version, target = lowest_target(module_requirements(module))

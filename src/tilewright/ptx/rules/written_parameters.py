@@ -1,9 +1,8 @@
-"""Which parameters of a kernel lead to memory that it may write: so a launch need not run it to
-refuse an array that must not change.
+"""Which pointer parameters a kernel may write through: a launch rejects read-only arrays there.
 
-Pointers are followed through registers and memory, wherever control goes: ``taint`` has two bits
-for each parameter, one for its value and one for its own address. Too much may be found, never too
-little, as long as the memory that a kernel reads holds no pointers that others put there.
+A flow-insensitive taint analysis through registers and memory. ``taint`` has two bits for each
+parameter, one for its value and one for its own address. The result is conservative, as long as the
+memory that a kernel reads holds no pointers stored by others.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ from ..tree import (
 
 
 def print_module(module: Module) -> str:
-    """The text of a module. PtxError for what is none, or has in it what is no node."""
+    """The text of a module. PtxError for anything else, or for a tree with an invalid node."""
     expect_module(module)
     major, minor = module.version
     head = [
@@ -63,7 +63,7 @@ def print_statement(statement: Statement, indent: str = "") -> str:
 
 
 def print_operand(operand: Operand | Masked) -> str:
-    """One operand: ``[%rd1+16]``. PtxError for what is none."""
+    """One operand: ``[%rd1+16]``. PtxError for anything else."""
     return _text(_OPERANDS, operand)
 
 
