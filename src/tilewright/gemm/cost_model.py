@@ -1,7 +1,7 @@
-"""How long a configuration takes for a problem, about: seconds on the device.
+"""Cost model: the estimated seconds of a configuration for a problem on a device.
 
-How long the busiest SM multiplies, loads and ends its tiles, and how long memory takes at least.
-What the terms weigh was measured on an H200 (``benchmarks/NOTES.md``).
+The estimate combines the time in which the busiest SM multiplies, loads and stores its tiles with
+the time of the memory traffic. The coefficients are fitted on an H200 (``benchmarks/NOTES.md``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ AnyConfig = Config | TmaConfig | SimtConfig
 
 
 def estimate(problem: Problem, config: AnyConfig, device: DeviceSpec) -> float:
-    """Seconds on the device, about."""
+    """Estimated seconds on the device."""
     if isinstance(config, TmaConfig):
         return _tma_time(problem, config, device)
     if isinstance(config, SimtConfig):
@@ -33,8 +33,8 @@ def estimate(problem: Problem, config: AnyConfig, device: DeviceSpec) -> float:
 
 
 def terms(problem: Problem, config: AnyConfig, device: DeviceSpec) -> dict[str, float]:
-    """What the estimate is made of: the seconds that each would take alone. Several at once take
-    about the longest of them. Empty where it has no parts.
+    """The terms of the estimate: the seconds that each would take alone. Terms that overlap take
+    about as long as the longest.
     """
     if isinstance(config, TmaConfig):
         return _tma_terms(problem, config, device)
@@ -54,7 +54,7 @@ UNALIGNED = {16: 1.2, 8: 1.5, 4: 3.0, 2: 6.0}  # times as long, by the bytes tha
 COST = 30.0
 F64_COST = 2.0  # the same for f64; not fitted
 STEP = 40_000  # products of an SM in the time that a stage's barrier takes
-ENDS = 3_000_000  # and in the time of a tile's first copies and its way out
+ENDS = 3_000_000  # and in the time of a tile's prologue and epilogue
 
 
 def _multistage_time(problem: Problem, config: Config, device: DeviceSpec) -> float:
@@ -62,7 +62,7 @@ def _multistage_time(problem: Problem, config: Config, device: DeviceSpec) -> fl
 
 
 def _multistage_terms(problem: Problem, config: Config, device: DeviceSpec) -> dict[str, float]:
-    """Waves of CTAs, each as long as its products, barriers and ends take."""
+    """Waves of CTAs; a wave takes the time of its products, barriers, prologue and epilogue."""
     bm, bn, bk = config.tile
     tiles, double = config.tiles(problem), problem.is_f64
     together = min(
@@ -89,7 +89,7 @@ LANES = {80: 64}  # FMAs of f32 of an SM in a cycle; of all others
 MOST_LANES = 128
 OTHERS = 40  # a thread's instructions for a stage, and its barrier, besides FMAs, loads and copies
 HIDDEN = 8  # warps of an SM that hide what an instruction waits for
-BEGIN = 3000  # cycles of a tile's first copies and its way out
+BEGIN = 3000  # cycles of a tile's prologue and epilogue
 
 
 def _simt_time(problem: Problem, config: SimtConfig, device: DeviceSpec) -> float:
@@ -170,7 +170,7 @@ class _Work(NamedTuple):
 
 
 def _tma_time(problem: Problem, config: TmaConfig, device: DeviceSpec) -> float:
-    """Each SM's steps and ends of tiles, or all that memory must move."""
+    """The mainloops and epilogues of the busiest SM, or the memory traffic."""
     work = _work(problem, config, device)
     steps = _steps(problem, config, work)
     ends = work.ends * _end(config, work) + _together(config)
@@ -218,7 +218,7 @@ def _work(problem: Problem, config: TmaConfig, device: DeviceSpec) -> _Work:
 
 
 def _end(config: TmaConfig, work: _Work) -> float:
-    """Seconds for a tile to leave."""
+    """Seconds of the epilogue of a tile."""
     bm, bn, _ = config.tile
     sums = config.split > 1 and not config.tail  # of 32 bits, the others mostly of 16
     times = (1 + sums) * (SHORT if bn % 32 and not config.swap else 1.0)
@@ -229,7 +229,7 @@ def _end(config: TmaConfig, work: _Work) -> float:
 
 
 def _together(config: TmaConfig) -> float:
-    """Seconds for the CTAs of clusters to begin and end together."""
+    """Seconds to synchronize the CTAs of a cluster at begin and end."""
     return CLUSTER.get(config.ctas, CLUSTER[8])
 
 
@@ -239,7 +239,7 @@ def _power(config: TmaConfig, work: _Work) -> float:
 
 
 def _steps(problem: Problem, config: TmaConfig, work: _Work) -> float:
-    """Seconds of all steps of K."""
+    """Seconds of all k-blocks."""
     return work.steps * _step(problem, config) * CYCLE * _power(config, work)
 
 
@@ -253,7 +253,7 @@ def _limit(problem: Problem, device: DeviceSpec, steps: float) -> float:
 
 
 def _moved(problem: Problem, config: TmaConfig, work: _Work) -> float:
-    """Bytes that memory moves: matrices, parts, and some of what several tiles read."""
+    """Bytes of memory traffic: matrices, split-K workspace, and some of the repeated reads."""
     (bm, bn, _), (down, across) = config.tile, config.tile_grid(problem)
     m, n = (problem.n, problem.m) if config.swap else (problem.m, problem.n)
     again = sum(size for size, readers in ((m, across), (n, down)) if readers > 1)
@@ -265,12 +265,12 @@ def _moved(problem: Problem, config: TmaConfig, work: _Work) -> float:
 
 
 def _a_byte(work: _Work) -> float:
-    """Seconds for a byte from memory: few SMs don't get all that it gives."""
+    """Seconds for a byte from memory; few SMs do not reach the full bandwidth."""
     return MEMORY * max(1.0, SPREAD * work.places / max(1, work.pieces))
 
 
 def _launches(problem: Problem, config: TmaConfig, work: _Work) -> float:
-    """The kernels' beginnings, the first stage, the second kernel."""
+    """Launch latency, the first stage, the split-K reduction."""
     bm, bn, _ = config.tile
     first = config.stage_bytes(problem.input.bits) / INGRESS * CYCLE
     finish = 0.0
@@ -280,7 +280,7 @@ def _launches(problem: Problem, config: TmaConfig, work: _Work) -> float:
 
 
 def _step(problem: Problem, config: TmaConfig) -> float:
-    """Cycles of a step of K: of products, of reading them, of loads, about the largest."""
+    """Cycles of a k-block: about the largest of wgmma, shared memory reads and loads."""
     products, reads, *others = _step_terms(problem, config)
     largest = float((max(products, reads) ** 6 + sum(x**6 for x in others)) ** (1 / 6))
     return ISSUE + WAIT * (config.ctas.bit_length() - 1) + largest

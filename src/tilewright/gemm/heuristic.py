@@ -1,6 +1,4 @@
-"""Which configuration for which problem: the least estimated time on the device, of all that are
-worth a thought.
-"""
+"""Heuristic: selects the candidate configuration with the least estimated time on the device."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ def choose(problem: Problem, device: DeviceSpec) -> AnyConfig:
 
 
 def ranked(problem: Problem, device: DeviceSpec) -> tuple[tuple[float, AnyConfig], ...]:
-    """All configurations that fit, the best first, each with its estimated seconds."""
+    """All candidates that fit, the best first, each with its estimated seconds."""
     validate(problem, device)
     return _ranked(problem, device)
 
@@ -75,7 +73,7 @@ def check(problem: Problem, config: AnyConfig, device: DeviceSpec) -> None:
 
 
 def candidates(problem: Problem, device: DeviceSpec) -> Iterator[AnyConfig]:
-    """What is worth a thought."""
+    """The search space: candidate configurations, which may not all fit."""
     by_wgmma = problem.a != simt.TYPE and not problem.is_f64
     if by_wgmma and device.target.runs(tma.REQUIRED_TARGET):
         yield from _tma_candidates(problem, device)
@@ -83,7 +81,7 @@ def candidates(problem: Problem, device: DeviceSpec) -> Iterator[AnyConfig]:
 
 
 def table(problem: Problem, device: DeviceSpec) -> Sequence[AnyConfig]:
-    """Those that are written down for such problems."""
+    """The configuration table for this type."""
     if not problem.is_f64:
         return simt.TABLE if problem.a == simt.TYPE else multistage.TABLE
     if device.target.runs("sm_90"):
@@ -108,7 +106,7 @@ GROUP, GROUP_OF_8 = 8, 16  # rows of tiles walked together; of 8-bit inputs, whi
 
 
 def _tma_candidates(problem: Problem, device: DeviceSpec) -> Iterator[TmaConfig]:
-    """Tiles, either way round, clusters, cuts along K, with as many stages as fit."""
+    """Tiles, with and without swap, clusters, split-K, with as many stages as fit."""
     bits = problem.input.bits
     least = tma.PROMOTION_K if problem.promoted else 8 * tma.SWIZZLE_BYTES // bits
     group = GROUP_OF_8 if bits == 8 else GROUP
@@ -134,7 +132,7 @@ def _tma_candidates(problem: Problem, device: DeviceSpec) -> Iterator[TmaConfig]
 
 
 def _stages(problem: Problem, config: TmaConfig, device: DeviceSpec) -> int:
-    """As many as fit; the configuration has two."""
+    """The number of stages that fit into shared memory; ``config`` has two."""
     left = device.limits.shared_per_block - config.shared_bytes(problem)
     return min(MOST_STAGES, 2 + left // config.stage_bytes(problem.input.bits))
 
@@ -142,9 +140,9 @@ def _stages(problem: Problem, config: TmaConfig, device: DeviceSpec) -> int:
 def _widths(
     problem: Problem, device: DeviceSpec, frame: tuple[int, int, bool], swap: bool
 ) -> Iterable[int]:
-    """Ns of tiles: those that are written down; narrower ones, where as many tiles still cover all;
-    and those of as many tiles as fill the device once, or a few times. Where there is a C, or D
-    does not leave by copies, their way out would take registers that their sums need.
+    """N of candidate tiles: the table's; narrower ones that need as many tiles; tile sizes fitted
+    to the problem, so that the tiles fill whole waves. With a C, or a D that is not stored by
+    tensor copies, only the table's: the epilogue needs registers of the accumulators.
     """
     if problem.with_c or tma.relayout_problem(problem).align_d < 16:
         return TILES[frame]
@@ -168,8 +166,8 @@ def _widths(
 def _variants(
     problem: Problem, config: TmaConfig, device: DeviceSpec
 ) -> Iterator[tuple[tuple[int, int], int, bool]]:
-    """Clusters, in how many parts K is cut so that each SM has something to do, and whether in the
-    last wave alone.
+    """(cluster, split, tail): clusters, and splits of K that give each SM work, of all tiles or of
+    those in the tail wave.
     """
     down, across = config.tile_grid(problem)
     most = min(tma.MAX_SPLIT, problem.k // (2 * config.tile[2]))

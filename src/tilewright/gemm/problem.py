@@ -1,7 +1,7 @@
-"""What is asked: D = α A B + β C, by sizes, number formats, and how the matrices lie in memory.
+"""GEMM problem: D = α A B + β C, by sizes, number formats, layouts and alignments.
 
-A problem is all that a kernel is made from, together with a configuration. D and C are row-major
-here: a column-major D is the problem Dᵀ = Bᵀ Aᵀ, which the caller poses instead.
+A problem and a configuration determine the kernel. D and C are row-major: for a column-major D the
+caller poses the problem Dᵀ = Bᵀ Aᵀ.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SIZE_LIMIT = 2**31
 
 
 def validate(problem: object, device: object = DEFAULT_DEVICE) -> None:
-    """ProblemError for what is no problem, TargetError for what is no device."""
+    """Raise ProblemError unless ``problem`` is a Problem, TargetError unless ``device`` fits."""
     if not isinstance(problem, Problem):
         hint = "gemm.Problem(m, n, k) makes one"
         raise ProblemError(f"problem must be a gemm.Problem, got {problem!r:.60}", hint=hint)
@@ -43,7 +43,7 @@ def validate(problem: object, device: object = DEFAULT_DEVICE) -> None:
 
 
 def scalar_type_of(d: str) -> str:
-    """The format of α and β where D has this one."""
+    """The type of α and β for a D of this type."""
     return "f64" if d == "f64" else "f32"
 
 
@@ -53,9 +53,9 @@ class Problem:
 
     ``a``, ``b``, ``d`` are formats by name (C has D's). ``a_major``: ``k`` (row-major A) or ``m``;
     ``b_major``: ``k`` (column-major B) or ``n``. ``align_*``: the bytes, 16 to 1, that divide the
-    matrix' address and its leading dimension; an element at least. ``fast``: sums of 8-bit floats
-    stay in the tensor core, which keeps fewer bits of them than f32; otherwise they are added up in
-    f32 every 128 of K. Raises DtypeError, ProblemError.
+    matrix' address and its leading dimension; an element at least. ``fast``: 8-bit floats
+    accumulate in the tensor core, which keeps fewer bits than f32; otherwise the accumulator is
+    promoted to f32 every 128 of K. Raises DtypeError, ProblemError.
     """
 
     m: int
@@ -123,22 +123,22 @@ class Problem:
 
     @property
     def accumulator_type(self) -> str:
-        """The format of a tensor core's sums."""
+        """The type of the accumulator."""
         return self.d if self.d in ("s32", "f64") else "f32"
 
     @property
     def is_f64(self) -> bool:
-        """Whether all of it is f64."""
+        """Whether all matrices are f64."""
         return self.d == "f64"
 
     @property
     def scalar_type(self) -> str:
-        """The format of α and β."""
+        """The type of α and β."""
         return scalar_type_of(self.d)
 
     @property
     def promoted(self) -> bool:
-        """Whether these are added up in f32 apart."""
+        """Whether accumulators are promoted: added in f32 outside the tensor core."""
         return self.a in FP8 and not self.fast
 
     @property
@@ -156,7 +156,7 @@ class Problem:
 
     @property
     def bytes(self) -> int:
-        """The fewest that memory must move: each input read once, the result written once."""
+        """The least memory traffic: each input read once, the result written once."""
         inputs = (self.m + self.n) * self.k * self.input.bits
         outputs = self.m * self.n * self.output.bits * (2 if self.with_c else 1)
         return (inputs + outputs) // 8 * self.batch

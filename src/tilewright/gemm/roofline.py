@@ -1,4 +1,4 @@
-"""The floor under a problem's time: its operations and its bytes, at the device's peak rates."""
+"""Roofline: the least time of a problem, by its operations and bytes at the device's peak rates."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Roofline:
 
 
 def roofline(problem: Problem, device: DeviceSpec) -> Roofline:
-    """The floor of a problem on a device, by published peak rates.
+    """The roofline of a problem on a device, by published peak rates.
 
     Raises TargetError for a device whose rates are not known.
     """

@@ -118,7 +118,7 @@ S8 = {"a": "s8", "b": "s8", "d": "s32"}
         ("tma:64x24x64:1:2/2x1", {}, "N, 24, is no multiple of 16, of whole lines, .* 2 CTAs"),
         ("tma:512x8x64:2:2~", {}, "a copy brings 256 lines at most, not 512"),
         ("tma:64x64x512:1:2", {"a_major": "m"}, "a copy brings 256 lines at most, not 512"),
-        ("tma:64x24x64:1:2", {}, "a tile's columns of D leave by 32 bytes"),
+        ("tma:64x24x64:1:2", {}, "the epilogue stores 32-byte rows of bf16"),
     ],
 )
 def test_what_does_not_fit(text: str, more: dict[str, Any], says: str) -> None:

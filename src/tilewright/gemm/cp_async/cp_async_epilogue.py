@@ -1,8 +1,8 @@
-"""The way out: D = α·acc + β·C, rounded once into D's format.
+"""Epilogue of kernels ``multistage`` and ``simt``: D = α·acc + β·C, rounded once to D's type.
 
-Each warp lays 16 rows of its accumulators down in shared memory and takes them up again as whole
-16-byte pieces of rows, so that C is read and D written in full sectors; pairs of f64 are such
-pieces as they are. t = α·acc is rounded to f32, of f64 to f64 (exact for α = 1), then β·C + t is
+Each warp stages 16 rows of its accumulators in shared memory and reads them back as 16-byte
+vectors of rows, so that C is read and D written in full sectors; pairs of f64 are such vectors
+as they are. t = α·acc is rounded to f32, of f64 to f64 (exact for α = 1), then β·C + t is
 one FMA.
 """
 

@@ -1,4 +1,4 @@
-"""A ring of stages that cp.async fills: what kernels of this kind have in common.
+"""Mainloop of the cp.async kernels: a ring of stages that all threads fill and read.
 
 A CTA computes a tile. While the warps multiply one stage, the copies of the ``stages - 1`` after it
 are under way; and while they multiply a part of K, the fragments of the next part are on their way

@@ -1,4 +1,4 @@
-"""A and B: where a tile lies in shared memory, how it gets there, and how it becomes fragments.
+"""Operands A and B of the cp.async kernels: shared memory layout, copies, fragments.
 
 Both operands are one thing: a tile of ``extent`` rows (M of A, N of B) by ``depth`` of K,
 contiguous along K or along its rows. Its shared layout is swizzled so that eight rows of an 8×8

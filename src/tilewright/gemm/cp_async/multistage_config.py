@@ -1,4 +1,4 @@
-"""How kernel ``multistage`` does it: the shape of tiles, warps and stages.
+"""Configuration of kernel ``multistage``: the shape of tiles, warps and stages.
 
 ``128x128x32:2x2:4`` is a CTA tile of 128×128, 32 of K at a time, 2×2 warps, 4 stages;
 ``64x64x16:2x2:4:m8n8k4`` one that multiplies by another matrix instruction than m16n8k16.

@@ -1,4 +1,4 @@
-"""How kernel ``simt`` does it: the shape of tiles, threads and stages.
+"""Configuration of kernel ``simt``: the shape of tiles, threads and stages.
 
 ``simt:128x256x8:16x16:4`` is a CTA tile of 128×256, 8 of K at a time, 16×16 threads (8×16 of the
 tile each), 4 stages.

@@ -1,7 +1,8 @@
-"""How kernel ``tma`` does it: tile, warpgroups, stages, cluster, schedule.
+"""Configuration of kernel ``tma``: tile, warpgroups, stages, cluster, schedule.
 
-``tma:128x256x64:2:4/2x1`` is a CTA tile of 128×256, 64 of K at a time, two warpgroups that multiply
-side by side (``2p``: in turn, a tile each), 4 stages, a cluster of two CTAs above one another.
+``tma:128x256x64:2:4/2x1`` is a CTA tile of 128×256, 64 of K at a time, two cooperative
+consumer warpgroups (``2p``: pingpong, a tile each), 4 stages, a cluster of two CTAs above one
+another.
 """
 
 from __future__ import annotations
@@ -35,13 +36,14 @@ _NOTATION = notation("tma:#x#x#:#(p?):#(d?)(?:/#x#)?(?:([*+])#)?(?:@#)?(~?)")
 
 @dataclass(frozen=True, slots=True)
 class TmaConfig:
-    """Kernel ``tma``: tensor copies into a ring of ``stages``, wgmma, a warp that only copies.
+    """Kernel ``tma``: a producer warp fills ``stages`` by tensor copies, consumers issue wgmma.
 
     ``tile`` (M, N, K) of a CTA, or with ``pingpong`` of each of its two warpgroups in turn; else
     ``consumers`` warpgroups share the tile's rows. ``cluster`` (along M, along N) CTAs share what
-    they load. ``split``: K is cut in so many parts, whose sums a second kernel adds up in order;
-    with ``tail`` only for the tiles that would fill a last wave in part. ``group``: how many rows
-    of tiles are walked together for the L2. ``swap``: Dᵀ = Bᵀ Aᵀ is computed, so that the tile's M
+    they load. ``split``: split-K, whose partial accumulators a reduction kernel adds in order;
+    with ``tail`` only for the tiles of the tail wave. ``group``: rows of
+    tiles that are rasterized together for the L2. ``swap``: Dᵀ = Bᵀ Aᵀ is computed, so that
+    the tile's M
     is the problem's N. ``dynamic``: a CTA's next tile is the next one of all, not the next of its
     own. Raises ConfigError.
     """
@@ -277,7 +279,10 @@ def _check_problem(problem: Problem, config: TmaConfig) -> None:
         if lines > EXTENT:
             raise ConfigError(f"{config}: a copy brings {EXTENT} lines at most, not {lines}")
     if not config.swap and bn * problem.output.bits % (8 * SWIZZLE_BYTES // 4):
-        raise ConfigError(f"{config}: a tile's columns of D leave by 32 bytes")
+        raise ConfigError(
+            f"{config}: the epilogue stores 32-byte rows of {problem.d}, so the tile's N must be a "
+            f"multiple of {8 * SWIZZLE_BYTES // 4 // problem.output.bits}, got {bn}"
+        )
 
 
 def swizzle_elements(extent: int, bits: int) -> int:
