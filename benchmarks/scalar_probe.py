@@ -34,7 +34,7 @@ from scalar.scalar_forms import Families, families
 from scalar.scalar_programs import Program
 from scalar.scalar_runs import on_gpu, on_vm, parted, reduced, values
 from tilewright import cuda
-from tilewright.vm.state.global_memory import Memory
+from tilewright.vm.state.global_memory import GlobalMemory
 
 MODULE = 100  # programs that are compiled together
 ROUND = 1600  # the most programs of a process
@@ -47,7 +47,7 @@ SHOWN = 4  # differences that a process reduces to a small program
 
 def round_of(first: int, count: int, forms: str) -> dict:
     """What so many programs of these forms give, to be printed as JSON."""
-    memory, told, digests, seen = Memory(), [], [], set()
+    memory, told, digests, seen = GlobalMemory(), [], [], set()
     arch = cuda.gpu().arch
     drawn = chosen(forms, arch)
     for start in range(first, first + count, MODULE):
@@ -72,11 +72,13 @@ def chosen(forms: str, arch: str) -> Families:
     return tuple(filter(None, kept))
 
 
-def _differences(p: Program, given, made, memory: Memory, show: bool) -> list[dict]:
+def _differences(p: Program, given, made, memory: GlobalMemory, show: bool) -> list[dict]:
     return _told(p, given, made, on_vm(p, given, memory), "", memory, show)
 
 
-def _told(p: Program, given, theirs, ours, prefix: str, memory: Memory, show: bool) -> list[dict]:
+def _told(
+    p: Program, given, theirs, ours, prefix: str, memory: GlobalMemory, show: bool
+) -> list[dict]:
     """A dictionary for each step that differs."""
     found = []
     for at in parted(p, given, theirs, ours)[:8]:
@@ -88,7 +90,7 @@ def _told(p: Program, given, theirs, ours, prefix: str, memory: Memory, show: bo
     return found
 
 
-def _smallest(p: Program, index: int, known, memory: Memory) -> str:
+def _smallest(p: Program, index: int, known, memory: GlobalMemory) -> str:
     """The text of the smallest program that differs, and how."""
 
     def theirs(q: Program, words: np.ndarray) -> np.ndarray:

@@ -29,7 +29,7 @@ from scalar.scalar_runs import on_gpu, on_vm, values
 from tilewright import cuda
 from tilewright.number_conversion import decode, encode
 from tilewright.ptx.isa import form
-from tilewright.vm.state.global_memory import Memory
+from tilewright.vm.state.global_memory import GlobalMemory
 
 Array = np.ndarray
 LETTER = {"f16": "h", "f16x2": "r", "f32": "r", "f64": "l"}
@@ -167,7 +167,7 @@ def main() -> int:
     parser.add_argument("--programs", type=int, default=64)
     parser.add_argument("--shown", type=int, default=3)
     options = parser.parse_args()
-    arch, memory = cuda.gpu().arch, Memory()
+    arch, memory = cuda.gpu().arch, GlobalMemory()
     all_of_it = tuple(steps(arch))
     given = tuple(dict.fromkeys(name for step in all_of_it for name in step.reads))
     p = Program("tiny", given, all_of_it, arch)

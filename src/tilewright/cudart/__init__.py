@@ -6,6 +6,6 @@ and what stands in for the runtime (``shim/``, in C) knows of no kernel.
 """
 
 from .fatbin import best_ptx, in_program
-from .server import machine_of, run
+from .server import machine_factory, run
 
-__all__ = ["run", "machine_of", "in_program", "best_ptx"]
+__all__ = ["run", "machine_factory", "in_program", "best_ptx"]

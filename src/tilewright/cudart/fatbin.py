@@ -27,7 +27,7 @@ _TARGET = re.compile(r"^\s*\.target\s+(sm_\w+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FatbinEntry:
     """One of a fatbinary's entries; ``data`` is as it stands there."""
 
     kind: int
@@ -53,7 +53,7 @@ class Entry:
         return f"{'PTX' if self.is_ptx else 'machine code'} for sm_{self.number}"
 
 
-def entries(data: bytes) -> Iterator[list[Entry]]:
+def entries(data: bytes) -> Iterator[list[FatbinEntry]]:
     """The entries of each of the fatbinaries that follow one another. PtxError for other bytes."""
     at = 0
     while at < len(data):
@@ -70,7 +70,7 @@ def entries(data: bytes) -> Iterator[list[Entry]]:
         at += header + size
 
 
-def _entries(data: bytes) -> Iterator[Entry]:
+def _entries(data: bytes) -> Iterator[FatbinEntry]:
     at = 0
     while at < len(data):
         try:
@@ -80,11 +80,11 @@ def _entries(data: bytes) -> Iterator[Entry]:
         if not header or at + header + size > len(data):
             raise PtxError(f"a fatbinary's entry at byte {at} leaves it")
         used = packed if flags & (_LZ4 | _ZSTD) else size
-        yield Entry(kind, number, flags, full, data[at + header : at + header + used])
+        yield FatbinEntry(kind, number, flags, full, data[at + header : at + header + used])
         at += header + size
 
 
-def in_program(data: bytes) -> Iterator[list[Entry]]:
+def in_program(data: bytes) -> Iterator[list[FatbinEntry]]:
     """The entries of each fatbinary in an executable, an object or a library."""
     at = data.find(_MAGIC)
     while at >= 0:
@@ -96,7 +96,7 @@ def in_program(data: bytes) -> Iterator[list[Entry]]:
         at = data.find(_MAGIC, at + size)
 
 
-def best_ptx(found: list[Entry], target: Target | None = None) -> str:
+def best_ptx(found: list[FatbinEntry], target: Target | None = None) -> str:
     """The PTX for the highest architecture, of those that the target runs where there is one.
     TargetError where there is none such, which says what there is.
     """

@@ -28,7 +28,7 @@ from ..mma.tensor_maps.tensor_map_parameters import TYPES
 from ..mma.tensor_maps.tensor_map_rules import FILLS, INTERLEAVES, PROMOTIONS, SWIZZLES
 from ..target import LANES, Target
 from ..vm import Machine
-from ..vm.state.global_memory import GLOBAL_BASE, Memory
+from ..vm.state.global_memory import GLOBAL_BASE, GlobalMemory
 from . import fatbin
 from .device_properties import COUNT, attributes, device_of, properties
 
@@ -52,7 +52,7 @@ _OCCUPANCY = struct.Struct("<III3I")
 _FUNCTION = struct.Struct("<9I")
 
 
-class Answer(Exception):
+class RequestError(Exception):
     """A request that ends with a CUDA error of this number, and has nothing more to say."""
 
     def __init__(self, status: int) -> None:
@@ -61,13 +61,13 @@ class Answer(Exception):
 
 
 @dataclass
-class Guest:
+class GuestProcess:
     """One process: its memory, a file that it maps too, and what it loaded. ``machine`` makes a
     machine with a memory (each module has its own: kernels of several may have one name), and
     ``watch`` is called while a kernel runs.
     """
 
-    machine: Callable[[Memory], Machine]
+    machine: Callable[[GlobalMemory], Machine]
     watch: Callable[[int, int], object]
     modules: list[Machine] = field(default_factory=list)
     functions: list[tuple[Machine, str]] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Guest:
 
     def __post_init__(self) -> None:
         self.file = os.memfd_create("tilewright", os.MFD_CLOEXEC)  # for the process, and closed
-        self.memory = Memory(file=self.file)
+        self.memory = GlobalMemory(file=self.file)
         self.target = self.machine(self.memory).target
 
     def answer(self, what: int, payload: bytes) -> bytes:
@@ -85,7 +85,7 @@ class Guest:
         where there is none.
         """
         if what >= len(_REQUESTS):
-            raise Answer(INVALID_VALUE)
+            raise RequestError(INVALID_VALUE)
         return _REQUESTS[what](self, payload)
 
     # --- the GPU ---
@@ -119,7 +119,7 @@ class Guest:
     def function(self, payload: bytes) -> bytes:
         machine, name = self._named(payload)
         if name not in machine.kernels:
-            raise Answer(INVALID_FUNCTION)
+            raise RequestError(INVALID_FUNCTION)
         kernel = machine.kernels[name]
         program, limits = kernel.metadata(machine.library), machine.target.limits
         self.functions.append((machine, name))
@@ -141,7 +141,7 @@ class Guest:
     def variable(self, payload: bytes) -> bytes:
         machine, name = self._named(payload)
         if name not in machine.variables:
-            raise Answer(INVALID_SYMBOL)
+            raise RequestError(INVALID_SYMBOL)
         return struct.pack("<QQ", *machine.variables[name])
 
     # --- memory ---
@@ -151,7 +151,7 @@ class Guest:
         try:
             address = self.memory.allocate(size)
         except DeviceError:
-            raise Answer(OUT_OF_MEMORY) from None
+            raise RequestError(OUT_OF_MEMORY) from None
         self.kinds[address] = kind
         return struct.pack("<Q", address)
 
@@ -259,8 +259,18 @@ def status(error: TilewrightError) -> int:
 
 
 _REQUESTS = (
-    Guest.hello, Guest.module, Guest.function, Guest.variable, Guest.allocate, Guest.release,
-    Guest.inside, Guest.pointer, Guest.free_memory, Guest.launch, Guest.occupancy, Guest.tiled,
-    Guest.im2col,
-)  # fmt: skip
-LAUNCH = _REQUESTS.index(Guest.launch)
+    GuestProcess.hello,
+    GuestProcess.module,
+    GuestProcess.function,
+    GuestProcess.variable,
+    GuestProcess.allocate,
+    GuestProcess.release,
+    GuestProcess.inside,
+    GuestProcess.pointer,
+    GuestProcess.free_memory,
+    GuestProcess.launch,
+    GuestProcess.occupancy,
+    GuestProcess.tiled,
+    GuestProcess.im2col,
+)
+LAUNCH = _REQUESTS.index(GuestProcess.launch)

@@ -21,19 +21,24 @@ from typing import Any
 
 from ..errors import DeviceError, TilewrightError
 from ..vm import Machine
-from ..vm.state.global_memory import Memory
-from .guest_process import LAUNCH, Answer, Guest, status
-from .shim_library import NAMES, Keep, install
+from ..vm.state.global_memory import GlobalMemory
+from .guest_process import LAUNCH, GuestProcess, RequestError, status
+from .shim_library import LIBRARY_NAMES, CompileCached, install
 
 VARIABLE = "TILEWRIGHT_CUDART"
 SIGNALLED = 128  # and the signal's number: the exit code, as shells say it
 _HEADER = struct.Struct("<II")  # request and bytes; status and bytes
 _GRACE = 2.0  # seconds that a stopped program has to end
 
-Say = Callable[[str], object]
+Report = Callable[[str], object]
 
 
-def run(command: Sequence[str], machine: Callable[[Memory], Machine], keep: Keep, say: Say) -> int:
+def run(
+    command: Sequence[str],
+    machine: Callable[[GlobalMemory], Machine],
+    keep: CompileCached,
+    say: Report,
+) -> int:
     """Run a program with its arguments to its end; its exit code.
 
     ``machine`` makes a machine with a memory, ``keep`` keeps the library once compiled, ``say``
@@ -59,7 +64,7 @@ def run(command: Sequence[str], machine: Callable[[Memory], Machine], keep: Keep
 def _environment(folder: Path) -> dict[str, str]:
     """The program's: the loader finds our library before any other."""
     paths = [str(folder), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
-    preload = [str(folder / NAMES[0]), *filter(None, [os.environ.get("LD_PRELOAD")])]
+    preload = [str(folder / LIBRARY_NAMES[0]), *filter(None, [os.environ.get("LD_PRELOAD")])]
     return {
         **os.environ,
         "LD_LIBRARY_PATH": ":".join(paths),
@@ -78,12 +83,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-class _Gone(Exception):
+class _Disconnected(Exception):
     """The process that asked has ended."""
 
 
 class _Server:
-    def __init__(self, folder: Path, machine: Callable[[Memory], Machine], say: Say) -> None:
+    def __init__(
+        self, folder: Path, machine: Callable[[GlobalMemory], Machine], say: Report
+    ) -> None:
         self.machine, self.say = machine, say
         self.said: set[str] = set()
         self.door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -114,10 +121,10 @@ class _Server:
             self.selector.unregister(ended)
             os.close(ended)
 
-    def _welcome(self) -> None:
+    def _accept(self) -> None:
         """A process: it gets its memory's file, then it asks."""
         line, _ = self.door.accept()
-        guest = Guest(self.machine, lambda *_: _check(line))
+        guest = GuestProcess(self.machine, lambda *_: _check(line))
         try:
             socket.send_fds(line, [b"m"], [guest.file])
         except OSError:  # it has ended already, as the first question shows
@@ -125,20 +132,20 @@ class _Server:
         os.close(guest.file)  # the memory keeps it
         self.selector.register(line, selectors.EVENT_READ, partial(self._hear, line, guest))
 
-    def _hear(self, line: socket.socket, guest: Guest) -> None:
+    def _serve_request(self, line: socket.socket, guest: GuestProcess) -> None:
         try:
             self._answer(line, guest)
-        except (_Gone, OSError):
+        except (_Disconnected, OSError):
             self.selector.unregister(line)
             line.close()
 
-    def _answer(self, line: socket.socket, guest: Guest) -> None:
+    def _answer(self, line: socket.socket, guest: GuestProcess) -> None:
         what, size = _HEADER.unpack(_receive(line, _HEADER.size))
         payload = _receive(line, size)
         code, answer = 0, b""
         try:
             answer = guest.answer(what, payload)
-        except Answer as error:
+        except RequestError as error:
             code = error.status
         except TilewrightError as error:
             code, answer = status(error), guest.launched if what == LAUNCH else b""
@@ -157,7 +164,7 @@ def _receive(line: socket.socket, size: int) -> bytes:
     while len(data) < size:
         more = line.recv(min(size - len(data), 1 << 20))
         if not more:
-            raise _Gone
+            raise _Disconnected
         data += more
     return bytes(data)
 
@@ -166,11 +173,11 @@ def _check(line: socket.socket) -> None:
     """Whether a process still waits for its kernel; ``_Gone`` ends the launch."""
     try:
         if not line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
-            raise _Gone
+            raise _Disconnected
     except BlockingIOError:
         return
 
 
-def machine_of(arch: str, seed: int, **how: Any) -> Callable[[Memory], Machine]:
+def machine_factory(arch: str, seed: int, **how: Any) -> Callable[[GlobalMemory], Machine]:
     """For ``run``: makes machines that are alike but for their memory."""
     return lambda memory: Machine(arch, seed, memory=memory, **how)

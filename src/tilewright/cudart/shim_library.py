@@ -19,13 +19,13 @@ from ..source_key import source_key
 
 SOURCES = Path(__file__).parent / "shim"
 #: What programs ask the loader for; all are this one library.
-NAMES = ("libcudart.so.12", "libcudart.so.13", "libcuda.so.1")
+LIBRARY_NAMES = ("libcudart.so.12", "libcudart.so.13", "libcuda.so.1")
 COMPILERS = ("cc", "gcc", "clang")
 
-Keep = Callable[[str, str, Callable[[], bytes]], bytes]
+CompileCached = Callable[[str, str, Callable[[], bytes]], bytes]
 
 
-def library(keep: Keep) -> bytes:
+def library(keep: CompileCached) -> bytes:
     """The shared library. ``keep(kind, key, make)`` finds it again. DeviceError where there is no
     compiler, or it fails.
     """
@@ -69,9 +69,9 @@ def _compiled(command: list[str]) -> bytes:
         return made.read_bytes()
 
 
-def install(folder: Path, keep: Keep) -> None:
+def install(folder: Path, keep: CompileCached) -> None:
     """Put the library into a folder under each of its names."""
     own = folder / "libtilewright.so"
     own.write_bytes(library(keep))
-    for name in NAMES:
+    for name in LIBRARY_NAMES:
         folder.joinpath(name).symlink_to(own.name)

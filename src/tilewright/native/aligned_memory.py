@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ..errors import DeviceError
 
 NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
-MANY = 1 << 28  # bytes from which memory is reserved, and taken when touched
+RESERVE_THRESHOLD = 1 << 28  # bytes from which memory is reserved, and taken when touched
 
 
 def reserve_range(size: int, file: int) -> tuple[mmap.mmap, int]:
@@ -31,9 +31,9 @@ def reserve_range(size: int, file: int) -> tuple[mmap.mmap, int]:
             size //= 2
 
 
-def aligned(size: int, align: int = 64) -> npt.NDArray[np.uint8]:
+def aligned_zeros(size: int, align: int = 64) -> npt.NDArray[np.uint8]:
     """Zeroed bytes whose address is a multiple of ``align``; many take memory when touched."""
-    if size > MANY:
+    if size > RESERVE_THRESHOLD:
         room, found = reserve_range(size, -1)
         if found < size:
             raise DeviceError(f"this machine has no room for {size >> 20} MiB of a launch's memory")

@@ -31,14 +31,14 @@ else:
 READ, EXECUTE = 1, 4  # of mprotect
 
 
-class Code(NamedTuple):
+class NativeCode(NamedTuple):
     """A function's address, valid for as long as ``held`` is."""
 
     address: int
     held: Any
 
 
-def compiled(function: Native, helpers: Sequence[Native], source: str) -> Code:
+def compile_native(function: Native, helpers: Sequence[Native], source: str) -> NativeCode:
     """The machine code of ``function``; ``helpers`` are inlined into it. ``source`` names the
     module whose import closure decides the code.
     """
@@ -68,18 +68,18 @@ def _flat(function: Native, helpers: Sequence[Native]) -> bytes:
     return bytes(sections[b".text"])
 
 
-def _mapped(code: bytes) -> Code | None:
+def _mapped(code: bytes) -> NativeCode | None:
     """The bytes in executable memory; None where the system does not allow that."""
     memory = mmap.mmap(-1, len(code))
     memory[: len(code)] = code
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     protect = ctypes.CDLL(None).mprotect
     failed = protect(ctypes.c_void_p(address), ctypes.c_size_t(len(code)), READ | EXECUTE)
-    return None if failed else Code(address, memory)
+    return None if failed else NativeCode(address, memory)
 
 
-def _linked(function: Native, helpers: Sequence[Native]) -> Code:
+def _linked(function: Native, helpers: Sequence[Native]) -> NativeCode:
     """The function, compiled and linked by LLVM in this process."""
     made = jit.Jit()
     found = made.load(made.compile(_module(function, helpers), level=1), [function.name])
-    return Code(found[function.name], found)
+    return NativeCode(found[function.name], found)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .aligned_memory import aligned
+from .aligned_memory import aligned_zeros
 from .native_language import Array, Int, Struct
 
 _CTYPES = {
@@ -26,7 +26,7 @@ class Record:
     __slots__ = ("_kind", "_memory", "address")
 
     def __init__(self, kind: type[Struct], address: int | None = None) -> None:
-        memory = aligned(kind.size) if address is None else None
+        memory = aligned_zeros(kind.size) if address is None else None
         object.__setattr__(self, "_kind", kind)
         object.__setattr__(self, "_memory", memory)
         object.__setattr__(self, "address", memory.ctypes.data if memory is not None else address)

@@ -37,11 +37,21 @@ from .codegen.block_code import CompiledKernel
 from .codegen.code_library import Library, Store
 from .codegen.gc_pause import uncollected
 from .codegen.loaded_kernel import LoadedKernel
-from .launch.launch_arguments import packed, plain_bytes
-from .launch.launch_sizes import MAX_BLOCK, MAX_GRID, Dim, Dim3, cores, count, dims, sms
-from .launch.launcher import Run, Setup, Watch
+from .launch.launch_arguments import array_bytes, packed_arguments
+from .launch.launch_sizes import (
+    MAX_BLOCK,
+    MAX_GRID,
+    Dim,
+    Dim3,
+    available_cores,
+    check_count,
+    parse_dims,
+    sm_count,
+)
+from .launch.launch_state import LaunchSetup
+from .launch.launcher import Progress, RunningLaunch
 from .program.kernel_metadata import KernelMetadata
-from .state.global_memory import Memory
+from .state.global_memory import GlobalMemory
 
 if TYPE_CHECKING:
     from ..ptx import tree
@@ -99,23 +109,23 @@ class Machine:
         features: str | None = None,
         store: Store | Literal[False] | None = None,
         step_limit: int = 0,
-        memory: Memory | None = None,
+        memory: GlobalMemory | None = None,
         checked: bool = False,
         stack: int = STACK,
         heap: int | None = None,
     ) -> None:
         _check_options(features, store, memory)
         self.target = Target.parse(arch)
-        self.arch, self.seed = arch, count("seed", seed, 0)
-        self.threads = cores() if threads is None else count("threads", threads, 1)
+        self.arch, self.seed = arch, check_count("seed", seed, 0)
+        self.threads = available_cores() if threads is None else check_count("threads", threads, 1)
         self.features = features
         self.store = compile_cache.store() if store is None else store
-        self.step_limit = count("step_limit", step_limit, 0)
-        self.memory = Memory() if memory is None else memory
+        self.step_limit = check_count("step_limit", step_limit, 0)
+        self.memory = GlobalMemory() if memory is None else memory
         self.checked = bool(checked)
-        self.stack = -(-count("stack", stack, 0) // 16) * 16
+        self.stack = -(-check_count("stack", stack, 0) // 16) * 16
         if heap is not None:
-            self.memory.heap.limit = count("heap", heap, 0)
+            self.memory.heap.limit = check_count("heap", heap, 0)
         self.kernels: dict[str, LoadedKernel] = {}
         self.compiled: dict[str, CompiledKernel] = {}
         self._numbers = itertools.count(1)
@@ -137,12 +147,12 @@ class Machine:
         """Give back what ``alloc`` or ``upload`` gave."""
         self.memory.free(address)
 
-    def upload(self, array: npt.ArrayLike, *, fixed: bool = False) -> int:
+    def upload(self, array: npt.ArrayLike, *, read_only: bool = False) -> int:
         """A copy of the array (C order) in device memory; its address. A kernel that writes to a
-        ``fixed`` one faults. DtypeError for what is no array of numbers.
+        ``read_only`` one faults. DtypeError for what is no array of numbers.
         """
-        data = plain_bytes(array)
-        address = self.memory.allocate(data.nbytes, fixed)
+        data = array_bytes(array)
+        address = self.memory.allocate(data.nbytes, read_only)
         self.write(address, data)
         return address
 
@@ -150,7 +160,7 @@ class Machine:
         """Copy an array's bytes (C order) to an address. DtypeError for what is no array of
         numbers, DeviceError for bytes that are not allocated.
         """
-        data = plain_bytes(array)
+        data = array_bytes(array)
         self.memory.bytes(address, data.nbytes)[:] = data
 
     def download(self, address: int, like: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -159,7 +169,7 @@ class Machine:
             hint = "an array of the shape and type that is wanted: np.empty(shape, dtype)"
             raise DtypeError(f"like must be a NumPy array, not {type(like).__name__}", hint=hint)
         made = np.empty(like.shape, like.dtype)
-        plain_bytes(made)[:] = self.memory.bytes(address, made.nbytes)
+        array_bytes(made)[:] = self.memory.bytes(address, made.nbytes)
         return made
 
     @staticmethod
@@ -250,7 +260,7 @@ class Machine:
         cooperative: bool | None = None,
         programmatic: bool = False,
         on_step: Callable[[Step], object] | None = None,
-        watch: Watch | None = None,
+        watch: Progress | None = None,
     ) -> None:
         """Run a kernel to its end. A grid without CTAs runs nothing.
 
@@ -277,11 +287,11 @@ class Machine:
                 raise LaunchError(f"{name} must be a function, got {given!r:.80}")
         kernel = self.kernels[entry]
         metadata = kernel.metadata(self.library)
-        with packed(self, kernel.params, args) as params:
+        with packed_arguments(self, kernel.params, args) as params:
             wanted = metadata.uses_grid_barrier if cooperative is None else bool(cooperative)
             early = bool(programmatic)
             setup = self._setup(metadata, grid, block, params, shared, cluster, wanted, early)
-            run = Run(self.memory, kernel, metadata, setup)
+            run = RunningLaunch(self.memory, kernel, metadata, setup)
             if on_step is not None:
                 evaluator = stepper.Stepper(kernel.program, self.library, self.arch, on_step)
                 run.execute(evaluator, 1, watch)
@@ -303,16 +313,19 @@ class Machine:
         cluster: Dim | None,
         cooperative: bool,
         programmatic: bool,
-    ) -> Setup:
-        grid3, block3 = dims(grid, "grid", 0, MAX_GRID), dims(block, "block", 1, MAX_BLOCK)
+    ) -> LaunchSetup:
+        grid3, block3 = (
+            parse_dims(grid, "grid", 0, MAX_GRID),
+            parse_dims(block, "block", 1, MAX_BLOCK),
+        )
         self._fits(kernel, block3, shared)
         if programmatic and not self.target.runs("sm_90"):
             raise LaunchError(f"programmatic launches begin with sm_90; this is {self.arch}")
-        limits, number = self.target.limits, sms(self.target)
+        limits, number = self.target.limits, sm_count(self.target)
         ctas, explicit = self._cluster(kernel, grid3, cluster)
         how = (self.seed, self.step_limit, ctas, explicit, self.checked, self.stack)
         own = (next(self._numbers), cooperative, programmatic)
-        setup = Setup(grid3, block3, params, shared, limits, number, *how, *own)
+        setup = LaunchSetup(grid3, block3, params, shared, limits, number, *how, *own)
         most = setup.resident(kernel.shared_bytes + shared)
         if cooperative and setup.ctas > most:
             raise LaunchError(
@@ -326,7 +339,7 @@ class Machine:
         own = (*kernel.cluster, 1, 1)[:3] if kernel.cluster else None
         if given is None and own is None:
             return (1, 1, 1), False
-        ctas = own if given is None else dims(given, "cluster", 1, MAX_GRID)
+        ctas = own if given is None else parse_dims(given, "cluster", 1, MAX_GRID)
         assert ctas is not None
         if own is not None and ctas != own:
             raise LaunchError(f"kernel {kernel.name!r} needs clusters of {own}, not {ctas}")
@@ -375,6 +388,6 @@ def _check_options(features: object, store: object, memory: object) -> None:
     if not (store is None or store is False or (hasattr(store, "get") and hasattr(store, "put"))):
         why = "store must be False, or have get and put as a Cache has"
         raise LaunchError(f"{why}, got {store!r:.80}")
-    if memory is not None and not isinstance(memory, Memory):
+    if memory is not None and not isinstance(memory, GlobalMemory):
         hint = "Machine(memory=other.memory) shares another machine's; heap= limits malloc"
         raise LaunchError(f"memory must be a machine's memory, got {memory!r:.80}", hint=hint)

@@ -18,13 +18,15 @@ from scalar.scalar_programs import Program, Step, module, size, slots, words_of
 from tilewright import cuda
 from tilewright.ptx.isa import form
 from tilewright.vm import Machine
-from tilewright.vm.state.global_memory import Memory
+from tilewright.vm.state.global_memory import GlobalMemory
 
 Values = dict[str, np.ndarray]  # of each register (words, THREADS)
 Run = Callable[[Program, np.ndarray], np.ndarray]
 
 
-def on_vm(p: Program, words: np.ndarray, memory: Memory, compiled: bool = False) -> np.ndarray:
+def on_vm(
+    p: Program, words: np.ndarray, memory: GlobalMemory, compiled: bool = False
+) -> np.ndarray:
     """By the evaluator that takes one step at a time, or as compiled code."""
     machine = Machine(p.target, threads=1, memory=memory)
     machine.load(module([p]))

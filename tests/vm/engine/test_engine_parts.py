@@ -91,7 +91,7 @@ def test_a_launch_s_shape_asks_for_parts():
 
 def test_every_part_can_be_loaded_and_every_slot_has_its_function():
     library = fresh().library
-    nothing = library.address("tw_nothing")
+    nothing = library.address("tw_unloaded")
     for part in library.parts:
         library.need(part)
     assert library.loaded == set(library.parts)

@@ -121,11 +121,11 @@ def test_a_tensor_copy_out_does_not_write_to_a_fixed_copy(stepped: bool) -> None
     )
     machine.load(f"{HEAD.replace('16 .b8 p[32]', '64 .b8 p[128]')}{body} ret; }}")
     x = np.arange(64, dtype=np.float32)
-    for fixed in (False, True):
-        at = machine.upload(x, fixed=fixed)
+    for read_only in (False, True):
+        at = machine.upload(x, read_only=read_only)
         args = [0, machine.tensor_map(at, "f32", (64,), (), (64,))]
-        if fixed:
+        if read_only:
             assert faults(machine, args, stepped).kind == "read-only"
         else:
             machine.launch("k", 1, 1, args)
-        assert np.array_equal(machine.download(at, x), x) is fixed
+        assert np.array_equal(machine.download(at, x), x) is read_only

@@ -9,12 +9,12 @@ from golden.golden_scalar import COUNT, read
 from rows import every_row
 from scalar.scalar_draw import operands, program
 from scalar.scalar_runs import on_vm
-from tilewright.vm.state.global_memory import Memory
+from tilewright.vm.state.global_memory import GlobalMemory
 
 pytestmark = pytest.mark.vm
 
 FAMILIES, DIGESTS = read()
-MEMORY, PART = Memory(), 50
+MEMORY, PART = GlobalMemory(), 50
 
 
 def test_every_program_is_kept() -> None:

@@ -16,11 +16,11 @@ from scalar.scalar_programs import WIDTH, Program, Step
 from scalar.scalar_runs import on_vm, parted, reduced, values
 from tilewright.ptx.isa import ROWS
 from tilewright.target import Target
-from tilewright.vm.state.global_memory import Memory
+from tilewright.vm.state.global_memory import GlobalMemory
 
 pytestmark = pytest.mark.vm
 
-MEMORY = Memory()
+MEMORY = GlobalMemory()
 COPY = r"^(?:mov|xor)\.\w+ (%\w+), (%\w+)(?:, %zero_\w)?;$"
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tilewright.errors import DeviceError
 from tilewright.vm import Machine
-from tilewright.vm.state.global_memory import ALIGN, QUARANTINE, Memory
+from tilewright.vm.state.global_memory import ALIGN, QUARANTINE, GlobalMemory
 from tilewright.vm.state.records import GLOBAL_BASE
 
 pytestmark = pytest.mark.vm
@@ -23,7 +23,7 @@ def test_addresses_are_the_same_in_every_machine():
 
 
 def test_pieces_are_aligned_apart_and_zeroed():
-    memory = Memory(1 << 26)
+    memory = GlobalMemory(1 << 26)
     pieces = [(memory.allocate(n), n) for n in (0, 1, 255, 256, 257, 4096, 100000)]
     for (a, size), (b, _) in itertools.pairwise(pieces):
         assert b % ALIGN == 0 and b > a + size
@@ -58,7 +58,7 @@ def test_what_is_not_allocated_cannot_be_touched():
 
 
 def test_a_full_memory_says_so_and_freed_memory_returns():
-    memory = Memory(1 << 20)
+    memory = GlobalMemory(1 << 20)
     with pytest.raises(DeviceError, match="no room for"):
         memory.allocate(1 << 30)
     with pytest.raises(DeviceError):
@@ -72,7 +72,7 @@ def test_a_full_memory_says_so_and_freed_memory_returns():
 
 
 def test_many_pieces_come_and_go():
-    memory = Memory(1 << 28)
+    memory = GlobalMemory(1 << 28)
     kept = [memory.allocate(64) for _ in range(10)]
     for _ in range(QUARANTINE + 10):
         memory.free(memory.allocate(1000))
@@ -81,7 +81,7 @@ def test_many_pieces_come_and_go():
 
 
 def test_threads_share_a_memory():
-    memory, places = Memory(1 << 28), []
+    memory, places = GlobalMemory(1 << 28), []
 
     def work() -> None:
         mine = [memory.allocate(100) for _ in range(200)]
@@ -100,7 +100,7 @@ def test_threads_share_a_memory():
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="Linux's files without a name")
 def test_memory_in_a_file_is_that_of_all_who_map_it() -> None:
     file = os.memfd_create("tilewright")
-    memory = Memory(1 << 24, file)
+    memory = GlobalMemory(1 << 24, file)
     with mmap.mmap(file, 1 << 24) as other:
         address, size = memory.allocate(10_000), 10_000
         memory.bytes(address, size)[:] = 7

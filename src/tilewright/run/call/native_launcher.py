@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from ...native.aligned_memory import aligned
-from ...native.compiled_function import compiled
+from ...native.aligned_memory import aligned_zeros
+from ...native.compiled_function import compile_native
 from ...native.native_language import Array, Ptr, Struct, i64, native, u64
 from ...native.native_record import Record
 
@@ -160,7 +160,7 @@ class _StateHolder(bytes):
 def _method() -> Any:
     """The method's definition, its code compiled, and what makes a function of it."""
     python = ctypes.pythonapi
-    code = compiled(start, (overlapping, launch_all), "run.call.native_launcher")
+    code = compile_native(start, (overlapping, launch_all), "run.call.native_launcher")
     method = _Method(b"start", code.address, FASTCALL, None)
     kind = ctypes.PYFUNCTYPE(
         ctypes.py_object, ctypes.POINTER(_Method), ctypes.py_object, ctypes.c_void_p
@@ -198,7 +198,7 @@ def native_launcher(
 
 def _struct_array(kind: type[Struct], rows: Sequence[tuple[int, ...]]) -> Any:
     """Memory with a struct for each row, its fields in order."""
-    memory = aligned(max(len(rows), 1) * kind.size)
+    memory = aligned_zeros(max(len(rows), 1) * kind.size)
     for i, row in enumerate(rows):
         record = Record(kind, memory.ctypes.data + i * kind.size)
         for name, value in zip(kind.fields, row, strict=True):

@@ -16,45 +16,45 @@ from __future__ import annotations
 from functools import partial
 
 from ...native.native_language import Ptr, i64, native, u32
-from ..state.records import BARRIERS, MBARRIERS, WARPS, Cta, Warp
+from ..state.records import BARRIERS, TRACKED_MBARRIERS, WARPGROUP_WARPS, Cta, WarpRecord
 
 # A function that only a checked launch needs, which has its part loaded.
 when_checked = partial(native, part="checked", deferred=True)
 
 CTA_BYTES = Cta.size
 KINDS = 4
-WARP, COPIES, PRODUCTS, STORES = range(KINDS)  # a warp's actors; the first two are generic
+WARP, ASYNC_COPIES, WGMMAS, BULK_STORES = range(KINDS)  # a warp's actors; the first two are generic
 STEP, ACTOR, LANE = 37, 25, 19  # what is done in a step: step | actor | lane | operation
 FIELD, LANES, OPERATION = (1 << STEP - ACTOR) - 1, (1 << ACTOR - LANE) - 1, (1 << LANE) - 1
 CLUSTER_OPEN, CLUSTER_DONE, STRONG, USED, TOUCHED, ENDED = range(BARRIERS, BARRIERS + 6)
-CLOCKS = ENDED + 1 + 2 * MBARRIERS  # of a CTA, besides its warps'
+CLOCKS = ENDED + 1 + 2 * TRACKED_MBARRIERS  # of a CTA, besides its warps'
 
 
 @native(inline=True)
-def actors(cta: Ptr(Cta)) -> i64:
+def actor_count(cta: Ptr(Cta)) -> i64:
     """How many the cluster has."""
     return cta.launch.actors * cta.launch.cluster_size
 
 
 @native(inline=True)
-def own(w: Ptr(Warp), kind: i64) -> i64:
+def warp_actor(w: Ptr(WarpRecord), kind: i64) -> i64:
     """The number of a warp's actor."""
     return w.cta.rank * w.launch.actors + w.index * KINDS + kind
 
 
 @native(inline=True)
-def issued(w: Ptr(Warp)) -> i64:
+def wgmma_actor(w: Ptr(WarpRecord)) -> i64:
     """The actor of products: a warpgroup's first warp's."""
-    return w.cta.rank * w.launch.actors + (w.index & -WARPS) * KINDS + PRODUCTS
+    return w.cta.rank * w.launch.actors + (w.index & -WARPGROUP_WARPS) * KINDS + WGMMAS
 
 
 @native(inline=True)
 def clock(cta: Ptr(Cta), number: i64) -> Ptr(u32):
-    return at(u32, cta.clocks + number * actors(cta) * 8)
+    return at(u32, cta.clocks + number * actor_count(cta) * 8)
 
 
 @native(inline=True)
-def meeting(cta: Ptr(Cta), number: i64) -> Ptr(u32):
+def sync_clock(cta: Ptr(Cta), number: i64) -> Ptr(u32):
     """The clock of a barrier, or one of those with a name above."""
     return clock(cta, cta.launch.warps + number)
 
@@ -68,21 +68,21 @@ def join(to: Ptr(u32), from_: Ptr(u32), count: i64) -> i64:
 
 
 @when_checked
-def release(w: Ptr(Warp), to: Ptr(u32)) -> i64:
+def release(w: Ptr(WarpRecord), to: Ptr(u32)) -> i64:
     """What this warp knows goes into another clock; what it does from now on does not."""
     mine = clock(w.cta, w.index)
-    join(to, mine, 2 * actors(w.cta))
-    mine[own(w, WARP)] = mine[own(w, WARP)] + 1
+    join(to, mine, 2 * actor_count(w.cta))
+    mine[warp_actor(w, WARP)] = mine[warp_actor(w, WARP)] + 1
     return 0
 
 
 @when_checked
-def acquire(w: Ptr(Warp), from_: Ptr(u32)) -> i64:
-    return join(clock(w.cta, w.index), from_, 2 * actors(w.cta))
+def acquire(w: Ptr(WarpRecord), from_: Ptr(u32)) -> i64:
+    return join(clock(w.cta, w.index), from_, 2 * actor_count(w.cta))
 
 
 @when_checked
-def waited(w: Ptr(Warp), actor: i64, step: i64) -> i64:
+def advance(w: Ptr(WarpRecord), actor: i64, step: i64) -> i64:
     """An actor was waited for, up to a step."""
     mine = clock(w.cta, w.index)
     if mine[actor] < step:
@@ -91,56 +91,58 @@ def waited(w: Ptr(Warp), actor: i64, step: i64) -> i64:
 
 
 @when_checked
-def waited_lanes(w: Ptr(Warp), mask: i64, actor: i64, groups: Ptr(u32), pending: i64) -> i64:
+def advance_groups(
+    w: Ptr(WarpRecord), mask: i64, actor: i64, groups: Ptr(u32), pending: i64
+) -> i64:
     """The same, of lanes that have committed so many groups and wait for all but some."""
     for lane in range(32):
         if (mask >> lane & 1) != 0 and groups[lane] > pending:
-            waited(w, actor, groups[lane] - pending)
+            advance(w, actor, groups[lane] - pending)
     return 0
 
 
 @when_checked
-def order(w: Ptr(Warp)) -> i64:
+def order_strong(w: Ptr(WarpRecord)) -> i64:
     """An atomic or strong access orders this warp after all those before it, and before all later
     ones, wherever they are: more than is promised.
     """
-    strong = meeting(at(Cta, w.cta.first), STRONG)
+    strong = sync_clock(at(Cta, w.cta.first), STRONG)
     acquire(w, strong)
     return release(w, strong)
 
 
 @when_checked
-def proxy_fence(w: Ptr(Warp), mask: i64) -> i64:
+def proxy_fence(w: Ptr(WarpRecord), mask: i64) -> i64:
     """What the warp knows is known to the async proxy too."""
     mine = clock(w.cta, w.index)
-    count = actors(w.cta)
+    count = actor_count(w.cta)
     if mask != 0 and w.launch.checked != 0:
         join(mine + count, mine, count)
-        mine[own(w, WARP)] = mine[own(w, WARP)] + 1
+        mine[warp_actor(w, WARP)] = mine[warp_actor(w, WARP)] + 1
     return 0
 
 
 @when_checked
-def lanes_fence(w: Ptr(Warp), mask: i64) -> i64:
+def warp_fence(w: Ptr(WarpRecord), mask: i64) -> i64:
     """``bar.warp.sync``: what lanes did before is known to one another."""
     if mask != 0 and w.launch.checked != 0:
-        step = clock(w.cta, w.index) + own(w, WARP)
+        step = clock(w.cta, w.index) + warp_actor(w, WARP)
         step[0] = step[0] + 1
     return 0
 
 
 @native(inline=True)
-def ahead(cta: Ptr(Cta)) -> i64:
+def previous_grid_actor(cta: Ptr(Cta)) -> i64:
     """The actor that the grid before is to a CTA: its last."""
     return (cta.rank + 1) * cta.launch.actors - 1
 
 
 @when_checked
-def grid_fence(w: Ptr(Warp), mask: i64) -> i64:
+def grid_dependency_wait(w: Ptr(WarpRecord), mask: i64) -> i64:
     """``griddepcontrol.wait``: the grid before has ended, for all CTAs of the cluster."""
     if mask != 0 and w.launch.checked != 0:
         for rank in range(w.launch.cluster_size):
-            waited(w, ahead(at(Cta, w.cta.first + rank * CTA_BYTES)), 1)
+            advance(w, previous_grid_actor(at(Cta, w.cta.first + rank * CTA_BYTES)), 1)
     return 0
 
 
@@ -148,24 +150,24 @@ def grid_fence(w: Ptr(Warp), mask: i64) -> i64:
 
 
 @native(inline=True)
-def mark(actor: i64, step: i64, pc: i64) -> i64:
+def pack_step(actor: i64, step: i64, pc: i64) -> i64:
     return step << STEP | actor << ACTOR | pc
 
 
 @native(inline=True)
-def step_of(w: Ptr(Warp), pc: i64) -> i64:
+def current_step(w: Ptr(WarpRecord), pc: i64) -> i64:
     """The warp's own step."""
-    actor = own(w, WARP)
-    return mark(actor, clock(w.cta, w.index)[actor], pc)
+    actor = warp_actor(w, WARP)
+    return pack_step(actor, clock(w.cta, w.index)[actor], pc)
 
 
 @when_checked
-def touch(cta: Ptr(Cta), mine: i64) -> i64:
+def record_use(cta: Ptr(Cta), mine: i64) -> i64:
     """Before the CTA ends, this step has to be waited for: it uses its shared memory."""
-    there = meeting(cta, TOUCHED)
+    there = sync_clock(cta, TOUCHED)
     actor = mine >> ACTOR & FIELD
     there[actor] = lshr(mine, STEP)
-    there[actors(cta) + actor] = mine & OPERATION
+    there[actor_count(cta) + actor] = mine & OPERATION
     return 0
 
 
@@ -173,26 +175,26 @@ def touch(cta: Ptr(Cta), mine: i64) -> i64:
 
 
 @when_checked
-def barrier_of(cta: Ptr(Cta), place: i64) -> i64:
+def barrier_clock(cta: Ptr(Cta), place: i64) -> i64:
     """The number of the clock that an mbarrier's open phase has; the next one is that of its phases
     that are over. The last such two are also of all that found no others.
     """
     n = 0
-    while n < MBARRIERS - 1 and n < cta.mbarrier_count and cta.mbarriers[n] != place:
+    while n < TRACKED_MBARRIERS - 1 and n < cta.mbarrier_count and cta.mbarriers[n] != place:
         n += 1
     return ENDED + 1 + 2 * n
 
 
 @when_checked
-def phase_over(cta: Ptr(Cta), place: i64) -> i64:
-    number = barrier_of(cta, place)
-    return join(meeting(cta, number + 1), meeting(cta, number), 2 * actors(cta))
+def complete_phase(cta: Ptr(Cta), place: i64) -> i64:
+    number = barrier_clock(cta, place)
+    return join(sync_clock(cta, number + 1), sync_clock(cta, number), 2 * actor_count(cta))
 
 
 @when_checked
-def landed(cta: Ptr(Cta), place: i64, mine: i64) -> i64:
+def record_completion(cta: Ptr(Cta), place: i64, mine: i64) -> i64:
     """An asynchronous copy tells an mbarrier."""
-    there = meeting(cta, barrier_of(cta, place))
+    there = sync_clock(cta, barrier_clock(cta, place))
     actor = mine >> ACTOR & FIELD
     if there[actor] < lshr(mine, STEP):
         there[actor] = lshr(mine, STEP)

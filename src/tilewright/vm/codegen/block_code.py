@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ...lazy_imports import deferred
 from ...native.native_record import Record
 from ..program.kernel_metadata import region_name
-from ..state.records import Warp
+from ..state.records import WarpRecord
 from .code_library import CALL, Library
 from .loaded_kernel import LoadedKernel
 
@@ -56,7 +56,7 @@ class BlockCode:
 
         def called(address: int) -> int:
             try:
-                return function(Record(Warp, address))
+                return function(Record(WarpRecord, address))
             except BaseException as error:
                 self.errors[threading.get_ident()] = error
                 return failed

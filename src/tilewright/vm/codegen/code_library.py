@@ -67,13 +67,13 @@ class Library:
     def _begin(self) -> None:
         """Read what the engine's parts have. Functions with a slot do nothing yet."""
         self.parts: dict[str, dict[str, str]] = json.loads(
-            self.kept("engine", lambda: engine_parts.contents())
+            self.kept("engine", lambda: engine_parts.contents_json())
         )
         self.homes = {name: part for part, names in self.parts.items() for name in names}
         slots = [slot for names in self.parts.values() for slot in names.values() if slot]
         self.slots = {slot: ctypes.c_int64() for slot in slots}
         self.jit.share({slot: ctypes.addressof(cell) for slot, cell in self.slots.items()})
-        poison = self.address("tw_nothing")
+        poison = self.address("tw_unloaded")
         for cell in self.slots.values():
             cell.value = poison
 
@@ -83,8 +83,8 @@ class Library:
         return CALL(self.address("tw_run"))
 
     @cached_property
-    def plain_floats(self) -> Callable[[], int]:
-        return ctypes.CFUNCTYPE(ctypes.c_int64)(self.address("tw_plain_floats"))
+    def set_float_mode(self) -> Callable[[], int]:
+        return ctypes.CFUNCTYPE(ctypes.c_int64)(self.address("tw_set_float_mode"))
 
     def call(self, function: Native, record: int, *arguments: int) -> int:
         """Call native code from Python, with a record's address and numbers."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 import llvmlite.ir as ir
 
 from ...native.llvm_types import I32
-from ..engine.async_evaluator import Asynchronous
-from ..engine.host_calls import Calls
-from ..engine.local_stack import Stack
+from ..engine.async_evaluator import AsyncEvaluator
+from ..engine.host_calls import HostCallEvaluator
+from ..engine.local_stack import StackEvaluator
 from ..program.bound_operands import CodeBlock, Op
 from ..program.evaluator import Value
 from ..program.kernel_metadata import region_name
@@ -35,9 +35,9 @@ from .region_wgmma import WgmmaInstructions
     memory=MemoryAccess,
     matrix=MatrixInstructions,
     wgmma_instructions=WgmmaInstructions,
-    asynchronous=Asynchronous,
-    host_calls=Calls,
-    stack=Stack,
+    asynchronous=AsyncEvaluator,
+    host_calls=HostCallEvaluator,
+    stack=StackEvaluator,
 )
 class Region(RegionContext):
     """Compiles blocks ``first`` … ``last - 1`` of a program into one function of ``module``."""
@@ -54,9 +54,9 @@ class Region(RegionContext):
         self.matrix = MatrixInstructions(self, self.fast_memory)
         self.wgmma_instructions = WgmmaInstructions(self, self.control, self.matrix)
         self.asynchronous, self.host_calls, self.stack = (
-            Asynchronous(self),
-            Calls(self),
-            Stack(self),
+            AsyncEvaluator(self),
+            HostCallEvaluator(self),
+            StackEvaluator(self),
         )
 
     def compile(self) -> None:

@@ -12,8 +12,8 @@ from ...native.native_language import Native
 from ..llvm.llvm_primitives import LlvmValues
 from ..program.evaluator import Evaluator, Value
 from ..program.program import Program
-from ..state.records import FAULT, Warp, Worker
-from ..state.special_fields import Field
+from ..state.records import FAULT, WarpRecord, Worker
+from ..state.special_fields import RecordField
 
 LANES = 32
 
@@ -50,7 +50,7 @@ class RegionContext(LlvmValues, Evaluator):
 
     def at(self, name: str, offset: int = 0) -> ir.Value:
         """The address of a field of the warp, or of what lies ``offset`` bytes behind its start."""
-        return self.place(Warp.offset(name) + offset)
+        return self.place(WarpRecord.offset(name) + offset)
 
     def place(self, offset: int) -> ir.Value:
         """The address ``offset`` bytes behind the frame's start, made once for the region."""
@@ -64,7 +64,7 @@ class RegionContext(LlvmValues, Evaluator):
     def store_field(self, name: str, value: ir.Value) -> None:
         self.b.store(value, self.at(name))
 
-    def field(self, field: Field) -> Value:
+    def field(self, field: RecordField) -> Value:
         record = self.load_field(field.via, POINTER) if field.via else self.warp
         offset = field.record.offset(field.name) + 4 * field.index
         place = self.b.gep(record, [I64(offset)], source_etype=I8)
@@ -97,7 +97,7 @@ class RegionContext(LlvmValues, Evaluator):
             for value in group:
                 self.b.store(value, self.at(name, offset), align=64)
                 offset += LANES * self.width(value) // 8
-        assert offset <= Warp.fields[name][1].size, f"more registers than {name} holds"
+        assert offset <= WarpRecord.fields[name][1].size, f"more registers than {name} holds"
 
     # --- masks ---
 

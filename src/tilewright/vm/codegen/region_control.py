@@ -16,7 +16,18 @@ from ...ptx.isa.convergence import MEMBERS, WHOLE
 from ..engine import cta_barriers, mbarrier_model
 from ..program.evaluator import VOTES, Value
 from ..state import lane_groups
-from ..state.records import ALL, BAD_INDEX, DONE, FAULT, HERE, JUMP, TRAP, WAIT, YIELD, Warp
+from ..state.records import (
+    BAD_INDEX,
+    CONVERGED,
+    DONE,
+    FAULT,
+    FULL_MASK,
+    JUMP,
+    TRAP,
+    WAIT,
+    YIELD,
+    WarpRecord,
+)
 from .region_context import RegionContext, RegionPart
 from .region_registers import RegionRegisters
 
@@ -84,7 +95,7 @@ class ControlFlow(RegionPart):
         self.b.branch(self.dispatcher)
 
     def pend(self, target: int, mask: ir.Value) -> None:
-        place = self.m.place(Warp.size + 4 * target)
+        place = self.m.place(WarpRecord.size + 4 * target)
         self.b.store(self.b.or_(self.b.load(place, typ=I32), mask), place)
 
     @property
@@ -252,13 +263,13 @@ class ControlFlow(RegionPart):
     # --- convergence ---
 
     def gather(self, rule: str) -> None:
-        members = self.m.members() if rule == MEMBERS else self.m.const(32, ALL)
+        members = self.m.members() if rule == MEMBERS else self.m.const(32, FULL_MASK)
         if self.m.program.divergent:
             self.await_lanes(members)
         if rule == MEMBERS:
             self.expect_members(members)
         elif rule == WHOLE:
-            self.expect(I32(ALL))
+            self.expect(I32(FULL_MASK))
         elif self.m.guard is not None:
             self.expect(self.m.active_mask)
 
@@ -280,7 +291,7 @@ class ControlFlow(RegionPart):
         )
         moved, wrong = self.m.new_block(), self.m.new_block()
         go = self.b.switch(code, wrong)
-        go.add_case(I64(HERE), ready)
+        go.add_case(I64(CONVERGED), ready)
         go.add_case(I64(JUMP), self.switch)
         go.add_case(I64(WAIT), moved)
         self.b.position_at_end(moved)
@@ -297,11 +308,13 @@ class ControlFlow(RegionPart):
             return
         self.warp_checked |= self.m.guard is None
         some, all_ = (self.b.icmp_unsigned("!=", self.m.mask, x) for x in (I32(0), wanted))
-        self.fault_if(self.b.and_(some, all_), lane_groups.missing, self.m.mask, self.m.pc)
+        self.fault_if(
+            self.b.and_(some, all_), lane_groups.fault_missing_lanes, self.m.mask, self.m.pc
+        )
 
     def expect_members(self, members: Value) -> None:
         """Report a fault if an active lane is not a member or lanes pass different member masks."""
-        if self.m.member_mask == ALL:
+        if self.m.member_mask == FULL_MASK:
             return
         first = self.m.first(members)
         others = self.b.and_(self.m.mask, self.b.not_(first))
@@ -311,7 +324,9 @@ class ControlFlow(RegionPart):
         hit, on = self.m.branch_if(self.m.compare("!=", others, 0))
         self.b.position_at_end(hit)
         self.m.store_area("operands", members)
-        self.m.call_checked(lane_groups.agree, self.m.mask, self.m.at("operands"), self.m.pc)
+        self.m.call_checked(
+            lane_groups.check_member_masks, self.m.mask, self.m.at("operands"), self.m.pc
+        )
         self.b.branch(on)
         self.b.position_at_end(on)
 

@@ -20,7 +20,7 @@ from ..llvm.expressions import Expr, TextConstant
 from ..llvm.llvm_primitives import FIRST
 from ..llvm.vector_memory import broadcast_scalar, load_vector, store_vector
 from ..program.evaluator import Value
-from ..state.records import FOUND, RANK_SHIFT, Cta, Launch, Worker
+from ..state.records import CACHED_RANGES, RANK_SHIFT, Cta, LaunchRecord, Worker
 from .region_context import LANES, RegionContext, RegionPart, lanes
 from .region_registers import RegionRegisters
 
@@ -69,9 +69,9 @@ class FastMemory(RegionPart):
             self.once_made[name] = make(self.m.entry)
         return self.once_made[name]
 
-    def launch_constant(self, record: type[Launch] | type[Cta], name: str) -> ir.Value:
+    def launch_constant(self, record: type[LaunchRecord] | type[Cta], name: str) -> ir.Value:
         """A field of the warp's launch or CTA, which is constant during the launch."""
-        via = "launch" if record is Launch else "cta"
+        via = "launch" if record is LaunchRecord else "cta"
         head = self.once(via, lambda b: b.load(self.m.at(via), typ=POINTER))
         at = I64(record.offset(name))
         return self.once(
@@ -81,7 +81,7 @@ class FastMemory(RegionPart):
     @property
     def checked(self) -> ir.Value:
         """Whether the launch is checked: every access then takes the slow path."""
-        flag = self.launch_constant(Launch, "checked")
+        flag = self.launch_constant(LaunchRecord, "checked")
         return self.once("checked", lambda b: b.icmp_unsigned("!=", flag, I64(0)))
 
     @property
@@ -101,22 +101,22 @@ class FastMemory(RegionPart):
         if space == "shared":
             start, size = (
                 self.launch_constant(Cta, "shared"),
-                self.launch_constant(Launch, "shared_bytes"),
+                self.launch_constant(LaunchRecord, "shared_bytes"),
             )
             return MemoryWindow(space, start, self.own_low, size)
         if space == "local" or (space == "param" and writes):
             return None
         if space == "param":
             start, size = (
-                self.launch_constant(Launch, "params"),
-                self.launch_constant(Launch, "param_bytes"),
+                self.launch_constant(LaunchRecord, "params"),
+                self.launch_constant(LaunchRecord, "param_bytes"),
             )
             return MemoryWindow(space, start, I64(0), size)
         worker = self.once("worker", lambda b: b.load(self.m.at("worker"), typ=POINTER))
-        at = 8 * (self.m.pc % FOUND + FOUND * writes)
+        at = 8 * (self.m.pc % CACHED_RANGES + CACHED_RANGES * writes)
         fields = (I64(Worker.offset(name) + at) for name in ("lows", "highs"))
         low, high = (self.b.load(self.b.gep(worker, [f], source_etype=I8), typ=I64) for f in fields)
-        start = self.b.add(self.launch_constant(Launch, "host"), low)
+        start = self.b.add(self.launch_constant(LaunchRecord, "host"), low)
         return MemoryWindow("", start, low, self.b.sub(high, low))
 
     def multiples_in(self, window: MemoryWindow, unit: int, span: int) -> ir.Value:
@@ -136,7 +136,7 @@ class FastMemory(RegionPart):
         closer look anyway."""
         place = self.m.space(space)
         window = self.window(place, writes) if self.small and size in ELEMENTS else None
-        if window is None or (count > 1 and (size, count) not in gather_scatter.ZIPPED):
+        if window is None or (count > 1 and (size, count) not in gather_scatter.VECTOR_FORMS):
             return None
         unit, address = size * count, self.short(window, address)
         first, follows = self.contiguous(address, unit)
@@ -176,7 +176,7 @@ class FastMemory(RegionPart):
             size,
             self.m.pc,
         )
-        found = self.m.call_native(memory_access.one_host, self.m.mask, *common)
+        found = self.m.call_native(memory_access.resolve_uniform, self.m.mask, *common)
         self.m.check(self.m.compare("==", found, 0))
         far, went = self.b.inttoptr(found, POINTER), self.b.block
         self.b.branch(done)
@@ -256,11 +256,11 @@ class FastMemory(RegionPart):
         self.rearrange(vector_access.zip_, spot.host, self.m.at("operands"), size, len(values))
 
     def load_apart(self, spot: VectorAccess, offsets: Value, width: int) -> Value:
-        pick = declare(self.m.module, gather_scatter.PICKS[width])
+        pick = declare(self.m.module, gather_scatter.GATHERS[width])
         return self.b.call(pick, [spot.window.start, offsets, self.b.zext(self.m.mask, I64)])
 
     def store_apart(self, spot: VectorAccess, offsets: Value, value: Value) -> None:
-        put = declare(self.m.module, gather_scatter.PUTS[self.m.width(value)])
+        put = declare(self.m.module, gather_scatter.SCATTERS[self.m.width(value)])
         self.b.call(put, [spot.window.start, offsets, value, self.b.zext(self.m.mask, I64)])
 
     def rearrange(

@@ -68,7 +68,7 @@ class MatrixInstructions(RegionPart):
         status = self.b.call(function, list(starts.values()))
         if row.sparse:
             status = self.b.select(self.m.compare("!=", self.m.mask, 0), status, I64(0))
-            self.m.call_checked(wgmma_operands.selects_nothing, status, self.m.pc)
+            self.m.call_checked(wgmma_operands.check_metadata, status, self.m.pc)
         d = row.fragment("d")
         return tuple(self.m.load_area("results", d.word, i) for i in range(d.count))
 

@@ -109,7 +109,7 @@ class MemoryAccess(RegionPart):
     def reach(self, space: str, address: Value, width: int) -> None:
         self.m.store_area("addresses", address)
         common = (self.m.mask, self.m.space_code(space), width // 8)
-        self.m.call_checked(memory_access.reach, *common, self.m.pc)
+        self.m.call_checked(memory_access.check_bounds, *common, self.m.pc)
 
     # --- atomics ---
 
@@ -188,10 +188,10 @@ class MemoryAccess(RegionPart):
 
     def _together(self, left: ir.Value, width: int, new: Callable[..., Value]) -> ir.Value:
         """Lanes that have no place in common; their bits."""
-        went = self.b.trunc(self.m.call_native(vector_access.at_once, left), I32)
-        self.m.call_native(vector_access.take, went, width // 8)
+        went = self.b.trunc(self.m.call_native(vector_access.distinct_addresses, left), I32)
+        self.m.call_native(vector_access.read_memory, went, width // 8)
         self.m.store_area("operands", new(self.m.load_area("results", width)))
-        self.m.call_native(vector_access.give, went, width // 8)
+        self.m.call_native(vector_access.write_memory, went, width // 8)
         return went
 
     # --- cp.async ---

@@ -80,7 +80,7 @@ class WgmmaInstructions(RegionPart):
 
     def wgmma_wait(self, pending: int) -> None:
         self.control.sleep_unless(
-            self.m.call_native(wgmma_groups.await_, self.m.mask, pending, self.m.pc)
+            self.m.call_native(wgmma_groups.wait_groups, self.m.mask, pending, self.m.pc)
         )
 
     def check_wgmma_registers(self, sets: int) -> None:
@@ -92,7 +92,7 @@ class WgmmaInstructions(RegionPart):
         held = self.b.and_(self.m.load_field("in_flight"), I64(sets))
         some, none = self.m.branch_if(self.m.compare("!=", held, 0))
         self.b.position_at_end(some)
-        self.m.call_checked(wgmma_groups.touched, self.m.mask, sets, self.m.pc)
+        self.m.call_checked(wgmma_groups.check_registers, self.m.mask, sets, self.m.pc)
         self.b.branch(none)
         self.b.position_at_end(none)
 

@@ -68,7 +68,7 @@ class WgmmaFunction:
         codes = stack_buffer(b, sizes["a"]) if self.i.sparse else stored
         with b.if_then(b.icmp_unsigned("==", mask, I64(0))):
             b.ret(I64(0))
-        self.check(native.prepare, mask, how, pc)
+        self.check(native.check_operands, mask, how, pc)
         self.left(a, stored)
         if self.i.sparse:
             self.expand_sparse(stored, metadata, codes, areas["a"])
@@ -110,14 +110,14 @@ class WgmmaFunction:
                 load(b, self.i, "a", registers, out)
         if t.kind == "float":
             sign = b.select(self.has(NEGATE), I64(1 << (t.bits - 1)), I64(0))
-            self.call(native.change, out, ROWS * self.stored_k, -(1 << t.unused), sign)
+            self.call(native.mask_words, out, ROWS * self.stored_k, -(1 << t.unused), sign)
 
     def expand_sparse(
         self, stored: ir.Value, metadata: ir.Value, codes: ir.Value, out: ir.Value
     ) -> None:
         """Sparse A becomes dense."""
         load(self.b, self.i, "metadata", metadata, codes)
-        self.check(native.selects_nothing, expand(self.b, self.i, stored, codes, out), self.pc)
+        self.check(native.check_metadata, expand(self.b, self.i, stored, codes, out), self.pc)
 
     # --- C and D ---
 
@@ -133,7 +133,7 @@ class WgmmaFunction:
             with given, counted_loop(b, self.plan.n // BLOCK) as block:
                 load(b, self.block, "c", self.lines(registers, block), self.columns(out, block))
             with zero:
-                self.call(native.fill, out, ROWS * self.plan.n, 0)
+                self.call(native.fill_words, out, ROWS * self.plan.n, 0)
 
     def columns(self, area: ir.Value, block: ir.Value) -> ir.Value:
         return at(self.b, area, scaled(self.b, block, 4 * ROWS * BLOCK))

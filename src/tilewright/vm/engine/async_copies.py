@@ -11,43 +11,49 @@ an mbarrier takes its place among the copies, and comes after those that its lan
 from __future__ import annotations
 
 from ...native.native_language import Ptr, i64, native, u8, u32, u64
-from ..check.race_detector import early, write
-from ..check.vector_clocks import COPIES, landed, mark, own, waited_lanes
+from ..check.race_detector import check_grid_dependency, check_write
+from ..check.vector_clocks import (
+    ASYNC_COPIES,
+    advance_groups,
+    pack_step,
+    record_completion,
+    warp_actor,
+)
 from ..state.lane_groups import draw, fault
 from ..state.records import (  # fmt: skip
-    ALL,
+    FULL_MASK,
     GLOBAL_BASE,
     IN_FLIGHT,
+    MAX_ASYNC_COPIES,
     MISALIGNED,
     OUT_OF_BOUNDS,
-    QUEUE,
     SHARED,
-    Copy,
+    AsyncCopy,
     Cta,
-    Warp,
+    WarpRecord,
 )
-from .mbarrier_model import count, found, used
-from .memory_access import find_global, move, owner, resolve
-from .wgmma_groups import overwritten
+from .mbarrier_model import check_use, resolve_barrier, update_phase
+from .memory_access import copy_element, find_global, owner, resolve
+from .wgmma_groups import reader_of
 
-COPY_BYTES = Copy.size
+COPY_BYTES = AsyncCopy.size
 
 
 @native(inline=True)
-def queued(w: Ptr(Warp), n: i64) -> Ptr(Copy):
+def async_copy(w: Ptr(WarpRecord), n: i64) -> Ptr(AsyncCopy):
     """The warp's ``n``-th copy, counted from its start."""
-    return at(Copy, address(w.queue) + n % QUEUE * COPY_BYTES)
+    return at(AsyncCopy, address(w.queue) + n % MAX_ASYNC_COPIES * COPY_BYTES)
 
 
 @native
-def arrive_now(w: Ptr(Warp), c: Ptr(Copy), mask: i64) -> i64:
+def arrive_now(w: Ptr(WarpRecord), c: Ptr(AsyncCopy), mask: i64) -> i64:
     """These lanes arrive; 1 after a fault."""
     m = mask
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
         place = c.source[lane]
-        wrong = count(owner(w, place), place, 1, 0, 0)
+        wrong = update_phase(owner(w, place), place, 1, 0, 0)
         if wrong != 0:
             w.worker.fault_value = at(u64, place)[0]
             fault(w, wrong, c.pc, lane, place - w.cta.shared)
@@ -56,7 +62,7 @@ def arrive_now(w: Ptr(Warp), c: Ptr(Copy), mask: i64) -> i64:
 
 
 @native
-def happen(w: Ptr(Warp), c: Ptr(Copy), mask: i64) -> i64:
+def perform(w: Ptr(WarpRecord), c: Ptr(AsyncCopy), mask: i64) -> i64:
     """What a place of the queue has for these lanes happens now; 1 after a fault."""
     m = c.mask & mask
     c.mask = c.mask & ~mask
@@ -66,7 +72,7 @@ def happen(w: Ptr(Warp), c: Ptr(Copy), mask: i64) -> i64:
         lane = lowest(m)
         m = m & (m - 1)
         target = c.target[lane] + w.cta.shared
-        hit = overwritten(w.cta, c.target[lane], c.target[lane] + c.bytes)
+        hit = reader_of(w.cta, c.target[lane], c.target[lane] + c.bytes)
         if hit != 0:
             w.worker.fault_value = hit - 1
             fault(w, IN_FLIGHT, c.pc, lane, c.target[lane])
@@ -74,7 +80,7 @@ def happen(w: Ptr(Warp), c: Ptr(Copy), mask: i64) -> i64:
         source = c.source[lane]
         n = c.valid[lane]
         if n == c.bytes:
-            move(target, source, n)
+            copy_element(target, source, n)
         else:
             for i in range(n):  # the source may be no address at all where n is 0
                 at(u8, target)[i] = at(u8, source)[i]
@@ -84,47 +90,47 @@ def happen(w: Ptr(Warp), c: Ptr(Copy), mask: i64) -> i64:
 
 
 @native
-def land(w: Ptr(Warp), n: i64, mask: i64) -> i64:
+def complete_copy(w: Ptr(WarpRecord), n: i64, mask: i64) -> i64:
     """The ``n``-th copy lands for these lanes; where it is an arrival, what they began before it
     lands first. 1 after a fault.
     """
-    c = queued(w, n)
+    c = async_copy(w, n)
     if c.bytes == 0:
         for earlier in range(w.queue_head, n):
-            if happen(w, queued(w, earlier), c.mask & mask) != 0:
+            if perform(w, async_copy(w, earlier), c.mask & mask) != 0:
                 return 1
-    return happen(w, c, mask)
+    return perform(w, c, mask)
 
 
 @native
-def land_early(w: Ptr(Warp)) -> i64:
+def complete_random_copy(w: Ptr(WarpRecord)) -> i64:
     """With a seed, any copy under way may land at any time; 1 after a fault."""
     under_way = w.queue_tail - w.queue_head
     if w.launch.seed != 0 and under_way > 0:
         r = draw(w.cta)
         if (r & 3) == 0:
-            return land(w, w.queue_head + lshr(r, 8) % under_way, ALL)
+            return complete_copy(w, w.queue_head + lshr(r, 8) % under_way, FULL_MASK)
     return 0
 
 
 @native(deferred=True)
-def land_stray(cta: Ptr(Cta)) -> i64:
+def complete_random_warp(cta: Ptr(Cta)) -> i64:
     """The same for some warp of a CTA, whatever it does."""
     n = umod(draw(cta), cta.launch.warps)
-    return land_early(at(Warp, cta.frames + n * cta.launch.frame_bytes))
+    return complete_random_copy(at(WarpRecord, cta.frames + n * cta.launch.frame_bytes))
 
 
 @native(deferred=True)
-def arrive_late(cta: Ptr(Cta)) -> i64:
+def complete_arrivals(cta: Ptr(Cta)) -> i64:
     """No warp can go on: what each is to arrive at next it does now. 1 where some did."""
     some = 0
     for i in range(cta.launch.warps):
-        w = at(Warp, cta.frames + i * cta.launch.frame_bytes)
+        w = at(WarpRecord, cta.frames + i * cta.launch.frame_bytes)
         n = w.queue_head
         while n < w.queue_tail:
-            c = queued(w, n)
+            c = async_copy(w, n)
             if c.bytes == 0 and c.mask != 0:
-                land(w, n, ALL)
+                complete_copy(w, n, FULL_MASK)
                 some = 1
                 break
             n += 1
@@ -132,49 +138,49 @@ def arrive_late(cta: Ptr(Cta)) -> i64:
 
 
 @native
-def land_queued(w: Ptr(Warp), end: i64) -> i64:
+def complete_queued(w: Ptr(WarpRecord), end: i64) -> i64:
     """The warp's copies and arrivals before the ``end``-th happen; 1 after a fault."""
     for n in range(w.queue_head, end):
-        if land(w, n, ALL) != 0:
+        if complete_copy(w, n, FULL_MASK) != 0:
             return 1
-    return forget_queued(w)
+    return pop_completed(w)
 
 
 @native
-def forget_queued(w: Ptr(Warp)) -> i64:
+def pop_completed(w: Ptr(WarpRecord)) -> i64:
     """What has happened for all lanes leaves the queue."""
     while w.queue_head < w.queue_tail:
-        if queued(w, w.queue_head).mask != 0:
+        if async_copy(w, w.queue_head).mask != 0:
             return 0
         w.queue_head += 1
     return 0
 
 
 @native(deferred=True)
-def land_old_queued(cta: Ptr(Cta)) -> i64:
+def complete_old_queued(cta: Ptr(Cta)) -> i64:
     """What was in flight at the last sweep too happens now; 1 after a fault."""
     for i in range(cta.launch.warps):
-        w = at(Warp, cta.frames + i * cta.launch.frame_bytes)
-        if land_queued(w, w.queue_old) != 0:
+        w = at(WarpRecord, cta.frames + i * cta.launch.frame_bytes)
+        if complete_queued(w, w.queue_old) != 0:
             return 1
         w.queue_old = w.queue_tail
     return 0
 
 
 @native(deferred=True)
-def land_all_queued(cta: Ptr(Cta)) -> i64:
+def complete_all_queued(cta: Ptr(Cta)) -> i64:
     """No warp can go on: all copies of its warps land. 1 where there were some."""
     some = 0
     for i in range(cta.launch.warps):
-        w = at(Warp, cta.frames + i * cta.launch.frame_bytes)
+        w = at(WarpRecord, cta.frames + i * cta.launch.frame_bytes)
         if w.queue_head < w.queue_tail:
-            land_queued(w, w.queue_tail)
+            complete_queued(w, w.queue_tail)
             some = 1
     return some
 
 
 @native(inline=True)
-def source_of(w: Ptr(Warp), a: i64, n: i64, size: i64, lane: i64, pc: i64) -> i64:
+def resolve_source(w: Ptr(WarpRecord), a: i64, n: i64, size: i64, lane: i64, pc: i64) -> i64:
     """The host address of the ``n`` ≤ ``size`` bytes of global memory that are read."""
     if (a & (size - 1)) != 0:
         return fault(w, MISALIGNED, pc, lane, a)
@@ -186,14 +192,14 @@ def source_of(w: Ptr(Warp), a: i64, n: i64, size: i64, lane: i64, pc: i64) -> i6
 
 
 @native
-def next_place(w: Ptr(Warp), size: i64, pc: i64) -> Ptr(Copy):
+def new_async_copy(w: Ptr(WarpRecord), size: i64, pc: i64) -> Ptr(AsyncCopy):
     """An empty place at the queue's end, which nobody counts yet; where it is full, the oldest copy
     lands.
     """
-    if w.queue_tail - w.queue_head == QUEUE:
-        land(w, w.queue_head, ALL)
+    if w.queue_tail - w.queue_head == MAX_ASYNC_COPIES:
+        complete_copy(w, w.queue_head, FULL_MASK)
         w.queue_head += 1
-    c = queued(w, w.queue_tail)
+    c = async_copy(w, w.queue_tail)
     c.mask = 0
     c.bytes = size
     c.pc = pc
@@ -201,9 +207,9 @@ def next_place(w: Ptr(Warp), size: i64, pc: i64) -> Ptr(Copy):
 
 
 @native
-def copy_async(w: Ptr(Warp), mask: i64, size: i64, valid: Ptr(u32), pc: i64) -> i64:
+def copy_async(w: Ptr(WarpRecord), mask: i64, size: i64, valid: Ptr(u32), pc: i64) -> i64:
     """``cp.async``: shared targets in ``w.addresses``, global sources in ``w.addresses2``."""
-    c = next_place(w, size, pc)
+    c = new_async_copy(w, size, pc)
     m = mask
     while m != 0:
         lane = lowest(m)
@@ -216,40 +222,40 @@ def copy_async(w: Ptr(Warp), mask: i64, size: i64, valid: Ptr(u32), pc: i64) -> 
             n = size
         source = 0
         if n > 0:
-            source = source_of(w, w.addresses2[lane], n, size, lane, pc)
-            if source == 0 or early(w, w.addresses2[lane], lane, pc) != 0:
+            source = resolve_source(w, w.addresses2[lane], n, size, lane, pc)
+            if source == 0 or check_grid_dependency(w, w.addresses2[lane], lane, pc) != 0:
                 return 1
         c.target[lane] = target - w.cta.shared
         c.source[lane] = source
         c.valid[lane] = n
         if w.launch.checked != 0:
-            mine = mark(own(w, COPIES), w.committed[lane] + 1, pc)
-            if write(w, w.cta, target - w.cta.shared, size, mine, lane) != 0:
+            mine = pack_step(warp_actor(w, ASYNC_COPIES), w.committed[lane] + 1, pc)
+            if check_write(w, w.cta, target - w.cta.shared, size, mine, lane) != 0:
                 return 1
         c.group[lane] = w.committed[lane]
         c.mask = c.mask | (1 << lane)
     w.queue_tail += 1
-    return land_early(w) | (w.worker.fault != 0)
+    return complete_random_copy(w) | (w.worker.fault != 0)
 
 
 @native
-def arrive_async(w: Ptr(Warp), mask: i64, space: i64, counted: i64, pc: i64) -> i64:
+def arrive_async(w: Ptr(WarpRecord), mask: i64, space: i64, counted: i64, pc: i64) -> i64:
     """``cp.async.mbarrier.arrive`` at the mbarriers in ``w.addresses``; where it is ``counted``,
     each misses one arrival more until then.
     """
-    c = next_place(w, 0, pc)
+    c = new_async_copy(w, 0, pc)
     m = mask
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
-        place = found(w, space, lane, pc)
-        if place == 0 or used(w, place, lane, pc, 1) == 0:
+        place = resolve_barrier(w, space, lane, pc)
+        if place == 0 or check_use(w, place, lane, pc, 1) == 0:
             return 1
         cta = owner(w, place)
         if w.launch.checked != 0:
-            mine = mark(own(w, COPIES), w.committed[lane] + 1, pc)
-            landed(cta, place - cta.shared, mine)
-        wrong = count(cta, place, -counted, 0, 0)
+            mine = pack_step(warp_actor(w, ASYNC_COPIES), w.committed[lane] + 1, pc)
+            record_completion(cta, place - cta.shared, mine)
+        wrong = update_phase(cta, place, -counted, 0, 0)
         if wrong != 0:
             w.worker.fault_value = at(u64, place)[0]
             fault(w, wrong, pc, lane, w.addresses[lane])
@@ -258,24 +264,24 @@ def arrive_async(w: Ptr(Warp), mask: i64, space: i64, counted: i64, pc: i64) -> 
         c.group[lane] = w.committed[lane]
         c.mask = c.mask | (1 << lane)
     w.queue_tail += 1
-    return land_early(w) | (w.worker.fault != 0)
+    return complete_random_copy(w) | (w.worker.fault != 0)
 
 
 @native
-def commit_async(w: Ptr(Warp), mask: i64) -> i64:
+def commit_async(w: Ptr(WarpRecord), mask: i64) -> i64:
     """The copies of these lanes since their last commit become a group."""
     for lane in range(32):
         w.committed[lane] = w.committed[lane] + ((mask >> lane) & 1)
-    return land_early(w)
+    return complete_random_copy(w)
 
 
 @native
-def wait_async(w: Ptr(Warp), mask: i64, pending: i64) -> i64:
+def wait_async(w: Ptr(WarpRecord), mask: i64, pending: i64) -> i64:
     """All copies of these lanes but those in their ``pending`` newest groups land, in an order that
     the seed picks; ``pending`` −1: all, committed or not. 1 after a fault.
     """
     if w.launch.checked != 0:
-        waited_lanes(w, mask, own(w, COPIES), w.committed, pending)
+        advance_groups(w, mask, warp_actor(w, ASYNC_COPIES), w.committed, pending)
     under_way = w.queue_tail - w.queue_head
     if under_way == 0:
         return 0
@@ -284,11 +290,11 @@ def wait_async(w: Ptr(Warp), mask: i64, pending: i64) -> i64:
         n = i + first
         if n >= under_way:
             n -= under_way
-        c = queued(w, w.queue_head + n)
+        c = async_copy(w, w.queue_head + n)
         due = 0
         for lane in range(32):
             if pending < 0 or c.group[lane] < w.committed[lane] - pending:
                 due = due | (1 << lane)
-        if land(w, w.queue_head + n, due & mask) != 0:
+        if complete_copy(w, w.queue_head + n, due & mask) != 0:
             return 1
-    return forget_queued(w)
+    return pop_completed(w)

@@ -43,7 +43,7 @@ class _Number:
         return self.m.zext(self.value, 64)
 
 
-class Asynchronous:
+class AsyncEvaluator:
     """Primitives of ``mbarrier``, ``bulk`` and clusters."""
 
     def __init__(self, m: Evaluator) -> None:
@@ -56,7 +56,7 @@ class Asynchronous:
         if self.m.program.wgmma_sets and self.m.space(space) in ("", "shared"):
             self.m.store_area("addresses", address)
             how = (SPACES[self.m.space(space)], size, self.m.pc)
-            self.m.call_checked(wgmma_groups.spoils, self.m.mask, *how)
+            self.m.call_checked(wgmma_groups.check_overwrite, self.m.mask, *how)
 
     # --- mbarriers ---
 
@@ -96,18 +96,18 @@ class Asynchronous:
     ) -> Value:
         """How long a thread sleeps is not measured: until something happens, or nothing can."""
         if parity:
-            phase = self.m.shl(self.m.zext(phase, 64), self.m.const(32, mbarrier_model.PHASE))
+            phase = self.m.shl(self.m.zext(phase, 64), self.m.const(32, mbarrier_model.PHASE_BIT))
         self.m.store_area("addresses", address)
         self.m.store_area("operands", phase)
         areas = (self.m.at("operands"), int(sleep), self.m.at("results"))
         code = self.m.call_native(
-            mbarrier_model.look, self.m.mask, SPACES[self.m.space(space)], *areas, self.m.pc
+            mbarrier_model.test_wait, self.m.mask, SPACES[self.m.space(space)], *areas, self.m.pc
         )
         self.m.sleep_unless(code)
         return self.m.cmp("ne", self.m.load_area("results", 32), self.m.const(32, 0))
 
     def mbarrier_pending(self, state: Value) -> Value:
-        return self.m.and_(self.m.trunc(state, 32), self.m.const(32, mbarrier_model.MOST))
+        return self.m.and_(self.m.trunc(state, 32), self.m.const(32, mbarrier_model.MAX_COUNT))
 
     # --- bulk copies ---
 
@@ -145,7 +145,7 @@ class Asynchronous:
         barrier: Value | None = None,
     ) -> None:
         which = async_reductions.number(op, type_)
-        self.m.call_native(async_reductions.prepare_reductions)
+        self.m.call_native(async_reductions.load_reductions)
         self.m.store_area("addresses", dst)
         self.m.store_area("addresses2", src)
         self.m.store_area("operands", size)
@@ -159,7 +159,7 @@ class Asynchronous:
         """Which CTAs a copy goes to (none: the one of its target), and the barriers it tells."""
         chosen = self.m.const(32, 0) if ctas is None else self.m.zext(ctas, 32)
         self.m.store_area("operands", chosen, 1)
-        self.m.store_area("operands", barrier, bulk_copies.LIST // 64)
+        self.m.store_area("operands", barrier, bulk_copies.BARRIER_AREA // 64)
 
     def bulk_commit(self) -> None:
         self.m.call_native(bulk_copies.commit_bulk, self.m.mask)
@@ -185,19 +185,19 @@ class Asynchronous:
         self.m.store_area("addresses", address)
         self.aim(barrier, None)
         for i, value in enumerate(values):
-            self.m.store_area("operands", value, 4 * bulk_copies.VALUES // (32 * size) + i)
+            self.m.store_area("operands", value, 4 * bulk_copies.VALUE_AREA // (32 * size) + i)
         which = async_reductions.number(op, type_) if op else 0
         if which:
-            self.m.call_native(async_reductions.prepare_reductions)
+            self.m.call_native(async_reductions.load_reductions)
         how = (size, len(values), which, self.m.pc)
-        self.m.call_checked(bulk_copies.store_later, self.m.mask, *how)
+        self.m.call_checked(bulk_copies.store_async, self.m.mask, *how)
 
     def cancel_cluster(self, space: str, address: Value, barrier: Value, everywhere: bool) -> None:
         if not self.m.space(space):
             address, barrier = (self.m.from_generic("shared", a) for a in (address, barrier))
         self.m.store_area("addresses", address)
         self.aim(barrier, None)
-        self.m.call_checked(cluster_launches.cancel, self.m.mask, int(everywhere), self.m.pc)
+        self.m.call_checked(cluster_launches.try_cancel, self.m.mask, int(everywhere), self.m.pc)
 
     def store_zeros(self, space: str, address: Value, size: Value) -> None:
         if not self.m.space(space):
@@ -228,13 +228,13 @@ class Asynchronous:
             offset = self.m.zext(offsets[i], 32) if i < len(offsets) else self.m.const(32, 0)
             self.m.store_area("operands", offset, tensor_copies.OFFSETS + i)
         how = self._box(tensor, mode)
-        self.m.call_checked(bulk_copies.load_box, self.m.mask, how, self.m.pc)
+        self.m.call_checked(bulk_copies.load_tensor, self.m.mask, how, self.m.pc)
 
     def tensor_store(self, tensor: Tensor, src: Value, mode: str) -> None:
         self._out(tensor, src, mode, 0)
 
     def tensor_reduce(self, tensor: Tensor, src: Value, mode: str, op: str) -> None:
-        self.m.call_native(async_reductions.prepare_reductions)
+        self.m.call_native(async_reductions.load_reductions)
         self._out(tensor, src, mode, async_reductions.number(op))
 
     def _out(self, tensor: Tensor, src: Value, mode: str, reduction: int) -> None:
@@ -242,7 +242,7 @@ class Asynchronous:
         for i in range(3):
             self.m.store_area("operands", self.m.const(32, 0), tensor_copies.OFFSETS + i)
         how = self._box(tensor, mode)
-        self.m.call_checked(bulk_copies.store_box, self.m.mask, how, reduction, self.m.pc)
+        self.m.call_checked(bulk_copies.store_tensor, self.m.mask, how, reduction, self.m.pc)
 
     def _box(self, tensor: Tensor, mode: str) -> int:
         """Lays out map and coordinates; what ``tensors.box_of`` is to know of them."""
@@ -261,7 +261,7 @@ class Asynchronous:
             bits = self.m.const(64, number) if isinstance(number, int) else number.wide()
             self.m.store_area("operands", bits)
             how = (SPACES[self.m.space(space)], one.low, one.width, self.m.pc)
-            self.m.call_checked(tensor_copies.put_field, self.m.mask, *how)
+            self.m.call_checked(tensor_copies.replace_field, self.m.mask, *how)
 
     # --- fences ---
 
@@ -270,9 +270,9 @@ class Asynchronous:
         if kind == "proxy.async" or "mbarrier_init" in self.m.op.form.opcode:
             self.m.call_native(vector_clocks.proxy_fence, self.m.mask)
         elif kind == "warp":
-            self.m.call_native(vector_clocks.lanes_fence, self.m.mask)
+            self.m.call_native(vector_clocks.warp_fence, self.m.mask)
         elif kind == "grid":
-            self.m.call_native(vector_clocks.grid_fence, self.m.mask)
+            self.m.call_native(vector_clocks.grid_dependency_wait, self.m.mask)
 
     # --- clusters ---
 

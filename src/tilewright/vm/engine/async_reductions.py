@@ -20,7 +20,7 @@ from ..llvm.expressions import LANES, lanes_of
 from ..llvm.llvm_primitives import LlvmValues
 from ..llvm.vector_memory import stack_buffer
 from ..program.evaluator import combine
-from ..state.records import ALL, Warp
+from ..state.records import FULL_MASK, WarpRecord
 
 OPERATIONS = {  # what a map of s64 lacks is an illegal instruction on an H200
     "add": "u32 s32 u64 f16 bf16 f32 f32.ftz f64",
@@ -32,10 +32,10 @@ OPERATIONS = {  # what a map of s64 lacks is an illegal instruction on an H200
     "or": "u32 s32 u64",
     "xor": "u32 s32 u64",
 }
-SAME = {"b32": "u32", "b64": "u64"}
+BITS_AS_INTEGER = {"b32": "u32", "b64": "u64"}
 TYPE_BITS = 4
-LARGEST = 8  # bytes of an element
-STRETCH = 64  # bytes at a time: 32 lanes of the smallest
+MAX_ELEMENT_BYTES = 8  # bytes of an element
+BLOCK_BYTES = 64  # bytes at a time: 32 lanes of the smallest
 
 
 def number(op: str, type_: str = "u8") -> int:
@@ -43,7 +43,7 @@ def number(op: str, type_: str = "u8") -> int:
     order = list(OPERATIONS).index(op) + 1
     if (op, type_) == ("add", "s64"):
         type_ = "u64"
-    return order << TYPE_BITS | TYPES[SAME.get(type_, type_)].code
+    return order << TYPE_BITS | TYPES[BITS_AS_INTEGER.get(type_, type_)].code
 
 
 def _reductions() -> Iterator[tuple[int, str, str]]:
@@ -65,7 +65,7 @@ def _emit(module: ir.Module) -> None:
     function = declare(module, reduce)
     which, target, source, size = function.args
     b = ir.IRBuilder(function.append_basic_block())
-    old, new = (stack_buffer(b, LANES * LARGEST) for _ in range(2))
+    old, new = (stack_buffer(b, LANES * MAX_ELEMENT_BYTES) for _ in range(2))
     unknown, done = (function.append_basic_block() for _ in range(2))
     here, there = (b.inttoptr(a, POINTER) for a in (target, source))
     memcpy(b, old, here, size)
@@ -77,7 +77,7 @@ def _emit(module: ir.Module) -> None:
         switch.add_case(I64(code), case)
         b.position_at_end(case)
         lanes = lanes_of(8 * TYPES[type_].bytes)
-        m = LlvmValues(b, module, I32(ALL))
+        m = LlvmValues(b, module, I32(FULL_MASK))
         given = (b.load(area, typ=lanes, align=64) for area in (old, new))
         b.store(_combined(m, op, type_, *given), old, align=64)
         b.branch(done)
@@ -97,12 +97,12 @@ def reduce_bytes(which: i64, target: i64, source: i64, size: i64) -> i64:
     done = 0
     while done < size:
         left = size - done
-        reduce(which, target + done, source + done, left if left < STRETCH else STRETCH)
-        done += STRETCH
+        reduce(which, target + done, source + done, left if left < BLOCK_BYTES else BLOCK_BYTES)
+        done += BLOCK_BYTES
     return 0
 
 
 @native
-def prepare_reductions(w: Ptr(Warp)) -> i64:
+def load_reductions(w: Ptr(WarpRecord)) -> i64:
     """Called before a copy that reduces is issued: its part is then there when the copy lands."""
     return 0

@@ -7,176 +7,66 @@ another seed any may land at any turn of its CTA. In shared memory it tells an m
 
 from __future__ import annotations
 
-from ...native.native_language import Ptr, i64, native, u8, u64
-from ..check.race_detector import ASYNC, brings, early, extent, read, takes
-from ..check.vector_clocks import STORES, landed, own, waited_lanes
-from ..state.lane_groups import draw, fault, fault_of
+from ...native.native_language import Ptr, i64, native, u64
+from ..check.race_detector import (
+    ASYNC,
+    check_bulk_read,
+    check_bulk_write,
+    check_grid_dependency,
+    check_read,
+    extent,
+)
+from ..check.vector_clocks import BULK_STORES, advance_groups, warp_actor
+from ..state.lane_groups import fault
 from ..state.records import (  # fmt: skip
     BAD_BULK,
-    FLIGHTS,
+    EXITED_CTA,
     GLOBAL_BASE,
-    GONE,
-    IN_FLIGHT,
+    MAX_BULK_COPIES,
     MISALIGNED,
     OUT_OF_BOUNDS,
-    RUNNING,
     SHARED,
     WRITES,
+    BulkCopy,
     Cta,
-    Flight,
-    Warp,
+    WarpRecord,
 )
-from .async_reductions import reduce_bytes
-from .mbarrier_model import count, live
-from .memory_access import CTA_BYTES, find_global, find_target, move, resolve
-from .tensor_copies import box_of, move_box
-from .wgmma_groups import overwritten
+from .bulk_completion import (
+    TO_GLOBAL,
+    TO_SHARED,
+    UNIT,
+    bulk_copy,
+    complete_bulk,
+    pop_completed_bulk,
+)
+from .mbarrier_model import check_live
+from .memory_access import CTA_BYTES, copy_element, find_global, find_writable, resolve
+from .tensor_copies import setup_box
 
-FLIGHT_BYTES = Flight.size
-LINE = 16  # what sizes and addresses of bulk copies are multiples of
-LANDED, INTO, OUT = range(3)  # a copy: no more, into shared memory, out of it
-LIST = 64  # where in ``w.operands`` addresses of barriers begin
-VALUES = 128  # and what is stored from registers
-
-
-@native(inline=True)
-def flight(cta: Ptr(Cta), n: i64) -> Ptr(Flight):
-    """The CTA's ``n``-th copy, counted from its start."""
-    return at(Flight, address(cta.flights) + n % FLIGHTS * FLIGHT_BYTES)
-
-
-# --- landing --------------------------------------------------------------------------------------
-
-
-@native
-def failed(cta: Ptr(Cta), f: Ptr(Flight), kind: i64, where: i64, value: i64) -> i64:
-    """The instruction that issued a copy faults while it lands."""
-    f.kind = LANDED
-    if cta.worker.fault == 0:
-        cta.worker.fault_value = value
-    fault_of(cta, f.warp, kind, f.pc, f.lane, where)
-    return 1
-
-
-@native
-def land_in(cta: Ptr(Cta), f: Ptr(Flight), to: Ptr(Cta), target: i64, barrier: i64) -> i64:
-    """A copy lands at offsets of a CTA's shared memory; 1 after a fault."""
-    if to.state != RUNNING:
-        return failed(cta, f, GONE, target, 0)
-    hit = overwritten(to, target, target + extent(f))
-    if hit != 0:
-        return failed(cta, f, IN_FLIGHT, target, hit - 1)
-    if f.tensor != 0:
-        move_box(f, cta.launch.host, to.shared, target, 0)
-    elif f.reduce != 0:
-        reduce_bytes(f.reduce, to.shared + target, f.source, f.bytes)
-    else:
-        copy(at(u8, to.shared + target), at(u8, f.source), f.bytes)
-    if cta.launch.checked != 0:
-        landed(to, barrier, f.mark)
-    wrong = count(to, to.shared + barrier, 0, 0, -f.bytes)
-    if wrong != 0:
-        return failed(cta, f, wrong, barrier, at(u64, to.shared + barrier)[0])
-    return 0
-
-
-@native
-def store_bytes(f: Ptr(Flight), hosts: i64) -> i64:
-    """Copy to global memory, of each 16 bytes those of the mask (``ctas``)."""
-    if f.tensor != 0:
-        return move_box(f, hosts, f.source, f.target, 1)
-    if f.reduce != 0:
-        return reduce_bytes(f.reduce, f.target, f.source, f.bytes)
-    if f.ctas == 0xFFFF:
-        copy(at(u8, f.target), at(u8, f.source), f.bytes)
-        return 0
-    for i in range(f.bytes):
-        if (f.ctas >> (i & (LINE - 1)) & 1) != 0:
-            at(u8, f.target)[i] = at(u8, f.source)[i]
-    return 0
-
-
-@native
-def land_flight(cta: Ptr(Cta), f: Ptr(Flight)) -> i64:
-    """The copy happens now; 1 after a fault."""
-    kind = f.kind
-    f.kind = LANDED
-    cta.worker.events += 1
-    if kind == OUT:
-        return store_bytes(f, cta.launch.host)
-    ranks = f.ctas
-    while kind == INTO and ranks != 0:
-        rank = lowest(ranks)
-        ranks = ranks & (ranks - 1)
-        to = at(Cta, cta.first + rank * CTA_BYTES)
-        if land_in(cta, f, to, f.target, f.barrier) != 0:
-            return 1
-    return 0
-
-
-@native
-def forget(cta: Ptr(Cta)) -> i64:
-    """Copies that have landed leave the queue."""
-    while cta.flight_head < cta.flight_tail:
-        if flight(cta, cta.flight_head).kind != LANDED:
-            return 0
-        cta.flight_head += 1
-    return 0
-
-
-@native(deferred=True)
-def land_next(cta: Ptr(Cta)) -> i64:
-    """The oldest copy of the CTA lands, or with a seed any; 1 after a fault."""
-    under_way = cta.flight_tail - cta.flight_head
-    if under_way == 0:
-        return 0
-    n = cta.flight_head
-    if cta.launch.seed != 0:
-        n = n + umod(draw(cta), under_way)
-        while flight(cta, n).kind == LANDED:
-            n = cta.flight_head + umod(n + 1 - cta.flight_head, under_way)
-    bad = land_flight(cta, flight(cta, n))
-    forget(cta)
-    return bad
-
-
-@native(deferred=True)
-def land_some(cta: Ptr(Cta)) -> i64:
-    """With a seed, now and then a copy lands; 1 after a fault."""
-    if cta.flight_head == cta.flight_tail or (draw(cta) & 3) != 0:
-        return 0
-    return land_next(cta)
-
-
-@native(deferred=True)
-def land_any(cta: Ptr(Cta)) -> i64:
-    """All copies of a CTA that has ended land; 1 after a fault."""
-    while cta.flight_head < cta.flight_tail:
-        if land_next(cta) != 0:
-            return 1
-    return 0
+BARRIER_AREA = 64  # where in ``w.operands`` addresses of barriers begin
+VALUE_AREA = 128  # and what is stored from registers
 
 
 # --- issuing --------------------------------------------------------------------------------------
 
 
 @native
-def crowded(w: Ptr(Warp)) -> i64:
+def make_room(w: Ptr(WarpRecord)) -> i64:
     """Where the queue of the CTA is full, its oldest copy lands; 1 after a fault."""
     cta = w.cta
-    if cta.flight_tail - cta.flight_head < FLIGHTS:
+    if cta.bulk_tail - cta.bulk_head < MAX_BULK_COPIES:
         return 0
-    bad = land_flight(cta, flight(cta, cta.flight_head))
-    forget(cta)
+    bad = complete_bulk(cta, bulk_copy(cta, cta.bulk_head))
+    pop_completed_bulk(cta)
     return bad
 
 
 @native
-def new_flight(w: Ptr(Warp), kind: i64, lane: i64, pc: i64) -> Ptr(Flight):
+def new_bulk_copy(w: Ptr(WarpRecord), kind: i64, lane: i64, pc: i64) -> Ptr(BulkCopy):
     """A place in the queue of the CTA, which has room."""
     cta = w.cta
-    f = flight(cta, cta.flight_tail)
-    cta.flight_tail += 1
+    f = bulk_copy(cta, cta.bulk_tail)
+    cta.bulk_tail += 1
     f.kind = kind
     f.tensor = 0
     f.reduce = 0
@@ -188,26 +78,28 @@ def new_flight(w: Ptr(Warp), kind: i64, lane: i64, pc: i64) -> Ptr(Flight):
 
 
 @native
-def span(w: Ptr(Warp), space: i64, a: i64, n: i64, lane: i64, pc: i64) -> i64:
+def resolve_bulk(w: Ptr(WarpRecord), space: i64, a: i64, n: i64, lane: i64, pc: i64) -> i64:
     """The host address of ``n`` bytes of global or shared memory; 0 after a fault."""
-    if (a & (LINE - 1)) != 0:
+    if (a & (UNIT - 1)) != 0:
         return fault(w, MISALIGNED, pc, lane, a)
-    if n == 0 or (n & (LINE - 1)) != 0:
+    if n == 0 or (n & (UNIT - 1)) != 0:
         w.worker.fault_value = n
         return fault(w, BAD_BULK, pc, lane, a)
     if space != SHARED:
         if a < GLOBAL_BASE:
             return fault(w, OUT_OF_BOUNDS, pc, lane, a)
-        return find_global(w, a, n, lane, pc) if space < WRITES else find_target(w, a, n, lane, pc)
-    last = resolve(w, SHARED, a + n - LINE, LINE, lane, pc)
-    first = 0 if last == 0 else resolve(w, SHARED, a, LINE, lane, pc)
-    if first != 0 and last - first != n - LINE:  # the end is in another CTA
+        return (
+            find_global(w, a, n, lane, pc) if space < WRITES else find_writable(w, a, n, lane, pc)
+        )
+    last = resolve(w, SHARED, a + n - UNIT, UNIT, lane, pc)
+    first = 0 if last == 0 else resolve(w, SHARED, a, UNIT, lane, pc)
+    if first != 0 and last - first != n - UNIT:  # the end is in another CTA
         return fault(w, OUT_OF_BOUNDS, pc, lane, a)
     return first
 
 
 @native
-def rank_of(w: Ptr(Warp), host: i64) -> i64:
+def rank_of(w: Ptr(WarpRecord), host: i64) -> i64:
     """The rank of the CTA of the cluster whose shared memory holds a host address."""
     for rank in range(w.launch.cluster_size):
         cta = at(Cta, w.cta.first + rank * CTA_BYTES)
@@ -217,7 +109,9 @@ def rank_of(w: Ptr(Warp), host: i64) -> i64:
 
 
 @native
-def aim(w: Ptr(Warp), f: Ptr(Flight), lane: i64, target: i64, barrier: i64, pc: i64) -> i64:
+def set_destination(
+    w: Ptr(WarpRecord), f: Ptr(BulkCopy), lane: i64, target: i64, barrier: i64, pc: i64
+) -> i64:
     """Which CTAs the copy goes to, and where it lands in them: one that the target names, or all of
     a mask at the target's place in each. 1 after a fault.
     """
@@ -233,13 +127,13 @@ def aim(w: Ptr(Warp), f: Ptr(Flight), lane: i64, target: i64, barrier: i64, pc: 
             return 1
     if lshr(f.ctas, w.launch.cluster_size) != 0:
         w.worker.fault_value = f.ctas
-        fault(w, GONE, pc, lane, w.addresses[lane])
+        fault(w, EXITED_CTA, pc, lane, w.addresses[lane])
         return 1
-    return brings(w, f, lane) if w.launch.checked != 0 else 0
+    return check_bulk_write(w, f, lane) if w.launch.checked != 0 else 0
 
 
 @native
-def copy_in(w: Ptr(Warp), mask: i64, space: i64, reduction: i64, pc: i64) -> i64:
+def copy_in(w: Ptr(WarpRecord), mask: i64, space: i64, reduction: i64, pc: i64) -> i64:
     """Bulk copies and reductions into shared memory: targets in ``w.addresses``, sources in
     ``w.addresses2``; in ``w.operands`` a line of sizes, one of CTA masks (0: no multicast) and
     barriers' addresses.
@@ -249,27 +143,29 @@ def copy_in(w: Ptr(Warp), mask: i64, space: i64, reduction: i64, pc: i64) -> i64
         lane = lowest(m)
         m = m & (m - 1)
         n = w.operands[lane]
-        target = span(w, SHARED, w.addresses[lane], n, lane, pc)
-        source = span(w, space, w.addresses2[lane], n, lane, pc)
-        barrier = resolve(w, SHARED, at(u64, w.operands + LIST)[lane], 8, lane, pc)
-        if target == 0 or source == 0 or barrier == 0 or live(w, barrier, lane, pc) == 0:
+        target = resolve_bulk(w, SHARED, w.addresses[lane], n, lane, pc)
+        source = resolve_bulk(w, space, w.addresses2[lane], n, lane, pc)
+        barrier = resolve(w, SHARED, at(u64, w.operands + BARRIER_AREA)[lane], 8, lane, pc)
+        if target == 0 or source == 0 or barrier == 0 or check_live(w, barrier, lane, pc) == 0:
             return 1
-        if crowded(w) != 0 or (space != SHARED and early(w, w.addresses2[lane], lane, pc) != 0):
+        if make_room(w) != 0 or (
+            space != SHARED and check_grid_dependency(w, w.addresses2[lane], lane, pc) != 0
+        ):
             return 1
-        f = new_flight(w, INTO, lane, pc)
+        f = new_bulk_copy(w, TO_SHARED, lane, pc)
         f.reduce = reduction
         f.source = source
         f.bytes = n
-        if aim(w, f, lane, target, barrier, pc) != 0:
-            return drop(w)
+        if set_destination(w, f, lane, target, barrier, pc) != 0:
+            return cancel_newest(w)
         if space == SHARED and w.launch.checked != 0:
-            if read(w, w.cta, source - w.cta.shared, n, f.mark, ASYNC, lane) != 0:
-                return drop(w)
+            if check_read(w, w.cta, source - w.cta.shared, n, f.mark, ASYNC, lane) != 0:
+                return cancel_newest(w)
     return 0
 
 
 @native
-def copy_out(w: Ptr(Warp), mask: i64, reduction: i64, pc: i64) -> i64:
+def copy_out(w: Ptr(WarpRecord), mask: i64, reduction: i64, pc: i64) -> i64:
     """Bulk copies and reductions to global memory, of the lanes' current groups; in ``w.operands``
     a line of sizes and one of masks, a bit for each byte of 16 that is copied.
     """
@@ -278,23 +174,29 @@ def copy_out(w: Ptr(Warp), mask: i64, reduction: i64, pc: i64) -> i64:
         lane = lowest(m)
         m = m & (m - 1)
         n = w.operands[lane]
-        target = span(w, WRITES, w.addresses[lane], n, lane, pc)
-        source = span(w, SHARED, w.addresses2[lane], n, lane, pc)
-        if target == 0 or source == 0 or crowded(w) | early(w, w.addresses[lane], lane, pc) != 0:
+        target = resolve_bulk(w, WRITES, w.addresses[lane], n, lane, pc)
+        source = resolve_bulk(w, SHARED, w.addresses2[lane], n, lane, pc)
+        if (
+            target == 0
+            or source == 0
+            or make_room(w) | check_grid_dependency(w, w.addresses[lane], lane, pc) != 0
+        ):
             return 1
-        f = new_flight(w, OUT, lane, pc)
+        f = new_bulk_copy(w, TO_GLOBAL, lane, pc)
         f.reduce = reduction
         f.source = source
         f.target = target
         f.bytes = n
         f.ctas = w.operands[32 + lane]
-        if w.launch.checked != 0 and takes(w, f, source, lane) != 0:
-            return drop(w)
+        if w.launch.checked != 0 and check_bulk_read(w, f, source, lane) != 0:
+            return cancel_newest(w)
     return 0
 
 
 @native
-def store_later(w: Ptr(Warp), mask: i64, size: i64, number: i64, reduction: i64, pc: i64) -> i64:
+def store_async(
+    w: Ptr(WarpRecord), mask: i64, size: i64, number: i64, reduction: i64, pc: i64
+) -> i64:
     """Stores and reductions of ``number`` elements of ``size`` bytes into shared memory, from
     ``w.operands``: element e of lane l is the (32·e + l)-th. The rest as for ``copy_in``.
     """
@@ -303,23 +205,28 @@ def store_later(w: Ptr(Warp), mask: i64, size: i64, number: i64, reduction: i64,
         lane = lowest(m)
         m = m & (m - 1)
         target = resolve(w, SHARED, w.addresses[lane], size * number, lane, pc)
-        barrier = resolve(w, SHARED, at(u64, w.operands + LIST)[lane], 8, lane, pc)
-        if target == 0 or barrier == 0 or live(w, barrier, lane, pc) == 0 or crowded(w) != 0:
+        barrier = resolve(w, SHARED, at(u64, w.operands + BARRIER_AREA)[lane], 8, lane, pc)
+        if (
+            target == 0
+            or barrier == 0
+            or check_live(w, barrier, lane, pc) == 0
+            or make_room(w) != 0
+        ):
             return 1
-        f = new_flight(w, INTO, lane, pc)
+        f = new_bulk_copy(w, TO_SHARED, lane, pc)
         f.reduce = reduction
         f.source = address(f.data)
         f.bytes = size * number
-        if aim(w, f, lane, target, barrier, pc) != 0:
-            return drop(w)
+        if set_destination(w, f, lane, target, barrier, pc) != 0:
+            return cancel_newest(w)
         for e in range(number):
-            from_ = address(w.operands + VALUES) + (e * 32 + lane) * size
-            move(f.source + e * size, from_, size)
+            from_ = address(w.operands + VALUE_AREA) + (e * 32 + lane) * size
+            copy_element(f.source + e * size, from_, size)
     return 0
 
 
 @native(part="tensor_copies")
-def load_box(w: Ptr(Warp), mask: i64, how: i64, pc: i64) -> i64:
+def load_tensor(w: Ptr(WarpRecord), mask: i64, how: i64, pc: i64) -> i64:
     """Tensor copies into shared memory: maps in ``w.addresses2``, the rest as for ``copy_in`` and
     ``box_of``.
     """
@@ -328,21 +235,21 @@ def load_box(w: Ptr(Warp), mask: i64, how: i64, pc: i64) -> i64:
         lane = lowest(m)
         m = m & (m - 1)
         a = w.addresses[lane]
-        barrier = resolve(w, SHARED, at(u64, w.operands + LIST)[lane], 8, lane, pc)
-        if barrier == 0 or live(w, barrier, lane, pc) == 0 or crowded(w) != 0:
+        barrier = resolve(w, SHARED, at(u64, w.operands + BARRIER_AREA)[lane], 8, lane, pc)
+        if barrier == 0 or check_live(w, barrier, lane, pc) == 0 or make_room(w) != 0:
             return 1
-        f = new_flight(w, INTO, lane, pc)
+        f = new_bulk_copy(w, TO_SHARED, lane, pc)
         f.tensor = 1
-        if box_of(w, f, w.addresses2[lane], lane, how, a, pc) == 0:
-            return drop(w)
-        target = span(w, SHARED, a, extent(f), lane, pc)
-        if target == 0 or aim(w, f, lane, target, barrier, pc) != 0:
-            return drop(w)
+        if setup_box(w, f, w.addresses2[lane], lane, how, a, pc) == 0:
+            return cancel_newest(w)
+        target = resolve_bulk(w, SHARED, a, extent(f), lane, pc)
+        if target == 0 or set_destination(w, f, lane, target, barrier, pc) != 0:
+            return cancel_newest(w)
     return 0
 
 
 @native(part="tensor_copies")
-def store_box(w: Ptr(Warp), mask: i64, how: i64, reduction: i64, pc: i64) -> i64:
+def store_tensor(w: Ptr(WarpRecord), mask: i64, how: i64, reduction: i64, pc: i64) -> i64:
     """Tensor copies out of the shared memory at ``w.addresses``, or with a ``reduction`` (for the
     map's type) such.
     """
@@ -351,32 +258,32 @@ def store_box(w: Ptr(Warp), mask: i64, how: i64, reduction: i64, pc: i64) -> i64
         lane = lowest(m)
         m = m & (m - 1)
         a = w.addresses[lane]
-        if crowded(w) != 0:
+        if make_room(w) != 0:
             return 1
-        f = new_flight(w, OUT, lane, pc)
+        f = new_bulk_copy(w, TO_GLOBAL, lane, pc)
         f.tensor = 1
         f.reduce = reduction
-        if box_of(w, f, w.addresses2[lane], lane, how | 16, a, pc) == 0:
-            return drop(w)
-        source = span(w, SHARED, a, extent(f), lane, pc)
+        if setup_box(w, f, w.addresses2[lane], lane, how | 16, a, pc) == 0:
+            return cancel_newest(w)
+        source = resolve_bulk(w, SHARED, a, extent(f), lane, pc)
         if source == 0:
-            return drop(w)
+            return cancel_newest(w)
         f.source = w.cta.shared
         f.target = source - f.source
-        if w.launch.checked != 0 and takes(w, f, source, lane) != 0:
-            return drop(w)
+        if w.launch.checked != 0 and check_bulk_read(w, f, source, lane) != 0:
+            return cancel_newest(w)
     return 0
 
 
 @native
-def drop(w: Ptr(Warp)) -> i64:
+def cancel_newest(w: Ptr(WarpRecord)) -> i64:
     """The newest flight never was: its instruction has faulted."""
-    w.cta.flight_tail -= 1
+    w.cta.bulk_tail -= 1
     return 1
 
 
 @native
-def commit_bulk(w: Ptr(Warp), mask: i64) -> i64:
+def commit_bulk(w: Ptr(WarpRecord), mask: i64) -> i64:
     """The bulk copies of these lanes since their last commit become a group."""
     for lane in range(32):
         w.bulk_committed[lane] = w.bulk_committed[lane] + ((mask >> lane) & 1)
@@ -384,15 +291,15 @@ def commit_bulk(w: Ptr(Warp), mask: i64) -> i64:
 
 
 @native
-def wait_bulk(w: Ptr(Warp), mask: i64, pending: i64) -> i64:
+def wait_bulk(w: Ptr(WarpRecord), mask: i64, pending: i64) -> i64:
     """All groups of these lanes but their ``pending`` newest land; 1 after a fault."""
     cta = w.cta
     if w.launch.checked != 0:
-        waited_lanes(w, mask, own(w, STORES), w.bulk_committed, pending)
-    for n in range(cta.flight_head, cta.flight_tail):
-        f = flight(cta, n)
-        mine = f.kind == OUT and f.warp == w.index and (mask >> f.lane & 1) != 0
+        advance_groups(w, mask, warp_actor(w, BULK_STORES), w.bulk_committed, pending)
+    for n in range(cta.bulk_head, cta.bulk_tail):
+        f = bulk_copy(cta, n)
+        mine = f.kind == TO_GLOBAL and f.warp == w.index and (mask >> f.lane & 1) != 0
         if mine != 0 and f.group < w.bulk_committed[f.lane] - pending:
-            if land_flight(cta, f) != 0:
+            if complete_bulk(cta, f) != 0:
                 return 1
-    return 0 * forget(cta)
+    return 0 * pop_completed_bulk(cta)

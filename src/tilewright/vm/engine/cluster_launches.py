@@ -7,14 +7,14 @@ such a cluster, which then never begins.
 from __future__ import annotations
 
 from ...native.native_language import Ptr, i64, native, u32
-from ..state.records import Warp
-from .bulk_copies import VALUES, store_later
+from ..state.records import WarpRecord
+from .bulk_copies import VALUE_AREA, store_async
 
 WORDS = 4
 
 
 @native
-def claim(w: Ptr(Warp), lane: i64, words: Ptr(u32)) -> i64:
+def take_cluster(w: Ptr(WarpRecord), lane: i64, words: Ptr(u32)) -> i64:
     """The next cluster that this worker would begin, if there is one, is the lane's."""
     k = w.worker
     launch = w.launch
@@ -32,13 +32,13 @@ def claim(w: Ptr(Warp), lane: i64, words: Ptr(u32)) -> i64:
 
 
 @native
-def cancel(w: Ptr(Warp), mask: i64, everywhere: i64, pc: i64) -> i64:
+def try_cancel(w: Ptr(WarpRecord), mask: i64, everywhere: i64, pc: i64) -> i64:
     """A request of each lane, answered at ``w.addresses``, or there in each CTA of the cluster,
     when its mbarrier hears of it; 1 after a fault.
     """
-    words = at(u32, address(w.operands + VALUES))
+    words = at(u32, address(w.operands + VALUE_AREA))
     for lane in range(32):
         w.operands[32 + lane] = (1 << w.launch.cluster_size) - 1 if everywhere != 0 else 0
         if (mask >> lane & 1) != 0:
-            claim(w, lane, words)
-    return store_later(w, mask, 4, WORDS, 0, pc)
+            take_cluster(w, lane, words)
+    return store_async(w, mask, 4, WORDS, 0, pc)

@@ -7,20 +7,20 @@ barrier's instructions each came by. An exited warp is no longer waited for.
 from __future__ import annotations
 
 from ...native.native_language import Ptr, i64, native
-from ..check.vector_clocks import acquire, actors, meeting, release
+from ..check.vector_clocks import acquire, actor_count, release, sync_clock
 from ..state.lane_groups import fault, next_group
 from ..state.records import (  # fmt: skip
     BAD_BARRIER,
     BARRIERS,
     DONE,
+    EXITED,
     FAULT,
     JUMP,
-    OVER,
     READY,
     WAIT,
     WAITING,
     Cta,
-    Warp,
+    WarpRecord,
 )
 from .mbarrier_model import cluster_exit
 
@@ -41,24 +41,24 @@ def barrier_check(cta: Ptr(Cta), index: i64) -> i64:
     bar.ayes = 0
     bar.nays = 0
     for i in range(cta.launch.warps):
-        w = at(Warp, cta.frames + i * cta.launch.frame_bytes)
+        w = at(WarpRecord, cta.frames + i * cta.launch.frame_bytes)
         if (w.arrived & (1 << index)) != 0:
             if cta.launch.checked != 0:
-                acquire(w, meeting(cta, index))
+                acquire(w, sync_clock(cta, index))
             w.waiting = w.waiting & ~w.at[index]
             w.at[index] = 0
             w.arrived = w.arrived & ~(1 << index)
             if w.state == WAITING:
                 w.state = READY
     if cta.launch.checked != 0:
-        came = meeting(cta, index)
-        for i in range(2 * actors(cta)):
+        came = sync_clock(cta, index)
+        for i in range(2 * actor_count(cta)):
             came[i] = 0
     return 1
 
 
 @native
-def warp_arrives(w: Ptr(Warp), index: i64) -> i64:
+def warp_arrives(w: Ptr(WarpRecord), index: i64) -> i64:
     """Count this warp in once all of its living lanes have come to the barrier."""
     here = w.at[index] | w.came[index]
     if here == 0 or (w.live & ~here) != 0 or (w.arrived & (1 << index)) != 0:
@@ -73,7 +73,7 @@ def warp_arrives(w: Ptr(Warp), index: i64) -> i64:
 
 @native
 def barrier(
-    w: Ptr(Warp), index: i64, threads: i64, arrive: i64, votes: i64, follow: i64, pc: i64
+    w: Ptr(WarpRecord), index: i64, threads: i64, arrive: i64, votes: i64, follow: i64, pc: i64
 ) -> i64:
     """``bar.sync`` and ``bar.red`` (``arrive`` 0) or ``bar.arrive`` of the active lanes.
 
@@ -91,7 +91,7 @@ def barrier(
         bar.expected = threads
     mine = w.active
     if w.launch.checked != 0:
-        release(w, meeting(w.cta, index))
+        release(w, sync_clock(w.cta, index))
     bar.ayes += popcount(votes)
     bar.nays += popcount(mine & ~votes)
     if arrive != 0:
@@ -110,7 +110,7 @@ def barrier(
 
 
 @native
-def barrier_result(w: Ptr(Warp), index: i64, op: i64) -> i64:
+def barrier_result(w: Ptr(WarpRecord), index: i64, op: i64) -> i64:
     """What ``bar.red`` found when the barrier last opened: 0 popc, 1 or, 2 and."""
     bar = w.cta.barriers[index]
     if op == 2:
@@ -119,7 +119,7 @@ def barrier_result(w: Ptr(Warp), index: i64, op: i64) -> i64:
 
 
 @native
-def lanes_exit(w: Ptr(Warp), mask: i64) -> i64:
+def lanes_exit(w: Ptr(WarpRecord), mask: i64) -> i64:
     """These lanes end. Barriers count the living, so that may complete one. DONE: the last did."""
     if w.launch.cluster_size > 1:
         cluster_exit(w, mask)
@@ -133,7 +133,7 @@ def lanes_exit(w: Ptr(Warp), mask: i64) -> i64:
         return JUMP
     cta = w.cta
     cta.live_warps -= 1
-    w.state = OVER
+    w.state = EXITED
     for b in range(BARRIERS):
         barrier_check(cta, b)
     return DONE

@@ -26,6 +26,7 @@ from ..state import lane_groups
 from . import (
     async_copies,
     async_reductions,
+    bulk_completion,
     bulk_copies,
     cluster_launches,
     cta_barriers,
@@ -59,6 +60,7 @@ MODULES = (
     wgmma_groups,
     async_reductions,
     tensor_copies,
+    bulk_completion,
     bulk_copies,
     cluster_launches,
     scheduler,
@@ -79,8 +81,8 @@ LEVELS = dict.fromkeys(
 MXCSR = 0x1F80  # round to nearest, no flushing, no traps
 
 
-def _plain_floats(module: ir.Module) -> None:
-    b = ir.IRBuilder(declare(module, plain_floats).append_basic_block())
+def _emit_float_mode(module: ir.Module) -> None:
+    b = ir.IRBuilder(declare(module, set_float_mode).append_basic_block())
     if module.triple.startswith("x86_64"):
         place = b.alloca(I32)
         b.store(I32(MXCSR), place)
@@ -89,13 +91,13 @@ def _plain_floats(module: ir.Module) -> None:
     b.ret(I64(0))
 
 
-@native(emit=_plain_floats)
-def plain_floats() -> i64:
+@native(emit=_emit_float_mode)
+def set_float_mode() -> i64:
     """This thread rounds to nearest and keeps subnormals, whatever the process did before."""
 
 
 @native
-def nothing() -> i64:
+def unloaded() -> i64:
     """What is in the slots of functions that are not loaded."""
     return 0
 
@@ -104,7 +106,7 @@ def nothing() -> i64:
 def parts() -> dict[str, list[Native]]:
     """The functions of each part."""
     found = [f for m in MODULES for f in vars(m).values() if isinstance(f, Native)]
-    unique = {id(f): f for f in (plain_floats, nothing, *found) if not f.inline}
+    unique = {id(f): f for f in (set_float_mode, unloaded, *found) if not f.inline}
     assert len({f.name for f in unique.values()}) == len(unique), "two functions have one name"
     made: dict[str, list[Native]] = {}
     for f in unique.values():
@@ -112,7 +114,7 @@ def parts() -> dict[str, list[Native]]:
     return made
 
 
-def contents() -> bytes:
+def contents_json() -> bytes:
     """For each part its functions' names, and the names of the slots of those that have one."""
     names = {
         part: {f.name: f.slot if f.deferred else "" for f in functions}

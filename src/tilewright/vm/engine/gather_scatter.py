@@ -27,8 +27,8 @@ from ..llvm.vector_memory import (
 from ..state.records import WINDOW
 
 HALF = LANES // 2
-TURN = 128  # bytes that lanes store at a time
-ZIPPED = ((2, 2), (2, 4), (4, 2), (4, 4), (8, 2))  # sizes and counts of elements
+STORE_BYTES = 128  # bytes that lanes store at a time
+VECTOR_FORMS = ((2, 2), (2, 4), (4, 2), (4, 4), (8, 2))  # sizes and counts of elements
 
 
 def _parts(module: ir.Module, function: Native) -> tuple[ir.IRBuilder, list[ir.Value]]:
@@ -40,14 +40,14 @@ def _bits(b: ir.IRBuilder, mask: ir.Value) -> Expr:
     return Expr(b, b.bitcast(b.trunc(mask, I32), lanes_of(1)))
 
 
-def _filled(b: ir.IRBuilder, given: ir.Value, mask: ir.Value) -> tuple[Expr, Expr]:
+def _with_inactive(b: ir.IRBuilder, given: ir.Value, mask: ir.Value) -> tuple[Expr, Expr]:
     """The first lane's place; the places, of lanes that are not there the first one's."""
     first = b.and_(b.trunc(b.cttz(mask, I1(0)), I32), I32(LANES - 1))
     known = Expr(b, b.extract_element(given, first))
     return known, _bits(b, mask).pick(Expr(b, given), broadcast_scalar(known, LANES))
 
 
-def _each(places: Expr, room_: ir.Value, at_: Callable[[Expr], Expr]) -> list[Expr]:
+def _each_lane(places: Expr, room_: ir.Value, at_: Callable[[Expr], Expr]) -> list[Expr]:
     """What ``at_`` finds at the places, lane by lane; they go through memory."""
     store_vector(places, room_, 0)
     size = places.width // 8
@@ -55,7 +55,7 @@ def _each(places: Expr, room_: ir.Value, at_: Callable[[Expr], Expr]) -> list[Ex
     return [at_(load_vector(places.b, room_, lane * size, element)) for lane in range(LANES)]
 
 
-def _pick(size: int) -> Callable[[ir.Module, Native], None]:
+def _emit_gather(size: int) -> Callable[[ir.Module, Native], None]:
     element = ir.IntType(8 * size)
 
     def emit(module: ir.Module, function: Native) -> None:
@@ -63,7 +63,7 @@ def _pick(size: int) -> Callable[[ir.Module, Native], None]:
         place, origin = slot(b, given.type), b.inttoptr(start, POINTER)
         with b.if_then(b.icmp_unsigned("==", mask, I64(0))):
             b.ret(splat(lanes_of(element), 0))
-        known, offsets = _filled(b, given, mask)
+        known, offsets = _with_inactive(b, given, mask)
         if size == 4 and "+avx512f" in getattr(module, "features", ""):  # else it takes as long
             window = known & -WINDOW
             inside = offsets - broadcast_scalar(window, LANES)
@@ -73,7 +73,7 @@ def _pick(size: int) -> Callable[[ir.Module, Native], None]:
             with b.if_then(_all(offsets.eq(broadcast_scalar(known, LANES)))):
                 b.ret(broadcast(b, origin, known.zext(64).v, element, LANES).v)
         found = poison(lanes_of(element))
-        each = _each(offsets, place, lambda x: load_vector(b, origin, x.zext(64).v, element))
+        each = _each_lane(offsets, place, lambda x: load_vector(b, origin, x.zext(64).v, element))
         for lane, x in enumerate(each):
             found = b.insert_element(found, x.v, I32(lane))
         b.ret(found)
@@ -81,20 +81,22 @@ def _pick(size: int) -> Callable[[ir.Module, Native], None]:
     return emit
 
 
-def _pick_vectors(module: ir.Module) -> None:
-    b, (addresses, base, mask, out, which) = _parts(module, pick_vectors)
+def _emit_gather_vectors(module: ir.Module) -> None:
+    b, (addresses, base, mask, out, which) = _parts(module, gather_vectors)
     given, target = b.inttoptr(addresses, POINTER), b.inttoptr(out, POINTER)
     place = slot(b, lanes_of(64))
     with b.if_then(b.icmp_unsigned("==", mask, I64(0))):
         b.ret(I64(1))
-    _, hosts = _filled(b, _hosts(b, base, load_vector(b, given, 0, lanes_of(64))).v, mask)
+    _, hosts = _with_inactive(
+        b, _host_addresses(b, base, load_vector(b, given, 0, lanes_of(64))).v, mask
+    )
     for size, count in _switched(b, which):
         type_ = ir.VectorType(ir.IntType(8 * size), count)
 
         def at_host(x: Expr, type_: ir.Type = type_) -> Expr:
             return load_vector(b, b.inttoptr(x.v, POINTER), 0, type_)
 
-        whole = joined(_each(hosts, place, at_host))
+        whole = joined(_each_lane(hosts, place, at_host))
         for e in range(count):
             store_vector(shuffled(whole, range(e, LANES * count, count)), target, e * LANES * size)
         b.ret(I64(1))
@@ -105,7 +107,7 @@ def _switched(b: ir.IRBuilder, which: ir.Value) -> Iterator[tuple[int, int]]:
     unknown = b.append_basic_block()
     ir.IRBuilder(unknown).ret(I64(0))
     switch = b.switch(which, unknown)
-    for size, count in ZIPPED:
+    for size, count in VECTOR_FORMS:
         case = b.append_basic_block()
         switch.add_case(I64(size * 16 + count), case)
         b.position_at_end(case)
@@ -137,19 +139,19 @@ def _chosen(words: Expr, index: Expr) -> Expr:
     return Expr(b, found)
 
 
-def _hosts(b: ir.IRBuilder, base: ir.Value, places: Expr) -> Expr:
+def _host_addresses(b: ir.IRBuilder, base: ir.Value, places: Expr) -> Expr:
     return places.zext(64) + broadcast_scalar(Expr(b, base), LANES)
 
 
-def _aimed(b: ir.IRBuilder, hosts: Expr, mask: ir.Value) -> ir.Value:
+def _store_addresses(b: ir.IRBuilder, hosts: Expr, mask: ir.Value) -> ir.Value:
     """Room with where each lane stores; those that are not there where nobody looks."""
     nowhere = broadcast_scalar(Expr(b, b.ptrtoint(stack_buffer(b, LINE), I64)), LANES)
     return spill(_bits(b, mask).pick(hosts, nowhere))
 
 
-def _put_each(hosts: ir.Value, value_of: Callable[[int], Expr], size: int) -> None:
+def _store_phases(hosts: ir.Value, value_of: Callable[[int], Expr], size: int) -> None:
     """Turns of 128 bytes; of those of a turn in one place the lowest lane's stays."""
-    turn = min(LANES, TURN // size)
+    turn = min(LANES, STORE_BYTES // size)
     for first in range(0, LANES, turn):
         for lane in reversed(range(first, first + turn)):
             value = value_of(lane)
@@ -157,74 +159,76 @@ def _put_each(hosts: ir.Value, value_of: Callable[[int], Expr], size: int) -> No
             store_vector(value, b.inttoptr(load_vector(b, hosts, 8 * lane, I64).v, POINTER), 0)
 
 
-def _put(size: int) -> Callable[[ir.Module, Native], None]:
+def _emit_scatter(size: int) -> Callable[[ir.Module, Native], None]:
     element = ir.IntType(8 * size)
 
     def emit(module: ir.Module, function: Native) -> None:
         b, (start, offsets, values, mask) = _parts(module, function)
-        places = _aimed(b, _hosts(b, start, Expr(b, offsets)), mask)
+        places = _store_addresses(b, _host_addresses(b, start, Expr(b, offsets)), mask)
         given = spill(Expr(b, values))
-        _put_each(places, lambda lane: load_vector(b, given, size * lane, element), size)
+        _store_phases(places, lambda lane: load_vector(b, given, size * lane, element), size)
         b.ret(I64(0))
 
     return emit
 
 
-def _put_vectors(module: ir.Module) -> None:
-    b, (addresses, base, mask, given, which) = _parts(module, put_vectors)
+def _emit_scatter_vectors(module: ir.Module) -> None:
+    b, (addresses, base, mask, given, which) = _parts(module, scatter_vectors)
     to, source = b.inttoptr(addresses, POINTER), b.inttoptr(given, POINTER)
-    places = _aimed(b, _hosts(b, base, load_vector(b, to, 0, lanes_of(64))), mask)
+    places = _store_addresses(
+        b, _host_addresses(b, base, load_vector(b, to, 0, lanes_of(64))), mask
+    )
     for size, count in _switched(b, which):
         lanes = lanes_of(8 * size)
         parts = joined([load_vector(b, source, e * LANES * size, lanes) for e in range(count)])
         each = [shuffled(parts, [e * LANES + lane for e in range(count)]) for lane in range(LANES)]
-        _put_each(places, each.__getitem__, size * count)
+        _store_phases(places, each.__getitem__, size * count)
         b.ret(I64(1))
 
 
-@native(emit=lambda m: _pick(1)(m, pick_8))
-def pick_8(start: i64, offsets: Lanes(32), mask: i64) -> Lanes(8):
+@native(emit=lambda m: _emit_gather(1)(m, gather_8))
+def gather_8(start: i64, offsets: Lanes(32), mask: i64) -> Lanes(8):
     """A byte for each lane."""
 
 
-@native(emit=lambda m: _pick(2)(m, pick_16))
-def pick_16(start: i64, offsets: Lanes(32), mask: i64) -> Lanes(16):
+@native(emit=lambda m: _emit_gather(2)(m, gather_16))
+def gather_16(start: i64, offsets: Lanes(32), mask: i64) -> Lanes(16):
     """Two."""
 
 
-@native(emit=lambda m: _pick(4)(m, pick_32))
-def pick_32(start: i64, offsets: Lanes(32), mask: i64) -> Lanes(32):
+@native(emit=lambda m: _emit_gather(4)(m, gather_32))
+def gather_32(start: i64, offsets: Lanes(32), mask: i64) -> Lanes(32):
     """Four; where all lie in one window of 128 bytes they only change places."""
 
 
-@native(emit=lambda m: _pick(8)(m, pick_64))
-def pick_64(start: i64, offsets: Lanes(32), mask: i64) -> Lanes(64):
+@native(emit=lambda m: _emit_gather(8)(m, gather_64))
+def gather_64(start: i64, offsets: Lanes(32), mask: i64) -> Lanes(64):
     """Eight."""
 
 
-@native(emit=lambda m: _put(1)(m, put_8))
-def put_8(start: i64, offsets: Lanes(32), values: Lanes(8), mask: i64) -> i64:
+@native(emit=lambda m: _emit_scatter(1)(m, scatter_8))
+def scatter_8(start: i64, offsets: Lanes(32), values: Lanes(8), mask: i64) -> i64:
     """A byte of each lane, in turns of 128 bytes; of those of a turn in one place the lowest lane's
     stays (as on an H200: PTX does not say)."""
 
 
-@native(emit=lambda m: _put(2)(m, put_16))
-def put_16(start: i64, offsets: Lanes(32), values: Lanes(16), mask: i64) -> i64:
+@native(emit=lambda m: _emit_scatter(2)(m, scatter_16))
+def scatter_16(start: i64, offsets: Lanes(32), values: Lanes(16), mask: i64) -> i64:
     """Two."""
 
 
-@native(emit=lambda m: _put(4)(m, put_32))
-def put_32(start: i64, offsets: Lanes(32), values: Lanes(32), mask: i64) -> i64:
+@native(emit=lambda m: _emit_scatter(4)(m, scatter_32))
+def scatter_32(start: i64, offsets: Lanes(32), values: Lanes(32), mask: i64) -> i64:
     """Four."""
 
 
-@native(emit=lambda m: _put(8)(m, put_64))
-def put_64(start: i64, offsets: Lanes(32), values: Lanes(64), mask: i64) -> i64:
+@native(emit=lambda m: _emit_scatter(8)(m, scatter_64))
+def scatter_64(start: i64, offsets: Lanes(32), values: Lanes(64), mask: i64) -> i64:
     """Eight."""
 
 
-@native(emit=_pick_vectors, part="vectors")
-def pick_vectors(addresses: i64, base: i64, mask: i64, out: i64, which: i64) -> i64:
+@native(emit=_emit_gather_vectors, part="vectors")
+def gather_vectors(addresses: i64, base: i64, mask: i64, out: i64, which: i64) -> i64:
     """``which % 16`` elements of ``which // 16`` bytes of each lane, to ``out`` as by ``unzip``.
 
     The lanes' addresses lie at ``addresses``, host addresses are ``base`` more. 0 where ``which``
@@ -232,10 +236,10 @@ def pick_vectors(addresses: i64, base: i64, mask: i64, out: i64, which: i64) -> 
     """
 
 
-@native(emit=_put_vectors, part="vectors")
-def put_vectors(addresses: i64, base: i64, mask: i64, given: i64, which: i64) -> i64:
+@native(emit=_emit_scatter_vectors, part="vectors")
+def scatter_vectors(addresses: i64, base: i64, mask: i64, given: i64, which: i64) -> i64:
     """The reverse."""
 
 
-PICKS = {8: pick_8, 16: pick_16, 32: pick_32, 64: pick_64}
-PUTS = {8: put_8, 16: put_16, 32: put_32, 64: put_64}
+GATHERS = {8: gather_8, 16: gather_16, 32: gather_32, 64: gather_64}
+SCATTERS = {8: scatter_8, 16: scatter_16, 32: scatter_32, 64: scatter_64}

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from ...native.native_language import Ptr, i64, native, u8
 from ..program.evaluator import Evaluator, Value
-from ..state.records import GENERIC, Warp
+from ..state.records import GENERIC, WarpRecord
 from .memory_access import resolve
 
 
 @native
-def call_outside(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
+def call_host(w: Ptr(WarpRecord), mask: i64, pc: i64) -> i64:
     """Let the host do what operation ``pc`` calls, for these lanes; 1 after a fault."""
     if mask == 0:
         return 0
@@ -23,7 +23,7 @@ def call_outside(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
 
 
 @native
-def text_length(w: Ptr(Warp), start: i64, most: i64, lane: i64, pc: i64) -> i64:
+def text_length(w: Ptr(WarpRecord), start: i64, most: i64, lane: i64, pc: i64) -> i64:
     """The bytes of a text at a generic address, up to its 0 or ``most``; −1 after a fault."""
     n = 0
     while n != most:
@@ -36,7 +36,7 @@ def text_length(w: Ptr(Warp), start: i64, most: i64, lane: i64, pc: i64) -> i64:
     return n
 
 
-class Calls:
+class HostCallEvaluator:
     """The primitive ``call``, for both evaluators; ``Asynchronous`` says what they provide."""
 
     def __init__(self, m: Evaluator) -> None:
@@ -45,5 +45,5 @@ class Calls:
     def call(self, callee: str, *arguments: Value) -> Value:
         for i, value in enumerate(arguments):
             self.m.store_area("operands", self.m.fit(value, 64), i)
-        self.m.call_checked(call_outside, self.m.mask, self.m.pc)
+        self.m.call_checked(call_host, self.m.mask, self.m.pc)
         return self.m.load_area("results", 64)

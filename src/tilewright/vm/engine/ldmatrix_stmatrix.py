@@ -9,10 +9,18 @@ import llvmlite.ir as ir
 from ... import mma
 from ...native.native_language import Ptr, i64, native, u8
 from ..llvm.vector_memory import load_vector, shuffled, store_vector
-from ..state.records import ALL, WRITES, Warp
-from .memory_access import access, known, lane_stride, move, reach, resolve, window_of
-from .vector_access import cases, store_any
-from .wgmma_groups import spoils
+from ..state.records import FULL_MASK, WRITES, WarpRecord
+from .memory_access import (
+    check_access,
+    check_bounds,
+    copy_element,
+    fast_base,
+    lane_stride,
+    resolve,
+    window_kind,
+)
+from .vector_access import emit_cases, store_elements
+from .wgmma_groups import check_overwrite
 
 
 def _arrange(trans: int, back: bool) -> Callable[..., None]:
@@ -25,28 +33,36 @@ def _arrange(trans: int, back: bool) -> Callable[..., None]:
     return emit
 
 
-@native(emit=lambda m: cases(m, arrange, ((trans, _arrange(trans, False)) for trans in (0, 1))))
-def arrange(target: i64, source: i64, trans: i64) -> i64:
+@native(
+    emit=lambda m: emit_cases(
+        m, rows_to_fragment, ((trans, _arrange(trans, False)) for trans in (0, 1))
+    )
+)
+def rows_to_fragment(target: i64, source: i64, trans: i64) -> i64:
     """An 8×8 matrix of 16-bit elements, row by row, to the registers of 32 lanes."""
 
 
-@native(emit=lambda m: cases(m, rows_of, ((trans, _arrange(trans, True)) for trans in (0, 1))))
-def rows_of(target: i64, source: i64, trans: i64) -> i64:
+@native(
+    emit=lambda m: emit_cases(
+        m, fragment_to_rows, ((trans, _arrange(trans, True)) for trans in (0, 1))
+    )
+)
+def fragment_to_rows(target: i64, source: i64, trans: i64) -> i64:
     """The reverse of ``arrange``."""
 
 
 @native
 def load_matrix(
-    w: Ptr(Warp), mask: i64, space: i64, trans: i64, out: Ptr(u8), count: i64, pc: i64
+    w: Ptr(WarpRecord), mask: i64, space: i64, trans: i64, out: Ptr(u8), count: i64, pc: i64
 ) -> i64:
     """``count`` 8×8 matrices of 16-bit elements, row addresses in ``w.addresses``."""
     if mask == 0:
         return 0
     rows = (1 << 8 * count) - 1
-    if w.launch.checked != 0 and access(w, rows, space, 16, 1, 0, pc) != 0:
+    if w.launch.checked != 0 and check_access(w, rows, space, 16, 1, 0, pc) != 0:
         return 1
-    kind = window_of(w, rows, space)
-    base = known(w, rows, space, kind, 16, pc) if lane_stride(w, kind) == 0 else 0
+    kind = window_kind(w, rows, space)
+    base = fast_base(w, rows, space, kind, 16, pc) if lane_stride(w, kind) == 0 else 0
     halves = address(w.halves)
     for i in range(count):
         for row in range(8):
@@ -56,41 +72,41 @@ def load_matrix(
                 host = resolve(w, space, w.addresses[lane], 16, lane, pc)
                 if host == 0:
                     return 1
-            move(halves + row * 16, host, 16)
-        arrange(address(out) + i * 128, halves, trans)
+            copy_element(halves + row * 16, host, 16)
+        rows_to_fragment(address(out) + i * 128, halves, trans)
     return 0
 
 
 @native
 def store_matrix(
-    w: Ptr(Warp), mask: i64, space: i64, trans: i64, values: Ptr(u8), count: i64, pc: i64
+    w: Ptr(WarpRecord), mask: i64, space: i64, trans: i64, values: Ptr(u8), count: i64, pc: i64
 ) -> i64:
     """The reverse: rows whole where all lanes are there, the lowest last, for of those in one place
     it stays (of those with a lane's second elements, where transposed, which come after all first).
     """
     rows = (1 << 8 * count) - 1
-    if mask != 0 and spoils(w, rows, space, 16, pc) != 0:
+    if mask != 0 and check_overwrite(w, rows, space, 16, pc) != 0:
         return 1
-    if mask != ALL or w.launch.checked != 0:
-        return store_elements(w, mask, space, trans, values, count, pc)
-    kind = window_of(w, rows, space)
-    base = known(w, rows, space + WRITES, kind, 16, pc)
+    if mask != FULL_MASK or w.launch.checked != 0:
+        return store_matrix_lanes(w, mask, space, trans, values, count, pc)
+    kind = window_kind(w, rows, space)
+    base = fast_base(w, rows, space + WRITES, kind, 16, pc)
     if base == 0 or lane_stride(w, kind) != 0:
-        return store_elements(w, mask, space, trans, values, count, pc)
+        return store_matrix_lanes(w, mask, space, trans, values, count, pc)
     halves = address(w.halves)
     for i in range(count):
-        rows_of(halves, address(values) + i * 128, trans)
+        fragment_to_rows(halves, address(values) + i * 128, trans)
         for k in range(8):
             row = 7 - k
             if trans != 0:
                 row = 6 - 2 * k if k < 4 else 15 - 2 * k
-            move(base + w.addresses[i * 8 + row], halves + row * 16, 16)
+            copy_element(base + w.addresses[i * 8 + row], halves + row * 16, 16)
     return 0
 
 
 @native
-def store_elements(
-    w: Ptr(Warp), mask: i64, space: i64, trans: i64, values: Ptr(u8), count: i64, pc: i64
+def store_matrix_lanes(
+    w: Ptr(WarpRecord), mask: i64, space: i64, trans: i64, values: Ptr(u8), count: i64, pc: i64
 ) -> i64:
     """The same lane by lane, each the neighbours that it holds; faults as all of a row would."""
     for lane in range(32):
@@ -102,12 +118,14 @@ def store_elements(
         for lane in range(32):
             row = lane // 4 if trans == 0 else lane % 4 * 2 + half // 2
             w.addresses[lane] = w.addresses2[i * 8 + row]
-            move(address(w.halves) + lane * size, address(values) + i * 128 + lane * 4 + half, size)
-        if reach(w, mask, space, 16, pc) != 0:
+            copy_element(
+                address(w.halves) + lane * size, address(values) + i * 128 + lane * 4 + half, size
+            )
+        if check_bounds(w, mask, space, 16, pc) != 0:
             return 1
         for lane in range(32):
             place = lane % 4 * 4 if trans == 0 else lane // 4 * 2
             w.addresses[lane] = w.addresses[lane] + place
-        if store_any(w, mask, space, at(u8, address(w.halves)), size, 1, pc) != 0:
+        if store_elements(w, mask, space, at(u8, address(w.halves)), size, 1, pc) != 0:
             return 1
     return 0

@@ -8,14 +8,14 @@ from __future__ import annotations
 from ...native.native_language import Ptr, i64, native, u8
 from ..program.evaluator import Evaluator, Value
 from ..state.lane_groups import fault
-from ..state.records import LOCAL, OVERFLOW, Warp
+from ..state.records import LOCAL, STACK_OVERFLOW, WarpRecord
 from .memory_access import window
 
-FRESH = 0xFF  # what new memory holds, as other local memory does
+UNINITIALIZED = 0xFF  # what new memory holds, as other local memory does
 
 
 @native
-def allocate(w: Ptr(Warp), mask: i64, align: i64, pc: i64) -> i64:
+def allocate(w: Ptr(WarpRecord), mask: i64, align: i64, pc: i64) -> i64:
     """``w.addresses`` are sizes of these lanes and become addresses; 1 after a fault."""
     static = w.launch.static_bytes
     limit = w.launch.local_bytes - static
@@ -26,18 +26,18 @@ def allocate(w: Ptr(Warp), mask: i64, align: i64, pc: i64) -> i64:
         size = w.addresses[lane]
         start = (static + w.stack[lane] + align - 1) & -align
         if size < 0 or size > limit or start - static > limit - size:
-            fault(w, OVERFLOW, pc, lane, size)
+            fault(w, STACK_OVERFLOW, pc, lane, size)
             return 1
         host = at(u8, window(w, LOCAL, lane) + start)
         for i in range(size):
-            host[i] = FRESH
+            host[i] = UNINITIALIZED
         w.addresses[lane] = start
         w.stack[lane] = start - static + size
     return 0
 
 
 @native
-def stack_end(w: Ptr(Warp)) -> i64:
+def stack_end(w: Ptr(WarpRecord)) -> i64:
     """``w.addresses`` become the ends of all lanes' stacks."""
     for lane in range(32):
         w.addresses[lane] = w.launch.static_bytes + w.stack[lane]
@@ -45,7 +45,7 @@ def stack_end(w: Ptr(Warp)) -> i64:
 
 
 @native
-def set_stack_end(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
+def set_stack_end(w: Ptr(WarpRecord), mask: i64, pc: i64) -> i64:
     """The stacks of these lanes end at ``w.addresses``; 1 after a fault: they never did."""
     static = w.launch.static_bytes
     m = mask
@@ -54,13 +54,13 @@ def set_stack_end(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
         m = m & (m - 1)
         end = w.addresses[lane] - static
         if end < 0 or end > w.stack[lane]:
-            fault(w, OVERFLOW, pc, lane, end)
+            fault(w, STACK_OVERFLOW, pc, lane, end)
             return 1
         w.stack[lane] = end
     return 0
 
 
-class Stack:
+class StackEvaluator:
     """The primitives of ``alloca`` for both evaluators; ``Asynchronous`` says what they provide."""
 
     def __init__(self, m: Evaluator) -> None:

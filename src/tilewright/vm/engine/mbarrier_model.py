@@ -13,40 +13,40 @@ completes when nothing is missing; then whoever sleeps in the CTA looks again.
 from __future__ import annotations
 
 from ...native.native_language import Ptr, i64, native, u32, u64
-from ..check.race_detector import made_twice, new_barrier, used_barrier
+from ..check.race_detector import check_barrier_access, check_double_init, track_barrier
 from ..check.vector_clocks import (  # fmt: skip
     CLUSTER_DONE,
     CLUSTER_OPEN,
     acquire,
-    actors,
-    barrier_of,
+    actor_count,
+    barrier_clock,
+    complete_phase,
     join,
-    meeting,
-    phase_over,
     release,
+    sync_clock,
 )
 from ..state.lane_groups import fault, next_group
 from ..state.records import (  # fmt: skip
     BAD_MBARRIER,
+    EXITED_CTA,
     FAULT,
-    GONE,
     JUMP,
     READY,
     RUNNING,
-    TOO_MANY_BYTES,
+    TX_COUNT_OVERFLOW,
     WAIT,
     WAITING,
     WRITES,
     Cta,
-    Warp,
+    WarpRecord,
 )
 from .memory_access import CTA_BYTES, owner, resolve
 
 COUNT_BITS = 20
-MOST = (1 << COUNT_BITS) - 1  # arrivals, and bytes, of a phase
-BYTES = 2 * COUNT_BITS
-UNUSED = 1 << 62
-PHASE = 63
+MAX_COUNT = (1 << COUNT_BITS) - 1  # arrivals, and bytes, of a phase
+TX_SHIFT = 2 * COUNT_BITS
+INVALID_BIT = 1 << 62
+PHASE_BIT = 63
 INVALID = 0xFFFFFFFFFFFFFFFF
 
 
@@ -58,7 +58,7 @@ def wake(cta: Ptr(Cta)) -> i64:
     """All that sleep in the CTA look again."""
     cta.worker.events += 1
     for i in range(cta.launch.warps):
-        w = at(Warp, cta.frames + i * cta.launch.frame_bytes)
+        w = at(WarpRecord, cta.frames + i * cta.launch.frame_bytes)
         if w.asleep != 0:
             w.waiting = w.waiting & ~w.asleep
             w.asleep = 0
@@ -68,11 +68,11 @@ def wake(cta: Ptr(Cta)) -> i64:
 
 
 @native(deferred=True)
-def wake_late(cta: Ptr(Cta)) -> i64:
+def wake_timed_out(cta: Ptr(Cta)) -> i64:
     """All that sleep in the CTA hear that nothing has happened; whether any did."""
     some = 0
     for i in range(cta.launch.warps):
-        w = at(Warp, cta.frames + i * cta.launch.frame_bytes)
+        w = at(WarpRecord, cta.frames + i * cta.launch.frame_bytes)
         w.expired = w.asleep
         some = some | w.asleep
     if some != 0:
@@ -82,7 +82,7 @@ def wake_late(cta: Ptr(Cta)) -> i64:
 
 
 @native
-def sleep(w: Ptr(Warp), block: i64) -> i64:
+def sleep(w: Ptr(WarpRecord), block: i64) -> i64:
     """The active lanes try ``block`` again when something has happened; what the region returns."""
     w.asleep = w.asleep | w.active
     w.waiting = w.waiting | w.active
@@ -94,86 +94,86 @@ def sleep(w: Ptr(Warp), block: i64) -> i64:
 
 
 @native(inline=True)
-def expired(w: Ptr(Warp), mask: i64) -> i64:
+def take_timeout(w: Ptr(WarpRecord), mask: i64) -> i64:
     """Whether these lanes slept until nothing else could happen; asked once."""
-    found = w.expired & mask
+    resolve_barrier = w.expired & mask
     w.expired = w.expired & ~mask
-    return found
+    return resolve_barrier
 
 
 # --- one barrier ----------------------------------------------------------------------------------
 
 
 @native
-def count(cta: Ptr(Cta), place: i64, arrivals: i64, dropped: i64, bytes_: i64) -> i64:
+def update_phase(cta: Ptr(Cta), place: i64, arrivals: i64, dropped: i64, bytes_: i64) -> i64:
     """Arrivals (of them ``dropped`` for good) come, and bytes are expected (or, below 0, come).
 
     0, or the kind of fault where it is no barrier, or counts leave their range.
     """
     word = at(u64, place)
     x = word[0]
-    missing = (x & MOST) - arrivals
-    next_ = (lshr(x, COUNT_BITS) & MOST) - dropped
-    expected = ((x << 2) >> (BYTES + 2)) + bytes_
-    if (x & UNUSED) != 0 or missing < 0 or missing > MOST or next_ < 0:
+    missing = (x & MAX_COUNT) - arrivals
+    next_ = (lshr(x, COUNT_BITS) & MAX_COUNT) - dropped
+    expected = ((x << 2) >> (TX_SHIFT + 2)) + bytes_
+    if (x & INVALID_BIT) != 0 or missing < 0 or missing > MAX_COUNT or next_ < 0:
         return BAD_MBARRIER
-    if expected > MOST or expected < -MOST:
-        return TOO_MANY_BYTES
-    phase = lshr(x, PHASE)
+    if expected > MAX_COUNT or expected < -MAX_COUNT:
+        return TX_COUNT_OVERFLOW
+    phase = lshr(x, PHASE_BIT)
     done = 0
     if missing == 0 and expected == 0:
         phase = phase ^ 1
         missing = next_
         done = 1
-    low = missing | next_ << COUNT_BITS | (expected & ((1 << 22) - 1)) << BYTES
-    word[0] = low | phase << PHASE
+    low = missing | next_ << COUNT_BITS | (expected & ((1 << 22) - 1)) << TX_SHIFT
+    word[0] = low | phase << PHASE_BIT
     if done != 0 and cta.launch.checked != 0:
-        phase_over(cta, place - cta.shared)
+        complete_phase(cta, place - cta.shared)
     if done != 0:
         wake(cta)
     return 0
 
 
 @native
-def used(w: Ptr(Warp), place: i64, lane: i64, pc: i64, arrives: i64) -> i64:
+def check_use(w: Ptr(WarpRecord), place: i64, lane: i64, pc: i64, arrives: i64) -> i64:
     """A live barrier stands there and a thread uses it (1: arrives); 0 after a fault."""
-    if live(w, place, lane, pc) == 0:
+    if check_live(w, place, lane, pc) == 0:
         return 0
     if w.launch.checked == 0:
         return 1
     cta = owner(w, place)
-    if used_barrier(w, cta, place - cta.shared, lane, pc) != 0:
+    if check_barrier_access(w, cta, place - cta.shared, lane, pc) != 0:
         return 0
     if arrives != 0:
-        release(w, meeting(cta, barrier_of(cta, place - cta.shared)))
+        release(w, sync_clock(cta, barrier_clock(cta, place - cta.shared)))
     return 1
 
 
 @native(inline=True)
-def found(w: Ptr(Warp), space: i64, lane: i64, pc: i64) -> i64:
+def resolve_barrier(w: Ptr(WarpRecord), space: i64, lane: i64, pc: i64) -> i64:
     """The host address of the lane's barrier, 0 after a fault."""
     return resolve(w, space + WRITES, w.addresses[lane], 8, lane, pc)
 
 
 @native
-def init(w: Ptr(Warp), mask: i64, space: i64, counts: Ptr(u32), pc: i64) -> i64:
+def init(w: Ptr(WarpRecord), mask: i64, space: i64, counts: Ptr(u32), pc: i64) -> i64:
     """``mbarrier.init``; 1 after a fault."""
     m = mask
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
-        place = found(w, space, lane, pc)
+        place = resolve_barrier(w, space, lane, pc)
         if place == 0:
             return 1
         n = counts[lane]
-        if n == 0 or n > MOST:
+        if n == 0 or n > MAX_COUNT:
             w.worker.fault_value = n
             fault(w, BAD_MBARRIER, pc, lane, w.addresses[lane])
             return 1
         cta = owner(w, place)
         if w.launch.checked != 0 and (
-            made_twice(w, cta, place - cta.shared, lane, pc) != 0
-            or new_barrier(w, cta, place - cta.shared, lane, pc) != 0
+            check_double_init(w, cta, place - cta.shared, lane, pc) != 0
+            or track_barrier(w, cta, place - cta.shared, lane, pc) != 0
         ):
             return 1
         at(u64, place)[0] = n | n << COUNT_BITS
@@ -181,36 +181,36 @@ def init(w: Ptr(Warp), mask: i64, space: i64, counts: Ptr(u32), pc: i64) -> i64:
 
 
 @native
-def invalidate(w: Ptr(Warp), mask: i64, space: i64, pc: i64) -> i64:
+def invalidate(w: Ptr(WarpRecord), mask: i64, space: i64, pc: i64) -> i64:
     """``mbarrier.inval``; 1 after a fault."""
     m = mask
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
-        place = found(w, space, lane, pc)
-        if place == 0 or live(w, place, lane, pc) == 0:
+        place = resolve_barrier(w, space, lane, pc)
+        if place == 0 or check_live(w, place, lane, pc) == 0:
             return 1
         cta = owner(w, place)
-        if w.launch.checked != 0 and new_barrier(w, cta, place - cta.shared, lane, pc) != 0:
+        if w.launch.checked != 0 and track_barrier(w, cta, place - cta.shared, lane, pc) != 0:
             return 1
         at(u64, place)[0] = INVALID
     return 0
 
 
 @native
-def live(w: Ptr(Warp), place: i64, lane: i64, pc: i64) -> i64:
+def check_live(w: Ptr(WarpRecord), place: i64, lane: i64, pc: i64) -> i64:
     """Whether a barrier stands there, in a CTA that still runs; a fault where not."""
     x = at(u64, place)[0]
     if owner(w, place).state != RUNNING:
-        return fault(w, GONE, pc, lane, w.addresses[lane])
-    if (x & UNUSED) != 0 or (x & ((1 << BYTES) - 1)) == 0:
+        return fault(w, EXITED_CTA, pc, lane, w.addresses[lane])
+    if (x & INVALID_BIT) != 0 or (x & ((1 << TX_SHIFT) - 1)) == 0:
         w.worker.fault_value = x
         return fault(w, BAD_MBARRIER, pc, lane, w.addresses[lane])
     return 1
 
 
 @native
-def arrive(w: Ptr(Warp), mask: i64, space: i64, drop: i64, states: Ptr(u64), pc: i64) -> i64:
+def arrive(w: Ptr(WarpRecord), mask: i64, space: i64, drop: i64, states: Ptr(u64), pc: i64) -> i64:
     """Each lane arrives ``w.operands[lane]`` times after ``w.operands[32 + lane]`` more bytes are
     expected (signed; less than 0: they are there). ``states`` get what the barrier was. 1 after a
     fault.
@@ -219,13 +219,13 @@ def arrive(w: Ptr(Warp), mask: i64, space: i64, drop: i64, states: Ptr(u64), pc:
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
-        place = found(w, space, lane, pc)
-        if place == 0 or used(w, place, lane, pc, 1) == 0:
+        place = resolve_barrier(w, space, lane, pc)
+        if place == 0 or check_use(w, place, lane, pc, 1) == 0:
             return 1
         states[lane] = at(u64, place)[0]
         n = w.operands[lane]
         bytes_ = (w.operands[32 + lane] << 32) >> 32
-        wrong = count(owner(w, place), place, n, n * drop, bytes_)
+        wrong = update_phase(owner(w, place), place, n, n * drop, bytes_)
         if wrong != 0:
             w.worker.fault_value = states[lane]
             fault(w, wrong, pc, lane, w.addresses[lane])
@@ -234,8 +234,8 @@ def arrive(w: Ptr(Warp), mask: i64, space: i64, drop: i64, states: Ptr(u64), pc:
 
 
 @native
-def look(
-    w: Ptr(Warp), mask: i64, space: i64, phases: Ptr(u64), sleeps: i64, out: Ptr(u32), pc: i64
+def test_wait(
+    w: Ptr(WarpRecord), mask: i64, space: i64, phases: Ptr(u64), sleeps: i64, out: Ptr(u32), pc: i64
 ) -> i64:
     """Whether the phase (in bit 63) of each lane is over. JUMP, FAULT, or WAIT: all have to sleep.
 
@@ -247,16 +247,16 @@ def look(
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
-        place = found(w, space, lane, pc)
-        if place == 0 or used(w, place, lane, pc, 0) == 0:
+        place = resolve_barrier(w, space, lane, pc)
+        if place == 0 or check_use(w, place, lane, pc, 0) == 0:
             return FAULT
-        over = lshr(at(u64, place)[0] ^ phases[lane], PHASE)
+        over = lshr(at(u64, place)[0] ^ phases[lane], PHASE_BIT)
         if over != 0 and w.launch.checked != 0:
             cta = owner(w, place)
-            acquire(w, meeting(cta, barrier_of(cta, place - cta.shared) + 1))
+            acquire(w, sync_clock(cta, barrier_clock(cta, place - cta.shared) + 1))
         out[lane] = over
         done = done | over << lane
-    if done == 0 and mask != 0 and sleeps != 0 and expired(w, mask) == 0:
+    if done == 0 and mask != 0 and sleeps != 0 and take_timeout(w, mask) == 0:
         w.awaited = w.addresses[first]
         return WAIT
     w.expired = w.expired & ~mask
@@ -274,18 +274,18 @@ def cluster_check(cta: Ptr(Cta)) -> i64:
         return 0
     head.cluster_came = 0
     if cta.launch.checked != 0:
-        came = meeting(head, CLUSTER_OPEN)
-        join(meeting(head, CLUSTER_DONE), came, 2 * actors(head))
+        came = sync_clock(head, CLUSTER_OPEN)
+        join(sync_clock(head, CLUSTER_DONE), came, 2 * actor_count(head))
     for rank in range(cta.launch.cluster_size):
         c = at(Cta, cta.first + rank * CTA_BYTES)
         for i in range(c.launch.warps):
-            at(Warp, c.frames + i * c.launch.frame_bytes).clustered = 0
+            at(WarpRecord, c.frames + i * c.launch.frame_bytes).clustered = 0
         wake(c)
     return 1
 
 
 @native(part="cluster")
-def cluster_arrive(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
+def cluster_arrive(w: Ptr(WarpRecord), mask: i64, pc: i64) -> i64:
     """``barrier.cluster.arrive``; 1 after a fault: a lane that arrived before has not waited."""
     twice = w.due & mask
     if twice != 0:
@@ -295,13 +295,13 @@ def cluster_arrive(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
     w.due = w.due | mask
     head = at(Cta, w.cta.first)
     if mask != 0 and w.launch.checked != 0:
-        release(w, meeting(head, CLUSTER_OPEN))
+        release(w, sync_clock(head, CLUSTER_OPEN))
     head.cluster_came += popcount(mask)
     return 0 * cluster_check(w.cta)
 
 
 @native(part="cluster")
-def cluster_wait(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
+def cluster_wait(w: Ptr(WarpRecord), mask: i64, pc: i64) -> i64:
     """``barrier.cluster.wait``: JUMP, or WAIT where it has not opened since these lanes arrived.
     FAULT for a lane that has not.
     """
@@ -311,7 +311,7 @@ def cluster_wait(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
     if (w.clustered & mask) == 0:
         w.due = w.due & ~mask
         if mask != 0 and w.launch.checked != 0:
-            acquire(w, meeting(at(Cta, w.cta.first), CLUSTER_DONE))
+            acquire(w, sync_clock(at(Cta, w.cta.first), CLUSTER_DONE))
         return JUMP
     w.expired = w.expired & ~mask
     w.awaited = 0
@@ -319,7 +319,7 @@ def cluster_wait(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
 
 
 @native(part="cluster", deferred=True)
-def cluster_exit(w: Ptr(Warp), mask: i64) -> i64:
+def cluster_exit(w: Ptr(WarpRecord), mask: i64) -> i64:
     """Threads end: the cluster's barrier no longer waits for them."""
     head = at(Cta, w.cta.first)
     head.cluster_live -= popcount(mask)

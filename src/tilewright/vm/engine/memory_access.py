@@ -9,18 +9,17 @@ nowhere else.
 from __future__ import annotations
 
 from ...native.native_language import Ptr, i64, native, u8, u16, u32, u64
-from ..check.race_detector import early, read, repeats, write
-from ..check.vector_clocks import LANE, order, step_of, touch, when_checked
+from ..check.race_detector import check_grid_dependency, check_read, check_write, writes_same_value
+from ..check.vector_clocks import LANE, current_step, order_strong, record_use, when_checked
 from ..state.lane_groups import fault
 from ..state.records import (  # fmt: skip
     BAD_BULK,
-    FIXED,
-    FOUND,
-    FREED,
+    CACHED_RANGES,
+    EXITED_CTA,
     GENERIC,
     GLOBAL,
     GLOBAL_BASE,
-    GONE,
+    LIVE_READ_ONLY,
     LOCAL,
     MISALIGNED,
     OUT_OF_BOUNDS,
@@ -29,10 +28,11 @@ from ..state.records import (  # fmt: skip
     READ_ONLY,
     RUNNING,
     SHARED,
+    USE_AFTER_FREE,
     WINDOW_BITS,
     WRITES,
     Cta,
-    Warp,
+    WarpRecord,
 )
 
 OFFSET = (1 << WINDOW_BITS) - 1
@@ -40,7 +40,7 @@ CTA_BYTES = Cta.size
 
 
 @native(inline=True)
-def move(target: i64, source: i64, size: i64) -> i64:
+def copy_element(target: i64, source: i64, size: i64) -> i64:
     """Copy 1, 2, 4, 8, 16 or 32 bytes."""
     if size == 4:
         at(u32, target)[0] = at(u32, source)[0]
@@ -58,7 +58,7 @@ def move(target: i64, source: i64, size: i64) -> i64:
 
 
 @native
-def look_up(w: Ptr(Warp), a: i64) -> i64:
+def find_allocation(w: Ptr(WarpRecord), a: i64) -> i64:
     """The allocation that begins at or before device address ``a`` becomes the worker's known one,
     if it is live: 0, else the kind of fault.
     """
@@ -77,48 +77,48 @@ def look_up(w: Ptr(Warp), a: i64) -> i64:
     if a >= found.end:
         return OUT_OF_BOUNDS
     if found.live == 0:
-        return FREED
+        return USE_AFTER_FREE
     w.worker.low = found.start
     w.worker.high = found.end
-    w.worker.fixed = found.live == FIXED
+    w.worker.read_only = found.live == LIVE_READ_ONLY
     return 0
 
 
 @native(inline=True)
-def remember(w: Ptr(Warp), space: i64, pc: i64) -> i64:
+def cache_allocation(w: Ptr(WarpRecord), space: i64, pc: i64) -> i64:
     """The worker's known allocation is the one that operation ``pc`` looks at first next time."""
     if space < WRITES:
-        w.worker.lows[pc % FOUND] = w.worker.low
-        w.worker.highs[pc % FOUND] = w.worker.high
-    elif w.worker.fixed == 0:
-        w.worker.lows[FOUND + pc % FOUND] = w.worker.low
-        w.worker.highs[FOUND + pc % FOUND] = w.worker.high
+        w.worker.lows[pc % CACHED_RANGES] = w.worker.low
+        w.worker.highs[pc % CACHED_RANGES] = w.worker.high
+    elif w.worker.read_only == 0:
+        w.worker.lows[CACHED_RANGES + pc % CACHED_RANGES] = w.worker.low
+        w.worker.highs[CACHED_RANGES + pc % CACHED_RANGES] = w.worker.high
     return 0
 
 
 @native
-def find_global(w: Ptr(Warp), a: i64, n: i64, lane: i64, pc: i64) -> i64:
+def find_global(w: Ptr(WarpRecord), a: i64, n: i64, lane: i64, pc: i64) -> i64:
     """The host address of device address ``a``, all ``n`` bytes of it in one live allocation.
 
     0 after a fault. Sums of addresses may wrap, so bounds are compared by differences.
     """
-    kind = look_up(w, a)
+    kind = find_allocation(w, a)
     if kind == 0 and a > w.worker.high - n:
         kind = OUT_OF_BOUNDS
     return w.launch.host + a if kind == 0 else fault(w, kind, pc, lane, a)
 
 
 @native
-def find_target(w: Ptr(Warp), a: i64, n: i64, lane: i64, pc: i64) -> i64:
+def find_writable(w: Ptr(WarpRecord), a: i64, n: i64, lane: i64, pc: i64) -> i64:
     """The same for bytes that are written."""
     host = find_global(w, a, n, lane, pc)
-    if host != 0 and w.worker.fixed != 0:
+    if host != 0 and w.worker.read_only != 0:
         return fault(w, READ_ONLY, pc, lane, a)
     return host
 
 
 @native(inline=True)
-def window(w: Ptr(Warp), kind: i64, lane: i64) -> i64:
+def window(w: Ptr(WarpRecord), kind: i64, lane: i64) -> i64:
     """The host address of a space's first byte, as this lane sees it; 0 where there is no such."""
     if kind == SHARED:
         return w.cta.shared
@@ -130,7 +130,7 @@ def window(w: Ptr(Warp), kind: i64, lane: i64) -> i64:
 
 
 @native(inline=True)
-def window_bytes(w: Ptr(Warp), kind: i64) -> i64:
+def window_bytes(w: Ptr(WarpRecord), kind: i64) -> i64:
     if kind == SHARED:
         return w.launch.shared_bytes
     if kind == LOCAL:
@@ -139,7 +139,7 @@ def window_bytes(w: Ptr(Warp), kind: i64) -> i64:
 
 
 @native
-def elsewhere(w: Ptr(Warp), a: i64, offset: i64, n: i64, lane: i64, pc: i64) -> i64:
+def resolve_in_cluster(w: Ptr(WarpRecord), a: i64, offset: i64, n: i64, lane: i64, pc: i64) -> i64:
     """The same for shared memory by rank within the cluster."""
     rank = offset >> RANK_SHIFT
     place = offset & ((1 << RANK_SHIFT) - 1)
@@ -147,29 +147,31 @@ def elsewhere(w: Ptr(Warp), a: i64, offset: i64, n: i64, lane: i64, pc: i64) -> 
         return fault(w, OUT_OF_BOUNDS, pc, lane, a)
     cta = at(Cta, w.cta.first + rank * CTA_BYTES)
     if cta.state != RUNNING:
-        return fault(w, GONE, pc, lane, a)
+        return fault(w, EXITED_CTA, pc, lane, a)
     return cta.shared + place
 
 
 @native
-def resolve(w: Ptr(Warp), space: i64, a: i64, n: i64, lane: i64, pc: i64) -> i64:
+def resolve(w: Ptr(WarpRecord), space: i64, a: i64, n: i64, lane: i64, pc: i64) -> i64:
     """The host address of ``n`` bytes at ``a`` in a state space, or 0 after a fault."""
     if (a & (n - 1)) != 0:
         return fault(w, MISALIGNED, pc, lane, a)
     kind = space & (WRITES - 1)
     if kind <= GLOBAL and a >= GLOBAL_BASE:
-        if space >= WRITES and w.worker.fixed != 0:
-            return find_target(w, a, n, lane, pc)
+        if space >= WRITES and w.worker.read_only != 0:
+            return find_writable(w, a, n, lane, pc)
         if a >= w.worker.low and a <= w.worker.high - n:
             return w.launch.host + a
-        return find_global(w, a, n, lane, pc) if space < WRITES else find_target(w, a, n, lane, pc)
+        return (
+            find_global(w, a, n, lane, pc) if space < WRITES else find_writable(w, a, n, lane, pc)
+        )
     offset = a
     if kind == GENERIC:
         kind = lshr(a, WINDOW_BITS) + 1
         offset = a & OFFSET
     if kind == SHARED:
         if offset >> RANK_SHIFT != w.cta.rank:
-            return elsewhere(w, a, offset, n, lane, pc)
+            return resolve_in_cluster(w, a, offset, n, lane, pc)
         offset = offset & ((1 << RANK_SHIFT) - 1)
     base = window(w, kind, lane)
     if base == 0 or offset < 0 or offset > window_bytes(w, kind) - n:
@@ -180,9 +182,9 @@ def resolve(w: Ptr(Warp), space: i64, a: i64, n: i64, lane: i64, pc: i64) -> i64
 
 
 @native
-def resolve_lanes(w: Ptr(Warp), mask: i64, space: i64, n: i64, pc: i64) -> i64:
+def resolve_lanes(w: Ptr(WarpRecord), mask: i64, space: i64, n: i64, pc: i64) -> i64:
     """``w.addresses`` become host addresses for the lanes of ``mask``; 1 after a fault."""
-    if w.launch.checked != 0 and access(w, mask, space, n, 1, 0, pc) != 0:
+    if w.launch.checked != 0 and check_access(w, mask, space, n, 1, 0, pc) != 0:
         return 1
     m = mask
     while m != 0:
@@ -192,11 +194,11 @@ def resolve_lanes(w: Ptr(Warp), mask: i64, space: i64, n: i64, pc: i64) -> i64:
         if host == 0:
             return 1
         w.addresses[lane] = host
-    return remember(w, space, pc)
+    return cache_allocation(w, space, pc)
 
 
 @native
-def store_zeros(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
+def store_zeros(w: Ptr(WarpRecord), mask: i64, pc: i64) -> i64:
     """Zeros into shared memory, as many bytes as ``w.operands`` says; 1 after a fault."""
     m = mask
     while m != 0:
@@ -216,9 +218,9 @@ def store_zeros(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
             if last == 0:
                 return 1
             if w.launch.checked != 0:
-                mine = step_of(w, pc) | lane << LANE
+                mine = current_step(w, pc) | lane << LANE
                 cta = owner(w, host)
-                if write(w, cta, host - cta.shared, n, mine, lane) != 0:
+                if check_write(w, cta, host - cta.shared, n, mine, lane) != 0:
                     return 1
             for i in range(n // 8):
                 at(u64, host)[i] = 0
@@ -226,7 +228,7 @@ def store_zeros(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
 
 
 @native
-def reach(w: Ptr(Warp), mask: i64, space: i64, n: i64, pc: i64) -> i64:
+def check_bounds(w: Ptr(WarpRecord), mask: i64, space: i64, n: i64, pc: i64) -> i64:
     """1 after the fault that an access of ``n`` bytes by the lanes of ``mask`` would be."""
     m = mask
     while m != 0:
@@ -238,7 +240,7 @@ def reach(w: Ptr(Warp), mask: i64, space: i64, n: i64, pc: i64) -> i64:
 
 
 @native(inline=True)
-def window_of(w: Ptr(Warp), mask: i64, space: i64) -> i64:
+def window_kind(w: Ptr(WarpRecord), mask: i64, space: i64) -> i64:
     """The space itself; of a generic access the one that its first lane's address lies in.
 
     ``space`` is without ``WRITES``.
@@ -250,7 +252,7 @@ def window_of(w: Ptr(Warp), mask: i64, space: i64) -> i64:
 
 
 @native(inline=True)
-def known(w: Ptr(Warp), mask: i64, space: i64, kind: i64, n: i64, pc: i64) -> i64:
+def fast_base(w: Ptr(WarpRecord), mask: i64, space: i64, kind: i64, n: i64, pc: i64) -> i64:
     """What to add to the lanes' addresses in a space, all of window ``kind``, to have host
     addresses (``lane_stride`` for each lane besides), where all accesses of ``n`` bytes are right;
     0 where anything needs a closer look (no fault).
@@ -268,9 +270,9 @@ def known(w: Ptr(Warp), mask: i64, space: i64, kind: i64, n: i64, pc: i64) -> i6
     elif kind == GLOBAL and mask != 0:
         a = w.addresses[lowest(mask)]
         if a < w.worker.low or a >= w.worker.high:
-            look_up(w, a)
-        remember(w, space, pc)
-        base = w.launch.host if space < WRITES or w.worker.fixed == 0 else 0
+            find_allocation(w, a)
+        cache_allocation(w, space, pc)
+        base = w.launch.host if space < WRITES or w.worker.read_only == 0 else 0
         low = w.worker.low
         high = w.worker.high
     room = high - low - n
@@ -285,7 +287,7 @@ def known(w: Ptr(Warp), mask: i64, space: i64, kind: i64, n: i64, pc: i64) -> i6
 
 
 @native
-def one_host(w: Ptr(Warp), mask: i64, space: i64, a: i64, n: i64, pc: i64) -> i64:
+def resolve_uniform(w: Ptr(WarpRecord), mask: i64, space: i64, a: i64, n: i64, pc: i64) -> i64:
     """The host address of what all lanes of ``mask`` read at ``a``, which is not in local memory; 0
     after a fault. Where there are no lanes it is that of anything.
     """
@@ -294,15 +296,15 @@ def one_host(w: Ptr(Warp), mask: i64, space: i64, a: i64, n: i64, pc: i64) -> i6
     if w.launch.checked != 0:
         for lane in range(32):
             w.addresses[lane] = a
-        if access(w, mask, space, n, 1, 0, pc) != 0:
+        if check_access(w, mask, space, n, 1, 0, pc) != 0:
             return 0
     host = resolve(w, space, a, n, lowest(mask), pc)
-    remember(w, space, pc)
+    cache_allocation(w, space, pc)
     return host
 
 
 @native(inline=True)
-def lane_stride(w: Ptr(Warp), kind: i64) -> i64:
+def lane_stride(w: Ptr(WarpRecord), kind: i64) -> i64:
     """How far apart the lanes' memory of a window lies."""
     return w.launch.local_bytes if kind == LOCAL else 0
 
@@ -311,7 +313,7 @@ def lane_stride(w: Ptr(Warp), kind: i64) -> i64:
 
 
 @native
-def owner(w: Ptr(Warp), host: i64) -> Ptr(Cta):
+def owner(w: Ptr(WarpRecord), host: i64) -> Ptr(Cta):
     """The CTA of the warp's cluster whose shared memory holds a host address."""
     found = w.cta
     for rank in range(w.launch.cluster_size):
@@ -322,7 +324,9 @@ def owner(w: Ptr(Warp), host: i64) -> Ptr(Cta):
 
 
 @when_checked
-def access(w: Ptr(Warp), mask: i64, space: i64, size: i64, count: i64, values: i64, pc: i64) -> i64:
+def check_access(
+    w: Ptr(WarpRecord), mask: i64, space: i64, size: i64, count: i64, values: i64, pc: i64
+) -> i64:
     """Each lane reads ``count`` elements of ``size`` bytes at its address, or writes them where
     there are ``values``; 1 after a fault or a race."""
     n = size * count
@@ -331,10 +335,13 @@ def access(w: Ptr(Warp), mask: i64, space: i64, size: i64, count: i64, values: i
         while m != 0:
             lane = lowest(m)
             m = m & (m - 1)
-            if w.addresses[lane] >= GLOBAL_BASE and early(w, w.addresses[lane], lane, pc) != 0:
+            if (
+                w.addresses[lane] >= GLOBAL_BASE
+                and check_grid_dependency(w, w.addresses[lane], lane, pc) != 0
+            ):
                 return 1
     if w.launch.strong[pc] != 0:
-        return order(w)
+        return order_strong(w)
     m = mask
     while m != 0:
         lane = lowest(m)
@@ -345,15 +352,15 @@ def access(w: Ptr(Warp), mask: i64, space: i64, size: i64, count: i64, values: i
         cta = owner(w, host)
         place = host - cta.shared
         if place >= 0 and place < w.launch.shared_bytes:
-            mine = step_of(w, pc) | lane << LANE
+            mine = current_step(w, pc) | lane << LANE
             if cta.rank != w.cta.rank:
-                touch(cta, mine)
+                record_use(cta, mine)
             if values != 0:
                 first = at(u8, values + lane * size)
-                if repeats(cta, place, n, first, size, pc) == 0 and (
-                    write(w, cta, place, n, mine, lane) != 0
+                if writes_same_value(cta, place, n, first, size, pc) == 0 and (
+                    check_write(w, cta, place, n, mine, lane) != 0
                 ):
                     return 1
-            elif read(w, cta, place, n, mine, 0, lane) != 0:
+            elif check_read(w, cta, place, n, mine, 0, lane) != 0:
                 return 1
     return 0

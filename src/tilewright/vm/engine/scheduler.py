@@ -7,7 +7,7 @@ CTAs take turns. The order follows from the seed alone, whatever is compiled alr
 from __future__ import annotations
 
 from ...native.native_language import Ptr, i64, native, u32
-from ..check.race_detector import ended, start
+from ..check.race_detector import check_exit, reset_clocks
 from ..state.lane_groups import draw, next_group
 from ..state.records import (  # fmt: skip
     BARRIERS,
@@ -18,35 +18,40 @@ from ..state.records import (  # fmt: skip
     JUMP,
     READY,
     RUNNING,
-    STEPS_OUT,
+    STEP_LIMIT,
     STOPPED,
     WAIT,
     WAITING,
     YIELD,
-    Copy,
+    AsyncCopy,
     Cta,
-    Warp,
+    WarpRecord,
     Worker,
 )
-from .async_copies import arrive_late, land_all_queued, land_old_queued, land_stray
-from .bulk_copies import land_any, land_next, land_some
-from .mbarrier_model import wake_late
+from .async_copies import (
+    complete_all_queued,
+    complete_arrivals,
+    complete_old_queued,
+    complete_random_warp,
+)
+from .bulk_completion import complete_all_bulk, complete_next_bulk, complete_random_bulk
+from .mbarrier_model import wake_timed_out
 from .memory_access import CTA_BYTES
 
-WARP_BYTES = Warp.size
+WARP_BYTES = WarpRecord.size
 POISON = 0xFFFFFFFFFFFFFFFF
 SPLITMIX = 0x9E3779B97F4A7C15
 SALT = 0xD1B54A32D192ED03
-SLICES = 15  # with a seed, a slice is a power of two below 2^15
+SLICE_BITS = 15  # with a seed, a slice is a power of two below 2^15
 LINE = 64  # bytes that registers are aligned to
-PATIENCE, TRIES = 8, 200  # how often sleepers are woken in vain; where they loop
+IDLE_WAKEUPS, IDLE_POLLS = 8, 200  # how often sleepers are woken in vain; where they loop
 
 
 # --- starting -------------------------------------------------------------------------------------
 
 
 @native
-def start_warp(w: Ptr(Warp), cta: Ptr(Cta), index: i64) -> i64:
+def start_warp(w: Ptr(WarpRecord), cta: Ptr(Cta), index: i64) -> i64:
     """A fresh frame: everything is 0 but the lanes that exist, their thread indices, and registers,
     which nobody has written; they begin where ``analysis.places`` has them.
     """
@@ -57,7 +62,7 @@ def start_warp(w: Ptr(Warp), cta: Ptr(Cta), index: i64) -> i64:
     for i in range(registers // 8):
         frame[i] = 0
     poison(address(w) + registers, launch.frame_bytes - registers)
-    w.queue = at(Copy, queue)
+    w.queue = at(AsyncCopy, queue)
     w.pending = at(u32, address(w) + WARP_BYTES)
     w.cta = cta
     w.worker = cta.worker
@@ -77,9 +82,9 @@ def start_warp(w: Ptr(Warp), cta: Ptr(Cta), index: i64) -> i64:
 
 
 @native
-def poison(start: i64, size: i64) -> i64:
+def poison(reset_clocks: i64, size: i64) -> i64:
     """Memory that nobody has written: all ones (NaNs), so that reading it shows."""
-    words = at(i64, start)
+    words = at(i64, reset_clocks)
     for i in range((size + 7) // 8):
         words[i] = POISON
     return 0
@@ -121,9 +126,9 @@ def start_cta(cta: Ptr(Cta)) -> i64:
     cta.state = RUNNING
     cta.live_warps = launch.warps
     cta.worker.started += launch.warps
-    cta.flight_head = 0
-    cta.flight_tail = 0
-    cta.flight_old = 0
+    cta.bulk_head = 0
+    cta.bulk_tail = 0
+    cta.bulk_old = 0
     cta.products = 0
     poison(cta.shared, launch.shared_bytes)
     for i in range(32 * launch.warps):
@@ -135,9 +140,9 @@ def start_cta(cta: Ptr(Cta)) -> i64:
         bar.ayes = 0
         bar.nays = 0
     for i in range(launch.warps):
-        start_warp(at(Warp, cta.frames + i * launch.frame_bytes), cta, i)
+        start_warp(at(WarpRecord, cta.frames + i * launch.frame_bytes), cta, i)
     if launch.checked != 0:
-        start(cta)
+        reset_clocks(cta)
     return 0
 
 
@@ -145,11 +150,11 @@ def start_cta(cta: Ptr(Cta)) -> i64:
 
 
 @native
-def run_warp(w: Ptr(Warp)) -> i64:
+def run_warp(w: Ptr(WarpRecord)) -> i64:
     """One turn of a warp: region after region until it must stop."""
     launch = w.launch
     k = w.worker
-    w.budget = launch.slice if launch.seed == 0 else 1 << umod(draw(w.cta), SLICES)
+    w.budget = launch.slice if launch.seed == 0 else 1 << umod(draw(w.cta), SLICE_BITS)
     k.steps += w.budget
     code = JUMP
     if launch.divergent != 0:
@@ -180,7 +185,7 @@ def run_cta(cta: Ptr(Cta)) -> i64:
         n = i + first
         if n >= launch.warps:
             n -= launch.warps
-        w = at(Warp, cta.frames + n * launch.frame_bytes)
+        w = at(WarpRecord, cta.frames + n * launch.frame_bytes)
         if w.state == READY:
             code = run_warp(w)
             if code == FAULT:
@@ -190,46 +195,46 @@ def run_cta(cta: Ptr(Cta)) -> i64:
             if launch.stop != 0 or k.stop != 0:
                 return STOPPED
             if launch.step_limit != 0 and k.steps + k.started > launch.step_limit:
-                return STEPS_OUT
+                return STEP_LIMIT
             progress = JUMP
     if cta.live_warps == 0:
-        if stays(cta) == 0 and disband(cta) != 0:
+        if cluster_still_runs(cta) == 0 and release_cluster(cta) != 0:
             return FAULT
-    elif launch.seed != 0 and (land_some(cta) != 0 or land_stray(cta) != 0):
+    elif launch.seed != 0 and (complete_random_bulk(cta) != 0 or complete_random_warp(cta) != 0):
         return FAULT
     return progress
 
 
 @native(inline=True)
-def stays(cta: Ptr(Cta)) -> i64:
+def cluster_still_runs(cta: Ptr(Cta)) -> i64:
     """Whether other threads of its cluster still run, and may until they have to wait."""
     launch = cta.launch
     return launch.seed == 0 and launch.cluster_size > 1 and at(Cta, cta.first).cluster_live != 0
 
 
 @native
-def disband(last: Ptr(Cta)) -> i64:
+def release_cluster(last: Ptr(Cta)) -> i64:
     """The last CTA of a cluster to end leaves, after all that stayed for it: their copies land
     before that, for they may go to one another and to the last.
     """
     launch = last.launch
     if launch.seed != 0 or launch.cluster_size == 1:
-        return leave(last)
+        return release_cta(last)
     for rank in range(launch.cluster_size):
         cta = at(Cta, last.first + rank * CTA_BYTES)
-        if cta.state == RUNNING and address(cta) != address(last) and settle(cta) != 0:
+        if cta.state == RUNNING and address(cta) != address(last) and drain_cta(cta) != 0:
             return 1
     for rank in range(launch.cluster_size):
         cta = at(Cta, last.first + rank * CTA_BYTES)
-        if cta.state == RUNNING and address(cta) != address(last) and leave(cta) != 0:
+        if cta.state == RUNNING and address(cta) != address(last) and release_cta(cta) != 0:
             return 1
-    return leave(last)
+    return release_cta(last)
 
 
 @native
-def leave(cta: Ptr(Cta)) -> i64:
+def release_cta(cta: Ptr(Cta)) -> i64:
     """A CTA whose threads have ended gives up its place, when its copies have landed."""
-    if settle(cta) != 0:
+    if drain_cta(cta) != 0:
         return 1
     cta.state = EMPTY
     cta.worker.events += 1
@@ -237,11 +242,11 @@ def leave(cta: Ptr(Cta)) -> i64:
 
 
 @native
-def settle(cta: Ptr(Cta)) -> i64:
+def drain_cta(cta: Ptr(Cta)) -> i64:
     """What a CTA whose threads have ended left under way is found, and lands."""
-    if cta.launch.checked != 0 and ended(cta) != 0:
+    if cta.launch.checked != 0 and check_exit(cta) != 0:
         return 1
-    return land_any(cta) != 0
+    return complete_all_bulk(cta) != 0
 
 
 @native
@@ -253,7 +258,7 @@ def run(k: Ptr(Worker)) -> i64:
         running = 0
         for c in range(k.resident):
             cta = at(Cta, k.ctas + c * CTA_BYTES)
-            if c % size == 0 and k.next < k.last and empty(cta) != 0:
+            if c % size == 0 and k.next < k.last and cluster_slot_free(cta) != 0:
                 start_cluster(cta, k.next // size)
                 k.next += size
             if cta.state == RUNNING:
@@ -266,7 +271,7 @@ def run(k: Ptr(Worker)) -> i64:
         if running == 0:
             return FINISHED
         if progress == WAIT:
-            progress = go_on(k)
+            progress = unblock(k)
         if progress != JUMP:
             return progress
         if k.launch.seed == 0 and sweep(k, running) != 0:
@@ -274,7 +279,7 @@ def run(k: Ptr(Worker)) -> i64:
 
 
 @native
-def empty(first: Ptr(Cta)) -> i64:
+def cluster_slot_free(first: Ptr(Cta)) -> i64:
     """Whether all places of a cluster are."""
     for rank in range(first.launch.cluster_size):
         if at(Cta, address(first) + rank * CTA_BYTES).state != EMPTY:
@@ -296,23 +301,23 @@ def sweep(k: Ptr(Worker), running: i64) -> i64:
     k.swept = k.steps
     for c in range(k.resident):
         cta = at(Cta, k.ctas + c * CTA_BYTES)
-        if cta.state == RUNNING and (land_old(cta) != 0 or land_old_queued(cta) != 0):
+        if cta.state == RUNNING and (complete_old_bulk(cta) != 0 or complete_old_queued(cta) != 0):
             return 1
     return 0
 
 
 @native
-def land_old(cta: Ptr(Cta)) -> i64:
+def complete_old_bulk(cta: Ptr(Cta)) -> i64:
     """The copies land that were in flight at the last sweep too; 1 after a fault."""
-    while cta.flight_head < cta.flight_old:
-        if land_next(cta) != 0:
+    while cta.bulk_head < cta.bulk_old:
+        if complete_next_bulk(cta) != 0:
             return 1
-    cta.flight_old = cta.flight_tail
+    cta.bulk_old = cta.bulk_tail
     return 0
 
 
 @native
-def go_on(k: Ptr(Worker)) -> i64:
+def unblock(k: Ptr(Worker)) -> i64:
     """No warp could run. CTAs that stayed for their cluster leave. Unless something has happened
     since, one copy of each CTA lands; where none is in flight, what arrives behind ``cp.async``
     does, or else what that copies; at last sleepers hear that they slept in vain. DEADLOCK where
@@ -320,7 +325,7 @@ def go_on(k: Ptr(Worker)) -> i64:
     """
     for c in range(k.resident):
         cta = at(Cta, k.ctas + c * CTA_BYTES)
-        if cta.state == RUNNING and cta.live_warps == 0 and leave(cta) != 0:
+        if cta.state == RUNNING and cta.live_warps == 0 and release_cta(cta) != 0:
             return FAULT
     if k.events != k.seen:
         k.seen = k.events
@@ -329,18 +334,18 @@ def go_on(k: Ptr(Worker)) -> i64:
     some = 0
     for c in range(k.resident):
         cta = at(Cta, k.ctas + c * CTA_BYTES)
-        if cta.state == RUNNING and cta.flight_head < cta.flight_tail:
+        if cta.state == RUNNING and cta.bulk_head < cta.bulk_tail:
             some = 1
-            if land_next(cta) != 0:
+            if complete_next_bulk(cta) != 0:
                 return FAULT
     for c in range(k.resident if some == 0 else 0):
         cta = at(Cta, k.ctas + c * CTA_BYTES)
         if cta.state == RUNNING:
-            some = some | arrive_late(cta)
+            some = some | complete_arrivals(cta)
     for c in range(k.resident if some == 0 else 0):
         cta = at(Cta, k.ctas + c * CTA_BYTES)
         if cta.state == RUNNING:
-            some = some | land_all_queued(cta)
+            some = some | complete_all_queued(cta)
     if k.fault != 0:
         return FAULT
     if some != 0:
@@ -348,10 +353,10 @@ def go_on(k: Ptr(Worker)) -> i64:
     k.idle += 1
     tried = k.steps - k.idle_last  # in a loop, which threads may leave after so many tries
     k.idle_last = k.steps
-    if k.idle > (TRIES if tried != 0 else PATIENCE):
+    if k.idle > (IDLE_POLLS if tried != 0 else IDLE_WAKEUPS):
         return DEADLOCK
     for c in range(k.resident):
         cta = at(Cta, k.ctas + c * CTA_BYTES)
         if cta.state == RUNNING:
-            some = some | wake_late(cta)
+            some = some | wake_timed_out(cta)
     return JUMP if some != 0 else DEADLOCK

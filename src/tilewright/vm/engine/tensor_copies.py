@@ -14,7 +14,7 @@ from ...mma.tensor_maps import tensor_map_fields as fields
 from ...mma.tensor_maps.tma_copy import FILLED, LONGEST
 from ...native.native_language import Ptr, i64, native, u8, u32, u64
 from ...number_conversion import decode, encode
-from ..check.race_detector import early
+from ..check.race_detector import check_grid_dependency
 from ..state.lane_groups import fault
 from ..state.records import (
     BAD_MAP,
@@ -23,8 +23,8 @@ from ..state.records import (
     MISALIGNED,
     READ_ONLY,
     WRITES,
-    Flight,
-    Warp,
+    BulkCopy,
+    WarpRecord,
 )
 from .async_reductions import reduce, reduce_bytes
 from .memory_access import find_global, resolve
@@ -37,13 +37,19 @@ STEP, EXTENT = fields.STEP.low, fields.EXTENT.low
 LOWER, UPPER = fields.corners(3)[0].low, fields.corners(3)[1].low
 CODES = 10  # of element types, and for each 2 bits: the logarithm of its bytes
 LOGS = 0b01_11_10_10_01_11_11_10_10_01_00
-MAP, PIECE, BOX = 64, 16, 128  # bytes: what the hardware reads of a map, what moves together,
+MAP_BYTES, CHUNK, BOX_ALIGN = (
+    64,
+    16,
+    128,
+)  # bytes: what the hardware reads of a map, what moves together,
 # and what a box in shared memory begins at a multiple of
 COORDINATES, OFFSETS = 4, 9  # lines of ``w.operands``
 # what is wrong
-NO_MAP, OTHER_RANK, OTHER_MODE, TOO_LONG, ODD_START, NEGATIVE, OUTSIDE, NO_REDUCTION = range(1, 9)
+NO_MAP, WRONG_RANK, WRONG_MODE, TOO_LONG, MISALIGNED_START, NEGATIVE, OUTSIDE, NO_REDUCTION = range(
+    1, 9
+)
 NAN_LOW, NAN_HIGH = FILLED["nan"]  # bytes that fill what is outside
-INFINITY, CUT = 0x7F800000, 13  # of f32; bits that tf32 has not
+INFINITY, TF32_SHIFT = 0x7F800000, 13  # of f32; bits that tf32 has not
 NAN = int(encode("tf32", decode("f32", np.array(INFINITY + 1, np.uint32))))
 
 
@@ -59,7 +65,7 @@ def signed_at(m: Ptr(u32), low: i64, width: i64) -> i64:
 
 
 @native
-def read_map(f: Ptr(Flight), place: i64) -> i64:
+def read_map(f: Ptr(BulkCopy), place: i64) -> i64:
     """What a map says goes into the flight; what is wrong with it, or 0."""
     m = at(u32, place)
     rank = bits_at(m, RANK, 3) + 1
@@ -71,8 +77,8 @@ def read_map(f: Ptr(Flight), place: i64) -> i64:
     f.code = code
     f.im2col = im2col
     f.element = 1 << (lshr(LOGS, 2 * code) & 3)
-    f.interleave = bits_at(m, INTERLEAVE, 2) * PIECE
-    f.swizzle = PIECE << bits_at(m, SWIZZLE, 2) & -2 * PIECE
+    f.interleave = bits_at(m, INTERLEAVE, 2) * CHUNK
+    f.swizzle = CHUNK << bits_at(m, SWIZZLE, 2) & -2 * CHUNK
     f.fill = bits_at(m, FILL, 1)
     f.base = at(u64, place)[0]
     f.strides[0] = f.interleave if f.interleave != 0 else f.element
@@ -100,7 +106,7 @@ def read_map(f: Ptr(Flight), place: i64) -> i64:
 
 
 @native
-def put_field(w: Ptr(Warp), mask: i64, space: i64, low: i64, width: i64, pc: i64) -> i64:
+def replace_field(w: Ptr(WarpRecord), mask: i64, space: i64, low: i64, width: i64, pc: i64) -> i64:
     """``width`` bits from bit ``low`` on of the maps at ``w.addresses`` become the 64 in
     ``w.operands``, cut; 1 after a fault.
     """
@@ -108,7 +114,7 @@ def put_field(w: Ptr(Warp), mask: i64, space: i64, low: i64, width: i64, pc: i64
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
-        place = resolve(w, space + WRITES, w.addresses[lane], MAP, lane, pc)
+        place = resolve(w, space + WRITES, w.addresses[lane], MAP_BYTES, lane, pc)
         if place == 0:
             return 1
         value = at(u64, w.operands)[lane]
@@ -125,13 +131,13 @@ def put_field(w: Ptr(Warp), mask: i64, space: i64, low: i64, width: i64, pc: i64
 
 
 @native(inline=True)
-def first_axis(f: Ptr(Flight)) -> i64:
+def first_row_dim(f: Ptr(BulkCopy)) -> i64:
     """The dimension that rows are counted along first."""
     return 0 if f.interleave != 0 else 1
 
 
 @native
-def first_row(f: Ptr(Flight)) -> i64:
+def first_row(f: Ptr(BulkCopy)) -> i64:
     f.row = 0
     for d in range(5):
         f.now[d] = f.at[d]
@@ -139,10 +145,10 @@ def first_row(f: Ptr(Flight)) -> i64:
 
 
 @native
-def next_row(f: Ptr(Flight)) -> i64:
+def next_row(f: Ptr(BulkCopy)) -> i64:
     """Go on to the next row; 0 where there is none."""
     f.row += 1
-    first = first_axis(f)
+    first = first_row_dim(f)
     rank = f.modes
     if f.im2col != 0:
         for i in range(rank - 2):
@@ -163,11 +169,11 @@ def next_row(f: Ptr(Flight)) -> i64:
 
 
 @native
-def origin(f: Ptr(Flight)) -> i64:
+def row_offset(f: Ptr(BulkCopy)) -> i64:
     """Where the row begins, in bytes from the tensor's start and as dimension 0 counts; −1 where it
     lies outside of the tensor.
     """
-    first = first_axis(f)
+    first = first_row_dim(f)
     total = 0
     for d in range(first, f.modes):
         c = f.now[d]
@@ -180,7 +186,7 @@ def origin(f: Ptr(Flight)) -> i64:
 
 
 @native
-def clip(f: Ptr(Flight), out: i64) -> i64:
+def clip_row(f: Ptr(BulkCopy), out: i64) -> i64:
     """The bytes of a row that lie inside of the tensor. On the way to global memory pieces count as
     a whole.
     """
@@ -190,7 +196,7 @@ def clip(f: Ptr(Flight), out: i64) -> i64:
         start = f.at[0] * f.element
         size = f.dims[0] * f.element
         if out != 0:
-            size = (size + PIECE - 1) & -PIECE
+            size = (size + CHUNK - 1) & -CHUNK
         if start < 0:
             f.begin = -start
         if size - start < f.end:
@@ -201,48 +207,48 @@ def clip(f: Ptr(Flight), out: i64) -> i64:
 
 
 @native
-def within(w: Ptr(Warp), f: Ptr(Flight), out: i64, lane: i64, pc: i64) -> i64:
+def check_box_bounds(w: Ptr(WarpRecord), f: Ptr(BulkCopy), out: i64, lane: i64, pc: i64) -> i64:
     """Whether all that the copy touches of global memory is allocated, and where it goes ``out``
     may be written; counts its bytes."""
     start = f.base
     if f.interleave == 0:
         start = start + f.at[0] * f.element
-    if (f.base & (PIECE - 1)) != 0 or f.base < GLOBAL_BASE:
+    if (f.base & (CHUNK - 1)) != 0 or f.base < GLOBAL_BASE:
         return fault(w, BAD_MAP, pc, lane, f.base)
     first_row(f)
     f.bytes = 0
     more = 1
     while more != 0:
         f.bytes += f.width
-        from_ = origin(f)
+        from_ = row_offset(f)
         if from_ >= 0 and f.end > f.begin:
             a = start + from_ + f.begin
             if a < w.worker.low or a > w.worker.high - (f.end - f.begin):
                 if find_global(w, a, f.end - f.begin, lane, pc) == 0:
                     return 0
-            if out != 0 and w.worker.fixed != 0:
+            if out != 0 and w.worker.read_only != 0:
                 return fault(w, READ_ONLY, pc, lane, a)
         more = next_row(f)
     return 1
 
 
 @native(inline=True)
-def piece_of(f: Ptr(Flight), a: i64) -> i64:
+def swizzled_address(f: Ptr(BulkCopy), a: i64) -> i64:
     """Where the piece at an address of shared memory stands."""
     return a ^ (((a >> 7) & (lshr(f.swizzle, 4) - 1)) << 4)
 
 
 @native
-def move_row(f: Ptr(Flight), from_: i64, shared: i64, place: i64, out: i64) -> i64:
+def move_row(f: Ptr(BulkCopy), from_: i64, shared: i64, place: i64, out: i64) -> i64:
     """A row at host address ``from_`` (0: outside of the tensor) to or from offset ``place`` of
     the shared memory at ``shared``.
     """
     begin = f.begin if from_ != 0 else f.end
-    step = PIECE if f.swizzle != 0 else f.width
+    step = CHUNK if f.swizzle != 0 else f.width
     p = 0
     while p < f.width:
         size = step if step < f.width - p else f.width - p
-        host = shared + (piece_of(f, place + p) if f.swizzle != 0 else place + p)
+        host = shared + (swizzled_address(f, place + p) if f.swizzle != 0 else place + p)
         low = begin - p if begin > p else 0
         high = f.end - p if f.end - p < size else size
         if low > high or from_ == 0:
@@ -264,7 +270,7 @@ def move_row(f: Ptr(Flight), from_: i64, shared: i64, place: i64, out: i64) -> i
 
 
 @native
-def fill_bytes(f: Ptr(Flight), place: i64, size: i64) -> i64:
+def fill_bytes(f: Ptr(BulkCopy), place: i64, size: i64) -> i64:
     """What lies outside of the tensor: zeros, or NaNs of 16 bits."""
     for i in range(size):
         at(u8, place)[i] = (NAN_HIGH if (i & 1) != 0 else NAN_LOW) * f.fill
@@ -272,13 +278,17 @@ def fill_bytes(f: Ptr(Flight), place: i64, size: i64) -> i64:
 
 
 @native
-def round_words(f: Ptr(Flight), place: i64, size: i64) -> i64:
+def round_words(f: Ptr(BulkCopy), place: i64, size: i64) -> i64:
     """f32 becomes the nearest tf32 where the map says so."""
     words = at(u32, place)
     for i in range(size >> 2 if f.rounded != 0 else 0):
         x = words[i]
         if (x & INFINITY) != INFINITY:
-            x = (x + (1 << (CUT - 1)) - 1 + (x >> CUT & 1)) >> CUT << CUT
+            x = (
+                (x + (1 << (TF32_SHIFT - 1)) - 1 + (x >> TF32_SHIFT & 1))
+                >> TF32_SHIFT
+                << TF32_SHIFT
+            )
         elif (x & (INFINITY ^ 0x7FFFFFFF)) != 0:
             x = NAN
         words[i] = x
@@ -286,10 +296,10 @@ def round_words(f: Ptr(Flight), place: i64, size: i64) -> i64:
 
 
 @native
-def outside_box(f: Ptr(Flight), out: i64) -> i64:
+def outside_bounding_box(f: Ptr(BulkCopy), out: i64) -> i64:
     """Whether im2col begins outside of its bounding box, or out of a box that leaves the tensor."""
     for i in range(f.modes - 2):
-        d = first_axis(f) + i
+        d = first_row_dim(f) + i
         if f.at[d] < f.lower[i] or f.at[d] > f.dims[d] - 1 + f.upper[i]:
             return 1
         if out != 0 and (f.lower[i] < 0 or f.upper[i] > 0):
@@ -298,7 +308,7 @@ def outside_box(f: Ptr(Flight), out: i64) -> i64:
 
 
 @native(deferred=True)
-def move_box(f: Ptr(Flight), hosts: i64, shared: i64, place: i64, out: i64) -> i64:
+def move_box(f: Ptr(BulkCopy), hosts: i64, shared: i64, place: i64, out: i64) -> i64:
     """All rows; ``hosts`` + device address = host address."""
     start = hosts + f.base
     if f.interleave == 0:
@@ -306,7 +316,7 @@ def move_box(f: Ptr(Flight), hosts: i64, shared: i64, place: i64, out: i64) -> i
     first_row(f)
     more = 1
     while more != 0:
-        from_ = origin(f)
+        from_ = row_offset(f)
         host = start + from_ if from_ >= 0 else 0
         move_row(f, host, shared, place + f.row * f.pitch, out)
         more = next_row(f)
@@ -317,26 +327,26 @@ def move_box(f: Ptr(Flight), hosts: i64, shared: i64, place: i64, out: i64) -> i
 
 
 @native
-def wrong(w: Ptr(Warp), why: i64, pc: i64, lane: i64, where: i64) -> i64:
+def fault_map(w: Ptr(WarpRecord), why: i64, pc: i64, lane: i64, where: i64) -> i64:
     w.worker.fault_value = why
     return fault(w, BAD_MAP, pc, lane, where)
 
 
 @native
-def box_of(
-    w: Ptr(Warp), f: Ptr(Flight), map_: i64, lane: i64, how: i64, shared: i64, pc: i64
+def setup_box(
+    w: Ptr(WarpRecord), f: Ptr(BulkCopy), map_: i64, lane: i64, how: i64, shared: i64, pc: i64
 ) -> i64:
     """The flight takes the box of the map at a generic address, coordinates and offsets from
     ``w.operands``. ``how``: the dimensions, 8: im2col, 16: to global memory. 0 after a fault.
     """
-    place = resolve(w, GENERIC, map_, MAP, lane, pc)
-    if place == 0 or early(w, map_, lane, pc) != 0:
+    place = resolve(w, GENERIC, map_, MAP_BYTES, lane, pc)
+    if place == 0 or check_grid_dependency(w, map_, lane, pc) != 0:
         return 0
     why = read_map(f, place)
     if why == 0 and f.modes != (how & 7):
-        why = OTHER_RANK
+        why = WRONG_RANK
     if why == 0 and f.im2col != (how >> 3 & 1):
-        why = OTHER_MODE
+        why = WRONG_MODE
     out = how >> 4
     for d in range(how & 7):
         f.at[d] = w.operands[32 * (COORDINATES + d) + lane] << 32 >> 32
@@ -344,17 +354,17 @@ def box_of(
             why = NEGATIVE
     for i in range(3):
         f.offsets[i] = w.operands[32 * (OFFSETS + i) + lane]
-    if why == 0 and f.interleave == 0 and (f.at[0] * f.element & (PIECE - 1)) != 0:
-        why = ODD_START
-    if why == 0 and f.im2col != 0 and outside_box(f, out) != 0:
+    if why == 0 and f.interleave == 0 and (f.at[0] * f.element & (CHUNK - 1)) != 0:
+        why = MISALIGNED_START
+    if why == 0 and f.im2col != 0 and outside_bounding_box(f, out) != 0:
         why = OUTSIDE
     if f.reduce != 0:
         f.reduce = f.reduce | f.code
         if why == 0 and reduce(f.reduce, 0, 0, 0) != 0:
             why = NO_REDUCTION
     if why != 0:
-        return wrong(w, why, pc, lane, map_)
-    if (shared & (BOX - 1)) != 0:
+        return fault_map(w, why, pc, lane, map_)
+    if (shared & (BOX_ALIGN - 1)) != 0:
         return fault(w, MISALIGNED, pc, lane, shared)
-    clip(f, out)
-    return within(w, f, out, lane, pc)
+    clip_row(f, out)
+    return check_box_bounds(w, f, out, lane, pc)

@@ -15,15 +15,15 @@ from ...native.llvm_types import I32, I64, POINTER, declare
 from ...native.native_language import Native, Ptr, i64, native, u8, u32, u64
 from ..llvm.expressions import LANES, Expr
 from ..llvm.vector_memory import joined, load_vector, shuffled, store_vector
-from ..state.records import ALL, WRITES, Warp
-from .gather_scatter import ZIPPED, pick_vectors, put_vectors
-from .memory_access import access, known, lane_stride, move, resolve, window_of
+from ..state.records import FULL_MASK, WRITES, WarpRecord
+from .gather_scatter import VECTOR_FORMS, gather_vectors, scatter_vectors
+from .memory_access import check_access, copy_element, fast_base, lane_stride, resolve, window_kind
 
 # --- vectors whose lanes change places ------------------------------------------------------------
 
 
-def cases(
-    module: ir.Module, function: Native, cases: Iterable[tuple[int, Callable[..., None]]]
+def emit_cases(
+    module: ir.Module, function: Native, emit_cases: Iterable[tuple[int, Callable[..., None]]]
 ) -> None:
     """The body of a function of (target, source, number): what the number says, else 0."""
     made = declare(module, function)
@@ -31,7 +31,7 @@ def cases(
     ir.IRBuilder(unknown).ret(I64(0))
     target, source = (b.inttoptr(a, POINTER) for a in made.args[:2])
     switch = b.switch(made.args[2], unknown)
-    for number, emit in cases:
+    for number, emit in emit_cases:
         case = made.append_basic_block()
         switch.add_case(I64(number), case)
         b.position_at_end(case)
@@ -71,24 +71,24 @@ def _gather(size: int) -> Callable[..., None]:
     return emit
 
 
-_UNZIPS = [(s * 16 + c, _unzip(s, c)) for s, c in ZIPPED]
-_ZIPS = [(s * 16 + c, _zip(s, c)) for s, c in ZIPPED]
+_UNZIPS = [(s * 16 + c, _unzip(s, c)) for s, c in VECTOR_FORMS]
+_ZIPS = [(s * 16 + c, _zip(s, c)) for s, c in VECTOR_FORMS]
 _GATHERS = [(size, _gather(size)) for size in (1, 2, 4, 8)]
 
 
-@native(emit=lambda m: cases(m, unzip, _UNZIPS), part="vectors")
+@native(emit=lambda m: emit_cases(m, unzip, _UNZIPS), part="vectors")
 def unzip(target: i64, source: i64, which: i64) -> i64:
     """Elements of ``which // 16`` bytes, ``which % 16`` of each of 32 lanes together: all lanes'
     first, then all lanes' second …; 0 where that is not among ``ZIPPED``.
     """
 
 
-@native(emit=lambda m: cases(m, zip_, _ZIPS), part="vectors")
+@native(emit=lambda m: emit_cases(m, zip_, _ZIPS), part="vectors")
 def zip_(target: i64, source: i64, which: i64) -> i64:
     """The reverse of ``unzip``."""
 
 
-@native(emit=lambda m: cases(m, gather, _GATHERS), part="gather_scatter")
+@native(emit=lambda m: emit_cases(m, gather, _GATHERS), part="gather_scatter")
 def gather(target: i64, source: i64, size: i64) -> i64:
     """Elements from anywhere, the host addresses of 32 lanes at ``source``; 0 where ``size`` is
     none of 1, 2, 4, 8. One vector is stored: who reads it need not wait for 32 small stores.
@@ -99,9 +99,9 @@ def gather(target: i64, source: i64, size: i64) -> i64:
 
 
 @native(inline=True)
-def in_line(w: Ptr(Warp), mask: i64, size: i64) -> i64:
+def is_contiguous(w: Ptr(WarpRecord), mask: i64, size: i64) -> i64:
     """Whether all 32 lanes are there and their addresses follow one another without a gap."""
-    if mask != ALL:
+    if mask != FULL_MASK:
         return 0
     a = w.addresses[0]
     gap = 0
@@ -111,7 +111,7 @@ def in_line(w: Ptr(Warp), mask: i64, size: i64) -> i64:
 
 
 @native(inline=True)
-def one_place(w: Ptr(Warp), mask: i64) -> i64:
+def is_uniform(w: Ptr(WarpRecord), mask: i64) -> i64:
     """Whether all lanes of ``mask`` have one address."""
     a = w.addresses[lowest(mask)]
     apart = 0
@@ -121,7 +121,7 @@ def one_place(w: Ptr(Warp), mask: i64) -> i64:
 
 
 @native(inline=True)
-def to_all(out: i64, host: i64, size: i64) -> i64:
+def broadcast_element(out: i64, host: i64, size: i64) -> i64:
     """An element for each of 32 lanes."""
     if size == 4:
         word = at(u32, host)[0]
@@ -133,7 +133,7 @@ def to_all(out: i64, host: i64, size: i64) -> i64:
             at(u64, out)[lane] = wide
     else:
         for lane in range(32):
-            move(out + lane * size, host, size)
+            copy_element(out + lane * size, host, size)
     return 0
 
 
@@ -141,37 +141,37 @@ def to_all(out: i64, host: i64, size: i64) -> i64:
 
 
 @native(inline=True)
-def load_any(
-    w: Ptr(Warp), mask: i64, space: i64, out: Ptr(u8), size: i64, count: i64, pc: i64
+def load_elements(
+    w: Ptr(WarpRecord), mask: i64, space: i64, out: Ptr(u8), size: i64, count: i64, pc: i64
 ) -> i64:
     """``count`` elements of ``size`` bytes for each lane; element e of lane l goes to place
     32·e + l of ``out``. The places of lanes not in ``mask`` hold anything afterwards."""
-    if w.launch.checked != 0 and access(w, mask, space, size, count, 0, pc) != 0:
+    if w.launch.checked != 0 and check_access(w, mask, space, size, count, 0, pc) != 0:
         return 1
-    kind = window_of(w, mask, space)
-    base = known(w, mask, space, kind, size * count, pc)
+    kind = window_kind(w, mask, space)
+    base = fast_base(w, mask, space, kind, size * count, pc)
     stride = lane_stride(w, kind)
     if base != 0 and stride == 0 and mask != 0:
         first = base + w.addresses[lowest(mask)]
-        if in_line(w, mask, size * count) != 0:
+        if is_contiguous(w, mask, size * count) != 0:
             if count == 1:
                 copy(out, at(u8, first), size * 32)
                 return 0
             if unzip(address(out), first, size * 16 + count) != 0:
                 return 0
-        elif one_place(w, mask) != 0:
+        elif is_uniform(w, mask) != 0:
             for e in range(count):
-                to_all(address(out) + e * 32 * size, first + e * size, size)
+                broadcast_element(address(out) + e * 32 * size, first + e * size, size)
             return 0
     m = mask
-    if base != 0 and mask == ALL and count == 1 and size <= 8:
+    if base != 0 and mask == FULL_MASK and count == 1 and size <= 8:
         for lane in range(32):
             w.addresses[lane] = base + w.addresses[lane] + lane * stride
         gather(address(out), address(w.addresses), size)
         return 0
     which = size * 16 + count
     if base != 0 and stride == 0 and count > 1:
-        if pick_vectors(address(w.addresses), base, mask, address(out), which) != 0:
+        if gather_vectors(address(w.addresses), base, mask, address(out), which) != 0:
             return 0
     while m != 0:
         lane = lowest(m)
@@ -182,24 +182,24 @@ def load_any(
             if host == 0:
                 return 1
         for e in range(count):
-            move(address(out) + (e * 32 + lane) * size, host + e * size, size)
+            copy_element(address(out) + (e * 32 + lane) * size, host + e * size, size)
     return 0
 
 
 @native(inline=True)
-def store_any(
-    w: Ptr(Warp), mask: i64, space: i64, values: Ptr(u8), size: i64, count: i64, pc: i64
+def store_elements(
+    w: Ptr(WarpRecord), mask: i64, space: i64, values: Ptr(u8), size: i64, count: i64, pc: i64
 ) -> i64:
     """The reverse of ``load_any``. Lanes store in turns of 128 bytes, the first lanes first; of the
     lanes of a turn that write to one address the lowest wins (as on an H200: PTX does not say).
     """
     to = space + WRITES
-    if w.launch.checked != 0 and access(w, mask, to, size, count, address(values), pc) != 0:
+    if w.launch.checked != 0 and check_access(w, mask, to, size, count, address(values), pc) != 0:
         return 1
-    kind = window_of(w, mask, space)
-    base = known(w, mask, to, kind, size * count, pc)
+    kind = window_kind(w, mask, space)
+    base = fast_base(w, mask, to, kind, size * count, pc)
     stride = lane_stride(w, kind)
-    if base != 0 and stride == 0 and in_line(w, mask, size * count) != 0:
+    if base != 0 and stride == 0 and is_contiguous(w, mask, size * count) != 0:
         first = base + w.addresses[0]
         if count == 1:
             copy(at(u8, first), values, size * 32)
@@ -208,7 +208,7 @@ def store_any(
             return 0
     which = size * 16 + count
     if base != 0 and stride == 0 and count > 1:
-        if put_vectors(address(w.addresses), base, mask, address(values), which) != 0:
+        if scatter_vectors(address(w.addresses), base, mask, address(values), which) != 0:
             return 0
     m = mask
     while base == 0 and m != 0:  # the first lane with a fault is the one to tell of
@@ -217,7 +217,7 @@ def store_any(
         m = m & (m - 1)
     m = mask
     while m != 0:
-        together = m & turn(lowest(m), size * count)
+        together = m & store_phase(lowest(m), size * count)
         m = m & ~together
         while together != 0:
             lane = highest(together)
@@ -226,15 +226,15 @@ def store_any(
             if base == 0:
                 host = resolve(w, to, w.addresses[lane], size * count, lane, pc)
             for e in range(count):
-                move(host + e * size, address(values) + (e * 32 + lane) * size, size)
+                copy_element(host + e * size, address(values) + (e * 32 + lane) * size, size)
     return 0
 
 
 @native(inline=True)
-def turn(lane: i64, size: i64) -> i64:
+def store_phase(lane: i64, size: i64) -> i64:
     """The lanes that store ``size`` bytes together with ``lane``."""
     if size <= 4:
-        return ALL
+        return FULL_MASK
     lanes = 128 // size
     return ((1 << lanes) - 1) << (lane - lane % lanes)
 
@@ -243,55 +243,57 @@ def turn(lane: i64, size: i64) -> i64:
 
 
 @native
-def load_32(w: Ptr(Warp), mask: i64, space: i64, out: Ptr(u8), pc: i64) -> i64:
+def load_32(w: Ptr(WarpRecord), mask: i64, space: i64, out: Ptr(u8), pc: i64) -> i64:
     """One element of 32 bits."""
-    return load_any(w, mask, space, out, 4, 1, pc)
+    return load_elements(w, mask, space, out, 4, 1, pc)
 
 
 @native
-def store_32(w: Ptr(Warp), mask: i64, space: i64, values: Ptr(u8), pc: i64) -> i64:
-    return store_any(w, mask, space, values, 4, 1, pc)
+def store_32(w: Ptr(WarpRecord), mask: i64, space: i64, values: Ptr(u8), pc: i64) -> i64:
+    return store_elements(w, mask, space, values, 4, 1, pc)
 
 
 @native(part="loads_32s")
-def load_32s(w: Ptr(Warp), mask: i64, space: i64, out: Ptr(u8), count: i64, pc: i64) -> i64:
+def load_32s(w: Ptr(WarpRecord), mask: i64, space: i64, out: Ptr(u8), count: i64, pc: i64) -> i64:
     """Several."""
-    return load_any(w, mask, space, out, 4, count, pc)
+    return load_elements(w, mask, space, out, 4, count, pc)
 
 
 @native(part="loads_32s")
-def store_32s(w: Ptr(Warp), mask: i64, space: i64, values: Ptr(u8), count: i64, pc: i64) -> i64:
-    return store_any(w, mask, space, values, 4, count, pc)
+def store_32s(
+    w: Ptr(WarpRecord), mask: i64, space: i64, values: Ptr(u8), count: i64, pc: i64
+) -> i64:
+    return store_elements(w, mask, space, values, 4, count, pc)
 
 
 @native(part="loads_n")
 def load_n(
-    w: Ptr(Warp), mask: i64, space: i64, out: Ptr(u8), size: i64, count: i64, pc: i64
+    w: Ptr(WarpRecord), mask: i64, space: i64, out: Ptr(u8), size: i64, count: i64, pc: i64
 ) -> i64:
     """Of any size."""
     if size == 8:
-        return load_any(w, mask, space, out, 8, count, pc)
+        return load_elements(w, mask, space, out, 8, count, pc)
     if size == 2:
-        return load_any(w, mask, space, out, 2, count, pc)
-    return load_any(w, mask, space, out, size, count, pc)
+        return load_elements(w, mask, space, out, 2, count, pc)
+    return load_elements(w, mask, space, out, size, count, pc)
 
 
 @native(part="loads_n")
 def store_n(
-    w: Ptr(Warp), mask: i64, space: i64, values: Ptr(u8), size: i64, count: i64, pc: i64
+    w: Ptr(WarpRecord), mask: i64, space: i64, values: Ptr(u8), size: i64, count: i64, pc: i64
 ) -> i64:
     if size == 8:
-        return store_any(w, mask, space, values, 8, count, pc)
+        return store_elements(w, mask, space, values, 8, count, pc)
     if size == 2:
-        return store_any(w, mask, space, values, 2, count, pc)
-    return store_any(w, mask, space, values, size, count, pc)
+        return store_elements(w, mask, space, values, 2, count, pc)
+    return store_elements(w, mask, space, values, size, count, pc)
 
 
 # --- atomics, whose addresses are the host's already ---------------------------------------------
 
 
 @native(part="atomics")
-def at_once(w: Ptr(Warp), lanes: i64) -> i64:
+def distinct_addresses(w: Ptr(WarpRecord), lanes: i64) -> i64:
     """Lanes with different addresses, of each address the first: those that no earlier one keeps
     from a slot of 64."""
     taken = 0
@@ -308,22 +310,22 @@ def at_once(w: Ptr(Warp), lanes: i64) -> i64:
 
 
 @native(part="atomics")
-def take(w: Ptr(Warp), lanes: i64, size: i64) -> i64:
+def read_memory(w: Ptr(WarpRecord), lanes: i64, size: i64) -> i64:
     """What memory holds for these lanes, to ``results``."""
     m = lanes
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
-        move(address(w.results) + lane * size, w.addresses[lane], size)
+        copy_element(address(w.results) + lane * size, w.addresses[lane], size)
     return 0
 
 
 @native(part="atomics")
-def give(w: Ptr(Warp), lanes: i64, size: i64) -> i64:
+def write_memory(w: Ptr(WarpRecord), lanes: i64, size: i64) -> i64:
     """What is in ``operands`` for these lanes, to memory."""
     m = lanes
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
-        move(w.addresses[lane], address(w.operands) + lane * size, size)
+        copy_element(w.addresses[lane], address(w.operands) + lane * size, size)
     return 0

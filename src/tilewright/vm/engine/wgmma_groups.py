@@ -7,8 +7,8 @@ which must issue the same products, of the same operands in shared memory, in th
 from __future__ import annotations
 
 from ...native.native_language import Ptr, i64, native
-from ..check.race_detector import PRODUCT, read
-from ..check.vector_clocks import issued, mark, touch, waited, when_checked
+from ..check.race_detector import PRODUCT, check_read
+from ..check.vector_clocks import advance, pack_step, record_use, wgmma_actor, when_checked
 from ..program.program_analysis import SETS_PER_KIND
 from ..state.lane_groups import fault
 from ..state.records import (  # fmt: skip
@@ -17,55 +17,62 @@ from ..state.records import (  # fmt: skip
     FAULT,
     IN_FLIGHT,
     JUMP,
-    PRODUCTS,
-    UNEQUAL,
+    MAX_WGMMAS,
     WAIT,
-    WARPS,
+    WARPGROUP_MISMATCH,
+    WARPGROUP_WARPS,
     Cta,
-    Product,
-    Warp,
+    WarpRecord,
+    WgmmaInFlight,
 )
 from .mbarrier_model import wake
 from .memory_access import resolve
 from .wgmma_operands import (  # fmt: skip
+    CHUNK,
     FROM_SHARED,
-    PIECE,
     ROWS,
     TRANS_A,
     TRANS_B,
-    distance,
-    piece_k,
-    piece_mn,
+    chunk_k,
+    chunk_mn,
+    field_bytes,
     row_bits,
 )
 
-LINE, ATOM = 128, 8 * 128 + 128  # bytes that a swizzle stays in, and eight rows of them
-SUMS = (1 << SETS_PER_KIND) - 1  # the sets of registers that are sums
+SWIZZLE_LINE, SWIZZLE_ATOM = (
+    128,
+    8 * 128 + 128,
+)  # bytes that a swizzle stays in, and eight rows of them
+ACCUMULATORS = (1 << SETS_PER_KIND) - 1  # the sets of registers that are sums
 REGISTERS = -1  # what a fault has for an address where registers were used
-OTHER_PRODUCT, OTHER_OPERANDS, NO_PRODUCT, EXITED = range(1, 5)  # what another warp has
-PLAIN = 4  # bits of an offset in a row that is not swizzled
+DIFFERENT_WGMMA, DIFFERENT_OPERANDS, MISSING_WGMMA, WARP_EXITED = range(
+    1, 5
+)  # what another warp has
+UNSWIZZLED_ROW_BITS = 4  # bits of an offset in a row that is not swizzled
 
 
 @native(inline=True)
-def product(w: Ptr(Warp), n: i64) -> Ptr(Product):
+def in_flight_wgmma(w: Ptr(WarpRecord), n: i64) -> Ptr(WgmmaInFlight):
     """The warp's ``n``-th product, counted from its start."""
-    return w.products[n % PRODUCTS]
+    return w.products[n % MAX_WGMMAS]
 
 
 @native
-def issue(w: Ptr(Warp), mask: i64, registers: i64, adds: i64, how: i64, shape: i64, pc: i64) -> i64:
+def issue(
+    w: Ptr(WarpRecord), mask: i64, registers: i64, adds: i64, how: i64, shape: i64, pc: i64
+) -> i64:
     """A product is under way. Its descriptors are in ``w.addresses`` and ``w.addresses2``;
     ``shape`` is bits << 48 | n << 32 | k << 16 | stored k, ``registers`` the sets that it uses. 1
     after a fault.
     """
     if mask == 0:
         return 0
-    if adds == 0 and w.launch.checked != 0 and discards(w, mask, registers, pc) != 0:
+    if adds == 0 and w.launch.checked != 0 and check_discarded(w, mask, registers, pc) != 0:
         return 1
-    if w.product_tail - w.product_head == PRODUCTS:
-        retire(w, w.product_head + 1)
-    p = product(w, w.product_tail)
-    p.group = w.product_group
+    if w.wgmma_tail - w.wgmma_head == MAX_WGMMAS:
+        retire_groups(w, w.wgmma_head + 1)
+    p = in_flight_wgmma(w, w.wgmma_tail)
+    p.group = w.wgmma_group
     p.registers = registers
     p.pc = pc
     p.how = how
@@ -75,56 +82,56 @@ def issue(w: Ptr(Warp), mask: i64, registers: i64, adds: i64, how: i64, shape: i
     p.n = lshr(shape, 32) & 0xFFFF
     p.k = lshr(shape, 16) & 0xFFFF
     p.stored_k = shape & 0xFFFF
-    w.product_tail += 1
-    if differs(w, mask, pc) != 0:
+    w.wgmma_tail += 1
+    if check_same_wgmma(w, mask, pc) != 0:
         return 1
     w.in_flight = w.in_flight | registers
     w.cta.products += 1
-    return checked(w, p, mask) if w.launch.checked != 0 else 0
+    return check_wgmma(w, p, mask) if w.launch.checked != 0 else 0
 
 
 @native
-def unequal(w: Ptr(Warp), mask: i64, what: i64, other: i64, pc: i64) -> i64:
+def fault_mismatch(w: Ptr(WarpRecord), mask: i64, what: i64, other: i64, pc: i64) -> i64:
     """A fault (1): the warps of a warpgroup don't issue the same products."""
     w.worker.fault_value = what
-    fault(w, UNEQUAL, pc, lowest(mask), other)
+    fault(w, WARPGROUP_MISMATCH, pc, lowest(mask), other)
     return 1
 
 
 @native
-def differs(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
+def check_same_wgmma(w: Ptr(WarpRecord), mask: i64, pc: i64) -> i64:
     """A fault (1) where another warp of the warpgroup has issued another product in the place of
     this warp's newest.
     """
-    n = w.product_tail - 1
-    p = product(w, n)
-    first = w.index & -WARPS
-    for i in range(first, first + WARPS):
-        other = at(Warp, w.cta.frames + i * w.launch.frame_bytes)
-        if other.product_tail > n and other.product_tail - n <= PRODUCTS:
-            q = product(other, n)
+    n = w.wgmma_tail - 1
+    p = in_flight_wgmma(w, n)
+    first = w.index & -WARPGROUP_WARPS
+    for i in range(first, first + WARPGROUP_WARPS):
+        other = at(WarpRecord, w.cta.frames + i * w.launch.frame_bytes)
+        if other.wgmma_tail > n and other.wgmma_tail - n <= MAX_WGMMAS:
+            q = in_flight_wgmma(other, n)
             same = q.pc == p.pc and q.group == p.group
             if same == 0:
-                return unequal(w, mask, OTHER_PRODUCT, i, pc)
+                return fault_mismatch(w, mask, DIFFERENT_WGMMA, i, pc)
             shared = (p.how & FROM_SHARED) != 0 and q.a != p.a
             if shared != 0 or q.b != p.b:
-                return unequal(w, mask, OTHER_OPERANDS, i, pc)
+                return fault_mismatch(w, mask, DIFFERENT_OPERANDS, i, pc)
     return 0
 
 
 @native
-def retire(w: Ptr(Warp), end: i64) -> i64:
+def retire_groups(w: Ptr(WarpRecord), end: i64) -> i64:
     """Products before the ``end``-th are done."""
-    w.cta.products -= end - w.product_head
-    w.product_head = end
+    w.cta.products -= end - w.wgmma_head
+    w.wgmma_head = end
     w.in_flight = -w.launch.checked
-    for n in range(end, w.product_tail):
-        w.in_flight = w.in_flight | product(w, n).registers
+    for n in range(end, w.wgmma_tail):
+        w.in_flight = w.in_flight | in_flight_wgmma(w, n).registers
     return 0
 
 
 @native
-def fence(w: Ptr(Warp), mask: i64) -> i64:
+def fence(w: Ptr(WarpRecord), mask: i64) -> i64:
     """``wgmma.fence``: products may use registers that other instructions have used. The warps of a
     warpgroup leave it together, as kernels count on; with a seed each for itself. JUMP, or WAIT.
     """
@@ -137,9 +144,9 @@ def fence(w: Ptr(Warp), mask: i64) -> i64:
         w.fencing = 1
         w.fences += 1
         wake(w.cta)
-    first = w.index & -WARPS
-    for i in range(first, first + WARPS):
-        other = at(Warp, w.cta.frames + i * w.launch.frame_bytes)
+    first = w.index & -WARPGROUP_WARPS
+    for i in range(first, first + WARPGROUP_WARPS):
+        other = at(WarpRecord, w.cta.frames + i * w.launch.frame_bytes)
         if i < w.launch.warps and other.live != 0 and other.fences < w.fences:
             w.expired = w.expired & ~mask
             w.awaited = 0
@@ -149,54 +156,54 @@ def fence(w: Ptr(Warp), mask: i64) -> i64:
 
 
 @native
-def commit(w: Ptr(Warp), mask: i64) -> i64:
+def commit(w: Ptr(WarpRecord), mask: i64) -> i64:
     """The products since the last commit become a group, for which others of the warpgroup may
     wait.
     """
     if mask != 0:
-        w.product_group += 1
+        w.wgmma_group += 1
         wake(w.cta)
     return 0
 
 
 @native
-def await_(w: Ptr(Warp), mask: i64, pending: i64, pc: i64) -> i64:
+def wait_groups(w: Ptr(WarpRecord), mask: i64, pending: i64, pc: i64) -> i64:
     """All groups but the ``pending`` newest are done: JUMP, or WAIT while another warp of the
     warpgroup has not committed them. FAULT where one never will, or has fewer products in them.
     """
-    first = w.index & -WARPS
-    for i in range(first, first + WARPS if mask != 0 else first):
-        other = at(Warp, w.cta.frames + i * w.launch.frame_bytes)
-        if i < w.launch.warps and other.product_group < w.product_group - pending:
+    first = w.index & -WARPGROUP_WARPS
+    for i in range(first, first + WARPGROUP_WARPS if mask != 0 else first):
+        other = at(WarpRecord, w.cta.frames + i * w.launch.frame_bytes)
+        if i < w.launch.warps and other.wgmma_group < w.wgmma_group - pending:
             if other.live == 0:
-                return FAULT * unequal(w, mask, EXITED, i, pc)
+                return FAULT * fault_mismatch(w, mask, WARP_EXITED, i, pc)
             w.expired = w.expired & ~mask
             w.awaited = 0
             return WAIT
-    end = w.product_head
-    while end < w.product_tail and product(w, end).group < w.product_group - pending:
+    end = w.wgmma_head
+    while end < w.wgmma_tail and in_flight_wgmma(w, end).group < w.wgmma_group - pending:
         end += 1
-    for i in range(first, first + WARPS if mask != 0 else first):
-        other = at(Warp, w.cta.frames + i * w.launch.frame_bytes)
-        if i < w.launch.warps and other.product_tail < end:
-            return FAULT * unequal(w, mask, NO_PRODUCT, i, pc)
-    if mask != 0 and end > w.product_head:
-        retire(w, end)
-    if mask != 0 and w.product_done < w.product_group - pending:
-        w.product_done = w.product_group - pending
-    if mask != 0 and w.launch.checked != 0 and w.product_group > pending:
-        waited(w, issued(w), w.product_group - pending)
+    for i in range(first, first + WARPGROUP_WARPS if mask != 0 else first):
+        other = at(WarpRecord, w.cta.frames + i * w.launch.frame_bytes)
+        if i < w.launch.warps and other.wgmma_tail < end:
+            return FAULT * fault_mismatch(w, mask, MISSING_WGMMA, i, pc)
+    if mask != 0 and end > w.wgmma_head:
+        retire_groups(w, end)
+    if mask != 0 and w.wgmma_done < w.wgmma_group - pending:
+        w.wgmma_done = w.wgmma_group - pending
+    if mask != 0 and w.launch.checked != 0 and w.wgmma_group > pending:
+        advance(w, wgmma_actor(w), w.wgmma_group - pending)
     return JUMP
 
 
 @native
-def touched(w: Ptr(Warp), mask: i64, registers: i64, pc: i64) -> i64:
+def check_registers(w: Ptr(WarpRecord), mask: i64, registers: i64, pc: i64) -> i64:
     """A fault (1) where an instruction uses registers of a product that is under way."""
     if mask == 0:
         return 0
-    for n in range(w.product_head, w.product_tail):
-        if (product(w, n).registers & registers) != 0:
-            w.worker.fault_value = product(w, n).pc
+    for n in range(w.wgmma_head, w.wgmma_tail):
+        if (in_flight_wgmma(w, n).registers & registers) != 0:
+            w.worker.fault_value = in_flight_wgmma(w, n).pc
             fault(w, IN_FLIGHT, pc, lowest(mask), REGISTERS)
             return 1
     w.unfenced = w.unfenced | registers
@@ -207,67 +214,69 @@ def touched(w: Ptr(Warp), mask: i64, registers: i64, pc: i64) -> i64:
 
 
 @native(inline=True)
-def far(d: i64, across: i64, bits: i64, rows: i64, k: i64) -> i64:
+def operand_bytes(d: i64, across: i64, bits: i64, rows: i64, k: i64) -> i64:
     """Bytes behind its start that no piece of an operand reaches."""
     lines = k if across != 0 else rows
     width = rows << 1 if across != 0 else k * bits >> 3
-    swap = across != 0 and row_bits(d) == PLAIN
-    along = distance(d, 32 if swap else 16)
-    beside = distance(d, 16 if swap else 32)
-    return ((lines - 1) >> 3) * beside + (width >> row_bits(d)) * along + ATOM
+    swap = across != 0 and row_bits(d) == UNSWIZZLED_ROW_BITS
+    along = field_bytes(d, 32 if swap else 16)
+    beside = field_bytes(d, 16 if swap else 32)
+    return ((lines - 1) >> 3) * beside + (width >> row_bits(d)) * along + SWIZZLE_ATOM
 
 
 @native
-def reads(
+def operand_overlaps(
     d: i64, across: i64, bits: i64, first: i64, rows: i64, k: i64, low: i64, high: i64
 ) -> i64:
     """Whether an operand has a piece in the bytes ``low`` to ``high`` of shared memory."""
-    start = distance(d, 0)
-    if high <= start - LINE or low >= start + far(d, across, bits, first + rows, k):
+    start = field_bytes(d, 0)
+    if high <= start - SWIZZLE_LINE or low >= start + operand_bytes(
+        d, across, bits, first + rows, k
+    ):
         return 0
     if across != 0:
         for i in range(k):
             for p in range(rows >> 3):
-                a = piece_mn(d, first, i, p)
-                if a < high and a + PIECE > low:
+                a = chunk_mn(d, first, i, p)
+                if a < high and a + CHUNK > low:
                     return 1
         return 0
     for r in range(rows):
         for p in range(k * bits // 128):
-            a = piece_k(d, first + r, p)
-            if a < high and a + PIECE > low:
+            a = chunk_k(d, first + r, p)
+            if a < high and a + CHUNK > low:
                 return 1
     return 0
 
 
 @native
-def done(cta: Ptr(Cta), index: i64) -> i64:
+def waited_groups(cta: Ptr(Cta), index: i64) -> i64:
     """How many groups of a warp's products some warp of its warpgroup has waited for."""
     most = 0
-    first = index & -WARPS
-    for i in range(first, first + WARPS):
-        w = at(Warp, cta.frames + i * cta.launch.frame_bytes)
-        if i < cta.launch.warps and w.product_done > most:
-            most = w.product_done
+    first = index & -WARPGROUP_WARPS
+    for i in range(first, first + WARPGROUP_WARPS):
+        w = at(WarpRecord, cta.frames + i * cta.launch.frame_bytes)
+        if i < cta.launch.warps and w.wgmma_done > most:
+            most = w.wgmma_done
     return most
 
 
 @native(deferred=True)
-def overwritten(cta: Ptr(Cta), low: i64, high: i64) -> i64:
+def reader_of(cta: Ptr(Cta), low: i64, high: i64) -> i64:
     """1 + the instruction of a product under way that reads what is to be written; 0: none."""
     if cta.products == 0:
         return 0
     for i in range(cta.launch.warps):
-        w = at(Warp, cta.frames + i * cta.launch.frame_bytes)
-        groups = done(cta, i) if w.product_tail > w.product_head else 0
-        for n in range(w.product_head, w.product_tail):
-            p = product(w, n)
+        w = at(WarpRecord, cta.frames + i * cta.launch.frame_bytes)
+        groups = waited_groups(cta, i) if w.wgmma_tail > w.wgmma_head else 0
+        for n in range(w.wgmma_head, w.wgmma_tail):
+            p = in_flight_wgmma(w, n)
             if p.group < groups:
                 continue
-            if reads(p.b, p.how & TRANS_B, p.bits, 0, p.n, p.k, low, high) != 0:
+            if operand_overlaps(p.b, p.how & TRANS_B, p.bits, 0, p.n, p.k, low, high) != 0:
                 return p.pc + 1
             first = (w.index & 3) * ROWS
-            if (p.how & FROM_SHARED) != 0 and reads(
+            if (p.how & FROM_SHARED) != 0 and operand_overlaps(
                 p.a, p.how & TRANS_A, p.bits, first, ROWS, p.stored_k, low, high
             ) != 0:
                 return p.pc + 1
@@ -275,7 +284,7 @@ def overwritten(cta: Ptr(Cta), low: i64, high: i64) -> i64:
 
 
 @native(deferred=True)
-def spoils(w: Ptr(Warp), mask: i64, space: i64, size: i64, pc: i64) -> i64:
+def check_overwrite(w: Ptr(WarpRecord), mask: i64, space: i64, size: i64, pc: i64) -> i64:
     """A fault (1) where lanes are to write ``size`` bytes at ``w.addresses`` that a product under
     way in their CTA reads.
     """
@@ -296,12 +305,12 @@ def spoils(w: Ptr(Warp), mask: i64, space: i64, size: i64, pc: i64) -> i64:
                 continue
             low = offset if offset < low else low
             high = offset + size if offset + size > high else high
-            hit = overwritten(w.cta, offset, offset + size) if exact != 0 else 0
+            hit = reader_of(w.cta, offset, offset + size) if exact != 0 else 0
             if hit != 0:
                 w.worker.fault_value = hit - 1
                 fault(w, IN_FLIGHT, pc, lane, offset)
                 return 1
-        if low >= high or overwritten(w.cta, low, high) == 0:
+        if low >= high or reader_of(w.cta, low, high) == 0:
             return 0
     return 0
 
@@ -310,45 +319,45 @@ def spoils(w: Ptr(Warp), mask: i64, space: i64, size: i64, pc: i64) -> i64:
 
 
 @when_checked
-def read_operand(
-    w: Ptr(Warp), mine: i64, d: i64, across: i64, bits: i64, first: i64, rows: i64, k: i64
+def check_operand_read(
+    w: Ptr(WarpRecord), mine: i64, d: i64, across: i64, bits: i64, first: i64, rows: i64, k: i64
 ) -> i64:
     """A product reads all pieces of an operand; 1 after a race."""
     outer = k if across != 0 else rows
     inner = rows >> 3 if across != 0 else k * bits // 128
     for i in range(outer):
         for p in range(inner):
-            a = piece_mn(d, first, i, p) if across != 0 else piece_k(d, first + i, p)
-            if read(w, w.cta, a, PIECE, mine, PRODUCT, 0) != 0:
+            a = chunk_mn(d, first, i, p) if across != 0 else chunk_k(d, first + i, p)
+            if check_read(w, w.cta, a, CHUNK, mine, PRODUCT, 0) != 0:
                 return 1
     return 0
 
 
 @when_checked
-def discards(w: Ptr(Warp), mask: i64, registers: i64, pc: i64) -> i64:
+def check_discarded(w: Ptr(WarpRecord), mask: i64, registers: i64, pc: i64) -> i64:
     """A fault (1) where a product that adds nothing takes the place of sums that nobody can have
     read yet.
     """
-    for n in range(w.product_head, w.product_tail):
-        if (product(w, n).registers & registers & SUMS) != 0:
-            w.worker.fault_value = product(w, n).pc
+    for n in range(w.wgmma_head, w.wgmma_tail):
+        if (in_flight_wgmma(w, n).registers & registers & ACCUMULATORS) != 0:
+            w.worker.fault_value = in_flight_wgmma(w, n).pc
             fault(w, DISCARDED, pc, lowest(mask), 0)
             return 1
     return 0
 
 
 @when_checked
-def checked(w: Ptr(Warp), p: Ptr(Product), mask: i64) -> i64:
+def check_wgmma(w: Ptr(WarpRecord), p: Ptr(WgmmaInFlight), mask: i64) -> i64:
     """What a product uses is there, and was fenced; 1 where not."""
     if (w.unfenced & p.registers) != 0:
         w.worker.fault_value = 0
         fault(w, BAD_FENCE, p.pc, lowest(mask), 0)
         return 1
-    mine = mark(issued(w), p.group + 1, p.pc)
-    touch(w.cta, mine)
-    if read_operand(w, mine, p.b, p.how & TRANS_B, p.bits, 0, p.n, p.k) != 0:
+    mine = pack_step(wgmma_actor(w), p.group + 1, p.pc)
+    record_use(w.cta, mine)
+    if check_operand_read(w, mine, p.b, p.how & TRANS_B, p.bits, 0, p.n, p.k) != 0:
         return 1
     if (p.how & FROM_SHARED) == 0:
         return 0
     first = (w.index & 3) * ROWS
-    return read_operand(w, mine, p.a, p.how & TRANS_A, p.bits, first, ROWS, p.stored_k)
+    return check_operand_read(w, mine, p.a, p.how & TRANS_A, p.bits, first, ROWS, p.stored_k)

@@ -11,17 +11,17 @@ from ...mma.matrix_descriptor import MatrixDescriptor
 from ...native.native_language import Ptr, i64, native, u8, u16, u32, u64
 from ..matrix.mma_sparse import CODE
 from ..state.lane_groups import fault
-from ..state.records import BAD_DESCRIPTOR, BAD_METADATA, BAD_WARPGROUP, OUT_OF_BOUNDS, Warp
+from ..state.records import BAD_DESCRIPTOR, BAD_METADATA, BAD_WARPGROUP, OUT_OF_BOUNDS, WarpRecord
 
 ROWS = 16  # of a warp
-PIECE = 16  # bytes
+CHUNK = 16  # bytes
 FROM_SHARED, TRANS_A, TRANS_B, NEGATE = 1, 2, 4, 8  # bits of ``how``
-_MOST = (1 << 18) - PIECE
+_MOST = (1 << 18) - CHUNK
 RESERVED = (1 << 64) - 1 ^ MatrixDescriptor(_MOST, _MOST, _MOST, 32, 7).bits
 
 
 @native
-def descriptor(w: Ptr(Warp), mask: i64, lanes: Ptr(u64), pc: i64) -> i64:
+def check_descriptor(w: Ptr(WarpRecord), mask: i64, lanes: Ptr(u64), pc: i64) -> i64:
     """A fault (1) where lanes of ``mask`` have not the same descriptor, or one with stray bits."""
     first = lowest(mask)
     bad = lanes[first] & RESERVED
@@ -34,21 +34,21 @@ def descriptor(w: Ptr(Warp), mask: i64, lanes: Ptr(u64), pc: i64) -> i64:
 
 
 @native
-def prepare(w: Ptr(Warp), mask: i64, how: i64, pc: i64) -> i64:
+def check_operands(w: Ptr(WarpRecord), mask: i64, how: i64, pc: i64) -> i64:
     """What must hold of the warp and its descriptors; 1 after a fault."""
     if (w.index // 4 * 4 + 4) * 32 > w.launch.threads:
         fault(w, BAD_WARPGROUP, pc, lowest(mask), w.launch.threads)
         return 1
-    if how & FROM_SHARED and descriptor(w, mask, w.addresses, pc) != 0:
+    if how & FROM_SHARED and check_descriptor(w, mask, w.addresses, pc) != 0:
         return 1
-    return descriptor(w, mask, w.addresses2, pc)
+    return check_descriptor(w, mask, w.addresses2, pc)
 
 
 # --- shared memory --------------------------------------------------------------------------------
 
 
 @native(inline=True)
-def distance(d: i64, low: i64) -> i64:
+def field_bytes(d: i64, low: i64) -> i64:
     """Bytes that a descriptor's field of 14 bits counts: the start, ``leading`` or ``stride``."""
     return ((d >> low) & 0x3FFF) << 4
 
@@ -71,7 +71,7 @@ def swizzled(d: i64, line: i64, byte: i64, far: i64) -> i64:
 
 
 @native(inline=True)
-def spill(piece: i64, out: Ptr(u32), step: i64, bits: i64) -> i64:
+def unpack_elements(piece: i64, out: Ptr(u32), step: i64, bits: i64) -> i64:
     """The elements of 16 bytes as words, ``step`` words apart."""
     if bits == 16:
         for i in range(8):
@@ -86,59 +86,66 @@ def spill(piece: i64, out: Ptr(u32), step: i64, bits: i64) -> i64:
 
 
 @native(inline=True)
-def piece_k(d: i64, row: i64, p: i64) -> i64:
+def chunk_k(d: i64, row: i64, p: i64) -> i64:
     """Where the ``p``-th piece of a row of a K-major operand lies."""
-    line = distance(d, 0) + ((row & 7) << row_bits(d)) + (row >> 3) * distance(d, 32)
-    return swizzled(d, line, p << 4, distance(d, 16))
+    line = field_bytes(d, 0) + ((row & 7) << row_bits(d)) + (row >> 3) * field_bytes(d, 32)
+    return swizzled(d, line, p << 4, field_bytes(d, 16))
 
 
 @native(inline=True)
-def piece_mn(d: i64, first: i64, k: i64, p: i64) -> i64:
+def chunk_mn(d: i64, first: i64, k: i64, p: i64) -> i64:
     """Where the ``p``-th piece from row ``first`` on lies for one k of an MN-major operand."""
-    leading = distance(d, 16)
-    stride = distance(d, 32)
+    leading = field_bytes(d, 16)
+    stride = field_bytes(d, 32)
     kind = lshr(d, 62)
     along = leading if kind != 0 else stride
     across = stride if kind != 0 else leading
-    line = distance(d, 0) + ((k & 7) << row_bits(d)) + (k >> 3) * across
+    line = field_bytes(d, 0) + ((k & 7) << row_bits(d)) + (k >> 3) * across
     return swizzled(d, line, (first << 1) + (p << 4), along)
 
 
 @native
 def gather_k(
-    w: Ptr(Warp), d: i64, bits: i64, first: i64, rows: i64, pieces: i64, out: Ptr(u32), pc: i64
+    w: Ptr(WarpRecord),
+    d: i64,
+    bits: i64,
+    first: i64,
+    rows: i64,
+    pieces: i64,
+    out: Ptr(u32),
+    pc: i64,
 ) -> i64:
     """``rows`` rows of a K-major operand from ``first`` on, ``pieces`` of 16 bytes each."""
     per = 128 // bits * rows
-    room = w.launch.shared_bytes - PIECE
+    room = w.launch.shared_bytes - CHUNK
     for r in range(rows):
         for p in range(pieces):
-            a = piece_k(d, first + r, p)
+            a = chunk_k(d, first + r, p)
             if a > room:
                 fault(w, OUT_OF_BOUNDS, pc, 0, a)
                 return 1
-            spill(w.cta.shared + a, out + (p * per + r), rows, bits)
+            unpack_elements(w.cta.shared + a, out + (p * per + r), rows, bits)
     return 0
 
 
 @native
 def gather_mn(
-    w: Ptr(Warp), d: i64, first: i64, rows: i64, count: i64, out: Ptr(u32), pc: i64
+    w: Ptr(WarpRecord), d: i64, first: i64, rows: i64, count: i64, out: Ptr(u32), pc: i64
 ) -> i64:
     """``rows`` rows of an MN-major operand of 16-bit elements, for ``count`` values of k."""
-    room = w.launch.shared_bytes - PIECE
+    room = w.launch.shared_bytes - CHUNK
     for k in range(count):
         for p in range(rows >> 3):
-            a = piece_mn(d, first, k, p)
+            a = chunk_mn(d, first, k, p)
             if a > room:
                 fault(w, OUT_OF_BOUNDS, pc, 0, a)
                 return 1
-            spill(w.cta.shared + a, out + (k * rows + (p << 3)), 1, 16)
+            unpack_elements(w.cta.shared + a, out + (k * rows + (p << 3)), 1, 16)
     return 0
 
 
 @native
-def gather_a(w: Ptr(Warp), how: i64, bits: i64, k: i64, out: Ptr(u32), pc: i64) -> i64:
+def gather_a(w: Ptr(WarpRecord), how: i64, bits: i64, k: i64, out: Ptr(u32), pc: i64) -> i64:
     """The warp's rows of A, ``k`` elements each; 1 after a fault."""
     first = (w.index & 3) * ROWS
     d = w.addresses[0]
@@ -150,7 +157,9 @@ def gather_a(w: Ptr(Warp), how: i64, bits: i64, k: i64, out: Ptr(u32), pc: i64) 
 
 
 @native
-def gather_b(w: Ptr(Warp), how: i64, bits: i64, n: i64, k: i64, out: Ptr(u32), pc: i64) -> i64:
+def gather_b(
+    w: Ptr(WarpRecord), how: i64, bits: i64, n: i64, k: i64, out: Ptr(u32), pc: i64
+) -> i64:
     """All of B; 1 after a fault."""
     d = w.addresses2[0]
     if how & TRANS_B:
@@ -162,14 +171,14 @@ def gather_b(w: Ptr(Warp), how: i64, bits: i64, n: i64, k: i64, out: Ptr(u32), p
 
 
 @native
-def fill(words: Ptr(u32), count: i64, value: i64) -> i64:
+def fill_words(words: Ptr(u32), count: i64, value: i64) -> i64:
     for i in range(count):
         words[i] = value
     return 0
 
 
 @native
-def change(words: Ptr(u32), count: i64, kept: i64, flipped: i64) -> i64:
+def mask_words(words: Ptr(u32), count: i64, kept: i64, flipped: i64) -> i64:
     """Clear the bits that are not ``kept``, then invert those ``flipped``."""
     for i in range(count):
         words[i] = words[i] & kept ^ flipped
@@ -177,7 +186,7 @@ def change(words: Ptr(u32), count: i64, kept: i64, flipped: i64) -> i64:
 
 
 @native
-def selects_nothing(w: Ptr(Warp), status: i64, pc: i64) -> i64:
+def check_metadata(w: Ptr(WarpRecord), status: i64, pc: i64) -> i64:
     """A fault (1) where a status of ``llvm_mma_sparse`` is not 0."""
     if status == 0:
         return 0

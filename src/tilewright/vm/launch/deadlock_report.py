@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from ...errors import SourceLocation, VmFault
 from ...native.native_language import u32, u64
 from ...native.native_record import Record, view
-from ..engine.mbarrier_model import MOST
+from ..engine.mbarrier_model import MAX_COUNT
 from ..program.bound_operands import Op
-from ..state.records import OVER, RANK_SHIFT, WINDOW_BITS, Cta, Warp
-
-if TYPE_CHECKING:
-    from .launcher import Run
+from ..state.records import EXITED, RANK_SHIFT, WINDOW_BITS, Cta, WarpRecord
+from .launch_state import Dim3, LaunchState
 
 SHOWN = 8  # different waits that are listed
 
-Dim3 = tuple[int, int, int]
 State = tuple[int, str, SourceLocation | None]  # which lanes, what they do, where
 Where = tuple[int, Dim3, State]  # of which warp and block
 
 
-def deadlock(run: Run, worker: Record) -> VmFault:
+def deadlock(run: LaunchState, worker: Record) -> VmFault:
     """No warp can go on."""
     found = list(_waiting(run, worker))
     return _fault(run, "deadlock", f"deadlock in {run.program.name}: no warp can go on", found)
 
 
-def endless(run: Run, worker: Record) -> VmFault:
+def step_limit(run: LaunchState, worker: Record) -> VmFault:
     """More operations in loops, and warps begun, than the launch may have: who runs, and who waits
     for it.
     """
@@ -37,7 +33,7 @@ def endless(run: Run, worker: Record) -> VmFault:
     return _fault(run, "step limit", what, found)
 
 
-def _fault(run: Run, kind: str, what: str, found: Sequence[Where]) -> VmFault:
+def _fault(run: LaunchState, kind: str, what: str, found: Sequence[Where]) -> VmFault:
     """A line for each different state, whatever warps and blocks it is of."""
     of_block: dict[tuple[Dim3, State], list[int]] = {}
     for w, block, state in found:
@@ -75,7 +71,7 @@ def _named_warps(warps: Sequence[int]) -> str:
     return f"warp{'s' * (len(warps) > 1)} {', '.join(said)}"
 
 
-def _waiting(run: Run, worker: Record) -> Iterator[Where]:
+def _waiting(run: LaunchState, worker: Record) -> Iterator[Where]:
     """Each group of lanes that waits."""
     for w, block, warp in _warps(run, worker):
         for barrier, mask in enumerate(map(int, warp.at)):
@@ -84,10 +80,10 @@ def _waiting(run: Run, worker: Record) -> Iterator[Where]:
                 yield w, block, (mask, f"wait at barrier {barrier}", _place(run, op))
         if warp.asleep:
             op = _at(run, warp, warp.asleep, last=False)
-            yield w, block, (warp.asleep, _awaited(run, warp, op), _place(run, op))
+            yield w, block, (warp.asleep, _wait_reason(run, warp, op), _place(run, op))
 
 
-def _running(run: Run, worker: Record) -> Iterator[Where]:
+def _running(run: LaunchState, worker: Record) -> Iterator[Where]:
     """Each group of lanes that can go on, and the loop or block that it has come to."""
     for w, block, warp in _warps(run, worker):
         masks = {warp.block: warp.live}
@@ -99,20 +95,20 @@ def _running(run: Run, worker: Record) -> Iterator[Where]:
                 yield w, block, (able, "run", _place(run, ops[0] if ops else None))
 
 
-def _warps(run: Run, worker: Record) -> Iterator[tuple[int, Dim3, Record]]:
+def _warps(run: LaunchState, worker: Record) -> Iterator[tuple[int, Dim3, Record]]:
     """The warps that have not ended, and their blocks."""
     for cta in ctas(worker):
         for w in range(run.setup.warps if cta.state else 0):
-            warp = Record(Warp, cta.frames + w * run.launch.frame_bytes)
-            if warp.state != OVER:
+            warp = Record(WarpRecord, cta.frames + w * run.launch.frame_bytes)
+            if warp.state != EXITED:
                 yield w, index(cta.linear, run.setup.grid), warp
 
 
-def _place(run: Run, op: Op | None) -> SourceLocation | None:
+def _place(run: LaunchState, op: Op | None) -> SourceLocation | None:
     return run.program.place(op.pc) if op else None
 
 
-def _at(run: Run, warp: Record, mask: int, *, last: bool) -> Op | None:
+def _at(run: LaunchState, warp: Record, mask: int, *, last: bool) -> Op | None:
     """The instruction that lanes wait at: the first of the block where they go on, or the last of
     the one before.
     """
@@ -124,7 +120,7 @@ def _at(run: Run, warp: Record, mask: int, *, last: bool) -> Op | None:
     return ops[-last] if ops else None
 
 
-def _awaited(run: Run, warp: Record, op: Op | None) -> str:
+def _wait_reason(run: LaunchState, warp: Record, op: Op | None) -> str:
     """What sleeping lanes wait for: the cluster's barrier, or what an mbarrier misses."""
     if op is not None and op.form.mnemonic == "wgmma":
         return "wait for the warpgroup's other warps"
@@ -134,7 +130,7 @@ def _awaited(run: Run, warp: Record, op: Op | None) -> str:
     found = _shared_word(run, warp, address)
     if found is None:
         return f"wait for the mbarrier at {address:#x}"
-    missing, size = found & MOST, found >> 20 & MOST
+    missing, size = found & MAX_COUNT, found >> 20 & MAX_COUNT
     tx = expected_bytes(found)
     phase = found >> 63
     bytes_ = f", and {tx} bytes" if tx > 0 else ""
@@ -149,7 +145,7 @@ def expected_bytes(word: int) -> int:
     return (word >> 40 & (1 << 22) - 1 ^ 1 << 21) - (1 << 21)
 
 
-def _shared_word(run: Run, warp: Record, address: int) -> int | None:
+def _shared_word(run: LaunchState, warp: Record, address: int) -> int | None:
     """The 64 bits at a shared address of the warp's CTA."""
     cta, offset = Record(Cta, warp.cta), address % (1 << RANK_SHIFT)
     own = address % (1 << WINDOW_BITS) >> RANK_SHIFT == cta.rank

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ...errors import VmFault
 from ...native.native_language import u64
@@ -13,12 +12,11 @@ from ...ptx.types import bits
 from ..check import race_detector
 from ..check.vector_clocks import ACTOR, OPERATION
 from ..engine import tensor_copies, wgmma_groups
-from ..engine.mbarrier_model import MOST
+from ..engine.mbarrier_model import MAX_COUNT
 from ..engine.wgmma_operands import RESERVED
 from ..program.activation_records import FRAME_HEADER
 from ..program.bound_operands import Op
 from ..state.records import (  # fmt: skip
-    ALL,
     BAD_BARRIER,
     BAD_BULK,
     BAD_DESCRIPTOR,
@@ -26,50 +24,49 @@ from ..state.records import (  # fmt: skip
     BAD_INDEX,
     BAD_MAP,
     BAD_MBARRIER,
+    BAD_MEMBER_MASK,
     BAD_METADATA,
     BAD_WARPGROUP,
     DEADLOCK,
     DISCARDED,
     DIVERGED,
-    EARLY,
+    DOUBLE_INIT,
+    EXITED_CTA,
     FAULT,
     FAULTS,
-    FREED,
+    FULL_MASK,
     GLOBAL_BASE,
-    GONE,
+    GRID_DEPENDENCY,
     IN_FLIGHT,
     LOCAL_BASE,
-    MADE_TWICE,
     MISALIGNED,
-    MISSING,
-    NO_MEMBER,
+    MISSING_LANES,
     OUT_OF_BOUNDS,
-    OVERFLOW,
     PARAM_BASE,
     RACE,
     RANK_SHIFT,
     READ_ONLY,
     SHARED_BASE,
-    STEPS_OUT,
-    TOO_MANY_BYTES,
-    UNEQUAL,
-    UNREAD,
+    STACK_OVERFLOW,
+    STEP_LIMIT,
+    TX_COUNT_OVERFLOW,
+    UNREAD_COPY,
+    USE_AFTER_FREE,
+    WARPGROUP_MISMATCH,
     WINDOW_BITS,
-    Warp,
+    WarpRecord,
 )
-from .deadlock_report import ctas, deadlock, endless, expected_bytes, index
+from .deadlock_report import ctas, deadlock, expected_bytes, index, step_limit
+from .launch_state import LaunchState
 
-if TYPE_CHECKING:
-    from .launcher import Run
-
-ACCESSES = OUT_OF_BOUNDS, MISALIGNED, FREED, READ_ONLY  # faults at an address
+ACCESSES = OUT_OF_BOUNDS, MISALIGNED, USE_AFTER_FREE, READ_ONLY  # faults at an address
 SHOWN = 8  # functions that a full stack lists
 MAP_FAULTS = {
     tensor_copies.NO_MAP: "there is no tensor map of sm_90",
-    tensor_copies.OTHER_RANK: "its tensor has another number of dimensions",
-    tensor_copies.OTHER_MODE: "it is for im2col and the instruction is not, or the other way round",
+    tensor_copies.WRONG_RANK: "its tensor has another number of dimensions",
+    tensor_copies.WRONG_MODE: "it is for im2col and the instruction is not, or the other way round",
     tensor_copies.TOO_LONG: "its tensor has a size beyond 2^31",
-    tensor_copies.ODD_START: "coordinate 0 is no multiple of 16 bytes",
+    tensor_copies.MISALIGNED_START: "coordinate 0 is no multiple of 16 bytes",
     tensor_copies.NEGATIVE: "a coordinate is negative on the way to global memory",
     tensor_copies.OUTSIDE: "im2col begins outside of its bounding box, or that leaves the tensor",
     tensor_copies.NO_REDUCTION: "its elements have no such reduction",
@@ -77,12 +74,12 @@ MAP_FAULTS = {
 WINDOW_NAMES = {SHARED_BASE: "shared", LOCAL_BASE: "local", PARAM_BASE: "param"}
 
 
-def fault(run: Run, worker: Record, result: int) -> VmFault:
+def fault(run: LaunchState, worker: Record, result: int) -> VmFault:
     """The error for what ``scheduler.run`` returned."""
     if result == DEADLOCK:
         return deadlock(run, worker)
-    if result == STEPS_OUT:
-        return endless(run, worker)
+    if result == STEP_LIMIT:
+        return step_limit(run, worker)
     assert result == FAULT and worker.fault, result
     code, address = worker.fault, worker.fault_address
     if code in ACCESSES:
@@ -90,7 +87,7 @@ def fault(run: Run, worker: Record, result: int) -> VmFault:
     op = run.program.ops[worker.fault_pc]
     thread = index(worker.fault_warp * 32 + worker.fault_lane, run.setup.block)
     block = index(worker.fault_cta, run.setup.grid)
-    what = _what(run, worker, op, address)
+    what = _description(run, worker, op, address)
     return VmFault(
         f"{FAULTS[code]}: {what} (thread {thread} of block {block})",
         kind=FAULTS[code],
@@ -101,7 +98,7 @@ def fault(run: Run, worker: Record, result: int) -> VmFault:
     )
 
 
-def _what(run: Run, worker: Record, op: Op, address: int) -> str:
+def _description(run: LaunchState, worker: Record, op: Op, address: int) -> str:
     code, value, opcode = worker.fault, worker.fault_value, op.form.opcode
     if code == BAD_BARRIER:
         threads = 32 * run.setup.warps
@@ -122,51 +119,51 @@ def _what(run: Run, worker: Record, op: Op, address: int) -> str:
     if code == BAD_METADATA:
         return f"{opcode} with metadata {address:#06b}, which selects nothing"
     if code == IN_FLIGHT:
-        return f"{opcode} {_hit(address)} the {_named(run, value)} that nobody has waited for yet"
+        return f"{opcode} {_conflict(address)} the {_instruction(run, value)} still in flight"
     if code == BAD_MBARRIER:
         return f"{opcode} at {address % (1 << 64):#x}: {_mbarrier(op, value % (1 << 64))}"
-    if code == TOO_MANY_BYTES:
-        most = f"a phase counts bytes, expected or come early, up to {MOST}"
+    if code == TX_COUNT_OVERFLOW:
+        most = f"a phase counts bytes, expected or come early, up to {MAX_COUNT}"
         return f"{opcode} at {address % (1 << 64):#x}: {most}; it has {expected_bytes(value)}"
-    if code == MADE_TWICE:
-        why = f"the {_named(run, value)} made a barrier there, and no mbarrier.inval has ended it"
+    if code == DOUBLE_INIT:
+        why = f"the {_instruction(run, value)} initialized it before"
         return f"{opcode} at {address % (1 << 64):#x}: {why}"
     if code == BAD_BULK:
         return f"{opcode} at {address:#x}: {_bulk(op, value)}"
     if code == BAD_MAP:
         why = MAP_FAULTS.get(value, "its tensor begins at no multiple of 16 of global memory")
         return f"{opcode} with the tensor map at {address % (1 << 64):#x}: {why}"
-    if code == GONE:
+    if code == EXITED_CTA:
         return f"{opcode} at {address:#x}: its CTA has exited, or the cluster has none of that rank"
-    if code == UNREAD:
+    if code == UNREAD_COPY:
         return f"{opcode} brings to {address:#x} what no product reads, though one reads the rest"
     if code == DISCARDED:
-        lost = f"the sums of the {_named(run, value)}"
+        lost = f"the sums of the {_instruction(run, value)}"
         return f"{opcode} adds nothing and takes the place of {lost}, which nobody has waited for"
     if code in (RACE, BAD_FENCE):
         return _race(run, opcode, address, value)
-    if code == EARLY:
+    if code == GRID_DEPENDENCY:
         why = "the grid before may still run: no griddepcontrol.wait stands in between"
         return f"{opcode} at {address % (1 << 64):#x}: {why}"
-    if code == OVERFLOW:
+    if code == STACK_OVERFLOW:
         return _overflow(run, worker, op)
-    if code in (DIVERGED, MISSING, NO_MEMBER, UNEQUAL):
-        return f"{opcode}{_apart(run, worker, op)}"
-    if code in (OUT_OF_BOUNDS, FREED):
-        return f"{opcode}{_bytes(op)} at {address:#x}: {_where(run, op, address)}"
+    if code in (DIVERGED, MISSING_LANES, BAD_MEMBER_MASK, WARPGROUP_MISMATCH):
+        return f"{opcode}{_divergence(run, worker, op)}"
+    if code in (OUT_OF_BOUNDS, USE_AFTER_FREE):
+        return f"{opcode}{_bytes(op)} at {address:#x}: {_location(run, op, address)}"
     if code == READ_ONLY:
-        return f"{opcode}{_bytes(op)} at {address:#x} writes to {_fixed(run, address)}"
+        return f"{opcode}{_bytes(op)} at {address:#x} writes to {_read_only(run, address)}"
     return f"{opcode}{_bytes(op)} at {address:#x}" if code == MISALIGNED else opcode
 
 
-def _apart(run: Run, worker: Record, op: Op) -> str:
+def _divergence(run: LaunchState, worker: Record, op: Op) -> str:
     """What threads or warps lack that should execute an operation together."""
     lanes, value = worker.fault_address, worker.fault_value
     if worker.fault == DIVERGED:
         return f" waits for lanes {lanes:#010x}, which can't come"
-    if worker.fault == MISSING:
-        return f" is executed by lanes {lanes:#010x} alone: {_missing(run, worker, op)}"
-    if worker.fault == UNEQUAL:
+    if worker.fault == MISSING_LANES:
+        return f" is executed by lanes {lanes:#010x} alone: {_missing_lanes(run, worker, op)}"
+    if worker.fault == WARPGROUP_MISMATCH:
         return f", but warp {lanes} of its warpgroup {UNEQUALS[value]}"
     mask, own = lanes % (1 << 32), value % (1 << 32)
     if mask == own:
@@ -175,12 +172,12 @@ def _apart(run: Run, worker: Record, op: Op) -> str:
     return f" by a lane with the member mask {own:#010x}, {others}"
 
 
-def _missing(run: Run, worker: Record, op: Op) -> str:
+def _missing_lanes(run: LaunchState, worker: Record, op: Op) -> str:
     """Which lanes of the warp should execute the operation too, and why they don't."""
     threads = run.setup.threads - 32 * worker.fault_warp
     there, live = (1 << min(threads, 32)) - 1, worker.fault_value
     reasons = {
-        "the block has no threads for": ALL & ~there,
+        "the block has no threads for": FULL_MASK & ~there,
         "exited:": there & ~live,
         "the guard is false in": live & ~worker.fault_address,
     }
@@ -190,21 +187,21 @@ def _missing(run: Run, worker: Record, op: Op) -> str:
 
 
 UNEQUALS = {
-    wgmma_groups.OTHER_PRODUCT: "has another product, or another group, in this place",
-    wgmma_groups.OTHER_OPERANDS: "has other descriptors: all four warps must have the same",
-    wgmma_groups.NO_PRODUCT: "has committed fewer products",
-    wgmma_groups.EXITED: "has exited and has not committed as many groups",
+    wgmma_groups.DIFFERENT_WGMMA: "has another product, or another group, in this place",
+    wgmma_groups.DIFFERENT_OPERANDS: "has other descriptors: all four warps must have the same",
+    wgmma_groups.MISSING_WGMMA: "has committed fewer products",
+    wgmma_groups.WARP_EXITED: "has exited and has not committed as many groups",
 }
 
 
-def _named(run: Run, pc: int) -> str:
+def _instruction(run: LaunchState, pc: int) -> str:
     """An operation, and where it stands."""
     place = run.program.place(pc)
     line = f" of line {place.line}" if place else ""
     return run.program.ops[pc].form.opcode + line
 
 
-def _hit(address: int) -> str:
+def _conflict(address: int) -> str:
     return (
         "uses registers of" if address == wgmma_groups.REGISTERS else "overwrites what is read by"
     )
@@ -218,14 +215,14 @@ RACES = {
 }
 
 
-def _race(run: Run, opcode: str, address: int, value: int) -> str:
+def _race(run: LaunchState, opcode: str, address: int, value: int) -> str:
     """What an access conflicts with, or a product or CTA lacks."""
     if not value:
         return f"{opcode} uses registers that others have used: no wgmma.fence is between them"
     what, pc = value >> ACTOR, value & OPERATION
-    if what == race_detector.LEFT_EARLY:
+    if what == race_detector.EXITED_EARLY:
         return f"{opcode} uses shared memory of a CTA that ends: nothing makes it wait"
-    return RACES[what].format(opcode, address, _named(run, pc))
+    return RACES[what].format(opcode, address, _instruction(run, pc))
 
 
 def _mbarrier(op: Op, word: int) -> str:
@@ -233,10 +230,10 @@ def _mbarrier(op: Op, word: int) -> str:
     if op.form.mnemonic == "barrier":
         return "a thread arrives at the cluster's barrier once before each wait"
     if "init" in op.form.opcode:
-        return f"a barrier expects 1 to {MOST} arrivals, not {word}"
+        return f"a barrier expects 1 to {MAX_COUNT} arrivals, not {word}"
     if word >> 62 & 1 or not word % (1 << 40):
         return "no barrier has been initialised there"
-    missing, size = word & MOST, word >> 20 & MOST
+    missing, size = word & MAX_COUNT, word >> 20 & MAX_COUNT
     return f"more arrives than the phase misses: {missing} of {size} arrivals"
 
 
@@ -257,7 +254,7 @@ def _bytes(op: Op) -> str:
     elif op.form.mnemonic == "cp":
         size = next((arg.bits for s, arg in op.sources if s.kind == "imm" and arg), 0)
     elif op.form.mnemonic in ("mbarrier", "tensormap"):
-        size = {"mbarrier": 8, "tensormap": tensor_copies.MAP}[op.form.mnemonic]
+        size = {"mbarrier": 8, "tensormap": tensor_copies.MAP_BYTES}[op.form.mnemonic]
     elif not op.form.T:
         size = 0
     else:
@@ -265,7 +262,7 @@ def _bytes(op: Op) -> str:
     return f" of {size} bytes" if size else ""
 
 
-def _fixed(run: Run, address: int) -> str:
+def _read_only(run: LaunchState, address: int) -> str:
     """What lies at an address that kernels only read."""
     if address < GLOBAL_BASE:
         return "the parameters of the kernel"
@@ -276,7 +273,7 @@ def _fixed(run: Run, address: int) -> str:
     return f"{what}: {run.memory.describe(address)}"
 
 
-def _where(run: Run, op: Op, address: int) -> str:
+def _location(run: LaunchState, op: Op, address: int) -> str:
     """What lies at, or near, an address of the operation's state space."""
     space = op.space or WINDOW_NAMES.get(address >> WINDOW_BITS << WINDOW_BITS, "global")
     if op.form.mnemonic == "wgmma":
@@ -297,7 +294,7 @@ def _where(run: Run, op: Op, address: int) -> str:
     return run.memory.describe(address)
 
 
-def _overflow(run: Run, worker: Record, op: Op) -> str:
+def _overflow(run: LaunchState, worker: Record, op: Op) -> str:
     """What a thread has on its stack, where no more can be had."""
     size = worker.fault_address % (1 << 64)
     if op.form.mnemonic == "stackrestore":
@@ -313,13 +310,13 @@ def _overflow(run: Run, worker: Record, op: Op) -> str:
     return f"{callee} takes {size} bytes more of a stack of {limit}{deep}"
 
 
-def _callers(run: Run, worker: Record, op: Op) -> Iterator[str]:
+def _callers(run: LaunchState, worker: Record, op: Op) -> Iterator[str]:
     """The functions that stand apart and have not ended in the faulting lane, the last first, as
     far as the kernel has left its stack alone.
     """
     program, lane = run.program, worker.fault_lane
     cta = next(c for c in ctas(worker) if c.state and c.linear == worker.fault_cta)
-    warp = Record(Warp, cta.frames + worker.fault_warp * run.launch.frame_bytes)
+    warp = Record(WarpRecord, cta.frames + worker.fault_warp * run.launch.frame_bytes)
     local = cta.local + (warp.index * 32 + lane) * run.launch.local_bytes
     body, last = program.function_at(op.pc), run.launch.local_bytes - FRAME_HEADER
     at = int(view(warp.address + program.slots[program.activation], u64, 32)[lane]) if body else 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ...errors import PtxError, SourceLocation, VmFault
 from ...native.native_language import u64
@@ -20,24 +19,22 @@ from ..codegen.block_code import BlockCode
 from ..engine.host_calls import text_length
 from ..engine.memory_access import resolve
 from ..program.program_analysis import HEAP_FUNCTIONS
-from ..state.records import GENERIC, Cta, Warp, Worker
+from ..state.records import GENERIC, Cta, WarpRecord, Worker
 from ..step.step_context import Fault, lanes_of
 from .fault_report import index
-from .print_buffer import LIMIT, Output
+from .launch_state import LaunchState
+from .print_buffer import LIMIT, PrintBuffer
 from .printf import render
-
-if TYPE_CHECKING:
-    from .launcher import Run
 
 NO_FORMAT = -1  # what CUDA's printf returns of a null format
 
 
-class Externs:
+class HostFunctions:
     """The functions outside of one launch; ``callback`` is the address that its warps call."""
 
-    def __init__(self, run: Run, code: BlockCode) -> None:
+    def __init__(self, run: LaunchState, code: BlockCode) -> None:
         self.run, self.library = run, code.library
-        self.output = Output()
+        self.output = PrintBuffer()
         self._functions = {
             "vprintf": self._vprintf,
             "__assertfail": self._assertfail,
@@ -51,12 +48,12 @@ class Externs:
     def _call(self, warp: Record) -> int:
         """A warp's call, for each of its lanes; 1 after a fault that native code has noted."""
         (_, name), *given = self.run.program.ops[warp.called].sources
-        arguments = view(warp.address + Warp.offset("operands"), u64, 32 * len(given))
-        results = view(warp.address + Warp.offset("results"), u64, 32)
+        arguments = view(warp.address + WarpRecord.offset("operands"), u64, 32 * len(given))
+        results = view(warp.address + WarpRecord.offset("results"), u64, 32)
         try:
             for number in lanes_of(warp.calling).nonzero()[0]:
                 values = (int(a) for a in arguments.reshape(-1, 32)[:, number])
-                lane = _Lane(self, warp, int(number))
+                lane = _Caller(self, warp, int(number))
                 results[number] = lane.call(name, self._functions[name], *values)
         except Fault:
             return 1
@@ -64,7 +61,7 @@ class Externs:
             self.run.renew()
         return 0
 
-    def _vprintf(self, lane: _Lane, format_: int, arguments: int) -> int:
+    def _vprintf(self, lane: _Caller, format_: int, arguments: int) -> int:
         """How many arguments there were."""
         if not format_:
             return NO_FORMAT % (1 << 64)
@@ -78,7 +75,7 @@ class Externs:
         return len(types)
 
     def _assertfail(
-        self, lane: _Lane, message: int, file: int, line: int, function: int, size: int
+        self, lane: _Caller, message: int, file: int, line: int, function: int, size: int
     ) -> int:
         """The GPU's words: ``file:line: function: block: […], thread: […] Assertion … failed.``"""
         said, where, of = (lane.text(a).decode(errors="replace") for a in (message, file, function))
@@ -86,20 +83,20 @@ class Externs:
         text = f"{of}: {who} Assertion `{said}` failed."
         raise lane.fault(text, "assertion", SourceLocation(where, line))
 
-    def _malloc(self, lane: _Lane, size: int) -> int:
+    def _malloc(self, lane: _Caller, size: int) -> int:
         """New memory is all ones, as other that nobody has written."""
         return lane.run.memory.heap.take(size)
 
-    def _free(self, lane: _Lane, address: int) -> int:
+    def _free(self, lane: _Caller, address: int) -> int:
         if address and not lane.run.memory.heap.give(address):
             raise lane.fault(f"free of {address:#x}, which malloc did not give", "invalid free")
         return 0
 
 
-class _Lane:
+class _Caller:
     """A thread that calls, and its memory."""
 
-    def __init__(self, externs: Externs, warp: Record, lane: int) -> None:
+    def __init__(self, externs: HostFunctions, warp: Record, lane: int) -> None:
         self.run, self.library = externs.run, externs.library
         self.warp, self.lane = warp, lane
 

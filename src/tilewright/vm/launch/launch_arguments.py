@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,6 @@ from ...lazy_imports import deferred
 if TYPE_CHECKING:
     from ...layout.algebra import collision
     from ...ptx import parameter_block
-    from ..machine import Machine
 else:
     collision = deferred("...layout.algebra.collision", __package__)
 
@@ -29,9 +28,22 @@ Array = npt.NDArray[Any]
 WORK = 10_000  # steps that NumPy may take to tell whether two arrays overlap
 
 
+class DeviceMemory(Protocol):
+    """The memory operations of a machine that array arguments need."""
+
+    def upload(self, array: npt.ArrayLike, *, read_only: bool = False) -> int:
+        """Copy an array to the device and return its address."""
+
+    def download(self, address: int, like: Array) -> Array:
+        """Copy an array of the shape and type of ``like`` from the device."""
+
+    def free(self, address: int) -> None:
+        """Free an allocation."""
+
+
 @contextmanager
-def packed(
-    machine: Machine, layout: parameter_block.ParameterLayout, args: Sequence[object] | bytes
+def packed_arguments(
+    machine: DeviceMemory, layout: parameter_block.ParameterLayout, args: Sequence[object] | bytes
 ) -> Iterator[bytes]:
     """The parameter block, while arrays among the arguments are on the machine. They have what is
     there when all ended well, those that can be written.
@@ -39,19 +51,19 @@ def packed(
     LaunchError for what the parameters can't be.
     """
     if isinstance(args, bytes | bytearray | memoryview):
-        yield _whole(layout, bytes(args))
+        yield _packed_block(layout, bytes(args))
         return
     if not isinstance(args, Sequence):
         raise LaunchError(f"args is a sequence or packed bytes, not {type(args).__name__}")
-    arrays = _Arrays(machine)
+    arrays = _DeviceArrays(machine)
     try:
-        yield layout.pack([_plain(p, value, arrays) for p, value in layout.each(args)])
+        yield layout.pack([_argument(p, value, arrays) for p, value in layout.each(args)])
         arrays.download()
     finally:
         arrays.free()
 
 
-def _whole(layout: parameter_block.ParameterLayout, block: bytes) -> bytes:
+def _packed_block(layout: parameter_block.ParameterLayout, block: bytes) -> bytes:
     if len(block) != layout.size:
         raise LaunchError(
             f"{layout.kernel} takes {layout.size} bytes of parameters, not {len(block)}",
@@ -60,7 +72,7 @@ def _whole(layout: parameter_block.ParameterLayout, block: bytes) -> bytes:
     return block
 
 
-def _plain(p: parameter_block.Parameter, value: object, arrays: _Arrays) -> object:
+def _argument(p: parameter_block.Parameter, value: object, arrays: _DeviceArrays) -> object:
     """The argument as a parameter block takes it."""
     if isinstance(value, int | float | np.generic | bytes):
         return value
@@ -80,7 +92,7 @@ def _plain(p: parameter_block.Parameter, value: object, arrays: _Arrays) -> obje
     return value
 
 
-def plain_bytes(given: npt.ArrayLike) -> npt.NDArray[np.uint8]:
+def array_bytes(given: npt.ArrayLike) -> npt.NDArray[np.uint8]:
     """An array's bytes in C order: its own where it is contiguous. DtypeError for what is no array
     of numbers, or more than one.
     """
@@ -99,10 +111,10 @@ def plain_bytes(given: npt.ArrayLike) -> npt.NDArray[np.uint8]:
     return data.reshape(-1).view(np.uint8)
 
 
-class _Arrays:
+class _DeviceArrays:
     """Arrays that are on the machine for one launch, each once."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: DeviceMemory) -> None:
         self.machine = machine
         self.found: list[tuple[Array, int]] = []
 
@@ -116,7 +128,7 @@ class _Arrays:
                     "two of the arrays share a part of their memory, and not all of it",
                     hint="upload the whole; its parts begin at addresses behind it",
                 )
-        address = self.machine.upload(array, fixed=not _writable(array))
+        address = self.machine.upload(array, read_only=not _writable(array))
         self.found.append((array, address))
         return address
 

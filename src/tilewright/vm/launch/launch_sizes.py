@@ -17,27 +17,27 @@ Dim = int | Sequence[int]
 Dim3 = tuple[int, int, int]
 
 
-def count(what: str, given: object, least: int) -> int:
+def check_count(what: str, given: object, least: int) -> int:
     """A whole number from ``least`` on."""
     if not isinstance(given, int | np.integer) or given < least:
         raise LaunchError(f"{what} is a whole number from {least} on, not {given!r}")
     return int(given)
 
 
-def cores() -> int:
+def available_cores() -> int:
     """The cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def sms(target: Target) -> int:
+def sm_count(target: Target) -> int:
     """The number of SMs of a GPU of that architecture."""
     alike = (d.sms for d in DEVICES.values() if d.target.number == target.number)
     return next(alike, DEFAULT_DEVICE.sms)
 
 
-def dims(given: Dim, what: str, least: int, most: Dim3) -> Dim3:
+def parse_dims(given: Dim, what: str, least: int, most: Dim3) -> Dim3:
     whole = isinstance(given, int | np.integer)
     several = isinstance(given, Sequence) and not isinstance(given, bytes | bytearray)
     values = (given,) if whole else tuple(given) if several else ()

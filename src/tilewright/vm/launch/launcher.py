@@ -7,41 +7,39 @@ together, as many as a GPU would hold, and take turns in one thread.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from ...lazy_imports import deferred
-from ...native.aligned_memory import aligned
+from ...native.aligned_memory import aligned_zeros
 from ...native.native_language import Struct
 from ...native.native_record import Record
-from ...target import Limits
 from ..codegen.block_code import BlockCode
 from ..codegen.loaded_kernel import LoadedKernel
 from ..program.kernel_metadata import KernelMetadata
-from ..state.global_memory import Memory
+from ..state.global_memory import GlobalMemory
 from ..state.records import (  # fmt: skip
-    ALL,
     FINISHED,
-    FLIGHTS,
-    QUEUE,
+    FULL_MASK,
+    MAX_ASYNC_COPIES,
+    MAX_BULK_COPIES,
     STOPPED,
     WINDOW,
-    Allocation,
-    Copy,
+    AllocationRecord,
+    AsyncCopy,
+    BulkCopy,
     Cta,
-    Flight,
-    Launch,
-    Warp,
+    LaunchRecord,
+    WarpRecord,
     Worker,
 )
+from .launch_state import LaunchSetup
 
 if TYPE_CHECKING:
     from ..check import race_detector, vector_clocks
@@ -56,72 +54,30 @@ else:
     fault_report = deferred(".fault_report", __package__)
 
 SLICE = 20_000  # what a warp may spend in loops before it gives way
-NAP = 0.05  # seconds between looks at a launch under way
-SHARES = 8  # of CTAs for each host thread
+POLL_SECONDS = 0.05  # seconds between looks at a launch under way
+SHARES_PER_THREAD = 8  # of CTAs for each host thread
 SEED_BITS = 62
 LINE = 64  # bytes of a cache; stacks an odd number of lines apart don't meet in it
 WORKSPACE = 64  # bytes in which the CTAs of a cooperative launch meet
 SMEM_UNIT, OLD_SMEM_UNIT = 128, 256  # bytes that shared memory comes in; before sm_80
 
-Dim3 = tuple[int, int, int]
-Watch = Callable[[int, int], object]
+Progress = Callable[[int, int], object]
 
 
-@dataclass(frozen=True)
-class Setup:
-    """What a launch is to be: its shape, packed parameters, dynamic shared memory, and on what."""
-
-    grid: Dim3
-    block: Dim3
-    params: bytes
-    shared: int
-    limits: Limits
-    sms: int
-    seed: int = 0
-    step_limit: int = 0
-    cluster: Dim3 = (1, 1, 1)
-    explicit: bool = False  # somebody asked for clusters
-    checked: bool = False
-    stack: int = 0  # bytes of each thread, where the kernel takes any
-    number: int = 0  # among the machine's launches
-    cooperative: bool = False  # all CTAs are there at once, and can wait for each other
-    programmatic: bool = False  # a GPU may begin it before the grid ahead has ended
-
-    @property
-    def cluster_size(self) -> int:
-        return math.prod(self.cluster)
-
-    @property
-    def ctas(self) -> int:
-        return self.grid[0] * self.grid[1] * self.grid[2]
-
-    @property
-    def threads(self) -> int:
-        return self.block[0] * self.block[1] * self.block[2]
-
-    @property
-    def warps(self) -> int:
-        return -(-self.threads // 32)
-
-    def resident(self, shared_bytes: int) -> int:
-        """How many CTAs a GPU holds at once."""
-        limits = self.limits
-        memory = limits.shared_per_sm // max(1, shared_bytes + limits.shared_reserved)
-        threads = limits.threads_per_sm // (32 * self.warps)
-        ctas = self.sms * max(1, min(limits.blocks_per_sm, threads, memory))
-        return max(1, ctas // self.cluster_size) * self.cluster_size
-
-
-class Run:
+class RunningLaunch:
     """A launch under way."""
 
     def __init__(
-        self, memory: Memory, kernel: LoadedKernel, metadata: KernelMetadata, setup: Setup
+        self,
+        memory: GlobalMemory,
+        kernel: LoadedKernel,
+        metadata: KernelMetadata,
+        setup: LaunchSetup,
     ) -> None:
         self.memory, self.kernel, self.metadata, self.setup = memory, kernel, metadata, setup
         self.workspace = memory.allocate(WORKSPACE) if setup.cooperative else 0
         self.table = memory.table()
-        self.params = aligned(len(setup.params) + WINDOW)
+        self.params = aligned_zeros(len(setup.params) + WINDOW)
         self.params[: len(setup.params)] = np.frombuffer(setup.params, np.uint8)
         self.launch = self._launch()
         self.lock = threading.Lock()
@@ -136,16 +92,16 @@ class Run:
         """Let the launch see what memory there is now; one host thread runs it."""
         self.table = self.memory.table()
         self.launch.allocations = self.table.ctypes.data
-        self.launch.allocation_count = len(self.table) // Allocation.size
+        self.launch.allocation_count = len(self.table) // AllocationRecord.size
         for worker in self.workers:
-            worker.low = worker.high = worker.fixed = 0
+            worker.low = worker.high = worker.read_only = 0
             worker.lows[:] = worker.highs[:] = 0
 
     def _launch(self) -> Record:
-        r, p, s = Record(Launch), self.metadata, self.setup
+        r, p, s = Record(LaunchRecord), self.metadata, self.setup
         r.host = self.memory.host
         r.allocations = self.table.ctypes.data
-        r.allocation_count = len(self.table) // Allocation.size
+        r.allocation_count = len(self.table) // AllocationRecord.size
         r.params, r.param_bytes = self.params.ctypes.data, len(s.params)
         r.grid[:], r.block[:] = s.grid, s.block
         r.threads, r.warps, r.sms = s.threads, s.warps, s.sms
@@ -158,7 +114,7 @@ class Run:
             r.shared_bytes = low + size
             r.reserved_smem[:] = low, low + size, size, low, low + size // 2
         r.warp_slots, r.number = s.limits.threads_per_sm // 32, s.number
-        r.workspace[:] = self.workspace & ALL, self.workspace >> 32
+        r.workspace[:] = self.workspace & FULL_MASK, self.workspace >> 32
         stack = s.stack if p.uses_dynamic_stack else 0
         even = stack > 0 and (p.local_bytes + stack) // LINE % 2 == 0
         r.static_bytes = p.local_bytes + LINE * even
@@ -178,14 +134,17 @@ class Run:
         self.strong = np.array(program_analysis.strong_operations(ops), np.uint8)
         self.constant = np.array(program_analysis.constant_loads(ops), np.uint8)
         r.checked, r.strong = 1, self.strong.ctypes.data
-        self.makes = np.array(program_analysis.mbarrier_inits(ops), np.uint8)
-        r.constant, r.makes = self.constant.ctypes.data, self.makes.ctypes.data
-        r.actors, r.overlaps = vector_clocks.KINDS * r.warps + FLIGHTS + 1, self.setup.programmatic
-        pieces = -(-r.shared_bytes // race_detector.PIECE)
-        r.shadow_room = pieces * race_detector.PIECE
+        self.inits = np.array(program_analysis.mbarrier_inits(ops), np.uint8)
+        r.constant, r.inits = self.constant.ctypes.data, self.inits.ctypes.data
+        r.actors, r.overlaps = (
+            vector_clocks.KINDS * r.warps + MAX_BULK_COPIES + 1,
+            self.setup.programmatic,
+        )
+        pieces = -(-r.shared_bytes // race_detector.GRANULE)
+        r.shadow_room = pieces * race_detector.GRANULE
         r.shadow_bytes = r.shadow_room * 8 + pieces * race_detector.READERS * (8 + 2)
 
-    def execute(self, code: BlockCode, threads: int, watch: Watch | None = None) -> None:
+    def execute(self, code: BlockCode, threads: int, watch: Progress | None = None) -> None:
         """Run all CTAs, then write what they printed. Raises VmFault; Ctrl-C stops the launch and
         is raised.
 
@@ -199,10 +158,12 @@ class Run:
         self.launch.frame_bytes = code.frame_bytes
         self.launch.regions = code.table.ctypes.data
         self.launch.compile = code.callback
-        outside = host_functions.Externs(self, code) if self.metadata.calls_host_functions else None
+        outside = (
+            host_functions.HostFunctions(self, code) if self.metadata.calls_host_functions else None
+        )
         self.launch.outside = outside.callback if outside else 0
         size = self.setup.cluster_size
-        resident, share = size, max(1, ctas // size // (threads * SHARES)) * size
+        resident, share = size, max(1, ctas // size // (threads * SHARES_PER_THREAD)) * size
         if self.metadata.communicates_across_ctas or self.setup.cooperative:
             threads, share = 1, ctas
             resident = min(
@@ -241,7 +202,7 @@ class Run:
             for thread in threads:
                 alive = True
                 while alive:
-                    thread.join(NAP)
+                    thread.join(POLL_SECONDS)
                     alive = thread.is_alive()
                     if self.watch:  # however short the launch was, once
                         self.watch(self.done, self.setup.ctas)
@@ -249,7 +210,7 @@ class Run:
             self.launch.stop = 1
             while any(thread.is_alive() for thread in threads):  # they use this launch's memory
                 with suppress(KeyboardInterrupt):
-                    time.sleep(NAP / 10)
+                    time.sleep(POLL_SECONDS / 10)
             raise
 
     # --- memory for CTAs ---
@@ -267,12 +228,12 @@ class Run:
             _Area(resident * warps, launch.frame_bytes),
             _Area(resident, -(-launch.shared_bytes // 64) * 64 + WINDOW),
             _Area(resident, local + 64),
-            _Area(resident * warps if copies else 1, Copy.size * QUEUE),
-            _Area(resident if bulk else 1, Flight.size * FLIGHTS),
+            _Area(resident * warps if copies else 1, AsyncCopy.size * MAX_ASYNC_COPIES),
+            _Area(resident if bulk else 1, BulkCopy.size * MAX_BULK_COPIES),
             _Area(resident, clocked * launch.cluster_size * 8),
             _Area(resident, launch.shadow_bytes),
         ]
-        ctas, frames, shared, locals_, queues, flights, vectors, shadows = areas
+        ctas, frames, shared, locals_, queues, bulk_copies, vectors, shadows = areas
         worker = Record(Worker)
         worker.launch, worker.resident, worker.ctas = launch.address, resident, ctas.address
         ctas.fill(Cta, "worker", worker.address)
@@ -280,10 +241,10 @@ class Run:
         ctas.fill(Cta, "shared", shared.addresses())
         ctas.fill(Cta, "local", locals_.addresses())
         ctas.fill(Cta, "frames", frames.addresses()[::warps])
-        ctas.fill(Cta, "flights", flights.addresses() if bulk else 0)
+        ctas.fill(Cta, "bulk_copies", bulk_copies.addresses() if bulk else 0)
         ctas.fill(Cta, "clocks", vectors.addresses())
         ctas.fill(Cta, "shadow", shadows.addresses())
-        frames.fill(Warp, "queue", queues.addresses() if copies else 0)
+        frames.fill(WarpRecord, "queue", queues.addresses() if copies else 0)
         return worker, [a.bytes for a in areas]
 
     # --- a host thread ---
@@ -291,7 +252,7 @@ class Run:
     def _work(self, worker: Record, memory: object) -> None:
         """Run share after share; ``memory`` is what the worker's records point to."""
         try:
-            self.code.library.plain_floats()
+            self.code.library.set_float_mode()
             for first, last in self._shares():
                 worker.first, worker.next, worker.last = first, first, last
                 result = self.code.library.run(worker.address)
@@ -330,7 +291,7 @@ class _Area:
 
     def __init__(self, count: int, size: int) -> None:
         self.count, self.size = count, size
-        self.bytes = aligned(count * size)
+        self.bytes = aligned_zeros(count * size)
         self.address = int(self.bytes.ctypes.data)
 
     def addresses(self) -> npt.NDArray[np.int64]:

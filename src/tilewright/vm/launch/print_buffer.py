@@ -12,7 +12,7 @@ import threading
 LIMIT = 1 << 20  # bytes, as a GPU's by default
 
 
-class Output:
+class PrintBuffer:
     """Texts by the share of CTAs that printed them. Several threads may add to it at once."""
 
     def __init__(self) -> None:

@@ -30,8 +30,8 @@ def render(format_: Sequence[FormatItem], arguments: Sequence[int], text: Reader
 
 
 def _converted(c: Conversion, left: Iterator[int], text: Reader) -> bytes:
-    flags, width = c.flags, _starred(c.width, left)
-    precision = None if c.precision is None else _starred(c.precision, left)
+    flags, width = c.flags, _width_argument(c.width, left)
+    precision = None if c.precision is None else _width_argument(c.precision, left)
     if width < 0:
         flags, width = flags + "-", -width
     if precision is not None and precision < 0:
@@ -62,7 +62,7 @@ def _text(address: int, precision: int | None, text: Reader) -> bytes:
     return b"(null)" if precision is None or precision >= len("(null)") else b""
 
 
-def _starred(given: str, left: Iterator[int]) -> int:
+def _width_argument(given: str, left: Iterator[int]) -> int:
     """A width or precision: its digits (none: 0), or for ``*`` the next argument."""
     return _signed(next(left), 32) if given == "*" else int(given or 0)
 
@@ -81,7 +81,7 @@ def _padded(prefix: str, body: bytes, width: int, left: bool, zeros: bool) -> by
     return head + b"0" * missing + body if zeros else b" " * missing + head + body
 
 
-def _plus(negative: bool, flags: str) -> str:
+def _sign(negative: bool, flags: str) -> str:
     return "-" if negative else "+" if "+" in flags else " " if " " in flags else ""
 
 
@@ -90,7 +90,7 @@ def _whole(c: Conversion, flags: str, precision: int | None, value: int) -> tupl
     width = _LENGTHS.get(c.length, 64) if c.letter in INTEGER else 64
     signed = c.letter in "di"
     number = _signed(value, width) if signed else value & (1 << width) - 1
-    prefix = _plus(number < 0, flags) if signed or c.letter == ADDRESS else ""
+    prefix = _sign(number < 0, flags) if signed or c.letter == ADDRESS else ""
     digits = format(abs(number), _BASES.get(c.letter, "d"))
     digits = "" if precision == 0 and number == 0 else digits.zfill(precision or 0)
     if "#" in flags and c.letter == "o" and not digits.startswith("0"):
@@ -103,7 +103,7 @@ def _whole(c: Conversion, flags: str, precision: int | None, value: int) -> tupl
 def _float(letter: str, flags: str, precision: int | None, bits: int) -> tuple[str, str]:
     """Sign (of ``%a``, with 0x) and digits of a double."""
     number: float = struct.unpack("<d", (bits & (1 << 63) - 1).to_bytes(8, "little"))[0]
-    sign = _plus(bool(bits >> 63), flags)
+    sign = _sign(bool(bits >> 63), flags)
     small, alternate = letter.lower(), "#" * ("#" in flags)
     if number - number != 0:
         digits = format(number, "f")

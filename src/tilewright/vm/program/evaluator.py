@@ -12,8 +12,8 @@ from ...ptx.isa import OperandSpec
 from ...ptx.isa.compose import FORMATS, float_min_max, propagate_nan
 from ...ptx.isa.convergence import convergence_rule
 from ...ptx.types import bits
-from ..state.records import ALL, GLOBAL_BASE, RANK_SHIFT, SPACES, WINDOW_BITS, WINDOWS
-from ..state.special_fields import FIELDS, Field
+from ..state.records import FULL_MASK, GLOBAL_BASE, RANK_SHIFT, SPACES, WINDOW_BITS, WINDOWS
+from ..state.special_fields import FIELDS, RecordField
 from .bound_operands import (
     AddressOperand,
     BoundOperand,
@@ -58,7 +58,7 @@ class Evaluator:
         """Set the register where the guard holds."""
         raise NotImplementedError
 
-    def field(self, field: Field) -> Value:
+    def field(self, field: RecordField) -> Value:
         """A record's field in every lane, 32 bits wide."""
         raise NotImplementedError
 
@@ -143,7 +143,7 @@ class Evaluator:
     def member_mask(self) -> int | None:
         """The one that a constant says."""
         found = next(arg for spec, arg in self.op.sources if spec.name == "members")
-        return found.bits & ALL if isinstance(found, ConstOperand) else None
+        return found.bits & FULL_MASK if isinstance(found, ConstOperand) else None
 
     def read(self, spec: OperandSpec, arg: BoundOperand) -> Any:
         """A source operand as a meaning wants it."""

@@ -14,7 +14,7 @@ from itertools import accumulate
 
 from ...errors import SourceLocation
 from ...ptx import check, tree
-from ..state.records import Warp
+from ..state.records import WarpRecord
 from .activation_records import OutOfLineFunction
 from .basic_blocks import cut
 from .bound_operands import CodeBlock, Op, VirtualRegister
@@ -137,7 +137,7 @@ def build(module: tree.Module, function: tree.Function, addresses: dict[str, int
     divergent = is_divergent(flat.ops, exits, differ)
     if divergent:
         blocks, targets = cut(flat.ops, flat.labels, divergent=True)
-    start = Warp.size + 4 * len(blocks)
+    start = WarpRecord.size + 4 * len(blocks)
     wgmma_sets, touched_sets = wgmma_register_sets(flat.ops, bool(module.source))
     slots, frame, full = assign_slots(flat.registers, live_in_registers(blocks), start)
     return Program(

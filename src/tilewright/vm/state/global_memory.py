@@ -19,21 +19,21 @@ import numpy.typing as npt
 
 from ...errors import DeviceError
 from ...native.aligned_memory import reserve_range
-from .records import FIXED, GLOBAL_BASE, WINDOW, Allocation
+from .records import GLOBAL_BASE, LIVE_READ_ONLY, WINDOW, AllocationRecord
 
 ALIGN = 256
-RESERVE = 64 << 30
+RESERVED_BYTES = 64 << 30
 QUARANTINE = 1 << 12  # freed pieces that keep their addresses
-HEAP = 8 << 20  # bytes, as CUDA has it
-FRESH = 0xFF
+HEAP_BYTES = 8 << 20  # bytes, as CUDA has it
+UNINITIALIZED = 0xFF
 
 
 @dataclass(slots=True)
-class Piece:
+class Allocation:
     start: int
     end: int
     live: bool = True
-    fixed: bool = False  # kernels only read it
+    read_only: bool = False  # kernels only read it
 
     @property
     def reserved(self) -> int:
@@ -41,26 +41,26 @@ class Piece:
         return -(-(self.end + 1) // ALIGN) * ALIGN
 
 
-class Memory:
+class GlobalMemory:
     """The machine's global memory; addresses begin at ``GLOBAL_BASE`` on every machine and run
     alike. Threads may share one, and machines too; other processes the one in a ``file``, of
     which so much as is used takes memory (Linux).
     """
 
-    def __init__(self, reserve: int = RESERVE, file: int = -1) -> None:
+    def __init__(self, reserve: int = RESERVED_BYTES, file: int = -1) -> None:
         self.map, self.size = reserve_range(reserve, file)
         self.shared = file >= 0
         self.view = np.frombuffer(self.map, np.uint8)
         self.host = self.view.ctypes.data - GLOBAL_BASE
-        self.pieces: list[Piece] = []
-        self.freed: deque[Piece] = deque()
+        self.pieces: list[Allocation] = []
+        self.freed: deque[Allocation] = deque()
         self.top = GLOBAL_BASE
         self.lock = threading.RLock()
         self.heap = Heap(self)
 
-    def allocate(self, size: int, fixed: bool = False) -> int:
+    def allocate(self, size: int, read_only: bool = False) -> int:
         """The address of ``size`` new bytes (zeros), aligned to 256. A kernel that writes to
-        ``fixed`` ones faults.
+        ``read_only`` ones faults.
 
         Raises DeviceError where memory is full.
         """
@@ -69,7 +69,9 @@ class Memory:
         size = int(size)
         with self.lock:
             start = self._room(size)
-            self.pieces.insert(self._index(start), Piece(start, start + size, fixed=fixed))
+            self.pieces.insert(
+                self._index(start), Allocation(start, start + size, read_only=read_only)
+            )
         return start
 
     def _room(self, size: int) -> int:
@@ -78,7 +80,7 @@ class Memory:
             self._recycle(0)
         if self.top + size + 1 <= end:
             start = self.top
-            self.top = Piece(start, start + size).reserved
+            self.top = Allocation(start, start + size).reserved
             return start
         previous = GLOBAL_BASE
         for piece in self.pieces:
@@ -105,7 +107,7 @@ class Memory:
             if len(self.freed) > QUARANTINE:
                 self._recycle(QUARANTINE // 2)
 
-    def _clear(self, piece: Piece) -> None:
+    def _clear(self, piece: Allocation) -> None:
         """Zeros, by giving whole pages back where the system then makes them zeros."""
         start, end = piece.start - GLOBAL_BASE, piece.end - GLOBAL_BASE
         first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -127,7 +129,7 @@ class Memory:
     def _index(self, address: int) -> int:
         return bisect_right(self.pieces, address, key=lambda p: p.start)
 
-    def find(self, address: int) -> Piece | None:
+    def find(self, address: int) -> Allocation | None:
         """The piece, live or freed, that begins at or before the address."""
         with self.lock:
             index = self._index(address)
@@ -146,10 +148,10 @@ class Memory:
         """The pieces as ``Allocation`` records."""
         with self.lock:
             pieces = tuple(self.pieces)
-        rows = np.zeros((len(pieces), Allocation.size // 8), np.uint64)
+        rows = np.zeros((len(pieces), AllocationRecord.size // 8), np.uint64)
         for row, piece in zip(rows, pieces, strict=True):
             row[0], row[1] = piece.start, piece.end
-            row[2] = piece.live * (FIXED if piece.fixed else 1)
+            row[2] = piece.live * (LIVE_READ_ONLY if piece.read_only else 1)
         return rows.view(np.uint8).reshape(-1)
 
     def describe(self, address: int) -> str:
@@ -167,7 +169,7 @@ class Memory:
 class Heap:
     """What kernels have by ``malloc``, ``limit`` bytes at most; it outlives a launch."""
 
-    def __init__(self, memory: Memory, limit: int = HEAP) -> None:
+    def __init__(self, memory: GlobalMemory, limit: int = HEAP_BYTES) -> None:
         self.memory, self.limit, self.used = memory, limit, 0
         self.sizes: dict[int, int] = {}
 
@@ -177,7 +179,7 @@ class Heap:
             if not 0 < size <= self.limit - self.used:
                 return 0
             address = self.memory.allocate(size)
-            self.memory.bytes(address, size)[:] = FRESH
+            self.memory.bytes(address, size)[:] = UNINITIALIZED
             self.sizes[address] = size
             self.used += size
         return address

@@ -8,10 +8,21 @@ in turn, so every lane makes progress.
 from __future__ import annotations
 
 from ...native.native_language import Ptr, i64, native, u32
-from .records import DIVERGED, DONE, FAULT, HERE, JUMP, MISSING, NO_MEMBER, WAIT, Cta, Warp
+from .records import (
+    BAD_MEMBER_MASK,
+    CONVERGED,
+    DIVERGED,
+    DONE,
+    FAULT,
+    JUMP,
+    MISSING_LANES,
+    WAIT,
+    Cta,
+    WarpRecord,
+)
 
-SPINS = 8000  # what a group may spend in a loop until another one is favoured
-STICKY = 1024  # choices for which it is
+SPIN_LIMIT = 8000  # what a group may spend in a loop until another one is favoured
+FAVOURED_TURNS = 1024  # choices for which it is
 
 
 @native
@@ -26,13 +37,13 @@ def draw(cta: Ptr(Cta)) -> i64:
 
 
 @native
-def fault(w: Ptr(Warp), kind: i64, pc: i64, lane: i64, where: i64) -> i64:
+def fault(w: Ptr(WarpRecord), kind: i64, pc: i64, lane: i64, where: i64) -> i64:
     """Record a fault; the first one stays. Returns 0."""
-    return fault_of(w.cta, w.index, kind, pc, lane, where)
+    return fault_at(w.cta, w.index, kind, pc, lane, where)
 
 
 @native
-def fault_of(cta: Ptr(Cta), warp: i64, kind: i64, pc: i64, lane: i64, where: i64) -> i64:
+def fault_at(cta: Ptr(Cta), warp: i64, kind: i64, pc: i64, lane: i64, where: i64) -> i64:
     """The same for what happens when no warp runs: a copy that lands."""
     k = cta.worker
     if k.fault == 0:
@@ -46,7 +57,7 @@ def fault_of(cta: Ptr(Cta), warp: i64, kind: i64, pc: i64, lane: i64, where: i64
 
 
 @native
-def next_group(w: Ptr(Warp)) -> i64:
+def next_group(w: Ptr(WarpRecord)) -> i64:
     """Choose the lanes that run next and set ``active`` and ``block``.
 
     WAIT where none can run, DONE where none is left, else JUMP. While a group is favoured the
@@ -55,9 +66,9 @@ def next_group(w: Ptr(Warp)) -> i64:
     if w.live == 0:
         return DONE
     start = 0
-    if w.spin > SPINS:
+    if w.spin > SPIN_LIMIT:
         w.spin = 0
-        w.sticky = STICKY
+        w.sticky = FAVOURED_TURNS
         start = w.rotor
     elif w.sticky > 0:
         w.sticky -= 1
@@ -70,7 +81,7 @@ def next_group(w: Ptr(Warp)) -> i64:
             b -= count
         m = w.pending[b] & free
         if m != 0:
-            if w.sticky == STICKY:
+            if w.sticky == FAVOURED_TURNS:
                 w.rotor = b + 1
             w.pending[b] = w.pending[b] & ~m
             w.active = m
@@ -81,15 +92,15 @@ def next_group(w: Ptr(Warp)) -> i64:
 
 
 @native
-def missing(w: Ptr(Warp), mask: i64, pc: i64) -> i64:
+def fault_missing_lanes(w: Ptr(WarpRecord), mask: i64, pc: i64) -> i64:
     """A fault (1): only these lanes execute what others of the warp must execute with them."""
     w.worker.fault_value = w.live
-    fault(w, MISSING, pc, lowest(mask), mask)
+    fault(w, MISSING_LANES, pc, lowest(mask), mask)
     return 1
 
 
 @native
-def agree(w: Ptr(Warp), mask: i64, members: Ptr(u32), pc: i64) -> i64:
+def check_member_masks(w: Ptr(WarpRecord), mask: i64, members: Ptr(u32), pc: i64) -> i64:
     """A fault (1) where a lane is not in its own member mask, or in that of a lane with another."""
     m = mask
     while m != 0:
@@ -105,24 +116,24 @@ def agree(w: Ptr(Warp), mask: i64, members: Ptr(u32), pc: i64) -> i64:
                 bad = other
         if bad >= 0:
             w.worker.fault_value = members[bad]
-            fault(w, NO_MEMBER, pc, bad, own)
+            fault(w, BAD_MEMBER_MASK, pc, bad, own)
             return 1
     return 0
 
 
 @native
-def await_members(w: Ptr(Warp), members: i64, block: i64, pc: i64) -> i64:
+def await_members(w: Ptr(WarpRecord), members: i64, block: i64, pc: i64) -> i64:
     """A convergent operation at the start of ``block``: HERE where all of its live members are.
 
     Else this group parks at the block and another runs (JUMP). Where all others sleep until an
     mbarrier has news, it sleeps with them (WAIT). FAULT where nobody can come any more: all live
     lanes are parked or at a barrier, and looking once more at each changed nothing.
     """
-    missing = members & w.live & ~w.active
-    if missing == 0:
+    fault_missing_lanes = members & w.live & ~w.active
+    if fault_missing_lanes == 0:
         w.parked = w.parked & ~w.active
         w.stuck = 0
-        return HERE
+        return CONVERGED
     w.pending[block] = w.pending[block] | w.active
     w.parked = w.parked | w.active
     if (w.live & ~w.parked & ~w.waiting) == 0:
@@ -132,7 +143,7 @@ def await_members(w: Ptr(Warp), members: i64, block: i64, pc: i64) -> i64:
             w.parked = 0
             return WAIT
         if w.stuck != 0 or (w.parked & ~w.active & w.live) == 0:
-            fault(w, DIVERGED, pc, lowest(w.active), missing)
+            fault(w, DIVERGED, pc, lowest(w.active), fault_missing_lanes)
             return FAULT
         w.stuck = 1
         w.parked = w.active

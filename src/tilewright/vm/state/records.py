@@ -30,17 +30,19 @@ SPACES = {
 WINDOWS = {"shared": SHARED_BASE, "local": LOCAL_BASE, "param": PARAM_BASE}
 
 # What a region returns to the scheduler, and the scheduler to Python. HERE: all lanes have come.
-JUMP, WAIT, YIELD, DONE, FAULT, STOPPED, FINISHED, DEADLOCK, STEPS_OUT, HERE = range(10)
+JUMP, WAIT, YIELD, DONE, FAULT, STOPPED, FINISHED, DEADLOCK, STEP_LIMIT, CONVERGED = range(10)
 
-OUT_OF_BOUNDS, MISALIGNED, FREED, TRAP, DIVERGED, BAD_BARRIER, BAD_INDEX = range(1, 8)
+OUT_OF_BOUNDS, MISALIGNED, USE_AFTER_FREE, TRAP, DIVERGED, BAD_BARRIER, BAD_INDEX = range(1, 8)
 BAD_DESCRIPTOR, BAD_WARPGROUP, BAD_METADATA = range(8, 11)
-BAD_MBARRIER, BAD_BULK, BAD_MAP, IN_FLIGHT, GONE = range(11, 16)
-RACE, BAD_FENCE, UNREAD, DISCARDED, OVERFLOW, EARLY = range(16, 22)
-TOO_MANY_BYTES, MADE_TWICE, READ_ONLY, MISSING, NO_MEMBER, UNEQUAL = range(22, 28)
+BAD_MBARRIER, BAD_BULK, BAD_MAP, IN_FLIGHT, EXITED_CTA = range(11, 16)
+RACE, BAD_FENCE, UNREAD_COPY, DISCARDED, STACK_OVERFLOW, GRID_DEPENDENCY = range(16, 22)
+TX_COUNT_OVERFLOW, DOUBLE_INIT, READ_ONLY, MISSING_LANES, BAD_MEMBER_MASK, WARPGROUP_MISMATCH = (
+    range(22, 28)
+)
 FAULTS = {
     OUT_OF_BOUNDS: "out of bounds",
     MISALIGNED: "misaligned",
-    FREED: "use after free",
+    USE_AFTER_FREE: "use after free",
     TRAP: "trap",
     DIVERGED: "divergence",
     BAD_BARRIER: "barrier",
@@ -52,37 +54,39 @@ FAULTS = {
     BAD_BULK: "bulk copy",
     BAD_MAP: "tensor map",
     IN_FLIGHT: "in flight",
-    GONE: "exited CTA",
+    EXITED_CTA: "exited CTA",
     RACE: "race",
     BAD_FENCE: "fence",
-    UNREAD: "unread",
+    UNREAD_COPY: "unread",
     DISCARDED: "discarded",
-    OVERFLOW: "stack overflow",
-    EARLY: "early",
-    TOO_MANY_BYTES: "mbarrier",
-    MADE_TWICE: "mbarrier",
+    STACK_OVERFLOW: "stack overflow",
+    GRID_DEPENDENCY: "early",
+    TX_COUNT_OVERFLOW: "mbarrier",
+    DOUBLE_INIT: "mbarrier",
     READ_ONLY: "read-only",
-    MISSING: "divergence",
-    NO_MEMBER: "member mask",
-    UNEQUAL: "warpgroup",
+    MISSING_LANES: "divergence",
+    BAD_MEMBER_MASK: "member mask",
+    WARPGROUP_MISMATCH: "warpgroup",
 }
-FIXED = 2  # ``live`` of an allocation that kernels only read
+LIVE_READ_ONLY = 2  # ``live`` of an allocation that kernels only read
 
-READY, WAITING, OVER = range(3)  # a warp
+READY, WAITING, EXITED = range(3)  # a warp
 EMPTY, RUNNING = range(2)  # a resident CTA's place
 WINDOW = 128  # bytes beyond a space that may be read
-QUEUE = 64  # cp.async instructions of a warp that can be under way; more makes the oldest land
-FLIGHTS = 64  # bulk copies of a CTA that can be under way, likewise
-PRODUCTS = 32  # wgmmas of a warp that can be under way, likewise
-FOUND = 8  # allocations that a worker knows, besides the last
-MBARRIERS = 64  # of a CTA that a checked launch tells apart
+MAX_ASYNC_COPIES = (
+    64  # cp.async instructions of a warp that can be under way; more makes the oldest land
+)
+MAX_BULK_COPIES = 64  # bulk copies of a CTA that can be under way, likewise
+MAX_WGMMAS = 32  # wgmmas of a warp that can be under way, likewise
+CACHED_RANGES = 8  # allocations that a worker knows, besides the last
+TRACKED_MBARRIERS = 64  # of a CTA that a checked launch tells apart
 RANK_SHIFT = 24  # an address in shared memory: rank in the cluster << 24 | offset, as on hardware
 BARRIERS = 16
-WARPS = 4  # of a warpgroup
-ALL = 0xFFFFFFFF
+WARPGROUP_WARPS = 4  # of a warpgroup
+FULL_MASK = 0xFFFFFFFF
 
 
-class Allocation(Struct):
+class AllocationRecord(Struct):
     """Device addresses [start, end); ``live`` is 0 once freed, ``FIXED`` if kernels only read."""
 
     start = u64
@@ -90,7 +94,7 @@ class Allocation(Struct):
     live = u32
 
 
-class Launch(Struct):
+class LaunchRecord(Struct):
     """One launch: what all of its warps share. ``host`` + device address = host address.
 
     ``total_smem``, ``aggregate_smem`` and ``warp_slots`` are an SM's view of a CTA's shared memory
@@ -101,12 +105,12 @@ class Launch(Struct):
     the first ``static_bytes`` are its variables', the rest its stack.
     Where it is ``checked``: a CTA has that many ``actors`` (``races``), its ``shadow`` room for so
     many bytes of shared memory; ``strong`` says of each operation whether it orders others,
-    ``constant`` whether it reads constants, ``makes`` whether it initialises mbarriers;
+    ``constant`` whether it reads constants, ``inits`` whether it initialises mbarriers;
     ``overlaps``: the grid before may still run.
     """
 
     host = i64
-    allocations = Ptr(Allocation)
+    allocations = Ptr(AllocationRecord)
     allocation_count = i64
     params = Ptr(u8)
     param_bytes = i64
@@ -145,7 +149,7 @@ class Launch(Struct):
     shadow_bytes = i64
     strong = Ptr(u8)
     constant = Ptr(u8)
-    makes = Ptr(u8)
+    inits = Ptr(u8)
     overlaps = i64
 
 
@@ -162,7 +166,7 @@ class Barrier(Struct):
     last_nays = i64
 
 
-class Copy(Struct):
+class AsyncCopy(Struct):
     """One cp.async of a warp under way: for each lane its target, source, group and valid bytes.
     One without ``bytes`` arrives at the mbarrier that is its source.
     """
@@ -176,7 +180,7 @@ class Copy(Struct):
     source = Array(u64, 32)
 
 
-class Flight(Struct):
+class BulkCopy(Struct):
     """One bulk copy of a CTA under way: ``bytes`` from ``source`` to ``target``, by what lane of
     what warp. Those that land in shared memory tell the mbarrier at ``barrier``; the others belong
     to a ``group`` of their lane. Those with a ``reduce`` combine (``reductions``). What a register
@@ -225,7 +229,7 @@ class Flight(Struct):
     offsets = Array(i64, 3)
 
 
-class Product(Struct):
+class WgmmaInFlight(Struct):
     """A wgmma of a warp under way: its group, a bit for each set of registers that it uses, and the
     shared memory that it reads.
     """
@@ -245,7 +249,7 @@ class Product(Struct):
 class Worker(Struct):
     """A host thread's share of a launch: CTAs ``first`` … ``last``, ``resident`` at a time.
 
-    ``low`` … ``high`` is the allocation that was found last, and whether it is ``fixed``; in
+    ``low`` … ``high`` is the allocation that was found last, and whether it is ``read_only``; in
     ``lows`` and ``highs`` each operation has those it found last, in one of ``FOUND`` places by its
     number; behind these are as many for operations that write, where no fixed one ever is.
     ``steps`` counts operations in loops, and was ``swept`` when old copies last completed;
@@ -254,7 +258,7 @@ class Worker(Struct):
     ``idle_last`` steps.
     """
 
-    launch = Ptr(Launch)
+    launch = Ptr(LaunchRecord)
     ctas = i64
     resident = i64
     first = i64
@@ -270,9 +274,9 @@ class Worker(Struct):
     seen = i64
     idle = i64
     idle_last = i64
-    fixed = i64
-    lows = Array(i64, 2 * FOUND)
-    highs = Array(i64, 2 * FOUND)
+    read_only = i64
+    lows = Array(i64, 2 * CACHED_RANGES)
+    highs = Array(i64, 2 * CACHED_RANGES)
     fault = i64
     fault_value = i64
     fault_pc = i64
@@ -287,11 +291,11 @@ class Cta(Struct):
 
     ``first`` is the address of the place of its cluster's rank 0, which the others follow; there
     ``cluster_live`` counts the cluster's threads, ``cluster_came`` those at its barrier. Flights
-    before ``flight_old`` were in flight at the worker's last sweep.
+    before ``bulk_old`` were in flight at the worker's last sweep.
     """
 
     worker = Ptr(Worker)
-    launch = Ptr(Launch)
+    launch = Ptr(LaunchRecord)
     state = i64
     linear = i64
     smid = i64
@@ -305,21 +309,21 @@ class Cta(Struct):
     frames = i64
     live_warps = i64
     random = i64
-    flights = Ptr(Flight)
-    flight_head = i64
-    flight_tail = i64
-    flight_old = i64
+    bulk_copies = Ptr(BulkCopy)
+    bulk_head = i64
+    bulk_tail = i64
+    bulk_old = i64
     products = i64
     cluster_live = i64
     cluster_came = i64
     clocks = i64
     shadow = i64
     mbarrier_count = i64
-    mbarriers = Array(i64, MBARRIERS)
+    mbarriers = Array(i64, TRACKED_MBARRIERS)
     barriers = Array(Barrier, BARRIERS)
 
 
-class Warp(Struct):
+class WarpRecord(Struct):
     """The head of a warp's frame. Masks have a bit for each lane.
 
     ``live``: not exited; ``active``: running now; ``others``: live but not active; ``waiting``: at
@@ -334,9 +338,9 @@ class Warp(Struct):
 
     cta = Ptr(Cta)
     worker = Ptr(Worker)
-    launch = Ptr(Launch)
+    launch = Ptr(LaunchRecord)
     pending = Ptr(u32)
-    queue = Ptr(Copy)
+    queue = Ptr(AsyncCopy)
     queue_head = i64
     queue_tail = i64
     queue_old = i64
@@ -362,10 +366,10 @@ class Warp(Struct):
     awaited = i64
     called = i64
     calling = u32
-    product_head = i64
-    product_tail = i64
-    product_group = i64
-    product_done = i64
+    wgmma_head = i64
+    wgmma_tail = i64
+    wgmma_group = i64
+    wgmma_done = i64
     in_flight = i64
     unfenced = i64
     fences = i64
@@ -383,4 +387,4 @@ class Warp(Struct):
     operands = Array(u32, 1280)
     results = Array(u32, 512)
     halves = Array(u16, 256)
-    products = Array(Product, PRODUCTS)
+    products = Array(WgmmaInFlight, MAX_WGMMAS)

@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...native.native_language import Struct
-from .records import Cta, Launch, Warp
+from .records import Cta, LaunchRecord, WarpRecord
 
 AXES = "xyz"
 RESERVED = ("begin", "end", "cap", "0", "1")  # where parts of the reserved shared memory are
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class RecordField:
     """A field of the warp's record or of one that it points to (``via``)."""
 
     record: type[Struct]
@@ -34,28 +34,30 @@ _LAUNCH = {
     "%ntid": "block",
 }
 
-FIELDS: dict[str, Field] = {
-    "%warpid": Field(Warp, "index"),
-    "%smid": Field(Cta, "smid", "cta"),
+FIELDS: dict[str, RecordField] = {
+    "%warpid": RecordField(WarpRecord, "index"),
+    "%smid": RecordField(Cta, "smid", "cta"),
     **{
-        f"%reserved_smem_offset_{name}": Field(Launch, "reserved_smem", "launch", i)
+        f"%reserved_smem_offset_{name}": RecordField(LaunchRecord, "reserved_smem", "launch", i)
         for i, name in enumerate(RESERVED)
     },
-    "%dynamic_smem_size": Field(Launch, "dynamic_bytes", "launch"),
-    "%total_smem_size": Field(Launch, "total_smem", "launch"),
-    "%aggr_smem_size": Field(Launch, "aggregate_smem", "launch"),
-    "%nwarpid": Field(Launch, "warp_slots", "launch"),
-    "%gridid": Field(Launch, "number", "launch"),
-    "%envreg1": Field(Launch, "workspace", "launch", 1),
-    "%envreg2": Field(Launch, "workspace", "launch", 0),
-    "%nsmid": Field(Launch, "sms", "launch"),
-    "%cluster_ctarank": Field(Cta, "rank", "cta"),
-    "%cluster_nctarank": Field(Launch, "cluster_size", "launch"),
-    "%is_explicit_cluster": Field(Launch, "explicit", "launch"),
+    "%dynamic_smem_size": RecordField(LaunchRecord, "dynamic_bytes", "launch"),
+    "%total_smem_size": RecordField(LaunchRecord, "total_smem", "launch"),
+    "%aggr_smem_size": RecordField(LaunchRecord, "aggregate_smem", "launch"),
+    "%nwarpid": RecordField(LaunchRecord, "warp_slots", "launch"),
+    "%gridid": RecordField(LaunchRecord, "number", "launch"),
+    "%envreg1": RecordField(LaunchRecord, "workspace", "launch", 1),
+    "%envreg2": RecordField(LaunchRecord, "workspace", "launch", 0),
+    "%nsmid": RecordField(LaunchRecord, "sms", "launch"),
+    "%cluster_ctarank": RecordField(Cta, "rank", "cta"),
+    "%cluster_nctarank": RecordField(LaunchRecord, "cluster_size", "launch"),
+    "%is_explicit_cluster": RecordField(LaunchRecord, "explicit", "launch"),
 }
 for _i, _axis in enumerate(AXES):
-    FIELDS |= {f"{n}.{_axis}": Field(Cta, f, "cta", _i) for n, f in _CTA.items()}
-    FIELDS |= {f"{n}.{_axis}": Field(Launch, f, "launch", _i) for n, f in _LAUNCH.items()}
+    FIELDS |= {f"{n}.{_axis}": RecordField(Cta, f, "cta", _i) for n, f in _CTA.items()}
+    FIELDS |= {
+        f"{n}.{_axis}": RecordField(LaunchRecord, f, "launch", _i) for n, f in _LAUNCH.items()
+    }
 
 #: Special registers that are the same in all lanes of a warp.
 UNIFORM = frozenset(FIELDS)

@@ -13,13 +13,13 @@ from ...native.native_record import Record
 from ..codegen.code_library import Library
 from ..program.evaluator import Evaluator
 from ..program.program import Program
-from ..state.records import Cta, Launch, Warp, Worker
-from ..state.special_fields import Field
+from ..state.records import Cta, LaunchRecord, WarpRecord, Worker
+from ..state.special_fields import RecordField
 from .numpy_primitives import NumpyValues
 
 Lanes = npt.NDArray[Any]
 UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
-POINTEES = {"cta": Cta, "launch": Launch}
+POINTEES = {"cta": Cta, "launch": LaunchRecord}
 LOW = 2**64 - 1
 
 
@@ -61,7 +61,7 @@ class StepContext(NumpyValues, Evaluator):
     def _width(self, index: int) -> int:
         return self.program.registers[index].width
 
-    def field(self, field: Field) -> Lanes:
+    def field(self, field: RecordField) -> Lanes:
         record = self.warp
         if field.via:
             record = Record(POINTEES[field.via], getattr(record, field.via))
@@ -92,7 +92,7 @@ class StepContext(NumpyValues, Evaluator):
 
     def at(self, name: str, offset: int = 0) -> int:
         """The address of an area of the frame."""
-        return int(self.warp.address + Warp.offset(name) + offset)
+        return int(self.warp.address + WarpRecord.offset(name) + offset)
 
     def store_area(self, name: str, value: Lanes, index: int = 0) -> None:
         width = self.width(value)

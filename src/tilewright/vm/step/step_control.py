@@ -13,7 +13,7 @@ from ...ptx.isa.convergence import MEMBERS, WHOLE
 from ..engine import cta_barriers, mbarrier_model
 from ..program.evaluator import VOTES
 from ..state import lane_groups
-from ..state.records import ALL, BAD_INDEX, DONE, FAULT, HERE, TRAP, WAIT, YIELD
+from ..state.records import BAD_INDEX, CONVERGED, DONE, FAULT, FULL_MASK, TRAP, WAIT, YIELD
 from .step_context import Fault, Lanes, StepPart, lanes_of, word_of
 
 
@@ -140,19 +140,21 @@ class StepControl(StepPart):
     def gather(self, rule: str) -> None:
         if not self.m.mask:
             return
-        members = self.m.members() if rule == MEMBERS else self.m.const(32, ALL)
+        members = self.m.members() if rule == MEMBERS else self.m.const(32, FULL_MASK)
         if self.m.program.divergent and self.m.warp.others:
             wanted = int(np.bitwise_or.reduce(members[lanes_of(self.m.mask)]))
             code = self.m.call_native(
                 lane_groups.await_members, wanted, self.m.current.index, self.m.pc
             )
-            if code != HERE:
+            if code != CONVERGED:
                 raise Left(code)
         if rule == MEMBERS:
             self.m.store_area("operands", members)
-            self.m.call_checked(lane_groups.agree, self.m.mask, self.m.at("operands"), self.m.pc)
-        elif self.m.mask != (ALL if rule == WHOLE else self.m.active_mask):
-            self.m.call_checked(lane_groups.missing, self.m.mask, self.m.pc)
+            self.m.call_checked(
+                lane_groups.check_member_masks, self.m.mask, self.m.at("operands"), self.m.pc
+            )
+        elif self.m.mask != (FULL_MASK if rule == WHOLE else self.m.active_mask):
+            self.m.call_checked(lane_groups.fault_missing_lanes, self.m.mask, self.m.pc)
 
     def _first(self, value: Lanes) -> int:
         """The value in the first lane whose guard holds."""

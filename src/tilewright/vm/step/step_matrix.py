@@ -75,4 +75,4 @@ class StepMatrix(StepPart):
                 dense_columns(some[None], sparsity_pattern(row.a, row.kind), row.ordered)
             except MetadataError as error:
                 status = number + 1 | int(error.message.split()[1], 2) << CODE
-                self.m.call_checked(wgmma_operands.selects_nothing, status, self.m.pc)
+                self.m.call_checked(wgmma_operands.check_metadata, status, self.m.pc)

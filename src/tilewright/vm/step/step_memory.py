@@ -44,7 +44,7 @@ class StepMemory(StepPart):
     def reach(self, space: str, address: Lanes, width: int) -> None:
         self.m.warp.addresses[:] = address
         self.m.call_checked(
-            memory_access.reach, self.m.mask, self.m.space_code(space), width // 8, self.m.pc
+            memory_access.check_bounds, self.m.mask, self.m.space_code(space), width // 8, self.m.pc
         )
 
     def atomic(self, space: str, op: str, type_: str, address: Lanes, *operands: Lanes) -> Lanes:

@@ -15,9 +15,9 @@ from ...native.native_language import u8
 from ...native.native_record import Record, view
 from ..codegen.wgmma_function import part, shape
 from ..engine import wgmma_groups, wgmma_operands
-from ..engine.wgmma_operands import FROM_SHARED, PIECE, ROWS, TRANS_A, TRANS_B
+from ..engine.wgmma_operands import CHUNK, FROM_SHARED, ROWS, TRANS_A, TRANS_B
 from ..state import lane_groups
-from ..state.records import OUT_OF_BOUNDS, WARPS, Cta, Launch
+from ..state.records import OUT_OF_BOUNDS, WARPGROUP_WARPS, Cta, LaunchRecord
 from .step_context import Fault, Lanes, StepContext, StepPart, lanes_of
 from .step_control import StepControl
 from .step_matrix import StepMatrix
@@ -52,9 +52,14 @@ class StepWgmma(StepPart):
         shared = not isinstance(a, tuple)
         self.m.warp.addresses[:] = a if shared else 0
         self.m.warp.addresses2[:] = b_desc
-        self.m.call_checked(wgmma_operands.prepare, self.m.mask, FROM_SHARED * shared, self.m.pc)
+        self.m.call_checked(
+            wgmma_operands.check_operands, self.m.mask, FROM_SHARED * shared, self.m.pc
+        )
         if shared:
-            rows = slice(self.m.warp.index % WARPS * ROWS, (self.m.warp.index % WARPS + 1) * ROWS)
+            rows = slice(
+                self.m.warp.index % WARPGROUP_WARPS * ROWS,
+                (self.m.warp.index % WARPGROUP_WARPS + 1) * ROWS,
+            )
             whole = (instruction.m, i.stored_k)
             left = self._operand(int(a[first]), i.a, whole, trans_a, rows)
         else:
@@ -83,11 +88,11 @@ class StepWgmma(StepPart):
 
     def wgmma_wait(self, pending: int) -> None:
         self.control.sleep_unless(
-            self.m.call_native(wgmma_groups.await_, self.m.mask, pending, self.m.pc)
+            self.m.call_native(wgmma_groups.wait_groups, self.m.mask, pending, self.m.pc)
         )
 
     def check_wgmma_registers(self, sets: int) -> None:
-        self.m.call_checked(wgmma_groups.touched, self.m.mask, sets, self.m.pc)
+        self.m.call_checked(wgmma_groups.check_registers, self.m.mask, sets, self.m.pc)
 
     def _matrix(
         self, i: MmaInstruction, name: str, registers: tuple[Lanes, ...], copy: int = 0
@@ -106,9 +111,9 @@ class StepWgmma(StepPart):
         """The bits of these rows of a matrix in shared memory."""
         size = dtype(type_).bits
         places = MatrixDescriptor.parse(bits).addresses(size, *shape, "MN" if trans else "K")[rows]
-        launch, cta = Record(Launch, self.m.warp.launch), Record(Cta, self.m.warp.cta)
-        pieces = (places.T if trans else places).reshape(-1) // 8 // PIECE * PIECE
-        beyond = pieces[pieces > launch.shared_bytes - PIECE]
+        launch, cta = Record(LaunchRecord, self.m.warp.launch), Record(Cta, self.m.warp.cta)
+        pieces = (places.T if trans else places).reshape(-1) // 8 // CHUNK * CHUNK
+        beyond = pieces[pieces > launch.shared_bytes - CHUNK]
         if beyond.size:
             self.m.call_native(lane_groups.fault, OUT_OF_BOUNDS, self.m.pc, 0, int(beyond[0]))
             raise Fault

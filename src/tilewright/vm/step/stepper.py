@@ -11,13 +11,13 @@ from collections.abc import Callable
 from ...native.native_record import Record
 from ..codegen.block_code import BlockCode
 from ..codegen.code_library import Library
-from ..engine.async_evaluator import Asynchronous
-from ..engine.host_calls import Calls
-from ..engine.local_stack import Stack
+from ..engine.async_evaluator import AsyncEvaluator
+from ..engine.host_calls import HostCallEvaluator
+from ..engine.local_stack import StackEvaluator
 from ..program.bound_operands import Op
 from ..program.primitive_parts import composed_of
 from ..program.program import Program
-from ..state.records import FAULT, YIELD, Cta, Launch
+from ..state.records import FAULT, YIELD, Cta, LaunchRecord
 from .step_context import Fault, Lanes, StepContext, word_of
 from .step_control import Left, StepControl
 from .step_matrix import StepMatrix
@@ -66,9 +66,9 @@ class Step:
     memory=StepMemory,
     matrix=StepMatrix,
     wgmma_instructions=StepWgmma,
-    asynchronous=Asynchronous,
-    host_calls=Calls,
-    stack=Stack,
+    asynchronous=AsyncEvaluator,
+    host_calls=HostCallEvaluator,
+    stack=StackEvaluator,
 )
 class SteppingEvaluator(StepContext):
     """Evaluates the operations of one warp's block after another."""
@@ -79,8 +79,8 @@ class SteppingEvaluator(StepContext):
         self.memory = StepMemory(self)
         self.matrix = StepMatrix(self, self.memory)
         self.wgmma_instructions = StepWgmma(self, self.control, self.matrix)
-        self.asynchronous = Asynchronous(self)
-        self.host_calls, self.stack = Calls(self), Stack(self)
+        self.asynchronous = AsyncEvaluator(self)
+        self.host_calls, self.stack = HostCallEvaluator(self), StackEvaluator(self)
 
     def run_block(self, on_step: Callable[[Step], object]) -> None:
         self.current = self.program.blocks[self.warp.block]
@@ -148,7 +148,7 @@ class Stepper(BlockCode):
 
     def run_block(self, warp: Record) -> int:
         self.evaluator.warp = warp
-        if Record(Launch, warp.launch).stop:
+        if Record(LaunchRecord, warp.launch).stop:
             return YIELD
         try:
             self.evaluator.run_block(self.on_step)

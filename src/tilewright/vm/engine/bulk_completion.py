@@ -1,0 +1,152 @@
+"""Completion of bulk copies, in native code: the queue of a CTA's copies in flight.
+
+A copy reads its source when it completes. With seed 0 it completes as late as it may: in the wait
+for its group, when no warp of the worker can run, or where warps poll (``scheduler.sweep``). With
+another seed it may complete at any turn of its CTA. A copy to shared memory subtracts its bytes
+from the transaction count of its mbarrier.
+"""
+
+from __future__ import annotations
+
+from ...native.native_language import Ptr, i64, native, u8, u64
+from ..check.race_detector import extent
+from ..check.vector_clocks import record_completion
+from ..state.lane_groups import draw, fault_at
+from ..state.records import (
+    EXITED_CTA,
+    IN_FLIGHT,
+    MAX_BULK_COPIES,
+    RUNNING,
+    BulkCopy,
+    Cta,
+)
+from .async_reductions import reduce_bytes
+from .mbarrier_model import update_phase
+from .memory_access import CTA_BYTES
+from .tensor_copies import move_box
+from .wgmma_groups import reader_of
+
+PART = "bulk_copies"  # compiled together with the functions that issue copies
+BULK_COPY_BYTES = BulkCopy.size
+UNIT = 16  # sizes and addresses of bulk copies are multiples of it, in bytes
+COMPLETED, TO_SHARED, TO_GLOBAL = range(3)  # kinds of a copy in the queue
+
+
+@native(inline=True)
+def bulk_copy(cta: Ptr(Cta), n: i64) -> Ptr(BulkCopy):
+    """The CTA's ``n``-th copy, counted from its start."""
+    return at(BulkCopy, address(cta.bulk_copies) + n % MAX_BULK_COPIES * BULK_COPY_BYTES)
+
+
+# --- landing --------------------------------------------------------------------------------------
+
+
+@native(part=PART)
+def fault_bulk(cta: Ptr(Cta), f: Ptr(BulkCopy), kind: i64, where: i64, value: i64) -> i64:
+    """The instruction that issued a copy faults while it lands."""
+    f.kind = COMPLETED
+    if cta.worker.fault == 0:
+        cta.worker.fault_value = value
+    fault_at(cta, f.warp, kind, f.pc, f.lane, where)
+    return 1
+
+
+@native(part=PART)
+def complete_to_shared(
+    cta: Ptr(Cta), f: Ptr(BulkCopy), to: Ptr(Cta), target: i64, barrier: i64
+) -> i64:
+    """A copy lands at offsets of a CTA's shared memory; 1 after a fault."""
+    if to.state != RUNNING:
+        return fault_bulk(cta, f, EXITED_CTA, target, 0)
+    hit = reader_of(to, target, target + extent(f))
+    if hit != 0:
+        return fault_bulk(cta, f, IN_FLIGHT, target, hit - 1)
+    if f.tensor != 0:
+        move_box(f, cta.launch.host, to.shared, target, 0)
+    elif f.reduce != 0:
+        reduce_bytes(f.reduce, to.shared + target, f.source, f.bytes)
+    else:
+        copy(at(u8, to.shared + target), at(u8, f.source), f.bytes)
+    if cta.launch.checked != 0:
+        record_completion(to, barrier, f.mark)
+    wrong = update_phase(to, to.shared + barrier, 0, 0, -f.bytes)
+    if wrong != 0:
+        return fault_bulk(cta, f, wrong, barrier, at(u64, to.shared + barrier)[0])
+    return 0
+
+
+@native(part=PART)
+def complete_to_global(f: Ptr(BulkCopy), hosts: i64) -> i64:
+    """Copy to global memory, of each 16 bytes those of the mask (``ctas``)."""
+    if f.tensor != 0:
+        return move_box(f, hosts, f.source, f.target, 1)
+    if f.reduce != 0:
+        return reduce_bytes(f.reduce, f.target, f.source, f.bytes)
+    if f.ctas == 0xFFFF:
+        copy(at(u8, f.target), at(u8, f.source), f.bytes)
+        return 0
+    for i in range(f.bytes):
+        if (f.ctas >> (i & (UNIT - 1)) & 1) != 0:
+            at(u8, f.target)[i] = at(u8, f.source)[i]
+    return 0
+
+
+@native(part=PART)
+def complete_bulk(cta: Ptr(Cta), f: Ptr(BulkCopy)) -> i64:
+    """The copy happens now; 1 after a fault."""
+    kind = f.kind
+    f.kind = COMPLETED
+    cta.worker.events += 1
+    if kind == TO_GLOBAL:
+        return complete_to_global(f, cta.launch.host)
+    ranks = f.ctas
+    while kind == TO_SHARED and ranks != 0:
+        rank = lowest(ranks)
+        ranks = ranks & (ranks - 1)
+        to = at(Cta, cta.first + rank * CTA_BYTES)
+        if complete_to_shared(cta, f, to, f.target, f.barrier) != 0:
+            return 1
+    return 0
+
+
+@native(part=PART)
+def pop_completed_bulk(cta: Ptr(Cta)) -> i64:
+    """Copies that have landed leave the queue."""
+    while cta.bulk_head < cta.bulk_tail:
+        if bulk_copy(cta, cta.bulk_head).kind != COMPLETED:
+            return 0
+        cta.bulk_head += 1
+    return 0
+
+
+@native(part=PART, deferred=True)
+def complete_next_bulk(cta: Ptr(Cta)) -> i64:
+    """The oldest copy of the CTA lands, or with a seed any; 1 after a fault."""
+    under_way = cta.bulk_tail - cta.bulk_head
+    if under_way == 0:
+        return 0
+    n = cta.bulk_head
+    if cta.launch.seed != 0:
+        n = n + umod(draw(cta), under_way)
+        while bulk_copy(cta, n).kind == COMPLETED:
+            n = cta.bulk_head + umod(n + 1 - cta.bulk_head, under_way)
+    bad = complete_bulk(cta, bulk_copy(cta, n))
+    pop_completed_bulk(cta)
+    return bad
+
+
+@native(part=PART, deferred=True)
+def complete_random_bulk(cta: Ptr(Cta)) -> i64:
+    """With a seed, now and then a copy lands; 1 after a fault."""
+    if cta.bulk_head == cta.bulk_tail or (draw(cta) & 3) != 0:
+        return 0
+    return complete_next_bulk(cta)
+
+
+@native(part=PART, deferred=True)
+def complete_all_bulk(cta: Ptr(Cta)) -> i64:
+    """All copies of a CTA that has ended land; 1 after a fault."""
+    while cta.bulk_head < cta.bulk_tail:
+        if complete_next_bulk(cta) != 0:
+            return 1
+    return 0
