@@ -119,7 +119,7 @@ def test_a_live_barrier_is_not_initialised_again(more, right, on_step):
         made = simt.launch(machine, text, buffers, on_step=on_step, block=128)
         np.testing.assert_array_equal(made[0], X + (np.arange(1024) < 128))
         return
-    with pytest.raises(VmFault, match=r"the mbarrier\.init.* made a barrier there") as caught:
+    with pytest.raises(VmFault, match=r"the mbarrier\.init.* initialized it before") as caught:
         simt.launch(machine, text, buffers, on_step=on_step, block=128)
     assert caught.value.kind == "mbarrier"
 

@@ -126,7 +126,7 @@ def _description(run: LaunchState, worker: Record, op: Op, address: int) -> str:
         most = f"a phase counts bytes, expected or come early, up to {MAX_COUNT}"
         return f"{opcode} at {address % (1 << 64):#x}: {most}; it has {expected_bytes(value)}"
     if code == DOUBLE_INIT:
-        why = f"the {_instruction(run, value)} initialized it before"
+        why = f"the {_instruction(run, value)} initialized it before, with no mbarrier.inval since"
         return f"{opcode} at {address % (1 << 64):#x}: {why}"
     if code == BAD_BULK:
         return f"{opcode} at {address:#x}: {_bulk(op, value)}"
