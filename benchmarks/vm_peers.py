@@ -91,7 +91,7 @@ class Plain:
         return self.registers[address.base.name] >> np.uint32(2)
 
     def value(self, operand: Any) -> Any:
-        if isinstance(operand, ptx.tree.Reg):
+        if isinstance(operand, ptx.tree.Register):
             return self.registers[operand.name]
         return np.uint32(operand.value)
 

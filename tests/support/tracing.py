@@ -56,7 +56,7 @@ class Machine:
         self.parameters = parameters
         self.registers: dict[str, Any] = {}
 
-    def number(self, reg: tree.Reg) -> int:
+    def number(self, reg: tree.Register) -> int:
         return int(integers(self.registers[reg.name])[0])
 
     def step(self, i: tree.Instruction) -> None:
@@ -80,7 +80,7 @@ class Machine:
     def value(self, spec: OperandSpec, operand: Any) -> Any:
         if isinstance(operand, tree.Vector):
             return tuple(self.value(spec, item) for item in operand.items)
-        if isinstance(operand, tree.Reg):
+        if isinstance(operand, tree.Register):
             return self.registers[operand.name]
         return operand.value if spec.kind == "imm" else M.const(width(spec), operand.value)
 

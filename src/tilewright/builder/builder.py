@@ -23,7 +23,7 @@ from .operations.control_flow import ControlFlow
 from .operations.kernel_memory import KernelMemory
 from .operations.kernel_printing import KernelPrinting
 from .operations.mbarrier_operations import MbarrierOperations
-from .operations.special_registers import SpecialRegisters, Vector3
+from .operations.special_values import SpecialRegisters, Vector3
 from .operations.tma_operations import TmaOperations
 from .operations.unpack_integers import IntegerUnpacking
 from .operations.value_conversions import ConversionOperations
@@ -253,7 +253,7 @@ class Builder:
     cluster_sync = forward(ClusterOperations.cluster_sync)
     elect = forward(ClusterOperations.elect)
     setmaxnreg = forward(ClusterOperations.setmaxnreg)
-    wait_on_dependent_grids = forward(ClusterOperations.wait_on_dependent_grids)
+    wait_for_prior_grids = forward(ClusterOperations.wait_for_prior_grids)
     launch_dependent_grids = forward(ClusterOperations.launch_dependent_grids)
 
     # --- Printing and assertions ---

@@ -263,10 +263,10 @@ class Emitter:
         """A new register that may be written more than once."""
         return Var(self.k, t, self._new_register(t))
 
-    def _new_register(self, t: DType) -> tree.Reg:
+    def _new_register(self, t: DType) -> tree.Register:
         _, prefix = CLASSES[t.name]
         count = self._register_counts[prefix] = self._register_counts.get(prefix, 0) + 1
-        return tree.Reg(f"{prefix}{count}")
+        return tree.Register(f"{prefix}{count}")
 
     def _allocate(
         self, slots: tuple[OperandSlot, ...], dtype: str | DType | None

@@ -282,7 +282,7 @@ class ConfiguredKernel:
 
         ``programmatic``: programmatic dependent launch. The grid starts once all CTAs of the
         previous kernel have called ``k.launch_dependent_grids`` or exited, and waits for that
-        kernel in ``k.wait_on_dependent_grids``.
+        kernel in ``k.wait_for_prior_grids``.
         """
         kernel = self.kernel
         if len(args) != len(kernel.params):

@@ -71,7 +71,7 @@ class Param:
         where = tree.Symbol(self.symbol)
         if self.count:
             return Pointer(k, "param", "b8", where, 0, self.align)
-        address = tree.Address(where)
+        address = tree.MemoryOperand(where)
         if not self.pointer:
             return k.emit_once(
                 self, f"ld.param.{memory_type(self.dtype)}", address, dtype=self.dtype

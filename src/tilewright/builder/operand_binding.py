@@ -19,13 +19,13 @@ from .values.pointer import Pointer
 from .values.registers import Operations, Reg, Registers, is_integer, other_trace_error
 
 _TREE_OPERANDS = (
-    tree.Reg,
+    tree.Register,
     tree.Imm,
     tree.FloatImm,
     tree.Symbol,
     tree.Vector,
     tree.Sink,
-    tree.Address,
+    tree.MemoryOperand,
 )
 
 
@@ -116,10 +116,10 @@ class OperandBinding:
         if _moved_on(value):
             if value[0].k is not self._k:
                 raise other_trace_error(value[0])
-            return tree.Address(value[0].operand, value[1].__index__())
+            return tree.MemoryOperand(value[0].operand, value[1].__index__())
         if isinstance(value, Reg) and value.dtype.bits in (32, 64):
-            return tree.Address(value.operand)
-        if isinstance(value, tree.Address):
+            return tree.MemoryOperand(value.operand)
+        if isinstance(value, tree.MemoryOperand):
             return value
         raise kernel_error(
             f"{opcode}: operand [{slot.name}] is an address, not {value!r}",
@@ -146,9 +146,9 @@ class OperandBinding:
         raise kernel_error(f"{opcode}: operand {slot.name} is {slot.kind}, not {value!r}")
 
 
-def _tensor(opcode: str, slot: OperandSlot, value: Any) -> tree.Address:
+def _tensor(opcode: str, slot: OperandSlot, value: Any) -> tree.MemoryOperand:
     """A tensor map's address with coordinates, as ``k.tensor_address`` gives it."""
-    if not isinstance(value, tree.Address) or len(value.coords or ()) != slot.count:
+    if not isinstance(value, tree.MemoryOperand) or len(value.coords or ()) != slot.count:
         wanted = f"a tensor map's address with {slot.count} coordinates"
         raise kernel_error(f"{opcode}: operand {slot.name} is {wanted}, not {value!r}")
     return value

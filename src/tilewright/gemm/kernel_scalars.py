@@ -17,7 +17,7 @@ def scalar(k: Builder, value: Reg, address: Reg, *, early: bool = False) -> Reg:
     chosen = k.var(value)
     if early:
         with k.if_(address != 0):
-            k.wait_on_dependent_grids()
+            k.wait_for_prior_grids()
     with k.when(address != 0):
         k.emit(f"ld.global.{value.dtype.name}", global_pointer(k, address), into=chosen)
     return chosen

@@ -20,7 +20,6 @@ from .rules.symbol_table import FAMILY
 from .syntax.parser import parse
 from .syntax.printer import print_module
 from .tree import (
-    Address,
     Block,
     Directive,
     File,
@@ -30,6 +29,7 @@ from .tree import (
     Label,
     Loc,
     Masked,
+    MemoryOperand,
     Module,
     RegDecl,
     Section,
@@ -303,7 +303,7 @@ class _Relocator:
             return replace(o, name=names.get(o.name, o.name))
         if isinstance(o, Masked):
             return replace(o, symbol=self.operand(o.symbol, names))
-        if isinstance(o, Address):
+        if isinstance(o, MemoryOperand):
             coords = None if o.coords is None else self.operand(o.coords, names)
             return replace(o, base=self.operand(o.base, names), coords=coords)
         if isinstance(o, Vector):

@@ -17,7 +17,7 @@ from ..errors import PtxError, SourceLocation
 
 
 @dataclass(frozen=True, slots=True)
-class Reg:
+class Register:
     """A register, special register or vector component: ``%r1``, ``%tid.x``, ``%v.y``,
     ``%clock64``.
     """
@@ -65,13 +65,13 @@ class Masked:
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class MemoryOperand:
     """A memory operand ``[base+offset]``; ``coords`` are a tensor's: ``[map, {c0, c1}]``.
 
     A texture's sampler stands before them: ``[tex, smp, {x, y}]`` has ``coords`` (Symbol, Vector).
     """
 
-    base: Union[Reg, Symbol, Imm]
+    base: Union[Register, Symbol, Imm]
     offset: int = 0
     coords: tuple["Operand", ...] | None = None
 
@@ -95,7 +95,7 @@ class Pair:
 class Not:
     """``!p``."""
 
-    operand: Reg
+    operand: Register
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Selected:
     writes.
     """
 
-    reg: Reg
+    reg: Register
     selector: str
 
 
@@ -112,7 +112,7 @@ class Selected:
 class Negated:
     """``-%r1``, ``-%r1.b3``: an operand of ``vmad``."""
 
-    operand: Union[Reg, Selected]
+    operand: Union[Register, Selected]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,19 @@ class Sink:
     """``_``: a discarded result."""
 
 
-Operand = Union[Reg, Imm, FloatImm, Symbol, Address, Vector, Pair, Not, Selected, Negated, Sink]
+Operand = Union[
+    Register,
+    Imm,
+    FloatImm,
+    Symbol,
+    MemoryOperand,
+    Vector,
+    Pair,
+    Not,
+    Selected,
+    Negated,
+    Sink,
+]
 
 # --- statements -------------------------------------------------------------------------------
 
@@ -129,7 +141,7 @@ Operand = Union[Reg, Imm, FloatImm, Symbol, Address, Vector, Pair, Not, Selected
 class Guard:
     """``@p`` or ``@!p`` before an instruction."""
 
-    reg: Reg
+    reg: Register
     negated: bool = False
 
 

@@ -15,7 +15,7 @@ from tilewright.ptx.isa import ROWS, Row, form, primitives
 from tilewright.ptx.isa.lookup import find
 from tilewright.ptx.isa.row import ListedRow
 from tilewright.ptx.rules.requirements import lowest_target
-from tilewright.ptx.tree import Imm, Reg, Vector
+from tilewright.ptx.tree import Imm, Register, Vector
 from tilewright.target import Target
 
 WILD = Path(__file__).parents[2] / "data" / "opcodes_in_the_wild.txt"
@@ -148,14 +148,14 @@ def test_what_is_not_an_instruction_says_why(opcode, why):
 
 
 def test_signatures_are_told_apart_by_vectors_and_predicates():
-    lo, hi, d = Reg("%r1"), Reg("%r2"), Reg("%rd1")
+    lo, hi, d = Register("%r1"), Register("%r2"), Register("%rd1")
     mov = form("mov.b64")
     assert [s.count for s in mov.signature((d, Vector((lo, hi))))] == [0, 2]
     assert [s.count for s in mov.signature((Vector((lo, hi)), d))] == [2, 0]
     assert [s.count for s in mov.signature((d, d))] == [0, 0]
     copy = form("cp.async.cg.shared.global")
-    operands = (d, d, Imm(16), Reg("%p1"))
-    is_pred = lambda o: o == Reg("%p1")  # noqa: E731
+    operands = (d, d, Imm(16), Register("%p1"))
+    is_pred = lambda o: o == Register("%p1")  # noqa: E731
     assert copy.signature(operands, is_pred)[3].type == "pred"
     assert copy.signature((*operands[:3], lo), is_pred)[3].type == "u32"
     assert copy.signature(7) is None

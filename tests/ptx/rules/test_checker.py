@@ -11,7 +11,7 @@ from ptx_text.ptx_wild import FILES
 from rows import every_row
 from tilewright.errors import PtxCheckError, UnknownInstruction
 from tilewright.ptx import check, needs, parse, problems
-from tilewright.ptx.tree import Function, Imm, Instruction, Module, Reg, RegDecl
+from tilewright.ptx.tree import Function, Imm, Instruction, Module, RegDecl, Register
 
 HEAD = """.version {version}
 .target {target}
@@ -216,7 +216,7 @@ def test_needs_is_the_lowest_that_passes() -> None:
 
 
 def test_a_built_module_gets_places_too() -> None:
-    bad = Instruction("add.s32", (Reg("%r1"), Reg("%f1"), Imm(5)))
+    bad = Instruction("add.s32", (Register("%r1"), Register("%f1"), Imm(5)))
     kernel = Function("k", body=(RegDecl("b32", ("%r",), 3), bad))
     with pytest.raises(PtxCheckError, match=r"%f1 is not declared") as caught:
         check(Module((8, 0), ("sm_90a",), items=(kernel,)))

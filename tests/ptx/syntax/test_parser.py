@@ -14,7 +14,6 @@ from rows import every_row
 from tilewright.errors import PtxError, PtxSyntaxError
 from tilewright.ptx import parse, print_module
 from tilewright.ptx.tree import (
-    Address,
     Block,
     Directive,
     FloatImm,
@@ -23,10 +22,11 @@ from tilewright.ptx.tree import (
     Instruction,
     Label,
     Masked,
+    MemoryOperand,
     Negated,
     Pair,
-    Reg,
     RegDecl,
+    Register,
     Selected,
     Sink,
     Symbol,
@@ -52,17 +52,20 @@ def operands(text: str) -> tuple[object, ...]:
 @every_row(
     ("text", "operand"),
     [
-        ("[%rd+-952]", Address(Reg("%rd"), -952)),
-        ("[ %rd4 + 0 ]", Address(Reg("%rd4"))),
-        ("[smem+4*4]", Address(Symbol("smem"), 16)),
-        ("[%rd, {%r1, 3}]", Address(Reg("%rd"), 0, (Reg("%r1"), Imm(3)))),
-        ("%p1|_", Pair(Reg("%p1"), Sink())),
-        ("%r1.b3", Selected(Reg("%r1"), "b3")),
-        ("%r1 .h10", Selected(Reg("%r1"), "h10")),
-        ("-%r1", Negated(Reg("%r1"))),
-        ("- %r1.b7654", Negated(Selected(Reg("%r1"), "b7654"))),
-        ("%v.b", Reg("%v.b")),
-        ("{%r1, _}", Vector((Reg("%r1"), Sink()))),
+        ("[%rd+-952]", MemoryOperand(Register("%rd"), -952)),
+        ("[ %rd4 + 0 ]", MemoryOperand(Register("%rd4"))),
+        ("[smem+4*4]", MemoryOperand(Symbol("smem"), 16)),
+        (
+            "[%rd, {%r1, 3}]",
+            MemoryOperand(Register("%rd"), 0, (Register("%r1"), Imm(3))),
+        ),
+        ("%p1|_", Pair(Register("%p1"), Sink())),
+        ("%r1.b3", Selected(Register("%r1"), "b3")),
+        ("%r1 .h10", Selected(Register("%r1"), "h10")),
+        ("-%r1", Negated(Register("%r1"))),
+        ("- %r1.b7654", Negated(Selected(Register("%r1"), "b7654"))),
+        ("%v.b", Register("%v.b")),
+        ("{%r1, _}", Vector((Register("%r1"), Sink()))),
         ("0f3F800000", FloatImm(0x3F800000, 32)),
         ("0dBFF0000000000000", FloatImm(0xBFF << 52, 64)),
         ("-1.", FloatImm(0xBFF << 52, 64)),
@@ -103,8 +106,8 @@ def test_a_name_is_a_register_where_one_is_declared() -> None:
     inner = "{ .reg .pred p; .reg .b32 t<2>; op p, t1, t2, p.x; { op p; } } op p;"
     block, after = body(inner)
     assert isinstance(block, Block) and isinstance(after, Instruction)
-    first = Instruction("op", (Reg("p"), Reg("t1"), Symbol("t2"), Reg("p.x")))
-    assert block.body[2:] == (first, Block((Instruction("op", (Reg("p"),)),)))
+    first = Instruction("op", (Register("p"), Register("t1"), Symbol("t2"), Register("p.x")))
+    assert block.body[2:] == (first, Block((Instruction("op", (Register("p"),)),)))
     assert after.operands == (Symbol("p"),)
 
 
@@ -115,7 +118,7 @@ def test_calls_have_results_callee_arguments_prototype() -> None:
     assert found == [
         (Vector((Symbol("a"),)), Symbol("f"), Vector((Symbol("b"), Imm(5))), Symbol("proto")),
         (none, Symbol("f"), none),
-        (none, Reg("%rd1"), none, Symbol("proto")),
+        (none, Register("%rd1"), none, Symbol("proto")),
         (none, Symbol("f"), Vector((Symbol("x"),))),
     ]
 
@@ -126,7 +129,7 @@ def test_statements_without_semicolons_and_labels() -> None:
     assert found[3:] == (
         Instruction("ret"),
         Directive("branchtargets", ("L", "t"), "t"),
-        Instruction("bra", (Symbol("L"),), Guard(Reg("%p"), True)),
+        Instruction("bra", (Symbol("L"),), Guard(Register("%p"), True)),
         Block(()),
     )
 

@@ -18,7 +18,16 @@ from tilewright.ptx import (
     print_statement,
     problems,
 )
-from tilewright.ptx.tree import Function, Imm, Instruction, Label, Module, Reg, RegDecl, Variable
+from tilewright.ptx.tree import (
+    Function,
+    Imm,
+    Instruction,
+    Label,
+    Module,
+    RegDecl,
+    Register,
+    Variable,
+)
 
 SAMPLES = {"wild": WILD, **FILES}
 
@@ -38,7 +47,7 @@ def test_wild_text_comes_back(name: str) -> None:
 
 
 def test_the_text_looks_like_nvcc() -> None:
-    add = Instruction("add.s32", (Reg("%r1"), Reg("%r2"), Imm(5)))
+    add = Instruction("add.s32", (Register("%r1"), Register("%r2"), Imm(5)))
     body = (RegDecl("b32", ("%r",), 3), Label("$L"), add, Instruction("ret"))
     kernel = Function("k", "entry", (Variable("param", "u64", "k_param_0"),), body=body)
     assert print_module(Module((8, 0), ("sm_90a",), items=(kernel,))) == (

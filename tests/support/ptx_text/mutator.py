@@ -16,16 +16,16 @@ from typing import NamedTuple
 
 from tilewright.ptx import parse, print_module
 from tilewright.ptx.tree import (
-    Address,
     Block,
     Function,
     Imm,
     Instruction,
+    MemoryOperand,
     Module,
     Operand,
     Pair,
-    Reg,
     RegDecl,
+    Register,
     Statement,
     Symbol,
 )
@@ -96,12 +96,14 @@ class Flow:
         products = [i for i in found if i.opcode.startswith("wgmma.mma_async")]
         made = [i for i in found if re.search(r"\.[bus]64$", i.opcode) and i.operands]
         self.phases = {i.operands[2] for i in waits}
-        self.descriptors = {x for i in products for x in i.operands[1:3] if isinstance(x, Reg)}
+        self.descriptors = {x for i in products for x in i.operands[1:3] if isinstance(x, Register)}
         known = 0
         while known < len(self.descriptors):  # backwards through what computes them
             known = len(self.descriptors)
             makers = [i for i in made if i.operands[0] in self.descriptors]
-            self.descriptors |= {x for i in makers for x in i.operands[1:] if isinstance(x, Reg)}
+            self.descriptors |= {
+                x for i in makers for x in i.operands[1:] if isinstance(x, Register)
+            }
 
 
 # --- rules ----------------------------------------------------------------------------------------
@@ -123,7 +125,7 @@ def _through(
     i: Instruction, index: int, opcode: str, type_: str, *more: Operand
 ) -> tuple[Statement, ...]:
     """An operand goes through another operation first."""
-    made = Reg("%mutant")
+    made = Register("%mutant")
     first = Instruction(opcode, (made, i.operands[index], *more))
     return (Block((RegDecl(type_, (made.name,)), first, *_with(i, index, made))),)
 
@@ -154,7 +156,9 @@ def _init(i: Instruction) -> Iterator[Change]:
 def _arrive(i: Instruction) -> Iterator[Change]:
     yield "dropped", ()
     yield "twice", (i, i)
-    yield from _elsewhere(i, next(n for n, x in enumerate(i.operands) if isinstance(x, Address)))
+    yield from _elsewhere(
+        i, next(n for n, x in enumerate(i.operands) if isinstance(x, MemoryOperand))
+    )
     if "expect_tx" in i.opcode:
         plain = i.opcode.replace(".expect_tx", "")
         yield "no bytes", (replace(i, opcode=plain, operands=i.operands[:-1]),)
@@ -166,7 +170,7 @@ def _arrive(i: Instruction) -> Iterator[Change]:
 def _elsewhere(i: Instruction, index: int) -> Iterator[Change]:
     """At the mbarrier beside it."""
     there = i.operands[index]
-    assert isinstance(there, Address)
+    assert isinstance(there, MemoryOperand)
     for step in (BARRIER_BYTES, -BARRIER_BYTES):
         if isinstance(there.base, Symbol):
             moved = replace(there, base=replace(there.base, offset=there.base.offset + step))
@@ -197,7 +201,7 @@ def _wait_group(i: Instruction) -> Iterator[Change]:
 def _bulk(i: Instruction) -> Iterator[Change]:
     yield "dropped", ()
     yield "twice", (i, i)
-    addresses = [(n, x) for n, x in enumerate(i.operands) if isinstance(x, Address)]
+    addresses = [(n, x) for n, x in enumerate(i.operands) if isinstance(x, MemoryOperand)]
     for n, address in addresses:
         for (k, x), (m, y) in pairwise(enumerate(address.coords or ())):
             if x != y:

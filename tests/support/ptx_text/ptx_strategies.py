@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from tilewright.ptx import tree
 
 names = st.sampled_from(["a", "smem", "$str$17", "_Z1kPf", "L__BB0_1", "generic", "x_1"])
-registers = st.builds(tree.Reg, st.sampled_from(["%r1", "%rd20", "%tid.x", "%v.y", "%clock64"]))
+registers = st.builds(
+    tree.Register, st.sampled_from(["%r1", "%rd20", "%tid.x", "%v.y", "%clock64"])
+)
 integers = st.integers(-(2**63), 2**64 - 1)
 immediates = st.builds(tree.Imm, integers, st.booleans())
 floats = st.one_of(
@@ -26,10 +28,10 @@ coords = st.one_of(
     st.tuples(plain_symbols, vectors),
 )
 addresses = st.one_of(
-    st.builds(tree.Address, st.one_of(registers, plain_symbols), offsets, coords),
-    st.builds(tree.Address, immediates),
+    st.builds(tree.MemoryOperand, st.one_of(registers, plain_symbols), offsets, coords),
+    st.builds(tree.MemoryOperand, immediates),
 )
-wholes = st.builds(tree.Reg, st.sampled_from(["%r1", "%v"]))
+wholes = st.builds(tree.Register, st.sampled_from(["%r1", "%v"]))
 selected = st.builds(tree.Selected, wholes, st.sampled_from(["b0", "h10", "b7654"]))
 ends = st.one_of(registers, sinks, plain_symbols)
 operands = st.one_of(

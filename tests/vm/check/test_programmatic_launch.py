@@ -49,18 +49,18 @@ def run(
 
 def read(k: Any, a: Any, b: Any) -> None:
     x = a[k.tid.x]
-    k.wait_on_dependent_grids()
+    k.wait_for_prior_grids()
     b[k.tid.x] = x
 
 
 def write(k: Any, a: Any, b: Any) -> None:
     b[k.tid.x] = 1.0
-    k.wait_on_dependent_grids()
+    k.wait_for_prior_grids()
 
 
 def add(k: Any, a: Any, b: Any) -> None:
     b.atomic("add", 1.0)
-    k.wait_on_dependent_grids()
+    k.wait_for_prior_grids()
 
 
 def never(k: Any, a: Any, b: Any) -> None:
@@ -69,7 +69,7 @@ def never(k: Any, a: Any, b: Any) -> None:
 
 def another_warp(k: Any, a: Any, b: Any) -> None:
     with k.if_(k.tid.x < 32):
-        k.wait_on_dependent_grids()
+        k.wait_for_prior_grids()
     b[k.tid.x] = a[k.tid.x]
 
 
@@ -80,7 +80,7 @@ def copied(k: Any, a: Any, b: Any) -> None:
     k.cp_async_commit()
     k.cp_async_wait(0)
     k.barrier()
-    k.wait_on_dependent_grids()
+    k.wait_for_prior_grids()
     b[k.tid.x] = there[k.tid.x]
 
 
@@ -93,7 +93,7 @@ def brought(k: Any, a: Any, b: Any) -> None:
         k.bulk_load(there, a, 256, full)
     k.barrier()
     k.mbarrier_wait(full, 0)
-    k.wait_on_dependent_grids()
+    k.wait_for_prior_grids()
     b[k.tid.x] = there[k.tid.x]
 
 
@@ -106,7 +106,7 @@ def sent(k: Any, a: Any, b: Any) -> None:
         k.bulk_store(b, there, 256)
         k.bulk_commit()
         k.bulk_wait(0)
-    k.wait_on_dependent_grids()
+    k.wait_for_prior_grids()
 
 
 TOO_EARLY = read, write, add, never, another_warp, copied, brought, sent
@@ -126,14 +126,14 @@ def test_without_overlap_nothing_is_early(kernel: Kernel) -> None:
 
 
 def waited(k: Any, a: Any, b: Any) -> None:
-    k.wait_on_dependent_grids()
+    k.wait_for_prior_grids()
     b[k.tid.x] = a[k.tid.x]
 
 
 def told(k: Any, a: Any, b: Any) -> None:
     """One warp waits, and a barrier tells the other."""
     with k.if_(k.tid.x < 32):
-        k.wait_on_dependent_grids()
+        k.wait_for_prior_grids()
     k.barrier()
     b[k.tid.x] = a[k.tid.x]
 
@@ -141,7 +141,7 @@ def told(k: Any, a: Any, b: Any) -> None:
 def told_elsewhere(k: Any, a: Any, b: Any) -> None:
     """One CTA of a cluster waits."""
     with k.if_(k.cluster_rank == 0):
-        k.wait_on_dependent_grids()
+        k.wait_for_prior_grids()
     k.cluster_sync()
     b[k.tid.x] = a[k.tid.x]
 

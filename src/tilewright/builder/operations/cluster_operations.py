@@ -8,7 +8,7 @@ from ..emitter import Emitter
 from ..values.pointer import Pointer
 from ..values.registers import Reg
 from .control_flow import ControlFlow
-from .special_registers import SpecialRegisters
+from .special_values import SpecialRegisters
 from .warp_operations import FULL
 
 
@@ -46,7 +46,7 @@ class ClusterOperations:
         """Set the warpgroup's register budget per thread: release registers, or wait for more."""
         self._emitter.emit(f"setmaxnreg.{'inc' if inc else 'dec'}.sync.aligned.u32", count)
 
-    def wait_on_dependent_grids(self) -> None:
+    def wait_for_prior_grids(self) -> None:
         """Wait until the prerequisite grids have completed and their writes are visible.
 
         The instruction is in a branch that is always taken: otherwise ptxas moves it above the work

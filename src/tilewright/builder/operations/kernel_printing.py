@@ -208,7 +208,9 @@ class KernelPrinting:
         self._depot_bytes = max(self._depot_bytes, size)
         for w, value, at in zip(wanted, values, places, strict=True):
             promoted = self._promoted(w, value)
-            self._emitter.emit(f"st.local.{w.type}", tree.Address(tree.Symbol(DEPOT), at), promoted)
+            self._emitter.emit(
+                f"st.local.{w.type}", tree.MemoryOperand(tree.Symbol(DEPOT), at), promoted
+            )
         return self._emitter.emit(
             "cvta.local.u64", self._emitter.emit("mov.u64", tree.Symbol(DEPOT))
         )

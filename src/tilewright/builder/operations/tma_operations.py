@@ -81,12 +81,14 @@ class TmaOperations:
 
     def tma_prefetch_map(self, tensor_map: Any) -> None:
         """A hint: the map will be used."""
-        self._emitter.emit("prefetch.tensormap", tree.Address(self.map_address(tensor_map).operand))
+        self._emitter.emit(
+            "prefetch.tensormap", tree.MemoryOperand(self.map_address(tensor_map).operand)
+        )
 
-    def tensor_address(self, tensor_map: Any, coordinates: Sequence[Any]) -> tree.Address:
+    def tensor_address(self, tensor_map: Any, coordinates: Sequence[Any]) -> tree.MemoryOperand:
         """The operand ``[map, {c0, c1, …}]``; coordinates are registers or numbers, as s32."""
         items = tuple(map(self._coordinate, _coordinates(coordinates)))
-        return tree.Address(self.map_address(tensor_map).operand, 0, items)
+        return tree.MemoryOperand(self.map_address(tensor_map).operand, 0, items)
 
     def _coordinate(self, c: Any) -> Any:
         if not isinstance(c, Reg):

@@ -31,7 +31,7 @@ class Variables:
         t = checked_dtype(dtype)
         if t.kind in ("packed", "pred") or (t.kind == "float" and t.bits == 16):
             operand = self._emitter.immediate(t, value)
-            assert isinstance(operand, tree.Reg), "PTX has no immediate of these types"
+            assert isinstance(operand, tree.Register), "PTX has no immediate of these types"
             return Reg(self._emitter.k, t, operand)
         return self.mov(value, dtype=t)
 
@@ -71,7 +71,7 @@ class Variables:
         if isinstance(value, Reg) and not compatible(t, value.dtype):
             raise type_mismatch("=", t, value.dtype)
         source = value if isinstance(value, Reg) else self._emitter.immediate(t, value)
-        if isinstance(source, tree.Reg) and into is None:
+        if isinstance(source, tree.Register) and into is None:
             return Reg(self._emitter.k, t, source)
         return self._emitter.compute(f"mov.{move_type(t)}", source, into=into, dtype=t)
 

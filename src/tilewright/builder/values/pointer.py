@@ -68,11 +68,11 @@ class Pointer:
         return max(8, self.dtype.bits) // 8
 
     @property
-    def operand(self) -> tree.Address:
+    def operand(self) -> tree.MemoryOperand:
         """The memory operand ``[base+offset]``."""
         if isinstance(self.base, Reg):
-            return tree.Address(self.base.operand, self.offset)
-        return tree.Address(tree.Symbol(self.base.name), self.base.offset + self.offset)
+            return tree.MemoryOperand(self.base.operand, self.offset)
+        return tree.MemoryOperand(tree.Symbol(self.base.name), self.base.offset + self.offset)
 
     @property
     def width(self) -> int:

@@ -141,7 +141,7 @@ class Reg:
 
     __slots__ = ("dtype", "k", "operand")
 
-    def __init__(self, k: Operations, dtype: DType, operand: tree.Reg) -> None:
+    def __init__(self, k: Operations, dtype: DType, operand: tree.Register) -> None:
         self.k = k
         self.dtype = dtype
         self.operand = operand

@@ -47,7 +47,7 @@ class DynamicTileScheduler(TileScheduler):
         """The loop of the producer warp: take an index, publish it, process its tile."""
         k, pipeline = self.k, self.pipeline
         state, index = pipeline.make_producer_state(), k.var("u32")
-        k.wait_on_dependent_grids()
+        k.wait_for_prior_grids()
 
         def publish() -> None:
             pipeline.producer_acquire(state)
@@ -107,7 +107,7 @@ def build(*_: object) -> Traced:
 @cache
 def _build() -> Traced:
     def kernel(k: Builder, p: CounterParameters) -> None:
-        k.wait_on_dependent_grids()
+        k.wait_for_prior_grids()
         k.launch_dependent_grids()
         global_pointer(k, p.counter).cast("u32").store(0)
 

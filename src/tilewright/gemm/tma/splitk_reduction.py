@@ -139,7 +139,7 @@ class SplitKReduction:
         """Emit the kernel."""
         k, p = self.k, self.parameters
         self._locate(global_pointer(k, p.workspace))
-        k.wait_on_dependent_grids()
+        k.wait_for_prior_grids()
         self.alpha, self.beta = scalar(k, p.alpha, p.alpha_ptr), scalar(k, p.beta, p.beta_ptr)
         d = StridedMatrix(global_pointer(k, p.d), p.ldd, p.batch_stride_d)
         c = StridedMatrix(global_pointer(k, p.c), p.ldc, p.batch_stride_c)

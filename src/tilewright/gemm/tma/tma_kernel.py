@@ -168,7 +168,7 @@ class TmaKernel:
     def _consume(self, d: OutputTensor, c: OutputTensor) -> None:
         """The role of a consumer warpgroup: mainloop and epilogue of each work tile."""
         k, config = self.k, self.config
-        k.wait_on_dependent_grids()
+        k.wait_for_prior_grids()
         consumer = self.warpgroup - 1 if config.consumers > 1 else k.const("u32", 0)
         first_row = 0 if config.pingpong else consumer * config.warpgroup_rows
         state = self.stages.pipeline.make_consumer_state()

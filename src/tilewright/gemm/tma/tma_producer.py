@@ -69,7 +69,7 @@ class TmaProducer:
         ]
         (left_map, left_bytes), (right_map, right_bytes) = found
         size = left_bytes + right_bytes
-        k.wait_on_dependent_grids()
+        k.wait_for_prior_grids()
         for block in k.range(0, k.max(tile.k_blocks, 1), unroll=False):
             self._load_stage(tile, block, begin, (left_map, right_map), size)
 

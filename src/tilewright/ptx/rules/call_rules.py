@@ -16,7 +16,7 @@ from ..tree import (
     Imm,
     Instruction,
     Operand,
-    Reg,
+    Register,
     Sink,
     Symbol,
     Variable,
@@ -106,11 +106,11 @@ def _mixed(item: Operand, formal: Variable, names: SymbolTable) -> str:
     """Why the type of a register or variable does not go with a parameter's. A vector on either
     side goes with all of its size.
     """
-    if not isinstance(item, Reg | Symbol):
+    if not isinstance(item, Register | Symbol):
         return ""
-    if isinstance(item, Reg) and "." in item.name:
+    if isinstance(item, Register) and "." in item.name:
         return f"{item.name} is a component: only whole registers can be passed"
-    found = names.register(item.name) if isinstance(item, Reg) else None
+    found = names.register(item.name) if isinstance(item, Register) else None
     if isinstance(item, Symbol):
         variable = names.find(item.name)
         found = (
@@ -125,7 +125,7 @@ def _mixed(item: Operand, formal: Variable, names: SymbolTable) -> str:
 
 def _extent(item: Operand, names: SymbolTable) -> tuple[int, int] | None:
     """Bytes and alignment of a register or a ``.param`` variable."""
-    if isinstance(item, Reg):
+    if isinstance(item, Register):
         found = names.register(item.name)
         size = bits(found.type) // 8 * found.vector if found else 0
         return (size, size) if size else None

@@ -34,8 +34,8 @@ from ..tree import (
     Module,
     Operand,
     Pair,
-    Reg,
     RegDecl,
+    Register,
     Sink,
     Statement,
     Symbol,
@@ -251,7 +251,7 @@ class _Checker:
             if reason := found.row.constraint(with_selectors(found, specs, i.operands)):
                 yield self._error(reason, i.pos, place=self._opcode_place(i))
 
-    def _guard(self, reg: Reg) -> str:
+    def _guard(self, reg: Register) -> str:
         found = self.names.register(reg.name)
         if found is None:
             return next(

@@ -18,17 +18,17 @@ from ..isa.selectors import SELECTOR_DESCRIPTIONS, SELECTORS
 from ..special_registers import READERS, SPECIALS, WARP_SIZE, special, special_vector_length
 from ..syntax.printer import print_operand
 from ..tree import (
-    Address,
     Directive,
     FloatImm,
     Function,
     Imm,
     Label,
+    MemoryOperand,
     Negated,
     Not,
     Operand,
     Pair,
-    Reg,
+    Register,
     Selected,
     Sink,
     Symbol,
@@ -85,7 +85,7 @@ def operand_error(form: Form, spec: OperandSpec, operand: Operand, names: Symbol
 
 def undeclared(operand: Operand, names: SymbolTable) -> Iterator[str]:
     """A reason for each name in an operand that means nothing here."""
-    if isinstance(operand, Reg):
+    if isinstance(operand, Register):
         if names.register(operand.name) is None and special(operand.name) is None:
             yield _unknown("register", operand.name, names)
     elif isinstance(operand, Symbol):
@@ -94,7 +94,7 @@ def undeclared(operand: Operand, names: SymbolTable) -> Iterator[str]:
     elif isinstance(operand, Vector):
         for item in operand.items:
             yield from undeclared(item, names)
-    elif isinstance(operand, Address):
+    elif isinstance(operand, MemoryOperand):
         yield from undeclared(operand.base, names)
         for item in operand.coords or ():
             yield from undeclared(item, names)
@@ -144,7 +144,7 @@ def _immediate(operand: Operand, name: str, allowed: Allowed | None) -> str:
 
 def _scalar(form: Form, spec: OperandSpec, want: str, operand: Operand, names: SymbolTable) -> str:
     """``want`` is the type: the spec's own, or that of one part of a packed value."""
-    if isinstance(operand, Reg):
+    if isinstance(operand, Register):
         return _register(form, spec, want, operand.name, names)
     if isinstance(operand, Selected | Negated):
         return _marked(form, spec, operand, names)
@@ -174,7 +174,7 @@ def _marked(form: Form, spec: OperandSpec, operand: Selected | Negated, names: S
     if isinstance(operand, Negated) and not spec.negatable:
         return f"{_text(operand)}: no register can be negated here"
     plain = operand.operand if isinstance(operand, Negated) else operand
-    if isinstance(plain, Reg):
+    if isinstance(plain, Register):
         return _register(form, spec, spec.type, plain.name, names)
     if plain.selector not in SELECTORS.get(spec.selector, ()):
         expected = SELECTOR_DESCRIPTIONS.get(spec.selector, "no selector")
@@ -242,7 +242,7 @@ def _symbol(form: Form, want: str, operand: Symbol, names: SymbolTable) -> str:
 
 
 def _vector(form: Form, spec: OperandSpec, operand: Operand, names: SymbolTable) -> str:
-    if isinstance(operand, Reg):
+    if isinstance(operand, Register):
         found = names.register(operand.name)
         if found is not None and found.vector == spec.count > 1:
             return _typed(form, spec.type, operand.name, found)
@@ -273,7 +273,7 @@ def _packed(form: Form, spec: OperandSpec, operand: Vector, names: SymbolTable) 
 
 
 def _address(spec: OperandSpec, operand: Operand, names: SymbolTable) -> str:
-    if not isinstance(operand, Address):
+    if not isinstance(operand, MemoryOperand):
         return f"{_text(operand)}: an address in brackets is wanted"
     if operand.coords is not None:
         return f"{_text(operand)}: an address without coordinates is wanted"
@@ -281,7 +281,7 @@ def _address(spec: OperandSpec, operand: Operand, names: SymbolTable) -> str:
     space = "" if spec.space == "generic" else spec.space.partition("::")[0]
     if reason:
         return reason
-    if isinstance(operand.base, Reg):
+    if isinstance(operand.base, Register):
         return _pointer(operand.base.name, space, names)
     if isinstance(operand.base, Imm):
         return (
@@ -300,9 +300,9 @@ def _address(spec: OperandSpec, operand: Operand, names: SymbolTable) -> str:
 
 def _map(form: Form, spec: OperandSpec, operand: Operand, names: SymbolTable) -> str:
     """A tensor map's address in a register, and coordinates."""
-    if not isinstance(operand, Address) or operand.coords is None:
+    if not isinstance(operand, MemoryOperand) or operand.coords is None:
         return f"{_text(operand)}: a tensor map with coordinates in braces is wanted"
-    if not isinstance(operand.base, Reg) or operand.offset:
+    if not isinstance(operand.base, Register) or operand.offset:
         return f"{_text(operand)}: the address of a tensor map is a register without an offset"
     if len(operand.coords) != spec.count:
         given = len(operand.coords)

@@ -23,8 +23,8 @@ from ..tree import (
     Loc,
     Module,
     Not,
-    Reg,
     RegDecl,
+    Register,
     Statement,
     Variable,
     expect_module,
@@ -123,7 +123,7 @@ def statement_requirements(
         yield from _operand_needs(statement, names or SymbolTable())
         if statement.opcode[:3] in ("mov", "cvt"):
             for operand in statement.operands:
-                row = special(operand.name) if isinstance(operand, Reg) else None
+                row = special(operand.name) if isinstance(operand, Register) else None
                 if row is not None:
                     yield row.ptx, row.target
     elif isinstance(statement, RegDecl | Variable):
@@ -144,7 +144,7 @@ def _operand_needs(i: Instruction, names: SymbolTable) -> Iterator[Requirement]:
         return
 
     def is_predicate(operand: object) -> bool:
-        register = names.register(operand.name) if isinstance(operand, Reg) else None
+        register = names.register(operand.name) if isinstance(operand, Register) else None
         return isinstance(operand, Not) or (register is not None and register.type == "pred")
 
     specs = [s for s in found.signature(i.operands, is_predicate) or () if not s.second]

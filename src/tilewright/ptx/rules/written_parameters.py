@@ -13,14 +13,14 @@ from ..isa import OperandSpec
 from ..isa.lookup import find
 from ..system_functions import ASSERTFAIL, VPRINTF
 from ..tree import (
-    Address,
     Function,
     Instruction,
+    MemoryOperand,
     Negated,
     Not,
     Operand,
     Pair,
-    Reg,
+    Register,
     Selected,
     Symbol,
     Vector,
@@ -94,7 +94,7 @@ class _TaintAnalysis:
         """What memory holds, and the parameters that are read at their own addresses."""
         places = [o for s, o in pairs if s.kind == "address"]
         there = self._taint(places) >> 1 & self.values
-        named = all(isinstance(o, Address) and isinstance(o.base, Symbol) for o in places)
+        named = all(isinstance(o, MemoryOperand) and isinstance(o.base, Symbol) for o in places)
         return there if there and named else there | self.memory
 
     def _taint(self, operands: list[Operand] | tuple[Operand, ...]) -> int:
@@ -109,7 +109,7 @@ class _TaintAnalysis:
     def _assign(self, operands: list[Operand] | tuple[Operand, ...], taint: int) -> bool:
         changed = False
         for part in _parts(operands):
-            if isinstance(part, Reg):
+            if isinstance(part, Register):
                 name = _register_name(part)
                 known = self.registers.get(name, 0)
                 self.registers[name] = known | taint
@@ -117,17 +117,17 @@ class _TaintAnalysis:
         return changed
 
 
-def _register_name(register: Reg) -> str:
+def _register_name(register: Register) -> str:
     """``%v`` of its component ``%v.y``."""
     return register.name.partition(".")[0]
 
 
-def _parts(operands: list[Operand] | tuple[Operand, ...]) -> Iterator[Reg | Symbol]:
+def _parts(operands: list[Operand] | tuple[Operand, ...]) -> Iterator[Register | Symbol]:
     """The registers and names in operands."""
     for o in operands:
-        if isinstance(o, Reg | Symbol):
+        if isinstance(o, Register | Symbol):
             yield o
-        elif isinstance(o, Address):
+        elif isinstance(o, MemoryOperand):
             yield from _parts((o.base,))
         elif isinstance(o, Vector):
             yield from _parts(o.items)

@@ -11,7 +11,19 @@ from __future__ import annotations
 import re
 
 from ..special_registers import WARP_SIZE
-from ..tree import Address, Imm, Negated, Not, Operand, Pair, Reg, Selected, Sink, Symbol, Vector
+from ..tree import (
+    Imm,
+    MemoryOperand,
+    Negated,
+    Not,
+    Operand,
+    Pair,
+    Register,
+    Selected,
+    Sink,
+    Symbol,
+    Vector,
+)
 from .constant_expressions import constant, constant_integer
 from .lexer import NAME, Cursor
 
@@ -76,7 +88,7 @@ class OperandParser(dict[str, Operand]):
             return found
         address = _ADDRESS.fullmatch(text)
         if address:
-            self[text] = made = Address(Reg(address[1]), int(address[2] or 0))
+            self[text] = made = MemoryOperand(Register(address[1]), int(address[2] or 0))
             return made
         known = self.scope.seen.get(text)
         if known is not None:
@@ -160,16 +172,16 @@ class OperandParser(dict[str, Operand]):
             return Symbol(first.name, self._offset(cursor))
         return first
 
-    def _name(self, cursor: Cursor) -> Reg | Symbol | Sink:
+    def _name(self, cursor: Cursor) -> Register | Symbol | Sink:
         if cursor.value == "_":
             cursor.advance()
             return _SINK
         base, dot, _ = cursor.value.partition(".")
         if base.startswith("%"):
-            return Reg(cursor.advance())
+            return Register(cursor.advance())
         self._plain = True
         if self.scope.has(base):
-            return Reg(cursor.advance())
+            return Register(cursor.advance())
         if dot or not _PLAIN_NAME.fullmatch(cursor.value):
             cursor.fail(f"{cursor.value!r} is neither a register nor a name")
         return Symbol(cursor.advance())
@@ -182,21 +194,23 @@ class OperandParser(dict[str, Operand]):
             cursor.seek(start)
             return constant(cursor)
         register = self._part(cursor, self._name(cursor))
-        if sign == "-" and isinstance(register, Reg | Selected):
+        if sign == "-" and isinstance(register, Register | Selected):
             return Negated(register)
-        if sign == "-" or not isinstance(register, Reg):
+        if sign == "-" or not isinstance(register, Register):
             cursor.fail(f"{sign!r} needs a {'predicate ' * (sign == '!')}register", start)
         return Not(register)
 
-    def _part(self, cursor: Cursor, named: Reg | Symbol | Sink) -> Reg | Selected | Symbol | Sink:
+    def _part(
+        self, cursor: Cursor, named: Register | Symbol | Sink
+    ) -> Register | Selected | Symbol | Sink:
         """With the selector that follows a register, at once or after space."""
-        if not isinstance(named, Reg):
+        if not isinstance(named, Register):
             return named
         if cursor.kind == "directive" and _SELECTOR.fullmatch(cursor.value[1:]):
             return Selected(named, cursor.advance()[1:])
         return _register(named.name)
 
-    def _address(self, cursor: Cursor) -> Address:
+    def _address(self, cursor: Cursor) -> MemoryOperand:
         cursor.expect("[")
         base: Operand
         if cursor.kind == "word":
@@ -210,7 +224,7 @@ class OperandParser(dict[str, Operand]):
         offset = self._offset(cursor) if cursor.value in ("+", "-") else 0
         coords = self._coords(cursor) if cursor.accept(",") else None
         cursor.expect("]", "to end the address")
-        return Address(base, offset, coords)
+        return MemoryOperand(base, offset, coords)
 
     def _coords(self, cursor: Cursor) -> tuple[Operand, ...]:
         if cursor.value == "{":
@@ -226,7 +240,7 @@ class OperandParser(dict[str, Operand]):
         return constant_integer(cursor, "a byte offset")
 
 
-def _register(text: str) -> Reg | Selected:
+def _register(text: str) -> Register | Selected:
     """``%r1``, ``%v.x`` or ``%r1.b0``."""
     base, _, selector = text.partition(".")
-    return Selected(Reg(base), selector) if _SELECTOR.fullmatch(selector) else Reg(text)
+    return Selected(Register(base), selector) if _SELECTOR.fullmatch(selector) else Register(text)

@@ -12,7 +12,6 @@ from typing import Any
 
 from ...errors import PtxError
 from ..tree import (
-    Address,
     Block,
     Directive,
     File,
@@ -24,13 +23,14 @@ from ..tree import (
     Label,
     Loc,
     Masked,
+    MemoryOperand,
     Module,
     Negated,
     Not,
     Operand,
     Pair,
-    Reg,
     RegDecl,
+    Register,
     Section,
     Selected,
     Sink,
@@ -87,7 +87,7 @@ def _symbol(s: Symbol) -> str:
     return f"{name}+{s.offset}" if s.offset else name
 
 
-def _address(a: Address) -> str:
+def _address(a: MemoryOperand) -> str:
     text = print_operand(a.base) + (f"+{a.offset}" if a.offset else "")
     if a.coords is not None:
         coords = _list(a.coords)
@@ -100,12 +100,12 @@ def _float(f: FloatImm) -> str:
 
 
 _OPERANDS: dict[type, Callable[[Any], str]] = {
-    Reg: lambda r: str(r.name),
+    Register: lambda r: str(r.name),
     Imm: lambda i: f"{i.value}{'U' if i.unsigned else ''}",
     FloatImm: _float,
     Symbol: _symbol,
     Masked: lambda m: f"{m.mask:#x}({_symbol(m.symbol)})",
-    Address: _address,
+    MemoryOperand: _address,
     Vector: lambda v: f"{{{_list(v.items)}}}",
     Pair: lambda p: f"{print_operand(p.first)}|{print_operand(p.second)}",
     Not: lambda n: f"!{print_operand(n.operand)}",

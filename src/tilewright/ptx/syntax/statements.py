@@ -20,8 +20,8 @@ from ..tree import (
     Label,
     Loc,
     Operand,
-    Reg,
     RegDecl,
+    Register,
     Statement,
     Symbol,
     Variable,
@@ -163,7 +163,7 @@ class StatementParser:
         guard = None
         if cursor.accept("@"):
             negated = cursor.accept("!")
-            guard = Guard(Reg(cursor.take("word", "a predicate register")), negated)
+            guard = Guard(Register(cursor.take("word", "a predicate register")), negated)
         if cursor.kind != "word" or not _OPCODE_ONLY.fullmatch(cursor.value):
             cursor.fail(f"expected an instruction, not {cursor.describe()}")
         opcode = cursor.advance()
@@ -257,7 +257,7 @@ def operand_spans(text: str, pos: int) -> list[tuple[int, int]]:
 
 def _guard(text: str) -> Guard:
     negated = text[1] == "!"
-    return Guard(Reg(text[2:] if negated else text[1:]), negated)
+    return Guard(Register(text[2:] if negated else text[1:]), negated)
 
 
 def _loc(found: re.Match[str]) -> Loc:

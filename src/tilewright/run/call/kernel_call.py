@@ -46,7 +46,7 @@ def launch(
     ``device`` is where arrays on the CPU go, ``stream`` the GPU's stream (None: the current one of
     the arrays' library). ``programmatic``: begin once all CTAs of the kernel before have called
     ``k.launch_dependent_grids`` or ended; what they write is there behind
-    ``k.wait_on_dependent_grids``. Raises LaunchError for an argument that does not fit its
+    ``k.wait_for_prior_grids``. Raises LaunchError for an argument that does not fit its
     parameter and for a grid that is not made of whole clusters, DeviceError for arrays on several
     devices.
     """

@@ -46,7 +46,7 @@ def wait_for_predecessors(k: Builder, programmatic: bool) -> None:
     """Let the next kernel set itself up, and wait for those before."""
     if programmatic:
         k.launch_dependent_grids()
-        k.wait_on_dependent_grids()
+        k.wait_for_prior_grids()
 
 
 def global_pointer(k: Builder, dtype: str, address: Reg) -> Pointer:

@@ -86,7 +86,7 @@ def _kernel(
     """An element for each thread, which walks on where the grid ends."""
     if programmatic:
         k.launch_dependent_grids()
-        k.wait_on_dependent_grids()
+        k.wait_for_prior_grids()
     column = k.ctaid.x * BLOCK[0] + k.tid.x
     with k.if_(column < depth):
         for matrix in k.range(k.ctaid.z, stack, k.nctaid.z):

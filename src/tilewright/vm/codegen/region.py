@@ -22,7 +22,7 @@ from ..program.kernel_metadata import region_name
 from ..program.primitive_parts import composed_of
 from ..program.program import Program
 from .region_context import RegionContext
-from .region_control import ControlFlow
+from .region_control import RegionControlFlow
 from .region_fast_memory import FastMemory
 from .region_matrix import MatrixInstructions
 from .region_memory import MemoryAccess
@@ -31,7 +31,7 @@ from .region_wgmma import WgmmaInstructions
 
 
 @composed_of(
-    control=ControlFlow,
+    control=RegionControlFlow,
     memory=MemoryAccess,
     matrix=MatrixInstructions,
     wgmma_instructions=WgmmaInstructions,
@@ -48,7 +48,7 @@ class Region(RegionContext):
         super().__init__(program, module, region_name(first), arch)
         heads = {i: self.new_block(f"block{i}") for i in range(first, last)}
         self.registers = RegionRegisters(self)
-        self.control = ControlFlow(self, self.registers, heads)
+        self.control = RegionControlFlow(self, self.registers, heads)
         self.fast_memory = FastMemory(self, self.registers, last - first == len(program.blocks))
         self.memory = MemoryAccess(self, self.fast_memory)
         self.matrix = MatrixInstructions(self, self.fast_memory)

@@ -32,7 +32,7 @@ from .region_context import RegionContext, RegionPart
 from .region_registers import RegionRegisters
 
 
-class ControlFlow(RegionPart):
+class RegionControlFlow(RegionPart):
     """The primitives of control flow, barriers and convergence."""
 
     def __init__(

@@ -12,7 +12,7 @@ from ..llvm.vector_memory import at, stack_buffer
 from ..matrix.mma_function import symbol
 from ..program.evaluator import Value
 from .region_context import RegionContext, RegionPart, lanes
-from .region_control import ControlFlow
+from .region_control import RegionControlFlow
 from .region_matrix import MatrixInstructions
 from .wgmma_function import KIND, LINE, part, shape
 
@@ -22,7 +22,9 @@ MOST = 128 + 4 + 1  # registers of D, of A, and metadata
 class WgmmaInstructions(RegionPart):
     """The primitives of ``wgmma``."""
 
-    def __init__(self, m: RegionContext, control: ControlFlow, matrix: MatrixInstructions) -> None:
+    def __init__(
+        self, m: RegionContext, control: RegionControlFlow, matrix: MatrixInstructions
+    ) -> None:
         super().__init__(m)
         self.control, self.matrix = control, matrix
         self.checked_sets = 0  # register sets that the block has found not in flight

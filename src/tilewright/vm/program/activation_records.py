@@ -25,7 +25,7 @@ from .vector_operands import packed_type
 
 FRAME_HEADER = 16
 END_LABEL = "end of the call"
-NEW_FRAME, NEW_CALL_NUMBER = (tree.Address(tree.Reg("new"), at) for at in (0, 8))
+NEW_FRAME, NEW_CALL_NUMBER = (tree.MemoryOperand(tree.Register("new"), at) for at in (0, 8))
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class OutOfLineCalls:
 
     def emit_functions(self) -> None:
         """All bodies, with a way past them; the kernel's own is to follow."""
-        self.emit(-1, "mov.b64", tree.Reg("frame"), tree.Imm(0))
+        self.emit(-1, "mov.b64", tree.Register("frame"), tree.Imm(0))
         self.emit(-1, "bra", tree.Symbol("kernel"), kernel=self.kernel.label)
         for f in self.flat.graph.out_of_line_postorder():
             self.emit_function(f, self.by_name[f.name])
@@ -249,12 +249,12 @@ class OutOfLineCalls:
             self.save(pos, register, at)
         size, align = tree.Imm(callee.frame), tree.Imm(callee.align)
         callee.call_sites[call.number] = len(self.flat.ops)
-        self.emit(pos, "alloca.u64", tree.Reg("new"), size, align)
-        self.emit(pos, "st.local.b64", NEW_FRAME, tree.Reg("frame"))
+        self.emit(pos, "alloca.u64", tree.Register("new"), size, align)
+        self.emit(pos, "st.local.b64", NEW_FRAME, tree.Register("frame"))
         self.emit(pos, "st.local.b32", NEW_CALL_NUMBER, tree.Imm(call.number))
         for (_, given), formal in zip(op.sources[1:], callee.params, strict=True):
             self.copy(pos, given, formal.in_frame(self.callee_frame), into=True)
-        self.emit(pos, "mov.b64", tree.Reg("frame"), tree.Reg("new"))
+        self.emit(pos, "mov.b64", tree.Register("frame"), tree.Register("new"))
         self.emit(pos, "bra", tree.Symbol("callee"), callee=callee.label)
         self.label(callee.return_labels[call.number])
         for register, at in call.saved:
@@ -266,34 +266,45 @@ class OutOfLineCalls:
         """The activation that ends stays in ``new``, and what it holds in its place, until the
         caller has its results.
         """
-        self.emit(body.pos, "mov.b64", tree.Reg("new"), tree.Reg("frame"))
+        self.emit(body.pos, "mov.b64", tree.Register("new"), tree.Register("frame"))
         self.emit(
-            body.pos, "ld.local.b32", tree.Reg("number"), NEW_CALL_NUMBER, number=self.call_number
+            body.pos,
+            "ld.local.b32",
+            tree.Register("number"),
+            NEW_CALL_NUMBER,
+            number=self.call_number,
         )
-        self.emit(body.pos, "ld.local.b64", tree.Reg("frame"), NEW_FRAME)
-        self.emit(body.pos, "stackrestore.u64", tree.Reg("new"))
+        self.emit(body.pos, "ld.local.b64", tree.Register("frame"), NEW_FRAME)
+        self.emit(body.pos, "stackrestore.u64", tree.Register("new"))
         ways = tuple(body.return_labels)
-        operands = tree.Reg("number"), tree.Symbol("ways")
+        operands = tree.Register("number"), tree.Symbol("ways")
         self.emit(body.pos, "brx.idx", *operands, number=self.call_number, ways=ways)
 
     def save(self, pos: int, register: RegOperand, at: int) -> None:
-        place, width = tree.Address(tree.Reg("frame"), at), self.width(register)
+        place, width = tree.MemoryOperand(tree.Register("frame"), at), self.width(register)
         names = {"x": register, "word": self.scratch}
         if width > 1:
-            self.emit(pos, f"st.local.b{width}", place, tree.Reg("x"), **names)
+            self.emit(pos, f"st.local.b{width}", place, tree.Register("x"), **names)
             return
-        word = tree.Reg("word")
-        self.emit(pos, "selp.b64", word, tree.Imm(1), tree.Imm(0), tree.Reg("x"), **names)
+        word = tree.Register("word")
+        self.emit(pos, "selp.b64", word, tree.Imm(1), tree.Imm(0), tree.Register("x"), **names)
         self.emit(pos, "st.local.b32", place, word, **names)
 
     def restore(self, pos: int, register: RegOperand, at: int) -> None:
-        place, width = tree.Address(tree.Reg("frame"), at), self.width(register)
+        place, width = tree.MemoryOperand(tree.Register("frame"), at), self.width(register)
         names = {"x": register, "word": self.scratch}
         if width > 1:
-            self.emit(pos, f"ld.local.b{width}", tree.Reg("x"), place, **names)
+            self.emit(pos, f"ld.local.b{width}", tree.Register("x"), place, **names)
             return
-        self.emit(pos, "ld.local.b32", tree.Reg("word"), place, **names)
-        self.emit(pos, "setp.ne.b64", tree.Reg("x"), tree.Reg("word"), tree.Imm(0), **names)
+        self.emit(pos, "ld.local.b32", tree.Register("word"), place, **names)
+        self.emit(
+            pos,
+            "setp.ne.b64",
+            tree.Register("x"),
+            tree.Register("word"),
+            tree.Imm(0),
+            **names,
+        )
 
     def width(self, register: RegOperand) -> int:
         return self.flat.registers[register.index].width
@@ -303,7 +314,7 @@ class OutOfLineCalls:
         if isinstance(x, AddressOperand):
             self.copy_variable(pos, x, formal, into)
         elif x is not None:
-            place, value = tree.Address(tree.Symbol("formal")), tree.Reg("x")
+            place, value = tree.MemoryOperand(tree.Symbol("formal")), tree.Register("x")
             type_ = f"b{8 * formal.size}"
             if isinstance(x, VectorOperand):
                 type_ = f"v{len(x.items)}.b{8 * formal.size // len(x.items)}"
@@ -315,9 +326,13 @@ class OutOfLineCalls:
         source, target = (x, formal.address) if into else (formal.address, x)
         names = {"source": source, "target": target, "word": self.scratch}
         for at, size in formal.chunks():
-            type_, word = f"b{8 * size}", tree.Reg("word")
-            self.emit(pos, f"ld.{type_}", word, tree.Address(tree.Symbol("source"), at), **names)
-            self.emit(pos, f"st.{type_}", tree.Address(tree.Symbol("target"), at), word, **names)
+            type_, word = f"b{8 * size}", tree.Register("word")
+            self.emit(
+                pos, f"ld.{type_}", word, tree.MemoryOperand(tree.Symbol("source"), at), **names
+            )
+            self.emit(
+                pos, f"st.{type_}", tree.MemoryOperand(tree.Symbol("target"), at), word, **names
+            )
 
 
 def live_before(op: Op, live: int) -> int:

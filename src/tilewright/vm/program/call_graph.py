@@ -52,7 +52,7 @@ def reachable_code(module: tree.Module, function: tree.Function) -> tuple[tree.F
 def _symbols(o: tree.Operand) -> Iterator[str]:
     if isinstance(o, tree.Symbol):
         yield o.name
-    elif isinstance(o, tree.Address):
+    elif isinstance(o, tree.MemoryOperand):
         yield from _symbols(o.base)
         for item in o.coords or ():
             yield from _symbols(item)
@@ -93,7 +93,9 @@ class CallGraph:
         callee = call.operands[1] if len(call.operands) > 1 else None
         if isinstance(callee, tree.Symbol):
             return [callee.name]
-        found = self._indirect_candidates(function, call) if isinstance(callee, tree.Reg) else []
+        found = (
+            self._indirect_candidates(function, call) if isinstance(callee, tree.Register) else []
+        )
         self.indirect_targets[id(call)] = found
         return found
 

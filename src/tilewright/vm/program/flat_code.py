@@ -241,7 +241,7 @@ class FlatCode:
     def is_predicate(self, operand: object, scope: NameScope) -> bool:
         if isinstance(operand, tree.Not):
             return True
-        found = self.lookup(operand.name, scope, -1) if isinstance(operand, tree.Reg) else None
+        found = self.lookup(operand.name, scope, -1) if isinstance(operand, tree.Register) else None
         return isinstance(found, RegOperand) and self.registers[found.index].width == 1
 
     def lookup(self, name: str, scope: NameScope, pos: int) -> Any:
@@ -270,7 +270,7 @@ class FlatCode:
             o = o.operand
         if isinstance(o, tree.Selected):
             o = o.reg
-        if isinstance(o, tree.Reg | tree.Symbol):
+        if isinstance(o, tree.Register | tree.Symbol):
             offset = o.offset if isinstance(o, tree.Symbol) else 0
             found = self.lookup(o.name, scope, pos)
             if not isinstance(found, AddressOperand):
@@ -282,7 +282,7 @@ class FlatCode:
             )
         if isinstance(o, tree.Imm | tree.FloatImm):
             return ConstOperand(immediate(spec.type, o))
-        if isinstance(o, tree.Address):
+        if isinstance(o, tree.MemoryOperand):
             place = self.address(o, scope, pos)
             if not o.coords:
                 return place
@@ -295,7 +295,7 @@ class FlatCode:
             NotOperand(self.lookup(o.operand.name, scope, pos)) if isinstance(o, tree.Not) else None
         )
 
-    def address(self, o: tree.Address, scope: NameScope, pos: int) -> AddressOperand:
+    def address(self, o: tree.MemoryOperand, scope: NameScope, pos: int) -> AddressOperand:
         if isinstance(o.base, tree.Imm):
             return AddressOperand(None, o.base.value + o.offset)
         found = self.lookup(o.base.name, scope, pos)

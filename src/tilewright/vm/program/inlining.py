@@ -60,8 +60,8 @@ def _dispatch_indirect(
         other.names[CHOSEN] = flat.new_register(CHOSEN, "pred")
         other.names["other"] = other.label("other")
         address = tree.Imm(flat.functions[name])
-        _emit(flat, call, other, "setp.ne.u64", tree.Reg(CHOSEN), callee, address)
-        guard = tree.Guard(tree.Reg(CHOSEN))
+        _emit(flat, call, other, "setp.ne.u64", tree.Register(CHOSEN), callee, address)
+        guard = tree.Guard(tree.Register(CHOSEN))
         _emit(flat, call, other, "bra", tree.Symbol("other"), guard=guard)
         _emit_callee(flat, out_of_line, call, flat.graph.all_functions[name], end)
         _emit(flat, call, end, "bra", tree.Symbol(END_LABEL))
@@ -144,21 +144,21 @@ def _copy_parameter(
     bridge.names[FORMAL] = meant
     type_ = f"b{8 * parameter_block.size_and_align(formal)[0]}"
     source, target = (
-        _place(meant, tree.Reg(FORMAL), tree.Symbol(FORMAL)),
+        _place(meant, tree.Register(FORMAL), tree.Symbol(FORMAL)),
         _operand_of(flat, given, end),
     )
     if into:
         source, target = target, source
     if any(vector_components(flat, o, bridge) for o in (source, target)):
         bridge.names[WORD] = flat.new_register(WORD, type_)
-        _move(flat, call, bridge, type_, tree.Reg(WORD), source)
-        source = tree.Reg(WORD)
+        _move(flat, call, bridge, type_, tree.Register(WORD), source)
+        source = tree.Register(WORD)
     _move(flat, call, bridge, type_, target, source)
 
 
 def _place(meant: object, register: tree.Operand, variable: tree.Symbol) -> tree.Operand:
     """How an operand is written: a variable is the memory at its address."""
-    return tree.Address(variable) if isinstance(meant, AddressOperand) else register
+    return tree.MemoryOperand(variable) if isinstance(meant, AddressOperand) else register
 
 
 def _operand_of(flat: FlatCode, o: tree.Operand, scope: NameScope) -> tree.Operand:
@@ -177,9 +177,9 @@ def _move(
 ) -> None:
     """One of the two may be in memory."""
     opcode = "mov"
-    if isinstance(target, tree.Address):
+    if isinstance(target, tree.MemoryOperand):
         opcode = "st.param"
-    elif isinstance(source, tree.Address):
+    elif isinstance(source, tree.MemoryOperand):
         opcode = "ld.param"
     _emit(flat, call, scope, f"{opcode}.{type_}", target, source)
 

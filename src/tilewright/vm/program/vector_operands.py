@@ -26,12 +26,12 @@ def expand_vectors(flat: FlatCode, s: tree.Instruction, scope: NameScope) -> tre
 
 def vector_components(flat: FlatCode, o: tree.Operand, scope: NameScope) -> tree.Vector | None:
     """``{%v.x, %v.y}`` for ``%v``; None for what is not a vector register."""
-    if not flat.vectors or not isinstance(o, tree.Reg) or not scope.find(o.name):
+    if not flat.vectors or not isinstance(o, tree.Register) or not scope.find(o.name):
         return None
     found = flat.lookup(o.name, scope, -1)
     if not isinstance(found, VectorOperand):
         return None
-    return tree.Vector(tuple(tree.Reg(f"{o.name}.{c}") for c in AXES[: len(found.items)]))
+    return tree.Vector(tuple(tree.Register(f"{o.name}.{c}") for c in AXES[: len(found.items)]))
 
 
 def packed_type(formal: tree.Variable) -> str:
@@ -50,7 +50,7 @@ def pack_vectors(
         found = flat.lookup(o.name, scope, -1) if vector_components(flat, o, scope) else None
         if isinstance(found, VectorOperand):
             type_ = f"b{sum(flat.registers[item.index].width for item in found.items)}"
-            word = tree.Reg(f"passed bits {len(flat.registers)}")
+            word = tree.Register(f"passed bits {len(flat.registers)}")
             scope.names[word.name] = flat.new_register(word.name, type_)
             made.append((type_, word, o))
             o = word

@@ -49,7 +49,7 @@ class SpecialRegisters:
         if row is None:
             raise kernel_error(f"no special register {name!r}; there are {_names()}")
         kind = row.type.replace("b", "u") if row.type != "pred" else row.type
-        source = tree.Reg(f"%{name}")
+        source = tree.Register(f"%{name}")
         if row.name in VOLATILE:
             return self._emitter.compute(f"mov.{kind}", source)
         return self._emitter.emit_once(source, f"mov.{kind}", source)
