@@ -25,7 +25,7 @@ from tilewright.native.jit import Jit
 from tilewright.native.llvm_types import POINTER
 from tilewright.number_conversion import encode
 from tilewright.vm import Machine
-from tilewright.vm.llvm.vector_memory import counted
+from tilewright.vm.llvm.vector_memory import counted_loop
 from tilewright.vm.matrix.mma_core import core
 from tilewright.vm.matrix.mma_function import OPERANDS, MmaFunction
 from tilewright.vm.matrix.mma_plan import plan
@@ -89,7 +89,7 @@ def repeated(jit: Jit, module: ir.Module, callee: ir.Function) -> Callable[..., 
     loop = ir.Function(module, kind, "loop")
     b = ir.IRBuilder(loop.append_basic_block())
     callee.attributes.add("noinline")
-    with counted(b, CALLS):
+    with counted_loop(b, CALLS):
         b.call(callee, loop.args)
     b.ret_void()
     loaded = jit.load(jit.compile(module), ["loop"])

@@ -344,7 +344,7 @@ def kernel(function: Callable[..., None] | None = None, **options: Any) -> Any:
 
 
 def _options(given: Mapping[str, Any]) -> KernelOptions:
-    """KernelError for an option that there is none of, or that is no such thing."""
+    """KernelError for an unknown option, or an option of the wrong type."""
     names = [f.name for f in fields(KernelOptions)]
     for name in given:
         if name not in names:

@@ -71,7 +71,7 @@ class ParamBlock:
 
     @classmethod
     def of(cls, data: bytes | bytearray | memoryview, lead: int = 0) -> ParamBlock:
-        """This thread's block for so many bytes, filled with ``data``."""
+        """This thread's parameter block of the size of ``data``, filled with it."""
         blocks: dict[tuple[int, int], ParamBlock] = _thread.__dict__.setdefault("blocks", {})
         size = len(data)
         block = blocks.get((size, lead))
@@ -132,7 +132,7 @@ class CudaFunction:
             self._large_clusters = True
 
     def occupancy(self, threads: int, dynamic: int = 0) -> int:
-        """CTAs of so many threads and bytes of dynamic shared memory that one SM holds at once."""
+        """Resident CTAs per SM, for this number of threads and bytes of dynamic shared memory."""
         self.allow_shared(dynamic)
         query = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
         return int(call(query, self.handle, threads, dynamic))

@@ -58,7 +58,7 @@ def attributes(device: DeviceSpec) -> list[int]:
 
 
 def properties(device: DeviceSpec, memory: int) -> tuple[bytes, bytes]:
-    """``cudaDeviceProp`` of CUDA 13 and of 12, for so many bytes of memory."""
+    """``cudaDeviceProp`` of CUDA 13 and of 12, for a GPU with this number of bytes."""
     values = attributes(device)
     layouts = tuple(bytearray(size) for size in SIZES)
     name = f"{device.name} (tilewright's virtual machine)".encode()[: NAME - 1]

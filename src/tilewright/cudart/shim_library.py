@@ -47,7 +47,7 @@ def _compiler() -> list[str]:
     found = next(filter(None, map(shutil.which, COMPILERS)), None)
     if found is None:
         raise DeviceError(
-            f"a CUDA program needs a C compiler once, and there is none of {', '.join(COMPILERS)}",
+            f"a CUDA program needs a C compiler once; not found: {', '.join(COMPILERS)}",
             hint="install gcc or clang, or name one in CC",
         )
     return [found]

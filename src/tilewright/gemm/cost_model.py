@@ -360,7 +360,7 @@ def _pitch(problem: Problem, name: str) -> int:
 
 
 def _is_copied(problem: Problem, name: str) -> bool:
-    """Whether tensor copies can't read A or B as it lies."""
+    """Whether A or B must be relaid out, because TMA cannot read its layout."""
     major = f"{name}_major"
     turned = getattr(problem, major) != getattr(tma.relayout_problem(problem), major)
     return turned or getattr(problem, f"align_{name}") < 16
@@ -368,7 +368,7 @@ def _is_copied(problem: Problem, name: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _copies(problem: Problem) -> float:
-    """Seconds to lay out what tensor copies can't read as it lies."""
+    """Seconds of the relayout of operands that TMA cannot read."""
     rows = {"a": problem.m, "b": problem.n}
     moved = sum(rows[x] for x in rows if _is_copied(problem, x)) * problem.batch
     return COPY + 2 * moved * problem.k * problem.input.bits / 8 * COPIED if moved else 0.0

@@ -159,7 +159,7 @@ class FragmentMove(TargetRequirements):
 
     @property
     def lines(self) -> tuple[int, int]:
-        """(lines, elements in each) of the matrix as it lies in memory."""
+        """(rows, elements per row) of the matrix in memory."""
         rows, columns = self.fragment.rows, self.fragment.columns
         return (rows, columns) if self._upright else (columns, rows)
 

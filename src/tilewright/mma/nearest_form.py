@@ -35,7 +35,7 @@ def _alike(opcode: str, other: str) -> float:
 
 
 def mismatch_reason(opcode: str, known: Iterable[str]) -> str:
-    """Why an opcode is none of these: a modifier that none has, or one that does not go with the
+    """Why an opcode matches no form: a modifier that no form has, or one that does not go with the
     others, or one that is missing; empty where that can't be said in a few words.
     """
     mnemonic, *modifiers = opcode_parts(opcode)

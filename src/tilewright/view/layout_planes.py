@@ -84,7 +84,7 @@ def plane(layout: Any, most: Size | None = None) -> Plane:
 def as_layout(given: Any) -> AnyLayout:
     """A layout, the layout of a tensor, a shape as a layout, or a swizzle's ``pattern``.
 
-    LayoutError for what is none of these, and for dynamic numbers.
+    LayoutError for other values, and for dynamic numbers.
     """
     if isinstance(given, Tensor):
         given = given.layout

@@ -382,7 +382,7 @@ class Machine:
 
 
 def _check_options(features: object, store: object, memory: object) -> None:
-    """LaunchError for what is none of these."""
+    """LaunchError for any other value."""
     if features is not None and not isinstance(features, str):
         raise LaunchError(f"features must be text in LLVM's notation, got {features!r:.80}")
     if not (store is None or store is False or (hasattr(store, "get") and hasattr(store, "put"))):

@@ -1,7 +1,4 @@
-"""Laws of TiledMma and TiledCopy: who has an element, and that somebody does.
-
-``test_tiled_reference`` compares the numbers with CuTe's.
-"""
+"""Laws of TiledMma and TiledCopy: each element has an owner; CuTe's are in the reference."""
 
 from collections import Counter
 

@@ -114,7 +114,7 @@ def bits_of(case: Case, image, order):
     """The bytes of an image that hold lines, one line after another, as (lines, bits)."""
     lines, elements = case.move.lines
     if not case.move.instruction:
-        rows = image.reshape(-1, mma.fragment_moves.LINE)[order[:lines]]
+        rows = image.reshape(-1, mma.fragment_moves.ROW_BYTES)[order[:lines]]
     else:
         pitch = (case.stride or elements) * case.move.fragment.dtype.bits // 8
         rows = image[: lines * pitch].reshape(lines, pitch)

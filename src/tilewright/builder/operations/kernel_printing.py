@@ -216,7 +216,7 @@ class KernelPrinting:
         )
 
     def _promoted(self, wanted: PrintArgument, value: Any) -> Any:
-        """A value as it lies in memory: a register of that size, or a number."""
+        """A value as its bytes in memory: a register of that size, or a number."""
         letter = wanted.letter
         if isinstance(value, Reg | Pointer) and value.k is not self._emitter.k:
             raise other_trace_error(value)

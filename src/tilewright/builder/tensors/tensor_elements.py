@@ -114,7 +114,7 @@ class TensorElements:
             self.move_bits(one.at(0), other.at(0), count * src.dtype.bits)
 
     def move_bits(self, src: Any, dst: Any, bits: int) -> None:
-        """Move so many bits from one engine to the other, in as few instructions as they need."""
+        """Move this number of bits from one engine to the other, by the fewest instructions."""
         count = bits // src.dtype.bits
         if isinstance(src, Pointer) and isinstance(dst, Pointer):
             held = make_register_memory(self._emitter.k, count, src.dtype)

@@ -174,7 +174,7 @@ def fragment_of(row: Any, name: str, tensor: Tensor) -> tuple[Any, ...]:
 
 
 def _goes_as(wanted: DType, bits: int, have: DType) -> bool:
-    """Whether elements are an operand's, which take so many bits each: of its format, or untyped;
+    """Whether elements are an operand's, with this number of bits each: of its format, or untyped;
     f32 for tf32, which ignores its low bits; whole bytes for formats narrower than one.
     """
     if have.bits != bits:

@@ -42,5 +42,5 @@ def run(options: argparse.Namespace) -> int:
         return 2
     cache = store()
     how = {"store": cache, "step_limit": options.step_limit, "checked": options.checked}
-    machine = cudart.machine_of(options.arch, options.seed, **how)
+    machine = cudart.machine_factory(options.arch, options.seed, **how)
     return cudart.run(options.cudart, machine, cache.get_or_make, console.error)

@@ -228,7 +228,7 @@ class StagedEpilogue(VectorEpilogue):
                 self._piece(taken[None, row, column], where, matrices, piece)
 
     def _staged(self, shared: Pointer) -> Tensor:
-        """16 rows of this warp's block on their way out, some room between them."""
+        """Shared memory that stages 16 rows of this warp's tile, padded."""
         pitch = self.columns + PAD
         warps = self.config.threads // WARP
         layout = Layout((16, self.columns, warps), (pitch, 1, 16 * pitch))

@@ -106,7 +106,7 @@ class MultistageKernel(CpAsyncMainloop):
             self._write_out(epilogue, staged, done, scale)
 
     def _sum(self) -> None:
-        """The main loop; then the ring is free for the tile's way out, or for the next one."""
+        """The mainloop; after it the stages are free for the epilogue, or for the next tile."""
         self.mainloop()
         self.k.cp_async_wait(0)
         self.k.barrier()

@@ -48,7 +48,7 @@ def numbers_of(form: re.Pattern[str], text: str, example: str) -> re.Match[str]:
 
 
 def check_kinds(config: Any, **lengths: int) -> None:
-    """Raises ConfigError where a field is not so many whole numbers; of length 0 it is one."""
+    """Raises ConfigError unless a field has this number of integers; length 0: one integer."""
     for name, length in lengths.items():
         given = getattr(config, name)
         numbers = given if isinstance(given, tuple) else (given,)
@@ -152,7 +152,7 @@ class Config:
         return (bm + bn) * bk * bits // 8
 
     def epilogue_bytes(self, bits: int) -> int:
-        """16 rows of each warp's result on their way out; f64 leaves from registers."""
+        """Bytes that stage 16 rows of each warp in the epilogue; f64 is stored from registers."""
         wm, wn = self.warps
         return wm * wn * STAGED_ROWS * (self.warp_tile[1] + PAD) * 4 if bits < 64 else 0
 

@@ -145,7 +145,7 @@ class SimtKernel(CpAsyncMainloop):
     def product(self, a: Any, b: Any, sums: Any) -> None:
         self.k.fma(a, b, sums, into=sums)
 
-    # --- the way out ---
+    # --- the epilogue ---
 
     def run(self, d: OutputMatrix, c: OutputMatrix | None, scale: tuple[Reg, Reg]) -> None:
         self.begin()

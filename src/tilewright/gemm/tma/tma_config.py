@@ -21,7 +21,7 @@ from ..problem import Problem
 REQUIRED_TARGET = "sm_90a"
 WARPGROUP = 128
 WGMMA_ROWS = 64  # of D that a wgmma computes
-EPILOGUE_BUFFERS = 2  # of each warpgroup for parts of D on their way out
+EPILOGUE_BUFFERS = 2  # of each warpgroup, for epilogue tiles of D
 MAX_STORED_TOGETHER = 3  # parts at most that have one each, and leave together
 SWIZZLE_BYTES = 128  # bytes of the longest swizzled line
 PROMOTION_K = 128  # of K, after which fast sums of 8-bit floats are added up in f32
@@ -129,7 +129,7 @@ class TmaConfig:
         return next(w for w in widths if self.tile[1] % w == 0)
 
     def epilogue_bytes(self, bits: int) -> int:
-        """D on its way out, or sums of 32 bits that a second kernel adds up."""
+        """Element type that the epilogue stages: D, or 32-bit partial accumulators of split-K."""
         all_bits = {32} if self.split > 1 and not self.tail else {bits, 32} if self.tail else {bits}
         size = max(
             self.epilogue_buffers(b) * WGMMA_ROWS * self.epilogue_width(b) * b // 8
@@ -142,7 +142,7 @@ class TmaConfig:
         return self.accumulator_registers * WARPGROUP // (WGMMA_ROWS * self.epilogue_width(bits))
 
     def stores_together(self, bits: int) -> bool:
-        """Whether all parts leave together: few, where nothing else hides the way out."""
+        """Whether all epilogue tiles are stored at once: few, where nothing overlaps them."""
         return (
             self.consumers > 1
             and not self.pingpong
@@ -150,7 +150,7 @@ class TmaConfig:
         )
 
     def epilogue_buffers(self, bits: int) -> int:
-        """For parts of D on their way out."""
+        """Bytes of shared memory that stage epilogue tiles of D."""
         return (
             max(EPILOGUE_BUFFERS, self.epilogue_tiles(bits))
             if self.stores_together(bits)
@@ -190,7 +190,7 @@ class TmaConfig:
 
 
 def resident_clusters(ctas: int, device: DeviceSpec) -> int:
-    """Clusters of so many CTAs that find a place on the device at once. Those of 4 and more leave
+    """Resident clusters of this number of CTAs on the device. Those of 4 and more leave
     some SMs empty: on an H200's 132 there is room for 66 of 2, 30 of 4, 15 of 8.
     """
     usable = device.sms if ctas <= 2 else device.sms * 10 // 11
@@ -200,7 +200,7 @@ def resident_clusters(ctas: int, device: DeviceSpec) -> int:
 @lru_cache(maxsize=256)
 def relayout_problem(problem: Problem) -> Problem:
     """The problem as tensor copies and wgmma take it: A and B aligned, and 8- and 32-bit ones along
-    K. What lies otherwise is copied first. D's alignment counts the end of its lines, too: a copy
+    K. Other layouts are relaid out first. D's alignment counts the end of its lines, too: a copy
     writes 16 bytes or nothing, and what follows a line is not D's.
     """
     majors = {} if problem.input.bits == 16 else {"a_major": "k", "b_major": "k"}
@@ -240,7 +240,7 @@ def has_two_accumulator_sets(problem: Problem, config: TmaConfig) -> bool:
 
 
 def _max_accumulator_registers(problem: Problem, config: TmaConfig) -> int:
-    """Registers of a thread that are left for sums: the way out takes more of them where there is a
+    """Registers per thread for the accumulator: the epilogue takes more of them where there is a
     C, or where D's lines begin at less than 16 bytes.
     """
     aligned = min(problem.align_d, problem.align_c if problem.with_c else 16) == 16

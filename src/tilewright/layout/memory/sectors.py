@@ -95,7 +95,7 @@ def coalescing(
 
 
 def _distinct(requests: Array, unit: int) -> Array:
-    """How many different units of so many bytes the lanes of each request want."""
+    """Number of distinct units of this size, in bytes, that the lanes of each request touch."""
     units = np.sort(requests // unit, axis=1)
     new = units >= 0
     new[:, 1:] &= units[:, 1:] != units[:, :-1]

@@ -26,7 +26,7 @@ WIDEST = 16
 
 
 def check_bits(bits: int) -> None:
-    """LayoutError unless elements of so many bits fill vectors: 1, 2, 4, … 128."""
+    """LayoutError unless elements of this number of bits fill vectors: 1, 2, 4, … 128."""
     if bits.__class__ is not int or not (is_power_of_two(bits) and bits <= 8 * WIDEST):
         raise LayoutError(f"elements have 1, 2, 4, … or {8 * WIDEST} bits, not {bits!r}")
 

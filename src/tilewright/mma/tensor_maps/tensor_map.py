@@ -3,7 +3,7 @@ one TMA copy transfers. Encoded and decoded bit for bit as by the CUDA driver.
 
 Dimensions are in the driver's order, the innermost first. Strides are bytes; the innermost
 dimension's is not said, its elements lie together. What a copy takes is a box of elements, or
-(``Im2col``) so many channels of so many pixels.
+(``Im2col``) some channels of some pixels.
 
     f16 (1024,512):(2,2048) at 0x7f0000000000, box (64,128), swizzle 128
 

@@ -143,7 +143,7 @@ def _parts(layout: AnyLayout, bits: int) -> tuple[int, int, Layout]:
     if layout.outer not in known:
         allowed = ", ".join(map(str, known))
         raise LayoutError(
-            f"{layout.outer} is none of wgmma's swizzles of {bits}-bit elements: {allowed}"
+            f"{layout.outer} is not a wgmma swizzle of {bits}-bit elements: expected {allowed}"
         )
     if not is_static(layout.offset):
         raise LayoutError(

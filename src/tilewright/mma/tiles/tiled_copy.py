@@ -265,7 +265,7 @@ def make_tiled_copy_C_atom(atom: CopyAtom, mma: TiledMma) -> TiledCopy:
 def make_cotiled_copy(atom: CopyAtom, atom_tv_layout: Layout, data_layout: Layout) -> TiledCopy:
     """By (thread, value) → offset, in data that ``data_layout`` (coordinate → offset) has.
 
-    LayoutError where a value's offset is none of the data's.
+    LayoutError where a value's offset is not an offset of the data.
     """
     _check("(thread, value), and data, are layouts", Layout, atom_tv_layout, data_layout)
     places = make_layout(left_inverse(data_layout), Layout(1, 0))

@@ -26,7 +26,7 @@ def _dims(f: Form) -> int:
 
 
 def _mode(f: Form) -> str:
-    """Why the mode does not go with so many dimensions."""
+    """Why the mode does not support this number of dimensions."""
     if f.mode.startswith("im2col") and _dims(f) < 3:
         return f".{f.mode} needs three dimensions or more"
     if f.mode.endswith("4") and _dims(f) != 2:

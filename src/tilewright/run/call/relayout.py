@@ -1,4 +1,4 @@
-"""Copies of matrices on the device, for a kernel that can't read them as they lie.
+"""Relayout: copies a matrix on the device to a layout that the kernel can read.
 
 ``prepare(device, moves)`` finds a kernel for each move and makes all that depends on shapes and
 strides; ``start(addresses, stream)`` writes addresses and launches. Moves that keep lines as lines
@@ -61,7 +61,7 @@ class _Way(NamedTuple):
     padded: bool
 
     def room(self, length: int) -> int:
-        """How many bytes of a line with so many may be written."""
+        """Number of bytes of a row that may be written, from the bytes it has."""
         return -(-length // VECTOR) * VECTOR if self.padded else length
 
 

@@ -1,9 +1,8 @@
 """Configurations of one problem side by side on a device: assembled, checked, timed in turn.
 
 Arrays live on the device, as a program's do, so a call includes the copies of what a kernel can't
-read as it lies. What is timed is random and rotates past the L2. What is checked is whole numbers
-so small that their sums are exact: then every order of adding gives the same bits, those of the
-product itself.
+read directly. Timing uses random data, rotated past the L2. The check uses integers
+small enough that f32 accumulation is exact, so every order of accumulation gives the same bits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Results of tuning, kept: a database of this user's, and what was shipped with the package.
+"""The autotuner's database of results: the user's own, and the results shipped with the package.
 
 Reading happens once, when the first problem is looked up; from then on it is a dictionary. All
 processes share the database (SQLite keeps writers apart, and a crash leaves what was before).

@@ -94,7 +94,7 @@ def advance(w: Ptr(WarpRecord), actor: i64, step: i64) -> i64:
 def advance_groups(
     w: Ptr(WarpRecord), mask: i64, actor: i64, groups: Ptr(u32), pending: i64
 ) -> i64:
-    """The same, of lanes that have committed so many groups and wait for all but some."""
+    """The same, for lanes that committed a number of groups and wait for all but some."""
     for lane in range(32):
         if (mask >> lane & 1) != 0 and groups[lane] > pending:
             advance(w, actor, groups[lane] - pending)

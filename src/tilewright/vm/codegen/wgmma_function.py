@@ -37,7 +37,7 @@ def part(i: MmaInstruction) -> MmaInstruction:
 
 
 def stored(i: MmaInstruction) -> int:
-    """Elements of a row of A as they lie in memory."""
+    """Elements of a row of A, as stored in memory."""
     return i.stored_k * dtype(i.a).bits // element(dtype(i.a))
 
 

@@ -1,4 +1,4 @@
-"""Loads and stores of any places, a lane's value in each.
+"""Gather and scatter: loads and stores at one address per lane.
 
 Who calls has found them right: ``start + offset`` is in bounds for each lane of ``mask``. What a
 load gives the other lanes is not defined. Up to ``WINDOW`` bytes beyond a space may be read.

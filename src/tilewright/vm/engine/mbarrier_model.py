@@ -1,13 +1,13 @@
-"""mbarriers, in native code: 64 bits of shared memory that count arrivals and bytes, one phase
-after another.
+"""The mbarrier model, in native code: 64 bits of shared memory that count arrivals and
+transaction bytes, phase after phase.
 
     63        the phase, even or odd
-    40 … 61   bytes that the phase still expects (fewer than 0: they came first)
-    20 … 39   arrivals that the next phase begins with
-     0 … 19   arrivals that this phase still misses
+    40 … 61   pending transaction count in bytes (negative: bytes completed before expect_tx)
+    20 … 39   expected arrival count, with which the next phase begins
+     0 … 19   pending arrival count of this phase
 
-What the hardware has in these bits it does not say; a program may only hand them back. A phase
-completes when nothing is missing; then whoever sleeps in the CTA looks again.
+The PTX manual calls the state opaque, so the layout is ours. A phase completes when both pending
+counts are zero; then suspended warps of the CTA test their barriers again.
 """
 
 from __future__ import annotations

@@ -351,7 +351,7 @@ def unblock(k: Ptr(Worker)) -> i64:
     if some != 0:
         return JUMP
     k.idle += 1
-    tried = k.steps - k.idle_last  # in a loop, which threads may leave after so many tries
+    tried = k.steps - k.idle_last  # in a loop, which threads may leave after some tries
     k.idle_last = k.steps
     if k.idle > (IDLE_POLLS if tried != 0 else IDLE_WAKEUPS):
         return DEADLOCK

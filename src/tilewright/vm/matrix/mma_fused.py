@@ -164,7 +164,7 @@ class FusedSum:
 
 
 def _signed(steps: Expr, kept: int) -> Expr:
-    """Subnormal f32 numbers of so many least steps, low bits that aren't kept cut off."""
+    """Subnormal f32 numbers from multiples of the smallest one; excess low bits truncated."""
     sign = steps & (1 << 31)
     size = steps.slt(0).pick(0 - steps, steps) & -(1 << (23 - kept))
     return size.eq(0).pick(0, size | sign)
