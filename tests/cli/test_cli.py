@@ -102,8 +102,11 @@ def test_ptx_points_at_what_is_wrong(capsys: Any, tmp_path: Path, line: str, wor
 MISUSE = {
     "no such file": (("ptx", "/no/such/file"), "/no/such/file: No such file"),
     "two sizes": (("ptx", "4", "4"), "ptx takes M N K or one file"),
-    "a type": (("gemm", "4", "4", "4", "--a", "s32"), "not support"),
-    "two types": (("gemm", "4", "4", "4", "--a", "f16", "--b", "bf16"), "with f16 goes f16"),
+    "a type": (("gemm", "4", "4", "4", "--a", "s32"), "a must be one of f16"),
+    "two types": (
+        ("gemm", "4", "4", "4", "--a", "f16", "--b", "bf16"),
+        "b must be f16 if a is f16",
+    ),
     "a configuration": (("gemm", "4", "4", "4", "--config", "big"), "written as 128x128x32"),
     "a device": (("gemm", "4", "4", "4", "--device", "tpu"), "unknown device 'tpu'"),
     "a size": (("gemm", "-4", "4", "4", "--device", "vm"), "at least 0"),

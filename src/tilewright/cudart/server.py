@@ -97,7 +97,7 @@ class _Server:
         self.door.bind(str(folder / "socket"))
         self.door.listen()
         self.selector = selectors.DefaultSelector()
-        self.selector.register(self.door, selectors.EVENT_READ, self._welcome)
+        self.selector.register(self.door, selectors.EVENT_READ, self._accept)
 
     def __enter__(self) -> _Server:
         return self
@@ -130,7 +130,9 @@ class _Server:
         except OSError:  # it has ended already, as the first question shows
             pass
         os.close(guest.file)  # the memory keeps it
-        self.selector.register(line, selectors.EVENT_READ, partial(self._hear, line, guest))
+        self.selector.register(
+            line, selectors.EVENT_READ, partial(self._serve_request, line, guest)
+        )
 
     def _serve_request(self, line: socket.socket, guest: GuestProcess) -> None:
         try:

@@ -78,7 +78,7 @@ class Problem:
         sizes = (("M", self.m), ("N", self.n), ("K", self.k), ("the batch", self.batch))
         for name, size in sizes:
             if not mma.array_inputs.is_integer(size) or not 0 <= size < SIZE_LIMIT:
-                said = f"{name} is {size!r}; it is a whole number, at least 0 and less than 2^31"
+                said = f"{name} must be an integer from 0 to 2^31 - 1, got {size!r}"
                 raise ProblemError(said)
         for name, given in (("a", self.a), ("b", self.b), ("d", self.d)):
             if not isinstance(given, str):

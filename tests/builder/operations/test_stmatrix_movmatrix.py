@@ -30,5 +30,5 @@ def test_three_matrices_are_none():
         a, b = k.ldmatrix(tile, 2)
         k.stmatrix(tile, (a, b, a))
 
-    with pytest.raises(KernelError, match="1, 2 or 4 matrices, not 3"):
+    with pytest.raises(KernelError, match="1, 2 or 4 matrices, got 3"):
         trace(body)

@@ -140,7 +140,7 @@ CASES = {
 
 
 @every_row("config", [SMALL, "32x16x16:1x1:2p:m8n8k4"], parts=3)
-@every_row("asked", CASES.values(), ids=CASES)
+@every_row("gemm_case", CASES.values(), ids=CASES)
 def test_nothing_beside_d_is_written(config: str, gemm_case: GemmCase) -> None:
     check(gemm_case, VmDevice(FEW), config)
 
@@ -183,7 +183,7 @@ def test_factors_on_the_device_are_f64() -> None:
     alpha, beta = (Resident.of(np.array([x])) for x in (0.1, -1 / 3))
     d = tilewright.matmul(*there[:2], c=there[2], alpha=alpha, beta=beta, config=SMALL)
     assert np.array_equal(bits(d.numpy()), chain(a, b, 0.1, -1 / 3, c))
-    with pytest.raises(DtypeError, match="alpha on the GPU is f32; f64 is what the kernel reads"):
+    with pytest.raises(DtypeError, match="alpha on the GPU must be f64, got f32"):
         tilewright.matmul(*there[:2], alpha=Resident.of(np.ones(1, np.float32)))
 
 
@@ -257,11 +257,15 @@ MISUSE: dict[str, tuple[Any, type[Exception], str]] = {
         lambda: product(ONES, ONES, config="128x128x16:2x2:3:m16n8k4"), ConfigError,
         "take 256 of a thread's 255 registers",
     ),
-    "f32 from it": (lambda: product(ONES, ONES, out_dtype="f32"), DtypeError, "f32 from f64"),
-    "f32 with it": (
-        lambda: product(ONES, ONES.astype(np.float32)), DtypeError, "with f64 goes f64",
+    "f32 from it": (
+        lambda: product(ONES, ONES, out_dtype="f32"), DtypeError, "must be f64, got f32",
     ),
-    "alpha": (lambda: product(ONES, ONES, alpha=10**400), ProblemError, "out of f64's range"),
+    "f32 with it": (
+        lambda: product(ONES, ONES.astype(np.float32)), DtypeError, "b must be f64 if a is f64",
+    ),
+    "alpha": (
+        lambda: product(ONES, ONES, alpha=10**400), ProblemError, "alpha must be in the range of",
+    ),
 }  # fmt: skip
 
 

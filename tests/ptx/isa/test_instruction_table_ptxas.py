@@ -66,7 +66,7 @@ def operand(f: Form, spec: OperandSpec, index: int) -> str:
     if spec.kind == "map":
         return f"[d8, {{{', '.join(f'r{i}' for i in range(spec.count))}}}]"
     if spec.kind == "imm":
-        return spec.allowed[0].described().split()[0] if spec.allowed else immediate(f)
+        return spec.allowed[0].describe().split()[0] if spec.allowed else immediate(f)
     if spec.kind != "reg":
         return {"label": "L", "symbol": "T", "sink": "_"}[spec.kind]
     if not spec.count:

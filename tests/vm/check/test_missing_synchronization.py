@@ -17,7 +17,7 @@ pytestmark = pytest.mark.vm
 
 PAGE = ROOT / "docs" / "hopper.md"
 RELEASE = """            with k.when(k.tid.x == 0):
-                ring.release(at.stage)
+                pipeline.consumer_release(at.stage)
 """
 LEFT_OUT = {  # what goes, what stands instead, the fault
     "nothing": ("", "", ""),

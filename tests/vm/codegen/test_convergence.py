@@ -70,7 +70,7 @@ def operand(spec: OperandSpec) -> str:
     if spec.name == "members":
         return "-1"
     if spec.kind == "imm":
-        values = [one.described().split()[0] for one in spec.allowed] or ["0"]
+        values = [one.describe().split()[0] for one in spec.allowed] or ["0"]
         return values[0] if len(values) == 1 else f"{{{', '.join(values)}}}"
     family = FAMILIES.get(spec.type) or FAMILIES[bits(spec.type)]
     if not spec.count:
