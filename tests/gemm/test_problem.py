@@ -19,7 +19,7 @@ from tilewright.target import DEVICES, device_spec
         ({"m": -1}, ProblemError, "M must be .* got -1"),
         ({"m": "8"}, ProblemError, "M must be an integer .* got '8'"),
         ({"n": 8.0}, ProblemError, r"N must be an integer .* got 8\.0"),
-        ({"k": 2**31}, ProblemError, "K is 2147483648"),
+        ({"k": 2**31}, ProblemError, "K must be .* got 2147483648"),
         ({"a": "f64"}, DtypeError, "A of f64 times B of f16"),
         ({"b": "bf16"}, DtypeError, "A of f16 times B of bf16"),
         ({"d": "bf16"}, DtypeError, "a result of bf16 from f16"),

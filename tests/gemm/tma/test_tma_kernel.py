@@ -318,8 +318,8 @@ MISUSE: dict[str, tuple[Any, type[Exception], str]] = {
         lambda: product(M64, M64, EIGHT, precision=[]), DtypeError, r"precision must .* got \[\]",
     ),
     "a batch": (lambda: tilewright.plan(8, 8, 8, batch=1.5), ProblemError, "batch .* got 1.5"),
-    "fewer than none": (lambda: tilewright.plan(8, 8, 8, batch=-1), ProblemError, "batch .* got -1"),
-    "a size": (lambda: tilewright.plan(2**31, 8, 8, dtype="s8"), ProblemError, "M must .* 2147483648"),
+    "fewer than none": (lambda: tilewright.plan(8, 8, 8, batch=-1), ProblemError, "got -1"),
+    "a size": (lambda: tilewright.plan(2**31, 8, 8, dtype="s8"), ProblemError, "M must be"),
     "lines too far apart": (
         lambda: product(Resident.of(M64).cut((2, 64), (1 << 39, 1)), Resident.of(M64),
                         "tma:64x64x64:1:2", device=None),

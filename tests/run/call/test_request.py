@@ -199,7 +199,7 @@ BAD = {
     "N's size": (
         lambda: checked(half(4, 4), wide(4, 2**31), out=wide(2**31, 4).T),
         ProblemError,
-        "N is 2147483648",
+        "N must be .* got 2147483648",
     ),
     "complex": (lambda: scale_factor("beta", 1j, "cpu"), ProblemError, "a real number"),
     "device": (lambda: device("tpu"), DeviceError, "unknown device 'tpu'"),
