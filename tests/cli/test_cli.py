@@ -107,7 +107,7 @@ MISUSE = {
         ("gemm", "4", "4", "4", "--a", "f16", "--b", "bf16"),
         "b must be f16 if a is f16",
     ),
-    "a configuration": (("gemm", "4", "4", "4", "--config", "big"), "written as 128x128x32"),
+    "a configuration": (("gemm", "4", "4", "4", "--config", "big"), "such as 128x128x32"),
     "a device": (("gemm", "4", "4", "4", "--device", "tpu"), "unknown device 'tpu'"),
     "a size": (("gemm", "-4", "4", "4", "--device", "vm"), "at least 0"),
     "cuda": (("gemm", "4", "4", "4", "--device", "cuda:77"), "hint: |there are"),

@@ -251,11 +251,11 @@ MISUSE: dict[str, tuple[Any, type[Exception], str]] = {
     ),
     "f16's": (
         lambda: product(*[ONES.astype(np.float16)] * 2), ConfigError,
-        "f16 is multiplied by m16n8k16$",
+        "mma shape for f16 must be one of m16n8k16$",
     ),
     "a large tile": (
         lambda: product(ONES, ONES, config="128x128x16:2x2:3:m16n8k4"), ConfigError,
-        "take 256 of a thread's 255 registers",
+        "take 256 of 255 registers",
     ),
     "f32 from it": (
         lambda: product(ONES, ONES, out_dtype="f32"), DtypeError, "must be f64, got f32",

@@ -64,23 +64,23 @@ def test_what_the_text_may_leave_out() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("large", "no configuration"),
-        ("128x64x32:2x1:4/2@", "no configuration"),
-        ("8x64x32:1x1:4", "the tile's M is a power of two from 16 on, not 8"),
-        ("64x96x32:1x1:4", "N is a power of two from 16 on, not 96"),
-        ("64x64x16:1x1:4", "K is a power of two from 32 on, not 16"),
-        ("64x64x32:0x1:4", "0 warps don't share 64 rows"),
-        ("64x64x32:1x8:4", "8 warps don't share 64 columns"),
-        ("64x64x32:3x1:4", "3 warps don't share 64 rows"),
-        ("64x64x32:1x1:1", "2 to 16 stages"),
-        ("64x64x32:1x1:17", "2 to 16 stages"),
+        ("large", "expected a configuration"),
+        ("128x64x32:2x1:4/2@", "expected a configuration"),
+        ("8x64x32:1x1:4", "tile M must be a power of two, at least 16, got 8"),
+        ("64x96x32:1x1:4", "tile N must be a power of two, at least 16, got 96"),
+        ("64x64x16:1x1:4", "tile K must be a power of two, at least 32, got 16"),
+        ("64x64x32:0x1:4", "64 rows must divide among 0 warps"),
+        ("64x64x32:1x8:4", "64 columns must divide among 8 warps"),
+        ("64x64x32:3x1:4", "64 rows must divide among 3 warps"),
+        ("64x64x32:1x1:1", "stages must be 2 to 16"),
+        ("64x64x32:1x1:17", "stages must be 2 to 16"),
         ("1024x1024x32:8x8:2", "at most 1024 threads"),
-        ("64x64x32:1x1:2@0", "a group is at least 1"),
-        ("64x64x32:1x1:2@4294967296", "less than 2.31"),
+        ("64x64x32:1x1:2@0", "group must be from 1 to"),
+        ("64x64x32:1x1:2@4294967296", "group must be from 1 to 2.31 - 1"),
         ("64x64x32:1x1:2/0", "at least 1 CTA"),
-        ("64x64x8:1x1:2:m8n8k4", "K is a power of two from 16 on, not 8"),
-        ("64x64x32:1x1:2:m16n8", "no configuration"),
-        ("64x64x32:1x1:2:m16n8k64", "mma.sync of no format that is multiplied has this shape"),
+        ("64x64x8:1x1:2:m8n8k4", "tile K must be a power of two, at least 16, got 8"),
+        ("64x64x32:1x1:2:m16n8", "expected a configuration"),
+        ("64x64x32:1x1:2:m16n8k64", "no supported type has an mma.sync of this shape"),
     ],
 )
 def test_what_is_no_configuration(text: str, says: str) -> None:
@@ -117,8 +117,8 @@ def test_a_persistent_cta_needs_room_for_both() -> None:
     [
         ("256x128x64:4x2:3", "RTX 4090", "needs 147456 bytes of shared memory; RTX 4090 has 10137"),
         ("128x128x64:2x2:8", "H200", "needs 262144 bytes"),
-        ("128x128x32:1x1:2", "H200", "take 512 of a thread's 255 registers"),
-        ("128x128x32:2x2:2/4", "H200", "take 128 of a thread's 128 registers"),
+        ("128x128x32:1x1:2", "H200", "take 512 of 255 registers"),
+        ("128x128x32:2x2:2/4", "H200", "take 128 of 128 registers"),
     ],
 )
 def test_what_does_not_fit(text: str, name: str, says: str) -> None:
@@ -249,12 +249,16 @@ def test_persistent_ctas_are_as_many_as_there_is_room_for(config: Config, i: int
 @pytest.mark.parametrize(
     ("kind", "fields", "says"),
     [
-        (Config, ("a", (2, 2), 3), "tile of Config is 'a'; it is a tuple of 3 whole numbers"),
-        (Config, ((64, 64, 32), 4, 3), "warps of Config is 4; it is a tuple of 2"),
-        (SimtConfig, ((64, 64, 8), (8, 8), 3.0), r"stages of SimtConfig is 3\.0; it is a whole"),
-        (TmaConfig, ((64, 64), 1), r"tile of TmaConfig is \(64, 64\); it is a tuple of 3"),
-        (TmaConfig, ((64.0, 64, 64), 1), r"tile of TmaConfig is \(64\.0, 64, 64\)"),
-        (TmaConfig, ((64, 64, 64), 1, 4, 2), "cluster of TmaConfig is 2; it is a tuple of 2"),
+        (Config, ("a", (2, 2), 3), "tile of Config must be a tuple of 3 whole numbers, got 'a'"),
+        (Config, ((64, 64, 32), 4, 3), "warps of Config must be a tuple of 2 whole numbers, got 4"),
+        (
+            SimtConfig,
+            ((64, 64, 8), (8, 8), 3.0),
+            r"stages of SimtConfig must be a whole number, got 3\.0",
+        ),
+        (TmaConfig, ((64, 64), 1), r"tile of TmaConfig must be a tuple of 3 .* got \(64, 64\)"),
+        (TmaConfig, ((64.0, 64, 64), 1), r"tile of TmaConfig must be .* got \(64\.0, 64, 64\)"),
+        (TmaConfig, ((64, 64, 64), 1, 4, 2), "cluster of TmaConfig must be a tuple of 2 .* got 2"),
     ],
 )
 def test_what_is_not_made_of_numbers(kind: Any, fields: tuple[Any, ...], says: str) -> None:

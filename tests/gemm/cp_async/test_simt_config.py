@@ -44,18 +44,18 @@ def test_text_and_back(config: SimtConfig) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("simt", "no configuration"),
-        ("simt:128x256:16x16:4", "no configuration"),
-        ("simt:8x32x8:4x8:4", "the tile's M is a power of two from 16 on, not 8"),
-        ("simt:64x96x8:8x8:4", "N is a power of two from 32 on, not 96"),
-        ("simt:64x64x4:8x8:4", "K is a power of two from 8 on, not 4"),
-        ("simt:64x64x8:2x8:4", "threads along M are a power of two from 4 on, not 2"),
-        ("simt:64x64x8:8x12:4", "threads along N are a power of two from 8 on, not 12"),
-        ("simt:64x64x8:32x8:4", "32 threads don't share 64 of M by 4s"),
-        ("simt:64x64x8:8x8:1", "2 to 16 stages"),
+        ("simt", "expected a configuration"),
+        ("simt:128x256:16x16:4", "expected a configuration"),
+        ("simt:8x32x8:4x8:4", "tile M must be a power of two, at least 16, got 8"),
+        ("simt:64x96x8:8x8:4", "tile N must be a power of two, at least 32, got 96"),
+        ("simt:64x64x4:8x8:4", "tile K must be a power of two, at least 8, got 4"),
+        ("simt:64x64x8:2x8:4", "threads along M must be a power of two from 4 on, got 2"),
+        ("simt:64x64x8:8x12:4", "threads along N must be a power of two from 8 on, got 12"),
+        ("simt:64x64x8:32x8:4", "64 of M must divide among 32 threads"),
+        ("simt:64x64x8:8x8:1", "stages must be 2 to 16"),
         ("simt:256x256x8:64x64:2", "at most 1024 threads"),
-        ("simt:64x64x8:8x8:2@0", "a group is at least 1"),
-        ("simt:64x64x8:8x8:2@4294967296", "less than 2.31"),
+        ("simt:64x64x8:8x8:2@0", "group must be from 1 to"),
+        ("simt:64x64x8:8x8:2@4294967296", "group must be from 1 to 2.31 - 1"),
     ],
 )
 def test_what_is_no_configuration(text: str, says: str) -> None:
@@ -104,7 +104,7 @@ def test_f32_is_simt_s_and_nothing_else_is() -> None:
     for config in (Config((64, 64, 64), (2, 2), 3), TmaConfig((64, 64, 64), 1)):
         with pytest.raises(TargetError, match="tensor cores don't multiply f32"):
             check(f32, config, H200)
-    with pytest.raises(TargetError, match="simt multiplies f32, not f16"):
+    with pytest.raises(TargetError, match="simt supports f32, not f16"):
         check(f16, SIMT[0], H200)
 
 
@@ -112,7 +112,7 @@ def test_f32_is_simt_s_and_nothing_else_is() -> None:
     ("text", "says"),
     [
         ("simt:128x256x64:16x16:4", "bytes of shared memory"),
-        ("simt:256x256x8:16x16:3", "a thread takes"),
+        ("simt:256x256x8:16x16:3", "registers per thread"),
         ("simt:128x128x8:16x16:3/4", "fewer CTAs on an SM"),
     ],
 )

@@ -43,7 +43,7 @@ def numbers_of(form: re.Pattern[str], text: str, example: str) -> re.Match[str]:
     """The parts of a configuration's text. Raises ConfigError."""
     found = form.fullmatch(text) if isinstance(text, str) else None
     if not found:
-        raise ConfigError(f"{text!r:.60} is no configuration", hint=f"written as {example}")
+        raise ConfigError(f"expected a configuration such as {example}, got {text!r:.60}")
     return found
 
 
@@ -55,7 +55,7 @@ def check_kinds(config: Any, **lengths: int) -> None:
         fits = len(numbers) == length if length else numbers is not given
         if not fits or ({*map(type, numbers)} != {int} and not all(map(is_integer, numbers))):
             wanted = f"a tuple of {length} whole numbers" if length else "a whole number"
-            raise ConfigError(f"{name} of {type(config).__name__} is {given!r}; it is {wanted}")
+            raise ConfigError(f"{name} of {type(config).__name__} must be {wanted}, got {given!r}")
 
 
 def check_tile(config: Any, least: MmaShape) -> None:
@@ -63,23 +63,23 @@ def check_tile(config: Any, least: MmaShape) -> None:
     for name, size, smallest in zip("MNK", config.tile, least, strict=True):
         if size < smallest or size & (size - 1):
             raise ConfigError(
-                f"{config}: the tile's {name} is a power of two from {smallest} on, not {size}"
+                f"{config}: tile {name} must be a power of two, at least {smallest}, got {size}"
             )
 
 
 def check_counts(config: Any) -> None:
     """Raises ConfigError for threads, CTAs on an SM or stages that no ring of cp.async has."""
     if not 2 <= config.stages <= 16:
-        raise ConfigError(f"{config}: 2 to 16 stages, not {config.stages}")
+        raise ConfigError(f"{config}: stages must be 2 to 16, got {config.stages}")
     if config.threads > 1024 or config.ctas < 1:
-        raise ConfigError(f"{config}: at most 1024 threads, and at least 1 CTA")
+        raise ConfigError(f"{config}: a CTA has at most 1024 threads, and an SM at least 1 CTA")
     check_group(config)
 
 
 def check_group(config: Any) -> None:
     """Raises ConfigError for a group of rows of tiles that the kernel can't count."""
     if not 1 <= config.group < SIZE_LIMIT:
-        raise ConfigError(f"{config}: a group is at least 1 row of tiles, and less than 2^31")
+        raise ConfigError(f"{config}: the rasterization group must be from 1 to 2^31 - 1")
 
 
 # --- multistage -----------------------------------------------------------------------------------
@@ -109,11 +109,13 @@ class Config:
     def __post_init__(self) -> None:
         check_kinds(self, tile=3, warps=2, stages=0, group=0, ctas=0, mma=3)
         if not any(self.mma in shapes for shapes in MMA_SHAPES.values()):
-            raise ConfigError(f"{self}: mma.sync of no format that is multiplied has this shape")
+            raise ConfigError(f"{self}: no supported type has an mma.sync of this shape")
         check_tile(self, (*MIN_TILE[:2], max(MIN_TILE[2], 2 * self.mma[2])))
         for what, size, count in zip(("rows", "columns"), self.tile[:2], self.warps, strict=True):
             if count < 1 or size % count or (size // count) % 16:
-                raise ConfigError(f"{self}: {count} warps don't share {size} {what} by 16s")
+                raise ConfigError(
+                    f"{self}: {size} {what} must divide among {count} warps by multiples of 16"
+                )
         check_counts(self)
 
     @classmethod
@@ -217,7 +219,7 @@ def check(problem: Problem, config: Config, device: DeviceSpec) -> None:
         )
     if problem.a not in MMA_SHAPES:
         raise TargetError(
-            f"multistage multiplies {', '.join(MMA_SHAPES)}, not {problem.a}",
+            f"multistage supports {', '.join(MMA_SHAPES)}, not {problem.a}",
             hint="tma does, on sm_90a",
         )
     _check_shape(problem, config, device)
@@ -232,7 +234,7 @@ def check(problem: Problem, config: Config, device: DeviceSpec) -> None:
     need = accumulator_registers(problem, config)
     if need >= have:
         raise ConfigError(
-            f"{config}: its accumulators alone take {need} of a thread's {have} registers",
+            f"{config}: accumulators alone take {need} of {have} registers per thread",
             hint="more warps, or fewer CTAs on an SM",
         )
 
@@ -241,7 +243,7 @@ def _check_shape(problem: Problem, config: Config, device: DeviceSpec) -> None:
     shapes = MMA_SHAPES[problem.a]
     if config.mma not in shapes:
         known = ", ".join("m{}n{}k{}".format(*shape) for shape in shapes)
-        raise ConfigError(f"{config}: {problem.a} is multiplied by {known}")
+        raise ConfigError(f"{config}: the mma shape for {problem.a} must be one of {known}")
     needed = instruction(opcode(problem, config)).target
     if not device.target.runs(needed):
         raise TargetError(

@@ -49,10 +49,13 @@ class SimtConfig:
         for name, size, count, lanes in zip("MN", self.tile[:2], self.block, LANES, strict=True):
             if count < lanes or count & (count - 1):
                 raise ConfigError(
-                    f"{self}: threads along {name} are a power of two from {lanes} on, not {count}"
+                    f"{self}: threads along {name} must be a power of two from {lanes} on, "
+                    f"got {count}"
                 )
             if size < count * VECTOR:
-                raise ConfigError(f"{self}: {count} threads don't share {size} of {name} by 4s")
+                raise ConfigError(
+                    f"{self}: {size} of {name} must divide among {count} threads by multiples of 4"
+                )
         check_counts(self)
 
     @classmethod
@@ -137,7 +140,7 @@ def check(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
             hint="device='vm' computes as a newer one",
         )
     if problem.a != TYPE:
-        raise TargetError(f"simt multiplies {TYPE}, not {problem.a}")
+        raise TargetError(f"simt supports {TYPE}, not {problem.a}")
     have, need = device.limits.shared_per_block, config.shared_bytes
     if need > have:
         raise ConfigError(
@@ -148,6 +151,6 @@ def check(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
     have = min(shared_out, device.limits.registers_per_thread)
     if config.registers > have:
         raise ConfigError(
-            f"{config}: a thread takes {config.registers} registers and has {have}",
+            f"{config}: needs {config.registers} registers per thread, at most {have}",
             hint="more threads, or fewer CTAs on an SM",
         )

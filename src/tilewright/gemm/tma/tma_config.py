@@ -63,22 +63,24 @@ class TmaConfig:
         check_kinds(self, tile=3, cluster=2, consumers=0, stages=0, split=0, group=0)
         bm, bn, bk = self.tile
         if not 1 <= self.consumers <= 3 or (self.pingpong and self.consumers != 2):
-            raise ConfigError(f"{self}: one to three warpgroups multiply; pingpong takes two")
+            raise ConfigError(f"{self}: consumer warpgroups must be 1 to 3, and 2 for pingpong")
         if bm < WGMMA_ROWS or bm % (WGMMA_ROWS * (1 if self.pingpong else self.consumers)):
-            raise ConfigError(f"{self}: each warpgroup multiplies a multiple of {WGMMA_ROWS} rows")
+            raise ConfigError(
+                f"{self}: tile_m must be a multiple of {WGMMA_ROWS} per warpgroup, got {bm}"
+            )
         if not 8 <= bn <= 256 or bn % 8:
-            raise ConfigError(f"{self}: the tile's N is a multiple of 8 up to 256, not {bn}")
+            raise ConfigError(f"{self}: tile_n must be a multiple of 8 up to 256, got {bn}")
         if bk < 1 or bk & (bk - 1) or not 2 <= self.stages <= 32:
-            raise ConfigError(f"{self}: the tile's K is a power of two, stages are 2 to 32")
+            raise ConfigError(f"{self}: tile_k must be a power of two and stages 2 to 32")
         check_group(self)
         if any(side < 1 or side & (side - 1) for side in self.cluster):
-            raise ConfigError(f"{self}: a cluster's sides are powers of two, not {self.cluster}")
+            raise ConfigError(f"{self}: cluster sizes must be powers of two, got {self.cluster}")
         if not 1 <= self.split <= MAX_SPLIT:
-            raise ConfigError(f"{self}: K is cut in 1 to {MAX_SPLIT} parts, not {self.split}")
+            raise ConfigError(f"{self}: split-K must be 1 to {MAX_SPLIT}, got {self.split}")
         if self.dynamic and (self.split > 1 or self.ctas > 1):
-            raise ConfigError(f"{self}: dynamic tiles are whole ones, of CTAs without clusters")
+            raise ConfigError(f"{self}: the dynamic tile scheduler excludes split-K and clusters")
         if self.tail and self.split == 1:
-            raise ConfigError(f"{self}: the last wave is cut in 2 parts at least")
+            raise ConfigError(f"{self}: split-K of the last wave must be at least 2")
 
     @classmethod
     def parse(cls, text: str) -> TmaConfig:
@@ -227,7 +229,7 @@ def check(problem: Problem, config: TmaConfig, device: DeviceSpec) -> None:
     )
     if sums > most:
         raise ConfigError(
-            f"{config}: a thread's sums take {sums} registers, {most} at most for {problem}",
+            f"{config}: accumulators take {sums} of {most} registers per thread for {problem}",
             hint="more warpgroups or a smaller tile",
         )
     if config.ctas > device.limits.cluster:
@@ -254,18 +256,20 @@ def _max_accumulator_registers(problem: Problem, config: TmaConfig) -> int:
 def _check_problem(problem: Problem, config: TmaConfig) -> None:
     bits, (bm, bn, bk) = problem.input.bits, config.tile
     if problem.align_a < 16 or problem.align_b < 16:
-        raise ConfigError(f"{config}: tensor copies want lines of A and B at multiples of 16 bytes")
+        raise ConfigError(f"{config}: TMA requires rows of A and B at multiples of 16 bytes")
     if bits != 16 and (problem.a_major != "k" or problem.b_major != "k"):
-        raise ConfigError(f"{config}: wgmma reads {problem.a} along K alone")
+        raise ConfigError(f"{config}: wgmma reads {problem.a} K-major only")
     if problem.accumulator_type == "s32" and bn not in INTEGER_N:
-        raise ConfigError(f"{config}: N of integers is 8, 24 or a multiple of 16, not {bn}")
+        raise ConfigError(
+            f"{config}: tile_n of integers must be 8, 24 or a multiple of 16, got {bn}"
+        )
     if problem.promoted and bk != PROMOTION_K:
         raise ConfigError(
-            f"{config}: the tile's K is {PROMOTION_K} for {problem.a}, or sums are fast"
+            f"{config}: tile_k must be {PROMOTION_K} for {problem.a} without fast_accum, got {bk}"
         )
     if bk * bits < 8 * SWIZZLE_BYTES:
         least = 8 * SWIZZLE_BYTES // bits
-        raise ConfigError(f"{config}: the tile's K is {least} at least for {problem.a}")
+        raise ConfigError(f"{config}: tile_k must be at least {least} for {problem.a}, got {bk}")
     majors = problem.a_major, problem.b_major
     left, right = majors[::-1] if config.swap else majors
     sides = ("M", bm, left, config.cluster[1]), ("N", bn, right, config.cluster[0])
@@ -277,7 +281,7 @@ def _check_problem(problem: Problem, config: TmaConfig) -> None:
             raise ConfigError(f"{config}: {what}, of whole lines{by}")
         lines = extent // sharers if major == "k" else bk
         if lines > EXTENT:
-            raise ConfigError(f"{config}: a copy brings {EXTENT} lines at most, not {lines}")
+            raise ConfigError(f"{config}: one TMA copy loads at most {EXTENT} rows, got {lines}")
     if not config.swap and bn * problem.output.bits % (8 * SWIZZLE_BYTES // 4):
         raise ConfigError(
             f"{config}: the epilogue stores 32-byte rows of {problem.d}, so the tile's N must be a "
