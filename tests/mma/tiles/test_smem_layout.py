@@ -198,7 +198,7 @@ STEP = zipped_divide(F16, (64, 16))[0]
         ),
         (lambda: make_descriptor(STEP, "f16", start=64), LayoutError, "multiple of 128 bytes"),
         (lambda: make_descriptor(STEP, "f16", start=1 << 18), LayoutError, "16 below 262144"),
-        (lambda: make_descriptor(STEP, "tf32"), LayoutError, "none of wgmma's swizzles of 32-bit"),
+        (lambda: make_descriptor(STEP, "tf32"), LayoutError, "not a wgmma swizzle of 32-bit"),
         (
             lambda: make_descriptor(STEP, "f16", "MN"),
             LayoutError,
