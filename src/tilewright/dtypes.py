@@ -171,7 +171,7 @@ def from_numpy(given: npt.DTypeLike) -> DType:
         wanted = np.dtype(given)
         name = None if named is None else _FROM_NUMPY.get(wanted)  # NumPy's None is float64
     except (TypeError, ValueError) as error:
-        raise DtypeError(f"{given!r:.60} is no type of NumPy") from error
+        raise DtypeError(f"expected a NumPy dtype, got {given!r:.60}") from error
     if name is None:
         known = ", ".join(d.name for d in _FROM_NUMPY)
         what = "None" if named is None else wanted.name

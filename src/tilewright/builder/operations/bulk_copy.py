@@ -46,7 +46,7 @@ class BulkCopies:
     ) -> None:
         """Combine ``bytes`` of shared memory, elements of ``src``'s type, with those at ``dst``: of
         global memory, in this thread's current bulk group; or with a ``barrier`` of shared memory,
-        which it stands beside: ``mapa`` gives both in another CTA of the cluster.
+        which is in the same CTA: ``mapa`` maps both to another CTA of the cluster.
         """
         if not isinstance(src, Pointer):
             raise kernel_error(f"bulk_reduce takes a pointer with the elements' type, not {src!r}")

@@ -6,18 +6,23 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from ...errors import ConfigError, TargetError
 from ...mma import instruction
-from ...mma.array_inputs import is_integer
 from ...target import DeviceSpec, Limits
-from ..problem import SIZE_LIMIT, Problem
+from ..config_checks import (
+    MmaShape,
+    check_counts,
+    check_kinds,
+    check_shared_memory,
+    check_tile,
+    notation,
+    numbers_of,
+)
+from ..problem import Problem
 
-MmaShape = tuple[int, int, int]
 DEFAULT_MMA: MmaShape = (16, 8, 16)  # of mma.sync
 # By A's format, the shapes of mma.sync that multiply it.
 MMA_SHAPES: dict[str, tuple[MmaShape, ...]] = {
@@ -30,59 +35,6 @@ REQUIRED_TARGET = "sm_80"  # cp.async, and mma.sync of the least shapes
 MIN_TILE = (16, 16, 16)  # a tile's M, N, K; of K, two instructions
 STAGED_ROWS = 16  # rows of a warp's result that are staged at once
 PAD = 8  # elements between these, against bank conflicts
-
-# --- what the configurations of all kernels have in common ----------------------------------------
-
-
-def notation(form: str) -> re.Pattern[str]:
-    """How a kernel's configurations are written; each ``#`` is a number."""
-    return re.compile(form.replace("#", r"(\d{1,10})"), re.ASCII)
-
-
-def numbers_of(form: re.Pattern[str], text: str, example: str) -> re.Match[str]:
-    """The parts of a configuration's text. Raises ConfigError."""
-    found = form.fullmatch(text) if isinstance(text, str) else None
-    if not found:
-        raise ConfigError(f"expected a configuration such as {example}, got {text!r:.60}")
-    return found
-
-
-def check_kinds(config: Any, **lengths: int) -> None:
-    """Raises ConfigError unless a field has this number of integers; length 0: one integer."""
-    for name, length in lengths.items():
-        given = getattr(config, name)
-        numbers = given if isinstance(given, tuple) else (given,)
-        fits = len(numbers) == length if length else numbers is not given
-        if not fits or ({*map(type, numbers)} != {int} and not all(map(is_integer, numbers))):
-            wanted = f"a tuple of {length} whole numbers" if length else "a whole number"
-            raise ConfigError(f"{name} of {type(config).__name__} must be {wanted}, got {given!r}")
-
-
-def check_tile(config: Any, least: MmaShape) -> None:
-    """Raises ConfigError for a side that is no power of two from ``least`` on."""
-    for name, size, smallest in zip("MNK", config.tile, least, strict=True):
-        if size < smallest or size & (size - 1):
-            raise ConfigError(
-                f"{config}: tile {name} must be a power of two, at least {smallest}, got {size}"
-            )
-
-
-def check_counts(config: Any) -> None:
-    """Raises ConfigError for threads, CTAs on an SM or stages that no ring of cp.async has."""
-    if not 2 <= config.stages <= 16:
-        raise ConfigError(f"{config}: stages must be 2 to 16, got {config.stages}")
-    if config.threads > 1024 or config.ctas < 1:
-        raise ConfigError(f"{config}: a CTA has at most 1024 threads, and an SM at least 1 CTA")
-    check_group(config)
-
-
-def check_group(config: Any) -> None:
-    """Raises ConfigError for a group of rows of tiles that the kernel can't count."""
-    if not 1 <= config.group < SIZE_LIMIT:
-        raise ConfigError(f"{config}: the rasterization group must be from 1 to 2^31 - 1")
-
-
-# --- multistage -----------------------------------------------------------------------------------
 
 _NOTATION = notation("#x#x#:#x#:#(p?)(?:/#)?(?:@#)?(?::m#n#k#)?")
 
@@ -223,12 +175,7 @@ def check(problem: Problem, config: Config, device: DeviceSpec) -> None:
             hint="tma does, on sm_90a",
         )
     _check_shape(problem, config, device)
-    have, need = device.limits.shared_per_block, config.shared_bytes(problem.input.bits)
-    if need > have:
-        raise ConfigError(
-            f"{config} needs {need} bytes of shared memory; {device.name} has {have} for a CTA",
-            hint="fewer stages or a smaller tile",
-        )
+    check_shared_memory(config, config.shared_bytes(problem.input.bits), device)
     shared_out = device.limits.registers_per_sm // (config.threads * config.ctas)
     have = min(shared_out, device.limits.registers_per_thread)
     need = accumulator_registers(problem, config)

@@ -11,8 +11,15 @@ from dataclasses import dataclass
 from ...errors import ConfigError, TargetError
 from ...layout import Layout
 from ...target import DeviceSpec, Limits
+from ..config_checks import (
+    check_counts,
+    check_kinds,
+    check_shared_memory,
+    check_tile,
+    notation,
+    numbers_of,
+)
 from ..problem import Problem
-from .multistage_config import check_counts, check_kinds, check_tile, notation, numbers_of
 
 REQUIRED_TARGET = "sm_80"  # cp.async
 TYPE = "f32"
@@ -141,12 +148,7 @@ def check(problem: Problem, config: SimtConfig, device: DeviceSpec) -> None:
         )
     if problem.a != TYPE:
         raise TargetError(f"simt supports {TYPE}, not {problem.a}")
-    have, need = device.limits.shared_per_block, config.shared_bytes
-    if need > have:
-        raise ConfigError(
-            f"{config} needs {need} bytes of shared memory; {device.name} has {have} for a CTA",
-            hint="fewer stages or a smaller tile",
-        )
+    check_shared_memory(config, config.shared_bytes, device)
     shared_out = device.limits.registers_per_sm // (config.threads * config.ctas)
     have = min(shared_out, device.limits.registers_per_thread)
     if config.registers > have:

@@ -15,7 +15,7 @@ from ...errors import ConfigError, TargetError
 from ...mma.instruction_table import INTEGER_N
 from ...mma.tensor_maps.tensor_map_rules import EXTENT
 from ...target import DeviceSpec
-from ..cp_async.multistage_config import check_group, check_kinds, notation, numbers_of
+from ..config_checks import check_group, check_kinds, check_shared_memory, notation, numbers_of
 from ..problem import Problem
 
 REQUIRED_TARGET = "sm_90a"
@@ -217,12 +217,7 @@ def check(problem: Problem, config: TmaConfig, device: DeviceSpec) -> None:
     if not device.target.runs(REQUIRED_TARGET):
         raise TargetError(f"tma needs {REQUIRED_TARGET}; {device.name} is {device.target}")
     _check_problem(problem, config)
-    have, need = device.limits.shared_per_block, config.shared_bytes(problem)
-    if need > have:
-        raise ConfigError(
-            f"{config} needs {need} bytes of shared memory; {device.name} has {have} for a CTA",
-            hint="fewer stages or a smaller tile",
-        )
+    check_shared_memory(config, config.shared_bytes(problem), device)
     most, sums = (
         _max_accumulator_registers(problem, config),
         config.accumulator_registers * (1 + problem.promoted),

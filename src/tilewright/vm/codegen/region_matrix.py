@@ -56,9 +56,9 @@ class MatrixInstructions(RegionPart):
     ) -> tuple[Value, ...]:
         row = instruction.on(self.m.arch)
         extra = {"metadata": metadata, "scale_a": scale_a, "scale_b": scale_b}
-        async_copies = row.copies(selectors)
+        copies = row.copies(selectors)
         held = {"a": a, "b": b, "c": c, "d": ()} | {
-            name: () if x is None else (self.selected(row, name, x, async_copies.get(name, 0)),)
+            name: () if x is None else (self.selected(row, name, x, copies.get(name, 0)),)
             for name, x in extra.items()
         }
         starts = dict(zip(held, self.m.store_registers("operands", *held.values()), strict=True))

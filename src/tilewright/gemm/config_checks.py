@@ -1,0 +1,71 @@
+"""Notation and checks that the configurations of all GEMM kernels share."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ..errors import ConfigError
+from ..mma.array_inputs import is_integer
+from ..target import DeviceSpec
+from .problem import SIZE_LIMIT
+
+MmaShape = tuple[int, int, int]
+
+
+def notation(form: str) -> re.Pattern[str]:
+    """How a kernel's configurations are written; each ``#`` is a number."""
+    return re.compile(form.replace("#", r"(\d{1,10})"), re.ASCII)
+
+
+def numbers_of(form: re.Pattern[str], text: str, example: str) -> re.Match[str]:
+    """The parts of a configuration's text. Raises ConfigError."""
+    found = form.fullmatch(text) if isinstance(text, str) else None
+    if not found:
+        raise ConfigError(f"expected a configuration such as {example}, got {text!r:.60}")
+    return found
+
+
+def check_kinds(config: Any, **lengths: int) -> None:
+    """Raises ConfigError unless a field has this number of integers; length 0: one integer."""
+    for name, length in lengths.items():
+        given = getattr(config, name)
+        numbers = given if isinstance(given, tuple) else (given,)
+        fits = len(numbers) == length if length else numbers is not given
+        if not fits or ({*map(type, numbers)} != {int} and not all(map(is_integer, numbers))):
+            wanted = f"a tuple of {length} whole numbers" if length else "a whole number"
+            raise ConfigError(f"{name} of {type(config).__name__} must be {wanted}, got {given!r}")
+
+
+def check_tile(config: Any, least: MmaShape) -> None:
+    """Raises ConfigError for a tile size that is not a power of two of at least ``least``."""
+    for name, size, smallest in zip("MNK", config.tile, least, strict=True):
+        if size < smallest or size & (size - 1):
+            raise ConfigError(
+                f"{config}: tile {name} must be a power of two, at least {smallest}, got {size}"
+            )
+
+
+def check_counts(config: Any) -> None:
+    """Raises ConfigError for threads, CTAs per SM or stages that a cp.async mainloop lacks."""
+    if not 2 <= config.stages <= 16:
+        raise ConfigError(f"{config}: stages must be 2 to 16, got {config.stages}")
+    if config.threads > 1024 or config.ctas < 1:
+        raise ConfigError(f"{config}: a CTA has at most 1024 threads, and an SM at least 1 CTA")
+    check_group(config)
+
+
+def check_group(config: Any) -> None:
+    """Raises ConfigError for a rasterization group out of range."""
+    if not 1 <= config.group < SIZE_LIMIT:
+        raise ConfigError(f"{config}: the rasterization group must be from 1 to 2^31 - 1")
+
+
+def check_shared_memory(config: Any, need: int, device: DeviceSpec) -> None:
+    """Raises ConfigError where a CTA needs more shared memory than the device has."""
+    have = device.limits.shared_per_block
+    if need > have:
+        raise ConfigError(
+            f"{config} needs {need} bytes of shared memory; {device.name} has {have} for a CTA",
+            hint="fewer stages or a smaller tile",
+        )
