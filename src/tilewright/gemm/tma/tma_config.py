@@ -64,10 +64,9 @@ class TmaConfig:
         bm, bn, bk = self.tile
         if not 1 <= self.consumers <= 3 or (self.pingpong and self.consumers != 2):
             raise ConfigError(f"{self}: consumer warpgroups must be 1 to 3, and 2 for pingpong")
-        if bm < WGMMA_ROWS or bm % (WGMMA_ROWS * (1 if self.pingpong else self.consumers)):
-            raise ConfigError(
-                f"{self}: tile_m must be a multiple of {WGMMA_ROWS} per warpgroup, got {bm}"
-            )
+        rows = WGMMA_ROWS * (1 if self.pingpong else self.consumers)
+        if bm < WGMMA_ROWS or bm % rows:
+            raise ConfigError(f"{self}: tile_m must be a multiple of {rows}, got {bm}")
         if not 8 <= bn <= 256 or bn % 8:
             raise ConfigError(f"{self}: tile_n must be a multiple of 8 up to 256, got {bn}")
         if bk < 1 or bk & (bk - 1) or not 2 <= self.stages <= 32:
