@@ -63,21 +63,21 @@ class SourceLocation:
 class TilewrightError(Exception):
     """Every error that tilewright raises for what a user or a device did.
 
-    ``place`` is where in the PTX or Python source, ``hint`` says what would be right.
+    ``location`` is where in the PTX or Python source, ``hint`` says what would be right.
     """
 
     def __init__(
-        self, message: str, *, place: SourceLocation | None = None, hint: str = ""
+        self, message: str, *, location: SourceLocation | None = None, hint: str = ""
     ) -> None:
         super().__init__(message)
         self.message = message
-        self.place = place
+        self.location = location
         self.hint = hint
 
     def __str__(self) -> str:
-        lines = [self.message if self.place is None else f"{self.place}: {self.message}"]
-        if self.place is not None and self.place.text:
-            lines.append(self.place.picture())
+        lines = [self.message if self.location is None else f"{self.location}: {self.message}"]
+        if self.location is not None and self.location.text:
+            lines.append(self.location.picture())
         if self.hint:
             lines.append(f"  hint: {self.hint}")
         return "\n".join(lines)
@@ -199,10 +199,10 @@ class VmFault(DeviceError):
         address: int | None = None,
         thread: tuple[int, int, int] | None = None,
         block: tuple[int, int, int] | None = None,
-        place: SourceLocation | None = None,
+        location: SourceLocation | None = None,
         hint: str = "",
     ) -> None:
-        super().__init__(message, place=place, hint=hint)
+        super().__init__(message, location=location, hint=hint)
         self.kind = kind
         self.address = address
         self.thread = thread

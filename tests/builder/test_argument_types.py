@@ -113,7 +113,7 @@ def test_what_was_given_and_what_is_wanted(words: str) -> None:
     with pytest.raises(KernelError) as caught:
         trace(SAID[words], params={"a": "f32"}, name="f")
     assert words in caught.value.message
-    assert caught.value.place is not None and caught.value.place.file == __file__
+    assert caught.value.location is not None and caught.value.location.file == __file__
 
 
 def test_what_is_decided_while_a_kernel_is_traced() -> None:

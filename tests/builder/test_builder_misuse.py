@@ -189,7 +189,7 @@ def test_each_error_of_a_trace_that_is_over_names_its_own_line() -> None:
     for use in (load, wait):
         with pytest.raises(KernelError, match="trace that is over") as caught:
             use()
-        assert caught.value.place.line == use.__code__.co_firstlineno + 1
+        assert caught.value.location.line == use.__code__.co_firstlineno + 1
 
 
 def test_what_broke_a_kernel_is_told_each_time() -> None:

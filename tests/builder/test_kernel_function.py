@@ -224,10 +224,10 @@ def test_bad_kernels_name_the_line(name: str) -> None:
     body, says = BAD[name]
     with pytest.raises(KernelError, match=says) as caught:
         trace(body, params={"x": "u32"}, name="f")
-    place = caught.value.place
-    assert place is not None
-    assert place.file == __file__
-    assert linecache.getline(__file__, place.line).rstrip("\n") == place.text
+    location = caught.value.location
+    assert location is not None
+    assert location.file == __file__
+    assert linecache.getline(__file__, location.line).rstrip("\n") == location.text
 
 
 def test_the_caret_stands_under_the_expression() -> None:
@@ -236,15 +236,15 @@ def test_the_caret_stands_under_the_expression() -> None:
 
     with pytest.raises(KernelError) as caught:
         trace(body, params={"x": "u32"}, name="f")
-    place = caught.value.place
-    assert place is not None
-    assert place.text[place.column - 1 :][: place.width] == "x * 2.5"
+    location = caught.value.location
+    assert location is not None
+    assert location.text[location.column - 1 :][: location.width] == "x * 2.5"
 
 
 def test_an_unknown_instruction_names_the_line_and_its_neighbours() -> None:
     with pytest.raises(UnknownInstruction, match=r"no instruction 'mad.low.u32'") as caught:
         trace(lambda k: k.ptx.mad.low.u32(1, 2, 3), name="f")
-    assert caught.value.place is not None
+    assert caught.value.location is not None
     assert "mad.lo.u32" in str(caught.value)
 
 

@@ -86,9 +86,9 @@ def test_contraction_can_be_forbidden() -> None:
 def test_an_error_points_into_the_ptx(wrong: str, says: str) -> None:
     with pytest.raises(CudaError, match=says) as caught:
         cuda.compile(PTX.replace("add.s32 %r2, %r1, 1;", wrong), file="my.ptx")
-    place = caught.value.place
-    assert place is not None
-    assert (place.file, place.line, place.column) == ("my.ptx", 10, 5)
+    location = caught.value.location
+    assert location is not None
+    assert (location.file, location.line, location.column) == ("my.ptx", 10, 5)
     assert wrong in str(caught.value)
     assert "ptxas" in caught.value.__notes__[0]
     assert caught.value.name == "NVJITLINK_ERROR_PTX_COMPILE"

@@ -160,9 +160,9 @@ def test_both_assemblers(gpu: cuda.Gpu, memory: int, way: str) -> None:
         assert read(gpu, memory, 9) == [5] * 8 + [0]
     with pytest.raises(CudaError, match="Arguments mismatch") as caught:
         make(BAD, gpu.arch, options)
-    place = caught.value.place
-    assert place and place.file == "my.ptx"
-    assert BAD.splitlines()[place.line - 1].strip() == "add.s32 %r7, %a1, %r1;"
+    location = caught.value.location
+    assert location and location.file == "my.ptx"
+    assert BAD.splitlines()[location.line - 1].strip() == "add.s32 %r7, %a1, %r1;"
 
 
 def test_loading_what_is_no_cubin(gpu: cuda.Gpu) -> None:

@@ -69,8 +69,8 @@ def test_options_reach_it(program: str) -> None:
 def test_an_error_points_into_the_ptx(program: str) -> None:
     with pytest.raises(CudaError, match="bogus") as caught:
         cuda.compile(PTX.replace("ret;", "bogus.u32 3;"), file="my.ptx")
-    place = caught.value.place
-    assert place and (place.file, place.line, place.column) == ("my.ptx", 9, 5)
+    location = caught.value.location
+    assert location and (location.file, location.line, location.column) == ("my.ptx", 9, 5)
     assert caught.value.name == "PTXAS_REFUSED" and "ptxas" in caught.value.__notes__[0]
 
 

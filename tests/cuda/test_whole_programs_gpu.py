@@ -86,7 +86,7 @@ def test_the_driver_warns_and_points(gpu: cuda.Gpu) -> None:
         assert any("setmaxnreg" in text for text in loaded["whole"].warnings), loaded.image.log
     with pytest.raises(CudaError, match="bogus") as caught:
         gpu.load(WHOLE.replace("ret;", "bogus.u32 3;").encode())
-    assert caught.value.place and caught.value.place.line == 16
+    assert caught.value.location and caught.value.location.line == 16
 
 
 def test_compile_chooses_a_whole_program(gpu: cuda.Gpu) -> None:

@@ -64,7 +64,7 @@ def test_both_notations():
 def test_what_cannot_be_read(written, column, says):
     with pytest.raises(LayoutError) as e:
         parse(written)
-    assert says in e.value.message and e.value.place.column == column
+    assert says in e.value.message and e.value.location.column == column
 
 
 @given(st.text("(),:_-@o Sw<>0123456789 ", max_size=20))

@@ -77,14 +77,14 @@ def test_each_name_stands_before_what_uses_it():
 def test_places_are_those_of_each_text():
     m = linked(USES, GIVES)
     f, k = m.functions["f"], m.functions["k"]
-    assert (str(m.place(k.pos)), str(m.place(f.pos))) == ("a.ptx:8:1", "b.ptx:9:1")
-    assert m.place(f.pos).text.startswith(".visible .func (.param .b32 r) f")
+    assert (str(m.location(k.pos)), str(m.location(f.pos))) == ("a.ptx:8:1", "b.ptx:9:1")
+    assert m.location(f.pos).text.startswith(".visible .func (.param .b32 r) f")
 
 
 def test_what_is_linked_can_be_linked_again():
     m = ptx.link([module(""), linked(USES, GIVES), module("", "c.ptx")])
     assert ptx.link([module(""), module(USES), module(GIVES), module("")]) == m
-    places = {str(m.place(f.pos)) for f in m.functions.values()}
+    places = {str(m.location(f.pos)) for f in m.functions.values()}
     assert {"a.ptx:8:1", "b.ptx:9:1"} <= places
 
 
@@ -147,7 +147,7 @@ def test_dynamic_shared_memory_is_one():
 def test_what_does_not_fit_is_refused(other, said, place):
     with pytest.raises(PtxCheckError, match=said) as caught:
         linked(USES, other)
-    assert str(caught.value.place).startswith(place)
+    assert str(caught.value.location).startswith(place)
 
 
 def test_addresses_have_one_size():

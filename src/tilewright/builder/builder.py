@@ -100,7 +100,7 @@ class Builder:
         if name.startswith("_"):
             raise AttributeError(name)
         hint = suggest(name, dir(self))
-        raise UnknownName(f"the builder has no k.{name}", place=current_location(), hint=hint)
+        raise UnknownName(f"the builder has no k.{name}", location=current_location(), hint=hint)
 
     @property
     def laneid(self) -> Reg:

@@ -114,7 +114,7 @@ class Emitter:
         try:
             signatures = lookup(opcode)
         except UnknownInstruction as error:
-            error.place = current_location()
+            error.location = current_location()
             raise
         if guard is not None:
             with self.when(guard):

@@ -165,7 +165,7 @@ def _check_result(function: Callable[..., Any], result: Any) -> None:
     if result is not None and code.co_name != "<lambda>":
         raise KernelError(
             f"{function.__name__} returns {result!r}; a kernel returns nothing",
-            place=SourceLocation(code.co_filename, code.co_firstlineno),
+            location=SourceLocation(code.co_filename, code.co_firstlineno),
             hint="store results through a pointer",
         )
 
@@ -243,7 +243,7 @@ class Kernel:
     def _error(self, message: str, hint: str = "") -> KernelError:
         code = self.function.__code__
         return KernelError(
-            message, place=SourceLocation(code.co_filename, code.co_firstlineno), hint=hint
+            message, location=SourceLocation(code.co_filename, code.co_firstlineno), hint=hint
         )
 
     def __getitem__(self, launch: Any) -> ConfiguredKernel:

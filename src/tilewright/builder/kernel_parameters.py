@@ -113,28 +113,32 @@ def parameters(
         raise KernelError(f"{function!r} is not a Python function", hint="@kernel on a def")
     code = function.__code__
     names = code.co_varnames[1 : code.co_argcount]
-    place = SourceLocation(code.co_filename, code.co_firstlineno)
+    location = SourceLocation(code.co_filename, code.co_firstlineno)
     if code.co_flags & _SUSPENDS:
         raise KernelError(
             f"{function.__name__} is a generator or async: a kernel runs through when traced",
-            place=place,
+            location=location,
             hint="a plain def, without yield",
         )
     if code.co_argcount == 0:
         raise KernelError(
-            f"{function.__name__} takes no builder", place=place, hint="its first parameter is k"
+            f"{function.__name__} takes no builder",
+            location=location,
+            hint="its first parameter is k",
         )
     if code.co_flags & 0x0C:
         raise KernelError(
-            f"{function.__name__} has *args or **kwargs", place=place, hint="name each parameter"
+            f"{function.__name__} has *args or **kwargs",
+            location=location,
+            hint="name each parameter",
         )
     for name in given or {}:
         if name not in names:
             allowed = ", ".join(names) or "none"
             message = f"{function.__name__} has no parameter {name!r}"
-            raise KernelError(message, place=place, hint=f"its parameters: {allowed}")
+            raise KernelError(message, location=location, hint=f"its parameters: {allowed}")
     specs = {**function.__annotations__, **(given or {})}
-    return tuple(_parameter(function, name, specs.get(name), place) for name in names)
+    return tuple(_parameter(function, name, specs.get(name), location) for name in names)
 
 
 def declared(specs: Mapping[str, Any]) -> tuple[Param, ...]:
@@ -150,20 +154,22 @@ def block(specs: Mapping[str, Any]) -> parameter_block.ParameterLayout:
     return parameter_block.layout_parameters("", [p.variable() for p in declared(specs)])
 
 
-def _parameter(function: Callable[..., Any], name: str, spec: Any, place: SourceLocation) -> Param:
+def _parameter(
+    function: Callable[..., Any], name: str, spec: Any, location: SourceLocation
+) -> Param:
     try:
         found = _parsed(spec, function.__globals__)
     except (DtypeError, KernelError) as error:
         raise KernelError(
-            f"parameter {name}: {error.message}", place=place, hint=error.hint
+            f"parameter {name}: {error.message}", location=location, hint=error.hint
         ) from None
     except Exception as error:  # of an annotation that is evaluated
         what = f"parameter {name} has the annotation {spec!r}: {type(error).__name__}: {error}"
-        raise KernelError(what, place=place, hint=_EXAMPLES) from error
+        raise KernelError(what, location=location, hint=_EXAMPLES) from error
     if found is None or found.dtype.name == "pred":
         raise KernelError(
             f"parameter {name} of {function.__name__} has type {spec!r}",
-            place=place,
+            location=location,
             hint=_EXAMPLES,
         )
     return replace(found, name=name)

@@ -74,7 +74,7 @@ def user_errors() -> Iterator[None]:
         tb, called = calls[users[-1]], calls[users[-1] + 1].tb_frame.f_code.co_name
         what = f"{called} can't take what it was given: {type(error).__name__}: {error}"
         where = _place_in(tb.tb_frame, tb.tb_lineno, tb.tb_lasti)
-        raise KernelError(what, place=where) from error
+        raise KernelError(what, location=where) from error
 
 
 def _calls(tb: TracebackType | None) -> Iterator[TracebackType]:
@@ -85,4 +85,4 @@ def _calls(tb: TracebackType | None) -> Iterator[TracebackType]:
 
 def kernel_error(message: str, hint: str = "") -> KernelError:
     """A KernelError at the user's line, to be raised."""
-    return KernelError(message, place=current_location(), hint=hint)
+    return KernelError(message, location=current_location(), hint=hint)

@@ -74,7 +74,7 @@ def compile(
             return other(text, arch, options)
         except (MissingPackage, DeviceError) as error:
             missing = isinstance(unsuited, MissingPackage)
-            if isinstance(error, CudaError) and (error.place or missing):
+            if isinstance(error, CudaError) and (error.location or missing):
                 raise
             last = error
     raise unsuited from last

@@ -116,18 +116,18 @@ def assembler_error(log: str, ptx: str, file: str, *, code: int = 0, name: str =
     located = [(int(line), text) for line, text in _ERROR.findall(log)]
     others = len(located) - 1
     if located:
-        message, place = located[0][1], _place(ptx, located[0][0], file)
+        message, location = located[0][1], _location(ptx, located[0][0], file)
     else:
         fatal = _FATAL.search(log)
-        message, place = (fatal[1] if fatal else name or "the assembler failed"), None
+        message, location = (fatal[1] if fatal else name or "the assembler failed"), None
     more = f" (and {others} more)" if others > 0 else ""
-    error = CudaError(f"ptxas: {message.strip()}{more}", code=code, name=name, place=place)
+    error = CudaError(f"ptxas: {message.strip()}{more}", code=code, name=name, location=location)
     if log.strip():
         error.add_note(log.strip())
     return error
 
 
-def _place(ptx: str, line: int, file: str) -> SourceLocation:
+def _location(ptx: str, line: int, file: str) -> SourceLocation:
     """The place of a whole line of PTX, without its indentation."""
     lines = ptx.splitlines()
     text = lines[line - 1].expandtabs() if 0 < line <= len(lines) else ""

@@ -78,9 +78,9 @@ class _Reader:
         try:
             return _MAKERS[kind](*args)
         except LayoutError as e:
-            if e.place is not None:
+            if e.location is not None:
                 raise
-            raise LayoutError(e.message, place=self._place(at), hint=e.hint) from None
+            raise LayoutError(e.message, location=self._location(at), hint=e.hint) from None
 
     def _part(self) -> Any:
         at = self._here()
@@ -134,7 +134,7 @@ class _Reader:
         token = self._token()
         return len(self.text) if token is None else token.start(token.lastindex or 0)
 
-    def _place(self, at: int) -> SourceLocation:
+    def _location(self, at: int) -> SourceLocation:
         return SourceLocation.at(self.text, at, "layout")
 
     def _refuse(self, what: str, at: int | None = None) -> NoReturn:
@@ -142,5 +142,5 @@ class _Reader:
         found = self.text[at : at + 12]
         raise LayoutError(
             f"{what} is expected, and {repr(found) if found else 'the end'} is found",
-            place=self._place(at),
+            location=self._location(at),
         )

@@ -108,8 +108,8 @@ class _Linker:
             return other
         a, b = _strength(one), _strength(other)
         if a == b == STRENGTH["visible"]:
-            place = self.place(one)
-            raise self.error(f"{other.name} is defined twice, also at {place}", other)
+            location = self.location(one)
+            raise self.error(f"{other.name} is defined twice, also at {location}", other)
         if a == b == STRENGTH["common"]:
             assert isinstance(one, Variable) and isinstance(other, Variable)
             return max(one, other, key=parameter_block.size_and_align)
@@ -119,8 +119,8 @@ class _Linker:
         """Raise PtxCheckError where a declaration differs from its definition."""
         if _shape(item) != _shape(meant) and not _within(item, meant):
             what = "function" if isinstance(item, Function) else f".{item.space} variable"
-            place = self.place(meant)
-            raise self.error(f"{item.name} is declared as a different {what} at {place}", item)
+            location = self.location(meant)
+            raise self.error(f"{item.name} is declared as a different {what} at {location}", item)
 
     def surviving_items(self, chosen: Mapping[str, Named]) -> Iterator[Item]:
         """The items without overridden definitions and repeated declarations."""
@@ -135,11 +135,11 @@ class _Linker:
                 declared.add(item.name)
                 yield item
 
-    def place(self, item: Named) -> Any:
-        return Module(source=self.source, parts=tuple(self.parts)).place(item.pos)
+    def location(self, item: Named) -> Any:
+        return Module(source=self.source, parts=tuple(self.parts)).location(item.pos)
 
     def error(self, message: str, item: Named) -> PtxCheckError:
-        return PtxCheckError(message, place=self.place(item))
+        return PtxCheckError(message, location=self.location(item))
 
 
 def _ordered(items: Sequence[Item]) -> tuple[Item, ...]:

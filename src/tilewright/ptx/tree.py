@@ -308,7 +308,7 @@ class Module:
     path: str = field(default="<ptx>", compare=False)
     parts: tuple[tuple[int, str], ...] = field(default=(), compare=False, repr=False)
 
-    def place(self, pos: int, width: int = 1) -> SourceLocation | None:
+    def location(self, pos: int, width: int = 1) -> SourceLocation | None:
         """The place of a position in its source file; None in a module without text."""
         if pos < 0 or not self.source:
             return None

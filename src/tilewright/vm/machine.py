@@ -228,7 +228,7 @@ class Machine:
             if v.linkage == "extern":
                 hint = "load takes several modules and links them"
                 why = f"{v.name} is extern, and no module has it"
-                raise PtxCheckError(why, place=module.place(v.pos), hint=hint)
+                raise PtxCheckError(why, location=module.location(v.pos), hint=hint)
         sizes = {v.name: ptx.parameter_block.size_and_align(v)[0] for v in found}
         addresses: dict[str, int] = {}
         try:

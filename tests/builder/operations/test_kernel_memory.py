@@ -218,5 +218,5 @@ def test_what_memory_refuses(name: str) -> None:
     body, says = BAD[name]
     with pytest.raises(KernelError, match=says) as caught:
         lines(body, "ptr f64 align 16")
-    assert caught.value.place is not None
-    assert caught.value.place.file == __file__
+    assert caught.value.location is not None
+    assert caught.value.location.file == __file__

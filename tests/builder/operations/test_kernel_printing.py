@@ -159,7 +159,7 @@ def test_what_does_not_fit(format_, values, message):
     with pytest.raises(KernelError) as caught:
         printed(format_, *values)
     assert message in caught.value.message
-    assert caught.value.place is not None and caught.value.place.file == __file__
+    assert caught.value.location is not None and caught.value.location.file == __file__
 
 
 @pytest.mark.parametrize("condition", ["text", None, 1.5])

@@ -131,6 +131,6 @@ def test_what_never_ends_can_be_limited() -> None:
 
     with pytest.raises(VmFault, match=r"lanes 0xffffffff run, line \d+") as caught:
         spins[1](np.zeros(1, np.int32), device=VmDevice(step_limit=10_000))
-    place = caught.value.place
-    assert caught.value.kind == "step limit" and place is not None
-    assert "flag.load" in linecache.getline(__file__, place.line)
+    location = caught.value.location
+    assert caught.value.kind == "step limit" and location is not None
+    assert "flag.load" in linecache.getline(__file__, location.line)

@@ -49,7 +49,7 @@ def test_ptxas_says_so(target: str, version: str, opcode: str) -> None:
     refused = Judge(str(ptxas()), target, version).errors(asked)
     ours: dict[int, PtxError] = {}
     for error in problems(parse(head + "\n".join([*asked, "ret; }\n"]))):
-        assert error.place is not None
-        ours[error.place.line - head.count("\n") - 1] = error
+        assert error.location is not None
+        ours[error.location.line - head.count("\n") - 1] = error
     for number, (line, theirs) in enumerate(zip(asked, refused, strict=True)):
         assert (number in ours) == bool(theirs), (line, theirs, ours.get(number))

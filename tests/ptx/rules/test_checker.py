@@ -172,8 +172,8 @@ def test_bad(text: str) -> None:
     with pytest.raises(PtxCheckError) as caught:
         check(module(text))
     assert message in caught.value.message
-    place = caught.value.place
-    assert place is not None and (place.line, place.column) == (LINE, column)
+    location = caught.value.location
+    assert location is not None and (location.line, location.column) == (LINE, column)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -189,7 +189,7 @@ def test_an_unknown_opcode() -> None:
 
 def test_all_problems_come_in_order() -> None:
     found = problems(module("add.s32 %r0, %f1, %f2;\nfoo %r1;\nbra L;"))
-    lines = [p.place.line - LINE for p in found if p.place]
+    lines = [p.location.line - LINE for p in found if p.location]
     assert lines == [0, 0, 1, 2]
 
 
@@ -220,4 +220,4 @@ def test_a_built_module_gets_places_too() -> None:
     kernel = Function("k", body=(RegDecl("b32", ("%r",), 3), bad))
     with pytest.raises(PtxCheckError, match=r"%f1 is not declared") as caught:
         check(Module((8, 0), ("sm_90a",), items=(kernel,)))
-    assert caught.value.place is not None and "add.s32" in caught.value.place.text
+    assert caught.value.location is not None and "add.s32" in caught.value.location.text

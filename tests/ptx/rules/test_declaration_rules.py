@@ -18,12 +18,12 @@ def test_a_wrong_declaration_is_refused_where_it_stands() -> None:
         text = declared(place, words)
         (error, *_) = problems(parse(text))
         assert says in error.message, (place, words, error.message)
-        assert error.place is not None
-        assert words in text.split("\n")[error.place.line - 1], (place, words)
+        assert error.location is not None
+        assert words in text.split("\n")[error.location.line - 1], (place, words)
 
 
 def test_arguments_agree_with_parameters_as_ptxas_wants_it() -> None:
     for formal, given, fits in PASSED:
         found = problems(parse(passed(formal, given)))
         assert bool(found) is not fits, (formal, given, found)
-        assert all(error.place is not None for error in found)
+        assert all(error.location is not None for error in found)

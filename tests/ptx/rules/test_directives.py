@@ -54,7 +54,7 @@ def test_bad(text: str) -> None:
     with pytest.raises(PtxCheckError) as caught:
         check(kernel(text))
     assert BAD[text] in caught.value.message
-    assert caught.value.place is not None and caught.value.place.line == 5
+    assert caught.value.location is not None and caught.value.location.line == 5
 
 
 @pytest.mark.parametrize("text", [".reqnctapercluster 2", ".maxclusterrank 8", ".explicitcluster"])

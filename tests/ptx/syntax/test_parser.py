@@ -245,7 +245,7 @@ def test_a_text_cut_anywhere_parses_or_is_a_syntax_error(name: str) -> None:
         try:
             parse(text[: rng.randrange(len(text))])
         except PtxSyntaxError as error:
-            assert error.place is not None
+            assert error.location is not None
 
 
 @examples(300)
@@ -258,7 +258,7 @@ def test_a_damaged_text_parses_or_is_an_error_of_ours(data: st.DataObject) -> No
     try:
         module = parse(text)
     except PtxError as error:
-        assert error.place is not None
+        assert error.location is not None
     else:
         assert parse(print_module(module)) == module
 

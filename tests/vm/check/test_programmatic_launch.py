@@ -117,7 +117,7 @@ TOO_EARLY = read, write, add, never, another_warp, copied, brought, sent
 def test_what_comes_too_early_is_named(kernel: Kernel, stepped: bool) -> None:
     with pytest.raises(VmFault, match=r"no griddepcontrol.wait") as found:
         run(kernel, stepped=stepped)
-    assert found.value.kind == "early" and found.value.place is not None
+    assert found.value.kind == "early" and found.value.location is not None
 
 
 @pytest.mark.parametrize("kernel", TOO_EARLY)

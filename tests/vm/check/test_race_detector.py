@@ -122,7 +122,7 @@ def test_what_a_cluster_orders_passes():
 def test_what_is_missing_is_named(parts, n, says):
     with pytest.raises(VmFault, match=says) as caught:
         run(" ".join((*parts[:n], *parts[n + 1 :])))
-    assert caught.value.place is not None
+    assert caught.value.location is not None
 
 
 STORES = [

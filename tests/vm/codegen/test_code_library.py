@@ -159,7 +159,7 @@ def test_a_kept_kernel_runs_without_its_instructions_and_its_faults_are_named():
     assert "program" not in vars(machine.kernels["k"])
     with pytest.raises(VmFault, match="out of bounds") as caught:
         machine.launch("k", 1, 32, [machine.upload(zeros()), *[0] * 9])
-    assert "st.global.u32" in text.splitlines()[caught.value.place.line - 1]
+    assert "st.global.u32" in text.splitlines()[caught.value.location.line - 1]
 
 
 def test_code_is_found_wherever_variables_lie_that_it_does_not_name():

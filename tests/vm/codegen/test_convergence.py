@@ -129,7 +129,7 @@ HALF_ALONE = "@half {}\nbar.sync 5;"
 def expect_half(f: Form, error: VmFault | None) -> None:
     assert error is not None, f.opcode
     assert error.kind == KINDS[convergence_rule(f)], (f.opcode, str(error))
-    assert error.place is not None and f.opcode in str(error), str(error)
+    assert error.location is not None and f.opcode in str(error), str(error)
     assert (error.thread, error.block) == ((0, 0, 0), (0, 0, 0)), str(error)
 
 
@@ -211,7 +211,7 @@ def test_compiled_code_finds_who_is_missing(checked: bool) -> None:
         for on_step in STEPPED[: 1 + (not checked)]:
             with pytest.raises(VmFault, match=says) as caught:
                 launch(Machine(checked=checked), kernel(HALF + body), on_step=on_step)
-            assert caught.value.place is not None, name
+            assert caught.value.location is not None, name
 
 
 def test_a_guard_that_is_one_in_the_warp_is_none() -> None:
@@ -273,5 +273,5 @@ def test_the_warps_of_a_warpgroup_issue_the_same_products(seed: int) -> None:
         for on_step in STEPPED if seed == 0 else (None,):
             with pytest.raises(VmFault, match=says) as caught:
                 launch(Machine(seed=seed), text, [WORDS], block=128, on_step=on_step)
-            assert caught.value.place is not None, name
+            assert caught.value.location is not None, name
     launch(Machine(seed=seed), kernel(START + ONE + ONE + END), [WORDS], block=128)

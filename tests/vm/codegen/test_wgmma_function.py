@@ -203,7 +203,7 @@ def faults(body: str, threads: int = 128, named: str = "wgmma") -> VmFault:
             simt.launch(Machine(), simt.kernel(text), [np.zeros(4)], block=threads, on_step=on_step)
         found.append(caught.value)
     assert str(found[0]) == str(found[1])
-    assert found[0].place is not None and named in found[0].place.text
+    assert found[0].location is not None and named in found[0].location.text
     return found[0]
 
 

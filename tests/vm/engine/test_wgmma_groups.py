@@ -88,6 +88,6 @@ def test_whatever_writes(name):
     for on_step in (None, lambda step: None):
         with pytest.raises(VmFault, match="overwrites what is read by the wgmma") as caught:
             simt.launch(Machine(), kernel(write), WORDS, [16400], block=128, on_step=on_step)
-        assert caught.value.kind == "in flight" and caught.value.place is not None
+        assert caught.value.kind == "in flight" and caught.value.location is not None
     simt.run(kernel(f"{COMMIT} {WAIT} bar.sync 0; {write}"), WORDS, [16400], block=128)
     simt.run(kernel(write), WORDS, [32768], block=128)

@@ -42,7 +42,7 @@ def test_a_fault_says_all_that_is_known(on_step):
     assert error.kind == "out of bounds"
     assert error.address == BASE + 400
     assert (error.thread, error.block) == ((1, 0, 0), (2, 0, 0))
-    assert error.place is not None and error.place.line == line_of(text, "st.global")
+    assert error.location is not None and error.location.line == line_of(text, "st.global")
     assert "st.global.v2.u32 of 8 bytes" in str(error)
     assert "0 bytes past the allocation of 400 bytes" in str(error)
     assert "^^^^^^^^^^^^^^^^" in str(error)
@@ -110,7 +110,7 @@ def test_out_of_bounds(body, on_step):
     prelude = ".shared .align 16 .b8 s[64]; .local .align 8 .b8 depot[16]; mov.u32 %r10, 1024;"
     error = fault(kernel(prelude + body), [zeros(32), zeros(2)], on_step=on_step)
     assert error.kind == "out of bounds", error
-    assert error.address is not None and error.place is not None
+    assert error.address is not None and error.location is not None
 
 
 @pytest.mark.parametrize("on_step", STEPPED)
@@ -215,7 +215,7 @@ def test_a_deadlock_lists_every_different_wait(on_step):
 def test_lanes_that_wait_for_what_cannot_come(body, on_step):
     error = fault(kernel(f"setp.lt.u32 %p0, %t, 16; {body}"), on_step=on_step)
     assert error.kind == "divergence"
-    assert "which can't come" in str(error) and error.place is not None
+    assert "which can't come" in str(error) and error.location is not None
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_a_step_limit(on_step):
     error = fault(text, machine=Machine(step_limit=50_000), block=96, on_step=on_step)
     assert error.kind == "step limit"
     loop, wait = line_of(text, "add.u32 %r2"), line_of(text, "bar.sync")
-    assert error.place.line == loop and "ran more than 50000 operations in loops" in str(error)
+    assert error.location.line == loop and "ran more than 50000 operations in loops" in str(error)
     where = "of block (0, 0, 0): lanes"
     assert f"warp 0 {where} 0xffffffff run, line {loop}" in str(error)
     assert f"warp 1 {where} 0x000000ff run, line {loop}" in str(error)

@@ -59,7 +59,7 @@ def test_memory_outlives_the_launch_until_it_is_freed():
     with pytest.raises(VmFault, match=r"free of 0x.*, which malloc did not give") as caught:
         machine.launch("k1", 1, 64, args)
     assert caught.value.kind == "invalid free"
-    assert "call free" in caught.value.place.text
+    assert "call free" in caught.value.location.text
 
 
 def test_bounds_are_those_of_each_piece():

@@ -26,7 +26,7 @@ def test_an_unknown_instruction_shows_before_anything_runs():
     place = machine.upload(zeros())
     with pytest.raises(UnknownInstruction, match=r"foo\.bar\.u32") as caught:
         machine.launch("k", 1, 32, [place, *[0] * 9])
-    assert caught.value.place is not None and "^" in str(caught.value)
+    assert caught.value.location is not None and "^" in str(caught.value)
     assert not machine.download(place, zeros()).any()
     machine.launch("fine", 1, 32, [place, *[0] * 9])
     assert machine.download(place, zeros())[0] == 2
@@ -38,7 +38,7 @@ def test_a_missing_function_shows_when_its_kernel_is_launched():
     machine.load(text)
     with pytest.raises(PtxCheckError, match="f has no body in this module") as caught:
         machine.launch("k", 1, 1, [0] * 10)
-    assert caught.value.place is not None
+    assert caught.value.location is not None
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_kernel_is_loaded_once():
 def test_code_that_breaks_the_rules(body, message):
     with pytest.raises(PtxError, match=message) as caught:
         run(kernel(body))
-    assert caught.value.place is not None
+    assert caught.value.location is not None
 
 
 @pytest.mark.parametrize(

@@ -224,7 +224,7 @@ def test_what_a_print_may_not_read(capsys, body, kind, said, on_step):
         launch(Machine(), printing(body), on_step=on_step, block=(4, 2))
     assert caught.value.kind == kind and said in caught.value.message
     assert caught.value.thread == (0, 0, 0)
-    assert caught.value.place is not None and "vprintf" in caught.value.place.text
+    assert caught.value.location is not None and "vprintf" in caught.value.location.text
     assert capsys.readouterr().out == ""
 
 
@@ -312,8 +312,8 @@ def test_an_assertion_names_the_line_of_python():
     with pytest.raises(VmFault) as caught:
         says[2](np.zeros(8, np.float32), 0, device="vm")
     line = says.function.__code__.co_firstlineno + 7
-    assert caught.value.place is not None
-    assert (caught.value.place.file, caught.value.place.line) == (__file__, line)
+    assert caught.value.location is not None
+    assert (caught.value.location.file, caught.value.location.line) == (__file__, line)
     assert (caught.value.block, caught.value.thread) == ((1, 0, 0), (2, 0, 0))
     assert "says: block: [1,0,0], thread: [2,0,0] Assertion `i is one of six` failed." in str(
         caught.value

@@ -70,7 +70,7 @@ def test_what_is_refused_is_named_with_its_line(opcode: str, line: str) -> None:
     assert [need.opcode for need in found.values() if need.refused] == [opcode]
     (error,) = found[opcode].refused
     first = source[: source.index(line)].count("\n") + 1
-    assert error.place is not None and error.place.line - first in range(line.count("\n") + 1)
+    assert error.location is not None and error.location.line - first in range(line.count("\n") + 1)
 
 
 def test_what_is_no_instruction_is_refused_too() -> None:
@@ -145,4 +145,4 @@ def test_files_of_one_program(capsys: Any, tmp_path: Path) -> None:
     assert code == 1 and all(f"{copy}:" in error for copy in wrong[:1])
     found = coverage(ptx.link([ptx.parse(f.read_text(), str(f)) for f in wrong]))
     (need,) = (need for need in found.needs if need.refused)
-    assert [e.place.file for e in need.refused] == list(map(str, wrong)) and not found.others
+    assert [e.location.file for e in need.refused] == list(map(str, wrong)) and not found.others

@@ -166,7 +166,7 @@ def test_a_stack_that_overflows_names_function_depth_and_line(how):
         launch(Machine(stack=10_000), kernel(BELOW, DEEP), [zeros()], **how)
     fault = caught.value
     assert (fault.kind, fault.thread) == ("stack overflow", (2, 0, 0))
-    assert "call (%r2), deep" in fault.place.text
+    assert "call (%r2), deep" in fault.location.text
 
 
 @pytest.mark.parametrize("how", [{}, {"on_step": lambda step: None}], ids=["compiled", "stepped"])

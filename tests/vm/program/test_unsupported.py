@@ -92,7 +92,7 @@ def test_it_is_refused_with_its_place(line, on_step):
     with pytest.raises(PtxCheckError) as caught:
         launch(Machine(), text, [zeros()], on_step=on_step)
     assert f"does not support {line.split()[0]}" in caught.value.message
-    assert caught.value.place.text == f"{line};"
+    assert caught.value.location.text == f"{line};"
 
 
 QUIET = """

@@ -130,4 +130,4 @@ def test_coverage_walks_functions_with_vector_parameters() -> None:
     wide = ".func (.reg .u32 y) f(.reg .v8 .u32 x) { mov.u32 y, x.y; ret; }"
     (error,) = coverage(parse(head + wide)).others
     assert "a vector has 2 or 4 elements" in error.message
-    assert error.place is not None
+    assert error.location is not None

@@ -24,7 +24,7 @@ def test_a_step_shows_what_is_about_to_happen():
         if step.text == "mul.lo.u32":
             assert step["%r2"].tolist() == [t + 10 for t in range(32)]
             assert step["%p0"].tolist() == [t < 4 for t in range(32)]
-            assert step.place.line == TEXT[: TEXT.index("mul.lo.u32 %r2")].count("\n") + 1
+            assert step.location.line == TEXT[: TEXT.index("mul.lo.u32 %r2")].count("\n") + 1
         if step.text == "cvt.u64.u32":
             doubled = [(t + 10) * (2 if t < 4 else 1) for t in range(32)]
             assert step.registers["%r2"].tolist() == doubled
@@ -53,7 +53,7 @@ def test_the_last_step_before_a_fault_is_the_faulting_one():
     steps: list[Step] = []
     with pytest.raises(VmFault) as caught:
         launch(Machine(), kernel("st.global.u32 [%a0+1024], %t;"), [zeros()], on_step=steps.append)
-    assert steps[-1].text == "st.global.u32" and caught.value.place == steps[-1].place
+    assert steps[-1].text == "st.global.u32" and caught.value.location == steps[-1].location
 
 
 def test_registers_of_every_width():

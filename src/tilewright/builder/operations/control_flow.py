@@ -224,7 +224,9 @@ class ControlFlow:
 
     def _break(self, message: str, hint: str) -> None:
         """Nothing can be emitted from now on: an error of this line says why, each time anew."""
-        self._emitter.failure = partial(KernelError, message, place=current_location(), hint=hint)
+        self._emitter.failure = partial(
+            KernelError, message, location=current_location(), hint=hint
+        )
 
     def branch(self, p: Any, label: str, negated: bool = False) -> None:
         """``bra`` to a label, where the predicate holds (or, ``negated``, does not)."""

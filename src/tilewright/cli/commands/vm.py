@@ -75,5 +75,5 @@ def _support(need: InstructionUse) -> tuple[str, str]:
     if not need.refused:
         return "yes", ""
     some = f"{need.count - len(need.refused)} of {need.count}"
-    place = need.refused[0].place
-    return "no" if len(need.refused) == need.count else some, str(place or "")
+    location = need.refused[0].location
+    return "no" if len(need.refused) == need.count else some, str(location or "")

@@ -108,21 +108,21 @@ class _Checker:
         module = self.module
         name = module.target[0] if module.target else ""
         at = module.source.find(name, module.source.find(".target")) if name else -1
-        place = module.place(at, len(name))
+        location = module.location(at, len(name))
         try:
             self.target = Target.parse(name)
         except TargetError as error:
-            yield PtxCheckError(error.message, place=place, hint=error.hint)
+            yield PtxCheckError(error.message, location=location, hint=error.hint)
             return
         first = self.target.first_version
         if module.version < first:
             message = (
                 f"{name} needs .version {first[0]}.{first[1]}, the module says {module.version[0]}."
             )
-            yield PtxCheckError(f"{message}{module.version[1]}", place=place)
+            yield PtxCheckError(f"{message}{module.version[1]}", location=location)
         if module.address_size not in (32, 64):
             yield PtxCheckError(
-                f"an address has 32 or 64 bits, not {module.address_size}", place=place
+                f"an address has 32 or 64 bits, not {module.address_size}", location=location
             )
 
     def _top_names(self) -> Iterator[PtxError]:
@@ -233,7 +233,9 @@ class _Checker:
         try:
             found = form(i.opcode)
         except UnknownInstruction as error:
-            yield UnknownInstruction(error.message, place=self._opcode_place(i), hint=error.hint)
+            yield UnknownInstruction(
+                error.message, location=self._opcode_location(i), hint=error.hint
+            )
             return
         if "call" in found.effects:
             for index, reason in call_errors(i, self.names):
@@ -241,7 +243,9 @@ class _Checker:
             return
         signatures = candidates(found, len(i.operands))
         if not signatures:
-            yield self._error(_count(found, len(i.operands)), i.pos, place=self._opcode_place(i))
+            yield self._error(
+                _count(found, len(i.operands)), i.pos, location=self._opcode_location(i)
+            )
             return
         tried = [(list(self._operands(found, s, i.operands)), s) for s in signatures]
         reasons, specs = min(tried, key=lambda one: len(one[0]))
@@ -249,7 +253,7 @@ class _Checker:
             yield self._error(reason, i.pos, index)
         if found.takes_selectors and found.row.constraint and not reasons:
             if reason := found.row.constraint(with_selectors(found, specs, i.operands)):
-                yield self._error(reason, i.pos, place=self._opcode_place(i))
+                yield self._error(reason, i.pos, location=self._opcode_location(i))
 
     def _guard(self, reg: Register) -> str:
         found = self.names.register(reg.name)
@@ -291,24 +295,24 @@ class _Checker:
         message: str,
         pos: int,
         operand: int | None = None,
-        place: SourceLocation | None = None,
+        location: SourceLocation | None = None,
     ) -> PtxCheckError:
-        return PtxCheckError(message, place=place or self._place(pos, operand))
+        return PtxCheckError(message, location=location or self._location(pos, operand))
 
-    def _place(self, pos: int, operand: int | None) -> SourceLocation | None:
+    def _location(self, pos: int, operand: int | None) -> SourceLocation | None:
         source = self.module.source
         if pos < 0 or not source:
             return None
         spans = operand_spans(source, pos) if operand is not None else []
         if operand is not None and operand < len(spans):
             start, end = spans[operand]
-            return self.module.place(start, end - start)
-        return self.module.place(pos)
+            return self.module.location(start, end - start)
+        return self.module.location(pos)
 
-    def _opcode_place(self, i: Instruction) -> SourceLocation | None:
+    def _opcode_location(self, i: Instruction) -> SourceLocation | None:
         source = self.module.source
         at = source.find(i.opcode, i.pos) if source and i.pos >= 0 else -1
-        return self.module.place(at, len(i.opcode)) if at >= 0 else self._place(i.pos, None)
+        return self.module.location(at, len(i.opcode)) if at >= 0 else self._location(i.pos, None)
 
 
 def _grouped(specs: Specs) -> Iterator[Specs]:

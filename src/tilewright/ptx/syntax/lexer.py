@@ -107,7 +107,7 @@ class Cursor:
         at = self.start if offset is None else offset
         width = max(1, min(self.end - self.start, 40)) if offset is None else 1
         raise PtxSyntaxError(
-            message, place=SourceLocation.at(self.text, at, self.path, width), hint=hint
+            message, location=SourceLocation.at(self.text, at, self.path, width), hint=hint
         )
 
 

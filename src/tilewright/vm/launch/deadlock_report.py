@@ -44,18 +44,18 @@ def _fault(run: LaunchState, kind: str, what: str, found: Sequence[Where]) -> Vm
     lines = [_line(warps, of, state) for (warps, state), of in blocks.items()]
     if len(lines) > SHOWN:
         lines[SHOWN:] = [f"… and {len(lines) - SHOWN} more"]
-    thread, block, place = None, None, None
+    thread, block, location = None, None, None
     if found:
-        w, block, (mask, _, place) = found[0]
+        w, block, (mask, _, location) = found[0]
         thread = index(w * 32 + (mask & -mask).bit_length() - 1, run.setup.block)
     said = "\n  ".join((what, *lines))
-    return VmFault(said, kind=kind, thread=thread, block=block, place=place)
+    return VmFault(said, kind=kind, thread=thread, block=block, location=location)
 
 
 def _line(warps: Sequence[int], blocks: Sequence[Dim3], state: State) -> str:
-    mask, what, place = state
+    mask, what, location = state
     others = f" and {len(blocks) - 1} more" if len(blocks) > 1 else ""
-    line = f", line {place.line}" if place else ""
+    line = f", line {location.line}" if location else ""
     return f"{_named_warps(warps)} of block {blocks[0]}{others}: lanes {mask:#010x} {what}{line}"
 
 
@@ -77,10 +77,10 @@ def _waiting(run: LaunchState, worker: Record) -> Iterator[Where]:
         for barrier, mask in enumerate(map(int, warp.at)):
             if mask:
                 op = _at(run, warp, mask, last=True)
-                yield w, block, (mask, f"wait at barrier {barrier}", _place(run, op))
+                yield w, block, (mask, f"wait at barrier {barrier}", _location(run, op))
         if warp.asleep:
             op = _at(run, warp, warp.asleep, last=False)
-            yield w, block, (warp.asleep, _wait_reason(run, warp, op), _place(run, op))
+            yield w, block, (warp.asleep, _wait_reason(run, warp, op), _location(run, op))
 
 
 def _running(run: LaunchState, worker: Record) -> Iterator[Where]:
@@ -92,7 +92,7 @@ def _running(run: LaunchState, worker: Record) -> Iterator[Where]:
         for number, mask in masks.items():
             ops, able = run.program.blocks[number].ops, mask & warp.live & ~warp.waiting
             if able:
-                yield w, block, (able, "run", _place(run, ops[0] if ops else None))
+                yield w, block, (able, "run", _location(run, ops[0] if ops else None))
 
 
 def _warps(run: LaunchState, worker: Record) -> Iterator[tuple[int, Dim3, Record]]:
@@ -104,8 +104,8 @@ def _warps(run: LaunchState, worker: Record) -> Iterator[tuple[int, Dim3, Record
                 yield w, index(cta.linear, run.setup.grid), warp
 
 
-def _place(run: LaunchState, op: Op | None) -> SourceLocation | None:
-    return run.program.place(op.pc) if op else None
+def _location(run: LaunchState, op: Op | None) -> SourceLocation | None:
+    return run.program.location(op.pc) if op else None
 
 
 def _at(run: LaunchState, warp: Record, mask: int, *, last: bool) -> Op | None:

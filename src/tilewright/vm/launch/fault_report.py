@@ -94,7 +94,7 @@ def fault(run: LaunchState, worker: Record, result: int) -> VmFault:
         address=address if code in ACCESSES else None,
         thread=thread,
         block=block,
-        place=run.program.place(op.pc),
+        location=run.program.location(op.pc),
     )
 
 
@@ -196,8 +196,8 @@ UNEQUALS = {
 
 def _instruction(run: LaunchState, pc: int) -> str:
     """An operation, and where it stands."""
-    place = run.program.place(pc)
-    line = f" of line {place.line}" if place else ""
+    location = run.program.location(pc)
+    line = f" of line {location.line}" if location else ""
     return run.program.ops[pc].form.opcode + line
 
 

@@ -138,9 +138,9 @@ class _Caller:
             raise Fault
         return ctypes.string_at(host, size)
 
-    def fault(self, message: str, kind: str, place: SourceLocation | None = None) -> VmFault:
-        place = place or self.run.program.place(self.warp.called)
-        return VmFault(message, kind=kind, thread=self.thread, block=self.block, place=place)
+    def fault(self, message: str, kind: str, location: SourceLocation | None = None) -> VmFault:
+        location = location or self.run.program.location(self.warp.called)
+        return VmFault(message, kind=kind, thread=self.thread, block=self.block, location=location)
 
 
 def _joined(at: tuple[int, int, int]) -> str:

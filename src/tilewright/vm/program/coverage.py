@@ -87,7 +87,7 @@ class _InstructionFinder:
 
     def instruction(self, error: PtxError) -> int | None:
         """The position of the instruction that an error speaks of."""
-        offset = self._offset(error.place) if error.place else None
+        offset = self._offset(error.location) if error.location else None
         if offset is None:
             return None
         before = bisect_right(self.starts, offset) - 1
@@ -95,12 +95,14 @@ class _InstructionFinder:
             return None
         return self.starts[before]
 
-    def _offset(self, place: SourceLocation) -> int | None:
+    def _offset(self, location: SourceLocation) -> int | None:
         """Where in the source a place is, in whichever of a linked module's parts."""
         for start, _ in self.module.parts or ((0, ""),):
             first = bisect_right(self.lines, start) - 1
-            offset = self.lines[min(first + place.line, len(self.lines)) - 1] + place.column - 1
-            if self.module.place(offset, place.width) == place:
+            offset = (
+                self.lines[min(first + location.line, len(self.lines)) - 1] + location.column - 1
+            )
+            if self.module.location(offset, location.width) == location:
                 return offset
         return None
 

@@ -140,10 +140,10 @@ class FlatCode:
                 self.variable(root, item)
 
     def error(self, message: str, pos: int, hint: str = "") -> PtxCheckError:
-        return PtxCheckError(message, place=self.place(pos), hint=hint)
+        return PtxCheckError(message, location=self.location(pos), hint=hint)
 
-    def place(self, pos: int) -> SourceLocation | None:
-        return self.module.place(pos)
+    def location(self, pos: int) -> SourceLocation | None:
+        return self.module.location(pos)
 
     # --- statements ---
 
@@ -230,8 +230,8 @@ class FlatCode:
         try:
             found = form(s.opcode)
         except UnknownInstruction as error:
-            place = self.place(s.pos)
-            raise UnknownInstruction(error.message, place=place, hint=error.hint) from None
+            location = self.location(s.pos)
+            raise UnknownInstruction(error.message, location=location, hint=error.hint) from None
         if found.features & UNSUPPORTED_FEATURES:
             raise self.error(f"the virtual machine does not support {s.opcode}", s.pos)
         return found

@@ -109,11 +109,11 @@ class Program:
         before = bisect_right(self.out_of_line_functions, pc, key=lambda b: b.first)
         return self.out_of_line_functions[before - 1] if before else None
 
-    def place(self, pc: int) -> SourceLocation | None:
+    def location(self, pc: int) -> SourceLocation | None:
         """Where operation ``pc`` stands in the PTX text, or in the source by its ``.loc``."""
         op = self.ops[pc]
         if op.pos >= 0 and self.module.source:
-            return self.module.place(op.pos, len(op.form.opcode))
+            return self.module.location(op.pos, len(op.form.opcode))
         loc = self.locs.get(pc)
         if loc is None:
             return None

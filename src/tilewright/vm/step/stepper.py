@@ -38,7 +38,7 @@ class Step:
         self._evaluator = evaluator
         self.pc = evaluator.op.pc
         self.text = evaluator.op.form.opcode
-        self.place = evaluator.program.place(self.pc)
+        self.location = evaluator.program.location(self.pc)
         self.warp = evaluator.warp.index
         x, y, z = (int(i) for i in Record(Cta, evaluator.warp.cta).index)
         self.block = x, y, z
