@@ -8,6 +8,7 @@ import llvmlite.ir as ir
 import pytest
 
 from ptx_kernels.simt import kernel, load, run, store, zeros
+from tilewright.native.intrinsics import below, highest, lowest, lshr, popcount, umod
 from tilewright.native.jit import Jit
 from tilewright.native.llvm_types import I32, I64, POINTER
 from tilewright.native.native_language import Array, Ptr, Struct, i64, native, u8, u32
@@ -20,9 +21,9 @@ BASE = 7
 
 
 class Pair(Struct):
-    small = u8
-    values = Array(u32, 4)
-    large = i64
+    small: u8
+    values: Ptr[u32] = Array(4)
+    large: i64
 
 
 @native
@@ -51,7 +52,7 @@ def odd_squares(n: i64) -> i64:
 
 
 @native
-def guarded(p: Ptr(u32), n: i64) -> i64:
+def guarded(p: Ptr[u32], n: i64) -> i64:
     """Neither side of ``and`` or ``if`` may be touched without need: p may be null."""
     value = p[n] if n >= 0 else -1
     if n >= 0 and p[0] != 0 and 0 < p[n] <= 100:
@@ -60,17 +61,32 @@ def guarded(p: Ptr(u32), n: i64) -> i64:
 
 
 @native
-def fill(p: Ptr(Pair), n: i64) -> i64:
+def fill(p: Pair, n: i64) -> i64:
     p.small = n
     p.large = -n
     for i in range(4):
         p.values[i] = n + i
-    return p.small + p.values[3] + p.large + below(-1, 0) + lshr(-1, 63)  # noqa: F821
+    return p.small + p.values[3] + p.large + below(-1, 0) + lshr(-1, 63)
 
 
 @native
 def twice(n: i64) -> i64:
     return steps(n) + steps(n)
+
+
+@native
+def integer_intrinsics(a: i64, which: i64) -> i64:
+    if which == 0:
+        return popcount(a)
+    if which == 1:
+        return lowest(a)
+    if which == 2:
+        return highest(a)
+    if which == 3:
+        return below(a, BASE)
+    if which == 4:
+        return lshr(a, 3)
+    return umod(a, BASE)
 
 
 def compiled(*functions):
@@ -87,6 +103,27 @@ def test_loops_and_conditions():
         assert steps_(n, 0) == steps.function(n)
         assert squares(n, 0) == odd_squares.function(n)
         assert twice_(n, 0) == 2 * steps.function(n)
+
+
+def test_integer_intrinsics_return_the_same_in_python():
+    _loaded, (call,) = compiled(integer_intrinsics)
+    for a in (0, 1, 6, 40, BASE, -1, -BASE, 1 << 62, -1 << 63):
+        for which in range(6):
+            assert call(a, which) == integer_intrinsics.function(a, which)
+
+
+def test_python_cannot_call_native_code():
+    with pytest.raises(TypeError, match="steps is native code"):
+        steps(1)
+
+
+def test_a_call_of_another_function_is_refused():
+    @native
+    def bad(n: i64) -> i64:
+        return abs(n)
+
+    with pytest.raises(NameError, match="abs is not a native function"):
+        translate(ir.Module("test"), [bad])
 
 
 def test_only_what_is_chosen_happens():

@@ -7,7 +7,7 @@ from typing import Any
 
 import llvmlite.ir as ir
 
-from .native_language import Lanes, Native, Ptr
+from .native_language import Lanes, Native, PointerType
 
 I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
 POINTER = ir.PointerType()
@@ -15,9 +15,9 @@ POINTER = ir.PointerType()
 
 def llvm_type(kind: Any) -> ir.Type:
     """The type of a variable, parameter or result of this kind."""
-    if isinstance(kind, Lanes):
-        return ir.VectorType(ir.IntType(kind.bits), 32)
-    return POINTER if isinstance(kind, Ptr) else I64
+    if isinstance(kind, PointerType):
+        return POINTER
+    return ir.VectorType(ir.IntType(kind.bits), 32) if issubclass(kind, Lanes) else I64
 
 
 def function_type(function: Native) -> ir.FunctionType:

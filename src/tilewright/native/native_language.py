@@ -1,84 +1,179 @@
-"""A small typed subset of Python that is compiled to machine code: types, structs, functions.
+"""The types and declarations of native code: a typed subset of Python compiled to machine code.
 
 The virtual machine's scheduler, asynchronous units and bounds checks and the fast call have to be
-machine code, and there is no C compiler on a user's machine. A function decorated with ``@native``
-becomes LLVM IR (``translator.py``): every number is a signed 64-bit integer, pointers are typed
-(``Ptr(u32)``, ``Ptr(Warp)``), a ``Struct``'s fields are read and written by name. Declaring
-something here needs no LLVM.
+machine code, and a user's machine has no C compiler. A function decorated with ``@native`` is
+translated to LLVM IR (``translator.py``). Its values are:
+
+- numbers, ``i64``: signed 64-bit integers; arithmetic wraps;
+- pointers, ``Ptr[u32]``: ``p[i]`` reads and writes elements, ``p + i`` advances by elements;
+- records: a value of a ``Struct`` class is a reference, its fields are read and written by name.
+
+It calls other native functions and the intrinsics of ``intrinsics.py``. A type checker checks its
+body as Python. Declarations need no LLVM.
 """
 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+    overload,
+)
+
+if TYPE_CHECKING:
+    import llvmlite.ir as ir
+
+LINE = 64  # records, and arrays of at least as many bytes, are aligned to it
+
+T_co = TypeVar("T_co", covariant=True)
+R_co = TypeVar("R_co", covariant=True)
+P = ParamSpec("P")
+StructT = TypeVar("StructT", bound="Struct")
 
 
-@dataclass(frozen=True)
+# --- integers -------------------------------------------------------------------------------------
+
+
 class Int:
-    """An integer in memory: ``u8`` … ``i64``. In a variable it is 64 bits wide."""
+    """An integer in memory; its value is a number of 64 bits."""
 
-    bits: int
-    signed: bool
+    bits: ClassVar[int]
+    signed: ClassVar[bool] = False
+    size: ClassVar[int]
 
-    @property
-    def size(self) -> int:
-        return self.bits // 8
+    def __init_subclass__(cls) -> None:
+        cls.size = cls.bits // 8
 
+    if TYPE_CHECKING:
 
-@dataclass(frozen=True)
-class Ptr:
-    """A pointer to an ``Int``, to a ``Struct`` class or to another pointer."""
-
-    to: Any
-    size = 8
+        def __get__(self, record: object, owner: object) -> int: ...
+        def __set__(self, record: object, value: int) -> None: ...
 
 
-@dataclass(frozen=True)
-class Array:
-    """A field of ``count`` equal elements in a struct; reading it gives a pointer to the first."""
-
-    of: Any
-    count: int
-
-    @property
-    def size(self) -> int:
-        return int(self.of.size) * self.count
+class u8(Int):
+    bits = 8
 
 
-@dataclass(frozen=True)
+class u16(Int):
+    bits = 16
+
+
+class u32(Int):
+    bits = 32
+
+
+class u64(Int):
+    bits = 64
+
+
+class i32(Int):
+    bits, signed = 32, True
+
+
+if TYPE_CHECKING:
+    i64: TypeAlias = int
+else:
+
+    class i64(Int):
+        """A number, and a signed integer of 64 bits in memory."""
+
+        bits, signed = 64, True
+
+
+# --- registers ------------------------------------------------------------------------------------
+
+
 class Lanes:
-    """A register: 32 lanes of an integer. Only what has its body written takes or returns it."""
+    """A register: 32 lanes of an integer. Only functions with an ``emit`` take or return it."""
 
-    bits: int
+    bits: ClassVar[int]
 
 
-u8, u16, u32, u64 = Int(8, False), Int(16, False), Int(32, False), Int(64, False)
-i32, i64 = Int(32, True), Int(64, True)
+class Lanes8(Lanes):
+    bits = 8
+
+
+class Lanes16(Lanes):
+    bits = 16
+
+
+class Lanes32(Lanes):
+    bits = 32
+
+
+class Lanes64(Lanes):
+    bits = 64
+
+
+# --- pointers and records -------------------------------------------------------------------------
+
+
+class Ptr(Generic[T_co]):
+    """A pointer to an integer or a record, or to the first of several: ``Ptr[u32]``."""
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __getitem__(self: Ptr[Int], index: int) -> int: ...
+        @overload
+        def __getitem__(self: Ptr[int], index: int) -> int: ...
+        @overload
+        def __getitem__(self: Ptr[StructT], index: int) -> StructT: ...
+        def __getitem__(self, index: int) -> object: ...
+        def __setitem__(self: Ptr[Int] | Ptr[int], index: int, value: int) -> None: ...
+        def __add__(self, count: int) -> Ptr[T_co]: ...
+
+
+class Array(Ptr[T_co]):
+    """Declares a field of ``count`` elements that lie in the record: ``grid: Ptr[u32] = Array(3)``.
+
+    Reading the field gives a pointer to the first element.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
 
 
 class Struct:
-    """A record in memory; a subclass lists its fields as ``name = type`` in order.
+    """A record in memory; a subclass declares its fields in order, as ``name: type``.
 
-    Fields are aligned as in C; arrays of 64 bytes and more as whole lines, to be loaded as vectors.
+    Fields are aligned as in C; arrays of 64 bytes and more as cache lines, to be loaded as vectors.
+    A field whose type is a record holds a pointer to it.
     """
 
-    fields: dict[str, tuple[int, Any]]
-    size: int
+    fields: ClassVar[dict[str, tuple[int, FieldType]]]
+    size: ClassVar[int]
 
     def __init_subclass__(cls) -> None:
         offset, fields = 0, {}
-        for name, kind in list(vars(cls).items()):
-            if isinstance(kind, (Int, Ptr, Array)):
-                unit = kind.of.size if isinstance(kind, Array) else kind.size
-                align = 64 if isinstance(kind, Array) and kind.size >= 64 else min(unit, 8)
-                offset = -(-offset // align) * align
-                fields[name] = (offset, kind)
-                offset += kind.size
+        names = vars(sys.modules[cls.__module__])
+        for name, hint in inspect.get_annotations(cls).items():
+            known = names.get(hint)  # most are plain names
+            kind = kind_of(eval(hint, names) if known is None else known)
+            declared = vars(cls).get(name)
+            unit = align = min(kind.size, 8)
+            if isinstance(declared, Array):
+                assert isinstance(kind, PointerType)
+                unit = kind.to.size
+                kind = ArrayType(kind.to, declared.count)
+                align = LINE if kind.size >= LINE else min(unit, 8)
+            offset = -(-offset // align) * align
+            fields[name] = (offset, kind)
+            offset += kind.size
         cls.fields = fields
-        cls.size = -(-offset // 64) * 64
+        cls.size = -(-offset // LINE) * LINE
 
     @classmethod
     def offset(cls, name: str) -> int:
@@ -86,18 +181,55 @@ class Struct:
         return cls.fields[name][0]
 
 
+# --- the types as the translator sees them --------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PointerType:
+    """A pointer to an integer or a record."""
+
+    to: type[Int] | type[Struct]
+    size: ClassVar[int] = 8
+
+
+@dataclass(frozen=True)
+class ArrayType:
+    """A field of ``count`` equal elements in a record."""
+
+    of: type[Int] | type[Struct]
+    count: int
+
+    @property
+    def size(self) -> int:
+        return self.of.size * self.count
+
+
+FieldType: TypeAlias = type[Int] | PointerType | ArrayType
+
+
+def kind_of(annotation: Any) -> Any:
+    """The kind of a variable or a field: ``Ptr[T]`` and records become a ``PointerType``."""
+    if get_origin(annotation) is Ptr:
+        return PointerType(*get_args(annotation))
+    is_record = isinstance(annotation, type) and issubclass(annotation, Struct)
+    return PointerType(annotation) if is_record else annotation
+
+
+# --- functions ------------------------------------------------------------------------------------
+
+
 @dataclass
 class Native:
-    """A function to be compiled; calling it from Python is not possible.
+    """A function to be compiled.
 
-    Functions of one ``part`` are compiled together: those of a module, where nothing else is said.
-    Other parts call a ``deferred`` function through its slot, a pointer in memory, so they can be
-    loaded without it. While its own part is not loaded, such a call does nothing and gives 0.
+    Functions of one ``part`` are compiled together; by default a part is a module. Other parts call
+    a ``deferred`` function through its slot, a pointer in memory, so they can be loaded without it.
+    While its own part is not loaded, such a call does nothing and returns 0.
     """
 
     function: Callable[..., Any]
     inline: bool
-    emit: Callable[[Any], None] | None = None  # writes the body; None: it is translated
+    emit: Callable[[ir.Module, Native], None] | None = None  # None: the body is translated
     part: str = ""
     deferred: bool = False
 
@@ -115,21 +247,39 @@ class Native:
 
     @cached_property
     def signature(self) -> tuple[list[Any], Any]:
-        """The kinds of its parameters and of what it returns."""
+        """The kinds of its parameters and of its result."""
         hints = inspect.get_annotations(self.function, eval_str=True)
         names = list(inspect.signature(self.function).parameters)
-        return [hints[n] for n in names], hints.get("return")
+        return [kind_of(hints[n]) for n in names], kind_of(hints["return"])
 
 
+class NativeFunction(Native, Generic[P, R_co]):
+    """A ``Native`` with the types of its parameters and of its result."""
+
+    def __call__(self, *arguments: P.args, **options: P.kwargs) -> R_co:
+        raise TypeError(f"{self.function.__name__} is native code: Python cannot call it")
+
+
+@overload
+def native(function: Callable[P, R_co], /) -> NativeFunction[P, R_co]: ...
+@overload
 def native(
-    function: Callable[..., Any] | None = None,
     *,
     inline: bool = False,
-    emit: Callable[[Any], None] | None = None,
+    emit: Callable[[ir.Module, Native], None] | None = None,
+    part: str = "",
+    deferred: bool = False,
+) -> Callable[[Callable[P, R_co]], NativeFunction[P, R_co]]: ...
+def native(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    inline: bool = False,
+    emit: Callable[[ir.Module, Native], None] | None = None,
     part: str = "",
     deferred: bool = False,
 ) -> Any:
-    """Mark a function as native code; where ``emit`` writes its body it has only a signature."""
+    """Mark a function as native code. ``emit`` writes its body instead of the translator."""
     if function is None:
-        return lambda f: Native(f, inline, emit, part, deferred)
-    return Native(function, inline, emit, part, deferred)
+        return lambda f: NativeFunction(f, inline, emit, part, deferred)
+    return NativeFunction(function, inline, emit, part, deferred)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .aligned_memory import aligned_zeros
-from .native_language import Array, Int, Struct
+from .native_language import ArrayType, Int, PointerType, Struct
 
 _CTYPES = {
     (8, False): ctypes.c_uint8, (16, False): ctypes.c_uint16, (32, False): ctypes.c_uint32,
@@ -33,7 +33,7 @@ class Record:
 
     def __getattr__(self, name: str) -> Any:
         offset, kind = self._kind.fields[name]
-        if isinstance(kind, Array):
+        if isinstance(kind, ArrayType):
             return view(self.address + offset, kind.of, kind.count)
         return _scalar(kind).from_address(self.address + offset).value
 
@@ -42,10 +42,12 @@ class Record:
         _scalar(kind).from_address(self.address + offset).value = value
 
 
-def _scalar(kind: Any) -> Any:
-    return _CTYPES[(kind.bits, kind.signed)] if isinstance(kind, Int) else ctypes.c_uint64
+def _scalar(kind: type[Int] | type[Struct] | PointerType) -> Any:
+    if isinstance(kind, type) and issubclass(kind, Int):
+        return _CTYPES[(kind.bits, kind.signed)]
+    return ctypes.c_uint64
 
 
-def view(address: int, of: Int, count: int) -> npt.NDArray[Any]:
+def view(address: int, of: type[Int] | type[Struct], count: int) -> npt.NDArray[Any]:
     """Memory at an address as an array of integers."""
     return np.ctypeslib.as_array((_scalar(of) * count).from_address(address))

@@ -15,8 +15,9 @@ from typing import Any
 
 import llvmlite.ir as ir
 
+from . import intrinsics
 from .llvm_types import I1, I8, I64, POINTER, call, declare, llvm_type, memcpy
-from .native_language import Array, Int, Native, Ptr, Struct, i64
+from .native_language import ArrayType, Int, Native, PointerType, Struct, i64
 
 
 def translate(module: ir.Module, functions: list[Native]) -> None:
@@ -28,7 +29,7 @@ def translate(module: ir.Module, functions: list[Native]) -> None:
             continue
         emitted.add(function.name)
         if function.emit is not None:
-            function.emit(module)
+            function.emit(module, function)
         else:
             translator = _Translator(module, function)
             translator.run()
@@ -66,10 +67,11 @@ class _Translator(ast.NodeVisitor):
         kinds, result = self.native.signature
         names = list(inspect.signature(self.native.function).parameters)
         for name, kind, argument in zip(names, kinds, self.function.args, strict=True):
-            self.assign(name, _Value(argument, kind if isinstance(kind, Ptr) else i64))
+            self.assign(name, _Value(argument, kind if isinstance(kind, PointerType) else i64))
         self.statements(self.body)
         if not self.b.block.is_terminated:
-            self.b.ret(ir.Constant(llvm_type(result), None if isinstance(result, Ptr) else 0))
+            nothing = None if isinstance(result, PointerType) else 0
+            self.b.ret(ir.Constant(llvm_type(result), nothing))
         self.entry.branch(self.function.basic_blocks[1])
 
     # --- statements ---
@@ -179,12 +181,12 @@ class _Translator(ast.NodeVisitor):
         return self.b.gep(pointer, [offset], source_etype=I8)
 
     def peek(self, address: ir.Value, kind: Any) -> _Value:
-        if isinstance(kind, Array):
-            return _Value(address, Ptr(kind.of))
-        if isinstance(kind, Ptr):
+        if isinstance(kind, ArrayType):
+            return _Value(address, PointerType(kind.of))
+        if isinstance(kind, PointerType):
             return _Value(self.b.load(address, typ=POINTER), kind)
-        if not isinstance(kind, Int):
-            return _Value(address, Ptr(kind))  # an element of an array of structs
+        if issubclass(kind, Struct):
+            return _Value(address, PointerType(kind))  # an element of an array of records
         raw = self.b.load(address, typ=ir.IntType(kind.bits), align=kind.size)
         if kind.bits == 64:
             return _Value(raw)
@@ -192,7 +194,7 @@ class _Translator(ast.NodeVisitor):
 
     def poke(self, address: ir.Value, kind: Any, value: _Value) -> None:
         raw = value.llvm
-        if isinstance(kind, Int) and kind.bits < 64:
+        if not isinstance(kind, PointerType) and kind.bits < 64:
             raw = self.b.trunc(raw, ir.IntType(kind.bits))
         self.b.store(raw, address, align=kind.size)
 
@@ -221,7 +223,7 @@ class _Translator(ast.NodeVisitor):
         return self.binary(node.op, self.visit(node.left), self.visit(node.right))
 
     def binary(self, op: ast.operator, left: _Value, right: _Value) -> _Value:
-        if isinstance(left.kind, Ptr):
+        if isinstance(left.kind, PointerType):
             assert isinstance(op, ast.Add)
             size = I64(left.kind.to.size)
             return _Value(self.advance(left.llvm, self.b.mul(right.llvm, size)), left.kind)
@@ -295,26 +297,26 @@ class _Translator(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> _Value:
         assert isinstance(node.func, ast.Name)
         arguments = [self.visit(a) for a in node.args if not self.is_type(a)]
-        built_in = getattr(self, f"call_{node.func.id}", None)
-        if built_in:
+        target = self.globals.get(node.func.id)
+        if target is not None and target is getattr(intrinsics, node.func.id, None):
             types = [self.globals[ast.unparse(a)] for a in node.args if self.is_type(a)]
-            made: _Value = built_in(*types, *arguments)
+            made: _Value = getattr(self, f"call_{node.func.id}")(*types, *arguments)
             return made
-        target = self.globals[node.func.id]
-        assert isinstance(target, Native), node.func.id
+        if not isinstance(target, Native):
+            raise NameError(f"{self.native.name}: {node.func.id} is not a native function")
         result = target.signature[1]
         if target.inline:
             self.inlined.append(target)
         called = call(self.b, target, [a.llvm for a in arguments], self.native.part)
-        return _Value(called, result if isinstance(result, Ptr) else i64)
+        return _Value(called, result if isinstance(result, PointerType) else i64)
 
     def is_type(self, node: ast.expr) -> bool:
         if not isinstance(node, ast.Name) or node.id in self.variables:
             return False
         value = self.globals.get(node.id)
-        return isinstance(value, Int) or (isinstance(value, type) and issubclass(value, Struct))
+        return isinstance(value, type) and issubclass(value, (Int, Struct))
 
-    # --- what is built in ---
+    # --- intrinsics (intrinsics.py) ---
 
     def intrinsic(self, name: str, *arguments: ir.Value) -> _Value:
         declared = self.module.declare_intrinsic(name, [I64], _intrinsic_type(name))
@@ -346,8 +348,8 @@ class _Translator(ast.NodeVisitor):
 
     def call_at(self, kind: Any, a: _Value) -> _Value:
         """``at(u32, number)``: the number as a pointer; of a pointer, another kind of it."""
-        p = a.llvm if isinstance(a.kind, Ptr) else self.b.inttoptr(a.llvm, POINTER)
-        return _Value(p, Ptr(kind))
+        p = a.llvm if isinstance(a.kind, PointerType) else self.b.inttoptr(a.llvm, POINTER)
+        return _Value(p, PointerType(kind))
 
     def call_copy(self, target: _Value, source: _Value, count: _Value) -> _Value:
         """memcpy in bytes."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from ...native.aligned_memory import aligned_zeros
 from ...native.compiled_function import compile_native
+from ...native.intrinsics import address, at, indirect
 from ...native.native_language import Array, Ptr, Struct, i64, native, u64
 from ...native.native_record import Record
 
@@ -30,17 +31,17 @@ STATUS = 0xFFFFFFFF  # the bits of a CUresult
 class OverlapTest(Struct):
     """Two addresses, by their numbers: what ``one`` less the ``other`` is not between."""
 
-    one = u64
-    other = u64
-    low = i64
-    high = i64
+    one: u64
+    other: u64
+    low: i64
+    high: i64
 
 
 class AddressWrite(Struct):
     """Which address goes where."""
 
-    which = u64
-    target = Ptr(u64)
+    which: u64
+    target: Ptr[u64]
 
 
 class LaunchStep(Struct):
@@ -48,37 +49,37 @@ class LaunchStep(Struct):
     gives this ``context``; with a ``current`` of 0 always.
     """
 
-    launch = u64
-    config = u64
-    kernel = u64
-    extra = u64
-    stream = Ptr(u64)
-    current = u64
-    context = u64
+    launch: u64
+    config: u64
+    kernel: u64
+    extra: u64
+    stream: Ptr[u64]
+    current: u64
+    context: u64
 
 
 class LauncherState(Struct):
-    mask = u64  # of bits that are 0 in each address
-    addresses = u64
-    tests = u64
-    writes = u64
-    steps = u64
-    first_test = Ptr(OverlapTest)
-    first_write = Ptr(AddressWrite)
-    first_step = Ptr(LaunchStep)
-    given = Array(u64, MAX_ADDRESSES)
-    context = u64
-    number = u64  # functions of Python's C API: as ``_PYTHON`` has them
-    outcome = u64
-    release = u64
-    acquire = u64
+    mask: u64  # of bits that are 0 in each address
+    addresses: u64
+    tests: u64
+    writes: u64
+    steps: u64
+    first_test: Ptr[OverlapTest]
+    first_write: Ptr[AddressWrite]
+    first_step: Ptr[LaunchStep]
+    given: Ptr[u64] = Array(MAX_ADDRESSES)
+    context: u64
+    number: u64  # functions of Python's C API: as ``_PYTHON`` has them
+    outcome: u64
+    release: u64
+    acquire: u64
 
 
 # --- the machine code -------------------------------------------------------------------------
 
 
 @native
-def start(itself: i64, given: Ptr(u64), count: i64) -> i64:
+def start(itself: i64, given: Ptr[u64], count: i64) -> i64:
     """``start(address, …, stream)``: 0, OTHER, or 1 + the step that did not start."""
     call = at(LauncherState, at(u64, itself + PAYLOAD)[0])
     if count != call.addresses + 1:
@@ -95,7 +96,7 @@ def start(itself: i64, given: Ptr(u64), count: i64) -> i64:
     if stream == CONVERSION_ERROR:
         return ERROR_SET
     for i in range(call.writes):
-        write = call.first_write + i
+        write = call.first_write[i]
         write.target[0] = call.given[write.which]
     thread = indirect(call.release)
     failed = launch_all(call, stream)
@@ -104,19 +105,19 @@ def start(itself: i64, given: Ptr(u64), count: i64) -> i64:
 
 
 @native(inline=True)
-def overlapping(call: Ptr(LauncherState)) -> i64:
+def overlapping(call: LauncherState) -> i64:
     """Whether two addresses are so near that they make it another call."""
     for i in range(call.tests):
-        test = call.first_test + i
+        test = call.first_test[i]
         if test.low < call.given[test.one] - call.given[test.other] < test.high:
             return 1
     return 0
 
 
 @native(inline=True)
-def launch_all(call: Ptr(LauncherState), stream: i64) -> i64:
+def launch_all(call: LauncherState, stream: i64) -> i64:
     for i in range(call.steps):
-        step = call.first_step + i
+        step = call.first_step[i]
         step.stream[0] = stream
         if step.current:
             call.context = 0

@@ -7,6 +7,7 @@ An asynchronous access counts when it is issued, and is covered once it was wait
 
 from __future__ import annotations
 
+from ...native.intrinsics import address, at, lowest, lshr, umod
 from ...native.native_language import Ptr, i64, native, u8, u16, u32, u64
 from ..state.lane_groups import fault, fault_at
 from ..state.records import (
@@ -60,7 +61,7 @@ READ_EARLY, WRITTEN_TWICE, WRITTEN_EARLY, NO_FENCE, EXITED_EARLY = range(5)  # w
 
 
 @when_checked
-def reset_clocks(cta: Ptr(Cta)) -> i64:
+def reset_clocks(cta: Cta) -> i64:
     """Nobody has done anything."""
     launch = cta.launch
     words = at(u64, cta.clocks)
@@ -82,12 +83,12 @@ def reset_clocks(cta: Ptr(Cta)) -> i64:
 
 
 @native(inline=True)
-def is_unordered(w: Ptr(WarpRecord), known: Ptr(u32), before: i64) -> i64:
+def is_unordered(w: WarpRecord, known: Ptr[u32], before: i64) -> i64:
     return known[before >> ACTOR & FIELD] < lshr(before, STEP)
 
 
 @native(inline=True)
-def is_unfenced(w: Ptr(WarpRecord), known: Ptr(u32), before: i64) -> i64:
+def is_unfenced(w: WarpRecord, known: Ptr[u32], before: i64) -> i64:
     """Whether an access through the generic proxy is unknown to the async proxy."""
     actor = before >> ACTOR & FIELD
     number = umod(actor, w.launch.actors)
@@ -97,7 +98,7 @@ def is_unfenced(w: Ptr(WarpRecord), known: Ptr(u32), before: i64) -> i64:
 
 
 @when_checked
-def fault_race(w: Ptr(WarpRecord), what: i64, before: i64, where: i64, lane: i64, pc: i64) -> i64:
+def fault_race(w: WarpRecord, what: i64, before: i64, where: i64, lane: i64, pc: i64) -> i64:
     """The fault; 1."""
     if w.worker.fault == 0:
         w.worker.fault_value = what << ACTOR | before & OPERATION
@@ -106,12 +107,12 @@ def fault_race(w: Ptr(WarpRecord), what: i64, before: i64, where: i64, lane: i64
 
 
 @native(inline=True)
-def readers(cta: Ptr(Cta), piece: i64) -> Ptr(u64):
+def readers(cta: Cta, piece: i64) -> Ptr[u64]:
     return at(u64, cta.shadow + cta.launch.shadow_room * 8 + piece * (READERS * 8))
 
 
 @native(inline=True)
-def reader_masks(cta: Ptr(Cta), piece: i64) -> Ptr(u16):
+def reader_masks(cta: Cta, piece: i64) -> Ptr[u16]:
     """Which bytes of a piece each of its readers has read."""
     room = cta.launch.shadow_room
     return at(u16, cta.shadow + room * (8 + READERS * 8 // GRANULE) + piece * (READERS * 2))
@@ -142,7 +143,7 @@ def unordered_lanes(before: i64, mine: i64) -> i64:
 
 
 @when_checked
-def record_reader(known: Ptr(u32), found: Ptr(u64), whose: Ptr(u16), mine: i64, bytes_: i64) -> i64:
+def record_reader(known: Ptr[u32], found: Ptr[u64], whose: Ptr[u16], mine: i64, bytes_: i64) -> i64:
     """A reader of a piece. It takes the place of one that it knows and that has read no more; one
     of its own step it joins.
     """
@@ -182,7 +183,7 @@ def record_reader(known: Ptr(u32), found: Ptr(u64), whose: Ptr(u16), mine: i64, 
 
 @when_checked
 def check_read(
-    w: Ptr(WarpRecord), cta: Ptr(Cta), low: i64, size: i64, mine: i64, proxy: i64, lane: i64
+    w: WarpRecord, cta: Cta, low: i64, size: i64, mine: i64, proxy: i64, lane: i64
 ) -> i64:
     """Bytes of a CTA's shared memory are read, in the step ``mine``; 1 after a race."""
     known = clock(w.cta, w.index)
@@ -207,9 +208,7 @@ def check_read(
 
 
 @when_checked
-def check_write(
-    w: Ptr(WarpRecord), cta: Ptr(Cta), low: i64, size: i64, mine: i64, lane: i64
-) -> i64:
+def check_write(w: WarpRecord, cta: Cta, low: i64, size: i64, mine: i64, lane: i64) -> i64:
     """The same for bytes that are written."""
     known = clock(w.cta, w.index)
     wrote = at(u64, cta.shadow)
@@ -245,7 +244,7 @@ def check_write(
 
 
 @when_checked
-def writes_same_value(cta: Ptr(Cta), low: i64, n: i64, values: Ptr(u8), size: i64, pc: i64) -> i64:
+def writes_same_value(cta: Cta, low: i64, n: i64, values: Ptr[u8], size: i64, pc: i64) -> i64:
     """Whether the same instruction has already written this value there, so order is irrelevant."""
     wrote = at(u64, cta.shadow)
     there = at(u8, cta.shared + low)
@@ -260,7 +259,7 @@ def writes_same_value(cta: Ptr(Cta), low: i64, n: i64, values: Ptr(u8), size: i6
 
 
 @when_checked
-def check_grid_dependency(w: Ptr(WarpRecord), a: i64, lane: i64, pc: i64) -> i64:
+def check_grid_dependency(w: WarpRecord, a: i64, lane: i64, pc: i64) -> i64:
     """A checked launch: global memory is touched; 1 where the grid before may still use it."""
     if w.launch.overlaps == 0 or clock(w.cta, w.index)[previous_grid_actor(w.cta)] != 0:
         return 0
@@ -272,7 +271,7 @@ def check_grid_dependency(w: Ptr(WarpRecord), a: i64, lane: i64, pc: i64) -> i64
 
 
 @when_checked
-def track_barrier(w: Ptr(WarpRecord), cta: Ptr(Cta), place: i64, lane: i64, pc: i64) -> i64:
+def track_barrier(w: WarpRecord, cta: Cta, place: i64, lane: i64, pc: i64) -> i64:
     """An mbarrier is initialised, or is one no longer; 1 after a race."""
     number = (barrier_clock(cta, place) - ENDED - 1) >> 1
     if number == cta.mbarrier_count:
@@ -282,7 +281,7 @@ def track_barrier(w: Ptr(WarpRecord), cta: Ptr(Cta), place: i64, lane: i64, pc: 
 
 
 @when_checked
-def check_double_init(w: Ptr(WarpRecord), cta: Ptr(Cta), place: i64, lane: i64, pc: i64) -> i64:
+def check_double_init(w: WarpRecord, cta: Cta, place: i64, lane: i64, pc: i64) -> i64:
     """A fault (1) where an mbarrier is initialised that is one already: the last to have written
     its bytes was another ``mbarrier.init``. Lanes that do so at once are let alone.
     """
@@ -300,7 +299,7 @@ def check_double_init(w: Ptr(WarpRecord), cta: Ptr(Cta), place: i64, lane: i64, 
 
 
 @when_checked
-def check_barrier_access(w: Ptr(WarpRecord), cta: Ptr(Cta), place: i64, lane: i64, pc: i64) -> i64:
+def check_barrier_access(w: WarpRecord, cta: Cta, place: i64, lane: i64, pc: i64) -> i64:
     """A thread arrives or looks at one; 1 after a race."""
     mine = current_step(w, pc)
     if cta.rank != w.cta.rank:
@@ -312,13 +311,13 @@ def check_barrier_access(w: Ptr(WarpRecord), cta: Ptr(Cta), place: i64, lane: i6
 
 
 @native(inline=True)
-def extent(f: Ptr(BulkCopy)) -> i64:
+def extent(f: BulkCopy) -> i64:
     """The bytes of shared memory that a copy reads or writes."""
     return f.bytes // f.width * f.pitch if f.tensor != 0 else f.bytes
 
 
 @when_checked
-def check_bulk_write(w: Ptr(WarpRecord), f: Ptr(BulkCopy), lane: i64) -> i64:
+def check_bulk_write(w: WarpRecord, f: BulkCopy, lane: i64) -> i64:
     """A checked launch: the newest copy writes shared memory from now on; 1 after a race."""
     number = w.cta.bulk_tail - 1
     slot = w.launch.warps * KINDS + umod(number, MAX_BULK_COPIES)
@@ -341,7 +340,7 @@ def check_bulk_write(w: Ptr(WarpRecord), f: Ptr(BulkCopy), lane: i64) -> i64:
 
 
 @when_checked
-def check_bulk_read(w: Ptr(WarpRecord), f: Ptr(BulkCopy), source: i64, lane: i64) -> i64:
+def check_bulk_read(w: WarpRecord, f: BulkCopy, source: i64, lane: i64) -> i64:
     """The same for one that reads shared memory."""
     f.mark = pack_step(warp_actor(w, BULK_STORES), f.group + 1, f.pc)
     record_use(w.cta, f.mark)
@@ -349,7 +348,7 @@ def check_bulk_read(w: Ptr(WarpRecord), f: Ptr(BulkCopy), source: i64, lane: i64
 
 
 @when_checked
-def mark_box_used(cta: Ptr(Cta), f: Ptr(BulkCopy)) -> i64:
+def mark_box_used(cta: Cta, f: BulkCopy) -> i64:
     """Of a box that lies in its tensor as a whole, every byte is wanted."""
     if f.tensor == 0 or f.im2col != 0:
         return 0
@@ -361,7 +360,7 @@ def mark_box_used(cta: Ptr(Cta), f: Ptr(BulkCopy)) -> i64:
 
 
 @when_checked
-def check_unread(cta: Ptr(Cta), low: i64, high: i64) -> i64:
+def check_unread(cta: Cta, low: i64, high: i64) -> i64:
     """A fault (1) where a product has read some of what a copy brought, and nothing has read what
     it brought here.
     """
@@ -382,7 +381,7 @@ def check_unread(cta: Ptr(Cta), low: i64, high: i64) -> i64:
 
 
 @when_checked
-def check_exit(cta: Ptr(Cta)) -> i64:
+def check_exit(cta: Cta) -> i64:
     """All threads of the CTA have ended; 1 where its shared memory may still be in use."""
     touched = sync_clock(cta, TOUCHED)
     known = sync_clock(cta, ENDED)

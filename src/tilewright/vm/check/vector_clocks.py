@@ -13,13 +13,12 @@ never make one.
 
 from __future__ import annotations
 
-from functools import partial
-
+from ...native.intrinsics import at, lshr
 from ...native.native_language import Ptr, i64, native, u32
 from ..state.records import BARRIERS, TRACKED_MBARRIERS, WARPGROUP_WARPS, Cta, WarpRecord
 
 # A function that only a checked launch needs, which has its part loaded.
-when_checked = partial(native, part="checked", deferred=True)
+when_checked = native(part="checked", deferred=True)
 
 CTA_BYTES = Cta.size
 KINDS = 4
@@ -31,36 +30,36 @@ CLOCKS = ENDED + 1 + 2 * TRACKED_MBARRIERS  # of a CTA, besides its warps'
 
 
 @native(inline=True)
-def actor_count(cta: Ptr(Cta)) -> i64:
+def actor_count(cta: Cta) -> i64:
     """How many the cluster has."""
     return cta.launch.actors * cta.launch.cluster_size
 
 
 @native(inline=True)
-def warp_actor(w: Ptr(WarpRecord), kind: i64) -> i64:
+def warp_actor(w: WarpRecord, kind: i64) -> i64:
     """The number of a warp's actor."""
     return w.cta.rank * w.launch.actors + w.index * KINDS + kind
 
 
 @native(inline=True)
-def wgmma_actor(w: Ptr(WarpRecord)) -> i64:
+def wgmma_actor(w: WarpRecord) -> i64:
     """The actor of products: a warpgroup's first warp's."""
     return w.cta.rank * w.launch.actors + (w.index & -WARPGROUP_WARPS) * KINDS + WGMMAS
 
 
 @native(inline=True)
-def clock(cta: Ptr(Cta), number: i64) -> Ptr(u32):
+def clock(cta: Cta, number: i64) -> Ptr[u32]:
     return at(u32, cta.clocks + number * actor_count(cta) * 8)
 
 
 @native(inline=True)
-def sync_clock(cta: Ptr(Cta), number: i64) -> Ptr(u32):
+def sync_clock(cta: Cta, number: i64) -> Ptr[u32]:
     """The clock of a barrier, or one of those with a name above."""
     return clock(cta, cta.launch.warps + number)
 
 
 @when_checked
-def join(to: Ptr(u32), from_: Ptr(u32), count: i64) -> i64:
+def join(to: Ptr[u32], from_: Ptr[u32], count: i64) -> i64:
     for i in range(count):
         if to[i] < from_[i]:
             to[i] = from_[i]
@@ -68,7 +67,7 @@ def join(to: Ptr(u32), from_: Ptr(u32), count: i64) -> i64:
 
 
 @when_checked
-def release(w: Ptr(WarpRecord), to: Ptr(u32)) -> i64:
+def release(w: WarpRecord, to: Ptr[u32]) -> i64:
     """What this warp knows goes into another clock; what it does from now on does not."""
     mine = clock(w.cta, w.index)
     join(to, mine, 2 * actor_count(w.cta))
@@ -77,12 +76,12 @@ def release(w: Ptr(WarpRecord), to: Ptr(u32)) -> i64:
 
 
 @when_checked
-def acquire(w: Ptr(WarpRecord), from_: Ptr(u32)) -> i64:
+def acquire(w: WarpRecord, from_: Ptr[u32]) -> i64:
     return join(clock(w.cta, w.index), from_, 2 * actor_count(w.cta))
 
 
 @when_checked
-def advance(w: Ptr(WarpRecord), actor: i64, step: i64) -> i64:
+def advance(w: WarpRecord, actor: i64, step: i64) -> i64:
     """An actor was waited for, up to a step."""
     mine = clock(w.cta, w.index)
     if mine[actor] < step:
@@ -91,9 +90,7 @@ def advance(w: Ptr(WarpRecord), actor: i64, step: i64) -> i64:
 
 
 @when_checked
-def advance_groups(
-    w: Ptr(WarpRecord), mask: i64, actor: i64, groups: Ptr(u32), pending: i64
-) -> i64:
+def advance_groups(w: WarpRecord, mask: i64, actor: i64, groups: Ptr[u32], pending: i64) -> i64:
     """The same, for lanes that committed a number of groups and wait for all but some."""
     for lane in range(32):
         if (mask >> lane & 1) != 0 and groups[lane] > pending:
@@ -102,7 +99,7 @@ def advance_groups(
 
 
 @when_checked
-def order_strong(w: Ptr(WarpRecord)) -> i64:
+def order_strong(w: WarpRecord) -> i64:
     """An atomic or strong access orders this warp after all those before it, and before all later
     ones, wherever they are: more than is promised.
     """
@@ -112,7 +109,7 @@ def order_strong(w: Ptr(WarpRecord)) -> i64:
 
 
 @when_checked
-def proxy_fence(w: Ptr(WarpRecord), mask: i64) -> i64:
+def proxy_fence(w: WarpRecord, mask: i64) -> i64:
     """What the warp knows is known to the async proxy too."""
     mine = clock(w.cta, w.index)
     count = actor_count(w.cta)
@@ -123,7 +120,7 @@ def proxy_fence(w: Ptr(WarpRecord), mask: i64) -> i64:
 
 
 @when_checked
-def warp_fence(w: Ptr(WarpRecord), mask: i64) -> i64:
+def warp_fence(w: WarpRecord, mask: i64) -> i64:
     """``bar.warp.sync``: what lanes did before is known to one another."""
     if mask != 0 and w.launch.checked != 0:
         step = clock(w.cta, w.index) + warp_actor(w, WARP)
@@ -132,13 +129,13 @@ def warp_fence(w: Ptr(WarpRecord), mask: i64) -> i64:
 
 
 @native(inline=True)
-def previous_grid_actor(cta: Ptr(Cta)) -> i64:
+def previous_grid_actor(cta: Cta) -> i64:
     """The actor that the grid before is to a CTA: its last."""
     return (cta.rank + 1) * cta.launch.actors - 1
 
 
 @when_checked
-def grid_dependency_wait(w: Ptr(WarpRecord), mask: i64) -> i64:
+def grid_dependency_wait(w: WarpRecord, mask: i64) -> i64:
     """``griddepcontrol.wait``: the grid before has ended, for all CTAs of the cluster."""
     if mask != 0 and w.launch.checked != 0:
         for rank in range(w.launch.cluster_size):
@@ -155,14 +152,14 @@ def pack_step(actor: i64, step: i64, pc: i64) -> i64:
 
 
 @native(inline=True)
-def current_step(w: Ptr(WarpRecord), pc: i64) -> i64:
+def current_step(w: WarpRecord, pc: i64) -> i64:
     """The warp's own step."""
     actor = warp_actor(w, WARP)
     return pack_step(actor, clock(w.cta, w.index)[actor], pc)
 
 
 @when_checked
-def record_use(cta: Ptr(Cta), mine: i64) -> i64:
+def record_use(cta: Cta, mine: i64) -> i64:
     """Before the CTA ends, this step has to be waited for: it uses its shared memory."""
     there = sync_clock(cta, TOUCHED)
     actor = mine >> ACTOR & FIELD
@@ -175,7 +172,7 @@ def record_use(cta: Ptr(Cta), mine: i64) -> i64:
 
 
 @when_checked
-def barrier_clock(cta: Ptr(Cta), place: i64) -> i64:
+def barrier_clock(cta: Cta, place: i64) -> i64:
     """The number of the clock that an mbarrier's open phase has; the next one is that of its phases
     that are over. The last such two are also of all that found no others.
     """
@@ -186,13 +183,13 @@ def barrier_clock(cta: Ptr(Cta), place: i64) -> i64:
 
 
 @when_checked
-def complete_phase(cta: Ptr(Cta), place: i64) -> i64:
+def complete_phase(cta: Cta, place: i64) -> i64:
     number = barrier_clock(cta, place)
     return join(sync_clock(cta, number + 1), sync_clock(cta, number), 2 * actor_count(cta))
 
 
 @when_checked
-def record_completion(cta: Ptr(Cta), place: i64, mine: i64) -> i64:
+def record_completion(cta: Cta, place: i64, mine: i64) -> i64:
     """An asynchronous copy tells an mbarrier."""
     there = sync_clock(cta, barrier_clock(cta, place))
     actor = mine >> ACTOR & FIELD

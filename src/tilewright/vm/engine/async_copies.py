@@ -10,6 +10,7 @@ an mbarrier takes its place among the copies, and comes after those that its lan
 
 from __future__ import annotations
 
+from ...native.intrinsics import address, at, lowest, lshr, umod
 from ...native.native_language import Ptr, i64, native, u8, u32, u64
 from ..check.race_detector import check_grid_dependency, check_write
 from ..check.vector_clocks import (
@@ -40,13 +41,13 @@ COPY_BYTES = AsyncCopy.size
 
 
 @native(inline=True)
-def async_copy(w: Ptr(WarpRecord), n: i64) -> Ptr(AsyncCopy):
+def async_copy(w: WarpRecord, n: i64) -> AsyncCopy:
     """The warp's ``n``-th copy, counted from its start."""
     return at(AsyncCopy, address(w.queue) + n % MAX_ASYNC_COPIES * COPY_BYTES)
 
 
 @native
-def arrive_now(w: Ptr(WarpRecord), c: Ptr(AsyncCopy), mask: i64) -> i64:
+def arrive_now(w: WarpRecord, c: AsyncCopy, mask: i64) -> i64:
     """These lanes arrive; 1 after a fault."""
     m = mask
     while m != 0:
@@ -62,7 +63,7 @@ def arrive_now(w: Ptr(WarpRecord), c: Ptr(AsyncCopy), mask: i64) -> i64:
 
 
 @native
-def perform(w: Ptr(WarpRecord), c: Ptr(AsyncCopy), mask: i64) -> i64:
+def perform(w: WarpRecord, c: AsyncCopy, mask: i64) -> i64:
     """What a place of the queue has for these lanes happens now; 1 after a fault."""
     m = c.mask & mask
     c.mask = c.mask & ~mask
@@ -90,7 +91,7 @@ def perform(w: Ptr(WarpRecord), c: Ptr(AsyncCopy), mask: i64) -> i64:
 
 
 @native
-def complete_copy(w: Ptr(WarpRecord), n: i64, mask: i64) -> i64:
+def complete_copy(w: WarpRecord, n: i64, mask: i64) -> i64:
     """The ``n``-th copy lands for these lanes; where it is an arrival, what they began before it
     lands first. 1 after a fault.
     """
@@ -103,7 +104,7 @@ def complete_copy(w: Ptr(WarpRecord), n: i64, mask: i64) -> i64:
 
 
 @native
-def complete_random_copy(w: Ptr(WarpRecord)) -> i64:
+def complete_random_copy(w: WarpRecord) -> i64:
     """With a seed, any copy under way may land at any time; 1 after a fault."""
     under_way = w.queue_tail - w.queue_head
     if w.launch.seed != 0 and under_way > 0:
@@ -114,14 +115,14 @@ def complete_random_copy(w: Ptr(WarpRecord)) -> i64:
 
 
 @native(deferred=True)
-def complete_random_warp(cta: Ptr(Cta)) -> i64:
+def complete_random_warp(cta: Cta) -> i64:
     """The same for some warp of a CTA, whatever it does."""
     n = umod(draw(cta), cta.launch.warps)
     return complete_random_copy(at(WarpRecord, cta.frames + n * cta.launch.frame_bytes))
 
 
 @native(deferred=True)
-def complete_arrivals(cta: Ptr(Cta)) -> i64:
+def complete_arrivals(cta: Cta) -> i64:
     """No warp can go on: what each is to arrive at next it does now. 1 where some did."""
     some = 0
     for i in range(cta.launch.warps):
@@ -138,7 +139,7 @@ def complete_arrivals(cta: Ptr(Cta)) -> i64:
 
 
 @native
-def complete_queued(w: Ptr(WarpRecord), end: i64) -> i64:
+def complete_queued(w: WarpRecord, end: i64) -> i64:
     """The warp's copies and arrivals before the ``end``-th happen; 1 after a fault."""
     for n in range(w.queue_head, end):
         if complete_copy(w, n, FULL_MASK) != 0:
@@ -147,7 +148,7 @@ def complete_queued(w: Ptr(WarpRecord), end: i64) -> i64:
 
 
 @native
-def pop_completed(w: Ptr(WarpRecord)) -> i64:
+def pop_completed(w: WarpRecord) -> i64:
     """What has happened for all lanes leaves the queue."""
     while w.queue_head < w.queue_tail:
         if async_copy(w, w.queue_head).mask != 0:
@@ -157,7 +158,7 @@ def pop_completed(w: Ptr(WarpRecord)) -> i64:
 
 
 @native(deferred=True)
-def complete_old_queued(cta: Ptr(Cta)) -> i64:
+def complete_old_queued(cta: Cta) -> i64:
     """What was in flight at the last sweep too happens now; 1 after a fault."""
     for i in range(cta.launch.warps):
         w = at(WarpRecord, cta.frames + i * cta.launch.frame_bytes)
@@ -168,7 +169,7 @@ def complete_old_queued(cta: Ptr(Cta)) -> i64:
 
 
 @native(deferred=True)
-def complete_all_queued(cta: Ptr(Cta)) -> i64:
+def complete_all_queued(cta: Cta) -> i64:
     """No warp can go on: all copies of its warps land. 1 where there were some."""
     some = 0
     for i in range(cta.launch.warps):
@@ -180,7 +181,7 @@ def complete_all_queued(cta: Ptr(Cta)) -> i64:
 
 
 @native(inline=True)
-def resolve_source(w: Ptr(WarpRecord), a: i64, n: i64, size: i64, lane: i64, pc: i64) -> i64:
+def resolve_source(w: WarpRecord, a: i64, n: i64, size: i64, lane: i64, pc: i64) -> i64:
     """The host address of the ``n`` ≤ ``size`` bytes of global memory that are read."""
     if (a & (size - 1)) != 0:
         return fault(w, MISALIGNED, pc, lane, a)
@@ -192,7 +193,7 @@ def resolve_source(w: Ptr(WarpRecord), a: i64, n: i64, size: i64, lane: i64, pc:
 
 
 @native
-def new_async_copy(w: Ptr(WarpRecord), size: i64, pc: i64) -> Ptr(AsyncCopy):
+def new_async_copy(w: WarpRecord, size: i64, pc: i64) -> AsyncCopy:
     """An empty place at the queue's end, which nobody counts yet; where it is full, the oldest copy
     lands.
     """
@@ -207,7 +208,7 @@ def new_async_copy(w: Ptr(WarpRecord), size: i64, pc: i64) -> Ptr(AsyncCopy):
 
 
 @native
-def copy_async(w: Ptr(WarpRecord), mask: i64, size: i64, valid: Ptr(u32), pc: i64) -> i64:
+def copy_async(w: WarpRecord, mask: i64, size: i64, valid: Ptr[u32], pc: i64) -> i64:
     """``cp.async``: shared targets in ``w.addresses``, global sources in ``w.addresses2``."""
     c = new_async_copy(w, size, pc)
     m = mask
@@ -239,7 +240,7 @@ def copy_async(w: Ptr(WarpRecord), mask: i64, size: i64, valid: Ptr(u32), pc: i6
 
 
 @native
-def arrive_async(w: Ptr(WarpRecord), mask: i64, space: i64, counted: i64, pc: i64) -> i64:
+def arrive_async(w: WarpRecord, mask: i64, space: i64, counted: i64, pc: i64) -> i64:
     """``cp.async.mbarrier.arrive`` at the mbarriers in ``w.addresses``; where it is ``counted``,
     each misses one arrival more until then.
     """
@@ -268,7 +269,7 @@ def arrive_async(w: Ptr(WarpRecord), mask: i64, space: i64, counted: i64, pc: i6
 
 
 @native
-def commit_async(w: Ptr(WarpRecord), mask: i64) -> i64:
+def commit_async(w: WarpRecord, mask: i64) -> i64:
     """The copies of these lanes since their last commit become a group."""
     for lane in range(32):
         w.committed[lane] = w.committed[lane] + ((mask >> lane) & 1)
@@ -276,7 +277,7 @@ def commit_async(w: Ptr(WarpRecord), mask: i64) -> i64:
 
 
 @native
-def wait_async(w: Ptr(WarpRecord), mask: i64, pending: i64) -> i64:
+def wait_async(w: WarpRecord, mask: i64, pending: i64) -> i64:
     """All copies of these lanes but those in their ``pending`` newest groups land, in an order that
     the seed picks; ``pending`` −1: all, committed or not. 1 after a fault.
     """

@@ -15,7 +15,7 @@ import llvmlite.ir as ir
 
 from ...mma.tensor_maps.tensor_map_parameters import TYPES
 from ...native.llvm_types import I32, I64, POINTER, declare, memcpy
-from ...native.native_language import Ptr, i64, native
+from ...native.native_language import Native, i64, native
 from ..llvm.expressions import LANES, lanes_of
 from ..llvm.llvm_primitives import LlvmValues
 from ..llvm.vector_memory import stack_buffer
@@ -61,8 +61,8 @@ def _combined(m: LlvmValues, op: str, type_: str, old: ir.Value, new: ir.Value) 
     return combine(m, op, type_.partition(".")[0], old, (new,), in_global)
 
 
-def _emit(module: ir.Module) -> None:
-    function = declare(module, reduce)
+def _emit(module: ir.Module, native_: Native) -> None:
+    function = declare(module, native_)
     which, target, source, size = function.args
     b = ir.IRBuilder(function.append_basic_block())
     old, new = (stack_buffer(b, LANES * MAX_ELEMENT_BYTES) for _ in range(2))
@@ -89,6 +89,7 @@ def _emit(module: ir.Module) -> None:
 @native(emit=_emit, deferred=True)
 def reduce(which: i64, target: i64, source: i64, size: i64) -> i64:
     """Combine at most ``STRETCH`` bytes into those at ``target``; 1 for a number of none."""
+    raise NotImplementedError
 
 
 @native(deferred=True)
@@ -103,6 +104,6 @@ def reduce_bytes(which: i64, target: i64, source: i64, size: i64) -> i64:
 
 
 @native
-def load_reductions(w: Ptr(WarpRecord)) -> i64:
+def load_reductions(w: WarpRecord) -> i64:
     """Called before a copy that reduces is issued: its part is then there when the copy lands."""
     return 0

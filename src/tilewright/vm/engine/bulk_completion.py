@@ -8,7 +8,8 @@ from the transaction count of its mbarrier.
 
 from __future__ import annotations
 
-from ...native.native_language import Ptr, i64, native, u8, u64
+from ...native.intrinsics import address, at, copy, lowest, umod
+from ...native.native_language import i64, native, u8, u64
 from ..check.race_detector import extent
 from ..check.vector_clocks import record_completion
 from ..state.lane_groups import draw, fault_at
@@ -33,7 +34,7 @@ COMPLETED, TO_SHARED, TO_GLOBAL = range(3)  # kinds of a copy in the queue
 
 
 @native(inline=True)
-def bulk_copy(cta: Ptr(Cta), n: i64) -> Ptr(BulkCopy):
+def bulk_copy(cta: Cta, n: i64) -> BulkCopy:
     """The CTA's ``n``-th copy, counted from its start."""
     return at(BulkCopy, address(cta.bulk_copies) + n % MAX_BULK_COPIES * BULK_COPY_BYTES)
 
@@ -42,7 +43,7 @@ def bulk_copy(cta: Ptr(Cta), n: i64) -> Ptr(BulkCopy):
 
 
 @native(part=PART)
-def fault_bulk(cta: Ptr(Cta), f: Ptr(BulkCopy), kind: i64, where: i64, value: i64) -> i64:
+def fault_bulk(cta: Cta, f: BulkCopy, kind: i64, where: i64, value: i64) -> i64:
     """The instruction that issued a copy faults while it lands."""
     f.kind = COMPLETED
     if cta.worker.fault == 0:
@@ -52,9 +53,7 @@ def fault_bulk(cta: Ptr(Cta), f: Ptr(BulkCopy), kind: i64, where: i64, value: i6
 
 
 @native(part=PART)
-def complete_to_shared(
-    cta: Ptr(Cta), f: Ptr(BulkCopy), to: Ptr(Cta), target: i64, barrier: i64
-) -> i64:
+def complete_to_shared(cta: Cta, f: BulkCopy, to: Cta, target: i64, barrier: i64) -> i64:
     """A copy lands at offsets of a CTA's shared memory; 1 after a fault."""
     if to.state != RUNNING:
         return fault_bulk(cta, f, EXITED_CTA, target, 0)
@@ -76,7 +75,7 @@ def complete_to_shared(
 
 
 @native(part=PART)
-def complete_to_global(f: Ptr(BulkCopy), hosts: i64) -> i64:
+def complete_to_global(f: BulkCopy, hosts: i64) -> i64:
     """Copy to global memory, of each 16 bytes those of the mask (``ctas``)."""
     if f.tensor != 0:
         return move_box(f, hosts, f.source, f.target, 1)
@@ -92,7 +91,7 @@ def complete_to_global(f: Ptr(BulkCopy), hosts: i64) -> i64:
 
 
 @native(part=PART)
-def complete_bulk(cta: Ptr(Cta), f: Ptr(BulkCopy)) -> i64:
+def complete_bulk(cta: Cta, f: BulkCopy) -> i64:
     """The copy happens now; 1 after a fault."""
     kind = f.kind
     f.kind = COMPLETED
@@ -110,7 +109,7 @@ def complete_bulk(cta: Ptr(Cta), f: Ptr(BulkCopy)) -> i64:
 
 
 @native(part=PART)
-def pop_completed_bulk(cta: Ptr(Cta)) -> i64:
+def pop_completed_bulk(cta: Cta) -> i64:
     """Copies that have landed leave the queue."""
     while cta.bulk_head < cta.bulk_tail:
         if bulk_copy(cta, cta.bulk_head).kind != COMPLETED:
@@ -120,7 +119,7 @@ def pop_completed_bulk(cta: Ptr(Cta)) -> i64:
 
 
 @native(part=PART, deferred=True)
-def complete_next_bulk(cta: Ptr(Cta)) -> i64:
+def complete_next_bulk(cta: Cta) -> i64:
     """The oldest copy of the CTA lands, or with a seed any; 1 after a fault."""
     under_way = cta.bulk_tail - cta.bulk_head
     if under_way == 0:
@@ -136,7 +135,7 @@ def complete_next_bulk(cta: Ptr(Cta)) -> i64:
 
 
 @native(part=PART, deferred=True)
-def complete_random_bulk(cta: Ptr(Cta)) -> i64:
+def complete_random_bulk(cta: Cta) -> i64:
     """With a seed, now and then a copy lands; 1 after a fault."""
     if cta.bulk_head == cta.bulk_tail or (draw(cta) & 3) != 0:
         return 0
@@ -144,7 +143,7 @@ def complete_random_bulk(cta: Ptr(Cta)) -> i64:
 
 
 @native(part=PART, deferred=True)
-def complete_all_bulk(cta: Ptr(Cta)) -> i64:
+def complete_all_bulk(cta: Cta) -> i64:
     """All copies of a CTA that has ended land; 1 after a fault."""
     while cta.bulk_head < cta.bulk_tail:
         if complete_next_bulk(cta) != 0:

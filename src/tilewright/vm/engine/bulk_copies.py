@@ -7,7 +7,8 @@ another seed any may land at any turn of its CTA. In shared memory it tells an m
 
 from __future__ import annotations
 
-from ...native.native_language import Ptr, i64, native, u64
+from ...native.intrinsics import address, at, lowest, lshr
+from ...native.native_language import i64, native, u64
 from ..check.race_detector import (
     ASYNC,
     check_bulk_read,
@@ -51,7 +52,7 @@ VALUE_AREA = 128  # and what is stored from registers
 
 
 @native
-def make_room(w: Ptr(WarpRecord)) -> i64:
+def make_room(w: WarpRecord) -> i64:
     """Where the queue of the CTA is full, its oldest copy lands; 1 after a fault."""
     cta = w.cta
     if cta.bulk_tail - cta.bulk_head < MAX_BULK_COPIES:
@@ -62,7 +63,7 @@ def make_room(w: Ptr(WarpRecord)) -> i64:
 
 
 @native
-def new_bulk_copy(w: Ptr(WarpRecord), kind: i64, lane: i64, pc: i64) -> Ptr(BulkCopy):
+def new_bulk_copy(w: WarpRecord, kind: i64, lane: i64, pc: i64) -> BulkCopy:
     """A place in the queue of the CTA, which has room."""
     cta = w.cta
     f = bulk_copy(cta, cta.bulk_tail)
@@ -78,7 +79,7 @@ def new_bulk_copy(w: Ptr(WarpRecord), kind: i64, lane: i64, pc: i64) -> Ptr(Bulk
 
 
 @native
-def resolve_bulk(w: Ptr(WarpRecord), space: i64, a: i64, n: i64, lane: i64, pc: i64) -> i64:
+def resolve_bulk(w: WarpRecord, space: i64, a: i64, n: i64, lane: i64, pc: i64) -> i64:
     """The host address of ``n`` bytes of global or shared memory; 0 after a fault."""
     if (a & (UNIT - 1)) != 0:
         return fault(w, MISALIGNED, pc, lane, a)
@@ -99,7 +100,7 @@ def resolve_bulk(w: Ptr(WarpRecord), space: i64, a: i64, n: i64, lane: i64, pc: 
 
 
 @native
-def rank_of(w: Ptr(WarpRecord), host: i64) -> i64:
+def rank_of(w: WarpRecord, host: i64) -> i64:
     """The rank of the CTA of the cluster whose shared memory holds a host address."""
     for rank in range(w.launch.cluster_size):
         cta = at(Cta, w.cta.first + rank * CTA_BYTES)
@@ -110,7 +111,7 @@ def rank_of(w: Ptr(WarpRecord), host: i64) -> i64:
 
 @native
 def set_destination(
-    w: Ptr(WarpRecord), f: Ptr(BulkCopy), lane: i64, target: i64, barrier: i64, pc: i64
+    w: WarpRecord, f: BulkCopy, lane: i64, target: i64, barrier: i64, pc: i64
 ) -> i64:
     """Which CTAs the copy goes to, and where it lands in them: one that the target names, or all of
     a mask at the target's place in each. 1 after a fault.
@@ -133,7 +134,7 @@ def set_destination(
 
 
 @native
-def copy_in(w: Ptr(WarpRecord), mask: i64, space: i64, reduction: i64, pc: i64) -> i64:
+def copy_in(w: WarpRecord, mask: i64, space: i64, reduction: i64, pc: i64) -> i64:
     """Bulk copies and reductions into shared memory: targets in ``w.addresses``, sources in
     ``w.addresses2``; in ``w.operands`` a line of sizes, one of CTA masks (0: no multicast) and
     barriers' addresses.
@@ -165,7 +166,7 @@ def copy_in(w: Ptr(WarpRecord), mask: i64, space: i64, reduction: i64, pc: i64) 
 
 
 @native
-def copy_out(w: Ptr(WarpRecord), mask: i64, reduction: i64, pc: i64) -> i64:
+def copy_out(w: WarpRecord, mask: i64, reduction: i64, pc: i64) -> i64:
     """Bulk copies and reductions to global memory, of the lanes' current groups; in ``w.operands``
     a line of sizes and one of masks, a bit for each byte of 16 that is copied.
     """
@@ -194,9 +195,7 @@ def copy_out(w: Ptr(WarpRecord), mask: i64, reduction: i64, pc: i64) -> i64:
 
 
 @native
-def store_async(
-    w: Ptr(WarpRecord), mask: i64, size: i64, number: i64, reduction: i64, pc: i64
-) -> i64:
+def store_async(w: WarpRecord, mask: i64, size: i64, number: i64, reduction: i64, pc: i64) -> i64:
     """Stores and reductions of ``number`` elements of ``size`` bytes into shared memory, from
     ``w.operands``: element e of lane l is the (32·e + l)-th. The rest as for ``copy_in``.
     """
@@ -226,7 +225,7 @@ def store_async(
 
 
 @native(part="tensor_copies")
-def load_tensor(w: Ptr(WarpRecord), mask: i64, how: i64, pc: i64) -> i64:
+def load_tensor(w: WarpRecord, mask: i64, how: i64, pc: i64) -> i64:
     """Tensor copies into shared memory: maps in ``w.addresses2``, the rest as for ``copy_in`` and
     ``box_of``.
     """
@@ -249,7 +248,7 @@ def load_tensor(w: Ptr(WarpRecord), mask: i64, how: i64, pc: i64) -> i64:
 
 
 @native(part="tensor_copies")
-def store_tensor(w: Ptr(WarpRecord), mask: i64, how: i64, reduction: i64, pc: i64) -> i64:
+def store_tensor(w: WarpRecord, mask: i64, how: i64, reduction: i64, pc: i64) -> i64:
     """Tensor copies out of the shared memory at ``w.addresses``, or with a ``reduction`` (for the
     map's type) such.
     """
@@ -276,14 +275,14 @@ def store_tensor(w: Ptr(WarpRecord), mask: i64, how: i64, reduction: i64, pc: i6
 
 
 @native
-def cancel_newest(w: Ptr(WarpRecord)) -> i64:
+def cancel_newest(w: WarpRecord) -> i64:
     """The newest flight never was: its instruction has faulted."""
     w.cta.bulk_tail -= 1
     return 1
 
 
 @native
-def commit_bulk(w: Ptr(WarpRecord), mask: i64) -> i64:
+def commit_bulk(w: WarpRecord, mask: i64) -> i64:
     """The bulk copies of these lanes since their last commit become a group."""
     for lane in range(32):
         w.bulk_committed[lane] = w.bulk_committed[lane] + ((mask >> lane) & 1)
@@ -291,7 +290,7 @@ def commit_bulk(w: Ptr(WarpRecord), mask: i64) -> i64:
 
 
 @native
-def wait_bulk(w: Ptr(WarpRecord), mask: i64, pending: i64) -> i64:
+def wait_bulk(w: WarpRecord, mask: i64, pending: i64) -> i64:
     """All groups of these lanes but their ``pending`` newest land; 1 after a fault."""
     cta = w.cta
     if w.launch.checked != 0:

@@ -6,6 +6,7 @@ such a cluster, which then never begins.
 
 from __future__ import annotations
 
+from ...native.intrinsics import address, at
 from ...native.native_language import Ptr, i64, native, u32
 from ..state.records import WarpRecord
 from .bulk_copies import VALUE_AREA, store_async
@@ -14,7 +15,7 @@ WORDS = 4
 
 
 @native
-def take_cluster(w: Ptr(WarpRecord), lane: i64, words: Ptr(u32)) -> i64:
+def take_cluster(w: WarpRecord, lane: i64, words: Ptr[u32]) -> i64:
     """The next cluster that this worker would begin, if there is one, is the lane's."""
     k = w.worker
     launch = w.launch
@@ -32,7 +33,7 @@ def take_cluster(w: Ptr(WarpRecord), lane: i64, words: Ptr(u32)) -> i64:
 
 
 @native
-def try_cancel(w: Ptr(WarpRecord), mask: i64, everywhere: i64, pc: i64) -> i64:
+def try_cancel(w: WarpRecord, mask: i64, everywhere: i64, pc: i64) -> i64:
     """A request of each lane, answered at ``w.addresses``, or there in each CTA of the cluster,
     when its mbarrier hears of it; 1 after a fault.
     """

@@ -6,7 +6,8 @@ barrier's instructions each came by. An exited warp is no longer waited for.
 
 from __future__ import annotations
 
-from ...native.native_language import Ptr, i64, native
+from ...native.intrinsics import at, lowest, popcount
+from ...native.native_language import i64, native
 from ..check.vector_clocks import acquire, actor_count, release, sync_clock
 from ..state.lane_groups import fault, next_group
 from ..state.records import (  # fmt: skip
@@ -26,7 +27,7 @@ from .mbarrier_model import cluster_exit
 
 
 @native
-def barrier_check(cta: Ptr(Cta), index: i64) -> i64:
+def barrier_check(cta: Cta, index: i64) -> i64:
     """Open the barrier if all that it waits for have come."""
     bar = cta.barriers[index]
     needed = bar.expected
@@ -58,7 +59,7 @@ def barrier_check(cta: Ptr(Cta), index: i64) -> i64:
 
 
 @native
-def warp_arrives(w: Ptr(WarpRecord), index: i64) -> i64:
+def warp_arrives(w: WarpRecord, index: i64) -> i64:
     """Count this warp in once all of its living lanes have come to the barrier."""
     here = w.at[index] | w.came[index]
     if here == 0 or (w.live & ~here) != 0 or (w.arrived & (1 << index)) != 0:
@@ -73,7 +74,7 @@ def warp_arrives(w: Ptr(WarpRecord), index: i64) -> i64:
 
 @native
 def barrier(
-    w: Ptr(WarpRecord), index: i64, threads: i64, arrive: i64, votes: i64, follow: i64, pc: i64
+    w: WarpRecord, index: i64, threads: i64, arrive: i64, votes: i64, follow: i64, pc: i64
 ) -> i64:
     """``bar.sync`` and ``bar.red`` (``arrive`` 0) or ``bar.arrive`` of the active lanes.
 
@@ -110,7 +111,7 @@ def barrier(
 
 
 @native
-def barrier_result(w: Ptr(WarpRecord), index: i64, op: i64) -> i64:
+def barrier_result(w: WarpRecord, index: i64, op: i64) -> i64:
     """What ``bar.red`` found when the barrier last opened: 0 popc, 1 or, 2 and."""
     bar = w.cta.barriers[index]
     if op == 2:
@@ -119,7 +120,7 @@ def barrier_result(w: Ptr(WarpRecord), index: i64, op: i64) -> i64:
 
 
 @native
-def lanes_exit(w: Ptr(WarpRecord), mask: i64) -> i64:
+def lanes_exit(w: WarpRecord, mask: i64) -> i64:
     """These lanes end. Barriers count the living, so that may complete one. DONE: the last did."""
     if w.launch.cluster_size > 1:
         cluster_exit(w, mask)

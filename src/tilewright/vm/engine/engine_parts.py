@@ -81,8 +81,8 @@ LEVELS = dict.fromkeys(
 MXCSR = 0x1F80  # round to nearest, no flushing, no traps
 
 
-def _emit_float_mode(module: ir.Module) -> None:
-    b = ir.IRBuilder(declare(module, set_float_mode).append_basic_block())
+def _emit_float_mode(module: ir.Module, function: Native) -> None:
+    b = ir.IRBuilder(declare(module, function).append_basic_block())
     if module.triple.startswith("x86_64"):
         place = b.alloca(I32)
         b.store(I32(MXCSR), place)
@@ -94,6 +94,7 @@ def _emit_float_mode(module: ir.Module) -> None:
 @native(emit=_emit_float_mode)
 def set_float_mode() -> i64:
     """This thread rounds to nearest and keeps subnormals, whatever the process did before."""
+    raise NotImplementedError
 
 
 @native

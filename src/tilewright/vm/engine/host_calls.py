@@ -6,14 +6,15 @@ The lanes' arguments stand in the area ``operands``, 64 bits each; the host
 
 from __future__ import annotations
 
-from ...native.native_language import Ptr, i64, native, u8
+from ...native.intrinsics import at, indirect
+from ...native.native_language import i64, native, u8
 from ..program.evaluator import Evaluator, Value
 from ..state.records import GENERIC, WarpRecord
 from .memory_access import resolve
 
 
 @native
-def call_host(w: Ptr(WarpRecord), mask: i64, pc: i64) -> i64:
+def call_host(w: WarpRecord, mask: i64, pc: i64) -> i64:
     """Let the host do what operation ``pc`` calls, for these lanes; 1 after a fault."""
     if mask == 0:
         return 0
@@ -23,7 +24,7 @@ def call_host(w: Ptr(WarpRecord), mask: i64, pc: i64) -> i64:
 
 
 @native
-def text_length(w: Ptr(WarpRecord), start: i64, most: i64, lane: i64, pc: i64) -> i64:
+def text_length(w: WarpRecord, start: i64, most: i64, lane: i64, pc: i64) -> i64:
     """The bytes of a text at a generic address, up to its 0 or ``most``; −1 after a fault."""
     n = 0
     while n != most:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import llvmlite.ir as ir
 
 from ... import mma
+from ...native.intrinsics import address, at
 from ...native.native_language import Ptr, i64, native, u8
 from ..llvm.vector_memory import load_vector, shuffled, store_vector
 from ..state.records import FULL_MASK, WRITES, WarpRecord
@@ -28,32 +29,27 @@ def _arrange(trans: int, back: bool) -> Callable[..., None]:
         rows, columns = mma.ldmatrix(1, bool(trans)).coordinates()
         order = (rows * 8 + columns).reshape(-1)
         matrix = load_vector(b, source, 0, ir.VectorType(ir.IntType(16), 64))
-        store_vector(shuffled(matrix, order.argsort() if back else order), target, 0)
+        lanes = (order.argsort() if back else order).tolist()
+        store_vector(shuffled(matrix, lanes), target, 0)
 
     return emit
 
 
-@native(
-    emit=lambda m: emit_cases(
-        m, rows_to_fragment, ((trans, _arrange(trans, False)) for trans in (0, 1))
-    )
-)
+@native(emit=lambda m, f: emit_cases(m, f, ((trans, _arrange(trans, False)) for trans in (0, 1))))
 def rows_to_fragment(target: i64, source: i64, trans: i64) -> i64:
     """An 8×8 matrix of 16-bit elements, row by row, to the registers of 32 lanes."""
+    raise NotImplementedError
 
 
-@native(
-    emit=lambda m: emit_cases(
-        m, fragment_to_rows, ((trans, _arrange(trans, True)) for trans in (0, 1))
-    )
-)
+@native(emit=lambda m, f: emit_cases(m, f, ((trans, _arrange(trans, True)) for trans in (0, 1))))
 def fragment_to_rows(target: i64, source: i64, trans: i64) -> i64:
-    """The reverse of ``arrange``."""
+    """The reverse of ``rows_to_fragment``."""
+    raise NotImplementedError
 
 
 @native
 def load_matrix(
-    w: Ptr(WarpRecord), mask: i64, space: i64, trans: i64, out: Ptr(u8), count: i64, pc: i64
+    w: WarpRecord, mask: i64, space: i64, trans: i64, out: Ptr[u8], count: i64, pc: i64
 ) -> i64:
     """``count`` 8×8 matrices of 16-bit elements, row addresses in ``w.addresses``."""
     if mask == 0:
@@ -79,7 +75,7 @@ def load_matrix(
 
 @native
 def store_matrix(
-    w: Ptr(WarpRecord), mask: i64, space: i64, trans: i64, values: Ptr(u8), count: i64, pc: i64
+    w: WarpRecord, mask: i64, space: i64, trans: i64, values: Ptr[u8], count: i64, pc: i64
 ) -> i64:
     """The reverse: rows whole where all lanes are there, the lowest last, for of those in one place
     it stays (of those with a lane's second elements, where transposed, which come after all first).
@@ -106,7 +102,7 @@ def store_matrix(
 
 @native
 def store_matrix_lanes(
-    w: Ptr(WarpRecord), mask: i64, space: i64, trans: i64, values: Ptr(u8), count: i64, pc: i64
+    w: WarpRecord, mask: i64, space: i64, trans: i64, values: Ptr[u8], count: i64, pc: i64
 ) -> i64:
     """The same lane by lane, each the neighbours that it holds; faults as all of a row would."""
     for lane in range(32):

@@ -5,7 +5,8 @@ memory, to a limit of its own. ``alloca`` takes from it, and so do calls
 
 from __future__ import annotations
 
-from ...native.native_language import Ptr, i64, native, u8
+from ...native.intrinsics import at, lowest
+from ...native.native_language import i64, native, u8
 from ..program.evaluator import Evaluator, Value
 from ..state.lane_groups import fault
 from ..state.records import LOCAL, STACK_OVERFLOW, WarpRecord
@@ -15,7 +16,7 @@ UNINITIALIZED = 0xFF  # what new memory holds, as other local memory does
 
 
 @native
-def allocate(w: Ptr(WarpRecord), mask: i64, align: i64, pc: i64) -> i64:
+def allocate(w: WarpRecord, mask: i64, align: i64, pc: i64) -> i64:
     """``w.addresses`` are sizes of these lanes and become addresses; 1 after a fault."""
     static = w.launch.static_bytes
     limit = w.launch.local_bytes - static
@@ -37,7 +38,7 @@ def allocate(w: Ptr(WarpRecord), mask: i64, align: i64, pc: i64) -> i64:
 
 
 @native
-def stack_end(w: Ptr(WarpRecord)) -> i64:
+def stack_end(w: WarpRecord) -> i64:
     """``w.addresses`` become the ends of all lanes' stacks."""
     for lane in range(32):
         w.addresses[lane] = w.launch.static_bytes + w.stack[lane]
@@ -45,7 +46,7 @@ def stack_end(w: Ptr(WarpRecord)) -> i64:
 
 
 @native
-def set_stack_end(w: Ptr(WarpRecord), mask: i64, pc: i64) -> i64:
+def set_stack_end(w: WarpRecord, mask: i64, pc: i64) -> i64:
     """The stacks of these lanes end at ``w.addresses``; 1 after a fault: they never did."""
     static = w.launch.static_bytes
     m = mask

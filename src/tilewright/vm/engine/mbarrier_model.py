@@ -12,6 +12,7 @@ counts are zero; then suspended warps of the CTA test their barriers again.
 
 from __future__ import annotations
 
+from ...native.intrinsics import at, lowest, lshr, popcount
 from ...native.native_language import Ptr, i64, native, u32, u64
 from ..check.race_detector import check_barrier_access, check_double_init, track_barrier
 from ..check.vector_clocks import (  # fmt: skip
@@ -54,7 +55,7 @@ INVALID = 0xFFFFFFFFFFFFFFFF
 
 
 @native
-def wake(cta: Ptr(Cta)) -> i64:
+def wake(cta: Cta) -> i64:
     """All that sleep in the CTA look again."""
     cta.worker.events += 1
     for i in range(cta.launch.warps):
@@ -68,7 +69,7 @@ def wake(cta: Ptr(Cta)) -> i64:
 
 
 @native(deferred=True)
-def wake_timed_out(cta: Ptr(Cta)) -> i64:
+def wake_timed_out(cta: Cta) -> i64:
     """All that sleep in the CTA hear that nothing has happened; whether any did."""
     some = 0
     for i in range(cta.launch.warps):
@@ -82,7 +83,7 @@ def wake_timed_out(cta: Ptr(Cta)) -> i64:
 
 
 @native
-def sleep(w: Ptr(WarpRecord), block: i64) -> i64:
+def sleep(w: WarpRecord, block: i64) -> i64:
     """The active lanes try ``block`` again when something has happened; what the region returns."""
     w.asleep = w.asleep | w.active
     w.waiting = w.waiting | w.active
@@ -94,7 +95,7 @@ def sleep(w: Ptr(WarpRecord), block: i64) -> i64:
 
 
 @native(inline=True)
-def take_timeout(w: Ptr(WarpRecord), mask: i64) -> i64:
+def take_timeout(w: WarpRecord, mask: i64) -> i64:
     """Whether these lanes slept until nothing else could happen; asked once."""
     resolve_barrier = w.expired & mask
     w.expired = w.expired & ~mask
@@ -105,7 +106,7 @@ def take_timeout(w: Ptr(WarpRecord), mask: i64) -> i64:
 
 
 @native
-def update_phase(cta: Ptr(Cta), place: i64, arrivals: i64, dropped: i64, bytes_: i64) -> i64:
+def update_phase(cta: Cta, place: i64, arrivals: i64, dropped: i64, bytes_: i64) -> i64:
     """Arrivals (of them ``dropped`` for good) come, and bytes are expected (or, below 0, come).
 
     0, or the kind of fault where it is no barrier, or counts leave their range.
@@ -135,7 +136,7 @@ def update_phase(cta: Ptr(Cta), place: i64, arrivals: i64, dropped: i64, bytes_:
 
 
 @native
-def check_use(w: Ptr(WarpRecord), place: i64, lane: i64, pc: i64, arrives: i64) -> i64:
+def check_use(w: WarpRecord, place: i64, lane: i64, pc: i64, arrives: i64) -> i64:
     """A live barrier stands there and a thread uses it (1: arrives); 0 after a fault."""
     if check_live(w, place, lane, pc) == 0:
         return 0
@@ -150,13 +151,13 @@ def check_use(w: Ptr(WarpRecord), place: i64, lane: i64, pc: i64, arrives: i64) 
 
 
 @native(inline=True)
-def resolve_barrier(w: Ptr(WarpRecord), space: i64, lane: i64, pc: i64) -> i64:
+def resolve_barrier(w: WarpRecord, space: i64, lane: i64, pc: i64) -> i64:
     """The host address of the lane's barrier, 0 after a fault."""
     return resolve(w, space + WRITES, w.addresses[lane], 8, lane, pc)
 
 
 @native
-def init(w: Ptr(WarpRecord), mask: i64, space: i64, counts: Ptr(u32), pc: i64) -> i64:
+def init(w: WarpRecord, mask: i64, space: i64, counts: Ptr[u32], pc: i64) -> i64:
     """``mbarrier.init``; 1 after a fault."""
     m = mask
     while m != 0:
@@ -181,7 +182,7 @@ def init(w: Ptr(WarpRecord), mask: i64, space: i64, counts: Ptr(u32), pc: i64) -
 
 
 @native
-def invalidate(w: Ptr(WarpRecord), mask: i64, space: i64, pc: i64) -> i64:
+def invalidate(w: WarpRecord, mask: i64, space: i64, pc: i64) -> i64:
     """``mbarrier.inval``; 1 after a fault."""
     m = mask
     while m != 0:
@@ -198,7 +199,7 @@ def invalidate(w: Ptr(WarpRecord), mask: i64, space: i64, pc: i64) -> i64:
 
 
 @native
-def check_live(w: Ptr(WarpRecord), place: i64, lane: i64, pc: i64) -> i64:
+def check_live(w: WarpRecord, place: i64, lane: i64, pc: i64) -> i64:
     """Whether a barrier stands there, in a CTA that still runs; a fault where not."""
     x = at(u64, place)[0]
     if owner(w, place).state != RUNNING:
@@ -210,7 +211,7 @@ def check_live(w: Ptr(WarpRecord), place: i64, lane: i64, pc: i64) -> i64:
 
 
 @native
-def arrive(w: Ptr(WarpRecord), mask: i64, space: i64, drop: i64, states: Ptr(u64), pc: i64) -> i64:
+def arrive(w: WarpRecord, mask: i64, space: i64, drop: i64, states: Ptr[u64], pc: i64) -> i64:
     """Each lane arrives ``w.operands[lane]`` times after ``w.operands[32 + lane]`` more bytes are
     expected (signed; less than 0: they are there). ``states`` get what the barrier was. 1 after a
     fault.
@@ -235,7 +236,7 @@ def arrive(w: Ptr(WarpRecord), mask: i64, space: i64, drop: i64, states: Ptr(u64
 
 @native
 def test_wait(
-    w: Ptr(WarpRecord), mask: i64, space: i64, phases: Ptr(u64), sleeps: i64, out: Ptr(u32), pc: i64
+    w: WarpRecord, mask: i64, space: i64, phases: Ptr[u64], sleeps: i64, out: Ptr[u32], pc: i64
 ) -> i64:
     """Whether the phase (in bit 63) of each lane is over. JUMP, FAULT, or WAIT: all have to sleep.
 
@@ -267,7 +268,7 @@ def test_wait(
 
 
 @native(part="cluster")
-def cluster_check(cta: Ptr(Cta)) -> i64:
+def cluster_check(cta: Cta) -> i64:
     """Open the cluster's barrier if all of its threads have come."""
     head = at(Cta, cta.first)
     if head.cluster_came == 0 or head.cluster_came < head.cluster_live:
@@ -285,7 +286,7 @@ def cluster_check(cta: Ptr(Cta)) -> i64:
 
 
 @native(part="cluster")
-def cluster_arrive(w: Ptr(WarpRecord), mask: i64, pc: i64) -> i64:
+def cluster_arrive(w: WarpRecord, mask: i64, pc: i64) -> i64:
     """``barrier.cluster.arrive``; 1 after a fault: a lane that arrived before has not waited."""
     twice = w.due & mask
     if twice != 0:
@@ -301,7 +302,7 @@ def cluster_arrive(w: Ptr(WarpRecord), mask: i64, pc: i64) -> i64:
 
 
 @native(part="cluster")
-def cluster_wait(w: Ptr(WarpRecord), mask: i64, pc: i64) -> i64:
+def cluster_wait(w: WarpRecord, mask: i64, pc: i64) -> i64:
     """``barrier.cluster.wait``: JUMP, or WAIT where it has not opened since these lanes arrived.
     FAULT for a lane that has not.
     """
@@ -319,7 +320,7 @@ def cluster_wait(w: Ptr(WarpRecord), mask: i64, pc: i64) -> i64:
 
 
 @native(part="cluster", deferred=True)
-def cluster_exit(w: Ptr(WarpRecord), mask: i64) -> i64:
+def cluster_exit(w: WarpRecord, mask: i64) -> i64:
     """Threads end: the cluster's barrier no longer waits for them."""
     head = at(Cta, w.cta.first)
     head.cluster_live -= popcount(mask)

@@ -8,7 +8,8 @@ nowhere else.
 
 from __future__ import annotations
 
-from ...native.native_language import Ptr, i64, native, u8, u16, u32, u64
+from ...native.intrinsics import address, at, below, lowest, lshr
+from ...native.native_language import i64, native, u8, u16, u32, u64
 from ..check.race_detector import check_grid_dependency, check_read, check_write, writes_same_value
 from ..check.vector_clocks import LANE, current_step, order_strong, record_use, when_checked
 from ..state.lane_groups import fault
@@ -58,7 +59,7 @@ def copy_element(target: i64, source: i64, size: i64) -> i64:
 
 
 @native
-def find_allocation(w: Ptr(WarpRecord), a: i64) -> i64:
+def find_allocation(w: WarpRecord, a: i64) -> i64:
     """The allocation that begins at or before device address ``a`` becomes the worker's known one,
     if it is live: 0, else the kind of fault.
     """
@@ -85,7 +86,7 @@ def find_allocation(w: Ptr(WarpRecord), a: i64) -> i64:
 
 
 @native(inline=True)
-def cache_allocation(w: Ptr(WarpRecord), space: i64, pc: i64) -> i64:
+def cache_allocation(w: WarpRecord, space: i64, pc: i64) -> i64:
     """The worker's known allocation is the one that operation ``pc`` looks at first next time."""
     if space < WRITES:
         w.worker.lows[pc % CACHED_RANGES] = w.worker.low
@@ -97,7 +98,7 @@ def cache_allocation(w: Ptr(WarpRecord), space: i64, pc: i64) -> i64:
 
 
 @native
-def find_global(w: Ptr(WarpRecord), a: i64, n: i64, lane: i64, pc: i64) -> i64:
+def find_global(w: WarpRecord, a: i64, n: i64, lane: i64, pc: i64) -> i64:
     """The host address of device address ``a``, all ``n`` bytes of it in one live allocation.
 
     0 after a fault. Sums of addresses may wrap, so bounds are compared by differences.
@@ -109,7 +110,7 @@ def find_global(w: Ptr(WarpRecord), a: i64, n: i64, lane: i64, pc: i64) -> i64:
 
 
 @native
-def find_writable(w: Ptr(WarpRecord), a: i64, n: i64, lane: i64, pc: i64) -> i64:
+def find_writable(w: WarpRecord, a: i64, n: i64, lane: i64, pc: i64) -> i64:
     """The same for bytes that are written."""
     host = find_global(w, a, n, lane, pc)
     if host != 0 and w.worker.read_only != 0:
@@ -118,7 +119,7 @@ def find_writable(w: Ptr(WarpRecord), a: i64, n: i64, lane: i64, pc: i64) -> i64
 
 
 @native(inline=True)
-def window(w: Ptr(WarpRecord), kind: i64, lane: i64) -> i64:
+def window(w: WarpRecord, kind: i64, lane: i64) -> i64:
     """The host address of a space's first byte, as this lane sees it; 0 where there is no such."""
     if kind == SHARED:
         return w.cta.shared
@@ -130,7 +131,7 @@ def window(w: Ptr(WarpRecord), kind: i64, lane: i64) -> i64:
 
 
 @native(inline=True)
-def window_bytes(w: Ptr(WarpRecord), kind: i64) -> i64:
+def window_bytes(w: WarpRecord, kind: i64) -> i64:
     if kind == SHARED:
         return w.launch.shared_bytes
     if kind == LOCAL:
@@ -139,7 +140,7 @@ def window_bytes(w: Ptr(WarpRecord), kind: i64) -> i64:
 
 
 @native
-def resolve_in_cluster(w: Ptr(WarpRecord), a: i64, offset: i64, n: i64, lane: i64, pc: i64) -> i64:
+def resolve_in_cluster(w: WarpRecord, a: i64, offset: i64, n: i64, lane: i64, pc: i64) -> i64:
     """The same for shared memory by rank within the cluster."""
     rank = offset >> RANK_SHIFT
     place = offset & ((1 << RANK_SHIFT) - 1)
@@ -152,7 +153,7 @@ def resolve_in_cluster(w: Ptr(WarpRecord), a: i64, offset: i64, n: i64, lane: i6
 
 
 @native
-def resolve(w: Ptr(WarpRecord), space: i64, a: i64, n: i64, lane: i64, pc: i64) -> i64:
+def resolve(w: WarpRecord, space: i64, a: i64, n: i64, lane: i64, pc: i64) -> i64:
     """The host address of ``n`` bytes at ``a`` in a state space, or 0 after a fault."""
     if (a & (n - 1)) != 0:
         return fault(w, MISALIGNED, pc, lane, a)
@@ -182,7 +183,7 @@ def resolve(w: Ptr(WarpRecord), space: i64, a: i64, n: i64, lane: i64, pc: i64) 
 
 
 @native
-def resolve_lanes(w: Ptr(WarpRecord), mask: i64, space: i64, n: i64, pc: i64) -> i64:
+def resolve_lanes(w: WarpRecord, mask: i64, space: i64, n: i64, pc: i64) -> i64:
     """``w.addresses`` become host addresses for the lanes of ``mask``; 1 after a fault."""
     if w.launch.checked != 0 and check_access(w, mask, space, n, 1, 0, pc) != 0:
         return 1
@@ -198,7 +199,7 @@ def resolve_lanes(w: Ptr(WarpRecord), mask: i64, space: i64, n: i64, pc: i64) ->
 
 
 @native
-def store_zeros(w: Ptr(WarpRecord), mask: i64, pc: i64) -> i64:
+def store_zeros(w: WarpRecord, mask: i64, pc: i64) -> i64:
     """Zeros into shared memory, as many bytes as ``w.operands`` says; 1 after a fault."""
     m = mask
     while m != 0:
@@ -228,7 +229,7 @@ def store_zeros(w: Ptr(WarpRecord), mask: i64, pc: i64) -> i64:
 
 
 @native
-def check_bounds(w: Ptr(WarpRecord), mask: i64, space: i64, n: i64, pc: i64) -> i64:
+def check_bounds(w: WarpRecord, mask: i64, space: i64, n: i64, pc: i64) -> i64:
     """1 after the fault that an access of ``n`` bytes by the lanes of ``mask`` would be."""
     m = mask
     while m != 0:
@@ -240,7 +241,7 @@ def check_bounds(w: Ptr(WarpRecord), mask: i64, space: i64, n: i64, pc: i64) -> 
 
 
 @native(inline=True)
-def window_kind(w: Ptr(WarpRecord), mask: i64, space: i64) -> i64:
+def window_kind(w: WarpRecord, mask: i64, space: i64) -> i64:
     """The space itself; of a generic access the one that its first lane's address lies in.
 
     ``space`` is without ``WRITES``.
@@ -252,7 +253,7 @@ def window_kind(w: Ptr(WarpRecord), mask: i64, space: i64) -> i64:
 
 
 @native(inline=True)
-def fast_base(w: Ptr(WarpRecord), mask: i64, space: i64, kind: i64, n: i64, pc: i64) -> i64:
+def fast_base(w: WarpRecord, mask: i64, space: i64, kind: i64, n: i64, pc: i64) -> i64:
     """What to add to the lanes' addresses in a space, all of window ``kind``, to have host
     addresses (``lane_stride`` for each lane besides), where all accesses of ``n`` bytes are right;
     0 where anything needs a closer look (no fault).
@@ -287,7 +288,7 @@ def fast_base(w: Ptr(WarpRecord), mask: i64, space: i64, kind: i64, n: i64, pc: 
 
 
 @native
-def resolve_uniform(w: Ptr(WarpRecord), mask: i64, space: i64, a: i64, n: i64, pc: i64) -> i64:
+def resolve_uniform(w: WarpRecord, mask: i64, space: i64, a: i64, n: i64, pc: i64) -> i64:
     """The host address of what all lanes of ``mask`` read at ``a``, which is not in local memory; 0
     after a fault. Where there are no lanes it is that of anything.
     """
@@ -304,7 +305,7 @@ def resolve_uniform(w: Ptr(WarpRecord), mask: i64, space: i64, a: i64, n: i64, p
 
 
 @native(inline=True)
-def lane_stride(w: Ptr(WarpRecord), kind: i64) -> i64:
+def lane_stride(w: WarpRecord, kind: i64) -> i64:
     """How far apart the lanes' memory of a window lies."""
     return w.launch.local_bytes if kind == LOCAL else 0
 
@@ -313,7 +314,7 @@ def lane_stride(w: Ptr(WarpRecord), kind: i64) -> i64:
 
 
 @native
-def owner(w: Ptr(WarpRecord), host: i64) -> Ptr(Cta):
+def owner(w: WarpRecord, host: i64) -> Cta:
     """The CTA of the warp's cluster whose shared memory holds a host address."""
     found = w.cta
     for rank in range(w.launch.cluster_size):
@@ -325,7 +326,7 @@ def owner(w: Ptr(WarpRecord), host: i64) -> Ptr(Cta):
 
 @when_checked
 def check_access(
-    w: Ptr(WarpRecord), mask: i64, space: i64, size: i64, count: i64, values: i64, pc: i64
+    w: WarpRecord, mask: i64, space: i64, size: i64, count: i64, values: i64, pc: i64
 ) -> i64:
     """Each lane reads ``count`` elements of ``size`` bytes at its address, or writes them where
     there are ``values``; 1 after a fault or a race."""

@@ -6,7 +6,8 @@ CTAs take turns. The order follows from the seed alone, whatever is compiled alr
 
 from __future__ import annotations
 
-from ...native.native_language import Ptr, i64, native, u32
+from ...native.intrinsics import address, at, indirect, lshr, umod
+from ...native.native_language import i64, native, u32
 from ..check.race_detector import check_exit, reset_clocks
 from ..state.lane_groups import draw, next_group
 from ..state.records import (  # fmt: skip
@@ -51,7 +52,7 @@ IDLE_WAKEUPS, IDLE_POLLS = 8, 200  # how often sleepers are woken in vain; where
 
 
 @native
-def start_warp(w: Ptr(WarpRecord), cta: Ptr(Cta), index: i64) -> i64:
+def start_warp(w: WarpRecord, cta: Cta, index: i64) -> i64:
     """A fresh frame: everything is 0 but the lanes that exist, their thread indices, and registers,
     which nobody has written; they begin where ``analysis.places`` has them.
     """
@@ -91,7 +92,7 @@ def poison(reset_clocks: i64, size: i64) -> i64:
 
 
 @native
-def start_cluster(first: Ptr(Cta), number: i64) -> i64:
+def start_cluster(first: Cta, number: i64) -> i64:
     """The CTAs of the cluster of that number, in the order x, y, z, take their places."""
     launch = first.launch
     x = number % launch.clusters[0]
@@ -116,7 +117,7 @@ def start_cluster(first: Ptr(Cta), number: i64) -> i64:
 
 
 @native
-def start_cta(cta: Ptr(Cta)) -> i64:
+def start_cta(cta: Cta) -> i64:
     """Fresh memory, barriers and warps."""
     launch = cta.launch
     cta.linear = (cta.index[2] * launch.grid[1] + cta.index[1]) * launch.grid[0] + cta.index[0]
@@ -150,7 +151,7 @@ def start_cta(cta: Ptr(Cta)) -> i64:
 
 
 @native
-def run_warp(w: Ptr(WarpRecord)) -> i64:
+def run_warp(w: WarpRecord) -> i64:
     """One turn of a warp: region after region until it must stop."""
     launch = w.launch
     k = w.worker
@@ -173,7 +174,7 @@ def run_warp(w: Ptr(WarpRecord)) -> i64:
 
 
 @native
-def run_cta(cta: Ptr(Cta)) -> i64:
+def run_cta(cta: Cta) -> i64:
     """A turn for each warp that can run: JUMP where any did, WAIT where none could."""
     launch = cta.launch
     k = cta.worker
@@ -206,14 +207,14 @@ def run_cta(cta: Ptr(Cta)) -> i64:
 
 
 @native(inline=True)
-def cluster_still_runs(cta: Ptr(Cta)) -> i64:
+def cluster_still_runs(cta: Cta) -> i64:
     """Whether other threads of its cluster still run, and may until they have to wait."""
     launch = cta.launch
     return launch.seed == 0 and launch.cluster_size > 1 and at(Cta, cta.first).cluster_live != 0
 
 
 @native
-def release_cluster(last: Ptr(Cta)) -> i64:
+def release_cluster(last: Cta) -> i64:
     """The last CTA of a cluster to end leaves, after all that stayed for it: their copies land
     before that, for they may go to one another and to the last.
     """
@@ -232,7 +233,7 @@ def release_cluster(last: Ptr(Cta)) -> i64:
 
 
 @native
-def release_cta(cta: Ptr(Cta)) -> i64:
+def release_cta(cta: Cta) -> i64:
     """A CTA whose threads have ended gives up its place, when its copies have landed."""
     if drain_cta(cta) != 0:
         return 1
@@ -242,7 +243,7 @@ def release_cta(cta: Ptr(Cta)) -> i64:
 
 
 @native
-def drain_cta(cta: Ptr(Cta)) -> i64:
+def drain_cta(cta: Cta) -> i64:
     """What a CTA whose threads have ended left under way is found, and lands."""
     if cta.launch.checked != 0 and check_exit(cta) != 0:
         return 1
@@ -250,7 +251,7 @@ def drain_cta(cta: Ptr(Cta)) -> i64:
 
 
 @native
-def run(k: Ptr(Worker)) -> i64:
+def run(k: Worker) -> i64:
     """Run the worker's CTAs until all are done or something stops them."""
     size = k.launch.cluster_size
     while True:
@@ -279,7 +280,7 @@ def run(k: Ptr(Worker)) -> i64:
 
 
 @native
-def cluster_slot_free(first: Ptr(Cta)) -> i64:
+def cluster_slot_free(first: Cta) -> i64:
     """Whether all places of a cluster are."""
     for rank in range(first.launch.cluster_size):
         if at(Cta, address(first) + rank * CTA_BYTES).state != EMPTY:
@@ -288,7 +289,7 @@ def cluster_slot_free(first: Ptr(Cta)) -> i64:
 
 
 @native
-def sweep(k: Ptr(Worker), running: i64) -> i64:
+def sweep(k: Worker, running: i64) -> i64:
     """Now and then, copies that are old land: where warps poll, and so never wait, nothing else
     would make them. It is time when the ``running`` CTAs have spent as much in loops as a slice for
     each warp, and a copy is old that was in flight the last time too. So one lands between one and
@@ -307,7 +308,7 @@ def sweep(k: Ptr(Worker), running: i64) -> i64:
 
 
 @native
-def complete_old_bulk(cta: Ptr(Cta)) -> i64:
+def complete_old_bulk(cta: Cta) -> i64:
     """The copies land that were in flight at the last sweep too; 1 after a fault."""
     while cta.bulk_head < cta.bulk_old:
         if complete_next_bulk(cta) != 0:
@@ -317,7 +318,7 @@ def complete_old_bulk(cta: Ptr(Cta)) -> i64:
 
 
 @native
-def unblock(k: Ptr(Worker)) -> i64:
+def unblock(k: Worker) -> i64:
     """No warp could run. CTAs that stayed for their cluster leave. Unless something has happened
     since, one copy of each CTA lands; where none is in flight, what arrives behind ``cp.async``
     does, or else what that copies; at last sleepers hear that they slept in vain. DEADLOCK where

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...mma.tensor_maps import tensor_map_fields as fields
 from ...mma.tensor_maps.tma_copy import FILLED, LONGEST
+from ...native.intrinsics import at, copy, lowest, lshr
 from ...native.native_language import Ptr, i64, native, u8, u32, u64
 from ...number_conversion import decode, encode
 from ..check.race_detector import check_grid_dependency
@@ -54,18 +55,18 @@ NAN = int(encode("tf32", decode("f32", np.array(INFINITY + 1, np.uint32))))
 
 
 @native(inline=True)
-def bits_at(m: Ptr(u32), low: i64, width: i64) -> i64:
+def bits_at(m: Ptr[u32], low: i64, width: i64) -> i64:
     """A field of a map; none but the address crosses a word."""
     return lshr(m[low >> 5], low & 31) & ((1 << width) - 1)
 
 
 @native(inline=True)
-def signed_at(m: Ptr(u32), low: i64, width: i64) -> i64:
+def signed_at(m: Ptr[u32], low: i64, width: i64) -> i64:
     return bits_at(m, low, width) << (64 - width) >> (64 - width)
 
 
 @native
-def read_map(f: Ptr(BulkCopy), place: i64) -> i64:
+def read_map(f: BulkCopy, place: i64) -> i64:
     """What a map says goes into the flight; what is wrong with it, or 0."""
     m = at(u32, place)
     rank = bits_at(m, RANK, 3) + 1
@@ -106,7 +107,7 @@ def read_map(f: Ptr(BulkCopy), place: i64) -> i64:
 
 
 @native
-def replace_field(w: Ptr(WarpRecord), mask: i64, space: i64, low: i64, width: i64, pc: i64) -> i64:
+def replace_field(w: WarpRecord, mask: i64, space: i64, low: i64, width: i64, pc: i64) -> i64:
     """``width`` bits from bit ``low`` on of the maps at ``w.addresses`` become the 64 in
     ``w.operands``, cut; 1 after a fault.
     """
@@ -131,13 +132,13 @@ def replace_field(w: Ptr(WarpRecord), mask: i64, space: i64, low: i64, width: i6
 
 
 @native(inline=True)
-def first_row_dim(f: Ptr(BulkCopy)) -> i64:
+def first_row_dim(f: BulkCopy) -> i64:
     """The dimension that rows are counted along first."""
     return 0 if f.interleave != 0 else 1
 
 
 @native
-def first_row(f: Ptr(BulkCopy)) -> i64:
+def first_row(f: BulkCopy) -> i64:
     f.row = 0
     for d in range(5):
         f.now[d] = f.at[d]
@@ -145,7 +146,7 @@ def first_row(f: Ptr(BulkCopy)) -> i64:
 
 
 @native
-def next_row(f: Ptr(BulkCopy)) -> i64:
+def next_row(f: BulkCopy) -> i64:
     """Go on to the next row; 0 where there is none."""
     f.row += 1
     first = first_row_dim(f)
@@ -169,7 +170,7 @@ def next_row(f: Ptr(BulkCopy)) -> i64:
 
 
 @native
-def row_offset(f: Ptr(BulkCopy)) -> i64:
+def row_offset(f: BulkCopy) -> i64:
     """Where the row begins, in bytes from the tensor's start and as dimension 0 counts; −1 where it
     lies outside of the tensor.
     """
@@ -186,7 +187,7 @@ def row_offset(f: Ptr(BulkCopy)) -> i64:
 
 
 @native
-def clip_row(f: Ptr(BulkCopy), out: i64) -> i64:
+def clip_row(f: BulkCopy, out: i64) -> i64:
     """The bytes of a row that lie inside of the tensor. On the way to global memory pieces count as
     a whole.
     """
@@ -207,7 +208,7 @@ def clip_row(f: Ptr(BulkCopy), out: i64) -> i64:
 
 
 @native
-def check_box_bounds(w: Ptr(WarpRecord), f: Ptr(BulkCopy), out: i64, lane: i64, pc: i64) -> i64:
+def check_box_bounds(w: WarpRecord, f: BulkCopy, out: i64, lane: i64, pc: i64) -> i64:
     """Whether all that the copy touches of global memory is allocated, and where it goes ``out``
     may be written; counts its bytes."""
     start = f.base
@@ -233,13 +234,13 @@ def check_box_bounds(w: Ptr(WarpRecord), f: Ptr(BulkCopy), out: i64, lane: i64, 
 
 
 @native(inline=True)
-def swizzled_address(f: Ptr(BulkCopy), a: i64) -> i64:
+def swizzled_address(f: BulkCopy, a: i64) -> i64:
     """Where the piece at an address of shared memory stands."""
     return a ^ (((a >> 7) & (lshr(f.swizzle, 4) - 1)) << 4)
 
 
 @native
-def move_row(f: Ptr(BulkCopy), from_: i64, shared: i64, place: i64, out: i64) -> i64:
+def move_row(f: BulkCopy, from_: i64, shared: i64, place: i64, out: i64) -> i64:
     """A row at host address ``from_`` (0: outside of the tensor) to or from offset ``place`` of
     the shared memory at ``shared``.
     """
@@ -270,7 +271,7 @@ def move_row(f: Ptr(BulkCopy), from_: i64, shared: i64, place: i64, out: i64) ->
 
 
 @native
-def fill_bytes(f: Ptr(BulkCopy), place: i64, size: i64) -> i64:
+def fill_bytes(f: BulkCopy, place: i64, size: i64) -> i64:
     """What lies outside of the tensor: zeros, or NaNs of 16 bits."""
     for i in range(size):
         at(u8, place)[i] = (NAN_HIGH if (i & 1) != 0 else NAN_LOW) * f.fill
@@ -278,7 +279,7 @@ def fill_bytes(f: Ptr(BulkCopy), place: i64, size: i64) -> i64:
 
 
 @native
-def round_words(f: Ptr(BulkCopy), place: i64, size: i64) -> i64:
+def round_words(f: BulkCopy, place: i64, size: i64) -> i64:
     """f32 becomes the nearest tf32 where the map says so."""
     words = at(u32, place)
     for i in range(size >> 2 if f.rounded != 0 else 0):
@@ -296,7 +297,7 @@ def round_words(f: Ptr(BulkCopy), place: i64, size: i64) -> i64:
 
 
 @native
-def outside_bounding_box(f: Ptr(BulkCopy), out: i64) -> i64:
+def outside_bounding_box(f: BulkCopy, out: i64) -> i64:
     """Whether im2col begins outside of its bounding box, or out of a box that leaves the tensor."""
     for i in range(f.modes - 2):
         d = first_row_dim(f) + i
@@ -308,7 +309,7 @@ def outside_bounding_box(f: Ptr(BulkCopy), out: i64) -> i64:
 
 
 @native(deferred=True)
-def move_box(f: Ptr(BulkCopy), hosts: i64, shared: i64, place: i64, out: i64) -> i64:
+def move_box(f: BulkCopy, hosts: i64, shared: i64, place: i64, out: i64) -> i64:
     """All rows; ``hosts`` + device address = host address."""
     start = hosts + f.base
     if f.interleave == 0:
@@ -327,14 +328,14 @@ def move_box(f: Ptr(BulkCopy), hosts: i64, shared: i64, place: i64, out: i64) ->
 
 
 @native
-def fault_map(w: Ptr(WarpRecord), why: i64, pc: i64, lane: i64, where: i64) -> i64:
+def fault_map(w: WarpRecord, why: i64, pc: i64, lane: i64, where: i64) -> i64:
     w.worker.fault_value = why
     return fault(w, BAD_MAP, pc, lane, where)
 
 
 @native
 def setup_box(
-    w: Ptr(WarpRecord), f: Ptr(BulkCopy), map_: i64, lane: i64, how: i64, shared: i64, pc: i64
+    w: WarpRecord, f: BulkCopy, map_: i64, lane: i64, how: i64, shared: i64, pc: i64
 ) -> i64:
     """The flight takes the box of the map at a generic address, coordinates and offsets from
     ``w.operands``. ``how``: the dimensions, 8: im2col, 16: to global memory. 0 after a fault.

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 import llvmlite.ir as ir
 
+from ...native.intrinsics import address, at, copy, highest, lowest
 from ...native.llvm_types import I32, I64, POINTER, declare
 from ...native.native_language import Native, Ptr, i64, native, u8, u32, u64
 from ..llvm.expressions import LANES, Expr
@@ -76,30 +77,33 @@ _ZIPS = [(s * 16 + c, _zip(s, c)) for s, c in VECTOR_FORMS]
 _GATHERS = [(size, _gather(size)) for size in (1, 2, 4, 8)]
 
 
-@native(emit=lambda m: emit_cases(m, unzip, _UNZIPS), part="vectors")
+@native(emit=lambda m, f: emit_cases(m, f, _UNZIPS), part="vectors")
 def unzip(target: i64, source: i64, which: i64) -> i64:
     """Elements of ``which // 16`` bytes, ``which % 16`` of each of 32 lanes together: all lanes'
     first, then all lanes' second …; 0 where that is not among ``ZIPPED``.
     """
+    raise NotImplementedError
 
 
-@native(emit=lambda m: emit_cases(m, zip_, _ZIPS), part="vectors")
+@native(emit=lambda m, f: emit_cases(m, f, _ZIPS), part="vectors")
 def zip_(target: i64, source: i64, which: i64) -> i64:
     """The reverse of ``unzip``."""
+    raise NotImplementedError
 
 
-@native(emit=lambda m: emit_cases(m, gather, _GATHERS), part="gather_scatter")
+@native(emit=lambda m, f: emit_cases(m, f, _GATHERS), part="gather_scatter")
 def gather(target: i64, source: i64, size: i64) -> i64:
     """Elements from anywhere, the host addresses of 32 lanes at ``source``; 0 where ``size`` is
     none of 1, 2, 4, 8. One vector is stored: who reads it need not wait for 32 small stores.
     """
+    raise NotImplementedError
 
 
 # --- what the addresses are like ------------------------------------------------------------------
 
 
 @native(inline=True)
-def is_contiguous(w: Ptr(WarpRecord), mask: i64, size: i64) -> i64:
+def is_contiguous(w: WarpRecord, mask: i64, size: i64) -> i64:
     """Whether all 32 lanes are there and their addresses follow one another without a gap."""
     if mask != FULL_MASK:
         return 0
@@ -111,7 +115,7 @@ def is_contiguous(w: Ptr(WarpRecord), mask: i64, size: i64) -> i64:
 
 
 @native(inline=True)
-def is_uniform(w: Ptr(WarpRecord), mask: i64) -> i64:
+def is_uniform(w: WarpRecord, mask: i64) -> i64:
     """Whether all lanes of ``mask`` have one address."""
     a = w.addresses[lowest(mask)]
     apart = 0
@@ -142,7 +146,7 @@ def broadcast_element(out: i64, host: i64, size: i64) -> i64:
 
 @native(inline=True)
 def load_elements(
-    w: Ptr(WarpRecord), mask: i64, space: i64, out: Ptr(u8), size: i64, count: i64, pc: i64
+    w: WarpRecord, mask: i64, space: i64, out: Ptr[u8], size: i64, count: i64, pc: i64
 ) -> i64:
     """``count`` elements of ``size`` bytes for each lane; element e of lane l goes to place
     32·e + l of ``out``. The places of lanes not in ``mask`` hold anything afterwards."""
@@ -188,7 +192,7 @@ def load_elements(
 
 @native(inline=True)
 def store_elements(
-    w: Ptr(WarpRecord), mask: i64, space: i64, values: Ptr(u8), size: i64, count: i64, pc: i64
+    w: WarpRecord, mask: i64, space: i64, values: Ptr[u8], size: i64, count: i64, pc: i64
 ) -> i64:
     """The reverse of ``load_any``. Lanes store in turns of 128 bytes, the first lanes first; of the
     lanes of a turn that write to one address the lowest wins (as on an H200: PTX does not say).
@@ -243,32 +247,30 @@ def store_phase(lane: i64, size: i64) -> i64:
 
 
 @native
-def load_32(w: Ptr(WarpRecord), mask: i64, space: i64, out: Ptr(u8), pc: i64) -> i64:
+def load_32(w: WarpRecord, mask: i64, space: i64, out: Ptr[u8], pc: i64) -> i64:
     """One element of 32 bits."""
     return load_elements(w, mask, space, out, 4, 1, pc)
 
 
 @native
-def store_32(w: Ptr(WarpRecord), mask: i64, space: i64, values: Ptr(u8), pc: i64) -> i64:
+def store_32(w: WarpRecord, mask: i64, space: i64, values: Ptr[u8], pc: i64) -> i64:
     return store_elements(w, mask, space, values, 4, 1, pc)
 
 
 @native(part="loads_32s")
-def load_32s(w: Ptr(WarpRecord), mask: i64, space: i64, out: Ptr(u8), count: i64, pc: i64) -> i64:
+def load_32s(w: WarpRecord, mask: i64, space: i64, out: Ptr[u8], count: i64, pc: i64) -> i64:
     """Several."""
     return load_elements(w, mask, space, out, 4, count, pc)
 
 
 @native(part="loads_32s")
-def store_32s(
-    w: Ptr(WarpRecord), mask: i64, space: i64, values: Ptr(u8), count: i64, pc: i64
-) -> i64:
+def store_32s(w: WarpRecord, mask: i64, space: i64, values: Ptr[u8], count: i64, pc: i64) -> i64:
     return store_elements(w, mask, space, values, 4, count, pc)
 
 
 @native(part="loads_n")
 def load_n(
-    w: Ptr(WarpRecord), mask: i64, space: i64, out: Ptr(u8), size: i64, count: i64, pc: i64
+    w: WarpRecord, mask: i64, space: i64, out: Ptr[u8], size: i64, count: i64, pc: i64
 ) -> i64:
     """Of any size."""
     if size == 8:
@@ -280,7 +282,7 @@ def load_n(
 
 @native(part="loads_n")
 def store_n(
-    w: Ptr(WarpRecord), mask: i64, space: i64, values: Ptr(u8), size: i64, count: i64, pc: i64
+    w: WarpRecord, mask: i64, space: i64, values: Ptr[u8], size: i64, count: i64, pc: i64
 ) -> i64:
     if size == 8:
         return store_elements(w, mask, space, values, 8, count, pc)
@@ -293,7 +295,7 @@ def store_n(
 
 
 @native(part="atomics")
-def distinct_addresses(w: Ptr(WarpRecord), lanes: i64) -> i64:
+def distinct_addresses(w: WarpRecord, lanes: i64) -> i64:
     """Lanes with different addresses, of each address the first: those that no earlier one keeps
     from a slot of 64."""
     taken = 0
@@ -310,7 +312,7 @@ def distinct_addresses(w: Ptr(WarpRecord), lanes: i64) -> i64:
 
 
 @native(part="atomics")
-def read_memory(w: Ptr(WarpRecord), lanes: i64, size: i64) -> i64:
+def read_memory(w: WarpRecord, lanes: i64, size: i64) -> i64:
     """What memory holds for these lanes, to ``results``."""
     m = lanes
     while m != 0:
@@ -321,7 +323,7 @@ def read_memory(w: Ptr(WarpRecord), lanes: i64, size: i64) -> i64:
 
 
 @native(part="atomics")
-def write_memory(w: Ptr(WarpRecord), lanes: i64, size: i64) -> i64:
+def write_memory(w: WarpRecord, lanes: i64, size: i64) -> i64:
     """What is in ``operands`` for these lanes, to memory."""
     m = lanes
     while m != 0:

@@ -6,7 +6,8 @@ which must issue the same products, of the same operands in shared memory, in th
 
 from __future__ import annotations
 
-from ...native.native_language import Ptr, i64, native
+from ...native.intrinsics import at, lowest, lshr
+from ...native.native_language import i64, native
 from ..check.race_detector import PRODUCT, check_read
 from ..check.vector_clocks import advance, pack_step, record_use, wgmma_actor, when_checked
 from ..program.program_analysis import SETS_PER_KIND
@@ -52,14 +53,14 @@ UNSWIZZLED_ROW_BITS = 4  # bits of an offset in a row that is not swizzled
 
 
 @native(inline=True)
-def in_flight_wgmma(w: Ptr(WarpRecord), n: i64) -> Ptr(WgmmaInFlight):
+def in_flight_wgmma(w: WarpRecord, n: i64) -> WgmmaInFlight:
     """The warp's ``n``-th product, counted from its start."""
     return w.products[n % MAX_WGMMAS]
 
 
 @native
 def issue(
-    w: Ptr(WarpRecord), mask: i64, registers: i64, adds: i64, how: i64, shape: i64, pc: i64
+    w: WarpRecord, mask: i64, registers: i64, adds: i64, how: i64, shape: i64, pc: i64
 ) -> i64:
     """A product is under way. Its descriptors are in ``w.addresses`` and ``w.addresses2``;
     ``shape`` is bits << 48 | n << 32 | k << 16 | stored k, ``registers`` the sets that it uses. 1
@@ -91,7 +92,7 @@ def issue(
 
 
 @native
-def fault_mismatch(w: Ptr(WarpRecord), mask: i64, what: i64, other: i64, pc: i64) -> i64:
+def fault_mismatch(w: WarpRecord, mask: i64, what: i64, other: i64, pc: i64) -> i64:
     """A fault (1): the warps of a warpgroup don't issue the same products."""
     w.worker.fault_value = what
     fault(w, WARPGROUP_MISMATCH, pc, lowest(mask), other)
@@ -99,7 +100,7 @@ def fault_mismatch(w: Ptr(WarpRecord), mask: i64, what: i64, other: i64, pc: i64
 
 
 @native
-def check_same_wgmma(w: Ptr(WarpRecord), mask: i64, pc: i64) -> i64:
+def check_same_wgmma(w: WarpRecord, mask: i64, pc: i64) -> i64:
     """A fault (1) where another warp of the warpgroup has issued another product in the place of
     this warp's newest.
     """
@@ -120,7 +121,7 @@ def check_same_wgmma(w: Ptr(WarpRecord), mask: i64, pc: i64) -> i64:
 
 
 @native
-def retire_groups(w: Ptr(WarpRecord), end: i64) -> i64:
+def retire_groups(w: WarpRecord, end: i64) -> i64:
     """Products before the ``end``-th are done."""
     w.cta.products -= end - w.wgmma_head
     w.wgmma_head = end
@@ -131,7 +132,7 @@ def retire_groups(w: Ptr(WarpRecord), end: i64) -> i64:
 
 
 @native
-def fence(w: Ptr(WarpRecord), mask: i64) -> i64:
+def fence(w: WarpRecord, mask: i64) -> i64:
     """``wgmma.fence``: products may use registers that other instructions have used. The warps of a
     warpgroup leave it together, as kernels count on; with a seed each for itself. JUMP, or WAIT.
     """
@@ -156,7 +157,7 @@ def fence(w: Ptr(WarpRecord), mask: i64) -> i64:
 
 
 @native
-def commit(w: Ptr(WarpRecord), mask: i64) -> i64:
+def commit(w: WarpRecord, mask: i64) -> i64:
     """The products since the last commit become a group, for which others of the warpgroup may
     wait.
     """
@@ -167,7 +168,7 @@ def commit(w: Ptr(WarpRecord), mask: i64) -> i64:
 
 
 @native
-def wait_groups(w: Ptr(WarpRecord), mask: i64, pending: i64, pc: i64) -> i64:
+def wait_groups(w: WarpRecord, mask: i64, pending: i64, pc: i64) -> i64:
     """All groups but the ``pending`` newest are done: JUMP, or WAIT while another warp of the
     warpgroup has not committed them. FAULT where one never will, or has fewer products in them.
     """
@@ -197,7 +198,7 @@ def wait_groups(w: Ptr(WarpRecord), mask: i64, pending: i64, pc: i64) -> i64:
 
 
 @native
-def check_registers(w: Ptr(WarpRecord), mask: i64, registers: i64, pc: i64) -> i64:
+def check_registers(w: WarpRecord, mask: i64, registers: i64, pc: i64) -> i64:
     """A fault (1) where an instruction uses registers of a product that is under way."""
     if mask == 0:
         return 0
@@ -250,7 +251,7 @@ def operand_overlaps(
 
 
 @native
-def waited_groups(cta: Ptr(Cta), index: i64) -> i64:
+def waited_groups(cta: Cta, index: i64) -> i64:
     """How many groups of a warp's products some warp of its warpgroup has waited for."""
     most = 0
     first = index & -WARPGROUP_WARPS
@@ -262,7 +263,7 @@ def waited_groups(cta: Ptr(Cta), index: i64) -> i64:
 
 
 @native(deferred=True)
-def reader_of(cta: Ptr(Cta), low: i64, high: i64) -> i64:
+def reader_of(cta: Cta, low: i64, high: i64) -> i64:
     """1 + the instruction of a product under way that reads what is to be written; 0: none."""
     if cta.products == 0:
         return 0
@@ -284,7 +285,7 @@ def reader_of(cta: Ptr(Cta), low: i64, high: i64) -> i64:
 
 
 @native(deferred=True)
-def check_overwrite(w: Ptr(WarpRecord), mask: i64, space: i64, size: i64, pc: i64) -> i64:
+def check_overwrite(w: WarpRecord, mask: i64, space: i64, size: i64, pc: i64) -> i64:
     """A fault (1) where lanes are to write ``size`` bytes at ``w.addresses`` that a product under
     way in their CTA reads.
     """
@@ -320,7 +321,7 @@ def check_overwrite(w: Ptr(WarpRecord), mask: i64, space: i64, size: i64, pc: i6
 
 @when_checked
 def check_operand_read(
-    w: Ptr(WarpRecord), mine: i64, d: i64, across: i64, bits: i64, first: i64, rows: i64, k: i64
+    w: WarpRecord, mine: i64, d: i64, across: i64, bits: i64, first: i64, rows: i64, k: i64
 ) -> i64:
     """A product reads all pieces of an operand; 1 after a race."""
     outer = k if across != 0 else rows
@@ -334,7 +335,7 @@ def check_operand_read(
 
 
 @when_checked
-def check_discarded(w: Ptr(WarpRecord), mask: i64, registers: i64, pc: i64) -> i64:
+def check_discarded(w: WarpRecord, mask: i64, registers: i64, pc: i64) -> i64:
     """A fault (1) where a product that adds nothing takes the place of sums that nobody can have
     read yet.
     """
@@ -347,7 +348,7 @@ def check_discarded(w: Ptr(WarpRecord), mask: i64, registers: i64, pc: i64) -> i
 
 
 @when_checked
-def check_wgmma(w: Ptr(WarpRecord), p: Ptr(WgmmaInFlight), mask: i64) -> i64:
+def check_wgmma(w: WarpRecord, p: WgmmaInFlight, mask: i64) -> i64:
     """What a product uses is there, and was fenced; 1 where not."""
     if (w.unfenced & p.registers) != 0:
         w.worker.fault_value = 0

@@ -8,6 +8,7 @@ bytes each; ``mma.MatrixDescriptor`` says where they stand, and ``gather`` is it
 from __future__ import annotations
 
 from ...mma.matrix_descriptor import MatrixDescriptor
+from ...native.intrinsics import at, lowest, lshr
 from ...native.native_language import Ptr, i64, native, u8, u16, u32, u64
 from ..matrix.mma_sparse import CODE
 from ..state.lane_groups import fault
@@ -21,7 +22,7 @@ RESERVED = (1 << 64) - 1 ^ MatrixDescriptor(_MOST, _MOST, _MOST, 32, 7).bits
 
 
 @native
-def check_descriptor(w: Ptr(WarpRecord), mask: i64, lanes: Ptr(u64), pc: i64) -> i64:
+def check_descriptor(w: WarpRecord, mask: i64, lanes: Ptr[u64], pc: i64) -> i64:
     """A fault (1) where lanes of ``mask`` have not the same descriptor, or one with stray bits."""
     first = lowest(mask)
     bad = lanes[first] & RESERVED
@@ -34,7 +35,7 @@ def check_descriptor(w: Ptr(WarpRecord), mask: i64, lanes: Ptr(u64), pc: i64) ->
 
 
 @native
-def check_operands(w: Ptr(WarpRecord), mask: i64, how: i64, pc: i64) -> i64:
+def check_operands(w: WarpRecord, mask: i64, how: i64, pc: i64) -> i64:
     """What must hold of the warp and its descriptors; 1 after a fault."""
     if (w.index // 4 * 4 + 4) * 32 > w.launch.threads:
         fault(w, BAD_WARPGROUP, pc, lowest(mask), w.launch.threads)
@@ -71,7 +72,7 @@ def swizzled(d: i64, line: i64, byte: i64, far: i64) -> i64:
 
 
 @native(inline=True)
-def unpack_elements(piece: i64, out: Ptr(u32), step: i64, bits: i64) -> i64:
+def unpack_elements(piece: i64, out: Ptr[u32], step: i64, bits: i64) -> i64:
     """The elements of 16 bytes as words, ``step`` words apart."""
     if bits == 16:
         for i in range(8):
@@ -106,13 +107,13 @@ def chunk_mn(d: i64, first: i64, k: i64, p: i64) -> i64:
 
 @native
 def gather_k(
-    w: Ptr(WarpRecord),
+    w: WarpRecord,
     d: i64,
     bits: i64,
     first: i64,
     rows: i64,
     pieces: i64,
-    out: Ptr(u32),
+    out: Ptr[u32],
     pc: i64,
 ) -> i64:
     """``rows`` rows of a K-major operand from ``first`` on, ``pieces`` of 16 bytes each."""
@@ -130,7 +131,7 @@ def gather_k(
 
 @native
 def gather_mn(
-    w: Ptr(WarpRecord), d: i64, first: i64, rows: i64, count: i64, out: Ptr(u32), pc: i64
+    w: WarpRecord, d: i64, first: i64, rows: i64, count: i64, out: Ptr[u32], pc: i64
 ) -> i64:
     """``rows`` rows of an MN-major operand of 16-bit elements, for ``count`` values of k."""
     room = w.launch.shared_bytes - CHUNK
@@ -145,7 +146,7 @@ def gather_mn(
 
 
 @native
-def gather_a(w: Ptr(WarpRecord), how: i64, bits: i64, k: i64, out: Ptr(u32), pc: i64) -> i64:
+def gather_a(w: WarpRecord, how: i64, bits: i64, k: i64, out: Ptr[u32], pc: i64) -> i64:
     """The warp's rows of A, ``k`` elements each; 1 after a fault."""
     first = (w.index & 3) * ROWS
     d = w.addresses[0]
@@ -157,9 +158,7 @@ def gather_a(w: Ptr(WarpRecord), how: i64, bits: i64, k: i64, out: Ptr(u32), pc:
 
 
 @native
-def gather_b(
-    w: Ptr(WarpRecord), how: i64, bits: i64, n: i64, k: i64, out: Ptr(u32), pc: i64
-) -> i64:
+def gather_b(w: WarpRecord, how: i64, bits: i64, n: i64, k: i64, out: Ptr[u32], pc: i64) -> i64:
     """All of B; 1 after a fault."""
     d = w.addresses2[0]
     if how & TRANS_B:
@@ -171,14 +170,14 @@ def gather_b(
 
 
 @native
-def fill_words(words: Ptr(u32), count: i64, value: i64) -> i64:
+def fill_words(words: Ptr[u32], count: i64, value: i64) -> i64:
     for i in range(count):
         words[i] = value
     return 0
 
 
 @native
-def mask_words(words: Ptr(u32), count: i64, kept: i64, flipped: i64) -> i64:
+def mask_words(words: Ptr[u32], count: i64, kept: i64, flipped: i64) -> i64:
     """Clear the bits that are not ``kept``, then invert those ``flipped``."""
     for i in range(count):
         words[i] = words[i] & kept ^ flipped
@@ -186,7 +185,7 @@ def mask_words(words: Ptr(u32), count: i64, kept: i64, flipped: i64) -> i64:
 
 
 @native
-def check_metadata(w: Ptr(WarpRecord), status: i64, pc: i64) -> i64:
+def check_metadata(w: WarpRecord, status: i64, pc: i64) -> i64:
     """A fault (1) where a status of ``llvm_mma_sparse`` is not 0."""
     if status == 0:
         return 0

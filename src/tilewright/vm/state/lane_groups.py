@@ -7,6 +7,7 @@ in turn, so every lane makes progress.
 
 from __future__ import annotations
 
+from ...native.intrinsics import lowest, lshr
 from ...native.native_language import Ptr, i64, native, u32
 from .records import (
     BAD_MEMBER_MASK,
@@ -26,7 +27,7 @@ FAVOURED_TURNS = 1024  # choices for which it is
 
 
 @native
-def draw(cta: Ptr(Cta)) -> i64:
+def draw(cta: Cta) -> i64:
     """The next number of the CTA's generator (xorshift), ≥ 0."""
     x = cta.random
     x = x ^ (x << 13)
@@ -37,13 +38,13 @@ def draw(cta: Ptr(Cta)) -> i64:
 
 
 @native
-def fault(w: Ptr(WarpRecord), kind: i64, pc: i64, lane: i64, where: i64) -> i64:
+def fault(w: WarpRecord, kind: i64, pc: i64, lane: i64, where: i64) -> i64:
     """Record a fault; the first one stays. Returns 0."""
     return fault_at(w.cta, w.index, kind, pc, lane, where)
 
 
 @native
-def fault_at(cta: Ptr(Cta), warp: i64, kind: i64, pc: i64, lane: i64, where: i64) -> i64:
+def fault_at(cta: Cta, warp: i64, kind: i64, pc: i64, lane: i64, where: i64) -> i64:
     """The same for what happens when no warp runs: a copy that lands."""
     k = cta.worker
     if k.fault == 0:
@@ -57,7 +58,7 @@ def fault_at(cta: Ptr(Cta), warp: i64, kind: i64, pc: i64, lane: i64, where: i64
 
 
 @native
-def next_group(w: Ptr(WarpRecord)) -> i64:
+def next_group(w: WarpRecord) -> i64:
     """Choose the lanes that run next and set ``active`` and ``block``.
 
     WAIT where none can run, DONE where none is left, else JUMP. While a group is favoured the
@@ -92,7 +93,7 @@ def next_group(w: Ptr(WarpRecord)) -> i64:
 
 
 @native
-def fault_missing_lanes(w: Ptr(WarpRecord), mask: i64, pc: i64) -> i64:
+def fault_missing_lanes(w: WarpRecord, mask: i64, pc: i64) -> i64:
     """A fault (1): only these lanes execute what others of the warp must execute with them."""
     w.worker.fault_value = w.live
     fault(w, MISSING_LANES, pc, lowest(mask), mask)
@@ -100,7 +101,7 @@ def fault_missing_lanes(w: Ptr(WarpRecord), mask: i64, pc: i64) -> i64:
 
 
 @native
-def check_member_masks(w: Ptr(WarpRecord), mask: i64, members: Ptr(u32), pc: i64) -> i64:
+def check_member_masks(w: WarpRecord, mask: i64, members: Ptr[u32], pc: i64) -> i64:
     """A fault (1) where a lane is not in its own member mask, or in that of a lane with another."""
     m = mask
     while m != 0:
@@ -122,7 +123,7 @@ def check_member_masks(w: Ptr(WarpRecord), mask: i64, members: Ptr(u32), pc: i64
 
 
 @native
-def await_members(w: Ptr(WarpRecord), members: i64, block: i64, pc: i64) -> i64:
+def await_members(w: WarpRecord, members: i64, block: i64, pc: i64) -> i64:
     """A convergent operation at the start of ``block``: HERE where all of its live members are.
 
     Else this group parks at the block and another runs (JUMP). Where all others sleep until an

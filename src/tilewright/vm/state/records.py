@@ -89,9 +89,9 @@ FULL_MASK = 0xFFFFFFFF
 class AllocationRecord(Struct):
     """Device addresses [start, end); ``live`` is 0 once freed, ``FIXED`` if kernels only read."""
 
-    start = u64
-    end = u64
-    live = u32
+    start: u64
+    end: u64
+    live: u32
 
 
 class LaunchRecord(Struct):
@@ -109,48 +109,48 @@ class LaunchRecord(Struct):
     ``overlaps``: the grid before may still run.
     """
 
-    host = i64
-    allocations = Ptr(AllocationRecord)
-    allocation_count = i64
-    params = Ptr(u8)
-    param_bytes = i64
-    grid = Array(u32, 3)
-    block = Array(u32, 3)
-    threads = i64
-    warps = i64
-    shared_bytes = i64
-    dynamic_bytes = i64
-    total_smem = i64
-    aggregate_smem = i64
-    reserved_smem = Array(u32, 5)
-    warp_slots = i64
-    number = i64
-    workspace = Array(u32, 2)
-    local_bytes = i64
-    static_bytes = i64
-    frame_bytes = i64
-    blocks = i64
-    regions = Ptr(i64)
-    compile = i64
-    outside = i64
-    divergent = i64
-    stop = i64
-    seed = i64
-    slice = i64
-    step_limit = i64
-    sms = i64
-    cluster = Array(u32, 3)
-    clusters = Array(u32, 3)
-    cluster_size = i64
-    explicit = i64
-    checked = i64
-    actors = i64
-    shadow_room = i64
-    shadow_bytes = i64
-    strong = Ptr(u8)
-    constant = Ptr(u8)
-    inits = Ptr(u8)
-    overlaps = i64
+    host: i64
+    allocations: Ptr[AllocationRecord]
+    allocation_count: i64
+    params: Ptr[u8]
+    param_bytes: i64
+    grid: Ptr[u32] = Array(3)
+    block: Ptr[u32] = Array(3)
+    threads: i64
+    warps: i64
+    shared_bytes: i64
+    dynamic_bytes: i64
+    total_smem: i64
+    aggregate_smem: i64
+    reserved_smem: Ptr[u32] = Array(5)
+    warp_slots: i64
+    number: i64
+    workspace: Ptr[u32] = Array(2)
+    local_bytes: i64
+    static_bytes: i64
+    frame_bytes: i64
+    blocks: i64
+    regions: Ptr[i64]
+    compile: i64
+    outside: i64
+    divergent: i64
+    stop: i64
+    seed: i64
+    slice: i64
+    step_limit: i64
+    sms: i64
+    cluster: Ptr[u32] = Array(3)
+    clusters: Ptr[u32] = Array(3)
+    cluster_size: i64
+    explicit: i64
+    checked: i64
+    actors: i64
+    shadow_room: i64
+    shadow_bytes: i64
+    strong: Ptr[u8]
+    constant: Ptr[u8]
+    inits: Ptr[u8]
+    overlaps: i64
 
 
 class Barrier(Struct):
@@ -158,12 +158,12 @@ class Barrier(Struct):
     ``bar.red``.
     """
 
-    arrived = i64
-    expected = i64
-    ayes = i64
-    nays = i64
-    last_ayes = i64
-    last_nays = i64
+    arrived: i64
+    expected: i64
+    ayes: i64
+    nays: i64
+    last_ayes: i64
+    last_nays: i64
 
 
 class AsyncCopy(Struct):
@@ -171,13 +171,13 @@ class AsyncCopy(Struct):
     One without ``bytes`` arrives at the mbarrier that is its source.
     """
 
-    mask = u32
-    bytes = u32
-    pc = u32
-    target = Array(u32, 32)
-    group = Array(u32, 32)
-    valid = Array(u32, 32)
-    source = Array(u64, 32)
+    mask: u32
+    bytes: u32
+    pc: u32
+    target: Ptr[u32] = Array(32)
+    group: Ptr[u32] = Array(32)
+    valid: Ptr[u32] = Array(32)
+    source: Ptr[u64] = Array(32)
 
 
 class BulkCopy(Struct):
@@ -188,45 +188,45 @@ class BulkCopy(Struct):
     dimension first (``tensors``).
     """
 
-    kind = u32
-    reduce = u32
-    warp = u32
-    lane = u32
-    group = u32
-    pc = u32
-    ctas = u32
-    rank = u32
-    bytes = i64
-    source = i64
-    target = i64
-    barrier = i64
-    mark = i64
-    data = Array(u64, 2)
-    tensor = u32
-    code = u32
-    element = u32
-    swizzle = u32
-    interleave = u32
-    fill = u32
-    rounded = u32
-    modes = u32
-    im2col = u32
-    pixels = u32
-    base = i64
-    width = i64
-    pitch = i64
-    begin = i64
-    end = i64
-    row = i64
-    dims = Array(i64, 5)
-    strides = Array(i64, 5)
-    box = Array(i64, 5)
-    steps = Array(i64, 5)
-    at = Array(i64, 5)
-    now = Array(i64, 5)
-    lower = Array(i64, 3)
-    upper = Array(i64, 3)
-    offsets = Array(i64, 3)
+    kind: u32
+    reduce: u32
+    warp: u32
+    lane: u32
+    group: u32
+    pc: u32
+    ctas: u32
+    rank: u32
+    bytes: i64
+    source: i64
+    target: i64
+    barrier: i64
+    mark: i64
+    data: Ptr[u64] = Array(2)
+    tensor: u32
+    code: u32
+    element: u32
+    swizzle: u32
+    interleave: u32
+    fill: u32
+    rounded: u32
+    modes: u32
+    im2col: u32
+    pixels: u32
+    base: i64
+    width: i64
+    pitch: i64
+    begin: i64
+    end: i64
+    row: i64
+    dims: Ptr[i64] = Array(5)
+    strides: Ptr[i64] = Array(5)
+    box: Ptr[i64] = Array(5)
+    steps: Ptr[i64] = Array(5)
+    at: Ptr[i64] = Array(5)
+    now: Ptr[i64] = Array(5)
+    lower: Ptr[i64] = Array(3)
+    upper: Ptr[i64] = Array(3)
+    offsets: Ptr[i64] = Array(3)
 
 
 class WgmmaInFlight(Struct):
@@ -234,16 +234,16 @@ class WgmmaInFlight(Struct):
     shared memory that it reads.
     """
 
-    group = i64
-    registers = i64
-    pc = i64
-    how = i64
-    a = i64
-    b = i64
-    bits = i64
-    n = i64
-    k = i64
-    stored_k = i64
+    group: i64
+    registers: i64
+    pc: i64
+    how: i64
+    a: i64
+    b: i64
+    bits: i64
+    n: i64
+    k: i64
+    stored_k: i64
 
 
 class Worker(Struct):
@@ -258,32 +258,32 @@ class Worker(Struct):
     ``idle_last`` steps.
     """
 
-    launch = Ptr(LaunchRecord)
-    ctas = i64
-    resident = i64
-    first = i64
-    next = i64
-    last = i64
-    stop = i64
-    low = i64
-    high = i64
-    steps = i64
-    started = i64
-    swept = i64
-    events = i64
-    seen = i64
-    idle = i64
-    idle_last = i64
-    read_only = i64
-    lows = Array(i64, 2 * CACHED_RANGES)
-    highs = Array(i64, 2 * CACHED_RANGES)
-    fault = i64
-    fault_value = i64
-    fault_pc = i64
-    fault_lane = i64
-    fault_address = i64
-    fault_warp = i64
-    fault_cta = i64
+    launch: LaunchRecord
+    ctas: i64
+    resident: i64
+    first: i64
+    next: i64
+    last: i64
+    stop: i64
+    low: i64
+    high: i64
+    steps: i64
+    started: i64
+    swept: i64
+    events: i64
+    seen: i64
+    idle: i64
+    idle_last: i64
+    read_only: i64
+    lows: Ptr[i64] = Array(2 * CACHED_RANGES)
+    highs: Ptr[i64] = Array(2 * CACHED_RANGES)
+    fault: i64
+    fault_value: i64
+    fault_pc: i64
+    fault_lane: i64
+    fault_address: i64
+    fault_warp: i64
+    fault_cta: i64
 
 
 class Cta(Struct):
@@ -294,33 +294,33 @@ class Cta(Struct):
     before ``bulk_old`` were in flight at the worker's last sweep.
     """
 
-    worker = Ptr(Worker)
-    launch = Ptr(LaunchRecord)
-    state = i64
-    linear = i64
-    smid = i64
-    index = Array(u32, 3)
-    cluster_id = Array(u32, 3)
-    cluster_index = Array(u32, 3)
-    rank = i64
-    first = i64
-    shared = i64
-    local = i64
-    frames = i64
-    live_warps = i64
-    random = i64
-    bulk_copies = Ptr(BulkCopy)
-    bulk_head = i64
-    bulk_tail = i64
-    bulk_old = i64
-    products = i64
-    cluster_live = i64
-    cluster_came = i64
-    clocks = i64
-    shadow = i64
-    mbarrier_count = i64
-    mbarriers = Array(i64, TRACKED_MBARRIERS)
-    barriers = Array(Barrier, BARRIERS)
+    worker: Worker
+    launch: LaunchRecord
+    state: i64
+    linear: i64
+    smid: i64
+    index: Ptr[u32] = Array(3)
+    cluster_id: Ptr[u32] = Array(3)
+    cluster_index: Ptr[u32] = Array(3)
+    rank: i64
+    first: i64
+    shared: i64
+    local: i64
+    frames: i64
+    live_warps: i64
+    random: i64
+    bulk_copies: BulkCopy
+    bulk_head: i64
+    bulk_tail: i64
+    bulk_old: i64
+    products: i64
+    cluster_live: i64
+    cluster_came: i64
+    clocks: i64
+    shadow: i64
+    mbarrier_count: i64
+    mbarriers: Ptr[i64] = Array(TRACKED_MBARRIERS)
+    barriers: Ptr[Barrier] = Array(BARRIERS)
 
 
 class WarpRecord(Struct):
@@ -336,55 +336,55 @@ class WarpRecord(Struct):
     before ``queue_old`` were in flight at the worker's last sweep.
     """
 
-    cta = Ptr(Cta)
-    worker = Ptr(Worker)
-    launch = Ptr(LaunchRecord)
-    pending = Ptr(u32)
-    queue = Ptr(AsyncCopy)
-    queue_head = i64
-    queue_tail = i64
-    queue_old = i64
-    index = i64
-    state = i64
-    block = i64
-    budget = i64
-    spin = i64
-    sticky = i64
-    rotor = i64
-    stuck = i64
-    live = u32
-    active = u32
-    waiting = u32
-    arrived = u32
-    others = u32
-    parked = u32
-    carry = u32
-    asleep = u32
-    expired = u32
-    clustered = u32
-    due = u32
-    awaited = i64
-    called = i64
-    calling = u32
-    wgmma_head = i64
-    wgmma_tail = i64
-    wgmma_group = i64
-    wgmma_done = i64
-    in_flight = i64
-    unfenced = i64
-    fences = i64
-    fencing = i64
-    at = Array(u32, BARRIERS)
-    came = Array(u32, BARRIERS)
-    committed = Array(u32, 32)
-    bulk_committed = Array(u32, 32)
-    stack = Array(u64, 32)
-    tid_x = Array(u32, 32)
-    tid_y = Array(u32, 32)
-    tid_z = Array(u32, 32)
-    addresses = Array(u64, 32)
-    addresses2 = Array(u64, 32)
-    operands = Array(u32, 1280)
-    results = Array(u32, 512)
-    halves = Array(u16, 256)
-    products = Array(WgmmaInFlight, MAX_WGMMAS)
+    cta: Cta
+    worker: Worker
+    launch: LaunchRecord
+    pending: Ptr[u32]
+    queue: AsyncCopy
+    queue_head: i64
+    queue_tail: i64
+    queue_old: i64
+    index: i64
+    state: i64
+    block: i64
+    budget: i64
+    spin: i64
+    sticky: i64
+    rotor: i64
+    stuck: i64
+    live: u32
+    active: u32
+    waiting: u32
+    arrived: u32
+    others: u32
+    parked: u32
+    carry: u32
+    asleep: u32
+    expired: u32
+    clustered: u32
+    due: u32
+    awaited: i64
+    called: i64
+    calling: u32
+    wgmma_head: i64
+    wgmma_tail: i64
+    wgmma_group: i64
+    wgmma_done: i64
+    in_flight: i64
+    unfenced: i64
+    fences: i64
+    fencing: i64
+    at: Ptr[u32] = Array(BARRIERS)
+    came: Ptr[u32] = Array(BARRIERS)
+    committed: Ptr[u32] = Array(32)
+    bulk_committed: Ptr[u32] = Array(32)
+    stack: Ptr[u64] = Array(32)
+    tid_x: Ptr[u32] = Array(32)
+    tid_y: Ptr[u32] = Array(32)
+    tid_z: Ptr[u32] = Array(32)
+    addresses: Ptr[u64] = Array(32)
+    addresses2: Ptr[u64] = Array(32)
+    operands: Ptr[u32] = Array(1280)
+    results: Ptr[u32] = Array(512)
+    halves: Ptr[u16] = Array(256)
+    products: Ptr[WgmmaInFlight] = Array(MAX_WGMMAS)
