@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..errors import CudaError, SourceLocation
@@ -157,7 +157,7 @@ def param_places(code: bytes, entry: str) -> list[tuple[int, int]] | None:
     return next(([(0, size)] for size in bank), None)
 
 
-def extent(places: list[tuple[int, int]]) -> tuple[int, int]:
+def extent(places: Sequence[tuple[int, int]]) -> tuple[int, int]:
     """The first offset and the bytes from there on, of parameters as (offset, size)."""
     first = min((offset for offset, _ in places), default=0)
     return first, max((offset + size for offset, size in places), default=0) - first
@@ -169,7 +169,8 @@ def is_whole(code: bytes) -> bool:
         return False
     programs, sections = struct.unpack_from("<QQ", code, 0x20)
     size, count, each, number = struct.unpack_from("<HHHH", code, 0x36)
-    return max(programs + size * count, sections + each * number) <= len(code)
+    end: int = max(programs + size * count, sections + each * number)
+    return end <= len(code)
 
 
 def sections(code: bytes) -> Iterator[tuple[str, bytes]]:

@@ -329,8 +329,8 @@ def _assemble(owner: Gpu, image: Cubin) -> tuple[Any, Cubin]:
     except CudaError as refused:
         if not (log := text_of(error)):
             raise
-        text, which = ptx.decode(errors="replace"), {"code": refused.code, "name": refused.name}
-        raise assembler_error(log, text, "<ptx>", **which) from refused
+        text = ptx.decode(errors="replace")
+        raise assembler_error(log, text, "<ptx>", code=refused.code, name=refused.name) from refused
     return module, replace(image, log=text_of(info))
 
 

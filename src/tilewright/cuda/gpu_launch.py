@@ -101,7 +101,10 @@ class CudaFunction:
         self.static_shared = attribute("SHARED_SIZE_BYTES")
         self.local = attribute("LOCAL_SIZE_BYTES")
         self.max_threads = attribute("MAX_THREADS_PER_BLOCK")
-        self.param_lead, self.param_bytes = extent(params) if params is not None else (0, None)
+        self.param_lead = 0
+        self.param_bytes: int | None = None  # None: not known
+        if params is not None:
+            self.param_lead, self.param_bytes = extent(params)
         # where each begins in the block, counted from the first
         self.places = tuple(offset - self.param_lead for offset, _ in params or ())
         self.dynamic_limit = limit - self.static_shared
@@ -171,13 +174,13 @@ class CudaLaunch:
         self.empty = not (grid[0] and grid[1] and grid[2])
         self._own = threading.local()
 
-    def __call__(self, params: ParamBlock | bytes, stream: Any = 0) -> None:
+    def __call__(self, params: ParamBlock | bytes | bytearray, stream: Any = 0) -> None:
         """Start the kernel on ``stream``; it runs asynchronously. An empty grid starts nothing.
 
         Raises CudaError where the driver refuses; a fault inside the kernel shows at the next wait.
         """
-        if type(params) is not ParamBlock:
-            params = ParamBlock.of(params)  # type: ignore[arg-type]
+        if not isinstance(params, ParamBlock):
+            params = ParamBlock.of(params)
         if type(stream) is not int:
             stream = stream_handle(stream)
         if params.size != self.function.param_bytes:
@@ -280,7 +283,7 @@ class BoundCudaLaunch:
         self._config = launch.configured()
         config, extra = int(self._config.getPtr()), self._params.extra
         self._go = partial(cu().cuLaunchKernelEx, self._config, function.handle, None, extra)
-        self.entry = (
+        self.entry: tuple[int, ...] = (
             address_of("cuLaunchKernelEx"), config, int(function.handle), extra,
             config + _STREAM, address_of("cuCtxGetCurrent"), host.context,
         )  # fmt: skip

@@ -73,15 +73,18 @@ def entries(data: bytes) -> Iterator[list[FatbinEntry]]:
 def _entries(data: bytes) -> Iterator[FatbinEntry]:
     at = 0
     while at < len(data):
-        try:
-            kind, _, header, size, packed, number, flags, full = _ENTRY.unpack_from(data, at)
-        except struct.error:
-            header = 0
+        if at + _ENTRY.size > len(data):
+            raise _entry_error(at, len(data))
+        kind, _, header, size, packed, number, flags, full = _ENTRY.unpack_from(data, at)
         if not header or at + header + size > len(data):
-            raise PtxError(f"a fatbinary's entry at byte {at} leaves it")
+            raise _entry_error(at, len(data))
         used = packed if flags & (_LZ4 | _ZSTD) else size
         yield FatbinEntry(kind, number, flags, full, data[at + header : at + header + used])
         at += header + size
+
+
+def _entry_error(at: int, size: int) -> PtxError:
+    return PtxError(f"a fatbinary's entry must end within its {size} bytes, got one at byte {at}")
 
 
 def in_program(data: bytes) -> Iterator[list[FatbinEntry]]:
@@ -172,7 +175,8 @@ def unpack_zstd(data: bytes, size: int) -> bytes:
             hint="nvcc --compress-mode=speed takes LZ4, which needs none; or install libzstd1",
         )
     unpack = ctypes.CDLL(library).ZSTD_decompress
-    unpack.restype, unpack.argtypes = ctypes.c_size_t, [*[ctypes.c_void_p, ctypes.c_size_t] * 2]
+    unpack.restype = ctypes.c_size_t
+    unpack.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t]
     out = ctypes.create_string_buffer(size)
     if unpack(out, size, ctypes.c_char_p(data), len(data)) != size:
         raise PtxError("a fatbinary's Zstandard data is damaged")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import io
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from ..errors import (
     DeviceError,
@@ -28,7 +28,8 @@ from ..mma.tensor_maps.tensor_map_parameters import TYPES
 from ..mma.tensor_maps.tensor_map_rules import FILLS, INTERLEAVES, PROMOTIONS, SWIZZLES
 from ..target import LANES, Target
 from ..vm import Machine
-from ..vm.state.global_memory import GLOBAL_BASE, GlobalMemory
+from ..vm.state.global_memory import GlobalMemory
+from ..vm.state.records import GLOBAL_BASE
 from . import fatbin
 from .device_properties import COUNT, attributes, device_of, properties
 
@@ -222,33 +223,68 @@ class GuestProcess:
     # --- tensor maps ---
 
     def tiled(self, payload: bytes) -> bytes:
-        tensor, box, _, options = _map(payload)
-        steps = options.pop("element_strides")
-        return TensorMap.tiled(*tensor, box[: len(steps)], steps, **options).encode()
+        m = _MapRequest.unpack(payload)
+        box = m.box[: len(m.shape)]
+        return TensorMap.tiled(
+            m.address, m.dtype, m.shape, m.strides, box, m.element_strides, *m.modes
+        ).encode()
 
     def im2col(self, payload: bytes) -> bytes:
-        tensor, box, (lower, upper), options = _map(payload)
-        return TensorMap.im2col(*tensor, lower, upper, box[0], box[1], **options).encode()
+        m = _MapRequest.unpack(payload)
+        channels, pixels, *_ = m.box
+        return TensorMap.im2col(
+            m.address, m.dtype, m.shape, m.strides, m.lower, m.upper, channels, pixels,
+            m.element_strides, *m.modes,
+        ).encode()  # fmt: skip
 
 
-def _map(payload: bytes) -> tuple[Any, ...]:
-    """The tensor, box, corners and options of a tensor map that a program asks for. LayoutError for
-    a number that names nothing.
-    """
-    type_, rank, address, *rest = _MAP.unpack(payload)
-    dims, strides, box, steps = (rest[i : i + 5] for i in (0, 5, 10, 15))
-    corners = rest[20 : 20 + max(rank - 2, 0)], rest[23 : 23 + max(rank - 2, 0)]
-    if type_ >= len(TYPES) or not 1 <= rank <= 5:
-        raise LayoutError(f"no tensor map has {rank} dimensions of data type {type_}")
-    rows = {"interleave": INTERLEAVES, "swizzle": SWIZZLES, "l2_promotion": PROMOTIONS,
-            "oob_fill": FILLS}  # fmt: skip
-    options: dict[str, Any] = {"element_strides": steps[:rank]}
-    for (name, row), number in zip(rows.items(), rest[26:], strict=True):
-        if number >= len(row):
-            raise LayoutError(f"{number} is no {name} of a tensor map of sm_90")
-        options[name] = row[number]
-    tensor = (address, list(TYPES)[type_], dims[:rank], strides[: rank - 1])
-    return tensor, box, corners, options
+class _MapRequest(NamedTuple):
+    """A tensor map that a program encodes. ``modes``: interleave, swizzle, L2 promotion, fill."""
+
+    address: int
+    dtype: str
+    shape: Sequence[int]
+    strides: Sequence[int]
+    box: Sequence[int]
+    lower: Sequence[int]
+    upper: Sequence[int]
+    element_strides: Sequence[int]
+    modes: tuple[int, int, int, str]
+
+    @classmethod
+    def unpack(cls, payload: bytes) -> _MapRequest:
+        """The request of ``shim/driver.c``. Raises LayoutError for an unknown enumerator."""
+        type_, rank, address, *rest = _MAP.unpack(payload)
+        dims, strides, box, steps = (rest[i : i + 5] for i in (0, 5, 10, 15))
+        lower, upper = (rest[i : i + max(rank - 2, 0)] for i in (20, 23))
+        if type_ >= len(TYPES) or not 1 <= rank <= 5:
+            raise LayoutError(
+                f"a tensor map must have 1 to 5 dimensions of data type 0 to {len(TYPES) - 1}, got "
+                f"{rank} of data type {type_}"
+            )
+        interleave, swizzle, promotion, fill = rest[26:]
+        modes = (
+            _enumerator("interleave", INTERLEAVES, interleave),
+            _enumerator("swizzle", SWIZZLES, swizzle),
+            _enumerator("l2_promotion", PROMOTIONS, promotion),
+            _enumerator("oob_fill", FILLS, fill),
+        )
+        dtype = list(TYPES)[type_]
+        return cls(
+            address, dtype, dims[:rank], strides[: rank - 1], box, lower, upper, steps[:rank], modes
+        )
+
+
+_T = TypeVar("_T")
+
+
+def _enumerator(name: str, values: Sequence[_T], number: int) -> _T:
+    """The value that an enumerator of the driver's API stands for."""
+    if number >= len(values):
+        raise LayoutError(
+            f"a tensor map's {name} must be an enumerator from 0 to {len(values) - 1}, got {number}"
+        )
+    return values[number]
 
 
 def status(error: TilewrightError) -> int:

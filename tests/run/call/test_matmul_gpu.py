@@ -40,9 +40,11 @@ def test_a_plan_for_the_gpu_knows_its_registers() -> None:
 def test_an_array_on_the_gpu_is_not_for_the_virtual_machine() -> None:
     torch = pytest.importorskip("torch")
     a = torch.zeros(8, 8, device="cuda", dtype=torch.float16)
-    with pytest.raises(DeviceError, match="the arrays are on cuda:0, and device='vm'"):
+    with pytest.raises(
+        DeviceError, match="device must be 'cuda:0', where the arrays are, got 'vm'"
+    ):
         tilewright.matmul(a, a, device="vm")
-    with pytest.raises(DeviceError, match="a is on cuda:0 and b on cpu"):
+    with pytest.raises(DeviceError, match="b must be on cuda:0, where a is, got b on cpu"):
         tilewright.matmul(a, a.cpu())
 
 

@@ -61,7 +61,7 @@ def test_a_job_whose_vectors_can_not_be_counted_is_cut() -> None:
     lines = 1 << 20  # of 2048 vectors: 2³¹
     move = RelayoutSpec((lines, 1 << 14), 2, (1 << 14, 1), (1 << 14, 1), True)
     (launch,) = prepare(device("vm"), (move,))._launches
-    assert [slot.more for slot in launch.slots] == [0, 0] + 2 * [(lines - 1) << 15]
+    assert [slot.byte_offset for slot in launch.slots] == [0, 0] + 2 * [(lines - 1) << 15]
 
 
 def test_each_kind_runs_where_there_are_no_programmatic_launches() -> None:
@@ -74,7 +74,7 @@ def test_each_kind_runs_where_there_are_no_programmatic_launches() -> None:
     ("columns", "strides"), [(24, (600, 25, 1)), (300, (7000, 1, 23)), (70, (4000, 150, 2))]
 )
 def test_a_small_grid_goes_round(columns: int, strides: Any, monkeypatch: Any) -> None:
-    for name in ("_MOST_Y", "_MOST_Z"):
+    for name in ("_MAX_GRID_Y", "_MAX_GRID_Z"):
         monkeypatch.setattr(f"tilewright.run.call.relayout.{name}", 1)
     shape = (3, 23, columns)
     check((Place(shape, strides, 1, 1), aligned(shape, 1)), padded=True)

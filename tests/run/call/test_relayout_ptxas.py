@@ -17,9 +17,9 @@ SIZES = (1, 2, 4, 8)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_90a"])
 def test_they_assemble_without_spills(arch: str) -> None:
     programmatic = arch != "sm_80"
-    made: list[Traced] = [kernels.lines(programmatic)]
-    made += [transpose_kernel.transposed(size, programmatic) for size in SIZES]
-    made += [kernels.strided(size, programmatic) for size in SIZES]
+    made: list[Traced] = [kernels.copy_rows(programmatic)]
+    made += [transpose_kernel.copy_transposed(size, programmatic) for size in SIZES]
+    made += [kernels.copy_strided(size, programmatic) for size in SIZES]
     for traced in made:
         cubin = assemble(traced.ptx, arch)
         assert cubin.spills == 0 and cubin.registers <= 80, traced.name

@@ -14,7 +14,7 @@ import tilewright
 from gemm_cases.resident import Resident, registered
 from rows import every_row
 from tilewright.errors import ProblemError
-from tilewright.run.call.tf32x3 import KEPT, split_on_host
+from tilewright.run.call.tf32x3 import TF32_BITS, split_on_host
 
 pytestmark = pytest.mark.vm
 
@@ -40,7 +40,7 @@ def test_high_and_low_are_the_number(bits: Any) -> None:
     finite = np.isfinite(x)
     assert (high.view(np.uint32) == again.view(np.uint32)).all()
     assert (high[finite] + low[finite] == x[finite]).all()
-    assert not (high[finite].view(np.uint32) & ~np.uint32(KEPT)).any()
+    assert not (high[finite].view(np.uint32) & ~np.uint32(TF32_BITS)).any()
     assert np.array_equal(np.isnan(high), np.isnan(x)) and np.isfinite(low).all()
     for place, part in enumerate((high, low, high)):
         assert np.array_equal(

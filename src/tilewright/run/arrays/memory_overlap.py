@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 
+from .array_kind import Shape
 from .array_view import ArrayView
 
 _WORK = 10_000  # steps NumPy may take to decide; beyond, we say that arrays do overlap
@@ -54,7 +57,16 @@ def overlap_bounds(a: ArrayView, b: ArrayView) -> tuple[int, int]:
     return b_low - a_end, b_end - a_low
 
 
-def overlaps_itself(a: ArrayView) -> bool:
+class _Strided(Protocol):
+    """An array's signature or view."""
+
+    @property
+    def shape(self) -> Shape: ...
+    @property
+    def strides(self) -> tuple[int, ...]: ...
+
+
+def overlaps_itself(a: _Strided) -> bool:
     """Whether two elements may share memory, as in a broadcast array (no fit result array)."""
     reach = 0
     for stride, size in sorted((abs(s), n) for s, n in zip(a.strides, a.shape, strict=True)):

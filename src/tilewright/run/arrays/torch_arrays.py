@@ -34,7 +34,7 @@ def _written(torch: ModuleType) -> Callable[[tuple[Any, ...]], object]:
     and takes tensors only since 2.7; its public one takes twice as long.
     """
     try:
-        compiled = torch._C._increment_version
+        compiled: Callable[[tuple[Any, ...]], object] = torch._C._increment_version
         compiled((torch.empty(0),))
     except (AttributeError, TypeError, RuntimeError):
         public = torch.autograd.graph.increment_version

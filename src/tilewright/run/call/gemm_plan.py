@@ -184,7 +184,7 @@ def _request_of_sizes(
 ) -> Request:  # fmt: skip
     if c is not None and not isinstance(c, bool | np.bool_) and not array_view.is_array(c):
         raise ProblemError(f"c must be True or False if sizes are given, got {c!r:.60}")
-    if out is not None or getattr(c, "shape", ()):
+    if out is not None or (hasattr(c, "shape") and c.shape):
         hint = "c=True adds a C, out_dtype is D's type"
         raise ProblemError("c and out must not be arrays if sizes are given", hint=hint)
     types = _input_types("f16" if dtype is None else dtype)

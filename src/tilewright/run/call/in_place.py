@@ -64,11 +64,12 @@ def _relayout_inputs(
 
 def split_shape(name: str, view: ArrayView, layout: OperandLayout) -> tf32x3.SplitShape:
     """The 3xTF32 split of A or B into a copy with three times the K extent."""
-    stack = (1, *view.shape)[-3:]
-    batch_stride, *strides = (0, *view.strides)[-3:]
-    extents = (stack[1], stack[2]) if layout.row_major else (stack[2], stack[1])
-    source = (batch_stride, *(strides if layout.row_major else strides[::-1]))
-    shape = (stack[0], *extents)
+    count, rows, columns = (1, *view.shape)[-3:]
+    batch_stride, row_stride, column_stride = (0, *view.strides)[-3:]
+    if layout.row_major:
+        shape, source = (count, rows, columns), (batch_stride, row_stride, column_stride)
+    else:
+        shape, source = (count, columns, rows), (batch_stride, column_stride, row_stride)
     return tf32x3.SplitShape(name, shape, source, layout.leading_dim, layout.batch_stride)
 
 

@@ -131,13 +131,10 @@ def _registers(plan: PlanFacts) -> str:
 
 
 def _accumulator_registers(plan: PlanFacts) -> int:
-    p, config = plan.problem, plan.config
-    is_first = isinstance(config, gemm.Config)
-    return (
-        gemm.cp_async.multistage_config.accumulator_registers(p, config)
-        if is_first
-        else config.accumulator_registers
-    )
+    config = plan.config
+    if isinstance(config, gemm.Config):
+        return gemm.cp_async.multistage_config.accumulator_registers(plan.problem, config)
+    return config.accumulator_registers
 
 
 def _fit(plan: PlanFacts) -> Lines:

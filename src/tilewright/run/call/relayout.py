@@ -1,9 +1,12 @@
 """Relayout: copies a matrix on the device to a layout that the kernel can read.
 
-``prepare(device, moves)`` finds a kernel for each move and makes all that depends on shapes and
-strides; ``start(addresses, stream)`` writes addresses and launches. Moves that keep lines as lines
-go in one launch. Where the target has programmatic launches, what follows may set itself up while
-a copy runs, and a copy while what precedes it does.
+``prepare(device, specs)`` selects a kernel for each copy and packs everything that depends on
+shapes and strides; ``start(addresses, stream)`` then writes the addresses and launches. Copies from
+rows to rows share one launch. On targets with programmatic dependent launch, a copy may start
+while the kernel before it runs, and the kernel after it while the copy runs.
+
+A row is what is contiguous in the target: a row of a row-major matrix, a column of a column-major
+one.
 """
 
 from __future__ import annotations
@@ -17,16 +20,18 @@ from ...ptx import parameter_block
 from ..devices.device_protocol import Dim3, ExecutionDevice, PreparedLaunch
 from . import relayout_kernels as kernels
 from . import transpose_kernel
-from .relayout_kernels import CTAS, JOB, JOB_BYTES, MOST_JOBS, THREADS, VECTOR
+from .relayout_kernels import CTAS_PER_SM, JOB, JOB_BYTES, MAX_JOBS, THREADS, VECTOR
 
-_MOST_Y = _MOST_Z = 65535
-_MOST_COUNT = 1 << 31  # vectors of a job, bytes of a line
+_MAX_GRID_Y = _MAX_GRID_Z = 65535
+_MAX_COUNT = 1 << 31  # vectors of a job, bytes of a row
 
 
 class RelayoutSpec(NamedTuple):
-    """A matrix, or a stack of them, to be copied. ``shape`` and strides are of the one or the
-    other, strides in elements. ``padded``: the target's lines begin at multiples of 16 bytes and
-    may be written up to the next one.
+    """A matrix, or a stack of matrices, to be copied.
+
+    ``source`` and ``target`` are strides in elements, one for each dimension of ``shape``.
+    ``padded``: the target's rows start at multiples of 16 bytes and may be written up to the next
+    multiple.
     """
 
     shape: tuple[int, ...]
@@ -36,41 +41,43 @@ class RelayoutSpec(NamedTuple):
     padded: bool = False
 
 
-class _End(NamedTuple):
-    """How one side lies, in bytes."""
+class _Strides(NamedTuple):
+    """The strides of the source or the target, in bytes."""
 
-    within: int
-    between: int
-    apart: int
+    element: int
+    row: int
+    batch: int
 
-    def reach(self, lines: int, length: int) -> int:
-        """Where a matrix ends, from the first byte of its first line."""
-        return max((lines - 1) * self.between, 0) + length
+    def extent(self, rows: int, row_bytes: int) -> int:
+        """Number of bytes from the first byte of the first row to the end of the matrix."""
+        return max((rows - 1) * self.row, 0) + row_bytes
 
 
-class _Way(NamedTuple):
-    """A move seen by lines of the target."""
+class _Copy(NamedTuple):
+    """Copy ``number``: ``matrices`` matrices of ``rows`` rows of ``length`` elements."""
 
-    move: int
-    size: int
-    count: int
-    lines: int
+    number: int
+    itemsize: int
+    matrices: int
+    rows: int
     length: int
-    source: _End
-    target: _End
+    source: _Strides
+    target: _Strides
     padded: bool
 
-    def room(self, length: int) -> int:
-        """Number of bytes of a row that may be written, from the bytes it has."""
-        return -(-length // VECTOR) * VECTOR if self.padded else length
+    def writable(self, row_bytes: int) -> int:
+        """Number of bytes of a row of the target that may be written."""
+        return -(-row_bytes // VECTOR) * VECTOR if self.padded else row_bytes
 
 
 class _Slot(NamedTuple):
-    """Where in a parameter block an address goes: that of ``which``, and some bytes more."""
+    """Where an address is written: at byte ``offset`` of the parameter block goes the address
+    number ``address`` plus ``byte_offset``.
+    """
 
-    place: int
-    which: int
-    more: int = 0
+    offset: int
+    address: int
+    byte_offset: int = 0
 
 
 class _Launch(NamedTuple):
@@ -80,62 +87,69 @@ class _Launch(NamedTuple):
 
 
 class RelayoutLaunches:
-    """Prepared moves: ``start(addresses, stream)``, the first move's source and target, the next's
-    ….
+    """Prepared copies, to be launched with ``launches(addresses, stream)``.
+
+    ``addresses`` are the source and the target of the first copy, of the second, and so on.
     """
 
     def __init__(self, launches: Sequence[_Launch]) -> None:
         self._launches = tuple(launches)
 
     def __call__(self, addresses: Sequence[int], stream: int = 0) -> None:
-        for start, given, slots in self._launches:
-            block = bytearray(given)
-            for place, which, more in slots:
-                block[place : place + 8] = (addresses[which] + more).to_bytes(8, "little")
+        for start, template, slots in self._launches:
+            block = bytearray(template)
+            for offset, address, byte_offset in slots:
+                value = addresses[address] + byte_offset
+                block[offset : offset + 8] = value.to_bytes(8, "little")
             start(bytes(block), stream)
 
 
 @lru_cache(1024)
-def prepare(device: ExecutionDevice, moves: tuple[RelayoutSpec, ...]) -> RelayoutLaunches:
-    """The launches for these moves, none of which reads what another writes."""
-    lines: list[_Way] = []
+def prepare(device: ExecutionDevice, specs: tuple[RelayoutSpec, ...]) -> RelayoutLaunches:
+    """The launches for these copies, none of which may read what another one writes."""
+    row_copies: list[_Copy] = []
     launches = []
-    for index, move in enumerate(moves):
-        if 0 in move.shape:
+    for index, spec in enumerate(specs):
+        if 0 in spec.shape:
             continue
-        by_rows, by_columns = (_way(index, move, rows) for rows in (True, False))
-        found = [w for w in (by_rows, by_columns) if _keeps_lines(w)]
-        turned = [w for w in (by_rows, by_columns) if _turns(w)]
-        if found:
-            lines += found[:1]
-        elif turned:
-            launches.append(_transposed(device, turned[0]))
+        orders = [_copy(index, spec, row_major) for row_major in (True, False)]
+        by_rows = next(filter(_is_row_copy, orders), None)
+        transposing = next(filter(_is_transpose, orders), None)
+        if by_rows is not None:
+            row_copies.append(by_rows)
+        elif transposing is not None:
+            launches.append(_transpose_launch(device, transposing))
         else:
-            nearest = min(by_rows, by_columns, key=lambda w: abs(w.target.within))
-            launches.append(_strided(device, nearest))
-    return RelayoutLaunches((*_all_lines(device, lines), *launches))
+            best = min(orders, key=lambda copy: abs(copy.target.element))
+            launches.append(_strided_launch(device, best))
+    return RelayoutLaunches((*_row_launches(device, row_copies), *launches))
 
 
-def _way(index: int, move: RelayoutSpec, rows: bool) -> _Way:
-    """A move whose lines are the rows, or the columns."""
-    size, turn = move.itemsize, 1 if rows else -1
-    lines, length = move.shape[-2:][::turn]
-    stack = len(move.shape) == 3
-    ends = []
-    for strides in (move.source, move.target):
-        between, within = strides[-2:][::turn]
-        ends.append(_End(within * size, between * size, strides[0] * size if stack else 0))
-    count = move.shape[0] if stack else 1
-    return _Way(index, size, count, lines, length, *ends, move.padded)
+def _copy(index: int, spec: RelayoutSpec, row_major: bool) -> _Copy:
+    """The copy whose rows are the matrix's rows, or (not ``row_major``) its columns."""
+    order = 1 if row_major else -1
+    rows, length = spec.shape[-2:][::order]
+    stacked = len(spec.shape) == 3
+
+    def in_bytes(strides: tuple[int, ...]) -> _Strides:
+        row, element = (stride * spec.itemsize for stride in strides[-2:][::order])
+        return _Strides(element, row, strides[0] * spec.itemsize if stacked else 0)
+
+    matrices = spec.shape[0] if stacked else 1
+    source, target = in_bytes(spec.source), in_bytes(spec.target)
+    return _Copy(index, spec.itemsize, matrices, rows, length, source, target, spec.padded)
 
 
-def _keeps_lines(way: _Way) -> bool:
-    fits = way.size * way.length + 2 * VECTOR < _MOST_COUNT
-    return fits and way.length > 1 and way.source.within == way.size == way.target.within
+def _is_row_copy(copy: _Copy) -> bool:
+    """Whether rows are contiguous in source and target."""
+    fits = copy.itemsize * copy.length + 2 * VECTOR < _MAX_COUNT
+    contiguous = copy.source.element == copy.itemsize == copy.target.element
+    return fits and copy.length > 1 and contiguous
 
 
-def _turns(way: _Way) -> bool:
-    return way.source.between == way.size == way.target.within
+def _is_transpose(copy: _Copy) -> bool:
+    """Whether rows are contiguous in the target, and columns in the source."""
+    return copy.source.row == copy.itemsize == copy.target.element
 
 
 def _programmatic(device: ExecutionDevice) -> bool:
@@ -151,102 +165,107 @@ def _prepared(
     return _Launch(start, packed, tuple(slots))
 
 
-# --- lines --------------------------------------------------------------------------------------
+# --- rows to rows -------------------------------------------------------------------------------
 
 Job = tuple[dict[str, int], tuple[_Slot, _Slot]]
 
 
-def _all_lines(device: ExecutionDevice, ways: list[_Way]) -> Iterator[_Launch]:
-    """As few launches as may be: of jobs with as many matrices."""
-    for count in dict.fromkeys(way.count for way in ways):
-        jobs = [job for way in ways if way.count == count for job in _jobs(way)]
-        for first in range(0, len(jobs), MOST_JOBS):
-            yield _lines(device, jobs[first : first + MOST_JOBS], count)
+def _row_launches(device: ExecutionDevice, copies: list[_Copy]) -> Iterator[_Launch]:
+    """Launches of up to ``MAX_JOBS`` jobs each; jobs of a launch have equally many matrices."""
+    for matrices in dict.fromkeys(copy.matrices for copy in copies):
+        jobs = [job for copy in copies if copy.matrices == matrices for job in _row_jobs(copy)]
+        for first in range(0, len(jobs), MAX_JOBS):
+            yield _row_launch(device, jobs[first : first + MAX_JOBS], matrices)
 
 
-def _jobs(way: _Way) -> Iterator[Job]:
-    """The job of a move; several where its vectors are too many to be counted."""
-    length = way.length * way.size
-    per_line = -(-(length if way.padded else length + VECTOR - 1) // VECTOR)
-    most = (_MOST_COUNT - 1) // per_line
-    shift = (per_line - 1).bit_length() + 31
-    for first in range(0, way.lines, most):
-        lines = min(way.lines - first, most)
+def _row_jobs(copy: _Copy) -> Iterator[Job]:
+    """The job of a copy; several jobs if its number of vectors exceeds 31 bits."""
+    row_bytes = copy.length * copy.itemsize
+    per_row = -(-(row_bytes if copy.padded else row_bytes + VECTOR - 1) // VECTOR)
+    max_rows = (_MAX_COUNT - 1) // per_row
+    shift = (per_row - 1).bit_length() + 31
+    for first in range(0, copy.rows, max_rows):
+        rows = min(copy.rows - first, max_rows)
         job = {
-            "source_line": way.source.between, "target_line": way.target.between,
-            "source_apart": way.source.apart, "target_apart": way.target.apart,
-            "reach": way.source.reach(lines, length), "length": length, "room": way.room(length),
-            "vectors": lines * per_line, "per_line": per_line,
-            "magic": -(-(1 << shift) // per_line), "shift": shift,
+            "source_row_stride": copy.source.row, "target_row_stride": copy.target.row,
+            "source_batch_stride": copy.source.batch, "target_batch_stride": copy.target.batch,
+            "extent": copy.source.extent(rows, row_bytes),
+            "row_bytes": row_bytes, "writable": copy.writable(row_bytes),
+            "vectors": rows * per_row, "vectors_per_row": per_row,
+            "magic": -(-(1 << shift) // per_row), "shift": shift,
         }  # fmt: skip
-        source = _Slot(0, 2 * way.move, first * way.source.between)
-        yield job, (source, _Slot(8, 2 * way.move + 1, first * way.target.between))
+        source = _Slot(0, 2 * copy.number, first * copy.source.row)
+        yield job, (source, _Slot(8, 2 * copy.number + 1, first * copy.target.row))
 
 
-def _lines(device: ExecutionDevice, jobs: Sequence[Job], count: int) -> _Launch:
-    """One launch of several jobs: each has its share of the CTAs that run at once."""
-    at_once = device.target.sms * CTAS
-    shared = max(at_once // min(count, at_once), len(jobs))
+def _row_launch(device: ExecutionDevice, jobs: Sequence[Job], matrices: int) -> _Launch:
+    """One launch of several jobs, each with its share of the resident CTAs."""
+    resident = device.target.sms * CTAS_PER_SM
+    per_matrix = max(resident // min(matrices, resident), len(jobs))
     total = sum(job["vectors"] for job, _ in jobs)
-    packed, slots, begin = b"", [], 0
-    for i, (job, ends) in enumerate(jobs):
+    packed, slots, first_cta = b"", [], 0
+    for i, (job, job_slots) in enumerate(jobs):
         vectors = job["vectors"]
-        ctas = min(-(-vectors // THREADS), max(shared * vectors // total, 1))
-        packed += _packed(job | {"begin": begin, "ctas": ctas})
-        slots += [slot._replace(place=i * JOB_BYTES + slot.place) for slot in ends]
-        begin += ctas
-    packed += _packed({"begin": begin}) * (MOST_JOBS - len(jobs))
-    traced = kernels.lines(_programmatic(device))
-    grid = begin, min(count, _MOST_Y), 1
-    values = {"jobs": packed, "count": count}
+        ctas = min(-(-vectors // THREADS), max(per_matrix * vectors // total, 1))
+        packed += _packed(job | {"first_cta": first_cta, "ctas": ctas})
+        slots += [slot._replace(offset=i * JOB_BYTES + slot.offset) for slot in job_slots]
+        first_cta += ctas
+    packed += _packed({"first_cta": first_cta}) * (MAX_JOBS - len(jobs))
+    traced = kernels.copy_rows(_programmatic(device))
+    grid = first_cta, min(matrices, _MAX_GRID_Y), 1
+    values = {"jobs": packed, "matrices": matrices}
     return _prepared(device, traced, grid, (THREADS, 1, 1), values, slots)
 
 
 def _packed(job: dict[str, int]) -> bytes:
-    """A job as the kernel reads it; what is missing is 0."""
+    """A job as the kernel reads it; a missing field is 0."""
     return b"".join(
         job.get(name, 0).to_bytes(int(kind[1:]) // 8, "little", signed=kind[0] == "s")
         for name, kind in JOB.items()
     )
 
 
-# --- one move, one launch -----------------------------------------------------------------------
+# --- other copies, one launch each --------------------------------------------------------------
 
 
-def _transposed(device: ExecutionDevice, way: _Way) -> _Launch:
-    """The target's lines are counted by the index that is contiguous in the source."""
-    traced = transpose_kernel.transposed(way.size, _programmatic(device))
-    wide, across = transpose_kernel.tile(way.size)
-    turned = _End(way.source.between, way.source.within, way.source.apart)
+def _transpose_launch(device: ExecutionDevice, copy: _Copy) -> _Launch:
+    """A transposing copy. The kernel's ``length`` counts along the source's contiguous dimension,
+    which is ``copy.rows``.
+    """
+    traced = transpose_kernel.copy_transposed(copy.itemsize, _programmatic(device))
+    tile_length, tile_rows = transpose_kernel.tile(copy.itemsize)
+    source = _Strides(copy.source.row, copy.source.element, copy.source.batch)
     values = {
-        "length": way.lines, "lines": way.length, "count": way.count,
-        "room": way.room(way.length * way.size) // way.size, "source": 0, "target": 0,
-        "source_line": turned.between, "target_line": way.target.between,
-        "source_apart": way.source.apart, "target_apart": way.target.apart,
-        "reach": turned.reach(way.length, way.lines * way.size),
+        "length": copy.rows, "rows": copy.length, "matrices": copy.matrices,
+        "writable": copy.writable(copy.length * copy.itemsize) // copy.itemsize,
+        "source": 0, "target": 0,
+        "source_row_stride": source.row, "target_row_stride": copy.target.row,
+        "source_batch_stride": source.batch, "target_batch_stride": copy.target.batch,
+        "extent": source.extent(copy.length, copy.rows * copy.itemsize),
     }  # fmt: skip
-    tiles = -(-way.lines // wide), min(-(-way.length // across), _MOST_Y)
-    grid = (*tiles, min(way.count, _MOST_Z))
-    slots = _slots(traced, way)
-    return _prepared(device, traced, grid, (THREADS, 1, 1), values, slots)
+    tiles = -(-copy.rows // tile_length), min(-(-copy.length // tile_rows), _MAX_GRID_Y)
+    grid = (*tiles, min(copy.matrices, _MAX_GRID_Z))
+    return _prepared(device, traced, grid, (THREADS, 1, 1), values, _slots(traced, copy))
 
 
-def _strided(device: ExecutionDevice, way: _Way) -> _Launch:
-    traced = kernels.strided(way.size, _programmatic(device))
-    values = {"rows": way.lines, "columns": way.length, "count": way.count}
-    for name, end in (("source", way.source), ("target", way.target)):
-        strides = {"row": end.between, "column": end.within, "apart": end.apart}
-        values |= {f"{name}_{axis}": far // way.size for axis, far in strides.items()} | {name: 0}
+def _strided_launch(device: ExecutionDevice, copy: _Copy) -> _Launch:
+    """A copy between any strides."""
+    traced = kernels.copy_strided(copy.itemsize, _programmatic(device))
+    values = {"rows": copy.rows, "columns": copy.length, "matrices": copy.matrices}
+    for name, side in (("source", copy.source), ("target", copy.target)):
+        strides = {"row": side.row, "column": side.element, "batch": side.batch}
+        values |= {f"{name}_{x}_stride": s // copy.itemsize for x, s in strides.items()} | {name: 0}
     grid = (
-        -(-way.lines // kernels.ROWS),
-        min(-(-way.length // kernels.BLOCK[0]), _MOST_Y),
-        min(way.count, _MOST_Z),
+        -(-copy.rows // kernels.ROWS),
+        min(-(-copy.length // kernels.BLOCK[0]), _MAX_GRID_Y),
+        min(copy.matrices, _MAX_GRID_Z),
     )
-    return _prepared(device, traced, grid, kernels.BLOCK, values, _slots(traced, way))
+    return _prepared(device, traced, grid, kernels.BLOCK, values, _slots(traced, copy))
 
 
-def _slots(traced: Traced, way: _Way) -> Iterator[_Slot]:
-    names = [p.name for p in traced.params]
-    places = [p.offset for p in parameter_block.layout(traced.entry).parameters]
-    for end, name in enumerate(("source", "target")):
-        yield _Slot(places[names.index(name)], 2 * way.move + end)
+def _slots(traced: Traced, copy: _Copy) -> tuple[_Slot, _Slot]:
+    """The parameters ``source`` and ``target``."""
+    layout = parameter_block.layout(traced.entry).parameters
+    offsets = {p.name: x.offset for p, x in zip(traced.params, layout, strict=True)}
+    first = 2 * copy.number
+    return _Slot(offsets["source"], first), _Slot(offsets["target"], first + 1)

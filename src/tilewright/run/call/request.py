@@ -157,9 +157,10 @@ def _shape(s: ArraySignature) -> str:
 
 def _check_types(request: Request) -> None:
     left, right = request.a.dtype, request.b.dtype
-    if not isinstance(request.precision, str) or request.precision not in PRECISIONS:
+    precision: object = request.precision
+    if not isinstance(precision, str) or precision not in PRECISIONS:
         allowed = ", ".join(map(repr, PRECISIONS))
-        raise DtypeError(f"precision must be one of {allowed}, got {request.precision!r}")
+        raise DtypeError(f"precision must be one of {allowed}, got {precision!r}")
     a, b = request.mma_dtypes
     shown = {"tf32": "f32 (as tf32)"}
     for name, dtype, t in (("a", left, a), ("b", right, b)):

@@ -27,7 +27,8 @@ def device(name: Any = "auto") -> ExecutionDevice:
     if name is None or str(name) == "auto":
         return _cuda(None) if cuda.available() else _vm("")
     if hasattr(name, "prepare") and hasattr(name, "upload"):
-        return name
+        instance: ExecutionDevice = name
+        return instance
     where, _, which = str(name).partition(":")  # a torch.device, too
     if where == "vm":
         return _vm(which)

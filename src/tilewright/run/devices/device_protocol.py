@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 Dim3 = tuple[int, int, int]
 Matrix = npt.NDArray[Any]  # two-dimensional, any strides
 
+ParameterBytes = bytes | bytearray  # a kernel's parameter block
+
 
 class BoundLaunch(Protocol):
     """A launch that owns its parameter block, for use by one thread.
@@ -36,10 +38,10 @@ class BoundLaunch(Protocol):
 class PreparedLaunch(Protocol):
     """A launch whose grid, block and shared memory have been checked."""
 
-    def __call__(self, params: bytes, stream: int) -> None:
+    def __call__(self, params: ParameterBytes, stream: int) -> None:
         """Launch the kernel with this parameter block."""
 
-    def bind(self, data: bytes) -> BoundLaunch:
+    def bind(self, data: ParameterBytes) -> BoundLaunch:
         """The launch with a parameter block of its own, initially ``data``."""
 
 
@@ -52,6 +54,9 @@ class KernelSource(NamedTuple):
 
 class ExecutionDevice(Protocol):
     """A device that runs kernels."""
+
+    def __hash__(self) -> int:
+        """By identity: there is one object for each device."""
 
     @property
     def name(self) -> str:

@@ -19,6 +19,7 @@ from .device_protocol import (
     Dim3,
     KernelSource,
     Matrix,
+    ParameterBytes,
     PerKernelCache,
     PreparedLaunch,
 )
@@ -50,8 +51,10 @@ class VmDevice:
         step_limit: int = 0,
     ) -> None:
         if not isinstance(like, target.DeviceSpec):
-            hint = 'target.device_spec("A100") is one; device("vm:A100") takes a name'
-            raise DeviceError(f"like must be a target.DeviceSpec, got {like!r:.60}", hint=hint)
+            raise DeviceError(
+                f"like must be a target.DeviceSpec, got {like!r:.60}",
+                hint='target.device_spec("A100") is one; device("vm:A100") takes a name',
+            )
         self.target = like
         self.name = "vm" if like == target.DEFAULT_DEVICE else f"vm:{like.name}"
         self.watch = watch
@@ -138,23 +141,23 @@ class VmDevice:
 class _VmLaunch:
     """Runs ``run(parameters)``; there are no streams."""
 
-    def __init__(self, run: Callable[[bytes], None]) -> None:
+    def __init__(self, run: Callable[[ParameterBytes], None]) -> None:
         self._run = run
 
-    def __call__(self, params: bytes, stream: int = 0) -> None:
+    def __call__(self, params: ParameterBytes, stream: int = 0) -> None:
         self._run(params)
 
-    def bind(self, data: bytes) -> BoundLaunch:
+    def bind(self, data: ParameterBytes) -> BoundLaunch:
         return _BoundVmLaunch(self._run, memoryview(bytearray(data)))
 
 
 class _BoundVmLaunch:
-    def __init__(self, run: Callable[[bytes], None], view: memoryview) -> None:
+    def __init__(self, run: Callable[[ParameterBytes], None], view: memoryview) -> None:
         self._run, self.view = run, view
         self._stream = ctypes.c_uint64()  # there to be written
         self._code = _LAUNCH(self._launch)
         code, stream = ctypes.cast(self._code, ctypes.c_void_p), ctypes.addressof(self._stream)
-        self.entry = (code.value or 0, 0, 0, 0, stream, 0, 0)
+        self.entry: tuple[int, ...] = (code.value or 0, 0, 0, 0, stream, 0, 0)
         self._error: BaseException | None = None
 
     def start(self, stream: int) -> None:

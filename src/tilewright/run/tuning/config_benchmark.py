@@ -100,8 +100,10 @@ class ConfigBenchmark:
                     hint="tuning needs a GPU; times of the virtual machine say nothing of one",
                 )
             timer = GraphTimer(device.gpu)
-        there = {x: s._replace(device=device.name) for x, s in request.arrays()}
-        self.request = request._replace(**there)
+        on_device: dict[str, Any] = {
+            name: s._replace(device=device.name) for name, s in request.arrays()
+        }
+        self.request = request._replace(**on_device)
         self.device, self._timer = device, timer
         self.problem = PreparedCall(self.request, device).original_problem
         self.heuristic = gemm.choose(self.problem, device.target)

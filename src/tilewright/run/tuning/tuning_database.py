@@ -246,7 +246,8 @@ def _is_damaged(path: Path) -> bool:
         return False
     try:
         with _connection(path, "rw") as database:
-            return database.execute("PRAGMA quick_check(1)").fetchone() != ("ok",)
+            (report,) = database.execute("PRAGMA quick_check(1)").fetchone()
+            return bool(report != "ok")
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorcode & 0xFF in _DAMAGED:
             return True

@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, astuple, dataclass, fields
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ... import gemm, target
 from ...compile_cache import store
@@ -22,6 +22,7 @@ from ..devices.serialized_kernel import source
 _FORMAT = "tilewright tuning results"
 _VERSION = 1
 _NUMBERS = ("us", "margin", "heuristic_us")
+_TYPES: dict[str, tuple[type, ...]] = {"float": (int, float), "int": (int,)}
 _LONGEST, _MOST_SMS = 1e12, 1 << 20  # what a result may say
 _DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 
@@ -63,13 +64,13 @@ class TuningResult:
     driver: str
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> TuningResult:
+    def of(cls, given: object) -> TuningResult:
         """A record from names and values. Raises ResultError for what is none."""
         names = {f.name for f in fields(cls)}
         if not isinstance(given, Mapping) or given.keys() != names:
             raise ResultError(f"{given!r} is no result of tuning; it has {', '.join(names)}")
         for f in fields(cls):
-            kinds = {"float": (int, float), "int": int}.get(str(f.type), str)
+            kinds = _TYPES.get(str(f.type), (str,))
             if not isinstance(given[f.name], kinds):
                 raise ResultError(f"a result's {f.name} is no {f.type}: {given[f.name]!r}")
         made = cls(**given)
