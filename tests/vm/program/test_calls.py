@@ -124,5 +124,7 @@ def test_a_built_call_with_other_arguments_is_refused():
     module = tree.Module(target=("sm_90a",), items=(f, tree.Function("k", body=(call,))))
     machine = Machine()
     machine.load(module)
-    with pytest.raises(PtxCheckError, match="affine has other results or arguments"):
+    with pytest.raises(
+        PtxCheckError, match="the call does not match the results and arguments of affine"
+    ):
         machine.launch("k", 1, 1)

@@ -1,1 +1,1 @@
-"""Programs: PTX modules flattened, inlined, analysed and cut into basic blocks."""
+"""Programs: PTX modules flattened, inlined, analysed and divided into basic blocks."""

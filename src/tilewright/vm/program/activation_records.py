@@ -17,37 +17,38 @@ from dataclasses import dataclass, field, replace
 
 from ...ptx import parameter_block, tree
 from ...ptx.isa import OperandSpec
-from .basic_blocks import cut
+from .basic_blocks import divide_into_blocks
 from .bound_operands import AddressOperand, BoundOperand, Op, RegOperand, VectorOperand
+from .call_graph import results_and_arguments
 from .flat_code import FlatCode, NameScope
 from .program_analysis import liveness
 from .vector_operands import packed_type
 
 FRAME_HEADER = 16
 END_LABEL = "end of the call"
-NEW_FRAME, NEW_CALL_NUMBER = (tree.MemoryOperand(tree.Register("new"), at) for at in (0, 8))
+NEW_FRAME, NEW_CALL_NUMBER = (tree.MemoryOperand(tree.Register("new"), n) for n in (0, 8))
 
 
 @dataclass(frozen=True)
 class ParameterSlot:
-    """A parameter or result: its place in an activation, its bytes and their alignment."""
+    """A parameter or result: its address in the activation record, size and alignment in bytes."""
 
     address: AddressOperand
     size: int
     align: int
 
     def in_frame(self, activation: RegOperand) -> ParameterSlot:
-        """The same of another activation than the one that runs."""
+        """The same slot of the activation record whose address is in ``activation``."""
         return replace(self, address=replace(self.address, base=activation))
 
     def chunks(self) -> Iterator[tuple[int, int]]:
-        """Where each piece begins, of 8 bytes at most, and its bytes."""
-        at, step = 0, min(self.align, 8)
-        while at < self.size:
-            while step > self.size - at:
-                step //= 2
-            yield at, step
-            at += step
+        """The offset and size of each chunk of at most 8 bytes."""
+        offset, size = 0, min(self.align, 8)
+        while offset < self.size:
+            while size > self.size - offset:
+                size //= 2
+            yield offset, size
+            offset += size
 
 
 @dataclass
@@ -56,7 +57,7 @@ class OutOfLineFunction:
 
     Its activation record has ``frame`` bytes; saved registers end at offset ``saved_end``.
     ``call_sites`` has, by call number, the operation that allocates the record, and
-    ``return_labels`` the label behind the call.
+    ``return_labels`` the label that follows the call.
     """
 
     name: str
@@ -76,7 +77,9 @@ class OutOfLineFunction:
 
 @dataclass(frozen=True)
 class CallSite:
-    """A call of a body: its number among those, and the registers that it saves, with places."""
+    """A call of an out-of-line function: its call number, and the registers that it saves, each
+    with its offset in the caller's activation record.
+    """
 
     callee: OutOfLineFunction
     number: int
@@ -84,26 +87,26 @@ class CallSite:
 
 
 class OutOfLineCalls:
-    """The bodies that stand apart in the code that a ``FlatCode`` makes."""
+    """Emits the functions of a kernel that are not inlined, and their calls."""
 
     def __init__(self, flat: FlatCode) -> None:
         self.flat = flat
         self.frame_register, self.callee_frame = (
-            flat.new_register("own activation", "b64"),
-            flat.new_register("new activation", "b64"),
+            flat.new_register("activation record", "b64"),
+            flat.new_register("callee's activation record", "b64"),
         )
         self.scratch, self.call_number = (
-            flat.new_register("a word", "b64"),
-            flat.new_register("call's number", "b32"),
+            flat.new_register("scratch", "b64"),
+            flat.new_register("call number", "b32"),
         )
         self.by_name = {
-            f.name: OutOfLineFunction(f.name, f"{f.name}#apart", f.pos)
+            f.name: OutOfLineFunction(f.name, f"{f.name}#function", f.pos)
             for f in flat.graph.out_of_line_postorder()
         }
-        self.kernel = OutOfLineFunction("", "kernel#apart")
+        self.kernel = OutOfLineFunction("", "#kernel")
 
     def emit_functions(self) -> None:
-        """All bodies, with a way past them; the kernel's own is to follow."""
+        """Emit all functions, after a branch to the kernel, whose code is to follow."""
         self.emit(-1, "mov.b64", tree.Register("frame"), tree.Imm(0))
         self.emit(-1, "bra", tree.Symbol("kernel"), kernel=self.kernel.label)
         for f in self.flat.graph.out_of_line_postorder():
@@ -111,7 +114,7 @@ class OutOfLineCalls:
         self.begin_function(self.kernel)
 
     def functions(self) -> tuple[OutOfLineFunction, ...]:
-        """In the order of the code."""
+        """The functions in code order; the kernel is the last one."""
         return (*self.by_name.values(), self.kernel)
 
     def begin_function(self, body: OutOfLineFunction) -> None:
@@ -123,7 +126,7 @@ class OutOfLineCalls:
         scope.names |= {"frame": self.frame_register, "new": self.callee_frame, **names}
         self.flat.instruction(tree.Instruction(opcode, operands, None, pos), scope)
 
-    # --- first all is flattened as it stands ---
+    # --- first pass: functions are flattened, a call is one operation ---
 
     def emit_function(self, function: tree.Function, body: OutOfLineFunction) -> None:
         flat, low = self.flat, len(self.flat.registers)
@@ -131,26 +134,30 @@ class OutOfLineCalls:
         flat.local_bytes = flat.local_end = FRAME_HEADER
         self.begin_function(body)
         inner = flat.scope(flat.root)
-        inner.names[END_LABEL] = inner.label(END_LABEL)
+        inner.names[END_LABEL] = end = inner.label(END_LABEL)
         body.params = [self.parameter_slot(v, inner, into=True) for v in function.params]
         body.results = [self.parameter_slot(v, inner, into=False) for v in function.results]
         flat.walk(function.body or (), flat.scope(inner))
-        self.label(inner.names[END_LABEL])
+        self.label(end)
         for v, formal in zip(function.results, body.results, strict=True):
             if v.space == "reg":
                 self.copy(body.pos, inner.names[v.name], formal, into=True)
-        back = tree.Instruction("ret", pos=body.pos)
-        flat.append(back, flat.form(back), (), (), inner)
+        ret = tree.Instruction("ret", pos=body.pos)
+        flat.append(ret, flat.form(ret), (), (), inner)
         body.last, body.registers = len(flat.ops), range(low, len(flat.registers))
         body.frame, body.align = flat.local_bytes, flat.local_align
         flat.base, flat.loc = None, None
         flat.local_bytes = flat.local_end = 0
 
     def parameter_slot(self, v: tree.Variable, inner: NameScope, into: bool) -> ParameterSlot:
-        """A parameter's or result's place; one that is a register has both."""
-        places = self.flat.scope(None)
-        self.flat.variable(places, replace(v, space="param"))
-        formal = ParameterSlot(places.names[v.name], *parameter_block.size_and_align(v))
+        """Allocate a parameter or result in the activation record, and declare its name. One in
+        ``.reg`` space also gets a register, loaded here if it is a parameter (``into``).
+        """
+        slots = self.flat.scope(None)
+        self.flat.variable(slots, replace(v, space="param"))
+        address = slots.names[v.name]
+        assert isinstance(address, AddressOperand)
+        formal = ParameterSlot(address, *parameter_block.size_and_align(v))
         inner.names[v.name] = formal.address
         if v.space == "reg":
             inner.names[v.name] = self.flat.register(v.name, v)
@@ -159,24 +166,24 @@ class OutOfLineCalls:
         return formal
 
     def emit_call(self, call: tree.Instruction, function: tree.Function, scope: NameScope) -> None:
-        """A call as one operation, until ``lower``."""
+        """Append a call as one operation, which ``lower`` replaces."""
+        results, arguments = results_and_arguments(call)
         sides = []
-        for formals, index, dest in ((function.results, 0, True), (function.params, 2, False)):
-            given = call.operands[index]
-            assert isinstance(given, tree.Vector)
+        for formals, operands, dest in ((function.results, results, True),
+                                        (function.params, arguments, False)):  # fmt: skip
             specs = [OperandSpec(v.name, "reg", packed_type(v), dest=dest) for v in formals]
-            pairs = zip(specs, given.items, strict=True)
+            pairs = zip(specs, operands.items, strict=True)
             sides.append(
                 tuple((s, self.flat.call_operand(s, o, scope, call.pos)) for s, o in pairs)
             )
         callee = (OperandSpec("callee", "symbol"), function.name)
-        plain = replace(call, guard=None)
-        self.flat.append(plain, self.flat.form(call), sides[0], (callee, *sides[1]), scope)
+        unguarded = replace(call, guard=None)
+        self.flat.append(unguarded, self.flat.form(call), sides[0], (callee, *sides[1]), scope)
 
-    # --- then calls and ways back become what they do ---
+    # --- second pass: calls and returns are lowered ---
 
     def lower(self) -> None:
-        """Write the flat code anew."""
+        """Rewrite the flat code: replace each call and return by the operations that do it."""
         flat, calls = self.flat, self.find_call_sites()
         ops, labels, locs = flat.ops, flat.labels, flat.locs
         flat.ops, flat.labels, flat.locs = [], {}, {}
@@ -199,72 +206,72 @@ class OutOfLineCalls:
         self.label(*labels.get(len(ops), ()))
 
     def label(self, *names: str) -> None:
-        """Labels of what follows."""
+        """Put labels before the next operation."""
         if names:
             self.flat.labels.setdefault(len(self.flat.ops), []).extend(names)
 
     def find_call_sites(self) -> dict[int, CallSite]:
-        """All calls, by their operations' numbers; activations grow by what they save."""
-        found = {}
-        blocks, targets = cut(self.flat.ops, self.flat.labels, divergent=False)
+        """The calls by operation index. Enlarges the activation records by the saved registers."""
+        calls = {}
+        blocks, targets = divide_into_blocks(self.flat.ops, self.flat.labels, divergent=False)
         for block, live in zip(blocks, liveness(blocks, targets), strict=True):
             for op in reversed(block.ops):
                 name = op.sources[0][1] if "call" in op.form.effects else None
                 if callee := self.by_name.get(str(name)):
-                    found[op.pc] = CallSite(
+                    calls[op.pc] = CallSite(
                         callee, len(callee.return_labels), self.registers_to_save(op, callee, live)
                     )
                     callee.return_labels.append(f"{callee.label}{len(callee.return_labels)}")
                 live = live_before(op, live)
         for body in self.by_name.values():
             body.frame = -(-max(body.frame, body.saved_end) // body.align) * body.align
-        return found
+        return calls
 
     def registers_to_save(
         self, op: Op, callee: OutOfLineFunction, live: int
     ) -> list[tuple[RegOperand, int]]:
-        """The registers of the caller's activation that are read after a call that may come back to
-        its function, each with its place, the widest first.
+        """The caller's registers that are live after a call that may re-enter the caller, each with
+        its offset in the activation record, the widest first.
         """
         caller = next((b for b in self.by_name.values() if b.first <= op.pc < b.last), None)
         if caller is None or not self.flat.graph.in_same_cycle(caller.name, callee.name):
             return []
-        own = set(op.writes())
-        wanted = [r for r in caller.registers if live >> r & 1 and r not in own]
-        found, end = [], -(-caller.frame // FRAME_HEADER) * FRAME_HEADER
-        for r in sorted(wanted, key=self.save_size, reverse=True):
-            found.append((RegOperand(r), end))
+        results = set(op.writes())
+        saved = [r for r in caller.registers if live >> r & 1 and r not in results]
+        slots, end = [], -(-caller.frame // FRAME_HEADER) * FRAME_HEADER
+        for r in sorted(saved, key=self.save_size, reverse=True):
+            slots.append((RegOperand(r), end))
             end += self.save_size(r)
         caller.saved_end = max(caller.saved_end, end)
-        return found
+        return slots
 
     def save_size(self, register: int) -> int:
-        """What a register takes when it is saved; a predicate is a word."""
+        """Bytes of a saved register; a predicate takes a word."""
         width = self.flat.registers[register].width
         return width // 8 if width > 1 else 4
 
     def lower_call(self, op: Op, call: CallSite) -> None:
         pos, callee = op.pos, call.callee
-        for register, at in call.saved:
-            self.save(pos, register, at)
+        for register, offset in call.saved:
+            self.save(pos, register, offset)
         size, align = tree.Imm(callee.frame), tree.Imm(callee.align)
         callee.call_sites[call.number] = len(self.flat.ops)
         self.emit(pos, "alloca.u64", tree.Register("new"), size, align)
         self.emit(pos, "st.local.b64", NEW_FRAME, tree.Register("frame"))
         self.emit(pos, "st.local.b32", NEW_CALL_NUMBER, tree.Imm(call.number))
-        for (_, given), formal in zip(op.sources[1:], callee.params, strict=True):
-            self.copy(pos, given, formal.in_frame(self.callee_frame), into=True)
+        for (_, argument), formal in zip(op.sources[1:], callee.params, strict=True):
+            self.copy(pos, argument, formal.in_frame(self.callee_frame), into=True)
         self.emit(pos, "mov.b64", tree.Register("frame"), tree.Register("new"))
         self.emit(pos, "bra", tree.Symbol("callee"), callee=callee.label)
         self.label(callee.return_labels[call.number])
-        for register, at in call.saved:
-            self.restore(pos, register, at)
-        for (_, given), formal in zip(op.dests, callee.results, strict=True):
-            self.copy(pos, given, formal.in_frame(self.callee_frame), into=False)
+        for register, offset in call.saved:
+            self.restore(pos, register, offset)
+        for (_, result), formal in zip(op.dests, callee.results, strict=True):
+            self.copy(pos, result, formal.in_frame(self.callee_frame), into=False)
 
     def lower_return(self, body: OutOfLineFunction) -> None:
-        """The activation that ends stays in ``new``, and what it holds in its place, until the
-        caller has its results.
+        """``new`` keeps the address of the activation record that ends, and the record its
+        contents, until the caller has read the results.
         """
         self.emit(body.pos, "mov.b64", tree.Register("new"), tree.Register("frame"))
         self.emit(
@@ -276,27 +283,27 @@ class OutOfLineCalls:
         )
         self.emit(body.pos, "ld.local.b64", tree.Register("frame"), NEW_FRAME)
         self.emit(body.pos, "stackrestore.u64", tree.Register("new"))
-        ways = tuple(body.return_labels)
-        operands = tree.Register("number"), tree.Symbol("ways")
-        self.emit(body.pos, "brx.idx", *operands, number=self.call_number, ways=ways)
+        labels = tuple(body.return_labels)
+        operands = tree.Register("number"), tree.Symbol("labels")
+        self.emit(body.pos, "brx.idx", *operands, number=self.call_number, labels=labels)
 
-    def save(self, pos: int, register: RegOperand, at: int) -> None:
-        place, width = tree.MemoryOperand(tree.Register("frame"), at), self.width(register)
+    def save(self, pos: int, register: RegOperand, offset: int) -> None:
+        slot, width = tree.MemoryOperand(tree.Register("frame"), offset), self.width(register)
         names = {"x": register, "word": self.scratch}
         if width > 1:
-            self.emit(pos, f"st.local.b{width}", place, tree.Register("x"), **names)
+            self.emit(pos, f"st.local.b{width}", slot, tree.Register("x"), **names)
             return
         word = tree.Register("word")
         self.emit(pos, "selp.b64", word, tree.Imm(1), tree.Imm(0), tree.Register("x"), **names)
-        self.emit(pos, "st.local.b32", place, word, **names)
+        self.emit(pos, "st.local.b32", slot, word, **names)
 
-    def restore(self, pos: int, register: RegOperand, at: int) -> None:
-        place, width = tree.MemoryOperand(tree.Register("frame"), at), self.width(register)
+    def restore(self, pos: int, register: RegOperand, offset: int) -> None:
+        slot, width = tree.MemoryOperand(tree.Register("frame"), offset), self.width(register)
         names = {"x": register, "word": self.scratch}
         if width > 1:
-            self.emit(pos, f"ld.local.b{width}", tree.Register("x"), place, **names)
+            self.emit(pos, f"ld.local.b{width}", tree.Register("x"), slot, **names)
             return
-        self.emit(pos, "ld.local.b32", tree.Register("word"), place, **names)
+        self.emit(pos, "ld.local.b32", tree.Register("word"), slot, **names)
         self.emit(
             pos,
             "setp.ne.b64",
@@ -310,33 +317,31 @@ class OutOfLineCalls:
         return self.flat.registers[register.index].width
 
     def copy(self, pos: int, x: BoundOperand, formal: ParameterSlot, into: bool) -> None:
-        """A register, constant or variable into a parameter or result, or out of one."""
+        """Copy a register, constant or variable into a parameter or result, or out of one."""
         if isinstance(x, AddressOperand):
             self.copy_variable(pos, x, formal, into)
         elif x is not None:
-            place, value = tree.MemoryOperand(tree.Symbol("formal")), tree.Register("x")
+            slot, value = tree.MemoryOperand(tree.Symbol("formal")), tree.Register("x")
             type_ = f"b{8 * formal.size}"
             if isinstance(x, VectorOperand):
                 type_ = f"v{len(x.items)}.b{8 * formal.size // len(x.items)}"
             opcode = f"{'st' if into else 'ld'}.local.{type_}"
-            operands = (place, value) if into else (value, place)
+            operands = (slot, value) if into else (value, slot)
             self.emit(pos, opcode, *operands, formal=formal.address, x=x)
 
     def copy_variable(self, pos: int, x: AddressOperand, formal: ParameterSlot, into: bool) -> None:
         source, target = (x, formal.address) if into else (formal.address, x)
-        names = {"source": source, "target": target, "word": self.scratch}
-        for at, size in formal.chunks():
+        names: dict[str, BoundOperand] = {"source": source, "target": target, "word": self.scratch}
+        for offset, size in formal.chunks():
             type_, word = f"b{8 * size}", tree.Register("word")
-            self.emit(
-                pos, f"ld.{type_}", word, tree.MemoryOperand(tree.Symbol("source"), at), **names
-            )
-            self.emit(
-                pos, f"st.{type_}", tree.MemoryOperand(tree.Symbol("target"), at), word, **names
-            )
+            read = tree.MemoryOperand(tree.Symbol("source"), offset)
+            written = tree.MemoryOperand(tree.Symbol("target"), offset)
+            self.emit(pos, f"ld.{type_}", word, read, **names)
+            self.emit(pos, f"st.{type_}", written, word, **names)
 
 
 def live_before(op: Op, live: int) -> int:
-    """The registers that are read from an operation on, of those that are read after it."""
+    """The registers that are live before an operation, from those that are live after it."""
     for index in op.writes():
         live &= ~(1 << index)
     for index in op.reads():

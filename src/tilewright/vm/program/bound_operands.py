@@ -31,7 +31,7 @@ class SpecialOperand:
 
 @dataclass(frozen=True, slots=True)
 class AddressOperand:
-    """An address: a register (or none) plus a constant. ``space`` is a variable's own."""
+    """An address: a register (or none) plus a constant. ``space`` is that of a variable, or ""."""
 
     base: RegOperand | None
     offset: int
@@ -40,7 +40,7 @@ class AddressOperand:
 
 @dataclass(frozen=True, slots=True)
 class SharedAddress:
-    """The address of a shared variable, from the beginning of the CTA's own window."""
+    """The address of a shared variable: its offset in the CTA's own shared memory."""
 
     offset: int
 
@@ -67,7 +67,8 @@ class NotOperand:
     reg: RegOperand
 
 
-#: A label is its key, a list of branch targets several; None is a sink or an absent operand.
+#: A label is its key (str), a list of branch targets their keys; None is a sink or an absent
+#: operand.
 BoundOperand = (
     RegOperand
     | ConstOperand
@@ -110,14 +111,14 @@ class Op:
 
     @property
     def space(self) -> str:
-        """The state space of its first address: a variable's own, or the form's."""
+        """The state space of its first address: that of the variable, or else of the form."""
         for spec, arg in (*self.sources, *self.dests):
             if isinstance(arg, AddressOperand) and spec.kind == "address":
                 return arg.space or spec.space.partition("::")[0]
         return ""
 
     def reads(self) -> Iterator[int]:
-        """Registers whose old value counts: where there is a guard, those written too."""
+        """Registers whose old value matters; under a guard this includes those written."""
         if self.guard:
             yield self.guard.index
             yield from self.writes()
@@ -148,13 +149,15 @@ def registers(arg: BoundOperand) -> Iterator[int]:
 
 @dataclass(slots=True)
 class CodeBlock:
-    """Straight code. Control leaves by the last operation or falls through to the next block."""
+    """Straight-line code. Control leaves by the last operation or falls through."""
 
     index: int
     ops: list[Op] = field(default_factory=list)
 
     @property
     def is_exit(self) -> bool:
-        """Nothing but ``ret`` or ``exit``: a branch to it is a guarded exit."""
+        """Whether it begins with an unguarded ``ret`` or ``exit``, so that a branch to it is a
+        guarded exit.
+        """
         first = self.ops[0] if self.ops else None
         return first is None or (first.form.mnemonic in ("ret", "exit") and first.guard is None)

@@ -1,7 +1,7 @@
-"""Which instructions a module needs, and whether the machine runs them.
+"""Which instructions a module needs, and whether the virtual machine supports them.
 
-Who refuses an instruction when a kernel is launched is asked here too: the checker, and the walk
-over a function's body. No list of instructions exists.
+An instruction is refused here by the same code that refuses it at a launch: the checker, and the
+flattener. No separate list of instructions exists.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ from itertools import accumulate
 from ...errors import PtxError, SourceLocation
 from ...ptx import parse, print_module, problems, tree
 from .call_graph import reachable_functions
-from .flatten import Flattener, NameScope
+from .flat_code import NameScope
+from .flatten import Flattener
 from .program import only
 
 
 @dataclass(frozen=True, slots=True)
 class InstructionUse:
-    """A form of an instruction, how often it stands in a module, and why it is refused where."""
+    """An opcode with its modifiers, how often the module has it, and the errors of those uses that
+    are refused.
+    """
 
     opcode: str
     count: int
@@ -29,15 +32,15 @@ class InstructionUse:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """A module's forms by name, and what is wrong beside its instructions."""
+    """A module's instructions by opcode, and the errors that are not about an instruction."""
 
     needs: tuple[InstructionUse, ...]
     others: tuple[PtxError, ...] = ()
 
 
 def coverage(module: tree.Module) -> Coverage:
-    """What the kernels of a module need, with the functions that they call; where there are no
-    kernels, all functions.
+    """The instructions of a module's kernels and of the functions that they call; of all functions
+    if the module has no kernel.
     """
     module = module if module.source else parse(print_module(module))
     roots = module.entries or tuple(module.functions.values())
@@ -49,7 +52,7 @@ def coverage(module: tree.Module) -> Coverage:
     for root in roots:
         try:
             _CoverageFlattener(module, root, refused)
-        except PtxError as error:  # the checker's, too: a directive names what is not there
+        except PtxError as error:  # such as a directive with an undeclared name
             others.append(error)
     reasons = defaultdict(list)
     for i in instructions:
@@ -64,12 +67,12 @@ def coverage(module: tree.Module) -> Coverage:
 def _checker_errors(
     module: tree.Module, starts: list[int]
 ) -> tuple[dict[int, PtxError], list[PtxError]]:
-    """What the checker refuses: instructions by their position, and all else."""
+    """The checker's errors: those of instructions by position, and all others."""
     refused: dict[int, PtxError] = {}
     others = []
-    where = _InstructionFinder(module, starts)
+    finder = _InstructionFinder(module, starts)
     for error in problems(module):
-        pos = where.instruction(error)
+        pos = finder.instruction(error)
         if pos is None:
             others.append(error)
         else:
@@ -78,7 +81,7 @@ def _checker_errors(
 
 
 class _InstructionFinder:
-    """Instructions by the place of an error."""
+    """Finds the instruction that an error is about."""
 
     def __init__(self, module: tree.Module, starts: list[int]) -> None:
         self.module, self.starts = module, starts
@@ -86,7 +89,7 @@ class _InstructionFinder:
         self.lines = list(accumulate((n + 1 for n in lengths), initial=0))
 
     def instruction(self, error: PtxError) -> int | None:
-        """The position of the instruction that an error speaks of."""
+        """The position of the instruction that contains the error's source location, or None."""
         offset = self._offset(error.location) if error.location else None
         if offset is None:
             return None
@@ -96,7 +99,7 @@ class _InstructionFinder:
         return self.starts[before]
 
     def _offset(self, location: SourceLocation) -> int | None:
-        """Where in the source a place is, in whichever of a linked module's parts."""
+        """The offset of a source location, in any of the modules that were linked, or None."""
         for start, _ in self.module.parts or ((0, ""),):
             first = bisect_right(self.lines, start) - 1
             offset = (
@@ -108,15 +111,15 @@ class _InstructionFinder:
 
 
 class _CoverageFlattener(Flattener):
-    """Walks on behind what is refused, and adds it to the rest."""
+    """Records the errors of instructions in ``refused`` and continues."""
 
     def __init__(
         self, module: tree.Module, function: tree.Function, refused: dict[int, PtxError]
     ) -> None:
         self.refused = refused
         kernel = replace(function, params=(*function.results, *function.params))
-        placed = (v for v in module.items if isinstance(v, tree.Variable) and v.space != "shared")
-        super().__init__(module, kernel, {v.name: 0 for v in placed})
+        others = (v for v in module.items if isinstance(v, tree.Variable) and v.space != "shared")
+        super().__init__(module, kernel, {v.name: 0 for v in others})
 
     def instruction(self, s: tree.Instruction, scope: NameScope) -> None:
         if s.pos in self.refused:

@@ -1,11 +1,12 @@
 """The base of both evaluators: reads operands, evaluates the meaning, writes results.
 
-A subclass provides the primitives and the methods under "what a subclass provides".
+A subclass provides the primitives (``ptx.isa.primitives``), most of them by its parts
+(``primitive_parts.py``), and the methods under "what a subclass provides".
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...native.native_language import Native
 from ...ptx.isa import OperandSpec
@@ -32,15 +33,20 @@ from .program_analysis import weight
 
 Value = Any
 
+if TYPE_CHECKING:  # the primitives have types, but no methods that could hide a part's
+    from ...ptx.isa.primitives import Primitives
+else:
+    Primitives = object
+
 VOTES = {"popc": 0, "or": 1, "and": 2}
 
 
 def width_of(type_: str) -> int:
-    """Bits of an operand's type; 32 where the row names none."""
+    """Bits of an operand's type; 32 if the row names none."""
     return bits(type_) if type_ else 32
 
 
-class Evaluator:
+class Evaluator(Primitives):
     """Evaluates operations by the meanings of their rows. ``op`` is the current operation."""
 
     program: Program
@@ -51,11 +57,11 @@ class Evaluator:
     # --- what a subclass provides ---
 
     def get(self, index: int) -> Value:
-        """The register's value, all 32 lanes."""
+        """The value of a register in all 32 lanes."""
         raise NotImplementedError
 
     def put(self, index: int, value: Value) -> None:
-        """Set the register where the guard holds."""
+        """Write a register in the lanes whose guard holds."""
         raise NotImplementedError
 
     def field(self, field: RecordField) -> Value:
@@ -66,17 +72,17 @@ class Evaluator:
         raise NotImplementedError
 
     def clock(self, ticks: int) -> Value:
-        """So many operations later: what the warp has spent, 64 bits wide."""
+        """Advance the warp's clock by ``ticks`` steps and return it, 64 bits wide."""
         raise NotImplementedError
 
     def gather(self, rule: str) -> None:
-        """Wait for the lanes that execute the operation together (``convergence.py``); a fault
-        where one is missing.
+        """Wait for the lanes that must execute the operation together (``convergence.py``); fault
+        if one of them can't arrive.
         """
         raise NotImplementedError
 
     def check_wgmma_registers(self, sets: int) -> None:
-        """The operation uses these sets of registers: a fault where a product under way does."""
+        """Fault if a ``wgmma`` in flight uses one of these sets of registers."""
         raise NotImplementedError
 
     # --- the warp's frame ---
@@ -98,7 +104,7 @@ class Evaluator:
         raise NotImplementedError
 
     def check(self, failed: Any) -> None:
-        """Leave with a fault where ``failed``, what native code returned, is not 0."""
+        """Leave with a fault if ``failed``, the result of native code, is not 0."""
         raise NotImplementedError
 
     def call_checked(self, function: Native, *arguments: Any) -> None:
@@ -106,8 +112,8 @@ class Evaluator:
         self.check(self.call_native(function, *arguments))
 
     def sleep_unless(self, code: Any) -> None:
-        """Continue where ``code`` is JUMP. Leave after FAULT; after WAIT suspend the lanes, which
-        execute the block again when they are resumed.
+        """Continue if ``code`` is JUMP, leave if it is FAULT. If it is WAIT, suspend the lanes,
+        which execute the block again when they are resumed.
         """
         raise NotImplementedError
 
@@ -121,9 +127,9 @@ class Evaluator:
     def operate(self, op: Op) -> None:
         """Evaluate one operation."""
         self.op = op
-        met = self.program.touched_sets.get(op.pc)
-        if met:
-            self.check_wgmma_registers(met)
+        touched = self.program.touched_sets.get(op.pc)
+        if touched:
+            self.check_wgmma_registers(touched)
         if rule := convergence_rule(op.form):
             self.gather(rule)
         sources = (self.read(spec, arg) for spec, arg in op.sources)
@@ -136,22 +142,24 @@ class Evaluator:
             self.write(spec, arg, value)
 
     def members(self) -> Value:
-        """The member masks of an operation that has such."""
+        """The member masks of the current operation, which has a ``members`` operand."""
         return next(self.value(a, 32) for spec, a in self.op.sources if spec.name == "members")
 
     @property
     def member_mask(self) -> int | None:
-        """The one that a constant says."""
-        found = next(arg for spec, arg in self.op.sources if spec.name == "members")
-        return found.bits & FULL_MASK if isinstance(found, ConstOperand) else None
+        """The member mask of the current operation if it is a constant, else None."""
+        members = next(arg for spec, arg in self.op.sources if spec.name == "members")
+        return members.bits & FULL_MASK if isinstance(members, ConstOperand) else None
 
     def read(self, spec: OperandSpec, arg: BoundOperand) -> Any:
-        """A source operand as a meaning wants it."""
+        """A source operand in the form that meanings take."""
         if spec.kind == "address":
+            assert isinstance(arg, AddressOperand)
             return self.locate(arg)
         if spec.kind == "map" and isinstance(arg, VectorOperand):
-            place, *coordinates = arg.items
-            return self.locate(place), tuple(self.value(c, 32) for c in coordinates)
+            tensor_map, *coordinates = arg.items
+            assert isinstance(tensor_map, AddressOperand)
+            return self.locate(tensor_map), tuple(self.value(c, 32) for c in coordinates)
         if spec.kind == "reg":
             width = width_of(spec.type)
             if isinstance(arg, VectorOperand):
@@ -181,40 +189,41 @@ class Evaluator:
         return None
 
     def fit(self, value: Value, width: int) -> Value:
-        """Cut or zero-extended to ``width`` bits."""
-        have = self.width(value)
-        if have == width:
+        """Truncate or zero-extend a value to ``width`` bits."""
+        from_width = self.width(value)
+        if from_width == width:
             return value
-        return self.trunc(value, width) if have > width else self.zext(value, width)
+        return self.trunc(value, width) if from_width > width else self.zext(value, width)
 
     def locate(self, a: AddressOperand) -> Value:
-        """An address operand as 64 bits."""
+        """The address of an operand, 64 bits wide."""
         if a.base is None:
             return (
                 self.shared_address(a.offset) if a.space == "shared" else self.const(64, a.offset)
             )
         base = self.get(a.base.index)
         if a.offset:
-            width = self.width(base)  # a sum of 32 bits wraps there
+            width = self.width(base)  # a 32-bit address wraps at 32 bits
             base = self.add(base, self.const(width, a.offset % (1 << width)))
         return self.fit(base, 64)
 
     def shared_address(self, offset: int) -> Value:
-        """An address in the CTA's own shared memory, in which is its rank."""
+        """An address in the CTA's own shared memory: an offset, with the CTA's rank above it."""
         rank = self.fit(self.field(FIELDS["%cluster_ctarank"]), 64)
         return self.add(self.shl(rank, self.const(32, RANK_SHIFT)), self.const(64, offset))
 
     def space(self, name: str) -> str:
-        """The state space of an access: where the form names none, a variable's own. What a call
-        passes in ``.param`` lies in local memory."""
+        """The state space of an access; that of the variable if the form names none. A ``.param``
+        variable of a call is in local memory.
+        """
         return self.op.space if name in ("", "param") else name
 
     def space_code(self, name: str) -> int:
-        """The number by which native code knows the state space of an access."""
+        """The number of the state space of an access in native code (``SPACES``)."""
         return SPACES[self.space(name)]
 
     def write(self, spec: OperandSpec, arg: BoundOperand, value: Any) -> None:
-        """A destination gets its value, extended by its type where the register is wider."""
+        """Write a destination operand; a value is extended by its type to a wider register."""
         if isinstance(arg, VectorOperand):
             if "pack" in self.op.form.effects:
                 value = self.split(value, width_of(spec.type))
@@ -252,8 +261,8 @@ class Evaluator:
             return bit if relation == "eq" else below
         if relation == "ge":
             return self.not_(below)
-        upto = self.or_(bit, below)
-        return upto if relation == "le" else self.not_(upto)
+        at_most = self.or_(bit, below)
+        return at_most if relation == "le" else self.not_(at_most)
 
     def _clock(self, base: str) -> Value:
         now = self.clock(self._ticks())
@@ -262,8 +271,9 @@ class Evaluator:
         return self.split(now, 32)[base.endswith("hi")]
 
     def _ticks(self) -> int:
-        """The weight of the operations since a clock was read in this block, or since its start:
-        what loops don't count. So the clock always rises, and is the same in every run.
+        """The weight of the operations since the last read of a clock in this block, or since the
+        block's start: the part that the cost of loops does not include. So the clock always
+        increases, and is the same in every run.
         """
         ticks = 1
         for op in self.current.ops:
@@ -272,7 +282,7 @@ class Evaluator:
             ticks = 1 if _reads_clock(op) else ticks + weight(op)
         return ticks
 
-    # --- primitives that are the same for both ---
+    # --- primitives that are the same in both evaluators ---
 
     def to_generic(self, space: str, address: Value) -> Value:
         return self.add(address, self.const(64, WINDOWS.get(space, 0)))
@@ -292,7 +302,7 @@ class Evaluator:
         return self.and_(inside, own)
 
     def nanosleep(self, a: Value) -> None:
-        """A warp that loops gives way at its branch."""
+        """No operation: a warp that loops yields at its branch."""
 
     def ret(self) -> None:
         self.exit()
@@ -309,12 +319,12 @@ def _reads_clock(op: Op) -> bool:
 def combine(
     m: Any, op: str, type_: str, old: Value, operands: tuple[Value, ...], in_global: Value
 ) -> Value:
-    """What an atomic operation leaves in memory; ``in_global`` says for each lane whether it is
-    global memory.
+    """The value that an atomic operation stores. ``in_global``: a predicate, whether the address is
+    in global memory.
     """
     b = operands[0]
     element = type_.partition("x")[0]
-    if element in FORMATS and m.width(old) > width_of(element):  # each of a pair or a vector
+    if element in FORMATS and m.width(old) > width_of(element):  # elements of a packed vector
         pairs = zip(*(m.split(v, width_of(element)) for v in (old, b)), strict=True)
         return m.join(*(combine(m, op, element, x, (y,), in_global) for x, y in pairs))
     if op == "add" and type_.startswith(("f", "bf")):
@@ -324,8 +334,8 @@ def combine(
     if op in ("min", "max") and type_ in FORMATS:
         return float_min_max(m, type_, op, old, b)
     if op in ("min", "max"):
-        wins = m.cmp("lt" if op == "min" else "gt", b, old, type_.startswith("s"))
-        return m.select(wins, b, old)
+        replaces = m.cmp("lt" if op == "min" else "gt", b, old, type_.startswith("s"))
+        return m.select(replaces, b, old)
     if op == "exch":
         return b
     if op == "cas":
@@ -339,8 +349,8 @@ def combine(
 
 
 def _add_floats(m: Any, type_: str, old: Value, b: Value, in_global: Value) -> Value:
-    """Rounded to nearest. In global memory, and there alone, an f32 sum flushes subnormals (PTX
-    manual, ``atom``).
+    """Add, rounded to nearest. Only in global memory does an f32 sum flush subnormals (PTX manual,
+    ``atom``).
     """
     if type_ == "f64":
         return _add_doubles(m, old, b, in_global)
@@ -352,17 +362,18 @@ def _add_floats(m: Any, type_: str, old: Value, b: Value, in_global: Value) -> V
 
 
 def _add_doubles(m: Any, old: Value, b: Value, in_global: Value) -> Value:
-    """As an H200: in global memory a NaN stays as it is, ``b`` before ``old``; elsewhere ptxas
-    writes a loop of ``DADD b, old`` and compare-and-swap, where one is made quiet, ``old`` first.
+    """Add as an H200 does. In global memory a NaN operand is the result unchanged, ``b`` before
+    ``old``. Elsewhere ptxas emits a loop of ``DADD b, old`` and compare-and-swap, which quiets a
+    NaN, ``old`` before ``b``.
     """
     total = m.fadd("f64", old, b)
-    stays, comes = (m.fcmp("f64", "nan", v, v) for v in (old, b))
-    at_once = m.select(comes, b, m.select(stays, old, total))
-    return m.select(in_global, at_once, propagate_nan(m, "f64", total, old, b))
+    old_nan, b_nan = (m.fcmp("f64", "nan", v, v) for v in (old, b))
+    unchanged = m.select(b_nan, b, m.select(old_nan, old, total))
+    return m.select(in_global, unchanged, propagate_nan(m, "f64", total, old, b))
 
 
 def _flushed(m: Any, a: Value) -> Value:
-    """An f32 with subnormals as zeros of their sign."""
-    size = m.and_(a, m.const(32, 0x7FFFFFFF))
-    small = m.cmp("lt", size, m.const(32, 0x00800000))
-    return m.select(small, m.and_(a, m.const(32, 1 << 31)), a)
+    """An f32 with subnormals replaced by zeros of the same sign."""
+    magnitude = m.and_(a, m.const(32, 0x7FFFFFFF))
+    subnormal = m.cmp("lt", magnitude, m.const(32, 0x00800000))
+    return m.select(subnormal, m.and_(a, m.const(32, 1 << 31)), a)

@@ -1,11 +1,10 @@
-"""The state of flattening: operations, registers, labels and scopes, and operands by name."""
+"""The state of flattening: operations, registers, labels and scopes; binds operands by name."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ...errors import PtxCheckError, SourceLocation, UnknownInstruction
 from ...ptx import parameter_block, tree
@@ -38,26 +37,25 @@ Operands = tuple[tuple[OperandSpec, BoundOperand], ...]
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """``%r<8>``: registers that come into being when they are used."""
+    """``%r<8>``: registers that are created at their first use."""
 
     declared: tree.RegDecl
 
 
 class NameScope:
-    """Names of one ``{ }``, looked up outward. What a name means: Reg, Vec, Addr, Special, Const, a
-    label's key (str) or the keys of a list of branch targets.
-    """
+    """The names declared in one ``{ }`` block, and what they are bound to. Lookup goes outward."""
 
     def __init__(self, number: int, outer: NameScope | None = None) -> None:
         self.number, self.outer = number, outer
-        self.names: dict[str, Any] = {}
+        self.names: dict[str, BoundOperand] = {}
         self.families: dict[str, _Family] = {}
 
     def label(self, name: str) -> str:
+        """The key of a label of this scope."""
         return f"{name}#{self.number}"
 
-    def find(self, name: str) -> tuple[NameScope, Any] | None:
-        """The scope that has the name and what it means there."""
+    def find(self, name: str) -> tuple[NameScope, BoundOperand | _Family] | None:
+        """The innermost scope that declares the name, and what it is bound to there."""
         scope: NameScope | None = self
         member = _FAMILY.fullmatch(name)
         while scope:
@@ -71,24 +69,24 @@ class NameScope:
 
 
 class SharedMemory:
-    """Where a function's shared variables lie: its own and those of the module that it names.
+    """Offsets of the shared variables of a function: its own, and those of the module that it uses.
 
-    ``extern`` ones, the dynamic shared memory, all begin behind the others.
+    ``extern`` variables are dynamic shared memory; all of them begin after the others.
     """
 
     def __init__(self, module: tree.Module, function: tree.Function) -> None:
         code, names = reachable_code(module, function), referenced_symbols(module, function)
         top = (v for v in module.items if isinstance(v, tree.Variable) and v.name in names)
         own = (v for f in code for v in _variables(f.body or ()))
-        found = [v for v in (*top, *own) if v.space == "shared"]
+        variables = [v for v in (*top, *own) if v.space == "shared"]
         self.size, self.align = 0, DYNAMIC_ALIGN
         self.offsets: dict[int, int] = {}
-        for v in found:
+        for v in variables:
             if not _is_dynamic(v):
                 size, align = parameter_block.size_and_align(v)
                 self.offsets[id(v)] = -(-self.size // align) * align
                 self.size = self.offsets[id(v)] + size
-        dynamic = [v for v in found if _is_dynamic(v)]
+        dynamic = [v for v in variables if _is_dynamic(v)]
         if dynamic:
             align = max(DYNAMIC_ALIGN, *(parameter_block.size_and_align(v)[1] for v in dynamic))
             self.size = -(-self.size // align) * align
@@ -110,8 +108,8 @@ def _variables(body: tuple[tree.Statement, ...]) -> Iterator[tree.Variable]:
 class FlatCode:
     """The code of a kernel while it is flattened.
 
-    ``ops`` are the operations so far, ``labels`` the labels by the index of the operation that
-    follows, ``registers`` the registers by number, ``locs`` the ``.loc`` of an operation.
+    ``ops``: the operations so far. ``labels``: labels, by the index of the operation that follows.
+    ``registers``: registers by number. ``locs``: the ``.loc`` of operations, by their index.
     """
 
     def __init__(
@@ -125,8 +123,8 @@ class FlatCode:
         self.loc: tree.Loc | None = None
         self.local_bytes = self.local_end = 0
         self.scopes = 0
-        self.vectors = False  # whether some register is a vector
-        self.base: RegOperand | None = None  # what local variables lie behind
+        self.vectors = False  # whether a vector register is declared
+        self.base: RegOperand | None = None  # the register that local variables are relative to
         self.local_align = 1
         self.shared = SharedMemory(module, function)
         self.graph = CallGraph(module, function)
@@ -157,7 +155,8 @@ class FlatCode:
                 scope.names[s.name] = scope.label(s.name)
         for s in body:
             if isinstance(s, tree.Directive) and s.name == "branchtargets":
-                scope.names[s.label] = tuple(self.lookup(n, scope, s.pos) for n in s.arguments)
+                keys = (self.lookup(n, scope, s.pos) for n in s.arguments)
+                scope.names[s.label] = tuple(key for key in keys if isinstance(key, str))
         for s in body:
             self.statement(s, scope)
 
@@ -178,7 +177,7 @@ class FlatCode:
     def variable(self, scope: NameScope, v: tree.Variable) -> None:
         if v.space == "shared":
             scope.names[v.name] = AddressOperand(None, self.shared.offsets[id(v)], "shared")
-        elif v.space in ("local", "param"):  # a .param of a body is what a call passes
+        elif v.space in ("local", "param"):  # .param in a body: arguments and results of a call
             size, align = parameter_block.size_and_align(v)
             start = -(-self.local_end // align) * align
             self.local_end = start + size
@@ -195,7 +194,7 @@ class FlatCode:
                 scope.families[name] = _Family(d)
 
     def register(self, name: str, d: tree.RegDecl | tree.Variable) -> RegOperand | VectorOperand:
-        """A register as declared, or a parameter or result that is one."""
+        """Create a declared register, or the register of a parameter or result in ``.reg``."""
         if d.vector > 1:
             self.vectors = True
             return VectorOperand(
@@ -214,7 +213,7 @@ class FlatCode:
     def append(
         self, s: tree.Instruction, f: Form, dests: Operands, sources: Operands, scope: NameScope
     ) -> None:
-        guard = self.lookup(s.guard.reg.name, scope, s.pos) if s.guard else None
+        guard = self.register_operand(s.guard.reg, scope, s.pos) if s.guard else None
         if self.loc:
             self.locs[len(self.ops)] = self.loc
         negated = bool(s.guard and s.guard.negated)
@@ -223,83 +222,92 @@ class FlatCode:
     def call_operand(
         self, spec: OperandSpec, o: tree.Operand, scope: NameScope, pos: int
     ) -> BoundOperand:
-        found = self.lookup(o.name, scope, pos) if isinstance(o, tree.Symbol) else None
-        return found if isinstance(found, AddressOperand) else self.argument(spec, o, scope, pos)
+        """An operand of a call: a variable is bound as its address, not as a constant."""
+        bound = self.lookup(o.name, scope, pos) if isinstance(o, tree.Symbol) else None
+        return bound if isinstance(bound, AddressOperand) else self.argument(spec, o, scope, pos)
 
     def form(self, s: tree.Instruction) -> Form:
         try:
-            found = form(s.opcode)
+            f = form(s.opcode)
         except UnknownInstruction as error:
             location = self.location(s.pos)
             raise UnknownInstruction(error.message, location=location, hint=error.hint) from None
-        if found.features & UNSUPPORTED_FEATURES:
+        if f.features & UNSUPPORTED_FEATURES:
             raise self.error(f"the virtual machine does not support {s.opcode}", s.pos)
-        return found
+        return f
 
     # --- operands ---
 
     def is_predicate(self, operand: object, scope: NameScope) -> bool:
         if isinstance(operand, tree.Not):
             return True
-        found = self.lookup(operand.name, scope, -1) if isinstance(operand, tree.Register) else None
-        return isinstance(found, RegOperand) and self.registers[found.index].width == 1
+        bound = self.lookup(operand.name, scope, -1) if isinstance(operand, tree.Register) else None
+        return isinstance(bound, RegOperand) and self.registers[bound.index].width == 1
 
-    def lookup(self, name: str, scope: NameScope, pos: int) -> Any:
-        """What a name means here."""
+    def register_operand(self, register: tree.Register, scope: NameScope, pos: int) -> RegOperand:
+        """The declared scalar register of that name."""
+        bound = self.lookup(register.name, scope, pos)
+        assert isinstance(bound, RegOperand), f"{register.name} is not a scalar register"
+        return bound
+
+    def lookup(self, name: str, scope: NameScope, pos: int) -> BoundOperand:
+        """What a name is bound to in a scope. Raises PtxCheckError if it is not declared."""
         base, index = component(name)
         found = scope.find(base)
         if found is None:
-            if vector := special_vector_length(name):
-                return VectorOperand(tuple(SpecialOperand(f"{base}.{c}") for c in AXES[:vector]))
+            if length := special_vector_length(name):
+                return VectorOperand(tuple(SpecialOperand(f"{base}.{c}") for c in AXES[:length]))
             if special(name):
                 return SpecialOperand(base if index is None else f"{base}.{AXES[index]}")
             if name == WARP_SIZE:
                 return ConstOperand(32)
             raise self.error(f"{name} is not declared", pos)
-        home, meaning = found
-        if isinstance(meaning, _Family):
-            meaning = home.names[base] = self.register(base, meaning.declared)
-        if index is not None and isinstance(meaning, VectorOperand):
-            return meaning.items[index]
-        return meaning
+        home, bound = found
+        if isinstance(bound, _Family):
+            bound = home.names[base] = self.register(base, bound.declared)
+        if index is not None and isinstance(bound, VectorOperand):
+            return bound.items[index]
+        return bound
 
     def argument(
         self, spec: OperandSpec, o: tree.Operand, scope: NameScope, pos: int
     ) -> BoundOperand:
-        if isinstance(o, tree.Negated):  # as the form says, and which part
+        if isinstance(o, tree.Negated):  # the form has the negation and the selected part
             o = o.operand
         if isinstance(o, tree.Selected):
             o = o.reg
         if isinstance(o, tree.Register | tree.Symbol):
             offset = o.offset if isinstance(o, tree.Symbol) else 0
-            found = self.lookup(o.name, scope, pos)
-            if not isinstance(found, AddressOperand):
-                return found
-            if found.base:
-                return StackAddress(found.base, found.offset + offset)
-            return (SharedAddress if found.space == "shared" else ConstOperand)(
-                found.offset + offset
+            bound = self.lookup(o.name, scope, pos)
+            if not isinstance(bound, AddressOperand):
+                return bound
+            if bound.base:
+                return StackAddress(bound.base, bound.offset + offset)
+            return (SharedAddress if bound.space == "shared" else ConstOperand)(
+                bound.offset + offset
             )
         if isinstance(o, tree.Imm | tree.FloatImm):
             return ConstOperand(immediate(spec.type, o))
         if isinstance(o, tree.MemoryOperand):
-            place = self.address(o, scope, pos)
+            address = self.address(o, scope, pos)
             if not o.coords:
-                return place
-            return VectorOperand((place, *(self.argument(spec, c, scope, pos) for c in o.coords)))
+                return address
+            return VectorOperand((address, *(self.argument(spec, c, scope, pos) for c in o.coords)))
         if isinstance(o, tree.Vector):
             if spec.braces:
                 return self.argument(spec, o.items[0], scope, pos)
             return VectorOperand(tuple(self.argument(spec, item, scope, pos) for item in o.items))
-        return (
-            NotOperand(self.lookup(o.operand.name, scope, pos)) if isinstance(o, tree.Not) else None
-        )
+        if isinstance(o, tree.Not):
+            return NotOperand(self.register_operand(o.operand, scope, pos))
+        return None
 
     def address(self, o: tree.MemoryOperand, scope: NameScope, pos: int) -> AddressOperand:
         if isinstance(o.base, tree.Imm):
             return AddressOperand(None, o.base.value + o.offset)
-        found = self.lookup(o.base.name, scope, pos)
+        bound = self.lookup(o.base.name, scope, pos)
         offset = o.offset + (o.base.offset if isinstance(o.base, tree.Symbol) else 0)
-        if isinstance(found, AddressOperand):
-            return replace(found, offset=found.offset + offset)
-        return AddressOperand(found, offset)
+        if isinstance(bound, AddressOperand):
+            return replace(bound, offset=bound.offset + offset)
+        if not isinstance(bound, RegOperand):
+            raise self.error(f"{o.base.name} is neither a register nor a variable", pos)
+        return AddressOperand(bound, offset)

@@ -1,7 +1,7 @@
 """Flattens a function: nested scopes become one list of operations with resolved names.
 
 One pass over the tree. Registers are numbered at their first use. Shared variables are allocated
-beforehand (only those that the kernel references), local variables as they are declared.
+before it (only those that the kernel references), local variables as they are declared.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from ...ptx.isa import OperandSpec
 from ...ptx.isa.convergence import MEMBERS, convergence_rule
 from ...ptx.isa.selectors import with_selectors
 from .activation_records import OutOfLineCalls
-from .bound_operands import (
-    AddressOperand,
-)
+from .bound_operands import AddressOperand
 from .flat_code import FlatCode, NameScope
 from .inlining import inline, lower_ret
 from .system_calls import call_system_function
@@ -26,7 +24,9 @@ PAST = "past a guarded operation"
 
 
 class Flattener(FlatCode):
-    """Walks a function's body once. Raises PtxCheckError and UnknownInstruction, with the place."""
+    """Walks a function's body once. Raises PtxCheckError and UnknownInstruction with the source
+    location.
+    """
 
     def __init__(
         self, module: tree.Module, function: tree.Function, addresses: dict[str, int]
@@ -40,9 +40,9 @@ class Flattener(FlatCode):
         for formal, parameter in zip(
             function.params, parameter_block.layout(function).parameters, strict=True
         ):
-            place = AddressOperand(None, parameter.offset, "param")
-            is_register = formal.space == "reg"  # of a function that ``coverage`` walks by itself
-            own.names[formal.name] = self.register(formal.name, formal) if is_register else place
+            address = AddressOperand(None, parameter.offset, "param")
+            is_register = formal.space == "reg"  # in a function that ``coverage`` walks by itself
+            own.names[formal.name] = self.register(formal.name, formal) if is_register else address
         self.walk(function.body or (), self.scope(own))
 
     def instruction(self, s: tree.Instruction, scope: NameScope) -> None:
@@ -67,25 +67,25 @@ class Flattener(FlatCode):
         self.append(s, f, dests, sources, scope)
 
     def branch_around(self, s: tree.Instruction, guard: tree.Guard, scope: NameScope) -> None:
-        """A guarded operation of the lanes of a member mask: those whose guard does not hold go on,
-        and the others wait for them as for any lanes that are elsewhere.
+        """Replace the guard of an operation with a member mask by a branch around it: lanes whose
+        guard does not hold continue, and the others wait for members that are still to arrive.
         """
         inner = self.scope(scope)
-        inner.names[PAST] = inner.label(PAST)
+        inner.names[PAST] = label = inner.label(PAST)
         skip = replace(guard, negated=not guard.negated)
         self.instruction(tree.Instruction("bra", (tree.Symbol(PAST),), skip, s.pos), inner)
         self.instruction(replace(s, guard=None), scope)
-        self.labels.setdefault(len(self.ops), []).append(inner.names[PAST])
+        self.labels.setdefault(len(self.ops), []).append(label)
 
 
 def _spread(
     specs: tuple[OperandSpec, ...], operands: tuple[tree.Operand, ...]
 ) -> Iterator[tuple[OperandSpec, tree.Operand]]:
-    """Operands beside their specifications, ``p|q`` taken apart."""
-    queue = list(specs)
+    """Pairs of specification and operand; ``p|q`` gives two."""
+    remaining = list(specs)
     for operand in operands:
-        spec = queue.pop(0)
-        second = queue.pop(0) if queue and queue[0].second else None
+        spec = remaining.pop(0)
+        second = remaining.pop(0) if remaining and remaining[0].second else None
         if isinstance(operand, tree.Pair):
             yield spec, operand.first
             if second:

@@ -12,22 +12,24 @@ from dataclasses import replace
 
 from ...ptx import parameter_block, tree
 from .activation_records import END_LABEL, OutOfLineCalls
-from .bound_operands import AddressOperand
+from .bound_operands import AddressOperand, BoundOperand
+from .call_graph import results_and_arguments
 from .flat_code import FlatCode, NameScope
 from .vector_operands import vector_components
 
-FORMAL, CHOSEN, WORD = "formal parameter", "chosen function", "passed bits"
+FORMAL, DIFFERS, SCALAR = "formal parameter", "address differs", "packed vector"
+NEXT_CANDIDATE = "next candidate"
 
 
 def inline(
     flat: FlatCode, out_of_line: OutOfLineCalls | None, call: tree.Instruction, scope: NameScope
 ) -> bool:
-    """Put the called function's body here, or a call of one that stands apart; False for one that
-    has no body.
+    """Append the body of the called function, or the call of an out-of-line function. False if the
+    function has no body in the module.
     """
     callee = call.operands[1]
     end = flat.scope(scope)
-    end.names[END_LABEL] = end.label(END_LABEL)
+    end.names[END_LABEL] = label = end.label(END_LABEL)
     if isinstance(callee, tree.Symbol):
         function = flat.graph.all_functions.get(callee.name)
         if function is None or function.body is None:
@@ -37,7 +39,7 @@ def inline(
     else:
         _emit_guard_branch(flat, call, end)
         _dispatch_indirect(flat, out_of_line, call, callee, end)
-    flat.labels.setdefault(len(flat.ops), []).append(end.names[END_LABEL])
+    flat.labels.setdefault(len(flat.ops), []).append(label)
     return True
 
 
@@ -54,18 +56,18 @@ def _dispatch_indirect(
     callee: tree.Operand,
     end: NameScope,
 ) -> None:
-    """Compare with each function's address; any other traps."""
+    """Compare the register with the address of each candidate; trap if none is equal."""
     for name in flat.graph.indirect_targets[id(call)]:
-        other = flat.scope(end)
-        other.names[CHOSEN] = flat.new_register(CHOSEN, "pred")
-        other.names["other"] = other.label("other")
+        scope = flat.scope(end)
+        scope.names[DIFFERS] = flat.new_register(DIFFERS, "pred")
+        scope.names[NEXT_CANDIDATE] = label = scope.label(NEXT_CANDIDATE)
         address = tree.Imm(flat.functions[name])
-        _emit(flat, call, other, "setp.ne.u64", tree.Register(CHOSEN), callee, address)
-        guard = tree.Guard(tree.Register(CHOSEN))
-        _emit(flat, call, other, "bra", tree.Symbol("other"), guard=guard)
+        _emit(flat, call, scope, "setp.ne.u64", tree.Register(DIFFERS), callee, address)
+        guard = tree.Guard(tree.Register(DIFFERS))
+        _emit(flat, call, scope, "bra", tree.Symbol(NEXT_CANDIDATE), guard=guard)
         _emit_callee(flat, out_of_line, call, flat.graph.all_functions[name], end)
         _emit(flat, call, end, "bra", tree.Symbol(END_LABEL))
-        flat.labels.setdefault(len(flat.ops), []).append(other.names["other"])
+        flat.labels.setdefault(len(flat.ops), []).append(label)
     _emit(flat, call, end, "trap")
 
 
@@ -76,10 +78,11 @@ def _emit_callee(
     function: tree.Function,
     end: NameScope,
 ) -> None:
-    results, _, arguments, *_ = call.operands
+    results, arguments = results_and_arguments(call)
     sides = ((function.results, results), (function.params, arguments))
-    if any(len(formals) != len(given.items) for formals, given in sides):
-        raise flat.error(f"{function.name} has other results or arguments", call.pos)
+    if any(len(formals) != len(operands.items) for formals, operands in sides):
+        message = f"the call does not match the results and arguments of {function.name}"
+        raise flat.error(message, call.pos)
     if out_of_line and function.name in flat.graph.out_of_line:
         out_of_line.emit_call(call, function, end)
     else:
@@ -89,82 +92,84 @@ def _emit_callee(
 def _inline_body(
     flat: FlatCode, call: tree.Instruction, function: tree.Function, end: NameScope
 ) -> None:
-    results, _, arguments, *_ = call.operands
+    results, arguments = results_and_arguments(call)
     inner, loc, local_end = flat.scope(flat.root), flat.loc, flat.local_end
-    inner.names[END_LABEL] = inner.label(END_LABEL)
-    for formal, given in zip(function.params, arguments.items, strict=True):
-        _bind_parameter(flat, call, formal, given, inner, end, into=True)
-    for formal, given in zip(function.results, results.items, strict=True):
-        _bind_parameter(flat, call, formal, given, inner, end, into=False)
+    inner.names[END_LABEL] = label = inner.label(END_LABEL)
+    for formal, operand in zip(function.params, arguments.items, strict=True):
+        _bind_parameter(flat, call, formal, operand, inner, end, into=True)
+    for formal, operand in zip(function.results, results.items, strict=True):
+        _bind_parameter(flat, call, formal, operand, inner, end, into=False)
     flat.walk(function.body or (), inner)
-    flat.labels.setdefault(len(flat.ops), []).append(inner.names[END_LABEL])
+    flat.labels.setdefault(len(flat.ops), []).append(label)
     flat.loc = loc
-    for formal, given in zip(function.results, results.items, strict=True):
-        in_place = isinstance(given, tree.Symbol) and formal.space != "reg"
-        if not in_place and not isinstance(given, tree.Sink):
-            _copy_parameter(flat, call, formal, given, (inner.names[formal.name], end), into=False)
-    flat.local_end = local_end  # its variables are no more
+    for formal, operand in zip(function.results, results.items, strict=True):
+        in_place = isinstance(operand, tree.Symbol) and formal.space != "reg"
+        if not in_place and not isinstance(operand, tree.Sink):
+            bound = inner.names[formal.name]
+            _copy_parameter(flat, call, formal, operand, (bound, end), into=False)
+    flat.local_end = local_end  # the function's local variables are dead
 
 
 def _bind_parameter(
     flat: FlatCode,
     call: tree.Instruction,
     formal: tree.Variable,
-    given: tree.Operand,
+    operand: tree.Operand,
     inner: NameScope,
     end: NameScope,
     into: bool,
 ) -> None:
-    """Give a parameter or result its place: the caller's variable, or one of its own."""
-    found = flat.lookup(given.name, end, call.pos) if isinstance(given, tree.Symbol) else None
-    if isinstance(found, AddressOperand) and formal.space != "reg":
-        inner.names[formal.name] = found
+    """Bind a parameter or result to the caller's variable, or to a variable of its own."""
+    bound = flat.lookup(operand.name, end, call.pos) if isinstance(operand, tree.Symbol) else None
+    if isinstance(bound, AddressOperand) and formal.space != "reg":
+        inner.names[formal.name] = bound
         return
     if formal.space == "reg":
         inner.names[formal.name] = flat.register(formal.name, formal)
     else:
         flat.variable(inner, formal)
     if into:
-        _copy_parameter(flat, call, formal, given, (inner.names[formal.name], end), into=True)
+        _copy_parameter(flat, call, formal, operand, (inner.names[formal.name], end), into=True)
 
 
 def _copy_parameter(
     flat: FlatCode,
     call: tree.Instruction,
     formal: tree.Variable,
-    given: tree.Operand,
-    where: tuple[object, NameScope],
+    operand: tree.Operand,
+    binding: tuple[BoundOperand, NameScope],
     into: bool,
 ) -> None:
-    """An argument into a parameter, or a result into what is given for it. A vector, or what has
-    other elements than it, goes through a scalar register of as many bits.
+    """Copy an argument into a parameter (``into``), or a result into the caller's operand. A vector
+    register goes through a scalar register of its size: the other side may have other elements.
+    ``binding``: what the formal is bound to, and the scope of the call.
     """
-    meant, end = where
-    bridge = flat.scope(end)
-    bridge.names[FORMAL] = meant
+    bound, end = binding
+    scope = flat.scope(end)
+    scope.names[FORMAL] = bound
     type_ = f"b{8 * parameter_block.size_and_align(formal)[0]}"
-    source, target = (
-        _place(meant, tree.Register(FORMAL), tree.Symbol(FORMAL)),
-        _operand_of(flat, given, end),
-    )
+    source = _register_or_memory(bound, tree.Register(FORMAL), tree.Symbol(FORMAL))
+    target = _caller_operand(flat, operand, end)
     if into:
         source, target = target, source
-    if any(vector_components(flat, o, bridge) for o in (source, target)):
-        bridge.names[WORD] = flat.new_register(WORD, type_)
-        _move(flat, call, bridge, type_, tree.Register(WORD), source)
-        source = tree.Register(WORD)
-    _move(flat, call, bridge, type_, target, source)
+    if any(vector_components(flat, o, scope) for o in (source, target)):
+        scope.names[SCALAR] = flat.new_register(SCALAR, type_)
+        _move(flat, call, scope, type_, tree.Register(SCALAR), source)
+        source = tree.Register(SCALAR)
+    _move(flat, call, scope, type_, target, source)
 
 
-def _place(meant: object, register: tree.Operand, variable: tree.Symbol) -> tree.Operand:
-    """How an operand is written: a variable is the memory at its address."""
-    return tree.MemoryOperand(variable) if isinstance(meant, AddressOperand) else register
+def _register_or_memory(
+    bound: BoundOperand, register: tree.Operand, variable: tree.Symbol
+) -> tree.Operand:
+    """The operand for what a name is bound to: a variable is the memory at its address."""
+    return tree.MemoryOperand(variable) if isinstance(bound, AddressOperand) else register
 
 
-def _operand_of(flat: FlatCode, o: tree.Operand, scope: NameScope) -> tree.Operand:
+def _caller_operand(flat: FlatCode, o: tree.Operand, scope: NameScope) -> tree.Operand:
     if not isinstance(o, tree.Symbol):
         return o
-    return _place(flat.lookup(o.name, scope, -1), o, o)
+    return _register_or_memory(flat.lookup(o.name, scope, -1), o, o)
 
 
 def _move(
@@ -175,7 +180,7 @@ def _move(
     target: tree.Operand,
     source: tree.Operand,
 ) -> None:
-    """One of the two may be in memory."""
+    """Append ``mov``, or ``st`` or ``ld`` where the target or the source is in memory."""
     opcode = "mov"
     if isinstance(target, tree.MemoryOperand):
         opcode = "st.param"
@@ -196,7 +201,7 @@ def _emit(
 
 
 def lower_ret(s: tree.Instruction, scope: NameScope) -> tree.Instruction:
-    """``ret`` of a function that stands inline: a branch to its end."""
+    """Replace ``ret`` of an inlined function by a branch to its end."""
     if s.opcode in ("ret", "ret.uni") and scope.find(END_LABEL):
         return replace(s, opcode="bra", operands=(tree.Symbol(END_LABEL),))
     return s

@@ -45,8 +45,8 @@ class KernelMetadata:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> KernelMetadata:
-        found = json.loads(data)
+        fields = json.loads(data)
         for name in ("exact_block", "cluster"):
-            found[name] = tuple(found[name])
-        found["regions"] = tuple((first, tuple(opcodes)) for first, opcodes in found["regions"])
-        return cls(**found)
+            fields[name] = tuple(fields[name])
+        fields["regions"] = tuple((first, tuple(opcodes)) for first, opcodes in fields["regions"])
+        return cls(**fields)

@@ -14,8 +14,8 @@ T = TypeVar("T")
 
 
 def composed_of(**parts: type) -> Callable[[type[T]], type[T]]:
-    """Class decorator: the primitives that a part's class defines are forwarded to the attribute of
-    that name. What the decorated class defines itself stays.
+    """Class decorator: forwards each primitive that the class of a part defines to the attribute of
+    the part's name. A primitive that the decorated class defines itself is not forwarded.
     """
 
     def forward(cls: type[T]) -> type[T]:

@@ -1,7 +1,7 @@
 """A kernel that is ready to execute: basic blocks, and a slot in the frame for each register.
 
-A register that is live only inside one block needs no slot in compiled code; the stepping evaluator
-gives every register one.
+A register that is live only inside one block needs no slot in compiled code; for the stepping
+evaluator every register has a slot.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...errors import SourceLocation
 from ...ptx import check, tree
 from ..state.records import WarpRecord
 from .activation_records import OutOfLineFunction
-from .basic_blocks import cut
+from .basic_blocks import divide_into_blocks
 from .bound_operands import CodeBlock, Op, VirtualRegister
 from .call_graph import reachable_functions
 from .flatten import Flattener
@@ -72,7 +72,7 @@ class Program:
 
     @cached_property
     def calls_host_functions(self) -> bool:
-        """Whether it calls what lies outside of the machine."""
+        """Whether it calls functions that run on the host (``host_functions.py``)."""
         return any("call" in op.form.effects for op in self.ops)
 
     @cached_property
@@ -81,36 +81,36 @@ class Program:
 
     @cached_property
     def uses_dynamic_stack(self) -> bool:
-        """Whether it takes memory while it runs: for calls, or by itself."""
+        """Whether it allocates from the stack: for calls, or by ``alloca``."""
         return any(op.form.mnemonic == "alloca" for op in self.ops)
 
     def cost(self, target: int, current: int) -> int:
-        """What going round a loop costs: the weight of blocks ``target`` to ``current``, of which
-        another function's don't count.
+        """The cost of one iteration of a loop: the weight of blocks ``target`` to ``current``,
+        without blocks of other functions.
         """
         last = min(current, self._lasts[self._number(self.blocks[target])])
         return max(1, self._ends[last + 1] - self._ends[target])
 
     @cached_property
     def _lasts(self) -> list[int]:
-        """The last block of each body."""
-        found = [len(self.blocks)] * max(1, len(self.out_of_line_functions))
+        """The last block of each function."""
+        lasts = [len(self.blocks)] * max(1, len(self.out_of_line_functions))
         for block in self.blocks:
-            found[self._number(block)] = block.index
-        return found
+            lasts[self._number(block)] = block.index
+        return lasts
 
     def _number(self, block: CodeBlock) -> int:
-        """Which body a block belongs to."""
+        """The index of the function that a block belongs to."""
         pc = block.ops[0].pc if block.ops else len(self.ops)
         return max(0, bisect_right(self.out_of_line_functions, pc, key=lambda b: b.first) - 1)
 
     def function_at(self, pc: int) -> OutOfLineFunction | None:
-        """What operation ``pc`` belongs to, where functions stand apart."""
+        """The function that operation ``pc`` belongs to; None where every call is inlined."""
         before = bisect_right(self.out_of_line_functions, pc, key=lambda b: b.first)
         return self.out_of_line_functions[before - 1] if before else None
 
     def location(self, pc: int) -> SourceLocation | None:
-        """Where operation ``pc`` stands in the PTX text, or in the source by its ``.loc``."""
+        """The source location of operation ``pc``: in the PTX text, or else from its ``.loc``."""
         op = self.ops[pc]
         if op.pos >= 0 and self.module.source:
             return self.module.location(op.pos, len(op.form.opcode))
@@ -123,20 +123,21 @@ class Program:
 def build(module: tree.Module, function: tree.Function, addresses: dict[str, int]) -> Program:
     """The program of a kernel; ``addresses`` are those of the module's global variables.
 
-    Raises PtxCheckError or UnknownInstruction, with the place, for what the virtual machine can't
-    run. A module that has a text is checked against all the rules first, as far as the kernel goes.
+    Raises PtxCheckError or UnknownInstruction, with the source location, for what the virtual
+    machine can't run. A module with a source text is checked first: the kernel and the functions
+    that it calls.
     """
     if module.source:
         check(only(module, {function.name, *reachable_functions(module, function)}))
     flat = Flattener(module, function, addresses)
     if flat.out_of_line:
         flat.out_of_line.lower()
-    blocks, targets = cut(flat.ops, flat.labels, divergent=False)
+    blocks, targets = divide_into_blocks(flat.ops, flat.labels, divergent=False)
     exits = frozenset(label for label, index in targets.items() if blocks[index].is_exit)
-    differ = varying(flat.ops)
-    divergent = is_divergent(flat.ops, exits, differ)
+    lane_variant = varying(flat.ops)
+    divergent = is_divergent(flat.ops, exits, lane_variant)
     if divergent:
-        blocks, targets = cut(flat.ops, flat.labels, divergent=True)
+        blocks, targets = divide_into_blocks(flat.ops, flat.labels, divergent=True)
     start = WarpRecord.size + 4 * len(blocks)
     wgmma_sets, touched_sets = wgmma_register_sets(flat.ops, bool(module.source))
     slots, frame, full = assign_slots(flat.registers, live_in_registers(blocks), start)
@@ -153,7 +154,7 @@ def build(module: tree.Module, function: tree.Function, addresses: dict[str, int
         exact_block=_threads(function, "reqntid"),
         cluster=_threads(function, "reqnctapercluster"),
         divergent=divergent,
-        varying=range(len(flat.registers)) if divergent else differ,
+        varying=range(len(flat.registers)) if divergent else lane_variant,
         communicates_across_ctas=communicates_across_ctas(flat.ops),
         live=liveness(blocks, targets),
         slots=slots,
@@ -167,17 +168,17 @@ def build(module: tree.Module, function: tree.Function, addresses: dict[str, int
     )
 
 
-def only(module: tree.Module, kept: Collection[str]) -> tree.Module:
-    """The module without the bodies of other functions."""
+def only(module: tree.Module, names: Collection[str]) -> tree.Module:
+    """The module without the bodies of functions other than ``names``."""
     items = (
-        replace(i, body=None) if isinstance(i, tree.Function) and i.name not in kept else i
+        replace(i, body=None) if isinstance(i, tree.Function) and i.name not in names else i
         for i in module.items
     )
     return replace(module, items=tuple(items))
 
 
 def _threads(function: tree.Function, name: str) -> tuple[int, ...]:
-    """The numbers of a directive such as ``.maxntid 128, 1, 1``; none where there is no such."""
+    """The arguments of a directive such as ``.maxntid 128, 1, 1``; () if the function lacks it."""
     for directive in function.directives:
         if directive.name == name:
             return tuple(int(word) for word in directive.arguments)

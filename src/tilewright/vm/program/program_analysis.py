@@ -18,7 +18,7 @@ from .bound_operands import (
     registers,
 )
 
-# Results that differ between lanes, or may, though the operands are the same.
+# Instructions whose results may differ between lanes even if their operands do not.
 LANE_VARIANT = frozenset(
     "atom shfl ldmatrix mma wmma wgmma movmatrix match elect addc subc madc call"
     " alloca stacksave".split()
@@ -28,7 +28,8 @@ STRONG = frozenset("acquire release acq_rel relaxed volatile mmio cv".split())
 GRID_BARRIER_REGISTERS = ("%envreg1", "%envreg2")
 HEAP_FUNCTIONS = ("malloc", "free")
 CONTROL_EFFECTS = frozenset({"branch", "barrier", "waits"})
-# What an operation costs, about as it takes time; a loop that looks at a flag gives way soon.
+# The cost of an operation in steps, roughly in proportion to its time. Polling costs much, so that
+# a loop that polls soon yields to other warps.
 WEIGHTS = {
     "mma": 16,
     "wmma": 16,
@@ -41,12 +42,13 @@ WEIGHTS = {
 }
 POLLING = frozenset({"ld", "atom"})
 POLL_WEIGHT = 500
-SETS_PER_KIND = 30  # bits for sets of registers: of sums, and as many of factors
+SETS_PER_KIND = 30  # bits for sets of accumulator registers, and as many for sets of A registers
 
 
 def is_divergent(ops: Sequence[Op], exits: frozenset[str], varying: set[int]) -> bool:
-    """Whether a warp's lanes may part: a value that may differ between them decides a branch or
-    guards a barrier. A branch to one of ``exits`` (labels of mere exits) only ends lanes.
+    """Whether a warp may diverge: a value that may differ between lanes decides a branch or guards
+    a barrier. A branch to a label in ``exits`` (blocks that only exit) ends lanes and does not
+    count.
     """
     for op in ops:
         if op.form.mnemonic == "brx":
@@ -61,17 +63,17 @@ def is_divergent(ops: Sequence[Op], exits: frozenset[str], varying: set[int]) ->
 def varying(ops: Sequence[Op]) -> set[int]:
     """Registers that may not be warp-uniform, in a warp that does not diverge."""
     local = any(op.form.mnemonic == "cvta" and op.form.space == "local" for op in ops)
-    spaces = ("local", "") if local else ("local",)  # an address is a place in each lane
-    found = {i for op in ops if _loads(op) and op.form.space in spaces for i in op.writes()}
-    grown = True
-    while grown:
-        grown = False
+    spaces = ("local", "") if local else ("local",)  # each lane has local memory of its own
+    indices = {i for op in ops if _loads(op) and op.form.space in spaces for i in op.writes()}
+    changed = True
+    while changed:
+        changed = False
         for op in ops:
-            if _varies(op, found):
-                before = len(found)
-                found.update(op.writes())
-                grown |= len(found) > before
-    return found
+            if _varies(op, indices):
+                before = len(indices)
+                indices.update(op.writes())
+                changed |= len(indices) > before
+    return indices
 
 
 def _loads(op: Op) -> bool:
@@ -105,17 +107,17 @@ def weight(op: Op) -> int:
 
 
 def strong_operations(ops: Sequence[Op]) -> list[bool]:
-    """For each operation: whether it is atomic or strong, and so may order other accesses."""
+    """For each operation, whether it is atomic or strong and may order other accesses."""
     return [op.form.mnemonic in ATOMICS or bool(STRONG & op.form.modifiers) for op in ops]
 
 
 def constant_loads(ops: Sequence[Op]) -> list[bool]:
-    """Of each operation whether it reads constants, which no grid writes."""
+    """For each operation, whether it reads constant memory, which no grid writes."""
     return ["const" in op.form.modifiers for op in ops]
 
 
 def mbarrier_inits(ops: Sequence[Op]) -> list[bool]:
-    """Of each operation whether it initialises mbarriers."""
+    """For each operation, whether it initialises mbarriers."""
     return [op.form.mnemonic == "mbarrier" and "init" in op.form.modifiers for op in ops]
 
 
@@ -125,8 +127,8 @@ def uses_grid_barrier(ops: Sequence[Op]) -> bool:
 
 
 def reads_reserved_smem(ops: Sequence[Op]) -> bool:
-    """Whether it asks where the system's part of shared memory is, as cooperative groups of several
-    warps do.
+    """Whether the kernel reads the address of the reserved shared memory, as cooperative groups of
+    several warps do.
     """
     return any(name.startswith("%reserved_smem") for name in _specials(ops))
 
@@ -136,7 +138,7 @@ def _specials(ops: Sequence[Op]) -> Iterator[str]:
 
 
 def communicates_across_ctas(ops: Sequence[Op]) -> bool:
-    """Whether CTAs may talk to each other through global memory."""
+    """Whether CTAs may communicate with each other through global memory."""
     for op in ops:
         mnemonic, modifiers = op.form.mnemonic, op.form.modifiers
         if mnemonic == "call" and op.sources[0][1] in HEAP_FUNCTIONS:
@@ -153,33 +155,37 @@ def communicates_across_ctas(ops: Sequence[Op]) -> bool:
 
 
 def wgmma_register_sets(ops: Sequence[Op], text: bool) -> tuple[dict[int, int], dict[int, int]]:
-    """The registers of asynchronous products, in sets that have none in common.
+    """The registers of ``wgmma`` instructions in disjoint sets: the sets that each ``wgmma`` uses,
+    and the sets that each other operation touches, both by operation index.
 
-    (what each product uses, what each other operation meets), by the operation's number: a bit for
-    each set of a product's sums, and one for each of what it multiplies. To write to either is to
-    meet it, to read the sums too. In a ``text`` a ``mov`` meets nothing: it may be what a compiler
-    made of a variable that changes from turn to turn, and hands on what nobody touches yet.
+    A set is one bit: those of accumulators, then (from bit ``SETS_PER_KIND``) those of A. An
+    operation touches a set by writing to one of its registers, or by reading an accumulator. In a
+    module with source ``text`` a ``mov`` touches nothing: a compiler writes it for a variable that
+    changes from one iteration to the next, and it copies what no other instruction uses yet.
     """
-    found = [op for op in ops if op.form.mnemonic == "wgmma" and op.dests]
-    sums, factors = RegisterSets(), RegisterSets()
+    products = [op for op in ops if op.form.mnemonic == "wgmma" and op.dests]
+    accumulators, factors = RegisterSets(), RegisterSets()
     wgmma_sets = {}
-    for op in found:
+    for op in products:
         own = set(op.writes())
-        sums.add(own)
-        given = (arg for _, arg in op.sources if isinstance(arg, VectorOperand))
-        factors.add({i for arg in given for i in registers(arg)} - own)
-    for op in found:
-        wgmma_sets[op.pc] = sums.bits(op.writes()) | factors.bits(op.reads()) << SETS_PER_KIND
+        accumulators.add(own)
+        vectors = (arg for _, arg in op.sources if isinstance(arg, VectorOperand))
+        factors.add({i for arg in vectors for i in registers(arg)} - own)
+    for op in products:
+        factor_bits = factors.bits(op.reads()) << SETS_PER_KIND
+        wgmma_sets[op.pc] = accumulators.bits(op.writes()) | factor_bits
     touched_sets = {}
-    for op in ops if found else ():
+    for op in ops if products else ():
         if op.form.mnemonic not in (("mov", "wgmma") if text else ("wgmma",)):
-            both = sums.bits(op.writes()) | sums.bits(op.reads())
+            both = accumulators.bits(op.writes()) | accumulators.bits(op.reads())
             touched_sets[op.pc] = both | factors.bits(op.writes()) << SETS_PER_KIND
     return wgmma_sets, touched_sets
 
 
 class RegisterSets:
-    """Sets of registers, those with one in common as one; each a bit, the last for all further."""
+    """Disjoint sets of registers: sets with a common register are merged. Each set is one bit; the
+    last bit stands for all further sets.
+    """
 
     def __init__(self) -> None:
         self.sets: list[set[int]] = []
@@ -192,75 +198,75 @@ class RegisterSets:
             self.sets.append(new)
 
     def bits(self, indices: Iterable[int]) -> int:
-        given = set(indices)
+        """The bits of the sets that contain one of the registers."""
+        touched = set(indices)
         return reduce(
-            or_, (1 << min(i, SETS_PER_KIND - 1) for i, s in enumerate(self.sets) if s & given), 0
+            or_, (1 << min(i, SETS_PER_KIND - 1) for i, s in enumerate(self.sets) if s & touched), 0
         )
 
 
 def liveness(blocks: Sequence[CodeBlock], targets: Mapping[str, int]) -> list[int]:
-    """For each block the registers (a bit for each) whose value at its end may still be read."""
-    uses, writes = zip(*(_uses(block) for block in blocks), strict=True)
-    after = [_successors(block, len(blocks), targets) for block in blocks]
-    before, end = list(uses), [0] * len(blocks)
-    grown = True
-    while grown:
-        grown = False
+    """For each block, the registers (a bit each) that are live at its end."""
+    reads, writes = zip(*(_upward_exposed(block) for block in blocks), strict=True)
+    successors = [_successors(block, len(blocks), targets) for block in blocks]
+    live_in, live_out = list(reads), [0] * len(blocks)
+    changed = True
+    while changed:
+        changed = False
         for i in reversed(range(len(blocks))):
-            end[i] = reduce(or_, (before[s] for s in after[i]), 0)
-            wanted = uses[i] | end[i] & ~writes[i]
-            grown |= wanted != before[i]
-            before[i] = wanted
-    return end
+            live_out[i] = reduce(or_, (live_in[s] for s in successors[i]), 0)
+            live = reads[i] | live_out[i] & ~writes[i]
+            changed |= live != live_in[i]
+            live_in[i] = live
+    return live_out
 
 
 def live_in_registers(blocks: Sequence[CodeBlock]) -> int:
-    """Registers that some block reads before it writes them: they need a place in the frame."""
-    return reduce(or_, (_uses(block)[0] for block in blocks), 0)
+    """Registers that some block reads before it writes them: they need a slot in the frame."""
+    return reduce(or_, (_upward_exposed(block)[0] for block in blocks), 0)
 
 
-def _uses(block: CodeBlock) -> tuple[int, int]:
-    """Registers read before they are written, and registers written."""
-    wgmma_sets = written = 0
+def _upward_exposed(block: CodeBlock) -> tuple[int, int]:
+    """Registers that the block reads before it writes them, and registers that it writes."""
+    read = written = 0
     for op in block.ops:
         for index in op.reads():
-            wgmma_sets |= ~written & 1 << index
+            read |= ~written & 1 << index
         if "barrier" in op.form.effects and not op.resumed:
             continue  # bar.red writes when the barrier has opened
         for index in op.writes():
             written |= 1 << index
-    return wgmma_sets, written
+    return read, written
 
 
 def _successors(block: CodeBlock, count: int, targets: Mapping[str, int]) -> list[int]:
     """The blocks that lanes may run next."""
     last = block.ops[-1] if block.ops else None
-    found = [block.index + 1] if block.index + 1 < count else []
+    successors = [block.index + 1] if block.index + 1 < count else []
     if last is None or not last.form.effects & {"branch", "exit"}:
-        return found
+        return successors
     if last.guard is None and last.form.mnemonic not in ("trap", "brkpt"):
-        found = []
+        successors = []
     for _, arg in last.sources:
         if isinstance(arg, str):
-            found.append(targets[arg])
+            successors.append(targets[arg])
         elif isinstance(arg, tuple):
-            found += [targets[label] for label in arg]
-    return found
+            successors += [targets[label] for label in arg]
+    return successors
 
 
 def assign_slots(
-    registers: Sequence[VirtualRegister], kept: set[int], start: int
+    registers: Sequence[VirtualRegister], live_in: int, start: int
 ) -> tuple[list[int], int, int]:
-    """Offsets in the frame: first what is ``kept``, then the rest, for stepping only.
-
-    Also where each of the two ends.
+    """Offsets in the frame: first the registers in ``live_in`` (a bit each), then the others, which
+    only the stepping evaluator stores. Also the end of both parts.
     """
     slots = [0] * len(registers)
     ends = []
     offset = -(-start // 64) * 64
-    for wanted in (True, False):
+    for in_compiled_code in (True, False):
         for index, register in enumerate(registers):
-            if bool(kept >> index & 1) is wanted:
+            if bool(live_in >> index & 1) is in_compiled_code:
                 slots[index] = offset
                 offset += 64 if register.width == 1 else max(64, 4 * register.width)
         ends.append(offset)
