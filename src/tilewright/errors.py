@@ -152,6 +152,10 @@ class ProblemError(TilewrightError, ValueError):
     """Matrices that can't be multiplied as asked: rank, shape, ``out``, overlap."""
 
 
+class EpilogueError(TilewrightError, ValueError):
+    """An epilogue function that cannot be traced or fused."""
+
+
 class ConfigError(TilewrightError, ValueError):
     """A kernel configuration that does not fit the problem or the target."""
 

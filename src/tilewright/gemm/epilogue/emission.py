@@ -1,0 +1,123 @@
+"""Emits an epilogue graph into a kernel: the operations of an element, and stored words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...builder import Builder
+from ...dtypes import dtype
+from .graph import ACCUMULATOR, CONSTANT, INDEX, LOAD, ROUND, EpilogueGraph, Node, constant_value
+from .operations import COMPARISONS, OPERATIONS
+
+Value = Any  # a register, or a Python number that is an immediate
+
+
+def element_values(
+    k: Builder,
+    graph: EpilogueGraph,
+    accumulator: Value,
+    loaded: Mapping[str, Value],
+    indices: Mapping[str, Value],
+) -> list[Value]:
+    """Emit all nodes for one element of D: the values of the graph's outputs.
+
+    ``loaded``: the element of each input, in its storage type's register; ``indices``: ``row``,
+    ``column`` and ``batch``.
+    """
+    values: list[Value] = []
+    for node in graph.nodes:
+        if node.op == ACCUMULATOR:
+            values.append(accumulator)
+        elif node.op == CONSTANT:
+            values.append(constant_value(node))
+        elif node.op == LOAD:
+            values.append(loaded[node.attributes[0]])
+        elif node.op == INDEX:
+            values.append(indices[node.attributes[0]])
+        else:
+            values.append(_emit(k, node, [values[i] for i in node.args], graph))
+    return [values[o.node] for o in graph.outputs]
+
+
+def _emit(k: Builder, node: Node, operands: list[Value], graph: EpilogueGraph) -> Value:
+    if node.op == ROUND:
+        return widened(k, rounded(k, operands[0], node.attributes[0]), node.attributes[0])
+    row = OPERATIONS[node.op]
+    type_ = graph.nodes[node.args[-1]].type
+    if node.op == "select":
+        return k.emit(row.opcodes[type_], operands[1], operands[2], operands[0])
+    if node.op in COMPARISONS and not hasattr(operands[0], "dtype"):
+        operands[0] = k.const(type_, operands[0])
+    return k.emit(row.opcodes[type_], *operands)
+
+
+# --- storage types ------------------------------------------------------------------------------
+
+
+def widened(k: Builder, value: Value, type_: str) -> Value:
+    """An element of a storage type as its compute type. 8-bit floats are the low byte of b16."""
+    if type_ in ("f32", "f64", "s32", "u32"):
+        return value
+    if type_ in ("e4m3", "e5m2"):
+        return k.unpack(k.emit(f"cvt.rn.f16x2.{type_}x2", value), "f16")[0].to("f32")
+    return value.to("f32")
+
+
+def rounded(k: Builder, value: Value, type_: str) -> Value:
+    """A value rounded to a storage type, in a register of its own: 8-bit floats in the low byte of
+    b16, 8-bit integers saturated in s32.
+    """
+    t = dtype(type_)
+    if value.dtype.name == type_ or t.bits >= 32:
+        return value
+    if t.bits == 16:
+        return value.to(type_)
+    if t.kind == "float":
+        return k.emit(f"cvt.rn.satfinite.{type_}x2.f32", k.const("f32", 0.0), value)
+    low, high = (-128, 127) if type_ == "s8" else (0, 255)
+    if value.dtype.name == "f32":
+        value = k.emit("cvt.rni.s32.f32", value)
+    return k.max(k.min(value, high), low)
+
+
+def stored_words(k: Builder, values: Sequence[Value], type_: str) -> list[Value]:
+    """Neighbouring elements rounded to a storage type and packed into words of 32 bits (f64: of
+    64), the first in the lowest bits. A rest that does not fill a word is one of 16 or 8 bits.
+    """
+    bits = dtype(type_).bits
+    if bits >= 32:
+        return list(values)
+    if len(values) == 1:
+        return [_single(k, values[0], type_)]
+    pairs = [
+        _pair(k, low, high, type_) for low, high in zip(values[::2], values[1::2], strict=True)
+    ]
+    if bits == 16:
+        return pairs
+    if len(pairs) == 1:
+        return pairs
+    return [
+        k.emit("mov.b32", [low, high], dtype="b32")
+        for low, high in zip(pairs[::2], pairs[1::2], strict=True)
+    ]
+
+
+def _pair(k: Builder, low: Value, high: Value, type_: str) -> Value:
+    """Two elements in a word of twice their size."""
+    t = dtype(type_)
+    if t.bits == 16:
+        return k.pack(f"{type_}x2", low, high).view("b32")
+    if t.kind == "float":
+        return k.emit(f"cvt.rn.satfinite.{type_}x2.f32", high, low).view("b16")
+    if low.dtype.name == "f32":
+        low, high = (k.emit("cvt.rni.s32.f32", x) for x in (low, high))
+    packed = k.emit(f"cvt.pack.sat.{type_}.s32.b32", high, low, 0)
+    return packed.to("u16").view("b16")
+
+
+def _single(k: Builder, value: Value, type_: str) -> Value:
+    one = rounded(k, value, type_)
+    if dtype(type_).bits == 16:
+        return one.view("b16")
+    return one if dtype(type_).kind == "float" else one.view("u32").to("u16").view("b16")

@@ -1,0 +1,192 @@
+"""Epilogue graph: what is computed from the accumulator, as nodes that are PTX operations.
+
+A graph is a list of nodes in order of evaluation; a node names its arguments by their index. Each
+node stands for one value per element of D and has a compute type: f32, f64, s32, u32 or pred.
+Equal nodes are one node. A graph is hashable, and its ``repr`` identifies a kernel in caches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+COMPUTE_TYPES = ("f32", "f64", "s32", "u32", "pred")
+ACCUMULATOR, CONSTANT, LOAD, INDEX, ROUND = "accumulator", "constant", "load", "index", "round"
+SOURCES = (ACCUMULATOR, CONSTANT, LOAD, INDEX)  # nodes without arguments
+TENSOR = "tensor"  # an output with an element for each element of D
+
+
+class Node(NamedTuple):
+    """One operation. ``attributes``: the bits of a constant; name, storage type and varying
+    dimensions of a load; the dimension of an index; the storage type of a rounding.
+    """
+
+    op: str
+    type: str
+    args: tuple[int, ...] = ()
+    attributes: tuple[Any, ...] = ()
+
+
+class EpilogueInput(NamedTuple):
+    """An operand of an epilogue function.
+
+    ``varies``: the dimensions of D along which its elements differ, of ``b`` (batch), ``m`` and
+    ``n`` in this order: ``""`` is a scalar, ``"n"`` a row vector, ``"mn"`` a matrix.
+    """
+
+    name: str
+    type: str
+    varies: str
+
+
+class EpilogueOutput(NamedTuple):
+    """A result: the value of a node. ``reduction``: ``tensor``, or how the elements along
+    ``reduced`` (a subset of ``bmn``) are combined: ``max``, ``sum``.
+    """
+
+    name: str
+    node: int
+    type: str
+    reduction: str = TENSOR
+    reduced: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EpilogueGraph:
+    """Nodes and outputs of a traced epilogue function. The first output is D, a tensor."""
+
+    nodes: tuple[Node, ...]
+    outputs: tuple[EpilogueOutput, ...]
+
+    @property
+    def inputs(self) -> tuple[EpilogueInput, ...]:
+        """The operands in the order of their first use."""
+        loads = (EpilogueInput(*node.attributes) for node in self.nodes if node.op == LOAD)
+        return tuple(dict.fromkeys(loads))
+
+    @property
+    def tensors(self) -> tuple[EpilogueOutput, ...]:
+        """The outputs with an element for each element of D; D is the first."""
+        return tuple(o for o in self.outputs if o.reduction == TENSOR)
+
+    @property
+    def reductions(self) -> tuple[EpilogueOutput, ...]:
+        """The outputs that combine elements."""
+        return tuple(o for o in self.outputs if o.reduction != TENSOR)
+
+    @property
+    def d(self) -> EpilogueOutput:
+        """The output that is the result D."""
+        return self.tensors[0]
+
+    def transposed(self) -> EpilogueGraph:
+        """The graph of Dᵀ: rows and columns of D exchanged."""
+        names = {"row": "column", "column": "row"}
+        nodes = []
+        for node in self.nodes:
+            if node.op == LOAD:
+                name, type_, varies = node.attributes
+                node = node._replace(attributes=(name, type_, _exchanged(varies)))
+            elif node.op == INDEX:
+                dimension = node.attributes[0]
+                node = node._replace(attributes=(names.get(dimension, dimension),))
+            nodes.append(node)
+        outputs = tuple(o._replace(reduced=_exchanged(o.reduced)) for o in self.outputs)
+        return replace(self, nodes=tuple(nodes), outputs=outputs)
+
+    def text(self) -> str:
+        """The graph as one assignment for each node that has arguments, and the outputs."""
+        lines = [f"{_name(self, i)} = {_formula(self, i)}" for i in self._computed()]
+        lines += [f"{o.name} = {_output(self, o)}" for o in self.outputs]
+        return "\n".join(lines)
+
+    def _computed(self) -> Iterator[int]:
+        return (i for i, node in enumerate(self.nodes) if node.op not in SOURCES)
+
+
+def _exchanged(dimensions: str) -> str:
+    exchanged = {{"m": "n", "n": "m"}.get(d, d) for d in dimensions}
+    return "".join(d for d in "bmn" if d in exchanged)
+
+
+def _name(graph: EpilogueGraph, index: int) -> str:
+    node = graph.nodes[index]
+    if node.op == ACCUMULATOR:
+        return "acc"
+    if node.op == CONSTANT:
+        return f"{constant_value(node):g}"
+    if node.op == LOAD:
+        name, _, varies = node.attributes
+        return f"{name}[{', '.join(varies)}]" if varies else str(name)
+    return str(node.attributes[0]) if node.op == INDEX else f"%{index}"
+
+
+def _formula(graph: EpilogueGraph, index: int) -> str:
+    node = graph.nodes[index]
+    arguments = [_name(graph, i) for i in node.args] + list(map(str, node.attributes))
+    return f"{node.op}.{node.type}({', '.join(arguments)})"
+
+
+def _output(graph: EpilogueGraph, output: EpilogueOutput) -> str:
+    value = f"{_name(graph, output.node)} as {output.type}"
+    if output.reduction == TENSOR:
+        return value
+    return f"{output.reduction} over {', '.join(output.reduced)} of {value}"
+
+
+def constant_value(node: Node) -> float | int:
+    """The number of a constant node."""
+    import struct
+
+    (bits,) = node.attributes
+    forms = {"f32": ("<I", "<f"), "f64": ("<Q", "<d"), "s32": ("<I", "<i")}
+    if node.type not in forms:
+        return int(bits)
+    unsigned, form = forms[node.type]
+    value: float | int = struct.unpack(form, struct.pack(unsigned, bits))[0]
+    return value
+
+
+class GraphBuilder:
+    """Collects nodes while an epilogue function is traced."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self._index: dict[Node, int] = {}
+
+    def add(
+        self, op: str, type_: str, args: tuple[int, ...] = (), attributes: tuple[Any, ...] = ()
+    ) -> int:
+        """The index of this node, which is new unless an equal one exists."""
+        node = Node(op, type_, args, attributes)
+        index = self._index.get(node)
+        if index is None:
+            index = self._index[node] = len(self.nodes)
+            self.nodes.append(node)
+        return index
+
+    def graph(self, outputs: tuple[EpilogueOutput, ...]) -> EpilogueGraph:
+        """The graph of these outputs, without nodes that no output needs. A tensor output that is
+        a rounding to its own type takes the value before: it is rounded once, when it is stored.
+        """
+        outputs = tuple(self._unrounded(o) for o in outputs)
+        needed = set()
+        stack = [o.node for o in outputs]
+        while stack:
+            index = stack.pop()
+            if index not in needed:
+                needed.add(index)
+                stack.extend(self.nodes[index].args)
+        numbers = {old: new for new, old in enumerate(sorted(needed))}
+        nodes = []
+        for old in numbers:
+            node = self.nodes[old]
+            nodes.append(node._replace(args=tuple(numbers[i] for i in node.args)))
+        return EpilogueGraph(tuple(nodes), tuple(o._replace(node=numbers[o.node]) for o in outputs))
+
+    def _unrounded(self, output: EpilogueOutput) -> EpilogueOutput:
+        node = self.nodes[output.node]
+        if output.reduction == TENSOR and node.op == ROUND and node.attributes == (output.type,):
+            return output._replace(node=node.args[0])
+        return output

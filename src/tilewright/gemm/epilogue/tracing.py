@@ -1,0 +1,360 @@
+"""Epilogue functions: Python functions of the accumulator, traced once to an epilogue graph.
+
+    @tilewright.epilogue
+    def bias_gelu(acc, bias, scale=1.0):
+        return tilewright.gelu(scale * acc + bias)
+
+The first parameter is the accumulator, the others are operands by name. While the function is
+traced each of them is a ``TracedValue``, whose operators add nodes to the graph. An operand that is
+None, a bool or text reaches the function as it is, and is part of the kernel.
+"""
+
+from __future__ import annotations
+
+import inspect
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from numbers import Integral, Real
+from typing import Any
+
+from ...dtypes import DType, dtype
+from ...errors import DtypeError, EpilogueError
+from .graph import (
+    ACCUMULATOR,
+    CONSTANT,
+    INDEX,
+    LOAD,
+    ROUND,
+    TENSOR,
+    EpilogueGraph,
+    EpilogueInput,
+    EpilogueOutput,
+    GraphBuilder,
+)
+from .operations import OPERATIONS
+from .reference import compute_type
+
+OUTPUT_TYPES = ("f32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8", "s32", "f64")
+_FORMS = {"f32": ("<f", "<I"), "f64": ("<d", "<Q"), "s32": ("<i", "<I"), "u32": ("<I", "<I")}
+
+
+class TracedValue:
+    """A value of each element of D while an epilogue function is traced.
+
+    Python's arithmetic and comparison operators are defined; a Python number takes the value's
+    type. Integers times floats are floats. ``dtype`` is the compute type's name: f32, f64, s32,
+    u32, pred.
+    """
+
+    __slots__ = ("builder", "index")
+    __array_ufunc__ = None  # NumPy leaves operators to this class
+
+    def __init__(self, builder: GraphBuilder, index: int) -> None:
+        self.builder, self.index = builder, index
+
+    @property
+    def dtype(self) -> str:
+        return self.builder.nodes[self.index].type
+
+    def __repr__(self) -> str:
+        node = self.builder.nodes[self.index]
+        return f"<{node.op} of {node.type} in an epilogue>"
+
+    def __bool__(self) -> bool:
+        raise EpilogueError(
+            "an element's value is not known while the function is traced, so `if` cannot use it",
+            hint="tilewright.where(condition, x, y) selects for each element",
+        )
+
+    def __add__(self, other: Any) -> TracedValue:
+        return apply("add", self, other)
+
+    def __radd__(self, other: Any) -> TracedValue:
+        return apply("add", other, self)
+
+    def __sub__(self, other: Any) -> TracedValue:
+        return apply("sub", self, other)
+
+    def __rsub__(self, other: Any) -> TracedValue:
+        return apply("sub", other, self)
+
+    def __mul__(self, other: Any) -> TracedValue:
+        return apply("mul", self, other)
+
+    def __rmul__(self, other: Any) -> TracedValue:
+        return apply("mul", other, self)
+
+    def __truediv__(self, other: Any) -> TracedValue:
+        return apply("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> TracedValue:
+        return apply("div", other, self)
+
+    def __neg__(self) -> TracedValue:
+        return apply("neg", self)
+
+    def __pos__(self) -> TracedValue:
+        return self
+
+    def __abs__(self) -> TracedValue:
+        return apply("abs", self)
+
+    def __pow__(self, exponent: Any) -> TracedValue:
+        if isinstance(exponent, bool) or exponent not in (1, 2, 3, 4):
+            raise EpilogueError(f"the exponent of ** must be 1, 2, 3 or 4, got {exponent!r:.60}")
+        square = self * self if exponent > 1 else self
+        return {1: self, 2: square, 3: square * self, 4: square * square}[exponent]
+
+    def __lt__(self, other: Any) -> TracedValue:
+        return apply("lt", self, other)
+
+    def __le__(self, other: Any) -> TracedValue:
+        return apply("le", self, other)
+
+    def __gt__(self, other: Any) -> TracedValue:
+        return apply("gt", self, other)
+
+    def __ge__(self, other: Any) -> TracedValue:
+        return apply("ge", self, other)
+
+    def __eq__(self, other: Any) -> TracedValue:  # type: ignore[override]
+        return apply("eq", self, other)
+
+    def __ne__(self, other: Any) -> TracedValue:  # type: ignore[override]
+        return apply("ne", self, other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __and__(self, other: Any) -> TracedValue:
+        return apply("and", self, other)
+
+    def __or__(self, other: Any) -> TracedValue:
+        return apply("or", self, other)
+
+    def __xor__(self, other: Any) -> TracedValue:
+        return apply("xor", self, other)
+
+    def __invert__(self) -> TracedValue:
+        return apply("not", self)
+
+
+@dataclass(frozen=True)
+class TracedReduction:
+    """A reduction of a value over dimensions of D: an output, not an operand."""
+
+    value: TracedValue
+    reduction: str
+    reduced: str
+
+
+def apply(operation: str, *operands: Any) -> TracedValue:
+    """The value of an operation of ``operations.OPERATIONS``; Python numbers become constants.
+
+    Raises EpilogueError for operands that have no common type or that the operation does not take.
+    """
+    row = OPERATIONS[operation]
+    traced = [x for x in operands if isinstance(x, TracedValue)]
+    if not traced:
+        raise EpilogueError(f"{operation} takes values of the epilogue, got {operands!r:.60}")
+    builder = traced[0].builder
+    if any(x.builder is not builder for x in traced):
+        raise EpilogueError(f"the operands of {operation} come from two epilogue functions")
+    condition = operands[:1] if row.condition else ()
+    operands = operands[len(condition) :]
+    for x in condition:
+        if not isinstance(x, TracedValue) or x.dtype != "pred":
+            raise EpilogueError(f"the condition of {operation} must be a comparison, got {x!r:.60}")
+    type_ = _common_type(operation, operands)
+    if type_ not in row.opcodes:
+        allowed = ", ".join(row.opcodes)
+        raise EpilogueError(f"{operation} takes operands of {allowed}, got {type_}")
+    values = [convert(builder, x, type_) for x in operands]
+    indices = tuple(x.index for x in (*condition, *values))
+    return TracedValue(builder, builder.add(operation, row.result_type(type_), indices))
+
+
+def _common_type(operation: str, operands: tuple[Any, ...]) -> str:
+    """f64 before f32 before integers; a Python float makes integers f32."""
+    types = {x.dtype for x in operands if isinstance(x, TracedValue)}
+    if not types:
+        return "f32"
+    if len(types) > 1:
+        if "pred" in types or types == {"s32", "u32"}:
+            shown = " and ".join(sorted(types))
+            raise EpilogueError(f"the operands of {operation} must have one type, got {shown}")
+        return "f64" if "f64" in types else "f32"
+    (type_,) = types
+    numbers = [x for x in operands if not isinstance(x, TracedValue)]
+    floats = any(isinstance(x, Real) and not isinstance(x, Integral) for x in numbers)
+    if type_ in ("s32", "u32") and floats and "f32" in OPERATIONS[operation].opcodes:
+        return "f32"
+    return type_
+
+
+def convert(builder: GraphBuilder, x: Any, type_: str) -> TracedValue:
+    """A value as another compute type, or a Python number as a constant."""
+    if not isinstance(x, TracedValue):
+        return constant(builder, x, type_)
+    if x.dtype == type_:
+        return x
+    operation = f"to_{type_}"
+    if operation not in OPERATIONS or x.dtype not in OPERATIONS[operation].opcodes:
+        raise EpilogueError(f"a value of {x.dtype} cannot be converted to {type_}")
+    return TracedValue(builder, builder.add(operation, type_, (x.index,)))
+
+
+def constant(builder: GraphBuilder, number: Any, type_: str) -> TracedValue:
+    """A constant of a compute type, rounded to it."""
+    if type_ == "pred":
+        if not isinstance(number, bool):
+            raise EpilogueError(f"a condition must be True or False, got {number!r:.60}")
+        return TracedValue(builder, builder.add(CONSTANT, type_, (), (int(number),)))
+    pack, unpack = _FORMS[type_]
+    try:
+        value = float(number) if type_ in ("f32", "f64") else int(number)
+        bits = struct.unpack(unpack, struct.pack(pack, value))[0]
+    except (TypeError, ValueError, OverflowError, struct.error):
+        raise EpilogueError(
+            f"a constant must be a number in the range of {type_}, got {number!r:.60}"
+        ) from None
+    return TracedValue(builder, builder.add(CONSTANT, type_, (), (bits,)))
+
+
+def index(value: TracedValue, dimension: str) -> TracedValue:
+    """The ``row``, ``column`` or ``batch`` of each element of D, u32."""
+    return TracedValue(value.builder, value.builder.add(INDEX, "u32", (), (dimension,)))
+
+
+def cast(x: TracedValue, type_: str | DType) -> TracedValue:
+    """``x`` rounded once to a storage type, to nearest even: f16, bf16, e4m3, e5m2, s8, u8.
+
+    8-bit types saturate. As an output it is stored in this type; as an operand it is the rounded
+    value. Raises EpilogueError, DtypeError.
+    """
+    name = dtype(type_).name
+    if name not in OUTPUT_TYPES:
+        raise DtypeError(f"cast must be to one of {', '.join(OUTPUT_TYPES)}, got {name}")
+    if not isinstance(x, TracedValue):
+        raise EpilogueError(f"cast takes a value of the epilogue, got {x!r:.60}")
+    if name == x.dtype:
+        return x
+    if name in ("f64", "s32"):
+        return apply(f"to_{name}", x)
+    if name == "f32":
+        return apply("round_f32" if x.dtype == "f64" else "to_f32", x)
+    x = apply("round_f32", x) if x.dtype == "f64" else convert(x.builder, x, "f32")
+    return TracedValue(x.builder, x.builder.add(ROUND, "f32", (x.index,), (name,)))
+
+
+class Epilogue:
+    """An epilogue function. ``trace`` gives its graph for operands of given types and shapes.
+
+    ``operands``: the names of its parameters after the accumulator; ``defaults``: the numbers of
+    those that may be left out.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.__doc__, self.__name__ = function.__doc__, getattr(function, "__name__", "epilogue")
+        parameters = list(_signature(function).values())
+        self.operands = tuple(p.name for p in parameters[1:])
+        self.defaults: dict[str, Any] = {
+            p.name: p.default for p in parameters[1:] if p.default is not p.empty
+        }
+
+    def __repr__(self) -> str:
+        return f"<epilogue {self.__name__}({', '.join(('acc', *self.operands))})>"
+
+    def __call__(self, *args: Any, **operands: Any) -> Any:
+        """Call the function, within another epilogue function."""
+        return self.function(*args, **operands)
+
+    def trace(
+        self,
+        accumulator: str,
+        inputs: tuple[EpilogueInput, ...],
+        static: tuple[tuple[str, Any], ...] = (),
+        d: str = "f32",
+    ) -> EpilogueGraph:
+        """The graph for an accumulator of this type, operands ``inputs``, and ``static`` ones,
+        which the function sees as they are. ``d``: the type of outputs that are not cast.
+
+        Raises EpilogueError for a function that does not return values of the epilogue.
+        """
+        return _traced(self, accumulator, inputs, static, d)
+
+
+@lru_cache(maxsize=256)
+def _traced(
+    epilogue: Epilogue,
+    accumulator: str,
+    inputs: tuple[EpilogueInput, ...],
+    static: tuple[tuple[str, Any], ...],
+    d: str,
+) -> EpilogueGraph:
+    builder = GraphBuilder()
+    acc = TracedValue(builder, builder.add(ACCUMULATOR, accumulator))
+    operands: dict[str, Any] = {**epilogue.defaults, **dict(static)}
+    for name, type_, varies in inputs:
+        node = builder.add(LOAD, compute_type(type_), (), (name, type_, varies))
+        operands[name] = TracedValue(builder, node)
+    result = epilogue.function(acc, **operands)
+    named = result if isinstance(result, Mapping) else {"d": result}
+    outputs = tuple(_output(epilogue, name, value, d) for name, value in named.items())
+    if not any(o.reduction == TENSOR for o in outputs):
+        raise EpilogueError(
+            f"{epilogue} must return D, a value of each element, got {result!r:.80}"
+        )
+    return builder.graph(outputs)
+
+
+def _output(epilogue: Epilogue, name: Any, value: Any, d: str) -> EpilogueOutput:
+    if not isinstance(name, str):
+        raise EpilogueError(f"{epilogue} must name its outputs by strings, got {name!r:.60}")
+    if isinstance(value, TracedReduction):
+        inner = value.value
+        return EpilogueOutput(name, inner.index, inner.dtype, value.reduction, value.reduced)
+    if not isinstance(value, TracedValue):
+        what = f"{epilogue} must return values of the epilogue or a dict of them"
+        raise EpilogueError(f"{what}, got {value!r:.60} for {name}")
+    if value.dtype == "pred":
+        raise EpilogueError(
+            f"output {name} of {epilogue} is a condition", hint="where(x, 1.0, 0.0)"
+        )
+    node = value.builder.nodes[value.index]
+    type_ = str(node.attributes[0]) if node.op == ROUND else _stored_type(value, d)
+    return EpilogueOutput(name, value.index, type_)
+
+
+def _stored_type(value: TracedValue, d: str) -> str:
+    """The type of an output that is not cast: D's default, unless the value is an integer."""
+    if value.dtype in ("s32", "u32"):
+        return "s32"
+    return "f64" if value.dtype == "f64" else d
+
+
+def _signature(function: Any) -> Mapping[str, inspect.Parameter]:
+    if not callable(function):
+        raise EpilogueError(f"an epilogue must be a function, got {function!r:.60}")
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError) as error:
+        raise EpilogueError(f"the epilogue {function!r:.60} has no readable signature") from error
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    if not parameters or any(p.kind not in kinds for p in parameters.values()):
+        raise EpilogueError(
+            "an epilogue's parameters must be the accumulator and named operands, "
+            f"got {', '.join(map(str, parameters.values())) or 'none'}"
+        )
+    return parameters
+
+
+def epilogue(function: Callable[..., Any]) -> Epilogue:
+    """Make an epilogue of a Python function: ``matmul(a, b, epilogue=f, bias=bias)``.
+
+    The function takes the accumulator and operands by name, and returns D or a dict of outputs. It
+    is traced once for each combination of operand types and shapes. Raises EpilogueError.
+    """
+    return function if isinstance(function, Epilogue) else Epilogue(function)
