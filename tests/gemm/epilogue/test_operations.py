@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from epilogues import hostile, run_elements, same_bits
 
+from epilogues import hostile, run_elements, same_bits
 from tilewright.gemm.epilogue import tracing
 from tilewright.gemm.epilogue.graph import EpilogueGraph, EpilogueOutput, GraphBuilder
 from tilewright.gemm.epilogue.operations import OPERATIONS

@@ -1,8 +1,8 @@
 """Operations of epilogue graphs: each is one PTX instruction with explicit rounding.
 
 ``OPERATIONS`` has a row for each: the opcode for every type of its operands, and the type of its
-result. ``reference`` evaluates the same rows with NumPy. Loads, constants and roundings to a storage
-type are nodes, too; they are described in ``graph`` and emitted by ``emission``.
+result. ``reference`` evaluates the same rows with NumPy. Loads, constants and roundings to a
+storage type are nodes, too; they are described in ``graph`` and emitted by ``emission``.
 """
 
 from __future__ import annotations

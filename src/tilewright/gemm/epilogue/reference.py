@@ -1,4 +1,4 @@
-"""Epilogue graphs evaluated with NumPy: the same bits as the kernels on the virtual machine and GPU.
+"""Epilogue graphs evaluated with NumPy: the same bits as kernels give.
 
 Every operation of ``operations.OPERATIONS`` has its NumPy counterpart here. A NaN result is the
 canonical one in f32; in f64 the payload of a NaN is not modelled.
@@ -118,7 +118,7 @@ def store(array: Array, type_: str) -> Array:
     t = dtype(type_)
     if array.dtype == NUMPY_TYPES.get(type_):
         return array
-    finite = t.bits == 8 and t.kind == "float" or t.kind in ("int", "uint")
+    finite = t.bits == 8 or t.kind != "float"
     bits = np.asarray(encode(type_, array, satfinite=finite))
     return bits.astype(t.storage).view(t.numpy)
 
