@@ -7,6 +7,7 @@ Equal nodes are one node. A graph is hashable, and its ``repr`` identifies a ker
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -137,8 +138,6 @@ def _output(graph: EpilogueGraph, output: EpilogueOutput) -> str:
 
 def constant_value(node: Node) -> float | int:
     """The number of a constant node."""
-    import struct
-
     (bits,) = node.attributes
     forms = {"f32": ("<I", "<f"), "f64": ("<Q", "<d"), "s32": ("<I", "<i")}
     if node.type not in forms:
