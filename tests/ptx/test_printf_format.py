@@ -38,7 +38,7 @@ def test_what_a_format_takes(format_, types):
 
 @pytest.mark.parametrize("format_", [b"%", b"a %y", b"%n", b"50%", b"%5", b"%l", b"% 1\xc3"])
 def test_what_is_no_conversion(format_):
-    with pytest.raises(PtxError, match="begins no conversion"):
+    with pytest.raises(PtxError, match="invalid conversion"):
         parse_format(format_)
 
 

@@ -59,7 +59,7 @@ class FormFilter:
         reason = obstacle(form.opcode, form.needs(), version, target)
         if not reason and self.version and form.until and version >= parse_version(form.until):
             return f"{form.opcode} was removed in PTX {form.until}"
-        return reason.replace(", the module says", ", not")
+        return reason.replace(", the module declares", ", got")
 
     def matches(self, form: Form) -> bool:
         """Whether a form passes the filter."""

@@ -1,7 +1,7 @@
 """The parameter block of a kernel: the offset of each parameter, and Python values packed to bytes.
 
-Parameters follow one another, each at the next multiple of its alignment (its element's size unless
-``.align`` says more). A launch on either device copies this block.
+Each parameter follows the one before, at the next multiple of its alignment (``.align``, or the
+size of its element). A launch on either device copies this block.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _FLOATS = {
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter: its place in the block, in bytes, and its type. ``array`` ones take raw bytes
-    only.
+    """One parameter: its type, and its offset, size and alignment in bytes. An ``array`` takes only
+    raw bytes.
     """
 
     name: str
@@ -47,16 +47,16 @@ class Parameter:
 
     @property
     def description(self) -> str:
-        """How an error names it."""
+        """The parameter as error messages name it."""
         return f"parameter {self.name} (.{self.type})"
 
     @property
     def is_address(self) -> bool:
-        """Whether it has 64 bits that are no float."""
+        """Whether a value of it may be an address: 64 bits that are not a float."""
         return not self.array and self.size == 8 and kind(self.type) != "float"
 
     def pack(self, value: Any) -> bytes:
-        """The bytes of ``value``; LaunchError where it does not fit.
+        """The bytes of ``value``; LaunchError for a value that is not accepted.
 
         ``ParameterLayout.pack`` lists the accepted types.
         """
@@ -68,7 +68,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class ParameterLayout:
-    """A kernel's parameter block: ``size`` is its bytes in all, ``align`` the largest alignment."""
+    """A kernel's parameter block: ``size`` in bytes, ``align`` the largest alignment."""
 
     kernel: str
     parameters: tuple[Parameter, ...]
@@ -82,29 +82,30 @@ class ParameterLayout:
     def align(self) -> int:
         return max((p.align for p in self.parameters), default=1)
 
-    def at(self, places: Sequence[int]) -> ParameterLayout:
-        """The block with its parameters at these offsets; itself where they are not as many.
+    def at(self, offsets: Sequence[int]) -> ParameterLayout:
+        """The block with its parameters at these offsets; itself if their number differs.
 
-        A GPU aligns parameters where they stand in its memory, not in their block.
+        A GPU aligns parameters by their addresses in its memory, not by their offsets in the block.
         """
-        if len(places) != len(self.parameters):
+        if len(offsets) != len(self.parameters):
             return self
-        moved = [replace(p, offset=place) for p, place in zip(self.parameters, places, strict=True)]
+        moved = [replace(p, offset=at) for p, at in zip(self.parameters, offsets, strict=True)]
         return ParameterLayout(self.kernel, tuple(moved))
 
     def each(self, args: Sequence[Any]) -> list[tuple[Parameter, Any]]:
-        """Each parameter with its argument. LaunchError unless there are as many."""
+        """Each parameter with its argument. LaunchError if their numbers differ."""
         if len(args) != len(self.parameters):
             listed = "; ".join(map(str, self.parameters)) or "none"
-            count = f"{len(self.parameters)} parameters, {len(args)} arguments are given"
+            count = f"{len(self.parameters)} parameters, got {len(args)} arguments"
             raise LaunchError(f"kernel {self.kernel} has {count}", hint=f"its parameters: {listed}")
         return list(zip(self.parameters, args, strict=True))
 
     def pack(self, args: Sequence[Any]) -> bytes:
-        """The block for these arguments; LaunchError names the parameter that one does not fit.
+        """The block for these arguments; LaunchError names the parameter of an argument that is not
+        accepted.
 
-        An argument is an int (an address, too), a float, a NumPy scalar of the parameter's size, or
-        raw bytes.
+        An argument is an int (for example an address), a float, a NumPy scalar of the parameter's
+        size, or raw bytes.
         """
         block = bytearray(self.size)
         for parameter, value in self.each(args):
@@ -131,18 +132,18 @@ def layout_parameters(kernel: str, params: Iterable[Variable]) -> ParameterLayou
 
 
 def pack(function: Function, args: Sequence[Any]) -> bytes:
-    """``layout(function).pack(args)``; keep the layout to launch a kernel more than once."""
+    """``layout(function).pack(args)``; reuse the layout to launch a kernel more than once."""
     return layout(function).pack(args)
 
 
 def size_and_align(variable: Variable) -> tuple[int, int]:
-    """Bytes and alignment of a parameter or variable."""
+    """Size and alignment in bytes of a parameter or variable."""
     element = bits(variable.type) // 8 * variable.vector
     return element * prod(_shape(variable)), max(variable.align or element, 1)
 
 
 def _shape(v: Variable) -> tuple[int, ...]:
-    """Its dimensions; an open one is as long as the values: ``a[][3] = {{1, 2, 3}, {4}}`` has 2."""
+    """The dimensions; the values determine an open one: 2 in ``a[][3] = {{1, 2, 3}, {4}}``."""
     if not v.dims or v.dims[0] or not v.init:
         return v.dims
     row = 1 if isinstance(v.init[0], tuple) else prod(v.dims[1:]) * v.vector
@@ -155,24 +156,24 @@ def _bytes(p: Parameter, value: Any) -> bytes:
     elif isinstance(value, np.generic):
         raw = _scalar(p, value)
     elif p.array:
-        raise _wrong(p, value, f"it takes {p.size} raw bytes")
+        raise _wrong(p, value, f"expected {p.size} raw bytes")
     elif isinstance(value, int):
         return _integer(p, value)
     elif isinstance(value, float):
         return _float(p, value)
     else:
-        raise _wrong(p, value, "it takes a number, a NumPy scalar or bytes")
+        raise _wrong(p, value, "expected a number, a NumPy scalar or bytes")
     if len(raw) != p.size:
-        raise _wrong(p, value, f"that has {len(raw)} bytes, it takes {p.size}")
+        raise _wrong(p, value, f"expected {p.size} bytes, got {len(raw)}")
     return raw
 
 
 def _scalar(p: Parameter, value: np.generic) -> bytes:
     floating = value.dtype.kind not in "iub"
     if not p.array and floating == (kind(p.type) == "int") and value.dtype.kind != "V":
-        raise _wrong(p, value, f"NumPy's {value.dtype} is no .{p.type}")
+        raise _wrong(p, value, f"expected .{p.type}, got NumPy's {value.dtype}")
     if not p.array and not floating and kind(p.type) == "float":
-        raise _wrong(p, value, f"NumPy's {value.dtype} is no .{p.type}")
+        raise _wrong(p, value, f"expected .{p.type}, got NumPy's {value.dtype}")
     return value.tobytes()
 
 
@@ -183,18 +184,18 @@ def _integer(p: Parameter, value: int) -> bytes:
     low = 0 if p.type[0] == "u" and value >= 0 else -(1 << width - 1)
     high = (1 << width - (p.type[0] == "s")) - 1
     if not low <= value <= high:
-        raise _wrong(p, value, f"it has {width} bits")
+        raise _wrong(p, value, f"expected an integer of {width} bits")
     return (value & (1 << width) - 1).to_bytes(p.size, "little")
 
 
 def _float(p: Parameter, value: int | float) -> bytes:
     code = _FLOATS.get((kind(p.type), p.size))
     if code is None:
-        raise _wrong(p, value, f"a Python float is no .{p.type}")
+        raise _wrong(p, value, f"expected .{p.type}, got a Python float")
     try:
         return struct.pack(code, float(value))
     except OverflowError:
-        raise _wrong(p, value, f"it is out of the range of {8 * p.size} bits") from None
+        raise _wrong(p, value, f"out of the range of {8 * p.size} bits") from None
 
 
 def _wrong(p: Parameter, value: Any, why: str) -> LaunchError:

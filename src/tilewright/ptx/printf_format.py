@@ -1,10 +1,10 @@
 """``printf`` formats: their conversions, and the layout of ``vprintf``'s argument buffer.
 
-A format is text and conversions (``%-8.3f``). Each conversion takes an argument as C promotes it:
-``b32`` for integers up to 32 bits, ``b64`` for longer ones and addresses, ``f64`` for floats; they
-follow one another, each at its own alignment. These are C's formats, and the virtual machine prints
-what C says of them all; CUDA's driver prints a precision of ``*`` and lengths not in ``LENGTHS``
-wrongly, so ``k.print`` refuses them.
+A format is text and conversions (``%-8.3f``). Each conversion takes an argument with C's default
+promotions: ``b32`` for integers up to 32 bits, ``b64`` for longer ones and addresses, ``f64`` for
+floats. Each argument is stored at its own alignment. The virtual machine prints all of them as C
+does; CUDA's driver prints a precision of ``*`` and lengths not in ``LENGTHS`` wrongly, so
+``k.print`` rejects them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LONG = ("l", "ll", "j", "z", "t")
 @dataclass(frozen=True, slots=True)
 class Conversion:
     """``%[flags][width][.precision][length]letter``. ``width`` and ``precision`` are digits or
-    ``*``; a ``precision`` of None is none at all.
+    ``*``; ``precision`` is None if there is no ``.``.
     """
 
     flags: str
@@ -47,7 +47,7 @@ class Conversion:
 
     @property
     def type(self) -> str:
-        """Its argument's type in memory."""
+        """The type of the argument in memory."""
         if self.letter in FLOAT:
             return "f64"
         long = self.length in _LONG and self.letter in INTEGER
@@ -55,8 +55,8 @@ class Conversion:
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The same, after that of each ``*``."""
-        return (*("b32" for given in (self.width, self.precision) if given == "*"), self.type)
+        """The types of all its arguments: one for each ``*``, then the value's."""
+        return (*("b32" for field in (self.width, self.precision) if field == "*"), self.type)
 
 
 FormatItem = bytes | Conversion
@@ -64,31 +64,33 @@ FormatItem = bytes | Conversion
 
 @lru_cache(maxsize=256)
 def parse_format(format_: bytes) -> tuple[FormatItem, ...]:
-    """A format as its text and conversions (``%%`` is text). PtxError for an invalid conversion."""
+    """Split a format into text and conversions (``%%`` is text). PtxError for an invalid one."""
     found: list[FormatItem] = []
-    done = 0
-    while (at := format_.find(b"%", done)) >= 0:
+    end = 0
+    while (at := format_.find(b"%", end)) >= 0:
         match = _CONVERSION.match(format_, at)
         letter = match["letter"].decode() if match else ""
         if match is None or letter not in INTEGER + CHARACTER + FLOAT + TEXT + ADDRESS + "%":
             text = format_[at : at + 8].decode(errors="replace")
-            hint = "conversions are d i o u x X c s p e E f F g G a A, and %% is a percent sign"
-            raise PtxError(f"byte {at} of a format, {text!r}, begins no conversion", hint=hint)
-        found.append(format_[done:at])
+            hint = "conversions are d i o u x X c s p e E f F g G a A; %% is a percent sign"
+            raise PtxError(f"invalid conversion {text!r} at byte {at} of a format", hint=hint)
+        found.append(format_[end:at])
         flags, width, length = ((match[n] or b"").decode() for n in ("flags", "width", "length"))
         precision = match["precision"]
-        given = None if precision is None else precision.decode()
-        for name, digits in (("width", width), ("precision", given or "")):
+        digits_or_none = None if precision is None else precision.decode()
+        for name, digits in (("width", width), ("precision", digits_or_none or "")):
             if digits not in ("", "*") and (len(digits) > 10 or int(digits) > INT_MAX):
                 raise PtxError(f"the {name} at byte {at} of a format must be at most {INT_MAX}")
-        found.append(b"%" if letter == "%" else Conversion(flags, width, given, length, letter))
-        done = match.end()
-    return tuple(piece for piece in (*found, format_[done:]) if piece)
+        found.append(
+            b"%" if letter == "%" else Conversion(flags, width, digits_or_none, length, letter)
+        )
+        end = match.end()
+    return tuple(item for item in (*found, format_[end:]) if item)
 
 
 def argument_types(format_: Sequence[FormatItem]) -> tuple[str, ...]:
     """The types of a format's arguments in memory."""
-    return tuple(t for piece in format_ if isinstance(piece, Conversion) for t in piece.types)
+    return tuple(t for item in format_ if isinstance(item, Conversion) for t in item.types)
 
 
 def offsets(types: Sequence[str]) -> tuple[tuple[int, ...], int]:

@@ -1,6 +1,6 @@
-"""Special registers, one row each: type, components, and the PTX version and target that have them.
+"""Special registers, one row each: type, components, and the lowest PTX version and target.
 
-They are read only, and only ``mov`` and ``cvt`` may read them. ``WARP_SZ`` is a constant, not a
+They are read-only, and only ``mov`` and ``cvt`` may read them. ``WARP_SZ`` is a constant, not a
 register.
 """
 
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 WARP_SIZE = "WARP_SZ"
 READERS = ("mov", "cvt")
-AXES = "xyzw"  # a vector's components; r, g, b, a are others for them
+AXES = "xyzw"  # a vector's components; r, g, b, a are aliases
 
 
 @dataclass(frozen=True, slots=True)
 class SpecialRegister:
-    """``%tid``: ``type`` is a component's, ``vector`` how many there are (1: none are named).
+    """``%tid``: ``type`` is the type of a component, ``vector`` their number (1: a scalar).
 
-    ``narrow`` are other widths, in bits, that may be read, as older PTX declared them.
+    ``narrow`` are other widths in bits at which it may be read, from older versions of PTX.
     """
 
     name: str
@@ -68,7 +68,7 @@ _TABLE = [
 #: Special registers by name, without components.
 SPECIALS: dict[str, SpecialRegister] = {row.name: row for row in _TABLE}
 
-#: Those that change while a thread runs: time, counters, and where it runs.
+#: Those that change while a thread runs: time, counters, SM and warp slot.
 VOLATILE = frozenset(
     name
     for name in SPECIALS
@@ -77,7 +77,7 @@ VOLATILE = frozenset(
 
 
 def component(name: str) -> tuple[str, int | None]:
-    """``%tid.y`` → (``%tid``, 1), ``%laneid`` → (``%laneid``, None); −1 where it is unknown."""
+    """``%tid.y`` → (``%tid``, 1), ``%laneid`` → (``%laneid``, None); −1 if unknown."""
     base, dot, letter = name.partition(".")
     if not dot:
         return base, None
@@ -87,7 +87,7 @@ def component(name: str) -> tuple[str, int | None]:
 
 
 def special(name: str) -> SpecialRegister | None:
-    """The special register of a name such as ``%tid.x``, or None."""
+    """The special register with a name such as ``%tid.x``, or None."""
     base, index = component(name)
     row = SPECIALS.get(base)
     if row is None or (index is None) != (row.vector == 1):
@@ -96,6 +96,6 @@ def special(name: str) -> SpecialRegister | None:
 
 
 def special_vector_length(name: str) -> int:
-    """How many components a special register has that is named as a whole (``%tid``); else 0."""
+    """The number of components of a special register without a component (``%tid``); else 0."""
     row = SPECIALS.get(name)
     return row.vector if row and row.vector > 1 else 0

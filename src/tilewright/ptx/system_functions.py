@@ -1,7 +1,7 @@
-"""Functions that CUDA gives to every kernel, as their declarations in PTX (CUDA C++ Programming
+"""System functions that CUDA provides to every kernel, as declarations in PTX (CUDA C++ Programming
 Guide, "Formatted Output", "Assertion", "Dynamic Global Memory Allocation").
 
-A module that calls one declares it ``.extern``; ptxas, and here the virtual machine, know the rest.
+A module that calls one declares it ``.extern``; ptxas and the virtual machine implement it.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ def _extern(name: str, result: str, *params: str) -> Function:
     return Function(name, "func", tuple(given), results, (), None, "extern")
 
 
-#: Format and arguments (``formats``), as generic addresses; how many arguments were printed.
+#: Format and arguments (``printf_format``) as generic addresses; returns the number of arguments.
 VPRINTF = _extern("vprintf", "b32", "b64", "b64")
 
-#: Message, file, line, function, bytes of a character; texts are generic addresses. No return.
+#: Message, file, line, function, size of a character; strings are generic addresses. No return.
 ASSERTFAIL = _extern("__assertfail", "", "b64", "b64", "b32", "b64", "b64")
 
-#: Bytes; a generic address, or 0 where there is no room.
+#: Size in bytes; returns a generic address, or 0 if the heap is full.
 MALLOC = _extern("malloc", "b64", "b64")
 
-#: What ``malloc`` gave, or 0.
+#: An address from ``malloc``, or 0.
 FREE = _extern("free", "", "b64")
 
 EXTERNS = {function.name: function for function in (VPRINTF, ASSERTFAIL, MALLOC, FREE)}

@@ -1,8 +1,8 @@
-"""The types of PTX as declarations and operands see them.
+"""The types of PTX in declarations and operands: width and kind.
 
 A fundamental type can be declared (``.reg .f32``); the others (``bf16``, ``e4m3x2``, ``tf32``) only
-appear in opcodes and live in untyped ``.b`` registers of their width. What their bits mean is in
-``dtypes``.
+appear in opcodes and are held in untyped ``.b`` registers of their width. ``dtypes`` has the number
+formats.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ DECLARED: dict[str, int] = {
 
 
 def bits(type_: str) -> int:
-    """The width of a type: ``f32`` → 32, ``bf16x2`` → 32. PtxError where there is no such type."""
+    """The width of a type: ``f32`` → 32, ``bf16x2`` → 32. PtxError for an unknown type."""
     width = DECLARED.get(type_)
     if width is None:
         if type_ not in DTYPES:
-            raise PtxError(f"there is no type {type_!r}", hint="types are " + ", ".join(DECLARED))
+            raise PtxError(f"unknown type {type_!r}", hint="types are " + ", ".join(DECLARED))
         width = DTYPES[type_].bits
     return width
 
 
 @lru_cache(maxsize=None)
 def kind(type_: str) -> str:
-    """What the bits are: ``pred``, ``bits`` (untyped), ``int``, ``float``, ``packed`` (in ``.b``
-    registers), ``opaque``.
+    """The kind of a type: ``pred``, ``bits`` (untyped), ``int``, ``float``, ``packed`` (held in
+    ``.b`` registers), ``opaque``.
     """
     if type_ == "pred":
         return "pred"

@@ -141,7 +141,7 @@ BAD = [
     ("%d", (1.5,), "%d takes an integer"),
     ("%d", (2**32,), "does not fit b32"),
     ("%*d", "fi", "%*d takes an integer"),
-    ("%y", "i", "begins no conversion"),
+    ("%y", "i", "invalid conversion"),
     ("%.*f", "if", "%.*f: a precision is digits"),
     ("%hhd", "b", "a length h, l or ll"),
     ("%jd", "w", "a length h, l or ll"),

@@ -187,9 +187,9 @@ MISUSE = {
     "a target": (("mma", "--target", "sm_91"), "unknown target 'sm_91'"),
     "a target that has not got it": (
         ("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", "--target", "sm_90"),
-        "needs .target sm_90a, not sm_90",
+        "needs .target sm_90a, got sm_90",
     ),
-    "a version that has not got it": ((HALF, "--version", "6.5"), r"needs .version 7\.0, not 6\.5"),
+    "a version that has not got it": ((HALF, "--version", "6.5"), r"needs .version 7\.0, got 6\.5"),
     "a version": (("mma", "--version", "8"), "versions look like 8.5"),
     "a type": (("mma", "--type", "f12"), "unknown number format 'f12'"),
     "nothing such": (("mma", "--type", "e3m2", "--target", "sm_90"), "types are b1, bf16"),

@@ -40,14 +40,14 @@ def test_values(text: str, count: int, good: list[int], bad: list[int]) -> None:
 @pytest.mark.parametrize(
     ("text", "operand", "message"),
     [
-        ("n:imm(0 1)", Imm(2), "2: n is 0 or 1"),
-        ("n:imm(0..31 64..)", Imm(40), "40: n is 0 to 31 or 64 or more"),
-        ("c:b32()", Imm(5), "5: c is a register"),
+        ("n:imm(0 1)", Imm(2), "n must be 0 or 1, got 2"),
+        ("n:imm(0..31 64..)", Imm(40), "n must be 0 to 31 or 64 or more, got 40"),
+        ("c:b32()", Imm(5), "c must be a register, got 5"),
         ("ids:imm(0 2)(0..3)", Vector((Imm(2), Imm(3))), ""),
-        ("ids:imm(0 2)(0..3)", Vector((Imm(1), Imm(3))), "1: ids is 0 or 2"),
-        ("ids:imm(0 2)(0..3)", Vector((Imm(2), Imm(4))), "4: ids is 0 to 3"),
-        ("ids:imm(0 2)(0..3)", Imm(2), "2: a vector of 2 integer constants is wanted"),
-        ("ids:imm*2", Vector((Imm(2),)), "{2}: a vector of 2 integer constants is wanted"),
+        ("ids:imm(0 2)(0..3)", Vector((Imm(1), Imm(3))), "ids must be 0 or 2, got 1"),
+        ("ids:imm(0 2)(0..3)", Vector((Imm(2), Imm(4))), "ids must be 0 to 3, got 4"),
+        ("ids:imm(0 2)(0..3)", Imm(2), "expected a vector of 2 integer constants, got 2"),
+        ("ids:imm*2", Vector((Imm(2),)), "expected a vector of 2 integer constants, got {2}"),
     ],
 )
 def test_messages(text: str, operand: Operand, message: str) -> None:

@@ -145,7 +145,7 @@ def test_what_lies_outside_is_named_with_its_line(text, why):
 
 def test_newer_targets_have_it_no_more():
     (error,) = ptx.problems(ptx.parse(kernel("vote.all.pred %p0, %p1;", target="sm_70")))
-    assert "vote.all.pred is gone since .version 6.4" in error.message
+    assert "vote.all.pred was removed in .version 6.4" in error.message
 
 
 def test_the_systems_part_of_shared_memory_is_behind_the_kernels_own():

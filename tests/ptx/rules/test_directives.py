@@ -22,18 +22,18 @@ GOOD = """
 """.strip().splitlines()
 
 BAD = {
-    ".reqnctapercluster 2, 1, 1, 1": "takes 1 to 3 numbers, 4 are given",
-    ".reqnctapercluster": "takes 1 to 3 numbers, 0 are given",
-    ".reqnctapercluster %r1": "takes numbers, not %r1",
-    ".maxclusterrank 8, 1": "takes 1 numbers, 2 are given",
-    ".explicitcluster 1": "takes 0 numbers, 1 are given",
-    ".reqnctapercluster 2 .maxclusterrank 4": "exclude each other",
-    ".maxntid 128 .reqntid 128": "exclude each other",
+    ".reqnctapercluster 2, 1, 1, 1": "takes 1 to 3 numbers, got 4",
+    ".reqnctapercluster": "takes 1 to 3 numbers, got 0",
+    ".reqnctapercluster %r1": "takes numbers, got %r1",
+    ".maxclusterrank 8, 1": "takes 1 numbers, got 2",
+    ".explicitcluster 1": "takes 0 numbers, got 1",
+    ".reqnctapercluster 2 .maxclusterrank 4": "mutually exclusive",
+    ".maxntid 128 .reqntid 128": "mutually exclusive",
     ".blocksareclusters": "needs .reqntid and .reqnctapercluster",
     ".reqnctapercluster 2 .blocksareclusters": "needs .reqntid",
-    ".maxntid 1, 1, 0": "can't be 0",
-    ".minnctapersm 0 .maxntid 128": "can't be 0",
-    ".maxnreg 0": "can't be 0",
+    ".maxntid 1, 1, 0": "must be positive, got 0",
+    ".minnctapersm 0 .maxntid 128": "must be positive, got 0",
+    ".maxnreg 0": "must be positive, got 0",
 }
 
 

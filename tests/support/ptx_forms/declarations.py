@@ -25,32 +25,32 @@ TAKEN = [
     ("module", ".global .v4 .f32"), ("body", ".local .v2 .u64"), ("body", ".shared .v4 .u8"),
 ]  # fmt: skip
 
-#: (where, words, what is said) that ptxas refuses
+#: (where, declaration, message) that ptxas rejects
 REFUSED = [
-    ("register", ".reg .v8 .u32", "a vector has 2 or 4 elements"),
-    ("register", ".reg .v2 .pred", "no vectors or arrays of predicates"),
-    ("register", ".reg .v4 .u64", "256 bits, a vector has 128 at most"),
+    ("register", ".reg .v8 .u32", "a vector must have 2 or 4 elements"),
+    ("register", ".reg .v2 .pred", "predicates can't form vectors"),
+    ("register", ".reg .v4 .u64", "256 bits; a vector has at most 128"),
     ("register", ".reg .v2 .b128", "256 bits"),
-    ("parameter", ".reg .v8 .u32", "a vector has 2 or 4 elements"),
+    ("parameter", ".reg .v8 .u32", "a vector must have 2 or 4 elements"),
     ("parameter", ".reg .v4 .f64", "256 bits"),
-    ("parameter", ".reg .v2 .pred", "no vectors or arrays of predicates"),
+    ("parameter", ".reg .v2 .pred", "predicates can't form vectors"),
     ("parameter", ".param .v2 .u32", "can't be in .param"),
-    ("parameter", ".param .pred", "a predicate is a register"),
+    ("parameter", ".param .pred", "a predicate must be in .reg"),
     ("parameter", ".param .f16x2", "can't be in .param"),
-    ("result", ".reg .v8 .u32", "a vector has 2 or 4 elements"),
+    ("result", ".reg .v8 .u32", "a vector must have 2 or 4 elements"),
     ("result", ".reg .v4 .s64", "256 bits"),
     ("result", ".param .v4 .f32", "can't be in .param"),
     ("array", ".reg .u32", "a register can't be an array"),
     ("array", ".reg .v2 .u32", "a register can't be an array"),
-    ("kernel", ".reg .u32", "the parameters of a kernel are in .param"),
-    ("kernel", ".reg .v2 .u32", "the parameters of a kernel are in .param"),
+    ("kernel", ".reg .u32", "a kernel's parameters must be in .param"),
+    ("kernel", ".reg .v2 .u32", "a kernel's parameters must be in .param"),
     ("kernel", ".param .v2 .f32", "can't be in .param"),
     ("module", ".global .v4 .u64", "256 bits"),
-    ("module", ".global .v8 .f32", "a vector has 2 or 4 elements"),
-    ("module", ".const .pred", "a predicate is a register"),
+    ("module", ".global .v8 .f32", "a vector must have 2 or 4 elements"),
+    ("module", ".const .pred", "a predicate must be in .reg"),
     ("body", ".local .v4 .f64", "256 bits"),
     ("body", ".param .v2 .u32", "can't be in .param"),
-    ("body", ".shared .pred", "a predicate is a register"),
+    ("body", ".shared .pred", "a predicate must be in .reg"),
 ]  # fmt: skip
 
 GIVEN = {

@@ -93,10 +93,10 @@ def test_a_kernel_that_faults_leaves_arrays_as_they_were() -> None:
 
 WRONG = {
     "an array for a number": ((A, A, A, A), LaunchError, r"_param_3 \(.u32\) .* takes no address"),
-    "a number of another size": ((A, A, A, np.int64(1)), LaunchError, "sgemm_param_3 .* 8 bytes"),
+    "a number of another size": ((A, A, A, np.int64(1)), LaunchError, "sgemm_param_3 .* got 8"),
     "a float for an address": ((A, 0.5, A, N), LaunchError, "sgemm_param_1 .* can't be 0.5"),
     "a list": ((A, [1.0], A, N), LaunchError, r"sgemm_param_1 .* \[1.0\]"),
-    "one too few": ((A, A, N), LaunchError, "4 parameters, 3 arguments"),
+    "one too few": ((A, A, N), LaunchError, "4 parameters, got 3 arguments"),
     "objects": ((np.array([{}]), A, A, N), DtypeError, "no bytes that a kernel could read"),
 }
 

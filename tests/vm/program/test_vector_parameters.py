@@ -129,5 +129,5 @@ def test_coverage_walks_functions_with_vector_parameters() -> None:
         assert not any(need.refused for need in found.needs)
     wide = ".func (.reg .u32 y) f(.reg .v8 .u32 x) { mov.u32 y, x.y; ret; }"
     (error,) = coverage(parse(head + wide)).others
-    assert "a vector has 2 or 4 elements" in error.message
+    assert "a vector must have 2 or 4 elements" in error.message
     assert error.location is not None

@@ -1,4 +1,4 @@
-"""Calls: what fits a function's parameters and results, as ptxas judges it.
+"""The rules of calls: which operands match a function's parameters and results, as in ptxas.
 
 An argument is a register, a constant or a ``.param`` variable of the parameter's size and
 alignment, an array where the parameter is one (PTX manual, ``call``).
@@ -30,9 +30,9 @@ SPACES = ("param", "reg")
 
 
 def call_errors(i: Instruction, names: SymbolTable) -> Iterator[tuple[int | None, str]]:
-    """(operand, reason) for what is wrong with a call."""
+    """Yield (operand index, reason) for each error of a call."""
     if len(i.operands) < 3 or not all(isinstance(i.operands[n], Vector) for n in (0, 2)):
-        yield None, "a call is (results), function, (arguments)"
+        yield None, "a call must have the form (results), function, (arguments)"
         return
     callee = i.operands[1]
     for index, operand in enumerate(i.operands):
@@ -41,70 +41,71 @@ def call_errors(i: Instruction, names: SymbolTable) -> Iterator[tuple[int | None
             return
     function = is_function(callee, names)
     if function is not None:
-        yield from _passed(function, i.operands, names)
+        yield from _argument_errors(function, i.operands, names)
     elif isinstance(callee, Symbol):
         yield 1, f"{callee.name} is not a function"
     elif len(i.operands) < 4:
         yield 1, "a call through a register needs a prototype"
 
 
-def _passed(
+def _argument_errors(
     function: Function, operands: tuple[Operand, ...], names: SymbolTable
 ) -> Iterator[tuple[int, str]]:
-    """What is wrong with the results and arguments of a call of a known function."""
+    """Errors of the results and arguments of a call of a known function."""
     sides = ((0, "results", function.results), (2, "arguments", function.params))
-    for index, what, wanted in sides:
-        given = operands[index]
-        assert isinstance(given, Vector)
-        if len(given.items) != len(wanted):
-            counts = f"{len(wanted)} {what}, {len(given.items)} are given"
-            yield index, f"{function.name} has {counts}"
+    for index, what, formals in sides:
+        actual = operands[index]
+        assert isinstance(actual, Vector)
+        if len(actual.items) != len(formals):
+            yield index, f"{function.name} has {len(formals)} {what}, got {len(actual.items)}"
             continue
-        pairs = zip(given.items, wanted, strict=True)
-        reasons = (_misfit(item, formal, what, names) for item, formal in pairs)
+        pairs = zip(actual.items, formals, strict=True)
+        reasons = (_mismatch(item, formal, what, names) for item, formal in pairs)
         if reason := next(filter(None, reasons), ""):
             yield index, f"{function.name}: {reason}"
 
 
-def _misfit(item: Operand, formal: Variable, what: str, names: SymbolTable) -> str:
-    """Why something can't be passed as a parameter, or an empty string."""
+def _mismatch(item: Operand, formal: Variable, what: str, names: SymbolTable) -> str:
+    """Why an operand can't be passed as a parameter, or an empty string."""
     text = print_operand(item)
     if isinstance(item, Sink):
         return "" if what == "results" else "'_' can't be an argument"
     if isinstance(item, Imm | FloatImm):
-        return _unlike(item, formal)
-    wanted = parameter_block.size_and_align(formal)
-    given = _extent(item, names)
-    if given is None:
+        return _constant_mismatch(item, formal)
+    size, align = parameter_block.size_and_align(formal)
+    actual = _size_and_align(item, names)
+    if actual is None:
         return f"{text} is neither a register nor a .param variable"
-    if reason := _mixed(item, formal, names):
+    if reason := _type_mismatch(item, formal, names):
         return reason
     is_array = _is_array(item, names)
-    if given[0] == wanted[0] and is_array == bool(formal.dims):
-        return "" if given[1] == wanted[1] else f"{text} is aligned to {given[1]}, not {wanted[1]}"
-    have = f"{'an array' if is_array else 'a value'} of {given[0]} bytes"
-    want = f"{'an array' if formal.dims else 'one'} of {wanted[0]}"
-    return f"{text} is {have}, {want} is wanted for {formal.name}"
+    if actual[0] == size and is_array == bool(formal.dims):
+        if actual[1] == align:
+            return ""
+        return f"{formal.name} must be aligned to {align} bytes, got {text} aligned to {actual[1]}"
+    got = f"{'an array' if is_array else 'a value'} of {actual[0]} bytes"
+    expected = f"{'an array' if formal.dims else 'a value'} of {size} bytes"
+    return f"{formal.name} must be {expected}, got {text}, {got}"
 
 
-def _unlike(item: Imm | FloatImm, formal: Variable) -> str:
-    """Why a constant can't be passed: for a vector it must have as many bits."""
-    text, want = print_operand(item), kind(formal.type)
+def _constant_mismatch(item: Imm | FloatImm, formal: Variable) -> str:
+    """Why a constant can't be passed. For a vector it must have as many bits."""
+    text, expected = print_operand(item), kind(formal.type)
     width = item.width if isinstance(item, FloatImm) else 64
     whole = 8 * parameter_block.size_and_align(formal)[0]
     if formal.dims:
         return f"{text} can't be an array"
-    if formal.vector > 1 or (want == "packed" and isinstance(item, FloatImm)):
-        have = f"{text} is a constant of {width} bits"
-        return "" if width == whole else f"{have}, {whole} are wanted for {formal.name}"
-    fits = want not in ("float", "packed") if isinstance(item, Imm) else want != "int"
+    if formal.vector > 1 or (expected == "packed" and isinstance(item, FloatImm)):
+        got = f"got the {width}-bit constant {text}"
+        return "" if width == whole else f"{formal.name} must have {whole} bits, {got}"
+    fits = expected not in ("float", "packed") if isinstance(item, Imm) else expected != "int"
     what = "an integer" if isinstance(item, Imm) else "a floating-point number"
-    return "" if fits else f"{text} is {what}, {formal.name} is .{formal.type}"
+    return "" if fits else f"{formal.name} is .{formal.type}, got {text}, {what}"
 
 
-def _mixed(item: Operand, formal: Variable, names: SymbolTable) -> str:
-    """Why the type of a register or variable does not go with a parameter's. A vector on either
-    side goes with all of its size.
+def _type_mismatch(item: Operand, formal: Variable, names: SymbolTable) -> str:
+    """Why the type of a register or variable is not compatible with a parameter's. A vector on
+    either side is compatible with every type of its size.
     """
     if not isinstance(item, Register | Symbol):
         return ""
@@ -119,12 +120,12 @@ def _mixed(item: Operand, formal: Variable, names: SymbolTable) -> str:
     if found is None or formal.vector > 1 or found.vector > 1 or formal.dims:
         return ""
     if {kind(found.type), kind(formal.type)} == {"int", "float"}:
-        return f"{item.name} is .{found.type}, {formal.name} is .{formal.type}"
+        return f"{formal.name} is .{formal.type}, got {item.name} of type .{found.type}"
     return ""
 
 
-def _extent(item: Operand, names: SymbolTable) -> tuple[int, int] | None:
-    """Bytes and alignment of a register or a ``.param`` variable."""
+def _size_and_align(item: Operand, names: SymbolTable) -> tuple[int, int] | None:
+    """Size and alignment in bytes of a register or a ``.param`` variable."""
     if isinstance(item, Register):
         found = names.register(item.name)
         size = bits(found.type) // 8 * found.vector if found else 0

@@ -1,8 +1,8 @@
 """The checker: validates a module against the rules of PTX, statement by statement.
 
-It walks the tree once with the names that hold at each point, asks each instruction's row what it
-takes (``operand_rules.py``) and needs (``requirements.py``), and keeps what is wrong as errors with
-the place. A module without text is printed first, so that its errors have a line and a caret too.
+It walks the tree once with a symbol table of each scope and compares each instruction with its row:
+operands (``operand_rules.py``), version and target (``requirements.py``). Each error has a source
+location. A module without text is printed first, so that its errors have a line and a caret too.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _errors(module: Module) -> Iterator[PtxError]:
 def _with_source(module: Module) -> Module:
     try:
         return parse(print_module(module), module.path)
-    except PtxSyntaxError:  # a tree that no text has, a name with a space in it for one
+    except PtxSyntaxError:  # a tree without a valid text, such as a name with a space in it
         return module
 
 
@@ -116,14 +116,12 @@ class _Checker:
             return
         first = self.target.first_version
         if module.version < first:
-            message = (
-                f"{name} needs .version {first[0]}.{first[1]}, the module says {module.version[0]}."
-            )
-            yield PtxCheckError(f"{message}{module.version[1]}", location=location)
+            declared = f"the module declares {module.version[0]}.{module.version[1]}"
+            message = f"{name} needs .version {first[0]}.{first[1]}, {declared}"
+            yield PtxCheckError(message, location=location)
         if module.address_size not in (32, 64):
-            yield PtxCheckError(
-                f"an address has 32 or 64 bits, not {module.address_size}", location=location
-            )
+            message = f".address_size must be 32 or 64, got {module.address_size}"
+            yield PtxCheckError(message, location=location)
 
     def _top_names(self) -> Iterator[PtxError]:
         for item in self.module.items:
@@ -161,22 +159,22 @@ class _Checker:
         self.names = outer
 
     def _parameters(self, function: Function) -> Iterator[PtxError]:
-        """A kernel's have a limit."""
+        """Check the total size of a kernel's parameters."""
         size, version = parameter_block.layout(function).size, self.module.version
-        most = (
+        limit = (
             parameter_block.MAX_BYTES
             if version >= parameter_block.MAX_BYTES_SINCE
             else parameter_block.MAX_BYTES_BEFORE_8_1
         )
-        if function.kind == "entry" and size > most:
+        if function.kind == "entry" and size > limit:
             what = f"the parameters of {function.name} take {size} bytes"
-            reason = f"{what}; .version {version[0]}.{version[1]} has at most {most}"
+            reason = f"{what}; .version {version[0]}.{version[1]} allows at most {limit}"
             yield self._error(reason, function.pos)
 
     # --- statements ---
     def _scope(self, body: tuple[Statement, ...]) -> Iterator[PtxError]:
         for name, label in self.names.labels(body):
-            yield self._error(f"label {name} stands twice in one scope", label.pos)
+            yield self._error(f"label {name} is defined twice in one scope", label.pos)
         for statement in body:
             yield from self._statement(statement)
 
@@ -207,19 +205,19 @@ class _Checker:
             yield self._error(reason, item.pos)
 
     def _needs(self, statement: Statement) -> Iterator[PtxError]:
-        """An error for each statement, but only one for each opcode, that is too new."""
+        """An error for each statement that this version or target lacks, one for each opcode."""
         opcode = statement.opcode if isinstance(statement, Instruction) else ""
         if opcode in self.outdated:
             return
         try:
-            wanted = tuple(statement_requirements(statement, self.names))
+            required = tuple(statement_requirements(statement, self.names))
         except UnknownInstruction:
             return
-        if not wanted:
+        if not required:
             return
         name = opcode or getattr(statement, "name", "this")
         what = opcode or (f".{name}" if isinstance(statement, Directive) else name)
-        reason = target_obstacle(what, wanted, self.module.version, self.target)
+        reason = target_obstacle(what, required, self.module.version, self.target)
         if opcode and not reason:
             reason = removal(opcode, self.module.version, self.target)
         if reason:
@@ -262,26 +260,26 @@ class _Checker:
                 undeclared(reg, self.names),
                 f"special register {reg.name} can't guard an instruction",
             )
-        return "" if found.type == "pred" else f"the guard {reg.name} is .{found.type}, not .pred"
+        return "" if found.type == "pred" else f"guard {reg.name} must be .pred, got .{found.type}"
 
     def _operands(
         self, found: Form, specs: Specs, operands: Sequence[Operand]
     ) -> Iterator[tuple[int, str]]:
-        """(index, reason) of each operand that does not fit."""
+        """Yield (index, reason) for each operand that does not match its specification."""
         for index, (pair, operand) in enumerate(zip(_grouped(specs), operands, strict=True)):
             reason = self._pair(found, pair, operand) if len(pair) == 2 else ""
             if len(pair) == 1 or not isinstance(operand, Pair):
                 if isinstance(operand, Pair):
-                    reason = f"{print_operand(operand)}: only one destination is wanted"
+                    reason = f"expected one destination, got {print_operand(operand)}"
                 reason = reason or operand_error(found, pair[0], operand, self.names)
             if reason:
                 yield index, reason
 
     def _pair(self, found: Form, pair: Specs, operand: Operand) -> str:
-        """What is wrong with ``p|q``; either may be ``_``."""
+        """Why ``p|q`` does not match its specifications. Either may be ``_``."""
         if not isinstance(operand, Pair):
-            two = f"two destinations are wanted, as in {pair[0].name}|{pair[1].name}"
-            return "" if pair[1].optional else f"{print_operand(operand)}: {two}"
+            expected = f"expected two destinations {pair[0].name}|{pair[1].name}"
+            return "" if pair[1].optional else f"{expected}, got {print_operand(operand)}"
         for spec, part in zip(pair, (operand.first, operand.second), strict=True):
             if not isinstance(part, Sink) and (
                 reason := operand_error(found, spec, part, self.names)
@@ -289,7 +287,7 @@ class _Checker:
                 return reason
         return ""
 
-    # --- places ---
+    # --- locations ---
     def _error(
         self,
         message: str,
@@ -316,7 +314,7 @@ class _Checker:
 
 
 def _grouped(specs: Specs) -> Iterator[Specs]:
-    """The specs of each written operand: one, or the two of ``p|q``."""
+    """The specifications of each operand in the text: one, or the two of ``p|q``."""
     for index, spec in enumerate(specs):
         if not spec.second:
             follows = index + 1 < len(specs) and specs[index + 1].second
@@ -325,7 +323,7 @@ def _grouped(specs: Specs) -> Iterator[Specs]:
 
 @lru_cache(maxsize=None)
 def candidates(found: Form, count: int) -> tuple[Specs, ...]:
-    """The form's signatures for ``count`` written operands, the last optional ones left out."""
+    """The form's signatures that match ``count`` operands, without the last optional ones."""
     fitting = []
     for specs in found.signatures:
         groups = list(_grouped(specs))
@@ -338,8 +336,8 @@ def candidates(found: Form, count: int) -> tuple[Specs, ...]:
 
 
 def _count(found: Form, count: int) -> str:
-    wanted = " or ".join(
+    expected = " or ".join(
         ", ".join("|".join(map(str, group)) for group in _grouped(specs)) or "no operands"
         for specs in found.signatures
     )
-    return f"{found.opcode} takes {wanted}; {count} operands are given"
+    return f"{found.opcode} takes {expected}; got {count} operand{'s' * (count != 1)}"

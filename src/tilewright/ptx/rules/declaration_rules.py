@@ -1,5 +1,5 @@
-"""What can be declared: types and vectors of registers, variables and parameters, as ptxas 13
-judges them (PTX manual, "Vectors", "Predicate", "Parameter State Space").
+"""The rules of declarations: types and vectors of registers, variables and parameters that ptxas 13
+accepts (PTX manual, "Vectors", "Predicate", "Parameter State Space").
 """
 
 from __future__ import annotations
@@ -7,31 +7,31 @@ from __future__ import annotations
 from ..tree import RegDecl, Variable
 from ..types import bits, kind
 
-MOST_BITS = 128  # of a vector
-LENGTHS = (1, 2, 4)
+MAX_VECTOR_BITS = 128
+LENGTHS = (1, 2, 4)  # of a vector; 1 is a scalar
 
 
 def declaration_error(d: RegDecl | Variable, kernel: bool = False) -> str:
-    """Why it can't be declared, or an empty string. ``kernel``: it is a kernel's parameter."""
+    """Why ptxas rejects a declaration, or an empty string. ``kernel``: of a kernel's parameter."""
     if isinstance(d, RegDecl):
         return _wrong_type(d.type, d.vector, "reg", False)
     if kernel and d.space != "param":
-        return f"{d.name} is in .{d.space}; the parameters of a kernel are in .param"
+        return f"a kernel's parameters must be in .param, got {d.name} in .{d.space}"
     return _wrong_type(d.type, d.vector, d.space, bool(d.dims))
 
 
 def _wrong_type(type_: str, vector: int, space: str, array: bool) -> str:
     what = f".v{vector} .{type_}" if vector > 1 else f".{type_}"
     if vector not in LENGTHS:
-        return f"{what}: a vector has 2 or 4 elements"
+        return f"a vector must have 2 or 4 elements, got {what}"
     if kind(type_) == "pred" and (vector > 1 or array):
-        return f"{what}: there are no vectors or arrays of predicates"
+        return f"{what}: predicates can't form vectors or arrays"
     if kind(type_) == "pred" and space != "reg":
-        return f"{what} can't be in .{space}: a predicate is a register"
+        return f"a predicate must be in .reg, got {what} in .{space}"
     if kind(type_) == "opaque" and vector > 1:
-        return f"{what}: there are no vectors of .{type_}"
-    if vector * bits(type_) > MOST_BITS:
-        return f"{what} has {vector * bits(type_)} bits, a vector has {MOST_BITS} at most"
+        return f"{what}: .{type_} can't form vectors"
+    if vector * bits(type_) > MAX_VECTOR_BITS:
+        return f"{what} has {vector * bits(type_)} bits; a vector has at most {MAX_VECTOR_BITS}"
     if space == "reg" and array:
         return f"{what}: a register can't be an array"
     if space == "param" and not array and (vector > 1 or type_ == "f16x2"):

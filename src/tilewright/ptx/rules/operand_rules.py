@@ -1,10 +1,10 @@
 """Whether an operand matches its specification in a row: kind, register, type, width, state space.
 
-The rules of agreement are those that ptxas applies (PTX manual, "Operand Size Exceeding
-Instruction-Type Size"): ``.b`` goes with everything of its size, ``.u`` with ``.s``, a float with
-itself; a type that can't be declared (``bf16``, ``f16x2``, ``tf32``) lives in ``.b`` registers. A
-row with the effect ``relaxed`` (loads, stores, conversions) takes wider registers; one with
-``pack`` takes ``{a, b}`` for a scalar.
+Types are compatible as in ptxas (PTX manual, "Operand Size Exceeding Instruction-Type Size"):
+``.b`` with every type of its size, ``.u`` with ``.s``, a float with itself. A type that can't be
+declared (``bf16``, ``f16x2``, ``tf32``) is held in ``.b`` registers. A row with the effect
+``relaxed`` (loads, stores, conversions) takes wider registers; one with ``pack`` takes ``{a, b}``
+for a scalar.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ _SHORT = ("shared", "local", "const", "param")  # state spaces whose addresses f
 
 
 def is_compatible(want: str, have: str, relaxed: bool = False) -> bool:
-    """Whether a register of type ``have`` may stand where an instruction's type is ``want``."""
+    """Whether a register of type ``have`` can be an operand of type ``want``."""
     if want == have:
         return True
-    wanted, given = kind(want), kind(have)
-    if "pred" in (wanted, given) or "opaque" in (wanted, given):
+    expected, actual = kind(want), kind(have)
+    if "pred" in (expected, actual) or "opaque" in (expected, actual):
         return False
-    if given == "float" and wanted == "float":
+    if actual == "float" and expected == "float":
         return False
     if bits(have) != bits(want) and not (relaxed and bits(have) > bits(want)):
         return False
-    if given == "packed":
-        return wanted == "bits"
-    return given in {"bits": ("bits", "int", "float"), "int": ("bits", "int")}.get(
-        wanted, ("bits",)
+    if actual == "packed":
+        return expected == "bits"
+    return actual in {"bits": ("bits", "int", "float"), "int": ("bits", "int")}.get(
+        expected, ("bits",)
     )
 
 
@@ -67,7 +67,7 @@ def operand_error(form: Form, spec: OperandSpec, operand: Operand, names: Symbol
     if spec.kind == "map":
         return _map(form, spec, operand, names)
     if spec.kind == "sink":
-        return "" if isinstance(operand, Sink) else f"{_text(operand)}: only '_' can stand here"
+        return "" if isinstance(operand, Sink) else f"expected '_', got {_text(operand)}"
     if spec.kind == "imm":
         return _immediates(spec, operand)
     if spec.kind == "label":
@@ -84,7 +84,7 @@ def operand_error(form: Form, spec: OperandSpec, operand: Operand, names: Symbol
 
 
 def undeclared(operand: Operand, names: SymbolTable) -> Iterator[str]:
-    """A reason for each name in an operand that means nothing here."""
+    """A reason for each name in an operand that is not declared in this scope."""
     if isinstance(operand, Register):
         if names.register(operand.name) is None and special(operand.name) is None:
             yield _unknown("register", operand.name, names)
@@ -108,8 +108,10 @@ def undeclared(operand: Operand, names: SymbolTable) -> Iterator[str]:
 
 
 def _unknown(what: str, name: str, names: SymbolTable) -> str:
-    close = difflib.get_close_matches(name, names.visible_names(name), n=1)
-    return f"{what} {name} is not declared here" + (f" (did you mean {close[0]}?)" if close else "")
+    close = difflib.get_close_matches(name, names.visible_names(), n=1)
+    return f"{what} {name} is not declared in this scope" + (
+        f" (did you mean {close[0]}?)" if close else ""
+    )
 
 
 def _text(operand: Operand) -> str:
@@ -120,65 +122,67 @@ def _text(operand: Operand) -> str:
 
 
 def _immediates(spec: OperandSpec, operand: Operand) -> str:
-    """One, or a vector of them, each of a value that is allowed."""
+    """Check an immediate, or a vector of them, against the allowed values."""
     allowed: tuple[Allowed | None, ...] = spec.allowed or (None,) * max(1, spec.count)
     if not spec.count:
         return _immediate(operand, spec.name, allowed[0])
     if not isinstance(operand, Vector) or len(operand.items) != spec.count:
-        return f"{_text(operand)}: a vector of {spec.count} integer constants is wanted"
+        return f"expected a vector of {spec.count} integer constants, got {_text(operand)}"
     pairs = zip(operand.items, allowed, strict=True)
     return next(filter(None, (_immediate(item, spec.name, values) for item, values in pairs)), "")
 
 
 def _immediate(operand: Operand, name: str, allowed: Allowed | None) -> str:
     if not isinstance(operand, Imm):
-        return f"{_text(operand)} must be an integer constant"
+        return f"{name} must be an integer constant, got {_text(operand)}"
     value = (operand.value + (1 << 63)) % (1 << 64) - (1 << 63)
     if allowed is None or value in allowed:
         return ""
-    return f"{_text(operand)}: {name} is {allowed.describe() or 'a register'}"
+    return f"{name} must be {allowed.describe() or 'a register'}, got {_text(operand)}"
 
 
 # --- values -----------------------------------------------------------------------------------
 
 
 def _scalar(form: Form, spec: OperandSpec, want: str, operand: Operand, names: SymbolTable) -> str:
-    """``want`` is the type: the spec's own, or that of one part of a packed value."""
+    """``want`` is the type: that of the specification, or of one part of a packed value."""
     if isinstance(operand, Register):
         return _register(form, spec, want, operand.name, names)
     if isinstance(operand, Selected | Negated):
-        return _marked(form, spec, operand, names)
+        return _selected(form, spec, operand, names)
     if isinstance(operand, Sink):
-        kept = "discard" in form.effects or spec.count or want != spec.type
-        allowed = spec.dest and not spec.read_write and kept
-        return "" if allowed else "'_' can't stand here"
+        optional = "discard" in form.effects or spec.count or want != spec.type
+        allowed = spec.dest and not spec.read_write and optional
+        return "" if allowed else f"expected a .{want} register, got '_'"
     if spec.dest:
-        return f"{_text(operand)} can't be a destination: a register is wanted"
+        return f"the destination must be a register, got {_text(operand)}"
     if isinstance(operand, Not):
         if want != "pred":
-            return f"{_text(operand)}: only a predicate can be negated with '!'"
+            return f"'!' must be followed by a predicate, got {_text(operand)}"
         return _register(form, spec, want, operand.operand.name, names)
     if isinstance(operand, Imm):
         if kind(want) not in ("bits", "int", "pred"):
-            return f"{_text(operand)} is an integer, {_article(want)} is wanted"
+            return f"expected {_article(want)}, got the integer {_text(operand)}"
         return _immediate(operand, spec.name, spec.allowed[0]) if spec.allowed else ""
     if isinstance(operand, FloatImm):
         return _float(want, operand)
     if isinstance(operand, Symbol):
         return _symbol(form, want, operand, names)
-    return f"{_text(operand)} can't stand here: {_article(want)} is wanted"
+    return f"expected {_article(want)}, got {_text(operand)}"
 
 
-def _marked(form: Form, spec: OperandSpec, operand: Selected | Negated, names: SymbolTable) -> str:
+def _selected(
+    form: Form, spec: OperandSpec, operand: Selected | Negated, names: SymbolTable
+) -> str:
     """A register with a selector or a sign."""
     if isinstance(operand, Negated) and not spec.negatable:
-        return f"{_text(operand)}: no register can be negated here"
+        return f"{form.opcode} can't negate this operand, got {_text(operand)}"
     plain = operand.operand if isinstance(operand, Negated) else operand
     if isinstance(plain, Register):
         return _register(form, spec, spec.type, plain.name, names)
     if plain.selector not in SELECTORS.get(spec.selector, ()):
         expected = SELECTOR_DESCRIPTIONS.get(spec.selector, "no selector")
-        return f"{_text(plain)}: expected {expected}"
+        return f"expected {expected}, got {_text(plain)}"
     return _register(form, spec, spec.type, plain.reg.name, names)
 
 
@@ -191,14 +195,14 @@ def _register(form: Form, spec: OperandSpec, want: str, name: str, names: Symbol
     if found is None:
         return _special(form, spec, want, name, names)
     if found.vector > 1:
-        return f"{name} is a vector of {found.vector}, a scalar is wanted"
+        return f"expected a scalar, got {name}, a vector of {found.vector}"
     return _typed(form, want, name, found)
 
 
 def _typed(form: Form, want: str, name: str, found: RegisterType) -> str:
     if is_compatible(want, found.type, "relaxed" in form.effects):
         return ""
-    return f"register {name} is .{found.type}, {form.opcode} wants .{want} here"
+    return f"expected a .{want} register, got {name} of type .{found.type}"
 
 
 def _special(form: Form, spec: OperandSpec, want: str, name: str, names: SymbolTable) -> str:
@@ -212,30 +216,33 @@ def _special(form: Form, spec: OperandSpec, want: str, name: str, names: SymbolT
     fits = is_compatible(want, row.type) or (
         bits(want) in row.narrow and kind(want) in ("bits", "int")
     )
-    return "" if fits else f"special register {name} is .{row.type}, {form.opcode} wants .{want}"
+    return "" if fits else f"expected .{want}, got special register {name} of type .{row.type}"
 
 
 def _float(want: str, operand: FloatImm) -> str:
-    wanted = kind(want)
-    if wanted == "float":
-        return "" if want != "f16" else f"{_text(operand)}: .f16 operands can't be constants"
-    if wanted == "bits" and bits(want) == operand.width:
+    expected = kind(want)
+    if expected == "float":
+        return "" if want != "f16" else f"a .f16 operand can't be a constant, got {_text(operand)}"
+    if expected == "bits" and bits(want) == operand.width:
         return ""
-    return f"{_text(operand)} is a {operand.width}-bit float, a .{want} value is wanted"
+    return f"expected a .{want} value, got the {operand.width}-bit float {_text(operand)}"
 
 
 def _symbol(form: Form, want: str, operand: Symbol, names: SymbolTable) -> str:
     if operand.name == WARP_SIZE:
-        return "" if kind(want) in ("bits", "int") else f"{WARP_SIZE} is an integer"
+        is_integer = kind(want) in ("bits", "int")
+        return "" if is_integer else f"expected a .{want} value, got the integer {WARP_SIZE}"
     found = names.find(operand.name)
     if found is None:
         return _unknown("name", operand.name, names)
     if isinstance(found, Label | Directive):
-        return f"{operand.name} is a label, a .{want} value is wanted"
+        return f"expected a .{want} value, got label {operand.name}"
     if form.mnemonic not in _ADDRESSED or form.to:
         return f"{operand.name} is not a register: move its address into one with mov"
     fits = kind(want) in ("bits", "int") and bits(want) in (32, 64)
-    return "" if fits else f"the address of {operand.name} needs a 32- or 64-bit integer"
+    return (
+        "" if fits else f"the address of {operand.name} needs a 32- or 64-bit integer, got .{want}"
+    )
 
 
 # --- vectors ----------------------------------------------------------------------------------
@@ -249,11 +256,10 @@ def _vector(form: Form, spec: OperandSpec, operand: Operand, names: SymbolTable)
         if found is None and special_vector_length(operand.name) == spec.count > 1:
             return _special(form, spec, spec.type, operand.name, names)
     if not isinstance(operand, Vector):
-        return next(
-            undeclared(operand, names), f"{_text(operand)}: a vector of {spec.count} is wanted"
-        )
+        reason = f"expected a vector of {spec.count}, got {_text(operand)}"
+        return next(undeclared(operand, names), reason)
     if len(operand.items) != spec.count:
-        return f"{_text(operand)} has {len(operand.items)} elements, {spec.count} are wanted"
+        return f"expected a vector of {spec.count}, got {len(operand.items)} in {_text(operand)}"
     reasons = (_scalar(form, spec, spec.type, item, names) for item in operand.items)
     return next(filter(None, reasons), "")
 
@@ -262,7 +268,7 @@ def _packed(form: Form, spec: OperandSpec, operand: Vector, names: SymbolTable) 
     """``{a, b}`` for one scalar: equal parts that make up its width."""
     whole, count = bits(spec.type), len(operand.items)
     if count not in (2, 4, 8) or whole // count < 8:
-        return f"{_text(operand)}: .{spec.type} can't be split into {count}"
+        return f"{_text(operand)}: .{spec.type} can't be split into {count} parts"
     part = f"b{whole // count}"
     return next(
         filter(None, (_scalar(form, spec, part, item, names) for item in operand.items)), ""
@@ -274,9 +280,9 @@ def _packed(form: Form, spec: OperandSpec, operand: Vector, names: SymbolTable) 
 
 def _address(spec: OperandSpec, operand: Operand, names: SymbolTable) -> str:
     if not isinstance(operand, MemoryOperand):
-        return f"{_text(operand)}: an address in brackets is wanted"
+        return f"expected an address in brackets, got {_text(operand)}"
     if operand.coords is not None:
-        return f"{_text(operand)}: an address without coordinates is wanted"
+        return f"expected an address without coordinates, got {_text(operand)}"
     reason = next(undeclared(operand, names), "")
     space = "" if spec.space == "generic" else spec.space.partition("::")[0]
     if reason:
@@ -287,7 +293,7 @@ def _address(spec: OperandSpec, operand: Operand, names: SymbolTable) -> str:
         return (
             ""
             if space in ("", "local")
-            else f"{_text(operand)}: a constant can't be a .{space} address"
+            else f"a .{space} address can't be a constant, got {_text(operand)}"
         )
     found = names.find(operand.base.name)
     if isinstance(found, Variable) and found.space != "reg":
@@ -301,12 +307,14 @@ def _address(spec: OperandSpec, operand: Operand, names: SymbolTable) -> str:
 def _map(form: Form, spec: OperandSpec, operand: Operand, names: SymbolTable) -> str:
     """A tensor map's address in a register, and coordinates."""
     if not isinstance(operand, MemoryOperand) or operand.coords is None:
-        return f"{_text(operand)}: a tensor map with coordinates in braces is wanted"
+        return f"expected [tensor map, {{coordinates}}], got {_text(operand)}"
     if not isinstance(operand.base, Register) or operand.offset:
-        return f"{_text(operand)}: the address of a tensor map is a register without an offset"
+        return (
+            f"the address of a tensor map must be a register without offset, got {_text(operand)}"
+        )
     if len(operand.coords) != spec.count:
-        given = len(operand.coords)
-        return f"{_text(operand)} has {given} coordinates, {spec.count} are wanted"
+        got = f"got {len(operand.coords)} in {_text(operand)}"
+        return f"the number of coordinates must be {spec.count}, {got}"
     reasons = (_scalar(form, spec, spec.type, item, names) for item in operand.coords)
     pointer = _pointer(operand.base.name, "", names)
     return pointer or next(filter(None, reasons), "")
@@ -317,19 +325,19 @@ def _pointer(name: str, space: str, names: SymbolTable) -> str:
     if found is None:
         return f"special register {name} can't be an address"
     if kind(found.type) not in ("bits", "int") or found.vector > 1:
-        return f"register {name} is .{found.type}, an address is an integer"
+        return f"an address must be an integer, got {name} of type .{found.type}"
     if bits(found.type) == 64 or (space in _SHORT and bits(found.type) >= 16):
         return ""
-    return f"register {name} is .{found.type}, a .{space or 'generic'} address has 64 bits"
+    return f"a .{space or 'generic'} address must have 64 bits, got {name} of type .{found.type}"
 
 
 def _label(operand: Operand, names: SymbolTable) -> str:
     if not isinstance(operand, Symbol):
-        return f"{_text(operand)}: a label is wanted"
+        return f"expected a label, got {_text(operand)}"
     found = names.find(operand.name)
     if found is None:
         return _unknown("label", operand.name, names)
-    return "" if isinstance(found, Label) else f"{operand.name} is not a label"
+    return "" if isinstance(found, Label) else f"expected a label, got {operand.name}"
 
 
 def is_function(operand: Operand, names: SymbolTable) -> Function | None:

@@ -1,7 +1,8 @@
 """The requirements of a module: the lowest ``.version`` and ``.target``, read from the rows.
 
 Each instruction's form, special register, declaration and directive requires a PTX version and a
-target. A module requires what satisfies them all, and the version that its target itself requires.
+target. A module requires the lowest target that satisfies all of them, and the lowest version for
+it.
 """
 
 from __future__ import annotations
@@ -43,34 +44,34 @@ _TYPES: dict[str, Requirement] = {
 def needs(module: Module) -> tuple[Version, str]:
     """The lowest ``.version`` and ``.target``: ``((8, 0), "sm_90a")``.
 
-    TargetError where no target has all that the module uses, UnknownInstruction for an opcode
-    without a row, PtxError for anything but a module.
+    Raises TargetError where no target supports everything in the module, UnknownInstruction for an
+    opcode without a row, PtxError for anything but a module.
     """
     expect_module(module)
     version, target = lowest_target(module_requirements(module))
     return version, target.name
 
 
-def lowest_target(wanted: Iterable[Requirement]) -> tuple[Version, Target]:
-    """The lowest target that has all of this, and the lowest version in which it does."""
-    needed = set(wanted)
+def lowest_target(requirements: Iterable[Requirement]) -> tuple[Version, Target]:
+    """The lowest target that satisfies all requirements, and the lowest version for it."""
+    needed = set(requirements)
     for target in _all_targets():
         versions = [_lowest_version(need, target) for need in needed]
         if None not in versions:
             return max([target.first_version, *filter(None, versions)]), target
     names = ", ".join(sorted({name.replace("|", " or ") for _, name in needed}))
-    raise TargetError(f"no target has what {names} have together")
+    raise TargetError(f"no target supports all of {names}")
 
 
 def _lowest_version(need: Requirement, target: Target) -> Version | None:
-    """The lowest version in which this target has what is needed, or None."""
+    """The lowest version in which this target satisfies the requirement, or None."""
     fitting = [version for version, name in _alternatives(need) if target.runs(name)]
     return min(fitting, default=None)
 
 
 @lru_cache(maxsize=None)
 def _alternatives(need: Requirement) -> tuple[tuple[Version, str], ...]:
-    """``("8.6|8.8", "sm_100a|sm_100f")`` one by one; one version may stand for all."""
+    """The pairs of ``("8.6|8.8", "sm_100a|sm_100f")``; a single version applies to all targets."""
     versions, targets = need[0].split("|"), need[1].split("|")
     versions = versions * len(targets) if len(versions) == 1 else versions
     return tuple((parse_version(v), t) for v, t in zip(versions, targets, strict=True))
@@ -82,7 +83,7 @@ def _all_targets() -> tuple[Target, ...]:
 
 
 def module_requirements(module: Module) -> Iterator[Requirement]:
-    """The needs of everything in a module, each once or more."""
+    """The requirements of everything in a module, each at least once."""
     if module.address_size == 64:
         yield "2.3", "sm_20"
     for item in module.items:
@@ -117,7 +118,7 @@ def _body_needs(
 def statement_requirements(
     statement: Statement, names: SymbolTable | None = None
 ) -> Iterator[Requirement]:
-    """The needs of one statement; ``names`` tell which registers are predicates."""
+    """The requirements of one statement; ``names`` has the types of the registers."""
     if isinstance(statement, Instruction):
         yield from opcode_requirements(statement.opcode)
         yield from _operand_needs(statement, names or SymbolTable())
@@ -138,7 +139,7 @@ def statement_requirements(
 
 
 def _operand_needs(i: Instruction, names: SymbolTable) -> Iterator[Requirement]:
-    """What single operands need beyond the form."""
+    """What single operands require beyond the form."""
     found = form(i.opcode)
     if not found.has_operand_requirements:
         return
@@ -153,46 +154,44 @@ def _operand_needs(i: Instruction, names: SymbolTable) -> Iterator[Requirement]:
 
 @lru_cache(maxsize=None)
 def opcode_requirements(opcode: str) -> tuple[Requirement, ...]:
-    """What an opcode's form needs; UnknownInstruction where there is none."""
+    """The requirements of an opcode's form; UnknownInstruction where there is none."""
     return tuple(form(opcode).needs())
 
 
 def opcode_obstacle(opcode: str, version: Version, target: Target | None) -> str:
     """Why an opcode can't be used with this ``.version`` and ``.target``, or an empty string."""
     try:
-        wanted = opcode_requirements(opcode)
+        required = opcode_requirements(opcode)
     except UnknownInstruction:
         return ""
-    return obstacle(opcode, wanted, version, target)
+    return obstacle(opcode, required, version, target)
 
 
 def obstacle(
-    what: str, wanted: Iterable[Requirement], version: Version, target: Target | None
+    what: str, required: Iterable[Requirement], version: Version, target: Target | None
 ) -> str:
     """Why something can't be used with this ``.version`` and ``.target``, or an empty string."""
-    for need in wanted:
+    for need in required:
         choices = _alternatives(need)
         here = [v for v, name in choices if target is None or target.runs(name)]
         first = min(here or [v for v, _ in choices])
         if first > version:
-            return f"{what} needs .version {_dotted(first)}, the module says {_dotted(version)}"
+            return f"{what} needs .version {_dotted(first)}, the module declares {_dotted(version)}"
         if not here:
             names = " or ".join(name for _, name in choices)
-            return f"{what} needs .target {names}, the module says {target}"
+            return f"{what} needs .target {names}, the module declares {target}"
     return ""
 
 
 def removal(opcode: str, version: Version, target: Target | None) -> str:
-    """Why an opcode can't be used any more with this ``.version`` and ``.target``, or an empty
-    string.
-    """
+    """Why an opcode is no longer in this ``.version`` for this ``.target``, or an empty string."""
     found = form(opcode)
     until, first = found.row.removed or (found.until, "")
     if not until or version < parse_version(until):
         return ""
     if first and target and not target.runs(first):
         return ""
-    return f"{opcode} is gone since .version {until}, the module says {_dotted(version)}"
+    return f"{opcode} was removed in .version {until}, the module declares {_dotted(version)}"
 
 
 def _dotted(version: Version) -> str:

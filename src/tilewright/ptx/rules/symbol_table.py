@@ -1,7 +1,7 @@
-"""Names and where they hold: registers, variables, labels and functions in nested scopes.
+"""The symbol table: registers, variables, labels and functions in nested scopes.
 
-Registers of a family (``.reg .b32 %r<100>``) are one entry. Labels hold in the whole of their
-scope, also before their place; registers and variables from their declaration on.
+Registers of a family (``.reg .b32 %r<100>``) are one entry. A label is visible in the whole of its
+scope, also before its definition; registers and variables from their declaration on.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ Symbols = RegDecl | Variable | Function | Label | Directive
 
 @dataclass(frozen=True, slots=True)
 class RegisterType:
-    """What a register's name means: its type, and its vector length (1 for a scalar or a
-    component).
-    """
+    """The type of a register, and its vector length (1 for a scalar or a component)."""
 
     type: str
     vector: int = 1
@@ -37,14 +35,14 @@ class SymbolTable:
         self._registers: dict[str, RegisterType | None] = {}
 
     def declare(self, name: str, what: Symbols) -> Symbols | None:
-        """Enter a name; returns what holds it in this scope already, if anything does."""
+        """Enter a name; return what it already denotes in this scope, or None."""
         before = self.names.get(name) or self._member(name)
         self._registers.clear()
         self.names.setdefault(name, what)
         return before
 
     def declare_registers(self, decl: RegDecl) -> Iterator[str]:
-        """Enter the registers of a declaration; yields the names that this scope has already."""
+        """Enter the registers of a declaration; yield the names that this scope already has."""
         for name in decl.names:
             if decl.count is None:
                 if self.declare(name, decl):
@@ -58,7 +56,7 @@ class SymbolTable:
             yield from (old for old in self.names if self._member(old) is decl)
 
     def labels(self, body: tuple[Statement, ...]) -> Iterator[tuple[str, Statement]]:
-        """Enter the labels of a scope's statements; yields those that are there twice."""
+        """Enter the labels of a scope's statements; yield those that are defined twice."""
         for statement in body:
             if isinstance(statement, Label):
                 name = statement.name
@@ -70,7 +68,7 @@ class SymbolTable:
                 yield name, statement
 
     def find(self, name: str) -> Symbols | None:
-        """What a name means here: the innermost scope that has it decides."""
+        """What a name denotes here: the innermost scope that has it decides."""
         scope: SymbolTable | None = self
         while scope is not None:
             found = scope.names.get(name) or scope._member(name)
@@ -80,7 +78,7 @@ class SymbolTable:
         return None
 
     def register(self, name: str) -> RegisterType | None:
-        """The register of a name, or of a vector's component such as ``%v.x``; None where there is
+        """The register with this name, or a vector's component such as ``%v.x``; None if there is
         none.
         """
         try:
@@ -108,8 +106,8 @@ class SymbolTable:
             return None
         return decl if int(family[2]) < decl.count else None
 
-    def visible_names(self, name: str) -> list[str]:
-        """All names in reach that begin like ``name``, for a hint."""
+    def visible_names(self) -> list[str]:
+        """All names that are visible here, for a hint."""
         found: list[str] = []
         scope: SymbolTable | None = self
         while scope is not None:

@@ -1,6 +1,6 @@
-"""Which pointer parameters a kernel may write through: a launch rejects read-only arrays there.
+"""Which pointer parameters a kernel may write through; a launch rejects read-only arrays for them.
 
-A flow-insensitive taint analysis through registers and memory. ``taint`` has two bits for each
+A flow-insensitive taint analysis of registers and memory. ``taint`` has two bits for each
 parameter, one for its value and one for its own address. The result is conservative, as long as the
 memory that a kernel reads holds no pointers stored by others.
 """
@@ -26,22 +26,22 @@ from ..tree import (
     Vector,
 )
 
-_READERS = {VPRINTF.name, ASSERTFAIL.name}  # functions that write nothing
+_READ_ONLY = {VPRINTF.name, ASSERTFAIL.name}  # functions that write nothing
 
 
 def written_parameters(function: Function) -> frozenset[int]:
-    """The numbers of the parameters through which the kernel may write: by stores, atomics and
-    copies, and by whatever a function does that gets such a pointer.
+    """The indices of the parameters through which the kernel may write, by stores, atomics or
+    copies, or by calling a function with such a pointer.
     """
     flow = _TaintAnalysis(function)
     code = list(function.instructions())
-    while sum(flow.step(i) for i in code):  # of all, not until the first
+    while sum(flow.step(i) for i in code):  # a sum: any() would stop at the first change
         pass
     return frozenset(i for i in range(len(function.params)) if flow.written >> 2 * i & 1)
 
 
 class _TaintAnalysis:
-    """What may be where: in registers, in all of memory, in addresses that are written."""
+    """The taint of each register, of all memory, and of the addresses that are written."""
 
     def __init__(self, function: Function) -> None:
         self.params = {p.name: 2 << 2 * i for i, p in enumerate(function.params)}
@@ -50,7 +50,7 @@ class _TaintAnalysis:
         self.memory = self.written = 0
 
     def step(self, i: Instruction) -> bool:
-        """One instruction; whether anything new was found."""
+        """Propagate taint through one instruction; return whether anything changed."""
         before = self.memory, self.written
         changed = self._run(i)
         return changed or before != (self.memory, self.written)
@@ -62,8 +62,10 @@ class _TaintAnalysis:
             return self._call(i)
         pairs = list(zip([s for s in specs if not s.second], i.operands, strict=False))
         touches = "memory" in form.effects
-        places = ("address", "map") if touches else ()  # what a load gives is not where it was
-        read = [(s, o) for s, o in pairs if s.kind not in places and (not s.dest or s.read_write)]
+        addresses = ("address", "map") if touches else ()  # do not taint what a load returns
+        read = [
+            (s, o) for s, o in pairs if s.kind not in addresses and (not s.dest or s.read_write)
+        ]
         taint = self._taint([o for s, o in read if s.type != "pred"])
         if touches:
             taint |= self._loaded(pairs)
@@ -81,21 +83,21 @@ class _TaintAnalysis:
                 self.memory |= self._taint([operand])
 
     def _call(self, i: Instruction) -> bool:
-        """A function, or what no row has: it may write, keep and return all that it gets."""
+        """A function or unknown instruction: it may write, store and return all its operands."""
         callee = i.operands[1] if len(i.operands) > 1 else None
         taint = self._taint(i.operands) | self.memory
-        taint |= taint >> 1 & self.values  # what lies in a parameter whose address it has
-        if not (isinstance(callee, Symbol) and callee.name in _READERS):
+        taint |= taint >> 1 & self.values  # the parameters whose addresses it has
+        if not (isinstance(callee, Symbol) and callee.name in _READ_ONLY):
             self.written |= taint & self.values
             self.memory |= taint
         return self._assign(i.operands[:1], taint)
 
     def _loaded(self, pairs: list[tuple[OperandSpec, Operand]]) -> int:
-        """What memory holds, and the parameters that are read at their own addresses."""
-        places = [o for s, o in pairs if s.kind == "address"]
-        there = self._taint(places) >> 1 & self.values
-        named = all(isinstance(o, MemoryOperand) and isinstance(o.base, Symbol) for o in places)
-        return there if there and named else there | self.memory
+        """The taint of a loaded value: of memory, and of parameters read at their own addresses."""
+        addresses = [o for s, o in pairs if s.kind == "address"]
+        direct = self._taint(addresses) >> 1 & self.values
+        named = all(isinstance(o, MemoryOperand) and isinstance(o.base, Symbol) for o in addresses)
+        return direct if direct and named else direct | self.memory
 
     def _taint(self, operands: list[Operand] | tuple[Operand, ...]) -> int:
         taint = 0
@@ -118,7 +120,7 @@ class _TaintAnalysis:
 
 
 def _register_name(register: Register) -> str:
-    """``%v`` of its component ``%v.y``."""
+    """The register ``%v`` of a component ``%v.y``."""
     return register.name.partition(".")[0]
 
 

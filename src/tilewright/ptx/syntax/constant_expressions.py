@@ -1,9 +1,9 @@
 """Literals and constant expressions, folded while they are parsed: ``0x1FU``, ``1.5``,
 ``4*1024+8``, ``(1<<4)|3``.
 
-PTX computes in 64 bits, signed unless an operand has the ``U`` suffix or needs the 64th bit, or in
-doubles where a decimal literal takes part (PTX manual, "Constant Expressions"). A literal alone
-stays as it is written.
+PTX evaluates them in 64 bits, signed unless an operand has the ``U`` suffix or needs the 64th bit,
+or in doubles if an operand is a decimal literal (PTX manual, "Constant Expressions"). A single
+literal keeps its form.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .lexer import Cursor
 
 Constant = Imm | FloatImm
 
-_MAX_DEPTH = 16  # parentheses and signs within one another
+_MAX_DEPTH = 16  # of nested parentheses and signs
 _RANKS = (
     ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", "<=", ">", ">="),
     ("<<", ">>"), ("+", "-"), ("*", "/", "%"),
@@ -58,13 +58,13 @@ def constant_integer(cursor: Cursor, describe: str = "an integer") -> int:
     start = cursor.start
     value = constant(cursor)
     if not isinstance(value, Imm):
-        cursor.fail(f"expected {describe}, not a floating-point number", start)
+        cursor.fail(f"expected {describe}, got a floating-point number", start)
     return value.value
 
 
 def _deeper(cursor: Cursor, depth: int) -> int:
     if depth >= _MAX_DEPTH:
-        cursor.fail(f"a constant expression nested more than {_MAX_DEPTH} deep")
+        cursor.fail(f"a constant expression can be nested at most {_MAX_DEPTH} deep")
     return depth + 1
 
 
@@ -79,7 +79,7 @@ def _binary(cursor: Cursor, lowest: int, depth: int) -> Constant:
         except ZeroDivisionError:
             cursor.fail("division by zero in a constant expression", at)
         except (KeyError, OverflowError):
-            cursor.fail(f"{symbol!r} can't be applied to these numbers", at)
+            cursor.fail(f"{symbol!r} can't be applied to these operands", at)
     return left
 
 
@@ -101,7 +101,7 @@ def _unary(cursor: Cursor, depth: int) -> Constant:
         if sign in "!~" and not isinstance(value, Imm):
             cursor.fail(f"{sign!r} needs an integer", start)
         return _signed(sign, value)
-    cursor.fail(f"expected a number, not {cursor.describe()}")
+    cursor.fail(f"expected a number, got {cursor.describe()}")
 
 
 def _parenthesis(cursor: Cursor, depth: int) -> Constant:

@@ -1,7 +1,7 @@
 """Declarations: registers, variables with their initialisers, and parameters.
 
-Each function takes the cursor after the linkage word, if there was one, and leaves it after the
-``;`` (or, for a parameter, after its name and dimensions).
+Each function starts with the cursor after the linkage word, if there is one, and leaves it after
+the ``;`` (for a parameter: after its name and dimensions).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from .constant_expressions import constant, constant_integer
 from .directives import SPACES, unknown
 from .lexer import Cursor, integer
 
-_MAX_DEPTH = 16  # braces within one another in an initialiser
+_MAX_DEPTH = 16  # of nested braces in an initialiser
 _FLAT = re.compile(r"\{\s*+((?:-?\w++\s*+,\s*+)*+-?\w++)\s*+\}", re.ASCII)
 _NUMBER = re.compile(r"-?\d\w*", re.ASCII)
 
 
 def registers(cursor: Cursor, pos: int) -> Iterator[RegDecl]:
-    """``.reg .v2 .f32 a, b<4>;`` from ``.reg`` on: one declaration for each run of names with the
-    same count.
+    """Parse ``.reg .v2 .f32 a, b<4>;`` from ``.reg`` on: one declaration for each run of names with
+    the same count.
     """
     cursor.expect(".reg")
     vector = _vector(cursor)
@@ -40,13 +40,13 @@ def registers(cursor: Cursor, pos: int) -> Iterator[RegDecl]:
 def _count(cursor: Cursor) -> int | None:
     if not cursor.accept("<"):
         return None
-    count = _positive(cursor, "how many registers")
+    count = _positive(cursor, "the number of registers")
     cursor.expect(">")
     return count
 
 
 def variables(cursor: Cursor, linkage: str, pos: int) -> Iterator[Variable]:
-    """``.global .align 16 .b8 a[64] = {1, 2}, b;`` from the state space on."""
+    """Parse ``.global .align 16 .b8 a[64] = {1, 2}, b;`` from the state space on."""
     space, type_, align, vector, qualifiers = _head(cursor)
     while True:
         name = cursor.name("a variable's name")
@@ -59,14 +59,14 @@ def variables(cursor: Cursor, linkage: str, pos: int) -> Iterator[Variable]:
 
 
 def parameters(cursor: Cursor) -> tuple[Variable, ...]:
-    """``(.param .u64 a, .param .align 8 .b8 b[16])``, or nothing where there is no parenthesis."""
+    """Parse ``(.param .u64 a, .param .align 8 .b8 b[16])``; empty without a parenthesis."""
     if not cursor.accept("("):
         return ()
     found: list[Variable] = []
     while cursor.value != ")":
         start = cursor.start
         if cursor.value not in (".param", ".reg"):
-            cursor.fail(f"expected .param or .reg, not {cursor.describe()}")
+            cursor.fail(f"expected .param or .reg, got {cursor.describe()}")
         space, type_, align, vector, qualifiers = _head(cursor)
         name = cursor.name("a parameter's name")
         dims = _dims(cursor)
@@ -80,10 +80,10 @@ def parameters(cursor: Cursor) -> tuple[Variable, ...]:
 
 
 def _head(cursor: Cursor) -> tuple[str, str, int | None, int, tuple[str, ...]]:
-    """State space, type, alignment, vector length and qualifiers, in whatever order they come."""
+    """State space, then type, alignment, vector length and qualifiers in any order."""
     space = cursor.value[1:]
     if space not in SPACES:
-        unknown(cursor, SPACES, "here: a state space is wanted")
+        unknown(cursor, SPACES, "a state space")
     cursor.advance()
     type_, align, vector = "", None, 1
     qualifiers: list[str] = []
@@ -99,11 +99,11 @@ def _head(cursor: Cursor) -> tuple[str, str, int | None, int, tuple[str, ...]]:
         elif re.fullmatch(r"\.v[248]", word) and not type_:
             vector = _vector(cursor)
         elif type_:
-            cursor.fail(f"expected a name, not {cursor.describe()}")
+            cursor.fail(f"expected a name, got {cursor.describe()}")
         else:
             type_ = _type(cursor)
     if not type_:
-        cursor.fail(f"expected a type, not {cursor.describe()}")
+        cursor.fail(f"expected a type, got {cursor.describe()}")
     return space, type_, align, vector, tuple(qualifiers)
 
 
@@ -114,7 +114,7 @@ def _attribute(cursor: Cursor) -> str:
     words = []
     while cursor.value != ")":
         if cursor.kind not in ("directive", "int") and cursor.value not in ("(", ","):
-            cursor.fail(f"expected an attribute, not {cursor.describe()}")
+            cursor.fail(f"expected an attribute, got {cursor.describe()}")
         words.append(cursor.advance())
         if words[-1] == "(":
             while cursor.kind == "int" or cursor.value == ",":
@@ -126,7 +126,7 @@ def _attribute(cursor: Cursor) -> str:
 
 
 def _pointer(cursor: Cursor) -> Iterator[str]:
-    """``.ptr``, the space it points into and its alignment, as words."""
+    """``.ptr``, the state space that it points to and its alignment, as words."""
     yield cursor.advance()
     if cursor.value in (".global", ".shared", ".const", ".local"):
         yield cursor.advance()
@@ -141,9 +141,9 @@ def _vector(cursor: Cursor) -> int:
 
 def _type(cursor: Cursor) -> str:
     if cursor.kind != "directive":
-        cursor.fail(f"expected a type, not {cursor.describe()}")
+        cursor.fail(f"expected a type, got {cursor.describe()}")
     if cursor.value[1:] not in DECLARED:
-        unknown(cursor, tuple(DECLARED), "here: a type is wanted")
+        unknown(cursor, tuple(DECLARED), "a type")
     return cursor.advance()[1:]
 
 
@@ -171,13 +171,13 @@ def _initialiser(cursor: Cursor, braces: bool) -> tuple[object, ...]:
     if cursor.value == "{":
         return _list(cursor, 0)
     if braces:
-        cursor.fail(f"expected '{{' to begin an array's values, not {cursor.describe()}")
+        cursor.fail(f"expected '{{' before an array's values, got {cursor.describe()}")
     return (_element(cursor),)
 
 
 def _list(cursor: Cursor, depth: int) -> tuple[object, ...]:
     if depth >= _MAX_DEPTH:
-        cursor.fail(f"an initialiser nested more than {_MAX_DEPTH} deep")
+        cursor.fail(f"an initialiser can be nested at most {_MAX_DEPTH} deep")
     flat = _flat(cursor)
     if flat is not None:
         return flat
@@ -187,12 +187,14 @@ def _list(cursor: Cursor, depth: int) -> tuple[object, ...]:
         found.append(_list(cursor, depth + 1) if cursor.value == "{" else _element(cursor))
         if not cursor.accept(","):
             break
-    cursor.expect("}", "to end the values")
+    cursor.expect("}", "after the values")
     return tuple(found)
 
 
 def _flat(cursor: Cursor) -> tuple[object, ...] | None:
-    """A list of nothing but integers, which may have 100,000 of them, read at once; else None."""
+    """A list of integer literals only, parsed by one regular expression because it may have 100,000
+    of them; None for any other list.
+    """
     whole = _FLAT.match(cursor.text, cursor.start)
     if whole is None:
         return None
@@ -208,7 +210,7 @@ def _flat(cursor: Cursor) -> tuple[object, ...] | None:
 
 
 def _token_int(word: str) -> bool:
-    """Whether a word that int() accepts is an integer of PTX too (``1_0`` is not; nor is −2⁶⁴)."""
+    """Whether a word that int() accepts is also an integer in PTX (``1_0`` and −2⁶⁴ are not)."""
     return "_" not in word and not (word[0] == "-" and len(word) > 18)
 
 

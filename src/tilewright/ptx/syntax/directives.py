@@ -1,8 +1,8 @@
-"""Which directives PTX has and where they may stand; what they say is kept as words.
+"""The directives of PTX by context (module, function, body), and their arguments.
 
-A word list, not a grammar: a directive that nobody computes with (``.pragma``, ``.branchtargets``)
-is a tuple of arguments, each its tokens with normal spacing, so that printing and parsing again
-gives the same.
+Arguments are words, not parsed further: a directive such as ``.pragma`` or ``.branchtargets`` is a
+tuple of arguments, each its tokens with normal spacing, so that printing and parsing again gives
+the same tuple.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FUNCTION = (
     "abi_preserve", "abi_preserve_control",
 )  # fmt: skip
 
-#: The lowest PTX version and target of each directive that is younger than PTX 2.0.
+#: The lowest PTX version and target of each directive.
 NEEDS: dict[str, tuple[str, str]] = {
     "branchtargets": ("2.1", "sm_20"), "calltargets": ("2.1", "sm_20"),
     "callprototype": ("2.1", "sm_20"),
@@ -37,7 +37,7 @@ NEEDS: dict[str, tuple[str, str]] = {
     "maxnreg": ("1.3", "sm_10"), "maxntid": ("1.3", "sm_10"),
 }  # fmt: skip
 
-#: How many numbers a function's directive takes, and whether they may be 0.
+#: The counts of numbers that a function's directive takes, and whether they may be 0.
 NUMBERS: dict[str, tuple[range, bool]] = {
     "maxntid": (range(1, 4), False), "reqntid": (range(1, 4), False),
     "minnctapersm": (range(1, 2), False), "maxnctapersm": (range(1, 2), False),
@@ -45,7 +45,7 @@ NUMBERS: dict[str, tuple[range, bool]] = {
     "reqnctapercluster": (range(1, 4), True),
     "explicitcluster": (range(1), True), "blocksareclusters": (range(1), True),
 }  # fmt: skip
-EXCLUDE = {"maxntid": "reqntid", "maxclusterrank": "reqnctapercluster"}  # one another
+EXCLUDE = {"maxntid": "reqntid", "maxclusterrank": "reqnctapercluster"}  # mutually exclusive
 REQUIRE = {"blocksareclusters": ("reqntid", "reqnctapercluster")}
 
 _OPEN = {"(": ")", "[": "]", "<": ">"}
@@ -58,7 +58,7 @@ def arguments(cursor: Cursor, until_directive: bool = False) -> tuple[str, ...]:
     closing: list[str] = []
     while closing or not _ends(cursor, until_directive):
         if cursor.kind == "end":
-            cursor.fail("unexpected end of the text in a directive")
+            cursor.fail("expected the end of a directive, got the end of the text")
         if cursor.value == "," and not closing:
             if not words:
                 cursor.fail("expected an argument before ','")
@@ -68,12 +68,12 @@ def arguments(cursor: Cursor, until_directive: bool = False) -> tuple[str, ...]:
             continue
         words = _joined(words, _nested(cursor, closing))
     if found and not words:
-        cursor.fail(f"expected an argument after ',', not {cursor.describe()}")
+        cursor.fail(f"expected an argument after ',', got {cursor.describe()}")
     return (*found, words) if words else ()
 
 
 def directive_errors(given: Sequence[Directive]) -> Iterator[tuple[Directive, str]]:
-    """What is wrong with a function's directives, by themselves and together (PTX manual,
+    """Errors of a function's directives, of each and of their combination (PTX manual,
     "Performance-Tuning Directives" and "Cluster Dimension Directives").
     """
     names = {d.name for d in given}
@@ -81,14 +81,14 @@ def directive_errors(given: Sequence[Directive]) -> Iterator[tuple[Directive, st
         counts, zero = NUMBERS.get(d.name, (range(0), True))
         numbers = [integer(word) if word[:1].isdigit() else None for word in d.arguments]
         if counts and len(numbers) not in counts:
-            wanted = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
-            yield d, f".{d.name} takes {wanted} numbers, {len(numbers)} are given"
+            allowed = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+            yield d, f".{d.name} takes {allowed} numbers, got {len(numbers)}"
         elif counts and None in numbers:
-            yield d, f".{d.name} takes numbers, not {', '.join(d.arguments)}"
+            yield d, f".{d.name} takes numbers, got {', '.join(d.arguments)}"
         elif 0 in numbers and not zero:
-            yield d, f".{d.name} can't be 0"
+            yield d, f".{d.name} must be positive, got 0"
         if EXCLUDE.get(d.name) in names:
-            yield d, f".{d.name} and .{EXCLUDE[d.name]} exclude each other"
+            yield d, f".{d.name} and .{EXCLUDE[d.name]} are mutually exclusive"
         if missing := [r for r in REQUIRE.get(d.name, ()) if r not in names]:
             yield d, f".{d.name} needs .{' and .'.join(missing)}"
 
@@ -101,7 +101,7 @@ def _nested(cursor: Cursor, closing: list[str]) -> str:
     """Step over one token, keeping track of the brackets that are open."""
     value = cursor.value
     if value in (";", "{", "}"):
-        cursor.fail(f"expected {closing[-1]!r}, not {value!r}")
+        cursor.fail(f"expected {closing[-1]!r}, got {value!r}")
     if value in _OPEN:
         closing.append(_OPEN[value])
     elif closing and value == closing[-1]:
@@ -116,8 +116,8 @@ def _joined(words: str, token: str) -> str:
     return words + token if tight else f"{words} {token}"
 
 
-def unknown(cursor: Cursor, allowed: tuple[str, ...], where: str) -> NoReturn:
-    """Fail at a directive that may not stand here, naming the nearest one that may."""
+def unknown(cursor: Cursor, allowed: tuple[str, ...], expected: str) -> NoReturn:
+    """Fail at a directive that is not allowed here; the hint is the nearest one that is."""
     close = difflib.get_close_matches(cursor.value[1:], allowed, n=1)
     hint = f"did you mean .{close[0]}?" if close else ""
-    cursor.fail(f"{cursor.value} can't stand {where}", hint=hint)
+    cursor.fail(f"expected {expected}, got {cursor.describe()}", hint=hint)

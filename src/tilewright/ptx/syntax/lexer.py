@@ -1,9 +1,10 @@
-"""Tokens of PTX text: one compiled regular expression, and a cursor that walks it one token ahead.
+"""The lexer: tokens of PTX text by one compiled regular expression, and a cursor with one token of
+lookahead.
 
-The cursor is what the recursive descent stands on: ``value`` and ``kind`` are the token that comes
-next, ``start`` and ``end`` its offsets. Kinds are ``word`` (an opcode with all its modifiers is one
-word), ``directive`` (``.reg``), ``int``, ``float``, ``string``, ``punct``, ``end``. What fits no
-token, and whatever the parser did not expect, becomes a PtxSyntaxError with the line and a caret.
+The recursive descent reads the cursor: ``value`` and ``kind`` are the next token, ``start`` and
+``end`` its offsets. Kinds are ``word`` (an opcode with all its modifiers is one word),
+``directive`` (``.reg``), ``int``, ``float``, ``string``, ``punct``, ``end``. Text that is not a
+token, and a token that the parser does not expect, raise PtxSyntaxError with the line and a caret.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _SPACE = re.compile(SPACE)
 
 
 class Cursor:
-    """A place in a text, one token ahead."""
+    """A position in a text, with one token of lookahead."""
 
     __slots__ = ("end", "kind", "last", "path", "start", "text", "value")
 
@@ -61,7 +62,7 @@ class Cursor:
     def _fail_at_character(self) -> NoReturn:
         rest = self.text[self.start : self.start + 2]
         self.value, self.end = rest[0], self.start + 1
-        known = {"/*": "this comment is never closed", '"': "this string is never closed"}
+        known = {"/*": "unterminated comment", '"': "unterminated string"}
         why = known.get(rest) or known.get(rest[0]) or f"unexpected character {rest[0]!r}"
         if rest[0].isdigit():
             why = "malformed number"
@@ -78,23 +79,23 @@ class Cursor:
     def expect(self, value: str, after: str = "") -> None:
         """Step over ``value``; anything else is an error."""
         if not self.accept(value):
-            self.fail(f"expected {value!r}{' ' + after if after else ''}, not {self.describe()}")
+            self.fail(f"expected {value!r}{' ' + after if after else ''}, got {self.describe()}")
 
     def take(self, kind: str, describe: str) -> str:
         """Step over a token of a kind and return it; ``describe`` names it in the error."""
         if self.kind != kind:
-            self.fail(f"expected {describe}, not {self.describe()}")
+            self.fail(f"expected {describe}, got {self.describe()}")
         return self.advance()
 
     def name(self, describe: str = "a name") -> str:
         """Step over a plain name: a word without dots."""
         if self.kind == "word" and ("." in self.value or ":" in self.value):
-            self.fail(f"expected {describe}, not {self.describe()}")
+            self.fail(f"expected {describe}, got {self.describe()}")
         return self.take("word", describe)
 
     def integer(self, describe: str = "an integer") -> int:
         if self.kind == "int" and integer(self.value) is None:
-            self.fail("an integer of at most 64 bits is wanted here")
+            self.fail(f"{describe} must have at most 64 bits, got {self.value}")
         return integer(self.take("int", describe)) or 0
 
     # --- errors ---

@@ -1,9 +1,9 @@
-"""Operands: text to value, each distinct text parsed once.
+"""The operand parser: text to value, with each distinct text parsed once.
 
 Compilers repeat a few thousand operands many times, so ``OperandParser`` is a dictionary from an
-operand's text to its value whose missing entries parse themselves. A name without ``%`` means a
-register where ``.reg`` has declared one in an enclosing scope and a symbol elsewhere; texts with
-such names live in the scope's own dictionary.
+operand's text to its value, and ``__missing__`` parses. A name without ``%`` is a register if a
+``.reg`` of an enclosing scope declares it, and a symbol otherwise; texts with such names are cached
+in the scope's own dictionary.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SINK = Sink()
 
 
 class RegisterScope:
-    """The registers without ``%`` that one ``{ }`` declares, and its parent's."""
+    """The registers without ``%`` that one ``{ }`` and its parents declare."""
 
     __slots__ = ("families", "names", "parent", "seen")
 
@@ -49,7 +49,7 @@ class RegisterScope:
         self.seen: dict[str, Operand] = {}
 
     def declare(self, names: tuple[str, ...], count: int | None) -> None:
-        """Note what a ``.reg`` declares."""
+        """Enter the registers of a ``.reg`` declaration."""
         for name in names:
             if name.startswith("%"):
                 continue
@@ -111,7 +111,7 @@ class OperandParser(dict[str, Operand]):
         return value
 
     def split(self, text: str) -> tuple[Operand, ...] | None:
-        """The operands of a plain instruction; None where commas and brackets don't fit."""
+        """The operands of a plain instruction; None where commas and brackets are not balanced."""
         if "{" not in text:
             return tuple(map(self.__getitem__, text.split(",")))
         parts = _TOP_LEVEL.findall(text)
@@ -132,20 +132,20 @@ class OperandParser(dict[str, Operand]):
         if value == "{":
             return Vector(self.operand_list(cursor, "{", "}"))
         if value in ("!", "-"):
-            return self._changed(cursor)
+            return self._negated(cursor)
         if cursor.kind in ("int", "float") or value in ("-", "~", "(", "+"):
             return constant(cursor)
-        cursor.fail(f"expected an operand, not {cursor.describe()}")
+        cursor.fail(f"expected an operand, got {cursor.describe()}")
 
     def _warp_size(self, cursor: Cursor) -> Operand:
-        """``WARP_SZ`` stays a name where it is not part of an expression."""
+        """``WARP_SZ`` remains a symbol unless it is part of an expression."""
         start = cursor.start
         value = constant(cursor)
         alone = cursor.text[start : cursor.start].split() == [WARP_SIZE]
         return Symbol(WARP_SIZE) if alone else value
 
     def operand_list(self, cursor: Cursor, opening: str, closing: str) -> tuple[Operand, ...]:
-        """Parse ``{a, b}`` or, for a call, ``(a, b)``, which alone may be empty."""
+        """Parse ``{a, b}`` or, for a call, ``(a, b)``; only the latter may be empty."""
         cursor.expect(opening)
         found: list[Operand] = []
         if opening == "(" and cursor.accept(closing):
@@ -153,12 +153,12 @@ class OperandParser(dict[str, Operand]):
         while True:
             if cursor.value in ("{", "["):
                 cursor.fail(
-                    "a vector can't stand within another" if opening == "{" else "expected a name"
+                    "a vector can't be nested in another" if opening == "{" else "expected a name"
                 )
             found.append(self.operand(cursor))
             if not cursor.accept(","):
                 break
-        cursor.expect(closing, f"to end what {opening!r} opened")
+        cursor.expect(closing, f"to close {opening!r}")
         return tuple(found)
 
     def _named(self, cursor: Cursor) -> Operand:
@@ -166,7 +166,7 @@ class OperandParser(dict[str, Operand]):
         if cursor.value == "|":
             cursor.advance()
             if cursor.kind != "word":
-                cursor.fail(f"expected a register after '|', not {cursor.describe()}")
+                cursor.fail(f"expected a register after '|', got {cursor.describe()}")
             return Pair(first, self._name(cursor))
         if cursor.value in ("+", "-") and isinstance(first, Symbol):
             return Symbol(first.name, self._offset(cursor))
@@ -183,10 +183,10 @@ class OperandParser(dict[str, Operand]):
         if self.scope.has(base):
             return Register(cursor.advance())
         if dot or not _PLAIN_NAME.fullmatch(cursor.value):
-            cursor.fail(f"{cursor.value!r} is neither a register nor a name")
+            cursor.fail(f"expected a register or a name, got {cursor.value!r}")
         return Symbol(cursor.advance())
 
-    def _changed(self, cursor: Cursor) -> Operand:
+    def _negated(self, cursor: Cursor) -> Operand:
         """``!p``, ``-%r1.b0`` or a constant."""
         start = cursor.start
         sign = cursor.advance()
@@ -197,13 +197,15 @@ class OperandParser(dict[str, Operand]):
         if sign == "-" and isinstance(register, Register | Selected):
             return Negated(register)
         if sign == "-" or not isinstance(register, Register):
-            cursor.fail(f"{sign!r} needs a {'predicate ' * (sign == '!')}register", start)
+            cursor.fail(
+                f"{sign!r} must be followed by a {'predicate ' * (sign == '!')}register", start
+            )
         return Not(register)
 
     def _part(
         self, cursor: Cursor, named: Register | Symbol | Sink
     ) -> Register | Selected | Symbol | Sink:
-        """With the selector that follows a register, at once or after space."""
+        """A register with the selector that follows it, if any; a space may separate them."""
         if not isinstance(named, Register):
             return named
         if cursor.kind == "directive" and _SELECTOR.fullmatch(cursor.value[1:]):
@@ -220,10 +222,10 @@ class OperandParser(dict[str, Operand]):
         else:
             base = constant(cursor)
             if not isinstance(base, Imm):
-                cursor.fail("an address can't be a floating-point number")
+                cursor.fail("an address must be an integer, got a floating-point number")
         offset = self._offset(cursor) if cursor.value in ("+", "-") else 0
         coords = self._coords(cursor) if cursor.accept(",") else None
-        cursor.expect("]", "to end the address")
+        cursor.expect("]", "after the address")
         return MemoryOperand(base, offset, coords)
 
     def _coords(self, cursor: Cursor) -> tuple[Operand, ...]:
@@ -235,7 +237,7 @@ class OperandParser(dict[str, Operand]):
 
     def _offset(self, cursor: Cursor) -> int:
         if cursor.value == "-":
-            cursor.fail("an offset can only be added", hint="write +-4 for 4 bytes before")
+            cursor.fail("expected '+' before an offset, got '-'", hint="write +-4 to subtract 4")
         cursor.expect("+")
         return constant_integer(cursor, "a byte offset")
 

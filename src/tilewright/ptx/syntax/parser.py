@@ -1,6 +1,6 @@
 """The parser: PTX text to a module tree.
 
-Here are the module and its functions; their statements are in ``statements.py``.
+This module parses the module and its functions; ``statements.py`` parses their statements.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ _SECTION = re.compile(r'(?:[^}/"]++|//[^\n]*+|/(?!/)|"[^"\n]*+")*+\}')
 
 
 def parse(text: str, path: str = "<ptx>") -> Module:
-    """The module that a PTX text says. PtxSyntaxError, with line and caret, where it says none."""
+    """Parse a PTX text. Raises PtxSyntaxError with line and caret."""
     if not isinstance(text, str):
-        raise PtxSyntaxError(f"PTX is text, not {type(text).__name__}", hint="decode bytes first")
+        raise PtxSyntaxError(
+            f"PTX text must be a str, got {type(text).__name__}", hint="decode bytes first"
+        )
     return _ModuleParser(text, path).module()
 
 
@@ -38,11 +40,11 @@ class _ModuleParser(StatementParser):
     def _header(self) -> tuple[tuple[int, int], tuple[str, ...], int]:
         cursor = self.cursor
         if cursor.value != ".version":
-            cursor.fail(f"a module begins with .version, not with {cursor.describe()}")
+            cursor.fail(f"a module must begin with .version, got {cursor.describe()}")
         found = _VERSION.match(self.text, self.after(cursor))
         if found is None:
             cursor.advance()
-            cursor.fail(f"expected a version such as 8.5, not {cursor.describe()}")
+            cursor.fail(f"expected a version such as 8.5, got {cursor.describe()}")
         cursor.seek(found.end())
         cursor.expect(".target", "after .version")
         target = [cursor.name("a target such as sm_90a")]
@@ -66,7 +68,7 @@ class _ModuleParser(StatementParser):
             yield from variables(cursor, linkage, pos)
         elif linkage:
             cursor.fail(
-                f"expected a function or variable after .{linkage}, not {cursor.describe()}"
+                f"expected a function or variable after .{linkage}, got {cursor.describe()}"
             )
         elif word == "file":
             yield self._file(pos)
@@ -83,9 +85,9 @@ class _ModuleParser(StatementParser):
                 *directives.MODULE,
                 *directives.SPACES[:3],
             )
-            directives.unknown(cursor, allowed, "at the level of the module")
+            directives.unknown(cursor, allowed, "a directive of a module")
         else:
-            cursor.fail(f"expected a function, a variable or a directive, not {cursor.describe()}")
+            cursor.fail(f"expected a function, a variable or a directive, got {cursor.describe()}")
 
     def _file(self, pos: int) -> File:
         cursor = self.cursor
@@ -104,10 +106,10 @@ class _ModuleParser(StatementParser):
             "directive" if cursor.kind == "directive" else "word", "a section's name"
         )
         if cursor.value != "{":
-            cursor.fail(f"expected '{{' after a section's name, not {cursor.describe()}")
+            cursor.fail(f"expected '{{' after a section's name, got {cursor.describe()}")
         body = _SECTION.match(self.text, cursor.end)
         if body is None:
-            cursor.fail("this section is never closed")
+            cursor.fail("unterminated section")
         text = self.text[cursor.end : body.end() - 1]
         cursor.seek(body.end())
         return Section(name, text, pos)
@@ -141,7 +143,7 @@ class _ModuleParser(StatementParser):
         while True:
             depth += {"(": 1, ")": -1}.get(cursor.value, 0)
             if cursor.kind == "end" or depth < 0 or not (depth or words):
-                cursor.fail(f"expected an attribute in parentheses, not {cursor.describe()}")
+                cursor.fail(f"expected an attribute in parentheses, got {cursor.describe()}")
             words += cursor.advance()
             if not depth:
                 break
@@ -152,9 +154,7 @@ class _ModuleParser(StatementParser):
         while cursor.kind == "directive":
             pos = cursor.start
             if cursor.value[1:] not in directives.FUNCTION:
-                directives.unknown(
-                    cursor, directives.FUNCTION, "between a function's head and body"
-                )
+                directives.unknown(cursor, directives.FUNCTION, "a directive of a function")
             name = cursor.advance()[1:]
             words = directives.arguments(cursor, until_directive=True)
             if name == "pragma":

@@ -1,8 +1,7 @@
-"""The printer: a module tree as PTX text, laid out as nvcc does, with ``parse(print_module(m)) ==
-m``.
+"""The printer: a module tree as PTX text in nvcc's format, with ``parse(print_module(m)) == m``.
 
-One small function for each node. Numbers keep their kind: integers decimal, floats as bits
-(``0f…``, ``0d…``), so that nothing is rounded on the way.
+One small function for each node. Integers are decimal, floats are bits (``0f…``, ``0d…``), so that
+nothing is rounded.
 """
 
 from __future__ import annotations
@@ -56,9 +55,7 @@ def print_module(module: Module) -> str:
 
 
 def print_statement(statement: Statement, indent: str = "") -> str:
-    """One statement, without the end of its last line: ``add.s32 %r1, %r2, 5;``. PtxError for what
-    is none.
-    """
+    """One statement without a final newline: ``add.s32 %r1, %r2, 5;``. PtxError for others."""
     return "\n".join(_statement(statement, indent))
 
 
@@ -68,10 +65,12 @@ def print_operand(operand: Operand | Masked) -> str:
 
 
 def _text(printers: dict[type, Callable[[Any], str]], node: object) -> str:
-    """What the printer of a node's type makes of it."""
+    """The text of a node, by the printer of its type."""
     printer = printers.get(type(node))
     if printer is None:
-        raise PtxError(f"{type(node).__name__} is no node of ptx.tree that can stand here")
+        raise PtxError(
+            f"expected a node of ptx.tree that is allowed here, got {type(node).__name__}"
+        )
     return printer(node)
 
 

@@ -1,9 +1,8 @@
-"""Statements: the body of a function, by recursive descent with a fast lane.
+"""The statement parser: the body of a function, by recursive descent with a fast path.
 
-Nine statements in ten are plain instructions. One regular expression takes such a statement whole,
-and its operands are looked up by their text (``operand_parser.py``). Whatever it does not take goes
-token by token, which is also where every error is found: the fast lane never reports one, it steps
-aside.
+Nine statements in ten are plain instructions. One regular expression matches such a statement
+whole, and its operands are looked up by their text (``operand_parser.py``). Everything else is
+parsed token by token, which also reports every error: the fast path reports none.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from .declarations import registers, variables
 from .lexer import NAME, SPACE, Cursor
 from .operand_parser import OperandParser, RegisterScope
 
-MAX_DEPTH = 64  # scopes within one another
+MAX_DEPTH = 64  # of nested scopes
 
 _OPCODE = r"[a-z][a-z0-9_]*+(?:(?:\.|::)\w++)*+"
 _PLAIN = re.compile(
@@ -48,7 +47,7 @@ _LOC = re.compile(
 
 
 class StatementParser:
-    """A text being parsed, and how its statements are."""
+    """A text being parsed, with the methods that parse its statements."""
 
     def __init__(self, text: str, path: str = "<ptx>") -> None:
         self.text = text
@@ -61,7 +60,7 @@ class StatementParser:
         self.spans: list[tuple[int, int]] = []
 
     def body(self) -> tuple[Statement, ...]:
-        """The statements from ``{`` to its ``}``; nested scopes on a stack of our own."""
+        """The statements from ``{`` to its ``}``, with an explicit stack of nested scopes."""
         open_: list[tuple[int, list[Statement]]] = [(self.cursor.start, [])]
         pos = self.cursor.end
         while True:
@@ -69,7 +68,7 @@ class StatementParser:
             cursor = self.cursor
             if cursor.value == "{":
                 if len(open_) > MAX_DEPTH:
-                    cursor.fail(f"scopes nested more than {MAX_DEPTH} deep")
+                    cursor.fail(f"scopes can be nested at most {MAX_DEPTH} deep")
                 open_.append((cursor.start, []))
                 self.operands.scope = RegisterScope(self.operands.scope)
                 pos = cursor.end
@@ -86,8 +85,8 @@ class StatementParser:
                 pos = cursor.last
 
     def _fast(self, pos: int, into: list[Statement]) -> int:
-        """Take plain instructions and ``.loc`` lines from ``pos`` on; leave the cursor at what is
-        neither.
+        """Parse plain instructions and ``.loc`` lines from ``pos`` on, up to the first statement
+        that is neither.
         """
         text, operands, guards, opcodes = self.text, self.operands, self.guards, self.opcodes
         while True:
@@ -128,7 +127,7 @@ class StatementParser:
         elif cursor.kind == "word" or cursor.value == "@":
             yield self.instruction()
         else:
-            cursor.fail(f"expected a statement, not {cursor.describe()}")
+            cursor.fail(f"expected a statement, got {cursor.describe()}")
 
     def _is_label(self) -> bool:
         after = self.after(self.cursor)
@@ -153,7 +152,9 @@ class StatementParser:
             cursor.fail("expected .loc file line column")
         else:
             directives.unknown(
-                cursor, ("reg", "loc", *directives.SPACES, *directives.BODY), "in a body"
+                cursor,
+                ("reg", "loc", *directives.SPACES, *directives.BODY),
+                "a directive of a function body",
             )
 
     def instruction(self) -> Instruction:
@@ -165,7 +166,7 @@ class StatementParser:
             negated = cursor.accept("!")
             guard = Guard(Register(cursor.take("word", "a predicate register")), negated)
         if cursor.kind != "word" or not _OPCODE_ONLY.fullmatch(cursor.value):
-            cursor.fail(f"expected an instruction, not {cursor.describe()}")
+            cursor.fail(f"expected an instruction, got {cursor.describe()}")
         opcode = cursor.advance()
         while cursor.kind == "directive":
             opcode += cursor.advance()
@@ -189,11 +190,11 @@ class StatementParser:
         return value
 
     def _call(self) -> tuple[Operand, ...]:
-        """``(results), callee, (arguments), prototype``, of which only the callee must be there."""
+        """``(results), callee, (arguments), prototype``, of which only the callee is required."""
         cursor = self.cursor
         results = self._parenthesis(",") if cursor.value == "(" else self._nothing()
         if cursor.kind != "word":
-            cursor.fail(f"expected the function to call, not {cursor.describe()}")
+            cursor.fail(f"expected the function to call, got {cursor.describe()}")
         callee = self._spanned()
         comma = cursor.accept(",")
         if comma and cursor.value == "(":
@@ -230,21 +231,21 @@ class StatementParser:
         return Directive(name, words, label, pos)
 
     def after(self, cursor: Cursor) -> int:
-        """Where the token after the next begins."""
-        aside = Cursor("", self.path)
-        aside.text = self.text
+        """The offset of the token after the next one."""
+        lookahead = Cursor("", self.path)
+        lookahead.text = self.text
         try:
-            aside.seek(cursor.end)
+            lookahead.seek(cursor.end)
         except PtxSyntaxError:
             pass
-        return aside.start
+        return lookahead.start
 
 
 def operand_spans(text: str, pos: int) -> list[tuple[int, int]]:
-    """Where the operands of the instruction at ``pos`` stand in the text: (start, end) offsets.
+    """The (start, end) offsets in the text of the operands of the instruction at ``pos``.
 
-    A call's are, as in the tree, results, callee, arguments and prototype. For error messages, so
-    it never fails: what can't be found is left out.
+    A call's are, as in the tree, results, callee, arguments and prototype. It serves error
+    messages, so it never fails: operands after a syntax error are left out.
     """
     parser = StatementParser(text)
     try:
