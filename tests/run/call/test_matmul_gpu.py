@@ -34,7 +34,7 @@ def test_numpy_arrays_give_the_same_bits_as_on_the_virtual_machine(cut: Any, dty
 
 def test_a_plan_for_the_gpu_knows_its_registers() -> None:
     text = tilewright.plan(512, 512, 512, device="cuda").explain()
-    assert "registers a thread" in text and "local memory" not in text
+    assert "registers per thread" in text and "local memory" not in text
 
 
 def test_an_array_on_the_gpu_is_not_for_the_virtual_machine() -> None:

@@ -1,4 +1,4 @@
-"""A plan in words: its numbers are the launch's and the estimate's."""
+"""``Plan.explain``: its numbers are the launch's and the cost model's."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ SIZES = 1000, 2200, 640
     ("config", "words"),
     [
         ("128x128x64:2x2:3/2", "2×2 warps of 64×64 (128 threads)"),
-        ("tma:128x256x64:2:4", "2 warpgroups of 64 rows, wgmma m64n256k16; one that copies"),
-        ("tma:128x128x64:2p:4", "2 warpgroups take a tile each, in turn"),
+        ("tma:128x256x64:2:4", "cooperative, 64 rows each, wgmma m64n256k16; 1 producer"),
+        ("tma:128x128x64:2p:4", "2 consumer warpgroups, pingpong"),
         ("tma:64x256x64:1:4~", "CTA tile 64×256 of Dᵀ"),
-        ("tma:128x128x64:2:4/2x1", "clusters of 2×1 CTAs, which share what they load"),
+        ("tma:128x128x64:2:4/2x1", "clusters of 2×1 CTAs, TMA multicast"),
         ("tma:128x128x64:2:4/2x2", "clusters of 2×2 CTAs"),
-        ("tma:128x128x64:2:4d", "tiles by a counter of all CTAs"),
-        ("tma:128x128x64:2:4*3", "K of each tile is cut in 3; a second kernel"),
-        ("tma:128x128x64:2:4+3", "K of the last wave's tiles is cut in 3"),
+        ("tma:128x128x64:2:4d", "dynamic tile scheduler"),
+        ("tma:128x128x64:2:4*3", "split-K: each tile in 3 parts"),
+        ("tma:128x128x64:2:4+3", "split-K: the tiles of the tail wave in 3 parts"),
     ],
 )
 def test_the_configuration_and_its_launch(config: str, words: str) -> None:
     found = plan(*SIZES, dtype="bf16", device="vm", config=config)
     text = found.explain()
-    assert words in text and "this configuration was asked for" in text
-    waves, at_once = (float(x) for x in re.findall(r"waves +([\d.]+) of (\d+) CTAs", text)[0])
+    assert words in text and "the caller requested this configuration" in text
+    waves, resident = (float(x) for x in re.findall(r"waves +([\d.]+) of (\d+) CTAs", text)[0])
     (launched, _, _), *_ = gemm.launch_shape(found.problem, found.config, found.device.target)
-    pieces = waves * at_once
-    want = pieces if isinstance(found.config, gemm.Config) else min(pieces, at_once)
-    assert abs(launched - want) <= 0.005 * at_once  # waves are told to a hundredth
+    work_tiles = waves * resident
+    want = work_tiles if isinstance(found.config, gemm.Config) else min(work_tiles, resident)
+    assert abs(launched - want) <= 0.005 * resident  # waves are printed to a hundredth
 
 
 @pytest.mark.parametrize(("dtype", "on"), [("bf16", "vm"), ("bf16", "vm:A100"), ("e4m3", "vm")])
@@ -49,9 +49,9 @@ def test_the_reason_is_the_estimate(sizes: tuple[int, int, int], dtype: str, on:
     parts = terms(found.original_problem, found.config, found.device.target)
     assert max(parts.values()) <= order[0][0] <= sum(parts.values()) * 2
     text = " ".join(found.explain().split())
-    assert f"of {len(order)} that fit" in text and f"next is {order[1][1]}" in text
+    assert f"of {len(order)} candidates" in text and f"next best: {order[1][1]}" in text
     name, _ = max(parts.items(), key=lambda part: part[1])
-    assert f"that fit: {name} " in text
+    assert f"candidates: {name} " in text
 
 
 def test_threads_of_simt() -> None:
@@ -59,6 +59,6 @@ def test_threads_of_simt() -> None:
     assert "16×8 threads of 8×8, fma.rn.f32" in found.explain()
 
 
-def test_what_must_be_copied_is_told() -> None:
+def test_relayouts_are_reported() -> None:
     assert "copies 2.0" in plan(300, 200, 101, device="vm").explain()
     assert "copies 2.0" not in plan(300, 200, 104, device="vm").explain()

@@ -1,10 +1,10 @@
-"""A plan: what ``matmul`` would do for a problem, to be read before it is done, or done often.
+"""A plan: the kernel that ``matmul`` would run for a problem, to be inspected or run repeatedly.
 
     p = tilewright.plan(4096, 4096, 4096, dtype="bf16")
     print(p.explain())
     d = p.run(a, b)
 
-Making one traces the kernel and runs nothing.
+Making a plan traces the kernel and launches nothing.
 """
 
 from __future__ import annotations

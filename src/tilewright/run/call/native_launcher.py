@@ -21,15 +21,17 @@ from ...native.native_language import Array, Ptr, Struct, i64, native, u64
 from ...native.native_record import Record
 
 CONVERSION_ERROR, ERROR_SET = -1, 0
-NOT_THIS_CALL = -1  # what ``start`` says of addresses that make it another call
-MAX_ADDRESSES = 8  # addresses
-MAX_DISTANCE = (1 << 63) - 1  # no two addresses differ by as much
-FASTCALL = 0x80  # METH_FASTCALL: a built-in function of (self, arguments, how many)
+NOT_THIS_CALL = -1  # ``start``'s result for addresses that need another kernel or an error
+MAX_ADDRESSES = 8
+MAX_DISTANCE = (1 << 63) - 1  # greater than the difference of any two addresses
+FASTCALL = 0x80  # METH_FASTCALL: a built-in function of (self, arguments, number of arguments)
 STATUS = 0xFFFFFFFF  # the bits of a CUresult
 
 
 class OverlapTest(Struct):
-    """Two addresses, by their numbers: what ``one`` less the ``other`` is not between."""
+    """Addresses number ``one`` and ``other`` overlap if their difference is strictly between
+    ``low`` and ``high``.
+    """
 
     one: u64
     other: u64
@@ -38,15 +40,16 @@ class OverlapTest(Struct):
 
 
 class AddressWrite(Struct):
-    """Which address goes where."""
+    """Address number ``which`` is written to ``target``."""
 
     which: u64
     target: Ptr[u64]
 
 
 class LaunchStep(Struct):
-    """``launch(config, kernel, None, extra)``, the stream written before, if ``current(&context)``
-    gives this ``context``; with a ``current`` of 0 always.
+    """A launch: ``launch(config, kernel, None, extra)`` after the stream is written to ``stream``.
+
+    It requires that ``current(&context)`` gives this ``context``, unless ``current`` is 0.
     """
 
     launch: u64
@@ -59,7 +62,9 @@ class LaunchStep(Struct):
 
 
 class LauncherState(Struct):
-    mask: u64  # of bits that are 0 in each address
+    """What a ``start`` function checks, writes and launches; counts, then arrays."""
+
+    mask: u64  # the bits that must be 0 in each address
     addresses: u64
     tests: u64
     writes: u64
@@ -67,10 +72,10 @@ class LauncherState(Struct):
     first_test: Ptr[OverlapTest]
     first_write: Ptr[AddressWrite]
     first_step: Ptr[LaunchStep]
-    given: Ptr[u64] = Array(MAX_ADDRESSES)
+    values: Ptr[u64] = Array(MAX_ADDRESSES)
     context: u64
-    number: u64  # functions of Python's C API: as ``_PYTHON`` has them
-    outcome: u64
+    to_u64: u64  # functions of Python's C API, see ``_PYTHON``
+    to_int: u64
     release: u64
     acquire: u64
 
@@ -79,37 +84,37 @@ class LauncherState(Struct):
 
 
 @native
-def start(itself: i64, given: Ptr[u64], count: i64) -> i64:
-    """``start(address, …, stream)``: 0, OTHER, or 1 + the step that did not start."""
+def start(itself: i64, arguments: Ptr[u64], count: i64) -> i64:
+    """``start(address, …, stream)``: 0, NOT_THIS_CALL, or 1 + the number of the failed step."""
     call = at(LauncherState, at(u64, itself + PAYLOAD)[0])
     if count != call.addresses + 1:
-        return indirect(call.outcome, NOT_THIS_CALL)
+        return indirect(call.to_int, NOT_THIS_CALL)
     bits = 0
     for i in range(call.addresses):
-        call.given[i] = indirect(call.number, given[i])
-        if call.given[i] == CONVERSION_ERROR:
+        call.values[i] = indirect(call.to_u64, arguments[i])
+        if call.values[i] == CONVERSION_ERROR:
             return ERROR_SET
-        bits |= call.given[i]
+        bits |= call.values[i]
     if bits & call.mask or overlapping(call):
-        return indirect(call.outcome, NOT_THIS_CALL)
-    stream = indirect(call.number, given[call.addresses])
+        return indirect(call.to_int, NOT_THIS_CALL)
+    stream = indirect(call.to_u64, arguments[call.addresses])
     if stream == CONVERSION_ERROR:
         return ERROR_SET
     for i in range(call.writes):
         write = call.first_write[i]
-        write.target[0] = call.given[write.which]
+        write.target[0] = call.values[write.which]
     thread = indirect(call.release)
     failed = launch_all(call, stream)
     indirect(call.acquire, thread)
-    return indirect(call.outcome, failed)
+    return indirect(call.to_int, failed)
 
 
 @native(inline=True)
 def overlapping(call: LauncherState) -> i64:
-    """Whether two addresses are so near that they make it another call."""
+    """Whether a test finds an overlap."""
     for i in range(call.tests):
         test = call.first_test[i]
-        if test.low < call.given[test.one] - call.given[test.other] < test.high:
+        if test.low < call.values[test.one] - call.values[test.other] < test.high:
             return 1
     return 0
 
@@ -130,10 +135,10 @@ def launch_all(call: LauncherState, stream: i64) -> i64:
 
 
 CONTEXT = LauncherState.offset("context")
-PAYLOAD = bytes.__basicsize__ - 1  # where the bytes of a ``bytes`` object begin in it
+PAYLOAD = bytes.__basicsize__ - 1  # offset of the bytes in a ``bytes`` object
 _PYTHON = {
-    "number": "PyLong_AsUnsignedLongLong",  # of a Python int; WRONG, and an error, for what is none
-    "outcome": "PyLong_FromLongLong",
+    "to_u64": "PyLong_AsUnsignedLongLong",  # CONVERSION_ERROR, with an exception set, for a non-int
+    "to_int": "PyLong_FromLongLong",
     "release": "PyEval_SaveThread",  # releases the GIL
     "acquire": "PyEval_RestoreThread",
 }
@@ -152,14 +157,14 @@ class _Method(ctypes.Structure):
 
 
 class _StateHolder(bytes):
-    """The address of a ``LauncherState``; ``held`` keeps it and all that it points to alive."""
+    """The address of a ``LauncherState``; ``held`` keeps the state and what it points to alive."""
 
     held: Any
 
 
 @cache
 def _method() -> Any:
-    """The method's definition, its code compiled, and what makes a function of it."""
+    """The method's definition, the constructor of built-in functions, and the compiled code."""
     python = ctypes.pythonapi
     code = compile_native(start, (overlapping, launch_all), "run.call.native_launcher")
     method = _Method(b"start", code.address, FASTCALL, None)
@@ -177,28 +182,30 @@ def native_launcher(
     entries: Sequence[tuple[int, ...]],
     held: Any,
 ) -> Any:
-    """``start(address, …, stream)``: 0 once the kernels of ``entries`` have been started; OTHER if
-    the addresses are not multiples of ``align`` or some are not apart; else 1 + the number of the
-    first entry that was not started. ``tests``, ``writes`` and ``entries`` have the fields of
-    ``OverlapTest``, ``AddressWrite`` and ``LaunchStep``. For one thread; it keeps ``held`` alive.
+    """The function ``start(address, …, stream)``, for use by one thread; it keeps ``held`` alive.
+
+    It returns 0 once the kernels of ``entries`` are launched, NOT_THIS_CALL if an address is not a
+    multiple of ``align`` or a test finds an overlap, else 1 + the number of the first entry that
+    was not launched. ``tests``, ``writes`` and ``entries`` have the fields of ``OverlapTest``,
+    ``AddressWrite`` and ``LaunchStep``.
     """
     assert addresses <= MAX_ADDRESSES
     lists = [(OverlapTest, tests), (AddressWrite, writes), (LaunchStep, entries)]
-    call, places = Record(LauncherState), [_struct_array(kind, rows) for kind, rows in lists]
+    call, arrays = Record(LauncherState), [_struct_array(kind, rows) for kind, rows in lists]
     call.mask, call.addresses = align - 1, addresses
     call.tests, call.writes, call.steps = map(len, (tests, writes, entries))
-    call.first_test, call.first_write, call.first_step = (p.ctypes.data for p in places)
+    call.first_test, call.first_write, call.first_step = (x.ctypes.data for x in arrays)
     for name, function in _PYTHON.items():
         pointer = ctypes.cast(getattr(ctypes.pythonapi, function), ctypes.c_void_p)
         setattr(call, name, pointer.value)
     itself = _StateHolder(call.address.to_bytes(8, sys.byteorder))
     method, make, code = _method()
-    itself.held = call, places, held, method, code
+    itself.held = call, arrays, held, method, code
     return make(method, itself, None)
 
 
 def _struct_array(kind: type[Struct], rows: Sequence[tuple[int, ...]]) -> Any:
-    """Memory with a struct for each row, its fields in order."""
+    """An array of structs, one for each row of field values."""
     memory = aligned_zeros(max(len(rows), 1) * kind.size)
     for i, row in enumerate(rows):
         record = Record(kind, memory.ctypes.data + i * kind.size)

@@ -1,7 +1,7 @@
-"""A plan in words: its kernel, how well it fits the device, what bounds its time, and why.
+"""``Plan.explain``: the kernel, its waves on the device, its roofline, and why it was chosen.
 
-Numbers follow from problem, configuration and target; register counts are known once the GPU's
-assembler has compiled the kernel.
+The numbers follow from problem, configuration and target. Register counts are exact on a GPU, where
+the assembler has compiled the kernel.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class PlanFacts(Protocol):
 
 
 def explain(plan: PlanFacts) -> str:
-    """The whole text."""
-    sections = (_problem, _kernel, _fit, _roofline, _reason)
+    """The report as text."""
+    sections = (_problem, _kernel, _waves, _roofline, _reason)
     width = 11
     lines = []
     for section in sections:
@@ -58,28 +58,28 @@ def _problem(plan: PlanFacts) -> Lines:
     if p.with_c:
         aligned["C"] = p.align_c
     orders = f"A {_order(p.a_major == 'k')}, B {_order(p.b_major == 'n')}, D row-major"
-    copies = ", ".join(f"{name} {_count(n, 'byte')}" for name, n in aligned.items())
+    alignments = ", ".join(f"{name} {_count(n, 'byte')}" for name, n in aligned.items())
     return [
         ("problem", f"{p}"),
-        ("", f"{_si(p.flops)}flop, {_si(p.bytes)}B at least; {orders}"),
-        ("", f"copies of at most: {copies}"),
+        ("", f"{_si(p.flops)}flop, at least {_si(p.bytes)}B of memory traffic; {orders}"),
+        ("", f"alignment: {alignments}"),
     ]
 
 
-def _order(rows: bool) -> str:
-    return "row-major" if rows else "column-major"
+def _order(row_major: bool) -> str:
+    return "row-major" if row_major else "column-major"
 
 
 def _kernel(plan: PlanFacts) -> Lines:
     config, traced = plan.config, plan.traced
     bm, bn, bk = config.tile
     shared = traced.dynamic_shared + traced.static_shared
-    later = "" if Target.parse(traced.target).suffix else " and later"
-    of_d = "Dᵀ" if isinstance(config, gemm.TmaConfig) and config.swap else "D"
+    or_later = "" if Target.parse(traced.target).suffix else " or later"
+    output = "Dᵀ" if isinstance(config, gemm.TmaConfig) and config.swap else "D"
     return [
-        ("kernel", f"{traced.name}, PTX for {traced.target}{later}"),
+        ("kernel", f"{traced.name}, PTX for {traced.target}{or_later}"),
         ("config", f"{config}"),
-        ("", f"CTA tile {bm}×{bn} of {of_d}, {bk} of K at a time, in {config.stages} stages"),
+        ("", f"CTA tile {bm}×{bn} of {output}, k-tile {bk}, {_count(config.stages, 'stage')}"),
         *(("", text) for text in _threads(plan)),
         ("", f"{shared / 1024:g} KB of shared memory, {_registers(plan)}"),
         *(("warning", text) for text in _warnings(plan)),
@@ -87,7 +87,7 @@ def _kernel(plan: PlanFacts) -> Lines:
 
 
 def _threads(plan: PlanFacts) -> tuple[str, ...]:
-    """Who computes what of a tile."""
+    """How warps or warpgroups divide the CTA tile."""
     config = plan.config
     if isinstance(config, gemm.TmaConfig):
         return _warpgroups(config, plan.problem.input.bits)
@@ -100,24 +100,23 @@ def _threads(plan: PlanFacts) -> tuple[str, ...]:
 
 
 def _warpgroups(config: gemm.TmaConfig, bits: int) -> tuple[str, ...]:
-    count = _count(config.consumers, "warpgroup")
+    count = _count(config.consumers, "consumer warpgroup")
     rows, (_, bn, _), (cm, cn) = config.warpgroup_rows, config.tile, config.cluster
-    how = "take a tile each, in turn" if config.pingpong else f"of {rows} rows"
-    lines = [
-        f"{count} {how}, wgmma m64n{bn}k{256 // bits}; one that copies ({config.threads} threads)"
-    ]
+    schedule = "pingpong" if config.pingpong else f"cooperative, {rows} rows each"
+    instruction = f"wgmma m64n{bn}k{256 // bits}"
+    lines = [f"{count}, {schedule}, {instruction}; 1 producer warpgroup; {config.threads} threads"]
     if config.ctas > 1:
-        lines.append(f"clusters of {cm}×{cn} CTAs, which share what they load")
+        lines.append(f"clusters of {cm}×{cn} CTAs, TMA multicast")
     if config.dynamic:
-        lines.append("tiles by a counter of all CTAs: one that is late takes fewer")
+        lines.append("dynamic tile scheduler: an atomic counter hands out the work tiles")
     if config.split > 1:
-        which = "of the last wave's tiles" if config.tail else "of each tile"
-        lines.append(f"K {which} is cut in {config.split}; a second kernel adds up the parts")
+        tiles = "the tiles of the tail wave" if config.tail else "each tile"
+        lines.append(f"split-K: {tiles} in {config.split} parts, summed by a reduction kernel")
     return tuple(lines)
 
 
 def _warnings(plan: PlanFacts) -> tuple[str, ...]:
-    """What the assembler says costs speed; nothing where none has seen the kernel."""
+    """Performance warnings of the GPU's assembler; none on the virtual machine."""
     on_gpu = isinstance(plan.device, CudaDevice)
     return plan.device.compile(plan.traced).warnings if on_gpu else ()
 
@@ -126,8 +125,8 @@ def _registers(plan: PlanFacts) -> str:
     if isinstance(plan.device, CudaDevice):
         function = plan.device.compile(plan.traced)
         spilled = f", {function.local} bytes of local memory" if function.local else ""
-        return f"{function.registers} registers a thread{spilled}"
-    return f"{_accumulator_registers(plan)} registers a thread for the sums alone"
+        return f"{function.registers} registers per thread{spilled}"
+    return f"{_accumulator_registers(plan)} accumulator registers per thread"
 
 
 def _accumulator_registers(plan: PlanFacts) -> int:
@@ -137,41 +136,41 @@ def _accumulator_registers(plan: PlanFacts) -> int:
     return config.accumulator_registers
 
 
-def _fit(plan: PlanFacts) -> Lines:
+def _waves(plan: PlanFacts) -> Lines:
     p, target, config = plan.problem, plan.device.target, plan.config
     bm, bn, _ = config.tile
     m, n = (p.n, p.m) if isinstance(config, gemm.TmaConfig) and config.swap else (p.m, p.n)
     tiles = -(-m // bm) * -(-n // bn) * p.batch
     useful = m * n * p.batch / (tiles * bm * bn) if tiles else 0.0
-    pieces, at_once = _work_tiles(plan, tiles)
-    waves = pieces / at_once
-    full = waves / -(-pieces // at_once) if pieces else 0.0
-    parts = f", in {pieces:,} pieces" if pieces > tiles else ""
-    where = f"{target.name} ({target.target}, {target.sms} SMs)"
-    each = -(-at_once // target.sms)
+    work_tiles, resident = _work_tiles(plan, tiles)
+    waves = work_tiles / resident
+    full = waves / -(-work_tiles // resident) if work_tiles else 0.0
+    split = f" ({work_tiles:,} work tiles)" if work_tiles > tiles else ""
+    model = f"{target.name} ({target.target}, {target.sms} SMs)"
+    per_sm = -(-resident // target.sms)
     return [
-        ("device", f"{plan.device.name}: {where}"),
-        ("tiles", f"{tiles:,}{parts}, of which {useful:.0%} is D and the rest falls outside"),
-        ("waves", f"{waves:.2f} of {at_once} CTAs ({each} on an SM): {full:.0%} of them used"),
+        ("device", f"{plan.device.name}: {model}"),
+        ("tiles", f"{tiles:,}{split}, {useful:.0%} of their area inside D"),
+        ("waves", f"{waves:.2f} of {resident} CTAs ({per_sm} per SM), {full:.0%} full"),
     ]
 
 
 def _work_tiles(plan: PlanFacts, tiles: int) -> tuple[int, int]:
-    """Pieces of work, and how many CTAs take one each at once."""
+    """Number of work tiles, and number of resident CTAs."""
     p, target, config = plan.problem, plan.device.target, plan.config
     if not isinstance(config, gemm.TmaConfig):
         return tiles, target.sms * ctas_per_sm(plan)
-    whole = config.unsplit_tiles(p, target)
-    pieces = whole + (tiles - whole) * config.split
-    if config.ctas > 1:  # a cluster takes as many, some outside D
+    unsplit = config.unsplit_tiles(p, target)
+    work_tiles = unsplit + (tiles - unsplit) * config.split
+    if config.ctas > 1:  # a cluster's CTAs each have a work tile, perhaps outside D
         (bm, bn, _), (cm, cn) = config.tile, config.cluster
         m, n = (p.n, p.m) if config.swap else (p.m, p.n)
-        pieces = -(-m // (bm * cm)) * -(-n // (bn * cn)) * config.ctas * p.batch
-    return pieces, config.resident_clusters(target) * config.ctas
+        work_tiles = -(-m // (bm * cm)) * -(-n // (bn * cn)) * config.ctas * p.batch
+    return work_tiles, config.resident_clusters(target) * config.ctas
 
 
 def ctas_per_sm(plan: PlanFacts) -> int:
-    """CTAs that an SM holds at once, as far as is known (registers: what the plan asks for)."""
+    """Resident CTAs per SM; an estimate from the accumulator registers if there is no GPU."""
     limits, config, traced = plan.device.target.limits, plan.config, plan.traced
     if isinstance(plan.device, CudaDevice):
         function: cuda.CudaFunction = plan.device.compile(traced)
@@ -179,53 +178,53 @@ def ctas_per_sm(plan: PlanFacts) -> int:
             return max(function.occupancy(config.threads, traced.dynamic_shared), 1)
     shared = traced.dynamic_shared + traced.static_shared + limits.shared_reserved
     by_threads = limits.threads_per_sm // config.threads
-    most = min(limits.shared_per_sm // shared, by_threads, limits.blocks_per_sm)
+    upper = min(limits.shared_per_sm // shared, by_threads, limits.blocks_per_sm)
     by_registers = limits.registers_per_sm // (
         config.threads * min(255, _accumulator_registers(plan) + 64)
     )
-    return max(1, min(most, max(by_registers, config.ctas)))
+    return max(1, min(upper, max(by_registers, config.ctas)))
 
 
 def _roofline(plan: PlanFacts) -> Lines:
     roofline = plan.roofline
     if roofline is None:
-        return [("floor", f"the peak rates of {plan.device.target.name} are not known")]
+        return [("roofline", f"the peak rates of {plan.device.target.name} are unknown")]
     seconds = roofline.seconds
     rate = f" ({_si(plan.problem.flops / seconds)}flop/s)" if seconds else ""
     return [
-        ("intensity", f"{roofline.intensity:.1f} flop for each byte of memory"),
-        ("floor", f"{_time(seconds)} at the peak rates{rate}, bound by {roofline.bound_by}"),
+        ("intensity", f"{roofline.intensity:.1f} flop/byte"),
+        ("roofline", f"{_time(seconds)} at peak rates{rate}, bound by {roofline.bound_by}"),
         ("", f"arithmetic {_time(roofline.compute)}, memory {_time(roofline.memory)}"),
     ]
 
 
 def _reason(plan: PlanFacts) -> Lines:
     if not plan.chosen:
-        return [("why", "this configuration was asked for")]
-    if (found := plan.tuning_result) is not None:
-        other = "the heuristic's choice too"
-        if found.heuristic != found.config:
-            other = f"the heuristic's choice, {found.heuristic}, was {found.heuristic_us:.4g} µs"
+        return [("why", "the caller requested this configuration")]
+    if (result := plan.tuning_result) is not None:
+        heuristic = "also the heuristic's choice"
+        if result.heuristic != result.config:
+            us = f"{result.heuristic_us:.4g} µs"
+            heuristic = f"the heuristic's choice, {result.heuristic}, took {us}"
         return [
-            ("why", f"tuned: {found.us:.4g} ± {found.margin:.2g} µs; {other}"),
-            ("", f"measured on {found.date[:10]}, driver {found.driver}"),
+            ("why", f"tuned: {result.us:.4g} ± {result.margin:.2g} µs; {heuristic}"),
+            ("", f"measured on {result.date[:10]}, driver {result.driver}"),
         ]
     return _estimated(plan)
 
 
 def _estimated(plan: PlanFacts) -> Lines:
-    """Why the heuristic takes it: the terms of its estimate, and what comes next."""
+    """Why the heuristic chose it: the terms of the cost model, and the next best candidate."""
     target, problem = plan.device.target, plan.original_problem or plan.problem
     (seconds, _), *others = order = gemm.ranked(problem, target)
     parts = sorted(terms(problem, plan.config, target).items(), key=lambda x: x[1], reverse=True)
-    told = [f"{name} {_time(part)}" for name, part in parts if part > seconds / 100]
-    lines = [f"the least estimated time, {_time(seconds)}, of {len(order)} that fit:"]
-    lines += [", ".join(told[i : i + 3]) for i in range(0, len(told), 3)]
-    found = [("why" if i == 0 else "", text) for i, text in enumerate(lines)]
+    shown = [f"{name} {_time(part)}" for name, part in parts if part > seconds / 100]
+    lines = [f"the lowest estimated time, {_time(seconds)}, of {len(order)} candidates:"]
+    lines += [", ".join(shown[i : i + 3]) for i in range(0, len(shown), 3)]
     if others:
         longer, other = others[0]
-        found.append(("", f"next is {other}, {longer / seconds:.2f} times as long"))
-    return found
+        lines.append(f"next best: {other}, {longer / seconds:.2f} times as long")
+    return [("why" if i == 0 else "", text) for i, text in enumerate(lines)]
 
 
 # --- numbers ------------------------------------------------------------------------------------
