@@ -183,8 +183,10 @@ class Machine:
 
     def load(self, module: tree.Module | str, *more: tree.Module | str) -> tree.Module:
         """Make a module's kernels launchable (text is parsed first); its global variables get their
-        memory. Several modules are linked, to the one that is returned. A kernel is read when it is
-        first launched.
+        memory. Several modules are linked, to the one that is returned.
+
+        A kernel's instructions are read when it is first launched, so other kernels of the module
+        may have unknown or unsupported ones. ``ptx.check`` finds them without a launch.
 
         Raises PtxSyntaxError for text that can't be parsed, TargetError for a module that the
         machine's architecture does not run, PtxError for a kernel's name that is loaded already and

@@ -139,7 +139,9 @@ def test_what_forms_need(opcode, ptx, target):
         ("cvt.sat.u32.u8", "nothing to do"),
         ("cvt.f32.f64", "rounding"),
         ("addd.s32", "did you mean add"),
-        ("add.q32", "its forms are"),
+        ("add.q32", "nearest are add.u32, add.s32, add.f32"),
+        ("mov.u33", "nearest are mov.u32"),
+        ("ret.u32", r"its forms are ret\[.uni\]"),
     ],
 )
 def test_what_is_not_an_instruction_says_why(opcode, why):

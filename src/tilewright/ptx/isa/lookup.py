@@ -9,7 +9,7 @@ from functools import cache
 
 from ...errors import UnknownInstruction
 from ...mma.nearest_form import closest_opcodes, mismatch_reason
-from .nearest_opcode import UNSUPPORTED_MNEMONICS, similar_opcodes
+from .nearest_opcode import UNSUPPORTED_MNEMONICS, shortest_opcodes, similar_opcodes
 from .operand_spec import parse_signatures
 from .row import ROWS, Form, ListedRow
 
@@ -79,8 +79,11 @@ def _suggestion(opcode: str) -> str:
     rows = ROWS.get(mnemonic, [])
     if known := _listed_opcodes(opcode) or [o for o in similar_opcodes(opcode, rows) if find(o)]:
         return f"nearest are {', '.join(closest_opcodes(opcode, known))}"
+    if shortest := [o for o in shortest_opcodes(mnemonic, rows) if find(o) and o != mnemonic]:
+        close = difflib.get_close_matches(opcode, shortest, n=3, cutoff=0)
+        return f"nearest are {', '.join(close)}"
     if rows:
-        return "its forms are " + ", ".join(r.syntax for r in rows[:6])
+        return "its forms are " + ", ".join(dict.fromkeys(r.syntax for r in rows))
     mnemonics = () if mnemonic in UNSUPPORTED_MNEMONICS else ROWS
     close = difflib.get_close_matches(mnemonic, mnemonics, n=3)
     return "did you mean " + " or ".join(close) + "?" if close else ""

@@ -8,9 +8,9 @@ from .row import Row
 
 #: Instructions of PTX that no row has, with the reason.
 UNSUPPORTED_MNEMONICS = {
-    **dict.fromkeys(("tex", "tld4", "txq", "istypep"), "there are no textures here"),
-    **dict.fromkeys(("suld", "sust", "sured", "suq"), "there are no surfaces here"),
-    "tcgen05": "there is no tensor memory here",
+    **dict.fromkeys(("tex", "tld4", "txq", "istypep"), "textures are not supported"),
+    **dict.fromkeys(("suld", "sust", "sured", "suq"), "surfaces are not supported"),
+    "tcgen05": "tensor memory is not supported",
 }
 
 
@@ -28,6 +28,17 @@ def similar_opcodes(opcode: str, rows: Iterable[Row]) -> list[str]:
         for words in (start, *_variants(row, start))
     )
     return list(dict.fromkeys(similar))
+
+
+def shortest_opcodes(mnemonic: str, rows: Iterable[Row]) -> list[str]:
+    """Opcodes with the mandatory modifiers only, each slot's choices in turn: ``mov.u32``."""
+    found: list[str] = []
+    for row in rows:
+        choices = [slot.choices for slot in row.slots if not slot.optional]
+        first = [words[0] for words in choices]
+        for index, words in enumerate(choices):
+            found += (".".join([mnemonic, *first[:index], w, *first[index + 1 :]]) for w in words)
+    return list(dict.fromkeys(found))
 
 
 def _filled(row: Row, modifiers: list[str]) -> list[str]:
