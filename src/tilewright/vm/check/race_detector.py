@@ -83,163 +83,164 @@ def reset_clocks(cta: Cta) -> i64:
 
 
 @native(inline=True)
-def is_unordered(w: WarpRecord, known: Ptr[u32], before: i64) -> i64:
-    return known[before >> ACTOR & FIELD] < lshr(before, STEP)
+def is_unordered(w: WarpRecord, own_clock: Ptr[u32], previous: i64) -> i64:
+    return own_clock[previous >> ACTOR & FIELD] < lshr(previous, STEP)
 
 
 @native(inline=True)
-def is_unfenced(w: WarpRecord, known: Ptr[u32], before: i64) -> i64:
+def is_unfenced(w: WarpRecord, own_clock: Ptr[u32], previous: i64) -> i64:
     """Whether an access through the generic proxy is unknown to the async proxy."""
-    actor = before >> ACTOR & FIELD
+    actor = previous >> ACTOR & FIELD
     number = umod(actor, w.launch.actors)
     if number >= w.launch.warps * KINDS or (number & (KINDS - 1)) > ASYNC_COPIES:
         return 0
-    return known[actor_count(w.cta) + actor] < lshr(before, STEP)
+    return own_clock[actor_count(w.cta) + actor] < lshr(previous, STEP)
 
 
 @when_checked
-def fault_race(w: WarpRecord, what: i64, before: i64, where: i64, lane: i64, pc: i64) -> i64:
+def fault_race(w: WarpRecord, error: i64, previous: i64, offset: i64, lane: i64, pc: i64) -> i64:
     """The fault; 1."""
     if w.worker.fault == 0:
-        w.worker.fault_value = what << ACTOR | before & OPERATION
-    fault(w, BAD_FENCE if what == NO_FENCE else RACE, pc, lane, where)
+        w.worker.fault_value = error << ACTOR | previous & OPERATION
+    fault(w, BAD_FENCE if error == NO_FENCE else RACE, pc, lane, offset)
     return 1
 
 
 @native(inline=True)
-def readers(cta: Cta, piece: i64) -> Ptr[u64]:
-    return at(u64, cta.shadow + cta.launch.shadow_room * 8 + piece * (READERS * 8))
+def readers(cta: Cta, granule: i64) -> Ptr[u64]:
+    return at(u64, cta.shadow + cta.launch.shadow_room * 8 + granule * (READERS * 8))
 
 
 @native(inline=True)
-def reader_masks(cta: Cta, piece: i64) -> Ptr[u16]:
+def reader_masks(cta: Cta, granule: i64) -> Ptr[u16]:
     """Which bytes of a piece each of its readers has read."""
-    room = cta.launch.shadow_room
-    return at(u16, cta.shadow + room * (8 + READERS * 8 // GRANULE) + piece * (READERS * 2))
+    capacity = cta.launch.shadow_room
+    return at(u16, cta.shadow + capacity * (8 + READERS * 8 // GRANULE) + granule * (READERS * 2))
 
 
 @native(inline=True)
-def bytes_of(low: i64, high: i64, piece: i64) -> i64:
+def bytes_of(low: i64, high: i64, granule: i64) -> i64:
     """The bytes of a piece between two addresses, a bit for each."""
-    first = piece << GRANULE_BITS
-    from_ = low - first if low > first else 0
-    to = high - first if high < first + GRANULE else GRANULE
-    return (1 << to) - (1 << from_)
+    first = granule << GRANULE_BITS
+    begin = low - first if low > first else 0
+    end = high - first if high < first + GRANULE else GRANULE
+    return (1 << end) - (1 << begin)
 
 
 @native(inline=True)
-def with_lane(mine: i64, lane: i64) -> i64:
+def with_lane(step: i64, lane: i64) -> i64:
     """The same, done by another lane."""
-    return mine & ~(LANES << LANE) | lane << LANE
+    return step & ~(LANES << LANE) | lane << LANE
 
 
 @native(inline=True)
-def unordered_lanes(before: i64, mine: i64) -> i64:
+def unordered_lanes(previous: i64, step: i64) -> i64:
     """Whether two lanes of a warp did that in one step, by different instructions."""
-    lane = before >> LANE & LANES
-    if (before ^ mine) >> ACTOR != 0 or ((before ^ mine) & OPERATION) == 0 or lane == ANY_LANES:
+    lane = previous >> LANE & LANES
+    if (previous ^ step) >> ACTOR != 0 or ((previous ^ step) & OPERATION) == 0 or lane == ANY_LANES:
         return 0
-    return lane != (mine >> LANE & LANES)
+    return lane != (step >> LANE & LANES)
 
 
 @when_checked
-def record_reader(known: Ptr[u32], found: Ptr[u64], whose: Ptr[u16], mine: i64, bytes_: i64) -> i64:
+def record_reader(
+    own_clock: Ptr[u32], steps: Ptr[u64], masks: Ptr[u16], step: i64, bytes_: i64
+) -> i64:
     """A reader of a piece. It takes the place of one that it knows and that has read no more; one
     of its own step it joins.
     """
-    place = READERS
-    fellow = READERS
+    index = READERS
+    same_step = READERS
     for i in range(READERS):
-        r = found[i]
-        lane = r >> LANE & LANES
-        if r == 0:
+        reader = steps[i]
+        lane = reader >> LANE & LANES
+        if reader == 0:
             if i + 1 < READERS:
-                found[i + 1] = 0
-            place = i
+                steps[i + 1] = 0
+            index = i
             break
-        if (r ^ mine) >> ACTOR == 0:
-            fellow = i
-            if lane == (mine >> LANE & LANES) or whose[i] == bytes_:
-                if lane != (mine >> LANE & LANES):
-                    mine = with_lane(mine, ANY_LANES if lane == ANY_LANES else SEVERAL_LANES)
-                bytes_ = bytes_ | whose[i]
-                place = i
+        if (reader ^ step) >> ACTOR == 0:
+            same_step = i
+            if lane == (step >> LANE & LANES) or masks[i] == bytes_:
+                if lane != (step >> LANE & LANES):
+                    step = with_lane(step, ANY_LANES if lane == ANY_LANES else SEVERAL_LANES)
+                bytes_ = bytes_ | masks[i]
+                index = i
                 break
-        elif (whose[i] & ~bytes_) == 0 and (
-            known[r >> ACTOR & FIELD] >= lshr(r, STEP) or ((r ^ mine) >> ACTOR & FIELD) == 0
+        elif (masks[i] & ~bytes_) == 0 and (
+            own_clock[reader >> ACTOR & FIELD] >= lshr(reader, STEP)
+            or ((reader ^ step) >> ACTOR & FIELD) == 0
         ):
-            place = i
+            index = i
             break
-    if place == READERS and fellow < READERS:
-        place = fellow
-        mine = with_lane(mine, ANY_LANES)
-        bytes_ = bytes_ | whose[place]
-    if place == READERS:
-        place = lshr(mine, STEP) & (READERS - 1)
-    found[place] = mine
-    whose[place] = bytes_
+    if index == READERS and same_step < READERS:
+        index = same_step
+        step = with_lane(step, ANY_LANES)
+        bytes_ = bytes_ | masks[index]
+    if index == READERS:
+        index = lshr(step, STEP) & (READERS - 1)
+    steps[index] = step
+    masks[index] = bytes_
     return 0
 
 
 @when_checked
 def check_read(
-    w: WarpRecord, cta: Cta, low: i64, size: i64, mine: i64, proxy: i64, lane: i64
+    w: WarpRecord, cta: Cta, low: i64, size: i64, step: i64, proxy: i64, lane: i64
 ) -> i64:
-    """Bytes of a CTA's shared memory are read, in the step ``mine``; 1 after a race."""
-    known = clock(w.cta, w.index)
+    """Bytes of a CTA's shared memory are read, in the step ``step``; 1 after a race."""
+    own_clock = clock(w.cta, w.index)
     used = sync_clock(cta, USED)
-    wrote = at(u64, cta.shadow)
+    writers = at(u64, cta.shadow)
     last = 0
-    pc = mine & OPERATION
+    pc = step & OPERATION
     for i in range(low, low + size):
-        before = wrote[i]
-        if before != last:
-            last = before
-            if is_unordered(w, known, before) != 0 or unordered_lanes(before, mine) != 0:
-                return fault_race(w, READ_EARLY, before, i, lane, pc)
-            if proxy != GENERIC and is_unfenced(w, known, before) != 0:
-                return fault_race(w, NO_FENCE, before, i, lane, pc)
+        previous = writers[i]
+        if previous != last:
+            last = previous
+            if is_unordered(w, own_clock, previous) != 0 or unordered_lanes(previous, step) != 0:
+                return fault_race(w, READ_EARLY, previous, i, lane, pc)
+            if proxy != GENERIC and is_unfenced(w, own_clock, previous) != 0:
+                return fault_race(w, NO_FENCE, previous, i, lane, pc)
             if proxy == PRODUCT:
-                used[before >> ACTOR & FIELD] = lshr(before, STEP)
-    for piece in range(low >> GRANULE_BITS, ((low + size - 1) >> GRANULE_BITS) + 1):
-        bytes_ = bytes_of(low, low + size, piece)
-        record_reader(known, readers(cta, piece), reader_masks(cta, piece), mine, bytes_)
+                used[previous >> ACTOR & FIELD] = lshr(previous, STEP)
+    for granule in range(low >> GRANULE_BITS, ((low + size - 1) >> GRANULE_BITS) + 1):
+        bytes_ = bytes_of(low, low + size, granule)
+        record_reader(own_clock, readers(cta, granule), reader_masks(cta, granule), step, bytes_)
     return 0
 
 
 @when_checked
-def check_write(w: WarpRecord, cta: Cta, low: i64, size: i64, mine: i64, lane: i64) -> i64:
+def check_write(w: WarpRecord, cta: Cta, low: i64, size: i64, step: i64, lane: i64) -> i64:
     """The same for bytes that are written."""
-    known = clock(w.cta, w.index)
-    wrote = at(u64, cta.shadow)
+    own_clock = clock(w.cta, w.index)
+    writers = at(u64, cta.shadow)
     last = 0
-    left = mine
-    pc = mine & OPERATION
+    recorded = step
+    pc = step & OPERATION
     for i in range(low, low + size):
-        before = wrote[i]
-        if before != last:
-            last = before
-            left = mine
-            if with_lane(before, 0) == with_lane(mine, 0):
-                left = mine if before == mine else with_lane(mine, ANY_LANES)
-            elif is_unordered(w, known, before) != 0 or unordered_lanes(before, mine) != 0:
-                return fault_race(w, WRITTEN_TWICE, before, i, lane, pc)
-        wrote[i] = left
-    for piece in range(low >> GRANULE_BITS, ((low + size - 1) >> GRANULE_BITS) + 1):
-        found = readers(cta, piece)
-        whose = reader_masks(cta, piece)
-        bytes_ = bytes_of(low, low + size, piece)
+        previous = writers[i]
+        if previous != last:
+            last = previous
+            recorded = step
+            if with_lane(previous, 0) == with_lane(step, 0):
+                recorded = step if previous == step else with_lane(step, ANY_LANES)
+            elif is_unordered(w, own_clock, previous) != 0 or unordered_lanes(previous, step) != 0:
+                return fault_race(w, WRITTEN_TWICE, previous, i, lane, pc)
+        writers[i] = recorded
+    for granule in range(low >> GRANULE_BITS, ((low + size - 1) >> GRANULE_BITS) + 1):
+        steps = readers(cta, granule)
+        masks = reader_masks(cta, granule)
+        bytes_ = bytes_of(low, low + size, granule)
         for i in range(READERS):
-            if found[i] == 0:
+            if steps[i] == 0:
                 break
-            check_grid_dependency = is_unordered(w, known, found[i]) | unordered_lanes(
-                found[i], mine
-            )
-            if (whose[i] & bytes_) != 0 and check_grid_dependency != 0:
-                return fault_race(w, WRITTEN_EARLY, found[i], piece << GRANULE_BITS, lane, pc)
-            whose[i] = whose[i] & ~bytes_
+            unordered = is_unordered(w, own_clock, steps[i]) | unordered_lanes(steps[i], step)
+            if (masks[i] & bytes_) != 0 and unordered != 0:
+                return fault_race(w, WRITTEN_EARLY, steps[i], granule << GRANULE_BITS, lane, pc)
+            masks[i] = masks[i] & ~bytes_
         if bytes_ == ALL_BYTES:
-            found[0] = 0
+            steps[0] = 0
     return 0
 
 
@@ -271,40 +272,40 @@ def check_grid_dependency(w: WarpRecord, a: i64, lane: i64, pc: i64) -> i64:
 
 
 @when_checked
-def track_barrier(w: WarpRecord, cta: Cta, place: i64, lane: i64, pc: i64) -> i64:
+def track_barrier(w: WarpRecord, cta: Cta, offset: i64, lane: i64, pc: i64) -> i64:
     """An mbarrier is initialised, or is one no longer; 1 after a race."""
-    number = (barrier_clock(cta, place) - ENDED - 1) >> 1
+    number = (barrier_clock(cta, offset) - ENDED - 1) >> 1
     if number == cta.mbarrier_count:
-        cta.mbarriers[number] = place
+        cta.mbarriers[number] = offset
         cta.mbarrier_count += 1
-    return check_write(w, cta, place, 8, current_step(w, pc), lane)
+    return check_write(w, cta, offset, 8, current_step(w, pc), lane)
 
 
 @when_checked
-def check_double_init(w: WarpRecord, cta: Cta, place: i64, lane: i64, pc: i64) -> i64:
+def check_double_init(w: WarpRecord, cta: Cta, offset: i64, lane: i64, pc: i64) -> i64:
     """A fault (1) where an mbarrier is initialised that is one already: the last to have written
     its bytes was another ``mbarrier.init``. Lanes that do so at once are let alone.
     """
-    wrote = at(u64, cta.shadow + place * 8)
-    before = wrote[0]
+    writers = at(u64, cta.shadow + offset * 8)
+    previous = writers[0]
     for i in range(1, 8):
-        if wrote[i] != before:
+        if writers[i] != previous:
             return 0
-    made = before != 0 and w.launch.inits[before & OPERATION] != 0
-    if made == 0 or with_lane(before, 0) == current_step(w, pc):
+    initialized = previous != 0 and w.launch.inits[previous & OPERATION] != 0
+    if initialized == 0 or with_lane(previous, 0) == current_step(w, pc):
         return 0
-    w.worker.fault_value = before & OPERATION
+    w.worker.fault_value = previous & OPERATION
     fault(w, DOUBLE_INIT, pc, lane, w.addresses[lane])
     return 1
 
 
 @when_checked
-def check_barrier_access(w: WarpRecord, cta: Cta, place: i64, lane: i64, pc: i64) -> i64:
+def check_barrier_access(w: WarpRecord, cta: Cta, offset: i64, lane: i64, pc: i64) -> i64:
     """A thread arrives or looks at one; 1 after a race."""
-    mine = current_step(w, pc)
+    step = current_step(w, pc)
     if cta.rank != w.cta.rank:
-        record_use(cta, mine)
-    return check_read(w, cta, place, 8, mine, GENERIC, lane)
+        record_use(cta, step)
+    return check_read(w, cta, offset, 8, step, GENERIC, lane)
 
 
 # --- bulk copies ----------------------------------------------------------------------------------
@@ -365,14 +366,14 @@ def check_unread(cta: Cta, low: i64, high: i64) -> i64:
     it brought here.
     """
     used = sync_clock(cta, USED)
-    wrote = at(u64, cta.shadow)
-    for piece in range(low >> GRANULE_BITS, high >> GRANULE_BITS):
-        before = wrote[piece << GRANULE_BITS]
-        actor = before >> ACTOR & FIELD
-        step = lshr(before, STEP)
-        wanted = step != 0 and used[actor] == step and used[actor_count(cta) + actor] == step
-        if wanted != 0 and readers(cta, piece)[0] == 0:
-            fault_at(cta, 0, UNREAD_COPY, before & OPERATION, 0, piece << GRANULE_BITS)
+    writers = at(u64, cta.shadow)
+    for granule in range(low >> GRANULE_BITS, high >> GRANULE_BITS):
+        previous = writers[granule << GRANULE_BITS]
+        actor = previous >> ACTOR & FIELD
+        step = lshr(previous, STEP)
+        expected_read = step != 0 and used[actor] == step and used[actor_count(cta) + actor] == step
+        if expected_read != 0 and readers(cta, granule)[0] == 0:
+            fault_at(cta, 0, UNREAD_COPY, previous & OPERATION, 0, granule << GRANULE_BITS)
             return 1
     return 0
 
@@ -384,12 +385,12 @@ def check_unread(cta: Cta, low: i64, high: i64) -> i64:
 def check_exit(cta: Cta) -> i64:
     """All threads of the CTA have ended; 1 where its shared memory may still be in use."""
     touched = sync_clock(cta, TOUCHED)
-    known = sync_clock(cta, ENDED)
+    ended = sync_clock(cta, ENDED)
     count = actor_count(cta)
     for w in range(cta.launch.warps):
-        join(known, clock(cta, w), count)
+        join(ended, clock(cta, w), count)
     for actor in range(count):
-        if touched[actor] > known[actor]:
+        if touched[actor] > ended[actor]:
             pc = touched[count + actor]
             cta.worker.fault_value = EXITED_EARLY << ACTOR | pc
             number = umod(actor, cta.launch.actors)

@@ -69,9 +69,9 @@ def join(to: Ptr[u32], from_: Ptr[u32], count: i64) -> i64:
 @when_checked
 def release(w: WarpRecord, to: Ptr[u32]) -> i64:
     """What this warp knows goes into another clock; what it does from now on does not."""
-    mine = clock(w.cta, w.index)
-    join(to, mine, 2 * actor_count(w.cta))
-    mine[warp_actor(w, WARP)] = mine[warp_actor(w, WARP)] + 1
+    own_clock = clock(w.cta, w.index)
+    join(to, own_clock, 2 * actor_count(w.cta))
+    own_clock[warp_actor(w, WARP)] = own_clock[warp_actor(w, WARP)] + 1
     return 0
 
 
@@ -83,9 +83,9 @@ def acquire(w: WarpRecord, from_: Ptr[u32]) -> i64:
 @when_checked
 def advance(w: WarpRecord, actor: i64, step: i64) -> i64:
     """An actor was waited for, up to a step."""
-    mine = clock(w.cta, w.index)
-    if mine[actor] < step:
-        mine[actor] = step
+    own_clock = clock(w.cta, w.index)
+    if own_clock[actor] < step:
+        own_clock[actor] = step
     return 0
 
 
@@ -111,11 +111,11 @@ def order_strong(w: WarpRecord) -> i64:
 @when_checked
 def proxy_fence(w: WarpRecord, mask: i64) -> i64:
     """What the warp knows is known to the async proxy too."""
-    mine = clock(w.cta, w.index)
+    own_clock = clock(w.cta, w.index)
     count = actor_count(w.cta)
     if mask != 0 and w.launch.checked != 0:
-        join(mine + count, mine, count)
-        mine[warp_actor(w, WARP)] = mine[warp_actor(w, WARP)] + 1
+        join(own_clock + count, own_clock, count)
+        own_clock[warp_actor(w, WARP)] = own_clock[warp_actor(w, WARP)] + 1
     return 0
 
 
@@ -159,12 +159,12 @@ def current_step(w: WarpRecord, pc: i64) -> i64:
 
 
 @when_checked
-def record_use(cta: Cta, mine: i64) -> i64:
+def record_use(cta: Cta, use: i64) -> i64:
     """Before the CTA ends, this step has to be waited for: it uses its shared memory."""
-    there = sync_clock(cta, TOUCHED)
-    actor = mine >> ACTOR & FIELD
-    there[actor] = lshr(mine, STEP)
-    there[actor_count(cta) + actor] = mine & OPERATION
+    touched = sync_clock(cta, TOUCHED)
+    actor = use >> ACTOR & FIELD
+    touched[actor] = lshr(use, STEP)
+    touched[actor_count(cta) + actor] = use & OPERATION
     return 0
 
 
@@ -172,27 +172,27 @@ def record_use(cta: Cta, mine: i64) -> i64:
 
 
 @when_checked
-def barrier_clock(cta: Cta, place: i64) -> i64:
+def barrier_clock(cta: Cta, offset: i64) -> i64:
     """The number of the clock that an mbarrier's open phase has; the next one is that of its phases
     that are over. The last such two are also of all that found no others.
     """
     n = 0
-    while n < TRACKED_MBARRIERS - 1 and n < cta.mbarrier_count and cta.mbarriers[n] != place:
+    while n < TRACKED_MBARRIERS - 1 and n < cta.mbarrier_count and cta.mbarriers[n] != offset:
         n += 1
     return ENDED + 1 + 2 * n
 
 
 @when_checked
-def complete_phase(cta: Cta, place: i64) -> i64:
-    number = barrier_clock(cta, place)
+def complete_phase(cta: Cta, offset: i64) -> i64:
+    number = barrier_clock(cta, offset)
     return join(sync_clock(cta, number + 1), sync_clock(cta, number), 2 * actor_count(cta))
 
 
 @when_checked
-def record_completion(cta: Cta, place: i64, mine: i64) -> i64:
+def record_completion(cta: Cta, offset: i64, copy_step: i64) -> i64:
     """An asynchronous copy tells an mbarrier."""
-    there = sync_clock(cta, barrier_clock(cta, place))
-    actor = mine >> ACTOR & FIELD
-    if there[actor] < lshr(mine, STEP):
-        there[actor] = lshr(mine, STEP)
+    barrier_steps = sync_clock(cta, barrier_clock(cta, offset))
+    actor = copy_step >> ACTOR & FIELD
+    if barrier_steps[actor] < lshr(copy_step, STEP):
+        barrier_steps[actor] = lshr(copy_step, STEP)
     return 0

@@ -53,11 +53,11 @@ def arrive_now(w: WarpRecord, c: AsyncCopy, mask: i64) -> i64:
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
-        place = c.source[lane]
-        wrong = update_phase(owner(w, place), place, 1, 0, 0)
-        if wrong != 0:
-            w.worker.fault_value = at(u64, place)[0]
-            fault(w, wrong, c.pc, lane, place - w.cta.shared)
+        barrier = c.source[lane]
+        error = update_phase(owner(w, barrier), barrier, 1, 0, 0)
+        if error != 0:
+            w.worker.fault_value = at(u64, barrier)[0]
+            fault(w, error, c.pc, lane, barrier - w.cta.shared)
             return 1
     return 0
 
@@ -73,9 +73,9 @@ def perform(w: WarpRecord, c: AsyncCopy, mask: i64) -> i64:
         lane = lowest(m)
         m = m & (m - 1)
         target = c.target[lane] + w.cta.shared
-        hit = reader_of(w.cta, c.target[lane], c.target[lane] + c.bytes)
-        if hit != 0:
-            w.worker.fault_value = hit - 1
+        reader = reader_of(w.cta, c.target[lane], c.target[lane] + c.bytes)
+        if reader != 0:
+            w.worker.fault_value = reader - 1
             fault(w, IN_FLIGHT, c.pc, lane, c.target[lane])
             return 1
         source = c.source[lane]
@@ -106,11 +106,11 @@ def complete_copy(w: WarpRecord, n: i64, mask: i64) -> i64:
 @native
 def complete_random_copy(w: WarpRecord) -> i64:
     """With a seed, any copy under way may land at any time; 1 after a fault."""
-    under_way = w.queue_tail - w.queue_head
-    if w.launch.seed != 0 and under_way > 0:
+    in_flight = w.queue_tail - w.queue_head
+    if w.launch.seed != 0 and in_flight > 0:
         r = draw(w.cta)
         if (r & 3) == 0:
-            return complete_copy(w, w.queue_head + lshr(r, 8) % under_way, FULL_MASK)
+            return complete_copy(w, w.queue_head + lshr(r, 8) % in_flight, FULL_MASK)
     return 0
 
 
@@ -124,7 +124,7 @@ def complete_random_warp(cta: Cta) -> i64:
 @native(deferred=True)
 def complete_arrivals(cta: Cta) -> i64:
     """No warp can go on: what each is to arrive at next it does now. 1 where some did."""
-    some = 0
+    any_arrived = 0
     for i in range(cta.launch.warps):
         w = at(WarpRecord, cta.frames + i * cta.launch.frame_bytes)
         n = w.queue_head
@@ -132,10 +132,10 @@ def complete_arrivals(cta: Cta) -> i64:
             c = async_copy(w, n)
             if c.bytes == 0 and c.mask != 0:
                 complete_copy(w, n, FULL_MASK)
-                some = 1
+                any_arrived = 1
                 break
             n += 1
-    return some
+    return any_arrived
 
 
 @native
@@ -171,13 +171,13 @@ def complete_old_queued(cta: Cta) -> i64:
 @native(deferred=True)
 def complete_all_queued(cta: Cta) -> i64:
     """No warp can go on: all copies of its warps land. 1 where there were some."""
-    some = 0
+    any_completed = 0
     for i in range(cta.launch.warps):
         w = at(WarpRecord, cta.frames + i * cta.launch.frame_bytes)
         if w.queue_head < w.queue_tail:
             complete_queued(w, w.queue_tail)
-            some = 1
-    return some
+            any_completed = 1
+    return any_completed
 
 
 @native(inline=True)
@@ -230,8 +230,8 @@ def copy_async(w: WarpRecord, mask: i64, size: i64, valid: Ptr[u32], pc: i64) ->
         c.source[lane] = source
         c.valid[lane] = n
         if w.launch.checked != 0:
-            mine = pack_step(warp_actor(w, ASYNC_COPIES), w.committed[lane] + 1, pc)
-            if check_write(w, w.cta, target - w.cta.shared, size, mine, lane) != 0:
+            step = pack_step(warp_actor(w, ASYNC_COPIES), w.committed[lane] + 1, pc)
+            if check_write(w, w.cta, target - w.cta.shared, size, step, lane) != 0:
                 return 1
         c.group[lane] = w.committed[lane]
         c.mask = c.mask | (1 << lane)
@@ -249,19 +249,19 @@ def arrive_async(w: WarpRecord, mask: i64, space: i64, counted: i64, pc: i64) ->
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
-        place = resolve_barrier(w, space, lane, pc)
-        if place == 0 or check_use(w, place, lane, pc, 1) == 0:
+        barrier = resolve_barrier(w, space, lane, pc)
+        if barrier == 0 or check_use(w, barrier, lane, pc, 1) == 0:
             return 1
-        cta = owner(w, place)
+        cta = owner(w, barrier)
         if w.launch.checked != 0:
-            mine = pack_step(warp_actor(w, ASYNC_COPIES), w.committed[lane] + 1, pc)
-            record_completion(cta, place - cta.shared, mine)
-        wrong = update_phase(cta, place, -counted, 0, 0)
-        if wrong != 0:
-            w.worker.fault_value = at(u64, place)[0]
-            fault(w, wrong, pc, lane, w.addresses[lane])
+            step = pack_step(warp_actor(w, ASYNC_COPIES), w.committed[lane] + 1, pc)
+            record_completion(cta, barrier - cta.shared, step)
+        error = update_phase(cta, barrier, -counted, 0, 0)
+        if error != 0:
+            w.worker.fault_value = at(u64, barrier)[0]
+            fault(w, error, pc, lane, w.addresses[lane])
             return 1
-        c.source[lane] = place
+        c.source[lane] = barrier
         c.group[lane] = w.committed[lane]
         c.mask = c.mask | (1 << lane)
     w.queue_tail += 1
@@ -283,19 +283,19 @@ def wait_async(w: WarpRecord, mask: i64, pending: i64) -> i64:
     """
     if w.launch.checked != 0:
         advance_groups(w, mask, warp_actor(w, ASYNC_COPIES), w.committed, pending)
-    under_way = w.queue_tail - w.queue_head
-    if under_way == 0:
+    in_flight = w.queue_tail - w.queue_head
+    if in_flight == 0:
         return 0
-    first = draw(w.cta) % under_way if w.launch.seed != 0 else 0
-    for i in range(under_way):
+    first = draw(w.cta) % in_flight if w.launch.seed != 0 else 0
+    for i in range(in_flight):
         n = i + first
-        if n >= under_way:
-            n -= under_way
+        if n >= in_flight:
+            n -= in_flight
         c = async_copy(w, w.queue_head + n)
-        due = 0
+        completing = 0
         for lane in range(32):
             if pending < 0 or c.group[lane] < w.committed[lane] - pending:
-                due = due | (1 << lane)
-        if complete_copy(w, w.queue_head + n, due & mask) != 0:
+                completing = completing | (1 << lane)
+        if complete_copy(w, w.queue_head + n, completing & mask) != 0:
             return 1
     return pop_completed(w)

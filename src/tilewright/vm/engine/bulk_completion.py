@@ -57,9 +57,9 @@ def complete_to_shared(cta: Cta, f: BulkCopy, to: Cta, target: i64, barrier: i64
     """A copy lands at offsets of a CTA's shared memory; 1 after a fault."""
     if to.state != RUNNING:
         return fault_bulk(cta, f, EXITED_CTA, target, 0)
-    hit = reader_of(to, target, target + extent(f))
-    if hit != 0:
-        return fault_bulk(cta, f, IN_FLIGHT, target, hit - 1)
+    reader = reader_of(to, target, target + extent(f))
+    if reader != 0:
+        return fault_bulk(cta, f, IN_FLIGHT, target, reader - 1)
     if f.tensor != 0:
         move_box(f, cta.launch.host, to.shared, target, 0)
     elif f.reduce != 0:
@@ -68,9 +68,9 @@ def complete_to_shared(cta: Cta, f: BulkCopy, to: Cta, target: i64, barrier: i64
         copy(at(u8, to.shared + target), at(u8, f.source), f.bytes)
     if cta.launch.checked != 0:
         record_completion(to, barrier, f.mark)
-    wrong = update_phase(to, to.shared + barrier, 0, 0, -f.bytes)
-    if wrong != 0:
-        return fault_bulk(cta, f, wrong, barrier, at(u64, to.shared + barrier)[0])
+    error = update_phase(to, to.shared + barrier, 0, 0, -f.bytes)
+    if error != 0:
+        return fault_bulk(cta, f, error, barrier, at(u64, to.shared + barrier)[0])
     return 0
 
 
@@ -121,17 +121,17 @@ def pop_completed_bulk(cta: Cta) -> i64:
 @native(part=PART, deferred=True)
 def complete_next_bulk(cta: Cta) -> i64:
     """The oldest copy of the CTA lands, or with a seed any; 1 after a fault."""
-    under_way = cta.bulk_tail - cta.bulk_head
-    if under_way == 0:
+    in_flight = cta.bulk_tail - cta.bulk_head
+    if in_flight == 0:
         return 0
     n = cta.bulk_head
     if cta.launch.seed != 0:
-        n = n + umod(draw(cta), under_way)
+        n = n + umod(draw(cta), in_flight)
         while bulk_copy(cta, n).kind == COMPLETED:
-            n = cta.bulk_head + umod(n + 1 - cta.bulk_head, under_way)
-    bad = complete_bulk(cta, bulk_copy(cta, n))
+            n = cta.bulk_head + umod(n + 1 - cta.bulk_head, in_flight)
+    failed = complete_bulk(cta, bulk_copy(cta, n))
     pop_completed_bulk(cta)
-    return bad
+    return failed
 
 
 @native(part=PART, deferred=True)

@@ -57,9 +57,9 @@ def make_room(w: WarpRecord) -> i64:
     cta = w.cta
     if cta.bulk_tail - cta.bulk_head < MAX_BULK_COPIES:
         return 0
-    bad = complete_bulk(cta, bulk_copy(cta, cta.bulk_head))
+    failed = complete_bulk(cta, bulk_copy(cta, cta.bulk_head))
     pop_completed_bulk(cta)
-    return bad
+    return failed
 
 
 @native
@@ -143,9 +143,9 @@ def copy_in(w: WarpRecord, mask: i64, space: i64, reduction: i64, pc: i64) -> i6
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
-        n = w.operands[lane]
-        target = resolve_bulk(w, SHARED, w.addresses[lane], n, lane, pc)
-        source = resolve_bulk(w, space, w.addresses2[lane], n, lane, pc)
+        size = w.operands[lane]
+        target = resolve_bulk(w, SHARED, w.addresses[lane], size, lane, pc)
+        source = resolve_bulk(w, space, w.addresses2[lane], size, lane, pc)
         barrier = resolve(w, SHARED, at(u64, w.operands + BARRIER_AREA)[lane], 8, lane, pc)
         if target == 0 or source == 0 or barrier == 0 or check_live(w, barrier, lane, pc) == 0:
             return 1
@@ -156,11 +156,11 @@ def copy_in(w: WarpRecord, mask: i64, space: i64, reduction: i64, pc: i64) -> i6
         f = new_bulk_copy(w, TO_SHARED, lane, pc)
         f.reduce = reduction
         f.source = source
-        f.bytes = n
+        f.bytes = size
         if set_destination(w, f, lane, target, barrier, pc) != 0:
             return cancel_newest(w)
         if space == SHARED and w.launch.checked != 0:
-            if check_read(w, w.cta, source - w.cta.shared, n, f.mark, ASYNC, lane) != 0:
+            if check_read(w, w.cta, source - w.cta.shared, size, f.mark, ASYNC, lane) != 0:
                 return cancel_newest(w)
     return 0
 
@@ -174,9 +174,9 @@ def copy_out(w: WarpRecord, mask: i64, reduction: i64, pc: i64) -> i64:
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
-        n = w.operands[lane]
-        target = resolve_bulk(w, WRITES, w.addresses[lane], n, lane, pc)
-        source = resolve_bulk(w, SHARED, w.addresses2[lane], n, lane, pc)
+        size = w.operands[lane]
+        target = resolve_bulk(w, WRITES, w.addresses[lane], size, lane, pc)
+        source = resolve_bulk(w, SHARED, w.addresses2[lane], size, lane, pc)
         if (
             target == 0
             or source == 0
@@ -187,7 +187,7 @@ def copy_out(w: WarpRecord, mask: i64, reduction: i64, pc: i64) -> i64:
         f.reduce = reduction
         f.source = source
         f.target = target
-        f.bytes = n
+        f.bytes = size
         f.ctas = w.operands[32 + lane]
         if w.launch.checked != 0 and check_bulk_read(w, f, source, lane) != 0:
             return cancel_newest(w)
@@ -195,15 +195,15 @@ def copy_out(w: WarpRecord, mask: i64, reduction: i64, pc: i64) -> i64:
 
 
 @native
-def store_async(w: WarpRecord, mask: i64, size: i64, number: i64, reduction: i64, pc: i64) -> i64:
-    """Stores and reductions of ``number`` elements of ``size`` bytes into shared memory, from
+def store_async(w: WarpRecord, mask: i64, size: i64, count: i64, reduction: i64, pc: i64) -> i64:
+    """Stores and reductions of ``count`` elements of ``size`` bytes into shared memory, from
     ``w.operands``: element e of lane l is the (32·e + l)-th. The rest as for ``copy_in``.
     """
     m = mask
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
-        target = resolve(w, SHARED, w.addresses[lane], size * number, lane, pc)
+        target = resolve(w, SHARED, w.addresses[lane], size * count, lane, pc)
         barrier = resolve(w, SHARED, at(u64, w.operands + BARRIER_AREA)[lane], 8, lane, pc)
         if (
             target == 0
@@ -215,17 +215,17 @@ def store_async(w: WarpRecord, mask: i64, size: i64, number: i64, reduction: i64
         f = new_bulk_copy(w, TO_SHARED, lane, pc)
         f.reduce = reduction
         f.source = address(f.data)
-        f.bytes = size * number
+        f.bytes = size * count
         if set_destination(w, f, lane, target, barrier, pc) != 0:
             return cancel_newest(w)
-        for e in range(number):
+        for e in range(count):
             from_ = address(w.operands + VALUE_AREA) + (e * 32 + lane) * size
             copy_element(f.source + e * size, from_, size)
     return 0
 
 
 @native(part="tensor_copies")
-def load_tensor(w: WarpRecord, mask: i64, how: i64, pc: i64) -> i64:
+def load_tensor(w: WarpRecord, mask: i64, box: i64, pc: i64) -> i64:
     """Tensor copies into shared memory: maps in ``w.addresses2``, the rest as for ``copy_in`` and
     ``box_of``.
     """
@@ -239,7 +239,7 @@ def load_tensor(w: WarpRecord, mask: i64, how: i64, pc: i64) -> i64:
             return 1
         f = new_bulk_copy(w, TO_SHARED, lane, pc)
         f.tensor = 1
-        if setup_box(w, f, w.addresses2[lane], lane, how, a, pc) == 0:
+        if setup_box(w, f, w.addresses2[lane], lane, box, a, pc) == 0:
             return cancel_newest(w)
         target = resolve_bulk(w, SHARED, a, extent(f), lane, pc)
         if target == 0 or set_destination(w, f, lane, target, barrier, pc) != 0:
@@ -248,7 +248,7 @@ def load_tensor(w: WarpRecord, mask: i64, how: i64, pc: i64) -> i64:
 
 
 @native(part="tensor_copies")
-def store_tensor(w: WarpRecord, mask: i64, how: i64, reduction: i64, pc: i64) -> i64:
+def store_tensor(w: WarpRecord, mask: i64, box: i64, reduction: i64, pc: i64) -> i64:
     """Tensor copies out of the shared memory at ``w.addresses``, or with a ``reduction`` (for the
     map's type) such.
     """
@@ -262,7 +262,7 @@ def store_tensor(w: WarpRecord, mask: i64, how: i64, reduction: i64, pc: i64) ->
         f = new_bulk_copy(w, TO_GLOBAL, lane, pc)
         f.tensor = 1
         f.reduce = reduction
-        if setup_box(w, f, w.addresses2[lane], lane, how | 16, a, pc) == 0:
+        if setup_box(w, f, w.addresses2[lane], lane, box | 16, a, pc) == 0:
             return cancel_newest(w)
         source = resolve_bulk(w, SHARED, a, extent(f), lane, pc)
         if source == 0:
@@ -297,8 +297,8 @@ def wait_bulk(w: WarpRecord, mask: i64, pending: i64) -> i64:
         advance_groups(w, mask, warp_actor(w, BULK_STORES), w.bulk_committed, pending)
     for n in range(cta.bulk_head, cta.bulk_tail):
         f = bulk_copy(cta, n)
-        mine = f.kind == TO_GLOBAL and f.warp == w.index and (mask >> f.lane & 1) != 0
-        if mine != 0 and f.group < w.bulk_committed[f.lane] - pending:
+        is_own = f.kind == TO_GLOBAL and f.warp == w.index and (mask >> f.lane & 1) != 0
+        if is_own != 0 and f.group < w.bulk_committed[f.lane] - pending:
             if complete_bulk(cta, f) != 0:
                 return 1
     return 0 * pop_completed_bulk(cta)

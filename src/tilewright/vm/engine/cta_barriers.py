@@ -30,10 +30,10 @@ from .mbarrier_model import cluster_exit
 def barrier_check(cta: Cta, index: i64) -> i64:
     """Open the barrier if all that it waits for have come."""
     bar = cta.barriers[index]
-    needed = bar.expected
-    if needed == 0:
-        needed = cta.live_warps * 32
-    if bar.arrived == 0 or bar.arrived < needed:
+    expected = bar.expected
+    if expected == 0:
+        expected = cta.live_warps * 32
+    if bar.arrived == 0 or bar.arrived < expected:
         return 0
     bar.arrived = 0
     bar.expected = 0
@@ -52,17 +52,17 @@ def barrier_check(cta: Cta, index: i64) -> i64:
             if w.state == WAITING:
                 w.state = READY
     if cta.launch.checked != 0:
-        came = sync_clock(cta, index)
+        barrier_clock = sync_clock(cta, index)
         for i in range(2 * actor_count(cta)):
-            came[i] = 0
+            barrier_clock[i] = 0
     return 1
 
 
 @native
 def warp_arrives(w: WarpRecord, index: i64) -> i64:
     """Count this warp in once all of its living lanes have come to the barrier."""
-    here = w.at[index] | w.came[index]
-    if here == 0 or (w.live & ~here) != 0 or (w.arrived & (1 << index)) != 0:
+    arrived_lanes = w.at[index] | w.came[index]
+    if arrived_lanes == 0 or (w.live & ~arrived_lanes) != 0 or (w.arrived & (1 << index)) != 0:
         return 0
     w.came[index] = 0
     if w.at[index] != 0:
@@ -90,22 +90,22 @@ def barrier(
             fault(w, BAD_BARRIER, pc, lowest(w.active), index)
             return FAULT
         bar.expected = threads
-    mine = w.active
+    lanes = w.active
     if w.launch.checked != 0:
         release(w, sync_clock(w.cta, index))
     bar.ayes += popcount(votes)
-    bar.nays += popcount(mine & ~votes)
+    bar.nays += popcount(lanes & ~votes)
     if arrive != 0:
-        w.came[index] = w.came[index] | mine
+        w.came[index] = w.came[index] | lanes
         warp_arrives(w, index)
         return JUMP
-    w.at[index] = w.at[index] | mine
-    w.waiting = w.waiting | mine
+    w.at[index] = w.at[index] | lanes
+    w.waiting = w.waiting | lanes
     w.block = follow
     if w.launch.divergent == 0:
         warp_arrives(w, index)
         return WAIT if w.waiting != 0 else JUMP
-    w.pending[follow] = w.pending[follow] | mine
+    w.pending[follow] = w.pending[follow] | lanes
     warp_arrives(w, index)
     return next_group(w)
 

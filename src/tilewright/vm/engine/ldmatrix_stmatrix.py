@@ -120,8 +120,8 @@ def store_matrix_lanes(
         if check_bounds(w, mask, space, 16, pc) != 0:
             return 1
         for lane in range(32):
-            place = lane % 4 * 4 if trans == 0 else lane // 4 * 2
-            w.addresses[lane] = w.addresses[lane] + place
+            offset = lane % 4 * 4 if trans == 0 else lane // 4 * 2
+            w.addresses[lane] = w.addresses[lane] + offset
         if store_elements(w, mask, space, at(u8, address(w.halves)), size, 1, pc) != 0:
             return 1
     return 0

@@ -71,15 +71,15 @@ def wake(cta: Cta) -> i64:
 @native(deferred=True)
 def wake_timed_out(cta: Cta) -> i64:
     """All that sleep in the CTA hear that nothing has happened; whether any did."""
-    some = 0
+    asleep = 0
     for i in range(cta.launch.warps):
         w = at(WarpRecord, cta.frames + i * cta.launch.frame_bytes)
         w.expired = w.asleep
-        some = some | w.asleep
-    if some != 0:
+        asleep = asleep | w.asleep
+    if asleep != 0:
         wake(cta)
         cta.worker.events -= 1
-    return some
+    return asleep
 
 
 @native
@@ -97,56 +97,56 @@ def sleep(w: WarpRecord, block: i64) -> i64:
 @native(inline=True)
 def take_timeout(w: WarpRecord, mask: i64) -> i64:
     """Whether these lanes slept until nothing else could happen; asked once."""
-    resolve_barrier = w.expired & mask
+    timed_out = w.expired & mask
     w.expired = w.expired & ~mask
-    return resolve_barrier
+    return timed_out
 
 
 # --- one barrier ----------------------------------------------------------------------------------
 
 
 @native
-def update_phase(cta: Cta, place: i64, arrivals: i64, dropped: i64, bytes_: i64) -> i64:
+def update_phase(cta: Cta, barrier: i64, arrivals: i64, dropped: i64, tx_bytes: i64) -> i64:
     """Arrivals (of them ``dropped`` for good) come, and bytes are expected (or, below 0, come).
 
     0, or the kind of fault where it is no barrier, or counts leave their range.
     """
-    word = at(u64, place)
+    word = at(u64, barrier)
     x = word[0]
-    missing = (x & MAX_COUNT) - arrivals
-    next_ = (lshr(x, COUNT_BITS) & MAX_COUNT) - dropped
-    expected = ((x << 2) >> (TX_SHIFT + 2)) + bytes_
-    if (x & INVALID_BIT) != 0 or missing < 0 or missing > MAX_COUNT or next_ < 0:
+    pending = (x & MAX_COUNT) - arrivals
+    expected = (lshr(x, COUNT_BITS) & MAX_COUNT) - dropped
+    tx_count = ((x << 2) >> (TX_SHIFT + 2)) + tx_bytes
+    if (x & INVALID_BIT) != 0 or pending < 0 or pending > MAX_COUNT or expected < 0:
         return BAD_MBARRIER
-    if expected > MAX_COUNT or expected < -MAX_COUNT:
+    if tx_count > MAX_COUNT or tx_count < -MAX_COUNT:
         return TX_COUNT_OVERFLOW
     phase = lshr(x, PHASE_BIT)
-    done = 0
-    if missing == 0 and expected == 0:
+    completed = 0
+    if pending == 0 and tx_count == 0:
         phase = phase ^ 1
-        missing = next_
-        done = 1
-    low = missing | next_ << COUNT_BITS | (expected & ((1 << 22) - 1)) << TX_SHIFT
+        pending = expected
+        completed = 1
+    low = pending | expected << COUNT_BITS | (tx_count & ((1 << 22) - 1)) << TX_SHIFT
     word[0] = low | phase << PHASE_BIT
-    if done != 0 and cta.launch.checked != 0:
-        complete_phase(cta, place - cta.shared)
-    if done != 0:
+    if completed != 0 and cta.launch.checked != 0:
+        complete_phase(cta, barrier - cta.shared)
+    if completed != 0:
         wake(cta)
     return 0
 
 
 @native
-def check_use(w: WarpRecord, place: i64, lane: i64, pc: i64, arrives: i64) -> i64:
+def check_use(w: WarpRecord, barrier: i64, lane: i64, pc: i64, arrives: i64) -> i64:
     """A live barrier stands there and a thread uses it (1: arrives); 0 after a fault."""
-    if check_live(w, place, lane, pc) == 0:
+    if check_live(w, barrier, lane, pc) == 0:
         return 0
     if w.launch.checked == 0:
         return 1
-    cta = owner(w, place)
-    if check_barrier_access(w, cta, place - cta.shared, lane, pc) != 0:
+    cta = owner(w, barrier)
+    if check_barrier_access(w, cta, barrier - cta.shared, lane, pc) != 0:
         return 0
     if arrives != 0:
-        release(w, sync_clock(cta, barrier_clock(cta, place - cta.shared)))
+        release(w, sync_clock(cta, barrier_clock(cta, barrier - cta.shared)))
     return 1
 
 
@@ -163,21 +163,21 @@ def init(w: WarpRecord, mask: i64, space: i64, counts: Ptr[u32], pc: i64) -> i64
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
-        place = resolve_barrier(w, space, lane, pc)
-        if place == 0:
+        barrier = resolve_barrier(w, space, lane, pc)
+        if barrier == 0:
             return 1
-        n = counts[lane]
-        if n == 0 or n > MAX_COUNT:
-            w.worker.fault_value = n
+        count = counts[lane]
+        if count == 0 or count > MAX_COUNT:
+            w.worker.fault_value = count
             fault(w, BAD_MBARRIER, pc, lane, w.addresses[lane])
             return 1
-        cta = owner(w, place)
+        cta = owner(w, barrier)
         if w.launch.checked != 0 and (
-            check_double_init(w, cta, place - cta.shared, lane, pc) != 0
-            or track_barrier(w, cta, place - cta.shared, lane, pc) != 0
+            check_double_init(w, cta, barrier - cta.shared, lane, pc) != 0
+            or track_barrier(w, cta, barrier - cta.shared, lane, pc) != 0
         ):
             return 1
-        at(u64, place)[0] = n | n << COUNT_BITS
+        at(u64, barrier)[0] = count | count << COUNT_BITS
     return 0
 
 
@@ -188,21 +188,21 @@ def invalidate(w: WarpRecord, mask: i64, space: i64, pc: i64) -> i64:
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
-        place = resolve_barrier(w, space, lane, pc)
-        if place == 0 or check_live(w, place, lane, pc) == 0:
+        barrier = resolve_barrier(w, space, lane, pc)
+        if barrier == 0 or check_live(w, barrier, lane, pc) == 0:
             return 1
-        cta = owner(w, place)
-        if w.launch.checked != 0 and track_barrier(w, cta, place - cta.shared, lane, pc) != 0:
+        cta = owner(w, barrier)
+        if w.launch.checked != 0 and track_barrier(w, cta, barrier - cta.shared, lane, pc) != 0:
             return 1
-        at(u64, place)[0] = INVALID
+        at(u64, barrier)[0] = INVALID
     return 0
 
 
 @native
-def check_live(w: WarpRecord, place: i64, lane: i64, pc: i64) -> i64:
+def check_live(w: WarpRecord, barrier: i64, lane: i64, pc: i64) -> i64:
     """Whether a barrier stands there, in a CTA that still runs; a fault where not."""
-    x = at(u64, place)[0]
-    if owner(w, place).state != RUNNING:
+    x = at(u64, barrier)[0]
+    if owner(w, barrier).state != RUNNING:
         return fault(w, EXITED_CTA, pc, lane, w.addresses[lane])
     if (x & INVALID_BIT) != 0 or (x & ((1 << TX_SHIFT) - 1)) == 0:
         w.worker.fault_value = x
@@ -220,16 +220,16 @@ def arrive(w: WarpRecord, mask: i64, space: i64, drop: i64, states: Ptr[u64], pc
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
-        place = resolve_barrier(w, space, lane, pc)
-        if place == 0 or check_use(w, place, lane, pc, 1) == 0:
+        barrier = resolve_barrier(w, space, lane, pc)
+        if barrier == 0 or check_use(w, barrier, lane, pc, 1) == 0:
             return 1
-        states[lane] = at(u64, place)[0]
-        n = w.operands[lane]
-        bytes_ = (w.operands[32 + lane] << 32) >> 32
-        wrong = update_phase(owner(w, place), place, n, n * drop, bytes_)
-        if wrong != 0:
+        states[lane] = at(u64, barrier)[0]
+        count = w.operands[lane]
+        tx_bytes = (w.operands[32 + lane] << 32) >> 32
+        error = update_phase(owner(w, barrier), barrier, count, count * drop, tx_bytes)
+        if error != 0:
             w.worker.fault_value = states[lane]
-            fault(w, wrong, pc, lane, w.addresses[lane])
+            fault(w, error, pc, lane, w.addresses[lane])
             return 1
     return 0
 
@@ -242,22 +242,22 @@ def test_wait(
 
     Lanes that have slept in vain hear that it is not.
     """
-    done = 0
+    completed = 0
     first = lowest(mask)
     m = mask
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
-        place = resolve_barrier(w, space, lane, pc)
-        if place == 0 or check_use(w, place, lane, pc, 0) == 0:
+        barrier = resolve_barrier(w, space, lane, pc)
+        if barrier == 0 or check_use(w, barrier, lane, pc, 0) == 0:
             return FAULT
-        over = lshr(at(u64, place)[0] ^ phases[lane], PHASE_BIT)
-        if over != 0 and w.launch.checked != 0:
-            cta = owner(w, place)
-            acquire(w, sync_clock(cta, barrier_clock(cta, place - cta.shared) + 1))
-        out[lane] = over
-        done = done | over << lane
-    if done == 0 and mask != 0 and sleeps != 0 and take_timeout(w, mask) == 0:
+        complete = lshr(at(u64, barrier)[0] ^ phases[lane], PHASE_BIT)
+        if complete != 0 and w.launch.checked != 0:
+            cta = owner(w, barrier)
+            acquire(w, sync_clock(cta, barrier_clock(cta, barrier - cta.shared) + 1))
+        out[lane] = complete
+        completed = completed | complete << lane
+    if completed == 0 and mask != 0 and sleeps != 0 and take_timeout(w, mask) == 0:
         w.awaited = w.addresses[first]
         return WAIT
     w.expired = w.expired & ~mask

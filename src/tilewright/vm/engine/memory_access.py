@@ -74,14 +74,14 @@ def find_allocation(w: WarpRecord, a: i64) -> i64:
             high = middle
     if low == 0:
         return OUT_OF_BOUNDS
-    found = launch.allocations[low - 1]
-    if a >= found.end:
+    allocation = launch.allocations[low - 1]
+    if a >= allocation.end:
         return OUT_OF_BOUNDS
-    if found.live == 0:
+    if allocation.live == 0:
         return USE_AFTER_FREE
-    w.worker.low = found.start
-    w.worker.high = found.end
-    w.worker.read_only = found.live == LIVE_READ_ONLY
+    w.worker.low = allocation.start
+    w.worker.high = allocation.end
+    w.worker.read_only = allocation.live == LIVE_READ_ONLY
     return 0
 
 
@@ -143,13 +143,13 @@ def window_bytes(w: WarpRecord, kind: i64) -> i64:
 def resolve_in_cluster(w: WarpRecord, a: i64, offset: i64, n: i64, lane: i64, pc: i64) -> i64:
     """The same for shared memory by rank within the cluster."""
     rank = offset >> RANK_SHIFT
-    place = offset & ((1 << RANK_SHIFT) - 1)
-    if rank < 0 or rank >= w.launch.cluster_size or place > w.launch.shared_bytes - n:
+    local_offset = offset & ((1 << RANK_SHIFT) - 1)
+    if rank < 0 or rank >= w.launch.cluster_size or local_offset > w.launch.shared_bytes - n:
         return fault(w, OUT_OF_BOUNDS, pc, lane, a)
     cta = at(Cta, w.cta.first + rank * CTA_BYTES)
     if cta.state != RUNNING:
         return fault(w, EXITED_CTA, pc, lane, a)
-    return cta.shared + place
+    return cta.shared + local_offset
 
 
 @native
@@ -219,9 +219,9 @@ def store_zeros(w: WarpRecord, mask: i64, pc: i64) -> i64:
             if last == 0:
                 return 1
             if w.launch.checked != 0:
-                mine = current_step(w, pc) | lane << LANE
+                step = current_step(w, pc) | lane << LANE
                 cta = owner(w, host)
-                if check_write(w, cta, host - cta.shared, n, mine, lane) != 0:
+                if check_write(w, cta, host - cta.shared, n, step, lane) != 0:
                     return 1
             for i in range(n // 8):
                 at(u64, host)[i] = 0
@@ -276,15 +276,15 @@ def fast_base(w: WarpRecord, mask: i64, space: i64, kind: i64, n: i64, pc: i64) 
         base = w.launch.host if space < WRITES or w.worker.read_only == 0 else 0
         low = w.worker.low
         high = w.worker.high
-    room = high - low - n
-    if base == 0 or room < 0:
+    last = high - low - n
+    if base == 0 or last < 0:
         return 0
-    wrong = 0
+    invalid = 0
     for lane in range(32):
         a = w.addresses[lane]
-        bad = below(room, a - low) | (a & n - 1)
-        wrong = wrong | (bad & -((mask >> lane) & 1))
-    return base if wrong == 0 else 0
+        invalid_lane = below(last, a - low) | (a & n - 1)
+        invalid = invalid | (invalid_lane & -((mask >> lane) & 1))
+    return base if invalid == 0 else 0
 
 
 @native
@@ -316,12 +316,12 @@ def lane_stride(w: WarpRecord, kind: i64) -> i64:
 @native
 def owner(w: WarpRecord, host: i64) -> Cta:
     """The CTA of the warp's cluster whose shared memory holds a host address."""
-    found = w.cta
+    result = w.cta
     for rank in range(w.launch.cluster_size):
         cta = at(Cta, w.cta.first + rank * CTA_BYTES)
         if host >= cta.shared and host < cta.shared + w.launch.shared_bytes:
-            found = cta
-    return found
+            result = cta
+    return result
 
 
 @when_checked
@@ -351,17 +351,17 @@ def check_access(
         if host == 0:
             return 1
         cta = owner(w, host)
-        place = host - cta.shared
-        if place >= 0 and place < w.launch.shared_bytes:
-            mine = current_step(w, pc) | lane << LANE
+        offset = host - cta.shared
+        if offset >= 0 and offset < w.launch.shared_bytes:
+            step = current_step(w, pc) | lane << LANE
             if cta.rank != w.cta.rank:
-                record_use(cta, mine)
+                record_use(cta, step)
             if values != 0:
                 first = at(u8, values + lane * size)
-                if writes_same_value(cta, place, n, first, size, pc) == 0 and (
-                    check_write(w, cta, place, n, mine, lane) != 0
+                if writes_same_value(cta, offset, n, first, size, pc) == 0 and (
+                    check_write(w, cta, offset, n, step, lane) != 0
                 ):
                     return 1
-            elif check_read(w, cta, place, n, mine, 0, lane) != 0:
+            elif check_read(w, cta, offset, n, step, 0, lane) != 0:
                 return 1
     return 0

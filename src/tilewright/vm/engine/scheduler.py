@@ -83,9 +83,9 @@ def start_warp(w: WarpRecord, cta: Cta, index: i64) -> i64:
 
 
 @native
-def poison(reset_clocks: i64, size: i64) -> i64:
+def poison(start: i64, size: i64) -> i64:
     """Memory that nobody has written: all ones (NaNs), so that reading it shows."""
-    words = at(i64, reset_clocks)
+    words = at(i64, start)
     for i in range((size + 7) // 8):
         words[i] = POISON
     return 0
@@ -332,24 +332,24 @@ def unblock(k: Worker) -> i64:
         k.seen = k.events
         k.idle = 0
         return JUMP
-    some = 0
+    any_completed = 0
     for c in range(k.resident):
         cta = at(Cta, k.ctas + c * CTA_BYTES)
         if cta.state == RUNNING and cta.bulk_head < cta.bulk_tail:
-            some = 1
+            any_completed = 1
             if complete_next_bulk(cta) != 0:
                 return FAULT
-    for c in range(k.resident if some == 0 else 0):
+    for c in range(k.resident if any_completed == 0 else 0):
         cta = at(Cta, k.ctas + c * CTA_BYTES)
         if cta.state == RUNNING:
-            some = some | complete_arrivals(cta)
-    for c in range(k.resident if some == 0 else 0):
+            any_completed = any_completed | complete_arrivals(cta)
+    for c in range(k.resident if any_completed == 0 else 0):
         cta = at(Cta, k.ctas + c * CTA_BYTES)
         if cta.state == RUNNING:
-            some = some | complete_all_queued(cta)
+            any_completed = any_completed | complete_all_queued(cta)
     if k.fault != 0:
         return FAULT
-    if some != 0:
+    if any_completed != 0:
         return JUMP
     k.idle += 1
     tried = k.steps - k.idle_last  # in a loop, which threads may leave after some tries
@@ -359,5 +359,5 @@ def unblock(k: Worker) -> i64:
     for c in range(k.resident):
         cta = at(Cta, k.ctas + c * CTA_BYTES)
         if cta.state == RUNNING:
-            some = some | wake_timed_out(cta)
-    return JUMP if some != 0 else DEADLOCK
+            any_completed = any_completed | wake_timed_out(cta)
+    return JUMP if any_completed != 0 else DEADLOCK

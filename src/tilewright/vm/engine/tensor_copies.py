@@ -66,9 +66,9 @@ def signed_at(m: Ptr[u32], low: i64, width: i64) -> i64:
 
 
 @native
-def read_map(f: BulkCopy, place: i64) -> i64:
+def read_map(f: BulkCopy, map_host: i64) -> i64:
     """What a map says goes into the flight; what is wrong with it, or 0."""
-    m = at(u32, place)
+    m = at(u32, map_host)
     rank = bits_at(m, RANK, 3) + 1
     code = bits_at(m, TYPE, 4)
     im2col = bits_at(m, IM2COL, 1)
@@ -81,7 +81,7 @@ def read_map(f: BulkCopy, place: i64) -> i64:
     f.interleave = bits_at(m, INTERLEAVE, 2) * CHUNK
     f.swizzle = CHUNK << bits_at(m, SWIZZLE, 2) & -2 * CHUNK
     f.fill = bits_at(m, FILL, 1)
-    f.base = at(u64, place)[0]
+    f.base = at(u64, map_host)[0]
     f.strides[0] = f.interleave if f.interleave != 0 else f.element
     for d in range(rank):
         f.dims[d] = bits_at(m, SIZE + 32 * d, 32) + 1
@@ -115,16 +115,16 @@ def replace_field(w: WarpRecord, mask: i64, space: i64, low: i64, width: i64, pc
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
-        place = resolve(w, space + WRITES, w.addresses[lane], MAP_BYTES, lane, pc)
-        if place == 0:
+        map_host = resolve(w, space + WRITES, w.addresses[lane], MAP_BYTES, lane, pc)
+        if map_host == 0:
             return 1
         value = at(u64, w.operands)[lane]
         if width == 64:
-            at(u64, place)[0] = value
+            at(u64, map_host)[0] = value
         else:
-            word = at(u32, place) + (low >> 5)
-            own = ((1 << width) - 1) << (low & 31)
-            word[0] = word[0] & ~own | value << (low & 31) & own
+            word = at(u32, map_host) + (low >> 5)
+            field_mask = ((1 << width) - 1) << (low & 31)
+            word[0] = word[0] & ~field_mask | value << (low & 31) & field_mask
     return 0
 
 
@@ -218,18 +218,18 @@ def check_box_bounds(w: WarpRecord, f: BulkCopy, out: i64, lane: i64, pc: i64) -
         return fault(w, BAD_MAP, pc, lane, f.base)
     first_row(f)
     f.bytes = 0
-    more = 1
-    while more != 0:
+    has_row = 1
+    while has_row != 0:
         f.bytes += f.width
-        from_ = row_offset(f)
-        if from_ >= 0 and f.end > f.begin:
-            a = start + from_ + f.begin
+        offset = row_offset(f)
+        if offset >= 0 and f.end > f.begin:
+            a = start + offset + f.begin
             if a < w.worker.low or a > w.worker.high - (f.end - f.begin):
                 if find_global(w, a, f.end - f.begin, lane, pc) == 0:
                     return 0
             if out != 0 and w.worker.read_only != 0:
                 return fault(w, READ_ONLY, pc, lane, a)
-        more = next_row(f)
+        has_row = next_row(f)
     return 1
 
 
@@ -240,30 +240,32 @@ def swizzled_address(f: BulkCopy, a: i64) -> i64:
 
 
 @native
-def move_row(f: BulkCopy, from_: i64, shared: i64, place: i64, out: i64) -> i64:
-    """A row at host address ``from_`` (0: outside of the tensor) to or from offset ``place`` of
+def move_row(f: BulkCopy, row: i64, shared: i64, shared_offset: i64, out: i64) -> i64:
+    """A row at host address ``row`` (0: outside of the tensor) to or from offset ``shared_offset`` of
     the shared memory at ``shared``.
     """
-    begin = f.begin if from_ != 0 else f.end
+    begin = f.begin if row != 0 else f.end
     step = CHUNK if f.swizzle != 0 else f.width
     p = 0
     while p < f.width:
         size = step if step < f.width - p else f.width - p
-        host = shared + (swizzled_address(f, place + p) if f.swizzle != 0 else place + p)
+        host = shared + (
+            swizzled_address(f, shared_offset + p) if f.swizzle != 0 else shared_offset + p
+        )
         low = begin - p if begin > p else 0
         high = f.end - p if f.end - p < size else size
-        if low > high or from_ == 0:
+        if low > high or row == 0:
             low = size
             high = size
         if out != 0:
             if high > low and f.reduce != 0:
-                reduce_bytes(f.reduce, from_ + p + low, host + low, high - low)
+                reduce_bytes(f.reduce, row + p + low, host + low, high - low)
             elif high > low:
-                copy(at(u8, from_ + p + low), at(u8, host + low), high - low)
+                copy(at(u8, row + p + low), at(u8, host + low), high - low)
         else:
             fill_bytes(f, host, low)
             if high > low:
-                copy(at(u8, host + low), at(u8, from_ + p + low), high - low)
+                copy(at(u8, host + low), at(u8, row + p + low), high - low)
                 round_words(f, host + low, high - low)
             fill_bytes(f, host + high, size - high)
         p += step
@@ -271,17 +273,17 @@ def move_row(f: BulkCopy, from_: i64, shared: i64, place: i64, out: i64) -> i64:
 
 
 @native
-def fill_bytes(f: BulkCopy, place: i64, size: i64) -> i64:
+def fill_bytes(f: BulkCopy, start: i64, size: i64) -> i64:
     """What lies outside of the tensor: zeros, or NaNs of 16 bits."""
     for i in range(size):
-        at(u8, place)[i] = (NAN_HIGH if (i & 1) != 0 else NAN_LOW) * f.fill
+        at(u8, start)[i] = (NAN_HIGH if (i & 1) != 0 else NAN_LOW) * f.fill
     return 0
 
 
 @native
-def round_words(f: BulkCopy, place: i64, size: i64) -> i64:
+def round_words(f: BulkCopy, start: i64, size: i64) -> i64:
     """f32 becomes the nearest tf32 where the map says so."""
-    words = at(u32, place)
+    words = at(u32, start)
     for i in range(size >> 2 if f.rounded != 0 else 0):
         x = words[i]
         if (x & INFINITY) != INFINITY:
@@ -309,18 +311,18 @@ def outside_bounding_box(f: BulkCopy, out: i64) -> i64:
 
 
 @native(deferred=True)
-def move_box(f: BulkCopy, hosts: i64, shared: i64, place: i64, out: i64) -> i64:
+def move_box(f: BulkCopy, hosts: i64, shared: i64, shared_offset: i64, out: i64) -> i64:
     """All rows; ``hosts`` + device address = host address."""
     start = hosts + f.base
     if f.interleave == 0:
         start = start + f.at[0] * f.element
     first_row(f)
-    more = 1
-    while more != 0:
-        from_ = row_offset(f)
-        host = start + from_ if from_ >= 0 else 0
-        move_row(f, host, shared, place + f.row * f.pitch, out)
-        more = next_row(f)
+    has_row = 1
+    while has_row != 0:
+        offset = row_offset(f)
+        host = start + offset if offset >= 0 else 0
+        move_row(f, host, shared, shared_offset + f.row * f.pitch, out)
+        has_row = next_row(f)
     return 0
 
 
@@ -328,43 +330,43 @@ def move_box(f: BulkCopy, hosts: i64, shared: i64, place: i64, out: i64) -> i64:
 
 
 @native
-def fault_map(w: WarpRecord, why: i64, pc: i64, lane: i64, where: i64) -> i64:
-    w.worker.fault_value = why
+def fault_map(w: WarpRecord, error: i64, pc: i64, lane: i64, where: i64) -> i64:
+    w.worker.fault_value = error
     return fault(w, BAD_MAP, pc, lane, where)
 
 
 @native
 def setup_box(
-    w: WarpRecord, f: BulkCopy, map_: i64, lane: i64, how: i64, shared: i64, pc: i64
+    w: WarpRecord, f: BulkCopy, map_: i64, lane: i64, box: i64, shared: i64, pc: i64
 ) -> i64:
     """The flight takes the box of the map at a generic address, coordinates and offsets from
-    ``w.operands``. ``how``: the dimensions, 8: im2col, 16: to global memory. 0 after a fault.
+    ``w.operands``. ``box``: the dimensions, 8: im2col, 16: to global memory. 0 after a fault.
     """
-    place = resolve(w, GENERIC, map_, MAP_BYTES, lane, pc)
-    if place == 0 or check_grid_dependency(w, map_, lane, pc) != 0:
+    map_host = resolve(w, GENERIC, map_, MAP_BYTES, lane, pc)
+    if map_host == 0 or check_grid_dependency(w, map_, lane, pc) != 0:
         return 0
-    why = read_map(f, place)
-    if why == 0 and f.modes != (how & 7):
-        why = WRONG_RANK
-    if why == 0 and f.im2col != (how >> 3 & 1):
-        why = WRONG_MODE
-    out = how >> 4
-    for d in range(how & 7):
+    error = read_map(f, map_host)
+    if error == 0 and f.modes != (box & 7):
+        error = WRONG_RANK
+    if error == 0 and f.im2col != (box >> 3 & 1):
+        error = WRONG_MODE
+    out = box >> 4
+    for d in range(box & 7):
         f.at[d] = w.operands[32 * (COORDINATES + d) + lane] << 32 >> 32
-        if why == 0 and out != 0 and f.at[d] < 0:
-            why = NEGATIVE
+        if error == 0 and out != 0 and f.at[d] < 0:
+            error = NEGATIVE
     for i in range(3):
         f.offsets[i] = w.operands[32 * (OFFSETS + i) + lane]
-    if why == 0 and f.interleave == 0 and (f.at[0] * f.element & (CHUNK - 1)) != 0:
-        why = MISALIGNED_START
-    if why == 0 and f.im2col != 0 and outside_bounding_box(f, out) != 0:
-        why = OUTSIDE
+    if error == 0 and f.interleave == 0 and (f.at[0] * f.element & (CHUNK - 1)) != 0:
+        error = MISALIGNED_START
+    if error == 0 and f.im2col != 0 and outside_bounding_box(f, out) != 0:
+        error = OUTSIDE
     if f.reduce != 0:
         f.reduce = f.reduce | f.code
-        if why == 0 and reduce(f.reduce, 0, 0, 0) != 0:
-            why = NO_REDUCTION
-    if why != 0:
-        return fault_map(w, why, pc, lane, map_)
+        if error == 0 and reduce(f.reduce, 0, 0, 0) != 0:
+            error = NO_REDUCTION
+    if error != 0:
+        return fault_map(w, error, pc, lane, map_)
     if (shared & (BOX_ALIGN - 1)) != 0:
         return fault(w, MISALIGNED, pc, lane, shared)
     clip_row(f, out)

@@ -108,20 +108,20 @@ def is_contiguous(w: WarpRecord, mask: i64, size: i64) -> i64:
     if mask != FULL_MASK:
         return 0
     a = w.addresses[0]
-    gap = 0
+    differences = 0
     for lane in range(32):
-        gap = gap | ((a + lane * size) ^ w.addresses[lane])
-    return gap == 0
+        differences = differences | ((a + lane * size) ^ w.addresses[lane])
+    return differences == 0
 
 
 @native(inline=True)
 def is_uniform(w: WarpRecord, mask: i64) -> i64:
     """Whether all lanes of ``mask`` have one address."""
     a = w.addresses[lowest(mask)]
-    apart = 0
+    differences = 0
     for lane in range(32):
-        apart = apart | ((a ^ w.addresses[lane]) & -((mask >> lane) & 1))
-    return apart == 0
+        differences = differences | ((a ^ w.addresses[lane]) & -((mask >> lane) & 1))
+    return differences == 0
 
 
 @native(inline=True)
@@ -173,9 +173,9 @@ def load_elements(
             w.addresses[lane] = base + w.addresses[lane] + lane * stride
         gather(address(out), address(w.addresses), size)
         return 0
-    which = size * 16 + count
+    form = size * 16 + count
     if base != 0 and stride == 0 and count > 1:
-        if gather_vectors(address(w.addresses), base, mask, address(out), which) != 0:
+        if gather_vectors(address(w.addresses), base, mask, address(out), form) != 0:
             return 0
     while m != 0:
         lane = lowest(m)
@@ -197,11 +197,14 @@ def store_elements(
     """The reverse of ``load_any``. Lanes store in turns of 128 bytes, the first lanes first; of the
     lanes of a turn that write to one address the lowest wins (as on an H200: PTX does not say).
     """
-    to = space + WRITES
-    if w.launch.checked != 0 and check_access(w, mask, to, size, count, address(values), pc) != 0:
+    write_space = space + WRITES
+    if (
+        w.launch.checked != 0
+        and check_access(w, mask, write_space, size, count, address(values), pc) != 0
+    ):
         return 1
     kind = window_kind(w, mask, space)
-    base = fast_base(w, mask, to, kind, size * count, pc)
+    base = fast_base(w, mask, write_space, kind, size * count, pc)
     stride = lane_stride(w, kind)
     if base != 0 and stride == 0 and is_contiguous(w, mask, size * count) != 0:
         first = base + w.addresses[0]
@@ -210,13 +213,13 @@ def store_elements(
             return 0
         if zip_(first, address(values), size * 16 + count) != 0:
             return 0
-    which = size * 16 + count
+    form = size * 16 + count
     if base != 0 and stride == 0 and count > 1:
-        if scatter_vectors(address(w.addresses), base, mask, address(values), which) != 0:
+        if scatter_vectors(address(w.addresses), base, mask, address(values), form) != 0:
             return 0
     m = mask
     while base == 0 and m != 0:  # the first lane with a fault is the one to tell of
-        if resolve(w, to, w.addresses[lowest(m)], size * count, lowest(m), pc) == 0:
+        if resolve(w, write_space, w.addresses[lowest(m)], size * count, lowest(m), pc) == 0:
             return 1
         m = m & (m - 1)
     m = mask
@@ -228,7 +231,7 @@ def store_elements(
             together = together & ~(1 << lane)
             host = base + w.addresses[lane] + lane * stride
             if base == 0:
-                host = resolve(w, to, w.addresses[lane], size * count, lane, pc)
+                host = resolve(w, write_space, w.addresses[lane], size * count, lane, pc)
             for e in range(count):
                 copy_element(host + e * size, address(values) + (e * 32 + lane) * size, size)
     return 0
@@ -298,17 +301,17 @@ def store_n(
 def distinct_addresses(w: WarpRecord, lanes: i64) -> i64:
     """Lanes with different addresses, of each address the first: those that no earlier one keeps
     from a slot of 64."""
-    taken = 0
-    found = 0
+    used_slots = 0
+    chosen = 0
     m = lanes
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
         slot = 1 << ((w.addresses[lane] >> 1) & 63)
-        if (taken & slot) == 0:
-            taken = taken | slot
-            found = found | 1 << lane
-    return found
+        if (used_slots & slot) == 0:
+            used_slots = used_slots | slot
+            chosen = chosen | 1 << lane
+    return chosen
 
 
 @native(part="atomics")

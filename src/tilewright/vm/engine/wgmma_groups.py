@@ -60,7 +60,7 @@ def in_flight_wgmma(w: WarpRecord, n: i64) -> WgmmaInFlight:
 
 @native
 def issue(
-    w: WarpRecord, mask: i64, registers: i64, adds: i64, how: i64, shape: i64, pc: i64
+    w: WarpRecord, mask: i64, registers: i64, accumulates: i64, flags: i64, shape: i64, pc: i64
 ) -> i64:
     """A product is under way. Its descriptors are in ``w.addresses`` and ``w.addresses2``;
     ``shape`` is bits << 48 | n << 32 | k << 16 | stored k, ``registers`` the sets that it uses. 1
@@ -68,7 +68,7 @@ def issue(
     """
     if mask == 0:
         return 0
-    if adds == 0 and w.launch.checked != 0 and check_discarded(w, mask, registers, pc) != 0:
+    if accumulates == 0 and w.launch.checked != 0 and check_discarded(w, mask, registers, pc) != 0:
         return 1
     if w.wgmma_tail - w.wgmma_head == MAX_WGMMAS:
         retire_groups(w, w.wgmma_head + 1)
@@ -76,7 +76,7 @@ def issue(
     p.group = w.wgmma_group
     p.registers = registers
     p.pc = pc
-    p.how = how
+    p.how = flags
     p.a = w.addresses[0]
     p.b = w.addresses2[0]
     p.bits = lshr(shape, 48)
@@ -215,27 +215,27 @@ def check_registers(w: WarpRecord, mask: i64, registers: i64, pc: i64) -> i64:
 
 
 @native(inline=True)
-def operand_bytes(d: i64, across: i64, bits: i64, rows: i64, k: i64) -> i64:
+def operand_bytes(d: i64, mn_major: i64, bits: i64, rows: i64, k: i64) -> i64:
     """Bytes behind its start that no piece of an operand reaches."""
-    lines = k if across != 0 else rows
-    width = rows << 1 if across != 0 else k * bits >> 3
-    swap = across != 0 and row_bits(d) == UNSWIZZLED_ROW_BITS
-    along = field_bytes(d, 32 if swap else 16)
-    beside = field_bytes(d, 16 if swap else 32)
-    return ((lines - 1) >> 3) * beside + (width >> row_bits(d)) * along + SWIZZLE_ATOM
+    lines = k if mn_major != 0 else rows
+    width = rows << 1 if mn_major != 0 else k * bits >> 3
+    swap = mn_major != 0 and row_bits(d) == UNSWIZZLED_ROW_BITS
+    leading = field_bytes(d, 32 if swap else 16)
+    stride = field_bytes(d, 16 if swap else 32)
+    return ((lines - 1) >> 3) * stride + (width >> row_bits(d)) * leading + SWIZZLE_ATOM
 
 
 @native
 def operand_overlaps(
-    d: i64, across: i64, bits: i64, first: i64, rows: i64, k: i64, low: i64, high: i64
+    d: i64, mn_major: i64, bits: i64, first: i64, rows: i64, k: i64, low: i64, high: i64
 ) -> i64:
     """Whether an operand has a piece in the bytes ``low`` to ``high`` of shared memory."""
     start = field_bytes(d, 0)
     if high <= start - SWIZZLE_LINE or low >= start + operand_bytes(
-        d, across, bits, first + rows, k
+        d, mn_major, bits, first + rows, k
     ):
         return 0
-    if across != 0:
+    if mn_major != 0:
         for i in range(k):
             for p in range(rows >> 3):
                 a = chunk_mn(d, first, i, p)
@@ -269,10 +269,10 @@ def reader_of(cta: Cta, low: i64, high: i64) -> i64:
         return 0
     for i in range(cta.launch.warps):
         w = at(WarpRecord, cta.frames + i * cta.launch.frame_bytes)
-        groups = waited_groups(cta, i) if w.wgmma_tail > w.wgmma_head else 0
+        waited = waited_groups(cta, i) if w.wgmma_tail > w.wgmma_head else 0
         for n in range(w.wgmma_head, w.wgmma_tail):
             p = in_flight_wgmma(w, n)
-            if p.group < groups:
+            if p.group < waited:
                 continue
             if operand_overlaps(p.b, p.how & TRANS_B, p.bits, 0, p.n, p.k, low, high) != 0:
                 return p.pc + 1
@@ -306,9 +306,9 @@ def check_overwrite(w: WarpRecord, mask: i64, space: i64, size: i64, pc: i64) ->
                 continue
             low = offset if offset < low else low
             high = offset + size if offset + size > high else high
-            hit = reader_of(w.cta, offset, offset + size) if exact != 0 else 0
-            if hit != 0:
-                w.worker.fault_value = hit - 1
+            reader = reader_of(w.cta, offset, offset + size) if exact != 0 else 0
+            if reader != 0:
+                w.worker.fault_value = reader - 1
                 fault(w, IN_FLIGHT, pc, lane, offset)
                 return 1
         if low >= high or reader_of(w.cta, low, high) == 0:
@@ -321,15 +321,15 @@ def check_overwrite(w: WarpRecord, mask: i64, space: i64, size: i64, pc: i64) ->
 
 @when_checked
 def check_operand_read(
-    w: WarpRecord, mine: i64, d: i64, across: i64, bits: i64, first: i64, rows: i64, k: i64
+    w: WarpRecord, step: i64, d: i64, mn_major: i64, bits: i64, first: i64, rows: i64, k: i64
 ) -> i64:
     """A product reads all pieces of an operand; 1 after a race."""
-    outer = k if across != 0 else rows
-    inner = rows >> 3 if across != 0 else k * bits // 128
+    outer = k if mn_major != 0 else rows
+    inner = rows >> 3 if mn_major != 0 else k * bits // 128
     for i in range(outer):
         for p in range(inner):
-            a = chunk_mn(d, first, i, p) if across != 0 else chunk_k(d, first + i, p)
-            if check_read(w, w.cta, a, CHUNK, mine, PRODUCT, 0) != 0:
+            a = chunk_mn(d, first, i, p) if mn_major != 0 else chunk_k(d, first + i, p)
+            if check_read(w, w.cta, a, CHUNK, step, PRODUCT, 0) != 0:
                 return 1
     return 0
 
@@ -354,11 +354,11 @@ def check_wgmma(w: WarpRecord, p: WgmmaInFlight, mask: i64) -> i64:
         w.worker.fault_value = 0
         fault(w, BAD_FENCE, p.pc, lowest(mask), 0)
         return 1
-    mine = pack_step(wgmma_actor(w), p.group + 1, p.pc)
-    record_use(w.cta, mine)
-    if check_operand_read(w, mine, p.b, p.how & TRANS_B, p.bits, 0, p.n, p.k) != 0:
+    step = pack_step(wgmma_actor(w), p.group + 1, p.pc)
+    record_use(w.cta, step)
+    if check_operand_read(w, step, p.b, p.how & TRANS_B, p.bits, 0, p.n, p.k) != 0:
         return 1
     if (p.how & FROM_SHARED) == 0:
         return 0
     first = (w.index & 3) * ROWS
-    return check_operand_read(w, mine, p.a, p.how & TRANS_A, p.bits, first, ROWS, p.stored_k)
+    return check_operand_read(w, step, p.a, p.how & TRANS_A, p.bits, first, ROWS, p.stored_k)

@@ -35,12 +35,12 @@ def check_descriptor(w: WarpRecord, mask: i64, lanes: Ptr[u64], pc: i64) -> i64:
 
 
 @native
-def check_operands(w: WarpRecord, mask: i64, how: i64, pc: i64) -> i64:
+def check_operands(w: WarpRecord, mask: i64, flags: i64, pc: i64) -> i64:
     """What must hold of the warp and its descriptors; 1 after a fault."""
     if (w.index // 4 * 4 + 4) * 32 > w.launch.threads:
         fault(w, BAD_WARPGROUP, pc, lowest(mask), w.launch.threads)
         return 1
-    if how & FROM_SHARED and check_descriptor(w, mask, w.addresses, pc) != 0:
+    if flags & FROM_SHARED and check_descriptor(w, mask, w.addresses, pc) != 0:
         return 1
     return check_descriptor(w, mask, w.addresses2, pc)
 
@@ -62,47 +62,47 @@ def row_bits(d: i64) -> i64:
 
 
 @native(inline=True)
-def swizzled(d: i64, line: i64, byte: i64, far: i64) -> i64:
-    """Where the ``byte`` along the row at ``line`` stands; its next stretch is ``far`` away."""
-    wide = row_bits(d)
-    a = line + (byte & ((1 << wide) - 1)) + (byte >> wide) * far
+def swizzled(d: i64, row: i64, byte: i64, stride: i64) -> i64:
+    """Where the ``byte`` along the row at ``row`` stands; its next stretch is ``stride`` away."""
+    row_width = row_bits(d)
+    a = row + (byte & ((1 << row_width) - 1)) + (byte >> row_width) * stride
     offset = (d >> 49) & 7
-    permuted = (1 << (wide - 4)) - 1
+    permuted = (1 << (row_width - 4)) - 1
     return a ^ ((((a >> 7) - offset) & permuted) << 4)
 
 
 @native(inline=True)
-def unpack_elements(piece: i64, out: Ptr[u32], step: i64, bits: i64) -> i64:
+def unpack_elements(chunk: i64, out: Ptr[u32], step: i64, bits: i64) -> i64:
     """The elements of 16 bytes as words, ``step`` words apart."""
     if bits == 16:
         for i in range(8):
-            out[i * step] = at(u16, piece)[i]
+            out[i * step] = at(u16, chunk)[i]
     elif bits == 8:
         for i in range(16):
-            out[i * step] = at(u8, piece)[i]
+            out[i * step] = at(u8, chunk)[i]
     else:
         for i in range(4):
-            out[i * step] = at(u32, piece)[i]
+            out[i * step] = at(u32, chunk)[i]
     return 0
 
 
 @native(inline=True)
-def chunk_k(d: i64, row: i64, p: i64) -> i64:
-    """Where the ``p``-th piece of a row of a K-major operand lies."""
-    line = field_bytes(d, 0) + ((row & 7) << row_bits(d)) + (row >> 3) * field_bytes(d, 32)
-    return swizzled(d, line, p << 4, field_bytes(d, 16))
+def chunk_k(d: i64, row: i64, chunk: i64) -> i64:
+    """Where the ``chunk``-th piece of a row of a K-major operand lies."""
+    row_start = field_bytes(d, 0) + ((row & 7) << row_bits(d)) + (row >> 3) * field_bytes(d, 32)
+    return swizzled(d, row_start, chunk << 4, field_bytes(d, 16))
 
 
 @native(inline=True)
-def chunk_mn(d: i64, first: i64, k: i64, p: i64) -> i64:
-    """Where the ``p``-th piece from row ``first`` on lies for one k of an MN-major operand."""
+def chunk_mn(d: i64, first: i64, k: i64, chunk: i64) -> i64:
+    """Where the ``chunk``-th piece from row ``first`` on lies for one k of an MN-major operand."""
     leading = field_bytes(d, 16)
     stride = field_bytes(d, 32)
     kind = lshr(d, 62)
     along = leading if kind != 0 else stride
     across = stride if kind != 0 else leading
-    line = field_bytes(d, 0) + ((k & 7) << row_bits(d)) + (k >> 3) * across
-    return swizzled(d, line, (first << 1) + (p << 4), along)
+    row_start = field_bytes(d, 0) + ((k & 7) << row_bits(d)) + (k >> 3) * across
+    return swizzled(d, row_start, (first << 1) + (chunk << 4), along)
 
 
 @native
@@ -112,20 +112,20 @@ def gather_k(
     bits: i64,
     first: i64,
     rows: i64,
-    pieces: i64,
+    chunks: i64,
     out: Ptr[u32],
     pc: i64,
 ) -> i64:
-    """``rows`` rows of a K-major operand from ``first`` on, ``pieces`` of 16 bytes each."""
-    per = 128 // bits * rows
-    room = w.launch.shared_bytes - CHUNK
+    """``rows`` rows of a K-major operand from ``first`` on, ``chunks`` of 16 bytes each."""
+    chunk_words = 128 // bits * rows
+    last = w.launch.shared_bytes - CHUNK
     for r in range(rows):
-        for p in range(pieces):
+        for p in range(chunks):
             a = chunk_k(d, first + r, p)
-            if a > room:
+            if a > last:
                 fault(w, OUT_OF_BOUNDS, pc, 0, a)
                 return 1
-            unpack_elements(w.cta.shared + a, out + (p * per + r), rows, bits)
+            unpack_elements(w.cta.shared + a, out + (p * chunk_words + r), rows, bits)
     return 0
 
 
@@ -134,11 +134,11 @@ def gather_mn(
     w: WarpRecord, d: i64, first: i64, rows: i64, count: i64, out: Ptr[u32], pc: i64
 ) -> i64:
     """``rows`` rows of an MN-major operand of 16-bit elements, for ``count`` values of k."""
-    room = w.launch.shared_bytes - CHUNK
+    last = w.launch.shared_bytes - CHUNK
     for k in range(count):
         for p in range(rows >> 3):
             a = chunk_mn(d, first, k, p)
-            if a > room:
+            if a > last:
                 fault(w, OUT_OF_BOUNDS, pc, 0, a)
                 return 1
             unpack_elements(w.cta.shared + a, out + (k * rows + (p << 3)), 1, 16)
@@ -146,11 +146,11 @@ def gather_mn(
 
 
 @native
-def gather_a(w: WarpRecord, how: i64, bits: i64, k: i64, out: Ptr[u32], pc: i64) -> i64:
+def gather_a(w: WarpRecord, flags: i64, bits: i64, k: i64, out: Ptr[u32], pc: i64) -> i64:
     """The warp's rows of A, ``k`` elements each; 1 after a fault."""
     first = (w.index & 3) * ROWS
     d = w.addresses[0]
-    if how & TRANS_A:
+    if flags & TRANS_A:
         return gather_mn(w, d, first, ROWS, k, out, pc)
     if bits == 16:
         return gather_k(w, d, 16, first, ROWS, k * 16 // 128, out, pc)
@@ -158,10 +158,10 @@ def gather_a(w: WarpRecord, how: i64, bits: i64, k: i64, out: Ptr[u32], pc: i64)
 
 
 @native
-def gather_b(w: WarpRecord, how: i64, bits: i64, n: i64, k: i64, out: Ptr[u32], pc: i64) -> i64:
+def gather_b(w: WarpRecord, flags: i64, bits: i64, n: i64, k: i64, out: Ptr[u32], pc: i64) -> i64:
     """All of B; 1 after a fault."""
     d = w.addresses2[0]
-    if how & TRANS_B:
+    if flags & TRANS_B:
         return gather_mn(w, d, 0, n, k, out, pc)
     return gather_k(w, d, bits, 0, n, k * bits // 128, out, pc)
 
@@ -177,10 +177,10 @@ def fill_words(words: Ptr[u32], count: i64, value: i64) -> i64:
 
 
 @native
-def mask_words(words: Ptr[u32], count: i64, kept: i64, flipped: i64) -> i64:
-    """Clear the bits that are not ``kept``, then invert those ``flipped``."""
+def mask_words(words: Ptr[u32], count: i64, and_mask: i64, xor_mask: i64) -> i64:
+    """Clear the bits that are not ``and_mask``, then invert those ``xor_mask``."""
     for i in range(count):
-        words[i] = words[i] & kept ^ flipped
+        words[i] = words[i] & and_mask ^ xor_mask
     return 0
 
 

@@ -130,8 +130,8 @@ def await_members(w: WarpRecord, members: i64, block: i64, pc: i64) -> i64:
     mbarrier has news, it sleeps with them (WAIT). FAULT where nobody can come any more: all live
     lanes are parked or at a barrier, and looking once more at each changed nothing.
     """
-    fault_missing_lanes = members & w.live & ~w.active
-    if fault_missing_lanes == 0:
+    missing = members & w.live & ~w.active
+    if missing == 0:
         w.parked = w.parked & ~w.active
         w.stuck = 0
         return CONVERGED
@@ -144,7 +144,7 @@ def await_members(w: WarpRecord, members: i64, block: i64, pc: i64) -> i64:
             w.parked = 0
             return WAIT
         if w.stuck != 0 or (w.parked & ~w.active & w.live) == 0:
-            fault(w, DIVERGED, pc, lowest(w.active), fault_missing_lanes)
+            fault(w, DIVERGED, pc, lowest(w.active), missing)
             return FAULT
         w.stuck = 1
         w.parked = w.active
