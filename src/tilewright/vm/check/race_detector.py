@@ -52,7 +52,7 @@ from .vector_clocks import (  # fmt: skip
 CTA_BYTES = Cta.size
 GRANULE, GRANULE_BITS, ALL_BYTES = 16, 4, 0xFFFF  # bytes that have their readers in common
 READERS = 16  # of a piece; more push one out
-GENERIC, ASYNC, PRODUCT = range(3)  # who reads
+GENERIC, ASYNC, WGMMA = range(3)  # who reads
 SEVERAL_LANES, ANY_LANES = (
     32,
     33,
@@ -202,7 +202,7 @@ def check_read(
                 return fault_race(w, READ_EARLY, previous, i, lane, pc)
             if proxy != GENERIC and is_unfenced(w, own_clock, previous) != 0:
                 return fault_race(w, NO_FENCE, previous, i, lane, pc)
-            if proxy == PRODUCT:
+            if proxy == WGMMA:
                 used[previous >> ACTOR & FIELD] = lshr(previous, STEP)
     for granule in range(low >> GRANULE_BITS, ((low + size - 1) >> GRANULE_BITS) + 1):
         bytes_ = bytes_of(low, low + size, granule)
@@ -332,7 +332,7 @@ def check_bulk_write(w: WarpRecord, f: BulkCopy, lane: i64) -> i64:
         record_use(to, f.mark)
         if check_unread(to, f.target, f.target + extent(f)) != 0:
             return 1
-        mark_box_used(to, f)
+        mark_whole_box_used(to, f)
         if check_read(w, to, f.barrier, 8, f.mark, proxy, lane) != 0:
             return 1
         if f.reduce == 0 and check_write(w, to, f.target, extent(f), f.mark, lane) != 0:
@@ -349,12 +349,12 @@ def check_bulk_read(w: WarpRecord, f: BulkCopy, source: i64, lane: i64) -> i64:
 
 
 @when_checked
-def mark_box_used(cta: Cta, f: BulkCopy) -> i64:
+def mark_whole_box_used(cta: Cta, f: BulkCopy) -> i64:
     """Of a box that lies in its tensor as a whole, every byte is wanted."""
     if f.tensor == 0 or f.im2col != 0:
         return 0
-    for d in range(f.modes):
-        if f.at[d] < 0 or f.at[d] + f.box[d] * f.steps[d] > f.dims[d]:
+    for d in range(f.dimensions):
+        if f.coordinates[d] < 0 or f.coordinates[d] + f.box[d] * f.element_strides[d] > f.dims[d]:
             return 0
     sync_clock(cta, USED)[actor_count(cta) + (f.mark >> ACTOR & FIELD)] = lshr(f.mark, STEP)
     return 0

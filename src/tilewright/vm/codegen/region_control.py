@@ -174,7 +174,7 @@ class RegionControlFlow(RegionPart):
 
     def leave(self, mask: ir.Value, follow: int | None) -> None:
         """Exit these lanes; the other active lanes continue at block ``follow``."""
-        code = self.m.call_native(cta_barriers.lanes_exit, mask)
+        code = self.m.call_native(cta_barriers.exit_lanes, mask)
         done, stay = self.m.branch_if(self.m.compare("==", code, DONE))
         self.b.position_at_end(done)
         self.b.ret(I64(DONE))
@@ -233,7 +233,7 @@ class RegionControlFlow(RegionPart):
         """Only the lanes whose guard holds arrive at the barrier; the others continue."""
         number = self.m.first(index)
         count = 0 if threads is None else self.m.first(threads)
-        ayes = 0 if votes is None else self.b.and_(self.m.mask, self.m.to_mask(votes))
+        true_votes = 0 if votes is None else self.b.and_(self.m.mask, self.m.to_mask(votes))
         follow = self.m.current.index + 1
         self.ended = True
         self.registers.flush()
@@ -248,7 +248,7 @@ class RegionControlFlow(RegionPart):
                 others = self.b.or_(self.m.load_field("others", I32), self.rest())
                 self.m.store_field("others", others)
         code = self.m.call_native(
-            cta_barriers.barrier, number, count, int(arrive), ayes, follow, self.m.pc
+            cta_barriers.barrier, number, count, int(arrive), true_votes, follow, self.m.pc
         )
         if arrive:
             self.m.check(code)

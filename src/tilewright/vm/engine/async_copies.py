@@ -1,11 +1,11 @@
-"""The asynchronous engine, in native code: ``cp.async`` copies that land some time before the wait
-that covers them ends.
+"""``cp.async``, in native code: copies that complete at some time before their wait returns.
 
-A copy is checked when it is issued and done when it lands. With seed 0 it lands in its wait, or
-where warps poll for long (``scheduler.sweep``), as late as it may, so a kernel that forgets to wait
-reads what was there before; with another seed any copy may land at any of the warp's asynchronous
-instructions, or at a turn of its CTA. An arrival at
-an mbarrier takes its place among the copies, and comes after those that its lane began before it.
+A copy is checked when it is issued and performed when it completes. With seed 0 it completes as
+late as possible: in its wait, or when warps have polled for long
+(``scheduler.complete_old_copies``). So a kernel that does not wait reads the old contents. With
+another seed a copy may complete at any asynchronous instruction of its warp, or at any turn of its
+CTA. ``cp.async.mbarrier.arrive`` is an entry in the same queue; it completes after the copies that
+its lane issued before it.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from ..state.records import (  # fmt: skip
 )
 from .mbarrier_model import check_use, resolve_barrier, update_phase
 from .memory_access import copy_element, find_global, owner, resolve
-from .wgmma_groups import reader_of
+from .wgmma_groups import wgmma_reader
 
 COPY_BYTES = AsyncCopy.size
 
 
 @native(inline=True)
 def async_copy(w: WarpRecord, n: i64) -> AsyncCopy:
-    """The warp's ``n``-th copy, counted from its start."""
+    """The warp's ``n``-th copy since the warp started."""
     return at(AsyncCopy, address(w.queue) + n % MAX_ASYNC_COPIES * COPY_BYTES)
 
 
 @native
-def arrive_now(w: WarpRecord, c: AsyncCopy, mask: i64) -> i64:
-    """These lanes arrive; 1 after a fault."""
+def perform_arrivals(w: WarpRecord, c: AsyncCopy, mask: i64) -> i64:
+    """These lanes arrive at their mbarriers. Returns 1 after a fault."""
     m = mask
     while m != 0:
         lane = lowest(m)
@@ -63,17 +63,17 @@ def arrive_now(w: WarpRecord, c: AsyncCopy, mask: i64) -> i64:
 
 
 @native
-def perform(w: WarpRecord, c: AsyncCopy, mask: i64) -> i64:
-    """What a place of the queue has for these lanes happens now; 1 after a fault."""
+def perform_copy(w: WarpRecord, c: AsyncCopy, mask: i64) -> i64:
+    """Perform a queue entry for these lanes. Returns 1 after a fault."""
     m = c.mask & mask
     c.mask = c.mask & ~mask
     if c.bytes == 0:
-        return arrive_now(w, c, m)
+        return perform_arrivals(w, c, m)
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
         target = c.target[lane] + w.cta.shared
-        reader = reader_of(w.cta, c.target[lane], c.target[lane] + c.bytes)
+        reader = wgmma_reader(w.cta, c.target[lane], c.target[lane] + c.bytes)
         if reader != 0:
             w.worker.fault_value = reader - 1
             fault(w, IN_FLIGHT, c.pc, lane, c.target[lane])
@@ -83,7 +83,7 @@ def perform(w: WarpRecord, c: AsyncCopy, mask: i64) -> i64:
         if n == c.bytes:
             copy_element(target, source, n)
         else:
-            for i in range(n):  # the source may be no address at all where n is 0
+            for i in range(n):  # if n is 0, the source may be an invalid address
                 at(u8, target)[i] = at(u8, source)[i]
             for i in range(c.bytes - n):
                 at(u8, target)[n + i] = 0
@@ -92,20 +92,20 @@ def perform(w: WarpRecord, c: AsyncCopy, mask: i64) -> i64:
 
 @native
 def complete_copy(w: WarpRecord, n: i64, mask: i64) -> i64:
-    """The ``n``-th copy lands for these lanes; where it is an arrival, what they began before it
-    lands first. 1 after a fault.
+    """Complete the ``n``-th copy for these lanes; before an arrival, first their earlier copies.
+    Returns 1 after a fault.
     """
     c = async_copy(w, n)
     if c.bytes == 0:
         for earlier in range(w.queue_head, n):
-            if perform(w, async_copy(w, earlier), c.mask & mask) != 0:
+            if perform_copy(w, async_copy(w, earlier), c.mask & mask) != 0:
                 return 1
-    return perform(w, c, mask)
+    return perform_copy(w, c, mask)
 
 
 @native
 def complete_random_copy(w: WarpRecord) -> i64:
-    """With a seed, any copy under way may land at any time; 1 after a fault."""
+    """With a seed, complete a random copy now and then. Returns 1 after a fault."""
     in_flight = w.queue_tail - w.queue_head
     if w.launch.seed != 0 and in_flight > 0:
         r = draw(w.cta)
@@ -116,14 +116,14 @@ def complete_random_copy(w: WarpRecord) -> i64:
 
 @native(deferred=True)
 def complete_random_warp(cta: Cta) -> i64:
-    """The same for some warp of a CTA, whatever it does."""
+    """The same for a random warp of a CTA."""
     n = umod(draw(cta), cta.launch.warps)
     return complete_random_copy(at(WarpRecord, cta.frames + n * cta.launch.frame_bytes))
 
 
 @native(deferred=True)
 def complete_arrivals(cta: Cta) -> i64:
-    """No warp can go on: what each is to arrive at next it does now. 1 where some did."""
+    """No warp can run: complete the next arrival of each warp. Returns 1 if there was one."""
     any_arrived = 0
     for i in range(cta.launch.warps):
         w = at(WarpRecord, cta.frames + i * cta.launch.frame_bytes)
@@ -140,7 +140,7 @@ def complete_arrivals(cta: Cta) -> i64:
 
 @native
 def complete_queued(w: WarpRecord, end: i64) -> i64:
-    """The warp's copies and arrivals before the ``end``-th happen; 1 after a fault."""
+    """Complete the warp's copies and arrivals before the ``end``-th. Returns 1 after a fault."""
     for n in range(w.queue_head, end):
         if complete_copy(w, n, FULL_MASK) != 0:
             return 1
@@ -149,7 +149,7 @@ def complete_queued(w: WarpRecord, end: i64) -> i64:
 
 @native
 def pop_completed(w: WarpRecord) -> i64:
-    """What has happened for all lanes leaves the queue."""
+    """Remove entries from the queue's head that are complete for all lanes."""
     while w.queue_head < w.queue_tail:
         if async_copy(w, w.queue_head).mask != 0:
             return 0
@@ -159,7 +159,7 @@ def pop_completed(w: WarpRecord) -> i64:
 
 @native(deferred=True)
 def complete_old_queued(cta: Cta) -> i64:
-    """What was in flight at the last sweep too happens now; 1 after a fault."""
+    """Complete entries that were already in flight at the last call. Returns 1 after a fault."""
     for i in range(cta.launch.warps):
         w = at(WarpRecord, cta.frames + i * cta.launch.frame_bytes)
         if complete_queued(w, w.queue_old) != 0:
@@ -170,7 +170,7 @@ def complete_old_queued(cta: Cta) -> i64:
 
 @native(deferred=True)
 def complete_all_queued(cta: Cta) -> i64:
-    """No warp can go on: all copies of its warps land. 1 where there were some."""
+    """No warp can run: complete all copies of the CTA's warps. Returns 1 if there were any."""
     any_completed = 0
     for i in range(cta.launch.warps):
         w = at(WarpRecord, cta.frames + i * cta.launch.frame_bytes)
@@ -182,7 +182,7 @@ def complete_all_queued(cta: Cta) -> i64:
 
 @native(inline=True)
 def resolve_source(w: WarpRecord, a: i64, n: i64, size: i64, lane: i64, pc: i64) -> i64:
-    """The host address of the ``n`` ≤ ``size`` bytes of global memory that are read."""
+    """The host address of the ``n`` ≤ ``size`` bytes of global memory to read; 0 after a fault."""
     if (a & (size - 1)) != 0:
         return fault(w, MISALIGNED, pc, lane, a)
     if a < GLOBAL_BASE:
@@ -194,8 +194,8 @@ def resolve_source(w: WarpRecord, a: i64, n: i64, size: i64, lane: i64, pc: i64)
 
 @native
 def new_async_copy(w: WarpRecord, size: i64, pc: i64) -> AsyncCopy:
-    """An empty place at the queue's end, which nobody counts yet; where it is full, the oldest copy
-    lands.
+    """An empty entry behind the queue's tail, not in the queue yet. If the queue is full, complete
+    the oldest copy.
     """
     if w.queue_tail - w.queue_head == MAX_ASYNC_COPIES:
         complete_copy(w, w.queue_head, FULL_MASK)
@@ -241,8 +241,8 @@ def copy_async(w: WarpRecord, mask: i64, size: i64, valid: Ptr[u32], pc: i64) ->
 
 @native
 def arrive_async(w: WarpRecord, mask: i64, space: i64, counted: i64, pc: i64) -> i64:
-    """``cp.async.mbarrier.arrive`` at the mbarriers in ``w.addresses``; where it is ``counted``,
-    each misses one arrival more until then.
+    """``cp.async.mbarrier.arrive`` at the mbarriers in ``w.addresses``. If it is ``counted`` (no
+    ``.noinc``), it first increments the pending arrival count.
     """
     c = new_async_copy(w, 0, pc)
     m = mask
@@ -270,7 +270,7 @@ def arrive_async(w: WarpRecord, mask: i64, space: i64, counted: i64, pc: i64) ->
 
 @native
 def commit_async(w: WarpRecord, mask: i64) -> i64:
-    """The copies of these lanes since their last commit become a group."""
+    """``cp.async.commit_group``: the copies of these lanes since their last commit are a group."""
     for lane in range(32):
         w.committed[lane] = w.committed[lane] + ((mask >> lane) & 1)
     return complete_random_copy(w)
@@ -278,8 +278,9 @@ def commit_async(w: WarpRecord, mask: i64) -> i64:
 
 @native
 def wait_async(w: WarpRecord, mask: i64, pending: i64) -> i64:
-    """All copies of these lanes but those in their ``pending`` newest groups land, in an order that
-    the seed picks; ``pending`` −1: all, committed or not. 1 after a fault.
+    """``cp.async.wait_group``: complete all copies of these lanes except those in their ``pending``
+    newest groups, in an order that depends on the seed. ``pending`` −1: all copies, committed or
+    not. Returns 1 after a fault.
     """
     if w.launch.checked != 0:
         advance_groups(w, mask, warp_actor(w, ASYNC_COPIES), w.committed, pending)

@@ -1,9 +1,9 @@
 """Completion of bulk copies, in native code: the queue of a CTA's copies in flight.
 
-A copy reads its source when it completes. With seed 0 it completes as late as it may: in the wait
-for its group, when no warp of the worker can run, or where warps poll (``scheduler.sweep``). With
-another seed it may complete at any turn of its CTA. A copy to shared memory subtracts its bytes
-from the transaction count of its mbarrier.
+A copy reads its source when it completes. With seed 0 it completes as late as possible: in the wait
+for its group, when no warp of the worker can run, or when warps have polled for long
+(``scheduler.complete_old_copies``). With another seed it may complete at any turn of its CTA. A
+copy to shared memory subtracts its bytes from the transaction count of its mbarrier.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .async_reductions import reduce_bytes
 from .mbarrier_model import update_phase
 from .memory_access import CTA_BYTES
 from .tensor_copies import move_box
-from .wgmma_groups import reader_of
+from .wgmma_groups import wgmma_reader
 
 PART = "bulk_copies"  # compiled together with the functions that issue copies
 BULK_COPY_BYTES = BulkCopy.size
@@ -35,16 +35,16 @@ COMPLETED, TO_SHARED, TO_GLOBAL = range(3)  # kinds of a copy in the queue
 
 @native(inline=True)
 def bulk_copy(cta: Cta, n: i64) -> BulkCopy:
-    """The CTA's ``n``-th copy, counted from its start."""
+    """The CTA's ``n``-th copy since the CTA started."""
     return at(BulkCopy, address(cta.bulk_copies) + n % MAX_BULK_COPIES * BULK_COPY_BYTES)
 
 
-# --- landing --------------------------------------------------------------------------------------
+# --- completion -----------------------------------------------------------------------------------
 
 
 @native(part=PART)
 def fault_bulk(cta: Cta, f: BulkCopy, kind: i64, where: i64, value: i64) -> i64:
-    """The instruction that issued a copy faults while it lands."""
+    """Record a fault of the instruction that issued a copy. Returns 1."""
     f.kind = COMPLETED
     if cta.worker.fault == 0:
         cta.worker.fault_value = value
@@ -54,10 +54,12 @@ def fault_bulk(cta: Cta, f: BulkCopy, kind: i64, where: i64, value: i64) -> i64:
 
 @native(part=PART)
 def complete_to_shared(cta: Cta, f: BulkCopy, to: Cta, target: i64, barrier: i64) -> i64:
-    """A copy lands at offsets of a CTA's shared memory; 1 after a fault."""
+    """Complete a copy to offset ``target`` of the shared memory of CTA ``to``. Returns 1 after a
+    fault.
+    """
     if to.state != RUNNING:
         return fault_bulk(cta, f, EXITED_CTA, target, 0)
-    reader = reader_of(to, target, target + extent(f))
+    reader = wgmma_reader(to, target, target + extent(f))
     if reader != 0:
         return fault_bulk(cta, f, IN_FLIGHT, target, reader - 1)
     if f.tensor != 0:
@@ -76,7 +78,7 @@ def complete_to_shared(cta: Cta, f: BulkCopy, to: Cta, target: i64, barrier: i64
 
 @native(part=PART)
 def complete_to_global(f: BulkCopy, hosts: i64) -> i64:
-    """Copy to global memory, of each 16 bytes those of the mask (``ctas``)."""
+    """Copy to global memory: of each 16 bytes those in the byte mask, which is in ``f.ctas``."""
     if f.tensor != 0:
         return move_box(f, hosts, f.source, f.target, 1)
     if f.reduce != 0:
@@ -92,7 +94,7 @@ def complete_to_global(f: BulkCopy, hosts: i64) -> i64:
 
 @native(part=PART)
 def complete_bulk(cta: Cta, f: BulkCopy) -> i64:
-    """The copy happens now; 1 after a fault."""
+    """Complete a copy. Returns 1 after a fault."""
     kind = f.kind
     f.kind = COMPLETED
     cta.worker.events += 1
@@ -110,7 +112,7 @@ def complete_bulk(cta: Cta, f: BulkCopy) -> i64:
 
 @native(part=PART)
 def pop_completed_bulk(cta: Cta) -> i64:
-    """Copies that have landed leave the queue."""
+    """Remove completed copies from the queue's head."""
     while cta.bulk_head < cta.bulk_tail:
         if bulk_copy(cta, cta.bulk_head).kind != COMPLETED:
             return 0
@@ -120,7 +122,7 @@ def pop_completed_bulk(cta: Cta) -> i64:
 
 @native(part=PART, deferred=True)
 def complete_next_bulk(cta: Cta) -> i64:
-    """The oldest copy of the CTA lands, or with a seed any; 1 after a fault."""
+    """Complete the oldest copy of the CTA, or with a seed a random one. Returns 1 after a fault."""
     in_flight = cta.bulk_tail - cta.bulk_head
     if in_flight == 0:
         return 0
@@ -136,7 +138,7 @@ def complete_next_bulk(cta: Cta) -> i64:
 
 @native(part=PART, deferred=True)
 def complete_random_bulk(cta: Cta) -> i64:
-    """With a seed, now and then a copy lands; 1 after a fault."""
+    """With a seed, complete a copy now and then. Returns 1 after a fault."""
     if cta.bulk_head == cta.bulk_tail or (draw(cta) & 3) != 0:
         return 0
     return complete_next_bulk(cta)
@@ -144,7 +146,7 @@ def complete_random_bulk(cta: Cta) -> i64:
 
 @native(part=PART, deferred=True)
 def complete_all_bulk(cta: Cta) -> i64:
-    """All copies of a CTA that has ended land; 1 after a fault."""
+    """Complete all copies of a CTA that has ended. Returns 1 after a fault."""
     while cta.bulk_head < cta.bulk_tail:
         if complete_next_bulk(cta) != 0:
             return 1

@@ -1,8 +1,7 @@
-"""Bulk copies, in native code: they are under way from their instruction on and land later.
+"""Bulk copies, in native code: the instructions that issue them and wait for them.
 
-What a copy reads it reads when it lands. With seed 0 it lands as late as it may: in the wait for
-its group, when no warp of the worker can go on, or where warps poll (``scheduler.sweep``). With
-another seed any may land at any turn of its CTA. In shared memory it tells an mbarrier its bytes.
+An instruction checks its addresses and appends copies to the queue of its CTA;
+``bulk_completion`` performs them later.
 """
 
 from __future__ import annotations
@@ -44,16 +43,16 @@ from .mbarrier_model import check_live
 from .memory_access import CTA_BYTES, copy_element, find_global, find_writable, resolve
 from .tensor_copies import setup_box
 
-BARRIER_AREA = 64  # where in ``w.operands`` addresses of barriers begin
-VALUE_AREA = 128  # and what is stored from registers
+BARRIER_AREA = 64  # index in ``w.operands`` where the addresses of mbarriers begin
+VALUE_AREA = 128  # index where values stored from registers begin
 
 
 # --- issuing --------------------------------------------------------------------------------------
 
 
 @native
-def make_room(w: WarpRecord) -> i64:
-    """Where the queue of the CTA is full, its oldest copy lands; 1 after a fault."""
+def reserve_bulk_slot(w: WarpRecord) -> i64:
+    """If the queue of the CTA is full, complete its oldest copy. Returns 1 after a fault."""
     cta = w.cta
     if cta.bulk_tail - cta.bulk_head < MAX_BULK_COPIES:
         return 0
@@ -64,7 +63,7 @@ def make_room(w: WarpRecord) -> i64:
 
 @native
 def new_bulk_copy(w: WarpRecord, kind: i64, lane: i64, pc: i64) -> BulkCopy:
-    """A place in the queue of the CTA, which has room."""
+    """Append an entry to the queue of the CTA, which must not be full."""
     cta = w.cta
     f = bulk_copy(cta, cta.bulk_tail)
     cta.bulk_tail += 1
@@ -113,8 +112,9 @@ def rank_of(w: WarpRecord, host: i64) -> i64:
 def set_destination(
     w: WarpRecord, f: BulkCopy, lane: i64, target: i64, barrier: i64, pc: i64
 ) -> i64:
-    """Which CTAs the copy goes to, and where it lands in them: one that the target names, or all of
-    a mask at the target's place in each. 1 after a fault.
+    """Set the CTAs that the copy writes, and its offset in their shared memory: the CTA of the
+    target address, or with multicast all CTAs of a mask, at the same offset. Returns 1 after a
+    fault.
     """
     rank = rank_of(w, target)
     f.target = target - at(Cta, w.cta.first + rank * CTA_BYTES).shared
@@ -135,9 +135,9 @@ def set_destination(
 
 @native
 def copy_in(w: WarpRecord, mask: i64, space: i64, reduction: i64, pc: i64) -> i64:
-    """Bulk copies and reductions into shared memory: targets in ``w.addresses``, sources in
-    ``w.addresses2``; in ``w.operands`` a line of sizes, one of CTA masks (0: no multicast) and
-    barriers' addresses.
+    """Bulk copies and reductions to shared memory: targets in ``w.addresses``, sources in
+    ``w.addresses2``; in ``w.operands`` a row of sizes, one of CTA masks (0: no multicast) and the
+    addresses of mbarriers.
     """
     m = mask
     while m != 0:
@@ -149,7 +149,7 @@ def copy_in(w: WarpRecord, mask: i64, space: i64, reduction: i64, pc: i64) -> i6
         barrier = resolve(w, SHARED, at(u64, w.operands + BARRIER_AREA)[lane], 8, lane, pc)
         if target == 0 or source == 0 or barrier == 0 or check_live(w, barrier, lane, pc) == 0:
             return 1
-        if make_room(w) != 0 or (
+        if reserve_bulk_slot(w) != 0 or (
             space != SHARED and check_grid_dependency(w, w.addresses2[lane], lane, pc) != 0
         ):
             return 1
@@ -167,8 +167,8 @@ def copy_in(w: WarpRecord, mask: i64, space: i64, reduction: i64, pc: i64) -> i6
 
 @native
 def copy_out(w: WarpRecord, mask: i64, reduction: i64, pc: i64) -> i64:
-    """Bulk copies and reductions to global memory, of the lanes' current groups; in ``w.operands``
-    a line of sizes and one of masks, a bit for each byte of 16 that is copied.
+    """Bulk copies and reductions to global memory, in the lanes' current groups; in ``w.operands``
+    a row of sizes and one of byte masks: a bit for each byte of 16 that is copied.
     """
     m = mask
     while m != 0:
@@ -180,7 +180,7 @@ def copy_out(w: WarpRecord, mask: i64, reduction: i64, pc: i64) -> i64:
         if (
             target == 0
             or source == 0
-            or make_room(w) | check_grid_dependency(w, w.addresses[lane], lane, pc) != 0
+            or reserve_bulk_slot(w) | check_grid_dependency(w, w.addresses[lane], lane, pc) != 0
         ):
             return 1
         f = new_bulk_copy(w, TO_GLOBAL, lane, pc)
@@ -196,8 +196,8 @@ def copy_out(w: WarpRecord, mask: i64, reduction: i64, pc: i64) -> i64:
 
 @native
 def store_async(w: WarpRecord, mask: i64, size: i64, count: i64, reduction: i64, pc: i64) -> i64:
-    """Stores and reductions of ``count`` elements of ``size`` bytes into shared memory, from
-    ``w.operands``: element e of lane l is the (32·e + l)-th. The rest as for ``copy_in``.
+    """``st.async`` and ``red.async`` of ``count`` elements of ``size`` bytes to shared memory.
+    Element e of lane l is the (32·e + l)-th value in ``w.operands``. Addresses as for ``copy_in``.
     """
     m = mask
     while m != 0:
@@ -209,7 +209,7 @@ def store_async(w: WarpRecord, mask: i64, size: i64, count: i64, reduction: i64,
             target == 0
             or barrier == 0
             or check_live(w, barrier, lane, pc) == 0
-            or make_room(w) != 0
+            or reserve_bulk_slot(w) != 0
         ):
             return 1
         f = new_bulk_copy(w, TO_SHARED, lane, pc)
@@ -226,8 +226,8 @@ def store_async(w: WarpRecord, mask: i64, size: i64, count: i64, reduction: i64,
 
 @native(part="tensor_copies")
 def load_tensor(w: WarpRecord, mask: i64, box: i64, pc: i64) -> i64:
-    """Tensor copies into shared memory: maps in ``w.addresses2``, the rest as for ``copy_in`` and
-    ``box_of``.
+    """Tensor copies to shared memory: maps in ``w.addresses2``; targets and mbarriers as for
+    ``copy_in``, ``box`` as for ``setup_box``.
     """
     m = mask
     while m != 0:
@@ -235,7 +235,7 @@ def load_tensor(w: WarpRecord, mask: i64, box: i64, pc: i64) -> i64:
         m = m & (m - 1)
         a = w.addresses[lane]
         barrier = resolve(w, SHARED, at(u64, w.operands + BARRIER_AREA)[lane], 8, lane, pc)
-        if barrier == 0 or check_live(w, barrier, lane, pc) == 0 or make_room(w) != 0:
+        if barrier == 0 or check_live(w, barrier, lane, pc) == 0 or reserve_bulk_slot(w) != 0:
             return 1
         f = new_bulk_copy(w, TO_SHARED, lane, pc)
         f.tensor = 1
@@ -249,15 +249,15 @@ def load_tensor(w: WarpRecord, mask: i64, box: i64, pc: i64) -> i64:
 
 @native(part="tensor_copies")
 def store_tensor(w: WarpRecord, mask: i64, box: i64, reduction: i64, pc: i64) -> i64:
-    """Tensor copies out of the shared memory at ``w.addresses``, or with a ``reduction`` (for the
-    map's type) such.
+    """Tensor copies from shared memory at ``w.addresses``, or tensor reductions: ``reduction`` is
+    the number of the operation without a type, which the map adds.
     """
     m = mask
     while m != 0:
         lane = lowest(m)
         m = m & (m - 1)
         a = w.addresses[lane]
-        if make_room(w) != 0:
+        if reserve_bulk_slot(w) != 0:
             return 1
         f = new_bulk_copy(w, TO_GLOBAL, lane, pc)
         f.tensor = 1
@@ -276,14 +276,14 @@ def store_tensor(w: WarpRecord, mask: i64, box: i64, reduction: i64, pc: i64) ->
 
 @native
 def cancel_newest(w: WarpRecord) -> i64:
-    """The newest flight never was: its instruction has faulted."""
+    """Remove the newest copy, because its instruction has faulted. Returns 1."""
     w.cta.bulk_tail -= 1
     return 1
 
 
 @native
 def commit_bulk(w: WarpRecord, mask: i64) -> i64:
-    """The bulk copies of these lanes since their last commit become a group."""
+    """``cp.async.bulk.commit_group``: the copies of these lanes since their last commit."""
     for lane in range(32):
         w.bulk_committed[lane] = w.bulk_committed[lane] + ((mask >> lane) & 1)
     return 0
@@ -291,7 +291,9 @@ def commit_bulk(w: WarpRecord, mask: i64) -> i64:
 
 @native
 def wait_bulk(w: WarpRecord, mask: i64, pending: i64) -> i64:
-    """All groups of these lanes but their ``pending`` newest land; 1 after a fault."""
+    """``cp.async.bulk.wait_group``: complete all groups of these lanes except their ``pending``
+    newest. Returns 1 after a fault.
+    """
     cta = w.cta
     if w.launch.checked != 0:
         advance_groups(w, mask, warp_actor(w, BULK_STORES), w.bulk_committed, pending)

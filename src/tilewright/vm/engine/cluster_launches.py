@@ -1,7 +1,7 @@
-"""Clusters that have not begun, taken by those that run: ``clusterlaunchcontrol``, in native code.
+"""``clusterlaunchcontrol``, in native code: a running cluster cancels one that has not started.
 
-A response is four words: the place of the cluster's first CTA in the grid, and 1 where there was
-such a cluster, which then never begins.
+A response is four words: the index (x, y, z) of the first CTA of the canceled cluster, and 1; or
+four zeros where no cluster was left.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ WORDS = 4
 
 @native
 def take_cluster(w: WarpRecord, lane: i64, words: Ptr[u32]) -> i64:
-    """The next cluster that this worker would begin, if there is one, is the lane's."""
+    """Cancel the next cluster that this worker would start, and write the lane's response."""
     k = w.worker
     launch = w.launch
     if k.next >= k.last:
@@ -34,8 +34,9 @@ def take_cluster(w: WarpRecord, lane: i64, words: Ptr[u32]) -> i64:
 
 @native
 def try_cancel(w: WarpRecord, mask: i64, everywhere: i64, pc: i64) -> i64:
-    """A request of each lane, answered at ``w.addresses``, or there in each CTA of the cluster,
-    when its mbarrier hears of it; 1 after a fault.
+    """``clusterlaunchcontrol.try_cancel`` of each lane: the response is written asynchronously to
+    ``w.addresses`` (``everywhere``: in each CTA of the cluster) and signals the mbarrier. Returns 1
+    after a fault.
     """
     words = at(u32, address(w.operands + VALUE_AREA))
     for lane in range(32):

@@ -1,7 +1,7 @@
-"""Barriers of a CTA, in native code: sixteen of them, each counting warps.
+"""The sixteen barriers of a CTA, in native code.
 
-A warp counts, 32 threads at once, when the last of its living lanes has come, whichever of the
-barrier's instructions each came by. An exited warp is no longer waited for.
+A warp counts as 32 threads once the last of its live lanes has arrived, by whichever of the
+barrier's instructions. A barrier does not wait for warps that have exited.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from .mbarrier_model import cluster_exit
 
 
 @native
-def barrier_check(cta: Cta, index: i64) -> i64:
-    """Open the barrier if all that it waits for have come."""
+def complete_barrier(cta: Cta, index: i64) -> i64:
+    """Complete the barrier's phase if all expected threads have arrived. Returns 1 if so."""
     bar = cta.barriers[index]
     expected = bar.expected
     if expected == 0:
@@ -37,18 +37,18 @@ def barrier_check(cta: Cta, index: i64) -> i64:
         return 0
     bar.arrived = 0
     bar.expected = 0
-    bar.last_ayes = bar.ayes
-    bar.last_nays = bar.nays
-    bar.ayes = 0
-    bar.nays = 0
+    bar.last_true_votes = bar.true_votes
+    bar.last_false_votes = bar.false_votes
+    bar.true_votes = 0
+    bar.false_votes = 0
     for i in range(cta.launch.warps):
         w = at(WarpRecord, cta.frames + i * cta.launch.frame_bytes)
-        if (w.arrived & (1 << index)) != 0:
+        if (w.counted_at & (1 << index)) != 0:
             if cta.launch.checked != 0:
                 acquire(w, sync_clock(cta, index))
-            w.waiting = w.waiting & ~w.at[index]
-            w.at[index] = 0
-            w.arrived = w.arrived & ~(1 << index)
+            w.waiting = w.waiting & ~w.waiting_at[index]
+            w.waiting_at[index] = 0
+            w.counted_at = w.counted_at & ~(1 << index)
             if w.state == WAITING:
                 w.state = READY
     if cta.launch.checked != 0:
@@ -59,17 +59,17 @@ def barrier_check(cta: Cta, index: i64) -> i64:
 
 
 @native
-def warp_arrives(w: WarpRecord, index: i64) -> i64:
-    """Count this warp in once all of its living lanes have come to the barrier."""
-    arrived_lanes = w.at[index] | w.came[index]
-    if arrived_lanes == 0 or (w.live & ~arrived_lanes) != 0 or (w.arrived & (1 << index)) != 0:
+def count_warp(w: WarpRecord, index: i64) -> i64:
+    """Count this warp once all of its live lanes have arrived at the barrier."""
+    arrived_lanes = w.waiting_at[index] | w.arrived_at[index]
+    if arrived_lanes == 0 or (w.live & ~arrived_lanes) != 0 or (w.counted_at & (1 << index)) != 0:
         return 0
-    w.came[index] = 0
-    if w.at[index] != 0:
-        w.arrived = w.arrived | (1 << index)
+    w.arrived_at[index] = 0
+    if w.waiting_at[index] != 0:
+        w.counted_at = w.counted_at | (1 << index)
     bar = w.cta.barriers[index]
     bar.arrived += 32
-    return barrier_check(w.cta, index)
+    return complete_barrier(w.cta, index)
 
 
 @native
@@ -78,7 +78,7 @@ def barrier(
 ) -> i64:
     """``bar.sync`` and ``bar.red`` (``arrive`` 0) or ``bar.arrive`` of the active lanes.
 
-    Those that wait go on at block ``follow``; returns what the region has to do.
+    Lanes that wait resume at block ``follow``. Returns what the region returns to the scheduler.
     """
     all_threads = w.launch.warps * 32
     if index >= BARRIERS or (threads & 31) != 0 or threads > all_threads:
@@ -93,35 +93,35 @@ def barrier(
     lanes = w.active
     if w.launch.checked != 0:
         release(w, sync_clock(w.cta, index))
-    bar.ayes += popcount(votes)
-    bar.nays += popcount(lanes & ~votes)
+    bar.true_votes += popcount(votes)
+    bar.false_votes += popcount(lanes & ~votes)
     if arrive != 0:
-        w.came[index] = w.came[index] | lanes
-        warp_arrives(w, index)
+        w.arrived_at[index] = w.arrived_at[index] | lanes
+        count_warp(w, index)
         return JUMP
-    w.at[index] = w.at[index] | lanes
+    w.waiting_at[index] = w.waiting_at[index] | lanes
     w.waiting = w.waiting | lanes
     w.block = follow
     if w.launch.divergent == 0:
-        warp_arrives(w, index)
+        count_warp(w, index)
         return WAIT if w.waiting != 0 else JUMP
     w.pending[follow] = w.pending[follow] | lanes
-    warp_arrives(w, index)
+    count_warp(w, index)
     return next_group(w)
 
 
 @native
 def barrier_result(w: WarpRecord, index: i64, op: i64) -> i64:
-    """What ``bar.red`` found when the barrier last opened: 0 popc, 1 or, 2 and."""
+    """The result of ``bar.red`` of the last phase. ``op``: 0 popc, 1 or, 2 and."""
     bar = w.cta.barriers[index]
     if op == 2:
-        return bar.last_nays == 0
-    return bar.last_ayes if op == 0 else bar.last_ayes != 0
+        return bar.last_false_votes == 0
+    return bar.last_true_votes if op == 0 else bar.last_true_votes != 0
 
 
 @native
-def lanes_exit(w: WarpRecord, mask: i64) -> i64:
-    """These lanes end. Barriers count the living, so that may complete one. DONE: the last did."""
+def exit_lanes(w: WarpRecord, mask: i64) -> i64:
+    """These lanes exit, which may complete barriers. Returns DONE if no live lane is left."""
     if w.launch.cluster_size > 1:
         cluster_exit(w, mask)
     w.live = w.live & ~mask
@@ -129,12 +129,12 @@ def lanes_exit(w: WarpRecord, mask: i64) -> i64:
     w.others = w.others & ~mask
     w.stuck = 0
     for b in range(BARRIERS):
-        warp_arrives(w, b)
+        count_warp(w, b)
     if w.live != 0:
         return JUMP
     cta = w.cta
     cta.live_warps -= 1
     w.state = EXITED
     for b in range(BARRIERS):
-        barrier_check(cta, b)
+        complete_barrier(cta, b)
     return DONE

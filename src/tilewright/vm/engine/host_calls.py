@@ -1,7 +1,7 @@
-"""Calls of what lies outside of the machine: arguments out to the host, a result back.
+"""Calls of host functions, such as ``vprintf``.
 
-The lanes' arguments stand in the area ``operands``, 64 bits each; the host
-(``vm/launch/host_functions.py``) leaves its results in ``results``.
+The lanes' arguments are in the area ``operands``, 64 bits each; the host
+(``vm/launch/host_functions.py``) writes its results to ``results``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .memory_access import resolve
 
 @native
 def call_host(w: WarpRecord, mask: i64, pc: i64) -> i64:
-    """Let the host do what operation ``pc`` calls, for these lanes; 1 after a fault."""
+    """Call the host function of operation ``pc`` for these lanes. Returns 1 after a fault."""
     if mask == 0:
         return 0
     w.calling = mask
@@ -24,8 +24,10 @@ def call_host(w: WarpRecord, mask: i64, pc: i64) -> i64:
 
 
 @native
-def text_length(w: WarpRecord, start: i64, most: i64, lane: i64, pc: i64) -> i64:
-    """The bytes of a text at a generic address, up to its 0 or ``most``; −1 after a fault."""
+def string_length(w: WarpRecord, start: i64, most: i64, lane: i64, pc: i64) -> i64:
+    """The length of a zero-terminated string at a generic address, at most ``most``; −1 after a
+    fault.
+    """
     n = 0
     while n != most:
         host = resolve(w, GENERIC, start + n, 1, lane, pc)
@@ -38,7 +40,7 @@ def text_length(w: WarpRecord, start: i64, most: i64, lane: i64, pc: i64) -> i64
 
 
 class HostCallEvaluator:
-    """The primitive ``call``, for both evaluators; ``Asynchronous`` says what they provide."""
+    """The primitive ``call``, for both evaluators."""
 
     def __init__(self, m: Evaluator) -> None:
         self.m = m

@@ -1,8 +1,6 @@
-"""``ldmatrix`` and ``stmatrix``, in native code: rows of 16 bytes, and the registers they go to."""
+"""``ldmatrix`` and ``stmatrix``, in native code: rows of 16 bytes to and from fragments."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import llvmlite.ir as ir
 
@@ -20,11 +18,11 @@ from .memory_access import (
     resolve,
     window_kind,
 )
-from .vector_access import emit_cases, store_elements
+from .vector_access import CaseEmitter, emit_cases, store_elements
 from .wgmma_groups import check_overwrite
 
 
-def _arrange(trans: int, back: bool) -> Callable[..., None]:
+def _arrange(trans: int, back: bool) -> CaseEmitter:
     def emit(b: ir.IRBuilder, target: ir.Value, source: ir.Value) -> None:
         rows, columns = mma.ldmatrix(1, bool(trans)).coordinates()
         order = (rows * 8 + columns).reshape(-1)
@@ -35,13 +33,13 @@ def _arrange(trans: int, back: bool) -> Callable[..., None]:
     return emit
 
 
-@native(emit=lambda m, f: emit_cases(m, f, ((trans, _arrange(trans, False)) for trans in (0, 1))))
+@native(emit=emit_cases([(trans, _arrange(trans, False)) for trans in (0, 1)]))
 def rows_to_fragment(target: i64, source: i64, trans: i64) -> i64:
-    """An 8×8 matrix of 16-bit elements, row by row, to the registers of 32 lanes."""
+    """Move an 8×8 matrix of 16-bit elements from rows to the registers of 32 lanes."""
     raise NotImplementedError
 
 
-@native(emit=lambda m, f: emit_cases(m, f, ((trans, _arrange(trans, True)) for trans in (0, 1))))
+@native(emit=emit_cases([(trans, _arrange(trans, True)) for trans in (0, 1)]))
 def fragment_to_rows(target: i64, source: i64, trans: i64) -> i64:
     """The reverse of ``rows_to_fragment``."""
     raise NotImplementedError
@@ -51,7 +49,7 @@ def fragment_to_rows(target: i64, source: i64, trans: i64) -> i64:
 def load_matrix(
     w: WarpRecord, mask: i64, space: i64, trans: i64, out: Ptr[u8], count: i64, pc: i64
 ) -> i64:
-    """``count`` 8×8 matrices of 16-bit elements, row addresses in ``w.addresses``."""
+    """Load ``count`` 8×8 matrices of 16-bit elements; row addresses are in ``w.addresses``."""
     if mask == 0:
         return 0
     rows = (1 << 8 * count) - 1
@@ -77,8 +75,11 @@ def load_matrix(
 def store_matrix(
     w: WarpRecord, mask: i64, space: i64, trans: i64, values: Ptr[u8], count: i64, pc: i64
 ) -> i64:
-    """The reverse: rows whole where all lanes are there, the lowest last, for of those in one place
-    it stays (of those with a lane's second elements, where transposed, which come after all first).
+    """Store ``count`` 8×8 matrices of 16-bit elements.
+
+    If all lanes are active, whole rows are stored, in an order such that of rows with the same
+    address the lowest wins; if transposed, the lowest of the odd rows, which hold the lanes' second
+    elements and are stored after the even rows.
     """
     rows = (1 << 8 * count) - 1
     if mask != 0 and check_overwrite(w, rows, space, 16, pc) != 0:
@@ -104,7 +105,9 @@ def store_matrix(
 def store_matrix_lanes(
     w: WarpRecord, mask: i64, space: i64, trans: i64, values: Ptr[u8], count: i64, pc: i64
 ) -> i64:
-    """The same lane by lane, each the neighbours that it holds; faults as all of a row would."""
+    """The same for some lanes: each stores the adjacent elements that it holds. Bounds are checked
+    for whole rows.
+    """
     for lane in range(32):
         w.addresses2[lane] = w.addresses[lane]
     size = 4 if trans == 0 else 2

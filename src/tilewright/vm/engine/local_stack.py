@@ -1,6 +1,7 @@
-"""The stack of each thread, in native code: it grows upward behind what a kernel has of local
-memory, to a limit of its own. ``alloca`` takes from it, and so do calls
-(``vm/program/activation_records.py``).
+"""The stack of each thread, in native code.
+
+It grows upward behind the kernel's variables in local memory, up to the end of the thread's local
+memory. ``alloca`` and calls (``vm/program/activation_records.py``) allocate from it.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from ..state.lane_groups import fault
 from ..state.records import LOCAL, STACK_OVERFLOW, WarpRecord
 from .memory_access import window
 
-UNINITIALIZED = 0xFF  # what new memory holds, as other local memory does
+UNINITIALIZED = 0xFF  # each byte of new memory, as in the rest of local memory
 
 
 @native
 def allocate(w: WarpRecord, mask: i64, align: i64, pc: i64) -> i64:
-    """``w.addresses`` are sizes of these lanes and become addresses; 1 after a fault."""
+    """Replace the sizes of these lanes in ``w.addresses`` by addresses. Returns 1 after a fault."""
     static = w.launch.static_bytes
     limit = w.launch.local_bytes - static
     m = mask
@@ -39,7 +40,7 @@ def allocate(w: WarpRecord, mask: i64, align: i64, pc: i64) -> i64:
 
 @native
 def stack_end(w: WarpRecord) -> i64:
-    """``w.addresses`` become the ends of all lanes' stacks."""
+    """Set ``w.addresses`` to the ends of all lanes' stacks."""
     for lane in range(32):
         w.addresses[lane] = w.launch.static_bytes + w.stack[lane]
     return 0
@@ -47,7 +48,9 @@ def stack_end(w: WarpRecord) -> i64:
 
 @native
 def set_stack_end(w: WarpRecord, mask: i64, pc: i64) -> i64:
-    """The stacks of these lanes end at ``w.addresses``; 1 after a fault: they never did."""
+    """Shrink the stacks of these lanes to the ends in ``w.addresses``. Returns 1 after a fault: an
+    end outside of the stack.
+    """
     static = w.launch.static_bytes
     m = mask
     while m != 0:
@@ -62,7 +65,7 @@ def set_stack_end(w: WarpRecord, mask: i64, pc: i64) -> i64:
 
 
 class StackEvaluator:
-    """The primitives of ``alloca`` for both evaluators; ``Asynchronous`` says what they provide."""
+    """The primitives of ``alloca``, for both evaluators."""
 
     def __init__(self, m: Evaluator) -> None:
         self.m = m

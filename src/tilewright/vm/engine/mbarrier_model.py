@@ -268,19 +268,19 @@ def test_wait(
 
 
 @native(part="cluster")
-def cluster_check(cta: Cta) -> i64:
+def complete_cluster_barrier(cta: Cta) -> i64:
     """Open the cluster's barrier if all of its threads have come."""
     head = at(Cta, cta.first)
-    if head.cluster_came == 0 or head.cluster_came < head.cluster_live:
+    if head.cluster_arrived == 0 or head.cluster_arrived < head.cluster_live:
         return 0
-    head.cluster_came = 0
+    head.cluster_arrived = 0
     if cta.launch.checked != 0:
         came = sync_clock(head, CLUSTER_OPEN)
         join(sync_clock(head, CLUSTER_DONE), came, 2 * actor_count(head))
     for rank in range(cta.launch.cluster_size):
         c = at(Cta, cta.first + rank * CTA_BYTES)
         for i in range(c.launch.warps):
-            at(WarpRecord, c.frames + i * c.launch.frame_bytes).clustered = 0
+            at(WarpRecord, c.frames + i * c.launch.frame_bytes).in_cluster_barrier = 0
         wake(c)
     return 1
 
@@ -288,17 +288,17 @@ def cluster_check(cta: Cta) -> i64:
 @native(part="cluster")
 def cluster_arrive(w: WarpRecord, mask: i64, pc: i64) -> i64:
     """``barrier.cluster.arrive``; 1 after a fault: a lane that arrived before has not waited."""
-    twice = w.due & mask
+    twice = w.cluster_wait_due & mask
     if twice != 0:
         fault(w, BAD_MBARRIER, pc, lowest(twice), 0)
         return 1
-    w.clustered = w.clustered | mask
-    w.due = w.due | mask
+    w.in_cluster_barrier = w.in_cluster_barrier | mask
+    w.cluster_wait_due = w.cluster_wait_due | mask
     head = at(Cta, w.cta.first)
     if mask != 0 and w.launch.checked != 0:
         release(w, sync_clock(head, CLUSTER_OPEN))
-    head.cluster_came += popcount(mask)
-    return 0 * cluster_check(w.cta)
+    head.cluster_arrived += popcount(mask)
+    return 0 * complete_cluster_barrier(w.cta)
 
 
 @native(part="cluster")
@@ -306,11 +306,11 @@ def cluster_wait(w: WarpRecord, mask: i64, pc: i64) -> i64:
     """``barrier.cluster.wait``: JUMP, or WAIT where it has not opened since these lanes arrived.
     FAULT for a lane that has not.
     """
-    if (mask & ~w.due) != 0:
-        fault(w, BAD_MBARRIER, pc, lowest(mask & ~w.due), 0)
+    if (mask & ~w.cluster_wait_due) != 0:
+        fault(w, BAD_MBARRIER, pc, lowest(mask & ~w.cluster_wait_due), 0)
         return FAULT
-    if (w.clustered & mask) == 0:
-        w.due = w.due & ~mask
+    if (w.in_cluster_barrier & mask) == 0:
+        w.cluster_wait_due = w.cluster_wait_due & ~mask
         if mask != 0 and w.launch.checked != 0:
             acquire(w, sync_clock(at(Cta, w.cta.first), CLUSTER_DONE))
         return JUMP
@@ -324,6 +324,6 @@ def cluster_exit(w: WarpRecord, mask: i64) -> i64:
     """Threads end: the cluster's barrier no longer waits for them."""
     head = at(Cta, w.cta.first)
     head.cluster_live -= popcount(mask)
-    head.cluster_came -= popcount(w.clustered & mask)
-    w.clustered = w.clustered & ~mask
-    return cluster_check(w.cta)
+    head.cluster_arrived -= popcount(w.in_cluster_barrier & mask)
+    w.in_cluster_barrier = w.in_cluster_barrier & ~mask
+    return complete_cluster_barrier(w.cta)

@@ -112,7 +112,7 @@ def start_cluster(first: Cta, number: i64) -> i64:
             cta.index[axis] = cta.cluster_id[axis] * launch.cluster[axis] + cta.cluster_index[axis]
         start_cta(cta)
     first.cluster_live = launch.threads * launch.cluster_size
-    first.cluster_came = 0
+    first.cluster_arrived = 0
     return 0
 
 
@@ -130,7 +130,7 @@ def start_cta(cta: Cta) -> i64:
     cta.bulk_head = 0
     cta.bulk_tail = 0
     cta.bulk_old = 0
-    cta.products = 0
+    cta.wgmmas = 0
     poison(cta.shared, launch.shared_bytes)
     for i in range(32 * launch.warps):
         poison(cta.local + i * launch.local_bytes, launch.static_bytes)
@@ -138,8 +138,8 @@ def start_cta(cta: Cta) -> i64:
         bar = cta.barriers[b]
         bar.arrived = 0
         bar.expected = 0
-        bar.ayes = 0
-        bar.nays = 0
+        bar.true_votes = 0
+        bar.false_votes = 0
     for i in range(launch.warps):
         start_warp(at(WarpRecord, cta.frames + i * launch.frame_bytes), cta, i)
     if launch.checked != 0:
@@ -275,7 +275,7 @@ def run(k: Worker) -> i64:
             progress = unblock(k)
         if progress != JUMP:
             return progress
-        if k.launch.seed == 0 and sweep(k, running) != 0:
+        if k.launch.seed == 0 and complete_old_copies(k, running) != 0:
             return FAULT
 
 
@@ -289,7 +289,7 @@ def cluster_slot_free(first: Cta) -> i64:
 
 
 @native
-def sweep(k: Worker, running: i64) -> i64:
+def complete_old_copies(k: Worker, running: i64) -> i64:
     """Now and then, copies that are old land: where warps poll, and so never wait, nothing else
     would make them. It is time when the ``running`` CTAs have spent as much in loops as a slice for
     each warp, and a copy is old that was in flight the last time too. So one lands between one and
@@ -328,8 +328,8 @@ def unblock(k: Worker) -> i64:
         cta = at(Cta, k.ctas + c * CTA_BYTES)
         if cta.state == RUNNING and cta.live_warps == 0 and release_cta(cta) != 0:
             return FAULT
-    if k.events != k.seen:
-        k.seen = k.events
+    if k.events != k.seen_events:
+        k.seen_events = k.events
         k.idle = 0
         return JUMP
     any_completed = 0

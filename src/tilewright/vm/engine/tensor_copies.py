@@ -1,9 +1,9 @@
-"""Tensor copies, in native code: boxes that a tensor map describes, row by row.
+"""Tensor copies, in native code: the boxes of a tensor map, row by row.
 
-``mma.tensor_copy`` says what a copy does; this is its rule once more. A row is what is contiguous:
-a line of the innermost dimension, or where channels are interleaved a slice of 16 or 32 bytes. In
-shared memory rows follow one another, under a swizzle each from a multiple of its bytes on, and
-16-byte pieces stand where the swizzle puts their addresses.
+``mma.tensor_maps.tma_copy`` defines what a copy does; this file implements the same rules. A row is
+contiguous in global memory: a row of the innermost dimension, or with interleaved channels a slice
+of 16 or 32 bytes. In shared memory the rows follow one another, with a swizzle at a pitch of the
+swizzle's span; then the swizzle permutes their 16-byte chunks.
 """
 
 from __future__ import annotations
@@ -36,27 +36,24 @@ FILL, ROUNDED, PIXELS = fields.FILL.low, fields.ROUNDED.low, fields.PIXELS.low
 STRIDE, STRIDE_TOP, SIZE = fields.STRIDE.low, fields.STRIDE_TOP.low, fields.SIZE.low
 STEP, EXTENT = fields.STEP.low, fields.EXTENT.low
 LOWER, UPPER = fields.corners(3)[0].low, fields.corners(3)[1].low
-CODES = 10  # of element types, and for each 2 bits: the logarithm of its bytes
-LOGS = 0b01_11_10_10_01_11_11_10_10_01_00
-MAP_BYTES, CHUNK, BOX_ALIGN = (
-    64,
-    16,
-    128,
-)  # bytes: what the hardware reads of a map, what moves together,
-# and what a box in shared memory begins at a multiple of
-COORDINATES, OFFSETS = 4, 9  # lines of ``w.operands``
-# what is wrong
+CODES = 10  # the largest code of an element type
+LOGS = 0b01_11_10_10_01_11_11_10_10_01_00  # log2 of the bytes of each type, 2 bits each
+MAP_BYTES = 64  # bytes of a map that the hardware reads
+CHUNK = 16  # bytes that a swizzle moves together
+BOX_ALIGN = 128  # alignment of a box in shared memory, in bytes
+COORDINATES, OFFSETS = 4, 9  # rows of ``w.operands``
+# errors of a map or its coordinates
 NO_MAP, WRONG_RANK, WRONG_MODE, TOO_LONG, MISALIGNED_START, NEGATIVE, OUTSIDE, NO_REDUCTION = range(
     1, 9
 )
-NAN_LOW, NAN_HIGH = FILLED["nan"]  # bytes that fill what is outside
-INFINITY, TF32_SHIFT = 0x7F800000, 13  # of f32; bits that tf32 has not
+NAN_LOW, NAN_HIGH = FILLED["nan"]  # bytes of the fill value for elements out of bounds
+INFINITY, TF32_SHIFT = 0x7F800000, 13  # of f32; mantissa bits that tf32 lacks
 NAN = int(encode("tf32", decode("f32", np.array(INFINITY + 1, np.uint32))))
 
 
 @native(inline=True)
 def bits_at(m: Ptr[u32], low: i64, width: i64) -> i64:
-    """A field of a map; none but the address crosses a word."""
+    """A field of a map. No field but the address crosses a word."""
     return lshr(m[low >> 5], low & 31) & ((1 << width) - 1)
 
 
@@ -66,15 +63,15 @@ def signed_at(m: Ptr[u32], low: i64, width: i64) -> i64:
 
 
 @native
-def read_map(f: BulkCopy, map_host: i64) -> i64:
-    """What a map says goes into the flight; what is wrong with it, or 0."""
+def decode_map(f: BulkCopy, map_host: i64) -> i64:
+    """Decode a map into a copy. Returns the error of an invalid map, or 0."""
     m = at(u32, map_host)
     rank = bits_at(m, RANK, 3) + 1
     code = bits_at(m, TYPE, 4)
     im2col = bits_at(m, IM2COL, 1)
     if rank > 5 or code > CODES or bits_at(m, INTERLEAVE, 2) > 2 or rank < 1 + 2 * im2col:
         return NO_MAP
-    f.modes = rank
+    f.dimensions = rank
     f.code = code
     f.im2col = im2col
     f.element = 1 << (lshr(LOGS, 2 * code) & 3)
@@ -87,7 +84,7 @@ def read_map(f: BulkCopy, map_host: i64) -> i64:
         f.dims[d] = bits_at(m, SIZE + 32 * d, 32) + 1
         if f.dims[d] > LONGEST:
             return TOO_LONG
-        f.steps[d] = bits_at(m, STEP + 3 * d, 3) + 1
+        f.element_strides[d] = bits_at(m, STEP + 3 * d, 3) + 1
         f.box[d] = bits_at(m, EXTENT + 8 * d, 8) + 1
         if d > 0:
             low = bits_at(m, STRIDE + 32 * (d - 1), 32) << 4
@@ -108,8 +105,8 @@ def read_map(f: BulkCopy, map_host: i64) -> i64:
 
 @native
 def replace_field(w: WarpRecord, mask: i64, space: i64, low: i64, width: i64, pc: i64) -> i64:
-    """``width`` bits from bit ``low`` on of the maps at ``w.addresses`` become the 64 in
-    ``w.operands``, cut; 1 after a fault.
+    """``tensormap.replace``: set the ``width`` bits from bit ``low`` of the maps at ``w.addresses``
+    to the low bits of the 64-bit values in ``w.operands``. Returns 1 after a fault.
     """
     m = mask
     while m != 0:
@@ -133,7 +130,7 @@ def replace_field(w: WarpRecord, mask: i64, space: i64, low: i64, width: i64, pc
 
 @native(inline=True)
 def first_row_dim(f: BulkCopy) -> i64:
-    """The dimension that rows are counted along first."""
+    """The innermost dimension along which rows are counted."""
     return 0 if f.interleave != 0 else 1
 
 
@@ -141,44 +138,44 @@ def first_row_dim(f: BulkCopy) -> i64:
 def first_row(f: BulkCopy) -> i64:
     f.row = 0
     for d in range(5):
-        f.now[d] = f.at[d]
+        f.position[d] = f.coordinates[d]
     return 0
 
 
 @native
 def next_row(f: BulkCopy) -> i64:
-    """Go on to the next row; 0 where there is none."""
+    """Advance to the next row. Returns 0 after the last row."""
     f.row += 1
     first = first_row_dim(f)
-    rank = f.modes
+    rank = f.dimensions
     if f.im2col != 0:
         for i in range(rank - 2):
             d = first + i
-            f.now[d] = f.now[d] + f.steps[d]
-            if f.now[d] <= f.dims[d] - 1 + f.upper[i]:
+            f.position[d] = f.position[d] + f.element_strides[d]
+            if f.position[d] <= f.dims[d] - 1 + f.upper[i]:
                 return f.row < f.pixels
-            f.now[d] = f.lower[i]
-        f.now[rank - 1] = f.now[rank - 1] + f.steps[rank - 1]
+            f.position[d] = f.lower[i]
+        f.position[rank - 1] = f.position[rank - 1] + f.element_strides[rank - 1]
         return f.row < f.pixels
     for d in range(first, rank):
         if f.interleave == 0 or d != rank - 2:
-            f.now[d] = f.now[d] + f.steps[d]
-            if f.now[d] - f.at[d] < f.box[d]:
+            f.position[d] = f.position[d] + f.element_strides[d]
+            if f.position[d] - f.coordinates[d] < f.box[d]:
                 return 1
-            f.now[d] = f.at[d]
+            f.position[d] = f.coordinates[d]
     return 0
 
 
 @native
 def row_offset(f: BulkCopy) -> i64:
-    """Where the row begins, in bytes from the tensor's start and as dimension 0 counts; −1 where it
-    lies outside of the tensor.
+    """The offset of the row in bytes from the tensor's start, without its coordinate in dimension
+    0; −1 where the row is out of bounds.
     """
     first = first_row_dim(f)
     total = 0
-    for d in range(first, f.modes):
-        c = f.now[d]
-        if f.im2col != 0 and d < first + f.modes - 2:
+    for d in range(first, f.dimensions):
+        c = f.position[d]
+        if f.im2col != 0 and d < first + f.dimensions - 2:
             c = c + f.offsets[d - first]
         if c < 0 or c >= f.dims[d]:
             return -1
@@ -188,13 +185,13 @@ def row_offset(f: BulkCopy) -> i64:
 
 @native
 def clip_row(f: BulkCopy, out: i64) -> i64:
-    """The bytes of a row that lie inside of the tensor. On the way to global memory pieces count as
-    a whole.
+    """Set the bytes of a row that are in bounds in dimension 0. For a copy to global memory a
+    16-byte chunk that is partly in bounds counts as in bounds.
     """
     f.begin = 0
     f.end = f.width
     if f.interleave == 0:
-        start = f.at[0] * f.element
+        start = f.coordinates[0] * f.element
         size = f.dims[0] * f.element
         if out != 0:
             size = (size + CHUNK - 1) & -CHUNK
@@ -209,11 +206,12 @@ def clip_row(f: BulkCopy, out: i64) -> i64:
 
 @native
 def check_box_bounds(w: WarpRecord, f: BulkCopy, out: i64, lane: i64, pc: i64) -> i64:
-    """Whether all that the copy touches of global memory is allocated, and where it goes ``out``
-    may be written; counts its bytes."""
+    """Whether all bytes of global memory that the copy accesses are allocated, and writable if it
+    goes ``out``; 0 after a fault. Sets the copy's size.
+    """
     start = f.base
     if f.interleave == 0:
-        start = start + f.at[0] * f.element
+        start = start + f.coordinates[0] * f.element
     if (f.base & (CHUNK - 1)) != 0 or f.base < GLOBAL_BASE:
         return fault(w, BAD_MAP, pc, lane, f.base)
     first_row(f)
@@ -235,23 +233,21 @@ def check_box_bounds(w: WarpRecord, f: BulkCopy, out: i64, lane: i64, pc: i64) -
 
 @native(inline=True)
 def swizzled_address(f: BulkCopy, a: i64) -> i64:
-    """Where the piece at an address of shared memory stands."""
+    """The swizzled address of a chunk in shared memory."""
     return a ^ (((a >> 7) & (lshr(f.swizzle, 4) - 1)) << 4)
 
 
 @native
-def move_row(f: BulkCopy, row: i64, shared: i64, shared_offset: i64, out: i64) -> i64:
-    """A row at host address ``row`` (0: outside of the tensor) to or from offset ``shared_offset`` of
-    the shared memory at ``shared``.
+def move_row(f: BulkCopy, row: i64, shared: i64, start: i64, out: i64) -> i64:
+    """Copy the row at host address ``row`` (0: out of bounds) to or from offset ``start`` of the
+    shared memory at ``shared``.
     """
     begin = f.begin if row != 0 else f.end
     step = CHUNK if f.swizzle != 0 else f.width
     p = 0
     while p < f.width:
         size = step if step < f.width - p else f.width - p
-        host = shared + (
-            swizzled_address(f, shared_offset + p) if f.swizzle != 0 else shared_offset + p
-        )
+        host = shared + (swizzled_address(f, start + p) if f.swizzle != 0 else start + p)
         low = begin - p if begin > p else 0
         high = f.end - p if f.end - p < size else size
         if low > high or row == 0:
@@ -274,7 +270,7 @@ def move_row(f: BulkCopy, row: i64, shared: i64, shared_offset: i64, out: i64) -
 
 @native
 def fill_bytes(f: BulkCopy, start: i64, size: i64) -> i64:
-    """What lies outside of the tensor: zeros, or NaNs of 16 bits."""
+    """The fill value for elements out of bounds: zeros, or NaNs of 16 bits."""
     for i in range(size):
         at(u8, start)[i] = (NAN_HIGH if (i & 1) != 0 else NAN_LOW) * f.fill
     return 0
@@ -282,7 +278,7 @@ def fill_bytes(f: BulkCopy, start: i64, size: i64) -> i64:
 
 @native
 def round_words(f: BulkCopy, start: i64, size: i64) -> i64:
-    """f32 becomes the nearest tf32 where the map says so."""
+    """Round f32 to the nearest tf32 if the map says so."""
     words = at(u32, start)
     for i in range(size >> 2 if f.rounded != 0 else 0):
         x = words[i]
@@ -300,10 +296,12 @@ def round_words(f: BulkCopy, start: i64, size: i64) -> i64:
 
 @native
 def outside_bounding_box(f: BulkCopy, out: i64) -> i64:
-    """Whether im2col begins outside of its bounding box, or out of a box that leaves the tensor."""
-    for i in range(f.modes - 2):
+    """Whether an im2col copy starts outside of its bounding box, or stores with a bounding box that
+    exceeds the tensor.
+    """
+    for i in range(f.dimensions - 2):
         d = first_row_dim(f) + i
-        if f.at[d] < f.lower[i] or f.at[d] > f.dims[d] - 1 + f.upper[i]:
+        if f.coordinates[d] < f.lower[i] or f.coordinates[d] > f.dims[d] - 1 + f.upper[i]:
             return 1
         if out != 0 and (f.lower[i] < 0 or f.upper[i] > 0):
             return 1
@@ -312,10 +310,10 @@ def outside_bounding_box(f: BulkCopy, out: i64) -> i64:
 
 @native(deferred=True)
 def move_box(f: BulkCopy, hosts: i64, shared: i64, shared_offset: i64, out: i64) -> i64:
-    """All rows; ``hosts`` + device address = host address."""
+    """Copy all rows. ``hosts`` + device address = host address."""
     start = hosts + f.base
     if f.interleave == 0:
-        start = start + f.at[0] * f.element
+        start = start + f.coordinates[0] * f.element
     first_row(f)
     has_row = 1
     while has_row != 0:
@@ -330,34 +328,35 @@ def move_box(f: BulkCopy, hosts: i64, shared: i64, shared_offset: i64, out: i64)
 
 
 @native
-def fault_map(w: WarpRecord, error: i64, pc: i64, lane: i64, where: i64) -> i64:
+def fault_map(w: WarpRecord, error: i64, pc: i64, lane: i64, address_: i64) -> i64:
     w.worker.fault_value = error
-    return fault(w, BAD_MAP, pc, lane, where)
+    return fault(w, BAD_MAP, pc, lane, address_)
 
 
 @native
 def setup_box(
     w: WarpRecord, f: BulkCopy, map_: i64, lane: i64, box: i64, shared: i64, pc: i64
 ) -> i64:
-    """The flight takes the box of the map at a generic address, coordinates and offsets from
-    ``w.operands``. ``box``: the dimensions, 8: im2col, 16: to global memory. 0 after a fault.
+    """Set up a copy's box: its map is at a generic address, coordinates and im2col offsets are in
+    ``w.operands``. ``box``: the number of dimensions, + 8 for im2col, + 16 for a copy to global
+    memory. Returns 0 after a fault.
     """
     map_host = resolve(w, GENERIC, map_, MAP_BYTES, lane, pc)
     if map_host == 0 or check_grid_dependency(w, map_, lane, pc) != 0:
         return 0
-    error = read_map(f, map_host)
-    if error == 0 and f.modes != (box & 7):
+    error = decode_map(f, map_host)
+    if error == 0 and f.dimensions != (box & 7):
         error = WRONG_RANK
     if error == 0 and f.im2col != (box >> 3 & 1):
         error = WRONG_MODE
     out = box >> 4
     for d in range(box & 7):
-        f.at[d] = w.operands[32 * (COORDINATES + d) + lane] << 32 >> 32
-        if error == 0 and out != 0 and f.at[d] < 0:
+        f.coordinates[d] = w.operands[32 * (COORDINATES + d) + lane] << 32 >> 32
+        if error == 0 and out != 0 and f.coordinates[d] < 0:
             error = NEGATIVE
     for i in range(3):
         f.offsets[i] = w.operands[32 * (OFFSETS + i) + lane]
-    if error == 0 and f.interleave == 0 and (f.at[0] * f.element & (CHUNK - 1)) != 0:
+    if error == 0 and f.interleave == 0 and (f.coordinates[0] * f.element & (CHUNK - 1)) != 0:
         error = MISALIGNED_START
     if error == 0 and f.im2col != 0 and outside_bounding_box(f, out) != 0:
         error = OUTSIDE

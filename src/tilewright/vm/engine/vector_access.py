@@ -1,13 +1,14 @@
-"""Loads and stores, in native code: the lanes' addresses in, registers out.
+"""Loads and stores of all lanes, in native code.
 
-Most accesses are of one kind that vectors do: the lanes' elements follow one another, or all lanes
-read one. What is neither goes lane by lane, and what is wrong, or needs a closer look, is found by
-``resolve``.
+Most accesses have a fast path with vectors: they are contiguous, or all lanes read one address, or
+they gather or scatter with all addresses in bounds. Otherwise each lane's address goes through
+``resolve``, which also reports faults.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import llvmlite.ir as ir
 
@@ -20,27 +21,34 @@ from ..state.records import FULL_MASK, WRITES, WarpRecord
 from .gather_scatter import VECTOR_FORMS, gather_vectors, scatter_vectors
 from .memory_access import check_access, copy_element, fast_base, lane_stride, resolve, window_kind
 
-# --- vectors whose lanes change places ------------------------------------------------------------
+# --- permutations of vectors ----------------------------------------------------------------------
 
 
-def emit_cases(
-    module: ir.Module, function: Native, emit_cases: Iterable[tuple[int, Callable[..., None]]]
-) -> None:
-    """The body of a function of (target, source, number): what the number says, else 0."""
-    made = declare(module, function)
-    b, unknown = ir.IRBuilder(made.append_basic_block()), made.append_basic_block()
-    ir.IRBuilder(unknown).ret(I64(0))
-    target, source = (b.inttoptr(a, POINTER) for a in made.args[:2])
-    switch = b.switch(made.args[2], unknown)
-    for number, emit in emit_cases:
-        case = made.append_basic_block()
-        switch.add_case(I64(number), case)
-        b.position_at_end(case)
-        emit(b, target, source)
-        b.ret(I64(1))
+CaseEmitter: TypeAlias = Callable[[ir.IRBuilder, ir.Value, ir.Value], None]  # (b, target, source)
 
 
-def _unzip(size: int, count: int) -> Callable[..., None]:
+def emit_cases(cases: Sequence[tuple[int, CaseEmitter]]) -> Callable[[ir.Module, Native], None]:
+    """Emits a function of (target, source, number) with one case for each number. It returns 0 for
+    any other number.
+    """
+
+    def emit(module: ir.Module, native_: Native) -> None:
+        function = declare(module, native_)
+        b, default = ir.IRBuilder(function.append_basic_block()), function.append_basic_block()
+        ir.IRBuilder(default).ret(I64(0))
+        target, source = (b.inttoptr(a, POINTER) for a in function.args[:2])
+        switch = b.switch(function.args[2], default)
+        for number, emit_case in cases:
+            case = function.append_basic_block()
+            switch.add_case(I64(number), case)
+            b.position_at_end(case)
+            emit_case(b, target, source)
+            b.ret(I64(1))
+
+    return emit
+
+
+def _unzip(size: int, count: int) -> CaseEmitter:
     def emit(b: ir.IRBuilder, target: ir.Value, source: ir.Value) -> None:
         whole = load_vector(b, source, 0, ir.VectorType(ir.IntType(8 * size), LANES * count))
         for e in range(count):
@@ -50,7 +58,7 @@ def _unzip(size: int, count: int) -> Callable[..., None]:
     return emit
 
 
-def _zip(size: int, count: int) -> Callable[..., None]:
+def _zip(size: int, count: int) -> CaseEmitter:
     def emit(b: ir.IRBuilder, target: ir.Value, source: ir.Value) -> None:
         lanes = ir.VectorType(ir.IntType(8 * size), LANES)
         parts = joined([load_vector(b, source, e * LANES * size, lanes) for e in range(count)])
@@ -60,14 +68,14 @@ def _zip(size: int, count: int) -> Callable[..., None]:
     return emit
 
 
-def _gather(size: int) -> Callable[..., None]:
+def _gather(size: int) -> CaseEmitter:
     def emit(b: ir.IRBuilder, target: ir.Value, source: ir.Value) -> None:
         element = ir.IntType(8 * size)
-        found = ir.Constant(ir.VectorType(element, LANES), ir.Undefined)
+        result = ir.Constant(ir.VectorType(element, LANES), ir.Undefined)
         for lane in range(LANES):
-            place = b.inttoptr(load_vector(b, source, lane * 8, I64).v, POINTER)
-            found = b.insert_element(found, load_vector(b, place, 0, element).v, I32(lane))
-        store_vector(Expr(b, found), target, 0)
+            pointer = b.inttoptr(load_vector(b, source, lane * 8, I64).v, POINTER)
+            result = b.insert_element(result, load_vector(b, pointer, 0, element).v, I32(lane))
+        store_vector(Expr(b, result), target, 0)
 
     return emit
 
@@ -77,34 +85,36 @@ _ZIPS = [(s * 16 + c, _zip(s, c)) for s, c in VECTOR_FORMS]
 _GATHERS = [(size, _gather(size)) for size in (1, 2, 4, 8)]
 
 
-@native(emit=lambda m, f: emit_cases(m, f, _UNZIPS), part="vectors")
-def unzip(target: i64, source: i64, which: i64) -> i64:
-    """Elements of ``which // 16`` bytes, ``which % 16`` of each of 32 lanes together: all lanes'
-    first, then all lanes' second …; 0 where that is not among ``ZIPPED``.
+@native(emit=emit_cases(_UNZIPS), part="vectors")
+def unzip(target: i64, source: i64, form: i64) -> i64:
+    """Deinterleave vectors of ``form % 16`` elements of ``form // 16`` bytes of 32 lanes: first all
+    lanes' first elements, then all lanes' second … Returns 0 if ``form`` is not one of
+    ``VECTOR_FORMS``.
     """
     raise NotImplementedError
 
 
-@native(emit=lambda m, f: emit_cases(m, f, _ZIPS), part="vectors")
-def zip_(target: i64, source: i64, which: i64) -> i64:
+@native(emit=emit_cases(_ZIPS), part="vectors")
+def zip_(target: i64, source: i64, form: i64) -> i64:
     """The reverse of ``unzip``."""
     raise NotImplementedError
 
 
-@native(emit=lambda m, f: emit_cases(m, f, _GATHERS), part="gather_scatter")
+@native(emit=emit_cases(_GATHERS), part="gather_scatter")
 def gather(target: i64, source: i64, size: i64) -> i64:
-    """Elements from anywhere, the host addresses of 32 lanes at ``source``; 0 where ``size`` is
-    none of 1, 2, 4, 8. One vector is stored: who reads it need not wait for 32 small stores.
+    """Load the elements at the host addresses of 32 lanes, which are at ``source``. Returns 0 if
+    ``size`` is not 1, 2, 4 or 8. The result is stored as one vector, so that a vector load of it
+    does not wait for 32 small stores.
     """
     raise NotImplementedError
 
 
-# --- what the addresses are like ------------------------------------------------------------------
+# --- patterns of addresses ------------------------------------------------------------------------
 
 
 @native(inline=True)
 def is_contiguous(w: WarpRecord, mask: i64, size: i64) -> i64:
-    """Whether all 32 lanes are there and their addresses follow one another without a gap."""
+    """Whether all 32 lanes are active and their addresses are contiguous."""
     if mask != FULL_MASK:
         return 0
     a = w.addresses[0]
@@ -116,7 +126,7 @@ def is_contiguous(w: WarpRecord, mask: i64, size: i64) -> i64:
 
 @native(inline=True)
 def is_uniform(w: WarpRecord, mask: i64) -> i64:
-    """Whether all lanes of ``mask`` have one address."""
+    """Whether all lanes of ``mask`` have the same address."""
     a = w.addresses[lowest(mask)]
     differences = 0
     for lane in range(32):
@@ -126,7 +136,7 @@ def is_uniform(w: WarpRecord, mask: i64) -> i64:
 
 @native(inline=True)
 def broadcast_element(out: i64, host: i64, size: i64) -> i64:
-    """An element for each of 32 lanes."""
+    """Copy an element to each of 32 lanes."""
     if size == 4:
         word = at(u32, host)[0]
         for lane in range(32):
@@ -148,8 +158,9 @@ def broadcast_element(out: i64, host: i64, size: i64) -> i64:
 def load_elements(
     w: WarpRecord, mask: i64, space: i64, out: Ptr[u8], size: i64, count: i64, pc: i64
 ) -> i64:
-    """``count`` elements of ``size`` bytes for each lane; element e of lane l goes to place
-    32·e + l of ``out``. The places of lanes not in ``mask`` hold anything afterwards."""
+    """Load ``count`` elements of ``size`` bytes for each lane; element e of lane l becomes element
+    32·e + l of ``out``. Lanes not in ``mask`` are undefined afterwards. Returns 1 after a fault.
+    """
     if w.launch.checked != 0 and check_access(w, mask, space, size, count, 0, pc) != 0:
         return 1
     kind = window_kind(w, mask, space)
@@ -194,8 +205,9 @@ def load_elements(
 def store_elements(
     w: WarpRecord, mask: i64, space: i64, values: Ptr[u8], size: i64, count: i64, pc: i64
 ) -> i64:
-    """The reverse of ``load_any``. Lanes store in turns of 128 bytes, the first lanes first; of the
-    lanes of a turn that write to one address the lowest wins (as on an H200: PTX does not say).
+    """Store elements, arranged as for ``load_elements``. Lanes store in phases of 128 bytes, in
+    order; of the lanes of a phase that write to one address the lowest wins (as on an H200; PTX
+    leaves it undefined). Returns 1 after a fault.
     """
     write_space = space + WRITES
     if (
@@ -218,17 +230,17 @@ def store_elements(
         if scatter_vectors(address(w.addresses), base, mask, address(values), form) != 0:
             return 0
     m = mask
-    while base == 0 and m != 0:  # the first lane with a fault is the one to tell of
+    while base == 0 and m != 0:  # the lowest lane with a fault is reported, and nothing is stored
         if resolve(w, write_space, w.addresses[lowest(m)], size * count, lowest(m), pc) == 0:
             return 1
         m = m & (m - 1)
     m = mask
     while m != 0:
-        together = m & store_phase(lowest(m), size * count)
-        m = m & ~together
-        while together != 0:
-            lane = highest(together)
-            together = together & ~(1 << lane)
+        phase = m & store_phase(lowest(m), size * count)
+        m = m & ~phase
+        while phase != 0:
+            lane = highest(phase)
+            phase = phase & ~(1 << lane)
             host = base + w.addresses[lane] + lane * stride
             if base == 0:
                 host = resolve(w, write_space, w.addresses[lane], size * count, lane, pc)
@@ -239,19 +251,19 @@ def store_elements(
 
 @native(inline=True)
 def store_phase(lane: i64, size: i64) -> i64:
-    """The lanes that store ``size`` bytes together with ``lane``."""
+    """The lanes that store ``size`` bytes in the same phase as ``lane``."""
     if size <= 4:
         return FULL_MASK
     lanes = 128 // size
     return ((1 << lanes) - 1) << (lane - lane % lanes)
 
 
-# Each kind is compiled when it is first needed: these three are a large part of the engine.
+# Each size is a part of its own, compiled when first needed, because the code is large.
 
 
 @native
 def load_32(w: WarpRecord, mask: i64, space: i64, out: Ptr[u8], pc: i64) -> i64:
-    """One element of 32 bits."""
+    """Load one element of 32 bits."""
     return load_elements(w, mask, space, out, 4, 1, pc)
 
 
@@ -262,7 +274,7 @@ def store_32(w: WarpRecord, mask: i64, space: i64, values: Ptr[u8], pc: i64) -> 
 
 @native(part="loads_32s")
 def load_32s(w: WarpRecord, mask: i64, space: i64, out: Ptr[u8], count: i64, pc: i64) -> i64:
-    """Several."""
+    """Load several elements of 32 bits."""
     return load_elements(w, mask, space, out, 4, count, pc)
 
 
@@ -275,7 +287,7 @@ def store_32s(w: WarpRecord, mask: i64, space: i64, values: Ptr[u8], count: i64,
 def load_n(
     w: WarpRecord, mask: i64, space: i64, out: Ptr[u8], size: i64, count: i64, pc: i64
 ) -> i64:
-    """Of any size."""
+    """Load elements of any size."""
     if size == 8:
         return load_elements(w, mask, space, out, 8, count, pc)
     if size == 2:
@@ -294,13 +306,14 @@ def store_n(
     return store_elements(w, mask, space, values, size, count, pc)
 
 
-# --- atomics, whose addresses are the host's already ---------------------------------------------
+# --- atomics; ``w.addresses`` holds host addresses ------------------------------------------------
 
 
 @native(part="atomics")
 def distinct_addresses(w: WarpRecord, lanes: i64) -> i64:
-    """Lanes with different addresses, of each address the first: those that no earlier one keeps
-    from a slot of 64."""
+    """A subset of ``lanes`` with distinct addresses: each lane takes one of 64 hash slots, unless
+    an earlier lane has taken it.
+    """
     used_slots = 0
     chosen = 0
     m = lanes
@@ -316,7 +329,7 @@ def distinct_addresses(w: WarpRecord, lanes: i64) -> i64:
 
 @native(part="atomics")
 def read_memory(w: WarpRecord, lanes: i64, size: i64) -> i64:
-    """What memory holds for these lanes, to ``results``."""
+    """Load the old values of these lanes to ``results``."""
     m = lanes
     while m != 0:
         lane = lowest(m)
@@ -327,7 +340,7 @@ def read_memory(w: WarpRecord, lanes: i64, size: i64) -> i64:
 
 @native(part="atomics")
 def write_memory(w: WarpRecord, lanes: i64, size: i64) -> i64:
-    """What is in ``operands`` for these lanes, to memory."""
+    """Store the new values of these lanes from ``operands``."""
     m = lanes
     while m != 0:
         lane = lowest(m)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ...native.intrinsics import at, lowest, lshr
 from ...native.native_language import i64, native
-from ..check.race_detector import PRODUCT, check_read
+from ..check.race_detector import WGMMA, check_read
 from ..check.vector_clocks import advance, pack_step, record_use, wgmma_actor, when_checked
 from ..program.program_analysis import SETS_PER_KIND
 from ..state.lane_groups import fault
@@ -55,7 +55,7 @@ UNSWIZZLED_ROW_BITS = 4  # bits of an offset in a row that is not swizzled
 @native(inline=True)
 def in_flight_wgmma(w: WarpRecord, n: i64) -> WgmmaInFlight:
     """The warp's ``n``-th product, counted from its start."""
-    return w.products[n % MAX_WGMMAS]
+    return w.wgmmas[n % MAX_WGMMAS]
 
 
 @native
@@ -76,7 +76,7 @@ def issue(
     p.group = w.wgmma_group
     p.registers = registers
     p.pc = pc
-    p.how = flags
+    p.flags = flags
     p.a = w.addresses[0]
     p.b = w.addresses2[0]
     p.bits = lshr(shape, 48)
@@ -87,7 +87,7 @@ def issue(
     if check_same_wgmma(w, mask, pc) != 0:
         return 1
     w.in_flight = w.in_flight | registers
-    w.cta.products += 1
+    w.cta.wgmmas += 1
     return check_wgmma(w, p, mask) if w.launch.checked != 0 else 0
 
 
@@ -114,7 +114,7 @@ def check_same_wgmma(w: WarpRecord, mask: i64, pc: i64) -> i64:
             same = q.pc == p.pc and q.group == p.group
             if same == 0:
                 return fault_mismatch(w, mask, DIFFERENT_WGMMA, i, pc)
-            shared = (p.how & FROM_SHARED) != 0 and q.a != p.a
+            shared = (p.flags & FROM_SHARED) != 0 and q.a != p.a
             if shared != 0 or q.b != p.b:
                 return fault_mismatch(w, mask, DIFFERENT_OPERANDS, i, pc)
     return 0
@@ -123,7 +123,7 @@ def check_same_wgmma(w: WarpRecord, mask: i64, pc: i64) -> i64:
 @native
 def retire_groups(w: WarpRecord, end: i64) -> i64:
     """Products before the ``end``-th are done."""
-    w.cta.products -= end - w.wgmma_head
+    w.cta.wgmmas -= end - w.wgmma_head
     w.wgmma_head = end
     w.in_flight = -w.launch.checked
     for n in range(end, w.wgmma_tail):
@@ -263,9 +263,9 @@ def waited_groups(cta: Cta, index: i64) -> i64:
 
 
 @native(deferred=True)
-def reader_of(cta: Cta, low: i64, high: i64) -> i64:
+def wgmma_reader(cta: Cta, low: i64, high: i64) -> i64:
     """1 + the instruction of a product under way that reads what is to be written; 0: none."""
-    if cta.products == 0:
+    if cta.wgmmas == 0:
         return 0
     for i in range(cta.launch.warps):
         w = at(WarpRecord, cta.frames + i * cta.launch.frame_bytes)
@@ -274,11 +274,11 @@ def reader_of(cta: Cta, low: i64, high: i64) -> i64:
             p = in_flight_wgmma(w, n)
             if p.group < waited:
                 continue
-            if operand_overlaps(p.b, p.how & TRANS_B, p.bits, 0, p.n, p.k, low, high) != 0:
+            if operand_overlaps(p.b, p.flags & TRANS_B, p.bits, 0, p.n, p.k, low, high) != 0:
                 return p.pc + 1
             first = (w.index & 3) * ROWS
-            if (p.how & FROM_SHARED) != 0 and operand_overlaps(
-                p.a, p.how & TRANS_A, p.bits, first, ROWS, p.stored_k, low, high
+            if (p.flags & FROM_SHARED) != 0 and operand_overlaps(
+                p.a, p.flags & TRANS_A, p.bits, first, ROWS, p.stored_k, low, high
             ) != 0:
                 return p.pc + 1
     return 0
@@ -289,7 +289,7 @@ def check_overwrite(w: WarpRecord, mask: i64, space: i64, size: i64, pc: i64) ->
     """A fault (1) where lanes are to write ``size`` bytes at ``w.addresses`` that a product under
     way in their CTA reads.
     """
-    if w.cta.products == 0:
+    if w.cta.wgmmas == 0:
         return 0
     low = w.launch.shared_bytes
     high = 0
@@ -306,12 +306,12 @@ def check_overwrite(w: WarpRecord, mask: i64, space: i64, size: i64, pc: i64) ->
                 continue
             low = offset if offset < low else low
             high = offset + size if offset + size > high else high
-            reader = reader_of(w.cta, offset, offset + size) if exact != 0 else 0
+            reader = wgmma_reader(w.cta, offset, offset + size) if exact != 0 else 0
             if reader != 0:
                 w.worker.fault_value = reader - 1
                 fault(w, IN_FLIGHT, pc, lane, offset)
                 return 1
-        if low >= high or reader_of(w.cta, low, high) == 0:
+        if low >= high or wgmma_reader(w.cta, low, high) == 0:
             return 0
     return 0
 
@@ -329,7 +329,7 @@ def check_operand_read(
     for i in range(outer):
         for p in range(inner):
             a = chunk_mn(d, first, i, p) if mn_major != 0 else chunk_k(d, first + i, p)
-            if check_read(w, w.cta, a, CHUNK, step, PRODUCT, 0) != 0:
+            if check_read(w, w.cta, a, CHUNK, step, WGMMA, 0) != 0:
                 return 1
     return 0
 
@@ -356,9 +356,9 @@ def check_wgmma(w: WarpRecord, p: WgmmaInFlight, mask: i64) -> i64:
         return 1
     step = pack_step(wgmma_actor(w), p.group + 1, p.pc)
     record_use(w.cta, step)
-    if check_operand_read(w, step, p.b, p.how & TRANS_B, p.bits, 0, p.n, p.k) != 0:
+    if check_operand_read(w, step, p.b, p.flags & TRANS_B, p.bits, 0, p.n, p.k) != 0:
         return 1
-    if (p.how & FROM_SHARED) == 0:
+    if (p.flags & FROM_SHARED) == 0:
         return 0
     first = (w.index & 3) * ROWS
-    return check_operand_read(w, step, p.a, p.how & TRANS_A, p.bits, first, ROWS, p.stored_k)
+    return check_operand_read(w, step, p.a, p.flags & TRANS_A, p.bits, first, ROWS, p.stored_k)

@@ -74,7 +74,7 @@ def _named_warps(warps: Sequence[int]) -> str:
 def _waiting(run: LaunchState, worker: Record) -> Iterator[Where]:
     """Each group of lanes that waits."""
     for w, block, warp in _warps(run, worker):
-        for barrier, mask in enumerate(map(int, warp.at)):
+        for barrier, mask in enumerate(map(int, warp.waiting_at)):
             if mask:
                 op = _at(run, warp, mask, last=True)
                 yield w, block, (mask, f"wait at barrier {barrier}", _location(run, op))

@@ -16,7 +16,7 @@ from ...ptx.printf_format import argument_types, offsets, parse_format
 from ...ptx.system_functions import EXTERNS
 from ...ptx.types import bits
 from ..codegen.block_code import BlockCode
-from ..engine.host_calls import text_length
+from ..engine.host_calls import string_length
 from ..engine.memory_access import resolve
 from ..program.program_analysis import HEAP_FUNCTIONS
 from ..state.records import GENERIC, Cta, WarpRecord, Worker
@@ -121,7 +121,7 @@ class _Caller:
         """
         limit = min(most, LIMIT + 1) if most >= 0 else LIMIT + 1
         at = (address, limit, self.lane, self.warp.called)
-        length = self.library.call(text_length, self.warp.address, *at)
+        length = self.library.call(string_length, self.warp.address, *at)
         if length < 0:
             raise Fault
         if length > LIMIT:

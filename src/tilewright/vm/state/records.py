@@ -1,16 +1,17 @@
-"""What the machine keeps in memory: records that compiled code, NumPy and Python all read.
+"""The machine's records in memory, which compiled code, NumPy and Python all read.
 
-A warp's *frame* is a ``Warp`` record, its table of lanes pending at each block, then its registers.
-Whatever must outlive a suspension is in the frame, so a warp can stop and go on at the start of any
-block.
+A warp's *frame* is a ``WarpRecord``, its table of pending lanes for each basic block, then its
+registers. All that outlives a suspension is in the frame, so a warp can be suspended and resumed at
+the start of any block.
 """
 
 from __future__ import annotations
 
 from ...native.native_language import Array, Ptr, Struct, i64, u8, u16, u32, u64
 
-# Windows of the generic address space. Global addresses are the same everywhere; shared, local and
-# parameter addresses count from 0 in their own space. A window's number is its space's, less one.
+# Windows of the generic address space. A global address is its own generic address; shared, local
+# and parameter addresses start at 0 in their own space. The number of a window is the number of its
+# space minus one.
 GLOBAL_BASE = 1 << 40
 SHARED_BASE = 1 << 32
 LOCAL_BASE = 2 << 32
@@ -18,18 +19,14 @@ PARAM_BASE = 3 << 32
 WINDOW_BITS = 32
 
 GENERIC, GLOBAL, SHARED, LOCAL, PARAM = range(5)
-WRITES = 8  # added to a space: the access writes
+WRITES = 8  # added to the number of a space: the access writes
 SPACES = {
-    "": GENERIC,
-    "global": GLOBAL,
-    "const": GLOBAL,
-    "shared": SHARED,
-    "local": LOCAL,
+    "": GENERIC, "global": GLOBAL, "const": GLOBAL, "shared": SHARED, "local": LOCAL,
     "param": PARAM,
-}
+}  # fmt: skip
 WINDOWS = {"shared": SHARED_BASE, "local": LOCAL_BASE, "param": PARAM_BASE}
 
-# What a region returns to the scheduler, and the scheduler to Python. HERE: all lanes have come.
+# What a region returns to the scheduler, and the scheduler to Python. CONVERGED: all lanes arrived.
 JUMP, WAIT, YIELD, DONE, FAULT, STOPPED, FINISHED, DEADLOCK, STEP_LIMIT, CONVERGED = range(10)
 
 OUT_OF_BOUNDS, MISALIGNED, USE_AFTER_FREE, TRAP, DIVERGED, BAD_BARRIER, BAD_INDEX = range(1, 8)
@@ -40,54 +37,37 @@ TX_COUNT_OVERFLOW, DOUBLE_INIT, READ_ONLY, MISSING_LANES, BAD_MEMBER_MASK, WARPG
     range(22, 28)
 )
 FAULTS = {
-    OUT_OF_BOUNDS: "out of bounds",
-    MISALIGNED: "misaligned",
-    USE_AFTER_FREE: "use after free",
-    TRAP: "trap",
-    DIVERGED: "divergence",
-    BAD_BARRIER: "barrier",
-    BAD_INDEX: "branch index",
-    BAD_DESCRIPTOR: "descriptor",
-    BAD_WARPGROUP: "warpgroup",
-    BAD_METADATA: "metadata",
-    BAD_MBARRIER: "mbarrier",
-    BAD_BULK: "bulk copy",
-    BAD_MAP: "tensor map",
-    IN_FLIGHT: "in flight",
-    EXITED_CTA: "exited CTA",
-    RACE: "race",
-    BAD_FENCE: "fence",
-    UNREAD_COPY: "unread",
-    DISCARDED: "discarded",
-    STACK_OVERFLOW: "stack overflow",
-    GRID_DEPENDENCY: "early",
-    TX_COUNT_OVERFLOW: "mbarrier",
-    DOUBLE_INIT: "mbarrier",
-    READ_ONLY: "read-only",
-    MISSING_LANES: "divergence",
-    BAD_MEMBER_MASK: "member mask",
+    OUT_OF_BOUNDS: "out of bounds", MISALIGNED: "misaligned", USE_AFTER_FREE: "use after free",
+    TRAP: "trap", DIVERGED: "divergence", BAD_BARRIER: "barrier", BAD_INDEX: "branch index",
+    BAD_DESCRIPTOR: "descriptor", BAD_WARPGROUP: "warpgroup", BAD_METADATA: "metadata",
+    BAD_MBARRIER: "mbarrier", BAD_BULK: "bulk copy", BAD_MAP: "tensor map",
+    IN_FLIGHT: "in flight", EXITED_CTA: "exited CTA", RACE: "race", BAD_FENCE: "fence",
+    UNREAD_COPY: "unread", DISCARDED: "discarded", STACK_OVERFLOW: "stack overflow",
+    GRID_DEPENDENCY: "early", TX_COUNT_OVERFLOW: "mbarrier", DOUBLE_INIT: "mbarrier",
+    READ_ONLY: "read-only", MISSING_LANES: "divergence", BAD_MEMBER_MASK: "member mask",
     WARPGROUP_MISMATCH: "warpgroup",
-}
-LIVE_READ_ONLY = 2  # ``live`` of an allocation that kernels only read
+}  # fmt: skip
+LIVE_READ_ONLY = 2  # ``live`` of an allocation that kernels must not write
 
-READY, WAITING, EXITED = range(3)  # a warp
-EMPTY, RUNNING = range(2)  # a resident CTA's place
-WINDOW = 128  # bytes beyond a space that may be read
-MAX_ASYNC_COPIES = (
-    64  # cp.async instructions of a warp that can be under way; more makes the oldest land
-)
-MAX_BULK_COPIES = 64  # bulk copies of a CTA that can be under way, likewise
-MAX_WGMMAS = 32  # wgmmas of a warp that can be under way, likewise
-CACHED_RANGES = 8  # allocations that a worker knows, besides the last
-TRACKED_MBARRIERS = 64  # of a CTA that a checked launch tells apart
-RANK_SHIFT = 24  # an address in shared memory: rank in the cluster << 24 | offset, as on hardware
-BARRIERS = 16
-WARPGROUP_WARPS = 4  # of a warpgroup
+READY, WAITING, EXITED = range(3)  # states of a warp
+EMPTY, RUNNING = range(2)  # states of a slot for a resident CTA
+WINDOW = 128  # bytes behind the end of a space that may be read
+# Where a queue is full, the next instruction completes its oldest entry.
+MAX_ASYNC_COPIES = 64  # cp.async instructions of a warp in flight
+MAX_BULK_COPIES = 64  # bulk copies of a CTA in flight
+MAX_WGMMAS = 32  # wgmmas of a warp in flight
+CACHED_RANGES = 8  # allocations that a worker caches, besides the last one
+TRACKED_MBARRIERS = 64  # mbarriers of a CTA that a checked launch distinguishes
+RANK_SHIFT = 24  # a shared memory address is CTA rank << 24 | offset, as on hardware
+BARRIERS = 16  # barriers of a CTA
+WARPGROUP_WARPS = 4
 FULL_MASK = 0xFFFFFFFF
 
 
 class AllocationRecord(Struct):
-    """Device addresses [start, end); ``live`` is 0 once freed, ``FIXED`` if kernels only read."""
+    """Device addresses [start, end). ``live`` is 0 once freed, ``LIVE_READ_ONLY`` if kernels must
+    not write.
+    """
 
     start: u64
     end: u64
@@ -95,18 +75,25 @@ class AllocationRecord(Struct):
 
 
 class LaunchRecord(Struct):
-    """One launch: what all of its warps share. ``host`` + device address = host address.
+    """One launch: the data that all of its warps share. ``host`` + device address = host address.
 
-    ``total_smem``, ``aggregate_smem`` and ``warp_slots`` are an SM's view of a CTA's shared memory
-    and of its own warps; ``number`` counts a machine's launches; a cooperative one has a
-    ``workspace`` (its address, low and high), in whose second word its CTAs meet.
-    ``regions`` has the code of each block, 0 where ``compile`` (a callback) has still to make it;
-    ``outside`` is the callback for calls of what the host does. Of the ``local_bytes`` of a thread
-    the first ``static_bytes`` are its variables', the rest its stack.
-    Where it is ``checked``: a CTA has that many ``actors`` (``races``), its ``shadow`` room for so
-    many bytes of shared memory; ``strong`` says of each operation whether it orders others,
-    ``constant`` whether it reads constants, ``inits`` whether it initialises mbarriers;
-    ``overlaps``: the grid before may still run.
+    - ``total_smem``, ``aggregate_smem``, ``warp_slots``: the special registers for the shared
+      memory of a CTA and the warps of an SM.
+    - ``number``: the number of the machine's launches so far.
+    - ``workspace``: of a cooperative launch, the address of its workspace (low and high word); the
+      second word of the workspace is the counter of its grid barrier.
+    - ``regions``: the code of each block, 0 until ``compile`` (a callback) has compiled it.
+    - ``outside``: the callback for calls of host functions.
+    - ``local_bytes``: local memory per thread. The first ``static_bytes`` hold its variables, the
+      rest is its stack.
+
+    For a ``checked`` launch (``race_detector``):
+
+    - ``actors``: the number of actors of a CTA; ``shadow_room``: the bytes of shared memory that
+      its shadow memory covers.
+    - ``strong``, ``constant``, ``inits``: for each operation, whether it orders other accesses,
+      reads constants, initializes mbarriers.
+    - ``overlaps``: the previous grid may still be running.
     """
 
     host: i64
@@ -154,21 +141,23 @@ class LaunchRecord(Struct):
 
 
 class Barrier(Struct):
-    """``arrived`` and ``expected`` count threads (0: all of the CTA); the rest are votes of
-    ``bar.red``.
+    """A barrier of a CTA. ``arrived`` and ``expected`` are numbers of threads (``expected`` 0: all
+    threads of the CTA). The rest are the votes of ``bar.red``: of the current phase, and of the
+    last phase that completed.
     """
 
     arrived: i64
     expected: i64
-    ayes: i64
-    nays: i64
-    last_ayes: i64
-    last_nays: i64
+    true_votes: i64
+    false_votes: i64
+    last_true_votes: i64
+    last_false_votes: i64
 
 
 class AsyncCopy(Struct):
-    """One cp.async of a warp under way: for each lane its target, source, group and valid bytes.
-    One without ``bytes`` arrives at the mbarrier that is its source.
+    """One cp.async of a warp in flight: target, source, group and valid bytes of each lane.
+
+    If ``bytes`` is 0 it is an arrival at the mbarrier whose host address is ``source``.
     """
 
     mask: u32
@@ -181,11 +170,15 @@ class AsyncCopy(Struct):
 
 
 class BulkCopy(Struct):
-    """One bulk copy of a CTA under way: ``bytes`` from ``source`` to ``target``, by what lane of
-    what warp. Those that land in shared memory tell the mbarrier at ``barrier``; the others belong
-    to a ``group`` of their lane. Those with a ``reduce`` combine (``reductions``). What a register
-    held is in ``data``. Of a ``tensor`` the rest is its box, as map and coordinates say, innermost
-    dimension first (``tensors``).
+    """One bulk copy of a CTA in flight: ``bytes`` from ``source`` to ``target``, issued by ``lane``
+    of ``warp``.
+
+    - A copy to shared memory signals the mbarrier at offset ``barrier``; a copy to global memory
+      belongs to a bulk ``group`` of its lane.
+    - ``reduce`` is the number of a reduction (``async_reductions``), or 0.
+    - ``data`` holds the values of a store from registers.
+    - The fields from ``code`` on are the box of a ``tensor`` copy, decoded from its tensor map,
+      innermost dimension first (``tensor_copies``).
     """
 
     kind: u32
@@ -209,7 +202,7 @@ class BulkCopy(Struct):
     interleave: u32
     fill: u32
     rounded: u32
-    modes: u32
+    dimensions: u32
     im2col: u32
     pixels: u32
     base: i64
@@ -221,23 +214,23 @@ class BulkCopy(Struct):
     dims: Ptr[i64] = Array(5)
     strides: Ptr[i64] = Array(5)
     box: Ptr[i64] = Array(5)
-    steps: Ptr[i64] = Array(5)
-    at: Ptr[i64] = Array(5)
-    now: Ptr[i64] = Array(5)
+    element_strides: Ptr[i64] = Array(5)
+    coordinates: Ptr[i64] = Array(5)
+    position: Ptr[i64] = Array(5)
     lower: Ptr[i64] = Array(3)
     upper: Ptr[i64] = Array(3)
     offsets: Ptr[i64] = Array(3)
 
 
 class WgmmaInFlight(Struct):
-    """A wgmma of a warp under way: its group, a bit for each set of registers that it uses, and the
-    shared memory that it reads.
+    """A wgmma of a warp in flight: its wgmma-group, a bit for each set of registers that it uses,
+    and its operands in shared memory.
     """
 
     group: i64
     registers: i64
     pc: i64
-    how: i64
+    flags: i64
     a: i64
     b: i64
     bits: i64
@@ -247,15 +240,18 @@ class WgmmaInFlight(Struct):
 
 
 class Worker(Struct):
-    """A host thread's share of a launch: CTAs ``first`` … ``last``, ``resident`` at a time.
+    """The part of a launch that one host thread runs: CTAs ``first`` … ``last``, ``resident`` at a
+    time.
 
-    ``low`` … ``high`` is the allocation that was found last, and whether it is ``read_only``; in
-    ``lows`` and ``highs`` each operation has those it found last, in one of ``FOUND`` places by its
-    number; behind these are as many for operations that write, where no fixed one ever is.
-    ``steps`` counts operations in loops, and was ``swept`` when old copies last completed;
-    ``started`` counts the warps that began, which a limit counts, too; ``events`` what sleepers may
-    have waited for, ``idle`` how often none came while all slept, the last time after
-    ``idle_last`` steps.
+    - ``low`` … ``high``: the allocation that was accessed last, and whether it is ``read_only``.
+    - ``lows``, ``highs``: a cache of the allocations that operations accessed last, indexed by the
+      operation modulo ``CACHED_RANGES``. The second half is for operations that write; it never
+      holds a read-only allocation.
+    - ``steps``: the operations executed in loops; ``swept``: its value when old copies were last
+      completed; ``started``: the warps started, which count toward the step limit too.
+    - ``events``: counts events that sleeping lanes may wait for; ``seen_events``: its value when
+      the worker last found no warp to run; ``idle``: how often lanes were woken without an event,
+      the last time when ``steps`` was ``idle_last``.
     """
 
     launch: LaunchRecord
@@ -271,7 +267,7 @@ class Worker(Struct):
     started: i64
     swept: i64
     events: i64
-    seen: i64
+    seen_events: i64
     idle: i64
     idle_last: i64
     read_only: i64
@@ -287,11 +283,12 @@ class Worker(Struct):
 
 
 class Cta(Struct):
-    """A place for a resident CTA; its warps' frames stand at ``frames``, ``frame_bytes`` apart.
+    """A slot for a resident CTA. Its warps' frames start at ``frames``, every ``frame_bytes``.
 
-    ``first`` is the address of the place of its cluster's rank 0, which the others follow; there
-    ``cluster_live`` counts the cluster's threads, ``cluster_came`` those at its barrier. Flights
-    before ``bulk_old`` were in flight at the worker's last sweep.
+    ``first`` is the address of the slot of rank 0 of its cluster, which the other ranks follow. In
+    that slot ``cluster_live`` is the number of live threads of the cluster, ``cluster_arrived`` of
+    those that have arrived at its barrier. Bulk copies before ``bulk_old`` were already in flight
+    when the worker last completed old copies.
     """
 
     worker: Worker
@@ -313,9 +310,9 @@ class Cta(Struct):
     bulk_head: i64
     bulk_tail: i64
     bulk_old: i64
-    products: i64
+    wgmmas: i64
     cluster_live: i64
-    cluster_came: i64
+    cluster_arrived: i64
     clocks: i64
     shadow: i64
     mbarrier_count: i64
@@ -326,14 +323,18 @@ class Cta(Struct):
 class WarpRecord(Struct):
     """The head of a warp's frame. Masks have a bit for each lane.
 
-    ``live``: not exited; ``active``: running now; ``others``: live but not active; ``waiting``: at
-    a barrier of the CTA; ``parked``: at a convergent instruction. ``pending[b]``: to run at block
-    b. ``at[i]``: waiting at barrier i; ``came[i]``: arrived there without waiting; ``arrived``: the
-    barriers that have counted this warp. ``asleep``: lanes that look again when something happens,
-    ``expired`` what they find if nothing did; ``clustered``: arrived at the cluster's barrier,
-    which has not opened since, and ``due`` to wait there; ``calling``: those that call the host,
-    at operation ``called``. ``stack``: the bytes that each lane has taken of its stack. Copies
-    before ``queue_old`` were in flight at the worker's last sweep.
+    - ``live``: not exited; ``active``: running; ``others``: live but not active; ``waiting``: at
+      a barrier of the CTA or asleep; ``parked``: at a convergent instruction.
+    - ``pending[b]``: lanes to run at block b.
+    - ``waiting_at[i]``: waiting at barrier i; ``arrived_at[i]``: arrived there without waiting;
+      ``counted_at``: the barriers that have counted this warp.
+    - ``asleep``: lanes that test their condition again after the next event; ``expired``: lanes
+      whose wait timed out, because no event can occur.
+    - ``in_cluster_barrier``: arrived at the cluster's barrier in its current phase;
+      ``cluster_wait_due``: arrived, and have not yet executed the wait.
+    - ``calling``: lanes that call a host function, at operation ``called``.
+    - ``stack``: the bytes that each lane has allocated on its stack.
+    - Copies before ``queue_old`` were already in flight when the worker last completed old copies.
     """
 
     cta: Cta
@@ -355,14 +356,14 @@ class WarpRecord(Struct):
     live: u32
     active: u32
     waiting: u32
-    arrived: u32
+    counted_at: u32
     others: u32
     parked: u32
     carry: u32
     asleep: u32
     expired: u32
-    clustered: u32
-    due: u32
+    in_cluster_barrier: u32
+    cluster_wait_due: u32
     awaited: i64
     called: i64
     calling: u32
@@ -374,8 +375,8 @@ class WarpRecord(Struct):
     unfenced: i64
     fences: i64
     fencing: i64
-    at: Ptr[u32] = Array(BARRIERS)
-    came: Ptr[u32] = Array(BARRIERS)
+    waiting_at: Ptr[u32] = Array(BARRIERS)
+    arrived_at: Ptr[u32] = Array(BARRIERS)
     committed: Ptr[u32] = Array(32)
     bulk_committed: Ptr[u32] = Array(32)
     stack: Ptr[u64] = Array(32)
@@ -387,4 +388,4 @@ class WarpRecord(Struct):
     operands: Ptr[u32] = Array(1280)
     results: Ptr[u32] = Array(512)
     halves: Ptr[u16] = Array(256)
-    products: Ptr[WgmmaInFlight] = Array(MAX_WGMMAS)
+    wgmmas: Ptr[WgmmaInFlight] = Array(MAX_WGMMAS)

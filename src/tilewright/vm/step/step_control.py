@@ -86,7 +86,7 @@ class StepControl(StepPart):
         self.leave(self.m.current.index + 1)
 
     def leave(self, follow: int) -> None:
-        if self.m.call_native(cta_barriers.lanes_exit, self.m.mask) == DONE:
+        if self.m.call_native(cta_barriers.exit_lanes, self.m.mask) == DONE:
             raise Left(DONE)
         if self.m.program.divergent and self.m.warp.active == 0:
             raise Left(self.m.call_native(lane_groups.next_group))
@@ -122,7 +122,7 @@ class StepControl(StepPart):
         votes: Lanes | None = None,
     ) -> None:
         count = 0 if threads is None else self._first(threads)
-        ayes = 0 if votes is None else self.m.mask & word_of(votes)
+        true_votes = 0 if votes is None else self.m.mask & word_of(votes)
         follow = self.m.current.index + 1
         if self.m.mask == 0:
             self.goto(follow)
@@ -131,7 +131,7 @@ class StepControl(StepPart):
             self.m.warp.active = self.m.mask
             self.m.warp.others |= self.rest()
         code = self.m.call_native(
-            cta_barriers.barrier, self._first(index), count, arrive, ayes, follow, self.m.pc
+            cta_barriers.barrier, self._first(index), count, arrive, true_votes, follow, self.m.pc
         )
         if arrive and not code:
             self.goto(follow)
