@@ -17,6 +17,7 @@ from .cp_async.simt_config import SimtConfig
 from .problem import Problem
 from .roofline import f64_per_cycle
 from .tma import tma_config as tma
+from .tma import tma_geometry as geometry
 from .tma.tma_config import TmaConfig
 from .tma.tma_operand import TmaOperand, operands
 
@@ -260,7 +261,9 @@ def _moved(problem: Problem, config: TmaConfig, work: _Work) -> float:
     read = REREAD * again * problem.k * problem.input.bits / 8 * problem.batch
     if work.pieces <= work.places:
         read *= AT_ONCE
-    bursts = SHORT_BURSTS if config.tile[2] * problem.input.bits <= 8 * tma.SWIZZLE_BYTES else 1.0
+    bursts = (
+        SHORT_BURSTS if config.tile[2] * problem.input.bits <= 8 * geometry.SWIZZLE_BYTES else 1.0
+    )
     return (problem.bytes + read) * bursts + work.parts * bm * bn * 4
 
 
@@ -292,7 +295,7 @@ def _step_terms(problem: Problem, config: TmaConfig) -> tuple[float, ...]:
     """
     bits = problem.input.bits
     (bm, bn, bk), size = config.tile, config.tile[2] * bits / 8
-    count = bm // tma.WGMMA_ROWS * bk * bits // (8 * 32)  # instructions, of 32 bytes of K
+    count = bm // geometry.WGMMA_ROWS * bk * bits // (8 * 32)  # instructions, of 32 bytes of K
     promotion = PROMOTION * bm * bn / 128 if problem.promoted else 0.0
     sides = _sides(problem, config)
     beyond = sum(_beyond(problem.k, side) for side in sides)
@@ -340,9 +343,9 @@ def _requests(problem: Problem, side: _Side) -> float:
     operand, pitch = side.operand, _pitch(problem, side.name)
     size = operand.size
     line = (
-        tma.SWIZZLE_BYTES
+        geometry.SWIZZLE_BYTES
         if operand.major == "K"
-        else tma.swizzle_elements(operand.extent, 8 * size) * size
+        else geometry.swizzle_bytes(operand.extent, 8 * size)
     )
     crossing = max(0, line - pitch) / (128 - pitch) if pitch < 128 else 0.0
     return operand.bytes / operand.sharers / line * (1 + (STRADDLES[pitch] - 1) * crossing)

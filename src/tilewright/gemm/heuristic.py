@@ -14,7 +14,9 @@ from .cp_async import multistage_config as multistage
 from .cp_async import simt_config as simt
 from .cp_async.simt_config import SimtConfig
 from .problem import Problem, validate
+from .tma import tma_checks
 from .tma import tma_config as tma
+from .tma import tma_geometry as geometry
 from .tma.tma_config import TmaConfig
 
 
@@ -67,7 +69,7 @@ def check(problem: Problem, config: AnyConfig, device: DeviceSpec) -> None:
             raise TargetError(
                 f"{config}: wgmma does not multiply f64", hint="a configuration of multistage"
             )
-        tma.check(tma.relayout_problem(problem), config, device)
+        tma_checks.check(tma.relayout_problem(problem), config, device)
     else:
         multistage.check(problem, config, device)
 
@@ -75,7 +77,7 @@ def check(problem: Problem, config: AnyConfig, device: DeviceSpec) -> None:
 def candidates(problem: Problem, device: DeviceSpec) -> Iterator[AnyConfig]:
     """The search space: candidate configurations, which may not all fit."""
     by_wgmma = problem.a != simt.TYPE and not problem.is_f64
-    if by_wgmma and device.target.runs(tma.REQUIRED_TARGET):
+    if by_wgmma and device.target.runs(tma_checks.REQUIRED_TARGET):
         yield from _tma_candidates(problem, device)
     yield from table(problem, device)
 
@@ -108,7 +110,7 @@ GROUP, GROUP_OF_8 = 8, 16  # rows of tiles walked together; of 8-bit inputs, whi
 def _tma_candidates(problem: Problem, device: DeviceSpec) -> Iterator[TmaConfig]:
     """Tiles, with and without swap, clusters, split-K, with as many stages as fit."""
     bits = problem.input.bits
-    least = tma.PROMOTION_K if problem.promoted else 8 * tma.SWIZZLE_BYTES // bits
+    least = tma_checks.PROMOTION_K if problem.promoted else 8 * geometry.SWIZZLE_BYTES // bits
     group = GROUP_OF_8 if bits == 8 else GROUP
     for (bm, consumers, pingpong), swap in product(TILES, (False, True)):
         rows, columns = (problem.n, problem.m) if swap else (problem.m, problem.n)
@@ -179,7 +181,7 @@ def _variants(
             continue
         yield (cm, cn), 1, False
         pieces = -(-down // cm) * -(-across // cn) * problem.batch
-        places = tma.resident_clusters(cm * cn, device)
+        places = geometry.resident_clusters(cm * cn, device)
         full = places // max(pieces, 1)
         for split in sorted({2, full // 2, full}):
             if 2 <= split <= most and pieces * split <= places:
@@ -189,5 +191,5 @@ def _variants(
                 yield (cm, cn), split, True
     for cm, cn in MORE_CLUSTERS:
         pieces = -(-down // cm) * -(-across // cn) * problem.batch
-        if cm <= down and cn <= across and pieces <= tma.resident_clusters(cm * cn, device):
+        if cm <= down and cn <= across and pieces <= geometry.resident_clusters(cm * cn, device):
             yield (cm, cn), 1, False

@@ -86,7 +86,7 @@ def test_what_the_text_may_leave_out() -> None:
         ("tma:64x64x64:1:4/1x0", r"cluster sizes must be powers of two, got \(1, 0\)"),
         ("tma:64x64x64:1:4*0", "split-K must be 1 to 64, got 0"),
         ("tma:64x64x64:1:4*65", "split-K must be 1 to 64, got 65"),
-        ("tma:64x64x64:1:4+1", "split-K of the last wave must be at least 2"),
+        ("tma:64x64x64:1:4+1", "split-K of the tail wave must be at least 2"),
     ],
 )
 def test_what_is_no_configuration(text: str, says: str) -> None:
@@ -112,10 +112,22 @@ S8 = {"a": "s8", "b": "s8", "d": "s32"}
         ("tma:64x64x64:1:2", S8, "tile_k must be at least 128 for s8"),
         ("tma:64x64x256:1:2", E4M3, "tile_k must be 128 for e4m3 without fast_accum"),
         ("tma:64x40x128:1:2", S8, "tile_n of integers must be 8, 24 or a multiple of 16, got 40"),
-        ("tma:64x40x64:1:2", {"b_major": "n"}, "N, 40, is no multiple of 16, of whole lines"),
-        ("tma:64x64x64:1:2/2x1", {"b_major": "n"}, "N, 64, is no multiple of 128, .* by 2 CTAs"),
-        ("tma:64x64x64:1:2/1x2", {"a_major": "m"}, "M, 64, is no multiple of 128, .* by 2 CTAs"),
-        ("tma:64x24x64:1:2/2x1", {}, "N, 24, is no multiple of 16, of whole lines, .* 2 CTAs"),
+        ("tma:64x40x64:1:2", {"b_major": "n"}, "tile_n must be a multiple of 16, got 40"),
+        (
+            "tma:64x64x64:1:2/2x1",
+            {"b_major": "n"},
+            "tile_n, which 2 CTAs share, must be a multiple of 128, got 64",
+        ),
+        (
+            "tma:64x64x64:1:2/1x2",
+            {"a_major": "m"},
+            "tile_m, which 2 CTAs share, must be a multiple of 128, got 64",
+        ),
+        (
+            "tma:64x24x64:1:2/2x1",
+            {},
+            "tile_n, which 2 CTAs share, must be a multiple of 16, got 24",
+        ),
         ("tma:512x8x64:2:2~", {}, "one TMA copy loads at most 256 rows, got 512"),
         ("tma:64x64x512:1:2", {"a_major": "m"}, "one TMA copy loads at most 256 rows, got 512"),
         ("tma:64x24x64:1:2", {}, "the epilogue stores 32-byte rows of bf16"),

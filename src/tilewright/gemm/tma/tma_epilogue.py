@@ -27,7 +27,8 @@ from ...mma import (
     make_tiled_mma,
 )
 from ..problem import Problem
-from .tma_config import WARPGROUP, WGMMA_ROWS, TmaConfig
+from .tma_config import TmaConfig
+from .tma_geometry import WARPGROUP, WGMMA_ROWS
 from .tma_operand import GlobalMatrix
 
 WGMMA = "wgmma.mma_async.sync.aligned.m64n{}k16.f32.f16.f16"  # all types have its layout

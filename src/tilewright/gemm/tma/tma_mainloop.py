@@ -14,7 +14,9 @@ from ...builder import Builder, OrderedSequenceBarrier, PipelineState
 from ...builder.tensors.wgmma_fragments import descriptor_start
 from ..problem import Problem
 from .tile_scheduler import TileScheduler
-from .tma_config import WARPGROUP, WGMMA_ROWS, TmaConfig, has_two_accumulator_sets
+from .tma_checks import has_two_accumulator_sets
+from .tma_config import TmaConfig
+from .tma_geometry import WARPGROUP, WGMMA_ROWS
 from .tma_producer import SharedStages
 
 

@@ -18,8 +18,10 @@ from ...builder import Builder, Pointer
 from ...dtypes import dtype
 from ...layout import ComposedLayout, local_tile
 from ...mma import TensorMap, make_descriptor, make_smem_layout
+from ..columns import select
 from ..problem import Problem
 from .tma_config import TmaConfig
+from .tma_geometry import TmaGeometry
 
 WGMMA_K = 32  # bytes of K per wgmma
 PROMOTION = 128  # bytes that an L2 miss fetches; 256 is slower where lines straddle
@@ -186,13 +188,18 @@ class TmaOperand:
 
 def operands(problem: Problem, config: TmaConfig) -> tuple[TmaOperand, TmaOperand]:
     """The left and right operand of wgmma: A and B, or with ``swap`` Bᵀ and Aᵀ."""
-    (bm, bn, bk), (cm, cn) = config.tile, config.cluster
-    left, right = (problem.a, problem.a_major), (problem.b, problem.b_major)
-    if config.swap:
-        left, right = right, left
+    a, b = matrix_operands(problem, config)
+    return (b, a) if config.swap else (a, b)
+
+
+def matrix_operands(problem: Problem, config: TmaGeometry[Any]) -> tuple[TmaOperand, TmaOperand]:
+    """A and B as operands; extents, depths and sharers are columns if ``config`` has columns."""
+    (bm, bn, bk), (cm, cn), swap = config.tile, config.cluster, config.swap
+    a = "k" if problem.a_major == "k" else "mn"
+    b = "k" if problem.b_major == "k" else "mn"
     return (
-        TmaOperand(left[0], bm, bk, "k" if left[1] == "k" else "mn", cn),
-        TmaOperand(right[0], bn, bk, "k" if right[1] == "k" else "mn", cm),
+        TmaOperand(problem.a, select(swap, bn, bm), bk, a, select(swap, cm, cn)),
+        TmaOperand(problem.b, select(swap, bm, bn), bk, b, select(swap, cn, cm)),
     )
 
 

@@ -1,0 +1,161 @@
+"""Rules that decide which configurations of kernel ``tma`` fit a problem and a device.
+
+A rule is a condition on the fields of a configuration. ``check`` raises the error of the first rule
+that one configuration breaks; ``fits`` evaluates the same rules on columns of candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import ConfigError, TargetError
+from ...mma.instruction_table import INTEGER_N
+from ...mma.tensor_maps.tensor_map_rules import EXTENT
+from ...target import DeviceSpec
+from ..columns import Column, larger, select
+from ..problem import Problem
+from .tma_config import TmaConfig
+from .tma_geometry import SWIZZLE_BYTES, TmaGeometry, swizzle_bytes
+from .tma_operand import TmaOperand, matrix_operands, operands
+
+REQUIRED_TARGET = "sm_90a"
+PROMOTION_K = 128  # the K extent after which 8-bit floats' accumulators are promoted to f32
+STORE_BYTES = 32  # rows of an epilogue tile must be a multiple of these
+# Accumulator registers of a thread at most, and how many of them the epilogue takes for C, and once
+# more for rows of D or C that are not aligned to 16 bytes; by one or two consumer warpgroups, and
+# by three.
+MAX_ACCUMULATOR_REGISTERS, EPILOGUE_REGISTERS = 208, 72
+MAX_ACCUMULATOR_REGISTERS_OF_3, EPILOGUE_REGISTERS_OF_3 = 96, 16
+F32_C_REGISTERS = 16  # that a C of 32 bits takes besides
+_IS_INTEGER_N = np.array([n in INTEGER_N for n in range(257)])
+
+Geometry = TmaGeometry[Any]
+
+
+class _Rule(NamedTuple):
+    """Whether a configuration, or each of a column of them, breaks the rule; the text of its error
+    after the configuration, and a hint.
+    """
+
+    broken: Any
+    text: Callable[[], str]
+    hint: str = ""
+
+
+def check(problem: Problem, config: TmaConfig, device: DeviceSpec) -> None:
+    """Raise ConfigError where the configuration does not fit problem and device, TargetError where
+    no configuration of kernel ``tma`` does. ``problem`` is after relayout.
+    """
+    if not device.target.runs(REQUIRED_TARGET):
+        raise TargetError(f"tma needs {REQUIRED_TARGET}; {device.name} is {device.target}")
+    for broken, text, hint in _rules(problem, config, device):
+        if broken:
+            raise ConfigError(f"{config}{text()}", hint=hint)
+
+
+def fits(problem: Problem, configs: Geometry, device: DeviceSpec) -> Column:
+    """Column of Booleans: the configurations that ``check`` accepts, on a device that runs ``tma``.
+    ``problem`` is after relayout.
+    """
+    broken = np.zeros(len(configs.tile[0]), bool)
+    for rule in _rules(problem, configs, device):
+        broken |= rule.broken
+    return ~broken
+
+
+def has_two_accumulator_sets(problem: Problem, config: TmaConfig) -> bool:
+    """Whether a thread's registers hold the partial accumulators of two stages beside the totals
+    that they are promoted to.
+    """
+    return bool(3 * config.accumulator_registers <= _max_accumulator_registers(problem, config))
+
+
+def _rules(problem: Problem, config: Geometry, device: DeviceSpec) -> Iterator[_Rule]:
+    """The rules in the order in which ``check`` reports them."""
+    yield from _operand_rules(problem, config)
+    bn, d_bits = config.tile[1], problem.output.bits
+    yield _Rule(
+        select(config.swap, False, bn * d_bits % (8 * STORE_BYTES) != 0),
+        lambda: (
+            f": the epilogue stores {STORE_BYTES}-byte rows of {problem.d}, so tile_n must be a "
+            f"multiple of {8 * STORE_BYTES // d_bits}, got {bn}"
+        ),
+    )
+    need, have = config.shared_bytes(problem), device.limits.shared_per_block
+    yield _Rule(
+        need > have,
+        lambda: f" needs {need} bytes of shared memory; {device.name} has {have} for a CTA",
+        "fewer stages or a smaller tile",
+    )
+    used = config.accumulator_registers * (1 + problem.promoted)
+    most = _max_accumulator_registers(problem, config)
+    yield _Rule(
+        used > most,
+        lambda: f": accumulators take {used} of {most} registers per thread for {problem}",
+        "more warpgroups or a smaller tile",
+    )
+    ctas = device.limits.cluster
+    yield _Rule(config.ctas > ctas, lambda: f": a cluster has at most {ctas} CTAs")
+
+
+def _operand_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
+    """What TMA and wgmma require of A and B and of their tiles."""
+    (_, bn, bk), bits = config.tile, problem.input.bits
+    yield _Rule(
+        problem.align_a < 16 or problem.align_b < 16,
+        lambda: ": TMA requires rows of A and B at multiples of 16 bytes",
+    )
+    yield _Rule(
+        bits != 16 and (problem.a_major != "k" or problem.b_major != "k"),
+        lambda: f": wgmma reads {problem.a} K-major only",
+    )
+    yield _Rule(
+        problem.accumulator_type == "s32" and ~_IS_INTEGER_N[bn],
+        lambda: f": tile_n of integers must be 8, 24 or a multiple of 16, got {bn}",
+    )
+    yield _Rule(
+        problem.promoted and bk != PROMOTION_K,
+        lambda: f": tile_k must be {PROMOTION_K} for {problem.a} without fast_accum, got {bk}",
+    )
+    least = 8 * SWIZZLE_BYTES // bits
+    yield _Rule(bk < least, lambda: f": tile_k must be at least {least} for {problem.a}, got {bk}")
+    a, b = matrix_operands(problem, config)
+    yield _Rule(_misfits(a) | _misfits(b), lambda: _extent_error(problem, config))
+    rows = larger(a.lines_per_copy, b.lines_per_copy)
+    yield _Rule(rows > EXTENT, lambda: f": one TMA copy loads at most {EXTENT} rows, got {rows}")
+
+
+def _misfits(operand: TmaOperand) -> Any:
+    return operand.extent % _extent_unit(operand) != 0
+
+
+def _extent_unit(operand: TmaOperand) -> Any:
+    """What an operand's extent must be a multiple of, so that every CTA that shares it loads whole
+    core matrices or swizzled rows.
+    """
+    if operand.major == "K":
+        return 8 * operand.sharers
+    return operand.sharers * (swizzle_bytes(operand.extent, 8 * operand.size) // operand.size)
+
+
+def _extent_error(problem: Problem, config: Any) -> str:
+    sides = zip("mn", operands(problem, config), strict=True)
+    side, operand = next(x for x in sides if _misfits(x[1]))
+    by = f", which {operand.sharers} CTAs share," if operand.sharers > 1 else ""
+    return f": tile_{side}{by} must be a multiple of {_extent_unit(operand)}, got {operand.extent}"
+
+
+def _max_accumulator_registers(problem: Problem, config: Geometry) -> Any:
+    """Accumulator registers per thread, at most: the epilogue needs some where it reads C, and
+    where rows of D or C are not aligned to 16 bytes.
+    """
+    aligned = min(problem.align_d, problem.align_c if problem.with_c else 16) == 16
+    uses, three = problem.with_c + (not aligned), config.consumers == 3
+    most = select(three, MAX_ACCUMULATOR_REGISTERS_OF_3, MAX_ACCUMULATOR_REGISTERS)
+    taken = uses * select(three, EPILOGUE_REGISTERS_OF_3, EPILOGUE_REGISTERS)
+    if problem.with_c and problem.output.bits == 32:
+        taken = taken + F32_C_REGISTERS
+    return select(config.stores_partial, most, most - taken)

@@ -1,0 +1,152 @@
+"""Quantities that follow from a configuration of kernel ``tma``: bytes, registers, tile counts.
+
+``TmaGeometry`` is the base of ``TmaConfig``, one configuration, and of ``TmaColumns``, all
+candidates of a problem at once: the fields are numbers of one or columns of the other, and the
+formulas are the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic
+
+from ...target import DeviceSpec
+from ..columns import N, larger, power_of_two_divisor, select
+from ..problem import Problem
+
+WARPGROUP = 128
+WGMMA_ROWS = 64  # rows of D per wgmma
+EPILOGUE_BUFFERS = 2  # epilogue tiles of D in shared memory per warpgroup
+MAX_STORED_TOGETHER = 3  # epilogue tiles of a warpgroup, at most, that are all stored at once
+SWIZZLE_BYTES, MIN_SWIZZLE_BYTES = 128, 32  # the longest and the shortest swizzled row
+SHARED_ALIGNMENT = 1024  # bytes, of a warpgroup's epilogue buffers in shared memory
+BARRIER_BYTES = 1024  # bytes of shared memory for barriers, at most
+
+
+class TmaGeometry(Generic[N]):
+    """The fields of a configuration, as numbers or as columns, and what follows from them."""
+
+    __slots__ = ()
+
+    tile: tuple[N, N, N]
+    consumers: N
+    stages: N
+    cluster: tuple[N, N]
+    pingpong: Any
+    split: N
+    tail: Any
+    group: N
+    swap: Any
+    dynamic: Any
+
+    @property
+    def threads(self) -> N:
+        """Threads of a CTA."""
+        return WARPGROUP * (1 + self.consumers)
+
+    @property
+    def ctas(self) -> N:
+        """CTAs of a cluster."""
+        return self.cluster[0] * self.cluster[1]
+
+    @property
+    def warpgroup_rows(self) -> N:
+        """Rows of the tile that a consumer warpgroup computes."""
+        rows: N = self.tile[0] // select(self.pingpong, 1, self.consumers)
+        return rows
+
+    @property
+    def accumulator_registers(self) -> N:
+        """Accumulator registers of a thread."""
+        return self.warpgroup_rows * self.tile[1] // WARPGROUP
+
+    @property
+    def stores_partial(self) -> Any:
+        """Whether every tile is split along K: the epilogue stores 32-bit partial accumulators, and
+        the split-K reduction kernel writes D.
+        """
+        return select(self.tail, False, self.split > 1)
+
+    def stage_bytes(self, bits: int) -> N:
+        """Bytes of a stage: a k-tile of A and of B, elements of ``bits``."""
+        bm, bn, bk = self.tile
+        return (bm + bn) * bk * bits // 8
+
+    def epilogue_width(self, bits: int) -> N:
+        """Columns of an epilogue tile of ``bits``: rows of at most 128 bytes, or (swapped) at most
+        64 columns.
+        """
+        limit = select(self.swap, 64, 64 if bits == 16 else 32)
+        width: N = power_of_two_divisor(self.tile[1], limit)
+        return width
+
+    def epilogue_tiles(self, bits: int) -> N:
+        """Epilogue tiles of a warpgroup's accumulator."""
+        return self.accumulator_registers * WARPGROUP // (WGMMA_ROWS * self.epilogue_width(bits))
+
+    def stores_together(self, bits: int) -> Any:
+        """Whether all epilogue tiles of a warpgroup are stored at once: they are few, and no other
+        tile's mainloop overlaps the epilogue.
+        """
+        few = self.epilogue_tiles(bits) <= MAX_STORED_TOGETHER
+        return select(self.pingpong, False, (self.consumers > 1) & few)
+
+    def epilogue_buffers(self, bits: int) -> N:
+        """Epilogue tiles of ``bits`` that a warpgroup stages in shared memory."""
+        all_tiles = larger(EPILOGUE_BUFFERS, self.epilogue_tiles(bits))
+        buffers: N = select(self.stores_together(bits), all_tiles, EPILOGUE_BUFFERS)
+        return buffers
+
+    def epilogue_bytes(self, bits: int) -> N:
+        """Bytes of shared memory that stage epilogue tiles: of D, whose elements have ``bits``, and
+        of 32-bit partial accumulators with split-K.
+        """
+        d, partial = (
+            self.epilogue_buffers(b) * WGMMA_ROWS * self.epilogue_width(b) * b // 8
+            for b in (bits, 32)
+        )
+        size: N = select(self.split > 1, select(self.tail, larger(d, partial), partial), d)
+        total: N = self.consumers * -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
+        return total
+
+    def shared_bytes(self, problem: Problem) -> N:
+        """Bytes of shared memory of a CTA."""
+        ring = self.stages * self.stage_bytes(problem.input.bits)
+        return ring + self.epilogue_bytes(problem.output.bits) + BARRIER_BYTES
+
+    def resident_clusters(self, device: DeviceSpec) -> N:
+        """Resident clusters of the device."""
+        return resident_clusters(self.ctas, device)
+
+    def tile_grid(self, problem: Problem) -> tuple[N, N]:
+        """Work tiles along the tile's M and N; a cluster's tiles are one work tile."""
+        (bm, bn, _), (cm, cn) = self.tile, self.cluster
+        m = select(self.swap, problem.n, problem.m)
+        n = select(self.swap, problem.m, problem.n)
+        return -(-m // (bm * cm)), -(-n // (bn * cn))
+
+    def cluster_tiles(self, problem: Problem) -> N:
+        """Work tiles of the whole batch; a cluster's tiles are one work tile."""
+        down, across = self.tile_grid(problem)
+        return down * across * problem.batch
+
+    def unsplit_tiles(self, problem: Problem, device: DeviceSpec) -> N:
+        """Work tiles that are not split along K."""
+        tiles, resident = self.cluster_tiles(problem), self.resident_clusters(device)
+        whole_waves = select(self.tail, tiles // resident * resident, 0)
+        unsplit: N = select(self.split > 1, whole_waves, tiles)
+        return unsplit
+
+
+def resident_clusters(ctas: N, device: DeviceSpec) -> N:
+    """Resident clusters of this number of CTAs on the device. Those of 4 and more leave
+    some SMs empty: an H200's 132 SMs hold 66 clusters of 2, 30 of 4 or 15 of 8.
+    """
+    usable = select(ctas > 2, device.sms * 10 // 11, device.sms)
+    resident: N = larger(1, usable // ctas)
+    return resident
+
+
+def swizzle_bytes(extent: N, bits: int) -> N:
+    """Bytes of the longest swizzled row that divides an MN-major operand's extent; 32 at least."""
+    row: N = larger(power_of_two_divisor(extent * bits // 8, SWIZZLE_BYTES), MIN_SWIZZLE_BYTES)
+    return row
