@@ -285,7 +285,7 @@ M64, BYTES = np.ones((64, 64), np.float16), np.ones((64, 64), np.int8)
 EIGHT = "tma:64x64x128:1:2"
 MISUSE: dict[str, tuple[Any, type[Exception], str]] = {
     "stages": (lambda: product(M64, M64, "tma:128x256x64:2:9"), ConfigError, "shared memory"),
-    "a cluster": (lambda: product(M64, M64, "tma:128x256x64:2:2/16x1"), ConfigError, "16 CTAs share"),
+    "a cluster": (lambda: product(M64, M64, "tma:128x256x64:2:2/16x1"), ConfigError, "16 CTAs"),
     "an A100": (
         lambda: product(M64, M64, EIGHT, device="vm:A100"), TargetError, "tma needs sm_90a",
     ),
