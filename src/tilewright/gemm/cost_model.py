@@ -11,6 +11,7 @@ from math import ceil
 from typing import NamedTuple
 
 from ..target import DeviceSpec
+from .cp_async import multistage_config as multistage
 from .cp_async import simt_config as simt
 from .cp_async.multistage_config import Config
 from .cp_async.simt_config import SimtConfig
@@ -47,7 +48,9 @@ def terms(problem: Problem, config: AnyConfig, device: DeviceSpec) -> dict[str, 
 # --- multistage ---------------------------------------------------------------------------------
 
 CLOCK = 1.6e9  # where this was fitted
-RATE = 1024 * CLOCK  # products of an SM in a second by mma.sync
+RATE = 1024 * CLOCK  # products of an SM in a second by mma.sync, of 16-bit types
+# Of other types, by bits: the ratio of the peaks in NVIDIA's A100 whitepaper. Not fitted.
+RELATIVE_RATE = {32: 0.5, 16: 1.0, 8: 2.0, 4: 4.0, 1: 16.0}
 STARTED = 2.5e-6  # seconds
 UNALIGNED = {16: 1.2, 8: 1.5, 4: 3.0, 2: 6.0}  # times as long, by the bytes that a copy moves
 # What a tile shape reaches of the tensor cores' mma.sync rate when it has the SM for itself, by
@@ -59,29 +62,43 @@ ENDS = 3_000_000  # and in the time of a tile's prologue and epilogue
 
 
 def _multistage_time(problem: Problem, config: Config, device: DeviceSpec) -> float:
-    return sum(_multistage_terms(problem, config, device).values())
+    return float(sum(_multistage_terms(problem, config, device).values()))
 
 
 def _multistage_terms(problem: Problem, config: Config, device: DeviceSpec) -> dict[str, float]:
     """Waves of CTAs; a wave takes the time of its products, barriers, prologue and epilogue."""
+    copies = _multistage_copies(problem)
+    problem = multistage.relayout_problem(problem)
     bm, bn, bk = config.tile
     tiles, double = config.tiles(problem), problem.is_f64
-    together = min(
-        config.resident(problem.input.bits, device.limits), max(1, -(-tiles // device.sms))
-    )
+    bits = problem.input.bits
+    together = min(config.resident(bits, device.limits), max(1, -(-tiles // device.sms)))
     waves = -(-tiles // (device.sms * together))
     wm, wn = config.warp_tile
     busy = min(1.0, config.threads * together / 256)  # four schedulers want two warps each
     rate = busy / (1 + (F64_COST if double else COST) * (1 / wm + 1 / wn))
     steps = waves * -(-problem.k // bk)
     slower = 1.0 if double else UNALIGNED[min(problem.align_a, problem.align_b)]
-    most = f64_per_cycle(device) / 2 * CLOCK if double else RATE
+    most = f64_per_cycle(device) / 2 * CLOCK if double else RATE * RELATIVE_RATE[bits]
     return {
         "products": slower * steps * bm * bn * bk * together / (rate * most),
         "barriers": slower * steps * STEP / RATE,
         "ends of tiles": slower * waves * ENDS / RATE,
+        "copies": copies,
         "launches": STARTED,
     }
+
+
+def _multistage_copies(problem: Problem) -> float:
+    """Seconds of the relayout of operands that multistage cannot read."""
+    relaid = multistage.relayout_problem(problem)
+    pairs = (("a", problem.m), ("b", problem.n))
+    copied = [
+        rows for x, rows in pairs
+        if any(getattr(problem, f) != getattr(relaid, f) for f in (f"{x}_major", f"align_{x}"))
+    ]  # fmt: skip
+    moved = sum(copied) * problem.k * problem.batch * problem.input.bits / 8
+    return COPY + 2 * moved * COPIED if copied else 0.0
 
 
 # --- simt ---------------------------------------------------------------------------------------

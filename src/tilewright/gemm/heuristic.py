@@ -71,7 +71,7 @@ def check(problem: Problem, config: AnyConfig, device: DeviceSpec) -> None:
             )
         tma_checks.check(tma.relayout_problem(problem), config, device)
     else:
-        multistage.check(problem, config, device)
+        multistage.check(multistage.relayout_problem(problem), config, device)
 
 
 def candidates(problem: Problem, device: DeviceSpec) -> Iterator[AnyConfig]:
@@ -84,11 +84,9 @@ def candidates(problem: Problem, device: DeviceSpec) -> Iterator[AnyConfig]:
 
 def table(problem: Problem, device: DeviceSpec) -> Sequence[AnyConfig]:
     """The configuration table for this type."""
-    if not problem.is_f64:
-        return simt.TABLE if problem.a == simt.TYPE else multistage.TABLE
-    if device.target.runs("sm_90"):
-        return multistage.F64_TABLE
-    return [replace(config, mma=(8, 8, 4)) for config in multistage.F64_TABLE]
+    if problem.a == simt.TYPE:
+        return simt.TABLE
+    return multistage.table(problem.a, device.target)
 
 
 # --- candidates of tma --------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from ..builder import Traced
 from ..errors import ConfigError
 from ..target import DEFAULT_DEVICE, DeviceSpec
 from .cost_model import AnyConfig
-from .cp_async import cp_async_mainloop, multistage, simt
+from .cp_async import cp_async_mainloop, multistage, multistage_config, simt
 from .cp_async.multistage_config import Config
 from .cp_async.simt_config import SimtConfig
 from .kernel_launch import GemmKernel, KernelArguments, KernelLaunch, LaunchShape, MatrixStrides
@@ -133,7 +133,10 @@ def workspace_bytes(
 def relayout_problem(problem: Problem, config: AnyConfig) -> Problem:
     """The problem after relayout: with the layouts and alignments that the kernel supports."""
     validate(problem)
-    return tma_config.relayout_problem(problem) if isinstance(config, TmaConfig) else problem
+    if isinstance(config, TmaConfig):
+        return tma_config.relayout_problem(problem)
+    is_multistage = isinstance(config, Config)
+    return multistage_config.relayout_problem(problem) if is_multistage else problem
 
 
 def _definitions(problem: Problem, config: AnyConfig, device: DeviceSpec) -> list[KernelDefinition]:

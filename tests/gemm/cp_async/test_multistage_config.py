@@ -25,7 +25,6 @@ from tilewright.gemm import (
     ranked,
 )
 from tilewright.gemm.cp_async.multistage_config import (
-    DEFAULT_MMA,
     F64_TABLE,
     MMA_SHAPES,
     accumulator_registers,
@@ -44,13 +43,20 @@ def configs(draw: Any) -> Config:
     tile = wm * power(4, 7), wn * power(4, 7), power(5, 7)
     number = st.integers(1, 40)
     stages, persistent = draw(st.integers(2, 16)), draw(st.booleans())
-    shape = draw(st.sampled_from([*MMA_SHAPES["f64"], DEFAULT_MMA]))
+    shape = draw(st.sampled_from([*MMA_SHAPES["f64"], None]))
     return Config(tile, (wm, wn), stages, draw(number), draw(number), persistent, shape)
 
 
 @given(configs())
 def test_text_and_back(config: Config) -> None:
     assert Config.parse(str(config)) == config
+
+
+def test_the_widest_instruction_is_the_default() -> None:
+    config = Config.parse("128x128x64:2x2:4")
+    shapes = {type_: config.mma_shape(type_)[2] for type_ in ("f16", "tf32", "s8", "f64")}
+    assert shapes == {"f16": 16, "tf32": 8, "s8": 32, "f64": 16}
+    assert Config.parse("128x128x64:2x2:4:m16n8k16").mma_shape("s8") == (16, 8, 16)
 
 
 def test_what_the_text_may_leave_out() -> None:
@@ -68,7 +74,8 @@ def test_what_the_text_may_leave_out() -> None:
         ("128x64x32:2x1:4/2@", "expected a configuration"),
         ("8x64x32:1x1:4", "tile M must be a power of two, at least 16, got 8"),
         ("64x96x32:1x1:4", "tile N must be a power of two, at least 16, got 96"),
-        ("64x64x16:1x1:4", "tile K must be a power of two, at least 32, got 16"),
+        ("64x64x8:1x1:4", "tile K must be a power of two, at least 16, got 8"),
+        ("64x64x16:1x1:4:m16n8k16", "tile K must be a power of two, at least 32, got 16"),
         ("64x64x32:0x1:4", "64 rows must divide among 0 warps"),
         ("64x64x32:1x8:4", "64 columns must divide among 8 warps"),
         ("64x64x32:3x1:4", "64 rows must divide among 3 warps"),
@@ -119,6 +126,8 @@ def test_a_persistent_cta_needs_room_for_both() -> None:
         ("128x128x64:2x2:8", "H200", "needs 262144 bytes"),
         ("128x128x32:1x1:2", "H200", "take 512 of 255 registers"),
         ("128x128x32:2x2:2/4", "H200", "take 128 of 128 registers"),
+        ("64x64x16:2x2:4", "A100", "tile K must be at least 32 for f16, two instructions of m16n8"),
+        ("64x64x32:2x2:4:m16n8k8", "A100", "the mma shape for f16 must be one of m16n8k16"),
     ],
 )
 def test_what_does_not_fit(text: str, name: str, says: str) -> None:

@@ -49,6 +49,7 @@ class VectorEpilogue:
         self.size = problem.output.bits // 8
         self.elements = 16 // self.size
         self.word = max(self.size, 4)
+        self.integer = problem.accumulator_type == "s32"
 
     def begin(self, limits: tuple[Reg, Reg], scale: tuple[Reg, Reg]) -> None:
         """``limits``: M and N; ``scale``: α and β."""
@@ -71,12 +72,16 @@ class VectorEpilogue:
             row, column = at
             inside = row < self.limits[0]
             left = self.limits[1].view("s32") - column.view("s32")
-        values = [self.alpha * v for v in sums]
+        values = sums if self.integer else [self.alpha * v for v in sums]
         if self.c is not None and c is not None:
             old = self._read(c.cast("b8"), self.c.align, inside, left)
-            added = [k.fma(self.beta, before, v) for before, v in zip(old, values, strict=True)]
+            added = [self._with_c(before, v) for before, v in zip(old, values, strict=True)]
             values = [k.select(self.use_c, s, v) for s, v in zip(added, values, strict=True)]
         self._write(d.cast("b8"), self.d.align, self._words(values), inside, left)
+
+    def _with_c(self, old: Reg, value: Reg) -> Reg:
+        """β·C + value; β of an integer result is 1 where C is read."""
+        return old + value if self.integer else self.k.fma(self.beta, old, value)
 
     # --- formats: a word is a register, of two 16-bit numbers, one f32 or one f64 ---
 
@@ -232,13 +237,14 @@ class StagedEpilogue(VectorEpilogue):
         pitch = self.columns + PAD
         warps = self.config.threads // WARP
         layout = Layout((16, self.columns, warps), (pitch, 1, 16 * pitch))
-        return make_tensor(shared.cast("f32"), layout)[None, None, self.k.warpid]
+        typed = shared.cast(self.problem.accumulator_type)
+        return make_tensor(typed, layout)[None, None, self.k.warpid]
 
     def _pieces(self) -> TiledCopy:
         """How the lanes share the pieces: neighbours along the rows."""
         per_row = min(WARP, self.columns // self.elements)
         lanes = Layout((WARP // per_row, per_row), (per_row, 1))
-        atom = CopyAtom(UniversalCopy(32 * self.elements), "f32")
+        atom = CopyAtom(UniversalCopy(32 * self.elements), self.problem.accumulator_type)
         return make_tiled_copy(atom, lanes, Layout((1, self.elements)))
 
     def _block(self, tile: Tensor) -> Tensor:
@@ -248,7 +254,7 @@ class StagedEpilogue(VectorEpilogue):
         return block
 
     def _piece(self, staged: Tensor, where: Tensor, matrices: Any, piece: Any) -> None:
-        taken = self.k.make_rmem_tensor(self.elements, "f32")
+        taken = self.k.make_rmem_tensor(self.elements, self.problem.accumulator_type)
         self.k.copy(self.take, staged, taken)
         d, c = (m and m.at(piece) for m in matrices)
         self.piece(self.k.values(taken), None if self.full else where[piece], d, c)

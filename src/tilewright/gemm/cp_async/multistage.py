@@ -1,8 +1,8 @@
 """Kernel ``multistage``: cp.async into a ring of stages, mma.sync. For sm_80 and later.
 
-A CTA computes a tile, or (``persistent``) one after another, the next one's first copies under way
-while the last one is written out. The main loop is ``ring``'s, by the K of an instruction: 16 for
-f16 and bf16, whose fragments ldmatrix loads; 4, 8 or 16 for f64.
+A CTA computes a tile, or (``persistent``) tile after tile; then the copies of the next tile's first
+stages are in flight during the epilogue. The mainloop goes by the K of an instruction: 32 bytes of
+most types. ldmatrix loads the fragments, of any type but f64, as rows of 16 bytes.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def operands(problem: Problem, config: Config) -> tuple[CpAsyncOperand, CpAsyncO
 
 
 def tiled_mma(problem: Problem, config: Config) -> TiledMma:
-    """Warps side by side, each with a block of its own of the CTA's tile."""
-    given = zip(config.mma, config.warps, config.warp_tile, strict=False)
+    """The instruction tiled over the warps, each with one block of the CTA's tile."""
+    given = zip(config.mma_shape(problem.a), config.warps, config.warp_tile, strict=False)
     blocks = tuple(Layout((m, warps, wm // m), (1, wm, m)) for m, warps, wm in given)
     return make_tiled_mma(opcode(problem, config), config.warps, blocks)
 
@@ -76,7 +76,7 @@ class MultistageKernel(CpAsyncMainloop):
     ) -> None:
         shared = k.dynamic_shared(config.shared_bytes(problem.input.bits), 1024)
         super().__init__(k, problem, config, operands(problem, config), shared, limits)
-        self.mma, self.part = tiled_mma(problem, config), config.mma[2]
+        self.mma, self.part = tiled_mma(problem, config), config.mma_shape(problem.a)[2]
 
     def run(self, d: OutputMatrix, c: OutputMatrix | None, scale: tuple[Reg, Reg]) -> None:
         """Compute this CTA's tile, or one after another; the next one's copies are under way while

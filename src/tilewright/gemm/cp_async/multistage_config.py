@@ -1,17 +1,19 @@
 """Configuration of kernel ``multistage``: the shape of tiles, warps and stages.
 
 ``128x128x32:2x2:4`` is a CTA tile of 128×128, 32 of K at a time, 2×2 warps, 4 stages;
-``64x64x16:2x2:4:m8n8k4`` one that multiplies by another matrix instruction than m16n8k16.
+``64x64x16:2x2:4:m8n8k4`` names the matrix instruction, which is else the widest of the type.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Any
 
+from ...dtypes import dtype
 from ...errors import ConfigError, TargetError
 from ...mma import instruction
-from ...target import DeviceSpec, Limits
+from ...target import DeviceSpec, Limits, Target
 from ..config_checks import (
     MmaShape,
     check_counts,
@@ -23,16 +25,20 @@ from ..config_checks import (
 )
 from ..problem import Problem
 
-DEFAULT_MMA: MmaShape = (16, 8, 16)  # of mma.sync
-# By A's format, the shapes of mma.sync that multiply it.
+_BYTES: tuple[MmaShape, ...] = ((16, 8, 16), (16, 8, 32))
+# By A's format, the shapes of mma.sync that multiply it, the widest last.
 MMA_SHAPES: dict[str, tuple[MmaShape, ...]] = {
-    "f16": (DEFAULT_MMA,),
-    "bf16": (DEFAULT_MMA,),
-    "f64": ((8, 8, 4), (16, 8, 4), (16, 8, 8), DEFAULT_MMA),
+    "f16": ((16, 8, 16),),
+    "bf16": ((16, 8, 16),),
+    "tf32": ((16, 8, 4), (16, 8, 8)),
+    "s8": _BYTES,
+    "u8": _BYTES,
+    "f64": ((8, 8, 4), (16, 8, 4), (16, 8, 8), (16, 8, 16)),
 }
 WARP = 32
 REQUIRED_TARGET = "sm_80"  # cp.async, and mma.sync of the least shapes
-MIN_TILE = (16, 16, 16)  # a tile's M, N, K; of K, two instructions
+MIN_TILE = (16, 16, 16)  # a tile's M, N, K; of K, two instructions of the type
+MIN_COPY = 4  # bytes that a cp.async copies
 STAGED_ROWS = 16  # rows of a warp's result that are staged at once
 PAD = 8  # elements between these, against bank conflicts
 
@@ -41,13 +47,13 @@ _NOTATION = notation("#x#x#:#x#:#(p?)(?:/#)?(?:@#)?(?::m#n#k#)?")
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Kernel ``multistage``: cp.async into a ring of ``stages``, mma.sync of the shape ``mma``.
+    """Kernel ``multistage``: cp.async into a ring of ``stages``, mma.sync.
 
-    ``tile`` (M, N, K) of a CTA, ``warps`` (along M, along N), ``group``: how many rows of tiles are
-    walked together for the L2, ``ctas``: how many CTAs an SM should hold (the compiler's register
-    budget). ``persistent``: a CTA for each place on the machine goes from tile to tile (where the
-    tiles cover D without a rest), and starts the next one's copies before it writes the last one
-    out. Raises ConfigError.
+    ``tile`` (M, N, K) of a CTA, ``warps`` (along M, along N), ``group``: rows of tiles that are
+    rasterized together for the L2, ``ctas``: resident CTAs per SM (the compiler's register budget).
+    ``persistent``: a CTA for each resident one of the device computes tile after tile (where D is
+    a multiple of the tile), and copies the next tile's first stages during the epilogue. ``mma``:
+    shape of the matrix instruction; None is the type's widest. Raises ConfigError.
     """
 
     tile: MmaShape
@@ -56,13 +62,14 @@ class Config:
     group: int = 8
     ctas: int = 1
     persistent: bool = False
-    mma: MmaShape = DEFAULT_MMA
+    mma: MmaShape | None = None
 
     def __post_init__(self) -> None:
-        check_kinds(self, tile=3, warps=2, stages=0, group=0, ctas=0, mma=3)
-        if not any(self.mma in shapes for shapes in MMA_SHAPES.values()):
+        kinds = {} if self.mma is None else {"mma": 3}
+        check_kinds(self, tile=3, warps=2, stages=0, group=0, ctas=0, **kinds)
+        if self.mma and not any(self.mma in shapes for shapes in MMA_SHAPES.values()):
             raise ConfigError(f"{self}: no supported type has an mma.sync of this shape")
-        check_tile(self, (*MIN_TILE[:2], max(MIN_TILE[2], 2 * self.mma[2])))
+        check_tile(self, (*MIN_TILE[:2], max(MIN_TILE[2], 2 * self.mma[2] if self.mma else 0)))
         for what, size, count in zip(("rows", "columns"), self.tile[:2], self.warps, strict=True):
             if count < 1 or size % count or (size // count) % 16:
                 raise ConfigError(
@@ -73,24 +80,23 @@ class Config:
     @classmethod
     def parse(cls, text: str) -> Config:
         """``BMxBNxBK:WMxWN:STAGES``, then optionally ``p`` (persistent), ``/CTAS``, ``@GROUP``, and
-        the instruction where it is not m16n8k16, ``:m8n8k4``.
+        the shape of the instruction, ``:m8n8k4``.
         """
         found = numbers_of(_NOTATION, text, "128x128x32:2x2:4")
         bm, bn, bk, wm, wn, stages = (int(x) for x in found.groups()[:6])
         group, ctas = int(found[9] or 8), int(found[8] or 1)
-        m, n, k = (int(x or y) for x, y in zip(found.groups()[9:], DEFAULT_MMA, strict=True))
-        return cls((bm, bn, bk), (wm, wn), stages, group, ctas, bool(found[7]), (m, n, k))
+        shape = (int(found[10]), int(found[11]), int(found[12])) if found[10] else None
+        return cls((bm, bn, bk), (wm, wn), stages, group, ctas, bool(found[7]), shape)
 
     def __str__(self) -> str:
         tile, warps = ("x".join(map(str, x)) for x in (self.tile, self.warps))
         stages = f"{self.stages}{'p' if self.persistent else ''}"
-        shape = "" if self.mma == DEFAULT_MMA else f":{self.mma_name}"
+        shape = f":{mma_name(self.mma)}" if self.mma else ""
         return f"{tile}:{warps}:{stages}/{self.ctas}@{self.group}{shape}"
 
-    @property
-    def mma_name(self) -> str:
-        """The instruction's shape as PTX has it."""
-        return "m{}n{}k{}".format(*self.mma)
+    def mma_shape(self, type_: str) -> MmaShape:
+        """The shape of the instruction that multiplies an A of this type."""
+        return self.mma or MMA_SHAPES[type_][-1]
 
     @property
     def threads(self) -> int:
@@ -130,7 +136,13 @@ class Config:
         return max(1, min(self.ctas, room))
 
 
-# From large to small; the first wants an H100's shared memory, the second fits 99 KB.
+def mma_name(shape: MmaShape) -> str:
+    """A shape of matrix instructions as PTX writes it."""
+    return "m{}n{}k{}".format(*shape)
+
+
+# For 16-bit types, from large to small; the first needs an H100's shared memory, the second fits
+# 99 KB.
 TABLE: tuple[Config, ...] = (
     Config((256, 128, 64), (4, 2), 3, persistent=True),
     Config((256, 128, 32), (4, 2), 4),
@@ -144,7 +156,7 @@ TABLE: tuple[Config, ...] = (
     Config((64, 16, 64), (2, 1), 6, ctas=2),
 )
 
-# The same for f64, with an instruction of sm_90's. The second fits 99 KB, too.
+# For f64, with an instruction of sm_90. The second fits 99 KB, too.
 _f64 = partial(Config, mma=(16, 8, 4))
 F64_TABLE: tuple[Config, ...] = (
     _f64((128, 128, 16), (2, 4), 4, persistent=True),
@@ -160,6 +172,37 @@ F64_TABLE: tuple[Config, ...] = (
 )
 
 
+@lru_cache(maxsize=64)
+def table(type_: str, target: Target) -> tuple[Config, ...]:
+    """The configurations for an A of this type, with the instructions of the target."""
+    if type_ == "f64":
+        older = tuple(replace(config, mma=(8, 8, 4)) for config in F64_TABLE)
+        return F64_TABLE if target.runs("sm_90") else older
+    bits = dtype(type_).bits
+    return TABLE if bits == 16 else tuple(_with_bits(config, bits) for config in TABLE)
+
+
+def _with_bits(config: Config, bits: int) -> Config:
+    """A configuration for 16-bit types with as many bytes of K of another one."""
+    bm, bn, bk = config.tile
+    return replace(config, tile=(bm, bn, bk * 16 // bits))
+
+
+@lru_cache(maxsize=256)
+def relayout_problem(problem: Problem) -> Problem:
+    """The problem after relayout. ldmatrix transposes 16-bit elements only, so operands of other
+    types must be K-major (f64 is loaded without it); those of 8 bits begin at multiples of
+    4 bytes, the least that cp.async copies.
+    """
+    if problem.input.bits in (16, 64):
+        return problem
+    changes: dict[str, Any] = {}
+    for name in "ab":
+        if getattr(problem, f"{name}_major") != "k" or getattr(problem, f"align_{name}") < MIN_COPY:
+            changes |= {f"{name}_major": "k", f"align_{name}": 16}
+    return replace(problem, **changes)
+
+
 def check(problem: Problem, config: Config, device: DeviceSpec) -> None:
     """Raises ConfigError where the configuration does not fit problem and device, TargetError where
     none does.
@@ -170,9 +213,11 @@ def check(problem: Problem, config: Config, device: DeviceSpec) -> None:
             hint="device='vm' computes as a newer one",
         )
     if problem.a not in MMA_SHAPES:
-        raise TargetError(
-            f"multistage supports {', '.join(MMA_SHAPES)}, not {problem.a}",
-            hint="tma does, on sm_90a",
+        raise TargetError(f"multistage supports {', '.join(MMA_SHAPES)}, not {problem.a}")
+    if problem != relayout_problem(problem):
+        raise ConfigError(
+            f"{config}: operands of {problem.a} must be K-major and aligned to {MIN_COPY} bytes",
+            hint="relayout_problem gives the problem after relayout",
         )
     _check_shape(problem, config, device)
     check_shared_memory(config, config.shared_bytes(problem.input.bits), device)
@@ -188,22 +233,28 @@ def check(problem: Problem, config: Config, device: DeviceSpec) -> None:
 
 def _check_shape(problem: Problem, config: Config, device: DeviceSpec) -> None:
     shapes = MMA_SHAPES[problem.a]
-    if config.mma not in shapes:
-        known = ", ".join("m{}n{}k{}".format(*shape) for shape in shapes)
+    shape = config.mma_shape(problem.a)
+    if shape not in shapes:
+        known = ", ".join(map(mma_name, shapes))
         raise ConfigError(f"{config}: the mma shape for {problem.a} must be one of {known}")
+    if config.tile[2] < 2 * shape[2]:
+        raise ConfigError(
+            f"{config}: tile K must be at least {2 * shape[2]} for {problem.a}, two instructions "
+            f"of {mma_name(shape)}, got {config.tile[2]}"
+        )
     needed = instruction(opcode(problem, config)).target
     if not device.target.runs(needed):
         raise TargetError(
-            f"{config}: {config.mma_name} of {problem.a} needs {needed} or later; {device.name} is "
+            f"{config}: {mma_name(shape)} of {problem.a} needs {needed} or later; {device.name} is "
             f"{device.target}",
-            hint="m8n8k4 runs there",
+            hint="m8n8k4 runs there" if problem.is_f64 else "",
         )
 
 
 def opcode(problem: Problem, config: Config) -> str:
     """The matrix instruction."""
     types = f"{problem.accumulator_type}.{problem.a}.{problem.b}.{problem.accumulator_type}"
-    return f"mma.sync.aligned.{config.mma_name}.row.col.{types}"
+    return f"mma.sync.aligned.{mma_name(config.mma_shape(problem.a))}.row.col.{types}"
 
 
 def accumulator_registers(problem: Problem, config: Config) -> int:

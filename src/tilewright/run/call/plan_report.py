@@ -11,6 +11,7 @@ from typing import Protocol
 from ... import cuda, gemm
 from ...builder import Traced
 from ...gemm.cost_model import terms
+from ...gemm.cp_async.multistage_config import mma_name
 from ...target import Target
 from ..devices.cuda_device import CudaDevice
 from ..devices.device_protocol import ExecutionDevice
@@ -93,7 +94,7 @@ def _threads(plan: PlanFacts) -> tuple[str, ...]:
         return _warpgroups(config, plan.problem.input.bits)
     if isinstance(config, gemm.Config):
         (wm, wn), (tm, tn) = config.warps, config.warp_tile
-        shape = config.mma_name
+        shape = mma_name(config.mma_shape(plan.problem.a))
         return (f"{wm}×{wn} warps of {tm}×{tn} ({config.threads} threads), mma {shape}",)
     (tm, tn), (rows, columns) = config.block, config.thread_tile
     return (f"{tm}×{tn} threads of {rows}×{columns}, fma.rn.f32",)

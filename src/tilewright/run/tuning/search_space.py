@@ -42,9 +42,8 @@ def _changes(config: gemm.AnyConfig) -> Iterator[dict[str, Any]]:
         yield from ({"ctas": config.ctas + more} for more in (-1, 1))
         if isinstance(config, gemm.Config):
             yield {"persistent": not config.persistent}
-            yield from (
-                {"mma": shape} for shape in gemm.cp_async.multistage_config.MMA_SHAPES["f64"]
-            )
+            shapes = gemm.cp_async.multistage_config.MMA_SHAPES["f64"] if config.mma else ()
+            yield from ({"mma": shape} for shape in shapes)
         return
     yield {"dynamic": not config.dynamic}
     yield from ({"cluster": cluster} for cluster in CLUSTERS)
