@@ -1,8 +1,9 @@
 """The race detector for shared memory, in native code, used by checked launches.
 
-Shadow memory records for each byte the step (``vector_clocks``) of its last write, and for each 16
-bytes the steps of the reads since. An access races if its warp's clock does not cover such a step.
-An asynchronous access counts when it is issued, and is covered once it was waited for.
+Shadow memory holds for each byte the step (``vector_clocks``) of its last write, and for each
+granule of 16 bytes the steps of the reads since. An access races if the warp's clock does not
+include such a step. An asynchronous access is recorded when it is issued; the clocks include it
+once it has been waited for.
 """
 
 from __future__ import annotations
@@ -50,19 +51,17 @@ from .vector_clocks import (  # fmt: skip
 )
 
 CTA_BYTES = Cta.size
-GRANULE, GRANULE_BITS, ALL_BYTES = 16, 4, 0xFFFF  # bytes that have their readers in common
-READERS = 16  # of a piece; more push one out
-GENERIC, ASYNC, WGMMA = range(3)  # who reads
-SEVERAL_LANES, ANY_LANES = (
-    32,
-    33,
-)  # in a lane's place: each byte by two lanes at least; by one or more
-READ_EARLY, WRITTEN_TWICE, WRITTEN_EARLY, NO_FENCE, EXITED_EARLY = range(5)  # what went wrong
+GRANULE, GRANULE_BITS, ALL_BYTES = 16, 4, 0xFFFF  # bytes that share a list of readers
+READERS = 16  # readers recorded for a granule; another one replaces one of them
+GENERIC, ASYNC, WGMMA = range(3)  # who reads: generic proxy, async proxy, a wgmma
+# Values in place of a lane: each byte was accessed by at least two lanes; by one or more lanes.
+SEVERAL_LANES, ANY_LANES = 32, 33
+READ_EARLY, WRITTEN_TWICE, WRITTEN_EARLY, NO_FENCE, EXITED_EARLY = range(5)  # kinds of races
 
 
 @when_checked
 def reset_clocks(cta: Cta) -> i64:
-    """Nobody has done anything."""
+    """Clear the clocks and the shadow memory of a CTA that starts."""
     launch = cta.launch
     words = at(u64, cta.clocks)
     for i in range((launch.warps + CLOCKS) * actor_count(cta)):
@@ -89,7 +88,7 @@ def is_unordered(w: WarpRecord, own_clock: Ptr[u32], previous: i64) -> i64:
 
 @native(inline=True)
 def is_unfenced(w: WarpRecord, own_clock: Ptr[u32], previous: i64) -> i64:
-    """Whether an access through the generic proxy is unknown to the async proxy."""
+    """Whether a previous access through the generic proxy is not visible to the async proxy."""
     actor = previous >> ACTOR & FIELD
     number = umod(actor, w.launch.actors)
     if number >= w.launch.warps * KINDS or (number & (KINDS - 1)) > ASYNC_COPIES:
@@ -99,7 +98,7 @@ def is_unfenced(w: WarpRecord, own_clock: Ptr[u32], previous: i64) -> i64:
 
 @when_checked
 def fault_race(w: WarpRecord, error: i64, previous: i64, offset: i64, lane: i64, pc: i64) -> i64:
-    """The fault; 1."""
+    """Report a race with a previous access. Returns 1."""
     if w.worker.fault == 0:
         w.worker.fault_value = error << ACTOR | previous & OPERATION
     fault(w, BAD_FENCE if error == NO_FENCE else RACE, pc, lane, offset)
@@ -113,14 +112,14 @@ def readers(cta: Cta, granule: i64) -> Ptr[u64]:
 
 @native(inline=True)
 def reader_masks(cta: Cta, granule: i64) -> Ptr[u16]:
-    """Which bytes of a piece each of its readers has read."""
+    """For each reader of a granule, the mask of the bytes that it has read."""
     capacity = cta.launch.shadow_room
     return at(u16, cta.shadow + capacity * (8 + READERS * 8 // GRANULE) + granule * (READERS * 2))
 
 
 @native(inline=True)
 def bytes_of(low: i64, high: i64, granule: i64) -> i64:
-    """The bytes of a piece between two addresses, a bit for each."""
+    """The mask of the bytes of a granule between two addresses."""
     first = granule << GRANULE_BITS
     begin = low - first if low > first else 0
     end = high - first if high < first + GRANULE else GRANULE
@@ -129,13 +128,13 @@ def bytes_of(low: i64, high: i64, granule: i64) -> i64:
 
 @native(inline=True)
 def with_lane(step: i64, lane: i64) -> i64:
-    """The same, done by another lane."""
+    """The same step of another lane."""
     return step & ~(LANES << LANE) | lane << LANE
 
 
 @native(inline=True)
 def unordered_lanes(previous: i64, step: i64) -> i64:
-    """Whether two lanes of a warp did that in one step, by different instructions."""
+    """Whether two lanes of a warp accessed the bytes in one step, by different instructions."""
     lane = previous >> LANE & LANES
     if (previous ^ step) >> ACTOR != 0 or ((previous ^ step) & OPERATION) == 0 or lane == ANY_LANES:
         return 0
@@ -146,8 +145,8 @@ def unordered_lanes(previous: i64, step: i64) -> i64:
 def record_reader(
     own_clock: Ptr[u32], steps: Ptr[u64], masks: Ptr[u16], step: i64, bytes_: i64
 ) -> i64:
-    """A reader of a piece. It takes the place of one that it knows and that has read no more; one
-    of its own step it joins.
+    """Record a reader of a granule. It replaces a reader that happened before it and has read no
+    other bytes, or is merged with a reader of the same step.
     """
     index = READERS
     same_step = READERS
@@ -188,7 +187,7 @@ def record_reader(
 def check_read(
     w: WarpRecord, cta: Cta, low: i64, size: i64, step: i64, proxy: i64, lane: i64
 ) -> i64:
-    """Bytes of a CTA's shared memory are read, in the step ``step``; 1 after a race."""
+    """Record a read of a CTA's shared memory. Returns 1 after a race."""
     own_clock = clock(w.cta, w.index)
     used = sync_clock(cta, USED)
     writers = at(u64, cta.shadow)
@@ -212,7 +211,7 @@ def check_read(
 
 @when_checked
 def check_write(w: WarpRecord, cta: Cta, low: i64, size: i64, step: i64, lane: i64) -> i64:
-    """The same for bytes that are written."""
+    """Record a write. Returns 1 after a race."""
     own_clock = clock(w.cta, w.index)
     writers = at(u64, cta.shadow)
     last = 0
@@ -247,21 +246,21 @@ def check_write(w: WarpRecord, cta: Cta, low: i64, size: i64, step: i64, lane: i
 @when_checked
 def writes_same_value(cta: Cta, low: i64, n: i64, values: Ptr[u8], size: i64, pc: i64) -> i64:
     """Whether the same instruction has already written this value there, so order is irrelevant."""
-    wrote = at(u64, cta.shadow)
-    there = at(u8, cta.shared + low)
+    writers = at(u64, cta.shadow)
+    memory = at(u8, cta.shared + low)
     for i in range(n):
         value = values[i // size * (size * 32) + umod(i, size)]
-        if (wrote[low + i] & OPERATION) != pc or there[i] != value:
+        if (writers[low + i] & OPERATION) != pc or memory[i] != value:
             return 0
     return 1
 
 
-# --- the grid before ------------------------------------------------------------------------------
+# --- the previous grid ----------------------------------------------------------------------------
 
 
 @when_checked
 def check_grid_dependency(w: WarpRecord, a: i64, lane: i64, pc: i64) -> i64:
-    """A checked launch: global memory is touched; 1 where the grid before may still use it."""
+    """Global memory is accessed. Returns 1 after a fault if the previous grid may still use it."""
     if w.launch.overlaps == 0 or clock(w.cta, w.index)[previous_grid_actor(w.cta)] != 0:
         return 0
     fault(w, GRID_DEPENDENCY, pc, lane, a)
@@ -273,7 +272,7 @@ def check_grid_dependency(w: WarpRecord, a: i64, lane: i64, pc: i64) -> i64:
 
 @when_checked
 def track_barrier(w: WarpRecord, cta: Cta, offset: i64, lane: i64, pc: i64) -> i64:
-    """An mbarrier is initialised, or is one no longer; 1 after a race."""
+    """An mbarrier is initialized or invalidated. Returns 1 after a race."""
     number = (barrier_clock(cta, offset) - ENDED - 1) >> 1
     if number == cta.mbarrier_count:
         cta.mbarriers[number] = offset
@@ -283,8 +282,8 @@ def track_barrier(w: WarpRecord, cta: Cta, offset: i64, lane: i64, pc: i64) -> i
 
 @when_checked
 def check_double_init(w: WarpRecord, cta: Cta, offset: i64, lane: i64, pc: i64) -> i64:
-    """A fault (1) where an mbarrier is initialised that is one already: the last to have written
-    its bytes was another ``mbarrier.init``. Lanes that do so at once are let alone.
+    """Returns 1 after a fault if an initialized mbarrier is initialized again: its bytes were last
+    written by another ``mbarrier.init``. Lanes of one instruction may initialize the same mbarrier.
     """
     writers = at(u64, cta.shadow + offset * 8)
     previous = writers[0]
@@ -301,7 +300,7 @@ def check_double_init(w: WarpRecord, cta: Cta, offset: i64, lane: i64, pc: i64) 
 
 @when_checked
 def check_barrier_access(w: WarpRecord, cta: Cta, offset: i64, lane: i64, pc: i64) -> i64:
-    """A thread arrives or looks at one; 1 after a race."""
+    """A thread arrives at an mbarrier or tests it. Returns 1 after a race."""
     step = current_step(w, pc)
     if cta.rank != w.cta.rank:
         record_use(cta, step)
@@ -319,51 +318,51 @@ def extent(f: BulkCopy) -> i64:
 
 @when_checked
 def check_bulk_write(w: WarpRecord, f: BulkCopy, lane: i64) -> i64:
-    """A checked launch: the newest copy writes shared memory from now on; 1 after a race."""
+    """The CTA's newest copy, to shared memory, is issued. Returns 1 after a race."""
     number = w.cta.bulk_tail - 1
     slot = w.launch.warps * KINDS + umod(number, MAX_BULK_COPIES)
-    f.mark = pack_step(w.cta.rank * w.launch.actors + slot, number // MAX_BULK_COPIES + 1, f.pc)
+    f.step = pack_step(w.cta.rank * w.launch.actors + slot, number // MAX_BULK_COPIES + 1, f.pc)
     proxy = ASYNC if f.tensor != 0 or f.source != address(f.data) else GENERIC
     ranks = f.ctas
     while ranks != 0:
         rank = lowest(ranks)
         ranks = ranks & (ranks - 1)
         to = at(Cta, w.cta.first + rank * CTA_BYTES)
-        record_use(to, f.mark)
+        record_use(to, f.step)
         if check_unread(to, f.target, f.target + extent(f)) != 0:
             return 1
-        mark_whole_box_used(to, f)
-        if check_read(w, to, f.barrier, 8, f.mark, proxy, lane) != 0:
+        expect_whole_box_read(to, f)
+        if check_read(w, to, f.barrier, 8, f.step, proxy, lane) != 0:
             return 1
-        if f.reduce == 0 and check_write(w, to, f.target, extent(f), f.mark, lane) != 0:
+        if f.reduce == 0 and check_write(w, to, f.target, extent(f), f.step, lane) != 0:
             return 1
     return 0
 
 
 @when_checked
 def check_bulk_read(w: WarpRecord, f: BulkCopy, source: i64, lane: i64) -> i64:
-    """The same for one that reads shared memory."""
-    f.mark = pack_step(warp_actor(w, BULK_STORES), f.group + 1, f.pc)
-    record_use(w.cta, f.mark)
-    return check_read(w, w.cta, source - w.cta.shared, extent(f), f.mark, ASYNC, lane)
+    """A copy from shared memory is issued. Returns 1 after a race."""
+    f.step = pack_step(warp_actor(w, BULK_STORES), f.group + 1, f.pc)
+    record_use(w.cta, f.step)
+    return check_read(w, w.cta, source - w.cta.shared, extent(f), f.step, ASYNC, lane)
 
 
 @when_checked
-def mark_whole_box_used(cta: Cta, f: BulkCopy) -> i64:
-    """Of a box that lies in its tensor as a whole, every byte is wanted."""
+def expect_whole_box_read(cta: Cta, f: BulkCopy) -> i64:
+    """Record in ``USED`` a tile copy that is in bounds: all its bytes must be read."""
     if f.tensor == 0 or f.im2col != 0:
         return 0
     for d in range(f.dimensions):
         if f.coordinates[d] < 0 or f.coordinates[d] + f.box[d] * f.element_strides[d] > f.dims[d]:
             return 0
-    sync_clock(cta, USED)[actor_count(cta) + (f.mark >> ACTOR & FIELD)] = lshr(f.mark, STEP)
+    sync_clock(cta, USED)[actor_count(cta) + (f.step >> ACTOR & FIELD)] = lshr(f.step, STEP)
     return 0
 
 
 @when_checked
 def check_unread(cta: Cta, low: i64, high: i64) -> i64:
-    """A fault (1) where a product has read some of what a copy brought, and nothing has read what
-    it brought here.
+    """Returns 1 after a fault if nothing has read the bytes that a copy has written here, although
+    a wgmma has read other bytes of that copy.
     """
     used = sync_clock(cta, USED)
     writers = at(u64, cta.shadow)
@@ -371,19 +370,19 @@ def check_unread(cta: Cta, low: i64, high: i64) -> i64:
         previous = writers[granule << GRANULE_BITS]
         actor = previous >> ACTOR & FIELD
         step = lshr(previous, STEP)
-        expected_read = step != 0 and used[actor] == step and used[actor_count(cta) + actor] == step
-        if expected_read != 0 and readers(cta, granule)[0] == 0:
+        unread = step != 0 and used[actor] == step and used[actor_count(cta) + actor] == step
+        if unread != 0 and readers(cta, granule)[0] == 0:
             fault_at(cta, 0, UNREAD_COPY, previous & OPERATION, 0, granule << GRANULE_BITS)
             return 1
     return 0
 
 
-# --- the end --------------------------------------------------------------------------------------
+# --- exit -----------------------------------------------------------------------------------------
 
 
 @when_checked
 def check_exit(cta: Cta) -> i64:
-    """All threads of the CTA have ended; 1 where its shared memory may still be in use."""
+    """All threads have exited. Returns 1 after a fault if the CTA's memory may still be in use."""
     touched = sync_clock(cta, TOUCHED)
     ended = sync_clock(cta, ENDED)
     count = actor_count(cta)

@@ -1,10 +1,10 @@
-"""What asynchronous reductions do with elements: the meaning of ``atom``, compiled for the engine.
+"""The operations of asynchronous reductions: the meaning of ``atom``, compiled for the engine.
 
-A reduction has a number: the operation's place in ``OPERATIONS``, counted from 1, and in the low
-four bits the code that a tensor map has for the elements' type; 0 is none. ``reduce`` takes bytes
-through vectors of 32 lanes with the same ``combine`` that evaluates ``atom`` and ``red``. An H200
-differs from the PTX manual in two things: a sum of f32 keeps subnormals (``ADD.F32.RN`` in machine
-code, where ``red`` has ``ADD.F32.FTZ.RN``), and a tensor map of f64 has sums.
+A reduction has a number: the position of the operation in ``OPERATIONS``, counted from 1, and in
+the low four bits the element type's code in tensor maps; 0 means no reduction. ``reduce`` combines
+vectors of 32 lanes with the same ``combine`` that evaluates ``atom`` and ``red``. An H200 differs
+from the PTX manual in two points: adding f32 keeps subnormals (``ADD.F32.RN`` in machine code,
+where ``red`` has ``ADD.F32.FTZ.RN``), and a tensor map of f64 supports ``add``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..llvm.vector_memory import stack_buffer
 from ..program.evaluator import combine
 from ..state.records import FULL_MASK, WarpRecord
 
-OPERATIONS = {  # what a map of s64 lacks is an illegal instruction on an H200
+OPERATIONS = {  # others with a tensor map of s64 are an illegal instruction on an H200
     "add": "u32 s32 u64 f16 bf16 f32 f32.ftz f64",
     "min": "u32 s32 u64 s64 f16 bf16",
     "max": "u32 s32 u64 s64 f16 bf16",
@@ -34,12 +34,14 @@ OPERATIONS = {  # what a map of s64 lacks is an illegal instruction on an H200
 }
 BITS_AS_INTEGER = {"b32": "u32", "b64": "u64"}
 TYPE_BITS = 4
-MAX_ELEMENT_BYTES = 8  # bytes of an element
-BLOCK_BYTES = 64  # bytes at a time: 32 lanes of the smallest
+MAX_ELEMENT_BYTES = 8
+BLOCK_BYTES = 64  # bytes combined at a time: 32 lanes of the smallest type
 
 
 def number(op: str, type_: str = "u8") -> int:
-    """The number of a reduction; without a type, for a tensor map to say it."""
+    """The number of a reduction; without a type, that of the operation, to which the tensor map's
+    type is added.
+    """
     order = list(OPERATIONS).index(op) + 1
     if (op, type_) == ("add", "s64"):
         type_ = "u64"
@@ -54,23 +56,23 @@ def _reductions() -> Iterator[tuple[int, str, str]]:
 
 
 def _combined(m: LlvmValues, op: str, type_: str, old: ir.Value, new: ir.Value) -> ir.Value:
-    """``f32.ftz`` is what ``atom`` does with f32 in global memory."""
+    """Combine vectors. ``f32.ftz`` is the arithmetic of ``atom`` on f32 in global memory."""
     if (op, type_) == ("add", "f32"):
         return m.fadd("f32", old, new)
-    in_global = m.const(1, 1)  # in shared memory there are sums of integers alone
+    in_global = m.const(1, 1)  # matters for floating-point add only, which shared memory lacks
     return combine(m, op, type_.partition(".")[0], old, (new,), in_global)
 
 
 def _emit(module: ir.Module, native_: Native) -> None:
     function = declare(module, native_)
-    which, target, source, size = function.args
+    reduction, target, source, size = function.args
     b = ir.IRBuilder(function.append_basic_block())
     old, new = (stack_buffer(b, LANES * MAX_ELEMENT_BYTES) for _ in range(2))
     unknown, done = (function.append_basic_block() for _ in range(2))
-    here, there = (b.inttoptr(a, POINTER) for a in (target, source))
-    memcpy(b, old, here, size)
-    memcpy(b, new, there, size)
-    switch = b.switch(which, unknown)
+    target_pointer, source_pointer = (b.inttoptr(a, POINTER) for a in (target, source))
+    memcpy(b, old, target_pointer, size)
+    memcpy(b, new, source_pointer, size)
+    switch = b.switch(reduction, unknown)
     ir.IRBuilder(unknown).ret(I64(1))
     for code, op, type_ in _reductions():
         case = function.append_basic_block(f"{op}_{type_}")
@@ -78,32 +80,34 @@ def _emit(module: ir.Module, native_: Native) -> None:
         b.position_at_end(case)
         lanes = lanes_of(8 * TYPES[type_].bytes)
         m = LlvmValues(b, module, I32(FULL_MASK))
-        given = (b.load(area, typ=lanes, align=64) for area in (old, new))
-        b.store(_combined(m, op, type_, *given), old, align=64)
+        operands = (b.load(area, typ=lanes, align=64) for area in (old, new))
+        b.store(_combined(m, op, type_, *operands), old, align=64)
         b.branch(done)
     b.position_at_end(done)
-    memcpy(b, here, old, size)
+    memcpy(b, target_pointer, old, size)
     b.ret(I64(0))
 
 
 @native(emit=_emit, deferred=True)
-def reduce(which: i64, target: i64, source: i64, size: i64) -> i64:
-    """Combine at most ``STRETCH`` bytes into those at ``target``; 1 for a number of none."""
+def reduce(number: i64, target: i64, source: i64, size: i64) -> i64:
+    """Combine at most ``BLOCK_BYTES`` bytes into those at ``target``. Returns 1 if there is no
+    reduction of this number.
+    """
     raise NotImplementedError
 
 
 @native(deferred=True)
-def reduce_bytes(which: i64, target: i64, source: i64, size: i64) -> i64:
-    """Combine ``size`` bytes into those at ``target``, both host addresses."""
+def reduce_bytes(number: i64, target: i64, source: i64, size: i64) -> i64:
+    """Combine ``size`` bytes at ``source`` into those at ``target`` (host addresses)."""
     done = 0
     while done < size:
-        left = size - done
-        reduce(which, target + done, source + done, left if left < BLOCK_BYTES else BLOCK_BYTES)
+        rest = size - done
+        reduce(number, target + done, source + done, rest if rest < BLOCK_BYTES else BLOCK_BYTES)
         done += BLOCK_BYTES
     return 0
 
 
 @native
 def load_reductions(w: WarpRecord) -> i64:
-    """Called before a copy that reduces is issued: its part is then there when the copy lands."""
+    """Called before a reduction is issued, so that this part is loaded when it completes."""
     return 0

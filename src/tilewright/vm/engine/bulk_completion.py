@@ -69,7 +69,7 @@ def complete_to_shared(cta: Cta, f: BulkCopy, to: Cta, target: i64, barrier: i64
     else:
         copy(at(u8, to.shared + target), at(u8, f.source), f.bytes)
     if cta.launch.checked != 0:
-        record_completion(to, barrier, f.mark)
+        record_completion(to, barrier, f.step)
     error = update_phase(to, to.shared + barrier, 0, 0, -f.bytes)
     if error != 0:
         return fault_bulk(cta, f, error, barrier, at(u64, to.shared + barrier)[0])

@@ -160,7 +160,7 @@ def copy_in(w: WarpRecord, mask: i64, space: i64, reduction: i64, pc: i64) -> i6
         if set_destination(w, f, lane, target, barrier, pc) != 0:
             return cancel_newest(w)
         if space == SHARED and w.launch.checked != 0:
-            if check_read(w, w.cta, source - w.cta.shared, size, f.mark, ASYNC, lane) != 0:
+            if check_read(w, w.cta, source - w.cta.shared, size, f.step, ASYNC, lane) != 0:
                 return cancel_newest(w)
     return 0
 

@@ -1,13 +1,14 @@
-"""The virtual machine's engine: its native functions, in the parts that they are compiled in.
+"""The native functions of the virtual machine's engine, in parts that are compiled together.
 
-A part is loaded when code that calls it is; what a launch itself needs is loaded before it begins.
-The scheduler and all that is asynchronous call one another through slots (``Native.deferred``): a
-function whose part was never loaded has nothing to do. So a part is loaded that
+A part is loaded together with code that calls it; the parts that every launch needs are loaded
+before it starts. The scheduler and the asynchronous units call each other through slots
+(``Native.deferred``); as long as the part of a function is not loaded, it has nothing to do. So a
+part is loaded if
 
-- a region calls, which may start copies, products, reductions: ``bulk``, ``tensors``, …;
-- the shape of a launch asks for: ``cluster``, ``checked``.
+- a region calls it to issue copies, wgmmas, reductions: ``bulk_copies``, ``tensor_copies``, …;
+- the shape of the launch requires it: ``cluster``, ``checked``.
 
-The parts are fixed, so that what the store has does not depend on which kernel came first.
+The parts are fixed, so that the compile cache does not depend on which kernel was run first.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ MODULES = (
     cluster_launches,
     scheduler,
 )
-# Levels of optimisation, where it is not 2: more takes LLVM longer and gains these nothing.
+# Optimization levels other than 2: a higher level takes longer and does not make these faster.
 LEVELS = dict.fromkeys(
     (
         "gather_scatter",
@@ -84,39 +85,39 @@ MXCSR = 0x1F80  # round to nearest, no flushing, no traps
 def _emit_float_mode(module: ir.Module, function: Native) -> None:
     b = ir.IRBuilder(declare(module, function).append_basic_block())
     if module.triple.startswith("x86_64"):
-        place = b.alloca(I32)
-        b.store(I32(MXCSR), place)
+        mode = b.alloca(I32)
+        b.store(I32(MXCSR), mode)
         type_ = ir.FunctionType(ir.VoidType(), [POINTER])
-        b.call(ir.Function(module, type_, "llvm.x86.sse.ldmxcsr"), [place])
+        b.call(ir.Function(module, type_, "llvm.x86.sse.ldmxcsr"), [mode])
     b.ret(I64(0))
 
 
 @native(emit=_emit_float_mode)
 def set_float_mode() -> i64:
-    """This thread rounds to nearest and keeps subnormals, whatever the process did before."""
+    """Set the thread's floating-point mode: round to nearest, keep subnormals."""
     raise NotImplementedError
 
 
 @native
 def unloaded() -> i64:
-    """What is in the slots of functions that are not loaded."""
+    """The function in the slots of functions that are not loaded."""
     return 0
 
 
 @cache
 def parts() -> dict[str, list[Native]]:
     """The functions of each part."""
-    found = [f for m in MODULES for f in vars(m).values() if isinstance(f, Native)]
-    unique = {id(f): f for f in (set_float_mode, unloaded, *found) if not f.inline}
+    functions = [f for m in MODULES for f in vars(m).values() if isinstance(f, Native)]
+    unique = {id(f): f for f in (set_float_mode, unloaded, *functions) if not f.inline}
     assert len({f.name for f in unique.values()}) == len(unique), "two functions have one name"
-    made: dict[str, list[Native]] = {}
+    result: dict[str, list[Native]] = {}
     for f in unique.values():
-        made.setdefault(f.part, []).append(f)
-    return made
+        result.setdefault(f.part, []).append(f)
+    return result
 
 
 def contents_json() -> bytes:
-    """For each part its functions' names, and the names of the slots of those that have one."""
+    """For each part the names of its functions, and of the slots of deferred functions, as JSON."""
     names = {
         part: {f.name: f.slot if f.deferred else "" for f in functions}
         for part, functions in parts().items()
@@ -125,8 +126,8 @@ def contents_json() -> bytes:
 
 
 def module(part: str, jit: Jit) -> ir.Module:
-    """A part, to be compiled."""
-    made = ir.Module(part)
-    made.features, made.triple = jit.features, jit.triple
-    translate(made, parts()[part])
-    return made
+    """The LLVM module of a part."""
+    result = ir.Module(part)
+    result.features, result.triple = jit.features, jit.triple
+    translate(result, parts()[part])
+    return result

@@ -51,12 +51,12 @@ PHASE_BIT = 63
 INVALID = 0xFFFFFFFFFFFFFFFF
 
 
-# --- who sleeps -----------------------------------------------------------------------------------
+# --- sleeping lanes -------------------------------------------------------------------------------
 
 
 @native
 def wake(cta: Cta) -> i64:
-    """All that sleep in the CTA look again."""
+    """Wake all sleeping lanes of the CTA; they test their condition again."""
     cta.worker.events += 1
     for i in range(cta.launch.warps):
         w = at(WarpRecord, cta.frames + i * cta.launch.frame_bytes)
@@ -70,7 +70,9 @@ def wake(cta: Cta) -> i64:
 
 @native(deferred=True)
 def wake_timed_out(cta: Cta) -> i64:
-    """All that sleep in the CTA hear that nothing has happened; whether any did."""
+    """Wake all sleeping lanes of the CTA with a timeout. Returns the lanes of all warps that slept,
+    or-ed.
+    """
     asleep = 0
     for i in range(cta.launch.warps):
         w = at(WarpRecord, cta.frames + i * cta.launch.frame_bytes)
@@ -84,7 +86,9 @@ def wake_timed_out(cta: Cta) -> i64:
 
 @native
 def sleep(w: WarpRecord, block: i64) -> i64:
-    """The active lanes try ``block`` again when something has happened; what the region returns."""
+    """The active lanes sleep until the next event, then execute ``block`` again. Returns what the
+    region returns to the scheduler.
+    """
     w.asleep = w.asleep | w.active
     w.waiting = w.waiting | w.active
     w.block = block
@@ -96,20 +100,21 @@ def sleep(w: WarpRecord, block: i64) -> i64:
 
 @native(inline=True)
 def take_timeout(w: WarpRecord, mask: i64) -> i64:
-    """Whether these lanes slept until nothing else could happen; asked once."""
+    """The lanes of ``mask`` that were woken by a timeout; clears their timeout."""
     timed_out = w.expired & mask
     w.expired = w.expired & ~mask
     return timed_out
 
 
-# --- one barrier ----------------------------------------------------------------------------------
+# --- one mbarrier ---------------------------------------------------------------------------------
 
 
 @native
 def update_phase(cta: Cta, barrier: i64, arrivals: i64, dropped: i64, tx_bytes: i64) -> i64:
-    """Arrivals (of them ``dropped`` for good) come, and bytes are expected (or, below 0, come).
+    """Count ``arrivals`` (``dropped`` of them also leave later phases), and add ``tx_bytes`` to the
+    transaction count (negative: completed bytes). Completes the phase if both counts reach 0.
 
-    0, or the kind of fault where it is no barrier, or counts leave their range.
+    Returns 0, or the kind of fault if the barrier is invalid or a count is out of range.
     """
     word = at(u64, barrier)
     x = word[0]
@@ -137,7 +142,9 @@ def update_phase(cta: Cta, barrier: i64, arrivals: i64, dropped: i64, tx_bytes: 
 
 @native
 def check_use(w: WarpRecord, barrier: i64, lane: i64, pc: i64, arrives: i64) -> i64:
-    """A live barrier stands there and a thread uses it (1: arrives); 0 after a fault."""
+    """Check that a thread may use a barrier (``arrives``: it arrives, otherwise it tests). Returns
+    0 after a fault.
+    """
     if check_live(w, barrier, lane, pc) == 0:
         return 0
     if w.launch.checked == 0:
@@ -152,13 +159,13 @@ def check_use(w: WarpRecord, barrier: i64, lane: i64, pc: i64, arrives: i64) -> 
 
 @native(inline=True)
 def resolve_barrier(w: WarpRecord, space: i64, lane: i64, pc: i64) -> i64:
-    """The host address of the lane's barrier, 0 after a fault."""
+    """The host address of the lane's barrier; 0 after a fault."""
     return resolve(w, space + WRITES, w.addresses[lane], 8, lane, pc)
 
 
 @native
 def init(w: WarpRecord, mask: i64, space: i64, counts: Ptr[u32], pc: i64) -> i64:
-    """``mbarrier.init``; 1 after a fault."""
+    """``mbarrier.init``. Returns 1 after a fault."""
     m = mask
     while m != 0:
         lane = lowest(m)
@@ -183,7 +190,7 @@ def init(w: WarpRecord, mask: i64, space: i64, counts: Ptr[u32], pc: i64) -> i64
 
 @native
 def invalidate(w: WarpRecord, mask: i64, space: i64, pc: i64) -> i64:
-    """``mbarrier.inval``; 1 after a fault."""
+    """``mbarrier.inval``. Returns 1 after a fault."""
     m = mask
     while m != 0:
         lane = lowest(m)
@@ -200,7 +207,7 @@ def invalidate(w: WarpRecord, mask: i64, space: i64, pc: i64) -> i64:
 
 @native
 def check_live(w: WarpRecord, barrier: i64, lane: i64, pc: i64) -> i64:
-    """Whether a barrier stands there, in a CTA that still runs; a fault where not."""
+    """Whether the address holds a valid barrier in a CTA that is still running; if not, a fault."""
     x = at(u64, barrier)[0]
     if owner(w, barrier).state != RUNNING:
         return fault(w, EXITED_CTA, pc, lane, w.addresses[lane])
@@ -212,9 +219,9 @@ def check_live(w: WarpRecord, barrier: i64, lane: i64, pc: i64) -> i64:
 
 @native
 def arrive(w: WarpRecord, mask: i64, space: i64, drop: i64, states: Ptr[u64], pc: i64) -> i64:
-    """Each lane arrives ``w.operands[lane]`` times after ``w.operands[32 + lane]`` more bytes are
-    expected (signed; less than 0: they are there). ``states`` get what the barrier was. 1 after a
-    fault.
+    """``mbarrier.arrive``, ``expect_tx`` and ``complete_tx``: each lane adds ``w.operands[32 +
+    lane]`` (signed) to the transaction count, then arrives ``w.operands[lane]`` times. ``states``
+    receives the previous states. Returns 1 after a fault.
     """
     m = mask
     while m != 0:
@@ -238,9 +245,9 @@ def arrive(w: WarpRecord, mask: i64, space: i64, drop: i64, states: Ptr[u64], pc
 def test_wait(
     w: WarpRecord, mask: i64, space: i64, phases: Ptr[u64], sleeps: i64, out: Ptr[u32], pc: i64
 ) -> i64:
-    """Whether the phase (in bit 63) of each lane is over. JUMP, FAULT, or WAIT: all have to sleep.
-
-    Lanes that have slept in vain hear that it is not.
+    """``mbarrier.test_wait`` and ``try_wait``: whether the phase of each lane (bit 63 of
+    ``phases``) is complete. Returns JUMP, FAULT, or WAIT if all lanes have to sleep. For lanes
+    woken by a timeout the result is false.
     """
     completed = 0
     first = lowest(mask)
@@ -269,7 +276,9 @@ def test_wait(
 
 @native(part="cluster")
 def complete_cluster_barrier(cta: Cta) -> i64:
-    """Open the cluster's barrier if all of its threads have come."""
+    """Complete the phase of the cluster's barrier if all live threads have arrived. Returns 1 if
+    so.
+    """
     head = at(Cta, cta.first)
     if head.cluster_arrived == 0 or head.cluster_arrived < head.cluster_live:
         return 0
@@ -287,7 +296,7 @@ def complete_cluster_barrier(cta: Cta) -> i64:
 
 @native(part="cluster")
 def cluster_arrive(w: WarpRecord, mask: i64, pc: i64) -> i64:
-    """``barrier.cluster.arrive``; 1 after a fault: a lane that arrived before has not waited."""
+    """``barrier.cluster.arrive``. Returns 1 after a fault: a lane arrived twice without a wait."""
     twice = w.cluster_wait_due & mask
     if twice != 0:
         fault(w, BAD_MBARRIER, pc, lowest(twice), 0)
@@ -303,8 +312,8 @@ def cluster_arrive(w: WarpRecord, mask: i64, pc: i64) -> i64:
 
 @native(part="cluster")
 def cluster_wait(w: WarpRecord, mask: i64, pc: i64) -> i64:
-    """``barrier.cluster.wait``: JUMP, or WAIT where it has not opened since these lanes arrived.
-    FAULT for a lane that has not.
+    """``barrier.cluster.wait``. Returns JUMP, WAIT if the phase in which these lanes arrived is not
+    complete, or FAULT if a lane has not arrived.
     """
     if (mask & ~w.cluster_wait_due) != 0:
         fault(w, BAD_MBARRIER, pc, lowest(mask & ~w.cluster_wait_due), 0)
@@ -321,7 +330,7 @@ def cluster_wait(w: WarpRecord, mask: i64, pc: i64) -> i64:
 
 @native(part="cluster", deferred=True)
 def cluster_exit(w: WarpRecord, mask: i64) -> i64:
-    """Threads end: the cluster's barrier no longer waits for them."""
+    """Threads exit: the cluster's barrier no longer waits for them."""
     head = at(Cta, w.cta.first)
     head.cluster_live -= popcount(mask)
     head.cluster_arrived -= popcount(w.in_cluster_barrier & mask)

@@ -1,9 +1,9 @@
-"""Memory, in native code: every access of every evaluator goes through these few functions.
+"""Memory access, in native code: all accesses of both evaluators go through these functions.
 
-Each knows the warp, the lanes, the address, the bytes and the operation (``pc``), checks bounds,
-alignment and life, that nothing is written that is only to be read (``space`` is plus ``WRITES``
-where it writes), and reports a fault by returning 1. Addresses become host addresses here and
-nowhere else.
+They translate addresses to host addresses, which happens nowhere else. A function takes the warp,
+the lanes, the addresses, the size in bytes and the operation (``pc``). It checks bounds, alignment,
+use after free and writes to read-only memory, and reports a fault. ``WRITES`` is added to the
+number of the state space if the access writes.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ def copy_element(target: i64, source: i64, size: i64) -> i64:
     return 0
 
 
-# --- where an address lies ------------------------------------------------------------------------
+# --- address translation --------------------------------------------------------------------------
 
 
 @native
 def find_allocation(w: WarpRecord, a: i64) -> i64:
-    """The allocation that begins at or before device address ``a`` becomes the worker's known one,
-    if it is live: 0, else the kind of fault.
+    """Find the live allocation that contains device address ``a`` and make it the worker's current
+    one. Returns 0 or the kind of fault.
     """
     launch = w.launch
     low = 0
@@ -87,7 +87,7 @@ def find_allocation(w: WarpRecord, a: i64) -> i64:
 
 @native(inline=True)
 def cache_allocation(w: WarpRecord, space: i64, pc: i64) -> i64:
-    """The worker's known allocation is the one that operation ``pc`` looks at first next time."""
+    """Store the worker's current allocation in the cache entry of operation ``pc``."""
     if space < WRITES:
         w.worker.lows[pc % CACHED_RANGES] = w.worker.low
         w.worker.highs[pc % CACHED_RANGES] = w.worker.high
@@ -99,9 +99,8 @@ def cache_allocation(w: WarpRecord, space: i64, pc: i64) -> i64:
 
 @native
 def find_global(w: WarpRecord, a: i64, n: i64, lane: i64, pc: i64) -> i64:
-    """The host address of device address ``a``, all ``n`` bytes of it in one live allocation.
-
-    0 after a fault. Sums of addresses may wrap, so bounds are compared by differences.
+    """The host address of ``n`` bytes at device address ``a`` in one live allocation; 0 after a
+    fault. Bounds are compared by differences because sums of addresses may wrap.
     """
     kind = find_allocation(w, a)
     if kind == 0 and a > w.worker.high - n:
@@ -111,7 +110,7 @@ def find_global(w: WarpRecord, a: i64, n: i64, lane: i64, pc: i64) -> i64:
 
 @native
 def find_writable(w: WarpRecord, a: i64, n: i64, lane: i64, pc: i64) -> i64:
-    """The same for bytes that are written."""
+    """The same for a write."""
     host = find_global(w, a, n, lane, pc)
     if host != 0 and w.worker.read_only != 0:
         return fault(w, READ_ONLY, pc, lane, a)
@@ -120,7 +119,7 @@ def find_writable(w: WarpRecord, a: i64, n: i64, lane: i64, pc: i64) -> i64:
 
 @native(inline=True)
 def window(w: WarpRecord, kind: i64, lane: i64) -> i64:
-    """The host address of a space's first byte, as this lane sees it; 0 where there is no such."""
+    """The host address of the first byte of a lane's window; 0 if there is no such window."""
     if kind == SHARED:
         return w.cta.shared
     if kind == LOCAL:
@@ -141,7 +140,9 @@ def window_bytes(w: WarpRecord, kind: i64) -> i64:
 
 @native
 def resolve_in_cluster(w: WarpRecord, a: i64, offset: i64, n: i64, lane: i64, pc: i64) -> i64:
-    """The same for shared memory by rank within the cluster."""
+    """The host address of ``n`` bytes of shared memory of another CTA of the cluster, whose rank is
+    part of ``offset``; 0 after a fault.
+    """
     rank = offset >> RANK_SHIFT
     local_offset = offset & ((1 << RANK_SHIFT) - 1)
     if rank < 0 or rank >= w.launch.cluster_size or local_offset > w.launch.shared_bytes - n:
@@ -154,7 +155,7 @@ def resolve_in_cluster(w: WarpRecord, a: i64, offset: i64, n: i64, lane: i64, pc
 
 @native
 def resolve(w: WarpRecord, space: i64, a: i64, n: i64, lane: i64, pc: i64) -> i64:
-    """The host address of ``n`` bytes at ``a`` in a state space, or 0 after a fault."""
+    """The host address of ``n`` bytes at ``a`` in a state space; 0 after a fault."""
     if (a & (n - 1)) != 0:
         return fault(w, MISALIGNED, pc, lane, a)
     kind = space & (WRITES - 1)
@@ -184,7 +185,9 @@ def resolve(w: WarpRecord, space: i64, a: i64, n: i64, lane: i64, pc: i64) -> i6
 
 @native
 def resolve_lanes(w: WarpRecord, mask: i64, space: i64, n: i64, pc: i64) -> i64:
-    """``w.addresses`` become host addresses for the lanes of ``mask``; 1 after a fault."""
+    """Replace the ``w.addresses`` of the lanes of ``mask`` by host addresses. Returns 1 after a
+    fault.
+    """
     if w.launch.checked != 0 and check_access(w, mask, space, n, 1, 0, pc) != 0:
         return 1
     m = mask
@@ -200,7 +203,9 @@ def resolve_lanes(w: WarpRecord, mask: i64, space: i64, n: i64, pc: i64) -> i64:
 
 @native
 def store_zeros(w: WarpRecord, mask: i64, pc: i64) -> i64:
-    """Zeros into shared memory, as many bytes as ``w.operands`` says; 1 after a fault."""
+    """Store zeros to shared memory; the sizes in bytes are in ``w.operands``. Returns 1 after a
+    fault.
+    """
     m = mask
     while m != 0:
         lane = lowest(m)
@@ -230,7 +235,7 @@ def store_zeros(w: WarpRecord, mask: i64, pc: i64) -> i64:
 
 @native
 def check_bounds(w: WarpRecord, mask: i64, space: i64, n: i64, pc: i64) -> i64:
-    """1 after the fault that an access of ``n`` bytes by the lanes of ``mask`` would be."""
+    """Returns 1 after a fault if an access of ``n`` bytes by the lanes of ``mask`` is invalid."""
     m = mask
     while m != 0:
         lane = lowest(m)
@@ -242,10 +247,7 @@ def check_bounds(w: WarpRecord, mask: i64, space: i64, n: i64, pc: i64) -> i64:
 
 @native(inline=True)
 def window_kind(w: WarpRecord, mask: i64, space: i64) -> i64:
-    """The space itself; of a generic access the one that its first lane's address lies in.
-
-    ``space`` is without ``WRITES``.
-    """
+    """The state space (without ``WRITES``); for a generic access by the first lane."""
     if space != GENERIC or mask == 0:
         return space
     a = w.addresses[lowest(mask)]
@@ -254,9 +256,9 @@ def window_kind(w: WarpRecord, mask: i64, space: i64) -> i64:
 
 @native(inline=True)
 def fast_base(w: WarpRecord, mask: i64, space: i64, kind: i64, n: i64, pc: i64) -> i64:
-    """What to add to the lanes' addresses in a space, all of window ``kind``, to have host
-    addresses (``lane_stride`` for each lane besides), where all accesses of ``n`` bytes are right;
-    0 where anything needs a closer look (no fault).
+    """The difference between host addresses and the lanes' addresses, if all lanes access ``n``
+    valid bytes in window ``kind``; else 0 (no fault), and the caller resolves each lane. Lane i
+    adds ``lane_stride`` · i besides.
     """
     low = (kind - 1) << WINDOW_BITS if (space & (WRITES - 1)) == GENERIC else 0
     base = 0
@@ -289,8 +291,8 @@ def fast_base(w: WarpRecord, mask: i64, space: i64, kind: i64, n: i64, pc: i64) 
 
 @native
 def resolve_uniform(w: WarpRecord, mask: i64, space: i64, a: i64, n: i64, pc: i64) -> i64:
-    """The host address of what all lanes of ``mask`` read at ``a``, which is not in local memory; 0
-    after a fault. Where there are no lanes it is that of anything.
+    """The host address of ``n`` bytes at ``a``, not in local memory, that all lanes of ``mask``
+    read; 0 after a fault. For an empty mask it is the address of some readable bytes.
     """
     if mask == 0:
         return address(w.results)
@@ -306,11 +308,11 @@ def resolve_uniform(w: WarpRecord, mask: i64, space: i64, a: i64, n: i64, pc: i6
 
 @native(inline=True)
 def lane_stride(w: WarpRecord, kind: i64) -> i64:
-    """How far apart the lanes' memory of a window lies."""
+    """The distance in bytes between the windows of two lanes."""
     return w.launch.local_bytes if kind == LOCAL else 0
 
 
-# --- a checked launch -----------------------------------------------------------------------------
+# --- checked launches -----------------------------------------------------------------------------
 
 
 @native
@@ -328,8 +330,9 @@ def owner(w: WarpRecord, host: i64) -> Cta:
 def check_access(
     w: WarpRecord, mask: i64, space: i64, size: i64, count: i64, values: i64, pc: i64
 ) -> i64:
-    """Each lane reads ``count`` elements of ``size`` bytes at its address, or writes them where
-    there are ``values``; 1 after a fault or a race."""
+    """Check for races: each lane reads ``count`` elements of ``size`` bytes at its address, or
+    writes the elements at host address ``values`` (0: it reads). Returns 1 after a fault or a race.
+    """
     n = size * count
     if (space & (WRITES - 1)) <= GLOBAL and w.launch.overlaps != 0 and w.launch.constant[pc] == 0:
         m = mask

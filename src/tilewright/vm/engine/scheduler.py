@@ -1,7 +1,7 @@
-"""The scheduler, in native code: warps within a CTA, CTAs within a worker (a host thread).
+"""The scheduler, in native code: warps of a CTA, and resident CTAs of a worker (a host thread).
 
-A warp runs until it has to wait, spends its slice, or ends; the warps of a CTA and the resident
-CTAs take turns. The order follows from the seed alone, whatever is compiled already.
+A warp runs until it waits, uses up its time slice, or exits; the warps of a CTA and the resident
+CTAs take turns. The order depends on the seed only, not on what is compiled already.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ SPLITMIX = 0x9E3779B97F4A7C15
 SALT = 0xD1B54A32D192ED03
 SLICE_BITS = 15  # with a seed, a slice is a power of two below 2^15
 LINE = 64  # bytes that registers are aligned to
-IDLE_WAKEUPS, IDLE_POLLS = 8, 200  # how often sleepers are woken in vain; where they loop
+IDLE_WAKEUPS, IDLE_POLLS = 8, 200  # timeouts without an event before a deadlock; in polling loops
 
 
-# --- starting -------------------------------------------------------------------------------------
+# --- start ----------------------------------------------------------------------------------------
 
 
 @native
 def start_warp(w: WarpRecord, cta: Cta, index: i64) -> i64:
-    """A fresh frame: everything is 0 but the lanes that exist, their thread indices, and registers,
-    which nobody has written; they begin where ``analysis.places`` has them.
+    """Initialize a warp's frame: zeros, except for the live lanes, their thread indices, and the
+    registers, which are poisoned.
     """
     launch = cta.launch
     queue = address(w.queue)
@@ -84,7 +84,7 @@ def start_warp(w: WarpRecord, cta: Cta, index: i64) -> i64:
 
 @native
 def poison(start: i64, size: i64) -> i64:
-    """Memory that nobody has written: all ones (NaNs), so that reading it shows."""
+    """Fill uninitialized memory with ones (NaNs), so that an uninitialized read shows."""
     words = at(i64, start)
     for i in range((size + 7) // 8):
         words[i] = POISON
@@ -93,7 +93,7 @@ def poison(start: i64, size: i64) -> i64:
 
 @native
 def start_cluster(first: Cta, number: i64) -> i64:
-    """The CTAs of the cluster of that number, in the order x, y, z, take their places."""
+    """Start the CTAs of a cluster; clusters are numbered in the order x, y, z."""
     launch = first.launch
     x = number % launch.clusters[0]
     y = number // launch.clusters[0] % launch.clusters[1]
@@ -118,7 +118,7 @@ def start_cluster(first: Cta, number: i64) -> i64:
 
 @native
 def start_cta(cta: Cta) -> i64:
-    """Fresh memory, barriers and warps."""
+    """Initialize a CTA's memory, barriers and warps."""
     launch = cta.launch
     cta.linear = (cta.index[2] * launch.grid[1] + cta.index[1]) * launch.grid[0] + cta.index[0]
     cta.smid = cta.linear % launch.sms
@@ -147,12 +147,12 @@ def start_cta(cta: Cta) -> i64:
     return 0
 
 
-# --- taking turns ---------------------------------------------------------------------------------
+# --- turns ----------------------------------------------------------------------------------------
 
 
 @native
 def run_warp(w: WarpRecord) -> i64:
-    """One turn of a warp: region after region until it must stop."""
+    """One turn of a warp: run regions until one returns another code than JUMP."""
     launch = w.launch
     k = w.worker
     w.budget = launch.slice if launch.seed == 0 else 1 << umod(draw(w.cta), SLICE_BITS)
@@ -175,7 +175,7 @@ def run_warp(w: WarpRecord) -> i64:
 
 @native
 def run_cta(cta: Cta) -> i64:
-    """A turn for each warp that can run: JUMP where any did, WAIT where none could."""
+    """One turn of each warp that can run. Returns JUMP if any ran, WAIT if none could."""
     launch = cta.launch
     k = cta.worker
     progress = WAIT
@@ -208,15 +208,15 @@ def run_cta(cta: Cta) -> i64:
 
 @native(inline=True)
 def cluster_still_runs(cta: Cta) -> i64:
-    """Whether other threads of its cluster still run, and may until they have to wait."""
+    """Whether the CTA must stay resident because threads of its cluster are live (seed 0 only)."""
     launch = cta.launch
     return launch.seed == 0 and launch.cluster_size > 1 and at(Cta, cta.first).cluster_live != 0
 
 
 @native
 def release_cluster(last: Cta) -> i64:
-    """The last CTA of a cluster to end leaves, after all that stayed for it: their copies land
-    before that, for they may go to one another and to the last.
+    """Release the CTAs of a cluster once the last one has ended. First the copies of all of them
+    complete, because they may write each other's shared memory. Returns 1 after a fault.
     """
     launch = last.launch
     if launch.seed != 0 or launch.cluster_size == 1:
@@ -234,7 +234,9 @@ def release_cluster(last: Cta) -> i64:
 
 @native
 def release_cta(cta: Cta) -> i64:
-    """A CTA whose threads have ended gives up its place, when its copies have landed."""
+    """Complete the copies of a CTA whose threads have exited, and free its slot. Returns 1 after a
+    fault.
+    """
     if drain_cta(cta) != 0:
         return 1
     cta.state = EMPTY
@@ -244,7 +246,9 @@ def release_cta(cta: Cta) -> i64:
 
 @native
 def drain_cta(cta: Cta) -> i64:
-    """What a CTA whose threads have ended left under way is found, and lands."""
+    """Check and complete the copies in flight of a CTA whose threads have exited. Returns 1 after a
+    fault.
+    """
     if cta.launch.checked != 0 and check_exit(cta) != 0:
         return 1
     return complete_all_bulk(cta) != 0
@@ -252,14 +256,14 @@ def drain_cta(cta: Cta) -> i64:
 
 @native
 def run(k: Worker) -> i64:
-    """Run the worker's CTAs until all are done or something stops them."""
+    """Run the worker's CTAs until all have ended, or a fault or limit stops them."""
     size = k.launch.cluster_size
     while True:
         progress = WAIT
         running = 0
-        for c in range(k.resident):
-            cta = at(Cta, k.ctas + c * CTA_BYTES)
-            if c % size == 0 and k.next < k.last and cluster_slot_free(cta) != 0:
+        for i in range(k.resident):
+            cta = at(Cta, k.ctas + i * CTA_BYTES)
+            if i % size == 0 and k.next < k.last and cluster_slot_free(cta) != 0:
                 start_cluster(cta, k.next // size)
                 k.next += size
             if cta.state == RUNNING:
@@ -281,7 +285,7 @@ def run(k: Worker) -> i64:
 
 @native
 def cluster_slot_free(first: Cta) -> i64:
-    """Whether all places of a cluster are."""
+    """Whether all slots of a cluster are empty."""
     for rank in range(first.launch.cluster_size):
         if at(Cta, address(first) + rank * CTA_BYTES).state != EMPTY:
             return 0
@@ -290,18 +294,20 @@ def cluster_slot_free(first: Cta) -> i64:
 
 @native
 def complete_old_copies(k: Worker, running: i64) -> i64:
-    """Now and then, copies that are old land: where warps poll, and so never wait, nothing else
-    would make them. It is time when the ``running`` CTAs have spent as much in loops as a slice for
-    each warp, and a copy is old that was in flight the last time too. So one lands between one and
-    two such periods after it was issued, unless it is waited for: long after most kernels have read
-    what it brings, if they forget to wait. 1 after a fault.
+    """Complete old copies periodically, because nothing else would while warps poll. Returns 1
+    after a fault.
+
+    A period is over when the ``running`` CTAs have spent a time slice per warp in loops. A copy is
+    old if it was already in flight at the end of the last period. So a copy completes one to two
+    periods after it was issued, unless it is waited for; a kernel that forgets to wait has long
+    read the old contents by then.
     """
     launch = k.launch
     if k.steps - k.swept < launch.slice * launch.warps * running:
         return 0
     k.swept = k.steps
-    for c in range(k.resident):
-        cta = at(Cta, k.ctas + c * CTA_BYTES)
+    for i in range(k.resident):
+        cta = at(Cta, k.ctas + i * CTA_BYTES)
         if cta.state == RUNNING and (complete_old_bulk(cta) != 0 or complete_old_queued(cta) != 0):
             return 1
     return 0
@@ -309,7 +315,7 @@ def complete_old_copies(k: Worker, running: i64) -> i64:
 
 @native
 def complete_old_bulk(cta: Cta) -> i64:
-    """The copies land that were in flight at the last sweep too; 1 after a fault."""
+    """Complete bulk copies that were in flight at the last call already; 1 after a fault."""
     while cta.bulk_head < cta.bulk_old:
         if complete_next_bulk(cta) != 0:
             return 1
@@ -319,10 +325,15 @@ def complete_old_bulk(cta: Cta) -> i64:
 
 @native
 def unblock(k: Worker) -> i64:
-    """No warp could run. CTAs that stayed for their cluster leave. Unless something has happened
-    since, one copy of each CTA lands; where none is in flight, what arrives behind ``cp.async``
-    does, or else what that copies; at last sleepers hear that they slept in vain. DEADLOCK where
-    they did so too often and nothing came of it.
+    """No warp could run. Release CTAs that stayed resident for their cluster; then, unless an event
+    has occurred, take the first of these steps that does something:
+
+    1. complete one bulk copy of each CTA;
+    2. complete the next arrival behind ``cp.async`` of each warp;
+    3. complete all ``cp.async`` copies;
+    4. wake sleeping lanes with a timeout.
+
+    Returns JUMP, FAULT, or DEADLOCK after too many timeouts in a row.
     """
     for c in range(k.resident):
         cta = at(Cta, k.ctas + c * CTA_BYTES)
@@ -352,9 +363,9 @@ def unblock(k: Worker) -> i64:
     if any_completed != 0:
         return JUMP
     k.idle += 1
-    tried = k.steps - k.idle_last  # in a loop, which threads may leave after some tries
+    polled = k.steps - k.idle_last  # in a loop that threads may leave after some tries
     k.idle_last = k.steps
-    if k.idle > (IDLE_POLLS if tried != 0 else IDLE_WAKEUPS):
+    if k.idle > (IDLE_POLLS if polled != 0 else IDLE_WAKEUPS):
         return DEADLOCK
     for c in range(k.resident):
         cta = at(Cta, k.ctas + c * CTA_BYTES)

@@ -1,7 +1,9 @@
-"""wgmmas under way, in native code. A product is computed when it is issued; until its group has
-been waited for, its registers belong to it, and so does the shared memory that it reads: hardware
-would read both at any time until then. It is done for all four warps of the warpgroup at once,
-which must issue the same products, of the same operands in shared memory, in the same groups.
+"""wgmma-groups, in native code: wgmmas in flight, and the registers and memory they use.
+
+A wgmma is computed when it is issued. Until its group has been waited for, the kernel must not
+access its registers or write the shared memory that it reads, because hardware may access both
+until then. All four warps of a warpgroup must issue the same wgmmas, with the same operands in
+shared memory, in the same groups.
 """
 
 from __future__ import annotations
@@ -40,21 +42,18 @@ from .wgmma_operands import (  # fmt: skip
     row_bits,
 )
 
-SWIZZLE_LINE, SWIZZLE_ATOM = (
-    128,
-    8 * 128 + 128,
-)  # bytes that a swizzle stays in, and eight rows of them
-ACCUMULATORS = (1 << SETS_PER_KIND) - 1  # the sets of registers that are sums
-REGISTERS = -1  # what a fault has for an address where registers were used
-DIFFERENT_WGMMA, DIFFERENT_OPERANDS, MISSING_WGMMA, WARP_EXITED = range(
-    1, 5
-)  # what another warp has
-UNSWIZZLED_ROW_BITS = 4  # bits of an offset in a row that is not swizzled
+SWIZZLE_LINE = 128  # bytes within which a swizzle permutes chunks
+SWIZZLE_ATOM = 8 * 128 + 128  # bytes of eight rows of the widest swizzle, and one line more
+ACCUMULATORS = (1 << SETS_PER_KIND) - 1  # the sets of registers that are accumulators
+REGISTERS = -1  # the address of a fault that concerns registers
+# How another warp of the warpgroup differs:
+DIFFERENT_WGMMA, DIFFERENT_OPERANDS, MISSING_WGMMA, WARP_EXITED = range(1, 5)
+UNSWIZZLED_ROW_BITS = 4  # ``row_bits`` without a swizzle
 
 
 @native(inline=True)
 def in_flight_wgmma(w: WarpRecord, n: i64) -> WgmmaInFlight:
-    """The warp's ``n``-th product, counted from its start."""
+    """The warp's ``n``-th wgmma since the warp started."""
     return w.wgmmas[n % MAX_WGMMAS]
 
 
@@ -62,9 +61,9 @@ def in_flight_wgmma(w: WarpRecord, n: i64) -> WgmmaInFlight:
 def issue(
     w: WarpRecord, mask: i64, registers: i64, accumulates: i64, flags: i64, shape: i64, pc: i64
 ) -> i64:
-    """A product is under way. Its descriptors are in ``w.addresses`` and ``w.addresses2``;
-    ``shape`` is bits << 48 | n << 32 | k << 16 | stored k, ``registers`` the sets that it uses. 1
-    after a fault.
+    """Issue a wgmma. Its descriptors are in ``w.addresses`` and ``w.addresses2``; ``shape`` is
+    bits << 48 | n << 32 | k << 16 | stored k; ``registers`` are the sets of registers that it uses.
+    Returns 1 after a fault.
     """
     if mask == 0:
         return 0
@@ -93,7 +92,7 @@ def issue(
 
 @native
 def fault_mismatch(w: WarpRecord, mask: i64, what: i64, other: i64, pc: i64) -> i64:
-    """A fault (1): the warps of a warpgroup don't issue the same products."""
+    """Report that the warps of a warpgroup do not issue the same wgmmas. Returns 1."""
     w.worker.fault_value = what
     fault(w, WARPGROUP_MISMATCH, pc, lowest(mask), other)
     return 1
@@ -101,8 +100,8 @@ def fault_mismatch(w: WarpRecord, mask: i64, what: i64, other: i64, pc: i64) -> 
 
 @native
 def check_same_wgmma(w: WarpRecord, mask: i64, pc: i64) -> i64:
-    """A fault (1) where another warp of the warpgroup has issued another product in the place of
-    this warp's newest.
+    """Returns 1 after a fault if the wgmma of another warp of the warpgroup differs from this
+    warp's newest.
     """
     n = w.wgmma_tail - 1
     p = in_flight_wgmma(w, n)
@@ -122,7 +121,7 @@ def check_same_wgmma(w: WarpRecord, mask: i64, pc: i64) -> i64:
 
 @native
 def retire_groups(w: WarpRecord, end: i64) -> i64:
-    """Products before the ``end``-th are done."""
+    """Retire the wgmmas before the ``end``-th."""
     w.cta.wgmmas -= end - w.wgmma_head
     w.wgmma_head = end
     w.in_flight = -w.launch.checked
@@ -133,8 +132,9 @@ def retire_groups(w: WarpRecord, end: i64) -> i64:
 
 @native
 def fence(w: WarpRecord, mask: i64) -> i64:
-    """``wgmma.fence``: products may use registers that other instructions have used. The warps of a
-    warpgroup leave it together, as kernels count on; with a seed each for itself. JUMP, or WAIT.
+    """``wgmma.fence``: wgmmas may use registers that other instructions have used. The warps of a
+    warpgroup leave it together, which kernels rely on; with a seed each warp on its own. Returns
+    JUMP or WAIT.
     """
     if mask == 0:
         return JUMP
@@ -158,8 +158,8 @@ def fence(w: WarpRecord, mask: i64) -> i64:
 
 @native
 def commit(w: WarpRecord, mask: i64) -> i64:
-    """The products since the last commit become a group, for which others of the warpgroup may
-    wait.
+    """``wgmma.commit_group``: the wgmmas since the last commit become a group. Wakes the warps of
+    the warpgroup that wait for it.
     """
     if mask != 0:
         w.wgmma_group += 1
@@ -169,8 +169,9 @@ def commit(w: WarpRecord, mask: i64) -> i64:
 
 @native
 def wait_groups(w: WarpRecord, mask: i64, pending: i64, pc: i64) -> i64:
-    """All groups but the ``pending`` newest are done: JUMP, or WAIT while another warp of the
-    warpgroup has not committed them. FAULT where one never will, or has fewer products in them.
+    """``wgmma.wait_group``: wait until at most the ``pending`` newest groups are in flight. Returns
+    JUMP; WAIT while another warp of the warpgroup has not committed the same groups; FAULT if a
+    warp has exited before that, or has fewer wgmmas in them.
     """
     first = w.index & -WARPGROUP_WARPS
     for i in range(first, first + WARPGROUP_WARPS if mask != 0 else first):
@@ -199,7 +200,7 @@ def wait_groups(w: WarpRecord, mask: i64, pending: i64, pc: i64) -> i64:
 
 @native
 def check_registers(w: WarpRecord, mask: i64, registers: i64, pc: i64) -> i64:
-    """A fault (1) where an instruction uses registers of a product that is under way."""
+    """Returns 1 after a fault if an instruction uses registers of a wgmma in flight."""
     if mask == 0:
         return 0
     for n in range(w.wgmma_head, w.wgmma_tail):
@@ -216,7 +217,7 @@ def check_registers(w: WarpRecord, mask: i64, registers: i64, pc: i64) -> i64:
 
 @native(inline=True)
 def operand_bytes(d: i64, mn_major: i64, bits: i64, rows: i64, k: i64) -> i64:
-    """Bytes behind its start that no piece of an operand reaches."""
+    """An upper bound of the size of an operand in bytes."""
     lines = k if mn_major != 0 else rows
     width = rows << 1 if mn_major != 0 else k * bits >> 3
     swap = mn_major != 0 and row_bits(d) == UNSWIZZLED_ROW_BITS
@@ -229,7 +230,7 @@ def operand_bytes(d: i64, mn_major: i64, bits: i64, rows: i64, k: i64) -> i64:
 def operand_overlaps(
     d: i64, mn_major: i64, bits: i64, first: i64, rows: i64, k: i64, low: i64, high: i64
 ) -> i64:
-    """Whether an operand has a piece in the bytes ``low`` to ``high`` of shared memory."""
+    """Whether an operand overlaps bytes ``low`` to ``high`` of shared memory."""
     start = field_bytes(d, 0)
     if high <= start - SWIZZLE_LINE or low >= start + operand_bytes(
         d, mn_major, bits, first + rows, k
@@ -252,7 +253,7 @@ def operand_overlaps(
 
 @native
 def waited_groups(cta: Cta, index: i64) -> i64:
-    """How many groups of a warp's products some warp of its warpgroup has waited for."""
+    """The number of wgmma-groups that some warp of the warpgroup has waited for."""
     most = 0
     first = index & -WARPGROUP_WARPS
     for i in range(first, first + WARPGROUP_WARPS):
@@ -264,7 +265,7 @@ def waited_groups(cta: Cta, index: i64) -> i64:
 
 @native(deferred=True)
 def wgmma_reader(cta: Cta, low: i64, high: i64) -> i64:
-    """1 + the instruction of a product under way that reads what is to be written; 0: none."""
+    """1 + the operation of a wgmma in flight that reads bytes ``low`` to ``high``; 0: none."""
     if cta.wgmmas == 0:
         return 0
     for i in range(cta.launch.warps):
@@ -286,8 +287,8 @@ def wgmma_reader(cta: Cta, low: i64, high: i64) -> i64:
 
 @native(deferred=True)
 def check_overwrite(w: WarpRecord, mask: i64, space: i64, size: i64, pc: i64) -> i64:
-    """A fault (1) where lanes are to write ``size`` bytes at ``w.addresses`` that a product under
-    way in their CTA reads.
+    """Returns 1 after a fault if lanes are to write ``size`` bytes at ``w.addresses`` that a wgmma
+    in flight in their CTA reads.
     """
     if w.cta.wgmmas == 0:
         return 0
@@ -316,14 +317,14 @@ def check_overwrite(w: WarpRecord, mask: i64, space: i64, size: i64, pc: i64) ->
     return 0
 
 
-# --- a checked launch -----------------------------------------------------------------------------
+# --- checked launches -----------------------------------------------------------------------------
 
 
 @when_checked
 def check_operand_read(
     w: WarpRecord, step: i64, d: i64, mn_major: i64, bits: i64, first: i64, rows: i64, k: i64
 ) -> i64:
-    """A product reads all pieces of an operand; 1 after a race."""
+    """A wgmma reads all chunks of an operand. Returns 1 after a race."""
     outer = k if mn_major != 0 else rows
     inner = rows >> 3 if mn_major != 0 else k * bits // 128
     for i in range(outer):
@@ -336,8 +337,8 @@ def check_operand_read(
 
 @when_checked
 def check_discarded(w: WarpRecord, mask: i64, registers: i64, pc: i64) -> i64:
-    """A fault (1) where a product that adds nothing takes the place of sums that nobody can have
-    read yet.
+    """Returns 1 after a fault if a wgmma that does not accumulate overwrites the accumulators of a
+    wgmma in flight, which nobody can have read yet.
     """
     for n in range(w.wgmma_head, w.wgmma_tail):
         if (in_flight_wgmma(w, n).registers & registers & ACCUMULATORS) != 0:
@@ -349,7 +350,9 @@ def check_discarded(w: WarpRecord, mask: i64, registers: i64, pc: i64) -> i64:
 
 @when_checked
 def check_wgmma(w: WarpRecord, p: WgmmaInFlight, mask: i64) -> i64:
-    """What a product uses is there, and was fenced; 1 where not."""
+    """Check that a wgmma's operands are ordered before it and its registers are fenced. Returns 1
+    after a fault.
+    """
     if (w.unfenced & p.registers) != 0:
         w.worker.fault_value = 0
         fault(w, BAD_FENCE, p.pc, lowest(mask), 0)

@@ -193,7 +193,7 @@ class BulkCopy(Struct):
     source: i64
     target: i64
     barrier: i64
-    mark: i64
+    step: i64
     data: Ptr[u64] = Array(2)
     tensor: u32
     code: u32
