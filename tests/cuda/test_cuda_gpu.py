@@ -105,14 +105,14 @@ def test_devices() -> None:
     assert first.shared_optin >= 64 * 1024
     assert first.arch.startswith(f"sm_{first.cc[0]}")
     assert cuda.gpu() is cuda.gpu(0)
-    with pytest.raises(DeviceError, match="no GPU number 99"):
+    with pytest.raises(DeviceError, match=r"GPU's number must be from 0 to \d+, got 99"):
         cuda.Gpu(99)
 
 
 # --- memory ---
 
 
-def test_memory_goes_up_and_comes_down(gpu: cuda.Gpu, memory: int) -> None:
+def test_upload_download_and_memset(gpu: cuda.Gpu, memory: int) -> None:
     data = np.random.default_rng(0).integers(0, 256, 5000, dtype=np.uint8)
     gpu.upload(memory, data)
     back = np.zeros_like(data)
@@ -125,33 +125,33 @@ def test_memory_goes_up_and_comes_down(gpu: cuda.Gpu, memory: int) -> None:
     assert cuda.ordinal_of(memory) == 0
 
 
-def test_host_arrays_that_cant_be_copied(gpu: cuda.Gpu, memory: int) -> None:
-    with pytest.raises(LaunchError, match="contiguous"):
+def test_host_arrays_must_be_contiguous_and_writable(gpu: cuda.Gpu, memory: int) -> None:
+    with pytest.raises(LaunchError, match="must be contiguous"):
         gpu.upload(memory, np.zeros((4, 4))[:, ::2])
-    with pytest.raises(LaunchError, match="read-only"):
+    with pytest.raises(LaunchError, match="must be writable, got a read-only array"):
         gpu.download(np.frombuffer(b"abcd", np.uint8), memory)
 
 
-def test_no_memory_is_a_typed_error(gpu: cuda.Gpu) -> None:
+def test_out_of_memory(gpu: cuda.Gpu) -> None:
     with pytest.raises(CudaError, match="out of memory") as caught:
         gpu.alloc(1 << 50)
     assert caught.value.name == "CUDA_ERROR_OUT_OF_MEMORY"
     assert caught.value.hint
 
 
-def test_an_address_of_nobody() -> None:
-    with pytest.raises(CudaError):
+def test_ordinal_of_an_invalid_address() -> None:
+    with pytest.raises(CudaError, match="looking up the GPU of address 0x1234"):
         cuda.ordinal_of(0x1234)
 
 
 # --- compile ---
 
 
-@pytest.mark.parametrize("way", ["with_nvjitlink", "with_driver"])
-def test_both_assemblers(gpu: cuda.Gpu, memory: int, way: str) -> None:
+@pytest.mark.parametrize("name", ["with_nvjitlink", "with_driver"])
+def test_both_assemblers(gpu: cuda.Gpu, memory: int, name: str) -> None:
     options = assembler.AssemblerOptions(True, False, None, "my.ptx")
-    make = getattr(assembler, way)
-    cubin = make(ADD, gpu.arch, options)
+    assemble = getattr(assembler, name)
+    cubin = assemble(ADD, gpu.arch, options)
     assert cubin.code[:4] == b"\x7fELF"
     assert cubin.registers > 0, cubin.log
     assert cubin.spills == 0
@@ -159,24 +159,24 @@ def test_both_assemblers(gpu: cuda.Gpu, memory: int, way: str) -> None:
         gpu.launch(loaded["add"], 2, 4, packed(memory, 5))
         assert read(gpu, memory, 9) == [5] * 8 + [0]
     with pytest.raises(CudaError, match="Arguments mismatch") as caught:
-        make(BAD, gpu.arch, options)
+        assemble(BAD, gpu.arch, options)
     location = caught.value.location
     assert location and location.file == "my.ptx"
     assert BAD.splitlines()[location.line - 1].strip() == "add.s32 %r7, %a1, %r1;"
 
 
-def test_loading_what_is_no_cubin(gpu: cuda.Gpu) -> None:
-    with pytest.raises(CudaError):
+def test_loading_an_invalid_cubin(gpu: cuda.Gpu) -> None:
+    with pytest.raises(CudaError, match="loading a module into"):
         gpu.load(b"\x7fELF and nothing more" + bytes(100))
 
 
-def test_a_kernel_that_is_not_there_or_closed(gpu: cuda.Gpu) -> None:
+def test_a_missing_kernel_and_a_closed_module(gpu: cuda.Gpu) -> None:
     loaded = gpu.load(cuda.compile(ADD, gpu.arch))
     with pytest.raises(CudaError, match="'nope'"):
         loaded["nope"]
     loaded.close()
     loaded.close()
-    with pytest.raises(DeviceError, match="closed"):
+    with pytest.raises(DeviceError, match="its module is closed"):
         loaded["add"]
 
 
@@ -208,18 +208,18 @@ def test_dynamic_shared_memory(
     assert add.occupancy(32, bytes_) >= 1
 
 
-def test_launches_that_are_refused(gpu: cuda.Gpu, memory: int, add: cuda.CudaFunction) -> None:
-    with pytest.raises(LaunchError, match="12 bytes of parameters, not 8"):
+def test_invalid_launches(gpu: cuda.Gpu, memory: int, add: cuda.CudaFunction) -> None:
+    with pytest.raises(LaunchError, match="must have 12 bytes, got 8"):
         gpu.launch(add, 1, 32, bytes(8))
-    with pytest.raises(LaunchError, match="block"):
+    with pytest.raises(LaunchError, match=r"block must be from .*, got \(2048, 1, 1\)"):
         gpu.launch(add, 1, 2048, packed(memory, 1))
-    with pytest.raises(LaunchError, match="grid"):
+    with pytest.raises(LaunchError, match=r"grid must be at most .*, got \(1, 70000, 1\)"):
         gpu.launch(add, (1, 70000), 32, packed(memory, 1))
-    with pytest.raises(LaunchError, match="shared memory"):
+    with pytest.raises(LaunchError, match="dynamic shared memory of kernel 'add' must be at most"):
         gpu.launch(add, 1, 32, packed(memory, 1), shared=gpu.shared_limit + 1)
-    with pytest.raises(LaunchError, match="whole clusters"):
+    with pytest.raises(LaunchError, match="grid must be a multiple of the cluster"):
         gpu.launch(add, 3, 32, packed(memory, 1), cluster=2)
-    with pytest.raises(LaunchError, match="no CUDA stream"):
+    with pytest.raises(LaunchError, match="stream must be a CUDA stream, got str"):
         gpu.launch(add, 1, 32, packed(memory, 1), stream="stream")
 
 
@@ -239,7 +239,7 @@ def test_clusters(gpu: cuda.Gpu, memory: int, ctas: int) -> None:
 # --- streams, threads, graphs ---
 
 
-def test_streams_of_all_makes(gpu: cuda.Gpu, memory: int, add: cuda.CudaFunction) -> None:
+def test_streams_of_all_types(gpu: cuda.Gpu, memory: int, add: cuda.CudaFunction) -> None:
     gpu.wait()
     with cuda.Stream(gpu) as own:
         for stream in (None, 0, own, own.handle):
@@ -297,7 +297,7 @@ def test_a_graph_captures_and_replays(gpu: cuda.Gpu, memory: int, add: cuda.Cuda
     graph.close()
 
 
-def test_an_error_in_a_capture_leaves_the_gpu_well(gpu: cuda.Gpu, memory: int) -> None:
+def test_an_error_during_capture_ends_the_capture(gpu: cuda.Gpu, memory: int) -> None:
     def fail(stream: int) -> None:
         raise ValueError("in the middle")
 
@@ -326,10 +326,10 @@ def test_a_prepared_launch_is_cheap(
         best = min(best, (time.perf_counter() - start) / 100)
         gpu.wait()
     record_property("launch_us", best * 1e6)  # type: ignore[operator]
-    assert best < 10e-6  # 2.8 µs is cuda-bindings' own floor
+    assert best < 10e-6  # 2.8 µs is the overhead of cuda-bindings
 
 
-def test_another_gpu_that_is_current_stays_so(memory: int, add: cuda.CudaFunction) -> None:
+def test_a_launch_preserves_the_current_gpu(memory: int, add: cuda.CudaFunction) -> None:
     if len(cuda.devices()) < 2:
         pytest.skip("needs two GPUs")
     first, second = cuda.gpu(0), cuda.gpu(1)
@@ -356,7 +356,7 @@ except errors.CudaError as error:
 """
 
 
-def test_a_fault_says_that_the_context_is_dead() -> None:
+def test_a_fault_reports_that_the_context_is_dead() -> None:
     source = str(Path(tilewright.__file__).parents[1])
     done = subprocess.run(
         [sys.executable, "-c", FAULT],

@@ -14,7 +14,7 @@ from tilewright.errors import CudaError, TilewrightError
 pytestmark = [pytest.mark.gpu, pytest.mark.sm("sm_90a")]
 
 THREADS = 384
-# out[thread] = value, by warpgroups that give registers away; the map is there for its alignment
+# out[thread] = value, by warpgroups that release registers; the tensor map tests its alignment
 WHOLE = """.version 8.0
 .target sm_90a
 .address_size 64
@@ -34,7 +34,7 @@ WHOLE = """.version 8.0
 }
 """
 
-# out = (begin, end) in ns: it lets the next kernel begin, and takes 500 µs
+# out = (begin, end) in ns; it lets the next kernel start, and takes 500 µs
 SLOW = """.version 7.8
 .target sm_90
 .address_size 64
@@ -57,22 +57,22 @@ AGAIN:
 """
 
 
-def assembled(way: str, ptx: str) -> cuda.Cubin:
+def assembled(assemble: str, ptx: str) -> cuda.Cubin:
     options = assembler.AssemblerOptions(True, False, None, "my.ptx")
     try:
-        return getattr(assembler, way)(ptx, "sm_90a", options)
+        return getattr(assembler, assemble)(ptx, "sm_90a", options)
     except TilewrightError as error:
         if isinstance(error, CudaError):
             raise
         pytest.skip(error.message)
 
 
-@pytest.mark.parametrize("way", ["with_ptxas", "on_load"])
-def test_registers_are_given_away(gpu: cuda.Gpu, memory: int, way: str) -> None:
-    with gpu.load(assembled(way, WHOLE)) as loaded:
+@pytest.mark.parametrize("assemble", ["with_ptxas", "on_load"])
+def test_setmaxnreg_takes_effect(gpu: cuda.Gpu, memory: int, assemble: str) -> None:
+    with gpu.load(assembled(assemble, WHOLE)) as loaded:
         whole = loaded["whole"]
         assert (whole.registers, whole.local, whole.warnings) == (168, 0, ())
-        # 0x210 bytes of the constant bank come before, and the map is aligned there
+        # the block is at 0x210 in the constant bank, where the tensor map is aligned
         assert (whole.param_lead, whole.param_bytes) == (0x30, 140)
         gpu.launch(whole, 1, THREADS, struct.pack("<128xQI", memory, 7))
         out = np.empty(THREADS, np.uint32)
@@ -80,7 +80,7 @@ def test_registers_are_given_away(gpu: cuda.Gpu, memory: int, way: str) -> None:
         assert out.tolist() == [7] * THREADS
 
 
-def test_the_driver_warns_and_points(gpu: cuda.Gpu) -> None:
+def test_warnings_and_error_locations_of_the_driver(gpu: cuda.Gpu) -> None:
     unknown = WHOLE.replace(".minnctapersm 1\n", f"// {np.random.default_rng().bytes(8).hex()}\n")
     with gpu.load(assembled("on_load", unknown)) as loaded:
         assert any("setmaxnreg" in text for text in loaded["whole"].warnings), loaded.image.log
@@ -106,8 +106,8 @@ def test_a_programmatic_launch_overlaps(
         launch = gpu.prepare(loaded["slow"], 2, 1, cluster=cluster, programmatic=programmatic)
 
         def both(handle: int) -> None:
-            for place in (memory, memory + 16):
-                launch(struct.pack("<Q", place), handle)
+            for address in (memory, memory + 16):
+                launch(struct.pack("<Q", address), handle)
 
         if graph:
             captured = cuda.Graph(gpu, both)

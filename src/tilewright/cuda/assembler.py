@@ -1,13 +1,14 @@
-"""PTX text to machine code, by the fastest assembler that does it justice.
+"""PTX text to machine code, by the fastest assembler that is correct for it.
 
-nvJitLink comes first: it starts no process and needs no GPU. Where it is older than the PTX's
-``.version`` or the architecture, or newer than the driver, which could not load what it makes, the
-driver's linker stands in. Both make code for linking, in which ``setmaxnreg`` is without effect,
-and what relied on it spills (there is no option against that), and dynamic shared memory begins
-right behind other shared memory, whatever its alignment. PTX that has either is assembled as a
-whole program: by the program ``ptxas`` (120 to 400 ms for a GEMM), else by the driver, which does
-so when it loads PTX text and keeps the result in a cache of its own, but reports only once. Where
-there is neither nvJitLink nor a driver, ``ptxas`` makes the rest, too.
+nvJitLink is tried first: it starts no process and needs no GPU. The driver's linker is used if
+nvJitLink is older than the PTX's ``.version`` or architecture, or newer than the driver, which then
+could not load its code. ``ptxas`` is used if there is neither.
+
+Both linkers make relocatable code. In it ``setmaxnreg`` has no effect, so kernels that rely on it
+spill (no option prevents that), and dynamic shared memory starts right after static shared memory,
+whatever its alignment. PTX that needs either is assembled as a whole program: by ``ptxas`` (120 to
+400 ms for a GEMM), else by the driver, which does so when it loads PTX text. The driver caches the
+result, and reports only when it assembles.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from .gpu import gpu
 _TARGET = re.compile(r"^\s*\.target\s+(sm_\d+[af]?)", re.MULTILINE)
 _ALIGNED = re.compile(r"\.extern\s+\.shared\s+\.align\s+(?:32|64|128|256|512|\d{4,})\b")
 _SHARED = re.compile(r"(?<!\.extern)\s\.shared\s+\.")
-_OTHERS_MAY = (  # take what this assembler refused
+_UNSUPPORTED = (  # in errors of an assembler that is too old or broken: another one may work
     "Unsupported .version", "ERROR_UNRECOGNIZED_ARCH", "ERROR_UNSUPPORTED_ARCH",
     "is not defined for option 'gpu-name'", ptxas.BROKEN,
 )  # fmt: skip
@@ -44,64 +45,67 @@ def compile(
 ) -> Cubin:
     """Assemble PTX for ``arch`` (``sm_90a``; None: the PTX's own ``.target``).
 
-    ``contract=False`` keeps a plain ``mul`` and ``add`` apart, which ptxas otherwise makes an FMA;
-    ``lineinfo`` keeps ``.loc`` lines for profilers; ``file`` names the PTX in errors.
+    With ``contract=False`` the assembler does not contract ``mul`` and ``add`` without a rounding
+    modifier to an FMA. ``lineinfo`` keeps ``.loc`` lines for profilers. ``file`` names the PTX in
+    errors.
 
-    Where only the driver can make a whole program, the cubin is the PTX itself, and what is wrong
-    with it is found when it is loaded.
+    If only the driver can assemble a whole program, the cubin holds the PTX, and its errors are
+    raised when it is loaded.
 
-    Raises CudaError with the line of the PTX and the assembler's log in its notes, MissingPackage
-    and DeviceError where there is nothing to compile with.
+    Raises CudaError with the line of the PTX and the assembler's log in its notes; MissingPackage
+    or DeviceError if there is no assembler.
     """
     text = ptx.decode() if isinstance(ptx, bytes) else ptx
     text = text.rstrip("\0")
     arch = arch or target_of(text)
     options = AssemblerOptions(contract, lineinfo, max_registers, file)
     linkers = with_nvjitlink, with_driver, with_ptxas
-    first, *others = (with_ptxas, on_load) if _is_whole(text) else linkers
-    unsuited: MissingPackage | DeviceError
+    first, *fallbacks = (with_ptxas, on_load) if _needs_whole_program(text) else linkers
+    first_error: MissingPackage | DeviceError
     try:
         return first(text, arch, options)
     except MissingPackage as error:
-        unsuited = error
+        first_error = error
     except CudaError as error:
-        if not _others_may(error):
+        if not _may_fall_back(error):
             raise
-        unsuited = error
-    last: Exception | None = None
-    for other in others:
+        first_error = error
+    last_error: Exception | None = None
+    for fallback in fallbacks:
         try:
-            return other(text, arch, options)
+            return fallback(text, arch, options)
         except (MissingPackage, DeviceError) as error:
-            missing = isinstance(unsuited, MissingPackage)
+            missing = isinstance(first_error, MissingPackage)
             if isinstance(error, CudaError) and (error.location or missing):
                 raise
-            last = error
-    raise unsuited from last
+            last_error = error
+    raise first_error from last_error
 
 
 def target_of(ptx: str) -> str:
-    """The architecture of the PTX's ``.target``. Raises TargetError where it has none."""
+    """The architecture of the PTX's ``.target``. Raises TargetError if it has none."""
     found = _TARGET.search(ptx)
     if not found:
-        raise TargetError("the PTX has no .target line", hint="write .target sm_80, or give arch=")
+        raise TargetError(
+            "the PTX must have a .target line", hint="write .target sm_80, or pass arch="
+        )
     return found[1]
 
 
-def _is_whole(ptx: str) -> bool:
-    """Whether it has what only a whole program can have."""
+def _needs_whole_program(ptx: str) -> bool:
+    """Whether the PTX uses ``setmaxnreg``, or aligned dynamic shared memory after static."""
     return "setmaxnreg" in ptx or bool(_ALIGNED.search(ptx) and _SHARED.search(ptx))
 
 
 def compiler(ptx: str = "") -> str:
-    """What ``compile`` tries first for this PTX, with its version, for a cache's key; or nothing.
+    """Name and version of the assembler that ``compile`` tries first, for cache keys; "" if none.
 
-    Raises DeviceError where $TILEWRIGHT_PTXAS is asked for and can't be used.
+    Raises DeviceError if $TILEWRIGHT_PTXAS is needed and can't be used.
     """
-    whole = _is_whole(ptx)
+    whole = _needs_whole_program(ptx)
     try:
         if whole:
-            return str(ptxas.find(_newest()))
+            return str(ptxas.find(_driver_major()))
         return "nvJitLink {}.{}".format(*_usable_nvjitlink().version())
     except MissingPackage:
         pass
@@ -117,7 +121,7 @@ def compiler(ptx: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class AssemblerOptions:
-    """The caller's wishes, in each assembler's own words."""
+    """The options of ``compile``, translated for each assembler."""
 
     contract: bool
     lineinfo: bool
@@ -127,9 +131,8 @@ class AssemblerOptions:
     def nvjitlink(self, arch: str) -> list[str]:
         words = [f"-arch={arch}", "-verbose"]
         if not self.contract:
-            words.append(
-                "-Xptxas=--fmad=false"
-            )  # -fma=0 only reaches LTO, not PTX (13.5, measured)
+            # -fma=0 affects only LTO, not PTX (measured with 13.5)
+            words.append("-Xptxas=--fmad=false")
         if self.lineinfo:
             words.append("-lineinfo")
         if self.registers is not None:
@@ -155,12 +158,13 @@ class AssemblerOptions:
             option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES: len(error),
             option.CU_JIT_LOG_VERBOSE: 1,
         }
-        known = getattr(cu().CUjit_target, target, None)
-        if known is None:
+        number = getattr(cu().CUjit_target, target, None)
+        if number is None:
             raise TargetError(
-                f"the CUDA driver can't compile for {arch!r}", hint=f"update it, or {INSTALL}"
+                f"the CUDA driver can't compile for {arch!r}",
+                hint=f"update the driver, or {INSTALL}",
             )
-        words[option.CU_JIT_TARGET] = known
+        words[option.CU_JIT_TARGET] = number
         if self.lineinfo:
             words[option.CU_JIT_GENERATE_LINE_INFO] = 1
         if self.registers is not None:
@@ -172,15 +176,15 @@ class AssemblerOptions:
 
 
 def with_ptxas(ptx: str, arch: str, options: AssemblerOptions) -> Cubin:
-    program = ptxas.find(_newest())
+    program = ptxas.find(_driver_major())
     status, code, log = program(ptx, options.ptxas(arch))
     if status:
         raise assembler_error(log, ptx, options.file, code=status, name="PTXAS_REFUSED")
     return Cubin(code, arch, log, str(program))
 
 
-def _newest() -> int | None:
-    """The major version of CUDA that the driver knows; None where there is no driver."""
+def _driver_major() -> int | None:
+    """The major version of CUDA that the driver supports; None without a driver."""
     try:
         return version()[0]
     except (MissingPackage, DeviceError):
@@ -191,13 +195,13 @@ def _newest() -> int | None:
 
 
 def _usable_nvjitlink() -> Any:
-    """nvJitLink, where the driver can load what it makes, or where there is no driver."""
+    """nvJitLink. Raises MissingPackage if the driver can't load its code."""
     module = nvjitlink()
-    major, newest = module.version()[0], _newest()
-    if newest is not None and major > newest:
+    major, driver = module.version()[0], _driver_major()
+    if driver is not None and major > driver:
         raise MissingPackage(
-            f"nvJitLink {major} makes code that the CUDA {newest} driver can't load",
-            hint=f"update the driver, or pip install 'cuda-bindings[all]=={newest}.*'",
+            f"nvJitLink {major} makes code that the CUDA {driver} driver can't load",
+            hint=f"update the driver, or pip install 'cuda-bindings[all]=={driver}.*'",
         )
     return module
 
@@ -209,7 +213,7 @@ def with_nvjitlink(ptx: str, arch: str, options: AssemblerOptions) -> Cubin:
         handle = module.create(len(words), words)
     except module.nvJitLinkError as error:
         raise CudaError(
-            f"nvJitLink refused {' '.join(words)}: {error}", name=_name(error)
+            f"nvJitLink refused {' '.join(words)}: {error}", name=_error_name(error)
         ) from error
     try:
         data = ptx.encode()
@@ -221,7 +225,7 @@ def with_nvjitlink(ptx: str, arch: str, options: AssemblerOptions) -> Cubin:
         log = _filled(handle, module.get_error_log_size, module.get_error_log)
         status = getattr(error, "status", 0)
         raise assembler_error(
-            text_of(log), ptx, options.file, code=status, name=_name(error)
+            text_of(log), ptx, options.file, code=status, name=_error_name(error)
         ) from error
     finally:
         module.destroy(handle)
@@ -229,22 +233,22 @@ def with_nvjitlink(ptx: str, arch: str, options: AssemblerOptions) -> Cubin:
 
 
 def _filled(handle: int, size: Any, fill: Any) -> bytearray:
-    """What nvJitLink writes into a buffer of the size that it asks for."""
+    """The buffer that ``fill`` writes, of the size that ``size`` returns."""
     buffer = bytearray(size(handle))
     if buffer:
         fill(handle, buffer)
     return buffer
 
 
-def _name(error: Exception) -> str:
-    """``NVJITLINK_ERROR_PTX_COMPILE`` of cuda-bindings' ``ERROR_PTX_COMPILE (4)``."""
+def _error_name(error: Exception) -> str:
+    """``ERROR_PTX_COMPILE (4)`` of cuda-bindings as ``NVJITLINK_ERROR_PTX_COMPILE``."""
     return f"NVJITLINK_{str(error).split(' ')[0]}"
 
 
-def _others_may(error: CudaError) -> bool:
-    """Whether another assembler could take what this one refused."""
-    said = f"{error.message} {error.name}"
-    return any(words in said for words in _OTHERS_MAY)
+def _may_fall_back(error: CudaError) -> bool:
+    """Whether another assembler may accept the PTX."""
+    text = f"{error.message} {error.name}"
+    return any(reason in text for reason in _UNSUPPORTED)
 
 
 # --- the driver -------------------------------------------------------------------------------
@@ -270,14 +274,16 @@ def with_driver(ptx: str, arch: str, options: AssemblerOptions) -> Cubin:
 
 
 def on_load(ptx: str, arch: str, options: AssemblerOptions) -> Cubin:
-    """The PTX itself, for the driver to assemble as a whole program when it is loaded."""
+    """The PTX itself, which the driver assembles as a whole program when it is loaded."""
     if options != AssemblerOptions(True, False, None, options.file):
-        raise MissingPackage("the driver takes no options for PTX that it loads", hint=ptxas.HINT)
+        raise MissingPackage(
+            "the driver accepts no options for PTX that it assembles on load", hint=ptxas.HINT
+        )
     return Cubin(ptx.encode(), arch, "", _driver(whole=True))
 
 
 def _driver(whole: bool = False) -> str:
-    """The driver's assembler, with its version; it makes whole programs when it loads PTX."""
+    """Name and version of the driver's assembler; ``whole``: PTX assembled on load."""
     return "driver {}.{}".format(*version()) + (", when loaded" if whole else "")
 
 

@@ -1,7 +1,7 @@
-"""A cubin: machine code for one architecture, with what its assembler said of it.
+"""A cubin: machine code for one architecture, with its assembler's report.
 
-Registers, spills and warnings are read from the assembler's own report, kept as ``log``. A cubin
-goes to bytes and comes back whole, so that a cache keeps the report too.
+Registers, spills and warnings are parsed from the report, ``log``. ``pack`` serializes the report
+too, so that a cached cubin keeps it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from ..errors import CudaError, SourceLocation
 
-# Of .nv.info: an entry whose value follows; size and place of all parameters; one parameter
-# (EIATTR_KPARAM_INFO): its index, its ordinal and offset, its size in the upper 14 bits.
+# In .nv.info: the format of an entry with a sized value (EIFMT_SVAL); EIATTR_PARAM_CBANK, offset
+# and size of all parameters; EIATTR_KPARAM_INFO, one parameter: its index, its ordinal and offset,
+# its size in the upper 14 bits.
 _SIZED, _PARAM_BANK, _PARAM = 4, 10, 0x17
 _ELF = b"\x7fELF"
 _ENTRY = re.compile(r"(?:Compiling entry function|Function properties for) '([^']+)'")
@@ -28,7 +29,7 @@ _FATAL = re.compile(r"(?:fatal|error)\s*:\s*(.+)")
 
 @dataclass(frozen=True, slots=True)
 class KernelUsage:
-    """What one kernel takes: registers a thread, and bytes a thread of stack and spill traffic."""
+    """A kernel's registers per thread, and bytes per thread of stack and spill traffic."""
 
     entry: str
     registers: int
@@ -39,9 +40,9 @@ class KernelUsage:
 
 @dataclass(frozen=True, slots=True)
 class Cubin:
-    """Machine code (``code``, an ELF file) for ``arch``; ``log`` is what ``compiler`` reported.
+    """Machine code (``code``, an ELF file) for ``arch``; ``log`` is the report of ``compiler``.
 
-    Where only the driver can assemble it, ``code`` is the PTX, and the log comes when it is loaded.
+    If only the driver can assemble it, ``code`` is the PTX, and there is no log until it is loaded.
     """
 
     code: bytes
@@ -56,26 +57,26 @@ class Cubin:
 
     @property
     def usage(self) -> tuple[KernelUsage, ...]:
-        """One record for each kernel that the log tells of."""
+        """One record for each kernel in the log."""
         return tuple(_usages(self.log))
 
     @property
     def registers(self) -> int:
-        """Registers a thread, of the kernel that takes most (0 where the log is silent)."""
+        """The most registers per thread of any kernel (0 if the log reports none)."""
         return max((u.registers for u in self.usage), default=0)
 
     @property
     def spills(self) -> int:
-        """Bytes a thread spilled to local memory, stores and loads of all kernels."""
+        """Bytes per thread of spill stores and loads, all kernels together."""
         return sum(u.spill_stores + u.spill_loads for u in self.usage)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What costs speed, in the assembler's words: ``(C7504) Potential Performance Loss: …``."""
+        """The assembler's performance warnings: ``(C7504) Potential Performance Loss: …``."""
         return tuple(dict.fromkeys(text.strip() for text in _WARNING.findall(self.log)))
 
     def pack(self) -> bytes:
-        """All of it as bytes; ``Cubin.unpack`` is the inverse."""
+        """The cubin as bytes; ``Cubin.unpack`` is the inverse."""
         head = json.dumps([self.arch, self.compiler, self.log]).encode()
         return len(head).to_bytes(4, "little") + head + self.code
 
@@ -84,12 +85,12 @@ class Cubin:
         end = 4 + int.from_bytes(data[:4], "little")
         arch, compiler, log = json.loads(data[4:end])
         if not all(isinstance(word, str) for word in (arch, compiler, log)):
-            raise ValueError(f"a cubin for {arch!r:.40} by {compiler!r:.40}")
+            raise ValueError(f"expected a cubin's header, got {arch!r:.40}, {compiler!r:.40}")
         return cls(bytes(data[end:]), arch, log, compiler)
 
 
 def _usages(log: str) -> list[KernelUsage]:
-    found: list[KernelUsage] = []
+    usages: list[KernelUsage] = []
     entry, frame = "", (0, 0, 0)
     for line in log.splitlines():
         if m := _ENTRY.search(line):
@@ -97,21 +98,21 @@ def _usages(log: str) -> list[KernelUsage]:
         elif (m := _SPILLS.search(line)) and entry:
             frame = (int(m[1]), int(m[2]), int(m[3]))
         elif (m := _REGISTERS.search(line)) and entry:
-            local = int(m[2] or 0)  # all that a short report says of stack and spills
-            found.append(KernelUsage(entry, int(m[1]), max(frame[0], local), *frame[1:]))
+            local = int(m[2] or 0)  # a short report has no separate stack and spills
+            usages.append(KernelUsage(entry, int(m[1]), max(frame[0], local), *frame[1:]))
             entry = ""
-    return found
+    return usages
 
 
 def text_of(log: bytearray) -> str:
-    """What was written into a log's buffer."""
+    """The zero-terminated text in a log buffer."""
     return bytes(log).split(b"\0", 1)[0].decode(errors="replace")
 
 
 def assembler_error(log: str, ptx: str, file: str, *, code: int = 0, name: str = "") -> CudaError:
-    """The CudaError for an assembler's log: its first complaint, at its line of the PTX.
+    """The CudaError for an assembler's log: its first error, located in the PTX.
 
-    The whole log is the error's note, so a traceback shows it.
+    The whole log becomes the error's note, so that a traceback shows it.
     """
     located = [(int(line), text) for line, text in _ERROR.findall(log)]
     others = len(located) - 1
@@ -137,34 +138,36 @@ def _location(ptx: str, line: int, file: str) -> SourceLocation:
     )
 
 
-def param_places(code: bytes, entry: str) -> list[tuple[int, int]] | None:
-    """The offset and bytes of each of a kernel's parameters in its block, or of all as one, from
-    its ``.nv.info`` section; None without one.
+def param_layout(code: bytes, entry: str) -> list[tuple[int, int]] | None:
+    """The (offset, size) of each parameter in a kernel's parameter block, or of all as one, from
+    its ``.nv.info`` section; None without that section.
 
-    A parameter aligned to 64 bytes (a tensor map) has to be so in the constant bank, where blocks
-    begin at another multiple of 16: there may be a gap before it that its alignment in a block
-    that begins at 0 does not ask for, or none where that asks for one.
+    Parameters are aligned by their address in the constant bank, where the block starts at a
+    multiple of 16 bytes. So the padding before a tensor map, which is aligned to 64 bytes, may
+    differ from the padding in a block that starts at 0.
     """
     try:
         info = dict(sections(code)).get(f".nv.info.{entry}", b"")
-        found = list(_attributes(info))
+        attributes = list(_attributes(info))
     except struct.error:
         return None
-    known = {w[1] & 0xFFFF: (w[1] >> 16, w[2] >> 18) for a, w in found if a == _PARAM and w[2:]}
-    if known:
-        return [known[i] for i in sorted(known)]
-    bank = (w[1] >> 16 for a, w in found if a == _PARAM_BANK)
+    params = {
+        w[1] & 0xFFFF: (w[1] >> 16, w[2] >> 18) for a, w in attributes if a == _PARAM and w[2:]
+    }
+    if params:
+        return [params[i] for i in sorted(params)]
+    bank = (w[1] >> 16 for a, w in attributes if a == _PARAM_BANK)
     return next(([(0, size)] for size in bank), None)
 
 
-def extent(places: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """The first offset and the bytes from there on, of parameters as (offset, size)."""
-    first = min((offset for offset, _ in places), default=0)
-    return first, max((offset + size for offset, size in places), default=0) - first
+def extent(params: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """The least offset of parameters, given as (offset, size), and the bytes from there on."""
+    first = min((offset for offset, _ in params), default=0)
+    return first, max((offset + size for offset, size in params), default=0) - first
 
 
 def is_whole(code: bytes) -> bool:
-    """Whether it is an ELF file with both its tables, thus not cut off."""
+    """Whether it is an ELF file that contains both its header tables, so is not truncated."""
     if not code.startswith(_ELF) or len(code) < 0x40:
         return False
     programs, sections = struct.unpack_from("<QQ", code, 0x20)
@@ -184,7 +187,7 @@ def sections(code: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _attributes(info: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """(attribute, the words of its value) of each entry that has two or more."""
+    """(attribute, the words of its value) of each entry with at least two words."""
     at = 0
     while at + 4 <= len(info):
         layout, attribute, size = struct.unpack_from("<BBH", info, at)

@@ -1,8 +1,8 @@
-"""The CUDA driver through cuda-bindings: found once, each of its results made a typed error here.
+"""The CUDA driver through cuda-bindings; its status codes become typed errors here.
 
 ``cu()`` is the initialised module ``cuda.bindings.driver``. ``call("cuMemAlloc", 16)`` calls one of
-its functions and gives what it returns, or raises a CudaError that says what was being done and
-what helps. Nothing of CUDA is imported before somebody asks for it: on a laptop this costs nothing.
+its functions and returns the result, or raises a CudaError that names the failed operation and a
+remedy. CUDA is imported on first use, so importing this module is cheap without a GPU.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ _DEAD = (
     "it names the instruction, the thread and the address"
 )
 
-SINCE = 12000  # of the CUDA whose functions are called by address
+SINCE = 12000  # the CUDA version of the functions that are called by address
 
 HINTS = {
-    "CUDA_ERROR_OUT_OF_MEMORY": "free arrays, or see nvidia-smi for who else uses this GPU",
-    "CUDA_ERROR_NOT_INITIALIZED": "CUDA does not survive a fork: start the worker with 'spawn'",
-    "CUDA_ERROR_NO_DEVICE": f"CUDA_VISIBLE_DEVICES may hide it; {_ON_CPU}",
+    "CUDA_ERROR_OUT_OF_MEMORY": "free arrays; nvidia-smi lists the processes that use this GPU",
+    "CUDA_ERROR_NOT_INITIALIZED": "CUDA does not work after a fork: start workers with 'spawn'",
+    "CUDA_ERROR_NO_DEVICE": f"CUDA_VISIBLE_DEVICES may hide the GPU; {_ON_CPU}",
     "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH": "the driver was updated while loaded: reboot the machine",
     "CUDA_ERROR_INVALID_PTX": "ptxas refused the PTX",
     "CUDA_ERROR_UNSUPPORTED_PTX_VERSION": f"the driver is older than the PTX's .version; {INSTALL}",
     "CUDA_ERROR_NO_BINARY_FOR_GPU": "compile for this GPU: arch=gpu.arch",
-    "CUDA_ERROR_INVALID_IMAGE": "this is no cubin, or one made for a newer driver",
-    "CUDA_ERROR_NOT_FOUND": "no kernel of this name in the module",
-    "CUDA_ERROR_ILLEGAL_ADDRESS": f"a kernel touched memory that is not allocated; {_DEAD}",
+    "CUDA_ERROR_INVALID_IMAGE": "the image must be a cubin that this driver supports",
+    "CUDA_ERROR_NOT_FOUND": "the module has no kernel of this name",
+    "CUDA_ERROR_ILLEGAL_ADDRESS": f"a kernel accessed memory that is not allocated; {_DEAD}",
     "CUDA_ERROR_MISALIGNED_ADDRESS": f"a kernel's access was not aligned to its size; {_DEAD}",
     "CUDA_ERROR_INVALID_ADDRESS_SPACE": f"a kernel's address was in the wrong state space; {_DEAD}",
-    "CUDA_ERROR_ILLEGAL_INSTRUCTION": f"a kernel ran an instruction it may not; {_DEAD}",
-    "CUDA_ERROR_INVALID_PC": f"a kernel jumped to nowhere; {_DEAD}",
-    "CUDA_ERROR_HARDWARE_STACK_ERROR": f"a kernel overran its call stack; {_DEAD}",
-    "CUDA_ERROR_ASSERT": f"a kernel's assertion failed, stderr says which and where; {_DEAD}",
-    "CUDA_ERROR_LAUNCH_FAILED": f"a kernel stopped on an error; {_DEAD}",
+    "CUDA_ERROR_ILLEGAL_INSTRUCTION": f"a kernel executed an illegal instruction; {_DEAD}",
+    "CUDA_ERROR_INVALID_PC": f"a kernel jumped to an invalid address; {_DEAD}",
+    "CUDA_ERROR_HARDWARE_STACK_ERROR": f"a kernel overflowed its call stack; {_DEAD}",
+    "CUDA_ERROR_ASSERT": f"a kernel's assertion failed, see stderr; {_DEAD}",
+    "CUDA_ERROR_LAUNCH_FAILED": f"a kernel failed; {_DEAD}",
     "CUDA_ERROR_LAUNCH_TIMEOUT": "a display's watchdog stopped the kernel",
     "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": (
-        "registers a thread × threads, or shared memory, exceed an SM's: try a smaller block"
+        "the block needs more registers or shared memory than an SM has: try a smaller block"
     ),
     "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE": "more CTAs than can be resident at once",
-    "CUDA_ERROR_INVALID_CLUSTER_SIZE": "at most 8 CTAs everywhere (16 on Hopper)",
-    "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED": "not allowed in a CUDA graph: do it before",
-    "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED": "an earlier call was not allowed in it",
+    "CUDA_ERROR_INVALID_CLUSTER_SIZE": "a cluster has at most 8 CTAs (16 on Hopper)",
+    "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED": "a call is not allowed during capture: make it before",
+    "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED": "an earlier call was not allowed during capture",
     "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT": "the default stream can't be captured",
     "CUDA_ERROR_INVALID_CONTEXT": "no CUDA context is current in this thread",
 }
@@ -60,7 +60,7 @@ HINTS = {
 def cu() -> ModuleType:
     """``cuda.bindings.driver``, initialised.
 
-    Raises MissingPackage without cuda-bindings, DeviceError without a driver that can start.
+    Raises MissingPackage without cuda-bindings, DeviceError if the driver can't be initialised.
     """
     module = _bindings("driver")
     try:
@@ -73,7 +73,7 @@ def cu() -> ModuleType:
 
 
 def _bindings(name: str) -> ModuleType:
-    """``cuda.bindings.<name>``, or MissingPackage."""
+    """The module ``cuda.bindings.<name>``. Raises MissingPackage."""
     try:
         return importlib.import_module(f"cuda.bindings.{name}")
     except ImportError as error:
@@ -82,7 +82,7 @@ def _bindings(name: str) -> ModuleType:
 
 @cache
 def nvjitlink() -> ModuleType:
-    """``cuda.bindings.nvjitlink`` with its library. MissingPackage where either is absent."""
+    """``cuda.bindings.nvjitlink``. Raises MissingPackage if it or its library is missing."""
     module = _bindings("nvjitlink")
     try:
         module.version()
@@ -92,24 +92,27 @@ def nvjitlink() -> ModuleType:
 
 
 def error_of(module: ModuleType, code: Any, doing: str) -> CudaError:
-    """The CudaError for a CUresult, in the driver's words, with a hint where there is one."""
+    """The CudaError for a CUresult, with the driver's text and a hint."""
     name = getattr(code, "name", str(code))
     status, text = module.cuGetErrorString(code)
-    said = text.decode(errors="replace") if not status and text else "unknown error"
-    message = f"{doing}: {said} ({name})"
+    description = text.decode(errors="replace") if not status and text else "unknown error"
+    message = f"{doing}: {description} ({name})"
     hint = HINTS.get(name, "")
     return CudaError(message, code=int(code), name=name, fatal=hint.endswith(_DEAD), hint=hint)
 
 
 def check(result: tuple[Any, ...], doing: str) -> Any:
-    """What a driver call returned beside its CUresult: None, a value or a tuple, or CudaError."""
+    """What a driver call returned besides its CUresult: None, a value or a tuple.
+
+    Raises CudaError.
+    """
     if result[0]:
         raise error_of(cu(), result[0], doing)
     return result[1] if len(result) == 2 else result[1:] or None
 
 
 def call(function: str, *arguments: Any, doing: str = "") -> Any:
-    """Call a driver function by name and check its result. ``doing`` says what for, in an error."""
+    """Call a driver function by name and check its status. ``doing`` is the operation in errors."""
     try:
         result = getattr(cu(), function)(*arguments)
     except (AttributeError, RuntimeError) as error:
@@ -123,20 +126,20 @@ def call(function: str, *arguments: Any, doing: str = "") -> Any:
 
 @cache
 def address_of(function: str) -> int:
-    """Where a driver function's code is, for machine code to call."""
+    """The address of a driver function, for calls from machine code."""
     found = call("cuGetProcAddress", function.encode(), SINCE, 0, doing=f"looking for {function}")
     return int(found[0])
 
 
 def version() -> tuple[int, int]:
-    """The newest CUDA that the driver knows: ``(13, 0)``."""
+    """The newest CUDA version that the driver supports: ``(13, 0)``."""
     number = int(call("cuDriverGetVersion"))
     return number // 1000, number % 1000 // 10
 
 
 @cache
 def why_not() -> str:
-    """Why no kernel can run on a GPU here, in a sentence; empty where one can. Never raises."""
+    """Why no GPU can be used, as a sentence; empty if one can. Never raises."""
     library = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
     try:
         ctypes.CDLL(library)
@@ -150,5 +153,5 @@ def why_not() -> str:
 
 
 def available() -> bool:
-    """Whether a kernel can run on a GPU here. Never raises; imports CUDA only beside a driver."""
+    """Whether a GPU can be used. Never raises; imports CUDA only if there is a driver."""
     return not why_not()

@@ -1,8 +1,8 @@
 """A GPU: its properties, its primary context, its memory, and kernels loaded into it.
 
-The context is the device's primary one, the same that PyTorch, CuPy and JAX use, so that their
-pointers and streams are valid here. Where another one is current, ours is so for the moment of a
-call; a thread that has none keeps it.
+The context is the device's primary one, which PyTorch, CuPy and JAX use too, so that their
+pointers and streams are valid here. If another context is current, a call makes this one current
+temporarily; in a thread without a context it stays current.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any
 import numpy as np
 
 from ..errors import CudaError, DeviceError, LaunchError
-from .cubin import Cubin, assembler_error, param_places, text_of
+from .cubin import Cubin, assembler_error, param_layout, text_of
 from .driver import call, check, cu
 from .gpu_launch import CudaFunction, CudaLaunch, ParamBlock, dim3
 from .stream import stream_handle
 
-_ARCHITECTURE_SPECIFIC = (9, 0)  # from here on, sm_90a code is what a device runs best
+_ARCHITECTURE_SPECIFIC = (9, 0)  # the first compute capability with sm_…a targets
 _LOG_BYTES = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """What a device has; memory sizes are bytes, clocks kHz."""
+    """The properties of a device; memory sizes are bytes, clocks kHz."""
 
     ordinal: int
     name: str
@@ -71,27 +71,27 @@ class Properties:
 
 
 def count() -> int:
-    """How many GPUs the driver shows."""
+    """Number of GPUs that the driver reports."""
     return int(call("cuDeviceGetCount", doing="counting the GPUs"))
 
 
 def devices() -> tuple[Properties, ...]:
-    """The GPUs here; makes no context. DeviceError or MissingPackage where there is no CUDA."""
+    """The properties of all GPUs; creates no context. Raises DeviceError or MissingPackage."""
     return tuple(Properties.of(n) for n in range(count()))
 
 
 def _device(ordinal: int) -> Any:
-    here = count()
-    if not 0 <= ordinal < here:
-        there_are = f"there are {here}, numbered from 0" if here else "there is none"
-        raise DeviceError(f"no GPU number {ordinal}: {there_are}")
+    total = count()
+    if not 0 <= ordinal < total:
+        allowed = f"from 0 to {total - 1}" if total else "that of a GPU, and there is none"
+        raise DeviceError(f"the GPU's number must be {allowed}, got {ordinal}")
     return call("cuDeviceGet", ordinal)
 
 
 def ordinal_of(address: int) -> int:
-    """The number of the GPU that ``address`` is memory of. CudaError where it is none's."""
+    """The number of the GPU whose memory ``address`` is in. Raises CudaError if there is none."""
     name = cu().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-    doing = f"whose address {address:#x} is"
+    doing = f"looking up the GPU of address {address:#x}"
     with gpu().active():
         return int(call("cuPointerGetAttribute", name, address, doing=doing))
 
@@ -102,7 +102,7 @@ def _shared_gpu(ordinal: int) -> Gpu:
 
 
 def gpu(ordinal: int | None = None) -> Gpu:
-    """The GPU of this number, one object a process; None is the current one, or else number 0."""
+    """The GPU of this number, one object per process; None is the current GPU, else number 0."""
     if ordinal is None:
         current = call("cuCtxGetCurrent")
         ordinal = int(call("cuCtxGetDevice")) if int(current) else 0
@@ -110,7 +110,7 @@ def gpu(ordinal: int | None = None) -> Gpu:
 
 
 class Gpu:
-    """One device with its primary context, kept for the life of the process."""
+    """A GPU with its primary context, which is retained until the process ends."""
 
     def __init__(self, ordinal: int = 0) -> None:
         self.properties = Properties.of(ordinal)
@@ -131,14 +131,14 @@ class Gpu:
 
     def is_current(self) -> bool:
         """Whether this GPU's context is current in the calling thread."""
-        return int(check(self._current(), "asking for the context")) == self.context
+        return int(check(self._current(), "querying the current context")) == self.context
 
     @contextmanager
     def active(self) -> Iterator[Gpu]:
-        """This GPU's context is current within; what was current before is so again afterwards."""
-        current = int(check(self._current(), "asking for the context"))
+        """Make this GPU's context current within the block, and restore the one before."""
+        current = int(check(self._current(), "querying the current context"))
         if current in (0, self.context):
-            if not current:  # a thread that has none keeps ours, so that launches find it
+            if not current:  # stays current in this thread, so that launches find it
                 call("cuCtxSetCurrent", self._context)
             yield self
             return
@@ -149,7 +149,7 @@ class Gpu:
             call("cuCtxPopCurrent")
 
     def wait(self, stream: Any = None) -> None:
-        """Wait for a stream (None: for all work on this GPU). Faults of kernels are raised here."""
+        """Wait for a stream (None: for all work on this GPU). Raises the faults of kernels."""
         with self.active():
             if stream is None:
                 call("cuCtxSynchronize", doing="waiting for the GPU")
@@ -159,19 +159,19 @@ class Gpu:
     # --- memory
 
     def alloc(self, nbytes: int) -> int:
-        """The address of new bytes, not cleared, aligned to 256; ``free`` gives them back."""
+        """Allocate uninitialised memory, aligned to 256 bytes; returns its address."""
         with self.active():
             return int(
                 call("cuMemAlloc", max(nbytes, 1), doing=f"allocating {nbytes} bytes on the GPU")
             )
 
     def free(self, address: int) -> None:
-        """Give back what ``alloc`` gave; waits for the kernels that use it."""
+        """Free what ``alloc`` returned; waits for the kernels that use it."""
         with self.active():
             call("cuMemFree", address, doing=f"freeing {address:#x}")
 
     def upload(self, address: int, data: Any, stream: Any = None) -> None:
-        """Copy a contiguous array or bytes to the GPU in the order of ``stream``; waits for it."""
+        """Copy a contiguous array or bytes to the GPU in stream order, and wait."""
         source, nbytes, _keep = _host(data, writable=False)
         if nbytes:
             with self.active():
@@ -187,7 +187,7 @@ class Gpu:
                 call("cuStreamSynchronize", handle, doing="copying to the GPU")
 
     def download(self, data: Any, address: int, stream: Any = None) -> None:
-        """Fill a contiguous array from the GPU in the order of ``stream``; waits for it."""
+        """Fill a contiguous array from the GPU in stream order, and wait."""
         target, nbytes, _keep = _host(data, writable=True)
         if nbytes:
             with self.active():
@@ -203,7 +203,7 @@ class Gpu:
                 call("cuStreamSynchronize", handle, doing="copying from the GPU")
 
     def memset(self, address: int, byte: int, nbytes: int, stream: Any = None) -> None:
-        """Set bytes, in the order of ``stream``; does not wait."""
+        """Set bytes in stream order, without waiting."""
         if nbytes:
             with self.active():
                 handle = stream_handle(stream)
@@ -214,9 +214,9 @@ class Gpu:
     # --- kernels
 
     def load(self, image: Cubin | bytes) -> LoadedModule:
-        """Load a cubin, or PTX that the driver assembles, into this GPU.
+        """Load a cubin, or PTX that the driver assembles.
 
-        Raises CudaError with the loader's log where it can't be, for PTX with the line of it.
+        Raises CudaError with the loader's log in its notes, for PTX also with its line.
         """
         return LoadedModule(self, image if isinstance(image, Cubin) else Cubin(image, self.arch))
 
@@ -230,11 +230,11 @@ class Gpu:
         cluster: int | tuple[int, ...] | None = None,
         programmatic: bool = False,
     ) -> CudaLaunch:
-        """A launch checked and packed once, for calling often: ``launch(params, stream)``.
+        """A launch that is checked once and called repeatedly: ``launch(params, stream)``.
 
-        A ``programmatic`` one may begin before the kernel ahead of it in the stream has ended: the
-        kernel itself waits (``griddepcontrol.wait``) before it touches what that one writes or
-        reads (programmatic dependent launch, from sm_90 on).
+        With ``programmatic`` (programmatic dependent launch, from sm_90 on) the kernel may start
+        before the preceding kernel of the stream has ended. It must execute
+        ``griddepcontrol.wait`` before it accesses what that kernel writes or reads.
         """
         ctas = None if cluster is None else dim3(cluster, "cluster")
         sizes = dim3(grid, "grid"), dim3(block, "block")
@@ -251,15 +251,15 @@ class Gpu:
         stream: Any = None,
         cluster: int | tuple[int, ...] | None = None,
     ) -> None:
-        """Start a kernel once; ``prepare`` is for starting it often."""
+        """Launch a kernel once; use ``prepare`` to launch it repeatedly."""
         self.prepare(function, grid, block, shared=shared, cluster=cluster)(params, stream)
 
 
 class LoadedModule:
     """A module in a GPU's context; ``loaded["gemm"]`` is its kernel.
 
-    It stays loaded until ``close`` (or the end of a ``with``), which waits for the GPU first. It is
-    never unloaded behind the caller's back: a captured graph or a running kernel may still need it.
+    It stays loaded until ``close`` or the end of a ``with`` block, which first wait for the GPU. It
+    is never unloaded implicitly, since a captured graph or a running kernel may need it.
     """
 
     def __init__(self, owner: Gpu, image: Cubin) -> None:
@@ -278,12 +278,12 @@ class LoadedModule:
 
     def _get(self, entry: str) -> CudaFunction:
         if self._module is None:
-            raise DeviceError(f"kernel {entry!r}: its module was closed")
+            raise DeviceError(f"kernel {entry!r} can't be loaded: its module is closed")
         with self.gpu.active():
-            doing = f"looking for kernel {entry!r}"
+            doing = f"looking up kernel {entry!r}"
             handle = call("cuModuleGetFunction", self._module, entry.encode(), doing=doing)
             image, limit = self.image, self.gpu.shared_limit
-            params = _param_places(handle) if image.is_ptx else param_places(image.code, entry)
+            params = _param_layout(handle) if image.is_ptx else param_layout(image.code, entry)
             return CudaFunction(handle, entry, limit, params, image.warnings)
 
     def close(self) -> None:
@@ -309,18 +309,18 @@ class LoadedModule:
 
 
 def _load(owner: Gpu, image: Cubin) -> tuple[Any, Cubin]:
-    """The module of a cubin, which is as it was."""
+    """The module of a cubin, and the cubin."""
     error = bytearray(_LOG_BYTES)
     try:
         return _module(owner, image.code, {"ERROR_LOG_BUFFER": error}), image
     except DeviceError as refused:
-        if said := text_of(error).strip():
-            refused.add_note(said)
+        if log := text_of(error).strip():
+            refused.add_note(log)
         raise
 
 
 def _assemble(owner: Gpu, image: Cubin) -> tuple[Any, Cubin]:
-    """The module of PTX, and the image with the driver's report (none where it had it cached)."""
+    """The module of PTX, and the image with the driver's report (empty if the driver cached it)."""
     info, error = bytearray(_LOG_BYTES), bytearray(_LOG_BYTES)
     logs = {"INFO_LOG_BUFFER": info, "ERROR_LOG_BUFFER": error}
     ptx = image.code.rstrip(b"\0")
@@ -335,25 +335,25 @@ def _assemble(owner: Gpu, image: Cubin) -> tuple[Any, Cubin]:
 
 
 def _module(owner: Gpu, code: bytes, logs: dict[str, bytearray], **more: int) -> Any:
-    given: dict[str, Any] = dict(more)
+    options: dict[str, Any] = dict(more)
     for name, log in logs.items():
-        given |= {name: log, f"{name}_SIZE_BYTES": len(log)}
+        options |= {name: log, f"{name}_SIZE_BYTES": len(log)}
     option = cu().CUjit_option
-    names = [getattr(option, f"CU_JIT_{name}") for name in given]
+    names = [getattr(option, f"CU_JIT_{name}") for name in options]
     with owner.active():
         doing = f"loading a module into {owner!r}"
-        values = list(given.values())
+        values = list(options.values())
         return call("cuModuleLoadDataEx", code, len(names), names, values, doing=doing)
 
 
-def _param_places(handle: Any) -> list[tuple[int, int]]:
-    """``cubin.param_places`` of a kernel whose machine code only the driver has."""
-    places: list[tuple[int, int]] = []
+def _param_layout(handle: Any) -> list[tuple[int, int]]:
+    """``cubin.param_layout`` of a kernel whose machine code only the driver has."""
+    params: list[tuple[int, int]] = []
     try:
         while True:
-            places.append(call("cuFuncGetParamInfo", handle, len(places)))
-    except CudaError:  # there are no more
-        return places
+            params.append(call("cuFuncGetParamInfo", handle, len(params)))
+    except CudaError:  # no more parameters
+        return params
 
 
 def _host(data: Any, *, writable: bool) -> tuple[int, int, Any]:
@@ -361,8 +361,9 @@ def _host(data: Any, *, writable: bool) -> tuple[int, int, Any]:
     array = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
     if not array.flags.forc:
         raise LaunchError(
-            "a host array for the GPU must be contiguous", hint="numpy.ascontiguousarray"
+            f"a host array must be contiguous, got shape {array.shape} and strides {array.strides}",
+            hint="numpy.ascontiguousarray",
         )
     if writable and not array.flags.writeable:
-        raise LaunchError("the host array to copy into is read-only")
+        raise LaunchError("the host array to copy into must be writable, got a read-only array")
     return int(array.ctypes.data), int(array.nbytes), array

@@ -1,9 +1,9 @@
-"""Launching: a loaded kernel, its packed parameters, and a launch prepared once and called often.
+"""Launches: a loaded kernel, its parameter block, and a launch prepared once and called repeatedly.
 
-All that a launch needs besides parameters and stream is checked and packed when it is prepared; a
-call then allocates nothing and waits for nothing, so it may stand in a CUDA graph's capture.
-Parameters go as one packed block (``CU_LAUNCH_PARAM_BUFFER_POINTER``), each where the kernel has it
-(``CudaFunction.places``): mostly at its own alignment, after the gap that tensor maps ask for.
+``prepare`` checks and packs everything but parameters and stream. A call then neither allocates nor
+waits, so it may be captured in a CUDA graph. Parameters are passed as one block
+(``CU_LAUNCH_PARAM_BUFFER_POINTER``), each at the offset that the kernel expects
+(``CudaFunction.param_offsets``).
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from .stream import stream_handle
 
 Dim3 = tuple[int, int, int]
 
-STATIC_SHARED_LIMIT = 48 * 1024  # bytes a kernel may take without asking (CUDA programming guide)
+STATIC_SHARED_LIMIT = 48 * 1024  # bytes without opt-in (CUDA programming guide)
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
 PORTABLE_CLUSTER = 8
-_ALIGN = 64  # of a tensor map, the strictest parameter there is
-_STREAM = 32  # where it stands in a CUlaunchConfig
+_ALIGN = 64  # of a tensor map, the largest alignment of a parameter
+_STREAM = 32  # offset of hStream in a CUlaunchConfig
 _WRONG_CONTEXT = {"CUDA_ERROR_INVALID_CONTEXT", "CUDA_ERROR_INVALID_HANDLE"}
 
 _thread = threading.local()
 
 
 class LaunchContext(Protocol):
-    """What a launch asks of its GPU."""
+    """The GPU of a launch."""
 
     shared_limit: int
     several: bool
@@ -47,11 +47,11 @@ class LaunchContext(Protocol):
 
 
 class ParamBlock:
-    """A kernel's parameters, ``size`` bytes after ``lead`` others, to be written in place through
-    ``view``.
+    """A kernel's parameters, written in place through ``view``: ``size`` bytes after ``lead`` bytes
+    of padding.
 
     Keep one for each thread and plan: ``struct.pack_into("<QQii", params.view, 0, a, b, m, n)``.
-    The driver copies it during the launch, so it may be written again at once.
+    The driver copies it during the launch, so it may be overwritten after that.
     """
 
     __slots__ = ("_block", "_list", "extra", "lead", "size", "view")
@@ -83,7 +83,7 @@ class ParamBlock:
 
 
 class CudaFunction:
-    """A kernel loaded into a GPU's context, with what it takes."""
+    """A kernel loaded into a GPU's context, with its resource usage."""
 
     def __init__(
         self,
@@ -105,8 +105,8 @@ class CudaFunction:
         self.param_bytes: int | None = None  # None: not known
         if params is not None:
             self.param_lead, self.param_bytes = extent(params)
-        # where each begins in the block, counted from the first
-        self.places = tuple(offset - self.param_lead for offset, _ in params or ())
+        # the offset of each parameter, relative to the first
+        self.param_offsets = tuple(offset - self.param_lead for offset, _ in params or ())
         self.dynamic_limit = limit - self.static_shared
         self._allowed = STATIC_SHARED_LIMIT - self.static_shared
         self._large_clusters = False
@@ -115,7 +115,7 @@ class CudaFunction:
         return f"<Function {self.name}: {self.registers} registers, {self.static_shared} B shared>"
 
     def allow_shared(self, dynamic: int) -> None:
-        """Let launches take ``dynamic`` bytes of dynamic shared memory."""
+        """Allow launches with ``dynamic`` bytes of dynamic shared memory."""
         if dynamic > self._allowed:
             name = cu().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             call(
@@ -123,19 +123,19 @@ class CudaFunction:
                 self.handle,
                 name,
                 dynamic,
-                doing=f"{dynamic} B of shared memory",
+                doing=f"allowing {dynamic} bytes of dynamic shared memory",
             )
             self._allowed = dynamic
 
     def allow_cluster(self, ctas: int) -> None:
-        """Let launches use clusters beyond the portable eight CTAs."""
+        """Allow launches with clusters of more than the portable eight CTAs."""
         if ctas > PORTABLE_CLUSTER and not self._large_clusters:
             name = cu().CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
-            call("cuFuncSetAttribute", self.handle, name, 1, doing=f"clusters of {ctas} CTAs")
+            call("cuFuncSetAttribute", self.handle, name, 1, doing=f"allowing clusters of {ctas}")
             self._large_clusters = True
 
     def occupancy(self, threads: int, dynamic: int = 0) -> int:
-        """Resident CTAs per SM, for this number of threads and bytes of dynamic shared memory."""
+        """Resident CTAs per SM, for a number of threads and bytes of dynamic shared memory."""
         self.allow_shared(dynamic)
         query = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
         return int(call(query, self.handle, threads, dynamic))
@@ -147,9 +147,9 @@ def _attribute(handle: Any, name: str) -> int:
 
 
 class CudaLaunch:
-    """A kernel with grid, block, shared memory, cluster: ``launch(params, stream)`` starts it.
+    """A kernel with grid, block, shared memory and cluster; ``launch(params, stream)`` starts it.
 
-    ``programmatic``: even before the kernel ahead of it in the stream has ended.
+    ``programmatic``: it may start before the preceding kernel of the stream has ended.
     """
 
     def __init__(
@@ -172,12 +172,12 @@ class CudaLaunch:
             if cluster:
                 function.allow_cluster(cluster[0] * cluster[1] * cluster[2])
         self.empty = not (grid[0] and grid[1] and grid[2])
-        self._own = threading.local()
+        self._local = threading.local()
 
     def __call__(self, params: ParamBlock | bytes | bytearray, stream: Any = 0) -> None:
         """Start the kernel on ``stream``; it runs asynchronously. An empty grid starts nothing.
 
-        Raises CudaError where the driver refuses; a fault inside the kernel shows at the next wait.
+        Raises CudaError if the driver refuses; a fault in the kernel is raised by the next wait.
         """
         if not isinstance(params, ParamBlock):
             params = ParamBlock.of(params)
@@ -187,23 +187,23 @@ class CudaLaunch:
             self._check_params(params.size)
         if params.lead != self.function.param_lead:
             params = ParamBlock.of(params.view, self.function.param_lead)
-        own = self._own
+        local = self._local
         try:
-            config = own.config
+            config = local.config
         except AttributeError:
-            config, own.stream = self.configured(), 0
-            own.config = config
-        if own.stream != stream:
-            own.stream = config.hStream = stream
+            config, local.stream = self.configured(), 0
+            local.config = config
+        if local.stream != stream:
+            local.stream = config.hStream = stream
         self.start(partial(cu().cuLaunchKernelEx, config, self.function.handle, None, params.extra))
 
     def bind(self, data: bytes | bytearray) -> BoundCudaLaunch:
-        """The launch with parameters of its own, at first ``data``."""
+        """The launch with a parameter block of its own, initially ``data``."""
         self._check_params(len(data))
         return BoundCudaLaunch(self, data)
 
     def start(self, start: Callable[[], Any]) -> None:
-        """Call the driver with our context current; for an empty grid, not at all."""
+        """Call the driver with the GPU's context current; do nothing for an empty grid."""
         if self.empty:
             return
         if self.host.several and not self.host.is_current():
@@ -212,20 +212,20 @@ class CudaLaunch:
             self.failed(status, start)
 
     def failed(self, status: Any, start: Callable[[], Any]) -> None:
-        """Raise what the driver says, or start again where it only lacked our context."""
+        """Raise the driver's error, or start again if only the context was wrong."""
         if status.name not in _WRONG_CONTEXT or self.host.is_current():
             raise self._error(status)
         self._start_elsewhere(start)
 
     def _start_elsewhere(self, start: Callable[[], Any]) -> None:
-        """Start with our context made current for the moment: another, or none, is."""
+        """Start with the GPU's context made current temporarily."""
         with self.host.active():
             status = start()[0]
         if status:
             raise self._error(status)
 
     def configured(self) -> Any:
-        """A new configuration for the driver; the stream stands in it, so it is one thread's."""
+        """A new CUlaunchConfig, for one thread: it holds the stream."""
         config = cu().CUlaunchConfig()
         (gx, gy, gz), (bx, by, bz), shared, _ = self._shape
         config.gridDimX, config.gridDimY, config.gridDimZ = gx, gy, gz
@@ -236,25 +236,26 @@ class CudaLaunch:
         return config
 
     def _attributes(self) -> list[Any]:
-        new, names, made = cu().CUlaunchAttribute, cu().CUlaunchAttributeID, []
+        new, names, attributes = cu().CUlaunchAttribute, cu().CUlaunchAttributeID, []
         cluster = self._shape[3]
         if cluster and cluster != (1, 1, 1):
-            made.append(new())
-            made[-1].id = names.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            dims = made[-1].value.clusterDim
+            attributes.append(new())
+            attributes[-1].id = names.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            dims = attributes[-1].value.clusterDim
             dims.x, dims.y, dims.z = cluster
         if self._programmatic:
-            made.append(new())
-            made[-1].id = names.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-            made[-1].value.programmaticStreamSerializationAllowed = 1
-        return made
+            attributes.append(new())
+            attributes[-1].id = names.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attributes[-1].value.programmaticStreamSerializationAllowed = 1
+        return attributes
 
     def _check_params(self, size: int) -> None:
         expected = self.function.param_bytes
         if expected is not None and size != expected:
             raise LaunchError(
-                f"kernel {self.function.name!r} takes {expected} bytes of parameters, not {size}",
-                hint=f"each parameter stands where the kernel has it: {self.function.places}",
+                f"the parameter block of kernel {self.function.name!r} must have {expected} bytes, "
+                f"got {size}",
+                hint=f"the parameters' offsets are {self.function.param_offsets}",
             )
 
     def _error(self, status: Any) -> Exception:
@@ -266,11 +267,11 @@ class CudaLaunch:
 
 
 class BoundCudaLaunch:
-    """A launch with parameters of its own, to be written in place through ``view``: for one thread.
+    """A launch with a parameter block of its own, written through ``view``, for use by one thread.
 
-    ``entry`` is what machine code needs to start it: the addresses of ``cuLaunchKernelEx``, of its
-    configuration, of the kernel, of ``extra`` and of the configuration's stream; that of
-    ``cuCtxGetCurrent`` and the context that it has to find.
+    ``entry`` is what machine code needs to start it: the addresses of ``cuLaunchKernelEx``, of the
+    CUlaunchConfig, of the kernel, of ``extra``, of the config's stream and of ``cuCtxGetCurrent``,
+    and the context that must be current.
     """
 
     __slots__ = ("_config", "_go", "_launch", "_params", "entry", "view")
@@ -298,7 +299,7 @@ def dim3(size: int | tuple[int, ...], what: str) -> Dim3:
     """``8`` or ``(8,)`` or ``(8, 2)`` as (8, 2, 1)."""
     sizes = (size,) if isinstance(size, int) else tuple(size)
     if not 1 <= len(sizes) <= 3 or not all(isinstance(s, int) for s in sizes):
-        raise LaunchError(f"{what} {size!r} is not one to three integers")
+        raise LaunchError(f"{what} must be one to three integers, got {size!r}")
     x, y, z = (*sizes, 1, 1)[:3]
     return x, y, z
 
@@ -312,20 +313,21 @@ def _check(
     cluster: Dim3 | None,
 ) -> None:
     if any(not 0 <= g <= most for g, most in zip(grid, MAX_GRID, strict=True)):
-        raise LaunchError(f"grid {grid} is not within {MAX_GRID}")
+        raise LaunchError(f"grid must be at most {MAX_GRID} and not negative, got {grid}")
     if any(not 1 <= b <= most for b, most in zip(block, MAX_BLOCK, strict=True)):
-        raise LaunchError(f"block {block} is not within {MAX_BLOCK}")
+        raise LaunchError(f"block must be from (1, 1, 1) to {MAX_BLOCK}, got {block}")
     threads = block[0] * block[1] * block[2]
     if threads > function.max_threads:
         raise LaunchError(
-            f"a block of {threads} threads is more than kernel {function.name!r} can have: "
-            f"{function.max_threads}",
-            hint=f"it takes {function.registers} registers a thread; .maxntid may also limit it",
+            f"a block of kernel {function.name!r} must have at most {function.max_threads} "
+            f"threads, got {threads}",
+            hint=f"it uses {function.registers} registers per thread; .maxntid may also limit it",
         )
     if not 0 <= shared <= function.dynamic_limit:
         raise LaunchError(
-            f"{shared} bytes of dynamic shared memory: kernel {function.name!r} can have "
-            f"{function.dynamic_limit} ({host.shared_limit} less {function.static_shared} static)"
+            f"dynamic shared memory of kernel {function.name!r} must be at most "
+            f"{function.dynamic_limit} bytes ({host.shared_limit} less {function.static_shared} "
+            f"static), got {shared}"
         )
     if cluster and any(c < 1 or g % c for g, c in zip(grid, cluster, strict=True)):
-        raise LaunchError(f"grid {grid} is not whole clusters of {cluster}")
+        raise LaunchError(f"grid must be a multiple of the cluster {cluster}, got {grid}")

@@ -1,6 +1,6 @@
-"""Timing on the GPU's own clock: events around replays of a CUDA graph.
+"""Timing on the GPU's clock: events around replays of a CUDA graph.
 
-A graph takes the host out of the measurement: its kernels run back to back, whatever Python costs.
+A graph's kernels run back to back, so that the host overhead is not measured.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from .driver import call, cu
 from .gpu import Gpu, gpu
 from .stream import stream_handle
 
-Work = Callable[[int], object]  # starts work on the stream whose handle it is given
+Work = Callable[[int], object]  # starts work on the stream with this handle
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Microseconds a call: one sample for each replay."""
+    """Microseconds per call, one sample for each replay."""
 
     samples: tuple[float, ...]
 
@@ -35,7 +35,7 @@ class Timing:
 
     @property
     def margin(self) -> float:
-        """Half the distance between the quartiles: how far a repeated median may be off."""
+        """Half the interquartile range."""
         if len(self.samples) < 2:
             return float("inf")
         low, _, high = statistics.quantiles(self.samples, n=4)
@@ -46,7 +46,7 @@ class Timing:
 
 
 class Stream:
-    """A stream of our own that does not wait for the default stream; close it, or use ``with``."""
+    """A new non-blocking stream; close it, or use ``with``."""
 
     def __init__(self, owner: Gpu) -> None:
         self._gpu = owner
@@ -58,7 +58,7 @@ class Stream:
         return 0, self.handle
 
     def close(self) -> None:
-        """Destroy it once its work is done."""
+        """Destroy the stream when its work has completed."""
         handle, self.handle = self.handle, 0
         if handle:
             with self._gpu.active():
@@ -77,19 +77,21 @@ class Stream:
 
 
 class Graph:
-    """What ``work`` started on a stream, captured once; ``replay`` starts it all again."""
+    """A CUDA graph of what ``work`` launches, captured once; ``replay`` launches it again."""
 
     def __init__(self, owner: Gpu, work: Work, calls: int = 1) -> None:
         self._gpu = owner
         with owner.active(), Stream(owner) as stream:
             graph = _capture(stream.handle, work, calls)
             try:
-                self._exec: Any = call("cuGraphInstantiate", graph, 0, doing="making a CUDA graph")
+                self._exec: Any = call(
+                    "cuGraphInstantiate", graph, 0, doing="instantiating a CUDA graph"
+                )
             finally:
                 cu().cuGraphDestroy(graph)
 
     def replay(self, stream: Any = None) -> None:
-        """Start the captured work on a stream."""
+        """Launch the graph on a stream."""
         with self._gpu.active():
             call("cuGraphLaunch", self._exec, stream_handle(stream), doing="replaying a CUDA graph")
 
@@ -121,9 +123,10 @@ def time_us(
     replays: int = 20,
     graph: bool = True,
 ) -> Timing:
-    """Time ``work(stream)``: ``calls`` of them in a row, ``replays`` times; microseconds a call.
+    """Time ``work(stream)``: each of ``replays`` samples is the mean of ``calls`` calls in a row.
 
-    ``graph=False`` times the calls as they come, host cost included: for what can't be captured.
+    ``graph=False`` launches the calls directly and includes host overhead; use it for work that
+    can't be captured.
     """
     owner = owner or gpu()
     with owner.active(), ExitStack() as stack:
@@ -131,42 +134,42 @@ def time_us(
         for _ in range(2):
             work(stream)
         owner.wait(stream)
-        again = _direct(work, calls, stream)
+        replay = _direct(work, calls, stream)
         if graph:
             captured = Graph(owner, work, calls)
             stack.callback(captured.close)
-            again = lambda: captured.replay(stream)  # noqa: E731
-            again()
+            replay = lambda: captured.replay(stream)  # noqa: E731
+            replay()
             owner.wait(stream)
         first, last = (_event(stack) for _ in range(2))
-        return Timing(
-            tuple(_once(again, first, last, stream) * 1000 / calls for _ in range(replays))
-        )
+        times = [_elapsed(replay, first, last, stream) for _ in range(replays)]
+        return Timing(tuple(milliseconds * 1000 / calls for milliseconds in times))
 
 
-def in_turn(
+def time_interleaved(
     graphs: Sequence[Graph], rounds: int, *, owner: Gpu | None = None, warm: int = 1
 ) -> list[list[float]]:
-    """Microseconds that each graph's replays took, ``[graph][round]``.
+    """Microseconds of each graph's replays, ``[graph][round]``, without the ``warm`` first rounds.
 
-    All is queued one behind the other with nothing between but events. The order is reversed from
-    round to round, so that of each pair both come after the same one; ``warm`` rounds don't count.
+    In each round every graph is replayed once. All replays are queued back to back, with only
+    events between them. The order alternates between rounds, so that no graph always follows the
+    same other graph.
     """
     owner = owner or gpu()
     order = list(range(len(graphs)))
-    queue = [who for n in range(warm + rounds) for who in (order[::-1] if n % 2 else order)]
+    queue = [i for n in range(warm + rounds) for i in (order[::-1] if n % 2 else order)]
     with owner.active(), ExitStack() as stack:
         stream = stack.enter_context(Stream(owner)).handle
         events = [_event(stack) for _ in range(len(queue) + 1)]
         call("cuEventRecord", events[0], stream)
-        for who, event in zip(queue, events[1:], strict=True):
-            graphs[who].replay(stream)
+        for i, event in zip(queue, events[1:], strict=True):
+            graphs[i].replay(stream)
             call("cuEventRecord", event, stream)
         call("cuEventSynchronize", events[-1], doing="timing")
         times: list[list[float]] = [[] for _ in graphs]
-        for who, first, last in zip(queue, events, events[1:], strict=False):
-            times[who].append(float(call("cuEventElapsedTime", first, last)) * 1000)
-    return [own[warm:] for own in times]
+        for i, first, last in zip(queue, events, events[1:], strict=False):
+            times[i].append(float(call("cuEventElapsedTime", first, last)) * 1000)
+    return [graph_times[warm:] for graph_times in times]
 
 
 def _direct(work: Work, calls: int, stream: int) -> Callable[[], object]:
@@ -183,10 +186,10 @@ def _event(stack: ExitStack) -> Any:
     return event
 
 
-def _once(again: Callable[[], object], first: Any, last: Any, stream: int) -> float:
-    """Milliseconds between two events around one run."""
+def _elapsed(replay: Callable[[], object], first: Any, last: Any, stream: int) -> float:
+    """Milliseconds of one replay, between two events."""
     call("cuEventRecord", first, stream)
-    again()
+    replay()
     call("cuEventRecord", last, stream)
     call("cuEventSynchronize", last, doing="timing")
     return float(call("cuEventElapsedTime", first, last))

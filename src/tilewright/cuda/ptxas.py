@@ -1,9 +1,9 @@
-"""NVIDIA's assembler as a program: the one that makes whole programs of PTX without a GPU.
+"""The program ``ptxas``, NVIDIA's assembler: it assembles whole programs without a GPU.
 
-``find`` looks where it may be: ``$TILEWRIGHT_PTXAS``, which alone counts where it is set; the
-wheels ``nvidia-cuda-nvcc`` of CUDA 13 and 12; ``$CUDA_HOME`` and ``$CUDA_PATH``; ``$PATH``;
-/usr/local/cuda; and Triton's own. The first one serves that runs and whose major version is not
-newer than the driver's, which could not load what it makes.
+``find`` uses ``$TILEWRIGHT_PTXAS`` if it is set. Otherwise it searches the wheels
+``nvidia-cuda-nvcc`` of CUDA 13 and 12, ``$CUDA_HOME`` and ``$CUDA_PATH``, ``$PATH``,
+/usr/local/cuda, and Triton's copy. It returns the first one that runs and whose major version is
+not newer than the driver's, which could not load its code.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from .cubin import is_whole
 
 VARIABLE = "TILEWRIGHT_PTXAS"
 HINT = f"pip install nvidia-cuda-nvcc (CUDA 12: nvidia-cuda-nvcc-cu12), or set {VARIABLE}"
-BROKEN = "PTXAS_BROKEN"  # the name of its error where the PTX is not to blame
-_COMPLAINT = re.compile(r"^ptxas\b.*\b(?:error|fatal)\s*:", re.MULTILINE)
+BROKEN = "PTXAS_BROKEN"  # the name of errors that are not caused by the PTX
+_DIAGNOSTIC = re.compile(r"^ptxas\b.*\b(?:error|fatal)\s*:", re.MULTILINE)
 _RELEASE = re.compile(r"release \d+\.\d+, V(\d+)([\d.]*)")
-_PATIENCE = 60  # seconds until a program that was asked for its version counts as broken
+_VERSION_TIMEOUT = 60  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,59 +44,59 @@ class Ptxas:
     def major(self) -> int:
         return int(self.version.split(".")[0])
 
-    def __call__(self, ptx: str, words: list[str]) -> tuple[int, bytes, str]:
-        """Run it with options: its exit status (0: it made a cubin), the cubin, its report.
+    def __call__(self, ptx: str, options: list[str]) -> tuple[int, bytes, str]:
+        """Run it with options: its exit status (0 with a cubin), the cubin, its report.
 
-        Raises CudaError PTXAS_BROKEN where it neither makes a whole cubin nor says what is wrong
-        with the PTX: it can't be started or crashed, or the temporary folder's disk is full, which
-        it does not notice (13.0).
+        Raises CudaError PTXAS_BROKEN if it neither writes a complete cubin nor reports an error in
+        the PTX: it can't be started, it crashed, or the temporary folder's disk is full, which
+        ptxas 13.0 does not notice.
         """
         try:
             with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
-                source, made = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
+                source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
                 source.write_bytes(ptx.encode())
-                done = _run([self.path, *words, str(source), "-o", str(made)])
-                code = made.read_bytes() if made.exists() else b""
+                result = _run([self.path, *options, str(source), "-o", str(cubin)])
+                code = cubin.read_bytes() if cubin.exists() else b""
         except OSError as error:
             raise self._broken(str(error)) from error
-        status = done.returncode
-        if not (_COMPLAINT.search(done.stdout) if status > 0 else is_whole(code)):
-            raise self._broken(f"exit status {status}, {len(code)} bytes", done.stdout)
-        return status, code, done.stdout
+        status = result.returncode
+        if not (_DIAGNOSTIC.search(result.stdout) if status > 0 else is_whole(code)):
+            raise self._broken(f"exit status {status}, {len(code)} bytes", result.stdout)
+        return status, code, result.stdout
 
-    def _broken(self, why: str, said: str = "") -> CudaError:
-        hint = f"{VARIABLE} names another ptxas, TMPDIR another folder for temporary files"
-        error = CudaError(f"{self.path} can't be used: {why}", name=BROKEN, hint=hint)
-        if said:
-            error.add_note(said.strip())
+    def _broken(self, reason: str, report: str = "") -> CudaError:
+        hint = f"{VARIABLE} selects another ptxas, TMPDIR another folder for temporary files"
+        error = CudaError(f"{self.path} can't be used: {reason}", name=BROKEN, hint=hint)
+        if report:
+            error.add_note(report.strip())
         return error
 
 
 def find(newest: int | None = None) -> Ptxas:
-    """The program to use beside a driver of CUDA ``newest`` (a major version; None: no driver).
+    """The ptxas for a driver of CUDA ``newest`` (a major version; None: no driver).
 
-    Raises MissingPackage where there is none, DeviceError where $TILEWRIGHT_PTXAS is none.
+    Raises MissingPackage if there is none, DeviceError if $TILEWRIGHT_PTXAS can't be used.
     """
-    if given := os.environ.get(VARIABLE):
-        if why := _unfit(given, newest):
-            raise DeviceError(f"{VARIABLE}={given}: {why}")
-        return Ptxas(given, _version(given))
-    seen = []
+    if override := os.environ.get(VARIABLE):
+        if reason := _rejection(override, newest):
+            raise DeviceError(f"{VARIABLE}={override} can't be used: {reason}")
+        return Ptxas(override, _version(override))
+    rejected = []
     for path in _paths():
-        why = _unfit(path, newest)
-        if not why:
+        reason = _rejection(path, newest)
+        if not reason:
             return Ptxas(path, _version(path))
-        seen.append(f"; {path}: {why}")
-    raise MissingPackage("there is no ptxas" + "".join(dict.fromkeys(seen)), hint=HINT)
+        rejected.append(f"; {path}: {reason}")
+    raise MissingPackage("no ptxas was found" + "".join(dict.fromkeys(rejected)), hint=HINT)
 
 
-def _unfit(path: str, newest: int | None) -> str:
-    """Why the program can't serve, or ""."""
+def _rejection(path: str, newest: int | None) -> str:
+    """Why the program can't be used, or ""."""
     version = _version(path)
     if not version:
-        return "it does not tell its version"
+        return "it does not report its version"
     if newest is not None and int(version.split(".")[0]) > newest:
-        return f"the CUDA {newest} driver can't load what ptxas {version} makes"
+        return f"the CUDA {newest} driver can't load code of ptxas {version}"
     return ""
 
 
@@ -118,23 +118,23 @@ def _folders() -> Iterator[Path]:
 
 
 def _package(name: str) -> list[Path]:
-    """The folders of an installed package, which is not imported."""
+    """The folders of an installed package, found without importing it."""
     spec = find_spec(name)
     return [Path(p) for p in spec.submodule_search_locations or ()] if spec else []
 
 
 @cache
 def _version(path: str) -> str:
-    """``13.0.88``, or "" of what is no ptxas that runs."""
+    """``13.0.88``; "" if the program is not a working ptxas."""
     try:
-        said = _RELEASE.search(_run([path, "--version"], _PATIENCE).stdout)
+        release = _RELEASE.search(_run([path, "--version"], _VERSION_TIMEOUT).stdout)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return "".join(said.groups()) if said else ""
+    return "".join(release.groups()) if release else ""
 
 
 def _run(command: list[str], timeout: float | None = None) -> subprocess.CompletedProcess[str]:
-    """Its two streams are one; no terminal is its input."""
+    """Run a command with stdout and stderr merged, and without input."""
     return subprocess.run(
         command,
         stdin=subprocess.DEVNULL,

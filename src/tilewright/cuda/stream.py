@@ -1,6 +1,6 @@
-"""Streams: whatever a library calls one, as the integer handle that the driver takes.
+"""Streams of any library as the integer handle that the driver takes.
 
-None is the legacy default stream (0), which waits for and is waited for by all blocking streams.
+None is the legacy default stream (0), which synchronizes with all blocking streams.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ DEFAULT = 0
 
 
 def stream_handle(stream: Any) -> int:
-    """The stream as an integer, from None, an int, a torch or CuPy stream or ``__cuda_stream__``.
+    """The handle of a stream: None, an int, a torch or CuPy stream, or an object with
+    ``__cuda_stream__``.
 
     Raises LaunchError for anything else.
     """
@@ -29,7 +30,7 @@ def stream_handle(stream: Any) -> int:
 
 
 def _of_protocol(stream: Any) -> int:
-    """CUDA's protocol: ``__cuda_stream__()`` gives (version, handle); once an attribute did."""
+    """CUDA's protocol: ``__cuda_stream__()``, formerly an attribute, gives (version, handle)."""
     protocol = getattr(stream, "__cuda_stream__", None)
     pair = protocol() if callable(protocol) else protocol
     if isinstance(pair, tuple) and len(pair) == 2:
@@ -37,6 +38,6 @@ def _of_protocol(stream: Any) -> int:
     if hasattr(stream, "__int__") and not isinstance(stream, (float, str)):
         return int(stream)
     raise LaunchError(
-        f"{type(stream).__name__!r} is no CUDA stream",
-        hint="give None, a handle, a torch or CuPy stream, or an object with __cuda_stream__",
+        f"stream must be a CUDA stream, got {type(stream).__name__}",
+        hint="pass None, a handle, a torch or CuPy stream, or an object with __cuda_stream__",
     )

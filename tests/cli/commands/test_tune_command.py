@@ -32,7 +32,7 @@ class Sure:
     def close(self) -> None:
         pass
 
-    def in_turn(self, recorded: Sequence[Any], rounds: int) -> list[list[float]]:
+    def time_interleaved(self, recorded: Sequence[Any], rounds: int) -> list[list[float]]:
         return [[us] * rounds for us in (4000.0, 2000.0)[: len(recorded)]]
 
 

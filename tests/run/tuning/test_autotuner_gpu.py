@@ -28,7 +28,7 @@ def test_twenty_calls_take_longer_than_one() -> None:
         work = there._work(entry.way, there._sets[0].views)
         one = cuda.Graph(gpu, work)
         twenty = cuda.Graph(gpu, work, 20)
-        short, long = cuda.in_turn([one, twenty], 9, owner=gpu)
+        short, long = cuda.time_interleaved([one, twenty], 9, owner=gpu)
         one.close()
         twenty.close()
     assert len(short) == len(long) == 9

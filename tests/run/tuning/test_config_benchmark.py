@@ -37,7 +37,7 @@ class Counter:
 
         return Recorded()
 
-    def in_turn(self, recorded: Sequence[Any], rounds: int) -> list[list[float]]:
+    def time_interleaved(self, recorded: Sequence[Any], rounds: int) -> list[list[float]]:
         return [[float(10 * i + 10)] * rounds for i, _ in enumerate(recorded)]
 
 

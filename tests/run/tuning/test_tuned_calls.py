@@ -36,7 +36,7 @@ def result(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> TuningResult:
 def test_a_plan_takes_it_and_says_so(result: TuningResult) -> None:
     found = plan(72, 104, 136, layout="tn", device="vm")
     assert str(found.config) == CONFIG and found.tuning_result == result
-    assert f"tuned: 5 ± 0.25 µs; the heuristic's choice, {result.heuristic}, was 6 µs" in (
+    assert f"tuned: 5 ± 0.25 µs; the heuristic's choice, {result.heuristic}, took 6 µs" in (
         " ".join(found.explain().split())
     )
 

@@ -122,8 +122,8 @@ def _start(
     addresses: dict[int, int], stream: int, programmatic: bool,
 ) -> None:  # fmt: skip
     executable = on.compile(traced)
-    places = getattr(executable, "places", ())  # of a GPU's kernel
-    params = parameter_block.layout(traced.entry).at(places).pack(_values(args, addresses))
+    offsets = getattr(executable, "param_offsets", ())  # of a GPU's kernel
+    params = parameter_block.layout(traced.entry).at(offsets).pack(_values(args, addresses))
     prepared = on.prepare(
         executable, grid, block, traced.dynamic_shared,
         cluster=traced.cluster, programmatic=programmatic,

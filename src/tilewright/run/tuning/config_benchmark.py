@@ -51,7 +51,7 @@ class Timer(Protocol):
     def record(self, work: Work) -> Any:
         """The work, ready to be started again and again; it has a ``close``."""
 
-    def in_turn(self, recorded: Sequence[Any], rounds: int) -> list[list[float]]:
+    def time_interleaved(self, recorded: Sequence[Any], rounds: int) -> list[list[float]]:
         """Microseconds of each in each round, one right after the other."""
 
 
@@ -64,8 +64,8 @@ class GraphTimer:
     def record(self, work: Work) -> cuda.Graph:
         return cuda.Graph(self._gpu, work)
 
-    def in_turn(self, recorded: Sequence[cuda.Graph], rounds: int) -> list[list[float]]:
-        return cuda.in_turn(recorded, rounds, owner=self._gpu)
+    def time_interleaved(self, recorded: Sequence[cuda.Graph], rounds: int) -> list[list[float]]:
+        return cuda.time_interleaved(recorded, rounds, owner=self._gpu)
 
 
 class AssembledConfig:
@@ -155,7 +155,7 @@ class ConfigBenchmark:
             if entry.recorded is None:
                 entry.recorded = self._timer.record(self._rotation(entry.prepared))
                 self._stack.callback(entry.recorded.close)
-        taken = self._timer.in_turn([entry.recorded for entry in entries], rounds)
+        taken = self._timer.time_interleaved([entry.recorded for entry in entries], rounds)
         return [[us / self._calls for us in own] for own in taken]
 
     # --- matrices
