@@ -146,7 +146,7 @@ def test_what_is_not_in_the_subset_is_refused():
     def bad(n: i64) -> i64:
         return [n]
 
-    with pytest.raises(SyntaxError, match="native code has no List"):
+    with pytest.raises(SyntaxError, match="native code does not support List"):
         translate(ir.Module("test"), [bad])
 
 

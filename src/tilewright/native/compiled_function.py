@@ -1,8 +1,8 @@
-"""One native function as an address: found in the cache without LLVM, or compiled by it.
+"""The address of one native function, from the compile cache or compiled by LLVM.
 
-The code of a function whose helpers are all inlined and which calls others only through pointers
-has no relocations: its bytes run wherever they are mapped. So they are what the cache keeps, and a
-process that finds them there never imports LLVM.
+The machine code of a function whose helpers are all inlined, and which makes no other calls than
+through pointers, has no relocations: it runs at any address. The cache stores these bytes, so a
+process with a cache hit never imports LLVM.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def compile_native(function: Native, helpers: Sequence[Native], source: str) -> 
 
 
 def _maps_code() -> bool:
-    """Whether bytes can be made executable here without more ado (no cache to flush)."""
+    """Whether bytes can be mapped as code here: on Linux, without an instruction cache to flush."""
     return sys.platform == "linux" and platform.machine() == "x86_64"
 
 
@@ -69,7 +69,7 @@ def _flat(function: Native, helpers: Sequence[Native]) -> bytes:
 
 
 def _mapped(code: bytes) -> NativeCode | None:
-    """The bytes in executable memory; None where the system does not allow that."""
+    """Map the code into executable memory; None if the system does not allow that."""
     memory = mmap.mmap(-1, len(code))
     memory[: len(code)] = code
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
@@ -79,7 +79,7 @@ def _mapped(code: bytes) -> NativeCode | None:
 
 
 def _linked(function: Native, helpers: Sequence[Native]) -> NativeCode:
-    """The function, compiled and linked by LLVM in this process."""
-    made = jit.Jit()
-    found = made.load(made.compile(_module(function, helpers), level=1), [function.name])
-    return NativeCode(found[function.name], found)
+    """Compile and link the function with LLVM in this process."""
+    compiler = jit.Jit()
+    library = compiler.load(compiler.compile(_module(function, helpers), level=1), [function.name])
+    return NativeCode(library[function.name], library)

@@ -1,7 +1,7 @@
-"""LLVM at work: modules become object code for this processor, object code becomes addresses.
+"""The LLVM compiler and linker: compiles modules to object code, and loads object code.
 
-Object code is plain bytes, so whoever wants to may keep it: ``key`` names what it depends on
-besides the source (LLVM's version, the processor and its features).
+Object code is plain bytes that can be cached. ``Jit.key`` names what it depends on besides the
+source: LLVM's version, the processor and its features.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ llvm.initialize_native_asmprinter()
 _names = itertools.count()
 _lock = threading.RLock()
 
-_OURS = re.compile(rb"tw_\w+")  # names of what is shared: what stays inside a module has others
+_SHARED_NAME = re.compile(rb"tw_\w+")  # names of symbols that are shared between modules
 
-# Routines that LLVM calls where the processor lacks an instruction.
-_ROUTINES = """
+# Library functions that LLVM calls where the processor lacks an instruction.
+_LIBRARY_FUNCTIONS = """
 fma fmaf floor ceil trunc rint floorf ceilf truncf rintf nearbyint
 nearbyintf roundeven roundevenf
 """.split()
 
 
 class Jit:
-    """A just-in-time compiler for one processor; ``features`` override the host's (for tests).
+    """A just-in-time compiler for the host's processor.
 
-    ``features`` is LLVM's notation, e.g. ``-avx512f,+avx2``; None means all that the host has.
+    ``features`` in LLVM's notation, e.g. ``-avx512f,+avx2``, replace those of the host (for code
+    that must run on any processor, and for tests); None means all features of the host.
     """
 
     def __init__(self, features: str | None = None) -> None:
@@ -48,25 +49,25 @@ class Jit:
         wide = ",-prefer-256-bit" if host.get("avx512f") else ""
         self.features = host.flatten() + wide if features is None else features
         self.triple = llvm.get_process_triple()
-        # JITLink keeps the parts of a module together; RuntimeDyld lets them fall too far apart
+        # JITLink allocates a module contiguously; RuntimeDyld may exceed the code model's range
         self.engine = llvm.create_lljit_compiler(self._machine(2), use_jit_link=True)
         self.symbols: dict[str, int] = {}
 
     def _machine(self, level: int) -> llvm.TargetMachine:
         target = llvm.Target.from_triple(self.triple)
-        how = {"reloc": "pic", "codemodel": "small", "jit": True}
-        return target.create_target_machine(self.cpu, self.features, opt=level, **how)
+        options = {"reloc": "pic", "codemodel": "small", "jit": True}
+        return target.create_target_machine(self.cpu, self.features, opt=level, **options)
 
     @property
     def key(self) -> str:
-        """What compiled code depends on besides its source."""
+        """What object code depends on besides its source."""
         return (
             f"llvmlite {llvmlite.__version__} {llvm.llvm_version_info} {self.cpu} {self.features}"
         )
 
     def compile(self, module: ir.Module, level: int = 2) -> bytes:
-        """Object code of a module. Level 0 merges blocks and leaves the rest to code generation: on
-        what regions are made of, other passes take a fifth of the time and gain nothing.
+        """Compile a module to object code. Level 0 runs only a pass that merges blocks: for the
+        code of regions, other passes take a fifth of the time and gain nothing.
         """
         with _lock:
             machine = self._machine(max(level, 1))
@@ -89,30 +90,30 @@ class Jit:
 
     @staticmethod
     def names(code: bytes) -> set[str]:
-        """The names ``tw_…`` in object code: what it defines, and what it needs to be shared."""
-        return {name.decode() for name in _OURS.findall(code)}
+        """The names ``tw_…`` in object code: symbols that it defines, and shared ones it needs."""
+        return {name.decode() for name in _SHARED_NAME.findall(code)}
 
     def load(self, code: bytes, exports: Sequence[str]) -> llvm.ResourceTracker:
-        """Link object code against what was shared before. The result has the addresses of
-        ``exports`` by name, valid for as long as it is held.
+        """Link object code against the shared symbols. The result maps the names in ``exports`` to
+        their addresses, which are valid while a reference to it is held.
         """
         shared = {name: self.symbols[name] for name in self.names(code) & self.symbols.keys()}
         with _lock:
             library = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
-            for name, address in (_routines() | shared).items():
+            for name, address in (_library_functions() | shared).items():
                 library.import_symbol(name, address)
             for name in exports:
                 library.export_symbol(name)
             return library.link(self.engine, f"tw{next(_names)}")
 
     def share(self, addresses: dict[str, int]) -> None:
-        """Make these symbols, named ``tw_…``, visible to what is loaded later."""
+        """Make these symbols, named ``tw_…``, visible to object code that is loaded later."""
         self.symbols.update(addresses)
 
 
 @lru_cache(maxsize=1)
-def _routines() -> dict[str, int]:
+def _library_functions() -> dict[str, int]:
     library = ctypes.CDLL(None)
-    found = {n: getattr(library, n) for n in _ROUTINES if hasattr(library, n)}
-    addresses = {n: ctypes.cast(f, ctypes.c_void_p).value for n, f in found.items()}
+    functions = {n: getattr(library, n) for n in _LIBRARY_FUNCTIONS if hasattr(library, n)}
+    addresses = {n: ctypes.cast(f, ctypes.c_void_p).value for n, f in functions.items()}
     return {name: address for name, address in addresses.items() if address}

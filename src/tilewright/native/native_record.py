@@ -1,4 +1,4 @@
-"""A ``Struct`` in memory as Python sees it: fields by name."""
+"""Access from Python to a ``Struct`` in memory: fields by name."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ def _scalar(kind: type[Int] | type[Struct] | PointerType) -> Any:
 
 
 def view(address: int, of: type[Int] | type[Struct], count: int) -> npt.NDArray[Any]:
-    """Memory at an address as an array of integers."""
+    """An array of integers over memory at an address."""
     return np.ctypeslib.as_array((_scalar(of) * count).from_address(address))

@@ -1,8 +1,8 @@
-"""Native functions become LLVM IR: ``native_language.py``'s subset of Python, read as an ``ast``.
+"""Translates native functions (``native_language.py``) from Python's ``ast`` to LLVM IR.
 
-``if``, ``while``, ``for … in range``, ``break``, ``continue``, ``return``, integer and pointer
-expressions, calls of other native functions and of what is built in (the ``call_…`` methods below)
-are all there is. Anything else is a SyntaxError.
+The subset has ``if``, ``while``, ``for … in range``, ``break``, ``continue``, ``return``, integer
+and pointer expressions, and calls of other native functions and of intrinsics (the ``call_…``
+methods below). Anything else is a SyntaxError.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from .native_language import ArrayType, Int, Native, PointerType, Struct, i64
 
 def translate(module: ir.Module, functions: list[Native]) -> None:
     """Emit ``functions`` into the module, and the inline functions that they call."""
-    waiting, emitted = list(functions), set()
-    while waiting:
-        function = waiting.pop()
+    pending, emitted = list(functions), set()
+    while pending:
+        function = pending.pop()
         if function.name in emitted:
             continue
         emitted.add(function.name)
@@ -33,12 +33,12 @@ def translate(module: ir.Module, functions: list[Native]) -> None:
         else:
             translator = _Translator(module, function)
             translator.run()
-            waiting += translator.inlined
+            pending += translator.inlined
 
 
 @dataclass
 class _Value:
-    """A value while translating: 64-bit integer or pointer, and what it points to."""
+    """A value during translation: a number, or a pointer and the type it points to."""
 
     llvm: ir.Value
     kind: Any = i64
@@ -59,7 +59,7 @@ class _Translator(ast.NodeVisitor):
         self.body = tree.body[0].body  # type: ignore[attr-defined]
         self.variables: dict[str, tuple[ir.Value, Any]] = {}
         self.loops: list[tuple[ir.Block, ir.Block]] = []
-        self.inlined: list[Native] = []  # those that it calls
+        self.inlined: list[Native] = []  # the inline functions that it calls
 
     def run(self) -> None:
         self.entry = ir.IRBuilder(self.function.append_basic_block("entry"))
@@ -83,7 +83,7 @@ class _Translator(ast.NodeVisitor):
             self.visit(statement)
 
     def generic_visit(self, node: ast.AST) -> Any:
-        raise SyntaxError(f"{self.native.name}: native code has no {type(node).__name__}")
+        raise SyntaxError(f"{self.native.name}: native code does not support {type(node).__name__}")
 
     def visit_Expr(self, node: ast.Expr) -> None:
         if not isinstance(node.value, ast.Constant):
@@ -107,7 +107,7 @@ class _Translator(ast.NodeVisitor):
         if isinstance(target, ast.Name):
             self.assign(target.id, value)
         else:
-            self.poke(*self.place(target), value)
+            self.store_memory(*self.location(target), value)
 
     def assign(self, name: str, value: _Value) -> None:
         if name not in self.variables:
@@ -166,8 +166,8 @@ class _Translator(ast.NodeVisitor):
 
     # --- memory ---
 
-    def place(self, node: ast.expr) -> tuple[ir.Value, Any]:
-        """The address and the kind of ``p.field`` or ``p[index]``."""
+    def location(self, node: ast.expr) -> tuple[ir.Value, Any]:
+        """The address and the type of ``p.field`` or ``p[index]``."""
         if isinstance(node, ast.Attribute):
             base = self.visit(node.value)
             offset, kind = base.kind.to.fields[node.attr]
@@ -180,7 +180,7 @@ class _Translator(ast.NodeVisitor):
     def advance(self, pointer: ir.Value, offset: ir.Value) -> ir.Value:
         return self.b.gep(pointer, [offset], source_etype=I8)
 
-    def peek(self, address: ir.Value, kind: Any) -> _Value:
+    def load_memory(self, address: ir.Value, kind: Any) -> _Value:
         if isinstance(kind, ArrayType):
             return _Value(address, PointerType(kind.of))
         if isinstance(kind, PointerType):
@@ -192,17 +192,17 @@ class _Translator(ast.NodeVisitor):
             return _Value(raw)
         return _Value(self.b.sext(raw, I64) if kind.signed else self.b.zext(raw, I64))
 
-    def poke(self, address: ir.Value, kind: Any, value: _Value) -> None:
+    def store_memory(self, address: ir.Value, kind: Any, value: _Value) -> None:
         raw = value.llvm
         if not isinstance(kind, PointerType) and kind.bits < 64:
             raw = self.b.trunc(raw, ir.IntType(kind.bits))
         self.b.store(raw, address, align=kind.size)
 
     def visit_Attribute(self, node: ast.Attribute) -> _Value:
-        return self.peek(*self.place(node))
+        return self.load_memory(*self.location(node))
 
     def visit_Subscript(self, node: ast.Subscript) -> _Value:
-        return self.peek(*self.place(node))
+        return self.load_memory(*self.location(node))
 
     # --- expressions ---
 
@@ -216,7 +216,7 @@ class _Translator(ast.NodeVisitor):
             return _Value(self.b.load(slot, typ=llvm_type(kind)), kind)
         value = self.globals.get(node.id)
         if not isinstance(value, int):
-            raise NameError(f"{self.native.name}: {node.id} is neither a variable nor a number")
+            raise NameError(f"{self.native.name}: {node.id} is not a variable or an int constant")
         return _Value(I64(value))
 
     def visit_BinOp(self, node: ast.BinOp) -> _Value:
@@ -261,13 +261,13 @@ class _Translator(ast.NodeVisitor):
             return self.compare(node)
         if not isinstance(node, ast.BoolOp):
             return self.b.icmp_signed("!=", self.visit(node).llvm, I64(0))
-        stop = isinstance(node.op, ast.Or)
+        is_or = isinstance(node.op, ast.Or)
         done, edges = self.function.append_basic_block(), []
         for operand in node.values[:-1]:
             following = self.function.append_basic_block()
-            holds = self.truth(operand)
-            edges.append((I1(stop), self.b.block))
-            self.b.cbranch(holds, *((done, following) if stop else (following, done)))
+            condition = self.truth(operand)
+            edges.append((I1(is_or), self.b.block))
+            self.b.cbranch(condition, *((done, following) if is_or else (following, done)))
             self.b.position_at_end(following)
         edges.append((self.truth(node.values[-1]), self.b.block))
         self.b.branch(done)
@@ -278,19 +278,19 @@ class _Translator(ast.NodeVisitor):
         return phi
 
     def visit_IfExp(self, node: ast.IfExp) -> _Value:
-        """Only the side that is chosen happens."""
-        sides = [(self.function.append_basic_block(), n) for n in (node.body, node.orelse)]
+        """Evaluates only the operand that is selected."""
+        branches = [(self.function.append_basic_block(), n) for n in (node.body, node.orelse)]
         done = self.function.append_basic_block()
-        self.b.cbranch(self.truth(node.test), *(block for block, _ in sides))
-        made = []
-        for block, side in sides:
+        self.b.cbranch(self.truth(node.test), *(block for block, _ in branches))
+        values = []
+        for block, operand in branches:
             self.b.position_at_end(block)
-            made.append((self.visit(side), self.b.block))
+            values.append((self.visit(operand), self.b.block))
             self.b.branch(done)
         self.b.position_at_end(done)
-        first = made[0][0]
+        first = values[0][0]
         phi = self.b.phi(first.llvm.type)
-        for value, block in made:
+        for value, block in values:
             phi.add_incoming(value.llvm, block)
         return _Value(phi, first.kind)
 
@@ -300,8 +300,8 @@ class _Translator(ast.NodeVisitor):
         target = self.globals.get(node.func.id)
         if target is not None and target is getattr(intrinsics, node.func.id, None):
             types = [self.globals[ast.unparse(a)] for a in node.args if self.is_type(a)]
-            made: _Value = getattr(self, f"call_{node.func.id}")(*types, *arguments)
-            return made
+            value: _Value = getattr(self, f"call_{node.func.id}")(*types, *arguments)
+            return value
         if not isinstance(target, Native):
             raise NameError(f"{self.native.name}: {node.func.id} is not a native function")
         result = target.signature[1]
@@ -326,15 +326,12 @@ class _Translator(ast.NodeVisitor):
         return self.intrinsic("llvm.ctpop", a.llvm)
 
     def call_lowest(self, a: _Value) -> _Value:
-        """The index of the lowest bit set (64 for 0)."""
         return self.intrinsic("llvm.cttz", a.llvm, I1(0))
 
     def call_highest(self, a: _Value) -> _Value:
-        """The index of the highest bit set (−1 for 0)."""
         return _Value(self.b.sub(I64(63), self.intrinsic("llvm.ctlz", a.llvm, I1(0)).llvm))
 
     def call_below(self, a: _Value, b: _Value) -> _Value:
-        """Unsigned a < b."""
         return _Value(self.b.zext(self.b.icmp_unsigned("<", a.llvm, b.llvm), I64))
 
     def call_lshr(self, a: _Value, b: _Value) -> _Value:
@@ -347,20 +344,17 @@ class _Translator(ast.NodeVisitor):
         return _Value(self.b.ptrtoint(p.llvm, I64))
 
     def call_at(self, kind: Any, a: _Value) -> _Value:
-        """``at(u32, number)``: the number as a pointer; of a pointer, another kind of it."""
         p = a.llvm if isinstance(a.kind, PointerType) else self.b.inttoptr(a.llvm, POINTER)
         return _Value(p, PointerType(kind))
 
     def call_copy(self, target: _Value, source: _Value, count: _Value) -> _Value:
-        """memcpy in bytes."""
         memcpy(self.b, target.llvm, source.llvm, count.llvm)
         return count
 
     def call_indirect(self, function: _Value, *arguments: _Value) -> _Value:
-        """Call code at an address, which gives a number."""
-        given = [a.llvm for a in arguments]
-        type_ = ir.FunctionType(I64, [a.type for a in given])
-        return _Value(self.b.call(self.b.inttoptr(function.llvm, type_.as_pointer()), given))
+        values = [a.llvm for a in arguments]
+        type_ = ir.FunctionType(I64, [v.type for v in values])
+        return _Value(self.b.call(self.b.inttoptr(function.llvm, type_.as_pointer()), values))
 
 
 def _intrinsic_type(name: str) -> ir.FunctionType:
