@@ -58,7 +58,7 @@ def told() -> Iterator[list[Any]]:
         yield heard
 
 
-def test_a_library_hears_what_is_written(told: list[Any]) -> None:
+def test_libraries_are_notified_of_writes(told: list[Any]) -> None:
     a, b, out = Resident.of(A), Resident.of(B), Resident.of(D * 0)
     for count in (1, 2, 3):  # the first call, and the short way
         tilewright.matmul(a, b, out=out, config=HOW["config"])
@@ -68,7 +68,7 @@ def test_a_library_hears_what_is_written(told: list[Any]) -> None:
     assert told[3:] == [y]
 
 
-def test_a_call_within_a_derivative_goes_the_long_way(told: list[Any], monkeypatch: Any) -> None:
+def test_a_call_within_a_derivative_takes_the_slow_path(told: list[Any], monkeypatch: Any) -> None:
     def view(array: Resident) -> ArrayView:
         if levels._current_level >= 0:
             raise ProblemError("a derivative would be lost")
@@ -87,7 +87,7 @@ def immutable(array: Resident) -> ArrayView:
     return KIND.view(array)._replace(readonly=True)
 
 
-def test_arrays_that_never_change_are_finished_when_the_kernel_has_ended(monkeypatch: Any) -> None:
+def test_immutable_arrays_are_finished_after_the_kernel_has_ended(monkeypatch: Any) -> None:
     order: list[Any] = []
 
     def finish(like: Any, made: Any) -> Any:
@@ -102,7 +102,7 @@ def test_arrays_that_never_change_are_finished_when_the_kernel_has_ended(monkeyp
     assert order == ["waits", a] * 2
 
 
-def test_what_must_not_change_is_no_result() -> None:
+def test_immutable_arrays_are_not_written() -> None:
     a, b, c = Resident.of(A), Resident.of(B), Resident.of(D * 0)
     x = Resident.of(np.zeros(32, np.float32))
     with registered(replace(KIND, view=immutable)):
@@ -121,7 +121,7 @@ def torch() -> Any:
     return pytest.importorskip("torch")
 
 
-def test_torch_gradients_are_never_lost(torch: Any) -> None:
+def test_torch_gradients_are_an_error(torch: Any) -> None:
     a, b, d = torch.from_numpy(A), torch.from_numpy(B), torch.from_numpy(D)
     w, one = a.clone().requires_grad_(), torch.ones(1, requires_grad=True)
     p = tilewright.plan(a, b, **HOW)
@@ -141,7 +141,7 @@ def test_torch_gradients_are_never_lost(torch: Any) -> None:
         lambda: tilewright.tensor_map(w, (8, 8)),
     )
     for use in uses:
-        with pytest.raises(ProblemError, match=r"requires_grad=True(.|\n)*detach"):
+        with pytest.raises(ProblemError, match=r"must not require a gradient(.|\n)*detach"):
             use()
     for off in (torch.no_grad, torch.inference_mode):
         with off():
@@ -150,8 +150,8 @@ def test_torch_gradients_are_never_lost(torch: Any) -> None:
     assert torch.equal(tilewright.matmul(w.detach(), b, **HOW), d)
 
 
-def test_torch_knows_that_memory_has_changed(torch: Any) -> None:
-    """What autograd has kept for a backward pass is not changed behind its back."""
+def test_torch_versions_count_writes(torch: Any) -> None:
+    """Autograd detects that a tensor saved for the backward pass was overwritten."""
     a, b, out = torch.from_numpy(A), torch.from_numpy(B), torch.zeros(32, 32).half()
     w = torch.ones(32, 32, dtype=torch.float16, requires_grad=True)
     loss = (out * w).sum()
@@ -164,7 +164,7 @@ def test_torch_knows_that_memory_has_changed(torch: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # of torch's own modules
-def test_torch_tensors_that_are_more_than_memory(torch: Any) -> None:
+def test_torch_tensors_that_are_not_plain_memory(torch: Any) -> None:
     a, b = torch.from_numpy(A), torch.from_numpy(B)
     forward = torch.autograd.forward_ad
     fake = pytest.importorskip("torch._subclasses.fake_tensor").FakeTensorMode()
@@ -179,7 +179,7 @@ def test_torch_tensors_that_are_more_than_memory(torch: Any) -> None:
     nested = torch.nested.nested_tensor([a, b])
     negated = torch._neg_view(a)
     for bad in (nowhere, zero, nested, negated):
-        with pytest.raises(ProblemError):
+        with pytest.raises(ProblemError, match=r"must have memory|must be dense"):
             tilewright.matmul(bad, b, **HOW)
     func = torch.func
     for wrap in (func.vmap, func.grad, lambda f: lambda x: func.jvp(f, (x,), (x,))):
@@ -198,7 +198,7 @@ def jax() -> Iterator[Any]:
         yield module
 
 
-def test_jax_arrays_come_out_and_never_change(jax: Any) -> None:
+def test_jax_results_are_jax_arrays_and_immutable(jax: Any) -> None:
     a, b = jax.numpy.asarray(A), jax.numpy.asarray(B)
     d = tilewright.matmul(a, b, **HOW)
     assert isinstance(d, jax.Array) and d.dtype == a.dtype and np.array_equal(d, D)
@@ -221,14 +221,16 @@ def test_jax_arrays_come_out_and_never_change(jax: Any) -> None:
     assert (y == 1).all() and not np.asarray(x).any() and np.array_equal(d, kept)
 
 
-def test_jax_values_that_are_not_there(jax: Any) -> None:
+def test_jax_tracers_and_deleted_arrays(jax: Any) -> None:
     a, b = jax.numpy.asarray(A), jax.numpy.asarray(B)
     for wrap in (jax.jit, jax.grad, jax.vmap):
-        with pytest.raises(ProblemError, match="not there yet"):
+        with pytest.raises(ProblemError, match="expected a JAX array with values"):
             wrap(lambda x: tilewright.matmul(x, b, **HOW).sum())(a)
     a.delete()
-    with pytest.raises(ProblemError, match="deleted"):
+    with pytest.raises(ProblemError, match="deleted or donated"):
         tilewright.matmul(a, b, **HOW)
     narrow = b.astype("int4")
-    with pytest.raises(TilewrightError):
+    with pytest.raises(
+        TilewrightError, match=r"can't be exported with DLPack|DLPack type|must be one of"
+    ):
         tilewright.matmul(narrow, narrow, **HOW)

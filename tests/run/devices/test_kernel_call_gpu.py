@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.sm("sm_90a")]
 
 
 @pytest.mark.parametrize("size", [(256, 256, 448), (512, 384, 4096)])
-def test_the_example_is_the_machines(size: tuple[int, int, int]) -> None:
+def test_the_example_has_the_bits_of_the_virtual_machine(size: tuple[int, int, int]) -> None:
     multiply = run_path(str(ROOT / "examples" / "hopper_gemm.py"))["multiply"]
     made = []
     for device in ("vm", "cuda", "cuda"):
@@ -30,7 +30,7 @@ def test_the_example_is_the_machines(size: tuple[int, int, int]) -> None:
     assert made[0] == made[1] == made[2]
 
 
-def test_tensors_of_torch_stay_where_they_are() -> None:
+def test_torch_tensors_are_passed_in_place() -> None:
     torch = pytest.importorskip("torch")
     multiply = run_path(str(ROOT / "examples" / "hopper_gemm.py"))["multiply"]
     bits = (torch.from_numpy(x.view(np.int16)) for x in given(256, 256, 448))
@@ -44,7 +44,7 @@ def test_the_product_of_every_canonical_layout(case: Any) -> None:
     check(case, "cuda")
 
 
-def test_a_kernel_says_its_cluster() -> None:
+def test_the_cluster_of_a_kernel() -> None:
     x = np.zeros(4, np.uint32)
     neighbours[4](x, device="cuda")
     assert x.tolist() == [1, 0, 3, 2]

@@ -28,7 +28,7 @@ def steps(problem: gemm.Problem, config: str) -> tuple[gemm.KernelLaunch, ...]:
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_parameters_are_laid_out_without_tracing(config: str) -> None:
+def test_the_parameter_layout_without_tracing(config: str) -> None:
     for step in steps(PROBLEM, config):
         layout = parameter_block.layout(step.kernel.trace().entry)
         assert len(step.arguments.block) == layout.size
@@ -41,7 +41,7 @@ def test_parameters_are_laid_out_without_tracing(config: str) -> None:
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_one_text_is_one_kernel(config: str) -> None:
+def test_the_text_determines_the_kernel(config: str) -> None:
     """The next problem is as much a multiple of the tile."""
     larger = PROBLEM.with_sizes(1024, 768, 1024)
     for one, other in zip(steps(PROBLEM, config), steps(larger, config), strict=True):
@@ -54,7 +54,7 @@ def gemm_ptx(step: gemm.KernelLaunch, problem: gemm.Problem) -> str:
     return sys.modules[step.kernel.build.__module__]._build(problem, step.kernel.config).ptx
 
 
-def test_a_stack_of_any_count_is_one_kernel() -> None:
+def test_a_kernel_serves_any_batch_count() -> None:
     config = "tma:128x128x64:2:4"
     kernels = [steps(replace(PROBLEM, batch=n), config)[0].kernel for n in (1, 2, 5)]
     assert kernels[1] == kernels[2] != kernels[0]
@@ -64,7 +64,7 @@ def test_a_stack_of_any_count_is_one_kernel() -> None:
     "other",
     [{"a": "f16", "b": "f16", "d": "f16"}, {"b_major": "n"}, {"align_a": 8}, {"with_c": True}],
 )
-def test_what_makes_another_kernel_makes_another_text(other: dict[str, object]) -> None:
+def test_options_that_change_the_kernel_change_the_text(other: dict[str, object]) -> None:
     config = gemm.Config.parse("64x64x64:2x2:3")
     problem = replace(PROBLEM, **other)  # type: ignore[arg-type]
     like = [gemm.cp_async.cp_async_mainloop.problem_class(p, config) for p in (PROBLEM, problem)]
@@ -72,7 +72,7 @@ def test_what_makes_another_kernel_makes_another_text(other: dict[str, object]) 
     assert str(one) != str(two)
 
 
-def test_a_kept_kernel_comes_back_whole() -> None:
+def test_a_serialized_kernel_round_trips() -> None:
     serialized_kernel = SerializedKernel(
         "gemm_x", 1 << 16, cuda.Cubin(b"\x7fELF\0\1", "sm_90a", "log ×", "ptxas 13")
     )
@@ -100,7 +100,7 @@ def test_a_file_of_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     )
 
 
-def test_files_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "k"
     path.write_bytes(
         serialized_kernel.pack(
@@ -110,11 +110,11 @@ def test_files_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     data = path.read_bytes()
     for bad in (b"", b"text", data[:-1], data[:-1] + b"G", data.replace(b"sm_90a", b"sm_90b", 1)):
         path.write_bytes(bad)
-        with pytest.raises(DeviceError, match="not a whole file of kernels"):
+        with pytest.raises(DeviceError, match="is not a complete file of kernels"):
             serialized_kernel.load(path)
     path.write_bytes(data)
     monkeypatch.setattr(serialized_kernel, "__version__", "99")
-    with pytest.raises(DeviceError, match="this is 99"):
+    with pytest.raises(DeviceError, match="must be built by tilewright 99"):
         serialized_kernel.load(path)
 
 
@@ -154,10 +154,10 @@ BAD_HEADS = {
 
 
 @pytest.mark.parametrize(("head", "rest"), BAD_HEADS.values(), ids=BAD_HEADS)
-def test_a_bad_header_under_a_good_checksum(head: Any, rest: bytes, tmp_path: Path) -> None:
+def test_an_invalid_header_with_a_valid_checksum(head: Any, rest: bytes, tmp_path: Path) -> None:
     file = tmp_path / "kernels"
     file.write_bytes(whole(head, rest))
-    with pytest.raises(DeviceError, match="has a header that tilewright build does not write"):
+    with pytest.raises(DeviceError, match="has an invalid header"):
         serialized_kernel.load(file)
     assert not serialized_kernel._loaded
     file.write_bytes(whole(said(["sm_90a", "k", len(GOOD)]), GOOD))
@@ -165,6 +165,6 @@ def test_a_bad_header_under_a_good_checksum(head: Any, rest: bytes, tmp_path: Pa
 
 
 @pytest.mark.parametrize("path", ["nowhere/kernels", ".", "a\0b", None, 5, b"kernels"])
-def test_a_file_that_can_not_be_read(path: Any) -> None:
+def test_a_file_that_cannot_be_read(path: Any) -> None:
     with pytest.raises(DeviceError, match=r"can't be read|must be a path, got"):
         serialized_kernel.load(path)

@@ -48,7 +48,7 @@ def moved(k: Any, source: map_, target: "tensor_map", x: ptr("s16")) -> None:
 
 
 @pytest.mark.parametrize("swizzle", [0, 128])
-def test_several_maps_and_a_pointer_of_one_array_are_one_array_there(swizzle: int) -> None:
+def test_an_array_in_several_arguments_is_uploaded_once(swizzle: int) -> None:
     x, y = X.copy(), np.zeros_like(X)
     here = tensor_map(x, BOX, swizzle)
     moved[1](here, here, x, device="vm")
@@ -60,7 +60,7 @@ def test_several_maps_and_a_pointer_of_one_array_are_one_array_there(swizzle: in
 
 
 @pytest.mark.parametrize("major", ["K", "MN"])
-def test_a_layout_of_shared_memory_says_box_and_swizzle(major: str) -> None:
+def test_a_shared_memory_layout_determines_box_and_swizzle(major: str) -> None:
     shared = mma.make_smem_layout("bf16", major, (64, 32))
     x = np.zeros((128, 256), np.float16)
     given = x if major == "K" else x.T  # contiguous along K, along M
@@ -70,7 +70,7 @@ def test_a_layout_of_shared_memory_says_box_and_swizzle(major: str) -> None:
     assert found.map.shape == (256, 128)
 
 
-def test_a_read_only_array_is_read_through_its_map_and_never_written() -> None:
+def test_a_read_only_array_may_be_read_but_not_written() -> None:
     x, y = X.copy(), np.zeros_like(X)
     x.flags.writeable = False
     fixed, free = tensor_map(x, BOX), tensor_map(y, BOX)
@@ -91,7 +91,7 @@ TILES = [
 
 
 @pytest.mark.parametrize("shared", TILES, ids=str)
-def test_a_tensor_is_filled_by_as_many_boxes_as_it_takes(shared: Any) -> None:
+def test_a_tensor_is_filled_by_several_boxes(shared: Any) -> None:
     """A tile at (64, 32) of an array that is contiguous as the tile is: each element where the
     layout says, and back.
     """
@@ -123,7 +123,7 @@ def test_a_tensor_is_filled_by_as_many_boxes_as_it_takes(shared: Any) -> None:
     assert not y[:64].any() and not y[:, :32].any() and not y[:, 64:].any()
 
 
-def test_arrays_on_a_device_are_mapped_where_they_are() -> None:
+def test_arrays_on_a_device_are_mapped_in_place() -> None:
     with registered():
         x, y = Resident.of(X), Resident.of(np.zeros_like(X))
         maps = [tensor_map(a, BOX, 128) for a in (x, y)]
@@ -139,35 +139,43 @@ def test_arrays_on_a_device_are_mapped_where_they_are() -> None:
 
 F16 = np.zeros((32, 64), np.float16)
 NO_MAPS = [
-    (lambda: tensor_map(F16, (16,)), LayoutError, "as many extents"),
-    (lambda: tensor_map(F16, 16), LayoutError, "as many extents"),
-    (lambda: tensor_map(F16.T, (16, 8)), LayoutError, "last dimension is contiguous.*\n.*array.T"),
+    (lambda: tensor_map(F16, (16,)), LayoutError, "box must have one extent for each"),
+    (lambda: tensor_map(F16, 16), LayoutError, "box must have one extent for each"),
+    (
+        lambda: tensor_map(F16.T, (16, 8)),
+        LayoutError,
+        "last dimension must be contiguous.*\n.*array.T",
+    ),
     (lambda: tensor_map(F16[:, :60], (512, 64)), LayoutError, "box extent 1"),
     (lambda: tensor_map(np.zeros((8, 9), np.float32), (4, 8)), LayoutError, "multiple of 16"),
     (lambda: tensor_map(F16, (16, 128), 128), LayoutError, "128"),
     (lambda: tensor_map(F16, BOX, 16), LayoutError, "swizzle"),
-    (lambda: tensor_map(F16, Layout((16, 64), (64, 1)), 128), LayoutError, "says how"),
+    (
+        lambda: tensor_map(F16, Layout((16, 64), (64, 1)), 128),
+        LayoutError,
+        "swizzle must not be given with a layout",
+    ),
     (lambda: tensor_map(F16, Layout((16, 64))), LayoutError, "no box"),
-    (lambda: tensor_map([1, 2], (2,)), ProblemError, "not an array"),
+    (lambda: tensor_map([1, 2], (2,)), ProblemError, "expected an array, got list"),
     (lambda: tensor_map(F16, BOX, dtype="s4"), DtypeError, "1, 2, 4 and 8 bytes"),
 ]
 
 
-@pytest.mark.parametrize(("make", "error", "says"), NO_MAPS)
-def test_what_is_no_map(make: Any, error: Any, says: str) -> None:
-    with pytest.raises(error, match=says):
+@pytest.mark.parametrize(("make", "error", "message"), NO_MAPS)
+def test_invalid_tensor_maps(make: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
         make()
 
 
-def test_arguments_that_are_none() -> None:
+def test_invalid_arguments() -> None:
     here, x = tensor_map(X, BOX), X.copy()
-    for given, says in (
+    for given, message in (
         ((X, here, x), "source: bytes 128 align 64 must be a tensor map, got an array"),
         ((here, here, here), "x: ptr s16 is not a tensor map, got tensor_map"),
         ((here, 7, x), "param_target"),
         ((here, None, x), "target: bytes 128 align 64 must be a tensor map, got None"),
     ):
-        with pytest.raises(LaunchError, match=says):
+        with pytest.raises(LaunchError, match=message):
             moved[1](*given, device="vm")
     padded = np.zeros((48, 72), np.int16)[:, :64]
     with pytest.raises(LaunchError, match="must be a contiguous array, got shape"):
@@ -180,7 +188,7 @@ def test_arguments_that_are_none() -> None:
 # --- clusters ---
 
 
-def test_a_kernel_says_its_cluster() -> None:
+def test_the_cluster_of_a_kernel() -> None:
     x = np.zeros(4, np.uint32)
     neighbours[4](x, device="vm")
     assert x.tolist() == [1, 0, 3, 2]
@@ -193,7 +201,7 @@ def test_a_kernel_says_its_cluster() -> None:
         tilewright.kernel(lambda k: None, name="f", cluster=0).trace()
 
 
-def test_an_image_is_read_by_pixels() -> None:
+def test_an_im2col_map() -> None:
     image = np.arange(2 * 5 * 6 * 16, dtype=np.float32).reshape(2, 5, 6, 16)
     out = np.zeros((8, 16), np.float32)
 

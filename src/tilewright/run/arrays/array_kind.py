@@ -38,28 +38,27 @@ class ArrayView(NamedTuple):
 
 
 class FastArrayOps(NamedTuple):
-    """A library's short ways, for arrays that are like certain ones on a GPU."""
+    """A library's fastest operations, for arrays with the signatures of given arrays on a GPU."""
 
     fits: Callable[..., bool]
-    """Whether others, no two the same, are so in turn: type, shape, strides, format, device."""
+    """Whether distinct arrays have the type, shape, strides, format and device of the given."""
     address: Callable[[Any], int]
     stream: Callable[[], int]
     allocator: Callable[[Shape, str], Callable[[], Any]]
-    """What makes row-major arrays of this shape and format there."""
+    """Returns a function that allocates row-major arrays of this shape and format on the device."""
     levels: Any = None
-    """Where the library has forward-mode derivatives: its ``_current_level`` is negative outside of
-    them, and calls inside of them are not repeated."""
+    """torch's forward-mode derivatives: ``_current_level`` is negative outside of them. Calls
+    within them take the slow path."""
 
 
 @dataclass(frozen=True)
 class ArrayKind:
-    """What one library's arrays can do: see the functions of ``arrays`` of the same names.
-    ``fast_ops`` is for calls that are repeated; it may be None, and so may its result.
+    """The operations of one library; ``array_view`` documents ``view``, ``empty``, ``stream``.
 
-    ``mark_written((array, …))`` tells the library that a kernel has been started that writes the
-    arrays. ``finish(like, made)`` makes an array of the library of what ``empty(like, …)`` gave,
-    for a library whose own arrays can't be written and which does not know the stream: the caller
-    waits for the kernel first.
+    ``fast_ops`` are the operations of the fast path; it may be None or return None.
+    ``mark_written((array, …))`` tells the library that a launched kernel writes the arrays.
+    ``finish(like, result)`` turns what ``empty(like, …)`` returned into an array of the library.
+    Libraries with immutable arrays have it; the caller first waits for the kernel.
     """
 
     name: str

@@ -32,18 +32,18 @@ _REGISTERED: list[tuple[Callable[[type], bool], ArrayKind]] = []
 
 
 def register(owns: Callable[[type], bool], kind: ArrayKind) -> None:
-    """Let a higher floor bring its library's kind, for the types of which ``owns`` is true."""
+    """Register the kind of another library, for the types of which ``owns`` is true."""
     _REGISTERED.insert(0, (owns, kind))
     _BY_TYPE.clear()
 
 
-def is_array(given: Any) -> bool:
-    """Whether it says that it is one."""
-    return hasattr(given, "__dlpack__") or hasattr(given, "__cuda_array_interface__")
+def is_array(value: Any) -> bool:
+    """Whether a value has one of the array protocols."""
+    return hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__")
 
 
 def kind_of(array: Any) -> ArrayKind:
-    """The array's kind. Raises ProblemError for what is no array."""
+    """The array's kind. Raises ProblemError for a value that is not an array."""
     kind = _BY_TYPE.get(type(array))
     if kind is None:
         kind = _BY_TYPE[type(array)] = _find(array)
@@ -51,9 +51,10 @@ def kind_of(array: Any) -> ArrayKind:
 
 
 def view(array: Any) -> ArrayView:
-    """The array's memory, where it lies; nothing is copied.
+    """The array's memory; nothing is copied.
 
-    Raises ProblemError for what is no array or can't be addressed, DtypeError for its type.
+    Raises ProblemError for a value that is not an array or has no address, DtypeError for an
+    unsupported type.
     """
     return kind_of(array).view(array)
 
@@ -61,24 +62,25 @@ def view(array: Any) -> ArrayView:
 def empty_like_kind(array: Any, shape: Shape, dtype: str) -> Any:
     """A new array of the same library, on the same device, with undefined contents.
 
-    Raises ProblemError where the library is not known, DtypeError where it has no such type.
+    Raises ProblemError for an unknown library, DtypeError if it does not have the type.
     """
     return kind_of(array).empty(array, shape, dtype)
 
 
 def stream_of(array: Any) -> int:
-    """The stream on which the array's library now works, as a handle (0 on the CPU)."""
+    """The handle of the current stream of the array's library (0 on the CPU)."""
     return kind_of(array).stream(array)
 
 
-def mark_written(given: Iterable[Any]) -> None:
-    """Tell their libraries that these arrays are written: by a kernel that was started, or here.
-    Who owns memory and is no array is passed over.
+def mark_written(owners: Iterable[Any]) -> None:
+    """Tell the libraries of these arrays that they are written, by a launched kernel or here.
+
+    Owners of memory that are not arrays are ignored.
     """
-    for array in given:
-        told = kind_of(array).mark_written if is_array(array) else None
-        if told is not None:
-            told((array,))
+    for array in owners:
+        mark = kind_of(array).mark_written if is_array(array) else None
+        if mark is not None:
+            mark((array,))
 
 
 def _find(array: Any) -> ArrayKind:
@@ -86,9 +88,11 @@ def _find(array: Any) -> ArrayKind:
     for owns, kind in _REGISTERED:
         if owns(cls):
             return kind
-    masked = sys.modules.get("numpy.ma")  # there where there is an array of it
+    masked = sys.modules.get("numpy.ma")
     if masked is not None and issubclass(cls, masked.MaskedArray):
-        raise ProblemError("a masked array's mask would be lost", hint="array.filled(0)")
+        raise ProblemError(
+            "arrays must not be masked: the mask would be lost", hint="array.filled(0)"
+        )
     if issubclass(cls, np.ndarray):
         return NUMPY
     for name, base, make in _LIBRARIES:
@@ -98,8 +102,8 @@ def _find(array: Any) -> ArrayKind:
     if is_array(array):
         return FOREIGN
     raise ProblemError(
-        f"{cls.__name__!r} is not an array",
-        hint="give NumPy arrays, or tensors with DLPack or __cuda_array_interface__",
+        f"expected an array, got {cls.__name__}",
+        hint="pass NumPy arrays, or arrays with DLPack or __cuda_array_interface__",
     )
 
 
@@ -108,13 +112,13 @@ def _find(array: Any) -> ArrayKind:
 _NUMPY_NAMES: dict[np.dtype[Any], str] = {}
 
 
-def _numpy_name(given: np.dtype[Any]) -> str:
-    name = _NUMPY_NAMES.get(given)
+def _numpy_name(dtype: np.dtype[Any]) -> str:
+    name = _NUMPY_NAMES.get(dtype)
     if name is None:
-        if not given.isnative:
+        if not dtype.isnative:
             hint = "array.astype(array.dtype.newbyteorder('='))"
-            raise DtypeError(f"{given.str!r} is not in this machine's byte order", hint=hint)
-        name = _NUMPY_NAMES[given] = dtypes.from_numpy(given).name
+            raise DtypeError(f"arrays must have native byte order, got {dtype.str!r}", hint=hint)
+        name = _NUMPY_NAMES[dtype] = dtypes.from_numpy(dtype).name
     return name
 
 
@@ -122,8 +126,8 @@ def _elements(strides: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Byte strides as element strides."""
     if any(s % itemsize for s in strides):
         raise ProblemError(
-            f"strides of {strides} bytes are not whole elements of {itemsize} bytes",
-            hint="numpy.ascontiguousarray makes a copy that has whole strides",
+            f"strides must be multiples of the {itemsize} bytes of an element, got {strides}",
+            hint="numpy.ascontiguousarray makes a contiguous copy",
         )
     return tuple(s // itemsize for s in strides)
 
@@ -164,7 +168,7 @@ def _cupy(cupy: ModuleType) -> ArrayKind:
             try:
                 return cupy.empty(shape, dtypes.dtype(dtype).numpy)
             except (TypeError, ValueError) as error:
-                raise DtypeError(f"CuPy has no type for {dtype}: {error}") from error
+                raise DtypeError(f"CuPy does not support {dtype}: {error}") from error
 
     def stream(array: Any) -> int:
         with array.device:
@@ -180,7 +184,7 @@ _LIBRARIES = (
 )
 
 
-# --- any other ----------------------------------------------------------------------------------
+# --- other libraries ----------------------------------------------------------------------------
 
 
 def _foreign_view(array: Any) -> ArrayView:
@@ -188,45 +192,48 @@ def _foreign_view(array: Any) -> ArrayView:
     if interface is None:
         return ArrayView(*dlpack.read(array))
     try:
-        address, readonly, shape, strides, given = _interface_fields(interface)
+        address, readonly, shape, strides, dtype = _interface_fields(interface)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         what = f"{type(array).__name__}.__cuda_array_interface__ is malformed: {error!r}"
         raise ProblemError(what) from error
-    name = _interface_dtype(array, given)
-    steps = dlpack.compact_strides(shape) if strides is None else _elements(strides, given.itemsize)
+    name = _interface_dtype(array, dtype)
+    if strides is None:
+        strides = dlpack.compact_strides(shape)
+    else:
+        strides = _elements(strides, dtype.itemsize)
     device = _interface_device(array, address)
-    return ArrayView(address, shape, steps, name, device, readonly, array)
+    return ArrayView(address, shape, strides, name, device, readonly, array)
 
 
-def _interface_fields(given: Any) -> tuple[int, bool, Shape, Shape | None, np.dtype[Any]]:
+def _interface_fields(fields: Any) -> tuple[int, bool, Shape, Shape | None, np.dtype[Any]]:
     """Address, whether it is read-only, shape, strides in bytes, type."""
-    address, readonly = given["data"]
-    shape, strides = tuple(map(index, given["shape"])), given.get("strides")
+    address, readonly = fields["data"]
+    shape, strides = tuple(map(index, fields["shape"])), fields.get("strides")
     if strides is not None:
         strides = tuple(map(index, strides))
         if len(strides) != len(shape):
             raise ValueError(f"{len(shape)} sizes and {len(strides)} strides")
-    return index(address or 0), bool(readonly), shape, strides, np.dtype(str(given["typestr"]))
+    return index(address or 0), bool(readonly), shape, strides, np.dtype(str(fields["typestr"]))
 
 
-def _interface_dtype(array: Any, given: np.dtype[Any]) -> str:
-    """The type; the interface has no word for bfloat16, which is told by the array's own dtype."""
-    if given.kind == "V":
+def _interface_dtype(array: Any, dtype: np.dtype[Any]) -> str:
+    """The type. The interface can't express bfloat16; the array's own dtype does."""
+    if dtype.kind == "V":
         with suppress(TypeError):
-            given = np.dtype(getattr(array, "dtype", given))
-    return _numpy_name(given)
+            dtype = np.dtype(getattr(array, "dtype", dtype))
+    return _numpy_name(dtype)
 
 
 def _interface_device(array: Any, address: int) -> str:
-    """The interface does not say which GPU: the array's DLPack device does, or else the driver."""
-    where = getattr(array, "__dlpack_device__", None)
-    return f"cuda:{where()[1] if where else cuda.ordinal_of(address)}"
+    """The GPU, which the interface lacks: from the DLPack device, else from the driver."""
+    dlpack_device = getattr(array, "__dlpack_device__", None)
+    return f"cuda:{dlpack_device()[1] if dlpack_device else cuda.ordinal_of(address)}"
 
 
 def _foreign_empty(array: Any, shape: Shape, dtype: str) -> Any:
     raise ProblemError(
-        f"tilewright can't make a {type(array).__name__} for the result",
-        hint=f"give out=, an array of {dtype} and shape {shape}",
+        f"tilewright can't allocate a {type(array).__name__} for the result",
+        hint=f"pass out=, an array of {dtype} and shape {shape}",
     )
 
 
@@ -241,7 +248,7 @@ FOREIGN = ArrayKind("foreign", _foreign_view, _foreign_empty, _foreign_stream)
 
 
 class _Memory:
-    """NumPy's way to an array's memory as unsigned integers; it keeps the owner alive."""
+    """An array's memory as unsigned integers, in NumPy's protocol; it keeps the owner alive."""
 
     def __init__(self, a: ArrayView) -> None:
         self.owner = a.owner

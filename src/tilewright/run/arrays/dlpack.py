@@ -1,7 +1,7 @@
-"""DLPack read straight from its capsule: any library's array, without importing that library.
+"""DLPack: reads an array of any library from its capsule, without importing the library.
 
-The capsule is never marked as used, so it stays the owner: the memory lives as long as the capsule.
-The structures are those of dlpack.h, version 1 and before it.
+The capsule is not marked as used and remains the owner: the memory lives as long as the capsule.
+The structures are those of dlpack.h, version 1 and older.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _get_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_cha
 
 
 class Exported(NamedTuple):
-    """What a capsule says. ``capsule`` must live as long as the address is used."""
+    """The contents of a capsule, which must live as long as the address is used."""
 
     address: int
     shape: tuple[int, ...]
@@ -81,16 +81,16 @@ class Exported(NamedTuple):
 
 
 def read(array: Any) -> Exported:
-    """What ``array.__dlpack__()`` exports, ready for use on the legacy default stream.
+    """Export an array with ``array.__dlpack__()``, for use on the legacy default stream.
 
-    Raises ProblemError where the library refuses, or for a device that is neither CPU nor CUDA, and
-    DtypeError for a type that is no number format here.
+    Raises ProblemError if the library refuses or the device is neither CPU nor CUDA, DtypeError for
+    an unsupported type.
     """
     try:
         capsule = _capsule(array)
     except _REFUSALS as error:
         raise ProblemError(
-            f"{type(array).__name__} can't be exported by DLPack: {error}"
+            f"{type(array).__name__} can't be exported with DLPack: {error}"
         ) from error
     tensor, flags = _opened(capsule)
     shape = tuple(tensor.shape[: tensor.ndim])
@@ -128,15 +128,19 @@ def _opened(capsule: object) -> tuple[_Tensor, int]:
     try:
         name = _get_name(capsule)
     except ValueError:
-        what = f"__dlpack__ gave {type(capsule).__name__!r}, which is no capsule"
+        what = f"__dlpack__ must return a capsule, got {type(capsule).__name__}"
         raise ProblemError(what) from None
     if name == b"dltensor":
         return _Tensor.from_address(_get_pointer(capsule, name)), 0
     if name != b"dltensor_versioned":
-        raise ProblemError(f"a DLPack capsule named {name!r}", hint="was it used before?")
+        raise ProblemError(
+            f"__dlpack__ must return an unused DLPack capsule, got one named {name!r}"
+        )
     managed = _Versioned.from_address(_get_pointer(capsule, name))
     if managed.major != _MAJOR:
-        raise ProblemError(f"DLPack version {managed.major}.{managed.minor}; version 1 is known")
+        raise ProblemError(
+            f"the DLPack version must be {_MAJOR}, got {managed.major}.{managed.minor}"
+        )
     return managed.tensor, managed.flags
 
 
@@ -144,7 +148,7 @@ def _dtype(tensor: _Tensor) -> str:
     name = _DTYPES.get((tensor.code, tensor.bits))
     if name is None or tensor.lanes != 1:
         what = f"code {tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes"
-        raise DtypeError(f"no number format for DLPack's type ({what})")
+        raise DtypeError(f"the DLPack type is not supported: {what}")
     return name
 
 
@@ -154,6 +158,5 @@ def _device(tensor: _Tensor) -> str:
     if tensor.device_type in (CUDA, CUDA_MANAGED):
         return f"cuda:{tensor.device_id}"
     raise ProblemError(
-        f"an array on DLPack's device type {tensor.device_type}",
-        hint="arrays may be on the CPU or on an NVIDIA GPU",
+        f"arrays must be on the CPU or an NVIDIA GPU, got DLPack device type {tensor.device_type}"
     )

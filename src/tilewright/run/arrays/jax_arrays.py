@@ -1,8 +1,8 @@
-"""JAX's arrays. JAX is never imported here: ``kind`` takes the module that is there.
+"""JAX arrays. JAX is not imported here: ``kind`` takes the imported module.
 
-They are immutable, so they are read and never written, and a result is made where nobody else has
-it yet: on the CPU in NumPy's memory. JAX runs on streams that it does not show, so a caller waits
-for a kernel before JAX sees what the kernel wrote.
+JAX arrays are immutable, so they are only read. A result is written to a new array that nothing
+else references yet; on the CPU this is a NumPy array. JAX does not expose its streams, so a caller
+waits for the kernel before JAX uses its result.
 """
 
 from __future__ import annotations
@@ -18,46 +18,46 @@ from . import dlpack
 from .array_kind import ArrayKind, ArrayView, Shape
 
 
-class _Made(NamedTuple):
-    """A JAX array on a GPU that nobody else has, to be written once."""
+class _NewArray(NamedTuple):
+    """A new JAX array on a GPU, to be written once before it is handed out."""
 
     array: Any
 
-    def __dlpack__(self, **how: Any) -> Any:
-        return self.array.__dlpack__(**how)
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
 
     def __dlpack_device__(self) -> Any:
         return self.array.__dlpack_device__()
 
 
 def kind(jax: ModuleType) -> ArrayKind:
-    """What JAX's arrays can do."""
+    """The operations of JAX arrays."""
 
     def view(array: Any) -> ArrayView:
         if isinstance(array, jax.core.Tracer):
             raise ProblemError(
-                f"a JAX {type(array).__name__} stands for values that are not there yet",
+                f"expected a JAX array with values, got a {type(array).__name__}",
                 hint="call tilewright outside of jax.jit, jax.grad and jax.vmap, or in a"
                 " jax.pure_callback",
             )
         if array.is_deleted():
-            raise ProblemError("this JAX array has been deleted or donated")
+            raise ProblemError("the JAX array must exist, got a deleted or donated array")
         return ArrayView(*dlpack.read(array))._replace(readonly=True)
 
     def empty(array: Any, shape: Shape, dtype: str) -> Any:
         type_ = dtypes.dtype(dtype).numpy
         if jax.dtypes.canonicalize_dtype(type_) != type_:
-            raise DtypeError(f"JAX has no {dtype} now", hint="jax.config: jax_enable_x64")
+            raise DtypeError(f"JAX has {dtype} disabled", hint="jax.config: jax_enable_x64")
         (device,) = array.devices()
         if device.platform == "cpu":
             return np.empty(shape, type_)
         with jax.default_device(device):
-            return _Made(jax.block_until_ready(jax.numpy.empty(shape, type_)))
+            return _NewArray(jax.block_until_ready(jax.numpy.empty(shape, type_)))
 
-    def finish(array: Any, made: Any) -> Any:
-        if isinstance(made, _Made):
-            return made.array
+    def finish(array: Any, result: Any) -> Any:
+        if isinstance(result, _NewArray):
+            return result.array
         (device,) = array.devices()
-        return jax.device_put(made, device if array.committed else None)
+        return jax.device_put(result, device if array.committed else None)
 
     return ArrayKind("jax", view, empty, lambda _: 0, finish=finish)

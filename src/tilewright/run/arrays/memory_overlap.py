@@ -1,4 +1,4 @@
-"""Whether arrays share memory, told from addresses, shapes and strides alone."""
+"""Whether arrays share memory, from addresses, shapes and strides alone."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from .array_kind import Shape
 from .array_view import ArrayView
 
-_WORK = 10_000  # steps NumPy may take to decide; beyond, we say that arrays do overlap
+_WORK = 10_000  # steps that NumPy may take; after that, arrays are assumed to overlap
 
 
 def _span(a: ArrayView) -> tuple[int, int]:
-    """First byte and end of the memory that the array touches."""
+    """The first byte of the array's memory, and the byte after the last."""
     low = high = 0
     for size, stride in zip(a.shape, a.strides, strict=True):
         if stride < 0:
@@ -24,8 +24,8 @@ def _span(a: ArrayView) -> tuple[int, int]:
     return a.address + low * itemsize, a.address + (high + 1) * itemsize
 
 
-class _Shadow:
-    """NumPy's view of an address it never reads: it decides overlap by arithmetic alone."""
+class _AddressRange:
+    """An array's memory in NumPy's protocol. NumPy computes the overlap and reads nothing."""
 
     def __init__(self, a: ArrayView) -> None:
         self.__array_interface__ = {
@@ -38,21 +38,23 @@ class _Shadow:
 
 
 def overlap(a: ArrayView, b: ArrayView) -> bool:
-    """Whether the two share a byte: exactly, except where that is too hard to tell (then true)."""
+    """Whether the arrays share a byte. Exact, but True if that takes too many steps to decide."""
     if a.device != b.device or 0 in a.shape or 0 in b.shape:
         return False
     (a_low, a_end), (b_low, b_end) = _span(a), _span(b)
     if a_end <= b_low or b_end <= a_low:
         return False
     try:
-        shadows = np.asarray(_Shadow(a)), np.asarray(_Shadow(b))
-        return bool(np.shares_memory(*shadows, max_work=_WORK))  # type: ignore[arg-type]
+        ranges = np.asarray(_AddressRange(a)), np.asarray(_AddressRange(b))
+        return bool(np.shares_memory(*ranges, max_work=_WORK))  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return True
 
 
 def overlap_bounds(a: ArrayView, b: ArrayView) -> tuple[int, int]:
-    """The bounds between which a's address less b's may make arrays like those two overlap."""
+    """Arrays of these shapes and strides may overlap only if a's address minus b's is strictly
+    between the bounds.
+    """
     (a_low, a_end), (b_low, b_end) = (_span(v._replace(address=0)) for v in (a, b))
     return b_low - a_end, b_end - a_low
 
@@ -67,10 +69,10 @@ class _Strided(Protocol):
 
 
 def overlaps_itself(a: _Strided) -> bool:
-    """Whether two elements may share memory, as in a broadcast array (no fit result array)."""
-    reach = 0
+    """Whether two elements may share memory, as in a broadcast array."""
+    span = 0
     for stride, size in sorted((abs(s), n) for s, n in zip(a.strides, a.shape, strict=True)):
-        if size > 1 and stride <= reach:
+        if size > 1 and stride <= span:
             return 0 not in a.shape
-        reach += stride * (size - 1)
+        span += stride * (size - 1)
     return False

@@ -1,7 +1,7 @@
-"""torch tensors as arrays. torch is never imported here: ``kind`` takes the module that is there.
+"""torch tensors as arrays. torch is not imported here: ``kind`` takes the imported module.
 
-A tensor has no array where torch knows more of it than its memory: a derivative that is to be
-taken, a view that negates, a transformation that wraps it.
+Tensors that are more than their memory are errors: tensors that require a gradient, negated views,
+and tensors wrapped by a transformation.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ _NAMES = {
 
 
 def kind(torch: ModuleType) -> ArrayKind:
-    """What torch's tensors can do."""
+    """The operations of torch tensors."""
     t = _Torch(torch)
     return ArrayKind("torch", t.view, t.empty, t.stream, t.fast_ops, _written(torch))
 
 
 def _written(torch: ModuleType) -> Callable[[tuple[Any, ...]], object]:
-    """What tells autograd that memory of tensors was written. torch's compiled function is private
-    and takes tensors only since 2.7; its public one takes twice as long.
+    """The function that tells autograd that tensors were written.
+
+    torch's compiled function is private and takes several tensors only since 2.7; the public one
+    takes twice as long.
     """
     try:
         compiled: Callable[[tuple[Any, ...]], object] = torch._C._increment_version
@@ -43,11 +45,11 @@ def _written(torch: ModuleType) -> Callable[[tuple[Any, ...]], object]:
 
 
 class _Devices(dict[Any, str]):
-    """``torch.device`` → "cpu" or "cuda:0", each worked out once."""
+    """``torch.device`` → "cpu" or "cuda:0", computed once for each device."""
 
     def __missing__(self, device: Any) -> str:
         if device.type not in ("cpu", "cuda"):
-            raise ProblemError(f"a torch tensor on {device}: only cpu and cuda are supported")
+            raise ProblemError(f"a torch tensor must be on cpu or cuda, got {device}")
         name = "cpu" if device.type == "cpu" else f"cuda:{device.index or 0}"
         self[device] = name
         return name
@@ -65,52 +67,50 @@ class _Torch:
     def view(self, tensor: Any) -> ArrayView:
         name = self.formats.get(tensor.dtype)
         if name is None:
-            raise DtypeError(f"no number format for {tensor.dtype}")
+            raise DtypeError(f"the torch type {tensor.dtype} is not supported")
         if tensor.layout is not self.torch.strided or tensor.is_neg() or tensor.is_nested:
-            hint = "tensor.to_dense() or tensor.resolve_neg() gives a plain one"
-            what = f"a {tensor.layout}, nested or negated tensor is no plain tensor"
-            raise ProblemError(what, hint=hint)
+            what = f"a torch tensor must be dense, got a {tensor.layout}, nested or negated tensor"
+            raise ProblemError(what, hint="tensor.to_dense() or tensor.resolve_neg()")
         self._check_derivatives(tensor)
         device = self.devices[tensor.device]
         try:
             address = tensor.data_ptr()
         except RuntimeError as error:
-            raise ProblemError(f"this torch tensor has no memory: {error}") from error
+            raise ProblemError(f"a torch tensor must have memory: {error}") from error
         if not address and tensor.numel():
-            what = f"this torch tensor has no memory: it is a {type(tensor).__name__} at address 0"
-            raise ProblemError(what, hint="fake, zero and wrapped tensors have none")
+            what = f"a torch tensor must have memory, got a {type(tensor).__name__} at address 0"
+            raise ProblemError(what, hint="fake, zero and wrapped tensors have no memory")
         return ArrayView(address, tuple(tensor.shape), tensor.stride(), name, device, False, tensor)
 
     def _check_derivatives(self, tensor: Any) -> None:
-        """ProblemError for a tensor of which torch would take a derivative here."""
+        """Raise ProblemError for a tensor whose derivative torch would record."""
         if tensor.requires_grad and self.torch.is_grad_enabled():
             raise ProblemError(
-                "a torch tensor has requires_grad=True, and tilewright computes no gradients",
-                hint="tensor.detach(), or call it within torch.no_grad()",
+                "a torch tensor must not require a gradient: tilewright computes none",
+                hint="tensor.detach(), or call tilewright within torch.no_grad()",
             )
         if self.levels._current_level < 0 or self.torch.is_inference_mode_enabled():
             return
         if self.levels.unpack_dual(tensor).tangent is not None:
             raise ProblemError(
-                "a torch tensor is a dual tensor, and tilewright computes no forward derivatives",
-                hint="torch.autograd.forward_ad.unpack_dual(tensor).primal has none",
+                "a torch tensor must not be a dual tensor: tilewright computes no derivatives",
+                hint="torch.autograd.forward_ad.unpack_dual(tensor).primal",
             )
 
     def empty(self, tensor: Any, shape: Shape, dtype: str) -> Any:
         if dtype not in self.types:
-            raise DtypeError(f"torch has no type for {dtype}")
+            raise DtypeError(f"torch does not support {dtype}")
         return tensor.new_empty(shape, dtype=self.types[dtype], requires_grad=False)
 
     def stream(self, tensor: Any) -> int:
         raw_stream = self.raw_stream
         return int(raw_stream(tensor.get_device())) if raw_stream and tensor.is_cuda else 0
 
-    # --- calls that are repeated ---
+    # --- the fast path ---
 
     def fast_ops(self, tensors: list[Any]) -> FastArrayOps | None:
-        """By what torch's compiled code compares and makes tensors with; that is private, and may
-        be missing.
-        """
+        """Uses torch's compiled guards and allocator; they are private and may be missing."""
+
         on, torch = tensors[0].get_device(), self.torch
         shapes, strides = [list(t.shape) for t in tensors], [list(t.stride()) for t in tensors]
         fixed = {"dynamic_dims_sizes": shapes, "dynamic_dims_strides": strides}
@@ -122,17 +122,18 @@ class _Torch:
             return None
         if any(t.requires_grad for t in tensors):
             fits = self._without_gradients(fits)
-        stream, allocator = partial(self.raw_stream, on), partial(self._maker, tensors[0].device)
+        stream = partial(self.raw_stream, on)
+        allocator = partial(self._allocator, tensors[0].device)
         return FastArrayOps(fits, torch.Tensor.data_ptr, stream, allocator, self.levels)
 
     def _without_gradients(self, fits: Callable[..., bool]) -> Callable[..., bool]:
-        """The same in ``no_grad`` alone, which torch does not compare."""
+        """``fits`` restricted to ``no_grad``, which the guards do not compare."""
         enabled = self.torch.is_grad_enabled
         return lambda *tensors: not enabled() and fits(*tensors)
 
-    def _maker(self, device: Any, shape: Shape, dtype: str) -> Callable[[], Any]:
+    def _allocator(self, device: Any, shape: Shape, dtype: str) -> Callable[[], Any]:
         torch, layout, type_ = self.torch, (shape, dlpack.compact_strides(shape)), self.types[dtype]
-        plain = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
-        if plain is not None and torch.cuda.device_count() == 1:  # it takes the current GPU
-            return partial(plain, *layout, type_)
+        compiled = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
+        if compiled is not None and torch.cuda.device_count() == 1:  # it uses the current GPU
+            return partial(compiled, *layout, type_)
         return partial(torch.empty_strided, *layout, dtype=type_, device=device)

@@ -21,13 +21,13 @@ def device_for_arrays(arrays_on: str, requested: Any) -> ExecutionDevice:
         return device(requested)
     if requested is None or str(requested) in ("auto", "cuda", arrays_on):
         return device(arrays_on)
-    found = device(requested)
-    if found.name != arrays_on:
+    chosen = device(requested)
+    if chosen.name != arrays_on:
         raise DeviceError(
             f"device must be {arrays_on!r}, where the arrays are, got {requested!r}",
             hint="copy the arrays to the CPU or to the other GPU",
         )
-    return found
+    return chosen
 
 
 def stream_for_arrays(on: ExecutionDevice, first: Any, *others: Any) -> int:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class CudaDevice:
-    """An NVIDIA GPU; ``gpu`` is what `tilewright.cuda` knows of it."""
+    """An NVIDIA GPU; ``gpu`` is its `tilewright.cuda.Gpu`."""
 
     def __init__(self, gpu: cuda.Gpu) -> None:
         self.gpu = gpu
@@ -39,28 +39,28 @@ class CudaDevice:
     def kernel(self, kernel: KernelSource) -> tuple[cuda.CudaFunction, int]:
         with self._lock:
             if kernel.text not in self._kernels:
-                built = self._built(kernel)
-                self._kernels[kernel.text] = self.gpu.load(built.cubin)[built.entry], built.shared
+                s = self._serialized(kernel)
+                self._kernels[kernel.text] = self.gpu.load(s.cubin)[s.entry], s.shared
             return self._kernels[kernel.text]
 
-    def _built(self, kernel: KernelSource) -> SerializedKernel:
-        """The kernel's machine code, by what decides it; it is traced where it is not there."""
-        if built := loaded(self.gpu.arch, kernel.text):
-            return built
+    def _serialized(self, kernel: KernelSource) -> SerializedKernel:
+        """The kernel's machine code: loaded from a file, from the compile cache, or compiled."""
+        if serialized := loaded(self.gpu.arch, kernel.text):
+            return serialized
 
-        def make() -> bytes:
+        def build() -> bytes:
             traced = kernel.trace()
             return SerializedKernel(
                 traced.name, traced.dynamic_shared, self.assemble(traced)
             ).pack()
 
-        # an older driver can't load what newer tools made
+        # the tools are in the key: an older driver can't load code of newer tools
         tools = f"CUDA {cuda.version()}, {os.environ.get('TILEWRIGHT_PTXAS', '')}"
         key = f"{self.gpu.arch}\n{tools}\n{source()}\n{kernel.text}"
-        return SerializedKernel.unpack(store().get_or_make("kernel", key, make))
+        return SerializedKernel.unpack(store().get_or_make("kernel", key, build))
 
     def assemble(self, traced: Traced) -> cuda.Cubin:
-        """Machine code, from the cache where it is there."""
+        """The kernel's machine code, cached by its PTX."""
         ptx, arch = traced.ptx, self.gpu.arch
         key = f"{arch}\n{cuda.compiler(ptx)}\n{ptx}"
         return cuda.Cubin.unpack(
@@ -105,11 +105,13 @@ class CudaDevice:
 
 
 def target_of(properties: cuda.Properties) -> target.DeviceSpec:
-    """A GPU as a target: the row of its name, so that it and the virtual machine choose alike."""
-    found = target.Target.parse(properties.arch)
+    """The target of a GPU: the known device of its name, so that the virtual machine as that device
+    chooses the same configurations.
+    """
+    arch = target.Target.parse(properties.arch)
     words = re.split(r"[\s-]+", properties.name)
     for row in target.DEVICES.values():
         named = all(word in words for word in row.name.split())
-        if named and row.target == found and row.sms == properties.sms:
+        if named and row.target == arch and row.sms == properties.sms:
             return row
-    return target.DeviceSpec(properties.name, found, properties.sms, properties.l2)
+    return target.DeviceSpec(properties.name, arch, properties.sms, properties.l2)

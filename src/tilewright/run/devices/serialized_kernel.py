@@ -1,9 +1,8 @@
-"""Kernels as they are kept: machine code, and what a launch must know besides.
+"""Serialized kernels: machine code and what a launch needs besides, in the cache and in files.
 
-An entry of the cache is found by what decides a kernel: problem, configuration, architecture, and
-this package's own source, which makes the one from the other. So a kernel that was built before is
-loaded without being traced, and without asking an assembler for its version. The same goes to a
-file (``tilewright build``), for machines that have no assembler.
+The key of a cache entry is what determines the kernel: problem, configuration, architecture, and
+this package's source code. So a cached kernel is loaded without being traced, and without running
+an assembler. ``tilewright build`` writes kernels to a file, for machines without an assembler.
 """
 
 from __future__ import annotations
@@ -23,34 +22,35 @@ from ...version import __version__
 
 @dataclass(frozen=True)
 class SerializedKernel:
-    """A kernel: its ``entry`` in the ``cubin``, and the bytes of ``shared`` memory of a launch."""
+    """A kernel: its ``entry`` in the ``cubin``, and ``shared``, bytes of dynamic shared memory."""
 
     entry: str
     shared: int
     cubin: cuda.Cubin
 
     def pack(self) -> bytes:
-        """All of it as bytes; ``SerializedKernel.unpack`` is the inverse."""
+        """The kernel as bytes; ``SerializedKernel.unpack`` is the inverse."""
         head = json.dumps([self.entry, self.shared]).encode()
         return len(head).to_bytes(4, "little") + head + self.cubin.pack()
 
     @classmethod
     def unpack(cls, data: bytes) -> SerializedKernel:
-        """LookupError, TypeError or ValueError for bytes that ``pack`` does not make."""
+        """The inverse of ``pack``. Raises LookupError, TypeError or ValueError for other bytes."""
         end = 4 + int.from_bytes(data[:4], "little")
         entry, shared = json.loads(data[4:end])
         if type(entry) is not str or type(shared) is not int or shared < 0:
-            raise ValueError(f"a kernel named {entry!r:.40} of {shared!r:.40} bytes")
+            raise ValueError(
+                f"expected a kernel's name and bytes, got {entry!r:.40}, {shared!r:.40}"
+            )
         return cls(entry, shared, cuda.Cubin.unpack(data[end:]))
 
 
 def build(kernel: gemm.GemmKernel, arch: str) -> SerializedKernel:
-    """Trace and assemble a kernel. MissingPackage where there is no assembler but the driver's."""
+    """Trace and assemble a kernel. Raises MissingPackage if only the driver could assemble it."""
     traced = kernel.trace()
     cubin = cuda.compile(traced.ptx, arch)
     if cubin.is_ptx:
-        why = "only the driver could assemble this kernel here"
-        raise MissingPackage(why, hint=cuda.ptxas.HINT)
+        raise MissingPackage("this kernel must be assembled by ptxas", hint=cuda.ptxas.HINT)
     return SerializedKernel(traced.name, traced.dynamic_shared, cubin)
 
 
@@ -63,8 +63,8 @@ _loaded: Kernels = {}
 
 
 def pack(kernels: Kernels) -> bytes:
-    """The file that ``load`` takes."""
-    packed = [built.pack() for built in kernels.values()]
+    """The contents of a file for ``load``."""
+    packed = [kernel.pack() for kernel in kernels.values()]
     entries = [[*name, len(data)] for name, data in zip(kernels, packed, strict=True)]
     head = json.dumps({"version": __version__, "kernels": entries}).encode() + b"\n"
     body = head + b"".join(packed)
@@ -72,8 +72,8 @@ def pack(kernels: Kernels) -> bytes:
 
 
 def read(path: str | os.PathLike[str]) -> Kernels:
-    """The kernels of a file. DeviceError where it can't be read, is no such file, or another
-    version's.
+    """The kernels of a file that ``pack`` made. Raises DeviceError if it can't be read, is damaged,
+    or was made by another version.
     """
     if not isinstance(path, str | os.PathLike):
         raise DeviceError(f"a file of kernels must be a path, got {path!r:.80}")
@@ -84,64 +84,65 @@ def read(path: str | os.PathLike[str]) -> Kernels:
         raise DeviceError(f"{path!s} can't be read: {reason}", hint="tilewright build") from error
     digest, body = data[len(_MAGIC) : start], data[start:]
     if not data.startswith(_MAGIC) or hashlib.sha256(body).digest() != digest:
-        raise DeviceError(f"{path} is not a whole file of kernels", hint="tilewright build")
+        raise DeviceError(f"{path} is not a complete file of kernels", hint="tilewright build")
     line, _, rest = body.partition(b"\n")
     try:
         version, entries = _head(line)
         if version == __version__:
             return _kernels(entries, rest)
     except (LookupError, TypeError, ValueError, RecursionError) as error:
-        what = f"{path} has a header that tilewright build does not write: {error}"
+        what = f"{path} has an invalid header: {error}"
         raise DeviceError(what, hint="build it again") from error
-    what = f"{path} was built by tilewright {version}, this is {__version__}"
+    what = f"{path} must be built by tilewright {__version__}, got version {version}"
     raise DeviceError(what, hint="build it again")
 
 
 def _head(line: bytes) -> tuple[str, list[Any]]:
-    """Version and entries. What json, or a missing name, raises for what is no header."""
+    """The version and the entries. Raises LookupError, TypeError or ValueError for other data."""
     head = json.loads(line)
     version, entries = head["version"], head["kernels"]
     if not (isinstance(version, str) and isinstance(entries, list)):
-        raise ValueError(f"version {version!r:.40}, kernels {entries!r:.40}")
+        raise ValueError(f"got version {version!r:.40}, kernels {entries!r:.40}")
     return version, entries
 
 
 def _kernels(entries: list[Any], rest: bytes) -> Kernels:
-    """The kernels that follow one another as the entries say. ValueError, or as for ``_head``."""
-    found: Kernels = {}
+    """The kernels that the entries describe, stored back to back. Raises as ``_head``."""
+    kernels: Kernels = {}
     for entry in entries:
         arch, name, size = entry
-        known = type(arch) is type(name) is str and type(size) is int
-        if not known or not 0 <= size <= len(rest):
-            raise ValueError(f"the entry {entry!r:.80}")
-        found[arch, name], rest = SerializedKernel.unpack(rest[:size]), rest[size:]
+        typed = type(arch) is type(name) is str and type(size) is int
+        if not typed or not 0 <= size <= len(rest):
+            raise ValueError(f"got entry {entry!r:.80}")
+        kernels[arch, name], rest = SerializedKernel.unpack(rest[:size]), rest[size:]
     if rest:
-        raise ValueError(f"{len(rest)} bytes of no entry")
-    return found
+        raise ValueError(f"{len(rest)} bytes after the last entry")
+    return kernels
 
 
 def load(path: str | os.PathLike[str]) -> int:
-    """Let calls take their kernels from a file that ``tilewright build`` made; how many it has.
+    """Load a file that ``tilewright build`` made, for calls to use; returns its number of kernels.
 
-    A call that needs another kernel builds it as ever. The file holds machine code that will run:
-    load only what you trust. Raises DeviceError for what is no such file or another version's.
+    A call that needs another kernel compiles it. The file contains machine code that will be
+    executed: load only files that you trust. Raises DeviceError for another file or another
+    version's.
     """
-    found = read(path)
-    _loaded.update(found)
-    return len(found)
+    kernels = read(path)
+    _loaded.update(kernels)
+    return len(kernels)
 
 
 def loaded(arch: str, kernel: str) -> SerializedKernel | None:
-    """The kernel of this text from a file that was loaded, if one had it."""
+    """The kernel with this text, if a loaded file has it."""
     return _loaded.get((arch, kernel)) if _loaded else None
 
 
 # --- the cache's key ----------------------------------------------------------------------------
 
 
-SOURCE = "gemm", "cuda.assembler"  # with what they import: all that makes a kernel
+SOURCE = "gemm", "cuda.assembler"  # with their imports: the code that determines a kernel
 
 
 def source() -> str:
-    """Stands for this package's version and the source code that decides what a kernel is."""
+    """A key for this package's version and the source code that determines a kernel."""
     return f"{__version__} {source_key(*SOURCE)}"

@@ -1,5 +1,5 @@
-"""Tensor maps as arguments of a launch: ``tensor_map(array, box)`` names an array and what one copy
-takes of it; the launch makes the 128 bytes, for where the array then is.
+"""Tensor maps as kernel arguments: ``tensor_map(array, box)`` describes an array and the box that
+one copy transfers. The launch encodes the 128 bytes with the array's address on the device.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...mma import Im2col, TensorMap
 from ..arrays import array_view
 from ..arrays.array_view import ArrayView
 
-_STAND_IN = 1 << 20  # for the address of an array that has to be copied to the device
+_PLACEHOLDER = 1 << 20  # the address of an array that is not yet uploaded
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +28,7 @@ class ArrayMap:
     encoded: bytes
 
     def at(self, address: int) -> bytes:
-        """The 128 bytes for the array's elements from this address on."""
+        """The encoded tensor map with this address."""
         return TensorMap.replace_address(self.encoded, address)
 
     def __repr__(self) -> str:
@@ -45,34 +45,40 @@ def tensor_map(
     l2_promotion: int = 0,
     oob_fill: str = "zero",
 ) -> ArrayMap:
-    """The tensor map of an array of one to five dimensions, the last one contiguous, for a launch.
+    """The tensor map of an array as a kernel argument; the array has one to five dimensions, the
+    last one contiguous.
 
-    ``box``: the elements that a copy takes along each of the array's dimensions, with the swizzle
-    in bytes (0, 32, 64, 128); or the layout of a tile in shared memory, which says both (``tile``:
-    which elements of the array a tile is, if not as many in each mode); or, of an array N×W×C,
-    N×H×W×C or N×D×H×W×C, the pixels that an im2col copy takes (``mma.Im2col``). A kernel names
-    coordinates innermost first: ``k.tma_load(…, map, (column, row), …)``. ``dtype``: another format
-    of the same size, ``tf32`` (rounded on the way). ``oob_fill``: what is read outside of the
-    array, zero or nan. The array may be the argument of several maps and pointers; it is one on the
-    device.
+    ``box`` is one of:
 
-    LayoutError, with the rule, for what can't be a map; DtypeError for elements of less than a
-    byte.
+    - the extents of the box that a copy transfers, one for each dimension of the array, with
+      ``swizzle`` in bytes (0, 32, 64, 128);
+    - the layout of a tile in shared memory, which determines box and swizzle (``tile``: the shape
+      of the tile in the array, if it differs from the layout's shape);
+    - ``mma.Im2col``, for an array N×W×C, N×H×W×C or N×D×H×W×C.
+
+    A kernel gives coordinates innermost first: ``k.tma_load(…, map, (column, row), …)``. ``dtype``
+    is another format of the same size, such as ``tf32`` (the copy rounds). ``oob_fill`` is the
+    value read outside of the array, ``"zero"`` or ``"nan"``. An array may be the argument of
+    several maps and pointers; it is uploaded once.
+
+    Raises LayoutError with the violated rule, DtypeError for elements of less than a byte.
     """
     view = array_view.view(array)
     type_ = view.dtype if dtype is None else dtype
-    address = _STAND_IN if view.device == "cpu" else view.address
+    address = _PLACEHOLDER if view.device == "cpu" else view.address
     options: dict[str, Any] = {"l2_promotion": l2_promotion, "oob_fill": oob_fill}
     if isinstance(box, Layout | ComposedLayout):
         if swizzle:
-            raise LayoutError(f"the layout {box} says how it is swizzled, swizzle={swizzle} too")
-        given = Layout(view.shape, view.strides)
-        made = TensorMap.of(given, box, type_, tile, address, **options)
+            raise LayoutError(
+                f"swizzle must not be given with a layout, which has its own, got {swizzle}"
+            )
+        layout = Layout(view.shape, view.strides)
+        map_ = TensorMap.of(layout, box, type_, tile, address, **options)
     else:
         if tile is not None:
-            raise LayoutError(f"tile={tile}: a layout may take another tile, {box} says its own")
-        made = _boxed(view, type_, box, address, swizzle=swizzle, **options)
-    return ArrayMap(array, view, made, made.encode())
+            raise LayoutError(f"tile must be given only if box is a layout, got tile={tile}, {box}")
+        map_ = _boxed(view, type_, box, address, swizzle=swizzle, **options)
+    return ArrayMap(array, view, map_, map_.encode())
 
 
 def _boxed(
@@ -83,17 +89,15 @@ def _boxed(
         not isinstance(box, tuple | list) or len(box) != len(shape)
     ):
         raise LayoutError(
-            f"a box has as many extents as its array dimensions, {len(shape)}, not {box!r}"
+            f"box must have one extent for each of the array's {len(shape)} dimensions, got {box!r}"
         )
     if not shape or (strides[-1] != 1 and shape[-1] != 1):
-        hint = "the map of the transposed array, array.T" if strides[:1] == (1,) else ""
         raise LayoutError(
-            f"a tensor map is of an array whose last dimension is contiguous, not of shape {shape} "
-            f"and strides {strides}",
-            hint=hint,
+            f"the last dimension must be contiguous, got shape {shape} and strides {strides}",
+            hint="pass the transposed array, array.T" if strides[:1] == (1,) else "",
         )
     outer = [stride * view.itemsize for stride in strides[-2::-1]]
     if isinstance(box, Im2col):
-        taken = box.lower, box.upper, box.channels, box.pixels
-        return TensorMap.im2col(address, type_, shape[::-1], outer, *taken, **options)
+        pixels = box.lower, box.upper, box.channels, box.pixels
+        return TensorMap.im2col(address, type_, shape[::-1], outer, *pixels, **options)
     return TensorMap.tiled(address, type_, shape[::-1], outer, box[::-1], **options)

@@ -33,11 +33,11 @@ _LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 4)
 
 
 class VmDevice:
-    """The virtual machine, standing in for a GPU (by default the H200).
+    """The virtual machine in the role of a GPU, by default the H200.
 
-    ``seed`` picks another order of warps and copies; ``threads`` limits the cores; ``watch`` hears
-    how many CTAs of how many a launch has started; a ``checked`` one names races, ``step_limit``
-    bounds a launch (``vm.Machine`` says more of both).
+    ``seed`` selects the order in which warps run and copies complete. ``threads`` limits the number
+    of CPU cores. ``watch(started, total)`` is called with the number of CTAs started in a launch.
+    ``checked`` reports races, and ``step_limit`` bounds a launch, see ``vm.Machine``.
     """
 
     def __init__(
@@ -58,8 +58,9 @@ class VmDevice:
         self.target = like
         self.name = "vm" if like == target.DEFAULT_DEVICE else f"vm:{like.name}"
         self.watch = watch
-        self._how: dict[str, Any] = {"threads": threads, "checked": checked}
-        self._how["step_limit"] = step_limit
+        self._options: dict[str, Any] = {
+            "threads": threads, "checked": checked, "step_limit": step_limit,
+        }  # fmt: skip
         self._seed = seed
         self._home = self._machine(None)
         self.alloc, self.free = self._home.alloc, self._home.free
@@ -72,10 +73,10 @@ class VmDevice:
 
     def _machine(self, memory: Any) -> vm.Machine:
         arch = self.target.target.name
-        return vm.Machine(arch, self._seed, memory=memory, **self._how)
+        return vm.Machine(arch, self._seed, memory=memory, **self._options)
 
     def _load(self, traced: Traced) -> tuple[vm.Machine, str]:
-        """A machine for each module, so that entries may share a name; all have one memory."""
+        """One machine for each module, so that entries may have the same name; all share memory."""
         machine = self._machine(self._home.memory)
         machine.load(traced.module)
         return machine, traced.name
@@ -87,10 +88,10 @@ class VmDevice:
             return self._kernels[kernel.text]
 
     def _kernel(self, kernel: KernelSource) -> tuple[Any, int]:
-        """From the cache, by what decides the kernel: it is traced where code of it is missing."""
+        """The kernel, from the compile cache or traced."""
         key = f"{source_key('gemm', 'vm.codegen.loaded_kernel')}\n{kernel.text}"
-        kept = store().get("vm-kernel", key)
-        if kept is None:
+        cached = store().get("vm-kernel", key)
+        if cached is None:
             traced = kernel.trace()
             machine, entry = self._load(traced)
             if not machine.variables:
@@ -98,11 +99,11 @@ class VmDevice:
                 store().put("vm-kernel", key, head + machine.kernels[entry].pack())
             return (machine, entry), traced.dynamic_shared
         machine = self._machine(self._home.memory)
-        found = vm.codegen.loaded_kernel.LoadedKernel.unpack(
-            kept[4:], lambda: kernel.trace().module
+        loaded = vm.codegen.loaded_kernel.LoadedKernel.unpack(
+            cached[4:], lambda: kernel.trace().module
         )
-        machine.add(found)
-        return (machine, found.name), int.from_bytes(kept[:4], "little")
+        machine.add(loaded)
+        return (machine, loaded.name), int.from_bytes(cached[:4], "little")
 
     def _matrix(self, address: int, like: Matrix, pitch: int) -> Matrix:
         rows, columns = like.shape
@@ -127,15 +128,17 @@ class VmDevice:
         shared: int = 0,
         *,
         cluster: Dim3 | None = None,
-        programmatic: bool = False,  # launches here begin when the one ahead has ended
+        programmatic: bool = False,  # without effect: launches here are never concurrent
     ) -> PreparedLaunch:
         machine, entry = executable
-        more: dict[str, Any] = {"shared": shared, "cluster": cluster, "watch": self.watch}
-        more["programmatic"] = programmatic
-        return _VmLaunch(partial(machine.launch, entry, grid, block, **more))
+        options: dict[str, Any] = {
+            "shared": shared, "cluster": cluster, "watch": self.watch,
+            "programmatic": programmatic,
+        }  # fmt: skip
+        return _VmLaunch(partial(machine.launch, entry, grid, block, **options))
 
     def wait(self, stream: int = 0) -> None:
-        """Launches here have ended when they return."""
+        """Do nothing: a launch returns when the kernel has ended."""
 
 
 class _VmLaunch:
@@ -154,7 +157,7 @@ class _VmLaunch:
 class _BoundVmLaunch:
     def __init__(self, run: Callable[[ParameterBytes], None], view: memoryview) -> None:
         self._run, self.view = run, view
-        self._stream = ctypes.c_uint64()  # there to be written
+        self._stream = ctypes.c_uint64()  # the stream that machine code writes; unused
         self._code = _LAUNCH(self._launch)
         code, stream = ctypes.cast(self._code, ctypes.c_void_p), ctypes.addressof(self._stream)
         self.entry: tuple[int, ...] = (code.value or 0, 0, 0, 0, stream, 0, 0)
@@ -167,7 +170,7 @@ class _BoundVmLaunch:
         self._run(bytes(self.view))
 
     def _launch(self, *_: Any) -> int:
-        """As machine code calls it; what it raised, ``start`` will raise."""
+        """The launch as machine code calls it; ``start`` raises its error later."""
         try:
             self.start(0)
         except BaseException as error:
