@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from ..builder import Traced
     from .problem import Problem
 
-MATRICES = "abcdw"  # A, B, C, D and the workspace, as slots number them
+MAX_OPERANDS = 24  # arrays of an epilogue
+# A, B, C, D, the workspace and the arrays of an epilogue, as slots number them.
+MATRICES = (*"abcdw", *(f"x{i}" for i in range(MAX_OPERANDS)))
 ADDRESS_BYTES = 8
 _ADDRESS = struct.Struct("<Q")
 _SCALARS = {"f32": struct.Struct("<f"), "f64": struct.Struct("<d")}
@@ -37,10 +39,13 @@ class LaunchShape(NamedTuple):
 
 
 class MatrixStrides(NamedTuple):
-    """Strides in elements: the leading dimension, and from matrix to matrix of a batch."""
+    """Strides in elements: the leading dimension, from matrix to matrix of a batch, and (of an
+    epilogue's operands) along the contiguous dimension. 0 where an operand does not vary.
+    """
 
     leading: int
     batch: int = 0
+    inner: int = 1
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,9 @@ P = TypeVar("P", bound="KernelParameters")
 
 
 def parameter(type_: str, *, address: str = "") -> Any:
-    """Declare a parameter. ``address``: the matrix (``a`` … ``d``, ``w`` for the workspace) whose
-    address a call writes into it, or into the first eight bytes of a tensor map.
+    """Declare a parameter. ``address``: the matrix (``a`` … ``d``, ``w`` for the workspace, ``x0`` …
+    for arrays of an epilogue) whose address a call writes into it, or into the first eight bytes of
+    a tensor map. A parameter ``name`` with a ``name_ptr`` is a scale factor.
     """
     return field(metadata={"type": type_, "address": address})
 
@@ -79,7 +80,7 @@ class KernelParameters:
         return KernelArguments(
             layout.pack([values.get(name, empty[name]) for name in types]),
             tuple((offsets[name] // ADDRESS_BYTES, i) for name, i in addressed),
-            tuple((offsets[n], offsets[f"{n}_ptr"]) for n in ("alpha", "beta") if n in offsets),
+            tuple((offsets[n], offsets[f"{n}_ptr"]) for n in offsets if f"{n}_ptr" in offsets),
             types.get("alpha", "f32"),
         )
 

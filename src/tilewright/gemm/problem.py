@@ -7,6 +7,7 @@ caller poses the problem Dᵀ = Bᵀ Aᵀ.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from .. import mma
 from ..dtypes import DTYPES, DType
 from ..errors import DtypeError, ProblemError, TargetError
 from ..target import DEFAULT_DEVICE, DeviceSpec
+
+if TYPE_CHECKING:
+    from .epilogue.bound_epilogue import BoundEpilogue
 
 FP8 = ("e4m3", "e5m2")
 # By A's format: the formats that B may have, and those that D may have, D's own default first.
@@ -28,6 +32,7 @@ SUPPORTED_TYPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "s8": (("s8", "u8"), ("s32",)),
     "u8": (("s8", "u8"), ("s32",)),
 }
+EPILOGUE_RESULTS = ("f32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8", "s32")
 ALIGNMENTS = (16, 8, 4, 2, 1)
 SIZE_LIMIT = 2**31
 
@@ -40,6 +45,13 @@ def validate(problem: object, device: object = DEFAULT_DEVICE) -> None:
     if not isinstance(device, DeviceSpec):
         hint = 'target.device_spec("H200") is one'
         raise TargetError(f"device must be a target.DeviceSpec, got {device!r:.60}", hint=hint)
+
+
+def accumulator_type_of(a: str) -> str:
+    """The type in which products of A's type accumulate."""
+    if a == "f64":
+        return "f64"
+    return "s32" if a in ("s8", "u8") else "f32"
 
 
 def scalar_type_of(d: str) -> str:
@@ -55,7 +67,8 @@ class Problem:
     ``b_major``: ``k`` (column-major B) or ``n``. ``align_*``: the bytes, 16 to 1, that divide the
     matrix' address and its leading dimension; an element at least. ``fast``: 8-bit floats
     accumulate in the tensor core, which keeps fewer bits than f32; otherwise the accumulator is
-    promoted to f32 every 128 of K. Raises DtypeError, ProblemError.
+    promoted to f32 every 128 of K. ``epilogue``: what is computed from the accumulator instead of
+    α acc + β C. Raises DtypeError, ProblemError.
     """
 
     m: int
@@ -73,6 +86,7 @@ class Problem:
     align_d: int = 16
     batch: int = 1
     fast: bool = False
+    epilogue: BoundEpilogue | None = None
 
     def __post_init__(self) -> None:
         sizes = (("M", self.m), ("N", self.n), ("K", self.k), ("the batch", self.batch))
@@ -95,6 +109,10 @@ class Problem:
                 f"{a} × {b}" for a, (right, _) in SUPPORTED_TYPES.items() for b in right
             )
             raise DtypeError(f"A of {self.a} times B of {self.b} is not supported; {allowed} are")
+        if self.epilogue is not None:
+            results = results if self.a == "f64" else EPILOGUE_RESULTS
+            if self.with_c:
+                raise ProblemError("C must be an operand of the epilogue, got with_c and epilogue")
         if self.d not in results:
             raise DtypeError(
                 f"a result of {self.d} from {self.a} is not supported; {' and '.join(results)} are"
@@ -124,12 +142,12 @@ class Problem:
     @property
     def accumulator_type(self) -> str:
         """The type of the accumulator."""
-        return self.d if self.d in ("s32", "f64") else "f32"
+        return accumulator_type_of(self.a)
 
     @property
     def is_f64(self) -> bool:
         """Whether all matrices are f64."""
-        return self.d == "f64"
+        return self.a == "f64"
 
     @property
     def scalar_type(self) -> str:

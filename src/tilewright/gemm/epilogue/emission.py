@@ -22,8 +22,8 @@ def element_values(
 ) -> list[Value]:
     """Emit all nodes for one element of D: the values of the graph's outputs.
 
-    ``loaded``: the element of each input, in its storage type's register; ``indices``: ``row``,
-    ``column`` and ``batch``.
+    ``loaded``: the element of each input, of its compute type; ``indices``: ``row``, ``column`` and
+    ``batch``.
     """
     values: list[Value] = []
     for node in graph.nodes:
@@ -56,9 +56,13 @@ def _emit(k: Builder, node: Node, operands: list[Value], graph: EpilogueGraph) -
 
 
 def widened(k: Builder, value: Value, type_: str) -> Value:
-    """An element of a storage type as its compute type. 8-bit floats are the low byte of b16."""
+    """An element of a storage type as its compute type. It is in a register of its type; 8-bit
+    floats are the low byte of b16, 8-bit integers s32.
+    """
     if type_ in ("f32", "f64", "s32", "u32"):
         return value
+    if type_ in ("s8", "u8"):
+        return value.to("f32")
     if type_ in ("e4m3", "e5m2"):
         return k.unpack(k.emit(f"cvt.rn.f16x2.{type_}x2", value), "f16")[0].to("f32")
     return value.to("f32")

@@ -10,11 +10,14 @@ from ...target import DeviceSpec
 from ..kernel_launch import KernelArguments, MatrixStrides
 from ..parameter_declaration import TENSOR_MAP, KernelParameters, parameter
 from ..problem import Problem
+from ..epilogue.operand_parameters import operand_values, parameters_with
 from .splitk_reduction import d_tile
 from .tma_config import TmaConfig
 from .tma_epilogue import EpilogueTile
+from .tma_graph_epilogue import output_tiles
 from .tma_operand import GlobalMatrix, TmaOperand, operands
 
+MATRIX_NAMES = "abcd"
 PLACEHOLDER = 1 << 20  # the address in a tensor map before a call writes one
 
 
@@ -56,12 +59,14 @@ def kernel_arguments(
     left, right = operands(problem, config)
     a, b = (right, left) if config.swap else (left, right)
     inputs = {"a": a, "b": b}
-    tile = EpilogueTile.of(problem, config)
+    tile = output_tiles(problem, config)[0]
     values: dict[str, object] = {
         "m": problem.m, "n": problem.n, "k": problem.k, "batches": problem.batch,
         "full_tiles": config.unsplit_tiles(problem, device),
     }  # fmt: skip
     for name, stride in strides.items():
+        if name not in MATRIX_NAMES:
+            continue
         matrix = _global_matrix(problem, name, stride)
         if name in inputs:
             values |= _input_maps(name, inputs[name], matrix)
@@ -70,7 +75,33 @@ def kernel_arguments(
             values[f"map_{name}"] = tile.map(matrix).encode()
         values |= {f"ld{name}": stride.leading, f"batch_stride_{name}": stride.batch}
     values |= _workspace_map(problem, config, device)
-    return TmaParameters.pack(values, without_address=_unaddressed(inputs, tile, config))
+    values |= operand_values(problem.epilogue, strides) | _output_maps(problem, config, strides)
+    parameters = parameters_with(TmaParameters, problem.epilogue, problem.scalar_type)
+    unaddressed = _unaddressed(inputs, tile, config) | _unaddressed_outputs(problem, config)
+    return parameters.pack(values, problem.scalar_type, unaddressed)
+
+
+def _output_maps(
+    problem: Problem, config: TmaConfig, strides: Mapping[str, MatrixStrides]
+) -> dict[str, bytes]:
+    """The tensor maps of an epilogue's tensor outputs after D."""
+    return {
+        f"map_{name}": tile.map(_global_matrix(problem, "d", strides[name])).encode()
+        for name, tile in _more_outputs(problem, config)
+        if tile.by_tma
+    }
+
+
+def _unaddressed_outputs(problem: Problem, config: TmaConfig) -> set[str]:
+    outputs = _more_outputs(problem, config)
+    return {name if tile.by_tma else f"map_{name}" for name, tile in outputs}
+
+
+def _more_outputs(problem: Problem, config: TmaConfig) -> list[tuple[str, EpilogueTile]]:
+    if problem.epilogue is None:
+        return []
+    names = [name for name, _, _ in problem.epilogue.named_outputs()]
+    return list(zip(names, output_tiles(problem, config)[1:], strict=True))
 
 
 def _global_matrix(problem: Problem, name: str, strides: MatrixStrides) -> GlobalMatrix:

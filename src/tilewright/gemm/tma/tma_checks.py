@@ -84,6 +84,7 @@ def _rules(problem: Problem, config: Geometry, device: DeviceSpec) -> Iterator[_
             f"multiple of {8 * STORE_BYTES // d_bits}, got {bn}"
         ),
     )
+    yield from _epilogue_rules(problem, config)
     need, have = config.shared_bytes(problem), device.limits.shared_per_block
     yield _Rule(
         need > have,
@@ -99,6 +100,19 @@ def _rules(problem: Problem, config: Geometry, device: DeviceSpec) -> Iterator[_
     )
     ctas = device.limits.cluster
     yield _Rule(config.ctas > ctas, lambda: f": a cluster has at most {ctas} CTAs")
+
+
+def _epilogue_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
+    """What an epilogue function requires of the tile: rows of 32 bytes of every output."""
+    if problem.epilogue is None:
+        return
+    sizes = problem.epilogue.output_bytes
+    width, least = config.graph_epilogue_width(sizes), STORE_BYTES // min(sizes)
+    bn = config.tile[1]
+    yield _Rule(
+        select(config.swap, False, width < least),
+        lambda: f": tile_n must be a multiple of {least} for this epilogue, got {bn}",
+    )
 
 
 def _operand_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:

@@ -26,6 +26,7 @@ from ...mma import (
     make_tiled_copy_C,
     make_tiled_mma,
 )
+from ..epilogue.emission import stored_words
 from ..problem import Problem
 from .tma_config import TmaConfig
 from .tma_geometry import WARPGROUP, WGMMA_ROWS
@@ -204,17 +205,17 @@ class TmaEpilogue:
         self._synchronize()
         for (accumulators, at), buffer in zip(tiles, buffers, strict=True):
             c = self._load_c(buffer, at) if tile.with_c else None
-            self._stage(self._values(accumulators, c), buffer)
+            self._stage(self._values(accumulators, c), buffer, tile)
         if tile.by_tma:
             k.fence_async()
         self._synchronize()
         if not tile.by_tma:
             for (_, at), buffer in zip(tiles, buffers, strict=True):
-                self._copy_by_threads(buffer, self.d, at, store=True)
+                self._copy_by_threads(buffer, self.d, at, tile, store=True)
             return
         with k.when(self.leader):
             for (_, at), buffer in zip(tiles, buffers, strict=True):
-                self._copy_by_tma(buffer, self.d, at, None)
+                self._copy_by_tma(buffer, self.d, at, tile, None)
             k.bulk_commit()
 
     def drain(self) -> None:
@@ -225,26 +226,29 @@ class TmaEpilogue:
 
     # --- registers and shared memory ---
 
-    def _fragment(self) -> Tensor:
-        shape = self.tile.mma.partition_shape_C((WGMMA_ROWS, self.tile.width))
-        return self.k.make_rmem_tensor(shape, self.tile.type)
+    def _fragment(self, tile: EpilogueTile) -> Tensor:
+        shape = tile.mma.partition_shape_C((WGMMA_ROWS, tile.width))
+        return self.k.make_rmem_tensor(shape, tile.type)
 
-    def _stage(self, values: list[Any], buffer: Tensor) -> None:
-        """Convert a thread's values to D's type and write them to shared memory."""
-        k, tile = self.k, self.tile
-        fragment = self._fragment()
+    def _stage(self, values: list[Any], buffer: Tensor, tile: EpilogueTile) -> None:
+        """Convert a thread's values to a tile's type and write them to shared memory."""
+        k = self.k
+        fragment = self._fragment(tile)
         words = fragment_registers(fragment)
         if tile.size == 2:
             pairs = zip(words, values[0::2], values[1::2], strict=True)
             for word, low, high in pairs:
                 k.emit(f"cvt.rn.{tile.type.name}x2.f32", high, low, into=word)
         else:
-            for word, value in zip(words, values, strict=True):
+            stored = stored_words(k, values, tile.type.name)
+            for word, value in zip(words, stored, strict=True):
                 k.mov(value, into=word)
-        self._copy_fragment(fragment, buffer, loads=False)
+        self._copy_fragment(fragment, buffer, tile, loads=False)
 
-    def _copy_fragment(self, fragment: Tensor, buffer: Tensor, *, loads: bool) -> None:
-        k, tile = self.k, self.tile
+    def _copy_fragment(
+        self, fragment: Tensor, buffer: Tensor, tile: EpilogueTile, *, loads: bool
+    ) -> None:
+        k = self.k
         with k.eliminate_common_subexpressions():
             if tile.size == 2:
                 copy = tile.matrix_copy("ldmatrix" if loads else "stmatrix")
@@ -260,18 +264,18 @@ class TmaEpilogue:
     def _load_c(self, buffer: Tensor, at: Any) -> Tensor:
         """Load a tile of C into registers, where β is not 0."""
         k, tile = self.k, self.tile
-        fragment = self._fragment()
+        fragment = self._fragment(tile)
         with k.if_(self.use_c):
             if tile.by_tma:
                 with k.when(self.leader):
                     k.mbarrier_arrive(self.c_barrier, bytes=tile.bytes)
-                    self._copy_by_tma(buffer, self.c, at, self.c_barrier)
+                    self._copy_by_tma(buffer, self.c, at, tile, self.c_barrier)
                 k.mbarrier_wait(self.c_barrier, self.phase)
                 k.xor(self.phase, 1, into=self.phase)
             else:
-                self._copy_by_threads(buffer, self.c, at, store=False)
+                self._copy_by_threads(buffer, self.c, at, tile, store=False)
                 self._synchronize()
-            self._copy_fragment(fragment, buffer, loads=True)
+            self._copy_fragment(fragment, buffer, tile, loads=True)
             self._synchronize()
         return fragment
 
@@ -292,9 +296,11 @@ class TmaEpilogue:
 
     # --- shared and global memory ---
 
-    def _copy_by_tma(self, buffer: Tensor, matrix: OutputTensor, at: Any, barrier: Any) -> None:
+    def _copy_by_tma(
+        self, buffer: Tensor, matrix: OutputTensor, at: Any, tile: EpilogueTile, barrier: Any
+    ) -> None:
         """Store a tile by tensor copies, or load it if there is a barrier."""
-        k, tile = self.k, self.tile
+        k = self.k
         along, across, batch = at
         more = () if batch is None else (batch,)
         for i in range(tile.d_columns // tile.copy_columns):
@@ -306,12 +312,12 @@ class TmaEpilogue:
                 k.tma_load(here, matrix.map, here_at, barrier)
 
     def _copy_by_threads(
-        self, buffer: Tensor, matrix: OutputTensor, at: Any, *, store: bool
+        self, buffer: Tensor, matrix: OutputTensor, at: Any, tile: EpilogueTile, *, store: bool
     ) -> None:
         """Copy a tile by threads, a warp along a row of D: vectors of as many elements as are
         aligned, single elements where a vector crosses the edge of D.
         """
-        k, tile = self.k, self.tile
+        k = self.k
         along, across, batch = at
         lane, warp = self.thread & 31, self.thread >> 5
         count = min(tile.align // tile.size, tile.d_columns)

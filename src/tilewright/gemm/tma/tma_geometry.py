@@ -7,6 +7,7 @@ formulas are the same.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Generic
 
 from ...target import DeviceSpec
@@ -108,10 +109,30 @@ class TmaGeometry(Generic[N]):
         total: N = self.consumers * -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
         return total
 
+    def graph_epilogue_width(self, sizes: Sequence[int]) -> N:
+        """Columns of the epilogue tiles of an epilogue function, the same for all tensor outputs;
+        ``sizes``: the bytes of their elements.
+        """
+        limit = select(self.swap, 64, 64 if max(sizes) <= 2 else 32)
+        width: N = power_of_two_divisor(self.tile[1], limit)
+        return width
+
+    def epilogue_shared_bytes(self, problem: Problem) -> N:
+        """Bytes of shared memory that stage epilogue tiles of all outputs."""
+        plain = self.epilogue_bytes(problem.output.bits)
+        if problem.epilogue is None:
+            return plain
+        sizes = problem.epilogue.output_bytes
+        elements = WGMMA_ROWS * self.graph_epilogue_width(sizes)
+        tiles = sum(-(-elements * size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT for size in sizes)
+        graph = self.consumers * EPILOGUE_BUFFERS * tiles
+        total: N = select(self.split > 1, larger(graph, self.epilogue_bytes(32)), graph)
+        return total
+
     def shared_bytes(self, problem: Problem) -> N:
         """Bytes of shared memory of a CTA."""
         ring = self.stages * self.stage_bytes(problem.input.bits)
-        return ring + self.epilogue_bytes(problem.output.bits) + BARRIER_BYTES
+        return ring + self.epilogue_shared_bytes(problem) + BARRIER_BYTES
 
     def resident_clusters(self, device: DeviceSpec) -> N:
         """Resident clusters of the device."""

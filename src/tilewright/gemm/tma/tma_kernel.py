@@ -25,6 +25,8 @@ from typing import Any
 
 from ...builder import Builder, OrderedSequenceBarrier, PipelineTmaAsync, Reg, Traced
 from ...target import DeviceSpec
+from ..epilogue.operand_loads import EpilogueOperands
+from ..epilogue.operand_parameters import parameters_with
 from ..kernel_launch import LaunchShape
 from ..kernel_scalars import global_pointer, scalar
 from ..problem import Problem
@@ -33,6 +35,7 @@ from .tile_scheduler import TileScheduler, WorkTileInfo
 from .tma_arguments import TmaParameters
 from .tma_config import TmaConfig
 from .tma_epilogue import EpilogueTile, OutputTensor, TmaEpilogue
+from .tma_graph_epilogue import TmaGraphEpilogue
 from .tma_mainloop import PromotedMainloop, WgmmaMainloop
 from .tma_operand import operands
 from .tma_producer import SharedStages, TmaProducer
@@ -61,7 +64,8 @@ def _build(problem: Problem, config: TmaConfig) -> Traced:
     def kernel(k: Builder, p: TmaParameters) -> None:
         TmaKernel(k, problem, config, p).run()
 
-    return TmaParameters.trace(kernel, name, block=config.threads, min_ctas=1)
+    parameters = parameters_with(TmaParameters, problem.epilogue, problem.scalar_type)
+    return parameters.trace(kernel, name, problem.scalar_type, block=config.threads, min_ctas=1)
 
 
 def launch_shape(problem: Problem, config: TmaConfig, device: DeviceSpec) -> LaunchShape:
@@ -85,7 +89,7 @@ class TmaKernel:
         left_address = k.dynamic_shared(stages * left.bytes, 1024).address()
         right_address = k.dynamic_shared(stages * right.bytes, 1024).address()
         self.epilogue_address = k.dynamic_shared(
-            config.epilogue_bytes(problem.output.bits), 1024
+            config.epilogue_shared_bytes(problem), 1024
         ).address()
         readers = 1 if config.pingpong else config.consumers
         pipeline = PipelineTmaAsync(k, stages, readers * (cm + cn - 1))
@@ -102,6 +106,10 @@ class TmaKernel:
         self.scalars = (
             scalar(k, p.alpha, p.alpha_ptr, early=True), scalar(k, p.beta, p.beta_ptr, early=True)
         )  # fmt: skip
+        self.operands = None
+        if self.problem.epilogue:
+            self.operands = EpilogueOperands(k, self.problem.epilogue, p, (p.m, p.n))
+            self.operands.load_scalars(early=True)
         depth = k.select(self.scalars[0] == 0.0, 0, p.k)
         self.scheduler = self._tile_scheduler(depth)
         d = OutputTensor(p.map_d, global_pointer(k, p.d), p.ldd, p.batch_stride_d)
@@ -206,13 +214,30 @@ class TmaKernel:
     ) -> tuple[TmaEpilogue, TmaEpilogue]:
         """The epilogue that stores D, and the one that stores partial accumulators of split-K."""
         k, problem, config, p = self.k, self.problem, self.config, self.parameters
-        size = config.epilogue_bytes(problem.output.bits) // config.consumers
+        size = config.epilogue_shared_bytes(problem) // config.consumers
         staging = self.epilogue_address + consumer * size
         barrier, limits = self.c_barriers + consumer, (p.m, p.n)
-        tile, partial = EpilogueTile.of(problem, config), EpilogueTile.of_partials(problem, config)
         workspace = OutputTensor(p.map_workspace, None, None, None)
         more = self.scalars, limits, barrier
-        return (
-            TmaEpilogue(k, tile, staging, consumer, d, c, *more),
-            TmaEpilogue(k, partial, staging, consumer, workspace, c, *more),
-        )
+        epilogue: TmaEpilogue
+        if self.operands is None:
+            tile = EpilogueTile.of(problem, config)
+            epilogue = TmaEpilogue(k, tile, staging, consumer, d, c, *more)
+        else:
+            tensors = [d, *self._more_outputs(self.operands)]
+            epilogue = TmaGraphEpilogue(
+                k, problem, config, staging, consumer, tensors, self.operands, limits, barrier
+            )
+        partial = EpilogueTile.of_partials(problem, config)
+        return epilogue, TmaEpilogue(k, partial, staging, consumer, workspace, c, *more)
+
+    def _more_outputs(self, operands: EpilogueOperands) -> list[OutputTensor]:
+        """The tensor outputs of the epilogue after D."""
+        p = self.parameters
+        return [
+            OutputTensor(
+                getattr(p, f"map_{name}"), global_pointer(self.k, getattr(p, name)),
+                getattr(p, f"{name}_m"), getattr(p, f"{name}_batch"),
+            )
+            for name, _, _ in operands.bound.named_outputs()
+        ]  # fmt: skip

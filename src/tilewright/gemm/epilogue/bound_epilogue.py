@@ -1,0 +1,65 @@
+"""An epilogue bound to arrays: the graph, and how its operands are stored. Part of a ``Problem``.
+
+Operands that are arrays have addresses by their position: the inputs in the graph's order, then the
+tensor outputs after D. The kernel parameters of operand ``i`` are called ``x{i}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import gcd
+from typing import NamedTuple
+
+from ...dtypes import dtype
+from .graph import EpilogueGraph, EpilogueInput, EpilogueOutput
+
+
+class OperandLayout(NamedTuple):
+    """How an array of an epilogue is stored. ``align``: the bytes, 16 to 1, that divide its address,
+    its strides along M and the batch, and the end of its rows. ``contiguous``: neighbours along N
+    are neighbours in memory.
+    """
+
+    align: int = 16
+    contiguous: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class BoundEpilogue:
+    """A graph with the layouts of its inputs (in the order of ``graph.inputs``) and of the tensor
+    outputs after D (in the order of ``graph.tensors[1:]``).
+    """
+
+    graph: EpilogueGraph
+    inputs: tuple[OperandLayout, ...] = ()
+    outputs: tuple[OperandLayout, ...] = ()
+
+    @property
+    def output_bytes(self) -> tuple[int, ...]:
+        """The bytes of an element of each tensor output, D first."""
+        return tuple(dtype(o.type).bits // 8 for o in self.graph.tensors)
+
+    def named_inputs(self) -> Iterator[tuple[str, EpilogueInput, OperandLayout]]:
+        """(parameter, input, layout) of each input."""
+        for i, pair in enumerate(zip(self.graph.inputs, self.inputs, strict=True)):
+            yield f"x{i}", *pair
+
+    def named_outputs(self) -> Iterator[tuple[str, EpilogueOutput, OperandLayout]]:
+        """(parameter, output, layout) of each tensor output after D."""
+        pairs = zip(self.graph.tensors[1:], self.outputs, strict=True)
+        for i, pair in enumerate(pairs, len(self.inputs)):
+            yield f"x{i}", *pair
+
+    def operand_names(self) -> list[str]:
+        """The names of inputs and tensor outputs after D, in the order of their parameters."""
+        names = [i.name for i in self.graph.inputs]
+        return names + [o.name for o in self.graph.tensors[1:]]
+
+
+def operand_align(
+    address: int, row_stride: int, batch_stride: int, columns: int, type_: str
+) -> int:
+    """The alignment of an array with these strides in elements, for ``OperandLayout``."""
+    size = dtype(type_).bits // 8
+    return gcd(address, row_stride * size, batch_stride * size, columns * size, 16)

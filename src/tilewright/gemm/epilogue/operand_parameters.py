@@ -1,0 +1,60 @@
+"""Kernel parameters of an epilogue's operands: addresses, strides, tensor maps, scalars."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import make_dataclass
+from functools import lru_cache
+from typing import Any, TypeVar, cast
+
+from ...builder import Reg
+from ...errors import EpilogueError
+from ..kernel_launch import MAX_OPERANDS, MatrixStrides
+from ..parameter_declaration import TENSOR_MAP, KernelParameters, parameter
+from .bound_epilogue import BoundEpilogue
+
+P = TypeVar("P", bound=KernelParameters)
+
+
+@lru_cache(maxsize=256)
+def parameters_with(base: type[P], bound: BoundEpilogue | None, scalar_type: str) -> type[P]:
+    """The parameters of a kernel, and those of an epilogue's operands after them."""
+    if bound is None:
+        return base
+    fields: list[Any] = []
+    for name, source, _ in bound.named_inputs():
+        if not source.varies:
+            fields.append((name, Reg, parameter(scalar_type)))
+            fields.append((f"{name}_ptr", Reg, parameter("u64")))
+            continue
+        fields.append((name, Reg, parameter("u64", address=name)))
+        fields += [(f"{name}_{d}", Reg, parameter("u64")) for d in ("m", "n", "batch")]
+    for name, _, _ in bound.named_outputs():
+        fields.append((f"map_{name}", Reg, parameter(TENSOR_MAP, address=name)))
+        fields.append((name, Reg, parameter("u64", address=name)))
+        fields += [(f"{name}_{d}", Reg, parameter("u64")) for d in ("m", "batch")]
+    made = make_dataclass(f"{base.__name__}WithEpilogue", fields, bases=(base,), frozen=True)
+    return cast("type[P]", made)
+
+
+def operand_values(
+    bound: BoundEpilogue | None, strides: Mapping[str, MatrixStrides]
+) -> dict[str, object]:
+    """The values of the parameters of an epilogue's operands: their ``strides`` by parameter."""
+    values: dict[str, object] = {}
+    if bound is None:
+        return values
+    names = [name for name, source, _ in bound.named_inputs() if source.varies]
+    names += [name for name, _, _ in bound.named_outputs()]
+    for name in names:
+        leading, batch, inner = strides[name]
+        values |= {f"{name}_m": leading, f"{name}_n": inner, f"{name}_batch": batch}
+    return values
+
+
+def check_operands(bound: BoundEpilogue) -> int:
+    """The number of operands. Raises EpilogueError for more than a kernel has parameters for."""
+    count = len(bound.inputs) + len(bound.outputs)
+    if count > MAX_OPERANDS:
+        raise EpilogueError(f"an epilogue must have at most {MAX_OPERANDS} arrays, got {count}")
+    return count

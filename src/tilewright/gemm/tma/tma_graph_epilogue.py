@@ -1,0 +1,128 @@
+"""Epilogue functions in kernel ``tma``: evaluates an epilogue graph and stores its outputs.
+
+A warpgroup computes an epilogue tile of every output from its accumulators, stages each in a buffer
+of its own in shared memory and stores them together. Inputs are loaded from global memory in the
+layout of the accumulators.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from ...builder import Builder
+from ...dtypes import dtype
+from ...layout import Tensor, make_identity_tensor, make_tensor
+from ..epilogue.operand_loads import EpilogueOperands, TileElements
+from ..problem import Problem
+from .tma_config import TmaConfig
+from .tma_epilogue import EpilogueTile, OutputTensor, TmaEpilogue
+from .tma_geometry import EPILOGUE_BUFFERS, SHARED_ALIGNMENT, WGMMA_ROWS
+
+
+class StoredOutput(NamedTuple):
+    """A tensor output: its number among the graph's outputs, its epilogue tile, where it is stored,
+    the buffers that stage it.
+    """
+
+    number: int
+    tile: EpilogueTile
+    tensor: OutputTensor
+    buffers: list[Tensor]
+
+
+def output_tiles(problem: Problem, config: TmaConfig) -> tuple[EpilogueTile, ...]:
+    """The epilogue tiles of D and the other tensor outputs, which have the same shape."""
+    bound = problem.epilogue
+    if bound is None:
+        return (EpilogueTile.of(problem, config),)
+    return _output_tiles(problem, config)
+
+
+@lru_cache(maxsize=256)
+def _output_tiles(problem: Problem, config: TmaConfig) -> tuple[EpilogueTile, ...]:
+    assert problem.epilogue is not None
+    aligns = (problem.align_d, *(layout.align for layout in problem.epilogue.outputs))
+    first = EpilogueTile.of(problem, config)
+    width = config.graph_epilogue_width(problem.epilogue.output_bytes)
+    return tuple(
+        replace(
+            first, type=dtype(output.type), width=width, with_c=False, by_tma=align == 16,
+            buffers=EPILOGUE_BUFFERS, together=False, align=align,
+        )
+        for output, align in zip(problem.epilogue.graph.tensors, aligns, strict=True)
+    )  # fmt: skip
+
+
+class TmaGraphEpilogue(TmaEpilogue):
+    """Stores the outputs of an epilogue graph. ``tensors``: D and the other tensor outputs."""
+
+    def __init__(
+        self, k: Builder, problem: Problem, config: TmaConfig, shared: Any, index: Any,
+        tensors: list[OutputTensor], operands: EpilogueOperands, limits: Any, barrier: Any,
+    ) -> None:  # fmt: skip
+        tiles = output_tiles(problem, config)
+        one = k.const("f32", 1.0)
+        super().__init__(
+            k, tiles[0], shared, index, tensors[0], tensors[0], (one, one), limits, barrier
+        )
+        self.operands = operands
+        assert problem.epilogue is not None
+        indices = [i for i, o in enumerate(operands.bound.graph.outputs) if o.reduction == "tensor"]
+        self.outputs = []
+        for i, tile, tensor in zip(indices, tiles, tensors, strict=True):
+            pitch = -(-tile.bytes // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
+            first, step = k.pointer("shared", tile.type, shared), pitch // tile.size
+            buffers = [make_tensor(first + j * step, tile.layout) for j in range(tile.buffers)]
+            self.outputs.append(StoredOutput(i, tile, tensor, buffers))
+            shared = shared + tile.buffers * pitch
+        self.offsets = self._offsets()
+
+    def _offsets(self) -> list[tuple[int, int]]:
+        """(row, column) of each accumulator of a thread in a tile, from those of the first."""
+        shape = (WGMMA_ROWS, self.tile.width)
+        coordinates = self.tile.mma.thr_slice(0).partition_C(make_identity_tensor(shape))
+        return [tuple(coordinates[i]) for i in range(coordinates.size())]
+
+    def _store_tiles(self, tiles: list[tuple[list[Any], Any]], number: int) -> None:
+        """Compute, stage and store one tile of each output."""
+        k = self.k
+        ((accumulators, at),) = tiles
+        values = self.operands.values(accumulators, self._elements(at))
+        staged = [(o, o.buffers[number % o.tile.buffers]) for o in self.outputs]
+        by_tma = [o for o in staged if o[0].tile.by_tma]
+        if by_tma:
+            with k.when(self.leader):
+                k.bulk_wait(EPILOGUE_BUFFERS - 1 if number else 0, read=True)
+        self._synchronize()
+        for output, buffer in staged:
+            self._stage(values[output.number], buffer, output.tile)
+        if by_tma:
+            k.fence_async()
+        self._synchronize()
+        if by_tma:
+            with k.when(self.leader):
+                for output, buffer in by_tma:
+                    self._copy_by_tma(buffer, output.tensor, at, output.tile, None)
+                k.bulk_commit()
+        for output, buffer in staged:
+            if not output.tile.by_tma:
+                self._copy_by_threads(buffer, output.tensor, at, output.tile, store=True)
+
+    def _elements(self, at: Any) -> TileElements:
+        """This thread's elements of D in the tile at (along D's rows, across, batch)."""
+        tile = self.tile
+        along, across, batch = at
+        lane, warp = self.thread & 31, self.thread >> 5
+        row, column = warp * 16 + (lane >> 2), (lane & 3) * 2
+        if tile.swap:  # the tile's columns are rows of D
+            offsets = [(column, row) for row, column in self.offsets]
+            return TileElements(across + column, along + row, batch, offsets, 1)
+        return TileElements(across + row, along + column, batch, self.offsets, 2)
+
+    def drain(self) -> None:
+        """Wait until the stores have read shared memory, before the CTA ends."""
+        if any(o.tile.by_tma for o in self.outputs):
+            with self.k.when(self.leader):
+                self.k.bulk_wait(0, read=True)
