@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import ConfigError
 from ..mma.array_inputs import is_integer
 from ..target import DeviceSpec
-from .problem import SIZE_LIMIT
+from .problem import SIZE_LIMIT, Problem
 
 MmaShape = tuple[int, int, int]
 
@@ -69,3 +69,9 @@ def check_shared_memory(config: Any, need: int, device: DeviceSpec) -> None:
             f"{config} needs {need} bytes of shared memory; {device.name} has {have} for a CTA",
             hint="fewer stages or a smaller tile",
         )
+
+
+def check_no_epilogue(config: Any, problem: Problem) -> None:
+    """Raises ConfigError for a problem with an epilogue function."""
+    if problem.epilogue is not None:
+        raise ConfigError(f"{config}: epilogue functions need a configuration of kernel tma")

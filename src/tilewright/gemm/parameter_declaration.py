@@ -25,9 +25,9 @@ P = TypeVar("P", bound="KernelParameters")
 
 
 def parameter(type_: str, *, address: str = "") -> Any:
-    """Declare a parameter. ``address``: the matrix (``a`` … ``d``, ``w`` for the workspace, ``x0`` …
-    for arrays of an epilogue) whose address a call writes into it, or into the first eight bytes of
-    a tensor map. A parameter ``name`` with a ``name_ptr`` is a scale factor.
+    """Declare a parameter. ``address``: the matrix (``a`` … ``d``, ``w`` for the workspace, ``x0``
+    and so on for arrays of an epilogue) whose address a call writes into it, or into the first
+    eight bytes of a tensor map. A parameter ``name`` with a ``name_ptr`` is a scale factor.
     """
     return field(metadata={"type": type_, "address": address})
 

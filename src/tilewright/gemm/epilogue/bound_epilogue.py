@@ -16,9 +16,9 @@ from .graph import EpilogueGraph, EpilogueInput, EpilogueOutput
 
 
 class OperandLayout(NamedTuple):
-    """How an array of an epilogue is stored. ``align``: the bytes, 16 to 1, that divide its address,
-    its strides along M and the batch, and the end of its rows. ``contiguous``: neighbours along N
-    are neighbours in memory.
+    """How an array of an epilogue is stored. ``align``: the bytes, 16 to 1, that divide its
+    address, its strides along M and the batch, and the end of its rows. ``contiguous``: neighbours
+    along N are neighbours in memory.
     """
 
     align: int = 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...builder import Builder
+from ...builder import Builder, Pointer
 from ...dtypes import dtype
 from .graph import ACCUMULATOR, CONSTANT, INDEX, LOAD, ROUND, EpilogueGraph, Node, constant_value
 from .operations import COMPARISONS, OPERATIONS
@@ -125,3 +125,16 @@ def _single(k: Builder, value: Value, type_: str) -> Value:
     if dtype(type_).bits == 16:
         return one.view("b16")
     return one if dtype(type_).kind == "float" else one.view("u32").to("u16").view("b16")
+
+
+def store_vector(k: Builder, pointer: Pointer, values: Sequence[Value], type_: str) -> None:
+    """Store neighbouring elements, rounded to a storage type, by one access. ``pointer`` must be
+    aligned to all of them.
+    """
+    words = stored_words(k, values, type_)
+    size = len(values) * dtype(type_).bits // 8
+    if size == 1:
+        pointer.cast("u8").store(words[0].view("u16").to("u8"))
+        return
+    word = type_ if dtype(type_).bits >= 32 else words[0].dtype
+    pointer.cast(word).aligned(size).store(words)

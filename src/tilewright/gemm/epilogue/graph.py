@@ -55,10 +55,13 @@ class EpilogueOutput(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EpilogueGraph:
-    """Nodes and outputs of a traced epilogue function. The first output is D, a tensor."""
+    """Nodes and outputs of a traced epilogue function. The first tensor output is D. ``named``: the
+    function returned a dict, so a call does, too.
+    """
 
     nodes: tuple[Node, ...]
     outputs: tuple[EpilogueOutput, ...]
+    named: bool = False
 
     @property
     def inputs(self) -> tuple[EpilogueInput, ...]:
@@ -165,7 +168,7 @@ class GraphBuilder:
             self.nodes.append(node)
         return index
 
-    def graph(self, outputs: tuple[EpilogueOutput, ...]) -> EpilogueGraph:
+    def graph(self, outputs: tuple[EpilogueOutput, ...], named: bool = False) -> EpilogueGraph:
         """The graph of these outputs, without nodes that no output needs. A tensor output that is
         a rounding to its own type takes the value before: it is rounded once, when it is stored.
         """
@@ -182,7 +185,8 @@ class GraphBuilder:
         for old in numbers:
             node = self.nodes[old]
             nodes.append(node._replace(args=tuple(numbers[i] for i in node.args)))
-        return EpilogueGraph(tuple(nodes), tuple(o._replace(node=numbers[o.node]) for o in outputs))
+        renumbered = tuple(o._replace(node=numbers[o.node]) for o in outputs)
+        return EpilogueGraph(tuple(nodes), renumbered, named)
 
     def _unrounded(self, output: EpilogueOutput) -> EpilogueOutput:
         node = self.nodes[output.node]

@@ -142,6 +142,11 @@ class EpilogueOperands:
         """``count`` neighbours, as their compute type."""
         k, bits = self.k, dtype(type_).bits
         size = bits * count
+        if size == 8:
+            byte = k.var("u16", 0)
+            with k.when(exists):
+                k.emit("ld.global.u8", pointer.cast("u8"), into=byte)
+            return [widened(k, x, type_) for x in _elements(k, [byte.view("b16")], type_, 1)]
         word = _word_type(type_, size)
         words = max(1, size // max(bits, 32))
         into = [k.var(word, 0) for _ in range(words)]
@@ -156,7 +161,7 @@ def _word_type(type_: str, size: int) -> str:
     bits = dtype(type_).bits
     if bits >= 32:
         return type_
-    return f"b{min(size, 32)}" if size >= 16 else "u8"
+    return f"b{min(size, 32)}"
 
 
 def _elements(k: Builder, words: list[Any], type_: str, count: int) -> list[Any]:
@@ -168,9 +173,10 @@ def _elements(k: Builder, words: list[Any], type_: str, count: int) -> list[Any]
         if count == 1:
             return [words[0].view(type_)]
         return [half for word in words for half in k.unpack(word, type_)]
+    parts = [byte for word in words for byte in _bytes(k, word)][:count]
     if dtype(type_).kind == "float":
-        return [byte for word in words for byte in _bytes(k, word)]
-    return [_integer(k, byte, type_) for word in words for byte in _bytes(k, word)]
+        return parts
+    return [_integer(k, byte, type_) for byte in parts]
 
 
 def _bytes(k: Builder, word: Any) -> Iterator[Any]:
@@ -178,9 +184,6 @@ def _bytes(k: Builder, word: Any) -> Iterator[Any]:
     if word.dtype.bits == 32:
         for half in k.unpack(word, "b16"):
             yield from _bytes(k, half)
-        return
-    if word.dtype.bits == 8:
-        yield word.to("u16").view("b16")
         return
     yield word
     yield (word.view("u16") >> 8).view("b16")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import make_dataclass
 from functools import lru_cache
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from ...builder import Reg
 from ...errors import EpilogueError
@@ -33,8 +33,9 @@ def parameters_with(base: type[P], bound: BoundEpilogue | None, scalar_type: str
         fields.append((f"map_{name}", Reg, parameter(TENSOR_MAP, address=name)))
         fields.append((name, Reg, parameter("u64", address=name)))
         fields += [(f"{name}_{d}", Reg, parameter("u64")) for d in ("m", "batch")]
-    made = make_dataclass(f"{base.__name__}WithEpilogue", fields, bases=(base,), frozen=True)
-    return cast("type[P]", made)
+    name = f"{base.__name__}WithEpilogue"
+    made: type[Any] = make_dataclass(name, fields, bases=(base,), frozen=True)
+    return made
 
 
 def operand_values(

@@ -307,7 +307,7 @@ def _traced(
         raise EpilogueError(
             f"{epilogue} must return D, a value of each element, got {result!r:.80}"
         )
-    return builder.graph(outputs)
+    return builder.graph(outputs, isinstance(result, Mapping))
 
 
 def _output(epilogue: Epilogue, name: Any, value: Any, d: str) -> EpilogueOutput:

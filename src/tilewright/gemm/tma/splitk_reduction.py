@@ -18,6 +18,10 @@ from typing import Any, NamedTuple
 from ...builder import Builder, Pointer, Reg, Traced
 from ...dtypes import dtype
 from ...target import DeviceSpec
+from ..epilogue.emission import store_vector
+from ..epilogue.graph import TENSOR
+from ..epilogue.operand_loads import EpilogueOperands, TileElements
+from ..epilogue.operand_parameters import operand_values, parameters_with
 from ..kernel_launch import KernelArguments, LaunchShape, MatrixStrides
 from ..kernel_scalars import global_pointer, scalar
 from ..parameter_declaration import KernelParameters, parameter
@@ -99,7 +103,16 @@ def kernel_arguments(
         if name in strides:
             stride = strides[name]
             values |= {f"ld{name}": stride.leading, f"batch_stride_{name}": stride.batch}
-    return SplitKParameters.pack(values)
+    values |= operand_values(problem.epilogue, strides)
+    return parameters_with(SplitKParameters, problem.epilogue, "f32").pack(
+        values, without_address=_unread_maps(problem)
+    )
+
+
+def _unread_maps(problem: Problem) -> set[str]:
+    """The tensor maps of an epilogue's outputs, which this kernel does not use."""
+    outputs = problem.epilogue.named_outputs() if problem.epilogue else ()
+    return {f"map_{name}" for name, _, _ in outputs}
 
 
 def build(problem: Problem, config: TmaConfig) -> Traced:
@@ -115,7 +128,8 @@ def _build(problem: Problem, config: TmaConfig) -> Traced:
     def kernel(k: Builder, p: SplitKParameters) -> None:
         SplitKReduction(k, problem, config, p).run()
 
-    return SplitKParameters.trace(kernel, name, block=THREADS, min_ctas=MIN_CTAS)
+    parameters = parameters_with(SplitKParameters, problem.epilogue, "f32")
+    return parameters.trace(kernel, name, block=THREADS, min_ctas=MIN_CTAS)
 
 
 class StridedMatrix(NamedTuple):
@@ -143,9 +157,16 @@ class SplitKReduction:
         self.alpha, self.beta = scalar(k, p.alpha, p.alpha_ptr), scalar(k, p.beta, p.beta_ptr)
         d = StridedMatrix(global_pointer(k, p.d), p.ldd, p.batch_stride_d)
         c = StridedMatrix(global_pointer(k, p.c), p.ldc, p.batch_stride_c)
+        operands = None
+        if self.problem.epilogue:
+            operands = EpilogueOperands(k, self.problem.epilogue, p, (p.m, p.n))
+            operands.load_scalars()
         accumulators = self._sum(self.partials, self.config.ctas * self.size)
         exists = self.inside & (self.position[0] < p.m)
-        self._store(accumulators, exists, d, c)
+        if operands:
+            self._store_outputs(accumulators, exists, d, operands)
+        else:
+            self._store(accumulators, exists, d, c)
 
     def _locate(self, workspace: Pointer) -> None:
         """This thread's vector: its first partial accumulators, its position in D, whether it is
@@ -211,6 +232,34 @@ class SplitKReduction:
                     made.append(result if same else result.to(self.type.name))
                 target.aligned(count * size).store(made, index=first)
 
+    def _store_outputs(
+        self, accumulators: list[Any], inside: Any, d: StridedMatrix, operands: EpilogueOperands
+    ) -> None:
+        """Evaluate the epilogue and store the vector of each tensor output."""
+        k, problem = self.k, self.problem
+        row, column, batch = self.position
+        offsets = [(0, i) for i in range(VECTOR)]
+        elements = TileElements(row, column, batch, offsets, VECTOR)
+        aligns, matrices = [problem.align_d], [d]
+        for name, _, layout in operands.bound.named_outputs():
+            aligns.append(layout.align)
+            matrices.append(self._operand_matrix(name))
+        values = operands.values(accumulators, elements)
+        outputs = zip(operands.bound.graph.outputs, values, strict=True)
+        tensors = [(o.type, v) for o, v in outputs if o.reduction == TENSOR]
+        for (type_, vector), align, matrix in zip(tensors, aligns, matrices, strict=True):
+            target = self._address(matrix, type_)
+            size = dtype(type_).bits // 8
+            count = VECTOR if align >= VECTOR * size else 1  # row ends are aligned alike
+            for first in range(0, VECTOR, count):
+                with k.if_(inside & (column + first < self.parameters.n)):
+                    store_vector(k, target + first, vector[first : first + count], type_)
+
+    def _operand_matrix(self, name: str) -> StridedMatrix:
+        p = self.parameters
+        pointer = global_pointer(self.k, getattr(p, name))
+        return StridedMatrix(pointer, getattr(p, f"{name}_m"), getattr(p, f"{name}_batch"))
+
     def _with_c(self, value: Any, c: Any, index: int) -> Any:
         """The value plus β times an element of C, which is read where β is not 0."""
         k, result = self.k, self.k.var(value)
@@ -221,10 +270,10 @@ class SplitKReduction:
             result.set(result + old if integer else k.fma(self.beta, old, result))
         return result
 
-    def _address(self, matrix: StridedMatrix) -> Any:
-        """This thread's first element of C or D."""
+    def _address(self, matrix: StridedMatrix, type_: str = "") -> Any:
+        """This thread's first element of a matrix; ``type_``: D's if empty."""
         row, column, batch = self.position
         offset = row.to("u64") * matrix.leading + column.to("u64")
         if batch is not None:
             offset = offset + batch.to("u64") * matrix.batch_stride
-        return matrix.pointer.cast(self.type) + offset
+        return matrix.pointer.cast(type_ or self.type) + offset

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from ...builder import Pointer, Reg
 from ...target import DeviceSpec
+from ..epilogue.operand_parameters import operand_values, parameters_with
 from ..kernel_launch import KernelArguments, MatrixStrides
 from ..parameter_declaration import TENSOR_MAP, KernelParameters, parameter
 from ..problem import Problem
-from ..epilogue.operand_parameters import operand_values, parameters_with
 from .splitk_reduction import d_tile
 from .tma_config import TmaConfig
 from .tma_epilogue import EpilogueTile

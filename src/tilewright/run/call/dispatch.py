@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from ... import gemm
 from ...errors import ConfigError, ProblemError
+from ...gemm.epilogue.bound_epilogue import BoundEpilogue, operand_align
+from ...gemm.epilogue.bound_epilogue import OperandLayout as EpilogueOperandLayout
+from ...gemm.epilogue.operand_parameters import check_operands
 from ...gemm.problem import FP8, SIZE_LIMIT
 from ...target import DeviceSpec
 from ..tuning.tuning_database import tuning_database
@@ -27,7 +30,7 @@ from .matrix_layout import (
     padded_leading_dim,
     readable_layout,
 )
-from .request import TF32X3_TERMS, Request, check_request
+from .request import TF32X3_TERMS, OperandSignature, Request, check_request
 
 if TYPE_CHECKING:
     from ...builder import Traced
@@ -55,7 +58,9 @@ class Dispatch:
         self.original_problem = self._problem(layouts)
         database = tuning_database()
         self.tuning_result = (
-            database.find(self.original_problem, target) if config is None else None
+            database.find(self.original_problem, target)
+            if config is None and request.epilogue is None
+            else None
         )
         self.tuning_state = database.state
         chosen = config if self.tuning_result is None else self.tuning_result.config
@@ -76,6 +81,7 @@ class Dispatch:
             names.get(x, x): gemm.MatrixStrides(layout.leading_dim, layout.batch_stride)
             for x, layout in self.layouts.items()
         }
+        strides |= self._operand_strides()
         return gemm.launches(self.problem, self.config, strides, self.target)
 
     def record(self) -> CallRecord:
@@ -113,7 +119,41 @@ class Dispatch:
             with_c=request.reads_c, align_a=left.align, align_b=right.align,
             align_c=align_c, align_d=layouts["d"].align,
             batch=prod(request.batch), fast=request.fast_accum and a in FP8,
+            epilogue=self._bound_epilogue(),
         )  # fmt: skip
+
+    def _bound_epilogue(self) -> BoundEpilogue | None:
+        """The epilogue for the kernel's D, which is transposed if ``swapped``."""
+        request = self.request.epilogue
+        if request is None:
+            return None
+        graph = request.graph.transposed() if self.swapped else request.graph
+        columns = self.request.mnk[0 if self.swapped else 1]
+        layouts = tuple(self._operand_layout_of(s, columns) for s in request.operands)
+        bound = BoundEpilogue(graph, layouts[: len(graph.inputs)], layouts[len(graph.inputs) :])
+        check_operands(bound)
+        return bound
+
+    def _operand_layout_of(self, s: OperandSignature | None, columns: int) -> EpilogueOperandLayout:
+        if s is None:
+            return EpilogueOperandLayout()
+        m, n, batch = self._oriented(s)
+        align = operand_align(s.misalignment, m, batch, columns if n else 0, s.dtype)
+        return EpilogueOperandLayout(align, n in (0, 1))
+
+    def _oriented(self, s: OperandSignature) -> tuple[int, int, int]:
+        """The strides along the kernel's M, N and batch."""
+        m, n, batch = s.strides
+        return (n, m, batch) if self.swapped else (m, n, batch)
+
+    def _operand_strides(self) -> dict[str, gemm.MatrixStrides]:
+        request = self.request.epilogue
+        strides = {}
+        for i, s in enumerate(request.operands if request else ()):
+            if s is not None:
+                m, n, batch = self._oriented(s)
+                strides[f"x{i}"] = gemm.MatrixStrides(m, batch, n)
+        return strides
 
     def _operand_layouts(self, layouts: dict[str, MatrixLayout]) -> dict[str, OperandLayout]:
         """Each matrix as the kernel reads it, under the caller's letters."""

@@ -6,13 +6,14 @@ array's own library.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ProblemError
 from ...lazy_imports import deferred
 from ..arrays import array_view
 from ..arrays.array_view import ArrayView
-from .alpha_beta import ScaleFactors
+from .alpha_beta import ScaleFactor
 from .matrix_layout import MAX_ALIGN, OperandLayout, OperandViews, padded_leading_dim
 from .prepared_call import Addresses, PreparedCall
 
@@ -23,16 +24,22 @@ else:
 
 
 def launch_in_place(
-    prepared: PreparedCall, views: OperandViews, scales: ScaleFactors, stream: int
+    prepared: PreparedCall,
+    views: OperandViews,
+    scales: Sequence[ScaleFactor],
+    stream: int,
+    operands: tuple[int, ...] = (),
 ) -> None:
-    """Launch the relayouts of A, B and C, the kernels, and the relayout of D."""
+    """Launch the relayouts of A, B and C, the kernels, and the relayout of D. ``operands``: the
+    addresses of an epilogue's arrays.
+    """
     # Keeps the copies until all is launched; their library frees them in stream order.
     owners: list[Any] = []
     at = _relayout_inputs(prepared, views, owners, stream)
     layout = prepared.layouts["d"]
     d = _allocate_copy(views.d, layout, owners) if layout.copied else views.d.address
     space = _allocate(views.a, prepared.workspace, owners) if prepared.workspace else 0
-    addresses = Addresses(at["a"], at["b"], at.get("c", 0), d, space)
+    addresses = Addresses(at["a"], at["b"], at.get("c", 0), d, space, operands)
     prepared.launch(addresses, scales, stream)
     if layout.copied:
         spec = relayout_spec(views.d, layout, back=True)

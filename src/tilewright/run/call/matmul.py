@@ -9,10 +9,11 @@ are staged in the device's memory. A repeated call takes the fast path (``fast_p
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import gemm
 from ...errors import ProblemError
+from ...lazy_imports import deferred
 from ..arrays import array_view
 from ..devices.array_placement import (
     device_for_arrays,
@@ -26,6 +27,11 @@ from .matrix_layout import OperandViews
 from .prepared_call import PreparedCall, prepare_call
 from .request import check_output_overlap, common_device, make_request
 from .staging import StagedCall
+
+if TYPE_CHECKING:
+    from . import epilogue_call
+else:
+    epilogue_call = deferred(".epilogue_call", __package__)
 
 _fast_calls = CallCache()
 
@@ -64,6 +70,8 @@ def matmul(
     fast_accum: bool = False,
     device: Any = None,
     config: gemm.AnyConfig | str | None = None,
+    epilogue: Any = None,
+    **operands: Any,
 ) -> Any:
     """D = α A B + β C, accumulated in f32 (f64 for f64, s32 for integers), rounded once to D's
     type.
@@ -95,8 +103,19 @@ def matmul(
 
     >>> tilewright.matmul(a, b, c=c, beta=1.0, out=c)           C += A B
 
-    Raises ProblemError, DtypeError, DeviceError, ConfigError, TargetError.
+    ``epilogue`` is a Python function of the accumulator and of ``operands`` by name
+    (``tilewright.epilogue``), which computes D instead of α A B + β C. An operand is a number or an
+    array that broadcasts to D, of any supported type. If the function returns a dict, the result is
+    a dict of arrays. ``c``, ``alpha`` and ``beta`` are operands if the function names them.
+
+    >>> tilewright.matmul(a, b, epilogue=lambda acc, bias: tilewright.relu(acc + bias), bias=bias)
+
+    Raises ProblemError, DtypeError, DeviceError, ConfigError, TargetError, EpilogueError.
     """
+    if epilogue is not None or operands:
+        factors = {"c": (c, None), "alpha": (alpha, 1.0), "beta": (beta, 0.0)}
+        options = MatmulOptions(out_dtype, precision, fast_accum, device, config)
+        return epilogue_call.epilogue_matmul(a, b, epilogue, factors, operands, options, out)
     try:
         key = type(a), a.shape, b.shape, out_dtype, precision, fast_accum, device, config
         candidates = _fast_calls.by_key.get(key, ())

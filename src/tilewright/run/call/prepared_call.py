@@ -7,6 +7,7 @@ by ``dispatch`` once and read from the compile cache after that.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,13 +32,16 @@ else:
 
 
 class Addresses(NamedTuple):
-    """Device addresses of a call's matrices and workspace; 0 for what the kernel does not read."""
+    """Device addresses of a call's matrices and workspace; 0 for what the kernel does not read.
+    ``operands``: of the arrays of an epilogue.
+    """
 
     a: int
     b: int
     c: int
     d: int
     workspace: int = 0
+    operands: tuple[int, ...] = ()
 
 
 AddressSlots = tuple[tuple[int, int], ...]
@@ -123,14 +127,17 @@ class PreparedCall:
     def _trace(self, i: int) -> Traced:
         return self.dispatched.steps[i].kernel.trace()
 
-    def launch(self, at: Addresses, scales: ScaleFactors, stream: int) -> None:
-        """Launch all kernels for matrices at these addresses."""
+    def launch(self, at: Addresses, scales: Sequence[ScaleFactor], stream: int) -> None:
+        """Launch all kernels for matrices at these addresses. ``scales``: α and β, then the scalars
+        of an epilogue.
+        """
         # a tensor map needs an aligned address even for a matrix that is not read
         unread = at.d & -MAX_ALIGN
         a, b = at.a or unread, at.b or unread
         ab = (b, a) if self.swapped else (a, b)
         for launch, arguments in self._kernels:
-            launch(arguments.pack((*ab, at.c, at.d, at.workspace), scales), stream)
+            addresses = (*ab, at.c, at.d, at.workspace, *at.operands)
+            launch(arguments.pack(addresses, scales), stream)
 
     def check_scales(self, scales: ScaleFactors) -> None:
         """Raise ProblemError for factors that an s32 accumulator can't have."""

@@ -6,7 +6,7 @@ A request holds no addresses, so each distinct request is validated once. Only
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,9 +17,31 @@ from ..arrays.array_view import ArrayView
 from ..arrays.memory_overlap import overlap, overlaps_itself
 from .matrix_layout import ArraySignature, signature_of
 
+if TYPE_CHECKING:
+    from ...gemm.epilogue.graph import EpilogueGraph
+
 TF32X3_TERMS = 3  # tf32 products that replace one f32 product
 PRECISIONS = ("ieee", "tf32", "tf32x3")  # of f32 inputs
 _VECTOR_HINT = "pass a vector as a matrix of one row, x[None, :], or of one column, x[:, None]"
+
+
+class OperandSignature(NamedTuple):
+    """An array of an epilogue: ``strides`` in elements along M, N and the batch, 0 where it does
+    not vary. ``misalignment`` is its address modulo 16.
+    """
+
+    dtype: str
+    strides: tuple[int, int, int]
+    misalignment: int = 0
+
+
+class EpilogueRequest(NamedTuple):
+    """An epilogue graph and its arrays: the inputs in the graph's order (None: a scalar), then the
+    tensor outputs after D.
+    """
+
+    graph: EpilogueGraph
+    operands: tuple[OperandSignature | None, ...]
 
 
 class Request(NamedTuple):
@@ -27,6 +49,7 @@ class Request(NamedTuple):
 
     ``out`` is None if D is a new array; ``dtype`` is D's type. ``reads_c``: there is a C, and β is
     not the number 0. ``precision`` applies to f32 inputs, ``fast_accum`` to 8-bit float inputs.
+    ``epilogue``: what is computed instead of α A B + β C.
     """
 
     a: ArraySignature
@@ -37,6 +60,7 @@ class Request(NamedTuple):
     reads_c: bool = False
     precision: str = "ieee"
     fast_accum: bool = False
+    epilogue: EpilogueRequest | None = None
 
     @property
     def mnk(self) -> tuple[int, int, int]:
@@ -175,7 +199,7 @@ def _check_types(request: Request) -> None:
         allowed = " or ".join(shown.get(x, x) for x in partners)
         hint = f"convert b to {partners[0]}, or a"
         raise DtypeError(f"b must be {allowed} if a is {left}, got {right}", hint=hint)
-    if request.dtype not in results:
+    if request.dtype not in results and request.epilogue is None:
         allowed = " or ".join(results)
         raise DtypeError(f"the result of {left} inputs must be {allowed}, got {request.dtype}")
 

@@ -5,7 +5,7 @@ Each matrix is copied once, row by row, directly to the layout that the kernel r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from ...lazy_imports import deferred
 from ..arrays import array_view
 from ..arrays.array_view import ArrayView
 from ..devices.device_protocol import device_allocations
-from .alpha_beta import ScaleFactors
+from .alpha_beta import ScaleFactor
 from .matrix_layout import OperandLayout, OperandViews
 from .prepared_call import Addresses, PreparedCall
 
@@ -31,7 +31,9 @@ class StagedCall:
     ``start`` may be repeated. If D has no elements, nothing is done.
     """
 
-    def __init__(self, prepared: PreparedCall, views: OperandViews, scales: ScaleFactors) -> None:
+    def __init__(
+        self, prepared: PreparedCall, views: OperandViews, scales: Sequence[ScaleFactor]
+    ) -> None:
         self.prepared, self.views, self.scales = prepared, views, scales
         self._empty = 0 in views.d.shape
         self._stack = ExitStack()

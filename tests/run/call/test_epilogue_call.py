@@ -1,0 +1,177 @@
+"""``matmul`` with epilogue functions on the virtual machine: the bits of NumPy's evaluation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright
+from rows import check_rows
+from tilewright.errors import EpilogueError
+from tilewright.gemm.epilogue.functions import maximum, relu, where
+from tilewright.gemm.epilogue.graph import EpilogueInput
+from tilewright.gemm.epilogue.reference import evaluate
+from tilewright.gemm.epilogue.tracing import cast, epilogue, index
+
+pytestmark = pytest.mark.vm
+
+RNG = np.random.default_rng(7)
+TYPES = {
+    "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "s8": np.int8,
+    "u8": np.uint8, "s32": np.int32, "e4m3": ml_dtypes.float8_e4m3fn, "f64": np.float64,
+    "e5m2": ml_dtypes.float8_e5m2,
+}  # fmt: skip
+
+
+def random(shape: tuple[int, ...], type_: str) -> Any:
+    if type_ in ("s8", "u8", "s32"):
+        return RNG.integers(0 if type_ == "u8" else -9, 9, shape).astype(TYPES[type_])
+    return RNG.standard_normal(shape).astype(TYPES[type_])
+
+
+@epilogue
+def affine(acc, bias, residual, row, s=1.0):
+    """Every shape of operand."""
+    return relu(s * acc + bias) * row + residual
+
+
+@epilogue
+def two_outputs(acc, bias):
+    x = acc + bias
+    return {"y": cast(maximum(x, -1.0), "e4m3"), "x": x, "mask": cast(where(x > 0, 1, 0), "u8")}
+
+
+@epilogue
+def coordinates(acc, bias):
+    return acc + bias + index(acc, "row") * 100.0 + index(acc, "column")
+
+
+@epilogue
+def dequantize(acc, scale, row):
+    return cast(acc * scale * row, "bf16")
+
+
+def check_call(
+    function: Any, shape: tuple[int, ...], types: tuple[str, ...], config: str | None,
+    operands: dict[str, Any], out_dtype: str | None = None, device: Any = "vm",
+) -> None:  # fmt: skip
+    """The call gives what NumPy gives for the plain product in the accumulator's type."""
+    *batch, m, n, k = shape
+    a, b = random((*batch, m, k), types[0]), random((*batch, k, n), types[1])
+    accumulator = {"s8": "s32", "u8": "s32", "f64": "f64"}.get(types[0], "f32")
+    plain = tilewright.matmul(a, b, out_dtype=accumulator, device=device, config=config)
+    got = tilewright.matmul(
+        a, b, epilogue=function, device=device, config=config, out_dtype=out_dtype, **operands
+    )
+    inputs = []
+    for name, x in operands.items():
+        sizes = np.ones(3, int) if np.ndim(x) == 0 else (1,) * (3 - np.ndim(x)) + x.shape
+        varies = "".join(d for d, size in zip("bmn", sizes, strict=True) if size > 1)
+        kind = next((t for t, np_type in TYPES.items() if np.asarray(x).dtype == np_type), "f32")
+        inputs.append(EpilogueInput(name, kind if varies else "f32", varies))
+    arrays = {n: np.asarray(x, None if np.ndim(x) else np.float32) for n, x in operands.items()}
+    default = out_dtype or ("f32" if accumulator == "s32" else types[0])
+    graph = function.trace(accumulator, tuple(inputs), (), default)
+    wanted = evaluate(graph, plain, arrays)
+    results = got if isinstance(got, dict) else {"d": got}
+    assert list(results) == list(wanted)
+    for name, x in results.items():
+        assert x.dtype == wanted[name].dtype
+        same = x.view(np.uint8) == np.ascontiguousarray(wanted[name]).view(np.uint8)
+        assert same.all(), f"{name}: {np.argwhere(~same)[:4].tolist()}"
+
+
+CONFIGS = {
+    "cooperative": ("tma:128x64x64:2:3", (128, 64, 64)),
+    "swap": ("tma:64x96x64:1:3~", (192, 64, 64)),
+    "pingpong": ("tma:64x128x64:2p:3", (200, 256, 64)),
+    "odd sizes": ("tma:64x64x64:1:3", (67, 49, 72)),
+    "odd sizes swapped": ("tma:64x64x64:1:3~", (67, 49, 72)),
+    "batch": ("tma:64x64x64:1:3", (3, 64, 72, 64)),
+    "cluster": ("tma:128x128x64:2:3/2x1", (256, 128, 64)),
+    "split-K": ("tma:64x64x64:1:3*2", (72, 80, 256)),
+    "split-K, odd": ("tma:64x64x64:1:3*3~", (67, 49, 256)),
+    "dynamic": ("tma:64x64x64:1:3d", (128, 128, 64)),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_operands_of_every_shape(name: str) -> None:
+    config, shape = CONFIGS[name]
+    *batch, m, n, _ = shape
+    operands = {
+        "bias": random((n,), "bf16"), "residual": random((*batch, m, n), "f16"),
+        "row": random((m, 1), "f32"), "s": 0.5,
+    }  # fmt: skip
+    check_call(affine, shape, ("f16", "f16"), config, operands)
+
+
+@pytest.mark.parametrize("name", ["cooperative", "odd sizes swapped", "split-K"])
+def test_several_outputs_of_several_types(name: str) -> None:
+    config, shape = CONFIGS[name]
+    check_call(two_outputs, shape, ("bf16", "bf16"), config, {"bias": random(shape[-2:-1], "f32")})
+
+
+QUANTIZED = {
+    "s8": (("s8", "s8"), "tma:64x64x128:1:3", dequantize, "f32"),
+    "u8 odd": (("u8", "s8"), "tma:64x64x128:1:3", dequantize, "f32"),
+}
+
+
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_integers_are_scaled_in_f32(name: str) -> None:
+    types, config, function, _ = QUANTIZED[name]
+    shape = (67, 49, 130) if "odd" in name else (64, 64, 128)
+    operands = {"scale": random((shape[1],), "f32"), "row": random((shape[0], 1), "bf16")}
+    check_call(function, shape, types, config, operands)
+
+
+def test_element_coordinates() -> None:
+    for config in ("tma:64x64x64:1:3", "tma:64x64x64:1:3~"):
+        bias = random((49,), "e4m3")
+        check_call(coordinates, (67, 49, 64), ("f16", "f16"), config, {"bias": bias}, "f32")
+
+
+def test_a_column_major_result_and_strided_operands() -> None:
+    a, b = random((70, 64), "f16"), random((64, 50), "f16")
+    residual = random((50, 140), "f16").T[::2]
+    out = np.zeros((50, 70), np.float16).T
+    got = tilewright.matmul(a, b, epilogue=lambda acc, r: acc + r, r=residual, out=out, device="vm")
+    plain = tilewright.matmul(a, b, out_dtype="f32", device="vm")
+    assert got is out
+    assert np.array_equal(out, (plain + residual.astype(np.float32)).astype(np.float16))
+
+
+def check_error(operands: dict[str, Any], function: Any, text: str) -> None:
+    a = np.ones((16, 16), np.float16)
+    with pytest.raises(EpilogueError, match=text):
+        tilewright.matmul(a, a, device="vm", epilogue=function, **operands)
+
+
+ERRORS = {
+    "unknown operand": ({"x": 1.0}, lambda acc: acc, "has no operand x"),
+    "missing operand": ({}, lambda acc, bias: acc, "needs the operand bias"),
+    "wrong shape": ({"x": np.ones(5)}, lambda acc, x: acc, "must be one of f32"),
+    "does not broadcast": ({"x": np.ones(5, "f")}, lambda acc, x: acc, "must broadcast to D"),
+    "beta without c": ({"beta": 2.0}, lambda acc: acc, "beta is given"),
+    "branch": ({}, lambda acc: acc if acc > 0 else -acc, "`if` cannot use it"),
+    "no result": ({}, lambda acc: None, "must return values of the epilogue"),
+    "condition": ({}, lambda acc: acc > 0, "is a condition"),
+    "not a function": ({}, 3, "must be a function"),
+    "type": ({"out_dtype": "f32"}, lambda acc: cast(acc, "e4m3"), "returns D as e4m3"),
+}  # fmt: skip
+
+
+def test_errors_name_the_operand_or_node() -> None:
+    rows = ((name, dict(zip(("operands", "function", "text"), row, strict=True)))
+            for name, row in ERRORS.items())  # fmt: skip
+    check_rows(rows, check_error)
+
+
+def test_operands_without_an_epilogue() -> None:
+    a = np.ones((16, 16), np.float16)
+    with pytest.raises(TypeError, match="unexpected arguments bias"):
+        tilewright.matmul(a, a, bias=a)
