@@ -18,6 +18,7 @@ from ..config_checks import (
     MmaShape,
     check_counts,
     check_kinds,
+    check_no_epilogue,
     check_shared_memory,
     check_tile,
     notation,
@@ -207,6 +208,7 @@ def check(problem: Problem, config: Config, device: DeviceSpec) -> None:
     """Raises ConfigError where the configuration does not fit problem and device, TargetError where
     none does.
     """
+    check_no_epilogue(config, problem)
     if not device.target.runs(REQUIRED_TARGET):
         raise TargetError(
             f"multistage needs {REQUIRED_TARGET} or later; {device.name} is {device.target}",
