@@ -15,7 +15,7 @@ from ...dtypes import dtype
 from .graph import EpilogueGraph, EpilogueInput, EpilogueOutput
 
 
-class OperandLayout(NamedTuple):
+class EpilogueOperandLayout(NamedTuple):
     """How an array of an epilogue is stored. ``align``: the bytes, 16 to 1, that divide its
     address, its strides along M and the batch, and the end of its rows. ``contiguous``: neighbours
     along N are neighbours in memory.
@@ -32,20 +32,20 @@ class BoundEpilogue:
     """
 
     graph: EpilogueGraph
-    inputs: tuple[OperandLayout, ...] = ()
-    outputs: tuple[OperandLayout, ...] = ()
+    inputs: tuple[EpilogueOperandLayout, ...] = ()
+    outputs: tuple[EpilogueOperandLayout, ...] = ()
 
     @property
     def output_bytes(self) -> tuple[int, ...]:
         """The bytes of an element of each tensor output, D first."""
         return tuple(dtype(o.type).bits // 8 for o in self.graph.tensors)
 
-    def named_inputs(self) -> Iterator[tuple[str, EpilogueInput, OperandLayout]]:
+    def named_inputs(self) -> Iterator[tuple[str, EpilogueInput, EpilogueOperandLayout]]:
         """(parameter, input, layout) of each input."""
         for i, pair in enumerate(zip(self.graph.inputs, self.inputs, strict=True)):
             yield f"x{i}", *pair
 
-    def named_outputs(self) -> Iterator[tuple[str, EpilogueOutput, OperandLayout]]:
+    def named_outputs(self) -> Iterator[tuple[str, EpilogueOutput, EpilogueOperandLayout]]:
         """(parameter, output, layout) of each tensor output after D."""
         pairs = zip(self.graph.tensors[1:], self.outputs, strict=True)
         for i, pair in enumerate(pairs, len(self.inputs)):
@@ -60,6 +60,6 @@ class BoundEpilogue:
 def operand_align(
     address: int, row_stride: int, batch_stride: int, columns: int, type_: str
 ) -> int:
-    """The alignment of an array with these strides in elements, for ``OperandLayout``."""
+    """The alignment of an array with these strides in elements, for ``EpilogueOperandLayout``."""
     size = dtype(type_).bits // 8
     return gcd(address, row_stride * size, batch_stride * size, columns * size, 16)

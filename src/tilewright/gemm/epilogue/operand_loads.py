@@ -15,7 +15,7 @@ from typing import Any
 from ...builder import Builder, Pointer
 from ...dtypes import dtype
 from ..kernel_scalars import global_pointer, scalar
-from .bound_epilogue import BoundEpilogue, OperandLayout
+from .bound_epilogue import BoundEpilogue, EpilogueOperandLayout
 from .emission import element_values, widened
 from .graph import EpilogueInput
 
@@ -80,7 +80,11 @@ class EpilogueOperands:
         return {"row": row, "column": column, "batch": batch}
 
     def _load(
-        self, name: str, source: EpilogueInput, layout: OperandLayout, elements: TileElements
+        self,
+        name: str,
+        source: EpilogueInput,
+        layout: EpilogueOperandLayout,
+        elements: TileElements,
     ) -> list[Any]:
         """The input's element for each offset, as its compute type."""
         rows = "m" in source.varies
@@ -118,7 +122,9 @@ class EpilogueOperands:
     def _at_row(self, name: str, base: Pointer, dr: int) -> Pointer:
         return base + getattr(self.parameters, f"{name}_m") * dr if dr else base
 
-    def _at_column(self, name: str, row: Pointer, dc: int, layout: OperandLayout) -> Pointer:
+    def _at_column(
+        self, name: str, row: Pointer, dc: int, layout: EpilogueOperandLayout
+    ) -> Pointer:
         if layout.contiguous or not dc:
             return row + dc
         return row + getattr(self.parameters, f"{name}_n") * dc

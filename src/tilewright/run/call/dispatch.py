@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import gemm
 from ...errors import ConfigError, ProblemError
-from ...gemm.epilogue.bound_epilogue import BoundEpilogue, operand_align
-from ...gemm.epilogue.bound_epilogue import OperandLayout as EpilogueOperandLayout
+from ...gemm.epilogue.bound_epilogue import BoundEpilogue, EpilogueOperandLayout, operand_align
 from ...gemm.epilogue.operand_parameters import check_operands
 from ...gemm.problem import FP8, SIZE_LIMIT
 from ...target import DeviceSpec
