@@ -13,7 +13,7 @@ from .cost_model import AnyConfig, estimate
 from .cp_async import multistage_config as multistage
 from .cp_async import simt_config as simt
 from .cp_async.simt_config import SimtConfig
-from .problem import Problem, validate
+from .problem import PROMOTION_K, Problem, validate
 from .tma import tma_checks
 from .tma import tma_config as tma
 from .tma import tma_geometry as geometry
@@ -77,9 +77,11 @@ def check(problem: Problem, config: AnyConfig, device: DeviceSpec) -> None:
 def candidates(problem: Problem, device: DeviceSpec) -> Iterator[AnyConfig]:
     """The search space: candidate configurations, which may not all fit."""
     by_wgmma = problem.a != simt.TYPE and not problem.is_f64
-    if by_wgmma and device.target.runs(tma_checks.REQUIRED_TARGET):
+    by_wgmma = by_wgmma and device.target.runs(tma_checks.REQUIRED_TARGET)
+    if by_wgmma:
         yield from _tma_candidates(problem, device)
-    yield from table(problem, device)
+    if not by_wgmma or problem.input.bits == 16:  # of others wgmma is at least twice as fast
+        yield from table(problem, device)
 
 
 def table(problem: Problem, device: DeviceSpec) -> Sequence[AnyConfig]:
@@ -108,7 +110,7 @@ GROUP, GROUP_OF_8 = 8, 16  # rows of tiles walked together; of 8-bit inputs, whi
 def _tma_candidates(problem: Problem, device: DeviceSpec) -> Iterator[TmaConfig]:
     """Tiles, with and without swap, clusters, split-K, with as many stages as fit."""
     bits = problem.input.bits
-    least = tma_checks.PROMOTION_K if problem.promoted else 8 * geometry.SWIZZLE_BYTES // bits
+    least = PROMOTION_K if problem.promoted else 8 * geometry.SWIZZLE_BYTES // bits
     group = GROUP_OF_8 if bits == 8 else GROUP
     for (bm, consumers, pingpong), swap in product(TILES, (False, True)):
         rows, columns = (problem.n, problem.m) if swap else (problem.m, problem.n)

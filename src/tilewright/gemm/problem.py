@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .epilogue.bound_epilogue import BoundEpilogue
 
 FP8 = ("e4m3", "e5m2")
+PROMOTION_K = 128  # the K extent after which 8-bit floats' accumulators are promoted to f32
 # By A's format: the formats that B may have, and those that D may have, D's own default first.
 SUPPORTED_TYPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "f16": (("f16",), ("f16", "f32")),

@@ -14,14 +14,15 @@ from gemm_cases.kernels import BEST, MAJORS, ODD, OTHER, WHOLE, aligned, make_pr
 from ptxas import assemble, ptxas
 from rows import every_row
 from tilewright.gemm import Config, Problem, SimtConfig, build
-from tilewright.gemm.cp_async.multistage_config import F64_TABLE
+from tilewright.gemm.cp_async.multistage_config import F64_TABLE, accumulator_registers, table
 from tilewright.gemm.cp_async.simt_config import TABLE as SIMT
-from tilewright.target import Target
+from tilewright.target import Target, device_spec
 
 pytestmark = [pytest.mark.tools, pytest.mark.skipif(ptxas() is None, reason="no ptxas")]
 
 ARCHES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 ALL = BEST | OTHER
+NO_FP8, EMULATED = ("sm_90", "sm_100"), 100  # mma.sync of 8-bit floats is made of f16's; bytes
 FEW = 64  # bytes a thread that a kernel with edges, C and small copies may spill
 
 
@@ -68,3 +69,26 @@ def test_f64_assembles_without_spills(arch: str, problem: str, config: Config) -
     if not Target.parse(arch).runs("sm_90"):
         config = replace(config, mma=(8, 8, 4))
     check(DOUBLE[problem], config, arch)
+
+
+NARROW = {
+    f"{problem}, {config}": (problem, config)
+    for a, d in (("tf32", "f32"), ("s8", "s32"), ("e4m3", "bf16"))
+    for problem in (
+        make_problem(WHOLE, type_=a, d=d),
+        make_problem(ODD, type_=a, d=d, with_c=True, batch=2, **aligned(4, 8, 4, 4)),
+    )
+    for config in table(a, device_spec("B200").target)
+    if accumulator_registers(problem, config) < 255
+}
+
+
+@every_row("arch", ("sm_80", "sm_89", "sm_90", "sm_100", "sm_120"), parts=23)
+@every_row("name", NARROW)
+def test_other_types_assemble(name: str, arch: str) -> None:
+    problem, config = NARROW[name]
+    if problem.a == "e4m3" and not Target.parse(arch).runs("sm_89"):
+        return
+    (usage,) = assemble(build(problem, config).ptx, arch).usage
+    assert usage.spill_stores <= (EMULATED if problem.promoted and arch in NO_FP8 else 0)
+    assert -(-usage.registers // 8) * 8 * config.threads * config.ctas <= 65536

@@ -19,9 +19,9 @@ from gemm_cases.resident import registered
 from gemm_cases.tma_cases import layouts
 from references.hostile import Source, Stream
 from rows import every_row
-from tilewright import gemm, mma
+from tilewright import exact, gemm, mma
 from tilewright.dtypes import dtype
-from tilewright.errors import ConfigError
+from tilewright.errors import ConfigError, TargetError
 from tilewright.gemm import Config, Problem
 from tilewright.gemm.cp_async.cp_async_operand import CpAsyncOperand
 from tilewright.gemm.cp_async.multistage_config import relayout_problem, table
@@ -32,8 +32,10 @@ pytestmark = pytest.mark.vm
 
 Array = np.ndarray[Any, Any]
 INTEGERS = [(a, b, "s32") for a in ("s8", "u8") for b in ("s8", "u8")]
-TYPES = [*INTEGERS, ("f32", "f32", "f32")]  # f32 is multiplied as tf32
-SMALL = {8: "32x32x64:1x2:3", 32: "32x32x16:1x2:3"}  # by bits
+FP8 = [("e4m3", "e4m3", "bf16"), ("e4m3", "e5m2", "f32"), ("e5m2", "e4m3", "f16")]
+TYPES = [*INTEGERS, ("f32", "f32", "f32"), *FP8]  # f32 is multiplied as tf32
+SMALL = {"s8": "32x32x64:1x2:3", "u8": "32x32x64:1x2:3", "f32": "32x32x16:1x2:3"}
+SMALL |= dict.fromkeys(("e4m3", "e5m2"), "32x32x128:1x2:2")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -58,16 +60,16 @@ def names(row: tuple[Any, ...]) -> str:
 @every_row("types", TYPES, ids=names)
 def test_every_layout(types: tuple[str, str, str], letters: str) -> None:
     case = GemmCase((45, 37, 150), types, layouts(letters), beta=1.0)
-    check(case, few("A100"), SMALL[dtype(types[0]).bits])
+    check(case, few("RTX 4090"), SMALL[types[0]])
 
 
 @every_row("pad", [1, 2, 4, 8, 16], parts=3)
-@every_row("types", [TYPES[1], TYPES[-1]], ids=names)
+@every_row("types", [TYPES[1], TYPES[4], TYPES[6]], ids=names)
 def test_every_alignment(types: tuple[str, str, str], pad: int) -> None:
     """A and B at multiples of ``pad`` elements; rows that end anywhere."""
     lie = OperandLayout("t", 16 - 77 % 16 + pad, pad), OperandLayout("n", 16 - 77 % 16 + pad, pad)
     case = GemmCase((33, 70, 77), types, (*lie, OperandLayout("t", pad), OperandLayout("t", pad)))
-    check(case, few("A100"), SMALL[dtype(types[0]).bits])
+    check(case, few("RTX 4090"), SMALL[types[0]])
 
 
 CASES = {
@@ -79,13 +81,17 @@ CASES = {
     "alpha is 0": GemmCase((18, 40, 80), ("s8", "s8", "s32"), alpha=0.0, beta=1.0),
     "NaN behind factors of 0": GemmCase((18, 40, 9), ("f32",) * 3, alpha=0.0),
     "factors": GemmCase((33, 30, 70), ("f32",) * 3, layouts("tnnn"), -0.5, 2.0, 2),
+    "8-bit floats": GemmCase(
+        (33, 130, 400), ("e5m2", "e4m3", "bf16"), layouts("nttt", pad=3), 0.5, -1.0, 2
+    ),
+    "fast": GemmCase((33, 30, 300), ("e4m3", "e4m3", "f32"), layouts("tntt"), beta=1.0, fast=True),
     "3xTF32": GemmCase((33, 30, 21), ("f32",) * 3, layouts("ttnt"), 2.0, precision="tf32x3"),
 }
 
 
 @every_row("gemm_case", CASES.values(), ids=CASES)
 def test_nothing_beside_d_is_written(gemm_case: GemmCase) -> None:
-    check(gemm_case, few("A100"), None)
+    check(gemm_case, few("RTX 4090"), None)
 
 
 def test_integers_are_exact_over_all_their_values() -> None:
@@ -120,13 +126,21 @@ ABLE = {name: gpu for name, gpu in DEVICES.items() if gpu.target.runs("sm_80")}
 PROBLEMS = [
     Problem(*sizes, *types, a_major=major, align_a=4)
     for sizes in ((8192,) * 3, (16, 4096, 4096), (33, 20, 5))
-    for types, major in ((("s8", "u8", "s32"), "k"), (("tf32", "tf32", "f32"), "m"))
+    for types, major in (
+        (("s8", "u8", "s32"), "k"),
+        (("tf32", "tf32", "f32"), "m"),
+        (("e4m3", "e5m2", "f16"), "k"),
+    )
 ]
 
 
 @every_row("gpu", ABLE.values(), ids=ABLE, parts=4)
 @every_row("problem", PROBLEMS, ids=str)
 def test_the_chosen_one_fits(problem: Problem, gpu: DeviceSpec) -> None:
+    if problem.input.kind == "float" and problem.input.bits == 8 and gpu.target.number < 89:
+        with pytest.raises(TargetError, match="m16n8k32 of e4m3 needs sm_89 or later"):
+            gemm.choose(problem, gpu)
+        return
     config = gemm.choose(problem, gpu)
     gemm.check(problem, config, gpu)
     assert isinstance(config, Config) or gpu.target.name == "sm_90a"
@@ -139,7 +153,9 @@ def test_relayout_makes_operands_k_major_and_aligned() -> None:
     kept = replace(problem, a_major="k", align_a=4, align_b=8)
     assert relayout_problem(kept) == kept
     with pytest.raises(ConfigError, match="operands of s8 must be K-major and aligned to 4 bytes"):
-        gemm.cp_async.multistage_config.check(problem, Config.parse(SMALL[8]), device_spec("A100"))
+        gemm.cp_async.multistage_config.check(
+            problem, Config.parse(SMALL["s8"]), device_spec("A100")
+        )
 
 
 def test_the_shared_layout_is_that_of_f16_in_bytes() -> None:
@@ -162,9 +178,10 @@ def chained(a: Array, b: Array, shape: str, types: str, arch: str) -> Array:
     """The bits of the instruction applied to the k-blocks of A (M×K) and B (K×N) in order."""
     instruction = mma.instruction(f"mma.sync.aligned.{shape}.row.col.{types}", arch)
     m, n, k = instruction.m, instruction.n, instruction.k
-    assert a.shape[0] % m == 0 and b.shape[1] % n == 0 and a.shape[1] % k == 0
     rows, columns = a.shape[0] // m, b.shape[1] // n
     total = np.zeros((rows, columns, m, n), dtype(instruction.d).storage)
+    a = np.pad(a, ((0, 0), (0, -a.shape[1] % k)))
+    b = np.pad(b, ((0, -b.shape[0] % k), (0, 0)))
     for first in range(0, a.shape[1], k):
         left = a[:, first : first + k].reshape(rows, 1, m, k)
         right = b[first : first + k].reshape(k, columns, n).swapaxes(0, 1)[None]
@@ -181,13 +198,37 @@ def hostile(type_: str, sort: str, *shape: int) -> Array:
     return np.where(rng.random(shape) < 0.15, odd, source.normal(shape))
 
 
-@every_row("sort", ["uniform", "special", "subnormal", "zero", "largest"])
+def product(a: Array, b: Array, types: tuple[str, str], device: str, **options: Any) -> Array:
+    """The bits of the f32 result of matrices of bits."""
+    left, right = (x.view(dtype(t).numpy) for x, t in zip((a, b), types, strict=True))
+    d = tilewright.matmul(left, right, out_dtype="f32", device=f"vm:{device}", **options)
+    return np.ascontiguousarray(d).view(np.uint32)
+
+
+SORTS = ["uniform", "special", "subnormal", "zero", "largest"]
+
+
+@every_row("sort", SORTS)
 @every_row("device", ["A100", "B200"], parts=2)
 def test_the_bits_of_tf32_are_the_instruction_s(device: str, sort: str) -> None:
-    a, b = hostile("tf32", sort, 32, 40), hostile("tf32", sort, 40, 32)
-    d = tilewright.matmul(
-        a.view(np.float32), b.view(np.float32), precision="tf32", device=f"vm:{device}"
-    )
+    a, b = hostile("tf32", sort, 32, 44), hostile("tf32", sort, 44, 32)
     arch = device_spec(device).target.name
     want = chained(a, b, "m16n8k8", "f32.tf32.tf32.f32", arch)
-    assert np.array_equal(np.asarray(d).view(np.uint32), want)
+    got = product(a, b, ("f32", "f32"), device, precision="tf32")
+    assert np.array_equal(got, want)
+
+
+@every_row("sort", SORTS)
+@every_row("device", ["RTX 4090", "B200"], parts=2)
+def test_the_bits_of_8_bit_floats_are_the_instruction_s(device: str, sort: str) -> None:
+    """``fast_accum`` is one chain of instructions; else each 128 of K are one, added in f32."""
+    a, b = hostile("e4m3", sort, 16, 300), hostile("e5m2", sort, 300, 32)
+    arch, form = device_spec(device).target.name, ("m16n8k32", "f32.e4m3.e5m2.f32")
+    types = "e4m3", "e5m2"
+    assert np.array_equal(product(a, b, types, device, fast_accum=True), chained(a, b, *form, arch))
+    total = np.zeros((16, 32), np.float32)
+    with np.errstate(all="ignore"):
+        for k in range(0, 300, 128):
+            total += chained(a[:, k : k + 128], b[k : k + 128], *form, arch).view(np.float32)
+    want = exact.canonical("f32", total.view(np.uint32))
+    assert np.array_equal(product(a, b, types, device), want)

@@ -32,7 +32,7 @@ TUNED = ROOT / "src" / "tilewright" / "run" / "tuning" / "tuned.json"
 DEVICE = target.DEFAULT_DEVICE
 RANDOM = 12  # shapes of the benchmarks' random rows
 TYPES = (("f16", "f16"), ("bf16", "f32"), ("f64", "f64"))  # in every layout
-K_MAJOR = (("tf32", "f32"), ("s8", "s32"))  # after relayout
+K_MAJOR = (("tf32", "f32"), ("s8", "s32"), ("e4m3", "bf16"))  # after relayout
 
 
 def benchmark_problems() -> Iterator[Problem]:

@@ -153,8 +153,12 @@ class CpAsyncMainloop(ABC):
         """
 
     @abstractmethod
-    def product(self, a: Any, b: Any, sums: Any) -> None:
-        """sums += a · b."""
+    def product(self, part: int, row: int, column: int) -> None:
+        """Multiply the ``row``-th fragment of A by the ``column``-th of B, in a part of K."""
+
+    @abstractmethod
+    def end_part(self, part: int, columns: range) -> None:
+        """What follows the products of a part of K with these fragments of B."""
 
     def matrices(self, addresses: Any, apart: Any) -> tuple[Any, Any]:
         """Which tile of its D this CTA computes, and where its A, B, C and D are."""
@@ -254,13 +258,14 @@ class CpAsyncMainloop(ABC):
         other: a tensor core that holds B still takes less power, and power is what limits large
         products.
         """
-        a, b = self.a[part % 2], self.b[part % 2]
-        rows = range(len(a))
-        for j in range(first, len(b) if last is None else last):
+        rows = range(len(self.a[part % 2]))
+        columns = range(first, len(self.b[part % 2]) if last is None else last)
+        for j in columns:
             for i in rows if j % 2 == 0 else reversed(rows):
                 next(meanwhile, None)
-                self.product(a[i], b[j], self.sums[i][j])
+                self.product(part, i, j)
         exhaust(meanwhile)
+        self.end_part(part, columns)
 
     def _loads(self, part: int) -> Iterator[None]:
         return self.loads(part, self.k.mov(self.read))

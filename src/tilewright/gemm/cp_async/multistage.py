@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 from ...builder import Builder, Reg, Traced, fragment_registers
@@ -16,7 +17,7 @@ from ...layout import Layout
 from ...mma import TiledMma, make_tiled_mma
 from ...target import DeviceSpec
 from ..kernel_launch import LaunchShape
-from ..problem import Problem
+from ..problem import PROMOTION_K, Problem
 from .cp_async_epilogue import DirectEpilogue, OutputMatrix, StagedEpilogue
 from .cp_async_mainloop import CpAsyncMainloop, problem_class, traced
 from .cp_async_operand import WIDE, CpAsyncOperand
@@ -57,7 +58,8 @@ def _build(problem: Problem, config: Config) -> Traced:
     bm, bn, bk = config.tile
     name = f"gemm_{problem.a}_{problem.layout}_{problem.d}_{bm}x{bn}x{bk}"
 
-    return traced(MultistageKernel, name, problem, config)
+    kernel = PromotedMultistageKernel if problem.promoted else MultistageKernel
+    return traced(kernel, name, problem, config)
 
 
 def launch_shape(problem: Problem, config: Config, device: DeviceSpec) -> LaunchShape:
@@ -135,5 +137,38 @@ class MultistageKernel(CpAsyncMainloop):
         yield from a
         yield from b
 
-    def product(self, a: Any, b: Any, sums: Any) -> None:
-        self.k.mma(self.mma.atom.instruction, a, b, sums, into=sums)
+    def product(self, part: int, row: int, column: int) -> None:
+        accumulator = self.sums[row][column]
+        self._mma(part, row, column, accumulator, accumulator)
+
+    def end_part(self, part: int, columns: range) -> None:
+        """The instruction adds to the accumulator itself."""
+
+    def _mma(self, part: int, row: int, column: int, c: Any, d: Any) -> None:
+        a, b = self.a[part % 2][row], self.b[part % 2][column]
+        self.k.mma(self.mma.atom.instruction, a, b, c, into=d)
+
+
+class PromotedMultistageKernel(MultistageKernel):
+    """The kernel with promoted accumulation: the tensor core accumulates 128 of K from zero, and
+    the result is added to the accumulator in f32.
+    """
+
+    def clear(self) -> None:
+        super().clear()
+        k, size = self.k, self.acc.size(0)
+        self.partial = [[k.array("f32", size) for _ in row] for row in self.sums]
+        self.zeros = [k.const("f32", 0.0)] * size
+
+    def product(self, part: int, row: int, column: int) -> None:
+        partial = list(self.partial[row][column])
+        first = part * self.part % PROMOTION_K == 0
+        self._mma(part, row, column, self.zeros if first else partial, partial)
+
+    def end_part(self, part: int, columns: range) -> None:
+        if (part + 1) * self.part % PROMOTION_K:
+            return
+        for column, row in product(columns, range(len(self.sums))):
+            pairs = zip(self.sums[row][column], self.partial[row][column], strict=True)
+            for total, partial in pairs:
+                self.k.add(total, partial, into=total)

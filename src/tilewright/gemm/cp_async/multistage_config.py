@@ -24,7 +24,7 @@ from ..config_checks import (
     notation,
     numbers_of,
 )
-from ..problem import Problem
+from ..problem import FP8, PROMOTION_K, Problem
 
 _BYTES: tuple[MmaShape, ...] = ((16, 8, 16), (16, 8, 32))
 # By A's format, the shapes of mma.sync that multiply it, the widest last.
@@ -34,6 +34,8 @@ MMA_SHAPES: dict[str, tuple[MmaShape, ...]] = {
     "tf32": ((16, 8, 4), (16, 8, 8)),
     "s8": _BYTES,
     "u8": _BYTES,
+    "e4m3": _BYTES[1:],
+    "e5m2": _BYTES[1:],
     "f64": ((8, 8, 4), (16, 8, 4), (16, 8, 8), (16, 8, 16)),
 }
 WARP = 32
@@ -173,6 +175,14 @@ F64_TABLE: tuple[Config, ...] = (
 )
 
 
+# For 8-bit floats besides: warps enough for the registers of promoted accumulation. The second fits
+# 99 KB.
+FP8_TABLE: tuple[Config, ...] = (
+    Config((128, 128, 128), (2, 4), 3, persistent=True),
+    Config((128, 128, 128), (2, 4), 3),
+)
+
+
 @lru_cache(maxsize=64)
 def table(type_: str, target: Target) -> tuple[Config, ...]:
     """The configurations for an A of this type, with the instructions of the target."""
@@ -180,7 +190,8 @@ def table(type_: str, target: Target) -> tuple[Config, ...]:
         older = tuple(replace(config, mma=(8, 8, 4)) for config in F64_TABLE)
         return F64_TABLE if target.runs("sm_90") else older
     bits = dtype(type_).bits
-    return TABLE if bits == 16 else tuple(_with_bits(config, bits) for config in TABLE)
+    scaled = TABLE if bits == 16 else tuple(_with_bits(config, bits) for config in TABLE)
+    return FP8_TABLE + scaled if type_ in FP8 else scaled
 
 
 def _with_bits(config: Config, bits: int) -> Config:
@@ -244,6 +255,11 @@ def _check_shape(problem: Problem, config: Config, device: DeviceSpec) -> None:
             f"{config}: tile K must be at least {2 * shape[2]} for {problem.a}, two instructions "
             f"of {mma_name(shape)}, got {config.tile[2]}"
         )
+    if problem.promoted and config.tile[2] % PROMOTION_K:
+        raise ConfigError(
+            f"{config}: tile K must be a multiple of {PROMOTION_K} for {problem.a} without "
+            f"fast_accum, got {config.tile[2]}"
+        )
     needed = instruction(opcode(problem, config)).target
     if not device.target.runs(needed):
         raise TargetError(
@@ -260,6 +276,6 @@ def opcode(problem: Problem, config: Config) -> str:
 
 
 def accumulator_registers(problem: Problem, config: Config) -> int:
-    """Accumulator registers of a thread."""
+    """Accumulator registers of a thread; promoted accumulation has two sets of them."""
     wm, wn = config.warp_tile
-    return wm * wn // WARP * (1 + problem.is_f64)
+    return wm * wn // WARP * (1 + (problem.is_f64 or problem.promoted))

@@ -142,8 +142,12 @@ class SimtKernel(CpAsyncMainloop):
             exhaust(copies)
         return super().meanwhile(part, parts, copies)
 
-    def product(self, a: Any, b: Any, sums: Any) -> None:
-        self.k.fma(a, b, sums, into=sums)
+    def product(self, part: int, row: int, column: int) -> None:
+        accumulator = self.sums[row][column]
+        self.k.fma(self.a[part % 2][row], self.b[part % 2][column], accumulator, into=accumulator)
+
+    def end_part(self, part: int, columns: range) -> None:
+        """An FMA adds to the accumulator itself."""
 
     # --- the epilogue ---
 

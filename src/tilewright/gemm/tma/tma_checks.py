@@ -16,13 +16,12 @@ from ...mma.instruction_table import INTEGER_N
 from ...mma.tensor_maps.tensor_map_rules import EXTENT
 from ...target import DeviceSpec
 from ..columns import Column, larger, select
-from ..problem import Problem
+from ..problem import PROMOTION_K, Problem
 from .tma_config import TmaConfig
 from .tma_geometry import SWIZZLE_BYTES, TmaGeometry, swizzle_bytes
 from .tma_operand import TmaOperand, matrix_operands, operands
 
 REQUIRED_TARGET = "sm_90a"
-PROMOTION_K = 128  # the K extent after which 8-bit floats' accumulators are promoted to f32
 STORE_BYTES = 32  # rows of an epilogue tile must be a multiple of these
 # Accumulator registers of a thread at most, and how many of them the epilogue takes for C, and once
 # more for rows of D or C that are not aligned to 16 bytes; by one or two consumer warpgroups, and
