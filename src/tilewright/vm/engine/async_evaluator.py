@@ -23,12 +23,12 @@ from . import (
     wgmma_groups,
 )
 
-PLACE = (1 << RANK_SHIFT) - 1
-WINDOW = (1 << 64) - (1 << WINDOW_BITS)
+OFFSET_MASK = (1 << RANK_SHIFT) - 1  # bits of a shared memory address: the offset in its CTA
+WINDOW_MASK = (1 << 64) - (1 << WINDOW_BITS)  # and the window of the generic address space
 
 
 class _Number:
-    """Lanes of a register that ``map_fields`` computes with."""
+    """A register value with the operators that ``tensor_map_fields`` computes with."""
 
     def __init__(self, m: Evaluator, value: Value) -> None:
         self.m, self.value = m, value
@@ -44,19 +44,19 @@ class _Number:
 
 
 class AsyncEvaluator:
-    """Primitives of ``mbarrier``, ``bulk`` and clusters."""
+    """Primitives of mbarriers, bulk and tensor copies, fences and clusters."""
 
     def __init__(self, m: Evaluator) -> None:
         self.m = m
 
-    # --- products ---
+    # --- wgmma ---
 
     def check_wgmma_memory(self, space: str, address: Value, size: int) -> None:
-        """A fault where what is to be written belongs to a product under way."""
+        """Report a fault if a write overlaps an operand of a wgmma in flight."""
         if self.m.program.wgmma_sets and self.m.space(space) in ("", "shared"):
             self.m.store_area("addresses", address)
-            how = (SPACES[self.m.space(space)], size, self.m.pc)
-            self.m.call_checked(wgmma_groups.check_overwrite, self.m.mask, *how)
+            arguments = (SPACES[self.m.space(space)], size, self.m.pc)
+            self.m.call_checked(wgmma_groups.check_overwrite, self.m.mask, *arguments)
 
     # --- mbarriers ---
 
@@ -80,8 +80,8 @@ class AsyncEvaluator:
         self.m.store_area("addresses", address)
         self.m.store_area("operands", count)
         self.m.store_area("operands", tx, 1)
-        how = (SPACES[self.m.space(space)], int(drop), self.m.at("results"), self.m.pc)
-        self.m.call_checked(mbarrier_model.arrive, self.m.mask, *how)
+        arguments = (SPACES[self.m.space(space)], int(drop), self.m.at("results"), self.m.pc)
+        self.m.call_checked(mbarrier_model.arrive, self.m.mask, *arguments)
         return self.m.load_area("results", 64)
 
     def mbarrier_wait(
@@ -94,7 +94,7 @@ class AsyncEvaluator:
         sleep: bool,
         time: Value | None = None,
     ) -> Value:
-        """How long a thread sleeps is not measured: until something happens, or nothing can."""
+        """The time limit is ignored: lanes sleep until the next event, or until none can occur."""
         if parity:
             phase = self.m.shl(self.m.zext(phase, 64), self.m.const(32, mbarrier_model.PHASE_BIT))
         self.m.store_area("addresses", address)
@@ -127,11 +127,11 @@ class AsyncEvaluator:
         self.m.store_area("addresses2", src)
         self.m.store_area("operands", size)
         if to == "global":
-            chosen = self.m.const(32, 0xFFFF) if bytes_ is None else self.m.zext(bytes_, 32)
-            self.m.store_area("operands", chosen, 1)
+            byte_mask = self.m.const(32, 0xFFFF) if bytes_ is None else self.m.zext(bytes_, 32)
+            self.m.store_area("operands", byte_mask, 1)
             self.m.call_checked(bulk_copies.copy_out, self.m.mask, 0, self.m.pc)
             return
-        self.aim(barrier, ctas)
+        self._store_destination(barrier, ctas)
         self.m.call_checked(bulk_copies.copy_in, self.m.mask, SPACES[source], 0, self.m.pc)
 
     def bulk_reduce(
@@ -144,28 +144,31 @@ class AsyncEvaluator:
         type_: str,
         barrier: Value | None = None,
     ) -> None:
-        which = async_reductions.number(op, type_)
+        reduction = async_reductions.number(op, type_)
         self.m.call_native(async_reductions.load_reductions)
         self.m.store_area("addresses", dst)
         self.m.store_area("addresses2", src)
         self.m.store_area("operands", size)
         if to == "global":
-            self.m.call_checked(bulk_copies.copy_out, self.m.mask, which, self.m.pc)
+            self.m.call_checked(bulk_copies.copy_out, self.m.mask, reduction, self.m.pc)
             return
-        self.aim(barrier, None)
-        self.m.call_checked(bulk_copies.copy_in, self.m.mask, SPACES["shared"], which, self.m.pc)
+        self._store_destination(barrier, None)
+        space = SPACES["shared"]
+        self.m.call_checked(bulk_copies.copy_in, self.m.mask, space, reduction, self.m.pc)
 
-    def aim(self, barrier: Value, ctas: Value | None) -> None:
-        """Which CTAs a copy goes to (none: the one of its target), and the barriers it tells."""
-        chosen = self.m.const(32, 0) if ctas is None else self.m.zext(ctas, 32)
-        self.m.store_area("operands", chosen, 1)
+    def _store_destination(self, barrier: Value, ctas: Value | None) -> None:
+        """Store the operands that bulk copies to shared memory have in common: the mask of CTAs to
+        write (None: the CTA of the target address), and the mbarriers.
+        """
+        cta_mask = self.m.const(32, 0) if ctas is None else self.m.zext(ctas, 32)
+        self.m.store_area("operands", cta_mask, 1)
         self.m.store_area("operands", barrier, bulk_copies.BARRIER_AREA // 64)
 
     def bulk_commit(self) -> None:
         self.m.call_native(bulk_copies.commit_bulk, self.m.mask)
 
     def bulk_wait(self, pending: int, read: bool) -> None:
-        """A copy is read when it lands, so both waits are one."""
+        """A copy reads its source when it completes, so ``.read`` makes no difference."""
         self.m.call_checked(bulk_copies.wait_bulk, self.m.mask, pending)
 
     # --- stores and reductions from registers ---
@@ -183,20 +186,20 @@ class AsyncEvaluator:
             address, barrier = (self.m.from_generic("shared", a) for a in (address, barrier))
         size = self.m.width(values[0]) // 8
         self.m.store_area("addresses", address)
-        self.aim(barrier, None)
+        self._store_destination(barrier, None)
         for i, value in enumerate(values):
             self.m.store_area("operands", value, 4 * bulk_copies.VALUE_AREA // (32 * size) + i)
-        which = async_reductions.number(op, type_) if op else 0
-        if which:
+        reduction = async_reductions.number(op, type_) if op else 0
+        if reduction:
             self.m.call_native(async_reductions.load_reductions)
-        how = (size, len(values), which, self.m.pc)
-        self.m.call_checked(bulk_copies.store_async, self.m.mask, *how)
+        arguments = (size, len(values), reduction, self.m.pc)
+        self.m.call_checked(bulk_copies.store_async, self.m.mask, *arguments)
 
     def cancel_cluster(self, space: str, address: Value, barrier: Value, everywhere: bool) -> None:
         if not self.m.space(space):
             address, barrier = (self.m.from_generic("shared", a) for a in (address, barrier))
         self.m.store_area("addresses", address)
-        self.aim(barrier, None)
+        self._store_destination(barrier, None)
         self.m.call_checked(cluster_launches.try_cancel, self.m.mask, int(everywhere), self.m.pc)
 
     def store_zeros(self, space: str, address: Value, size: Value) -> None:
@@ -208,8 +211,8 @@ class AsyncEvaluator:
 
     def cp_async_arrive(self, space: str, address: Value, counted: bool) -> None:
         self.m.store_area("addresses", address)
-        how = (SPACES[self.m.space(space)], int(counted), self.m.pc)
-        self.m.call_checked(async_copies.arrive_async, self.m.mask, *how)
+        arguments = (SPACES[self.m.space(space)], int(counted), self.m.pc)
+        self.m.call_checked(async_copies.arrive_async, self.m.mask, *arguments)
 
     # --- tensor copies ---
 
@@ -223,29 +226,29 @@ class AsyncEvaluator:
         ctas: Value | None,
     ) -> None:
         self.m.store_area("addresses", dst)
-        self.aim(barrier, ctas)
+        self._store_destination(barrier, ctas)
         for i in range(3):
             offset = self.m.zext(offsets[i], 32) if i < len(offsets) else self.m.const(32, 0)
             self.m.store_area("operands", offset, tensor_copies.OFFSETS + i)
-        how = self._box(tensor, mode)
-        self.m.call_checked(bulk_copies.load_tensor, self.m.mask, how, self.m.pc)
+        box = self._store_box(tensor, mode)
+        self.m.call_checked(bulk_copies.load_tensor, self.m.mask, box, self.m.pc)
 
     def tensor_store(self, tensor: Tensor, src: Value, mode: str) -> None:
-        self._out(tensor, src, mode, 0)
+        self._tensor_to_global(tensor, src, mode, 0)
 
     def tensor_reduce(self, tensor: Tensor, src: Value, mode: str, op: str) -> None:
         self.m.call_native(async_reductions.load_reductions)
-        self._out(tensor, src, mode, async_reductions.number(op))
+        self._tensor_to_global(tensor, src, mode, async_reductions.number(op))
 
-    def _out(self, tensor: Tensor, src: Value, mode: str, reduction: int) -> None:
+    def _tensor_to_global(self, tensor: Tensor, src: Value, mode: str, reduction: int) -> None:
         self.m.store_area("addresses", src)
         for i in range(3):
             self.m.store_area("operands", self.m.const(32, 0), tensor_copies.OFFSETS + i)
-        how = self._box(tensor, mode)
-        self.m.call_checked(bulk_copies.store_tensor, self.m.mask, how, reduction, self.m.pc)
+        box = self._store_box(tensor, mode)
+        self.m.call_checked(bulk_copies.store_tensor, self.m.mask, box, reduction, self.m.pc)
 
-    def _box(self, tensor: Tensor, mode: str) -> int:
-        """Lays out map and coordinates; what ``tensors.box_of`` is to know of them."""
+    def _store_box(self, tensor: Tensor, mode: str) -> int:
+        """Store a map's address and coordinates. Returns ``box`` of ``tensor_copies.setup_box``."""
         address, coordinates = tensor
         self.m.store_area("addresses2", address)
         for i, c in enumerate(coordinates):
@@ -256,17 +259,17 @@ class AsyncEvaluator:
         self, space: str, address: Value, field: str, ordinal: int, value: Value | int
     ) -> None:
         self.m.store_area("addresses", address)
-        given = value if isinstance(value, int) else _Number(self.m, value)
-        for one, number in tensor_map_fields.written(field, given, ordinal):
+        new_value = value if isinstance(value, int) else _Number(self.m, value)
+        for bit_field, number in tensor_map_fields.written(field, new_value, ordinal):
             bits = self.m.const(64, number) if isinstance(number, int) else number.wide()
             self.m.store_area("operands", bits)
-            how = (SPACES[self.m.space(space)], one.low, one.width, self.m.pc)
-            self.m.call_checked(tensor_copies.replace_field, self.m.mask, *how)
+            arguments = (SPACES[self.m.space(space)], bit_field.low, bit_field.width, self.m.pc)
+            self.m.call_checked(tensor_copies.replace_field, self.m.mask, *arguments)
 
     # --- fences ---
 
     def fence(self, kind: str) -> None:
-        """Accesses happen in order here; a checked launch wants to see what says that they do."""
+        """Accesses are performed in order, so a fence only updates a checked launch's clocks."""
         if kind == "proxy.async" or "mbarrier_init" in self.m.op.form.opcode:
             self.m.call_native(vector_clocks.proxy_fence, self.m.mask)
         elif kind == "warp":
@@ -277,10 +280,10 @@ class AsyncEvaluator:
     # --- clusters ---
 
     def map_rank(self, space: str, address: Value, rank: Value) -> Value:
-        place = self.m.and_(address, self.m.const(64, PLACE))
-        window = self.m.and_(address, self.m.const(64, WINDOW))
+        offset = self.m.and_(address, self.m.const(64, OFFSET_MASK))
+        window = self.m.and_(address, self.m.const(64, WINDOW_MASK))
         high = self.m.shl(self.m.zext(rank, 64), self.m.const(32, RANK_SHIFT))
-        return self.m.or_(self.m.or_(window, place), high)
+        return self.m.or_(self.m.or_(window, offset), high)
 
     def rank_of(self, space: str, address: Value) -> Value:
         return self.m.lshr(self.m.trunc(address, 32), self.m.const(32, RANK_SHIFT))
