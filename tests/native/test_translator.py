@@ -1,4 +1,4 @@
-"""The small compiled subset of Python does what Python does."""
+"""Native code computes what Python computes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def odd_squares(n: i64) -> i64:
 
 @native
 def guarded(p: Ptr[u32], n: i64) -> i64:
-    """Neither side of ``and`` or ``if`` may be touched without need: p may be null."""
+    """``and`` and ``if`` evaluate only what they need: p may be null."""
     value = p[n] if n >= 0 else -1
     if n >= 0 and p[0] != 0 and 0 < p[n] <= 100:
         value += 1000
@@ -117,7 +117,7 @@ def test_python_cannot_call_native_code():
         steps(1)
 
 
-def test_a_call_of_another_function_is_refused():
+def test_a_call_of_a_python_function_is_an_error():
     @native
     def bad(n: i64) -> i64:
         return abs(n)
@@ -126,7 +126,7 @@ def test_a_call_of_another_function_is_refused():
         translate(ir.Module("test"), [bad])
 
 
-def test_only_what_is_chosen_happens():
+def test_only_the_selected_operand_is_evaluated():
     _loaded, (call,) = compiled(guarded)
     words = (ctypes.c_uint32 * 3)(5, 6, 200)
     where = ctypes.addressof(words)
@@ -134,14 +134,14 @@ def test_only_what_is_chosen_happens():
     assert call(0, -1) == -1
 
 
-def test_records_have_one_layout():
+def test_python_and_native_code_agree_on_record_layout():
     _loaded, (call,) = compiled(fill)
     record = Record(Pair)
     assert call(record.address, 300) == 300 % 256 + 303 - 300 + 0 + 1
     assert (record.small, record.large, record.values.tolist()) == (44, -300, [300, 301, 302, 303])
 
 
-def test_what_is_not_in_the_subset_is_refused():
+def test_unsupported_python_is_an_error():
     @native
     def bad(n: i64) -> i64:
         return [n]
@@ -150,8 +150,8 @@ def test_what_is_not_in_the_subset_is_refused():
         translate(ir.Module("test"), [bad])
 
 
-def test_the_process_may_flush_subnormals():
-    """A kernel computes as a GPU does, whatever this thread's floating-point mode is."""
+def test_the_floating_point_mode_of_the_process_does_not_matter():
+    """The machine sets its own mode; a kernel's results do not depend on the thread's."""
     jit, module = Jit(), ir.Module("mode")
     if not jit.triple.startswith("x86_64"):
         pytest.skip("MXCSR is x86's")

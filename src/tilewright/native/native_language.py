@@ -137,7 +137,7 @@ class Ptr(Generic[T_co]):
 
 
 class Array(Ptr[T_co]):
-    """Declares a field of ``count`` elements that lie in the record: ``grid: Ptr[u32] = Array(3)``.
+    """Declares a field of ``count`` elements inside the record: ``grid: Ptr[u32] = Array(3)``.
 
     Reading the field gives a pointer to the first element.
     """

@@ -1,4 +1,4 @@
-"""What docs/hopper.md says that only a checked machine finds: each left out of its kernel."""
+"""Synchronization left out of the kernels of docs/hopper.md is reported by a checked machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LEFT_OUT = {  # what goes, what stands instead, the fault
 
 
 def names_of(goes: str, instead: str, file: str) -> dict[str, Any]:
-    """The page's names up to its ring, whose kernel is changed."""
+    """The names that the page defines up to its pipeline, whose kernel is changed."""
     sources = [b.text for b in blocks(PAGE.read_text(encoding="utf-8")) if b.language == "python"]
     ring = next(i for i, source in enumerate(sources) if "def by_stages" in source)
     kernel = sources[ring].partition("by_stages[1](")[0]
@@ -46,7 +46,7 @@ def names_of(goes: str, instead: str, file: str) -> dict[str, Any]:
 
 
 @every_row("what", LEFT_OUT, parts=2)
-def test_only_a_checked_machine_finds_it(what: str) -> None:
+def test_only_a_checked_machine_reports_it(what: str) -> None:
     goes, instead, kind = LEFT_OUT[what]
     names = names_of(goes, instead, f"<without {what}>")
     kernel, maps, d = (names[x] for x in ("by_stages", "maps", "d"))

@@ -1,4 +1,4 @@
-"""Whatever is taken from a kernel's order, the checked machine names; what it can't is listed."""
+"""The checked machine reports synchronization removed from a kernel; exceptions are listed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FEW = replace(DEFAULT_DEVICE, sms=2)  # so that a CTA has several tiles
 
 
 def ring(stages: int, cluster: int, module: Module | None, seed: int, **how: object) -> bytes:
-    """What the kernel of ``hopper_gemm`` makes, or a mutant of it."""
+    """The result of the kernel of ``hopper_gemm``, or of a mutant."""
     ptx, size = module or hopper_gemm.gemm(stages, cluster).ptx, (256, 128, 448)
     return hopper_gemm.on_machine(ptx, size, stages, cluster, seed, **how).tobytes()
 
@@ -39,7 +39,7 @@ def ring(stages: int, cluster: int, module: Module | None, seed: int, **how: obj
 def shipped(
     problem: Problem, config: AnyConfig, module: Module | None, seed: int, **how: object
 ) -> bytes:
-    """What a kernel of the package makes of A and B (K-major), and C if it takes one."""
+    """The result of a kernel of the package for A and B (K-major), and C if it takes one."""
     rng, machine = np.random.default_rng(problem.m), Machine(seed=seed, **how)
     m, n, k = problem.m, problem.n, problem.k
     kinds = (dtype(x).numpy for x in (problem.a, problem.b, problem.d))
@@ -89,8 +89,8 @@ NO_C = "it is for C, and there is none"
 BEGIN = "a stage's sums begin with what stands in their registers"
 
 
-def of_tma(waits: int, ends: tuple[int, int]) -> dict[str, str]:
-    """What is harmless in kernel tma: its first ``waits`` are for wgmma, the ``ends`` for D."""
+def harmless_in_tma(waits: int, ends: tuple[int, int]) -> dict[str, str]:
+    """Harmless mutants of kernel tma: its first ``waits`` are for wgmma, the ``ends`` for D."""
     return HARMLESS | {
         "group 1: dropped": "setmaxnreg: the machine has registers for all",
         "group 2: dropped": "setmaxnreg: the machine has registers for all",
@@ -107,16 +107,16 @@ def of_tma(waits: int, ends: tuple[int, int]) -> dict[str, str]:
     }
 
 
-SHIPPED = of_tma(1, (4, 5))
+SHIPPED = harmless_in_tma(1, (4, 5))
 
 
-def of_ring(stages: int, cluster: int, same: dict[str, str]) -> Kernel:
+def ring_kernel(stages: int, cluster: int, same: dict[str, str]) -> Kernel:
     other = RESULTS | {"product 1: adds, or not": "each stage's product begins anew"}
     module = parse(hopper_gemm.gemm(stages, cluster).ptx)
     return Kernel(module, partial(ring, stages, cluster), HARMLESS | same, other)
 
 
-def of_shipped(
+def shipped_kernel(
     sizes: tuple[int, int, int],
     config: AnyConfig,
     with_c: bool,
@@ -126,7 +126,7 @@ def of_shipped(
     d: str | None = None,
     more: tuple[int, ...] = (),
 ) -> Kernel:
-    """``more``: other K that the kernel is run with, too."""
+    """``more``: further K extents to run the kernel with."""
     problem = Problem(*sizes, kind, kind, d or kind, with_c=with_c)
     module = gemm.build(problem, config).module
     problems = [problem, *(replace(problem, k=k) for k in more)]
@@ -139,25 +139,25 @@ def of_shipped(
 
 def rings() -> dict[str, Kernel]:
     return {
-        "ring": of_ring(3, 1, {
+        "ring": ring_kernel(3, 1, {
             "barrier 1: another barrier": FREE,
             "barrier 2: another barrier": FREE,
             "barrier 2: all threads": "the producer has ended, and barriers count the living",
         }),
-        "ring-cluster": of_ring(2, 2, {"barrier 1: another barrier": FREE}),
+        "ring-cluster": ring_kernel(2, 2, {"barrier 1: another barrier": FREE}),
     }  # fmt: skip
 
 
 def tma() -> dict[str, Kernel]:
     return {
-        "tma": of_shipped(
+        "tma": shipped_kernel(
             (256, 192, 320), TmaConfig.parse("tma:128x64x64:2:3/2x1"), True,
             SHIPPED | {
                 "barrier 1: dropped": "C's arrival orders the same",
             },
             RESULTS | {"load 3: 0 and 1 swapped": "a box of C from elsewhere"},
         ),
-        "tma-pingpong": of_shipped(
+        "tma-pingpong": shipped_kernel(
             (200, 192, 192), TmaConfig.parse("tma:64x64x64:2p:3"), False,
             SHIPPED | {
                 "barrier 1: another barrier": FREE,
@@ -172,18 +172,18 @@ def tma() -> dict[str, Kernel]:
 def promoted() -> dict[str, Kernel]:
     """Exact sums of bytes."""
     return {
-        "tma-by-stage": of_shipped(
+        "tma-by-stage": shipped_kernel(
             (150, 128, 640), TmaConfig.parse("tma:128x64x128:2:3"), False,
-            of_tma(3, (7, 8)) | {
+            harmless_in_tma(3, (7, 8)) | {
                 "barrier 1: another barrier": FREE,
                 **{f"mbarrier {n}: {what}": NO_C for n in (7, 8) for what in C_BARRIER},
             },
             RESULTS | {f"product {n}: adds, or not": BEGIN for n in (1, 5, 9, 13)},
             "e4m3", "bf16", (768,),
         ),
-        "tma-by-halves": of_shipped(
+        "tma-by-halves": shipped_kernel(
             (400, 192, 400), TmaConfig.parse("tma:128x192x128:2:2"), False,
-            of_tma(3, (7, 8)) | {
+            harmless_in_tma(3, (7, 8)) | {
                 "barrier 1: another barrier": FREE,
                 "fence 3: dropped": "the fence before orders the same registers",
                 **{f"store {n}: twice": HARMLESS["store 1: twice"] for n in (2, 3)},
@@ -209,7 +209,7 @@ def promoted() -> dict[str, Kernel]:
 
 def others() -> dict[str, Kernel]:
     return {
-        "multistage": of_shipped(
+        "multistage": shipped_kernel(
             (64, 64, 192), Config.parse("64x64x32:2x2:3"), False,
             {
                 **{f"barrier {n}: another barrier": FREE for n in (1, 2, 3)},
@@ -221,7 +221,7 @@ def others() -> dict[str, Kernel]:
             },
             {},
         ),
-        "simt": of_shipped(
+        "simt": shipped_kernel(
             (64, 64, 40), SimtConfig.parse("simt:64x64x8:8x16:3"), False,
             {
                 **{f"barrier {n}: another barrier": FREE for n in (1, 2)},
@@ -240,13 +240,13 @@ def kernels() -> dict[str, Kernel]:
 
 @cache
 def all_mutants(kernel: str) -> dict[str, Module]:
-    made = list(mutants(kernels()[kernel].module))
-    assert len({m.name for m in made}) == len(made)
-    return {m.name: m.module for m in made}
+    results = list(mutants(kernels()[kernel].module))
+    assert len({m.name for m in results}) == len(results)
+    return {m.name: m.module for m in results}
 
 
 @cache
-def right(kernel: str) -> bytes:
+def expected(kernel: str) -> bytes:
     return kernels()[kernel].run(None, 0)
 
 
@@ -256,22 +256,22 @@ def cases() -> list[tuple[str, str]]:
 
 @pytest.mark.timeout(600)
 @every_row(("kernel", "name"), cases, parts=QUICK)
-def test_a_mutant_is_named(kernel, name):
+def test_mutants_are_reported(kernel, name):
     _, run, same, other = kernels()[kernel]
     module, how = all_mutants(kernel)[name], {"checked": True, "step_limit": STEPS}
     try:
-        made = {run(module, seed, **how) for seed in SEEDS}
+        results = {run(module, seed, **how) for seed in SEEDS}
     except VmFault as error:
         assert error.kind != "step limit"
         assert name not in same | other, error
     else:
         assert name in same | other, "nothing names it"
-        assert (made == {right(kernel)}) == (name in same)
+        assert (results == {expected(kernel)}) == (name in same)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @every_row("kernel", kernels)
-def test_the_kernel_itself_is_right_in_every_order(kernel):
+def test_the_unchanged_kernel_is_correct_for_every_seed(kernel):
     run = kernels()[kernel].run
-    assert {run(None, seed, checked=True) for seed in range(50)} == {right(kernel)}
+    assert {run(None, seed, checked=True) for seed in range(50)} == {expected(kernel)}

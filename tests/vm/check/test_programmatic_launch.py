@@ -1,4 +1,4 @@
-"""A checked machine names what touches global memory while the grid before may still run."""
+"""A checked machine reports accesses to global memory while the previous grid may still run."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def run(
     machine.load(traced.module)
     a, b = machine.upload(np.arange(64, dtype="f4")), machine.upload(np.zeros(64, "f4"))
     watch = (lambda _: None) if stepped else None
-    given = "f", ctas, 64, [a, b]
-    machine.launch(*given, cluster=ctas, programmatic=programmatic, on_step=watch)
+    arguments = "f", ctas, 64, [a, b]
+    machine.launch(*arguments, cluster=ctas, programmatic=programmatic, on_step=watch)
     return machine.download(b, np.zeros(64, "f4"))
 
 
@@ -114,14 +114,14 @@ TOO_EARLY = read, write, add, never, another_warp, copied, brought, sent
 
 @pytest.mark.parametrize("stepped", [False, True])
 @pytest.mark.parametrize("kernel", TOO_EARLY)
-def test_what_comes_too_early_is_named(kernel: Kernel, stepped: bool) -> None:
-    with pytest.raises(VmFault, match=r"no griddepcontrol.wait") as found:
+def test_early_accesses_are_reported(kernel: Kernel, stepped: bool) -> None:
+    with pytest.raises(VmFault, match=r"no griddepcontrol.wait") as caught:
         run(kernel, stepped=stepped)
-    assert found.value.kind == "early" and found.value.location is not None
+    assert caught.value.kind == "early" and caught.value.location is not None
 
 
 @pytest.mark.parametrize("kernel", TOO_EARLY)
-def test_without_overlap_nothing_is_early(kernel: Kernel) -> None:
+def test_without_overlap_no_access_is_early(kernel: Kernel) -> None:
     assert run(kernel, programmatic=False).tolist() == run(kernel, checked=False).tolist()
 
 
@@ -130,15 +130,15 @@ def waited(k: Any, a: Any, b: Any) -> None:
     b[k.tid.x] = a[k.tid.x]
 
 
-def told(k: Any, a: Any, b: Any) -> None:
-    """One warp waits, and a barrier tells the other."""
+def told_by_a_barrier(k: Any, a: Any, b: Any) -> None:
+    """One warp waits, then both synchronize at a barrier."""
     with k.if_(k.tid.x < 32):
         k.wait_for_prior_grids()
     k.barrier()
     b[k.tid.x] = a[k.tid.x]
 
 
-def told_elsewhere(k: Any, a: Any, b: Any) -> None:
+def waited_in_another_cta(k: Any, a: Any, b: Any) -> None:
     """One CTA of a cluster waits."""
     with k.if_(k.cluster_rank == 0):
         k.wait_for_prior_grids()
@@ -146,13 +146,15 @@ def told_elsewhere(k: Any, a: Any, b: Any) -> None:
     b[k.tid.x] = a[k.tid.x]
 
 
-@pytest.mark.parametrize(("kernel", "ctas"), [(waited, 1), (told, 1), (told_elsewhere, 2)])
-def test_who_has_waited_or_heard_of_it_may(kernel: Kernel, ctas: int) -> None:
+@pytest.mark.parametrize(
+    ("kernel", "ctas"), [(waited, 1), (told_by_a_barrier, 1), (waited_in_another_cta, 2)]
+)
+def test_access_after_a_wait_is_allowed(kernel: Kernel, ctas: int) -> None:
     assert run(kernel, ctas=ctas).tolist() == list(range(64))
 
 
 @pytest.mark.parametrize("early", [False, True])
-def test_a_launch_of_arrays_says_so_too(early: bool) -> None:
+def test_a_launch_with_arrays_reports_it_too(early: bool) -> None:
     kernel = tilewright.kernel(params=dict.fromkeys("ab", "ptr f32"), block=64)(read)
     a, b = np.arange(64, dtype="f4"), np.zeros(64, "f4")
     on = VmDevice(checked=True)
@@ -164,7 +166,7 @@ def test_a_launch_of_arrays_says_so_too(early: bool) -> None:
         np.testing.assert_array_equal(a, b)
 
 
-def test_programmatic_launches_are_hopper_s() -> None:
+def test_programmatic_launches_need_hopper() -> None:
     machine = vm.Machine("sm_80")
     machine.load(".version 8.0\n.target sm_80\n.address_size 64\n.entry f(){ ret; }")
     with pytest.raises(LaunchError, match="begin with sm_90; this is sm_80"):
@@ -178,16 +180,16 @@ EACH = (
 
 
 @every_row("name", EACH, parts=4)
-def test_no_kernel_of_a_product_is_early(name: str) -> None:
+def test_gemm_kernels_are_not_early(name: str) -> None:
     config, gemm_case = ASKED[name]
     check(gemm_case, VmDevice(FEW, checked=True), config)
 
 
 @pytest.mark.parametrize("config", ["tma:64x64x64:1:2", "tma:64x64x64:1:2*2"])
-def test_nor_is_a_factor_in_memory(config: str) -> None:
+def test_gemm_kernels_with_alpha_in_memory_are_not_early(config: str) -> None:
     on = VmDevice(FEW, checked=True)
     a, b = np.ones((70, 128), "f2"), np.ones((128, 80), "f2")
     alpha = Resident.of(np.full((), 2.0, "f4"), on)
     places = Resident.of(a, on), Resident.of(b, on)
-    made = tilewright.matmul(*places, alpha=alpha, out_dtype="f32", device=on, config=config)
-    assert (made.numpy() == 256).all()
+    result = tilewright.matmul(*places, alpha=alpha, out_dtype="f32", device=on, config=config)
+    assert (result.numpy() == 256).all()

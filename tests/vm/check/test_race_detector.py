@@ -1,4 +1,4 @@
-"""A checked machine names what only luck makes right, at the first seed; what is right passes."""
+"""A checked machine reports races for seed 0, and accepts synchronized kernels."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ X = np.arange(256, dtype=np.uint32)
 
 
 def run(body: str, warps: int = 2, cluster: int = 1) -> None:
-    """Once compiled and once stepped, which must say the same."""
+    """Run compiled and stepped; both must report the same."""
     text, said = simt.kernel(f"{START} {body}", TOP), []
     for on_step in (None, lambda step: None):
         machine, shape = Machine(checked=True), {"grid": cluster, "cluster": cluster}
@@ -43,7 +43,7 @@ ACCESS = st.tuples(
 
 @examples(40)
 @given(st.lists(st.lists(ACCESS, max_size=4), min_size=1, max_size=4))
-def test_a_race_is_two_warps_accesses_of_one_byte_that_no_barrier_parts(stretches):
+def test_unordered_accesses_of_one_byte_by_two_warps_are_a_race(stretches):
     body, raced = "", False
     for stretch in stretches:
         done: list[tuple[bool, int, set[int]]] = []
@@ -95,16 +95,16 @@ SUM = "red.shared.add.u32 [%r2], 1;"
 
 
 @pytest.mark.parametrize("parts", [BULK, ASYNC, HALVES, WITHIN, (FLAG,), (SUM,)])
-def test_what_is_ordered_passes(parts):
+def test_ordered_accesses_pass(parts):
     run(" ".join(parts))
 
 
-def test_what_a_cluster_orders_passes():
+def test_accesses_ordered_by_the_cluster_barrier_pass():
     run(" ".join(CLUSTER), cluster=2)
 
 
 @pytest.mark.parametrize(
-    ("parts", "n", "says"),
+    ("parts", "n", "message"),
     [
         (BULK, 1, "fence: cp.async.bulk.* what the mbarrier.init.* wrote: no fence.proxy.async"),
         (BULK, 2, "race: mbarrier.try_wait.* reads .* mbarrier.init"),
@@ -119,8 +119,8 @@ def test_what_a_cluster_orders_passes():
         (HALVES, 2, "race: ld.shared.u32 reads .* what the st.shared.u32 .* writes"),
     ],
 )
-def test_what_is_missing_is_named(parts, n, says):
-    with pytest.raises(VmFault, match=says) as caught:
+def test_missing_synchronization_is_reported(parts, n, message):
+    with pytest.raises(VmFault, match=message) as caught:
         run(" ".join((*parts[:n], *parts[n + 1 :])))
     assert caught.value.location is not None
 
@@ -133,20 +133,20 @@ STORES = [
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_warps_may_all_write_one_value_by_one_instruction(store):
+def test_warps_may_write_one_value_by_one_instruction(store):
     body = f"mov.u32 %r7, %laneid; mad.lo.u32 %r6, %r7, 16, %r2; {store}"
     run(body.replace("VALUE", "%r7"))
     with pytest.raises(VmFault, match=r"race: st.* writes .* what the st.* writes: nothing orders"):
         run(body.replace("VALUE", "%t"))
 
 
-def test_a_cta_that_others_still_reach_does_not_end():
+def test_a_cta_must_not_exit_while_others_access_it():
     with pytest.raises(VmFault, match=r"mbarrier.arrive.* of a CTA that ends"):
         run(" ".join(CLUSTER[:-1]), cluster=2)
 
 
 @pytest.mark.parametrize(("stages", "cluster"), [(1, 1), (3, 1), (4, 2)])
-def test_the_kernels_are_right_in_every_order(stages, cluster):
+def test_the_kernels_pass_for_every_seed(stages, cluster):
     ptx, size = gemm(stages, cluster).ptx, (128 * cluster, 128, 16 * 64)
-    made = {on_machine(ptx, size, stages, cluster, n, checked=True).tobytes() for n in range(12)}
-    assert len(made) == 1
+    results = {on_machine(ptx, size, stages, cluster, n, checked=True).tobytes() for n in range(12)}
+    assert len(results) == 1

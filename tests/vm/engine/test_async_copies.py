@@ -1,4 +1,4 @@
-"""``cp.async``: data arrive some time before the wait that covers them ends, and not sooner."""
+"""``cp.async``: a copy completes at some time before its wait returns, and is invisible before."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def words(threads: int = 32) -> np.ndarray:
 
 @every_row(("cache", "size"), [("ca", 4), ("ca", 8), ("ca", 16), ("cg", 16)], parts=3)
 @every_row("valid", [None, 0, 1, 3, 4, 8, 13, 16, 99])
-def test_the_bytes_that_are_not_valid_are_zeros(cache, size, valid):
+def test_invalid_bytes_are_zero_filled(cache, size, valid):
     operand = "" if valid is None else ", %r8"
     text = kernel(
         f"{PLACES} mov.u32 %r8, {valid or 0}; "
@@ -34,29 +34,29 @@ def test_the_bytes_that_are_not_valid_are_zeros(cache, size, valid):
         f"cp.async.wait_all; {OUT}",
         SHARED,
     )
-    given = words()
-    out, _ = both(text, [zeros(128), given])
+    data = words()
+    out, _ = both(text, [zeros(128), data])
     expected = np.full((32, 16), 255, np.uint8)
     expected[:, :size] = 0
     count = size if valid is None else min(size, valid)
-    expected[:, :count] = given.view(np.uint8).reshape(32, 16)[:, :count]
+    expected[:, :count] = data.view(np.uint8).reshape(32, 16)[:, :count]
     np.testing.assert_array_equal(out.view(np.uint8).reshape(32, 16), expected)
 
 
-def test_a_copy_that_is_ignored_is_zeros():
+def test_an_ignored_source_is_zero_filled():
     text = kernel(
         f"""{PLACES} setp.lt.u32 %p0, %t, 7; @%p0 mov.u64 %rd0, 0;
         cp.async.ca.shared.global [%r3], [%rd0], 16, %p0; cp.async.wait_all; {OUT}""",
         SHARED,
     )
-    given = words()
-    out, _ = both(text, [zeros(128), given])
-    given[: 4 * 7] = 0
-    np.testing.assert_array_equal(out, given)
+    data = words()
+    out, _ = both(text, [zeros(128), data])
+    data[: 4 * 7] = 0
+    np.testing.assert_array_equal(out, data)
 
 
 def pipeline(wait: str) -> str:
-    """Three stages of a ring, the sum of eight tiles of 64 × 16 bytes."""
+    """A pipeline of three stages that adds eight tiles of 64 × 16 bytes."""
     issue = """{{ .reg .pred out; setp.ge.u32 out, {k}, 8; @out bra SKIP;
       rem.u32 %r10, {k}, 3; mad.lo.u32 %r11, %r10, 1024, %r3; mad.wide.u32 %rd2, {k}, 1024, %rd0;
       cp.async.cg.shared.global [%r11], [%rd2], 16; SKIP: cp.async.commit_group; }}"""
@@ -79,34 +79,34 @@ SUMS = GIVEN.reshape(8, 64, 4).sum(0, dtype=np.uint32)[::-1].reshape(-1)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_pipeline_gives_the_same_by_any_order(seed):
+def test_a_pipeline_has_the_same_result_in_any_completion_order(seed):
     text = pipeline("cp.async.wait_group 1;")
     out, _ = both(text, [zeros(256), GIVEN], block=64, seed=seed)
     np.testing.assert_array_equal(out, SUMS)
 
 
 @pytest.mark.parametrize("wait", ["", "cp.async.wait_group 2;"])
-def test_a_pipeline_that_waits_too_little_reads_what_was_there(wait):
-    """With seed 0 copies land as late as they may, in the wait."""
+def test_a_pipeline_without_enough_waits_reads_stale_data(wait):
+    """With seed 0 copies complete as late as possible, in the wait."""
     out, _ = both(pipeline(wait), [zeros(256), GIVEN], block=64)
     assert not (out == SUMS).any()
 
 
-def test_without_a_wait_memory_is_poisoned():
+def test_without_a_wait_shared_memory_is_poisoned():
     text = kernel(f"{PLACES} cp.async.cg.shared.global [%r3], [%rd0], 16; {OUT}", SHARED)
     out, _ = both(text, [zeros(128), words()])
     assert set(out) == {POISON}
 
 
-def test_seeds_land_copies_at_different_times():
+def test_seeds_complete_copies_at_different_times():
     copies = "cp.async.cg.shared.global [%r3], [%rd0], 16; cp.async.commit_group;" * 6
-    text, given = kernel(f"{PLACES} {copies} {OUT}", SHARED), words()
-    outs = {both(text, [zeros(128), given], seed=seed)[0].tobytes() for seed in SEEDS}
-    assert outs == {given.tobytes(), np.full(128, POISON, np.uint32).tobytes()}
+    text, data = kernel(f"{PLACES} {copies} {OUT}", SHARED), words()
+    outs = {both(text, [zeros(128), data], seed=seed)[0].tobytes() for seed in SEEDS}
+    assert outs == {data.tobytes(), np.full(128, POISON, np.uint32).tobytes()}
 
 
-def test_groups_are_each_threads_own():
-    """Even lanes commit each copy, odd ones three together; each waits for all but one."""
+def test_each_thread_has_its_own_groups():
+    """Even lanes commit each copy, odd lanes three together; each waits for all groups but one."""
     text = kernel(
         f"""mov.u32 %r2, ring; mad.lo.u32 %r3, %t, 16, %r2; mad.wide.u32 %rd0, %t, 16, %a1;
         and.b32 %r8, %t, 1; setp.eq.u32 %p0, %r8, 0;
@@ -117,9 +117,9 @@ def test_groups_are_each_threads_own():
         cp.async.wait_group 1; {OUT}""",
         SHARED,
     )
-    given = words()
-    out, _ = both(text, [zeros(128), given])
-    expected = given.reshape(32, 4).copy()
+    data = words()
+    out, _ = both(text, [zeros(128), data])
+    expected = data.reshape(32, 4).copy()
     expected[::2, 2:] = POISON
     expected[1::2] = POISON
     np.testing.assert_array_equal(out.reshape(32, 4), expected)
@@ -131,6 +131,6 @@ def test_more_copies_than_the_queue_holds():
         for i in range(100)
     )
     text = kernel(f"{PLACES} {body} cp.async.wait_all; {OUT}", SHARED)
-    given = words(32 * 100)
-    out, _ = both(text, [zeros(128), given])
-    np.testing.assert_array_equal(out, given.reshape(100, 128)[96])
+    data = words(32 * 100)
+    out, _ = both(text, [zeros(128), data])
+    np.testing.assert_array_equal(out, data.reshape(100, 128)[96])

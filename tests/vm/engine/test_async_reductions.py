@@ -1,4 +1,4 @@
-"""Bulk reductions: what lands is what NumPy says, by the wait and not sooner, in any order."""
+"""Bulk reductions: results equal NumPy's, are complete after the wait and not before."""
 
 import numpy as np
 import pytest
@@ -29,18 +29,18 @@ pytestmark = pytest.mark.vm
 
 
 @every_row(("op", "type_"), PAIRS, parts=3)
-def test_into_global_memory(op, type_):
+def test_reduce_to_global_memory(op, type_):
     old, new = operands(op, type_)
-    made, _ = simt.both(to_global(op, type_), [old, new])
-    same(made, combined(op, type_, old, new), old, new)
+    result, _ = simt.both(to_global(op, type_), [old, new])
+    same(result, combined(op, type_, old, new), old, new)
 
 
 @pytest.mark.parametrize(("op", "type_"), INTO_SHARED)
 @pytest.mark.parametrize("seed", [0, 3])
-def test_into_the_shared_memory_of_a_neighbour(op, type_, seed):
+def test_reduce_to_another_ctas_shared_memory(op, type_, seed):
     old, new = operands(op, type_)
-    made, _ = simt.both(to_neighbour(op, type_), [old, new], seed=seed, grid=2, cluster=2)
-    same(made, combined(op, type_, old, new), old, new)
+    result, _ = simt.both(to_neighbour(op, type_), [old, new], seed=seed, grid=2, cluster=2)
+    same(result, combined(op, type_, old, new), old, new)
 
 
 # --- tensors --------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ def test_into_the_shared_memory_of_a_neighbour(op, type_, seed):
 
 @every_row(("type_", "shape", "strides", "box", "swizzle"), MAPS, parts=3)
 @every_row("op", ["add", "min", "xor", "inc"])
-def test_into_a_tensor(op, type_, shape, strides, box, swizzle):
+def test_reduce_to_a_tensor(op, type_, shape, strides, box, swizzle):
     m = TensorMap.tiled(0, type_, shape, strides, box, swizzle=swizzle)
     if (op, type_) not in PAIRS:
         with pytest.raises(VmFault, match="its elements have no such reduction"):
@@ -59,33 +59,33 @@ def test_into_a_tensor(op, type_, shape, strides, box, swizzle):
 
 
 @pytest.mark.parametrize("type_", ["f32", "f32.ftz"])
-def test_a_map_says_whether_subnormals_are_flushed(type_):
+def test_the_map_type_decides_whether_subnormals_are_flushed(type_):
     case = Case("tensor", "add", type_)
     same(left(case, simt.both), combined("add", type_, *case.given), *case.given)
 
 
-def test_by_a_map_that_the_kernel_makes():
+def test_reduce_with_a_map_made_by_the_kernel():
     m = TensorMap.tiled(0, "f32", (40, 30), (192,), (32, 8), swizzle=128)
     check_tensor("f32", m, "add", [8, 4], says=REPLACED)
 
 
-def test_into_pixels():
+def test_reduce_im2col():
     m = TensorMap.im2col(0, "f32", (16, 5, 4, 2), (64, 320, 1280), (0, 0), (0, 0), 8, 20)
     check_tensor("f32", m, "add", [8, 3, 2, 0])
 
 
 @pytest.mark.parametrize(
-    ("type_", "coordinates", "says"),
+    ("type_", "coordinates", "message"),
     [
         ("u8", [0, 0], "no such reduction"),
         ("u32", [-4, 0], "negative"),
         ("u32", [2, 0], "16 b"),
     ],
 )
-def test_what_is_no_box(type_, coordinates, says):
+def test_invalid_boxes_are_faults(type_, coordinates, message):
     m = TensorMap.tiled(0, type_, (64, 8), (256,), (16, 8))
     buffers = [np.zeros(BYTES, np.uint8)] * 2 + [np.frombuffer(m.encode(), np.uint8)]
-    with pytest.raises(VmFault, match=says) as caught:
+    with pytest.raises(VmFault, match=message) as caught:
         simt.launch(Machine(), to_tensor("add", m, coordinates), buffers)
     assert caught.value.kind == "tensor map"
 
@@ -97,22 +97,22 @@ TWICE = to_global("add", "u32", landed="").replace(
 )
 
 
-def test_without_a_wait_some_seed_sees_what_was_there():
+def test_without_a_wait_some_seed_reads_stale_data():
     old, new = operands("add", "u32", 1024)
     seen = {
         int(simt.run(TWICE, [old, new, np.zeros(1, np.uint32)], machine=Machine(seed=s))[2][0])
         for s in range(12)
     }
     assert int(old[0]) in seen
-    made = simt.run(TWICE, [old, new, np.zeros(1, np.uint32)])
-    np.testing.assert_array_equal(made[0], old + new)  # it lands when the CTA ends
+    result = simt.run(TWICE, [old, new, np.zeros(1, np.uint32)])
+    np.testing.assert_array_equal(result[0], old + new)  # it completes when the CTA ends
 
 
-def test_without_a_wait_a_neighbour_sees_what_was_there():
+def test_without_a_wait_another_cta_reads_stale_data():
     old, new = operands("add", "u32", 1024)
     text = to_neighbour("add", "u32", wait="")
-    made = simt.run(text, [old, new], grid=2, cluster=2)[0]
-    np.testing.assert_array_equal(made, old)
+    result = simt.run(text, [old, new], grid=2, cluster=2)[0]
+    np.testing.assert_array_equal(result, old)
 
 
 SUMMANDS = np.array([2**24, -(2**24), 1, 1, 1, 1], np.float32)
@@ -127,31 +127,31 @@ ORDER = simt.kernel(
 )
 
 
-def test_ctas_add_in_the_order_of_a_seed():
-    """On any number of cores the same, and sums of floats tell orders apart."""
-    buffers, made = [np.zeros(32, np.float32), SUMMANDS], {}
+def test_the_seed_decides_the_order_in_which_ctas_add():
+    """The same on any number of cores. Sums of floats depend on the order."""
+    buffers, result = [np.zeros(32, np.float32), SUMMANDS], {}
     for seed in range(8):
         sums = [
             simt.run(ORDER, buffers, grid=6, machine=Machine(seed=seed, threads=n))[0].tobytes()
             for n in (1, 4)
         ]
         assert len(set(sums)) == 1
-        made[seed] = sums[0]
-    assert len(set(made.values())) > 1
+        result[seed] = sums[0]
+    assert len(set(result.values())) > 1
 
 
-def test_a_thread_in_a_full_queue_lets_the_oldest_land():
-    """A hundred reductions, one after another, without a wait between them."""
+def test_a_full_queue_completes_its_oldest_copy():
+    """A hundred reductions without a wait between them."""
     line = "@%p0 cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%a0], [%r8], 512;"
     text = to_global("add", "u32", 512).replace(line, line * 100)
     assert text.count(line) == 100
     old, new = operands("add", "u32", 128)
-    made, _ = simt.both(text, [old, new])
-    np.testing.assert_array_equal(made, old + 100 * new)
+    result, _ = simt.both(text, [old, new])
+    np.testing.assert_array_equal(result, old + 100 * new)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "says"),
+    ("old", "new", "message"),
     [
         ("[%a0], [%r8], 4096", "[%a0+8], [%r8], 4096", "misaligned"),
         ("[%a0], [%r8], 4096", "[%a0+16], [%r8], 4096", "out of bounds"),
@@ -159,19 +159,19 @@ def test_a_thread_in_a_full_queue_lets_the_oldest_land():
         ("[%a0], [%r8], 4096", "[%a0], [%r8], %r20", "bulk copies move a multiple of 16"),
     ],
 )
-def test_what_faults(old, new, says):
+def test_faults(old, new, message):
     text = to_global("add", "u32").replace(old, new)
     text = text.replace("mov.u32 %r8, buf", "mov.u32 %r20, 40; mov.u32 %r8, buf")
-    with pytest.raises(VmFault, match=says):
+    with pytest.raises(VmFault, match=message):
         simt.run(text, operands("add", "u32", 1024))
 
 
-def test_a_neighbours_barrier_stands_beside_what_it_hears_of():
+def test_data_and_mbarrier_must_be_in_one_cta():
     text = to_neighbour("add", "u32").replace(", [%r14]", ", [%r11]")
     text = text.replace("@%p4 mbarrier.init", "@%p0 mbarrier.init")
     with pytest.raises(VmFault, match="the mbarrier is in another CTA than the target"):
         simt.run(text, operands("add", "u32", 1024), grid=2, cluster=2)
 
 
-def test_the_spelling():
+def test_ptx_spelling():
     assert spelled("add", "bf16") == "add.noftz.bf16" and spelled("xor", "s64") == "xor.b64"

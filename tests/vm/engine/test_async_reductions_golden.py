@@ -1,4 +1,4 @@
-"""What an H200's reductions left: the virtual machine leaves it, on both evaluators."""
+"""Golden results of an H200's asynchronous reductions: both evaluators return the same bits."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ pytestmark = pytest.mark.vm
 KEPT = read()
 
 
-def test_every_case_is_kept() -> None:
+def test_every_case_has_golden_bits() -> None:
     assert list(KEPT) == CASES
 
 
 @every_row("case", CASES, ids=str, parts=3)
-def test_the_bits_are_those_of_an_h200(case) -> None:
+def test_bits_equal_those_of_an_h200(case) -> None:
     said = told(case, left(case, simt.both), KEPT[case])
     assert not said, said

@@ -42,58 +42,58 @@ PIXELS = TensorMap.im2col(0, "f32", (16, 5, 4, 2), (64, 320, 1280), (0, 0), (0, 
 
 
 def check(text, buffers, **shape) -> None:
-    made = (run(text, buffers, **shape)[0] for run in (on_gpu, simt.run))
-    same(*made, *buffers)
+    outputs = (run(text, buffers, **shape)[0] for run in (on_gpu, simt.run))
+    same(*outputs, *buffers)
 
 
 @pytest.fixture(scope="module")
-def found():
-    """What cases leave. Where there is no such instruction a process ends: many at once."""
+def results():
+    """The results of all cases, each in its own process, because an illegal instruction ends it."""
     with ThreadPoolExecutor(8) as threads:
         yield {case: threads.submit(left, case, on_gpu) for case in CASES}
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_reduction_is_the_machines(case, found):
-    said = told(case, found[case].result(), left(case, simt.run))
+def test_reductions_equal_the_virtual_machine(case, results):
+    said = told(case, results[case].result(), left(case, simt.run))
     assert not said, said
 
 
 @pytest.mark.parametrize(("op", "type_"), PAIRS)
-def test_a_reduction_into_global_memory(op, type_):
+def test_reduce_to_global_memory(op, type_):
     check(to_global(op, type_), operands(op, type_))
 
 
 @pytest.mark.parametrize(("op", "type_"), INTO_SHARED)
-def test_a_reduction_into_a_neighbour(op, type_):
+def test_reduce_to_another_cta(op, type_):
     check(to_neighbour(op, type_), operands(op, type_), grid=2, cluster=2)
 
 
 @pytest.mark.parametrize(("op", "type_"), [(op, t) for op, t in PAIRS if t in TILED])
-@pytest.mark.parametrize("says", [STORED, REPLACED], ids=["stored", "replaced"])
-def test_a_reduction_into_a_tensor(op, type_, says):
+@pytest.mark.parametrize("rule", [STORED, REPLACED], ids=["stored", "replaced"])
+def test_reduce_to_a_tensor(op, type_, rule):
     m = TILED[type_]
     for coordinates in ([0] * m.rank, [n // 2 // 8 * 8 for n in m.shape]):
-        check_tensor(type_, m, op, coordinates, on_gpu, says)
+        check_tensor(type_, m, op, coordinates, on_gpu, rule)
 
 
-def test_a_reduction_into_pixels():
+def test_reduce_im2col():
     check_tensor("f32", PIXELS, "add", [8, 3, 2, 0], on_gpu)
 
 
 @pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize("type_", STORES)
-def test_stores_of_registers(space, type_):
+def test_st_async(space, type_):
     check(storing(space, type_), sent(6), grid=6, cluster=3)
 
 
 @pytest.mark.parametrize(("op", "type_"), REDUCTIONS)
-def test_reductions_of_registers(op, type_):
+def test_red_async(op, type_):
     buffers = [x % 5 if op in ("inc", "dec") else x for x in sent(2)]
     check(reducing(op, type_), buffers, grid=2, cluster=2)
 
 
 @pytest.mark.parametrize("how", ARRIVALS)
-def test_arrivals_behind_copies(how):
-    given = np.arange(256, dtype=np.uint32)
-    check(copied(how), [np.zeros_like(given), given], block=64)
+def test_cp_async_arrivals(how):
+    data = np.arange(256, dtype=np.uint32)
+    check(copied(how), [np.zeros_like(data), data], block=64)

@@ -40,7 +40,7 @@ FORMS = [
 
 
 def program(form: str, space: str, register: str, tail: str = "") -> str:
-    """Each thread acts once on cell g mod 5; old values go to %a0, the cells to %a2."""
+    """Thread g executes one atomic on cell g mod 5; old values go to %a0, the cells to %a2."""
     type_ = form.split(".")[-1]
     size = {"16": 2, "64": 8, "b128": 16}.get(type_.lstrip("busf"), 4)
     bits = f"b{8 * size}"
@@ -65,7 +65,7 @@ def program(form: str, space: str, register: str, tail: str = "") -> str:
 
 
 def replay(act, cells, operands):
-    """Lanes act in order of lane."""
+    """Apply the operation lane by lane, in ascending order."""
     cells, old = cells.copy(), operands.copy()
     for t, b in enumerate(operands):
         old[t] = cells[t % CELLS]
@@ -99,7 +99,7 @@ def test_integers(form, space):
     ("type_", "dtype"),
     [("f32", np.float32), ("f64", np.float64), ("f16", np.float16), ("bf16", ml_dtypes.bfloat16)],
 )
-def test_sums_of_floats(type_, dtype, space):
+def test_floating_point_add(type_, dtype, space):
     form = f"add.{'noftz.' if '16' in type_ else ''}{type_}"
     register = {2: "%h", 4: "%f", 8: "%fd"}[np.dtype(dtype).itemsize]
     operands = RNG.standard_normal(LANES).astype(dtype)
@@ -112,12 +112,12 @@ def test_sums_of_floats(type_, dtype, space):
 
 
 @pytest.mark.parametrize(("type_", "dtype"), [("f16x2", "f2"), ("bf16x2", ml_dtypes.bfloat16)])
-def test_sums_of_pairs(type_, dtype):
+def test_packed_add(type_, dtype):
     operands = RNG.standard_normal(2 * LANES).astype(dtype)
     cells = RNG.standard_normal(2 * CELLS).astype(dtype)
     text = program(f"add.noftz.{type_}", "global", "%r")
-    given = [np.zeros(LANES, "u4"), operands.view("u4"), cells.view("u4")]
-    _, _, after = both(text, given, block=LANES)
+    arguments = [np.zeros(LANES, "u4"), operands.view("u4"), cells.view("u4")]
+    _, _, after = both(text, arguments, block=LANES)
     for half in (0, 1):
         expected, _ = replay(lambda x, y: x + y, cells[half::2], operands[half::2])
         np.testing.assert_array_equal(after.view(dtype)[half::2], expected)
@@ -135,7 +135,7 @@ VECTORS = [
 
 @every_row("space", [".global", ""], parts=3)
 @every_row("form", VECTORS)
-def test_a_vector_is_combined_element_by_element(form, space):
+def test_vector_reductions_combine_elements(form, space):
     op, *_, vec, type_ = form.split(".")
     length, register = int(vec[1:]), {"f32": "%f", "f16": "%h", "bf16": "%h"}.get(type_, "%r")
     dtype = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}[
@@ -162,8 +162,8 @@ def test_a_vector_is_combined_element_by_element(form, space):
     np.testing.assert_array_equal(after, expected[0])
 
 
-def test_f32_sums_flush_in_global_memory_and_nowhere_else():
-    """PTX manual, ``atom``: the sum of two subnormals is a zero there."""
+def test_f32_add_flushes_subnormals_in_global_memory_only():
+    """PTX manual, ``atom``: in global memory the sum of two subnormals is zero."""
     tiny = np.full(LANES, 3, np.uint32)
     for space, expected in (("global", 0), ("shared", 2), ("", 2)):
         text = program("add.f32", space, "%f").replace("b32 %f", "f32 %f")
@@ -194,19 +194,19 @@ def test_compare_and_swap(bits, space):
     np.testing.assert_array_equal(old, seen)
 
 
-def test_sixteen_bytes_swap_whole():
+def test_128_bit_compare_and_swap():
     text = kernel("""
       .reg .b128 %q<4>; mul.wide.u32 %rd0, %t, 7; mov.b128 %q0, {%rd0, %rd0};
       mov.u64 %rd1, 0; mov.b128 %q1, {%rd1, %rd1}; setp.eq.u32 %p0, %t, 3;
       @%p0 atom.global.cas.b128 %q2, [%a0], %q1, %q0; setp.eq.u32 %p1, %t, 5;
       @%p1 atom.global.exch.b128 %q3, [%a0+16], %q0;
       @%p1 mov.b128 {%rd2, %rd3}, %q3; @%p1 st.global.v2.u64 [%a0+32], {%rd2, %rd3};""")
-    given = np.array([0, 0, 8, 9, 0, 0], np.uint64)
-    (out,) = both(text, [given])
+    arguments = np.array([0, 0, 8, 9, 0, 0], np.uint64)
+    (out,) = both(text, [arguments])
     assert out.tolist() == [21, 21, 35, 35, 8, 9]
 
 
-def test_a_reduction_returns_nothing():
+def test_red_has_no_result():
     text = kernel("""
       red.global.add.u32 [%a0], %t; red.global.max.s32 [%a0+4], %t; red.global.xor.b32 [%a0+8], 1;
       red.shared.add.u32 [s], 1; bar.sync 0;

@@ -1,4 +1,4 @@
-"""Clusters that take the work of those that have not begun, and zeros in bulk: Blackwell's."""
+"""``clusterlaunchcontrol`` and bulk stores of zeros, both of Blackwell."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ WAIT:
 
 
 @pytest.mark.parametrize("seed", [0, 3])
-def test_each_ctas_work_is_done_once_whoever_does_it(seed):
+def test_each_work_tile_is_processed_once(seed):
     text = kernel(TAKE, TOP, **ARCH)
     work, _ = both(text, [zeros(24), zeros(1)], grid=(4, 3, 2), block=64, arch="sm_100a", seed=seed)
     assert work.tolist() == [1] * 24
 
 
-def test_most_work_is_taken_from_a_grid_that_does_not_fit():
+def test_most_clusters_of_a_large_grid_are_canceled():
     first = "setp.eq.u32 %p0, %t, 0; @%p0 red.global.add.u32 [%a2], 1;"
     began = kernel(first + TAKE, TOP, **ARCH)
     count, begun = 24 * 400, zeros(1)
@@ -67,7 +67,7 @@ WAIT: mbarrier.try_wait.parity.shared.b64 %p1, [%r3], 0; @!%p1 bra WAIT;
 """
 
 
-def test_all_ctas_of_a_cluster_may_hear_of_it():
+def test_a_multicast_response_reaches_all_ctas_of_the_cluster():
     text = kernel(ALL, TOP, **ARCH)
     (out,) = both(text, [zeros(2 * 8)], grid=8, block=32, cluster=4, arch="sm_100a")
     out = out.reshape(8, 2)
@@ -76,7 +76,7 @@ def test_all_ctas_of_a_cluster_may_hear_of_it():
 
 
 @pytest.mark.parametrize("size", [0, 8, 200, 256])
-def test_zeros_in_bulk(size):
+def test_bulk_zero_stores(size):
     text = kernel(f"""mov.u32 %r2, sm; add.u32 %r3, %r2, %t; st.shared.u8 [%r3], 7; bar.sync 0;
       mov.u64 %rd1, {size}; setp.eq.u32 %p0, %t, 0;
       @%p0 st.bulk.weak.shared::cta [%r2], %rd1, 0; bar.sync 0;
@@ -103,8 +103,8 @@ ZEROS = "cvt.u64.u32 %rd1, %r5; st.bulk.shared::cta [%r2], %rd1, 0;"
 
 
 @pytest.mark.parametrize("copy", [IN, OUT, ZEROS])
-def test_a_copy_does_not_end_in_another_cta(copy):
-    """Of a cluster the CTAs' addresses are 2²⁴ apart, so that both ends may be right."""
+def test_a_copy_across_two_ctas_is_a_fault(copy):
+    """The CTAs of a cluster have addresses 2²⁴ apart, so both ends of a copy may be in bounds."""
     text = kernel(f"""mov.u32 %r2, answer; mov.u32 %r3, bar; mbarrier.init.shared.b64 [%r3], 1;
       barrier.cluster.arrive; barrier.cluster.wait; mov.u32 %r4, %cluster_ctarank;
       mov.u32 %r5, {(1 << 24) + 16}; setp.ne.u32 %p0, %r4, 0; @%p0 bra END; {copy}

@@ -1,4 +1,4 @@
-"""Barriers of a CTA: how many, whom they wait for, what they tell."""
+"""Barriers of a CTA: thread counts, arrival, exited warps, reductions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STAGE = ".shared .align 4 .b32 s[256];"
 
 
 def exchange(sync: str, after: str = "", partner: str = "xor.b32 %r3, %t, 33;") -> str:
-    """Each thread leaves its number, meets the others, and takes its partner's."""
+    """Each thread stores its index, synchronizes, and loads its partner's."""
     return f"""
       mov.u32 %r4, s; mad.lo.u32 %r2, %t, 4, %r4; st.shared.u32 [%r2], %t; {sync}
       {partner} mad.lo.u32 %r5, %r3, 4, %r4; ld.shared.u32 %r6, [%r5]; {after} {store("%r6")}"""
@@ -23,19 +23,19 @@ def exchange(sync: str, after: str = "", partner: str = "xor.b32 %r3, %t, 33;") 
 @pytest.mark.parametrize(
     "sync", ["bar.sync 0;", "barrier.sync 3;", "bar.sync 15, 64;", "mov.u32 %r9, 7; bar.sync %r9;"]
 )
-def test_all_threads_meet(sync, seed):
+def test_all_threads_synchronize(sync, seed):
     (out,) = both(kernel(exchange(sync), STAGE), [zeros(64)], block=64, seed=seed)
     np.testing.assert_array_equal(out, np.arange(64) ^ 33)
 
 
-def test_pairs_of_warps_meet_at_barriers_of_their_own():
+def test_pairs_of_warps_use_their_own_barriers():
     sync = "shr.u32 %r8, %t, 6; add.u32 %r9, %r8, 1; bar.sync %r9, 64;"
     (out,) = both(kernel(exchange(sync), STAGE), [zeros(256)], block=256)
     np.testing.assert_array_equal(out, np.arange(256) ^ 33)
 
 
 def test_producers_arrive_and_consumers_wait():
-    """Two barriers and a ring of one stage: full and empty."""
+    """A pipeline of one stage with two barriers, full and empty."""
     text = kernel(
         f"""
       mov.u32 %r2, s; setp.lt.u32 %p0, %t, 32; mov.u32 %r3, 0; mov.u32 %r9, 0;
@@ -55,7 +55,7 @@ def test_producers_arrive_and_consumers_wait():
         assert out.tolist() == [0] * 32 + expected
 
 
-def test_a_warp_may_arrive_in_parts():
+def test_the_lanes_of_a_warp_may_arrive_separately():
     text = kernel(f"""
       setp.ge.u32 %p0, %t, 32; @%p0 bra WAIT; setp.lt.u32 %p1, %t, 10; @%p1 bra LATE;
       bar.arrive 1, 64; bra END; LATE: bar.arrive 1, 64; bra END;
@@ -64,7 +64,7 @@ def test_a_warp_may_arrive_in_parts():
     assert out.tolist() == list(range(64))
 
 
-def test_reductions_over_the_cta():
+def test_barrier_reductions():
     text = kernel(f"""
       setp.lt.u32 %p0, %t, %n0; setp.ge.u32 %p1, %t, 0;
       bar.red.popc.u32 %r2, 0, %p0; bar.red.and.pred %p2, 1, %p0; bar.red.or.pred %p3, 1, %p0;
@@ -78,7 +78,7 @@ def test_reductions_over_the_cta():
         assert set(counts) == {(96 - limit) * 1000 + limit}
 
 
-def test_a_guarded_reduction_keeps_the_old_value_of_the_others():
+def test_a_guarded_reduction_keeps_other_lanes_registers():
     text = kernel(f"""
       add.u32 %r2, %t, 1000; bar.sync 0; setp.lt.u32 %p0, %t, 32; setp.lt.u32 %p1, %t, 9;
       @%p0 bar.red.popc.u32 %r2, 3, 32, %p1; {store("%r2")}""")
@@ -86,18 +86,18 @@ def test_a_guarded_reduction_keeps_the_old_value_of_the_others():
     assert out.tolist() == [9] * 32 + [1000 + t for t in range(32, 64)]
 
 
-def test_exited_warps_and_lanes_are_not_waited_for():
+def test_barriers_do_not_wait_for_exited_warps_and_lanes():
     text = kernel(
         f"setp.ge.u32 %p0, %t, 70; @%p0 exit; and.b32 %r8, %t, 1; setp.eq.u32 %p1, %r8, 1;"
         f"@%p1 exit; {exchange('bar.sync 0;', partner='xor.b32 %r3, %t, 32;')}",
         STAGE,
     )
     (out,) = both(text, [zeros(128)], block=128)
-    kept = [t for t in range(0, 70, 2) if t ^ 32 < 70]
-    assert [out[t] for t in kept] == [t ^ 32 for t in kept]
+    threads = [t for t in range(0, 70, 2) if t ^ 32 < 70]
+    assert [out[t] for t in threads] == [t ^ 32 for t in threads]
 
 
-def test_a_warp_that_exits_may_open_a_barrier():
+def test_an_exiting_warp_may_complete_a_barrier():
     text = kernel(f"""
       setp.ge.u32 %p0, %t, 32; @%p0 bra SLOW; bar.sync 0; {store("%t")} bra END;
     SLOW: mov.u32 %r2, 0; L: add.u32 %r2, %r2, 1; setp.lt.u32 %p1, %r2, 300; @%p1 bra L; exit;
@@ -106,26 +106,26 @@ def test_a_warp_that_exits_may_open_a_barrier():
     assert out.tolist() == [*range(32), *[0] * 32]
 
 
-def test_lanes_of_a_warp_come_by_different_instructions():
+def test_lanes_of_a_warp_arrive_by_different_instructions():
     sync = """setp.lt.u32 %p0, %lane, 11; @%p0 bra A; bar.sync 0; bra B; A: bar.sync 0; B:"""
     (out,) = both(kernel(exchange(sync), STAGE), [zeros(64)], block=64)
     np.testing.assert_array_equal(out, np.arange(64) ^ 33)
 
 
-def test_some_lanes_wait_while_others_have_work():
+def test_some_lanes_wait_while_others_run():
     sync = """setp.lt.u32 %p0, %lane, 11; @%p0 bra A; mov.u32 %r7, 0;
       L: add.u32 %r7, %r7, 1; setp.lt.u32 %p1, %r7, %t; @%p1 bra L; A: bar.sync 0;"""
     (out,) = both(kernel(exchange(sync), STAGE), [zeros(64)], block=64)
     np.testing.assert_array_equal(out, np.arange(64) ^ 33)
 
 
-def test_a_guarded_barrier_takes_only_some_warps():
+def test_a_guarded_barrier_of_some_warps():
     sync = """setp.lt.u32 %p0, %t, 64; @%p0 bar.sync 4, 64; @!%p0 bar.sync 5, 32;"""
     (out,) = both(kernel(exchange(sync), STAGE), [zeros(96)], block=96)
     np.testing.assert_array_equal(out[:64], np.arange(64) ^ 33)
 
 
-def test_a_barrier_in_a_loop_that_lanes_leave_at_different_times():
+def test_a_barrier_in_a_divergent_loop():
     text = kernel(f"""
       mov.u32 %r2, 0; and.b32 %r3, %t, 3; add.u32 %r3, %r3, 2; mov.u32 %r5, 0;
     L: setp.ge.u32 %p0, %r2, %r3; @%p0 bra SKIP; add.u32 %r5, %r5, %r2;

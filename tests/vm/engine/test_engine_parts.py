@@ -1,4 +1,4 @@
-"""The engine's parts: each is loaded when something needs it, and what goes wrong then is told."""
+"""The engine's parts are loaded when first needed, and errors while loading are raised."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ASYNCHRONOUS = {
 
 
 class Store:
-    """Another store over this process's cache; while it is ``closed``, nothing comes from it."""
+    """A store over this process's cache that raises OSError while it is ``closed``."""
 
     closed = False
 
@@ -45,7 +45,7 @@ class Store:
 
 
 def fresh(**how) -> Machine:
-    """A machine whose engine is not loaded yet."""
+    """A machine that has not loaded any part of the engine."""
     return Machine(store=Store(), **how)
 
 
@@ -55,7 +55,7 @@ def saxpy(machine: Machine, **shape) -> None:
     assert y.tolist() == (3 * x + 1).tolist()
 
 
-def test_a_small_kernel_loads_nothing_that_is_asynchronous():
+def test_a_small_kernel_loads_no_asynchronous_part():
     machine = fresh()
     saxpy(machine)
     loaded = machine.library.loaded
@@ -66,7 +66,7 @@ def test_a_small_kernel_loads_nothing_that_is_asynchronous():
     }  # fmt: skip
 
 
-def test_a_copy_s_parts_come_with_its_instruction():
+def test_a_copy_instruction_loads_its_parts():
     machine = fresh()
     for on_step in (None, lambda step: None):
         (out,) = launch(fresh(), kernel(BULK), [zeros() + 1], on_step=on_step)
@@ -80,7 +80,7 @@ def test_a_copy_s_parts_come_with_its_instruction():
     assert not machine.library.loaded & others
 
 
-def test_a_launch_s_shape_asks_for_parts():
+def test_the_launch_shape_loads_parts():
     machine = fresh()
     saxpy(machine, cluster=2)
     assert machine.library.loaded & ASYNCHRONOUS == {"cluster", "mbarrier_model"}
@@ -89,7 +89,7 @@ def test_a_launch_s_shape_asks_for_parts():
     assert machine.library.loaded & ASYNCHRONOUS == {"checked"}
 
 
-def test_every_part_can_be_loaded_and_every_slot_has_its_function():
+def test_every_part_can_be_loaded_and_every_slot_is_set():
     library = fresh().library
     nothing = library.address("tw_unloaded")
     for part in library.parts:
@@ -98,7 +98,7 @@ def test_every_part_can_be_loaded_and_every_slot_has_its_function():
     assert nothing not in [cell.value for cell in library.slots.values()]
 
 
-def test_what_goes_wrong_while_a_part_comes_is_raised_and_the_next_launch_is_well():
+def test_an_error_while_a_part_is_loaded_is_raised_and_does_not_break_the_next_launch():
     for first in (True, False):  # before the scheduler is there, and in a warp's turn
         machine = fresh()
         if not first:
@@ -112,7 +112,7 @@ def test_what_goes_wrong_while_a_part_comes_is_raised_and_the_next_launch_is_wel
         assert out.tolist() == list(range(32))
 
 
-def test_threads_that_need_the_same_parts_at_once():
+def test_threads_load_the_same_parts_concurrently():
     store, begin, wrong = Store(), threading.Barrier(4), []
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""mbarriers, bulk copies and clusters: what lands is waited for, and what is wrong has a name."""
+"""mbarriers, bulk copies and clusters: data is there after the wait, and errors are faults."""
 
 import numpy as np
 import pytest
@@ -27,38 +27,38 @@ ROUND = [SHARED, INIT, "bar.sync 0;", EXPECT, COPY, WAIT, USE, OUT]
 X = np.arange(1024, dtype=np.uint32)
 
 
-def moved(parts: list[str], seed: int = 0, **shape) -> np.ndarray:
+def run_parts(parts: list[str], seed: int = 0, **shape) -> np.ndarray:
     text = simt.kernel(" ".join(parts))
     shape = {"block": 128} | shape
     return simt.both(text, [np.zeros_like(X), X], seed=seed, **shape)[0]
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_there_and_back(seed):
-    made = moved(ROUND, seed)
-    np.testing.assert_array_equal(made, X + (np.arange(1024) < 128))
+def test_copy_in_and_out(seed):
+    result = run_parts(ROUND, seed)
+    np.testing.assert_array_equal(result, X + (np.arange(1024) < 128))
 
 
-def test_what_is_not_waited_for_is_not_there():
-    made = moved([p for p in ROUND if p != WAIT])
-    assert (made[:128] == 0).all()  # poison, and one more; the copy lands when the CTA ends
+def test_without_a_wait_data_is_missing():
+    result = run_parts([p for p in ROUND if p != WAIT])
+    assert (result[:128] == 0).all()  # poison + 1; the copy completes when the CTA ends
 
 
 def fault(parts: list[str], seed: int = 0, **shape) -> VmFault:
-    found = []
+    errors = []
     for on_step in (None, lambda step: None):
         with pytest.raises(VmFault) as caught:
             text = simt.kernel(" ".join(parts))
             shape = {"block": 128} | shape
             buffers = [np.zeros_like(X), X]
             simt.launch(Machine("sm_90a", seed), text, buffers, on_step=on_step, **shape)
-        found.append(caught.value)
-    assert str(found[0]) == str(found[1])
-    return found[0]
+        errors.append(caught.value)
+    assert str(errors[0]) == str(errors[1])
+    return errors[0]
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "kind", "says"),
+    ("old", "new", "kind", "message"),
     [
         (EXPECT, "", "deadlock", "misses 1 of 1 arrivals; 4096 bytes came that nobody expected"),
         (EXPECT, EXPECT.replace("4096", "4112"), "deadlock", "misses 0 of 1 arrivals, and 16 b"),
@@ -81,13 +81,13 @@ def fault(parts: list[str], seed: int = 0, **shape) -> VmFault:
          .replace("[%r3];", "[%r3], %h1;"), "exited CTA", "the cluster has none of that rank"),
     ],
 )  # fmt: skip
-def test_a_broken_protocol_has_a_name(old, new, kind, says):
+def test_protocol_errors_are_faults(old, new, kind, message):
     parts = [new if p == old else p for p in ROUND]
     if not kind:  # the phase before the first has parity 1: no wait at all
-        assert moved(parts).any()
+        assert run_parts(parts).any()
         return
     error = fault(parts)
-    assert error.kind == kind and says in str(error)
+    assert error.kind == kind and message in str(error)
 
 
 TWICE = {
@@ -110,14 +110,14 @@ TWICE = {
 
 @pytest.mark.parametrize(("more", "right"), TWICE.values(), ids=TWICE)
 @pytest.mark.parametrize("on_step", [None, lambda step: None], ids=["compiled", "stepped"])
-def test_a_live_barrier_is_not_initialised_again(more, right, on_step):
-    """Which is undefined; a checked machine says so, unless it has ended or been written over."""
+def test_a_valid_mbarrier_must_not_be_initialized_again(more, right, on_step):
+    """A checked machine reports it, unless the mbarrier was invalidated or overwritten."""
     fence = "fence.proxy.async.shared::cta;"
     text = simt.kernel(" ".join([SHARED, INIT, more, fence, *ROUND[2:]]))
     machine, buffers = Machine("sm_90a", checked=True), [np.zeros_like(X), X]
     if right:
-        made = simt.launch(machine, text, buffers, on_step=on_step, block=128)
-        np.testing.assert_array_equal(made[0], X + (np.arange(1024) < 128))
+        result = simt.launch(machine, text, buffers, on_step=on_step, block=128)
+        np.testing.assert_array_equal(result[0], X + (np.arange(1024) < 128))
         return
     with pytest.raises(VmFault, match=r"the mbarrier\.init.* initialized it before") as caught:
         simt.launch(machine, text, buffers, on_step=on_step, block=128)
@@ -134,8 +134,8 @@ def test_states_and_pending_counts():
     W2: mbarrier.try_wait.shared::cta.b64 %p2, [%r3], %rd5; @!%p2 bra W2;
     @!%p1 mbarrier.arrive.shared::cta.b64 %rd5, [%r3];
     W3: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r3], 0; @!%p2 bra W3;"""
-    (made,) = simt.both(simt.kernel(body), [np.zeros(64, np.uint32)], block=64)
-    assert sorted(made.tolist()) == list(range(1, 65))
+    (result,) = simt.both(simt.kernel(body), [np.zeros(64, np.uint32)], block=64)
+    assert sorted(result.tolist()) == list(range(1, 65))
 
 
 # --- clusters -------------------------------------------------------------------------------------
@@ -169,11 +169,11 @@ CLUSTER = CLUSTER.replace("STORE", simt.store("%r16", "u32", "%a0", "%r21"))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 5])
-def test_a_cluster_shares_memory(seed):
-    """One CTA's copy goes to all four, each adds its rank, the first sums what all send it."""
+def test_cluster_shared_memory(seed):
+    """One CTA's multicast copy goes to all four; each adds its rank; the first adds the results."""
     buffers = [np.zeros(512, np.uint32), X[:256]]
-    made = simt.both(simt.kernel(CLUSTER), buffers, seed=seed, grid=8, block=256, cluster=4)[0]
-    np.testing.assert_array_equal(made, np.tile(4 * X[:256] + 6, 2))
+    result = simt.both(simt.kernel(CLUSTER), buffers, seed=seed, grid=8, block=256, cluster=4)[0]
+    np.testing.assert_array_equal(result, np.tile(4 * X[:256] + 6, 2))
 
 
 def test_addresses_and_ranks():
@@ -182,11 +182,11 @@ def test_addresses_and_ranks():
     mapa.shared::cluster.u32 %r6, %r4, %r5; getctarank.shared::cluster.u32 %r7, %r6;
     getctarank.shared::cluster.u32 %r8, %r4; cvta.shared.u64 %rd1, %rd2;
     mad.lo.u32 %r9, %r7, 16, %r8; mad.lo.u32 %r9, %r3, 256, %r9; {simt.store("%r9")}"""
-    (made,) = simt.both(simt.kernel(body), [np.zeros(4, np.uint32)], grid=4, block=1, cluster=2)
-    assert made.tolist() == [2 << 8 | 1 << 4, 2 << 8 | 1] * 2
+    (result,) = simt.both(simt.kernel(body), [np.zeros(4, np.uint32)], grid=4, block=1, cluster=2)
+    assert result.tolist() == [2 << 8 | 1 << 4, 2 << 8 | 1] * 2
 
 
-def test_a_rank_that_the_cluster_has_not():
+def test_a_rank_beyond_the_cluster_is_a_fault():
     body = """.shared .align 8 .b8 buf[64]; mov.u32 %r4, buf;
     mapa.shared::cluster.u32 %r6, %r4, 5; st.shared::cluster.u32 [%r6], %t;"""
     error = fault([body], grid=4, block=1, cluster=4)
@@ -194,14 +194,14 @@ def test_a_rank_that_the_cluster_has_not():
     assert "the cluster has 4 CTAs, and none of rank 5" in str(error)
 
 
-def test_an_address_has_the_rank():
-    given = np.zeros_like(expected())
-    (made,) = simt.both(text(), [given], grid=len(given), block=1, cluster=CTAS)
-    np.testing.assert_array_equal(made, expected())
+def test_an_address_contains_the_rank():
+    data = np.zeros_like(expected())
+    (result,) = simt.both(text(), [data], grid=len(data), block=1, cluster=CTAS)
+    np.testing.assert_array_equal(result, expected())
 
 
 @pytest.mark.parametrize(
-    ("shape", "says"),
+    ("shape", "message"),
     [
         ({"cluster": 3}, "not made of whole clusters"),
         ({"cluster": 32}, "at most 16"),
@@ -209,13 +209,13 @@ def test_an_address_has_the_rank():
         ({"cluster": "a"}, "not one to three integers"),
     ],
 )
-def test_clusters_that_cannot_be(shape, says):
-    with pytest.raises(LaunchError, match=says):
+def test_invalid_cluster_shapes(shape, message):
+    with pytest.raises(LaunchError, match=message):
         simt.run(simt.kernel(""), [X], grid=8, **shape)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "says"),
+    ("old", "new", "message"),
     [
         ("@!%p1 mbarrier.arrive.expect_tx.shared::cta.b64 %rd5, [%r3], 1024;", "", "1024 bytes"),
         ("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;\nsetp",
@@ -223,9 +223,9 @@ def test_clusters_that_cannot_be(shape, says):
         ("mov.b16 mask, 15", "mov.b16 mask, 31", "the cluster has none of that rank"),
     ],
 )  # fmt: skip
-def test_a_broken_cluster_has_a_name(old, new, says):
+def test_cluster_protocol_errors_are_faults(old, new, message):
     assert old in CLUSTER
     with pytest.raises(VmFault) as caught:
         text = simt.kernel(CLUSTER.replace(old, new))
         simt.run(text, [np.zeros(512, np.uint32), X[:256]], grid=8, block=256, cluster=4)
-    assert says in str(caught.value)
+    assert message in str(caught.value)

@@ -141,24 +141,24 @@ def polled(name: str, seed: int, **how: object) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_is_polled_for_comes(seed: int) -> None:
+def test_polled_work_completes(seed: int) -> None:
     for name in KERNELS:
         assert polled(name, seed) == DATA.tolist(), name
 
 
-def test_what_is_polled_for_comes_at_every_step_too() -> None:
+def test_polled_work_completes_when_stepped() -> None:
     for name in ("a bulk copy", "a copy of each thread", "a copy of each thread, committed"):
         assert polled(name, 0, on_step=lambda step: None) == DATA.tolist(), name
 
 
-def test_a_checked_machine_takes_a_poll_for_a_wait() -> None:
+def test_a_checked_machine_accepts_a_poll_as_a_wait() -> None:
     for name in ("a bulk copy", "a bulk copy, by a state", "a copy of each thread, counted"):
         text = kernel("".join(KERNELS[name]) + READ, TOP)
         assert run(text, Machine(checked=True, step_limit=STEPS))[:64] == DATA.tolist(), name
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_copy_by_another_cta_comes(seed: int) -> None:
+def test_a_copy_of_another_cta_completes(seed: int) -> None:
     for name, before in PAIRS.items():
         text = kernel(f"""{PAIR} {before} {POLL} {READ}
           END: barrier.cluster.arrive; barrier.cluster.wait;""", TOP)  # fmt: skip
@@ -166,7 +166,7 @@ def test_a_copy_by_another_cta_comes(seed: int) -> None:
         assert left[64:] == DATA.tolist(), name
 
 
-def test_time_passes_for_threads_that_only_look_at_it() -> None:
+def test_the_clock_advances_for_threads_that_only_read_it() -> None:
     for clock in ("%clock64", "%globaltimer"):
         body = f"""mov.u64 %rd1, {clock}; L: mov.u64 %rd2, {clock}; sub.u64 %rd2, %rd2, %rd1;
           setp.lt.u64 %p1, %rd2, 100000; @%p1 bra L;"""
@@ -174,8 +174,8 @@ def test_time_passes_for_threads_that_only_look_at_it() -> None:
         assert run(text, Machine(step_limit=STEPS))[:64] == DATA.tolist()
 
 
-def test_polling_is_the_same_in_every_run_and_on_any_number_of_threads() -> None:
-    """How often threads poll shows when copies land."""
+def test_polling_is_deterministic_on_any_number_of_threads() -> None:
+    """The number of polls shows when copies complete."""
     body = """mov.u32 %r8, 0; POLL: add.u32 %r8, %r8, 1;
       mbarrier.test_wait.parity.shared::cta.b64 %p1, [%bar], 0; @!%p1 bra POLL;
       mad.wide.u32 %rd50, %g, 4, %a0; st.global.u32 [%rd50], %r8;"""
@@ -201,8 +201,8 @@ GIVE_UP = (
 )
 
 
-def test_threads_may_give_up_after_some_tries() -> None:
-    """All sleep now and then, and yet it is no deadlock."""
+def test_threads_may_give_up_after_some_polls() -> None:
+    """All threads sleep at times, but this is not a deadlock."""
     assert run(kernel(GIVE_UP, TOP), Machine())[:64] == [150] * 32 + [0] * 32
     with pytest.raises(VmFault, match="deadlock"):
         run(kernel(GIVE_UP.replace("@%p3 bra", "bra"), TOP), Machine())
@@ -216,8 +216,8 @@ FORGETFUL = (
 )
 
 
-def test_a_forgotten_wait_still_shows() -> None:
-    """A while after the copy was issued none of it is there, and a checked machine says so."""
+def test_a_missing_wait_is_still_visible() -> None:
+    """Shortly after the issue the copy's data is missing, and a checked machine reports it."""
     text = kernel(FORGETFUL + READ, TOP)
     assert run(text, Machine())[:64] == [0] * 64
     with pytest.raises(VmFault, match="nothing makes it wait"):

@@ -1,4 +1,4 @@
-"""Constants, parameters and read-only copies: any load reads them, no store writes them."""
+"""Constants, parameters and read-only copies can be loaded but not stored to."""
 
 from __future__ import annotations
 
@@ -74,21 +74,21 @@ def faults(machine: Machine, args: Any, stepped: bool) -> VmFault:
 
 
 @pytest.mark.parametrize("stepped", [False, True], ids=["compiled", "stepped"])
-def test_nothing_writes_to_constants_and_parameters(stepped: bool) -> None:
+def test_writes_to_constants_and_parameters_are_faults(stepped: bool) -> None:
     wrong = []
     for place, code in CASES if stepped else COMPILED:
         start, words = PLACES[place]
         machine = Machine()
         machine.load(f"{HEAD}{start}{code} ret; }}")
-        found = faults(machine, [0, bytes(32)], stepped)
+        error = faults(machine, [0, bytes(32)], stepped)
         address, _ = machine.variables["c"]
-        kept = machine.download(address, np.zeros(8, np.uint32)).tolist() == [*range(1, 9)]
-        if found.kind != "read-only" or words not in found.message or not kept:
-            wrong.append((place, code, str(found)))
+        unchanged = machine.download(address, np.zeros(8, np.uint32)).tolist() == [*range(1, 9)]
+        if error.kind != "read-only" or words not in error.message or not unchanged:
+            wrong.append((place, code, str(error)))
     assert not wrong
 
 
-def test_constants_and_parameters_are_read_at_generic_addresses() -> None:
+def test_constants_and_parameters_are_readable_at_generic_addresses() -> None:
     machine, out = Machine(), np.zeros(2, np.uint32)
     (const, _), (param, _) = PLACES.values()
     machine.load(
@@ -104,7 +104,7 @@ def test_constants_and_parameters_are_read_at_generic_addresses() -> None:
     assert out.tolist() == [50, 0]
 
 
-def test_a_store_that_names_the_space_does_not_run() -> None:
+def test_a_store_to_a_read_only_space_is_rejected() -> None:
     with pytest.raises(UnknownInstruction):
         ptx.check(ptx.parse(f"{HEAD} st.const.u32 [c], 1; ret; }}"))
     machine = Machine()
@@ -113,7 +113,7 @@ def test_a_store_that_names_the_space_does_not_run() -> None:
 
 
 @pytest.mark.parametrize("stepped", [False, True], ids=["compiled", "stepped"])
-def test_a_tensor_copy_out_does_not_write_to_a_fixed_copy(stepped: bool) -> None:
+def test_a_tensor_copy_to_read_only_memory_is_a_fault(stepped: bool) -> None:
     machine = Machine()
     body = (
         "mov.u64 %a1, p; cvta.param.u64 %a2, %a1;"

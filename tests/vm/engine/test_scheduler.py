@@ -1,4 +1,4 @@
-"""Every thread makes progress: lanes that wait for lanes of their warp, CTAs that wait for CTAs."""
+"""Forward progress: lanes that wait for lanes of their own warp, CTAs that wait for other CTAs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilewright.vm import Machine
 pytestmark = pytest.mark.vm
 
 
-def test_a_lane_holds_a_lock_that_its_neighbours_spin_for():
+def test_lanes_of_one_warp_spin_for_a_lock_of_another_lane():
     text = kernel(f"""
       mov.u32 %r9, 0;
     TRY: atom.global.cas.b32 %r2, [%a0], 0, 1; setp.ne.u32 %p0, %r2, 0; @%p0 bra TRY;
@@ -24,8 +24,8 @@ def test_a_lane_holds_a_lock_that_its_neighbours_spin_for():
     assert sorted(tickets) == list(range(1, 81))
 
 
-def test_the_releasing_code_may_lie_above_or_below_the_spinning_code():
-    """The lane at the lower block spins first, whichever lane that is."""
+def test_the_release_may_precede_or_follow_the_spin_loop():
+    """The lanes at the lower block run first, whichever they are."""
     above = "@!%p0 bra WAIT; st.volatile.global.u32 [%a0], 1; bra END; WAIT:"
     below = "@%p0 bra SET; WAIT:"
     spin = "ld.volatile.global.u32 %r2, [%a0]; setp.eq.u32 %p1, %r2, 0; @%p1 bra WAIT;"
@@ -36,7 +36,7 @@ def test_the_releasing_code_may_lie_above_or_below_the_spinning_code():
 
 
 def test_a_chain_of_lanes_each_waiting_for_the_next():
-    """32 spinning groups at 32 places: each gets its turn."""
+    """32 groups of lanes spin at 32 instructions; each of them gets a turn."""
     body = "".join(f"setp.eq.u32 %p0, %t, {t}; @%p0 bra L{t}; " for t in range(1, 32))
     body += "L0: st.volatile.global.u32 [%a0+124], 1; bra END;"
     for t in range(1, 32):
@@ -90,13 +90,13 @@ LAST_BLOCK = f"""
     END:"""
 
 
-def test_the_last_block_sums():
+def test_the_last_cta_reduces():
     buffers = [zeros(40 * 20), zeros(1), zeros(1)]
     _, count, total = both(kernel(LAST_BLOCK), buffers, [20], grid=20, block=40)
     assert (count, total) == (20, 3 * sum(range(800)))
 
 
-def test_ctas_wait_for_those_that_come_after_them():
+def test_ctas_wait_for_ctas_of_a_higher_index():
     """CTA c waits for CTA c + 1: all must be resident."""
     text = kernel("""
       add.u32 %r2, %r0, 1; mov.u32 %r3, %nctaid.x; setp.eq.u32 %p0, %r2, %r3; @%p0 bra SET;
@@ -107,8 +107,8 @@ def test_ctas_wait_for_those_that_come_after_them():
     assert out.tolist() == list(range(1, 17))
 
 
-def test_sums_of_floats_are_the_same_every_time():
-    """The order of atomics follows from the seed, not from what is compiled or how many cores."""
+def test_floating_point_atomics_are_deterministic():
+    """The order of atomics depends on the seed, not on compilation or the number of cores."""
     text = kernel("""
       add.u32 %r3, %g, 1; cvt.rn.f32.u32 %f0, %r3; rcp.rn.f32 %f1, %f0; mov.u32 %r2, 0;
     L: red.global.add.f32 [%a0], %f1; add.u32 %r2, %r2, 1; setp.lt.u32 %p0, %r2, %t; @%p0 bra L;""")
@@ -131,14 +131,14 @@ barrier.cluster.arrive; barrier.cluster.wait; mov.u32 %r3, %cluster_ctarank; xor
 mapa.shared::cluster.u32 %r4, %r2, %r3; @%p0 mbarrier.arrive.shared::cluster.b64 _, [%r4];"""
 
 
-def test_a_cta_stays_while_others_of_its_cluster_run_on():
+def test_a_cta_stays_resident_while_its_cluster_runs():
     """Each arrives at the other's barrier and ends. Kernels that others wrote do so, and only time
     makes it right: another order shows that it is wrong, and so does a checked machine.
     """
     both(kernel(LATE), grid=4, cluster=2)
-    for machine, says in (
+    for machine, message in (
         (Machine(checked=True), "a CTA that ends"),
         (Machine(seed=1), "exited CTA"),
     ):
-        with pytest.raises(VmFault, match=says):
+        with pytest.raises(VmFault, match=message):
             launch(machine, kernel(LATE), grid=4, cluster=2)

@@ -1,4 +1,4 @@
-"""Lanes that store to one address: which one's value stays, as an H200 was seen to have it."""
+"""Lanes that store to one address: which lane wins, as measured on an H200."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ KINDS = [("u8", 1, ""), ("u16", 2, ""), ("u32", 4, ""), ("u64", 8, ""), ("u32", 
 
 
 def stored(space: str, type_: str, size: int, vector: str, slots: np.ndarray, launch=simt.both):
-    """The lane whose number each slot holds."""
+    """Each slot's final value, which is the number of the lane that won."""
     reg = "%rd5" if type_ == "u64" else "%h1" if type_ in ("u8", "u16") else "%lane"
-    made = {"%rd5": "cvt.u64.u32 %rd5, %lane;", "%h1": "cvt.u16.u32 %h1, %lane;"}.get(reg, "")
+    setup = {"%rd5": "cvt.u64.u32 %rd5, %lane;", "%h1": "cvt.u16.u32 %h1, %lane;"}.get(reg, "")
     count = int(vector[1:] or 1)
     value = f"{{{', '.join([reg] * count)}}}" if vector else reg
     where = "mad.wide.u32 %rd3, %r2, {size}, %a2; {put} st.global{v}.{type} [%rd3], {value};"
@@ -26,7 +26,7 @@ def stored(space: str, type_: str, size: int, vector: str, slots: np.ndarray, la
         mad.lo.u32 %r3, %t, {size}, %r3; ld.shared.{type} {reg}, [%r3];
         mad.wide.u32 %rd3, %t, {size}, %a2; st.global.{type} [%rd3], {reg};"""
     dot = f".{vector}" if vector else ""
-    work = where.format(size=size, put=made, v=dot, type=type_, value=value, reg=reg)
+    work = where.format(size=size, put=setup, v=dot, type=type_, value=value, reg=reg)
     body = f"mad.wide.u32 %rd1, %t, 4, %a1; ld.global.u32 %r2, [%rd1]; {work}"
     text = simt.kernel(body, top=".shared .align 16 .b8 sm[512];")
     out = np.zeros(512, np.uint8)
@@ -35,17 +35,17 @@ def stored(space: str, type_: str, size: int, vector: str, slots: np.ndarray, la
 
 
 def winner(size: int, writers: np.ndarray) -> int:
-    """Of the last turn that has lanes for a slot, the first such lane."""
+    """The first lane of the last phase that has lanes for the slot."""
     lanes = min(32, 128 // size)
     return writers[writers // lanes == writers[-1] // lanes][0]
 
 
 @pytest.mark.parametrize("space", ["shared", "global"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: f"{k[0]}{k[2]}")
-def test_of_lanes_that_store_to_one_address_one_wins(space, kind):
+def test_which_lane_wins_if_several_store_to_one_address(space, kind):
     rng = np.random.default_rng(0)
     for count in (1, 2, 5, 9, 32):
         slots = rng.integers(0, count, 32)
-        found = stored(space, *kind, slots)
+        result = stored(space, *kind, slots)
         for slot in np.unique(slots):
-            assert found[slot] == winner(kind[1], np.flatnonzero(slots == slot))
+            assert result[slot] == winner(kind[1], np.flatnonzero(slots == slot))

@@ -1,4 +1,4 @@
-"""Tensor copies on the virtual machine: byte by byte what ``mma.tensor_copy`` says."""
+"""Tensor copies on the virtual machine equal ``mma.tensor_maps.tma_copy`` byte for byte."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ DUMP = ALL.format(label="D", body=f"ld.shared.v4.u32 {V}, [%r8]; st.global.v4.u3
 
 
 def kernel(m: TensorMap, coordinates, offsets, stores: bool, bytes_: int) -> str:
-    """Shared memory from %a0, the copy, shared memory to %a0; the map stands at %a1."""
+    """Load shared memory from %a0, copy with the map at %a1, store shared memory to %a0."""
     words = {
         "rank": m.rank,
         "bytes": bytes_,
@@ -47,14 +47,14 @@ def kernel(m: TensorMap, coordinates, offsets, stores: bool, bytes_: int) -> str
 
 
 def run(m: TensorMap, memory, coordinates, offsets, stores, machine, on_step=None, bytes_=0):
-    """(shared memory, global memory) afterwards; ``m`` is of a tensor at address 0."""
+    """(shared memory, global memory) after the copy; ``m`` maps a tensor at address 0."""
     there = machine.upload(memory)
     placed = TensorMap.replace_address(m.encode(), there)
     text = kernel(m, coordinates, offsets, stores, bytes_)
-    found = simt.launch(
+    result = simt.launch(
         machine, text, [GIVEN, np.frombuffer(placed, np.uint8)], block=1, on_step=on_step
     )
-    return found[0], machine.download(there, memory)
+    return result[0], machine.download(there, memory)
 
 
 def one_in(rng, *choices):
@@ -62,7 +62,7 @@ def one_in(rng, *choices):
 
 
 def random_map(rng) -> TensorMap | None:
-    """A map of a small tensor, of every kind; None where the rules forbid it."""
+    """A random map of a small tensor; None if the rules for maps forbid it."""
     type_ = one_in(rng, *TYPES)
     size, rank = TYPES[type_].bytes, int(rng.integers(1, 6))
     interleave = one_in(rng, 0, 0, 0, 16, 32) if rank >= 3 else 0
@@ -100,18 +100,18 @@ def random_case(rng):
         walks = isinstance(m.box, Im2col) and not stores
         offsets = rng.integers(0, 4, m.rank - 2).tolist() if walks else []
         try:
-            found = copy_addresses(m, c, offsets, 0, stores)
+            result = copy_addresses(m, c, offsets, 0, stores)
         except LayoutError:
             continue
-        if found.shared.max(initial=0) + found.unit <= SIZE:
+        if result.shared.max(initial=0) + result.unit <= SIZE:
             spans = [(n - 1) * s for n, s in zip(m.shape[1:], m.strides, strict=True)]
             first = m.shape[0] * (m.interleave or m.element_bytes)
             memory = rng.integers(0, 256, sum(spans) + first + 64, dtype=np.uint8)
-            return m, memory, c, offsets, stores, found.bytes
+            return m, memory, c, offsets, stores, result.bytes
 
 
 @every_row("seed", range(240), parts=27)
-def test_copies_are_as_specified(seed):
+def test_copies_match_the_specification(seed):
     rng = np.random.default_rng(seed)
     m, memory, c, offsets, stores, bytes_ = random_case(rng)
     shared, outside = GIVEN.copy(), memory.copy()
@@ -119,27 +119,27 @@ def test_copies_are_as_specified(seed):
         store(m, outside, shared, c)
     else:
         load(m, outside, shared, c, offsets)
-    made = run(m, memory, c, offsets, stores, Machine(seed=seed % 3), bytes_=bytes_)
-    np.testing.assert_array_equal(made[0], shared)
-    np.testing.assert_array_equal(made[1], outside)
+    result = run(m, memory, c, offsets, stores, Machine(seed=seed % 3), bytes_=bytes_)
+    np.testing.assert_array_equal(result[0], shared)
+    np.testing.assert_array_equal(result[1], outside)
 
 
 MASK = "mov.b16 %h1, 2;"
 MATRIX = TensorMap.tiled(0, "f16", (64, 32), (128,), (64, 8), swizzle=128)
 
 
-def test_the_stepping_evaluator_copies_too():
+def test_stepped_copies_match_too():
     memory = np.arange(4096, dtype=np.uint16).view(np.uint8)
     m = TensorMap.tiled(0, "f16", (64, 32), (128,), (16, 2), swizzle=32)
-    found = [
+    result = [
         run(m, memory, [16, 31], [], False, Machine(), on_step, 64)
         for on_step in (None, lambda step: None)
     ]
-    np.testing.assert_array_equal(found[0][0], found[1][0])
+    np.testing.assert_array_equal(result[0][0], result[1][0])
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         (lambda text: text.replace("tensor.2d", "tensor.3d").replace("{0, 0}", "{0, 0, 0}"),
          "another number of dimensions"),
@@ -153,17 +153,17 @@ def test_the_stepping_evaluator_copies_too():
          "none of that rank"),
     ],
 )  # fmt: skip
-def test_what_faults_on_hardware_has_a_name(change, says):
+def test_what_faults_on_hardware_is_a_fault(change, message):
     machine = Machine()
     there = machine.upload(np.zeros(4096, np.uint8))
     placed = TensorMap.replace_address(MATRIX.encode(), there)
     text = change(kernel(MATRIX, [0, 0], [], False, 1024))
     with pytest.raises(VmFault) as caught:
         simt.launch(machine, text, [GIVEN, np.frombuffer(placed, np.uint8)], block=1)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_a_tensor_beyond_its_memory_is_out_of_bounds():
+def test_a_tensor_larger_than_its_memory_is_out_of_bounds():
     machine = Machine()
     there = machine.upload(np.zeros(4096 - 256, np.uint8))
     placed = TensorMap.replace_address(MATRIX.encode(), there)

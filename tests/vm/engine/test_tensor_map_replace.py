@@ -1,4 +1,4 @@
-"""``tensormap.replace``: of each field the bits that an H200 makes, in global and shared memory."""
+"""``tensormap.replace`` sets the same bits as an H200, in global and shared memory."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ INDEXED = ("box_dim", "global_dim", "global_stride", "element_stride")
 
 
 def one(field: str, ordinal: int, value: int, at: str, space: str) -> str:
-    """The instruction for the map at ``at``; values without names come in a register."""
+    """The instruction for the map at ``at``; numeric values are passed in a register."""
     bits = 64 if field in WIDE else 32
     opcode = f"tensormap.replace.tile.{field}{space}.b1024.b{bits}"
     register = {32: "%r20", 64: "%rd20"}[bits]
@@ -27,16 +27,16 @@ def one(field: str, ordinal: int, value: int, at: str, space: str) -> str:
     return f"mov.b{bits} {register}, {value % (1 << bits)}; {opcode} [{at}], {which}{register};"
 
 
-def test_every_replacement_of_an_h200():
+def test_every_field_matches_an_h200():
     body = "\n".join(
         one(field, ordinal, value, f"%a0+{128 * i}", ("", ".global")[i % 2])
         for i, (_, field, ordinal, value, _) in enumerate(CASES)
     )
-    given = np.frombuffer(b"".join(case[0] for case in CASES), np.uint8)
+    data = np.frombuffer(b"".join(case[0] for case in CASES), np.uint8)
     expected = np.frombuffer(b"".join(case[-1] for case in CASES), np.uint8)
-    made = simt.run(simt.kernel(body), [given])[0].reshape(-1, 128)
+    output = simt.run(simt.kernel(body), [data])[0].reshape(-1, 128)
     width = len(expected) // len(CASES)
-    np.testing.assert_array_equal(made[:, :width], expected.reshape(-1, width))
+    np.testing.assert_array_equal(output[:, :width], expected.reshape(-1, width))
 
 
 @pytest.mark.parametrize("field", FIELDS)
@@ -47,15 +47,15 @@ def test_both_evaluators_in_shared_memory(field):
     setp.eq.u32 %p0, %t, 3; @!%p0 bra OVER; {one(field, ordinal, value, "%rd2", ".shared::cta")}
     OVER: bar.warp.sync -1; ld.shared.u32 %r4, [%r3]; st.global.u32 [%rd3], %r4;"""
     text = simt.kernel(body, ".shared .align 128 .b8 map[128];")
-    (made,) = simt.both(text, [np.frombuffer(base, np.uint8)])
-    assert made.tobytes()[:64] == result[:64]
+    (output,) = simt.both(text, [np.frombuffer(base, np.uint8)])
+    assert output.tobytes()[:64] == result[:64]
 
 
 @pytest.mark.parametrize(
-    ("place", "says"),
+    ("place", "message"),
     [("%a0+8", "misaligned"), ("%a0+128", "of 64 bytes at"), ("%a1", "out of bounds")],
 )
-def test_what_is_no_map(place, says):
+def test_invalid_map_addresses_are_faults(place, message):
     text = simt.kernel(one("rank", 0, 2, place, ".global"))
-    with pytest.raises(VmFault, match=says):
+    with pytest.raises(VmFault, match=message):
         simt.launch(Machine(), text, [np.zeros(128, np.uint8)])

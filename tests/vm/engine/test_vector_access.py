@@ -1,4 +1,4 @@
-"""Loads and stores: whatever the lanes' addresses are like, each lane has its own bytes."""
+"""Loads and stores: each lane accesses its own bytes for all patterns of addresses."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ FEW = [(1, 1), (2, 4), (4, 1), (4, 4), (8, 1)]
 SOME = [(kind, *g) for kind, (_, code) in KINDS.items() for g in (FEW if code else GROUPS)]
 
 
-def parted(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make each block of ``LONG`` code a region."""
+def split_into_regions(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile each block of ``LONG`` code as a region of its own."""
     if code:
         monkeypatch.setattr(module_codegen, "REGION", 1)
 
@@ -71,21 +71,21 @@ def body(space: str, size: int, count: int, guard: str) -> str:
 @every_row("space", SPACES, parts=4)
 @every_row(("kind", "size", "count"), SOME)
 def test_each_lane_loads_its_own_bytes(space, kind, size, count, monkeypatch):
-    given, (guard, code) = RNG.integers(0, 256, BYTES, np.uint8), KINDS[kind]
-    parted(code, monkeypatch)
+    data, (guard, code) = RNG.integers(0, 256, BYTES, np.uint8), KINDS[kind]
+    split_into_regions(code, monkeypatch)
     text, group = kernel(code + body(space, size, count, guard)), size * count
     for name, order in ORDERS.items():
         out = np.zeros((32, group), np.uint8)
         offsets = (order * group).astype(np.uint32)
-        made = launch(Machine(), text, [out, given, offsets])[0]
-        expected = given.reshape(-1, group)[order]
+        result = launch(Machine(), text, [out, data, offsets])[0]
+        expected = data.reshape(-1, group)[order]
         expected[0 if guard else 32 :: 2] = 0
-        np.testing.assert_array_equal(made, expected, err_msg=name)
+        np.testing.assert_array_equal(result, expected, err_msg=name)
 
 
 @pytest.mark.parametrize("code", ["", LONG], ids=["short", "long"])
-def test_of_lanes_that_store_to_a_place_the_first_of_the_last_128_bytes_wins(code, monkeypatch):
-    parted(code, monkeypatch)
+def test_of_lanes_with_one_address_the_first_of_the_last_phase_wins(code, monkeypatch):
+    split_into_regions(code, monkeypatch)
     for size, count in FEW if code else GROUPS:
         names = ", ".join(f"{REGISTERS[size]}{20 + i}" for i in range(count))
         vector = f".v{count}.b{8 * size}" if count > 1 else f".b{8 * size}"
@@ -94,15 +94,15 @@ def test_of_lanes_that_store_to_a_place_the_first_of_the_last_128_bytes_wins(cod
           cvt.u64.u32 %rd6, %r3; add.u64 %rd6, %a0, %rd6; mad.wide.u32 %rd7, %t, {group}, %a1;
           ld.global{vector} {held}, [%rd7]; st{vector} [%rd6], {held};""")
         for name, order in ORDERS.items():
-            given = RNG.integers(0, 256, (32, group), np.uint8)
+            data = RNG.integers(0, 256, (32, group), np.uint8)
             offsets = (order * group).astype(np.uint32)
-            made = launch(Machine(), text, [np.zeros_like(given), given, offsets])[0]
-            expected = np.zeros_like(given)
+            result = launch(Machine(), text, [np.zeros_like(data), data, offsets])[0]
+            expected = np.zeros_like(data)
             turn = min(32, 128 // group)  # turns one after the other, the lowest lane of each wins
             for first in range(0, 32, turn):
                 for lane in reversed(range(first, first + turn)):
-                    expected[order[lane]] = given[lane]
-            np.testing.assert_array_equal(made, expected, err_msg=f"{size}x{count} {name}")
+                    expected[order[lane]] = data[lane]
+            np.testing.assert_array_equal(result, expected, err_msg=f"{size}x{count} {name}")
 
 
 # --- what is wrong --------------------------------------------------------------------------------
@@ -124,8 +124,8 @@ TWISTS = {  # what becomes of the offsets, for accesses of so many bytes
 }
 
 
-def reaching(space: str, size: int, count: int, stores: bool, kind: str) -> str:
-    """Thread t reaches what lies t groups on, and then by the same instruction what lies %a2[t]
+def reach_kernel(space: str, size: int, count: int, stores: bool, kind: str) -> str:
+    """Thread t accesses the t-th group, and then by the same instruction what is at offset %a2[t]
     bytes (signed) on."""
     guard, code = KINDS[kind]
     top, suffix = WINDOWS[space]
@@ -148,30 +148,30 @@ def reaching(space: str, size: int, count: int, stores: bool, kind: str) -> str:
 @every_row("stores", [False, True], ids=["loads", "stores"])
 @every_row("kind", KINDS)
 @every_row(("size", "count"), FEW)
-def test_the_first_lane_that_is_wrong_is_named(space, stores, kind, size, count, monkeypatch):
+def test_the_lowest_faulting_lane_is_reported(space, stores, kind, size, count, monkeypatch):
     there = np.arange(32) % 2 == 1 if kind == "odd" else np.full(32, True)
-    parted(KINDS[kind][1], monkeypatch)
-    code, unit = reaching(space, size, count, stores, kind), size * count
+    split_into_regions(KINDS[kind][1], monkeypatch)
+    code, unit = reach_kernel(space, size, count, stores, kind), size * count
     for order in (ORDERS[name] for name in ("in line", "one place", "anywhere")):
         for twist in TWISTS.values():
             offsets = twist(order * unit, unit)
             wrong = (offsets % unit != 0) | (offsets < 0) | (offsets > BYTES - unit)
-            told = reached(code, offsets.astype(np.int32))
+            fault = run_reach_kernel(code, offsets.astype(np.int32))
             first = np.flatnonzero(wrong & there)
             if not first.size:
-                assert told is None, offsets
+                assert fault is None, offsets
                 continue
             lane = int(first[0])
             why = "misaligned" if offsets[lane] % unit else "out of bounds"
-            assert told is not None, offsets
-            assert (told.kind, told.thread[0]) == (why, lane), offsets
+            assert fault is not None, offsets
+            assert (fault.kind, fault.thread[0]) == (why, lane), offsets
 
 
-def reached(code: str, offsets: np.ndarray) -> VmFault | None:
+def run_reach_kernel(code: str, offsets: np.ndarray) -> VmFault | None:
     machine = Machine()
-    given = [np.zeros(32, np.uint8), np.full(BYTES, 7, np.uint8), offsets]
+    data = [np.zeros(32, np.uint8), np.full(BYTES, 7, np.uint8), offsets]
     try:
-        launch(machine, code, given)
+        launch(machine, code, data)
     except VmFault as fault:
         return fault
     return None

@@ -1,4 +1,4 @@
-"""What a wgmma under way reads nobody may overwrite, by whatever; what lies beside it is free."""
+"""Operands of a wgmma in flight must not be overwritten; the memory next to them may be."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMMIT, WAIT = "wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligne
 
 
 def kernel(body: str, trans: tuple[int, int] = (0, 0)) -> str:
-    """A product of the descriptors at %a0, ``body`` once all warps have it under way; %r9 = %n0 is
+    """A wgmma with the descriptors at %a0; ``body`` once all warps have issued it; %r9 = %n0 is
     a place in shared memory, %p0 holds in thread 0.
     """
     return simt.kernel(
@@ -39,19 +39,19 @@ def descriptor(rng) -> MatrixDescriptor:
     return MatrixDescriptor(start, *far, swizzle, int(rng.integers(8)) if swizzle else 0)
 
 
-def pieces(d: MatrixDescriptor, rows: int, trans: int) -> set[int]:
-    """The 16-byte pieces that an operand has."""
+def chunks(d: MatrixDescriptor, rows: int, trans: int) -> set[int]:
+    """The 16-byte chunks that an operand has."""
     places = d.addresses(16, rows, K, "MN" if trans else "K")
     return set((places // 128).ravel().tolist())
 
 
 @pytest.mark.parametrize("trans", [(0, 0), (1, 1), (0, 1)])
-def test_exactly_what_it_reads_is_kept(trans):
+def test_exactly_the_operands_must_not_be_overwritten(trans):
     rng, machine = np.random.default_rng(trans), Machine()
     machine.load(kernel("@%p0 st.shared.u8 [%r9], %r2;", trans))
     for _ in range(200):
         a, b = descriptor(rng), descriptor(rng)
-        own = pieces(a, M, trans[0]) | pieces(b, N, trans[1])
+        own = chunks(a, M, trans[0]) | chunks(b, N, trans[1])
         if max(own) >= BYTES // 16:
             continue
         near = int(rng.choice(list(own))) + int(rng.integers(-3, 4))
@@ -81,7 +81,7 @@ WORDS = [
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_whatever_writes(name):
+def test_every_kind_of_write_is_checked(name):
     write = WRITES[name]
     if "%q" in write:
         write = ".reg .pred %q; setp.lt.u32 %q, %t, 32; " + write

@@ -284,8 +284,8 @@ def complete_cluster_barrier(cta: Cta) -> i64:
         return 0
     head.cluster_arrived = 0
     if cta.launch.checked != 0:
-        came = sync_clock(head, CLUSTER_OPEN)
-        join(sync_clock(head, CLUSTER_DONE), came, 2 * actor_count(head))
+        current = sync_clock(head, CLUSTER_OPEN)
+        join(sync_clock(head, CLUSTER_DONE), current, 2 * actor_count(head))
     for rank in range(cta.launch.cluster_size):
         c = at(Cta, cta.first + rank * CTA_BYTES)
         for i in range(c.launch.warps):
