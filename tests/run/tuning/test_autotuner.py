@@ -1,7 +1,7 @@
-"""The tuner finds what is fastest, whatever the chip's clock does, and never what is wrong.
+"""The autotuner finds the fastest configuration despite noise and clock drift, and no wrong one.
 
-The bench is a laboratory: times are known, with noise and drift, and its clock is what they add up
-to. What is measured on a GPU is looked at in ``test_config_benchmark`` and ``test_autotuner_gpu``.
+The benchmark is simulated: true times are known, with noise and drift, and its clock advances by
+them. ``test_config_benchmark`` and ``test_autotuner_gpu`` test the real benchmark.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from examples import examples
 from tilewright import gemm
 from tilewright.errors import ConfigError, CudaError
-from tilewright.run.tuning.autotuner import BOUT, FIELD, TuningOutcome, tune
+from tilewright.run.tuning.autotuner import FINALISTS, STAGE_ROUNDS, TuningOutcome, tune
 from tilewright.run.tuning.search_space import candidates, neighbours
 from tilewright.target import DEFAULT_DEVICE, DEVICES
 
@@ -27,7 +27,9 @@ ASSEMBLED = 0.01  # seconds
 
 
 class Laboratory:
-    """``us[i]`` is the true time of ``CONFIGS[i]``; ``noise`` a share of it, ``drift`` of all."""
+    """A simulated benchmark: ``us[i]`` is the true time of ``CONFIGS[i]``; ``noise`` is relative to
+    each time, ``drift`` common to all.
+    """
 
     def __init__(
         self, us: Sequence[float], noise: float = 0.0, drift: float = 0.0, seed: int = 0,
@@ -74,73 +76,80 @@ class Laboratory:
 @given(st.integers(0, 31), st.integers(0, 10**6))
 @examples(25)
 def test_the_fastest_is_found(fastest: int, seed: int) -> None:
-    """Two percent between them, noise of one, and a clock that drifts by ten."""
+    """Times 2 % apart, 1 % noise, 10 % clock drift."""
     us = 100 * 1.02 ** np.random.default_rng(seed).permutation(len(CONFIGS))
     us[fastest] = 98
     found = Laboratory(us, noise=0.01, drift=0.1, seed=seed).tune()
-    assert found.chosen.config == CONFIGS[fastest] and found.ended == "sure"
+    assert found.chosen.config == CONFIGS[fastest] and found.ended == "one candidate left"
     assert found.gain.low * 0.98 <= us[0] / 98 <= found.gain.high * 1.02
 
 
-def test_the_heuristic_stays_where_none_is_surely_faster() -> None:
+def test_the_heuristic_s_choice_stays_if_none_is_significantly_faster() -> None:
     found = Laboratory([100.0] * 20).tune()
     assert found.chosen == found.heuristic and found.heuristic.config == CONFIGS[0]
-    assert found.ended == "a tie" and found.gain == (1, 1, 1)
+    assert found.ended == "no significant difference" and found.gain == (1, 1, 1)
 
 
-def test_what_is_wrong_is_not_chosen_however_fast() -> None:
+def test_wrong_configurations_are_never_chosen() -> None:
     found = Laboratory([100, 50, 40, 30, 99], wrong=[1], odd=[2], broken=[3]).tune()
     assert found.chosen.config == CONFIGS[4]
     assert dict(found.failed).keys() == {CONFIGS[i] for i in (1, 2, 3)}
     assert "other bits" in dict(found.failed)[CONFIGS[2]]
-    assert {s.config for s in found.standings} == {CONFIGS[0], CONFIGS[4]}
+    assert {s.config for s in found.timings} == {CONFIGS[0], CONFIGS[4]}
 
 
-def test_a_configuration_that_takes_the_gpu_with_it_is_named() -> None:
+def test_a_fatal_error_names_the_configuration() -> None:
     with pytest.raises(CudaError, match=f"{CONFIGS[2]}: it faulted") as caught:
         Laboratory([5.0] * 4, fatal=[2]).tune()
     assert caught.value.fatal and caught.value.code == 700
 
 
-@pytest.mark.parametrize("how", ["wrong", "odd", "broken"])
-def test_a_heuristic_that_is_wrong_is_an_error(how: str) -> None:
-    with pytest.raises(ConfigError):
-        Laboratory([100, 90, 80], **{how: [0]}).tune()
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("wrong", "the heuristic's choice, gives wrong results"),
+        ("odd", "the heuristic's choice, gives other bits"),
+        ("broken", "it can't be assembled"),
+    ],
+)
+def test_an_error_of_the_heuristic_s_choice_is_raised(fault: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Laboratory([100, 90, 80], **{fault: [0]}).tune()
 
 
 @pytest.mark.parametrize(("stop", "measured"), [(3, 3), (12, 12), (32, 32), (33, 32)])
-def test_ctrl_c_keeps_what_was_found(stop: int, measured: int) -> None:
-    """In a first heat, in the first bout, in the second."""
+def test_ctrl_c_returns_the_outcome_so_far(stop: int, measured: int) -> None:
+    """In qualification, in the first stage of the finals, in the second."""
     found = Laboratory(np.linspace(100, 85, len(CONFIGS)), noise=0.01, stop=stop).tune()
-    assert found.ended == "stopped" and len(found.standings) == measured
-    best = max(CONFIGS.index(s.config) for s in found.standings)
+    assert found.ended == "stopped" and len(found.timings) == measured
+    best = max(CONFIGS.index(s.config) for s in found.timings)
     if found.chosen == found.heuristic:
         assert measured <= 12
     else:
         assert found.gain.low > 1 and CONFIGS.index(found.chosen.config) > best - 8
 
 
-def test_ctrl_c_before_anything_was_found_is_itself() -> None:
+def test_ctrl_c_before_any_measurement_is_raised() -> None:
     with pytest.raises(KeyboardInterrupt):
         Laboratory([100, 90], stop=0).tune()
 
 
 @pytest.mark.parametrize("budget", [0.0, 0.2, 1.0, 5.0])
-def test_the_time_is_kept(budget: float) -> None:
-    """But for one bout of the whole field, and the first heat."""
+def test_the_time_limit(budget: float) -> None:
+    """Exceeded by at most one stage of all finalists and one qualification."""
     laboratory = Laboratory(np.linspace(1000, 999, len(CONFIGS)), noise=0.01)
     found = laboratory.tune(budget)
-    most = (FIELD + 1) * BOUT * 1000e-5
-    assert laboratory.seconds <= budget + most + ASSEMBLED
-    assert found.standings
+    slack = (FINALISTS + 1) * STAGE_ROUNDS * 1000e-5
+    assert laboratory.seconds <= budget + slack + ASSEMBLED
+    assert found.timings
 
 
-# --- who is measured ----------------------------------------------------------------------------
+# --- the search space ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("device", ["H200", "A100", "RTX 4090"])
 @pytest.mark.parametrize("sizes", [(4096, 4096, 4096), (16, 8192, 8192), (300, 200, 100)])
-def test_rivals_fit_and_the_heuristic_is_the_first(
+def test_candidates_are_valid_and_the_heuristic_s_choice_is_first(
     sizes: tuple[int, int, int], device: str
 ) -> None:
     problem, on = PROBLEM.with_sizes(*sizes), DEVICES[device]
@@ -151,7 +160,7 @@ def test_rivals_fit_and_the_heuristic_is_the_first(
         gemm.check(problem, config, on)
 
 
-def test_neighbours_differ_in_one_thing() -> None:
+def test_neighbours_differ_in_one_option() -> None:
     config = gemm.choose(PROBLEM, DEFAULT_DEVICE)
     found = list(neighbours(config))
     fields = config.__dataclass_fields__
@@ -161,8 +170,8 @@ def test_neighbours_differ_in_one_thing() -> None:
     assert changed == {"stages", "group", "cluster", "split", "dynamic"}
 
 
-def test_f64_s_rivals_have_other_instructions() -> None:
-    """Those that go with the same tile: m16n8k16 would take 32 of K."""
+def test_f64_candidates_have_several_instructions() -> None:
+    """Those that fit the same tile: m16n8k16 would need a k-tile of 32."""
     problem = gemm.Problem(4096, 4096, 4096, "f64", "f64", "f64")
     found = candidates(problem, DEFAULT_DEVICE)
     assert {x.mma for x in found} == {(8, 8, 4), (16, 8, 4), (16, 8, 8)}

@@ -1,5 +1,5 @@
-"""What the tuner asks of a bench, on the virtual machine: whose times say nothing, and whose bits
-do.
+"""The benchmark of configurations, on the virtual machine, whose bits are checked but whose times
+mean nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.vm
 
 
 class Counter:
-    """Does the work once for each round, and counts it."""
+    """A timer that returns fixed times and counts the recordings that are closed."""
 
     def __init__(self) -> None:
         self.closed = 0
@@ -58,24 +58,24 @@ def bench(found: Plan) -> ConfigBenchmark:
 )  # fmt: skip
 @pytest.mark.parametrize("most", [2, pytest.param(1000, marks=pytest.mark.slow)])
 def test_all_configurations_give_the_same_bits(given: dict[str, Any], most: int) -> None:
-    """Cut along K or not, swapped or not, of any tile: sums of small whole numbers are exact."""
+    """With split-K or not, swapped or not, for any tile: sums of small integers are exact."""
     odd = given in ({"layout": "tn"}, {"dtype": "bf16", "layout": "nn"})
     found = plan(75, 101 if odd else 112, 173 if odd else 192, device="vm", **given)
-    with bench(found) as there:
-        assert there.heuristic == gemm.choose(there.problem, found.device.target)
-        every = candidates(there.problem, found.device.target)
+    with bench(found) as benchmark:
+        assert benchmark.heuristic == gemm.choose(benchmark.problem, found.device.target)
+        every = candidates(benchmark.problem, found.device.target)
         some = every[:: max(16, -(-len(every) // most))]
-        bits = {there.check(there.assemble(config)) for config in some}
+        bits = {benchmark.check(benchmark.assemble(config)) for config in some}
         assert len(some) > 1 and len(bits) == 1 and None not in bits
 
 
 class Spoiled(ConfigBenchmark):
-    """Its kernel leaves one element of D as it was, or writes one beside it."""
+    """Its kernel overwrites one element of D, or one next to it."""
 
     spoil = 0
 
-    def _work(self, way: Any, views: Any) -> Any:
-        work, d = super()._work(way, views), views["d"]
+    def _work(self, prepared: Any, views: Any) -> Any:
+        work, d = super()._work(prepared, views), views["d"]
 
         def spoiled(stream: int) -> None:
             work(stream)
@@ -84,43 +84,43 @@ class Spoiled(ConfigBenchmark):
         return spoiled
 
 
-def test_a_wrong_element_is_seen() -> None:
-    """In a row that is known it is wrong; elsewhere the bits are not the others'."""
+def test_a_wrong_element_is_detected() -> None:
+    """In a reference row the check fails; elsewhere the bits differ from other configurations'."""
     found = plan(64, 64, 64, device="vm")
     assert found.request is not None
-    with Spoiled(found.request, found.device, Counter()) as there:
-        entry = there.assemble(there.heuristic)
-        assert there.check(entry) is None
-        there.spoil = 64
-        assert there.check(entry) is not None
+    with Spoiled(found.request, found.device, Counter()) as benchmark:
+        entry = benchmark.assemble(benchmark.heuristic)
+        assert benchmark.check(entry) is None
+        benchmark.spoil = 64
+        assert benchmark.check(entry) is not None
     with bench(found) as right:
         assert right.check(right.assemble(right.heuristic)) is not None
 
 
-def test_a_replay_takes_all_matrices_in_turn() -> None:
+def test_a_replay_rotates_through_all_matrices() -> None:
     found = plan(64, 64, 64, device="vm")
-    with bench(found) as there:
-        addresses = {s.views["d"].address for s in there._sets}
+    with bench(found) as benchmark:
+        addresses = {s.views["d"].address for s in benchmark._sets}
         size = sum(2 * 64 * 64 for _ in "abd")
         assert len(addresses) == 256 and size * 256 < found.device.target.l2
-        (own,) = there.times([there.assemble(there.heuristic)], 3)
-        assert own == [10 / there._calls] * 3
-        assert there._calls >= 256
+        (own,) = benchmark.times([benchmark.assemble(benchmark.heuristic)], 3)
+        assert own == [10 / benchmark._calls] * 3
+        assert benchmark._calls >= 256
 
 
-def test_the_tuner_on_this_bench() -> None:
-    """The second of a pair takes twice as long here, so the heuristic's choice stays."""
+def test_tune_with_this_benchmark() -> None:
+    """The second of a pair takes twice as long, so the heuristic's choice is chosen."""
     found = plan(64, 64, 64, device="vm")
-    with bench(found) as there:
-        result = tune(there, candidates(there.problem, found.device.target)[:4], 30.0)
-        assert result.chosen.config == there.heuristic and not result.failed
-        kept = result.result(there.problem, found.device.target, "none")
-        assert kept.holds(there.problem, found.device.target)
-        assert there._timer.closed == 0
-    assert there._timer.closed == 4
+    with bench(found) as benchmark:
+        result = tune(benchmark, candidates(benchmark.problem, found.device.target)[:4], 30.0)
+        assert result.chosen.config == benchmark.heuristic and not result.failed
+        record = result.result(benchmark.problem, found.device.target, "none")
+        assert record.holds(benchmark.problem, found.device.target)
+        assert benchmark._timer.closed == 0
+    assert benchmark._timer.closed == 4
 
 
-def test_times_of_the_machine_are_refused() -> None:
+def test_the_virtual_machine_has_no_timer() -> None:
     found = plan(64, 64, 64, device="vm")
     assert found.request is not None
     with pytest.raises(DeviceError, match="tuning needs a GPU"):

@@ -33,7 +33,7 @@ def result(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> TuningResult:
     return made
 
 
-def test_a_plan_takes_it_and_says_so(result: TuningResult) -> None:
+def test_a_plan_uses_and_reports_the_result(result: TuningResult) -> None:
     found = plan(72, 104, 136, layout="tn", device="vm")
     assert str(found.config) == CONFIG and found.tuning_result == result
     assert f"tuned: 5 ± 0.25 µs; the heuristic's choice, {result.heuristic}, took 6 µs" in (
@@ -41,7 +41,7 @@ def test_a_plan_takes_it_and_says_so(result: TuningResult) -> None:
     )
 
 
-def test_another_problem_device_or_wish_does_not(result: TuningResult) -> None:
+def test_other_problems_devices_and_options_do_not(result: TuningResult) -> None:
     for other in (
         plan(72, 104, 144, layout="tn", device="vm"),
         plan(72, 104, 136, layout="tn", device="vm:H100"),
@@ -50,7 +50,7 @@ def test_another_problem_device_or_wish_does_not(result: TuningResult) -> None:
         assert other.tuning_result is None and str(other.config) != CONFIG
 
 
-def test_a_call_takes_it(result: TuningResult) -> None:
+def test_a_call_uses_the_result(result: TuningResult) -> None:
     """K is added up in another order by it than by the cut one that is asked for."""
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(s, np.float32).astype(np.float16) for s in ((72, 136), (104, 136)))

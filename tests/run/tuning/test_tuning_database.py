@@ -1,4 +1,4 @@
-"""Results of tuning: found for just their problem, and never lost, whatever happens to the disk."""
+"""The tuning database: lookups match the problem exactly, and results survive disk errors."""
 
 from __future__ import annotations
 
@@ -38,8 +38,10 @@ CONFIG = "tma:64x64x64:1:3/1x1@8"
 def result(problem: gemm.Problem = PROBLEM, config: str = CONFIG, **other: object) -> TuningResult:
     kernel = digest(problem, gemm.parse(config))
     numbers = {"us": 5.0, "margin": 0.1, "heuristic": "64x64x64:2x2:4", "heuristic_us": 6.0}
-    told = {"kernel": kernel, "config": config, "date": "2025-01-01T00:00:00", "driver": "13.0"}
-    return TuningResult(**TuningKey.of(problem, DEFAULT_DEVICE)._asdict(), **numbers | told | other)
+    texts = {"kernel": kernel, "config": config, "date": "2025-01-01T00:00:00", "driver": "13.0"}
+    return TuningResult(
+        **TuningKey.of(problem, DEFAULT_DEVICE)._asdict(), **numbers | texts | other
+    )
 
 
 @pytest.fixture
@@ -47,7 +49,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "folder" / "tuned.sqlite"
 
 
-def test_another_process_finds_what_was_put(path: Path) -> None:
+def test_stored_results_are_found_by_another_process(path: Path) -> None:
     TuningDatabase(path, None).put(result())
     assert TuningDatabase(path, None).find(PROBLEM, DEFAULT_DEVICE) == result()
 
@@ -56,13 +58,13 @@ def test_another_process_finds_what_was_put(path: Path) -> None:
     "other",
     [{"m": 257}, {"align_a": 8}, {"with_c": True}, {"b_major": "n"}, {"batch": 2}, {"d": "f32"}],
 )
-def test_another_problem_has_none(path: Path, other: dict[str, object]) -> None:
+def test_another_problem_has_no_result(path: Path, other: dict[str, object]) -> None:
     results = TuningDatabase(path, None)
     results.put(result())
     assert results.find(replace(PROBLEM, **other), DEFAULT_DEVICE) is None
 
 
-def test_another_device_has_none(path: Path) -> None:
+def test_another_device_has_no_result(path: Path) -> None:
     results = TuningDatabase(path, None)
     results.put(result())
     assert results.find(PROBLEM, replace(DEFAULT_DEVICE, sms=114)) is None
@@ -74,20 +76,20 @@ def test_another_device_has_none(path: Path) -> None:
     [{"kernel": "0" * 16}, {"config": "tma:64x64x64:1:30/1x1@8"}, {"config": "nonsense"}],
     ids=["another kernel", "does not fit", "is none"],
 )
-def test_what_does_not_hold_any_more_is_passed_over(path: Path, other: dict[str, str]) -> None:
+def test_results_out_of_date_are_ignored(path: Path, other: dict[str, str]) -> None:
     results = TuningDatabase(path, None)
     results.put(result(), replace(result(), date="2026-01-01T00:00:00", **{"kernel": "1"} | other))
     assert results.find(PROBLEM, DEFAULT_DEVICE) == result()
 
 
-def test_the_newest_stays(path: Path) -> None:
+def test_the_newest_result_is_kept(path: Path) -> None:
     new, old = result(us=4.0, date="2025-01-02T00:00:00"), result()
     TuningDatabase(path, None).put(new)
     TuningDatabase(path, None).put(old)
     assert list(TuningDatabase(path, None)) == [new]
 
 
-def test_what_was_shipped_comes_last(path: Path, tmp_path: Path) -> None:
+def test_shipped_results_have_the_lowest_priority(path: Path, tmp_path: Path) -> None:
     shipped = tmp_path / "shipped.json"
     other = gemm.Problem(512, 512, 512)
     shipped.write_text(to_json([result(us=1.0), result(other)]))
@@ -99,8 +101,8 @@ def test_what_was_shipped_comes_last(path: Path, tmp_path: Path) -> None:
     assert results.find(other, DEFAULT_DEVICE) == result(other)
 
 
-def test_what_is_shipped_holds_for_the_kernels_of_today() -> None:
-    """Where it doesn't, it has no effect: measure again (``tilewright tune``), or take it out."""
+def test_shipped_results_are_valid_for_the_current_kernels() -> None:
+    """A result out of date has no effect: measure again (``tilewright tune``), or remove it."""
     for r in from_json(SHIPPED.read_text(encoding="utf-8"), SHIPPED.name):
         problem = gemm.Problem(**json.loads(r.problem))
         assert TuningKey.of(problem, DEFAULT_DEVICE) == r.key and r.holds(
@@ -111,32 +113,32 @@ def test_what_is_shipped_holds_for_the_kernels_of_today() -> None:
 # --- the disk -----------------------------------------------------------------------------------
 
 
-def test_nothing_is_made_by_looking(path: Path) -> None:
+def test_a_lookup_creates_no_file(path: Path) -> None:
     assert TuningDatabase(path, None).find(PROBLEM, DEFAULT_DEVICE) is None
     assert not path.parent.exists()
 
 
-@pytest.mark.parametrize("how", ["garbage", "truncated", "flipped"])
-def test_a_damaged_file_is_kept_under_another_name(path: Path, how: str) -> None:
+@pytest.mark.parametrize("damage", ["garbage", "truncated", "flipped"])
+def test_a_damaged_file_is_renamed(path: Path, damage: str) -> None:
     TuningDatabase(path, None).put(*(result(kernel=f"{i:016}") for i in range(200)))
     whole = path.read_bytes()
     damaged = {
         "garbage": b"garbage" * 1000, "truncated": whole[: len(whole) // 2],
         "flipped": whole[:4096] + bytes(255 - x for x in whole[4096:]),
-    }[how]  # fmt: skip
+    }[damage]  # fmt: skip
     path.write_bytes(damaged)
-    with pytest.warns(TuningWarning, match="can't be read") as said:
+    with pytest.warns(TuningWarning, match="can't be read") as warned:
         assert TuningDatabase(path, None).find(PROBLEM, DEFAULT_DEVICE) is None
-    assert said[0].filename == __file__  # not a line of the package
+    assert warned[0].filename == __file__  # the caller, not the package
     with pytest.warns(TuningWarning, match="was damaged"), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "the results of tuning", TuningWarning)
+        warnings.filterwarnings("ignore", "the tuning results", TuningWarning)
         TuningDatabase(path, None).put(result())
     assert list(TuningDatabase(path, None)) == [result()]
-    (kept,) = path.parent.glob("*.damaged-*")
-    assert kept.read_bytes() == damaged
+    (renamed,) = path.parent.glob("*.damaged-*")
+    assert renamed.read_bytes() == damaged
 
 
-def test_a_survey_tells_own_results_from_shipped_ones(path: Path, tmp_path: Path) -> None:
+def test_a_survey_counts_own_and_shipped_results(path: Path, tmp_path: Path) -> None:
     shipped = tmp_path / "shipped.json"
     shipped.write_text(to_json([result(), result(config="tma:64x64x64:1:4/1x1@8")]))
     results = TuningDatabase(path, shipped)
@@ -151,20 +153,22 @@ def test_a_survey_tells_own_results_from_shipped_ones(path: Path, tmp_path: Path
     path.write_bytes(b"garbage" * 1000)
     assert results.survey() == (0, "file is not a database", 2, "")
     shipped.write_text("{")
-    assert results.survey()[2] == 0 and "holds no results of tuning" in results.survey().broken
-    assert "open" in TuningDatabase(tmp_path, None).survey().lacks  # a folder
+    assert (
+        results.survey()[2] == 0 and "must contain tuning results" in results.survey().shipped_error
+    )
+    assert "open" in TuningDatabase(tmp_path, None).survey().own_error  # a folder
 
 
-def test_the_readme_says_how_many_are_shipped() -> None:
-    said = re.search(r"\((\d+) with (\d+) to (\d+) rows\)", TUNING_PAGE.read_text())
-    assert said is not None
-    count, least, most = said.groups()
+def test_the_docs_have_the_number_of_shipped_results() -> None:
+    match = re.search(r"\((\d+) with (\d+) to (\d+) rows\)", TUNING_PAGE.read_text())
+    assert match is not None
+    count, least, most = match.groups()
     rows = [json.loads(r.problem)["m"] for r in from_json(SHIPPED.read_text(), "shipped")]
     assert (len(rows), min(rows), max(rows)) == (int(count), int(least), int(most))
 
 
 @pytest.mark.parametrize("pragma", ["user_version = 2", "application_id = 7"])
-def test_what_is_not_of_this_form_is_left_alone(path: Path, pragma: str) -> None:
+def test_a_foreign_database_is_not_changed(path: Path, pragma: str) -> None:
     TuningDatabase(path, None).put(result())
     with sqlite3.connect(path) as database:
         database.execute(f"PRAGMA {pragma}")
@@ -172,30 +176,30 @@ def test_what_is_not_of_this_form_is_left_alone(path: Path, pragma: str) -> None
     before, results = path.read_bytes(), TuningDatabase(path, None)
     with pytest.warns(TuningWarning, match="can't be read"):
         assert results.find(PROBLEM, DEFAULT_DEVICE) is None
-    with pytest.warns(TuningWarning, match="can't be kept"):
+    with pytest.warns(TuningWarning, match="can't be stored"):
         results.put(result())
     assert path.read_bytes() == before
     assert results.find(PROBLEM, DEFAULT_DEVICE) == result()  # in this process
 
 
-def test_a_full_disk_leaves_what_was_there(path: Path) -> None:
+def test_a_full_disk_keeps_the_previous_results(path: Path) -> None:
     TuningDatabase(path, None).put(result())
     many = [result(kernel=f"{i:016}") for i in range(1000)]
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
     try:
-        with pytest.warns(TuningWarning, match="can't be kept"):
+        with pytest.warns(TuningWarning, match="can't be stored"):
             TuningDatabase(path, None).put(*many)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list(TuningDatabase(path, None)) == [result()]
 
 
-def test_a_place_that_is_none(tmp_path: Path) -> None:
+def test_an_invalid_path(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     results = TuningDatabase(tmp_path / "file" / "tuned.sqlite", None)
     assert results.find(PROBLEM, DEFAULT_DEVICE) is None
-    with pytest.warns(TuningWarning, match="can't be kept"):
+    with pytest.warns(TuningWarning, match="can't be stored"):
         assert not results.put(result())
 
 
@@ -211,7 +215,7 @@ for i in range(40):
 
 
 @pytest.mark.parametrize("before", [b"", b"garbage" * 1000], ids=["fresh", "damaged"])
-def test_processes_write_together(path: Path, before: bytes) -> None:
+def test_several_processes_write(path: Path, before: bytes) -> None:
     if before:
         path.parent.mkdir()
         path.write_bytes(before)
@@ -238,9 +242,9 @@ TEXT = st.text().filter(str.isprintable)
 
 
 @given(st.floats(0, 1e9), TEXT, TEXT)
-def test_json_gives_back_what_was_written(us: float, driver: str, problem: str) -> None:
-    given = replace(result(), us=us, driver=driver, problem=problem)
-    assert from_json(to_json([given]), "x") == (given,)
+def test_json_round_trip(us: float, driver: str, problem: str) -> None:
+    written = replace(result(), us=us, driver=driver, problem=problem)
+    assert from_json(to_json([written]), "x") == (written,)
 
 
 @pytest.mark.parametrize(
@@ -258,12 +262,12 @@ def test_json_gives_back_what_was_written(us: float, driver: str, problem: str) 
      "[" * 100_000,
      to_json([result()]).replace('"version": 1', '"version": 2')],
 )  # fmt: skip
-def test_what_is_no_result_is_refused(text: str) -> None:
-    with pytest.raises(ResultError):
+def test_invalid_json(text: str) -> None:
+    with pytest.raises(ResultError, match=r"of a tuning result|a tuning result must|x.json must"):
         from_json(text, "x.json")
 
 
-def test_the_place_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_path_of_the_database(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "t"))
     assert tuning_database().path == tmp_path / "t" and tuning_database() is tuning_database()
     monkeypatch.setenv("TILEWRIGHT_TUNED", "off")

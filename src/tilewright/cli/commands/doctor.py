@@ -156,16 +156,16 @@ def _tuned() -> Iterator[Finding]:
         yield Finding("tuned", "off")
         return
     state = _count(found.own, "result")
-    if found.lacks:
+    if found.own_error:
         state = "absent, no tuning results yet"
-        if found.lacks != ABSENT:
-            state = f"can't be read ({found.lacks}), so its results are not used"
+        if found.own_error != ABSENT:
+            state = f"can't be read ({found.own_error}), so its results are not used"
     shipped = f"{_count(found.shipped, 'result')} shipped"
-    if found.broken:
-        shipped = f"the shipped results can't be read ({found.broken})"
-    good = found.lacks in ("", ABSENT) and not found.broken
+    if found.shipped_error:
+        shipped = f"the shipped results can't be read ({found.shipped_error})"
+    good = found.own_error in ("", ABSENT) and not found.shipped_error
     remedy = ""
-    if found.broken:
+    if found.shipped_error:
         remedy = "pip install --force-reinstall tilewright"
     elif not good:
         remedy = f"move {results.path} away, or set TILEWRIGHT_TUNED to another file"

@@ -181,15 +181,17 @@ def report(found: TuningOutcome, problem: gemm.Problem) -> None:
     rows = [
         (str(s.config), f"{s.us.median:.2f}", f"{s.us.margin:.2f}", f"{s.ratio.median:.3f}",
          f"{problem.flops / s.us.median / 1e6:.1f}")
-        for s in found.standings[:_MAX_ROWS]
+        for s in found.timings[:_MAX_ROWS]
     ]  # fmt: skip
     table(("configuration", "µs", "±", "of the chosen's time", "TFLOP/s"), rows)
-    count = f"{len(found.standings)} measured in {found.seconds:.1f} s"
+    count = f"{len(found.timings)} measured in {found.seconds:.1f} s"
     console.row("ended", f"{found.ended}; {count}, {len(found.failed)} failed")
     for config, why in found.failed:
         console.row("failed", f"{config}: {why.splitlines()[0]}", "yellow")
     if found.chosen.config == usual.config:
-        console.row("chosen", f"{usual.config}, the heuristic's choice: none is surely faster")
+        console.row(
+            "chosen", f"{usual.config}, the heuristic's choice: none is significantly faster"
+        )
         return
     console.row("chosen", str(found.chosen.config), "green")
     bounds = f"{gain.median:.3f} times ({gain.low:.3f} to {gain.high:.3f})"

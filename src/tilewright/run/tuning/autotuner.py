@@ -1,9 +1,10 @@
-"""The tuner: which configuration is fastest, measured.
+"""The autotuner: finds the fastest configuration by measurement, in two phases.
 
-Kernels are assembled in parallel while those that are ready have their first heat, each beside the
-heuristic's choice. Then the best run in turn, all in every round; who is surely slower than the
-leader drops out, and half of the field after each bout, until one is left or the time is over.
-Neighbours in time share the chip's clock, so ratios of one round are compared, never times.
+Qualification: kernels are assembled in parallel, and each assembled candidate is timed together
+with the heuristic's choice. Finals: the best candidates are timed interleaved. After each stage the
+candidates that are significantly slower than the leader are dropped, and the field is halved,
+until one is left or the time limit is reached. The GPU's clock frequency drifts, so only ratios of
+times from the same round are compared.
 """
 
 from __future__ import annotations
@@ -21,31 +22,31 @@ from ...errors import ConfigError, CudaError, TilewrightError
 from .median_interval import MIN_SAMPLES, MedianInterval
 from .tuning_result import TuningKey, TuningResult, digest
 
-BOUT = 8  # rounds
-MOST_BOUTS = 24
-FIELD = 16  # that go on after the first heats
-ASSEMBLERS = 2  # threads: tracing holds the interpreter, which measuring needs, too
-HEATS = 0.6  # of the time, at most, for assembling and first heats
+STAGE_ROUNDS = 8
+MAX_STAGES = 24
+FINALISTS = 16
+ASSEMBLERS = 2  # threads; tracing holds the GIL, which measuring needs too
+QUALIFICATION_SHARE = 0.6  # of the time limit, at most, for assembling and qualification
 
 Times = list[list[float]]
-Watch = Callable[[int, int, str], object]  # how much is done, of how much, and of what
+Watch = Callable[[int, int, str], object]  # steps done, steps in total, name of the phase
 
 
 class Benchmark(Protocol):
-    """Where configurations are measured: ``run.bench.Benchmark``."""
+    """What measures configurations: ``config_benchmark.ConfigBenchmark``."""
 
     def assemble(self, config: gemm.AnyConfig) -> Any:
-        """The configuration, to be asked about; called in several threads."""
+        """The assembled configuration, an entry for ``check`` and ``times``. Thread-safe."""
 
     def check(self, entry: Any) -> bytes | None:
-        """The same for all that compute the same; None for what is known to be wrong."""
+        """A digest of the result's bits; None if the result is wrong."""
 
     def times(self, entries: Sequence[Any], rounds: int) -> Times:
-        """Microseconds a call, ``[entry][round]``, one right after the other."""
+        """Microseconds per call, ``[entry][round]``; the entries are interleaved."""
 
 
 class ConfigTiming(NamedTuple):
-    """A configuration's time in microseconds, and how many times as long it takes as the chosen."""
+    """A configuration's time in microseconds, and its ratio to the chosen one's time."""
 
     config: gemm.AnyConfig
     us: MedianInterval
@@ -54,29 +55,32 @@ class ConfigTiming(NamedTuple):
 
 @dataclass(frozen=True)
 class TuningOutcome:
-    """What was found: the ``chosen`` and the ``heuristic``'s, all that were measured (the best
-    first), what ``failed`` and why, how long it took in ``seconds``, and why it ended.
+    """The result of a search: the ``chosen`` configuration, the ``heuristic``'s choice, the
+    ``timings`` of all measured candidates (the best first), those that ``failed`` and why, the
+    duration in ``seconds``, and why the search ended.
     """
 
     chosen: ConfigTiming
     heuristic: ConfigTiming
-    standings: tuple[ConfigTiming, ...]
+    timings: tuple[ConfigTiming, ...]
     failed: tuple[tuple[gemm.AnyConfig, str], ...]
     seconds: float
     ended: str
 
     @property
     def gain(self) -> MedianInterval:
-        """How many times as long the heuristic's choice takes."""
+        """The speedup over the heuristic's choice."""
         return self.heuristic.ratio
 
     def result(self, problem: gemm.Problem, device: target.DeviceSpec, driver: str) -> TuningResult:
-        """The record to be kept."""
+        """The record for the database."""
         config, us, _ = self.chosen
-        usual = str(self.heuristic.config), self.heuristic.us.median
+        heuristic = str(self.heuristic.config), self.heuristic.us.median
         now = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
         kernel, key = digest(problem, config), TuningKey.of(problem, device)
-        return TuningResult(*key, kernel, str(config), us.median, us.margin, *usual, now, driver)
+        return TuningResult(
+            *key, kernel, str(config), us.median, us.margin, *heuristic, now, driver
+        )
 
 
 def tune(
@@ -87,11 +91,11 @@ def tune(
     watch: Watch = lambda *_: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> TuningOutcome:
-    """Measure configurations for about ``budget`` seconds; the first is the heuristic's choice,
-    which stays where none is surely faster.
+    """Measure configurations for about ``budget`` seconds.
 
-    Ctrl-C ends it, and what was found by then is the outcome. Raises what the heuristic's choice
-    raises, and ConfigError where its result is wrong.
+    The first configuration is the heuristic's choice; it is chosen unless another one is
+    significantly faster. Ctrl-C ends the search, and the outcome has what was measured by then.
+    Raises the errors of the heuristic's choice, and ConfigError if its result is wrong.
     """
     search = _Search(bench, tuple(dict.fromkeys(configs)), clock, clock() + budget, watch)
     search.run(budget)
@@ -109,8 +113,9 @@ class _Search:
     entries: dict[gemm.AnyConfig, Any] = field(default_factory=dict)
     bits: dict[gemm.AnyConfig, bytes] = field(default_factory=dict)
     failed: dict[gemm.AnyConfig, str] = field(default_factory=dict)
-    heats: dict[gemm.AnyConfig, tuple[list[float], list[float]]] = field(default_factory=dict)
-    bouts: dict[gemm.AnyConfig, list[float]] = field(default_factory=dict)
+    # Times of the heuristic's choice and of the configuration, measured together.
+    qualifying: dict[gemm.AnyConfig, tuple[list[float], list[float]]] = field(default_factory=dict)
+    finals: dict[gemm.AnyConfig, list[float]] = field(default_factory=dict)
 
     @property
     def heuristic(self) -> gemm.AnyConfig:
@@ -120,54 +125,54 @@ class _Search:
         self.start = self.clock()
         try:
             with _assembling(self.bench, self.configs) as futures:
-                self._first(futures[self.heuristic])
-                self._heats(futures, self.deadline - (1 - HEATS) * budget)
-            self._judge()
-            self._finals()
-        except TilewrightError as error:  # as of a GPU that a kernel has left in no good state
-            if not self.bouts:
+                self._measure_heuristic(futures[self.heuristic])
+                self._qualify(futures, self.deadline - (1 - QUALIFICATION_SHARE) * budget)
+            self._compare_bits()
+            self._run_finals()
+        except TilewrightError as error:  # for example, a kernel's fault has ended the context
+            if not self.finals:
                 raise
             self.ended = str(error)
         except KeyboardInterrupt:
-            if self.heuristic not in self.heats:
+            if self.heuristic not in self.qualifying:
                 raise
             self.ended = "stopped"
-            self._judge()
+            self._compare_bits()
 
-    # --- first heats
+    # --- qualification
 
-    def _first(self, future: Future[Any]) -> None:
-        """The heuristic's choice, which all others are compared with."""
+    def _measure_heuristic(self, future: Future[Any]) -> None:
+        """Measure the heuristic's choice, which all others are compared with."""
         config = self.heuristic
         self.entries[config] = entry = future.result()
         bits = self.bench.check(entry)
         if bits is None:
             raise ConfigError(f"{config}, the heuristic's choice, gives wrong results")
         self.bits[config] = bits
-        (own,) = self.bench.times([entry], MIN_SAMPLES)
-        self.heats[config] = own, own
+        (times,) = self.bench.times([entry], MIN_SAMPLES)
+        self.qualifying[config] = times, times
 
-    def _heats(self, futures: dict[gemm.AnyConfig, Future[Any]], end: float) -> None:
+    def _qualify(self, futures: dict[gemm.AnyConfig, Future[Any]], end: float) -> None:
         names = {future: config for config, future in futures.items()}
         try:
             for future in as_completed(names, max(0.0, end - self.clock())):
                 if names[future] != self.heuristic:
-                    self._heat(names[future], future)
-                done = len(self.heats) + len(self.failed)
-                self.watch(done, len(self.configs), "first heats")
+                    self._qualify_one(names[future], future)
+                done = len(self.qualifying) + len(self.failed)
+                self.watch(done, len(self.configs), "qualification")
                 if self.clock() > end:
                     break
         except TimeoutError:
             pass
 
-    def _heat(self, config: gemm.AnyConfig, future: Future[Any]) -> None:
+    def _qualify_one(self, config: gemm.AnyConfig, future: Future[Any]) -> None:
         try:
             entry = future.result()
             bits = self.bench.check(entry)
             if bits is None:
                 self.failed[config] = "its result is wrong"
                 return
-            usual, own = self.bench.times([self.entries[self.heuristic], entry], MIN_SAMPLES)
+            reference, times = self.bench.times([self.entries[self.heuristic], entry], MIN_SAMPLES)
         except TilewrightError as error:
             if isinstance(error, CudaError) and error.fatal:
                 error.message = f"{config}: {error.message}"
@@ -175,80 +180,89 @@ class _Search:
             self.failed[config] = str(error)
             return
         self.entries[config], self.bits[config] = entry, bits
-        self.heats[config] = usual, own
+        self.qualifying[config] = reference, times
 
-    def _judge(self) -> None:
-        """All exact sums are the same: whose bits are not most others' is wrong."""
+    def _compare_bits(self) -> None:
+        """Fail configurations whose bits differ from the majority's: exact sums are all equal."""
         (right, _), *_ = Counter(self.bits.values()).most_common(1)
         if self.bits[self.heuristic] != right:
-            raise ConfigError(f"{self.heuristic}, the heuristic's choice, gives other bits")
+            raise ConfigError(
+                f"{self.heuristic}, the heuristic's choice, gives other bits than most"
+            )
         for config in [x for x, bits in self.bits.items() if bits != right]:
-            del self.bits[config], self.heats[config]
-            self.failed[config] = "its result is wrong: other bits than the others'"
+            del self.bits[config], self.qualifying[config]
+            self.failed[config] = "its result is wrong: other bits than most others"
 
-    # --- in turn
+    # --- finals
 
-    def _finals(self) -> None:
-        field, self.ended = self._best(FIELD), "sure"
-        for bout in range(MOST_BOUTS):
+    def _run_finals(self) -> None:
+        field, self.ended = self._best(FINALISTS), "one candidate left"
+        for stage in range(MAX_STAGES):
             if len(field) == 1:
                 return
             if self.clock() > self.deadline:
-                self.ended = "time over"
+                self.ended = "time limit"
                 return
-            self.watch(bout, MOST_BOUTS, "in turn")
-            self._bout(dict.fromkeys([self.heuristic, *field]))
-            field = self._left(field, max(2, FIELD >> (bout + 1)))
-        self.ended = "a tie"
+            self.watch(stage, MAX_STAGES, "finals")
+            self._measure(dict.fromkeys([self.heuristic, *field]))
+            field = self._survivors(field, max(2, FINALISTS >> (stage + 1)))
+        self.ended = "no significant difference"
 
-    def _best(self, most: int) -> list[gemm.AnyConfig]:
+    def _best(self, count: int) -> list[gemm.AnyConfig]:
+        """The configurations with the best ratio to the heuristic's choice in qualification."""
         score = {
-            x: MedianInterval.of(_ratios(own, usual)) for x, (usual, own) in self.heats.items()
+            x: MedianInterval.of(_ratios(times, reference))
+            for x, (reference, times) in self.qualifying.items()
         }
-        return sorted(score, key=lambda x: score[x].median)[:most]
+        return sorted(score, key=lambda x: score[x].median)[:count]
 
-    def _bout(self, field: dict[gemm.AnyConfig, None]) -> None:
-        taken = self.bench.times([self.entries[x] for x in field], BOUT)
-        for config, own in zip(field, taken, strict=True):
-            self.bouts.setdefault(config, []).extend(own)
+    def _measure(self, field: dict[gemm.AnyConfig, None]) -> None:
+        """One stage of the finals."""
+        times = self.bench.times([self.entries[x] for x in field], STAGE_ROUNDS)
+        for config, own in zip(field, times, strict=True):
+            self.finals.setdefault(config, []).extend(own)
 
-    def _left(self, field: list[gemm.AnyConfig], most: int) -> list[gemm.AnyConfig]:
-        """The leader, and who may yet be as fast, the best of them."""
-        order = sorted(field, key=lambda x: MedianInterval.of(self.bouts[x]).median)
-        lead = self.bouts[order[0]]
-        close = [x for x in order[1:] if MedianInterval.of(_ratios(self.bouts[x], lead)).low <= 1]
-        return [order[0], *close][:most]
+    def _survivors(self, field: list[gemm.AnyConfig], count: int) -> list[gemm.AnyConfig]:
+        """The leader and the best of those that are not significantly slower."""
+        order = sorted(field, key=lambda x: MedianInterval.of(self.finals[x]).median)
+        lead = self.finals[order[0]]
+        close = [x for x in order[1:] if MedianInterval.of(_ratios(self.finals[x], lead)).low <= 1]
+        return [order[0], *close][:count]
 
     # --- the outcome
 
     def outcome(self) -> TuningOutcome:
-        usual = self.heuristic
-        last = max(map(len, self.bouts.values()), default=0)
-        field = [x for x, own in self.bouts.items() if len(own) == last] or self._best(1)
-        chosen = min(field, key=lambda x: MedianInterval.of(self._pair(x, usual)[0]).median)
-        if MedianInterval.of(_ratios(*reversed(self._pair(chosen, usual)))).low <= 1:
-            chosen = usual
-        standings = {x: self._standing(x, chosen) for x in self.heats}
-        order = sorted(standings.values(), key=lambda s: (s.config != chosen, s.ratio.median))
+        heuristic = self.heuristic
+        last = max(map(len, self.finals.values()), default=0)
+        field = [x for x, times in self.finals.items() if len(times) == last] or self._best(1)
+        chosen = min(field, key=lambda x: MedianInterval.of(self._pair(x, heuristic)[0]).median)
+        if MedianInterval.of(_ratios(*reversed(self._pair(chosen, heuristic)))).low <= 1:
+            chosen = heuristic
+        timings = {x: self._timing(x, chosen) for x in self.qualifying}
+        order = sorted(timings.values(), key=lambda t: (t.config != chosen, t.ratio.median))
         failed, seconds = tuple(self.failed.items()), self.clock() - self.start
-        given = standings[chosen], standings[usual], tuple(order), failed, seconds
-        return TuningOutcome(*given, self.ended)
+        return TuningOutcome(
+            timings[chosen], timings[heuristic], tuple(order), failed, seconds, self.ended
+        )
 
-    def _standing(self, config: gemm.AnyConfig, chosen: gemm.AnyConfig) -> ConfigTiming:
+    def _timing(self, config: gemm.AnyConfig, chosen: gemm.AnyConfig) -> ConfigTiming:
         own, other = self._pair(config, chosen)
         return ConfigTiming(config, MedianInterval.of(own), MedianInterval.of(_ratios(own, other)))
 
     def _pair(self, one: gemm.AnyConfig, other: gemm.AnyConfig) -> tuple[list[float], list[float]]:
-        """Times of two in the same rounds, as many as there are; where there are none, the second's
-        are made from what both were beside the heuristic's choice.
+        """Times of two configurations in the same rounds of the finals.
+
+        If there are none, the second's times are estimated from both ratios to the heuristic's
+        choice in qualification.
         """
-        if one in self.bouts and other in self.bouts:
-            pairs = zip(self.bouts[one], self.bouts[other], strict=False)
+        if one in self.finals and other in self.finals:
+            pairs = zip(self.finals[one], self.finals[other], strict=False)
             first, second = (list(x) for x in zip(*pairs, strict=True))
             return first, second
-        usual, own = self.heats[one]
-        share = MedianInterval.of(_ratios(self.heats[other][1], self.heats[other][0])).median
-        return own, [us * share for us in usual]
+        reference, times = self.qualifying[one]
+        other_reference, other_times = self.qualifying[other]
+        ratio = MedianInterval.of(_ratios(other_times, other_reference)).median
+        return times, [us * ratio for us in reference]
 
 
 def _ratios(ones: Sequence[float], others: Sequence[float]) -> list[float]:
@@ -259,7 +273,7 @@ def _ratios(ones: Sequence[float], others: Sequence[float]) -> list[float]:
 def _assembling(
     bench: Benchmark, configs: Sequence[gemm.AnyConfig]
 ) -> Iterator[dict[gemm.AnyConfig, Future[Any]]]:
-    """All are being assembled, in their order; what is not at the end is left."""
+    """Assemble all configurations in order; on exit, cancel those that have not started."""
     pool = ThreadPoolExecutor(ASSEMBLERS)
     try:
         yield {config: pool.submit(bench.assemble, config) for config in configs}

@@ -1,6 +1,7 @@
-"""A median and how sure it is, whatever the distribution: bounds that are order statistics.
+"""A median with a confidence interval that needs no distribution: its bounds are order statistics.
 
-How many of n values lie below the true median is binomial, so the r-th from either end bound it.
+The number of n values below the true median is binomial, so the r-th smallest and the r-th largest
+bound the median.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-MIN_SAMPLES = 6  # values, for bounds of 95 %
+MIN_SAMPLES = 6  # for 95 % bounds
 
 
 class MedianInterval(NamedTuple):
@@ -22,25 +23,25 @@ class MedianInterval(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[float]) -> MedianInterval:
-        """ValueError for fewer than six."""
+        """The interval of at least six values; ValueError for fewer."""
         rank = rank_of(len(values))
         ordered = sorted(values)
         return cls(statistics.median(ordered), ordered[rank - 1], ordered[-rank])
 
     @property
     def margin(self) -> float:
-        """Half the distance of the bounds."""
+        """Half the width of the interval."""
         return (self.high - self.low) / 2
 
 
 def rank_of(count: int) -> int:
-    """The greatest r so that the median is between the r-th of ``count`` ordered values and the
-    r-th from above with 95 %: P(fewer than r heads in ``count`` tosses) ≤ 1/40.
+    """The greatest r such that the median is between the r-th smallest and the r-th largest of
+    ``count`` values with 95 % probability: P(fewer than r heads in ``count`` tosses) ≤ 1/40.
     """
     below, rank = 1, 0
     while 40 * below <= 2**count:
         rank += 1
         below += math.comb(count, rank)
     if not rank:
-        raise ValueError(f"{count} values have no bounds of 95 %; {MIN_SAMPLES} are the fewest")
+        raise ValueError(f"95 % bounds need at least {MIN_SAMPLES} values, got {count}")
     return rank

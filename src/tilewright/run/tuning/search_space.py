@@ -1,5 +1,6 @@
-"""What is worth measuring for a problem: the best by estimate, and what lies next to the very best
-in what the estimate does not see well: stages, the order of tiles, clusters, cuts of K.
+"""The search space of a problem: the best candidates of the cost model, and the neighbours of the
+very best ones in what the cost model predicts poorly: stages, rasterization order, clusters,
+split-K.
 """
 
 from __future__ import annotations
@@ -11,23 +12,23 @@ from typing import Any
 from ... import gemm, target
 from ...errors import ConfigError, TargetError
 
-MOST = 40  # by estimate
-NEAR = 6  # of these whose neighbours are measured, too
+MAX_BEST = 40  # candidates of the cost model
+EXPANDED = 6  # of these, the number whose neighbours are candidates too
 GROUPS = 4, 8, 16
 CLUSTERS = (1, 1), (2, 1), (1, 2)
 
 
 def candidates(problem: gemm.Problem, device: target.DeviceSpec) -> list[gemm.AnyConfig]:
-    """Configurations that fit, each once: by estimate (so the heuristic's choice is the first),
-    then their neighbours. Raises as ``gemm.choose`` does.
+    """Valid, distinct configurations: the best of the cost model (so the heuristic's choice comes
+    first), then neighbours. Raises the errors of ``gemm.choose``.
     """
-    best = [config for _, config in gemm.ranked(problem, device)[:MOST]]
-    near = [other for config in best[:NEAR] for other in neighbours(config)]
-    return [x for x in dict.fromkeys([*best, *near]) if _fits(problem, x, device)]
+    best = [config for _, config in gemm.ranked(problem, device)[:MAX_BEST]]
+    expanded = [other for config in best[:EXPANDED] for other in neighbours(config)]
+    return [x for x in dict.fromkeys([*best, *expanded]) if _fits(problem, x, device)]
 
 
 def neighbours(config: gemm.AnyConfig) -> Iterator[gemm.AnyConfig]:
-    """Configurations that differ in one thing."""
+    """Configurations that differ in one option."""
     for change in _changes(config):
         try:
             yield replace(config, **change)

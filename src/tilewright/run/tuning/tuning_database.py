@@ -1,9 +1,9 @@
 """The autotuner's database of results: the user's own, and the results shipped with the package.
 
-Reading happens once, when the first problem is looked up; from then on it is a dictionary. All
-processes share the database (SQLite keeps writers apart, and a crash leaves what was before).
-Whatever is wrong with it (not a database, of a newer tilewright, on a full disk) means going on
-without, after a warning; a damaged file gets another name and is never overwritten.
+It is read once, at the first lookup, into a dictionary. All processes share the database: SQLite
+serializes writers, and a crash leaves the previous contents. If it can't be used (not a database,
+of a newer tilewright, full disk), a warning says so and calls go on without it. A damaged file is
+renamed, never overwritten.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from . import tuning_paths
 from .tuning_paths import SHIPPED
 from .tuning_result import TuningKey, TuningResult, from_json
 
-_MARK = 0x74696C65  # says that a database is ours: "tile"
+_APPLICATION_ID = 0x74696C65  # of a database of tuning results: "tile"
 _SCHEMA = 1
-_WAIT = 30.0  # seconds for another process to end its writing
+_TIMEOUT = 30.0  # seconds to wait for another process that writes
 _NAMES = [f.name for f in fields(TuningResult)]
 _KEY = "problem, device, arch, sms, kernel"
 _COLUMNS = ", ".join(
@@ -44,29 +44,29 @@ _PUT = (
 
 
 class TuningWarning(RuntimeWarning):
-    """Results of tuning can't be read or kept; the heuristic's choice is used."""
+    """Tuning results can't be read or stored; the heuristic's choice is used."""
 
 
-class _Foreign(Exception):
-    """A database that is another program's, or a newer tilewright's."""
+class _ForeignDatabase(Exception):
+    """A database of another program, or of a newer tilewright."""
 
 
 ABSENT = "absent"
 
 
 class DatabaseSummary(NamedTuple):
-    """How many results are the user's own and how many shipped; ``lacks`` and ``broken``: why there
-    are none, ``ABSENT`` where there is no database.
+    """The numbers of the user's own results and of shipped results, each with the error that
+    prevented reading them; ``own_error`` is ``ABSENT`` if there is no database.
     """
 
     own: int
-    lacks: str
+    own_error: str
     shipped: int
-    broken: str
+    shipped_error: str
 
 
 def tuning_database() -> TuningDatabase:
-    """The results that calls look up: those at ``tuning_paths.database_path``, and the shipped
+    """The results that calls look up: those of ``tuning_paths.database_path``, and the shipped
     ones.
     """
     return (
@@ -82,9 +82,10 @@ def _opened(path: Path | None, shipped: Path | None) -> TuningDatabase:
 
 
 class TuningDatabase:
-    """Results in the database ``path``, and behind them those of ``shipped``, which is only read.
-    Either may be absent, and None. ``state`` is ``tuning_paths.results_state()`` when they were
-    read; None before that, and once results were added in this process.
+    """The results of the database ``path``, then those of ``shipped``, which is only read.
+
+    Either path may be None or absent. ``state`` is ``tuning_paths.results_state()`` when they were
+    read; None before that, and after results were added in this process.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, shipped: Path | None = SHIPPED) -> None:
@@ -95,29 +96,30 @@ class TuningDatabase:
         self.state: str | None = None
 
     def find(self, problem: gemm.Problem, device: target.DeviceSpec) -> TuningResult | None:
-        """The newest result for just this problem on such a device that still holds."""
+        """The newest valid result for this problem on this device model."""
         known = self._all()
         if not known:
             return None
-        found = known.get(TuningKey.of(problem, device), ())
-        return next((r for r in found if r.holds(problem, device)), None)
+        results = known.get(TuningKey.of(problem, device), ())
+        return next((r for r in results if r.holds(problem, device)), None)
 
     def __iter__(self) -> Iterator[TuningResult]:
-        """All of them, those that no longer hold too."""
-        return iter([r for found in self._all().values() for r in found])
+        """All results, including those that are out of date."""
+        return iter([r for results in self._all().values() for r in results])
 
     def put(self, *results: TuningResult) -> bool:
-        """Keep results; of those for one kernel and problem the newest stays. Whether they are in
-        the database: a warning says why not.
+        """Store results; the newest one for a kernel and problem replaces older ones.
+
+        Returns whether they are in the database; a warning says why not.
         """
-        kept = self._write(results)
+        stored = self._write(results)
         with self._lock:
             known = self._all()
             self.state = None
             for r in results:
                 others = [x for x in known.get(r.key, ()) if x.kernel != r.kernel]
                 known[r.key] = (r, *others)
-        return kept
+        return stored
 
     # --- reading
 
@@ -126,38 +128,39 @@ class TuningDatabase:
             with self._lock:
                 if self._known is None:
                     self.state = tuning_paths.results_state()
-                    self._known = _by_key([*self._own(), *self._given()])
+                    self._known = _by_key([*self._own(), *self._shipped_results()])
         return self._known
 
     def survey(self) -> DatabaseSummary:
-        """What there is now, without a warning."""
-        (own, lacks), (shipped, broken) = self._in_database(), self._in_package()
-        return DatabaseSummary(len(own), lacks, len(shipped), broken)
+        """What the files contain now, without warnings."""
+        own, own_error = self._read_database()
+        shipped, shipped_error = self._read_shipped()
+        return DatabaseSummary(len(own), own_error, len(shipped), shipped_error)
 
     def _own(self) -> list[TuningResult]:
-        found, lacks = self._in_database()
-        if lacks not in ("", ABSENT):
-            _warn(f"the results of tuning in {self.path} can't be read: {lacks}")
-        return found
+        results, error = self._read_database()
+        if error not in ("", ABSENT):
+            _warn(f"the tuning results in {self.path} can't be read: {error}")
+        return results
 
-    def _given(self) -> tuple[TuningResult, ...]:
-        found, lacks = self._in_package()
-        if lacks:
-            _warn(f"the results that were shipped can't be read: {lacks}")
-        return found
+    def _shipped_results(self) -> tuple[TuningResult, ...]:
+        results, error = self._read_shipped()
+        if error:
+            _warn(f"the shipped tuning results can't be read: {error}")
+        return results
 
-    def _in_database(self) -> tuple[list[TuningResult], str]:
-        """The user's results, or why there are none."""
+    def _read_database(self) -> tuple[list[TuningResult], str]:
+        """The user's results, and the error if they can't be read."""
         try:
             if self.path is None or not (self.path.exists() or self.path.is_symlink()):
                 return [], ABSENT
             with _connection(self.path, "rw") as database:
                 return (_read(database), "") if _is_ours(database) else ([], "")
-        except (OSError, ValueError, sqlite3.Error, _Foreign, ResultError) as error:
+        except (OSError, ValueError, sqlite3.Error, _ForeignDatabase, ResultError) as error:
             return [], str(error)
 
-    def _in_package(self) -> tuple[tuple[TuningResult, ...], str]:
-        """The shipped results, or why there are none."""
+    def _read_shipped(self) -> tuple[tuple[TuningResult, ...], str]:
+        """The shipped results, and the error if they can't be read."""
         if self._shipped is None or not os.path.exists(self._shipped):
             return (), ""
         try:
@@ -169,20 +172,20 @@ class TuningDatabase:
 
     def _write(self, results: Iterable[TuningResult]) -> bool:
         if self.path is None:
-            _warn("no place to keep results of tuning: TILEWRIGHT_TUNED names a file")
+            _warn("tuning results can't be stored without a path: set TILEWRIGHT_TUNED to a file")
             return False
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if _is_damaged(self.path):
-                _set_aside(self.path)
+                _rename_damaged(self.path)
             with _connection(self.path, "rwc") as database:
                 database.execute("BEGIN IMMEDIATE")
                 if not _is_ours(database):
                     _make(database)
                 database.executemany(_PUT, map(astuple, results))
                 database.execute("COMMIT")
-        except (OSError, sqlite3.Error, _Foreign) as error:
-            _warn(f"results of tuning can't be kept in {self.path}: {error}")
+        except (OSError, sqlite3.Error, _ForeignDatabase) as error:
+            _warn(f"tuning results can't be stored in {self.path}: {error}")
             return False
         return True
 
@@ -192,12 +195,12 @@ def _warn(text: str) -> None:
 
 
 def _by_key(results: Iterable[TuningResult]) -> dict[TuningKey, tuple[TuningResult, ...]]:
-    made: dict[TuningKey, tuple[TuningResult, ...]] = {}
+    by_key: dict[TuningKey, tuple[TuningResult, ...]] = {}
     for r in results:
-        others = made.get(r.key, ())
+        others = by_key.get(r.key, ())
         if all(x.kernel != r.kernel for x in others):
-            made[r.key] = (*others, r)
-    return made
+            by_key[r.key] = (*others, r)
+    return by_key
 
 
 # --- the database -------------------------------------------------------------------------------
@@ -205,35 +208,35 @@ def _by_key(results: Iterable[TuningResult]) -> dict[TuningKey, tuple[TuningResu
 
 @contextmanager
 def _connection(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
-    """What is not committed within is undone."""
+    """A connection; on exit, uncommitted changes are rolled back."""
     uri = f"{path.absolute().as_uri()}?mode={mode}"
-    opened = sqlite3.connect(uri, timeout=_WAIT, isolation_level=None, uri=True)
-    with closing(opened) as database:
+    connection = sqlite3.connect(uri, timeout=_TIMEOUT, isolation_level=None, uri=True)
+    with closing(connection) as database:
         yield database
 
 
 def _is_ours(database: sqlite3.Connection) -> bool:
-    """Whether there are results; there is nothing at all otherwise. Raises _Foreign."""
-    (mark,) = database.execute("PRAGMA application_id").fetchone()
+    """Whether it is a database of tuning results; False if it is empty. Raises _ForeignDatabase."""
+    (application,) = database.execute("PRAGMA application_id").fetchone()
     (schema,) = database.execute("PRAGMA user_version").fetchone()
     (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if (mark, schema, tables) == (0, 0, 0):
+    if (application, schema, tables) == (0, 0, 0):
         return False
-    if mark != _MARK:
-        raise _Foreign("it is a database of another program")
+    if application != _APPLICATION_ID:
+        raise _ForeignDatabase("it is a database of another program")
     if schema != _SCHEMA:
-        raise _Foreign(f"another tilewright wrote it, in form {schema}; this one knows {_SCHEMA}")
+        raise _ForeignDatabase(f"its schema version must be {_SCHEMA}, got {schema}")
     return True
 
 
 def _make(database: sqlite3.Connection) -> None:
-    database.execute(f"PRAGMA application_id = {_MARK}")
+    database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
     database.execute(f"PRAGMA user_version = {_SCHEMA}")
     database.execute(_CREATE)
 
 
 def _read(database: sqlite3.Connection) -> list[TuningResult]:
-    """The newest first."""
+    """All results, the newest first."""
     rows = database.execute(f"SELECT {', '.join(_NAMES)} FROM tuned ORDER BY date DESC")
     return [TuningResult.of(dict(zip(_NAMES, row, strict=True))) for row in rows]
 
@@ -254,14 +257,14 @@ def _is_damaged(path: Path) -> bool:
         raise
 
 
-def _set_aside(path: Path) -> None:
-    """Give a damaged file, and its journal, another name; of several processes one does."""
+def _rename_damaged(path: Path) -> None:
+    """Rename a damaged file and its journal; only one of several processes does it."""
     with _connection(path.with_name(f"{path.name}.lock"), "rwc") as lock:
         lock.execute("BEGIN EXCLUSIVE")
         if not _is_damaged(path):
             return
-        end = f".damaged-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+        suffix = f".damaged-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
         for name in (path.name, f"{path.name}-journal"):
             if (old := path.with_name(name)).exists():
-                os.replace(old, path.with_name(name + end))
-        _warn(f"{path} was damaged; it is kept as {path.name}{end}")
+                os.replace(old, path.with_name(name + suffix))
+        _warn(f"{path} was damaged and is renamed to {path.name}{suffix}")

@@ -1,4 +1,4 @@
-"""Where results of tuning are kept, and a text that changes when they do."""
+"""The paths of the tuning results, and a text that changes when the results do."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ SHIPPED = Path(__file__).parent / "tuned.json"
 
 def database_path() -> Path | None:
     """The user's database: ``$TILEWRIGHT_TUNED``, else ``$XDG_DATA_HOME/tilewright/tuned.sqlite``
-    or ``~/.local/share/tilewright/tuned.sqlite``; None where there is no home folder.
+    or ``~/.local/share/tilewright/tuned.sqlite``; None without a home folder.
     """
-    if given := os.environ.get("TILEWRIGHT_TUNED", ""):
-        return Path(given)
+    if override := os.environ.get("TILEWRIGHT_TUNED", ""):
+        return Path(override)
     folder = home("XDG_DATA_HOME", ".local/share")
     return folder and folder / "tuned.sqlite"
 
 
 def tuning_disabled() -> bool:
-    """Whether the environment says that no results are used, shipped ones neither."""
+    """Whether $TILEWRIGHT_TUNED disables all results, the shipped ones too."""
     return os.environ.get("TILEWRIGHT_TUNED", "").lower() in OFF
 
 
 def results_state() -> str:
-    """Changes with the results that calls look up."""
+    """A text that changes with the results that calls look up: file identities, for cache keys."""
     return "off" if tuning_disabled() else " ".join(map(_state, (database_path(), SHIPPED)))
 
 

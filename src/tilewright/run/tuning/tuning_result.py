@@ -1,8 +1,8 @@
-"""What tuning found for a problem on a device: one record, in a database and in JSON alike.
+"""The result of tuning a problem on a device: the record of the database and of JSON files.
 
-It holds for one problem alone (sizes, formats, layouts, alignments) on one sort of device, and for
-the kernel that was measured: its text is named by a digest, and where the configuration makes
-another kernel today, the result is out of date.
+A result is valid for one problem (sizes, formats, layouts, alignments) on one device model, and
+for the kernel that was measured. A digest identifies the kernel's text; if the configuration now
+gives another kernel, the result is out of date.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _FORMAT = "tilewright tuning results"
 _VERSION = 1
 _NUMBERS = ("us", "margin", "heuristic_us")
 _TYPES: dict[str, tuple[type, ...]] = {"float": (int, float), "int": (int,)}
-_LONGEST, _MOST_SMS = 1e12, 1 << 20  # what a result may say
+_MAX_US, _MAX_SMS = 1e12, 1 << 20
 _DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 
 
 class TuningKey(NamedTuple):
-    """What a result is of: a problem, and a device by name, target and number of SMs."""
+    """The key of a result: a problem, and a device by name, target and number of SMs."""
 
     problem: str
     device: str
@@ -37,17 +37,21 @@ class TuningKey(NamedTuple):
 
     @classmethod
     def of(cls, problem: gemm.Problem, device: target.DeviceSpec) -> TuningKey:
-        """The problem is what differs from a plain one, as JSON."""
-        given = {f.name: (getattr(problem, f.name), f.default) for f in fields(problem)}
-        told = {name: x for name, (x, usual) in given.items() if usual is MISSING or x != usual}
-        return cls(json.dumps(told), device.name, device.target.name, device.sms)
+        """The key of a problem and a device; the problem as JSON without default values."""
+        values = {f.name: (getattr(problem, f.name), f.default) for f in fields(problem)}
+        stored = {
+            x: value for x, (value, usual) in values.items() if usual is MISSING or value != usual
+        }
+        return cls(json.dumps(stored), device.name, device.target.name, device.sms)
 
 
 @dataclass(frozen=True, slots=True)
 class TuningResult:
-    """The configuration that was fastest: ``us`` microseconds, give or take ``margin`` (95 %), and
-    ``heuristic``, what ``gemm.choose`` took then. ``kernel``: the digest of its text; ``date`` in
-    UTC, ``2025-06-30T12:00:00``.
+    """The fastest configuration of a problem.
+
+    ``us`` is its time in microseconds, ± ``margin`` (95 %). ``heuristic`` is the configuration that
+    ``gemm.choose`` returned then, ``heuristic_us`` its time. ``kernel`` is the digest of the
+    kernel's text, ``date`` is in UTC, ``2025-06-30T12:00:00``.
     """
 
     problem: str
@@ -64,32 +68,41 @@ class TuningResult:
     driver: str
 
     @classmethod
-    def of(cls, given: object) -> TuningResult:
-        """A record from names and values. Raises ResultError for what is none."""
+    def of(cls, record: object) -> TuningResult:
+        """A record from a mapping of its fields. Raises ResultError for invalid fields."""
         names = {f.name for f in fields(cls)}
-        if not isinstance(given, Mapping) or given.keys() != names:
-            raise ResultError(f"{given!r} is no result of tuning; it has {', '.join(names)}")
+        if not isinstance(record, Mapping) or record.keys() != names:
+            raise ResultError(
+                f"a tuning result must have the fields {', '.join(names)}, got {record!r}"
+            )
         for f in fields(cls):
             kinds = _TYPES.get(str(f.type), (str,))
-            if not isinstance(given[f.name], kinds):
-                raise ResultError(f"a result's {f.name} is no {f.type}: {given[f.name]!r}")
-        made = cls(**given)
-        if not all(0 <= getattr(made, x) <= _LONGEST for x in _NUMBERS):  # NaN is neither
-            raise ResultError(f"a result's times are {[getattr(made, x) for x in _NUMBERS]}")
-        if not 0 < made.sms <= _MOST_SMS:
-            raise ResultError(f"a result's device has {made.sms} SMs")
-        if not _DATE.fullmatch(made.date):
-            raise ResultError(f"a result's date is {made.date!r}, not as 2025-06-30T12:00:00")
-        if not all(x.isprintable() for x in astuple(made) if isinstance(x, str)):
-            raise ResultError(f"a result's text has what can't be printed: {given!r}")
-        return made
+            if not isinstance(record[f.name], kinds):
+                raise ResultError(
+                    f"{f.name} of a tuning result must be {f.type}, got {record[f.name]!r}"
+                )
+        result = cls(**record)
+        times = [getattr(result, x) for x in _NUMBERS]
+        if not all(0 <= x <= _MAX_US for x in times):  # NaN fails both comparisons
+            raise ResultError(f"times of a tuning result must be from 0 to {_MAX_US}, got {times}")
+        if not 0 < result.sms <= _MAX_SMS:
+            raise ResultError(
+                f"sms of a tuning result must be from 1 to {_MAX_SMS}, got {result.sms}"
+            )
+        if not _DATE.fullmatch(result.date):
+            raise ResultError(
+                f"date of a tuning result must be like 2025-06-30T12:00:00, got {result.date!r}"
+            )
+        if not all(x.isprintable() for x in astuple(result) if isinstance(x, str)):
+            raise ResultError(f"text of a tuning result must be printable, got {record!r}")
+        return result
 
     @property
     def key(self) -> TuningKey:
         return TuningKey(self.problem, self.device, self.arch, self.sms)
 
     def holds(self, problem: gemm.Problem, device: target.DeviceSpec) -> bool:
-        """Whether the configuration still fits, and still makes the kernel that was measured."""
+        """Whether the configuration is valid and still gives the kernel that was measured."""
         try:
             config = gemm.parse(self.config)
             gemm.check(problem, config, device)
@@ -99,29 +112,31 @@ class TuningResult:
 
 
 def digest(problem: gemm.Problem, config: gemm.AnyConfig) -> str:
-    """Names the kernel's text, which is not made again where this package made it before."""
-    given = gemm.relayout_problem(problem, config)
+    """The digest of the kernel's text, from the compile cache if it was computed before."""
+    relaid = gemm.relayout_problem(problem, config)
 
-    def make() -> bytes:
-        return hashlib.sha256(gemm.build(given, config).ptx.encode()).hexdigest()[:16].encode()
+    def compute() -> bytes:
+        return hashlib.sha256(gemm.build(relaid, config).ptx.encode()).hexdigest()[:16].encode()
 
-    return store().get_or_make("digest", f"{source()}\n{given!r}\n{config!r}", make).decode()
+    return store().get_or_make("digest", f"{source()}\n{relaid!r}\n{config!r}", compute).decode()
 
 
 def to_json(results: Iterable[TuningResult]) -> str:
-    """Results as text: a line each, in one order."""
+    """Results as JSON, one per line, sorted."""
     ordered = sorted(results, key=lambda r: (r.device, r.sms, r.problem, r.kernel))
     lines = ",\n".join(json.dumps(asdict(r)) for r in ordered)
     return f'{{"format": "{_FORMAT}", "version": {_VERSION}, "results": [\n{lines}\n]}}\n'
 
 
 def from_json(text: str, name: str) -> tuple[TuningResult, ...]:
-    """The inverse; ``name`` is the file's. Raises ResultError."""
+    """The inverse of ``to_json``; ``name`` is the file's name. Raises ResultError."""
     try:
-        given = json.loads(text)
-        head, results = (given["format"], given["version"]), list(given["results"])
+        document = json.loads(text)
+        head, results = (document["format"], document["version"]), list(document["results"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ResultError(f"{name} holds no results of tuning: {error!r}") from None
+        raise ResultError(f"{name} must contain tuning results: {error!r}") from None
     if head != (_FORMAT, _VERSION):
-        raise ResultError(f"{name} is {head[0]!r}, version {head[1]}, not {_FORMAT!r}, {_VERSION}")
+        raise ResultError(
+            f"{name} must be {_FORMAT!r}, version {_VERSION}, got {head[0]!r}, version {head[1]}"
+        )
     return tuple(map(TuningResult.of, results))
