@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from .problem import Problem
+
 Column = npt.NDArray[Any]
 N = TypeVar("N", int, Column)  # an integer of one configuration, or a column of candidates
 
@@ -37,3 +39,11 @@ def smaller(x: Any, y: Any) -> Any:
 def power_of_two_divisor(x: Any, limit: Any) -> Any:
     """The largest power of two that divides ``x``, at most ``limit``, a power of two."""
     return (x | limit) & -(x | limit)
+
+
+def tile_count(problem: Problem, down: Column, across: Column) -> Column:
+    """Tiles of the whole batch, exact: a column of Python's integers where D has more than 2⁴⁸
+    elements.
+    """
+    large = problem.m * problem.n * problem.batch > 1 << 48
+    return (down * across).astype(object if large else np.int64, copy=False) * problem.batch

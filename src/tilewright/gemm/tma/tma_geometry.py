@@ -134,6 +134,12 @@ class TmaGeometry(Generic[N]):
         ring = self.stages * self.stage_bytes(problem.input.bits)
         return ring + self.epilogue_shared_bytes(problem) + BARRIER_BYTES
 
+    def max_stages(self, problem: Problem, device: DeviceSpec) -> N:
+        """Stages that fit into the shared memory of a CTA."""
+        taken = self.epilogue_bytes(problem.output.bits) + BARRIER_BYTES
+        ring = device.limits.shared_per_block - taken
+        return ring // self.stage_bytes(problem.input.bits)
+
     def resident_clusters(self, device: DeviceSpec) -> N:
         """Resident clusters of the device."""
         return resident_clusters(self.ctas, device)

@@ -1,0 +1,25 @@
+"""Traits of a problem: all its fields except the sizes M, N, K and the batch.
+
+What depends on traits alone is computed once for all shapes, and cached by them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any
+
+from .problem import Problem
+
+_SIZES = ("m", "n", "k", "batch")
+_NAMES = tuple(field.name for field in fields(Problem) if field.name not in _SIZES)
+
+Traits = tuple[Any, ...]
+
+#: ``traits(problem)``: types, layouts, alignments, epilogue.
+traits = attrgetter(*_NAMES)
+
+
+def problem_with(traits: Traits) -> Problem:
+    """A problem of size 1 with these traits."""
+    return Problem(1, 1, 1, **dict(zip(_NAMES, traits, strict=True)))

@@ -1,0 +1,325 @@
+"""Cost model of kernel ``tma``: estimated seconds of candidates, as columns.
+
+``TileCosts`` has the terms that do not depend on the problem's sizes, computed once for a type and
+a device; ``estimates`` adds the sizes. The coefficients are fitted to 7,000 measurements of 230
+problems on an H200 (``benchmarks/NOTES.md``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...target import DeviceSpec
+from ..columns import Column, power_of_two_divisor, select
+from ..problem import Problem
+from .tma_columns import TmaColumns
+from .tma_geometry import SWIZZLE_BYTES, WGMMA_ROWS, swizzle_bytes
+from .tma_operand import TmaOperand, matrix_operands
+
+# Cycles of an SM:
+CYCLE = 1 / 1.82e9  # seconds
+K_BLOCK = 39  # overhead of a k-block
+CLUSTER_SYNC = 18  # of a k-block, for each doubling of the cluster
+WGMMA = 1.1  # of the cycles at the tensor cores' peak rate
+SHARED_READ = 1.45  # of the cycles at 128 bytes per cycle
+PROMOTION = 0.5  # of the cycles that accumulator promotion takes alone, as wgmma overlaps with it
+L2_BYTES = 71  # bytes per cycle from the L2
+LOAD_LATENCY = 1330
+L2_REQUEST = 1.41  # of a request to the L2; times these where rows straddle multiples of 128 bytes:
+STRADDLE = {128: 1.0, 64: 1.33, 32: 1.8, 16: 2.8}  # by the power of two that divides the pitch
+ZERO_FILL = 11  # bytes per cycle that TMA fills with zeros
+# Seconds:
+LAUNCH = 0.28e-6
+CLUSTER = {1: 0.0, 2: 0.8e-6, 4: 0.5e-6, 8: 1.8e-6}  # to synchronize a cluster at begin and end
+EPILOGUE, EPILOGUE_ELEMENT = 0.42e-6, 1.66e-6 / (128 * 256)
+EPILOGUE_TILE = 0.09e-6
+PINGPONG, NARROW_PINGPONG = 0.2, 0.5  # of an epilogue, where the other warpgroup's wgmma overlap it
+NARROW_STORES = 2.9  # times an epilogue whose rows are 32 bytes
+POWER_LIMITED = 1.08  # times a mainloop on a full device, where epilogues do not interrupt wgmma
+REDUCTION, REDUCTION_SPLIT, REDUCTION_BYTE = 1.4e-6, 0.07e-6, 1 / 4.7e12  # of split-K
+MEMORY_BYTE = 1 / 4.0e12
+SMS_FOR_BANDWIDTH = 0.94  # fraction of the SMs that reaches the memory bandwidth
+SHORT_BURST = 1.006  # times the memory traffic where a k-tile is one row of 128 bytes, not two
+REREAD, REREAD_IN_ONE_WAVE = 0.42, 0.4  # fraction of repeated reads that misses the L2; of that
+SUSTAINED = 0.76  # of the tensor cores' peak, which power allows in the long run
+RELAYOUT, RELAYOUT_BYTE = 2.0e-6, 1 / 2.5e12
+
+
+class TileCosts(NamedTuple):
+    """Columns that do not depend on the problem's sizes. Cycles are of an SM, per k-block."""
+
+    wgmma: Column  # cycles
+    shared_reads: Column  # cycles
+    l2_bytes: Column  # cycles of the stage's bytes from the L2
+    latency: Column  # cycles: a load's latency, by the stages in flight while two are multiplied
+    overhead: Column  # cycles
+    k_tile: Column
+    k_bytes: Column  # of a row of a k-tile
+    epilogue: Column  # seconds, of a CTA with more than one tile
+    only_epilogue: Column  # seconds, of a CTA's only tile
+    cluster: Column  # seconds
+    first_stage: Column  # seconds
+    bursts: Column  # factor of memory traffic
+    partial_bytes: Column  # of a tile's f32 accumulator
+    resident: Column  # resident clusters
+    a: _OperandCosts
+    b: _OperandCosts
+
+    def take(self, index: Column) -> TileCosts:
+        """The costs of these candidates."""
+        *columns, a, b = self
+        a, b = (_OperandCosts(*(x[index] for x in operand)) for operand in (a, b))
+        return TileCosts(*(x[index] for x in columns), a, b)
+
+
+class _OperandCosts(NamedTuple):
+    """Of A or B."""
+
+    extent: Column
+    share: Column  # rows of the extent that this CTA loads
+    sharers: Column
+    edge_map: Column  # whether copies load only rows that exist
+    row_bytes: Column  # contiguous bytes of a copy
+    rows: Column  # of these rows, per stage and CTA
+
+
+class _Work(NamedTuple):
+    """The busiest SM's work tiles (or split-K parts of them) and k-blocks; and of the whole device
+    all work tiles, and the tiles with partial accumulators, of all CTAs.
+    """
+
+    epilogues: Column
+    k_blocks: Column
+    work_tiles: Column
+    partial_tiles: Column
+
+
+def tile_costs(problem: Problem, configs: TmaColumns, device: DeviceSpec) -> TileCosts:
+    """The terms that do not depend on sizes; ``problem`` is after relayout."""
+    bits, (bm, bn, bk), ctas = problem.input.bits, configs.tile, configs.ctas
+    promotion = PROMOTION * bm * bn / 128 if problem.promoted else 0.0
+    wgmmas = bm // WGMMA_ROWS * bk * bits // (8 * 32)  # of 32 bytes of K each
+    k_bytes, log2_ctas = bk * bits / 8, np.frexp(ctas)[1] - 1
+    epilogue = _epilogue_seconds(configs)
+    a, b = (_operand_costs(operand) for operand in matrix_operands(problem, configs))
+    return TileCosts(
+        wgmma=wgmmas * WGMMA * bn / 2 + promotion,
+        shared_reads=wgmmas * SHARED_READ * (16 + bn / 4) + promotion,
+        l2_bytes=(bm + bn) * k_bytes / L2_BYTES,
+        latency=LOAD_LATENCY / np.maximum(configs.stages - 2, 0.5),
+        overhead=K_BLOCK + CLUSTER_SYNC * log2_ctas,
+        k_tile=bk,
+        k_bytes=k_bytes,
+        epilogue=epilogue[0],
+        only_epilogue=epilogue[1],
+        cluster=np.array([CLUSTER.get(n, CLUSTER[8]) for n in ctas.tolist()]),
+        first_stage=configs.stage_bytes(bits) / L2_BYTES * CYCLE,
+        bursts=np.where(bk * bits <= 8 * SWIZZLE_BYTES, SHORT_BURST, 1.0),
+        partial_bytes=bm * bn * 4,
+        resident=configs.resident_clusters(device),
+        a=a,
+        b=b,
+    )
+
+
+def _operand_costs(operand: TmaOperand) -> _OperandCosts:
+    extent, sharers = operand.extent, operand.sharers
+    row = (
+        np.full_like(extent, SWIZZLE_BYTES)
+        if operand.major == "K"
+        else swizzle_bytes(extent, 8 * operand.size)
+    )
+    edge_map = np.broadcast_to(operand.has_edge_map, len(extent))
+    return _OperandCosts(
+        extent, extent / sharers, sharers, edge_map, row, operand.bytes / sharers / row
+    )
+
+
+def _epilogue_seconds(configs: TmaColumns) -> tuple[Column, Column]:
+    """Seconds of the epilogue of one of several tiles of a CTA, and of its only tile."""
+    bm, bn, _ = configs.tile
+    # Partial accumulators have 32 bits; most types of D have 16.
+    factor = 1 + configs.stores_partial
+    factor = factor * select(configs.swap, 1.0, np.where(bn % 32, NARROW_STORES, 1.0))
+    # With pingpong one warpgroup does it, while the other one's mainloop runs if it has a tile.
+    overlapped = np.where(bn % 64, NARROW_PINGPONG, PINGPONG)
+    seconds = EPILOGUE_ELEMENT * bm * bn + EPILOGUE_TILE * configs.epilogue_tiles(16)
+    return (
+        EPILOGUE + seconds * (factor * np.where(configs.pingpong, overlapped, 1.0)),
+        EPILOGUE + seconds * (factor * np.where(configs.pingpong, 2.0, 1.0)),
+    )
+
+
+def estimates(
+    problem: Problem, configs: TmaColumns, costs: TileCosts, device: DeviceSpec
+) -> Column:
+    """Estimated seconds of each candidate: the mainloops and epilogues of the busiest SM, or the
+    memory traffic.
+    """
+    work = _work(problem, configs, costs)
+    mainloop = work.k_blocks * _k_block_cycles(_k_block(problem, costs), costs) * CYCLE
+    mainloop = mainloop * _power_factor(configs, costs, work)
+    busy = np.maximum(mainloop, _power_limit(problem, device, mainloop))
+    busy = busy + (_epilogues(costs, work) + costs.cluster)
+    both = np.sqrt(np.sqrt(_power4(busy) + _power4(_memory(problem, configs, costs, work))))
+    seconds: Column = both + relayout_seconds(problem) + _launches(configs, costs, work)
+    return seconds
+
+
+def terms(
+    problem: Problem, configs: TmaColumns, costs: TileCosts, device: DeviceSpec
+) -> dict[str, Any]:
+    """The terms of the estimates: seconds that each would take alone."""
+    work, k_block = _work(problem, configs, costs), _k_block(problem, costs)
+    power = _power_factor(configs, costs, work)
+    wgmma, reads, l2_bytes, l2_requests, latency = (
+        cycles * work.k_blocks * CYCLE for cycles in k_block
+    )
+    mainloop = work.k_blocks * _k_block_cycles(k_block, costs) * CYCLE * power
+    return {
+        "wgmma": wgmma * power,
+        "shared memory reads": reads,
+        "L2 bytes": l2_bytes,
+        "L2 requests": l2_requests,
+        "load latency": latency,
+        "memory": _memory(problem, configs, costs, work),
+        "power": _power_limit(problem, device, mainloop),
+        "epilogues": _epilogues(costs, work),
+        "cluster synchronization": costs.cluster,
+        "relayout": relayout_seconds(problem),
+        "launches": _launches(configs, costs, work),
+    }
+
+
+def relayout_seconds(problem: Problem) -> float:
+    """Seconds of the relayout of operands that TMA cannot read."""
+    rows = {"a": problem.m, "b": problem.n}
+    moved = sum(rows[x] for x in rows if _needs_relayout(problem, x)) * problem.batch
+    if not moved:
+        return 0.0
+    return RELAYOUT + 2 * moved * problem.k * problem.input.bits / 8 * RELAYOUT_BYTE
+
+
+def _work(problem: Problem, configs: TmaColumns, costs: TileCosts) -> _Work:
+    split, tiles, resident = configs.split, configs.cluster_tiles(problem), costs.resident
+    k_blocks = np.maximum(1, -(-problem.k // configs.tile[2]))
+    whole_waves = tiles // resident * configs.tail
+    parts = (tiles - whole_waves * resident) * split
+    waves = -(-parts // resident)
+    counts = (
+        whole_waves + waves,
+        whole_waves * k_blocks + waves * -(-k_blocks // split),
+        tiles * split,
+        parts * configs.ctas * (split > 1),
+    )
+    return _Work(*(count.astype(np.float64) for count in counts))
+
+
+def _k_block(problem: Problem, costs: TileCosts) -> tuple[Column, ...]:
+    """Cycles of a k-block's wgmma, shared memory reads, bytes and requests from the L2, latency."""
+    a = problem.m, costs.a, _pitch(problem, "a")
+    b = problem.n, costs.b, _pitch(problem, "b")
+    rest = -problem.k % costs.k_tile
+    beyond_k = rest / np.maximum(1, problem.k + rest)
+    zeros = sum(_zero_filled_rows(rows, operand, beyond_k) for rows, operand, _ in (a, b))
+    requests = sum(_requests(operand, pitch) for _, operand, pitch in (a, b))
+    l2_bytes = costs.l2_bytes + zeros * costs.k_bytes / ZERO_FILL
+    return costs.wgmma, costs.shared_reads, l2_bytes, L2_REQUEST * requests, costs.latency
+
+
+def _k_block_cycles(k_block: tuple[Column, ...], costs: TileCosts) -> Column:
+    """Cycles of a k-block: about the largest of its terms."""
+    wgmma, reads, l2_bytes, l2_requests, latency = k_block
+    others = _power6(l2_bytes) + _power6(l2_requests) + _power6(latency)
+    largest = np.cbrt(np.sqrt(_power6(np.maximum(wgmma, reads)) + others))
+    cycles: Column = costs.overhead + largest
+    return cycles
+
+
+def _zero_filled_rows(rows: int, operand: _OperandCosts, beyond_k: Column) -> Column:
+    """Rows that a CTA's copies fill with zeros in a k-block, on average over tiles and k-blocks:
+    beyond the last row, except where the last tile has a tensor map of its own; and beyond K.
+    """
+    tiles = np.maximum(1, -(-rows // operand.extent))
+    filled = -rows % operand.extent / operand.sharers / tiles
+    filled = np.where(operand.edge_map, 0.0, filled)
+    return filled + (operand.share - filled) * beyond_k
+
+
+def _requests(operand: _OperandCosts, pitch: int) -> Column:
+    """Requests to the L2 of a CTA's copies in a k-block: one for each row of a copy; more where
+    rows straddle multiples of 128 bytes.
+    """
+    if pitch >= SWIZZLE_BYTES:
+        return operand.rows
+    straddling = np.maximum(0, operand.row_bytes - pitch) / (SWIZZLE_BYTES - pitch)
+    return operand.rows * (1 + (STRADDLE[pitch] - 1) * straddling)
+
+
+def _epilogues(costs: TileCosts, work: _Work) -> Column:
+    """Seconds of the epilogues of a CTA."""
+    return work.epilogues * np.where(work.epilogues == 1, costs.only_epilogue, costs.epilogue)
+
+
+def _power_factor(configs: TmaColumns, costs: TileCosts, work: _Work) -> Column:
+    """A mainloop takes so many times as long where power limits all SMs at once."""
+    spread = configs.pingpong & (work.epilogues > 1) | (work.work_tiles < costs.resident * 0.9)
+    return np.where(spread, 1.0, POWER_LIMITED)
+
+
+def _power_limit(problem: Problem, device: DeviceSpec, mainloop: Column) -> Column:
+    """Seconds of the products at the rate that power allows in the long run. Of what a faster
+    mainloop would gain, half is lost: the clock falls, and the voltage with it.
+    """
+    peak = 2 * 32 * 1024 / problem.input.bits * device.sms / CYCLE
+    sustained = problem.flops / (peak * SUSTAINED)
+    return np.minimum(sustained, np.sqrt(mainloop * sustained))
+
+
+def _memory(problem: Problem, configs: TmaColumns, costs: TileCosts, work: _Work) -> Column:
+    """Seconds of the memory traffic: matrices, split-K workspace, and some of the repeated reads.
+    Few SMs do not reach the full bandwidth.
+    """
+    down, across = configs.tile_grid(problem)
+    m, n = select(configs.swap, problem.n, problem.m), select(configs.swap, problem.m, problem.n)
+    repeated = m * (across > 1) + n * (down > 1)
+    read = REREAD * repeated * problem.k * problem.input.bits / 8 * problem.batch
+    read = read * np.where(work.work_tiles <= costs.resident, REREAD_IN_ONE_WAVE, 1.0)
+    moved = (float(problem.bytes) + read) * costs.bursts + work.partial_tiles * costs.partial_bytes
+    idle = SMS_FOR_BANDWIDTH * costs.resident / np.maximum(1, work.work_tiles)
+    return moved * (MEMORY_BYTE * np.maximum(1.0, idle))
+
+
+def _launches(configs: TmaColumns, costs: TileCosts, work: _Work) -> Column:
+    """Seconds of the launch, the first stage, and the split-K reduction."""
+    reduction = REDUCTION + REDUCTION_SPLIT * configs.split
+    reduction = reduction + work.partial_tiles * costs.partial_bytes * REDUCTION_BYTE
+    return LAUNCH + costs.first_stage + np.where(work.partial_tiles > 0, reduction, 0.0)
+
+
+def _pitch(problem: Problem, name: str) -> int:
+    """The power of two, 16 to 128 bytes, that divides the pitch of A or B; of packed rows."""
+    if _needs_relayout(problem, name):
+        return SWIZZLE_BYTES
+    k_major = getattr(problem, f"{name}_major") == "k"
+    length = problem.k if k_major else {"a": problem.m, "b": problem.n}[name]
+    pitch = power_of_two_divisor(length * problem.input.bits // 8, SWIZZLE_BYTES)
+    return max(pitch, 16)
+
+
+def _needs_relayout(problem: Problem, name: str) -> bool:
+    """Whether TMA or wgmma cannot read A's or B's layout."""
+    k_major = getattr(problem, f"{name}_major") == "k"
+    return not (k_major or problem.input.bits == 16) or getattr(problem, f"align_{name}") < 16
+
+
+def _power4(x: Column) -> Column:
+    square = x * x
+    return square * square
+
+
+def _power6(x: Column) -> Column:
+    square = x * x
+    return square * square * square
