@@ -1,15 +1,114 @@
-"""The heuristic: the recorded choices, and columns of candidates against single configurations."""
+"""The heuristic: the recorded choices; columns of candidates against single configurations."""
 
 from __future__ import annotations
 
-from gemm_cases.choice_cases import cases, choice, recorded
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gemm_cases.choice_cases import Cases, cases, choice, recorded
+from rows import every_row
+from tilewright.errors import ConfigError, TargetError
+from tilewright.gemm import Problem, TmaConfig, check, choose, ranked
+from tilewright.gemm.cost_model import estimate
+from tilewright.gemm.tma import tma_checks, tma_search_space
+from tilewright.gemm.tma.tma_columns import TmaColumns
+from tilewright.gemm.tma.tma_config import relayout_problem
+from tilewright.target import DEFAULT_DEVICE, DeviceSpec
+
+BY_TMA = ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8")
+SOME = [case for case in cases(200) if case[0].a in BY_TMA and case[1].target.name == "sm_90a"]
 
 
-def test_the_choices_are_the_recorded_ones() -> None:
-    """Configuration, estimate and number of candidates of 2,000 random problems."""
-    changed = [
-        f"{problem} on {device.name}: {line}, was {old}"
-        for (problem, device), old in zip(cases(), recorded(), strict=True)
-        if (line := choice(problem, device)) != old
-    ]
-    assert not changed, "\n".join(changed[:20])
+@every_row(("case", "line"), lambda: zip(cases(), recorded(), strict=True), parts=4)
+def test_the_choice_is_the_recorded_one(case: tuple[Problem, DeviceSpec], line: str) -> None:
+    """Configuration and estimate; ``choice_cases.py`` records anew."""
+    assert choice(*case) == line
+
+
+@every_row(("problem", "device"), cases(40))
+def test_candidates_are_ranked_by_the_estimate_of_each(
+    problem: Problem, device: DeviceSpec
+) -> None:
+    try:
+        order = ranked(problem, device)
+    except TargetError:
+        return
+    for seconds, config in order:
+        check(problem, config, device)
+        assert seconds == pytest.approx(estimate(problem, config, device), rel=1e-13)
+    seconds = [s for s, _ in order]
+    assert seconds == sorted(seconds) and order[0][1] == choose(problem, device)
+
+
+def test_a_ranking_is_a_sequence() -> None:
+    order = ranked(Problem(1000, 2000, 300), DEFAULT_DEVICE)
+    every = list(order)
+    assert len(every) == len(order) > 100
+    assert order[-1] == every[-1] and list(order[3:50:7]) == every[3:50:7]
+    assert len({config for _, config in every}) == len(every)
+    with pytest.raises(IndexError):
+        order[len(order)]
+
+
+# --- columns --------------------------------------------------------------------------------------
+
+
+@st.composite
+def random_configs(draw: st.DrawFn) -> TmaConfig:
+    consumers, pingpong = draw(st.sampled_from([(1, False), (2, False), (3, False), (2, True)]))
+    rows = 64 * draw(st.integers(1, 3)) * (1 if pingpong else consumers)
+    tile = rows, 8 * draw(st.integers(1, 32)), 2 ** draw(st.integers(5, 9))
+    cluster = draw(st.sampled_from([(1, 1), (1, 1), (2, 1), (1, 2), (4, 2), (1, 8), (4, 4)]))
+    split = draw(st.sampled_from([1, 1, 2, 3, 64]))
+    tail = split > 1 and draw(st.booleans())
+    more = cluster, pingpong, split, tail, draw(st.integers(1, 9)), draw(st.booleans())
+    return TmaConfig(tile, consumers, draw(st.integers(2, 12)), *more)
+
+
+def fits(problem: Problem, config: TmaConfig, device: DeviceSpec) -> bool:
+    try:
+        tma_checks.check(problem, config, device)
+    except ConfigError:
+        return False
+    return True
+
+
+@given(st.lists(random_configs(), min_size=1, max_size=30), st.sampled_from(SOME))
+def test_the_rules_on_columns_are_the_rules_of_check(
+    configs: Sequence[TmaConfig], case: tuple[Problem, DeviceSpec]
+) -> None:
+    problem, device = relayout_problem(case[0]), case[1]
+    columns = TmaColumns.of(configs)
+    assert [columns.config(i) for i in range(len(columns))] == configs
+    wanted = [fits(problem, config, device) for config in configs]
+    assert tma_checks.fits(problem, columns, device).tolist() == wanted
+    assert not tma_checks.fits(case[0], columns, device).any() or case[0].align_a == 16
+
+
+@given(st.lists(random_configs(), min_size=1, max_size=9), st.integers(0, 10**9))
+def test_quantities_on_columns_are_those_of_each(configs: Sequence[TmaConfig], seed: int) -> None:
+    problem, columns = Cases(seed).problem(), TmaColumns.of(configs)
+    for name in ("threads", "ctas", "warpgroup_rows", "accumulator_registers", "stores_partial"):
+        assert getattr(columns, name).tolist() == [getattr(c, name) for c in configs]
+    for name in ("epilogue_width", "epilogue_tiles", "stores_together", "epilogue_bytes"):
+        for bits in (16, 32):
+            wanted = [getattr(c, name)(bits) for c in configs]
+            assert getattr(columns, name)(bits).tolist() == wanted
+    for name, device in (("shared_bytes", ()), ("cluster_tiles", ()), ("tile_grid", ())):
+        wanted = [getattr(c, name)(problem, *device) for c in configs]
+        assert np.array(getattr(columns, name)(problem)).T.tolist() == np.array(wanted).tolist()
+    wanted = [c.unsplit_tiles(problem, DEFAULT_DEVICE) for c in configs]
+    assert columns.unsplit_tiles(problem, DEFAULT_DEVICE).tolist() == wanted
+
+
+def test_stages_are_as_many_as_fit() -> None:
+    for problem, device in SOME[:30]:
+        columns, _ = tma_search_space.candidates(problem, device)
+        for i in range(0, len(columns), 7):
+            config = columns.config(i)
+            most = config.max_stages(problem, device)
+            assert config.stages == min(most, tma_search_space.MAX_STAGES)

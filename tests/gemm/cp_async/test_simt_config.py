@@ -102,7 +102,7 @@ def test_lines_without_room_between_them_would_meet(config: SimtConfig) -> None:
 def test_f32_is_simt_s_and_nothing_else_is() -> None:
     f32, f16 = make_problem((64, 64, 64), "tn", "f32"), make_problem((64, 64, 64))
     for config in (Config((64, 64, 64), (2, 2), 3), TmaConfig((64, 64, 64), 1)):
-        with pytest.raises(TargetError, match="tensor cores don't multiply f32"):
+        with pytest.raises(TargetError, match="tensor cores do not multiply f32"):
             check(f32, config, H200)
     with pytest.raises(TargetError, match="simt supports f32, not f16"):
         check(f16, SIMT[0], H200)

@@ -60,5 +60,5 @@ def test_threads_of_simt() -> None:
 
 
 def test_relayouts_are_reported() -> None:
-    assert "copies 2.0" in plan(300, 200, 101, device="vm").explain()
-    assert "copies 2.0" not in plan(300, 200, 104, device="vm").explain()
+    assert "relayout 2.0" in plan(300, 200, 101, device="vm").explain()
+    assert "relayout 2.0" not in plan(300, 200, 104, device="vm").explain()

@@ -31,29 +31,29 @@ class TmaColumns(TmaGeometry[Column]):
     @classmethod
     def of(cls, configs: Sequence[TmaConfig]) -> TmaColumns:
         """The columns of configurations."""
+        rows = [
+            (*c.tile, c.consumers, c.stages, *c.cluster, c.pingpong, c.split, c.tail, c.group,
+             c.swap, c.dynamic)
+            for c in configs
+        ]  # fmt: skip
+        numbers = np.array(rows, np.int64).reshape(-1, 13).T
+        bm, bn, bk, consumers, stages, cm, cn, pingpong, split, tail, group, swap, dynamic = numbers
         return cls(
-            _columns([c.tile for c in configs], 3),
-            np.array([c.consumers for c in configs], np.int64),
-            np.array([c.stages for c in configs], np.int64),
-            _columns([c.cluster for c in configs], 2),
-            np.array([c.pingpong for c in configs], bool),
-            np.array([c.split for c in configs], np.int64),
-            np.array([c.tail for c in configs], bool),
-            np.array([c.group for c in configs], np.int64),
-            np.array([c.swap for c in configs], bool),
-            np.array([c.dynamic for c in configs], bool),
-        )
+            (bm, bn, bk), consumers, stages, (cm, cn), pingpong != 0, split, tail != 0, group,
+            swap != 0, dynamic != 0,
+        )  # fmt: skip
 
     def __len__(self) -> int:
         return len(self.stages)
 
     def config(self, index: int) -> TmaConfig:
         """The configuration of one candidate."""
+        (bm, bn, bk), (cm, cn) = self.tile, self.cluster
         return TmaConfig(
-            tuple(int(x[index]) for x in self.tile),
+            (int(bm[index]), int(bn[index]), int(bk[index])),
             int(self.consumers[index]),
             int(self.stages[index]),
-            tuple(int(x[index]) for x in self.cluster),
+            (int(cm[index]), int(cn[index])),
             bool(self.pingpong[index]),
             int(self.split[index]),
             bool(self.tail[index]),
@@ -64,11 +64,12 @@ class TmaColumns(TmaGeometry[Column]):
 
     def take(self, index: Column) -> TmaColumns:
         """The candidates of these indices."""
+        (bm, bn, bk), (cm, cn) = self.tile, self.cluster
         return TmaColumns(
-            tuple(x[index] for x in self.tile),
+            (bm[index], bn[index], bk[index]),
             self.consumers[index],
             self.stages[index],
-            tuple(x[index] for x in self.cluster),
+            (cm[index], cn[index]),
             self.pingpong[index],
             self.split[index],
             self.tail[index],
@@ -80,7 +81,3 @@ class TmaColumns(TmaGeometry[Column]):
     def cluster_tiles(self, problem: Problem) -> Column:
         """Work tiles of the whole batch, as ``columns.tile_count`` has them."""
         return tile_count(problem, *self.tile_grid(problem))
-
-
-def _columns(rows: Sequence[tuple[int, ...]], width: int) -> tuple[Column, ...]:
-    return tuple(np.array(rows, np.int64).reshape(-1, width).T)

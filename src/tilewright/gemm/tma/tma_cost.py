@@ -14,18 +14,18 @@ import numpy as np
 from ...target import DeviceSpec
 from ..columns import Column, power_of_two_divisor, select
 from ..problem import Problem
+from ..shared_costs import CYCLE, L2_BYTES, MEMORY_BYTE, needs_relayout, relayout_seconds
 from .tma_columns import TmaColumns
+from .tma_config import relayout_problem
 from .tma_geometry import SWIZZLE_BYTES, WGMMA_ROWS, swizzle_bytes
-from .tma_operand import TmaOperand, matrix_operands
+from .tma_operand import matrix_operands
 
 # Cycles of an SM:
-CYCLE = 1 / 1.82e9  # seconds
 K_BLOCK = 39  # overhead of a k-block
 CLUSTER_SYNC = 18  # of a k-block, for each doubling of the cluster
 WGMMA = 1.1  # of the cycles at the tensor cores' peak rate
 SHARED_READ = 1.45  # of the cycles at 128 bytes per cycle
 PROMOTION = 0.5  # of the cycles that accumulator promotion takes alone, as wgmma overlaps with it
-L2_BYTES = 71  # bytes per cycle from the L2
 LOAD_LATENCY = 1330
 L2_REQUEST = 1.41  # of a request to the L2; times these where rows straddle multiples of 128 bytes:
 STRADDLE = {128: 1.0, 64: 1.33, 32: 1.8, 16: 2.8}  # by the power of two that divides the pitch
@@ -39,12 +39,10 @@ PINGPONG, NARROW_PINGPONG = 0.2, 0.5  # of an epilogue, where the other warpgrou
 NARROW_STORES = 2.9  # times an epilogue whose rows are 32 bytes
 POWER_LIMITED = 1.08  # times a mainloop on a full device, where epilogues do not interrupt wgmma
 REDUCTION, REDUCTION_SPLIT, REDUCTION_BYTE = 1.4e-6, 0.07e-6, 1 / 4.7e12  # of split-K
-MEMORY_BYTE = 1 / 4.0e12
 SMS_FOR_BANDWIDTH = 0.94  # fraction of the SMs that reaches the memory bandwidth
 SHORT_BURST = 1.006  # times the memory traffic where a k-tile is one row of 128 bytes, not two
 REREAD, REREAD_IN_ONE_WAVE = 0.42, 0.4  # fraction of repeated reads that misses the L2; of that
 SUSTAINED = 0.76  # of the tensor cores' peak, which power allows in the long run
-RELAYOUT, RELAYOUT_BYTE = 2.0e-6, 1 / 2.5e12
 
 
 class TileCosts(NamedTuple):
@@ -70,8 +68,8 @@ class TileCosts(NamedTuple):
     def take(self, index: Column) -> TileCosts:
         """The costs of these candidates."""
         *columns, a, b = self
-        a, b = (_OperandCosts(*(x[index] for x in operand)) for operand in (a, b))
-        return TileCosts(*(x[index] for x in columns), a, b)
+        taken: list[Any] = [column[index] for column in columns]
+        return TileCosts(*taken, *(_OperandCosts(*(x[index] for x in y)) for y in (a, b)))
 
 
 class _OperandCosts(NamedTuple):
@@ -124,7 +122,8 @@ def tile_costs(problem: Problem, configs: TmaColumns, device: DeviceSpec) -> Til
     )
 
 
-def _operand_costs(operand: TmaOperand) -> _OperandCosts:
+def _operand_costs(operand: Any) -> _OperandCosts:
+    """Of a ``TmaOperand`` with columns."""
     extent, sharers = operand.extent, operand.sharers
     row = (
         np.full_like(extent, SWIZZLE_BYTES)
@@ -164,7 +163,11 @@ def estimates(
     busy = np.maximum(mainloop, _power_limit(problem, device, mainloop))
     busy = busy + (_epilogues(costs, work) + costs.cluster)
     both = np.sqrt(np.sqrt(_power4(busy) + _power4(_memory(problem, configs, costs, work))))
-    seconds: Column = both + relayout_seconds(problem) + _launches(configs, costs, work)
+    seconds: Column = (
+        both
+        + relayout_seconds(problem, relayout_problem(problem))
+        + _launches(configs, costs, work)
+    )
     return seconds
 
 
@@ -188,18 +191,9 @@ def terms(
         "power": _power_limit(problem, device, mainloop),
         "epilogues": _epilogues(costs, work),
         "cluster synchronization": costs.cluster,
-        "relayout": relayout_seconds(problem),
+        "relayout": relayout_seconds(problem, relayout_problem(problem)),
         "launches": _launches(configs, costs, work),
     }
-
-
-def relayout_seconds(problem: Problem) -> float:
-    """Seconds of the relayout of operands that TMA cannot read."""
-    rows = {"a": problem.m, "b": problem.n}
-    moved = sum(rows[x] for x in rows if _needs_relayout(problem, x)) * problem.batch
-    if not moved:
-        return 0.0
-    return RELAYOUT + 2 * moved * problem.k * problem.input.bits / 8 * RELAYOUT_BYTE
 
 
 def _work(problem: Problem, configs: TmaColumns, costs: TileCosts) -> _Work:
@@ -217,7 +211,7 @@ def _work(problem: Problem, configs: TmaColumns, costs: TileCosts) -> _Work:
     return _Work(*(count.astype(np.float64) for count in counts))
 
 
-def _k_block(problem: Problem, costs: TileCosts) -> tuple[Column, ...]:
+def _k_block(problem: Problem, costs: TileCosts) -> tuple[Any, ...]:
     """Cycles of a k-block's wgmma, shared memory reads, bytes and requests from the L2, latency."""
     a = problem.m, costs.a, _pitch(problem, "a")
     b = problem.n, costs.b, _pitch(problem, "b")
@@ -229,7 +223,7 @@ def _k_block(problem: Problem, costs: TileCosts) -> tuple[Column, ...]:
     return costs.wgmma, costs.shared_reads, l2_bytes, L2_REQUEST * requests, costs.latency
 
 
-def _k_block_cycles(k_block: tuple[Column, ...], costs: TileCosts) -> Column:
+def _k_block_cycles(k_block: tuple[Any, ...], costs: TileCosts) -> Column:
     """Cycles of a k-block: about the largest of its terms."""
     wgmma, reads, l2_bytes, l2_requests, latency = k_block
     others = _power6(l2_bytes) + _power6(l2_requests) + _power6(latency)
@@ -238,7 +232,7 @@ def _k_block_cycles(k_block: tuple[Column, ...], costs: TileCosts) -> Column:
     return cycles
 
 
-def _zero_filled_rows(rows: int, operand: _OperandCosts, beyond_k: Column) -> Column:
+def _zero_filled_rows(rows: int, operand: _OperandCosts, beyond_k: Column) -> Any:
     """Rows that a CTA's copies fill with zeros in a k-block, on average over tiles and k-blocks:
     beyond the last row, except where the last tile has a tensor map of its own; and beyond K.
     """
@@ -248,7 +242,7 @@ def _zero_filled_rows(rows: int, operand: _OperandCosts, beyond_k: Column) -> Co
     return filled + (operand.share - filled) * beyond_k
 
 
-def _requests(operand: _OperandCosts, pitch: int) -> Column:
+def _requests(operand: _OperandCosts, pitch: int) -> Any:
     """Requests to the L2 of a CTA's copies in a k-block: one for each row of a copy; more where
     rows straddle multiples of 128 bytes.
     """
@@ -258,13 +252,13 @@ def _requests(operand: _OperandCosts, pitch: int) -> Column:
     return operand.rows * (1 + (STRADDLE[pitch] - 1) * straddling)
 
 
-def _epilogues(costs: TileCosts, work: _Work) -> Column:
+def _epilogues(costs: TileCosts, work: _Work) -> Any:
     """Seconds of the epilogues of a CTA."""
     return work.epilogues * np.where(work.epilogues == 1, costs.only_epilogue, costs.epilogue)
 
 
 def _power_factor(configs: TmaColumns, costs: TileCosts, work: _Work) -> Column:
-    """A mainloop takes so many times as long where power limits all SMs at once."""
+    """The factor of a mainloop where all SMs are busy, and power limits them."""
     spread = configs.pingpong & (work.epilogues > 1) | (work.work_tiles < costs.resident * 0.9)
     return np.where(spread, 1.0, POWER_LIMITED)
 
@@ -278,7 +272,7 @@ def _power_limit(problem: Problem, device: DeviceSpec, mainloop: Column) -> Colu
     return np.minimum(sustained, np.sqrt(mainloop * sustained))
 
 
-def _memory(problem: Problem, configs: TmaColumns, costs: TileCosts, work: _Work) -> Column:
+def _memory(problem: Problem, configs: TmaColumns, costs: TileCosts, work: _Work) -> Any:
     """Seconds of the memory traffic: matrices, split-K workspace, and some of the repeated reads.
     Few SMs do not reach the full bandwidth.
     """
@@ -292,7 +286,7 @@ def _memory(problem: Problem, configs: TmaColumns, costs: TileCosts, work: _Work
     return moved * (MEMORY_BYTE * np.maximum(1.0, idle))
 
 
-def _launches(configs: TmaColumns, costs: TileCosts, work: _Work) -> Column:
+def _launches(configs: TmaColumns, costs: TileCosts, work: _Work) -> Any:
     """Seconds of the launch, the first stage, and the split-K reduction."""
     reduction = REDUCTION + REDUCTION_SPLIT * configs.split
     reduction = reduction + work.partial_tiles * costs.partial_bytes * REDUCTION_BYTE
@@ -301,25 +295,19 @@ def _launches(configs: TmaColumns, costs: TileCosts, work: _Work) -> Column:
 
 def _pitch(problem: Problem, name: str) -> int:
     """The power of two, 16 to 128 bytes, that divides the pitch of A or B; of packed rows."""
-    if _needs_relayout(problem, name):
+    if needs_relayout(problem, relayout_problem(problem), name):
         return SWIZZLE_BYTES
     k_major = getattr(problem, f"{name}_major") == "k"
     length = problem.k if k_major else {"a": problem.m, "b": problem.n}[name]
-    pitch = power_of_two_divisor(length * problem.input.bits // 8, SWIZZLE_BYTES)
+    pitch: int = power_of_two_divisor(length * problem.input.bits // 8, SWIZZLE_BYTES)
     return max(pitch, 16)
 
 
-def _needs_relayout(problem: Problem, name: str) -> bool:
-    """Whether TMA or wgmma cannot read A's or B's layout."""
-    k_major = getattr(problem, f"{name}_major") == "k"
-    return not (k_major or problem.input.bits == 16) or getattr(problem, f"align_{name}") < 16
-
-
-def _power4(x: Column) -> Column:
+def _power4(x: Column) -> Any:
     square = x * x
     return square * square
 
 
-def _power6(x: Column) -> Column:
+def _power6(x: Column) -> Any:
     square = x * x
     return square * square * square

@@ -70,7 +70,8 @@ class TmaGeometry(Generic[N]):
     def stage_bytes(self, bits: int) -> N:
         """Bytes of a stage: a k-tile of A and of B, elements of ``bits``."""
         bm, bn, bk = self.tile
-        return (bm + bn) * bk * bits // 8
+        size: N = (bm + bn) * bk * bits // 8
+        return size
 
     def epilogue_width(self, bits: int) -> N:
         """Columns of an epilogue tile of ``bits``: rows of at most 128 bytes, or (swapped) at most
@@ -82,7 +83,9 @@ class TmaGeometry(Generic[N]):
 
     def epilogue_tiles(self, bits: int) -> N:
         """Epilogue tiles of a warpgroup's accumulator."""
-        return self.accumulator_registers * WARPGROUP // (WGMMA_ROWS * self.epilogue_width(bits))
+        elements = self.accumulator_registers * WARPGROUP
+        tiles: N = elements // (WGMMA_ROWS * self.epilogue_width(bits))
+        return tiles
 
     def stores_together(self, bits: int) -> Any:
         """Whether all epilogue tiles of a warpgroup are stored at once: they are few, and no other
@@ -136,7 +139,7 @@ class TmaGeometry(Generic[N]):
 
     def max_stages(self, problem: Problem, device: DeviceSpec) -> N:
         """Stages that fit into the shared memory of a CTA."""
-        taken = self.epilogue_bytes(problem.output.bits) + BARRIER_BYTES
+        taken = self.epilogue_shared_bytes(problem) + BARRIER_BYTES
         ring = device.limits.shared_per_block - taken
         return ring // self.stage_bytes(problem.input.bits)
 

@@ -18,9 +18,9 @@ import numpy as np
 
 from ...target import DeviceSpec
 from ..columns import Column, tile_count
-from ..problem import Problem
+from ..problem import PROMOTION_K, Problem
 from ..problem_traits import Traits, problem_with, traits
-from .tma_checks import PROMOTION_K, fits
+from .tma_checks import fits
 from .tma_columns import TmaColumns
 from .tma_config import MAX_SPLIT, relayout_problem
 from .tma_cost import TileCosts, tile_costs
@@ -36,7 +36,7 @@ TILES = {
 CLUSTERS = ((1, 1), (2, 1), (1, 2))
 RESIDENT_CLUSTERS = ((4, 1), (1, 4), (4, 2), (2, 4))  # only where all of them are resident
 LARGE_TILE = 128 * 128  # elements; smaller tiles also try a k-tile of two swizzled rows
-FITTED_WAVES = 3  # fitted tiles fill one wave to so many
+FITTED_WAVES = 3  # fitted tiles fill 1 to 3 whole waves
 MIN_STAGES, MAX_STAGES = 3, 12
 GROUP, GROUP_OF_8_BITS = 8, 16  # rows of tiles per rasterization group
 
@@ -85,7 +85,8 @@ def candidates(problem: Problem, device: DeviceSpec) -> tuple[TmaColumns, TileCo
 @lru_cache(maxsize=32)
 def _catalog(relaid: Traits, device: DeviceSpec) -> _Catalog:
     """The catalog for problems whose traits after relayout are ``relaid``."""
-    problem, tiles = problem_with(relaid), []
+    problem = problem_with(relaid)
+    tiles: list[tuple[int, ...]] = []
     indices: dict[_Warpgroups, dict[int, list[int]]] = {}
     k_tile = PROMOTION_K if problem.promoted else 8 * SWIZZLE_BYTES // problem.input.bits
     for (bm, consumers, pingpong), swap in product(TILES, (False, True)):
@@ -137,14 +138,14 @@ def _widths(problem: Problem, device: DeviceSpec, warpgroups: _Warpgroups) -> It
     to the problem, so that the tiles fill whole waves. Only the table's where the epilogue needs
     accumulator registers: with a C, or where D is not stored by tensor copies.
     """
-    *key, swap = warpgroups
-    table = TILES[tuple(key)]
+    bm, consumers, pingpong, swap = warpgroups
+    table = TILES[bm, consumers, pingpong]
     if problem.with_c or relayout_problem(problem).align_d < 16:
         return table
     rows, columns = (problem.n, problem.m) if swap else (problem.m, problem.n)
     right = problem.a_major if swap else problem.b_major
     eights = swap and right == "k" and problem.accumulator_type != "s32"
-    down = max(1, -(-rows // warpgroups[0]))
+    down = max(1, -(-rows // bm))
     counts = [-(-columns // bn) for bn in table]
     counts += [wave * device.sms // down for wave in range(1, FITTED_WAVES + 1)]
     low, high = min(table), max(table)

@@ -217,13 +217,14 @@ def _reason(plan: PlanFacts) -> Lines:
 def _estimated(plan: PlanFacts) -> Lines:
     """Why the heuristic chose it: the terms of the cost model, and the next best candidate."""
     target, problem = plan.device.target, plan.original_problem or plan.problem
-    (seconds, _), *others = order = gemm.ranked(problem, target)
+    order = gemm.ranked(problem, target)
+    seconds, _ = order[0]
     parts = sorted(terms(problem, plan.config, target).items(), key=lambda x: x[1], reverse=True)
     shown = [f"{name} {_time(part)}" for name, part in parts if part > seconds / 100]
     lines = [f"the lowest estimated time, {_time(seconds)}, of {len(order)} candidates:"]
     lines += [", ".join(shown[i : i + 3]) for i in range(0, len(shown), 3)]
-    if others:
-        longer, other = others[0]
+    if len(order) > 1:
+        longer, other = order[1]
         lines.append(f"next best: {other}, {longer / seconds:.2f} times as long")
     return [("why" if i == 0 else "", text) for i, text in enumerate(lines)]
 

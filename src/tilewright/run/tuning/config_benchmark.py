@@ -179,7 +179,7 @@ class ConfigBenchmark:
     @property
     def _calls(self) -> int:
         """Of one replay."""
-        (seconds, _), *_ = gemm.ranked(self.problem, self.device.target)
+        seconds, _ = gemm.ranked(self.problem, self.device.target)[0]
         return max(min(_MOST_CALLS, max(3, ceil(_REPLAY / seconds))), len(self._sets))
 
     def _made(self, flat: dict[str, Array]) -> _Set:
