@@ -22,7 +22,7 @@ from ..state.records import (
     Cta,
     WarpRecord,
 )
-from .vector_clocks import (  # fmt: skip
+from .vector_clocks import (
     ACTOR,
     ASYNC_COPIES,
     BULK_STORES,
@@ -311,51 +311,52 @@ def check_barrier_access(w: WarpRecord, cta: Cta, offset: i64, lane: i64, pc: i6
 
 
 @native(inline=True)
-def extent(f: BulkCopy) -> i64:
+def extent(c: BulkCopy) -> i64:
     """The bytes of shared memory that a copy reads or writes."""
-    return f.bytes // f.width * f.pitch if f.tensor != 0 else f.bytes
+    return c.bytes // c.width * c.pitch if c.tensor != 0 else c.bytes
 
 
 @when_checked
-def check_bulk_write(w: WarpRecord, f: BulkCopy, lane: i64) -> i64:
+def check_bulk_write(w: WarpRecord, c: BulkCopy, lane: i64) -> i64:
     """The CTA's newest copy, to shared memory, is issued. Returns 1 after a race."""
     number = w.cta.bulk_tail - 1
     slot = w.launch.warps * KINDS + umod(number, MAX_BULK_COPIES)
-    f.step = pack_step(w.cta.rank * w.launch.actors + slot, number // MAX_BULK_COPIES + 1, f.pc)
-    proxy = ASYNC if f.tensor != 0 or f.source != address(f.data) else GENERIC
-    ranks = f.ctas
+    c.step = pack_step(w.cta.rank * w.launch.actors + slot, number // MAX_BULK_COPIES + 1, c.pc)
+    proxy = ASYNC if c.tensor != 0 or c.source != address(c.data) else GENERIC
+    ranks = c.ctas
     while ranks != 0:
         rank = lowest(ranks)
         ranks = ranks & (ranks - 1)
         to = at(Cta, w.cta.first + rank * CTA_BYTES)
-        record_use(to, f.step)
-        if check_unread(to, f.target, f.target + extent(f)) != 0:
+        record_use(to, c.step)
+        if check_unread(to, c.target, c.target + extent(c)) != 0:
             return 1
-        expect_whole_box_read(to, f)
-        if check_read(w, to, f.barrier, 8, f.step, proxy, lane) != 0:
+        expect_whole_box_read(to, c)
+        if check_read(w, to, c.barrier, 8, c.step, proxy, lane) != 0:
             return 1
-        if f.reduce == 0 and check_write(w, to, f.target, extent(f), f.step, lane) != 0:
+        if c.reduce == 0 and check_write(w, to, c.target, extent(c), c.step, lane) != 0:
             return 1
     return 0
 
 
 @when_checked
-def check_bulk_read(w: WarpRecord, f: BulkCopy, source: i64, lane: i64) -> i64:
+def check_bulk_read(w: WarpRecord, c: BulkCopy, source: i64, lane: i64) -> i64:
     """A copy from shared memory is issued. Returns 1 after a race."""
-    f.step = pack_step(warp_actor(w, BULK_STORES), f.group + 1, f.pc)
-    record_use(w.cta, f.step)
-    return check_read(w, w.cta, source - w.cta.shared, extent(f), f.step, ASYNC, lane)
+    c.step = pack_step(warp_actor(w, BULK_STORES), c.group + 1, c.pc)
+    record_use(w.cta, c.step)
+    return check_read(w, w.cta, source - w.cta.shared, extent(c), c.step, ASYNC, lane)
 
 
 @when_checked
-def expect_whole_box_read(cta: Cta, f: BulkCopy) -> i64:
+def expect_whole_box_read(cta: Cta, c: BulkCopy) -> i64:
     """Record in ``USED`` a tile copy that is in bounds: all its bytes must be read."""
-    if f.tensor == 0 or f.im2col != 0:
+    if c.tensor == 0 or c.im2col != 0:
         return 0
-    for d in range(f.dimensions):
-        if f.coordinates[d] < 0 or f.coordinates[d] + f.box[d] * f.element_strides[d] > f.dims[d]:
+    for d in range(c.dimensions):
+        end = c.coordinates[d] + c.box[d] * c.element_strides[d]
+        if c.coordinates[d] < 0 or end > c.extents[d]:
             return 0
-    sync_clock(cta, USED)[actor_count(cta) + (f.step >> ACTOR & FIELD)] = lshr(f.step, STEP)
+    sync_clock(cta, USED)[actor_count(cta) + (c.step >> ACTOR & FIELD)] = lshr(c.step, STEP)
     return 0
 
 

@@ -21,7 +21,7 @@ from ..check.vector_clocks import (
     warp_actor,
 )
 from ..state.lane_groups import draw, fault
-from ..state.records import (  # fmt: skip
+from ..state.records import (
     FULL_MASK,
     GLOBAL_BASE,
     IN_FLIGHT,

@@ -43,69 +43,69 @@ def bulk_copy(cta: Cta, n: i64) -> BulkCopy:
 
 
 @native(part=PART)
-def fault_bulk(cta: Cta, f: BulkCopy, kind: i64, where: i64, value: i64) -> i64:
+def fault_bulk(cta: Cta, c: BulkCopy, kind: i64, where: i64, value: i64) -> i64:
     """Record a fault of the instruction that issued a copy. Returns 1."""
-    f.kind = COMPLETED
+    c.kind = COMPLETED
     if cta.worker.fault == 0:
         cta.worker.fault_value = value
-    fault_at(cta, f.warp, kind, f.pc, f.lane, where)
+    fault_at(cta, c.warp, kind, c.pc, c.lane, where)
     return 1
 
 
 @native(part=PART)
-def complete_to_shared(cta: Cta, f: BulkCopy, to: Cta, target: i64, barrier: i64) -> i64:
+def complete_to_shared(cta: Cta, c: BulkCopy, to: Cta, target: i64, barrier: i64) -> i64:
     """Complete a copy to offset ``target`` of the shared memory of CTA ``to``. Returns 1 after a
     fault.
     """
     if to.state != RUNNING:
-        return fault_bulk(cta, f, EXITED_CTA, target, 0)
-    reader = wgmma_reader(to, target, target + extent(f))
+        return fault_bulk(cta, c, EXITED_CTA, target, 0)
+    reader = wgmma_reader(to, target, target + extent(c))
     if reader != 0:
-        return fault_bulk(cta, f, IN_FLIGHT, target, reader - 1)
-    if f.tensor != 0:
-        move_box(f, cta.launch.host, to.shared, target, 0)
-    elif f.reduce != 0:
-        reduce_bytes(f.reduce, to.shared + target, f.source, f.bytes)
+        return fault_bulk(cta, c, IN_FLIGHT, target, reader - 1)
+    if c.tensor != 0:
+        move_box(c, cta.launch.host, to.shared, target, 0)
+    elif c.reduce != 0:
+        reduce_bytes(c.reduce, to.shared + target, c.source, c.bytes)
     else:
-        copy(at(u8, to.shared + target), at(u8, f.source), f.bytes)
+        copy(at(u8, to.shared + target), at(u8, c.source), c.bytes)
     if cta.launch.checked != 0:
-        record_completion(to, barrier, f.step)
-    error = update_phase(to, to.shared + barrier, 0, 0, -f.bytes)
+        record_completion(to, barrier, c.step)
+    error = update_phase(to, to.shared + barrier, 0, 0, -c.bytes)
     if error != 0:
-        return fault_bulk(cta, f, error, barrier, at(u64, to.shared + barrier)[0])
+        return fault_bulk(cta, c, error, barrier, at(u64, to.shared + barrier)[0])
     return 0
 
 
 @native(part=PART)
-def complete_to_global(f: BulkCopy, hosts: i64) -> i64:
-    """Copy to global memory: of each 16 bytes those in the byte mask, which is in ``f.ctas``."""
-    if f.tensor != 0:
-        return move_box(f, hosts, f.source, f.target, 1)
-    if f.reduce != 0:
-        return reduce_bytes(f.reduce, f.target, f.source, f.bytes)
-    if f.ctas == 0xFFFF:
-        copy(at(u8, f.target), at(u8, f.source), f.bytes)
+def complete_to_global(c: BulkCopy, hosts: i64) -> i64:
+    """Copy to global memory: of each 16 bytes those in the byte mask, which is in ``c.ctas``."""
+    if c.tensor != 0:
+        return move_box(c, hosts, c.source, c.target, 1)
+    if c.reduce != 0:
+        return reduce_bytes(c.reduce, c.target, c.source, c.bytes)
+    if c.ctas == 0xFFFF:
+        copy(at(u8, c.target), at(u8, c.source), c.bytes)
         return 0
-    for i in range(f.bytes):
-        if (f.ctas >> (i & (UNIT - 1)) & 1) != 0:
-            at(u8, f.target)[i] = at(u8, f.source)[i]
+    for i in range(c.bytes):
+        if (c.ctas >> (i & (UNIT - 1)) & 1) != 0:
+            at(u8, c.target)[i] = at(u8, c.source)[i]
     return 0
 
 
 @native(part=PART)
-def complete_bulk(cta: Cta, f: BulkCopy) -> i64:
+def complete_bulk(cta: Cta, c: BulkCopy) -> i64:
     """Complete a copy. Returns 1 after a fault."""
-    kind = f.kind
-    f.kind = COMPLETED
+    kind = c.kind
+    c.kind = COMPLETED
     cta.worker.events += 1
     if kind == TO_GLOBAL:
-        return complete_to_global(f, cta.launch.host)
-    ranks = f.ctas
+        return complete_to_global(c, cta.launch.host)
+    ranks = c.ctas
     while kind == TO_SHARED and ranks != 0:
         rank = lowest(ranks)
         ranks = ranks & (ranks - 1)
         to = at(Cta, cta.first + rank * CTA_BYTES)
-        if complete_to_shared(cta, f, to, f.target, f.barrier) != 0:
+        if complete_to_shared(cta, c, to, c.target, c.barrier) != 0:
             return 1
     return 0
 

@@ -18,7 +18,7 @@ from ..check.race_detector import (
 )
 from ..check.vector_clocks import BULK_STORES, advance_groups, warp_actor
 from ..state.lane_groups import fault
-from ..state.records import (  # fmt: skip
+from ..state.records import (
     BAD_BULK,
     EXITED_CTA,
     GLOBAL_BASE,
@@ -65,16 +65,16 @@ def reserve_bulk_slot(w: WarpRecord) -> i64:
 def new_bulk_copy(w: WarpRecord, kind: i64, lane: i64, pc: i64) -> BulkCopy:
     """Append an entry to the queue of the CTA, which must not be full."""
     cta = w.cta
-    f = bulk_copy(cta, cta.bulk_tail)
+    c = bulk_copy(cta, cta.bulk_tail)
     cta.bulk_tail += 1
-    f.kind = kind
-    f.tensor = 0
-    f.reduce = 0
-    f.warp = w.index
-    f.lane = lane
-    f.group = w.bulk_committed[lane]
-    f.pc = pc
-    return f
+    c.kind = kind
+    c.tensor = 0
+    c.reduce = 0
+    c.warp = w.index
+    c.lane = lane
+    c.group = w.bulk_committed[lane]
+    c.pc = pc
+    return c
 
 
 @native
@@ -110,27 +110,27 @@ def rank_of(w: WarpRecord, host: i64) -> i64:
 
 @native
 def set_destination(
-    w: WarpRecord, f: BulkCopy, lane: i64, target: i64, barrier: i64, pc: i64
+    w: WarpRecord, c: BulkCopy, lane: i64, target: i64, barrier: i64, pc: i64
 ) -> i64:
     """Set the CTAs that the copy writes, and its offset in their shared memory: the CTA of the
     target address, or with multicast all CTAs of a mask, at the same offset. Returns 1 after a
     fault.
     """
     rank = rank_of(w, target)
-    f.target = target - at(Cta, w.cta.first + rank * CTA_BYTES).shared
-    f.barrier = barrier - at(Cta, w.cta.first + rank_of(w, barrier) * CTA_BYTES).shared
-    f.ctas = w.operands[32 + lane]
-    if f.ctas == 0:
-        f.ctas = 1 << rank
+    c.target = target - at(Cta, w.cta.first + rank * CTA_BYTES).shared
+    c.barrier = barrier - at(Cta, w.cta.first + rank_of(w, barrier) * CTA_BYTES).shared
+    c.ctas = w.operands[32 + lane]
+    if c.ctas == 0:
+        c.ctas = 1 << rank
         if rank_of(w, barrier) != rank:
             w.worker.fault_value = 0
             fault(w, BAD_BULK, pc, lane, w.addresses[lane])
             return 1
-    if lshr(f.ctas, w.launch.cluster_size) != 0:
-        w.worker.fault_value = f.ctas
+    if lshr(c.ctas, w.launch.cluster_size) != 0:
+        w.worker.fault_value = c.ctas
         fault(w, EXITED_CTA, pc, lane, w.addresses[lane])
         return 1
-    return check_bulk_write(w, f, lane) if w.launch.checked != 0 else 0
+    return check_bulk_write(w, c, lane) if w.launch.checked != 0 else 0
 
 
 @native
@@ -153,14 +153,14 @@ def copy_in(w: WarpRecord, mask: i64, space: i64, reduction: i64, pc: i64) -> i6
             space != SHARED and check_grid_dependency(w, w.addresses2[lane], lane, pc) != 0
         ):
             return 1
-        f = new_bulk_copy(w, TO_SHARED, lane, pc)
-        f.reduce = reduction
-        f.source = source
-        f.bytes = size
-        if set_destination(w, f, lane, target, barrier, pc) != 0:
+        c = new_bulk_copy(w, TO_SHARED, lane, pc)
+        c.reduce = reduction
+        c.source = source
+        c.bytes = size
+        if set_destination(w, c, lane, target, barrier, pc) != 0:
             return cancel_newest(w)
         if space == SHARED and w.launch.checked != 0:
-            if check_read(w, w.cta, source - w.cta.shared, size, f.step, ASYNC, lane) != 0:
+            if check_read(w, w.cta, source - w.cta.shared, size, c.step, ASYNC, lane) != 0:
                 return cancel_newest(w)
     return 0
 
@@ -183,13 +183,13 @@ def copy_out(w: WarpRecord, mask: i64, reduction: i64, pc: i64) -> i64:
             or reserve_bulk_slot(w) | check_grid_dependency(w, w.addresses[lane], lane, pc) != 0
         ):
             return 1
-        f = new_bulk_copy(w, TO_GLOBAL, lane, pc)
-        f.reduce = reduction
-        f.source = source
-        f.target = target
-        f.bytes = size
-        f.ctas = w.operands[32 + lane]
-        if w.launch.checked != 0 and check_bulk_read(w, f, source, lane) != 0:
+        c = new_bulk_copy(w, TO_GLOBAL, lane, pc)
+        c.reduce = reduction
+        c.source = source
+        c.target = target
+        c.bytes = size
+        c.ctas = w.operands[32 + lane]
+        if w.launch.checked != 0 and check_bulk_read(w, c, source, lane) != 0:
             return cancel_newest(w)
     return 0
 
@@ -212,15 +212,15 @@ def store_async(w: WarpRecord, mask: i64, size: i64, count: i64, reduction: i64,
             or reserve_bulk_slot(w) != 0
         ):
             return 1
-        f = new_bulk_copy(w, TO_SHARED, lane, pc)
-        f.reduce = reduction
-        f.source = address(f.data)
-        f.bytes = size * count
-        if set_destination(w, f, lane, target, barrier, pc) != 0:
+        c = new_bulk_copy(w, TO_SHARED, lane, pc)
+        c.reduce = reduction
+        c.source = address(c.data)
+        c.bytes = size * count
+        if set_destination(w, c, lane, target, barrier, pc) != 0:
             return cancel_newest(w)
         for e in range(count):
             from_ = address(w.operands + VALUE_AREA) + (e * 32 + lane) * size
-            copy_element(f.source + e * size, from_, size)
+            copy_element(c.source + e * size, from_, size)
     return 0
 
 
@@ -237,12 +237,12 @@ def load_tensor(w: WarpRecord, mask: i64, box: i64, pc: i64) -> i64:
         barrier = resolve(w, SHARED, at(u64, w.operands + BARRIER_AREA)[lane], 8, lane, pc)
         if barrier == 0 or check_live(w, barrier, lane, pc) == 0 or reserve_bulk_slot(w) != 0:
             return 1
-        f = new_bulk_copy(w, TO_SHARED, lane, pc)
-        f.tensor = 1
-        if setup_box(w, f, w.addresses2[lane], lane, box, a, pc) == 0:
+        c = new_bulk_copy(w, TO_SHARED, lane, pc)
+        c.tensor = 1
+        if setup_box(w, c, w.addresses2[lane], lane, box, a, pc) == 0:
             return cancel_newest(w)
-        target = resolve_bulk(w, SHARED, a, extent(f), lane, pc)
-        if target == 0 or set_destination(w, f, lane, target, barrier, pc) != 0:
+        target = resolve_bulk(w, SHARED, a, extent(c), lane, pc)
+        if target == 0 or set_destination(w, c, lane, target, barrier, pc) != 0:
             return cancel_newest(w)
     return 0
 
@@ -259,17 +259,17 @@ def store_tensor(w: WarpRecord, mask: i64, box: i64, reduction: i64, pc: i64) ->
         a = w.addresses[lane]
         if reserve_bulk_slot(w) != 0:
             return 1
-        f = new_bulk_copy(w, TO_GLOBAL, lane, pc)
-        f.tensor = 1
-        f.reduce = reduction
-        if setup_box(w, f, w.addresses2[lane], lane, box | 16, a, pc) == 0:
+        c = new_bulk_copy(w, TO_GLOBAL, lane, pc)
+        c.tensor = 1
+        c.reduce = reduction
+        if setup_box(w, c, w.addresses2[lane], lane, box | 16, a, pc) == 0:
             return cancel_newest(w)
-        source = resolve_bulk(w, SHARED, a, extent(f), lane, pc)
+        source = resolve_bulk(w, SHARED, a, extent(c), lane, pc)
         if source == 0:
             return cancel_newest(w)
-        f.source = w.cta.shared
-        f.target = source - f.source
-        if w.launch.checked != 0 and check_bulk_read(w, f, source, lane) != 0:
+        c.source = w.cta.shared
+        c.target = source - c.source
+        if w.launch.checked != 0 and check_bulk_read(w, c, source, lane) != 0:
             return cancel_newest(w)
     return 0
 
@@ -298,9 +298,9 @@ def wait_bulk(w: WarpRecord, mask: i64, pending: i64) -> i64:
     if w.launch.checked != 0:
         advance_groups(w, mask, warp_actor(w, BULK_STORES), w.bulk_committed, pending)
     for n in range(cta.bulk_head, cta.bulk_tail):
-        f = bulk_copy(cta, n)
-        is_own = f.kind == TO_GLOBAL and f.warp == w.index and (mask >> f.lane & 1) != 0
-        if is_own != 0 and f.group < w.bulk_committed[f.lane] - pending:
-            if complete_bulk(cta, f) != 0:
+        c = bulk_copy(cta, n)
+        is_own = c.kind == TO_GLOBAL and c.warp == w.index and (mask >> c.lane & 1) != 0
+        if is_own != 0 and c.group < w.bulk_committed[c.lane] - pending:
+            if complete_bulk(cta, c) != 0:
                 return 1
     return 0 * pop_completed_bulk(cta)

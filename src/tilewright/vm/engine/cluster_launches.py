@@ -17,18 +17,18 @@ WORDS = 4
 @native
 def take_cluster(w: WarpRecord, lane: i64, words: Ptr[u32]) -> i64:
     """Cancel the next cluster that this worker would start, and write the lane's response."""
-    k = w.worker
+    worker = w.worker
     launch = w.launch
-    if k.next >= k.last:
+    if worker.next >= worker.last:
         for i in range(WORDS):
             words[32 * i + lane] = 0
         return 0
-    number = k.next // launch.cluster_size
+    number = worker.next // launch.cluster_size
     words[lane] = number % launch.clusters[0] * launch.cluster[0]
     words[32 + lane] = number // launch.clusters[0] % launch.clusters[1] * launch.cluster[1]
     words[64 + lane] = number // (launch.clusters[0] * launch.clusters[1]) * launch.cluster[2]
     words[96 + lane] = 1
-    k.next += launch.cluster_size
+    worker.next += launch.cluster_size
     return 0
 
 

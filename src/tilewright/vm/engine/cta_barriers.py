@@ -10,7 +10,7 @@ from ...native.intrinsics import at, lowest, popcount
 from ...native.native_language import i64, native
 from ..check.vector_clocks import acquire, actor_count, release, sync_clock
 from ..state.lane_groups import fault, next_group
-from ..state.records import (  # fmt: skip
+from ..state.records import (
     BAD_BARRIER,
     BARRIERS,
     DONE,

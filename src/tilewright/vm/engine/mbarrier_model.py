@@ -15,7 +15,7 @@ from __future__ import annotations
 from ...native.intrinsics import at, lowest, lshr, popcount
 from ...native.native_language import Ptr, i64, native, u32, u64
 from ..check.race_detector import check_barrier_access, check_double_init, track_barrier
-from ..check.vector_clocks import (  # fmt: skip
+from ..check.vector_clocks import (
     CLUSTER_DONE,
     CLUSTER_OPEN,
     acquire,
@@ -27,7 +27,7 @@ from ..check.vector_clocks import (  # fmt: skip
     sync_clock,
 )
 from ..state.lane_groups import fault, next_group
-from ..state.records import (  # fmt: skip
+from ..state.records import (
     BAD_MBARRIER,
     EXITED_CTA,
     FAULT,

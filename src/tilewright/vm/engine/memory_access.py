@@ -13,7 +13,7 @@ from ...native.native_language import i64, native, u8, u16, u32, u64
 from ..check.race_detector import check_grid_dependency, check_read, check_write, writes_same_value
 from ..check.vector_clocks import LANE, current_step, order_strong, record_use, when_checked
 from ..state.lane_groups import fault
-from ..state.records import (  # fmt: skip
+from ..state.records import (
     BAD_BULK,
     CACHED_RANGES,
     EXITED_CTA,
@@ -247,7 +247,9 @@ def check_bounds(w: WarpRecord, mask: i64, space: i64, n: i64, pc: i64) -> i64:
 
 @native(inline=True)
 def window_kind(w: WarpRecord, mask: i64, space: i64) -> i64:
-    """The state space (without ``WRITES``); for a generic access by the first lane."""
+    """The state space, without ``WRITES``. For a generic access it is that of the address of the
+    first lane.
+    """
     if space != GENERIC or mask == 0:
         return space
     a = w.addresses[lowest(mask)]

@@ -10,7 +10,7 @@ from ...native.intrinsics import address, at, indirect, lshr, umod
 from ...native.native_language import i64, native, u32
 from ..check.race_detector import check_exit, reset_clocks
 from ..state.lane_groups import draw, next_group
-from ..state.records import (  # fmt: skip
+from ..state.records import (
     BARRIERS,
     DEADLOCK,
     EMPTY,
@@ -154,9 +154,9 @@ def start_cta(cta: Cta) -> i64:
 def run_warp(w: WarpRecord) -> i64:
     """One turn of a warp: run regions until one returns another code than JUMP."""
     launch = w.launch
-    k = w.worker
+    worker = w.worker
     w.budget = launch.slice if launch.seed == 0 else 1 << umod(draw(w.cta), SLICE_BITS)
-    k.steps += w.budget
+    worker.steps += w.budget
     code = JUMP
     if launch.divergent != 0:
         code = next_group(w)
@@ -167,7 +167,7 @@ def run_warp(w: WarpRecord) -> i64:
         if region == 0:
             region = indirect(launch.compile, w)
         code = indirect(region, w) if region != 0 else FAULT
-    k.steps -= w.budget
+    worker.steps -= w.budget
     if launch.divergent != 0 and code == YIELD:
         w.pending[w.block] = w.pending[w.block] | w.active
     return code
@@ -177,7 +177,7 @@ def run_warp(w: WarpRecord) -> i64:
 def run_cta(cta: Cta) -> i64:
     """One turn of each warp that can run. Returns JUMP if any ran, WAIT if none could."""
     launch = cta.launch
-    k = cta.worker
+    worker = cta.worker
     progress = WAIT
     first = 0
     if launch.seed != 0:
@@ -193,9 +193,9 @@ def run_cta(cta: Cta) -> i64:
                 return FAULT
             if code == WAIT and w.state == READY and (w.live & ~w.waiting) == 0:
                 w.state = WAITING
-            if launch.stop != 0 or k.stop != 0:
+            if launch.stop != 0 or worker.stop != 0:
                 return STOPPED
-            if launch.step_limit != 0 and k.steps + k.started > launch.step_limit:
+            if launch.step_limit != 0 and worker.steps + worker.started > launch.step_limit:
                 return STEP_LIMIT
             progress = JUMP
     if cta.live_warps == 0:
@@ -255,17 +255,17 @@ def drain_cta(cta: Cta) -> i64:
 
 
 @native
-def run(k: Worker) -> i64:
+def run(worker: Worker) -> i64:
     """Run the worker's CTAs until all have ended, or a fault or limit stops them."""
-    size = k.launch.cluster_size
+    size = worker.launch.cluster_size
     while True:
         progress = WAIT
         running = 0
-        for i in range(k.resident):
-            cta = at(Cta, k.ctas + i * CTA_BYTES)
-            if i % size == 0 and k.next < k.last and cluster_slot_free(cta) != 0:
-                start_cluster(cta, k.next // size)
-                k.next += size
+        for i in range(worker.resident):
+            cta = at(Cta, worker.ctas + i * CTA_BYTES)
+            if i % size == 0 and worker.next < worker.last and cluster_slot_free(cta) != 0:
+                start_cluster(cta, worker.next // size)
+                worker.next += size
             if cta.state == RUNNING:
                 running += 1
                 code = run_cta(cta)
@@ -276,10 +276,10 @@ def run(k: Worker) -> i64:
         if running == 0:
             return FINISHED
         if progress == WAIT:
-            progress = unblock(k)
+            progress = unblock(worker)
         if progress != JUMP:
             return progress
-        if k.launch.seed == 0 and complete_old_copies(k, running) != 0:
+        if worker.launch.seed == 0 and complete_old_copies(worker, running) != 0:
             return FAULT
 
 
@@ -293,7 +293,7 @@ def cluster_slot_free(first: Cta) -> i64:
 
 
 @native
-def complete_old_copies(k: Worker, running: i64) -> i64:
+def complete_old_copies(worker: Worker, running: i64) -> i64:
     """Complete old copies periodically, because nothing else would while warps poll. Returns 1
     after a fault.
 
@@ -302,12 +302,12 @@ def complete_old_copies(k: Worker, running: i64) -> i64:
     periods after it was issued, unless it is waited for; a kernel that forgets to wait has long
     read the old contents by then.
     """
-    launch = k.launch
-    if k.steps - k.swept < launch.slice * launch.warps * running:
+    launch = worker.launch
+    if worker.steps - worker.swept < launch.slice * launch.warps * running:
         return 0
-    k.swept = k.steps
-    for i in range(k.resident):
-        cta = at(Cta, k.ctas + i * CTA_BYTES)
+    worker.swept = worker.steps
+    for i in range(worker.resident):
+        cta = at(Cta, worker.ctas + i * CTA_BYTES)
         if cta.state == RUNNING and (complete_old_bulk(cta) != 0 or complete_old_queued(cta) != 0):
             return 1
     return 0
@@ -324,7 +324,7 @@ def complete_old_bulk(cta: Cta) -> i64:
 
 
 @native
-def unblock(k: Worker) -> i64:
+def unblock(worker: Worker) -> i64:
     """No warp could run. Release CTAs that stayed resident for their cluster; then, unless an event
     has occurred, take the first of these steps that does something:
 
@@ -335,40 +335,40 @@ def unblock(k: Worker) -> i64:
 
     Returns JUMP, FAULT, or DEADLOCK after too many timeouts in a row.
     """
-    for c in range(k.resident):
-        cta = at(Cta, k.ctas + c * CTA_BYTES)
+    for c in range(worker.resident):
+        cta = at(Cta, worker.ctas + c * CTA_BYTES)
         if cta.state == RUNNING and cta.live_warps == 0 and release_cta(cta) != 0:
             return FAULT
-    if k.events != k.seen_events:
-        k.seen_events = k.events
-        k.idle = 0
+    if worker.events != worker.seen_events:
+        worker.seen_events = worker.events
+        worker.idle = 0
         return JUMP
     any_completed = 0
-    for c in range(k.resident):
-        cta = at(Cta, k.ctas + c * CTA_BYTES)
+    for c in range(worker.resident):
+        cta = at(Cta, worker.ctas + c * CTA_BYTES)
         if cta.state == RUNNING and cta.bulk_head < cta.bulk_tail:
             any_completed = 1
             if complete_next_bulk(cta) != 0:
                 return FAULT
-    for c in range(k.resident if any_completed == 0 else 0):
-        cta = at(Cta, k.ctas + c * CTA_BYTES)
+    for c in range(worker.resident if any_completed == 0 else 0):
+        cta = at(Cta, worker.ctas + c * CTA_BYTES)
         if cta.state == RUNNING:
             any_completed = any_completed | complete_arrivals(cta)
-    for c in range(k.resident if any_completed == 0 else 0):
-        cta = at(Cta, k.ctas + c * CTA_BYTES)
+    for c in range(worker.resident if any_completed == 0 else 0):
+        cta = at(Cta, worker.ctas + c * CTA_BYTES)
         if cta.state == RUNNING:
             any_completed = any_completed | complete_all_queued(cta)
-    if k.fault != 0:
+    if worker.fault != 0:
         return FAULT
     if any_completed != 0:
         return JUMP
-    k.idle += 1
-    polled = k.steps - k.idle_last  # in a loop that threads may leave after some tries
-    k.idle_last = k.steps
-    if k.idle > (IDLE_POLLS if polled != 0 else IDLE_WAKEUPS):
+    worker.idle += 1
+    polled = worker.steps - worker.idle_last  # in a loop that threads may leave after some tries
+    worker.idle_last = worker.steps
+    if worker.idle > (IDLE_POLLS if polled != 0 else IDLE_WAKEUPS):
         return DEADLOCK
-    for c in range(k.resident):
-        cta = at(Cta, k.ctas + c * CTA_BYTES)
+    for c in range(worker.resident):
+        cta = at(Cta, worker.ctas + c * CTA_BYTES)
         if cta.state == RUNNING:
             any_completed = any_completed | wake_timed_out(cta)
     return JUMP if any_completed != 0 else DEADLOCK

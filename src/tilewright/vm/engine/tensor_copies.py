@@ -63,7 +63,7 @@ def signed_at(m: Ptr[u32], low: i64, width: i64) -> i64:
 
 
 @native
-def decode_map(f: BulkCopy, map_host: i64) -> i64:
+def decode_map(c: BulkCopy, map_host: i64) -> i64:
     """Decode a map into a copy. Returns the error of an invalid map, or 0."""
     m = at(u32, map_host)
     rank = bits_at(m, RANK, 3) + 1
@@ -71,35 +71,35 @@ def decode_map(f: BulkCopy, map_host: i64) -> i64:
     im2col = bits_at(m, IM2COL, 1)
     if rank > 5 or code > CODES or bits_at(m, INTERLEAVE, 2) > 2 or rank < 1 + 2 * im2col:
         return NO_MAP
-    f.dimensions = rank
-    f.code = code
-    f.im2col = im2col
-    f.element = 1 << (lshr(LOGS, 2 * code) & 3)
-    f.interleave = bits_at(m, INTERLEAVE, 2) * CHUNK
-    f.swizzle = CHUNK << bits_at(m, SWIZZLE, 2) & -2 * CHUNK
-    f.fill = bits_at(m, FILL, 1)
-    f.base = at(u64, map_host)[0]
-    f.strides[0] = f.interleave if f.interleave != 0 else f.element
+    c.dimensions = rank
+    c.code = code
+    c.im2col = im2col
+    c.element = 1 << (lshr(LOGS, 2 * code) & 3)
+    c.interleave = bits_at(m, INTERLEAVE, 2) * CHUNK
+    c.swizzle = CHUNK << bits_at(m, SWIZZLE, 2) & -2 * CHUNK
+    c.fill = bits_at(m, FILL, 1)
+    c.base = at(u64, map_host)[0]
+    c.strides[0] = c.interleave if c.interleave != 0 else c.element
     for d in range(rank):
-        f.dims[d] = bits_at(m, SIZE + 32 * d, 32) + 1
-        if f.dims[d] > LONGEST:
+        c.extents[d] = bits_at(m, SIZE + 32 * d, 32) + 1
+        if c.extents[d] > LONGEST:
             return TOO_LONG
-        f.element_strides[d] = bits_at(m, STEP + 3 * d, 3) + 1
-        f.box[d] = bits_at(m, EXTENT + 8 * d, 8) + 1
+        c.element_strides[d] = bits_at(m, STEP + 3 * d, 3) + 1
+        c.box[d] = bits_at(m, EXTENT + 8 * d, 8) + 1
         if d > 0:
             low = bits_at(m, STRIDE + 32 * (d - 1), 32) << 4
-            f.strides[d] = low | bits_at(m, STRIDE_TOP + 4 * (d - 1), 4) << 36
+            c.strides[d] = low | bits_at(m, STRIDE_TOP + 4 * (d - 1), 4) << 36
     if im2col != 0:
         width = 16 if rank == 3 else 8 if rank == 4 else 5
         for i in range(rank - 2):
-            f.lower[i] = signed_at(m, LOWER + width * i, width)
-            f.upper[i] = signed_at(m, UPPER + width * i, width)
-        f.pixels = bits_at(m, PIXELS, 10) + 1
-    f.width = f.interleave if f.interleave != 0 else f.box[0] * f.element
-    f.pitch = f.width
-    if f.interleave == 0 and f.swizzle != 0:
-        f.pitch = f.swizzle
-    f.rounded = bits_at(m, ROUNDED, 1)
+            c.lower[i] = signed_at(m, LOWER + width * i, width)
+            c.upper[i] = signed_at(m, UPPER + width * i, width)
+        c.pixels = bits_at(m, PIXELS, 10) + 1
+    c.width = c.interleave if c.interleave != 0 else c.box[0] * c.element
+    c.pitch = c.width
+    if c.interleave == 0 and c.swizzle != 0:
+        c.pitch = c.swizzle
+    c.rounded = bits_at(m, ROUNDED, 1)
     return 0
 
 
@@ -129,158 +129,158 @@ def replace_field(w: WarpRecord, mask: i64, space: i64, low: i64, width: i64, pc
 
 
 @native(inline=True)
-def first_row_dim(f: BulkCopy) -> i64:
+def first_row_dim(c: BulkCopy) -> i64:
     """The innermost dimension along which rows are counted."""
-    return 0 if f.interleave != 0 else 1
+    return 0 if c.interleave != 0 else 1
 
 
 @native
-def first_row(f: BulkCopy) -> i64:
-    f.row = 0
+def first_row(c: BulkCopy) -> i64:
+    c.row = 0
     for d in range(5):
-        f.position[d] = f.coordinates[d]
+        c.position[d] = c.coordinates[d]
     return 0
 
 
 @native
-def next_row(f: BulkCopy) -> i64:
+def next_row(c: BulkCopy) -> i64:
     """Advance to the next row. Returns 0 after the last row."""
-    f.row += 1
-    first = first_row_dim(f)
-    rank = f.dimensions
-    if f.im2col != 0:
+    c.row += 1
+    first = first_row_dim(c)
+    rank = c.dimensions
+    if c.im2col != 0:
         for i in range(rank - 2):
             d = first + i
-            f.position[d] = f.position[d] + f.element_strides[d]
-            if f.position[d] <= f.dims[d] - 1 + f.upper[i]:
-                return f.row < f.pixels
-            f.position[d] = f.lower[i]
-        f.position[rank - 1] = f.position[rank - 1] + f.element_strides[rank - 1]
-        return f.row < f.pixels
+            c.position[d] = c.position[d] + c.element_strides[d]
+            if c.position[d] <= c.extents[d] - 1 + c.upper[i]:
+                return c.row < c.pixels
+            c.position[d] = c.lower[i]
+        c.position[rank - 1] = c.position[rank - 1] + c.element_strides[rank - 1]
+        return c.row < c.pixels
     for d in range(first, rank):
-        if f.interleave == 0 or d != rank - 2:
-            f.position[d] = f.position[d] + f.element_strides[d]
-            if f.position[d] - f.coordinates[d] < f.box[d]:
+        if c.interleave == 0 or d != rank - 2:
+            c.position[d] = c.position[d] + c.element_strides[d]
+            if c.position[d] - c.coordinates[d] < c.box[d]:
                 return 1
-            f.position[d] = f.coordinates[d]
+            c.position[d] = c.coordinates[d]
     return 0
 
 
 @native
-def row_offset(f: BulkCopy) -> i64:
+def row_offset(c: BulkCopy) -> i64:
     """The offset of the row in bytes from the tensor's start, without its coordinate in dimension
     0; −1 where the row is out of bounds.
     """
-    first = first_row_dim(f)
+    first = first_row_dim(c)
     total = 0
-    for d in range(first, f.dimensions):
-        c = f.position[d]
-        if f.im2col != 0 and d < first + f.dimensions - 2:
-            c = c + f.offsets[d - first]
-        if c < 0 or c >= f.dims[d]:
+    for d in range(first, c.dimensions):
+        coordinate = c.position[d]
+        if c.im2col != 0 and d < first + c.dimensions - 2:
+            coordinate = coordinate + c.offsets[d - first]
+        if coordinate < 0 or coordinate >= c.extents[d]:
             return -1
-        total = total + c * f.strides[d]
+        total = total + coordinate * c.strides[d]
     return total
 
 
 @native
-def clip_row(f: BulkCopy, out: i64) -> i64:
+def clip_row(c: BulkCopy, out: i64) -> i64:
     """Set the bytes of a row that are in bounds in dimension 0. For a copy to global memory a
     16-byte chunk that is partly in bounds counts as in bounds.
     """
-    f.begin = 0
-    f.end = f.width
-    if f.interleave == 0:
-        start = f.coordinates[0] * f.element
-        size = f.dims[0] * f.element
+    c.begin = 0
+    c.end = c.width
+    if c.interleave == 0:
+        start = c.coordinates[0] * c.element
+        size = c.extents[0] * c.element
         if out != 0:
             size = (size + CHUNK - 1) & -CHUNK
         if start < 0:
-            f.begin = -start
-        if size - start < f.end:
-            f.end = size - start
-        if f.end < f.begin:
-            f.end = f.begin
+            c.begin = -start
+        if size - start < c.end:
+            c.end = size - start
+        if c.end < c.begin:
+            c.end = c.begin
     return 0
 
 
 @native
-def check_box_bounds(w: WarpRecord, f: BulkCopy, out: i64, lane: i64, pc: i64) -> i64:
+def check_box_bounds(w: WarpRecord, c: BulkCopy, out: i64, lane: i64, pc: i64) -> i64:
     """Whether all bytes of global memory that the copy accesses are allocated, and writable if it
     goes ``out``; 0 after a fault. Sets the copy's size.
     """
-    start = f.base
-    if f.interleave == 0:
-        start = start + f.coordinates[0] * f.element
-    if (f.base & (CHUNK - 1)) != 0 or f.base < GLOBAL_BASE:
-        return fault(w, BAD_MAP, pc, lane, f.base)
-    first_row(f)
-    f.bytes = 0
+    start = c.base
+    if c.interleave == 0:
+        start = start + c.coordinates[0] * c.element
+    if (c.base & (CHUNK - 1)) != 0 or c.base < GLOBAL_BASE:
+        return fault(w, BAD_MAP, pc, lane, c.base)
+    first_row(c)
+    c.bytes = 0
     has_row = 1
     while has_row != 0:
-        f.bytes += f.width
-        offset = row_offset(f)
-        if offset >= 0 and f.end > f.begin:
-            a = start + offset + f.begin
-            if a < w.worker.low or a > w.worker.high - (f.end - f.begin):
-                if find_global(w, a, f.end - f.begin, lane, pc) == 0:
+        c.bytes += c.width
+        offset = row_offset(c)
+        if offset >= 0 and c.end > c.begin:
+            a = start + offset + c.begin
+            if a < w.worker.low or a > w.worker.high - (c.end - c.begin):
+                if find_global(w, a, c.end - c.begin, lane, pc) == 0:
                     return 0
             if out != 0 and w.worker.read_only != 0:
                 return fault(w, READ_ONLY, pc, lane, a)
-        has_row = next_row(f)
+        has_row = next_row(c)
     return 1
 
 
 @native(inline=True)
-def swizzled_address(f: BulkCopy, a: i64) -> i64:
+def swizzled_address(c: BulkCopy, a: i64) -> i64:
     """The swizzled address of a chunk in shared memory."""
-    return a ^ (((a >> 7) & (lshr(f.swizzle, 4) - 1)) << 4)
+    return a ^ (((a >> 7) & (lshr(c.swizzle, 4) - 1)) << 4)
 
 
 @native
-def move_row(f: BulkCopy, row: i64, shared: i64, start: i64, out: i64) -> i64:
+def move_row(c: BulkCopy, row: i64, shared: i64, start: i64, out: i64) -> i64:
     """Copy the row at host address ``row`` (0: out of bounds) to or from offset ``start`` of the
     shared memory at ``shared``.
     """
-    begin = f.begin if row != 0 else f.end
-    step = CHUNK if f.swizzle != 0 else f.width
+    begin = c.begin if row != 0 else c.end
+    step = CHUNK if c.swizzle != 0 else c.width
     p = 0
-    while p < f.width:
-        size = step if step < f.width - p else f.width - p
-        host = shared + (swizzled_address(f, start + p) if f.swizzle != 0 else start + p)
+    while p < c.width:
+        size = step if step < c.width - p else c.width - p
+        host = shared + (swizzled_address(c, start + p) if c.swizzle != 0 else start + p)
         low = begin - p if begin > p else 0
-        high = f.end - p if f.end - p < size else size
+        high = c.end - p if c.end - p < size else size
         if low > high or row == 0:
             low = size
             high = size
         if out != 0:
-            if high > low and f.reduce != 0:
-                reduce_bytes(f.reduce, row + p + low, host + low, high - low)
+            if high > low and c.reduce != 0:
+                reduce_bytes(c.reduce, row + p + low, host + low, high - low)
             elif high > low:
                 copy(at(u8, row + p + low), at(u8, host + low), high - low)
         else:
-            fill_bytes(f, host, low)
+            fill_bytes(c, host, low)
             if high > low:
                 copy(at(u8, host + low), at(u8, row + p + low), high - low)
-                round_words(f, host + low, high - low)
-            fill_bytes(f, host + high, size - high)
+                round_words(c, host + low, high - low)
+            fill_bytes(c, host + high, size - high)
         p += step
     return 0
 
 
 @native
-def fill_bytes(f: BulkCopy, start: i64, size: i64) -> i64:
+def fill_bytes(c: BulkCopy, start: i64, size: i64) -> i64:
     """The fill value for elements out of bounds: zeros, or NaNs of 16 bits."""
     for i in range(size):
-        at(u8, start)[i] = (NAN_HIGH if (i & 1) != 0 else NAN_LOW) * f.fill
+        at(u8, start)[i] = (NAN_HIGH if (i & 1) != 0 else NAN_LOW) * c.fill
     return 0
 
 
 @native
-def round_words(f: BulkCopy, start: i64, size: i64) -> i64:
+def round_words(c: BulkCopy, start: i64, size: i64) -> i64:
     """Round f32 to the nearest tf32 if the map says so."""
     words = at(u32, start)
-    for i in range(size >> 2 if f.rounded != 0 else 0):
+    for i in range(size >> 2 if c.rounded != 0 else 0):
         x = words[i]
         if (x & INFINITY) != INFINITY:
             x = (
@@ -295,32 +295,32 @@ def round_words(f: BulkCopy, start: i64, size: i64) -> i64:
 
 
 @native
-def outside_bounding_box(f: BulkCopy, out: i64) -> i64:
+def outside_bounding_box(c: BulkCopy, out: i64) -> i64:
     """Whether an im2col copy starts outside of its bounding box, or stores with a bounding box that
     exceeds the tensor.
     """
-    for i in range(f.dimensions - 2):
-        d = first_row_dim(f) + i
-        if f.coordinates[d] < f.lower[i] or f.coordinates[d] > f.dims[d] - 1 + f.upper[i]:
+    for i in range(c.dimensions - 2):
+        d = first_row_dim(c) + i
+        if c.coordinates[d] < c.lower[i] or c.coordinates[d] > c.extents[d] - 1 + c.upper[i]:
             return 1
-        if out != 0 and (f.lower[i] < 0 or f.upper[i] > 0):
+        if out != 0 and (c.lower[i] < 0 or c.upper[i] > 0):
             return 1
     return 0
 
 
 @native(deferred=True)
-def move_box(f: BulkCopy, hosts: i64, shared: i64, shared_offset: i64, out: i64) -> i64:
+def move_box(c: BulkCopy, hosts: i64, shared: i64, shared_offset: i64, out: i64) -> i64:
     """Copy all rows. ``hosts`` + device address = host address."""
-    start = hosts + f.base
-    if f.interleave == 0:
-        start = start + f.coordinates[0] * f.element
-    first_row(f)
+    start = hosts + c.base
+    if c.interleave == 0:
+        start = start + c.coordinates[0] * c.element
+    first_row(c)
     has_row = 1
     while has_row != 0:
-        offset = row_offset(f)
+        offset = row_offset(c)
         host = start + offset if offset >= 0 else 0
-        move_row(f, host, shared, shared_offset + f.row * f.pitch, out)
-        has_row = next_row(f)
+        move_row(c, host, shared, shared_offset + c.row * c.pitch, out)
+        has_row = next_row(c)
     return 0
 
 
@@ -335,7 +335,7 @@ def fault_map(w: WarpRecord, error: i64, pc: i64, lane: i64, address_: i64) -> i
 
 @native
 def setup_box(
-    w: WarpRecord, f: BulkCopy, map_: i64, lane: i64, box: i64, shared: i64, pc: i64
+    w: WarpRecord, c: BulkCopy, map_: i64, lane: i64, box: i64, shared: i64, pc: i64
 ) -> i64:
     """Set up a copy's box: its map is at a generic address, coordinates and im2col offsets are in
     ``w.operands``. ``box``: the number of dimensions, + 8 for im2col, + 16 for a copy to global
@@ -344,29 +344,29 @@ def setup_box(
     map_host = resolve(w, GENERIC, map_, MAP_BYTES, lane, pc)
     if map_host == 0 or check_grid_dependency(w, map_, lane, pc) != 0:
         return 0
-    error = decode_map(f, map_host)
-    if error == 0 and f.dimensions != (box & 7):
+    error = decode_map(c, map_host)
+    if error == 0 and c.dimensions != (box & 7):
         error = WRONG_RANK
-    if error == 0 and f.im2col != (box >> 3 & 1):
+    if error == 0 and c.im2col != (box >> 3 & 1):
         error = WRONG_MODE
     out = box >> 4
     for d in range(box & 7):
-        f.coordinates[d] = w.operands[32 * (COORDINATES + d) + lane] << 32 >> 32
-        if error == 0 and out != 0 and f.coordinates[d] < 0:
+        c.coordinates[d] = w.operands[32 * (COORDINATES + d) + lane] << 32 >> 32
+        if error == 0 and out != 0 and c.coordinates[d] < 0:
             error = NEGATIVE
     for i in range(3):
-        f.offsets[i] = w.operands[32 * (OFFSETS + i) + lane]
-    if error == 0 and f.interleave == 0 and (f.coordinates[0] * f.element & (CHUNK - 1)) != 0:
+        c.offsets[i] = w.operands[32 * (OFFSETS + i) + lane]
+    if error == 0 and c.interleave == 0 and (c.coordinates[0] * c.element & (CHUNK - 1)) != 0:
         error = MISALIGNED_START
-    if error == 0 and f.im2col != 0 and outside_bounding_box(f, out) != 0:
+    if error == 0 and c.im2col != 0 and outside_bounding_box(c, out) != 0:
         error = OUTSIDE
-    if f.reduce != 0:
-        f.reduce = f.reduce | f.code
-        if error == 0 and reduce(f.reduce, 0, 0, 0) != 0:
+    if c.reduce != 0:
+        c.reduce = c.reduce | c.code
+        if error == 0 and reduce(c.reduce, 0, 0, 0) != 0:
             error = NO_REDUCTION
     if error != 0:
         return fault_map(w, error, pc, lane, map_)
     if (shared & (BOX_ALIGN - 1)) != 0:
         return fault(w, MISALIGNED, pc, lane, shared)
-    clip_row(f, out)
-    return check_box_bounds(w, f, out, lane, pc)
+    clip_row(c, out)
+    return check_box_bounds(w, c, out, lane, pc)

@@ -14,7 +14,7 @@ from ..check.race_detector import WGMMA, check_read
 from ..check.vector_clocks import advance, pack_step, record_use, wgmma_actor, when_checked
 from ..program.program_analysis import SETS_PER_KIND
 from ..state.lane_groups import fault
-from ..state.records import (  # fmt: skip
+from ..state.records import (
     BAD_FENCE,
     DISCARDED,
     FAULT,
@@ -30,7 +30,7 @@ from ..state.records import (  # fmt: skip
 )
 from .mbarrier_model import wake
 from .memory_access import resolve
-from .wgmma_operands import (  # fmt: skip
+from .wgmma_operands import (
     CHUNK,
     FROM_SHARED,
     ROWS,

@@ -46,14 +46,14 @@ def fault(w: WarpRecord, kind: i64, pc: i64, lane: i64, where: i64) -> i64:
 @native
 def fault_at(cta: Cta, warp: i64, kind: i64, pc: i64, lane: i64, where: i64) -> i64:
     """The same for what happens when no warp runs: a copy that lands."""
-    k = cta.worker
-    if k.fault == 0:
-        k.fault = kind
-        k.fault_pc = pc
-        k.fault_lane = lane
-        k.fault_address = where
-        k.fault_warp = warp
-        k.fault_cta = cta.linear
+    worker = cta.worker
+    if worker.fault == 0:
+        worker.fault = kind
+        worker.fault_pc = pc
+        worker.fault_lane = lane
+        worker.fault_address = where
+        worker.fault_warp = warp
+        worker.fault_cta = cta.linear
     return 0
 
 

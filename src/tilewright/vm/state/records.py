@@ -211,7 +211,7 @@ class BulkCopy(Struct):
     begin: i64
     end: i64
     row: i64
-    dims: Ptr[i64] = Array(5)
+    extents: Ptr[i64] = Array(5)
     strides: Ptr[i64] = Array(5)
     box: Ptr[i64] = Array(5)
     element_strides: Ptr[i64] = Array(5)
