@@ -16,9 +16,17 @@ from .cost_model import AnyConfig
 from .cp_async import cp_async_mainloop, multistage, multistage_config, simt
 from .cp_async.multistage_config import Config
 from .cp_async.simt_config import SimtConfig
+from .epilogue import reduction_kernel
 from .kernel_launch import GemmKernel, KernelArguments, KernelLaunch, LaunchShape, MatrixStrides
 from .problem import Problem, validate
-from .tma import dynamic_tile_scheduler, splitk_reduction, tma_arguments, tma_config, tma_kernel
+from .tma import (
+    dynamic_tile_scheduler,
+    splitk_reduction,
+    tma_arguments,
+    tma_config,
+    tma_kernel,
+    tma_reductions,
+)
 from .tma.tma_config import TmaConfig
 
 Strides = Mapping[str, MatrixStrides]
@@ -96,10 +104,10 @@ def kernel_arguments(
 def launches(
     problem: Problem, config: AnyConfig, strides: Strides, device: DeviceSpec = DEFAULT_DEVICE
 ) -> tuple[KernelLaunch, ...]:
-    """The launches of a GEMM in order. With split-K, the split-K reduction is the last; with a
-    dynamic tile scheduler, the first resets its counter.
+    """The launches of a GEMM in order. With split-K, the split-K reduction follows; with a dynamic
+    tile scheduler, the first launch resets its counter. Reductions of an epilogue are the last.
     """
-    return tuple(
+    gemm = tuple(
         KernelLaunch(
             GemmKernel(kernel.build, kernel.problem_class(problem, config), config),
             kernel.launch_shape(problem, config, device),
@@ -107,16 +115,37 @@ def launches(
         )
         for kernel in _definitions(problem, config, device)
     )
+    return gemm + _reductions(problem, config)
+
+
+def _reductions(problem: Problem, config: AnyConfig) -> tuple[KernelLaunch, ...]:
+    """The launches that combine the partial results of an epilogue's reductions."""
+    if not isinstance(config, TmaConfig):
+        return ()
+    offset = tma_reductions.regions_offset(config)
+    return tuple(
+        KernelLaunch(
+            GemmKernel(
+                reduction_kernel.build,
+                reduction_kernel.problem_class(problem),
+                reduction_kernel.step_of(region),
+            ),
+            reduction_kernel.launch_shape(region),
+            reduction_kernel.kernel_arguments(region, offset),
+        )
+        for region in tma_reductions.regions(problem, config)
+    )
 
 
 def kernels(
     problem: Problem, config: AnyConfig, device: DeviceSpec = DEFAULT_DEVICE
 ) -> tuple[GemmKernel, ...]:
     """The kernels of ``launches``, not traced yet."""
-    return tuple(
+    gemm = tuple(
         GemmKernel(kernel.build, kernel.problem_class(problem, config), config)
         for kernel in _definitions(problem, config, device)
     )
+    return gemm + tuple(launch.kernel for launch in _reductions(problem, config))
 
 
 def workspace_bytes(
@@ -127,7 +156,8 @@ def workspace_bytes(
     if not isinstance(config, TmaConfig):
         return 0
     counter = dynamic_tile_scheduler.workspace_bytes(config)
-    return splitk_reduction.workspace_bytes(problem, config, device) + counter
+    reductions = tma_reductions.workspace_bytes(problem, config)
+    return splitk_reduction.workspace_bytes(problem, config, device) + counter + reductions
 
 
 def relayout_problem(problem: Problem, config: AnyConfig) -> Problem:

@@ -1,7 +1,7 @@
 """An epilogue bound to arrays: the graph, and how its operands are stored. Part of a ``Problem``.
 
 Operands that are arrays have addresses by their position: the inputs in the graph's order, then the
-tensor outputs after D. The kernel parameters of operand ``i`` are called ``x{i}``.
+tensor outputs after D, then the reductions. The parameters of operand ``i`` begin with ``x{i}``.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class BoundEpilogue:
         for i, pair in enumerate(pairs, len(self.inputs)):
             yield f"x{i}", *pair
 
-    def operand_names(self) -> list[str]:
-        """The names of inputs and tensor outputs after D, in the order of their parameters."""
-        names = [i.name for i in self.graph.inputs]
-        return names + [o.name for o in self.graph.tensors[1:]]
+    def named_reductions(self) -> Iterator[tuple[str, EpilogueOutput]]:
+        """(parameter, output) of each reduction."""
+        for i, output in enumerate(self.graph.reductions, len(self.inputs) + len(self.outputs)):
+            yield f"x{i}", output
 
 
 def operand_align(

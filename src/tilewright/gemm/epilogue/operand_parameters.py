@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import make_dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -12,6 +12,7 @@ from ...errors import EpilogueError
 from ..kernel_launch import MAX_OPERANDS, MatrixStrides
 from ..parameter_declaration import TENSOR_MAP, KernelParameters, parameter
 from .bound_epilogue import BoundEpilogue
+from .reductions import ReductionRegion
 
 P = TypeVar("P", bound=KernelParameters)
 
@@ -33,6 +34,11 @@ def parameters_with(base: type[P], bound: BoundEpilogue | None, scalar_type: str
         fields.append((f"map_{name}", Reg, parameter(TENSOR_MAP, address=name)))
         fields.append((name, Reg, parameter("u64", address=name)))
         fields += [(f"{name}_{d}", Reg, parameter("u64")) for d in ("m", "batch")]
+    reductions = list(bound.named_reductions())
+    if reductions:
+        fields.append(("partials", Reg, parameter("u64", address="w")))
+    for name, _ in reductions:
+        fields += [(f"{name}_{field}", Reg, parameter("u64")) for field in ("offset", "elements")]
     name = f"{base.__name__}WithEpilogue"
     made: type[Any] = make_dataclass(name, fields, bases=(base,), frozen=True)
     return made
@@ -53,9 +59,20 @@ def operand_values(
     return values
 
 
+def reduction_values(regions: Iterable[ReductionRegion], offset: int) -> dict[str, object]:
+    """The values of the parameters of reductions, whose regions begin ``offset`` bytes into the
+    workspace.
+    """
+    values: dict[str, object] = {}
+    for region in regions:
+        values[f"{region.name}_offset"] = offset + region.offset
+        values[f"{region.name}_elements"] = region.elements
+    return values
+
+
 def check_operands(bound: BoundEpilogue) -> int:
     """The number of operands. Raises EpilogueError for more than a kernel has parameters for."""
-    count = len(bound.inputs) + len(bound.outputs)
+    count = len(bound.inputs) + len(bound.outputs) + len(bound.graph.reductions)
     if count > MAX_OPERANDS:
         raise EpilogueError(f"an epilogue must have at most {MAX_OPERANDS} arrays, got {count}")
     return count

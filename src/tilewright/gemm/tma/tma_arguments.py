@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...builder import Pointer, Reg
 from ...target import DeviceSpec
-from ..epilogue.operand_parameters import operand_values, parameters_with
+from ..epilogue.operand_parameters import operand_values, parameters_with, reduction_values
 from ..kernel_launch import KernelArguments, MatrixStrides
 from ..parameter_declaration import TENSOR_MAP, KernelParameters, parameter
 from ..problem import Problem
@@ -16,6 +16,7 @@ from .tma_config import TmaConfig
 from .tma_epilogue import EpilogueTile
 from .tma_graph_epilogue import output_tiles
 from .tma_operand import GlobalMatrix, TmaOperand, operands
+from .tma_reductions import regions, regions_offset
 
 MATRIX_NAMES = "abcd"
 PLACEHOLDER = 1 << 20  # the address in a tensor map before a call writes one
@@ -76,6 +77,7 @@ def kernel_arguments(
         values |= {f"ld{name}": stride.leading, f"batch_stride_{name}": stride.batch}
     values |= _workspace_map(problem, config, device)
     values |= operand_values(problem.epilogue, strides) | _output_maps(problem, config, strides)
+    values |= reduction_values(regions(problem, config), regions_offset(config))
     parameters = parameters_with(TmaParameters, problem.epilogue, problem.scalar_type)
     unaddressed = _unaddressed(inputs, tile, config) | _unaddressed_outputs(problem, config)
     return parameters.pack(values, problem.scalar_type, unaddressed)

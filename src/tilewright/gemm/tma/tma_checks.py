@@ -105,6 +105,10 @@ def _epilogue_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
     """What an epilogue function requires of the tile: rows of 32 bytes of every output."""
     if problem.epilogue is None:
         return
+    reduces = bool(problem.epilogue.graph.reductions)
+    yield _Rule(
+        reduces & (config.split > 1), lambda: ": split-K excludes reductions in the epilogue"
+    )
     sizes = problem.epilogue.output_bytes
     width, least = config.graph_epilogue_width(sizes), STORE_BYTES // min(sizes)
     bn = config.tile[1]

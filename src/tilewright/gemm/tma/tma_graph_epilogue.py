@@ -15,10 +15,15 @@ from ...builder import Builder
 from ...dtypes import dtype
 from ...layout import Tensor, make_identity_tensor, make_tensor
 from ..epilogue.operand_loads import EpilogueOperands, TileElements
+from ..epilogue.tile_reductions import ReductionUnit, TileReductions
 from ..problem import Problem
 from .tma_config import TmaConfig
 from .tma_epilogue import EpilogueTile, OutputTensor, TmaEpilogue
 from .tma_geometry import EPILOGUE_BUFFERS, SHARED_ALIGNMENT, WGMMA_ROWS
+from .tma_reductions import WARP_ROWS
+
+# Lanes whose numbers differ in these bits hold other rows, or other columns, of the accumulators.
+ROW_LANES, COLUMN_LANES = (4, 8, 16), (1, 2)
 
 
 class StoredOutput(NamedTuple):
@@ -78,6 +83,9 @@ class TmaGraphEpilogue(TmaEpilogue):
             self.outputs.append(StoredOutput(i, tile, tensor, buffers))
             shared = shared + tile.buffers * pitch
         self.offsets = self._offsets()
+        self.reductions = None
+        if operands.bound.graph.reductions:
+            self.reductions = TileReductions(k, operands.bound, operands.parameters, limits)
 
     def _offsets(self) -> list[tuple[int, int]]:
         """(row, column) of each accumulator of a thread in a tile, from those of the first."""
@@ -89,7 +97,10 @@ class TmaGraphEpilogue(TmaEpilogue):
         """Compute, stage and store one tile of each output."""
         k = self.k
         ((accumulators, at),) = tiles
-        values = self.operands.values(accumulators, self._elements(at))
+        elements = self._elements(at)
+        values = self.operands.values(accumulators, elements)
+        if self.reductions:
+            self.reductions.store(values, elements, self._unit(at))
         staged = [(o, o.buffers[number % o.tile.buffers]) for o in self.outputs]
         by_tma = [o for o in staged if o[0].tile.by_tma]
         if by_tma:
@@ -120,6 +131,14 @@ class TmaGraphEpilogue(TmaEpilogue):
             offsets = [(column, row) for row, column in self.offsets]
             return TileElements(across + column, along + row, batch, offsets, 1)
         return TileElements(across + row, along + column, batch, self.offsets, 2)
+
+    def _unit(self, at: Any) -> ReductionUnit:
+        """This warp's unit of the tile at (along D's rows, across, batch)."""
+        along, across, _ = at
+        first, width = (self.thread >> 5) * WARP_ROWS, self.tile.width
+        if self.tile.swap:
+            return ReductionUnit(width, WARP_ROWS, across, along + first, COLUMN_LANES, ROW_LANES)
+        return ReductionUnit(WARP_ROWS, width, across + first, along, ROW_LANES, COLUMN_LANES)
 
     def drain(self) -> None:
         """Wait until the stores have read shared memory, before the CTA ends."""

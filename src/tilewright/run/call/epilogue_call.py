@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import DeviceError, EpilogueError
-from ...gemm.epilogue.graph import EpilogueGraph, EpilogueInput
+from ...gemm.epilogue.graph import EpilogueGraph, EpilogueInput, EpilogueOutput
 from ...gemm.epilogue.tracing import Epilogue, epilogue
 from ...gemm.problem import accumulator_type_of
 from ..arrays import array_view
@@ -93,7 +93,6 @@ def epilogue_matmul(
     check_request(probe)
     operands = _classified(traced_function, given, probe, where)
     graph = _traced(traced_function, operands, accumulator, options.out_dtype, vout, va.dtype)
-    _check_reductions(graph)
     request = _request(plain, graph, operands, where)
     on = device_for_arrays(where, options.device)
     prepared = prepare_call(request, on, options.config)
@@ -104,6 +103,11 @@ def epilogue_matmul(
         for name, operand in operands.arrays.items():
             _check_apart(name, operand.view, vd)
     more = {o.name: kind.empty(a, request.output_shape, o.type) for o in graph.tensors[1:]}
+    for output in graph.reductions:
+        shape = _reduced_shape(output, request)
+        if 0 in request.output_shape and 0 not in shape:
+            raise EpilogueError(f"{output.name} reduces D, which has no elements")
+        more[output.name] = kind.empty(a, shape, output.type)
     scales = (ONE, ZERO, *(operands.scalars[i.name] for i in graph.inputs if not i.varies))
     inputs = [operands.arrays.get(i.name) for i in graph.inputs]
     call = EpilogueCall(prepared, OperandViews(va, vb, None, vd), scales, inputs, [*more.values()])
@@ -213,13 +217,6 @@ def _traced(
     return graph
 
 
-def _check_reductions(graph: EpilogueGraph) -> None:
-    for output in graph.reductions:
-        raise EpilogueError(
-            f"output {output.name} is a reduction, which kernels do not compute yet"
-        )
-
-
 def _request(plain: Request, graph: EpilogueGraph, operands: Operands, where: str) -> Request:
     """The request with the signatures of all arrays of the epilogue."""
     m, n = plain.mnk[:2]
@@ -231,6 +228,13 @@ def _request(plain: Request, graph: EpilogueGraph, operands: Operands, where: st
     signatures += [OperandSignature(o.type, row_major) for o in graph.tensors[1:]]
     epilogue_request = EpilogueRequest(graph, tuple(signatures))
     return plain._replace(dtype=graph.d.type, epilogue=epilogue_request)
+
+
+def _reduced_shape(output: EpilogueOutput, request: Request) -> tuple[int, ...]:
+    """The shape of a reduction: D's without the reduced dimensions."""
+    dimensions = "bmn"[-len(request.output_shape) :]
+    sizes = zip(dimensions, request.output_shape, strict=True)
+    return tuple(size for dimension, size in sizes if dimension not in output.reduced)
 
 
 def _signature(operand: ArrayOperand, m: int, n: int, where: str) -> OperandSignature:
