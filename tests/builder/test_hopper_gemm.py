@@ -45,13 +45,13 @@ def test_one_warp_frees_a_stage_for_its_warpgroup():
 MISTAKES = {
     "a stage is freed while wgmma reads it": ("wgmma.wait_group", None, "in flight"),
     "wgmma is never committed": ("wgmma.commit_group", None, "in flight"),
-    "too many bytes are expected": ("], 32768;", "], 32784;", "misses 0 of 1 arrivals"),
-    "one CTA of the cluster frees a stage for both": ("], 4;", "], 2;", "more arrives than"),
+    "too many bytes are expected": ("], 32768;", "], 32784;", "lacks 0 of 1 arrivals"),
+    "one CTA of the cluster frees a stage for both": ("], 4;", "], 2;", "more arrivals than"),
     "B is sent to one CTA of two": ("], 3;", "], 1;", "deadlock"),
     "the producer does not wait": (
         "mbarrier.try_wait.parity.shared::cta.b64 \t%p5,",
         "mov.pred %p5, 1; //",
-        "more arrives than",
+        "more arrivals than",
     ),
 }
 

@@ -173,7 +173,7 @@ class GuestProcess:
         return struct.pack("<Q", kind)
 
     def free_memory(self, _: bytes) -> bytes:
-        used = sum(p.end - p.start for p in self.memory.pieces if p.live)
+        used = sum(p.end - p.start for p in self.memory.allocations if p.live)
         return struct.pack("<QQ", self.memory.size - used, self.memory.size)
 
     # --- launches ---

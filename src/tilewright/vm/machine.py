@@ -7,8 +7,8 @@
     m.launch("saxpy", grid=4, block=256, args=[1000, 2.0, p, q])
     y = m.download(q, like=y)
 
-Deterministic: the same launch gives the same bits on any number of cores; ``seed`` picks other
-orders of warps and of asynchronous copies.
+Results are deterministic: the same launch gives the same bits on any number of cores. ``seed``
+picks other orders of warps and of asynchronous copies.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ from .launch.launch_sizes import (
     MAX_BLOCK,
     MAX_GRID,
     Dim,
-    Dim3,
     available_cores,
     check_count,
+    check_limits,
+    cluster_dims,
     parse_dims,
     sm_count,
 )
@@ -63,12 +64,10 @@ else:
     initializers = deferred(".program.initializers", __package__)
     stepper = deferred(".step.stepper", __package__)
 
-MAX_CLUSTER = 16  # with more than the portable eight, hardware wants to be asked
-MAX_LOCAL = 512 * 1024  # bytes of local memory of a thread
-STACK = 16 * 1024  # bytes of a thread's stack
+STACK = 16 * 1024  # default bytes of stack per thread
 
 
-_making = threading.Lock()  # of libraries
+_library_lock = threading.Lock()
 
 
 @lru_cache(maxsize=8)
@@ -79,25 +78,28 @@ def _library(features: str | None, store: Store | Literal[False]) -> Library:
 class Machine:
     """A virtual GPU.
 
-    ``arch`` decides the matrix arithmetic and the limits; ``threads`` is the number of host threads
-    (default: the cores this process may use); ``features`` restricts the processor's instructions
-    (LLVM's notation, for tests); ``store`` keeps compiled code between processes (None: the user's
-    cache on disk, which ``TILEWRIGHT_CACHE=off`` turns off; False: nothing is kept); ``step_limit``
-    bounds a launch (about the operations in loops of a host thread, and a step for each warp that
-    begins; 0: no bound); ``memory`` is
-    another machine's, to be shared; ``stack`` are the bytes that each thread has for functions that
-    call themselves and for ``alloca``, ``heap`` those that ``malloc`` can give to all of them
-    (8 MiB, as in CUDA). Several threads may launch loaded kernels at once.
+    ``arch``: the architecture, which decides the matrix arithmetic and the limits. ``seed``: picks
+    the order of warps and of asynchronous copies. ``threads``: the number of host threads (default:
+    the cores that this process may use). ``features``: restricts the host's instructions (LLVM's
+    notation, for tests). ``store``: keeps compiled code between processes (None: the user's cache
+    on disk, which ``TILEWRIGHT_CACHE=off`` turns off; False: no store). ``step_limit``: the most
+    steps of a launch (approximately: operations in loops per host thread, and one step for each
+    warp started; 0: no limit). ``memory``: the memory of another machine, to share it. ``stack``:
+    bytes per thread for recursive functions and ``alloca``. ``heap``: bytes for ``malloc`` in all
+    threads together (default: 8 MiB, as in CUDA). Several host threads may launch loaded kernels at
+    the same time.
 
-    ``kernels`` is what can be launched, ``variables`` each global variable's address and bytes.
+    ``kernels``: the loaded kernels by name. ``variables``: address and size of each global
+    variable.
 
-    Registers, shared and local memory that nobody has written are all ones: NaN, or -1.
+    Uninitialized registers, shared and local memory are all ones: NaN, or -1.
 
-    A ``checked`` machine refuses what only luck makes right: accesses to shared memory that nothing
-    orders, whichever came first, fences that are missing, CTAs that end before what uses them,
-    global memory that a ``programmatic`` launch touches before it has waited for the grid ahead,
-    an mbarrier that is initialised where there is one; and what nobody can have meant: operands of
-    products that are brought and not read, sums that give way before they were waited for.
+    A ``checked`` machine also reports synchronization errors as faults, even where the result is
+    right: data races in shared memory, missing fences, CTAs that exit while others use their shared
+    memory, accesses to global memory of a ``programmatic`` launch before
+    ``griddepcontrol.wait``, and initialization of an mbarrier that is already initialized. It
+    reports likely mistakes too: copied operands that no ``wgmma`` reads, and accumulators that are
+    overwritten before they were waited for.
     """
 
     def __init__(
@@ -133,8 +135,8 @@ class Machine:
 
     @property
     def library(self) -> Library:
-        """The compiled code that all machines with these features and this store share."""
-        with _making:
+        """The compiled code, shared by all machines with these features and this store."""
+        with _library_lock:
             return _library(self.features, self.store)
 
     # --- memory ---
@@ -144,12 +146,12 @@ class Machine:
         return self.memory.allocate(size)
 
     def free(self, address: int) -> None:
-        """Give back what ``alloc`` or ``upload`` gave."""
+        """Free an allocation of ``alloc`` or ``upload``."""
         self.memory.free(address)
 
     def upload(self, array: npt.ArrayLike, *, read_only: bool = False) -> int:
-        """A copy of the array (C order) in device memory; its address. A kernel that writes to a
-        ``read_only`` one faults. DtypeError for what is no array of numbers.
+        """Copy an array (C order) to new device memory and return its address. A kernel that writes
+        to ``read_only`` memory faults. Raises DtypeError for anything but an array of numbers.
         """
         data = array_bytes(array)
         address = self.memory.allocate(data.nbytes, read_only)
@@ -157,95 +159,94 @@ class Machine:
         return address
 
     def write(self, address: int, array: npt.ArrayLike) -> None:
-        """Copy an array's bytes (C order) to an address. DtypeError for what is no array of
-        numbers, DeviceError for bytes that are not allocated.
+        """Copy the bytes of an array (C order) to an address. Raises DtypeError for anything but an
+        array of numbers, DeviceError if the bytes are not in one allocation.
         """
         data = array_bytes(array)
         self.memory.bytes(address, data.nbytes)[:] = data
 
     def download(self, address: int, like: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """A new array of ``like``'s shape and type from an address. Errors as for ``write``."""
-        if not isinstance(like, np.ndarray | np.generic):
-            hint = "an array of the shape and type that is wanted: np.empty(shape, dtype)"
-            raise DtypeError(f"like must be a NumPy array, not {type(like).__name__}", hint=hint)
-        made = np.empty(like.shape, like.dtype)
-        array_bytes(made)[:] = self.memory.bytes(address, made.nbytes)
-        return made
+        """A new array with the shape and dtype of ``like``, copied from an address. Errors as for
+        ``write``.
+        """
+        shape, dtype = _shape_and_dtype(like)
+        result: npt.NDArray[Any] = np.empty(shape, dtype)
+        array_bytes(result)[:] = self.memory.bytes(address, result.nbytes)
+        return result
 
     @staticmethod
     def tensor_map(*args: Any, **more: Any) -> mma.TensorMap:
-        """For ``launch``: what lies at an address, in the order of cuTensorMapEncodeTiled. The
-        arguments are those of ``mma.TensorMap.tiled``.
+        """A tensor map as an argument of ``launch``. The parameters are those of
+        ``mma.TensorMap.tiled``, in the order of cuTensorMapEncodeTiled.
         """
         return mma.TensorMap.tiled(*args, **more)
 
     # --- code ---
 
     def load(self, module: tree.Module | str, *more: tree.Module | str) -> tree.Module:
-        """Make a module's kernels launchable (text is parsed first); its global variables get their
-        memory. Several modules are linked, to the one that is returned.
+        """Load a module (or PTX text, which is parsed first): its kernels can be launched, and its
+        global variables are allocated. Several modules are linked to one. Returns the module.
 
-        A kernel's instructions are read when it is first launched, so other kernels of the module
+        The instructions of a kernel are checked at its first launch, so other kernels of the module
         may have unknown or unsupported ones. ``ptx.check`` finds them without a launch.
 
         Raises PtxSyntaxError for text that can't be parsed, TargetError for a module that the
-        machine's architecture does not run, PtxError for a kernel's name that is loaded already and
-        for what can't be linked.
+        machine's architecture does not run, PtxError for a kernel name that is already loaded and
+        for modules that can't be linked.
         """
-        modules = [self._read(m) for m in (module, *more)]
+        modules = [self._parse(m) for m in (module, *more)]
         module = ptx.link(modules) if more else modules[0]
         for entry in module.entries:
             if entry.name in self.kernels:
-                raise PtxError(f"a kernel {entry.name!r} is loaded already")
-        addresses = self._place(module)
+                raise PtxError(f"kernel {entry.name!r} is already loaded")
+        addresses = self._allocate_variables(module)
         for entry in module.entries:
             self.kernels[entry.name] = LoadedKernel(entry.name, module, addresses)
         return module
 
     def add(self, kernel: LoadedKernel) -> None:
-        """Make a kernel launchable whose module is not read yet (``LoadedKernel.unpack``)."""
-        self._runs(kernel.target)
+        """Add a kernel whose module is not parsed yet (``LoadedKernel.unpack``)."""
+        self._check_target(kernel.target)
         self.kernels[kernel.name] = kernel
 
-    def _read(self, module: tree.Module | str) -> tree.Module:
-        if not isinstance(module, str | ptx.Module):
-            raise PtxError(f"a module is its text or its tree, not {type(module).__name__}")
+    def _parse(self, module: object) -> tree.Module:
         if isinstance(module, str):
             with uncollected():
                 module = ptx.parse(module)
+        elif not isinstance(module, ptx.Module):
+            raise PtxError(f"module must be PTX text or a ptx.Module, got {type(module).__name__}")
         if module.target:
-            self._runs(module.target[0])
+            self._check_target(module.target[0])
         return module
 
-    def _runs(self, target: str) -> None:
+    def _check_target(self, target: str) -> None:
         if target and not self.target.runs(target):
             raise TargetError(f"{self.arch} does not run a module for {target}")
 
-    def _place(self, module: tree.Module) -> dict[str, int]:
-        """Memory for the module's global and constant variables, with what they begin with."""
-        spaces = ("global", "const")
-        variables = (v for v in module.items if isinstance(v, ptx.tree.Variable))
-        found = [v for v in variables if v.space in spaces]
-        for v in found:
+    def _allocate_variables(self, module: tree.Module) -> dict[str, int]:
+        """Allocate and initialize the global and constant variables; their addresses."""
+        items = (v for v in module.items if isinstance(v, ptx.tree.Variable))
+        variables = [v for v in items if v.space in ("global", "const")]
+        for v in variables:
             if v.linkage == "extern":
-                hint = "load takes several modules and links them"
-                why = f"{v.name} is extern, and no module has it"
-                raise PtxCheckError(why, location=module.location(v.pos), hint=hint)
-        sizes = {v.name: ptx.parameter_block.size_and_align(v)[0] for v in found}
+                hint = "link the module that defines it: load takes several"
+                message = f"{v.name} is extern, and no module defines it"
+                raise PtxCheckError(message, location=module.location(v.pos), hint=hint)
+        sizes = {v.name: ptx.parameter_block.size_and_align(v)[0] for v in variables}
         addresses: dict[str, int] = {}
         try:
-            for v in found:
+            for v in variables:
                 addresses[v.name] = self.memory.allocate(sizes[v.name], v.space == "const")
-            for v in (v for v in found if v.init):  # the others are zeros, as new memory is
-                known = call_graph.code_addresses(module) | addresses
-                for at, data in initializers.initial_bytes(v, known):
-                    there = self.memory.bytes(addresses[v.name] + at, len(data))
-                    there[:] = np.frombuffer(data, np.uint8)
+            for v in (v for v in variables if v.init):  # new memory is zeros, as the others are
+                symbols = call_graph.code_addresses(module) | addresses
+                for offset, data in initializers.initial_bytes(v, symbols):
+                    target = self.memory.bytes(addresses[v.name] + offset, len(data))
+                    target[:] = np.frombuffer(data, np.uint8)
         except TilewrightError:
             for address in addresses.values():
                 self.memory.free(address)
             raise
-        self.variables |= {name: (at, sizes[name]) for name, at in addresses.items()}
+        self.variables |= {name: (address, sizes[name]) for name, address in addresses.items()}
         return addresses
 
     # --- launching ---
@@ -264,41 +265,44 @@ class Machine:
         on_step: Callable[[Step], object] | None = None,
         watch: Progress | None = None,
     ) -> None:
-        """Run a kernel to its end. A grid without CTAs runs nothing.
+        """Run a kernel to its end. A grid with no CTAs runs nothing.
 
-        ``args`` are addresses, numbers, raw bytes, tensor maps or NumPy arrays, one for each
-        parameter, or the packed parameter block. An array is copied to the machine for the launch,
-        and what is there when the kernel has ended is copied back, unless the array is read-only.
-        ``shared`` is the dynamic shared memory in bytes, ``cluster`` the CTAs of a cluster
-        (default: as the kernel says, else one). The CTAs of a ``cooperative`` launch can wait for
-        all others (default: where the kernel asks how, as ``grid.sync()`` does). A ``programmatic``
-        one may begin on a GPU before the kernel ahead of it has ended: a checked machine sees that
-        it touches no global memory before ``griddepcontrol.wait``. With ``on_step``
-        the NumPy evaluator runs one instruction at a time and shows each ``Step`` before it
-        happens. ``watch`` hears how many CTAs of how many were started.
+        ``args``: addresses, numbers, raw bytes, tensor maps or NumPy arrays, one for each
+        parameter; or the packed parameter block. An array is copied to the machine for the launch
+        and copied back after it, unless the array is read-only. ``shared``: the dynamic shared
+        memory in bytes. ``cluster``: the CTAs of a cluster (default: as the kernel declares, else
+        1). ``cooperative``: all CTAs are co-resident and may wait for each other (default: if the
+        kernel uses the grid barrier, as ``grid.sync()`` does). ``programmatic``: on a GPU the
+        launch may begin before the previous grid has ended; a checked machine reports an access to
+        global memory before ``griddepcontrol.wait``. ``on_step``: the NumPy evaluator runs one
+        instruction at a time and calls it with each ``Step`` before the step is executed.
+        ``watch``: is called with the number of CTAs started and the number of all CTAs.
 
         Raises PtxCheckError and UnknownInstruction for a kernel that can't be run, LaunchError for
-        what can't be launched, VmFault for what the kernel did; what ``on_step`` and ``watch``
-        raise ends the launch.
+        wrong launch arguments, VmFault for errors of the kernel. An exception of ``on_step`` or
+        ``watch`` ends the launch.
         """
-        if not isinstance(entry, str) or entry not in self.kernels:
-            known = ", ".join(self.kernels) or "none"
-            raise LaunchError(f"no kernel {entry!r} is loaded; there are: {known}")
-        for name, given in (("on_step", on_step), ("watch", watch)):
-            if given is not None and not callable(given):
-                raise LaunchError(f"{name} must be a function, got {given!r:.80}")
-        kernel = self.kernels[entry]
+        kernel = self._kernel(entry)
+        for name, function in (("on_step", on_step), ("watch", watch)):
+            if function is not None and not callable(function):
+                raise LaunchError(f"{name} must be a function, got {function!r:.80}")
         metadata = kernel.metadata(self.library)
         with packed_arguments(self, kernel.params, args) as params:
-            wanted = metadata.uses_grid_barrier if cooperative is None else bool(cooperative)
+            grid_sync = metadata.uses_grid_barrier if cooperative is None else bool(cooperative)
             early = bool(programmatic)
-            setup = self._setup(metadata, grid, block, params, shared, cluster, wanted, early)
+            setup = self._setup(metadata, grid, block, params, shared, cluster, grid_sync, early)
             run = RunningLaunch(self.memory, kernel, metadata, setup)
             if on_step is not None:
                 evaluator = stepper.Stepper(kernel.program, self.library, self.arch, on_step)
                 run.execute(evaluator, 1, watch)
             else:
                 run.execute(self._compiled(entry), self.threads, watch)
+
+    def _kernel(self, entry: object) -> LoadedKernel:
+        if not isinstance(entry, str) or entry not in self.kernels:
+            loaded = ", ".join(self.kernels) or "none"
+            raise LaunchError(f"no kernel {entry!r} is loaded; loaded kernels: {loaded}")
+        return self.kernels[entry]
 
     def _compiled(self, entry: str) -> CompiledKernel:
         if entry not in self.compiled:
@@ -316,80 +320,52 @@ class Machine:
         cooperative: bool,
         programmatic: bool,
     ) -> LaunchSetup:
-        grid3, block3 = (
-            parse_dims(grid, "grid", 0, MAX_GRID),
-            parse_dims(block, "block", 1, MAX_BLOCK),
-        )
-        self._fits(kernel, block3, shared)
+        grid3 = parse_dims(grid, "grid", 0, MAX_GRID)
+        block3 = parse_dims(block, "block", 1, MAX_BLOCK)
+        check_limits(kernel, self.target, self.stack, block3, shared)
         if programmatic and not self.target.runs("sm_90"):
-            raise LaunchError(f"programmatic launches begin with sm_90; this is {self.arch}")
-        limits, number = self.target.limits, sm_count(self.target)
-        ctas, explicit = self._cluster(kernel, grid3, cluster)
-        how = (self.seed, self.step_limit, ctas, explicit, self.checked, self.stack)
-        own = (next(self._numbers), cooperative, programmatic)
-        setup = LaunchSetup(grid3, block3, params, shared, limits, number, *how, *own)
-        most = setup.resident(kernel.shared_bytes + shared)
-        if cooperative and setup.ctas > most:
+            raise LaunchError(f"a programmatic launch needs sm_90 or later, got {self.arch}")
+        cluster3, explicit = cluster_dims(kernel, self.target, grid3, cluster)
+        setup = LaunchSetup(
+            grid3,
+            block3,
+            params,
+            shared,
+            self.target.limits,
+            sm_count(self.target),
+            seed=self.seed,
+            step_limit=self.step_limit,
+            cluster=cluster3,
+            explicit=explicit,
+            checked=self.checked,
+            stack=self.stack,
+            number=next(self._numbers),
+            cooperative=cooperative,
+            programmatic=programmatic,
+        )
+        resident = setup.resident(kernel.shared_bytes + shared)
+        if cooperative and setup.ctas > resident:
             raise LaunchError(
-                f"the {setup.ctas} CTAs of a cooperative launch of {kernel.name!r} have to be "
-                f"there at once; {self.arch} holds {most} of them"
+                f"a cooperative launch of {kernel.name!r} on {self.arch} must have at most "
+                f"{resident} CTAs, which are co-resident, got {setup.ctas}"
             )
         return setup
 
-    def _cluster(self, kernel: KernelMetadata, grid: Dim3, given: Dim | None) -> tuple[Dim3, bool]:
-        """The CTAs of a cluster, and whether anybody said so."""
-        own = (*kernel.cluster, 1, 1)[:3] if kernel.cluster else None
-        if given is None and own is None:
-            return (1, 1, 1), False
-        ctas = own if given is None else parse_dims(given, "cluster", 1, MAX_GRID)
-        assert ctas is not None
-        if own is not None and ctas != own:
-            raise LaunchError(f"kernel {kernel.name!r} needs clusters of {own}, not {ctas}")
-        size, most = ctas[0] * ctas[1] * ctas[2], self.target.limits.cluster
-        most = MAX_CLUSTER if most > 1 else 1
-        if size > most:
-            raise LaunchError(f"a cluster of {size} CTAs; {self.arch} has at most {most}")
-        if any(n % c for n, c in zip(grid, ctas, strict=True)):
-            raise LaunchError(f"grid {grid} is not made of whole clusters of {ctas}")
-        return ctas, True
 
-    def _fits(self, kernel: KernelMetadata, block: Dim3, shared: int) -> None:
-        limits = self.target.limits
-        threads = block[0] * block[1] * block[2]
-        most = kernel.max_threads or limits.threads_per_block
-        if threads > most:
-            raise LaunchError(
-                f"a block of {threads} threads is more than kernel {kernel.name!r} can have: {most}"
-            )
-        exact = (*kernel.exact_block, 1, 1)[:3]
-        if kernel.exact_block and block != exact:
-            raise LaunchError(f"kernel {kernel.name!r} needs blocks of {exact}, not {block}")
-        local = kernel.local_bytes + (self.stack if kernel.uses_dynamic_stack else 0)
-        if local > MAX_LOCAL:
-            raise LaunchError(
-                f"kernel {kernel.name!r} has {local} bytes of local memory; a "
-                f"thread can have {MAX_LOCAL}"
-            )
-        most = limits.shared_per_block - kernel.shared_bytes
-        if most < 0:
-            raise LaunchError(
-                f"kernel {kernel.name!r} has {kernel.shared_bytes} bytes of static shared "
-                f"memory; a CTA can have {limits.shared_per_block}"
-            )
-        if not isinstance(shared, int | np.integer) or not 0 <= shared <= most:
-            raise LaunchError(
-                f"{shared} bytes of dynamic shared memory: kernel {kernel.name!r} can have {most} "
-                f"({limits.shared_per_block} less {kernel.shared_bytes} static)"
-            )
+def _shape_and_dtype(like: object) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    if not isinstance(like, np.ndarray | np.generic):
+        hint = "pass an array of the shape and dtype of the result: np.empty(shape, dtype)"
+        raise DtypeError(f"like must be a NumPy array, got {type(like).__name__}", hint=hint)
+    return like.shape, like.dtype
 
 
 def _check_options(features: object, store: object, memory: object) -> None:
-    """LaunchError for any other value."""
+    """Raise LaunchError for options of a wrong type."""
     if features is not None and not isinstance(features, str):
         raise LaunchError(f"features must be text in LLVM's notation, got {features!r:.80}")
     if not (store is None or store is False or (hasattr(store, "get") and hasattr(store, "put"))):
-        why = "store must be False, or have get and put as a Cache has"
-        raise LaunchError(f"{why}, got {store!r:.80}")
+        message = f"store must be False, or have the methods get and put, got {store!r:.80}"
+        raise LaunchError(message)
     if memory is not None and not isinstance(memory, GlobalMemory):
         hint = "Machine(memory=other.memory) shares another machine's; heap= limits malloc"
         raise LaunchError(f"memory must be a machine's memory, got {memory!r:.80}", hint=hint)

@@ -239,7 +239,7 @@ def test_memory_is_given_back_after_errors_too() -> None:
 
 
 def live_pieces(on: VmDevice) -> list[Any]:
-    return [p for p in on._home.memory.pieces if p.live]
+    return [p for p in on._home.memory.allocations if p.live]
 
 
 def test_all_is_given_back_though_one_is_not() -> None:

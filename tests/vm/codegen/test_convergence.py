@@ -193,14 +193,14 @@ WRONG = {
         "ldmatrix.*exited",
     ),
     "a cluster's barrier": ("@%p1 barrier.cluster.arrive.aligned;", "all threads of the warp must"),
-    "no member": (SHFL.format("0xFFFF"), "0x0000ffff, in which it is not"),
-    "no member of a mask in a register": (SHFL.format("%r9"), "0x0000ffff, in which it is not"),
+    "no member": (SHFL.format("0xFFFF"), "0x0000ffff, which does not contain"),
+    "no member of a mask in a register": (SHFL.format("%r9"), "0x0000ffff, which does not contain"),
     "members with other masks": (
         "@%p1 mov.u32 %r9, -1; @!%p1 mov.u32 %r9, 0xFFFF0000;" + SHFL.format("%r9"),
         "others that name it have 0xffffffff",
     ),
     "a member that never comes": (
-        f"@%p1 {SHFL.format(-1)} bar.sync 0;", "waits for lanes 0xffff0000, which can't come"
+        f"@%p1 {SHFL.format(-1)} bar.sync 0;", "waits for lanes 0xffff0000, which can't arrive"
     ),
 }  # fmt: skip
 
@@ -252,9 +252,9 @@ START = """.shared .align 1024 .b8 s[16384]; .reg .pred %last; setp.ge.u32 %last
 END = "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
 ONE, OWN = PRODUCT.format(b="%rd2"), PRODUCT.format(b="%rd3")
 WARPGROUPS = {
-    "a warp issues none": (f"@%last bra E; {ONE} E: {END}", "has committed fewer products"),
+    "a warp issues none": (f"@%last bra E; {ONE} E: {END}", "has committed fewer wgmma"),
     "a warp issues another": (
-        f"@%last bra O; {ONE} bra E; O: {ONE} E: {END}", "has another product"
+        f"@%last bra O; {ONE} bra E; O: {ONE} E: {END}", "has issued another wgmma"
     ),
     "a warp has another descriptor": (OWN + END, "has other descriptors"),
     "a warp begins another group": (

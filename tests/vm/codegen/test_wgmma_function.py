@@ -225,9 +225,13 @@ def faults(body: str, threads: int = 128, named: str = "wgmma") -> VmFault:
             "out of bounds",
             f"at 0x3ff80: shared memory has {BYTES}",
         ),
-        (f"mov.b64 %db, {STRAY};", "descriptor", "bits that mean nothing are set"),
-        ("mov.b64 %da, 0x0800000000000000;", "descriptor", "bits that mean nothing are set"),
-        ("cvt.u64.u32 %rd0, %lane; add.u64 %da, %da, %rd0;", "descriptor", "lanes have different"),
+        (f"mov.b64 %db, {STRAY};", "descriptor", "reserved bits are set"),
+        ("mov.b64 %da, 0x0800000000000000;", "descriptor", "reserved bits are set"),
+        (
+            "cvt.u64.u32 %rd0, %lane; add.u64 %da, %da, %rd0;",
+            "descriptor",
+            "lanes must have the same",
+        ),
     ],
 )
 def test_bad_descriptors(change: str, kind: str, message: str) -> None:

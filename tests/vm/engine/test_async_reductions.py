@@ -51,7 +51,7 @@ def test_reduce_to_another_ctas_shared_memory(op, type_, seed):
 def test_reduce_to_a_tensor(op, type_, shape, strides, box, swizzle):
     m = TensorMap.tiled(0, type_, shape, strides, box, swizzle=swizzle)
     if (op, type_) not in PAIRS:
-        with pytest.raises(VmFault, match="its elements have no such reduction"):
+        with pytest.raises(VmFault, match="its element type has no such reduction"):
             check_tensor(type_, m, op, [0] * m.rank, simt.run)
         return
     for coordinates in ([0] * m.rank, [s // 2 // 8 * 8 for s in shape]):
@@ -156,7 +156,7 @@ def test_a_full_queue_completes_its_oldest_copy():
         ("[%a0], [%r8], 4096", "[%a0+8], [%r8], 4096", "misaligned"),
         ("[%a0], [%r8], 4096", "[%a0+16], [%r8], 4096", "out of bounds"),
         ("[%a0], [%r8], 4096", "[%a0], [%r8+16], 4096", "out of bounds"),
-        ("[%a0], [%r8], 4096", "[%a0], [%r8], %r20", "bulk copies move a multiple of 16"),
+        ("[%a0], [%r8], 4096", "[%a0], [%r8], %r20", "the size must be a multiple of 16 bytes"),
     ],
 )
 def test_faults(old, new, message):
@@ -169,7 +169,7 @@ def test_faults(old, new, message):
 def test_data_and_mbarrier_must_be_in_one_cta():
     text = to_neighbour("add", "u32").replace(", [%r14]", ", [%r11]")
     text = text.replace("@%p4 mbarrier.init", "@%p0 mbarrier.init")
-    with pytest.raises(VmFault, match="the mbarrier is in another CTA than the target"):
+    with pytest.raises(VmFault, match="the mbarrier and the destination must be in the same CTA"):
         simt.run(text, operands("add", "u32", 1024), grid=2, cluster=2)
 
 

@@ -60,20 +60,20 @@ def fault(parts: list[str], seed: int = 0, **shape) -> VmFault:
 @pytest.mark.parametrize(
     ("old", "new", "kind", "message"),
     [
-        (EXPECT, "", "deadlock", "misses 1 of 1 arrivals; 4096 bytes came that nobody expected"),
-        (EXPECT, EXPECT.replace("4096", "4112"), "deadlock", "misses 0 of 1 arrivals, and 16 b"),
-        (COPY, "", "deadlock", "misses 0 of 1 arrivals, and 4096 bytes"),
-        (INIT, "", "mbarrier", "no barrier has been initialised there"),
-        (INIT, INIT.replace("1;", "0;"), "mbarrier", "expects 1 to 1048575 arrivals, not 0"),
-        (INIT, INIT.replace("1;", "2;"), "deadlock", "misses 1 of 2 arrivals"),
+        (EXPECT, "", "deadlock", "lacks 1 of 1 arrivals; 4096 bytes arrived that were not"),
+        (EXPECT, EXPECT.replace("4096", "4112"), "deadlock", "lacks 0 of 1 arrivals and 16 b"),
+        (COPY, "", "deadlock", "lacks 0 of 1 arrivals and 4096 bytes"),
+        (INIT, "", "mbarrier", "no mbarrier has been initialized there"),
+        (INIT, INIT.replace("1;", "0;"), "mbarrier", "count must be 1 to 1048575, got 0"),
+        (INIT, INIT.replace("1;", "2;"), "deadlock", "lacks 1 of 2 arrivals"),
         (WAIT, WAIT.replace(", 0;", ", 1;") + WAIT.replace("WAIT", "W2").replace(", 0;", ", 1;"),
          "", ""),
-        (EXPECT, EXPECT + EXPECT, "mbarrier", "more arrives than the phase misses"),
+        (EXPECT, EXPECT + EXPECT, "mbarrier", "more arrivals than the phase lacks"),
         (EXPECT, EXPECT.replace("4096", "1048576"), "mbarrier", "up to 1048575; it has 0"),
         (EXPECT, EXPECT.replace("4096", "1048575") + EXPECT.replace("arrive.expect", "expect")
          .replace("%rd5, ", "").replace("4096", "1"), "mbarrier", "up to 1048575; it has 1048575"),
         (COPY, "mov.u32 %r9, 4090;" + COPY.replace("4096,", "%r9,"), "bulk copy",
-         "4090 bytes; bulk copies move a multiple of 16"),
+         "the size must be a multiple of 16 bytes, got 4090"),
         (COPY, COPY.replace("[%r2]", "[%r2+8]"), "misaligned", "at 0x8"),
         (COPY, COPY.replace("[%r2]", "[%r2+4000]"), "out of bounds", "cp.async.bulk"),
         (COPY, COPY.replace("[%a1]", "[%a1+16]"), "out of bounds", "cp.async.bulk"),
@@ -203,10 +203,10 @@ def test_an_address_contains_the_rank():
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        ({"cluster": 3}, "not made of whole clusters"),
+        ({"cluster": 3}, "must be a multiple of the cluster"),
         ({"cluster": 32}, "at most 16"),
-        ({"cluster": (2, 2, 0)}, "not within"),
-        ({"cluster": "a"}, "not one to three integers"),
+        ({"cluster": (2, 2, 0)}, "cluster must be from 1"),
+        ({"cluster": "a"}, "must be one to three integers"),
     ],
 )
 def test_invalid_cluster_shapes(shape, message):
@@ -219,7 +219,7 @@ def test_invalid_cluster_shapes(shape, message):
     [
         ("@!%p1 mbarrier.arrive.expect_tx.shared::cta.b64 %rd5, [%r3], 1024;", "", "1024 bytes"),
         ("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;\nsetp",
-         "barrier.cluster.wait.acquire.aligned;\nsetp", "arrives at the cluster's barrier once"),
+         "barrier.cluster.wait.acquire.aligned;\nsetp", "must arrive at the cluster barrier once"),
         ("mov.b16 mask, 15", "mov.b16 mask, 31", "the cluster has none of that rank"),
     ],
 )  # fmt: skip

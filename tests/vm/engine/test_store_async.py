@@ -67,9 +67,9 @@ def test_without_a_wait_some_lanes_read_stale_data():
     [
         ("], %r4, [%r16]", "+2], %r4, [%r16]", "misaligned"),
         ("], %r4, [%r16]", "+4096], %r4, [%r16]", "out of bounds"),
-        ("], %r4, [%r16]", "], %r4, [%r11]", "the mbarrier is in another CTA than the target"),
+        ("], %r4, [%r16]", "], %r4, [%r11]", "must be in the same CTA"),
         ("], %r4, [%r16]", "], %r4, [%r15]", "mbarrier"),
-        (", 128;", ", 132;", "misses 0 of 1 arrivals, and 4 bytes"),
+        (", 128;", ", 132;", "lacks 0 of 1 arrivals and 4 bytes"),
         (", 128;", ", 124;", "its CTA has exited"),
     ],
 )
@@ -118,7 +118,7 @@ def test_more_arrivals_than_the_queue_holds():
 
 @pytest.mark.parametrize(
     ("how", "count", "message"),
-    [("noinc", 32, "phase 0 misses 32 of 32 arrivals"), ("inc", 65, "misses 1 of 65 arrivals")],
+    [("noinc", 32, "phase 0 lacks 32 of 32 arrivals"), ("inc", 65, "lacks 1 of 65 arrivals")],
 )
 def test_too_many_arrivals_are_a_fault(how, count, message):
     data = np.arange(256, dtype=np.uint32)

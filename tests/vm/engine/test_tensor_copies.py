@@ -142,8 +142,8 @@ def test_stepped_copies_match_too():
     ("change", "message"),
     [
         (lambda text: text.replace("tensor.2d", "tensor.3d").replace("{0, 0}", "{0, 0, 0}"),
-         "another number of dimensions"),
-        (lambda text: text.replace("{0, 0}", "{4, 0}"), "no multiple of 16 bytes"),
+         "another rank than the instruction"),
+        (lambda text: text.replace("{0, 0}", "{4, 0}"), "must be at a multiple of 16 bytes"),
         (lambda text: text.replace("mov.b64 %rd1, %a1", "add.u64 %rd1, %a0, 64"), "no tensor map"),
         (lambda text: text.replace("mov.b64 %rd1, %a1", "add.u64 %rd1, %a1, 8"), "misaligned"),
         (lambda text: text.replace("[%buf], [%rd1", "[%buf+64], [%rd1"), "misaligned"),

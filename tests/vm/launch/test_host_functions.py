@@ -56,7 +56,7 @@ def test_memory_outlives_the_launch_until_it_is_freed():
     machine.launch("k1", 1, 64, args)
     with pytest.raises(VmFault, match="use after free"):
         machine.launch("k0", 1, 64, args)
-    with pytest.raises(VmFault, match=r"free of 0x.*, which malloc did not give") as caught:
+    with pytest.raises(VmFault, match=r"free of 0x.*, which malloc did not return") as caught:
         machine.launch("k1", 1, 64, args)
     assert caught.value.kind == "invalid free"
     assert "call free" in caught.value.location.text
@@ -100,5 +100,5 @@ def test_a_grid_that_can_not_be_there_at_once_is_refused():
     machine = Machine()
     machine.load(kernel(MEET))
     most = 132 * 2  # of 1024 threads
-    with pytest.raises(LaunchError, match=f"sm_90a holds {most} of them"):
+    with pytest.raises(LaunchError, match=f"on sm_90a must have at most {most} CTAs"):
         machine.launch("k", most + 1, 1024, [0] * 10)

@@ -60,7 +60,7 @@ def test_modules_that_cannot_be_loaded(text, error):
 def test_a_kernel_is_loaded_once():
     machine = Machine()
     machine.load(kernel(""))
-    with pytest.raises(PtxError, match="'k' is loaded already"):
+    with pytest.raises(PtxError, match="'k' is already loaded"):
         machine.load(kernel(""))
 
 

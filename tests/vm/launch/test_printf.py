@@ -282,7 +282,7 @@ WIDE = [
 
 @pytest.mark.parametrize(("format_", "values"), WIDE)
 def test_more_characters_than_a_launch_keeps_are_not_made(format_, values):
-    with pytest.raises(PtxError, match="characters; a launch keeps 1048576"):
+    with pytest.raises(PtxError, match="characters; the print buffer holds 1048576"):
         render(parse_format(format_), values, lambda a, m: b"")
 
 

@@ -145,7 +145,7 @@ def test_metadata_that_selects_nothing_is_a_fault(on_step):
     registers[:, [0, 1, 4, 5]] = 0
     launched(case, words, Machine(), on_step=on_step)
     registers[:, 2 + 4 * 3] = registers[:, 2 + 4 * 3] & ~np.uint32(0xF0) | np.uint32(0x50)
-    with pytest.raises(VmFault, match="0b0101, which selects nothing"):
+    with pytest.raises(VmFault, match="0b0101, which is not a valid selection"):
         launched(case, words, Machine(), on_step=on_step)
 
 

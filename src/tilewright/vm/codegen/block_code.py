@@ -92,5 +92,6 @@ class CompiledKernel(BlockCode):
             SMALL if len(regions) == 1 else LARGE,
         )
         self.regions.append(region)
-        self.table[first:last] = region[name]
-        return region[name]
+        address = int(region[name])
+        self.table[first:last] = address
+        return address

@@ -63,7 +63,7 @@ def _matrices(program: Program, first: int, last: int) -> tuple[str, ...]:
 def region(program: Program, first: int, last: int, arch: str) -> ir.Module:
     """Blocks ``first`` … ``last - 1`` of a program."""
     module = ir.Module(f"{program.name}.{first}")
-    Region(program, module, first, last, arch).compile()
+    Region.create(program, module, first, last, arch).compile()
     return module
 
 

@@ -10,6 +10,8 @@ preserves the inactive lanes.
 
 from __future__ import annotations
 
+from typing import Self
+
 import llvmlite.ir as ir
 
 from ...native.llvm_types import I32
@@ -58,6 +60,11 @@ class Region(RegionContext):
             HostCallEvaluator(self),
             StackEvaluator(self),
         )
+
+    @classmethod
+    def create(cls, program: Program, module: ir.Module, first: int, last: int, arch: str) -> Self:
+        """An instance. (``composed_of`` adds primitives that type checkers take for abstract.)"""
+        return cls(program, module, first, last, arch)
 
     def compile(self) -> None:
         for index in self.control.heads:

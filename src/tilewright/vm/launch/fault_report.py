@@ -1,4 +1,4 @@
-"""What went wrong in a launch, said for a person: kind, instruction, address, thread, who waits."""
+"""Error messages for faults: kind, instruction, address, thread and source location."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..engine import tensor_copies, wgmma_groups
 from ..engine.mbarrier_model import MAX_COUNT
 from ..engine.wgmma_operands import RESERVED
 from ..program.activation_records import FRAME_HEADER
-from ..program.bound_operands import Op
+from ..program.bound_operands import ConstOperand, Op
 from ..state.records import (  # fmt: skip
     BAD_BARRIER,
     BAD_BULK,
@@ -60,17 +60,18 @@ from .deadlock_report import ctas, deadlock, expected_bytes, index, step_limit
 from .launch_state import LaunchState
 
 ACCESSES = OUT_OF_BOUNDS, MISALIGNED, USE_AFTER_FREE, READ_ONLY  # faults at an address
-SHOWN = 8  # functions that a full stack lists
+SHOWN = 8  # functions that the report of a stack overflow lists
 MAP_FAULTS = {
-    tensor_copies.NO_MAP: "there is no tensor map of sm_90",
-    tensor_copies.WRONG_RANK: "its tensor has another number of dimensions",
-    tensor_copies.WRONG_MODE: "it is for im2col and the instruction is not, or the other way round",
-    tensor_copies.TOO_LONG: "its tensor has a size beyond 2^31",
-    tensor_copies.MISALIGNED_START: "coordinate 0 is no multiple of 16 bytes",
-    tensor_copies.NEGATIVE: "a coordinate is negative on the way to global memory",
-    tensor_copies.OUTSIDE: "im2col begins outside of its bounding box, or that leaves the tensor",
-    tensor_copies.NO_REDUCTION: "its elements have no such reduction",
+    tensor_copies.NO_MAP: "there is no tensor map for sm_90 at this address",
+    tensor_copies.WRONG_RANK: "its tensor has another rank than the instruction",
+    tensor_copies.WRONG_MODE: "it is for im2col and the instruction is not, or vice versa",
+    tensor_copies.TOO_LONG: "a size of its tensor exceeds 2^31",
+    tensor_copies.MISALIGNED_START: "coordinate 0 must be at a multiple of 16 bytes",
+    tensor_copies.NEGATIVE: "a coordinate of a copy to global memory is negative",
+    tensor_copies.OUTSIDE: "im2col starts outside of its bounding box, or that leaves the tensor",
+    tensor_copies.NO_REDUCTION: "its element type has no such reduction",
 }
+MISALIGNED_TENSOR = "the global address of its tensor must be a multiple of 16"
 WINDOW_NAMES = {SHARED_BASE: "shared", LOCAL_BASE: "local", PARAM_BASE: "param"}
 
 
@@ -102,51 +103,53 @@ def _description(run: LaunchState, worker: Record, op: Op, address: int) -> str:
     code, value, opcode = worker.fault, worker.fault_value, op.form.opcode
     if code == BAD_BARRIER:
         threads = 32 * run.setup.warps
-        rule = f"0 to 15, for a multiple of 32 threads up to {threads}, all asking for as many"
-        return f"{opcode} of barrier {address}; barriers are {rule}"
+        rule = f"all threads must give the same count, a multiple of 32 up to {threads}"
+        return f"{opcode} of barrier {address}: the barrier must be 0 to 15, and {rule}"
     if code == BAD_INDEX:
         body = run.program.function_at(op.pc)
         if body and op.pc == body.last - 1:
-            return f"{body.name} has lost the way back: its activation has been written over"
-        return f"{opcode} with an index beyond its targets"
+            return f"{body.name} can't return: its activation record has been overwritten"
+        return f"{opcode} with an index outside of its list of targets"
     if code == BAD_DESCRIPTOR:
         address %= 1 << 64
-        stray = address & RESERVED
-        why = "bits that mean nothing are set" if stray else "lanes have different ones"
+        reserved = address & RESERVED
+        why = "reserved bits are set" if reserved else "all lanes must have the same descriptor"
         return f"{opcode} with descriptor {address:#x}: {why}"
     if code == BAD_WARPGROUP:
-        return f"{opcode} by less than four warps: the CTA has {address} threads"
+        return f"{opcode} needs four warps, and the CTA has {address} threads"
     if code == BAD_METADATA:
-        return f"{opcode} with metadata {address:#06b}, which selects nothing"
+        return f"{opcode} with metadata {address:#06b}, which is not a valid selection"
     if code == IN_FLIGHT:
         return f"{opcode} {_conflict(address)} the {_instruction(run, value)} still in flight"
     if code == BAD_MBARRIER:
         return f"{opcode} at {address % (1 << 64):#x}: {_mbarrier(op, value % (1 << 64))}"
     if code == TX_COUNT_OVERFLOW:
-        most = f"a phase counts bytes, expected or come early, up to {MAX_COUNT}"
-        return f"{opcode} at {address % (1 << 64):#x}: {most}; it has {expected_bytes(value)}"
+        rule = f"the transaction count must be at most {MAX_COUNT} in absolute value"
+        return f"{opcode} at {address % (1 << 64):#x}: {rule}, got {expected_bytes(value)}"
     if code == DOUBLE_INIT:
         why = f"the {_instruction(run, value)} initialized it before, with no mbarrier.inval since"
         return f"{opcode} at {address % (1 << 64):#x}: {why}"
     if code == BAD_BULK:
         return f"{opcode} at {address:#x}: {_bulk(op, value)}"
     if code == BAD_MAP:
-        why = MAP_FAULTS.get(value, "its tensor begins at no multiple of 16 of global memory")
+        why = MAP_FAULTS.get(value, MISALIGNED_TENSOR)
         return f"{opcode} with the tensor map at {address % (1 << 64):#x}: {why}"
     if code == EXITED_CTA:
-        return f"{opcode} at {address:#x}: its CTA has exited, or the cluster has none of that rank"
+        why = "its CTA has exited, or the cluster has no CTA of that rank"
+        return f"{opcode} at {address:#x}: {why}"
     if code == UNREAD_COPY:
-        return f"{opcode} brings to {address:#x} what no product reads, though one reads the rest"
+        unread = f"bytes at {address:#x} that no wgmma reads"
+        return f"{opcode} writes {unread}, although one reads other bytes of the copy"
     if code == DISCARDED:
-        lost = f"the sums of the {_instruction(run, value)}"
-        return f"{opcode} adds nothing and takes the place of {lost}, which nobody has waited for"
+        lost = f"the accumulators of the {_instruction(run, value)}"
+        return f"{opcode} does not accumulate and overwrites {lost}, which was not waited for"
     if code in (RACE, BAD_FENCE):
         return _race(run, opcode, address, value)
     if code == GRID_DEPENDENCY:
-        why = "the grid before may still run: no griddepcontrol.wait stands in between"
+        why = "the preceding grid may still run: no griddepcontrol.wait comes before the access"
         return f"{opcode} at {address % (1 << 64):#x}: {why}"
     if code == STACK_OVERFLOW:
-        return _overflow(run, worker, op)
+        return _stack_overflow(run, worker, op)
     if code in (DIVERGED, MISSING_LANES, BAD_MEMBER_MASK, WARPGROUP_MISMATCH):
         return f"{opcode}{_divergence(run, worker, op)}"
     if code in (OUT_OF_BOUNDS, USE_AFTER_FREE):
@@ -157,45 +160,44 @@ def _description(run: LaunchState, worker: Record, op: Op, address: int) -> str:
 
 
 def _divergence(run: LaunchState, worker: Record, op: Op) -> str:
-    """What threads or warps lack that should execute an operation together."""
+    """Why threads or warps can't execute an operation together."""
     lanes, value = worker.fault_address, worker.fault_value
     if worker.fault == DIVERGED:
-        return f" waits for lanes {lanes:#010x}, which can't come"
+        return f" waits for lanes {lanes:#010x}, which can't arrive"
     if worker.fault == MISSING_LANES:
-        return f" is executed by lanes {lanes:#010x} alone: {_missing_lanes(run, worker, op)}"
+        return f" is executed only by lanes {lanes:#010x}: {_missing_lanes(run, worker, op)}"
     if worker.fault == WARPGROUP_MISMATCH:
-        return f", but warp {lanes} of its warpgroup {UNEQUALS[value]}"
+        return f", but warp {lanes} of its warpgroup {WARPGROUP_MISMATCHES[value]}"
     mask, own = lanes % (1 << 32), value % (1 << 32)
     if mask == own:
-        return f" by a lane with the member mask {own:#010x}, in which it is not"
-    others = f"while others that name it have {mask:#010x}"
-    return f" by a lane with the member mask {own:#010x}, {others}"
+        return f" by a lane with the member mask {own:#010x}, which does not contain the lane"
+    return f" by a lane with the member mask {own:#010x}; a lane in it has {mask:#010x}"
 
 
 def _missing_lanes(run: LaunchState, worker: Record, op: Op) -> str:
-    """Which lanes of the warp should execute the operation too, and why they don't."""
+    """Which other lanes of the warp must execute the operation, and why they do not."""
     threads = run.setup.threads - 32 * worker.fault_warp
-    there, live = (1 << min(threads, 32)) - 1, worker.fault_value
+    existing, live = (1 << min(threads, 32)) - 1, worker.fault_value
     reasons = {
-        "the block has no threads for": FULL_MASK & ~there,
-        "exited:": there & ~live,
+        "the block has no threads for": FULL_MASK & ~existing,
+        "exited:": existing & ~live,
         "the guard is false in": live & ~worker.fault_address,
     }
     who = "all 32 threads of a warp" if "whole" in op.form.effects else "all threads of the warp"
-    found = ", ".join(f"{why} {lanes:#010x}" for why, lanes in reasons.items() if lanes)
-    return f"{who} must execute it together ({found})"
+    missing = ", ".join(f"{why} {lanes:#010x}" for why, lanes in reasons.items() if lanes)
+    return f"{who} must execute it together ({missing})"
 
 
-UNEQUALS = {
-    wgmma_groups.DIFFERENT_WGMMA: "has another product, or another group, in this place",
+WARPGROUP_MISMATCHES = {
+    wgmma_groups.DIFFERENT_WGMMA: "has issued another wgmma, or in another group, at this point",
     wgmma_groups.DIFFERENT_OPERANDS: "has other descriptors: all four warps must have the same",
-    wgmma_groups.MISSING_WGMMA: "has committed fewer products",
-    wgmma_groups.WARP_EXITED: "has exited and has not committed as many groups",
+    wgmma_groups.MISSING_WGMMA: "has committed fewer wgmma",
+    wgmma_groups.WARP_EXITED: "has exited and has committed fewer groups",
 }
 
 
 def _instruction(run: LaunchState, pc: int) -> str:
-    """An operation, and where it stands."""
+    """The opcode of an operation and its line."""
     location = run.program.location(pc)
     line = f" of line {location.line}" if location else ""
     return run.program.ops[pc].form.opcode + line
@@ -216,9 +218,10 @@ RACES = {
 
 
 def _race(run: LaunchState, opcode: str, address: int, value: int) -> str:
-    """What an access conflicts with, or a product or CTA lacks."""
+    """The other side of a race, or the missing fence."""
     if not value:
-        return f"{opcode} uses registers that others have used: no wgmma.fence is between them"
+        used = "uses registers that other instructions have accessed"
+        return f"{opcode} {used}: no wgmma.fence is between them"
     what, pc = value >> ACTOR, value & OPERATION
     if what == race_detector.EXITED_EARLY:
         return f"{opcode} uses shared memory of a CTA that ends: nothing makes it wait"
@@ -226,33 +229,34 @@ def _race(run: LaunchState, opcode: str, address: int, value: int) -> str:
 
 
 def _mbarrier(op: Op, word: int) -> str:
-    """What is wrong with a barrier whose 64 bits were these."""
+    """The error of an mbarrier operation; ``word`` is the 64-bit state of the mbarrier."""
     if op.form.mnemonic == "barrier":
-        return "a thread arrives at the cluster's barrier once before each wait"
+        return "a thread must arrive at the cluster barrier once before each wait"
     if "init" in op.form.opcode:
-        return f"a barrier expects 1 to {MAX_COUNT} arrivals, not {word}"
+        return f"the arrival count must be 1 to {MAX_COUNT}, got {word}"
     if word >> 62 & 1 or not word % (1 << 40):
-        return "no barrier has been initialised there"
-    missing, size = word & MAX_COUNT, word >> 20 & MAX_COUNT
-    return f"more arrives than the phase misses: {missing} of {size} arrivals"
+        return "no mbarrier has been initialized there"
+    pending, count = word & MAX_COUNT, word >> 20 & MAX_COUNT
+    return f"more arrivals than the phase lacks: {pending} of {count}"
 
 
 def _bulk(op: Op, value: int) -> str:
     if op.form.opcode.startswith("st.bulk"):
-        return f"{value} bytes; it stores a multiple of 8"
+        return f"the size must be a multiple of 8 bytes, got {value}"
     if value:
-        return f"{value} bytes; bulk copies move a multiple of 16"
-    return "the mbarrier is in another CTA than the target"
+        return f"the size must be a multiple of 16 bytes, got {value}"
+    return "the mbarrier and the destination must be in the same CTA"
 
 
 def _bytes(op: Op) -> str:
-    """How many bytes a lane accesses; of a matrix instruction, at once or in one thread. A bulk
-    copy, which has it from a register, does not say.
+    """The bytes that a lane accesses; for a matrix instruction, in one access. Nothing for a bulk
+    copy, whose size is in a register.
     """
     if op.form.entry is not None:
         size = int(getattr(op.form.entry, "alignment", 16))
     elif op.form.mnemonic == "cp":
-        size = next((arg.bits for s, arg in op.sources if s.kind == "imm" and arg), 0)
+        immediates = (arg for spec, arg in op.sources if spec.kind == "imm")
+        size = next((arg.bits for arg in immediates if isinstance(arg, ConstOperand)), 0)
     elif op.form.mnemonic in ("mbarrier", "tensormap"):
         size = {"mbarrier": 8, "tensormap": tensor_copies.MAP_BYTES}[op.form.mnemonic]
     elif not op.form.T:
@@ -263,18 +267,19 @@ def _bytes(op: Op) -> str:
 
 
 def _read_only(run: LaunchState, address: int) -> str:
-    """What lies at an address that kernels only read."""
+    """What is at an address that kernels may only read."""
     if address < GLOBAL_BASE:
         return "the parameters of the kernel"
-    piece = run.memory.find(address)
-    known = run.kernel.addresses.items()
-    name = next((name for name, start in known if piece and start == piece.start), "")
+    allocation = run.memory.find(address)
+    variables = run.kernel.addresses.items()
+    starts = (name for name, start in variables if allocation and start == allocation.start)
+    name = next(starts, "")
     what = f"the constant {name}" if name else "an array that is read-only or overlaps itself"
     return f"{what}: {run.memory.describe(address)}"
 
 
 def _location(run: LaunchState, op: Op, address: int) -> str:
-    """What lies at, or near, an address of the operation's state space."""
+    """What is at, or near, an address of the operation's state space."""
     space = op.space or WINDOW_NAMES.get(address >> WINDOW_BITS << WINDOW_BITS, "global")
     if op.form.mnemonic == "wgmma":
         space = "shared"
@@ -294,34 +299,35 @@ def _location(run: LaunchState, op: Op, address: int) -> str:
     return run.memory.describe(address)
 
 
-def _overflow(run: LaunchState, worker: Record, op: Op) -> str:
-    """What a thread has on its stack, where no more can be had."""
+def _stack_overflow(run: LaunchState, worker: Record, op: Op) -> str:
+    """What is on the stack of a thread that can't allocate more."""
     size = worker.fault_address % (1 << 64)
     if op.form.mnemonic == "stackrestore":
-        return f"{op.form.opcode} to where the stack never ended"
+        return f"{op.form.opcode} to an address at which the stack has not ended before"
     limit = run.launch.local_bytes - run.launch.static_bytes
     callee = next(
         (b.name for b in run.program.out_of_line_functions if op.pc in b.call_sites.values()),
         "alloca",
     )
     callers = Counter(_callers(run, worker, op))
-    often = ", ".join(f"{name} {n} times" for name, n in callers.most_common(SHOWN))
-    deep = f", {callers.total()} calls deep: {often}" if callers else ""
-    return f"{callee} takes {size} bytes more of a stack of {limit}{deep}"
+    counts = ", ".join(f"{name} {n} times" for name, n in callers.most_common(SHOWN))
+    depth = f", {callers.total()} calls deep: {counts}" if callers else ""
+    return f"{callee} needs {size} more bytes of a stack of {limit}{depth}"
 
 
 def _callers(run: LaunchState, worker: Record, op: Op) -> Iterator[str]:
-    """The functions that stand apart and have not ended in the faulting lane, the last first, as
-    far as the kernel has left its stack alone.
+    """The out-of-line functions that the faulting lane has not returned from, the innermost first.
+    Stops at an activation record that the kernel has overwritten.
     """
     program, lane = run.program, worker.fault_lane
     cta = next(c for c in ctas(worker) if c.state and c.linear == worker.fault_cta)
     warp = Record(WarpRecord, cta.frames + worker.fault_warp * run.launch.frame_bytes)
     local = cta.local + (warp.index * 32 + lane) * run.launch.local_bytes
     body, last = program.function_at(op.pc), run.launch.local_bytes - FRAME_HEADER
-    at = int(view(warp.address + program.slots[program.activation], u64, 32)[lane]) if body else 0
-    while body and body.name and at <= last:
+    activations = view(warp.address + program.slots[program.activation], u64, 32) if body else None
+    offset = int(activations[lane]) if activations is not None else 0
+    while body and body.name and offset <= last:
         yield body.name
-        caller, number = (int(n) for n in view(local + at, u64, 2))
-        site, last = body.call_sites.get(number % (1 << 32)), at - FRAME_HEADER
-        body, at = program.function_at(site) if site is not None else None, caller
+        caller, number = (int(n) for n in view(local + offset, u64, 2))
+        site, last = body.call_sites.get(number % (1 << 32)), offset - FRAME_HEADER
+        body, offset = program.function_at(site) if site is not None else None, caller

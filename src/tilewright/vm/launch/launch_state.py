@@ -1,4 +1,4 @@
-"""What a launch is and what its reports read of it: ``LaunchSetup`` and ``LaunchState``.
+"""The parameters of a launch (``LaunchSetup``), and its state as reports see it (``LaunchState``).
 
 ``launcher.RunningLaunch`` implements ``LaunchState``. Fault reports, deadlock reports and host
 functions depend on this protocol only.
@@ -34,7 +34,7 @@ class LaunchSetup:
     seed: int = 0
     step_limit: int = 0
     cluster: Dim3 = (1, 1, 1)
-    explicit: bool = False  # the caller or the kernel gave the cluster
+    explicit: bool = False  # the caller or the kernel specifies the cluster
     checked: bool = False
     stack: int = 0  # bytes of stack per thread, if the kernel uses a stack
     number: int = 0  # index among the launches of the machine

@@ -1,8 +1,7 @@
-"""One launch: records filled in, CTAs dealt to host threads, what comes back made a result or an
-error.
+"""One launch: fills in the records, distributes CTAs over host threads, and reports faults.
 
-CTAs that don't communicate are dealt in small shares to several threads. Those that do are resident
-together, as many as a GPU would hold, and take turns in one thread.
+CTAs that do not communicate are distributed in small shares over several threads. CTAs that do are
+resident together, as many as on a GPU, and take turns in one thread.
 """
 
 from __future__ import annotations
@@ -53,19 +52,19 @@ else:
     race_detector = deferred("..check.race_detector", __package__)
     fault_report = deferred(".fault_report", __package__)
 
-SLICE = 20_000  # what a warp may spend in loops before it gives way
-POLL_SECONDS = 0.05  # seconds between looks at a launch under way
-SHARES_PER_THREAD = 8  # of CTAs for each host thread
+SLICE = 20_000  # steps that a warp may spend in loops before it yields to others
+POLL_SECONDS = 0.05  # seconds between polls of a running launch
+SHARES_PER_THREAD = 8  # shares of CTAs for each host thread, if there are enough CTAs
 SEED_BITS = 62
-LINE = 64  # bytes of a cache; stacks an odd number of lines apart don't meet in it
-WORKSPACE = 64  # bytes in which the CTAs of a cooperative launch meet
-SMEM_UNIT, OLD_SMEM_UNIT = 128, 256  # bytes that shared memory comes in; before sm_80
+LINE = 64  # bytes of a cache line; an odd number of lines per stack avoids set conflicts
+WORKSPACE = 64  # bytes of the grid barrier of a cooperative launch
+SMEM_UNIT, OLD_SMEM_UNIT = 128, 256  # allocation units of shared memory; the latter before sm_80
 
 Progress = Callable[[int, int], object]
 
 
 class RunningLaunch:
-    """A launch under way."""
+    """A launch in progress."""
 
     def __init__(
         self,
@@ -85,11 +84,11 @@ class RunningLaunch:
 
     @property
     def program(self) -> Program:
-        """Built where it is not yet: a launch needs it to name a fault, or to be checked."""
+        """The program of the kernel; built on first use, for fault reports and checked launches."""
         return self.kernel.program
 
     def renew(self) -> None:
-        """Let the launch see what memory there is now; one host thread runs it."""
+        """Make the current allocations visible to the launch, which runs in one host thread."""
         self.table = self.memory.table()
         self.launch.allocations = self.table.ctypes.data
         self.launch.allocation_count = len(self.table) // AllocationRecord.size
@@ -129,7 +128,7 @@ class RunningLaunch:
         return r
 
     def _check(self, r: Record) -> None:
-        """What a checked launch (``races``) knows of itself."""
+        """Fill in what the checks of a checked launch need (``vm/check``)."""
         ops = self.program.ops
         self.strong = np.array(program_analysis.strong_operations(ops), np.uint8)
         self.constant = np.array(program_analysis.constant_loads(ops), np.uint8)
@@ -140,16 +139,16 @@ class RunningLaunch:
             vector_clocks.KINDS * r.warps + MAX_BULK_COPIES + 1,
             self.setup.programmatic,
         )
-        pieces = -(-r.shared_bytes // race_detector.GRANULE)
-        r.shadow_room = pieces * race_detector.GRANULE
-        r.shadow_bytes = r.shadow_room * 8 + pieces * race_detector.READERS * (8 + 2)
+        granules = -(-r.shared_bytes // race_detector.GRANULE)
+        r.shadow_room = granules * race_detector.GRANULE
+        r.shadow_bytes = r.shadow_room * 8 + granules * race_detector.READERS * (8 + 2)
 
     def execute(self, code: BlockCode, threads: int, watch: Progress | None = None) -> None:
-        """Run all CTAs, then write what they printed. Raises VmFault; Ctrl-C stops the launch and
+        """Run all CTAs, then write what they printed. Raises VmFault. Ctrl-C stops the launch and
         is raised.
 
-        ``watch`` hears now and then how many CTAs of how many were started; what it raises stops
-        the launch.
+        ``watch`` is called periodically with the number of CTAs started and the number of all CTAs;
+        an exception that it raises stops the launch.
         """
         ctas = self.setup.ctas
         if not ctas:
@@ -158,10 +157,10 @@ class RunningLaunch:
         self.launch.frame_bytes = code.frame_bytes
         self.launch.regions = code.table.ctypes.data
         self.launch.compile = code.callback
-        outside = (
+        host = (
             host_functions.HostFunctions(self, code) if self.metadata.calls_host_functions else None
         )
-        self.launch.outside = outside.callback if outside else 0
+        self.launch.outside = host.callback if host else 0
         size = self.setup.cluster_size
         resident, share = size, max(1, ctas // size // (threads * SHARES_PER_THREAD)) * size
         if self.metadata.communicates_across_ctas or self.setup.cooperative:
@@ -171,23 +170,23 @@ class RunningLaunch:
             )
         self.shares = iter(range(0, ctas, share))
         self.share, self.done = share, 0
-        made = [self._worker(resident) for _ in range(min(threads, ctas // size))]
-        self.workers = [worker for worker, _ in made]
+        workers = [self._worker(resident) for _ in range(min(threads, ctas // size))]
+        self.workers = [worker for worker, _ in workers]
         try:
             for part in self._parts():
                 code.library.need(part)
-            self._join([threading.Thread(target=self._work, args=w, daemon=True) for w in made])
+            self._join([threading.Thread(target=self._work, args=w, daemon=True) for w in workers])
         finally:
             if self.workspace:
                 self.memory.free(self.workspace)
             first = min(self.failures, key=lambda f: f[0], default=None)
-            if outside:
-                outside.output.flush(first[0] if first else None)
+            if host:
+                host.output.flush(first[0] if first else None)
         if first:
             raise first[1]
 
     def _parts(self) -> Iterator[str]:
-        """The parts of the engine that the shape of the launch asks for."""
+        """The parts of the engine that the launch needs."""
         yield "scheduler"
         if self.setup.cluster_size > 1:
             yield "cluster"
@@ -195,7 +194,7 @@ class RunningLaunch:
             yield "checked"
 
     def _join(self, threads: list[threading.Thread]) -> None:
-        """Wait in short naps, so that Ctrl-C is heard."""
+        """Wait for the threads in short intervals, so that Ctrl-C is handled."""
         try:
             for thread in threads:
                 thread.start()
@@ -204,7 +203,7 @@ class RunningLaunch:
                 while alive:
                     thread.join(POLL_SECONDS)
                     alive = thread.is_alive()
-                    if self.watch:  # however short the launch was, once
+                    if self.watch:  # at least once, however short the launch is
                         self.watch(self.done, self.setup.ctas)
         except BaseException:
             self.launch.stop = 1
@@ -216,13 +215,13 @@ class RunningLaunch:
     # --- memory for CTAs ---
 
     def _worker(self, resident: int) -> tuple[Record, list[npt.NDArray[np.uint8]]]:
-        """A worker with places for resident CTAs: records, frames, shared and local memory, copy
-        queues; and what holds them.
+        """A worker with slots for ``resident`` CTAs: records, frames, shared and local memory, copy
+        queues; and the arrays that own this memory.
         """
         launch, warps = self.launch, self.setup.warps
         copies, bulk = self.metadata.uses_cp_async, self.metadata.uses_bulk_copies
         local = launch.local_bytes * 32 * warps
-        clocked = (warps + vector_clocks.CLOCKS) * launch.actors if launch.checked else 0
+        clocks = (warps + vector_clocks.CLOCKS) * launch.actors if launch.checked else 0
         areas = [
             _Area(resident, Cta.size),
             _Area(resident * warps, launch.frame_bytes),
@@ -230,7 +229,7 @@ class RunningLaunch:
             _Area(resident, local + 64),
             _Area(resident * warps if copies else 1, AsyncCopy.size * MAX_ASYNC_COPIES),
             _Area(resident if bulk else 1, BulkCopy.size * MAX_BULK_COPIES),
-            _Area(resident, clocked * launch.cluster_size * 8),
+            _Area(resident, clocks * launch.cluster_size * 8),
             _Area(resident, launch.shadow_bytes),
         ]
         ctas, frames, shared, locals_, queues, bulk_copies, vectors, shadows = areas
@@ -250,7 +249,7 @@ class RunningLaunch:
     # --- a host thread ---
 
     def _work(self, worker: Record, memory: object) -> None:
-        """Run share after share; ``memory`` is what the worker's records point to."""
+        """Run share after share; ``memory`` keeps alive what the worker's records point to."""
         try:
             self.code.library.set_float_mode()
             for first, last in self._shares():
@@ -264,8 +263,8 @@ class RunningLaunch:
             self._fail(worker, error)
 
     def _fail(self, worker: Record, error: BaseException) -> None:
-        """No later CTAs run; earlier ones do, so that the first fault is the same on any number of
-        cores.
+        """Record a failure and stop the workers with later CTAs. Earlier CTAs continue, so that the
+        first fault is the same on any number of cores.
         """
         with self.lock:
             self.failures.append((worker.first, error))
@@ -275,7 +274,7 @@ class RunningLaunch:
                     other.stop = 1
 
     def _shares(self) -> Iterator[tuple[int, int]]:
-        """Ranges of CTAs until none is left."""
+        """Ranges of CTAs, until all have been started."""
         while True:
             with self.lock:
                 first = next(self.shares, None)
@@ -287,7 +286,7 @@ class RunningLaunch:
 
 
 class _Area:
-    """``count`` equal pieces of memory, zeros."""
+    """``count`` zeroed elements of ``size`` bytes."""
 
     def __init__(self, count: int, size: int) -> None:
         self.count, self.size = count, size
@@ -297,7 +296,7 @@ class _Area:
     def addresses(self) -> npt.NDArray[np.int64]:
         return self.address + np.arange(self.count, dtype=np.int64) * self.size
 
-    def fill(self, kind: type[Struct], name: str, value: object) -> None:
-        """Set a 64-bit field of the record at the head of each piece."""
+    def fill(self, record: type[Struct], name: str, value: int | npt.NDArray[np.int64]) -> None:
+        """Set a 64-bit field of the record at the start of each element."""
         words = self.bytes.view(np.int64).reshape(self.count, self.size // 8)
-        words[:, kind.offset(name) // 8] = value
+        words[:, record.offset(name) // 8] = value

@@ -1,7 +1,7 @@
-"""What a launch prints: kept until it ends, in an order that no number of cores changes, then
-written to Python's ``stdout``.
+"""The print buffer of a launch. When the launch ends, it is written to Python's ``stdout``, in an
+order that does not depend on the number of cores.
 
-Like a GPU's buffer it holds a megabyte; what is older is lost, and a note says so.
+Like a GPU's buffer it holds one mebibyte; older output is lost, and a note says so.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import sys
 import threading
 
-LIMIT = 1 << 20  # bytes, as a GPU's by default
+LIMIT = 1 << 20  # bytes; the default of a GPU
 
 
 class PrintBuffer:
-    """Texts by the share of CTAs that printed them. Several threads may add to it at once."""
+    """Texts by the share of CTAs that printed them. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -21,7 +21,7 @@ class PrintBuffer:
         self.held = self.lost = 0
 
     def add(self, share: int, text: bytes) -> None:
-        """``share``: the first CTA of those that one thread runs one after the other."""
+        """Append a text. ``share``: the first CTA of the share that printed it."""
         with self.lock:
             self.texts.setdefault(share, []).append(text)
             self.held += len(text)
@@ -29,21 +29,23 @@ class PrintBuffer:
                 self._trim()
 
     def _trim(self) -> None:
-        """Keep the last texts that fit; what is added later only moves the others further out."""
-        room = LIMIT
+        """Drop all texts but the last ones that fit. Texts that are dropped now would be dropped at
+        the end too, since later additions only push them further out.
+        """
+        free = LIMIT
         for share in sorted(self.texts, reverse=True):
             texts = self.texts[share]
-            kept = len(texts)
-            while kept and len(texts[kept - 1]) <= room:
-                kept -= 1
-                room -= len(texts[kept])
-            self.lost += kept
-            del texts[:kept]
-            room = 0 if kept else room
+            first = len(texts)
+            while first and len(texts[first - 1]) <= free:
+                first -= 1
+                free -= len(texts[first])
+            self.lost += first
+            del texts[:first]
+            free = 0 if first else free
         self.held = sum(len(t) for texts in self.texts.values() for t in texts)
 
     def flush(self, last: int | None = None) -> None:
-        """Write what was printed; ``last`` is the last share that counts, where one failed."""
+        """Write the output and clear it. ``last``: the last share to write, if a share failed."""
         with self.lock:
             if self.held > LIMIT:
                 self._trim()

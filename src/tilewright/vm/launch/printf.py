@@ -1,6 +1,6 @@
-"""A format and its arguments as text, to the byte what C's ``printf`` makes of them.
+"""Formats arguments as C's ``printf`` does, byte for byte.
 
-The arguments are the bits that lay in memory; what a conversion is, is said in ``ptx.formats``.
+Arguments are the bits in memory; ``ptx.printf_format`` defines the conversions.
 """
 
 from __future__ import annotations
@@ -20,26 +20,27 @@ Reader = Callable[[int, int], bytes]
 
 
 def render(format_: Sequence[FormatItem], arguments: Sequence[int], text: Reader) -> bytes:
-    """The text. ``text(address, most)`` reads what a ``%s`` points to (``most`` −1: no limit).
+    """The formatted text. ``text(address, most)`` reads the string of a ``%s`` (``most`` −1: up to
+    its 0 byte).
 
-    PtxError for a conversion to more characters than a launch keeps.
+    Raises PtxError for a conversion that is longer than the print buffer.
     """
-    left = iter(arguments)
-    parts = (p if isinstance(p, bytes) else _converted(p, left, text) for p in format_)
+    remaining = iter(arguments)
+    parts = (p if isinstance(p, bytes) else _converted(p, remaining, text) for p in format_)
     return b"".join(parts)
 
 
-def _converted(c: Conversion, left: Iterator[int], text: Reader) -> bytes:
-    flags, width = c.flags, _width_argument(c.width, left)
-    precision = None if c.precision is None else _width_argument(c.precision, left)
+def _converted(c: Conversion, arguments: Iterator[int], text: Reader) -> bytes:
+    flags, width = c.flags, _width_argument(c.width, arguments)
+    precision = None if c.precision is None else _width_argument(c.precision, arguments)
     if width < 0:
         flags, width = flags + "-", -width
     if precision is not None and precision < 0:
         precision = None
     longest = max(width, 0 if c.letter == TEXT else precision or 0)
     if longest > LIMIT:
-        raise PtxError(f"{c} makes {longest} characters; a launch keeps {LIMIT} of what it prints")
-    value = next(left)
+        raise PtxError(f"{c} makes {longest} characters; the print buffer holds {LIMIT}")
+    value = next(arguments)
     prefix, body, zeros = "", b"", False
     if c.letter == TEXT:
         body = _text(value, precision, text)
@@ -62,9 +63,9 @@ def _text(address: int, precision: int | None, text: Reader) -> bytes:
     return b"(null)" if precision is None or precision >= len("(null)") else b""
 
 
-def _width_argument(given: str, left: Iterator[int]) -> int:
+def _width_argument(digits: str, arguments: Iterator[int]) -> int:
     """A width or precision: its digits (none: 0), or for ``*`` the next argument."""
-    return _signed(next(left), 32) if given == "*" else int(given or 0)
+    return _signed(next(arguments), 32) if digits == "*" else int(digits or 0)
 
 
 def _signed(value: int, width: int) -> int:
@@ -73,7 +74,7 @@ def _signed(value: int, width: int) -> int:
 
 
 def _padded(prefix: str, body: bytes, width: int, left: bool, zeros: bool) -> bytes:
-    """``prefix`` (sign, 0x) stands before zeros and after spaces."""
+    """Pad to ``width``: zeros go after the prefix (sign, 0x), spaces before it."""
     head = prefix.encode()
     missing = width - len(head) - len(body)
     if left:
@@ -115,19 +116,19 @@ def _float(letter: str, flags: str, precision: int | None, bits: int) -> tuple[s
 
 
 def _hexadecimal(number: float, precision: int | None, point: bool) -> str:
-    """``1.8p+0``: all digits that are not zero, or rounded to even at ``precision`` of them."""
+    """``1.8p+0``: the shortest exact digits, or ``precision`` digits, rounded to nearest even."""
     (bits,) = struct.unpack("<Q", struct.pack("<d", number))
     exponent, fraction = bits >> _FRACTION, bits & (1 << _FRACTION) - 1
     power = 0 if not bits else exponent - 1023 if exponent else -1022
     whole = (1 << _FRACTION if exponent else 0) | fraction
-    kept = 13 if precision is None else precision
-    if kept < 13:
-        cut = 4 * (13 - kept)
-        low, whole = whole & (1 << cut) - 1, whole >> cut
-        half = 1 << cut - 1
+    count = 13 if precision is None else precision
+    if count < 13:
+        dropped = 4 * (13 - count)
+        low, whole = whole & (1 << dropped) - 1, whole >> dropped
+        half = 1 << dropped - 1
         whole += low > half or (low == half and whole & 1)
-    shown = min(kept, 13)
-    digits = format(whole & (1 << 4 * shown) - 1, f"0{shown}x") if shown else ""
-    digits = digits.rstrip("0") if precision is None else digits.ljust(kept, "0")
+    exact = min(count, 13)
+    digits = format(whole & (1 << 4 * exact) - 1, f"0{exact}x") if exact else ""
+    digits = digits.rstrip("0") if precision is None else digits.ljust(count, "0")
     dot = "." if digits or point else ""
-    return f"{whole >> 4 * shown}{dot}{digits}p{power:+d}"
+    return f"{whole >> 4 * exact}{dot}{digits}p{power:+d}"

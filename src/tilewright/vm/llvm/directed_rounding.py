@@ -24,7 +24,7 @@ Error = Callable[..., tuple[Expr, Expr]]
 
 def arithmetic(op: str, operands: tuple[Expr, ...], rnd: str) -> Expr:
     """``op``: add mul div sqrt fma, of lanes of f64 bits."""
-    slow = getattr(soft64, op)
+    slow: Callable[..., Expr] = getattr(soft64, op)
     if rnd not in ("rz", "rm", "rp"):
         return slow(*operands, rnd)
 

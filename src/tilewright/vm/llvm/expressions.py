@@ -45,7 +45,7 @@ def width_of(type_: ir.Type) -> int:
     return element.width if isinstance(element, ir.IntType) else _FLOAT_WIDTHS[str(element)]
 
 
-class TextConstant(ir.Constant):
+class TextConstant(ir.Constant):  # type: ignore[misc]  # llvmlite has no types
     """A constant of any type, as LLVM writes it; ``whole`` is its value if an integer."""
 
     def __init__(self, type_: ir.Type, text: str, whole: int | None) -> None:

@@ -248,7 +248,7 @@ class LlvmValues:
         if width == 128:
             low, high = self._halves(a)
             return self._pair(self.shuffle(low, lane), self.shuffle(high, lane))
-        if isinstance(lane, TextConstant):  # one lane's value in all: needs no memory
+        if isinstance(lane, TextConstant) and lane.whole is not None:  # the same lane for all
             return self._splat(self.builder.extract_element(a, I32(lane.whole % LANES)))
         wide = self._x(a).resize(max(width, 32))
         name = f"tw.shuffle.{wide.width}"

@@ -17,7 +17,7 @@ NOWHERE = 1 << 14  # an exponent below all others: a zero's
 
 def fma(a: Expr, b: Expr, c: Expr, rnd: str) -> Expr:
     """a · b + c of lanes of f64 bits."""
-    return lanewise(f"tw.f64.fma.{rnd}", lambda *x: _fma(*x, rnd), 64, a, b, c)
+    return lanewise(f"tw.f64.fma.{rnd}", lambda x, y, z: _fma(x, y, z, rnd), 64, a, b, c)
 
 
 def add(a: Expr, b: Expr, rnd: str) -> Expr:

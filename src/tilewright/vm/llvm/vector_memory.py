@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeAlias
 
 import llvmlite.ir as ir
 
@@ -16,7 +17,7 @@ from .expressions import DOUBLE, FLOAT, Expr, first_only, poison
 
 LINE = 64  # bytes: areas begin at such, so that vectors load whole
 
-Offset = int | ir.Value
+Offset: TypeAlias = "int | ir.Value"
 
 
 def vector(element: ir.Type | int, lanes: int) -> ir.VectorType:

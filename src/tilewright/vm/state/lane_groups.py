@@ -1,8 +1,8 @@
-"""Groups of lanes within a warp, in native code: who runs next, and who waits for whom.
+"""Divergence within a warp, in native code: which group of lanes runs next, and convergence.
 
-Lanes that part ways are *pending* at blocks. The group at the lowest block runs first, so that
-lanes meet again; a group that goes round a loop too often lets another go first for a while, each
-in turn, so every lane makes progress.
+Lanes that are not active are *pending* at basic blocks. The group at the lowest block runs first,
+so that lanes reconverge. A group that spends too long in a loop yields to another one for a while,
+each group in turn, so that every lane makes progress.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .records import (
     WarpRecord,
 )
 
-SPIN_LIMIT = 8000  # what a group may spend in a loop until another one is favoured
-FAVOURED_TURNS = 1024  # choices for which it is
+SPIN_LIMIT = 8000  # steps that a group may spend in loops before another one is favoured
+FAVOURED_TURNS = 1024  # scheduling decisions for which that group is favoured
 
 
 @native
 def draw(cta: Cta) -> i64:
-    """The next number of the CTA's generator (xorshift), ≥ 0."""
+    """The next number of the CTA's random generator (xorshift), ≥ 0."""
     x = cta.random
     x = x ^ (x << 13)
     x = x ^ lshr(x, 7)
@@ -39,13 +39,13 @@ def draw(cta: Cta) -> i64:
 
 @native
 def fault(w: WarpRecord, kind: i64, pc: i64, lane: i64, where: i64) -> i64:
-    """Record a fault; the first one stays. Returns 0."""
+    """Record a fault unless one is recorded already. Returns 0."""
     return fault_at(w.cta, w.index, kind, pc, lane, where)
 
 
 @native
 def fault_at(cta: Cta, warp: i64, kind: i64, pc: i64, lane: i64, where: i64) -> i64:
-    """The same for what happens when no warp runs: a copy that lands."""
+    """``fault`` for an event of no active warp: an asynchronous copy that completes."""
     worker = cta.worker
     if worker.fault == 0:
         worker.fault = kind
@@ -61,8 +61,8 @@ def fault_at(cta: Cta, warp: i64, kind: i64, pc: i64, lane: i64, where: i64) -> 
 def next_group(w: WarpRecord) -> i64:
     """Choose the lanes that run next and set ``active`` and ``block``.
 
-    WAIT where none can run, DONE where none is left, else JUMP. While a group is favoured the
-    search begins at the block that ran last instead of the first.
+    WAIT if no lane can run, DONE if all have exited, else JUMP. While a group is favoured, the
+    search begins at the block that ran last instead of the first one.
     """
     if w.live == 0:
         return DONE
@@ -94,7 +94,9 @@ def next_group(w: WarpRecord) -> i64:
 
 @native
 def fault_missing_lanes(w: WarpRecord, mask: i64, pc: i64) -> i64:
-    """A fault (1): only these lanes execute what others of the warp must execute with them."""
+    """Record a fault (returns 1): only the lanes in ``mask`` execute an operation that other lanes
+    of the warp must execute with them.
+    """
     w.worker.fault_value = w.live
     fault(w, MISSING_LANES, pc, lowest(mask), mask)
     return 1
@@ -102,7 +104,9 @@ def fault_missing_lanes(w: WarpRecord, mask: i64, pc: i64) -> i64:
 
 @native
 def check_member_masks(w: WarpRecord, mask: i64, members: Ptr[u32], pc: i64) -> i64:
-    """A fault (1) where a lane is not in its own member mask, or in that of a lane with another."""
+    """Record a fault and return 1 if a lane is not in its own member mask, or a lane in it has a
+    different member mask.
+    """
     m = mask
     while m != 0:
         lane = lowest(m)
@@ -124,11 +128,11 @@ def check_member_masks(w: WarpRecord, mask: i64, members: Ptr[u32], pc: i64) -> 
 
 @native
 def await_members(w: WarpRecord, members: i64, block: i64, pc: i64) -> i64:
-    """A convergent operation at the start of ``block``: HERE where all of its live members are.
+    """A convergent operation at the start of ``block``: CONVERGED if all live members are active.
 
-    Else this group parks at the block and another runs (JUMP). Where all others sleep until an
-    mbarrier has news, it sleeps with them (WAIT). FAULT where nobody can come any more: all live
-    lanes are parked or at a barrier, and looking once more at each changed nothing.
+    Otherwise the active group parks at the block and another one runs (JUMP). If all other lanes
+    are asleep until an mbarrier changes, it sleeps with them (WAIT). FAULT if no member can arrive
+    any more: all live lanes are parked or at a barrier, and retrying each of them changed nothing.
     """
     missing = members & w.live & ~w.active
     if missing == 0:

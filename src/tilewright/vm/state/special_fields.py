@@ -1,8 +1,8 @@
-"""Special registers that are simply read: fields of the machine's records.
+"""Special registers that are fields of the machine's records.
 
-The others (``%laneid``, lane masks, clocks, ``%tid``) are in ``vm/program/evaluator.py``. What a
-real driver would fill in (``%pm`` and most of ``%envreg``) is 0. The part of shared memory that is
-the system's lies behind a CTA's own, where a kernel asks for it.
+The others (``%laneid``, lane masks, clocks, ``%tid``) are in ``vm/program/evaluator.py``. Registers
+that a real driver fills in (``%pm`` and most of ``%envreg``) are 0. The reserved shared memory
+follows a CTA's own, in kernels that read its address.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ...native.native_language import Struct
 from .records import Cta, LaunchRecord, WarpRecord
 
 AXES = "xyz"
-RESERVED = ("begin", "end", "cap", "0", "1")  # where parts of the reserved shared memory are
+RESERVED = ("begin", "end", "cap", "0", "1")  # %reserved_smem_offset_…
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Floating point of the NumPy evaluator: exact, rounded once. It says what the machine must give.
+"""Floating point of the NumPy evaluator: exact, rounded once. It is the machine's specification.
 
-Sums, products, quotients and roots are ``exact``'s; what involves infinities, NaNs or a zero
-divisor is what IEEE's double arithmetic says of it.
+Finite sums, products, quotients and roots are computed by ``exact``. Infinities, NaNs and division
+by zero follow IEEE 754 double arithmetic.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...number_conversion import decode, encode, is_nan
 
 Lanes = npt.NDArray[Any]
 
-_NATIVE = {("f32", "rn"): np.float32, ("f64", "rn"): np.float64}  # NumPy rounds these as IEEE says
+_NATIVE = {("f32", "rn"): np.float32, ("f64", "rn"): np.float64}  # NumPy rounds these as IEEE 754
 
 COMPARISONS: dict[str, Callable[[Any, Any], Lanes]] = {
     "eq": np.equal,
@@ -32,19 +32,19 @@ COMPARISONS: dict[str, Callable[[Any, Any], Lanes]] = {
 
 
 def integral(x: Lanes, rnd: str) -> Lanes:
-    """Doubles rounded to whole numbers, which keep the sign of what they come from."""
-    if rnd not in _WHOLE:
-        raise DtypeError(f"unknown rounding mode {rnd!r}; known are {', '.join(_WHOLE)}")
-    whole = np.abs(_WHOLE[rnd](x))
-    return np.where(np.signbit(x), -whole, whole)
+    """Round doubles to integral values, which keep the sign of the argument (zeros too)."""
+    if rnd not in _INTEGRAL:
+        raise DtypeError(f"unknown rounding mode {rnd!r}; known are {', '.join(_INTEGRAL)}")
+    magnitude = np.abs(_INTEGRAL[rnd](x))
+    return np.where(np.signbit(x), -magnitude, magnitude)
 
 
 def _nearest_away(x: Lanes) -> Lanes:
-    whole = np.trunc(x)
-    return np.where(np.abs(x - whole) >= 0.5, whole + np.sign(x), whole)
+    truncated = np.trunc(x)
+    return np.where(np.abs(x - truncated) >= 0.5, truncated + np.sign(x), truncated)
 
 
-_WHOLE: dict[str, Callable[[Lanes], Lanes]] = {
+_INTEGRAL: dict[str, Callable[[Lanes], Lanes]] = {
     "rn": np.rint,
     "rz": np.trunc,
     "rm": np.floor,
@@ -54,10 +54,10 @@ _WHOLE: dict[str, Callable[[Lanes], Lanes]] = {
 
 
 def _native(fmt: str, operation: Callable[..., Any], *operands: Lanes) -> Lanes:
-    """NumPy's own arithmetic on the bits of float32 or float64."""
+    """NumPy's arithmetic on the bits of float32 or float64."""
     with quiet():
-        made = operation(*(bits.view(_NATIVE[fmt, "rn"]) for bits in operands))
-    return canonical(fmt, made.view(operands[0].dtype))
+        result = operation(*(bits.view(_NATIVE[fmt, "rn"]) for bits in operands))
+    return canonical(fmt, result.view(operands[0].dtype))
 
 
 class NumpyFloats:

@@ -1,8 +1,8 @@
-"""Values and pure primitives as NumPy evaluates them, one step at a time: the VM's specification.
+"""Values and pure primitives in NumPy: the specification of the virtual machine's arithmetic.
 
-A value is an array of 32 lanes of dtype bool (width 1), uint8 … uint64, or, 128 bits wide, object
-(Python integers). What NumPy's unsigned integers do by themselves (they wrap) is left to them; all
-else is said with Python integers: ``integers`` reads a value, ``value`` writes one, modulo 2^width.
+A value is an array of 32 lanes with dtype bool (width 1), uint8 … uint64, or object (width 128,
+Python integers). Wrapping arithmetic uses NumPy's unsigned integers, all else Python integers:
+``integers`` reads a value, ``value`` writes one, modulo 2^width.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DTYPES: dict[int, np.dtype[Any]] = {
     64: np.dtype(np.uint64),
     128: np.dtype(object),
 }
-_WIDTHS = {made: width for width, made in _DTYPES.items()}
+_WIDTHS = {dtype: width for width, dtype in _DTYPES.items()}
 
 _bit_count: Any = np.frompyfunc(int.bit_count, 1, 1)
 _bit_length: Any = np.frompyfunc(int.bit_length, 1, 1)
@@ -44,9 +44,9 @@ def integers(a: Lanes, signed: bool = False) -> Lanes:
 
 
 class NumpyValues(NumpyFloats):
-    """The primitives of ``ptx/isa/primitives.py`` that neither read memory nor steer threads.
+    """The primitives of ``ptx/isa/primitives.py`` without memory access and control flow.
 
-    ``mask`` has a bit for each active lane; only ``active`` and ``ballot`` look at it.
+    ``mask`` has a bit for each active lane; only ``active`` and ``ballot`` depend on it.
     """
 
     mask: int = ALL_LANES
@@ -85,9 +85,9 @@ class NumpyValues(NumpyFloats):
     def mul(self, a: Lanes, b: Lanes) -> Lanes:
         return self._wrapped(a * b)
 
-    def _wrapped(self, made: Lanes) -> Lanes:
-        """What NumPy made of two values: its own integers wrap, Python's are cut here."""
-        return value(made, 128) if made.dtype == object else made
+    def _wrapped(self, result: Lanes) -> Lanes:
+        """Reduce a result modulo 2^width; NumPy's integers have wrapped already."""
+        return value(result, 128) if result.dtype == object else result
 
     def mul_high(self, a: Lanes, b: Lanes, signed: bool) -> Lanes:
         width = self.width(a)
@@ -123,7 +123,7 @@ class NumpyValues(NumpyFloats):
         return value(integers(a, signed=True) >> self._count(a, n), self.width(a))
 
     def _count(self, a: Lanes, n: Lanes) -> Lanes:
-        """How far to shift: beyond the width there is nothing more to happen."""
+        """The shift count, at most the width."""
         return np.minimum(integers(n), self.width(a))
 
     def popc(self, a: Lanes) -> Lanes:
@@ -151,8 +151,8 @@ class NumpyValues(NumpyFloats):
         return self.const(32, self.mask)
 
     def shuffle(self, a: Lanes, lane: Lanes) -> Lanes:
-        taken: Lanes = a[lane & np.uint32(LANES - 1)]
-        return taken
+        result: Lanes = a[lane & np.uint32(LANES - 1)]
+        return result
 
     def ballot(self, p: Lanes) -> Lanes:
         votes = sum(1 << lane for lane in range(LANES) if p[lane])
@@ -160,6 +160,6 @@ class NumpyValues(NumpyFloats):
 
 
 def _toward_zero(x: Lanes, y: Lanes) -> Lanes:
-    """The quotient of Python integers, its fraction dropped; 0 where y is 0."""
-    size = abs(x) // np.where(y == 0, 1, abs(y))
-    return np.where(y == 0, 0, np.where((x < 0) == (y < 0), size, -size))
+    """The quotient of Python integers, rounded toward zero; 0 where y is 0."""
+    magnitude = abs(x) // np.where(y == 0, 1, abs(y))
+    return np.where(y == 0, 0, np.where((x < 0) == (y < 0), magnitude, -magnitude))

@@ -1,4 +1,4 @@
-"""A warp's records, registers and frame as the stepping evaluator sees them: NumPy views."""
+"""Access of the stepping evaluator to a warp's records, registers and frame, as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class Fault(Exception):
 
 
 def lanes_of(mask: int) -> Lanes:
-    """32 bits as a predicate."""
+    """A mask of 32 bits as a predicate."""
     return (np.uint32(mask) >> np.arange(32, dtype=np.uint32) & 1).astype(bool)
 
 
 def word_of(p: Lanes) -> int:
-    """A predicate as 32 bits."""
+    """A predicate as a mask of 32 bits."""
     return int(np.packbits(p, bitorder="little").view(np.uint32)[0])
 
 
 class StepContext(NumpyValues, Evaluator):
-    """The state of one warp's evaluation: ``warp`` is its record, ``guard`` the lanes whose guard
-    holds (None without a guard), ``active_mask`` the lanes that execute the block.
+    """The state of evaluating one warp. ``warp``: its record. ``guard``: the lanes whose guard
+    holds (None without a guard). ``active_mask``: the lanes that execute the block.
     """
 
     warp: Record
@@ -69,7 +69,8 @@ class StepContext(NumpyValues, Evaluator):
         return self.const(32, int(value[field.index] if isinstance(value, np.ndarray) else value))
 
     def thread_index(self, axis: str) -> Lanes:
-        return getattr(self.warp, f"tid_{axis}").copy()
+        indices: Lanes = getattr(self.warp, f"tid_{axis}")
+        return indices.copy()
 
     def clock(self, ticks: int) -> Lanes:
         self.warp.budget -= ticks
@@ -103,19 +104,20 @@ class StepContext(NumpyValues, Evaluator):
 
 
 class StepPart:
-    """A part of the stepping evaluator: one family of primitives on behalf of ``m``'s warp."""
+    """A part of the stepping evaluator ``m``: one family of primitives."""
 
     def __init__(self, m: StepContext) -> None:
         self.m = m
 
 
 def read_lanes(address: int, width: int) -> Lanes:
-    """32 lanes of memory as a value; a predicate is a word."""
+    """Load 32 lanes from memory; a predicate is a 32-bit word."""
     if width == 1:
         return lanes_of(int(_array(address, 32, 1)[0]))
     if width == 128:
-        parts = _array(address, 64, 64).astype(object)
-        return parts[0::2] | parts[1::2] << 64
+        halves: Lanes = _array(address, 64, 64).astype(object)
+        value: Lanes = halves[0::2] | halves[1::2] << 64
+        return value
     return _array(address, width, 32).copy()
 
 
@@ -123,9 +125,9 @@ def write_lanes(address: int, value: Lanes, width: int) -> None:
     if width == 1:
         _array(address, 32, 1)[0] = word_of(value)
     elif width == 128:
-        parts = _array(address, 64, 64)
-        parts[0::2] = (value & LOW).astype(np.uint64)
-        parts[1::2] = (value >> 64).astype(np.uint64)
+        halves = _array(address, 64, 64)
+        halves[0::2] = (value & LOW).astype(np.uint64)
+        halves[1::2] = (value >> 64).astype(np.uint64)
     else:
         _array(address, width, 32)[:] = value
 

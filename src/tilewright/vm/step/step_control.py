@@ -1,6 +1,6 @@
 """Control flow of the stepping evaluator: branches, divergent lanes, exits, barriers.
 
-It makes the same choices as compiled code (``codegen/region_control.py``).
+It follows the same rules as compiled code (``codegen/region_control.py``).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ..state.records import BAD_INDEX, CONVERGED, DONE, FAULT, FULL_MASK, TRAP, 
 from .step_context import Fault, Lanes, StepPart, lanes_of, word_of
 
 
-class Left(Exception):
-    """Control left the block; ``code`` is what the region returns."""
+class LeaveBlock(Exception):
+    """Control leaves the block; ``code`` is the result for the scheduler."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -26,41 +26,41 @@ class Left(Exception):
 
 
 class StepControl(StepPart):
-    """The primitives that steer threads; each ends the block by ``Left``, or returns."""
+    """The primitives of control flow; each ends the block by ``LeaveBlock``, or returns."""
 
-    # --- going on elsewhere ---
+    # --- transfer of control ---
 
     def goto(self, target: int) -> None:
-        """The active lanes go on at block ``target``."""
+        """Continue with all active lanes at block ``target``."""
         if self.m.program.divergent and self.m.warp.others:
             self.scatter([(target, self.m.warp.active)])
         self.m.warp.block = target
         if target <= self.m.current.index and self.spend(target):
-            raise Left(YIELD)
-        raise Left(0)
+            raise LeaveBlock(YIELD)
+        raise LeaveBlock(0)
 
     def spend(self, target: int) -> bool:
-        """A loop costs budget; whether that is spent."""
+        """Charge a back edge to the budget; whether the budget is exhausted."""
         self.m.warp.budget -= self.m.program.cost(target, self.m.current.index)
         return self.m.warp.budget < 0
 
-    def scatter(self, parts: list[tuple[int, int]]) -> None:
-        """Lanes pend at several blocks, and a group is chosen anew."""
-        for target, mask in parts:
+    def scatter(self, groups: list[tuple[int, int]]) -> None:
+        """Make lanes pending at several blocks, and choose the group that runs next."""
+        for target, mask in groups:
             self.pend(target, mask)
         self.m.warp.block = self.m.current.index
-        first = min(target for target, _ in parts)
+        first = min(target for target, _ in groups)
         if first <= self.m.current.index:
             self.m.warp.spin += self.m.program.cost(first, self.m.current.index)
             if self.spend(first):
-                self.m.warp.active = 0  # all are pending already
-                raise Left(YIELD)
-        raise Left(self.m.call_native(lane_groups.next_group))
+                self.m.warp.active = 0  # all lanes are pending
+                raise LeaveBlock(YIELD)
+        raise LeaveBlock(self.m.call_native(lane_groups.next_group))
 
     def pend(self, target: int, mask: int) -> None:
         view(self.m.warp.pending, u32, len(self.m.program.blocks))[target] |= np.uint32(mask)
 
-    def rest(self) -> int:
+    def skipped_lanes(self) -> int:
         """The active lanes whose guard does not hold."""
         return self.m.active_mask & ~self.m.mask
 
@@ -72,24 +72,24 @@ class StepControl(StepPart):
             self.leave(follow)
         if self.m.mask in (self.m.active_mask, 0):
             self.goto(target if self.m.mask else follow)
-        self.scatter([(target, self.m.mask), (follow, self.rest())])
+        self.scatter([(target, self.m.mask), (follow, self.skipped_lanes())])
 
     def branch_index(self, index: Lanes, targets: tuple[str, ...]) -> None:
         self.stop_if(self.m.mask & word_of(index >= len(targets)), BAD_INDEX)
-        chosen = (self.m.mask & word_of(index == number) for number in range(len(targets)))
-        parts = [(self.m.program.targets[t], mask) for t, mask in zip(targets, chosen, strict=True)]
+        masks = (self.m.mask & word_of(index == number) for number in range(len(targets)))
+        groups = [(self.m.program.targets[t], mask) for t, mask in zip(targets, masks, strict=True)]
         if self.m.guard is not None:
-            parts.append((self.m.current.index + 1, self.rest()))
-        self.scatter(parts)
+            groups.append((self.m.current.index + 1, self.skipped_lanes()))
+        self.scatter(groups)
 
     def exit(self) -> None:
         self.leave(self.m.current.index + 1)
 
     def leave(self, follow: int) -> None:
         if self.m.call_native(cta_barriers.exit_lanes, self.m.mask) == DONE:
-            raise Left(DONE)
+            raise LeaveBlock(DONE)
         if self.m.program.divergent and self.m.warp.active == 0:
-            raise Left(self.m.call_native(lane_groups.next_group))
+            raise LeaveBlock(self.m.call_native(lane_groups.next_group))
         self.goto(follow)
 
     def trap(self, why: str) -> None:
@@ -106,7 +106,7 @@ class StepControl(StepPart):
         if code == FAULT:
             raise Fault
         if code == WAIT:
-            raise Left(self.m.call_native(mbarrier_model.sleep, self.m.current.index))
+            raise LeaveBlock(self.m.call_native(mbarrier_model.sleep, self.m.current.index))
 
     def barrier_reduce(self, index: Lanes, threads: Lanes | None, op: str, p: Lanes) -> Lanes:
         if not self.m.op.resumed:
@@ -127,27 +127,27 @@ class StepControl(StepPart):
         if self.m.mask == 0:
             self.goto(follow)
         if self.m.guard is not None and self.m.program.divergent:
-            self.pend(follow, self.rest())
+            self.pend(follow, self.skipped_lanes())
             self.m.warp.active = self.m.mask
-            self.m.warp.others |= self.rest()
+            self.m.warp.others |= self.skipped_lanes()
         code = self.m.call_native(
             cta_barriers.barrier, self._first(index), count, arrive, true_votes, follow, self.m.pc
         )
         if arrive and not code:
             self.goto(follow)
-        raise Left(code)
+        raise LeaveBlock(code)
 
     def gather(self, rule: str) -> None:
         if not self.m.mask:
             return
         members = self.m.members() if rule == MEMBERS else self.m.const(32, FULL_MASK)
         if self.m.program.divergent and self.m.warp.others:
-            wanted = int(np.bitwise_or.reduce(members[lanes_of(self.m.mask)]))
+            mask = int(np.bitwise_or.reduce(members[lanes_of(self.m.mask)]))
             code = self.m.call_native(
-                lane_groups.await_members, wanted, self.m.current.index, self.m.pc
+                lane_groups.await_members, mask, self.m.current.index, self.m.pc
             )
             if code != CONVERGED:
-                raise Left(code)
+                raise LeaveBlock(code)
         if rule == MEMBERS:
             self.m.store_area("operands", members)
             self.m.call_checked(

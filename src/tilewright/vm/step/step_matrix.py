@@ -1,6 +1,8 @@
-"""Matrix instructions of the stepping evaluator, by ``mma``'s own arithmetic."""
+"""Matrix instructions of the stepping evaluator, by the arithmetic of ``mma``."""
 
 from __future__ import annotations
+
+import re
 
 import numpy as np
 
@@ -15,6 +17,8 @@ from ..matrix.mma_sparse import CODE
 from .step_context import Lanes, StepContext, StepPart
 from .step_memory import StepMemory
 
+METADATA = re.compile("0b[01]+")
+
 
 class StepMatrix(StepPart):
     """``ldmatrix``, ``stmatrix`` and ``mma``."""
@@ -24,7 +28,7 @@ class StepMatrix(StepPart):
         self.memory = memory
 
     def ldmatrix(self, space: str, address: Lanes, count: int, trans: bool) -> tuple[Lanes, ...]:
-        """Whole rows first, then each lane takes its elements by the fragment's layout."""
+        """Load whole rows, then distribute the elements to lanes by the fragment's layout."""
         rows = np.zeros((8 * count, 8), np.uint16)
         if self.m.mask:
             hosts = self.memory.hosts((1 << 8 * count) - 1, space, address, 16)
@@ -57,22 +61,22 @@ class StepMatrix(StepPart):
         scale_b: Lanes | None = None,
     ) -> tuple[Lanes, ...]:
         row = instruction.on(self.m.arch)
-        if self.m.mask == 0:  # no lane takes it, whatever metadata is there
+        if self.m.mask == 0:  # no active lane: invalid metadata must not fault
             d = row.fragment("d")
             return tuple(np.zeros((d.count, 32), f"u{d.word // 8}"))
         operands = (np.stack(x, axis=-1) for x in (a, b, c))
-        given = {"metadata": metadata, "scale_a": scale_a, "scale_b": scale_b}
-        extra = {name: x[:, None] for name, x in given.items() if x is not None}
+        optional = {"metadata": metadata, "scale_a": scale_a, "scale_b": scale_b}
+        extra = {name: x[:, None] for name, x in optional.items() if x is not None}
         if metadata is not None:
             copy = row.copies(selectors).get("metadata", 0)
-            self.selects(row, row.fragment("metadata").matrix(extra["metadata"], copy))
+            self.check_metadata(row, row.fragment("metadata").matrix(extra["metadata"], copy))
         return tuple(row.execute(*operands, selectors=selectors, **extra).T)
 
-    def selects(self, row: MmaInstruction, codes: Lanes) -> None:
-        """A fault where a row's metadata selects nothing."""
-        for number, some in enumerate(codes):
+    def check_metadata(self, row: MmaInstruction, codes: Lanes) -> None:
+        """Fault if the metadata of a matrix row is invalid."""
+        for number, code in enumerate(codes):
             try:
-                dense_columns(some[None], sparsity_pattern(row.a, row.kind), row.ordered)
+                dense_columns(code[None], sparsity_pattern(row.a, row.kind), row.ordered)
             except MetadataError as error:
-                status = number + 1 | int(error.message.split()[1], 2) << CODE
+                status = number + 1 | int(METADATA.findall(error.message)[0], 2) << CODE
                 self.m.call_checked(wgmma_operands.check_metadata, status, self.m.pc)

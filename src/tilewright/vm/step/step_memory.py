@@ -1,4 +1,4 @@
-"""Memory instructions of the stepping evaluator: they call the native code that regions call."""
+"""Memory instructions of the stepping evaluator, by the native code that regions call too."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class StepMemory(StepPart):
     """Loads, stores, atomics and ``cp.async``."""
 
     def hosts(self, mask: int, space: str, address: Lanes, size: int, writes: int = 0) -> list[int]:
-        """Host addresses, of those lanes; the others' mean nothing."""
+        """The host addresses of the lanes in ``mask``; those of other lanes are undefined."""
         self.m.warp.addresses[:] = address
         self.m.call_checked(
             memory_access.resolve_lanes, mask, self.m.space_code(space) + writes, size, self.m.pc
@@ -59,7 +59,7 @@ class StepMemory(StepPart):
             old = int.from_bytes(bytes(raw), "little")
             new = combine(self.m, op, type_, self.m.const(width, old), operands, in_global)
             result[lane] = old
-            raw[:] = int(new[lane]).to_bytes(width // 8, "little")
+            raw[:] = list(int(new[lane]).to_bytes(width // 8, "little"))
         return result
 
     def cp_async(self, shared: Lanes, global_: Lanes, size: int, valid: Lanes) -> None:

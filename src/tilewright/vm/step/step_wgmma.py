@@ -1,4 +1,4 @@
-"""``wgmma`` one step at a time: what the descriptors address, by ``mma``'s own arithmetic."""
+"""``wgmma`` of the stepping evaluator: operands by descriptor, and the arithmetic of ``mma``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Bits = npt.NDArray[Any]
 
 
 class StepWgmma(StepPart):
-    """Evaluates warpgroup products for the warp whose record is ``warp``."""
+    """The primitives of ``wgmma``."""
 
     def __init__(self, m: StepContext, control: StepControl, matrix: StepMatrix) -> None:
         super().__init__(m)
@@ -45,40 +45,39 @@ class StepWgmma(StepPart):
         trans_b: bool,
         metadata: tuple[Lanes, int] | None,
     ) -> tuple[Lanes, ...]:
-        """Computed at once and under way until waited for, as in compiled code."""
+        """Computed when issued; its registers are in flight until its group is waited for, as in
+        compiled code.
+        """
         if self.m.mask == 0:
             return d
         i, first = part(instruction.on(self.m.arch)), int(np.flatnonzero(lanes_of(self.m.mask))[0])
         shared = not isinstance(a, tuple)
-        self.m.warp.addresses[:] = a if shared else 0
+        self.m.warp.addresses[:] = 0 if isinstance(a, tuple) else a
         self.m.warp.addresses2[:] = b_desc
         self.m.call_checked(
             wgmma_operands.check_operands, self.m.mask, FROM_SHARED * shared, self.m.pc
         )
-        if shared:
-            rows = slice(
-                self.m.warp.index % WARPGROUP_WARPS * ROWS,
-                (self.m.warp.index % WARPGROUP_WARPS + 1) * ROWS,
-            )
-            whole = (instruction.m, i.stored_k)
-            left = self._operand(int(a[first]), i.a, whole, trans_a, rows)
-        else:
+        if isinstance(a, tuple):
             left = self._matrix(i, "a", a)
+        else:
+            warp = self.m.warp.index % WARPGROUP_WARPS
+            rows = slice(warp * ROWS, (warp + 1) * ROWS)
+            left = self._operand(int(a[first]), i.a, (instruction.m, i.stored_k), trans_a, rows)
         right = self._operand(int(b_desc[first]), i.b, (i.n, i.k), trans_b).T
         if negate:
             left = left ^ left.dtype.type(1 << (dtype(i.a).bits - 1))
-        start = self._matrix(i, "d", d)
+        c = self._matrix(i, "d", d)
         if not scale_d[first]:
-            start = np.zeros_like(start)
-        where = self._positions(i, *metadata) if metadata is not None else None
-        made = i.arithmetic.dot(left, right, start, where)
-        how = FROM_SHARED * shared | TRANS_A * trans_a | TRANS_B * trans_b
-        used = self.m.program.wgmma_sets[self.m.pc]
+            c = np.zeros_like(c)
+        columns = self._columns(i, *metadata) if metadata is not None else None
+        result = i.arithmetic.dot(left, right, c, columns)
+        options = FROM_SHARED * shared | TRANS_A * trans_a | TRANS_B * trans_b
+        sets = self.m.program.wgmma_sets[self.m.pc]
         size = shape(instruction.on(self.m.arch))
         self.m.call_checked(
-            wgmma_groups.issue, self.m.mask, used, int(scale_d[first]), how, size, self.m.pc
+            wgmma_groups.issue, self.m.mask, sets, int(scale_d[first]), options, size, self.m.pc
         )
-        return tuple(i.fragment("d").registers(made).T)
+        return tuple(i.fragment("d").registers(result).T)
 
     def wgmma_fence(self) -> None:
         self.control.sleep_unless(self.m.call_native(wgmma_groups.fence, self.m.mask))
@@ -97,28 +96,32 @@ class StepWgmma(StepPart):
     def _matrix(
         self, i: MmaInstruction, name: str, registers: tuple[Lanes, ...], copy: int = 0
     ) -> Bits:
-        """An operand in registers."""
+        """The matrix of an operand in registers."""
         return i.fragment(name).matrix(np.stack(registers, axis=-1), copy)
 
-    def _positions(self, i: MmaInstruction, register: Lanes, selector: int) -> Bits:
+    def _columns(self, i: MmaInstruction, register: Lanes, selector: int) -> Bits:
+        """The dense column of each stored element of A."""
         codes = self._matrix(i, "metadata", (register,), selector)
-        self.matrix.selects(i, codes)
+        self.matrix.check_metadata(i, codes)
         return dense_columns(codes, sparsity_pattern(i.a), i.ordered)
 
     def _operand(
         self, bits: int, type_: str, shape: tuple[int, int], trans: bool, rows: slice = slice(None)
     ) -> Bits:
-        """The bits of these rows of a matrix in shared memory."""
+        """The elements of ``rows`` of a matrix in shared memory, as bits."""
         size = dtype(type_).bits
-        places = MatrixDescriptor.parse(bits).addresses(size, *shape, "MN" if trans else "K")[rows]
+        major = "MN" if trans else "K"
+        addresses = MatrixDescriptor.parse(bits).addresses(size, *shape, major)[rows]  # of bits
         launch, cta = Record(LaunchRecord, self.m.warp.launch), Record(Cta, self.m.warp.cta)
-        pieces = (places.T if trans else places).reshape(-1) // 8 // CHUNK * CHUNK
-        beyond = pieces[pieces > launch.shared_bytes - CHUNK]
-        if beyond.size:
-            self.m.call_native(lane_groups.fault, OUT_OF_BOUNDS, self.m.pc, 0, int(beyond[0]))
+        chunks = (addresses.T if trans else addresses).reshape(-1) // 8 // CHUNK * CHUNK
+        outside = chunks[chunks > launch.shared_bytes - CHUNK]
+        if outside.size:
+            self.m.call_native(lane_groups.fault, OUT_OF_BOUNDS, self.m.pc, 0, int(outside[0]))
             raise Fault
         memory = view(cta.shared, u8, launch.shared_bytes)
         if size == 1:
-            return memory[places >> 3] >> (places & 7).astype(np.uint8) & 1
-        bytes_ = memory[(places >> 3)[..., None] + np.arange(size // 8)]
-        return np.ascontiguousarray(bytes_).view(f"u{size // 8}")[..., 0]
+            b1: Bits = memory[addresses >> 3] >> (addresses & 7).astype(np.uint8) & 1
+            return b1
+        bytes_ = memory[(addresses >> 3)[..., None] + np.arange(size // 8)]
+        elements: Bits = np.ascontiguousarray(bytes_).view(f"u{size // 8}")[..., 0]
+        return elements

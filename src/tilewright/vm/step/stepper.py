@@ -1,12 +1,14 @@
 """The stepping evaluator: one instruction at a time in NumPy, with every register visible.
 
-The scheduler, barriers and bounds checks are the compiled ones; only the work of a region is done
-here, from the same rows. It is the reference of the compiled evaluator and the base of a debugger.
+It replaces the compiled regions only, and evaluates the same rows; the scheduler, barriers and
+bounds checks are the compiled ones. It is the reference of the compiled evaluator and the base of a
+debugger.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Self
 
 from ...native.native_record import Record
 from ..codegen.block_code import BlockCode
@@ -19,19 +21,19 @@ from ..program.primitive_parts import composed_of
 from ..program.program import Program
 from ..state.records import FAULT, YIELD, Cta, LaunchRecord
 from .step_context import Fault, Lanes, StepContext, word_of
-from .step_control import Left, StepControl
+from .step_control import LeaveBlock, StepControl
 from .step_matrix import StepMatrix
 from .step_memory import StepMemory
 from .step_wgmma import StepWgmma
 
 
 class Step:
-    """An instruction about to happen, as ``on_step`` sees it; good until ``on_step`` returns.
+    """The next instruction of a warp, as ``on_step`` sees it; valid until ``on_step`` returns.
 
-    ``pc`` counts the kernel's instructions from 0, ``text`` is the opcode, ``place`` where it
-    stands; ``block`` (x, y, z) and ``warp`` say whose it is, ``active`` (a bit for each lane) which
-    lanes run it: those at this place whose guard holds. ``step["%r1"]`` is a register: the bits in
-    all 32 lanes as unsigned integers, or booleans for a predicate.
+    ``pc``: its index among the kernel's operations. ``text``: the opcode. ``location``: its source
+    location. ``block`` (x, y, z) and ``warp``: the warp that executes it. ``active``: the active
+    lanes whose guard holds, a bit for each. ``step["%r1"]`` is a register: the bits in all 32 lanes
+    as unsigned integers, or booleans for a predicate.
     """
 
     def __init__(self, evaluator: SteppingEvaluator) -> None:
@@ -48,7 +50,7 @@ class Step:
         return f"<{self.text} of warp {self.warp} in block {self.block}, lanes {self.active:#010x}>"
 
     def __getitem__(self, name: str) -> Lanes:
-        """A register by name, 32 lanes. KeyError where the kernel uses no such."""
+        """A register by name, 32 lanes. Raises KeyError if the kernel does not use it."""
         for index, register in enumerate(self._evaluator.program.registers):
             if register.name == name:
                 return self._evaluator.get(index)
@@ -56,7 +58,7 @@ class Step:
 
     @property
     def registers(self) -> dict[str, Lanes]:
-        """All registers that the kernel uses, by name; of several scopes' the last."""
+        """All registers that the kernel uses, by name; the last one of a name in several scopes."""
         registers = self._evaluator.program.registers
         return {r.name: self._evaluator.get(i) for i, r in enumerate(registers)}
 
@@ -71,7 +73,7 @@ class Step:
     stack=StackEvaluator,
 )
 class SteppingEvaluator(StepContext):
-    """Evaluates the operations of one warp's block after another."""
+    """Evaluates the basic blocks of warps."""
 
     def __init__(self, program: Program, library: Library, arch: str) -> None:
         super().__init__(program, library, arch)
@@ -81,6 +83,11 @@ class SteppingEvaluator(StepContext):
         self.wgmma_instructions = StepWgmma(self, self.control, self.matrix)
         self.asynchronous = AsyncEvaluator(self)
         self.host_calls, self.stack = HostCallEvaluator(self), StackEvaluator(self)
+
+    @classmethod
+    def create(cls, program: Program, library: Library, arch: str) -> Self:
+        """An instance. (``composed_of`` adds primitives that type checkers take for abstract.)"""
+        return cls(program, library, arch)
 
     def run_block(self, on_step: Callable[[Step], object]) -> None:
         self.current = self.program.blocks[self.warp.block]
@@ -105,7 +112,7 @@ class SteppingEvaluator(StepContext):
         holds = self.get(op.guard.index)
         return ~holds if op.negated else holds
 
-    # --- what the evaluator and the parts need of one part ---
+    # --- methods of ``Evaluator`` that one part implements ---
 
     def gather(self, rule: str) -> None:
         self.control.gather(rule)
@@ -130,7 +137,7 @@ class SteppingEvaluator(StepContext):
 
 
 class Stepper(BlockCode):
-    """Runs blocks on behalf of the scheduler, which calls it back for each."""
+    """Runs basic blocks for the scheduler, which calls back for each one."""
 
     failed = FAULT
 
@@ -142,7 +149,7 @@ class Stepper(BlockCode):
         on_step: Callable[[Step], object],
     ) -> None:
         super().__init__(library, arch, len(program.blocks), program.full_frame_bytes)
-        self.evaluator = SteppingEvaluator(program, library, arch)
+        self.evaluator = SteppingEvaluator.create(program, library, arch)
         self.on_step = on_step
         self.table[:] = self.callback
 
@@ -152,8 +159,8 @@ class Stepper(BlockCode):
             return YIELD
         try:
             self.evaluator.run_block(self.on_step)
-        except Left as left:
+        except LeaveBlock as left:
             return left.code
         except Fault:
             return FAULT
-        raise AssertionError("control left no block")
+        raise AssertionError("a block must end by LeaveBlock")
