@@ -259,5 +259,5 @@ def scatter_vectors(addresses: i64, base: i64, mask: i64, values: i64, form: i64
     raise NotImplementedError
 
 
-GATHERS = {8: gather_8, 16: gather_16, 32: gather_32, 64: gather_64}
-SCATTERS = {8: scatter_8, 16: scatter_16, 32: scatter_32, 64: scatter_64}
+GATHERS: dict[int, Native] = {8: gather_8, 16: gather_16, 32: gather_32, 64: gather_64}
+SCATTERS: dict[int, Native] = {8: scatter_8, 16: scatter_16, 32: scatter_32, 64: scatter_64}
