@@ -132,10 +132,10 @@ def test_numbers_and_bits_stay_what_they_were() -> None:
     ("given", "words"),
     [
         (lambda m: m.write({}, 0), r"an address must be an int, got \{\}"),
-        (lambda m: m.write(m.alloc(8), {}), "a dict of object has no bytes"),
+        (lambda m: m.write(m.alloc(8), {}), "got dict of dtype object"),
         (lambda m: m.upload([[1], [2, 3]]), "expected an array of numbers, got list"),
-        (lambda m: m.upload("text"), "a str of <U4 has no bytes"),
-        (lambda m: m.upload(np.ma.zeros(3)), "a masked array's mask would be lost"),
+        (lambda m: m.upload("text"), "got str of dtype <U4"),
+        (lambda m: m.upload(np.ma.zeros(3)), "a masked array is not supported"),
         (lambda m: m.upload(np.zeros(3, ">f4")), "byte order must be native"),
         (lambda m: m.download(np.zeros(2), m.alloc(16)), "like must be a NumPy array, got int"),
         (lambda m: m.download("x", np.zeros(2)), "an address must be an int, got 'x'"),

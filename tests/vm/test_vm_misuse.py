@@ -48,7 +48,7 @@ def test_objects_are_no_data():
 
 @pytest.mark.parametrize("address", ["x", None, 1.5, 0])
 def test_only_an_allocation_is_freed(address):
-    with pytest.raises(DeviceError, match="free of"):
+    with pytest.raises(DeviceError, match="free of 0x0|an address must be an int"):
         Machine().free(address)
 
 
@@ -62,7 +62,7 @@ def test_a_module_that_is_refused_leaves_no_memory_behind():
 
 @pytest.mark.parametrize("text", [None, b"x", 5])
 def test_ptx_is_text(text):
-    with pytest.raises(PtxSyntaxError, match="PTX is text"):
+    with pytest.raises(PtxSyntaxError, match="PTX text must be a str"):
         ptx.parse(text)
 
 

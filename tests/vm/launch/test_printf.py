@@ -214,7 +214,7 @@ def test_a_launch_that_is_stopped_shows_its_prints(capsys):
     [
         (vprintf("number"), "out of bounds", "call.uni at 0x0"),
         (vprintf("number", "%rd0", local="add.u64 %rd0, %rd11, 2;"), "misaligned", "call.uni at"),
-        (vprintf("broken", "%rd11"), "printf format", "byte 0 of a format, '%y"),
+        (vprintf("broken", "%rd11"), "printf format", "invalid conversion '%y"),
         (vprintf("unended"), "out of bounds", "0 bytes past the allocation of 4 bytes"),
         (vprintf("whose", "%rd11", local="st.local.u64 [%rd10+8], 8;"), "out of bounds", "0x8"),
     ],

@@ -95,7 +95,7 @@ class GlobalMemory:
 
         Raises DeviceError if no live allocation starts at the address.
         """
-        address = _address(address, "free")
+        address = _address(address)
         with self.lock:
             allocation = self.find(address)
             if allocation is None or allocation.start != address or not allocation.live:
@@ -136,7 +136,7 @@ class GlobalMemory:
 
     def bytes(self, address: int, size: int) -> npt.NDArray[np.uint8]:
         """A view of live memory. Raises DeviceError unless it is in one live allocation."""
-        address = _address(address, "access")
+        address = _address(address)
         allocation = self.find(address)
         if allocation is None or not allocation.live or address + size > allocation.end:
             raise DeviceError(f"{size} bytes at {address:#x} are not in one allocation")
@@ -166,13 +166,13 @@ class GlobalMemory:
 
 def _byte_count(size: object) -> int:
     if not isinstance(size, int | np.integer) or size < 0:
-        raise DeviceError(f"can't allocate {size!r} bytes; the size must be an integer, at least 0")
+        raise DeviceError(f"can't allocate {size!r} bytes: the size must be an int of at least 0")
     return int(size)
 
 
-def _address(address: object, operation: str) -> int:
+def _address(address: object) -> int:
     if not isinstance(address, int | np.integer):
-        raise DeviceError(f"{operation} of {address!r:.80}; an address must be an integer")
+        raise DeviceError(f"an address must be an int, got {address!r:.80}")
     return int(address)
 
 
