@@ -48,7 +48,7 @@ def test_objects_are_no_data():
 
 @pytest.mark.parametrize("address", ["x", None, 1.5, 0])
 def test_only_an_allocation_is_freed(address):
-    with pytest.raises(DeviceError, match="free of 0x0|an address must be an int"):
+    with pytest.raises(DeviceError, match=r"free of 0x0|an address must be an int"):
         Machine().free(address)
 
 

@@ -197,7 +197,7 @@ WRONG = {
     "no member of a mask in a register": (SHFL.format("%r9"), "0x0000ffff, which does not contain"),
     "members with other masks": (
         "@%p1 mov.u32 %r9, -1; @!%p1 mov.u32 %r9, 0xFFFF0000;" + SHFL.format("%r9"),
-        "others that name it have 0xffffffff",
+        "a lane in it has 0xffffffff",
     ),
     "a member that never comes": (
         f"@%p1 {SHFL.format(-1)} bar.sync 0;", "waits for lanes 0xffff0000, which can't arrive"
@@ -258,10 +258,10 @@ WARPGROUPS = {
     ),
     "a warp has another descriptor": (OWN + END, "has other descriptors"),
     "a warp begins another group": (
-        f"{ONE} @%last bra E; wgmma.commit_group.sync.aligned; E: {ONE} {END}", "or another group"
+        f"{ONE} @%last bra E; wgmma.commit_group.sync.aligned; E: {ONE} {END}", "or in another group"
     ),
-    "a warp has ended": (f"@%last exit; {ONE} {END}", "has exited and has not committed"),
-    "half of a warp": (f"setp.ge.u32 %p1, %lane, 16; @%p1 {ONE} {END}", "lanes 0xffff0000 alone"),
+    "a warp has ended": (f"@%last exit; {ONE} {END}", "has exited and has committed fewer"),
+    "half of a warp": (f"setp.ge.u32 %p1, %lane, 16; @%p1 {ONE} {END}", "only by lanes 0xffff0000"),
 }  # fmt: skip
 WORDS = np.array([MatrixDescriptor(at, 128, 256).bits for at in (0, 2048, 4096)], np.uint64)
 

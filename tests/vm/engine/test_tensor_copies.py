@@ -150,7 +150,7 @@ def test_stepped_copies_match_too():
         (lambda text: text.replace("[%buf], [%rd1", "[%buf+65024], [%rd1"), "out of bounds"),
         (lambda text: text.replace("::bytes\n", "::bytes.multicast::cluster\n")
          .replace("[%bar];\nW", "[%bar], %h1;\nW").replace("%bar, bar;", "%bar, bar; " + MASK),
-         "none of that rank"),
+         "no CTA of that rank"),
     ],
 )  # fmt: skip
 def test_what_faults_on_hardware_is_a_fault(change, message):
