@@ -258,7 +258,7 @@ WARPGROUPS = {
     ),
     "a warp has another descriptor": (OWN + END, "has other descriptors"),
     "a warp begins another group": (
-        f"{ONE} @%last bra E; wgmma.commit_group.sync.aligned; E: {ONE} {END}", "or in another group"
+        f"{ONE} @%last bra E; wgmma.commit_group.sync.aligned; E: {ONE} {END}", "in another group"
     ),
     "a warp has ended": (f"@%last exit; {ONE} {END}", "has exited and has committed fewer"),
     "half of a warp": (f"setp.ge.u32 %p1, %lane, 16; @%p1 {ONE} {END}", "only by lanes 0xffff0000"),
