@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ...native.intrinsics import address, at, copy, lowest, umod
 from ...native.native_language import i64, native, u8, u64
-from ..check.race_detector import extent
+from ..check.async_checks import extent
 from ..check.vector_clocks import record_completion
 from ..state.lane_groups import draw, fault_at
 from ..state.records import (

@@ -8,14 +8,8 @@ from __future__ import annotations
 
 from ...native.intrinsics import address, at, lowest, lshr
 from ...native.native_language import i64, native, u64
-from ..check.race_detector import (
-    ASYNC,
-    check_bulk_read,
-    check_bulk_write,
-    check_grid_dependency,
-    check_read,
-    extent,
-)
+from ..check.async_checks import check_bulk_read, check_bulk_write, extent
+from ..check.race_detector import ASYNC, check_grid_dependency, check_read
 from ..check.vector_clocks import BULK_STORES, advance_groups, warp_actor
 from ..state.lane_groups import fault
 from ..state.records import (

@@ -22,7 +22,7 @@ from ...native.jit import Jit
 from ...native.llvm_types import I32, I64, POINTER, declare
 from ...native.native_language import Native, i64, native
 from ...native.translator import translate
-from ..check import race_detector, vector_clocks
+from ..check import async_checks, race_detector, vector_clocks
 from ..state import lane_groups
 from . import (
     async_copies,
@@ -48,6 +48,7 @@ MODULES = (
     lane_groups,
     vector_clocks,
     race_detector,
+    async_checks,
     memory_access,
     gather_scatter,
     vector_access,

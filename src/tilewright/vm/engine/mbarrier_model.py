@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from ...native.intrinsics import at, lowest, lshr, popcount
 from ...native.native_language import Ptr, i64, native, u32, u64
-from ..check.race_detector import check_barrier_access, check_double_init, track_barrier
+from ..check.async_checks import check_barrier_access, check_double_init, track_barrier
 from ..check.vector_clocks import (
     CLUSTER_DONE,
     CLUSTER_OPEN,

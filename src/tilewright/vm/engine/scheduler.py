@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from ...native.intrinsics import address, at, indirect, lshr, umod
 from ...native.native_language import i64, native, u32
-from ..check.race_detector import check_exit, reset_clocks
+from ..check.async_checks import check_exit
+from ..check.race_detector import reset_clocks
 from ..state.lane_groups import draw, next_group
 from ..state.records import (
     BARRIERS,
