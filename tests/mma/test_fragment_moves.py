@@ -128,7 +128,7 @@ def test_wmma_is_as_an_h200_has_it():
     shown = np.split(DATA["places"], ends[:-1], axis=1)
     for opcode, places in zip(DATA["opcodes"], shown, strict=True):
         move = mma.fragment_move(str(opcode))
-        line, place = (x.indices().reshape((32, -1), order="F") for x in move.places())
+        line, place = (x.indices().reshape((32, -1), order="F") for x in move.line_layouts())
         np.testing.assert_array_equal(line * move.leading + place, places, err_msg=opcode)
 
 
@@ -181,7 +181,7 @@ def test_longer_lines_are_a_stride():
 def test_places_are_the_fragments():
     """The layouts that addresses come from say what the fragment's own say."""
     for move in (m.on(arch) for m in mma.FRAGMENT_MOVES for arch in ARCHS if m.runs_on(arch)):
-        line, place = move.places()
+        line, place = move.line_layouts()
         lines, elements = move.lines
         index = np.arange(lines * elements).reshape(lines, elements)
         shown = index[line.indices(), place.indices()].reshape((32, -1), order="F")
@@ -232,15 +232,15 @@ def test_the_byte_forms_fit_the_products_of_bytes():
 
 def test_errors_name_what_is_right():
     load = mma.fragment_move("wmma.load.a.sync.aligned.row.m16n16k16.f16")
-    with pytest.raises(LayoutError, match=re.escape("loads (16, 16), not (16, 8)")):
+    with pytest.raises(LayoutError, match=re.escape("loads (16, 16), got (16, 8)")):
         load(np.zeros((16, 8), np.uint16))
-    with pytest.raises(LayoutError, match=re.escape("loads (8, 8), not (8, 16)")):
+    with pytest.raises(LayoutError, match=re.escape("loads (8, 8), got (8, 16)")):
         mma.fragment_move("ldmatrix.sync.aligned.m8n8.x1.b16")(np.zeros((8, 16), np.uint16))
-    with pytest.raises(LayoutError, match="registers are"):
+    with pytest.raises(LayoutError, match="the registers must have shape"):
         mma.fragment_move("stmatrix.sync.aligned.m8n8.x2.b16")(np.zeros((32, 1), np.uint32))
     with pytest.raises(UnknownInstruction, match=r"nearest are .*m8n8\.x4"):
         mma.fragment_move("ldmatrix.sync.aligned.m8n8.x3.shared.b16")
-    with pytest.raises(TargetError, match="needs sm_90, not sm_80"):
+    with pytest.raises(TargetError, match="needs sm_90, got sm_80"):
         mma.fragment_move("stmatrix.sync.aligned.m8n8.x1.b16", "sm_80")
     with pytest.raises(UnknownInstruction):  # A of four-bit integers is row-major
         form("wmma.load.a.sync.aligned.col.m8n8k32.s4")

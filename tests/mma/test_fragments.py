@@ -96,7 +96,7 @@ def test_registers_and_matrix_are_inverse(row):
             continue
         fragment = row.fragment(operand)
         size = fragment.rows * fragment.columns * fragment.tiles
-        places = np.sort(fragment.places().ravel())
+        places = np.sort(fragment.indices().ravel())
         assert np.array_equal(places, np.repeat(np.arange(size), fragment.copies)), operand
         bits = rng.integers(0, 1 << min(62, fragment.dtype.bits), (3, *fragment.shape))
         matrix = bits.astype(fragment.dtype.storage)
@@ -164,9 +164,9 @@ def test_ldmatrix_loads_the_fragments_of_mma():
 
 def test_wrong_shapes_are_refused():
     fragment = b_fragment("f16", 8, 16)
-    with pytest.raises(LayoutError, match=r"\(16, 8\), not \(8, 16\)"):
+    with pytest.raises(LayoutError, match=r"\(16, 8\), got \(8, 16\)"):
         fragment.registers(np.zeros((8, 16), np.uint16))
-    with pytest.raises(LayoutError, match=r"\(32, 2\), not \(32, 4\)"):
+    with pytest.raises(LayoutError, match=r"\(32, 2\), got \(32, 4\)"):
         fragment.matrix(np.zeros((32, 4), np.uint32))
     with pytest.raises(LayoutError, match="1, 2 or 4"):
         mma.ldmatrix(3)

@@ -95,9 +95,9 @@ def test_call_takes_arrays_of_the_types_or_bits():
     assert np.array_equal(typed.view(np.uint32), d)
     exact = a.view(np.float16).astype(float) @ b.view(np.float16) + c.view(np.float32)
     np.testing.assert_allclose(typed, exact, atol=1e-5)
-    with pytest.raises(DtypeError, match="float16 or its bits as uint16, not float64"):
+    with pytest.raises(DtypeError, match="float16 or its bits as uint16, got float64"):
         F32(a.astype(float), b, c)
-    with pytest.raises(LayoutError, match=r"B of .* is \(16, 8\), not \(2, 8, 16\)"):
+    with pytest.raises(LayoutError, match=r"B of .* must have shape \(16, 8\), got \(2, 8, 16\)"):
         F32(a, b.transpose(0, 2, 1), c)
 
 
@@ -125,7 +125,7 @@ def test_finding_rows():
     assert mma.instruction(F32.opcode, "sm_80").arch == "sm_80"
     with pytest.raises(UnknownInstruction, match=r"m16n8k16\.row\.col\.f32\.f16\.f16\.f32"):
         mma.instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f16")
-    with pytest.raises(TargetError, match="needs sm_80, not sm_75"):
+    with pytest.raises(TargetError, match="needs sm_80, got sm_75"):
         mma.instruction(F32.opcode, "sm_75")
     with pytest.raises(TargetError, match="sm_60 has no tensor cores"):
         mma.generation("sm_60")

@@ -273,22 +273,26 @@ def test_what_can_not_be_is_refused():
     a, b, c = zeros(row)
     with pytest.raises(LayoutError, match="needs scale_b"):
         row(a, b, c, scale_a=given["scale_a"])
-    with pytest.raises(LayoutError, match=r"SCALE_A of .* is \(16, 2\), not \(16, 4\)"):
+    with pytest.raises(
+        LayoutError, match=r"SCALE_A of .* must have shape \(16, 2\), got \(16, 4\)"
+    ):
         row(a, b, c, **(given | {"scale_a": np.full((16, 4), 127, np.uint8)}))
-    with pytest.raises(DtypeError, match="ue8m0 is float8_e8m0fnu or its bits as uint8, not float"):
+    with pytest.raises(
+        DtypeError, match="ue8m0 must be float8_e8m0fnu or its bits as uint8, got float"
+    ):
         row(a, b, c, **(given | {"scale_a": np.ones((16, 2))}))
-    with pytest.raises(LayoutError, match=r"byte_id_a of .* is one of \(0, 2\), not 1"):
+    with pytest.raises(LayoutError, match=r"byte_id_a of .* must be in \(0, 2\), got 1"):
         row.copies((1, 0, 0, 0))
-    with pytest.raises(LayoutError, match=r"thread_id_a of .* is one of \(0, 1\), not 2"):
+    with pytest.raises(LayoutError, match=r"thread_id_a of .* must be in \(0, 1\), got 2"):
         row.copies((0, 2, 0, 0))
-    with pytest.raises(LayoutError, match="has 4 selectors, not 2"):
+    with pytest.raises(LayoutError, match="has 4 selectors, got 2"):
         row.copies((0, 0))
     plain = mma.instruction("mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e2m1.f32")
     with pytest.raises(LayoutError, match="has no scale_a"):
         plain(*zeros(plain), scale_a=given["scale_a"])
-    with pytest.raises(TargetError, match="needs sm_120a or sm_120f, not sm_90a"):
+    with pytest.raises(TargetError, match="needs sm_120a or sm_120f, got sm_90a"):
         mma.instruction(MXF4, "sm_90a")
-    with pytest.raises(TargetError, match="needs sm_120a or sm_120f, not sm_90a"):
+    with pytest.raises(TargetError, match="needs sm_120a or sm_120f, got sm_90a"):
         _ = row.on("sm_90a").arithmetic
 
 

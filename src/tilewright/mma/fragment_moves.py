@@ -1,13 +1,13 @@
-"""What moves fragments between memory and registers: wmma.load and wmma.store, ldmatrix, stmatrix,
-and movmatrix, which transposes one in registers.
+"""Instructions that move fragments between memory and registers: wmma.load, wmma.store, ldmatrix,
+stmatrix; and movmatrix, which transposes a fragment in registers.
 
-Memory holds a matrix as lines of neighbours: wmma's rows, or its columns where the layout is col,
-one every ``stride`` elements; ldmatrix's and stmatrix's lines of 16 bytes, each at an address of
-its own. The fragment says which thread has which element of which line. ``ptx/isa/moves`` computes
-addresses from the same layouts.
+A *line* is a contiguous run of elements in memory: for wmma a row, or a column where the layout is
+col, with ``stride`` elements from one line to the next; for ldmatrix and stmatrix 16 bytes at an
+address of their own. The fragment maps each thread's values to elements of lines.
+``ptx/isa/matrix_moves`` computes addresses from the same layouts.
 
-What sm_90a has is as an H200 has it (``tests/gpu/isa/test_moves.py``). What needs sm_100a is
-published, not verified: by the PTX manual and CUTLASS's layouts of it.
+The forms of sm_90a agree with an H200 (``tests/ptx/isa/test_matrix_moves_gpu.py``). Those of
+sm_100a are published, not verified: from the PTX manual and CUTLASS's layouts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .nearest_form import closest_opcodes, opcode_parts
 Bits = npt.NDArray[Any]
 
 ROW_BYTES = 16  # bytes of a line of ldmatrix and stmatrix
-PITCH = 16  # bytes that the stride of wmma is a multiple of, or the fragment where that is smaller
+PITCH = 16  # the stride of wmma is a multiple of so many bytes, or of a smaller fragment's size
 
 
 # --- the fragments of ldmatrix and stmatrix -----------------------------------------------------
@@ -43,10 +43,9 @@ PITCH = 16  # bytes that the stride of wmma is a multiple of, or the fragment wh
 
 @cache
 def matrix_fragment(shape: str, count: int, trans: bool, type_: str) -> Fragment:
-    """``count`` matrices as their lines lie in memory, one matrix atop the next.
+    """The fragment of ``count`` matrices, stacked by their lines in memory.
 
-    Thread 4g + q holds of matrix i, 16-bit elements (m8n8) or bytes (the others):
-
+    Thread 4g + q holds these elements of matrix i, of 16 bits (m8n8) or bytes (the others):
         m8n8            line g, elements 2q and 2q + 1          register i
         m8n8 .trans     element g of lines 2q and 2q + 1        register i
         m16n16 .trans   element g + 8r of lines 4q … 4q + 3     register 2i + r
@@ -70,20 +69,19 @@ def matrix_fragment(shape: str, count: int, trans: bool, type_: str) -> Fragment
 
 
 def ldmatrix(count: int, trans: bool = False) -> Fragment:
-    """What ldmatrix gives: ``count`` (1, 2, 4) matrices of 8×8 16-bit elements, one atop the next.
-
-    Row r of the 8 * count is read from lane r's address. Register i is matrix i: thread 4g + q
-    holds elements 2q and 2q + 1 of its row g, or of its column g with ``trans``.
+    """The fragment of ldmatrix: ``count`` (1, 2, 4) stacked 8×8 matrices of 16-bit elements.
+    Row r of 8 * count is read from the address of lane r. Register i holds matrix i: thread 4g + q
+    has elements 2q and 2q + 1 of its row g, or of its column g with ``trans``.
     """
     if not is_integer(count) or count not in (1, 2, 4):
-        raise LayoutError(f"ldmatrix loads 1, 2 or 4 matrices, not {count}")
+        raise LayoutError(f"the number of matrices of ldmatrix must be 1, 2 or 4, got {count}")
     if not isinstance(trans, bool):
-        raise LayoutError(f"trans is True or False, not {trans!r}")
+        raise LayoutError(f"trans must be True or False, got {trans!r}")
     return matrix_fragment("m8n8", count, trans, "b16")
 
 
 def ldmatrix_rows(count: int) -> Layout:
-    """Lane → the row whose address it gives. The other lanes' addresses are not used."""
+    """Lane → the row whose address it provides. The addresses of the other lanes are not used."""
     return Layout(ldmatrix(count).rows, 1)
 
 
@@ -94,10 +92,9 @@ def ldmatrix_rows(count: int) -> Layout:
 class FragmentMove(TargetRequirements):
     """One form of ``family`` wmma.load, wmma.store, ldmatrix, stmatrix or movmatrix.
 
-    ``operand`` (a, b, c, d) and ``layout`` (row, col) are wmma's, whose ``instruction`` is one that
-    has this operand. ``space`` is as written, empty for generic addresses. ``count`` is .num.
-    ``formats`` are (in registers, in memory): the second is ``type``, in 16 bytes a line, padded.
-    """
+    wmma has ``operand`` (a, b, c, d), ``layout`` (row, col) and ``instruction``, a product with
+    this operand. ``space`` is empty for generic addresses. ``count`` is .num. ``formats`` are (in
+    registers, in memory); the second is ``type``, padded to 16 bytes per line."""
 
     family: str
     shape: str
@@ -141,7 +138,7 @@ class FragmentMove(TargetRequirements):
 
     @property
     def fragment(self) -> Fragment:
-        """Who holds what: wmma's is the instruction's own; else rows are the lines in memory."""
+        """The fragment: of wmma that of its product; otherwise its rows are the lines in memory."""
         if self.instruction:
             return self.instruction.on(self.arch).fragment(self.operand)
         return matrix_fragment(self.shape, self.count, self.trans, self.type)
@@ -153,81 +150,81 @@ class FragmentMove(TargetRequirements):
     # --- memory ---
 
     @property
-    def _upright(self) -> bool:
-        """Whether the fragment's rows are the lines in memory, not its columns."""
+    def _lines_are_rows(self) -> bool:
+        """Whether the lines in memory are the fragment's rows, not its columns."""
         return not self.instruction or (self.layout == "row") != self.fragment.transposed
 
     @property
     def lines(self) -> tuple[int, int]:
-        """(rows, elements per row) of the matrix in memory."""
+        """(lines, elements per line) of the matrix in memory."""
         rows, columns = self.fragment.rows, self.fragment.columns
-        return (rows, columns) if self._upright else (columns, rows)
+        return (rows, columns) if self._lines_are_rows else (columns, rows)
 
     @property
     def leading(self) -> int:
-        """The default stride of wmma: elements in a line."""
+        """The default stride of wmma: elements per line."""
         return self.lines[1]
 
     @property
     def alignment(self) -> int:
-        """Bytes that an address is a multiple of: wmma's the fragment's, in one thread.
+        """Alignment of an address in bytes: for wmma the bytes of the fragment in one thread.
 
-        What LDSM reads it reads in whole lines: an H200 faults below 16.
+        LDSM reads whole lines: an H200 faults for an alignment below 16 bytes.
         """
         if self.instruction:
-            return max(self.registers * self.fragment.word // 8, ROW_BYTES * self._by_lines)
+            return max(self.registers * self.fragment.word // 8, ROW_BYTES * self._uses_ldsm)
         return 1 if self.family == "movmatrix" else ROW_BYTES
 
     @property
-    def _by_lines(self) -> bool:
-        """Whether ptxas loads by LDSM, in shared memory: 16-bit A and B, or narrower along k."""
+    def _uses_ldsm(self) -> bool:
+        """Whether ptxas uses LDSM: 16-bit A and B in shared memory, or narrower ones along k."""
         bits, along = self.fragment.dtype.bits, (self.operand == "a") == (self.layout == "row")
         narrow = bits == 16 or (bits < 16 and along)
         return self.operand in ("a", "b") and narrow and self.space.startswith("shared")
 
     @property
     def pitch(self) -> int:
-        """Bytes that wmma's stride is a multiple of.
+        """Alignment of wmma's stride in bytes.
 
-        The PTX manual asks for the fragment's size, which the default stride of some forms is
-        smaller than; CUDA C++ for 16 bytes.
+        The PTX manual requires the fragment's size, but the default stride of some forms is
+        smaller; CUDA C++ requires 16 bytes.
         """
         return min(self.alignment, PITCH)
 
-    def places(self) -> tuple[Layout, Layout]:
-        """Two layouts of (thread, value): which line it is in, and where in the line."""
-        return _places(self.fragment, self._upright)
+    def line_layouts(self) -> tuple[Layout, Layout]:
+        """Two layouts of (thread, value): the line of an element, and its position in the line."""
+        return _line_layouts(self.fragment, self._lines_are_rows)
 
     def __call__(self, given: npt.ArrayLike) -> Bits:
         """Load: lines (…, lines, elements) → registers (…, 32, count). Store: the reverse.
 
-        Elements are bits, a sub-byte one in a byte of its own. Lines of wmma may be longer than
+        Elements are codes; a sub-byte element takes a byte. Lines of wmma may be longer than
         ``leading``: their length is the stride. movmatrix takes registers and returns registers.
         """
         if self.family == "movmatrix":
             return self.fragment.registers(ldmatrix(1).matrix(given))
         if not self.loads:
-            return self._turned(self.fragment.matrix(given))
+            return self._transposed(self.fragment.matrix(given))
         lines = as_array(given)
         count, leading = self.lines
         longer = lines.ndim > 1 and lines.shape[-2] == count and lines.shape[-1] >= leading
         if not longer or (lines.shape[-1] > leading and not self.instruction):
-            raise LayoutError(f"{self.opcode} loads {(count, leading)}, not {lines.shape}")
-        return self.fragment.registers(self._turned(lines[..., :leading]))
+            raise LayoutError(f"{self.opcode} loads {(count, leading)}, got {lines.shape}")
+        return self.fragment.registers(self._transposed(lines[..., :leading]))
 
-    def _turned(self, matrix: Bits) -> Bits:
-        """The operand's matrix to its lines, or back."""
+    def _transposed(self, matrix: Bits) -> Bits:
+        """The operand's matrix as its lines, or the reverse."""
         return np.swapaxes(matrix, -1, -2) if self.layout == "col" else matrix
 
 
 @cache
-def _places(fragment: Fragment, upright: bool) -> tuple[Layout, Layout]:
+def _line_layouts(fragment: Fragment, upright: bool) -> tuple[Layout, Layout]:
     shape = (fragment.rows, fragment.columns)
     row, column = (composition(Layout(shape, d), fragment.layout) for d in ((1, 0), (0, 1)))
     return (row, column) if upright else (column, row)
 
 
-# --- all of them ----------------------------------------------------------------------------------
+# --- the table ------------------------------------------------------------------------------------
 
 WINDOW = "shared::cta"  # a spelling of .shared since PTX 7.8
 SPACES = ("", "global", "shared", WINDOW)
@@ -243,7 +240,7 @@ def _operands() -> dict[tuple[str, str, str, str, bool], MmaInstruction]:
     found: dict[tuple[str, str, str, str, bool], MmaInstruction] = {}
     either = tuple(product("cd", ("row", "col")))
     rows = [i for i in ROWS if i.family == "wmma" and not i.satfinite]
-    # ptxas moves f32 accumulators of these two as well, though nothing computes with them.
+    # ptxas also moves f32 accumulators of these two shapes, although no product uses them.
     rows += [replace(i, c="f32", d="f32") for i in rows if i.shape in ("m8n8k32", "m8n8k128")]
     for i in rows:
         for operand, layout in (("a", i.alayout), ("b", i.blayout), *either):
@@ -296,31 +293,30 @@ _FORMAT = re.compile(r"b\dx16")
 
 
 def _key(opcode: str) -> tuple[object, ...]:
-    """What names a form: its first words and its formats in order, the other words in any."""
-    given = opcode_parts(opcode)
-    head = 3 if given[0] == "wmma" else 1
-    formats = tuple(word for word in given if _FORMAT.match(word))
-    return tuple(given[:head]), formats, tuple(sorted(given[head:]))
+    """The key of a form: its first words and its formats in order, the other words in any order."""
+    words = opcode_parts(opcode)
+    head = 3 if words[0] == "wmma" else 1
+    formats = tuple(word for word in words if _FORMAT.match(word))
+    return tuple(words[:head]), formats, tuple(sorted(words[head:]))
 
 
 _BY_KEY = {_key(fragment_move.opcode): fragment_move for fragment_move in FRAGMENT_MOVES}
 
 
 def find_fragment_move(opcode: str) -> FragmentMove | None:
-    """The move of an opcode, its modifiers in any order, or None."""
+    """The move with this opcode, whose modifiers may be in any order; None if there is none."""
     return _BY_KEY.get(_key(opcode))
 
 
 def fragment_move(opcode: str, arch: Target | str = "") -> FragmentMove:
-    """The move of an opcode as ``arch`` has it: if not given, as an H200, or as the first target
-    that has the form.
+    """The move with this opcode, for ``arch``: by default an H200, or the first target that has it.
 
-    Raises UnknownInstruction, naming the nearest, and TargetError where ``arch`` has not got it.
+    Raises UnknownInstruction, naming the nearest, and TargetError where ``arch`` lacks it.
     """
     found = find_fragment_move(opcode)
     if found is None:
         hint = (
             f"nearest are {', '.join(closest_opcodes(opcode, (m.opcode for m in FRAGMENT_MOVES)))}"
         )
-        raise UnknownInstruction(f"no instruction {opcode!r} moves fragments", hint=hint)
-    return found.asked_on(arch)
+        raise UnknownInstruction(f"unknown instruction to move fragments {opcode!r}", hint=hint)
+    return found.for_arch(arch)

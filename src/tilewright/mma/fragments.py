@@ -1,18 +1,16 @@
-"""Who holds what: a fragment is a layout (thread, value) → place in the matrix.
-
-All of it is one rule and its few exceptions. A quad of threads holds a row: thread 4g + q has row
-g, and of each run of 4V elements the V from qV on, as many as a 32-bit register takes; more
-registers repeat that 8 rows down, then 4V elements on. A is M×K, B is N×K (its columns are its
-rows here), an accumulator is M×N with V = 2 whatever its type. Places count down the columns, as
-in CuTe: row + rows * column.
-
+"""Fragments: layouts (thread, value) → index in the matrix of a matrix instruction's operand.
+One rule with few exceptions covers all of them. A quad of threads holds a row: thread 4g + q has
+row g, and of each run of 4V elements the V elements from qV on, where V fills a 32-bit register.
+Further registers repeat this 8 rows down, then 4V elements on. A is M×K, B is N×K (a row of the
+fragment is a column of B), an accumulator is M×N with V = 2 for every type. Indices are
+column-major, as in CuTe: row + rows * column.
     m16n8k16 f16   A ((4,8),(2,2,2)):((32,1),(16,8,128))   values 0 1 of a register, row + 8,
     column + 8
                    B ((4,8),(2,2)):((16,1),(8,64))
                    C ((4,8),(2,2)):((32,1),(16,8))
 
-A stride of 0 says that several hold the same: wmma's f16 operands are kept twice, sparse metadata
-may come from any thread that the selector names.
+A stride of 0 means that several threads or values hold the same element: wmma's f16 operands are
+stored twice, and the selector names the thread that provides sparse metadata.
 """
 
 from __future__ import annotations
@@ -38,12 +36,13 @@ Modes = tuple[tuple[int, int], ...]  # (shape, stride) pairs
 
 @dataclass(frozen=True, slots=True)
 class Fragment(Drawable):
-    """One operand of a matrix instruction, spread over a warp (or the 128 threads of a warpgroup).
+    """One operand of a matrix instruction, distributed over a warp (or the 128 threads of a
+    warpgroup).
 
     ``layout`` maps (thread, value) to row + rows * column of a ``rows`` × ``columns`` matrix of
-    ``type`` (and on to the next of ``tiles`` matrices). ``transposed`` says that the operand as
-    the mathematics has it is that matrix's transpose: B is K×N there and N×K here. An element
-    takes ``container`` bits of a register, from the bit ``low`` of them up.
+    ``type``, or of ``tiles`` such matrices, one after another. ``transposed``: the mathematical
+    operand is the transpose of that matrix (B is K×N, its fragment N×K). An element takes
+    ``container`` bits of a register and begins at bit ``low`` of them.
     """
 
     type: str
@@ -61,7 +60,7 @@ class Fragment(Drawable):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The operand's shape as the mathematics has it: B is K×N; tiles come first."""
+        """The shape of the mathematical operand: B is K×N; tiles come first."""
         one = (self.columns, self.rows) if self.transposed else (self.rows, self.columns)
         return one if self.tiles == 1 else (self.tiles, *one)
 
@@ -71,12 +70,12 @@ class Fragment(Drawable):
 
     @property
     def values(self) -> int:
-        """Values in each thread."""
+        """Number of values per thread."""
         return int(self.layout.size()) // self.threads
 
     @property
     def bits(self) -> int:
-        """Bits that an element takes in a register."""
+        """Bits of a register per element."""
         return self.container or self.dtype.bits
 
     @property
@@ -86,87 +85,86 @@ class Fragment(Drawable):
 
     @property
     def count(self) -> int:
-        """Registers in each thread."""
+        """Number of registers per thread."""
         return self.values * self.bits // self.word
 
     @property
     def copies(self) -> int:
-        """How many hold each element."""
+        """Number of (thread, value) pairs that hold each element."""
         return int(self.layout.size()) // (self.rows * self.columns * self.tiles)
 
-    def places(self) -> Array:
-        """The layout, evaluated: (threads, values) → row + rows * column."""
-        return _places(self.layout, self.threads)
+    def indices(self) -> Array:
+        """The evaluated layout: (threads, values) → row + rows * column."""
+        return _indices(self.layout, self.threads)
 
     def coordinates(self) -> tuple[Array, ...]:
-        """(row, column) in the operand's own shape, each (threads, values); a tile's number first
-        where there are several.
+        """(row, column) in the operand's ``shape``, each an array (threads, values); the tile's
+        number precedes them if there are several tiles.
         """
-        place, size = self.places(), self.rows * self.columns
-        row, column = place % size % self.rows, place % size // self.rows
+        index, size = self.indices(), self.rows * self.columns
+        row, column = index % size % self.rows, index % size // self.rows
         one = (column, row) if self.transposed else (row, column)
-        return one if self.tiles == 1 else (place // size, *one)
+        return one if self.tiles == 1 else (index // size, *one)
 
     def registers(self, matrix: npt.ArrayLike) -> Array:
-        """A matrix (…, *shape) → what each thread holds: (…, threads, count) of uint32 (uint64
-        for f64).
-
-        The matrix is of the type's NumPy type (bool for b1), or is bits as unsigned integers.
-        Raises LayoutError and DtypeError.
+        """A matrix (…, *shape) → the registers of each thread, (…, threads, count) of uint32
+        (uint64 for f64).
+        The matrix has the type's NumPy type (bool for b1), or its bits as unsigned integers. Raises
+        LayoutError and DtypeError.
         """
-        bits = require_shape(as_codes(matrix, self.dtype), self.shape, "the matrix is")
-        held: Array = bits[(..., *self.coordinates())]  # type: ignore[arg-type]
+        bits = require_shape(as_codes(matrix, self.dtype), self.shape, "the matrix")
+        values: Array = bits[(..., *self.coordinates())]  # type: ignore[arg-type]
         if self.container:
-            held = held << self.low
-        return pack(self._stored, held, np.dtype(f"u{self.word // 8}"))
+            values = values << self.low
+        return pack(self._stored_type, values, np.dtype(f"u{self.word // 8}"))
 
     def matrix(self, registers: npt.ArrayLike, copy: int = 0) -> Array:
         """The inverse of ``registers``: (…, threads, count) → the matrix's bits (…, *shape).
 
-        Where several hold an element, ``copy`` says whose to take: values count before threads.
-        Raises LayoutError and DtypeError.
+        ``copy`` selects one of the ``copies`` of each element, those of one thread first. Raises
+        LayoutError and DtypeError.
         """
-        held = as_registers(registers, self.word)
-        require_shape(held, (self.threads, self.count), "the registers are")
+        words = as_registers(registers, self.word)
+        require_shape(words, (self.threads, self.count), "the registers")
         if not is_integer(copy) or not 0 <= copy < self.copies:
-            raise LayoutError(f"there are {self.copies} copies, the first is 0; {copy} is none")
-        values = unpack(self._stored, held)
+            raise LayoutError(f"copy must be 0 to {self.copies - 1}, got {copy}")
+        values = unpack(self._stored_type, words)
         if self.container:
             values = values >> self.low & ((1 << self.dtype.bits) - 1)
-        flat = values.reshape(*values.shape[:-2], -1)[..., _homes(self)[copy]]
+        flat = values.reshape(*values.shape[:-2], -1)[..., _positions(self)[copy]]
         flat = flat.reshape(*values.shape[:-2], self.tiles, self.columns, self.rows)
-        made = flat if self.transposed else np.swapaxes(flat, -1, -2)
-        return np.ascontiguousarray(made if self.tiles > 1 else made[..., 0, :, :])
+        matrices = flat if self.transposed else np.swapaxes(flat, -1, -2)
+        return np.ascontiguousarray(matrices if self.tiles > 1 else matrices[..., 0, :, :])
 
     @property
-    def _stored(self) -> str:
+    def _stored_type(self) -> str:
         return f"b{self.container}" if self.container else self.type
 
 
 @cache
-def _places(layout: Layout, threads: int) -> Array:
-    places: Array = layout.indices().reshape((threads, -1), order="F")
-    places.setflags(write=False)
-    return places
+def _indices(layout: Layout, threads: int) -> Array:
+    indices: Array = layout.indices().reshape((threads, -1), order="F")
+    indices.setflags(write=False)
+    return indices
 
 
 @cache
-def _homes(fragment: Fragment) -> Array:
-    """[copy][place]: where it is, as thread * values + value."""
-    order = np.argsort(_places(fragment.layout, fragment.threads), axis=None, kind="stable")
+def _positions(fragment: Fragment) -> Array:
+    """[copy][index of an element] → its position, thread * values + value."""
+    order = np.argsort(_indices(fragment.layout, fragment.threads), axis=None, kind="stable")
     return order.reshape(-1, fragment.copies).T
 
 
 def _mode(modes: Modes) -> tuple[Any, Any]:
-    kept = [mode for mode in modes if mode[0] > 1] or [(1, 0)]
-    if len(kept) == 1:
-        return kept[0]
-    shape, stride = zip(*kept, strict=True)
+    nontrivial = [mode for mode in modes if mode[0] > 1] or [(1, 0)]
+    if len(nontrivial) == 1:
+        return nontrivial[0]
+    shape, stride = zip(*nontrivial, strict=True)
     return shape, stride
 
 
 def fragment_layout(threads: Modes, values: Modes) -> Layout:
-    """The layout of these (shape, stride) modes, those of one element left out."""
+    """The layout of these (shape, stride) modes without those of size 1."""
     (ts, td), (vs, vd) = _mode(threads), _mode(values)
     return Layout((ts, vs), (td, vd))
 
@@ -175,7 +173,7 @@ def quad_layout(
     rows: int, columns: int, run: int, *, halves: bool = False, warps: int = 1
 ) -> Layout:
     """The rule of this module: ``run`` neighbours in a thread, then 8 rows down, then 4 runs on,
-    then 16 rows down (``halves`` puts 8 rows down last instead). Warps take 16 rows each.
+    then 16 rows down (``halves``: 8 rows down is the last instead). Each warp has 16 rows.
     """
     per_warp = rows // warps
     on = (columns // (4 * run), 4 * run * rows)
@@ -186,7 +184,7 @@ def quad_layout(
 
 
 def elements_per_register(type_: str) -> int:
-    """Elements of a row that a register holds."""
+    """Number of elements of a row in a register."""
     return max(1, 32 // dtype(type_).bits)
 
 

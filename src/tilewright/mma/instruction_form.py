@@ -19,8 +19,8 @@ class MmaForm(TargetRequirements):
 
     ``family`` is ``mma``, ``mma.sp``, ``wmma``, ``wgmma`` or ``wgmma.sp``; the fields after the
     types are modifiers, empty or False where the opcode has none. ``needs`` are the lowest (PTX
-    version, target) that have it, any one of which will do; ``until`` the first PTX version that
-    has it no more. ``arch`` is the architecture that it computes as.
+    version, target) pairs that have it, any of which suffices; ``until`` is the first PTX version
+    that no longer has it. ``arch`` is the architecture whose arithmetic it has.
     """
 
     family: str
@@ -67,25 +67,25 @@ class MmaForm(TargetRequirements):
 
     @property
     def tiles(self) -> int:
-        """Products that it computes at once: 4 for m8n8k4 of f16, else 1."""
+        """Number of independent products: 4 for m8n8k4 of f16, else 1."""
         return 4 if self.shape == "m8n8k4" and self.a == "f16" else 1
 
     @property
     def scales(self) -> int:
-        """Block scales for each row of A and column of B, each for K / scales of k; 0 without."""
+        """Number of scales per row of A and column of B, each for K / scales of k; 0 without."""
         return int(self.scale_vec[:-1]) if self.stype else 0
 
     @property
     def stored_k(self) -> int:
-        """Elements in a stored row of A: K, or what sparsity leaves of it."""
-        kept, of = sparsity_pattern(self.a, self.kind)
-        return self.k * kept // of if self.sparse else self.k
+        """Stored elements per row of A: K, or the stored fraction of it for sparse A."""
+        stored, group = sparsity_pattern(self.a, self.kind)
+        return self.k * stored // group if self.sparse else self.k
 
     @property
     def metadata_columns(self) -> int:
-        """Indices for each row of sparse A: one for each element kept, or for each pair."""
-        kept, of = sparsity_pattern(self.a, self.kind)
-        return self.stored_k // 2 if (kept, of) == (4, 8) else self.stored_k
+        """Indices per row of sparse A: one for each stored element, or for each stored pair."""
+        pairs = sparsity_pattern(self.a, self.kind) == (4, 8)
+        return self.stored_k // 2 if pairs else self.stored_k
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -94,8 +94,8 @@ class MmaForm(TargetRequirements):
         return ("d", "a", "b", "c", *more, *(("scale_a", "scale_b") if self.stype else ()))
 
     def extent(self, name: str) -> tuple[str, int, int]:
-        """Type, rows and columns of a, b, c or d as its layout has them: B is N×K. LayoutError for
-        another name.
+        """Type, rows and columns of the fragment of a, b, c or d: B is N×K. LayoutError for another
+        name.
         """
         self.expect_operand(name, self.operands[:4])
         sizes = {"a": (self.m, self.stored_k), "b": (self.n, self.k)}
@@ -104,7 +104,7 @@ class MmaForm(TargetRequirements):
     def expect_operand(self, name: object, known: tuple[str, ...]) -> None:
         """LayoutError unless ``name`` is one of the operands ``known``."""
         if not isinstance(name, str) or name not in known:
-            raise LayoutError(f"{self.opcode} has operands {', '.join(known)}, not {name!r}")
+            raise LayoutError(f"{self.opcode} has operands {', '.join(known)}, got {name!r}")
 
 
 def _dotted(*words: str) -> str:

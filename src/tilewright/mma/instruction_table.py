@@ -1,10 +1,9 @@
-"""The matrix instructions: shape, types, modifiers, and what has them.
+"""The table of matrix instructions: shapes, types, modifiers, and the targets that have them.
 
-All forms of ``mma``, ``mma.sp``, ``wmma``, ``wgmma`` and ``wgmma.sp``; ``tcgen05`` is not here.
+All forms of ``mma``, ``mma.sp``, ``wmma``, ``wgmma`` and ``wgmma.sp``; ``tcgen05`` is not included.
 
-A line of the table is a family of rows: shapes × types × modifiers that came together. ptxas is
-the judge of every line; where it and the manual differ a comment says so.
-
+A line of the table is a family of rows: shapes × types × modifiers that were introduced together.
+Every line was compared with ptxas; a comment names each difference between ptxas and the manual.
     >>> f = instruction("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32")
     >>> f.fragment("a").layout, f.fragment("a").count
     (((4,8),(2,2,2)):((32,1),(16,8,128)), 4)
@@ -36,12 +35,12 @@ KINDS = ("f8f6f4", "mxf8f6f4", "mxf4", "mxf4nvf4")
 
 
 def _needs(text: str) -> tuple[Requirement, ...]:
-    """``"8.7 sm_120a | 8.8 sm_120f"``: alternatives."""
+    """The alternatives in ``"8.7 sm_120a | 8.8 sm_120f"``."""
     return tuple((one.split()[0], one.split()[1]) for one in text.split("|"))
 
 
 def _computes_as(needs: tuple[Requirement, ...]) -> str:
-    """Hopper, or where it has not got the form, the first target that has."""
+    """Hopper, or the first target of ``needs`` if Hopper lacks the form."""
     has = any(Target.parse(DEFAULT_ARCH).runs(target) for _, target in needs)
     return DEFAULT_ARCH if has else needs[0][1]
 
@@ -64,16 +63,16 @@ def _family(
     one = {name: value for name, value in more.items() if not isinstance(value, tuple)}
     alternatives = _needs(needs)
     arch = _computes_as(alternatives)
-    made = []
+    rows = []
     for shape, type_, (alayout, blayout) in product(shapes.split(), list(types), layouts):
         for chosen in product(*many.values()):
             fields = {**one, **dict(zip(many, chosen, strict=True)), "arch": arch}
-            made.append(
+            rows.append(
                 MmaInstruction(
                     family, *_sizes(shape), *type_, alternatives, alayout, blayout, **fields
                 )
             )
-    return made
+    return rows
 
 
 def _floats(type_: str, accumulators: str) -> list[Types]:
@@ -81,7 +80,7 @@ def _floats(type_: str, accumulators: str) -> list[Types]:
 
 
 def _pairs(types: tuple[str, ...], accumulators: str) -> list[Types]:
-    """Any two of the types, C and D the same."""
+    """All pairs of the types for A and B; C and D have the same type."""
     return [(c, a, b, c) for a, b, c in product(types, types, accumulators.split())]
 
 
@@ -138,14 +137,14 @@ BLACKWELL_ALONE = f"8.7 sm_100a | 8.8 sm_103a | 8.7 sm_101a | 9.0 sm_110a | {GEF
 
 
 def _earlier(needs: str) -> str:
-    """In the first PTX version of sm_100a and sm_101a already."""
+    """The same with PTX 8.6, the first version of sm_100a and sm_101a, instead of 8.7."""
     return needs.replace("8.7 sm_10", "8.6 sm_10")
 
 
 def _kinds() -> list[MmaInstruction]:
-    """What names its kind, without scales: fp8 with fp6 and fp4, and fp8 once more.
+    """Forms with a ``.kind`` and without scales: fp8 with fp6 and fp4, and fp8 with fp8.
 
-    The manual has f8f6f4 alone here; ptxas takes any kind for fp8 and makes the same of them all.
+    The manual has only f8f6f4 here; ptxas accepts every kind for fp8, with the same machine code.
     """
     old, half = _pairs(FP8, "f32"), _pairs(FP8, "f16")
     new = [t for t in _pairs(SMALL, "f16 f32") if not {t[1], t[2]} <= set(FP8)]
@@ -166,8 +165,8 @@ def _kinds() -> list[MmaInstruction]:
 
 
 def _scaled() -> list[MmaInstruction]:
-    """Block scales. Sparse mxf4 and mxf4nvf4 are of sm_120a and sm_121a alone; the manual says so
-    of dense ones too, ptxas does not.
+    """Forms with block scales. Only sm_120a and sm_121a have sparse mxf4 and mxf4nvf4; the manual
+    says this of the dense ones too, ptxas does not.
     """
     bytes_, fp4 = _pairs(SMALL, "f32"), _floats("e2m1", "f32")
     made = []
@@ -191,7 +190,7 @@ WMMA = "m16n16k16 m8n32k16 m32n8k16"
 
 
 def _warp() -> list[MmaInstruction]:
-    """wmma.mma. f16 could do without .aligned before PTX 6.3, and be saturated before 6.5."""
+    """wmma.mma. Before PTX 6.3 .aligned was optional for f16; before 6.5 f16 had .satfinite."""
     f16 = [(d, "f16", "f16", c) for d, c in product(("f16", "f32"), repeat=2)]
     saturated = {"satfinite": True, "until": "6.5"}
     made = _family("wmma", WMMA, f16, "6.3 sm_70", ANY_LAYOUT)
@@ -257,13 +256,13 @@ _LAYOUTS = ("row", "col")
 Key = tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]
 
 
-# .scale_vec may be left out where a kind has one only
+# .scale_vec is optional for a kind with a single one
 _SCALE_VEC = {"kind::mxf8f6f4": "scale_vec::1X", "kind::mxf4": "scale_vec::2X"}
 
 
 def _key(opcode: str) -> Key | None:
-    """What names a form: its types in order, its layouts in order, the other words in any. None
-    where a word is repeated.
+    """The key of a form: its types in order, its layouts in order, the other words in any order.
+    None if a word is repeated.
     """
     mnemonic, *modifiers = opcode_parts(opcode)
     types = tuple(w for w in modifiers if _TYPE.match(w))
@@ -280,18 +279,18 @@ _BY_KEY = {_key(row.opcode): row for row in ROWS}
 
 
 def find(opcode: str) -> MmaInstruction | None:
-    """The row of an opcode, its modifiers in any order (types and layouts in theirs), or None.
+    """The row of an opcode with its modifiers in any order, except types and layouts; or None.
 
-    As ptxas has it what is done comes first (``wmma.mma``, ``wgmma.mma_async``), popc after its
-    xor or and. A ``.scale_vec`` that may be left out is written out in the row's own opcode.
+    As in ptxas, the operation comes first (``wmma.mma``, ``wgmma.mma_async``), and popc after xor
+    or and. The row's own opcode includes an optional ``.scale_vec``.
     """
     key = _key(opcode)
-    found = None if key is None else _BY_KEY.get(key)
-    return found if found and _placed(found.family, opcode.split(".")[1:]) else None
+    row = None if key is None else _BY_KEY.get(key)
+    return row if row and _is_ordered(row.family, opcode.split(".")[1:]) else None
 
 
-def _placed(family: str, modifiers: list[str]) -> bool:
-    """Whether the modifiers that have a place of their own are there."""
+def _is_ordered(family: str, modifiers: list[str]) -> bool:
+    """Whether the modifiers with a fixed position are at that position."""
     first = {"wmma": "mma", "wgmma": "mma_async"}.get(family.partition(".")[0], modifiers[0])
     if "popc" not in modifiers:
         return modifiers[0] == first
@@ -300,25 +299,25 @@ def _placed(family: str, modifiers: list[str]) -> bool:
 
 
 def instruction(opcode: str, arch: Target | str = "") -> MmaInstruction:
-    """The row of an opcode, computing as ``arch`` does: if not given, as an H200, or as the first
+    """The row of an opcode with the arithmetic of ``arch``: by default of an H200, or of the first
     target that has the form.
 
-    Raises UnknownInstruction, naming the nearest, and TargetError where ``arch`` has not got it.
+    Raises UnknownInstruction, naming the nearest, and TargetError where ``arch`` lacks it.
     """
     row = find(opcode)
     if row is None:
         why = mismatch_reason(opcode, (r.opcode for r in ROWS))
         hint = f"nearest are {nearest(opcode)}"
         raise UnknownInstruction(f"no matrix instruction {opcode!r}: {why}", hint=hint)
-    return row.asked_on(arch)
+    return row.for_arch(arch)
 
 
 def nearest(opcode: str) -> str:
-    """The opcodes most like this one."""
+    """The opcodes most similar to this one."""
     return ", ".join(closest_opcodes(opcode, (row.opcode for row in ROWS)))
 
 
-# what rows are chosen by
+# the fields by which ``catalogue`` selects rows
 _FIELDS = tuple(
     name
     for name in dir(MmaInstruction)
@@ -327,17 +326,17 @@ _FIELDS = tuple(
 
 
 def catalogue(arch: Target | str = "", **fields: object) -> tuple[MmaInstruction, ...]:
-    """The rows that ``arch`` has, with these fields: ``catalogue("sm_80", a="f16", k=16)``.
+    """The rows that ``arch`` has with these fields: ``catalogue("sm_80", a="f16", k=16)``.
 
-    Raises UnknownInstruction for a field that they have not, or that is neither text nor a number.
+    Raises UnknownInstruction for an unknown field, or a value that is not a str or int.
     """
     for name, value in fields.items():
         if name not in _FIELDS:
-            hint = f"its fields are {', '.join(_FIELDS)}"
-            raise UnknownInstruction(f"a matrix instruction has no {name!r}", hint=hint)
+            hint = f"the fields are {', '.join(_FIELDS)}"
+            raise UnknownInstruction(f"unknown field {name!r} of a matrix instruction", hint=hint)
         if not isinstance(value, str) and not is_integer(value):
-            raise UnknownInstruction(f"{name} is text or a number, not {value!r}")
+            raise UnknownInstruction(f"{name} must be a str or an int, got {value!r}")
     target = None if isinstance(arch, str) and not arch else Target.parse(arch)
     rows = [r for r in ROWS if target is None or r.runs_on(target)]
-    found = [r for r in rows if all(getattr(r, name) == value for name, value in fields.items())]
-    return tuple(r if target is None else r.on(target) for r in found)
+    rows = [r for r in rows if all(getattr(r, name) == value for name, value in fields.items())]
+    return tuple(r if target is None else r.on(target) for r in rows)

@@ -23,8 +23,8 @@ from ..layout import Layout, Swizzle, make_layout
 SWIZZLES = {0: 0, 128: 1, 64: 2, 32: 3}  # bytes of a swizzled row → the field's value
 WIDTHS = (1, 8, 16, 32)  # bits of an element
 MAJORS = ("K", "MN")
-CHUNK_BYTES = 16  # bytes that a swizzle keeps together, and a core matrix has in a row
-_LIMIT = 1 << 18  # bytes that 14 bits count in sixteens
+CHUNK_BYTES = 16  # the unit that a swizzle permutes; a row of a core matrix
+_LIMIT = 1 << 18  # of an address: 14 bits in units of 16 bytes
 
 
 def _is_number(x: Any) -> bool:
@@ -32,25 +32,25 @@ def _is_number(x: Any) -> bool:
 
 
 def swizzle_pattern(swizzle: int) -> Swizzle:
-    """The permutation of bits' addresses that belongs to rows of ``swizzle`` bytes."""
+    """The swizzle of bit addresses for rows of ``swizzle`` bytes."""
     if not _is_number(swizzle) or swizzle not in SWIZZLES:
-        raise LayoutError(f"swizzle is one of {sorted(SWIZZLES)} bytes, not {swizzle!r}")
+        raise LayoutError(f"swizzle must be one of {sorted(SWIZZLES)} bytes, got {swizzle!r}")
     return Swizzle(swizzle.bit_length() - 5 if swizzle else 0, 7, 3)
 
 
 def swizzle_atom(element_bits: int, swizzle: int, major: str) -> Layout:
-    """The (row, column) → element of what belongs together: 8 rows (columns where MN-major) of a
-    core matrix, or as long as the swizzle says.
+    """The (row, column) → element of a swizzle atom: 8 rows (MN-major: columns) of ``swizzle``
+    bytes, or of a core matrix without a swizzle.
     """
     if major.__class__ is not str or major not in MAJORS:
-        raise LayoutError(f"major is K or MN, not {major!r}")
+        raise LayoutError(f"major must be K or MN, got {major!r}")
     length = 8 * (swizzle or CHUNK_BYTES) // element_bits
     return Layout((8, length), (length, 1)) if major == "K" else Layout((length, 8), (1, length))
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixDescriptor:
-    """Where an operand stands: bytes in shared memory, all multiples of 16 below 2^18.
+    """The location of an operand in shared memory, in bytes, each a multiple of 16 below 2^18.
 
     ``swizzle`` is 0, 32, 64 or 128 bytes; ``base_offset`` (0 … 7) is for swizzled operands whose
     pattern does not begin at a multiple of its size.
@@ -66,10 +66,10 @@ class MatrixDescriptor:
         for name in ("start", "leading", "stride"):
             value = getattr(self, name)
             if not _is_number(value) or value % 16 or not 0 <= value < _LIMIT:
-                raise LayoutError(f"{name} is a multiple of 16 below {_LIMIT}, not {value!r}")
+                raise LayoutError(f"{name} must be a multiple of 16 below {_LIMIT}, got {value!r}")
         swizzle_pattern(self.swizzle)
         if self.base_offset not in range(8):
-            raise LayoutError(f"base_offset is 0 … 7, not {self.base_offset!r}")
+            raise LayoutError(f"base_offset must be 0 … 7, got {self.base_offset!r}")
 
     @property
     def bits(self) -> int:
@@ -80,19 +80,20 @@ class MatrixDescriptor:
 
     @classmethod
     def parse(cls, bits: int) -> MatrixDescriptor:
-        """The fields of a 64-bit operand; bits that mean nothing are ignored."""
+        """The fields of a 64-bit operand; unused bits are ignored."""
         if not _is_number(bits) or not 0 <= bits < 1 << 64:
-            raise LayoutError(f"a descriptor is a number of 64 bits, not {bits!r}")
+            raise LayoutError(f"a descriptor must be a 64-bit integer, got {bits!r}")
         start, leading, stride = ((int(bits) >> low & 0x3FFF) << 4 for low in (0, 16, 32))
         swizzle = {value: size for size, value in SWIZZLES.items()}[int(bits) >> 62 & 3]
         return cls(start, leading, stride, swizzle, int(bits) >> 49 & 7)
 
     def layout(self, element_bits: int, rows: int, columns: int, major: str = "K") -> Layout:
-        """(row, column) → bit offset from the start, before the swizzle: rows of A or B^T (M or N),
-        columns of K. MN-major rows are rounded up to as many as belong together.
+        """(row, column) → bit offset from the start, before the swizzle. Rows are of A or B^T (M or
+        N), columns are K. MN-major rows are rounded up to whole swizzle atoms.
 
-        LayoutError unless rows are a multiple of 8 and a row of K is one of 16 bytes (K-major) or 8
-        elements of 16 bits (MN-major), and of what belongs together where it is longer.
+        LayoutError unless the number of rows is a multiple of 8 and the number of columns one of 16
+        bytes (K-major) or of 8 elements of 16 bits (MN-major); more columns than a swizzle atom
+        must be a multiple of it.
         """
         self._check(element_bits, rows, columns, major)
         one = swizzle_atom(element_bits, self.swizzle, major)
@@ -102,37 +103,36 @@ class MatrixDescriptor:
         steps = (across, along) if major == "K" else (along, across)
         modes = []
         for mode, extent, step in zip(one, (rows, columns), steps, strict=True):
-            kept = min(mode.size(), extent)
-            counts, strides = (kept, -(-extent // kept)), (mode.stride * element_bits, 8 * step)
+            unit = min(mode.size(), extent)
+            counts, strides = (unit, -(-extent // unit)), (mode.stride * element_bits, 8 * step)
             modes.append(Layout(counts, strides))
         return make_layout(*modes)
 
     def _check(self, element_bits: int, rows: int, columns: int, major: str) -> None:
         if element_bits not in WIDTHS or (major == "MN" and element_bits != 16):
             allowed = "16 where MN-major" if major == "MN" else f"one of {WIDTHS}"
-            raise LayoutError(f"wgmma's elements have {allowed} bits, not {element_bits!r}")
-        wide = swizzle_atom(element_bits, self.swizzle, major).size(1)
+            raise LayoutError(f"wgmma's elements must have {allowed} bits, got {element_bits!r}")
+        atom_columns = swizzle_atom(element_bits, self.swizzle, major).size(1)
         unit = 8 * CHUNK_BYTES // element_bits if major == "K" else 8
         for what, extent, least in (("rows", rows, 8), ("columns", columns, unit)):
             if not _is_number(extent) or extent < 1 or extent % least:
-                raise LayoutError(f"{what} are a multiple of {least}, not {extent!r}")
-        if columns > wide and columns % wide:
-            raise LayoutError(
-                f"{columns} columns are more than the {wide} of a swizzled row, and no multiple"
-            )
+                raise LayoutError(f"{what} must be a multiple of {least}, got {extent!r}")
+        if columns > atom_columns and columns % atom_columns:
+            expected = f"at most {atom_columns} or a multiple of it (a swizzled row)"
+            raise LayoutError(f"columns must be {expected}, got {columns}")
 
     def offsets(
         self, element_bits: int, rows: int, columns: int, major: str = "K"
     ) -> npt.NDArray[Any]:
         """(rows, columns) → the bit offset of each element from the start, before the swizzle."""
-        every = self.layout(element_bits, rows, columns, major).indices()
-        return np.asarray(every.reshape((-1, columns), order="F")[:rows])
+        offsets = self.layout(element_bits, rows, columns, major).indices()
+        return np.asarray(offsets.reshape((-1, columns), order="F")[:rows])
 
     def addresses(
         self, element_bits: int, rows: int, columns: int, major: str = "K"
     ) -> npt.NDArray[Any]:
         """(rows, columns) → the bit address of each element in shared memory, swizzled."""
-        first = self.base_offset << 10  # where the pattern begins, in bits
+        first = self.base_offset << 10  # the bit address at which the pattern begins
         linear = 8 * self.start + self.offsets(element_bits, rows, columns, major)
         swizzled: npt.NDArray[Any] = swizzle_pattern(self.swizzle)(linear - first)
         return swizzled + first

@@ -1,9 +1,10 @@
-"""What a tensor core computes, to the bit.
+"""The bit-exact arithmetic of tensor cores.
 
-Floats: one fused sum for each element of D. Products are exact. They and c are cut off, toward
-zero, at a common unit ``fraction`` bits below the largest exponent among them; these integers are
-added exactly, and the sum is rounded once. f64 is a chain of IEEE's fused multiply-adds; integers
-are exact, and wrap or are clamped. How an architecture does it is in ``generations``.
+Floating point: one fused sum for each element of D. Products are exact. They and c are truncated
+toward zero to a common unit, ``fraction`` bits below the largest exponent among them; these
+integers are added exactly, and the sum is rounded once. f64 is a chain of IEEE 754 fused
+multiply-adds; integers are exact, and wrap or saturate. ``generations`` has the parameters of each
+architecture.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from .quadpair_arithmetic import lowered_sums
 
 Bits = npt.NDArray[Any]
 
-_QUIET = np.uint64(1 << 51)  # the bit of an f64 NaN that says so
+_QUIET = np.uint64(1 << 51)  # the quiet bit of an f64 NaN
 
 OUTPUT_ROUNDING = {"f32": "rz", "f16": "rn"}  # type of D → rounding of the sum, on all generations
 
-NOWHERE = np.int64(-1 << 20)  # the leading place of a zero
+NOWHERE = np.int64(-1 << 20)  # the leading exponent of a zero
 
-TILES_AT_ONCE = 256  # a block of tiles that stays in the cache
+BLOCK_TILES = 256  # the size of a block of tiles that fits the CPU's cache
 
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """How one instruction computes on one architecture, given matrices of bits."""
+    """The arithmetic of one instruction on one architecture, on matrices of bits."""
 
     a: DType
     b: DType
@@ -50,19 +51,19 @@ class Arithmetic:
         scale_a: Bits | None = None,
         scale_b: Bits | None = None,
     ) -> Bits:
-        """D for A (…, M, K), B (…, K, N), C (…, M, N), all as bits; leading axes broadcast, or
-        it is a LayoutError.
-
-        ``where`` (…, M, K) has the row of B (then longer) that each element of sparse A meets.
+        """D for A (…, M, K), B (…, K, N), C (…, M, N), all as bits. LayoutError if the leading axes
+        don't broadcast.
+        ``where`` (…, M, K) has the row of B by which each stored element of sparse A is multiplied;
+        B then has more rows.
         """
-        given = [np.asarray(x) for x in (a, b, c, where, scale_a, scale_b) if x is not None]
-        shape = batch_shape(*given)
-        flat = [np.broadcast_to(x, shape + x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in given]
-        made = np.empty((len(flat[0]), *c.shape[-2:]), self.d.storage)
-        for start in range(0, len(made), TILES_AT_ONCE):
-            block = [x[start : start + TILES_AT_ONCE] for x in flat]
-            made[start : start + TILES_AT_ONCE] = self._tiles(where is not None, *block)
-        return made.reshape(*shape, *c.shape[-2:])
+        arrays = [np.asarray(x) for x in (a, b, c, where, scale_a, scale_b) if x is not None]
+        shape = batch_shape(*arrays)
+        flat = [np.broadcast_to(x, shape + x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in arrays]
+        d = np.empty((len(flat[0]), *c.shape[-2:]), self.d.storage)
+        for start in range(0, len(d), BLOCK_TILES):
+            block = [x[start : start + BLOCK_TILES] for x in flat]
+            d[start : start + BLOCK_TILES] = self._tiles(where is not None, *block)
+        return d.reshape(*shape, *c.shape[-2:])
 
     def _tiles(self, sparse: bool, a: Bits, b: Bits, c: Bits, *more: Bits) -> Bits:
         columns = np.swapaxes(b, -1, -2)[..., None, :, :]  # (…, 1 or M, N, K)
@@ -83,7 +84,7 @@ class Arithmetic:
 
 @dataclass(frozen=True, slots=True)
 class IntegerDotAdd(Arithmetic):
-    """Exact; the sum wraps at 32 bits or is clamped. One-bit products are ``operation``'s."""
+    """Exact integer sums that wrap at 32 bits or saturate. ``operation`` is that of b1 products."""
 
     clamped: bool = False
     operation: str = ""
@@ -91,8 +92,8 @@ class IntegerDotAdd(Arithmetic):
     def _sums(self, a: Bits, b: Bits, c: Bits, *scales: Bits) -> Bits:
         start = decode("s32", c).astype(np.int64)
         if self.operation:
-            met = a ^ b if self.operation == "xor" else a & b
-            total = start + met.sum(-1, dtype=np.int64)
+            bits = a ^ b if self.operation == "xor" else a & b
+            total = start + bits.sum(-1, dtype=np.int64)
         else:
             left, right = decode(self.a, a), decode(self.b, b)
             total = start + (left.astype(np.int64) * right).sum(-1)
@@ -105,7 +106,7 @@ class IntegerDotAdd(Arithmetic):
 class FmaChain(Arithmetic):
     """f64: fused multiply-adds in the order of k, each rounded.
 
-    A NaN stays itself, made quiet: an H200 takes B's before C's before A's.
+    A NaN operand propagates, made quiet: on an H200 B's has priority over C's, and C's over A's.
     """
 
     rounding: str = "rn"
@@ -152,7 +153,7 @@ class FusedDotAdd(Arithmetic):
 
     def _sums(self, a: Bits, b: Bits, c: Bits, *scales: Bits) -> Bits:
         sum_type = dtype(self.sum_type)
-        left, right = (FloatTerms.of(*self._seen(t, x)) for t, x in ((self.a, a), (self.b, b)))
+        left, right = (FloatTerms.of(*self._operand(t, x)) for t, x in ((self.a, a), (self.b, b)))
         start = _converted(c, self.c, sum_type)
         total = start if self.starts_with_c else np.zeros_like(start)
         for number, group in enumerate(self.groups):
@@ -168,31 +169,31 @@ class FusedDotAdd(Arithmetic):
         return _converted(total, sum_type, self.d, self.final_rounding)
 
     def fuse(self, t: FloatTerms) -> Bits:
-        """One fused sum over the last axis."""
+        """One fused sum over the last axis, with infinities and NaNs."""
         return self._specials(t, self._sum(t))
 
-    def _seen(self, t: DType, bits: Bits) -> tuple[DType, Bits]:
-        """An operand as the sums take it: a subnormal fp8 number is a normal f16 one."""
+    def _operand(self, t: DType, bits: Bits) -> tuple[DType, Bits]:
+        """An operand converted to ``operand_type``: a subnormal fp8 number is normal in f16."""
         if not self.operand_type:
             return t, bits
         wide = dtype(self.operand_type)
         return wide, _converted(bits, t, wide)
 
     def _sum(self, t: FloatTerms) -> Bits:
-        made_type = dtype(self.sum_type)
+        sum_type = dtype(self.sum_type)
         unit = np.maximum(t.lead.max(-1, keepdims=True), self.min_exponent) - self.fraction_bits
-        cut = unit - t.exponent
-        size = t.significand >> np.clip(cut, 0, 63) << np.clip(-cut, 0, 63)
-        total = np.where(t.negative, -size, size).sum(-1)
+        shift = unit - t.exponent
+        magnitude = t.significand >> np.clip(shift, 0, 63) << np.clip(-shift, 0, 63)
+        total = np.where(t.negative, -magnitude, magnitude).sum(-1)
         args = (total < 0, np.abs(total), unit[..., 0], self.rounding, "inf")
-        made = round_to(made_type, *args)
-        if self.mantissa_bits < made_type.mantissa:
-            low = made.dtype.type((1 << (made_type.mantissa - self.mantissa_bits)) - 1)
-            made = made & ~low
-        return np.where(made == 1 << (made_type.bits - 1), made.dtype.type(0), made)  # no -0
+        bits = round_to(sum_type, *args)
+        if self.mantissa_bits < sum_type.mantissa:
+            low = bits.dtype.type((1 << (sum_type.mantissa - self.mantissa_bits)) - 1)
+            bits = bits & ~low
+        return np.where(bits == 1 << (sum_type.bits - 1), bits.dtype.type(0), bits)  # no -0
 
     def _specials(self, t: FloatTerms, finite: Bits) -> Bits:
-        """Infinity and NaN as in IEEE: inf - inf and 0 * inf are NaN, any NaN the canonical one."""
+        """IEEE 754's infinity and NaN: inf - inf and 0 * inf are NaN; every NaN is canonical."""
         if not (t.infinite.any() or t.nan.any()):
             return finite
         d = dtype(self.sum_type)
@@ -201,24 +202,24 @@ class FusedDotAdd(Arithmetic):
         nan = t.nan.any(-1) | (plus & minus)
         signs = np.uint64(1 << (d.bits - 1)) * minus.astype(np.uint64)
         inf = (np.uint64(d.max_finite + 1) | signs).astype(finite.dtype)
-        made = np.where(plus | minus, inf, finite)
-        return np.where(nan, finite.dtype.type(d.nan), made)
+        not_nan = np.where(plus | minus, inf, finite)
+        return np.where(nan, finite.dtype.type(d.nan), not_nan)
 
 
 @dataclass(frozen=True, slots=True)
 class LoweredDotAdd(Arithmetic):
-    """f32 additions, each rounded: what ptxas makes of f16's m8n8k4 from sm_80 on."""
+    """f32 additions, each rounded: ptxas lowers m8n8k4 of f16 to them from sm_80 on."""
 
     def _sums(self, a: Bits, b: Bits, c: Bits, *scales: Bits) -> Bits:
         return lowered_sums(a, b, c, self.c.name, self.d.name)
 
 
 def _converted(bits: Bits, source: DType, dest: DType, rounding: str = "rn") -> Bits:
-    """Rounded, NaNs canonical: what F2FP and HADD2.F32 do."""
+    """The conversion of F2FP and HADD2.F32: rounded, NaNs canonical."""
     if source == dest:
         return bits
-    made = encode(dest, decode(source, bits), rounding)
-    return np.where(is_nan(source, bits), made.dtype.type(dest.nan), made)
+    converted = encode(dest, decode(source, bits), rounding)
+    return np.where(is_nan(source, bits), converted.dtype.type(dest.nan), converted)
 
 
 def _saturated(t: DType, bits: Bits) -> Bits:
@@ -229,7 +230,7 @@ def _saturated(t: DType, bits: Bits) -> Bits:
 
 
 def _added(t: DType, x: Bits, y: Bits) -> Bits:
-    """IEEE's sum, to nearest, NaNs canonical: FADD and HADD2."""
+    """The sum of FADD and HADD2: IEEE 754, round to nearest, NaNs canonical."""
     one = np.full_like(x, encode(t, np.array(1.0)))
     return fma(t.name, x, one, y)
 
@@ -238,8 +239,8 @@ def _added(t: DType, x: Bits, y: Bits) -> Bits:
 class FloatTerms:
     """Numbers (-1)^negative * significand * 2^exponent.
 
-    ``lead`` is the exponent that they are aligned by: a format's own, so that a subnormal's is the
-    least normal number's, a product's the sum of its factors'; a zero's is below all others.
+    ``lead`` is the exponent for alignment: that of the format (a subnormal number has that of the
+    smallest normal number), of a product the sum of its factors' exponents, of a zero ``NOWHERE``.
     """
 
     negative: Bits
@@ -270,7 +271,7 @@ class FloatTerms:
         )
 
     def grouped(self, size: int) -> FloatTerms:
-        """A last axis of each ``size`` neighbours."""
+        """The last axis split into groups of ``size`` neighbours."""
         fields = np.broadcast_arrays(*self._fields())
         return FloatTerms(*(field.reshape(*field.shape[:-1], -1, size) for field in fields))
 

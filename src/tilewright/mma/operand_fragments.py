@@ -1,10 +1,10 @@
 """The fragment of each operand of each instruction: ``operand_fragment(instruction, "a")``.
 
-mma.sync, wgmma and wmma share the quad rule of ``fragments``. Their own: m8n8k4 of f16, four
-products at once on pairs of quads; wmma's second copy of f16 operands, and its m8n32, which is
-m32n8 with the sides swapped; metadata and scales, which several threads may provide. wmma's are
-not documented: an H200 showed those of sm_90, and the address arithmetic in ptxas's machine code
-for sm_75 to sm_120 has the same; sm_70 and sm_72 have their own.
+mma.sync, wgmma and wmma follow the quad rule of ``fragments``. The exceptions are m8n8k4 of f16,
+four independent products on pairs of quads; wmma's second copy of f16 operands, and its m8n32,
+which is m32n8 with the sides swapped; metadata and scales, which several threads can provide.
+wmma's fragments are not documented: those of sm_90 were measured on an H200, and the address
+arithmetic in ptxas's machine code for sm_75 to sm_120 agrees; sm_70 and sm_72 differ.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ def operand_fragment(i: MmaForm, name: str) -> Fragment:
         return _wmma(i, name)
     if i.asynchronous:
         return _warpgroup(i, name)
-    made = {"a": a_fragment, "b": b_fragment, "c": accumulator_fragment, "d": accumulator_fragment}[
+    rule = {"a": a_fragment, "b": b_fragment, "c": accumulator_fragment, "d": accumulator_fragment}[
         name
     ]
     type_, rows, columns = i.extent(name)
     if name in "ab" and i.kind in ("f8f6f4", "mxf8f6f4"):
         return _in_bytes(type_, rows, columns, name == "b")
-    return made(type_, rows, columns)
+    return rule(type_, rows, columns)
 
 
 def _in_bytes(type_: str, rows: int, columns: int, transposed: bool) -> Fragment:
-    """fp8, and fp6 and fp4 in bytes: fp6 in the low bits, fp4 in the middle four."""
+    """fp8, and fp6 and fp4 in bytes: fp6 in the low six bits, fp4 in the middle four."""
     bits = dtype(type_).bits
     container, low = (0, 0) if bits == 8 else (8, 2 if bits == 4 else 0)
     return Fragment(
@@ -61,7 +61,7 @@ def _in_bytes(type_: str, rows: int, columns: int, transposed: bool) -> Fragment
 def _warpgroup(i: MmaForm, name: str) -> Fragment:
     type_, rows, columns = i.extent(name)
     if name == "b":
-        raise LayoutError(f"B of {i.opcode} is in shared memory", hint="see mma.MatrixDescriptor")
+        raise LayoutError(f"B of {i.opcode} is in shared memory", hint="use mma.MatrixDescriptor")
     run = elements_per_register(type_) if name == "a" else 2
     return Fragment(type_, rows, columns, quad_layout(rows, columns, run, warps=i.m // 16))
 
@@ -107,9 +107,9 @@ def _before_ampere(i: MmaForm) -> bool:
 
 
 def _volta(i: MmaForm, name: str) -> Fragment:
-    """f16 wmma of sm_70 and sm_72: four m8n8k4, whose 8×8 tiles lane bits 2 and 3 choose.
+    """f16 wmma of sm_70 and sm_72: four m8n8k4, whose 8×8 tiles are selected by lane bits 2 and 3.
 
-    Found by running the address arithmetic of ptxas's machine code; no such GPU confirmed it.
+    From the address arithmetic of ptxas's machine code; not verified on such a GPU.
     """
     type_, rows, columns = i.extent(name)
     tiles = {16: (("m", 8), ("n", 8)), 8: (("n", 8), ("n", 16)), 32: (("m", 8), ("m", 16))}[i.m]
@@ -130,17 +130,16 @@ def _volta(i: MmaForm, name: str) -> Fragment:
 
 
 def _repeated(layout: Layout, copies: int) -> Layout:
-    """A layout whose threads hold their values several times."""
+    """A layout whose threads hold each of their values ``copies`` times."""
     threads, values = layout[0], layout[1]
     return Layout((threads.shape, (values.shape, copies)), (threads.stride, (values.stride, 0)))
 
 
 def _metadata(i: MmaForm) -> Fragment:
-    """Indices of the kept elements of A, M × codes, as the threads of a quad may provide them.
-
+    """Indices of the stored elements of A, M × codes, in the threads that can provide them.
     A register has 32 bits of them. 16- and 32-bit types: 16 bits of row g, then 16 of row g + 8;
     a second thread has the next 16 of each. Narrower types: 32 of row g, a second thread 32 of row
-    g + 8, the next two the next 32. Whichever threads of the quad are left hold copies.
+    g + 8, the next two threads the next 32. The other threads of the quad hold copies.
     """
     bits = code_bits(sparsity_pattern(i.a, i.kind))
     codes, warps = i.metadata_columns, i.m // 16
@@ -157,7 +156,7 @@ def _metadata(i: MmaForm) -> Fragment:
 
 
 def _scale_a(i: MmaForm) -> Fragment:
-    """M × scales in a row: thread 2t and 2t + 1 of a quad have rows g and g + 8."""
+    """M × scales per row: threads 2t and 2t + 1 of a quad have rows g and g + 8."""
     scales = i.scales
     threads = ((2, 8), (2, 0), (8, 1))
     return Fragment(
@@ -166,7 +165,7 @@ def _scale_a(i: MmaForm) -> Fragment:
 
 
 def _scale_b(i: MmaForm) -> Fragment:
-    """N × scales in a column, from thread t of quad g."""
+    """N × scales per column: thread t of quad g has column g."""
     scales = i.scales
     layout = fragment_layout(((4, 0), (8, 1)), ((scales, i.n), (4 // scales, 0)))
     return Fragment(i.stype, i.n, scales, layout, transposed=True)

@@ -12,6 +12,6 @@ def sparsity_pattern(type_: str, kind: str = "") -> tuple[int, int]:
     return (2, 4) if kind in ("f8f6f4", "mxf8f6f4") else PATTERNS.get(type_, (2, 4))
 
 
-def code_bits(kept_of: tuple[int, int]) -> int:
+def code_bits(pattern: tuple[int, int]) -> int:
     """Bits of a metadata index: 4 for 1:2, 2 for 2:4 and 4:8."""
-    return 4 if kept_of == (1, 2) else 2
+    return 4 if pattern == (1, 2) else 2

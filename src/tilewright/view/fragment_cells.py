@@ -72,7 +72,7 @@ def holders(fragment: Fragment) -> tuple[Array, Array]:
 
 def _sorted(fragment: Fragment, size: int) -> tuple[Array, Array]:
     """The holders, as thread * values + value, by the place that they hold, and those places."""
-    places = fragment.places().ravel()
+    places = fragment.indices().ravel()
     if not 0 <= places.min() <= places.max() < size:
         far = places.min() if places.min() < 0 else places.max()
         tile = f"{fragment.rows}×{fragment.columns}"

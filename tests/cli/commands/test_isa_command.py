@@ -196,7 +196,7 @@ MISUSE = {
     "no row such": (("cvt", "--type", "e4m3", "--target", "sm_80"), "no form of cvt matches"),
     "an operand alone": ((HALF, "--operand", "a"), "add --draw FILE"),
     "an operand that is not there": (
-        (HALF, "--draw", "-", "--operand", "metadata"), "has operands d, a, b, c, not 'metadata'",
+        (HALF, "--draw", "-", "--operand", "metadata"), "has operands d, a, b, c, got 'metadata'",
     ),
     "in shared memory": (
         ("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", "--draw", "-", "--operand", "b"),

@@ -126,7 +126,7 @@ MISUSE = {
     "a map's array": ([*BOX, *args("m=map:y:box=4x4", *"abc")], "no array 'y'.* arrays are: x"),
     "a map's box": ([*BOX, *args("m=map:x", *"abc")], "a tensor map needs the box"),
     "a map's word": ([*BOX, *args("m=map:x:bix=4", *"abc")], "no option 'bix'; options are box"),
-    "a map's rule": ([*BOX, *args("m=map:x:box=16x320", *"abc")], "is 1 … 256, not 320"),
+    "a map's rule": ([*BOX, *args("m=map:x:box=16x320", *"abc")], "must be 1 … 256, got 320"),
     "no array": ([*BOX, "--array", "y=u32:4"], "--array y=u32:4: must be an array"),
     "a fault": ([*SGEMM, *args(A, B, C, "n=u32:5")], r"out of bounds: ld.f32(?s:.*)\^\^\^"),
 }  # fmt: skip

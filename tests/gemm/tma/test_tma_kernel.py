@@ -323,13 +323,13 @@ MISUSE: dict[str, tuple[Any, type[Exception], str]] = {
     "lines too far apart": (
         lambda: product(Resident.of(M64).cut((2, 64), (1 << 39, 1)), Resident.of(M64),
                         "tma:64x64x64:1:2", device=None),
-        LayoutError, "stride 1 is a multiple of 16 bytes below 2.40",
+        LayoutError, "stride 1 must be a multiple of 16 bytes below 2.40",
     ),
     "matrices too far apart": (
         lambda: product(Resident.of(M64).cut((2, 32, 64), (1 << 39, 64, 1)),
                         Resident.of(M64).cut((2, 64, 32), (2048, 32, 1)),
                         "tma:64x64x64:1:2", device=None),
-        LayoutError, "stride 2 is a multiple of 16 bytes below 2.40",
+        LayoutError, "stride 2 must be a multiple of 16 bytes below 2.40",
     ),
 }  # fmt: skip
 

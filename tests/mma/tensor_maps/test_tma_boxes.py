@@ -101,18 +101,22 @@ def test_a_map_of_a_tensor_has_its_type():
     assert str(m) == (
         "f16 (128,256):(2,256) at 0x100000, box (64,64), swizzle 128, l2_promotion 128"
     )
-    with pytest.raises(DtypeError, match="needs the dtype of its elements"):
+    with pytest.raises(DtypeError, match="needs dtype, got None"):
         TensorMap.of(Layout((256, 128), (128, 1)), shared)
 
 
 @pytest.mark.parametrize(
     ("tensor", "shared", "says"),
     [
-        (MN, "Sw<3,3,3> o ((8,16),(64,2)):((64,512),(1,8192))", "contiguous in another mode"),
-        (K, "Sw<3,4,3> o (128,64):(64,1)", "swizzles by"),
-        (K, "(128,64):(72,1)", "would begin at byte 144"),
-        (K, "Sw<3,3,3> o (128,32):(32,1)", "would begin at byte 64"),
-        (K, "(128,64):(64,2)", "contiguous in another mode"),
+        (
+            MN,
+            "Sw<3,3,3> o ((8,16),(64,2)):((64,512),(1,8192))",
+            "must be contiguous in the same mode",
+        ),
+        (K, "Sw<3,4,3> o (128,64):(64,1)", "the swizzle of a tensor copy .* must be"),
+        (K, "(128,64):(72,1)", "must begin at a multiple of 128 .*, got 144"),
+        (K, "Sw<3,3,3> o (128,32):(32,1)", "must begin at a multiple of 128 .*, got 64"),
+        (K, "(128,64):(64,2)", "must be contiguous in the same mode"),
     ],
 )
 def test_what_no_box_does_is_refused(tensor, shared, says):

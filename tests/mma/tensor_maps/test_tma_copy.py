@@ -160,18 +160,18 @@ IMAGE = TensorMap.im2col(0, "u8", (16, 7, 5, 2), (16, 112, 560), (-1, 0), (0, -1
 @pytest.mark.parametrize(
     ("m", "where", "says"),
     [
-        (F16, {"coordinates": (4, 0)}, "coordinate 0 is a multiple of 8, of 16 bytes, not 4"),
-        (F16, {"coordinates": (0,)}, "it has 2 coordinates and 0 offsets"),
-        (F16, {"coordinates": (0, 0), "start": 64}, "a multiple of 128 in shared memory, not 64"),
-        (F16, {"coordinates": (0, -1), "store": True}, "no coordinate is negative"),
+        (F16, {"coordinates": (4, 0)}, "coordinate 0 must be a multiple of 8 (16 bytes), got 4"),
+        (F16, {"coordinates": (0,)}, "expected 2 coordinates and 0 offsets"),
+        (F16, {"coordinates": (0, 0), "start": 64}, "a multiple of 128 in shared memory, got 64"),
+        (F16, {"coordinates": (0, -1), "store": True}, "a store must not be negative"),
         (IMAGE, {"coordinates": (0, 0, 0, 0)}, "4 coordinates and 2 offsets"),
         (IMAGE, {"coordinates": (0, 7, 0, 0), "offsets": (0, 0)},
-         "coordinate 1 lies in the bounding box, -1 … 6, not 7"),
-        (IMAGE, {"coordinates": (0, 0, 4, 0), "offsets": (0, 0)}, "0 … 3, not 4"),
-        (IMAGE, {"coordinates": (0, 0, 0, 0), "offsets": (256, 0)}, "offsets are 0 … 255"),
-        (IMAGE, {"coordinates": (0, 0, 0, 0), "store": True}, "the bounding box lies in"),
+         "coordinate 1 must be in the bounding box, -1 … 6, got 7"),
+        (IMAGE, {"coordinates": (0, 0, 4, 0), "offsets": (0, 0)}, "0 … 3, got 4"),
+        (IMAGE, {"coordinates": (0, 0, 0, 0), "offsets": (256, 0)}, "offsets must be 0 … 255"),
+        (IMAGE, {"coordinates": (0, 0, 0, 0), "store": True}, "of a store must be inside"),
         (TensorMap.tiled(0, "u8", (16, 1 << 32), (16,), (16, 1)), {"coordinates": (0, 0)},
-         "sizes up to 2^31"),
+         "sizes must be at most 2^31"),
     ],
 )  # fmt: skip
 def test_what_the_hardware_refuses(m, where, says):

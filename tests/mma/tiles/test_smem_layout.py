@@ -183,8 +183,8 @@ STEP = zipped_divide(F16, (64, 16))[0]
 @every_row(
     ("make", "error", "message"),
     [
-        (lambda: make_smem_layout_atom("e2m3"), DtypeError, r"of 6 bits \(e2m3\) have no layout"),
-        (lambda: make_smem_layout_atom("f16", "M"), LayoutError, "major is K or MN, not 'M'"),
+        (lambda: make_smem_layout_atom("e2m3"), DtypeError, r"must be a power of two, got 6 bits"),
+        (lambda: make_smem_layout_atom("f16", "M"), LayoutError, "major must be K or MN, got 'M'"),
         (lambda: make_smem_layout_atom("f16", "K", 16), LayoutError, r"\[0, 32, 64, 128\] bytes"),
         (
             lambda: make_smem_layout("f16", "K", (64, 12)),
@@ -198,48 +198,48 @@ STEP = zipped_divide(F16, (64, 16))[0]
         ),
         (lambda: make_descriptor(STEP, "f16", start=64), LayoutError, "multiple of 128 bytes"),
         (lambda: make_descriptor(STEP, "f16", start=1 << 18), LayoutError, "16 below 262144"),
-        (lambda: make_descriptor(STEP, "tf32"), LayoutError, "not a wgmma swizzle of 32-bit"),
+        (lambda: make_descriptor(STEP, "tf32"), LayoutError, "wgmma's swizzle of 32-bit"),
         (
             lambda: make_descriptor(STEP, "f16", "MN"),
             LayoutError,
-            r"no canonical MN-major layout swizzled by 128 bytes: \(0,1\) stands at byte 2, and is"
-            " read at 128",
+            r"not a canonical MN-major layout swizzled by 128 bytes: \(0,1\) must be at byte 128,"
+            " got 2",
         ),
         (
             lambda: make_descriptor(Layout((64, 16), (16, 1)), "f16"),
             LayoutError,
-            r"K-major layout without swizzle: \(1,0\) stands at byte 32, and is read at 16",
+            r"K-major layout without swizzle: \(1,0\) must be at byte 16, got 32",
         ),
         (
             lambda: make_descriptor(Layout((12, 16), (16, 1)), "f16"),
             LayoutError,
-            "rows are a multiple of 8, not 12",
+            "rows must be a multiple of 8, got 12",
         ),
         (
             lambda: make_descriptor(Layout((8, 12), (16, 1)), "f16"),
             LayoutError,
-            "columns are a multiple of 8, not 12",
+            "columns must be a multiple of 8, got 12",
         ),
         (
             lambda: make_descriptor(Layout((32, 8), (1, 32)), "tf32", "MN"),
             LayoutError,
-            "16 where MN-major bits, not 32",
+            "16 where MN-major bits, got 32",
         ),
         (
             lambda: make_descriptor(Layout(((8, 2), 8), ((8, 71), 1)), "f16"),
             LayoutError,
-            "stride is a multiple of 16 below 262144, not 142",
+            "stride must be a multiple of 16 below 262144, got 142",
         ),
         (lambda: make_descriptor(Layout((8, 2, 8)), "f16"), LayoutError, "static tile"),
-        (lambda: make_descriptor(64, "f16"), LayoutError, "not of 64:1"),
+        (lambda: make_descriptor(64, "f16"), LayoutError, "got 64:1"),
         (lambda: make_descriptor(make_identity_layout((8, 8)), "f16"), LayoutError, "static tile"),
-        (lambda: make_smem_layout("f16", "K", 64), LayoutError, "not 64"),
-        (lambda: make_smem_layout("f16", "K", (64, 64), [128]), LayoutError, r"not \[128\]"),
-        (lambda: make_smem_layout("f16", np.zeros(2), (64, 64)), LayoutError, "K or MN, not array"),
+        (lambda: make_smem_layout("f16", "K", 64), LayoutError, "got 64"),
+        (lambda: make_smem_layout("f16", "K", (64, 64), [128]), LayoutError, r"got \[128\]"),
+        (lambda: make_smem_layout("f16", np.zeros(2), (64, 64)), LayoutError, "K or MN, got array"),
         (
             lambda: make_descriptor(make_smem_layout_atom("f16"), "f16", start="x"),
             LayoutError,
-            "start is a byte address, not 'x'",
+            "start must be a byte address, got 'x'",
         ),
     ],
 )

@@ -325,73 +325,82 @@ RETILED = mma.make_tiled_copy_B(LDMATRIX, TiledMma(ATOMS["half"], (2, 2, 1), (No
     ("make", "message"),
     [
         (lambda: TiledMma(ATOMS["half"], (2, 2, 1, 1)), "three modes M, N and K"),
-        (lambda: TiledMma("mma.sync"), "a TiledMma is of an MmaAtom, not of 'mma.sync'"),
+        (lambda: TiledMma("mma.sync"), "a TiledMma needs an MmaAtom, got 'mma.sync'"),
         (
             lambda: TiledMma(ATOMS["half"], Layout((2, 2, 1), (0, 1, 0))),
-            r"atoms \(2,2,1\):\(0,1,0\): two have the same threads",
+            r"the atoms must have different threads, got \(2,2,1\):\(0,1,0\)",
         ),
         (
             lambda: mma.make_tiled_copy(COPY.atom, Layout((16, 8), (16, 1)), Layout((1, 8))),
-            r"threads \(16,8\):\(16,1\) are not numbered from 0 on, each once",
+            r"threads must be numbered from 0 on, each once, got \(16,8\):\(16,1\)",
         ),
         (
             lambda: mma.make_tiled_copy_tv(COPY.atom, Layout((32, 8), (8, 1)), (16, 8)),
-            r"\(32,8\):\(8,1\) does not map \(thread, value\) to the 128 of a tile",
+            r"map to the 128 elements of a tile, got \(32,8\):\(8,1\)",
         ),
         (
             lambda: TiledMma(ATOMS["half"], (1, 1, 1), (None, Layout((8, 2), (1, 16)))),
-            r"permutation of N: \(8,2\):\(1,16\) is not each number below 16 once",
+            r"permutation of N must be a bijection .* below 16, got \(8,2\):\(1,16\)",
         ),
-        (lambda: TiledMma(ATOMS["half"], (2, 1, 1), (48,)), "permutation of M: 48 is no whole"),
-        (lambda: HALF.thr_slice(128), "a TiledMma of 128 threads has no thread 128"),
-        (lambda: COPY.thr_slice(-1), "a TiledCopy of 128 threads has no thread -1"),
+        (
+            lambda: TiledMma(ATOMS["half"], (2, 1, 1), (48,)),
+            "permutation of M must be a multiple .*, got 48",
+        ),
+        (lambda: HALF.thr_slice(128), "thread index of TiledMma must be 0 to 127, got 128"),
+        (lambda: COPY.thr_slice(-1), "thread index of TiledCopy must be 0 to 127, got -1"),
         (
             lambda: HALF.thr_slice(0).partition_A(Layout((48, 16))),
-            r"partition_A: mode 0 \(M\) is of 48, which the tile's 32 do not divide",
+            r"partition_A: mode 0 \(M\) must be a multiple of the tile's 32, got 48",
         ),
         (
             lambda: HALF.partition_shape_B((16, 24)),
-            r"partition_B: mode 1 \(K\) is of 24, which the tile's 16 do not divide",
+            r"partition_B: mode 1 \(K\) must be a multiple of the tile's 16, got 24",
         ),
-        (lambda: HALF.thrfrg_C(Layout(32)), "of at least 2 modes, not 32:1"),
-        (lambda: HALF.thrfrg_C((32, 16)), "partition_C takes a layout or tensor"),
+        (lambda: HALF.thrfrg_C(Layout(32)), "with at least 2 modes, got 32:1"),
+        (lambda: HALF.thrfrg_C((32, 16)), "partition_C needs a layout or tensor"),
         (
             lambda: COPY.thr_slice(0).partition_S(Layout((16, 65))),
-            "mode 1 is of 65, which the tile's 64 do not",
+            "mode 1 must be a multiple of the tile's 64, got 65",
         ),
-        (lambda: COPY.tidfrg_D(Layout(1024)), "a TiledCopy takes a layout or tensor"),
-        (lambda: RETILED.retile(Layout((4, 2))), "retile takes a layout .* at least 3 modes"),
+        (lambda: COPY.tidfrg_D(Layout(1024)), "a TiledCopy needs a layout or tensor"),
+        (lambda: RETILED.retile(Layout((4, 2))), "retile needs a layout .* at least 3 modes"),
         (
             lambda: RETILED.retile(Layout((3, 2, 2))),
-            "retile: 3 values of a thread and the 8 of the copy's tile do not divide each other",
+            "retile: values .* multiple of the 8 of the copy's tile, got 3",
         ),
         (
             lambda: RETILED.retile(Layout((4, 3, 2))),
-            "retile: mode 1 is of 3, which the tile's 2 do not divide",
+            "retile: mode 1 must be a multiple of the tile's 2, got 3",
         ),
         (
             lambda: mma.make_tiled_copy(LDMATRIX, Layout((8, 2)), Layout((1, 8))),
-            "a TiledCopy of 16 threads: ldmatrix.* is of 32 threads of f16",
+            "threads of a TiledCopy must be a multiple of 32, .* ldmatrix.* on f16, got 16",
         ),
         (
             lambda: mma.make_tiled_copy_B(LDMATRIX, HALF),
-            "a TiledCopy of 4 values: ldmatrix.* is of 8 values",
+            "values of a TiledCopy must be a multiple of 8, .* ldmatrix.*, got 4",
         ),
         (
             lambda: mma.make_tiled_copy_C_atom(CopyAtom(UniversalCopy(256), "f32"), HALF),
-            "moves 8 values of f32, and a thread has 4 of C",
+            "at most the 4 values of C of a thread, got 8 of f32",
         ),
         (
             lambda: mma.make_cotiled_copy(
                 CopyAtom(UniversalCopy(32), "f32"), Layout((8, 2)), Layout(8, 2)
             ),
-            "has offsets that 8:2 has not",
+            "must be offsets of 8:2",
         ),
-        (lambda: mma.TiledMma(HALF.atom, (1, 1, 1), 32), "a tuple for M, N and K, .* not 32"),
-        (lambda: mma.make_tiled_copy(LDMATRIX, (16, 8)), r"threads are a layout, .* not \(16, 8\)"),
-        (lambda: mma.TiledCopy("f16", Layout((32, 8)), (16, 16)), "of a CopyAtom, not 'f16'"),
-        (lambda: mma.TiledCopy(LDMATRIX, Layout((32, 8)), 256), "a tuple of tilers, not 256"),
-        (lambda: mma.make_tiled_copy_A(LDMATRIX, HALF.atom), "those of a TiledMma, not MmaAtom"),
+        (lambda: mma.TiledMma(HALF.atom, (1, 1, 1), 32), "a tuple for M, N and K .*, got 32"),
+        (
+            lambda: mma.make_tiled_copy(LDMATRIX, (16, 8)),
+            r"threads must be a layout .*, got \(16, 8\)",
+        ),
+        (
+            lambda: mma.TiledCopy("f16", Layout((32, 8)), (16, 16)),
+            "a TiledCopy needs a CopyAtom, got 'f16'",
+        ),
+        (lambda: mma.TiledCopy(LDMATRIX, Layout((32, 8)), 256), "a tuple of tilers, got 256"),
+        (lambda: mma.make_tiled_copy_A(LDMATRIX, HALF.atom), "expected a TiledMma, got MmaAtom"),
     ],
 )
 def test_refused(make, message):

@@ -133,7 +133,7 @@ def test_arrays_on_a_device_are_mapped_in_place() -> None:
         assert maps[0].map.address == x.memory.address
         with pytest.raises(DeviceError, match="one device, got source on vm and x on cpu"):
             moved[1](*maps, X.copy())
-        with pytest.raises(LayoutError, match="address is a multiple of 16"):
+        with pytest.raises(LayoutError, match="address must be a multiple of 16"):
             tensor_map(x.cut((16, 64), (64, 1), offset=4), BOX)
 
 

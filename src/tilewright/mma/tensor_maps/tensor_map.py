@@ -1,15 +1,13 @@
 """Tensor-map encoding: the 128-byte descriptor of a tensor in global memory, and of the box that
 one TMA copy transfers. Encoded and decoded bit for bit as by the CUDA driver.
 
-Dimensions are in the driver's order, the innermost first. Strides are bytes; the innermost
-dimension's is not said, its elements lie together. What a copy takes is a box of elements, or
-(``Im2col``) some channels of some pixels.
-
+Dimensions are in the driver's order, the innermost first. Strides are in bytes; the innermost
+dimension is contiguous and has none. A copy transfers a box of elements, or (``Im2col``) a number
+of channels of a number of pixels.
     f16 (1024,512):(2,2048) at 0x7f0000000000, box (64,128), swizzle 128
 
-``map_rules`` says what a map may be, ``map_fields`` where its bits are, ``tensor_copy`` what a copy
-does with it.
-"""
+``tensor_map_rules`` has the driver's rules, ``tensor_map_fields`` the bit fields, ``tma_copy`` the
+semantics of a copy."""
 
 from __future__ import annotations
 
@@ -33,22 +31,22 @@ from .tensor_map_rules import (
     SWIZZLES,
     check,
     check_address,
-    noted_bytes,
+    recorded_bytes,
 )
 from .tma_boxes import TmaTiling
 
 BYTES = 128  # of a tensor map
-_READ = 64  # of them that the hardware reads; the driver's notes follow
+_HARDWARE_BYTES = 64  # of them that the hardware reads; the others are the driver's
 _NAMES = {(row.code, row.rounded): name for name, row in TYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class TensorMap(TensorMapParameters):
-    """A tensor map. LayoutError, naming the rule, where the driver would refuse it.
+    """A tensor map. LayoutError, naming the rule, where the driver would reject it.
 
-    ``dtype`` is a name in ``TYPES``. ``strides`` are of dimension 1 and up. ``element_strides``
-    step through the tensor, ``interleave`` is 0, 16 or 32 bytes, ``swizzle`` 0, 32, 64 or 128,
-    ``l2_promotion`` 0, 64, 128 or 256; ``oob_fill`` is ``zero`` or ``nan``.
+    ``dtype`` is a name in ``TYPES``. ``strides`` are those of dimensions 1 and up.
+    ``element_strides`` step through the tensor, ``interleave`` is 0, 16 or 32 bytes, ``swizzle`` 0,
+    32, 64 or 128, ``l2_promotion`` 0, 64, 128 or 256; ``oob_fill`` is ``zero`` or ``nan``.
     """
 
     def __post_init__(self) -> None:
@@ -69,7 +67,7 @@ class TensorMap(TensorMapParameters):
         l2_promotion: int = 0,
         oob_fill: str = "zero",
     ) -> TensorMap:
-        """As cuTensorMapEncodeTiled: a copy takes a box of elements.
+        """As cuTensorMapEncodeTiled: a copy transfers a box of elements.
 
         ``dtype`` may be any number format of 8, 16, 32 or 64 bits.
         """
@@ -94,7 +92,7 @@ class TensorMap(TensorMapParameters):
         l2_promotion: int = 0,
         oob_fill: str = "zero",
     ) -> TensorMap:
-        """As cuTensorMapEncodeIm2col: a copy takes channels of pixels. Dimensions C, W, H, D, N."""
+        """As cuTensorMapEncodeIm2col: copies channels of pixels. Dimensions are C, W, H, D, N."""
         tensor = _int(address), element_type(dtype), _ints(shape), _ints(strides)
         box = Im2col(_ints(lower), _ints(upper), _int(channels), _int(pixels))
         steps = _ints(element_strides or (1,) * len(shape))
@@ -111,25 +109,25 @@ class TensorMap(TensorMapParameters):
         l2_promotion: int = 0,
         oob_fill: str = "zero",
     ) -> TensorMap:
-        """The map with which copies bring tiles of a tensor to ``shared`` memory (CuTe's
-        make_tma_copy); ``TmaTiling.of`` the same layouts says at which coordinates each copy is.
+        """The map for copies of a tensor's tiles to ``shared`` memory (CuTe's make_tma_copy);
+        ``TmaTiling.of`` the same layouts has the coordinates of each copy.
 
-        ``dtype`` is that of the tensor, where it has one. LayoutError where no box fills the tile.
+        ``dtype`` defaults to that of the tensor. LayoutError where no box fills the tile.
         """
         layout = tensor.layout if isinstance(tensor, Tensor) else tensor
         if dtype is None:
             if not isinstance(tensor, Tensor):
-                raise DtypeError(f"the map of a layout, {layout}, needs the dtype of its elements")
+                raise DtypeError(f"the tensor map of layout {layout} needs dtype, got None")
             dtype = tensor.dtype
         type_ = element_type(dtype)
-        found = TmaTiling.of(layout, shared, 8 * TYPES[type_].bytes, tile)
+        tiling = TmaTiling.of(layout, shared, 8 * TYPES[type_].bytes, tile)
         return cls.tiled(
             address,
             type_,
-            found.shape,
-            found.strides,
-            found.box,
-            swizzle=found.swizzle,
+            tiling.shape,
+            tiling.strides,
+            tiling.box,
+            swizzle=tiling.swizzle,
             l2_promotion=l2_promotion,
             oob_fill=oob_fill,
         )
@@ -141,22 +139,22 @@ class TensorMap(TensorMapParameters):
 
     @classmethod
     def decode(cls, encoded: bytes) -> TensorMap:
-        """The map of 128 bytes. LayoutError where the hardware's 64 are none that ``encode`` gives.
+        """The map of 128 bytes. LayoutError if the hardware's 64 differ from those of ``encode``.
 
-        The driver's notes behind them are not read: tensormap.replace does not keep them up.
+        The driver's bytes after them are not read: tensormap.replace does not update them.
         """
         _check_bytes(encoded)
-        found = _read(int.from_bytes(encoded, "little"))
-        for i, (given, made) in enumerate(zip(encoded[:_READ], found.encode(), strict=False)):
-            if given != made:
-                raise LayoutError(
-                    f"no tensor map of sm_90: byte {i} is {given:#04x}, and {made:#04x} in {found}"
-                )
-        return found
+        decoded = _read(int.from_bytes(encoded, "little"))
+        pairs = zip(encoded[:_HARDWARE_BYTES], decoded.encode(), strict=False)
+        for i, (byte, expected) in enumerate(pairs):
+            if byte != expected:
+                why = f"byte {i} must be {expected:#04x} for {decoded}, got {byte:#04x}"
+                raise LayoutError(f"invalid tensor map of sm_90: {why}")
+        return decoded
 
     @staticmethod
     def replace_address(encoded: bytes, address: int) -> bytes:
-        """The map of a tensor elsewhere, as cuTensorMapReplaceAddress makes it: 8 bytes change.
+        """The map with another address, as cuTensorMapReplaceAddress: 8 bytes change.
 
         LayoutError unless the address is a multiple of 16 below 2^57, and not 0.
         """
@@ -179,36 +177,36 @@ class TensorMap(TensorMapParameters):
 
 def _check_bytes(encoded: object) -> None:
     if not isinstance(encoded, bytes | bytearray | memoryview):
-        raise LayoutError(f"a tensor map is bytes, not {encoded!r}")
+        raise LayoutError(f"a tensor map must be bytes, got {encoded!r}")
     if len(encoded) != BYTES:
-        raise LayoutError(f"a tensor map has {BYTES} bytes, not {len(encoded)}")
+        raise LayoutError(f"a tensor map must have {BYTES} bytes, got {len(encoded)}")
 
 
 def _check_kinds(m: TensorMap) -> None:
     for name in (m.dtype, m.oob_fill):
-        _expect(name.__class__ is str, "has its dtype and what fills it by name", name)
+        _expect(name.__class__ is str, "dtype and oob_fill must be str", name)
     box = m.box
-    taken: tuple[object, ...] = (box,)
+    boxes: tuple[object, ...] = (box,)
     if isinstance(box, Im2col):
-        taken = (box.lower, box.upper, (box.channels, box.pixels))
+        boxes = (box.lower, box.upper, (box.channels, box.pixels))
     sizes = (m.address, m.interleave, m.swizzle, m.l2_promotion)
-    for given in (sizes, m.shape, m.strides, m.element_strides, *taken):
-        all_whole = isinstance(given, tuple) and all(map(is_integer, given))
-        _expect(all_whole, "is of tuples of whole numbers", given)
+    for value in (sizes, m.shape, m.strides, m.element_strides, *boxes):
+        all_integers = isinstance(value, tuple) and all(map(is_integer, value))
+        _expect(all_integers, "expected a tuple of integers", value)
 
 
-def _expect(holds: bool, rule: str, given: object) -> None:
+def _expect(holds: bool, rule: str, value: object) -> None:
     if not holds:
-        raise LayoutError(f"a tensor map {rule}, not {given!r}")
+        raise LayoutError(f"tensor map: {rule}, got {value!r}")
 
 
 def _int(value: Any) -> int:
-    _expect(is_integer(value), "is of whole numbers", value)
+    _expect(is_integer(value), "expected an integer", value)
     return index(value)
 
 
 def _ints(values: Any) -> tuple[int, ...]:
-    _expect(isinstance(values, Iterable), "is of tuples of whole numbers", values)
+    _expect(isinstance(values, Iterable), "expected a tuple of integers", values)
     return tuple(map(_int, values))
 
 
@@ -238,8 +236,8 @@ def _fields(m: TensorMap) -> Iterator[tuple[TensorMapField, Iterable[int]]]:
         yield at.PIXELS, [m.box.pixels - 1]
     else:
         yield at.EXTENT, [extent - 1 for extent in m.box]
-    yield at.NOTED_BYTES, [noted_bytes(m)]
-    yield at.NOTED_PERIOD, [8 * m.swizzle or 16]
+    yield at.BOX_BYTES, [recorded_bytes(m)]
+    yield at.SWIZZLE_PERIOD, [8 * m.swizzle or 16]
 
 
 def _read(bits: int) -> TensorMap:
@@ -250,7 +248,7 @@ def _read(bits: int) -> TensorMap:
     kind = (one(at.TYPE), bool(one(at.ROUNDED)))
     if kind not in _NAMES or not 1 + 2 * im2col <= rank <= 5 or one(at.INTERLEAVE) > 2:
         word = bits >> 64 & (1 << 32) - 1
-        raise LayoutError(f"no tensor map of sm_90: its bytes 8 … 11 are {word:#010x}")
+        raise LayoutError(f"invalid tensor map of sm_90: bytes 8 … 11 are {word:#010x}")
     tops = zip(at.STRIDE_TOP.get(bits), at.STRIDE.get(bits), strict=True)
     box: tuple[int, ...] | Im2col = _more(at.EXTENT, bits, rank)
     if im2col:
@@ -271,7 +269,7 @@ def _read(bits: int) -> TensorMap:
 
 
 def _more(field: TensorMapField, bits: int, count: int) -> tuple[int, ...]:
-    """The first ``count`` numbers, one more than what stands there."""
+    """The first ``count`` numbers of a field that stores them minus one."""
     return tuple(x + 1 for x in field.get(bits)[:count])
 
 

@@ -1,16 +1,16 @@
-"""The fields of a tensor map, which bits of its 1024 say what, and what tensormap.replace does.
-
+"""The bit fields of a tensor map's 1024 bits, and the semantics of tensormap.replace.
     byte  0    address
           8    kind, rank, element type, interleave, swizzle, fill, L2 promotion
-         12    strides of dimensions 1 … 4 in sixteens: 32 bits each, at 28 their upper four
-         32    sizes of dimensions 0 … 4, less one
-         52    element strides less one, 3 bits each; at 55 the box's first extent, less one
-         56    the box's other extents less one, or the corners of im2col's bounding box
-         60    im2col's pixels, less one
-         64    for the driver: the box's bytes; at 72 after how many bytes its swizzle repeats
+         12    strides of dimensions 1 … 4 / 16: 32 bits each, at 28 their upper four
+         32    sizes of dimensions 0 … 4, minus one
+         52    element strides minus one, 3 bits each; at 55 the box's first extent, minus one
+         56    the box's other extents minus one, or the corners of im2col's bounding box
+         60    im2col's pixels, minus one
+         64    for the driver: the box's size in bytes; at 72 the period of its swizzle in bytes
 
-Inferred from 24,613 maps that driver 13.0 made on an H200, and from what tensormap.replace did
-there to 453. The hardware keeps to the first 64 bytes: tensormap.replace leaves the others alone.
+Inferred from 24,613 maps encoded by driver 13.0 for an H200, and from the results of
+tensormap.replace for 453 of them. The hardware uses the first 64 bytes: tensormap.replace does not
+change the others.
 """
 
 from __future__ import annotations
@@ -29,19 +29,21 @@ class TensorMapField(NamedTuple):
     entries: int = 1
 
     def put(self, values: Iterable[int]) -> int:
-        """The numbers where they stand, cut to their width."""
+        """The bits of the numbers, each truncated to its width."""
         mask = (1 << self.width) - 1
         return sum((v & mask) << self.low + i * self.width for i, v in enumerate(values))
 
     def get(self, bits: int) -> list[int]:
-        """The numbers that stand there."""
+        """The numbers in a tensor map's bits."""
         mask = (1 << self.width) - 1
         return [bits >> self.low + i * self.width & mask for i in range(self.entries)]
 
     def at(self, i: int) -> TensorMapField:
-        """Number ``i`` alone."""
+        """The field of number ``i`` alone."""
         if not 0 <= i < self.entries:
-            raise LayoutError(f"this field of a tensor map has {self.entries} entries, and no {i}")
+            raise LayoutError(
+                f"the ordinal must be 0 to {self.entries - 1} for this field, got {i}"
+            )
         return TensorMapField(self.low + i * self.width, self.width)
 
 
@@ -60,12 +62,12 @@ SIZE = TensorMapField(256, 32, 5)
 STEP = TensorMapField(416, 3, 5)
 EXTENT = TensorMapField(440, 8, 5)
 PIXELS = TensorMapField(480, 10)
-NOTED_BYTES = TensorMapField(512, 32)
-NOTED_PERIOD = TensorMapField(576, 16)
+BOX_BYTES = TensorMapField(512, 32)
+SWIZZLE_PERIOD = TensorMapField(576, 16)
 
 
 def corners(rank: int) -> tuple[TensorMapField, TensorMapField]:
-    """The lower and upper corners of im2col's bounding box, signed; the more, the narrower."""
+    """The lower and upper corners of im2col's bounding box, signed; narrower for higher ranks."""
     width = {3: 16, 4: 8, 5: 5}[rank]
     return TensorMapField(448, width, rank - 2), TensorMapField(464, width, rank - 2)
 
@@ -74,15 +76,15 @@ def corners(rank: int) -> tuple[TensorMapField, TensorMapField]:
 
 
 def replace(encoded: bytes, field: str, value: int, ordinal: int = 0) -> bytes:
-    """The map that tensormap.replace.tile makes of a map, by PTX's name of the field.
+    """The result of tensormap.replace.tile on a map, for PTX's name of the field.
 
     ``ordinal`` is the entry of ``box_dim``, ``global_dim``, ``global_stride`` or
-    ``element_stride``. Nothing is checked: what exceeds a field is cut off, as the hardware does.
+    ``element_stride``. Values are not checked but truncated to the field, as by the hardware.
     LayoutError for another field or entry (PTX ISA, 9.7.9.28).
     """
     bits = int.from_bytes(encoded, "little")
-    for one, number in written(field, value, ordinal):
-        bits = bits & ~one.put([-1]) | one.put([number])
+    for entry, number in written(field, value, ordinal):
+        bits = bits & ~entry.put([-1]) | entry.put([number])
     return bits.to_bytes(len(encoded), "little")
 
 
@@ -90,16 +92,17 @@ Written = list[tuple[TensorMapField, Any]]
 
 
 def written(field: str, value: Any, ordinal: int = 0) -> Written:
-    """What ``replace`` puts where, before it is cut. ``value`` is an integer, or for all but the
-    named ones (``elemtype`` … ``fill_mode``) anything that has ``-`` and ``>>``.
+    """The (field, number) pairs that ``replace`` writes, before truncation. ``value`` is an int, or
+    for all but the enumerations (``elemtype`` … ``fill_mode``) anything with ``-`` and ``>>``.
     """
     if field not in _REPLACED:
-        raise LayoutError(f"tensormap.replace knows {', '.join(_REPLACED)}, not {field!r}")
-    return [(one.at(ordinal), number) for one, number in _REPLACED[field](value)]
+        known = ", ".join(_REPLACED)
+        raise LayoutError(f"the field of tensormap.replace must be one of {known}, got {field!r}")
+    return [(entry.at(ordinal), number) for entry, number in _REPLACED[field](value)]
 
 
 def _element_type(code: int) -> Written:
-    """tf32 and tf32.ftz, 11 and 12, are 7 and 8, f32 and f32.ftz, but rounded; and stay rounded."""
+    """11 and 12 (tf32, tf32.ftz) are 7 and 8 (f32, f32.ftz) with rounding, which then remains."""
     return [(TYPE, code - 4), (ROUNDED, 1)] if code in (11, 12) else [(TYPE, code)]
 
 

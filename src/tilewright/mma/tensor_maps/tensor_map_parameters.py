@@ -11,8 +11,8 @@ from ...layout.int_tuple import text
 
 
 class ElementType(NamedTuple):
-    """What a tensor copy knows of an element: the type field's ``code``, its bytes, whether a NaN
-    may fill it, and whether f32 is rounded to tf32 on the way.
+    """An element type of tensor copies: the ``code`` of the type field, the size in bytes, whether
+    a NaN may fill it, and whether a load rounds f32 to tf32.
     """
 
     code: int
@@ -41,31 +41,31 @@ _BLACKWELL = ("b4x16", "b4x16_p64", "b6x16_p32", "b6p2x16")
 
 
 def element_type(type_: str | DType) -> str:
-    """The name in ``TYPES`` for elements of a number format: its own, or ``u8`` … ``u64``.
+    """The name in ``TYPES`` for a number format: its own, or ``u8`` … ``u64`` by its size.
 
-    DtypeError for elements of less than a byte, or of more than eight.
+    DtypeError for elements of less than one byte or more than eight.
     """
     name = str(type_).removeprefix(".")
     if name in TYPES:
         return name
     if name in _BLACKWELL:
-        raise DtypeError(f"{name} is an element of sm_100's tensor maps, not of sm_90's")
+        raise DtypeError(f"{name} is supported by sm_100's tensor maps, not by sm_90's")
     found = dtype(type_)
     if f"u{found.bits}" not in TYPES:
         raise DtypeError(
-            f"tensor copies of sm_90 move elements of 1, 2, 4 and 8 bytes, and {found} has"
-            f" {found.bits} bits",
-            hint="smaller ones are moved as u8, several in one",
+            "elements of sm_90's tensor copies must have 1, 2, 4 or 8 bytes, got"
+            f" {found.bits} bits ({found})",
+            hint="copy smaller elements as u8, several per byte",
         )
     return f"u{found.bits}"
 
 
 @dataclass(frozen=True, slots=True)
 class Im2col:
-    """What an im2col copy takes: ``channels`` of ``pixels`` that follow one another in W, H, D, N.
+    """The box of an im2col copy: ``channels`` of ``pixels`` consecutive pixels in W, H, D, N order.
 
     ``lower`` and ``upper`` are the corners of the bounding box in which a filter's base moves, one
-    entry for each of W, H, D: from the tensor's first pixel, and from its last (PTX ISA, 5.5.4).
+    entry for each of W, H, D: relative to the tensor's first and last pixel (PTX ISA, 5.5.4).
     """
 
     lower: tuple[int, ...]

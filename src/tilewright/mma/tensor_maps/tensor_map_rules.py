@@ -1,9 +1,9 @@
-"""What a tensor map may be: the element types of a tensor copy, and the driver's rules.
+"""The rules of tensor maps: which parameters the driver accepts.
 
-The rules are those of cuTensorMapEncodeTiled and cuTensorMapEncodeIm2col as driver 13.0 keeps them
-on an H200: 73,727 maps, asked and answered. Where it differs from its documentation, it counts: a
-box is at most as large as shared memory, interleaved channels may have any swizzle, and a bounding
-box is compared in 32 bits.
+The rules are those of cuTensorMapEncodeTiled and cuTensorMapEncodeIm2col in driver 13.0 on an H200,
+tested with 73,727 maps. Where the driver differs from its documentation, the driver decides: a box
+is at most as large as shared memory, interleaved channels may have any swizzle, and the corners of
+a bounding box are compared in 32 bits.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from ..matrix_descriptor import CHUNK_BYTES
 from .tensor_map_fields import corners
 from .tensor_map_parameters import TYPES, Im2col, TensorMapParameters
 
-# In bytes; a field holds the place in its row.
+# In bytes; a field holds the index in its tuple.
 INTERLEAVES = (0, 16, 32)
 SWIZZLES = tuple(sorted(matrix_descriptor.SWIZZLES))
 PROMOTIONS = (0, 64, 128, 256)
 FILLS = ("zero", "nan")
 
-# At most.
+# Maxima.
 RANK = 5  # dimensions
-EXTENT = 256  # elements of a box along one of them
+EXTENT = 256  # elements of a box along a dimension
 SHARED_MEMORY = 228 << 10  # bytes of a box
 
 
 def check(m: TensorMapParameters) -> None:
-    """LayoutError, with the rule, where the driver would refuse a map."""
+    """LayoutError, with the rule, where the driver would reject a map."""
     _check_options(m)
     _check_lengths(m)
     _check_tensor(m)
@@ -44,12 +44,12 @@ def check(m: TensorMapParameters) -> None:
     else:
         _check_pixels(m, m.box)
         _check_row(m, m.box.channels)
-    if noted_bytes(m) > SHARED_MEMORY:
-        _refuse(f"a box has at most {SHARED_MEMORY} bytes, not {noted_bytes(m)}", m.box)
+    if recorded_bytes(m) > SHARED_MEMORY:
+        _reject(f"a box must have at most {SHARED_MEMORY} bytes", recorded_bytes(m))
 
 
-def noted_bytes(m: TensorMapParameters) -> int:
-    """The box's bytes as the driver counts them: steps that do not divide an extent round down."""
+def recorded_bytes(m: TensorMapParameters) -> int:
+    """The box's bytes in the driver's count: extents are divided by the steps, rounding down."""
     if isinstance(m.box, tuple):
         steps = zip(m.box, m.element_strides, strict=True)
         return m.element_bytes * prod(extent // step for extent, step in steps)
@@ -59,19 +59,19 @@ def noted_bytes(m: TensorMapParameters) -> int:
 def check_address(address: int, unit: int = CHUNK_BYTES, least: int = 0) -> int:
     """The address; LayoutError unless it is a multiple of ``unit`` below 2^57."""
     if address % unit or not least <= address < 1 << 57:
-        _refuse(f"the address is a multiple of {unit} below 2^57", f"{address:#x}")
+        _reject(f"the address must be a multiple of {unit} below 2^57", f"{address:#x}")
     return address
 
 
 def _check_options(m: TensorMapParameters) -> None:
     if m.dtype not in TYPES:
-        raise DtypeError(f"a tensor map's elements are {', '.join(TYPES)}, not {m.dtype!r}")
+        raise DtypeError(f"a tensor map's dtype must be one of {', '.join(TYPES)}, got {m.dtype!r}")
     _one_of("interleave", m.interleave, INTERLEAVES)
     _one_of("swizzle", m.swizzle, SWIZZLES)
     _one_of("l2_promotion", m.l2_promotion, PROMOTIONS)
     _one_of("oob_fill", m.oob_fill, FILLS)
     if m.oob_fill == "nan" and not TYPES[m.dtype].floating:
-        _refuse("NaNs fill floating-point elements", m.dtype)
+        _reject("oob_fill='nan' needs floating-point elements", m.dtype)
 
 
 def _check_lengths(m: TensorMapParameters) -> None:
@@ -79,18 +79,18 @@ def _check_lengths(m: TensorMapParameters) -> None:
     if not isinstance(m.box, tuple):
         what, least = "an im2col map", 3
     if not least <= m.rank <= RANK:
-        _refuse(f"{what} has {least} to {RANK} dimensions", m.shape)
-    wanted: list[tuple[str, tuple[int, ...], int]] = [
+        _reject(f"{what} must have {least} to {RANK} dimensions", m.shape)
+    lengths: list[tuple[str, tuple[int, ...], int]] = [
         ("strides", m.strides, m.rank - 1),
         ("element_strides", m.element_strides, m.rank),
     ]
     if isinstance(m.box, tuple):
-        wanted.append(("box", m.box, m.rank))
+        lengths.append(("box", m.box, m.rank))
     else:
-        wanted += [("lower", m.box.lower, m.rank - 2), ("upper", m.box.upper, m.rank - 2)]
-    for name, values, count in wanted:
+        lengths += [("lower", m.box.lower, m.rank - 2), ("upper", m.box.upper, m.rank - 2)]
+    for name, values, count in lengths:
         if len(values) != count:
-            _refuse(f"rank {m.rank} has {name} of length {count}", values)
+            _reject(f"{name} must have length {count} for rank {m.rank}", values)
 
 
 def _check_tensor(m: TensorMapParameters) -> None:
@@ -100,7 +100,7 @@ def _check_tensor(m: TensorMapParameters) -> None:
         _within(f"size {i}", size, 1, 1 << 32)
     for i, stride in enumerate(m.strides, 1):
         if stride % unit or not 0 <= stride < 1 << 40:
-            _refuse(f"stride {i} is a multiple of {unit} bytes below 2^40", stride)
+            _reject(f"stride {i} must be a multiple of {unit} bytes below 2^40", stride)
 
 
 def _check_pixels(m: TensorMapParameters, box: Im2col) -> None:
@@ -113,26 +113,26 @@ def _check_pixels(m: TensorMapParameters, box: Im2col) -> None:
         _within(f"corner {i}", upper, -limit, limit - 1)
         end = (m.shape[first + i] + upper + (1 << 31)) % (1 << 32) - (1 << 31)
         if end <= lower:
-            _refuse(f"the bounding box of dimension {first + i} is empty", (lower, end))
+            _reject(f"the bounding box of dimension {first + i} must not be empty", (lower, end))
 
 
 def _check_row(m: TensorMapParameters, elements: int) -> None:
     row = elements * m.element_bytes
     if row % CHUNK_BYTES:
-        _refuse(f"a row of the box is a multiple of {CHUNK_BYTES} bytes", row)
+        _reject(f"a row of the box must be a multiple of {CHUNK_BYTES} bytes", row)
     if m.swizzle and not m.interleave and row > m.swizzle:
-        _refuse(f"a row of the box is at most the {m.swizzle} bytes of its swizzle", row)
+        _reject(f"a row of the box must have at most the {m.swizzle} bytes of its swizzle", row)
 
 
 def _within(what: str, value: int, least: int, most: int) -> None:
     if not least <= value <= most:
-        _refuse(f"{what} is {least} … {most}", value)
+        _reject(f"{what} must be {least} … {most}", value)
 
 
 def _one_of(what: str, value: Any, allowed: Iterable[Any]) -> None:
     if value not in allowed:
-        _refuse(f"{what} is one of {', '.join(map(str, allowed))}", value)
+        _reject(f"{what} must be one of {', '.join(map(str, allowed))}", value)
 
 
-def _refuse(rule: str, given: Any) -> NoReturn:
-    raise LayoutError(f"no tensor map: {rule}, not {given}")
+def _reject(rule: str, value: Any) -> NoReturn:
+    raise LayoutError(f"tensor map: {rule}, got {value}")

@@ -1,10 +1,9 @@
-"""How tensor copies fill a tile of shared memory: which box one copy takes, and how many it takes.
+"""The boxes of tensor copies that fill a tile of shared memory.
 
-The idea is CuTe's (make_tma_copy): the shared layout, inverted, says which of the tensor's elements
-follow one another in shared memory. Followed from the first on, they name the dimensions of the
-tensor map in order and the box's extents, until something that no box can do; the rest of the tile
-is more boxes of the same kind.
-
+The algorithm is CuTe's (make_tma_copy): the inverse of the shared layout gives the tensor's
+elements in their order in shared memory. From the first element on, this order determines the
+dimensions of the tensor map and the extents of the box, up to the first mode that a box can't
+cover; the rest of the tile is more boxes of the same extents.
     f16, (M,K):(K,1) to a tile Sw<3,3,3> o ((8,16),(64,2)):((64,512),(1,8192)) of 128 by 128:
     shape (K,M), strides (2K), box (64,128), swizzle 128, at (0,0) and, 16384 bytes on, at (64,0)
 """
@@ -44,8 +43,8 @@ ALIGNMENT = 128  # bytes, of a box in shared memory
 
 @dataclass(frozen=True, slots=True)
 class TmaBox:
-    """One copy's share of a tile: its ``coordinates`` in the tensor map, from the tile's, and the
-    bytes from the tile's start in shared memory.
+    """The box of one copy: its ``coordinates`` in the tensor map, relative to the tile's, and its
+    ``offset`` in bytes from the tile's start in shared memory.
     """
 
     coordinates: tuple[int, ...]
@@ -53,7 +52,7 @@ class TmaBox:
 
 
 class TensorMode(NamedTuple):
-    """A mode of the tensor: its place in the nested shape, size and stride in elements."""
+    """A mode of the tensor: its path in the nested shape, its size, its stride in elements."""
 
     path: tuple[int, ...]
     size: int
@@ -62,7 +61,7 @@ class TensorMode(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MapDimension:
-    """A dimension of the map: the box's extent, and the modes that it runs over."""
+    """A dimension of the map: the extent of the box, and the modes of the tensor in it."""
 
     extent: int
     modes: tuple[TensorMode, ...]
@@ -82,7 +81,7 @@ class MapDimension:
 class TmaTiling:
     """A tensor map's ``shape``, ``strides`` (bytes), ``box``, ``swizzle``; the ``parts`` of a tile.
 
-    ``coordinates`` takes a coordinate of the tensor to that in the map (CuTe's get_tma_tensor).
+    ``coordinates`` maps a coordinate of the tensor to one of the map (CuTe's get_tma_tensor).
     """
 
     shape: tuple[int, ...]
@@ -96,11 +95,11 @@ class TmaTiling:
     def of(
         cls, tensor: AnyLayout, shared: AnyLayout, bits: int, tile: IntTuple | None = None
     ) -> TmaTiling:
-        """How a ``tile`` of a tensor of ``bits``-bit elements gets from global to ``shared``
-        memory, where it stands from a multiple of the swizzle's period on.
+        """The tiling that copies a ``tile`` of a tensor of ``bits``-bit elements from global to
+        ``shared`` memory, where it begins at a multiple of the swizzle's period.
 
         ``tile`` is a tiler of the tensor, by default the sizes of the modes of ``shared``.
-        LayoutError where no box does it: what is contiguous in the tensor is not in shared memory.
+        LayoutError where no box fits: elements contiguous in the tensor are not in shared memory.
         """
         shared = layout_of(shared)
         if (
@@ -108,22 +107,22 @@ class TmaTiling:
             or not (tensor.is_static() and shared.is_static())
             or has_basis(tensor.stride)
         ):
-            raise LayoutError(f"a tensor map is of static layouts, not of {tensor} and {shared}")
+            raise LayoutError(f"a tensor map needs static layouts, got {tensor} and {shared}")
         swizzle, inner = _without_swizzle(shared, bits)
         tensor = tensor if isinstance(tensor.shape, tuple) else make_layout(tensor)
         identity = make_identity_layout(tensor.shape)
         tiler = _tiler(tensor, product_each(shared.shape) if tile is None else tile)
         values = composition(identity, tiler)
         if values.size() != inner.size():
-            raise LayoutError(f"a tile of {values.size()} elements does not fill {shared}")
+            size = values.size()
+            raise LayoutError(f"tile and shared layout differ in size: {size}, got {shared}")
         paths = [unit.mode for unit in flatten(identity.stride)]
         modes = list(map(TensorMode, paths, flatten(tensor.shape), flatten(tensor.stride)))
-        ahead = coalesce(composition(values, right_inverse(inner)))
-        box = list(_box(ahead, modes, 8 * swizzle // bits))
+        consecutive = coalesce(composition(values, right_inverse(inner)))
+        box = list(_box(consecutive, modes, 8 * swizzle // bits))
         if not box or box[0].stride != 1:
-            raise LayoutError(
-                f"no box of {tensor} fills {shared}: it is contiguous in another mode"
-            )
+            why = "they must be contiguous in the same mode"
+            raise LayoutError(f"no box copies {tensor} to {shared}: {why}")
         dimensions = _with_others(box, modes)
         coordinates = _coordinates(tensor, dimensions)
         extents = tuple(d.extent for d in dimensions)
@@ -139,33 +138,33 @@ class TmaTiling:
 
 
 def _tiler(tensor: Layout, tile: IntTuple) -> IntTuple:
-    """The tiler with a 1 for each mode that it does not name."""
+    """The tiler, extended by a 1 for each further mode of the tensor."""
     return (*tile, *[1] * (len(tensor) - len(tile))) if isinstance(tile, tuple) else tile
 
 
 def _without_swizzle(shared: AnyLayout, bits: int) -> tuple[int, Layout]:
-    """(bytes of the swizzle, the layout under it)."""
+    """(the swizzle in bytes, the layout inside it)."""
     if isinstance(shared, Layout):
         return 0, shared
     known = {upcast(swizzle_pattern(size), bits): size for size in SWIZZLES}
     if shared.outer not in known or shared.offset != 0:
         allowed = ", ".join(map(str, known))
         raise LayoutError(
-            f"a tensor copy of {bits}-bit elements swizzles by {allowed} without an offset, not as"
-            f" {shared}"
+            f"the swizzle of a tensor copy of {bits}-bit elements must be {allowed} without offset,"
+            f" got {shared}"
         )
     return known[shared.outer], shared.inner
 
 
-def _box(ahead: Layout, modes: list[TensorMode], row: int) -> Iterator[MapDimension]:
-    """The dimensions of the box, from what follows in shared memory: offset → coordinate.
+def _box(consecutive: Layout, modes: list[TensorMode], row: int) -> Iterator[MapDimension]:
+    """The dimensions of the box. ``consecutive``: offset in shared memory → coordinate.
 
-    A dimension begins at a mode's first element and goes through it in steps of one. ``row`` is how
-    many elements a swizzle has in a row: a shorter row is alone in its box.
+    A dimension begins at a mode's first element and has stride one. ``row`` is the number of
+    elements in a row of the swizzle: a box with shorter rows has one row.
     """
     by_path = {mode.path: mode for mode in modes}
     limit = min(EXTENT, row or EXTENT)
-    for size, unit in zip(flatten(ahead.shape), flatten(ahead.stride), strict=True):
+    for size, unit in zip(flatten(consecutive.shape), flatten(consecutive.stride), strict=True):
         if not isinstance(unit, ScaledBasis) or unit.value != 1:
             return
         extent = next(n for n in range(min(size, limit), 0, -1) if size % n == 0)
@@ -176,8 +175,8 @@ def _box(ahead: Layout, modes: list[TensorMode], row: int) -> Iterator[MapDimens
 
 
 def _with_others(box: list[MapDimension], modes: list[TensorMode]) -> list[MapDimension]:
-    """The dimensions of the map: the box's, and the other modes with an extent of 1; those that do
-    not fit are the last one together.
+    """The dimensions of the map: the box's, and the other modes with an extent of 1. The last
+    dimension combines those beyond the maximum rank.
     """
     taken = {mode for dimension in box for mode in dimension.modes}
     others = [m for m in modes if m not in taken and m.size > 1 and m.stride != 0]
@@ -185,13 +184,13 @@ def _with_others(box: list[MapDimension], modes: list[TensorMode]) -> list[MapDi
     if len(every) <= RANK:
         return every
     if len(box) >= RANK:
-        raise LayoutError(f"a box has at most {RANK} dimensions, and {len(box)} are needed here")
+        raise LayoutError(f"a box must have at most {RANK} dimensions, got {len(box)}")
     last = MapDimension(1, tuple(m for d in every[RANK - 1 :] for m in d.modes))
     return [*every[: RANK - 1], last]
 
 
 def _coordinates(tensor: Layout, dimensions: list[MapDimension]) -> Layout:
-    """The tensor's coordinate → the map's."""
+    """The layout from the tensor's coordinates to the map's."""
     strides: dict[tuple[int, ...], ScaledBasis] = {}
     for i, dimension in enumerate(dimensions):
         for mode in dimension.modes:
@@ -202,20 +201,20 @@ def _coordinates(tensor: Layout, dimensions: list[MapDimension]) -> Layout:
 
 
 def _parts(inner: Layout, coordinates: Layout, box: tuple[int, ...], bits: int) -> Iterator[TmaBox]:
-    """The boxes of a tile as they follow in shared memory; ``coordinates`` are those of its places
-    in the map.
+    """The boxes of a tile in their order in shared memory. ``coordinates``: index in the tile →
+    coordinate in the map.
     """
     size, origin = prod(box), (0,) * len(box)
-    first = composition(right_inverse(inner), size)  # place in the box → place in the tile
+    first = composition(right_inverse(inner), size)  # index in the box → index in the tile
     offsets, starts = inner.indices(), complement(first, inner.size()).indices()
     every = offsets[starts[:, None] + first.indices()]
     if every.size != offsets.size or (every - every[:, :1] != np.arange(size)).any():
-        raise LayoutError(f"boxes of {size} elements that follow one another do not fill {inner}")
-    for start in sorted(starts.tolist(), key=lambda place: int(offsets[place])):
+        raise LayoutError(f"consecutive boxes of {size} elements do not fill {inner}")
+    for start in sorted(starts.tolist(), key=lambda i: int(offsets[i])):
         offset = int(offsets[start]) * bits // 8
         if offset % ALIGNMENT:
             raise LayoutError(
-                f"a box of {text(box)} in {inner} would begin at byte {offset}, and a tensor copy"
-                f" writes from a multiple of {ALIGNMENT} on"
+                f"a box must begin at a multiple of {ALIGNMENT} bytes in shared memory, got"
+                f" {offset} for a box of {text(box)} in {inner}"
             )
         yield TmaBox(add_coordinates(origin, coordinates(start)), offset)

@@ -38,17 +38,17 @@ from .tma_boxes import ALIGNMENT
 
 Array = npt.NDArray[Any]
 
-LONGEST = 1 << 31  # size of a dimension that the hardware takes; the driver encodes 2^32
-OUTSIDE = 0x7FF7  # the NaN of 16 bits that stands for an element outside
-FILLED = {"zero": bytes(2), "nan": OUTSIDE.to_bytes(2, "little")}  # what fills each 16 bits there
+MAX_SIZE = 1 << 31  # of a dimension for the hardware; the driver encodes 2^32
+OUTSIDE = 0x7FF7  # the 16-bit NaN of an element outside of the tensor
+FILLED = {"zero": bytes(2), "nan": OUTSIDE.to_bytes(2, "little")}  # the fill of each 16 bits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CopyAddresses:
-    """Where the units of a copy are, arrays with an axis for each dimension that is copied, the
-    innermost first: (box), or (channels, pixels).
+    """The addresses of the units of a copy, arrays with an axis for each dimension that is copied,
+    the innermost first: (box), or (channels, pixels).
 
-    ``source`` are bytes from the map's address, -1 for what is outside of the tensor; ``shared``
+    ``source`` are byte offsets from the map's address, -1 outside of the tensor; ``shared`` are
     byte addresses in shared memory. A unit has ``unit`` bytes.
     """
 
@@ -58,7 +58,7 @@ class CopyAddresses:
 
     @property
     def bytes(self) -> int:
-        """What completes a transaction: all that is copied, also what is outside."""
+        """The bytes that complete a transaction, including those outside of the tensor."""
         return self.unit * self.source.size
 
 
@@ -69,8 +69,8 @@ def copy_addresses(
     start: int = 0,
     store: bool = False,
 ) -> CopyAddresses:
-    """The places of the copy at ``coordinates`` (im2col: with ``offsets`` of W, H, D) to or from
-    the address ``start`` of shared memory; to global memory where ``store``.
+    """The addresses of a copy at ``coordinates`` (im2col: with ``offsets`` of W, H, D), a load to
+    the address ``start`` of shared memory or a ``store`` from it.
 
     LayoutError where the hardware faults, and for offsets that PTX does not allow.
     """
@@ -95,19 +95,20 @@ def copy_addresses(
 def _check(
     m: TensorMap, coordinates: Sequence[int], offsets: Sequence[int], start: int, store: bool
 ) -> None:
-    """LayoutError for what the hardware answers with an illegal instruction or address."""
-    wanted = m.rank - 2 if isinstance(m.box, Im2col) and not store else 0
-    if len(coordinates) != m.rank or len(offsets) != wanted:
-        _refuse(f"it has {m.rank} coordinates and {wanted} offsets", (*coordinates, *offsets))
+    """LayoutError where the hardware reports an illegal instruction or address."""
+    count = m.rank - 2 if isinstance(m.box, Im2col) and not store else 0
+    if len(coordinates) != m.rank or len(offsets) != count:
+        _reject(f"expected {m.rank} coordinates and {count} offsets", (*coordinates, *offsets))
     if start % ALIGNMENT:
-        _refuse(f"it begins at a multiple of {ALIGNMENT} in shared memory", start)
-    if max(m.shape) > LONGEST:
-        _refuse("the tensor has sizes up to 2^31", m.shape)
+        _reject(f"start must be a multiple of {ALIGNMENT} in shared memory", start)
+    if max(m.shape) > MAX_SIZE:
+        _reject("the tensor's sizes must be at most 2^31", m.shape)
     whole = CHUNK_BYTES // m.element_bytes
     if not m.interleave and coordinates[0] % whole:
-        _refuse(f"coordinate 0 is a multiple of {whole}, of {CHUNK_BYTES} bytes", coordinates[0])
+        unit = f"{whole} ({CHUNK_BYTES} bytes)"
+        _reject(f"coordinate 0 must be a multiple of {unit}", coordinates[0])
     if store and min(coordinates) < 0:
-        _refuse("no coordinate is negative on the way to global memory", coordinates)
+        _reject("the coordinates of a store must not be negative", coordinates)
     if isinstance(m.box, Im2col):
         _check_base(m, m.box, coordinates, offsets, store)
 
@@ -117,18 +118,19 @@ def _check_base(
 ) -> None:
     most = (1 << corners(m.rank)[0].width) - 1
     if not all(0 <= offset <= most for offset in offsets):
-        _refuse(f"offsets are 0 … {most}", offsets)
+        _reject(f"offsets must be 0 … {most}", offsets)
     if store and (min(box.lower) < 0 or max(box.upper) > 0):
-        _refuse("the bounding box lies in the tensor on the way to global memory", box)
+        _reject("the bounding box of a store must be inside the tensor", box)
     spatial = _spatial(m)
     for i, lower, upper in zip(spatial, box.lower, box.upper, strict=True):
         last = m.shape[i] - 1 + upper
         if not lower <= coordinates[i] <= last:
-            _refuse(f"coordinate {i} lies in the bounding box, {lower} … {last}", coordinates[i])
+            bounds = f"{lower} … {last}"
+            _reject(f"coordinate {i} must be in the bounding box, {bounds}", coordinates[i])
 
 
-def _refuse(rule: str, given: Any) -> NoReturn:
-    raise LayoutError(f"no tensor copy: {rule}, not {given}")
+def _reject(rule: str, value: Any) -> NoReturn:
+    raise LayoutError(f"tensor copy: {rule}, got {value}")
 
 
 def _spatial(m: TensorMap) -> range:
@@ -138,10 +140,10 @@ def _spatial(m: TensorMap) -> range:
 
 
 def _row(m: TensorMap, first: int, store: bool) -> tuple[Array, Array, int]:
-    """(bytes from the row's origin, whether inside, bytes of a unit) of what is contiguous."""
+    """(byte offsets in the row, whether inside, bytes of a unit) of the contiguous dimension."""
     if m.interleave:
-        pieces = np.arange(0, m.interleave, CHUNK_BYTES)
-        return pieces, np.ones(len(pieces), bool), CHUNK_BYTES
+        chunks = np.arange(0, m.interleave, CHUNK_BYTES)
+        return chunks, np.ones(len(chunks), bool), CHUNK_BYTES
     count = m.box.channels if isinstance(m.box, Im2col) else m.box[0]
     elements = first + np.arange(count)
     decides = elements - elements % (CHUNK_BYTES // m.element_bytes) if store else elements
@@ -194,32 +196,32 @@ def load(
     offsets: Sequence[int] = (),
     start: int = 0,
 ) -> None:
-    """The copy to ``shared`` memory, both as bytes (uint8); ``memory`` begins at the map's address.
+    """Copy to ``shared`` memory, both as bytes (uint8); ``memory`` begins at the map's address.
 
-    f32 is rounded to the nearest tf32 where the map says so; ``.ftz`` leaves subnormals alone.
+    For tf32 the copy rounds f32 to the nearest tf32; ``.ftz`` does not change subnormals.
     """
-    found = copy_addresses(m, coordinates, offsets, start)
-    source, width = _bytes(found.source, found.unit), found.unit
-    inside = found.source.ravel() >= 0
+    addresses = copy_addresses(m, coordinates, offsets, start)
+    source, width = _bytes(addresses.source, addresses.unit), addresses.unit
+    inside = addresses.source.ravel() >= 0
     units = np.tile(np.frombuffer(FILLED[m.oob_fill], np.uint8), (inside.size, width))[:, :width]
     units[inside] = memory[source[inside]]
     if TYPES[m.dtype].rounded:
         units[inside] = _rounded(units[inside])
-    shared[_bytes(found.shared, width)] = units
+    shared[_bytes(addresses.shared, width)] = units
 
 
 def store(
     m: TensorMap, memory: Array, shared: Array, coordinates: Sequence[int], start: int = 0
 ) -> None:
-    """The copy from ``shared`` memory, both as bytes (uint8)."""
-    found = copy_addresses(m, coordinates, (), start, store=True)
-    inside = found.source.ravel() >= 0
-    target, source = _bytes(found.source, found.unit), _bytes(found.shared, found.unit)
+    """Copy from ``shared`` memory, both as bytes (uint8)."""
+    addresses = copy_addresses(m, coordinates, (), start, store=True)
+    inside, unit = addresses.source.ravel() >= 0, addresses.unit
+    target, source = _bytes(addresses.source, unit), _bytes(addresses.shared, unit)
     memory[target[inside]] = shared[source[inside]]
 
 
 def _bytes(starts: Array, unit: int) -> Array:
-    """(units, bytes): where each byte of each unit is."""
+    """The address of each byte of each unit, (units, bytes)."""
     return starts.reshape(-1, 1) + np.arange(unit)
 
 

@@ -1,14 +1,14 @@
-"""Layouts for shared memory that tensor cores read without bank conflicts, and wgmma's descriptors
-of them.
+"""Shared-memory layouts that tensor cores read without bank conflicts, and their wgmma descriptors.
 
-A layout atom is 8 rows of 16, 32, 64 or 128 bytes (of K where ``K``-major, else of M or N), their
-16-byte pieces permuted by a swizzle; repeated to a shape it is what ldmatrix and wgmma like best:
-
+A layout atom is 8 rows of 16, 32, 64 or 128 bytes (along K if ``K``-major, else along M or N) whose
+16-byte chunks are permuted by a swizzle. Repeated to a shape, it is the layout for ldmatrix and
+wgmma:
     K-major, 128 bytes, f16     Sw<3,3,3> o (8,64):(64,1)       CuTe's Layout_K_SW128_Atom
     MN-major, 64 bytes, f16     Sw<2,3,3> o (32,8):(1,32)       CuTe's Layout_MN_SW64_Atom
 
-``make_descriptor`` goes the other way: from where a tile's elements stand to the fields that say
-so, or to the reason why none do. Places count elements from a multiple of the swizzle's period.
+``make_descriptor`` is the inverse: it derives the descriptor's fields from a tile's layout, or
+raises the reason why there are none. Layouts count elements from a multiple of the swizzle's
+period.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def make_smem_layout_atom(type_: DType | str, major: str = "K", swizzle: int = 1
     """The layout atom (M or N, K) → element for rows of ``swizzle`` bytes, 0 for no swizzle.
 
     LayoutError for another major than ``K`` and ``MN`` or another swizzle; DtypeError for elements
-    whose bits are no power of two.
+    whose width is not a power of two.
     """
     bits = _bits(type_)
     return make_swizzled(upcast(swizzle_pattern(swizzle), bits), swizzle_atom(bits, swizzle, major))
@@ -61,7 +61,7 @@ def smem_selector(type_: DType | str, major: str, shape_mn_k: tuple[int, ...]) -
 
 def _check_tile(shape: object) -> None:
     if not isinstance(shape, tuple):
-        raise LayoutError(f"a tile in shared memory is (M or N, K, …), not {shape!r}")
+        raise LayoutError(f"a tile in shared memory must be (M or N, K, …), got {shape!r}")
 
 
 def make_smem_layout(
@@ -73,19 +73,20 @@ def make_smem_layout(
 ) -> AnyLayout:
     """The atom repeated to a tile (M or N, K) or (M or N, K, stages), along its modes in ``order``.
 
-    The widest swizzle that fits, if none is named.
+    ``swizzle`` defaults to the widest that fits.
     """
     _check_tile(shape)
     if swizzle is None:
         swizzle = smem_selector(type_, major, shape[:2])
-    made: AnyLayout = tile_to_shape(make_smem_layout_atom(type_, major, swizzle), shape, order)
-    return made
+    layout: AnyLayout = tile_to_shape(make_smem_layout_atom(type_, major, swizzle), shape, order)
+    return layout
 
 
 def _bits(type_: DType | str) -> int:
     found = dtype(type_)
     if not is_power_of_two(found.bits):
-        raise DtypeError(f"elements of {found.bits} bits ({found}) have no layout atom")
+        expected = "the width of elements must be a power of two"
+        raise DtypeError(f"{expected}, got {found.bits} bits ({found})")
     return found.bits
 
 
@@ -95,46 +96,46 @@ def _bits(type_: DType | str) -> int:
 def make_descriptor(
     tile: AnyLayout | Tensor, type_: DType | str, major: str = "K", start: int = 0
 ) -> MatrixDescriptor:
-    """The descriptor of one instruction's operand from where its elements (M or N, K) stand.
+    """The descriptor of one instruction's operand (M or N, K) with this layout.
 
-    ``start`` is the byte address from which the layout counts (of a tensor, its layout's 0). The
-    layout alone says swizzle, leading and stride; they are tried against it on every element.
-    LayoutError with the reason where wgmma can't read it.
+    ``start`` is the byte address of the layout's offset 0. Swizzle, leading and stride are derived
+    from the layout and checked for every element. LayoutError with the reason where wgmma can't
+    read the layout.
     """
     layout = layout_of(tile)
     bits = _bits(type_)
     if not is_integer(start):
-        raise LayoutError(f"a descriptor's start is a byte address, not {start!r}")
+        raise LayoutError(f"a descriptor's start must be a byte address, got {start!r}")
     swizzle, first, inner = _parts(layout, bits)
     base = _base_offset(swizzle, start)
     if len(inner) != 2 or not inner.is_static() or has_basis(inner.stride):
-        raise LayoutError(f"a descriptor is of a static tile (M or N, K), not of {layout}")
-    where = start + first * bits // 8
+        raise LayoutError(f"a descriptor needs a static tile (M or N, K), got {layout}")
+    address = start + first * bits // 8
     try:
         leading, stride = _fields(inner, bits, swizzle, major)
-        made = MatrixDescriptor(where, leading, stride, swizzle, base)
-        reads = made.offsets(bits, inner.size(0), inner.size(1), major)
+        descriptor = MatrixDescriptor(address, leading, stride, swizzle, base)
+        reads = descriptor.offsets(bits, inner.size(0), inner.size(1), major)
     except LayoutError as e:
         raise LayoutError(f"{_not_canonical(layout, swizzle, major)}: {e.message}") from None
-    stands = inner.indices().reshape(reads.shape, order="F") * bits
-    wrong = np.argwhere(stands != reads)
+    actual = inner.indices().reshape(reads.shape, order="F") * bits
+    wrong = np.argwhere(actual != reads)
     if len(wrong):
         row, column = (int(x) for x in wrong[0])
         raise LayoutError(
-            f"{_not_canonical(layout, swizzle, major)}: ({row},{column}) stands at byte "
-            f"{stands[row, column] / 8:g}, and is read at {reads[row, column] / 8:g}",
-            hint=f"leading would be {leading}, stride {stride} bytes",
+            f"{_not_canonical(layout, swizzle, major)}: ({row},{column}) must be at byte "
+            f"{reads[row, column] / 8:g}, got {actual[row, column] / 8:g}",
+            hint=f"for leading {leading} and stride {stride} bytes",
         )
-    return made
+    return descriptor
 
 
 def _not_canonical(layout: AnyLayout, swizzle: int, major: str) -> str:
     kind = f"swizzled by {swizzle} bytes" if swizzle else "without swizzle"
-    return f"{layout} is no canonical {major}-major layout {kind}"
+    return f"{layout} is not a canonical {major}-major layout {kind}"
 
 
 def _parts(layout: AnyLayout, bits: int) -> tuple[int, int, Layout]:
-    """(bytes of the swizzle, elements before the tile, the layout under the swizzle)."""
+    """(the swizzle in bytes, elements before the tile, the layout inside the swizzle)."""
     if isinstance(layout, Layout):
         return 0, 0, layout
     known = {upcast(swizzle_pattern(size), bits): size for size in SWIZZLES if size}
@@ -143,27 +144,27 @@ def _parts(layout: AnyLayout, bits: int) -> tuple[int, int, Layout]:
     if layout.outer not in known:
         allowed = ", ".join(map(str, known))
         raise LayoutError(
-            f"{layout.outer} is not a wgmma swizzle of {bits}-bit elements: expected {allowed}"
+            f"wgmma's swizzle of {bits}-bit elements must be {allowed}, got {layout.outer}"
         )
     if not is_static(layout.offset):
         raise LayoutError(
-            f"a descriptor of {layout}: its offset is dynamic",
-            hint="make the descriptor of a tile at 0 and add what is dynamic, in 16 bytes",
+            f"a descriptor needs a layout with a static offset, got {layout}",
+            hint="make the descriptor of a tile at 0 and add the offset in units of 16 bytes",
         )
     return known[layout.outer], layout.offset, layout.inner
 
 
 def _base_offset(swizzle: int, start: int) -> int:
     """Rows of 128 bytes from a multiple of the swizzle's period to ``start``."""
-    inside = start % (8 * swizzle) if swizzle else 0
-    if inside % 128:
-        raise LayoutError(f"a swizzled tile counts from a multiple of 128 bytes, not {start}")
-    return inside // 128
+    offset = start % (8 * swizzle) if swizzle else 0
+    if offset % 128:
+        raise LayoutError(f"a swizzled tile must start at a multiple of 128 bytes, got {start}")
+    return offset // 128
 
 
 def _fields(inner: Layout, bits: int, swizzle: int, major: str) -> tuple[int, int]:
-    """(leading, stride) in bytes: how far the next rows and columns are that belong together, 0
-    where there are none. Leading of K-major swizzled rows is 16, as CuTe has it.
+    """(leading, stride) in bytes: the distances to the next swizzle atoms, 0 where there are none.
+    Leading of K-major swizzled rows is 16, as in CuTe.
     """
     one = swizzle_atom(bits, swizzle, major)
     down = int(inner((one.size(0), 0))) * bits // 8 if inner.size(0) > one.size(0) else 0
@@ -175,7 +176,7 @@ def _fields(inner: Layout, bits: int, swizzle: int, major: str) -> tuple[int, in
 
 @dataclass(frozen=True, slots=True)
 class DescriptorIterator:
-    """The engine of a tensor of descriptors: ``bits``, moved by ``i`` times 16 bytes, is ``[i]``.
+    """The engine of a tensor of descriptors: ``[i]`` is ``bits``, advanced by ``i`` times 16 bytes.
 
     ``bits`` may be dynamic: a register with the static fields and an address.
     """
@@ -195,12 +196,12 @@ class DescriptorIterator:
 def make_descriptor_tensor(
     parts: AnyLayout | Tensor, type_: DType | str, major: str = "K", start: int = 0
 ) -> Tensor:
-    """``partition_A`` or ``_B`` of an operand in shared memory, ((M,K), RestM, RestK, …), as a
-    tensor (1, RestM, RestK, …) of descriptors' bits: the first one's, its start moved on.
+    """The tensor (1, RestM, RestK, …) of descriptors of an operand in shared memory, partitioned by
+    ``partition_A`` or ``_B`` to ((M,K), RestM, RestK, …). They differ from the first in ``start``.
     """
     layout = layout_of(parts)
     first = make_descriptor(layout[0], type_, major, start)
     inner = inside(layout)
     steps = upcast(inner, 8 * CHUNK_BYTES // _bits(type_))
-    moved = make_layout(Layout(1, 0), *list(steps)[1:])
-    return Tensor(DescriptorIterator(first.bits), moved)
+    offsets = make_layout(Layout(1, 0), *list(steps)[1:])
+    return Tensor(DescriptorIterator(first.bits), offsets)

@@ -1,13 +1,12 @@
-"""Matrix instructions side by side: which part of A, B and C each thread of a block has.
+"""Tiled matrix instructions: the partitions of A, B and C over the threads of a CTA.
 
 ``TiledMma`` repeats an atom over warps (``atom_layout_mnk``) and so covers a tile of M×N×K;
-``permutation_mnk`` may give a side another size or order. A thread's slice cuts tensors up:
-
+``permutation_mnk`` can change the size or order of a mode. A thread's slice partitions tensors:
     C (M,N)  →  thrfrg_C  ((ThrV,(ThrM,ThrN)), (FrgV,(RestM,RestN,…)))
              →  partition_C of one thread        (FrgV, RestM, RestN, …)
 
-A is (M,K) and B is (N,K). All of it is divisions and compositions of layouts, as in CuTe, and
-thread numbers may be dynamic.
+A is (M,K) and B is (N,K). All partitions are divisions and compositions of layouts, as in CuTe;
+the thread index may be dynamic.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ SIDES = {"A": (0, 2), "B": (1, 2), "C": (0, 1)}  # operand → which two of M, N
 
 @dataclass(frozen=True, slots=True, init=False)
 class TiledMma(Drawable):
-    """An atom tiled over threads by ``atom_layout_mnk``, (m,n,k) → the atom's number, or a shape.
+    """An atom tiled over threads by ``atom_layout_mnk``, (m,n,k) → the atom's index, or a shape.
 
-    A permutation is None (as many as the atoms cover), a size, or a layout that says in which order
-    the tensor's elements go to the atoms. LayoutError where it holds no whole number of atoms.
-
+    A permutation is None (the size that the atoms cover), a size, or a layout with the order in
+    which the tensor's elements are assigned to the atoms. LayoutError unless it is a whole number
+    of atoms.
         TiledMma(atom, (2, 2, 1), (32, 32, 16))
     """
 
@@ -65,20 +64,23 @@ class TiledMma(Drawable):
     ) -> None:
         if not isinstance(permutation_mnk, (tuple, list)):
             raise LayoutError(
-                "a permutation is a tuple for M, N and K, (32, None, 16) say, not "
+                "a permutation must be a tuple for M, N and K such as (32, None, 16), got "
                 f"{permutation_mnk!r}"
             )
-        given = atom_layout_mnk
-        layout = append(given if isinstance(given, Layout) else Layout(given), up_to_rank=3)
+        shape_or_layout = atom_layout_mnk
+        if not isinstance(shape_or_layout, Layout):
+            shape_or_layout = Layout(shape_or_layout)
+        layout = append(shape_or_layout, up_to_rank=3)
         permutations = (*permutation_mnk, *[None] * (3 - len(permutation_mnk)))
         if len(layout) != 3 or len(permutations) != 3:
             raise LayoutError(
-                f"a TiledMma has three modes M, N and K, not those of {given}, {permutation_mnk}"
+                "a TiledMma must have at most three modes M, N and K, got"
+                f" {atom_layout_mnk}, {permutation_mnk}"
             )
         if not isinstance(atom, MmaAtom):
-            raise LayoutError(f"a TiledMma is of an MmaAtom, not of {atom!r}")
+            raise LayoutError(f"a TiledMma needs an MmaAtom, got {atom!r}")
         if not injective(layout):
-            raise LayoutError(f"atoms {layout}: two have the same threads")
+            raise LayoutError(f"the atoms must have different threads, got {layout}")
         object.__setattr__(self, "atom", atom)
         object.__setattr__(self, "atom_layout_mnk", layout)
         object.__setattr__(self, "permutation_mnk", permutations)
@@ -87,23 +89,23 @@ class TiledMma(Drawable):
             self._check_permutation(i)
 
     def _check_permutation(self, i: int) -> None:
-        given, covered = self._permutation(i), self._covered(i)
-        order = given if isinstance(given, Layout) else Layout(given)
-        why = ""
+        permutation, covered = self._permutation(i), self._covered(i)
+        order = permutation if isinstance(permutation, Layout) else Layout(permutation)
+        rule = ""
         if order.size() % covered:
             atoms = self.atom_layout_mnk.size(i)
-            why = f"no whole number of the {covered} that {atoms} atoms cover"
+            rule = f"a multiple of the {covered} that {atoms} atoms cover"
         elif right_inverse(order).size() != order.size():
-            why = f"not each number below {order.size()} once"
-        if why:
-            raise LayoutError(f"permutation of {'MNK'[i]}: {given} is {why}")
+            rule = f"a bijection onto the numbers below {order.size()}"
+        if rule:
+            raise LayoutError(f"permutation of {'MNK'[i]} must be {rule}, got {permutation}")
 
     def _covered(self, i: int) -> int:
         return int(self.atom.shape_mnk[i] * self.atom_layout_mnk.size(i))
 
     def _permutation(self, i: int) -> Any:
-        given = self.permutation_mnk[i]
-        return self._covered(i) if given is None else given
+        permutation = self.permutation_mnk[i]
+        return self._covered(i) if permutation is None else permutation
 
     @property
     def tile_size_mnk(self) -> tuple[int, int, int]:
@@ -113,7 +115,7 @@ class TiledMma(Drawable):
 
     @property
     def size(self) -> int:
-        """Threads."""
+        """Number of threads."""
         return int(self.thr_layout_vmnk.size())
 
     # --- tensors by thread and value ---
@@ -137,25 +139,25 @@ class TiledMma(Drawable):
         threads = self.thr_layout_vmnk
         of_atom = getattr(self.atom, f"layout_{operand}")
 
-        def cut(layout: Layout) -> Layout:
+        def partition(layout: Layout) -> Layout:
             ordered = logical_divide(layout, tuple(self._permutation(i) for i in modes))
             atoms = zipped_divide(ordered, tuple(self.atom.shape_mnk[i] for i in modes))
-            held = composition(atoms[0], of_atom)
+            thr_val = composition(atoms[0], of_atom)
             warps = zipped_divide(atoms[1], tuple(threads.size(i + 1) for i in modes))
-            return make_layout(make_layout(held[0], warps[0]), make_layout(held[1], warps[1]))
+            return make_layout(make_layout(thr_val[0], warps[0]), make_layout(thr_val[1], warps[1]))
 
-        return tensor.map_layout(cut)
+        return tensor.map_layout(partition)
 
     def layout_A_TV(self, shape: IntTuple = None) -> Layout:
-        """(thread, value) → place in M×K: the tile's, or of this shape."""
+        """(thread, value) → index in M×K, of the tile or of a given shape."""
         return self._tv("A", shape)
 
     def layout_B_TV(self, shape: IntTuple = None) -> Layout:
-        """(thread, value) → place in N×K: the tile's, or of this shape."""
+        """(thread, value) → index in N×K, of the tile or of a given shape."""
         return self._tv("B", shape)
 
     def layout_C_TV(self, shape: IntTuple = None) -> Layout:
-        """(thread, value) → place in M×N: the tile's, or of this shape."""
+        """(thread, value) → index in M×N, of the tile or of a given shape."""
         return self._tv("C", shape)
 
     def _tv(self, operand: str, shape: IntTuple) -> Layout:
@@ -165,7 +167,7 @@ class TiledMma(Drawable):
             shape = tuple(self.tile_size_mnk[i] for i in sides)
         parts = self._thrfrg(Layout(shape), operand)
         first = threads.size(sides[0] + 1), threads.size(sides[1] + 1)
-        # thread → (ThrV, ThrM, ThrN, ThrK), and of these the two that the operand has
+        # thread → (ThrV, ThrM, ThrN, ThrK), then ThrV and the two modes of the operand
         number = composition(
             Layout((threads.size(), 1), (1, 0)),
             right_inverse(make_layout(threads, complement(threads))),
@@ -179,8 +181,8 @@ class TiledMma(Drawable):
     # --- one thread ---
 
     def thr_slice(self, thr_idx: Number) -> ThrMma:
-        """The thread's part of everything; its number may be dynamic. LayoutError where there is no
-        such thread.
+        """The slice of one thread, whose index may be dynamic. LayoutError if there is no such
+        thread.
         """
         warps = -(-self.thr_layout_vmnk.cosize() // LANES)
         check_thread(thr_idx, warps * LANES, "TiledMma")
@@ -189,15 +191,15 @@ class TiledMma(Drawable):
     get_slice = thr_slice
 
     def partition_shape_A(self, shape: IntTuple) -> IntTuple:
-        """(FrgV, RestM, RestK, …) of what each thread has of A of this shape."""
+        """(FrgV, RestM, RestK, …), the shape of each thread's partition of A."""
         return self._partition_shape(shape, "A")
 
     def partition_shape_B(self, shape: IntTuple) -> IntTuple:
-        """(FrgV, RestN, RestK, …) of what each thread has of B of this shape."""
+        """(FrgV, RestN, RestK, …), the shape of each thread's partition of B."""
         return self._partition_shape(shape, "B")
 
     def partition_shape_C(self, shape: IntTuple) -> IntTuple:
-        """(FrgV, RestM, RestN, …) of what each thread has of C of this shape."""
+        """(FrgV, RestM, RestN, …), the shape of each thread's partition of C."""
         return self._partition_shape(shape, "C")
 
     def _partition_shape(self, shape: IntTuple, operand: str) -> IntTuple:
@@ -214,7 +216,7 @@ class TiledMma(Drawable):
 
 @dataclass(frozen=True, slots=True)
 class ThrMma:
-    """One thread of a TiledMma, at (V, M, N, K) of its threads."""
+    """One thread of a TiledMma, with coordinates (V, M, N, K) in ``thr_layout_vmnk``."""
 
     tiled: TiledMma
     thr_vmnk: tuple[Any, ...]
@@ -240,24 +242,24 @@ class ThrMma:
 
 
 def check_thread(thr_idx: Number, threads: int, what: str) -> None:
-    """LayoutError for a number that is known and no thread's."""
+    """LayoutError for a static index that is out of range."""
     if thr_idx.__class__ is int and not 0 <= thr_idx < threads:
-        raise LayoutError(f"a {what} of {threads} threads has no thread {thr_idx}")
+        raise LayoutError(f"thread index of {what} must be 0 to {threads - 1}, got {thr_idx}")
 
 
 def check_whole(tensor: Any, tiles: tuple[int, ...], what: str, names: str = "") -> None:
     """LayoutError unless the first modes (named, if need be) of a tensor are whole tiles."""
     if not hasattr(tensor, "map_layout") or len(tensor) < len(tiles):
         raise LayoutError(
-            f"{what} takes a layout or tensor of at least {len(tiles)} modes, not {tensor}"
+            f"{what} needs a layout or tensor with at least {len(tiles)} modes, got {tensor}"
         )
     for mode, tile in enumerate(tiles):
         have = tensor.size(mode)
         if have.__class__ is int and have % tile:
             name = f" ({names[mode]})" if names else ""
             raise LayoutError(
-                f"{what}: mode {mode}{name} is of {have}, which the tile's {tile} do not divide",
-                hint="of what local_tile cuts tiles are whole, and a predicate says what exists",
+                f"{what}: mode {mode}{name} must be a multiple of the tile's {tile}, got {have}",
+                hint="use local_tile, whose tiles are whole, and predicates for elements outside",
             )
 
 
@@ -267,5 +269,5 @@ def make_tiled_mma(
     permutation_mnk: tuple[Any, ...] = (None, None, None),
 ) -> TiledMma:
     """A TiledMma of an atom, an instruction or its opcode."""
-    one = atom if isinstance(atom, MmaAtom) else MmaAtom(atom)
-    return TiledMma(one, atom_layout_mnk, permutation_mnk)
+    mma_atom = atom if isinstance(atom, MmaAtom) else MmaAtom(atom)
+    return TiledMma(mma_atom, atom_layout_mnk, permutation_mnk)

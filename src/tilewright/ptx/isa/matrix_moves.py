@@ -85,7 +85,7 @@ def accesses(move: mma.FragmentMove) -> tuple[tuple[FragmentAccess, ...], ...]:
     """
     fragment = move.fragment
     per = fragment.word // fragment.bits
-    line, place = (layout[1].indices() for layout in move.places())
+    line, place = (layout[1].indices() for layout in move.line_layouts())
     made = []
     for first in range(0, fragment.values, per):
         held = [(int(line[v]), int(place[v])) for v in range(first, first + per)]
@@ -104,7 +104,7 @@ def _neighbours(held: list[tuple[int, int]], size: int) -> bool:
 def _first_value(m: Primitives, move: mma.FragmentMove, width: int) -> tuple[Any, Any]:
     """The line and place of each thread's first value: numbers, of ``width`` bits if not 0."""
     lane = LaneInteger(m, m.zext(m.lane(), width))
-    line, place = (layout((lane, 0)) for layout in move.places())
+    line, place = (layout((lane, 0)) for layout in move.line_layouts())
     return line, place
 
 

@@ -280,7 +280,7 @@ def _(given: Fragment, bits: int = 0) -> Followed:
     facts = {name: first.facts[name] for name in ("thread", "value")}
     says = "value {value} of thread {thread}"
     about = f"{given.values} values of {given.threads} threads"
-    registers = register_step("", "by thread", about, tile, given.places(), per, says, facts)
+    registers = register_step("", "by thread", about, tile, given.indices(), per, says, facts)
     return Followed(str(given.layout), _sizes(tile), [first, registers])
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...mma.tensor_maps import tensor_map_fields as fields
-from ...mma.tensor_maps.tma_copy import FILLED, LONGEST
+from ...mma.tensor_maps.tma_copy import FILLED, MAX_SIZE
 from ...native.intrinsics import at, copy, lowest, lshr
 from ...native.native_language import Ptr, i64, native, u8, u32, u64
 from ...number_conversion import decode, encode
@@ -82,7 +82,7 @@ def decode_map(c: BulkCopy, map_host: i64) -> i64:
     c.strides[0] = c.interleave if c.interleave != 0 else c.element
     for d in range(rank):
         c.extents[d] = bits_at(m, SIZE + 32 * d, 32) + 1
-        if c.extents[d] > LONGEST:
+        if c.extents[d] > MAX_SIZE:
             return TOO_LONG
         c.element_strides[d] = bits_at(m, STEP + 3 * d, 3) + 1
         c.box[d] = bits_at(m, EXTENT + 8 * d, 8) + 1

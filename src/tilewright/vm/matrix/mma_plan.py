@@ -183,7 +183,7 @@ def selected(i: MmaInstruction, name: str, copy: int) -> tuple[tuple[int, ...], 
     register to take, and by how many bits to shift it right.
     """
     fragment = i.fragment(name)
-    order = np.argsort(fragment.places(), axis=None, kind="stable").reshape(-1, fragment.copies)
+    order = np.argsort(fragment.indices(), axis=None, kind="stable").reshape(-1, fragment.copies)
     (home, first), (lane, value) = (divmod(order[:, c], fragment.values) for c in (0, copy))
     lanes = np.arange(fragment.threads)
     lanes[home] = lane
