@@ -55,7 +55,7 @@ def test_versions() -> None:
     assert lowest_version_for("sm_90a") == (8, 0)
     assert parse_version("8.5") == (8, 5)
     assert all(t.first_version <= (9, 0) for t in targets_of((9, 0)))
-    with pytest.raises(TargetError):
+    with pytest.raises(TargetError, match=r"must be like 8\.5, got '8'"):
         parse_version("8")
 
 

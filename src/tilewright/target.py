@@ -89,11 +89,11 @@ class Target:
 
     @classmethod
     def parse(cls, name: str | Target) -> Target:
-        """``Target.parse("sm_90a")`` (a Target is itself); TargetError where there is none such."""
+        """``Target.parse("sm_90a")``; a Target is returned unchanged. TargetError if unknown."""
         if isinstance(name, Target):
             return name
         if not isinstance(name, str):
-            raise TargetError(f"a target is text like sm_90a, not {type(name).__name__}")
+            raise TargetError(f"a target must be a str like sm_90a, got {type(name).__name__}")
         return _parse(name)
 
     @property
@@ -109,20 +109,20 @@ class Target:
 
     @property
     def first_version(self) -> Version:
-        """The PTX version that first knew this target."""
+        """The first PTX version that has this target."""
         return FIRST_VERSION[self.name]
 
     @property
     def limits(self) -> Limits:
-        """What one SM offers. TargetError where this target is too old to be of use here."""
-        found = LIMITS.get(self.number)
-        if found is None:
+        """The limits of one SM. TargetError for a target without a row in ``LIMITS``."""
+        limits = LIMITS.get(self.number)
+        if limits is None:
             known = ", ".join(f"sm_{n}" for n in LIMITS)
-            raise TargetError(f"the limits of {self} are not known", hint=f"they are for {known}")
-        return found
+            raise TargetError(f"the limits of {self} are not known", hint=f"known are {known}")
+        return limits
 
     def runs(self, needed: Target | str) -> bool:
-        """Whether this target has what code for ``needed`` needs."""
+        """Whether this target runs code for ``needed``."""
         needed = Target.parse(needed)
         if needed.suffix == "a":
             return self == needed
@@ -148,20 +148,20 @@ def parse_version(text: str) -> Version:
     """``"8.5"`` → (8, 5)."""
     found = re.fullmatch(r"(\d+)\.(\d+)", str(text))
     if not found:
-        raise TargetError(f"{text!r} is not a PTX version", hint="versions look like 8.5")
+        raise TargetError(f"a PTX version must be like 8.5, got {text!r}")
     return int(found[1]), int(found[2])
 
 
 def lowest_version_for(target: Target | str) -> Version:
-    """The lowest ``.version`` that a module for this target may carry."""
+    """The lowest ``.version`` of a module for this target."""
     return Target.parse(target).first_version
 
 
 def targets_of(version: Version) -> tuple[Target, ...]:
-    """The targets that a PTX version knows, in order."""
-    given: object = version
-    if not isinstance(given, tuple):
-        raise TargetError(f"a PTX version must be two numbers, (8, 5), got {given!r:.60}")
+    """The targets that a PTX version has, in order."""
+    checked: object = version
+    if not isinstance(checked, tuple):
+        raise TargetError(f"a PTX version must be two numbers, (8, 5), got {checked!r:.60}")
     return tuple(sorted(_parse(name) for name, first in FIRST_VERSION.items() if first <= version))
 
 
@@ -170,7 +170,7 @@ def targets_of(version: Version) -> tuple[Target, ...]:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpec:
-    """A GPU by name: its target, number of SMs, bytes of L2 cache."""
+    """A GPU model: its target, the number of SMs, the size of the L2 cache in bytes."""
 
     name: str
     target: Target
@@ -203,8 +203,8 @@ DEFAULT_DEVICE = DEVICES["H200"]
 
 
 def device_spec(name: str) -> DeviceSpec:
-    """A named GPU: ``device_spec("H200")``. TargetError where the name is unknown."""
-    given: object = name
-    if not isinstance(given, str) or given not in DEVICES:
+    """A GPU model by name: ``device_spec("H200")``. TargetError for an unknown name."""
+    checked: object = name
+    if not isinstance(checked, str) or checked not in DEVICES:
         raise TargetError(f"unknown device {name!r:.60}", hint=f"devices are {', '.join(DEVICES)}")
-    return DEVICES[given]
+    return DEVICES[checked]

@@ -1,4 +1,4 @@
-"""What a hostile reader tried on ``mma``: each a typed error that says what is wanted, or right."""
+"""Wrong arguments of ``mma``: a typed error for each, with the rule that was broken."""
 
 from functools import partial
 
@@ -34,9 +34,9 @@ STORE = mma.fragment_move("wmma.store.d.sync.aligned.row.m16n16k16.f16")
 
 
 def matrices(row):
-    """An operand each, as bits."""
-    made = dict(zip("abc", hostile.tiles(row, hostile.kinds(row)[0], 1), strict=True))
-    return {name: x[0] for name, x in {**made, **hostile.extras(row, 1)}.items()}
+    """Each operand, as bits."""
+    operands = dict(zip("abc", hostile.tiles(row, hostile.kinds(row)[0], 1), strict=True))
+    return {name: x[0] for name, x in {**operands, **hostile.extras(row, 1)}.items()}
 
 
 def registers(row):
@@ -51,65 +51,85 @@ NONSENSE = (
 )  # fmt: skip
 
 
+# The messages that an argument's kind allows.
+ARRAY = r"expected an array, got|must have shape"
+OPCODE = r"an opcode must be a str|no matrix instruction 'x'|unknown instruction .* 'x'"
+TARGET = r"a target must be a str|unknown target 'x'"
+COUNT = "the number of matrices of ldmatrix must be 1, 2 or 4, got"
+OPERAND = r"has operands d, a, b, c.*, got"
+SELECTORS = r"selectors must be a tuple of int|has \d selectors, got|must be in \("
+MATRIX = rf"a matrix of \w+ must be|a code of \w+ must have at most|{ARRAY}"
+REGISTERS = rf"registers must be integers|a register must have at most 32 bits|{ARRAY}"
+METADATA = rf"indices of metadata must be integers|invalid metadata|{ARRAY}"
+DENSE_A = "has no sparse A"
+
+
 def uses():
-    """What takes an argument, by name."""
-    yield "instruction", mma.instruction
-    yield "its target", lambda x: mma.instruction(DENSE.opcode, x)
-    yield "move", mma.fragment_move
-    yield "a move's target", lambda x: mma.fragment_move(LOAD.opcode, x)
-    yield "catalogue", mma.catalogue
-    yield "generation", mma.generation
-    yield "ldmatrix", mma.ldmatrix
-    yield "trans", lambda x: mma.ldmatrix(1, x)
-    yield "ldmatrix_rows", mma.ldmatrix_rows
-    yield "fragment", DENSE.fragment
-    yield "extent", DENSE.extent
-    yield "matrix_shape", SPARSE.matrix_shape
-    yield "on", SPARSE.on
-    yield "runs_on", DENSE.runs_on
-    yield "in_version", lambda x: DENSE.in_version("8.0", x)
-    yield "copies", SCALED.copies
-    yield "registers", DENSE.fragment("c").registers
-    yield "matrix", DENSE.fragment("b").matrix
-    yield "copy", lambda x: SPARSE.fragment("metadata").matrix(np.zeros((32, 1), np.uint32), x)
-    yield "load", LOAD
-    yield "store", STORE
-    yield "compress", lambda x: mma.compress(SPARSE, x)
-    yield "compress for", lambda x: mma.compress(x, np.zeros((16, 32), np.uint16))
-    yield "expand", lambda x: mma.expand(SPARSE, x, matrices(SPARSE)["metadata"])
-    yield "expand by", lambda x: mma.expand(SPARSE, matrices(SPARSE)["a"], x)
-    yield "expand for", lambda x: mma.expand(x, matrices(SPARSE)["a"], np.zeros((16, 16), int))
-    yield "positions", lambda x: dense_columns(x, (2, 4), False)
+    """(name, allowed messages, function) of each argument."""
+    yield "instruction", OPCODE, mma.instruction
+    yield "its target", TARGET, lambda x: mma.instruction(DENSE.opcode, x)
+    yield "move", OPCODE, mma.fragment_move
+    yield "a move's target", TARGET, lambda x: mma.fragment_move(LOAD.opcode, x)
+    yield "catalogue", TARGET, mma.catalogue
+    yield "generation", TARGET, mma.generation
+    yield "ldmatrix", COUNT, mma.ldmatrix
+    yield "trans", "trans must be True or False, got", lambda x: mma.ldmatrix(1, x)
+    yield "ldmatrix_rows", COUNT, mma.ldmatrix_rows
+    yield "fragment", OPERAND, DENSE.fragment
+    yield "extent", OPERAND, DENSE.extent
+    yield "matrix_shape", OPERAND, SPARSE.matrix_shape
+    yield "on", TARGET, SPARSE.on
+    yield "runs_on", TARGET, DENSE.runs_on
+    yield "in_version", TARGET, lambda x: DENSE.in_version("8.0", x)
+    yield "copies", SELECTORS, SCALED.copies
+    yield "registers", MATRIX, DENSE.fragment("c").registers
+    yield "matrix", REGISTERS, DENSE.fragment("b").matrix
+    one_register = np.zeros((32, 1), np.uint32)
+    copy = partial(SPARSE.fragment("metadata").matrix, one_register)
+    yield "copy", "copy must be 0 to 1, got", copy
+    yield "load", rf"{MATRIX}|loads \(16, 16\), got", LOAD
+    yield "store", REGISTERS, STORE
+    a, metadata = matrices(SPARSE)["a"], matrices(SPARSE)["metadata"]
+    yield "compress", MATRIX, partial(mma.compress, SPARSE)
+    yield "compress for", DENSE_A, lambda x: mma.compress(x, np.zeros((16, 32), np.uint16))
+    yield "expand", MATRIX, lambda x: mma.expand(SPARSE, x, metadata)
+    yield "expand by", METADATA, partial(mma.expand, SPARSE, a)
+    yield "expand for", DENSE_A, lambda x: mma.expand(x, a, np.zeros((16, 16), int))
+    yield "positions", METADATA, lambda x: dense_columns(x, (2, 4), False)
     for row in (DENSE, SPARSE, SCALED):
         for name in row.operands[1:]:
-            yield f"{name} of {row}", partial(called, row, matrices(row), name)
-            yield f"{name} executed by {row}", partial(called, row.execute, registers(row), name)
-        yield f"selectors of {row}", partial(called, row.execute, registers(row), "selectors")
+            messages = (METADATA if name == "metadata" else MATRIX) + f"|needs {name}"
+            yield f"{name} of {row}", messages, partial(called, row, matrices(row), name)
+            execute = partial(called, row.execute, registers(row), name)
+            yield f"{name} executed by {row}", f"{REGISTERS}|needs {name}", execute
+        selectors = partial(called, row.execute, registers(row), "selectors")
+        yield f"selectors of {row}", SELECTORS, selectors
 
 
-def called(what, operands, name, x):
-    return what(**operands | {name: x})
+def called(function, operands, name, x):
+    return function(**operands | {name: x})
 
 
-USES = dict(uses())
+USES = {name: use for name, *use in uses()}
 
 
 @every_row("use", USES)
-@every_row("given", NONSENSE, ids=lambda x: type(x).__name__)
-def test_nonsense_is_a_typed_error(use, given):
-    with pytest.raises(TilewrightError):
-        USES[use](given)
+@every_row("argument", NONSENSE, ids=lambda x: type(x).__name__)
+def test_a_wrong_argument_is_a_typed_error(use, argument):
+    message, function = USES[use]
+    with pytest.raises(TilewrightError, match=message):
+        function(argument)
 
 
-def test_metadata_and_scales_are_there_where_they_are_wanted():
+def test_metadata_and_scales_are_required_where_they_are_operands():
     for row, name in ((SPARSE, "metadata"), (SCALED, "scale_a"), (SCALED, "scale_b")):
-        for what, operands in ((row, matrices(row)), (row.execute, registers(row))):
+        for function, operands in ((row, matrices(row)), (row.execute, registers(row))):
             with pytest.raises(LayoutError, match=f"needs {name}"):
-                called(what, operands, name, None)
+                called(function, operands, name, None)
     for name in ("metadata", "scale_a", "scale_b"):
-        for what, operands in ((DENSE, matrices(DENSE)), (DENSE.execute, registers(DENSE))):
+        for function, operands in ((DENSE, matrices(DENSE)), (DENSE.execute, registers(DENSE))):
             with pytest.raises(LayoutError, match=f"has no {name}"):
-                called(what, operands, name, np.zeros((32, 1), np.uint32))
+                called(function, operands, name, np.zeros((32, 1), np.uint32))
 
 
 @pytest.mark.parametrize(
@@ -137,8 +157,8 @@ def test_registers_are_integers_of_their_size():
             fragment.matrix(np.full(held.shape, value))
 
 
-def test_truths_are_bits():
-    """b1 has NumPy's bool as its type: D is of NumPy's type then."""
+def test_bools_are_bits():
+    """NumPy's bool is the type of b1; D then has NumPy's type too."""
     given = matrices(BITS)
     typed = {name: x.astype(bool) for name, x in given.items() if name != "c"}
     made = BITS(**typed, c=given["c"].view(np.int32))
@@ -147,7 +167,7 @@ def test_truths_are_bits():
     assert np.array_equal(fragment.registers(typed["a"]), fragment.registers(given["a"]))
 
 
-def test_a_type_that_numpy_lacks_is_bits_alone():
+def test_a_type_that_numpy_lacks_must_be_bits():
     row = mma.instruction("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32")
     with pytest.raises(
         DtypeError, match="a matrix of tf32 must be its bits as uint32, got float32"
@@ -155,7 +175,7 @@ def test_a_type_that_numpy_lacks_is_bits_alone():
         row(**matrices(row) | {"a": np.zeros((16, 8), np.float32)})
 
 
-def test_batches_broadcast_or_are_refused():
+def test_batches_broadcast_or_are_rejected():
     a, b, c = hostile.tiles(DENSE, "random_normal", 3)
     with pytest.raises(LayoutError, match=r"batches of \(2,\), \(3,\) do not broadcast"):
         DENSE(a[:2], b, c)
@@ -166,7 +186,7 @@ def test_batches_broadcast_or_are_refused():
         mma.expand(SPARSE, np.stack([kept] * 3), metadata)
 
 
-def test_what_finds_rows_says_what_it_takes():
+def test_wrong_arguments_of_look_ups_are_named():
     with pytest.raises(
         UnknownInstruction, match=r"unknown field 'type' .*\n.*the fields are a, alayout, "
     ):
@@ -177,12 +197,12 @@ def test_what_finds_rows_says_what_it_takes():
         mma.find(5)
     with pytest.raises(UnknownInstruction, match="an opcode must be a str, got list"):
         mma.find_fragment_move([])
-    with pytest.raises(TargetError, match="a target is text like sm_90a, not int"):
+    with pytest.raises(TargetError, match="a target must be a str like sm_90a, got int"):
         mma.generation(90)
     assert mma.instruction(DENSE.opcode, Target.parse("sm_80")).arch == "sm_80"
 
 
-def test_selectors_are_a_tuple_of_integers():
+def test_selectors_must_be_a_tuple_of_integers():
     with pytest.raises(LayoutError, match="selectors must be a tuple of int, got int"):
         SPARSE.copies(1)
     with pytest.raises(LayoutError, match=r"selector of .* must be in \(0, 1\), got 1.0"):
@@ -190,7 +210,7 @@ def test_selectors_are_a_tuple_of_integers():
     assert SPARSE.copies((np.int64(1),)) == {"metadata": 1}
 
 
-def test_metadata_are_integers():
+def test_metadata_must_be_integers():
     given = matrices(SPARSE)
     with pytest.raises(DtypeError, match="indices of metadata must be integers, got float64"):
         SPARSE(**given | {"metadata": given["metadata"] + 0.5})
@@ -199,8 +219,8 @@ def test_metadata_are_integers():
 
 
 @pytest.mark.parametrize("type_", ["f16", "tf32", "s8", "u4", "e4m3"])
-def test_what_was_compressed_expands_again(type_):
-    """Also where it is of NumPy's type: codes are kept as they are."""
+def test_expand_inverts_compress(type_):
+    """Also for NumPy's types."""
     row = next(i for i in mma.ROWS if i.family == "mma.sp" and i.a == type_)
     made = {name: x[0] for name, x in hostile.extras(row, 1).items()}
     kept = hostile.tiles(row, hostile.kinds(row)[0], 1)[0][0]
@@ -243,13 +263,19 @@ TILING = {
 
 
 @pytest.mark.parametrize("make", TILING, ids=lambda f: f.__name__)
-def test_a_tiling_is_of_atoms_layouts_and_tilings(make):
-    made = make(*TILING[make])
-    assert isinstance(made, mma.TiledCopy)
+def test_a_tiled_copy_needs_atoms_layouts_and_tilers(make):
+    assert isinstance(make(*TILING[make]), mma.TiledCopy)
     composed = ComposedLayout(Swizzle(1, 0, 3), 0, Layout((16, 8)))
-    for place in range(len(TILING[make])):
+    rules = (
+        "a TiledCopy needs",
+        "must be (a layout|layouts)",
+        "tuple of tilers",
+        "expected a Tiled",
+        "a shape (is|must)",
+    )
+    for i in range(len(TILING[make])):
         for wrong in (None, 5, "x", (3, "a"), np.zeros(3), composed):
-            given = list(TILING[make])
-            given[place] = wrong
-            with pytest.raises(LayoutError):
-                make(*given)
+            arguments = list(TILING[make])
+            arguments[i] = wrong
+            with pytest.raises(LayoutError, match="|".join(rules)):
+                make(*arguments)

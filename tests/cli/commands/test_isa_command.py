@@ -190,7 +190,7 @@ MISUSE = {
         "needs .target sm_90a, got sm_90",
     ),
     "a version that has not got it": ((HALF, "--version", "6.5"), r"needs .version 7\.0, got 6\.5"),
-    "a version": (("mma", "--version", "8"), "versions look like 8.5"),
+    "a version": (("mma", "--version", "8"), "must be like 8.5"),
     "a type": (("mma", "--type", "f12"), "unknown number format 'f12'"),
     "nothing such": (("mma", "--type", "e3m2", "--target", "sm_90"), "types are b1, bf16"),
     "no row such": (("cvt", "--type", "e4m3", "--target", "sm_80"), "no form of cvt matches"),

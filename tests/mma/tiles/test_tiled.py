@@ -342,10 +342,7 @@ RETILED = mma.make_tiled_copy_B(LDMATRIX, TiledMma(ATOMS["half"], (2, 2, 1), (No
             lambda: TiledMma(ATOMS["half"], (1, 1, 1), (None, Layout((8, 2), (1, 16)))),
             r"permutation of N must be a bijection .* below 16, got \(8,2\):\(1,16\)",
         ),
-        (
-            lambda: TiledMma(ATOMS["half"], (2, 1, 1), (48,)),
-            "permutation of M must be a multiple .*, got 48",
-        ),
+        (lambda: TiledMma(ATOMS["half"], (2, 1, 1), (48,)), "permutation of M .*, got 48"),
         (lambda: HALF.thr_slice(128), "thread index of TiledMma must be 0 to 127, got 128"),
         (lambda: COPY.thr_slice(-1), "thread index of TiledCopy must be 0 to 127, got -1"),
         (
@@ -357,13 +354,10 @@ RETILED = mma.make_tiled_copy_B(LDMATRIX, TiledMma(ATOMS["half"], (2, 2, 1), (No
             r"partition_B: mode 1 \(K\) must be a multiple of the tile's 16, got 24",
         ),
         (lambda: HALF.thrfrg_C(Layout(32)), "with at least 2 modes, got 32:1"),
-        (lambda: HALF.thrfrg_C((32, 16)), "partition_C needs a layout or tensor"),
-        (
-            lambda: COPY.thr_slice(0).partition_S(Layout((16, 65))),
-            "mode 1 must be a multiple of the tile's 64, got 65",
-        ),
-        (lambda: COPY.tidfrg_D(Layout(1024)), "a TiledCopy needs a layout or tensor"),
-        (lambda: RETILED.retile(Layout((4, 2))), "retile needs a layout .* at least 3 modes"),
+        (lambda: HALF.thrfrg_C((32, 16)), "partition_C needs a layout"),
+        (lambda: COPY.thr_slice(0).partition_S(Layout((16, 65))), "the tile's 64, got 65"),
+        (lambda: COPY.tidfrg_D(Layout(1024)), "needs a layout or tensor"),
+        (lambda: RETILED.retile(Layout((4, 2))), "at least 3 modes"),
         (
             lambda: RETILED.retile(Layout((3, 2, 2))),
             "retile: values .* multiple of the 8 of the copy's tile, got 3",
@@ -388,17 +382,11 @@ RETILED = mma.make_tiled_copy_B(LDMATRIX, TiledMma(ATOMS["half"], (2, 2, 1), (No
             lambda: mma.make_cotiled_copy(
                 CopyAtom(UniversalCopy(32), "f32"), Layout((8, 2)), Layout(8, 2)
             ),
-            "must be offsets of 8:2",
+            "offsets of 8:2",
         ),
-        (lambda: mma.TiledMma(HALF.atom, (1, 1, 1), 32), "a tuple for M, N and K .*, got 32"),
-        (
-            lambda: mma.make_tiled_copy(LDMATRIX, (16, 8)),
-            r"threads must be a layout .*, got \(16, 8\)",
-        ),
-        (
-            lambda: mma.TiledCopy("f16", Layout((32, 8)), (16, 16)),
-            "a TiledCopy needs a CopyAtom, got 'f16'",
-        ),
+        (lambda: mma.TiledMma(HALF.atom, (1, 1, 1), 32), "for M, N and K .*, got 32"),
+        (lambda: mma.make_tiled_copy(LDMATRIX, (16, 8)), r"threads must be .*, got \(16, 8\)"),
+        (lambda: mma.TiledCopy("f16", Layout((32, 8)), (16, 16)), "needs a CopyAtom, got 'f16'"),
         (lambda: mma.TiledCopy(LDMATRIX, Layout((32, 8)), 256), "a tuple of tilers, got 256"),
         (lambda: mma.make_tiled_copy_A(LDMATRIX, HALF.atom), "expected a TiledMma, got MmaAtom"),
     ],
