@@ -35,7 +35,7 @@ from .nearest_form import closest_opcodes, opcode_parts
 Bits = npt.NDArray[Any]
 
 ROW_BYTES = 16  # bytes of a line of ldmatrix and stmatrix
-PITCH = 16  # the stride of wmma is a multiple of so many bytes, or of a smaller fragment's size
+PITCH = 16  # alignment of the stride of wmma in bytes, or of the fragment where it is smaller
 
 
 # --- the fragments of ldmatrix and stmatrix -----------------------------------------------------
