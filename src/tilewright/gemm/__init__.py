@@ -1,9 +1,9 @@
 """GEMM: a problem and a configuration become a kernel.
 
-``choose`` picks a configuration, ``build`` traces the kernel, ``launch_shape`` gives the launch's
-grid, block and cluster, ``kernel_arguments`` its parameter block. Nothing here runs anything. The
-class of the configuration selects the kernel: ``Config`` is ``multistage``, ``TmaConfig`` is
-``tma``, ``SimtConfig`` is ``simt``.
+``choose`` selects a configuration, ``complete`` one of which some parts are written. ``build``
+traces the kernel, ``launch_shape`` gives the launch's grid, block and cluster, ``kernel_arguments``
+its parameter block. Nothing here runs anything. The class of the configuration selects the kernel:
+``Config`` is ``multistage``, ``TmaConfig`` is ``tma``, ``SimtConfig`` is ``simt``.
 """
 
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..lazy_imports import exports
 
 if TYPE_CHECKING:
+    from .config_completion import complete
     from .cost_model import AnyConfig
     from .cp_async.multistage_config import TABLE, Config
     from .cp_async.simt_config import SimtConfig
@@ -41,6 +42,6 @@ __getattr__, __dir__ = exports(__name__, __file__)
 __all__ = [
     "TABLE", "AnyConfig", "Config", "GemmKernel", "KernelArguments", "KernelLaunch", "LaunchShape",
     "MatrixStrides", "Problem", "Roofline", "SimtConfig", "TmaConfig",
-    "build", "check", "choose", "kernel_arguments", "kernels", "launch_shape", "launches", "parse",
-    "ranked", "relayout_problem", "roofline", "workspace_bytes",
+    "build", "check", "choose", "complete", "kernel_arguments", "kernels", "launch_shape",
+    "launches", "parse", "ranked", "relayout_problem", "roofline", "workspace_bytes",
 ]  # fmt: skip

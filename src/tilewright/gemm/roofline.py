@@ -1,4 +1,4 @@
-"""Roofline: the least time of a problem, by its operations and bytes at the device's peak rates."""
+"""Roofline: lower bound of a problem's time by its operations and bytes at published peak rates."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from ..errors import TargetError
 from ..target import DeviceSpec
 from .problem import Problem, validate
 
-# Dense f16/bf16 products with f32 sums of an SM in a cycle, by compute capability: vendors'
-# whitepapers. Elements of half the bits go twice as fast, tf32 half as fast.
+# Operations of an SM per cycle, dense f16 and bf16 with f32 accumulation, by compute capability
+# (NVIDIA's whitepapers). Elements of half the bits have twice the rate, tf32 half of it.
 FLOPS_PER_CYCLE = {
     70: 1024, 75: 1024, 80: 2048, 86: 1024, 89: 1024, 90: 4096, 100: 8192, 120: 1024,
 }  # fmt: skip
-# The same in f32, outside the tensor cores.
+# The same of f32 by FFMA.
 FFMA_PER_CYCLE = {70: 128, 75: 128, 80: 128, 86: 256, 89: 256, 90: 256, 100: 256, 120: 256}
-# Of f64, by the tensor cores where they do it.
+# The same of f64, by the tensor cores where they support it.
 F64_PER_CYCLE = {70: 64, 75: 4, 80: 128, 86: 4, 89: 4, 90: 256, 100: 128, 120: 4}
 # (boost clock in GHz, memory bandwidth in TB/s) by name.
 RATES = {
@@ -27,7 +27,9 @@ RATES = {
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Seconds at least for the operations and for the bytes; ``bound_by`` is the larger."""
+    """Lower bounds in seconds: ``compute`` of the operations, ``memory`` of the bytes.
+    ``intensity``: operations per byte.
+    """
 
     compute: float
     memory: float
@@ -35,17 +37,19 @@ class Roofline:
 
     @property
     def seconds(self) -> float:
+        """The larger bound."""
         return max(self.compute, self.memory)
 
     @property
     def bound_by(self) -> str:
+        """``arithmetic`` or ``memory``."""
         return "arithmetic" if self.compute >= self.memory else "memory"
 
 
 def roofline(problem: Problem, device: DeviceSpec) -> Roofline:
-    """The roofline of a problem on a device, by published peak rates.
+    """The roofline of a problem on a device.
 
-    Raises TargetError for a device whose rates are not known.
+    Raises TargetError for a device whose peak rates are not known.
     """
     validate(problem, device)
     if device.name not in RATES:
@@ -66,7 +70,7 @@ def roofline(problem: Problem, device: DeviceSpec) -> Roofline:
 
 
 def f64_per_cycle(device: DeviceSpec) -> int:
-    """Operations in f64 of an SM in a cycle."""
+    """Operations of an SM per cycle in f64."""
     return F64_PER_CYCLE[_capability(device)]
 
 

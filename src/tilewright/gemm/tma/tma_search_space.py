@@ -43,7 +43,7 @@ GROUP, GROUP_OF_8_BITS = 8, 16  # rows of tiles per rasterization group
 # Columns of the grid. Each of CLUSTERS has six: unsplit; split-K by 2, by half of what fills the
 # device once, by all of that; split-K of the tail wave by 2 and by 3. The others are unsplit.
 _SPLIT, _TAIL = slice(1, 4), slice(4, 6)
-_PER_CLUSTER = 6
+_SCHEDULES = 6
 # Columns of the catalog: the same clusters, but one kind of split each: none, split-K, of the tail.
 _KINDS_OF_SPLIT = ((1, False), (2, False), (2, True))
 _KINDS = [(cluster, *kind) for cluster in CLUSTERS for kind in _KINDS_OF_SPLIT]
@@ -52,7 +52,28 @@ _KIND_OF_COLUMN = np.array(
     [3 * i + kind for i in range(len(CLUSTERS)) for kind in (0, 1, 1, 1, 2, 2)]
     + [3 * len(CLUSTERS) + i for i in range(len(RESIDENT_CLUSTERS))]
 )
-_CLUSTER_M, _CLUSTER_N = np.array(CLUSTERS + RESIDENT_CLUSTERS).T
+
+
+class Clusters(NamedTuple):
+    """Clusters of the grid. The first ``splittable`` of them have six columns each, the others one:
+    they are for work tiles that are resident all at once. ``any_tile``: small tiles, too, may use
+    a cluster that does not cover D along M or N.
+    """
+
+    m: Column
+    n: Column
+    splittable: int
+    any_tile: bool = False
+
+    def columns(self) -> list[tuple[int, int, bool]]:
+        """(M, N, whether the split is of the tail wave) of each column of the grid."""
+        pairs = list(zip(self.m.tolist(), self.n.tolist(), strict=True))
+        split = [(*pair, tail) for pair in pairs[: self.splittable] for tail in _IS_TAIL]
+        return split + [(*pair, False) for pair in pairs[self.splittable :]]
+
+
+_IS_TAIL = (False, False, False, False, True, True)
+ALL_CLUSTERS = Clusters(*np.array(CLUSTERS + RESIDENT_CLUSTERS).T, len(CLUSTERS))
 
 _Warpgroups = tuple[int, int, bool, bool]  # tile M, consumer warpgroups, pingpong; and swap
 
@@ -73,8 +94,7 @@ def candidates(problem: Problem, device: DeviceSpec) -> tuple[TmaColumns, TileCo
     """The candidates that fit problem and device, and their costs."""
     catalog = _catalog(traits(relayout_problem(problem)), device)
     tiles = np.array(_tiles(problem, device, catalog), np.int64)
-    cells, split = _schedules(problem, catalog.tiles[:, tiles], device)
-    row, column = np.divmod(cells, len(_KIND_OF_COLUMN))
+    row, column, split = schedules(problem, catalog.tiles[:, tiles], ALL_CLUSTERS, device)
     index = tiles[row] * len(_KINDS) + _KIND_OF_COLUMN[column]
     fitting = catalog.fits[index]
     index = index[fitting]
@@ -110,12 +130,23 @@ def _configs(problem: Problem, tiles: Sequence[tuple[int, ...]]) -> TmaColumns:
     (cm, cn), split, tail = (
         np.tile(np.array(column).T, len(tiles)) for column in zip(*_KINDS, strict=True)
     )
-    group = np.full(rows, GROUP_OF_8_BITS if problem.input.bits == 8 else GROUP)
+    group = np.full(rows, rasterization_group(problem))
     stages, dynamic = np.zeros(rows, np.int64), np.zeros(rows, bool)
     return TmaColumns(
         (bm, bn, bk), consumers, stages, (cm, cn), pingpong != 0, split, tail, group, swap != 0,
         dynamic,
     )  # fmt: skip
+
+
+def tiles(problem: Problem, device: DeviceSpec) -> Column:
+    """The candidate tiles for a problem: (6, tiles) of M, N, K, consumers, pingpong, swap."""
+    catalog = _catalog(traits(relayout_problem(problem)), device)
+    return catalog.tiles[:, _tiles(problem, device, catalog)]
+
+
+def rasterization_group(problem: Problem) -> int:
+    """Rows of tiles per rasterization group."""
+    return GROUP_OF_8_BITS if problem.input.bits == 8 else GROUP
 
 
 def _tiles(problem: Problem, device: DeviceSpec, catalog: _Catalog) -> list[int]:
@@ -158,26 +189,29 @@ def _widths(problem: Problem, device: DeviceSpec, warpgroups: _Warpgroups) -> It
     return found
 
 
-def _schedules(problem: Problem, tiles: Column, device: DeviceSpec) -> tuple[Column, Column]:
-    """Indices into the grid of tiles and schedules, row by row, and the split of each."""
+def schedules(
+    problem: Problem, tiles: Column, clusters: Clusters, device: DeviceSpec
+) -> tuple[Column, Column, Column]:
+    """Rows and columns in the grid of tiles and schedules, row by row, and the split of each."""
     bm, bn, bk, _, _, swap = tiles[:, :, None]
     down = -(-np.where(swap, problem.n, problem.m) // bm)
     across = -(-np.where(swap, problem.m, problem.n) // bn)
-    work_tiles = tile_count(problem, -(-down // _CLUSTER_M), -(-across // _CLUSTER_N))
-    resident, few = _resident_clusters(device), len(CLUSTERS)
+    few, (all_m, all_n) = clusters.splittable, clusters[:2]
+    work_tiles = tile_count(problem, -(-down // all_m), -(-across // all_n))
+    resident = resident_clusters(all_m * all_n, device)
     split, valid = _splits(work_tiles[:, :few, None], resident[:few, None])
     valid &= (split <= np.minimum(MAX_SPLIT, problem.k // (2 * bk))[:, :, None]) | (split == 1)
-    # Clusters of small tiles only where one covers D along M or N, so that each operand tile on the
-    # other side is read once.
-    cm, cn = _CLUSTER_M[:few], _CLUSTER_N[:few]
-    covered = np.where(cm > 1, down == cm, across == cn)
-    valid &= ((bm * bn >= LARGE_TILE) | (cm * cn == 1) | covered)[:, :, None]
-    cm, cn = _CLUSTER_M[few:], _CLUSTER_N[few:]
+    if not clusters.any_tile:
+        # Clusters of small tiles only where one covers D along M or N, so that each operand tile on
+        # the other side is read once.
+        cm, cn = all_m[:few], all_n[:few]
+        covered = np.where(cm > 1, down == cm, across == cn)
+        valid &= ((bm * bn >= LARGE_TILE) | (cm * cn == 1) | covered)[:, :, None]
+    cm, cn = all_m[few:], all_n[few:]
     more = (cm <= down) & (cn <= across) & (work_tiles[:, few:] <= resident[few:])
-    count = tiles.shape[1]
-    where = np.flatnonzero(np.hstack((valid.reshape(count, -1), more)))
-    splits = np.hstack((split.reshape(count, -1), np.ones(more.shape, np.int64)))
-    return where, splits.ravel()[where]
+    row, column = np.nonzero(np.hstack((valid.reshape(tiles.shape[1], -1), more)))
+    splits = np.hstack((split.reshape(tiles.shape[1], -1), np.ones(more.shape, np.int64)))
+    return row, column, splits[row, column]
 
 
 def _splits(work_tiles: Column, resident: Column) -> tuple[Column, Column]:
@@ -185,7 +219,7 @@ def _splits(work_tiles: Column, resident: Column) -> tuple[Column, Column]:
     all resident at once: of all tiles, or of those in the tail wave.
     """
     full = resident // np.maximum(work_tiles, 1)
-    shape = *work_tiles.shape[:2], _PER_CLUSTER
+    shape = *work_tiles.shape[:2], _SCHEDULES
     split, valid = np.ones(shape, np.int64), np.ones(shape, bool)
     split[:, :, 1], split[:, :, 2:3], split[:, :, 3:4] = 2, full // 2, full
     split[:, :, _TAIL] = 2, 3
@@ -194,9 +228,3 @@ def _splits(work_tiles: Column, resident: Column) -> tuple[Column, Column]:
     tail = work_tiles % resident * split[:, :, _TAIL] <= resident
     valid[:, :, _TAIL] = tail & (work_tiles > resident)
     return split, valid
-
-
-@lru_cache(maxsize=16)
-def _resident_clusters(device: DeviceSpec) -> Column:
-    """Resident clusters of each cluster size."""
-    return resident_clusters(_CLUSTER_M * _CLUSTER_N, device)

@@ -200,7 +200,7 @@ def _config(problem: gemm.Problem, config: Any, target: DeviceSpec) -> gemm.AnyC
     if config is None:
         config = gemm.choose(problem, target)
     elif isinstance(config, str):
-        config = gemm.parse(config)
+        config = gemm.complete(config, problem, target)
     if not isinstance(config, gemm.AnyConfig):
         raise _config_type_error(config)
     gemm.check(problem, config, target)
