@@ -106,7 +106,7 @@ def multiply(store: Store) -> bytes:
 
 def entries(store: Store) -> int:
     """How many a kernel with one matrix instruction has: the list of the engine's parts, those that
-    it needs, its outline, the instruction, its region.
+    it needs, its metadata, the instruction, its region.
     """
     return 1 + len(Machine(store=store).library.loaded) + 3
 
@@ -164,7 +164,7 @@ def test_a_kept_kernel_runs_without_its_instructions_and_its_faults_are_named():
 
 def test_code_is_found_wherever_variables_lie_that_it_does_not_name():
     kept = Store()
-    for body, more in ((FIRST, 0), (NAMED, 2)):  # an outline and a region are made once, or again
+    for body, more in ((FIRST, 0), (NAMED, 2)):  # metadata and a region are compiled once, or again
         text = kernel(body, top=TABLE)
         launch(Machine(store=kept), text, [zeros(), zeros(1)])
         again = fresh(kept.kept)
@@ -178,22 +178,22 @@ def test_code_is_found_wherever_variables_lie_that_it_does_not_name():
 def test_a_second_machine_loads_nothing_and_code_goes_when_nobody_holds_it():
     machine, text = Machine(), kernel(f"add.u32 %r2, %t, 12345; {store('%r2')}")
     library = machine.library
-    before = set(library.found)
+    before = set(library.functions)
     launch(machine, text, [zeros()])
-    (key,) = set(library.found) - before
-    code = weakref.ref(library.found[key])
+    (key,) = set(library.functions) - before
+    code = weakref.ref(library.functions[key])
     other = Machine()
     launch(other, text, [zeros()])
     library.recent.clear()
     del machine
     gc.collect()
-    assert library.found[key] is code()
+    assert library.functions[key] is code()
     out = zeros()
     other.launch("k", 1, 32, [out, *[0] * 9])
     assert out.tolist() == list(range(12345, 12377))
     del other
     gc.collect()
-    assert code() is None and key not in library.found
+    assert code() is None and key not in library.functions
 
 
 def test_code_and_its_constants_may_lie_far_apart():

@@ -1,7 +1,7 @@
 """Executable code of a program's basic blocks: compiled regions, or the stepping evaluator.
 
-The scheduler looks a block's address up in ``table`` and calls it with the warp's frame. Exceptions
-of Python callbacks are stored until the launch raises them.
+The scheduler looks up the address of a block in ``table`` and calls it with the warp's frame.
+Exceptions of Python callbacks are stored until the launch raises them.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 else:
     module_codegen = deferred(".module_codegen", __package__)
 
-SMALL, LARGE = 1, 0  # levels of optimisation: of a kernel that is one region, and of others
+SMALL, LARGE = 1, 0  # optimization levels: of a kernel that is one region, and of others
 
 
 class BlockCode:
-    """A program's blocks as callable code; ``table`` has an address for each block or 0."""
+    """The blocks of a program as callable code. ``table`` has the address of each block, or 0."""
 
     failed = 0  # returned by the callback after an exception
 
@@ -77,7 +77,7 @@ class CompiledKernel(BlockCode):
         super().__init__(library, arch, self.metadata.blocks, self.metadata.frame_bytes)
 
     def run_block(self, warp: Record) -> int:
-        """Compile the region that holds the warp's block; its address."""
+        """Compile the region that contains the warp's block; returns its address."""
         regions = self.metadata.regions
         number = bisect_right(regions, warp.block, key=lambda region: region[0]) - 1
         first, opcodes = regions[number]

@@ -1,10 +1,10 @@
-"""Compiled code: the engine's parts, the matrix instructions', and regions of kernels.
+"""Compiled code: parts of the engine, functions of matrix instructions, and regions of kernels.
 
-What was compiled once is found again: in this process by its key, beyond it in a ``Store`` of bytes
-(by default the user's cache on disk). A key holds the source's hash, LLVM's version, the processor
-and its features; stored bytes carry a checksum, so what was damaged is made anew.
+Compiled code is cached by key: in this process, and in a ``Store`` of bytes (by default the user's
+cache on disk). A key contains the hash of the source, LLVM's version, the host's processor and its
+features. Stored bytes carry a checksum; damaged entries are compiled again.
 
-Object code names what it calls, ``tw_…``: that is loaded before it.
+Object code refers to the functions that it calls by name (``tw_…``); these are loaded first.
 """
 
 from __future__ import annotations
@@ -33,17 +33,15 @@ if TYPE_CHECKING:
 else:
     engine_parts = deferred("..engine.engine_parts", __package__)
 
-SOURCE = (
-    "vm.codegen.code_library",
-    "vm.codegen.block_code",
-)  # with what they import: all that makes code
-SUM = 32  # bytes of a checksum
-RECENT = 1024  # functions that stay loaded for a next machine
+# Modules whose sources, with those that they import, determine the compiled code.
+SOURCE = ("vm.codegen.code_library", "vm.codegen.block_code")
+CHECKSUM_BYTES = 32
+RECENT = 1024  # functions that stay loaded for later machines
 CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_uint64)
 
 
 class Store(Protocol):
-    """Where compiled code may be kept."""
+    """A store of compiled code, such as a cache on disk."""
 
     def get(self, kind: str, key: str) -> bytes | None: ...
     def put(self, kind: str, key: str, value: bytes) -> object: ...
@@ -51,13 +49,13 @@ class Store(Protocol):
 
 
 class Library:
-    """All that is compiled for one processor. Safe to use from several threads."""
+    """The code compiled for one host processor. Safe to use from several threads."""
 
     def __init__(self, features: str | None = None, store: Store | None = None) -> None:
         self.jit = Jit(features)
         self.store = store
         self.lock = threading.RLock()
-        self.found: WeakValueDictionary[str, llvm.ResourceTracker] = WeakValueDictionary()
+        self.functions: WeakValueDictionary[str, llvm.ResourceTracker] = WeakValueDictionary()
         self.recent: deque[llvm.ResourceTracker] = deque(maxlen=RECENT)
         self.shared: list[llvm.ResourceTracker] = []
         self.loaded: set[str] = set()
@@ -66,21 +64,23 @@ class Library:
     # --- the engine ---
 
     def _begin(self) -> None:
-        """Read what the engine's parts have. Functions with a slot do nothing yet."""
+        """Read the table of contents of the engine's parts. Until its part is loaded, the slot of a
+        deferred function points to a function that does nothing.
+        """
         self.parts: dict[str, dict[str, str]] = json.loads(
-            self.kept("engine", lambda: engine_parts.contents_json())
+            self.cached("engine", lambda: engine_parts.contents_json())
         )
         self.homes = {name: part for part, names in self.parts.items() for name in names}
         slots = [slot for names in self.parts.values() for slot in names.values() if slot]
         self.slots = {slot: ctypes.c_int64() for slot in slots}
         self.jit.share({slot: ctypes.addressof(cell) for slot, cell in self.slots.items()})
-        poison = self.address("tw_unloaded")
+        unloaded = self.address("tw_unloaded")
         for cell in self.slots.values():
-            cell.value = poison
+            cell.value = unloaded
 
     @cached_property
     def run(self) -> Callable[[int], int]:
-        """The scheduler, on a worker's record."""
+        """The scheduler; its argument is the address of a worker's record."""
         return CALL(self.address("tw_run"))
 
     @cached_property
@@ -88,13 +88,13 @@ class Library:
         return ctypes.CFUNCTYPE(ctypes.c_int64)(self.address("tw_set_float_mode"))
 
     def call(self, function: Native, record: int, *arguments: int) -> int:
-        """Call native code from Python, with a record's address and numbers."""
+        """Call native code from Python with the address of a record and integers."""
         kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_uint64, *[ctypes.c_int64] * len(arguments))
         wrapped = [(int(a) + 2**63) % 2**64 - 2**63 for a in arguments]
         return int(kind(self.address(function.name))(record, *wrapped))
 
     def address(self, name: str) -> int:
-        """A function of the engine."""
+        """The address of a function of the engine."""
         self.need(self.homes[name])
         return self.jit.symbols[name]
 
@@ -103,15 +103,15 @@ class Library:
         with self.lock:
             if part in self.loaded:
                 return
-            code = self.kept(f"part {part}", lambda: self._part(part))
-            self._supply(code, part)
+            code = self.cached(f"part {part}", lambda: self._part(part))
+            self._load_callees(code, part)
             names = self.parts[part]
-            made = self.jit.load(code, list(names))
-            self.jit.share({name: made[name] for name in names})
+            loaded = self.jit.load(code, list(names))
+            self.jit.share({name: loaded[name] for name in names})
             for name, slot in names.items():
                 if slot:
-                    self.slots[slot].value = made[name]
-            self.shared.append(made)
+                    self.slots[slot].value = loaded[name]
+            self.shared.append(loaded)
             self.loaded.add(part)
 
     def _part(self, part: str) -> bytes:
@@ -119,8 +119,10 @@ class Library:
             lambda: engine_parts.module(part, self.jit), engine_parts.LEVELS.get(part, 2)
         )
 
-    def _supply(self, code: bytes, own: str = "") -> list[str]:
-        """Load the parts that code (of part ``own``) calls. Names that it has and no part."""
+    def _load_callees(self, code: bytes, own: str = "") -> list[str]:
+        """Load the parts that object code (of part ``own``) calls. Returns the called names that
+        no part defines.
+        """
         unknown = []
         for name in sorted(self.jit.names(code)):
             part = self.homes.get(name)
@@ -140,31 +142,33 @@ class Library:
         matrix: Callable[[str], ir.Module],
         level: int = 2,
     ) -> llvm.ResourceTracker:
-        """A module's one function, its address under its name. It is there for as long as the
-        result is held, and found by its key for a while longer. ``matrix`` makes the functions of
-        matrix instructions that it calls, by name.
+        """The single function of a module: a tracker that maps its name to its address.
+
+        The function stays loaded while the tracker is alive, and can be found by its key for some
+        time after that. ``make`` generates the module; ``matrix`` generates the module of a matrix
+        instruction that it calls, by name.
         """
         with self.lock:
-            made = self.found.get(key)
-            if made is None:
-                code = self.kept(key, lambda: self._compiled(make, level))
-                for other in self._supply(code):
+            tracker = self.functions.get(key)
+            if tracker is None:
+                code = self.cached(key, lambda: self._compiled(make, level))
+                for other in self._load_callees(code):
                     if other != name:
                         self._share(other, matrix)
-                made = self.found[key] = self.jit.load(code, [name])
-            self.recent.append(made)
-            return made
+                tracker = self.functions[key] = self.jit.load(code, [name])
+            self.recent.append(tracker)
+            return tracker
 
     def _share(self, name: str, matrix: Callable[[str], ir.Module]) -> None:
-        """A matrix instruction's function, there for all that is loaded from now on."""
-        made = self.function(name, name, partial(matrix, name), matrix)
-        self.shared.append(made)
-        self.jit.share({name: made[name]})
+        """Load the function of a matrix instruction, for all code that is loaded later."""
+        tracker = self.function(name, name, partial(matrix, name), matrix)
+        self.shared.append(tracker)
+        self.jit.share({name: tracker[name]})
 
     # --- the store ---
 
-    def kept(self, name: str, make: Callable[[], bytes]) -> bytes:
-        """What is made of code, from the store, or made and put there."""
+    def cached(self, name: str, make: Callable[[], bytes]) -> bytes:
+        """The result of ``make``, from the store if it is there, else computed and stored."""
         key = hashlib.sha256(f"{name}\n{source_key(*SOURCE)}\n{self.jit.key}".encode()).hexdigest()
         data = _unsealed(self.store.get("vm", key)) if self.store is not None else None
         if data is None:
@@ -179,7 +183,8 @@ class Library:
 
 
 def _unsealed(stored: bytes | None) -> bytes | None:
-    """Stored bytes without their checksum; None where that is wrong."""
-    if stored is None or hashlib.sha256(stored[SUM:]).digest() != stored[:SUM]:
+    """Stored bytes without their checksum; None if the checksum is wrong."""
+    if stored is None:
         return None
-    return stored[SUM:]
+    checksum, data = stored[:CHECKSUM_BYTES], stored[CHECKSUM_BYTES:]
+    return data if hashlib.sha256(data).digest() == checksum else None

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _lock = threading.Lock()
-_holding = 0
-_was_on = False
+_depth = 0  # of nested pauses, in all threads
+_was_enabled = False
 
 
 @contextmanager
@@ -17,16 +17,16 @@ def uncollected() -> Iterator[None]:
     """Disable cyclic garbage collection, in all threads. Code generation allocates hundreds of
     thousands of long-lived objects, for which the collector would traverse the heap repeatedly.
     """
-    global _holding, _was_on
+    global _depth, _was_enabled
     with _lock:
-        if not _holding:
-            _was_on = gc.isenabled()
+        if not _depth:
+            _was_enabled = gc.isenabled()
             gc.disable()
-        _holding += 1
+        _depth += 1
     try:
         yield
     finally:
         with _lock:
-            _holding -= 1
-            if not _holding and _was_on:
+            _depth -= 1
+            if not _depth and _was_enabled:
                 gc.enable()

@@ -1,8 +1,8 @@
 """A loaded kernel, whose program and metadata are computed on demand.
 
-When a process meets a kernel that is in the store, its instructions are not checked and its program
-is not built: the metadata are stored beside the compiled regions. The program is built for a region
-that is missing, for stepping, and to locate a fault.
+For a kernel whose code is in the store, the instructions are not checked and the program is not
+built: its metadata are stored beside the compiled regions. The program is built to compile a
+missing region, for stepping, and to locate a fault.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ else:
 
 
 class LoadedKernel:
-    """The kernel ``name`` of a module, or of one that a function makes when it is first wanted.
+    """The kernel ``name`` of a module, or of the module that a function returns at first use.
     ``addresses`` are those of the module's global variables.
     """
 
@@ -42,11 +42,11 @@ class LoadedKernel:
         addresses: dict[str, int],
     ) -> None:
         self.name, self._source, self.addresses = name, source, addresses
-        self._outline: KernelMetadata | None = None
+        self._metadata: KernelMetadata | None = None
 
     def pack(self) -> bytes:
-        """What a launch needs of a kernel without global variables while its code is in the store.
-        ``unpack`` is the inverse.
+        """Serialize what a launch needs if the code is in the store, for a kernel without global
+        variables. ``unpack`` is the inverse.
         """
         params = [astuple(p) for p in self.params.parameters]
         return json.dumps([self.name, self.target, self.digest, params]).encode()
@@ -54,12 +54,12 @@ class LoadedKernel:
     @classmethod
     def unpack(cls, data: bytes, source: Callable[[], tree.Module]) -> LoadedKernel:
         name, target, digest, params = json.loads(data)
-        made = cls(name, source, {})
+        kernel = cls(name, source, {})
         layout = ptx.parameter_block.ParameterLayout(
             name, tuple(ptx.parameter_block.Parameter(*p) for p in params)
         )
-        vars(made).update(target=target, digest=digest, params=layout)
-        return made
+        vars(kernel).update(target=target, digest=digest, params=layout)
+        return kernel
 
     @cached_property
     def module(self) -> tree.Module:
@@ -71,7 +71,7 @@ class LoadedKernel:
 
     @cached_property
     def target(self) -> str:
-        """What its module was written for; "" where that does not say."""
+        """The target of its module; "" if the module has none."""
         return self.module.target[0] if self.module.target else ""
 
     @cached_property
@@ -80,24 +80,24 @@ class LoadedKernel:
 
     @cached_property
     def program(self) -> program.Program:
-        """Raises PtxCheckError and UnknownInstruction for what can't be run."""
+        """The program. Raises PtxCheckError and UnknownInstruction for code that can't be run."""
         with uncollected():
             return program.build(self.module, self.function, self.addresses)
 
     @cached_property
     def digest(self) -> str:
-        """What its machine code depends on, but for the architecture: of all addresses those that
-        it names.
+        """A hash of what its machine code depends on besides the architecture: the source and the
+        addresses of the variables that it references.
         """
         names = call_graph.referenced_symbols(self.module, self.function) if self.addresses else ()
-        found = sorted((n, a) for n, a in self.addresses.items() if n in names)
+        addresses = sorted((n, a) for n, a in self.addresses.items() if n in names)
         source = self.module.source or f"built\n{ptx.print_module(self.module)}"
-        return hashlib.sha256(f"{self.name}\n{found}\n{source}".encode()).hexdigest()
+        return hashlib.sha256(f"{self.name}\n{addresses}\n{source}".encode()).hexdigest()
 
     def metadata(self, library: Library) -> KernelMetadata:
-        """From the library's store, or of the program."""
-        if self._outline is None:
-            name = f"{self.digest} outline"
-            made = library.kept(name, lambda: module_codegen.metadata(self.program).to_bytes())
-            self._outline = KernelMetadata.from_bytes(made)
-        return self._outline
+        """The metadata, from the library's store or else from the program."""
+        if self._metadata is None:
+            name = f"{self.digest} metadata"
+            data = library.cached(name, lambda: module_codegen.metadata(self.program).to_bytes())
+            self._metadata = KernelMetadata.from_bytes(data)
+        return self._metadata

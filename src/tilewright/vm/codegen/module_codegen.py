@@ -1,5 +1,5 @@
-"""Generates what the store does not have: kernel metadata, LLVM modules of regions and of matrix
-instructions. Imported only after a cache miss.
+"""Generates kernel metadata and the LLVM modules of regions and of matrix instructions. Imported
+only after a cache miss.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ..program.program_analysis import reads_reserved_smem, uses_grid_barrier
 from .region import Region
 from .wgmma_function import WgmmaFunction
 
-REGION = 512  # operations in a region, unless one block has more
+REGION = 512  # operations of a region at most, unless one block has more
 
 
 def metadata(p: Program) -> KernelMetadata:
-    """What a launch has to know of a program."""
+    """The properties of a program that a launch needs."""
     starts = _starts(p)
     ends = (*starts[1:], len(p.blocks))
     return KernelMetadata(
@@ -68,7 +68,7 @@ def region(program: Program, first: int, last: int, arch: str) -> ir.Module:
 
 
 def matrix(name: str, opcodes: tuple[str, ...], arch: str) -> ir.Module:
-    """The function of that name, which is one of these matrix instructions'."""
+    """The function ``name``, which implements one of the matrix instructions ``opcodes``."""
     rows = [form(opcode).entry.on(arch) for opcode in opcodes]
     row = {symbol(row): row for row in rows}[name]
     module = ir.Module(name)

@@ -4,8 +4,8 @@ A region is one LLVM function over consecutive blocks of a kernel: ``i64 region(
 continues at ``warp.block`` until the warp waits, exits, faults, or branches to another region.
 Within a block registers are LLVM values. A register that is live across blocks is loaded from its
 slot in the warp's frame at its first use and stored at the end of the block. In a kernel whose
-branches are all warp-uniform the execution masks cost nothing; otherwise a store to a slot
-preserves the inactive lanes.
+branches are all warp-uniform, the execution masks cost nothing; in any other kernel a store to a
+slot preserves the inactive lanes.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Region(RegionContext):
                 self.guard = self.b.not_(self.guard)
             self.mask = self.b.and_(self.active_mask, self.to_mask(self.guard))
 
-    # --- what the evaluator and the parts need of one part ---
+    # --- methods of ``Evaluator`` that one part implements ---
 
     def get(self, index: int) -> Value:
         return self.registers.get(index)

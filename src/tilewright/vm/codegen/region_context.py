@@ -1,4 +1,4 @@
-"""What the parts of a ``Region`` share: the builder, the warp's frame, calls of native code."""
+"""State that the parts of a ``Region`` share: the builder, the warp's frame, native calls."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def lanes(width: int) -> ir.VectorType:
 
 
 class RegionContext(LlvmValues, Evaluator):
-    """Emits where ``builder`` stands; ``warp`` points to the frame.
+    """Emits code at the position of ``builder``; ``warp`` points to the frame.
 
-    ``active_mask`` are the lanes that run the block, ``mask`` those whose guard holds too.
+    ``active_mask``: the lanes that execute the block. ``mask``: those of them whose guard holds.
     """
 
     warp: ir.Value
@@ -38,7 +38,7 @@ class RegionContext(LlvmValues, Evaluator):
         self.function = ir.Function(module, ir.FunctionType(I64, [POINTER]), name)
         self.warp = self.function.args[0]
         self.entry = ir.IRBuilder(self.function.append_basic_block("entry"))
-        self.places: dict[int, ir.Value] = {}
+        self._frame_addresses: dict[int, ir.Value] = {}
         self._faulted: ir.Block | None = None
         super().__init__(ir.IRBuilder(self.entry.block), module, I32(0))
 
@@ -49,14 +49,16 @@ class RegionContext(LlvmValues, Evaluator):
     # --- records ---
 
     def at(self, name: str, offset: int = 0) -> ir.Value:
-        """The address of a field of the warp, or of what lies ``offset`` bytes behind its start."""
-        return self.place(WarpRecord.offset(name) + offset)
+        """The address ``offset`` bytes after the start of a field of the warp's record."""
+        return self.frame_address(WarpRecord.offset(name) + offset)
 
-    def place(self, offset: int) -> ir.Value:
-        """The address ``offset`` bytes behind the frame's start, made once for the region."""
-        if offset not in self.places:
-            self.places[offset] = self.entry.gep(self.warp, [I64(offset)], source_etype=I8)
-        return self.places[offset]
+    def frame_address(self, offset: int) -> ir.Value:
+        """The address at an offset in the frame; computed once, at the entry of the region."""
+        if offset not in self._frame_addresses:
+            self._frame_addresses[offset] = self.entry.gep(
+                self.warp, [I64(offset)], source_etype=I8
+            )
+        return self._frame_addresses[offset]
 
     def load_field(self, name: str, type_: ir.Type = I64) -> ir.Value:
         return self.b.load(self.at(name), typ=type_)
@@ -67,8 +69,8 @@ class RegionContext(LlvmValues, Evaluator):
     def field(self, field: RecordField) -> Value:
         record = self.load_field(field.via, POINTER) if field.via else self.warp
         offset = field.record.offset(field.name) + 4 * field.index
-        place = self.b.gep(record, [I64(offset)], source_etype=I8)
-        return self._splat(self.b.load(place, typ=I32))
+        address = self.b.gep(record, [I64(offset)], source_etype=I8)
+        return self._splat(self.b.load(address, typ=I32))
 
     def thread_index(self, axis: str) -> Value:
         return self.load_area(f"tid_{axis}", 32)
@@ -76,21 +78,22 @@ class RegionContext(LlvmValues, Evaluator):
     def clock(self, ticks: int) -> Value:
         self.store_field("budget", self.b.sub(self.load_field("budget"), I64(ticks)))
         worker = self.load_field("worker", POINTER)
-        place = self.b.gep(worker, [I64(Worker.offset("steps"))], source_etype=I8)
-        return self._splat(self.b.sub(self.b.load(place, typ=I64), self.load_field("budget")))
+        steps = self.b.gep(worker, [I64(Worker.offset("steps"))], source_etype=I8)
+        return self._splat(self.b.sub(self.b.load(steps, typ=I64), self.load_field("budget")))
 
     def load_area(self, name: str, width: int, index: int = 0) -> Value:
-        """The ``index``-th register in an area of lanes."""
         size = LANES * width // 8
-        place = self.at(name, index * size)
-        return self.b.load(place, typ=lanes(width), align=min(64, size))
+        address = self.at(name, index * size)
+        return self.b.load(address, typ=lanes(width), align=min(64, size))
 
     def store_area(self, name: str, value: Value, index: int = 0) -> None:
         size = LANES * self.width(value) // 8
         self.b.store(value, self.at(name, index * size), align=min(64, size))
 
     def store_registers(self, name: str, *groups: tuple[Value, ...]) -> Iterator[ir.Value]:
-        """Registers in an area, one after the other; where each group begins."""
+        """Store groups of registers to an area, one after the other; yields the address of each
+        group.
+        """
         offset = 0
         for group in groups:
             yield self.at(name, offset)
@@ -102,11 +105,11 @@ class RegionContext(LlvmValues, Evaluator):
     # --- masks ---
 
     def to_mask(self, p: Value) -> ir.Value:
-        """A predicate as 32 bits."""
+        """A predicate as a mask of 32 bits."""
         return self.b.bitcast(p, I32)
 
     def bits(self, word: ir.Value) -> Value:
-        """32 bits as a predicate."""
+        """A mask of 32 bits as a predicate."""
         return self.b.bitcast(word, lanes(1))
 
     def first(self, value: Value) -> ir.Value:
@@ -118,8 +121,8 @@ class RegionContext(LlvmValues, Evaluator):
         return self.bits(self.load_field("carry", I32))
 
     def set_carry(self, p: Value) -> None:
-        kept = self.b.and_(self.load_field("carry", I32), self.b.not_(self.mask))
-        self.store_field("carry", self.b.or_(kept, self.b.and_(self.to_mask(p), self.mask)))
+        others = self.b.and_(self.load_field("carry", I32), self.b.not_(self.mask))
+        self.store_field("carry", self.b.or_(others, self.b.and_(self.to_mask(p), self.mask)))
 
     # --- code ---
 
@@ -132,30 +135,30 @@ class RegionContext(LlvmValues, Evaluator):
         return block
 
     def branch_if(self, condition: ir.Value) -> tuple[ir.Block, ir.Block]:
-        """Blocks for where the condition holds and where it does not."""
+        """Branch to one of two new blocks: the first if the condition holds, else the second."""
         yes, no = self.new_block(), self.new_block()
         self.b.cbranch(condition, yes, no)
         return yes, no
 
-    def phi_of(self, *came: tuple[Value, ir.Block]) -> Value:
-        """The value of the block that control came from."""
-        phi = self.b.phi(came[0][0].type)
-        for value, block in came:
+    def phi_of(self, *incoming: tuple[Value, ir.Block]) -> Value:
+        """The value that belongs to the block from which control arrives."""
+        phi = self.b.phi(incoming[0][0].type)
+        for value, block in incoming:
             phi.add_incoming(value, block)
         return phi
 
     def compare(self, relation: str, a: ir.Value, b: int) -> ir.Value:
-        """A signed comparison of scalars with a number."""
+        """A signed comparison of a scalar with a constant."""
         return self.b.icmp_signed(relation, a, a.type(b))
 
     def call_native(self, function: Native, *arguments: Any) -> ir.Value:
-        """Call native code with this warp; numbers are widened to 64 bits."""
-        given = [I64(a) if isinstance(a, int) else a for a in arguments]
-        wide = [self.b.zext(a, I64) if a.type == I32 else a for a in given]
-        return call(self.b, function, [self.warp, *wide])
+        """Call native code with this warp; integers are extended to 64 bits."""
+        values = [I64(a) if isinstance(a, int) else a for a in arguments]
+        extended = [self.b.zext(a, I64) if a.type == I32 else a for a in values]
+        return call(self.b, function, [self.warp, *extended])
 
     def check(self, failed: ir.Value) -> None:
-        """Leave the region where native code reported a fault."""
+        """Leave the region if native code reported a fault."""
         following = self.new_block()
         branch = self.b.cbranch(self.compare("!=", failed, 0), self.faulted, following)
         branch.set_weights([1, 1000])
@@ -170,7 +173,7 @@ class RegionContext(LlvmValues, Evaluator):
 
 
 class RegionPart:
-    """A part of a region: emits one family of primitives where the builder of ``m`` stands."""
+    """A part of region ``m``: emits one family of primitives at the position of its builder."""
 
     def __init__(self, m: RegionContext) -> None:
         self.m, self.b = m, m.builder

@@ -53,18 +53,18 @@ class RegionControlFlow(RegionPart):
     def goto(self, target: int) -> None:
         """Continue the active lanes at block ``target``."""
         if self.m.program.divergent:
-            alone, apart = self.m.branch_if(
+            whole, diverged = self.m.branch_if(
                 self.m.compare("==", self.m.load_field("others", I32), 0)
             )
-            self.b.position_at_end(apart)
+            self.b.position_at_end(diverged)
             self.scatter([(target, self.m.load_field("active", I32))])
-            self.b.position_at_end(alone)
+            self.b.position_at_end(whole)
         if target <= self.m.current.index:
-            out, on = self.m.branch_if(self.spend(target))
-            self.b.position_at_end(out)
+            exhausted, following = self.m.branch_if(self.spend(target))
+            self.b.position_at_end(exhausted)
             self.m.store_field("block", I64(target))
             self.b.ret(I64(YIELD))
-            self.b.position_at_end(on)
+            self.b.position_at_end(following)
         if target in self.heads:
             self.b.branch(self.heads[target])
         else:
@@ -74,29 +74,30 @@ class RegionControlFlow(RegionPart):
     def spend(self, target: int) -> ir.Value:
         """Charge a back edge to the step budget; true if the budget is exhausted."""
         cost = self.m.program.cost(target, self.m.current.index)
-        left = self.b.sub(self.m.load_field("budget"), I64(cost))
-        self.m.store_field("budget", left)
-        return self.m.compare("<", left, 0)
+        budget = self.b.sub(self.m.load_field("budget"), I64(cost))
+        self.m.store_field("budget", budget)
+        return self.m.compare("<", budget, 0)
 
-    def scatter(self, groups_: list[tuple[int, ir.Value]]) -> None:
+    def scatter(self, groups: list[tuple[int, ir.Value]]) -> None:
         """Make lanes pending at several blocks and select the next group to execute."""
-        for target, mask in groups_:
+        for target, mask in groups:
             self.pend(target, mask)
         self.m.store_field("block", I64(self.m.current.index))
-        first = min(target for target, _ in groups_)
+        first = min(target for target, _ in groups)
         if first <= self.m.current.index:
             cost = self.m.program.cost(first, self.m.current.index)
             self.m.store_field("spin", self.b.add(self.m.load_field("spin"), I64(cost)))
-            out, on = self.m.branch_if(self.spend(first))
-            self.b.position_at_end(out)
-            self.m.store_field("active", I32(0))  # all are pending already
+            exhausted, following = self.m.branch_if(self.spend(first))
+            self.b.position_at_end(exhausted)
+            self.m.store_field("active", I32(0))  # all lanes are pending
             self.b.ret(I64(YIELD))
-            self.b.position_at_end(on)
+            self.b.position_at_end(following)
         self.b.branch(self.dispatcher)
 
     def pend(self, target: int, mask: ir.Value) -> None:
-        place = self.m.place(WarpRecord.size + 4 * target)
-        self.b.store(self.b.or_(self.b.load(place, typ=I32), mask), place)
+        """Make lanes pending at block ``target``."""
+        pending = self.m.frame_address(WarpRecord.size + 4 * target)
+        self.b.store(self.b.or_(self.b.load(pending, typ=I32), mask), pending)
 
     @property
     def switch(self) -> ir.Block:
@@ -120,7 +121,7 @@ class RegionControlFlow(RegionPart):
             ir.IRBuilder(stop).ret(code)
         return self._dispatcher
 
-    def rest(self) -> ir.Value:
+    def skipped_lanes(self) -> ir.Value:
         """The active lanes whose guard does not hold."""
         return self.b.and_(self.m.active_mask, self.b.not_(self.m.mask))
 
@@ -138,7 +139,7 @@ class RegionControlFlow(RegionPart):
             self.diverge(target, self.m.current.index + 1)
 
     def diverge(self, target: int, other: int) -> None:
-        """The lanes of ``mask`` go to ``target``, the rest to ``other``."""
+        """Continue the lanes of ``mask`` at block ``target``, other active lanes at ``other``."""
         none, some = self.m.branch_if(self.m.compare("==", self.m.mask, 0))
         self.b.position_at_end(none)
         self.goto(other)
@@ -148,7 +149,7 @@ class RegionControlFlow(RegionPart):
                 self.b.icmp_unsigned("==", self.m.mask, self.m.active_mask)
             )
             self.b.position_at_end(part)
-            self.scatter([(target, self.m.mask), (other, self.rest())])
+            self.scatter([(target, self.m.mask), (other, self.skipped_lanes())])
             self.b.position_at_end(every)
         self.goto(target)
 
@@ -157,13 +158,13 @@ class RegionControlFlow(RegionPart):
         self.registers.flush()
         beyond = self.m.to_mask(self.m.cmp("ge", index, self.m.const(32, len(targets))))
         self.stop_if(self.b.and_(self.m.mask, beyond), BAD_INDEX)
-        parts = []
+        groups = []
         for number, label in enumerate(targets):
-            chosen = self.m.to_mask(self.m.cmp("eq", index, self.m.const(32, number)))
-            parts.append((self.m.program.targets[label], self.b.and_(self.m.mask, chosen)))
+            selected = self.m.to_mask(self.m.cmp("eq", index, self.m.const(32, number)))
+            groups.append((self.m.program.targets[label], self.b.and_(self.m.mask, selected)))
         if self.m.guard is not None:
-            parts.append((self.m.current.index + 1, self.rest()))
-        self.scatter(parts)
+            groups.append((self.m.current.index + 1, self.skipped_lanes()))
+        self.scatter(groups)
 
     # --- exits ---
 
@@ -180,10 +181,10 @@ class RegionControlFlow(RegionPart):
         self.b.ret(I64(DONE))
         self.b.position_at_end(stay)
         if self.m.program.divergent:
-            gone, rest = self.m.branch_if(self.m.compare("==", self.m.load_field("active", I32), 0))
-            self.b.position_at_end(gone)
+            none, some = self.m.branch_if(self.m.compare("==", self.m.load_field("active", I32), 0))
+            self.b.position_at_end(none)
             self.b.branch(self.dispatcher)
-            self.b.position_at_end(rest)
+            self.b.position_at_end(some)
         if follow is None:
             self.b.unreachable()
         else:
@@ -200,18 +201,18 @@ class RegionControlFlow(RegionPart):
     # --- waiting ---
 
     def sleep_unless(self, code: ir.Value) -> None:
-        stop, on = self.m.branch_if(self.m.compare("!=", code, JUMP))
+        stop, following = self.m.branch_if(self.m.compare("!=", code, JUMP))
         self.b.position_at_end(stop)
         asleep = self.m.new_block()
         self.b.cbranch(self.m.compare("==", code, FAULT), self.m.faulted, asleep)
         self.b.position_at_end(asleep)
-        left = self.m.call_native(mbarrier_model.sleep, self.m.current.index)
+        result = self.m.call_native(mbarrier_model.sleep, self.m.current.index)
         if self.m.program.divergent:
-            away = self.m.new_block()
-            self.b.cbranch(self.m.compare("==", left, JUMP), self.switch, away)
-            self.b.position_at_end(away)
-        self.b.ret(left)
-        self.b.position_at_end(on)
+            suspended = self.m.new_block()
+            self.b.cbranch(self.m.compare("==", result, JUMP), self.switch, suspended)
+            self.b.position_at_end(suspended)
+        self.b.ret(result)
+        self.b.position_at_end(following)
 
     def barrier_reduce(
         self, index: Value, threads: Value | None, op: str, p: Value
@@ -243,9 +244,9 @@ class RegionControlFlow(RegionPart):
             self.goto(follow)
             self.b.position_at_end(some)
             if self.m.program.divergent:
-                self.pend(follow, self.rest())
+                self.pend(follow, self.skipped_lanes())
                 self.m.store_field("active", self.m.mask)
-                others = self.b.or_(self.m.load_field("others", I32), self.rest())
+                others = self.b.or_(self.m.load_field("others", I32), self.skipped_lanes())
                 self.m.store_field("others", others)
         code = self.m.call_native(
             cta_barriers.barrier, number, count, int(arrive), true_votes, follow, self.m.pc
@@ -254,10 +255,10 @@ class RegionControlFlow(RegionPart):
             self.m.check(code)
             self.goto(follow)
             return
-        go, stop = self.m.branch_if(self.m.compare("==", code, JUMP))
-        self.b.position_at_end(stop)
+        proceed, suspended = self.m.branch_if(self.m.compare("==", code, JUMP))
+        self.b.position_at_end(suspended)
         self.b.ret(code)
-        self.b.position_at_end(go)
+        self.b.position_at_end(proceed)
         self.b.branch(self.switch)
 
     # --- convergence ---
@@ -267,73 +268,71 @@ class RegionControlFlow(RegionPart):
         if self.m.program.divergent:
             self.await_lanes(members)
         if rule == MEMBERS:
-            self.expect_members(members)
+            self.check_members(members)
         elif rule == WHOLE:
-            self.expect(I32(FULL_MASK))
+            self.check_mask(I32(FULL_MASK))
         elif self.m.guard is not None:
-            self.expect(self.m.active_mask)
+            self.check_mask(self.m.active_mask)
 
     def await_lanes(self, members: Value) -> None:
         """In a divergent warp, wait for all lanes of the union of the active lanes' ``members``."""
-        apart = self.b.and_(
+        diverged = self.b.and_(
             self.m.compare("!=", self.m.load_field("others", I32), 0),
             self.m.compare("!=", self.m.mask, 0),
         )
-        wait, ready = self.m.branch_if(apart)
+        wait, converged = self.m.branch_if(diverged)
         self.b.position_at_end(wait)
-        named = self.b.select(self.m.bits(self.m.mask), members, self.m.const(32, 0))
+        masks = self.b.select(self.m.bits(self.m.mask), members, self.m.const(32, 0))
         union = self.m.module.declare_intrinsic(
-            "llvm.vector.reduce.or.v32i32", fnty=ir.FunctionType(I32, [named.type])
+            "llvm.vector.reduce.or.v32i32", fnty=ir.FunctionType(I32, [masks.type])
         )
-        wanted = self.b.call(union, [named])
-        code = self.m.call_native(
-            lane_groups.await_members, wanted, self.m.current.index, self.m.pc
-        )
-        moved, wrong = self.m.new_block(), self.m.new_block()
-        go = self.b.switch(code, wrong)
-        go.add_case(I64(CONVERGED), ready)
-        go.add_case(I64(JUMP), self.switch)
-        go.add_case(I64(WAIT), moved)
-        self.b.position_at_end(moved)
+        mask = self.b.call(union, [masks])
+        code = self.m.call_native(lane_groups.await_members, mask, self.m.current.index, self.m.pc)
+        suspended, failed = self.m.new_block(), self.m.new_block()
+        switch = self.b.switch(code, failed)
+        switch.add_case(I64(CONVERGED), converged)
+        switch.add_case(I64(JUMP), self.switch)
+        switch.add_case(I64(WAIT), suspended)
+        self.b.position_at_end(suspended)
         self.b.ret(I64(WAIT))
-        self.b.position_at_end(wrong)
+        self.b.position_at_end(failed)
         self.b.branch(self.m.faulted)
-        self.b.position_at_end(ready)
+        self.b.position_at_end(converged)
 
-    def expect(self, wanted: ir.Value) -> None:
+    def check_mask(self, mask: ir.Value) -> None:
         """Report a fault unless exactly these lanes, or none, execute the operation. Without guard
         it is checked once in a block, in which the active mask is constant.
         """
         if self.m.guard is None and self.warp_checked:
             return
         self.warp_checked |= self.m.guard is None
-        some, all_ = (self.b.icmp_unsigned("!=", self.m.mask, x) for x in (I32(0), wanted))
+        some, other = (self.b.icmp_unsigned("!=", self.m.mask, x) for x in (I32(0), mask))
         self.fault_if(
-            self.b.and_(some, all_), lane_groups.fault_missing_lanes, self.m.mask, self.m.pc
+            self.b.and_(some, other), lane_groups.fault_missing_lanes, self.m.mask, self.m.pc
         )
 
-    def expect_members(self, members: Value) -> None:
+    def check_members(self, members: Value) -> None:
         """Report a fault if an active lane is not a member or lanes pass different member masks."""
         if self.m.member_mask == FULL_MASK:
             return
         first = self.m.first(members)
-        others = self.b.and_(self.m.mask, self.b.not_(first))
+        wrong = self.b.and_(self.m.mask, self.b.not_(first))
         if self.m.member_mask is None:
             same = self.m.to_mask(self.m.cmp("eq", members, self.m._splat(first)))
-            others = self.b.or_(others, self.b.and_(self.m.mask, self.b.not_(same)))
-        hit, on = self.m.branch_if(self.m.compare("!=", others, 0))
-        self.b.position_at_end(hit)
+            wrong = self.b.or_(wrong, self.b.and_(self.m.mask, self.b.not_(same)))
+        failed, following = self.m.branch_if(self.m.compare("!=", wrong, 0))
+        self.b.position_at_end(failed)
         self.m.store_area("operands", members)
         self.m.call_checked(
             lane_groups.check_member_masks, self.m.mask, self.m.at("operands"), self.m.pc
         )
-        self.b.branch(on)
-        self.b.position_at_end(on)
+        self.b.branch(following)
+        self.b.position_at_end(following)
 
-    def fault_if(self, bad: ir.Value, function: Native, *arguments: ir.Value | int) -> None:
-        """Call native code that reports a fault if ``bad``."""
-        hit, on = self.m.branch_if(bad)
-        self.b.position_at_end(hit)
+    def fault_if(self, condition: ir.Value, function: Native, *arguments: ir.Value | int) -> None:
+        """Call native code that reports a fault, and leave the region, if the condition holds."""
+        failed, following = self.m.branch_if(condition)
+        self.b.position_at_end(failed)
         self.m.call_native(function, *arguments)
         self.b.branch(self.m.faulted)
-        self.b.position_at_end(on)
+        self.b.position_at_end(following)

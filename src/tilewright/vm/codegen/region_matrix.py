@@ -1,4 +1,4 @@
-"""Matrix instructions in compiled code: registers pass through the areas of the frame."""
+"""Matrix instructions in compiled code: registers are passed in areas of the frame."""
 
 from __future__ import annotations
 
@@ -25,9 +25,14 @@ class MatrixInstructions(RegionPart):
 
     def ldmatrix(self, space: str, address: Value, count: int, trans: bool) -> tuple[Value, ...]:
         self.m.store_area("addresses", address)
-        where = (self.m.mask, self.m.space_code(space))
-        arguments = (*where, int(trans), self.m.at("results"), count, self.m.pc)
-        self.m.call_checked(ldmatrix_stmatrix.load_matrix, *arguments)
+        arguments = (
+            self.m.mask,
+            self.m.space_code(space),
+            int(trans),
+            self.m.at("results"),
+            count,
+        )
+        self.m.call_checked(ldmatrix_stmatrix.load_matrix, *arguments, self.m.pc)
         return tuple(self.m.load_area("results", 32, i) for i in range(count))
 
     def stmatrix(self, space: str, address: Value, values: tuple[Value, ...], trans: bool) -> None:
@@ -57,15 +62,16 @@ class MatrixInstructions(RegionPart):
         row = instruction.on(self.m.arch)
         extra = {"metadata": metadata, "scale_a": scale_a, "scale_b": scale_b}
         copies = row.copies(selectors)
-        held = {"a": a, "b": b, "c": c, "d": ()} | {
+        groups = {"a": a, "b": b, "c": c, "d": ()} | {
             name: () if x is None else (self.selected(row, name, x, copies.get(name, 0)),)
             for name, x in extra.items()
         }
-        starts = dict(zip(held, self.m.store_registers("operands", *held.values()), strict=True))
-        starts["d"] = self.m.at("results")
+        starts = self.m.store_registers("operands", *groups.values())
+        pointers = dict(zip(groups, starts, strict=True))
+        pointers["d"] = self.m.at("results")
         name = symbol(row)
         function = self.m.module.globals.get(name) or ir.Function(self.m.module, KIND, name)
-        status = self.b.call(function, list(starts.values()))
+        status = self.b.call(function, list(pointers.values()))
         if row.sparse:
             status = self.b.select(self.m.compare("!=", self.m.mask, 0), status, I64(0))
             self.m.call_checked(wgmma_operands.check_metadata, status, self.m.pc)
@@ -73,7 +79,7 @@ class MatrixInstructions(RegionPart):
         return tuple(self.m.load_area("results", d.word, i) for i in range(d.count))
 
     def selected(self, row: MmaInstruction, name: str, value: Value, copy: int) -> Value:
-        """Metadata or scales where copy 0 of them is."""
+        """Move a copy of metadata or scales to the lanes and bits of copy 0."""
         lanes_, shift = selected(row, name, copy)
-        moved = shuffled(Expr(self.b, value), lanes_)
-        return (moved >> shift if shift else moved).v
+        shuffled_ = shuffled(Expr(self.b, value), lanes_)
+        return (shuffled_ >> shift if shift else shuffled_).v

@@ -17,7 +17,7 @@ from ..llvm.llvm_primitives import Scalars
 from ..program.evaluator import Value, combine
 from ..state.records import WRITES
 from .region_context import RegionContext, RegionPart
-from .region_fast_memory import ELEMENTS, FastMemory, VectorAccess
+from .region_fast_memory import ELEMENTS, ContiguousAccess, FastMemory
 
 I16 = ir.IntType(16)
 
@@ -33,28 +33,30 @@ class MemoryAccess(RegionPart):
         host = self.fast.uniform_address(space, address, width // 8 * count)
         if host is not None:
             return self.fast.load_one(host, width, count)
-        spot = self.fast.vector_access_of(space, address, width // 8, count)
-        if spot is None:
+        access = self.fast.contiguous_access(space, address, width // 8, count)
+        if access is None:
             return tuple(self._load(space, address, width, count))
-        with self.b.if_else(spot.right, likely=True) as (then, otherwise):
+        with self.b.if_else(access.valid, likely=True) as (then, otherwise):
             with then:
-                near, came = self.fast.load_at(spot, width, count), self.b.block
+                fast, fast_block = self.fast.load_at(access, width, count), self.b.block
             with otherwise:
-                far, went = self._load_apart(spot, space, address, width, count), self.b.block
-        return tuple(self.m.phi_of((x, came), (y, went)) for x, y in zip(near, far, strict=True))
+                slow = self._load_irregular(access, space, address, width, count)
+                slow_block = self.b.block
+        pairs = zip(fast, slow, strict=True)
+        return tuple(self.m.phi_of((x, fast_block), (y, slow_block)) for x, y in pairs)
 
-    def _load_apart(
-        self, spot: VectorAccess, space: str, address: Value, width: int, count: int
+    def _load_irregular(
+        self, access: ContiguousAccess, space: str, address: Value, width: int, count: int
     ) -> list[Value]:
         if count > 1:
             return self._load(space, address, width, count)
-        right, offsets = self.fast.lane_offsets(spot.window, spot.addresses, spot.unit)
-        with self.b.if_else(right, likely=True) as (then, otherwise):
+        valid, offsets = self.fast.lane_offsets(access.window, access.addresses, access.unit)
+        with self.b.if_else(valid, likely=True) as (then, otherwise):
             with then:
-                near, came = self.fast.load_apart(spot, offsets, width), self.b.block
+                fast, fast_block = self.fast.load_gathered(access, offsets, width), self.b.block
             with otherwise:
-                (far,), went = self._load(space, address, width, count), self.b.block
-        return [self.m.phi_of((near, came), (far, went))]
+                (slow,), slow_block = self._load(space, address, width, count), self.b.block
+        return [self.m.phi_of((fast, fast_block), (slow, slow_block))]
 
     def _load(self, space: str, address: Value, width: int, count: int) -> list[Value]:
         self.fast.store_addresses(address)
@@ -68,28 +70,28 @@ class MemoryAccess(RegionPart):
         return [self.m.load_area("results", width, e) for e in range(count)]
 
     def store(self, space: str, address: Value, values: tuple[Value, ...]) -> None:
-        spot = self.fast.vector_access_of(
+        access = self.fast.contiguous_access(
             space, address, self.m.width(values[0]) // 8, len(values), writes=True
         )
-        if spot is None:
+        if access is None:
             self._store(space, address, values)
             return
-        with self.b.if_else(spot.right, likely=True) as (then, otherwise):
+        with self.b.if_else(access.valid, likely=True) as (then, otherwise):
             with then:
-                self.fast.store_at(spot, values)
+                self.fast.store_at(access, values)
             with otherwise:
-                self._store_apart(spot, space, address, values)
+                self._store_irregular(access, space, address, values)
 
-    def _store_apart(
-        self, spot: VectorAccess, space: str, address: Value, values: tuple[Value, ...]
+    def _store_irregular(
+        self, access: ContiguousAccess, space: str, address: Value, values: tuple[Value, ...]
     ) -> None:
         if len(values) > 1:
             self._store(space, address, values)
             return
-        right, offsets = self.fast.lane_offsets(spot.window, spot.addresses, spot.unit)
-        with self.b.if_else(right, likely=True) as (then, otherwise):
+        valid, offsets = self.fast.lane_offsets(access.window, access.addresses, access.unit)
+        with self.b.if_else(valid, likely=True) as (then, otherwise):
             with then:
-                self.fast.store_apart(spot, offsets, values[0])
+                self.fast.store_scattered(access, offsets, values[0])
             with otherwise:
                 self._store(space, address, values)
 
@@ -114,43 +116,45 @@ class MemoryAccess(RegionPart):
     # --- atomics ---
 
     def atomic(self, space: str, op: str, type_: str, address: Value, *operands: Value) -> Value:
-        """One lane after another; of halves, whose sums take long in vectors and longer alone, as
-        many at once as have places of their own."""
+        """One lane after another. For 16-bit floats, whose arithmetic is slow, all lanes with
+        distinct addresses at a time.
+        """
         width = self.m.width(operands[0])
         in_global = self.m.in_space("global", address)
         if self.m.space(space):
             in_global = self.m.const(1, self.m.space(space) == "global")
         self._resolve(space, address, width // 8)
-        places = list(self.m.store_registers("operands", *((o,) for o in operands)))
+        stored = list(self.m.store_registers("operands", *((o,) for o in operands)))
         entry = self.b.block
         head, body, done = (self.m.new_block() for _ in range(3))
         self.b.branch(head)
         self.b.position_at_end(head)
-        left = self.b.phi(I32)
-        left.add_incoming(self.m.mask, entry)
-        self.b.cbranch(self.m.compare("!=", left, 0), body, done)
+        remaining = self.b.phi(I32)
+        remaining.add_incoming(self.m.mask, entry)
+        self.b.cbranch(self.m.compare("!=", remaining, 0), body, done)
         self.b.position_at_end(body)
         if type_.startswith(("f16", "bf16")):
             new = partial(combine, self.m, op, type_, operands=operands, in_global=in_global)
-            went = self._together(left, width, new)
+            finished = self._distinct_lanes(remaining, width, new)
         else:
-            went = self._alone(left, width, op, type_, places, self.m.to_mask(in_global))
-        left.add_incoming(self.b.and_(left, self.b.not_(went)), self.b.block)
+            mask = self.m.to_mask(in_global)
+            finished = self._first_lane(remaining, width, op, type_, stored, mask)
+        remaining.add_incoming(self.b.and_(remaining, self.b.not_(finished)), self.b.block)
         self.b.branch(head)
         self.b.position_at_end(done)
         return self.m.load_area("results", width)
 
     def _resolve(self, space: str, address: Value, size: int) -> None:
-        """Host addresses to ``addresses``."""
-        place = self.m.space(space)
-        window = (
-            self.fast.window(place, writes=True) if self.fast.small and size in ELEMENTS else None
-        )
+        """Store the host addresses of the lanes to ``addresses``."""
+        fast = self.fast.small and size in ELEMENTS
+        window = self.fast.window(self.m.space(space), writes=True) if fast else None
         if window is None:
             self._resolve_lanes(space, address, size)
             return
-        right, offsets = self.fast.lane_offsets(window, self.fast.short(window, address), size)
-        with self.b.if_else(right, likely=True) as (then, otherwise):
+        valid, offsets = self.fast.lane_offsets(
+            window, self.fast.narrow_address(window, address), size
+        )
+        with self.b.if_else(valid, likely=True) as (then, otherwise):
             with then:
                 hosts = self.b.add(self.m._splat(window.start), self.m.zext(offsets, 64))
                 self.m.store_area("addresses", hosts)
@@ -162,37 +166,39 @@ class MemoryAccess(RegionPart):
         common = (self.m.mask, self.m.space_code(space) + WRITES, size)
         self.m.call_checked(memory_access.resolve_lanes, *common, self.m.pc)
 
-    def _alone(
+    def _first_lane(
         self,
-        left: ir.Value,
+        remaining: ir.Value,
         width: int,
         op: str,
         type_: str,
         operands: list[ir.Value],
         in_global: ir.Value,
     ) -> ir.Value:
-        """The first lane; its bit."""
-        lane, element = self.b.zext(self.b.cttz(left, I1(0)), I64), ir.IntType(width)
-        where = self.b.gep(self.m.at("addresses"), [lane], source_etype=I64)
-        target = self.b.inttoptr(self.b.load(where, typ=I64), POINTER)
-        places = (self.b.gep(o, [lane], source_etype=element) for o in operands)
-        given = tuple(self.b.load(place, typ=element) for place in places)
-        bit = self.b.and_(left, self.b.neg(left))
+        """Execute the operation of the first remaining lane; the mask of this lane."""
+        lane, element = self.b.zext(self.b.cttz(remaining, I1(0)), I64), ir.IntType(width)
+        slot = self.b.gep(self.m.at("addresses"), [lane], source_etype=I64)
+        target = self.b.inttoptr(self.b.load(slot, typ=I64), POINTER)
+        pointers = (self.b.gep(o, [lane], source_etype=element) for o in operands)
+        values = tuple(self.b.load(pointer, typ=element) for pointer in pointers)
+        bit = self.b.and_(remaining, self.b.neg(remaining))
         old = self.b.load(target, typ=element)
         if self.m.op.dests:
             self.b.store(old, self.b.gep(self.m.at("results"), [lane], source_etype=element))
-        there = self.m.compare("!=", self.b.and_(in_global, bit), 0)
-        one = Scalars(self.b, self.m.module, bit)
-        self.b.store(combine(one, op, type_, old, given, there), target)
+        in_global_ = self.m.compare("!=", self.b.and_(in_global, bit), 0)
+        scalars = Scalars(self.b, self.m.module, bit)
+        self.b.store(combine(scalars, op, type_, old, values, in_global_), target)
         return bit
 
-    def _together(self, left: ir.Value, width: int, new: Callable[..., Value]) -> ir.Value:
-        """Lanes that have no place in common; their bits."""
-        went = self.b.trunc(self.m.call_native(vector_access.distinct_addresses, left), I32)
-        self.m.call_native(vector_access.read_memory, went, width // 8)
+    def _distinct_lanes(
+        self, remaining: ir.Value, width: int, new: Callable[..., Value]
+    ) -> ir.Value:
+        """Execute the operations of lanes with distinct addresses; the mask of these lanes."""
+        mask = self.b.trunc(self.m.call_native(vector_access.distinct_addresses, remaining), I32)
+        self.m.call_native(vector_access.read_memory, mask, width // 8)
         self.m.store_area("operands", new(self.m.load_area("results", width)))
-        self.m.call_native(vector_access.write_memory, went, width // 8)
-        return went
+        self.m.call_native(vector_access.write_memory, mask, width // 8)
+        return mask
 
     # --- cp.async ---
 

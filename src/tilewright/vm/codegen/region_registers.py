@@ -12,8 +12,8 @@ from .region_context import RegionContext, RegionPart, lanes
 class RegionRegisters(RegionPart):
     """Registers of the block that is being compiled.
 
-    ``values`` are those that the block has read or written, ``dirty`` those to write back at its
-    end, ``uniform`` the values that are equal in all lanes, by their ``id``.
+    ``values``: the registers that the block has read or written. ``dirty``: those to write back at
+    its end. ``uniform``: the values that are equal in all lanes, by their ``id``.
     """
 
     def __init__(self, m: RegionContext) -> None:
@@ -26,7 +26,7 @@ class RegionRegisters(RegionPart):
         self.uniform: dict[int, Value] = {}
 
     def slot(self, index: int) -> ir.Value:
-        return self.m.place(self.m.program.slots[index])
+        return self.m.frame_address(self.m.program.slots[index])
 
     def load_slot(self, index: int) -> Value:
         width = self.m.program.registers[index].width
@@ -59,7 +59,7 @@ class RegionRegisters(RegionPart):
             self.uniform[id(value)] = value
 
     def flush(self) -> None:
-        """Write what this block changed back to the frame."""
+        """Write the changed registers back to the frame."""
         if not self.dirty:
             return
         active = self.m.bits(self.m.active_mask) if self.m.program.divergent else None

@@ -16,7 +16,7 @@ from .region_control import RegionControlFlow
 from .region_matrix import MatrixInstructions
 from .wgmma_function import KIND, LINE, part, shape
 
-MOST = 128 + 4 + 1  # registers of D, of A, and metadata
+MAX_REGISTERS = 128 + 4 + 1  # of D, of A, and metadata
 
 
 class WgmmaInstructions(RegionPart):
@@ -46,9 +46,9 @@ class WgmmaInstructions(RegionPart):
         trans_b: bool,
         metadata: tuple[Value, int] | None,
     ) -> tuple[Value, ...]:
-        """Computed when issued; its registers are in flight until its group has been waited for."""
+        """Computed when issued; its registers are in flight until its group is waited for."""
         shared = not isinstance(a, tuple)
-        how = FROM_SHARED * shared | TRANS_A * trans_a | TRANS_B * trans_b | NEGATE * negate
+        options = FROM_SHARED * shared | TRANS_A * trans_a | TRANS_B * trans_b | NEGATE * negate
         row = instruction.on(self.m.arch)
         if shared:
             self.m.store_area("addresses", a)
@@ -63,14 +63,14 @@ class WgmmaInstructions(RegionPart):
             for value in group:
                 self.b.store(value, self.register(index), align=64)
                 index += 1
-        scalars = [self.m.mask, self.m.first(scale_d), I64(how), I64(self.m.pc)]
+        scalars = [self.m.mask, self.m.first(scale_d), I64(options), I64(self.m.pc)]
         wide = [self.b.zext(x, I64) if x.type != I64 else x for x in scalars]
         name = symbol(row)
         function = self.m.module.globals.get(name) or ir.Function(self.m.module, KIND, name)
         self.m.check(self.b.call(function, [self.m.warp, *starts, *wide]))
-        used = self.m.program.wgmma_sets[self.m.pc]
+        sets = self.m.program.wgmma_sets[self.m.pc]
         adds, size = wide[1], shape(row)
-        self.m.call_checked(wgmma_groups.issue, self.m.mask, used, adds, how, size, self.m.pc)
+        self.m.call_checked(wgmma_groups.issue, self.m.mask, sets, adds, options, size, self.m.pc)
         self.checked_sets = 0
         return tuple(self.b.load(self.register(i), typ=lanes(32), align=64) for i in range(len(d)))
 
@@ -86,13 +86,13 @@ class WgmmaInstructions(RegionPart):
         )
 
     def check_wgmma_registers(self, sets: int) -> None:
-        """Checked once in a block until a ``wgmma`` is issued."""
+        """Emit the check, unless this block has checked these sets since the last ``wgmma``."""
         if not sets & ~self.checked_sets:
             return
         if self.m.guard is None:
             self.checked_sets |= sets
-        held = self.b.and_(self.m.load_field("in_flight"), I64(sets))
-        some, none = self.m.branch_if(self.m.compare("!=", held, 0))
+        in_flight = self.b.and_(self.m.load_field("in_flight"), I64(sets))
+        some, none = self.m.branch_if(self.m.compare("!=", in_flight, 0))
         self.b.position_at_end(some)
         self.m.call_checked(wgmma_groups.check_registers, self.m.mask, sets, self.m.pc)
         self.b.branch(none)
@@ -103,7 +103,7 @@ class WgmmaInstructions(RegionPart):
 
     @property
     def registers(self) -> ir.Value:
-        """The stack buffer of registers; one for each region."""
+        """The stack buffer for registers; one for each region."""
         if self._registers is None:
-            self._registers = stack_buffer(self.m.entry, MOST * LINE)
+            self._registers = stack_buffer(self.m.entry, MAX_REGISTERS * LINE)
         return self._registers

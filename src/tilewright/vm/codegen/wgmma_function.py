@@ -1,10 +1,10 @@
-"""One function for each ``wgmma.mma_async``: a warp's operands become scratch, the core multiplies.
+"""One function for each ``wgmma.mma_async``: unpacks a warp's operands to scratch, calls the core.
 
-    i64 f(ptr warp, ptr d, ptr a, ptr metadata, i64 mask, i64 scale_d, i64 how, i64 pc)
+    i64 f(ptr warp, ptr d, ptr a, ptr metadata, i64 mask, i64 scale_d, i64 options, i64 pc)
 
-``d``, ``a`` and ``metadata`` are registers of 32 lanes, ``d`` is written too; descriptors lie in
-the warp's ``addresses`` and ``addresses2``. ``how`` says what the immediates did (``warpgroup``).
-It returns 1 after a fault. A warp's part is an instruction of its own, of 16 rows.
+``d`` (also written), ``a`` and ``metadata`` are registers of 32 lanes. Descriptors are in the
+warp's ``addresses`` and ``addresses2``. ``options`` are the immediates (``wgmma_operands``). The
+result is 1 after a fault. The part of one warp is an instruction of 16 rows.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from ..matrix.mma_registers import load, store
 from ..matrix.mma_sparse import expand
 
 LINE = 4 * 32  # bytes of a register of 32 lanes
-BLOCK = 8  # columns of D that its layout repeats after
+BLOCK = 8  # columns of D after which its layout repeats
 KIND = ir.FunctionType(I64, [POINTER] * 4 + [I64] * 4)
 
 
 def part(i: MmaInstruction) -> MmaInstruction:
-    """A warp's part of an instruction."""
+    """The part of an instruction that one warp computes."""
     return replace(i, m=ROWS)
 
 
 def stored(i: MmaInstruction) -> int:
-    """Elements of a row of A, as stored in memory."""
+    """The words of a row of A as stored in memory."""
     return i.stored_k * dtype(i.a).bits // element(dtype(i.a))
 
 
 def shape(i: MmaInstruction) -> int:
-    """What an instruction reads of shared memory, as ``products.issue`` wants it."""
+    """The shapes of the operands in shared memory, packed for ``wgmma_groups.issue``."""
     return element(dtype(i.a)) << 48 | i.n << 32 | plan(part(i)).k << 16 | stored(i)
 
 
@@ -61,14 +61,14 @@ class WgmmaFunction:
 
     def emit(self) -> ir.Function:
         b, sizes = self.b, self.plan.bytes
-        warp, d, a, metadata, mask, scale_d, how, pc = self.function.args
-        self.warp, self.how, self.pc = warp, how, pc
+        warp, d, a, metadata, mask, scale_d, options, pc = self.function.args
+        self.warp, self.options, self.pc = warp, options, pc
         areas = {name: stack_buffer(b, size) for name, size in sizes.items()}
         stored = stack_buffer(b, sizes["a"]) if self.i.sparse else areas["a"]
         codes = stack_buffer(b, sizes["a"]) if self.i.sparse else stored
         with b.if_then(b.icmp_unsigned("==", mask, I64(0))):
             b.ret(I64(0))
-        self.check(native.check_operands, mask, how, pc)
+        self.check(native.check_operands, mask, options, pc)
         self.left(a, stored)
         if self.i.sparse:
             self.expand_sparse(stored, metadata, codes, areas["a"])
@@ -76,37 +76,38 @@ class WgmmaFunction:
         self.start(scale_d, d, areas["c"])
         b.call(self.core, [areas[x] for x in "abcd"])
         with counted_loop(b, self.plan.n // BLOCK) as block:
-            store(b, self.block, "d", self.columns(areas["d"], block), self.lines(d, block))
+            store(b, self.block, "d", self.columns(areas["d"], block), self.registers(d, block))
         b.ret(I64(0))
         return self.function
 
     # --- calls ---
 
     def call(self, function: Native, *arguments: ir.Value | int) -> ir.Value:
-        given = [I64(x) if isinstance(x, int) else x for x in arguments]
-        return self.b.call(declare(self.module, function), given)
+        values = [I64(x) if isinstance(x, int) else x for x in arguments]
+        return self.b.call(declare(self.module, function), values)
 
     def check(self, function: Native, *arguments: ir.Value | int) -> None:
-        """Call native code with the warp; leave after a fault."""
+        """Call native code with the warp; return 1 after a fault."""
         failed = self.b.icmp_unsigned("!=", self.call(function, self.warp, *arguments), I64(0))
         with self.b.if_then(failed, likely=False):
             self.b.ret(I64(1))
 
-    def gather(self, function: Native, type_: str, *size_and_place: ir.Value | int) -> None:
-        self.check(function, self.how, element(dtype(type_)), *size_and_place, self.pc)
+    def gather(self, function: Native, type_: str, *shape_and_target: ir.Value | int) -> None:
+        """Load an operand from shared memory to scratch."""
+        self.check(function, self.options, element(dtype(type_)), *shape_and_target, self.pc)
 
-    def has(self, bit: int) -> ir.Value:
-        return self.b.icmp_unsigned("!=", self.b.and_(self.how, I64(bit)), I64(0))
+    def has(self, option: int) -> ir.Value:
+        return self.b.icmp_unsigned("!=", self.b.and_(self.options, I64(option)), I64(0))
 
     # --- A ---
 
     def left(self, registers: ir.Value, out: ir.Value) -> None:
-        """A as it is stored, negated where the product is to be; no bits that mean nothing."""
+        """A as it is stored, with unused bits cleared; negated if the product is negated."""
         b, t = self.b, self.plan.how.a
-        with b.if_else(self.has(FROM_SHARED)) as (shared, held):
-            with shared:
+        with b.if_else(self.has(FROM_SHARED)) as (from_shared, from_registers):
+            with from_shared:
                 self.gather(native.gather_a, self.i.a, self.stored_k, out)
-            with held:
+            with from_registers:
                 load(b, self.i, "a", registers, out)
         if t.kind == "float":
             sign = b.select(self.has(NEGATE), I64(1 << (t.bits - 1)), I64(0))
@@ -115,7 +116,7 @@ class WgmmaFunction:
     def expand_sparse(
         self, stored: ir.Value, metadata: ir.Value, codes: ir.Value, out: ir.Value
     ) -> None:
-        """Sparse A becomes dense."""
+        """Expand sparse A to dense A; fault if the metadata is invalid."""
         load(self.b, self.i, "metadata", metadata, codes)
         self.check(native.check_metadata, expand(self.b, self.i, stored, codes, out), self.pc)
 
@@ -123,20 +124,22 @@ class WgmmaFunction:
 
     @property
     def block(self) -> MmaInstruction:
-        """The instruction on a block of columns."""
+        """The instruction on one block of columns of D."""
         return replace(self.i, n=BLOCK)
 
     def start(self, scale_d: ir.Value, registers: ir.Value, out: ir.Value) -> None:
-        """C from the registers, or zeros."""
+        """The accumulator: from the registers, or zeros if ``scale_d`` is 0."""
         b = self.b
-        with b.if_else(b.icmp_unsigned("!=", scale_d, I64(0))) as (given, zero):
-            with given, counted_loop(b, self.plan.n // BLOCK) as block:
-                load(b, self.block, "c", self.lines(registers, block), self.columns(out, block))
+        with b.if_else(b.icmp_unsigned("!=", scale_d, I64(0))) as (accumulate, zero):
+            with accumulate, counted_loop(b, self.plan.n // BLOCK) as block:
+                load(b, self.block, "c", self.registers(registers, block), self.columns(out, block))
             with zero:
                 self.call(native.fill_words, out, ROWS * self.plan.n, 0)
 
     def columns(self, area: ir.Value, block: ir.Value) -> ir.Value:
+        """The address of a block of columns in scratch."""
         return at(self.b, area, scaled(self.b, block, 4 * ROWS * BLOCK))
 
-    def lines(self, registers: ir.Value, block: ir.Value) -> ir.Value:
+    def registers(self, registers: ir.Value, block: ir.Value) -> ir.Value:
+        """The address of the registers of a block of columns."""
         return at(self.b, registers, scaled(self.b, block, LINE * self.block.fragment("d").count))
