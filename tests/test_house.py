@@ -306,7 +306,7 @@ def test_file_stems_are_unique() -> None:
 
 
 QUESTIONS = {  # what a newcomer greps for: where it must be found
-    "split-K reduction": "gemm/tma/splitk_reduction.py",
+    "split-K reduction": "gemm/splitk_reduction.py",
     "producer": "gemm/tma/tma_kernel.py",
     "tile scheduler": "gemm/tma/tile_scheduler.py",
     "epilogue": "gemm/tma/tma_epilogue.py",

@@ -11,6 +11,7 @@ from ..target import DeviceSpec
 from .problem import SIZE_LIMIT, Problem
 
 MmaShape = tuple[int, int, int]
+MAX_SPLIT = 64  # parts of K in split-K
 
 
 def notation(form: str) -> re.Pattern[str]:
@@ -48,8 +49,8 @@ def check_tile(config: Any, least: MmaShape) -> None:
 
 def check_counts(config: Any) -> None:
     """Raises ConfigError for threads, CTAs per SM or stages that a cp.async mainloop lacks."""
-    if not 2 <= config.stages <= 16:
-        raise ConfigError(f"{config}: stages must be 2 to 16, got {config.stages}")
+    if not 1 <= config.stages <= 16:
+        raise ConfigError(f"{config}: stages must be 1 to 16, got {config.stages}")
     if config.threads > 1024 or config.ctas < 1:
         raise ConfigError(f"{config}: a CTA has at most 1024 threads, and an SM at least 1 CTA")
     check_group(config)

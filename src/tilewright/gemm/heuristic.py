@@ -96,7 +96,10 @@ def _ranked(problem: Problem, device: DeviceSpec) -> Ranking:
 def _table(key: Traits, device: DeviceSpec) -> tuple[list[AnyConfig], Any]:
     """The configurations of the table that fit problems with these traits, and their costs."""
     problem, found = problem_with(key), list[AnyConfig]()
-    for config in table(problem, device):
+    configs = table(problem, device)
+    if problem.a != simt.TYPE and not _multiplies_by_tma(problem, device):
+        configs = [*configs, *multistage.split_candidates(problem.a, device.target)]
+    for config in configs:
         try:
             check(problem, config, device)
         except (ConfigError, TargetError):

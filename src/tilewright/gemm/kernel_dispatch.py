@@ -1,7 +1,7 @@
 """Kernel dispatch: the class of a configuration selects the kernel.
 
 ``Config`` selects ``multistage``, ``TmaConfig`` selects ``tma``, ``SimtConfig`` selects ``simt``.
-Split-K adds a reduction kernel after ``tma``; a dynamic tile scheduler adds a kernel before it.
+Split-K adds a reduction kernel after the GEMM kernel; a dynamic tile scheduler adds one before it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ..builder import Traced
 from ..errors import ConfigError
 from ..target import DEFAULT_DEVICE, DeviceSpec
+from . import splitk_reduction
 from .cost_model import AnyConfig
 from .cp_async import cp_async_mainloop, multistage, multistage_config, simt
 from .cp_async.multistage_config import Config
@@ -21,7 +22,6 @@ from .kernel_launch import GemmKernel, KernelArguments, KernelLaunch, LaunchShap
 from .problem import Problem, validate
 from .tma import (
     dynamic_tile_scheduler,
-    splitk_reduction,
     tma_arguments,
     tma_config,
     tma_kernel,
@@ -44,10 +44,15 @@ class KernelDefinition(NamedTuple):
 MULTISTAGE = KernelDefinition(
     multistage.build,
     multistage.launch_shape,
+    multistage.kernel_arguments,
+    multistage.problem_class,
+)
+SIMT = KernelDefinition(
+    simt.build,
+    simt.launch_shape,
     cp_async_mainloop.kernel_arguments,
     cp_async_mainloop.problem_class,
 )
-SIMT = MULTISTAGE._replace(build=simt.build, launch_shape=simt.launch_shape)
 TMA = KernelDefinition(
     tma_kernel.build,
     tma_kernel.launch_shape,
@@ -153,11 +158,13 @@ def workspace_bytes(
 ) -> int:
     """Bytes of device memory that a call needs besides its matrices."""
     validate(problem, device)
-    if not isinstance(config, TmaConfig):
+    if isinstance(config, SimtConfig):
         return 0
+    split_k = splitk_reduction.workspace_bytes(problem, config, device)
+    if isinstance(config, Config):
+        return split_k
     counter = dynamic_tile_scheduler.workspace_bytes(config)
-    reductions = tma_reductions.workspace_bytes(problem, config)
-    return splitk_reduction.workspace_bytes(problem, config, device) + counter + reductions
+    return split_k + counter + tma_reductions.workspace_bytes(problem, config)
 
 
 def relayout_problem(problem: Problem, config: AnyConfig) -> Problem:
@@ -173,11 +180,11 @@ def _definitions(problem: Problem, config: AnyConfig, device: DeviceSpec) -> lis
     """The kernels of a GEMM, in launch order."""
     validate(problem, device)
     found = [_definition(config)]
-    if isinstance(config, TmaConfig):
-        if config.dynamic:
-            found.insert(0, COUNTER_RESET)
-        if splitk_reduction.workspace_bytes(problem, config, device):
-            found.append(SPLITK_REDUCTION)
+    if isinstance(config, TmaConfig) and config.dynamic:
+        found.insert(0, COUNTER_RESET)
+    has_split = isinstance(config, TmaConfig | Config)
+    if has_split and splitk_reduction.workspace_bytes(problem, config, device):
+        found.append(SPLITK_REDUCTION)
     return found
 
 

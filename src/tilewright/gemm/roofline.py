@@ -23,6 +23,7 @@ RATES = {
     "RTX 3090": (1.7, 0.94), "L4": (2.04, 0.3), "L40S": (2.52, 0.86), "RTX 4090": (2.52, 1.0),
     "H100": (1.83, 3.35), "H200": (1.83, 4.8), "B200": (1.85, 8.0), "RTX 5090": (2.41, 1.79),
 }  # fmt: skip
+DEFAULT_RATES = RATES["H200"]  # where a cost model needs those of another device
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,9 +42,10 @@ def configs(draw: Any) -> Config:
     wm, wn = power(0, 2), power(0, 3)
     tile = wm * power(4, 7), wn * power(4, 7), power(5, 7)
     number = st.integers(1, 40)
-    stages, persistent = draw(st.integers(2, 16)), draw(st.booleans())
+    stages, persistent = draw(st.integers(1, 16)), draw(st.booleans())
+    split = 1 if persistent else draw(st.integers(1, 64))
     shape = draw(st.sampled_from([*MMA_SHAPES["f64"], None]))
-    return Config(tile, (wm, wn), stages, draw(number), draw(number), persistent, shape)
+    return Config(tile, (wm, wn), stages, draw(number), draw(number), persistent, shape, split)
 
 
 @given(configs())
@@ -63,6 +64,7 @@ def test_what_the_text_may_leave_out() -> None:
     assert Config.parse("128x64x32:2x1:4") == Config((128, 64, 32), (2, 1), 4, group=8, ctas=1)
     assert Config.parse("128x64x32:2x1:4@3").group == 3
     assert Config.parse("128x64x32:2x1:4/2").ctas == 2
+    assert Config.parse("128x64x32:2x1:4*3").split == 3
     assert Config.parse("128x64x32:2x1:4p/2").persistent
     assert Config.parse("128x64x16:2x1:4:m8n8k4").mma == (8, 8, 4)
 
@@ -79,8 +81,8 @@ def test_what_the_text_may_leave_out() -> None:
         ("64x64x32:0x1:4", "64 rows must divide among 0 warps"),
         ("64x64x32:1x8:4", "64 columns must divide among 8 warps"),
         ("64x64x32:3x1:4", "64 rows must divide among 3 warps"),
-        ("64x64x32:1x1:1", "stages must be 2 to 16"),
-        ("64x64x32:1x1:17", "stages must be 2 to 16"),
+        ("64x64x32:1x1:0", "stages must be 1 to 16"),
+        ("64x64x32:1x1:17", "stages must be 1 to 16"),
         ("1024x1024x32:8x8:2", "at most 1024 threads"),
         ("64x64x32:1x1:2@0", "group must be from 1 to"),
         ("64x64x32:1x1:2@4294967296", "group must be from 1 to 2.31 - 1"),
@@ -242,12 +244,12 @@ def test_the_grid_covers_d(config: Config, m: int, n: int) -> None:
     rows, columns = len(range(0, m, bm)), len(range(0, n, bn))
     once = replace(config, persistent=False)
     made = launch_shape(Problem(m, n, 8), once)
-    assert made == LaunchShape((rows * columns, 1, 1), (config.threads, 1, 1))
+    assert made == LaunchShape((rows * columns, config.split, 1), (config.threads, 1, 1))
 
 
 @given(configs(), st.integers(0, 99), st.integers(0, 99))
 def test_persistent_ctas_are_as_many_as_there_is_room_for(config: Config, i: int, j: int) -> None:
-    config, h200 = replace(config, persistent=True), device_spec("H200")
+    config, h200 = replace(config, persistent=True, split=1), device_spec("H200")
     problem = Problem(i * config.tile[0], j * config.tile[1], 8)
     places = h200.sms * config.resident(16, h200.limits)
     assert launch_shape(problem, config, h200).grid == (min(i * j, places), 1, 1)

@@ -52,7 +52,7 @@ def test_text_and_back(config: SimtConfig) -> None:
         ("simt:64x64x8:2x8:4", "threads along M must be a power of two from 4 on, got 2"),
         ("simt:64x64x8:8x12:4", "threads along N must be a power of two from 8 on, got 12"),
         ("simt:64x64x8:32x8:4", "64 of M must divide among 32 threads"),
-        ("simt:64x64x8:8x8:1", "stages must be 2 to 16"),
+        ("simt:64x64x8:8x8:0", "stages must be 1 to 16"),
         ("simt:256x256x8:64x64:2", "at most 1024 threads"),
         ("simt:64x64x8:8x8:2@0", "group must be from 1 to"),
         ("simt:64x64x8:8x8:2@4294967296", "group must be from 1 to 2.31 - 1"),

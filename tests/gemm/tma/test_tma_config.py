@@ -22,9 +22,9 @@ from tilewright.gemm import (
     parse,
     ranked,
     relayout_problem,
+    splitk_reduction,
     workspace_bytes,
 )
-from tilewright.gemm.tma import splitk_reduction
 from tilewright.target import device_spec
 
 H200 = device_spec("H200")

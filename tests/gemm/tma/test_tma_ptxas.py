@@ -11,8 +11,15 @@ import pytest
 
 from ptxas import assemble, ptxas
 from rows import every_row
-from tilewright.gemm import Problem, TmaConfig, build, parse, ranked, relayout_problem
-from tilewright.gemm.tma import splitk_reduction
+from tilewright.gemm import (
+    Problem,
+    TmaConfig,
+    build,
+    parse,
+    ranked,
+    relayout_problem,
+    splitk_reduction,
+)
 from tilewright.target import device_spec
 
 pytestmark = [pytest.mark.tools, pytest.mark.skipif(ptxas() is None, reason="no ptxas")]

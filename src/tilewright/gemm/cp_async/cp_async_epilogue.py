@@ -260,6 +260,27 @@ class StagedEpilogue(VectorEpilogue):
         self.piece(self.k.values(taken), None if self.full else where[piece], d, c)
 
 
+class PartialEpilogue(StagedEpilogue):
+    """Stores the partial accumulators of a part of split-K: in the workspace the parts of a tile
+    follow one another, each stored by rows.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.full = True
+
+    def tile(self, matrix: OutputMatrix, tile: tuple[int, ...], first: tuple[Any, Any]) -> Tensor:
+        """This CTA's partial in the workspace ``matrix``."""
+        k, (bm, bn) = self.k, tile[:2]
+        index = k.ctaid.x.to("u64") * self.config.split + k.ctaid.y.to("u64")
+        pointer = matrix.pointer.cast(self.problem.accumulator_type) + index * (bm * bn)
+        return make_tensor(pointer, Layout((bm, bn), (bn, 1)))
+
+    def piece(self, sums: list[Reg], at: Any, d: Pointer, c: Pointer | None) -> None:
+        """Store 16 bytes of a row."""
+        self._write(d.cast("b8"), 16, sums, None, None)
+
+
 class DirectEpilogue(StagedEpilogue):
     """Writes a thread's accumulators out of its registers: pairs of f64."""
 

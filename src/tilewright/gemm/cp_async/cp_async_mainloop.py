@@ -62,10 +62,17 @@ def kernel_arguments(
     problem: Problem, config: Any, strides: Mapping[str, MatrixStrides], device: DeviceSpec
 ) -> KernelArguments:
     """The parameter block for matrices with these strides."""
+    return packed(CpAsyncParameters, problem, strides)
+
+
+def packed(
+    parameters: type[CpAsyncParameters], problem: Problem, strides: Mapping[str, MatrixStrides]
+) -> KernelArguments:
+    """The parameter block of this class for matrices with these strides."""
     values = {"m": problem.m, "n": problem.n, "k": problem.k}
     values |= {f"ld{name}": stride.leading for name, stride in strides.items()}
     values |= {f"batch_stride_{name}": stride.batch for name, stride in strides.items()}
-    return CpAsyncParameters.pack(values, problem.scalar_type)
+    return parameters.pack(values, problem.scalar_type)
 
 
 def problem_class(problem: Problem, config: Any) -> Problem:
@@ -103,6 +110,13 @@ def traced(
     return CpAsyncParameters.trace(kernel, name, problem.scalar_type, **bounds)
 
 
+def _split_range(blocks: Any, split: int, part: Any) -> tuple[Any, Any]:
+    """(first, number) of the k-blocks of a part of split-K."""
+    each, more = blocks // split, blocks % split  # blocks · split may pass 2^32
+    first, end = (each * i + more * i // split for i in (part, part + 1))
+    return first, end - first
+
+
 def exhaust(steps: Iterator[None]) -> None:
     """Do what is left of some steps."""
     for _ in steps:
@@ -115,6 +129,7 @@ class CpAsyncMainloop(ABC):
     """
 
     part: int  # of K that a fragment holds
+    split = 1  # parts of K that different CTAs compute
     a: list[list[Any]]
     b: list[list[Any]]
     sums: list[list[Any]]
@@ -179,12 +194,16 @@ class CpAsyncMainloop(ABC):
         k, config = self.k, self.config
         bk = config.tile[2]
         self.first = self.tile_at(index)
-        self.depth, self.steps = depth, (depth + (bk - 1)) // bk
+        self.depth, self.steps, self.start_k = depth, (depth + (bk - 1)) // bk, 0
+        if self.split > 1:
+            first_block, self.steps = _split_range(self.steps, self.split, k.ctaid.y)
+            self.start_k = first_block * bk
         self.tiles, offset = [], 0
         given = zip(self.parts, (a, b), self.limits, self.first, strict=True)
         for operand, (pointer, leading), limit, first in given:
             at, source = self.shared + offset, global_pointer(k, pointer)
-            self.tiles.append(OperandTile(k, operand, source, leading, limit, depth, first, at))
+            corner = first, self.start_k
+            self.tiles.append(OperandTile(k, operand, source, leading, limit, depth, corner, at))
             offset += operand.bytes
         self.partition()
         self.chunks = sum(tile.count for tile in self.tiles)
@@ -205,18 +224,22 @@ class CpAsyncMainloop(ABC):
 
     def begin(self, wanted: Any = True) -> None:
         """Start the copies of a tile's first stages."""
-        for variable in (self.write, self.read, self.first_k):
-            variable.set(0)
+        self.write.set(0)
+        self.read.set(0)
+        self.first_k.set(self.start_k)
         for stage in range(self.config.stages - 1):
             there = self.steps > stage
             exhaust(self._copies(there if wanted is True else there & wanted))
             self._commit()
 
     def mainloop(self) -> None:
-        """The tile's sums."""
+        """Accumulate the CTA's tile."""
         k, stages = self.k, self.config.stages
         inner = self.config.tile[2] // self.part
         self.clear()
+        if stages == 1:
+            self._single_stage(inner)
+            return
         k.cp_async_wait(stages - 2)
         k.barrier()
         exhaust(self._loads(0))
@@ -227,6 +250,19 @@ class CpAsyncMainloop(ABC):
             exhaust(copies)
             self._commit()
             self._turn(inner - 1)
+
+    def _single_stage(self, inner: int) -> None:
+        """With one stage nothing overlaps the copies but other CTAs of the SM."""
+        k = self.k
+        for step in k.range(0, self.steps):
+            exhaust(self._copies(step < self.steps))
+            self._commit()
+            k.cp_async_wait(0)
+            k.barrier()
+            exhaust(self._loads(0))
+            for part in range(inner):
+                self._multiply(part, self._loads(part + 1) if part + 1 < inner else iter(()))
+            k.barrier()
 
     def meanwhile(self, part: int, parts: int, copies: Iterator[None]) -> Iterator[None]:
         """What goes on while the ``part``-th of ``parts`` is multiplied: the next one's fragments

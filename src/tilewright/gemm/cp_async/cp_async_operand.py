@@ -144,8 +144,9 @@ class CpAsyncOperand:
 class OperandTile:
     """An operand within a kernel: its copies from global memory, its fragments.
 
-    The matrix is ``rows`` × ``depth`` elements at ``source``, its lines ``leading`` apart;
-    ``shared`` is where the first stage begins.
+    The matrix has ``rows`` × ``depth`` elements at ``source`` and the leading dimension
+    ``leading``; ``corner`` (row, k) is where the first tile begins, ``shared`` the address of the
+    first stage.
     """
 
     def __init__(
@@ -156,7 +157,7 @@ class OperandTile:
         leading: Reg,
         rows: Reg,
         depth: Reg,
-        first_row: Reg,
+        corner: tuple[Any, Any],
         shared: Pointer,
     ) -> None:
         self.k, self.operand, self.depth = k, operand, depth
@@ -164,6 +165,7 @@ class OperandTile:
         strides = (leading, 1) if operand.major else (1, leading)
         self.matrix = Layout((operand.extent, operand.depth), strides)
         self.onward = self.matrix((0, operand.depth))
+        first_row, self.first_k = corner
         self.rows_left = None if operand.full_mn else rows.view("s32") - first_row.view("s32")
         self._partition(source)
         self.cursor = k.var(self._start(first_row))
@@ -192,7 +194,7 @@ class OperandTile:
 
     def _start(self, first_row: Any) -> Pointer:
         """This thread's first chunk in the first tile from a row on."""
-        start: Pointer = self.source.engine.moved(self.matrix.offset((first_row, 0)))
+        start: Pointer = self.source.engine.moved(self.matrix.offset((first_row, self.first_k)))
         return start
 
     def move_to(self, first_row: Any) -> None:

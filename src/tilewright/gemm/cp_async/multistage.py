@@ -7,7 +7,8 @@ most types. ldmatrix loads the fragments, of any type but f64, as rows of 16 byt
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -16,12 +17,43 @@ from ...builder import Builder, Reg, Traced, fragment_registers
 from ...layout import Layout
 from ...mma import TiledMma, make_tiled_mma
 from ...target import DeviceSpec
-from ..kernel_launch import LaunchShape
+from ..kernel_launch import KernelArguments, LaunchShape, MatrixStrides
+from ..parameter_declaration import parameter
 from ..problem import PROMOTION_K, Problem
-from .cp_async_epilogue import DirectEpilogue, OutputMatrix, StagedEpilogue
-from .cp_async_mainloop import CpAsyncMainloop, problem_class, traced
+from . import cp_async_mainloop
+from .cp_async_epilogue import DirectEpilogue, OutputMatrix, PartialEpilogue, StagedEpilogue
+from .cp_async_mainloop import CpAsyncMainloop, CpAsyncParameters, traced
 from .cp_async_operand import WIDE, CpAsyncOperand
 from .multistage_config import Config, opcode
+
+
+@dataclass(frozen=True)
+class SplitKGemmParameters(CpAsyncParameters):
+    """With split-K the result is written to the workspace."""
+
+    d: Reg = parameter("u64", address="w")
+
+
+def kernel_arguments(
+    problem: Problem, config: Config, strides: Mapping[str, MatrixStrides], device: DeviceSpec
+) -> KernelArguments:
+    """The parameter block for matrices with these strides."""
+    if config.split == 1:
+        return cp_async_mainloop.kernel_arguments(problem, config, strides, device)
+    inputs = {name: strides[name] for name in "ab"}
+    return cp_async_mainloop.packed(SplitKGemmParameters, problem, inputs)
+
+
+def problem_class(problem: Problem, config: Config) -> Problem:
+    """The problem that represents all with the same kernel. With split-K the kernel stores partial
+    accumulators, and the reduction kernel reads C and writes D.
+    """
+    found = cp_async_mainloop.problem_class(problem, config)
+    if config.split == 1:
+        return found
+    return replace(
+        found, d=problem.accumulator_type, with_c=False, align_c=16, align_d=16, epilogue=None
+    )
 
 
 def operands(problem: Problem, config: Config) -> tuple[CpAsyncOperand, CpAsyncOperand]:
@@ -57,17 +89,16 @@ def build(problem: Problem, config: Config) -> Traced:
 def _build(problem: Problem, config: Config) -> Traced:
     bm, bn, bk = config.tile
     name = f"gemm_{problem.a}_{problem.layout}_{problem.d}_{bm}x{bn}x{bk}"
-
     kernel = PromotedMultistageKernel if problem.promoted else MultistageKernel
     return traced(kernel, name, problem, config)
 
 
 def launch_shape(problem: Problem, config: Config, device: DeviceSpec) -> LaunchShape:
-    """The launch: a CTA for each tile of D, or for each place that the device has."""
+    """The launch: a CTA for each tile of D and each part of split-K, or for each resident one."""
     tiles = config.tiles(problem)
     places = device.sms * config.resident(problem.input.bits, device.limits)
     count = min(tiles, places) if config.is_persistent(problem) else tiles
-    return LaunchShape((count, 1, 1), (config.threads, 1, 1))
+    return LaunchShape((count, config.split, 1), (config.threads, 1, 1))
 
 
 class MultistageKernel(CpAsyncMainloop):
@@ -79,6 +110,7 @@ class MultistageKernel(CpAsyncMainloop):
         shared = k.dynamic_shared(config.shared_bytes(problem.input.bits), 1024)
         super().__init__(k, problem, config, operands(problem, config), shared, limits)
         self.mma, self.part = tiled_mma(problem, config), config.mma_shape(problem.a)[2]
+        self.split = config.split
 
     def run(self, d: OutputMatrix, c: OutputMatrix | None, scale: tuple[Reg, Reg]) -> None:
         """Compute this CTA's tile, or one after another; the next one's copies are under way while
@@ -86,6 +118,8 @@ class MultistageKernel(CpAsyncMainloop):
         """
         k = self.k
         out = DirectEpilogue if self.problem.input.bits == WIDE else StagedEpilogue
+        if self.split > 1:
+            out = PartialEpilogue
         epilogue = out(k, self.problem, self.config, self.mma, d, c)
         self.begin()
         if not self.config.is_persistent(self.problem):

@@ -1,7 +1,8 @@
 """Configuration of kernel ``multistage``: the shape of tiles, warps and stages.
 
 ``128x128x32:2x2:4`` is a CTA tile of 128×128, 32 of K at a time, 2×2 warps, 4 stages;
-``64x64x16:2x2:4:m8n8k4`` names the matrix instruction, which is else the widest of the type.
+``64x64x16:2x2:4:m8n8k4`` names the matrix instruction, which is else the widest of the type;
+``128x128x32:2x2:4*2`` is split-K by 2.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ...errors import ConfigError, TargetError
 from ...mma import instruction
 from ...target import DeviceSpec, Limits, Target
 from ..config_checks import (
+    MAX_SPLIT,
     MmaShape,
     check_counts,
     check_kinds,
@@ -42,10 +44,11 @@ WARP = 32
 REQUIRED_TARGET = "sm_80"  # cp.async, and mma.sync of the least shapes
 MIN_TILE = (16, 16, 16)  # a tile's M, N, K; of K, two instructions of the type
 MIN_COPY = 4  # bytes that a cp.async copies
+SPLITS = (2, 4, 8, 16)  # candidates
 STAGED_ROWS = 16  # rows of a warp's result that are staged at once
 PAD = 8  # elements between these, against bank conflicts
 
-_NOTATION = notation("#x#x#:#x#:#(p?)(?:/#)?(?:@#)?(?::m#n#k#)?")
+_NOTATION = notation("#x#x#:#x#:#(p?)(?:/#)?(?:\\*#)?(?:@#)?(?::m#n#k#)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,8 @@ class Config:
     rasterized together for the L2, ``ctas``: resident CTAs per SM (the compiler's register budget).
     ``persistent``: a CTA for each resident one of the device computes tile after tile (where D is
     a multiple of the tile), and copies the next tile's first stages during the epilogue. ``mma``:
-    shape of the matrix instruction; None is the type's widest. Raises ConfigError.
+    shape of the matrix instruction; None is the type's widest. ``split``: split-K, whose partial
+    accumulators a reduction kernel adds in order. Raises ConfigError.
     """
 
     tile: MmaShape
@@ -66,10 +70,11 @@ class Config:
     ctas: int = 1
     persistent: bool = False
     mma: MmaShape | None = None
+    split: int = 1
 
     def __post_init__(self) -> None:
         kinds = {} if self.mma is None else {"mma": 3}
-        check_kinds(self, tile=3, warps=2, stages=0, group=0, ctas=0, **kinds)
+        check_kinds(self, tile=3, warps=2, stages=0, group=0, ctas=0, split=0, **kinds)
         if self.mma and not any(self.mma in shapes for shapes in MMA_SHAPES.values()):
             raise ConfigError(f"{self}: no supported type has an mma.sync of this shape")
         check_tile(self, (*MIN_TILE[:2], max(MIN_TILE[2], 2 * self.mma[2] if self.mma else 0)))
@@ -78,24 +83,29 @@ class Config:
                 raise ConfigError(
                     f"{self}: {size} {what} must divide among {count} warps by multiples of 16"
                 )
+        if not 1 <= self.split <= MAX_SPLIT:
+            raise ConfigError(f"{self}: split-K must be 1 to {MAX_SPLIT}, got {self.split}")
+        if self.persistent and self.split > 1:
+            raise ConfigError(f"{self}: a persistent kernel excludes split-K")
         check_counts(self)
 
     @classmethod
     def parse(cls, text: str) -> Config:
-        """``BMxBNxBK:WMxWN:STAGES``, then optionally ``p`` (persistent), ``/CTAS``, ``@GROUP``, and
-        the shape of the instruction, ``:m8n8k4``.
+        """``BMxBNxBK:WMxWN:STAGES``, then optionally ``p`` (persistent), ``/CTAS``, ``*SPLIT``,
+        ``@GROUP``, and the shape of the instruction, ``:m8n8k4``.
         """
         found = numbers_of(_NOTATION, text, "128x128x32:2x2:4")
         bm, bn, bk, wm, wn, stages = (int(x) for x in found.groups()[:6])
-        group, ctas = int(found[9] or 8), int(found[8] or 1)
-        shape = (int(found[10]), int(found[11]), int(found[12])) if found[10] else None
-        return cls((bm, bn, bk), (wm, wn), stages, group, ctas, bool(found[7]), shape)
+        ctas, split, group = int(found[8] or 1), int(found[9] or 1), int(found[10] or 8)
+        shape = (int(found[11]), int(found[12]), int(found[13])) if found[11] else None
+        return cls((bm, bn, bk), (wm, wn), stages, group, ctas, bool(found[7]), shape, split)
 
     def __str__(self) -> str:
         tile, warps = ("x".join(map(str, x)) for x in (self.tile, self.warps))
         stages = f"{self.stages}{'p' if self.persistent else ''}"
         shape = f":{mma_name(self.mma)}" if self.mma else ""
-        return f"{tile}:{warps}:{stages}/{self.ctas}@{self.group}{shape}"
+        split = f"*{self.split}" if self.split > 1 else ""
+        return f"{tile}:{warps}:{stages}/{self.ctas}{split}@{self.group}{shape}"
 
     def mma_shape(self, type_: str) -> MmaShape:
         """The shape of the instruction that multiplies an A of this type."""
@@ -127,6 +137,26 @@ class Config:
     def tiles(self, problem: Problem) -> int:
         """Tiles of D, or of all of them."""
         return -(-problem.m // self.tile[0]) * -(-problem.n // self.tile[1]) * problem.batch
+
+    # What the split-K reduction asks of every configuration: CTAs form no clusters here.
+
+    @property
+    def cluster(self) -> tuple[int, int]:
+        """CTAs of a cluster along M and N."""
+        return 1, 1
+
+    @property
+    def swap(self) -> bool:
+        """Whether Dᵀ is computed."""
+        return False
+
+    def cluster_tiles(self, problem: Problem) -> int:
+        """Tiles of D, or of all of them."""
+        return self.tiles(problem)
+
+    def unsplit_tiles(self, problem: Problem, device: DeviceSpec) -> int:
+        """Tiles that are not split along K."""
+        return self.tiles(problem) if self.split == 1 else 0
 
     def is_persistent(self, problem: Problem) -> bool:
         """Whether a CTA computes more than one tile of this problem."""
@@ -194,6 +224,13 @@ def table(type_: str, target: Target) -> tuple[Config, ...]:
     return FP8_TABLE + scaled if type_ in FP8 else scaled
 
 
+@lru_cache(maxsize=64)
+def split_candidates(type_: str, target: Target) -> tuple[Config, ...]:
+    """The configurations of the table with split-K."""
+    configs = [config for config in table(type_, target) if not config.persistent]
+    return tuple(replace(config, split=split) for config in configs for split in SPLITS)
+
+
 def _with_bits(config: Config, bits: int) -> Config:
     """A configuration for 16-bit types with as many bytes of K of another one."""
     bm, bn, bk = config.tile
@@ -233,6 +270,8 @@ def check(problem: Problem, config: Config, device: DeviceSpec) -> None:
             hint="relayout_problem gives the problem after relayout",
         )
     _check_shape(problem, config, device)
+    if config.split > 1 and problem.is_f64:
+        raise ConfigError(f"{config}: split-K is not supported for f64")
     check_shared_memory(config, config.shared_bytes(problem.input.bits), device)
     shared_out = device.limits.registers_per_sm // (config.threads * config.ctas)
     have = min(shared_out, device.limits.registers_per_thread)

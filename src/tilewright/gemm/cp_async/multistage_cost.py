@@ -13,7 +13,7 @@ import numpy as np
 from ...target import DeviceSpec
 from ..columns import Column, tile_count
 from ..problem import Problem
-from ..roofline import f64_per_cycle
+from ..roofline import DEFAULT_RATES, RATES, f64_per_cycle
 from ..shared_costs import CP_ASYNC_LAUNCH, relayout_seconds
 from .multistage_config import Config, relayout_problem
 
@@ -28,6 +28,7 @@ SHARED_READ = 30.0
 F64_SHARED_READ = 2.0  # the same for f64; not fitted
 FULL_THREADS = 256  # of an SM that keep the tensor cores busy: two warps for each scheduler
 BARRIER = 40_000  # multiply-adds of an SM in the time of a k-tile's barrier
+PARTIAL_BYTES = 8  # of each partial accumulator, written and read; not fitted
 PROLOGUE_AND_EPILOGUE = 3_000_000  # and in the time of a tile's prologue and epilogue
 
 
@@ -37,6 +38,7 @@ class MultistageCosts(NamedTuple):
     tile: tuple[Column, Column, Column]
     resident: Column  # CTAs per SM
     threads: Column
+    split: Column  # parts of K
     shared_reads: Column  # the divisor of the tensor cores' rate
 
 
@@ -51,6 +53,7 @@ def multistage_costs(
         (bm, bn, bk),
         np.array([c.resident(problem.input.bits, device.limits) for c in configs]),
         np.array([c.threads for c in configs]),
+        np.array([c.split for c in configs]),
         1 + reads * (1 / wm + 1 / wn),
     )
 
@@ -66,20 +69,24 @@ def terms(problem: Problem, costs: MultistageCosts, device: DeviceSpec) -> dict[
     time of its mma.sync, barriers, prologue and epilogue.
     """
     relaid, (bm, bn, bk), double = relayout_problem(problem), costs.tile, problem.is_f64
-    tiles = tile_count(problem, -(-problem.m // bm), -(-problem.n // bn))
+    tiles = tile_count(problem, -(-problem.m // bm), -(-problem.n // bn)) * costs.split
     resident = np.minimum(costs.resident, np.maximum(1, -(-tiles // device.sms)))
     waves = (-(-tiles // (device.sms * resident))).astype(np.float64)
-    k_tiles = waves * -(-problem.k // bk)
+    blocks = -(-problem.k // bk)
+    k_tiles = waves * -(-blocks // costs.split)
     busy = np.minimum(1.0, costs.threads * resident.astype(np.int64) / FULL_THREADS)
     factor = 1.0 if double else UNALIGNED[min(relaid.align_a, relaid.align_b)]
     peak = RATE * RELATIVE_RATE.get(problem.input.bits, 1.0)
     if double:
         peak = f64_per_cycle(device) / 2 * CLOCK
     tile_rate = busy / costs.shared_reads * peak
+    _, bandwidth = RATES.get(device.name, DEFAULT_RATES)
+    partials = tiles * PARTIAL_BYTES * bm * bn / (bandwidth * 1e12)
     return {
         "mma": factor * k_tiles * bm * bn * bk * resident.astype(np.int64) / tile_rate,
         "barriers": factor * k_tiles * BARRIER / RATE,
         "prologues and epilogues": factor * waves * PROLOGUE_AND_EPILOGUE / RATE,
         "relayout": relayout_seconds(problem, relaid),
+        "split-K reduction": np.where(costs.split > 1, CP_ASYNC_LAUNCH + partials, 0.0),
         "launch": CP_ASYNC_LAUNCH,
     }

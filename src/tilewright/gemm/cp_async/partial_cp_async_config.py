@@ -26,7 +26,7 @@ WARPS = tuple(x for x in product((1, 2, 4, 8), repeat=2) if x[0] * x[1] <= 16)
 BLOCKS = tuple(x for x in product((4, 8, 16, 32, 64), repeat=2) if x[0] * x[1] <= 1024)
 STAGES = (6, 5, 4, 3, 2)
 
-_MULTISTAGE = notation("#x#x#(?::(?:#x#)?(?::(?:#)?(p?))?)?(?:/#)?(?:@#)?(?::m#n#k#)?")
+_MULTISTAGE = notation("#x#x#(?::(?:#x#)?(?::(?:#)?(p?))?)?(?:/#)?(?:\\*#)?(?:@#)?(?::m#n#k#)?")
 _SIMT = notation("simt:#x#x#(?::(?:#x#)?(?::(?:#)?)?)?(?:/#)?(?:@#)?")
 
 C = TypeVar("C", Config, SimtConfig)
@@ -38,12 +38,13 @@ def multistage_candidates(text: str, problem: Problem, device: DeviceSpec) -> Se
     """
     table = multistage.table(problem.a, device.target)
     if text == "multistage":
-        return table
+        return [*table, *multistage.split_candidates(problem.a, device.target)]
     found = _MULTISTAGE.fullmatch(text)
     if not found or (found[4] and found[6]):
         return [Config.parse(text)]
-    written = _written(found, tile=(1, 2, 3), warps=(4, 5), stages=(6,), ctas=(8,), group=(9,))
-    written |= _written(found, mma=(10, 11, 12)) | ({"persistent": True} if found[7] else {})
+    written = _written(found, tile=(1, 2, 3), warps=(4, 5), stages=(6,), ctas=(8,), split=(9,))
+    written |= _written(found, group=(10,), mma=(11, 12, 13))
+    written |= {"persistent": True} if found[7] else {}
 
     def make(**fields: Any) -> Config:
         return Config(**{"mma": table[0].mma} | fields)

@@ -11,7 +11,7 @@ from ..epilogue.operand_parameters import operand_values, parameters_with, reduc
 from ..kernel_launch import KernelArguments, MatrixStrides
 from ..parameter_declaration import TENSOR_MAP, KernelParameters, parameter
 from ..problem import Problem
-from .splitk_reduction import d_tile
+from ..splitk_reduction import d_tile
 from .tma_config import TmaConfig
 from .tma_epilogue import EpilogueTile
 from .tma_graph_epilogue import output_tiles

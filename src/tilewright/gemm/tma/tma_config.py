@@ -11,11 +11,10 @@ from functools import lru_cache
 from math import gcd
 
 from ...errors import ConfigError
-from ..config_checks import check_group, check_kinds, notation, numbers_of
+from ..config_checks import MAX_SPLIT, check_group, check_kinds, notation, numbers_of
 from ..problem import Problem
 from .tma_geometry import WGMMA_ROWS, TmaGeometry
 
-MAX_SPLIT = 64
 MAX_STAGES = 32
 
 _NOTATION = notation("tma:#x#x#:#(p?):#(d?)(?:/#x#)?(?:([*+])#)?(?:@#)?(~?)")

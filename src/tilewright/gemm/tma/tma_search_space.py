@@ -18,11 +18,12 @@ import numpy as np
 
 from ...target import DeviceSpec
 from ..columns import Column, tile_count
+from ..config_checks import MAX_SPLIT
 from ..problem import PROMOTION_K, Problem
 from ..problem_traits import Traits, problem_with, traits
 from .tma_checks import fits
 from .tma_columns import TmaColumns
-from .tma_config import MAX_SPLIT, relayout_problem
+from .tma_config import relayout_problem
 from .tma_cost import TileCosts, tile_costs
 from .tma_geometry import SWIZZLE_BYTES, resident_clusters
 

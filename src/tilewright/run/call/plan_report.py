@@ -95,7 +95,10 @@ def _threads(plan: PlanFacts) -> tuple[str, ...]:
     if isinstance(config, gemm.Config):
         (wm, wn), (tm, tn) = config.warps, config.warp_tile
         shape = mma_name(config.mma_shape(plan.problem.a))
-        return (f"{wm}×{wn} warps of {tm}×{tn} ({config.threads} threads), mma {shape}",)
+        lines = [f"{wm}×{wn} warps of {tm}×{tn} ({config.threads} threads), mma {shape}"]
+        if config.split > 1:
+            lines.append(_split_line("each tile", config.split))
+        return tuple(lines)
     (tm, tn), (rows, columns) = config.block, config.thread_tile
     return (f"{tm}×{tn} threads of {rows}×{columns}, fma.rn.f32",)
 
@@ -112,8 +115,12 @@ def _warpgroups(config: gemm.TmaConfig, bits: int) -> tuple[str, ...]:
         lines.append("dynamic tile scheduler: an atomic counter hands out the work tiles")
     if config.split > 1:
         tiles = "the tiles of the tail wave" if config.tail else "each tile"
-        lines.append(f"split-K: {tiles} in {config.split} parts, summed by a reduction kernel")
+        lines.append(_split_line(tiles, config.split))
     return tuple(lines)
+
+
+def _split_line(tiles: str, split: int) -> str:
+    return f"split-K: {tiles} in {split} parts, summed by a reduction kernel"
 
 
 def _warnings(plan: PlanFacts) -> tuple[str, ...]:
@@ -160,7 +167,8 @@ def _work_tiles(plan: PlanFacts, tiles: int) -> tuple[int, int]:
     """Number of work tiles, and number of resident CTAs."""
     p, target, config = plan.problem, plan.device.target, plan.config
     if not isinstance(config, gemm.TmaConfig):
-        return tiles, target.sms * ctas_per_sm(plan)
+        split = config.split if isinstance(config, gemm.Config) else 1
+        return tiles * split, target.sms * ctas_per_sm(plan)
     unsplit = config.unsplit_tiles(p, target)
     work_tiles = unsplit + (tiles - unsplit) * config.split
     if config.ctas > 1:  # a cluster's CTAs each have a work tile, perhaps outside D

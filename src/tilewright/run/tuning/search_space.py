@@ -42,6 +42,8 @@ def _changes(config: gemm.AnyConfig) -> Iterator[dict[str, Any]]:
     if not isinstance(config, gemm.TmaConfig):
         yield from ({"ctas": config.ctas + more} for more in (-1, 1))
         if isinstance(config, gemm.Config):
+            splits = (config.split - 1, config.split + 1, 2 * config.split)
+            yield from ({"split": split, "persistent": False} for split in splits)
             yield {"persistent": not config.persistent}
             shapes = gemm.cp_async.multistage_config.MMA_SHAPES["f64"] if config.mma else ()
             yield from ({"mma": shape} for shape in shapes)

@@ -13,21 +13,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from ...builder import Builder, Pointer, Reg, Traced
-from ...dtypes import dtype
-from ...target import DeviceSpec
-from ..epilogue.emission import store_vector
-from ..epilogue.graph import TENSOR
-from ..epilogue.operand_loads import EpilogueOperands, TileElements
-from ..epilogue.operand_parameters import operand_values, parameters_with
-from ..kernel_launch import KernelArguments, LaunchShape, MatrixStrides
-from ..kernel_scalars import global_pointer, scalar
-from ..parameter_declaration import KernelParameters, parameter
-from ..problem import Problem
-from ..rasterization import tile_coordinates
-from .tma_config import TmaConfig
+from ..builder import Builder, Pointer, Reg, Traced
+from ..dtypes import dtype
+from ..target import DeviceSpec
+from .cp_async.multistage_config import Config
+from .epilogue.emission import store_vector
+from .epilogue.graph import TENSOR
+from .epilogue.operand_loads import EpilogueOperands, TileElements
+from .epilogue.operand_parameters import operand_values, parameters_with
+from .kernel_launch import KernelArguments, LaunchShape, MatrixStrides
+from .kernel_scalars import global_pointer, scalar
+from .parameter_declaration import KernelParameters, parameter
+from .problem import Problem
+from .rasterization import tile_coordinates
 
 THREADS = 256
 MIN_CTAS = 4  # resident on an SM: leaves registers for all loads in flight
@@ -57,28 +57,46 @@ class SplitKParameters(KernelParameters):
     beta_ptr: Reg = parameter("u64")
 
 
-def d_tile(config: TmaConfig) -> tuple[int, int]:
+class SplitKConfig(Protocol):
+    """What the reduction takes from the configuration of a GEMM kernel."""
+
+    @property
+    def tile(self) -> tuple[int, int, int]: ...
+    @property
+    def cluster(self) -> tuple[int, int]: ...
+    @property
+    def split(self) -> int: ...
+    @property
+    def group(self) -> int: ...
+    @property
+    def swap(self) -> Any: ...
+    def cluster_tiles(self, problem: Problem) -> int: ...
+    def unsplit_tiles(self, problem: Problem, device: DeviceSpec) -> int: ...
+
+
+def d_tile(config: SplitKConfig) -> tuple[int, int]:
     """Rows and columns of D in a tile."""
     bm, bn, _ = config.tile
     return (bn, bm) if config.swap else (bm, bn)
 
 
-def workspace_bytes(problem: Problem, config: TmaConfig, device: DeviceSpec) -> int:
+def workspace_bytes(problem: Problem, config: SplitKConfig, device: DeviceSpec) -> int:
     """Bytes of the workspace: the partial accumulators of all split tiles."""
     tile = config.tile[0] * config.tile[1] * 4
     return _split_tiles(problem, config, device) * config.split * tile
 
 
-def _split_tiles(problem: Problem, config: TmaConfig, device: DeviceSpec) -> int:
+def _split_tiles(problem: Problem, config: SplitKConfig, device: DeviceSpec) -> int:
     """The number of tiles that are split along K."""
-    return (config.cluster_tiles(problem) - config.unsplit_tiles(problem, device)) * config.ctas
+    tiles = config.cluster_tiles(problem) - config.unsplit_tiles(problem, device)
+    return tiles * prod(config.cluster)
 
 
-def _ctas_per_tile(config: TmaConfig) -> int:
+def _ctas_per_tile(config: SplitKConfig) -> int:
     return -(-config.tile[0] * config.tile[1] // (THREADS * VECTOR))
 
 
-def launch_shape(problem: Problem, config: TmaConfig, device: DeviceSpec) -> LaunchShape:
+def launch_shape(problem: Problem, config: SplitKConfig, device: DeviceSpec) -> LaunchShape:
     """Some CTAs for each split tile, equally many on each SM: unused shared memory limits the
     occupancy, else the SMs on which the GEMM kernel ends first would take more of them.
     """
@@ -88,11 +106,16 @@ def launch_shape(problem: Problem, config: TmaConfig, device: DeviceSpec) -> Lau
     if resident < MIN_CTAS:
         share = limits.shared_per_sm // resident - limits.shared_reserved
         unused = min(share, limits.shared_per_block) & -SHARED_UNIT
-    return LaunchShape((ctas, 1, 1), (THREADS, 1, 1), None, True, unused)
+    return LaunchShape((ctas, 1, 1), (THREADS, 1, 1), None, _is_programmatic(config), unused)
+
+
+def _is_programmatic(config: SplitKConfig) -> bool:
+    """Whether the GEMM kernel launches its dependents early: ``tma`` does."""
+    return not isinstance(config, Config)
 
 
 def kernel_arguments(
-    problem: Problem, config: TmaConfig, strides: Mapping[str, MatrixStrides], device: DeviceSpec
+    problem: Problem, config: SplitKConfig, strides: Mapping[str, MatrixStrides], device: DeviceSpec
 ) -> KernelArguments:
     """The parameter block for C and D with these strides."""
     values: dict[str, object] = {
@@ -115,13 +138,13 @@ def _unread_maps(problem: Problem) -> set[str]:
     return {f"map_{name}" for name, _, _ in outputs}
 
 
-def build(problem: Problem, config: TmaConfig) -> Traced:
+def build(problem: Problem, config: SplitKConfig) -> Traced:
     """Trace the kernel; sizes are parameters, except whether the problem is batched."""
     return _build(replace(problem, m=1, n=1, k=1, batch=min(problem.batch, 2)), config)
 
 
 @lru_cache(maxsize=256)
-def _build(problem: Problem, config: TmaConfig) -> Traced:
+def _build(problem: Problem, config: SplitKConfig) -> Traced:
     rows, columns = d_tile(config)
     name = f"gemm_finish_{problem.d}_{rows}x{columns}_{config.split}"
 
@@ -144,16 +167,18 @@ class SplitKReduction:
     """The body of the kernel; ``run`` emits it."""
 
     def __init__(
-        self, k: Builder, problem: Problem, config: TmaConfig, p: SplitKParameters
+        self, k: Builder, problem: Problem, config: SplitKConfig, p: SplitKParameters
     ) -> None:
         self.k, self.problem, self.config, self.parameters = k, problem, config, p
         self.type, self.size = dtype(problem.d), prod(d_tile(config))
+        self.ctas = prod(config.cluster)
 
     def run(self) -> None:
         """Emit the kernel."""
         k, p = self.k, self.parameters
         self._locate(global_pointer(k, p.workspace))
-        k.wait_for_prior_grids()
+        if _is_programmatic(self.config):
+            k.wait_for_prior_grids()
         self.alpha, self.beta = scalar(k, p.alpha, p.alpha_ptr), scalar(k, p.beta, p.beta_ptr)
         d = StridedMatrix(global_pointer(k, p.d), p.ldd, p.batch_stride_d)
         c = StridedMatrix(global_pointer(k, p.c), p.ldc, p.batch_stride_c)
@@ -161,7 +186,7 @@ class SplitKReduction:
         if self.problem.epilogue:
             operands = EpilogueOperands(k, self.problem.epilogue, p, (p.m, p.n))
             operands.load_scalars()
-        accumulators = self._sum(self.partials, self.config.ctas * self.size)
+        accumulators = self._sum(self.partials, self.ctas * self.size)
         exists = self.inside & (self.position[0] < p.m)
         if operands:
             self._store_outputs(accumulators, exists, d, operands)
@@ -175,9 +200,9 @@ class SplitKReduction:
         k, config = self.k, self.config
         columns, chunks = d_tile(config)[1], _ctas_per_tile(config)
         number, chunk = k.ctaid.x // chunks, k.ctaid.x % chunks
-        tile, rank = number // config.ctas, number % config.ctas
+        tile, rank = number // self.ctas, number % self.ctas
         row, column, batch = self._corner(self.parameters.full_tiles + tile, rank)
-        base = (tile * (config.split * config.ctas) + rank).to("u64") * self.size
+        base = (tile * (config.split * self.ctas) + rank).to("u64") * self.size
         vector = chunk * THREADS + k.tid.x
         self.inside = vector < self.size // VECTOR
         vector = k.select(self.inside, vector, 0)
