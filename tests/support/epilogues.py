@@ -60,7 +60,7 @@ def run_elements(
         i = k.ctaid.x * BLOCK + k.tid.x
         loaded = {n: at[f"in_{n}"][i] for n in in_types}
         indices = {"row": i // 16, "column": i % 16, "batch": k.const("u32", 0)}
-        values = element_values(k, graph, loaded.pop("acc"), loaded, indices)
+        values = element_values(k, graph, [loaded.pop("acc")], loaded, indices)
         for name, value in zip(out_types, values, strict=True):
             at[f"out_{name}"][i] = value if hasattr(value, "dtype") else k.const("f32", value)
 

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from .problem import Problem
 
 MAX_OPERANDS = 24  # arrays of an epilogue
-# A, B, C, D, the workspace and the arrays of an epilogue, as slots number them.
-MATRICES = (*"abcdw", *(f"x{i}" for i in range(MAX_OPERANDS)))
+PAIR_ADDRESS = "b2"  # of the second matrix B of a pair
+# A, B, C, D, the workspace, the second B and the arrays of an epilogue, as slots number them.
+MATRICES = (*"abcdw", PAIR_ADDRESS, *(f"x{i}" for i in range(MAX_OPERANDS)))
 ADDRESS_BYTES = 8
 _ADDRESS = struct.Struct("<Q")
 _SCALARS = {"f32": struct.Struct("<f"), "f64": struct.Struct("<d")}

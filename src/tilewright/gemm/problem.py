@@ -69,7 +69,8 @@ class Problem:
     matrix' address and its leading dimension; an element at least. ``fast``: 8-bit floats
     accumulate in the tensor core, which keeps fewer bits than f32; otherwise the accumulator is
     promoted to f32 every 128 of K. ``epilogue``: what is computed from the accumulator instead of
-    α acc + β C. Raises DtypeError, ProblemError.
+    α acc + β C. ``pair``: A is multiplied by two matrices B of n/2 columns each, and the epilogue
+    makes one D of n/2 columns from both accumulators. Raises DtypeError, ProblemError.
     """
 
     m: int
@@ -88,6 +89,7 @@ class Problem:
     batch: int = 1
     fast: bool = False
     epilogue: BoundEpilogue | None = None
+    pair: bool = False
 
     def __post_init__(self) -> None:
         sizes = (("M", self.m), ("N", self.n), ("K", self.k), ("the batch", self.batch))
@@ -112,6 +114,8 @@ class Problem:
             raise DtypeError(f"A of {self.a} times B of {self.b} is not supported; {allowed} are")
         if self.epilogue is not None:
             results = results if self.a == "f64" else EPILOGUE_RESULTS
+            if self.pair and self.n % 2 and self.n > 1:  # 1 stands for any size
+                raise ProblemError(f"N of a pair must be even, got {self.n}")
             if self.with_c:
                 raise ProblemError("C must be an operand of the epilogue, got with_c and epilogue")
         if self.d not in results:
@@ -165,6 +169,11 @@ class Problem:
         return self.batch != 1
 
     @property
+    def d_columns(self) -> int:
+        """Columns of D."""
+        return self.n // 2 if self.pair else self.n
+
+    @property
     def layout(self) -> str:
         """The name by BLAS: ``t`` for a row-major A or B, ``n`` for a column-major one, A first."""
         return ("t" if self.a_major == "k" else "n") + ("n" if self.b_major == "k" else "t")
@@ -177,7 +186,7 @@ class Problem:
     def bytes(self) -> int:
         """The least memory traffic: each input read once, the result written once."""
         inputs = (self.m + self.n) * self.k * self.input.bits
-        outputs = self.m * self.n * self.output.bits * (2 if self.with_c else 1)
+        outputs = self.m * self.d_columns * self.output.bits * (2 if self.with_c else 1)
         return (inputs + outputs) // 8 * self.batch
 
     def with_sizes(self, m: int, n: int, k: int) -> Problem:

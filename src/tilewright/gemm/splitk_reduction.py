@@ -269,7 +269,7 @@ class SplitKReduction:
         for name, _, layout in operands.bound.named_outputs():
             aligns.append(layout.align)
             matrices.append(self._operand_matrix(name))
-        values = operands.values(accumulators, elements)
+        values = operands.values([(accumulator,) for accumulator in accumulators], elements)
         outputs = zip(operands.bound.graph.outputs, values, strict=True)
         tensors = [(o.type, v) for o, v in outputs if o.reduction == TENSOR]
         for (type_, vector), align, matrix in zip(tensors, aligns, matrices, strict=True):

@@ -10,7 +10,7 @@ import pytest
 
 import tilewright
 from rows import check_rows
-from tilewright.errors import EpilogueError
+from tilewright.errors import ConfigError, EpilogueError, ProblemError
 from tilewright.gemm.epilogue.functions import amax, maximum, relu, where
 from tilewright.gemm.epilogue.graph import EpilogueInput
 from tilewright.gemm.epilogue.reference import evaluate
@@ -207,3 +207,39 @@ def test_operands_without_an_epilogue() -> None:
     a = np.ones((16, 16), np.float16)
     with pytest.raises(TypeError, match="unexpected arguments bias"):
         tilewright.matmul(a, a, bias=a)
+
+
+@epilogue
+def gated(gate, up, s):
+    return relu(gate) * up * s
+
+
+PAIRS = {
+    "cooperative": ("tma:128x128x64:2:3", "n"),
+    "narrow, K-major": ("tma:64x64x64:1:3", "k"),
+    "multicast": ("tma:128x128x64:2:3/2x1", "n"),
+    "pingpong, cluster": ("tma:128x128x64:2p:3/1x2", "k"),
+    "dynamic": ("tma:64x128x64:1:3d", "n"),
+    "chosen": (None, "n"),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_two_matrices_b_meet_in_the_epilogue(name: str) -> None:
+    config, major = PAIRS[name]
+    a, w = random((130, 72), "f16"), random((72, 208), "f16")
+    pair = w[:, :104], w[:, 104:]
+    if major == "k":
+        pair = tuple(map(np.asfortranarray, pair))
+    got = tilewright.matmul(a, pair, epilogue=gated, s=2.0, device="vm", config=config)
+    gate, up = (tilewright.matmul(a, b, out_dtype="f32", device="vm") for b in pair)
+    wanted = np.maximum(gate, 0) * up * np.float32(2)
+    assert np.array_equal(got, wanted.astype(np.float16))
+
+
+def test_errors_of_two_matrices_b() -> None:
+    a, b = np.ones((16, 16), np.float16), np.ones((16, 8), np.float16)
+    with pytest.raises(ProblemError, match="must have one shape and type"):
+        tilewright.matmul(a, (a, b), epilogue=gated, s=1.0, device="vm")
+    with pytest.raises(ConfigError, match="two matrices B exclude swap"):
+        tilewright.matmul(a, (a, a), epilogue=gated, s=1.0, device="vm", config="tma:64x64x64:1:3~")

@@ -16,19 +16,20 @@ Value = Any  # a register, or a Python number that is an immediate
 def element_values(
     k: Builder,
     graph: EpilogueGraph,
-    accumulator: Value,
+    accumulators: Sequence[Value],
     loaded: Mapping[str, Value],
     indices: Mapping[str, Value],
 ) -> list[Value]:
     """Emit all nodes for one element of D: the values of the graph's outputs.
 
+    ``accumulators``: of one product, or of two with the same A.
     ``loaded``: the element of each input, of its compute type; ``indices``: ``row``, ``column`` and
     ``batch``.
     """
     values: list[Value] = []
     for node in graph.nodes:
         if node.op == ACCUMULATOR:
-            values.append(accumulator)
+            values.append(accumulators[node.attributes[0] if node.attributes else 0])
         elif node.op == CONSTANT:
             values.append(constant_value(node))
         elif node.op == LOAD:

@@ -117,7 +117,7 @@ def _exchanged(dimensions: str) -> str:
 def _name(graph: EpilogueGraph, index: int) -> str:
     node = graph.nodes[index]
     if node.op == ACCUMULATOR:
-        return "acc"
+        return f"acc{node.attributes[0]}" if node.attributes else "acc"
     if node.op == CONSTANT:
         return f"{constant_value(node):g}"
     if node.op == LOAD:

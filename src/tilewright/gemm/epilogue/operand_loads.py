@@ -58,8 +58,12 @@ class EpilogueOperands:
                 address = getattr(self.parameters, f"{name}_ptr")
                 self.scalars[source.name] = scalar(self.k, value, address, early=early)
 
-    def values(self, accumulators: Sequence[Any], elements: TileElements) -> list[list[Any]]:
-        """Evaluate the graph for each accumulator: for each output, its values."""
+    def values(
+        self, accumulators: Sequence[tuple[Any, ...]], elements: TileElements
+    ) -> list[list[Any]]:
+        """Evaluate the graph for each element, of one accumulator or two: for each output, its
+        values.
+        """
         columns = {
             source.name: self._load(name, source, layout, elements)
             for name, source, layout in self.bound.named_inputs()

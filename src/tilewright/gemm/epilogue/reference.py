@@ -6,7 +6,7 @@ canonical one in f32; in f64 the payload of a NaN is not modelled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,26 +36,28 @@ NUMPY_TYPES: dict[str, type[np.generic]] = {
 
 
 def evaluate(
-    graph: EpilogueGraph, accumulator: Array, inputs: Mapping[str, Array]
+    graph: EpilogueGraph, accumulator: Array | Sequence[Array], inputs: Mapping[str, Array]
 ) -> dict[str, Array]:
     """The outputs of a graph, by name: arrays of ``accumulator``'s shape, or reduced ones.
 
-    ``accumulator``: f32, f64 or s32 of shape (M, N) or (batch, M, N). ``inputs``: arrays of each
-    input's type that broadcast to this shape. Sums add up in f64 and are rounded once, kernels in
-    f32 in an order that depends on the configuration.
+    ``accumulator``, or both of two products with the same A: f32, f64 or s32 of shape (M, N) or
+    (batch, M, N). ``inputs``: arrays of each input's type that broadcast to this shape. Sums add up
+    in f64 and are rounded once, kernels in f32 in an order that depends on the configuration.
     """
     values: list[Array] = []
+    accumulators = [accumulator] if isinstance(accumulator, np.ndarray) else accumulator
+    first = accumulators[0]
     with np.errstate(all="ignore"):
         for node in graph.nodes:
-            values.append(_node_value(node, values, accumulator, inputs))
-        return {o.name: _output_value(o, values[o.node], accumulator) for o in graph.outputs}
+            values.append(_node_value(node, values, accumulators, inputs))
+        return {o.name: _output_value(o, values[o.node], first) for o in graph.outputs}
 
 
 def _node_value(
-    node: Node, values: list[Array], accumulator: Array, inputs: Mapping[str, Array]
+    node: Node, values: list[Array], accumulators: Sequence[Array], inputs: Mapping[str, Array]
 ) -> Array:
     if node.op == ACCUMULATOR:
-        return accumulator
+        return accumulators[node.attributes[0] if node.attributes else 0]
     if node.op == CONSTANT:
         return (
             np.array(node.attributes[0], np.uint64)
@@ -65,7 +67,7 @@ def _node_value(
     if node.op == LOAD:
         return _loaded(node, inputs)
     if node.op == INDEX:
-        return _index(node.attributes[0], accumulator.shape)
+        return _index(node.attributes[0], accumulators[0].shape)
     if node.op == ROUND:
         type_ = node.attributes[0]
         return widen(store(values[node.args[0]], type_), type_)

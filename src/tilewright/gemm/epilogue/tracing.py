@@ -251,21 +251,21 @@ def cast(x: TracedValue, type_: str | DType) -> TracedValue:
 class Epilogue:
     """An epilogue function. ``trace`` gives its graph for operands of given types and shapes.
 
-    ``operands``: the names of its parameters after the accumulator; ``defaults``: the numbers of
-    those that may be left out.
+    ``parameters``: their names, the accumulator's first; ``defaults``: the values of those that may
+    be left out.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self.__doc__, self.__name__ = function.__doc__, getattr(function, "__name__", "epilogue")
         parameters = list(_signature(function).values())
-        self.operands = tuple(p.name for p in parameters[1:])
+        self.parameters = tuple(p.name for p in parameters)
         self.defaults: dict[str, Any] = {
             p.name: p.default for p in parameters[1:] if p.default is not p.empty
         }
 
     def __repr__(self) -> str:
-        return f"<epilogue {self.__name__}({', '.join(('acc', *self.operands))})>"
+        return f"<epilogue {self.__name__}({', '.join(self.parameters)})>"
 
     def __call__(self, *args: Any, **operands: Any) -> Any:
         """Call the function, within another epilogue function."""
@@ -277,13 +277,14 @@ class Epilogue:
         inputs: tuple[EpilogueInput, ...],
         static: tuple[tuple[str, Any], ...] = (),
         d: str = "f32",
+        accumulators: int = 1,
     ) -> EpilogueGraph:
-        """The graph for an accumulator of this type, operands ``inputs``, and ``static`` ones,
-        which the function sees as they are. ``d``: the type of outputs that are not cast.
+        """The graph for an accumulator of this type (or two), operands ``inputs``, and ``static``
+        ones, which the function sees as they are. ``d``: the type of outputs that are not cast.
 
         Raises EpilogueError for a function that does not return values of the epilogue.
         """
-        return _traced(self, accumulator, inputs, static, d)
+        return _traced(self, accumulator, inputs, static, d, accumulators)
 
 
 @lru_cache(maxsize=256)
@@ -293,14 +294,16 @@ def _traced(
     inputs: tuple[EpilogueInput, ...],
     static: tuple[tuple[str, Any], ...],
     d: str,
+    accumulators: int,
 ) -> EpilogueGraph:
     builder = GraphBuilder()
-    acc = TracedValue(builder, builder.add(ACCUMULATOR, accumulator))
+    attributes = [(), *((i,) for i in range(1, accumulators))]
+    accs = [TracedValue(builder, builder.add(ACCUMULATOR, accumulator, (), x)) for x in attributes]
     operands: dict[str, Any] = {**epilogue.defaults, **dict(static)}
     for name, type_, varies in inputs:
         node = builder.add(LOAD, compute_type(type_), (), (name, type_, varies))
         operands[name] = TracedValue(builder, node)
-    result = epilogue.function(acc, **operands)
+    result = epilogue.function(*accs, **operands)
     named = result if isinstance(result, Mapping) else {"d": result}
     outputs = tuple(_output(epilogue, name, value, d) for name, value in named.items())
     if not any(o.reduction == TENSOR for o in outputs):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...builder import Pointer, Reg
 from ...target import DeviceSpec
 from ..epilogue.operand_parameters import operand_values, parameters_with, reduction_values
-from ..kernel_launch import KernelArguments, MatrixStrides
+from ..kernel_launch import PAIR_ADDRESS, KernelArguments, MatrixStrides
 from ..parameter_declaration import TENSOR_MAP, KernelParameters, parameter
 from ..problem import Problem
 from ..splitk_reduction import d_tile
@@ -18,7 +18,7 @@ from .tma_graph_epilogue import output_tiles
 from .tma_operand import GlobalMatrix, TmaOperand, operands
 from .tma_reductions import regions, regions_offset
 
-MATRIX_NAMES = "abcd"
+MATRIX_NAMES = ("a", "b", "b2", "c", "d")
 PLACEHOLDER = 1 << 20  # the address in a tensor map before a call writes one
 
 
@@ -53,6 +53,19 @@ class TmaParameters(KernelParameters):
     beta_ptr: Reg = parameter("u64")
 
 
+@dataclass(frozen=True)
+class PairParameters(TmaParameters):
+    """With the second matrix B of a pair."""
+
+    map_b2: Pointer = parameter(TENSOR_MAP, address=PAIR_ADDRESS)
+
+
+def tma_parameters(problem: Problem) -> type[TmaParameters]:
+    """The class of the kernel's parameters."""
+    base = PairParameters if problem.pair else TmaParameters
+    return parameters_with(base, problem.epilogue, problem.scalar_type)
+
+
 def kernel_arguments(
     problem: Problem, config: TmaConfig, strides: Mapping[str, MatrixStrides], device: DeviceSpec
 ) -> KernelArguments:
@@ -69,6 +82,9 @@ def kernel_arguments(
         if name not in MATRIX_NAMES:
             continue
         matrix = _global_matrix(problem, name, stride)
+        if name == "b2":
+            values["map_b2"] = b.map(matrix).encode()
+            continue
         if name in inputs:
             values |= _input_maps(name, inputs[name], matrix)
             continue
@@ -78,7 +94,7 @@ def kernel_arguments(
     values |= _workspace_map(problem, config, device)
     values |= operand_values(problem.epilogue, strides) | _output_maps(problem, config, strides)
     values |= reduction_values(regions(problem, config), regions_offset(config))
-    parameters = parameters_with(TmaParameters, problem.epilogue, problem.scalar_type)
+    parameters = tma_parameters(problem)
     unaddressed = _unaddressed(inputs, tile, config) | _unaddressed_outputs(problem, config)
     return parameters.pack(values, problem.scalar_type, unaddressed)
 
@@ -107,10 +123,11 @@ def _more_outputs(problem: Problem, config: TmaConfig) -> list[tuple[str, Epilog
 
 
 def _global_matrix(problem: Problem, name: str, strides: MatrixStrides) -> GlobalMatrix:
-    m, n, k = problem.m, problem.n, max(problem.k, 1)
+    m, n, k = problem.m, problem.d_columns, max(problem.k, 1)
     count, length = {
         "a": (m, k) if problem.a_major == "k" else (k, m),
         "b": (n, k) if problem.b_major == "k" else (k, n),
+        "b2": (n, k) if problem.b_major == "k" else (k, n),
         "c": (m, n),
         "d": (m, n),
     }[name]

@@ -105,12 +105,17 @@ def _epilogue_rules(problem: Problem, config: Geometry) -> Iterator[_Rule]:
     """What an epilogue function requires of the tile: rows of 32 bytes of every output."""
     if problem.epilogue is None:
         return
+    if problem.pair:
+        yield _Rule(
+            (config.swap != 0) | (config.split > 1) | (config.cluster[0] > 2),
+            lambda: ": two matrices B exclude swap, split-K and clusters of more than 2 CTAs in M",
+        )
     reduces = bool(problem.epilogue.graph.reductions)
     yield _Rule(
         reduces & (config.split > 1), lambda: ": split-K excludes reductions in the epilogue"
     )
     sizes = problem.epilogue.output_bytes
-    width, least = config.graph_epilogue_width(sizes), STORE_BYTES // min(sizes)
+    width, least = config.graph_epilogue_width(problem), STORE_BYTES // min(sizes)
     bn = config.tile[1]
     yield _Rule(
         select(config.swap, False, width < least),

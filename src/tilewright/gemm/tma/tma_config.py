@@ -103,5 +103,5 @@ def relayout_problem(problem: Problem) -> Problem:
         b_major=problem.b_major if any_major else "k",
         align_a=16,
         align_b=16,
-        align_d=gcd(problem.align_d, problem.n * problem.output.bits // 8),
+        align_d=gcd(problem.align_d, problem.d_columns * problem.output.bits // 8),
     )

@@ -7,7 +7,6 @@ formulas are the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Generic
 
 from ...target import DeviceSpec
@@ -112,12 +111,17 @@ class TmaGeometry(Generic[N]):
         total: N = self.consumers * -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
         return total
 
-    def graph_epilogue_width(self, sizes: Sequence[int]) -> N:
-        """Columns of the epilogue tiles of an epilogue function, the same for all tensor outputs;
-        ``sizes``: the bytes of their elements.
-        """
-        limit = select(self.swap, 64, 64 if max(sizes) <= 2 else 32)
-        width: N = power_of_two_divisor(self.tile[1], limit)
+    def d_tile_columns(self, problem: Problem) -> N:
+        """Columns of the tile in D: half of them where two matrices B are multiplied."""
+        columns: N = self.tile[1] // 2 if problem.pair else self.tile[1]
+        return columns
+
+    def graph_epilogue_width(self, problem: Problem) -> N:
+        """Columns of an epilogue function's epilogue tiles, the same for all tensor outputs."""
+        assert problem.epilogue is not None
+        narrow = max(problem.epilogue.output_bytes) <= 2
+        limit = select(self.swap, 64, 64 if narrow else 32)
+        width: N = power_of_two_divisor(self.d_tile_columns(problem), limit)
         return width
 
     def epilogue_shared_bytes(self, problem: Problem) -> N:
@@ -126,7 +130,7 @@ class TmaGeometry(Generic[N]):
         if problem.epilogue is None:
             return plain
         sizes = problem.epilogue.output_bytes
-        elements = WGMMA_ROWS * self.graph_epilogue_width(sizes)
+        elements = WGMMA_ROWS * self.graph_epilogue_width(problem)
         tiles = sum(-(-elements * size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT for size in sizes)
         graph = self.consumers * EPILOGUE_BUFFERS * tiles
         total: N = select(self.split > 1, larger(graph, self.epilogue_bytes(32)), graph)

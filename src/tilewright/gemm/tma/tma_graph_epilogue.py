@@ -50,11 +50,11 @@ def _output_tiles(problem: Problem, config: TmaConfig) -> tuple[EpilogueTile, ..
     assert problem.epilogue is not None
     aligns = (problem.align_d, *(layout.align for layout in problem.epilogue.outputs))
     first = EpilogueTile.of(problem, config)
-    width = config.graph_epilogue_width(problem.epilogue.output_bytes)
+    width, columns = config.graph_epilogue_width(problem), config.d_tile_columns(problem)
     return tuple(
         replace(
-            first, type=dtype(output.type), width=width, with_c=False, by_tma=align == 16,
-            buffers=EPILOGUE_BUFFERS, together=False, align=align,
+            first, type=dtype(output.type), width=width, columns=columns, with_c=False,
+            by_tma=align == 16, buffers=EPILOGUE_BUFFERS, together=False, align=align,
         )
         for output, align in zip(problem.epilogue.graph.tensors, aligns, strict=True)
     )  # fmt: skip
@@ -72,7 +72,7 @@ class TmaGraphEpilogue(TmaEpilogue):
         super().__init__(
             k, tiles[0], shared, index, tensors[0], tensors[0], (one, one), limits, barrier
         )
-        self.operands = operands
+        self.operands, self.pair = operands, problem.pair
         assert problem.epilogue is not None
         indices = [i for i, o in enumerate(operands.bound.graph.outputs) if o.reduction == "tensor"]
         self.outputs = []
@@ -86,6 +86,17 @@ class TmaGraphEpilogue(TmaEpilogue):
         self.reductions = None
         if operands.bound.graph.reductions:
             self.reductions = TileReductions(k, operands.bound, operands.parameters, limits)
+
+    def _epilogue_tile(
+        self, acc: list[list[Any]], number: int, row: Any, column: Any, batch: Any
+    ) -> tuple[list[Any], Any]:
+        """A tuple for each element, of one accumulator or of both products' accumulators."""
+        halves = [acc]
+        if self.pair:
+            middle = len(acc[0]) // 2
+            halves = [[block[:middle] for block in acc], [block[middle:] for block in acc]]
+        parts = [TmaEpilogue._epilogue_tile(self, h, number, row, column, batch) for h in halves]
+        return list(zip(*(part[0] for part in parts), strict=True)), parts[0][1]
 
     def _offsets(self) -> list[tuple[int, int]]:
         """(row, column) of each accumulator of a thread in a tile, from those of the first."""

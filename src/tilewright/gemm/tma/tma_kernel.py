@@ -26,13 +26,12 @@ from typing import Any
 from ...builder import Builder, OrderedSequenceBarrier, PipelineTmaAsync, Reg, Traced
 from ...target import DeviceSpec
 from ..epilogue.operand_loads import EpilogueOperands
-from ..epilogue.operand_parameters import parameters_with
 from ..kernel_launch import LaunchShape
 from ..kernel_scalars import global_pointer, scalar
 from ..problem import Problem
 from .dynamic_tile_scheduler import DynamicTileScheduler, TileQueue
 from .tile_scheduler import TileScheduler, WorkTileInfo
-from .tma_arguments import TmaParameters
+from .tma_arguments import PairParameters, TmaParameters, tma_parameters
 from .tma_config import TmaConfig
 from .tma_epilogue import EpilogueTile, OutputTensor, TmaEpilogue
 from .tma_graph_epilogue import TmaGraphEpilogue
@@ -64,7 +63,7 @@ def _build(problem: Problem, config: TmaConfig) -> Traced:
     def kernel(k: Builder, p: TmaParameters) -> None:
         TmaKernel(k, problem, config, p).run()
 
-    parameters = parameters_with(TmaParameters, problem.epilogue, problem.scalar_type)
+    parameters = tma_parameters(problem)
     return parameters.trace(kernel, name, problem.scalar_type, block=config.threads, min_ctas=1)
 
 
@@ -103,12 +102,13 @@ class TmaKernel:
         """Emit the kernel: prologue, then the roles of the warpgroups."""
         k, config, p = self.k, self.config, self.parameters
         self._prologue()
+        self.d_limits = p.m, p.n // 2 if self.problem.pair else p.n
         self.scalars = (
             scalar(k, p.alpha, p.alpha_ptr, early=True), scalar(k, p.beta, p.beta_ptr, early=True)
         )  # fmt: skip
         self.operands = None
         if self.problem.epilogue:
-            self.operands = EpilogueOperands(k, self.problem.epilogue, p, (p.m, p.n))
+            self.operands = EpilogueOperands(k, self.problem.epilogue, p, self.d_limits)
             self.operands.load_scalars(early=True)
         depth = k.select(self.scalars[0] == 0.0, 0, p.k)
         self.scheduler = self._tile_scheduler(depth)
@@ -171,7 +171,8 @@ class TmaKernel:
         p = self.parameters
         maps = self._swapped((p.map_a, p.edge_a), (p.map_b, p.edge_b))
         limits = self._swapped(p.m, p.n)
-        TmaProducer(self.k, self.config, self.stages, self.scheduler, maps, limits).run()
+        second = p.map_b2 if isinstance(p, PairParameters) else None
+        TmaProducer(self.k, self.config, self.stages, self.scheduler, maps, limits, second).run()
 
     def _consume(self, d: OutputTensor, c: OutputTensor) -> None:
         """The role of a consumer warpgroup: mainloop and epilogue of each work tile."""
@@ -199,7 +200,8 @@ class TmaKernel:
                     partials.run(accumulators, zero + first_row, zero, tile.partial.view("u32"))
             if config.split == 1 or config.tail:
                 with k.if_(tile.partial < 0 if config.tail else True):
-                    epilogue.run(accumulators, tile.row + first_row, tile.column, tile.batch)
+                    column = tile.column // 2 if self.problem.pair else tile.column
+                    epilogue.run(accumulators, tile.row + first_row, column, tile.batch)
 
         if config.pingpong:
             self.scheduler.for_each_tile(process, consumer, 2)
@@ -216,7 +218,7 @@ class TmaKernel:
         k, problem, config, p = self.k, self.problem, self.config, self.parameters
         size = config.epilogue_shared_bytes(problem) // config.consumers
         staging = self.epilogue_address + consumer * size
-        barrier, limits = self.c_barriers + consumer, (p.m, p.n)
+        barrier, limits = self.c_barriers + consumer, self.d_limits
         workspace = OutputTensor(p.map_workspace, None, None, None)
         more = self.scalars, limits, barrier
         epilogue: TmaEpilogue

@@ -18,7 +18,7 @@ from ...builder import Builder, Pointer
 from ...dtypes import dtype
 from ...layout import ComposedLayout, local_tile
 from ...mma import TensorMap, make_descriptor, make_smem_layout
-from ..columns import select
+from ..columns import larger, select
 from ..problem import Problem
 from .tma_config import TmaConfig
 from .tma_geometry import TmaGeometry
@@ -141,17 +141,19 @@ class TmaOperand:
 
     def load(
         self, k: Builder, target: Any, map_: Any, coordinates: tuple[Any, Any, Any],
-        barrier: Pointer, share: Any = 0, multicast: Any = None,
+        barrier: Pointer, share: Any = 0, multicast: Any = None, *, advances: bool = True,
     ) -> None:  # fmt: skip
         """Issue the copies of this CTA's share of the tile at ``coordinates`` (row, k, batch) to
-        the shared address ``target``. ``multicast``: mask of the CTAs that receive it.
+        the shared address ``target``. ``multicast``: mask of the CTAs that receive it. Unless it
+        ``advances``, every share comes from these coordinates (of a matrix of its own).
         """
         row, first_k, batch = coordinates
         more = () if batch is None else (batch,)
         column = self.swizzle * (self.extent if self.major == "K" else self.depth)
         count, share_bytes, share_rows = self._share(column)
         if self.sharers > 1:
-            target, row = target + share * share_bytes, row + share * share_rows
+            target = target + share * share_bytes
+            row = row + share * share_rows if advances else row
         for i in range(count):
             offset = i * self.line_elements
             at = (_plus(first_k, offset), row)
@@ -197,9 +199,12 @@ def matrix_operands(problem: Problem, config: TmaGeometry[Any]) -> tuple[TmaOper
     (bm, bn, bk), (cm, cn), swap = config.tile, config.cluster, config.swap
     a = "k" if problem.a_major == "k" else "mn"
     b = "k" if problem.b_major == "k" else "mn"
+    b_sharers = select(swap, cn, cm)
+    if problem.pair:  # the halves of the tile come from two matrices, as if shared by two CTAs
+        b_sharers = larger(b_sharers, 2)
     return (
         TmaOperand(problem.a, select(swap, bn, bm), bk, a, select(swap, cm, cn)),
-        TmaOperand(problem.b, select(swap, bm, bn), bk, b, select(swap, cn, cm)),
+        TmaOperand(problem.b, select(swap, bm, bn), bk, b, b_sharers),
     )
 
 

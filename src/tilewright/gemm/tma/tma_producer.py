@@ -33,12 +33,16 @@ class SharedStages:
 
 
 class TmaProducer:
-    """The producer's mainloop. ``limits``: M and N of the product that wgmma computes."""
+    """The producer's mainloop. ``limits``: M and N of the product that wgmma computes; ``second``:
+    the tensor map of the second matrix B of a pair, which loads the right half of a tile.
+    """
 
     def __init__(
         self, k: Builder, config: TmaConfig, stages: SharedStages, scheduler: TileScheduler,
         maps: tuple[OperandMaps, OperandMaps], limits: tuple[Any, Any],
+        second: Pointer | None = None,
     ) -> None:  # fmt: skip
+        self.second = second
         self.k, self.config, self.stages, self.scheduler = k, config, stages, scheduler
         self.maps, self.limits = maps, limits
         self.state = stages.pipeline.make_producer_state()
@@ -86,5 +90,26 @@ class TmaProducer:
         first_k = block * self.config.tile[2] + begin
         at_left, at_right = (tile.row, first_k, tile.batch), (tile.column, first_k, tile.batch)
         left.load(k, left_target, maps[0], at_left, full, scheduler.rank_n, self.multicast_left)
-        right.load(k, right_target, maps[1], at_right, full, scheduler.rank_m, self.multicast_right)
+        if self.second is None:
+            share, multicast = scheduler.rank_m, self.multicast_right
+            right.load(k, right_target, maps[1], at_right, full, share, multicast)
+        else:
+            self._load_pair(right_target, (maps[1], self.second), at_right, full)
         state.advance()
+
+    def _load_pair(self, target: Any, maps: tuple[Any, Any], at: Any, barrier: Pointer) -> None:
+        """Load both halves of the right operand, each from its matrix; CTAs of a cluster that share
+        them load one each.
+        """
+        k, right, rank = self.k, self.stages.right, self.scheduler.rank_m
+        column, first_k, batch = at
+        row = column // 2
+        if self.config.cluster[0] > 1:
+            map_ = k.select(rank == 0, *(k.map_address(m) for m in maps))
+            right.load(
+                k, target, map_, (row, first_k, batch), barrier, rank, self.multicast_right,
+                advances=False,
+            )  # fmt: skip
+            return
+        for share, map_ in enumerate(maps):
+            right.load(k, target, map_, (row, first_k, batch), barrier, share, advances=False)

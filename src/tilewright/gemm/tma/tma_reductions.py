@@ -14,8 +14,7 @@ WARP_ROWS = 16  # rows of a wgmma's accumulator that a warp holds
 
 def unit_shape(problem: Problem, config: TmaConfig) -> tuple[int, int]:
     """Rows and columns of D in a unit."""
-    assert problem.epilogue is not None
-    width = config.graph_epilogue_width(problem.epilogue.output_bytes)
+    width = config.graph_epilogue_width(problem)
     return (width, WARP_ROWS) if config.swap else (WARP_ROWS, width)
 
 

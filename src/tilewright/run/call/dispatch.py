@@ -102,6 +102,10 @@ class Dispatch:
             row_major = layouts["d"].row_major
             copied = copy_layout(request.c.shape, request.c.itemsize, row_major)
             layouts["c"] = layout_with_order(request.c, row_major) or copied
+        if request.b2 is not None:
+            row_major = layouts["b"].row_major
+            copied = copy_layout(request.b2.shape, request.b2.itemsize, row_major)
+            layouts["b2"] = layout_with_order(request.b2, row_major) or copied
         return layouts
 
     def _problem(self, layouts: dict[str, MatrixLayout]) -> gemm.Problem:
@@ -113,12 +117,17 @@ class Dispatch:
             m, n, a, b, left, right = n, m, b, a, right, left
             a_major, b_major = _majors(not left.row_major, not right.row_major)
         align_c = layouts["c"].align if "c" in layouts else 16
+        align_b = right.align
+        if "b2" in layouts:
+            n, align_b = 2 * n, min(align_b, layouts["b2"].align)
+            if self.swapped:
+                raise ProblemError("out must be row-major for two matrices b")
         return gemm.Problem(
             m, n, k, a, b, request.dtype, a_major, b_major,
-            with_c=request.reads_c, align_a=left.align, align_b=right.align,
+            with_c=request.reads_c, align_a=left.align, align_b=align_b,
             align_c=align_c, align_d=layouts["d"].align,
             batch=prod(request.batch), fast=request.fast_accum and a in FP8,
-            epilogue=self._bound_epilogue(),
+            epilogue=self._bound_epilogue(), pair="b2" in layouts,
         )  # fmt: skip
 
     def _bound_epilogue(self) -> BoundEpilogue | None:
@@ -161,8 +170,11 @@ class Dispatch:
         aligns = p.align_a, p.align_b
         if self.swapped:
             row_major, aligns = (p.b_major == "k", p.a_major == "m"), aligns[::-1]
-        signatures = {"a": request.a, "b": request.b, "c": request.c, "d": self._d}
+        signatures = {
+            "a": request.a, "b": request.b, "b2": request.b2, "c": request.c, "d": self._d,
+        }  # fmt: skip
         required = {"a": (row_major[0], aligns[0]), "b": (row_major[1], aligns[1])}
+        required["b2"] = required["b"]
         operands = {}
         for name, layout in layouts.items():
             s = signatures[name]

@@ -8,7 +8,7 @@ on the CPU are uploaded without the dimensions along which they do not vary.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from ...gemm.epilogue.graph import EpilogueGraph, EpilogueInput, EpilogueOutput
 from ...gemm.epilogue.tracing import Epilogue, epilogue
 from ...gemm.problem import accumulator_type_of
 from ..arrays import array_view
+from ..arrays.array_kind import Shape
 from ..arrays.array_view import ArrayView
 from ..arrays.memory_overlap import overlap
 from ..devices.array_placement import (
@@ -28,7 +29,7 @@ from ..devices.array_placement import (
 )
 from .alpha_beta import ScaleFactor, scale_factor
 from .in_place import launch_in_place
-from .matrix_layout import MAX_ALIGN, OperandViews
+from .matrix_layout import MAX_ALIGN, OperandViews, signature_of
 from .prepared_call import Addresses, PreparedCall, prepare_call
 from .request import (
     EpilogueRequest,
@@ -79,55 +80,84 @@ def epilogue_matmul(
     Raises EpilogueError for operands that the function lacks or that do not broadcast to D.
     """
     if function is None:
-        names = ", ".join(given)
-        raise TypeError(f"matmul() got unexpected arguments {names}; operands need an epilogue")
+        unexpected = ", ".join(given)
+        raise TypeError(
+            f"matmul() got unexpected arguments {unexpected}; operands need an epilogue"
+        )
     traced_function = epilogue(function)
-    given = _with_factors(traced_function, factors, given)
+    b, b2 = b if isinstance(b, tuple | list) and len(b) == 2 else (b, None)
+    accumulators = 1 if b2 is None else 2
+    names = traced_function.parameters[accumulators:]
+    given = _with_factors(traced_function, names, factors, given)
     kind = array_view.kind_of(a)
-    va, vb = kind.view(a), array_view.view(b)
-    vout = None if out is None else array_view.view(out)
-    where = common_device(va, vb, None, vout)
+    va, vb, vout, vb2 = kind.view(a), array_view.view(b), _view_or_none(out), _view_or_none(b2)
+    where = common_device(va, vb, vb2, vout)
     plain = make_request(va, vb, None, vout, None, False, options.precision, options.fast_accum)
+    plain = plain._replace(b2=None if vb2 is None else signature_of(vb2))
     accumulator = accumulator_type_of(plain.mma_dtypes[0])
     probe = plain._replace(dtype=default_result(va.dtype), out=None)
     check_request(probe)
-    operands = _classified(traced_function, given, probe, where)
-    graph = _traced(traced_function, operands, accumulator, options.out_dtype, vout, va.dtype)
+    operands = _classified(names, traced_function, given, probe, where)
+    types = accumulator, va.dtype
+    graph = _traced(traced_function, operands, types, accumulators, options, vout)
     request = _request(plain, graph, operands, where)
-    on = device_for_arrays(where, options.device)
-    prepared = prepare_call(request, on, options.config)
-    d = out if out is not None else kind.empty(a, request.output_shape, request.dtype)
-    vd = array_view.view(d)
+    prepared = prepare_call(request, device_for_arrays(where, options.device), options.config)
+    results = _results(graph, request, lambda shape, type_: kind.empty(a, shape, type_), out)
+    views = OperandViews(va, vb, None, array_view.view(results[graph.d.name]), vb2)
+    inputs = [operands.arrays.get(i.name) for i in graph.inputs]
     if out is not None:
-        check_output_overlap(va, vb, None, vd)
-        for name, operand in operands.arrays.items():
-            _check_apart(name, operand.view, vd)
-    more = {o.name: kind.empty(a, request.output_shape, o.type) for o in graph.tensors[1:]}
+        _check_out(views, operands)
+    scales = (ONE, ZERO, *(operands.scalars[i.name] for i in graph.inputs if not i.varies))
+    more = [x for name, x in results.items() if name != graph.d.name]
+    owners = [x.view.owner for x in inputs if x]
+    EpilogueCall(prepared, views, scales, inputs, more).run((a, b, *owners, *results.values()))
+    if out is None and kind.finish is not None:
+        results = {name: kind.finish(a, x) for name, x in results.items()}
+    if not graph.named:
+        return results[graph.d.name]
+    return {o.name: results[o.name] for o in graph.outputs}
+
+
+def _view_or_none(array: Any) -> ArrayView | None:
+    return None if array is None else array_view.view(array)
+
+
+def _results(
+    graph: EpilogueGraph, request: Request, empty: Callable[[Shape, str], Any], out: Any
+) -> dict[str, Any]:
+    """Arrays for all outputs: D, the other tensors, the reductions."""
+    results = {graph.d.name: out}
+    if out is None:
+        results[graph.d.name] = empty(request.output_shape, request.dtype)
+    for output in graph.tensors[1:]:
+        results[output.name] = empty(request.output_shape, output.type)
     for output in graph.reductions:
         shape = _reduced_shape(output, request)
         if 0 in request.output_shape and 0 not in shape:
             raise EpilogueError(f"{output.name} reduces D, which has no elements")
-        more[output.name] = kind.empty(a, shape, output.type)
-    scales = (ONE, ZERO, *(operands.scalars[i.name] for i in graph.inputs if not i.varies))
-    inputs = [operands.arrays.get(i.name) for i in graph.inputs]
-    call = EpilogueCall(prepared, OperandViews(va, vb, None, vd), scales, inputs, [*more.values()])
-    call.run((a, b, d, *(x.view.owner for x in inputs if x)))
-    finish = kind.finish if out is None else None
-    results = {graph.d.name: d, **more}
-    if finish is not None:
-        results = {name: finish(a, x) for name, x in results.items()}
-    return (
-        {o.name: results[o.name] for o in graph.outputs} if graph.named else results[graph.d.name]
-    )
+        results[output.name] = empty(shape, output.type)
+    return results
+
+
+def _check_out(views: OperandViews, operands: Operands) -> None:
+    """Raise an error if ``out`` overlaps an input in another way than element by element."""
+    check_output_overlap(views.a, views.b, None, views.d)
+    if views.b2 is not None and overlap(views.d, views.b2):
+        raise EpilogueError("out must not share memory with b, which the kernel reads")
+    for name, operand in operands.arrays.items():
+        _check_apart(name, operand.view, views.d)
 
 
 def _with_factors(
-    function: Epilogue, factors: Mapping[str, tuple[Any, Any]], given: Mapping[str, Any]
+    function: Epilogue,
+    names: tuple[str, ...],
+    factors: Mapping[str, tuple[Any, Any]],
+    given: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The operands, and those of c, α and β that the function names."""
     operands = dict(given)
     for name, (value, default) in factors.items():
-        if name in function.operands:
+        if name in names:
             if value is not default or name not in function.defaults:
                 operands[name] = value
         elif value is not default and not (isinstance(value, float | int) and value == default):
@@ -139,12 +169,16 @@ def _with_factors(
 
 
 def _classified(
-    function: Epilogue, given: Mapping[str, Any], request: Request, where: str
+    names: tuple[str, ...],
+    function: Epilogue,
+    given: Mapping[str, Any],
+    request: Request,
+    where: str,
 ) -> Operands:
     """The operands by kind."""
     operands = Operands({}, {}, {})
     shape = (prod(request.batch), *request.mnk[:2])
-    for name, value in _named(function, given).items():
+    for name, value in _named(names, function, given).items():
         if value is None or isinstance(value, bool | str):
             operands.static[name] = value
         elif not array_view.is_array(value) or isinstance(value, np.generic):
@@ -158,16 +192,16 @@ def _classified(
     return operands
 
 
-def _named(function: Epilogue, given: Mapping[str, Any]) -> dict[str, Any]:
+def _named(names: tuple[str, ...], function: Epilogue, given: Mapping[str, Any]) -> dict[str, Any]:
     """The operands by name; those left out have their defaults."""
     for name in given:
-        if name not in function.operands:
-            known = ", ".join(function.operands) or "none"
+        if name not in names:
+            known = ", ".join(names) or "none"
             raise EpilogueError(f"{function} has no operand {name}; its operands are {known}")
-    missing = [n for n in function.operands if n not in given and n not in function.defaults]
+    missing = [name for name in names if name not in given and name not in function.defaults]
     if missing:
         raise EpilogueError(f"{function} needs the operand {missing[0]}, which is not given")
-    return {n: given[n] for n in function.operands if n in given}
+    return {name: given[name] for name in names if name in given}
 
 
 def _array_operand(
@@ -198,21 +232,29 @@ def _array_operand(
 
 
 def _traced(
-    function: Epilogue, operands: Operands, accumulator: str, out_dtype: Any,
-    out: ArrayView | None, a: str,
-) -> EpilogueGraph:  # fmt: skip
+    function: Epilogue,
+    operands: Operands,
+    types: tuple[str, str],
+    accumulators: int,
+    options: Any,
+    out: ArrayView | None,
+) -> EpilogueGraph:
     """The graph. D has ``out_dtype`` or the type of ``out``; else the type it is cast to, else the
-    inputs' default.
+    inputs' default. ``types``: of the accumulator and of A.
     """
+    accumulator, a = types
     scalar = "f64" if accumulator == "f64" else "f32"
     inputs = [EpilogueInput(name, scalar, "") for name in operands.scalars]
     inputs += [EpilogueInput(n, x.view.dtype, x.varies) for n, x in operands.arrays.items()]
     default = default_result(a) if accumulator != "s32" else "f32"
-    asked = format_name(out_dtype) if out_dtype is not None else out.dtype if out else None
+    name, asked = "out_dtype", None
+    if options.out_dtype is not None:
+        asked = format_name(options.out_dtype)
+    elif out is not None:
+        name, asked = "out", out.dtype
     static = tuple(sorted(operands.static.items()))
-    graph = function.trace(accumulator, tuple(inputs), static, asked or default)
+    graph = function.trace(accumulator, tuple(inputs), static, asked or default, accumulators)
     if asked is not None and graph.d.type != asked:
-        name = "out_dtype" if out_dtype is not None else "out"
         raise EpilogueError(f"{function} returns D as {graph.d.type}, got {name} of {asked}")
     return graph
 

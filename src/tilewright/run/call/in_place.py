@@ -39,7 +39,7 @@ def launch_in_place(
     layout = prepared.layouts["d"]
     d = _allocate_copy(views.d, layout, owners) if layout.copied else views.d.address
     space = _allocate(views.a, prepared.workspace, owners) if prepared.workspace else 0
-    addresses = Addresses(at["a"], at["b"], at.get("c", 0), d, space, operands)
+    addresses = Addresses(at["a"], at["b"], at.get("c", 0), d, space, at.get("b2", 0), operands)
     prepared.launch(addresses, scales, stream)
     if layout.copied:
         spec = relayout_spec(views.d, layout, back=True)
@@ -51,6 +51,8 @@ def _relayout_inputs(
 ) -> dict[str, int]:
     """The addresses of A, B and C, or of their copies, which are launched here."""
     inputs = {"a": views.a, "b": views.b} | ({} if views.c is None else {"c": views.c})
+    if views.b2 is not None:
+        inputs["b2"] = views.b2
     at = {name: view.address for name, view in inputs.items()}
     specs, ends = [], []
     for name, view in inputs.items():

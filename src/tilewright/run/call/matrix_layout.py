@@ -16,12 +16,15 @@ L2_LINE = 128
 
 
 class OperandViews(NamedTuple):
-    """The arrays of a call; ``c`` is None if the call does not read C."""
+    """The arrays of a call. ``c`` is None if the call does not read C; ``b2`` is the second matrix
+    of a pair.
+    """
 
     a: ArrayView
     b: ArrayView
     c: ArrayView | None
     d: ArrayView
+    b2: ArrayView | None = None
 
 
 class MatrixLayout(NamedTuple):

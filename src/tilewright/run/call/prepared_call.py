@@ -33,7 +33,7 @@ else:
 
 class Addresses(NamedTuple):
     """Device addresses of a call's matrices and workspace; 0 for what the kernel does not read.
-    ``operands``: of the arrays of an epilogue.
+    ``b2``: of the second matrix B of a pair; ``operands``: of the arrays of an epilogue.
     """
 
     a: int
@@ -41,6 +41,7 @@ class Addresses(NamedTuple):
     c: int
     d: int
     workspace: int = 0
+    b2: int = 0
     operands: tuple[int, ...] = ()
 
 
@@ -136,7 +137,7 @@ class PreparedCall:
         a, b = at.a or unread, at.b or unread
         ab = (b, a) if self.swapped else (a, b)
         for launch, arguments in self._kernels:
-            addresses = (*ab, at.c, at.d, at.workspace, *at.operands)
+            addresses = (*ab, at.c, at.d, at.workspace, at.b2 or unread, *at.operands)
             launch(arguments.pack(addresses, scales), stream)
 
     def check_scales(self, scales: ScaleFactors) -> None:

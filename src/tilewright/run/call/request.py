@@ -49,7 +49,8 @@ class Request(NamedTuple):
 
     ``out`` is None if D is a new array; ``dtype`` is D's type. ``reads_c``: there is a C, and β is
     not the number 0. ``precision`` applies to f32 inputs, ``fast_accum`` to 8-bit float inputs.
-    ``epilogue``: what is computed instead of α A B + β C.
+    ``epilogue``: what is computed instead of α A B + β C; ``b2``: the second matrix B, which A is
+    multiplied by, too.
     """
 
     a: ArraySignature
@@ -61,6 +62,7 @@ class Request(NamedTuple):
     precision: str = "ieee"
     fast_accum: bool = False
     epilogue: EpilogueRequest | None = None
+    b2: ArraySignature | None = None
 
     @property
     def mnk(self) -> tuple[int, int, int]:
@@ -95,7 +97,7 @@ class Request(NamedTuple):
 
     def arrays(self) -> list[tuple[str, ArraySignature]]:
         """The names and signatures of the arrays of the call."""
-        fields = (("a", self.a), ("b", self.b), ("c", self.c), ("out", self.out))
+        fields = (("a", self.a), ("b", self.b), ("b2", self.b2), ("c", self.c), ("out", self.out))
         return [(name, s) for name, s in fields if s is not None]
 
 
@@ -161,6 +163,10 @@ def _check_shapes(request: Request) -> None:
             f"a and b must be two matrices or two stacks of equal length, {shapes}",
             hint="expand one of them (a stack's stride may be 0), or reshape the other to a matrix",
         )
+    b2 = request.b2
+    if b2 is not None and (b2.shape, b2.dtype) != (request.b.shape, request.b.dtype):
+        pair = f"{_shape(request.b)} {request.b.dtype} and {_shape(b2)} {b2.dtype}"
+        raise ProblemError(f"the two matrices b must have one shape and type, got {pair}")
     Problem(
         *request.mnk
     )  # reports bad sizes by the caller's letters, before M and N may be swapped

@@ -59,7 +59,10 @@ class StagedCall:
             c = self._upload_matrix(views.c, layouts["c"])
         d = self._alloc_matrix(views.d, layouts["d"])
         workspace = self._alloc(prepared.workspace) if prepared.workspace else 0
-        return Addresses(a, b, c, d, workspace)
+        b2 = 0
+        if views.b2 is not None:
+            b2 = self._upload_matrix(views.b2, layouts["b2"])
+        return Addresses(a, b, c, d, workspace, b2)
 
     def _alloc_matrix(self, view: ArrayView, layout: OperandLayout) -> int:
         return self._alloc(layout.elements(view.shape) * view.itemsize)
