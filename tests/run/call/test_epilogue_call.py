@@ -242,4 +242,6 @@ def test_errors_of_two_matrices_b() -> None:
     with pytest.raises(ProblemError, match="must have one shape and type"):
         tilewright.matmul(a, (a, b), epilogue=gated, s=1.0, device="vm")
     with pytest.raises(ConfigError, match="two matrices B exclude swap"):
-        tilewright.matmul(a, (a, a), epilogue=gated, s=1.0, device="vm", config="tma:64x64x64:1:3~")
+        tilewright.matmul(
+            a, (a, a), epilogue=gated, s=1.0, device="vm", config="tma:128x64x64:2:3~"
+        )
