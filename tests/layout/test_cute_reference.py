@@ -123,7 +123,7 @@ def alike(got: str, want: str) -> bool:
     return ":" not in want or all(g[0] == "_" or w[0] != "_" for g, w in pairs)
 
 
-REFUSALS = ("is no layout", "dynamic", "elements become one")
+REFUSALS = ("must not be empty", "dynamic", "elements become one")
 """What ours may refuse: a composition that is none, what can't be known yet, to round up elements
 that are given in part."""
 

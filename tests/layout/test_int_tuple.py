@@ -75,13 +75,13 @@ def test_shapes_refine_their_size(shape):
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: shape_div(6, 4), "of 6 and 4 neither divides"),
-        (lambda: crd2idx((1, 2), (3, 4, 5)), r"\(1,2\) does not fit shape \(3,4,5\)"),
-        (lambda: crd2idx((1, (2, 3)), (3, 4)), r"\(2,3\) does not fit shape 4"),
-        (lambda: crd2idx([1, 2], (3, 4)), "a coordinate is a number or a tuple"),
-        (lambda: crd2crd((1, 2), 12), "needs the source shape"),
+        (lambda: shape_div(6, 4), "one must divide the other, got 6 and 4"),
+        (lambda: crd2idx((1, 2), (3, 4, 5)), r"\(1,2\) does not match shape \(3,4,5\)"),
+        (lambda: crd2idx((1, (2, 3)), (3, 4)), r"\(2,3\) does not match shape 4"),
+        (lambda: crd2idx([1, 2], (3, 4)), "a coordinate must be a number or a tuple"),
+        (lambda: crd2crd((1, 2), 12), "src_shape is required"),
         (lambda: slice_((None, 1), 4), "does not fit 4"),
-        (lambda: inner_product((1, 2), (1, 2, 3)), "not nested alike"),
+        (lambda: inner_product((1, 2), (1, 2, 3)), "must have the same nesting"),
     ],
 )
 def test_refusals_say_why(call, says):

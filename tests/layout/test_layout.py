@@ -133,12 +133,12 @@ def test_coordinates_of_offsets(layout):
     [
         (lambda: Layout((2, (3, 4)), (1, (2, 6, 24))), r"mode 1: shape \(3,4\) and stride"),
         (lambda: Layout((2, (3, (4,))), (1, (2, 6))), r"mode 1.1: shape \(4\) and stride 6"),
-        (lambda: Layout((2, 0)), r"sizes are at least 1, and \(2,0\) has 0"),
-        (lambda: Layout((2, 1.5)), "made of integers"),
-        (lambda: Layout((2, "3")), "made of integers"),
-        (lambda: group(Layout((2, 3)), 1, 3), "has no modes from 1 to before 3"),
-        (lambda: make_ordered_layout((2, 3), (1, 0, 2)), "not nested alike"),
-        (lambda: flatten(Layout(3))((0, 1)), "does not fit shape 3"),
+        (lambda: Layout((2, 0)), r"sizes of a shape must be at least 1, got 0 in \(2,0\)"),
+        (lambda: Layout((2, 1.5)), "a shape must be an integer or a tuple"),
+        (lambda: Layout((2, "3")), "a shape must be an integer or a tuple"),
+        (lambda: group(Layout((2, 3)), 1, 3), "has 2 modes, got begin 1, end 3"),
+        (lambda: make_ordered_layout((2, 3), (1, 0, 2)), "must have the same nesting"),
+        (lambda: flatten(Layout(3))((0, 1)), "does not match shape 3"),
     ],
 )
 def test_refusals_say_why(call, says):

@@ -43,19 +43,19 @@ def test_both_notations():
 @pytest.mark.parametrize(
     ("written", "column", "says"),
     [
-        ("", 1, "a number or '(' is expected, and the end is found"),
+        ("", 1, "expected a number or '(', got the end"),
         ("(4,", 4, "a number or '('"),
-        ("(4 5):1", 4, "',' or ')' is expected, and '5):1'"),
-        ("(4,5):(1)", 1, "not nested alike"),
-        ("4:1 4", 5, "' o ', or the end"),
+        ("(4 5):1", 4, "expected ',' or ')', got '5):1'"),
+        ("(4,5):(1)", 1, "must have the same nesting"),
+        ("4:1 4", 5, "' o ' or the end"),
         ("4:1 o 4:x", 9, "a number or '('"),
         ("Sw<3,4> o 4:1", 1, "a number or '('"),
-        ("Sw<3,4,3> o Sw<3,4,2> o 4:1", 13, "the shift moves by at least"),
-        ("Sw<3,4,3> o 4", 1, "a layout stands last"),
+        ("Sw<3,4,3> o Sw<3,4,2> o 4:1", 13, "must be at least bits"),
+        ("Sw<3,4,3> o 4", 1, "inner of a composed layout must be a layout"),
         ("4 o 4:1", 1, "a layout or swizzle before an offset"),
-        ("(4) o 4:1", 1, "a swizzle or layout stands first"),
-        ("Sw<3,4,3> o Sw<3,4,3> o 4:1", 1, "a layout stands last"),
-        ("0:1", 1, "sizes are at least 1"),
+        ("(4) o 4:1", 1, "outer of a composed layout must be a swizzle or layout"),
+        ("Sw<3,4,3> o Sw<3,4,3> o 4:1", 1, "inner of a composed layout must be a layout"),
+        ("0:1", 1, "sizes of a shape must be at least 1"),
         ("(" * 100_000, 62, "at most 60 nested"),
         ("9" * 5000 + ":1", 1, "at most 40 digits"),
         ("٣:1", 1, "a number"),
@@ -77,5 +77,5 @@ def test_any_text_is_read_or_refused(written):
 
 
 def test_no_text():
-    with pytest.raises(LayoutError, match="text is needed, not 5"):
+    with pytest.raises(LayoutError, match="expected a str, got 5"):
         parse(5)

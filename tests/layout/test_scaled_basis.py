@@ -84,16 +84,16 @@ def test_tiles_of_coordinates():
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: ScaledBasis(3, ()), "a basis has its place as indices"),
-        (lambda: ScaledBasis(3, (-1,)), "a basis has its place as indices"),
-        (lambda: E(0) * 3 // 2, "2 does not divide 3@0"),
-        (lambda: L(E(0)), "sizes are at least 1"),
-        (lambda: L((4, 4), (1, E(0)))((1, 1)), "have no sum"),
-        (lambda: composition(L(8), L((2, 2), (1, E(0)))), "the stride 1 is no coordinate"),
+        (lambda: ScaledBasis(3, ()), "the mode of a basis must be a tuple"),
+        (lambda: ScaledBasis(3, (-1,)), "the mode of a basis must be a tuple"),
+        (lambda: E(0) * 3 // 2, "3@0 must be a multiple of 2"),
+        (lambda: L(E(0)), "sizes of a shape must be at least 1"),
+        (lambda: L((4, 4), (1, E(0)))((1, 1)), "expected two numbers or two coordinates"),
+        (lambda: composition(L(8), L((2, 2), (1, E(0)))), "all strides must be coordinates, got 1"),
         (lambda: composition(L((8, 8)), L(2, E(2))), "has no mode 2"),
         (lambda: make_identity_layout((4, 4)).indices(), "maps to coordinates"),
-        (lambda: make_identity_layout((4, 4))((1, (2, 3))), "does not fit shape"),
-        (lambda: make_identity_layout((4, 4))((1, 2, 3)), "does not fit shape"),
+        (lambda: make_identity_layout((4, 4))((1, (2, 3))), "does not match shape"),
+        (lambda: make_identity_layout((4, 4))((1, 2, 3)), "does not match shape"),
     ],
 )
 def test_refusals_say_why(call, says):

@@ -188,17 +188,23 @@ SHIFTED = ComposedLayout(Swizzle(1, 0, 1), 1, Layout(4))
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: Swizzle(3, 4, 2), "Sw<3,4,2>: the shift moves by at least"),
-        (lambda: Swizzle(-1, 4, 2), "not negative"),
-        (lambda: composition(Swizzle(3, 4, 3), Layout((4, 4)))((1, 2, 3)), "does not fit"),
-        (lambda: composition(Layout(8), SHIFTED), "does not pass on the offset 1"),
-        (lambda: right_inverse(SHIFTED), "only without an offset"),
-        (lambda: right_inverse(composition(Swizzle(2, 0, 2), Layout(5))), "leads out of its 5"),
-        (lambda: swizzle_after(Layout((2, 2, 4), (2, 1, 4)), Swizzle(2, 0, 2)), "stay in order"),
+        (lambda: Swizzle(3, 4, 2), "must be at least bits, got Sw<3,4,2>"),
+        (lambda: Swizzle(-1, 4, 2), "must not be negative"),
+        (lambda: composition(Swizzle(3, 4, 3), Layout((4, 4)))((1, 2, 3)), "does not match"),
+        (lambda: composition(Layout(8), SHIFTED), "offset must be 0, got 1"),
+        (lambda: right_inverse(SHIFTED), "the offset must be 0"),
+        (lambda: right_inverse(composition(Swizzle(2, 0, 2), Layout(5))), "exceeds its 5"),
+        (
+            lambda: swizzle_after(Layout((2, 2, 4), (2, 1, 4)), Swizzle(2, 0, 2)),
+            "changes the order of the bits",
+        ),
         (lambda: swizzle_after(Layout((4, 4), (2, 2)), Swizzle(1, 0, 1)), "overlap"),
-        (lambda: swizzle_after(Layout((3, 4), (1, 4)), Swizzle(1, 0, 1)), "sizes .* no powers of"),
-        (lambda: make_composed_layout(4, 0, Layout(4)), "swizzle or layout stands first"),
-        (lambda: make_composed_layout(Layout(4), 0, 4), "layout stands last"),
+        (
+            lambda: swizzle_after(Layout((3, 4), (1, 4)), Swizzle(1, 0, 1)),
+            "sizes .* must be powers of",
+        ),
+        (lambda: make_composed_layout(4, 0, Layout(4)), "outer of a composed layout must be"),
+        (lambda: make_composed_layout(Layout(4), 0, 4), "inner of a composed layout must be"),
     ],
 )
 def test_refusals_say_why(call, says):

@@ -71,8 +71,11 @@ def test_addresses_are_the_manuals(d, form):
         (lambda: MatrixDescriptor(0).layout(16, 12, 16), "rows must be a multiple of 8, got 12"),
         (lambda: MatrixDescriptor(0).layout(16, 8, 12), "columns must be a multiple of 8, got 12"),
         (lambda: MatrixDescriptor(0).layout(16, 8, 0), "columns must be a multiple of 8, got 0"),
-        (lambda: MatrixDescriptor(0).layout(4, 8, 64), r"have one of \(1, 8, 16, 32\) bits, got 4"),
-        (lambda: MatrixDescriptor(0).layout(8, 16, 32, "MN"), "have 16 where MN-major bits, got 8"),
+        (lambda: MatrixDescriptor(0).layout(4, 8, 64), "must have 1, 8, 16 or 32 bits, got 4"),
+        (
+            lambda: MatrixDescriptor(0).layout(8, 16, 32, "MN"),
+            "MN-major elements of wgmma must have 16 bits, got 8",
+        ),
         (lambda: MatrixDescriptor(0).layout(16, 8, 16, "N"), "major must be K or MN, got 'N'"),
         (
             lambda: MatrixDescriptor(0, swizzle=64).layout(16, 8, 40),

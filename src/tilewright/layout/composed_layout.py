@@ -1,10 +1,10 @@
-"""Composed layouts: a layout after whose offsets another function comes, in most cases a swizzle.
+"""Composed layouts: a layout followed by another function of its offsets, usually a swizzle.
 
     c -> outer(offset + inner(c))
 
-Called, sliced, divided and tiled like the layout inside. Parts of the offset that the outer
-function only passes on leave it early, so that a slice of a swizzled tile is an address plus what
-is left of the swizzle: often a plain layout.
+They are called, sliced, divided and tiled like the inner layout. Parts of the offset that the outer
+function does not change are separated, so that a slice of a swizzled tile is an address plus a
+smaller swizzled layout, often a plain layout.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from .symbolic import Number, OffsetSum, add, floordiv, is_power_of_two, mul
 
 @dataclass(frozen=True, slots=True)
 class Shifted:
-    """A dynamic offset whose parts are known: ``dynamic``, a multiple of ``unit``, plus
-    ``static``."""
+    """A dynamic offset in two parts: ``dynamic``, a multiple of ``unit``, plus ``static``."""
 
     dynamic: Any
     unit: int
@@ -40,7 +39,7 @@ class Shifted:
         return Shifted(mul(self.dynamic, n), self.unit * n, self.static * n)
 
     def __floordiv__(self, n: int) -> Shifted:
-        """Exact, of a multiple of ``n``."""
+        """The exact quotient of a multiple of ``n``."""
         return Shifted(floordiv(self.dynamic, n), self.unit // n, self.static // n)
 
     def __str__(self) -> str:
@@ -55,7 +54,7 @@ def is_multiple(offset: Number | Shifted, n: int) -> bool:
 
 
 def shifted(offset: OffsetSum) -> int | Shifted:
-    """An offset as a composed layout keeps it: its dynamic terms are added up."""
+    """An offset for a composed layout, with its dynamic terms added."""
     if not offset.terms:
         return offset.static
     return Shifted(offset.dynamic(), offset.unit, offset.static)
@@ -65,8 +64,8 @@ def shifted(offset: OffsetSum) -> int | Shifted:
 class ComposedLayout(LayoutBase):
     """``c -> outer(offset + inner(c))``: a swizzle or layout, an offset, and a layout.
 
-    Called, sliced, divided and tiled like the layout inside. Prints ``Sw<3,4,3> o
-    (64,64):(64,1)``, with the offset between where it is not 0.
+    Called, sliced, divided and tiled like the inner layout. Prints ``Sw<3,4,3> o (64,64):(64,1)``,
+    with a nonzero offset in between.
     """
 
     outer: Any
@@ -74,7 +73,7 @@ class ComposedLayout(LayoutBase):
     inner: Layout
 
     def _start(self, crd: IntTuple) -> OffsetSum:
-        """Offset and coordinate together, before the outer function."""
+        """The argument of the outer function: the offset plus that of the coordinate."""
         result = self.inner.offset(crd)
         if isinstance(self.offset, Shifted):
             result.add(self.offset.dynamic, 1, self.offset.unit)
@@ -89,12 +88,12 @@ class ComposedLayout(LayoutBase):
         return total.split(self.outer.size())
 
     def parts(self, crd: IntTuple) -> tuple[OffsetSum, OffsetSum]:
-        """(what the outer function sees of a coordinate's offset, what it only passes on)."""
+        """A coordinate's offset as (the argument of the outer function, the part it preserves)."""
         return self._split(self._start(crd))
 
     def __call__(self, *crd: Any) -> Any:
-        """The offset of a coordinate, or the layout of the modes at ``None`` from there on: what
-        ``slice_and_offset`` gives, without the offset.
+        """The offset of a coordinate, or the layout of the modes at ``None``: that of
+        ``slice_and_offset``, without its offset.
         """
         coordinate = crd[0] if len(crd) == 1 else crd
         if has_none(coordinate):
@@ -104,40 +103,40 @@ class ComposedLayout(LayoutBase):
             return self.outer(total.static)
         inside, outside = self._split(total)
         low = 0
-        if isinstance(self.outer, Swizzle) and inside.terms:  # bits that stay where they are
+        if isinstance(self.outer, Swizzle) and inside.terms:  # bits below the swizzled ones
             low = inside.static & (_lowest_bit(inside.unit, 1 << self.outer.base) - 1)
             inside.static -= low
         return add(add(self.outer(inside.total()), outside.total()), low)
 
     def slice_and_offset(self, crd: IntTuple) -> tuple[Layout | ComposedLayout, Number]:
-        """The modes at ``None`` from the coordinate on, and the offset that needs no swizzle.
+        """The layout of the modes at ``None``, and the offset that the swizzle does not change.
 
-        What a static coordinate leaves is a plain layout where it does not reach both of two bits
-        that are swizzled together.
+        For a static coordinate the layout is plain unless its modes reach both bits of a pair of
+        the swizzle.
         """
         inside, outside = self.parts(crd)
-        inner, passed = slice_and_offset(crd, self.inner)[0], outside.total()
+        inner, preserved = slice_and_offset(crd, self.inner)[0], outside.total()
         start = inside.static
         if inside.terms or not isinstance(self.outer, Swizzle) or _carries(start, inner):
-            return ComposedLayout(self.outer, shifted(inside), inner), passed
+            return ComposedLayout(self.outer, shifted(inside), inner), preserved
         if _holds_number(crd):
             plain = _plain(self.outer, start, inner)
             if plain is not None:
-                return plain, add(passed, self.outer(start))
-        seen = start & (self.outer.yyy_msk | self.outer.zzz_msk)
-        return ComposedLayout(self.outer, seen, inner), add(passed, start - seen)
+                return plain, add(preserved, self.outer(start))
+        swizzled = start & (self.outer.yyy_msk | self.outer.zzz_msk)
+        return ComposedLayout(self.outer, swizzled, inner), add(preserved, start - swizzled)
 
     def indices(self, first: int = 0, end: int | None = None) -> NDArray[np.int64]:
         """The offsets of the whole domain, in order, as int64, or of a part of it."""
         if not is_static(self.offset):
-            raise LayoutError(f"indices: {self} is not static")
+            raise LayoutError(f"indices: the layout must be static, got {self}")
         offsets = self.inner.indices(first, end)
         if self.offset:
             offsets += self.offset
-        result = self.outer(offsets)  # one number where the outer layout's strides are 0
+        result = self.outer(offsets)  # a number if the outer layout's strides are 0
         return result if isinstance(result, np.ndarray) else np.full_like(offsets, result)
 
-    # --- as the layout inside ----------------------------------------------------------------
+    # --- as the inner layout -----------------------------------------------------------------
 
     def map_layout(self, f: Callable[[Layout], Layout]) -> ComposedLayout:
         return ComposedLayout(self.outer, self.offset, f(self.inner))
@@ -158,7 +157,7 @@ class ComposedLayout(LayoutBase):
 
     @property
     def contiguous(self) -> int:
-        """The elements that the outer function keeps together."""
+        """The number of elements that remain contiguous under the outer function."""
         return 1 << self.outer.base if isinstance(self.outer, Swizzle) else 1
 
     def __len__(self) -> int:
@@ -178,7 +177,7 @@ class ComposedLayout(LayoutBase):
         if not isinstance(self.outer, Swizzle):
             return self.outer.cosize()
         if not self.is_static() or has_basis(self.inner.stride):
-            raise LayoutError(f"cosize: {self} is not static")
+            raise LayoutError(f"cosize: the layout must be static, got {self}")
         leaves = zip(flatten(self.inner.shape), flatten(self.inner.stride), strict=True)
         return greatest(self.outer, self.offset, list(leaves)) + 1
 
@@ -208,8 +207,8 @@ def _holds_number(crd: IntTuple) -> bool:
 
 
 def _carries(start: int, layout: Layout) -> bool:
-    """Whether the offsets of a layout's modes may carry into each other's bits or into ``start``'s:
-    False only where each mode has bits of its own.
+    """Whether the offsets of a layout's modes may carry into each other's bits or into those of
+    ``start``. False only if their bits are disjoint.
     """
     if not layout.is_static():
         return True
@@ -223,24 +222,24 @@ def _carries(start: int, layout: Layout) -> bool:
 
 
 def _plain(swizzle: Swizzle, start: int, layout: Layout) -> Layout | None:
-    """``c -> swizzle(start + layout(c)) - swizzle(start)`` as a layout whose modes don't carry.
+    """``c -> swizzle(start + layout(c)) - swizzle(start)`` as a layout, if the modes don't carry.
 
-    None where it is none: the modes have both bits of a pair.
+    None if the modes have both bits of a pair of the swizzle.
     """
     modes = list(zip(flatten(layout.shape), flatten(layout.stride), strict=True))
     reached = sum(d * ((1 << (s - 1).bit_length()) - 1) for s, d in modes)
     if any(reached >> y & reached >> z & 1 for y, z in swizzle.pairs()):
         return None
     first = swizzle(start)
-    split = [_pieces(s, d, lambda bit: swizzle(start + bit) - first) for s, d in modes]
+    split = [_split_mode(s, d, lambda bit: swizzle(start + bit) - first) for s, d in modes]
     if None in split:
         return None
     shape = unflatten([p[0] for p in split if p], layout.shape)
     return Layout.of(shape, unflatten([p[1] for p in split if p], layout.shape))
 
 
-def _pieces(s: int, d: int, moved: Callable[[int], int]) -> tuple[IntTuple, IntTuple] | None:
-    """Size and stride of a mode whose bits are ``moved``: cut where they don't double."""
+def _split_mode(s: int, d: int, moved: Callable[[int], int]) -> tuple[IntTuple, IntTuple] | None:
+    """Size and stride of a mode whose bits are ``moved``, split where the steps don't double."""
     steps = [moved(d << k) for k in range((s - 1).bit_length())] if d else []
     cuts = [k for k in range(1, len(steps)) if steps[k] != 2 * steps[k - 1]]
     if s % (1 << max(cuts, default=0)):
@@ -253,7 +252,7 @@ def _pieces(s: int, d: int, moved: Callable[[int], int]) -> tuple[IntTuple, IntT
 
 
 def _lowest_bit(*numbers: int) -> int:
-    """The greatest power of two that divides all of them."""
+    """The largest power of two that divides all numbers."""
     return min(n & -n for n in numbers)
 
 
@@ -261,24 +260,24 @@ AnyLayout: TypeAlias = Layout | ComposedLayout
 
 
 def inside(layout: AnyLayout) -> Layout:
-    """The layout under the outer function; a layout alone is itself."""
+    """The inner layout of a composed layout; a plain layout unchanged."""
     return layout.inner if isinstance(layout, ComposedLayout) else layout
 
 
 @makes("composed")
 def make_composed_layout(outer: Any, offset: Any, inner: Layout) -> ComposedLayout:
-    """``c -> outer(offset + inner(c))``. LayoutError unless swizzle or layout, number, layout."""
+    """``c -> outer(offset + inner(c))``. LayoutError for arguments of other types."""
     if not isinstance(outer, (Swizzle, Layout)):
-        raise LayoutError(f"a swizzle or layout stands first in a composed layout, not {outer}")
+        raise LayoutError(f"outer of a composed layout must be a swizzle or layout, got {outer}")
     if not isinstance(inner, Layout):
-        raise LayoutError(f"a layout stands last in a composed layout, not {inner}")
+        raise LayoutError(f"inner of a composed layout must be a layout, got {inner}")
     if isinstance(offset, (tuple, Layout, Swizzle, float, str)) or offset is None:
-        raise LayoutError(f"a number is the offset in a composed layout, not {offset}")
+        raise LayoutError(f"offset of a composed layout must be a number, got {offset}")
     return ComposedLayout(outer, offset, inner)
 
 
 def make_swizzled(swizzle: Swizzle, layout: Layout, offset: Any = 0) -> Layout | ComposedLayout:
-    """The layout under the swizzle; the layout itself where the swizzle does nothing."""
+    """The composed layout of a swizzle and a layout; the layout itself for an identity swizzle."""
     if swizzle.bits == 0 and offset.__class__ is int and offset == 0:
         return layout
     return ComposedLayout(swizzle, offset, layout)

@@ -1,10 +1,9 @@
 """Coordinates to offsets and back.
 
 A coordinate of a shape is a linear index (the first mode varies fastest) or a tuple with a
-coordinate for each mode. Its offset is the inner product with the strides. ``offset_of`` computes
-it: static parts are folded in Python, dynamic parts become the terms of an ``OffsetSum``, with as
-few operations as the layout allows. An index beyond the shape's size continues in the last mode, as
-in CuTe.
+coordinate for each mode. Its offset is the inner product with the strides. ``offset_of`` folds the
+static parts in Python; dynamic parts become terms of an ``OffsetSum``, with as few operations as
+possible. An index beyond the shape's size continues in the last mode, as in CuTe.
 """
 
 from __future__ import annotations
@@ -22,30 +21,30 @@ def coalesce_modes(shape: IntTuple, stride: IntTuple) -> tuple[list[Number], lis
     """Flat (shapes, strides) of the same function with the fewest modes, at least ``[1], [0]``."""
     shapes: list[Number] = []
     strides: list[Number] = []
-    ahead: Number = None  # the stride with which a mode continues the last one
+    next_stride: Number = None  # the stride with which a mode continues the last one
     for s, d in zip(flatten(shape), flatten(stride), strict=True):
         if s.__class__ is int:
             if s == 1:
                 continue
             if d.__class__ is int or d.__class__ is ScaledBasis:
-                if d == ahead:
+                if d == next_stride:
                     shapes[-1] *= s
                 else:
                     shapes.append(s)
                     strides.append(d)
-                ahead = d and shapes[-1] * strides[-1]
+                next_stride = d and shapes[-1] * strides[-1]
                 continue
         shapes.append(s)
         strides.append(d)
-        ahead = 0 if d.__class__ is int and d == 0 else None
+        next_stride = 0 if d.__class__ is int and d == 0 else None
     return (shapes, strides) if shapes else ([1], [0])
 
 
 def crd2idx(crd: IntTuple, shape: IntTuple, stride: IntTuple = None) -> Number:
     """The offset of a coordinate: ``crd2idx((1, 2), (4, 8), (8, 1)) == 10``.
 
-    ``stride`` defaults to column-major. ``None`` in the coordinate counts as 0. Strides that are
-    coordinates (``ScaledBasis``) give a coordinate.
+    ``stride`` defaults to column-major. ``None`` in the coordinate counts as 0. For strides that
+    are coordinates (``ScaledBasis``) the result is a coordinate.
     """
     if stride is None:
         if crd.__class__ is int:
@@ -55,12 +54,12 @@ def crd2idx(crd: IntTuple, shape: IntTuple, stride: IntTuple = None) -> Number:
     if offset is not None:
         return offset
     if not congruent(shape, stride):
-        raise LayoutError(f"crd2idx: shape {text(shape)} and stride {text(stride)} are not alike")
+        raise LayoutError(f"crd2idx: nesting differs: shape {text(shape)}, stride {text(stride)}")
     return offset_at(crd, shape, stride)
 
 
 def offset_at(crd: IntTuple, shape: IntTuple, stride: IntTuple) -> Number:
-    """``crd2idx`` for a shape and a stride that are known to be nested alike."""
+    """``crd2idx`` for a shape and a stride with the same nesting."""
     offset = _all_static(crd, shape, stride)
     if offset is not None:
         return offset
@@ -72,16 +71,16 @@ def offset_at(crd: IntTuple, shape: IntTuple, stride: IntTuple) -> Number:
 
 
 def _coordinate_of(crd: IntTuple, shape: IntTuple, stride: IntTuple) -> IntTuple:
-    """The sum of coordinates that are strides, times a coordinate."""
+    """The inner product of a coordinate with strides that are coordinates."""
     if stride.__class__ is not tuple:
         if crd.__class__ is tuple:
-            raise LayoutError(f"coordinate {text(crd)} does not fit shape {text(shape)}")
+            raise LayoutError(f"coordinate {text(crd)} does not match shape {text(shape)}")
         crd = 0 if crd is None else crd
         return (stride * crd).coordinate() if stride.__class__ is ScaledBasis else mul(crd, stride)
     if crd.__class__ is not tuple:
         crd = idx2crd(0 if crd is None else crd, shape)
     if len(crd) != len(shape):
-        raise LayoutError(f"coordinate {text(crd)} does not fit shape {text(shape)}")
+        raise LayoutError(f"coordinate {text(crd)} does not match shape {text(shape)}")
     total: IntTuple = 0
     for part in map(_coordinate_of, crd, shape, stride):
         total = add_coordinates(total, part)
@@ -89,8 +88,8 @@ def _coordinate_of(crd: IntTuple, shape: IntTuple, stride: IntTuple) -> IntTuple
 
 
 def _all_static(crd: IntTuple, shape: IntTuple, stride: IntTuple) -> int | None:
-    """The offset where nothing is dynamic, else None: the quick way of ``offset_of``. None too
-    where the nesting differs.
+    """The offset if everything is static and the nesting agrees, else None: the fast path of
+    ``offset_of``.
     """
     if crd.__class__ is int:
         return _number_static(crd, shape, stride)
@@ -145,12 +144,13 @@ def offset_of(crd: IntTuple, shape: IntTuple, stride: IntTuple, result: OffsetSu
             result.add(crd, stride)
     elif crd.__class__ is tuple:
         if shape.__class__ is not tuple or len(crd) != len(shape):
-            raise LayoutError(f"coordinate {text(crd)} does not fit shape {text(shape)}")
+            raise LayoutError(f"coordinate {text(crd)} does not match shape {text(shape)}")
         for c, s, d in zip(crd, shape, stride, strict=True):
             offset_of(c, s, d, result)
     elif crd is not None:
         if isinstance(crd, (list, str, float)) or not hasattr(crd, "__mul__"):
-            raise LayoutError(f"a coordinate is a number or a tuple of coordinates, not {crd!r}")
+            expected = "a number or a tuple of coordinates"
+            raise LayoutError(f"a coordinate must be {expected}, got {crd!r}")
         if isinstance(crd, Integral):
             offset_of(int(crd), shape, stride, result)
         else:
@@ -173,36 +173,36 @@ def _static_index(
 
 
 def _dynamic_index(index: Any, shape: IntTuple, stride: IntTuple, out: OffsetSum) -> None:
-    """Terms ``(index // place % s) * d`` of the coalesced modes.
+    """Terms ``(index // weight % s) * d`` of the coalesced modes.
 
-    Power-of-two modes whose strides stand in one ratio to their places move together: ``(index &
-    mask) * ratio``.
+    Power-of-two modes with the same ratio of stride to weight share one term: ``(index & mask) *
+    ratio``.
     """
     shapes, strides = coalesce_modes(shape, stride)
-    together: dict[tuple[int, int], int] = {}
-    place: Number = 1
+    masks: dict[tuple[int, int], int] = {}
+    weight: Number = 1
     last = len(shapes) - 1
     for i, (s, d) in enumerate(zip(shapes, strides, strict=True)):
-        ratio = _ratio(place, s, d) if i < last else None
+        ratio = _ratio(weight, s, d) if i < last else None
         if ratio:
-            together[ratio] = together.get(ratio, 0) | (s - 1) * place
+            masks[ratio] = masks.get(ratio, 0) | (s - 1) * weight
         elif d.__class__ is not int or d != 0:
-            digit = floordiv(index, place)
+            digit = floordiv(index, weight)
             out.add(digit if i == last else mod(digit, s), d)
-        place = mul(place, s) if i < last else place
-    for (up, down), mask in together.items():
+        weight = mul(weight, s) if i < last else weight
+    for (up, down), mask in masks.items():
         low = mask & -mask
         value = mod(index, mask + 1) if low == 1 and is_power_of_two(mask + 1) else index & mask
         out.add(floordiv(value, down), up, unit=max(low // down, 1))
 
 
-def _ratio(place: Number, s: Number, d: Number) -> tuple[int, int] | None:
-    """(d / place, 1) or (1, place / d) where a mask can take the digit out."""
-    if not (is_power_of_two(place) and is_power_of_two(s) and d.__class__ is int) or d == 0:
+def _ratio(weight: Number, s: Number, d: Number) -> tuple[int, int] | None:
+    """(d / weight, 1) or (1, weight / d) where a mask can extract the digit."""
+    if not (is_power_of_two(weight) and is_power_of_two(s) and d.__class__ is int) or d == 0:
         return None
-    if d % place == 0:
-        return d // place, 1
-    return (1, place // d) if d > 0 and place % d == 0 else None
+    if d % weight == 0:
+        return d // weight, 1
+    return (1, weight // d) if d > 0 and weight % d == 0 else None
 
 
 def idx2crd(idx: IntTuple, shape: IntTuple, stride: IntTuple = None) -> IntTuple:
@@ -212,12 +212,12 @@ def idx2crd(idx: IntTuple, shape: IntTuple, stride: IntTuple = None) -> IntTuple
     ``idx2crd(10, (4, 8), (8, 1)) == (1, 2)``.
     """
     if stride is not None and not congruent(shape, stride):
-        raise LayoutError(f"idx2crd: shape {text(shape)} and stride {text(stride)} are not alike")
+        raise LayoutError(f"idx2crd: nesting differs: shape {text(shape)}, stride {text(stride)}")
     if idx is None or isinstance(idx, (str, float, list)):
-        raise LayoutError(f"idx2crd: a number or a tuple of numbers is needed, not {idx!r}")
+        raise LayoutError(f"idx2crd: expected a number or a tuple of numbers, got {idx!r}")
     if idx.__class__ is tuple:
         if shape.__class__ is not tuple or len(idx) != len(shape):
-            raise LayoutError(f"idx2crd: {text(idx)} does not fit shape {text(shape)}")
+            raise LayoutError(f"idx2crd: {text(idx)} does not match shape {text(shape)}")
         strides = (None,) * len(shape) if stride is None else stride
         return tuple(map(idx2crd, idx, shape, strides))
     if stride is None:
@@ -229,20 +229,20 @@ def idx2crd(idx: IntTuple, shape: IntTuple, stride: IntTuple = None) -> IntTuple
 
 
 def _digits(idx: Number, shape: IntTuple) -> IntTuple:
-    """Each mode's part of a number; the last mode takes all that is left."""
+    """The digit of each mode; the last mode takes the whole quotient."""
     if shape.__class__ is not tuple:
         return idx
     out = []
-    place: Number = 1
+    weight: Number = 1
     last = max((i for i, s in enumerate(shape) if not _is_one(s)), default=-1)
     for i, s in enumerate(shape):
         if _is_one(s):
             out.append(_zeros(s))
             continue
         size = product(s)
-        digit = floordiv(idx, place)
+        digit = floordiv(idx, weight)
         out.append(_digits(digit if i == last else mod(digit, size), s))
-        place = mul(place, size) if i < last else place
+        weight = mul(weight, size) if i < last else weight
     return tuple(out)
 
 
@@ -262,23 +262,23 @@ def _digits_by_stride(idx: Number, shape: IntTuple, stride: IntTuple, cosize: in
         return 0
     digit = floordiv(idx, stride)
     if idx.__class__ is not int and 0 < cosize <= mul(shape, stride):
-        return digit  # the outermost mode: nothing lies above it
+        return digit  # the outermost mode
     return mod(digit, shape)
 
 
 def crd2crd(crd: IntTuple, dst_shape: IntTuple, src_shape: IntTuple = None) -> IntTuple:
-    """The coordinate of ``dst_shape`` that counts the same as ``crd`` in ``src_shape``."""
+    """The coordinate of ``dst_shape`` with the linear index of ``crd`` in ``src_shape``."""
     if crd.__class__ is not tuple:
         if dst_shape.__class__ is tuple:
             return idx2crd(crd, dst_shape)
         if crd.__class__ is int and dst_shape.__class__ is int and crd >= dst_shape:
-            raise LayoutError(f"crd2crd: {crd} is not below {dst_shape}")
+            raise LayoutError(f"crd2crd: the coordinate must be below {dst_shape}, got {crd}")
         return crd
     if dst_shape.__class__ is not tuple:
         if src_shape is None:
-            raise LayoutError(f"crd2crd: {text(crd)} to one number needs the source shape")
+            raise LayoutError(f"crd2crd: src_shape is required to convert {text(crd)} to a number")
         return crd2idx(crd, src_shape)
     if len(crd) != len(dst_shape):
-        raise LayoutError(f"crd2crd: {text(crd)} does not fit shape {text(dst_shape)}")
+        raise LayoutError(f"crd2crd: {text(crd)} does not match shape {text(dst_shape)}")
     sources = (None,) * len(crd) if src_shape is None else src_shape
     return tuple(map(crd2crd, crd, dst_shape, sources))

@@ -1,10 +1,10 @@
-"""Engines: what the offsets of a tensor count in.
+"""Engines: the data of a tensor, indexed by the offsets of its layout.
 
-An engine is read and written at an offset, ``engine[i]``, and moved by one, ``engine + i``; its
-``dtype`` is what an element is, ``recast`` the same memory in elements of another. Memory under a
-NumPy array is one (``ArrayEngine``), a kernel's pointer and its registers are others. Two have no
-memory: ``Coordinates``, whose elements are the offsets themselves, and ``Mapped``, a function of
-another's elements.
+An engine is read and written at an offset, ``engine[i]``, and advanced by one, ``engine + i``;
+``dtype`` is the type of its elements, ``recast`` views the same memory as elements of another type.
+``ArrayEngine`` is the memory of a NumPy array; a kernel's pointers and registers are engines too.
+Two have no memory: ``Coordinates``, whose elements are the offsets themselves, and ``Mapped``, a
+function of another engine's elements.
 """
 
 from __future__ import annotations
@@ -53,50 +53,51 @@ class ArrayEngine:
         else:
             outside = bool(np.any(index < 0) or np.any(index >= size))
         if outside:
-            raise LayoutError(f"offset {index} lies outside of {size} elements")
+            raise LayoutError(f"the offset must be 0 to {size - 1}, got {index}")
         return index
 
     def recast(self, t: DType) -> ArrayEngine:
-        """The same bytes as elements of ``t``. LayoutError where an element would be cut."""
+        """The same bytes as elements of ``t``. LayoutError where an element would be split."""
         old, new = self.memory.dtype.itemsize, t.numpy.itemsize
-        for given in (self.dtype, t):
-            if given.bits != 8 * given.numpy.itemsize:
-                raise LayoutError(f"NumPy keeps a {given} in a byte of its own: it can't be recast")
+        for type_ in (self.dtype, t):
+            if type_.bits != 8 * type_.numpy.itemsize:
+                raise LayoutError(f"recast of {type_}: NumPy stores each element in a byte")
         if self.position * old % new:
             raise LayoutError(
-                f"recast to {t}: element {self.position} of {self.dtype} is not at a multiple of"
-                f" {new} bytes"
+                f"recast to {t}: the position must be a multiple of {new} bytes, got element"
+                f" {self.position} of {self.dtype}"
             )
         whole = self.memory.size * old // new * new // old
         return ArrayEngine(self.memory[:whole].view(t.numpy), self.position * old // new)
 
     def like(self, count: int, t: DType) -> ArrayEngine:
-        """New memory of ``count`` elements, zeros."""
+        """New memory of ``count`` zeros."""
         return ArrayEngine(np.zeros(count, t.numpy))
 
 
 class Computed:
-    """An engine without memory: its elements are of no format, and nothing is written to them."""
+    """An engine without memory: its elements have no number format and can't be written."""
 
     __slots__ = ()
 
     @property
     def dtype(self) -> NoReturn:
-        raise LayoutError(f"the elements of {self} are computed: they have no number format")
+        raise LayoutError(f"{self} has computed elements without a number format")
 
     def __setitem__(self, offset: Any, value: Any) -> NoReturn:
-        raise LayoutError(f"{self} is computed: it has no memory to write to")
+        raise LayoutError(f"{self} has computed elements, which can't be written")
 
     def recast(self, t: DType) -> NoReturn:
-        raise LayoutError(f"{self} is computed: it has no memory to read as {t}")
+        raise LayoutError(f"{self} has computed elements, which can't be recast to {t}")
 
     def like(self, count: int, t: DType) -> NoReturn:
-        raise LayoutError(f"{self} is computed: memory like it is made of an array or in a kernel")
+        hint = "make the tensor from an array, or in a kernel"
+        raise LayoutError(f"{self} has computed elements and no memory", hint=hint)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coordinates(Computed):
-    """What has the offsets themselves as elements: numbers or coordinates from ``origin`` on."""
+    """An engine whose elements are the offsets themselves, plus ``origin``."""
 
     origin: IntTuple = 0
 

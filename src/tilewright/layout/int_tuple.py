@@ -1,9 +1,8 @@
 """Hierarchical tuples of integers: the shapes, strides and coordinates of layouts.
 
 An int tuple is a number, or a tuple of int tuples: ``4``, ``(4, 8)``, ``((2, 2), 8)``. Functions
-follow their first argument's structure down to the numbers. Names and argument orders are those of
-CuTe. A leaf may be dynamic (see ``arithmetic``); where a function needs to know it, that is a
-LayoutError.
+recurse along the structure of their first argument. Names and argument orders are those of CuTe. A
+leaf may be dynamic (see ``symbolic``); a function that needs a static value raises LayoutError.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ IntTuple: TypeAlias = Any
 """A number, or a tuple of int tuples."""
 
 
-class Integer(ABC):  # noqa: B024 (an answer to isinstance, nothing more)
-    """What ``isinstance`` takes for an integer: ``int``, and not ``bool``."""
+class Integer(ABC):  # noqa: B024 (only for isinstance)
+    """The class of integers for ``isinstance``: ``int``, but not ``bool``."""
 
     @classmethod
     def __subclasshook__(cls, other: type) -> bool:
@@ -39,33 +38,33 @@ def is_tuple(x: object) -> bool:
 
 
 def is_static(t: IntTuple) -> bool:
-    """Whether every leaf is known now."""
+    """Whether every leaf is static."""
     if t.__class__ is tuple:
         return all(map(is_static, t))
     return isinstance(t.value if t.__class__ is ScaledBasis else t, int)
 
 
 def normalize(t: IntTuple, what: str) -> IntTuple:
-    """``t`` of tuples and ``int`` (or dynamic) leaves; LayoutError for what is no number."""
+    """``t`` with tuples and ``int`` (or dynamic) leaves; LayoutError for a leaf of another type."""
     if t.__class__ is int:
         return t
     if isinstance(t, (tuple, list)):
         return tuple([x if x.__class__ is int else normalize(x, what) for x in t])
     if isinstance(t, Integral):
         return int(t)
-    no_number = isinstance(t, (float, str, bytes)) or hasattr(t, "__array__")
-    if no_number or not hasattr(t, "__mul__"):
-        raise LayoutError(f"a {what} is made of integers and tuples of them, not {t!r}")
+    not_a_number = isinstance(t, (float, str, bytes)) or hasattr(t, "__array__")
+    if not_a_number or not hasattr(t, "__mul__"):
+        raise LayoutError(f"a {what} must be an integer or a tuple of them, got {t!r}")
     return t
 
 
 def text(t: IntTuple) -> str:
-    """As we write it: ``(4,(2,3))``."""
+    """The notation of this package: ``(4,(2,3))``."""
     return f"({','.join(map(text, t))})" if t.__class__ is tuple else str(t)
 
 
 def cute_text(t: IntTuple) -> str:
-    """As CuTe prints it, static numbers underscored: ``(_4,(_2,_3))``."""
+    """CuTe's notation, with static numbers underscored: ``(_4,(_2,_3))``."""
     if t.__class__ is tuple:
         return f"({','.join(map(cute_text, t))})"
     return f"_{t}" if is_static(t) else str(t)
@@ -77,7 +76,7 @@ def rank(t: IntTuple) -> int:
 
 
 def depth(t: IntTuple) -> int:
-    """How deep tuples are nested: 0 for a number."""
+    """The depth of nested tuples: 0 for a number."""
     return 1 + max(map(depth, t), default=0) if t.__class__ is tuple else 0
 
 
@@ -95,14 +94,13 @@ def flatten(t: IntTuple) -> tuple[Number, ...]:
 
 
 def unflatten(leaves: Iterable[Any], like: IntTuple) -> IntTuple:
-    """The leaves nested as ``like`` is: ``unflatten((1, 2, 3), ((0, 0), 0)) == ((1, 2), 3)``.
-
-    LayoutError where they are fewer.
+    """The leaves, nested as ``like``: ``unflatten((1, 2, 3), ((0, 0), 0)) == ((1, 2), 3)``.
+    LayoutError where there are fewer leaves.
     """
     try:
         return _take(iter(leaves), like)
     except StopIteration:
-        raise LayoutError(f"unflatten: there are not enough leaves for {text(like)}") from None
+        raise LayoutError(f"unflatten: too few leaves for {text(like)}") from None
 
 
 def _take(leaves: Iterator[Any], like: IntTuple) -> IntTuple:
@@ -138,21 +136,21 @@ def signum(a: int) -> int:
 
 
 def congruent(a: IntTuple, b: IntTuple) -> bool:
-    """Whether two int tuples are nested alike."""
+    """Whether two int tuples have the same nesting."""
     if a.__class__ is not tuple or b.__class__ is not tuple:
         return (a.__class__ is tuple) == (b.__class__ is tuple)
     return len(a) == len(b) and all(map(congruent, a, b))
 
 
 def weakly_congruent(a: IntTuple, b: IntTuple) -> bool:
-    """Whether ``b`` is nested as ``a`` is, or deeper where ``a`` has a number."""
+    """Whether ``b`` has the nesting of ``a``, or a deeper one where ``a`` has a number."""
     if a.__class__ is not tuple:
         return True
     return b.__class__ is tuple and len(a) == len(b) and all(map(weakly_congruent, a, b))
 
 
 def evenly_divides(a: IntTuple, b: IntTuple) -> bool:
-    """Whether tiles of shape ``b`` cover shape ``a`` without a rest."""
+    """Whether tiles of shape ``b`` cover shape ``a`` without a remainder."""
     if b.__class__ is tuple:
         a = a if a.__class__ is tuple else (a,)
         return len(b) <= len(a) and all(map(evenly_divides, a, b))
@@ -169,7 +167,7 @@ def compatible(a: IntTuple, b: IntTuple) -> bool:
 
 
 def same(a: IntTuple, b: IntTuple) -> bool:
-    """Equality that never compares dynamic leaves: those are equal when they are one object."""
+    """Equality without comparing dynamic leaves, which are equal only if identical."""
     if a.__class__ is tuple:
         return b.__class__ is tuple and len(a) == len(b) and all(map(same, a, b))
     if a.__class__ is ScaledBasis:
@@ -179,7 +177,7 @@ def same(a: IntTuple, b: IntTuple) -> bool:
 
 def _pairs(a: IntTuple, b: IntTuple, what: str) -> Iterable[tuple[IntTuple, IntTuple]]:
     if b.__class__ is not tuple or len(a) != len(b):
-        raise LayoutError(f"{what}: {text(a)} and {text(b)} are not nested alike")
+        raise LayoutError(f"{what}: {text(a)} and {text(b)} must have the same nesting")
     return zip(a, b, strict=True)
 
 
@@ -187,7 +185,7 @@ def inner_product(a: IntTuple, b: IntTuple) -> Number:
     """The sum of the products of corresponding leaves."""
     if a.__class__ is not tuple:
         if b.__class__ is tuple:
-            raise LayoutError(f"inner_product: {a} is a number and {text(b)} is not")
+            raise LayoutError(f"inner_product: expected a number for {a}, got {text(b)}")
         return mul(a, b)
     total: Number = 0
     for x, y in _pairs(a, b, "inner_product"):
@@ -196,7 +194,7 @@ def inner_product(a: IntTuple, b: IntTuple) -> Number:
 
 
 def elem_scale(a: IntTuple, b: IntTuple) -> IntTuple:
-    """Each leaf of ``a`` times the product of what stands in its place in ``b``."""
+    """Each leaf of ``a`` times the product of the corresponding part of ``b``."""
     if a.__class__ is tuple:
         return tuple(elem_scale(x, y) for x, y in _pairs(a, b, "elem_scale"))
     return mul(a, product(b))
@@ -205,7 +203,7 @@ def elem_scale(a: IntTuple, b: IntTuple) -> IntTuple:
 def elem_less(a: IntTuple, b: IntTuple) -> Any:
     """Whether every leaf of ``a`` is less than its leaf of ``b``: a bool, or a dynamic predicate.
 
-    Where both sides are static nothing is emitted; dynamic comparisons are joined with ``&``.
+    Static comparisons emit nothing; dynamic ones are combined with ``&``.
     """
     if a.__class__ is not tuple:
         return a < product(b)
@@ -219,9 +217,8 @@ def elem_less(a: IntTuple, b: IntTuple) -> Any:
 
 
 def shape_div(a: IntTuple, b: IntTuple) -> IntTuple:
-    """``a / b`` rounded up, where one divides the other; a number ``b`` is divided out from the
-    left.
-
+    """``a / b`` rounded up, where one divides the other. A number ``b`` is divided by the modes of
+    ``a`` from the left.
     >>> shape_div((3, 4), 6)
     (1, 2)
     """
@@ -229,8 +226,7 @@ def shape_div(a: IntTuple, b: IntTuple) -> IntTuple:
 
 
 def ceil_div(a: IntTuple, b: IntTuple) -> IntTuple:
-    """``a / b`` rounded up, in each mode; a number ``b`` is divided out from the left.
-
+    """``a / b`` rounded up, in each mode. A number ``b`` is divided by the modes from the left.
     >>> ceil_div((3, 4), 5)
     (1, 2)
     """
@@ -251,7 +247,7 @@ def _divided(a: IntTuple, b: IntTuple, div: Callable[..., Number], what: str) ->
 
 def _exact_div(a: Number, b: Number) -> Number:
     if a.__class__ is int and b.__class__ is int and (b == 0 or (a % b and (a == 0 or b % a))):
-        raise LayoutError(f"shape_div: of {a} and {b} neither divides the other")
+        raise LayoutError(f"shape_div: one must divide the other, got {a} and {b}")
     return symbolic.ceil_div(a, b)
 
 
@@ -286,12 +282,12 @@ def suffix_product(t: IntTuple, init: IntTuple = 1) -> IntTuple:
 
 
 def compact_col_major(shape: IntTuple, current: IntTuple = 1) -> IntTuple:
-    """Column-major strides as CuTe gives them: 0 for a size of 1."""
+    """Column-major strides as in CuTe: 0 for a size of 1."""
     return _no_ones(shape, prefix_product(shape, current))
 
 
 def compact_row_major(shape: IntTuple, current: IntTuple = 1) -> IntTuple:
-    """Row-major strides as CuTe gives them: 0 for a size of 1."""
+    """Row-major strides as in CuTe: 0 for a size of 1."""
     return _no_ones(shape, suffix_product(shape, current))
 
 
@@ -302,7 +298,7 @@ def _no_ones(shape: IntTuple, stride: IntTuple) -> IntTuple:
 
 
 def has_none(a: IntTuple) -> bool:
-    """Whether a ``None`` (CuTe's ``_``) stands anywhere in a coordinate."""
+    """Whether a coordinate contains ``None`` (CuTe's ``_``)."""
     if a.__class__ is not tuple:
         return a is None
     return any(x is None or (x.__class__ is tuple and has_none(x)) for x in a)
@@ -317,10 +313,10 @@ def _select(crd: IntTuple, t: IntTuple, keep: Callable[[Any], bool], what: str) 
 
 
 def slice_(crd: IntTuple, trg: IntTuple) -> tuple[Any, ...]:
-    """The parts of ``trg`` that stand where ``crd`` has ``None``."""
+    """The parts of ``trg`` at the ``None`` of ``crd``."""
     return _select(crd, trg, lambda c: c is None, "slice")
 
 
 def dice(crd: IntTuple, trg: IntTuple) -> tuple[Any, ...]:
-    """The parts of ``trg`` that stand where ``crd`` has a number: what ``slice_`` leaves."""
+    """The parts of ``trg`` at the numbers of ``crd``: those that ``slice_`` drops."""
     return _select(crd, trg, lambda c: c is not None, "dice")

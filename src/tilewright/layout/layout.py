@@ -1,11 +1,11 @@
 """A layout: a function from coordinates to offsets, written ``shape:stride``.
 
 ``Layout((4, 8), (8, 1))`` prints ``(4,8):(8,1)`` and maps the coordinate (i, j) to 8i + j. Shape
-and stride are int tuples nested alike; the layout's modes are their parts. Layouts are values:
-frozen, hashable.
+and stride are int tuples with the same nesting; the layout's modes are their parts. Layouts are
+frozen and hashable.
 
-    (4,(2,3)):(6,(3,1))     4 rows of 2·3 columns; the row is the slow mode, row-major inside too
-    (128,64):(64,0)         a stride of 0 repeats: every column is the first one
+    (4,(2,3)):(6,(3,1))     4 rows of 2·3 columns; row-major, also inside the second mode
+    (128,64):(64,0)         a stride of 0 repeats: every column has the offsets of the first
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ _ = None
 """In a coordinate: keep this mode. ``layout(_, 3)`` is column 3."""
 
 MOST_INDICES = 1 << 27
-"""The most offsets that are listed at once."""
+"""The maximum number of offsets that ``indices`` returns."""
 
 
 class LayoutBase(Drawable):
-    """What a layout and a composed layout are."""
+    """The base class of layouts and composed layouts."""
 
     __slots__ = ()
 
 
 class Layout(LayoutBase):
-    """``Layout(shape, stride=None)``: column-major where no stride is given.
+    """``Layout(shape, stride=None)``: column-major by default.
 
-    Raises LayoutError where shape and stride are not nested alike, or a size is below 1.
+    Raises LayoutError where the nesting of shape and stride differs, or a size is below 1.
     """
 
     __slots__ = ("shape", "stride")
@@ -76,7 +76,7 @@ class Layout(LayoutBase):
 
     @classmethod
     def of(cls, shape: IntTuple, stride: IntTuple) -> Layout:
-        """A layout of int tuples that are known to be in order: nothing is checked."""
+        """A layout of valid int tuples, without checks."""
         self = cls.__new__(cls)
         _set_shape(self, shape)
         _set_stride(self, stride)
@@ -84,8 +84,7 @@ class Layout(LayoutBase):
 
     @staticmethod
     def parse(text: str) -> Any:
-        """What our notation or CuTe's says; a composed layout or swizzle where that is written.
-
+        """Parse this package's or CuTe's notation of a layout, composed layout or swizzle.
         >>> Layout.parse("(_4,(_2,_3)):(_6,(_3,_1))")
         Layout((4, (2, 3)), (6, (3, 1)))
         """
@@ -96,7 +95,7 @@ class Layout(LayoutBase):
     def __call__(self, *crd: Any) -> Any:
         """The offset of a coordinate, or the sublayout of the modes at ``None`` (CuTe's ``_``).
 
-        Coordinates may be dynamic: ``layout(register, 3)`` emits the fewest operations it can.
+        Coordinates may be dynamic: ``layout(register, 3)`` emits as few operations as possible.
         """
         coordinate = crd[0] if len(crd) == 1 else crd
         if coordinate is None:
@@ -119,13 +118,15 @@ class Layout(LayoutBase):
         """
         shapes, strides = coalesce_modes(self.shape, self.stride)
         if not (is_static(tuple(shapes)) and is_static(tuple(strides))):
-            raise LayoutError(f"indices: {self} is not static")
+            raise LayoutError(f"indices: the layout must be static, got {self}")
         if has_basis(tuple(strides)):
             raise LayoutError(f"indices: {self} maps to coordinates, not to offsets")
         size = self.size()
         count = (size if end is None else end) - first
         if count > MOST_INDICES:
-            raise LayoutError(f"indices: {self} has {count} offsets, over {MOST_INDICES}")
+            raise LayoutError(
+                f"indices: {self} has {count} offsets, over the maximum of {MOST_INDICES}"
+            )
         if count != size:
             return _between(shapes, strides, first, first + count)
         result = np.zeros(1, np.int64)
@@ -148,7 +149,7 @@ class Layout(LayoutBase):
         if self.shape.__class__ is not tuple and i in (0, -1):
             return self
         count = "one mode" if len(self) == 1 else f"{len(self)} modes"
-        raise LayoutError(f"{self} has {count}, and no mode {i}")
+        raise LayoutError(f"{self} has {count}, got mode {i}")
 
     def __iter__(self) -> Iterator[Layout]:
         return (self[i] for i in range(len(self)))
@@ -164,7 +165,7 @@ class Layout(LayoutBase):
         return product(self.shape if mode is None else self[mode].shape)
 
     def cosize(self) -> Number:
-        """One more than the farthest offset from 0: the elements that the layout spans."""
+        """One more than the largest absolute offset: the number of elements spanned."""
         if has_basis(self.stride):
             return product(self.coshape())
         span: Number = 1
@@ -173,7 +174,7 @@ class Layout(LayoutBase):
         return span
 
     def coshape(self) -> IntTuple:
-        """The shape that is spanned: the cosize, or a tuple where strides are coordinates."""
+        """The spanned shape: the cosize, or a tuple where strides are coordinates."""
         if not has_basis(self.stride):
             return self.cosize()
         farthest: IntTuple = 0
@@ -190,7 +191,7 @@ class Layout(LayoutBase):
         return len(self)
 
     def depth(self) -> int:
-        """How deep the modes are nested: 0 for ``4:1``, 1 for ``(4,8):(1,4)``."""
+        """The depth of nested modes: 0 for ``4:1``, 1 for ``(4,8):(1,4)``."""
         return int_tuple.depth(self.shape)
 
     def is_static(self) -> bool:
@@ -199,11 +200,11 @@ class Layout(LayoutBase):
     # --- coordinates -----------------------------------------------------------------------
 
     def get_hier_coord(self, idx: Number) -> IntTuple:
-        """The coordinate of an offset of this compact layout, nested like the shape."""
+        """The coordinate of an offset of this compact layout, with the nesting of the shape."""
         return idx2crd(idx, self.shape, self.stride)
 
     def get_flat_coord(self, idx: Number) -> IntTuple:
-        """The coordinate of an offset of this compact layout, a number for each mode."""
+        """The coordinate of an offset of this compact layout, with one number for each mode."""
         if self.shape.__class__ is not tuple:
             return self.get_hier_coord(idx)
         modes = [Layout.of(*map(_unwrap, coalesce_modes(m.shape, m.stride))) for m in self]
@@ -232,7 +233,7 @@ class Layout(LayoutBase):
         return f"{text(self.shape)}:{text(self.stride)}"
 
     def __format__(self, spec: str) -> str:
-        """``f"{layout:cute}"`` is CuTe's notation, where static numbers are underscored."""
+        """``f"{layout:cute}"`` is CuTe's notation, with static numbers underscored."""
         if spec != "cute":
             return format(str(self), spec)
         return f"{cute_text(self.shape)}:{cute_text(self.stride)}"
@@ -243,7 +244,7 @@ class Layout(LayoutBase):
 
 makes("layout")(Layout)
 
-_set_shape = Layout.__dict__["shape"].__set__  # past the frozen __setattr__
+_set_shape = Layout.__dict__["shape"].__set__  # bypasses the frozen __setattr__
 _set_stride = Layout.__dict__["stride"].__set__
 
 
@@ -259,11 +260,11 @@ def slice_and_offset(crd: IntTuple, layout: Any) -> tuple[Any, Any]:
 def _between(shapes: list[int], strides: list[int], first: int, end: int) -> NDArray[np.int64]:
     """The offsets of the coordinates from ``first`` to before ``end``, of flat modes."""
     left = np.arange(first, end, dtype=np.int64)
-    found = np.zeros_like(left)
+    offsets = np.zeros_like(left)
     for s, d in zip(shapes[:-1], strides[:-1], strict=True):
-        found += left % s * d
+        offsets += left % s * d
         left //= s
-    return found + left * strides[-1]
+    return offsets + left * strides[-1]
 
 
 def _one_more(crd: IntTuple) -> IntTuple:
@@ -275,17 +276,17 @@ def _check_sizes(shape: IntTuple) -> None:
         if s.__class__ is tuple:
             _check_sizes(s)
         elif s.__class__ is ScaledBasis or (s.__class__ is int and s < 1):
-            raise LayoutError(f"a shape's sizes are at least 1, and {text(shape)} has {s}")
+            raise LayoutError(f"the sizes of a shape must be at least 1, got {s} in {text(shape)}")
 
 
 def _mismatch(shape: IntTuple, stride: IntTuple, mode: str = "") -> str:
-    """Where shape and stride are not nested alike."""
+    """The message for the first mode where the nesting of shape and stride differs."""
     if shape.__class__ is tuple and stride.__class__ is tuple and len(shape) == len(stride):
         for i, (s, d) in enumerate(zip(shape, stride, strict=True)):
             if not congruent(s, d):
                 return _mismatch(s, d, f"{mode}.{i}" if mode else str(i))
     where = f"mode {mode}: " if mode else ""
-    return f"{where}shape {text(shape)} and stride {text(stride)} are not nested alike"
+    return f"{where}shape {text(shape)} and stride {text(stride)} must have the same nesting"
 
 
 def _unwrap(modes: list[Any]) -> Any:
@@ -293,7 +294,7 @@ def _unwrap(modes: list[Any]) -> Any:
 
 
 def is_layout(x: object) -> bool:
-    """Whether it is a layout, composed or not."""
+    """Whether ``x`` is a layout or a composed layout."""
     return isinstance(x, LayoutBase)
 
 
@@ -306,8 +307,7 @@ class LayoutRight:
 
 
 def make_layout(*args: Any, stride: Any = None) -> Layout:
-    """``make_layout(a, b, …)``: the layouts as modes of one; or of a shape and a stride.
-
+    """``make_layout(a, b, …)`` with the layouts as modes; or ``make_layout(shape, stride)``.
     >>> print(make_layout(Layout(4, 2), Layout(8, 16)))
     (4,8):(2,16)
     >>> print(make_layout((4, 8), LayoutRight))
@@ -316,11 +316,11 @@ def make_layout(*args: Any, stride: Any = None) -> Layout:
     if len(args) == 1 and isinstance(args[0], Iterator):
         args = tuple(args[0])
     if not args:
-        raise LayoutError("make_layout: layouts, or a shape, are needed")
+        raise LayoutError("make_layout: expected layouts or a shape, got no arguments")
     if isinstance(args[0], Layout):
         for a in args:
             if not isinstance(a, Layout):
-                raise LayoutError(f"make_layout: all modes are layouts, and {a!r} is none")
+                raise LayoutError(f"make_layout: all modes must be layouts, got {a!r}")
         return Layout.of(tuple([a.shape for a in args]), tuple([a.stride for a in args]))
     if _of_layouts(args[0]):
         return make_layout(*args[0])
@@ -336,37 +336,38 @@ def _of_layouts(x: Any) -> bool:
 
 
 def make_ordered_layout(shape: IntTuple, order: IntTuple = LayoutLeft) -> Layout:
-    """A compact layout whose modes get slower in ascending ``order``: (1, 0) is row-major.
+    """A compact layout whose strides ascend with ``order``: (1, 0) is row-major.
 
-    A number may stand for a whole tuple of the shape, which is column-major then.
+    A number of ``order`` may correspond to a tuple of the shape, which is then column-major.
     """
     shape = normalize(shape, "shape")
     if order is LayoutLeft or order is LayoutRight:
         return make_layout(shape, order)
     order = normalize(order, "order")
     if not weakly_congruent(order, shape):
-        raise LayoutError(f"order {text(order)} and shape {text(shape)} are not nested alike")
+        rule = "must have the same nesting"
+        raise LayoutError(f"order {text(order)} and shape {text(shape)} {rule}")
     ranks, modes = int_tuple.flatten(order), _modes_at(shape, order)
     counted = [r for r, m in zip(ranks, modes, strict=True) if not same(product(m), 1)]
     if len(set(counted)) < len(counted):
-        raise LayoutError(f"order {text(order)} does not say which of two modes is faster")
+        raise LayoutError(f"order must be unique for modes larger than 1, got {text(order)}")
     strides: list[IntTuple] = [0] * len(modes)
-    place: Number = 1
+    stride: Number = 1
     for i in sorted(range(len(modes)), key=lambda i: ranks[i]):
-        strides[i] = compact_col_major(modes[i], place)
-        place = mul(place, product(modes[i]))
+        strides[i] = compact_col_major(modes[i], stride)
+        stride = mul(stride, product(modes[i]))
     return Layout(shape, int_tuple.unflatten(strides, order))
 
 
 def _modes_at(shape: IntTuple, order: IntTuple) -> list[IntTuple]:
-    """The parts of a shape that stand where an order has numbers."""
+    """The parts of a shape that correspond to the numbers of an order."""
     if order.__class__ is not tuple:
         return [shape]
     return [part for s, o in zip(shape, order, strict=True) for part in _modes_at(s, o)]
 
 
 def make_basis_like(shape: IntTuple, *mode: int) -> IntTuple:
-    """The unit coordinate of each place of a shape: ``(4,(2,3))`` gives ``(1@0,(1@0@1,1@1@1))``."""
+    """The unit coordinate of each mode of a shape: ``(4,(2,3))`` → ``(1@0,(1@0@1,1@1@1))``."""
     if shape.__class__ is not tuple:
         return E(*mode)
     return tuple(make_basis_like(s, *mode, i) for i, s in enumerate(shape))

@@ -1,7 +1,7 @@
-"""A layout as a tuple of its modes: counted, grouped, taken, put together anew.
+"""Operations on the modes of a layout: counting, grouping, selecting, appending.
 
-Each function takes a layout or anything that holds one (a composed layout, a tensor); those that
-only ask take an int tuple too.
+Each function takes a layout or an object with one (a composed layout, a tensor); those that return
+a number also take an int tuple.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from .layout import Layout, make_layout
 from .symbolic import Number
 
 
-def _held(x: Any) -> Any:
-    """What is a layout or holds one; LayoutError for anything else."""
+def _with_layout(x: Any) -> Any:
+    """``x`` if it is or has a layout; LayoutError for anything else."""
     if not hasattr(x, "map_layout"):
-        raise LayoutError(f"a layout or a tensor is needed, not {x!r}")
+        raise LayoutError(f"expected a layout or a tensor, got {x!r}")
     return x
 
 
 def _mapped(x: Any, f: Callable[[Layout], Layout]) -> Any:
-    return _held(x).map_layout(f)
+    return _with_layout(x).map_layout(f)
 
 
 def _modes(a: Layout, begin: int, end: int, what: str) -> list[Layout]:
-    """The modes ``begin`` … ``end - 1``; LayoutError where there are no such."""
+    """The modes ``begin`` … ``end - 1``; LayoutError if they don't exist."""
     if not (is_int(begin) and is_int(end) and 0 <= begin < end <= len(a)):
-        raise LayoutError(f"{what}: {a} has no modes from {begin} to before {end}")
+        raise LayoutError(f"{what}: {a} has {len(a)} modes, got begin {begin}, end {end}")
     return list(a)[begin:end]
 
 
@@ -43,13 +43,13 @@ def size(layout: Any, mode: int | None = None) -> Number:
 
 
 def cosize(layout: Any) -> Number:
-    """The elements that a layout spans."""
-    return _held(layout).cosize()
+    """The number of elements that a layout spans."""
+    return _with_layout(layout).cosize()
 
 
 def coshape(x: Any) -> IntTuple:
-    """The cosize of a layout; the shape that it spans where its strides are coordinates."""
-    layout = getattr(_held(x), "layout", x)
+    """The cosize of a layout; the spanned shape if its strides are coordinates."""
+    layout = getattr(_with_layout(x), "layout", x)
     return layout.coshape() if isinstance(layout, Layout) else layout.cosize()
 
 
@@ -59,7 +59,7 @@ def rank(x: Any) -> int:
 
 
 def depth(x: Any) -> int:
-    """How deep the modes of a layout, tensor or int tuple are nested."""
+    """The depth of nested modes of a layout, tensor or int tuple."""
     return int_tuple.depth(x.shape if hasattr(x, "map_layout") else x)
 
 
@@ -96,14 +96,14 @@ def take(x: Any, begin: int, end: int) -> Any:
 
 
 def select(x: Any, mode: tuple[int, ...]) -> Any:
-    """The modes named, in that order: ``select(layout, (1, 0))`` is the transpose."""
+    """The given modes in the given order: ``select(layout, (1, 0))`` is the transpose."""
     if not isinstance(mode, (tuple, list)):
-        raise LayoutError(f"select: a tuple of modes is needed, (1, 0) say, not {mode!r}")
+        raise LayoutError(f"select: expected a tuple of modes such as (1, 0), got {mode!r}")
     return _mapped(x, lambda a: make_layout(*(a[i] for i in mode)))
 
 
 def append(x: Any, elem: Layout | None = None, up_to_rank: int | None = None) -> Any:
-    """With ``elem`` (``1:0``) as a last mode, or as many as the rank asks for."""
+    """Append ``elem`` (default ``1:0``) as the last mode, repeated up to the given rank."""
     last = Layout(1, 0) if elem is None else elem
 
     def appended(a: Layout) -> Layout:
@@ -114,7 +114,7 @@ def append(x: Any, elem: Layout | None = None, up_to_rank: int | None = None) ->
 
 
 def prepend(x: Any, elem: Layout | None = None, up_to_rank: int | None = None) -> Any:
-    """With ``elem`` (``1:0``) as a first mode, or as many as the rank asks for."""
+    """Prepend ``elem`` (default ``1:0``) as the first mode, repeated up to the given rank."""
     first = Layout(1, 0) if elem is None else elem
 
     def prepended(a: Layout) -> Layout:

@@ -1,13 +1,12 @@
-"""The written form of layouts, read back: ours, ``Sw<3,4,3> o (64,64):(64,1)``, and CuTe's,
+"""The parser of layout notation: this package's, ``Sw<3,4,3> o (64,64):(64,1)``, and CuTe's,
 ``Sw<3,4,3> o _0 o (_64,_64):(_64,_1)``.
-
     text    = part { " o " part }       functions from the last to the first, offsets between them
     part    = "Sw<" int "," int "," int ">"  |  tuple [ ":" tuple ]
     tuple   = number  |  "(" [ tuple { "," tuple } ] ")"
-    number  = ["_"] ["-"] digits { "@" digits }        _ marks CuTe's static numbers, @ a place
+    number  = ["_"] ["-"] digits { "@" digits }        _ marks CuTe's static numbers, @ a mode
 
-The grammar alone lives here: a class enters with ``makes`` how it is made of what was read. All
-that is wrong is a LayoutError with a caret under the place.
+This module has only the grammar: the decorator ``makes`` registers the constructor of each class.
+Every error is a LayoutError with a caret at its location.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ _MAKERS: dict[str, Callable[..., Any]] = {}
 
 
 def makes(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enter the decorated function: it makes a ``layout`` (of shape and stride), a ``swizzle`` (of
-    bits, base and shift) or what is ``composed`` (of outer function, offset and inner layout).
+    """Register the constructor of a ``layout`` (shape, stride), ``swizzle`` (bits, base, shift) or
+    ``composed`` layout (outer function, offset, inner layout).
     """
 
     def enter(maker: Callable[..., Any]) -> Callable[..., Any]:
@@ -40,18 +39,17 @@ def makes(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def parse(text: str) -> Any:
-    """What a text says: a Layout, ComposedLayout, Swizzle or int tuple. LayoutError with the place.
-
+    """Parse a Layout, ComposedLayout, Swizzle or int tuple. LayoutError with the location.
     >>> parse("(_4,(_2,_3)):(_6,(_3,_1))")
     Layout((4, (2, 3)), (6, (3, 1)))
     """
     if not isinstance(text, str):
-        raise LayoutError(f"parse: a layout's text is needed, not {text!r}")
-    return _Reader(text).whole()
+        raise LayoutError(f"parse: expected a str, got {text!r}")
+    return _NotationParser(text).whole()
 
 
-class _Reader:
-    """Goes over the tokens once."""
+class _NotationParser:
+    """A recursive-descent parser of one text."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -62,14 +60,14 @@ class _Reader:
         starts = [self._here()]
         parts = [self._part()]
         while self.next < len(self.tokens):
-            self._expect("o", "' o ', or the end")
+            self._expect("o", "' o ' or the end")
             starts.append(self._here())
             parts.append(self._part())
         result = parts.pop()
         while parts:
             offset = parts.pop() if parts[-1].__class__ is int else 0
             if not parts:
-                self._refuse("a layout or swizzle before an offset", starts[0])
+                self._fail("a layout or swizzle before an offset", starts[0])
             outer = parts.pop()
             result = self._made("composed", starts[len(parts)], outer, offset, result)
         return result
@@ -89,17 +87,17 @@ class _Reader:
             self.next += 1
             return self._made("swizzle", at, *map(int, token.groups()[1:4]))
         shape = self._tuple(0)
-        if not self._met(":"):
+        if not self._accept(":"):
             return shape
         return self._made("layout", at, shape, self._tuple(0))
 
     def _tuple(self, depth: int) -> Any:
         if depth > _DEEPEST:
-            self._refuse(f"at most {_DEEPEST} nested parentheses")
-        if not self._met("("):
+            self._fail(f"at most {_DEEPEST} nested parentheses")
+        if not self._accept("("):
             return self._number()
         modes: list[Any] = []
-        while not self._met(")"):
+        while not self._accept(")"):
             if modes:
                 self._expect(",", "',' or ')'")
             modes.append(self._tuple(depth + 1))
@@ -108,27 +106,27 @@ class _Reader:
     def _number(self) -> Any:
         token = self._token()
         if token is None or not token.group(5):
-            self._refuse("a number or '('")
-        value, *places = token.group(5).lstrip("_").split("@")
-        if max(map(len, (value, *places))) > _DIGITS:
-            self._refuse(f"a number of at most {_DIGITS} digits")
+            self._fail("a number or '('")
+        value, *modes = token.group(5).lstrip("_").split("@")
+        if max(map(len, (value, *modes))) > _DIGITS:
+            self._fail(f"a number of at most {_DIGITS} digits")
         self.next += 1
-        return ScaledBasis(int(value), tuple(map(int, places[::-1]))) if places else int(value)
+        return ScaledBasis(int(value), tuple(map(int, modes[::-1]))) if modes else int(value)
 
     # --- tokens ---
 
     def _token(self) -> re.Match[str] | None:
         return self.tokens[self.next] if self.next < len(self.tokens) else None
 
-    def _met(self, mark: str) -> bool:
+    def _accept(self, mark: str) -> bool:
         token = self._token()
-        met = token is not None and mark in (token.group(6), token.group(7))
-        self.next += met
-        return met
+        accepted = token is not None and mark in (token.group(6), token.group(7))
+        self.next += accepted
+        return accepted
 
     def _expect(self, mark: str, what: str) -> None:
-        if not self._met(mark):
-            self._refuse(what)
+        if not self._accept(mark):
+            self._fail(what)
 
     def _here(self) -> int:
         token = self._token()
@@ -137,10 +135,8 @@ class _Reader:
     def _location(self, at: int) -> SourceLocation:
         return SourceLocation.at(self.text, at, "layout")
 
-    def _refuse(self, what: str, at: int | None = None) -> NoReturn:
+    def _fail(self, what: str, at: int | None = None) -> NoReturn:
         at = self._here() if at is None else at
-        found = self.text[at : at + 12]
-        raise LayoutError(
-            f"{what} is expected, and {repr(found) if found else 'the end'} is found",
-            location=self._location(at),
-        )
+        rest = self.text[at : at + 12]
+        got = repr(rest) if rest else "the end"
+        raise LayoutError(f"expected {what}, got {got}", location=self._location(at))

@@ -1,7 +1,8 @@
-"""The same memory in elements of another width.
+"""Layouts of the same memory in elements of another width.
 
-``upcast`` counts in elements n times as wide: of the contiguous mode every n-th stays, all other
-strides shrink. ``downcast`` is the way back. ``recast`` picks between them by the widths in bits.
+``upcast`` is the layout in elements n times as wide: the size of the contiguous mode and all other
+strides are divided by n. ``downcast`` is the inverse. ``recast`` selects between them by the widths
+in bits.
 """
 
 from __future__ import annotations
@@ -19,10 +20,9 @@ from .symbolic import floordiv, is_power_of_two, mul
 
 
 def upcast(layout: Any, n: int) -> Any:
-    """In elements n times as wide; also for swizzles and composed layouts.
+    """The layout in elements n times as wide; also of swizzles and composed layouts.
 
-    LayoutError where an element would be split or its parts are not together.
-
+    LayoutError where an element would be split or its parts are not contiguous.
     >>> print(upcast(Layout((8, 4), (1, 8)), 2))
     (4,4):(1,4)
     """
@@ -32,9 +32,7 @@ def upcast(layout: Any, n: int) -> Any:
         return Swizzle(max(layout.bits + min(base, 0), 0), max(base, 0), layout.shift)
     if isinstance(layout, ComposedLayout):
         if not is_multiple(layout.offset, n):
-            raise LayoutError(
-                f"upcast: the offset of {layout} is not known to be a multiple of {n}"
-            )
+            raise LayoutError(f"upcast: the offset must be a known multiple of {n}, got {layout}")
         return ComposedLayout(upcast(layout.outer, n), layout.offset // n, upcast(layout.inner, n))
     if layout.shape.__class__ is tuple:
         return make_layout(*by_mode(lambda mode: upcast(mode, n), layout))
@@ -44,22 +42,19 @@ def upcast(layout: Any, n: int) -> Any:
 def _upcast_mode(mode: Layout, n: int) -> Layout:
     s, d = mode.shape, mode.stride
     if d.__class__ is not int:
-        return Layout.of(s, floordiv(d, n))  # taken to be a multiple, as no one can know
+        return Layout.of(s, floordiv(d, n))  # a dynamic stride is assumed to be a multiple
     if d % n == 0:
         return Layout.of(s, d // n)
     if n % d:
-        raise LayoutError(f"upcast of {mode} by {n}: neither of stride and {n} divides the other")
-    together = n // abs(d)
-    if s.__class__ is not int or (s % together and together % s):
-        raise LayoutError(
-            f"upcast of {mode} by {n}: {together} elements become one, and {s} are given"
-        )
-    return Layout.of(max(s // together, 1), signum(d))
+        raise LayoutError(f"upcast of {mode} by {n}: stride and {n} must divide one another")
+    count = n // abs(d)
+    if s.__class__ is not int or (s % count and count % s):
+        raise LayoutError(f"upcast of {mode} by {n}: {count} elements become one, got {s}")
+    return Layout.of(max(s // count, 1), signum(d))
 
 
 def downcast(layout: Any, n: int) -> Any:
-    """In elements a n-th as wide; also for swizzles and composed layouts.
-
+    """The layout in elements n times as narrow; also of swizzles and composed layouts.
     >>> print(downcast(Layout((4, 4), (1, 4)), 2))
     (8,4):(1,8)
     """
@@ -73,7 +68,7 @@ def downcast(layout: Any, n: int) -> Any:
         return layout
     split = contiguous_mode(layout)
     if split is None:
-        raise LayoutError(f"downcast: {layout} has no mode of stride 1 to split")
+        raise LayoutError(f"downcast: expected a mode of stride 1, got {layout}")
     shapes, strides = flatten(layout.shape), flatten(layout.stride)
     finer = [mul(s, n) if i == split else s for i, s in enumerate(shapes)]
     wider = [d if i == split else mul(d, n) for i, d in enumerate(strides)]
@@ -81,7 +76,7 @@ def downcast(layout: Any, n: int) -> Any:
 
 
 def contiguous_mode(layout: Layout) -> int | None:
-    """The first flat mode of stride ±1, of more than one element where there is such a one."""
+    """The first flat mode of stride ±1, preferably of more than one element."""
     shapes, strides = flatten(layout.shape), flatten(layout.stride)
     units = [i for i, d in enumerate(strides) if d.__class__ is int and abs(d) == 1]
     long = [i for i in units if shapes[i].__class__ is not int or shapes[i] > 1]
@@ -90,13 +85,13 @@ def contiguous_mode(layout: Layout) -> int | None:
 
 def _log2(swizzle: Swizzle, n: int) -> int:
     if not is_power_of_two(n):
-        raise LayoutError(f"recast of {swizzle}: {n} is not a power of two")
+        raise LayoutError(f"recast of {swizzle}: the factor must be a power of two, got {n}")
     return n.bit_length() - 1
 
 
 def _check_factor(n: int, what: str) -> None:
     if not is_int(n) or n < 1:
-        raise LayoutError(f"{what}: elements are some times as wide, not {n!r} times")
+        raise LayoutError(f"{what}: the factor must be a positive integer, got {n!r}")
 
 
 def recast(layout: Any, old_bits: int, new_bits: int) -> Any:
@@ -107,7 +102,7 @@ def recast(layout: Any, old_bits: int, new_bits: int) -> Any:
     """
     for bits in (old_bits, new_bits):
         if not is_int(bits) or bits < 1:
-            raise LayoutError(f"recast: an element has one bit or more, not {bits!r}")
+            raise LayoutError(f"recast: an element must have at least one bit, got {bits!r}")
     shared = gcd(old_bits, new_bits)
     wider, narrower = new_bits // shared, old_bits // shared
     if wider > 1:

@@ -1,13 +1,12 @@
-"""Swizzles: how shared memory keeps rows out of each other's banks.
+"""Swizzles: permutations of offsets that avoid bank conflicts in shared memory.
 
-``Swizzle(bits, base, shift)`` XORs ``bits`` bits of an offset with those ``shift`` places above,
-and leaves the lowest ``base`` bits alone, so 1 << base elements stay together:
-
+``Swizzle(bits, base, shift)`` XORs ``bits`` bits of an offset with those ``shift`` bits above, and
+does not change the lowest ``base`` bits, so 1 << base elements remain contiguous:
     offset   … x Y Y Y x Z Z Z x x x x       Sw<3,4,4>: bits 3, base 4, shift 4
     result   … x Y Y Y x A A A x x x x       A = Y ^ Z
 
-It is its own inverse. A ``ComposedLayout`` is a layout followed by such a function. For a layout
-that follows a swizzle, ``swizzle_after`` finds the swizzle that may follow the layout instead.
+It is its own inverse. A ``ComposedLayout`` is a layout followed by a swizzle. For a layout after a
+swizzle, ``swizzle_after`` returns the equivalent swizzle after the layout.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ from .symbolic import is_power_of_two
 @makes("swizzle")
 @dataclass(frozen=True, slots=True)
 class Swizzle(Drawable):
-    """``Sw<bits,base,shift>``; a negative ``shift`` takes the bits from below.
-
+    """``Sw<bits,base,shift>``; a negative ``shift`` reads the lower bits.
     Callable on ints, dynamic values and integer arrays. LayoutError unless bits, base ≥ 0 and
     |shift| ≥ bits.
     """
@@ -42,13 +40,11 @@ class Swizzle(Drawable):
 
     def __post_init__(self) -> None:
         if not all(map(is_int, (self.bits, self.base, self.shift))):
-            raise LayoutError(f"a swizzle is made of three integers, not {self}")
+            raise LayoutError(f"bits, base and shift of a swizzle must be integers, got {self}")
         if self.bits < 0 or self.base < 0:
-            raise LayoutError(f"{self}: bits and base are not negative")
+            raise LayoutError(f"bits and base of a swizzle must not be negative, got {self}")
         if abs(self.shift) < self.bits:
-            raise LayoutError(
-                f"{self}: the shift moves by at least as many places as there are bits"
-            )
+            raise LayoutError(f"|shift| of a swizzle must be at least bits, got {self}")
 
     @property
     def yyy_msk(self) -> int:
@@ -70,11 +66,11 @@ class Swizzle(Drawable):
         return offset ^ (shiftr(offset, self.shift) & self.zzz_msk)
 
     def _check(self, offset: Any) -> None:
-        """LayoutError for what has no bits to move."""
+        """LayoutError for anything but integers."""
         of_numpy = isinstance(offset, (np.ndarray, np.generic))
         shifts = hasattr(offset, "__rshift__") and not isinstance(offset, type)
         if not (offset.dtype.kind in "iu" if of_numpy else shifts):
-            raise LayoutError(f"{self} is of integers, not of {offset!r}")
+            raise LayoutError(f"the offsets of {self} must be integers, got {offset!r}")
 
     def _of_array(self, offset: NDArray[Any]) -> NDArray[Any]:
         moved: NDArray[Any] = shiftr(offset, self.shift)
@@ -89,7 +85,7 @@ class Swizzle(Drawable):
     cosize = size
 
     def pairs(self) -> list[tuple[int, int]]:
-        """The places of (a bit that is read, the bit that it flips), from low to high."""
+        """The positions (bit that is read, bit that it flips), from low to high."""
         read, changed = self.base + max(0, self.shift), self.base - min(0, self.shift)
         return [(read + i, changed + i) for i in range(self.bits)]
 
@@ -112,20 +108,19 @@ def shiftl(a: Any, s: int) -> Any:
 
 
 def swizzle_after(layout: Layout, swizzle: Swizzle) -> Swizzle:
-    """The swizzle S with ``layout(swizzle(i)) == S(layout(i))``: it flips the layout's bits.
+    """The swizzle S with ``layout(swizzle(i)) == S(layout(i))``.
 
-    LayoutError where there is none: each bit that the swizzle reads or flips must be one bit of the
-    offset, and they must stand as a swizzle's do.
-
+    LayoutError where there is none: the layout must map each bit that the swizzle reads or flips to
+    one bit of the offset, and these bits must form a swizzle.
     >>> print(swizzle_after(Layout((64, 8), (8, 1)), Swizzle(3, 3, 3)))
     Sw<3,0,-6>
     """
-    for given, kind in ((layout, Layout), (swizzle, Swizzle)):
-        if not isinstance(given, kind):
-            raise LayoutError(f"swizzle_after takes a layout and a swizzle, not {given!r}")
+    for x, kind in ((layout, Layout), (swizzle, Swizzle)):
+        if not isinstance(x, kind):
+            raise LayoutError(f"swizzle_after expects a layout and a swizzle, got {x!r}")
     images, used = _bit_images(layout, swizzle)
     pairs = [(images[y], images[z]) for y, z in swizzle.pairs() if images.get(y)]
-    if not any(y & used for y, _ in pairs):  # nothing happens; what CuTe would call it, if it can
+    if not any(y & used for y, _ in pairs):  # the identity: CuTe's notation for it, if there is one
         pairs = [(layout(1 << y), layout(1 << z)) for y, z in swizzle.pairs()]
         if any(y & used for y, _ in pairs):
             pairs = []
@@ -136,14 +131,14 @@ def swizzle_after(layout: Layout, swizzle: Swizzle) -> Swizzle:
         return Swizzle(bits, min(y, z).bit_length() - 1, shift)
     if not any(y & used for y, _ in pairs):
         return Swizzle(0, swizzle.base, swizzle.shift)
-    _no_swizzle(layout, swizzle, "its bits do not stay in order")
+    _no_swizzle(layout, swizzle, "it changes the order of the bits")
 
 
 def _bit_images(layout: Layout, swizzle: Swizzle) -> tuple[dict[int, int], int]:
-    """The offset of each bit of a number that the swizzle reads or flips, 0 of one never set; and
-    the bits of all offsets.
+    """The image under the layout of each bit that the swizzle reads or flips, 0 for a bit that is
+    never set; and the bits of all offsets.
 
-    The last mode goes on, as in CuTe, as long as its bits are not those of others.
+    The last mode is open-ended, as in CuTe, while its bits do not overlap those of others.
     """
     images: dict[int, int] = {}
     shapes, strides = coalesce_modes(layout.shape, layout.stride)
@@ -160,14 +155,14 @@ def _bit_images(layout: Layout, swizzle: Swizzle) -> tuple[dict[int, int], int]:
     if len(set(images.values())) < len(images):
         _no_swizzle(layout, swizzle, "its modes overlap")
     if any(d.__class__ is not int or d % (1 << used.bit_length()) for d in strides):
-        _no_swizzle(layout, swizzle, "the strides of its first modes are no powers of two")
+        _no_swizzle(layout, swizzle, "the strides of its first modes must be powers of two")
     for bit in range(len(images), swizzle.size().bit_length() - 1):
         if shapes:
-            _no_swizzle(layout, swizzle, "the sizes of its first modes are no powers of two")
+            _no_swizzle(layout, swizzle, "the sizes of its first modes must be powers of two")
         images[bit] = 0 if open_end & used else open_end
         open_end <<= 1
     return images, used
 
 
 def _no_swizzle(layout: Layout, swizzle: Swizzle, why: str) -> NoReturn:
-    raise LayoutError(f"no swizzle after {layout} does what {swizzle} does before it: {why}")
+    raise LayoutError(f"no swizzle after {layout} is equivalent to {swizzle} before it: {why}")

@@ -1,13 +1,12 @@
-"""Arithmetic on numbers of which some are known now and some only when a kernel runs.
+"""Arithmetic on static and dynamic numbers.
 
 A number is a Python ``int`` (static) or any other object with ``+ * // % &`` (dynamic: a register
-of the kernel builder, a NumPy array). The one idea: what is known is folded here, so an expression
-reaches a dynamic object only where it must, always on the operator's left side, and powers of two
-stay ``//`` and ``%``.
+of the kernel builder, a NumPy array). Static operations are folded here, so that few operations
+reach a dynamic object, which is always the left operand; divisions by powers of two remain ``//``
+and ``%``.
 
-A ``OffsetSum`` is an offset in the making: its static part, and dynamic terms that nothing has been
-emitted for yet. Each term knows a number that divides it; a swizzle uses that to leave alone what
-it can't change.
+An ``OffsetSum`` is an offset whose dynamic terms have not been emitted yet. Each term has a known
+divisor, by which a swizzle recognizes the parts that it does not change.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Number: TypeAlias = Any
 
 
 def mul(a: Number, b: Number) -> Number:
-    """``a * b``: nothing is emitted for 0, 1 or two static factors."""
+    """``a * b``; emits nothing for a factor 0 or 1, or two static factors."""
     if a.__class__ is int:
         if b.__class__ is int:
             return a * b
@@ -36,7 +35,7 @@ def mul(a: Number, b: Number) -> Number:
 
 
 def add(a: Number, b: Number) -> Number:
-    """``a + b``: nothing is emitted for 0 or two static summands."""
+    """``a + b``; emits nothing for a summand 0, or two static summands."""
     if a.__class__ is int:
         if b.__class__ is int:
             return a + b
@@ -47,7 +46,7 @@ def add(a: Number, b: Number) -> Number:
 
 
 def floordiv(a: Number, b: Number) -> Number:
-    """``a // b`` of a number that is not negative."""
+    """``a // b`` for nonnegative ``a``."""
     if b.__class__ is int and b == 1:
         return a
     if a.__class__ is int and a == 0:
@@ -56,7 +55,7 @@ def floordiv(a: Number, b: Number) -> Number:
 
 
 def mod(a: Number, b: Number) -> Number:
-    """``a % b`` of a number that is not negative."""
+    """``a % b`` for nonnegative ``a``."""
     if b.__class__ is int and b == 1:
         return 0
     if a.__class__ is int and a == 0:
@@ -68,7 +67,7 @@ def ceil_div(a: Number, b: Number) -> Number:
     """``a / b`` rounded up, for positive ``b``."""
     if a.__class__ is int and b.__class__ is int:
         if b == 0:
-            raise LayoutError(f"{a} is divided by 0")
+            raise LayoutError(f"division of {a} by 0")
         return -(-a // b)
     if b.__class__ is int and b == 1:
         return a
@@ -88,7 +87,7 @@ class Term(NamedTuple):
 
 
 class OffsetSum:
-    """``static`` plus the dynamic ``terms``, in the order in which they came."""
+    """``static`` plus the dynamic ``terms``, in the order of their addition."""
 
     __slots__ = ("static", "terms")
 
@@ -109,22 +108,22 @@ class OffsetSum:
 
     @property
     def unit(self) -> int:
-        """The greatest number known to divide every dynamic term (0 where there is none)."""
+        """The greatest known divisor of all dynamic terms (0 without terms)."""
         return gcd(*(t.unit for t in self.terms))
 
     def dynamic(self) -> Number:
-        """The dynamic terms added up, 0 where there is none."""
+        """The sum of the dynamic terms, 0 without terms."""
         total: Number = 0
         for term in self.terms:
             total = add(total, mul(term.value, term.factor))
         return total
 
     def total(self) -> Number:
-        """All of it; the static part is added last, where an address takes it as an immediate."""
+        """The whole sum, with the static part added last, so that it can become an immediate."""
         return add(self.dynamic(), self.static) if self.terms else self.static
 
     def split(self, period: int) -> tuple[OffsetSum, OffsetSum]:
-        """(the rest, the part that is a multiple of ``period``)."""
+        """(the remainder, the part that is a multiple of ``period``)."""
         inside, outside = (
             OffsetSum(self.static % period),
             OffsetSum(self.static - self.static % period),

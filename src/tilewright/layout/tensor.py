@@ -44,14 +44,14 @@ from .recast import contiguous_mode
 from .recast import recast as recast_layout
 from .symbolic import Number, OffsetSum, mul
 
-_MOST, _AT_ONCE = 1 << 30, 1 << 22  # elements of an array that is made, and gathered at a time
+_MAX_ELEMENTS, _CHUNK = 1 << 30, 1 << 22  # of an array, and of one gather
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensor(Drawable):
     """An engine read through a layout: ``t[i, j]``, ``t[i, j] = x``, slices ``t[i, None]``.
 
-    As a tuple it is its modes; ``elements()`` are its elements, which ``np.asarray`` gathers.
+    Iteration yields its modes; ``elements()`` yields its elements, which ``np.asarray`` gathers.
     """
 
     engine: Any
@@ -61,17 +61,17 @@ class Tensor(Drawable):
         """The element at a coordinate, or the tensor of the modes at ``None`` (CuTe's ``_``)."""
         if has_none(crd):
             return self.slice(crd)
-        engine, offset = self._place(crd)
+        engine, offset = self._element(crd)
         return engine[offset]
 
     def __setitem__(self, crd: IntTuple, value: Any) -> None:
         if has_none(crd):
-            raise LayoutError(f"one element is assigned at a time, not the slice {text(crd)}")
-        engine, offset = self._place(crd)
+            raise LayoutError(f"an assignment needs the coordinate of one element, got {text(crd)}")
+        engine, offset = self._element(crd)
         engine[offset] = value
 
-    def _place(self, crd: IntTuple) -> tuple[Any, Any]:
-        """(engine, offset) of an element; the offset is static where the engine makes addresses."""
+    def _element(self, crd: IntTuple) -> tuple[Any, Any]:
+        """(engine, offset) of an element; the offset is static if the engine computes addresses."""
         if not hasattr(self.engine, "moved"):
             return self.engine, self.layout(crd)
         if isinstance(self.layout, Layout):
@@ -81,7 +81,7 @@ class Tensor(Drawable):
         return self.at(crd), 0
 
     def at(self, crd: IntTuple) -> Any:
-        """The engine moved to the element at a coordinate."""
+        """The engine advanced to the element at a coordinate."""
         layout = self.layout
         if not isinstance(layout, ComposedLayout):
             return self._moved(layout, crd)
@@ -91,9 +91,9 @@ class Tensor(Drawable):
         return self.engine.moved(outside, layout.outer, inside)
 
     def slice(self, crd: IntTuple) -> Tensor:
-        """The modes at ``None``; the engine moves to the coordinate, unless a swizzle forbids."""
+        """The modes at ``None``, with the engine advanced as far as a swizzle permits."""
         if isinstance(self.layout, ComposedLayout):
-            return self._onward(self.layout, crd, self.layout.inner(crd))
+            return self._advanced(self.layout, crd, self.layout.inner(crd))
         return Tensor(self._moved(self.layout, crd), self.layout(crd))
 
     def _moved(self, layout: Layout, crd: IntTuple) -> Any:
@@ -101,27 +101,27 @@ class Tensor(Drawable):
             return self.engine + crd2idx(crd, layout.shape, layout.stride)
         return _by(self.engine, layout.offset(crd))
 
-    def _onward(self, layout: ComposedLayout, crd: IntTuple, inner: Layout) -> Tensor:
+    def _advanced(self, layout: ComposedLayout, crd: IntTuple, inner: Layout) -> Tensor:
         """``inner`` under the same outer function, from the coordinate on."""
         inside, outside = layout.parts(crd)
-        onward = ComposedLayout(layout.outer, shifted(inside), inner)
-        return Tensor(_by(self.engine, outside), onward)
+        rest = ComposedLayout(layout.outer, shifted(inside), inner)
+        return Tensor(_by(self.engine, outside), rest)
 
     def domain_offset(self, coord: IntTuple) -> Tensor:
         """The same layout from a coordinate on: its element 0 is the one at ``coord``."""
         if isinstance(self.layout, ComposedLayout):
-            return self._onward(self.layout, coord, self.layout.inner)
+            return self._advanced(self.layout, coord, self.layout.inner)
         return Tensor(self._moved(self.layout, coord), self.layout)
 
     def map_layout(self, f: Callable[[Layout], Layout]) -> Tensor:
-        """The same data under ``f`` of the layout."""
+        """The same data with ``f`` applied to the layout."""
         return Tensor(self.engine, self.layout.map_layout(f))
 
-    # --- what it is ------------------------------------------------------------------------
+    # --- properties ------------------------------------------------------------------------
 
     @property
     def dtype(self) -> DType:
-        """The format of an element."""
+        """The number format of the elements."""
         found: DType = self.engine.dtype
         return found
 
@@ -145,34 +145,35 @@ class Tensor(Drawable):
         return len(self.layout)
 
     def __iter__(self) -> Iterator[Tensor]:
-        """Its modes, as tensors."""
+        """The modes as tensors."""
         return (Tensor(self.engine, self.layout[i]) for i in range(len(self)))
 
     def elements(self) -> Iterator[Any]:
-        """Its elements in order, the first mode fastest. LayoutError for a dynamic size."""
+        """The elements in order, the first mode fastest. LayoutError for a dynamic size."""
         size = self.size()
         if size.__class__ is not int:
-            raise LayoutError(f"the elements of a tensor of dynamic size {size} can't be counted")
+            raise LayoutError(f"elements: the tensor's size must be static, got {size}")
         return (self[i] for i in range(size))
 
     def to_numpy(self) -> NDArray[Any]:
-        """Its elements as a new array, with a dimension for each mode. LayoutError for more than
+        """The elements as a new array with a dimension for each mode. LayoutError for more than
         2^30 elements.
         """
         if not isinstance(self.engine, ArrayEngine):
-            raise LayoutError(f"NumPy can't read {self.engine}: it is no array")
+            raise LayoutError(f"to_numpy: the engine must be an array, got {self.engine}")
         size = self.size()
-        if size.__class__ is not int or size > _MOST:
-            raise LayoutError(f"{self} has {size} elements; an array is made of at most {_MOST}")
+        if size.__class__ is not int or size > _MAX_ELEMENTS:
+            limit = f"at most {_MAX_ELEMENTS} elements"
+            raise LayoutError(f"to_numpy: a tensor must have {limit}, got {size} in {self}")
         values = np.empty(size, self.engine.memory.dtype)
-        for first in range(0, size, _AT_ONCE):
-            end = min(first + _AT_ONCE, size)
+        for first in range(0, size, _CHUNK):
+            end = min(first + _CHUNK, size)
             values[first:end] = self.engine[self.layout.indices(first, end)]
         return values.reshape(product_each(self.shape), order="F")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
-            raise ValueError("a tensor's elements are gathered: that is a copy")
+            raise ValueError("a tensor can't become an array without a copy")
         return self.to_numpy().astype(dtype or self.engine.memory.dtype, copy=False)
 
     def __str__(self) -> str:
@@ -180,34 +181,35 @@ class Tensor(Drawable):
 
 
 def _by(engine: Any, offset: OffsetSum) -> Any:
-    """The engine moved by an offset."""
+    """The engine advanced by an offset."""
     if not offset.terms and offset.static == 0:
         return engine
     return engine.moved(offset) if hasattr(engine, "moved") else engine + offset.total()
 
 
-def check_tensors(*given: Any) -> None:
-    """LayoutError for what is no tensor."""
-    for x in given:
+def check_tensors(*tensors: Any) -> None:
+    """LayoutError for anything but tensors."""
+    for x in tensors:
         if not isinstance(x, Tensor):
-            raise LayoutError(f"a tensor is needed, not {x!r}", hint="make_tensor makes one")
+            raise LayoutError(f"expected a tensor, got {x!r}", hint="use make_tensor")
 
 
-# --- making them -----------------------------------------------------------------------------
+# --- constructors ----------------------------------------------------------------------------
 
 
 def make_tensor(data: Any, layout: Any = None, stride: IntTuple = None) -> Tensor:
     """A tensor of an engine or NumPy array and a layout, or a shape and stride.
 
-    An array without a layout gets the one that its strides say; with one, its memory is taken in
-    order, and must be contiguous.
+    An array without a layout gets the layout of its strides; with a layout, it must be contiguous,
+    and its memory is used in order.
     """
     if isinstance(data, np.ndarray):
         if layout is None:
             return _tensor_of_array(data)
         data = ArrayEngine(_in_order(data))
     elif data is None or isinstance(data, (int, float, str, tuple, list)):
-        raise LayoutError(f"make_tensor: {data!r} is no engine", hint="a NumPy array is one")
+        hint = "for example a NumPy array"
+        raise LayoutError(f"make_tensor: expected an engine or array, got {data!r}", hint=hint)
     if layout is None:
         raise LayoutError("make_tensor: an engine needs a layout")
     if not isinstance(layout, (Layout, ComposedLayout)):
@@ -220,14 +222,16 @@ def _in_order(array: NDArray[Any]) -> NDArray[Any]:
         return array.reshape(-1)
     if array.flags.f_contiguous:
         return array.T.reshape(-1)
-    raise LayoutError(f"make_tensor: an array with strides {array.strides} is not contiguous")
+    raise LayoutError(f"make_tensor: the array must be contiguous, got strides {array.strides}")
 
 
 def _tensor_of_array(array: NDArray[Any]) -> Tensor:
-    if array.size == 0 or any(s < 0 or s % array.itemsize for s in array.strides):
+    if array.size == 0:
+        raise LayoutError(f"make_tensor: the array must not be empty, got shape {array.shape}")
+    if any(s < 0 or s % array.itemsize for s in array.strides):
         raise LayoutError(
-            f"make_tensor: shape {array.shape} with strides {array.strides} in bytes is no layout"
-            f" of {array.itemsize}-byte elements"
+            "make_tensor: the strides must be nonnegative multiples of the element size"
+            f" {array.itemsize}, got shape {array.shape}, strides {array.strides} in bytes"
         )
     layout = Layout(array.shape, tuple(s // array.itemsize for s in array.strides))
     memory = as_strided(array, (layout.cosize(),), (array.itemsize,))
@@ -240,9 +244,8 @@ def make_coord_tensor(layout: Layout) -> Tensor:
 
 
 def make_identity_tensor(shape: IntTuple) -> Tensor:
-    """The tensor whose elements are their own coordinates: cut up like the data, it says where each
-    part lies.
-
+    """The tensor whose elements are their own coordinates. Partitioned like the data, it has the
+    coordinates of each part.
     >>> make_identity_tensor((4, 8))[1, 2]
     (1, 2)
     """
@@ -258,9 +261,8 @@ def lazy_transform(tensor: Tensor, function: Callable[[Any], Any]) -> Tensor:
 
 
 def make_predicate(coordinates: Tensor, bound: IntTuple) -> Tensor:
-    """Of a tensor of coordinates, which lie below ``bound`` in every mode: what the edges of a
-    problem leave of a tile.
-
+    """The tensor of predicates: whether each coordinate is below ``bound`` in every mode. It guards
+    partial tiles at the edges of a problem.
     >>> tile = local_tile(make_identity_tensor((5, 5)), (4, 4), (1, 0))
     >>> [make_predicate(tile, (5, 5))[i, 3] for i in range(4)]
     [True, False, False, False]
@@ -272,12 +274,11 @@ def make_predicate(coordinates: Tensor, bound: IntTuple) -> Tensor:
     return lazy_transform(coordinates, below)
 
 
-# --- making one like another -----------------------------------------------------------------
+# --- constructors by example -----------------------------------------------------------------
 
 
 def make_layout_like(layout: Any) -> Layout:
-    """A compact layout of the same shape, its modes in the same order; what repeats is kept once.
-
+    """A compact layout with the same shape and order of modes; modes of stride 0 keep it.
     >>> print(make_layout_like(Layout((2, 2, 2, 2), (0, 2, 4, 1))))
     (2,2,2,2):(0,2,4,1)
     """
@@ -285,19 +286,19 @@ def make_layout_like(layout: Any) -> Layout:
     return Layout(layout.shape, _compact(layout, _without_repeats(layout), layout.stride))
 
 
-def make_fragment_like(given: Any, dtype: str | DType | None = None) -> Any:
-    """Of a layout, one as a thread holds it in registers: mode 0 (an atom's values) in order, the
-    other modes in that of their strides. Of a tensor, new memory of its thread with that layout, of
-    its own ``dtype`` or another.
+def make_fragment_like(example: Any, dtype: str | DType | None = None) -> Any:
+    """For a layout, the compact layout of a thread's registers: mode 0 (an atom's values) in order,
+    the other modes in the order of their strides. For a tensor, new memory of its thread with this
+    layout, of the same or another ``dtype``.
     """
-    if isinstance(given, Tensor):
-        return _owning(given, make_fragment_like(given.layout), dtype)
-    layout = inside(layout_of(given))
+    if isinstance(example, Tensor):
+        return _owning(example, make_fragment_like(example.layout), dtype)
+    layout = inside(layout_of(example))
     if len(layout) == 1:
         return Layout(layout.shape)
     values, rest = layout[0], layout[1:]
-    kept = _without_repeats(values)
-    first = Layout(values.shape, _compact(values, kept, tuple(range(len(kept)))))
+    sizes = _without_repeats(values)
+    first = Layout(values.shape, _compact(values, sizes, tuple(range(len(sizes)))))
     return tiled_product(
         first, Layout(rest.shape, _compact(rest, flatten(rest.shape), rest.stride))
     )
@@ -310,14 +311,14 @@ def _without_repeats(layout: Layout) -> tuple[Number, ...]:
 
 
 def _compact(layout: Layout, sizes: tuple[Number, ...], order: IntTuple) -> IntTuple:
-    """Strides for these sizes without gaps, in ascending ``order``; dynamic ones come last."""
+    """Compact strides for these sizes in ascending ``order``; dynamic ones are last."""
     strides = [0] * len(sizes)
-    place: Number = 1
+    stride: Number = 1
     ranks = flatten(order)
     for i in sorted(range(len(sizes)), key=lambda i: _rank(ranks[i])):
         if not (sizes[i].__class__ is int and sizes[i] == 1):
-            strides[i] = place
-            place = mul(place, sizes[i])
+            strides[i] = stride
+            stride = mul(stride, sizes[i])
     return unflatten(strides, layout.shape)
 
 
@@ -326,8 +327,8 @@ def _rank(stride: Number) -> tuple[bool, int]:
 
 
 def make_tensor_like(tensor: Tensor, dtype: str | DType | None = None) -> Tensor:
-    """New memory with the shape of a tensor and its modes in their order, of its ``dtype`` or
-    another: zeros of NumPy, or registers of the thread.
+    """New memory with the shape and order of modes of a tensor, of the same or another ``dtype``:
+    NumPy zeros, or registers of the thread.
     """
     check_tensors(tensor)
     return _owning(tensor, make_layout_like(tensor.layout), dtype)
@@ -335,18 +336,18 @@ def make_tensor_like(tensor: Tensor, dtype: str | DType | None = None) -> Tensor
 
 def _owning(tensor: Tensor, layout: Layout, dtype: str | DType | None) -> Tensor:
     if not is_static(layout.shape):
-        raise LayoutError(f"memory like that of {layout} needs a static shape")
+        raise LayoutError(f"new memory needs a static shape, got {layout}")
     t = tensor.dtype if dtype is None else as_dtype(dtype)
     return Tensor(tensor.engine.like(layout.cosize(), t), layout)
 
 
-# --- other elements --------------------------------------------------------------------------
+# --- recast ----------------------------------------------------------------------------------
 
 
 def recast_tensor(tensor: Tensor, dtype: str | DType) -> Tensor:
-    """The same memory read as elements of another format: an f16 tensor as u32, two in one.
+    """The same memory as elements of another format, such as an f16 tensor as u32.
 
-    LayoutError where such an element's parts are not together, or it is not at a multiple of its
+    LayoutError where the parts of a new element are not contiguous, or it is not aligned to its
     size.
     """
     check_tensors(tensor)
@@ -357,7 +358,7 @@ def recast_tensor(tensor: Tensor, dtype: str | DType) -> Tensor:
     engine, widens = tensor.engine, new.bits > old.bits
     back = _backwards(layout, widens)
     if back and widens:
-        engine = engine + (1 - new.bits // old.bits)  # of the first element the last part is first
+        engine = engine + (1 - new.bits // old.bits)  # to the lowest part of the first element
     engine = engine.recast(new)
     if back and not widens:
         engine = engine + (old.bits // new.bits - 1)
@@ -365,7 +366,7 @@ def recast_tensor(tensor: Tensor, dtype: str | DType) -> Tensor:
 
 
 def _backwards(layout: AnyLayout, widens: bool) -> bool:
-    """Whether the contiguous elements are counted down; what is alone is joined as if upwards."""
+    """Whether the contiguous mode has stride -1; a mode of size 1 counts as ascending."""
     plain = inside(layout)
     mode = contiguous_mode(plain)
     if mode is None or flatten(plain.stride)[mode] != -1:
@@ -374,10 +375,10 @@ def _backwards(layout: AnyLayout, widens: bool) -> bool:
     if widens and size.__class__ is int and size == 1:
         return False
     if isinstance(layout, ComposedLayout):
-        raise LayoutError(f"recast of {layout}: its elements are counted down under {layout.outer}")
+        raise LayoutError(f"recast of {layout}: stride -1 is not supported under {layout.outer}")
     return True
 
 
-def recast(given: Any, *how: Any) -> Any:
+def recast(x: Any, *args: Any) -> Any:
     """``recast(tensor, dtype)``, or ``recast(layout, old_bits, new_bits)``."""
-    return (recast_tensor if isinstance(given, Tensor) else recast_layout)(given, *how)
+    return (recast_tensor if isinstance(x, Tensor) else recast_layout)(x, *args)

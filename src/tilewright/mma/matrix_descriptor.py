@@ -110,8 +110,9 @@ class MatrixDescriptor:
 
     def _check(self, element_bits: int, rows: int, columns: int, major: str) -> None:
         if element_bits not in WIDTHS or (major == "MN" and element_bits != 16):
-            allowed = "16 where MN-major" if major == "MN" else f"one of {WIDTHS}"
-            raise LayoutError(f"wgmma's elements must have {allowed} bits, got {element_bits!r}")
+            allowed = "16" if major == "MN" else "1, 8, 16 or 32"
+            rule = f"{major}-major elements of wgmma must have {allowed} bits"
+            raise LayoutError(f"{rule}, got {element_bits!r}")
         atom_columns = swizzle_atom(element_bits, self.swizzle, major).size(1)
         unit = 8 * CHUNK_BYTES // element_bits if major == "K" else 8
         for what, extent, least in (("rows", rows, 8), ("columns", columns, unit)):

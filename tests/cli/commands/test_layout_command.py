@@ -32,7 +32,7 @@ def test_a_composition_is_worked_first(capsys: Any) -> None:
     code, out, _ = said(capsys, f"{a} o {b}")
     assert code == 0 and out == f"{explain(composition, a, b)}\n\n{analyze(composition(a, b))}\n"
     code, out, _ = said(capsys, "(4,6):(1,5) o 4:3")
-    assert code == 0 and "is no layout: stride 3 does not divide size 4\n\nlayout " in out
+    assert code == 0 and "is not a layout: stride 3 does not divide size 4\n\nlayout " in out
 
 
 def test_operations_are_worked(capsys: Any) -> None:

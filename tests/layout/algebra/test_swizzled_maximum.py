@@ -45,7 +45,9 @@ def test_billions_of_elements_take_no_memory(
     try:
         assert layout.cosize() == cosize
         for use in (tensor.to_numpy, layout.indices, inner.indices, lambda: np.asarray(tensor)):
-            with pytest.raises(LayoutError, match=r"elements; an array|offsets, over"):
+            with pytest.raises(
+                LayoutError, match=r"must have at most 1073741824 elements|offsets, over"
+            ):
                 use()
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
@@ -58,7 +60,7 @@ def test_a_cosize_that_would_take_long_is_refused() -> None:
 
 
 def test_many_elements_are_gathered_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewright.layout.tensor._AT_ONCE", 7)
+    monkeypatch.setattr("tilewright.layout.tensor._CHUNK", 7)
     for layout in (Layout((4, (3, 5)), (15, (5, 1))), Layout((3, 20))):
         swizzled = ComposedLayout(Swizzle(2, 1, 2), 0, layout)
         tensor = make_tensor(np.arange(64), swizzled)

@@ -82,7 +82,7 @@ def test_a_refusal_names_the_mode_and_the_reason():
     assert told.lines[-3:] == (
         "    4:1  stride 1 leaves 4 of 4, 1·1 = 1 apart: takes the 4 wanted -> 4:1",
         "  mode 1, 4:3",
-        "refused: composition of (4,3):(1,5) with 4:3 is no layout:"
+        "refused: composition of (4,3):(1,5) with 4:3 is not a layout:"
         " stride 3 does not divide size 4",
     )
     assert told.result is None and isinstance(told.refusal, LayoutError)
@@ -145,7 +145,7 @@ def test_inverses():
 
 
 def test_what_is_not_explained():
-    with pytest.raises(LayoutError, match="logical_product is not explained"):
+    with pytest.raises(LayoutError, match="explain does not support logical_product"):
         explain(logical_product, L(4), L(2))
     with pytest.raises(LayoutError, match=r"composition of 1 arguments: missing a required .*'b'"):
         explain(composition, 5)

@@ -223,7 +223,7 @@ STEP = zipped_divide(F16, (64, 16))[0]
         (
             lambda: make_descriptor(Layout((32, 8), (1, 32)), "tf32", "MN"),
             LayoutError,
-            "16 where MN-major bits, got 32",
+            "must have 16 bits, got 32",
         ),
         (
             lambda: make_descriptor(Layout(((8, 2), 8), ((8, 71), 1)), "f16"),

@@ -1,9 +1,9 @@
-"""Two coordinates with one offset, found or excluded without looking at every pair.
+"""The search for two coordinates with the same offset, without enumerating all pairs.
 
-Two coordinates collide where their difference x, |x_i| < s_i, has the sum of x_i * d_i = 0. The
-search takes the modes from the largest stride down. What is left must be within the span of the
-smaller modes and a multiple of their greatest common divisor, and this leaves few digits to try:
-none at all where each stride exceeds the span below it.
+Two coordinates collide if the sum of x_i * d_i of their difference x, |x_i| < s_i, is 0. The search
+visits the modes in descending order of strides. The remaining sum must be within the span of the
+smaller modes and a multiple of their greatest common divisor, which leaves few digits to try, and
+none where each stride exceeds the span of the smaller modes.
 """
 
 from __future__ import annotations
@@ -11,20 +11,19 @@ from __future__ import annotations
 from itertools import accumulate
 from math import gcd
 
-_SUMS = 1 << 16  # partial sums that are looked at before the search gives up
-_DEEPEST = 200  # modes: each is a level of recursion
+_SUMS = 1 << 16  # limit of partial sums in one search
+_DEEPEST = 200  # limit of modes: each is a level of recursion
 
 Modes = list[tuple[int, int]]
 
 
 class Undecided(Exception):
-    """The search gave up."""
+    """The search exceeded its limits."""
 
 
 def difference(modes: Modes) -> list[int] | None:
-    """A difference of two coordinates of these (size, stride) modes whose offsets are the same;
-    None where all offsets differ. Undecided where that takes too long.
-
+    """The difference of two coordinates of these (size, stride) modes with the same offset; None if
+    all offsets differ. Raises Undecided where the search exceeds its limits.
     >>> difference([(4, 1), (2, 3)])
     [-3, 1]
     """
@@ -39,7 +38,7 @@ def difference(modes: Modes) -> list[int] | None:
 
 
 class _Search:
-    """Over modes by descending stride, none of one element; strides are not negative."""
+    """A search over modes in descending order of stride, with sizes > 1 and strides ≥ 0."""
 
     def __init__(self, modes: Modes) -> None:
         if len(modes) > _DEEPEST:
@@ -51,7 +50,7 @@ class _Search:
         self.seen: set[tuple[int, int]] = set()
 
     def first(self) -> list[int] | None:
-        """Digits of the first modes, whose sum with 0 for all others is 0; not all are 0."""
+        """Digits of the first modes whose sum is 0, not all of them 0; the others are 0."""
         for depth in reversed(range(len(self.modes))):
             stride = self.modes[depth][1]
             for x in self._digits(depth, 0, lowest=1):
@@ -61,7 +60,7 @@ class _Search:
         return None
 
     def _back(self, depth: int, total: int) -> list[int] | None:
-        """Digits of the modes from ``depth`` on that take ``total`` back to 0."""
+        """Digits of the modes from ``depth`` on whose sum is ``-total``."""
         if total == 0:
             return []
         if depth == len(self.modes) or (depth, total) in self.seen:
@@ -76,7 +75,7 @@ class _Search:
         return None
 
     def _digits(self, depth: int, total: int, lowest: int | None = None) -> range:
-        """The digits of a mode after which the smaller modes can still reach 0."""
+        """The digits of a mode for which the smaller modes can still reach a sum of 0."""
         (size, stride), span, unit = self.modes[depth], self.spans[depth + 1], self.units[depth + 1]
         least = 1 - size if lowest is None else lowest
         if stride == 0:

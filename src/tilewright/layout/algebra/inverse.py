@@ -1,8 +1,9 @@
-"""What a layout leaves, and the ways back: complement, inverses, nullspace, common parts.
+"""Complement, inverses, nullspace and common vectors of layouts.
 
-All of them sort a layout's modes by stride: where each stride is a multiple of what lies below, the
-modes, the gaps between them and the ways back are layouts again. Names, argument orders and results
-are those of CuTe; where no layout is the answer, a LayoutError names the mode and the reason.
+All of them sort a layout's modes by stride: if each stride is a multiple of the span of the smaller
+modes, the gaps between the modes and the inverses are layouts too. Names, argument orders and
+results are those of CuTe; where the result is not a layout, a LayoutError names the mode and the
+reason.
 """
 
 from __future__ import annotations
@@ -33,38 +34,39 @@ from .function_properties import layout_of
 
 
 def _alone(layout: Any, what: str) -> Layout:
-    """A layout, or a shape as one; LayoutError for a tensor."""
+    """A layout or a shape as a layout; LayoutError for a tensor."""
     if layout.__class__ is Layout:
         return layout
     if hasattr(layout, "map_layout"):
-        raise LayoutError(f"{what}: {layout} is not a layout alone")
+        raise LayoutError(f"{what}: expected a layout, got {layout}")
     return Layout(layout)
 
 
 def require_static_below(layout: Layout, what: str) -> None:
-    """LayoutError unless all strides are static, and all sizes but that of the greatest stride."""
+    """LayoutError unless all strides are static, and all sizes but that of the largest stride."""
     if has_basis(layout.stride):
-        raise LayoutError(f"{what} needs numbers as strides, and {layout} has coordinates")
+        raise LayoutError(f"{what} needs strides that are numbers, got {layout}")
     modes = zip(flatten(layout.stride), flatten(layout.shape), strict=True)
     ordered = sorted((m for m in modes if m[0].__class__ is int), key=lambda m: m[0])
     if not is_static(layout.stride) or not is_static(tuple(s for _, s in ordered[:-1])):
-        raise LayoutError(f"{what} needs static numbers, and {layout} has dynamic ones")
+        raise LayoutError(f"{what} needs static numbers, got {layout}")
 
 
 def complement(layout: Any, max_idx: Any = 1) -> Layout:
-    """What is left: offsets below ``max_idx`` (an int or a shape) that repeat ``layout`` without
-    overlap.
+    """The complement: offsets below ``max_idx`` (an int or a shape) at which ``layout`` repeats
+    without overlap.
 
-    Ordered, and disjoint from ``layout`` but for 0; with it, it covers ``max_idx`` where strides
-    divide, and else is rounded up, in each mode of a shape. Of a composed layout, that of the
-    layout inside.
-
+    It is ordered, and disjoint from ``layout`` except for 0. Both together cover ``max_idx`` if
+    strides divide; otherwise it is rounded up, in each mode of a shape. For a composed layout it is
+    the complement of the inner layout.
     >>> print(complement(Layout((2, 2), (1, 6)), 24))
     (3,2):(2,12)
     """
     bound = normalize(getattr(max_idx, "shape", max_idx), "bound")
     if any(b.__class__ is int and b < 1 for b in flatten(bound)):
-        raise LayoutError(f"complement of {layout} in {text(bound)}: a bound is at least 1")
+        raise LayoutError(
+            f"complement of {layout}: the bound must be at least 1, got {text(bound)}"
+        )
     layout = layout.inner if isinstance(layout, ComposedLayout) else _alone(layout, "complement")
     shapes: list[Number] = []
     strides: list[Number] = []
@@ -81,7 +83,7 @@ def complement(layout: Any, max_idx: Any = 1) -> Layout:
 
 
 def _joined(shape: IntTuple) -> list[Number]:
-    """The sizes of a shape, neighbours multiplied that are both static or both dynamic."""
+    """The sizes of a shape; adjacent static sizes are multiplied, and adjacent dynamic ones."""
     sizes: list[Number] = []
     for s in flatten(shape):
         if sizes and (sizes[-1].__class__ is int) == (s.__class__ is int):
@@ -92,8 +94,8 @@ def _joined(shape: IntTuple) -> list[Number]:
 
 
 def gaps(layout: Layout) -> Iterator[tuple[Number, Number, Number]]:
-    """(size, stride, what the modes below span) of the modes by ascending stride, those that only
-    repeat left out. LayoutError where they overlap.
+    """(size, stride, span of the smaller modes) of the modes by ascending stride, without those of
+    stride 0. LayoutError where they overlap.
     """
     flat = filter(layout)
     modes = list(zip(flatten(flat.stride), flatten(flat.shape), strict=True))
@@ -113,17 +115,16 @@ def gaps(layout: Layout) -> Iterator[tuple[Number, Number, Number]]:
 
 
 def _by_stride(layout: Layout) -> list[tuple[int, Number, Number]]:
-    """(stride, size, place in the domain) of the coalesced modes, by ascending stride."""
+    """(stride, size, weight in the linear index) of the coalesced modes, by ascending stride."""
     shapes, strides = coalesce_modes(layout.shape, layout.stride)
-    places = prefix_product(tuple(shapes))
-    modes = [m for m in zip(strides, shapes, places, strict=True) if m[0].__class__ is int]
+    weights = prefix_product(tuple(shapes))
+    modes = [m for m in zip(strides, shapes, weights, strict=True) if m[0].__class__ is int]
     return sorted(modes, key=lambda m: m[0])
 
 
 def right_inverse(layout: Any) -> Any:
-    """The largest R with ``layout(R(i)) == i`` for all i below its size: the contiguous part,
-    inverted.
-
+    """The largest R with ``layout(R(i)) == i`` for all i below its size: the inverse of the
+    contiguous part.
     Under a swizzle, R is swizzled (see ``swizzle_after``). ``None`` stays ``None``.
 
     >>> print(right_inverse(Layout((8, 4), (4, 1))))
@@ -139,8 +140,8 @@ def right_inverse(layout: Any) -> Any:
 
 
 def chain(layout: Layout) -> Iterator[tuple[Number, int, Number]]:
-    """(size, stride, place in the domain) of the modes that continue one another from stride 1, to
-    the first of dynamic size."""
+    """(size, stride, weight in the linear index) of the modes that continue one another from stride
+    1, up to the first of dynamic size."""
     span: Number = 1
     for d, s, place in _by_stride(layout):
         if span.__class__ is int and d == span:
@@ -151,10 +152,9 @@ def chain(layout: Layout) -> Iterator[tuple[Number, int, Number]]:
 def left_inverse(layout: Any) -> Any:
     """R with ``R(layout(i)) == i`` for all i, for an injective layout.
 
-    Modes of stride 0 take no part: there ``layout(R(layout(i))) == layout(i)``. LayoutError where
-    modes overlap, or where a stride is no multiple of the one below. Under a swizzle, R is
-    swizzled. ``None`` stays ``None``.
-
+    Modes of stride 0 are ignored: with them, ``layout(R(layout(i))) == layout(i)``. LayoutError
+    where modes overlap, or where a stride is not a multiple of the next smaller one. Under a
+    swizzle, R is swizzled. ``None`` stays ``None``.
     >>> print(left_inverse(Layout((4, 2), (1, 16))))
     (16,2):(1,4)
     """
@@ -170,8 +170,8 @@ def left_inverse(layout: Any) -> Any:
 
 
 def rungs(layout: Layout) -> Iterator[tuple[Number, int, Number, int]]:
-    """(size, stride, place in the domain, stride of the mode below) of the modes by ascending
-    stride, those of stride 0 left out. LayoutError where they overlap or do not divide.
+    """(size, stride, weight in the linear index, next smaller stride) of the modes by ascending
+    stride, without those of stride 0. LayoutError where they overlap or do not divide.
     """
     modes = _by_stride(layout)
     require_static_below(layout, "left_inverse")
@@ -180,7 +180,7 @@ def rungs(layout: Layout) -> Iterator[tuple[Number, int, Number, int]]:
         if d == 0:
             continue
         if d <= span or d % below:
-            why = "is negative" if d < 0 else "overlaps" if d <= span else "is no multiple of"
+            why = "is negative" if d < 0 else "overlaps" if d <= span else "is not a multiple of"
             what = "" if d < 0 else " the modes below"
             raise LayoutError(f"left_inverse of {layout}: the stride of {s}:{d} {why}{what}")
         yield s, d, place, below
@@ -188,22 +188,21 @@ def rungs(layout: Layout) -> Iterator[tuple[Number, int, Number, int]]:
 
 
 def _inverse_composed(layout: ComposedLayout, inverse: Callable[[Any], Any]) -> Any:
-    """``inner⁻¹ o outer⁻¹``, where the outer function is a swizzle, its own inverse."""
+    """``inner⁻¹ o outer⁻¹``; a swizzle is its own inverse."""
     name = inverse.__name__
     if layout.offset.__class__ is not int or layout.offset != 0:
-        raise LayoutError(f"{name} of {layout}: only without an offset is it a layout")
+        raise LayoutError(f"{name} of {layout}: the offset must be 0, got {layout.offset}")
     swizzle = layout.outer
     if not isinstance(swizzle, Swizzle):
         return inverse(composition(swizzle, layout.inner))
     back = inverse(layout.inner)
     if not swizzle.keeps(back.size()):
-        raise LayoutError(f"{name} of {layout}: {swizzle} leads out of its {back.size()} offsets")
+        raise LayoutError(f"{name} of {layout}: {swizzle} exceeds its {back.size()} offsets")
     return composition(back, swizzle)
 
 
 def nullspace(layout: Any) -> Layout:
-    """The coordinates that a layout maps to its offset 0 for their strides are 0, as a layout.
-
+    """The layout of the coordinates that a layout maps to offset 0 because their strides are 0.
     >>> print(nullspace(Layout((4, 2, 3), (0, 1, 0))))
     (4,3):(1,8)
     """
@@ -220,13 +219,17 @@ def nullspace(layout: Any) -> Layout:
 
 
 def max_common_layout(a: Any, b: Any) -> Layout:
-    """The longest R with ``a(R(i)) == b(R(i)) == i``: elements that are contiguous in both alike.
+    """The longest R with ``a(R(i)) == b(R(i)) == i``: elements that are contiguous in both layouts.
 
-    Under a swizzle, no longer than the elements that it keeps together; none are lost where both
-    have the same.
+    Under a swizzle, it is limited to the elements that the swizzle keeps contiguous, unless both
+    have the same swizzle.
     """
     a, b = layout_of(a), layout_of(b)
-    limit = 0 if getattr(a, "outer", None) == getattr(b, "outer", None) else gcd(_kept(a), _kept(b))
+    limit = (
+        0
+        if getattr(a, "outer", None) == getattr(b, "outer", None)
+        else gcd(_contiguous_limit(a), _contiguous_limit(b))
+    )
     a, b = inside(a), inside(b)
     inverse = right_inverse(b)
     for modes in range(len(inverse), 0, -1):
@@ -237,24 +240,23 @@ def max_common_layout(a: Any, b: Any) -> Layout:
                 common: Layout = composition(start, gcd(first.shape, limit))
                 return common
         except LayoutError:
-            continue  # these modes do not divide a's; fewer may
+            continue  # these modes do not divide a's modes; try fewer
     return Layout.of(1, 0)
 
 
-def _kept(layout: Any) -> int:
-    """The elements that a swizzle keeps together, 0 (all) where there is none."""
+def _contiguous_limit(layout: Any) -> int:
+    """The number of elements that a swizzle keeps contiguous, 0 (all) without a swizzle."""
     return int(getattr(layout, "contiguous", 0))
 
 
 def max_common_vector(a: Any, b: Any) -> int:
-    """The number of elements that are contiguous in both layouts alike: the widest vector copy."""
+    """The number of elements that are contiguous in both layouts: the widest vector copy."""
     return int(max_common_layout(a, b).size())
 
 
 def max_alignment(layout: Any) -> int:
-    """The widest elements that a layout's static part consists of: the greatest n that divides the
-    contiguous run from 0, and all strides beyond it.
-
+    """The widest elements that a layout's static part consists of: the largest n that divides the
+    contiguous run from 0 and all larger strides.
     >>> max_alignment(Layout((8, 4), (1, 12)))
     4
     """

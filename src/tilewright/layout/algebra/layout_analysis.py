@@ -1,5 +1,4 @@
-"""All that is known of a layout at once: as a function, as memory, and how far it can be inverted.
-
+"""Analysis of a layout: its properties as a function and in memory, and its inverses.
 >>> print(analyze(Layout((8, 6), (8, 1)), bits=16))
 layout      (8,6):(8,1)
 size        48, over 62 offsets
@@ -59,7 +58,7 @@ class Inverse:
 
 
 def _span(layout: AnyLayout) -> str:
-    """The offsets among which a layout's lie, where that costs little to know."""
+    """The span of a layout's offsets, if it is cheap to compute."""
     if not layout.is_static():
         return ""
     if isinstance(layout, ComposedLayout):
@@ -82,8 +81,8 @@ def _aligned(layout: AnyLayout, multiple: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What ``analyze`` found. ``runs`` are by mode; ``vector`` is None where no bits were given, or
-    where offsets are coordinates.
+    """The result of ``analyze``. ``runs`` are by mode; ``vector`` is None without ``bits``, or if
+    offsets are coordinates.
     """
 
     layout: AnyLayout
@@ -98,7 +97,7 @@ class Analysis:
     vector: WidestVector | None = None
 
     def lines(self) -> Iterator[tuple[str, str]]:
-        """What there is to say, and of what."""
+        """(name, text) of each property."""
         yield "layout", str(self.layout)
         yield "size", f"{self.layout.size()}{_span(self.layout)}"
         yield "injective", str(self.injective)
@@ -120,8 +119,8 @@ class Analysis:
 
 
 def analyze(layout: Any, bits: int | None = None) -> Analysis:
-    """All that is known of a layout, a composed layout or a tensor's; the widest vector too where
-    its elements' ``bits`` are given.
+    """Analyze a layout, a composed layout or a tensor's layout; with the elements' ``bits``, also
+    the widest vector.
     """
     layout = layout_of(layout)
     in_memory = not has_basis(inside(layout).stride)

@@ -1,7 +1,7 @@
-"""Partitions: the part of a tensor that a CTA or a thread takes.
+"""Partitions: the tile of a CTA and the elements of a thread.
 
-``zipped_divide`` makes ((the tile), (the tiles)); a tile is what a coordinate among the tiles
-leaves, a thread's elements are what a coordinate within the tile leaves of all of them.
+``zipped_divide`` returns ((tile), (tiles)). A coordinate in the second mode selects a tile; a
+coordinate in the first mode selects a thread's elements of all tiles.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def inner_partition(tensor: Any, tiler: Any, coord: IntTuple) -> Any:
 
 
 def outer_partition(tensor: Any, tiler: Any, coord: IntTuple) -> Any:
-    """What lies at a coordinate of every tile: (RM, RN, …)."""
+    """The elements at a coordinate of every tile: (RM, RN, …)."""
     tiled = zipped_divide(tensor, tiler)
     tile, rest = map(rank, tiled.shape)
     return sliced(tiled, (_padded(coord, tile, "the tile"), (None,) * rest))
@@ -33,21 +33,22 @@ def _padded(coord: IntTuple, modes: int, what: str) -> IntTuple:
     if coord.__class__ is not tuple:
         return coord
     if len(coord) > modes:
-        raise LayoutError(f"{text(coord)} has more modes than the {modes} of {what}")
+        raise LayoutError(
+            f"a coordinate must have at most the {modes} modes of {what}, got {text(coord)}"
+        )
     return coord + (None,) * (modes - len(coord))
 
 
 def sliced(tiled: Any, coord: IntTuple) -> Any:
-    """Of a tensor its part, of a layout the part's layout."""
+    """The slice of a tensor, or of a layout."""
     return tiled[coord] if hasattr(tiled, "engine") else tiled(coord)
 
 
 def local_tile(tensor: Any, tiler: Any, coord: IntTuple, proj: Any = None) -> Any:
-    """One tile of a tensor, as a CTA takes it.
+    """One tile of a tensor, for a CTA.
 
-    ``coord`` counts tiles; modes at ``None`` or left out keep all their tiles as further modes.
-    ``proj`` drops the modes of tiler and coordinate at its ``None``:
-
+    ``coord`` is the tile's index in each mode; modes at ``None`` or left out keep all tiles as
+    further modes. ``proj`` drops the modes of tiler and coordinate at its ``None``:
         local_tile(gA, (bM, bN, bK), (m, n, None), proj=(1, None, 1))     (bM, bK, k)
     """
     if proj is not None:
@@ -56,14 +57,14 @@ def local_tile(tensor: Any, tiler: Any, coord: IntTuple, proj: Any = None) -> An
 
 
 def local_partition(tensor: Any, tile: Layout, index: Number, proj: Any = None) -> Any:
-    """The elements of one thread: of every tile of the thread layout's shape, the one at its
-    coordinate.
+    """The elements of one thread: the element at its coordinate in every tile of the thread
+    layout's shape.
 
-    ``tile`` maps thread coordinates to thread numbers and is compact; ``index`` is the thread's
-    number.
+    ``tile`` is a compact layout from thread coordinates to thread indices; ``index`` is the
+    thread's index.
     """
     if not isinstance(tile, Layout):
-        raise LayoutError(f"local_partition: the threads are a layout, not {tile!r}")
+        raise LayoutError(f"local_partition: tile must be a layout, got {tile!r}")
     if proj is not None:
         tile = make_layout(*[m for m, p in zip(tile, proj, strict=True) if p is not None])
     return outer_partition(tensor, product_each(tile.shape), tile.get_flat_coord(index))

@@ -1,8 +1,8 @@
-"""The greatest number that a swizzle makes of a layout's offsets, without looking at all of them.
+"""The largest swizzled offset of a layout, without evaluating all offsets.
 
-A swizzle keeps an offset in its block of ``size()`` numbers, so only the offsets of the last block
-count; and it leaves the lowest ``base`` bits alone, so of each 2^base numbers only the last offset
-does.
+A swizzle permutes offsets within blocks of ``size()`` numbers, so only the offsets in the last
+block matter; and it does not change the lowest ``base`` bits, so of each 2^base numbers only the
+largest offset matters.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ...errors import LayoutError
 
-_MOST = 1 << 24  # offsets that are looked at
+_MOST = 1 << 24  # limit of evaluated offsets
 _FARTHEST = 1 << 62
 
 Modes = list[tuple[int, int]]
@@ -23,8 +23,7 @@ Array = NDArray[Any]
 
 def greatest(swizzle: Any, start: int, modes: Modes) -> int:
     """The maximum of ``swizzle(start + c_0 d_0 + c_1 d_1 + …)`` over all 0 ≤ c_i < s_i, for
-    (size, stride) ``modes``. LayoutError where the last block has too many offsets to look at.
-
+    (size, stride) ``modes``. LayoutError where the last block has too many offsets to evaluate.
     >>> greatest(Swizzle(1, 0, 1), 0, [(3, 1)])
     3
     """
@@ -44,8 +43,8 @@ def greatest(swizzle: Any, start: int, modes: Modes) -> int:
 
 
 def _joined(modes: Modes) -> Modes:
-    """The same sums from fewer modes, the largest stride first: those that continue or overlap the
-    multiples of a smaller stride are one mode with it.
+    """The same sums from fewer modes, the largest stride first: modes that continue or overlap the
+    multiples of a smaller stride are merged with it.
     """
     found: Modes = []
     for s, d in sorted(modes, key=lambda mode: mode[1]):
@@ -58,13 +57,13 @@ def _joined(modes: Modes) -> Modes:
 
 
 def _added(sums: Array, s: int, d: int, least: int) -> Array:
-    """All sums with a multiple of ``d``, from ``least`` on, each once."""
+    """All distinct sums plus a multiple of ``d`` that are at least ``least``."""
     first = np.clip(-((sums - least) // d), 0, s)
     return np.unique(np.concatenate(_spread(sums, first, np.full_like(first, s), d)))
 
 
 def _ends(sums: Array, s: int, d: int, base: int) -> Array:
-    """Of the sums with a multiple of ``d``, the last of each 2^base numbers, from 0 on."""
+    """The largest sum with a multiple of ``d`` in each block of 2^base numbers, from 0 on."""
     low, high = np.maximum(sums, 0) >> base, sums + (s - 1) * d >> base
     ends = np.concatenate(_spread(np.zeros_like(sums), low, high + 1, 1 << base)) + (1 << base) - 1
     owners = np.repeat(sums, np.maximum(high + 1 - low, 0))
@@ -77,6 +76,6 @@ def _spread(starts: Array, first: Array, end: Array, step: int) -> list[Array]:
     """For each start, ``start + c * step`` for first ≤ c < end."""
     counts = np.maximum(end - first, 0)
     if int(counts.sum()) > _MOST:
-        raise LayoutError(f"more than {_MOST} offsets lie in the last block of the swizzle")
+        raise LayoutError(f"more than {_MOST} offsets are in the last block of the swizzle")
     each = zip(starts.tolist(), first.tolist(), counts.tolist(), strict=True)
     return [a + step * np.arange(c, c + n, dtype=np.int64) for a, c, n in each]

@@ -1,18 +1,17 @@
-"""Divides and products: layouts cut into tiles, and tiles repeated over layouts.
+"""Divides and products: layouts divided into tiles, and tiles repeated over layouts.
 
-Both are made of concatenation, composition and complement:
+Both are concatenations, compositions and complements:
 
-    logical_divide(A, B)  = A o (B, B*)      B picks the tile, its complement the tiles
-    logical_product(A, B) = (A, A* o B)      A is the tile, B says where its copies stand
+    logical_divide(A, B)  = A o (B, B*)      B is the tile, its complement B* counts the tiles
+    logical_product(A, B) = (A, A* o B)      A is the tile, B is the layout of its copies
 
-and the variants only gather the modes differently (A with modes M, N, …; tiler with TM, TN):
-
+The variants differ in the grouping of modes (A with modes M, N, …; tiler with TM, TN):
     logical   ((TM,RM), (TN,RN), …)
     zipped    ((TM,TN), (RM,RN,…))
     tiled     ((TM,TN), RM, RN, …)
     flat      (TM, TN, RM, RN, …)
 
-A tiler is a layout, an int, ``None`` (leave the mode alone), or a tuple of tilers, one for each
+A tiler is a layout, an int, ``None`` (do not divide the mode), or a tuple of tilers, one for each
 mode.
 """
 
@@ -53,8 +52,7 @@ def _per_mode(split: Splitter, layout: Layout, tiler: tuple[Any, ...], what: str
 
 @on_layout
 def logical_divide(layout: Layout, tiler: Tiler) -> Layout:
-    """Each mode as (the tile, the tiles). A size that the tile does not divide is rounded up.
-
+    """Each mode as (tile, tiles). A size that the tile does not divide is rounded up.
     >>> print(logical_divide(Layout((4, 2, 3), (2, 1, 8)), Layout(4, 2)))
     ((2,2),(2,3)):((4,1),(2,8))
     """
@@ -70,9 +68,8 @@ def logical_divide(layout: Layout, tiler: Tiler) -> Layout:
 
 @on_layout
 def logical_product(layout: Layout, tiler: Tiler) -> Any:
-    """(the layout, its copies): the layout repeated wherever ``tiler`` says, without overlap; under
-    a swizzle where the tiler is swizzled.
-
+    """(layout, copies): the layout repeated without overlap in the order of ``tiler``; under a
+    swizzle if the tiler is swizzled.
     >>> print(logical_product(Layout((2, 2), (4, 1)), Layout(6)))
     ((2,2),(2,3)):((4,1),(2,8))
     >>> print(logical_product(Layout(4), 3))
@@ -94,7 +91,9 @@ def logical_product(layout: Layout, tiler: Tiler) -> Any:
 def _swizzled_product(layout: Layout, tile: ComposedLayout) -> Any:
     """The copies swizzled as the tile is: the swizzle of the bits that count them comes last."""
     if not isinstance(tile.outer, Swizzle):
-        raise LayoutError(f"logical_product: a tiler is a layout or a swizzled one, not {tile}")
+        raise LayoutError(
+            f"logical_product: the tiler must be a layout or a swizzled one, got {tile}"
+        )
     room = complement(layout, mul(layout.size(), tile.inner.cosize()))
     copies = composition(room, tile)
     if copies.__class__ is Layout:  # the swizzle does nothing
@@ -115,7 +114,7 @@ def hier_unzip(split: Splitter, layout: Layout, tiler: Tiler) -> Layout:
 
 
 def _opened(mode: Layout) -> list[Layout]:
-    """The modes of a mode; one alone stays as it is, a tuple too."""
+    """The nested modes of a mode; a mode of rank 1 itself."""
     return list(mode) if len(mode) > 1 else [mode]
 
 
@@ -163,7 +162,7 @@ def flat_product(layout: Layout, tiler: Tiler) -> Any:
 
 
 def _side_by_side(block: Layout, tiler: Layout) -> tuple[Layout, Layout]:
-    """Block and copies with as many modes as the higher of both ranks; numbers stay whole."""
+    """Block and copies, extended to the higher of both ranks."""
     tiler = tiler if hasattr(tiler, "map_layout") else Layout(tiler)
     modes = max(len(block), len(tiler))
     block, tiler = (append(side, up_to_rank=modes) for side in (block, tiler))
@@ -175,8 +174,7 @@ def _side_by_side(block: Layout, tiler: Layout) -> tuple[Layout, Layout]:
 
 @on_layout
 def blocked_product(block: Layout, tiler: Layout) -> Layout:
-    """((M,TM), (N,TN), …): blocks stand side by side as the elements of ``tiler`` do.
-
+    """((M,TM), (N,TN), …): blocks are arranged as the elements of ``tiler``.
     >>> print(blocked_product(Layout((2, 5), (5, 1)), Layout((3, 4))))
     ((2,3),(5,4)):((5,10),(1,30))
     """
@@ -204,7 +202,9 @@ def tile_to_shape(block: Layout, trg_shape: IntTuple, ord_shape: Any = LayoutLef
     """
     trg_shape = normalize(trg_shape, "shape")
     if len(block) > rank(trg_shape):
-        raise LayoutError(f"tile_to_shape: {block} has more modes than shape {text(trg_shape)}")
+        raise LayoutError(
+            f"tile_to_shape: shape {text(trg_shape)} must have at least the modes of {block}"
+        )
     padded = append(block, up_to_rank=rank(trg_shape))
     counts = []
     for i, (want, have) in enumerate(
@@ -221,9 +221,8 @@ def tile_to_shape(block: Layout, trg_shape: IntTuple, ord_shape: Any = LayoutLef
 
 
 def domain_distribute(a: Any, b: int) -> Layout:
-    """The layout that spreads ``b`` elements over the domain of shape ``a``, the first modes first:
-    a tiler that divides it, and takes as many of them as divisibility allows.
-
+    """The layout that distributes ``b`` elements over the domain of shape ``a``, the first modes
+    first: a tiler that divides it, with as many of them as divisibility allows.
     >>> print(domain_distribute((15, 14), 6))
     (3,2):(1,15)
     """

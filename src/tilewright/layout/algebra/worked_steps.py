@@ -1,5 +1,4 @@
-"""An operation worked step by step, as one does it by hand.
-
+"""Layout operations explained step by step, as in a computation by hand.
     >>> print(explain(composition, Layout((6, 2), (8, 2)), Layout((4, 3), (3, 1))))
     (6,2):(8,2) o (4,3):(3,1)
       mode 0, 4:3
@@ -9,8 +8,8 @@
         6:8  stride 1 leaves 6 of 6, 1·8 = 8 apart: takes the 3 wanted -> 3:8
     = ((2,2),3):((24,2),8)
 
-The steps are reported by the code that computes the operation, so that none is told that was not
-taken. Where the operation is refused, the last line says why.
+The code that computes the operation reports the steps. If the operation fails, the last line has
+the reason.
 """
 
 from __future__ import annotations
@@ -49,14 +48,14 @@ class Explanation:
 
 
 def explain(operation: Callable[..., Any], *args: Any) -> Explanation:
-    """``operation(*args)`` step by step: of composition, complement, logical_divide, right_inverse
+    """``operation(*args)`` step by step, for composition, complement, logical_divide, right_inverse
     and left_inverse. LayoutError for another operation, or another number of arguments.
     """
     name = getattr(operation, "__name__", repr(operation))
     worked = next((how for known, how in _WORKED.items() if known is operation), None)
     if worked is None:
         known = ", ".join(f.__name__ for f in _WORKED)
-        raise LayoutError(f"{name} is not explained", hint=f"{known} are")
+        raise LayoutError(f"explain does not support {name}", hint=f"use one of {known}")
     try:
         signature(operation).bind(*args)
     except TypeError as e:
