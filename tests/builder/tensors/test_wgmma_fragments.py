@@ -129,7 +129,7 @@ REFUSED = [
     (lambda k, x: k.descriptor(make_tensor(x, (64, 16))), "stands in shared memory"),
     (lambda k, x: k.descriptor(shared(k, Layout((64, 16), (16, 1)))), "not a canonical K-major"),
     (lambda k, x: k.descriptor(shared(k, Layout((64, 16), (1, 72)))), "not a canonical MN-major"),
-    (lambda k, x: k.descriptor(shared(k, (64, 16), "e4m3")), "MN-major elements of wgmma must have 16 bits"),
+    (lambda k, x: k.descriptor(shared(k, (64, 16), "e4m3")), "wgmma must have 16 bits"),
     (lambda k, x: k.descriptor(shared(k, SW128, align=128)), "begins at one of 1024"),
     (lambda k, x: k.make_fragment_A(MMA.thr_slice(0).partition_A(
         local_tile(shared(k, SW128), (64, 16), (0, k.tid.x)))), "index that"),
